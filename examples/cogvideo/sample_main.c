@@ -6,7 +6,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include "../common/frames.h"
+#include "../common/sink.h"
 #include "../common/memory.h"
 #include "../common/say.h"
 #include "../common/signals.h"

@@ -2,7 +2,7 @@
 /* cogvideo-decode: a file of latents to a video. */
 #include <stdlib.h>
 #include <string.h>
-#include "../common/frames.h"
+#include "../common/sink.h"
 #include "../common/options.h"
 #include "../common/say.h"
 #include "../common/signals.h"

@@ -7,7 +7,6 @@
 #include <string.h>
 #include <unistd.h>
 #include "../common/clip.h"
-#include "../common/frames.h"
 #include "../common/memory.h"
 #include "../common/say.h"
 #include "ckpt_tools.h"
@@ -133,46 +132,40 @@ bool cogvae_video_is_there(const char *path)
 
 /* ---- frames -------------------------------------------------------------------------------- */
 
-/* Frames of a video: what the file announces, else counted.  -1 after a sentence. */
-static int64_t count_frames(const char *path)
+/* Every stride-th frame of n, and the last one again where there are fewer. */
+static int read_frames(struct video *v, int64_t n, int64_t frames, const struct picture_size *size,
+                       uint8_t *rgb)
 {
-    struct frames f;
-    int rc = 1;
+    int64_t stride = n / (n < frames ? n : frames), frame = size->width * size->height * 3;
 
-    if (frames_open(&f, path))
-        return -1;
-    int64_t n = f.announced;
-    uint8_t *rgb = n ? NULL : malloc((size_t)(f.width * f.height * 3));
-    if (!n && !rgb)
-        rc = say_fail("%s: no memory for a frame", path);
-    while (!n && rc > 0)
-        rc = frames_next(&f, rgb);
-    n = n ? n : rc < 0 ? -1 : f.taken;
-    free(rgb);
-    frames_close(&f);
-    return n ? n : say_fail("%s: holds no frame", path);
+    for (int64_t i = 0; i < frames; i++) {
+        int64_t at = i < n ? i * stride : n - 1;
+        int rc = video_read(v, at, size, rgb + i * frame);
+        if (!rc)
+            say_fail("%s: ends before frame %lld", v->path, (long long)at);
+        if (rc <= 0)
+            return -1;
+    }
+    return 0;
 }
 
 uint8_t *cogvae_video_read(const char *path, int64_t frames, int64_t height, int64_t width)
 {
-    int64_t n = count_frames(path), frame = height * width * 3;
-    struct clip c = {.width = width, .height = height};
+    const struct picture_size size = {width, height, false};
+    uint8_t *rgb = MEMORY_FOR(3, frames, height, width);
+    struct video v;
+    int rc = video_open(&v, path);
+    int64_t n = rc ? -1 : video_frames(&v);
 
-    if (n < 0)
-        return NULL;
-    c.frames = n < frames ? n : frames;
-    c.stride = n / c.frames;
-    if (clip_read(&c, path)) {
-        free(c.rgb);
-        return NULL;
-    }
-    uint8_t *all = n < frames ? realloc(c.rgb, (size_t)(frames * frame)) : c.rgb;
-    if (!all) {
-        free(c.rgb);
-        say_fail("%s: no memory for %lld frames", path, (long long)frames);
-        return NULL;
-    }
-    for (int64_t i = n; i < frames; i++)
-        memcpy(all + i * frame, all + (n - 1) * frame, (size_t)frame);
-    return all;
+    if (!rc && !rgb)
+        rc = say_fail("%s: no memory for %lld frames", path, (long long)frames);
+    if (!rc && n <= 0)
+        rc = n < 0 ? -1 : say_fail("%s: holds no frame", path);
+    if (!rc)
+        rc = read_frames(&v, n, frames, &size, rgb);
+    video_close(&v);
+    if (!rc)
+        return rgb;
+    free(rgb);
+    return NULL;
 }

@@ -3,7 +3,7 @@
 #include "video.h"
 #include <math.h>
 #include <stdlib.h>
-#include "../common/frames.h"
+#include "../common/sink.h"
 #include "../common/memory.h"
 #include "../common/say.h"
 

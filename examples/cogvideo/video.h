@@ -8,7 +8,7 @@
 
 /*
  * Decodes l, which are times the scaling factor and are changed, and writes the frames to a sink
- * (common/frames.h) at path.  tiles: by the published tiling, else the decoder is compiled for the
+ * (common/sink.h) at path.  tiles: by the published tiling, else the decoder is compiled for the
  * size of l.  Returns 0, or -1 after a sentence.
  */
 int cogvae_video_write(struct cogvae_coder *k, struct cogvae_latents *l, const char *path,

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A clip from whatever file there is. */
-#include <unistd.h>
+/* Frames of a part of a video: see clip.h. */
 #include "clip.h"
+#include <math.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include "memory.h"
 #include "say.h"
 
 #ifndef CLIP_DIR
@@ -27,11 +30,63 @@ const char *clip_shipped(void)
     return NULL;
 }
 
-int clip_read(struct clip *c, const char *path)
+/* numpy's linspace from the first to the last frame of the window, as whole numbers. */
+int64_t clip_place(const struct clip *c, int64_t all, int64_t i)
 {
-    int raw = clip_is_raw(path);
+    int64_t window = c->frames * c->stride;
+    int64_t last = (window < all - c->skip ? window : all - c->skip) - 1;
 
-    if (raw < 0)
+    if (c->frames == 1 || c->stride == 1)
+        return c->skip + i;
+    double step = (double)last / (double)(c->frames - 1), at = (double)i * step;
+    return i == c->frames - 1 ? c->skip + last : (int64_t)floor(at + (double)c->skip);
+}
+
+static int check_length(const struct clip *c, struct video *v, int64_t all)
+{
+    int64_t needed = c->skip + (c->frames - 1) * c->stride + 1;
+
+    if (all < 0)
         return -1;
-    return raw ? clip_read_raw(c, path) : clip_decode(c, path);
+    if (needed <= all)
+        return 0;
+    if (needed <= v->announced)
+        return say_fail("%s: ends before the %lld frames that it announces", v->path,
+                        (long long)v->announced);
+    return say_fail("%s: has %lld frames; --frames, --stride and --clips ask for %lld", v->path,
+                    (long long)all, (long long)needed);
+}
+
+int clip_take(const struct clip *c, struct video *v, uint8_t *rgb)
+{
+    int64_t all = video_frames(v), frame = c->size.width * c->size.height * 3;
+
+    if (check_length(c, v, all))
+        return -1;
+    for (int64_t i = 0; i < c->frames; i++) {
+        int rc = video_read(v, clip_place(c, all, i), &c->size, rgb + i * frame);
+        if (!rc)
+            say_fail("%s: ends before frame %lld", v->path, (long long)clip_place(c, all, i));
+        if (rc <= 0)
+            return -1;
+    }
+    return 0;
+}
+
+uint8_t *clip_read(const struct clip *c, const struct video_file *file, double *fps)
+{
+    uint8_t *rgb = MEMORY_FOR(3, c->frames, c->size.width, c->size.height);
+    struct video v;
+    int rc = video_open_file(&v, file);
+
+    if (!rc && !rgb)
+        rc = say_fail("%s: no memory for %lld frames", file->path, (long long)c->frames);
+    if (!rc)
+        rc = clip_take(c, &v, rgb);
+    *fps = v.fps;
+    video_close(&v);
+    if (!rc)
+        return rgb;
+    free(rgb);
+    return NULL;
 }

@@ -135,12 +135,13 @@ static const char *const tunes[] = {
     "features",     "tensors",   "lpips",    "size",      "data",      "tokenizer",
     "latents",      "videos",    "prompts",  "csv",       "text-drop", "buckets"};
 static const char *const is_free[] = {
-    "batch",       "dump",         "frames-2d",     "guidance",    "help",           "keep",
-    "keep-every",  "time-limit",   "load",          "log",         "lora-merge",     "random",
-    "out",         "partial",      "prompt",        "resume",      "resume-changed", "sample-every",
-    "sample-seed", "sample-steps", "sample-tokens", "samples",     "save",           "save-ema",
-    "save-every",  "save-hf",      "save-state",    "shard-size",  "steps",          "temperature",
-    "top-k",       "top-p",        "val",           "val-batches", "val-every",      "version"};
+    "batch",        "dump",        "frames-2d",     "guidance",      "help",       "keep",
+    "keep-every",   "load",        "loader-memory", "log",           "lora-merge", "max-bad",
+    "out",          "partial",     "prompt",        "random",        "resume",     "resume-changed",
+    "sample-every", "sample-seed", "sample-steps",  "sample-tokens", "samples",    "save",
+    "save-ema",     "save-every",  "save-hf",       "save-state",    "shard-size", "steps",
+    "temperature",  "time-limit",  "top-k",         "top-p",         "val",        "val-batches",
+    "val-every",    "version",     "workers"};
 /* What each rank has for itself. */
 static const char *const is_own[] = {"log", "out", "help", "version"};
 

@@ -21,7 +21,8 @@
     ROW("help", FLAG, help, NULL, "print this text (-h)"),                                         \
         ROW("version", FLAG, version, NULL, "print the version (-V)")
 #define STRIDE_ROWS                                                                                \
-    RANGE("stride", INT, stride, "N", "take every N-th frame (default 1)", 1, 100000),             \
+    RANGE("stride", INT, stride, "N", "spread a clip over N times as many frames (default 1)", 1,  \
+          100000),                                                                                 \
         RANGE("clips", INT, clips, "N",                                                            \
               "cut N clips, one after the other, from the file (default 1)", 1, 100000)
 

@@ -26,8 +26,33 @@ static void put(FILE *f, const char *fmt, va_list ap)
     fputs(ckpt_escape(shown, sizeof shown, text), f);
 }
 
+static _Thread_local char *kept; /* NULL: what is said is printed */
+static _Thread_local size_t kept_room;
+
+void say_keep(char *dst, size_t size)
+{
+    kept = dst;
+    kept_room = size;
+    if (dst)
+        *dst = 0;
+}
+
+static void keep(const char *fmt, va_list ap)
+{
+    size_t n = strlen(kept);
+
+    if (n + 2 >= kept_room)
+        return;
+    vsnprintf(kept + n, kept_room - n - 1, fmt, ap);
+    strcat(kept, "\n");
+}
+
 static void complain(const char *fmt, va_list ap)
 {
+    if (kept) {
+        keep(fmt, ap);
+        return;
+    }
     fprintf(stderr, "%s: ", say_program);
     if (rank >= 0)
         fprintf(stderr, "rank %d: ", rank);

@@ -18,6 +18,10 @@ void say_note(const char *fmt, ...) CKPT_PRINTF(1, 2);
 /* As printf, for text with names in it: control characters as \\x1b. */
 void say_print(const char *fmt, ...) CKPT_PRINTF(1, 2);
 
+/* What this thread says of failures goes to dst from here on, a line each, as far as there is room;
+ * NULL: it is printed again. */
+void say_keep(char *dst, size_t size);
+
 /* The first call of a program. */
 void say_begin(void);
 

@@ -91,6 +91,8 @@ static void log_step(const struct training *t, const ckpt_program *p, int64_t st
     json_put_float(f, "ms", ms, ", ");
     if (t->part)
         json_put_string(f, "bucket", t->part);
+    if (t->reads)
+        json_put_float(f, "data_ms", t->data_ms, ", ");
     if (tokens)
         json_put_float(f, "tokens_per_second", (double)tokens * 1e3 / ms, ", ");
     log_step_end(t->log, &info);
@@ -102,6 +104,8 @@ int training_end(struct training *t, ckpt_program *p, int64_t step, int64_t toke
     int rc = ckpt_wait(p, &loss);
     double ms = training_lap(t);
 
+    t->ms += ms;
+    t->waited_ms += t->data_ms;
     if (!rc || rc == CKPT_ENAN)
         log_step(t, p, step, (double)loss, ms, tokens);
     if (rc)
@@ -127,6 +131,8 @@ void training_report(const struct training *t, const char *what, const ckpt_prog
            say_bytes(planned, info.planned_peak), say_bytes(actual, info.arena_bytes),
            info.budget == INT64_MAX ? "none" : say_bytes(budget, info.budget),
            say_bytes(rss, say_rss()));
+    if (t->reads && t->ms > 0)
+        printf("data: steps waited %.1f %% of their time for it\n", 100 * t->waited_ms / t->ms);
     ckpt_profile_print(p, stdout);
     if (info.process_bytes)
         printf("device: the process takes %s of it\n", say_bytes(process, info.process_bytes));

@@ -32,6 +32,8 @@ struct training {
     int64_t first;                          /* steps of the runs that this one goes on with */
     int64_t ahead; /* steps that are handed over before the oldest is waited for */
     struct run_log *log;
+    bool reads;       /* steps wait for data that is read */
+    double data_ms;   /* that the step which ends waited for it: set by submit */
     const char *part; /* of the data, that the step which ends took; NULL: there is but one */
     /* A line of the metadata of weights that are saved (ckpt_save_params_noted); NULL: none. */
     const char *note_key, *note;
@@ -49,6 +51,7 @@ struct training {
     int64_t saved;            /* steps in the state that was written last; -1: none was */
     double last;              /* when the last one ended */
     struct run_clock clock;
+    double ms, waited_ms;     /* of all steps: in all, and for data */
 };
 
 /* Runs the steps until there are enough, one fails, or a signal (signals.h) or the clock says

@@ -1,159 +1,70 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Decodes a video file with FFmpeg's libraries, every frame brought to one size as 8-bit RGB. */
-#include "clip.h"
-#include "memory.h"
-#include "say.h"
-
-#ifdef HAVE_FFMPEG
-
+/* Frames of a video by their numbers: what both formats share; see video.h. */
+#include "video.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <libavcodec/avcodec.h>
-#include <libavformat/avformat.h>
-#include <libswscale/swscale.h>
+#include "say.h"
 
-struct decoder {
-    AVFormatContext *format;
-    AVCodecContext *codec;
-    struct SwsContext *scale;
-    AVPacket *packet;
-    AVFrame *frame;
-    int stream;
-    int64_t seen, taken;
-    uint8_t *scaled; /* a frame that is still to be cut */
-    size_t room;
-};
-
-static int open_codec(struct decoder *d, const char *path)
+int video_file_copy(struct video_file *to, const struct video_file *f)
 {
-    const AVCodec *codec = NULL;
-
-    d->stream = av_find_best_stream(d->format, AVMEDIA_TYPE_VIDEO, -1, -1, &codec, 0);
-    if (d->stream < 0 || !codec)
-        return say_fail("%s: holds no video that can be decoded here", path);
-    d->codec = avcodec_alloc_context3(codec);
-    d->packet = av_packet_alloc();
-    d->frame = av_frame_alloc();
-    if (!d->codec || !d->packet || !d->frame)
-        return say_fail("%s: no memory for the decoder", path);
-    if (avcodec_parameters_to_context(d->codec, d->format->streams[d->stream]->codecpar) < 0 ||
-        avcodec_open2(d->codec, codec, NULL) < 0)
-        return say_fail("%s: the %s decoder does not start", path, codec->name);
-    return 0;
+    *to = *f;
+    to->path = strdup(f->path);
+    to->member = f->member ? strdup(f->member) : NULL;
+    return to->path && !to->member == !f->member ? 0 : -1;
 }
 
-static int open_file(struct decoder *d, const char *path)
+void video_file_free(struct video_file *f)
 {
-    char url[4096 + 8];
-
-    snprintf(url, sizeof url, "file:%s", path); /* "a:b" would be a protocol a */
-    int rc = avformat_open_input(&d->format, url, NULL, NULL);
-    if (rc < 0)
-        return say_fail("%s: cannot be read as a video: %s", path, av_err2str(rc));
-    if (avformat_find_stream_info(d->format, NULL) < 0)
-        return say_fail("%s: its streams cannot be read", path);
-    return open_codec(d, path);
+    free((void *)(uintptr_t)f->path);
+    free((void *)(uintptr_t)f->member);
+    *f = (struct video_file){.path = NULL};
 }
 
-static int scale_frame(struct decoder *d, const struct clip_part *p, const char *path)
+int video_open(struct video *v, const char *path)
 {
-    size_t bytes = (size_t)(p->width * p->height * 3);
-    int line[] = {(int)p->width * 3};
-    AVFrame *f = d->frame;
+    const struct video_file f = {.path = path};
 
-    if (bytes > d->room) {
-        free(d->scaled);
-        d->scaled = malloc(bytes);
-        d->room = d->scaled ? bytes : 0;
-    }
-    if (!d->scaled)
-        return say_fail("%s: no memory for a frame", path);
-    d->scale = sws_getCachedContext(d->scale, f->width, f->height, f->format, (int)p->width,
-                                    (int)p->height, AV_PIX_FMT_RGB24,
-                                    SWS_AREA | SWS_ACCURATE_RND | SWS_BITEXACT, NULL, NULL, NULL);
-    if (!d->scale)
-        return say_fail("%s: its pixel format cannot be converted to RGB", path);
-    sws_scale(d->scale, (const uint8_t *const *)f->data, f->linesize, 0, f->height, &d->scaled,
-              line);
-    return 0;
+    return video_open_file(v, &f);
 }
 
-static int take_frame(struct decoder *d, struct clip *c, const char *path)
+int video_open_file(struct video *v, const struct video_file *f)
 {
-    struct clip_part p = clip_part_of(c, d->frame->width, d->frame->height);
-    uint8_t *to = c->rgb + d->taken * c->width * c->height * 3;
-
-    if (scale_frame(d, &p, path))
+    *v = (struct video){.path = NULL};
+    int rc = video_file_copy(&v->file, f);
+    int n = asprintf(&v->path, "%s%s%s", f->path, f->member ? "/" : "", f->member ? f->member : "");
+    v->path = n < 0 ? NULL : v->path;
+    if (rc || !v->path)
+        return say_fail("%s: no memory for a video", f->path);
+    int raw = f->member ? 0 : video_is_raw(f->path);
+    if (raw < 0)
         return -1;
-    for (int64_t row = 0; row < c->height; row++)
-        memcpy(to + row * c->width * 3, d->scaled + ((p.top + row) * p.width + p.left) * 3,
-               (size_t)c->width * 3);
-    d->taken++;
-    return 0;
+    return raw ? video_open_raw(v) : video_open_decoder(v);
 }
 
-/* Takes all frames that are ready, until there are enough. */
-static int receive(struct decoder *d, struct clip *c, const char *path)
+void video_close(struct video *v)
 {
-    int rc = 0;
-
-    while (d->taken < c->frames && !(rc = avcodec_receive_frame(d->codec, d->frame))) {
-        int64_t at = d->seen++ - c->skip;
-        if (at >= 0 && at % c->stride == 0 && take_frame(d, c, path))
-            return -1;
-        av_frame_unref(d->frame);
-    }
-    if (rc == AVERROR(EAGAIN) || rc == AVERROR_EOF || rc == 0)
-        return 0;
-    return say_fail("%s: frame %lld does not decode", path, (long long)d->seen);
+    if (v->ops)
+        v->ops->close(v);
+    resize_free(&v->resize);
+    free(v->path);
+    video_file_free(&v->file);
+    *v = (struct video){.path = NULL};
 }
 
-static int decode(struct decoder *d, struct clip *c, const char *path)
+int64_t video_frames(struct video *v)
 {
-    while (d->taken < c->frames && av_read_frame(d->format, d->packet) >= 0) {
-        int ours = d->packet->stream_index == d->stream;
-        int rc = ours ? avcodec_send_packet(d->codec, d->packet) : 0;
-        av_packet_unref(d->packet);
-        if (rc < 0)
-            return say_fail("%s: frame %lld does not decode", path, (long long)d->seen);
-        if (ours && receive(d, c, path))
-            return -1;
-    }
-    if (d->taken < c->frames && (avcodec_send_packet(d->codec, NULL) || receive(d, c, path)))
-        return -1;
-    return d->taken < c->frames ? clip_too_short(c, path, d->seen) : 0;
+    return v->ops->count(v);
 }
 
-int clip_decode(struct clip *c, const char *path)
+int video_read(struct video *v, int64_t n, const struct picture_size *size, uint8_t *rgb)
 {
-    struct decoder d = {0};
-    int rc = -1;
+    struct pixels p;
+    int rc = v->ops->frame(v, n, &p);
 
-    av_log_set_level(AV_LOG_QUIET); /* what is wrong is said once, by us */
-    c->rgb = MEMORY_FOR(3, c->frames, c->width, c->height);
-    if (!c->rgb)
-        say_fail("%s: no memory for %lld frames", path, (long long)c->frames);
-    else if (!open_file(&d, path))
-        rc = decode(&d, c, path);
-    if (!rc)
-        c->fps = av_q2d(d.format->streams[d.stream]->avg_frame_rate);
-    sws_freeContext(d.scale);
-    free(d.scaled);
-    av_frame_free(&d.frame);
-    av_packet_free(&d.packet);
-    avcodec_free_context(&d.codec);
-    avformat_close_input(&d.format);
-    return rc;
+    if (rc <= 0)
+        return rc;
+    return resize_run(&v->resize, &p, size, v->image, rgb)
+               ? say_fail("%s: no memory for a frame", v->path)
+               : 1;
 }
-
-#else
-
-int clip_decode(struct clip *c, const char *path)
-{
-    (void)c;
-    return say_fail("%s: built without FFmpeg, this program reads raw clips only; install "
-                    "libavformat, libavcodec and libswscale, or see examples/data/README",
-                    path);
-}
-
-#endif

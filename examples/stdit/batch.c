@@ -94,14 +94,11 @@ static void copy_sample(struct stdit_batch *b, const struct stdit_data *d, int64
         copy_row(b->x_mask, i, d->x_mask, row, b->shape->geometry.frames * 4);
 }
 
-/* The row of sample i of this rank.  When there are fewer than the batch is large they come round
- * again. */
+/* The row of sample i of this rank. */
 static int64_t row_of(const struct stdit_batch *b, const struct stdit_data *d,
                       const struct stdit_turn *turn, int64_t i)
 {
-    int64_t at = b->first + i;
-
-    return turn->row ? turn->row[at] : (turn->before + at) % d->rows;
+    return stdit_turn_row(turn, d, b->first + i);
 }
 
 /* The draws of a step are those of all ranks together: so they are the same for any number. */
@@ -159,57 +156,21 @@ int stdit_batch_fill(struct stdit_batch *b, const struct stdit_run *r,
     return 0;
 }
 
-/* Of a whole file the part that the number of the sample draws. */
-static int cut_clip(struct stdit_batch *b, const struct stdit_data *d, int64_t i, int64_t row,
-                    int64_t sample, uint8_t **rgb)
+int stdit_batch_encode(struct stdit_batch *b, struct stdit_run *r, const struct stdit_turn *turn,
+                       struct loader *loader)
 {
-    const struct stdit_clips *c = &b->shape->clips;
-    float place[4];
-
-    ckpt_fill_uniform(b->seed, (uint64_t)sample, STREAM_CROP, place, 4);
-    return stdit_videos_cut(&d->videos, row, c->frames, c->height, c->width, (double)place[0], rgb,
-                            &b->fps[i]);
-}
-
-/* Whether the row has frames enough; a picture is none of a video. */
-static bool has_frames(const struct stdit_batch *b, const struct stdit_data *d, int64_t row)
-{
-    int64_t frames = b->shape->clips.frames;
-
-    return !d->size || (frames == 1 ? d->size[row].frames == 1
-                                    : d->size[row].frames >= frames * d->videos.stride);
-}
-
-/* The clip of a row, or the next one that can be read in place of it, with its own caption. */
-static int read_clip(struct stdit_batch *b, const struct stdit_data *d, int64_t i, int64_t row,
-                     int64_t sample, uint8_t **rgb)
-{
-    for (int64_t tried = 0; tried < d->rows; tried++) {
-        int64_t at = (row + tried) % d->rows;
-        if (!has_frames(b, d, at))
-            continue;
-        if (tried) {
-            say_note("the next clip takes its place");
-            copy_sample(b, d, i, at);
-        }
-        if (!(d->size ? cut_clip(b, d, i, at, sample, rgb)
-                      : stdit_videos_read(&d->videos, at, rgb)))
-            return 0;
-    }
-    return say_fail("no clip of the videos can be read");
-}
-
-int stdit_batch_encode(struct stdit_batch *b, struct stdit_run *r, const struct stdit_turn *turn)
-{
-    int64_t z = stdit_data_z(&r->data, b->shape);
+    struct stdit_data *d = &r->data;
+    int64_t z = stdit_data_z(d, b->shape);
+    struct loader_clip c;
 
     for (int64_t i = 0; i < b->size; i++) {
-        int64_t sample = turn->before + b->first + i;
-        uint8_t *rgb;
-        if (read_clip(b, &r->data, i, row_of(b, &r->data, turn, i), sample, &rgb))
+        if (loader_take(loader, &c))
             return -1;
-        int rc = stdit_vae_encode(&r->data.vae, &b->shape->clips, sample, rgb, b->z + i * z);
-        free(rgb);
+        if (c.row != row_of(b, d, turn, i))
+            copy_sample(b, d, i, c.row); /* with its own caption */
+        b->fps[i] = (float)stdit_videos_rate(&d->videos, c.frames, c.fps);
+        int rc = stdit_vae_encode(&d->vae, &b->shape->clips, c.sample, c.rgb, b->z + i * z);
+        loader_release(loader);
         if (rc)
             return -1;
     }

@@ -40,22 +40,40 @@ static int fixed_rate(struct stdit_data *d, float fps)
 
 /* ---- clips --------------------------------------------------------------------------------- */
 
-/* [clips][T][H][W][3] bytes -> [clips][3][T][H][W] in [-1, 1]. */
-static int clip_to_values(struct stdit_data *d, const struct clip *c)
+/* [T][H][W][3] bytes -> [3][T][H][W] in [-1, 1]. */
+static void clip_to_values(struct stdit_data *d, const uint8_t *rgb, float *z)
 {
     const struct stdit_geometry *g = &d->shape->geometry;
     int64_t plane = g->height * g->width, frames = g->frames;
 
-    d->z = malloc((size_t)(d->rows * stdit_data_z(d, d->shape)) * sizeof *d->z);
-    if (!d->z)
-        return say_fail("no memory for the clips");
-    for (int64_t f = 0; f < d->rows * frames; f++)
+    for (int64_t f = 0; f < frames; f++)
         for (int64_t p = 0; p < plane; p++)
             for (int64_t channel = 0; channel < 3; channel++) {
-                int64_t at = ((f / frames * 3 + channel) * frames + f % frames) * plane + p;
-                d->z[at] = (float)c->rgb[(f * plane + p) * 3 + channel] / 127.5f - 1.f;
+                int64_t at = (channel * frames + f) * plane + p;
+                z[at] = (float)rgb[(f * plane + p) * 3 + channel] / 127.5f - 1.f;
             }
-    return 0;
+}
+
+/* Clips that follow each other in a file. */
+static int read_clips(struct stdit_data *d, struct video *v, int64_t stride)
+{
+    const struct stdit_geometry *g = &d->shape->geometry;
+    struct clip c = {.size = {g->width, g->height, true}, .frames = g->frames, .stride = stride};
+    uint8_t *rgb = MEMORY_FOR(3, g->frames, g->height, g->width);
+    int64_t row = stdit_data_z(d, d->shape);
+    int rc = 0;
+
+    d->z = MEMORY_FOR(sizeof *d->z, d->rows, row);
+    if (!d->z || !rgb)
+        rc = say_fail("no memory for the clips");
+    for (int64_t i = 0; i < d->rows && !rc; i++) {
+        c.skip = i * c.frames * stride;
+        rc = clip_take(&c, v, rgb);
+        if (!rc)
+            clip_to_values(d, rgb, d->z + i * row);
+    }
+    free(rgb);
+    return rc;
 }
 
 /*
@@ -69,7 +87,7 @@ static int data_clip(struct stdit_data *d, const struct stdit_options *o)
     int64_t frames = o->frames ? o->frames : 6, width = o->width ? o->width : 32;
     int64_t height = o->height ? o->height : 20;
     int64_t stride = o->stride ? o->stride : shipped ? 3 : 1;
-    struct clip c = {.width = width, .height = height, .stride = stride};
+    struct video v;
 
     if (stdit_data_shapes(d, 1))
         return -1;
@@ -87,14 +105,12 @@ static int data_clip(struct stdit_data *d, const struct stdit_options *o)
         return -1;
     if (o->in_channels && o->in_channels != 3)
         return say_fail("--in-channels %lld: a video has 3", (long long)o->in_channels);
-    c.frames = frames * d->rows;
-    int rc = clip_read(&c, path);
-    if (!rc)
-        rc = clip_to_values(d, &c);
-    free(c.rgb);
+    int rc = video_open(&v, path) || read_clips(d, &v, stride);
+    double rate = v.fps;
+    video_close(&v);
     if (rc)
         return -1;
-    double fps = frames == 1 ? 120 : floor(c.fps / (double)stride + 1e-6);
+    double fps = frames == 1 ? 120 : floor(rate / (double)stride + 1e-6);
     snprintf(d->title, sizeof d->title, "clip: %s, %lld x %lld frames of %lld x %lld, %g a second",
              path, (long long)d->rows, (long long)frames, (long long)width, (long long)height, fps);
     return fixed_rate(d, (float)fps) || fixed_text(d, (uint64_t)o->library.seed) ? -1 : 0;

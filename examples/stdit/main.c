@@ -69,6 +69,8 @@ static int compile(struct stdit_run *r, bool trains)
         stdit_print_buckets(r);
     else if (trains)
         ckpt_plan_print(r->data.shape->training, stdout);
+    if (trains && r->options.video_dir && stdit_ahead_plan(r))
+        return -1;
     training_setup_end(&setup);
     return 0;
 }

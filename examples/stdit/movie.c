@@ -2,7 +2,7 @@
 /* What sampling gives where there is an autoencoder: videos, and pictures of their frames. */
 #include <stdlib.h>
 #include <string.h>
-#include "../common/frames.h"
+#include "../common/sink.h"
 #include "../common/picture.h"
 #include "run.h"
 
@@ -70,9 +70,13 @@ static int write_strip(const struct stdit_run *r, const char *name, const uint8_
 /* The first clip of the data, for the eye to compare with. */
 static int write_data(struct stdit_run *r)
 {
-    uint8_t *rgb;
+    const struct stdit_clips *shape = &r->data.shape->clips;
+    struct clip c = {.size = {shape->width, shape->height, true}, .frames = shape->frames};
+    double fps;
+    const struct video_file *file = stdit_videos_find(&r->data.videos, 0, 0, &c);
+    uint8_t *rgb = clip_read(&c, file, &fps);
 
-    if (stdit_videos_read(&r->data.videos, 0, &rgb))
+    if (!rgb)
         return -1;
     int rc = write_strip(r, "clip", rgb);
     free(rgb);

@@ -18,8 +18,8 @@ static const struct ckpt_option table[] = {
     GRAD_DTYPE_ROW,
     ROW("video", STRING, video, "FILE", "train in pixel space on this clip"),
     ROW("video-dir", STRING, video_dir, "DIR",
-        "train on latents of the videos in this directory, encoded as they are needed; with "
-        "--buckets also a table of them (.csv)"),
+        "train on latents of the videos in this directory and in its tar files, encoded as they "
+        "are needed; also one video or tar file, with --buckets a table of them (.csv)"),
     ROW("buckets", STRING, buckets, "FILE",
         "train on the sizes and lengths of this table, each clip of --video-dir in those it fits"),
     ROW("vae", STRING, vae, "FILE", "weights of the autoencoder for --video-dir (safetensors)"),
@@ -32,6 +32,7 @@ static const struct ckpt_option table[] = {
     RANGE("frames", INT, frames, "N", "frames of a clip (default 6, with --video-dir 17)", 1,
           65536),
     STRIDE_ROWS,
+    LOADER_ROWS,
     ROW("features", STRING, features, "FILE",
         "train on z, y, mask, fps and the like from a safetensors file"),
     ROW("latent", STRING, latent, "TxHxW",
@@ -143,6 +144,8 @@ static int check_data(struct stdit_options *o)
                         "give one");
     if (o->video_dir && !o->vae && !o->library.plan_only)
         return say_fail("--video-dir needs --vae FILE, an autoencoder (%s)", o->vae_model);
+    if (o->loader.memory < 0)
+        return say_fail("--loader-memory: a size is expected, as 2G, not a share");
     if ((o->vae || o->text) && !o->video_dir)
         return say_fail("--vae and --text are for --video-dir");
     if ((o->features || o->latent) && clip_options)

@@ -3,6 +3,7 @@
 #ifndef STDIT_OPTIONS_H
 #define STDIT_OPTIONS_H
 
+#include "../common/loader.h"
 #include "../common/outputs.h"
 #include "../common/say.h"
 
@@ -20,6 +21,7 @@ struct stdit_options {
     double aes, flow;                                                 /* NaN: not given */
     const char *vae, *vae_model; /* weights and preset of the autoencoder of clips */
     int64_t frames, stride, clips;
+    struct loader_options loader;
     int64_t width, height;                              /* from size */
     int64_t latent_frames, latent_height, latent_width; /* from latent */
     /* training */
@@ -39,7 +41,7 @@ struct stdit_options {
     {                                                                                              \
         .model = "tiny", .dtype = "fp32", .mlp_ratio = 4, .mask_stage = "none",                    \
         .train = {TRAINING_DEFAULTS, .ema_decay = 0.99, .beta2 = -1}, .sample_steps = -1,          \
-        .guidance = -1, .library = CKPT_OPTIONS_INIT                                               \
+        .loader = {LOADER_DEFAULTS}, .guidance = -1, .library = CKPT_OPTIONS_INIT                  \
     }
 
 /* Rows of the model, for the tables of both programs. */

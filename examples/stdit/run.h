@@ -3,6 +3,7 @@
 #ifndef STDIT_RUN_H
 #define STDIT_RUN_H
 
+#include "../common/loader.h"
 #include "../common/log.h"
 #include "../common/say.h"
 #include "dataset.h"
@@ -79,8 +80,27 @@ void stdit_batch_free(struct stdit_batch *b);
 int stdit_batch_fill(struct stdit_batch *b, const struct stdit_run *r,
                      const struct stdit_turn *turn);
 
-/* Reads and encodes the clips of a step, where the data is videos. */
-int stdit_batch_encode(struct stdit_batch *b, struct stdit_run *r, const struct stdit_turn *turn);
+/* Encodes the clips of a step, where the data is videos; they come next from the loader. */
+int stdit_batch_encode(struct stdit_batch *b, struct stdit_run *r, const struct stdit_turn *turn,
+                       struct loader *loader);
+
+/* The clips of the steps to come, in the order of their steps. */
+struct stdit_ahead {
+    const struct stdit_run *run;
+    struct stdit_turns turns;
+    struct stdit_turn turn;
+    int64_t step, taken; /* the next one; clips of the turn */
+    struct loader_source source;
+    struct loader *loader; /* NULL: the data is no videos */
+};
+
+/* What reading videos takes, as the options divide it: printed, and refused where it is too little.
+ * Returns 0, or -1 after a sentence. */
+int stdit_ahead_plan(const struct stdit_run *r);
+/* Starts reading where the run stands; ahead stays where it is.  Returns 0, or -1 after a sentence;
+ * a is to be closed then, too. */
+int stdit_ahead_open(struct stdit_ahead *a, struct stdit_run *r);
+void stdit_ahead_close(struct stdit_ahead *a);
 
 /* Feeds the rows that training and sampling share: z, t, y, mask, fps and, if any, drop. */
 int stdit_batch_feed(const struct stdit_batch *b, const struct stdit_run *r, ckpt_program *p,

@@ -82,6 +82,7 @@ int stdit_compile_training(struct stdit_run *r)
 struct course {
     struct stdit_run *run;
     struct stdit_batch batch;
+    struct stdit_ahead ahead;
     struct stdit_turn turn[2]; /* of the steps under way, the even and the odd one */
     bool failed;
 };
@@ -119,8 +120,10 @@ static int submit(struct training *t, int64_t step)
     const struct stdit_shape *s = turn->shape;
 
     if (c->failed || stdit_batch_fill(b, r, turn) ||
-        (r->options.video_dir && stdit_batch_encode(b, r, turn)))
+        (c->ahead.loader && stdit_batch_encode(b, r, turn, c->ahead.loader)))
         return -1;
+    if (c->ahead.loader)
+        t->data_ms = loader_waited(c->ahead.loader) * 1e3;
     if (ckpt_set_lr(s->training, (float)training_rate(t, step)) ||
         stdit_batch_feed(b, r, s->training, r->drops) ||
         stdit_batch_feed_training(b, r, s->training) || ckpt_submit(s->training))
@@ -154,6 +157,7 @@ int stdit_train(struct stdit_run *r)
                          .log = &r->log,
                          /* videos are encoded by the device; a dump looks at the first one alone */
                          .ahead = o->train.dump || o->video_dir ? 0 : 1,
+                         .reads = o->video_dir != NULL,
                          .waits = waits,
                          .submit = submit,
                          .end = end,
@@ -161,7 +165,8 @@ int stdit_train(struct stdit_run *r)
 
     if (stdit_batch_create(&c.batch, r, r->data.shape, r->data.n_shapes))
         return -1;
-    int rc = training_run(&t);
+    int rc = stdit_ahead_open(&c.ahead, r) ? -1 : training_run(&t);
+    stdit_ahead_close(&c.ahead);
     stdit_batch_free(&c.batch);
     rc = rc ? rc : dump_check(o->train.dump, t.ended - t.first);
     training_report(&t, "loss", r->data.shape->training);

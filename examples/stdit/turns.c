@@ -91,6 +91,11 @@ int stdit_turns_next(struct stdit_turns *t, int64_t step, struct stdit_turn *tur
     return 0;
 }
 
+int64_t stdit_turn_row(const struct stdit_turn *turn, const struct stdit_data *d, int64_t i)
+{
+    return turn->row ? turn->row[i] : (turn->before + i) % d->rows;
+}
+
 /* ---- where a run stands --------------------------------------------------------------------- */
 
 enum { NUMBER = 22 /* characters of one, with a blank */ };

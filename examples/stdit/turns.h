@@ -16,6 +16,10 @@ struct stdit_turn {
     const int64_t *row; /* the rows of all ranks; NULL: those of the data in turn */
 };
 
+/* The row of sample i of a turn, of all ranks.  When there are fewer than the batch is large they
+ * come round again. */
+int64_t stdit_turn_row(const struct stdit_turn *turn, const struct stdit_data *d, int64_t i);
+
 struct stdit_turns {
     const struct stdit_data *data;
     int ranks;

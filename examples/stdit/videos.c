@@ -6,10 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include "../common/clip.h"
 #include "../common/csv.h"
-#include "../common/frames.h"
 #include "../common/say.h"
+#include "../common/shard.h"
 #include "videos.h"
 
 static int append(struct stdit_videos *v, struct stdit_video video)
@@ -18,8 +17,8 @@ static int append(struct stdit_videos *v, struct stdit_video video)
 
     if (file)
         v->file = file;
-    if (!file || !video.path) {
-        free(video.path);
+    if (!file || !video.file.path) {
+        video_file_free(&video.file);
         return say_fail("no memory for the names of videos");
     }
     video.first = v->rows;
@@ -28,73 +27,56 @@ static int append(struct stdit_videos *v, struct stdit_video video)
     return 0;
 }
 
-/* How many clips the file has room for; a file that does not say has one. */
-static int64_t clips_of(const struct stdit_videos *v, const struct frames *f)
+/* How many clips frames have room for. */
+static int64_t clips_of(const struct stdit_videos *v, int64_t frames)
 {
-    if (!f->announced)
-        return 1;
-    return (f->announced + v->stride - 1) / (v->frames * v->stride);
+    return (frames + v->stride - 1) / (v->frames * v->stride);
 }
 
-/* The frames of a file that does not say: as many as can be read. */
-static int64_t count_frames(struct frames *f)
-{
-    uint8_t *rgb = malloc((size_t)(f->width * f->height * 3));
-    int64_t n = 0;
-    int rc = rgb ? 1 : say_fail("%s: no memory for a frame", f->path);
-
-    while (rc > 0 && (rc = frames_next(f, rgb)) > 0)
-        n++;
-    free(rgb);
-    return rc < 0 ? -1 : n;
-}
-
-static int look(struct stdit_videos *v, struct frames *f, struct stdit_video *video, int64_t most)
+/* What a file says of its frames is believed here: reading them all would take long. */
+static int look(struct stdit_videos *v, struct video *f, struct stdit_video *video, int64_t most)
 {
     video->width = f->width;
     video->height = f->height;
-    video->fps = f->fps > 0 ? f->fps : 24;
-    if (v->whole) {
-        video->clips = 1;
-        video->frames = f->announced ? f->announced : count_frames(f);
-        return video->frames < 0    ? -1
-               : video->frames == 0 ? say_fail("%s: has no frame", f->path)
-                                    : 0;
-    }
-    video->frames = f->announced;
-    video->clips = clips_of(v, f);
+    video->fps = f->fps;
+    video->frames = f->announced ? f->announced : video_frames(f);
+    if (video->frames <= 0)
+        return video->frames < 0 ? -1 : say_fail("%s: has no frame", f->path);
+    video->clips = v->whole ? 1 : clips_of(v, video->frames);
     if (video->clips < 1)
         return say_fail("%s: has %lld frames; --frames and --stride ask for %lld", f->path,
-                        (long long)f->announced, (long long)((v->frames - 1) * v->stride + 1));
+                        (long long)video->frames, (long long)((v->frames - 1) * v->stride + 1));
     video->clips = most > 0 && video->clips > most ? most : video->clips;
     return 0;
 }
 
-static int add(struct stdit_videos *v, const char *path, int64_t most)
+static int add(struct stdit_videos *v, const struct video_file *file, int64_t most)
 {
-    struct stdit_video video = {.path = NULL};
-    struct frames f;
+    struct stdit_video video = {.file = *file};
+    struct video f;
+    int rc = video_open_file(&f, file) ? -1 : look(v, &f, &video, most);
 
-    if (frames_open(&f, path))
-        return -1;
-    int rc = look(v, &f, &video, most);
-    frames_close(&f);
+    video_close(&f);
     if (rc)
         return -1;
-    video.path = strdup(path);
+    if (video_file_copy(&video.file, file))
+        video_file_free(&video.file); /* which append says */
     return append(v, video);
 }
 
 static const char *const videos[] = {".avi", ".gif",  ".m4v", ".mkv", ".mov",
                                      ".mp4", ".webm", ".rgb", NULL},
-                         *const images[] = {".bmp", ".jpeg", ".jpg", ".png", ".webp", NULL};
+                         *const shards[] = {".tar", NULL}, *const images[] = {".bmp",  ".jpeg",
+                                                                              ".jpg",  ".png",
+                                                                              ".webp", NULL};
 
 /* What begins with a dot is hidden. */
 static int ends_in(const char *name, const char *const *endings)
 {
-    const char *dot = strrchr(name, '.');
+    const char *slash = strrchr(name, '/'), *base = slash ? slash + 1 : name;
+    const char *dot = strrchr(base, '.');
 
-    for (int i = 0; dot && dot != name && endings[i]; i++)
+    for (int i = 0; dot && dot != base && endings[i]; i++)
         if (!strcasecmp(dot, endings[i]))
             return 1;
     return 0;
@@ -111,17 +93,54 @@ static int is_sample(const struct dirent *e)
     return ends_in(e->d_name, videos) || ends_in(e->d_name, images);
 }
 
+static int is_entry(const struct dirent *e)
+{
+    return is_video(e) || ends_in(e->d_name, shards);
+}
+
+static int is_sample_entry(const struct dirent *e)
+{
+    return is_sample(e) || ends_in(e->d_name, shards);
+}
+
+/* Members of a shard, on their way into the list. */
+struct shard {
+    struct stdit_videos *videos;
+    const char *path;
+    int64_t most;
+};
+
+static int add_member(void *user, const char *member, int64_t start, int64_t size)
+{
+    struct shard *s = user;
+    const struct video_file file = {s->path, member, start, size};
+
+    if (!ends_in(member, videos) && !(s->videos->whole && ends_in(member, images)))
+        return 0;
+    if (add(s->videos, &file, s->most))
+        say_note("%s/%s is left out", s->path, member);
+    return 0;
+}
+
+static int add_path(struct stdit_videos *v, const char *path, int64_t most)
+{
+    const struct video_file file = {.path = path};
+    struct shard s = {v, path, most};
+
+    return ends_in(path, shards) ? shard_read(path, add_member, &s) : add(v, &file, most);
+}
+
 static int add_directory(struct stdit_videos *v, const char *directory, int64_t most)
 {
     struct dirent **entry;
     char path[4096];
-    int n = scandir(directory, &entry, v->whole ? is_sample : is_video, alphasort);
+    int n = scandir(directory, &entry, v->whole ? is_sample_entry : is_entry, alphasort);
 
     if (n < 0)
         return say_fail("%s: %s", directory, strerror(errno));
     for (int i = 0; i < n; i++) {
         snprintf(path, sizeof path, "%s/%s", directory, entry[i]->d_name);
-        if (add(v, path, most))
+        if (add_path(v, path, most))
             say_note("%s is left out", path);
         free(entry[i]);
     }
@@ -135,13 +154,15 @@ int stdit_videos_open(struct stdit_videos *v, const char *path, int64_t clips)
 
     if (stat(path, &st))
         return say_fail("%s: %s", path, strerror(errno));
-    return S_ISDIR(st.st_mode) ? add_directory(v, path, clips) : add(v, path, clips);
+    if (S_ISDIR(st.st_mode))
+        return add_directory(v, path, clips);
+    return add_path(v, path, clips) ? -1 : v->rows ? 0 : say_fail("%s: no video to train on", path);
 }
 
 void stdit_videos_close(struct stdit_videos *v)
 {
     for (int64_t i = 0; i < v->n_files; i++)
-        free(v->file[i].path);
+        video_file_free(&v->file[i].file);
     free(v->file);
     *v = (struct stdit_videos){0};
 }
@@ -160,26 +181,39 @@ static const struct stdit_video *file_of(const struct stdit_videos *v, int64_t r
     return &v->file[low];
 }
 
-double stdit_videos_fps(const struct stdit_videos *v, int64_t row)
+double stdit_videos_rate(const struct stdit_videos *v, int64_t frames, double fps)
 {
-    return v->frames == 1 ? 120 : floor(file_of(v, row)->fps / (double)v->stride + 1e-6);
+    return frames == 1 ? 120 : floor((fps > 0 ? fps : 24) / (double)v->stride + 1e-6);
 }
 
-int stdit_videos_read(const struct stdit_videos *v, int64_t row, uint8_t **rgb)
+double stdit_videos_fps(const struct stdit_videos *v, int64_t row)
+{
+    return stdit_videos_rate(v, v->frames, file_of(v, row)->fps);
+}
+
+const struct video_file *stdit_videos_find(const struct stdit_videos *v, int64_t row, double place,
+                                           struct clip *c)
 {
     const struct stdit_video *file = file_of(v, row);
-    struct clip c = {.width = v->width,
-                     .height = v->height,
-                     .frames = v->frames,
-                     .skip = (row - file->first) * v->frames * v->stride,
-                     .stride = v->stride};
+    int64_t window = c->frames * v->stride, more = file->frames - window;
 
-    if (clip_read(&c, file->path)) {
-        free(c.rgb);
-        return -1;
+    c->stride = v->stride;
+    if (v->whole)
+        c->skip = more > 0 ? (int64_t)(place * (double)more) : 0;
+    else
+        c->skip = (row - file->first) * window;
+    return &file->file;
+}
+
+int64_t stdit_videos_pixels(const struct stdit_videos *v)
+{
+    int64_t most = 0;
+
+    for (int64_t i = 0; i < v->n_files; i++) {
+        int64_t pixels = v->file[i].height * v->file[i].width;
+        most = pixels > most ? pixels : most;
     }
-    *rgb = c.rgb;
-    return 0;
+    return most;
 }
 
 /* ---- whole files ---------------------------------------------------------------------------- */
@@ -228,7 +262,7 @@ static int add_row(struct stdit_videos *v, const struct csv *c, const int at[COL
     if (!video.frames || !video.height || !video.width || (paths && at[PATH] >= c->n))
         return say_fail("%s: line %lld: num_frames, height and width are whole numbers from 1 on",
                         c->path, (long long)c->line);
-    video.path = paths ? beside(c->path, c->field[at[PATH]]) : strdup("");
+    video.file.path = paths ? beside(c->path, c->field[at[PATH]]) : strdup("");
     return append(v, video);
 }
 
@@ -249,25 +283,4 @@ int stdit_videos_list(struct stdit_videos *v, const char *path, bool paths)
     }
     csv_close(&c);
     return rc ? -1 : v->rows ? 0 : say_fail("%s: lists no clip", path);
-}
-
-int stdit_videos_cut(const struct stdit_videos *v, int64_t row, int64_t frames, int64_t height,
-                     int64_t width, double place, uint8_t **rgb, float *fps)
-{
-    const struct stdit_video *file = &v->file[row];
-    int64_t more = file->frames - frames * v->stride;
-    struct clip c = {.width = width,
-                     .height = height,
-                     .frames = frames,
-                     .skip = more > 0 ? (int64_t)(place * (double)more) : 0,
-                     .stride = v->stride,
-                     .covers = true};
-
-    if (clip_read(&c, file->path)) {
-        free(c.rgb);
-        return -1;
-    }
-    *rgb = c.rgb;
-    *fps = frames == 1 ? 120 : (float)floor((c.fps > 0 ? c.fps : 24) / (double)v->stride + 1e-6);
-    return 0;
 }

@@ -14,9 +14,27 @@ int64_t vae_data_frame(const struct vae_data *d)
     return d->padded_height * d->padded_width * 3;
 }
 
-const float *vae_data_row(const struct vae_data *d, int64_t row, int64_t start)
+/* Bytes to [-1, 1]; what is filled up repeats the last row and column. */
+static void to_values(const struct vae_data *d, const uint8_t *rgb, float *to)
 {
-    return d->x + (row * d->frames + start) * vae_data_frame(d);
+    for (int64_t y = 0; y < d->padded_height; y++)
+        for (int64_t x = 0; x < d->padded_width; x++) {
+            int64_t row = y < d->height ? y : d->height - 1;
+            int64_t column = x < d->width ? x : d->width - 1;
+            const uint8_t *p = rgb + (row * d->width + column) * 3;
+            for (int channel = 0; channel < 3; channel++)
+                *to++ = (float)p[channel] / 127.5f - 1.f;
+        }
+}
+
+void vae_data_take(const struct vae_data *d, int64_t row, int64_t start, int64_t frames, float *to)
+{
+    int64_t first = row * d->frames + start, frame = vae_data_frame(d);
+
+    if (d->x)
+        memcpy(to, d->x + first * frame, (size_t)(frames * frame) * sizeof *to);
+    for (int64_t f = 0; d->rgb && f < frames; f++)
+        to_values(d, d->rgb + (first + f) * d->height * d->width * 3, to + f * frame);
 }
 
 static int64_t whole_cells(int64_t size, const struct vae_options *o)
@@ -26,12 +44,15 @@ static int64_t whole_cells(int64_t size, const struct vae_options *o)
     return (size + factor - 1) / factor * factor;
 }
 
-static int allocate(struct vae_data *d, const struct vae_options *o)
+static void pad(struct vae_data *d, const struct vae_options *o)
 {
     d->padded_height = whole_cells(d->height, o);
     d->padded_width = whole_cells(d->width, o);
-    d->x = MEMORY_FOR(sizeof *d->x, d->rows, d->frames, vae_data_frame(d));
-    return d->x ? 0 : say_fail("no memory for %lld clips", (long long)d->rows);
+}
+
+static int no_memory(const struct vae_data *d)
+{
+    return say_fail("no memory for %lld clips", (long long)d->rows);
 }
 
 /* Says that sizes were filled up to whole cells, if they were. */
@@ -46,41 +67,39 @@ static void say_padded(struct vae_data *d)
 
 /* ---- videos -------------------------------------------------------------------------------- */
 
-/* Bytes to [-1, 1]; what is filled up repeats the last row and column. */
-static void to_values(struct vae_data *d, const uint8_t *rgb)
+/* Clips that follow each other. */
+static int read_clips(struct vae_data *d, struct video *v, int64_t stride)
 {
-    float *to = d->x;
+    struct clip c = {.size = {d->width, d->height, true}, .frames = d->frames, .stride = stride};
+    int rc = 0;
 
-    for (int64_t f = 0; f < d->rows * d->frames; f++)
-        for (int64_t y = 0; y < d->padded_height; y++)
-            for (int64_t x = 0; x < d->padded_width; x++) {
-                int64_t row = y < d->height ? y : d->height - 1;
-                int64_t column = x < d->width ? x : d->width - 1;
-                const uint8_t *p = rgb + ((f * d->height + row) * d->width + column) * 3;
-                for (int channel = 0; channel < 3; channel++)
-                    *to++ = (float)p[channel] / 127.5f - 1.f;
-            }
+    d->rgb = MEMORY_FOR(3, d->rows, d->frames, d->height, d->width);
+    if (!d->rgb)
+        return no_memory(d);
+    for (int64_t i = 0; i < d->rows && !rc; i++) {
+        c.skip = i * c.frames * stride;
+        rc = clip_take(&c, v, d->rgb + i * c.frames * d->height * d->width * 3);
+    }
+    return rc;
 }
 
 static int open_video(struct vae_data *d, const struct vae_options *o)
 {
     const char *path = o->video ? o->video : clip_shipped();
-    struct clip c = {.stride = o->stride ? o->stride : 1};
+    struct video v;
 
     d->rows = o->clips ? o->clips : 1;
     d->frames = o->frames;
-    c.width = d->width = o->width ? o->width : 64;
-    c.height = d->height = o->height ? o->height : 40;
-    c.frames = d->rows * d->frames;
-    int rc = path ? clip_read(&c, path) : -1;
-    if (!rc)
-        rc = allocate(d, o);
-    if (!rc)
-        to_values(d, c.rgb);
-    free(c.rgb);
+    d->width = o->width ? o->width : 64;
+    d->height = o->height ? o->height : 40;
+    pad(d, o);
+    if (!path)
+        return -1;
+    int rc = video_open(&v, path) || read_clips(d, &v, o->stride ? o->stride : 1);
+    video_close(&v);
     snprintf(d->title, sizeof d->title, "clip: %s, %lld x %lld frames of %lld x %lld", path,
              (long long)d->rows, (long long)d->frames, (long long)d->width, (long long)d->height);
-    return rc;
+    return rc ? -1 : 0;
 }
 
 /* ---- tensors ------------------------------------------------------------------------------- */
@@ -155,8 +174,10 @@ static int open_random(struct vae_data *d, const struct vae_options *o)
     d->frames = o->frames;
     d->height = o->height;
     d->width = o->width;
-    if (allocate(d, o))
-        return -1;
+    pad(d, o);
+    d->x = MEMORY_FOR(sizeof *d->x, d->rows, d->frames, vae_data_frame(d));
+    if (!d->x)
+        return no_memory(d);
     ckpt_fill_uniform((uint64_t)o->library.seed, 0, VAE_STREAM_DATA, d->x,
                       d->rows * d->frames * vae_data_frame(d));
     snprintf(d->title, sizeof d->title, "random clips %s, %lld samples", o->random,
@@ -177,6 +198,7 @@ int vae_data_open(struct vae_data *d, struct vae_options *o)
 
 void vae_data_close(struct vae_data *d)
 {
+    free(d->rgb);
     free(d->x);
     free(d->noise_2d);
     free(d->noise);

@@ -2,7 +2,7 @@
 /* vae-decode: a file of latents back to a video, chunk by chunk. */
 #include <math.h>
 #include <stdlib.h>
-#include "../common/frames.h"
+#include "../common/sink.h"
 #include "../common/say.h"
 #include "../common/signals.h"
 #include "ckpt_tools.h"

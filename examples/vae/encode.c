@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "../common/frames.h"
+#include "../common/clip.h"
 #include "../common/say.h"
 #include "../common/signals.h"
 #include "ckpt_tools.h"
@@ -20,7 +20,8 @@ static const char usage[] =
 /* What a chunk passes through, and how far they have come. */
 struct encoding {
     struct vae_coder *k;
-    struct frames *f;
+    struct video *f;
+    int64_t taken; /* frames */
     struct vae_latent_writer *w;
     uint8_t *rgb;      /* a frame */
     float *x;          /* [chunk, padded height, padded width, 3] */
@@ -32,13 +33,15 @@ struct encoding {
 static int64_t take_chunk(struct encoding *e)
 {
     int64_t frame = e->k->padded_height * e->k->padded_width * 3;
+    const struct picture_size size = {e->f->width, e->f->height, false};
 
     for (int64_t n = 0; n < VAE_CHUNK; n++) {
-        int rc = frames_next(e->f, e->rgb);
+        int rc = video_read(e->f, e->taken, &size, e->rgb);
         if (rc < 0)
             return -1;
         if (!rc)
             return n;
+        e->taken++;
         vae_coder_take_frame(e->k, e->rgb, e->x + n * frame);
     }
     return VAE_CHUNK;
@@ -91,7 +94,7 @@ static int encode_chunk(struct encoding *e, int64_t n)
 
 static int encode_all(struct encoding *e)
 {
-    struct frames *f = e->f;
+    struct video *f = e->f;
     ckpt_progress *progress = ckpt_progress_open(stderr, "encode", f->announced);
     struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
     int64_t n = VAE_CHUNK;
@@ -102,16 +105,16 @@ static int encode_all(struct encoding *e)
         rc = n < 0 ? -1 : n > 0 ? encode_chunk(e, n) : 0;
         if (!rc && e->k->program) {
             ckpt_program_info(e->k->program, &info);
-            ckpt_progress_step(progress, f->taken, NAN, info.arena_bytes);
+            ckpt_progress_step(progress, e->taken, NAN, info.arena_bytes);
         }
     }
     rc = rc ? rc : finish_chunk(e);
     ckpt_progress_close(progress);
-    if (!rc && !f->taken)
+    if (!rc && !e->taken)
         return say_fail("%s: holds no frame", f->path);
-    if (!rc && f->taken < f->announced)
+    if (!rc && e->taken < f->announced)
         say_note("%s: ends after %lld of the %lld frames it announces; these are kept", f->path,
-                 (long long)f->taken, (long long)f->announced);
+                 (long long)e->taken, (long long)f->announced);
     return rc;
 }
 
@@ -128,7 +131,7 @@ static int make_buffers(struct encoding *e)
     return e->rgb && e->x && e->y && e->z ? 0 : say_fail("no memory for a chunk of frames");
 }
 
-static int encode_to(struct vae_coder *k, struct frames *f, const char *path)
+static int encode_to(struct vae_coder *k, struct video *f, const char *path)
 {
     struct vae_latent_writer w = {.file = NULL};
     struct encoding e = {.k = k, .f = f, .w = &w};
@@ -157,9 +160,9 @@ static int encode_to(struct vae_coder *k, struct frames *f, const char *path)
     return 0;
 }
 
-static int go(struct vae_coder *k, struct frames *f, const char *file[2])
+static int go(struct vae_coder *k, struct video *f, const char *file[2])
 {
-    if (vae_coder_check_paths(k, file, false) || frames_open(f, file[0]) ||
+    if (vae_coder_check_paths(k, file, false) || video_open(f, file[0]) ||
         vae_coder_open(k, f->height, f->width))
         return -1;
     if (k->padded_height != k->height || k->padded_width != k->width)
@@ -174,7 +177,7 @@ static int go(struct vae_coder *k, struct frames *f, const char *file[2])
 int main(int argc, char **argv)
 {
     struct vae_coder k;
-    struct frames f = {.ops = NULL};
+    struct video f = {.path = NULL};
     const char *file[2];
 
     say_begin();
@@ -184,7 +187,7 @@ int main(int argc, char **argv)
     if (rc)
         return rc > 0 ? 0 : 2;
     rc = go(&k, &f, file);
-    frames_close(&f);
+    video_close(&f);
     vae_coder_close(&k);
     return say_finish(rc ? 1 : 0);
 }

@@ -128,7 +128,8 @@ static int agree_on_data(const struct vae_run *r)
     int64_t frame = d->padded_height * d->padded_width * 3;
     struct ckpt_fact facts[] = {
         {"number of clips", &d->rows, sizeof d->rows},
-        {"data", d->x, (size_t)(d->rows * d->frames * frame) * sizeof *d->x},
+        {"data", d->x, d->x ? (size_t)(d->rows * d->frames * frame) * sizeof *d->x : 0},
+        {"clips", d->rgb, d->rgb ? (size_t)(d->rows * d->frames * d->height * d->width * 3) : 0},
     };
 
     return ckpt_agree(r->context, facts, sizeof facts / sizeof *facts)

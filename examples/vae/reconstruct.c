@@ -33,10 +33,8 @@ static uint8_t to_byte(float v)
 }
 
 /* The values of a clip without what it was filled up with. */
-static void crop(const struct vae_data *d, int64_t row, uint8_t *rgb)
+static void crop(const struct vae_data *d, const float *x, uint8_t *rgb)
 {
-    const float *x = vae_data_row(d, row, 0);
-
     for (int64_t f = 0; f < d->frames; f++)
         for (int64_t y = 0; y < d->height; y++)
             for (int64_t i = 0; i < d->width * 3; i++)
@@ -68,17 +66,19 @@ static double squares(const uint8_t *a, const uint8_t *b, int64_t n)
     return sum;
 }
 
-static int run(struct vae_run *r, ckpt_program *p, float *y, uint8_t *rgb, double *sum,
+/* x: room for a clip; y and rgb: for what comes back, and for the bytes of both. */
+static int run(struct vae_run *r, ckpt_program *p, float *x, float *y, uint8_t *rgb, double *sum,
                int64_t *rows)
 {
     const struct vae_data *d = &r->data;
     int64_t n = d->frames * d->height * d->width * 3, all = d->frames * vae_data_frame(d);
 
     for (int64_t row = 0; row < d->rows; row++) {
-        if (ckpt_feed(p, "x", vae_data_row(d, row, 0), all * (int64_t)sizeof *y) ||
-            ckpt_step(p, NULL) || ckpt_fetch(p, "y", y, n * (int64_t)sizeof *y))
+        vae_data_take(d, row, 0, d->frames, x);
+        if (ckpt_feed(p, "x", x, all * (int64_t)sizeof *x) || ckpt_step(p, NULL) ||
+            ckpt_fetch(p, "y", y, n * (int64_t)sizeof *y))
             return say_fail("%s", ckpt_error(r->context));
-        crop(d, row, rgb);
+        crop(d, x, rgb);
         for (int64_t i = 0; i < n; i++)
             rgb[n + i] = to_byte(y[i]);
         *sum += squares(rgb, rgb + n, n);
@@ -111,11 +111,13 @@ int vae_reconstruct(struct vae_run *r)
     int64_t n = d->frames * d->height * d->width * 3;
     double sum = 0;
 
+    float *x = malloc((size_t)(d->frames * vae_data_frame(d)) * sizeof *x);
     float *y = malloc((size_t)n * sizeof *y);
     uint8_t *rgb = malloc((size_t)(2 * n));
     int64_t *rows = calloc((size_t)(r->options.vq ? r->quantizer.entries : 1), sizeof *rows);
-    int rc = y && rgb && rows ? run(r, r->reconstruction, y, rgb, &sum, rows)
-                              : say_fail("no memory for pictures");
+    int rc = x && y && rgb && rows ? run(r, r->reconstruction, x, y, rgb, &sum, rows)
+                                   : say_fail("no memory for pictures");
+    free(x);
     free(y);
     free(rgb);
     if (!rc && r->options.vq)

@@ -15,7 +15,8 @@ struct vae_data {
     int64_t rows, frames;
     int64_t height, width;               /* of the clips */
     int64_t padded_height, padded_width; /* of what the model sees: whole cells */
-    float *x;                            /* [rows, frames, padded height, padded width, 3] */
+    uint8_t *rgb;                        /* of videos: [rows, frames, height, width, 3]; or NULL */
+    float *x;                            /* else [rows, frames, padded height, padded width, 3] */
     float *noise_2d, *noise;             /* [rows, T, h, w, Z], [rows, T', ...]; NULL: drawn */
 };
 
@@ -38,7 +39,7 @@ struct vae_run {
     int64_t first;                                /* steps of the runs that this one goes on with */
     struct vae_program program[VAE_MOST_LENGTHS]; /* of options.length */
     ckpt_program *reconstruction; /* owned by the context; NULL: none is asked for */
-    float *batch;                                 /* of the longest clips, while steps are fed */
+    float *batch;                 /* of the longest clips, while steps are fed */
     struct run_log log;
 };
 
@@ -49,8 +50,8 @@ enum vae_stream { VAE_STREAM_LENGTH = 0x56410001, VAE_STREAM_START, VAE_STREAM_D
 int vae_data_open(struct vae_data *d, struct vae_options *o);
 void vae_data_close(struct vae_data *d);
 
-/* frames of a row from its frame start on, into dst [frames, padded height, padded width, 3]. */
-const float *vae_data_row(const struct vae_data *d, int64_t row, int64_t start);
+/* Frames of a row from its frame start on, into to [frames, padded height, padded width, 3]. */
+void vae_data_take(const struct vae_data *d, int64_t row, int64_t start, int64_t frames, float *to);
 int64_t vae_data_frame(const struct vae_data *d); /* elements of a frame */
 
 /* Compiles a program for each length, the longest last.  Returns 0, or -1 after a sentence. */

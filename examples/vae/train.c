@@ -42,7 +42,7 @@ static int feed_clips(const struct vae_run *r, const struct vae_program *p, int6
         ckpt_fill_uniform((uint64_t)r->options.library.seed, (uint64_t)sample, VAE_STREAM_START, &u,
                           1);
         int64_t start = (int64_t)(u * (float)(d->frames - p->frames + 1));
-        memcpy(buffer + i * clip, vae_data_row(d, row, start), (size_t)clip * sizeof *buffer);
+        vae_data_take(d, row, start, p->frames, buffer + i * clip);
     }
     return ckpt_feed(p->program, "x", buffer, batch * clip * (int64_t)sizeof *buffer);
 }

@@ -1,78 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Frames from and to our raw format and PNG pictures; see frames.h. */
+/* Frames to our raw format and to PNG pictures; see sink.h. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include "ckpt_tools.h"
-#include "clip.h"
-#include "frames.h"
 #include "picture.h"
 #include "say.h"
-
-/* ---- reading ------------------------------------------------------------------------------- */
-
-int frames_open(struct frames *f, const char *path)
-{
-    *f = (struct frames){.path = path};
-    int raw = clip_is_raw(path);
-    if (raw < 0)
-        return -1;
-    return raw ? frames_open_raw(f) : frames_open_video(f);
-}
-
-int frames_next(struct frames *f, uint8_t *rgb)
-{
-    int rc = f->ops->next(f, rgb);
-
-    f->taken += rc > 0;
-    return rc;
-}
-
-void frames_close(struct frames *f)
-{
-    if (f->ops)
-        f->ops->close(f);
-    f->ops = NULL;
-}
-
-/* A frame that is cut off is no frame: the file ends before it. */
-static int raw_next(struct frames *f, uint8_t *rgb)
-{
-    size_t size = (size_t)(f->width * f->height * 3);
-
-    if (f->taken == f->announced)
-        return 0;
-    if (fread(rgb, 1, size, f->data) == size)
-        return 1;
-    return ferror(f->data) ? say_fail("%s: %s", f->path, strerror(errno)) : 0;
-}
-
-static void raw_close(struct frames *f)
-{
-    fclose(f->data);
-}
-
-static const struct frames_ops raw_ops = {raw_next, raw_close};
-
-int frames_open_raw(struct frames *f)
-{
-    struct raw_header h;
-    FILE *file;
-
-    if (raw_open(&file, f->path, &h))
-        return -1;
-    f->ops = &raw_ops;
-    f->data = file;
-    f->width = h.width;
-    f->height = h.height;
-    f->announced = h.frames;
-    f->fps = h.fps;
-    return 0;
-}
-
-/* ---- writing ------------------------------------------------------------------------------- */
+#include "sink.h"
 
 static int raw_put(struct sink *s, const uint8_t *rgb)
 {

@@ -1,20 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Frames from and to video files, by FFmpeg's libraries; see frames.h. */
+/* Frames to video files, by FFmpeg's libraries; see sink.h. */
 #include "ckpt_tools.h"
-#include "frames.h"
 #include "say.h"
+#include "sink.h"
 
 #ifdef HAVE_FFMPEG
 
-#include <math.h>
 #include <stdlib.h>
-#include <string.h>
 #include <libavcodec/avcodec.h>
 #include <libavformat/avformat.h>
 #include <libavutil/opt.h>
 #include <libswscale/swscale.h>
 
-/* A file on its way in or out. */
+/* A file on its way out. */
 struct video {
     AVFormatContext *format;
     AVCodecContext *codec;
@@ -22,7 +20,6 @@ struct video {
     struct SwsContext *scale;
     AVPacket *packet;
     AVFrame *frame;
-    int flushing; /* the last packet has gone to the decoder */
 };
 
 static struct video *video_new(void)
@@ -51,110 +48,6 @@ static void video_url(char *dst, size_t size, const char *path)
 {
     snprintf(dst, size, "file:%s", path);
 }
-
-/* ---- reading ------------------------------------------------------------------------------- */
-
-static int send_packet(struct frames *f, struct video *v)
-{
-    int rc;
-
-    do {
-        av_packet_unref(v->packet);
-        rc = av_read_frame(v->format, v->packet);
-    } while (rc >= 0 && v->packet->stream_index != v->stream->index);
-    v->flushing = rc < 0; /* the end, or what a broken file has for one */
-    rc = avcodec_send_packet(v->codec, v->flushing ? NULL : v->packet);
-    av_packet_unref(v->packet);
-    return rc < 0 && rc != AVERROR_EOF
-               ? say_fail("%s: frame %lld does not decode", f->path, (long long)f->taken)
-               : 0;
-}
-
-static int to_rgb(struct frames *f, struct video *v, uint8_t *rgb)
-{
-    int line[] = {(int)f->width * 3}, w = (int)f->width, h = (int)f->height;
-    uint8_t *to[] = {rgb};
-
-    v->scale = sws_getCachedContext(v->scale, v->frame->width, v->frame->height, v->frame->format,
-                                    w, h, AV_PIX_FMT_RGB24,
-                                    SWS_AREA | SWS_ACCURATE_RND | SWS_BITEXACT, NULL, NULL, NULL);
-    if (!v->scale)
-        return say_fail("%s: its pixel format cannot be converted to RGB", f->path);
-    sws_scale(v->scale, (const uint8_t *const *)v->frame->data, v->frame->linesize, 0,
-              v->frame->height, to, line);
-    av_frame_unref(v->frame);
-    return 1;
-}
-
-static int video_next(struct frames *f, uint8_t *rgb)
-{
-    struct video *v = f->data;
-
-    for (;;) {
-        int rc = avcodec_receive_frame(v->codec, v->frame);
-        if (rc >= 0)
-            return to_rgb(f, v, rgb);
-        if (rc == AVERROR_EOF || v->flushing)
-            return 0;
-        if (rc != AVERROR(EAGAIN))
-            return say_fail("%s: frame %lld does not decode", f->path, (long long)f->taken);
-        if (send_packet(f, v))
-            return -1;
-    }
-}
-
-static void video_close(struct frames *f)
-{
-    struct video *v = f->data;
-
-    avformat_close_input(&v->format);
-    video_free(v);
-}
-
-static const struct frames_ops video_ops = {video_next, video_close};
-
-static int start_decoder(struct frames *f, struct video *v)
-{
-    const AVCodec *codec = NULL;
-    char url[4096 + 8];
-    int rc, stream;
-
-    video_url(url, sizeof url, f->path);
-    rc = avformat_open_input(&v->format, url, NULL, NULL);
-    if (rc < 0)
-        return say_fail("%s: cannot be read as a video: %s", f->path, av_err2str(rc));
-    if (avformat_find_stream_info(v->format, NULL) < 0)
-        return say_fail("%s: its streams cannot be read", f->path);
-    stream = av_find_best_stream(v->format, AVMEDIA_TYPE_VIDEO, -1, -1, &codec, 0);
-    if (stream < 0 || !codec)
-        return say_fail("%s: holds no video that can be decoded here", f->path);
-    v->stream = v->format->streams[stream];
-    v->codec = avcodec_alloc_context3(codec);
-    if (!v->codec || avcodec_parameters_to_context(v->codec, v->stream->codecpar) < 0 ||
-        avcodec_open2(v->codec, codec, NULL) < 0)
-        return say_fail("%s: the %s decoder does not start", f->path, codec->name);
-    f->width = v->codec->width;
-    f->height = v->codec->height;
-    f->announced = v->stream->nb_frames;
-    f->fps = av_q2d(v->stream->avg_frame_rate);
-    return f->width > 0 && f->height > 0 ? 0 : say_fail("%s: frames of no size", f->path);
-}
-
-int frames_open_video(struct frames *f)
-{
-    struct video *v = video_new();
-
-    if (!v || !v->packet || !v->frame)
-        return say_fail("%s: no memory for the decoder", f->path);
-    f->data = v;
-    f->ops = &video_ops;
-    if (!start_decoder(f, v))
-        return 0;
-    frames_close(f);
-    return -1;
-}
-
-/* ---- writing ------------------------------------------------------------------------------- */
 
 /* Hands a frame (NULL: the end) to the encoder and writes what it has ready. */
 static int encode(struct sink *s, struct video *v, const AVFrame *frame)
@@ -298,13 +191,6 @@ int sink_open_video(struct sink *s)
 }
 
 #else
-
-int frames_open_video(struct frames *f)
-{
-    return say_fail("%s: built without FFmpeg, this program reads raw clips only; install "
-                    "libavformat, libavcodec and libswscale, or see examples/data/README",
-                    f->path);
-}
 
 int sink_open_video(struct sink *s)
 {

@@ -1,0 +1,383 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Clips that threads read ahead: see loader.h.
+ *
+ * The memory is a ring: clips lie in it in their order, whole, and leave it in their order.  So
+ * clips of any sizes share it without gaps but one at its end.
+ */
+#include "loader.h"
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <sys/mman.h>
+#include "say.h"
+
+enum {
+    QUEUE = 1024,     /* clips in the ring, at the most */
+    BAD = 8,          /* rows that are tried for one clip and counted as bad, at the most */
+    SENTENCES = 2048, /* bytes for what is said of them, a line each */
+    LAST = 64         /* and of what none of them could do */
+};
+
+/* A clip on its way. */
+struct job {
+    struct loader_clip clip;
+    int64_t at, bytes; /* in the ring */
+    bool done, failed;
+    int64_t bad[BAD];
+    int n_bad;
+    char said[SENTENCES + LAST];
+};
+
+struct worker {
+    struct loader *loader;
+    struct loader_file file;
+    pthread_t thread;
+};
+
+struct loader {
+    const struct loader_source *source;
+    int64_t rows, max_bad;
+    pthread_mutex_t lock;
+    pthread_cond_t changed; /* a job is done, room was made, or all is over */
+    atomic_bool stop;
+    uint8_t *ring;
+    int64_t size;      /* of the ring */
+    int64_t head;      /* where the next clip goes, if it fits there */
+    struct job *job;   /* QUEUE of them, in a circle */
+    int64_t first, n;  /* the oldest; how many there are */
+    struct job coming; /* asked for, without room yet */
+    bool waits, ended; /* there is such a job; there will be no other */
+    struct worker *worker;
+    int64_t workers;
+    double waited;
+    int64_t *bad; /* rows, as they were found */
+    int64_t n_bad;
+};
+
+/* ---- memory --------------------------------------------------------------------------------- */
+
+/* A decoder keeps up to 17 pictures of 1.5 bytes a pixel and its own notes of each, and brings one
+ * to RGB.  Measured: 45 bytes a pixel in all, of H.264 with 16 references. */
+enum { DECODER_PIXEL = 48, DECODER_LEAST = 4 << 20 };
+
+int loader_divide(const struct loader_options *o, const struct loader_need *n,
+                  struct loader_room *room)
+{
+    char given[32], needed[32];
+
+    room->decoder = n->pixels * DECODER_PIXEL + DECODER_LEAST;
+    int64_t decoders = o->workers * room->decoder;
+    room->clips = o->memory ? o->memory - decoders : 2 * n->step;
+    if (room->clips >= n->clip)
+        return 0;
+    return say_fail("--loader-memory %s: %lld decoders (--workers) and the largest clip take %s",
+                    say_bytes(given, o->memory), (long long)o->workers,
+                    say_bytes(needed, decoders + n->clip));
+}
+
+static struct job *job_at(const struct loader *l, int64_t i)
+{
+    return &l->job[(l->first + i) % QUEUE];
+}
+
+/* Where a clip can go; -1: nowhere yet. */
+static int64_t place_for(const struct loader *l, int64_t bytes)
+{
+    if (!l->n)
+        return bytes <= l->size ? 0 : -1;
+    int64_t tail = job_at(l, 0)->at;
+    if (l->n == QUEUE || l->head == tail)
+        return -1;
+    if (l->head < tail)
+        return tail - l->head >= bytes ? l->head : -1;
+    if (l->size - l->head >= bytes)
+        return l->head;
+    return tail >= bytes ? 0 : -1;
+}
+
+/* ---- workers -------------------------------------------------------------------------------- */
+
+static bool is_same(const struct video_file *a, const struct video_file *b)
+{
+    return a->path && !strcmp(a->path, b->path) && !a->member == !b->member && a->start == b->start;
+}
+
+struct video *loader_file_open(struct loader_file *f, const struct video_file *file)
+{
+    struct video *v = &f->video;
+
+    if (is_same(&v->file, file))
+        return v;
+    video_close(v);
+    if (video_open_file(v, file)) {
+        video_close(v);
+        return NULL;
+    }
+    v->most_pixels = f->most_pixels;
+    v->stop = f->stop;
+    return v;
+}
+
+/* Asks for the next clip, if none waits for room.  Returns whether there is one. */
+static bool ask(struct loader *l)
+{
+    struct job *j = &l->coming;
+
+    if (l->waits || l->ended)
+        return l->waits;
+    *j = (struct job){.at = 0};
+    say_keep(j->said, sizeof j->said);
+    int rc = l->source->next(l->source->user, &j->clip);
+    if (rc > 0)
+        j->bytes = j->clip.frames * j->clip.height * j->clip.width * 3;
+    if (j->bytes > l->size) /* larger than it was said */
+        rc = say_fail("a clip of %lld bytes has no room in the loader", (long long)j->bytes);
+    j->done = j->failed = rc < 0;
+    j->bytes = rc < 0 ? 0 : j->bytes;
+    say_keep(NULL, 0);
+    l->ended = rc <= 0;
+    l->waits = rc != 0;
+    if (l->ended) /* a trainer may wait for a clip that does not come */
+        pthread_cond_broadcast(&l->changed);
+    return l->waits;
+}
+
+/* The next job, which gets its place in the ring; waits for one.  NULL: there is none any more. */
+static struct job *begin_job(struct loader *l)
+{
+    while (!atomic_load(&l->stop) && ask(l)) {
+        int64_t at = place_for(l, l->coming.bytes);
+        if (at < 0) {
+            pthread_cond_wait(&l->changed, &l->lock);
+            continue;
+        }
+        struct job *j = job_at(l, l->n++);
+        *j = l->coming;
+        j->at = at;
+        j->clip.rgb = l->ring + at;
+        l->head = at + j->bytes;
+        l->waits = false;
+        pthread_cond_broadcast(&l->changed);
+        return j;
+    }
+    return NULL;
+}
+
+/* Notes a row that cannot be read, and why. */
+static void add_bad(struct job *j, int64_t row, const char *text)
+{
+    if (j->n_bad == BAD)
+        return;
+    j->bad[j->n_bad++] = row;
+    strcat(j->said, text);
+}
+
+/* The row that is asked for, or one of those that follow it. */
+static void read_clip(const struct loader *l, struct loader_file *f, struct job *j)
+{
+    int64_t asked = j->clip.row;
+    char text[SENTENCES / BAD];
+
+    say_keep(text, sizeof text);
+    for (int64_t i = 0; i < l->rows && !atomic_load(&l->stop); i++) {
+        int64_t row = (asked + i) % l->rows;
+        int rc = l->source->read(l->source->user, f, &j->clip, row, &j->clip.fps);
+        if (rc > 0) {
+            j->clip.row = row;
+            say_keep(NULL, 0);
+            return;
+        }
+        if (rc < 0)
+            add_bad(j, row, text);
+        say_keep(text, sizeof text);
+    }
+    say_keep(NULL, 0);
+    strcat(j->said, "no clip of the videos can be read");
+    j->failed = true;
+}
+
+static void *work(void *user)
+{
+    struct worker *w = user;
+    struct loader *l = w->loader;
+    struct job *j;
+
+    pthread_mutex_lock(&l->lock);
+    while ((j = begin_job(l))) {
+        if (!j->done) {
+            pthread_mutex_unlock(&l->lock);
+            read_clip(l, &w->file, j);
+            pthread_mutex_lock(&l->lock);
+        }
+        j->done = true;
+        pthread_cond_broadcast(&l->changed);
+    }
+    pthread_mutex_unlock(&l->lock);
+    return NULL;
+}
+
+/* Signals are for the thread that trains. */
+static int start_workers(struct loader *l, int64_t n, int64_t most_pixels)
+{
+    sigset_t all, before;
+    int rc = 0;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    for (int64_t i = 0; i < n && !rc; i++) {
+        struct worker *w = &l->worker[i];
+        *w = (struct worker){.loader = l, .file = {.most_pixels = most_pixels, .stop = &l->stop}};
+        rc = pthread_create(&w->thread, NULL, work, w);
+        l->workers += !rc;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return rc ? say_fail("--workers %lld: %s", (long long)n, strerror(rc)) : 0;
+}
+
+/* ---- the trainer ----------------------------------------------------------------------------- */
+
+int loader_open(struct loader **out, const struct loader_options *o, const struct loader_need *n,
+                const struct loader_source *source)
+{
+    struct loader *l = *out = calloc(1, sizeof *l);
+    struct loader_room room;
+
+    if (!l || loader_divide(o, n, &room))
+        return l ? -1 : say_fail("no memory for a loader");
+    l->source = source;
+    l->rows = source->rows;
+    l->max_bad = o->max_bad;
+    l->size = room.clips;
+    pthread_mutex_init(&l->lock, NULL);
+    pthread_cond_init(&l->changed, NULL);
+    l->ring =
+        mmap(NULL, (size_t)l->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    l->ring = l->ring == MAP_FAILED ? NULL : l->ring;
+    l->job = calloc(QUEUE, sizeof *l->job);
+    l->worker = calloc((size_t)o->workers, sizeof *l->worker);
+    if (!l->ring || !l->job || !l->worker)
+        return say_fail("no memory for %lld bytes of clips", (long long)l->size);
+    return start_workers(l, o->workers, n->pixels);
+}
+
+void loader_close(struct loader *l)
+{
+    if (!l)
+        return;
+    if (l->source) {
+        pthread_mutex_lock(&l->lock);
+        atomic_store(&l->stop, true);
+        pthread_cond_broadcast(&l->changed);
+        pthread_mutex_unlock(&l->lock);
+    }
+    for (int64_t i = 0; i < l->workers; i++) {
+        pthread_join(l->worker[i].thread, NULL);
+        video_close(&l->worker[i].file.video);
+    }
+    if (l->ring)
+        munmap(l->ring, (size_t)l->size);
+    if (l->source) {
+        pthread_cond_destroy(&l->changed);
+        pthread_mutex_destroy(&l->lock);
+    }
+    free(l->job);
+    free(l->worker);
+    free(l->bad);
+    free(l);
+}
+
+/* Returns whether the row was not known to be bad. */
+static bool note_bad(struct loader *l, int64_t row)
+{
+    for (int64_t i = 0; i < l->n_bad; i++)
+        if (l->bad[i] == row)
+            return false;
+    int64_t *bad = realloc(l->bad, (size_t)(l->n_bad + 1) * sizeof *bad);
+    if (!bad)
+        return true; /* counted again next time */
+    l->bad = bad;
+    bad[l->n_bad++] = row;
+    return true;
+}
+
+static const char *behind(const char *line)
+{
+    line += strcspn(line, "\n");
+    return line + (*line == '\n');
+}
+
+/* Prints a line and goes behind it. */
+static const char *repeat(const char *line)
+{
+    if (*line)
+        say_note("%.*s", (int)strcspn(line, "\n"), line);
+    return behind(line);
+}
+
+/* Says of each bad row on the way to a clip what is wrong, the first time that it is met, and
+ * whether there were too many. */
+static int judge(struct loader *l, const struct job *j)
+{
+    const char *line = j->said;
+    bool more = false;
+
+    for (int i = 0; i < j->n_bad; i++) {
+        bool is_new = note_bad(l, j->bad[i]);
+        line = is_new ? repeat(line) : behind(line);
+        more |= is_new;
+    }
+    if (j->failed) {
+        repeat(line);
+        return -1;
+    }
+    if (l->n_bad > l->max_bad)
+        return say_fail("%lld clips cannot be read, more than --max-bad %lld", (long long)l->n_bad,
+                        (long long)l->max_bad);
+    if (more)
+        say_note("the next clip takes its place");
+    return 0;
+}
+
+static double now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+int loader_take(struct loader *l, struct loader_clip *c)
+{
+    double begin = now();
+
+    pthread_mutex_lock(&l->lock);
+    while ((!l->n && (l->waits || !l->ended)) || (l->n && !job_at(l, 0)->done))
+        pthread_cond_wait(&l->changed, &l->lock);
+    struct job *j = l->n ? job_at(l, 0) : NULL;
+    pthread_mutex_unlock(&l->lock);
+    l->waited += now() - begin;
+    if (!j)
+        return say_fail("there is no clip left to read");
+    *c = j->clip;
+    return judge(l, j);
+}
+
+void loader_release(struct loader *l)
+{
+    pthread_mutex_lock(&l->lock);
+    l->first = (l->first + 1) % QUEUE;
+    l->n--;
+    pthread_cond_broadcast(&l->changed);
+    pthread_mutex_unlock(&l->lock);
+}
+
+double loader_waited(struct loader *l)
+{
+    double waited = l->waited;
+
+    l->waited = 0;
+    return waited;
+}

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Clips that threads read ahead of the steps that take them, into one piece of memory of a fixed
+ * size.
+ *
+ * Clips come in the order in which they are asked for, whatever the number of threads.  A clip that
+ * cannot be read is named once, and that of the next row takes its place.
+ */
+#ifndef EXAMPLES_LOADER_H
+#define EXAMPLES_LOADER_H
+
+#include "video.h"
+
+struct loader_options {
+    int64_t memory;  /* bytes of clips and decoders; 0: two steps of the largest clips */
+    int64_t workers; /* threads */
+    int64_t max_bad; /* rows that cannot be read, before that is an error */
+};
+
+/* Rows for all structs that have the one above as member `loader`. */
+#define LOADER_DEFAULTS .workers = 2, .max_bad = 100
+#define LOADER_ROWS                                                                                \
+    RANGE("workers", INT, loader.workers, "N",                                                     \
+          "threads of each rank that read videos ahead of the steps (default 2)", 1, 1024),        \
+        ROW("loader-memory", SIZE, loader.memory, "SIZE",                                          \
+            "host memory of each rank for clips read ahead and their decoders "                    \
+            "(default: for the clips of two steps)"),                                              \
+        RANGE("max-bad", INT, loader.max_bad, "N",                                                 \
+              "pass over so many clips that cannot be read (default 100)", 0, OPTION_MOST)
+
+/* What a loader must have room for. */
+struct loader_need {
+    int64_t clip;   /* bytes of the largest clip */
+    int64_t step;   /* bytes of the clips of the largest step of a rank */
+    int64_t pixels; /* of the largest frame of any file; a file with more counts as bad */
+};
+
+/* How its memory is divided. */
+struct loader_room {
+    int64_t clips, decoder; /* bytes of all clips, of each worker's decoder */
+};
+
+/* Divides it.  Returns 0, or -1 after a sentence: it is too small. */
+int loader_divide(const struct loader_options *o, const struct loader_need *n,
+                  struct loader_room *room);
+
+/* ---- clips ---------------------------------------------------------------------------------- */
+
+struct loader_clip {
+    int64_t sample; /* its number in the run: crops follow from it */
+    int64_t row;    /* asked for, and when it is taken the one that was read */
+    int64_t frames, height, width;
+    double fps;   /* found */
+    uint8_t *rgb; /* [frames][height][width][3] */
+};
+
+/* A worker's file, open from one clip to the next. */
+struct loader_file {
+    struct video video;
+    int64_t most_pixels;
+    const atomic_bool *stop;
+};
+
+/* The video in that file.  NULL after a sentence. */
+struct video *loader_file_open(struct loader_file *f, const struct video_file *file);
+
+/* What the clips are; next and read are called by the threads of the loader. */
+struct loader_source {
+    /* The next clip in order: by one thread at a time.  Returns 1, 0 if there is none, or -1 after
+     * a sentence. */
+    int (*next)(void *user, struct loader_clip *c);
+    /* Reads row `row` for c.  Returns 1, 0 if such a clip does not come from that row, or -1 after
+     * a sentence.  What is written follows from its arguments alone. */
+    int (*read)(void *user, struct loader_file *f, const struct loader_clip *c, int64_t row,
+                double *fps);
+    int64_t rows;
+    void *user;
+};
+
+struct loader;
+
+/* Starts the threads; source is borrowed.  Returns 0, or -1 after a sentence. */
+int loader_open(struct loader **l, const struct loader_options *o, const struct loader_need *n,
+                const struct loader_source *source);
+/* Ends them, wherever they are; l may be NULL. */
+void loader_close(struct loader *l);
+
+/* The next clip, waiting for it.  Returns 0, or -1 after a sentence. */
+int loader_take(struct loader *l, struct loader_clip *c);
+/* Its memory is free again; the clip taken last. */
+void loader_release(struct loader *l);
+
+/* Seconds that loader_take waited, since it was last asked. */
+double loader_waited(struct loader *l);
+
+#endif

@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Brings pictures to a size: see resize.h. */
+#include "resize.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Open-Sora rounds what is left over on both sides of an image, and cuts it off for frames. */
+static int64_t middle(int64_t more, bool image)
+{
+    return image ? (int64_t)lrint((double)more / 2) : more / 2;
+}
+
+struct picture_part picture_part_of(const struct picture_size *s, int64_t width, int64_t height,
+                                    bool image)
+{
+    double down = (double)s->height / (double)height, across = (double)s->width / (double)width;
+    struct picture_part p = {.width = s->width, .height = s->height};
+
+    if (!s->covers)
+        return p;
+    if (down > across)
+        p.width = (int64_t)lrint((double)width * down);
+    else
+        p.height = (int64_t)lrint((double)height * across);
+    p.left = middle(p.width - s->width, image);
+    p.top = middle(p.height - s->height, image);
+    return p;
+}
+
+/* ---- bilinear ------------------------------------------------------------------------------ */
+
+/* Pixels first .. first + n of a side of `size` that comes from one of `from`. */
+static void bilinear_axis(struct resize_axis *a, int64_t from, int64_t size, int64_t first,
+                          int64_t n)
+{
+    double scale = (double)from / (double)size;
+
+    for (int64_t i = 0; i < n; i++) {
+        double at = fmax(((double)(first + i) + 0.5) * scale - 0.5, 0);
+        int64_t whole = (int64_t)at < from - 1 ? (int64_t)at : from - 1;
+        a->first[i] = (int32_t)whole;
+        a->n[i] = whole < from - 1;
+        a->share[i] = (float)(at - (double)whole);
+    }
+}
+
+static float between(float a, float b, float share)
+{
+    return a + (b - a) * share;
+}
+
+static void bilinear_row(const struct resize *r, const struct pixels *from, int64_t row,
+                         uint8_t *to)
+{
+    const uint8_t *top = from->at + r->down.first[row] * from->down;
+    const uint8_t *bottom = top + r->down.n[row] * from->down;
+    float low = r->down.share[row];
+
+    for (int64_t x = 0; x < r->to.width; x++) {
+        ptrdiff_t left = r->across.first[x] * from->right;
+        ptrdiff_t right = left + r->across.n[x] * from->right;
+        float share = r->across.share[x];
+        for (int c = 0; c < 3; c++) {
+            float above = between(top[left + c], top[right + c], share);
+            float below = between(bottom[left + c], bottom[right + c], share);
+            *to++ = (uint8_t)(between(above, below, low) + 0.5f);
+        }
+    }
+}
+
+/* ---- bicubic ------------------------------------------------------------------------------- */
+
+enum { BITS = 22 /* of a weight's fraction, as in Pillow */ };
+
+static double cubic(double x)
+{
+    x = fabs(x);
+    if (x < 1)
+        return (1.5 * x - 2.5) * x * x + 1;
+    return x < 2 ? ((-0.5 * x + 2.5) * x - 4) * x + 2 : 0;
+}
+
+static double support_of(int64_t from, int64_t size)
+{
+    return 2 * fmax((double)from / (double)size, 1);
+}
+
+/* The weights of one pixel: they sum to 1. */
+static void bicubic_pixel(struct resize_axis *a, int64_t i, int64_t from, int64_t size, int64_t at)
+{
+    double scale = (double)from / (double)size, shrink = fmax(scale, 1), sum = 0;
+    double centre = ((double)at + 0.5) * scale, support = support_of(from, size);
+    int64_t first = (int64_t)fmax(centre - support + 0.5, 0);
+    int64_t last = (int64_t)fmin(centre + support + 0.5, (double)from);
+    int32_t *weight = a->weight + i * a->most;
+
+    for (int64_t k = first; k < last; k++)
+        sum += cubic(((double)k - centre + 0.5) / shrink);
+    for (int64_t k = first; k < last; k++) {
+        double w = cubic(((double)k - centre + 0.5) / shrink) / sum * (1 << BITS);
+        weight[k - first] = (int32_t)(w < 0 ? w - 0.5 : w + 0.5);
+    }
+    a->first[i] = (int32_t)first;
+    a->n[i] = (int32_t)(last - first);
+}
+
+static uint8_t weighted(const uint8_t *p, ptrdiff_t step, const int32_t *weight, int32_t n)
+{
+    int64_t sum = 1 << (BITS - 1);
+
+    for (int32_t k = 0; k < n; k++, p += step)
+        sum += (int64_t)*p * weight[k];
+    sum >>= BITS;
+    return (uint8_t)(sum < 0 ? 0 : sum > 255 ? 255 : sum);
+}
+
+/* Across first, for the rows of the source that the second pass looks at: all, to be simple. */
+static void bicubic(const struct resize *r, const struct pixels *from, uint8_t *to)
+{
+    const struct resize_axis *a = &r->across, *d = &r->down;
+    int64_t line = r->to.width * 3;
+
+    for (int64_t y = 0; y < from->height; y++)
+        for (int64_t i = 0; i < line; i++)
+            r->rows[y * line + i] =
+                weighted(from->at + y * from->down + a->first[i / 3] * from->right + i % 3,
+                         from->right, a->weight + i / 3 * a->most, a->n[i / 3]);
+    for (int64_t y = 0; y < r->to.height; y++)
+        for (int64_t i = 0; i < line; i++)
+            *to++ =
+                weighted(r->rows + d->first[y] * line + i, line, d->weight + y * d->most, d->n[y]);
+}
+
+/* ---- both ---------------------------------------------------------------------------------- */
+
+static void free_axis(struct resize_axis *a)
+{
+    free(a->first);
+    free(a->n);
+    free(a->share);
+    free(a->weight);
+    *a = (struct resize_axis){0};
+}
+
+void resize_free(struct resize *r)
+{
+    free_axis(&r->across);
+    free_axis(&r->down);
+    free(r->rows);
+    *r = (struct resize){0};
+}
+
+static int make_axis(struct resize_axis *a, int64_t from, int64_t size, int64_t first, int64_t n,
+                     bool image)
+{
+    a->most = image ? 2 * (int32_t)ceil(support_of(from, size)) + 1 : 0;
+    a->first = malloc((size_t)n * sizeof *a->first);
+    a->n = malloc((size_t)n * sizeof *a->n);
+    a->share = image ? NULL : malloc((size_t)n * sizeof *a->share);
+    a->weight = image ? malloc((size_t)n * (size_t)a->most * sizeof *a->weight) : NULL;
+    if (!a->first || !a->n || (!a->share && !a->weight))
+        return -1;
+    for (int64_t i = 0; image && i < n; i++)
+        bicubic_pixel(a, i, from, size, first + i);
+    if (!image)
+        bilinear_axis(a, from, size, first, n);
+    return 0;
+}
+
+static int make(struct resize *r, const struct pixels *from, const struct picture_size *to,
+                bool image)
+{
+    resize_free(r);
+    struct picture_part p = picture_part_of(to, from->width, from->height, image);
+    if (make_axis(&r->across, from->width, p.width, p.left, to->width, image) ||
+        make_axis(&r->down, from->height, p.height, p.top, to->height, image))
+        return -1;
+    r->rows = image ? malloc((size_t)(from->height * to->width * 3)) : NULL;
+    if (image && !r->rows)
+        return -1;
+    r->part = p;
+    r->to = *to;
+    r->image = image;
+    r->from_width = from->width;
+    r->from_height = from->height;
+    return 0;
+}
+
+static bool fits(const struct resize *r, const struct pixels *from, const struct picture_size *to,
+                 bool image)
+{
+    return r->from_width == from->width && r->from_height == from->height &&
+           r->to.width == to->width && r->to.height == to->height && r->to.covers == to->covers &&
+           r->image == image;
+}
+
+int resize_run(struct resize *r, const struct pixels *from, const struct picture_size *size,
+               bool image, uint8_t *to)
+{
+    if (!fits(r, from, size, image) && make(r, from, size, image))
+        return -1;
+    if (image)
+        bicubic(r, from, to);
+    for (int64_t y = 0; !image && y < size->height; y++)
+        bilinear_row(r, from, y, to + y * size->width * 3);
+    return 0;
+}

@@ -1,0 +1,478 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Decodes video files with FFmpeg's libraries; see video.h.
+ *
+ * Segments (video_index.h) are decoded one by one, each from an empty decoder that is drained at
+ * its end, so what comes out of one depends on its own packets alone.  Some key frames are none:
+ * where a segment does not decode, it is tried once more from the key of the one before.
+ */
+#include "ckpt_tools.h"
+#include "say.h"
+#include "video.h"
+
+#ifdef HAVE_FFMPEG
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <libavcodec/avcodec.h>
+#include <libavformat/avformat.h>
+#include <libavutil/display.h>
+#include <libswscale/swscale.h>
+#include "video_index.h"
+
+struct decoder {
+    const char *path; /* of the video, to be said */
+    const struct video_file *file;
+    AVFormatContext *format;
+    AVStream *stream;
+    AVCodecContext *codec;
+    const AVCodec *kind;
+    struct SwsContext *scale;
+    AVPacket *packet;
+    AVFrame *frame; /* the last one, until rgb has it */
+    int turned;     /* quarters, clockwise */
+    struct video_index index;
+    bool indexed;
+    uint8_t *rgb; /* frame `at`, as it is stored */
+    size_t room;
+    int64_t at; /* -1: none */
+    int width, height;
+    /* what is being decoded */
+    int64_t segment; /* -1: none is */
+    int64_t start;   /* segment that the decoder began with */
+    int64_t packets; /* read of the file; -1: the place in it is not known */
+    int64_t end;     /* packet to stop at */
+    int64_t next;    /* frame that comes next */
+    bool drains, fails;
+};
+
+/* ---- the file ------------------------------------------------------------------------------ */
+
+/* FFmpeg takes "a:b" for a protocol a; a file is meant, or a part of it. */
+static int open_input(struct decoder *d)
+{
+    const struct video_file *f = d->file;
+    char url[4096 + 80];
+    int rc;
+
+    if (f->member)
+        snprintf(url, sizeof url, "subfile,,start,%lld,end,%lld,,:file:%s", (long long)f->start,
+                 (long long)(f->start + f->size), f->path);
+    else
+        snprintf(url, sizeof url, "file:%s", f->path);
+    rc = avformat_open_input(&d->format, url, NULL, NULL);
+    if (rc < 0)
+        return say_fail("%s: cannot be read as a video: %s", d->path, av_err2str(rc));
+    if (avformat_find_stream_info(d->format, NULL) < 0)
+        return say_fail("%s: its streams cannot be read", d->path);
+    rc = av_find_best_stream(d->format, AVMEDIA_TYPE_VIDEO, -1, -1, &d->kind, 0);
+    if (rc < 0 || !d->kind)
+        return say_fail("%s: holds no video that can be decoded here", d->path);
+    d->stream = d->format->streams[rc];
+    for (unsigned i = 0; i < d->format->nb_streams; i++)
+        if (d->format->streams[i] != d->stream)
+            d->format->streams[i]->discard = AVDISCARD_ALL;
+    d->packets = 0;
+    return 0;
+}
+
+/* Quarters by which the display turns what is stored, clockwise. */
+static int turns_of(const AVStream *s)
+{
+#if LIBAVFORMAT_VERSION_INT >= AV_VERSION_INT(60, 15, 100)
+    const AVPacketSideData *side = av_packet_side_data_get(
+        s->codecpar->coded_side_data, s->codecpar->nb_coded_side_data, AV_PKT_DATA_DISPLAYMATRIX);
+    const int32_t *matrix = side ? (const int32_t *)(const void *)side->data : NULL;
+#else
+    const int32_t *matrix =
+        (const void *)av_stream_get_side_data(s, AV_PKT_DATA_DISPLAYMATRIX, NULL);
+#endif
+    double degrees = matrix ? av_display_rotation_get(matrix) : 0;
+
+    return isnan(degrees) ? 0 : (int)lrint(-degrees / 90) & 3;
+}
+
+/* A packet of the video; its flags and data stay until the next call.  Returns 1, or 0 at the end
+ * or at what a broken file has for one. */
+static int read_packet(struct decoder *d)
+{
+    do {
+        av_packet_unref(d->packet);
+        if (av_read_frame(d->format, d->packet) < 0)
+            return 0;
+    } while (d->packet->stream_index != d->stream->index);
+    return 1;
+}
+
+static int64_t time_of(int64_t value)
+{
+    return value == AV_NOPTS_VALUE ? VIDEO_NO_TIME : value;
+}
+
+static int reopen(struct decoder *d)
+{
+    avformat_close_input(&d->format);
+    return open_input(d);
+}
+
+/* VP8 has packets that are not shown, and does not mark them in all containers. */
+static int make_index(struct decoder *d, const struct video *v)
+{
+    int rc = 0;
+
+    if (d->packets && reopen(d))
+        return -1;
+    d->packets = -1;
+    while (!rc && read_packet(d)) {
+        const AVPacket *p = d->packet;
+        struct video_packet packet = {time_of(p->pts), time_of(p->dts), p->flags & AV_PKT_FLAG_KEY,
+                                      !(p->flags & AV_PKT_FLAG_DISCARD)};
+        rc = video_index_add(&d->index, &packet);
+        if (v->stop && atomic_load(v->stop))
+            return -1;
+    }
+    d->indexed = true;
+    if (rc || video_index_finish(&d->index, d->kind->id == AV_CODEC_ID_VP8))
+        return say_fail("%s: no memory for the places of its frames", d->path);
+    return 0;
+}
+
+static int64_t packet_of_time(const struct video_index *x, int64_t from, int64_t pts)
+{
+    for (int64_t i = from; i < x->packets; i++)
+        if (x->packet[i].pts == pts)
+            return i;
+    return -1;
+}
+
+/* Reads on until packet `n` is in hand.  Returns 1, or 0 if it does not come. */
+static int read_until(struct decoder *d, int64_t n)
+{
+    while (d->packets <= n && read_packet(d)) {
+        if (d->packets < 0) /* behind a seek: which one is it? */
+            d->packets = packet_of_time(&d->index, 0, time_of(d->packet->pts));
+        if (d->packets < 0 || d->packets > n)
+            return 0;
+        d->packets++;
+    }
+    return d->packets == n + 1;
+}
+
+/* The same from anywhere, by the file's own index or, where that leads astray, from its start. */
+static int find_packet(struct decoder *d, int64_t n)
+{
+    const struct video_packet *p = &d->index.packet[n];
+
+    if (d->packets >= 0 && d->packets <= n && n - d->packets < 8 && read_until(d, n))
+        return 0;
+    d->packets = -1;
+    if (!d->index.counted &&
+        av_seek_frame(d->format, d->stream->index, p->dts == VIDEO_NO_TIME ? p->pts : p->dts,
+                      AVSEEK_FLAG_BACKWARD) >= 0 &&
+        read_until(d, n))
+        return 0;
+    if (reopen(d))
+        return -1;
+    return read_until(d, n) ? 0 : say_fail("%s: has changed while it was read", d->path);
+}
+
+/* ---- pictures ------------------------------------------------------------------------------ */
+
+/* As FFmpeg's own programs, colours of no stated kind are those of BT.601. */
+static void set_colours(struct SwsContext *scale, const AVFrame *f)
+{
+    int full = f->color_range == AVCOL_RANGE_JPEG || f->format == AV_PIX_FMT_YUVJ420P ||
+               f->format == AV_PIX_FMT_YUVJ422P || f->format == AV_PIX_FMT_YUVJ444P;
+
+    sws_setColorspaceDetails(scale, sws_getCoefficients(f->colorspace), full,
+                             sws_getCoefficients(SWS_CS_DEFAULT), 1, 0, 1 << 16, 1 << 16);
+}
+
+/* Brings the frame to RGB, by the numbers that PyAV gives Open-Sora. */
+static int to_rgb(struct decoder *d)
+{
+    const AVFrame *f = d->frame;
+    int line[] = {f->width * 3};
+    size_t bytes = (size_t)f->width * (size_t)f->height * 3;
+
+    if (bytes > d->room) {
+        free(d->rgb);
+        d->rgb = malloc(bytes + 64); /* swscale writes whole vectors */
+        d->room = d->rgb ? bytes : 0;
+    }
+    d->scale = sws_getCachedContext(d->scale, f->width, f->height, f->format, f->width, f->height,
+                                    AV_PIX_FMT_RGB24, SWS_BILINEAR, NULL, NULL, NULL);
+    if (!d->rgb || !d->scale)
+        return say_fail(d->rgb ? "%s: its pixel format cannot be converted to RGB"
+                               : "%s: no memory for a frame",
+                        d->path);
+    set_colours(d->scale, f);
+    sws_scale(d->scale, (const uint8_t *const *)f->data, f->linesize, 0, f->height, &d->rgb, line);
+    d->width = f->width;
+    d->height = f->height;
+    return 0;
+}
+
+/* What is stored, as it is to be seen. */
+static struct pixels pixels_of(const struct decoder *d)
+{
+    ptrdiff_t line = (ptrdiff_t)d->width * 3, last = (ptrdiff_t)(d->height - 1) * line;
+    int64_t w = d->width, h = d->height;
+
+    switch (d->turned) {
+    case 1:
+        return (struct pixels){d->rgb + last, -line, 3, h, w};
+    case 2:
+        return (struct pixels){d->rgb + last + line - 3, -3, -line, w, h};
+    case 3:
+        return (struct pixels){d->rgb + line - 3, line, -3, h, w};
+    default:
+        return (struct pixels){d->rgb, 3, line, w, h};
+    }
+}
+
+/* ---- decoding ------------------------------------------------------------------------------ */
+
+/* Any error ends a segment: what would come out behind it is a guess. */
+static int open_codec(struct decoder *d)
+{
+    d->codec = avcodec_alloc_context3(d->kind);
+    if (!d->codec)
+        return say_fail("%s: no memory for the decoder", d->path);
+    if (avcodec_parameters_to_context(d->codec, d->stream->codecpar) < 0)
+        return say_fail("%s: no memory for the decoder", d->path);
+    d->codec->thread_count = 1; /* errors come with their packet, and it takes the least memory */
+    d->codec->pkt_timebase = d->stream->time_base;
+    d->codec->err_recognition = AV_EF_EXPLODE;
+    if (d->codec->has_b_frames < d->index.delay)
+        d->codec->has_b_frames = d->index.delay;
+    if (avcodec_open2(d->codec, d->kind, NULL) < 0)
+        return say_fail("%s: the %s decoder does not start", d->path, d->kind->name);
+    return 0;
+}
+
+static int begin_segment(struct decoder *d, int64_t segment)
+{
+    const struct video_index *x = &d->index;
+    bool early = !x->counted && x->segment[segment].early;
+
+    if (!d->codec && open_codec(d))
+        return -1;
+    avcodec_flush_buffers(d->codec);
+    d->segment = segment;
+    d->start = early ? segment - 1 : segment;
+    d->end = x->counted ? x->packets : video_index_last_packet(x, segment);
+    d->next = x->counted ? 0 : x->segment[segment].frame;
+    d->drains = d->fails = false;
+    return find_packet(d, x->counted ? 0 : x->segment[d->start].key);
+}
+
+/* Whether an error of the packet that was read last concerns the segment. */
+static bool concerns(const struct decoder *d)
+{
+    return d->index.counted || d->packets > d->index.segment[d->segment].key;
+}
+
+/* Hands the packet in hand, or the end of the segment, to the decoder, and reads the next. */
+static void feed(struct decoder *d)
+{
+    bool skips = !d->index.counted && video_index_leads(&d->index, d->start, d->packets - 1);
+    int rc = skips ? 0 : avcodec_send_packet(d->codec, d->drains ? NULL : d->packet);
+
+    if (rc < 0 && rc != AVERROR_EOF && concerns(d))
+        d->fails = true;
+    if (d->packets >= d->end || !read_until(d, d->packets))
+        d->drains = true;
+}
+
+enum outcome { COMES, COMES_NOT, FAILS };
+
+/* The number of the frame that came out; -1: none that is asked for. */
+static int64_t number_of(const struct decoder *d)
+{
+    const struct video_index *x = &d->index;
+
+    if (x->counted)
+        return d->next;
+    int64_t n = video_index_frame(x, time_of(d->frame->pts));
+    return n < x->frames && x->time[n] == d->frame->pts && n >= x->segment[d->segment].frame ? n
+                                                                                             : -1;
+}
+
+/* Decodes up to frame n of the segment. */
+static enum outcome decode_until(struct decoder *d, int64_t n, const struct video *v)
+{
+    bool ended = false;
+
+    while (!d->fails) {
+        if (v->stop && atomic_load(v->stop))
+            return FAILS;
+        int rc = avcodec_receive_frame(d->codec, d->frame);
+        if (rc == AVERROR(EAGAIN) && !ended) {
+            ended = d->drains;
+            feed(d);
+            continue;
+        }
+        if (rc == AVERROR_EOF || rc == AVERROR(EAGAIN))
+            return d->index.counted ? COMES_NOT : FAILS;
+        if (rc < 0) {
+            d->fails = concerns(d);
+            continue;
+        }
+        int64_t came = number_of(d);
+        if (came < 0)
+            continue;
+        d->fails = came != d->next || d->frame->decode_error_flags ||
+                   (d->frame->flags & AV_FRAME_FLAG_CORRUPT);
+        d->next = came + 1;
+        if (came == n && !d->fails)
+            return COMES;
+    }
+    return FAILS;
+}
+
+static bool stopped(const struct video *v)
+{
+    return v->stop && atomic_load(v->stop);
+}
+
+/* Decodes frame n into d->frame. */
+static enum outcome decode(struct decoder *d, int64_t n, const struct video *v)
+{
+    struct video_index *x = &d->index;
+    int64_t segment = x->counted ? 0 : video_index_segment(x, n);
+
+    if ((segment != d->segment || n < d->next) && begin_segment(d, segment))
+        return FAILS;
+    enum outcome o = decode_until(d, n, v);
+    if (o != FAILS || stopped(v) || x->counted || !segment || x->segment[segment].early)
+        return o;
+    x->segment[segment].early = true;
+    return begin_segment(d, segment) ? FAILS : decode_until(d, n, v);
+}
+
+static int check_size(const struct video *v, const AVFrame *f)
+{
+    return v->most_pixels && (int64_t)f->width * f->height > v->most_pixels
+               ? say_fail("%s: frames of %d x %d, larger than it was said", v->path, f->width,
+                          f->height)
+               : 0;
+}
+
+/* ---- what video.h asks for ------------------------------------------------------------------ */
+
+static int count_all(struct decoder *d, const struct video *v)
+{
+    while (decode(d, d->segment < 0 ? 0 : d->next, v) == COMES)
+        ;
+    if (d->fails || stopped(v))
+        return stopped(v) ? -1
+                          : say_fail("%s: frame %lld does not decode", d->path, (long long)d->next);
+    d->index.frames = d->next;
+    d->segment = -1;
+    return 0;
+}
+
+static int64_t decoder_count(struct video *v)
+{
+    struct decoder *d = v->data;
+
+    if (d->indexed)
+        return d->index.frames;
+    if (!make_index(d, v) && (!d->index.counted || !d->index.packets || !count_all(d, v)))
+        return d->index.frames;
+    video_index_free(&d->index);
+    d->indexed = false;
+    return -1;
+}
+
+static int decoder_frame(struct video *v, int64_t n, struct pixels *p)
+{
+    struct decoder *d = v->data;
+    int64_t all = decoder_count(v);
+
+    if (all < 0 || n >= all)
+        return all < 0 ? -1 : 0;
+    if (n != d->at) {
+        d->at = -1;
+        if (decode(d, n, v) != COMES)
+            return stopped(v) ? -1
+                              : say_fail("%s: frame %lld does not decode", d->path, (long long)n);
+        int rc = check_size(v, d->frame) || to_rgb(d);
+        av_frame_unref(d->frame);
+        if (rc)
+            return -1;
+        d->at = n;
+    }
+    *p = pixels_of(d);
+    return 1;
+}
+
+static void decoder_close(struct video *v)
+{
+    struct decoder *d = v->data;
+
+    sws_freeContext(d->scale);
+    av_frame_free(&d->frame);
+    av_packet_free(&d->packet);
+    avcodec_free_context(&d->codec);
+    avformat_close_input(&d->format);
+    video_index_free(&d->index);
+    free(d->rgb);
+    free(d);
+}
+
+static const struct video_ops decoder_ops = {decoder_count, decoder_frame, decoder_close};
+
+/* FFmpeg reads single pictures by demuxers of their own. */
+static bool is_image(const char *demuxer)
+{
+    size_t n = strlen(demuxer);
+
+    return !strcmp(demuxer, "image2") || (n > 5 && !strcmp(demuxer + n - 5, "_pipe"));
+}
+
+static int describe(struct video *v, struct decoder *d)
+{
+    const AVCodecParameters *p = d->stream->codecpar;
+    const AVRational rate = d->stream->avg_frame_rate;
+
+    d->turned = turns_of(d->stream);
+    v->width = d->turned & 1 ? p->height : p->width;
+    v->height = d->turned & 1 ? p->width : p->height;
+    v->image = is_image(d->format->iformat->name);
+    v->announced = v->image ? 1 : d->stream->nb_frames;
+    v->fps = rate.num > 0 && rate.den > 0 ? av_q2d(rate) : 0;
+    return v->width > 0 && v->height > 0 ? 0 : say_fail("%s: frames of no size", v->path);
+}
+
+int video_open_decoder(struct video *v)
+{
+    struct decoder *d = calloc(1, sizeof *d);
+
+    av_log_set_level(AV_LOG_QUIET); /* what is wrong is said once, by us */
+    if (!d)
+        return say_fail("%s: no memory for the decoder", v->path);
+    v->data = d;
+    v->ops = &decoder_ops;
+    d->path = v->path;
+    d->file = &v->file;
+    d->at = d->segment = -1;
+    d->packet = av_packet_alloc();
+    d->frame = av_frame_alloc();
+    if (!d->packet || !d->frame)
+        return say_fail("%s: no memory for the decoder", v->path);
+    return open_input(d) ? -1 : describe(v, d);
+}
+
+#else
+
+int video_open_decoder(struct video *v)
+{
+    return say_fail("%s: built without FFmpeg, this program reads raw clips only; install "
+                    "libavformat, libavcodec and libswscale, or see examples/data/README",
+                    v->path);
+}
+
+#endif
