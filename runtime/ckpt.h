@@ -166,12 +166,13 @@ struct ckpt_options {
     const char *shard_over; /* which ranks share one copy: "host", "all"; NULL: what is faster */
     int64_t check_ranks;    /* updates between two comparisons of what ranks have; 0: none */
     const char *state;      /* "fp32", "bf16": of bf16 parameters, see ckpt_optim.h; NULL: fp32 */
+    const char *trace_out;  /* write the queues of a step, planned and measured, as a trace */
 };
 
 #define CKPT_OPTIONS_INIT                                                                          \
     {                                                                                              \
         sizeof(struct ckpt_options), 0, 0, NULL, "auto", 0, 42, 0, NULL, NULL, false, false, NULL, \
-            NULL, NULL, false, false, 0., false, NULL, CKPT_AUTO, 0., NULL, 1000, NULL             \
+            NULL, NULL, false, false, 0., false, NULL, CKPT_AUTO, 0., NULL, 1000, NULL, NULL       \
     }
 
 /*

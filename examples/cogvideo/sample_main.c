@@ -209,7 +209,7 @@ static int plan_all(struct job *j, bool show)
     struct ckpt_options asked = o->library;
 
     o->library.plan_only = true;
-    o->library.machine_out = NULL;
+    o->library.machine_out = o->library.trace_out = NULL;
     int rc = (has_prompts(o) && encode_text(j, show)) || plan_latents(j, show) ||
              (o->output && plan_decoder(j, show));
     o->library = asked;

@@ -31,6 +31,7 @@ int outputs_asked(const struct training_files *t)
         {"--log", r->log},
         {"--dump", r->dump},
         {"--machine-out", o->machine_out},
+        {"--trace-out", o->trace_out},
         /* A plan alone has these. */
         {"--plan-out", o->plan_out},
         {"--graph-out", o->graph_out},
@@ -88,6 +89,7 @@ int outputs_untrained(const struct ckpt_options *o)
         {"--plan-out", o->plan_out},
         {"--graph-out", o->graph_out},
         {"--machine-out", o->machine_out},
+        {"--trace-out", o->trace_out},
         {"--zero", o->zero != usual.zero},
         {"--shard-over", o->shard_over},
         {"--check-ranks", o->check_ranks != usual.check_ranks},

@@ -28,7 +28,9 @@ static const struct ckpt_option plan_table[] = {
     ROW("plan-in", STRING, plan_in, "FILE", "show this plan instead of searching one"),
     ROW("explain", STRING, explain, "NAME",
         "say why the storages of this name, or number as #12, got their fate (default: none)"),
-    ROW("timeline", STRING, timeline, "FILE", "write the memory over the step as an HTML page"),
+    ROW("timeline", STRING, timeline, "FILE",
+        "write the memory over the step as an HTML page; FILE.json: the queues, as JSON for "
+        "Perfetto"),
     ROW("sweep", FLAG, sweep, NULL, "print step time against device budget"),
     RANGE("points", INT, points, "N", "budgets of a sweep, 2 to 1000 (default 24)", 2, 1000),
     RANGE(

@@ -62,9 +62,10 @@ static int check_options(const struct ckpt_options *o)
                          o->shard_over);
     if (o->state && *o->state && strcmp(o->state, "fp32") && strcmp(o->state, "bf16"))
         return error_set(CKPT_EINVAL, "--state %s: there are 'fp32' and 'bf16'", o->state);
-    if (o->plan_only && o->machine_out)
-        return error_set(CKPT_EINVAL, "--machine-out %s: no step is timed with --plan-only",
-                         o->machine_out);
+    if (o->plan_only && (o->machine_out || o->trace_out))
+        return error_set(CKPT_EINVAL, "--%s %s: no step is timed with --plan-only",
+                         o->machine_out ? "machine-out" : "trace-out",
+                         o->machine_out ? o->machine_out : o->trace_out);
     if (o->host < 0)
         return error_set(CKPT_EINVAL, "--host %lld%%: give it in bytes, as 64G",
                          (long long)-o->host);
@@ -253,13 +254,14 @@ int ckpt_unwritten(ckpt *c)
         {"--plan-out", c->options.plan_out, WRITTEN_PLAN},
         {"--graph-out", c->options.graph_out, WRITTEN_GRAPH},
         {"--machine-out", c->options.machine_out, WRITTEN_MACHINE},
+        {"--trace-out", c->options.trace_out, WRITTEN_TRACE},
     };
 
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (all[i].path && !(c->programs.written & all[i].written))
             return error_fail(&c->error, CKPT_EINVAL, "%s %.300s: nothing was written: %s",
                               all[i].option, all[i].path,
-                              all[i].written == WRITTEN_MACHINE
+                              all[i].written >= WRITTEN_MACHINE
                                   ? "no step of a program that trains was timed"
                                   : "no program that trains was compiled");
     return 0;

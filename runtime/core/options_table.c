@@ -37,6 +37,8 @@ static const struct ckpt_option library_table[] = {
     ROW("machine-out", STRING, machine_out, "FILE",
         "write the machine with the times that the ops of the first steps took"),
     ROW("profile", FLAG, profile, NULL, "time every op and print where the time of a step goes"),
+    ROW("trace-out", STRING, trace_out, "FILE",
+        "write what the queues were planned to do in a step, and did, as JSON for Perfetto"),
     ROW("deterministic", FLAG, deterministic, NULL,
         "GPU kernels that give the same bits every time, where a faster one would not"),
     RANGE("io-deadline", FLOAT, io_deadline, "SECONDS",

@@ -197,20 +197,21 @@ static int check_one(const struct ckpt_path *p)
 /* ---- the whole table ---------------------------------------------------------------------------
  */
 
+enum { LIBRARY_PATHS = 6 };
+
 /* What the options of the library name; returns how many. */
-static int library_paths(const struct ckpt_options *o, struct ckpt_path rows[5])
+static int library_paths(const struct ckpt_options *o, struct ckpt_path rows[LIBRARY_PATHS])
 {
-    const struct ckpt_path all[] = {
+    const struct ckpt_path all[LIBRARY_PATHS] = {
         {"--plan-in", o->plan_in, CKPT_PATH_INPUT, CKPT_FAMILY_PLAN},
         {"--plan-out", o->plan_out, CKPT_PATH_FILE, CKPT_FAMILY_PLAN},
         {"--machine", o->machine, CKPT_PATH_INPUT, CKPT_FAMILY_MACHINE},
         {"--machine-out", o->machine_out, CKPT_PATH_FILE, CKPT_FAMILY_MACHINE},
         {"--graph-out", o->graph_out, CKPT_PATH_FILE, 0},
+        {"--trace-out", o->trace_out, CKPT_PATH_FILE, 0},
     };
-    int n = sizeof all / sizeof *all;
-
     memcpy(rows, all, sizeof all);
-    return n;
+    return LIBRARY_PATHS;
 }
 
 static int check_all(const struct ckpt_path *paths, int n)
@@ -241,7 +242,7 @@ int ckpt_paths_check(const struct ckpt_options *o, const struct ckpt_path *paths
     int rc = o ? sized_read(NULL, "struct ckpt_options", &options, sizeof options, o) : 0;
     if (rc)
         return rc;
-    all = calloc((size_t)n + 5, sizeof *all);
+    all = calloc((size_t)n + LIBRARY_PATHS, sizeof *all);
     if (!all)
         return error_set(CKPT_ENOMEM, "no memory to check %d paths", n);
     if (n)

@@ -13,7 +13,8 @@ void ranks_join(struct ranks *job, struct comm *comm, int zero)
     job->sharing.drop_after_forward = job->options->zero == 3;
     job->host = ranks_host_name();
     if (job->rank) /* one writes what would be the same on all */
-        job->options->plan_out = job->options->graph_out = job->options->machine_out = NULL;
+        job->options->plan_out = job->options->graph_out = job->options->machine_out =
+            job->options->trace_out = NULL;
 }
 
 /* A number stands for so many ranks of which none is there: enough to plan. */

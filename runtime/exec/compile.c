@@ -199,7 +199,8 @@ static int compile(struct ckpt_program *p, struct choice *k)
         p->request[i] = program_find_fetch(p, requests[i]);
     rc = program_make_ports(p);
     if (!rc &&
-        ((p->programs->options->machine_out && p->trains) || p->programs->options->profile) &&
+        (p->programs->options->profile ||
+         (p->trains && (p->programs->options->machine_out || p->programs->options->trace_out))) &&
         timing_new(&p->timing, p))
         rc = error_fail(p->programs->error, CKPT_ENOMEM, "no memory for the times of ops");
     return rc ? rc : program_take_memory(p);

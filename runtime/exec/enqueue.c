@@ -36,7 +36,7 @@ static void enqueue_compute(struct ckpt_program *p, const struct instr *i, struc
 {
     struct device *d = p->programs->memory->device;
     struct ckpt_kernel_args args = kernel_args(p, i, at);
-    double *seconds = p->timing ? timing_slot(p->timing, i->op) : NULL;
+    double *seconds = timing_slot(p, i, at.micro);
     char name[256];
     if (d->ops->range) {
         tape_op_name(p->tape, i->op, name, sizeof name);
@@ -96,6 +96,7 @@ static void enqueue_io(struct ckpt_program *p, const struct instr *i)
 void enqueue_instr(struct ckpt_program *p, const struct instr *i, struct moment at)
 {
     struct device *d = p->programs->memory->device;
+    timing_stamp(p, i, at.micro, false);
     switch (i->kind) {
     case INSTR_COMPUTE:
         enqueue_compute(p, i, at);
@@ -126,6 +127,7 @@ void enqueue_instr(struct ckpt_program *p, const struct instr *i, struct moment 
         d->ops->fill(d, i->queue, i->device, 0xff, i->bytes);
         break;
     }
+    timing_stamp(p, i, at.micro, true);
 }
 
 void enqueue_run(struct ckpt_program *p, int flight)

@@ -15,7 +15,7 @@ struct ckpt_program;
 struct ckpt_optimizer; /* optim/optimizer.h */
 
 /* The files that options ask for, as bits. */
-enum written { WRITTEN_PLAN = 1, WRITTEN_GRAPH = 2, WRITTEN_MACHINE = 4 };
+enum written { WRITTEN_PLAN = 1, WRITTEN_GRAPH = 2, WRITTEN_MACHINE = 4, WRITTEN_TRACE = 8 };
 
 struct programs {
     struct ckpt_options *options; /* of the context, as are those up to the error */

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Times of ops: see timing.h. */
+#include <math.h>
 #include <stdlib.h>
 #include "exec/timing.h"
+#include "exec/trace.h"
+#include "ops.h"
 
 enum { SAMPLES = 16 }; /* kept of an op: the first is warm-up */
 
@@ -10,8 +13,20 @@ struct samples {
     int32_t n;
 };
 
+/* An instruction of the step that is traced. */
+struct run_span {
+    double start, end;     /* NaN: it did not get there */
+    double own;            /* the time of a kernel that has samples enough, */
+    const double *seconds; /* or where it stands; NULL: of no kernel */
+};
+
 struct timing {
     struct samples *ops; /* per op of the tape */
+    struct {
+        struct run_span *data; /* per instruction as it is handed over: see span_of */
+        int64_t capacity;
+    } spans;
+    int64_t traced; /* the step that they are of; -1: none is under way */
 };
 
 int timing_new(struct timing **out, const struct ckpt_program *p)
@@ -24,6 +39,7 @@ int timing_new(struct timing **out, const struct ckpt_program *p)
         timing_free(t);
         return CKPT_ENOMEM;
     }
+    t->traced = -1;
     *out = t;
     return 0;
 }
@@ -32,14 +48,80 @@ void timing_free(struct timing *t)
 {
     if (!t)
         return;
+    free(t->spans.data);
     free(t->ops);
     free(t);
 }
 
-double *timing_slot(struct timing *t, int32_t op)
+/* ---- a step that is traced ------------------------------------------------------------------- */
+
+static bool is_traced(const struct ckpt_program *p)
 {
-    struct samples *s = &t->ops[op];
-    return s->n < SAMPLES ? &s->seconds[s->n++] : NULL;
+    return p->timing && p->timing->traced == p->submitted;
+}
+
+static int64_t count_spans(const struct ckpt_program *p)
+{
+    int64_t body = p->lowered.n_body;
+    return body * p->tape->n_micro + p->lowered.n_instrs - body;
+}
+
+/* Every body has its own; the tail comes behind them. */
+static struct run_span *span_of(const struct ckpt_program *p, const struct instr *i, int32_t micro)
+{
+    int64_t n = i - p->lowered.instrs.data, body = p->lowered.n_body;
+    return &p->timing->spans.data[n < body ? micro * body + n : n + body * (p->tape->n_micro - 1)];
+}
+
+/* Steps 1 to 4, 8 and 16, once the traced one before was written or failed. */
+static bool is_due(const struct ckpt_program *p)
+{
+    int64_t step = p->submitted + 1;
+    return p->programs->options->trace_out && p->trains &&
+           (p->timing->traced < 0 || p->timing->traced >= p->submitted) &&
+           (step <= 4 || step == 8 || step == SAMPLES);
+}
+
+void timing_begin_step(struct ckpt_program *p)
+{
+    if (!p->timing || !is_due(p))
+        return;
+    int64_t n = count_spans(p);
+    if (array_reserve((void **)&p->timing->spans.data, &p->timing->spans.capacity, n,
+                      sizeof *p->timing->spans.data))
+        return; /* ckpt_unwritten says so, if it stays at that */
+    for (int64_t k = 0; k < n; k++)
+        p->timing->spans.data[k] = (struct run_span){NAN, NAN, NAN, NULL};
+    p->timing->traced = p->submitted;
+}
+
+static bool takes_time(const struct instr *i)
+{
+    return i->kind != INSTR_RECORD && i->kind != INSTR_WAIT && i->kind != INSTR_POISON;
+}
+
+void timing_stamp(struct ckpt_program *p, const struct instr *i, int32_t micro, bool end)
+{
+    if (!is_traced(p) || !takes_time(i))
+        return;
+    struct device *d = p->programs->memory->device;
+    struct run_span *s = span_of(p, i, micro);
+    if (!end || i->kind != INSTR_COMPUTE)
+        d->ops->stamp(d, i->queue, end ? &s->end : &s->start);
+}
+
+double *timing_slot(struct ckpt_program *p, const struct instr *i, int32_t micro)
+{
+    if (!p->timing)
+        return NULL;
+    struct samples *s = &p->timing->ops[i->op];
+    double *slot = s->n < SAMPLES ? &s->seconds[s->n++] : NULL;
+    if (!is_traced(p))
+        return slot;
+    struct run_span *span = span_of(p, i, micro);
+    slot = slot ? slot : &span->own;
+    span->seconds = slot;
+    return slot;
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */
@@ -90,7 +172,7 @@ static int32_t collect(const struct timing *t, const struct ckpt_program *p,
     return n;
 }
 
-int timing_step(const struct timing *t, const struct ckpt_program *p)
+static int write_machine(const struct timing *t, const struct ckpt_program *p)
 {
     struct machine m = p->programs->machine;
     size_t most = (size_t)p->graph->n_ops + (size_t)m.n_costs + 1;
@@ -106,4 +188,61 @@ int timing_step(const struct timing *t, const struct ckpt_program *p)
         p->programs->written |= WRITTEN_MACHINE;
     free(m.costs);
     return rc;
+}
+
+/* The storage or op that an instruction works for, and when it did. */
+static struct trace_slice slice_of(const struct ckpt_program *p, const struct instr *i,
+                                   int32_t micro, int32_t step)
+{
+    const struct run_span *s = span_of(p, i, micro);
+    struct trace_slice slice = {i->queue, step, i->copy, micro, i->bytes, NULL, s->start, s->end};
+    if (s->seconds) {
+        const struct op *op = &p->tape->ops.data[i->op];
+        slice.end = s->start + *s->seconds;
+        slice.kind = ops_name(op->def, op->attr);
+    }
+    return slice;
+}
+
+/* Instructions that are no copies of the plan stand for its steps, in their order. */
+static int32_t collect_slices(const struct ckpt_program *p, struct trace_slice *slices)
+{
+    int32_t n = 0, n_body = p->lowered.n_body;
+    for (int32_t k = 0, step = -1; k < p->lowered.n_instrs; k++) {
+        const struct instr *i = &p->lowered.instrs.data[k];
+        if (!takes_time(i))
+            continue;
+        step += i->copy < 0;
+        for (int32_t micro = k < n_body ? 0 : p->tape->n_micro - 1; micro < p->tape->n_micro;
+             micro++) {
+            slices[n] = slice_of(p, i, micro, i->copy < 0 ? step : -1);
+            n += isfinite(slices[n].start) && isfinite(slices[n].end);
+        }
+    }
+    return n;
+}
+
+static int write_trace(const struct ckpt_program *p)
+{
+    const struct programs *ps = p->programs;
+    struct trace_slice *slices = malloc((size_t)(count_spans(p) + 1) * sizeof *slices);
+    if (!slices)
+        return error_fail(ps->error, CKPT_ENOMEM, "no memory for the trace");
+    int32_t n = collect_slices(p, slices);
+    int rc =
+        trace_write(p->graph, p->plan, &ps->machine, slices, n, ps->options->trace_out, ps->error);
+    if (!rc)
+        p->programs->written |= WRITTEN_TRACE;
+    free(slices);
+    return rc;
+}
+
+int timing_step(struct timing *t, const struct ckpt_program *p)
+{
+    int rc = 0;
+    if (t->traced >= 0 && t->traced < p->steps) {
+        rc = write_trace(p);
+        t->traced = -1;
+    }
+    return rc ? rc : write_machine(t, p);
 }

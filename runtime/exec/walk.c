@@ -2,6 +2,7 @@
 /* Walking the instructions of a step: nothing is decided and nothing is allocated. */
 #include "exec/enqueue.h"
 #include "exec/segments.h"
+#include "exec/timing.h"
 #include "exec/turns.h"
 
 static void walk_one(struct ckpt_program *p, int32_t i, struct moment at)
@@ -49,6 +50,7 @@ static void walk_parked(struct ckpt_program *p, int flight)
 void program_walk(struct ckpt_program *p, int flight)
 {
     struct device *d = p->programs->memory->device;
+    timing_begin_step(p);
     turns_begin(p);
     if (program_is_parked(p)) {
         walk_parked(p, flight);

@@ -249,6 +249,22 @@ int plan_parse(const struct graph *g, char *text, size_t size, struct plan **p,
  * elsewhere, whose order stands but whose seconds do not.  What it cannot know (bound_seconds,
  * next_budget) is then 0.  Returns 0 or CKPT_ENOMEM. */
 int plan_reprice(const struct graph *g, const struct machine *m, struct plan *p);
+
+/* Seconds from the start of a step, the body counted once. */
+struct plan_span {
+    double start, end;
+};
+
+/* When everything of a step is to happen on machine m, played as by plan_reprice. */
+struct plan_clock {
+    struct plan plan;        /* the given one, with the times of its copies and of the whole */
+    struct plan_span *steps; /* each on its own queue; of a collective the queue of these */
+    double body;             /* when the body has ended */
+};
+/* Returns 0 or CKPT_ENOMEM.  p must outlive the clock. */
+int plan_clock(const struct graph *g, const struct machine *m, const struct plan *p,
+               struct plan_clock *c);
+void plan_clock_free(struct plan_clock *c);
 /* Adds the pins of a plan file alone, whatever graph it is for. */
 int plan_read_pins(const char *path, struct pins *pins, struct error *error);
 

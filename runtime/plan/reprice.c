@@ -6,6 +6,8 @@
  *
  * A step is periodic: what one leaves under way goes on in the next, so it is played until it takes
  * as long as the one before.  With several micro-steps it ends with its last copy instead.
+ *
+ * plan_clock keeps when each part of that last step ran.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -32,11 +34,18 @@ struct player {
     double host;           /* when the host has done its updates so far */
     double now, body;
     double comm_waits;
+    struct plan_span *spans; /* per step: when it ran, on its own queue; or NULL */
 };
 
 static void later(double *a, double b)
 {
     *a = b > *a ? b : *a;
+}
+
+static void ran(struct player *y, int32_t k, double start, double end)
+{
+    if (y->spans)
+        y->spans[k] = (struct plan_span){start, end};
 }
 
 static const struct graph_op *op_at(const struct player *y, int32_t k)
@@ -113,6 +122,7 @@ static void update_on_host(struct player *y, int32_t k)
             later(&start, y->there[n]);
     }
     y->host = start + hosted_seconds(y->g, y->m, o);
+    ran(y, k, start, y->host);
     for (int32_t j = 0; j < o->n_writes; j++) {
         int32_t n = on_host(y, y->g->refs[o->writes + j], k);
         if (n >= 0)
@@ -126,10 +136,12 @@ static void run_on_device(struct player *y, int32_t k)
     double seconds = spine_seconds(o);
     later(&y->now, y->back[k]);
     double ready = comm_queue_wait(y->comm, k, y->now);
-    y->comm_waits += (k < y->p->n_body ? y->g->n_micro : 1) *
-                     (ready - y->now + (o->collective ? seconds : 0));
+    y->comm_waits +=
+        (k < y->p->n_body ? y->g->n_micro : 1) * (ready - y->now + (o->collective ? seconds : 0));
     y->now = ready + seconds;
     comm_queue_pass(y->comm, k, y->now, y->back[k]);
+    double end = o->collective ? comm_queue_end_of(y->comm, k) : y->now;
+    ran(y, k, end - (o->collective ? o->comm_seconds : seconds), end);
 }
 
 static void run_step(struct player *y, int32_t k)
@@ -240,8 +252,7 @@ static int prepare(struct player *y)
     for (int32_t i = 0; i < p->n_copies; i++)
         y->behind[i] = keys[i].item;
     free(keys);
-    y->rates =
-        queue_rates(y->m, out[TIER_HOST] && out[TIER_NVME], in[TIER_HOST] && in[TIER_NVME]);
+    y->rates = queue_rates(y->m, out[TIER_HOST] && out[TIER_NVME], in[TIER_HOST] && in[TIER_NVME]);
     for (int32_t s = 0; s < y->g->n_storages; s++)
         y->first[s] = -1;
     for (int32_t n = p->n_residences - 1; n >= 0; n--)
@@ -252,9 +263,11 @@ static int prepare(struct player *y)
     return comm_queue_new(y->g, p, &y->comm);
 }
 
-int plan_reprice(const struct graph *g, const struct machine *m, struct plan *p)
+/* spans, body: NULL, or where to keep the times of steps and when the body ends. */
+static int replay(const struct graph *g, const struct machine *m, struct plan *p,
+                  struct plan_span *spans, double *body)
 {
-    struct player y = {.g = g, .m = m, .p = p};
+    struct player y = {.g = g, .m = m, .p = p, .spans = spans};
     size_t steps = (size_t)p->n_steps + 1, residences = (size_t)p->n_residences + 1;
     y.there = calloc(residences, sizeof(*y.there));
     y.freed = calloc(steps, sizeof(*y.freed));
@@ -268,6 +281,8 @@ int plan_reprice(const struct graph *g, const struct machine *m, struct plan *p)
         p->copies[i].start = p->copies[i].end = -INFINITY;
     if (!rc)
         set_totals(&y, find_period(&y));
+    if (body)
+        *body = y.body;
     comm_queue_free(y.comm);
     free(y.there);
     free(y.freed);
@@ -276,4 +291,31 @@ int plan_reprice(const struct graph *g, const struct machine *m, struct plan *p)
     free(y.next);
     free(y.behind);
     return rc;
+}
+
+int plan_reprice(const struct graph *g, const struct machine *m, struct plan *p)
+{
+    return replay(g, m, p, NULL, NULL);
+}
+
+int plan_clock(const struct graph *g, const struct machine *m, const struct plan *p,
+               struct plan_clock *c)
+{
+    size_t n = (size_t)p->n_copies;
+    *c = (struct plan_clock){.plan = *p};
+    c->steps = calloc((size_t)p->n_steps + 1, sizeof(*c->steps));
+    c->plan.copies = malloc((n + 1) * sizeof(*c->plan.copies));
+    if (c->steps && c->plan.copies && n)
+        memcpy(c->plan.copies, p->copies, n * sizeof(*p->copies));
+    int rc = c->steps && c->plan.copies ? replay(g, m, &c->plan, c->steps, &c->body) : CKPT_ENOMEM;
+    if (rc)
+        plan_clock_free(c);
+    return rc;
+}
+
+void plan_clock_free(struct plan_clock *c)
+{
+    free(c->steps);
+    free(c->plan.copies);
+    *c = (struct plan_clock){0};
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "core/json.h"
+#include "exec/trace.h"
 #include "plan/graph/lines.h"
 #include "report/timeline.h"
 
@@ -152,10 +153,18 @@ static void put_page(FILE *f, const void *user)
     }
 }
 
+static bool is_trace(const char *path)
+{
+    size_t n = strlen(path);
+    return n > 5 && !strcmp(path + n - 5, ".json");
+}
+
 int timeline_write(const struct graph *g, const struct plan *p, const struct machine *machine,
                    const char *path, struct error *error)
 {
     struct timeline t = {.g = g, .p = p, .machine = machine};
+    if (is_trace(path))
+        return trace_write(g, p, machine, NULL, 0, path, error);
     if (plan_offloads(g, p, &t.offloads, &t.n_offloads)) {
         return error_fail(error, CKPT_ENOMEM, "no memory for the timeline");
     }

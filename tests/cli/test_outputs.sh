@@ -35,7 +35,7 @@ for option in save save-ema save-state dump log; do
     soon 1 "is a directory" "$lm" $words --$option "$work/dir"
     [ $option = log ] || soon 1 "name is too long" "$train" $small --$option "$work/$long"
 done
-for option in plan-out graph-out machine-out; do
+for option in plan-out graph-out machine-out trace-out; do
     soon 1 "is a directory" "$train" $small --$option "$work/dir"
     soon 2 "No such file" "$mlp" --$option "$work/none/x"
     soon 2 "is for programs that train" "$encode" --plan-only --$option "$work/x" a b
@@ -67,7 +67,7 @@ for option in save save-ema save-state log dump plan-out graph-out; do
     soon 2 "nothing would be written: --steps 0" "$vae" $auto $clips --steps 0 --$option "$work/x"
     soon 2 "nothing would be written: --steps 0" "$lm" $words --steps 0 --$option "$work/x"
 done
-for option in save save-ema save-state log dump machine-out; do
+for option in save save-ema save-state log dump machine-out trace-out; do
     soon 2 "nothing would be written: --plan-only" "$train" $small --plan-only --$option "$work/x"
 done
 soon 2 "nothing would be written" "$lm" $words --plan-only --save-hf "$work/x"
@@ -99,7 +99,9 @@ runs "weights:" "$train" $small --steps 1 --resume "$work/s" --save "$work/w2" -
 cmp "$work/w" "$work/w2" || fail "other weights"
 cmp "$work/s" "$work/s2" || fail "another state"
 refuses 1 "there was no step" "$train" $small --steps 1 --resume "$work/s" --dump "$work/d"
-refuses 1 "no step .* was timed" "$train" $small --steps 1 --resume "$work/s" --machine-out "$work/m"
+for option in machine-out trace-out; do
+    refuses 1 "no step .* was timed" "$train" $small --steps 1 --resume "$work/s" --$option "$work/m"
+done
 # A killed save left these; the second is of a file of another name.
 : >"$work/w.tmp-4194000-0"
 : >"$work/ww.tmp-4194000-0"

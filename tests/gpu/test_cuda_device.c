@@ -155,9 +155,14 @@ static void test_kernel_is_timed(void **state)
     struct ckpt_desc d = {.ndim = 1, .shape = {N}, .stride = {1}};
     struct ckpt_view x = {in, d}, y = {in + N, d};
     struct ckpt_kernel_args a = {.n_in = 1, .n_out = 1, .in = &x, .out = &y};
+    double start = -1, end = -1, before = clock_seconds();
+    device->ops->stamp(device, QUEUE_COMPUTE, &start);
     device->ops->compute(device, QUEUE_COMPUTE, cuda_gelu, &a, &seconds);
+    device->ops->stamp(device, QUEUE_COMPUTE, &end);
     assert_int_equal(device->ops->sync(device), 0);
     assert_true(seconds > 0 && seconds < 1);
+    assert_true(start >= before - 1e-3 && end >= start + seconds - 1e-6);
+    assert_true(end <= clock_seconds() + 1e-3);
 }
 
 static int see_nothing(void *user, int32_t *op)

@@ -16,6 +16,28 @@
 #define MIB  (INT64_C(1) << 20)
 #define MOST (INT64_C(1) << 40)
 
+/* The clock plays the same: all steps of a queue one behind the other, to the end. */
+static void check_clock(const struct graph *g, const struct machine *m, const struct plan *p)
+{
+    struct plan_clock c;
+    double queues[3] = {0}, body = 0;
+    assert_int_equal(plan_clock(g, m, p, &c), 0);
+    for (int32_t k = 0; k < p->n_steps; k++) {
+        const struct plan_step *s = &p->steps[k];
+        double *queue = &queues[s->on_host ? 2 : g->ops[s->op].collective != GRAPH_LOCAL];
+        assert_true(c.steps[k].start >= *queue - 1e-12 && c.steps[k].end >= c.steps[k].start);
+        *queue = c.steps[k].end;
+        body = k < p->n_body ? fmax(body, c.steps[k].end) : body;
+    }
+    assert_true(c.body >= body - 1e-9 * body);
+    assert_true(fabs(c.plan.seconds - p->seconds) <= 1e-9 * p->seconds);
+    assert_true(queues[0] + (g->n_micro - 1) * c.body <= c.plan.seconds * (1 + 1e-9));
+    for (int32_t i = 0; i < p->n_copies; i++)
+        assert_true(isfinite(c.plan.copies[i].start) &&
+                    c.plan.copies[i].end > c.plan.copies[i].start);
+    plan_clock_free(&c);
+}
+
 /* What it takes on a machine; the checker plays it, too. */
 static double reprice(const struct graph *g, const struct machine *m, struct plan *p)
 {
@@ -23,6 +45,7 @@ static double reprice(const struct graph *g, const struct machine *m, struct pla
     assert_int_equal(plan_reprice(g, m, p), 0);
     if (plan_check(g, p, &error))
         fail_msg("%s", error.text);
+    check_clock(g, m, p);
     return p->seconds;
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The CPU device alone: order within a queue, events between queues, the arena, failures. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
@@ -181,6 +182,27 @@ static void go_round(struct device *d, struct number *file, int rounds)
     }
 }
 
+/* Queues note the time in order, on one clock. */
+static void test_stamps(void **state)
+{
+    (void)state;
+    struct device *d = open_device(MIB);
+    assert_int_equal(d->ops->map(d, MIB), 0);
+    assert_int_equal(d->ops->events(d, 1), 0);
+    double before = clock_seconds(), compute[2] = {NAN, NAN}, copy[2] = {NAN, NAN};
+    d->ops->stamp(d, QUEUE_COMPUTE, &compute[0]);
+    d->ops->fill(d, QUEUE_COMPUTE, d->ops->base(d), 0, 4096);
+    d->ops->stamp(d, QUEUE_COMPUTE, &compute[1]);
+    d->ops->record(d, QUEUE_COMPUTE, 0);
+    d->ops->wait(d, QUEUE_COPY_OUT, 0);
+    d->ops->stamp(d, QUEUE_COPY_OUT, &copy[0]);
+    d->ops->stamp(d, QUEUE_COPY_OUT, &copy[1]);
+    assert_int_equal(d->ops->sync(d), 0);
+    assert_true(compute[0] >= before && compute[1] >= compute[0]);
+    assert_true(copy[0] >= compute[1] && copy[1] >= copy[0] && clock_seconds() >= copy[1]);
+    d->ops->close(d);
+}
+
 static void test_files_between_queues(void **state)
 {
     (void)state;
@@ -319,6 +341,7 @@ int main(void)
         cmocka_unit_test(test_arena_keeps_its_base_and_contents),
         cmocka_unit_test(test_failure_is_kept_and_stops_kernels),
         cmocka_unit_test(test_fill),
+        cmocka_unit_test(test_stamps),
         cmocka_unit_test(test_files_between_queues),
         cmocka_unit_test(test_files_begin_ahead),
         cmocka_unit_test(test_much_behind_a_hang),

@@ -101,6 +101,12 @@ static void cpu_fill(struct device *d, enum queue q, void *dst, int byte, int64_
     host_queue_submit(&cpu(d)->queues[q], &c);
 }
 
+static void cpu_stamp(struct device *d, enum queue q, double *when)
+{
+    struct command c = {.kind = COMMAND_STAMP, .seconds = when};
+    host_queue_submit(&cpu(d)->queues[q], &c);
+}
+
 static void cpu_record(struct device *d, enum queue q, int32_t event)
 {
     host_queue_record(&cpu(d)->queues[q], event);
@@ -184,6 +190,7 @@ static const struct device_ops cpu_ops = {.name = "cpu",
                                           .map = cpu_map,
                                           .base = cpu_base,
                                           .compute = cpu_compute,
+                                          .stamp = cpu_stamp,
                                           .copy = cpu_copy,
                                           .fill = cpu_fill,
                                           .record = cpu_record,

@@ -14,6 +14,7 @@
 #include "cuda/nvrtc.h"
 #include "cuda/probe.h"
 #include "memory/device/cuda_arena.h"
+#include "memory/device/cuda_clock.h"
 #include "memory/device/cuda_files.h"
 #include "memory/device/cuda_nvml.h"
 #include "memory/device/cuda_pins.h"
@@ -24,12 +25,6 @@
 
 /* Seconds for the streams to run empty after a failure that look told of. */
 #define PATIENCE 10.0
-
-/* A kernel whose time is wanted. */
-struct timed {
-    cudaEvent_t begin, end;
-    double *seconds;
-};
 
 struct cuda_device {
     struct device device;
@@ -50,11 +45,7 @@ struct cuda_device {
         int64_t capacity;
     } events;
     int32_t n_events;
-    struct {
-        struct timed *data; /* made when first needed, kept */
-        int64_t capacity;
-    } timed;
-    int64_t n_timed, timed_made;
+    struct cuda_clock clock;
     int failure; /* the first since the last sync */
     bool stuck;  /* streams did not run empty after it: nobody waits for them any more */
     int index;
@@ -163,24 +154,17 @@ static void cuda_route(struct device *d, const char *where, char text[DEVICE_ROU
 
 /* ---- commands -------------------------------------------------------------------------------- */
 
-/* The events of one more kernel that is timed, or NULL. */
-static struct timed *next_timed(struct cuda_device *c, double *seconds)
+static void cuda_stamp(struct device *d, enum queue q, double *when)
 {
-    if (c->n_timed == c->timed_made) {
-        if (ARRAY_RESERVE(&c->timed, c->n_timed))
-            return NULL;
-        struct timed *made = &c->timed.data[c->n_timed];
-        if (!accepted(c, cudaEventCreate(&made->begin)))
-            return NULL;
-        if (!accepted(c, cudaEventCreate(&made->end))) {
-            cudaEventDestroy(made->begin);
-            return NULL;
-        }
-        c->timed_made++;
+    struct cuda_device *c = cuda(d);
+    if (c->failure)
+        return;
+    if (q >= STREAMS) {
+        struct command command = {.kind = COMMAND_STAMP, .seconds = when};
+        host_queue_submit(cuda_files_queue(c->files, q), &command);
+        return;
     }
-    struct timed *t = &c->timed.data[c->n_timed++];
-    t->seconds = seconds;
-    return t;
+    accepted(c, cuda_clock_stamp(&c->clock, c->queues[QUEUE_COMPUTE], c->queues[q], when));
 }
 
 static void cuda_compute(struct device *d, enum queue q, ckpt_kernel fn,
@@ -196,15 +180,13 @@ static void cuda_compute(struct device *d, enum queue q, ckpt_kernel fn,
         host_queue_submit(cuda_files_queue(c->files, q), &command);
         return;
     }
-    struct timed *t = seconds ? next_timed(c, seconds) : NULL;
     a.stream = c->queues[q];
     if (!a.device)
         a.device = c->libs;
-    if (t)
-        accepted(c, cudaEventRecord(t->begin, c->queues[q]));
+    bool timed = seconds && accepted(c, cuda_clock_start(&c->clock, c->queues[q], seconds));
     int rc = fn(&a);
-    if (t)
-        accepted(c, cudaEventRecord(t->end, c->queues[q]));
+    if (timed)
+        accepted(c, cuda_clock_stop(&c->clock, c->queues[q]));
     cudaError_t e = cudaGetLastError();
     if (!rc && e != cudaSuccess)
         rc = CKPT_EDEVICE;
@@ -302,16 +284,6 @@ static void cuda_deadline(struct device *d, double seconds)
         cuda_files_shared(c->files)->deadline = seconds;
 }
 
-static void take_times(struct cuda_device *c)
-{
-    for (int64_t i = 0; i < c->n_timed; i++) {
-        float ms = 0;
-        if (cudaEventElapsedTime(&ms, c->timed.data[i].begin, c->timed.data[i].end) == cudaSuccess)
-            *c->timed.data[i].seconds = (double)ms * 1e-3;
-    }
-    c->n_timed = 0;
-}
-
 /* A failure of files comes first: what it makes of the commands behind it is no news. */
 static int take_failure(struct cuda_device *c)
 {
@@ -391,7 +363,7 @@ static int cuda_sync(struct device *d)
     drain_files(c);
     for (int q = 0; q < STREAMS; q++)
         await(c, c->queues[q], NULL);
-    take_times(c);
+    cuda_clock_read(&c->clock);
     return take_failure(c);
 }
 
@@ -520,10 +492,7 @@ static void cuda_close(struct device *d)
     cuda_files_close(c->files);
     cuda_pins_free(&c->pins);
     cuda_libs_close(c->libs);
-    for (int64_t i = 0; i < c->timed_made; i++) {
-        cudaEventDestroy(c->timed.data[i].begin);
-        cudaEventDestroy(c->timed.data[i].end);
-    }
+    cuda_clock_close(&c->clock);
     for (int32_t i = 0; i < c->n_events; i++)
         cudaEventDestroy(c->events.data[i]);
     for (int q = 0; q < STREAMS; q++) {
@@ -536,7 +505,6 @@ static void cuda_close(struct device *d)
     cudaFree(c->device.run);
     cuda_arena_close(c->arena);
     cuda_nvml_close(c->nvml);
-    free(c->timed.data);
     free(c->events.data);
     free(c);
 }
@@ -560,6 +528,7 @@ static const struct device_ops cuda_ops = {.name = "cuda",
                                            .host_alloc = cuda_host_alloc,
                                            .host_free = cuda_host_free,
                                            .compute = cuda_compute,
+                                           .stamp = cuda_stamp,
                                            .copy = cuda_copy,
                                            .fill = cuda_fill,
                                            .record = cuda_record,

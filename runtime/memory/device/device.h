@@ -82,6 +82,9 @@ struct device_ops {
     void (*fill)(struct device *d, enum queue q, void *dst, int byte, int64_t bytes);
     void (*record)(struct device *d, enum queue q, int32_t event);
     void (*wait)(struct device *d, enum queue q, int32_t event); /* for the last record so far */
+    /* *when: after the next sync, the seconds of one clock for all queues when this one came here;
+     * untouched after a failure.  Not between begin and end. */
+    void (*stamp)(struct device *d, enum queue q, double *when);
     /* As record, for a wait by QUEUE_READ, QUEUE_WRITE or QUEUE_HOST. */
     void (*signal)(struct device *d, enum queue q, int32_t event);
     /* On QUEUE_READ and QUEUE_WRITE; io is copied.  Returns 0, or CKPT_EDEVICE where the device can

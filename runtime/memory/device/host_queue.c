@@ -195,6 +195,8 @@ static void work(struct host_queue *q, const struct command *c)
         memcpy(c->dst, c->src, (size_t)c->bytes);
     else if (c->kind == COMMAND_FILL)
         memset(c->dst, c->byte, (size_t)c->bytes);
+    else if (c->kind == COMMAND_STAMP)
+        *c->seconds = clock_seconds();
     else
         rc = carry_out(q, &c->io);
     if (!rc && !limited)

@@ -48,6 +48,7 @@ enum command_kind {
     COMMAND_COPY,
     COMMAND_IO,
     COMMAND_FILL,
+    COMMAND_STAMP,
     COMMAND_RECORD,
     COMMAND_WAIT
 };
@@ -57,7 +58,7 @@ struct command {
     ckpt_kernel kernel;
     struct ckpt_kernel_args args;
     struct ckpt_run run; /* what args.run pointed to: the caller's may be another step's by then */
-    double *seconds;     /* NULL, or where the kernel's time goes */
+    double *seconds;     /* NULL, or where the kernel's time goes, or the clock of a stamp */
     void *dst;
     const void *src;
     int64_t bytes;
