@@ -39,7 +39,7 @@ static void put_config(struct cogvideo_run *r)
 
 int cogvideo_log_open(struct cogvideo_run *r)
 {
-    if (log_open(&r->log, r->options.train.log, ckpt_rank(r->context)))
+    if (log_open(&r->log, &r->options.train, ckpt_rank(r->context), r->first))
         return -1;
     if (r->log.f)
         put_config(r);

@@ -2,14 +2,14 @@
 /* The log of a run for other programs: see log.h. */
 #include <errno.h>
 #include <string.h>
+#include <time.h>
 #include "ckpt_dist.h"
 #include "ckpt_tools.h"
 #include "log.h"
 #include "say.h"
 
-int log_open(struct run_log *log, const char *path, int rank)
+static int open_lines(struct run_log *log, const char *path, int rank)
 {
-    *log = (struct run_log){.f = NULL};
     if (!path)
         return 0;
     int n = rank ? snprintf(log->path, sizeof log->path, "%s.%d", path, rank)
@@ -19,13 +19,21 @@ int log_open(struct run_log *log, const char *path, int rank)
     return ckpt_log_open(&log->f, log->path) ? say_fail("--log %s", ckpt_error(NULL)) : 0;
 }
 
+int log_open(struct run_log *log, const struct training_options *t, int rank, int64_t first)
+{
+    *log = (struct run_log){.step = first};
+    if (open_lines(log, t->log, rank))
+        return -1;
+    return events_open(&log->events, rank ? NULL : t->tensorboard, first + 1);
+}
+
 static void lose(struct run_log *log)
 {
     say_fail("--log %s: %s; the run goes on without it", log->path, strerror(errno));
     log->failed = true;
 }
 
-void log_flush(struct run_log *log)
+static void flush(struct run_log *log)
 {
     if (!log->f || (!fflush(log->f) && !ferror(log->f)))
         return;
@@ -39,7 +47,7 @@ int log_close(struct run_log *log)
     if (log->f && fclose(log->f))
         lose(log);
     log->f = NULL;
-    return log->failed ? -1 : 0;
+    return events_close(&log->events) || log->failed ? -1 : 0;
 }
 
 void log_config_begin(struct run_log *log)
@@ -68,24 +76,78 @@ void log_config_end(struct run_log *log, const ckpt *c, const ckpt_program *p,
     json_put_float(f, "clip_norm", t->clip_norm, ", ");
     json_put_float(f, "ema_decay", t->ema_decay, ", ");
     json_put_float(f, "lr", t->lr, "}}\n");
-    log_flush(log);
+    flush(log);
+}
+
+/* ---- lines ----------------------------------------------------------------------------------- */
+
+void log_line_begin(struct run_log *log, const char *key, int64_t step)
+{
+    log->step = step;
+    if (!log->f)
+        return;
+    fputc('{', log->f);
+    json_put_int(log->f, key, step);
+}
+
+void log_text(struct run_log *log, const char *key, const char *text)
+{
+    if (log->f)
+        json_put_string(log->f, key, text);
+}
+
+void log_int(struct run_log *log, const char *key, int64_t value)
+{
+    if (log->f)
+        json_put_int(log->f, key, value);
+    events_number(&log->events, key, (double)value);
+}
+
+void log_float(struct run_log *log, const char *key, double value)
+{
+    if (log->f)
+        json_put_float(log->f, key, value, ", ");
+    events_number(&log->events, key, value);
+}
+
+static double wall_time(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+void log_line_end(struct run_log *log)
+{
+    double now = wall_time();
+
+    if (log->f)
+        fprintf(log->f, "\"time\": %.3f}\n", now);
+    flush(log);
+    events_write(&log->events, log->step, now);
+}
+
+void log_picture(struct run_log *log, const char *name, const char *path)
+{
+    events_picture(&log->events, name, path);
+    events_write(&log->events, log->step, wall_time());
 }
 
 void log_step_begin(struct run_log *log, int64_t step, double loss,
                     const struct ckpt_program_info *info)
 {
-    fputc('{', log->f);
-    json_put_int(log->f, "step", step);
-    json_put_float(log->f, "loss", loss, ", ");
-    json_put_float(log->f, "grad_norm", info->grad_norm, ", ");
+    log_line_begin(log, "step", step);
+    log_float(log, "loss", loss);
+    log_float(log, "grad_norm", info->grad_norm);
 }
 
 void log_step_end(struct run_log *log, const struct ckpt_program_info *info)
 {
-    json_put_int(log->f, "planned_peak", info->planned_peak);
-    json_put_int(log->f, "arena_bytes", info->arena_bytes);
-    json_put_int(log->f, "process_bytes", info->process_bytes);
-    json_put_float(log->f, "predicted_ms", info->step_seconds * 1e3, ", ");
-    fprintf(log->f, "\"rss\": %lld}\n", (long long)say_rss());
-    log_flush(log);
+    log_int(log, "planned_peak", info->planned_peak);
+    log_int(log, "arena_bytes", info->arena_bytes);
+    log_int(log, "process_bytes", info->process_bytes);
+    log_float(log, "predicted_ms", info->step_seconds * 1e3);
+    log_int(log, "rss", say_rss());
+    log_line_end(log);
 }

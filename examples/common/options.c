@@ -140,10 +140,10 @@ static const char *const is_free[] = {
     "out",          "partial",     "prompt",        "random",        "resume",     "resume-changed",
     "sample-every", "sample-seed", "sample-steps",  "sample-tokens", "samples",    "save",
     "save-ema",     "save-every",  "save-hf",       "save-state",    "shard-size", "steps",
-    "temperature",  "time-limit",  "top-k",         "top-p",         "val",        "val-batches",
-    "val-every",    "version",     "workers"};
+    "temperature",  "tensorboard", "time-limit",    "top-k",         "top-p",      "val",
+    "val-batches",  "val-every",   "version",       "workers"};
 /* What each rank has for itself. */
-static const char *const is_own[] = {"log", "out", "help", "version"};
+static const char *const is_own[] = {"log", "out", "tensorboard", "help", "version"};
 
 enum option_role option_role(const char *name)
 {

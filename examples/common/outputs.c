@@ -29,6 +29,7 @@ int outputs_asked(const struct training_files *t)
         {"--save-ema", r->save_ema},
         {"--save-state", r->state.save},
         {"--log", r->log},
+        {"--tensorboard", r->tensorboard},
         {"--dump", r->dump},
         {"--machine-out", o->machine_out},
         {"--trace-out", o->trace_out},
@@ -66,10 +67,11 @@ int outputs_check(const struct training_files *t, const struct ckpt_path *more, 
         {"--resume", r->state.automatic ? NULL : r->state.from, CKPT_PATH_INPUT, FAMILY_STATE},
         {"--save-state", r->state.save, CKPT_PATH_FILE, FAMILY_STATE},
         {"--log", r->log, CKPT_PATH_LOG, 0},
+        {"--tensorboard", r->tensorboard, CKPT_PATH_DIRECTORY, 0},
         {"--dump", r->dump, CKPT_PATH_FILE, 0},
         {"--out", t->out, CKPT_PATH_DIRECTORY, 0},
     };
-    int own = 8;
+    int own = 9;
 
     if (n > MOST - own)
         return say_fail("more than %d files", MOST);

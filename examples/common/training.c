@@ -81,20 +81,17 @@ static void log_step(const struct training *t, const ckpt_program *p, int64_t st
                      double ms, int64_t tokens)
 {
     struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
-    FILE *f = t->log->f;
 
-    if (!f)
-        return;
     ckpt_program_info(p, &info);
     log_step_begin(t->log, step + 1, loss, &info);
-    json_put_float(f, "lr", training_rate(t, step), ", ");
-    json_put_float(f, "ms", ms, ", ");
+    log_float(t->log, "lr", training_rate(t, step));
+    log_float(t->log, "ms", ms);
     if (t->part)
-        json_put_string(f, "bucket", t->part);
+        log_text(t->log, "bucket", t->part);
     if (t->reads)
-        json_put_float(f, "data_ms", t->data_ms, ", ");
+        log_float(t->log, "data_ms", t->data_ms);
     if (tokens)
-        json_put_float(f, "tokens_per_second", (double)tokens * 1e3 / ms, ", ");
+        log_float(t->log, "tokens_per_second", (double)tokens * 1e3 / ms);
     log_step_end(t->log, &info);
 }
 

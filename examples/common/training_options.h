@@ -10,6 +10,7 @@ struct training_options {
     const char *load, *save, *save_ema, *grad_dtype, *schedule, *optimizer, *log, *dump;
     const char *time_limit;
     double limit, begun; /* seconds: 0 or the limit; the reading of run_clock_now it counts from */
+    const char *tensorboard;
     struct resume_options state;
     bool partial;
     int64_t batch, steps, warmup;
@@ -63,6 +64,8 @@ struct training_options {
 /* What --dump writes between the loss and the gradients. */
 #define LOG_ROWS(what)                                                                             \
     ROW("log", STRING, train.log, "FILE", "append one JSON line for the run and one a step"),      \
+        ROW("tensorboard", STRING, train.tensorboard, "DIR",                                       \
+            "write the numbers of these lines, and pictures, as events for TensorBoard"),          \
         ROW("dump", STRING, train.dump, "FILE",                                                    \
             "write loss, " what " and gradients of the first step")
 

@@ -37,7 +37,7 @@ static void put_config(struct lm_run *r)
 
 int lm_log_open(struct lm_run *r)
 {
-    if (log_open(&r->log, r->options.train.log, ckpt_rank(r->context)))
+    if (log_open(&r->log, &r->options.train, ckpt_rank(r->context), r->first))
         return -1;
     if (r->log.f)
         put_config(r);
@@ -46,10 +46,7 @@ int lm_log_open(struct lm_run *r)
 
 void lm_log_validation(struct lm_run *r, int64_t step, double loss)
 {
-    if (!r->log.f)
-        return;
-    fputc('{', r->log.f);
-    json_put_int(r->log.f, "validation_step", step);
-    json_put_float(r->log.f, "validation_loss", loss, "}\n");
-    log_flush(&r->log);
+    log_line_begin(&r->log, "validation_step", step);
+    log_float(&r->log, "validation_loss", loss);
+    log_line_end(&r->log);
 }

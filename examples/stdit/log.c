@@ -40,7 +40,7 @@ static void put_config(struct stdit_run *r)
 
 int stdit_log_open(struct stdit_run *r)
 {
-    if (log_open(&r->log, r->options.train.log, ckpt_rank(r->context)))
+    if (log_open(&r->log, &r->options.train, ckpt_rank(r->context), r->first))
         return -1;
     if (r->log.f)
         put_config(r);

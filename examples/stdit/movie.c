@@ -49,7 +49,7 @@ static int write_movie(const struct stdit_run *r, const char *name, const uint8_
 }
 
 /* Frames from the first to the last, side by side. */
-static int write_strip(const struct stdit_run *r, const char *name, const uint8_t *rgb)
+static int write_strip(struct stdit_run *r, const char *name, const uint8_t *rgb)
 {
     const struct stdit_clips *c = &r->data.shape->clips;
     int64_t n = c->frames < STRIP ? c->frames : STRIP, frame = c->width * c->height * 3;
@@ -64,6 +64,8 @@ static int write_strip(const struct stdit_run *r, const char *name, const uint8_
     snprintf(path, sizeof path, "%s/%s.png", r->options.out, name);
     int rc = picture_write(path, n, c->height, c->width, some, c->width * n < 480 ? 2 : 1);
     free(some);
+    if (!rc)
+        log_picture(&r->log, name, path);
     return rc;
 }
 

@@ -47,14 +47,17 @@ static int zoom_to(int64_t pixels, int64_t width)
     return pixels > 2 * width ? (int)(pixels / width) : 1;
 }
 
-static int write_strip(const struct stdit_run *r, const char *name, const uint8_t *rgb)
+static int write_strip(struct stdit_run *r, const char *name, const uint8_t *rgb)
 {
     const struct stdit_geometry *g = &r->data.shape->geometry;
     char path[4096];
 
     snprintf(path, sizeof path, "%s/%s.png", r->options.out, name);
-    return picture_write(path, g->frames, g->height, g->width, rgb,
-                         zoom_to(1920, g->frames * g->width));
+    if (picture_write(path, g->frames, g->height, g->width, rgb,
+                      zoom_to(1920, g->frames * g->width)))
+        return -1;
+    log_picture(&r->log, name, path);
+    return 0;
 }
 
 static int write_frames(const struct stdit_run *r, const uint8_t *rgb)
@@ -71,7 +74,7 @@ static int write_frames(const struct stdit_run *r, const uint8_t *rgb)
     return 0;
 }
 
-static int write_clips(const struct stdit_run *r, const float *z, int64_t n, uint8_t *rgb)
+static int write_clips(struct stdit_run *r, const float *z, int64_t n, uint8_t *rgb)
 {
     struct range range = range_of(&r->data);
     int64_t row = stdit_data_z(&r->data, r->data.shape);
@@ -89,7 +92,7 @@ static int write_clips(const struct stdit_run *r, const float *z, int64_t n, uin
     return 0;
 }
 
-int stdit_write_pictures(const struct stdit_run *r, const float *z, int64_t n)
+int stdit_write_pictures(struct stdit_run *r, const float *z, int64_t n)
 {
     const struct stdit_geometry *g = &r->data.shape->geometry;
     const char *out = r->options.out;

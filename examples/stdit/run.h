@@ -122,7 +122,7 @@ int stdit_sample(struct stdit_run *r);
 int stdit_write_videos(struct stdit_run *r, const float *z, int64_t n);
 
 /* Writes n clips, shaped as the data's rows, and the clips of the data next to them. */
-int stdit_write_pictures(const struct stdit_run *r, const float *z, int64_t n);
+int stdit_write_pictures(struct stdit_run *r, const float *z, int64_t n);
 
 /* The log with its first line.  Returns 0, or -1 after a sentence. */
 int stdit_log_open(struct stdit_run *r);

@@ -62,7 +62,7 @@ static void put_config(struct vae_run *r)
 
 int vae_log_open(struct vae_run *r)
 {
-    if (log_open(&r->log, r->options.train.log, ckpt_rank(r->context)))
+    if (log_open(&r->log, &r->options.train, ckpt_rank(r->context), r->first))
         return -1;
     if (r->log.f)
         put_config(r);
@@ -73,21 +73,18 @@ void vae_log_step(struct vae_run *r, const struct vae_program *p, int64_t step,
                   const struct vae_result *result)
 {
     struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
-    FILE *f = r->log.f;
 
-    if (!f)
-        return;
     ckpt_program_info(p->program, &info);
     log_step_begin(&r->log, step, result->loss, &info);
-    json_put_float(f, "l1", result->l1, ", ");
-    json_put_float(f, "kl", result->kl, ", ");
-    json_put_float(f, "lpips", result->lpips, ", ");
-    json_put_float(f, "commitment", result->commitment, ", ");
-    json_put_int(f, "codebook_used", result->codes.used);
-    json_put_int(f, "codebook_moved", result->codes.moved);
-    json_put_float(f, "codebook_perplexity", result->codes.perplexity, ", ");
-    json_put_float(f, "lr", result->lr, ", ");
-    json_put_int(f, "frames", p->frames);
-    json_put_float(f, "ms", result->ms, ", ");
+    log_float(&r->log, "l1", result->l1);
+    log_float(&r->log, "kl", result->kl);
+    log_float(&r->log, "lpips", result->lpips);
+    log_float(&r->log, "commitment", result->commitment);
+    log_int(&r->log, "codebook_used", result->codes.used);
+    log_int(&r->log, "codebook_moved", result->codes.moved);
+    log_float(&r->log, "codebook_perplexity", result->codes.perplexity);
+    log_float(&r->log, "lr", result->lr);
+    log_int(&r->log, "frames", p->frames);
+    log_float(&r->log, "ms", result->ms);
     log_step_end(&r->log, &info);
 }

@@ -41,19 +41,20 @@ static void crop(const struct vae_data *d, const float *x, uint8_t *rgb)
                 *rgb++ = to_byte(x[f * vae_data_frame(d) + y * d->padded_width * 3 + i]);
 }
 
-static int write_strip(const struct vae_run *r, const char *name, int64_t row, const uint8_t *rgb)
+static int write_strip(struct vae_run *r, const char *name, int64_t row, const uint8_t *rgb)
 {
     const struct vae_data *d = &r->data;
     int64_t width = d->frames * d->width;
-    char path[4096];
+    char path[4096], tag[64];
 
     if (!r->options.out || ckpt_rank(r->context) > 0)
         return 0;
-    if (row)
-        snprintf(path, sizeof path, "%s/%s-%lld.png", r->options.out, name, (long long)row);
-    else
-        snprintf(path, sizeof path, "%s/%s.png", r->options.out, name);
-    return picture_write(path, d->frames, d->height, d->width, rgb, width < 960 ? 1920 / width : 1);
+    snprintf(tag, sizeof tag, row ? "%s-%lld" : "%s", name, (long long)row);
+    snprintf(path, sizeof path, "%s/%s.png", r->options.out, tag);
+    if (picture_write(path, d->frames, d->height, d->width, rgb, width < 960 ? 1920 / width : 1))
+        return -1;
+    log_picture(&r->log, tag, path);
+    return 0;
 }
 
 /* Adds the squared differences of bytes, which are what a person would see. */
