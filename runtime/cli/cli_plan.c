@@ -30,7 +30,7 @@ static const struct ckpt_option plan_table[] = {
         "say why the storages of this name, or number as #12, got their fate (default: none)"),
     ROW("timeline", STRING, timeline, "FILE",
         "write the memory over the step as an HTML page; FILE.json: the queues, as JSON for "
-        "Perfetto"),
+        "Perfetto; FILE.pickle: a snapshot for pytorch.org/memory_viz"),
     ROW("sweep", FLAG, sweep, NULL, "print step time against device budget"),
     RANGE("points", INT, points, "N", "budgets of a sweep, 2 to 1000 (default 24)", 2, 1000),
     RANGE(

@@ -6,6 +6,7 @@
 #include "core/json.h"
 #include "exec/trace.h"
 #include "plan/graph/lines.h"
+#include "report/memory_viz.h"
 #include "report/timeline.h"
 
 /* In the page: where the script goes; in the script: where the data goes. */
@@ -153,18 +154,20 @@ static void put_page(FILE *f, const void *user)
     }
 }
 
-static bool is_trace(const char *path)
+static bool ends_with(const char *path, const char *end)
 {
-    size_t n = strlen(path);
-    return n > 5 && !strcmp(path + n - 5, ".json");
+    size_t n = strlen(path), k = strlen(end);
+    return n > k && !strcmp(path + n - k, end);
 }
 
 int timeline_write(const struct graph *g, const struct plan *p, const struct machine *machine,
                    const char *path, struct error *error)
 {
     struct timeline t = {.g = g, .p = p, .machine = machine};
-    if (is_trace(path))
+    if (ends_with(path, ".json"))
         return trace_write(g, p, machine, NULL, 0, path, error);
+    if (ends_with(path, ".pickle"))
+        return memory_viz_write(g, p, machine, path, error);
     if (plan_offloads(g, p, &t.offloads, &t.n_offloads)) {
         return error_fail(error, CKPT_ENOMEM, "no memory for the timeline");
     }

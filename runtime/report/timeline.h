@@ -6,8 +6,8 @@
 #include "plan/plan.h"
 
 /* What the process takes of the machine beside the plan is drawn below it.  A path that ends in
- * ".json" gets a trace (exec/trace.h) instead.  Returns 0, CKPT_EIO or
- * CKPT_ENOMEM. */
+ * ".json" gets a trace (exec/trace.h) instead, one in ".pickle" a snapshot (memory_viz.h).  Returns
+ * 0, CKPT_EIO or CKPT_ENOMEM. */
 int timeline_write(const struct graph *g, const struct plan *p, const struct machine *machine,
                    const char *path, struct error *error);
 
