@@ -17,7 +17,8 @@ struct timeline {
     const struct graph *g;
     const struct plan *p;
     const struct machine *machine;
-    struct offload *offloads;
+    struct plan_clock clock;
+    struct offload *offloads; /* with the times of the clock */
     int32_t n_offloads;
 };
 
@@ -108,14 +109,26 @@ static void put_offload(FILE *f, const struct offload *k)
     fputc(']', f);
 }
 
-/* And [op, again]. */
+enum { ON_DEVICE, COLLECTIVE, ON_HOST }; /* queues, as the page knows them */
+
+/* [op, again, queue, start, end] */
+static void put_step(FILE *f, const struct timeline *t, int32_t k)
+{
+    const struct plan_step *s = &t->p->steps[k];
+    int queue = s->on_host ? ON_HOST : t->g->ops[s->op].collective ? COLLECTIVE : ON_DEVICE;
+    fprintf(f, "%s[%" PRId32 ",%d,%d,", k ? "," : "", s->op, s->again, queue);
+    put_real(f, t->clock.steps[k].start);
+    fputc(',', f);
+    put_real(f, t->clock.steps[k].end);
+    fputs(k % 16 == 15 ? "]\n" : "]", f);
+}
+
 static void put_plan(FILE *f, const struct timeline *t)
 {
     const struct plan *p = t->p;
     fputs("\"steps\":[", f);
     for (int32_t k = 0; k < p->n_steps; k++)
-        fprintf(f, "%s[%" PRId32 ",%d]%s", k ? "," : "", p->steps[k].op, p->steps[k].again,
-                k % 16 == 15 ? "\n" : "");
+        put_step(f, t, k);
     fputs("],\n\"instances\":[", f);
     put_residences(f, t->g, p);
     fputs("],\n\"parks\":[", f);
@@ -168,10 +181,11 @@ int timeline_write(const struct graph *g, const struct plan *p, const struct mac
         return trace_write(g, p, machine, NULL, 0, path, error);
     if (ends_with(path, ".pickle"))
         return memory_viz_write(g, p, machine, path, error);
-    if (plan_offloads(g, p, &t.offloads, &t.n_offloads)) {
-        return error_fail(error, CKPT_ENOMEM, "no memory for the timeline");
-    }
-    int rc = lines_write("timeline", path, put_page, &t, error);
+    bool good = !plan_clock(g, machine, p, &t.clock) &&
+                !plan_offloads(g, &t.clock.plan, &t.offloads, &t.n_offloads);
+    int rc = good ? lines_write("timeline", path, put_page, &t, error)
+                  : error_fail(error, CKPT_ENOMEM, "no memory for the timeline");
     free(t.offloads);
+    plan_clock_free(&t.clock);
     return rc;
 }

@@ -16,56 +16,59 @@ const PHASE_COLOUR = ['#b9c2cd', '#64707f', '#4fb0c6'];
 const AGAIN = '#ef8e2c'; // as what it makes
 const NS = D.steps.length;
 
-function category(storage, first) {
+function category(plan, storage, first) {
   if (storage === -2) return PROCESS;
   if (storage < 0) return 7;
-  const c = OF_KIND[D.storages[storage][1]];
-  return (c === 3 || c === 4) && D.steps[first][1] ? 5 : c;
+  const c = OF_KIND[plan.storages[storage][1]];
+  return (c === 3 || c === 4) && plan.steps[first][1] ? 5 : c;
 }
 
-// ---- times: when each step starts; copies that are waited for delay it ---------------------------
-const start = new Float64Array(NS + 1);
-{
-  const due = new Float64Array(NS + 1);
-  for (const p of D.parks) {
-    due[p[5]] = Math.max(due[p[5]], p[10]);
-    if (p[2] <= p[3]) due[p[3] + 1] = Math.max(due[p[3] + 1], p[8]);
-  }
+// ---- times: steps of the compute queue, one behind the other, with waits between them ------------
+// Collectives and updates on the host have queues of their own: they begin here as the compute queue
+// passes by, and take none of its time.
+const COMPUTE = 0, COLLECTIVE = 1;
+function timesOf(plan) {
+  const n = plan.steps.length, start = new Float64Array(n + 1), waits = new Float64Array(n);
   let t = 0;
-  for (let k = 0; k < NS; k++) {
-    t = Math.max(t, due[k]);
-    start[k] = t;
-    t += D.ops[D.steps[k][0]][2];
-  }
-  start[NS] = t;
+  plan.steps.forEach(([, , queue, from, to], k) => {
+    start[k] = queue === COMPUTE ? from : t;
+    if (queue !== COMPUTE) return;
+    waits[k] = from - t > 1e-9 * to ? from - t : 0;
+    t = to;
+  });
+  start[n] = t;
+  return {start, waits};
 }
+const {start, waits} = timesOf(D);
 
 // ---- what stands where ---------------------------------------------------------------------------
 // A block: storage, first step, last step, offset, bytes, category.  Persistent storages that never
 // leave stand below the others for the whole step.
-const device = [], host = [], nvme = [];
-{
-  if (D.process) device.push([-2, 0, NS - 1, 0, D.process, PROCESS]);
-  const placed = new Set(D.instances.filter((i) => i[0] >= 0).map((i) => i[0]));
-  let at = D.process;
-  D.storages.forEach((s, i) => {
+function blocksOf(plan) {
+  const device = [], host = [], nvme = [], n = plan.steps.length;
+  if (plan.process) device.push([-2, 0, n - 1, 0, plan.process, PROCESS]);
+  const placed = new Set(plan.instances.filter((i) => i[0] >= 0).map((i) => i[0]));
+  let at = plan.process;
+  plan.storages.forEach((s, i) => {
     if (!s[3] || placed.has(i)) return;
-    device.push([i, 0, NS - 1, at, s[2], category(i, 0)]);
+    device.push([i, 0, n - 1, at, s[2], category(plan, i, 0)]);
     at += s[2];
   });
-  for (const [s, first, last, offset] of D.instances) {
-    const bytes = s < 0 ? D.ops[D.steps[first][0]][3] : D.storages[s][2];
-    device.push([s, first, last, D.process + D.persistent + offset, bytes, category(s, first)]);
+  for (const [s, first, last, offset] of plan.instances) {
+    const bytes = s < 0 ? plan.ops[plan.steps[first][0]][3] : plan.storages[s][2];
+    device.push([s, first, last, plan.process + plan.persistent + offset, bytes, category(plan, s, first)]);
   }
-  for (const [s, tier, out, , , use, offset] of D.parks) {
-    const to = tier === 2 ? host : nvme, bytes = D.storages[s][2], c = category(s, 0);
+  for (const [s, tier, out, , , use, offset] of plan.parks) {
+    const to = tier === 2 ? host : nvme, bytes = plan.storages[s][2], c = category(plan, s, 0);
     if (use > out) to.push([s, out, use, offset, bytes, c]);
-    else if (use === out) to.push([s, 0, NS - 1, offset, bytes, c]);
-    else to.push([s, out, NS - 1, offset, bytes, c], [s, 0, use, offset, bytes, c]);
+    else if (use === out) to.push([s, 0, n - 1, offset, bytes, c]);
+    else to.push([s, out, n - 1, offset, bytes, c], [s, 0, use, offset, bytes, c]);
   }
+  return {device, host, nvme};
 }
+const {device, host, nvme} = blocksOf(D);
 
-function totals(blocks) { // per category and step
+function totals(blocks, NS) { // per category and step
   const sums = CATEGORY.map(() => new Float64Array(NS + 1));
   for (const b of blocks) {
     sums[b[5]][b[1]] += b[4];
@@ -75,9 +78,13 @@ function totals(blocks) { // per category and step
   return sums;
 }
 
+function aliveOf(sums, n) {
+  const all = new Float64Array(n);
+  for (let k = 0; k < n; k++) for (const s of sums) all[k] += s[k];
+  return all;
+}
 function tier(name, blocks, top, budget, height) {
-  const sums = totals(blocks), all = new Float64Array(NS);
-  for (let k = 0; k < NS; k++) for (const s of sums) all[k] += s[k];
+  const sums = totals(blocks, NS), all = aliveOf(sums, NS);
   const peak = all.reduce((a, b) => Math.max(a, b), 0);
   const most = Math.max(top, peak, 1), high = 1.06 * (budget < 1.6 * most ? Math.max(most, budget) : most);
   return {name, blocks, sums, all, peak, budget, height, base: 0, top: high, span: high};
@@ -109,19 +116,31 @@ function storageName(s, step) {
 }
 
 // ---- the head ------------------------------------------------------------------------------------
-{
-  const compute = D.seconds - D.recompute - D.exposed;
+let other = null; // the plan that this one is compared with
+function factsOf(plan) {
+  const compute = plan.seconds - plan.recompute - plan.exposed;
   const percent = (x) => compute > 0 ? '+' + (100 * x / compute).toFixed(1) + ' %' : '';
-  const facts = [
-    ['predicted step', seconds(D.seconds), D.micro > 1 ? D.micro + ' micro-steps' : ''],
-    ['recompute', seconds(D.recompute), percent(D.recompute)],
-    ['exposed', seconds(D.exposed), percent(D.exposed)],
-    ['device peak', bytes(PEAK), D.process ? bytes(D.process) + ' context' : ''],
-    ['device budget', D.budget ? bytes(D.budget) : 'none', '']];
-  if (host.length) facts.push(['host', bytes(D.host_bytes), '']);
-  if (nvme.length) facts.push(['nvme', bytes(D.nvme_bytes), '']);
-  document.getElementById('facts').innerHTML = facts.map(([name, value, note]) =>
-    `<div><dt>${name}</dt><dd>${value} <small>${note}</small></dd></div>`).join('');
+  const context = plan.process ? bytes(plan.process) + ' context' : '';
+  return [
+    ['predicted step', seconds(plan.seconds), plan.micro > 1 ? plan.micro + ' micro-steps' : ''],
+    ['recompute', seconds(plan.recompute), percent(plan.recompute)],
+    ['exposed', seconds(plan.exposed), percent(plan.exposed)],
+    ['device peak', bytes(plan.process + plan.persistent + plan.transient), context],
+    ['device budget', plan.budget ? bytes(plan.budget) : 'none', ''],
+    ['host', bytes(plan.host_bytes), ''], ['nvme', bytes(plan.nvme_bytes), '']];
+}
+function showFacts() {
+  const own = factsOf(D), others = other ? factsOf(other.plan) : [];
+  const used = own.filter((f, i) => !['host', 'nvme'].includes(f[0]) || f[1] !== '0 B' ||
+    (other && others[i][1] !== '0 B'));
+  document.getElementById('facts').innerHTML = used.map(([name, value, note]) => {
+    const its = others.find((f) => f[0] === name);
+    return `<div><dt>${name}</dt><dd>${value} <small>${note}</small></dd>` +
+      (its ? `<dd class="other">${its[1]} <small>${its[2]}</small></dd>` : '') + '</div>';
+  }).join('');
+}
+showFacts();
+{
   document.getElementById('sub').textContent =
     `${D.machine}: ${NS.toLocaleString('en')} steps, ` +
     `${D.steps.filter((s) => s[1]).length.toLocaleString('en')} of them recompute` +
@@ -130,23 +149,47 @@ function storageName(s, step) {
   document.getElementById('legend').innerHTML = used.map(([name, colour]) =>
     `<span><i style="background:${colour}"></i>${name}</span>`).join('');
   const phases = PHASE.map((name, i) => [name, PHASE_COLOUR[i]]);
-  document.getElementById('phases').innerHTML = 'ops:' + [...phases, ['recompute', AGAIN]].map(
+  document.getElementById('phases').innerHTML = 'ops:' + [...phases, ['recompute', AGAIN], ['waiting', 'var(--limit)']].map(
     ([name, colour]) => `<span><i style="background:${colour}"></i>${name}</span>`).join('');
+}
+
+// ---- what runs beside the compute queue ------------------------------------------------------------
+const lanes = [];
+function addLane(name, spans) {
+  if (spans.length) lanes.push({name, spans});
+}
+{
+  const copy = (q, time, steps, way) => ({time, steps, colour: CATEGORY[category(D, q[0], 0)][1],
+    title: D.storages[q[0]][0], facts: [['copied ' + way, bytes(D.storages[q[0]][2])],
+      ['tier', q[1] === 2 ? 'host' : 'nvme']]});
+  const beside = (wanted, colour, what) => D.steps.flatMap(([op, , queue, from, to], k) =>
+    queue !== wanted ? [] : [{time: [from, to], steps: [k, k + 1], colour, title: D.ops[op][0],
+      facts: [['step ' + k, what]]}]);
+  addLane('copy out', D.parks.filter((q) => q[8] > q[7]).map((q) =>
+    copy(q, [q[7], q[8]], [q[2] + 1, q[3] + 1], 'out')));
+  addLane('copy in', D.parks.map((q) => copy(q, [q[9], q[10]], [q[4], q[5]], 'in')));
+  addLane('collectives', beside(COLLECTIVE, PHASE_COLOUR[1], 'collective'));
+  addLane('on host', beside(2, PHASE_COLOUR[2], 'update on the host'));
+}
+// What ends as the compute queue stops waiting.
+function awaited(k) {
+  return lanes.flatMap((lane) => lane.spans).filter((q) =>
+    Math.abs(q.time[1] - start[k]) <= 1e-6 * end()).map((q) => q.title);
 }
 
 // ---- the picture ---------------------------------------------------------------------------------
 const canvas = document.getElementById('plot'), c = canvas.getContext('2d');
 const tip = document.getElementById('tip');
-const LEFT = 82, RIGHT = 14, GAP = 34, OPS = 30, LANE = 13;
+const LEFT = 86, RIGHT = 14, GAP = 34, OPS = 30, LANE = 13;
 let view = 'kind', axis = 'time', marked = -1, query = '', panels = [];
 let from = 0, to = 1; // of what is shown, in units of the axis
 let width = 0, height = 0;
 
-const end = () => axis === 'time' ? start[NS] || 1 : NS;
+const end = () => axis === 'time' ? Math.max(start[NS], other ? other.start[other.n] : 0) || 1 : NS;
 const at = (k) => axis === 'time' ? start[k] : k;
 const toX = (v) => LEFT + (v - from) / (to - from) * (width - LEFT - RIGHT);
 const toV = (x) => from + (x - LEFT) / (width - LEFT - RIGHT) * (to - from);
-const duration = (k) => D.ops[D.steps[k][0]][2];
+const duration = (k) => D.steps[k][2] === COMPUTE ? D.steps[k][4] - D.steps[k][3] : 0;
 const endOf = (k) => axis === 'time' ? start[k] + duration(k) : k + 1;
 
 function stepAt(v) { // the last step that starts at or before v
@@ -165,9 +208,9 @@ function layout() {
     y += t.height + GAP;
     return p;
   });
-  if (D.parks.length) {
-    panels.push({lanes: true, y, height: 2 * LANE + 4});
-    y += 2 * LANE + 4 + 10;
+  if (lanes.length) {
+    panels.push({lanes: true, y, height: lanes.length * (LANE + 4)});
+    y += lanes.length * (LANE + 4) + 6;
   }
   panels.push({ops: true, y, height: OPS});
   y += OPS + 30;
@@ -234,6 +277,21 @@ function drawKinds(p) {
       sum += v;
     }
   }
+}
+
+// The other plan, as a line over the bytes of this one.
+function drawOther(p) {
+  const all = other && axis === 'time' && other.alive[p.tier.name];
+  if (!all) return;
+  c.strokeStyle = ink.ink;
+  c.lineWidth = 2;
+  c.beginPath();
+  all.forEach((v, k) => {
+    const y = toY(p, v);
+    c.lineTo(toX(other.start[k]), y);
+    c.lineTo(toX(other.start[k + 1]), y);
+  });
+  c.stroke();
 }
 
 function drawBlock(p, b, strong) {
@@ -333,26 +391,24 @@ function drawLimit(p) {
   c.fillText('budget ' + bytes(t.budget), width - RIGHT - 4, y - 2);
 }
 
-function drawLanes(p) { // copies, each over the time it runs
+function drawLanes(p) { // each over the time it runs
   c.font = '12px system-ui, sans-serif';
   c.textBaseline = 'middle';
-  c.textAlign = 'right';
-  c.fillStyle = ink.soft;
-  c.fillText('copy out', LEFT - 8, p.y + LANE / 2);
-  c.fillText('copy in', LEFT - 8, p.y + 4 + 1.5 * LANE);
-  c.fillStyle = ink.empty;
-  c.fillRect(LEFT, p.y, width - LEFT - RIGHT, LANE);
-  c.fillRect(LEFT, p.y + LANE + 4, width - LEFT - RIGHT, LANE);
-  for (const q of D.parks) {
-    const spans = axis === 'time' ? [[q[7], q[8]], [q[9], q[10]]]
-      : [[q[2] + 1, q[3] + 1], [q[4], q[5]]];
-    spans.forEach(([a, b], i) => {
+  lanes.forEach((lane, i) => {
+    const y = p.y + i * (LANE + 4);
+    c.textAlign = 'right';
+    c.fillStyle = ink.soft;
+    c.fillText(lane.name, LEFT - 8, y + LANE / 2);
+    c.fillStyle = ink.empty;
+    c.fillRect(LEFT, y, width - LEFT - RIGHT, LANE);
+    for (const q of lane.spans) {
+      const [a, b] = axis === 'time' ? q.time : q.steps;
       const x0 = Math.max(LEFT, toX(a)), x1 = Math.min(width - RIGHT, toX(b));
-      if (x1 <= x0) return;
-      c.fillStyle = CATEGORY[category(q[0], 0)][1];
-      c.fillRect(x0, p.y + i * (LANE + 4), Math.max(x1 - x0 - .5, .5), LANE);
-    });
-  }
+      if (x1 <= x0) continue;
+      c.fillStyle = q.colour;
+      c.fillRect(x0, y, Math.max(x1 - x0 - .5, .5), LANE);
+    }
+  });
 }
 
 function drawOps(p) {
@@ -365,7 +421,11 @@ function drawOps(p) {
   c.fillRect(LEFT, p.y, width - LEFT - RIGHT, p.height);
   for (let k = stepAt(from); k < NS && at(k) < to; k++) {
     const x0 = Math.max(LEFT, toX(at(k))), x1 = Math.min(width - RIGHT, toX(endOf(k)));
-    const w = x1 - x0, [op, again] = D.steps[k];
+    const w = x1 - x0, [op, again] = D.steps[k], before = Math.max(LEFT, toX(at(k) - waits[k]));
+    if (waits[k] && axis === 'time' && x0 > before) {
+      c.fillStyle = ink.limit;
+      c.fillRect(before, p.y + p.height / 3, x0 - before, p.height / 3);
+    }
     if (w <= 0) continue;
     c.fillStyle = again ? AGAIN : PHASE_COLOUR[D.ops[op][1]];
     c.fillRect(x0, p.y, Math.max(w > 2.5 ? w - .7 : w, .5), p.height);
@@ -419,6 +479,7 @@ function draw() {
       c.rect(LEFT, p.y, width - LEFT - RIGHT, p.height);
       c.clip();
       if (view === 'kind') drawKinds(p); else drawAddresses(p);
+      drawOther(p);
       c.restore();
       drawPhases(p);
       drawLimit(p);
@@ -443,10 +504,11 @@ function blockAt(p, k, y) {
   return p.tier.blocks.find((b) => b[1] <= k && k <= b[2] && b[3] <= offset && offset < b[3] + b[4]);
 }
 function describeOp(k) {
-  const [op, again] = D.steps[k], o = D.ops[op];
+  const [op, again] = D.steps[k], o = D.ops[op], for_ = waits[k] ? awaited(k) : [];
   return `<b>${escape(o[0])}</b><table>` +
     row('step ' + k, again ? 'recompute' : PHASE[o[1]], again ? AGAIN : PHASE_COLOUR[o[1]]) +
-    row('takes', seconds(o[2])) + (o[3] ? row('workspace', bytes(o[3])) : '') +
+    row('takes', seconds(duration(k))) + (waits[k] ? row('waits before', seconds(waits[k]), 'var(--limit)') : '') +
+    (for_.length ? row('for', for_.slice(0, 3).join(', ')) : '') + (o[3] ? row('workspace', bytes(o[3])) : '') +
     row('device bytes alive', bytes(tiers[0].all[k])) + '</table>';
 }
 function describeBlock(p, b, k) {
@@ -465,12 +527,12 @@ function describeKinds(p, k) {
     rows + row(p.tier.name + ', alive', bytes(p.tier.all[k])) + '</table>';
 }
 function describeLane(p, x, y) {
-  const i = y < p.y + LANE + 2 ? 0 : 1, v = toV(x);
-  const q = D.parks.find((r) => axis === 'time' ? r[7 + 2 * i] <= v && v < r[8 + 2 * i]
-    : i ? r[4] <= v && v < r[5] : r[2] + 1 <= v && v < r[3] + 1);
+  const lane = lanes[Math.min(lanes.length - 1, Math.floor((y - p.y) / (LANE + 4)))], v = toV(x);
+  const within = (q) => { const [a, b] = axis === 'time' ? q.time : q.steps; return a <= v && v < b; };
+  const q = lane.spans.find(within);
   if (!q) return '';
-  return `<b>${escape(D.storages[q[0]][0])}</b><table>` + row('copied ' + (i ? 'in' : 'out'), bytes(D.storages[q[0]][2])) +
-    row('tier', q[1] === 2 ? 'host' : 'nvme') + row('takes', seconds(q[8 + 2 * i] - q[7 + 2 * i])) + '</table>';
+  return `<b>${escape(q.title)}</b><table>` + q.facts.map(([name, value]) => row(name, value)).join('') +
+    row('takes', seconds(q.time[1] - q.time[0])) + '</table>';
 }
 function describe(x, y) {
   const p = panels.find((q) => y >= q.y && y < q.y + q.height);
@@ -569,6 +631,28 @@ for (const id of AXES)
     axis = id.slice(3);
     if (whole) show(0, end()); else show(at(a), at(b));
   });
+// ---- comparing ------------------------------------------------------------------------------------
+function compareWith(plan) {
+  const n = plan.steps.length, blocks = blocksOf(plan), {start} = timesOf(plan);
+  const alive = {};
+  for (const name of ['device', 'host', 'nvme']) {
+    alive[name] = aliveOf(totals(blocks[name], n), n);
+    const t = tiers.find((q) => q.name === name), peak = Math.max(...alive[name]);
+    if (t && 1.06 * peak > t.top) t.span += 1.06 * peak - t.top, t.top = 1.06 * peak;
+  }
+  other = {plan, n, start, alive};
+  showFacts();
+  show(0, end());
+}
+async function readOther(file) {
+  const found = /^const D = (\{[^]*?\});\nconst errors = /m.exec(await file.text());
+  if (found) compareWith(JSON.parse(found[1]));
+  document.getElementById('other').setCustomValidity(found ? '' : 'no page of ckpt plan --timeline');
+  document.getElementById('other').reportValidity();
+}
+document.getElementById('other').addEventListener('change', (e) => {
+  if (e.target.files.length) readOther(e.target.files[0]);
+});
 document.getElementById('find').addEventListener('input', (e) => {
   query = e.target.value.trim().toLowerCase();
   marked = -1;
@@ -581,67 +665,3 @@ readColours();
 to = end();
 layout();
 draw();
-
-// ---- #selftest: what a person would do, with the outcome in the title ------------------------------
-function fire(type, x, y, more) {
-  const r = canvas.getBoundingClientRect();
-  const make = type === 'wheel' ? WheelEvent : PointerEvent;
-  canvas.dispatchEvent(new make(type, Object.assign({clientX: r.left + x, clientY: r.top + y,
-    bubbles: true, cancelable: true}, more)));
-}
-function colours(p) { // colours of categories that can be seen in a panel
-  const ratio = canvas.width / width, seen = new Set();
-  const copy = document.createElement('canvas'), into = copy.getContext('2d', {willReadFrequently: true});
-  copy.width = Math.floor((width - LEFT - RIGHT) * ratio);
-  copy.height = Math.floor(p.height * ratio);
-  into.drawImage(canvas, -LEFT * ratio, -p.y * ratio);
-  const data = into.getImageData(0, 0, copy.width, copy.height).data;
-  for (let i = 0; i < data.length; i += 4) seen.add((data[i] << 16) + (data[i + 1] << 8) + data[i + 2]);
-  return seen;
-}
-function selftest() {
-  const failed = [], check = (ok, what) => { if (!ok) failed.push(what); };
-  const big = tiers[0].blocks.reduce((a, b) => a[4] * (a[2] - a[1] + 1) > b[4] * (b[2] - b[1] + 1) ? a : b);
-  panels.filter((p) => p.tier).forEach((p) => {
-    const seen = colours(p);
-    CATEGORY.forEach(([name, colour], i) => {
-      const share = p.tier.sums[i].reduce((a, b) => Math.max(a, b), 0) / p.tier.span * p.height;
-      check(share < 3 || seen.has(parseInt(colour.slice(1), 16)), `no ${name} is drawn in ${p.tier.name}`);
-    });
-  });
-  check(colours(panels[panels.length - 1]).size > 1, 'no ops are drawn');
-  const p = panels[0], k = (big[1] + big[2]) >> 1;
-  const x = toX((at(k) + endOf(k)) / 2), y = toY(p, big[3] + big[4] / 2);
-  fire('pointermove', x, p.y + p.height - 4);
-  check(!tip.hidden && tip.textContent.includes('alive'), 'no tip over the kinds');
-  document.getElementById('by-address').click();
-  draw();
-  fire('pointermove', x, y);
-  check(!tip.hidden && tip.textContent.includes(storageName(big[0], big[1])), 'no tip over a block');
-  fire('pointermove', x, panels[panels.length - 1].y + 3);
-  check(!tip.hidden && /forward|backward|update|recompute/.test(tip.textContent), 'no tip over the ops');
-  fire('pointermove', 2, 2);
-  check(tip.hidden, 'a tip outside');
-  const before = to - from;
-  fire('wheel', (LEFT + width) / 2, y, {deltaY: -300});
-  check(to - from < before, 'the wheel does not zoom');
-  const left = from;
-  fire('pointerdown', width / 2, y, {pointerId: 1});
-  fire('pointermove', width / 2 - 60, y, {pointerId: 1});
-  fire('pointerup', width / 2 - 60, y, {pointerId: 1});
-  check(from > left, 'dragging does not move');
-  document.getElementById('moving-bytes').click();
-  check(p.tier.base > 0 || !STAYS, 'what stays is still shown');
-  document.getElementById('all-bytes').click();
-  document.getElementById('in-steps').click();
-  fire('dblclick', x, y);
-  check(from === 0 && to === NS, 'a double click does not show all');
-  draw();
-  check(!errors.length, errors.join('; '));
-  return failed;
-}
-if (location.hash === '#selftest') {
-  const failed = selftest();
-  document.title = failed.length ? 'selftest failed: ' + failed.join(', ') : 'selftest ok';
-  document.documentElement.dataset.blocks = device.length;
-}

@@ -87,7 +87,8 @@ int main(int argc, char **argv)
                      .n_residences = 9,
                      .copies = copies,
                      .n_copies = 4};
-    const struct machine machine = {.name = "a machine", .process = MIB};
+    struct machine machine = machine_cpu;
+    machine.process = MIB;
     struct error error;
     if (argc != 2 || timeline_write(&g, &p, &machine, argv[1], &error)) {
         fprintf(stderr, "%s\n", argc == 2 ? error.text : "usage: parked_page FILE");

@@ -1,14 +1,15 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # The page of a plan in a real browser: it loads without errors, draws every kind of bytes, answers
-# hovering, zooms and moves.  The page tests itself when its address ends in #selftest and leaves
-# the outcome in its title.  Skipped where there is no Chromium.
+# hovering, zooms and moves, shows waits and another plan over its own.  A script at the end of its
+# own does what a person would and leaves the outcome in the title.  Skipped where there is no Chromium.
 set -eu
 
 ckpt=${CKPT_COMMAND:-./ckpt}
 mlp=${EXAMPLES:-./examples}/mlp
 srcdir=${srcdir:-.}
 [ -x "$ckpt" ] && [ -x "$mlp" ] || exit 77
+selftest=$srcdir/tests/report/timeline_selftest.js
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -25,9 +26,12 @@ done
 
 # load PAGE: the document after its scripts ran is in dom, what the console said in log.
 load() {
+    awk -v last="$(grep -n '^</script>' "$1" | tail -n 1 | cut -d: -f1)" -v test="$selftest" '
+        NR == last { while ((getline line < test) > 0) print line }
+        { print }' "$1" >"$work/tested.html"
     timeout 120 "$browser" --headless --no-sandbox --disable-gpu --enable-logging=stderr --v=0 \
         --user-data-dir="$work/profile" --virtual-time-budget=5000 --dump-dom \
-        "file://$1#selftest" >"$work/dom" 2>"$work/log" || fail "the browser failed: $(tail -3 "$work/log")"
+        "file://$work/tested.html" >"$work/dom" 2>"$work/log" || fail "the browser failed: $(tail -3 "$work/log")"
     ! grep "CONSOLE" "$work/log" || fail "the console is not empty"
 }
 
@@ -44,6 +48,7 @@ parked=${PARKED_PAGE:-./tests/report/parked_page}
 "$parked" "$work/parked.html"
 load "$work/parked.html"
 grep -q "<title>selftest ok</title>" "$work/dom" || fail "parked: $(grep '<title>' "$work/dom")"
+grep -q 'data-waits="[1-9]' "$work/dom" || fail "parked: nothing waits"
 
 # A page without what it should draw must not pass.
 sed 's/c.fillRect(x, y0, 1.5, y1 - y0 + .3);//' "$work/page.html" >"$work/broken.html"
