@@ -297,7 +297,8 @@ int ckpt_compile_variants(ckpt *c, int n, const struct ckpt_variant *variants,
                                .optimizer = own,
                                .grad_norm = NAN,
                                .loss = -1,
-                               .norm = -1};
+                               .norm = -1,
+                               .zones = {{.p = p}, {.p = p}}};
     program_join_ranks(p);
     int rc = await_steps(ps);
     if (!rc)

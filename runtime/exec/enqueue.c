@@ -47,7 +47,6 @@ static void enqueue_compute(struct ckpt_program *p, const struct instr *i, struc
     if (p->programs->options->verify && kernel == def->cpu && i->queue != QUEUE_COMM) {
         kernel = red_zones_run;
         args.device = &p->zones[i->queue == QUEUE_HOST];
-        p->zones[i->queue == QUEUE_HOST].p = p;
     }
     d->ops->compute(d, i->queue, kernel, &args, seconds);
     if (d->ops->range)

@@ -190,7 +190,13 @@ static void test_one_arena(void **state)
             before = resident();
     }
     assert_int_equal(info_of(r.program[0]).arena_bytes, largest);
-    assert_true(before > 0 && resident() - before <= 256 << 10);
+    int64_t grown = resident() - before;
+    assert_true(before > 0);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+    assert_true(grown <= 256 << 10);
+#else
+    (void)grown;
+#endif
     ckpt_close(r.c);
 }
 
