@@ -54,5 +54,5 @@ fi
 
 MAKEFLAGS= make -s uninstall DESTDIR="$tree" >"$work/uninstall.log" 2>&1 ||
     fail "uninstall: $(tail -5 "$work/uninstall.log")"
-left=$(find "$tree" ! -type d -o -name '*ckpt*')
+left=$(find "$tree" ! -type d && find "$tree$prefix" -mindepth 1 -name '*ckpt*')
 [ -z "$left" ] || fail "left by uninstall: $left"
