@@ -73,8 +73,6 @@ int volume_open(struct volume *v, const char *path, const char *unpack)
              : kind == TENSOR ? volume_open_tensor(v)
                               : unknown_kind(path);
     rc = rc ? rc : check_size(v) || check_length(v) ? -1 : 0;
-    if (!rc && !(v->row = malloc((size_t)(v->size[1] * v->size[2] * 8))))
-        rc = say_fail("%s: no memory for a slice", path);
     if (rc)
         volume_close(v);
     return rc;
@@ -87,7 +85,6 @@ void volume_close(struct volume *v)
     ckpt_file_close(v->tensors);
     if (v->header)
         volume_close_nifti(v);
-    free(v->row);
     *v = (struct volume){.fd = -1};
 }
 
@@ -215,26 +212,26 @@ static int read_bytes(const struct volume *v, void *to, int64_t bytes, int64_t a
     return 0;
 }
 
-/* n voxels that follow each other from voxel `first` on, into v->row: as floats of a tensor. */
-static int read_run(const struct volume *v, int64_t first, int64_t n)
+/* n voxels that follow each other from voxel `first` on: as floats of a tensor. */
+static int read_run(const struct volume *v, int64_t first, int64_t n, void *to)
 {
     int64_t size = volume_type_size(v->type);
 
     if (v->tensors)
-        return ckpt_file_read_part_f32(v->tensors, v->entry, first, v->row, n)
+        return ckpt_file_read_part_f32(v->tensors, v->entry, first, to, n)
                    ? say_fail("%s", ckpt_error(NULL))
                    : 0;
-    if (read_bytes(v, v->row, n * size, v->first + first * size))
+    if (read_bytes(v, to, n * size, v->first + first * size))
         return -1;
     if (v->swapped)
-        swap(v->row, n, size);
+        swap(to, n, size);
     return 0;
 }
 
-static void take_row(const struct volume *v, int64_t at, int64_t n, float *to)
+static void take_row(const struct volume *v, const void *run, int64_t at, int64_t n, float *to)
 {
     for (int64_t i = 0; i < n; i++) {
-        float x = (float)(v->slope * value(v->row, at + i, v->type) + v->offset);
+        float x = (float)(v->slope * value(run, at + i, v->type) + v->offset);
         to[i] = isfinite(x) ? x : 0;
     }
 }
@@ -243,12 +240,14 @@ static void take_row(const struct volume *v, int64_t at, int64_t n, float *to)
 int volume_read(const struct volume *v, const int64_t at[3], const int64_t size[3], float *to)
 {
     int64_t span = (size[1] - 1) * v->size[2] + size[2];
+    void *run = malloc((size_t)(span * volume_type_size(v->type)));
+    int rc = run ? 0 : say_fail("%s: no memory for a slice", v->path);
 
-    for (int64_t z = 0; z < size[0]; z++) {
-        if (read_run(v, ((at[0] + z) * v->size[1] + at[1]) * v->size[2] + at[2], span))
-            return -1;
-        for (int64_t y = 0; y < size[1]; y++, to += size[2])
-            take_row(v, y * v->size[2], size[2], to);
+    for (int64_t z = 0; z < size[0] && !rc; z++) {
+        rc = read_run(v, ((at[0] + z) * v->size[1] + at[1]) * v->size[2] + at[2], span, run);
+        for (int64_t y = 0; y < size[1] && !rc; y++, to += size[2])
+            take_row(v, run, y * v->size[2], size[2], to);
     }
-    return 0;
+    free(run);
+    return rc;
 }

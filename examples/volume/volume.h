@@ -42,7 +42,6 @@ struct volume {
     ckpt_file *tensors;
     int entry;
     void *header; /* of NIfTI, for what is written like it; or NULL */
-    void *row;    /* as large as a slice, as it stands in the file */
 };
 
 /* Opens a file.  unpack: a directory for what is compressed.  Returns 0, or -1 after a sentence. */
