@@ -130,14 +130,15 @@ static void beside(char dst[4096], const char *list, const char *name)
         snprintf(dst, 4096, "%.2000s/%.2000s", dirname(copy), name);
 }
 
-static int scan_case(const struct volume_set *s, struct volume_case *c)
+static int look(const struct volume_set *s, struct volume_case *c, bool labelled)
 {
     float *slice = malloc((size_t)(c->image.size[1] * c->image.size[2]) * sizeof *slice);
     int rc = slice ? 0 : say_fail("%s: no memory for a slice", c->image.path);
 
     if (!rc && !s->intensity.window)
         rc = measure(c, slice);
-    rc = rc ? rc : scan(s, c, slice);
+    if (!rc && labelled)
+        rc = scan(s, c, slice);
     free(slice);
     return rc;
 }
@@ -156,13 +157,15 @@ static int add_case(struct volume_set *s, const char *list, const char *image, c
     beside(path, list, image);
     if (volume_open(&c->image, path, unpack))
         return -1;
-    if (!label || !label[0])
+    bool labelled = label && label[0];
+    if (!labelled && !s->unlabelled)
         return say_fail("%s: %s has no label", list, image);
-    beside(path, list, label);
-    return volume_open(&c->label, path, unpack) || volume_match(&c->image, &c->label) ||
-                   scan_case(s, c)
-               ? -1
-               : 0;
+    if (labelled) {
+        beside(path, list, label);
+        if (volume_open(&c->label, path, unpack) || volume_match(&c->image, &c->label))
+            return -1;
+    }
+    return look(s, c, labelled);
 }
 
 static int read_csv(struct volume_set *s, const char *path, const char *unpack)
@@ -174,12 +177,12 @@ static int read_csv(struct volume_set *s, const char *path, const char *unpack)
         return rc ? -1 : say_fail("%s: is empty", path);
     image = csv_find(&c, "image");
     label = csv_find(&c, "label");
-    if (image < 0 || label < 0)
+    if (image < 0 || (label < 0 && !s->unlabelled))
         rc = say_fail("%s: has no columns \"image\" and \"label\"", path);
     s->classes = s->classes ? s->classes : 2;
     while (rc > 0 && (rc = csv_next(&c)) > 0)
-        if (c.n <= image ||
-            add_case(s, path, c.field[image], c.n > label ? c.field[label] : NULL, unpack))
+        if (c.n <= image || add_case(s, path, c.field[image],
+                                     label >= 0 && c.n > label ? c.field[label] : NULL, unpack))
             rc = -1;
     csv_close(&c);
     return rc;

@@ -33,6 +33,7 @@ struct volume_set {
     int64_t n;
     int64_t classes; /* with the background, which is 0; given, or 0: those of the list, else 2 */
     struct volume_intensity intensity;
+    bool unlabelled; /* images may be without label maps */
 };
 
 /*
