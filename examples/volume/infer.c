@@ -8,6 +8,7 @@
 #include "../common/memory.h"
 #include "../common/options.h"
 #include "../common/outputs.h"
+#include "../common/picture.h"
 #include "../common/say.h"
 #include "../common/signals.h"
 #include "../zoo/unet.h"
@@ -18,7 +19,7 @@
 const char say_program[] = "volume-infer";
 
 struct infer {
-    const char *load, *data, *out, *intensity, *window, *blend, *unpack, *dtype;
+    const char *load, *data, *out, *picture, *intensity, *window, *blend, *unpack, *dtype;
     int64_t levels, width, widest, classes, batch;
     double overlap;
     bool help, version;
@@ -41,6 +42,9 @@ static const struct ckpt_option table[] = {
     ROW("data", STRING, data, "FILE",
         "the volumes: CSV with a column image, and label where Dice is to be printed, or "
         "dataset.json"),
+    ROW("picture", STRING, picture, "FILE",
+        "write the middle slice of the first volume as PNG: image, labels and, where the list has "
+        "them, the given ones"),
     ROW("out", STRING, out, "DIR", "write label maps here, under the names of the images"),
     RANGE("levels", INT, levels, "N", "resolutions of the U-Net (default 5)", 1, UNET_LEVELS),
     RANGE("width", INT, width, "N", "channels of the first resolution (default 32)", 1, 4096),
@@ -286,6 +290,64 @@ static int put(const struct infer *o, const struct volume *v)
     return 0;
 }
 
+/* Grey from the smallest to the largest value of the slice. */
+static void draw_image(const float *x, int64_t n, uint8_t *rgb)
+{
+    float low = x[0], high = x[0];
+
+    for (int64_t i = 0; i < n; i++) {
+        low = x[i] < low ? x[i] : low;
+        high = x[i] > high ? x[i] : high;
+    }
+    for (int64_t i = 0; i < n; i++)
+        memset(rgb + 3 * i, (int)(high > low ? 255 * (x[i] - low) / (high - low) : 0), 3);
+}
+
+/* A colour a class, the background black. */
+static void draw_label(int class, uint8_t *rgb)
+{
+    static const uint8_t colour[][3] = {{230, 80, 60},  {70, 160, 230},  {90, 200, 90},
+                                        {240, 200, 60}, {170, 110, 220}, {240, 150, 200}};
+
+    if (class > 0)
+        memcpy(rgb, colour[(class - 1) % 6], 3);
+    else
+        memset(rgb, 0, 3);
+}
+
+static int draw(const struct infer *o, const struct volume_case *c, float *slice, uint8_t *rgb)
+{
+    const int64_t *size = c->image.size, n = size[1] * size[2], z = size[0] / 2;
+    const int64_t at[] = {z, 0, 0}, one[] = {1, size[1], size[2]};
+
+    if (volume_take_image(&o->data_set, c, at, one, slice))
+        return -1;
+    draw_image(slice, n, rgb);
+    for (int64_t i = 0; i < n; i++)
+        draw_label(o->labels[z * n + i], rgb + 3 * (n + i));
+    if (c->places && volume_read(&c->label, at, one, slice))
+        return -1;
+    for (int64_t i = 0; c->places && i < n; i++)
+        draw_label((int)slice[i], rgb + 3 * (2 * n + i));
+    int64_t longest = size[1] > size[2] ? size[1] : size[2];
+    return picture_write(o->picture, c->places ? 3 : 2, size[1], size[2], rgb,
+                         longest < 128 ? 128 / longest : 1);
+}
+
+static int put_picture(const struct infer *o, const struct volume_case *c)
+{
+    int64_t rows = c->image.size[1], columns = c->image.size[2];
+    float *slice = MEMORY_FOR(sizeof *slice, rows, columns);
+    uint8_t *rgb = MEMORY_FOR(9, rows, columns);
+    int rc = slice && rgb ? draw(o, c, slice, rgb) : say_fail("no memory for a picture");
+
+    free(slice);
+    free(rgb);
+    if (!rc)
+        say_print("  picture: %s\n", o->picture);
+    return rc;
+}
+
 static int do_case(struct infer *o, const struct volume_case *c)
 {
     struct result *r = calloc(1, sizeof *r);
@@ -302,6 +364,8 @@ static int do_case(struct infer *o, const struct volume_case *c)
     if (r)
         free(r->truth);
     free(r);
+    if (!rc && o->picture && c == o->data_set.cases)
+        rc = put_picture(o, c);
     return rc ? rc : put(o, &c->image);
 }
 
@@ -309,9 +373,10 @@ static int check_outputs(const struct infer *o)
 {
     const struct ckpt_path paths[] = {{"--load", o->load, CKPT_PATH_INPUT, 0},
                                       {"--data", o->data, CKPT_PATH_INPUT, 0},
+                                      {"--picture", o->picture, CKPT_PATH_FILE, 0},
                                       {"--out", o->out, CKPT_PATH_DIRECTORY, 0}};
 
-    return ckpt_paths_check(&o->library, paths, 3) ? say_fail("%s", ckpt_error(NULL)) : 0;
+    return ckpt_paths_check(&o->library, paths, 4) ? say_fail("%s", ckpt_error(NULL)) : 0;
 }
 
 /* Labels have the names of images: they must not take their place. */

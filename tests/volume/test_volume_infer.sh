@@ -31,7 +31,8 @@ awk '/Dice/ { n += 2; if ($3 < 0.8 || $5 < 0.8) bad = 1 } END { exit bad || n !=
     "$work/out" || fail "not found: $(cat "$work/out")"
 least=$(possible "$work/out")
 grep -q "^Offset = 10 -20 30" "$work/all/image-10.mhd" || fail "the place is lost"
-find together --batch 3
+find together --batch 3 --picture "$work/slice.png"
+head -c 4 "$work/slice.png" | grep -q PNG || fail "no picture"
 same together
 find many --batch 64
 same many
