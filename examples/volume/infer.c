@@ -43,7 +43,8 @@ static const struct ckpt_option table[] = {
         "the volumes: CSV with a column image, and label where Dice is to be printed, or "
         "dataset.json"),
     ROW("picture", STRING, picture, "FILE",
-        "write the middle slice of the first volume as PNG: image, labels and, where the list has "
+        "write the slice of the first volume with most labels as PNG: image, labels and, where the "
+        "list has "
         "them, the given ones"),
     ROW("out", STRING, out, "DIR", "write label maps here, under the names of the images"),
     RANGE("levels", INT, levels, "N", "resolutions of the U-Net (default 5)", 1, UNET_LEVELS),
@@ -315,9 +316,24 @@ static void draw_label(int class, uint8_t *rgb)
         memset(rgb, 0, 3);
 }
 
+/* The slice with most voxels of other classes than 0; where there is none, the middle. */
+static int64_t fullest(const struct infer *o, const struct volume *v)
+{
+    int64_t area = v->size[1] * v->size[2], best = v->size[0] / 2, most = 0;
+
+    for (int64_t z = 0; z < v->size[0]; z++) {
+        int64_t n = 0;
+        for (int64_t i = 0; i < area; i++)
+            n += o->labels[z * area + i] > 0;
+        best = n > most ? z : best;
+        most = n > most ? n : most;
+    }
+    return best;
+}
+
 static int draw(const struct infer *o, const struct volume_case *c, float *slice, uint8_t *rgb)
 {
-    const int64_t *size = c->image.size, n = size[1] * size[2], z = size[0] / 2;
+    const int64_t *size = c->image.size, n = size[1] * size[2], z = fullest(o, &c->image);
     const int64_t at[] = {z, 0, 0}, one[] = {1, size[1], size[2]};
 
     if (volume_take_image(&o->data_set, c, at, one, slice))
