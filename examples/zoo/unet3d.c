@@ -3,7 +3,7 @@
  * volume.  It trains on random patches of volumes.  A whole volume is then cut into windows that
  * overlap; their scores are averaged with Gaussian weights, for a window knows its middle best. */
 #include <math.h>
-#include "ckpt_nn.h"
+#include "unet.h"
 #include "zoo.h"
 
 enum { SIDE = 24, PATCH = 12, VOXELS = PATCH * PATCH * PATCH, LEVELS = 3, WIDTH = 8 };
@@ -11,70 +11,12 @@ enum { STRIDE = PATCH / 2, PLACES = (SIDE - PATCH) / STRIDE + 1, ROW = PLACES * 
 enum { VOLUMES = 16, SHAPES = 8, BATCH = 16, STEPS = 40 };
 
 typedef float volume[SIDE][SIDE][SIDE];
-struct layer { /* a convolution, instance norm, leaky ReLU */
-    struct ckpt_nn_conv conv;
-    struct ckpt_nn_norm norm; /* of each channel: weight and bias */
-};
-
-struct unet {
-    struct layer down[LEVELS][2], up[LEVELS - 1][2];
-    struct ckpt_nn_conv head;
-};
-
-static struct layer layer(const struct ckpt_nn *nn, int in, int out, const char *side, int i, int k)
-{
-    return (struct layer){ckpt_nn_conv(nn, in, out, 3, (int64_t[]){3, 3, 3}, NULL, false,
-                                       "%s.%d.conv.%d", side, i, k),
-                          ckpt_nn_layer_norm(nn, out, 1e-5f, "%s.%d.norm.%d", side, i, k)};
-}
-
-static void create(struct unet *m, ckpt *c)
-{
-    struct ckpt_nn nn = CKPT_NN_INIT;
-
-    nn.context = c;
-    for (int i = 0, width = WIDTH; i < LEVELS; i++, width *= 2) {
-        m->down[i][0] = layer(&nn, i ? width / 2 : 1, width, "down", i, 0);
-        m->down[i][1] = layer(&nn, width, width, "down", i, 1);
-        if (i == LEVELS - 1)
-            break;
-        m->up[i][0] = layer(&nn, 3 * width, width, "up", i, 0); /* of the level below, and here */
-        m->up[i][1] = layer(&nn, width, width, "up", i, 1);
-    }
-    m->head = ckpt_nn_conv(&nn, WIDTH, 1, 3, (int64_t[]){1, 1, 1}, NULL, true, "head");
-}
-
-/* Two layers, of which the first goes `stride` places at a time. */
-static ckpt_tensor apply(ckpt_tape *t, const struct layer m[2], ckpt_tensor x, int64_t stride)
-{
-    for (int k = 0; k < 2; k++, stride = 1) {
-        struct ckpt_conv_spec spec = CKPT_CONV_INIT;
-        for (int i = 0; i < 3; i++)
-            spec.before[i] = spec.after[i] = 1, spec.stride[i] = stride;
-        x = ckpt_nn_apply_conv(t, &m[k].conv, x, &spec);
-        x = ckpt_instance_norm(t, x, m[k].norm.weight, m[k].norm.bias, 1e-5f);
-        x = ckpt_leaky_relu(t, x, 0.01f);
-    }
-    return x;
-}
-
 /* The score of every voxel of patches, [batch, PATCH, PATCH, PATCH, 1]: above 0 for a body. */
 static ckpt_tensor forward(const struct unet *m, ckpt_tape *t, int64_t batch)
 {
     int64_t shape[] = {batch, PATCH, PATCH, PATCH, 1};
-    ckpt_tensor x = ckpt_input(t, "patch", CKPT_F32, 5, shape), across[LEVELS];
 
-    for (int i = 0; i < LEVELS; i++) {
-        ckpt_label(t, "down.%d", i);
-        across[i] = x = apply(t, m->down[i], x, i ? 2 : 1);
-    }
-    for (int i = LEVELS - 2; i >= 0; i--) {
-        ckpt_label(t, "up.%d", i);
-        x = ckpt_upsample_nearest(t, x, (int64_t[]){2, 2, 2});
-        x = apply(t, m->up[i], ckpt_concat(t, 4, 2, (ckpt_tensor[]){across[i], x}), 1);
-    }
-    ckpt_label(t, "head");
-    return ckpt_nn_apply_conv(t, &m->head, x, NULL);
+    return unet_apply(m, t, ckpt_input(t, "patch", CKPT_F32, 5, shape), false);
 }
 
 /* Cross entropy plus 1 - Dice of the probabilities (Milletari et al. 2016), over all voxels. */
@@ -205,7 +147,7 @@ int main(int argc, char **argv)
 
     if (!c)
         return 2;
-    create(&model, c);
+    unet_create(&model, c, &(struct unet_shape){LEVELS, WIDTH, WIDTH << LEVELS, 1, 1, CKPT_F32});
     int failed = zoo_compile(c, record, &model, ckpt_adamw(c, &adamw), BATCH, &training) ||
                  ckpt_compile(c, record_score, &model, NULL, ROW, &scoring);
     if (!failed)

@@ -60,6 +60,18 @@ cmp -s "$work/a" "$work/b" || fail "lm-train in two parts: $(paste "$work/a" "$w
 runs "memory:" $vae --steps 3 --batch 2 --log "$work/vae"
 two vae $vae --steps 3 --batch 1 --log "$work/vae2" --save "$work/weights"
 near vae-train "$work/vae" "$work/vae2" 3
+
+mkdir "$work/d" && ./examples/volume/phantom "$work/d" 2 12 || fail "no phantoms"
+volume="${VOLUME_TRAIN:-./volume-train} $both --data $work/d/list.csv --classes 3 --levels 2 --width 4
+    --patch 8x8x8"
+runs "memory:" $volume --steps 4 --batch 2 --log "$work/volume"
+two volume $volume --steps 4 --batch 1 --log "$work/volume2" --save "$work/weights"
+near volume-train "$work/volume" "$work/volume2" 4
+two volume $volume --steps 2 --batch 1 --log "$work/volume3" --save-state "$work/volume.state"
+two volume $volume --steps 4 --batch 1 --log "$work/volume3" --resume "$work/volume.state"
+losses "$work/volume2" >"$work/a"
+losses "$work/volume3" >"$work/b"
+cmp -s "$work/a" "$work/b" || fail "volume-train in two parts: $(paste "$work/a" "$work/b")"
 [ -s "$work/weights" ] || fail "no weights from two ranks"
 
 # one rank is interrupted: both stop behind the same step and save, and go on from there

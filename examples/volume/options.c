@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The command line of volume-train. */
+#include <stdlib.h>
+#include <string.h>
+#include "../common/say.h"
+#include "options.h"
+
+const char say_program[] = "volume-train";
+
+#define ROW(...)   CKPT_OPTION(struct volume_options, __VA_ARGS__)
+#define RANGE(...) CKPT_OPTION_RANGE(struct volume_options, __VA_ARGS__)
+
+static const struct ckpt_option table[] = {
+    RANGE("levels", INT, levels, "N",
+          "resolutions of the U-Net, each half of the one before (default 5)", 1, UNET_LEVELS),
+    RANGE("width", INT, width, "N",
+          "channels of the first resolution, doubled from one to the next (default 32)", 1, 4096),
+    RANGE("max-width", INT, widest, "N", "channels at the most (default 320)", 1, 65536),
+    DTYPE_ROW,
+    GRAD_DTYPE_ROW,
+    ROW("data", STRING, data, "FILE",
+        "the volumes: dataset.json of the Medical Segmentation Decathlon, or CSV with columns "
+        "image and label"),
+    RANGE("classes", INT, classes, "N",
+          "classes, the background counted (default: those of dataset.json, else 2)", 2,
+          VOLUME_CLASSES),
+    ROW("intensity", STRING, intensity, "KIND",
+        "scale images: ct:LOW,HIGH cuts there and maps to 0 to 1; mr: z-score of the voxels that "
+        "are not 0 (default mr)"),
+    ROW("patch", STRING, patch, "DxHxW",
+        "slices, rows and columns of a patch (default 128x128x128)"),
+    RANGE("foreground", FLOAT, foreground, "X",
+          "share of patches around a labelled voxel (default 0.3333)", 0, 1),
+    ROW("no-flips", FLAG, no_flips, NULL, "take patches as they lie"),
+    ROW("unpack", STRING, unpack, "DIR",
+        "unpack compressed volumes here, to files without names (default $TMPDIR, else /tmp)"),
+    WEIGHTS_ROWS,
+    BATCH_ROW("patches", " 2"),
+    STEPS_ROWS(" 1000", " 3e-4", " 20", "1e-5", "0: none"),
+    BETA2_ROW,
+    LOG_ROWS("scores"),
+    HELP_ROWS,
+    {0},
+};
+
+static int print_help(const struct volume_options *o)
+{
+    const struct option_section sections[] = {{"Options", table},
+                                              {"Options of the library", options_of_library(true)}};
+
+    return options_print(o->help, o->version,
+                         "Usage: volume-train --data FILE [OPTION]...\n\n"
+                         "Trains a 3-D U-Net to segment volumes (CT, MR) inside a memory budget, "
+                         "on random\npatches.\n",
+                         2, sections);
+}
+
+int volume_options_note(const struct volume_options *o, ckpt *c)
+{
+    return resume_note(c, table, o);
+}
+
+int volume_options_agree(const struct volume_options *o, ckpt *c)
+{
+    return options_agree(c, 1, &(struct option_table){table, o});
+}
+
+struct training_files volume_files(const struct volume_options *o)
+{
+    return (struct training_files){.library = &o->library, .train = &o->train};
+}
+
+static int check_patch(struct volume_options *o)
+{
+    int64_t *size[] = {&o->draw.size[0], &o->draw.size[1], &o->draw.size[2]};
+    int64_t cell = INT64_C(1) << (o->levels - 1);
+
+    if (option_sizes("patch", o->patch, "128x128x128", 3, size))
+        return -1;
+    for (int i = 0; i < 3; i++)
+        if (o->draw.size[i] % cell)
+            return say_fail("--patch %s: --levels %lld halve it: give multiples of %lld", o->patch,
+                            (long long)o->levels, (long long)cell);
+    return 0;
+}
+
+static int check(struct volume_options *o)
+{
+    struct training_files files = volume_files(o);
+
+    if (!o->data)
+        return say_fail("give the volumes with --data FILE");
+    o->draw.foreground = o->foreground;
+    o->draw.flips = !o->no_flips;
+    o->draw.seed = (uint64_t)o->library.seed;
+    return option_dtype("dtype", o->dtype) || volume_intensity_parse(&o->scaling, o->intensity) ||
+                   check_patch(o) || training_check(&o->train, &o->library, o->train.batch) ||
+                   outputs_asked(&files)
+               ? -1
+               : 0;
+}
+
+static const char *directory(void)
+{
+    const char *name = getenv("TMPDIR");
+
+    return name && name[0] ? name : "/tmp";
+}
+
+int volume_options_parse(struct volume_options *o, int argc, char **argv)
+{
+    const struct ckpt_option *tables[] = {table, ckpt_options_table()};
+
+    *o = (struct volume_options){.dtype = "fp32",
+                                 .levels = 5,
+                                 .width = 32,
+                                 .widest = 320,
+                                 .patch = "128x128x128",
+                                 .unpack = directory(),
+                                 .foreground = 0.3333,
+                                 .train = {TRAINING_DEFAULTS, .weight_decay = 1e-5, .beta2 = 0.95},
+                                 .library = CKPT_OPTIONS_INIT};
+    if (ckpt_options_parse(&o->library, &argc, argv) ||
+        ckpt_option_table_parse(table, o, &argc, argv) ||
+        ckpt_options_reject(argc, argv, 2, tables))
+        return say_fail("%s", ckpt_error(NULL));
+    if (print_help(o))
+        return 1;
+    training_preset(&o->train, 2, 1000, 20, 3e-4);
+    return check(o);
+}

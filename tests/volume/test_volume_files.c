@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Volumes in files: values, places and what is refused.  make_volume_files.py says what is in. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "ckpt_tools.h"
+#include "examples/common/say.h"
+#include "examples/volume/volume.h"
+
+const char say_program[] = "test_volume_files";
+
+enum { X = 4, Y = 3, Z = 2, VOXELS = X * Y * Z };
+
+static char work[] = "/tmp/volumes-XXXXXX", said[1024];
+
+static const char *data(const char *name)
+{
+    static char path[4096];
+    const char *root = getenv("srcdir");
+
+    snprintf(path, sizeof path, "%s/tests/volume/%s", root ? root : ".", name);
+    return path;
+}
+
+static const char *made(const char *name)
+{
+    static char path[2][4096];
+    static int turn;
+
+    turn = !turn;
+    snprintf(path[turn], sizeof path[turn], "%s/%s", work, name);
+    return path[turn];
+}
+
+static void put(const char *name, const char *text, size_t n)
+{
+    FILE *f = fopen(made(name), "wb");
+
+    assert_non_null(f);
+    assert_int_equal(fwrite(text, 1, n, f), n);
+    fclose(f);
+}
+
+/* Bytes of a file of the tests, up to `most`, under another name. */
+static void copy(const char *from, const char *to, size_t most)
+{
+    static char bytes[4096];
+    FILE *f = fopen(data(from), "rb");
+
+    assert_non_null(f);
+    size_t n = fread(bytes, 1, most < sizeof bytes ? most : sizeof bytes, f);
+    fclose(f);
+    put(to, bytes, n);
+}
+
+static void opened(struct volume *v, const char *path)
+{
+    assert_int_equal(volume_open(v, path, work), 0);
+}
+
+static void refused(const char *path, const char *sentence)
+{
+    struct volume v;
+
+    say_keep(said, sizeof said);
+    said[0] = 0;
+    int rc = volume_open(&v, path, work);
+    say_keep(NULL, 0);
+    assert_int_equal(rc, -1);
+    if (!strstr(said, sentence))
+        fail_msg("no \"%s\" in: %s", sentence, said);
+}
+
+/* Every box of a volume of the tests. */
+static void check_values(const struct volume *v)
+{
+    float got[VOXELS];
+
+    assert_true(v->size[0] == Z && v->size[1] == Y && v->size[2] == X);
+    for (int i = 0; i < VOXELS * VOXELS; i++) {
+        int64_t at[3] = {i % Z, i / Z % Y, i / Z / Y % X};
+        int64_t size[3] = {1 + i / VOXELS % Z, 1 + i / VOXELS / Z % Y, 1 + i / VOXELS / Z / Y};
+        if (at[0] + size[0] > Z || at[1] + size[1] > Y || at[2] + size[2] > X)
+            continue;
+        assert_int_equal(volume_read(v, at, size, got), 0);
+        for (int64_t k = 0; k < size[0] * size[1] * size[2]; k++) {
+            int64_t z = at[0] + k / (size[1] * size[2]), y = at[1] + k / size[2] % size[1];
+            int64_t x = at[2] + k % size[2];
+            assert_true(got[k] == (float)(100 * z + 10 * y + x));
+        }
+    }
+}
+
+static void check_affine(const struct volume *v, const double affine[12])
+{
+    for (int i = 0; i < 12; i++)
+        assert_true(fabs(v->affine[i / 4][i % 4] - affine[i]) < 1e-5);
+}
+
+static void test_meta(void **state)
+{
+    struct volume v;
+
+    (void)state;
+    opened(&v, data("plain.mhd"));
+    check_values(&v);
+    check_affine(&v, (double[]){-1, 0, 0, -3, 0, -2, 0, -4, 0, 0, 3, 5});
+    assert_true(volume_spacing(&v, 0) == 3 && volume_spacing(&v, 2) == 1);
+    volume_close(&v);
+}
+
+static void test_meta_refused(void **state)
+{
+    static const char text[] = "NDims = 3\nDimSize = 4 3 2\nElementType = MET_SHORT\n"
+                               "ElementDataFile = cut.raw\n";
+    static const char packed[] = "NDims = 3\nCompressedData = True\n";
+
+    (void)state;
+    put("cut.raw", "abc", 3);
+    put("cut.mhd", text, sizeof text - 1);
+    refused(made("cut.mhd"), "is cut off: has 3 bytes of voxels, not 48");
+    put("packed.mhd", packed, sizeof packed - 1);
+    refused(made("packed.mhd"), "CompressedData = True");
+    put("four.mhd", "NDims = 4\n", 10);
+    refused(made("four.mhd"), "NDims = 4");
+    put("none.mhd", "DimSize = 4 3 2\n", 16);
+    refused(made("none.mhd"), "lacks DimSize, ElementType or ElementDataFile");
+    put("text.mhd", "hello\n", 6);
+    refused(made("text.mhd"), "no line of a MetaImage header");
+    refused(made("away.mhd"), "away.mhd");
+    refused(made("what.dcm"), "is none of .nii");
+}
+
+static void write_tensor(const char *name, int ndim, bool finite)
+{
+    ckpt_file_writer *w;
+    float values[VOXELS];
+
+    for (int i = 0; i < VOXELS; i++)
+        values[i] = (float)(100 * (i / 12) + 10 * (i / 4 % 3) + i % 4);
+    if (!finite)
+        values[0] = NAN; /* which is read as 0, as it was */
+    assert_int_equal(ckpt_file_create(&w, made(name)), 0);
+    assert_int_equal(ckpt_file_add(w, "volume", CKPT_F32, ndim, (int64_t[]){Z, Y, X}, values), 0);
+    assert_int_equal(ckpt_file_commit(w), 0);
+}
+
+static void test_tensor(void **state)
+{
+    struct volume v;
+
+    (void)state;
+    write_tensor("t.safetensors", 3, false);
+    opened(&v, made("t.safetensors"));
+    check_values(&v);
+    check_affine(&v, (double[]){1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0});
+    volume_close(&v);
+    write_tensor("flat.safetensors", 2, true);
+    refused(made("flat.safetensors"), "has 2 axes");
+}
+
+/* Labels written like a volume have its values and place when they are read again. */
+static void check_written(const struct volume *like, const char *name)
+{
+    uint8_t labels[VOXELS];
+    struct volume v;
+    float got[VOXELS];
+
+    for (int i = 0; i < VOXELS; i++)
+        labels[i] = (uint8_t)(i * 10);
+    assert_int_equal(volume_write_labels(made(name), like, labels), 0);
+    opened(&v, made(name));
+    assert_int_equal(volume_match(like, &v), 0);
+    assert_int_equal(volume_read(&v, (int64_t[]){0, 0, 0}, v.size, got), 0);
+    for (int i = 0; i < VOXELS; i++)
+        assert_true(got[i] == (float)labels[i]);
+    volume_close(&v);
+}
+
+static void check_kinds(const char *path)
+{
+    static const char *const names[] = {"l.mhd", "l.safetensors", "l.nii", "l.nii.gz"};
+    struct volume like;
+    int kinds = volume_writable("l.nii") ? 2 : 4;
+
+    opened(&like, path);
+    for (int i = 0; i < kinds; i++)
+        check_written(&like, names[i]);
+    volume_close(&like);
+}
+
+static void test_written(void **state)
+{
+    (void)state;
+    check_kinds(data("plain.mhd"));
+    write_tensor("t.safetensors", 3, true);
+    check_kinds(made("t.safetensors"));
+    assert_int_equal(volume_writable("l.png"), -1);
+}
+
+static void test_match(void **state)
+{
+    struct volume a, b;
+
+    (void)state;
+    opened(&a, data("plain.mhd"));
+    opened(&b, data("plain.mhd"));
+    assert_int_equal(volume_match(&a, &b), 0);
+    b.affine[0][0] = 1; /* left is right */
+    assert_int_equal(volume_match(&a, &b), -1);
+    b.affine[0][0] = a.affine[0][0];
+    b.size[1]--;
+    assert_int_equal(volume_match(&a, &b), -1);
+    volume_close(&a);
+    volume_close(&b);
+}
+
+#ifdef HAVE_NIFTI
+static void test_nifti(void **state)
+{
+    struct volume v;
+
+    (void)state;
+    opened(&v, data("oblique.nii.gz"));
+    check_values(&v);
+    check_affine(&v, (double[]){-1.8, .3, .2, 30.5, .25, 1.9, -.4, -12, .1, .35, 4.9, 7});
+    volume_close(&v);
+    opened(&v, data("swapped.nii"));
+    check_values(&v);
+    check_affine(&v, (double[]){2, 0, 0, 0, 0, 2.5, 0, 0, 0, 0, -3, 0});
+    volume_close(&v);
+    check_kinds(data("oblique.nii.gz"));
+    check_kinds(data("swapped.nii"));
+}
+
+static void test_nifti_refused(void **state)
+{
+    (void)state;
+    refused(data("four.nii"), "has 4 axes (4 x 3 x 2 x 2)");
+    copy("swapped.nii", "cut.nii", 360);
+    refused(made("cut.nii"), "is cut off: has 8 bytes of voxels, not 48");
+    copy("swapped.nii", "head.nii", 300);
+    refused(made("head.nii"), "is no NIfTI-1 file");
+    copy("oblique.nii.gz", "cut.nii.gz", 180);
+    refused(made("cut.nii.gz"), "cut");
+    copy("oblique.nii.gz", "cut2.nii.gz", 20);
+    refused(made("cut2.nii.gz"), "is no NIfTI-1 file");
+    refused(made("away.nii"), "away.nii");
+}
+#endif
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_meta),   cmocka_unit_test(test_meta_refused),
+        cmocka_unit_test(test_tensor), cmocka_unit_test(test_written),
+        cmocka_unit_test(test_match),
+#ifdef HAVE_NIFTI
+        cmocka_unit_test(test_nifti),  cmocka_unit_test(test_nifti_refused),
+#endif
+    };
+    char remove[64];
+
+    if (!mkdtemp(work))
+        return 1;
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    snprintf(remove, sizeof remove, "rm -rf %s", work);
+    return system(remove) || failed;
+}
