@@ -3,12 +3,14 @@
 #ifndef CACHE_ENCODE_H
 #define CACHE_ENCODE_H
 
+#include "../cogvideo/coder.h"
 #include "../stdit/run.h"
 #include "cache.h"
 
 struct encode_options {
     struct stdit_options stdit; /* the data and the autoencoder, as stdit-train takes them */
     const char *output, *stored;
+    const char *model; /* of CogVideoX; NULL: Open-Sora */
     int64_t shard;
     bool check;
 };
@@ -22,6 +24,8 @@ struct encode {
     uint64_t sum;              /* of it */
     int64_t made[CACHE_PARTS]; /* shards */
     int64_t bad;               /* clips */
+    struct cogvae_coder cogvideo;
+    float *pixels; /* of a clip that it encodes */
 };
 
 /* Returns 0 to go on, 1 when all is done and -1 when a sentence was printed. */
@@ -41,5 +45,16 @@ const char *encode_name(const struct encode *e, int64_t row, char dst[CACHE_PATH
  * sentence. */
 int encode_text(struct encode *e);
 int encode_latents(struct encode *e);
+
+/* ---- CogVideoX ----------------------------------------------------------------------------- */
+
+/* The videos and the size of their clips; then, with the device, its program; a clip out of a row,
+ * as the source of a loader; its latents.  Return 0 (reading: 1), or -1 after a sentence. */
+int encode_cogvideo_data(struct encode *e);
+int encode_cogvideo_open(struct encode *e);
+void encode_cogvideo_close(struct encode *e);
+int encode_cogvideo_read(struct encode *e, struct loader_file *f, const struct loader_clip *c,
+                         int64_t row, double *fps);
+int encode_cogvideo_clip(struct encode *e, int64_t row, const uint8_t *rgb, float *z);
 
 #endif

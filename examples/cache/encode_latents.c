@@ -75,6 +75,8 @@ static int read_row(void *user, struct loader_file *f, const struct loader_clip 
 {
     const struct pass *p = user;
 
+    if (p->e->options.model)
+        return encode_cogvideo_read(p->e, f, c, row, fps);
     return stdit_clip_read(&p->e->data, (uint64_t)p->e->options.stdit.library.seed, row, f, c, row,
                            fps);
 }
@@ -112,12 +114,18 @@ static int add_clip(struct pass *p, struct cache_writer *w, const struct stdit_s
     note->height = (int64_t)s->geometry.pixel_height;
     note->width = (int64_t)s->geometry.pixel_width;
     note->fps = stdit_videos_rate(&d->videos, c->frames, c->fps);
-    if (stdit_vae_encode(&d->vae, &s->clips, c->sample, c->rgb, p->z))
+    if (p->e->options.model ? encode_cogvideo_clip(p->e, note->row, c->rgb, p->z)
+                            : stdit_vae_encode(&d->vae, &s->clips, c->sample, c->rgb, p->z))
         return -1;
     if (p->half)
         ckpt_to_bf16(p->z, p->half, n);
     return cache_writer_add(w, note, p->half ? CKPT_BF16 : CKPT_F32, 4, shape,
                             p->half ? (const void *)p->half : p->z);
+}
+
+static ckpt_program *program_of(const struct encode *e)
+{
+    return e->options.model ? e->cogvideo.program : e->data.vae.coder[STDIT_ENCODE][0].program;
 }
 
 static int add_row(struct pass *p, struct cache_writer *w, int64_t row)
@@ -140,7 +148,7 @@ static int add_row(struct pass *p, struct cache_writer *w, int64_t row)
         return -1;
     int rc = add_clip(p, w, s, &c, &note);
     loader_release(p->loader);
-    ckpt_program_info(d->vae.coder[STDIT_ENCODE][0].program, &info);
+    ckpt_program_info(program_of(p->e), &info);
     ckpt_progress_step(p->progress, ++p->done, NAN, info.arena_bytes);
     return rc;
 }
@@ -163,28 +171,37 @@ static int make_shard(struct pass *p, int64_t shard)
 
 /* ---- all of it ----------------------------------------------------------------------------- */
 
-static int open_pass(struct pass *p)
+static int open_coder(struct pass *p)
 {
     struct stdit_data *d = &p->e->data;
-    struct stdit_options *o = &p->e->options.stdit;
-    int64_t most = 0;
+    int rc = 0;
 
+    if (p->e->options.model)
+        return encode_cogvideo_open(p->e);
     if (ckpt_open(&p->context, &p->e->library))
         return say_fail("%s", ckpt_error(NULL));
-    if (stdit_vae_open(&d->vae, p->context, o))
+    if (stdit_vae_open(&d->vae, p->context, &p->e->options.stdit))
+        return -1;
+    for (int i = 0; i < d->n_shapes && !rc; i++)
+        rc = stdit_vae_add(&d->vae, &d->shape[i].clips, STDIT_ENCODE);
+    return rc ? -1 : stdit_vae_compile(&d->vae, false);
+}
+
+static int open_pass(struct pass *p)
+{
+    const struct stdit_data *d = &p->e->data;
+    bool half = !strcmp(p->e->options.stored, "bf16");
+    int64_t most = 0;
+
+    if (open_coder(p))
         return -1;
     for (int i = 0; i < d->n_shapes; i++) {
         int64_t z = stdit_data_z(d, &d->shape[i]);
         most = z > most ? z : most;
-        if (stdit_vae_add(&d->vae, &d->shape[i].clips, STDIT_ENCODE))
-            return -1;
     }
-    bool half = !strcmp(p->e->options.stored, "bf16");
     p->z = MEMORY_FOR(sizeof *p->z, most);
     p->half = half ? MEMORY_FOR(sizeof *p->half, most) : NULL;
-    if (!p->z || (half && !p->half))
-        return say_fail("no memory for the latents of a clip");
-    return stdit_vae_compile(&d->vae, false);
+    return p->z && (p->half || !half) ? 0 : say_fail("no memory for the latents of a clip");
 }
 
 static int make_shards(struct pass *p, int64_t shard)
@@ -212,11 +229,12 @@ int encode_latents(struct encode *e)
         return shard < 0 ? -1 : 0;
     int rc = open_pass(&p);
     if (!rc)
-        ckpt_plan_print(e->data.vae.coder[STDIT_ENCODE][0].program, stdout);
+        ckpt_plan_print(program_of(e), stdout);
     if (!rc && !e->library.plan_only)
         rc = make_shards(&p, shard);
     free(p.z);
     free(p.half);
     ckpt_close(p.context);
+    encode_cogvideo_close(e);
     return rc;
 }

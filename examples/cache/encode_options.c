@@ -15,17 +15,22 @@ static const struct ckpt_option table[] = {
     ROW("output", STRING, output, "DIR", "where the shards and the manifest go"),
     ROW("vae", STRING, stdit.vae, "FILE",
         "weights of Open-Sora's autoencoder (safetensors), or the directory with them"),
+    ROW("model", STRING, model, "DIR",
+        "CogVideoX as diffusers keeps it, with vae/ in it, instead of --vae: latents for "
+        "cogvideo-train (default: Open-Sora's)"),
     ROW("vae-model", STRING, stdit.vae_model, "NAME", "its preset: tiny or v1.2 (default v1.2)"),
     ROW("text-encoder", STRING, stdit.text_encoder, "DIR",
         "T5, or a model with text_encoder/ and tokenizer/ in it (default: no text features)"),
     ROW("tokenizer", STRING, stdit.tokenizer, "FILE",
         "spiece.model, or its directory (default: that of --text-encoder)"),
-    RANGE("text-tokens", INT, stdit.text_tokens, "N", "tokens of a caption (default 300)", 1,
-          65536),
+    RANGE("text-tokens", INT, stdit.text_tokens, "N",
+          "tokens of a caption (default 300, with --model 226)", 1, 65536),
     ROW("buckets", STRING, stdit.buckets, "FILE",
         "encode each clip for its bucket of this table (default: all of one size)"),
-    ROW("size", STRING, stdit.size, "WxH", "size a clip is brought to (default 64x40)"),
-    RANGE("frames", INT, stdit.frames, "N", "frames of a clip (default 17)", 1, 65536),
+    ROW("size", STRING, stdit.size, "WxH",
+        "size a clip is brought to (default 64x40, with --model 720x480)"),
+    RANGE("frames", INT, stdit.frames, "N", "frames of a clip (default 17, with --model 49)", 1,
+          65536),
     RANGE("stride", INT, stdit.stride, "N", "take every N-th frame (default 1)", 1, 65536),
     RANGE("clips", INT, stdit.clips, "N",
           "clips of a video, at most (default: as many as it has frames for)", 1, OPTION_MOST),
@@ -63,6 +68,7 @@ static int check_files(const struct encode_options *o)
     const struct ckpt_path all[] = {
         {"--data", s->video_dir, CKPT_PATH_INPUT, 0},
         {"--vae", s->vae, CKPT_PATH_INPUT, 0},
+        {"--model", o->model, CKPT_PATH_INPUT, 0},
         {"--buckets", s->buckets, CKPT_PATH_INPUT, 0},
         {"--tokenizer", s->tokenizer, CKPT_PATH_INPUT, 0},
         {"--output", s->library.plan_only ? NULL : o->output, CKPT_PATH_DIRECTORY, 0},
@@ -83,7 +89,10 @@ static int check(struct encode_options *o)
         return 0;
     if (!s->video_dir)
         return say_fail("--data DIR is missing: the videos");
-    if (!s->vae && !s->library.plan_only)
+    if (o->model && (s->vae || s->buckets || s->stride || s->clips))
+        return say_fail("--model: a video is one clip; leave out --vae, --buckets, --stride and "
+                        "--clips");
+    if (!o->model && !s->vae && !s->library.plan_only)
         return say_fail("--vae FILE is missing: an autoencoder (%s)", s->vae_model);
     if (s->tokenizer && !s->text_encoder)
         return say_fail("--tokenizer is for --text-encoder");
@@ -91,7 +100,7 @@ static int check(struct encode_options *o)
         return say_fail("--size, --frames and --clips: with --buckets the table says it");
     if (s->loader.memory < 0)
         return say_fail("--loader-memory: a size is expected, as 2G, not a share");
-    option_take(&s->text_tokens, 300, 0);
+    option_take(&s->text_tokens, o->model ? 226 : 300, 0);
     return option_dtype("dtype", s->dtype) || option_dtype("stored", o->stored) ||
                    stdit_check_size(s) || outputs_untrained(&s->library) || check_files(o)
                ? -1

@@ -14,6 +14,7 @@ struct pass {
     struct text_reader reader;
     struct text_encoder encoder;
     struct text_features features; /* of a shard */
+    bool masked;                   /* padding is not read, so not stored */
     struct names without;          /* clips that have no caption */
 };
 
@@ -43,7 +44,8 @@ static int write_shard(struct pass *p, const char *path, int64_t first)
 
     for (int64_t i = 0; i < f->n && !rc; i++) {
         struct cache_note note = {.row = first + i, .name = encode_name(p->e, first + i, name)};
-        rc = cache_writer_add(&w, &note, f->dtype, 2, (int64_t[]){f->lengths[i], f->width},
+        rc = cache_writer_add(&w, &note, f->dtype, 2,
+                              (int64_t[]){p->masked ? f->lengths[i] : f->length, f->width},
                               f->rows + i * row);
     }
     rc = rc ? rc : cache_writer_finish(&w);
@@ -77,21 +79,21 @@ static int make_shards(struct pass *p, int64_t shard)
 static int open_pass(struct pass *p)
 {
     const struct stdit_options *o = &p->e->options.stdit;
-    struct text_reading reading = text_reading(TEXT_OPENSORA);
+    enum text_family family = p->e->options.model ? TEXT_COGVIDEOX : TEXT_OPENSORA;
+    struct text_reading reading = text_reading(family);
     enum ckpt_dtype dtype = strcmp(o->dtype, "bf16") ? CKPT_F32 : CKPT_BF16;
     char path[4096];
 
     reading.length = o->text_tokens;
+    p->masked = reading.masked;
     if (text_reader_open(&p->reader,
                          o->tokenizer ? o->tokenizer : text_tokenizer_path(o->text_encoder, path),
                          reading) ||
         text_encoder_open(&p->encoder, &p->e->library, o->text_encoder, dtype, reading, PASS) ||
         text_encoder_check(&p->encoder, p->reader.tokenizer.count))
         return -1;
-    p->features = (struct text_features){.family = TEXT_OPENSORA,
-                                         .dtype = dtype,
-                                         .length = reading.length,
-                                         .width = p->encoder.width};
+    p->features = (struct text_features){
+        .family = family, .dtype = dtype, .length = reading.length, .width = p->encoder.width};
     return 0;
 }
 

@@ -111,18 +111,19 @@ static int describe(struct encode *e)
     char data[17];
 
     snprintf(data, sizeof data, "%016llx", (unsigned long long)sum_data(e));
-    e->setup = json_pack("{s:s,s:s,s:s,s:s,s:s,s:I,s:I,s:I,s:I}", "family", "opensora", "vae_model",
-                         o->vae_model, "dtype", o->dtype, "stored", e->options.stored, "data", data,
-                         "seed", (json_int_t)o->library.seed, "stride",
-                         (json_int_t)(o->stride ? o->stride : 1), "rows", (json_int_t)d->rows,
-                         "shard", (json_int_t)e->options.shard);
+    e->setup =
+        json_pack("{s:s,s:s,s:s,s:s,s:s,s:I,s:I,s:I,s:I}", "family",
+                  e->options.model ? "cogvideox" : "opensora", "vae_model", o->vae_model, "dtype",
+                  o->dtype, "stored", e->options.stored, "data", data, "seed",
+                  (json_int_t)o->library.seed, "stride", (json_int_t)(o->stride ? o->stride : 1),
+                  "rows", (json_int_t)d->rows, "shard", (json_int_t)e->options.shard);
     if (!d->buckets.n)
         json_object_set_new(e->setup, "clip",
                             json_pack("[I,I,I]", (json_int_t)d->shape->clips.frames,
                                       (json_int_t)d->shape->clips.height,
                                       (json_int_t)d->shape->clips.width));
-    if (put_sum(e->setup, "vae", o->vae) || put_sum(e->setup, "buckets", o->buckets) ||
-        describe_text(e))
+    if (put_sum(e->setup, "vae", e->options.model ? e->cogvideo.directory : o->vae) ||
+        put_sum(e->setup, "buckets", o->buckets) || describe_text(e))
         return -1;
     e->sum = cache_setup_sum(e->setup);
     return 0;
@@ -158,11 +159,16 @@ static int agree(const struct encode *e, ckpt *c)
     return c && ckpt_agree(c, &fact, 1) ? say_fail("%s", ckpt_error(c)) : 0;
 }
 
+static int open_data(struct encode *e)
+{
+    return e->options.model ? encode_cogvideo_data(e)
+                            : stdit_data_open(&e->data, &e->options.stdit);
+}
+
 static int prepare(struct encode *e)
 {
     ckpt *c = NULL;
-    int rc =
-        meet(e, &c) || stdit_data_open(&e->data, &e->options.stdit) || describe(e) || agree(e, c);
+    int rc = meet(e, &c) || open_data(e) || describe(e) || agree(e, c);
 
     ckpt_close(c);
     e->library = e->options.stdit.library;

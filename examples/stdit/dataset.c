@@ -196,8 +196,7 @@ static bool is_table(const char *path)
     return dot && !strcasecmp(dot, ".csv");
 }
 
-/* Files of a list are whole: each step takes a part of them. */
-static int open_videos(struct stdit_videos *v, const char *path, int64_t clips)
+int stdit_videos_any(struct stdit_videos *v, const char *path, int64_t clips)
 {
     bool lines = stdit_videos_are_listed(path);
 
@@ -218,7 +217,7 @@ static int data_videos(struct stdit_data *d, const struct stdit_options *o)
                                .width = d->shape->clips.width,
                                .height = d->shape->clips.height,
                                .stride = o->stride ? o->stride : 1};
-    if (open_videos(v, o->video_dir, o->clips))
+    if (stdit_videos_any(v, o->video_dir, o->clips))
         return -1;
     d->rows = v->rows;
     if (stdit_data_caption(d, o) || fixed_rate(d, 0))
@@ -258,7 +257,7 @@ static int open_samples(struct stdit_data *d, const struct stdit_options *o)
     v->stride = o->stride ? o->stride : 1;
     if (o->latent)
         return stdit_videos_list(v, o->latent, false);
-    return open_videos(v, o->video_dir, 0);
+    return stdit_videos_any(v, o->video_dir, 0);
 }
 
 static int data_bucketed(struct stdit_data *d, const struct stdit_options *o)

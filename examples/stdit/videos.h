@@ -40,6 +40,8 @@ int stdit_videos_list(struct stdit_videos *v, const char *path, bool paths);
  * prompts.txt. */
 int stdit_videos_lines(struct stdit_videos *v, const char *directory);
 bool stdit_videos_are_listed(const char *path); /* whether there is a videos.txt */
+/* Whichever of the three path is; files of a list are whole. */
+int stdit_videos_any(struct stdit_videos *v, const char *path, int64_t clips);
 void stdit_videos_close(struct stdit_videos *v);
 
 /* Frames a second of a clip, where the file's are so many a second (0: unknown). */

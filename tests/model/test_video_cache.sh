@@ -182,6 +182,33 @@ if "$encode" $one $captions --shard 16 --output "$work/text" --threads 1 >"$work
         grep -qE "without (FFmpeg|libarchive)" "$work/err" || fail "tar: $(cat "$work/err")"
     fi
     runs "no caption, so an empty one, of: 3.rgb" "$encode" $one $captions --clips 1 --output "$work/without"
+
+    # CogVideoX: the weights are those of the files that cogvideo-encode and text-encode write.
+    mkdir "$work/cog" "$work/cog/vae" "$work/dit" "$work/lines"
+    if tests/cogvideo/test_vae model "$work/cog/vae" >/dev/null 2>&1; then
+        mv "$work/videos/prompts.txt" "$work/lines"
+        for i in 1 2 3 4 5 6 7 8; do
+            printf '../videos/1.rgb\n../videos/2.rgb\n' >>"$work/lines/videos.txt"
+        done
+        printf '1.rgb\n2.rgb\n' >"$work/videos/list"
+        sed 's/"text_embed_dim": 12/"text_embed_dim": 24/; s/"max_text_seq_length": 5/"max_text_seq_length": 12/' \
+            "$root/tests/cogvideo/2b/config.json" >"$work/dit/config.json"
+        cog="--model $work/cog --dtype fp32"
+        runs "written" "$encode" $cog $captions --data "$work/lines" --size 32x16 --frames 9 --shard 16 \
+            --threads 1 --output "$work/cogcache"
+        runs "2 of 9 frames" "${COGVIDEO_ENCODE:-./cogvideo-encode}" $cog --list "$work/videos/list" --frames 9 \
+            --height 16 --width 32 --output "$work/coglatents"
+        runs "16 prompts" "$text_encode" --model "$here/t5" --tokenizer "$here/tokenizer" --family cogvideox \
+            --dtype fp32 --length 12 --threads 1 --prompts "$work/lines/prompts.txt" --output "$work/cogtext"
+        cogtrain="${COGVIDEO_TRAIN:-./cogvideo-train} --device cpu --model $work/dit --random --batch 2 --steps 9 --warmup 0"
+        runs "memory:" $cogtrain --data "$work/lines" --latents "$work/coglatents" --text "$work/cogtext" --save "$work/w"
+        runs "16 of 16 clips" $cogtrain --cache "$work/cogcache" --check-cache --save "$work/w2"
+        cmp -s "$work/w" "$work/w2" || fail "CogVideoX: other weights than from files of its trainers"
+        refuses 1 "autoencoder of Open-Sora" "$train" $data --cache "$work/cogcache"
+        refuses 1 "autoencoder of CogVideoX" $cogtrain --cache "$work/text"
+        refuses 2 "a video is one clip" "$encode" $cog --data "$work/lines" --output "$work/x" --vae "$work/vae"
+        refuses 2 "leave out --data" $cogtrain --cache "$work/cogcache" --data random
+    fi
 else
     grep -q "built without libsentencepiece" "$work/err" || fail "text: $(cat "$work/err")"
 fi
