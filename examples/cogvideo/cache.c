@@ -310,35 +310,13 @@ int cogvideo_cache_open(struct cogvideo_data *d, const struct cogvideo_options *
 
 /* ---- reading ------------------------------------------------------------------------------- */
 
-/* Whole patches in time: the first frame stands twice at the front of each channel. */
-static void repeat_first(const struct cogvideo_data *d, float *z)
-{
-    int64_t plane = d->geometry.height * d->geometry.width, frames = d->geometry.frames;
-    size_t bytes = (size_t)plane * sizeof *z;
-
-    for (int64_t c = d->config->out_channels - 1; c >= 0; c--) {
-        memmove(z + (c * frames + 1) * plane, z + c * (frames - 1) * plane,
-                (size_t)(frames - 1) * bytes);
-        memcpy(z + c * frames * plane, z + (c * frames + 1) * plane, bytes);
-    }
-}
-
-static void first_frame(const struct cogvideo_data *d, const float *z, float *image)
-{
-    int64_t plane = d->geometry.height * d->geometry.width;
-
-    for (int64_t c = 0; c < d->config->out_channels; c++)
-        memcpy(image + c * plane, z + c * d->geometry.frames * plane,
-               (size_t)plane * sizeof *image);
-}
-
 static int read_image(const struct cogvideo_data *d, ckpt_file *f, const char *path, const float *z,
                       float *image)
 {
     struct ckpt_file_entry e;
 
     if (ckpt_file_find(f, IMAGE) < 0) {
-        first_frame(d, z, image);
+        cogvideo_first_frame(d, z, image);
         return 0;
     }
     int i = find_entry(f, path, IMAGE, 4, &e);
@@ -360,7 +338,7 @@ static int read_latents(const struct cogvideo_data *d, ckpt_file *f, const char 
     if (ckpt_file_read_f32(f, i, z, e.numel))
         return say_fail("%s", ckpt_error(NULL));
     if (d->repeats)
-        repeat_first(d, z);
+        cogvideo_repeat_first(d, z);
     return image ? read_image(d, f, path, z, image) : 0;
 }
 

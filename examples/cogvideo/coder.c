@@ -208,6 +208,20 @@ int cogvae_coder_take(struct cogvae_coder *k, int64_t pass, float *y)
                : 0;
 }
 
+int cogvae_coder_encode(struct cogvae_coder *k, const uint8_t *rgb, float *x, float *y)
+{
+    int64_t n = k->clip.frames * k->clip.height * k->clip.width * 3, at = 0;
+
+    for (int64_t i = 0; i < n; i++)
+        x[i] = (float)rgb[i] / 127.5f - 1.f;
+    int rc = cogvae_coder_run(k, x);
+    for (int64_t pass = 0; pass < k->passes.n && !rc; pass++) {
+        rc = cogvae_coder_take(k, pass, y + at);
+        at += cogvae_coder_pass_out(k, pass) * cogvae_coder_out(k);
+    }
+    return rc;
+}
+
 void cogvae_coder_report(const struct cogvae_coder *k)
 {
     struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;

@@ -59,6 +59,10 @@ int64_t cogvae_coder_clip_out(const struct cogvae_coder *k);
 int cogvae_coder_run(struct cogvae_coder *k, const float *x);
 int cogvae_coder_take(struct cogvae_coder *k, int64_t pass, float *y);
 
+/* Both, of a clip [frames, height, width, 3] of bytes, of which x takes the values; its moments go
+ * into y. */
+int cogvae_coder_encode(struct cogvae_coder *k, const uint8_t *rgb, float *x, float *y);
+
 /* Prints what the run took. */
 void cogvae_coder_report(const struct cogvae_coder *k);
 

@@ -129,6 +129,8 @@ int cogvideo_data_open(struct cogvideo_data *d, const struct cogvideo_options *o
     *d = (struct cogvideo_data){.config = &o->config};
     if (o->features)
         rc = open_features(d, o->features);
+    else if (o->cache)
+        rc = cogvideo_cached_open(d, o);
     else if (!strcmp(o->data, "random"))
         rc = open_noise(d, o);
     else
@@ -143,6 +145,8 @@ void cogvideo_data_close(struct cogvideo_data *d)
         free(d->file[i].text);
     }
     free(d->file);
+    free(d->cached);
+    cache_close(&d->cache);
     free(d->z);
     free(d->y);
     free(d->image);
@@ -151,22 +155,45 @@ void cogvideo_data_close(struct cogvideo_data *d)
     *d = (struct cogvideo_data){0};
 }
 
+void cogvideo_repeat_first(const struct cogvideo_data *d, float *z)
+{
+    int64_t plane = d->geometry.height * d->geometry.width, frames = d->geometry.frames;
+    size_t bytes = (size_t)plane * sizeof *z;
+
+    for (int64_t c = d->config->out_channels - 1; c >= 0; c--) {
+        memmove(z + (c * frames + 1) * plane, z + c * (frames - 1) * plane,
+                (size_t)(frames - 1) * bytes);
+        memcpy(z + c * frames * plane, z + (c * frames + 1) * plane, bytes);
+    }
+}
+
+void cogvideo_first_frame(const struct cogvideo_data *d, const float *z, float *image)
+{
+    int64_t plane = d->geometry.height * d->geometry.width;
+
+    for (int64_t c = 0; c < d->config->out_channels; c++)
+        memcpy(image + c * plane, z + c * d->geometry.frames * plane,
+               (size_t)plane * sizeof *image);
+}
+
 /* Where there is no image the first latent frame stands for it. */
 int cogvideo_data_read(const struct cogvideo_data *d, int64_t row, float *z, float *y, float *image)
 {
     int64_t nz = cogvideo_data_z(d), ny = cogvideo_data_y(d), n = cogvideo_data_image(d);
-    int64_t plane = d->geometry.height * d->geometry.width;
 
     if (d->file)
         return cogvideo_cache_read(d, row, z, y, image);
+    if (d->cached) {
+        cogvideo_cached_read(d, row, z, y, image);
+        return 0;
+    }
     memcpy(z, d->z + row * nz, (size_t)nz * sizeof *z);
     memcpy(y, d->y + row * ny, (size_t)ny * sizeof *y);
     if (!image)
         return 0;
     if (d->image)
         memcpy(image, d->image + row * n, (size_t)n * sizeof *image);
-    for (int64_t c = 0; !d->image && c < d->config->out_channels; c++)
-        memcpy(image + c * plane, z + c * d->geometry.frames * plane,
-               (size_t)plane * sizeof *image);
+    else
+        cogvideo_first_frame(d, z, image);
     return 0;
 }

@@ -3,6 +3,7 @@
 #ifndef COGVIDEO_DATASET_H
 #define COGVIDEO_DATASET_H
 
+#include "../cache/cache.h"
 #include "list.h"
 #include "model.h"
 #include "options.h"
@@ -24,6 +25,8 @@ struct cogvideo_data {
     /* Where all of them are in memory: latents [rows, out, F, h, w], text [rows, S, text], and, or
      * NULL, image [rows, out, 1, h, w], noise as z, timesteps [rows]. */
     float *z, *y, *image, *eps, *t;
+    struct cache cache; /* rows 0: there is none */
+    int64_t *cached;    /* rows of them: those of the cache that were encoded */
     bool repeats; /* the first latent frame stands twice, so that patches are whole */
     char title[512];
 };
@@ -47,5 +50,15 @@ int cogvideo_data_read(const struct cogvideo_data *d, int64_t row, float *z, flo
 int cogvideo_cache_open(struct cogvideo_data *d, const struct cogvideo_options *o);
 int cogvideo_cache_read(const struct cogvideo_data *d, int64_t row, float *z, float *y,
                         float *image);
+
+/* The same of a cache that video-encode made (cached.c). */
+int cogvideo_cached_open(struct cogvideo_data *d, const struct cogvideo_options *o);
+void cogvideo_cached_read(const struct cogvideo_data *d, int64_t row, float *z, float *y,
+                          float *image);
+
+/* Whole patches in time: the first frame stands twice at the front of each channel; and that frame
+ * alone. */
+void cogvideo_repeat_first(const struct cogvideo_data *d, float *z);
+void cogvideo_first_frame(const struct cogvideo_data *d, const float *z, float *image);
 
 #endif

@@ -25,6 +25,10 @@ static const struct ckpt_option table[] = {
     ROW("text", STRING, text, "DIR",
         "encoded prompts, or one file with all of them, as text-encode writes it (default: "
         "DIR/cache/prompt_embeddings of --data)"),
+    ROW("cache", STRING, cache, "DIR",
+        "train on latents and text that video-encode made (default: none)"),
+    ROW("check-cache", FLAG, check_cache, NULL,
+        "compare the sums of all values in --cache before the first step"),
     ROW("features", STRING, features, "FILE",
         "train on z, y and, of I2V, image from a safetensors file"),
     RANGE("frames", INT, frames, "N", "frames of a video (default: those of the data, else 49)", 1,
@@ -75,7 +79,12 @@ static int check_data(struct cogvideo_options *o)
 {
     bool listed = o->csv || o->videos || o->prompts || o->latents || o->text;
 
-    if (!o->data && !o->features)
+    if (o->cache && (o->data || o->features || listed || o->frames || o->height || o->width))
+        return say_fail("--cache has all of the data: leave out --data, --features and their files "
+                        "and sizes");
+    if (o->check_cache && !o->cache)
+        return say_fail("--check-cache is for --cache DIR");
+    if (!o->data && !o->features && !o->cache)
         o->data = listed ? "." : "random";
     if (o->features && (o->data || listed))
         return say_fail("--features has all of the data: leave out --data and its files");

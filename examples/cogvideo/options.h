@@ -14,7 +14,8 @@ struct cogvideo_options {
     double snr_shift;
     struct cogvideo_config config; /* of model */
     /* the data */
-    const char *data, *features, *latents, *text, *videos, *prompts, *csv;
+    const char *data, *features, *latents, *text, *videos, *prompts, *csv, *cache;
+    bool check_cache;
     const char *video_column, *caption_column;
     int64_t frames, height, width;
     double text_drop;

@@ -47,62 +47,13 @@ static const struct ckpt_option table[] = {
     {0},
 };
 
-/* ---- the posterior ------------------------------------------------------------------------- */
-
-/* The noise of a clip follows from --seed and the name of its file: no other clip changes it. */
-static uint64_t step_of(const char *name)
-{
-    uint64_t h = UINT64_C(14695981039346656037);
-
-    for (; *name; name++)
-        h = (h ^ (uint8_t)*name) * UINT64_C(1099511628211);
-    return h >> 12;
-}
-
-/* mean + exp(logvar / 2) noise, times the scaling factor; logvar is held in [-30, 20]. */
-static int sample(const struct cogvae_coder *k, struct cogvae_latents *moments, const char *name)
-{
-    int64_t places = moments->frames * moments->height * moments->width;
-    int64_t channels = moments->channels / 2;
-    float *noise = MEMORY_FOR(sizeof *noise, places, channels);
-
-    if (!noise)
-        return say_fail("no memory for noise");
-    ckpt_fill_normal((uint64_t)k->options.library.seed, step_of(name), 0, noise, places * channels);
-    for (int64_t p = 0; p < places; p++)
-        for (int64_t c = 0; c < channels; c++) {
-            const float *m = moments->z + p * 2 * channels;
-            float logvar = fminf(fmaxf(m[channels + c], -30.f), 20.f);
-            noise[p * channels + c] =
-                (m[c] + expf(0.5f * logvar) * noise[p * channels + c]) * (float)k->m.config.scaling;
-        }
-    free(moments->z);
-    moments->z = noise;
-    moments->channels = channels;
-    return 0;
-}
-
 /* ---- a clip -------------------------------------------------------------------------------- */
-
-static int encode_clip(struct cogvae_coder *k, const struct options *o, const uint8_t *rgb,
-                       float *x, struct cogvae_latents *l)
-{
-    int64_t at = 0;
-
-    for (int64_t i = 0; i < o->frames * o->height * o->width * 3; i++)
-        x[i] = (float)rgb[i] / 127.5f - 1.f;
-    int rc = cogvae_coder_run(k, x);
-    for (int64_t pass = 0; pass < k->passes.n && !rc; pass++) {
-        rc = cogvae_coder_take(k, pass, l->z + at);
-        at += cogvae_coder_pass_out(k, pass) * cogvae_coder_out(k);
-    }
-    return rc;
-}
 
 static int write_clip(struct cogvae_coder *k, const struct options *o, struct cogvae_latents *l,
                       const char *path)
 {
-    if (!o->moments && sample(k, l, strrchr(path, '/') + 1))
+    if (!o->moments && cogvae_latents_draw(l, (uint64_t)k->options.library.seed,
+                                           k->m.config.scaling, strrchr(path, '/') + 1))
         return -1;
     return cogvae_latents_write(l, path, o->moments ? "moments" : "encoded_video",
                                 k->m.config.dtype);
@@ -122,7 +73,7 @@ static int encode_video(struct cogvae_coder *k, const struct options *o, const c
     if (!rgb)
         return 1;
     l.z = MEMORY_FOR(sizeof *l.z, l.frames * l.height * l.width, l.channels);
-    int rc = l.z ? encode_clip(k, o, rgb, x, &l) : say_fail("no memory for latents");
+    int rc = l.z ? cogvae_coder_encode(k, rgb, x, l.z) : say_fail("no memory for latents");
     if (!rc)
         rc = write_clip(k, o, &l, path);
     free(l.z);

@@ -45,6 +45,11 @@ static void reorder(const struct cogvae_latents *l, bool first, float *file, boo
         }
 }
 
+void cogvae_latents_to(const struct cogvae_latents *l, float *values)
+{
+    reorder(l, true, values, true);
+}
+
 static int read_values(struct cogvae_latents *l, ckpt_file *f, int i, bool first)
 {
     int64_t n = l->frames * l->channels * l->height * l->width;

@@ -20,6 +20,13 @@ int cogvae_latents_read(struct cogvae_latents *l, const char *path, bool values)
 /* Latents of that shape from values [Z, F, h, w].  Returns 0, or -1 after a sentence. */
 int cogvae_latents_from(struct cogvae_latents *l, const float *values);
 
+/* Moments [F, h, w, 2 Z] to latents: mean + exp(logvar / 2) noise, times scaling, with logvar held
+ * in [-30, 20]; the noise follows from seed and name. */
+int cogvae_latents_draw(struct cogvae_latents *moments, uint64_t seed, double scaling,
+                        const char *name);
+/* To the order of files, values [Z, F, h, w]. */
+void cogvae_latents_to(const struct cogvae_latents *l, float *values);
+
 /* Writes a tensor of that name as dtype. */
 int cogvae_latents_write(const struct cogvae_latents *l, const char *path, const char *name,
                          enum ckpt_dtype dtype);

@@ -149,20 +149,26 @@ static int read_frames(struct video *v, int64_t n, int64_t frames, const struct 
     return 0;
 }
 
-uint8_t *cogvae_video_read(const char *path, int64_t frames, int64_t height, int64_t width)
+int cogvae_video_take(struct video *v, int64_t frames, int64_t height, int64_t width, uint8_t *rgb)
 {
     const struct picture_size size = {width, height, false};
+    int64_t n = video_frames(v);
+
+    if (n <= 0)
+        return n < 0 ? -1 : say_fail("%s: holds no frame", v->path);
+    return read_frames(v, n, frames, &size, rgb);
+}
+
+uint8_t *cogvae_video_read(const char *path, int64_t frames, int64_t height, int64_t width)
+{
     uint8_t *rgb = MEMORY_FOR(3, frames, height, width);
     struct video v;
     int rc = video_open(&v, path);
-    int64_t n = rc ? -1 : video_frames(&v);
 
     if (!rc && !rgb)
         rc = say_fail("%s: no memory for %lld frames", path, (long long)frames);
-    if (!rc && n <= 0)
-        rc = n < 0 ? -1 : say_fail("%s: holds no frame", path);
     if (!rc)
-        rc = read_frames(&v, n, frames, &size, rgb);
+        rc = cogvae_video_take(&v, frames, height, width, rgb);
     video_close(&v);
     if (!rc)
         return rgb;

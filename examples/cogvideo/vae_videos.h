@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "../common/video.h"
 
 struct cogvae_videos {
     char **path;
@@ -25,5 +26,8 @@ bool cogvae_video_is_there(const char *path);
 /* Frames [frames][height][width][3], malloc'ed, the aspect not kept: every n / frames-th of a video
  * of n from the first on; the last one again where there are fewer.  NULL after a sentence. */
 uint8_t *cogvae_video_read(const char *path, int64_t frames, int64_t height, int64_t width);
+
+/* The same of a video that is open, into rgb.  Returns 0, or -1 after a sentence. */
+int cogvae_video_take(struct video *v, int64_t frames, int64_t height, int64_t width, uint8_t *rgb);
 
 #endif

@@ -182,7 +182,8 @@ static void read_clip(const struct loader *l, struct loader_file *f, struct job 
     char text[SENTENCES / BAD];
 
     say_keep(text, sizeof text);
-    for (int64_t i = 0; i < l->rows && !atomic_load(&l->stop); i++) {
+    int64_t tries = l->source->alone ? 1 : l->rows;
+    for (int64_t i = 0; i < tries && !atomic_load(&l->stop); i++) {
         int64_t row = (asked + i) % l->rows;
         int rc = l->source->read(l->source->user, f, &j->clip, row, &j->clip.fps);
         if (rc > 0) {
@@ -195,6 +196,11 @@ static void read_clip(const struct loader *l, struct loader_file *f, struct job 
         say_keep(text, sizeof text);
     }
     say_keep(NULL, 0);
+    if (l->source->alone) {
+        j->said[strcspn(j->said, "\n")] = 0;
+        j->clip.bad = *j->said ? j->said : "has no such clip";
+        return;
+    }
     strcat(j->said, "no clip of the videos can be read");
     j->failed = true;
 }
@@ -336,7 +342,7 @@ static int judge(struct loader *l, const struct job *j)
     if (l->n_bad > l->max_bad)
         return say_fail("%lld clips cannot be read, more than --max-bad %lld", (long long)l->n_bad,
                         (long long)l->max_bad);
-    if (more)
+    if (more && !l->source->alone)
         say_note("the next clip takes its place");
     return 0;
 }

@@ -52,6 +52,9 @@ struct loader_clip {
     int64_t frames, height, width;
     double fps;   /* found */
     uint8_t *rgb; /* [frames][height][width][3] */
+    /* Why it cannot be read, until it is released; NULL: it was read.  Only where the source says
+     * that clips stand alone. */
+    const char *bad;
 };
 
 /* A worker's file, open from one clip to the next. */
@@ -75,6 +78,7 @@ struct loader_source {
                 double *fps);
     int64_t rows;
     void *user;
+    bool alone; /* no other row takes the place of a clip that cannot be read */
 };
 
 struct loader;

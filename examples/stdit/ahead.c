@@ -23,7 +23,7 @@ static int next(void *user, struct loader_clip *c)
     }
     const struct stdit_clips *clips = &a->turn.shape->clips;
     int64_t at = a->turn.shape->batch * ckpt_rank(r->context) + a->taken++;
-    *c = (struct loader_clip){.sample = a->turn.before + at,
+    *c = (struct loader_clip){.sample = stdit_turn_sample(&a->turn, &r->data, at),
                               .row = stdit_turn_row(&a->turn, &r->data, at),
                               .frames = clips->frames,
                               .height = clips->height,
@@ -42,24 +42,31 @@ static bool has_frames(const struct stdit_data *d, const struct loader_clip *c, 
                           : d->size[row].frames >= c->frames * d->videos.stride;
 }
 
-static int read_row(void *user, struct loader_file *f, const struct loader_clip *c, int64_t row,
-                    double *fps)
+int stdit_clip_read(const struct stdit_data *d, uint64_t seed, int64_t sample,
+                    struct loader_file *f, const struct loader_clip *c, int64_t row, double *fps)
 {
-    const struct stdit_ahead *a = user;
-    const struct stdit_data *d = &a->run->data;
     struct clip clip = {.size = {c->width, c->height, true}, .frames = c->frames};
     float place[4];
 
     if (!has_frames(d, c, row))
         return 0;
-    ckpt_fill_uniform((uint64_t)a->run->options.library.seed, (uint64_t)c->sample, STREAM_CROP,
-                      place, 4);
+    ckpt_fill_uniform(seed, (uint64_t)sample, STREAM_CROP, place, 4);
     struct video *v =
         loader_file_open(f, stdit_videos_find(&d->videos, row, (double)place[0], &clip));
     if (!v || clip_take(&clip, v, c->rgb))
         return -1;
     *fps = v->fps;
     return 1;
+}
+
+static int read_row(void *user, struct loader_file *f, const struct loader_clip *c, int64_t row,
+                    double *fps)
+{
+    const struct stdit_ahead *a = user;
+    const struct stdit_data *d = &a->run->data;
+
+    return stdit_clip_read(d, (uint64_t)a->run->options.library.seed,
+                           stdit_sample_of(d, c->sample, row), f, c, row, fps);
 }
 
 /* ---- its memory ------------------------------------------------------------------------------ */
@@ -117,7 +124,7 @@ int stdit_ahead_open(struct stdit_ahead *a, struct stdit_run *r)
     if (!r->options.video_dir)
         return 0;
     struct loader_need need = need_of(&r->data);
-    a->source = (struct loader_source){next, read_row, r->data.rows, a};
+    a->source = (struct loader_source){next, read_row, r->data.rows, a, false};
     return go_to(a, r) ? -1 : loader_open(&a->loader, &r->options.loader, &need, &a->source);
 }
 

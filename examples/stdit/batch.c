@@ -77,16 +77,21 @@ static void copy_row(void *dst, int64_t to, const void *src, int64_t from, int64
 static void copy_sample(struct stdit_batch *b, const struct stdit_data *d, int64_t i, int64_t row)
 {
     int64_t z = stdit_data_z(d, b->shape) * 4, y = stdit_data_y(d);
+    const struct stdit_text text = {b->y + i * y, b->mask + i * d->tokens};
 
+    if (d->cache.rows)
+        row = stdit_cached_row(d, b->shape, row, b->z + i * z / 4, &text);
     if (d->z)
         copy_row(b->z, i, d->z, row, z);
     if (d->noise)
         ckpt_fill_normal(b->seed, (uint64_t)row, STREAM_DATA, b->z + i * z / 4, z / 4);
     if (d->eps)
         copy_row(b->eps, i, d->eps, row, z);
-    copy_row(b->y, i, d->y, row % d->text_rows, y * 4);
+    if (d->y) {
+        copy_row(b->y, i, d->y, row % d->text_rows, y * 4);
+        copy_row(b->mask, i, d->mask, row % d->text_rows, d->tokens * 4);
+    }
     ckpt_to_bf16(b->y + i * y, b->y_bf16 + i * y, y);
-    copy_row(b->mask, i, d->mask, row % d->text_rows, d->tokens * 4);
     copy_row(b->fps, i, d->fps, row, 4);
     if (d->t)
         copy_row(b->t, i, d->t, row, 4);
@@ -169,7 +174,8 @@ int stdit_batch_encode(struct stdit_batch *b, struct stdit_run *r, const struct 
         if (c.row != row_of(b, d, turn, i))
             copy_sample(b, d, i, c.row); /* with its own caption */
         b->fps[i] = (float)stdit_videos_rate(&d->videos, c.frames, c.fps);
-        int rc = stdit_vae_encode(&d->vae, &b->shape->clips, c.sample, c.rgb, b->z + i * z);
+        int rc = stdit_vae_encode(&d->vae, &b->shape->clips, stdit_sample_of(d, c.sample, c.row),
+                                  c.rgb, b->z + i * z);
         loader_release(loader);
         if (rc)
             return -1;

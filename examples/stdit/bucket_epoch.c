@@ -80,14 +80,16 @@ static int make_order(struct bucket_epoch *e, struct torch_random *r)
 }
 
 static int assign(struct bucket_epoch *e, const struct buckets *b,
-                  const struct bucket_sample *samples, int64_t n, int64_t interval, uint64_t seed,
-                  int64_t epoch)
+                  const struct bucket_sample *samples, const struct bucket *own, int64_t n,
+                  int64_t interval, uint64_t seed, int64_t epoch)
 {
     struct bucket found;
 
     for (int64_t id = 0; id < n; id++) {
-        if (!buckets_assign(b, &samples[id], id, interval, seed, epoch, &found))
+        if (own ? own[id].row < 0
+                : !buckets_assign(b, &samples[id], id, interval, seed, epoch, &found))
             continue;
+        found = own ? own[id] : found;
         struct bucket_list *l = list_of(e, &found);
         if (!l || append(l, id))
             return -1;
@@ -97,8 +99,8 @@ static int assign(struct bucket_epoch *e, const struct buckets *b,
 }
 
 int bucket_epoch_make(struct bucket_epoch *e, const struct buckets *b,
-                      const struct bucket_sample *samples, int64_t n, int64_t interval,
-                      uint64_t seed, int64_t epoch)
+                      const struct bucket_sample *samples, const struct bucket *own, int64_t n,
+                      int64_t interval, uint64_t seed, int64_t epoch)
 {
     struct torch_random r;
 
@@ -107,7 +109,7 @@ int bucket_epoch_make(struct bucket_epoch *e, const struct buckets *b,
         return say_fail("%lld samples; buckets take fewer than %lld", (long long)n,
                         (long long)TORCH_PERMUTATION_MAX);
     torch_random_seed(&r, seed + (uint64_t)epoch);
-    int rc = assign(e, b, samples, n, interval, seed, epoch);
+    int rc = assign(e, b, samples, own, n, interval, seed, epoch);
     for (int i = 0; i < e->n && !rc; i++)
         rc = shuffle_list(&e->list[i], &r);
     if (!rc)

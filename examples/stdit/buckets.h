@@ -76,10 +76,11 @@ struct bucket_epoch {
     int64_t *before;
 };
 
-/* Assigns n samples and shuffles them.  Returns 0, or -1 after a sentence. */
+/* Assigns n samples, or takes their own buckets (row < 0: none; NULL: they have none), and shuffles
+ * them.  Returns 0, or -1 after a sentence. */
 int bucket_epoch_make(struct bucket_epoch *e, const struct buckets *b,
-                      const struct bucket_sample *samples, int64_t n, int64_t interval,
-                      uint64_t seed, int64_t epoch);
+                      const struct bucket_sample *samples, const struct bucket *own, int64_t n,
+                      int64_t interval, uint64_t seed, int64_t epoch);
 void bucket_epoch_free(struct bucket_epoch *e);
 
 /*

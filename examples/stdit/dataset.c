@@ -189,6 +189,23 @@ static int check_text(const struct stdit_data *d, const struct stdit_options *o)
                           (long long)d->rows);
 }
 
+static bool is_table(const char *path)
+{
+    const char *dot = strrchr(path, '.');
+
+    return dot && !strcasecmp(dot, ".csv");
+}
+
+int stdit_videos_any(struct stdit_videos *v, const char *path, int64_t clips)
+{
+    bool lines = stdit_videos_are_listed(path);
+
+    v->whole |= lines || is_table(path);
+    if (lines)
+        return stdit_videos_lines(v, path);
+    return is_table(path) ? stdit_videos_list(v, path, true) : stdit_videos_open(v, path, clips);
+}
+
 static int data_videos(struct stdit_data *d, const struct stdit_options *o)
 {
     struct stdit_videos *v = &d->videos;
@@ -200,7 +217,7 @@ static int data_videos(struct stdit_data *d, const struct stdit_options *o)
                                .width = d->shape->clips.width,
                                .height = d->shape->clips.height,
                                .stride = o->stride ? o->stride : 1};
-    if (stdit_videos_open(v, o->video_dir, o->clips))
+    if (stdit_videos_any(v, o->video_dir, o->clips))
         return -1;
     d->rows = v->rows;
     if (stdit_data_caption(d, o) || fixed_rate(d, 0))
@@ -232,13 +249,6 @@ static int take_sizes(struct stdit_data *d)
     return 0;
 }
 
-static bool is_table(const char *path)
-{
-    const char *dot = strrchr(path, '.');
-
-    return dot && !strcasecmp(dot, ".csv");
-}
-
 static int open_samples(struct stdit_data *d, const struct stdit_options *o)
 {
     struct stdit_videos *v = &d->videos;
@@ -247,8 +257,7 @@ static int open_samples(struct stdit_data *d, const struct stdit_options *o)
     v->stride = o->stride ? o->stride : 1;
     if (o->latent)
         return stdit_videos_list(v, o->latent, false);
-    return is_table(o->video_dir) ? stdit_videos_list(v, o->video_dir, true)
-                                  : stdit_videos_open(v, o->video_dir, 0);
+    return stdit_videos_any(v, o->video_dir, 0);
 }
 
 static int data_bucketed(struct stdit_data *d, const struct stdit_options *o)
@@ -303,7 +312,9 @@ int stdit_data_open(struct stdit_data *d, struct stdit_options *o)
     int rc;
 
     *d = (struct stdit_data){0};
-    if (o->buckets)
+    if (o->cache)
+        rc = stdit_data_cached(d, o);
+    else if (o->buckets)
         rc = data_bucketed(d, o);
     else if (o->features)
         rc = stdit_data_features(d, o->features);
@@ -321,7 +332,9 @@ void stdit_data_close(struct stdit_data *d)
     stdit_vae_close(&d->vae);
     stdit_videos_close(&d->videos);
     buckets_free(&d->buckets);
+    cache_close(&d->cache);
     free(d->size);
+    free(d->own);
     free(d->shape);
     free(d->z);
     free(d->y);

@@ -3,6 +3,7 @@
 #ifndef STDIT_DATASET_H
 #define STDIT_DATASET_H
 
+#include "../cache/cache.h"
 #include "model.h"
 #include "autoencoder.h"
 #include "buckets.h"
@@ -35,10 +36,12 @@ struct stdit_data {
     int n_shapes;
     struct buckets buckets;     /* n 0: there are none */
     struct bucket_sample *size; /* [rows], with buckets */
-    struct stdit_videos videos; /* encoded by vae when z is NULL */
+    struct bucket *own;         /* [rows] of a cache, with buckets: where each was encoded for */
+    struct cache cache;         /* rows 0: there is none; else z and y come from it */
+    struct stdit_videos videos; /* encoded by vae when z is NULL and there is no cache */
     struct stdit_vae vae;
     float *z;        /* [rows, channels, T, H, W] */
-    float *y;        /* [text rows, L, caption_channels] */
+    float *y;        /* [text rows, L, caption_channels]; NULL: in the cache */
     int32_t *mask;   /* [text rows, L] */
     float *fps;      /* [rows] */
     float *t, *eps;  /* [rows], like z; NULL: drawn */
@@ -62,6 +65,19 @@ int stdit_data_features(struct stdit_data *d, const char *path);
 int stdit_data_text(struct stdit_data *d, const char *path);
 int stdit_data_caption(struct stdit_data *d, const struct stdit_options *o);
 int stdit_data_agree(struct stdit_data *d, struct stdit_options *o);
+
+/* Where the text of a sample goes. */
+struct stdit_text {
+    float *y;      /* [L, caption_channels] */
+    int32_t *mask; /* [L] */
+};
+
+/* Opens the cache of the options (cached.c). */
+int stdit_data_cached(struct stdit_data *d, struct stdit_options *o);
+/* Latents, and the text where the cache has it, of a row or, where that could not be encoded, of
+ * the next one of its shape, which is returned. */
+int64_t stdit_cached_row(const struct stdit_data *d, const struct stdit_shape *s, int64_t row,
+                         float *z, const struct stdit_text *text);
 
 /* Makes the one shape, whose clips pass the autoencoder. */
 int stdit_data_shape(struct stdit_data *d, const struct stdit_options *o, int64_t frames);

@@ -39,6 +39,7 @@ static int check_outputs(const struct stdit_options *o)
         {"--video", o->video && *o->video ? o->video : NULL, CKPT_PATH_INPUT, 0},
         {"--video-dir", o->video_dir, CKPT_PATH_INPUT, 0},
         {"--features", o->features, CKPT_PATH_INPUT, 0},
+        {"--cache", o->cache, CKPT_PATH_INPUT, 0},
         {"--buckets", o->buckets, CKPT_PATH_INPUT, 0},
         {"--vae", o->vae, CKPT_PATH_INPUT, 0},
         {"--text", o->text, CKPT_PATH_INPUT, 0},

@@ -20,8 +20,13 @@ static const struct ckpt_option table[] = {
     ROW("video-dir", STRING, video_dir, "DIR",
         "train on latents of the videos in this directory and in its tar files, encoded as they "
         "are needed; also one video or tar file, with --buckets a table of them (.csv)"),
+    ROW("cache", STRING, cache, "DIR",
+        "train on latents and text that video-encode made (default: none)"),
+    ROW("check-cache", FLAG, check_cache, NULL,
+        "compare the sums of all values in --cache before the first step"),
     ROW("buckets", STRING, buckets, "FILE",
-        "train on the sizes and lengths of this table, each clip of --video-dir in those it fits"),
+        "train on the sizes and lengths of this table, each clip of --video-dir in those it fits, "
+        "of --cache in that it was encoded for"),
     ROW("vae", STRING, vae, "FILE", "weights of the autoencoder for --video-dir (safetensors)"),
     ROW("vae-model", STRING, vae_model, "NAME",
         "its preset: tiny or v1.2 (default tiny with --model tiny, else v1.2)"),
@@ -122,8 +127,9 @@ static int check_buckets(const struct stdit_options *o, bool batch)
 {
     if (!o->buckets)
         return 0;
-    if (!o->video_dir && !o->latent)
-        return say_fail("--buckets needs clips: --video-dir, or --latent with a table (.csv)");
+    if (!o->video_dir && !o->latent && !o->cache)
+        return say_fail("--buckets needs clips: --video-dir, --cache, or --latent with a table "
+                        "(.csv)");
     if (batch || o->size || o->frames || o->clips)
         return say_fail("--%s: with --buckets the table says it", batch       ? "batch"
                                                                   : o->size   ? "size"
@@ -139,15 +145,21 @@ static int check_data(struct stdit_options *o)
 {
     bool clip_options = o->size || o->frames || (o->stride && !o->buckets) || o->clips;
 
-    if (!!o->video + !!o->features + !!o->latent + !!o->video_dir > 1)
-        return say_fail("--video, --video-dir, --features and --latent exclude each other; "
-                        "give one");
+    if (!!o->video + !!o->features + !!o->latent + !!o->video_dir + !!o->cache > 1)
+        return say_fail("--video, --video-dir, --cache, --features and --latent exclude each "
+                        "other; give one");
     if (o->video_dir && !o->vae && !o->library.plan_only)
         return say_fail("--video-dir needs --vae FILE, an autoencoder (%s)", o->vae_model);
     if (o->loader.memory < 0)
         return say_fail("--loader-memory: a size is expected, as 2G, not a share");
-    if ((o->vae || o->text) && !o->video_dir)
-        return say_fail("--vae and --text are for --video-dir");
+    if ((o->vae || o->text) && !o->video_dir && !o->cache)
+        return say_fail("--vae and --text are for --video-dir and --cache");
+    if (o->check_cache && !o->cache)
+        return say_fail("--check-cache is for --cache DIR");
+    if (o->cache && (clip_options || o->stride))
+        return say_fail("--size, --frames, --stride and --clips: --cache says it");
+    if (o->cache && o->sample_steps > 0 && !o->vae && !o->library.plan_only)
+        return say_fail("--sample-steps with --cache needs --vae FILE, to decode what is sampled");
     if ((o->features || o->latent) && clip_options)
         return say_fail("--size, --frames, --stride and --clips shape a video; the shape of "
                         "%s is given already",
@@ -204,7 +216,8 @@ static bool is_demo(const struct stdit_options *o)
 static void default_data(struct stdit_options *o)
 {
     bool given = o->library.vram != NO_VRAM,
-         asked = o->video || o->features || o->latent || o->video_dir || o->buckets;
+         asked = o->video || o->features || o->latent || o->video_dir || o->cache ||
+                o->buckets;
 
     if (!given)
         o->library.vram = 0;

@@ -16,7 +16,8 @@ struct stdit_options {
     bool freeze_caption, exact_timestep;
     /* the data */
     const char *features, *video, *latent, *size;
-    const char *video_dir, *text, *buckets;
+    const char *video_dir, *text, *buckets, *cache;
+    bool check_cache;
     const char *prompt, *prompts, *text_encoder, *tokenizer, *camera; /* of stdit-sample */
     double aes, flow;                                                 /* NaN: not given */
     const char *vae, *vae_model; /* weights and preset of the autoencoder of clips */

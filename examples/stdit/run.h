@@ -94,6 +94,11 @@ struct stdit_ahead {
     struct loader *loader; /* NULL: the data is no videos */
 };
 
+/* Reads a clip for that row, its part and crop drawn for that sample.  Returns 1, 0 if the row has
+ * no such clip, or -1 after a sentence. */
+int stdit_clip_read(const struct stdit_data *d, uint64_t seed, int64_t sample,
+                    struct loader_file *f, const struct loader_clip *c, int64_t row, double *fps);
+
 /* What reading videos takes, as the options divide it: printed, and refused where it is too little.
  * Returns 0, or -1 after a sentence. */
 int stdit_ahead_plan(const struct stdit_run *r);

@@ -29,7 +29,8 @@ static int begin_epoch(struct stdit_turns *t, int64_t epoch)
 
     end_epoch(t);
     t->epoch = epoch;
-    if (bucket_epoch_make(&t->order, &d->buckets, d->size, d->rows, t->interval, t->seed, epoch))
+    if (bucket_epoch_make(&t->order, &d->buckets, d->size, d->own, d->rows, t->interval, t->seed,
+                          epoch))
         return -1;
     t->shape = calloc((size_t)t->order.n + 1, sizeof *t->shape);
     if (!t->shape)
@@ -79,14 +80,14 @@ int stdit_turns_next(struct stdit_turns *t, int64_t step, struct stdit_turn *tur
 
     if (!d->buckets.n) {
         int64_t samples = d->shape->batch * t->ranks;
-        *turn = (struct stdit_turn){d->shape, step, step * samples, NULL};
+        *turn = (struct stdit_turn){.shape = d->shape, .step = step, .before = step * samples};
         return 0;
     }
     int list = next_list(t, &first);
     if (list < 0)
         return -1;
-    *turn =
-        (struct stdit_turn){t->shape[list], step, t->before, t->order.list[list].sample + first};
+    *turn = (struct stdit_turn){t->shape[list], step, t->epoch, t->before,
+                                t->order.list[list].sample + first};
     t->before += turn->shape->batch * t->ranks;
     return 0;
 }
@@ -94,6 +95,16 @@ int stdit_turns_next(struct stdit_turns *t, int64_t step, struct stdit_turn *tur
 int64_t stdit_turn_row(const struct stdit_turn *turn, const struct stdit_data *d, int64_t i)
 {
     return turn->row ? turn->row[i] : (turn->before + i) % d->rows;
+}
+
+int64_t stdit_turn_sample(const struct stdit_turn *turn, const struct stdit_data *d, int64_t i)
+{
+    return turn->row ? turn->epoch * d->rows + turn->row[i] : turn->before + i;
+}
+
+int64_t stdit_sample_of(const struct stdit_data *d, int64_t sample, int64_t row)
+{
+    return sample - sample % d->rows + row;
 }
 
 /* ---- where a run stands --------------------------------------------------------------------- */

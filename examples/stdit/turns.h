@@ -12,6 +12,7 @@
 struct stdit_turn {
     const struct stdit_shape *shape;
     int64_t step;
+    int64_t epoch;      /* with buckets */
     int64_t before;     /* samples of all steps before it, of all ranks */
     const int64_t *row; /* the rows of all ranks; NULL: those of the data in turn */
 };
@@ -19,6 +20,12 @@ struct stdit_turn {
 /* The row of sample i of a turn, of all ranks.  When there are fewer than the batch is large they
  * come round again. */
 int64_t stdit_turn_row(const struct stdit_turn *turn, const struct stdit_data *d, int64_t i);
+
+/* The number that crops and draws of that sample follow from: that of its row, and in epoch e so
+ * many rows times e further on.  So no other clip, rank or order changes them. */
+int64_t stdit_turn_sample(const struct stdit_turn *turn, const struct stdit_data *d, int64_t i);
+/* The number of a row that took the place of another. */
+int64_t stdit_sample_of(const struct stdit_data *d, int64_t sample, int64_t row);
 
 struct stdit_turns {
     const struct stdit_data *data;

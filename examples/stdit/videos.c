@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
+#include "../cogvideo/list.h"
 #include "../common/csv.h"
 #include "../common/say.h"
 #include "../common/shard.h"
@@ -19,6 +21,7 @@ static int append(struct stdit_videos *v, struct stdit_video video)
         v->file = file;
     if (!file || !video.file.path) {
         video_file_free(&video.file);
+        free(video.caption);
         return say_fail("no memory for the names of videos");
     }
     video.first = v->rows;
@@ -50,15 +53,18 @@ static int look(struct stdit_videos *v, struct video *f, struct stdit_video *vid
     return 0;
 }
 
-static int add(struct stdit_videos *v, const struct video_file *file, int64_t most)
+/* Takes the caption, which may be NULL. */
+static int add(struct stdit_videos *v, const struct video_file *file, int64_t most, char *caption)
 {
-    struct stdit_video video = {.file = *file};
+    struct stdit_video video = {.file = *file, .caption = caption};
     struct video f;
     int rc = video_open_file(&f, file) ? -1 : look(v, &f, &video, most);
 
     video_close(&f);
-    if (rc)
+    if (rc) {
+        free(caption);
         return -1;
+    }
     if (video_file_copy(&video.file, file))
         video_file_free(&video.file); /* which append says */
     return append(v, video);
@@ -108,16 +114,49 @@ struct shard {
     struct stdit_videos *videos;
     const char *path;
     int64_t most;
+    char *name, *caption; /* of a member that stands in front of its video */
 };
+
+/* A caption stands in front of its video or behind it. */
+static int add_caption(struct shard *s, const char *member, int64_t start, int64_t size)
+{
+    struct stdit_videos *v = s->videos;
+    struct stdit_video *last = v->n_files ? &v->file[v->n_files - 1] : NULL;
+    char *caption = stdit_caption_read(s->path, member, start, size);
+
+    if (last && last->file.member && !strcmp(last->file.path, s->path) &&
+        stdit_caption_belongs(member, last->file.member)) {
+        free(last->caption);
+        last->caption = caption;
+        return 0;
+    }
+    free(s->name);
+    free(s->caption);
+    s->name = strdup(member);
+    s->caption = caption;
+    return 0;
+}
+
+static char *take_caption(struct shard *s, const char *member)
+{
+    char *caption = s->caption;
+
+    if (!s->name || !stdit_caption_belongs(s->name, member))
+        return NULL;
+    s->caption = NULL;
+    return caption;
+}
 
 static int add_member(void *user, const char *member, int64_t start, int64_t size)
 {
     struct shard *s = user;
     const struct video_file file = {s->path, member, start, size};
 
+    if (stdit_caption_is(member))
+        return add_caption(s, member, start, size);
     if (!ends_in(member, videos) && !(s->videos->whole && ends_in(member, images)))
         return 0;
-    if (add(s->videos, &file, s->most))
+    if (add(s->videos, &file, s->most, take_caption(s, member)))
         say_note("%s/%s is left out", s->path, member);
     return 0;
 }
@@ -125,9 +164,14 @@ static int add_member(void *user, const char *member, int64_t start, int64_t siz
 static int add_path(struct stdit_videos *v, const char *path, int64_t most)
 {
     const struct video_file file = {.path = path};
-    struct shard s = {v, path, most};
+    struct shard s = {.videos = v, .path = path, .most = most};
 
-    return ends_in(path, shards) ? shard_read(path, add_member, &s) : add(v, &file, most);
+    if (!ends_in(path, shards))
+        return add(v, &file, most, stdit_caption_beside(path));
+    int rc = shard_read(path, add_member, &s);
+    free(s.name);
+    free(s.caption);
+    return rc;
 }
 
 static int add_directory(struct stdit_videos *v, const char *directory, int64_t most)
@@ -161,8 +205,10 @@ int stdit_videos_open(struct stdit_videos *v, const char *path, int64_t clips)
 
 void stdit_videos_close(struct stdit_videos *v)
 {
-    for (int64_t i = 0; i < v->n_files; i++)
+    for (int64_t i = 0; i < v->n_files; i++) {
         video_file_free(&v->file[i].file);
+        free(v->file[i].caption);
+    }
     free(v->file);
     *v = (struct stdit_videos){0};
 }
@@ -205,6 +251,11 @@ const struct video_file *stdit_videos_find(const struct stdit_videos *v, int64_t
     return &file->file;
 }
 
+const char *stdit_videos_caption(const struct stdit_videos *v, int64_t row)
+{
+    return file_of(v, row)->caption;
+}
+
 int64_t stdit_videos_pixels(const struct stdit_videos *v)
 {
     int64_t most = 0;
@@ -216,11 +267,53 @@ int64_t stdit_videos_pixels(const struct stdit_videos *v)
     return most;
 }
 
+/* A name in a list, from where the list is. */
+static char *beside(const char *list, const char *name)
+{
+    const char *slash = strrchr(list, '/');
+    char *path = NULL;
+
+    if (*name == '/' || !slash)
+        return strdup(name);
+    return asprintf(&path, "%.*s/%s", (int)(slash - list), list, name) < 0 ? NULL : path;
+}
+
+/* ---- lists ---------------------------------------------------------------------------------- */
+
+bool stdit_videos_are_listed(const char *path)
+{
+    char list[4096];
+
+    return snprintf(list, sizeof list, "%s/videos.txt", path) < (int)sizeof list &&
+           !access(list, F_OK);
+}
+
+int stdit_videos_lines(struct stdit_videos *v, const char *directory)
+{
+    char paths[4096], prompts[4096];
+    struct cogvideo_list l;
+
+    if (snprintf(prompts, sizeof prompts, "%s/prompts.txt", directory) >= (int)sizeof prompts)
+        return say_fail("%s: the name is too long", directory);
+    snprintf(paths, sizeof paths, "%s/videos.txt", directory);
+    if (cogvideo_list_lines(&l, paths, prompts))
+        return -1;
+    for (int64_t i = 0; i < l.n; i++) {
+        char *path = beside(paths, l.video[i]);
+        const struct video_file file = {.path = path};
+        if (!path || add(v, &file, 0, strdup(l.prompt[i])))
+            say_note("%s is left out", l.video[i]);
+        free(path);
+    }
+    cogvideo_list_free(&l);
+    return v->rows ? 0 : say_fail("%s: no video to train on", paths);
+}
+
 /* ---- whole files ---------------------------------------------------------------------------- */
 
-enum { PATH, FRAMES, HEIGHT, WIDTH, COLUMNS };
+enum { PATH, FRAMES, HEIGHT, WIDTH, COLUMNS, TEXT = COLUMNS, ALL };
 
-static int find_columns(const struct csv *c, int at[COLUMNS], bool paths)
+static int find_columns(const struct csv *c, int at[ALL], bool paths)
 {
     static const char *const name[] = {"path", "num_frames", "height", "width"};
 
@@ -229,6 +322,7 @@ static int find_columns(const struct csv *c, int at[COLUMNS], bool paths)
         if (at[i] < 0)
             return say_fail("%s: has no column \"%s\"", c->path, name[i]);
     }
+    at[TEXT] = csv_find(c, "text");
     return 0;
 }
 
@@ -241,17 +335,7 @@ static int64_t number_of(const struct csv *c, int column)
     return end != text && !*end && n >= 1 && n <= 1e9 && n == floor(n) ? (int64_t)n : 0;
 }
 
-static char *beside(const char *list, const char *name)
-{
-    const char *slash = strrchr(list, '/');
-    char *path = NULL;
-
-    if (*name == '/' || !slash)
-        return strdup(name);
-    return asprintf(&path, "%.*s/%s", (int)(slash - list), list, name) < 0 ? NULL : path;
-}
-
-static int add_row(struct stdit_videos *v, const struct csv *c, const int at[COLUMNS], bool paths)
+static int add_row(struct stdit_videos *v, const struct csv *c, const int at[ALL], bool paths)
 {
     struct stdit_video video = {.clips = 1,
                                 .fps = 24,
@@ -263,13 +347,15 @@ static int add_row(struct stdit_videos *v, const struct csv *c, const int at[COL
         return say_fail("%s: line %lld: num_frames, height and width are whole numbers from 1 on",
                         c->path, (long long)c->line);
     video.file.path = paths ? beside(c->path, c->field[at[PATH]]) : strdup("");
+    if (at[TEXT] >= 0 && at[TEXT] < c->n)
+        video.caption = strdup(c->field[at[TEXT]]);
     return append(v, video);
 }
 
 int stdit_videos_list(struct stdit_videos *v, const char *path, bool paths)
 {
     struct csv c;
-    int at[COLUMNS], rc = csv_open(&c, path);
+    int at[ALL], rc = csv_open(&c, path);
 
     if (rc)
         return -1;

@@ -302,7 +302,7 @@ static void make_epoch(struct bucket_epoch *e)
 
     assert_int_equal(read_text(&b, table), 0);
     take_samples(s);
-    assert_int_equal(bucket_epoch_make(e, &b, s, SAMPLES, INTERVAL, SEED, EPOCH), 0);
+    assert_int_equal(bucket_epoch_make(e, &b, s, NULL, SAMPLES, INTERVAL, SEED, EPOCH), 0);
     buckets_free(&b);
 }
 
@@ -386,11 +386,11 @@ static void test_few(void **state)
 
     (void)state;
     assert_int_equal(read_text(&b, "{\"256\": {\"1\": [1, 3]}}"), 0);
-    assert_int_equal(bucket_epoch_make(&e, &b, s, 3, 1, 0, 0), 0);
+    assert_int_equal(bucket_epoch_make(&e, &b, s, NULL, 3, 1, 0, 0), 0);
     assert_true(e.n == 1 && e.list[0].assigned == 2 && !e.list[0].n && !e.n_order);
     assert_int_equal(bucket_epoch_next(&e, 1, &first), -1);
     bucket_epoch_free(&e);
-    assert_int_equal(bucket_epoch_make(&e, &b, s, 0, 1, 0, 0), 0);
+    assert_int_equal(bucket_epoch_make(&e, &b, s, NULL, 0, 1, 0, 0), 0);
     assert_true(!e.n && bucket_epoch_next(&e, 1, &first) == -1);
     bucket_epoch_free(&e);
     buckets_free(&b);

@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The second pass of video-encode: clips to latents.  Crops and draws of a clip follow from the
+ * seed and its row, as in the first epoch of stdit-train: no other clip changes them.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "../common/clip.h"
+#include "../common/memory.h"
+#include "../stdit/schedule.h"
+#include "ckpt_tools.h"
+#include "encode.h"
+
+struct pass {
+    struct encode *e;
+    ckpt *context;
+    struct loader_source source;
+    struct loader *loader;
+    int64_t shard, row; /* the next one that is read ahead */
+    float *z;
+    uint16_t *half; /* NULL: latents are stored as fp32 */
+    ckpt_progress *progress;
+    int64_t done;
+};
+
+/* The shape that a row is encoded in; NULL: in none. */
+static const struct stdit_shape *shape_of(const struct encode *e, int64_t row)
+{
+    const struct stdit_data *d = &e->data;
+    const struct stdit_options *o = &e->options.stdit;
+    struct bucket b;
+
+    if (!d->buckets.n)
+        return d->shape;
+    if (!buckets_assign(&d->buckets, &d->size[row], row, o->stride ? o->stride : 1,
+                        (uint64_t)o->library.seed, 0, &b))
+        return NULL;
+    for (int i = 0; i < d->n_shapes; i++)
+        if (!memcmp(&d->shape[i].bucket, &b, sizeof b))
+            return &d->shape[i];
+    return NULL;
+}
+
+/* ---- reading ------------------------------------------------------------------------------- */
+
+static int next(void *user, struct loader_clip *c)
+{
+    struct pass *p = user;
+    const struct stdit_shape *s = NULL;
+
+    while (!s) {
+        int64_t first, n = encode_shard_rows(p->e, p->shard, &first);
+        if (p->shard >= encode_shards(p->e))
+            return 0;
+        if (p->row >= first + n) {
+            p->shard = encode_next_shard(p->e, CACHE_LATENTS, p->shard + 1);
+            if (p->shard < 0)
+                return -1;
+            encode_shard_rows(p->e, p->shard, &p->row);
+            continue;
+        }
+        s = shape_of(p->e, p->row++);
+    }
+    *c = (struct loader_clip){.sample = p->row - 1,
+                              .row = p->row - 1,
+                              .frames = s->clips.frames,
+                              .height = s->clips.height,
+                              .width = s->clips.width};
+    return 1;
+}
+
+static int read_row(void *user, struct loader_file *f, const struct loader_clip *c, int64_t row,
+                    double *fps)
+{
+    const struct pass *p = user;
+
+    if (p->e->options.model)
+        return encode_cogvideo_read(p->e, f, c, row, fps);
+    return stdit_clip_read(&p->e->data, (uint64_t)p->e->options.stdit.library.seed, row, f, c, row,
+                           fps);
+}
+
+static int open_loader(struct pass *p)
+{
+    struct encode *e = p->e;
+    const struct stdit_data *d = &e->data;
+    struct loader_need need = {.pixels = stdit_videos_pixels(&d->videos)};
+
+    for (int i = 0; i < d->n_shapes; i++) {
+        const struct stdit_clips *c = &d->shape[i].clips;
+        int64_t clip = c->frames * c->height * c->width * 3;
+        need.clip = need.step = clip > need.clip ? clip : need.clip;
+    }
+    p->source = (struct loader_source){next, read_row, d->rows, p, true};
+    return loader_open(&p->loader, &e->options.stdit.loader, &need, &p->source);
+}
+
+/* ---- writing ------------------------------------------------------------------------------- */
+
+static int add_clip(struct pass *p, struct cache_writer *w, const struct stdit_shape *s,
+                    struct loader_clip *c, struct cache_note *note)
+{
+    struct stdit_data *d = &p->e->data;
+    int64_t n = stdit_data_z(d, s);
+    const int64_t shape[] = {d->channels, s->geometry.frames, s->geometry.height,
+                             s->geometry.width};
+
+    note->bad = c->bad;
+    p->e->bad += c->bad != NULL;
+    if (c->bad)
+        return cache_writer_add(w, note, CKPT_F32, 0, NULL, NULL);
+    note->frames = c->frames;
+    note->height = (int64_t)s->geometry.pixel_height;
+    note->width = (int64_t)s->geometry.pixel_width;
+    note->fps = stdit_videos_rate(&d->videos, c->frames, c->fps);
+    if (p->e->options.model ? encode_cogvideo_clip(p->e, note->row, c->rgb, p->z)
+                            : stdit_vae_encode(&d->vae, &s->clips, c->sample, c->rgb, p->z))
+        return -1;
+    if (p->half)
+        ckpt_to_bf16(p->z, p->half, n);
+    return cache_writer_add(w, note, p->half ? CKPT_BF16 : CKPT_F32, 4, shape,
+                            p->half ? (const void *)p->half : p->z);
+}
+
+static ckpt_program *program_of(const struct encode *e)
+{
+    return e->options.model ? e->cogvideo.program : e->data.vae.coder[STDIT_ENCODE][0].program;
+}
+
+static int add_row(struct pass *p, struct cache_writer *w, int64_t row)
+{
+    const struct stdit_data *d = &p->e->data;
+    const struct stdit_shape *s = shape_of(p->e, row);
+    struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
+    struct loader_clip c;
+    char name[CACHE_PATH];
+    struct cache_note note = {.row = row, .name = encode_name(p->e, row, name)};
+
+    if (d->size) {
+        note.source[0] = d->size[row].frames;
+        note.source[1] = d->size[row].height;
+        note.source[2] = d->size[row].width;
+    }
+    if (!s)
+        return cache_writer_add(w, &note, CKPT_F32, 0, NULL, NULL);
+    if (loader_take(p->loader, &c))
+        return -1;
+    int rc = add_clip(p, w, s, &c, &note);
+    loader_release(p->loader);
+    ckpt_program_info(program_of(p->e), &info);
+    ckpt_progress_step(p->progress, ++p->done, NAN, info.arena_bytes);
+    return rc;
+}
+
+static int make_shard(struct pass *p, int64_t shard)
+{
+    struct cache_writer w;
+    char path[CACHE_PATH];
+    int64_t first, n = encode_shard_rows(p->e, shard, &first);
+
+    cache_shard_path(path, p->e->options.output, CACHE_LATENTS, shard);
+    int rc = cache_writer_open(&w, path, p->e->sum, n);
+    for (int64_t i = 0; i < n && !rc; i++)
+        rc = add_row(p, &w, first + i);
+    rc = rc ? rc : cache_writer_finish(&w);
+    cache_writer_abandon(&w);
+    p->e->made[CACHE_LATENTS] += !rc;
+    return rc ? -1 : 0;
+}
+
+/* ---- all of it ----------------------------------------------------------------------------- */
+
+static int open_coder(struct pass *p)
+{
+    struct stdit_data *d = &p->e->data;
+    int rc = 0;
+
+    if (p->e->options.model)
+        return encode_cogvideo_open(p->e);
+    if (ckpt_open(&p->context, &p->e->library))
+        return say_fail("%s", ckpt_error(NULL));
+    if (stdit_vae_open(&d->vae, p->context, &p->e->options.stdit))
+        return -1;
+    for (int i = 0; i < d->n_shapes && !rc; i++)
+        rc = stdit_vae_add(&d->vae, &d->shape[i].clips, STDIT_ENCODE);
+    return rc ? -1 : stdit_vae_compile(&d->vae, false);
+}
+
+static int open_pass(struct pass *p)
+{
+    const struct stdit_data *d = &p->e->data;
+    bool half = !strcmp(p->e->options.stored, "bf16");
+    int64_t most = 0;
+
+    if (open_coder(p))
+        return -1;
+    for (int i = 0; i < d->n_shapes; i++) {
+        int64_t z = stdit_data_z(d, &d->shape[i]);
+        most = z > most ? z : most;
+    }
+    p->z = MEMORY_FOR(sizeof *p->z, most);
+    p->half = half ? MEMORY_FOR(sizeof *p->half, most) : NULL;
+    return p->z && (p->half || !half) ? 0 : say_fail("no memory for the latents of a clip");
+}
+
+static int make_shards(struct pass *p, int64_t shard)
+{
+    p->shard = shard;
+    encode_shard_rows(p->e, shard, &p->row);
+    p->progress = ckpt_progress_open(stderr, "encode", p->e->data.rows / p->e->ranks);
+    int rc = open_loader(p);
+    for (; !rc && shard < encode_shards(p->e);) {
+        rc = make_shard(p, shard);
+        shard = rc ? shard : encode_next_shard(p->e, CACHE_LATENTS, shard + 1);
+        rc = shard < 0 ? -1 : rc;
+    }
+    ckpt_progress_close(p->progress);
+    loader_close(p->loader);
+    return rc;
+}
+
+int encode_latents(struct encode *e)
+{
+    struct pass p = {.e = e};
+    int64_t shard = encode_next_shard(e, CACHE_LATENTS, 0);
+
+    if (shard < 0 || shard == encode_shards(e))
+        return shard < 0 ? -1 : 0;
+    int rc = open_pass(&p);
+    if (!rc)
+        ckpt_plan_print(program_of(e), stdout);
+    if (!rc && !e->library.plan_only)
+        rc = make_shards(&p, shard);
+    free(p.z);
+    free(p.half);
+    ckpt_close(p.context);
+    encode_cogvideo_close(e);
+    return rc;
+}

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Clips of a cache that video-encode made.  Rows are those of its data, also where there are no
+ * latents: so the order of the steps is that of encoding on the way.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "dataset.h"
+
+static bool fits(const struct stdit_data *d, const struct stdit_shape *s, const struct cache_row *r)
+{
+    const struct stdit_geometry *g = &s->geometry;
+
+    return r->z && r->shape[0] == d->channels && r->shape[1] == g->frames &&
+           r->shape[2] == g->height && r->shape[3] == g->width &&
+           r->note.frames == g->pixel_frames && (double)r->note.height == g->pixel_height &&
+           (double)r->note.width == g->pixel_width;
+}
+
+int64_t stdit_cached_row(const struct stdit_data *d, const struct stdit_shape *s, int64_t row,
+                         float *z, const struct stdit_text *text)
+{
+    for (int64_t i = 0; i < d->rows && !fits(d, s, &d->cache.row[row]); i++)
+        row = (row + 1) % d->rows;
+    cache_read_latents(&d->cache, row, z);
+    if (d->y)
+        return row;
+    cache_read_text(&d->cache, row, d->tokens, text->y);
+    for (int64_t i = 0; i < d->tokens; i++)
+        text->mask[i] = i < d->cache.row[row].tokens;
+    return row;
+}
+
+/* ---- what it was made by --------------------------------------------------------------------- */
+
+static int check_encoder(const struct stdit_data *d, const struct stdit_options *o)
+{
+    const char *family = cache_setup_text(&d->cache, "family");
+    const char *vae = cache_setup_text(&d->cache, "vae");
+    uint64_t sum;
+
+    if (!family || strcmp(family, "opensora"))
+        return say_fail("--cache %s: was not made by an autoencoder of Open-Sora", o->cache);
+    if (!o->vae)
+        return 0;
+    if (cache_sum_path(o->vae, &sum))
+        return -1;
+    return vae && strtoull(vae, NULL, 16) == sum
+               ? 0
+               : say_fail("--cache %s: was made by another autoencoder than --vae %s", o->cache,
+                          o->vae);
+}
+
+/* ---- shapes ---------------------------------------------------------------------------------- */
+
+static int refuse_shape(const struct stdit_data *d, const struct stdit_options *o, int64_t row)
+{
+    const struct cache_note *n = &d->cache.row[row].note;
+
+    return say_fail("--cache %s: clip %lld (%s) is %lld frames of %lld x %lld%s", o->cache,
+                    (long long)row, n->name, (long long)n->frames, (long long)n->width,
+                    (long long)n->height,
+                    o->buckets ? "; --buckets has another table than it was made with"
+                               : ", others are not; --buckets trains on several sizes");
+}
+
+static int one_shape(struct stdit_data *d, const struct stdit_options *o)
+{
+    int64_t first = 0;
+
+    while (!d->cache.row[first].z)
+        first++;
+    const struct cache_note *n = &d->cache.row[first].note;
+    struct stdit_vae v;
+    if (stdit_data_shapes(d, 1) || stdit_vae_configure(&v, o))
+        return -1;
+    d->vae = v;
+    d->channels = v.channels;
+    stdit_shape_fill(&v, d->shape, n->frames, n->height, n->width);
+    for (int64_t i = 0; i < d->rows; i++)
+        if (d->cache.row[i].z && !fits(d, d->shape, &d->cache.row[i]))
+            return refuse_shape(d, o, i);
+    return 0;
+}
+
+static const struct stdit_shape *shape_of(const struct stdit_data *d, const struct bucket *b)
+{
+    for (int i = 0; i < d->n_shapes; i++)
+        if (!memcmp(&d->shape[i].bucket, b, sizeof *b))
+            return &d->shape[i];
+    return NULL;
+}
+
+/* The buckets that clips were encoded for are those of the first epoch, and stay. */
+static int assign(struct stdit_data *d, const struct stdit_options *o)
+{
+    uint64_t seed = (uint64_t)cache_setup_int(&d->cache, "seed", 0);
+
+    for (int64_t i = 0; i < d->rows; i++) {
+        const struct cache_row *r = &d->cache.row[i];
+        const struct stdit_shape *s = NULL;
+        struct bucket *own = &d->own[i];
+        if (buckets_assign(&d->buckets, &d->size[i], i, o->stride, seed, 0, own))
+            s = shape_of(d, own);
+        if (r->z && (!s || !fits(d, s, r)))
+            return refuse_shape(d, o, i);
+        if (!s || (!r->z && !r->note.bad))
+            own->row = -1;
+    }
+    return 0;
+}
+
+/* A clip that could not be read has another one in its place. */
+static int check_shapes(const struct stdit_data *d, const struct stdit_options *o)
+{
+    for (int64_t i = 0; i < d->rows; i++) {
+        bool bad = d->own[i].row >= 0 && d->cache.row[i].note.bad;
+        const struct stdit_shape *s = bad ? shape_of(d, &d->own[i]) : NULL;
+        int64_t row = 0;
+        while (s && row < d->rows && !fits(d, s, &d->cache.row[row]))
+            row++;
+        if (row == d->rows)
+            return say_fail("--cache %s: no clip of bucket %s could be encoded", o->cache, s->name);
+    }
+    return 0;
+}
+
+static int bucketed(struct stdit_data *d, const struct stdit_options *o)
+{
+    d->size = calloc((size_t)d->rows, sizeof *d->size);
+    d->own = calloc((size_t)d->rows, sizeof *d->own);
+    if (!d->size || !d->own)
+        return say_fail("no memory for the sizes of %lld clips", (long long)d->rows);
+    for (int64_t i = 0; i < d->rows; i++) {
+        const int64_t *source = d->cache.row[i].note.source;
+        d->size[i] = (struct bucket_sample){source[0], source[1], source[2]};
+    }
+    return stdit_data_buckets(d, o) || assign(d, o) || check_shapes(d, o) ? -1 : 0;
+}
+
+/* ---- all of it ------------------------------------------------------------------------------- */
+
+static int take_text(struct stdit_data *d, const struct stdit_options *o)
+{
+    const json_t *text = json_object_get(d->cache.setup, "text");
+
+    if (!text || o->text)
+        return stdit_data_caption(d, o);
+    d->text_rows = d->rows;
+    d->tokens = (int64_t)json_integer_value(json_object_get(text, "tokens"));
+    d->caption_channels = d->cache.width;
+    return d->tokens >= d->cache.tokens && d->cache.width
+               ? 0
+               : say_fail("--cache %s: its text is not as its manifest says", o->cache);
+}
+
+static int take_rates(struct stdit_data *d)
+{
+    d->fps = calloc((size_t)d->rows, sizeof *d->fps);
+    if (!d->fps)
+        return say_fail("no memory for %lld samples", (long long)d->rows);
+    for (int64_t i = 0; i < d->rows; i++)
+        d->fps[i] = (float)d->cache.row[i].note.fps;
+    return 0;
+}
+
+int stdit_data_cached(struct stdit_data *d, struct stdit_options *o)
+{
+    if (cache_open(&d->cache, o->cache, o->check_cache) || check_encoder(d, o))
+        return -1;
+    const char *model = cache_setup_text(&d->cache, "vae_model");
+    o->vae_model = model ? model : o->vae_model;
+    o->stride = cache_setup_int(&d->cache, "stride", 1);
+    d->rows = d->cache.rows;
+    if ((o->buckets ? bucketed(d, o) : one_shape(d, o)) || take_text(d, o) || take_rates(d))
+        return -1;
+    if (!o->vae) /* nothing is decoded */
+        d->vae = (struct stdit_vae){.channels = 0};
+    snprintf(d->title, sizeof d->title, "cache: %s, %lld of %lld clips, %lld could not be read",
+             o->cache, (long long)d->cache.present, (long long)d->rows, (long long)d->cache.bad);
+    return d->text_rows == 1 || d->text_rows == d->rows
+               ? 0
+               : say_fail("%s: %lld rows of text for %lld clips", o->text, (long long)d->text_rows,
+                          (long long)d->rows);
+}

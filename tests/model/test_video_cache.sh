@@ -1,0 +1,216 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# video-encode and trainers that read what it made: the bits of encoding on the way, any number of
+# ranks and any budget, a kill in the middle, damaged and missing files, another encoder, captions.
+set -u
+
+. "${srcdir:-.}/tests/model/programs.sh"
+
+train=${STDIT_TRAIN:-./stdit-train} vae=${VAE_TRAIN:-./vae-train} encode=${VIDEO_ENCODE:-./video-encode}
+small="--hidden 32 --heads 2 --depth 1"
+
+# clip FILE WIDTH HEIGHT FRAMES
+clip() {
+    {
+        echo "RGBCLIP $2 $3 $4 8"
+        head -c $(($2 * $3 * $4 * 3)) /dev/urandom
+    } >"$1"
+}
+
+"$vae" --size 16x16 --lengths 5 --image-share 0 --video "$root/examples/data/bunny.rgb" --steps 1 \
+    --save "$work/vae" >"$work/out" 2>&1 || fail "vae-train: $(cat "$work/out")"
+"$vae" --size 16x16 --lengths 5 --image-share 0 --video "$root/examples/data/bunny.rgb" --steps 2 \
+    --save "$work/vae2" >"$work/out" 2>&1 || fail "vae-train: $(cat "$work/out")"
+coder="--vae $work/vae --vae-model tiny --dtype fp32"
+
+# ---- one size: the bits of encoding on the way -------------------------------------------------------
+
+mkdir "$work/videos"
+for i in 1 2 3; do
+    clip "$work/videos/$i.rgb" 20 18 $((10 + i * 5))
+done
+echo "a hare" >"$work/videos/1.txt"
+echo '{"text": "a dog"}' >"$work/videos/2.json"
+one="$coder --data $work/videos --size 16x16 --frames 5 --shard 2"
+runs "the manifest is written" "$encode" $one --output "$work/one"
+[ "$(ls "$work/one" | wc -l)" = 7 ] || fail "not 6 shards and a manifest: $(ls "$work/one")"
+data="$small --batch 2 --steps 6 --sample-steps 0"
+runs "weights" "$train" $data --size 16x16 --frames 5 --video-dir "$work/videos" --vae "$work/vae" --save "$work/w"
+runs "12 of 12 clips" "$train" $data --cache "$work/one" --check-cache --save "$work/w2"
+cmp -s "$work/w" "$work/w2" || fail "from the cache: other weights than encoding on the way"
+runs "12 of 12 clips" "$train" $data --cache "$work/one" --vae "$work/vae" --sample-steps 2 --out "$work/pictures"
+
+# The least budget, other threads, and stored as bf16.
+refuses 1 "needs at least" "$encode" $one --output "$work/tight" --vram 1K
+runs "written" "$encode" $one --output "$work/tight" --vram "$(needed)" --workers 1
+for i in 0 1 2 3 4 5; do
+    cmp -s "$work/one/latents-0000$i.safetensors" "$work/tight/latents-0000$i.safetensors" ||
+        fail "the least budget: shard $i is another"
+done
+runs "written" "$encode" $one --output "$work/half" --stored bf16
+runs "12 of 12 clips" "$train" $data --cache "$work/half"
+
+# Two ranks, and then one that goes on: the same bytes.  A shard that is there is not made again.
+# two DIR ARGUMENT...
+two() {
+    rm -f "$work/meet"
+    for rank in 0 1; do
+        RANK=$rank WORLD_SIZE=2 timeout 100 "$encode" --ranks "file:$work/meet" "$@" >"$work/rank.$rank" 2>&1 &
+    done
+    wait
+}
+two $one --output "$work/two"
+diff -r "$work/one" "$work/two" >/dev/null || fail "two ranks: other files: $(cat "$work/rank.0" "$work/rank.1")"
+rm "$work/two/latents-00001.safetensors" "$work/two/latents-00004.safetensors" "$work/two/manifest.json"
+touch -d 2001-01-01 "$work/two/latents-00000.safetensors"
+runs "2 shards of latents" "$encode" $one --output "$work/two"
+diff -r "$work/one" "$work/two" >/dev/null || fail "resumed by one rank: other files"
+[ "$work/two/latents-00000.safetensors" -ot "$work/videos" ] || fail "a shard was made again"
+rm "$work/two/latents-0000"[1-5]* "$work/two/manifest.json"
+two $one --output "$work/two"
+diff -r "$work/one" "$work/two" >/dev/null || fail "resumed by two ranks: other files"
+
+# A kill in the middle.
+"$encode" $one --shard 1 --output "$work/killed" >"$work/out" 2>&1 &
+pid=$!
+tries=0
+until [ -e "$work/killed/latents-00003.safetensors" ] || [ $tries -gt 600 ]; do
+    tries=$((tries + 1))
+    sleep 0.02
+done
+kill -9 $pid
+wait $pid 2>/dev/null
+rm -f "$work/killed/manifest.json"
+refuses 1 "run video-encode again" "$train" $data --cache "$work/killed"
+runs "written" "$encode" $one --shard 1 --output "$work/killed"
+[ -z "$(ls "$work/killed" | grep tmp)" ] || fail "a killed run left $(ls "$work/killed" | grep tmp)"
+runs "weights" "$train" $data --cache "$work/killed" --save "$work/w2"
+cmp -s "$work/w" "$work/w2" || fail "killed and resumed: other weights"
+
+# ---- what is wrong -----------------------------------------------------------------------------------
+
+refuses 1 "other settings" "$encode" $one --output "$work/one" --seed 5
+refuses 1 "other settings" "$encode" $one --output "$work/one" --vae "$work/vae2"
+refuses 1 "another autoencoder" "$train" $data --cache "$work/one" --vae "$work/vae2"
+cp -r "$work/one" "$work/bad"
+size=$(wc -c <"$work/bad/latents-00002.safetensors")
+printf 'X' | dd of="$work/bad/latents-00002.safetensors" bs=1 seek=$((size - 40)) conv=notrunc 2>/dev/null
+refuses 1 "latents-00002.safetensors: clip 5 (2.rgb) is damaged" "$encode" --check --output "$work/bad"
+refuses 1 "clip 5 (2.rgb) is damaged" "$train" $data --cache "$work/bad" --check-cache
+printf 'X' | dd of="$work/bad/latents-00001.safetensors" bs=1 seek=60 conv=notrunc 2>/dev/null
+refuses 1 "latents-00001.safetensors" "$train" $data --cache "$work/bad"
+cp "$work/one/latents-00001.safetensors" "$work/bad"
+head -c $((size - 8)) "$work/one/latents-00002.safetensors" >"$work/bad/latents-00002.safetensors"
+refuses 1 "latents-00002.safetensors: has .* bytes" "$train" $data --cache "$work/bad"
+rm "$work/bad/latents-00002.safetensors"
+refuses 1 "latents-00002.safetensors: No such file" "$train" $data --cache "$work/bad"
+runs "all sums are right" "$encode" --check --output "$work/one"
+mkdir "$work/empty"
+refuses 1 "no video" "$encode" $one --data "$work/empty" --output "$work/none"
+refuses 2 "--cache says it" "$train" $data --cache "$work/one" --frames 5
+refuses 2 "exclude each other" "$train" $data --cache "$work/one" --video-dir "$work/videos"
+refuses 2 "needs --vae" "$train" $data --cache "$work/one" --sample-steps 2
+
+# One clip; one that cannot be read is named, and the next takes its place.
+printf '%s\n' path,num_frames,height,width,text videos/1.rgb,15,18,20,one gone.rgb,9,18,20,two \
+    videos/3.rgb,25,18,20,three >"$work/list.csv"
+first="--batch 3 --steps 1" # the first epoch: later ones draw anew on the way
+list="$coder --data $work/list.csv --size 16x16 --frames 5"
+runs "1 clips could not be read" "$encode" $list --output "$work/list"
+grep -q gone.rgb "$work/list/manifest.json" || fail "gone.rgb is not in the manifest"
+runs "2 of 3 clips, 1 could not" "$train" $data $first --cache "$work/list" --save "$work/w2"
+runs "next clip" "$train" $data $first --video-dir "$work/list.csv" --size 16x16 --frames 5 --vae "$work/vae" --save "$work/w"
+cmp -s "$work/w" "$work/w2" || fail "a bad clip: other weights than encoding on the way"
+refuses 1 "more than --max-bad 0" "$encode" $list --max-bad 0 --output "$work/list0"
+runs "written" "$encode" $one --clips 1 --data "$work/videos/1.rgb" --output "$work/single"
+runs "1 of 1 clips" "$train" $data --cache "$work/single"
+
+# ---- buckets -----------------------------------------------------------------------------------------
+
+echo '{"144p": {"1": [1.0, 2], "17": [1.0, 1]}}' >"$work/table.json"
+mkdir "$work/sizes"
+clip "$work/sizes/a.rgb" 256 144 19
+clip "$work/sizes/b.rgb" 200 200 18
+clip "$work/sizes/d.rgb" 256 144 1
+clip "$work/sizes/e.rgb" 260 146 1
+buckets="--buckets $work/table.json"
+runs "written" "$encode" $coder $buckets --data "$work/sizes" --output "$work/buckets"
+runs "weights" "$train" $small $buckets --vae "$work/vae" --video-dir "$work/sizes" --steps 3 --save "$work/w"
+runs "4 of 4 clips" "$train" $small $buckets --cache "$work/buckets" --steps 3 --save "$work/w2"
+cmp -s "$work/w" "$work/w2" || fail "buckets: other weights than encoding on the way"
+refuses 1 "buckets trains on several sizes" "$train" $data --cache "$work/buckets"
+echo '{"240p": {"1": [1.0, 2], "17": [1.0, 1]}, "144p": {"1": [1.0, 2]}}' >"$work/table.json"
+refuses 1 "another table" "$train" $small $buckets --cache "$work/buckets" --steps 3
+
+# ---- text, where libsentencepiece is there -----------------------------------------------------------
+
+here=$root/tests/text
+captions="--text-encoder $here/t5 --tokenizer $here/tokenizer --text-tokens 12"
+# As many as text-encode takes in a pass: the last bits of fp32 follow from how many these are.
+for i in 1 2 3 4 5 6 7 8; do
+    printf '1.rgb\n2.rgb\n' >>"$work/videos/videos.txt"
+    printf 'a hare\nthe old fisherman %d\n' $i >>"$work/videos/prompts.txt"
+done
+if "$encode" $one $captions --shard 16 --output "$work/text" --threads 1 >"$work/out" 2>"$work/err"; then
+    text_encode=${TEXT_ENCODE:-./text-encode}
+    "$text_encode" --model "$here/t5" --tokenizer "$here/tokenizer" --family opensora --dtype fp32 --length 12 \
+        --threads 1 --prompts "$work/videos/prompts.txt" --output "$work/y" >"$work/out" 2>&1 ||
+        fail "text-encode: $(cat "$work/out")"
+    runs "weights" "$train" $data --steps 8 --size 16x16 --frames 5 --video-dir "$work/videos" --vae "$work/vae" \
+        --text "$work/y" --save "$work/w"
+    runs "16 of 16 clips" "$train" $data --steps 8 --cache "$work/text" --check-cache --save "$work/w2"
+    cmp -s "$work/w" "$work/w2" || fail "text: other weights than encoding on the way"
+    runs "weights" "$train" $data --steps 8 --cache "$work/text" --text "$work/y" --save "$work/w2"
+    cmp -s "$work/w" "$work/w2" || fail "latents alone: other weights than encoding on the way"
+    rm "$work/videos/videos.txt"
+    # Captions in a tar file, in front of a video and behind it, are those of files beside them.
+    mkdir "$work/members"
+    cp "$root/examples/data/bunny.mp4" "$work/members/a.mp4"
+    cp "$root/examples/data/bunny.mp4" "$work/members/b.mp4"
+    echo '{"caption": "a hare"}' >"$work/members/a.json"
+    echo " a dog " >"$work/members/b.txt"
+    (cd "$work/members" && tar cf "$work/m.tar" a.json a.mp4 b.mp4 b.txt)
+    if "$encode" $one $captions --data "$work/m.tar" --output "$work/tar" >"$work/out" 2>"$work/err"; then
+        grep -q "no caption" "$work/err" && fail "captions in a tar file: $(cat "$work/err")"
+        runs "written" "$encode" $one $captions --data "$work/members" --output "$work/files"
+        for i in 0 1 2; do # but for the sums of the settings, the names are other ones
+            tail -c 600 "$work/tar/text-0000$i.safetensors" >"$work/a"
+            tail -c 600 "$work/files/text-0000$i.safetensors" | cmp -s - "$work/a" ||
+                fail "captions in a tar file: other features in shard $i"
+        done
+    else
+        grep -qE "without (FFmpeg|libarchive)" "$work/err" || fail "tar: $(cat "$work/err")"
+    fi
+    runs "no caption, so an empty one, of: 3.rgb" "$encode" $one $captions --clips 1 --output "$work/without"
+
+    # CogVideoX: the weights are those of the files that cogvideo-encode and text-encode write.
+    mkdir "$work/cog" "$work/cog/vae" "$work/dit" "$work/lines"
+    if tests/cogvideo/test_vae model "$work/cog/vae" >/dev/null 2>&1; then
+        mv "$work/videos/prompts.txt" "$work/lines"
+        for i in 1 2 3 4 5 6 7 8; do
+            printf '../videos/1.rgb\n../videos/2.rgb\n' >>"$work/lines/videos.txt"
+        done
+        printf '1.rgb\n2.rgb\n' >"$work/videos/list"
+        sed 's/"text_embed_dim": 12/"text_embed_dim": 24/; s/"max_text_seq_length": 5/"max_text_seq_length": 12/' \
+            "$root/tests/cogvideo/2b/config.json" >"$work/dit/config.json"
+        cog="--model $work/cog --dtype fp32"
+        runs "written" "$encode" $cog $captions --data "$work/lines" --size 32x16 --frames 9 --shard 16 \
+            --threads 1 --output "$work/cogcache"
+        runs "2 of 9 frames" "${COGVIDEO_ENCODE:-./cogvideo-encode}" $cog --list "$work/videos/list" --frames 9 \
+            --height 16 --width 32 --output "$work/coglatents"
+        runs "16 prompts" "$text_encode" --model "$here/t5" --tokenizer "$here/tokenizer" --family cogvideox \
+            --dtype fp32 --length 12 --threads 1 --prompts "$work/lines/prompts.txt" --output "$work/cogtext"
+        cogtrain="${COGVIDEO_TRAIN:-./cogvideo-train} --device cpu --model $work/dit --random --batch 2 --steps 9 --warmup 0"
+        runs "memory:" $cogtrain --data "$work/lines" --latents "$work/coglatents" --text "$work/cogtext" --save "$work/w"
+        runs "16 of 16 clips" $cogtrain --cache "$work/cogcache" --check-cache --save "$work/w2"
+        cmp -s "$work/w" "$work/w2" || fail "CogVideoX: other weights than from files of its trainers"
+        refuses 1 "autoencoder of Open-Sora" "$train" $data --cache "$work/cogcache"
+        refuses 1 "autoencoder of CogVideoX" $cogtrain --cache "$work/text"
+        refuses 2 "a video is one clip" "$encode" $cog --data "$work/lines" --output "$work/x" --vae "$work/vae"
+        refuses 2 "leave out --data" $cogtrain --cache "$work/cogcache" --data random
+    fi
+else
+    grep -q "built without libsentencepiece" "$work/err" || fail "text: $(cat "$work/err")"
+fi
+
+finish
