@@ -141,7 +141,8 @@ static const char *const is_free[] = {
     "sample-every", "sample-seed", "sample-steps",  "sample-tokens", "samples",    "save",
     "save-ema",     "save-every",  "save-hf",       "save-state",    "shard-size", "steps",
     "temperature",  "tensorboard", "time-limit",    "top-k",         "top-p",      "val",
-    "unpack",       "val-batches", "val-every",     "version",       "workers"};
+    "unpack",       "val-batches", "val-every",     "version",       "workers",    "sample-ema",
+    "val-ema"};
 /* What each rank has for itself. */
 static const char *const is_own[] = {"log", "out", "tensorboard", "help", "version"};
 

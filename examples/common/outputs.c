@@ -5,7 +5,7 @@
 #include "outputs.h"
 #include "say.h"
 
-enum { MOST = 16 };
+enum { MOST = 32 };
 
 struct asked {
     const char *option, *path;

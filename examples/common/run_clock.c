@@ -28,6 +28,11 @@ void run_clock_step(struct run_clock *k, double from, double now)
     k->step = k->timed <= 2 ? now - from : fmax(k->step, now - from);
 }
 
+void run_clock_look(struct run_clock *k, double from, double now)
+{
+    k->look = fmax(k->look, now - from);
+}
+
 void run_clock_save(struct run_clock *k, double from, double now)
 {
     k->save = fmax(k->save, now - from);
@@ -39,7 +44,7 @@ bool run_clock_ends(struct run_clock *k, double now, int ahead)
 {
     if (k->limit <= 0 || k->over)
         return false;
-    k->over = now - k->begun + ahead * k->step + margin * k->save >= k->limit;
+    k->over = now - k->begun + ahead * k->step + k->look + margin * k->save >= k->limit;
     return k->over;
 }
 

@@ -159,11 +159,49 @@ static int save_state(struct training *t)
     return rc;
 }
 
-static int run_step(struct training *t)
+/* Ranks stop behind the same step, whichever of them is asked to. */
+static bool goes_on(const struct training *t)
+{
+    return t->submitted < t->options->steps && !ckpt_stop_requested(t->context);
+}
+
+bool training_is_due(int64_t every, int64_t step)
+{
+    return every && step && step % every == 0;
+}
+
+bool training_is_stopped(const ckpt *c)
+{
+    return ckpt_ranks(c) == 1 && ckpt_stop_requested(c);
+}
+
+/* Its time is none of the next step's. */
+static int look(struct training *t)
 {
     double from = run_clock_now();
-    int rc = t->waits && t->waits(t, t->submitted) ? end_all(t) : 0;
+    int rc = end_all(t);
 
+    rc = rc ? rc : t->look(t, t->submitted);
+    training_lap(t);
+    run_clock_look(&t->clock, from, run_clock_now());
+    return rc;
+}
+
+/* What a run has looked at already is not looked at again by one that goes on there. */
+static bool looks(const struct training *t)
+{
+    return t->looks && t->submitted > t->first && t->looks(t, t->submitted);
+}
+
+static int run_step(struct training *t)
+{
+    int rc = looks(t) ? look(t) : 0;
+    double from = run_clock_now();
+
+    if (!goes_on(t))
+        return rc; /* asked to stop meanwhile */
+    if (!rc)
+        rc = t->waits && t->waits(t, t->submitted) ? end_all(t) : 0;
     if (!rc)
         rc = t->submit(t, t->submitted);
     if (rc)
@@ -219,12 +257,6 @@ static void start_clock(struct training *t)
                                   .saves = o->state.save != NULL,
                                   .begun = o->begun};
     run_clock_start(&t->clock, run_clock_now());
-}
-
-/* Ranks stop behind the same step, whichever of them is asked to. */
-static bool goes_on(const struct training *t)
-{
-    return t->submitted < t->options->steps && !ckpt_stop_requested(t->context);
 }
 
 int training_run(struct training *t)

@@ -43,6 +43,11 @@ struct training {
     int (*end)(struct training *t, int64_t step);
     /* Whether a step must wait until all before it have ended; NULL: none does. */
     bool (*waits)(struct training *t, int64_t step);
+    /* Looks at the weights behind `step` steps, between two of them, none under way; behind the
+     * last one the trainer does.  Where looks says so; NULL: it never does.  Returns 0, or -1 after
+     * a sentence. */
+    bool (*looks)(const struct training *t, int64_t step);
+    int (*look)(struct training *t, int64_t step);
     void *user;
     /* of training_run: all 0 before */
     struct training_summary summary;
@@ -58,6 +63,13 @@ struct training {
  * stop; writes the state where it is due, or a signal or the clock asks for it.  Returns 0, or -1
  * after a sentence. */
 int training_run(struct training *t);
+
+/* Whether what comes every so many steps (0: never) is due behind `step` of them. */
+bool training_is_due(int64_t every, int64_t step);
+
+/* Whether a look ends early, for the run was asked to stop.  Of several ranks all know that behind
+ * the next step only, and go on until then. */
+bool training_is_stopped(const ckpt *c);
 
 /* The learning rate of a step. */
 double training_rate(const struct training *t, int64_t step);

@@ -41,10 +41,6 @@ int lm_compile(struct lm_run *r, bool trains);
 /* Runs the steps, logs them, dumps the first and saves at the end.  Returns 0 or -1. */
 int lm_train(struct lm_run *r);
 
-/* Whether what the run looks at between two steps ends early, for it was asked to stop.  Of several
- * ranks all know that behind the next step only, and go on until then. */
-bool lm_is_stopped(const struct lm_run *r);
-
 /* The mean loss of the batches that are measured.  Returns 0, or -1 after a sentence. */
 int lm_measure(struct lm_run *r, double *loss);
 

@@ -119,7 +119,7 @@ static int measure(struct course *c, double *loss)
     batches = have < 1 ? 1 : have < batches ? have : batches;
     for (int64_t i = 0; i < batches; i++) {
         float one;
-        if (lm_is_stopped(r)) {
+        if (training_is_stopped(r->context)) {
             *loss = NAN;
             return 0;
         }
@@ -163,30 +163,31 @@ static int report_text(struct course *c, int64_t step)
     return lm_write_text(c->run, stdout);
 }
 
-static bool is_due(int64_t every, int64_t step)
-{
-    return every && step && step % every == 0;
-}
-
 /* What is to be known of the weights behind `step` steps. */
 static int look(struct course *c, int64_t step, bool at_end)
 {
     const struct lm_options *o = &c->run->options;
 
-    if (c->run->measuring && (at_end || is_due(o->validation_every, step)) &&
+    if (c->run->measuring && (at_end || training_is_due(o->validation_every, step)) &&
         report_validation(c, step))
         return -1;
-    return o->sample_every && (at_end || is_due(o->sample_every, step)) ? report_text(c, step) : 0;
+    return o->sample_every && (at_end || training_is_due(o->sample_every, step))
+               ? report_text(c, step)
+               : 0;
 }
 
 /* ---- steps --------------------------------------------------------------------------------- */
 
-/* Whether the weights before a step are looked at. */
-static bool waits(struct training *t, int64_t step)
+static bool looks(const struct training *t, int64_t step)
 {
     const struct lm_options *o = &((struct course *)t->user)->run->options;
 
-    return step > t->first && (is_due(o->validation_every, step) || is_due(o->sample_every, step));
+    return training_is_due(o->validation_every, step) || training_is_due(o->sample_every, step);
+}
+
+static int look_between(struct training *t, int64_t step)
+{
+    return look(t->user, step, false);
 }
 
 static int submit(struct training *t, int64_t step)
@@ -196,8 +197,6 @@ static int submit(struct training *t, int64_t step)
     int64_t batch = r->options.train.batch;
     int64_t first = (step * ckpt_ranks(r->context) + ckpt_rank(r->context)) * batch;
 
-    if (waits(t, step) && look(c, step, false))
-        return -1;
     if (feed(c, r->training, &r->data, first))
         return -1;
     if (ckpt_set_lr(r->training, (float)training_rate(t, step)) || ckpt_submit(r->training))
@@ -225,7 +224,8 @@ int lm_train(struct lm_run *r)
                          .ahead = o->train.dump ? 0 : 1, /* a dump looks at the first one alone */
                          .submit = submit,
                          .end = end,
-                         .waits = waits,
+                         .looks = looks,
+                         .look = look_between,
                          .user = &c};
     int rc = open_course(&c, r);
 

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "../common/memory.h"
+#include "../common/training.h"
 #include "ckpt_dist.h"
 #include "ckpt_tools.h"
 #include "run.h"
@@ -67,11 +68,6 @@ static bool all_ended(const bool *ended, int64_t n)
     return true;
 }
 
-bool lm_is_stopped(const struct lm_run *r)
-{
-    return ckpt_ranks(r->context) == 1 && ckpt_stop_requested(r->context);
-}
-
 static int write_all(struct lm_run *r, const int32_t *prompt, int64_t n, FILE **text, bool *ended)
 {
     struct lm_decoder *d = &r->decoder;
@@ -85,7 +81,7 @@ static int write_all(struct lm_run *r, const int32_t *prompt, int64_t n, FILE **
         rc = rc ? rc : choose(r, i, token, ended);
         if (!rc)
             append(r, token, ended, text);
-        if (lm_is_stopped(r))
+        if (training_is_stopped(r->context))
             break;
     }
     free(token);

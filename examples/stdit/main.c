@@ -43,6 +43,7 @@ static int check_outputs(const struct stdit_options *o)
         {"--buckets", o->buckets, CKPT_PATH_INPUT, 0},
         {"--vae", o->vae, CKPT_PATH_INPUT, 0},
         {"--text", o->text, CKPT_PATH_INPUT, 0},
+        {"--val", o->val, CKPT_PATH_INPUT, 0},
     };
 
     return outputs_check(&files, inputs, sizeof inputs / sizeof *inputs);
@@ -59,12 +60,17 @@ static int note(const struct stdit_run *r)
                : stdit_options_note(&r->options, r->context);
 }
 
+static int compile_steps(struct stdit_run *r)
+{
+    return stdit_compile_training(r) || stdit_compile_validation(r) ? -1 : 0;
+}
+
 static int compile(struct stdit_run *r, bool trains)
 {
     struct training_setup setup;
 
     training_setup_begin(&setup, trains ? r->trainable : 0, r->options.library.plan_only);
-    if (stdit_compile(r, trains ? stdit_compile_training : NULL))
+    if (stdit_compile(r, trains ? compile_steps : NULL))
         return -1;
     if (trains && r->data.buckets.n)
         stdit_print_buckets(r);
@@ -143,7 +149,8 @@ static int go(struct stdit_run *r)
     if (o->train.dump && ckpt_ranks(r->context) > 1)
         return say_fail("--dump is for one rank alone");
     r->options.train.samples = o->train.batch * ckpt_ranks(r->context);
-    if (stdit_data_open(&r->data, &r->options) || agree_on_data(r))
+    if (stdit_data_open(&r->data, &r->options) || agree_on_data(r) ||
+        stdit_validation_open(r))
         return -1;
     set_masks(r);
     r->drops = !r->data.t && !r->data.eps;
@@ -162,7 +169,15 @@ static int go(struct stdit_run *r)
     return ckpt_unwritten(r->context) ? say_fail("%s", ckpt_error(r->context)) : 0;
 }
 
+static int open_and_go(struct stdit_run *r)
+{
+    int rc = go(r);
+
+    stdit_validation_close(r);
+    return rc;
+}
+
 int main(int argc, char **argv)
 {
-    return stdit_main(argc, argv, stdit_options_parse, go);
+    return stdit_main(argc, argv, stdit_options_parse, open_and_go);
 }

@@ -49,9 +49,20 @@ static const struct ckpt_option table[] = {
     ROW("mask-stage", STRING, mask_stage, "STAGE",
         "frame masks as in training stage 1, 3 or adapt (default none)"),
     LOG_ROWS("prediction"),
+    ROW("val", STRING, val, "FILE",
+        "features, as of --features, of clips whose loss is measured at ten noise levels at the "
+        "end"),
+    RANGE("val-every", INT, val_every, "N",
+          "measure it every N steps, too (default: at the end)", 1, OPTION_MOST),
+    ROW("val-ema", FLAG, val_ema, NULL, "measure it of the moving average of the weights"),
     ROW("out", STRING, out, "DIR", "where sampled frames go (default stdit-out)"),
     RANGE("sample-steps", INT, sample_steps, "N",
           "Euler steps of sampling (default 30 on a video, 0 else)", 0, 1000000),
+    RANGE("sample-every", INT, sample_every, "N",
+          "sample every N steps, too, as step-NNNNNNNN in --out (default: at the end)", 1,
+          OPTION_MOST),
+    ROW("sample-ema", FLAG, sample_ema, NULL,
+        "from the moving average of the weights then, as at the end"),
     ROW("sample-seed", INT, sample_seed, "N",
         "seed of the noise that sampling starts from (default 0)"),
     RANGE("guidance", FLOAT, guidance, "X",
@@ -135,9 +146,10 @@ static int check_buckets(const struct stdit_options *o, bool batch)
                                                                   : o->size   ? "size"
                                                                   : o->frames ? "frames"
                                                                               : "clips");
-    if (o->sample_steps > 0)
-        return say_fail("--sample-steps: with --buckets there is no one size to sample; "
-                        "stdit-sample takes the weights that --save writes");
+    if (o->sample_steps > 0 || o->sample_every)
+        return say_fail("--sample-%s: with --buckets there is no one size to sample; "
+                        "stdit-sample takes the weights that --save writes",
+                        o->sample_steps > 0 ? "steps" : "every");
     return 0;
 }
 
@@ -183,6 +195,30 @@ int stdit_check_model(const struct stdit_options *o)
     if (o->hidden % (2 * o->heads))
         return say_fail("--hidden %lld with --heads %lld: each head needs an even whole width",
                         (long long)o->hidden, (long long)o->heads);
+    return 0;
+}
+
+/* Sampling between steps is asked for by --sample-every, on any data. */
+static int check_sampling(struct stdit_options *o)
+{
+    bool shown = o->sample_every || ((o->video || o->video_dir) && !o->buckets);
+
+    option_take(&o->sample_steps, shown ? 30 : 0, -1);
+    if (o->sample_every && !o->sample_steps)
+        return say_fail("--sample-every with --sample-steps 0: nothing would be sampled");
+    if (o->sample_ema && !o->sample_every)
+        return say_fail("--sample-ema is for --sample-every N");
+    if (o->sample_ema && o->train.ema_decay <= 0)
+        return say_fail("--sample-ema: with --ema-decay 0 there is no average");
+    return 0;
+}
+
+static int check_validation(const struct stdit_options *o)
+{
+    if ((o->val_every || o->val_ema) && !o->val)
+        return say_fail("--val-%s: say on what with --val FILE", o->val_every ? "every" : "ema");
+    if (o->val_ema && o->train.ema_decay <= 0)
+        return say_fail("--val-ema: with --ema-decay 0 there is no average");
     return 0;
 }
 
@@ -271,9 +307,8 @@ int stdit_options_parse(struct stdit_options *o, int argc, char **argv)
     bool batch = o->train.batch != 0;
     default_data(o);
     if (check_buckets(o, batch) || stdit_fill_preset(o) || check_data(o) || stdit_check_model(o) ||
-        check_training(o))
+        check_training(o) || check_sampling(o) || check_validation(o))
         return -1;
-    option_take(&o->sample_steps, (o->video || o->video_dir) && !o->buckets ? 30 : 0, -1);
     return check_files(o, out);
 }
 

@@ -30,7 +30,10 @@ struct stdit_options {
     const char *mask_stage;
     /* what comes out */
     const char *out;
-    int64_t sample_steps, sample_seed;
+    int64_t sample_steps, sample_seed, sample_every;
+    bool sample_ema, val_ema;
+    const char *val;
+    int64_t val_every;
     double guidance, fps;
     bool help, version;
     bool demo_budget; /* library.vram is the demo's, not one that was asked for */

@@ -47,16 +47,16 @@ static int zoom_to(int64_t pixels, int64_t width)
     return pixels > 2 * width ? (int)(pixels / width) : 1;
 }
 
-static int write_strip(struct stdit_run *r, const char *name, const uint8_t *rgb)
+static int write_strip(struct stdit_run *r, const struct stdit_name *name, const uint8_t *rgb)
 {
     const struct stdit_geometry *g = &r->data.shape->geometry;
     char path[4096];
 
-    snprintf(path, sizeof path, "%s/%s.png", r->options.out, name);
+    snprintf(path, sizeof path, "%s/%s.png", r->options.out, name->file);
     if (picture_write(path, g->frames, g->height, g->width, rgb,
                       zoom_to(1920, g->frames * g->width)))
         return -1;
-    log_picture(&r->log, name, path);
+    log_picture(&r->log, name->tag, path);
     return 0;
 }
 
@@ -74,25 +74,30 @@ static int write_frames(const struct stdit_run *r, const uint8_t *rgb)
     return 0;
 }
 
-static int write_clips(struct stdit_run *r, const float *z, int64_t n, uint8_t *rgb)
+/* The strip of the first clip of the data. */
+static int write_data(struct stdit_run *r, uint8_t *rgb, struct range range)
+{
+    to_rgb(rgb, r->data.z, &r->data, range);
+    return write_strip(r, &(struct stdit_name){"clip", "clip"}, rgb);
+}
+
+static int write_clips(struct stdit_run *r, const float *z, int64_t n, int64_t step, uint8_t *rgb)
 {
     struct range range = range_of(&r->data);
     int64_t row = stdit_data_z(&r->data, r->data.shape);
-    char name[32];
 
-    to_rgb(rgb, r->data.z, &r->data, range);
-    if (write_strip(r, "clip", rgb))
+    if (!step && write_data(r, rgb, range))
         return -1;
     for (int64_t i = 0; i < n; i++) {
+        struct stdit_name name = stdit_sample_name(step, i);
         to_rgb(rgb, z + i * row, &r->data, range);
-        snprintf(name, sizeof name, i ? "sample-%d" : "sample", (int)i);
-        if (write_strip(r, name, rgb) || (i == 0 && write_frames(r, rgb)))
+        if (write_strip(r, &name, rgb) || (i == 0 && !step && write_frames(r, rgb)))
             return -1;
     }
     return 0;
 }
 
-int stdit_write_pictures(struct stdit_run *r, const float *z, int64_t n)
+int stdit_write_pictures(struct stdit_run *r, const float *z, int64_t n, int64_t step)
 {
     const struct stdit_geometry *g = &r->data.shape->geometry;
     const char *out = r->options.out;
@@ -101,9 +106,12 @@ int stdit_write_pictures(struct stdit_run *r, const float *z, int64_t n)
     rgb = malloc((size_t)(g->frames * g->height * g->width * 3));
     if (!rgb)
         return say_fail("no memory for pictures");
-    int rc = write_clips(r, z, n, rgb);
+    int rc = write_clips(r, z, n, step, rgb);
     free(rgb);
-    if (!rc)
+    if (!rc && step)
+        say_print("step %lld: sampled: %s/%s.png\n", (long long)step, out,
+                  stdit_sample_name(step, 0).file);
+    else if (!rc)
         say_print(
             "sampled: %s/sample.png (the data: %s/clip.png), its frames: %s/frame-000.png ...\n",
             out, out, out);

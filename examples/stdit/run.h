@@ -11,6 +11,15 @@
 #include "options.h"
 #include "turns.h"
 
+enum { STDIT_LEVELS = 10 };
+
+/* The loss on clips of --val, by noise level. */
+struct stdit_validation {
+    struct stdit_run *run; /* of its data and program; NULL: there is none */
+    double loss[STDIT_LEVELS];
+    int64_t step; /* behind which they were measured; 0: not yet */
+};
+
 struct stdit_run {
     struct stdit_options options;
     struct stdit_data data;
@@ -21,6 +30,7 @@ struct stdit_run {
     int64_t first;          /* steps of the runs that this one goes on with */
     bool drops;             /* captions are dropped at random */
     struct stdit_turns turns;
+    struct stdit_validation validation;
     struct run_log log;
 };
 
@@ -41,6 +51,18 @@ int stdit_load(struct stdit_run *r);
 int stdit_compile(struct stdit_run *r, int (*training)(struct stdit_run *r));
 int stdit_compile_training(struct stdit_run *r);
 int stdit_compile_sampling(struct stdit_run *r);
+
+/* Compiles the loss of a shape, with an optimizer or, NULL, alone; what: begins the sentence. */
+int stdit_compile_loss(struct stdit_run *r, struct stdit_shape *s, const ckpt_optimizer *optimizer,
+                       const char *what);
+
+/* Opens --val; compiles, measures and prints the loss by noise level.  The first comes behind the
+ * data of the run, the second behind its model.  Return 0, or -1 after a sentence. */
+int stdit_validation_open(struct stdit_run *r);
+int stdit_compile_validation(struct stdit_run *r);
+int stdit_validate(struct stdit_run *r, int64_t step);
+void stdit_validation_report(const struct stdit_run *r);
+void stdit_validation_close(struct stdit_run *r);
 
 /* Prints the buckets: what each takes, and how long. */
 void stdit_print_buckets(const struct stdit_run *r);
@@ -120,14 +142,24 @@ struct stdit_inputs stdit_record_inputs(const struct stdit_run *r, const struct 
 
 /* ---- what comes out ------------------------------------------------------------------------ */
 
-/* Samples from the moving average and writes pictures.  Returns 0 or -1. */
+/* Samples at the end, from the moving average, and writes videos and pictures; or from the weights
+ * as they are, behind `step` steps, which are to go on.  Return 0 or -1. */
 int stdit_sample(struct stdit_run *r);
+int stdit_sample_between(struct stdit_run *r, int64_t step);
 
-/* Decodes and writes n clips: a video, a picture a frame, and a strip of some. */
-int stdit_write_videos(struct stdit_run *r, const float *z, int64_t n);
+/* The files of clip i of those sampled behind so many steps, or, step 0, at the end, begin so;
+ * `tag` is what such clips are called at any step. */
+struct stdit_name {
+    char file[40], tag[24];
+};
+struct stdit_name stdit_sample_name(int64_t step, int64_t i);
 
-/* Writes n clips, shaped as the data's rows, and the clips of the data next to them. */
-int stdit_write_pictures(struct stdit_run *r, const float *z, int64_t n);
+/* Decodes and writes n clips: a video and a strip of some frames; at the end all frames, and a clip
+ * of the data next to them. */
+int stdit_write_videos(struct stdit_run *r, const float *z, int64_t n, int64_t step);
+
+/* Writes n clips, shaped as the data's rows, so. */
+int stdit_write_pictures(struct stdit_run *r, const float *z, int64_t n, int64_t step);
 
 /* The log with its first line.  Returns 0, or -1 after a sentence. */
 int stdit_log_open(struct stdit_run *r);

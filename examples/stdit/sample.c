@@ -6,6 +6,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "../common/average.h"
+#include "../common/training.h"
 #include "ckpt_dist.h"
 #include "ckpt_tools.h"
 #include "run.h"
@@ -16,7 +18,8 @@ struct sampler {
     struct stdit_shape shape; /* that of the data, with the samples of a step */
     struct stdit_batch batch; /* with guidance: the clips with their captions, then again without */
     int64_t clips;
-    bool guided;
+    bool guided, stopped; /* stopped: broken off, as the run was asked to stop */
+    int64_t step;         /* behind which the run goes on; 0: it is at its end */
     float *v; /* [shape.batch, ...] */
 };
 
@@ -30,26 +33,6 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
 
     ckpt_output(t, "v", v);
     return v;
-}
-
-/* The training is over and saved: the moving average takes the place of the weights. */
-static int use_average(const struct stdit_run *r)
-{
-    for (int i = 0; i < ckpt_param_count(r->context); i++) {
-        struct ckpt_param_info info = CKPT_PARAM_INFO_INIT;
-        ckpt_tensor w = ckpt_param_at(r->context, i);
-        if (ckpt_param_info(r->context, w, &info) || !info.trainable)
-            continue;
-        float *x = malloc((size_t)info.numel * sizeof *x);
-        int rc = x ? ckpt_param_get(r->context, w, CKPT_EMA, x, info.numel) : CKPT_ENOMEM;
-        if (!rc)
-            rc = ckpt_param_set(r->context, w, CKPT_VALUE, x, info.numel);
-        free(x);
-        if (rc)
-            return say_fail("the moving average of %s cannot be used: %s", info.name,
-                            ckpt_error(r->context));
-    }
-    return 0;
 }
 
 /* The unguided half has the text mask and frame rate of the guided one, and the null caption. */
@@ -106,7 +89,7 @@ static int integrate(struct sampler *s)
     struct stdit_run *r = s->run;
     int64_t steps = r->options.sample_steps, n = s->clips * stdit_data_z(&r->data, &s->shape);
     ckpt_progress *progress =
-        ckpt_rank(r->context) ? NULL : ckpt_progress_open(stderr, "sample", steps);
+        ckpt_rank(r->context) || s->step ? NULL : ckpt_progress_open(stderr, "sample", steps);
     struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
     int rc = 0;
 
@@ -114,6 +97,9 @@ static int integrate(struct sampler *s)
     for (int64_t i = 0; i < steps && !rc; i++) {
         double u = stdit_shifted(s->shape.shift, 1 - (double)i / (double)steps);
         double next = stdit_shifted(s->shape.shift, 1 - (double)(i + 1) / (double)steps);
+        s->stopped = s->step && training_is_stopped(r->context);
+        if (s->stopped)
+            break;
         rc = flow(s, u);
         for (int64_t k = 0; k < n && !rc; k++)
             s->batch.z[k] += s->v[k] * (float)(u - next);
@@ -155,29 +141,52 @@ static int sample(struct sampler *s)
         return say_fail("no memory for sampling");
     if (start(s) || integrate(s))
         return -1;
-    if (ckpt_rank(r->context) > 0)
+    if (ckpt_rank(r->context) > 0 || s->stopped)
         return 0; /* all have sampled, one writes */
     if (!s->shape.clips.frames)
-        return stdit_write_pictures(r, s->batch.z, s->clips);
-    if (stdit_write_videos(r, s->batch.z, s->clips))
+        return stdit_write_pictures(r, s->batch.z, s->clips, s->step);
+    if (stdit_write_videos(r, s->batch.z, s->clips, s->step))
         return -1;
-    vae_coder_report(r->data.vae.coder[STDIT_DECODE]);
+    if (!s->step)
+        vae_coder_report(r->data.vae.coder[STDIT_DECODE]);
     return 0;
 }
 
-int stdit_sample(struct stdit_run *r)
+static int sample_behind(struct stdit_run *r, int64_t step)
 {
-    const struct stdit_options *o = &r->options;
-    struct sampler s = {
-        .run = r, .shape = *r->data.shape, .guided = is_guided(r), .clips = clips_of(r)};
+    struct sampler s = {.run = r,
+                        .shape = *r->data.shape,
+                        .guided = is_guided(r),
+                        .clips = clips_of(r),
+                        .step = step};
 
     s.shape.batch = s.guided ? 2 * s.clips : s.clips;
-    if (s.shape.training && o->train.ema_decay > 0 && use_average(r))
-        return -1;
     if (stdit_batch_create(&s.batch, r, &s.shape, 1))
         return -1;
     int rc = sample(&s);
     free(s.v);
     stdit_batch_free(&s.batch);
+    if (s.stopped)
+        say_print("step %lld: not sampled: the run was asked to stop\n", (long long)step);
     return rc;
+}
+
+/* What was trained is saved: the moving average takes the place of the weights. */
+int stdit_sample(struct stdit_run *r)
+{
+    bool average = r->data.shape->training && r->options.train.ema_decay > 0;
+
+    if (average && average_swap(r->context))
+        return -1;
+    return sample_behind(r, 0);
+}
+
+int stdit_sample_between(struct stdit_run *r, int64_t step)
+{
+    if (!r->options.sample_ema)
+        return sample_behind(r, step);
+    if (average_swap(r->context))
+        return -1;
+    int rc = sample_behind(r, step);
+    return average_swap(r->context) || rc ? -1 : 0;
 }

@@ -12,7 +12,8 @@ enum stdit_stream {
     STREAM_DROP,
     STREAM_SAMPLE,
     STREAM_DATA,
-    STREAM_CROP
+    STREAM_CROP,
+    STREAM_VALID
 };
 
 /*

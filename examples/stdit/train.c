@@ -59,6 +59,16 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
     return ckpt_mse(t, pred, ckpt_sub(t, x0, eps), in.x_mask);
 }
 
+int stdit_compile_loss(struct stdit_run *r, struct stdit_shape *s, const ckpt_optimizer *optimizer,
+                       const char *what)
+{
+    struct recorded recorded = {r, s};
+
+    if (ckpt_compile(r->context, record, &recorded, optimizer, s->batch, &s->training))
+        return say_fail("%s%s", what, ckpt_error(r->context));
+    return 0;
+}
+
 int stdit_compile_training(struct stdit_run *r)
 {
     const struct stdit_options *o = &r->options;
@@ -68,10 +78,11 @@ int stdit_compile_training(struct stdit_run *r)
     const ckpt_optimizer *optimizer = optimizer_make(r->context, o->train.optimizer, &adamw);
     for (int i = 0; i < r->data.n_shapes; i++) {
         struct stdit_shape *s = &r->data.shape[i];
-        struct recorded recorded = {r, s};
-        if (ckpt_compile(r->context, record, &recorded, optimizer, s->batch, &s->training))
-            return say_fail("%s%s%s%s", s->name[0] ? "bucket " : "", s->name,
-                            s->name[0] ? ": " : "", ckpt_error(r->context));
+        char what[64] = "";
+        if (s->name[0])
+            snprintf(what, sizeof what, "bucket %s: ", s->name);
+        if (stdit_compile_loss(r, s, optimizer, what))
+            return -1;
     }
     return 0;
 }
@@ -140,6 +151,27 @@ static int end(struct training *t, int64_t step)
     return training_end(t, s->training, step, 0);
 }
 
+static bool looks(const struct training *t, int64_t step)
+{
+    const struct course *c = t->user;
+
+    const struct stdit_options *o = &c->run->options;
+
+    return training_is_due(o->sample_every, step) || training_is_due(o->val_every, step);
+}
+
+static int look(struct training *t, int64_t step)
+{
+    struct course *c = t->user;
+    const struct stdit_options *o = &c->run->options;
+
+    if (training_is_due(o->val_every, step) && stdit_validate(c->run, step))
+        return -1;
+    return training_is_due(o->sample_every, step) && !training_is_stopped(t->context)
+               ? stdit_sample_between(c->run, step)
+               : 0;
+}
+
 /* The autoencoder has its own file. */
 static bool is_ours(void *user, const char *name)
 {
@@ -161,14 +193,19 @@ int stdit_train(struct stdit_run *r)
                          .waits = waits,
                          .submit = submit,
                          .end = end,
+                         .looks = looks,
+                         .look = look,
                          .user = &c};
 
     if (stdit_batch_create(&c.batch, r, r->data.shape, r->data.n_shapes))
         return -1;
     int rc = stdit_ahead_open(&c.ahead, r) ? -1 : training_run(&t);
+    if (!rc && r->validation.run && t.ended > t.first && !ckpt_stop_requested(r->context))
+        rc = stdit_validate(r, t.ended);
     stdit_ahead_close(&c.ahead);
     stdit_batch_free(&c.batch);
     rc = rc ? rc : dump_check(o->train.dump, t.ended - t.first);
     training_report(&t, "loss", r->data.shape->training);
+    stdit_validation_report(r);
     return training_save(&t, rc, is_ours);
 }

@@ -40,6 +40,20 @@ static void test_limit(void **state)
     assert_false(run_clock_saves(&k, 300));
 }
 
+/* Also time for the longest look at the weights. */
+static void test_look(void **state)
+{
+    struct run_clock k = {.limit = 200, .saves = true};
+
+    (void)state;
+    two_steps(&k);
+    run_clock_save(&k, 110, 113);
+    run_clock_look(&k, 120, 127);
+    run_clock_look(&k, 130, 131);
+    assert_false(run_clock_ends(&k, 182.9, 2));
+    assert_true(run_clock_ends(&k, 183.1, 2));
+}
+
 static void test_first_step(void **state)
 {
     struct run_clock k = {.limit = 20, .begun = 90};
@@ -84,7 +98,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_no_limit), cmocka_unit_test(test_limit),
-        cmocka_unit_test(test_first_step), cmocka_unit_test(test_untimed),
+        cmocka_unit_test(test_look), cmocka_unit_test(test_first_step),
+        cmocka_unit_test(test_untimed),
         cmocka_unit_test(test_every)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
