@@ -40,6 +40,7 @@ static void print_machine(const struct machine *m, bool disk)
     row("copy out of the arena", m->d2h, 1e9, "GB/s");
     row("copy into the arena", m->h2d, 1e9, "GB/s");
     row("both at once, each", m->d2h_both, 1e9, "GB/s");
+    row("AdamW on the host, beside copies", m->host_update, 1e9, "GB/s");
     if (disk && m->nvme_read > 0) {
         row("disk, read", m->nvme_read, 1e9, "GB/s");
         row("disk, write", m->nvme_write, 1e9, "GB/s");

@@ -10,12 +10,10 @@
 #include "ckpt_tools.h"
 #include "cli/cli.h"
 #include "memory/device/device.h"
+#include "memory/link_rates.h"
 #include "ops.h"
-#include "optim/update_math.h"
-#include "optim/host_update.h"
-#include "optim/optimizer.h"
 
-enum { ROUNDS = 5, EMPTY_OPS = 4000, BESIDE = 8, SMALL_COPIES = 500 };
+enum { ROUNDS = 5, EMPTY_OPS = 4000, SMALL_COPIES = 500 };
 #define SMALL     (INT64_C(64) << 10)
 #define WORKSPACE (INT64_C(64) << 20) /* of a matrix product, at most */
 
@@ -33,7 +31,7 @@ static const struct sizes sizes[] = {
 struct bench {
     struct device *device;
     struct sizes size;
-    char *host;     /* three copies' bytes */
+    char *host;     /* LINK_HOST copies' bytes */
     double seconds; /* that the last kernel took */
 };
 
@@ -121,33 +119,13 @@ static double round_nothing(struct bench *b)
 
 /* ---- copies ---------------------------------------------------------------------------------- */
 
-static double round_copy(struct bench *b, bool out, bool in)
-{
-    const struct device_ops *ops = b->device->ops;
-    char *base = ops->base(b->device);
-    int64_t n = b->size.bytes;
-    double before = clock_seconds();
-    if (out)
-        ops->copy(b->device, QUEUE_COPY_OUT, b->host, base, n);
-    if (in)
-        ops->copy(b->device, QUEUE_COPY_IN, base + n, b->host + n, n);
-    ops->sync(b->device);
-    return clock_seconds() - before;
-}
-
 static double round_out(struct bench *b)
 {
-    return round_copy(b, true, false);
-}
-
-static double round_in(struct bench *b)
-{
-    return round_copy(b, false, true);
-}
-
-static double round_both(struct bench *b)
-{
-    return round_copy(b, true, true);
+    double before = clock_seconds();
+    b->device->ops->copy(b->device, QUEUE_COPY_OUT, b->host, b->device->ops->base(b->device),
+                         b->size.bytes);
+    b->device->ops->sync(b->device);
+    return clock_seconds() - before;
 }
 
 /* Small copies with the events that copies of a step have, all handed over while a large one runs,
@@ -178,33 +156,6 @@ static double round_host(struct bench *b)
     for (int64_t i = 0; i < b->size.bytes / 4; i++)
         y[i] = 1.0001f * x[i];
     return clock_seconds() - before;
-}
-
-/* AdamW on the host: w, m, v and, in bf16, gradient and value; 28 bytes move for each element.
- * Beside it there are the copies of a step, in the last third of the host's bytes. */
-static double round_update(struct bench *b)
-{
-    const struct ckpt_adamw options = CKPT_ADAMW_INIT;
-    const struct update_attr attr = optim_adamw_attr(&options);
-    struct update_constants c = update_constants_of(&attr);
-    int64_t n = b->size.bytes / 8;
-    float *w = (float *)b->host;
-    uint16_t *half = (uint16_t *)(w + 3 * n);
-    struct host_update p = {.w = w,
-                            .m = w + n,
-                            .v = w + 2 * n,
-                            .value = half,
-                            .gradient = half + n,
-                            .half = true,
-                            .n = n};
-    c.lr = options.lr;
-    device_copy_both(b->device, b->device->ops->base(b->device), b->host + 2 * b->size.bytes,
-                     b->size.bytes / 2, BESIDE);
-    double before = clock_seconds();
-    host_update(&c, &p);
-    double seconds = clock_seconds() - before;
-    b->device->ops->sync(b->device);
-    return seconds;
 }
 
 /* The first round touches the memory and is not counted. */
@@ -246,35 +197,30 @@ static void measure(struct bench *b, struct machine *m)
     m->host_bandwidth = 2. * bytes / best(b, round_host);
     m->overhead = best(b, round_nothing);
     double one = best(b, round_out), more = best(b, round_small) - one;
-    m->d2h = bytes / one;
-    m->copy_overhead = fmax(0, more / SMALL_COPIES - SMALL / m->d2h);
-    m->h2d = bytes / best(b, round_in);
-    m->d2h_both = m->h2d_both = bytes / best(b, round_both);
-    memset(b->host, 0, 3 * (size_t)b->size.bytes);
-    if (b->device->ops->numa_node)
-        host_update_bind(b->device->ops->numa_node(b->device), 1, NULL);
-    m->host_update = 28. * (bytes / 8) / best(b, round_update);
+    m->copy_overhead = fmax(0, more / SMALL_COPIES - SMALL * one / bytes);
 }
 
 int measure_device(struct device *d, struct machine *m, struct error *error)
 {
     const struct device_ops *ops = d->ops;
     struct bench b = {.device = d, .size = sizes[ops->backend]};
-    int64_t arena = max_i64(2 * b.size.bytes, WORKSPACE + 3 * matrix_bytes(&b));
+    int64_t arena = max_i64(LINK_ARENA * b.size.bytes, WORKSPACE + 3 * matrix_bytes(&b));
     m->backend = ops->backend;
     m->memory = ops->available(d);
-    b.host = ops->host_alloc(d, 3 * b.size.bytes);
+    b.host = ops->host_alloc(d, LINK_HOST * b.size.bytes);
     int rc = b.host ? ops->map(d, arena) : CKPT_ENOMEM;
     if (!rc)
         rc = ops->events(d, 2);
+    struct link_space links = {ops->base(d), b.host, b.size.bytes};
     if (!rc) {
         measure(&b, m);
+        rc = link_rates_time(d, &links, 1, m);
         m->process = ops->overhead(d);
-        rc = ops->sync(d);
+        rc = rc ? rc : ops->sync(d);
     }
     if (rc)
         error_fail(error, rc, "--device %s cannot be measured: it needs %s of memory %s", ops->name,
-                   human_bytes(arena + 3 * b.size.bytes), d->reason);
+                   human_bytes(arena + LINK_HOST * b.size.bytes), d->reason);
     ops->host_free(d, b.host);
     return rc;
 }

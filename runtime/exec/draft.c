@@ -125,6 +125,9 @@ static int sign_optimizer(const struct ckpt_program *p, uint64_t *signature)
 static int make_graph(struct ckpt_program *p)
 {
     struct programs *ps = p->programs;
+    int rc = programs_time_links(ps);
+    if (rc)
+        return rc;
     if (graph_from_tape(p->tape, &ps->machine, &p->graph))
         return error_fail(ps->error, CKPT_ENOMEM, "no memory for the graph");
     if (ps->options->graph_out && p->trains) {
@@ -134,7 +137,7 @@ static int make_graph(struct ckpt_program *p)
         ps->written |= WRITTEN_GRAPH;
     }
     bool runs_here = ps->memory->device && ps->memory->device->ops->backend == ps->backend;
-    int rc = runs_here ? check_kernels(p) : 0;
+    rc = runs_here ? check_kernels(p) : 0;
     uint64_t optimizer = 0;
     if (!rc)
         rc = sign_optimizer(p, &optimizer);

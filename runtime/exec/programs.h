@@ -35,10 +35,15 @@ struct programs {
     } warm;
     int32_t n_warm;
     unsigned written; /* bits of enum written */
+    bool timed_links; /* the rates between device and host were looked at */
 };
 
 /* The arena must hold this many bytes: the persistent region and the largest program. */
 int64_t programs_arena_bytes(const struct programs *ps);
+
+/* Before the first plan: times what lies between the device and a host tier, unless --machine says
+ * it.  Returns 0 or the device's code. */
+int programs_time_links(struct programs *ps);
 
 /* The sentence of a failure that the device returned, in program p where that is known; from now on
  * the weights count as lost.  Returns rc. */

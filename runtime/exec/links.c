@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The rates of copies and of updates on the host, timed before the first plan that may use them.
+ * The machine files of the library know a GPU, not the computer that it is in: on an H200 of a
+ * virtual host, steps under a host tier took 1.16 times what the file of that GPU predicts, and
+ * 1.06 times with the rates of the computer.
+ */
+#include "exec/program.h"
+#include "memory/link_rates.h"
+
+#define BYTES (INT64_C(256) << 20) /* of a copy: more than caches hold */
+#define FEW   (INT64_C(1) << 20)   /* of less the rates are those of single commands */
+
+static bool wants_links(const struct programs *ps)
+{
+    const struct ckpt_options *o = ps->options;
+    const struct device *d = ps->memory->device;
+
+    return o->host > 0 && !(o->machine && *o->machine) && d && d->ops->pin &&
+           d->ops->backend == ps->backend;
+}
+
+/* Within both budgets, behind what parameters have of the arena. */
+static int64_t bytes_of(const struct programs *ps)
+{
+    struct memory *m = ps->memory;
+    int64_t room = m->budget - m->device->ops->overhead(m->device) - m->persistent;
+    int64_t bytes = min_i64(room / LINK_ARENA, m->options->host / LINK_HOST);
+
+    return min_i64(BYTES, bytes / CKPT_ALIGN * CKPT_ALIGN);
+}
+
+/* Without memory for it the rates stay those of the file. */
+static int time_links(struct programs *ps, int64_t bytes)
+{
+    struct memory *m = ps->memory;
+    struct device *d = m->device;
+    char *host = d->ops->host_alloc(d, LINK_HOST * bytes);
+    int rc = 0;
+
+    if (host && !d->ops->map(d, m->persistent + LINK_ARENA * bytes)) {
+        struct link_space space = {d->ops->base(d) + m->persistent, host, bytes};
+        rc = link_rates_time(d, &space, ranks_beside(ps->ranks), &ps->machine);
+    }
+    d->ops->host_free(d, host);
+    if (d->ops->map(d, programs_arena_bytes(ps)) && !rc)
+        rc = CKPT_ENOMEM;
+    return rc ? error_fail(ps->error, rc, "copies between %s and the host cannot be timed: %s",
+                           d->name, d->reason)
+              : 0;
+}
+
+int programs_time_links(struct programs *ps)
+{
+    if (ps->timed_links || !wants_links(ps))
+        return 0;
+    ps->timed_links = true;
+    int64_t bytes = bytes_of(ps);
+    return bytes < FEW ? 0 : time_links(ps, bytes);
+}
