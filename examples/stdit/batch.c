@@ -74,6 +74,20 @@ static void copy_row(void *dst, int64_t to, const void *src, int64_t from, int64
     memcpy((char *)dst + to * row, (const char *)src + from * row, (size_t)row);
 }
 
+/* The text of a sample, in the type of the model: in bf16 b->y is room for those of a cache. */
+static void copy_text(struct stdit_batch *b, const struct stdit_data *d, int64_t i, int64_t row)
+{
+    int64_t y = stdit_data_y(d), text = d->y ? row % d->text_rows : 0;
+    const float *from = d->y ? d->y + text * y : b->y + i * y;
+
+    if (d->y)
+        copy_row(b->mask, i, d->mask, text, d->tokens * 4);
+    if (b->bf16)
+        ckpt_to_bf16(from, b->y_bf16 + i * y, y);
+    else if (d->y)
+        copy_row(b->y, i, d->y, text, y * 4);
+}
+
 static void copy_sample(struct stdit_batch *b, const struct stdit_data *d, int64_t i, int64_t row)
 {
     int64_t z = stdit_data_z(d, b->shape) * 4, y = stdit_data_y(d);
@@ -87,11 +101,7 @@ static void copy_sample(struct stdit_batch *b, const struct stdit_data *d, int64
         ckpt_fill_normal(b->seed, (uint64_t)row, STREAM_DATA, b->z + i * z / 4, z / 4);
     if (d->eps)
         copy_row(b->eps, i, d->eps, row, z);
-    if (d->y) {
-        copy_row(b->y, i, d->y, row % d->text_rows, y * 4);
-        copy_row(b->mask, i, d->mask, row % d->text_rows, d->tokens * 4);
-    }
-    ckpt_to_bf16(b->y + i * y, b->y_bf16 + i * y, y);
+    copy_text(b, d, i, row);
     copy_row(b->fps, i, d->fps, row, 4);
     if (d->t)
         copy_row(b->t, i, d->t, row, 4);
@@ -134,6 +144,7 @@ static int draw(struct stdit_batch *b, const struct stdit_run *r, const struct s
 static void begin(struct stdit_batch *b, const struct stdit_run *r, const struct stdit_shape *s)
 {
     b->shape = s;
+    b->bf16 = r->model.config.dtype == CKPT_BF16;
     b->seed = (uint64_t)r->options.library.seed;
     b->size = s->batch;
     b->all = s->batch * ckpt_ranks(r->context);
@@ -187,13 +198,12 @@ int stdit_batch_feed(const struct stdit_batch *b, const struct stdit_run *r, ckp
                      bool drop)
 {
     int64_t n = b->size, y = n * stdit_data_y(&r->data);
-    bool bf16 = r->model.config.dtype == CKPT_BF16;
     int rc = ckpt_feed(p, "z", b->z, n * stdit_data_z(&r->data, b->shape) * 4);
 
     if (!rc)
         rc = ckpt_feed(p, "t", b->t, n * 4);
     if (!rc)
-        rc = bf16 ? ckpt_feed(p, "y", b->y_bf16, y * 2) : ckpt_feed(p, "y", b->y, y * 4);
+        rc = b->bf16 ? ckpt_feed(p, "y", b->y_bf16, y * 2) : ckpt_feed(p, "y", b->y, y * 4);
     if (!rc)
         rc = ckpt_feed(p, "mask", b->mask, n * r->data.tokens * 4);
     if (!rc)

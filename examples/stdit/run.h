@@ -85,7 +85,8 @@ int stdit_train(struct stdit_run *r);
 /* Host memory of what one step is fed, of the shape of its turn. */
 struct stdit_batch {
     float *z, *t, *u, *y, *fps, *eps;
-    uint16_t *y_bf16;
+    uint16_t *y_bf16; /* of y, where the model is in bf16 */
+    bool bf16;
     int32_t *mask, *x_mask, *drop;
     const struct stdit_shape *shape;
     uint64_t seed;
