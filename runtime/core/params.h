@@ -31,7 +31,6 @@ struct param {
     enum home home[SLOT_COUNT];     /* where a slot lives between steps */
     int64_t offset[SLOT_COUNT];     /* in the arena or the tier; -1: it has no place yet */
     bool filled[SLOT_COUNT];        /* its bytes hold a value */
-    int32_t host_event[SLOT_COUNT]; /* of the last update on the host, or 0: see exec/turns.h */
     uint64_t set[CKPT_EXP_AVG_SQ_COL +
                  1];          /* of several ranks: a digest of what was set; 0: nothing was */
     int64_t part, part_first; /* part > 0: slots but VALUE are of so many elements from here on */

@@ -5,10 +5,11 @@
 #include "exec/hazards.h"
 
 /* Addresses from begin to the next span's begin, with who touched them last: moments of the time
- * line, or -1. */
+ * line, or -1.  And with who touched them before anybody wrote them: commands, or -1. */
 struct span {
     int64_t begin;
     int32_t writer, reader[QUEUE_COUNT];
+    int32_t first_writer, first_reader[QUEUE_COUNT];
 };
 
 /* A command at one place of the time line, and what its queue knew when it was through: up to
@@ -79,6 +80,16 @@ static void forget_spans(struct board *b)
         }
 }
 
+/* Nobody has touched anything before the step. */
+static void forget_firsts(struct board *b)
+{
+    for (int i = 0; i < SPACE_COUNT; i++)
+        for (int32_t n = 0; n < b->n_spans[i]; n++) {
+            b->spans[i][n].first_writer = -1;
+            memset(b->spans[i][n].first_reader, -1, sizeof(b->spans[i][n].first_reader));
+        }
+}
+
 static int32_t find_span(const struct board *b, const struct access *a)
 {
     int32_t low = 0, high = b->n_spans[a->space];
@@ -109,10 +120,21 @@ static void find_conflicts(const struct board *b, const struct access *a, int32_
     }
 }
 
+static void stamp_first(struct span *s, const struct access *a, enum queue queue, int32_t command)
+{
+    if (s->first_writer >= 0)
+        return;
+    if (a->writes)
+        s->first_writer = command;
+    else if (s->first_reader[queue] < 0)
+        s->first_reader[queue] = command;
+}
+
 static void stamp(struct board *b, const struct access *a, enum queue queue, int32_t moment)
 {
     struct span *s = b->spans[a->space];
     for (int32_t n = find_span(b, a); s[n].begin < a->offset + a->bytes; n++) {
+        stamp_first(&s[n], a, queue, b->moments[moment].command);
         if (!a->writes) {
             s[n].reader[queue] = moment;
             continue;
@@ -219,6 +241,54 @@ static void sort_waits(struct hazards *h)
     h->n = n;
 }
 
+/* ---- edges ----------------------------------------------------------------------------------- */
+
+static void add_edge(struct board *b, struct edges *e, struct edge edge)
+{
+    if (b->rc || edge.command < 0)
+        return;
+    if (ARRAY_RESERVE(&e->list, e->n))
+        b->rc = CKPT_ENOMEM;
+    else
+        e->list.data[e->n++] = edge;
+}
+
+static int32_t command_of(const struct board *b, int32_t moment)
+{
+    return moment < 0 ? -1 : b->moments[moment].command;
+}
+
+static void find_edges(struct board *b)
+{
+    struct hazards *h = b->h;
+    for (int space = 0; space < SPACE_COUNT; space++)
+        for (int32_t n = 0; n + 1 < b->n_spans[space]; n++) {
+            const struct span *s = &b->spans[space][n];
+            struct edge e = {.space = space, .begin = s->begin, .end = s[1].begin, .writes = true};
+            e.command = s->first_writer;
+            add_edge(b, &h->first, e);
+            e.command = command_of(b, s->writer);
+            add_edge(b, &h->last, e);
+            e.writes = false;
+            for (int q = 0; q < QUEUE_COUNT; q++) {
+                e.command = s->first_reader[q];
+                add_edge(b, &h->first, e);
+                e.command = command_of(b, s->reader[q]);
+                add_edge(b, &h->last, e);
+            }
+        }
+}
+
+void hazards_free(struct hazards *h)
+{
+    free(h->list.data);
+    free(h->first.list.data);
+    free(h->last.list.data);
+    *h = (struct hazards){0};
+}
+
+/* ---- all of it ------------------------------------------------------------------------------- */
+
 int hazards_find(const struct commands *c, int32_t n_micro, bool whole, struct hazards *h)
 {
     struct board b = {.c = c, .h = h, .whole = whole};
@@ -230,14 +300,18 @@ int hazards_find(const struct commands *c, int32_t n_micro, bool whole, struct h
     b.rc = b.moments ? 0 : CKPT_ENOMEM;
     for (int i = 0; i < SPACE_COUNT && !b.rc; i++)
         b.rc = make_spans(&b, (enum space)i);
-    if (!b.rc)
+    if (!b.rc) {
         forget_spans(&b);
+        forget_firsts(&b);
+    }
     for (int round = 0; round < rounds && !b.rc; round++) {
         b.kept = round + 1 == rounds;
         for (int body = 0; body < bodies; body++)
             run_part(&b, 0, c->n_body);
         run_part(&b, c->n_body, c->n);
     }
+    if (!b.rc && !whole)
+        find_edges(&b);
     for (int i = 0; i < SPACE_COUNT; i++)
         free(b.spans[i]);
     free(b.moments);

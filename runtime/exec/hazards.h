@@ -61,15 +61,36 @@ struct hazard {
     int32_t waiting, awaited;
 };
 
+/* A command that touches a range before any other writes it, or that nobody wrote it behind. */
+struct edge {
+    enum space space;
+    int64_t begin, end;
+    int32_t command;
+    bool writes;
+};
+
+/* By space and range: ranges of two edges are the same, or apart. */
+struct edges {
+    struct {
+        struct edge *data;
+        int64_t capacity;
+    } list;
+    int32_t n;
+};
+
 struct hazards {
     struct {
         struct hazard *data;
         int64_t capacity;
     } list;
     int32_t n;
+    /* What a step meets of the one before and leaves to the next, of each range and queue once;
+     * none where the step is recorded as a whole. */
+    struct edges first, last;
 };
 
-/* whole: the step is recorded as a whole.  Returns 0 or CKPT_ENOMEM; free h->list.data. */
+/* whole: the step is recorded as a whole.  Returns 0 or CKPT_ENOMEM; free h in either case. */
 int hazards_find(const struct commands *c, int32_t n_micro, bool whole, struct hazards *h);
+void hazards_free(struct hazards *h);
 
 #endif

@@ -16,10 +16,10 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include "exec/hazards.h"
+#include "exec/turns.h"
 
 /* The first events join programs: see turns.h. */
-enum { NO_EVENT = -1, FIRST_EVENT = QUEUE_COUNT };
+enum { NO_EVENT = -1, FIRST_EVENT = 2 * QUEUE_COUNT };
 
 /* A residence or a copy, and the step that it is due at. */
 struct due {
@@ -433,8 +433,9 @@ static void number_events(struct lowering *w, struct events *e)
             e->number[i] += w->l->first_event;
 }
 
+/* Sets *at to the instruction that a command becomes. */
 static int emit(struct lowering *w, int32_t i, const struct hazards *h, int32_t *next,
-                const struct events *e)
+                const struct events *e, int32_t *at)
 {
     struct lowered *l = w->l;
     const struct command *c = &w->c.list.data[i];
@@ -442,6 +443,7 @@ static int emit(struct lowering *w, int32_t i, const struct hazards *h, int32_t 
     for (; *next < h->n && h->list.data[*next].waiting == i && !rc; (*next)++)
         rc =
             add_event(l, INSTR_WAIT, c->instr.queue, e->number[h->list.data[*next].awaited], false);
+    *at = l->n_instrs;
     if (!rc && c->kind == COMMAND_RUNS) {
         struct instr *to = add_instr(l);
         if (!to)
@@ -457,20 +459,24 @@ static int emit(struct lowering *w, int32_t i, const struct hazards *h, int32_t 
 
 static int emit_all(struct lowering *w, const struct hazards *h)
 {
-    struct events e = {malloc(((size_t)w->c.n + 1) * sizeof(*e.number)),
-                       calloc((size_t)w->c.n + 1, sizeof(*e.for_threads)), 0};
-    int rc = e.number && e.for_threads ? 0 : CKPT_ENOMEM;
+    size_t n = (size_t)w->c.n + 1;
+    struct events e = {malloc(n * sizeof(*e.number)), calloc(n, sizeof(*e.for_threads)), 0};
+    int32_t *at = malloc(n * sizeof(*at));
+    int rc = e.number && e.for_threads && at ? 0 : CKPT_ENOMEM;
     if (!rc) {
         find_events(w, h, &e);
         number_events(w, &e);
     }
     for (int32_t i = 0, next = 0; i < w->c.n && !rc; i++) {
-        rc = emit(w, i, h, &next, &e);
+        rc = emit(w, i, h, &next, &e, &at[i]);
         if (i + 1 == w->c.n_body)
             w->l->n_body = w->l->n_instrs;
     }
+    if (!rc && w->plan->n_copies)
+        rc = turns_make(w->p, &w->c, h, at);
     free(e.number);
     free(e.for_threads);
+    free(at);
     return rc;
 }
 
@@ -491,7 +497,7 @@ static int lower(struct lowering *w)
         rc = hazards_find(&w->c, w->p->graph->n_micro, w->plan->n_copies == 0, &h);
     if (!rc)
         rc = emit_all(w, &h);
-    free(h.list.data);
+    hazards_free(&h);
     return rc ? rc : d->ops->events(d, w->l->end_event);
 }
 
@@ -520,6 +526,6 @@ void lowered_free(struct lowered *l)
 {
     free(l->instrs.data);
     free(l->views.data);
-    free(l->updated.data);
+    turns_free(l->turns);
     *l = (struct lowered){0};
 }

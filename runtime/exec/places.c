@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a program takes: places for its parameters, the arena, the instructions of a step. */
-#include "exec/turns.h"
+#include "exec/program.h"
 #include "dist/values.h"
 
 int program_get_ready(struct ckpt_program *p)
 {
     struct device *d = p->programs->memory->device;
     int rc = program_lower(p);
-    if (!rc)
-        rc = turns_find(p);
     if (rc) {
         program_forget(p); /* what was recorded goes to where it was */
         return error_fail(p->programs->error, rc, "no memory for the instructions");

@@ -60,11 +60,6 @@ struct instr {
     int64_t bytes;
 };
 
-/* A slot that an update on the host writes, and the event that tells of it. */
-struct updated {
-    int32_t param, slot, event;
-};
-
 struct lowered {
     struct {
         struct instr *data;
@@ -74,11 +69,7 @@ struct lowered {
         struct ckpt_view *data;
         int64_t capacity;
     } views;
-    struct {
-        struct updated *data;
-        int64_t capacity;
-    } updated;
-    int32_t n_updated;
+    struct turns *turns; /* of a step with parks; see turns.h */
     int32_t n_instrs, n_body; /* the body's instructions come first */
     int32_t n_views;
     int32_t first_event, end_event; /* of the device's events: no other program has these */
@@ -128,7 +119,7 @@ struct ckpt_program {
     struct plan *old_plan;   /* what it had; else NULL */
     int64_t old_reserved;
     struct lowered lowered;
-    bool after_other;               /* the step at hand comes behind one of another program */
+    const struct ckpt_program *follows; /* whose step the one at hand waits for; NULL: its own */
     struct timing *timing;          /* NULL unless the ops are timed */
     struct port *feeds, *fetches;   /* per tape feed and fetch */
     struct ckpt_run *runs;          /* per step under way and micro-step */

@@ -28,7 +28,7 @@ struct programs {
     struct ckpt_program *first;              /* the youngest; a list */
     struct ckpt_optimizer *optimizers;       /* all that were made, a list */
     struct ckpt_program *last_submitted;     /* the last that handed over a step, or NULL */
-    const char *host_reads, *host_reads_end; /* what updates on the host read beside state */
+    int joint; /* of the two sets of events at which programs join, that of the last time */
     struct {
         uint64_t *data; /* cost keys of the ops whose kernels have run once on the device */
         int64_t capacity;

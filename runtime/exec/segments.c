@@ -133,12 +133,14 @@ void program_forget(struct ckpt_program *p)
     p->segments.capacity = p->n_segments = 0;
 }
 
-int32_t record_replay(struct ckpt_program *p, int32_t first, int32_t *next)
+int32_t segment_end(const struct ckpt_program *p, int32_t first, int32_t next)
+{
+    bool begins = next < p->n_segments && p->segments.data[next].first == first;
+    return begins ? p->segments.data[next].end : first;
+}
+
+void segment_replay(struct ckpt_program *p, int32_t n)
 {
     struct device *d = p->programs->memory->device;
-    if (*next >= p->n_segments || p->segments.data[*next].first != first)
-        return first;
-    const struct segment *s = &p->segments.data[(*next)++];
-    d->ops->replay(d, s->step);
-    return s->end;
+    d->ops->replay(d, p->segments.data[n].step);
 }

@@ -17,9 +17,11 @@ static inline bool instr_is_beside(const struct instr *i)
     return i->queue != QUEUE_COMPUTE;
 }
 
-/* Replays the segment that begins at this instruction, if that is the *next one of the step, and
- * passes to the one behind.  Returns the segment's end, or first where there is none: of the
- * instructions in between those beside it are left to the caller. */
-int32_t record_replay(struct ckpt_program *p, int32_t first, int32_t *next);
+/* The end of the segment that begins at this instruction, if that is the next one of the step; or
+ * first where there is none. */
+int32_t segment_end(const struct ckpt_program *p, int32_t first, int32_t next);
+
+/* Hands over a segment; of its instructions those beside it are left to the caller. */
+void segment_replay(struct ckpt_program *p, int32_t n);
 
 #endif

@@ -2,23 +2,31 @@
 /*
  * Programs in turn: what a step waits for when the one before was another program's.
  *
- * Hazards are known within a program.  Between two of them all queues wait for all, but for that of
- * the host: its updates may go on under the step of the next program, whose copies wait for those
- * of what they bring.  An update touches its state and value, where they live in the host tier, and
- * the clip values; these lie before all else that a plan has there.
+ * Hazards within a program are in its instructions.  Between two steps that copy to tiers the rule
+ * is the same (hazards.h): what touches a range first in the step at hand waits for what the one
+ * before left there.  So copies of a step, and updates on the host, go on under the next one, whose
+ * program it may be.  What was left by steps before that one has ended by then: all queues wait for
+ * where it began.
+ *
+ * Where one of the two is recorded as a whole, and for the queues that are threads of the host,
+ * all wait for all, but for the updates on the host.
  */
 #ifndef CKPT_TURNS_H
 #define CKPT_TURNS_H
 
-#include "exec/program.h"
+#include "exec/hazards.h"
 
-/* Lists the updates on the host of a program that was lowered.  Returns 0 or CKPT_ENOMEM. */
-int turns_find(struct ckpt_program *p);
+struct turns;
 
-/* Around the instructions of a step: what it waits for as a whole, what the copy at hand waits for
- * in front of it, and what others are to wait for. */
+/* Keeps the edges of a program that was lowered: command i became instruction at[i].  Returns 0 or
+ * CKPT_ENOMEM. */
+int turns_make(struct ckpt_program *p, const struct commands *c, const struct hazards *h,
+               const int32_t *at);
+void turns_free(struct turns *t);
+
+/* In front of a step; and before instruction i of it, or the kernels of [i, end), is handed over. */
 void turns_begin(struct ckpt_program *p);
-void turns_wait(struct ckpt_program *p, const struct instr *i);
-void turns_end(struct ckpt_program *p);
+void turns_wait(struct ckpt_program *p, int32_t i);
+void turns_wait_kernels(struct ckpt_program *p, int32_t i, int32_t end);
 
 #endif

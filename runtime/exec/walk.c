@@ -7,11 +7,17 @@
 
 static void walk_one(struct ckpt_program *p, int32_t i, struct moment at)
 {
-    turns_wait(p, &p->lowered.instrs.data[i]);
+    turns_wait(p, i);
     enqueue_instr(p, &p->lowered.instrs.data[i], at);
     if (i == p->lowered.last_fetch)
         p->programs->memory->device->ops->mark(p->programs->memory->device, at.flight,
                                                QUEUE_COPY_OUT);
+}
+
+static void walk_segment(struct ckpt_program *p, int32_t i, int32_t end, int32_t *next)
+{
+    turns_wait_kernels(p, i, end);
+    segment_replay(p, (*next)++);
 }
 
 /* Instructions [from, to), with the segments recorded of them.  What other queues have to do beside
@@ -20,9 +26,11 @@ static void walk_part(struct ckpt_program *p, int32_t from, int32_t to, struct m
                       int32_t *next)
 {
     for (int32_t i = from; i < to;) {
-        int32_t end = record_replay(p, i, next);
+        int32_t end = segment_end(p, i, *next);
         if (end == i)
             walk_one(p, i++, at);
+        else
+            walk_segment(p, i, end, next);
         for (; i < end; i++)
             if (instr_is_beside(&p->lowered.instrs.data[i]))
                 walk_one(p, i, at);
@@ -43,7 +51,6 @@ static void walk_parked(struct ckpt_program *p, int flight)
     for (int32_t micro = 0; micro < p->tape->n_micro; micro++)
         walk_part(p, 0, body, (struct moment){flight, micro}, &next);
     walk_part(p, body, p->lowered.n_instrs, (struct moment){flight, 0}, &next);
-    turns_end(p);
     d->ops->mark(d, flight, QUEUE_COMPUTE);
 }
 

@@ -69,22 +69,21 @@ static void free_commands(struct commands *c)
 
 /* What was handed over, in order; before[i][j]: j has ended when i begins. */
 struct line {
-    const struct commands *c;
+    const struct commands *of[MOST]; /* whose command it is */
     int32_t command[MOST], part[MOST], n;
     bool before[MOST][MOST];
 };
 
 static struct line line;
 
-static void unroll(const struct commands *c, int32_t n_micro)
+static void unroll(const struct commands *c, int32_t n_micro, int32_t steps)
 {
-    line.c = c;
-    line.n = 0;
-    for (int32_t step = 0, part = 0; step < STEPS; step++)
+    for (int32_t step = 0, part = 0; step < steps; step++)
         for (int32_t run = 0; run <= n_micro; run++, part++) {
             bool body = run < n_micro;
             for (int32_t i = body ? 0 : c->n_body; i < (body ? c->n_body : c->n); i++) {
                 assert_true(line.n < MOST);
+                line.of[line.n] = c;
                 line.part[line.n] = part;
                 line.command[line.n++] = i;
             }
@@ -93,7 +92,7 @@ static void unroll(const struct commands *c, int32_t n_micro)
 
 static enum queue queue_of(int32_t i)
 {
-    return line.c->list.data[line.command[i]].instr.queue;
+    return line.of[i]->list.data[line.command[i]].instr.queue;
 }
 
 static void follow(int32_t i, int32_t j)
@@ -103,36 +102,45 @@ static void follow(int32_t i, int32_t j)
         line.before[i][k] |= line.before[j][k];
 }
 
+/* Behind the last time that a command was handed over before; it may not have been. */
+static void follow_last(int32_t i, const struct commands *of, int32_t command)
+{
+    for (int32_t j = i - 1; j >= 0; j--)
+        if (line.of[j] == of && line.command[j] == command) {
+            follow(i, j);
+            return;
+        }
+}
+
+static void follow_queue(int32_t i)
+{
+    for (int32_t j = i - 1; j >= 0; j--)
+        if (queue_of(j) == queue_of(i)) {
+            follow(i, j);
+            return;
+        }
+}
+
 /* Orders the line by queues and by the waits but one; -1: by all. */
 static void order(const struct hazards *h, int32_t without)
 {
     memset(line.before, 0, sizeof line.before);
     for (int32_t i = 0; i < line.n; i++) {
-        for (int32_t j = i - 1; j >= 0; j--)
-            if (queue_of(j) == queue_of(i)) {
-                follow(i, j);
-                break;
-            }
-        for (int32_t k = 0; k < h->n; k++) {
-            if (h->list.data[k].waiting != line.command[i] || k == without)
-                continue;
-            for (int32_t j = i - 1; j >= 0; j--)
-                if (line.command[j] == h->list.data[k].awaited) {
-                    follow(i, j); /* the last time it was handed over */
-                    break;
-                }
-        }
+        follow_queue(i);
+        for (int32_t k = 0; k < h->n; k++)
+            if (h->list.data[k].waiting == line.command[i] && k != without)
+                follow_last(i, line.of[i], h->list.data[k].awaited);
     }
 }
 
 static bool conflict(int32_t i, int32_t j)
 {
-    const struct command *a = &line.c->list.data[line.command[i]];
-    const struct command *b = &line.c->list.data[line.command[j]];
+    const struct command *a = &line.of[i]->list.data[line.command[i]];
+    const struct command *b = &line.of[j]->list.data[line.command[j]];
     for (int32_t x = 0; x < a->n_access; x++)
         for (int32_t y = 0; y < b->n_access; y++) {
-            const struct access *s = &line.c->access.data[a->access + x];
-            const struct access *t = &line.c->access.data[b->access + y];
+            const struct access *s = &line.of[i]->access.data[a->access + x];
+            const struct access *t = &line.of[j]->access.data[b->access + y];
             if (s->space == t->space && (s->writes || t->writes) &&
                 s->offset < t->offset + t->bytes && t->offset < s->offset + s->bytes)
                 return true;
@@ -157,7 +165,8 @@ static void try(int32_t queues, int32_t n_micro, bool whole)
     struct commands c = make_commands(queues, whole);
     struct hazards h;
     assert_int_equal(hazards_find(&c, n_micro, whole, &h), 0);
-    unroll(&c, n_micro);
+    line.n = 0;
+    unroll(&c, n_micro, STEPS);
     order(&h, -1);
     assert_true(is_ordered(whole));
     for (int32_t k = 0; k < h.n && whole; k++) /* nothing of another part is waited for */
@@ -167,8 +176,68 @@ static void try(int32_t queues, int32_t n_micro, bool whole)
         order(&h, k);
         assert_false(is_ordered(whole));
     }
-    free(h.list.data);
+    hazards_free(&h);
     free_commands(&c);
+}
+
+static bool edges_meet(const struct edge *first, const struct edge *last)
+{
+    return first->space == last->space && (first->writes || last->writes) &&
+           first->begin < last->end && last->begin < first->end;
+}
+
+/* Orders a step of each of two lists, the second behind what the first one leaves; without: by all
+ * of its edges but this one. */
+static void order_two(const struct commands c[2], const struct hazards h[2], int32_t without)
+{
+    memset(line.before, 0, sizeof line.before);
+    for (int32_t i = 0; i < line.n; i++) {
+        bool second = line.of[i] == &c[1];
+        follow_queue(i);
+        for (int32_t k = 0; k < h[second].n; k++)
+            if (h[second].list.data[k].waiting == line.command[i])
+                follow_last(i, line.of[i], h[second].list.data[k].awaited);
+        for (int32_t k = 0; k < h[1].first.n && second; k++)
+            for (int32_t m = 0; m < h[0].last.n; m++)
+                if (h[1].first.list.data[k].command == line.command[i] && m != without &&
+                    edges_meet(&h[1].first.list.data[k], &h[0].last.list.data[m]))
+                    follow_last(i, &c[0], h[0].last.list.data[m].command);
+    }
+}
+
+static bool two_are_ordered(int32_t queues, int32_t n_micro, bool *needed)
+{
+    struct commands c[2] = {make_commands(queues, false), make_commands(queues, false)};
+    struct hazards h[2];
+    line.n = 0;
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(hazards_find(&c[i], n_micro, false, &h[i]), 0);
+        unroll(&c[i], n_micro, 1);
+    }
+    order_two(c, h, -1);
+    bool ordered = is_ordered(false);
+    for (int32_t m = 0; m < h[0].last.n && !*needed; m++) {
+        order_two(c, h, m);
+        *needed = !is_ordered(false);
+    }
+    for (int i = 0; i < 2; i++) {
+        hazards_free(&h[i]);
+        free_commands(&c[i]);
+    }
+    return ordered;
+}
+
+/* What a step leaves and what the next one meets is all that is between two programs. */
+static void test_edges(void **state)
+{
+    bool needed = false;
+    (void)state;
+    for (seed = 0; seed < 300; seed++) {
+        uint64_t kept = seed;
+        assert_true(two_are_ordered(2 + (int32_t)(seed % 4), 1 + (int32_t)(seed % 3), &needed));
+        seed = kept;
+    }
+    assert_true(needed);
 }
 
 static void test_steps(void **state)
@@ -207,6 +276,7 @@ int main(void)
         cmocka_unit_test(test_steps),
         cmocka_unit_test(test_micro_steps),
         cmocka_unit_test(test_whole),
+        cmocka_unit_test(test_edges),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
