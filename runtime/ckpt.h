@@ -437,8 +437,8 @@ CKPT_API int ckpt_step(ckpt_program *p, float *loss);
 /* The two halves of ckpt_step, to keep the device busy: ckpt_submit hands a step over; ckpt_wait
  * waits for the oldest not waited for, sets *loss (may be NULL) and returns what ckpt_step would.
  * Two may be under way: feed and submit the next, then wait for the one before.  After a failure
- * nothing that was under way counts.  Both return CKPT_EINVAL out of turn, ckpt_submit also while
- * another program of the same optimizer has a step under way. */
+ * nothing that was under way counts.  Programs of one optimizer share these two, in the order in
+ * which they were handed over.  Both return CKPT_EINVAL out of turn. */
 CKPT_API int ckpt_submit(ckpt_program *p);
 CKPT_API int ckpt_wait(ckpt_program *p, float *loss);
 

@@ -201,8 +201,6 @@ static int run_step(struct training *t)
     if (!goes_on(t))
         return rc; /* asked to stop meanwhile */
     if (!rc)
-        rc = t->waits && t->waits(t, t->submitted) ? end_all(t) : 0;
-    if (!rc)
         rc = t->submit(t, t->submitted);
     if (rc)
         return rc;

@@ -41,8 +41,6 @@ struct training {
      * it, else training_ended and training_show.  Both return 0, or -1 after a sentence. */
     int (*submit)(struct training *t, int64_t step);
     int (*end)(struct training *t, int64_t step);
-    /* Whether a step must wait until all before it have ended; NULL: none does. */
-    bool (*waits)(struct training *t, int64_t step);
     /* Looks at the weights behind `step` steps, between two of them, none under way; behind the
      * last one the trainer does.  Where looks says so; NULL: it never does.  Returns 0, or -1 after
      * a sentence. */

@@ -95,7 +95,6 @@ struct course {
     struct stdit_batch batch;
     struct stdit_ahead ahead;
     struct stdit_turn turn[2]; /* of the steps under way, the even and the odd one */
-    bool failed;
 };
 
 static struct stdit_turn *turn_of(struct course *c, int64_t step)
@@ -113,24 +112,17 @@ static int take_turn(struct course *c, int64_t step)
     return r->data.buckets.n ? stdit_note_place(r) : 0;
 }
 
-/* A step of another shape is handed over when those before it have ended. */
-static bool waits(struct training *t, int64_t step)
-{
-    struct course *c = t->user;
-
-    c->failed = take_turn(c, step) != 0;
-    return !c->failed && step > t->ended && turn_of(c, step)->shape != turn_of(c, step - 1)->shape;
-}
-
 static int submit(struct training *t, int64_t step)
 {
     struct course *c = t->user;
     struct stdit_run *r = c->run;
     struct stdit_batch *b = &c->batch;
     const struct stdit_turn *turn = turn_of(c, step);
-    const struct stdit_shape *s = turn->shape;
 
-    if (c->failed || stdit_batch_fill(b, r, turn) ||
+    if (take_turn(c, step))
+        return -1;
+    const struct stdit_shape *s = turn->shape;
+    if (stdit_batch_fill(b, r, turn) ||
         (c->ahead.loader && stdit_batch_encode(b, r, turn, c->ahead.loader)))
         return -1;
     if (c->ahead.loader)
@@ -190,7 +182,6 @@ int stdit_train(struct stdit_run *r)
                          /* videos are encoded by the device; a dump looks at the first one alone */
                          .ahead = o->train.dump || o->video_dir ? 0 : 1,
                          .reads = o->video_dir != NULL,
-                         .waits = waits,
                          .submit = submit,
                          .end = end,
                          .looks = looks,

@@ -144,14 +144,6 @@ static int end(struct training *t, int64_t step)
     return training_show(t, p->program, step, t->summary.last, result.loss);
 }
 
-/* The step before may be of another program: the two share their memory. */
-static bool waits(struct training *t, int64_t step)
-{
-    struct vae_run *r = run_of(t);
-
-    return step > 0 && program_of(r, step) != program_of(r, step - 1);
-}
-
 int vae_train(struct vae_run *r)
 {
     const struct vae_options *o = &r->options;
@@ -162,7 +154,6 @@ int vae_train(struct vae_run *r)
                          .ahead = o->train.dump || o->vq ? 0 : 1,
                          .submit = submit,
                          .end = end,
-                         .waits = waits,
                          .user = r};
     int64_t longest = o->length[o->n_lengths - 1];
 

@@ -233,6 +233,7 @@ void ckpt_close(ckpt *c)
     while (c->programs.optimizers) {
         struct ckpt_optimizer *o = c->programs.optimizers;
         c->programs.optimizers = o->next;
+        c->memory.device->ops->host_free(c->memory.device, o->halt);
         optim_free(o);
     }
     params_free(&c->params);

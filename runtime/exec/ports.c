@@ -4,6 +4,7 @@
 #include <string.h>
 #include "attr.h"
 #include "exec/program.h"
+#include "optim/optimizer.h"
 
 static int make_port(struct ckpt_program *p, struct port *port, int32_t tensor, int64_t times,
                      int sets)
@@ -19,6 +20,17 @@ static int make_port(struct ckpt_program *p, struct port *port, int32_t tensor, 
     return 0;
 }
 
+/* Steps of all programs of an optimizer are one row. */
+static int share_halt(struct ckpt_program *p)
+{
+    struct device *d = p->programs->memory->device;
+    struct ckpt_optimizer *o = p->optimizer;
+    if (!o->halt)
+        o->halt = d->ops->host_alloc(d, (int64_t)sizeof *o->halt);
+    p->halt = o->halt;
+    return p->halt ? 0 : CKPT_ENOMEM;
+}
+
 int program_make_ports(struct ckpt_program *p)
 {
     const ckpt_tape *t = p->tape;
@@ -32,6 +44,8 @@ int program_make_ports(struct ckpt_program *p)
     int rc = p->feeds && p->fetches && p->runs ? 0 : CKPT_ENOMEM;
     p->bad_index = p->runs ? (struct index_report *)(p->runs + n_runs) : NULL;
     p->halt = p->runs ? (int32_t *)(p->bad_index + DEVICE_FLIGHTS) : NULL;
+    if (!rc && p->optimizer)
+        rc = share_halt(p);
     for (int32_t i = 0; i < t->n_feeds && !rc; i++) {
         const struct feed *f = &t->feeds.data[i];
         rc = make_port(p, &p->feeds[i], f->tensor, f->constant ? 1 : t->n_micro,

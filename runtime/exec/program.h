@@ -134,6 +134,8 @@ struct ckpt_program {
     int64_t batch;
     int64_t reserved;         /* bytes of the budget that others took when the plan was made */
     int64_t steps, submitted; /* done and waited for; handed over.  Step n has flight n % 2 */
+    int64_t turn[DEVICE_FLIGHTS]; /* of steps under way: the how manieth of the optimizer */
+    int mark[DEVICE_FLIGHTS];     /* and by which mark the device knows them */
     int64_t before;           /* steps of the runs that this one goes on with */
     int64_t shift;            /* of the steps that random numbers are drawn by */
     bool told;                /* of a rank that is not the first: by which, whatever the rank */

@@ -28,7 +28,8 @@ struct programs {
     struct ckpt_program *first;              /* the youngest; a list */
     struct ckpt_optimizer *optimizers;       /* all that were made, a list */
     struct ckpt_program *last_submitted;     /* the last that handed over a step, or NULL */
-    int joint; /* of the two sets of events at which programs join, that of the last time */
+    int64_t walked; /* steps that were handed over */
+    int joint;      /* of the two sets of events at which programs join, that of the last time */
     struct {
         uint64_t *data; /* cost keys of the ops whose kernels have run once on the device */
         int64_t capacity;

@@ -37,10 +37,18 @@ static int flight_of(int64_t step)
     return (int)(step % DEVICE_FLIGHTS);
 }
 
-/* After a failure nothing of what was under way counts. */
+/* After a failure nothing of what was under way counts, of no program that trains by the same
+ * optimizer. */
 static int abandon(struct ckpt_program *p, int rc)
 {
+    struct ckpt_optimizer *optimizer = p->optimizer;
     p->submitted = p->steps;
+    if (!optimizer)
+        return rc;
+    optimizer->waited = optimizer->submitted;
+    for (struct ckpt_program *o = p->programs->first; o; o = o->next)
+        if (o->optimizer == optimizer)
+            o->submitted = o->steps;
     return rc;
 }
 
@@ -67,8 +75,8 @@ int ckpt_feed(ckpt_program *p, const char *name, const void *data, int64_t bytes
                           "input '%s' takes %lld bytes a batch, not %lld", name,
                           (long long)p->feeds[i].bytes, (long long)bytes);
     if (p->submitted - p->steps == DEVICE_FLIGHTS) { /* it still reads what stands there */
-        int rc = p->programs->memory->device->ops->reach(p->programs->memory->device,
-                                                         flight_of(p->submitted));
+        struct device *d = p->programs->memory->device;
+        int rc = d->ops->reach(d, p->mark[flight_of(p->submitted)]);
         if (rc)
             return abandon(p, programs_fail_device(p->programs, p, rc));
     }
@@ -142,6 +150,12 @@ static int check_fed(struct ckpt_program *p)
     return 0;
 }
 
+/* Steps by the optimizer of a program that trains. */
+static int64_t under_way(const struct ckpt_program *p)
+{
+    return p->optimizer->submitted - p->optimizer->waited;
+}
+
 void program_set_runs(struct ckpt_program *p, int flight)
 {
     for (int32_t m = 0; m < p->tape->n_micro; m++)
@@ -151,7 +165,7 @@ void program_set_runs(struct ckpt_program *p, int flight)
             .micro = (p->told ? 0 : p->programs->ranks->rank * p->tape->n_micro) + m,
             .n_micro = p->tape->n_micro,
             .lr = p->lr,
-            .opt_step = (p->optimizer ? p->optimizer->updates : 0) + (p->submitted - p->steps),
+            .opt_step = p->optimizer ? p->optimizer->updates + under_way(p) : 0,
             .halt = p->halt,
             .bad_index = &p->bad_index[flight]};
     p->bad_index[flight] = (struct index_report){.first = UINT64_MAX};
@@ -196,7 +210,7 @@ static int trace_nan(struct ckpt_program *p, int flight, char *where, size_t siz
         snprintf(where, size, "one of the ranks");
     else if (!rc)
         rc = program_find_nan(p, flight, &op, &feed);
-    p->submitted = p->steps;
+    abandon(p, rc);
     if (feed >= 0)
         snprintf(where, size, "the input '%s'", p->tape->feeds.data[feed].name);
     else if (op >= 0)
@@ -233,8 +247,7 @@ static int report_nan(struct ckpt_program *p, int flight, float loss)
 static int report_bad_index(struct ckpt_program *p, const struct index_report *report)
 {
     struct device *d = p->programs->memory->device;
-    int rc = d->ops->sync(d);
-    p->submitted = p->steps;
+    int rc = abandon(p, d->ops->sync(d));
     *p->halt = 0;
     if (rc)
         return programs_fail_device(p->programs, p, rc);
@@ -280,9 +293,9 @@ static int report_update(struct ckpt_program *p, int64_t step)
     struct programs *ps = p->programs;
     char where[300];
     int rc = ps->memory->device->ops->sync(ps->memory->device);
+    abandon(p, rc);
     if (rc)
-        return abandon(p, programs_fail_device(ps, p, rc));
-    p->submitted = p->steps;
+        return programs_fail_device(ps, p, rc);
     *p->halt = 0;
     name_broken(ps, where, sizeof where);
     error_fail(ps->error, CKPT_ENAN,
@@ -342,16 +355,28 @@ static int compare_ranks(struct ckpt_program *p)
     return ranks_before_step(ps->ranks, &s);
 }
 
-/* The update of a step knows how many came before it.  Whether one under way counts, another
- * program learns when that is waited for. */
-static int check_updates(const struct ckpt_program *p)
+/* The update of a step knows how many came before it, of all programs of its optimizer: those under
+ * way count, or it changes nothing either. */
+static int check_room(const struct ckpt_program *p)
 {
-    for (const struct ckpt_program *o = p->programs->first; o && p->optimizer; o = o->next)
-        if (o != p && o->optimizer == p->optimizer && o->submitted > o->steps)
-            return error_fail(p->programs->error, CKPT_EINVAL,
-                              "a step of another program with this optimizer is under way: call "
-                              "ckpt_wait before");
-    return 0;
+    bool own = p->submitted - p->steps == DEVICE_FLIGHTS;
+    if (!own && (!p->optimizer || under_way(p) < DEVICE_FLIGHTS))
+        return 0;
+    return error_fail(p->programs->error, CKPT_EINVAL,
+                      "%d steps are under way%s: call ckpt_wait before the next",
+                      (int)DEVICE_FLIGHTS, own ? "" : " by this optimizer");
+}
+
+/* Steps by one optimizer are waited for in the order in which they were handed over. */
+static int check_turn(const struct ckpt_program *p)
+{
+    if (p->submitted == p->steps)
+        return error_fail(p->programs->error, CKPT_EINVAL, "no step is under way");
+    if (!p->optimizer || p->turn[flight_of(p->steps)] == p->optimizer->waited)
+        return 0;
+    return error_fail(p->programs->error, CKPT_EINVAL,
+                      "a step of another program with this optimizer was handed over before: wait "
+                      "for that first");
 }
 
 int ckpt_submit(ckpt_program *p)
@@ -359,13 +384,9 @@ int ckpt_submit(ckpt_program *p)
     NOT_NULL(NULL, p);
     if (!p->feeds)
         return refuse_plan_only(p);
-    if (p->submitted - p->steps == DEVICE_FLIGHTS)
-        return error_fail(p->programs->error, CKPT_EINVAL,
-                          "%d steps are under way: call ckpt_wait before the next",
-                          (int)DEVICE_FLIGHTS);
-    int rc = check_fed(p);
+    int rc = check_room(p);
     if (!rc)
-        rc = check_updates(p);
+        rc = check_fed(p);
     if (!rc)
         rc = params_check_whole(p->programs->params, p->programs->error);
     if (!rc)
@@ -381,6 +402,8 @@ int ckpt_submit(ckpt_program *p)
     set_requests(p, flight);
     program_walk(p, flight);
     p->submitted++;
+    if (p->optimizer)
+        p->turn[flight] = p->optimizer->submitted++;
     return 0;
 }
 
@@ -401,8 +424,10 @@ static int finish_step(struct ckpt_program *p, int flight, float value)
         return report_output(p, flight, output);
     p->steps++;
     p->programs->params->updates += p->trains;
-    if (p->optimizer)
+    if (p->optimizer) {
         p->optimizer->updates++;
+        p->optimizer->waited++;
+    }
     return p->timing ? timing_step(p->timing, p) : 0;
 }
 
@@ -410,10 +435,10 @@ int ckpt_wait(ckpt_program *p, float *loss)
 {
     NOT_NULL(NULL, p);
     struct device *d = p->programs->memory->device;
-    int flight = flight_of(p->steps);
-    if (p->submitted == p->steps)
-        return error_fail(p->programs->error, CKPT_EINVAL, "no step is under way");
-    int rc = p->timing ? d->ops->sync(d) : d->ops->reach(d, flight);
+    int flight = flight_of(p->steps), rc = check_turn(p);
+    if (rc)
+        return rc;
+    rc = p->timing ? d->ops->sync(d) : d->ops->reach(d, p->mark[flight]);
     if (rc)
         return abandon(p, programs_fail_device(p->programs, p, rc));
     rc = params_check_lost(p->programs->params,
@@ -432,6 +457,10 @@ int ckpt_step(ckpt_program *p, float *loss)
     int rc = 0;
     while (p->submitted > p->steps && !rc)
         rc = ckpt_wait(p, NULL);
+    if (!rc && p->optimizer && under_way(p))
+        rc = error_fail(p->programs->error, CKPT_EINVAL,
+                        "a step of another program with this optimizer is under way: call "
+                        "ckpt_wait before");
     if (!rc)
         rc = ckpt_submit(p);
     return rc ? rc : ckpt_wait(p, loss);

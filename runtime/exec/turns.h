@@ -24,7 +24,7 @@ int turns_make(struct ckpt_program *p, const struct commands *c, const struct ha
                const int32_t *at);
 void turns_free(struct turns *t);
 
-/* In front of a step; and before instruction i of it, or the kernels of [i, end), is handed over. */
+/* In front of a step; and before instruction i of it is handed over, or the kernels of [i, end). */
 void turns_begin(struct ckpt_program *p);
 void turns_wait(struct ckpt_program *p, int32_t i);
 void turns_wait_kernels(struct ckpt_program *p, int32_t i, int32_t end);

@@ -10,7 +10,7 @@ static void walk_one(struct ckpt_program *p, int32_t i, struct moment at)
     turns_wait(p, i);
     enqueue_instr(p, &p->lowered.instrs.data[i], at);
     if (i == p->lowered.last_fetch)
-        p->programs->memory->device->ops->mark(p->programs->memory->device, at.flight,
+        p->programs->memory->device->ops->mark(p->programs->memory->device, p->mark[at.flight],
                                                QUEUE_COPY_OUT);
 }
 
@@ -46,17 +46,18 @@ static void walk_parked(struct ckpt_program *p, int flight)
     struct device *d = p->programs->memory->device;
     int32_t next = 0, body = p->lowered.n_body;
     for (int q = 0; q < QUEUE_COUNT; q++)
-        d->ops->mark(d, flight, (enum queue)q);
+        d->ops->mark(d, p->mark[flight], (enum queue)q);
     enqueue_run(p, flight);
     for (int32_t micro = 0; micro < p->tape->n_micro; micro++)
         walk_part(p, 0, body, (struct moment){flight, micro}, &next);
     walk_part(p, body, p->lowered.n_instrs, (struct moment){flight, 0}, &next);
-    d->ops->mark(d, flight, QUEUE_COMPUTE);
+    d->ops->mark(d, p->mark[flight], QUEUE_COMPUTE);
 }
 
 void program_walk(struct ckpt_program *p, int flight)
 {
     struct device *d = p->programs->memory->device;
+    p->mark[flight] = (int)(p->programs->walked++ % DEVICE_MARKS);
     timing_begin_step(p);
     turns_begin(p);
     if (program_is_parked(p)) {
@@ -68,5 +69,5 @@ void program_walk(struct ckpt_program *p, int flight)
     else
         enqueue_step(p, flight);
     for (int q = 0; q < QUEUE_COUNT; q++)
-        d->ops->mark(d, flight, (enum queue)q);
+        d->ops->mark(d, p->mark[flight], (enum queue)q);
 }

@@ -64,6 +64,11 @@ struct ckpt_optimizer {
     /* Updates by it so far, of all its programs: what corrections of means go by.  It begins with
      * those that the context had when it was made, for means may go on. */
     int64_t updates;
+    /* Steps of its programs that were handed over, and those of them that were waited for. */
+    int64_t submitted, waited;
+    /* Set by a step that failed, so that those behind it change nothing: a word that the device
+     * reaches, NULL before the first program. */
+    int32_t *halt;
 };
 
 enum { OPTIM_GROUPS = 64 /* of one optimizer at most */ };

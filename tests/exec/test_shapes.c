@@ -3,6 +3,7 @@
  * Training programs of several shapes in one context: one arena of the largest need, the same bits
  * in any budget, and a shape alone trains as it does among the others.
  */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -123,12 +124,25 @@ static void take_values(struct run *r, struct result *out)
     }
 }
 
-/* Each step waited for before the next. */
-static void run_steps(struct run *r, struct result *out)
+/* Steps [from, end), each waited for before the next. */
+static void run_one_by_one(struct run *r, int from, int end, struct result *out)
 {
-    for (int s = 0; s < STEPS; s++) {
+    for (int s = from; s < end; s++) {
         feed(r, shape_of(s), s);
         assert_int_equal(ckpt_step(r->program[shape_of(s)], &out->loss[s]), 0);
+    }
+}
+
+/* Each handed over before the one in front of it was waited for, whatever their shapes. */
+static void run_steps(struct run *r, struct result *out)
+{
+    for (int s = 0; s <= STEPS; s++) {
+        if (s < STEPS) {
+            feed(r, shape_of(s), s);
+            assert_int_equal(ckpt_submit(r->program[shape_of(s)]), 0);
+        }
+        if (s)
+            assert_int_equal(ckpt_wait(r->program[shape_of(s - 1)], &out->loss[s - 1]), 0);
     }
     take_values(r, out);
 }
@@ -147,7 +161,8 @@ static void run_free(struct result *out)
     o.device = "cpu";
     run_open(&r, &o);
     assert_int_equal(run_compile(&r, 0, SHAPES), 0);
-    run_steps(&r, out);
+    run_one_by_one(&r, 0, STEPS, out);
+    take_values(&r, out);
     ckpt_close(r.c);
 }
 
@@ -283,7 +298,8 @@ static void test_state_on_host(void **state)
     none = o;
     run_open_wide(&r, &none, WIDE);
     assert_int_equal(run_compile(&r, 0, SHAPES), 0);
-    run_steps(&r, &free);
+    run_one_by_one(&r, 0, STEPS, &free);
+    take_values(&r, &free);
     most = info_of(r.program[3]).planned_peak + info_of(r.program[3]).overhead_bytes;
     ckpt_close(r.c);
     close(mkstemp(path));
@@ -397,35 +413,88 @@ static void test_alone(void **state)
     assert_memory_equal(&among, &alone, sizeof among);
 }
 
-/* A step of another shape may be fed, but not handed over, before the one under way was waited for:
- * its update would not know whether that one counts. */
+/* A pair of steps of two shapes. */
+static int pair_at(void)
+{
+    int s = 0;
+    while (shape_of(s) == shape_of(s + 1))
+        s++;
+    return s;
+}
+
+/* Two may be under way by one optimizer, whatever their programs, and end in their order. */
 static void test_two_under_way(void **state)
 {
     struct ckpt_options o = CKPT_OPTIONS_INIT;
     struct result free, two;
     struct run r;
+    int s = pair_at();
 
     (void)state;
     run_free(&free);
     o.device = "cpu";
     run_open(&r, &o);
     assert_int_equal(run_compile(&r, 0, SHAPES), 0);
-    for (int s = 0; s <= STEPS; s++) {
-        bool same = s && s < STEPS && shape_of(s) == shape_of(s - 1);
-        if (s < STEPS) {
-            feed(&r, shape_of(s), s);
-            int rc = ckpt_submit(r.program[shape_of(s)]);
-            assert_int_equal(rc, !s || same ? 0 : CKPT_EINVAL);
-            assert_true(!rc || strstr(ckpt_error(r.c), "under way"));
-        }
-        if (s)
-            assert_int_equal(ckpt_wait(r.program[shape_of(s - 1)], &two.loss[s - 1]), 0);
-        if (s && s < STEPS && !same)
-            assert_int_equal(ckpt_submit(r.program[shape_of(s)]), 0);
-    }
-    take_values(&r, &two);
+    run_steps(&r, &two);
     assert_memory_equal(&two, &free, sizeof free);
+    ckpt_program *one = r.program[shape_of(s)], *other = r.program[shape_of(s + 1)];
+    feed(&r, shape_of(s), s);
+    feed(&r, shape_of(s + 1), s);
+    assert_int_equal(ckpt_submit(one), 0);
+    assert_int_equal(ckpt_step(other, NULL), CKPT_EINVAL);
+    assert_int_equal(ckpt_submit(other), 0);
+    for (int i = 0; i < SHAPES; i++) {
+        feed(&r, i, s);
+        assert_int_equal(ckpt_submit(r.program[i]), CKPT_EINVAL);
+        assert_non_null(strstr(ckpt_error(r.c), "2 steps are under way"));
+    }
+    assert_int_equal(ckpt_wait(other, NULL), CKPT_EINVAL);
+    assert_non_null(strstr(ckpt_error(r.c), "handed over before"));
+    assert_int_equal(ckpt_wait(one, NULL), 0);
+    assert_int_equal(ckpt_wait(one, NULL), CKPT_EINVAL);
+    assert_int_equal(ckpt_wait(other, NULL), 0);
     ckpt_close(r.c);
+}
+
+/* Hands over a step that ends in NaN and, behind it, one of another shape. */
+static void fail_before_other(struct run *r, int s)
+{
+    ckpt_program *one = r->program[shape_of(s)], *other = r->program[shape_of(s + 1)];
+    int64_t n = batches[shape_of(s)] * rows[shape_of(s)] * r->width;
+    float *x = malloc((size_t)n * sizeof *x);
+    assert_non_null(x);
+    for (int64_t i = 0; i < n; i++)
+        x[i] = NAN;
+    assert_int_equal(ckpt_feed(one, "x", x, n * (int64_t)sizeof *x), 0);
+    free(x);
+    assert_int_equal(ckpt_submit(one), 0);
+    feed(r, shape_of(s + 1), s + 1);
+    assert_int_equal(ckpt_submit(other), 0);
+    assert_int_equal(ckpt_wait(one, NULL), CKPT_ENAN);
+    assert_int_equal(ckpt_wait(other, NULL), CKPT_EINVAL); /* nothing of it counts */
+    assert_non_null(strstr(ckpt_error(r->c), "no step is under way"));
+}
+
+/* Behind a step that fails, one of another program changes nothing either; then both go on. */
+static void test_failure(void **state)
+{
+    struct ckpt_options o = CKPT_OPTIONS_INIT;
+    struct result free, failed;
+    struct run r;
+    int s = pair_at();
+
+    (void)state;
+    run_free(&free);
+    o.device = getenv("CKPT_TEST_GPU") ? "cuda" : "cpu";
+    run_open(&r, &o);
+    assert_int_equal(run_compile(&r, 0, SHAPES), 0);
+    run_one_by_one(&r, 0, s, &failed);
+    fail_before_other(&r, s);
+    run_one_by_one(&r, s, STEPS, &failed);
+    take_values(&r, &failed);
+    ckpt_close(r.c);
+    if (!getenv("CKPT_TEST_GPU"))
+        assert_memory_equal(&failed, &free, sizeof free);
 }
 
 /* ---- random numbers -------------------------------------------------------------------------- */
@@ -494,6 +563,7 @@ int main(void)
         cmocka_unit_test(test_host),          cmocka_unit_test(test_nvme),
         cmocka_unit_test(test_state_on_host), cmocka_unit_test(test_shared_room),
         cmocka_unit_test(test_alone),         cmocka_unit_test(test_two_under_way),
+        cmocka_unit_test(test_failure),
         cmocka_unit_test(test_draws),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

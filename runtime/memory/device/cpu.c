@@ -20,7 +20,7 @@ struct cpu_device {
     int products;     /* threads that OpenBLAS has buffers for on our behalf */
     struct host_shared shared;
     struct host_queue queues[QUEUE_COUNT];
-    int64_t marks[DEVICE_FLIGHTS][QUEUE_COUNT]; /* tails of the queues */
+    int64_t marks[DEVICE_MARKS][QUEUE_COUNT]; /* tails of the queues */
 };
 
 static struct cpu_device *cpu(struct device *d)
@@ -134,16 +134,16 @@ static int cpu_sync(struct device *d)
     return host_shared_take_failure(&c->shared, d);
 }
 
-static void cpu_mark(struct device *d, int flight, enum queue q)
+static void cpu_mark(struct device *d, int mark, enum queue q)
 {
-    cpu(d)->marks[flight][q] = cpu(d)->queues[q].tail;
+    cpu(d)->marks[mark][q] = cpu(d)->queues[q].tail;
 }
 
-static int cpu_reach(struct device *d, int flight)
+static int cpu_reach(struct device *d, int mark)
 {
     struct cpu_device *c = cpu(d);
     for (int q = 0; q < QUEUE_COUNT; q++)
-        host_queue_drain(&c->queues[q], c->marks[flight][q]);
+        host_queue_drain(&c->queues[q], c->marks[mark][q]);
     return host_shared_failed(&c->shared) ? cpu_sync(d) : 0;
 }
 

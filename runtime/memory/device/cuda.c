@@ -32,9 +32,9 @@ struct cuda_device {
     struct cuda_nvml *nvml; /* NULL: the driver's own count of the whole device must do */
     struct cuda_libs *libs;
     cudaStream_t queues[STREAMS];
-    cudaEvent_t marks[DEVICE_FLIGHTS][STREAMS];
+    cudaEvent_t marks[DEVICE_MARKS][STREAMS];
     struct cuda_files *files; /* NULL until files are asked for */
-    int64_t file_marks[DEVICE_FLIGHTS][QUEUE_COUNT];
+    int64_t file_marks[DEVICE_MARKS][QUEUE_COUNT];
     double deadline;
     struct cuda_watch watch;
     bool recording; /* commands are recorded, not run */
@@ -367,22 +367,22 @@ static int cuda_sync(struct device *d)
     return take_failure(c);
 }
 
-static void cuda_mark(struct device *d, int flight, enum queue q)
+static void cuda_mark(struct device *d, int mark, enum queue q)
 {
     struct cuda_device *c = cuda(d);
     if (q >= STREAMS)
-        c->file_marks[flight][q] = c->files ? cuda_files_queue(c->files, q)->tail : 0;
+        c->file_marks[mark][q] = c->files ? cuda_files_queue(c->files, q)->tail : 0;
     else if (!c->failure)
-        accepted(c, cudaEventRecord(c->marks[flight][q], c->queues[q]));
+        accepted(c, cudaEventRecord(c->marks[mark][q], c->queues[q]));
 }
 
-static int cuda_reach(struct device *d, int flight)
+static int cuda_reach(struct device *d, int mark)
 {
     struct cuda_device *c = cuda(d);
     for (int q = STREAMS; q < QUEUE_COUNT && c->files; q++)
-        host_queue_drain(cuda_files_queue(c->files, (enum queue)q), c->file_marks[flight][q]);
+        host_queue_drain(cuda_files_queue(c->files, (enum queue)q), c->file_marks[mark][q]);
     for (int q = 0; q < STREAMS; q++)
-        await(c, NULL, c->marks[flight][q]);
+        await(c, NULL, c->marks[mark][q]);
     if (c->failure || c->watch.lost ||
         (c->files && host_shared_failed(cuda_files_shared(c->files))))
         return cuda_sync(d);
@@ -496,9 +496,9 @@ static void cuda_close(struct device *d)
     for (int32_t i = 0; i < c->n_events; i++)
         cudaEventDestroy(c->events.data[i]);
     for (int q = 0; q < STREAMS; q++) {
-        for (int flight = 0; flight < DEVICE_FLIGHTS; flight++)
-            if (c->marks[flight][q])
-                cudaEventDestroy(c->marks[flight][q]);
+        for (int mark = 0; mark < DEVICE_MARKS; mark++)
+            if (c->marks[mark][q])
+                cudaEventDestroy(c->marks[mark][q]);
         if (c->queues[q])
             cudaStreamDestroy(c->queues[q]);
     }
@@ -591,8 +591,8 @@ static int make_queues(struct cuda_device *c)
         /* A collective that waits for free multiprocessors keeps other ranks waiting, too. */
         ok = cudaStreamCreateWithPriority(&c->queues[q], cudaStreamNonBlocking,
                                           q == QUEUE_COMM ? high : low) == cudaSuccess;
-        for (int flight = 0; flight < DEVICE_FLIGHTS && ok; flight++)
-            ok = cudaEventCreateWithFlags(&c->marks[flight][q], cudaEventDisableTiming) ==
+        for (int mark = 0; mark < DEVICE_MARKS && ok; mark++)
+            ok = cudaEventCreateWithFlags(&c->marks[mark][q], cudaEventDisableTiming) ==
                  cudaSuccess;
     }
     if (ok)

@@ -29,7 +29,8 @@ struct pins;
 struct device_step;
 
 enum {
-    DEVICE_FLIGHTS = 2,  /* steps that may be under way at once */
+    DEVICE_FLIGHTS = 2,  /* steps of a program that may be under way at once */
+    DEVICE_MARKS = 8,    /* steps of all that can be waited for alone */
     DEVICE_DEADLINE = 30 /* seconds for a file operation or a copy */
 };
 
@@ -96,8 +97,8 @@ struct device_ops {
     /* Marks the end of what was handed over to a queue so far; reach waits until all queues came to
      * their marks and returns the first failure so far.  After one it waits like sync, so that
      * nothing goes on with what is not there. */
-    void (*mark)(struct device *d, int flight, enum queue q);
-    int (*reach)(struct device *d, int flight);
+    void (*mark)(struct device *d, int mark, enum queue q);
+    int (*reach)(struct device *d, int mark);
     /* Between begin and end commands are recorded, not run; replay runs them, any number of times.
      * Of a part the events are for others to wait for; no thread may, while there is any. NULL on a
      * device without this.  end returns 0, CKPT_ENOMEM or CKPT_EDEVICE. */
