@@ -35,6 +35,7 @@ struct programs {
     } warm;
     int32_t n_warm;
     unsigned written; /* bits of enum written */
+    bool brief;       /* programs are compiled so from now on: see ckpt_plan_in_full */
 };
 
 /* The arena must hold this many bytes: the persistent region and the largest program. */

@@ -178,6 +178,10 @@ static void program_cases(void)
     REFUSED(ckpt_compile_variants(context, 1, &way, ckpt_adamw(context, &adamw), 4, NULL, NULL));
     REFUSED(ckpt_compile(context, record, NULL, ckpt_adamw(context, &adamw), INT64_MIN, &p));
     HARMLESS(ckpt_compile(context, record, NULL, ckpt_adamw(context, &adamw), INT64_MAX, &p));
+    struct ckpt_forecast f = CKPT_FORECAST_INIT;
+    REFUSED(ckpt_plan_in_full(NULL, true));
+    REFUSED(ckpt_forecast(NULL, record, NULL, NULL, 4, 0, &f));
+    REFUSED(ckpt_forecast(context, record, NULL, NULL, 4, 0, NULL));
     HARMLESS(ckpt_program_free(NULL));
     REFUSED(ckpt_feed(NULL, "x", buffer, 64));
     REFUSED(ckpt_feed(program, NULL, buffer, 64));
