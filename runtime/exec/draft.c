@@ -250,13 +250,19 @@ static int try_first(struct ckpt_program *p, const struct budgets *b)
 
 static int search(struct ckpt_program *p, const struct budgets *b)
 {
+    struct programs *ps = p->programs;
     struct portfolio *pf;
-    int rc = portfolio_build(p->graph, &pf);
-    if (rc)
-        return error_fail(p->programs->error, rc, "planning ran out of host memory");
-    rc = plan_by_option(p, pf, b);
-    portfolio_free(pf);
-    return rc;
+    int rc = ps->searched ? 0 : portfolios_new(&ps->searched);
+    if (!rc)
+        rc = portfolios_get(ps->searched, p->graph, &pf);
+    return rc ? error_fail(ps->error, rc, "planning ran out of host memory")
+              : plan_by_option(p, pf, b);
+}
+
+void programs_forget_searches(struct programs *ps)
+{
+    portfolios_free(ps->searched);
+    ps->searched = NULL;
 }
 
 /* A plan for a file says everything. */

@@ -180,6 +180,13 @@ static inline double plan_compute_seconds(const struct plan *p)
 struct portfolio;
 int portfolio_build(const struct graph *g, struct portfolio **pf);
 void portfolio_free(struct portfolio *pf);
+/* Some portfolios of late, of graphs that a caller asks about more than once.  get builds one, or
+ * hands out the one of a graph with the same numbers; it is theirs, and stands until the next call.
+ * g must outlive what it is asked then.  Both return 0 or CKPT_ENOMEM. */
+struct portfolios;
+int portfolios_new(struct portfolios **all);
+void portfolios_free(struct portfolios *all);
+int portfolios_get(struct portfolios *all, const struct graph *g, struct portfolio **pf);
 
 /*
  * Plans its graph for machine m under budgets b (persistent and transient bytes together); reserved
