@@ -150,7 +150,8 @@ static int go(struct stdit_run *r)
         return -1;
     if (o->train.dump && ckpt_ranks(r->context) > 1)
         return say_fail("--dump is for one rank alone");
-    r->options.train.samples = o->train.batch * ckpt_ranks(r->context);
+    if (!o->buckets)
+        r->options.train.samples = o->train.batch * ckpt_ranks(r->context);
     if (stdit_data_open(&r->data, &r->options) || agree_on_data(r) ||
         stdit_validation_open(r))
         return -1;

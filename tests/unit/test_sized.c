@@ -486,8 +486,8 @@ static int check_header(const char *path)
 static void test_all(void **state)
 {
     (void)state;
-    static const char *const headers[] = {"ckpt.h",       "ckpt_conv.h", "ckpt_dist.h",
-                                          "ckpt_files.h", "ckpt_nn.h",   "ckpt_op.h",
+    static const char *const headers[] = {"ckpt.h",       "ckpt_conv.h",  "ckpt_dist.h",
+                                          "ckpt_files.h", "ckpt_nn.h",    "ckpt_op.h",
                                           "ckpt_ops.h",   "ckpt_optim.h", "ckpt_tools.h"};
     const char *srcdir = getenv("srcdir");
     size_t n = 0;
