@@ -416,6 +416,41 @@ CKPT_API int ckpt_compile_variants(ckpt *c, int n, const struct ckpt_variant *va
                                    const struct ckpt_optimizer *optimizer, int64_t batch,
                                    ckpt_program **p, int *variant);
 
+/*
+ * Whether the plans of programs that are compiled from now on tell everything; at first they do.
+ * Without, a program that fits its budgets with nothing recomputed is not searched any further:
+ * that takes a hundredth of the time, and of a run with many programs most of it.  Its step is as
+ * fast, its peak may be a little higher, and ckpt_program_info.min_budget is 0.  A program that
+ * does not fit so, or whose plan is written to a file, is searched all the same.  Returns 0 or
+ * CKPT_EINVAL (no context).
+ */
+CKPT_API int ckpt_plan_in_full(ckpt *c, bool full);
+
+/* What a program would take. */
+struct ckpt_forecast {
+    size_t size;
+    int64_t batch, micro_batch;
+    int64_t planned_peak; /* bytes of the arena, as in ckpt_program_info */
+    double step_seconds;  /* predicted; INFINITY: more than the limit */
+};
+
+#define CKPT_FORECAST_INIT                                                                         \
+    {                                                                                              \
+        sizeof(struct ckpt_forecast), 0, 0, 0, 0.                                                  \
+    }
+
+/*
+ * Records and plans as ckpt_compile does, and keeps nothing: for a batch or a shape that is looked
+ * for before the first step.  No step runs; on a GPU ops of which the machine has no time yet are
+ * timed, as before every plan.  A step that takes more than limit seconds (0: none) even without a
+ * budget is not planned: then step_seconds is INFINITY and planned_peak 0.  Several ranks ask
+ * together and are told the same.  Returns what ckpt_compile would, CKPT_EBUDGET with its sentence
+ * among it; that is an answer, and the context goes on.
+ */
+CKPT_API int ckpt_forecast(ckpt *c, ckpt_recorder record, void *user,
+                           const struct ckpt_optimizer *optimizer, int64_t batch, double limit,
+                           struct ckpt_forecast *forecast);
+
 /* Waits for the steps of a program and frees it.  NULL is allowed. */
 CKPT_API void ckpt_program_free(ckpt_program *p);
 
@@ -461,7 +496,8 @@ struct ckpt_program_info {
     int64_t arena_bytes;    /* mapped now */
     int64_t overhead_bytes; /* of the budget, outside the arena: context, libraries (GPU only) */
     int64_t process_bytes;  /* of the device that this process takes now, all in all (GPU only) */
-    int64_t min_budget;     /* the smallest budget that would have been accepted */
+    int64_t min_budget;     /* the smallest budget that would have been accepted; 0: nobody asked
+                             * (ckpt_plan_in_full) */
     int64_t parameter_bytes, gradient_bytes, optimizer_bytes;
     int64_t kept_bytes;       /* activations that stay from forward to backward */
     int64_t recomputed_bytes; /* activations that are computed again */

@@ -180,6 +180,8 @@ CKPT_API int ckpt_save_state(ckpt *c, const char *path);
  * Returns 0, CKPT_EINVAL or CKPT_ENOMEM.
  */
 CKPT_API int ckpt_state_note(ckpt *c, const char *name, const char *text);
+/* In the metadata of a state the name of such a note stands behind this: see ckpt_file_note. */
+#define CKPT_STATE_NOTE "ckpt.run."
 
 /*
  * Goes on from a state.  The same programs that train must have been compiled, in the same order,

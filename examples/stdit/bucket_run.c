@@ -7,7 +7,22 @@
 
 /* ---- the table before the first step --------------------------------------------------------- */
 
-static void print_bucket(const struct stdit_shape *s)
+static bool is_open(const struct stdit_data *d, const struct stdit_shape *s)
+{
+    return d->buckets.row[s->bucket.row].entry[s->bucket.entry].open;
+}
+
+static bool any_is_open(const struct stdit_data *d)
+{
+    bool any = false;
+
+    for (int i = 0; i < d->n_shapes; i++)
+        any |= is_open(d, &d->shape[i]);
+    return any;
+}
+
+/* Whether its batch was chosen, and that of any. */
+static void print_bucket(const struct stdit_shape *s, bool open, bool any_open)
 {
     struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
     char peak[32], frame[32], time[32] = "";
@@ -16,9 +31,12 @@ static void print_bucket(const struct stdit_shape *s)
     snprintf(frame, sizeof frame, "%.0fx%.0f", s->geometry.pixel_width, s->geometry.pixel_height);
     if (info.step_seconds > 0)
         snprintf(time, sizeof time, "%.1f ms", info.step_seconds * 1e3);
-    printf("%-16s %10s %8lld %6lld %6lld %11s %12s\n", s->name, frame, (long long)s->possible,
-           (long long)s->batch, (long long)info.micro_batch, say_bytes(peak, info.planned_peak),
-           time);
+    printf("%-16s %10s %8lld %6lld%s %6lld %11s %12s\n", s->name, frame, (long long)s->possible,
+           (long long)s->batch,
+           open       ? " auto"
+           : any_open ? "     "
+                      : "",
+           (long long)info.micro_batch, say_bytes(peak, info.planned_peak), time);
 }
 
 void stdit_print_buckets(const struct stdit_run *r)
@@ -30,10 +48,11 @@ void stdit_print_buckets(const struct stdit_run *r)
 
     if (ckpt_rank(r->context))
         return;
-    printf("%-16s %10s %8s %6s %6s %11s %12s\n", "bucket", "frame", "clips", "batch", "micro",
-           "peak", "step");
+    bool any_open = any_is_open(d);
+    printf("%-16s %10s %8s %6s%s %6s %11s %12s\n", "bucket", "frame", "clips", "batch",
+           any_open ? "     " : "", "micro", "peak", "step");
     for (int i = 0; i < d->n_shapes; i++) {
-        print_bucket(&d->shape[i]);
+        print_bucket(&d->shape[i], is_open(d, &d->shape[i]), any_open);
         ckpt_program_info(d->shape[i].training, &info);
         peak = info.planned_peak > peak ? info.planned_peak : peak;
     }

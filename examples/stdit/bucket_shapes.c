@@ -119,8 +119,12 @@ int stdit_data_buckets(struct stdit_data *d, const struct stdit_options *o)
 {
     struct stdit_vae v;
     struct count c = {.n = NULL};
-    int rc = buckets_read(&d->buckets, o->buckets) || stdit_vae_configure(&v, o) ||
-             count_rows(&c, d, o->stride ? o->stride : 1) || make_shapes(d, &v, &c, o->buckets);
+    int rc = buckets_read(&d->buckets, o->buckets);
+
+    if (!rc && o->train.batch == CKPT_AUTO)
+        buckets_open(&d->buckets);
+    rc = rc || stdit_vae_configure(&v, o) || count_rows(&c, d, o->stride ? o->stride : 1) ||
+         make_shapes(d, &v, &c, o->buckets);
 
     free(c.n);
     if (rc)

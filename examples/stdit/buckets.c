@@ -2,6 +2,7 @@
 /* The table of buckets, and which of them a sample goes to: see buckets.h. */
 #include <jansson.h>
 #include <stdlib.h>
+#include <string.h>
 #include "../common/numpy_random.h"
 #include "../common/say.h"
 #include "../common/settings.h"
@@ -30,10 +31,21 @@ static bool read_chances(struct bucket_entry *e, const json_t *j)
     return true;
 }
 
+static void leave_open(struct bucket_entry *e)
+{
+    e->open = e->keep > 0;
+    e->batch = e->open ? 1 : 0;
+}
+
+/* j NULL: left out. */
 static bool read_batch(struct bucket_entry *e, const json_t *j)
 {
     if (json_is_null(j) && e->keep <= 0)
         return true;
+    if (!j || (json_is_string(j) && !strcmp(json_string_value(j), "auto"))) {
+        leave_open(e);
+        return true;
+    }
     e->batch = json_is_integer(j) ? json_integer_value(j) : 0;
     return e->batch >= 1 && e->batch <= BATCH_MAX;
 }
@@ -48,10 +60,11 @@ static int read_entry(struct bucket_entry *e, const char *path, const char *size
         return say_fail("%s: \"%s\": \"%s\" is no number of frames (1 to %d)", path, size, frames,
                         FRAMES_MAX);
     e->frames = n;
-    if (!json_is_array(j) || json_array_size(j) != 2 || !read_chances(e, json_array_get(j, 0)) ||
-        !read_batch(e, json_array_get(j, 1)))
+    if (!json_is_array(j) || json_array_size(j) < 1 || json_array_size(j) > 2 ||
+        !read_chances(e, json_array_get(j, 0)) || !read_batch(e, json_array_get(j, 1)))
         return say_fail("%s: \"%s\", \"%s\": [keep, batch] or, of videos, [[keep, look], batch] is "
-                        "expected, with probabilities from 0 to 1 and a batch from 1 to %d",
+                        "expected, with probabilities from 0 to 1 and a batch from 1 to %d, or "
+                        "\"auto\"",
                         path, size, frames, BATCH_MAX);
     return 0;
 }
@@ -131,6 +144,13 @@ int buckets_read(struct buckets *b, const char *path)
     if (rc)
         buckets_free(b);
     return rc;
+}
+
+void buckets_open(struct buckets *b)
+{
+    for (int i = 0; i < b->n; i++)
+        for (int k = 0; k < b->row[i].n; k++)
+            leave_open(&b->row[i].entry[k]);
 }
 
 void buckets_free(struct buckets *b)

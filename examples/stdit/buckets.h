@@ -2,7 +2,8 @@
 /*
  * Buckets of Open-Sora 1.2: samples of about one size and length, which make batches together.
  *
- * The table is a JSON object: size -> {"frames": [keep, batch]}, or [[keep, look], batch].  keep is
+ * The table is a JSON object: size -> {"frames": [keep, batch]}, or [[keep, look], batch].  A batch
+ * that is "auto", or left out, is open: whoever trains chooses it (bucket_batch.c).  keep is
  * the probability that a sample which fits is kept here (else a smaller size is tried), look the
  * probability that this number of frames is looked at.
  */
@@ -16,6 +17,7 @@
 /* One number of frames of a size. */
 struct bucket_entry {
     int64_t frames, batch; /* batch 0: none is given, and keep is 0 */
+    bool open;             /* the batch is to be chosen; 1 until then */
     double keep, look;     /* look < 0: always */
     int number;            /* of all (size, frames) of the table */
 };
@@ -34,6 +36,8 @@ struct buckets {
 
 /* Returns 0, or -1 after a sentence. */
 int buckets_read(struct buckets *b, const char *path);
+/* Leaves the batches of all entries open. */
+void buckets_open(struct buckets *b);
 void buckets_free(struct buckets *b);
 
 /* ---- samples -------------------------------------------------------------------------------- */

@@ -69,6 +69,8 @@ static int compile(struct stdit_run *r, bool trains)
 {
     struct training_setup setup;
 
+    if (r->data.buckets.n && ckpt_plan_in_full(r->context, false))
+        return say_fail("%s", ckpt_error(r->context));
     training_setup_begin(&setup, trains ? r->trainable : 0, r->options.library.plan_only);
     if (stdit_compile(r, trains ? compile_steps : NULL))
         return -1;
@@ -148,7 +150,8 @@ static int go(struct stdit_run *r)
         return -1;
     if (o->train.dump && ckpt_ranks(r->context) > 1)
         return say_fail("--dump is for one rank alone");
-    r->options.train.samples = o->train.batch * ckpt_ranks(r->context);
+    if (!o->buckets)
+        r->options.train.samples = o->train.batch * ckpt_ranks(r->context);
     if (stdit_data_open(&r->data, &r->options) || agree_on_data(r) ||
         stdit_validation_open(r))
         return -1;

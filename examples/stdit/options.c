@@ -44,7 +44,14 @@ static const struct ckpt_option table[] = {
         "train on random latents of this shape, for timings "
         "(default 15x45x80 for XL/2 and 3B/2); with --buckets: of the clips in a table (.csv)"),
     WEIGHTS_ROWS,
-    BATCH_ROW("samples", " 1"),
+    RANGE("batch", COUNT, train.batch, "N",
+          "samples of a step, of each rank (default 1); auto, with --buckets: of each size and "
+          "length those that train fastest within the budget",
+          1, 65536),
+    RANGE("batch-seconds", FLOAT, batch_seconds, "X",
+          "where batches are chosen: steps take no longer than X seconds by their plan (default: "
+          "as the slowest bucket whose batch the table gives, else as one clip of the largest)",
+          1e-9, 1e9),
     STEPS_ROWS(": the preset's", ": the preset's", ": the preset's", "0", "0.99"),
     ROW("mask-stage", STRING, mask_stage, "STAGE",
         "frame masks as in training stage 1, 3 or adapt (default none)"),
@@ -141,7 +148,7 @@ static int check_buckets(const struct stdit_options *o, bool batch)
     if (!o->video_dir && !o->latent && !o->cache)
         return say_fail("--buckets needs clips: --video-dir, --cache, or --latent with a table "
                         "(.csv)");
-    if (batch || o->size || o->frames || o->clips)
+    if ((batch && o->train.batch != CKPT_AUTO) || o->size || o->frames || o->clips)
         return say_fail("--%s: with --buckets the table says it", batch       ? "batch"
                                                                   : o->size   ? "size"
                                                                   : o->frames ? "frames"
@@ -306,6 +313,8 @@ int stdit_options_parse(struct stdit_options *o, int argc, char **argv)
     o->out = out ? o->out : STDIT_OUT;
     bool batch = o->train.batch != 0;
     default_data(o);
+    if ((o->train.batch == CKPT_AUTO || o->batch_seconds > 0) && !o->buckets)
+        return say_fail("--batch%s is for --buckets", o->batch_seconds > 0 ? "-seconds" : " auto");
     if (check_buckets(o, batch) || stdit_fill_preset(o) || check_data(o) || stdit_check_model(o) ||
         check_training(o) || check_sampling(o) || check_validation(o))
         return -1;

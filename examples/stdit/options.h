@@ -28,6 +28,7 @@ struct stdit_options {
     /* training */
     struct training_options train;
     const char *mask_stage;
+    double batch_seconds; /* batches that are chosen: of a step at most; 0: see bucket_batch.c */
     /* what comes out */
     const char *out;
     int64_t sample_steps, sample_seed, sample_every;

@@ -66,6 +66,13 @@ void stdit_validation_close(struct stdit_run *r);
 
 /* Prints the buckets: what each takes, and how long. */
 void stdit_print_buckets(const struct stdit_run *r);
+/* Chooses the batches that the table leaves open, or takes those of the state that the run goes on
+ * with, and notes them in its states.  A call of all ranks.  Returns 0, or -1 after a sentence for
+ * each bucket that does not fit at all. */
+int stdit_choose_batches(struct stdit_run *r, const ckpt_optimizer *optimizer);
+/* What a step of this shape and batch would take: see ckpt_forecast. */
+int stdit_forecast(struct stdit_run *r, struct stdit_shape *s, const ckpt_optimizer *optimizer,
+                   int64_t batch, double limit, struct ckpt_forecast *f);
 
 /* Notes what their order follows from.  Returns 0, or -1 after a sentence. */
 int stdit_note_buckets(const struct stdit_run *r);

@@ -69,6 +69,14 @@ int stdit_compile_loss(struct stdit_run *r, struct stdit_shape *s, const ckpt_op
     return 0;
 }
 
+int stdit_forecast(struct stdit_run *r, struct stdit_shape *s, const ckpt_optimizer *optimizer,
+                   int64_t batch, double limit, struct ckpt_forecast *f)
+{
+    struct recorded recorded = {r, s};
+
+    return ckpt_forecast(r->context, record, &recorded, optimizer, batch, limit, f);
+}
+
 int stdit_compile_training(struct stdit_run *r)
 {
     const struct stdit_options *o = &r->options;
@@ -76,6 +84,8 @@ int stdit_compile_training(struct stdit_run *r)
 
     adamw.eps = 1e-15f;
     const ckpt_optimizer *optimizer = optimizer_make(r->context, o->train.optimizer, &adamw);
+    if (r->data.buckets.n && stdit_choose_batches(r, optimizer))
+        return -1;
     for (int i = 0; i < r->data.n_shapes; i++) {
         struct stdit_shape *s = &r->data.shape[i];
         char what[64] = "";

@@ -238,6 +238,7 @@ void ckpt_close(ckpt *c)
     }
     params_free(&c->params);
     free(c->programs.warm.data);
+    programs_forget_searches(&c->programs);
     note_list_free(&c->notes);
     layout_free(c->ranks.sharing.layout);
     ranks_close(&c->ranks, 0);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include "ckpt.h"
 #include "context/context.h"
+#include "core/sized.h"
 #include "exec/program.h"
 #include "exec/red_zones.h"
 #include "exec/timing.h"
@@ -45,6 +46,7 @@ struct choice {
     enum ranks_over over;
     double seconds;
     int64_t sizes; /* of micro-steps that there were to choose from */
+    double limit;  /* seconds: nothing slower is planned */
 };
 
 /* Whether a plan may fit and be faster than the fastest so far; seen without making one, which
@@ -65,8 +67,11 @@ static int consider(struct ckpt_program *p, struct choice *k, enum ranks_over ov
 
     if (!rc)
         rc = program_decide(p, &promising);
+    bool brief = p->brief;
+    p->brief = true; /* only the fastest one has to tell more */
     if (!rc)
         rc = promising ? program_plan(p) : CKPT_EBUDGET;
+    p->brief = brief;
     if (!rc && p->plan->seconds < k->seconds) {
         k->seconds = p->plan->seconds;
         k->over = over;
@@ -107,7 +112,7 @@ static int choose(struct ckpt_program *p, struct choice *k)
     int rc = 0;
 
     k->micro = CKPT_AUTO;
-    k->seconds = INFINITY;
+    k->seconds = k->limit;
     for (int over = 0; over < OVER_COUNT && !rc; over++)
         if (ranks_may_share(p->programs->ranks, (enum ranks_over)over)) {
             k->sizes = 0;
@@ -171,7 +176,8 @@ static int take_place(struct ckpt_program *p)
     return 0;
 }
 
-static int compile(struct ckpt_program *p, struct choice *k)
+/* The recording and the plan of p: nothing is taken yet. */
+static int decide(struct ckpt_program *p, struct choice *k)
 {
     bool open = false;
     int rc = check_batch(p->programs, p->batch, p->trains, &k->micro);
@@ -186,11 +192,17 @@ static int compile(struct ckpt_program *p, struct choice *k)
     p->choice_changes_bits = changes_bits(p, k);
     if (!rc)
         rc = program_draft(p, &k->variants[k->variant], k->micro);
+    bool plans = !rc && graph_seconds(p->graph) <= k->limit;
+    if (!rc && k->limit < INFINITY)
+        rc = program_decide(p, &plans);
+    return rc || !plans ? rc : program_plan(p);
+}
+
+static int compile(struct ckpt_program *p, struct choice *k)
+{
+    int rc = decide(p, k);
     if (!rc)
-        rc = program_plan(p);
-    if (rc)
-        return rc;
-    rc = take_place(p);
+        rc = take_place(p);
     if (rc || p->programs->options->plan_only)
         return rc;
     p->loss = program_find_fetch(p, PROGRAM_LOSS);
@@ -269,21 +281,13 @@ static int resolve_optimizer(struct ckpt_program *p)
     return rc;
 }
 
-int ckpt_compile_variants(ckpt *c, int n, const struct ckpt_variant *variants,
-                          const struct ckpt_optimizer *optimizer, int64_t batch, ckpt_program **out,
-                          int *variant)
+/* A program with the settings of its optimizer, and nothing recorded; frees itself where that
+ * fails. */
+static int begin(struct programs *ps, const struct ckpt_optimizer *optimizer, int64_t batch,
+                 struct ckpt_program **out)
 {
-    NOT_NULL(context_error(c), c);
-    NOT_NULL(&c->error, variants);
-    NOT_NULL(&c->error, out);
-    struct programs *ps = &c->programs;
-    struct choice k = {.variants = variants, .n = n};
-    *out = NULL;
-    if (c->params.failed)
-        return c->params.failed;
-    if (!all_recorders(variants, n))
-        return error_fail(ps->error, CKPT_EINVAL, "ckpt_compile: no recorder");
     struct ckpt_optimizer *own = optimizer ? take_optimizer(ps, optimizer) : NULL;
+    *out = NULL;
     if (optimizer && !own)
         return error_fail(ps->error, CKPT_EINVAL,
                           "ckpt_compile: the optimizer was made in another context");
@@ -293,6 +297,7 @@ int ckpt_compile_variants(ckpt *c, int n, const struct ckpt_variant *variants,
     *p = (struct ckpt_program){.programs = ps,
                                .batch = batch,
                                .trains = optimizer != NULL,
+                               .brief = ps->brief,
                                .lr = optimizer ? optimizer->lr : 0.f,
                                .optimizer = own,
                                .grad_norm = NAN,
@@ -305,6 +310,29 @@ int ckpt_compile_variants(ckpt *c, int n, const struct ckpt_variant *variants,
         rc = resolve_optimizer(p);
     if (!rc)
         rc = lay_out(p);
+    if (rc)
+        ckpt_program_free(p);
+    else
+        *out = p;
+    return rc;
+}
+
+int ckpt_compile_variants(ckpt *c, int n, const struct ckpt_variant *variants,
+                          const struct ckpt_optimizer *optimizer, int64_t batch, ckpt_program **out,
+                          int *variant)
+{
+    NOT_NULL(context_error(c), c);
+    NOT_NULL(&c->error, variants);
+    NOT_NULL(&c->error, out);
+    struct programs *ps = &c->programs;
+    struct choice k = {.variants = variants, .n = n, .limit = INFINITY};
+    struct ckpt_program *p;
+    *out = NULL;
+    if (c->params.failed)
+        return c->params.failed;
+    if (!all_recorders(variants, n))
+        return error_fail(ps->error, CKPT_EINVAL, "ckpt_compile: no recorder");
+    int rc = begin(ps, optimizer, batch, &p);
     if (!rc)
         rc = compile(p, &k);
     if (rc)
@@ -322,6 +350,52 @@ int ckpt_compile(ckpt *c, ckpt_recorder record, void *user, const struct ckpt_op
 {
     return ckpt_compile_variants(c, 1, &(struct ckpt_variant){.record = record, .user = user},
                                  optimizer, batch, out, NULL);
+}
+
+int ckpt_plan_in_full(ckpt *c, bool full)
+{
+    NOT_NULL(context_error(c), c);
+    c->programs.brief = !full;
+    return 0;
+}
+
+static void describe(const struct ckpt_program *p, struct ckpt_forecast *f)
+{
+    f->batch = p->batch;
+    f->micro_batch = p->tape->micro_batch;
+    f->step_seconds = INFINITY;
+    if (!p->plan)
+        return;
+    f->planned_peak =
+        max_i64(p->programs->memory->persistent, p->plan->persistent) + p->plan->transient;
+    f->step_seconds = p->plan->seconds;
+}
+
+int ckpt_forecast(ckpt *c, ckpt_recorder record, void *user, const struct ckpt_optimizer *optimizer,
+                  int64_t batch, double limit, struct ckpt_forecast *forecast)
+{
+    NOT_NULL(context_error(c), c);
+    NOT_NULL(&c->error, forecast);
+    struct programs *ps = &c->programs;
+    struct ckpt_variant variant = {.record = record, .user = user};
+    struct choice k = {.variants = &variant, .n = 1, .limit = limit > 0 ? limit : INFINITY};
+    struct ckpt_forecast all = {.batch = batch};
+    struct ckpt_program *p;
+    if (c->params.failed)
+        return c->params.failed;
+    if (!record)
+        return error_fail(ps->error, CKPT_EINVAL, "ckpt_forecast: no recorder");
+    int rc = begin(ps, optimizer, batch, &p);
+    if (!rc) {
+        p->brief = true;
+        rc = decide(p, &k);
+    }
+    if (!rc)
+        describe(p, &all);
+    ckpt_program_free(p);
+    if (rc != CKPT_EBUDGET)
+        ranks_give_up(ps->ranks, rc);
+    return rc ? rc : sized_write(ps->error, "struct ckpt_forecast", forecast, &all, sizeof all);
 }
 
 static void unlink_program(struct ckpt_program *p)

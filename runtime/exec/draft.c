@@ -236,15 +236,50 @@ static int plan_by_option(struct ckpt_program *p, struct portfolio *pf, const st
     return portfolio_plan(pf, &ps->machine, b, p->reserved, &p->plan, ps->error);
 }
 
-static int search_plan(struct ckpt_program *p, const struct budgets *budgets)
+/* Without a search, where that is enough; else there is no plan yet. */
+static int try_first(struct ckpt_program *p, const struct budgets *b)
+{
+    struct programs *ps = p->programs;
+    struct budgets here = *b;
+    if (ps->options->vram == CKPT_VRAM_NONE || ps->memory->free_first)
+        here.device = INT64_MAX;
+    int rc = plan_first(p->graph, &ps->machine, &here, p->reserved, &p->plan, ps->error);
+    if (rc || !p->plan || p->reserved + p->plan->persistent + p->plan->transient <= b->device)
+        return rc;
+    plan_free(p->plan);
+    p->plan = NULL;
+    return 0;
+}
+
+static int search(struct ckpt_program *p, const struct budgets *b)
 {
     struct programs *ps = p->programs;
     struct portfolio *pf;
-    int rc = portfolio_build(p->graph, &pf);
-    if (rc)
-        return error_fail(ps->error, rc, "planning ran out of host memory");
-    rc = plan_by_option(p, pf, budgets);
-    portfolio_free(pf);
+    int rc = ps->searched ? 0 : portfolios_new(&ps->searched);
+    if (!rc)
+        rc = portfolios_get(ps->searched, p->graph, &pf);
+    return rc ? error_fail(ps->error, rc, "planning ran out of host memory")
+              : plan_by_option(p, pf, b);
+}
+
+void programs_forget_searches(struct programs *ps)
+{
+    portfolios_free(ps->searched);
+    ps->searched = NULL;
+}
+
+/* A plan for a file says everything. */
+static bool needs_all(const struct ckpt_program *p)
+{
+    return !p->brief || (p->programs->options->plan_out && p->trains);
+}
+
+static int search_plan(struct ckpt_program *p, const struct budgets *budgets)
+{
+    struct programs *ps = p->programs;
+    int rc = needs_all(p) ? 0 : try_first(p, budgets);
+    if (!rc && !p->plan)
+        rc = search(p, budgets);
     if (!rc && ps->options->verify)
         rc = plan_check(p->graph, p->plan, ps->error);
     return rc ? fail_with(ps, rc, ps->error->text) : 0;

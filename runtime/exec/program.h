@@ -141,6 +141,7 @@ struct ckpt_program {
     bool told;                /* of a rank that is not the first: by which, whatever the rank */
     float lr;
     bool trains;
+    bool brief; /* its plan need not tell the smallest budget: see ckpt_plan_in_full */
     bool choice_changes_bits;         /* see struct ckpt_program_info */
     struct ckpt_optimizer *optimizer; /* where it trains: the context's */
     int32_t *groups;                  /* of it, per parameter: optim_resolve */

@@ -13,6 +13,7 @@
 struct ckpt_program;
 
 struct ckpt_optimizer; /* optim/optimizer.h */
+struct portfolios;     /* plan/plan.h */
 
 /* The files that options ask for, as bits. */
 enum written { WRITTEN_PLAN = 1, WRITTEN_GRAPH = 2, WRITTEN_MACHINE = 4, WRITTEN_TRACE = 8 };
@@ -35,9 +36,14 @@ struct programs {
         int64_t capacity;
     } warm;
     int32_t n_warm;
-    unsigned written; /* bits of enum written */
-    bool timed_links; /* the rates between device and host were looked at */
+    unsigned written;            /* bits of enum written */
+    bool timed_links;            /* the rates between device and host were looked at */
+    struct portfolios *searched; /* kept from plan to plan until the first step, or NULL */
+    bool brief;                  /* programs are compiled so from now on: see ckpt_plan_in_full */
 };
+
+/* Frees what is kept for the plans of further programs. */
+void programs_forget_searches(struct programs *ps);
 
 /* The arena must hold this many bytes: the persistent region and the largest program. */
 int64_t programs_arena_bytes(const struct programs *ps);

@@ -396,6 +396,8 @@ int ckpt_submit(ckpt_program *p)
     if (rc)
         return rc;
     p->compared = true;
+    if (p->programs->searched)
+        programs_forget_searches(p->programs);
     int flight = flight_of(p->submitted);
     refresh_feeds(p, flight);
     program_set_runs(p, flight);

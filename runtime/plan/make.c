@@ -4,6 +4,9 @@
  * lower tiers the plans are the options of the portfolio with addresses; with them, the points of
  * the lattice as well.  Both sets follow from graph and machine, and a larger budget of any tier
  * reaches more of them: so it is never slower, and never refused where a smaller one is not.
+ *
+ * A step that fits with everything kept needs no search: nothing is faster (plan_first).  What only
+ * the search knows, the smallest budget and the next faster plan, is then left open.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -286,6 +289,57 @@ int plan_make(const struct graph *g, const struct machine *m, const struct budge
     rc = portfolio_plan(pf, m, b, reserved, p, error);
     portfolio_free(pf);
     return rc;
+}
+
+/* Whether the fastest option fits and, whatever there is of lower tiers, no plan is faster. */
+static int is_unbeaten(struct portfolio *pf, const struct request *q, struct option *o, bool *is)
+{
+    int64_t transient = q->budgets.device - q->reserved - pf->p->persistent;
+    *is = false;
+    if (q->homes || o->load > transient)
+        return 0;
+    int rc = settle(pf, o);
+    *is = !rc && o->placed <= transient &&
+          (!has_tiers(q, &q->budgets) || lattice_bound(q->lattice, &q->budgets) >= o->seconds);
+    return rc;
+}
+
+static int first_plan(struct portfolio *pf, const struct machine *m, const struct budgets *b,
+                      int64_t reserved, struct plan **p)
+{
+    const struct machine own = machine_for_rank(m, graph_ranks(pf->p->g));
+    struct request q = {
+        .m = &own, .budgets = *b, .reserved = reserved, .homes = has_homes(pf->p->g)};
+    struct option *o = &pf->options.data[pf->n - 1];
+    bool unbeaten = false;
+    int rc = lattice_open(pf, &own, reserved, b, &q.lattice);
+    if (!rc)
+        rc = is_unbeaten(pf, &q, o, &unbeaten);
+    if (!rc && unbeaten)
+        rc = option_plan(pf, o, p);
+    if (rc || !unbeaten)
+        return rc;
+    (*p)->budgets = *b;
+    (*p)->min_peak_op = -1;
+    (*p)->bound_seconds = lattice_bound(q.lattice, b);
+    return plan_add_homes(pf->p->g, *p);
+}
+
+int plan_first(const struct graph *g, const struct machine *m, const struct budgets *b,
+               int64_t reserved, struct plan **p, struct error *error)
+{
+    struct portfolio *pf;
+    *p = NULL;
+    int rc = portfolio_build_first(g, &pf);
+    if (!rc) {
+        rc = first_plan(pf, m, b, reserved, p);
+        portfolio_free(pf);
+    }
+    if (!rc)
+        return 0;
+    plan_free(*p);
+    *p = NULL;
+    return error_fail(error, rc, "planning ran out of host memory");
 }
 
 int portfolio_plan_free(struct portfolio *pf, const struct machine *m, const struct budgets *b,

@@ -30,8 +30,10 @@ static struct ckpt_program_info make_info(const ckpt_program *p)
         .arena_bytes = p->programs->options->plan_only ? 0 : programs_arena_bytes(p->programs),
         .overhead_bytes = p->programs->memory->overhead,
         .process_bytes = process_bytes(p->programs),
-        .min_budget = plan->min_budget - p->reserved + p->programs->memory->overhead + persistent -
-                      plan->persistent,
+        .min_budget = plan->min_budget ? plan->min_budget - p->reserved +
+                                             p->programs->memory->overhead + persistent -
+                                             plan->persistent
+                                       : 0,
         .parameter_bytes = s.parameters,
         .gradient_bytes = s.gradients,
         .optimizer_bytes = s.optimizer,
@@ -236,12 +238,15 @@ static void print_budget(const struct memory *m, const struct ckpt_program_info 
 {
     int64_t asked = m->options->vram;
     bool gpu = m->device->ops->backend == CKPT_ON_CUDA;
-    fprintf(f, "  %-24s %12s  %ssmallest possible %s\n", "budget",
+    fprintf(f, "  %-24s %12s  %s", "budget",
             i->budget == INT64_MAX ? "none" : human_bytes(i->budget),
             m->margin || asked == CKPT_VRAM_AUTO ? "auto; "
             : asked == CKPT_VRAM_NONE && gpu     ? "what the device has (--vram none); "
-                                                 : "",
-            human_bytes(i->min_budget));
+                                                 : "");
+    if (i->min_budget)
+        fprintf(f, "smallest possible %s\n", human_bytes(i->min_budget));
+    else
+        fputs("nothing is recomputed\n", f);
     if (m->margin)
         row(f, "", m->margin, "free, too, and left for another process");
     if (m->asked)

@@ -12,7 +12,7 @@
 #define NOTE_SEED     "ckpt.seed"
 #define NOTE_STEPS    "ckpt.steps"
 #define NOTE_BATCHES  "ckpt.batches"
-#define NOTE_RUN      "ckpt.run." /* and the name of a note of the run that made it */
+#define NOTE_RUN      CKPT_STATE_NOTE /* and the name of a note of the run that made it */
 #define STATE_VERSION "1"
 
 #define COUNT_MAX (INT64_C(1) << 52) /* of updates, steps and samples of a step */

@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # stdit-train --buckets for 5,000 steps in the order of an epoch: Open-Sora 1.2's first stage as far as its small sizes
-# go, all ratios, at small width.  The arena stays to the byte, the resident set within 1 % from step 500 on.
+# go, all ratios, at small width.  The arena stays to the byte, the resident set within 1 % from step 500 on.  Before that
+# the seconds of a core that plans of all buckets take: where they fit, where the budget binds, with batches chosen.
 set -u
 
 . "${srcdir:-.}/tests/model/programs.sh"
@@ -22,6 +23,27 @@ awk 'BEGIN {
         printf "%d,%d,%d\n", frames[int(i / 7) % lengths + 1], 720, 720 / ratio[int(i / 3) % ratios + 1]
 }' >"$work/clips.csv"
 
+small="--hidden 32 --heads 2 --depth 1 --mask-stage 1 --latent $work/clips.csv --buckets $work/table.json"
+
+# Seconds of all commands so far.
+spent() {
+    times >"$work/times"
+    awk 'NR == 2 { split($1, user, /[ms]/); split($2, system, /[ms]/)
+                   print 60 * (user[1] + system[1]) + user[2] + system[2] }' "$work/times"
+}
+
+# plans WORDS ARGUMENT...: what planning takes.
+plans() {
+    words=$1 before=$(spent)
+    shift
+    runs "buckets in one arena" "$train" $small --plan-only "$@"
+    awk -v words="$words" -v before="$before" -v after="$(spent)" '/buckets in one arena/ {
+        printf "planning %d buckets, %s: %.2f s of a core, %.1f ms each\n", $1, words, after - before,
+            (after - before) * 1e3 / $1 }' "$work/out"
+}
+plans "no budget"
+plans "batches chosen" --batch auto
+plans "--vram 40M" --vram 40M
 runs "buckets in one arena" "$train" --hidden 32 --heads 2 --depth 1 --mask-stage 1 --buckets "$work/table.json" \
     --latent "$work/clips.csv" --steps "$steps" --log "$work/log"
 cat "$work/out" | tail -4

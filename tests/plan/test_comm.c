@@ -137,6 +137,19 @@ static struct plan *make_with(const struct graph *g, const struct machine *m, in
     return p;
 }
 
+/* Without a search: as fast, and by the same clock. */
+static void check_first(const struct graph *g, const struct machine *m)
+{
+    struct budgets b = {.device = INT64_MAX};
+    struct plan *p, *all = make_with(g, m, INT64_MAX, 0);
+    assert_int_equal(plan_first(g, m, &b, 0, &p, &error), 0);
+    assert_non_null(p);
+    assert_int_equal(plan_check_again(g, p, &error), 0);
+    assert_true(p->seconds == all->seconds);
+    plan_free(p);
+    plan_free(all);
+}
+
 static struct plan *make(const struct graph *g, const struct machine *m, int64_t device)
 {
     return make_with(g, m, device, 0);
@@ -150,6 +163,7 @@ static void test_hides(void **state)
     (void)state;
     struct plan *p = make(g, &m, INT64_MAX);
     assert_near(p->comm_seconds, 16 * 3e-3);
+    check_first(g, &m);
     double drag = .05 * p->comm_seconds;
     assert_true(p->exposed_comm < 3.01e-3 + drag && p->exposed_comm > 2.8e-3 + drag);
     assert_true(fabs(p->seconds - 16 * 30e-3 - p->exposed_comm) < 1e-6);
@@ -185,6 +199,7 @@ static void test_slow_link(void **state)
     struct graph *g = layers(true, 16, &m);
     (void)state;
     struct plan *p = make(g, &m, INT64_MAX);
+    check_first(g, &m);
     assert_true(p->seconds >= p->comm_seconds);
     assert_true(p->seconds < 1.15 * p->comm_seconds);
     plan_free(p);

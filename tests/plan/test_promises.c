@@ -219,6 +219,40 @@ static void test_curve_of_a_transformer(void **state)
     graph_free(g);
 }
 
+/* Where a step fits with everything kept, no search finds anything faster; one byte below that is
+ * no answer. */
+static void first_is_fastest(struct graph *g)
+{
+    struct error error;
+    struct budgets b = {.device = INT64_MAX};
+    struct plan *all = plan_checked(g, INT64_MAX), *p;
+    assert_int_equal(plan_first(g, &machine_cpu, &b, 0, &p, &error), 0);
+    assert_non_null(p);
+    assert_int_equal(plan_check(g, p, &error), 0);
+    assert_true(p->seconds == all->seconds && p->bound_seconds == all->bound_seconds);
+    assert_true(p->recompute_seconds == 0 && p->min_budget == 0 && p->next_budget == 0);
+    b.device = plan_peak(p) + 100;
+    plan_free(p);
+    assert_int_equal(plan_first(g, &machine_cpu, &b, 100, &p, &error), 0);
+    assert_non_null(p);
+    assert_true(plan_peak(p) + 100 == b.device);
+    plan_free(p);
+    assert_int_equal(plan_first(g, &machine_cpu, &b, 101, &p, &error), 0);
+    assert_null(p);
+    plan_free(all);
+    graph_free(g);
+}
+
+static void test_first(void **state)
+{
+    (void)state;
+    first_is_fastest(graph_chain(24, 1 << 20));
+    first_is_fastest(graph_transformer(2, 1 << 16, 4));
+    first_is_fastest(graph_unet(5, 1 << 20));
+    for (uint32_t seed = 1; seed <= 8; seed++)
+        first_is_fastest(graph_random(seed, 20));
+}
+
 static void test_gaps(void **state)
 {
     (void)state;
@@ -346,6 +380,7 @@ int main(void)
         cmocka_unit_test(test_same_question_same_plan),
         cmocka_unit_test(test_curve_of_a_chain),
         cmocka_unit_test(test_curve_of_a_transformer),
+        cmocka_unit_test(test_first),
         cmocka_unit_test(test_gaps),
         cmocka_unit_test(test_summary),
         cmocka_unit_test(test_signature),

@@ -409,7 +409,11 @@ static void test_tables_refused(void **state)
                                         "{\"144p\": {\"1x\": [1, 1]}}",
                                         "{\"144p\": {\"70000\": [1, 1]}}",
                                         "{\"144p\": {\"1\": 1}}",
-                                        "{\"144p\": {\"1\": [1]}}",
+                                        "{\"144p\": {\"1\": []}}",
+                                        "{\"144p\": {\"1\": [1, 1, 1]}}",
+                                        "{\"144p\": {\"1\": [1, \"x\"]}}",
+                                        "{\"144p\": {\"1\": [1, -1]}}",
+                                        "{\"144p\": {\"1\": [1, [2]]}}",
                                         "{\"144p\": {\"1\": [1.5, 1]}}",
                                         "{\"144p\": {\"1\": [-0.5, 1]}}",
                                         "{\"144p\": {\"1\": [1, 0]}}",
@@ -428,6 +432,25 @@ static void test_tables_refused(void **state)
     assert_int_equal(buckets_read(&b, "/nonexistent/table.json"), -1);
 }
 
+/* Batches that are to be chosen are 1 until then; an entry that keeps nothing has none. */
+static void test_open(void **state)
+{
+    struct buckets b;
+
+    (void)state;
+    assert_int_equal(read_text(&b, "{\"144p\": {\"1\": [1, \"auto\"], \"17\": [[0.5, 0.1]], "
+                                   "\"34\": [1, 3], \"51\": [0, null]}}"),
+                     0);
+    const struct bucket_entry *e = b.row[0].entry; /* the most frames first */
+    assert_true(!e[0].open && e[0].batch == 0);
+    assert_true(!e[1].open && e[1].batch == 3);
+    assert_true(e[2].open && e[2].batch == 1 && e[2].look == 0.1);
+    assert_true(e[3].open && e[3].batch == 1);
+    buckets_open(&b);
+    assert_true(!e[0].open && e[0].batch == 0 && e[1].open && e[1].batch == 1);
+    buckets_free(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -436,6 +459,7 @@ int main(void)
         cmocka_unit_test(test_assignment),  cmocka_unit_test(test_order),
         cmocka_unit_test(test_other_ranks), cmocka_unit_test(test_rest),
         cmocka_unit_test(test_few),         cmocka_unit_test(test_tables_refused),
+        cmocka_unit_test(test_open),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

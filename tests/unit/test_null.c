@@ -113,11 +113,11 @@ static void parameter_cases(void)
 /* What sticks to a context has one of its own for each case. */
 static ckpt *own;
 
+static const struct ckpt_options small = {
+    .size = sizeof small, .device = "cpu", .threads = 1, .vram = 1 << 20};
 static ckpt *open_own(void)
 {
-    const struct ckpt_options o = {
-        .size = sizeof o, .device = "cpu", .threads = 1, .vram = 1 << 20};
-    return ckpt_open(&own, &o) ? NULL : own;
+    return ckpt_open(&own, &small) ? NULL : own;
 }
 
 /* Whether it has a sentence. */
@@ -178,6 +178,8 @@ static void program_cases(void)
     REFUSED(ckpt_compile_variants(context, 1, &way, ckpt_adamw(context, &adamw), 4, NULL, NULL));
     REFUSED(ckpt_compile(context, record, NULL, ckpt_adamw(context, &adamw), INT64_MIN, &p));
     HARMLESS(ckpt_compile(context, record, NULL, ckpt_adamw(context, &adamw), INT64_MAX, &p));
+    REFUSED(ckpt_plan_in_full(NULL, true));
+    REFUSED(ckpt_forecast(context, record, NULL, NULL, 4, 0, NULL));
     HARMLESS(ckpt_program_free(NULL));
     REFUSED(ckpt_feed(NULL, "x", buffer, 64));
     REFUSED(ckpt_feed(program, NULL, buffer, 64));
@@ -653,9 +655,7 @@ static void crashed(int signal)
 
 static int open_context(void)
 {
-    const struct ckpt_options o = {
-        .size = sizeof o, .device = "cpu", .threads = 1, .vram = 1 << 20};
-    if (ckpt_open(&context, &o))
+    if (ckpt_open(&context, &small))
         return 1;
     weight = ckpt_param(context, "w", CKPT_F32, 2, two, CKPT_ONES, true);
     return ckpt_compile(context, record, NULL, ckpt_adamw(context, &adamw), 4, &program);

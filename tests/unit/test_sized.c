@@ -360,6 +360,18 @@ static int fill_program(void *s)
     return ckpt_program_info(program, s);
 }
 
+static ckpt_tensor record_weight(ckpt_tape *t, int64_t batch, void *user)
+{
+    (void)user;
+    ckpt_tensor x = ckpt_input(t, "x", CKPT_F32, 2, (int64_t[]){batch, 4});
+    return ckpt_mse(t, x, ckpt_affine(t, x, 2.f, 0.f), CKPT_NONE);
+}
+
+static int fill_forecast(void *s)
+{
+    return ckpt_forecast(context, record_weight, NULL, NULL, 1, 0, s);
+}
+
 static int fill_entry(void *s)
 {
     return ckpt_file_entry(file, 0, s);
@@ -372,6 +384,7 @@ static const struct filled {
 } filled[] = {
     {"ckpt_param_info", sizeof(struct ckpt_param_info), fill_param},
     {"ckpt_program_info", sizeof(struct ckpt_program_info), fill_program},
+    {"ckpt_forecast", sizeof(struct ckpt_forecast), fill_forecast},
     {"ckpt_file_entry", sizeof(struct ckpt_file_entry), fill_entry},
 };
 
@@ -473,8 +486,8 @@ static int check_header(const char *path)
 static void test_all(void **state)
 {
     (void)state;
-    static const char *const headers[] = {"ckpt.h",       "ckpt_conv.h", "ckpt_dist.h",
-                                          "ckpt_files.h", "ckpt_nn.h",   "ckpt_op.h",
+    static const char *const headers[] = {"ckpt.h",       "ckpt_conv.h",  "ckpt_dist.h",
+                                          "ckpt_files.h", "ckpt_nn.h",    "ckpt_op.h",
                                           "ckpt_ops.h",   "ckpt_optim.h", "ckpt_tools.h"};
     const char *srcdir = getenv("srcdir");
     size_t n = 0;

@@ -348,6 +348,8 @@ double bound_seconds(const struct bound *b, const struct budgets *budgets)
     double low = 0, high = fmin(total_of(&b->updates).cost, r.host / b->state_share);
     if (r.host + r.nvme <= 0)
         return b->base + cost_of(&b->reruns, b->alive - r.device);
+    if (high <= 0)
+        return shortest(b, &r, 0);
     for (int i = 0; i < THIRDS; i++) {
         double left = low + (high - low) / 3, right = high - (high - low) / 3;
         if (shortest(b, &r, left) <= shortest(b, &r, right))

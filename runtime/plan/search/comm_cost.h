@@ -70,5 +70,12 @@ int comm_overlap(const struct graph *g, double lead, struct plan *p);
 /* Options with more and less overlap, and their time by the clock, instead of those that are there.
  * For a graph without collectives nothing changes. */
 int portfolio_overlap(struct portfolio *pf);
+/*
+ * Of a portfolio that knows only what keeps everything: sets the seconds of that, with the overlap
+ * that suits it best.  portfolio_overlap takes nothing in that is faster.  So a step that fits
+ * without recompute is known to be the fastest before anything is searched, under this budget and
+ * every larger one.
+ */
+int portfolio_set_floor(struct portfolio *pf);
 
 #endif

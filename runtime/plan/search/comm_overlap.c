@@ -280,22 +280,26 @@ int comm_overlap(const struct graph *g, double lead, struct plan *p)
 
 /* ---- options --------------------------------------------------------------------------------- */
 
+static const double leads[] = {0, 1, 1.5, 3};
+
+enum { LEADS = sizeof(leads) / sizeof(*leads) };
+
 static int offer(struct portfolio *pf, const struct option *o, double lead)
 {
     struct option with = *o;
     struct plan *p;
     with.lead = lead;
     int rc = option_steps(pf, &with, &p);
-    if (!rc)
+    if (rc)
+        return rc;
+    if (p->seconds >= pf->floor)
         rc = portfolio_keep(pf, o->hold, p->load, p->seconds, lead);
-    if (!rc)
-        plan_free(p);
+    plan_free(p);
     return rc;
 }
 
 int portfolio_overlap(struct portfolio *pf)
 {
-    static const double leads[] = {0, 1, 1.5, 3};
     struct option *before = pf->options.data;
     int32_t n = pf->n;
     int rc = 0;
@@ -304,10 +308,26 @@ int portfolio_overlap(struct portfolio *pf)
     pf->options.data = NULL;
     pf->options.capacity = pf->n = 0;
     for (int32_t i = 0; i < n; i++) {
-        for (size_t k = 0; k < sizeof(leads) / sizeof(*leads) && !rc; k++)
+        for (int k = 0; k < LEADS && !rc; k++)
             rc = offer(pf, &before[i], leads[k]);
         free(before[i].hold);
     }
     free(before);
+    return rc;
+}
+
+int portfolio_set_floor(struct portfolio *pf)
+{
+    int rc = 0;
+    for (int k = 0; k < LEADS && graph_has_collectives(pf->p->g) && !rc; k++) {
+        struct option with = pf->options.data[0];
+        struct plan *p;
+        with.lead = leads[k];
+        rc = option_steps(pf, &with, &p);
+        if (rc)
+            break;
+        pf->floor = k > 0 ? fmin(pf->floor, p->seconds) : p->seconds;
+        plan_free(p);
+    }
     return rc;
 }

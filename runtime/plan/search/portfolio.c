@@ -137,14 +137,27 @@ static void thin(struct portfolio *pf)
     memmove(a, a + kept, (size_t)pf->n * sizeof(*a));
 }
 
-static int fill(struct portfolio *pf, const struct graph *g)
+static int begin(struct portfolio *pf, const struct graph *g)
 {
-    const struct effort e = effort_for(g);
     int rc = program_build(g, &pf->p);
     if (!rc)
         rc = simulator_new(pf->p, &pf->sim);
+    return rc ? rc : keep_all(pf);
+}
+
+/* Nothing is searched: what keeps everything is all that is known. */
+static int fill_first(struct portfolio *pf, const struct graph *g)
+{
+    int rc = begin(pf, g);
+    return rc ? rc : portfolio_overlap(pf);
+}
+
+static int fill(struct portfolio *pf, const struct graph *g)
+{
+    const struct effort e = effort_for(g);
+    int rc = begin(pf, g);
     if (!rc)
-        rc = keep_all(pf);
+        rc = portfolio_set_floor(pf);
     if (!rc)
         rc = portfolio_families(pf, e.families);
     if (!rc)
@@ -158,16 +171,27 @@ static int fill(struct portfolio *pf, const struct graph *g)
     return rc;
 }
 
-int portfolio_build(const struct graph *g, struct portfolio **out)
+static int build(const struct graph *g, int (*way)(struct portfolio *, const struct graph *),
+                 struct portfolio **out)
 {
     struct portfolio *pf = calloc(1, sizeof(*pf));
     if (!pf)
         return CKPT_ENOMEM;
-    int rc = fill(pf, g);
+    int rc = way(pf, g);
     if (rc) {
         portfolio_free(pf);
         return rc;
     }
     *out = pf;
     return 0;
+}
+
+int portfolio_build(const struct graph *g, struct portfolio **pf)
+{
+    return build(g, fill, pf);
+}
+
+int portfolio_build_first(const struct graph *g, struct portfolio **pf)
+{
+    return build(g, fill_first, pf);
 }

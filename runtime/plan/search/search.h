@@ -198,9 +198,12 @@ struct portfolio {
     } options; /* load ascending, seconds descending */
     int32_t n;
     bool repeats;            /* most blocks of the forward pass are like others */
+    double floor;            /* seconds: nothing that is faster counts (portfolio_set_floor) */
     struct lattice *lattice; /* of the last question with tiers, or NULL */
 };
 
+/* A portfolio of the one schedule that keeps everything: nothing was searched. */
+int portfolio_build_first(const struct graph *g, struct portfolio **pf);
 /* Simulates hold and keeps it if nothing known is better.  *result (may be NULL) as in simulate. */
 int portfolio_try(struct portfolio *pf, const int32_t *hold, const struct schedule **result);
 /* The fastest option with no more load, or NULL. */

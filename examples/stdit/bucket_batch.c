@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Batches that the table of buckets leaves open.  They are chosen before the first step, by plans
+ * alone: of each size and length the batch with the most samples a second that fits the budget and
+ * whose step takes no longer than that of a base, so that ranks stay in step whichever bucket
+ * comes. Open-Sora looks for the same batches on a GPU, by running out of memory.
+ *
+ * What is chosen follows from forecasts, which all ranks are told alike.  A state notes it, and a
+ * run that goes on takes it from there.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "ckpt_dist.h"
+#include "ckpt_files.h"
+#include "run.h"
+
+#define NOTE "batches of the buckets"
+
+enum {
+    CLOSE = 16,   /* the batch found is by at most this part below the largest that would do */
+    NEARLY = 100, /* of batches whose speed differs by less than this part the largest is taken */
+    MOST = 65536  /* samples, as in the table */
+};
+
+struct choice {
+    struct stdit_run *run;
+    const ckpt_optimizer *optimizer;
+    int64_t unit; /* a batch is a multiple of this: --micro-batch */
+    double base;  /* seconds: no step is to take longer */
+};
+
+/* A batch, and what its step would take; INFINITY: more than the base, or it does not fit. */
+struct tried {
+    int64_t n; /* units */
+    double seconds;
+    bool fits;
+};
+
+static bool is_open(const struct stdit_data *d, const struct bucket *b)
+{
+    return d->buckets.row[b->row].entry[b->entry].open;
+}
+
+static int count_open(const struct stdit_data *d)
+{
+    int n = 0;
+
+    for (int i = 0; i < d->n_shapes; i++)
+        n += is_open(d, &d->shape[i].bucket);
+    return n;
+}
+
+/* ---- forecasts ------------------------------------------------------------------------------- */
+
+/* limit 0: none.  Returns 0, or -1 after a sentence. */
+static int try_batch(const struct choice *c, struct stdit_shape *s, double limit, struct tried *t)
+{
+    struct ckpt_forecast f = CKPT_FORECAST_INIT;
+    int rc = stdit_forecast(c->run, s, c->optimizer, t->n * c->unit, limit, &f);
+
+    if (rc && rc != CKPT_EBUDGET)
+        return say_fail("bucket %s: %s", s->name, ckpt_error(c->run->context));
+    t->fits = !rc;
+    t->seconds = rc ? INFINITY : f.step_seconds;
+    return 0;
+}
+
+static int64_t clamp(double n, int64_t low, int64_t high)
+{
+    int64_t whole = n < (double)high ? (int64_t)n : high;
+
+    return whole < low ? low : whole;
+}
+
+/* The next number of units to try, above the largest that will do and below the smallest that will
+ * not (n 0: none is known): where the times of the two say that a step takes as long as the base.
+ */
+static int64_t next_to_try(const struct choice *c, const struct tried *good,
+                           const struct tried *bad, int64_t most)
+{
+    if (!bad->n)
+        return clamp((double)good->n * c->base / good->seconds, good->n + 1, most);
+    if (isinf(bad->seconds))
+        return good->n + (bad->n - good->n) / 2;
+    double slope = (bad->seconds - good->seconds) / (double)(bad->n - good->n);
+    return clamp((double)good->n + (c->base - good->seconds) / slope, good->n + 1, bad->n - 1);
+}
+
+static bool is_found(const struct tried *good, const struct tried *bad, int64_t most)
+{
+    return bad->n ? bad->n - good->n <= 1 + good->n / CLOSE : good->n >= most;
+}
+
+static double rate(const struct tried *t)
+{
+    return (double)t->n / t->seconds;
+}
+
+/* From a batch of one unit, which will do, to the best.  Returns 0, or -1 after a sentence. */
+static int climb(const struct choice *c, struct stdit_shape *s, int64_t most, struct tried *best)
+{
+    struct tried good = *best, bad = {0};
+
+    while (!is_found(&good, &bad, most)) {
+        struct tried t = {.n = next_to_try(c, &good, &bad, most)};
+        if (try_batch(c, s, c->base, &t))
+            return -1;
+        bool will_do = t.fits && t.seconds <= c->base;
+        if (will_do && rate(&t) >= rate(best) * (1 - 1. / NEARLY))
+            *best = t;
+        *(will_do ? &good : &bad) = t;
+    }
+    return 0;
+}
+
+/* ---- one size and length --------------------------------------------------------------------- */
+
+/* Tokens of a clip: pairs of cells on each side. */
+static int64_t tokens(const struct stdit_shape *s)
+{
+    const struct stdit_geometry *g = &s->geometry;
+
+    return g->frames * ((g->height + 1) / 2) * ((g->width + 1) / 2);
+}
+
+/* Of the ratios of an entry the one with the most tokens; NULL: there are no clips for it. */
+static struct stdit_shape *largest_of(const struct stdit_data *d, int row, int entry)
+{
+    struct stdit_shape *s = NULL;
+
+    for (int i = 0; i < d->n_shapes; i++) {
+        struct stdit_shape *other = &d->shape[i];
+        if (other->bucket.row == row && other->bucket.entry == entry &&
+            (!s || tokens(other) > tokens(s)))
+            s = other;
+    }
+    return s;
+}
+
+/* Units that an epoch may be expected to have for each rank, of the ratio with the most clips. */
+static int64_t most_units(const struct choice *c, int row, int entry)
+{
+    const struct stdit_data *d = &c->run->data;
+    const struct bucket_entry *e = &d->buckets.row[row].entry[entry];
+    double chance = e->keep * (e->look < 0 ? 1 : e->look), most = 0;
+
+    for (int i = 0; i < d->n_shapes; i++)
+        if (d->shape[i].bucket.row == row && d->shape[i].bucket.entry == entry)
+            most = fmax(most, (double)d->shape[i].possible);
+    most *= chance / (double)(ckpt_ranks(c->run->context) * c->unit);
+    return clamp(most, 1, MOST / c->unit > 1 ? MOST / c->unit : 1);
+}
+
+static void set_batch(struct stdit_data *d, int row, int entry, int64_t batch)
+{
+    d->buckets.row[row].entry[entry].batch = batch;
+    for (int i = 0; i < d->n_shapes; i++)
+        if (d->shape[i].bucket.row == row && d->shape[i].bucket.entry == entry)
+            d->shape[i].batch = batch;
+}
+
+/* *refused: how many do not fit at all. */
+static int choose(const struct choice *c, int row, int entry, int *refused)
+{
+    struct stdit_data *d = &c->run->data;
+    struct stdit_shape *s = largest_of(d, row, entry);
+    struct tried best = {.n = 1};
+
+    if (!s)
+        return 0;
+    if (try_batch(c, s, 0, &best))
+        return -1;
+    if (!best.fits) {
+        say_fail("bucket %s does not fit with a batch of %lld: %s", s->name, (long long)c->unit,
+                 ckpt_error(c->run->context));
+        ++*refused;
+        return 0;
+    }
+    if (best.seconds <= c->base && climb(c, s, most_units(c, row, entry), &best))
+        return -1;
+    set_batch(d, row, entry, best.n * c->unit);
+    return 0;
+}
+
+/* ---- the base -------------------------------------------------------------------------------- */
+
+/* The step of the slowest bucket whose batch is given, else of one unit of the largest bucket. */
+static int find_base(struct choice *c)
+{
+    struct stdit_data *d = &c->run->data;
+    struct stdit_shape *largest = NULL;
+
+    c->base = c->run->options.batch_seconds;
+    if (c->base > 0)
+        return 0;
+    for (int row = 0; row < d->buckets.n; row++)
+        for (int i = 0; i < d->buckets.row[row].n; i++) {
+            const struct bucket_entry *e = &d->buckets.row[row].entry[i];
+            struct stdit_shape *s = largest_of(d, row, i);
+            struct choice given = *c;
+            struct tried t = {.n = e->batch};
+            if (s && (!largest || tokens(s) > tokens(largest)))
+                largest = s;
+            if (!s || e->open)
+                continue;
+            given.unit = 1;
+            if (try_batch(&given, s, 0, &t))
+                return -1;
+            c->base = t.fits ? fmax(c->base, t.seconds) : c->base;
+        }
+    struct tried one = {.n = 1};
+    if (c->base > 0 || !largest)
+        return 0;
+    if (try_batch(c, largest, 0, &one))
+        return -1;
+    c->base = one.seconds; /* INFINITY where it does not fit: it is refused anyway */
+    return 0;
+}
+
+/* ---- states ---------------------------------------------------------------------------------- */
+
+/* "144p 51 12; ...": size, frames and batch of all that are open, in the order of the table. */
+static char *batches_text(const struct stdit_data *d)
+{
+    enum { LONGEST = 64 };
+    size_t room = 1, at = 0;
+
+    for (int i = 0; i < d->buckets.n; i++)
+        room += (size_t)d->buckets.row[i].n * LONGEST;
+    char *text = calloc(room, 1);
+    for (int i = 0; text && i < d->buckets.n; i++)
+        for (int k = 0; k < d->buckets.row[i].n; k++) {
+            const struct bucket_entry *e = &d->buckets.row[i].entry[k];
+            if (e->open)
+                at += (size_t)snprintf(text + at, room - at, "%s%s %lld %lld", at ? "; " : "",
+                                       d->buckets.row[i].size->name, (long long)e->frames,
+                                       (long long)e->batch);
+        }
+    return text;
+}
+
+/* Sets what a state says, if that has the same open entries. */
+static bool take_batches(struct stdit_data *d, const char *was)
+{
+    for (int i = 0; i < d->buckets.n; i++)
+        for (int k = 0; k < d->buckets.row[i].n; k++) {
+            char name[32];
+            long long frames, batch;
+            int used = 0;
+            if (!d->buckets.row[i].entry[k].open)
+                continue;
+            if (sscanf(was, "%31s %lld %lld%n", name, &frames, &batch, &used) != 3 ||
+                strcmp(name, d->buckets.row[i].size->name) ||
+                frames != d->buckets.row[i].entry[k].frames || batch < 1 || batch > MOST)
+                return false;
+            set_batch(d, i, k, batch);
+            was += used;
+            was += strspn(was, "; ");
+        }
+    return !*was;
+}
+
+/* *taken: whether the run goes on with the batches of its state. */
+static int take_from_state(struct stdit_run *r, bool *taken)
+{
+    const struct resume_options *o = &r->options.train.state;
+    ckpt_file *f;
+    int rc = 0;
+
+    *taken = false;
+    if (!o->from || ckpt_file_open(&f, o->from))
+        return 0; /* resuming says why */
+    const char *was = ckpt_file_note(f, CKPT_STATE_NOTE NOTE);
+    if (was)
+        *taken = take_batches(&r->data, was);
+    if (!*taken && !o->changed)
+        rc = say_fail("%s: the state was made with batches of %s; --resume-changed chooses anew",
+                      o->from, was ? "other buckets" : "the table, which are now left open");
+    ckpt_file_close(f);
+    return rc;
+}
+
+/* ---- all of it ------------------------------------------------------------------------------- */
+
+static int note(struct stdit_run *r)
+{
+    char *text = batches_text(&r->data);
+
+    if (!text)
+        return say_fail("no memory for the batches of buckets");
+    int rc = ckpt_state_note(r->context, NOTE, text);
+    free(text);
+    return rc ? say_fail("%s", ckpt_error(r->context)) : 0;
+}
+
+static int choose_all(struct choice *c)
+{
+    const struct buckets *b = &c->run->data.buckets;
+    int refused = 0;
+
+    if (find_base(c))
+        return -1;
+    for (int row = 0; row < b->n; row++)
+        for (int i = 0; i < b->row[row].n; i++)
+            if (b->row[row].entry[i].open && choose(c, row, i, &refused))
+                return -1;
+    return refused ? -1 : 0;
+}
+
+int stdit_choose_batches(struct stdit_run *r, const ckpt_optimizer *optimizer)
+{
+    int64_t micro = r->options.library.micro_batch;
+    struct choice c = {r, optimizer, micro > 0 ? micro : 1, 0};
+    bool taken;
+
+    if (!count_open(&r->data))
+        return 0;
+    if (take_from_state(r, &taken) || (!taken && choose_all(&c)))
+        return -1;
+    if (taken)
+        say_print("batches: those of %s\n", r->options.train.state.from);
+    else
+        say_print("batches: chosen by plans; no step is to take longer than %.1f ms\n",
+                  c.base * 1e3);
+    return note(r);
+}
