@@ -34,6 +34,7 @@ static int open_noise(struct cogvideo_data *d, const struct cogvideo_options *o)
 
     *g = (struct cogvideo_geometry){cogvideo_whole_frames(c, cogvideo_latent_frames(c, frames)),
                                     height / 8, width / 8, c->text_tokens};
+    d->noise = true;
     d->rows = o->library.plan_only ? 1 : o->train.samples;
     d->z = MEMORY_FOR(sizeof *d->z, d->rows, cogvideo_data_z(d));
     d->y = MEMORY_FOR(sizeof *d->y, d->rows, cogvideo_data_y(d));

@@ -20,6 +20,7 @@ struct cogvideo_row {
 struct cogvideo_data {
     const struct cogvideo_config *config;
     struct cogvideo_geometry geometry;
+    bool noise;                /* every step has all rows: there is nothing to shuffle */
     int64_t rows, missing;     /* missing: of the list, without files */
     struct cogvideo_row *file; /* rows of them, where they are read from a cache; else NULL */
     /* Where all of them are in memory: latents [rows, out, F, h, w], text [rows, S, text], and, or

@@ -39,6 +39,8 @@ static const struct ckpt_option table[] = {
           65536),
     RANGE("text-drop", FLOAT, text_drop, "X",
           "part of the samples that see zeros in place of a prompt (default 0)", 0, 1),
+    ROW("keep-order", FLAG, keep_order, NULL,
+        "take samples as they are listed (default: shuffled anew each epoch, as --seed says)"),
     RANGE("lora-rank", INT, rank, "N",
           "train adapters of this rank and nothing else (default: all weights)", 1, 65536),
     COGVIDEO_LORA_ROWS,

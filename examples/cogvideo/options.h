@@ -19,6 +19,7 @@ struct cogvideo_options {
     const char *video_column, *caption_column;
     int64_t frames, height, width;
     double text_drop;
+    bool keep_order;
     /* adapters */
     int64_t rank;
     double alpha;

@@ -11,6 +11,7 @@
 #include <string.h>
 #include "../common/dump.h"
 #include "../common/memory.h"
+#include "../common/order.h"
 #include "../common/say.h"
 #include "../common/training.h"
 #include "ckpt_dist.h"
@@ -70,6 +71,7 @@ int cogvideo_compile(struct cogvideo_run *r)
 /* What the course of the steps needs beside the run: host memory of what one step is fed. */
 struct course {
     struct cogvideo_run *run;
+    struct sample_order order;
     float *z, *y, *image, *eps;
     float *t, *drop; /* of all ranks */
     float *signal, *noise;
@@ -84,6 +86,9 @@ static int open_course(struct course *c, struct cogvideo_run *r)
     bool has_image = cogvideo_has_image(d->config);
 
     *c = (struct course){.run = r};
+    if (sample_order_open(&c->order, d->rows, (uint64_t)r->options.library.seed,
+                          r->options.keep_order || d->noise))
+        return -1;
     c->z = MEMORY_FOR(sizeof *c->z, batch, z);
     c->y = MEMORY_FOR(sizeof *c->y, batch, y);
     c->y_bf16 = MEMORY_FOR(sizeof *c->y_bf16, batch, y);
@@ -101,6 +106,7 @@ static int open_course(struct course *c, struct cogvideo_run *r)
 
 static void close_course(struct course *c)
 {
+    sample_order_close(&c->order);
     free(c->z);
     free(c->y);
     free(c->y_bf16);
@@ -155,7 +161,7 @@ static int fill(struct course *c, int64_t step)
     draw(c, step);
     for (int64_t i = 0; i < batch; i++) {
         int64_t sample = step * r->options.train.samples + first + i;
-        if (fill_sample(c, i, first + i, sample % r->data.rows))
+        if (fill_sample(c, i, first + i, sample_order_row(&c->order, sample)))
             return -1;
     }
     return 0;
