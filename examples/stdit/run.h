@@ -147,13 +147,6 @@ struct stdit_inputs stdit_record_inputs(const struct stdit_run *r, const struct 
 int stdit_sample(struct stdit_run *r);
 int stdit_sample_between(struct stdit_run *r, int64_t step);
 
-/* The files of clip i of those sampled behind so many steps, or, step 0, at the end, begin so;
- * `tag` is what such clips are called at any step. */
-struct stdit_name {
-    char file[40], tag[24];
-};
-struct stdit_name stdit_sample_name(int64_t step, int64_t i);
-
 /* Decodes and writes n clips: a video and a strip of some frames; at the end all frames, and a clip
  * of the data next to them. */
 int stdit_write_videos(struct stdit_run *r, const float *z, int64_t n, int64_t step);
