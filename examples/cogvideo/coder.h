@@ -24,7 +24,7 @@ struct cogvae_coder {
     char directory[4096]; /* of config.json and the weights */
     struct cogvae m;
     ckpt *context;
-    bool decode;
+    bool decode, joined; /* joined: the context is not its own */
     /* the program, of clips of one size */
     struct cogvae_clip clip;
     struct cogvae_passes passes;
@@ -42,6 +42,8 @@ int cogvae_coder_parse(struct cogvae_coder *k, const struct ckpt_option *table, 
  * a sentence, as all below. */
 int cogvae_coder_config(struct cogvae_coder *k, bool decode);
 int cogvae_coder_open(struct cogvae_coder *k);
+/* The second in the context of another model, before the parameters of that are made. */
+int cogvae_coder_join(struct cogvae_coder *k, ckpt *c);
 void cogvae_coder_close(struct cogvae_coder *k);
 
 /* Makes the program of clips of that many frames, height and width, of pixels or latents, unless it

@@ -3,7 +3,7 @@
 #include <string.h>
 #include "../common/say.h"
 #include "ckpt_tools.h"
-#include "options.h"
+#include "stages.h"
 
 #define ROW(...)   CKPT_OPTION(struct cogvideo_options, __VA_ARGS__)
 #define RANGE(...) CKPT_OPTION_RANGE(struct cogvideo_options, __VA_ARGS__)
@@ -51,6 +51,22 @@ static const struct ckpt_option table[] = {
     STEPS_ROWS(" 1000", " 1e-4 of adapters, 2e-5 of all weights", " 100", "1e-4", "0: none"),
     BETA2_ROW,
     LOG_ROWS("prediction"),
+    RANGE("sample-every", INT, sample_every, "N",
+          "draw clips every N steps, too, as step-NNNNNNNN in --out (default: at the end)", 1,
+          OPTION_MOST),
+    ROW("sample-text", STRING, sample_text, "FILE",
+        "what is drawn: prompt_embedding (safetensors), a clip a row"),
+    ROW("sample-prompt", STRING, prompt, "TEXT",
+        "the same in words, for the text encoder (default: nothing is drawn)"),
+    ROW("sample-prompts", STRING, sample_prompts, "FILE", "text, a prompt and clip a line"),
+    ROW("sample-image", STRING, image, "FILE",
+        "encoded_image of I2V (safetensors), which must be given there"),
+    ROW("sample-ema", FLAG, sample_ema, NULL, "draw from the moving average of the weights"),
+    RANGE("sample-steps", INT, sample_steps, "N", "steps of sampling (default 50)", 1, 1000),
+    COGVIDEO_DRAW_ROWS,
+    ROW("vae", STRING, vae, "DIR",
+        "the decoder of what is drawn (default: that of --model, if it has one)"),
+    ROW("out", STRING, out, "DIR", "where clips go (default cogvideo-out)"),
     HELP_ROWS,
     {0},
 };
@@ -111,6 +127,38 @@ static int check_adapters(const struct cogvideo_options *o)
     return 0;
 }
 
+static int check_sampling(struct cogvideo_options *o)
+{
+    int n = !!o->sample_text + !!o->prompt + !!o->sample_prompts;
+    bool others = o->sample_every || o->sample_ema || o->image || o->negative || o->vae || o->out;
+
+    if (n > 1)
+        return say_fail("give one of --sample-text, --sample-prompt and --sample-prompts");
+    if (!n && others)
+        return say_fail("%s: say what to draw with --sample-text, --sample-prompt or "
+                        "--sample-prompts",
+                        o->sample_every ? "--sample-every"
+                        : o->sample_ema ? "--sample-ema"
+                        : o->image      ? "--sample-image"
+                        : o->negative   ? "--negative"
+                        : o->vae        ? "--vae"
+                                        : "--out");
+    if ((o->text_encoder || o->tokenizer) && !cogvideo_has_prompts(o))
+        return say_fail("--text-encoder and --tokenizer are for prompts, and there is none");
+    if (cogvideo_has_prompts(o) && o->library.ranks)
+        return say_fail("--sample-prompt%s: of several ranks none encodes text: make features with "
+                        "text-encode and give --sample-text",
+                        o->prompt ? "" : "s");
+    if (n && cogvideo_has_image(&o->config) != (o->image != NULL))
+        return say_fail(o->image ? "--sample-image is for I2V models"
+                                 : "--sample-image FILE: this model draws what follows a picture");
+    if (o->sample_ema && o->train.ema_decay <= 0)
+        return say_fail("--sample-ema: with --ema-decay 0 there is no average");
+    if (!o->out && n)
+        o->out = "cogvideo-out";
+    return cogvideo_check_drawing(o);
+}
+
 static void fill_defaults(struct cogvideo_options *o)
 {
     if (o->rank && o->alpha < 0)
@@ -120,7 +168,8 @@ static void fill_defaults(struct cogvideo_options *o)
 
 struct training_files cogvideo_files(const struct cogvideo_options *o)
 {
-    return (struct training_files){.library = &o->library, .train = &o->train};
+    return (struct training_files){
+        .library = &o->library, .train = &o->train, .out = o->library.plan_only ? NULL : o->out};
 }
 
 int cogvideo_options_parse(struct cogvideo_options *o, int argc, char **argv)
@@ -137,7 +186,8 @@ int cogvideo_options_parse(struct cogvideo_options *o, int argc, char **argv)
     if (!o->model)
         return say_fail("--model DIR: say which model");
     if (cogvideo_config_read(&o->config, o->model) || check_data(o) ||
-        cogvideo_check_video(&o->config, o->frames, o->height, o->width) || check_adapters(o))
+        cogvideo_check_video(&o->config, o->frames, o->height, o->width) || check_adapters(o) ||
+        check_sampling(o))
         return -1;
     fill_defaults(o);
     if (option_dtype("dtype", o->dtype) || training_check(&o->train, &o->library, o->train.batch))

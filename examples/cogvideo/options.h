@@ -28,9 +28,11 @@ struct cogvideo_options {
     struct training_options train;
     /* sampling */
     const char *solver, *guidance_kind, *negative, *image, *noise, *out;
-    const char *prompt, *text_encoder, *tokenizer, *vae, *output;
+    const char *sample_text, *prompt, *sample_prompts, *text_encoder, *tokenizer, *vae, *output;
     double guidance, fps;
     int64_t sample_seed, sample_steps;
+    int64_t sample_every; /* steps between two draws of a training; 0: at its end */
+    bool sample_ema;
     /* what comes out */
     bool help, version;
     struct ckpt_options library;
@@ -41,7 +43,8 @@ struct cogvideo_options {
         .dtype = "fp32", .snr_shift = -1, .video_column = "video", .caption_column = "caption",    \
         .alpha = -1, .targets = "to_q,to_k,to_v,to_out.0",                                         \
         .train = {TRAINING_DEFAULTS, .weight_decay = 1e-4, .beta2 = 0.95}, .solver = "dpm",        \
-        .guidance_kind = "constant", .guidance = 6, .library = CKPT_OPTIONS_INIT                   \
+        .guidance_kind = "constant", .guidance = 6, .fps = 8, .sample_steps = 50,                  \
+        .library = CKPT_OPTIONS_INIT                   \
     }
 
 /* Rows of both programs. */
@@ -61,6 +64,22 @@ struct cogvideo_options {
           "they are scaled by X over their rank (default: the rank)", 0, OPTION_REAL),             \
         ROW("lora-targets", STRING, targets, "LIST",                                               \
             "layers of a block with adapters (default to_q,to_k,to_v,to_out.0)")
+
+/* How clips are drawn. */
+#define COGVIDEO_DRAW_ROWS                                                                         \
+    ROW("text-encoder", STRING, text_encoder, "DIR",                                               \
+        "T5, which reads prompts before the transformer is loaded (default: that of --model)"),    \
+        ROW("tokenizer", STRING, tokenizer, "FILE",                                                \
+            "spiece.model, or its directory (default: that of --text-encoder)"),                   \
+        ROW("negative", STRING, negative, "FILE",                                                  \
+            "prompt_embedding of what guidance leads away from (default: zeros)"),                 \
+        ROW("solver", STRING, solver, "KIND", "ddim or dpm (default dpm)"),                        \
+        RANGE("guidance", FLOAT, guidance, "X",                                                    \
+              "classifier-free guidance (default 6; 1: none)", 0, 1000),                           \
+        ROW("guidance-schedule", STRING, guidance_kind, "KIND",                                    \
+            "constant, cosine, or reference, as published (default constant)"),                    \
+        ROW("sample-seed", INT, sample_seed, "N", "seed of the noise (default 0)"),                \
+        RANGE("fps", FLOAT, fps, "X", "frames a second of videos (default 8)", 0.1, 240)
 
 /* Read the command line and the config.json of the model.  Return 0 to go on, 1 when all is done
  * (--help) and -1 when a sentence was printed. */

@@ -9,16 +9,19 @@
 #include "options.h"
 #include "schedule.h"
 
+struct cogvideo_watch;
+
 struct cogvideo_run {
     struct cogvideo_options options;
     struct cogvideo_data data;
     struct cogvideo model;
     struct cogvideo_schedule schedule;
     ckpt *context;
-    ckpt_program *training; /* owned by the context */
-    int64_t trainable;      /* parameters that are trained */
-    int64_t first;          /* steps of the runs that this one goes on with */
-    char *note;             /* of the files of adapters */
+    ckpt_program *training;       /* owned by the context */
+    int64_t trainable;            /* parameters that are trained */
+    int64_t first;                /* steps of the runs that this one goes on with */
+    char *note;                   /* of the files of adapters */
+    struct cogvideo_watch *watch; /* of a training */
     struct run_log log;
 };
 

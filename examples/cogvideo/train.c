@@ -16,7 +16,8 @@
 #include "../common/training.h"
 #include "ckpt_dist.h"
 #include "ckpt_tools.h"
-#include "run.h"
+#include "vae.h"
+#include "watch.h"
 
 /* ---- recording ----------------------------------------------------------------------------- */
 
@@ -214,6 +215,27 @@ static int end(struct training *t, int64_t step)
     return training_end(t, c->run->training, step, 0);
 }
 
+static bool looks(const struct training *t, int64_t step)
+{
+    const struct course *c = t->user;
+
+    return cogvideo_watch_is_due(c->run->watch, step);
+}
+
+static int look(struct training *t, int64_t step)
+{
+    struct course *c = t->user;
+
+    return cogvideo_watch_draw(c->run->watch, step);
+}
+
+/* The autoencoder has its own file. */
+static bool is_ours(void *user, const char *name)
+{
+    (void)user;
+    return !cogvae_owns(name);
+}
+
 int cogvideo_train(struct cogvideo_run *r)
 {
     const struct cogvideo_options *o = &r->options;
@@ -227,12 +249,16 @@ int cogvideo_train(struct cogvideo_run *r)
                          .note = r->note,
                          .submit = submit,
                          .end = end,
+                         .looks = looks,
+                         .look = look,
                          .user = &c};
 
     int rc = open_course(&c, r);
     rc = rc ? rc : training_run(&t);
+    if (!rc && r->watch->draws && t.ended > t.first && !ckpt_stop_requested(r->context))
+        rc = cogvideo_watch_draw(r->watch, t.ended);
     close_course(&c);
     rc = rc ? rc : dump_check(o->train.dump, t.ended - t.first);
     training_report(&t, "loss", r->training);
-    return training_save(&t, rc, o->rank ? ckpt_lora_only : NULL);
+    return training_save(&t, rc, o->rank ? ckpt_lora_only : is_ours);
 }

@@ -142,7 +142,8 @@ static const char *const is_free[] = {
     "save-ema",     "save-every",  "save-hf",       "save-state",    "shard-size", "steps",
     "temperature",  "tensorboard", "time-limit",    "top-k",         "top-p",      "val",
     "unpack",       "val-batches", "val-every",     "version",       "workers",    "sample-ema",
-    "val-ema"};
+    "val-ema",      "fps",         "sample-image",  "sample-prompt", "negative",   "sample-prompts",
+    "sample-text",  "solver",      "text-encoder",  "guidance-schedule"};
 /* What each rank has for itself. */
 static const char *const is_own[] = {"log", "out", "tensorboard", "help", "version"};
 

@@ -41,8 +41,7 @@ const char *sample_ending(const struct sample_clip *c)
 
 int sample_write(const struct sample_clip *c, const char *path)
 {
-    struct sink s = {
-        .width = c->width, .height = c->height, .frames = c->frames, .fps = c->fps};
+    struct sink s = {.width = c->width, .height = c->height, .frames = c->frames, .fps = c->fps};
     int rc = sink_open(&s, path);
 
     for (int64_t f = 0; f < s.frames && !rc; f++)
@@ -53,8 +52,8 @@ int sample_write(const struct sample_clip *c, const char *path)
     return rc;
 }
 
-int sample_write_strip(const struct sample_clip *c, const char *out,
-                       const struct sample_name *name, struct run_log *log)
+int sample_write_strip(const struct sample_clip *c, const char *out, const struct sample_name *name,
+                       struct run_log *log)
 {
     int64_t n = c->frames < STRIP ? c->frames : STRIP, frame = c->width * c->height * 3;
     uint8_t *some = MEMORY_FOR(1, n, frame);

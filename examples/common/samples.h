@@ -26,7 +26,7 @@ const char *sample_ending(const struct sample_clip *c);
 /* Writes all frames to a sink (sink.h).  Returns 0, or -1 after a sentence, as the next. */
 int sample_write(const struct sample_clip *c, const char *path);
 /* Writes some frames from the first to the last side by side, as OUT/NAME.png, and to the log. */
-int sample_write_strip(const struct sample_clip *c, const char *out,
-                       const struct sample_name *name, struct run_log *log);
+int sample_write_strip(const struct sample_clip *c, const char *out, const struct sample_name *name,
+                       struct run_log *log);
 
 #endif

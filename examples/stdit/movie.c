@@ -38,8 +38,8 @@ static int write_data(struct stdit_run *r)
     if (!rgb)
         return -1;
     struct sample_clip clip = clip_of(r, rgb);
-    int rc = sample_write_strip(&clip, r->options.out, &(struct sample_name){"clip", "clip"},
-                                &r->log);
+    int rc =
+        sample_write_strip(&clip, r->options.out, &(struct sample_name){"clip", "clip"}, &r->log);
     free(rgb);
     return rc;
 }

@@ -82,10 +82,9 @@ static void keeps(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(is_torchs),
-                                       cmocka_unit_test(has_every_row_once),
-                                       cmocka_unit_test(follows_from_the_sample),
-                                       cmocka_unit_test(keeps)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(is_torchs), cmocka_unit_test(has_every_row_once),
+        cmocka_unit_test(follows_from_the_sample), cmocka_unit_test(keeps)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
