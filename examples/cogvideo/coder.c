@@ -160,6 +160,18 @@ int cogvae_coder_compile(struct cogvae_coder *k, int64_t frames, int64_t height,
     return k->in ? compile(k) : say_fail("no memory for a pass of frames");
 }
 
+int cogvae_coder_compile_again(struct cogvae_coder *k, int64_t frames, int64_t height,
+                               int64_t width, bool least)
+{
+    int64_t slice[COGVAE_SLICES];
+    int n = cogvae_slices(slice);
+
+    ckpt_program_free(k->program);
+    k->program = NULL;
+    k->options.slice = least ? slice[n - 1] : CKPT_AUTO;
+    return cogvae_coder_compile(k, frames, height, width);
+}
+
 int64_t cogvae_coder_in(const struct cogvae_coder *k)
 {
     return k->clip.height * k->clip.width * (k->decode ? k->m.config.latent : k->m.config.channels);

@@ -50,6 +50,12 @@ void cogvae_coder_close(struct cogvae_coder *k);
  * is there; the plan of the first is shown. */
 int cogvae_coder_compile(struct cogvae_coder *k, int64_t frames, int64_t height, int64_t width);
 
+/* The same once more where others share the context: parameters stand below what programs work in,
+ * and a program is planned with those that are known then.  So: these first, with least, in as few
+ * bytes as can be; then the others; then these again, in whatever they leave. */
+int cogvae_coder_compile_again(struct cogvae_coder *k, int64_t frames, int64_t height,
+                               int64_t width, bool least);
+
 /* Values of a frame that goes in, and of one that comes out. */
 int64_t cogvae_coder_in(const struct cogvae_coder *k);
 int64_t cogvae_coder_out(const struct cogvae_coder *k);

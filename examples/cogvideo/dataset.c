@@ -177,6 +177,16 @@ void cogvideo_first_frame(const struct cogvideo_data *d, const float *z, float *
                (size_t)plane * sizeof *image);
 }
 
+int64_t cogvideo_data_lines(const struct cogvideo_data *d)
+{
+    return d->cached ? d->cache.rows : d->rows + d->missing;
+}
+
+int64_t cogvideo_data_line(const struct cogvideo_data *d, int64_t row)
+{
+    return d->file ? d->file[row].line : d->cached ? d->cached[row] : row;
+}
+
 /* Where there is no image the first latent frame stands for it. */
 int cogvideo_data_read(const struct cogvideo_data *d, int64_t row, float *z, float *y, float *image)
 {

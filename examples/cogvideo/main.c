@@ -10,6 +10,7 @@
 #include "../common/training.h"
 #include "ckpt_dist.h"
 #include "ckpt_tools.h"
+#include "images.h"
 #include "watch.h"
 
 const char say_program[] = "cogvideo-train";
@@ -45,6 +46,7 @@ static int check_outputs(const struct cogvideo_options *o)
         {"--sample-prompts", o->sample_prompts, CKPT_PATH_INPUT, 0},
         {"--sample-image", o->image, CKPT_PATH_INPUT, 0},
         {"--negative", o->negative, CKPT_PATH_INPUT, 0},
+        {"--images", o->images, CKPT_PATH_INPUT, 0},
     };
 
     return outputs_check(&files, more, sizeof more / sizeof *more);
@@ -70,8 +72,9 @@ static int compile(struct cogvideo_run *r)
 
     training_setup_begin(&setup, cogvideo_parameters(&r->model.config),
                          r->options.library.plan_only);
-    if (cogvideo_watch_compile_first(r->watch) || cogvideo_compile(r) ||
-        cogvideo_watch_compile(r->watch))
+    if (cogvideo_images_compile(r->images, true) || cogvideo_watch_compile_first(r->watch) ||
+        cogvideo_compile(r) || cogvideo_watch_compile(r->watch) ||
+        cogvideo_images_compile(r->images, false))
         return -1;
     ckpt_plan_print(r->training, stdout);
     training_setup_end(&setup);
@@ -119,8 +122,8 @@ static int go(struct cogvideo_run *r)
     if (o->train.dump && ckpt_ranks(r->context) > 1)
         return say_fail("--dump is for one rank alone");
     r->options.train.samples = o->train.batch * ckpt_ranks(r->context);
-    if (cogvideo_data_open(&r->data, o) || agree_on_data(r) || cogvideo_watch_open(r->watch) ||
-        cogvideo_make_model(r))
+    if (cogvideo_data_open(&r->data, o) || agree_on_data(r) || cogvideo_images_open(r->images, r) ||
+        cogvideo_watch_open(r->watch) || cogvideo_make_model(r))
         return -1;
     introduce(r);
     return run(r);
@@ -129,7 +132,8 @@ static int go(struct cogvideo_run *r)
 int main(int argc, char **argv)
 {
     struct cogvideo_watch watch = {.draws = false};
-    struct cogvideo_run r = {.watch = &watch};
+    struct cogvideo_images images = {.seed = 0};
+    struct cogvideo_run r = {.watch = &watch, .images = &images};
 
     say_begin();
     signals_open();
@@ -142,6 +146,7 @@ int main(int argc, char **argv)
         rc = -1;
     ckpt_close(r.context);
     cogvideo_watch_close(&watch);
+    cogvideo_images_close(&images);
     cogvideo_free(&r.model);
     cogvideo_data_close(&r.data);
     free(r.note);

@@ -39,6 +39,16 @@ static const struct ckpt_option table[] = {
           65536),
     RANGE("text-drop", FLOAT, text_drop, "X",
           "part of the samples that see zeros in place of a prompt (default 0)", 0, 1),
+    ROW("images", STRING, images, "FILE",
+        "of I2V, a picture or a video whose first frame is taken a line: noised and encoded at "
+        "each "
+        "step (default: encoded_image of the data, else the first latent frame)"),
+    RANGE("image-noise-mean", FLOAT, image_noise_mean, "X",
+          "mean of the logarithm of the noise on --images (default -3)", -1000, 10),
+    RANGE("image-noise-std", FLOAT, image_noise_std, "X", "its standard deviation (default 0.5)", 0,
+          10),
+    RANGE("image-drop", FLOAT, image_drop, "X",
+          "part of the samples of I2V that see zeros in place of the picture (default 0.05)", 0, 1),
     ROW("keep-order", FLAG, keep_order, NULL,
         "take samples as they are listed (default: shuffled anew each epoch, as --seed says)"),
     RANGE("lora-rank", INT, rank, "N",
@@ -65,7 +75,8 @@ static const struct ckpt_option table[] = {
     RANGE("sample-steps", INT, sample_steps, "N", "steps of sampling (default 50)", 1, 1000),
     COGVIDEO_DRAW_ROWS,
     ROW("vae", STRING, vae, "DIR",
-        "the decoder of what is drawn (default: that of --model, if it has one)"),
+        "the autoencoder of --images and of what is drawn (default: that of --model, if it has "
+        "one)"),
     ROW("out", STRING, out, "DIR", "where clips go (default cogvideo-out)"),
     HELP_ROWS,
     {0},
@@ -127,10 +138,27 @@ static int check_adapters(const struct cogvideo_options *o)
     return 0;
 }
 
+static int check_images(struct cogvideo_options *o)
+{
+    bool noised = o->image_noise_mean != COGVIDEO_NOISE_MEAN ||
+                  o->image_noise_std != COGVIDEO_NOISE_DEVIATION;
+
+    if ((o->images || o->image_drop >= 0) && !cogvideo_has_image(&o->config))
+        return say_fail("--%s is for I2V models", o->images ? "images" : "image-drop");
+    if (noised && !o->images)
+        return say_fail("--image-noise-mean and --image-noise-std are for --images FILE");
+    if (o->images && o->data && !strcmp(o->data, "random"))
+        return say_fail("--images: --data random has none");
+    if (o->image_drop < 0)
+        o->image_drop = cogvideo_has_image(&o->config) ? COGVIDEO_IMAGE_DROP : 0;
+    return 0;
+}
+
 static int check_sampling(struct cogvideo_options *o)
 {
     int n = !!o->sample_text + !!o->prompt + !!o->sample_prompts;
-    bool others = o->sample_every || o->sample_ema || o->image || o->negative || o->vae || o->out;
+    bool others = o->sample_every || o->sample_ema || o->image || o->negative || o->out ||
+                  (o->vae && !o->images);
 
     if (n > 1)
         return say_fail("give one of --sample-text, --sample-prompt and --sample-prompts");
@@ -141,8 +169,8 @@ static int check_sampling(struct cogvideo_options *o)
                         : o->sample_ema ? "--sample-ema"
                         : o->image      ? "--sample-image"
                         : o->negative   ? "--negative"
-                        : o->vae        ? "--vae"
-                                        : "--out");
+                        : o->out        ? "--out"
+                                        : "--vae");
     if ((o->text_encoder || o->tokenizer) && !cogvideo_has_prompts(o))
         return say_fail("--text-encoder and --tokenizer are for prompts, and there is none");
     if (cogvideo_has_prompts(o) && o->library.ranks)
@@ -187,7 +215,7 @@ int cogvideo_options_parse(struct cogvideo_options *o, int argc, char **argv)
         return say_fail("--model DIR: say which model");
     if (cogvideo_config_read(&o->config, o->model) || check_data(o) ||
         cogvideo_check_video(&o->config, o->frames, o->height, o->width) || check_adapters(o) ||
-        check_sampling(o))
+        check_images(o) || check_sampling(o))
         return -1;
     fill_defaults(o);
     if (option_dtype("dtype", o->dtype) || training_check(&o->train, &o->library, o->train.batch))

@@ -9,6 +9,7 @@
 #include "options.h"
 #include "schedule.h"
 
+struct cogvideo_images;
 struct cogvideo_watch;
 
 struct cogvideo_run {
@@ -21,7 +22,8 @@ struct cogvideo_run {
     int64_t trainable;            /* parameters that are trained */
     int64_t first;                /* steps of the runs that this one goes on with */
     char *note;                   /* of the files of adapters */
-    struct cogvideo_watch *watch; /* of a training */
+    struct cogvideo_watch *watch; /* of a training, as is the next */
+    struct cogvideo_images *images;
     struct run_log log;
 };
 

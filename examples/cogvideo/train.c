@@ -16,6 +16,7 @@
 #include "../common/training.h"
 #include "ckpt_dist.h"
 #include "ckpt_tools.h"
+#include "images.h"
 #include "vae.h"
 #include "watch.h"
 
@@ -74,7 +75,7 @@ struct course {
     struct cogvideo_run *run;
     struct sample_order order;
     float *z, *y, *image, *eps;
-    float *t, *drop; /* of all ranks */
+    float *t, *drop, *unseen; /* of all ranks */
     float *signal, *noise;
     uint16_t *y_bf16;
 };
@@ -97,10 +98,11 @@ static int open_course(struct course *c, struct cogvideo_run *r)
     c->eps = d->eps ? MEMORY_FOR(sizeof *c->eps, batch, z) : NULL;
     c->t = MEMORY_FOR(sizeof *c->t, all);
     c->drop = MEMORY_FOR(sizeof *c->drop, all);
+    c->unseen = MEMORY_FOR(sizeof *c->unseen, all);
     c->signal = MEMORY_FOR(sizeof *c->signal, batch);
     c->noise = MEMORY_FOR(sizeof *c->noise, batch);
     if (c->z && c->y && c->y_bf16 && (c->image || !has_image) && (c->eps || !d->eps) && c->t &&
-        c->drop && c->signal && c->noise)
+        c->drop && c->unseen && c->signal && c->noise)
         return 0;
     return say_fail("no memory for a batch of %lld samples", (long long)batch);
 }
@@ -115,6 +117,7 @@ static void close_course(struct course *c)
     free(c->eps);
     free(c->t);
     free(c->drop);
+    free(c->unseen);
     free(c->signal);
     free(c->noise);
 }
@@ -127,18 +130,34 @@ static void draw(struct course *c, int64_t step)
 
     cogvideo_draw_times(seed, step, all, c->t);
     ckpt_fill_uniform(seed, (uint64_t)step, COGVIDEO_STREAM_DROP, c->drop, all);
+    ckpt_fill_uniform(seed, (uint64_t)step, COGVIDEO_STREAM_UNSEEN, c->unseen, all);
+}
+
+/* The picture of a sample of the run, which is sample n of its step, where the data has none that
+ * is encoded; or none at all, when it is dropped. */
+static int fill_image(struct course *c, float *image, int64_t n, int64_t row, int64_t sample)
+{
+    const struct cogvideo_run *r = c->run;
+    struct cogvideo_images *m = r->images;
+
+    if ((double)c->unseen[n] < r->options.image_drop)
+        memset(image, 0, (size_t)cogvideo_data_image(&r->data) * sizeof *image);
+    else if (m->files.n)
+        return cogvideo_images_read(m, cogvideo_data_line(&r->data, row), sample, image);
+    return 0;
 }
 
 /* Sample i of this rank, which is sample n of the step. */
-static int fill_sample(struct course *c, int64_t i, int64_t n, int64_t row)
+static int fill_sample(struct course *c, int64_t i, int64_t n, int64_t sample)
 {
     const struct cogvideo_run *r = c->run;
     const struct cogvideo_data *d = &r->data;
     int64_t nz = cogvideo_data_z(d), ny = cogvideo_data_y(d);
-    float *y = c->y + i * ny;
+    int64_t row = sample_order_row(&c->order, sample);
+    float *y = c->y + i * ny, *image = c->image ? c->image + i * cogvideo_data_image(d) : NULL;
 
-    if (cogvideo_data_read(d, row, c->z + i * nz, y,
-                           c->image ? c->image + i * cogvideo_data_image(d) : NULL))
+    if (cogvideo_data_read(d, row, c->z + i * nz, y, r->images->files.n ? NULL : image) ||
+        (image && fill_image(c, image, n, row, sample)))
         return -1;
     if (d->eps)
         memcpy(c->eps + i * nz, d->eps + row * nz, (size_t)nz * sizeof *c->eps);
@@ -162,7 +181,7 @@ static int fill(struct course *c, int64_t step)
     draw(c, step);
     for (int64_t i = 0; i < batch; i++) {
         int64_t sample = step * r->options.train.samples + first + i;
-        if (fill_sample(c, i, first + i, sample_order_row(&c->order, sample)))
+        if (fill_sample(c, i, first + i, sample))
             return -1;
     }
     return 0;
@@ -244,7 +263,8 @@ int cogvideo_train(struct cogvideo_run *r)
                          .options = &o->train,
                          .first = r->first,
                          .log = &r->log,
-                         .ahead = o->train.dump ? 0 : 1, /* a dump looks at the first one alone */
+                         /* pictures are encoded by the device; a dump looks at the first one */
+                         .ahead = o->train.dump || o->images ? 0 : 1,
                          .note_key = r->note ? COGVIDEO_LORA_NOTE : NULL,
                          .note = r->note,
                          .submit = submit,

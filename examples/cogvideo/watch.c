@@ -86,33 +86,25 @@ void cogvideo_watch_close(struct cogvideo_watch *w)
 
 /* ---- programs ------------------------------------------------------------------------------ */
 
-static int compile_decoder(struct cogvideo_watch *w, int64_t slice)
+static int compile_decoder(struct cogvideo_watch *w, bool least)
 {
     const struct cogvideo_sampler *s = &w->sampler;
-    struct cogvae_coder *k = &w->decoder;
 
-    ckpt_program_free(k->program);
-    k->program = NULL;
-    k->options.slice = slice;
-    return cogvae_coder_compile(k, cogvideo_sampler_frames(s), s->geometry.height,
-                                s->geometry.width);
+    return w->decodes ? cogvae_coder_compile_again(&w->decoder, cogvideo_sampler_frames(s),
+                                                   s->geometry.height, s->geometry.width, least)
+                      : 0;
 }
 
 int cogvideo_watch_compile_first(struct cogvideo_watch *w)
 {
-    int64_t slice[COGVAE_SLICES];
-    int n = cogvae_slices(slice);
-
-    return w->decodes ? compile_decoder(w, slice[n - 1]) : 0;
+    return compile_decoder(w, true);
 }
 
 int cogvideo_watch_compile(struct cogvideo_watch *w)
 {
     if (!w->draws)
         return 0;
-    if (cogvideo_sampler_compile(&w->sampler))
-        return -1;
-    return w->decodes ? compile_decoder(w, CKPT_AUTO) : 0;
+    return cogvideo_sampler_compile(&w->sampler) || compile_decoder(w, false) ? -1 : 0;
 }
 
 /* ---- drawing ------------------------------------------------------------------------------- */

@@ -21,7 +21,7 @@ struct cogvideo_watch {
 int cogvideo_watch_encode(struct cogvideo_watch *w, struct cogvideo_run *r);
 /* Behind the data and before the model: reads files, makes the decoder and loads it. */
 int cogvideo_watch_open(struct cogvideo_watch *w);
-/* Before and behind the program that trains: see autoencoder.h of stdit for that order. */
+/* Before and behind the program that trains: see cogvae_coder_compile_again. */
 int cogvideo_watch_compile_first(struct cogvideo_watch *w);
 int cogvideo_watch_compile(struct cogvideo_watch *w);
 
