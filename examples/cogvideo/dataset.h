@@ -14,7 +14,8 @@ enum {
     COGVIDEO_STREAM_DROP,
     COGVIDEO_STREAM_UNSEEN, /* pictures that are left out */
     COGVIDEO_STREAM_LEVEL,  /* of the noise of pictures */
-    COGVIDEO_STREAM_NOISE
+    COGVIDEO_STREAM_NOISE,
+    COGVIDEO_STREAM_VALID
 };
 
 /* The files of a sample. */

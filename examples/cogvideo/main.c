@@ -10,7 +10,7 @@
 #include "../common/training.h"
 #include "ckpt_dist.h"
 #include "ckpt_tools.h"
-#include "images.h"
+#include "validate.h"
 #include "watch.h"
 
 const char say_program[] = "cogvideo-train";
@@ -47,6 +47,7 @@ static int check_outputs(const struct cogvideo_options *o)
         {"--sample-image", o->image, CKPT_PATH_INPUT, 0},
         {"--negative", o->negative, CKPT_PATH_INPUT, 0},
         {"--images", o->images, CKPT_PATH_INPUT, 0},
+        {"--val", o->val, CKPT_PATH_INPUT, 0},
     };
 
     return outputs_check(&files, more, sizeof more / sizeof *more);
@@ -73,8 +74,8 @@ static int compile(struct cogvideo_run *r)
     training_setup_begin(&setup, cogvideo_parameters(&r->model.config),
                          r->options.library.plan_only);
     if (cogvideo_images_compile(r->images, true) || cogvideo_watch_compile_first(r->watch) ||
-        cogvideo_compile(r) || cogvideo_watch_compile(r->watch) ||
-        cogvideo_images_compile(r->images, false))
+        cogvideo_compile(r) || cogvideo_validation_compile(r->validation, r) ||
+        cogvideo_watch_compile(r->watch) || cogvideo_images_compile(r->images, false))
         return -1;
     ckpt_plan_print(r->training, stdout);
     training_setup_end(&setup);
@@ -122,7 +123,8 @@ static int go(struct cogvideo_run *r)
     if (o->train.dump && ckpt_ranks(r->context) > 1)
         return say_fail("--dump is for one rank alone");
     r->options.train.samples = o->train.batch * ckpt_ranks(r->context);
-    if (cogvideo_data_open(&r->data, o) || agree_on_data(r) || cogvideo_images_open(r->images, r) ||
+    if (cogvideo_data_open(&r->data, o) || agree_on_data(r) ||
+        cogvideo_validation_open(r->validation, r) || cogvideo_images_open(r->images, r) ||
         cogvideo_watch_open(r->watch) || cogvideo_make_model(r))
         return -1;
     introduce(r);
@@ -133,7 +135,8 @@ int main(int argc, char **argv)
 {
     struct cogvideo_watch watch = {.draws = false};
     struct cogvideo_images images = {.seed = 0};
-    struct cogvideo_run r = {.watch = &watch, .images = &images};
+    struct cogvideo_validation validation = {.batch = {.run = NULL}};
+    struct cogvideo_run r = {.watch = &watch, .images = &images, .validation = &validation};
 
     say_begin();
     signals_open();
@@ -147,6 +150,7 @@ int main(int argc, char **argv)
     ckpt_close(r.context);
     cogvideo_watch_close(&watch);
     cogvideo_images_close(&images);
+    cogvideo_validation_close(&validation);
     cogvideo_free(&r.model);
     cogvideo_data_close(&r.data);
     free(r.note);

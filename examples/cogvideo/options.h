@@ -39,6 +39,9 @@ struct cogvideo_options {
     const char *sample_text, *prompt, *sample_prompts, *text_encoder, *tokenizer, *vae, *output;
     double guidance, fps;
     int64_t sample_seed, sample_steps;
+    const char *val; /* features of clips that are measured */
+    int64_t val_every;
+    bool val_ema;
     int64_t sample_every; /* steps between two draws of a training; 0: at its end */
     bool sample_ema;
     /* what comes out */

@@ -6,18 +6,16 @@
 #include "../common/loader.h"
 #include "../common/log.h"
 #include "../common/say.h"
+#include "../common/validation.h"
 #include "dataset.h"
 #include "model.h"
 #include "options.h"
 #include "turns.h"
 
-enum { STDIT_LEVELS = 10 };
-
 /* The loss on clips of --val, by noise level. */
 struct stdit_validation {
     struct stdit_run *run; /* of its data and program; NULL: there is none */
-    double loss[STDIT_LEVELS];
-    int64_t step; /* behind which they were measured; 0: not yet */
+    struct validation common;
 };
 
 struct stdit_run {
@@ -61,7 +59,6 @@ int stdit_compile_loss(struct stdit_run *r, struct stdit_shape *s, const ckpt_op
 int stdit_validation_open(struct stdit_run *r);
 int stdit_compile_validation(struct stdit_run *r);
 int stdit_validate(struct stdit_run *r, int64_t step);
-void stdit_validation_report(const struct stdit_run *r);
 void stdit_validation_close(struct stdit_run *r);
 
 /* Prints the buckets: what each takes, and how long. */
