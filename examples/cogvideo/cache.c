@@ -276,6 +276,7 @@ static int find_files(struct cogvideo_data *d, const struct cogvideo_list *l, co
         row->latents = strdup(at);
         row->text = strdup(said);
         row->at = each ? 0 : i;
+        row->line = i;
         if (!row->latents || !row->text)
             return say_fail("no memory for a list of %lld videos", (long long)l->n);
     }

@@ -60,24 +60,37 @@ int cogvae_coder_config(struct cogvae_coder *k, bool decode)
     return 0;
 }
 
-int cogvae_coder_open(struct cogvae_coder *k)
+static int make_model(struct cogvae_coder *k)
 {
     struct cogvae_config config = k->m.config;
     int half = k->decode ? COGVAE_DECODER : COGVAE_ENCODER;
 
-    if (ckpt_open(&k->context, &k->options.library))
-        return say_fail("%s", ckpt_error(NULL));
-    if (ckpt_ranks(k->context) > 1)
-        return say_fail("--ranks: this program does not divide its clips among ranks");
     if (cogvae_create(&k->m, k->context, &config, half))
         return say_fail("%s", ckpt_error(k->context));
     return k->options.library.plan_only ? 0 : cogvae_load(&k->m, k->context, k->directory, half);
 }
 
+int cogvae_coder_open(struct cogvae_coder *k)
+{
+    if (ckpt_open(&k->context, &k->options.library))
+        return say_fail("%s", ckpt_error(NULL));
+    if (ckpt_ranks(k->context) > 1)
+        return say_fail("--ranks: this program does not divide its clips among ranks");
+    return make_model(k);
+}
+
+int cogvae_coder_join(struct cogvae_coder *k, ckpt *c)
+{
+    k->context = c;
+    k->joined = true;
+    return make_model(k);
+}
+
 void cogvae_coder_close(struct cogvae_coder *k)
 {
     free(k->in);
-    ckpt_close(k->context);
+    if (!k->joined)
+        ckpt_close(k->context);
     k->in = NULL;
     k->context = NULL;
     k->program = NULL; /* it was the context's */
@@ -145,6 +158,18 @@ int cogvae_coder_compile(struct cogvae_coder *k, int64_t frames, int64_t height,
     k->passes = cogvae_passes(frames, each);
     k->in = MEMORY_FOR(sizeof *k->in, k->passes.first + each + COGVAE_FRONT, cogvae_coder_in(k));
     return k->in ? compile(k) : say_fail("no memory for a pass of frames");
+}
+
+int cogvae_coder_compile_again(struct cogvae_coder *k, int64_t frames, int64_t height,
+                               int64_t width, bool least)
+{
+    int64_t slice[COGVAE_SLICES];
+    int n = cogvae_slices(slice);
+
+    ckpt_program_free(k->program);
+    k->program = NULL;
+    k->options.slice = least ? slice[n - 1] : CKPT_AUTO;
+    return cogvae_coder_compile(k, frames, height, width);
 }
 
 int64_t cogvae_coder_in(const struct cogvae_coder *k)

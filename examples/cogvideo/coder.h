@@ -24,7 +24,7 @@ struct cogvae_coder {
     char directory[4096]; /* of config.json and the weights */
     struct cogvae m;
     ckpt *context;
-    bool decode;
+    bool decode, joined; /* joined: the context is not its own */
     /* the program, of clips of one size */
     struct cogvae_clip clip;
     struct cogvae_passes passes;
@@ -42,11 +42,19 @@ int cogvae_coder_parse(struct cogvae_coder *k, const struct ckpt_option *table, 
  * a sentence, as all below. */
 int cogvae_coder_config(struct cogvae_coder *k, bool decode);
 int cogvae_coder_open(struct cogvae_coder *k);
+/* The second in the context of another model, before the parameters of that are made. */
+int cogvae_coder_join(struct cogvae_coder *k, ckpt *c);
 void cogvae_coder_close(struct cogvae_coder *k);
 
 /* Makes the program of clips of that many frames, height and width, of pixels or latents, unless it
  * is there; the plan of the first is shown. */
 int cogvae_coder_compile(struct cogvae_coder *k, int64_t frames, int64_t height, int64_t width);
+
+/* The same once more where others share the context: parameters stand below what programs work in,
+ * and a program is planned with those that are known then.  So: these first, with least, in as few
+ * bytes as can be; then the others; then these again, in whatever they leave. */
+int cogvae_coder_compile_again(struct cogvae_coder *k, int64_t frames, int64_t height,
+                               int64_t width, bool least);
 
 /* Values of a frame that goes in, and of one that comes out. */
 int64_t cogvae_coder_in(const struct cogvae_coder *k);

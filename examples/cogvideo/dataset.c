@@ -34,6 +34,7 @@ static int open_noise(struct cogvideo_data *d, const struct cogvideo_options *o)
 
     *g = (struct cogvideo_geometry){cogvideo_whole_frames(c, cogvideo_latent_frames(c, frames)),
                                     height / 8, width / 8, c->text_tokens};
+    d->noise = true;
     d->rows = o->library.plan_only ? 1 : o->train.samples;
     d->z = MEMORY_FOR(sizeof *d->z, d->rows, cogvideo_data_z(d));
     d->y = MEMORY_FOR(sizeof *d->y, d->rows, cogvideo_data_y(d));
@@ -174,6 +175,16 @@ void cogvideo_first_frame(const struct cogvideo_data *d, const float *z, float *
     for (int64_t c = 0; c < d->config->out_channels; c++)
         memcpy(image + c * plane, z + c * d->geometry.frames * plane,
                (size_t)plane * sizeof *image);
+}
+
+int64_t cogvideo_data_lines(const struct cogvideo_data *d)
+{
+    return d->cached ? d->cache.rows : d->rows + d->missing;
+}
+
+int64_t cogvideo_data_line(const struct cogvideo_data *d, int64_t row)
+{
+    return d->file ? d->file[row].line : d->cached ? d->cached[row] : row;
 }
 
 /* Where there is no image the first latent frame stands for it. */

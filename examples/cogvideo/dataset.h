@@ -9,17 +9,26 @@
 #include "options.h"
 
 /* Random streams of the library's generator. */
-enum { COGVIDEO_STREAM_DATA = 0x43560010, COGVIDEO_STREAM_DROP };
+enum {
+    COGVIDEO_STREAM_DATA = 0x43560010,
+    COGVIDEO_STREAM_DROP,
+    COGVIDEO_STREAM_UNSEEN, /* pictures that are left out */
+    COGVIDEO_STREAM_LEVEL,  /* of the noise of pictures */
+    COGVIDEO_STREAM_NOISE,
+    COGVIDEO_STREAM_VALID
+};
 
 /* The files of a sample. */
 struct cogvideo_row {
     char *latents, *text;
-    int64_t at; /* which of the prompts in text */
+    int64_t at;   /* which of the prompts in text */
+    int64_t line; /* of the list */
 };
 
 struct cogvideo_data {
     const struct cogvideo_config *config;
     struct cogvideo_geometry geometry;
+    bool noise;                /* every step has all rows: there is nothing to shuffle */
     int64_t rows, missing;     /* missing: of the list, without files */
     struct cogvideo_row *file; /* rows of them, where they are read from a cache; else NULL */
     /* Where all of them are in memory: latents [rows, out, F, h, w], text [rows, S, text], and, or
@@ -39,6 +48,10 @@ int64_t cogvideo_data_image(const struct cogvideo_data *d);
 /* Opens the data of the options; seed is that of noise.  Returns 0, or -1 after a sentence. */
 int cogvideo_data_open(struct cogvideo_data *d, const struct cogvideo_options *o);
 void cogvideo_data_close(struct cogvideo_data *d);
+
+/* Lines of the list that the rows are of, and that of a row. */
+int64_t cogvideo_data_lines(const struct cogvideo_data *d);
+int64_t cogvideo_data_line(const struct cogvideo_data *d, int64_t row);
 
 /* One sample; image may be NULL.  Returns 0, or -1 after a sentence. */
 int cogvideo_data_read(const struct cogvideo_data *d, int64_t row, float *z, float *y,

@@ -8,6 +8,7 @@
 #include "../common/say.h"
 #include "ckpt_files.h"
 #include "run.h"
+#include "vae.h"
 
 #define PREFIX "transformer."
 
@@ -127,7 +128,7 @@ int cogvideo_load_adapters(struct cogvideo_run *r, const char *path)
 
 static bool is_weight(void *user, const char *name)
 {
-    return !ckpt_lora_only(user, name);
+    return !ckpt_lora_only(user, name) && !cogvae_owns(name);
 }
 
 int cogvideo_merge_adapters(struct cogvideo_run *r, const char *path)

@@ -10,7 +10,8 @@
 #include "../common/training.h"
 #include "ckpt_dist.h"
 #include "ckpt_tools.h"
-#include "run.h"
+#include "validate.h"
+#include "watch.h"
 
 const char say_program[] = "cogvideo-train";
 
@@ -41,6 +42,12 @@ static int check_outputs(const struct cogvideo_options *o)
         {"--prompts", o->prompts, CKPT_PATH_INPUT, 0},
         {"--csv", o->csv, CKPT_PATH_INPUT, 0},
         {"--lora-merge", o->merge, CKPT_PATH_FILE, 0},
+        {"--sample-text", o->sample_text, CKPT_PATH_INPUT, 0},
+        {"--sample-prompts", o->sample_prompts, CKPT_PATH_INPUT, 0},
+        {"--sample-image", o->image, CKPT_PATH_INPUT, 0},
+        {"--negative", o->negative, CKPT_PATH_INPUT, 0},
+        {"--images", o->images, CKPT_PATH_INPUT, 0},
+        {"--val", o->val, CKPT_PATH_INPUT, 0},
     };
 
     return outputs_check(&files, more, sizeof more / sizeof *more);
@@ -66,7 +73,9 @@ static int compile(struct cogvideo_run *r)
 
     training_setup_begin(&setup, cogvideo_parameters(&r->model.config),
                          r->options.library.plan_only);
-    if (cogvideo_compile(r))
+    if (cogvideo_images_compile(r->images, true) || cogvideo_watch_compile_first(r->watch) ||
+        cogvideo_compile(r) || cogvideo_validation_compile(r->validation, r) ||
+        cogvideo_watch_compile(r->watch) || cogvideo_images_compile(r->images, false))
         return -1;
     ckpt_plan_print(r->training, stdout);
     training_setup_end(&setup);
@@ -103,6 +112,8 @@ static int go(struct cogvideo_run *r)
     /* Of several ranks the first one writes: which it is they know when they have met. */
     if (!o->library.ranks && check_outputs(o))
         return -1;
+    if (cogvideo_watch_encode(r->watch, r))
+        return -1;
     if (ckpt_open(&r->context, &o->library))
         return say_fail("%s", ckpt_error(NULL));
     say_as_rank(ckpt_rank(r->context), ckpt_ranks(r->context));
@@ -112,7 +123,9 @@ static int go(struct cogvideo_run *r)
     if (o->train.dump && ckpt_ranks(r->context) > 1)
         return say_fail("--dump is for one rank alone");
     r->options.train.samples = o->train.batch * ckpt_ranks(r->context);
-    if (cogvideo_data_open(&r->data, o) || agree_on_data(r) || cogvideo_make_model(r))
+    if (cogvideo_data_open(&r->data, o) || agree_on_data(r) ||
+        cogvideo_validation_open(r->validation, r) || cogvideo_images_open(r->images, r) ||
+        cogvideo_watch_open(r->watch) || cogvideo_make_model(r))
         return -1;
     introduce(r);
     return run(r);
@@ -120,7 +133,10 @@ static int go(struct cogvideo_run *r)
 
 int main(int argc, char **argv)
 {
-    struct cogvideo_run r = {0};
+    struct cogvideo_watch watch = {.draws = false};
+    struct cogvideo_images images = {.seed = 0};
+    struct cogvideo_validation validation = {.batch = {.run = NULL}};
+    struct cogvideo_run r = {.watch = &watch, .images = &images, .validation = &validation};
 
     say_begin();
     signals_open();
@@ -132,6 +148,9 @@ int main(int argc, char **argv)
     if (log_close(&r.log))
         rc = -1;
     ckpt_close(r.context);
+    cogvideo_watch_close(&watch);
+    cogvideo_images_close(&images);
+    cogvideo_validation_close(&validation);
     cogvideo_free(&r.model);
     cogvideo_data_close(&r.data);
     free(r.note);

@@ -3,7 +3,7 @@
 #include <string.h>
 #include "../common/say.h"
 #include "ckpt_tools.h"
-#include "options.h"
+#include "stages.h"
 
 #define ROW(...)   CKPT_OPTION(struct cogvideo_options, __VA_ARGS__)
 #define RANGE(...) CKPT_OPTION_RANGE(struct cogvideo_options, __VA_ARGS__)
@@ -39,6 +39,18 @@ static const struct ckpt_option table[] = {
           65536),
     RANGE("text-drop", FLOAT, text_drop, "X",
           "part of the samples that see zeros in place of a prompt (default 0)", 0, 1),
+    ROW("images", STRING, images, "FILE",
+        "of I2V, a picture or a video whose first frame is taken a line: noised and encoded at "
+        "each "
+        "step (default: encoded_image of the data, else the first latent frame)"),
+    RANGE("image-noise-mean", FLOAT, image_noise_mean, "X",
+          "mean of the logarithm of the noise on --images (default -3)", -1000, 10),
+    RANGE("image-noise-std", FLOAT, image_noise_std, "X", "its standard deviation (default 0.5)", 0,
+          10),
+    RANGE("image-drop", FLOAT, image_drop, "X",
+          "part of the samples of I2V that see zeros in place of the picture (default 0.05)", 0, 1),
+    ROW("keep-order", FLAG, keep_order, NULL,
+        "take samples as they are listed (default: shuffled anew each epoch, as --seed says)"),
     RANGE("lora-rank", INT, rank, "N",
           "train adapters of this rank and nothing else (default: all weights)", 1, 65536),
     COGVIDEO_LORA_ROWS,
@@ -49,6 +61,29 @@ static const struct ckpt_option table[] = {
     STEPS_ROWS(" 1000", " 1e-4 of adapters, 2e-5 of all weights", " 100", "1e-4", "0: none"),
     BETA2_ROW,
     LOG_ROWS("prediction"),
+    ROW("val", STRING, val, "FILE",
+        "features, as of --features, of clips whose loss is measured at ten noise levels at the "
+        "end"),
+    RANGE("val-every", INT, val_every, "N", "measure it every N steps, too (default: at the end)",
+          1, OPTION_MOST),
+    ROW("val-ema", FLAG, val_ema, NULL, "measure it of the moving average of the weights"),
+    RANGE("sample-every", INT, sample_every, "N",
+          "draw clips every N steps, too, as step-NNNNNNNN in --out (default: at the end)", 1,
+          OPTION_MOST),
+    ROW("sample-text", STRING, sample_text, "FILE",
+        "what is drawn: prompt_embedding (safetensors), a clip a row"),
+    ROW("sample-prompt", STRING, prompt, "TEXT",
+        "the same in words, for the text encoder (default: nothing is drawn)"),
+    ROW("sample-prompts", STRING, sample_prompts, "FILE", "text, a prompt and clip a line"),
+    ROW("sample-image", STRING, image, "FILE",
+        "encoded_image of I2V (safetensors), which must be given there"),
+    ROW("sample-ema", FLAG, sample_ema, NULL, "draw from the moving average of the weights"),
+    RANGE("sample-steps", INT, sample_steps, "N", "steps of sampling (default 50)", 1, 1000),
+    COGVIDEO_DRAW_ROWS,
+    ROW("vae", STRING, vae, "DIR",
+        "the autoencoder of --images and of what is drawn (default: that of --model, if it has "
+        "one)"),
+    ROW("out", STRING, out, "DIR", "where clips go (default cogvideo-out)"),
     HELP_ROWS,
     {0},
 };
@@ -109,6 +144,64 @@ static int check_adapters(const struct cogvideo_options *o)
     return 0;
 }
 
+static int check_images(struct cogvideo_options *o)
+{
+    bool noised = o->image_noise_mean != COGVIDEO_NOISE_MEAN ||
+                  o->image_noise_std != COGVIDEO_NOISE_DEVIATION;
+
+    if ((o->images || o->image_drop >= 0) && !cogvideo_has_image(&o->config))
+        return say_fail("--%s is for I2V models", o->images ? "images" : "image-drop");
+    if (noised && !o->images)
+        return say_fail("--image-noise-mean and --image-noise-std are for --images FILE");
+    if (o->images && o->data && !strcmp(o->data, "random"))
+        return say_fail("--images: --data random has none");
+    if (o->image_drop < 0)
+        o->image_drop = cogvideo_has_image(&o->config) ? COGVIDEO_IMAGE_DROP : 0;
+    return 0;
+}
+
+static int check_validation(const struct cogvideo_options *o)
+{
+    if ((o->val_every || o->val_ema) && !o->val)
+        return say_fail("--val-%s: say on what with --val FILE", o->val_every ? "every" : "ema");
+    if (o->val_ema && o->train.ema_decay <= 0)
+        return say_fail("--val-ema: with --ema-decay 0 there is no average");
+    return 0;
+}
+
+static int check_sampling(struct cogvideo_options *o)
+{
+    int n = !!o->sample_text + !!o->prompt + !!o->sample_prompts;
+    bool others = o->sample_every || o->sample_ema || o->image || o->negative || o->out ||
+                  (o->vae && !o->images);
+
+    if (n > 1)
+        return say_fail("give one of --sample-text, --sample-prompt and --sample-prompts");
+    if (!n && others)
+        return say_fail("%s: say what to draw with --sample-text, --sample-prompt or "
+                        "--sample-prompts",
+                        o->sample_every ? "--sample-every"
+                        : o->sample_ema ? "--sample-ema"
+                        : o->image      ? "--sample-image"
+                        : o->negative   ? "--negative"
+                        : o->out        ? "--out"
+                                        : "--vae");
+    if ((o->text_encoder || o->tokenizer) && !cogvideo_has_prompts(o))
+        return say_fail("--text-encoder and --tokenizer are for prompts, and there is none");
+    if (cogvideo_has_prompts(o) && o->library.ranks)
+        return say_fail("--sample-prompt%s: of several ranks none encodes text: make features with "
+                        "text-encode and give --sample-text",
+                        o->prompt ? "" : "s");
+    if (n && cogvideo_has_image(&o->config) != (o->image != NULL))
+        return say_fail(o->image ? "--sample-image is for I2V models"
+                                 : "--sample-image FILE: this model draws what follows a picture");
+    if (o->sample_ema && o->train.ema_decay <= 0)
+        return say_fail("--sample-ema: with --ema-decay 0 there is no average");
+    if (!o->out && n)
+        o->out = "cogvideo-out";
+    return cogvideo_check_drawing(o);
+}
+
 static void fill_defaults(struct cogvideo_options *o)
 {
     if (o->rank && o->alpha < 0)
@@ -118,7 +211,8 @@ static void fill_defaults(struct cogvideo_options *o)
 
 struct training_files cogvideo_files(const struct cogvideo_options *o)
 {
-    return (struct training_files){.library = &o->library, .train = &o->train};
+    return (struct training_files){
+        .library = &o->library, .train = &o->train, .out = o->library.plan_only ? NULL : o->out};
 }
 
 int cogvideo_options_parse(struct cogvideo_options *o, int argc, char **argv)
@@ -135,7 +229,8 @@ int cogvideo_options_parse(struct cogvideo_options *o, int argc, char **argv)
     if (!o->model)
         return say_fail("--model DIR: say which model");
     if (cogvideo_config_read(&o->config, o->model) || check_data(o) ||
-        cogvideo_check_video(&o->config, o->frames, o->height, o->width) || check_adapters(o))
+        cogvideo_check_video(&o->config, o->frames, o->height, o->width) || check_adapters(o) ||
+        check_images(o) || check_validation(o) || check_sampling(o))
         return -1;
     fill_defaults(o);
     if (option_dtype("dtype", o->dtype) || training_check(&o->train, &o->library, o->train.batch))

@@ -6,6 +6,12 @@
 #include "../common/outputs.h"
 #include "config.h"
 
+/* Of the noise on pictures of I2V, the mean and the deviation of log sigma that were published, and
+ * the part of the samples that see no picture. */
+#define COGVIDEO_NOISE_MEAN      (-3.0)
+#define COGVIDEO_NOISE_DEVIATION 0.5
+#define COGVIDEO_IMAGE_DROP      0.05
+
 /* Values that the data may fill in are 0 (counts) or -1 (where 0 means something). */
 struct cogvideo_options {
     /* the model */
@@ -19,6 +25,9 @@ struct cogvideo_options {
     const char *video_column, *caption_column;
     int64_t frames, height, width;
     double text_drop;
+    const char *images;
+    double image_noise_mean, image_noise_std, image_drop;
+    bool keep_order;
     /* adapters */
     int64_t rank;
     double alpha;
@@ -27,9 +36,14 @@ struct cogvideo_options {
     struct training_options train;
     /* sampling */
     const char *solver, *guidance_kind, *negative, *image, *noise, *out;
-    const char *prompt, *text_encoder, *tokenizer, *vae, *output;
+    const char *sample_text, *prompt, *sample_prompts, *text_encoder, *tokenizer, *vae, *output;
     double guidance, fps;
     int64_t sample_seed, sample_steps;
+    const char *val; /* features of clips that are measured */
+    int64_t val_every;
+    bool val_ema;
+    int64_t sample_every; /* steps between two draws of a training; 0: at its end */
+    bool sample_ema;
     /* what comes out */
     bool help, version;
     struct ckpt_options library;
@@ -38,9 +52,11 @@ struct cogvideo_options {
 #define COGVIDEO_OPTIONS_INIT                                                                      \
     {                                                                                              \
         .dtype = "fp32", .snr_shift = -1, .video_column = "video", .caption_column = "caption",    \
-        .alpha = -1, .targets = "to_q,to_k,to_v,to_out.0",                                         \
+        .alpha = -1, .targets = "to_q,to_k,to_v,to_out.0", .image_drop = -1,                       \
+        .image_noise_mean = COGVIDEO_NOISE_MEAN, .image_noise_std = COGVIDEO_NOISE_DEVIATION,      \
         .train = {TRAINING_DEFAULTS, .weight_decay = 1e-4, .beta2 = 0.95}, .solver = "dpm",        \
-        .guidance_kind = "constant", .guidance = 6, .library = CKPT_OPTIONS_INIT                   \
+        .guidance_kind = "constant", .guidance = 6, .fps = 8, .sample_steps = 50,                  \
+        .library = CKPT_OPTIONS_INIT                                                               \
     }
 
 /* Rows of both programs. */
@@ -60,6 +76,22 @@ struct cogvideo_options {
           "they are scaled by X over their rank (default: the rank)", 0, OPTION_REAL),             \
         ROW("lora-targets", STRING, targets, "LIST",                                               \
             "layers of a block with adapters (default to_q,to_k,to_v,to_out.0)")
+
+/* How clips are drawn. */
+#define COGVIDEO_DRAW_ROWS                                                                         \
+    ROW("text-encoder", STRING, text_encoder, "DIR",                                               \
+        "T5, which reads prompts before the transformer is loaded (default: that of --model)"),    \
+        ROW("tokenizer", STRING, tokenizer, "FILE",                                                \
+            "spiece.model, or its directory (default: that of --text-encoder)"),                   \
+        ROW("negative", STRING, negative, "FILE",                                                  \
+            "prompt_embedding of what guidance leads away from (default: zeros)"),                 \
+        ROW("solver", STRING, solver, "KIND", "ddim or dpm (default dpm)"),                        \
+        RANGE("guidance", FLOAT, guidance, "X", "classifier-free guidance (default 6; 1: none)",   \
+              0, 1000),                                                                            \
+        ROW("guidance-schedule", STRING, guidance_kind, "KIND",                                    \
+            "constant, cosine, or reference, as published (default constant)"),                    \
+        ROW("sample-seed", INT, sample_seed, "N", "seed of the noise (default 0)"),                \
+        RANGE("fps", FLOAT, fps, "X", "frames a second of videos (default 8)", 0.1, 240)
 
 /* Read the command line and the config.json of the model.  Return 0 to go on, 1 when all is done
  * (--help) and -1 when a sentence was printed. */

@@ -9,16 +9,23 @@
 #include "options.h"
 #include "schedule.h"
 
+struct cogvideo_images;
+struct cogvideo_validation;
+struct cogvideo_watch;
+
 struct cogvideo_run {
     struct cogvideo_options options;
     struct cogvideo_data data;
     struct cogvideo model;
     struct cogvideo_schedule schedule;
     ckpt *context;
-    ckpt_program *training; /* owned by the context */
-    int64_t trainable;      /* parameters that are trained */
-    int64_t first;          /* steps of the runs that this one goes on with */
-    char *note;             /* of the files of adapters */
+    ckpt_program *training;       /* owned by the context */
+    int64_t trainable;            /* parameters that are trained */
+    int64_t first;                /* steps of the runs that this one goes on with */
+    char *note;                   /* of the files of adapters */
+    struct cogvideo_watch *watch; /* of a training, as is the next */
+    struct cogvideo_images *images;
+    struct cogvideo_validation *validation;
     struct run_log log;
 };
 
@@ -42,6 +49,10 @@ int cogvideo_merge_adapters(struct cogvideo_run *r, const char *path);
 
 /* ---- training ------------------------------------------------------------------------------ */
 
+/* Compiles the loss on the data of a run, with an optimizer or, NULL, alone; what: begins the
+ * sentence.  Returns 0, or -1 after one. */
+int cogvideo_compile_loss(struct cogvideo_run *r, const ckpt_optimizer *optimizer,
+                          const char *what);
 /* Compiles the program that trains, before the first step.  Returns 0, or -1 after a sentence. */
 int cogvideo_compile(struct cogvideo_run *r);
 

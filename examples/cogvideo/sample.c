@@ -7,6 +7,7 @@
 #include <string.h>
 #include "../common/memory.h"
 #include "../common/say.h"
+#include "../common/training.h"
 #include "ckpt_dist.h"
 #include "ckpt_files.h"
 #include "ckpt_tools.h"
@@ -47,13 +48,14 @@ static int read_rows(const char *path, const char *name, int ndim, const int64_t
 
 int cogvideo_sampler_read(struct cogvideo_sampler *s)
 {
-    const struct cogvideo_options *o = &s->run.options;
+    const struct cogvideo_options *o = &s->run->options;
     const struct cogvideo_config *c = &o->config;
     const struct cogvideo_geometry *g = &s->geometry;
     int64_t text[] = {g->tokens, c->text_width}, one;
     int64_t image[] = {c->out_channels, 1, g->height, g->width};
 
-    if (o->text && read_rows(o->text, "prompt_embedding", 2, text, &s->clips, &s->text))
+    if (o->sample_text &&
+        read_rows(o->sample_text, "prompt_embedding", 2, text, &s->clips, &s->text))
         return -1;
     if (o->negative && read_rows(o->negative, "prompt_embedding", 2, text, &one, &s->negative))
         return -1;
@@ -65,25 +67,42 @@ int64_t cogvideo_sampler_frames(const struct cogvideo_sampler *s)
     return s->geometry.frames - s->repeats;
 }
 
+int64_t cogvideo_sampler_clip(const struct cogvideo_sampler *s)
+{
+    return s->n / s->geometry.frames * cogvideo_sampler_frames(s);
+}
+
+void cogvideo_sampler_shape(struct cogvideo_sampler *s, const struct cogvideo_geometry *g,
+                            bool repeats)
+{
+    const struct cogvideo_options *o = &s->run->options;
+
+    s->geometry = *g;
+    s->repeats = repeats;
+    s->n = o->config.out_channels * g->frames * g->height * g->width;
+    s->batch = o->guidance > 1 ? 2 : 1;
+}
+
 int cogvideo_sampler_size(struct cogvideo_sampler *s)
 {
-    const struct cogvideo_options *o = &s->run.options;
+    const struct cogvideo_options *o = &s->run->options;
     const struct cogvideo_config *c = &o->config;
     int64_t latents = cogvideo_latent_frames(c, o->frames);
 
-    s->geometry = (struct cogvideo_geometry){cogvideo_whole_frames(c, latents), o->height / 8,
-                                             o->width / 8, c->text_tokens};
-    s->repeats = s->geometry.frames != latents;
-    s->n = c->out_channels * s->geometry.frames * s->geometry.height * s->geometry.width;
-    s->batch = o->guidance > 1 ? 2 : 1;
-    return cogvideo_check_geometry(c, &s->geometry);
+    struct cogvideo_geometry g = {cogvideo_whole_frames(c, latents), o->height / 8, o->width / 8,
+                                  c->text_tokens};
+
+    cogvideo_sampler_shape(s, &g, g.frames != latents);
+    return cogvideo_check_geometry(c, &g);
 }
 
 static int allocate(struct cogvideo_sampler *s)
 {
-    int64_t y = s->geometry.tokens * s->run.options.config.text_width;
+    int64_t y = s->geometry.tokens * s->run->options.config.text_width;
     int64_t picture = s->n / s->geometry.frames;
 
+    if (s->x)
+        return 0; /* there already */
     s->x = MEMORY_FOR(sizeof *s->x, s->n);
     s->clean = MEMORY_FOR(sizeof *s->clean, s->n);
     s->old = MEMORY_FOR(sizeof *s->old, s->n);
@@ -114,18 +133,18 @@ void cogvideo_sampler_free(struct cogvideo_sampler *s)
 static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
 {
     const struct cogvideo_sampler *s = user;
-    const struct cogvideo_config *c = &s->run.model.config;
+    const struct cogvideo_config *c = &s->run->model.config;
     const struct cogvideo_geometry *g = &s->geometry;
     int64_t x[] = {batch, c->out_channels, g->frames, g->height, g->width};
     int64_t image[] = {batch, c->out_channels, 1, g->height, g->width};
     int64_t text[] = {batch, g->tokens, c->text_width};
     struct cogvideo_inputs in = {.x = ckpt_input(t, "x", CKPT_F32, 5, x),
-                                 .text = ckpt_input(t, "y", s->run.model.dtype, 3, text),
+                                 .text = ckpt_input(t, "y", s->run->model.dtype, 3, text),
                                  .t = ckpt_input(t, "t", CKPT_F32, 1, &batch)};
 
     if (cogvideo_has_image(c))
         in.image = ckpt_input(t, "image", CKPT_F32, 5, image);
-    ckpt_tensor v = ckpt_cast(t, cogvideo_forward(&s->run.model, t, g, &in), CKPT_F32);
+    ckpt_tensor v = ckpt_cast(t, cogvideo_forward(&s->run->model, t, g, &in), CKPT_F32);
     ckpt_output(t, "v", v);
     return v;
 }
@@ -133,7 +152,7 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
 /* The prompt of a clip, and with guidance behind it what it leads away from. */
 static int feed_text(struct cogvideo_sampler *s, int64_t clip)
 {
-    int64_t y = s->geometry.tokens * s->run.options.config.text_width;
+    int64_t y = s->geometry.tokens * s->run->options.config.text_width;
     int64_t picture = s->n / s->geometry.frames;
     ckpt_program *p = s->program;
     int rc;
@@ -143,13 +162,13 @@ static int feed_text(struct cogvideo_sampler *s, int64_t clip)
     if (s->batch > 1 && s->negative)
         memcpy(s->y + y, s->negative, (size_t)y * sizeof *s->y);
     ckpt_to_bf16(s->y, s->y_bf16, s->batch * y);
-    rc = s->run.model.dtype == CKPT_BF16 ? ckpt_feed(p, "y", s->y_bf16, s->batch * y * 2)
-                                         : ckpt_feed(p, "y", s->y, s->batch * y * 4);
+    rc = s->run->model.dtype == CKPT_BF16 ? ckpt_feed(p, "y", s->y_bf16, s->batch * y * 2)
+                                          : ckpt_feed(p, "y", s->y, s->batch * y * 4);
     for (int64_t i = 0; s->image && i < s->batch; i++)
         memcpy(s->picture + i * picture, s->image, (size_t)picture * sizeof *s->picture);
     if (!rc && s->image)
         rc = ckpt_feed(p, "image", s->picture, s->batch * picture * 4);
-    return rc ? say_fail("%s", ckpt_error(s->run.context)) : 0;
+    return rc ? say_fail("%s", ckpt_error(s->run->context)) : 0;
 }
 
 /* v at x and t, guided, in the first n elements of s->v. */
@@ -162,7 +181,7 @@ static int predict(struct cogvideo_sampler *s, int64_t time, double guidance)
         memcpy(s->both + i * s->n, s->x, (size_t)s->n * sizeof *s->both);
     if (ckpt_feed(p, "x", s->both, s->batch * s->n * 4) || ckpt_feed(p, "t", t, s->batch * 4) ||
         ckpt_step(p, NULL) || ckpt_fetch(p, "v", s->v, s->batch * s->n * 4))
-        return say_fail("%s", ckpt_error(s->run.context));
+        return say_fail("%s", ckpt_error(s->run->context));
     for (int64_t i = 0; s->batch > 1 && i < s->n; i++)
         s->v[i] = s->v[s->n + i] + g * (s->v[i] - s->v[s->n + i]);
     return 0;
@@ -180,9 +199,9 @@ static enum cogvideo_guidance_kind guidance_kind(const struct cogvideo_options *
 /* Noise of a step follows from (seed, clip, step). */
 static int advance(struct cogvideo_sampler *s, int64_t clip, int64_t i)
 {
-    const struct cogvideo_options *o = &s->run.options;
+    const struct cogvideo_options *o = &s->run->options;
     enum cogvideo_solver solver = strcmp(o->solver, "ddim") ? COGVIDEO_DPM : COGVIDEO_DDIM;
-    struct cogvideo_step k = cogvideo_step(&s->run.schedule, solver, o->sample_steps, i);
+    struct cogvideo_step k = cogvideo_step(&s->run->schedule, solver, o->sample_steps, i);
     double signal = sqrt(k.a), noise = sqrt(1 - k.a);
 
     if (predict(s, k.t, cogvideo_guidance(guidance_kind(o), o->guidance, o->sample_steps, i)))
@@ -205,7 +224,7 @@ static int advance(struct cogvideo_sampler *s, int64_t clip, int64_t i)
 
 static int start(struct cogvideo_sampler *s, int64_t clip)
 {
-    const struct cogvideo_options *o = &s->run.options;
+    const struct cogvideo_options *o = &s->run->options;
     const struct cogvideo_geometry *g = &s->geometry;
     int64_t shape[] = {o->config.out_channels, g->frames, g->height, g->width}, rows;
     float *noise;
@@ -229,70 +248,101 @@ static void trim(struct cogvideo_sampler *s)
     const struct cogvideo_geometry *g = &s->geometry;
     int64_t plane = g->height * g->width, frames = cogvideo_sampler_frames(s);
 
-    for (int64_t c = 0; c < s->run.options.config.out_channels; c++)
+    for (int64_t c = 0; c < s->run->options.config.out_channels; c++)
         memmove(s->x + c * frames * plane, s->x + (c * g->frames + s->repeats) * plane,
                 (size_t)(frames * plane) * sizeof *s->x);
 }
 
-/* The latents of a clip, [C, F, h, w], as the decoder and the trainers read them. */
-static int write_clip(struct cogvideo_sampler *s, int64_t clip)
+int cogvideo_sampler_write(const struct cogvideo_sampler *s, const float *clip, const char *path)
 {
-    const struct cogvideo_options *o = &s->run.options;
     const struct cogvideo_geometry *g = &s->geometry;
-    int64_t shape[] = {o->config.out_channels, cogvideo_sampler_frames(s), g->height, g->width};
+    int64_t shape[] = {s->run->options.config.out_channels, cogvideo_sampler_frames(s), g->height,
+                       g->width};
     ckpt_file_writer *w;
-    char path[PATH];
 
-    if (snprintf(path, sizeof path, "%s/latents-%lld.safetensors", o->out, (long long)clip + 1) >=
-        PATH)
-        return say_fail("--out %s: the name is too long", o->out);
     if (ckpt_file_create(&w, path))
         return say_fail("%s", ckpt_error(NULL));
-    if (ckpt_file_add(w, "encoded_video", CKPT_F32, 4, shape, s->x)) {
+    if (ckpt_file_add(w, "encoded_video", CKPT_F32, 4, shape, clip)) {
         ckpt_file_abandon(w);
         return say_fail("%s", ckpt_error(NULL));
     }
-    if (ckpt_file_commit(w))
-        return say_fail("%s", ckpt_error(NULL));
+    return ckpt_file_commit(w) ? say_fail("%s", ckpt_error(NULL)) : 0;
+}
+
+static int write_clip(const struct cogvideo_sampler *s, int64_t clip)
+{
+    const char *out = s->run->options.out;
+    char path[PATH];
+
+    if (snprintf(path, sizeof path, "%s/latents-%lld.safetensors", out, (long long)clip + 1) >=
+        PATH)
+        return say_fail("--out %s: the name is too long", out);
+    if (cogvideo_sampler_write(s, s->x, path))
+        return -1;
     say_print("latents: %s\n", path);
     return 0;
 }
 
+/* A training names its files by its steps. */
 static int keep_clip(struct cogvideo_sampler *s, int64_t clip)
 {
-    int64_t n = s->n / s->geometry.frames * cogvideo_sampler_frames(s);
+    int64_t n = cogvideo_sampler_clip(s);
 
     trim(s);
     if (s->drawn)
         memcpy(s->drawn + clip * n, s->x, (size_t)n * sizeof *s->x);
-    return s->run.options.out ? write_clip(s, clip) : 0;
+    return s->run->options.out && !s->step ? write_clip(s, clip) : 0;
+}
+
+/* One clip, unless the training is asked to stop meanwhile. */
+static int draw_clip(struct cogvideo_sampler *s, int64_t clip, ckpt_progress *progress,
+                     int64_t arena)
+{
+    int64_t steps = s->run->options.sample_steps;
+    int rc = start(s, clip) || feed_text(s, clip) ? -1 : 0;
+
+    for (int64_t i = 0; i < steps && !rc; i++) {
+        s->stopped = s->step && training_is_stopped(s->run->context);
+        if (s->stopped)
+            return 0;
+        rc = advance(s, clip, i);
+        if (progress)
+            ckpt_progress_step(progress, clip * steps + i + 1, NAN, arena);
+    }
+    return rc ? rc : keep_clip(s, clip);
 }
 
 static int sample(struct cogvideo_sampler *s)
 {
-    int64_t steps = s->run.options.sample_steps;
     struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
-    ckpt_progress *progress = ckpt_progress_open(stderr, "sample", s->clips * steps);
+    ckpt_progress *progress =
+        s->step ? NULL
+                : ckpt_progress_open(stderr, "sample", s->clips * s->run->options.sample_steps);
     int rc = 0;
 
     ckpt_program_info(s->program, &info);
-    for (int64_t clip = 0; clip < s->clips && !rc; clip++) {
-        rc = start(s, clip) || feed_text(s, clip) ? -1 : 0;
-        for (int64_t i = 0; i < steps && !rc; i++) {
-            rc = advance(s, clip, i);
-            ckpt_progress_step(progress, clip * steps + i + 1, NAN, info.arena_bytes);
-        }
-        rc = rc ? rc : keep_clip(s, clip);
-    }
-    ckpt_progress_close(progress);
+    s->stopped = false;
+    for (int64_t clip = 0; clip < s->clips && !rc && !s->stopped; clip++)
+        rc = draw_clip(s, clip, progress, info.arena_bytes);
+    if (progress)
+        ckpt_progress_close(progress);
     return rc;
 }
 
 /* ---- the whole ----------------------------------------------------------------------------- */
 
+int cogvideo_sampler_compile(struct cogvideo_sampler *s)
+{
+    ckpt *c = s->run->context;
+
+    return ckpt_compile(c, record, s, NULL, s->batch, &s->program)
+               ? say_fail("%s%s", s->run->training ? "sampling: " : "", ckpt_error(c))
+               : 0;
+}
+
 int cogvideo_sampler_open(struct cogvideo_sampler *s, bool show)
 {
-    struct cogvideo_run *r = &s->run;
+    struct cogvideo_run *r = s->run;
     const struct cogvideo_options *o = &r->options;
     char tokens[32];
 
@@ -308,8 +358,8 @@ int cogvideo_sampler_open(struct cogvideo_sampler *s, bool show)
             cogvideo_config_name(&o->config), (long long)s->clips, (long long)o->frames,
             (long long)o->height, (long long)o->width,
             say_count(tokens, s->geometry.tokens + cogvideo_grid(&o->config, &s->geometry).tokens));
-    if (ckpt_compile(r->context, record, s, NULL, s->batch, &s->program))
-        return say_fail("%s", ckpt_error(r->context));
+    if (cogvideo_sampler_compile(s))
+        return -1;
     if (show) {
         ckpt_plan_print(s->program, stdout);
         fflush(stdout);
@@ -319,11 +369,13 @@ int cogvideo_sampler_open(struct cogvideo_sampler *s, bool show)
 
 void cogvideo_sampler_close(struct cogvideo_sampler *s)
 {
-    ckpt_close(s->run.context);
-    cogvideo_free(&s->run.model);
-    free(s->run.note);
-    s->run.context = NULL;
-    s->run.note = NULL;
+    struct cogvideo_run *r = s->run;
+
+    ckpt_close(r->context);
+    cogvideo_free(&r->model);
+    free(r->note);
+    r->context = NULL;
+    r->note = NULL;
     s->program = NULL;
 }
 
@@ -331,6 +383,7 @@ int cogvideo_sampler_draw(struct cogvideo_sampler *s)
 {
     if (allocate(s) || sample(s))
         return -1;
-    ckpt_profile_print(s->program, stdout);
+    if (!s->step)
+        ckpt_profile_print(s->program, stdout);
     return 0;
 }

@@ -3,7 +3,7 @@
 #include <string.h>
 #include "../common/say.h"
 #include "ckpt_tools.h"
-#include "options.h"
+#include "stages.h"
 
 #define ROW(...)   CKPT_OPTION(struct cogvideo_options, __VA_ARGS__)
 #define RANGE(...) CKPT_OPTION_RANGE(struct cogvideo_options, __VA_ARGS__)
@@ -15,17 +15,12 @@ static const struct ckpt_option table[] = {
     ROW("partial", FLAG, train.partial, NULL, "let weights leave out parameters"),
     RANGE("lora-rank", INT, rank, "N", "rank of the adapters (default: there are none)", 1, 65536),
     COGVIDEO_LORA_ROWS,
-    ROW("text", STRING, text, "FILE",
+    ROW("text", STRING, sample_text, "FILE",
         "prompt_embedding (safetensors), a clip a row: what is drawn (this or a prompt must be "
         "given)"),
     ROW("prompt", STRING, prompt, "TEXT", "what a clip shows, for the text encoder (no default)"),
-    ROW("prompts", STRING, prompts, "FILE", "text, a prompt and clip a line"),
-    ROW("text-encoder", STRING, text_encoder, "DIR",
-        "T5, which reads prompts before the transformer is loaded (default: that of --model)"),
-    ROW("tokenizer", STRING, tokenizer, "FILE",
-        "spiece.model, or its directory (default: that of --text-encoder)"),
-    ROW("negative", STRING, negative, "FILE",
-        "prompt_embedding of what guidance leads away from (default: zeros)"),
+    ROW("prompts", STRING, sample_prompts, "FILE", "text, a prompt and clip a line"),
+    COGVIDEO_DRAW_ROWS,
     ROW("image", STRING, image, "FILE",
         "encoded_image of I2V (safetensors), which must be given there (default: none)"),
     ROW("noise", STRING, noise, "FILE", "noise to start from (default: drawn by --sample-seed)"),
@@ -33,39 +28,28 @@ static const struct ckpt_option table[] = {
     RANGE("height", INT, height, "N", "rows of a clip (default 480)", 1, 65536),
     RANGE("width", INT, width, "N", "columns of a clip (default 720)", 1, 65536),
     RANGE("steps", INT, sample_steps, "N", "steps of sampling (default 50)", 1, 1000),
-    ROW("solver", STRING, solver, "KIND", "ddim or dpm (default dpm)"),
-    RANGE("guidance", FLOAT, guidance, "X", "classifier-free guidance (default 6; 1: none)", 0,
-          1000),
-    ROW("guidance-schedule", STRING, guidance_kind, "KIND",
-        "constant, cosine, or reference, as published (default constant)"),
-    ROW("sample-seed", INT, sample_seed, "N", "seed of the noise (default 0)"),
     ROW("out", STRING, out, "DIR",
         "where latents go (default cogvideo-out; with --output: nowhere)"),
     ROW("output", STRING, output, "FILE",
         "the video to write, of several clips FILE-00001-of-00003.mp4 and so on, or a directory "
         "of pictures (default: none)"),
     ROW("vae", STRING, vae, "DIR", "the decoder for --output (default: that of --model)"),
-    RANGE("fps", FLOAT, fps, "X", "frames a second of the video (default 8)", 0.1, 240),
     HELP_ROWS,
     {0},
 };
 
 static int check(struct cogvideo_options *o)
 {
-    bool prompts = o->prompt || o->prompts;
+    bool prompts = o->prompt || o->sample_prompts;
 
-    if (!!o->text + !!o->prompt + !!o->prompts != 1)
+    if (!!o->sample_text + !!o->prompt + !!o->sample_prompts != 1)
         return say_fail("say what to draw: give one of --text, --prompt and --prompts");
     if (!prompts && (o->text_encoder || o->tokenizer))
         return say_fail("--text-encoder and --tokenizer are for prompts, and there is none");
     if (o->vae && !o->output)
         return say_fail("--vae DIR is for --output, which is not given");
-    if (strcmp(o->solver, "ddim") && strcmp(o->solver, "dpm"))
-        return say_fail("--solver %s: give ddim or dpm", o->solver);
-    if (strcmp(o->guidance_kind, "constant") && strcmp(o->guidance_kind, "cosine") &&
-        strcmp(o->guidance_kind, "reference"))
-        return say_fail("--guidance-schedule %s: give constant, cosine or reference",
-                        o->guidance_kind);
+    if (cogvideo_check_drawing(o))
+        return -1;
     if (cogvideo_has_image(&o->config) != (o->image != NULL))
         return say_fail(o->image ? "--image is for I2V models"
                                  : "--image FILE: this model draws what follows a picture");
@@ -81,8 +65,6 @@ int cogvideo_sample_options_parse(struct cogvideo_options *o, int argc, char **a
                                               {"Options of the library", tables[1]}};
 
     *o = (struct cogvideo_options)COGVIDEO_OPTIONS_INIT;
-    o->sample_steps = 50;
-    o->fps = 8;
     o->frames = 49;
     o->height = 480;
     o->width = 720;

@@ -6,6 +6,7 @@
 #include "../common/say.h"
 #include "ckpt_files.h"
 #include "run.h"
+#include "vae.h"
 
 enum { PATH = 4096 };
 
@@ -17,6 +18,8 @@ static void report(void *user, const char *what, const char *name)
 {
     struct load *l = user;
 
+    if (*what == 'm' && cogvae_owns(name))
+        return; /* has its own file */
     names_add(*what == 'm' ? &l->missing : &l->unexpected, name);
 }
 

@@ -6,16 +6,15 @@
  *
  * That is the published loss, the error of x0 over 1 - a, without its division by 0.
  */
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
 #include "../common/dump.h"
-#include "../common/memory.h"
 #include "../common/say.h"
 #include "../common/training.h"
 #include "ckpt_dist.h"
 #include "ckpt_tools.h"
-#include "run.h"
+#include "batch.h"
+#include "validate.h"
+#include "vae.h"
+#include "watch.h"
 
 /* ---- recording ----------------------------------------------------------------------------- */
 
@@ -54,148 +53,31 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
     return ckpt_mse(t, pred, target, CKPT_NONE);
 }
 
+int cogvideo_compile_loss(struct cogvideo_run *r, const ckpt_optimizer *optimizer, const char *what)
+{
+    return ckpt_compile(r->context, record, r, optimizer, r->options.train.batch, &r->training)
+               ? say_fail("%s%s", what, ckpt_error(r->context))
+               : 0;
+}
+
 int cogvideo_compile(struct cogvideo_run *r)
 {
     const struct cogvideo_options *o = &r->options;
     struct ckpt_adamw s = training_adamw(&o->train);
 
-    const ckpt_optimizer *optimizer = optimizer_make(r->context, o->train.optimizer, &s);
-    if (ckpt_compile(r->context, record, r, optimizer, o->train.batch, &r->training))
-        return say_fail("%s", ckpt_error(r->context));
-    return 0;
-}
-
-/* ---- batches ------------------------------------------------------------------------------- */
-
-/* What the course of the steps needs beside the run: host memory of what one step is fed. */
-struct course {
-    struct cogvideo_run *run;
-    float *z, *y, *image, *eps;
-    float *t, *drop; /* of all ranks */
-    float *signal, *noise;
-    uint16_t *y_bf16;
-};
-
-static int open_course(struct course *c, struct cogvideo_run *r)
-{
-    const struct cogvideo_data *d = &r->data;
-    int64_t batch = r->options.train.batch, all = r->options.train.samples, z = cogvideo_data_z(d),
-            y = cogvideo_data_y(d);
-    bool has_image = cogvideo_has_image(d->config);
-
-    *c = (struct course){.run = r};
-    c->z = MEMORY_FOR(sizeof *c->z, batch, z);
-    c->y = MEMORY_FOR(sizeof *c->y, batch, y);
-    c->y_bf16 = MEMORY_FOR(sizeof *c->y_bf16, batch, y);
-    c->image = has_image ? MEMORY_FOR(sizeof *c->image, batch, cogvideo_data_image(d)) : NULL;
-    c->eps = d->eps ? MEMORY_FOR(sizeof *c->eps, batch, z) : NULL;
-    c->t = MEMORY_FOR(sizeof *c->t, all);
-    c->drop = MEMORY_FOR(sizeof *c->drop, all);
-    c->signal = MEMORY_FOR(sizeof *c->signal, batch);
-    c->noise = MEMORY_FOR(sizeof *c->noise, batch);
-    if (c->z && c->y && c->y_bf16 && (c->image || !has_image) && (c->eps || !d->eps) && c->t &&
-        c->drop && c->signal && c->noise)
-        return 0;
-    return say_fail("no memory for a batch of %lld samples", (long long)batch);
-}
-
-static void close_course(struct course *c)
-{
-    free(c->z);
-    free(c->y);
-    free(c->y_bf16);
-    free(c->image);
-    free(c->eps);
-    free(c->t);
-    free(c->drop);
-    free(c->signal);
-    free(c->noise);
-}
-
-/* The draws of a step are those of all ranks together: so they are the same for any number. */
-static void draw(struct course *c, int64_t step)
-{
-    uint64_t seed = (uint64_t)c->run->options.library.seed;
-    int64_t all = c->run->options.train.samples;
-
-    cogvideo_draw_times(seed, step, all, c->t);
-    ckpt_fill_uniform(seed, (uint64_t)step, COGVIDEO_STREAM_DROP, c->drop, all);
-}
-
-/* Sample i of this rank, which is sample n of the step. */
-static int fill_sample(struct course *c, int64_t i, int64_t n, int64_t row)
-{
-    const struct cogvideo_run *r = c->run;
-    const struct cogvideo_data *d = &r->data;
-    int64_t nz = cogvideo_data_z(d), ny = cogvideo_data_y(d);
-    float *y = c->y + i * ny;
-
-    if (cogvideo_data_read(d, row, c->z + i * nz, y,
-                           c->image ? c->image + i * cogvideo_data_image(d) : NULL))
-        return -1;
-    if (d->eps)
-        memcpy(c->eps + i * nz, d->eps + row * nz, (size_t)nz * sizeof *c->eps);
-    if ((double)c->drop[n] < r->options.text_drop)
-        memset(y, 0, (size_t)ny * sizeof *y);
-    ckpt_to_bf16(y, c->y_bf16 + i * ny, ny);
-    if (d->t)
-        c->t[n] = d->t[row];
-    double a = r->schedule.signal[(int)c->t[n]];
-    c->signal[i] = (float)sqrt(a);
-    c->noise[i] = (float)sqrt(1 - a);
-    return 0;
-}
-
-/* When there are fewer rows than the batch is large they come round again. */
-static int fill(struct course *c, int64_t step)
-{
-    const struct cogvideo_run *r = c->run;
-    int64_t batch = r->options.train.batch, first = batch * ckpt_rank(r->context);
-
-    draw(c, step);
-    for (int64_t i = 0; i < batch; i++) {
-        int64_t sample = step * r->options.train.samples + first + i;
-        if (fill_sample(c, i, first + i, sample % r->data.rows))
-            return -1;
-    }
-    return 0;
-}
-
-static int feed(const struct course *c)
-{
-    const struct cogvideo_run *r = c->run;
-    const struct cogvideo_data *d = &r->data;
-    int64_t n = r->options.train.batch, y = n * cogvideo_data_y(d), z = n * cogvideo_data_z(d) * 4;
-    const float *t = c->t + n * ckpt_rank(r->context);
-    ckpt_program *p = r->training;
-    int rc = ckpt_feed(p, "z", c->z, z);
-
-    if (!rc)
-        rc = r->model.dtype == CKPT_BF16 ? ckpt_feed(p, "y", c->y_bf16, y * 2)
-                                         : ckpt_feed(p, "y", c->y, y * 4);
-    if (!rc)
-        rc = ckpt_feed(p, "t", t, n * 4);
-    if (!rc)
-        rc = ckpt_feed(p, "signal", c->signal, n * 4);
-    if (!rc)
-        rc = ckpt_feed(p, "noise", c->noise, n * 4);
-    if (!rc && c->eps)
-        rc = ckpt_feed(p, "eps", c->eps, z);
-    if (!rc && c->image)
-        rc = ckpt_feed(p, "image", c->image, n * cogvideo_data_image(d) * 4);
-    return rc;
+    return cogvideo_compile_loss(r, optimizer_make(r->context, o->train.optimizer, &s), "");
 }
 
 /* ---- steps --------------------------------------------------------------------------------- */
 
 static int submit(struct training *t, int64_t step)
 {
-    struct course *c = t->user;
-    struct cogvideo_run *r = c->run;
+    struct cogvideo_batch *b = t->user;
+    struct cogvideo_run *r = b->run;
 
-    if (fill(c, step))
+    if (cogvideo_batch_fill(b, step))
         return -1;
-    if (ckpt_set_lr(r->training, (float)training_rate(t, step)) || feed(c) ||
+    if (ckpt_set_lr(r->training, (float)training_rate(t, step)) || cogvideo_batch_feed(b) ||
         ckpt_submit(r->training))
         return say_fail("%s", ckpt_error(r->context));
     return 0;
@@ -203,30 +85,72 @@ static int submit(struct training *t, int64_t step)
 
 static int end(struct training *t, int64_t step)
 {
-    const struct course *c = t->user;
+    const struct cogvideo_batch *b = t->user;
 
-    return training_end(t, c->run->training, step, 0);
+    return training_end(t, b->run->training, step, 0);
+}
+
+static bool looks(const struct training *t, int64_t step)
+{
+    const struct cogvideo_batch *b = t->user;
+
+    return training_is_due(b->run->options.val_every, step) ||
+           cogvideo_watch_is_due(b->run->watch, step);
+}
+
+static int look(struct training *t, int64_t step)
+{
+    struct cogvideo_batch *b = t->user;
+    struct cogvideo_run *r = b->run;
+
+    if (training_is_due(r->options.val_every, step) && cogvideo_validate(r->validation, step))
+        return -1;
+    return cogvideo_watch_is_due(r->watch, step) && !training_is_stopped(t->context)
+               ? cogvideo_watch_draw(r->watch, step)
+               : 0;
+}
+
+/* Behind the last step, unless it was stopped. */
+static int look_last(struct cogvideo_run *r, const struct training *t)
+{
+    if (t->ended == t->first || ckpt_stop_requested(r->context))
+        return 0;
+    if (r->options.val && cogvideo_validate(r->validation, t->ended))
+        return -1;
+    return r->watch->draws ? cogvideo_watch_draw(r->watch, t->ended) : 0;
+}
+
+/* The autoencoder has its own file. */
+static bool is_ours(void *user, const char *name)
+{
+    (void)user;
+    return !cogvae_owns(name);
 }
 
 int cogvideo_train(struct cogvideo_run *r)
 {
     const struct cogvideo_options *o = &r->options;
-    struct course c;
+    struct cogvideo_batch b;
     struct training t = {.context = r->context,
                          .options = &o->train,
                          .first = r->first,
                          .log = &r->log,
-                         .ahead = o->train.dump ? 0 : 1, /* a dump looks at the first one alone */
+                         /* pictures are encoded by the device; a dump looks at the first one */
+                         .ahead = o->train.dump || o->images ? 0 : 1,
                          .note_key = r->note ? COGVIDEO_LORA_NOTE : NULL,
                          .note = r->note,
                          .submit = submit,
                          .end = end,
-                         .user = &c};
+                         .looks = looks,
+                         .look = look,
+                         .user = &b};
 
-    int rc = open_course(&c, r);
+    int rc = cogvideo_batch_open(&b, r);
     rc = rc ? rc : training_run(&t);
-    close_course(&c);
+    rc = rc ? rc : look_last(r, &t);
+    cogvideo_batch_close(&b);
     rc = rc ? rc : dump_check(o->train.dump, t.ended - t.first);
     training_report(&t, "loss", r->training);
-    return training_save(&t, rc, o->rank ? ckpt_lora_only : NULL);
+    validation_report(&r->validation->common);
+    return training_save(&t, rc, o->rank ? ckpt_lora_only : is_ours);
 }

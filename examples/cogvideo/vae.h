@@ -75,6 +75,7 @@ const char *cogvae_directory(char *dst, size_t size, const char *dir);
 
 /* Parameters are called so in the context, which may hold other models; in files without it. */
 #define COGVAE_PREFIX "vae."
+bool cogvae_owns(const char *name);
 
 /* Makes the parameters of these halves in c.  Returns 0 or a code; errors of parameters stick to c.
  */

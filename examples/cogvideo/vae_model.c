@@ -114,6 +114,11 @@ static void make_decoder(const struct maker *k, struct cogvae_tower *s)
     s->out = make_conv(k, "conv_out.conv", in, c->channels, 3, 3);
 }
 
+bool cogvae_owns(const char *name)
+{
+    return !strncmp(name, COGVAE_PREFIX, strlen(COGVAE_PREFIX));
+}
+
 int cogvae_create(struct cogvae *m, ckpt *c, const struct cogvae_config *config, int halves)
 {
     struct ckpt_nn nn = CKPT_NN_INIT;
@@ -142,7 +147,7 @@ struct load {
 static bool other_name(void *user, const char *name, int i, char *other, size_t size)
 {
     (void)user;
-    if (i || strncmp(name, COGVAE_PREFIX, strlen(COGVAE_PREFIX)))
+    if (i || !cogvae_owns(name))
         return false;
     snprintf(other, size, "%s", name + strlen(COGVAE_PREFIX));
     return true;
@@ -157,7 +162,7 @@ static void report(void *user, const char *what, const char *name)
                : !strncmp(name, "decoder.", 8) ? COGVAE_DECODER
                                                : 0;
 
-    if (*what == 'm' && !strncmp(name, COGVAE_PREFIX, strlen(COGVAE_PREFIX)))
+    if (*what == 'm' && cogvae_owns(name))
         names_add(&l->missing, name + strlen(COGVAE_PREFIX));
     else if (*what == 'm')
         return;

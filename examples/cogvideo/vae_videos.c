@@ -95,18 +95,24 @@ static int check_names(const struct cogvae_videos *v)
     return rc;
 }
 
-int cogvae_videos_open(struct cogvae_videos *v, const char *video, const char *list)
+int cogvae_videos_list(struct cogvae_videos *v, const char *list)
 {
     FILE *f;
 
     *v = (struct cogvae_videos){.n = 0};
-    if (video)
-        return add(v, "", 0, video);
     if (ckpt_input_open(&f, list))
         return say_fail("%s", ckpt_error(NULL));
     int rc = read_lines(v, f, list);
     fclose(f);
-    return rc ? rc : check_names(v);
+    return rc;
+}
+
+int cogvae_videos_open(struct cogvae_videos *v, const char *video, const char *list)
+{
+    *v = (struct cogvae_videos){.n = 0};
+    if (video)
+        return add(v, "", 0, video);
+    return cogvae_videos_list(v, list) ? -1 : check_names(v);
 }
 
 void cogvae_videos_close(struct cogvae_videos *v)

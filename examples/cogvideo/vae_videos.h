@@ -16,6 +16,8 @@ struct cogvae_videos {
 /* One video, or the lines of a list, blank ones left out.  Two of one name (their files of latents
  * would be one) are refused.  Returns 0, or -1 after a sentence. */
 int cogvae_videos_open(struct cogvae_videos *v, const char *video, const char *list);
+/* The lines of a list, which may name a file twice. */
+int cogvae_videos_list(struct cogvae_videos *v, const char *list);
 void cogvae_videos_close(struct cogvae_videos *v);
 
 /* DIR/NAME.safetensors for video i, NAME being its own without directory and ending. */

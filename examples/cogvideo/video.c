@@ -15,20 +15,26 @@ static uint8_t byte_of(float x)
     return (uint8_t)lrintf((x < 1.f ? x : 1.f) * 255.f);
 }
 
+static void to_bytes(const float *y, int64_t n, uint8_t *rgb)
+{
+    for (int64_t i = 0; i < n; i++)
+        rgb[i] = byte_of(y[i]);
+}
+
+/* The room of rgb is one frame. */
 static int put_frames(struct sink *s, const float *y, int64_t n, uint8_t *rgb)
 {
     int64_t values = s->width * s->height * 3;
 
     for (int64_t f = 0; f < n; f++) {
-        for (int64_t i = 0; i < values; i++)
-            rgb[i] = byte_of(y[f * values + i]);
+        to_bytes(y + f * values, values, rgb);
         if (sink_put(s, rgb))
             return -1;
     }
     return 0;
 }
 
-/* Pass by pass out of the program. */
+/* Pass by pass out of the program: to s, or without it one after the other into rgb. */
 static int decode_whole(struct cogvae_coder *k, const struct cogvae_latents *l, struct sink *s,
                         uint8_t *rgb)
 {
@@ -37,9 +43,14 @@ static int decode_whole(struct cogvae_coder *k, const struct cogvae_latents *l, 
     int rc = y ? cogvae_coder_run(k, l->z) : say_fail("no memory for a pass of frames");
 
     for (int64_t pass = 0; pass < k->passes.n && !rc; pass++) {
+        int64_t frames = cogvae_coder_pass_out(k, pass), n = frames * cogvae_coder_out(k);
         rc = cogvae_coder_take(k, pass, y);
-        if (!rc)
-            rc = put_frames(s, y, cogvae_coder_pass_out(k, pass), rgb);
+        if (!rc && s)
+            rc = put_frames(s, y, frames, rgb);
+        if (rc || s)
+            continue;
+        to_bytes(y, n, rgb);
+        rgb += n;
     }
     free(y);
     return rc;
@@ -58,10 +69,24 @@ static int decode_tiles(struct cogvae_coder *k, const struct cogvae_latents *l, 
     return rc;
 }
 
+static void unscale(const struct cogvae_coder *k, struct cogvae_latents *l)
+{
+    int64_t n = l->frames * l->height * l->width * l->channels;
+
+    for (int64_t i = 0; i < n; i++)
+        l->z[i] = (float)((double)l->z[i] / k->m.config.scaling);
+}
+
+int cogvae_video_frames(struct cogvae_coder *k, struct cogvae_latents *l, uint8_t *rgb)
+{
+    unscale(k, l);
+    return decode_whole(k, l, NULL, rgb);
+}
+
 int cogvae_video_write(struct cogvae_coder *k, struct cogvae_latents *l, const char *path,
                        double fps, bool tiles)
 {
-    int64_t factor = cogvae_factor(&k->m.config), n = l->frames * l->height * l->width;
+    int64_t factor = cogvae_factor(&k->m.config);
     struct sink s = {.width = l->width * factor,
                      .height = l->height * factor,
                      .frames = cogvae_clip_frames(&k->m.config, l->frames),
@@ -69,8 +94,7 @@ int cogvae_video_write(struct cogvae_coder *k, struct cogvae_latents *l, const c
     uint8_t *rgb = malloc((size_t)(s.width * s.height * 3));
     int rc = rgb ? sink_open(&s, path) : say_fail("no memory for a frame");
 
-    for (int64_t i = 0; i < n * l->channels; i++)
-        l->z[i] = (float)((double)l->z[i] / k->m.config.scaling);
+    unscale(k, l);
     if (!rc)
         rc = tiles ? decode_tiles(k, l, &s, rgb) : decode_whole(k, l, &s, rgb);
     if (!rc)

@@ -14,4 +14,7 @@
 int cogvae_video_write(struct cogvae_coder *k, struct cogvae_latents *l, const char *path,
                        double fps, bool tiles);
 
+/* The same without tiles, into frames [frames][8 height][8 width][3]. */
+int cogvae_video_frames(struct cogvae_coder *k, struct cogvae_latents *l, uint8_t *rgb);
+
 #endif

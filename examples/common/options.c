@@ -133,7 +133,8 @@ static const char *const tunes[] = {
     "lr",           "warmup",    "schedule", "final-lr",  "beta2",     "clip-norm",
     "weight-decay", "ema-decay", "video",    "video-dir", "vae",       "text",
     "features",     "tensors",   "lpips",    "size",      "data",      "tokenizer",
-    "latents",      "videos",    "prompts",  "csv",       "text-drop", "buckets"};
+    "latents",      "videos",    "prompts",  "csv",       "text-drop", "buckets",
+    "images"};
 static const char *const is_free[] = {
     "batch",        "dump",        "frames-2d",     "guidance",      "help",       "keep",
     "keep-every",   "load",        "loader-memory", "log",           "lora-merge", "max-bad",
@@ -142,7 +143,9 @@ static const char *const is_free[] = {
     "save-ema",     "save-every",  "save-hf",       "save-state",    "shard-size", "steps",
     "temperature",  "tensorboard", "time-limit",    "top-k",         "top-p",      "val",
     "unpack",       "val-batches", "val-every",     "version",       "workers",    "sample-ema",
-    "val-ema",      "batch-seconds"};
+    "val-ema",      "fps",         "sample-image",  "sample-prompt", "negative",   "sample-prompts",
+    "sample-text",  "solver",      "text-encoder",  "guidance-schedule",
+    "batch-seconds"};
 /* What each rank has for itself. */
 static const char *const is_own[] = {"log", "out", "tensorboard", "help", "version"};
 

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include "../common/picture.h"
+#include "../common/samples.h"
 #include "run.h"
 
 /* What is black and what is white. */
@@ -47,7 +48,7 @@ static int zoom_to(int64_t pixels, int64_t width)
     return pixels > 2 * width ? (int)(pixels / width) : 1;
 }
 
-static int write_strip(struct stdit_run *r, const struct stdit_name *name, const uint8_t *rgb)
+static int write_strip(struct stdit_run *r, const struct sample_name *name, const uint8_t *rgb)
 {
     const struct stdit_geometry *g = &r->data.shape->geometry;
     char path[4096];
@@ -78,7 +79,7 @@ static int write_frames(const struct stdit_run *r, const uint8_t *rgb)
 static int write_data(struct stdit_run *r, uint8_t *rgb, struct range range)
 {
     to_rgb(rgb, r->data.z, &r->data, range);
-    return write_strip(r, &(struct stdit_name){"clip", "clip"}, rgb);
+    return write_strip(r, &(struct sample_name){"clip", "clip"}, rgb);
 }
 
 static int write_clips(struct stdit_run *r, const float *z, int64_t n, int64_t step, uint8_t *rgb)
@@ -89,7 +90,7 @@ static int write_clips(struct stdit_run *r, const float *z, int64_t n, int64_t s
     if (!step && write_data(r, rgb, range))
         return -1;
     for (int64_t i = 0; i < n; i++) {
-        struct stdit_name name = stdit_sample_name(step, i);
+        struct sample_name name = sample_name(step, i);
         to_rgb(rgb, z + i * row, &r->data, range);
         if (write_strip(r, &name, rgb) || (i == 0 && !step && write_frames(r, rgb)))
             return -1;
@@ -110,7 +111,7 @@ int stdit_write_pictures(struct stdit_run *r, const float *z, int64_t n, int64_t
     free(rgb);
     if (!rc && step)
         say_print("step %lld: sampled: %s/%s.png\n", (long long)step, out,
-                  stdit_sample_name(step, 0).file);
+                  sample_name(step, 0).file);
     else if (!rc)
         say_print(
             "sampled: %s/sample.png (the data: %s/clip.png), its frames: %s/frame-000.png ...\n",

@@ -6,18 +6,16 @@
 #include "../common/loader.h"
 #include "../common/log.h"
 #include "../common/say.h"
+#include "../common/validation.h"
 #include "dataset.h"
 #include "model.h"
 #include "options.h"
 #include "turns.h"
 
-enum { STDIT_LEVELS = 10 };
-
 /* The loss on clips of --val, by noise level. */
 struct stdit_validation {
     struct stdit_run *run; /* of its data and program; NULL: there is none */
-    double loss[STDIT_LEVELS];
-    int64_t step; /* behind which they were measured; 0: not yet */
+    struct validation common;
 };
 
 struct stdit_run {
@@ -61,7 +59,6 @@ int stdit_compile_loss(struct stdit_run *r, struct stdit_shape *s, const ckpt_op
 int stdit_validation_open(struct stdit_run *r);
 int stdit_compile_validation(struct stdit_run *r);
 int stdit_validate(struct stdit_run *r, int64_t step);
-void stdit_validation_report(const struct stdit_run *r);
 void stdit_validation_close(struct stdit_run *r);
 
 /* Prints the buckets: what each takes, and how long. */
@@ -154,13 +151,6 @@ struct stdit_inputs stdit_record_inputs(const struct stdit_run *r, const struct 
  * as they are, behind `step` steps, which are to go on.  Return 0 or -1. */
 int stdit_sample(struct stdit_run *r);
 int stdit_sample_between(struct stdit_run *r, int64_t step);
-
-/* The files of clip i of those sampled behind so many steps, or, step 0, at the end, begin so;
- * `tag` is what such clips are called at any step. */
-struct stdit_name {
-    char file[40], tag[24];
-};
-struct stdit_name stdit_sample_name(int64_t step, int64_t i);
 
 /* Decodes and writes n clips: a video and a strip of some frames; at the end all frames, and a clip
  * of the data next to them. */

@@ -207,6 +207,6 @@ int stdit_train(struct stdit_run *r)
     stdit_batch_free(&c.batch);
     rc = rc ? rc : dump_check(o->train.dump, t.ended - t.first);
     training_report(&t, "loss", r->data.shape->training);
-    stdit_validation_report(r);
+    validation_report(&r->validation.common);
     return training_save(&t, rc, is_ours);
 }

@@ -1,24 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The loss on clips that are not trained on, by noise level: the ten inner points of twelve that
- * divide [0, 1000], without the shift for resolution and length, as Open-Sora's eval_loss has them.
- * The noise of a clip at a level follows from the seed alone.  Clips are measured one by one, all
- * of them by every rank, so the losses depend on the weights only.
- */
-#include <math.h>
+/* The loss on clips that are not trained on, by noise level (common/validation.h), without the
+ * shift for resolution and length. */
 #include <stdlib.h>
-#include "../common/average.h"
 #include "../common/memory.h"
-#include "../common/training.h"
 #include "ckpt_dist.h"
 #include "ckpt_tools.h"
 #include "run.h"
 #include "schedule.h"
-
-static double time_of(int level)
-{
-    return 1000.0 * (level + 1) / (STDIT_LEVELS + 1);
-}
 
 /* ---- data and program ---------------------------------------------------------------------- */
 
@@ -81,102 +69,61 @@ void stdit_validation_close(struct stdit_run *r)
 
 /* ---- measuring ------------------------------------------------------------------------------ */
 
-static void set_level(struct stdit_run *v, int level)
+/* What a validation is made with. */
+struct measuring {
+    struct stdit_run *run;
+    struct stdit_batch batch;
+};
+
+static void set_level(struct validation *v, int level)
 {
-    struct stdit_data *d = &v->data;
+    const struct measuring *m = v->user;
+    struct stdit_data *d = &m->run->data;
     int64_t z = stdit_data_z(d, d->shape);
-    uint64_t seed = (uint64_t)v->options.library.seed;
+    uint64_t seed = (uint64_t)m->run->options.library.seed;
 
     for (int64_t row = 0; row < d->rows; row++) {
-        d->t[row] = (float)time_of(level);
-        ckpt_fill_normal(seed, (uint64_t)(row * STDIT_LEVELS + level), STREAM_VALID,
+        d->t[row] = (float)v->time[level];
+        ckpt_fill_normal(seed, (uint64_t)(row * VALIDATION_LEVELS + level), STREAM_VALID,
                          d->eps + row * z, z);
     }
 }
 
-static int measure_clip(struct stdit_run *v, struct stdit_batch *b, int64_t row, double *sum)
+static int measure_clip(struct validation *v, int64_t row, double *sum)
 {
-    const struct stdit_shape *s = v->data.shape;
+    struct measuring *m = v->user;
+    struct stdit_run *r = m->run;
+    const struct stdit_shape *s = r->data.shape;
     /* less what a rank adds */
-    int64_t before = row + v->data.rows * ckpt_ranks(v->context) - ckpt_rank(v->context);
+    int64_t before = row + r->data.rows * ckpt_ranks(r->context) - ckpt_rank(r->context);
     float loss;
 
-    if (stdit_batch_fill(b, v, &(struct stdit_turn){.shape = s, .before = before}))
+    if (stdit_batch_fill(&m->batch, r, &(struct stdit_turn){.shape = s, .before = before}))
         return -1;
-    if (stdit_batch_feed(b, v, s->training, false) ||
-        stdit_batch_feed_training(b, v, s->training) || ckpt_step(s->training, &loss))
-        return say_fail("validation: %s", ckpt_error(v->context));
+    if (stdit_batch_feed(&m->batch, r, s->training, false) ||
+        stdit_batch_feed_training(&m->batch, r, s->training) || ckpt_step(s->training, &loss))
+        return say_fail("validation: %s", ckpt_error(r->context));
     *sum += loss;
     return 0;
 }
 
-/* Sets the loss of each level; stopped: before all were measured. */
-static int measure(struct stdit_run *v, struct stdit_batch *b, double *loss, bool *stopped)
-{
-    int64_t rows = v->data.rows;
-
-    for (int level = 0; level < STDIT_LEVELS; level++) {
-        loss[level] = 0;
-        set_level(v, level);
-        for (int64_t row = 0; row < rows; row++) {
-            *stopped = training_is_stopped(v->context);
-            if (*stopped)
-                return 0;
-            if (measure_clip(v, b, row, &loss[level]))
-                return -1;
-        }
-        loss[level] /= (double)rows;
-    }
-    return 0;
-}
-
-static void report(struct stdit_run *r, int64_t step)
-{
-    struct stdit_validation *v = &r->validation;
-    double mean = 0;
-    char name[32];
-
-    for (int i = 0; i < STDIT_LEVELS; i++)
-        mean += v->loss[i] / STDIT_LEVELS;
-    say_print("step %lld: validation loss %.4f\n", (long long)step, mean);
-    log_line_begin(&r->log, "validation_step", step);
-    log_float(&r->log, "validation_loss", mean);
-    for (int i = 0; i < STDIT_LEVELS; i++) {
-        snprintf(name, sizeof name, "validation_loss_%.0f", time_of(i));
-        log_float(&r->log, name, v->loss[i]);
-    }
-    log_line_end(&r->log);
-    v->step = step;
-}
-
 int stdit_validate(struct stdit_run *r, int64_t step)
 {
-    struct stdit_run *v = r->validation.run;
-    bool average = r->options.val_ema, stopped = false;
-    struct stdit_batch b;
+    struct measuring m = {.run = r->validation.run};
+    struct validation *v = &r->validation.common;
 
-    if (stdit_batch_create(&b, v, v->data.shape, 1))
+    if (stdit_batch_create(&m.batch, m.run, m.run->data.shape, 1))
         return -1;
-    int rc = average ? average_swap(r->context) : 0;
-    if (!rc) {
-        rc = measure(v, &b, r->validation.loss, &stopped);
-        if (average && average_swap(r->context))
-            rc = -1;
-    }
-    stdit_batch_free(&b);
-    if (!rc && !stopped)
-        report(r, step);
+    v->context = r->context;
+    v->log = &r->log;
+    v->rows = m.run->data.rows;
+    v->average = r->options.val_ema;
+    for (int level = 0; level < VALIDATION_LEVELS; level++)
+        v->time[level] = validation_time(level);
+    v->set = set_level;
+    v->measure = measure_clip;
+    v->user = &m;
+    int rc = validation_run(v, step);
+    stdit_batch_free(&m.batch);
     return rc;
-}
-
-void stdit_validation_report(const struct stdit_run *r)
-{
-    const struct stdit_validation *v = &r->validation;
-
-    if (!v->step)
-        return;
-    say_print("validation: by timestep, after %lld steps%s:\n", (long long)v->step,
-              r->options.val_ema ? ", from the moving average" : "");
-    for (int i = 0; i < STDIT_LEVELS; i++)
-        say_print("  %5.1f  %.4f\n", time_of(i), v->loss[i]);
 }

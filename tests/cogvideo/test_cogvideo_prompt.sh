@@ -1,13 +1,14 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# cogvideo-sample from prompts to videos: the bytes of text-encode, cogvideo-sample and
+# cogvideo-sample, and cogvideo-train between its steps, from prompts to videos: the bytes of text-encode, cogvideo-sample and
 # cogvideo-decode one after the other, under every budget, refused before the first stage where a
 # later one does not fit, and bad input with one sentence each.
 set -u
 
 . "${srcdir:-.}/tests/model/programs.sh"
 
-sample=${COGVIDEO_SAMPLE:-./cogvideo-sample} encode=${TEXT_ENCODE:-./text-encode}
+sample=${COGVIDEO_SAMPLE:-./cogvideo-sample} train=${COGVIDEO_TRAIN:-./cogvideo-train}
+encode=${TEXT_ENCODE:-./text-encode}
 decode=${COGVIDEO_DECODE:-./cogvideo-decode}
 device="--device cpu --threads 1"
 
@@ -78,6 +79,20 @@ runs "video:" $small --prompt "a rabbit" --output "$work/pictures"
 [ "$(ls "$work/pictures" | wc -l)" = 9 ] || fail "not a picture a frame"
 runs "cut: line 1" $small --steps 1 --out "$work/long" \
     --prompt "$(printf 'the sea at night %.0s' 1 2 3 4 5 6 7 8 9 10)"
+
+# ---- between the steps of a training ---------------------------------------------------------------
+
+training="$train $device --model $dir --snr-shift 1 --random --data random --frames 9 --height 32
+    --width 48 --steps 1 --lr 0 --sample-steps 2"
+runs "step 1: sampled" $training --sample-prompts "$work/two" --out "$work/trained"
+cmp -s "$work/trained/step-00000001.safetensors" "$work/fp32.latents/latents-1.safetensors" &&
+    cmp -s "$work/trained/step-00000001-1.safetensors" "$work/fp32.latents/latents-2.safetensors" ||
+    fail "cogvideo-train draws other clips"
+runs "step 1: sampled" $training --sample-prompt "a rabbit in a meadow." --out "$work/trained1"
+cmp -s "$work/trained/step-00000001.png" "$work/trained1/step-00000001.png" || fail "one prompt alone"
+runs "plan" $training --sample-prompts "$work/two" --plan-only
+refuses 1 "no-such" $training --sample-prompt a --text-encoder "$work/no-such"
+refuses 1 "spiece.model" $training --model "$root/tests/cogvideo/5b" --sample-prompt a
 
 # ---- budgets --------------------------------------------------------------------------------------
 

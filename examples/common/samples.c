@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Files of clips that a trainer samples: see samples.h. */
+#include <stdlib.h>
+#include <string.h>
+#include "memory.h"
+#include "picture.h"
+#include "samples.h"
+#include "say.h"
+#include "sink.h"
+
+enum {
+    STRIP = 6,   /* frames of a strip */
+    NARROW = 480 /* pixels: below, strips are drawn twice as large */
+};
+
+struct sample_name sample_name(int64_t step, int64_t i)
+{
+    struct sample_name name;
+    char clip[16] = "";
+
+    if (i)
+        snprintf(clip, sizeof clip, "-%d", (int)i);
+    snprintf(name.tag, sizeof name.tag, "sample%s", clip);
+    if (step)
+        snprintf(name.file, sizeof name.file, "step-%08lld%s", (long long)step, clip);
+    else
+        snprintf(name.file, sizeof name.file, "%s", name.tag);
+    return name;
+}
+
+/* Video files have even sizes and want FFmpeg; a raw clip holds anything. */
+const char *sample_ending(const struct sample_clip *c)
+{
+#ifdef HAVE_FFMPEG
+    return c->width % 2 || c->height % 2 ? ".rgb" : ".mp4";
+#else
+    (void)c;
+    return ".rgb";
+#endif
+}
+
+int sample_write(const struct sample_clip *c, const char *path)
+{
+    struct sink s = {.width = c->width, .height = c->height, .frames = c->frames, .fps = c->fps};
+    int rc = sink_open(&s, path);
+
+    for (int64_t f = 0; f < s.frames && !rc; f++)
+        rc = sink_put(&s, c->rgb + f * s.width * s.height * 3);
+    if (!rc)
+        rc = sink_finish(&s);
+    sink_close(&s);
+    return rc;
+}
+
+int sample_write_strip(const struct sample_clip *c, const char *out, const struct sample_name *name,
+                       struct run_log *log)
+{
+    int64_t n = c->frames < STRIP ? c->frames : STRIP, frame = c->width * c->height * 3;
+    uint8_t *some = MEMORY_FOR(1, n, frame);
+    char path[4096];
+
+    if (!some)
+        return say_fail("no memory for pictures");
+    for (int64_t i = 0; i < n; i++)
+        memcpy(some + i * frame, c->rgb + (n > 1 ? i * (c->frames - 1) / (n - 1) : 0) * frame,
+               (size_t)frame);
+    snprintf(path, sizeof path, "%s/%s.png", out, name->file);
+    int rc = picture_write(path, n, c->height, c->width, some, c->width * n < NARROW ? 2 : 1);
+    free(some);
+    if (!rc)
+        log_picture(log, name->tag, path);
+    return rc;
+}

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The loss on clips that are not trained on: see validation.h. */
+#include "validation.h"
+#include <string.h>
+#include "average.h"
+#include "say.h"
+#include "training.h"
+
+double validation_time(int level)
+{
+    return 1000.0 * (level + 1) / (VALIDATION_LEVELS + 1);
+}
+
+/* Sets the loss of each level; stopped: before all were measured. */
+static int measure(struct validation *v, double *loss, bool *stopped)
+{
+    for (int level = 0; level < VALIDATION_LEVELS; level++) {
+        loss[level] = 0;
+        v->set(v, level);
+        for (int64_t row = 0; row < v->rows; row++) {
+            *stopped = training_is_stopped(v->context);
+            if (*stopped)
+                return 0;
+            if (v->measure(v, row, &loss[level]))
+                return -1;
+        }
+        loss[level] /= (double)v->rows;
+    }
+    return 0;
+}
+
+static void report(struct validation *v, int64_t step)
+{
+    double mean = 0;
+    char name[32];
+
+    for (int i = 0; i < VALIDATION_LEVELS; i++)
+        mean += v->loss[i] / VALIDATION_LEVELS;
+    say_print("step %lld: validation loss %.4f\n", (long long)step, mean);
+    log_line_begin(v->log, "validation_step", step);
+    log_float(v->log, "validation_loss", mean);
+    for (int i = 0; i < VALIDATION_LEVELS; i++) {
+        snprintf(name, sizeof name, "validation_loss_%.0f", v->time[i]);
+        log_float(v->log, name, v->loss[i]);
+    }
+    log_line_end(v->log);
+    v->step = step;
+}
+
+int validation_run(struct validation *v, int64_t step)
+{
+    bool stopped = false;
+
+    if (v->average && average_swap(v->context))
+        return -1;
+    int rc = measure(v, v->loss, &stopped);
+    if (v->average && average_swap(v->context))
+        return -1;
+    if (!rc && !stopped)
+        report(v, step);
+    return rc;
+}
+
+void validation_report(const struct validation *v)
+{
+    if (!v->step)
+        return;
+    say_print("validation: by timestep, after %lld steps%s:\n", (long long)v->step,
+              v->average ? ", from the moving average" : "");
+    for (int i = 0; i < VALIDATION_LEVELS; i++)
+        say_print("  %5.1f  %.4f\n", v->time[i], v->loss[i]);
+}
