@@ -88,8 +88,9 @@ static void copy_sample(struct stdit_batch *b, const struct stdit_data *d, int64
     if (d->eps)
         copy_row(b->eps, i, d->eps, row, z);
     if (d->y) {
-        copy_row(b->y, i, d->y, row % d->text_rows, y * 4);
-        copy_row(b->mask, i, d->mask, row % d->text_rows, d->tokens * 4);
+        int64_t text_row = d->text_of ? d->text_of[row] : row % d->text_rows;
+        copy_row(b->y, i, d->y, text_row, y * 4);
+        copy_row(b->mask, i, d->mask, text_row, d->tokens * 4);
     }
     ckpt_to_bf16(b->y + i * y, b->y_bf16 + i * y, y);
     copy_row(b->fps, i, d->fps, row, 4);

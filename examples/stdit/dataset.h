@@ -4,6 +4,7 @@
 #define STDIT_DATASET_H
 
 #include "../cache/cache.h"
+#include "ckpt_files.h"
 #include "model.h"
 #include "autoencoder.h"
 #include "buckets.h"
@@ -31,6 +32,7 @@ struct stdit_data {
     bool noise;        /* z is drawn for each row as it is taken */
     int64_t rows, channels, caption_channels;
     int64_t text_rows; /* 1: of all rows */
+    const int64_t *text_of; /* [rows] which of them a row has; NULL: the one of its number */
     int64_t tokens;    /* of text, of a sample */
     struct stdit_shape *shape;
     int n_shapes;
@@ -59,6 +61,10 @@ int64_t stdit_data_y(const struct stdit_data *d);
 
 /* Fills d from a file of features, but for what follows from the options. */
 int stdit_data_features(struct stdit_data *d, const char *path);
+
+/* A tensor of a file as fp32, to be freed; a size of -1 fits any.  NULL after a sentence. */
+float *stdit_tensor(ckpt_file *f, const char *path, const char *name, int ndim,
+                    const int64_t *shape);
 
 /* y and mask of a file, or one caption that is the null caption; and what both agree on with the
  * options. */

@@ -22,6 +22,7 @@ static void introduce(const struct stdit_run *r)
     const struct stdit_config *c = &r->model.config;
     char count[32];
 
+    stdit_note_caption(r);
     printf("model: STDiT3 %s, %s trainable parameters (hidden %lld, %lld heads, depth %lld, %s)\n",
            r->options.model, say_count(count, r->trainable), (long long)c->hidden,
            (long long)c->heads, (long long)c->depth, r->options.dtype);

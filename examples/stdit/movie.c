@@ -2,23 +2,8 @@
 /* What sampling gives where there is an autoencoder: videos, and pictures of their frames. */
 #include <stdlib.h>
 #include <string.h>
-#include "../common/sink.h"
 #include "../common/picture.h"
-#include "run.h"
-
-enum { STRIP = 6 /* frames of a strip */ };
-
-static int put_all(struct sink *s, const char *path, const uint8_t *rgb)
-{
-    int rc = sink_open(s, path);
-
-    for (int64_t f = 0; f < s->frames && !rc; f++)
-        rc = sink_put(s, rgb + f * s->width * s->height * 3);
-    if (!rc)
-        rc = sink_finish(s);
-    sink_close(s);
-    return rc;
-}
+#include "movie.h"
 
 /* Video files have even sizes and want FFmpeg; a raw clip holds anything. */
 static const char *ending(const struct stdit_clips *c)
@@ -31,57 +16,107 @@ static const char *ending(const struct stdit_clips *c)
 #endif
 }
 
-static int write_movie(const struct stdit_run *r, const char *name, const uint8_t *rgb, bool frames)
-{
-    const struct stdit_clips *c = &r->data.shape->clips;
-    char path[4096];
-    float fps = r->data.fps[0];
-    struct sink s = {.width = c->width,
-                     .height = c->height,
-                     .frames = c->frames,
-                     .fps = fps >= 1 && fps < 120 ? fps : 24};
+/* ---- strips -------------------------------------------------------------------------------- */
 
-    snprintf(path, sizeof path, "%s/%s%s", r->options.out, name, ending(c));
-    int rc = put_all(&s, path, rgb);
-    if (rc || !frames)
-        return rc;
-    snprintf(path, sizeof path, "%s/%s", r->options.out, name);
-    return put_all(&s, path, rgb);
+static int64_t strip_frames(int64_t frames)
+{
+    return frames < STDIT_STRIP ? frames : STDIT_STRIP;
 }
 
 /* Frames from the first to the last, side by side. */
-static int write_strip(struct stdit_run *r, const struct stdit_name *name, const uint8_t *rgb)
+static int64_t strip_place(int64_t frames, int64_t i)
+{
+    int64_t n = strip_frames(frames);
+
+    return n > 1 ? i * (frames - 1) / (n - 1) : 0;
+}
+
+static int write_strip(struct stdit_run *r, const struct stdit_name *name, const uint8_t *strip,
+                       int64_t n)
 {
     const struct stdit_clips *c = &r->data.shape->clips;
-    int64_t n = c->frames < STRIP ? c->frames : STRIP, frame = c->width * c->height * 3;
-    uint8_t *some = malloc((size_t)(n * frame));
     char path[4096];
 
-    if (!some)
-        return say_fail("no memory for pictures");
-    for (int64_t i = 0; i < n; i++)
-        memcpy(some + i * frame, rgb + (n > 1 ? i * (c->frames - 1) / (n - 1) : 0) * frame,
-               (size_t)frame);
     snprintf(path, sizeof path, "%s/%s.png", r->options.out, name->file);
-    int rc = picture_write(path, n, c->height, c->width, some, c->width * n < 480 ? 2 : 1);
-    free(some);
-    if (!rc)
-        log_picture(&r->log, name->tag, path);
-    return rc;
+    if (picture_write(path, n, c->height, c->width, strip, c->width * n < 480 ? 2 : 1))
+        return -1;
+    log_picture(&r->log, name->tag, path);
+    return 0;
 }
+
+/* ---- movies -------------------------------------------------------------------------------- */
+
+int stdit_movie_open(struct stdit_movie *m, struct stdit_run *r, int64_t step, int64_t i,
+                     int64_t frames)
+{
+    const struct stdit_clips *c = &r->data.shape->clips;
+    float fps = r->data.fps[0];
+    const struct sink s = {.width = c->width,
+                           .height = c->height,
+                           .frames = frames,
+                           .fps = fps >= 1 && fps < 120 ? fps : 24};
+
+    *m = (struct stdit_movie){.run = r, .name = stdit_sample_name(step, i), .frames = frames};
+    m->video = m->pictures = s;
+    snprintf(m->video_path, sizeof m->video_path, "%s/%s%s", r->options.out, m->name.file,
+             ending(c));
+    snprintf(m->pictures_path, sizeof m->pictures_path, "%s/%s", r->options.out, m->name.file);
+    m->strip = malloc((size_t)(strip_frames(frames) * c->height * c->width * 3));
+    if (!m->strip)
+        return say_fail("no memory for pictures");
+    return sink_open(&m->video, m->video_path) ||
+                   (!step && sink_open(&m->pictures, m->pictures_path))
+               ? -1
+               : 0;
+}
+
+int stdit_movie_put(struct stdit_movie *m, const uint8_t *rgb, int64_t n)
+{
+    size_t frame = (size_t)(m->video.width * m->video.height * 3);
+
+    for (int64_t f = 0; f < n; f++, m->taken++) {
+        const uint8_t *at = rgb + (size_t)f * frame;
+        for (int64_t i = 0; i < strip_frames(m->frames); i++)
+            if (strip_place(m->frames, i) == m->taken)
+                memcpy(m->strip + (size_t)i * frame, at, frame);
+        if (sink_put(&m->video, at) || (m->pictures.ops && sink_put(&m->pictures, at)))
+            return -1;
+    }
+    return 0;
+}
+
+int stdit_movie_finish(struct stdit_movie *m)
+{
+    return sink_finish(&m->video) || (m->pictures.ops && sink_finish(&m->pictures))
+               ? -1
+               : write_strip(m->run, &m->name, m->strip, strip_frames(m->frames));
+}
+
+void stdit_movie_close(struct stdit_movie *m)
+{
+    sink_close(&m->video);
+    sink_close(&m->pictures);
+    free(m->strip);
+    m->strip = NULL;
+}
+
+/* ---- samples of a training ----------------------------------------------------------------- */
 
 /* The first clip of the data, for the eye to compare with. */
 static int write_data(struct stdit_run *r)
 {
     const struct stdit_clips *shape = &r->data.shape->clips;
     struct clip c = {.size = {shape->width, shape->height, true}, .frames = shape->frames};
+    int64_t n = strip_frames(c.frames), frame = c.size.width * c.size.height * 3;
     double fps;
     const struct video_file *file = stdit_videos_find(&r->data.videos, 0, 0, &c);
     uint8_t *rgb = clip_read(&c, file, &fps);
 
     if (!rgb)
         return -1;
-    int rc = write_strip(r, &(struct stdit_name){"clip", "clip"}, rgb);
+    for (int64_t i = 1; i < n; i++) /* from behind their places, or there already */
+        memmove(rgb + i * frame, rgb + strip_place(c.frames, i) * frame, (size_t)frame);
+    int rc = write_strip(r, &(struct stdit_name){"clip", "clip"}, rgb, n);
     free(rgb);
     return rc;
 }
@@ -101,7 +136,7 @@ struct stdit_name stdit_sample_name(int64_t step, int64_t i)
     return name;
 }
 
-static void report_samples(const struct stdit_run *r, int64_t step)
+void stdit_movie_report(const struct stdit_run *r, int64_t step)
 {
     struct stdit_name name = stdit_sample_name(step, 0);
     const char *out = r->options.out, *end = ending(&r->data.shape->clips);
@@ -115,23 +150,32 @@ static void report_samples(const struct stdit_run *r, int64_t step)
                   out, end, out, out);
 }
 
+static int write_video(struct stdit_run *r, const float *z, int64_t step, int64_t i, uint8_t *rgb)
+{
+    const struct stdit_clips *c = &r->data.shape->clips;
+    struct stdit_movie m;
+
+    if (stdit_vae_decode(&r->data.vae, c, z + i * stdit_data_z(&r->data, r->data.shape), rgb, NULL))
+        return -1;
+    int rc = stdit_movie_open(&m, r, step, i, c->frames) || stdit_movie_put(&m, rgb, c->frames) ||
+             stdit_movie_finish(&m);
+    stdit_movie_close(&m);
+    return rc ? -1 : 0;
+}
+
 int stdit_write_videos(struct stdit_run *r, const float *z, int64_t n, int64_t step)
 {
     const struct stdit_clips *c = &r->data.shape->clips;
     uint8_t *rgb = malloc((size_t)(c->frames * c->width * c->height * 3));
-    int64_t row = stdit_data_z(&r->data, r->data.shape);
     int rc = rgb ? 0 : say_fail("no memory for a clip");
 
-    for (int64_t i = 0; i < n && !rc; i++) {
-        struct stdit_name name = stdit_sample_name(step, i);
-        rc = stdit_vae_decode(&r->data.vae, c, z + i * row, rgb) ||
-             write_movie(r, name.file, rgb, !step) || write_strip(r, &name, rgb);
-    }
+    for (int64_t i = 0; i < n && !rc; i++)
+        rc = write_video(r, z, step, i, rgb);
     free(rgb);
     if (!rc && r->options.video_dir && !step)
         rc = write_data(r);
     if (rc)
         return -1;
-    report_samples(r, step);
+    stdit_movie_report(r, step);
     return 0;
 }

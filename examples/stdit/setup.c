@@ -148,9 +148,6 @@ int stdit_make_model(struct stdit_run *r)
         .exact_timestep = o->exact_timestep,
     };
 
-    if (config.text_tokens < r->data.tokens)
-        printf("the null caption has %lld rows; a text of %lld tokens sees its last row again\n",
-               (long long)config.text_tokens, (long long)r->data.tokens);
     set_shifts(&r->data, config.dtype);
     if (r->data.vae.channels && stdit_vae_open(&r->data.vae, r->context, o))
         return -1;
@@ -162,6 +159,15 @@ int stdit_make_model(struct stdit_run *r)
             r->trainable += info.numel;
     }
     return 0;
+}
+
+void stdit_note_caption(const struct stdit_run *r)
+{
+    int64_t rows = r->model.config.text_tokens;
+
+    if (rows < r->data.tokens)
+        printf("the null caption has %lld rows; a text of %lld tokens sees its last row again\n",
+               (long long)rows, (long long)r->data.tokens);
 }
 
 /* ---- the whole ----------------------------------------------------------------------------- */
