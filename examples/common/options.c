@@ -133,7 +133,8 @@ static const char *const tunes[] = {
     "lr",           "warmup",    "schedule", "final-lr",  "beta2",     "clip-norm",
     "weight-decay", "ema-decay", "video",    "video-dir", "vae",       "text",
     "features",     "tensors",   "lpips",    "size",      "data",      "tokenizer",
-    "latents",      "videos",    "prompts",  "csv",       "text-drop", "buckets"};
+    "latents",      "videos",    "prompts",  "csv",       "text-drop", "buckets",
+    "text-encoder"};
 static const char *const is_free[] = {
     "batch",        "dump",        "frames-2d",     "guidance",      "help",       "keep",
     "keep-every",   "load",        "loader-memory", "log",           "lora-merge", "max-bad",

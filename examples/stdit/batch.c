@@ -79,6 +79,11 @@ static void copy_sample(struct stdit_batch *b, const struct stdit_data *d, int64
     int64_t z = stdit_data_z(d, b->shape) * 4, y = stdit_data_y(d);
     const struct stdit_text text = {b->y + i * y, b->mask + i * d->tokens};
 
+    if (d->texts.rows) {
+        int64_t n = stdit_texts_read(&d->texts, d->text_of[row], d->tokens, text.y);
+        for (int64_t k = 0; k < d->tokens; k++)
+            text.mask[k] = k < n;
+    }
     if (d->cache.rows)
         row = stdit_cached_row(d, b->shape, row, b->z + i * z / 4, &text);
     if (d->z)

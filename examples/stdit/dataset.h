@@ -10,6 +10,7 @@
 #include "buckets.h"
 #include "options.h"
 #include "schedule.h"
+#include "texts.h"
 #include "videos.h"
 
 /* Clips of one size and length, how many a step takes, and what trains on them. */
@@ -42,8 +43,9 @@ struct stdit_data {
     struct cache cache;         /* rows 0: there is none; else z and y come from it */
     struct stdit_videos videos; /* encoded by vae when z is NULL and there is no cache */
     struct stdit_vae vae;
+    struct stdit_texts texts; /* captions of videos; rows 0: there are none */
     float *z;        /* [rows, channels, T, H, W] */
-    float *y;        /* [text rows, L, caption_channels]; NULL: in the cache */
+    float *y;        /* [text rows, L, caption_channels]; NULL: in the cache or in texts */
     int32_t *mask;   /* [text rows, L] */
     float *fps;      /* [rows] */
     float *t, *eps;  /* [rows], like z; NULL: drawn */
@@ -51,8 +53,9 @@ struct stdit_data {
 };
 
 /* Loads what the options ask for, and fills in what they leave to the data: channels, text tokens.
- * Returns 0, or -1 after printing a sentence. */
-int stdit_data_open(struct stdit_data *d, struct stdit_options *o);
+ * Captions are encoded for the ranks of c; NULL: they are not.  Returns 0, or -1 after printing a
+ * sentence. */
+int stdit_data_open(struct stdit_data *d, struct stdit_options *o, ckpt *c);
 void stdit_data_close(struct stdit_data *d);
 
 /* Elements of one row of z in a shape, and of y. */

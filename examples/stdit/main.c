@@ -43,7 +43,9 @@ static int check_outputs(const struct stdit_options *o)
         {"--cache", o->cache, CKPT_PATH_INPUT, 0},
         {"--buckets", o->buckets, CKPT_PATH_INPUT, 0},
         {"--vae", o->vae, CKPT_PATH_INPUT, 0},
-        {"--text", o->text, CKPT_PATH_INPUT, 0},
+        {"--text", o->text && !o->text_encoder ? o->text : NULL, CKPT_PATH_INPUT, 0},
+        {"--text", o->text && o->text_encoder ? o->text : NULL, CKPT_PATH_DIRECTORY, 0},
+        {"--tokenizer", o->tokenizer, CKPT_PATH_INPUT, 0},
         {"--val", o->val, CKPT_PATH_INPUT, 0},
     };
 
@@ -109,13 +111,14 @@ static int train(struct stdit_run *r)
 static int agree_on_data(const struct stdit_run *r)
 {
     const struct stdit_data *d = &r->data;
-    size_t rows = (size_t)d->rows, texts = (size_t)d->text_rows;
+    size_t rows = (size_t)d->rows, texts = d->y ? (size_t)d->text_rows : 0;
     struct ckpt_fact facts[] = {
         {"number of clips", &d->rows, sizeof d->rows},
         {"data", d->z, d->z ? rows * (size_t)stdit_data_z(d, d->shape) * sizeof *d->z : 0},
         {"sizes of the clips", d->size, d->size ? rows * sizeof *d->size : 0},
-        {"text", d->y, d->y ? texts * (size_t)stdit_data_y(d) * sizeof *d->y : 0},
-        {"text mask", d->mask, d->mask ? texts * (size_t)d->tokens * sizeof *d->mask : 0},
+        {"text", d->y, texts * (size_t)stdit_data_y(d) * sizeof *d->y},
+        {"captions", &d->texts.sum, sizeof d->texts.sum},
+        {"text mask", d->mask, texts * (size_t)d->tokens * sizeof *d->mask},
         {"frame rate of the data", d->fps, d->fps ? rows * sizeof *d->fps : 0},
     };
 
@@ -150,7 +153,7 @@ static int go(struct stdit_run *r)
     if (o->train.dump && ckpt_ranks(r->context) > 1)
         return say_fail("--dump is for one rank alone");
     r->options.train.samples = o->train.batch * ckpt_ranks(r->context);
-    if (stdit_data_open(&r->data, &r->options) || agree_on_data(r) ||
+    if (stdit_data_open(&r->data, &r->options, r->context) || agree_on_data(r) ||
         stdit_validation_open(r))
         return -1;
     set_masks(r);
