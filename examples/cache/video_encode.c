@@ -137,7 +137,7 @@ static int agree(const struct encode *e, ckpt *c)
 static int open_data(struct encode *e)
 {
     return e->options.model ? encode_cogvideo_data(e)
-                            : stdit_data_open(&e->data, &e->options.stdit, NULL);
+                            : stdit_data_open(&e->data, &e->options.stdit, false);
 }
 
 static int prepare(struct encode *e)

@@ -53,9 +53,9 @@ struct stdit_data {
 };
 
 /* Loads what the options ask for, and fills in what they leave to the data: channels, text tokens.
- * Captions are encoded for the ranks of c; NULL: they are not.  Returns 0, or -1 after printing a
- * sentence. */
-int stdit_data_open(struct stdit_data *d, struct stdit_options *o, ckpt *c);
+ * captions: those of videos are listed for the text encoder, where it is asked for.  Returns 0, or
+ * -1 after printing a sentence. */
+int stdit_data_open(struct stdit_data *d, struct stdit_options *o, bool captions);
 void stdit_data_close(struct stdit_data *d);
 
 /* Elements of one row of z in a shape, and of y. */

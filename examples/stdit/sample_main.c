@@ -71,33 +71,26 @@ static int open_model(struct job *j)
     return stdit_make_model(r);
 }
 
-static int compile(struct job *j)
+static int compile(struct stdit_run *r)
 {
-    struct stdit_run *r = j->run;
-
-    return stdit_script_add(&j->script, &r->data.vae, &r->data.shape->clips) ||
+    return stdit_script_add(r->script, &r->data.vae, &r->data.shape->clips) ||
                    stdit_compile(r, NULL)
                ? -1
                : 0;
 }
 
-/* A budget that the model cannot meet is refused before the text encoder takes its time. */
+/* The plans of all that follows, with rows of zeros as text. */
 static int plan_all(struct job *j)
 {
     struct stdit_run *r = j->run;
-    const struct stdit_options asked = r->options;
+    struct ckpt_options *library = &r->options.library;
+    const struct ckpt_options asked = *library;
 
-    r->options.library.plan_only = true;
-    r->options.library.machine_out = r->options.library.trace_out = NULL;
-    r->options.vae = NULL;
-    int rc = encode_text(j) || open_model(j) || compile(j);
-    ckpt_close(r->context);
-    stdit_free(&r->model);
-    stdit_vae_close(&r->data.vae);
-    r->context = NULL;
-    r->sampling = NULL;
-    r->options = asked;
-    return rc || stdit_vae_configure(&r->data.vae, &r->options) ? -1 : 0;
+    library->plan_only = true;
+    library->machine_out = library->trace_out = NULL;
+    int rc = encode_text(j);
+    *library = asked;
+    return rc ? -1 : stdit_plan_ahead(r, 1, compile);
 }
 
 /* ---- all of it ----------------------------------------------------------------------------- */
@@ -155,7 +148,7 @@ static int run(struct job *j)
     if (encode_text(j) || open_model(j) || stdit_load(r))
         return -1;
     introduce(j);
-    if (compile(j))
+    if (compile(r))
         return -1;
     ckpt_plan_print(r->sampling, stdout);
     if (plan_only)
@@ -168,6 +161,8 @@ static int run(struct job *j)
 static int go(struct stdit_run *r)
 {
     struct job j = {.run = r};
+
+    r->script = &j.script;
     int rc = run(&j);
 
     stdit_captions_close(&j.captions);

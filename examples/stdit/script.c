@@ -46,14 +46,13 @@ static int open_guide(struct stdit_guide *g, const struct stdit_prompt *p, int64
     return add_conditions(g, o) || stdit_references_use(g, what, d, o) ? -1 : 0;
 }
 
-/* Draws of latents follow from the place of a reference among those of all clips. */
+/* Draws of latents follow from the clip and the place of a reference in it, not from other clips.
+ */
 static void number_references(struct stdit_script *s)
 {
-    int64_t sample = 0;
-
     for (int64_t clip = 0; clip < s->clips; clip++)
         for (int64_t i = 0; i < s->guide[clip].n; i++)
-            s->guide[clip].reference[i].sample = sample++;
+            s->guide[clip].reference[i].sample = clip * (1 << 16) + i;
 }
 
 bool stdit_script_guides(const struct stdit_script *s)

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include "../cache/caption_pass.h"
 #include "../common/memory.h"
 #include "ckpt_dist.h"
@@ -257,27 +258,31 @@ static struct ckpt_options alone(const struct ckpt_options *library)
     return own;
 }
 
-static int encode(struct stdit_texts *t, struct stdit_data *d, const struct stdit_options *o,
-                  ckpt *c)
+static struct caption_pass pass_of(struct stdit_texts *t, const struct stdit_data *d,
+                                   const struct stdit_options *o,
+                                   const struct ckpt_options *library)
 {
-    const struct ckpt_options library = alone(&o->library);
-    struct caption_pass p = {.library = &library,
-                             .encoder = o->text_encoder,
-                             .tokenizer = o->tokenizer,
-                             .from = o->video_dir,
-                             .family = TEXT_OPENSORA,
-                             .dtype = strcmp(o->dtype, "bf16") ? CKPT_F32 : CKPT_BF16,
-                             .length = d->tokens,
-                             .caption = caption_of,
-                             .name = name_of,
-                             .user = t};
-    bool files = o->text && !o->library.plan_only;
-    int rc = files ? make_in_files(t, &p, o, c) : caption_pass_open(&p);
+    return (struct caption_pass){.library = library,
+                                 .encoder = o->text_encoder,
+                                 .tokenizer = o->tokenizer,
+                                 .from = o->video_dir,
+                                 .family = TEXT_OPENSORA,
+                                 .dtype = strcmp(o->dtype, "bf16") ? CKPT_F32 : CKPT_BF16,
+                                 .length = d->tokens,
+                                 .caption = caption_of,
+                                 .name = name_of,
+                                 .user = t};
+}
 
-    if (!rc && !files)
-        t->width = p.model.width;
-    if (!rc && !files && !o->library.plan_only)
-        rc = make_in_memory(t, &p);
+/* A budget that the encoder does not fit in is refused here; the width of its features. */
+static int plan(struct stdit_texts *t, const struct stdit_data *d, const struct stdit_options *o)
+{
+    struct ckpt_options library = alone(&o->library);
+    struct caption_pass p = pass_of(t, d, o, &library);
+
+    library.plan_only = true;
+    int rc = caption_pass_open(&p);
+    t->width = p.model.width;
     caption_pass_close(&p);
     return rc;
 }
@@ -294,24 +299,49 @@ static void report(const struct stdit_texts *t, const struct stdit_options *o, i
               t->tokens ? say_bytes(bytes, n) : o->text);
 }
 
-int stdit_texts_open(struct stdit_texts *t, struct stdit_data *d, const struct stdit_options *o,
-                     ckpt *c)
+int stdit_texts_open(struct stdit_texts *t, struct stdit_data *d, const struct stdit_options *o)
 {
-    int64_t length = text_reading(TEXT_OPENSORA).length;
-    bool files = o->text && !o->library.plan_only;
+    d->tokens = o->text_tokens ? o->text_tokens : text_reading(TEXT_OPENSORA).length;
+    if (list_captions(t, d, o) || (o->text_encoder ? plan(t, d, o) : open_files(t, o)))
+        return -1;
+    d->text_rows = t->rows;
+    d->text_of = t->of;
+    d->caption_channels = t->width;
+    return 0;
+}
 
-    d->tokens = o->text_tokens ? o->text_tokens : length;
-    if (list_captions(t, d, o) || (o->text_encoder && encode(t, d, o, c)) ||
-        ((files || !o->text_encoder) && open_files(t, o)))
+bool stdit_texts_lack(const struct stdit_texts *t, const struct stdit_options *o)
+{
+    char path[CACHE_PATH];
+
+    if (!t->rows || !o->text_encoder || !o->text)
+        return t->rows && o->text_encoder;
+    snprintf(path, sizeof path, "%s/manifest.json", o->text);
+    return access(path, F_OK) != 0;
+}
+
+static int make(struct stdit_texts *t, const struct stdit_data *d, const struct stdit_options *o,
+                ckpt *c)
+{
+    const struct ckpt_options library = alone(&o->library);
+    struct caption_pass p = pass_of(t, d, o, &library);
+    int rc = o->text ? make_in_files(t, &p, o, c) : caption_pass_open(&p) || make_in_memory(t, &p);
+
+    caption_pass_close(&p);
+    return rc || (o->text && open_files(t, o)) ? -1 : 0;
+}
+
+int stdit_texts_make(struct stdit_texts *t, const struct stdit_data *d,
+                     const struct stdit_options *o, ckpt *c)
+{
+    if (!t->rows)
+        return 0;
+    if (o->text_encoder && make(t, d, o, c))
         return -1;
     if (t->longest > d->tokens)
         return say_fail("--text %s: has %lld tokens of a caption, and --text-tokens is %lld",
                         o->text, (long long)t->longest, (long long)d->tokens);
-    d->text_rows = t->rows;
-    d->text_of = t->of;
-    d->caption_channels = t->width;
-    if (!o->library.plan_only)
-        report(t, o, d->rows);
+    report(t, o, d->rows);
     return 0;
 }
 

@@ -28,10 +28,14 @@ struct stdit_options;
 
 /* Whether the options ask for it. */
 bool stdit_texts_asked(const struct stdit_options *o);
-/* Encodes the captions of d->videos, or finds them, for the ranks of c.  Of a plan alone there are
- * no features.  Returns 0, or -1 after a sentence; t is to be closed then, too. */
-int stdit_texts_open(struct stdit_texts *t, struct stdit_data *d, const struct stdit_options *o,
-                     ckpt *c);
+/* Lists the captions of d->videos; plans the encoder, or opens files that need none.  Both return
+ * 0, or -1 after a sentence; t is to be closed then, too. */
+int stdit_texts_open(struct stdit_texts *t, struct stdit_data *d, const struct stdit_options *o);
+/* Whether the encoder is to run, as far as can be seen. */
+bool stdit_texts_lack(const struct stdit_texts *t, const struct stdit_options *o);
+/* Encodes what is not there, for the ranks of c. */
+int stdit_texts_make(struct stdit_texts *t, const struct stdit_data *d,
+                     const struct stdit_options *o, ckpt *c);
 void stdit_texts_close(struct stdit_texts *t);
 
 /* The features of a caption into y [tokens, width], zeros behind them.  Returns how many count. */

@@ -73,12 +73,15 @@ learn rest $data $coder --text "$work/half" --resume "$work/state"
 same features rest "resumed: other weights"
 [ "$work/half/text-00000.safetensors" -ot "$work/list.csv" ] || fail "resumed: encoded again"
 refuses 1 "needs at least" $train $data $coder --vram 1K
+# A budget that the training does not fit in is refused before the encoder runs.
+refuses 1 "needs at least" $train $data $coder --vram 700K --hidden 256 --text "$work/none"
+[ -z "$(ls "$work/none")" ] || fail "refused behind the encoder"
 learn tight $data $coder --vram 2M --host 8M
 same features tight "a budget: other weights"
 learn half16 $data $coder --dtype bf16
 learn half16f $data $coder --dtype bf16 --text "$work/text16"
 same half16 half16f "bf16: memory and files differ"
-runs "predicted step" $train $data $coder --plan-only
+runs "predicted step" $train $data $coder --plan-only --text "$work/nothing"
 [ ! -e "$work/nothing" ] || fail "a plan wrote"
 
 # ---- ranks ---------------------------------------------------------------------------------------
