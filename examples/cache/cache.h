@@ -66,8 +66,9 @@ void cache_writer_abandon(struct cache_writer *w); /* also after a finish */
 /* Whether a shard is there: 1, 0, or -1 after a sentence: of another setup, or damaged. */
 int cache_shard_is_there(const char *path, uint64_t setup);
 
-/* Writes the manifest, of so many shards of so many rows each, where all are there.  setup is
- * borrowed.  Returns how many are not there yet, or -1 after a sentence. */
+/* Writes the manifest, of so many shards of so many rows each, where all are there: latents where
+ * setup has "vae_model", text where it has "text".  setup is borrowed.  Returns how many are not
+ * there yet, or -1 after a sentence. */
 int64_t cache_manifest_write(const char *dir, const json_t *setup, int64_t rows, int64_t each);
 
 /* What a digest is made of: the setup as text. */
@@ -105,6 +106,8 @@ struct cache {
 /* Opens a cache: sizes of files and sums of headers are always checked.  all: those of the values,
  * too; the sentence names shard and clip. */
 int cache_open(struct cache *c, const char *dir, bool all);
+/* Opens one of texts alone, as trainers make it of their captions. */
+int cache_open_texts(struct cache *c, const char *dir);
 void cache_close(struct cache *c);
 
 /* Values of a row as fp32: latents, or text with zeros up to so many tokens behind it.  The pages

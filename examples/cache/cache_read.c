@@ -174,10 +174,10 @@ static int take_shards(struct cache *c, const char *dir, bool all)
         return say_fail("%s: no memory for %lld clips", dir, (long long)c->rows);
     json_array_foreach(
         shards, i, about) if (take_shard(c, &c->shard[c->n_shards++], dir, about, all)) return -1;
-    return c->present ? 0 : say_fail("%s: has no clip", dir);
+    return 0;
 }
 
-int cache_open(struct cache *c, const char *dir, bool all)
+static int open_cache(struct cache *c, const char *dir, bool all)
 {
     char path[CACHE_PATH];
     json_error_t error;
@@ -205,6 +205,16 @@ int cache_open(struct cache *c, const char *dir, bool all)
     if (c->rows < 1 || c->rows > INT64_C(1) << 40)
         return say_fail("%s: there are no rows", path);
     return take_shards(c, dir, all);
+}
+
+int cache_open(struct cache *c, const char *dir, bool all)
+{
+    return open_cache(c, dir, all) ? -1 : c->present ? 0 : say_fail("%s: has no clip", dir);
+}
+
+int cache_open_texts(struct cache *c, const char *dir)
+{
+    return open_cache(c, dir, false) ? -1 : c->tokens ? 0 : say_fail("%s: has no text", dir);
 }
 
 void cache_close(struct cache *c)

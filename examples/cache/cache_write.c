@@ -188,14 +188,17 @@ static int write_json(const char *path, const json_t *j)
 int64_t cache_manifest_write(const char *dir, const json_t *setup, int64_t rows, int64_t each)
 {
     json_t *shards = json_array(), *bad = json_array(), *manifest;
-    bool text = json_object_get(setup, "text") != NULL;
+    const bool has[] = {[CACHE_LATENTS] = json_object_get(setup, "vae_model") != NULL,
+                        [CACHE_TEXT] = json_object_get(setup, "text") != NULL};
     char path[CACHE_PATH], sum[17];
     int64_t missing = 0;
     int rc = 0;
 
     snprintf(sum, sizeof sum, "%016llx", (unsigned long long)cache_setup_sum(setup));
     for (int64_t i = 0; i * each < rows && rc >= 0; i++)
-        for (int part = 0; part < (text ? CACHE_PARTS : 1) && rc >= 0; part++) {
+        for (int part = 0; part < CACHE_PARTS && rc >= 0; part++) {
+            if (!has[part])
+                continue;
             cache_shard_path(path, dir, (enum cache_part)part, i);
             rc = add_shard(shards, bad, path, sum);
             missing += rc > 0;

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "../common/signals.h"
-#include "../text/encoder.h"
+#include "caption_pass.h"
 #include "ckpt_dist.h"
 #include "ckpt_tools.h"
 #include "encode.h"
@@ -77,33 +77,6 @@ static uint64_t sum_data(const struct encode *e)
     return sum[0];
 }
 
-static int put_sum(json_t *j, const char *key, const char *path)
-{
-    uint64_t sum = 0;
-    char text[17];
-
-    if (path && cache_sum_path(path, &sum))
-        return -1;
-    snprintf(text, sizeof text, "%016llx", (unsigned long long)sum);
-    return path ? json_object_set_new(j, key, json_string(text)) : 0;
-}
-
-static int describe_text(struct encode *e)
-{
-    const struct stdit_options *o = &e->options.stdit;
-    char path[4096];
-
-    if (!o->text_encoder)
-        return 0;
-    json_t *text = json_pack("{s:s,s:I}", "dtype", o->dtype, "tokens", (json_int_t)o->text_tokens);
-    json_object_set_new(e->setup, "text", text);
-    return put_sum(text, "encoder", text_model_path(o->text_encoder, path)) ||
-                   put_sum(text, "tokenizer",
-                           o->tokenizer ? o->tokenizer : text_tokenizer_path(o->text_encoder, path))
-               ? -1
-               : 0;
-}
-
 static int describe(struct encode *e)
 {
     const struct stdit_options *o = &e->options.stdit;
@@ -122,8 +95,10 @@ static int describe(struct encode *e)
                             json_pack("[I,I,I]", (json_int_t)d->shape->clips.frames,
                                       (json_int_t)d->shape->clips.height,
                                       (json_int_t)d->shape->clips.width));
-    if (put_sum(e->setup, "vae", e->options.model ? e->cogvideo.directory : o->vae) ||
-        put_sum(e->setup, "buckets", o->buckets) || describe_text(e))
+    if (cache_put_sum(e->setup, "vae", e->options.model ? e->cogvideo.directory : o->vae) ||
+        cache_put_sum(e->setup, "buckets", o->buckets) ||
+        (o->text_encoder &&
+         caption_pass_describe(e->setup, o->text_encoder, o->tokenizer, o->dtype, o->text_tokens)))
         return -1;
     e->sum = cache_setup_sum(e->setup);
     return 0;
@@ -162,7 +137,7 @@ static int agree(const struct encode *e, ckpt *c)
 static int open_data(struct encode *e)
 {
     return e->options.model ? encode_cogvideo_data(e)
-                            : stdit_data_open(&e->data, &e->options.stdit);
+                            : stdit_data_open(&e->data, &e->options.stdit, false);
 }
 
 static int prepare(struct encode *e)

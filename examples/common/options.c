@@ -134,7 +134,7 @@ static const char *const tunes[] = {
     "weight-decay", "ema-decay", "video",    "video-dir", "vae",       "text",
     "features",     "tensors",   "lpips",    "size",      "data",      "tokenizer",
     "latents",      "videos",    "prompts",  "csv",       "text-drop", "buckets",
-    "images"};
+    "images",       "text-encoder"};
 static const char *const is_free[] = {
     "batch",        "dump",        "frames-2d",     "guidance",      "help",       "keep",
     "keep-every",   "load",        "loader-memory", "log",           "lora-merge", "max-bad",

@@ -52,22 +52,45 @@ int sample_write(const struct sample_clip *c, const char *path)
     return rc;
 }
 
+int64_t sample_strip_frames(int64_t frames)
+{
+    return frames < STRIP ? frames : STRIP;
+}
+
+int64_t sample_strip_place(int64_t frames, int64_t i)
+{
+    int64_t n = sample_strip_frames(frames);
+
+    return n > 1 ? i * (frames - 1) / (n - 1) : 0;
+}
+
+int sample_put_strip(const struct sample_clip *some, const char *out,
+                     const struct sample_name *name, struct run_log *log)
+{
+    char path[4096];
+
+    snprintf(path, sizeof path, "%s/%s.png", out, name->file);
+    if (picture_write(path, some->frames, some->height, some->width, some->rgb,
+                      some->width * some->frames < NARROW ? 2 : 1))
+        return -1;
+    log_picture(log, name->tag, path);
+    return 0;
+}
+
 int sample_write_strip(const struct sample_clip *c, const char *out, const struct sample_name *name,
                        struct run_log *log)
 {
-    int64_t n = c->frames < STRIP ? c->frames : STRIP, frame = c->width * c->height * 3;
-    uint8_t *some = MEMORY_FOR(1, n, frame);
-    char path[4096];
+    int64_t n = sample_strip_frames(c->frames), frame = c->width * c->height * 3;
+    uint8_t *rgb = MEMORY_FOR(1, n, frame);
+    struct sample_clip some = *c;
 
-    if (!some)
+    if (!rgb)
         return say_fail("no memory for pictures");
     for (int64_t i = 0; i < n; i++)
-        memcpy(some + i * frame, c->rgb + (n > 1 ? i * (c->frames - 1) / (n - 1) : 0) * frame,
-               (size_t)frame);
-    snprintf(path, sizeof path, "%s/%s.png", out, name->file);
-    int rc = picture_write(path, n, c->height, c->width, some, c->width * n < NARROW ? 2 : 1);
-    free(some);
-    if (!rc)
-        log_picture(log, name->tag, path);
+        memcpy(rgb + i * frame, c->rgb + sample_strip_place(c->frames, i) * frame, (size_t)frame);
+    some.frames = n;
+    some.rgb = rgb;
+    int rc = sample_put_strip(&some, out, name, log);
+    free(rgb);
     return rc;
 }

@@ -25,7 +25,13 @@ const char *sample_ending(const struct sample_clip *c);
 
 /* Writes all frames to a sink (sink.h).  Returns 0, or -1 after a sentence, as the next. */
 int sample_write(const struct sample_clip *c, const char *path);
-/* Writes some frames from the first to the last side by side, as OUT/NAME.png, and to the log. */
+/* So many frames of a clip are in its strip, from the first to the last; and which the i-th is. */
+int64_t sample_strip_frames(int64_t frames);
+int64_t sample_strip_place(int64_t frames, int64_t i);
+/* Writes these frames side by side, as OUT/NAME.png, and to the log. */
+int sample_put_strip(const struct sample_clip *some, const char *out,
+                     const struct sample_name *name, struct run_log *log);
+/* The strip of a clip. */
 int sample_write_strip(const struct sample_clip *c, const char *out, const struct sample_name *name,
                        struct run_log *log);
 

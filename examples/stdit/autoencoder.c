@@ -196,40 +196,85 @@ static int encode_chunk(struct stdit_vae *v, const struct stdit_clips *c, int64_
                          "latents", v->z, cells * v->channels);
 }
 
-int stdit_vae_encode(struct stdit_vae *v, const struct stdit_clips *c, int64_t sample,
-                     const uint8_t *rgb, float *z)
+/* Latents of a chunk out of v->x, to their place in a clip's. */
+static int encode_frames(struct stdit_vae *v, const struct stdit_clips *c, int64_t sample,
+                         int64_t at, float *z)
 {
-    const struct vae_coder *k = coder_at(v, c, STDIT_ENCODE, 0);
-    int64_t pixels = k->padded_height * k->padded_width * 3, first = 0;
-    int64_t cell = c->rows * c->columns * v->channels;
+    int64_t first = vae_latent_frames(at, VAE_CHUNK);
+    int64_t n = vae_latent_frames(chunk_at(c, at), 0) * c->rows * c->columns * v->channels;
 
-    for (int64_t at = 0; at < c->frames; at += VAE_CHUNK) {
-        int64_t n = chunk_at(c, at), latents = vae_latent_frames(n, 0);
-        for (int64_t f = 0; f < n; f++)
-            vae_coder_take_frame(k, rgb + (at + f) * c->height * c->width * 3, v->x + f * pixels);
-        if (encode_chunk(v, c, sample, at))
-            return -1;
-        for (int64_t i = 0; i < latents * cell; i++)
-            z[in_clip(v, c, first, i)] = v->z[i];
-        first += latents;
-    }
+    if (encode_chunk(v, c, sample, at))
+        return -1;
+    for (int64_t i = 0; i < n; i++)
+        z[in_clip(v, c, first, i)] = v->z[i];
     return 0;
 }
 
-int stdit_vae_decode(struct stdit_vae *v, const struct stdit_clips *c, const float *z, uint8_t *rgb)
+int64_t stdit_vae_chunk(const struct stdit_clips *c, int64_t at)
 {
-    int64_t frame = c->height * c->width * 3, cell = c->rows * c->columns * v->channels, first = 0;
+    return chunk_at(c, at);
+}
+
+int stdit_vae_encode_chunk(struct stdit_vae *v, const struct stdit_clips *c, int64_t sample,
+                           int64_t at, const uint8_t *rgb, float *z)
+{
+    const struct vae_coder *k = coder_at(v, c, STDIT_ENCODE, at);
+    int64_t pixels = k->padded_height * k->padded_width * 3, frame = c->height * c->width * 3;
+
+    for (int64_t f = 0; f < chunk_at(c, at); f++)
+        vae_coder_take_frame(k, rgb + f * frame, v->x + f * pixels);
+    return encode_frames(v, c, sample, at, z);
+}
+
+int stdit_vae_encode(struct stdit_vae *v, const struct stdit_clips *c, int64_t sample,
+                     const uint8_t *rgb, float *z)
+{
+    for (int64_t at = 0; at < c->frames; at += VAE_CHUNK)
+        if (stdit_vae_encode_chunk(v, c, sample, at, rgb + at * c->height * c->width * 3, z))
+            return -1;
+    return 0;
+}
+
+/* The frames of a chunk, in v->x. */
+static int decode_chunk(struct stdit_vae *v, const struct stdit_clips *c, int64_t at,
+                        const float *z)
+{
+    struct vae_coder *k = coder_at(v, c, STDIT_DECODE, at);
+    int64_t first = vae_latent_frames(at, VAE_CHUNK), frames = chunk_at(c, at);
+    int64_t n = vae_latent_frames(frames, 0) * c->rows * c->columns * v->channels;
+
+    for (int64_t i = 0; i < n; i++)
+        v->z[i] = z[in_clip(v, c, first, i)];
+    return vae_coder_run(k, "latents", v->z, n, "x", v->x, frames * c->height * c->width * 3);
+}
+
+/* From the last frame and row to the first: whole cells take more room, in the same memory. */
+static int encode_decoded(struct stdit_vae *v, const struct stdit_clips *c,
+                          const struct stdit_again *again, int64_t at)
+{
+    const struct vae_coder *k = coder_at(v, c, STDIT_ENCODE, at);
+    int64_t pixels = k->padded_height * k->padded_width * 3, frame = c->height * c->width * 3;
+
+    for (int64_t f = chunk_at(c, at) - 1; f >= 0; f--)
+        vae_coder_pad_frame(k, v->x + f * frame, v->x + f * pixels);
+    return encode_frames(v, c, again->sample, at, again->z);
+}
+
+int stdit_vae_decode(struct stdit_vae *v, const struct stdit_clips *c, const float *z, uint8_t *rgb,
+                     const struct stdit_again *again)
+{
+    int64_t frame = c->height * c->width * 3;
 
     for (int64_t at = 0; at < c->frames; at += VAE_CHUNK) {
-        int64_t n = chunk_at(c, at), latents = vae_latent_frames(n, 0);
-        struct vae_coder *k = coder_at(v, c, STDIT_DECODE, at);
-        for (int64_t i = 0; i < latents * cell; i++)
-            v->z[i] = z[in_clip(v, c, first, i)];
-        if (vae_coder_run(k, "latents", v->z, latents * cell, "x", v->x, n * frame))
+        const struct vae_coder *k = coder_at(v, c, STDIT_DECODE, at);
+        int64_t latents = vae_latent_frames(at, VAE_CHUNK);
+        int64_t end = latents + vae_latent_frames(chunk_at(c, at), 0);
+        if (decode_chunk(v, c, at, z))
             return -1;
-        for (int64_t f = 0; f < n; f++)
+        for (int64_t f = 0; f < chunk_at(c, at); f++)
             vae_coder_give_frame(k, v->x + f * frame, rgb + (at + f) * frame);
-        first += latents;
+        if (again && latents < again->end && end > again->first && encode_decoded(v, c, again, at))
+            return -1;
     }
     return 0;
 }

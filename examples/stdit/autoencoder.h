@@ -53,8 +53,22 @@ int stdit_vae_compile(struct stdit_vae *v, bool least);
  * The latents are drawn from their distribution by the number of the sample alone. */
 int stdit_vae_encode(struct stdit_vae *v, const struct stdit_clips *c, int64_t sample,
                      const uint8_t *rgb, float *z);
-int stdit_vae_decode(struct stdit_vae *v, const struct stdit_clips *c, const float *z,
-                     uint8_t *rgb);
+
+/* Which latent frames of a decoded clip are made again of its frames, as numbers and not as bytes;
+ * chunk by chunk, so that those of the chunks around are made, too. */
+struct stdit_again {
+    int64_t sample, first, end;
+    float *z;
+};
+/* again NULL: none are. */
+int stdit_vae_decode(struct stdit_vae *v, const struct stdit_clips *c, const float *z, uint8_t *rgb,
+                     const struct stdit_again *again);
+
+/* The chunk that begins with frame `at`, a multiple of VAE_CHUNK: its frames; from them to its
+ * latents among those of the whole clip. */
+int64_t stdit_vae_chunk(const struct stdit_clips *c, int64_t at);
+int stdit_vae_encode_chunk(struct stdit_vae *v, const struct stdit_clips *c, int64_t sample,
+                           int64_t at, const uint8_t *rgb, float *z);
 
 /* Whether a parameter is the autoencoder's. */
 bool stdit_vae_owns(const char *name);

@@ -74,10 +74,18 @@ static void copy_row(void *dst, int64_t to, const void *src, int64_t from, int64
     memcpy((char *)dst + to * row, (const char *)src + from * row, (size_t)row);
 }
 
+/* The row of the text of a clip. */
+static int64_t text_row(const struct stdit_data *d, int64_t row)
+{
+    if (!d->y)
+        return 0; /* it comes from a cache */
+    return d->text_of ? d->text_of[row] : row % d->text_rows;
+}
+
 /* The text of a sample, in the type of the model: in bf16 b->y is room for those of a cache. */
 static void copy_text(struct stdit_batch *b, const struct stdit_data *d, int64_t i, int64_t row)
 {
-    int64_t y = stdit_data_y(d), text = d->y ? row % d->text_rows : 0;
+    int64_t y = stdit_data_y(d), text = text_row(d, row);
     const float *from = d->y ? d->y + text * y : b->y + i * y;
 
     if (d->y)
@@ -93,6 +101,11 @@ static void copy_sample(struct stdit_batch *b, const struct stdit_data *d, int64
     int64_t z = stdit_data_z(d, b->shape) * 4, y = stdit_data_y(d);
     const struct stdit_text text = {b->y + i * y, b->mask + i * d->tokens};
 
+    if (d->texts.rows) {
+        int64_t n = stdit_texts_read(&d->texts, d->text_of[row], d->tokens, text.y);
+        for (int64_t k = 0; k < d->tokens; k++)
+            text.mask[k] = k < n;
+    }
     if (d->cache.rows)
         row = stdit_cached_row(d, b->shape, row, b->z + i * z / 4, &text);
     if (d->z)

@@ -4,11 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include "../common/memory.h"
-#include "../text/captions.h"
 #include "caption.h"
 #include "ckpt_tools.h"
 
-/* ---- prompts ------------------------------------------------------------------------------- */
+/* ---- scores -------------------------------------------------------------------------------- */
 
 /* Appends a part, unless the prompt has one of that name. */
 static void append(char *text, size_t size, const char *name, const char *value)
@@ -39,20 +38,6 @@ char *stdit_prompt_text(const struct stdit_options *o, const char *prompt)
     return text;
 }
 
-static int read_prompts(struct prompts *p, const struct stdit_options *o)
-{
-    if (o->prompt ? prompts_add(p, o->prompt, 1) : prompts_read(p, o->prompts))
-        return -1;
-    for (int64_t i = 0; i < p->n; i++) {
-        char *text = stdit_prompt_text(o, p->text[i]);
-        if (!text)
-            return say_fail("no memory for a prompt");
-        free(p->text[i]);
-        p->text[i] = text;
-    }
-    return 0;
-}
-
 /* ---- features ------------------------------------------------------------------------------ */
 
 /* y and mask out of the rows. */
@@ -61,6 +46,8 @@ static int fill(struct stdit_data *d, const struct text_features *f)
     d->text_rows = f->n;
     d->tokens = f->length;
     d->caption_channels = f->width;
+    free(d->y);
+    free(d->mask);
     d->y = MEMORY_FOR(sizeof *d->y, f->n, f->length, f->width);
     d->mask = MEMORY_FOR(sizeof *d->mask, f->n, f->length);
     if (!d->y || !d->mask)
@@ -71,19 +58,29 @@ static int fill(struct stdit_data *d, const struct text_features *f)
     return 0;
 }
 
-int stdit_data_prompts(struct stdit_data *d, const struct stdit_options *o)
+int stdit_captions_read(struct stdit_captions *c, const struct prompts *texts,
+                        const struct stdit_options *o)
 {
-    struct text_features f = {.family = TEXT_OPENSORA,
-                              .dtype = strcmp(o->dtype, "bf16") ? CKPT_F32 : CKPT_BF16,
-                              .length = o->text_tokens ? o->text_tokens
-                                                       : text_reading(TEXT_OPENSORA).length};
-    struct text_captions c = {o->prompt ? "--prompt" : o->prompts, o->text_encoder, o->tokenizer,
-                              &o->library};
-    struct prompts p = {.n = 0};
-    int rc = read_prompts(&p, o) || text_captions_read(&c, &p, &f) ||
-             text_captions_encode(&c, &f, false) || fill(d, &f);
+    *c = (struct stdit_captions){
+        .how = {o->prompt ? "--prompt" : o->prompts, o->text_encoder, o->tokenizer, NULL},
+        .features = {.family = TEXT_OPENSORA,
+                     .dtype = strcmp(o->dtype, "bf16") ? CKPT_F32 : CKPT_BF16,
+                     .length =
+                         o->text_tokens ? o->text_tokens : text_reading(TEXT_OPENSORA).length}};
+    return text_captions_read(&c->how, texts, &c->features);
+}
 
-    text_features_close(&f);
-    prompts_free(&p);
-    return rc ? -1 : 0;
+int stdit_captions_encode(struct stdit_captions *c, struct stdit_data *d,
+                          const struct ckpt_options *library)
+{
+    struct ckpt_options own = *library;
+
+    own.micro_batch = 0; /* clips, not prompts */
+    c->how.library = &own;
+    return text_captions_encode(&c->how, &c->features, false) || fill(d, &c->features) ? -1 : 0;
+}
+
+void stdit_captions_close(struct stdit_captions *c)
+{
+    text_features_close(&c->features);
 }

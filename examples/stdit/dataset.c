@@ -206,7 +206,14 @@ int stdit_videos_any(struct stdit_videos *v, const char *path, int64_t clips)
     return is_table(path) ? stdit_videos_list(v, path, true) : stdit_videos_open(v, path, clips);
 }
 
-static int data_videos(struct stdit_data *d, const struct stdit_options *o)
+static int data_text(struct stdit_data *d, const struct stdit_options *o, bool captions)
+{
+    if (captions && stdit_texts_asked(o))
+        return stdit_texts_open(&d->texts, d, o);
+    return stdit_data_caption(d, o) ? -1 : check_text(d, o);
+}
+
+static int data_videos(struct stdit_data *d, const struct stdit_options *o, bool captions)
 {
     struct stdit_videos *v = &d->videos;
     int64_t frames = o->frames ? o->frames : VAE_CHUNK;
@@ -220,12 +227,10 @@ static int data_videos(struct stdit_data *d, const struct stdit_options *o)
     if (stdit_videos_any(v, o->video_dir, o->clips))
         return -1;
     d->rows = v->rows;
-    if (stdit_data_caption(d, o) || fixed_rate(d, 0))
+    if (data_text(d, o, captions) || fixed_rate(d, 0))
         return -1;
     for (int64_t i = 0; i < d->rows; i++)
         d->fps[i] = (float)stdit_videos_fps(v, i);
-    if (check_text(d, o))
-        return -1;
     snprintf(d->title, sizeof d->title,
              "videos: %s, %lld x %lld frames of %lld x %lld, latents [%lld, %lld, %lld, %lld]",
              o->video_dir, (long long)d->rows, (long long)frames, (long long)v->width,
@@ -260,7 +265,7 @@ static int open_samples(struct stdit_data *d, const struct stdit_options *o)
     return stdit_videos_any(v, o->video_dir, 0);
 }
 
-static int data_bucketed(struct stdit_data *d, const struct stdit_options *o)
+static int data_bucketed(struct stdit_data *d, const struct stdit_options *o, bool captions)
 {
     const char *path = o->latent ? o->latent : o->video_dir;
 
@@ -276,7 +281,7 @@ static int data_bucketed(struct stdit_data *d, const struct stdit_options *o)
         return -1;
     if (d->noise)
         return fixed_text(d, (uint64_t)o->library.seed);
-    return stdit_data_caption(d, o) ? -1 : check_text(d, o);
+    return data_text(d, o, captions);
 }
 
 /* ---- all of them --------------------------------------------------------------------------- */
@@ -307,7 +312,7 @@ int stdit_data_agree(struct stdit_data *d, struct stdit_options *o)
     return 0;
 }
 
-int stdit_data_open(struct stdit_data *d, struct stdit_options *o)
+int stdit_data_open(struct stdit_data *d, struct stdit_options *o, bool captions)
 {
     int rc;
 
@@ -315,11 +320,11 @@ int stdit_data_open(struct stdit_data *d, struct stdit_options *o)
     if (o->cache)
         rc = stdit_data_cached(d, o);
     else if (o->buckets)
-        rc = data_bucketed(d, o);
+        rc = data_bucketed(d, o, captions);
     else if (o->features)
         rc = stdit_data_features(d, o->features);
     else if (o->video_dir)
-        rc = data_videos(d, o);
+        rc = data_videos(d, o, captions);
     else
         rc = o->video ? data_clip(d, o) : data_noise(d, o);
     if (!rc && !d->buckets.n)
@@ -331,6 +336,7 @@ void stdit_data_close(struct stdit_data *d)
 {
     stdit_vae_close(&d->vae);
     stdit_videos_close(&d->videos);
+    stdit_texts_close(&d->texts);
     buckets_free(&d->buckets);
     cache_close(&d->cache);
     free(d->size);

@@ -4,11 +4,13 @@
 #define STDIT_DATASET_H
 
 #include "../cache/cache.h"
+#include "ckpt_files.h"
 #include "model.h"
 #include "autoencoder.h"
 #include "buckets.h"
 #include "options.h"
 #include "schedule.h"
+#include "texts.h"
 #include "videos.h"
 
 /* Clips of one size and length, how many a step takes, and what trains on them. */
@@ -31,6 +33,7 @@ struct stdit_data {
     bool noise;        /* z is drawn for each row as it is taken */
     int64_t rows, channels, caption_channels;
     int64_t text_rows; /* 1: of all rows */
+    const int64_t *text_of; /* [rows] which of them a row has; NULL: the one of its number */
     int64_t tokens;    /* of text, of a sample */
     struct stdit_shape *shape;
     int n_shapes;
@@ -40,8 +43,9 @@ struct stdit_data {
     struct cache cache;         /* rows 0: there is none; else z and y come from it */
     struct stdit_videos videos; /* encoded by vae when z is NULL and there is no cache */
     struct stdit_vae vae;
+    struct stdit_texts texts; /* captions of videos; rows 0: there are none */
     float *z;        /* [rows, channels, T, H, W] */
-    float *y;        /* [text rows, L, caption_channels]; NULL: in the cache */
+    float *y;        /* [text rows, L, caption_channels]; NULL: in the cache or in texts */
     int32_t *mask;   /* [text rows, L] */
     float *fps;      /* [rows] */
     float *t, *eps;  /* [rows], like z; NULL: drawn */
@@ -49,8 +53,9 @@ struct stdit_data {
 };
 
 /* Loads what the options ask for, and fills in what they leave to the data: channels, text tokens.
- * Returns 0, or -1 after printing a sentence. */
-int stdit_data_open(struct stdit_data *d, struct stdit_options *o);
+ * captions: those of videos are listed for the text encoder, where it is asked for.  Returns 0, or
+ * -1 after printing a sentence. */
+int stdit_data_open(struct stdit_data *d, struct stdit_options *o, bool captions);
 void stdit_data_close(struct stdit_data *d);
 
 /* Elements of one row of z in a shape, and of y. */
@@ -59,6 +64,10 @@ int64_t stdit_data_y(const struct stdit_data *d);
 
 /* Fills d from a file of features, but for what follows from the options. */
 int stdit_data_features(struct stdit_data *d, const char *path);
+
+/* A tensor of a file as fp32, to be freed; a size of -1 fits any.  NULL after a sentence. */
+float *stdit_tensor(ckpt_file *f, const char *path, const char *name, int ndim,
+                    const int64_t *shape);
 
 /* y and mask of a file, or one caption that is the null caption; and what both agree on with the
  * options. */

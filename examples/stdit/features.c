@@ -91,6 +91,12 @@ static void *load(ckpt_file *f, const char *path, const char *name, int ndim, co
     return x;
 }
 
+float *stdit_tensor(ckpt_file *f, const char *path, const char *name, int ndim,
+                    const int64_t *shape)
+{
+    return load(f, path, name, ndim, shape, true);
+}
+
 static bool has(const ckpt_file *f, const char *name)
 {
     return ckpt_file_find(f, name) >= 0;

@@ -22,6 +22,7 @@ static void introduce(const struct stdit_run *r)
     const struct stdit_config *c = &r->model.config;
     char count[32];
 
+    stdit_note_caption(r);
     printf("model: STDiT3 %s, %s trainable parameters (hidden %lld, %lld heads, depth %lld, %s)\n",
            r->options.model, say_count(count, r->trainable), (long long)c->hidden,
            (long long)c->heads, (long long)c->depth, r->options.dtype);
@@ -42,7 +43,10 @@ static int check_outputs(const struct stdit_options *o)
         {"--cache", o->cache, CKPT_PATH_INPUT, 0},
         {"--buckets", o->buckets, CKPT_PATH_INPUT, 0},
         {"--vae", o->vae, CKPT_PATH_INPUT, 0},
-        {"--text", o->text, CKPT_PATH_INPUT, 0},
+        {"--text", o->text_encoder ? NULL : o->text, CKPT_PATH_INPUT, 0},
+        {"--text", o->text_encoder && !o->library.plan_only ? o->text : NULL, CKPT_PATH_DIRECTORY,
+         0},
+        {"--tokenizer", o->tokenizer, CKPT_PATH_INPUT, 0},
         {"--val", o->val, CKPT_PATH_INPUT, 0},
     };
 
@@ -65,8 +69,25 @@ static int compile_steps(struct stdit_run *r)
     return stdit_compile_training(r) || stdit_compile_validation(r) ? -1 : 0;
 }
 
-static int compile(struct stdit_run *r, bool trains)
+static bool has_steps(const struct stdit_run *r)
 {
+    return r->options.train.steps > 0 || r->options.train.state.from;
+}
+
+static bool is_training(const struct stdit_run *r)
+{
+    return has_steps(r) || r->options.library.plan_only;
+}
+
+/* What follows the text encoder, in a context that plans alone. */
+static int compile_ahead(struct stdit_run *r)
+{
+    return stdit_compile(r, has_steps(r) ? compile_steps : NULL);
+}
+
+static int compile(struct stdit_run *r)
+{
+    bool trains = is_training(r);
     struct training_setup setup;
 
     if (r->data.buckets.n && ckpt_plan_in_full(r->context, false))
@@ -110,13 +131,14 @@ static int train(struct stdit_run *r)
 static int agree_on_data(const struct stdit_run *r)
 {
     const struct stdit_data *d = &r->data;
-    size_t rows = (size_t)d->rows, texts = (size_t)d->text_rows;
+    size_t rows = (size_t)d->rows, texts = d->y ? (size_t)d->text_rows : 0;
     struct ckpt_fact facts[] = {
         {"number of clips", &d->rows, sizeof d->rows},
         {"data", d->z, d->z ? rows * (size_t)stdit_data_z(d, d->shape) * sizeof *d->z : 0},
         {"sizes of the clips", d->size, d->size ? rows * sizeof *d->size : 0},
-        {"text", d->y, d->y ? texts * (size_t)stdit_data_y(d) * sizeof *d->y : 0},
-        {"text mask", d->mask, d->mask ? texts * (size_t)d->tokens * sizeof *d->mask : 0},
+        {"text", d->y, texts * (size_t)stdit_data_y(d) * sizeof *d->y},
+        {"captions", &d->texts.sum, sizeof d->texts.sum},
+        {"text mask", d->mask, texts * (size_t)d->tokens * sizeof *d->mask},
         {"frame rate of the data", d->fps, d->fps ? rows * sizeof *d->fps : 0},
     };
 
@@ -133,6 +155,20 @@ static void set_masks(struct stdit_run *r)
         struct stdit_shape *s = &r->data.shape[i];
         s->masked = r->data.x_mask || (drawn && s->geometry.frames > 1);
     }
+}
+
+/* The text encoder has the budget to itself, and is gone before the model is made; a budget that
+ * the training does not fit in is refused first. */
+static int encode_captions(struct stdit_run *r)
+{
+    const struct stdit_options *o = &r->options;
+    struct stdit_texts *t = &r->data.texts;
+
+    if (o->library.plan_only)
+        return 0;
+    if (stdit_texts_lack(t, o) && stdit_plan_ahead(r, ckpt_ranks(r->context), compile_ahead))
+        return -1;
+    return stdit_texts_make(t, &r->data, o, r->context);
 }
 
 static int go(struct stdit_run *r)
@@ -152,20 +188,19 @@ static int go(struct stdit_run *r)
         return say_fail("--dump is for one rank alone");
     if (!o->buckets)
         r->options.train.samples = o->train.batch * ckpt_ranks(r->context);
-    if (stdit_data_open(&r->data, &r->options) || agree_on_data(r) ||
+    if (stdit_data_open(&r->data, &r->options, true) || agree_on_data(r) ||
         stdit_validation_open(r))
         return -1;
     set_masks(r);
     r->drops = !r->data.t && !r->data.eps;
-    if (stdit_make_model(r) || stdit_load(r))
+    if (encode_captions(r) || stdit_make_model(r) || stdit_load(r))
         return -1;
     introduce(r);
-    bool trains = o->train.steps > 0 || o->train.state.from || o->library.plan_only;
-    if (compile(r, trains))
+    if (compile(r))
         return -1;
     if (o->library.plan_only)
         return ckpt_unwritten(r->context) ? say_fail("%s", ckpt_error(r->context)) : 0;
-    if (trains && train(r))
+    if (is_training(r) && train(r))
         return -1;
     if (o->sample_steps > 0 && !ckpt_stop_requested(r->context) && stdit_sample(r))
         return -1;

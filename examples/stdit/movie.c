@@ -1,30 +1,73 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What sampling gives where there is an autoencoder: videos, and pictures of their frames. */
 #include <stdlib.h>
-#include "../common/samples.h"
-#include "run.h"
+#include <string.h>
+#include "movie.h"
 
-static struct sample_clip clip_of(const struct stdit_run *r, const uint8_t *rgb)
+static struct sample_clip clip_of(const struct stdit_run *r, int64_t frames, const uint8_t *rgb)
 {
     const struct stdit_clips *c = &r->data.shape->clips;
     float fps = r->data.fps[0];
 
-    return (struct sample_clip){c->frames, c->height, c->width, fps >= 1 && fps < 120 ? fps : 24,
-                                rgb};
+    return (struct sample_clip){frames, c->height, c->width, fps >= 1 && fps < 120 ? fps : 24, rgb};
 }
 
-static int write_movie(const struct stdit_run *r, const char *name, const struct sample_clip *c,
-                       bool frames)
+/* ---- movies -------------------------------------------------------------------------------- */
+
+int stdit_movie_open(struct stdit_movie *m, struct stdit_run *r, int64_t step, int64_t i,
+                     int64_t frames)
 {
-    char path[4096];
+    const struct sample_clip c = clip_of(r, frames, NULL);
+    const struct sink s = {.width = c.width, .height = c.height, .frames = frames, .fps = c.fps};
 
-    snprintf(path, sizeof path, "%s/%s%s", r->options.out, name, sample_ending(c));
-    int rc = sample_write(c, path);
-    if (rc || !frames)
-        return rc;
-    snprintf(path, sizeof path, "%s/%s", r->options.out, name);
-    return sample_write(c, path);
+    *m = (struct stdit_movie){.run = r, .name = sample_name(step, i), .frames = frames};
+    m->video = m->pictures = s;
+    snprintf(m->video_path, sizeof m->video_path, "%s/%s%s", r->options.out, m->name.file,
+             sample_ending(&c));
+    snprintf(m->pictures_path, sizeof m->pictures_path, "%s/%s", r->options.out, m->name.file);
+    m->strip = malloc((size_t)(sample_strip_frames(frames) * c.height * c.width * 3));
+    if (!m->strip)
+        return say_fail("no memory for pictures");
+    return sink_open(&m->video, m->video_path) ||
+                   (!step && sink_open(&m->pictures, m->pictures_path))
+               ? -1
+               : 0;
 }
+
+int stdit_movie_put(struct stdit_movie *m, const uint8_t *rgb, int64_t n)
+{
+    size_t frame = (size_t)(m->video.width * m->video.height * 3);
+
+    for (int64_t f = 0; f < n; f++, m->taken++) {
+        const uint8_t *at = rgb + (size_t)f * frame;
+        for (int64_t i = 0; i < sample_strip_frames(m->frames); i++)
+            if (sample_strip_place(m->frames, i) == m->taken)
+                memcpy(m->strip + (size_t)i * frame, at, frame);
+        if (sink_put(&m->video, at) || (m->pictures.ops && sink_put(&m->pictures, at)))
+            return -1;
+    }
+    return 0;
+}
+
+int stdit_movie_finish(struct stdit_movie *m)
+{
+    const struct sample_clip some =
+        clip_of(m->run, sample_strip_frames(m->frames), m->strip);
+
+    if (sink_finish(&m->video) || (m->pictures.ops && sink_finish(&m->pictures)))
+        return -1;
+    return sample_put_strip(&some, m->run->options.out, &m->name, &m->run->log);
+}
+
+void stdit_movie_close(struct stdit_movie *m)
+{
+    sink_close(&m->video);
+    sink_close(&m->pictures);
+    free(m->strip);
+    m->strip = NULL;
+}
+
+/* ---- samples of a training ----------------------------------------------------------------- */
 
 /* The first clip of the data, for the eye to compare with. */
 static int write_data(struct stdit_run *r)
@@ -37,17 +80,17 @@ static int write_data(struct stdit_run *r)
 
     if (!rgb)
         return -1;
-    struct sample_clip clip = clip_of(r, rgb);
+    struct sample_clip clip = clip_of(r, c.frames, rgb);
     int rc =
         sample_write_strip(&clip, r->options.out, &(struct sample_name){"clip", "clip"}, &r->log);
     free(rgb);
     return rc;
 }
 
-static void report_samples(const struct stdit_run *r, int64_t step)
+void stdit_movie_report(const struct stdit_run *r, int64_t step)
 {
     struct sample_name name = sample_name(step, 0);
-    struct sample_clip c = clip_of(r, NULL);
+    struct sample_clip c = clip_of(r, 1, NULL);
     const char *out = r->options.out, *end = sample_ending(&c);
 
     if (step)
@@ -59,25 +102,32 @@ static void report_samples(const struct stdit_run *r, int64_t step)
                   out, end, out, out);
 }
 
+static int write_video(struct stdit_run *r, const float *z, int64_t step, int64_t i, uint8_t *rgb)
+{
+    const struct stdit_clips *c = &r->data.shape->clips;
+    struct stdit_movie m;
+
+    if (stdit_vae_decode(&r->data.vae, c, z + i * stdit_data_z(&r->data, r->data.shape), rgb, NULL))
+        return -1;
+    int rc = stdit_movie_open(&m, r, step, i, c->frames) || stdit_movie_put(&m, rgb, c->frames) ||
+             stdit_movie_finish(&m);
+    stdit_movie_close(&m);
+    return rc ? -1 : 0;
+}
+
 int stdit_write_videos(struct stdit_run *r, const float *z, int64_t n, int64_t step)
 {
     const struct stdit_clips *c = &r->data.shape->clips;
     uint8_t *rgb = malloc((size_t)(c->frames * c->width * c->height * 3));
-    int64_t row = stdit_data_z(&r->data, r->data.shape);
     int rc = rgb ? 0 : say_fail("no memory for a clip");
 
-    for (int64_t i = 0; i < n && !rc; i++) {
-        struct sample_name name = sample_name(step, i);
-        struct sample_clip clip = clip_of(r, rgb);
-        rc = stdit_vae_decode(&r->data.vae, c, z + i * row, rgb) ||
-             write_movie(r, name.file, &clip, !step) ||
-             sample_write_strip(&clip, r->options.out, &name, &r->log);
-    }
+    for (int64_t i = 0; i < n && !rc; i++)
+        rc = write_video(r, z, step, i, rgb);
     free(rgb);
     if (!rc && r->options.video_dir && !step)
         rc = write_data(r);
     if (rc)
         return -1;
-    report_samples(r, step);
+    stdit_movie_report(r, step);
     return 0;
 }

@@ -31,7 +31,13 @@ static const struct ckpt_option table[] = {
     ROW("vae-model", STRING, vae_model, "NAME",
         "its preset: tiny or v1.2 (default tiny with --model tiny, else v1.2)"),
     ROW("text", STRING, text, "FILE",
-        "y and mask, a row a clip or one for all, for --video-dir (default: the null caption)"),
+        "y and mask, a row a clip or one for all, for --video-dir; with --text-encoder the "
+        "directory where its features are kept (default: the null caption, or host memory)"),
+    ROW("text-encoder", STRING, text_encoder, "DIR",
+        "T5 as Hugging Face has it, which reads the captions of --video-dir before the first step "
+        "(default: text features come from --text)"),
+    ROW("tokenizer", STRING, tokenizer, "FILE",
+        "spiece.model, or its directory (default: that of --text-encoder)"),
     ROW("size", STRING, size, "WxH",
         "size the clip is brought to (default 32x20, with --video-dir 64x40)"),
     RANGE("frames", INT, frames, "N", "frames of a clip (default 6, with --video-dir 17)", 1,
@@ -173,6 +179,10 @@ static int check_data(struct stdit_options *o)
         return say_fail("--loader-memory: a size is expected, as 2G, not a share");
     if ((o->vae || o->text) && !o->video_dir && !o->cache)
         return say_fail("--vae and --text are for --video-dir and --cache");
+    if (o->text_encoder && !o->video_dir)
+        return say_fail("--text-encoder reads the captions of --video-dir, and there is none");
+    if (o->tokenizer && !o->text_encoder)
+        return say_fail("--tokenizer is for --text-encoder");
     if (o->check_cache && !o->cache)
         return say_fail("--check-cache is for --cache DIR");
     if (o->cache && (clip_options || o->stride))

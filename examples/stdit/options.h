@@ -20,6 +20,9 @@ struct stdit_options {
     bool check_cache;
     const char *prompt, *prompts, *text_encoder, *tokenizer, *camera; /* of stdit-sample */
     double aes, flow;                                                 /* NaN: not given */
+    const char *reference, *mask_strategy, *noise, *latents;          /* of stdit-sample, too */
+    int64_t loop, condition_frames, align;
+    double condition_edit;
     const char *vae, *vae_model; /* weights and preset of the autoencoder of clips */
     int64_t frames, stride, clips;
     struct loader_options loader;

@@ -24,6 +24,8 @@ struct stdit_run {
     struct stdit model;
     ckpt *context;
     ckpt_program *sampling; /* the context's; NULL: not asked for */
+    bool given;             /* some frames of what is drawn are given */
+    struct stdit_script *script; /* of stdit-sample, borrowed */
     int64_t trainable;      /* parameters that are trained */
     int64_t first;          /* steps of the runs that this one goes on with */
     bool drops;             /* captions are dropped at random */
@@ -40,12 +42,19 @@ int stdit_main(int argc, char **argv, int (*parse)(struct stdit_options *o, int 
  * 0, or -1 after a sentence. */
 int stdit_make_model(struct stdit_run *r);
 int stdit_load(struct stdit_run *r);
+/* Says it where a text is longer than the null caption. */
+void stdit_note_caption(const struct stdit_run *r);
 
 /* ---- training ------------------------------------------------------------------------------ */
 
+/* Makes the model of the options and plans what compile compiles, for so many ranks, in a context
+ * of its own that runs nothing, and forgets both: what does not fit is refused before a text
+ * encoder takes its time.  Returns 0, or -1 after a sentence. */
+int stdit_plan_ahead(struct stdit_run *r, int ranks, int (*compile)(struct stdit_run *r));
+
 /* Compiles the programs of the run, before its first step, so that all are known to fit: those that
- * train by training (NULL: none), that which samples, those of the autoencoder.  Return 0, or -1
- * after printing a sentence. */
+ * train by training (NULL: none), that which samples, those of the autoencoder, for the clips of
+ * the run and what was added before.  Return 0, or -1 after printing a sentence. */
 int stdit_compile(struct stdit_run *r, int (*training)(struct stdit_run *r));
 int stdit_compile_training(struct stdit_run *r);
 int stdit_compile_sampling(struct stdit_run *r);

@@ -7,108 +7,28 @@
 #include <stdlib.h>
 #include <string.h>
 #include "../common/average.h"
+#include "../common/memory.h"
 #include "../common/training.h"
 #include "ckpt_dist.h"
 #include "ckpt_tools.h"
-#include "run.h"
+#include "sample.h"
 #include "schedule.h"
 
-struct sampler {
-    struct stdit_run *run;
-    struct stdit_shape shape; /* that of the data, with the samples of a step */
-    struct stdit_batch batch; /* with guidance: the clips with their captions, then again without */
-    int64_t clips;
-    bool guided, stopped; /* stopped: broken off, as the run was asked to stop */
-    int64_t step;         /* behind which the run goes on; 0: it is at its end */
-    float *v; /* [shape.batch, ...] */
-};
+/* ---- the program --------------------------------------------------------------------------- */
 
 static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
 {
     const struct stdit_run *r = user;
     const struct stdit_shape *s = r->data.shape;
     struct stdit_inputs in = stdit_record_inputs(r, s, t, batch, true);
+
+    if (r->given)
+        in.x_mask = ckpt_input(t, "x_mask", CKPT_I32, 2, (int64_t[]){batch, s->geometry.frames});
     ckpt_tensor both = stdit_forward(&r->model, t, &s->geometry, &in);
     ckpt_tensor v = ckpt_cast(t, ckpt_slice(t, both, 1, 0, r->data.channels), CKPT_F32);
 
     ckpt_output(t, "v", v);
     return v;
-}
-
-/* The unguided half has the text mask and frame rate of the guided one, and the null caption. */
-static void repeat_text(struct sampler *s)
-{
-    struct stdit_batch *b = &s->batch;
-    size_t tokens = (size_t)(s->clips * s->run->data.tokens);
-
-    for (int64_t i = s->clips; i < b->size; i++) {
-        b->drop[i] = 1;
-        b->fps[i] = b->fps[i - s->clips];
-    }
-    memcpy(b->mask + tokens, b->mask, tokens * sizeof *b->mask);
-}
-
-/* Rows of the data for their text; noise in place of their clips. */
-static int start(struct sampler *s)
-{
-    struct stdit_run *r = s->run;
-    int64_t row = stdit_data_z(&r->data, &s->shape);
-    bool drops = r->drops;
-
-    r->drops = false; /* those of training */
-    int rc = stdit_batch_fill(&s->batch, r, &(struct stdit_turn){.shape = &s->shape});
-    r->drops = drops;
-    if (s->guided)
-        repeat_text(s);
-    ckpt_fill_normal((uint64_t)r->options.sample_seed, 0, STREAM_SAMPLE, s->batch.z,
-                     s->clips * row);
-    return rc;
-}
-
-/* The flow at noise level u for every clip, in s->v. */
-static int flow(struct sampler *s, double u)
-{
-    struct stdit_run *r = s->run;
-    int64_t row = stdit_data_z(&r->data, &s->shape);
-    int64_t n = s->clips * row, whole = s->batch.size * row;
-
-    for (int64_t i = 0; i < s->batch.size; i++)
-        s->batch.t[i] = (float)(1000 * u);
-    if (s->guided)
-        memcpy(s->batch.z + n, s->batch.z, (size_t)n * sizeof *s->batch.z);
-    if (stdit_batch_feed(&s->batch, r, r->sampling, true) || ckpt_step(r->sampling, NULL) ||
-        ckpt_fetch(r->sampling, "v", s->v, whole * 4))
-        return say_fail("%s", ckpt_error(r->context));
-    for (int64_t i = 0; s->guided && i < n; i++)
-        s->v[i] = s->v[n + i] + (float)r->options.guidance * (s->v[i] - s->v[n + i]);
-    return 0;
-}
-
-static int integrate(struct sampler *s)
-{
-    struct stdit_run *r = s->run;
-    int64_t steps = r->options.sample_steps, n = s->clips * stdit_data_z(&r->data, &s->shape);
-    ckpt_progress *progress =
-        ckpt_rank(r->context) || s->step ? NULL : ckpt_progress_open(stderr, "sample", steps);
-    struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
-    int rc = 0;
-
-    ckpt_program_info(r->sampling, &info);
-    for (int64_t i = 0; i < steps && !rc; i++) {
-        double u = stdit_shifted(s->shape.shift, 1 - (double)i / (double)steps);
-        double next = stdit_shifted(s->shape.shift, 1 - (double)(i + 1) / (double)steps);
-        s->stopped = s->step && training_is_stopped(r->context);
-        if (s->stopped)
-            break;
-        rc = flow(s, u);
-        for (int64_t k = 0; k < n && !rc; k++)
-            s->batch.z[k] += s->v[k] * (float)(u - next);
-        if (progress)
-            ckpt_progress_step(progress, i + 1, NAN, info.arena_bytes);
-    }
-    if (progress)
-        ckpt_progress_close(progress);
-    return rc;
 }
 
 static bool is_guided(const struct stdit_run *r)
@@ -132,14 +52,204 @@ int stdit_compile_sampling(struct stdit_run *r)
     return 0;
 }
 
-static int sample(struct sampler *s)
+/* ---- room ---------------------------------------------------------------------------------- */
+
+int stdit_sampler_open(struct stdit_sampler *s, struct stdit_run *r, int64_t clips, int64_t step)
+{
+    int64_t frames = r->data.shape->geometry.frames;
+
+    *s = (struct stdit_sampler){
+        .run = r, .shape = *r->data.shape, .clips = clips, .guided = is_guided(r), .step = step};
+    s->shape.batch = s->guided ? 2 * clips : clips;
+    if (stdit_batch_create(&s->batch, r, &s->shape, 1))
+        return -1;
+    s->v = MEMORY_FOR(sizeof *s->v, s->shape.batch, stdit_data_z(&r->data, &s->shape));
+    s->mask = MEMORY_FOR(sizeof *s->mask, clips, frames);
+    s->noised = MEMORY_FOR(sizeof *s->noised, clips, frames);
+    return s->v && s->mask && s->noised ? 0 : say_fail("no memory for sampling");
+}
+
+void stdit_sampler_close(struct stdit_sampler *s)
+{
+    free(s->v);
+    free(s->mask);
+    free(s->noised);
+    stdit_batch_free(&s->batch);
+}
+
+/* ---- text ---------------------------------------------------------------------------------- */
+
+/* The unguided half has the text mask and frame rate of the guided one, and the null caption. */
+static void repeat_text(struct stdit_sampler *s)
+{
+    struct stdit_batch *b = &s->batch;
+    size_t tokens = (size_t)(s->clips * s->run->data.tokens);
+
+    for (int64_t i = s->clips; i < b->size; i++) {
+        b->drop[i] = 1;
+        b->fps[i] = b->fps[i - s->clips];
+    }
+    memcpy(b->mask + tokens, b->mask, tokens * sizeof *b->mask);
+}
+
+int stdit_sampler_text(struct stdit_sampler *s, int64_t first)
 {
     struct stdit_run *r = s->run;
+    bool drops = r->drops;
 
-    s->v = malloc((size_t)(s->shape.batch * stdit_data_z(&r->data, &s->shape)) * sizeof *s->v);
-    if (!s->v)
-        return say_fail("no memory for sampling");
-    if (start(s) || integrate(s))
+    r->drops = false; /* those of training */
+    int rc =
+        stdit_batch_fill(&s->batch, r, &(struct stdit_turn){.shape = &s->shape, .before = first});
+    r->drops = drops;
+    if (s->guided)
+        repeat_text(s);
+    return rc;
+}
+
+/* ---- frames that are given ----------------------------------------------------------------- */
+
+/* Elements of a channel and of a latent frame. */
+struct sizes {
+    int64_t channel, frame;
+};
+
+static struct sizes sizes_of(const struct stdit_sampler *s)
+{
+    const struct stdit_geometry *g = &s->shape.geometry;
+    int64_t frame = g->height * g->width;
+
+    return (struct sizes){g->frames * frame, frame};
+}
+
+/* z = (1 - u) z + u noise, for one frame; the two factors as Open-Sora rounds them. */
+static void add_noise(struct stdit_sampler *s, int64_t clip, int64_t frame, float time)
+{
+    struct sizes n = sizes_of(s);
+    float keep = 1.f - time / 1000.f;
+
+    for (int64_t c = 0; c < s->run->data.channels; c++) {
+        int64_t at = (clip * s->run->data.channels + c) * n.channel + frame * n.frame;
+        for (int64_t i = at; i < at + n.frame; i++)
+            s->batch.z[i] = keep * s->batch.z[i] + (1.f - keep) * s->edit_noise[i];
+    }
+}
+
+/*
+ * x_mask at a time: a frame is drawn on once 1000 mask >= time, and noised up to there when it is
+ * so first.  A mask of 1 has its noise from the start; that it is drawn at every time holds here
+ * also where rounding makes the first time more than 1000.
+ */
+static void set_frames(struct stdit_sampler *s, float time)
+{
+    int64_t frames = s->shape.geometry.frames, n = s->clips * frames;
+    int32_t *x_mask = s->batch.x_mask;
+
+    for (int64_t i = 0; i < n; i++) {
+        x_mask[i] = s->mask[i] == 1 || s->mask[i] * 1000.f >= time;
+        if (x_mask[i] && !s->noised[i])
+            add_noise(s, i / frames, i % frames, time);
+        s->noised[i] |= x_mask[i];
+    }
+    if (s->guided)
+        memcpy(x_mask + n, x_mask, (size_t)n * sizeof *x_mask);
+}
+
+static void begin_frames(struct stdit_sampler *s)
+{
+    for (int64_t i = 0; i < s->clips * s->shape.geometry.frames; i++)
+        s->noised[i] = s->mask[i] == 1;
+}
+
+/* ---- steps --------------------------------------------------------------------------------- */
+
+/* The flow at that time for every clip, in s->v. */
+static int flow(struct stdit_sampler *s, float time)
+{
+    struct stdit_run *r = s->run;
+    struct stdit_batch *b = &s->batch;
+    int64_t row = stdit_data_z(&r->data, &s->shape);
+    int64_t n = s->clips * row, whole = b->size * row;
+
+    for (int64_t i = 0; i < b->size; i++)
+        b->t[i] = time;
+    if (s->guided)
+        memcpy(b->z + n, b->z, (size_t)n * sizeof *b->z);
+    if (stdit_batch_feed(b, r, r->sampling, true) ||
+        (r->given &&
+         ckpt_feed(r->sampling, "x_mask", b->x_mask, b->size * s->shape.geometry.frames * 4)) ||
+        ckpt_step(r->sampling, NULL) || ckpt_fetch(r->sampling, "v", s->v, whole * 4))
+        return say_fail("%s", ckpt_error(r->context));
+    for (int64_t i = 0; s->guided && i < n; i++)
+        s->v[i] = s->v[n + i] + (float)r->options.guidance * (s->v[i] - s->v[n + i]);
+    return 0;
+}
+
+/* Frames that are not drawn at this time stay. */
+static void advance(struct stdit_sampler *s, float by)
+{
+    struct sizes n = sizes_of(s);
+    int64_t channels = s->run->data.channels, frames = n.channel / n.frame;
+
+    for (int64_t k = 0; k < s->clips * channels * frames; k++) {
+        int64_t frame = k % frames, clip = k / frames / channels;
+        if (s->run->given && !s->batch.x_mask[clip * frames + frame])
+            continue;
+        for (int64_t i = k * n.frame; i < (k + 1) * n.frame; i++)
+            s->batch.z[i] += s->v[i] * by;
+    }
+}
+
+int stdit_sampler_draw(struct stdit_sampler *s)
+{
+    struct stdit_run *r = s->run;
+    int64_t steps = r->options.sample_steps;
+    struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
+    int rc = 0;
+
+    ckpt_program_info(r->sampling, &info);
+    if (r->given)
+        begin_frames(s);
+    for (int64_t i = 0; i < steps && !rc; i++) {
+        double u = stdit_shifted(s->shape.shift, 1 - (double)i / (double)steps);
+        double next = stdit_shifted(s->shape.shift, 1 - (double)(i + 1) / (double)steps);
+        s->stopped = s->step && training_is_stopped(r->context);
+        if (s->stopped)
+            break;
+        if (r->given)
+            set_frames(s, (float)(1000 * u));
+        rc = flow(s, (float)(1000 * u));
+        if (!rc)
+            advance(s, (float)(u - next));
+        if (s->progress)
+            ckpt_progress_step(s->progress, ++s->done, NAN, info.arena_bytes);
+    }
+    return rc;
+}
+
+/* ---- samples of a training ----------------------------------------------------------------- */
+
+/* Rows of the data for their text; noise in place of their clips. */
+static int draw_noise(struct stdit_sampler *s)
+{
+    int64_t n = s->clips * stdit_data_z(&s->run->data, &s->shape);
+
+    if (stdit_sampler_text(s, 0))
+        return -1;
+    ckpt_fill_normal((uint64_t)s->run->options.sample_seed, 0, STREAM_SAMPLE, s->batch.z, n);
+    return stdit_sampler_draw(s);
+}
+
+static int sample(struct stdit_sampler *s)
+{
+    struct stdit_run *r = s->run;
+    bool shown = !ckpt_rank(r->context) && !s->step;
+
+    if (shown)
+        s->progress = ckpt_progress_open(stderr, "sample", r->options.sample_steps);
+    int rc = draw_noise(s);
+    if (shown)
+        ckpt_progress_close(s->progress);
+    if (rc)
         return -1;
     if (ckpt_rank(r->context) > 0 || s->stopped)
         return 0; /* all have sampled, one writes */
@@ -154,18 +264,10 @@ static int sample(struct sampler *s)
 
 static int sample_behind(struct stdit_run *r, int64_t step)
 {
-    struct sampler s = {.run = r,
-                        .shape = *r->data.shape,
-                        .guided = is_guided(r),
-                        .clips = clips_of(r),
-                        .step = step};
+    struct stdit_sampler s;
+    int rc = stdit_sampler_open(&s, r, clips_of(r), step) ? -1 : sample(&s);
 
-    s.shape.batch = s.guided ? 2 * s.clips : s.clips;
-    if (stdit_batch_create(&s.batch, r, &s.shape, 1))
-        return -1;
-    int rc = sample(&s);
-    free(s.v);
-    stdit_batch_free(&s.batch);
+    stdit_sampler_close(&s);
     if (s.stopped)
         say_print("step %lld: not sampled: the run was asked to stop\n", (long long)step);
     return rc;

@@ -1,43 +1,111 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * stdit-sample: from text features, or from none, to videos: the diffusion model draws latents, the
- * autoencoder decodes them, two programs of one context inside one memory budget.
+ * stdit-sample: from prompts, text features or none, and frames that are given, to videos: the
+ * diffusion model draws latents, the autoencoder encodes and decodes, programs of one context
+ * inside one memory budget.
  */
 #include <stdlib.h>
 #include "ckpt_dist.h"
 #include "ckpt_tools.h"
 #include "caption.h"
-#include "run.h"
+#include "segments.h"
 
 const char say_program[] = "stdit-sample";
 
-/* The rows of the text are the clips. */
-static int describe(struct stdit_data *d, struct stdit_options *o)
+/* The text encoder has the budget to itself; then come the encoder of the autoencoder for what is
+ * given, the diffusion model and the decoder, which share it.  All are planned before the first
+ * one runs. */
+struct job {
+    struct stdit_run *run;
+    struct stdit_script script;
+    struct stdit_captions captions;
+};
+
+static bool has_prompts(const struct stdit_options *o)
 {
-    int64_t frames = o->frames ? o->frames : VAE_CHUNK;
+    return o->prompt || o->prompts;
+}
 
-    bool prompts = o->prompt || o->prompts;
+/* ---- what is drawn ------------------------------------------------------------------------- */
 
-    if (stdit_data_shape(d, o, frames) ||
-        (prompts ? stdit_data_prompts(d, o) : stdit_data_caption(d, o)))
+static int read_script(struct job *j)
+{
+    struct stdit_data *d = &j->run->data;
+    struct stdit_options *o = &j->run->options;
+
+    if (stdit_data_shape(d, o, o->frames ? o->frames : VAE_CHUNK) ||
+        (!has_prompts(o) && stdit_data_caption(d, o)) || stdit_script_open(&j->script, d, o))
         return -1;
-    o->train.batch = d->rows = d->shape->batch = d->text_rows;
+    j->run->given = stdit_script_guides(&j->script);
+    o->train.batch = d->shape->batch = j->script.at_once;
+    o->library.micro_batch = o->library.micro_batch > 0 ? 0 : o->library.micro_batch;
+    d->rows = j->script.clips;
     d->fps = malloc((size_t)d->rows * sizeof *d->fps);
     if (!d->fps)
         return say_fail("no memory for %lld clips", (long long)d->rows);
     for (int64_t i = 0; i < d->rows; i++)
-        d->fps[i] = frames == 1 ? 120 : (float)o->fps;
-    return stdit_data_agree(d, o);
+        d->fps[i] = d->shape->clips.frames == 1 ? 120 : (float)o->fps;
+    return has_prompts(o) ? stdit_captions_read(&j->captions, &j->script.texts, o) : 0;
 }
+
+static int encode_text(struct job *j)
+{
+    struct stdit_options *o = &j->run->options;
+
+    return (has_prompts(o) && stdit_captions_encode(&j->captions, &j->run->data, &o->library)) ||
+                   stdit_data_agree(&j->run->data, o)
+               ? -1
+               : 0;
+}
+
+/* ---- the model ----------------------------------------------------------------------------- */
+
+static int open_model(struct job *j)
+{
+    struct stdit_run *r = j->run;
+
+    if (ckpt_open(&r->context, &r->options.library))
+        return say_fail("%s", ckpt_error(NULL));
+    if (ckpt_ranks(r->context) > 1)
+        return say_fail("--ranks: this program does not divide its clips among ranks");
+    return stdit_make_model(r);
+}
+
+static int compile(struct stdit_run *r)
+{
+    return stdit_script_add(r->script, &r->data.vae, &r->data.shape->clips) ||
+                   stdit_compile(r, NULL)
+               ? -1
+               : 0;
+}
+
+/* The plans of all that follows, with rows of zeros as text. */
+static int plan_all(struct job *j)
+{
+    struct stdit_run *r = j->run;
+    struct ckpt_options *library = &r->options.library;
+    const struct ckpt_options asked = *library;
+
+    library->plan_only = true;
+    library->machine_out = library->trace_out = NULL;
+    int rc = encode_text(j);
+    *library = asked;
+    return rc ? -1 : stdit_plan_ahead(r, 1, compile);
+}
+
+/* ---- all of it ----------------------------------------------------------------------------- */
 
 static int check_outputs(const struct stdit_options *o)
 {
+    bool plan_only = o->library.plan_only;
     const struct ckpt_path all[] = {
         {"--load", o->train.load, CKPT_PATH_INPUT, 0},
         {"--vae", o->vae, CKPT_PATH_INPUT, 0},
         {"--text", o->text, CKPT_PATH_INPUT, 0},
         {"--prompts", o->prompts, CKPT_PATH_INPUT, 0},
-        {"--out", o->library.plan_only ? NULL : o->out, CKPT_PATH_DIRECTORY, 0},
+        {"--noise", o->noise, CKPT_PATH_INPUT, 0},
+        {"--latents", plan_only ? NULL : o->latents, CKPT_PATH_FILE, 0},
+        {"--out", plan_only ? NULL : o->out, CKPT_PATH_DIRECTORY, 0},
     };
 
     return ckpt_paths_check(&o->library, all, sizeof all / sizeof *all)
@@ -45,35 +113,60 @@ static int check_outputs(const struct stdit_options *o)
                : 0;
 }
 
-static int go(struct stdit_run *r)
+static void introduce(const struct job *j)
 {
-    struct stdit_options *o = &r->options;
-
-    if (check_outputs(o) || describe(&r->data, o))
-        return -1;
-    if (ckpt_open(&r->context, &o->library))
-        return say_fail("%s", ckpt_error(NULL));
-    if (ckpt_ranks(r->context) > 1)
-        return say_fail("--ranks: this program does not divide its clips among ranks");
-    if (stdit_make_model(r) || stdit_load(r))
-        return -1;
+    const struct stdit_run *r = j->run;
+    const struct stdit_options *o = &r->options;
     const struct stdit_clips *c = &r->data.shape->clips;
     const char *title = o->text      ? o->text
                         : o->prompt  ? o->prompt
                         : o->prompts ? o->prompts
                                      : "null caption";
+
+    stdit_note_caption(r);
     say_print("%lld clips of %lld frames of %lld x %lld, latents [%lld, %lld, %lld, %lld], %s\n",
               (long long)r->data.rows, (long long)c->frames, (long long)c->width,
               (long long)c->height, (long long)r->data.channels, (long long)c->latent_frames,
               (long long)c->rows, (long long)c->columns, title);
+    if (j->script.loops > 1)
+        printf("%lld segments each, of which all but the first begin with %lld frames of the one "
+               "before: %lld frames\n",
+               (long long)j->script.loops, (long long)stdit_script_shared(o, 1),
+               (long long)stdit_script_frames(&r->data, o));
     fflush(stdout);
-    if (stdit_compile(r, NULL))
+}
+
+static int run(struct job *j)
+{
+    struct stdit_run *r = j->run;
+    bool plan_only = r->options.library.plan_only;
+
+    if (check_outputs(&r->options) || read_script(j))
+        return -1;
+    if (has_prompts(&r->options) && !plan_only && plan_all(j))
+        return -1;
+    if (encode_text(j) || open_model(j) || stdit_load(r))
+        return -1;
+    introduce(j);
+    if (compile(r))
         return -1;
     ckpt_plan_print(r->sampling, stdout);
-    if (o->library.plan_only)
+    if (plan_only)
         return 0;
-    int rc = stdit_sample(r);
+    int rc = stdit_draw(r, &j->script);
     ckpt_profile_print(r->sampling, stdout);
+    return rc;
+}
+
+static int go(struct stdit_run *r)
+{
+    struct job j = {.run = r};
+
+    r->script = &j.script;
+    int rc = run(&j);
+
+    stdit_captions_close(&j.captions);
+    stdit_script_close(&j.script);
     return rc;
 }
 

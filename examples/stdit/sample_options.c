@@ -31,6 +31,20 @@ static const struct ckpt_option table[] = {
     RANGE("flow", FLOAT, flow, "X", "motion score, appended to prompts (default: none)", 0, 1000),
     ROW("camera-motion", STRING, camera, "TEXT",
         "as pan left, appended to prompts (default: none)"),
+    ROW("reference", STRING, reference, "FILE[;FILE...]",
+        "pictures, videos or latents of vae-encode that frames of each clip are given from "
+        "(default: none)"),
+    ROW("mask-strategy", STRING, mask_strategy, "TEXT",
+        "which latent frames: segment, reference, start in it, start in the clip, length, edit "
+        "ratio, as 0,0,-1,0,1,0; several with ; between (default: none)"),
+    RANGE("loop", INT, loop, "N", "segments of a clip, one after the other (default 1)", 1, 10000),
+    RANGE("condition-frames", INT, condition_frames, "N",
+          "latent frames of a segment that the next one begins with, fives (default 5)", 0, 65535),
+    RANGE("condition-edit", FLOAT, condition_edit, "X", "their edit ratio (default 0: they stay)",
+          0, 1),
+    RANGE("align", INT, align, "N",
+          "move starts of --mask-strategy to multiples of N latent frames (default: they stay)", 1,
+          65536),
     ROW("size", STRING, size, "WxH", "size of the frames (default 64x40)"),
     RANGE("frames", INT, frames, "N", "frames of a clip (default 17)", 1, 65536),
     RANGE("fps", FLOAT, fps, "X", "frames a second (default 24)", 1, 1000),
@@ -39,6 +53,10 @@ static const struct ckpt_option table[] = {
           "classifier-free guidance with a text (default 1 with --model tiny, else 7)", 0, 1000),
     ROW("sample-seed", INT, sample_seed, "N",
         "seed of the noise that sampling starts from (default 0)"),
+    ROW("noise", STRING, noise, "FILE",
+        "noise to start from (safetensors; default: drawn by --sample-seed)"),
+    ROW("latents", STRING, latents, "FILE",
+        "write what comes out before decoding, and what it came from (safetensors)"),
     ROW("out", STRING, out, "DIR", "where videos and pictures go (default stdit-out)"),
     HELP_ROWS,
     {0},
@@ -60,9 +78,28 @@ static int check_text(const struct stdit_options *o)
     return 0;
 }
 
+/* What segments have in common is whole chunks of 17 frames, which are 5 latent ones. */
+static int check_loop(struct stdit_options *o)
+{
+    bool told = o->condition_frames >= 0 || o->condition_edit >= 0;
+
+    if (told && o->loop == 1)
+        return say_fail("--condition-frames and --condition-edit are for --loop N");
+    option_take(&o->condition_frames, 5, -1);
+    o->condition_edit = o->condition_edit < 0 ? 0 : o->condition_edit;
+    if (o->loop > 1 && !o->condition_frames)
+        return say_fail("--loop %lld with --condition-frames 0: segments would have nothing in "
+                        "common",
+                        (long long)o->loop);
+    if (o->condition_frames % 5)
+        return say_fail("--condition-frames %lld: fives are given on, 17 frames of video each",
+                        (long long)o->condition_frames);
+    return 0;
+}
+
 static int check(struct stdit_options *o)
 {
-    if (check_text(o))
+    if (check_text(o) || check_loop(o))
         return -1;
     if (!o->library.plan_only && (!o->train.load || !o->vae))
         return say_fail("--load FILE and --vae FILE are needed: weights of the diffusion model "
@@ -81,6 +118,9 @@ int stdit_sample_options_parse(struct stdit_options *o, int argc, char **argv)
     o->fps = 24;
     o->sample_steps = 30;
     o->aes = o->flow = NAN;
+    o->loop = 1;
+    o->condition_frames = -1;
+    o->condition_edit = -1;
     if (ckpt_options_parse(&o->library, &argc, argv) ||
         ckpt_option_table_parse(table, o, &argc, argv) ||
         ckpt_options_reject(argc, argv, 2, tables))

@@ -13,7 +13,8 @@ enum stdit_stream {
     STREAM_SAMPLE,
     STREAM_DATA,
     STREAM_CROP,
-    STREAM_VALID
+    STREAM_VALID,
+    STREAM_EDIT
 };
 
 /*

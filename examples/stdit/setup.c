@@ -121,6 +121,47 @@ int stdit_compile(struct stdit_run *r, int (*training)(struct stdit_run *r))
     return stdit_vae_compile(&r->data.vae, false);
 }
 
+/* What programs and the model of a context leave behind. */
+static int forget(struct stdit_run *r)
+{
+    ckpt_close(r->context);
+    stdit_free(&r->model);
+    r->context = NULL;
+    r->sampling = NULL;
+    r->trainable = 0;
+    for (int i = 0; i < r->data.n_shapes; i++)
+        r->data.shape[i].training = NULL;
+    if (r->validation.run)
+        r->validation.run->data.shape->training = NULL;
+    if (!r->data.vae.channels)
+        return 0;
+    stdit_vae_close(&r->data.vae);
+    return stdit_vae_configure(&r->data.vae, &r->options);
+}
+
+/* Of several ranks each plans alone for as many. */
+int stdit_plan_ahead(struct stdit_run *r, int ranks, int (*compile)(struct stdit_run *r))
+{
+    const struct stdit_options asked = r->options;
+    struct ckpt_options *library = &r->options.library;
+    ckpt *context = r->context;
+    char number[16];
+
+    snprintf(number, sizeof number, "%d", ranks);
+    library->plan_only = true;
+    library->plan_out = library->graph_out = library->machine_out = library->trace_out = NULL;
+    library->ranks = ranks > 1 ? number : NULL;
+    r->options.vae = NULL; /* no weights are read */
+    r->context = NULL;
+    int rc = ckpt_open(&r->context, library) ? say_fail("%s", ckpt_error(NULL))
+                                             : stdit_make_model(r) || compile(r);
+    r->options = asked;
+    if (forget(r))
+        rc = -1;
+    r->context = context;
+    return rc ? -1 : 0;
+}
+
 /* ---- the model ----------------------------------------------------------------------------- */
 
 static void set_shifts(struct stdit_data *d, enum ckpt_dtype dtype)
@@ -148,9 +189,6 @@ int stdit_make_model(struct stdit_run *r)
         .exact_timestep = o->exact_timestep,
     };
 
-    if (config.text_tokens < r->data.tokens)
-        printf("the null caption has %lld rows; a text of %lld tokens sees its last row again\n",
-               (long long)config.text_tokens, (long long)r->data.tokens);
     set_shifts(&r->data, config.dtype);
     if (r->data.vae.channels && stdit_vae_open(&r->data.vae, r->context, o))
         return -1;
@@ -162,6 +200,15 @@ int stdit_make_model(struct stdit_run *r)
             r->trainable += info.numel;
     }
     return 0;
+}
+
+void stdit_note_caption(const struct stdit_run *r)
+{
+    int64_t rows = r->model.config.text_tokens;
+
+    if (rows < r->data.tokens)
+        printf("the null caption has %lld rows; a text of %lld tokens sees its last row again\n",
+               (long long)rows, (long long)r->data.tokens);
 }
 
 /* ---- the whole ----------------------------------------------------------------------------- */

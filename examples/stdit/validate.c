@@ -39,7 +39,7 @@ int stdit_validation_open(struct stdit_run *r)
     v->run->options.train.batch = 1;
     v->run->options.train.dump = NULL;
     struct stdit_data *d = &v->run->data;
-    if (stdit_data_open(d, &v->run->options))
+    if (stdit_data_open(d, &v->run->options, false))
         return -1;
     drop_draws(d, r->options.val);
     d->t = MEMORY_FOR(sizeof *d->t, d->rows);

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Prompts out of files: see prompts.h. */
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include "../common/csv.h"
+#include "../common/memory.h"
 #include "../common/say.h"
 #include "ckpt_tools.h"
 #include "prompts.h"
@@ -36,6 +38,57 @@ void prompts_free(struct prompts *p)
     free(p->line);
     *p = (struct prompts){.n = 0};
 }
+
+/* ---- texts that differ --------------------------------------------------------------------- */
+
+struct place {
+    const char *text;
+    int64_t i;
+};
+
+static int by_text(const void *a, const void *b)
+{
+    const struct place *x = a, *y = b;
+    int order = strcmp(x->text, y->text);
+
+    return order ? order : (x->i > y->i) - (x->i < y->i);
+}
+
+/* of[i] becomes the place of the first text that is the same. */
+static int find_first(const char *const *text, int64_t n, int64_t *of)
+{
+    struct place *place = MEMORY_FOR(sizeof *place, n);
+
+    if (!place)
+        return say_fail("no memory to compare %lld texts", (long long)n);
+    for (int64_t i = 0; i < n; i++)
+        place[i] = (struct place){text[i], i};
+    qsort(place, (size_t)n, sizeof *place, by_text);
+    for (int64_t i = 0; i < n; i++) {
+        bool same = i && !strcmp(place[i].text, place[i - 1].text);
+        of[place[i].i] = same ? of[place[i - 1].i] : place[i].i;
+    }
+    free(place);
+    return 0;
+}
+
+int prompts_distinct(struct prompts *p, const char *const *text, int64_t n, int64_t *of)
+{
+    if (find_first(text, n, of))
+        return -1;
+    for (int64_t i = 0; i < n; i++) {
+        if (of[i] < i) {
+            of[i] = of[of[i]]; /* which was counted before */
+            continue;
+        }
+        of[i] = p->n;
+        if (prompts_add(p, text[i], i + 1))
+            return -1;
+    }
+    return 0;
+}
+
+/* ---- files --------------------------------------------------------------------------------- */
 
 int prompts_read(struct prompts *p, const char *path)
 {

@@ -20,4 +20,9 @@ int prompts_read_csv(struct prompts *p, const char *path, const char *column);
 int prompts_add(struct prompts *p, const char *text, int64_t line);
 void prompts_free(struct prompts *p);
 
+/* Adds those of n texts that differ from all before them, in their order, with their places, from
+ * 1, as lines.  of[i]: which of p text i is.  p is empty before.  Returns 0, or -1 after a
+ * sentence. */
+int prompts_distinct(struct prompts *p, const char *const *text, int64_t n, int64_t *of);
+
 #endif

@@ -64,3 +64,16 @@ void vae_coder_give_frame(const struct vae_coder *k, const float *x, uint8_t *rg
         rgb[i] = (uint8_t)(int)(y < 255.5f ? y : 255.f);
     }
 }
+
+/* Backwards, so that nothing is written over that is still to be read. */
+void vae_coder_pad_frame(const struct vae_coder *k, const float *decoded, float *x)
+{
+    for (int64_t row = k->padded_height - 1; row >= 0; row--) {
+        int64_t from = row < k->height ? row : k->height - 1;
+        for (int64_t column = k->padded_width - 1; column >= 0; column--) {
+            int64_t at = from * k->width + (column < k->width ? column : k->width - 1);
+            for (int channel = 2; channel >= 0; channel--)
+                x[(row * k->padded_width + column) * 3 + channel] = decoded[at * 3 + channel];
+        }
+    }
+}

@@ -61,6 +61,8 @@ ckpt_tensor vae_coder_record_decode(ckpt_tape *t, int64_t batch, void *coder);
  * stands at the edge; and a decoded frame to bytes. */
 void vae_coder_take_frame(const struct vae_coder *k, const uint8_t *rgb, float *x);
 void vae_coder_give_frame(const struct vae_coder *k, const float *x, uint8_t *rgb);
+/* A decoded frame to one of x, whole cells, which may begin at the same place or behind it. */
+void vae_coder_pad_frame(const struct vae_coder *k, const float *decoded, float *x);
 
 /* Makes the program of a chunk of so many frames, unless it is there.  record gets the coder, cut
  * as it is to be recorded. */

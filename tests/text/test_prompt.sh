@@ -66,7 +66,40 @@ draw tight $encoder --prompts "$work/two" --aes 6.5 --flow 5 --camera-motion "pa
 same two tight || fail "a budget draws other clips"
 runs "predicted step" $sample $encoder --prompts "$work/two" --plan-only
 
+# ---- segments, and what stands behind a prompt --------------------------------------------------------
+
+long="$encoder --frames 34 --loop 2 --steps 1"
+draw plain $long --prompt "a rabbit."
+draw parts $long --prompt "|0| a rabbit. |1| a rabbit. |5|a dog"
+same plain parts || fail "segments of one text are not the clip of that text"
+draw other $long --prompt "|0|a rabbit.|1|a dog"
+cat "$work"/d-plain/sample/frame-000[0-2]*.png >"$work/a" # the first segment, and what is given on
+cat "$work"/d-other/sample/frame-000[0-2]*.png | cmp -s - "$work/a" || fail "the first text is another"
+same plain other && fail "the second text changes nothing"
+{
+    echo "RGBCLIP 16 16 6 8"
+    head -c $((6 * 768)) /dev/urandom
+} >"$work/clip.rgb"
+given="--reference $work/clip.rgb --mask-strategy 0,0,-1,1,1,0.5"
+draw options $encoder --prompts "$work/two" $given
+sed "s|\$|{\"reference_path\": \"$work/clip.rgb\", \"mask_strategy\": \"0,0,-1,1,1,0.5\"} |" "$work/two" >"$work/json"
+draw json $encoder --prompts "$work/json"
+same options json || fail "behind a prompt: another clip than by options"
+draw mixed $encoder --prompts "$work/json" --reference "$work/none" --mask-strategy 0,0,1
+same options mixed || fail "options win over what stands behind a prompt"
+sed "1s/{.*//" "$work/json" >"$work/one-json"
+draw first $encoder --prompts "$work/one-json"
+same options first && fail "what stands behind one prompt is for both"
+cmp -s "$work/d-options/sample-1/frame-00004.png" "$work/d-first/sample-1/frame-00004.png" ||
+    fail "the clip that has it is another"
+
 # ---- wrong input ----------------------------------------------------------------------------------
+
+refuses 1 "prompt 1: what begins with {" $sample $encoder --prompt 'a{"reference_path"'
+refuses 1 "prompt 1: \"path\"" $sample $encoder --prompt 'a{"path": "b"}'
+refuses 1 "prompt 1: mask_strategy 9,x" $sample $encoder --prompt 'a{"mask_strategy": "9,x"}'
+refuses 1 "prompt 1: segment 1 comes behind" $sample $encoder --prompt '|0|a|2|b|1|c'
+refuses 1 "among ranks" $sample $encoder --prompt a --plan-only --ranks 2
 
 refuses 2 "give one of --text, --prompt and --prompts" $sample $encoder --prompt a --prompts "$work/two"
 refuses 2 "text-encoder DIR is needed" $sample --prompt a
