@@ -113,9 +113,10 @@ static void bilinear_row(struct resize *r, const struct pixels *from, int64_t ro
                (size_t)(r->to.width * 3));
         return;
     }
+    float share = r->down.share[3 * row];
     const float *above = line_of(r, from, first);
-    const float *below = line_of(r, from, first + r->down.n[row]);
-    blend_down(above, below, r->down.share[3 * row], r->to.width * 3, to);
+    const float *below = share > 0 ? line_of(r, from, first + r->down.n[row]) : above;
+    blend_down(above, below, share, r->to.width * 3, to);
 }
 
 static void bilinear(struct resize *r, const struct pixels *from, uint8_t *to)
