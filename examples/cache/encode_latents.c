@@ -92,7 +92,8 @@ static int open_loader(struct pass *p)
         int64_t clip = c->frames * c->height * c->width * 3;
         need.clip = need.step = clip > need.clip ? clip : need.clip;
     }
-    p->source = (struct loader_source){next, read_row, d->rows, p, true};
+    p->source = (struct loader_source){
+        .next = next, .read = read_row, .rows = d->rows, .user = p, .alone = true};
     return loader_open(&p->loader, &e->options.stdit.loader, &need, &p->source);
 }
 

@@ -98,8 +98,8 @@ static int check(struct encode_options *o)
         return say_fail("--tokenizer is for --text-encoder");
     if (s->buckets && (s->size || s->frames || s->clips))
         return say_fail("--size, --frames and --clips: with --buckets the table says it");
-    if (s->loader.memory < 0)
-        return say_fail("--loader-memory: a size is expected, as 2G, not a share");
+    if (loader_check(&s->loader))
+        return -1;
     option_take(&s->text_tokens, o->model ? 226 : 300, 0);
     return option_dtype("dtype", s->dtype) || option_dtype("stored", o->stored) ||
                    stdit_check_size(s) || outputs_untrained(&s->library) || check_files(o)

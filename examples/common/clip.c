@@ -60,13 +60,15 @@ static int check_length(const struct clip *c, struct video *v, int64_t all)
 int clip_take(const struct clip *c, struct video *v, uint8_t *rgb)
 {
     int64_t all = video_frames(v), frame = c->size.width * c->size.height * 3;
+    int64_t n = c->part ? c->part : c->frames;
 
     if (check_length(c, v, all))
         return -1;
-    for (int64_t i = 0; i < c->frames; i++) {
-        int rc = video_read(v, clip_place(c, all, i), &c->size, rgb + i * frame);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t place = clip_place(c, all, c->begin + i);
+        int rc = video_read(v, place, &c->size, rgb + i * frame);
         if (!rc)
-            say_fail("%s: ends before frame %lld", v->path, (long long)clip_place(c, all, i));
+            say_fail("%s: ends before frame %lld", v->path, (long long)place);
         if (rc <= 0)
             return -1;
     }

@@ -14,6 +14,7 @@ struct clip {
     struct picture_size size;
     int64_t frames; /* asked for */
     int64_t skip, stride;
+    int64_t begin, part; /* of these, part from begin on; part 0: all */
 };
 
 /* The clip that ships: in the source tree or where it was installed; raw without FFmpeg.  NULL

@@ -53,8 +53,9 @@ struct loader {
     struct worker *worker;
     int64_t workers;
     double waited;
-    int64_t *bad; /* rows, as they were found */
-    int64_t n_bad;
+    int64_t *bad;            /* rows, as they were found */
+    int64_t n_bad, told_bad; /* of them in what loader_bad returned last */
+    char *bad_text;
 };
 
 /* ---- memory --------------------------------------------------------------------------------- */
@@ -81,6 +82,29 @@ int loader_divide(const struct loader_options *o, const struct loader_need *n,
 static struct job *job_at(const struct loader *l, int64_t i)
 {
     return &l->job[(l->first + i) % QUEUE];
+}
+
+int loader_check(const struct loader_options *o)
+{
+    if (o->memory < 0)
+        return say_fail("--loader-memory: a size is expected, as 2G, not a share");
+    return o->hwaccel ? video_hw_check(o->hwaccel) : 0;
+}
+
+int loader_plan(const struct loader_options *o, const struct loader_need *n, bool says)
+{
+    struct loader_room room;
+    char all[32], clips[32], decoder[32];
+
+    if (loader_divide(o, n, &room))
+        return -1;
+    if (says)
+        printf("loader: at most %s of each rank: %s of clips (%.1f steps of the largest), "
+               "%lld decoders of %s\n",
+               say_bytes(all, room.clips + o->workers * room.decoder), say_bytes(clips, room.clips),
+               (double)room.clips / (double)n->step, (long long)o->workers,
+               say_bytes(decoder, room.decoder));
+    return 0;
 }
 
 /* Where a clip can go; -1: nowhere yet. */
@@ -116,9 +140,58 @@ struct video *loader_file_open(struct loader_file *f, const struct video_file *f
         video_close(v);
         return NULL;
     }
+    v->hw = f->hw;
     v->most_pixels = f->most_pixels;
     v->stop = f->stop;
     return v;
+}
+
+/* ---- decoders of hardware ------------------------------------------------------------------- */
+
+/* Opens a decoder and all that a frame takes of the device. */
+static int hold(struct video *v, const struct video_hw *hw, const struct video_file *file)
+{
+    const struct picture_size size = {16, 16, true};
+    uint8_t rgb[16 * 16 * 3];
+
+    if (video_open_file(v, file))
+        return -1;
+    v->hw = hw;
+    int rc = video_read(v, 0, &size, rgb);
+    return rc > 0 ? 0 : rc < 0 ? -1 : say_fail("%s: has no frame", v->path);
+}
+
+int loader_hold_open(struct loader_hold *h, struct loader_options *o,
+                     const struct video_file *largest)
+{
+    *h = (struct loader_hold){.video = NULL};
+    if (!o->hwaccel)
+        return 0;
+    if (video_hw_open(&o->hw, o->hwaccel))
+        return -1;
+    h->video = calloc((size_t)o->workers, sizeof *h->video);
+    if (!h->video)
+        return say_fail("no memory for %lld decoders", (long long)o->workers);
+    for (; h->n < o->workers; h->n++)
+        if (hold(&h->video[h->n], o->hw, largest)) {
+            h->n++;
+            return -1;
+        }
+    return 0;
+}
+
+void loader_hold_close(struct loader_hold *h)
+{
+    for (int64_t i = 0; i < h->n; i++)
+        video_close(&h->video[i]);
+    free(h->video);
+    *h = (struct loader_hold){.video = NULL};
+}
+
+void loader_hw_close(struct loader_options *o)
+{
+    video_hw_close(o->hw);
+    o->hw = NULL;
 }
 
 /* Asks for the next clip, if none waits for room.  Returns whether there is one. */
@@ -226,7 +299,7 @@ static void *work(void *user)
 }
 
 /* Signals are for the thread that trains. */
-static int start_workers(struct loader *l, int64_t n, int64_t most_pixels)
+static int start_workers(struct loader *l, int64_t n, const struct loader_file *file)
 {
     sigset_t all, before;
     int rc = 0;
@@ -235,12 +308,76 @@ static int start_workers(struct loader *l, int64_t n, int64_t most_pixels)
     pthread_sigmask(SIG_SETMASK, &all, &before);
     for (int64_t i = 0; i < n && !rc; i++) {
         struct worker *w = &l->worker[i];
-        *w = (struct worker){.loader = l, .file = {.most_pixels = most_pixels, .stop = &l->stop}};
+        *w = (struct worker){.loader = l, .file = *file};
         rc = pthread_create(&w->thread, NULL, work, w);
         l->workers += !rc;
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return rc ? say_fail("--workers %lld: %s", (long long)n, strerror(rc)) : 0;
+}
+
+/* ---- bad rows -------------------------------------------------------------------------------- */
+
+/* Returns whether the row was not known to be bad. */
+static bool note_bad(struct loader *l, int64_t row)
+{
+    for (int64_t i = 0; i < l->n_bad; i++)
+        if (l->bad[i] == row)
+            return false;
+    int64_t *bad = realloc(l->bad, (size_t)(l->n_bad + 1) * sizeof *bad);
+    if (!bad)
+        return true; /* counted again next time */
+    l->bad = bad;
+    bad[l->n_bad++] = row;
+    return true;
+}
+
+static const char *behind(const char *line)
+{
+    line += strcspn(line, "\n");
+    return line + (*line == '\n');
+}
+
+static const char *name_of(const struct loader *l, int64_t row)
+{
+    const char *name = l->source->name ? l->source->name(l->source->user, row) : NULL;
+
+    return name ? name : "";
+}
+
+/* Takes over what loader_bad said: "ROW NAME", a line each. */
+static void take_known(struct loader *l, const char *line)
+{
+    for (; line && *line; line = behind(line)) {
+        char *end;
+        long long row = strtoll(line, &end, 10);
+        if (end == line || *end != ' ' || row < 0 || row >= l->rows)
+            continue;
+        const char *name = name_of(l, row);
+        size_t n = strcspn(++end, "\n");
+        if (strlen(name) == n && !memcmp(name, end, n))
+            note_bad(l, row);
+    }
+}
+
+const char *loader_bad(struct loader *l)
+{
+    size_t size;
+    char *text = NULL;
+    FILE *f = l->n_bad > l->told_bad ? open_memstream(&text, &size) : NULL;
+
+    if (!f)
+        return NULL;
+    for (int64_t i = 0; i < l->n_bad; i++)
+        fprintf(f, "%lld %s\n", (long long)l->bad[i], name_of(l, l->bad[i]));
+    if (fclose(f)) {
+        free(text);
+        return NULL;
+    }
+    free(l->bad_text);
+    l->bad_text = text;
+    l->told_bad = l->n_bad;
+    return text;
 }
 
 /* ---- the trainer ----------------------------------------------------------------------------- */
@@ -257,6 +394,7 @@ int loader_open(struct loader **out, const struct loader_options *o, const struc
     l->rows = source->rows;
     l->max_bad = o->max_bad;
     l->size = room.clips;
+    take_known(l, source->known);
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->changed, NULL);
     l->ring =
@@ -266,7 +404,9 @@ int loader_open(struct loader **out, const struct loader_options *o, const struc
     l->worker = calloc((size_t)o->workers, sizeof *l->worker);
     if (!l->ring || !l->job || !l->worker)
         return say_fail("no memory for %lld bytes of clips", (long long)l->size);
-    return start_workers(l, o->workers, n->pixels);
+    return start_workers(
+        l, o->workers,
+        &(struct loader_file){.hw = o->hw, .most_pixels = n->pixels, .stop = &l->stop});
 }
 
 void loader_close(struct loader *l)
@@ -292,27 +432,8 @@ void loader_close(struct loader *l)
     free(l->job);
     free(l->worker);
     free(l->bad);
+    free(l->bad_text);
     free(l);
-}
-
-/* Returns whether the row was not known to be bad. */
-static bool note_bad(struct loader *l, int64_t row)
-{
-    for (int64_t i = 0; i < l->n_bad; i++)
-        if (l->bad[i] == row)
-            return false;
-    int64_t *bad = realloc(l->bad, (size_t)(l->n_bad + 1) * sizeof *bad);
-    if (!bad)
-        return true; /* counted again next time */
-    l->bad = bad;
-    bad[l->n_bad++] = row;
-    return true;
-}
-
-static const char *behind(const char *line)
-{
-    line += strcspn(line, "\n");
-    return line + (*line == '\n');
 }
 
 /* Prints a line and goes behind it. */

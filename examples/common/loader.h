@@ -10,11 +10,14 @@
 #define EXAMPLES_LOADER_H
 
 #include "video.h"
+#include "video_hw.h"
 
 struct loader_options {
-    int64_t memory;  /* bytes of clips and decoders; 0: two steps of the largest clips */
-    int64_t workers; /* threads */
-    int64_t max_bad; /* rows that cannot be read, before that is an error */
+    int64_t memory;      /* bytes of clips and decoders; 0: two steps of the largest clips */
+    int64_t workers;     /* threads */
+    int64_t max_bad;     /* rows that cannot be read, before that is an error */
+    const char *hwaccel; /* what decodes, as of video_hw.h; NULL: the CPU */
+    struct video_hw *hw; /* that device, of loader_hold_open */
 };
 
 /* Rows for all structs that have the one above as member `loader`. */
@@ -26,7 +29,10 @@ struct loader_options {
             "host memory of each rank for clips read ahead and their decoders "                    \
             "(default: for the clips of two steps)"),                                              \
         RANGE("max-bad", INT, loader.max_bad, "N",                                                 \
-              "pass over so many clips that cannot be read (default 100)", 0, OPTION_MOST)
+              "pass over so many clips that cannot be read (default 100)", 0, OPTION_MOST),        \
+        ROW("hwaccel", STRING, loader.hwaccel, "NAME[:DEVICE]",                                    \
+            "decode videos by this hardware, as cuda or vaapi:/dev/dri/renderD128, with other "    \
+            "bytes than the CPU's (default: the CPU)")
 
 /* What a loader must have room for. */
 struct loader_need {
@@ -40,9 +46,32 @@ struct loader_room {
     int64_t clips, decoder; /* bytes of all clips, of each worker's decoder */
 };
 
+/* What options_parse cannot see.  Returns 0, or -1 after a sentence. */
+int loader_check(const struct loader_options *o);
 /* Divides it.  Returns 0, or -1 after a sentence: it is too small. */
 int loader_divide(const struct loader_options *o, const struct loader_need *n,
                   struct loader_room *room);
+/* The same, and prints how where `says`. */
+int loader_plan(const struct loader_options *o, const struct loader_need *n, bool says);
+
+/*
+ * Decoders of hardware take memory of the GPU, which a budget must know of: before programs are
+ * compiled all of them are opened, each with a frame of the largest video, and kept until behind
+ * that, so that they are of what the process takes beside its plan.  Those that workers open later
+ * take their place.
+ */
+struct loader_hold {
+    struct video *video; /* of each worker */
+    int64_t n;
+};
+
+/* Opens the device of o and these decoders; neither where o asks for none.  Returns 0, or -1 after
+ * a sentence; both are to be closed then, too. */
+int loader_hold_open(struct loader_hold *h, struct loader_options *o,
+                     const struct video_file *largest);
+void loader_hold_close(struct loader_hold *h);
+/* The device, at the end. */
+void loader_hw_close(struct loader_options *o);
 
 /* ---- clips ---------------------------------------------------------------------------------- */
 
@@ -60,6 +89,7 @@ struct loader_clip {
 /* A worker's file, open from one clip to the next. */
 struct loader_file {
     struct video video;
+    const struct video_hw *hw;
     int64_t most_pixels;
     const atomic_bool *stop;
 };
@@ -79,6 +109,10 @@ struct loader_source {
     int64_t rows;
     void *user;
     bool alone; /* no other row takes the place of a clip that cannot be read */
+    /* What loader_bad had last in the run that this one goes on with (NULL: nothing): rows that
+     * count as bad from the start and are not named again, where they still have that name. */
+    const char *known;
+    const char *(*name)(void *user, int64_t row); /* of its file; NULL: rows have none */
 };
 
 struct loader;
@@ -93,6 +127,10 @@ void loader_close(struct loader *l);
 int loader_take(struct loader *l, struct loader_clip *c);
 /* Its memory is free again; the clip taken last. */
 void loader_release(struct loader *l);
+
+/* The rows that cannot be read, as they were found, a line each with the name; NULL: as when it was
+ * last asked, or no memory.  Valid until it is asked again. */
+const char *loader_bad(struct loader *l);
 
 /* Seconds that loader_take waited, since it was last asked. */
 double loader_waited(struct loader *l);

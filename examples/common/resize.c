@@ -30,43 +30,100 @@ struct picture_part picture_part_of(const struct picture_size *s, int64_t width,
 
 /* ---- bilinear ------------------------------------------------------------------------------ */
 
+/*
+ * Each row of the source that is needed is brought to the width of the result once, as floats; two
+ * of these make a row of the result.  Both passes run along whole rows of bytes and floats, so that
+ * compilers make vector code of them.
+ */
+
 /* Pixels first .. first + n of a side of `size` that comes from one of `from`. */
 static void bilinear_axis(struct resize_axis *a, int64_t from, int64_t size, int64_t first,
                           int64_t n)
 {
     double scale = (double)from / (double)size;
 
+    a->plain = true;
     for (int64_t i = 0; i < n; i++) {
         double at = fmax(((double)(first + i) + 0.5) * scale - 0.5, 0);
         int64_t whole = (int64_t)at < from - 1 ? (int64_t)at : from - 1;
         a->first[i] = (int32_t)whole;
         a->n[i] = whole < from - 1;
-        a->share[i] = (float)(at - (double)whole);
+        for (int c = 0; c < 3; c++)
+            a->share[3 * i + c] = (float)(at - (double)whole);
+        a->plain &= at == (double)(a->first[0] + i);
     }
 }
 
-static float between(float a, float b, float share)
+/* The left and the right pixels of a row, each one behind the other. */
+static void pick(const struct resize *r, const uint8_t *row, ptrdiff_t step, uint8_t *left,
+                 uint8_t *right)
 {
-    return a + (b - a) * share;
+    const struct resize_axis *a = &r->across;
+    int64_t x = 0;
+
+    /* Two neighbours by one load; it must not look behind the row. */
+    for (; step == 3 && x < r->to.width - 1 && a->first[x] + 2 < r->from_width; x++) {
+        uint64_t both;
+        memcpy(&both, row + a->first[x] * 3, sizeof both);
+        memcpy(left + 3 * x, &both, 4);
+        memcpy(right + 3 * x, (const uint8_t *)&both + 3, 4);
+    }
+    for (; x < r->to.width; x++) {
+        memcpy(left + 3 * x, row + a->first[x] * step, 3);
+        memcpy(right + 3 * x, row + (a->first[x] + a->n[x]) * step, 3);
+    }
 }
 
-static void bilinear_row(const struct resize *r, const struct pixels *from, int64_t row,
-                         uint8_t *to)
+static void blend_across(const uint8_t *restrict left, const uint8_t *restrict right,
+                         const float *restrict share, int64_t n, float *restrict to)
 {
-    const uint8_t *top = from->at + r->down.first[row] * from->down;
-    const uint8_t *bottom = top + r->down.n[row] * from->down;
-    float low = r->down.share[row];
+    for (int64_t i = 0; i < n; i++)
+        to[i] = (float)left[i] + ((float)right[i] - (float)left[i]) * share[i];
+}
 
-    for (int64_t x = 0; x < r->to.width; x++) {
-        ptrdiff_t left = r->across.first[x] * from->right;
-        ptrdiff_t right = left + r->across.n[x] * from->right;
-        float share = r->across.share[x];
-        for (int c = 0; c < 3; c++) {
-            float above = between(top[left + c], top[right + c], share);
-            float below = between(bottom[left + c], bottom[right + c], share);
-            *to++ = (uint8_t)(between(above, below, low) + 0.5f);
-        }
+static void blend_down(const float *restrict above, const float *restrict below, float share,
+                       int64_t n, uint8_t *restrict to)
+{
+    for (int64_t i = 0; i < n; i++)
+        to[i] = (uint8_t)(int)(above[i] + (below[i] - above[i]) * share + 0.5f);
+}
+
+/* A row of the source at the width of the result; the last two that were asked for are kept. */
+static const float *line_of(struct resize *r, const struct pixels *from, int32_t row)
+{
+    int64_t n = r->to.width * 3;
+    const uint8_t *source = from->at + row * from->down;
+
+    for (int i = 0; i < 2; i++)
+        if (r->line_row[i] == row)
+            return r->line[i];
+    int i = r->line_row[0] > r->line_row[1]; /* rows are asked for from the top to the bottom */
+    pick(r, source, from->right, r->rows, r->rows + n);
+    blend_across(r->rows, r->rows + n, r->across.share, n, r->line[i]);
+    r->line_row[i] = row;
+    return r->line[i];
+}
+
+static void bilinear_row(struct resize *r, const struct pixels *from, int64_t row, uint8_t *to)
+{
+    int32_t first = r->down.first[row];
+
+    if (r->across.plain && r->down.plain && from->right == 3) {
+        memcpy(to, from->at + first * from->down + r->across.first[0] * 3,
+               (size_t)(r->to.width * 3));
+        return;
     }
+    float share = r->down.share[3 * row];
+    const float *above = line_of(r, from, first);
+    const float *below = share > 0 ? line_of(r, from, first + r->down.n[row]) : above;
+    blend_down(above, below, share, r->to.width * 3, to);
+}
+
+static void bilinear(struct resize *r, const struct pixels *from, uint8_t *to)
+{
+    r->line_row[0] = r->line_row[1] = -1;
+    for (int64_t y = 0; y < r->to.height; y++)
+        bilinear_row(r, from, y, to + y * r->to.width * 3);
 }
 
 /* ---- bicubic ------------------------------------------------------------------------------- */
@@ -148,6 +205,8 @@ void resize_free(struct resize *r)
     free_axis(&r->across);
     free_axis(&r->down);
     free(r->rows);
+    free(r->line[0]);
+    free(r->line[1]);
     *r = (struct resize){0};
 }
 
@@ -157,7 +216,7 @@ static int make_axis(struct resize_axis *a, int64_t from, int64_t size, int64_t 
     a->most = image ? 2 * (int32_t)ceil(support_of(from, size)) + 1 : 0;
     a->first = malloc((size_t)n * sizeof *a->first);
     a->n = malloc((size_t)n * sizeof *a->n);
-    a->share = image ? NULL : malloc((size_t)n * sizeof *a->share);
+    a->share = image ? NULL : malloc((size_t)n * 3 * sizeof *a->share);
     a->weight = image ? malloc((size_t)n * (size_t)a->most * sizeof *a->weight) : NULL;
     if (!a->first || !a->n || (!a->share && !a->weight))
         return -1;
@@ -168,6 +227,14 @@ static int make_axis(struct resize_axis *a, int64_t from, int64_t size, int64_t 
     return 0;
 }
 
+static int make_rows(struct resize *r, int64_t rows, int64_t n, bool image)
+{
+    r->rows = malloc((size_t)(rows * n));
+    for (int i = 0; i < 2 && !image; i++)
+        r->line[i] = malloc((size_t)n * sizeof *r->line[i]);
+    return r->rows && (image || (r->line[0] && r->line[1])) ? 0 : -1;
+}
+
 static int make(struct resize *r, const struct pixels *from, const struct picture_size *to,
                 bool image)
 {
@@ -176,8 +243,7 @@ static int make(struct resize *r, const struct pixels *from, const struct pictur
     if (make_axis(&r->across, from->width, p.width, p.left, to->width, image) ||
         make_axis(&r->down, from->height, p.height, p.top, to->height, image))
         return -1;
-    r->rows = image ? malloc((size_t)(from->height * to->width * 3)) : NULL;
-    if (image && !r->rows)
+    if (make_rows(r, image ? from->height : 2, to->width * 3, image))
         return -1;
     r->part = p;
     r->to = *to;
@@ -202,7 +268,7 @@ int resize_run(struct resize *r, const struct pixels *from, const struct picture
         return -1;
     if (image)
         bicubic(r, from, to);
-    for (int64_t y = 0; !image && y < size->height; y++)
-        bilinear_row(r, from, y, to + y * size->width * 3);
+    else
+        bilinear(r, from, to);
     return 0;
 }

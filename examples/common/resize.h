@@ -42,11 +42,14 @@ struct resize {
     bool image;
     struct resize_axis {
         int32_t *first, *n; /* source pixels of each pixel */
-        float *share;       /* bilinear: of the second of two */
+        float *share;       /* bilinear: of the second of two, three times each */
+        bool plain;         /* bilinear: pixels of the source as they are, one after the other */
         int32_t *weight;    /* bicubic: [pixels][most] */
         int32_t most;
     } across, down;
-    uint8_t *rows; /* bicubic: what the first of two passes gives */
+    uint8_t *rows;  /* bicubic: what the first of two passes gives; bilinear: pixels of a row */
+    float *line[2]; /* bilinear: rows at the width of the result ... */
+    int32_t line_row[2]; /* ... and which ones; -1: none */
 };
 
 /* Into to [height][width][3].  Returns 0, or -1 without memory. */

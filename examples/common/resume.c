@@ -125,7 +125,12 @@ static bool is_place(const struct asked *a, const char *name, const char *was)
 {
     struct resume_place *place = a->place;
 
-    if (!place || (strcmp(name, place->name) && strcmp(name, LIBRARY "step_samples")))
+    if (place && !strcmp(name, RESUME_BAD)) {
+        place->bad = was ? strdup(was) : NULL;
+        return true;
+    }
+    if (!place || !place->name ||
+        (strcmp(name, place->name) && strcmp(name, LIBRARY "step_samples")))
         return false;
     if (was && !strcmp(name, place->name))
         place->was = strdup(was);
@@ -163,6 +168,11 @@ int resume_note_count(ckpt *c, const char *name, int64_t n)
 
     snprintf(text, sizeof text, "%lld", (long long)n);
     return ckpt_state_note(c, name, text) ? say_fail("%s", ckpt_error(c)) : 0;
+}
+
+int resume_note_bad(ckpt *c, const char *text)
+{
+    return text && ckpt_state_note(c, RESUME_BAD, text) ? say_fail("%s", ckpt_error(c)) : 0;
 }
 
 int resume_load(const struct resume_options *o, ckpt *c, struct resume_place *place, int64_t *step)

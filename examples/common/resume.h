@@ -53,16 +53,24 @@ int resume_note(ckpt *c, const struct ckpt_option *table, const void *owner);
  * -1 after a sentence. */
 int resume_note_count(ckpt *c, const char *name, int64_t n);
 
+/* The note with the clips that the run could not read, as loader_bad has them. */
+#define RESUME_BAD "clips that cannot be read"
+
+/* Notes them in the states of c, as far as the text is new.  Returns 0, or -1 after a sentence. */
+int resume_note_bad(ckpt *c, const char *text);
+
 /* Where a run stands in its data, as a note of that name says it in the states it writes.  A run
  * that has one goes on with any number of samples a step. */
 struct resume_place {
-    const char *name;
-    char *was; /* found, malloc'ed; NULL: in no state, or as the note is already */
+    const char *name; /* NULL: the steps tell */
+    char *was;        /* found, malloc'ed; NULL: in no state, or as the note is already */
+    char *bad;        /* RESUME_BAD of the state, malloc'ed; NULL: it has none */
 };
 
 /* Loads the state, if there is one, behind the compile.  *step: how many steps it has; place: NULL
- * where the steps tell.  Options that differ from those it was made with are refused or, where
- * users change them on purpose or said --resume-changed, said.  Returns 0, or -1 after a sentence.
+ * where the steps tell and no clips are read.  Options that differ from those it was made with are
+ * refused or, where users change them on purpose or said --resume-changed, said.  Returns 0, or -1
+ * after a sentence.
  */
 int resume_load(const struct resume_options *o, ckpt *c, struct resume_place *place, int64_t *step);
 

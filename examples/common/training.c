@@ -47,6 +47,8 @@ double training_lap(struct training *t)
     double now = milliseconds(), lap = now - t->last;
 
     t->last = now;
+    t->ms += lap;
+    t->waited_ms += t->data_ms;
     return lap;
 }
 
@@ -101,8 +103,6 @@ int training_end(struct training *t, ckpt_program *p, int64_t step, int64_t toke
     int rc = ckpt_wait(p, &loss);
     double ms = training_lap(t);
 
-    t->ms += ms;
-    t->waited_ms += t->data_ms;
     if (!rc || rc == CKPT_ENAN)
         log_step(t, p, step, (double)loss, ms, tokens);
     if (rc)

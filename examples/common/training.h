@@ -54,7 +54,7 @@ struct training {
     int64_t saved;            /* steps in the state that was written last; -1: none was */
     double last;              /* when the last one ended */
     struct run_clock clock;
-    double ms, waited_ms;     /* of all steps: in all, and for data */
+    double ms, waited_ms; /* of all steps: in all, and for data */
 };
 
 /* Runs the steps until there are enough, one fails, or a signal (signals.h) or the clock says
@@ -75,7 +75,8 @@ double training_rate(const struct training *t, int64_t step);
 /* For end: waits for a step of p, writes its line of the log, sums up and shows its loss.  tokens:
  * of all ranks, for the log; 0: it says none. */
 int training_end(struct training *t, ckpt_program *p, int64_t step, int64_t tokens);
-/* For end: milliseconds since it was last asked, or since the run began. */
+/* For end: milliseconds since it was last asked, or since the run began; counts them, and data_ms,
+ * for the report. */
 double training_lap(struct training *t);
 /* For end: the oldest step has ended well, with a value to sum up. */
 void training_ended(struct training *t, double value);

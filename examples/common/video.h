@@ -32,7 +32,8 @@ struct video {
     double fps;            /* 0: it does not say */
     bool image;            /* a file of one picture */
     /* Set by whoever reads: frames of more pixels are refused (0: none are), and reading ends, with
-     * no sentence, when *stop is set (NULL: it does not). */
+     * no sentence, when *stop is set (NULL: it does not); hw decodes (NULL: the CPU does). */
+    const struct video_hw *hw;
     int64_t most_pixels;
     const atomic_bool *stop;
     /* its own */

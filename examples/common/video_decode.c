@@ -19,11 +19,13 @@
 #include <libavformat/avformat.h>
 #include <libavutil/display.h>
 #include <libswscale/swscale.h>
+#include "video_hw.h"
 #include "video_index.h"
 
 struct decoder {
     const char *path; /* of the video, to be said */
     const struct video_file *file;
+    const struct video_hw *hw;
     AVFormatContext *format;
     AVStream *stream;
     AVCodecContext *codec;
@@ -192,10 +194,12 @@ static void set_colours(struct SwsContext *scale, const AVFrame *f)
 /* Brings the frame to RGB, by the numbers that PyAV gives Open-Sora. */
 static int to_rgb(struct decoder *d)
 {
-    const AVFrame *f = d->frame;
+    AVFrame *f = d->frame;
     int line[] = {f->width * 3};
     size_t bytes = (size_t)f->width * (size_t)f->height * 3;
 
+    if (video_hw_fetch(f) < 0)
+        return say_fail("%s: a frame does not come from the device", d->path);
     if (bytes > d->room) {
         free(d->rgb);
         d->rgb = malloc(bytes + 64); /* swscale writes whole vectors */
@@ -245,6 +249,8 @@ static int open_codec(struct decoder *d)
     d->codec->thread_count = 1; /* errors come with their packet, and it takes the least memory */
     d->codec->pkt_timebase = d->stream->time_base;
     d->codec->err_recognition = AV_EF_EXPLODE;
+    if (d->hw && video_hw_attach(d->hw, d->codec))
+        return say_fail("%s: no memory for the decoder", d->path);
     if (d->codec->has_b_frames < d->index.delay)
         d->codec->has_b_frames = d->index.delay;
     if (avcodec_open2(d->codec, d->kind, NULL) < 0)
@@ -378,6 +384,7 @@ static int64_t decoder_count(struct video *v)
 {
     struct decoder *d = v->data;
 
+    d->hw = v->hw;
     if (d->indexed)
         return d->index.frames;
     if (!make_index(d, v) && (!d->index.counted || !d->index.packets || !count_all(d, v)))

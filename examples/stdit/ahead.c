@@ -69,6 +69,13 @@ static int read_row(void *user, struct loader_file *f, const struct loader_clip 
                            stdit_sample_of(d, c->sample, row), f, c, row, fps);
 }
 
+static const char *name_of(void *user, int64_t row)
+{
+    const struct stdit_ahead *a = user;
+
+    return stdit_videos_name(&a->run->data.videos, row);
+}
+
 /* ---- its memory ------------------------------------------------------------------------------ */
 
 static struct loader_need need_of(const struct stdit_data *d)
@@ -86,20 +93,9 @@ static struct loader_need need_of(const struct stdit_data *d)
 
 int stdit_ahead_plan(const struct stdit_run *r)
 {
-    const struct loader_options *o = &r->options.loader;
     struct loader_need need = need_of(&r->data);
-    struct loader_room room;
-    char all[32], clips[32], decoder[32];
 
-    if (loader_divide(o, &need, &room))
-        return -1;
-    if (!ckpt_rank(r->context))
-        printf("loader: at most %s of each rank: %s of clips (%.1f steps of the largest), "
-               "%lld decoders of %s\n",
-               say_bytes(all, room.clips + o->workers * room.decoder), say_bytes(clips, room.clips),
-               (double)room.clips / (double)need.step, (long long)o->workers,
-               say_bytes(decoder, room.decoder));
-    return 0;
+    return loader_plan(&r->options.loader, &need, !ckpt_rank(r->context));
 }
 
 /* ---- both ----------------------------------------------------------------------------------- */
@@ -124,7 +120,13 @@ int stdit_ahead_open(struct stdit_ahead *a, struct stdit_run *r)
     if (!r->options.video_dir)
         return 0;
     struct loader_need need = need_of(&r->data);
-    a->source = (struct loader_source){next, read_row, r->data.rows, a, false};
+    a->source = (struct loader_source){
+        .next = next,
+        .read = read_row,
+        .rows = r->data.rows,
+        .user = a,
+        .known = ckpt_rank(r->context) ? NULL : r->bad, /* states have what the first rank met */
+        .name = name_of};
     return go_to(a, r) ? -1 : loader_open(&a->loader, &r->options.loader, &need, &a->source);
 }
 

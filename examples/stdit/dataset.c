@@ -189,23 +189,6 @@ static int check_text(const struct stdit_data *d, const struct stdit_options *o)
                           (long long)d->rows);
 }
 
-static bool is_table(const char *path)
-{
-    const char *dot = strrchr(path, '.');
-
-    return dot && !strcasecmp(dot, ".csv");
-}
-
-int stdit_videos_any(struct stdit_videos *v, const char *path, int64_t clips)
-{
-    bool lines = stdit_videos_are_listed(path);
-
-    v->whole |= lines || is_table(path);
-    if (lines)
-        return stdit_videos_lines(v, path);
-    return is_table(path) ? stdit_videos_list(v, path, true) : stdit_videos_open(v, path, clips);
-}
-
 static int data_text(struct stdit_data *d, const struct stdit_options *o, bool captions)
 {
     if (captions && stdit_texts_asked(o))

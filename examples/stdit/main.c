@@ -108,15 +108,16 @@ static int compile(struct stdit_run *r)
 /* Goes on where the state stands. */
 static int begin_turns(struct stdit_run *r)
 {
-    struct resume_place place = {.name = STDIT_PLACE};
     bool buckets = r->data.buckets.n > 0;
+    struct resume_place place = {.name = buckets ? STDIT_PLACE : NULL};
 
     if (stdit_turns_open(&r->turns, &r->data, &r->options, ckpt_ranks(r->context)) ||
         (buckets && stdit_note_place(r)) ||
-        resume_load(&r->options.train.state, r->context, buckets ? &place : NULL, &r->first))
+        resume_load(&r->options.train.state, r->context, &place, &r->first))
         return -1;
     int rc = place.was ? stdit_turns_go(&r->turns, place.was) : 0;
     free(place.was);
+    r->bad = place.bad;
     return rc;
 }
 
@@ -196,8 +197,11 @@ static int go(struct stdit_run *r)
     if (encode_captions(r) || stdit_make_model(r) || stdit_load(r))
         return -1;
     introduce(r);
-    if (compile(r))
+    if ((o->video_dir && !o->library.plan_only &&
+         loader_hold_open(&r->hold, &r->options.loader, stdit_videos_largest(&r->data.videos))) ||
+        compile(r))
         return -1;
+    loader_hold_close(&r->hold);
     if (o->library.plan_only)
         return ckpt_unwritten(r->context) ? say_fail("%s", ckpt_error(r->context)) : 0;
     if (is_training(r) && train(r))
@@ -211,6 +215,9 @@ static int open_and_go(struct stdit_run *r)
 {
     int rc = go(r);
 
+    loader_hold_close(&r->hold);
+    loader_hw_close(&r->options.loader);
+    free(r->bad);
     stdit_validation_close(r);
     return rc;
 }

@@ -65,8 +65,8 @@ static const struct ckpt_option table[] = {
     ROW("val", STRING, val, "FILE",
         "features, as of --features, of clips whose loss is measured at ten noise levels at the "
         "end"),
-    RANGE("val-every", INT, val_every, "N",
-          "measure it every N steps, too (default: at the end)", 1, OPTION_MOST),
+    RANGE("val-every", INT, val_every, "N", "measure it every N steps, too (default: at the end)",
+          1, OPTION_MOST),
     ROW("val-ema", FLAG, val_ema, NULL, "measure it of the moving average of the weights"),
     ROW("out", STRING, out, "DIR", "where sampled frames go (default stdit-out)"),
     RANGE("sample-steps", INT, sample_steps, "N",
@@ -175,8 +175,10 @@ static int check_data(struct stdit_options *o)
                         "other; give one");
     if (o->video_dir && !o->vae && !o->library.plan_only)
         return say_fail("--video-dir needs --vae FILE, an autoencoder (%s)", o->vae_model);
-    if (o->loader.memory < 0)
-        return say_fail("--loader-memory: a size is expected, as 2G, not a share");
+    if (loader_check(&o->loader))
+        return -1;
+    if (o->loader.hwaccel && !o->video_dir)
+        return say_fail("--hwaccel is for --video-dir");
     if ((o->vae || o->text) && !o->video_dir && !o->cache)
         return say_fail("--vae and --text are for --video-dir and --cache");
     if (o->text_encoder && !o->video_dir)
@@ -269,8 +271,7 @@ static bool is_demo(const struct stdit_options *o)
 static void default_data(struct stdit_options *o)
 {
     bool given = o->library.vram != NO_VRAM,
-         asked = o->video || o->features || o->latent || o->video_dir || o->cache ||
-                o->buckets;
+         asked = o->video || o->features || o->latent || o->video_dir || o->cache || o->buckets;
 
     if (!given)
         o->library.vram = 0;

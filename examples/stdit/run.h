@@ -30,6 +30,8 @@ struct stdit_run {
     int64_t first;          /* steps of the runs that this one goes on with */
     bool drops;             /* captions are dropped at random */
     struct stdit_turns turns;
+    struct loader_hold hold; /* while programs are compiled */
+    char *bad;               /* RESUME_BAD of the state that it goes on from, or NULL */
     struct stdit_validation validation;
     struct run_log log;
 };

@@ -137,6 +137,8 @@ static int submit(struct training *t, int64_t step)
         return -1;
     if (c->ahead.loader)
         t->data_ms = loader_waited(c->ahead.loader) * 1e3;
+    if (c->ahead.loader && resume_note_bad(r->context, loader_bad(c->ahead.loader)))
+        return -1;
     if (ckpt_set_lr(s->training, (float)training_rate(t, step)) ||
         stdit_batch_feed(b, r, s->training, r->drops) ||
         stdit_batch_feed_training(b, r, s->training) || ckpt_submit(s->training))

@@ -251,9 +251,37 @@ const struct video_file *stdit_videos_find(const struct stdit_videos *v, int64_t
     return &file->file;
 }
 
+int64_t stdit_videos_frames(const struct stdit_videos *v, int64_t row)
+{
+    return file_of(v, row)->frames;
+}
+
+const char *stdit_videos_name(const struct stdit_videos *v, int64_t row)
+{
+    const struct video_file *f = &file_of(v, row)->file;
+    const char *name = f->member ? f->member : f->path, *slash = strrchr(name, '/');
+
+    return slash ? slash + 1 : name;
+}
+
 const char *stdit_videos_caption(const struct stdit_videos *v, int64_t row)
 {
     return file_of(v, row)->caption;
+}
+
+static int64_t pixels_of(const struct stdit_video *v)
+{
+    return v->height * v->width;
+}
+
+const struct video_file *stdit_videos_largest(const struct stdit_videos *v)
+{
+    const struct stdit_video *most = v->file;
+
+    for (int64_t i = 1; i < v->n_files; i++)
+        if (pixels_of(&v->file[i]) > pixels_of(most))
+            most = &v->file[i];
+    return &most->file;
 }
 
 int64_t stdit_videos_pixels(const struct stdit_videos *v)
@@ -261,7 +289,7 @@ int64_t stdit_videos_pixels(const struct stdit_videos *v)
     int64_t most = 0;
 
     for (int64_t i = 0; i < v->n_files; i++) {
-        int64_t pixels = v->file[i].height * v->file[i].width;
+        int64_t pixels = pixels_of(&v->file[i]);
         most = pixels > most ? pixels : most;
     }
     return most;
@@ -369,4 +397,23 @@ int stdit_videos_list(struct stdit_videos *v, const char *path, bool paths)
     }
     csv_close(&c);
     return rc ? -1 : v->rows ? 0 : say_fail("%s: lists no clip", path);
+}
+
+/* ---- any of them ---------------------------------------------------------------------------- */
+
+static bool is_table(const char *path)
+{
+    const char *dot = strrchr(path, '.');
+
+    return dot && !strcasecmp(dot, ".csv");
+}
+
+int stdit_videos_any(struct stdit_videos *v, const char *path, int64_t clips)
+{
+    bool lines = stdit_videos_are_listed(path);
+
+    v->whole |= lines || is_table(path);
+    if (lines)
+        return stdit_videos_lines(v, path);
+    return is_table(path) ? stdit_videos_list(v, path, true) : stdit_videos_open(v, path, clips);
 }

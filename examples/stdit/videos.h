@@ -55,8 +55,11 @@ const struct video_file *stdit_videos_find(const struct stdit_videos *v, int64_t
                                            struct clip *c);
 
 const char *stdit_videos_caption(const struct stdit_videos *v, int64_t row);
+int64_t stdit_videos_frames(const struct stdit_videos *v, int64_t row);   /* of its file */
+const char *stdit_videos_name(const struct stdit_videos *v, int64_t row); /* its last part */
 
-/* Pixels of the largest frame of any file. */
+/* The file with the largest frames, and their pixels. */
+const struct video_file *stdit_videos_largest(const struct stdit_videos *v);
 int64_t stdit_videos_pixels(const struct stdit_videos *v);
 
 /* ---- captions, between its files ------------------------------------------------------------ */

@@ -27,14 +27,20 @@ static void to_values(const struct vae_data *d, const uint8_t *rgb, float *to)
         }
 }
 
+void vae_data_values(const struct vae_data *d, const uint8_t *rgb, int64_t frames, float *to)
+{
+    for (int64_t f = 0; f < frames; f++)
+        to_values(d, rgb + f * d->height * d->width * 3, to + f * vae_data_frame(d));
+}
+
 void vae_data_take(const struct vae_data *d, int64_t row, int64_t start, int64_t frames, float *to)
 {
     int64_t first = row * d->frames + start, frame = vae_data_frame(d);
 
     if (d->x)
         memcpy(to, d->x + first * frame, (size_t)(frames * frame) * sizeof *to);
-    for (int64_t f = 0; d->rgb && f < frames; f++)
-        to_values(d, d->rgb + (first + f) * d->height * d->width * 3, to + f * frame);
+    if (d->rgb)
+        vae_data_values(d, d->rgb + first * d->height * d->width * 3, frames, to);
 }
 
 static int64_t whole_cells(int64_t size, const struct vae_options *o)
@@ -83,16 +89,21 @@ static int read_clips(struct vae_data *d, struct video *v, int64_t stride)
     return rc;
 }
 
+static void set_size(struct vae_data *d, const struct vae_options *o)
+{
+    d->frames = o->frames;
+    d->width = o->width ? o->width : 64;
+    d->height = o->height ? o->height : 40;
+    pad(d, o);
+}
+
 static int open_video(struct vae_data *d, const struct vae_options *o)
 {
     const char *path = o->video ? o->video : clip_shipped();
     struct video v;
 
     d->rows = o->clips ? o->clips : 1;
-    d->frames = o->frames;
-    d->width = o->width ? o->width : 64;
-    d->height = o->height ? o->height : 40;
-    pad(d, o);
+    set_size(d, o);
     if (!path)
         return -1;
     int rc = video_open(&v, path) || read_clips(d, &v, o->stride ? o->stride : 1);
@@ -100,6 +111,42 @@ static int open_video(struct vae_data *d, const struct vae_options *o)
     snprintf(d->title, sizeof d->title, "clip: %s, %lld x %lld frames of %lld x %lld", path,
              (long long)d->rows, (long long)d->frames, (long long)d->width, (long long)d->height);
     return rc ? -1 : 0;
+}
+
+/* Files of a list are whole: a clip lies anywhere in its own, which must have the frames. */
+static int check_lengths(const struct vae_data *d, const struct vae_options *o)
+{
+    int64_t needed = (d->frames - 1) * d->videos.stride + 1, most = 0;
+
+    for (int64_t row = 0; row < d->rows; row++)
+        most = d->lengths[row] > most ? d->lengths[row] : most;
+    return most >= needed ? 0
+                          : say_fail("%s: no video has the %lld frames that --frames (--lengths) "
+                                     "and --stride ask for",
+                                     o->video_dir, (long long)needed);
+}
+
+static int open_videos(struct vae_data *d, const struct vae_options *o)
+{
+    struct stdit_videos *v = &d->videos;
+
+    set_size(d, o);
+    *v = (struct stdit_videos){.frames = d->frames,
+                               .width = d->width,
+                               .height = d->height,
+                               .stride = o->stride ? o->stride : 1};
+    if (stdit_videos_any(v, o->video_dir, o->clips))
+        return -1;
+    d->rows = v->rows;
+    d->lengths = MEMORY_FOR(sizeof *d->lengths, d->rows);
+    if (!d->lengths)
+        return no_memory(d);
+    for (int64_t row = 0; row < d->rows; row++)
+        d->lengths[row] = stdit_videos_frames(v, row);
+    snprintf(d->title, sizeof d->title, "videos: %s, %lld x %lld frames of %lld x %lld",
+             o->video_dir, (long long)d->rows, (long long)d->frames, (long long)d->width,
+             (long long)d->height);
+    return check_lengths(d, o);
 }
 
 /* ---- tensors ------------------------------------------------------------------------------- */
@@ -189,15 +236,23 @@ static int open_random(struct vae_data *d, const struct vae_options *o)
 
 int vae_data_open(struct vae_data *d, struct vae_options *o)
 {
-    *d = (struct vae_data){0};
-    int rc = o->tensors ? open_tensors(d, o) : o->random ? open_random(d, o) : open_video(d, o);
+    int rc;
 
+    *d = (struct vae_data){0};
+    if (o->tensors)
+        rc = open_tensors(d, o);
+    else if (o->random)
+        rc = open_random(d, o);
+    else
+        rc = o->video_dir ? open_videos(d, o) : open_video(d, o);
     say_padded(d);
     return rc;
 }
 
 void vae_data_close(struct vae_data *d)
 {
+    stdit_videos_close(&d->videos);
+    free(d->lengths);
     free(d->rgb);
     free(d->x);
     free(d->noise_2d);

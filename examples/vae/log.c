@@ -86,5 +86,7 @@ void vae_log_step(struct vae_run *r, const struct vae_program *p, int64_t step,
     log_float(&r->log, "lr", result->lr);
     log_int(&r->log, "frames", p->frames);
     log_float(&r->log, "ms", result->ms);
+    if (r->options.video_dir)
+        log_float(&r->log, "data_ms", result->data_ms);
     log_step_end(&r->log, &info);
 }

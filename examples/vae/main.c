@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * vae-train: trains the video autoencoder of Open-Sora 1.2 inside a memory budget, on a video file,
- * in the three stages it was trained in.
+ * vae-train: trains the video autoencoder of Open-Sora 1.2 inside a memory budget, on a video file
+ * or on many that are read as steps need them, in the three stages it was trained in.
  */
+#include <stdlib.h>
 #include "../common/log.h"
 #include "../common/signals.h"
 #include "ckpt_dist.h"
@@ -48,6 +49,7 @@ static int check_outputs(const struct vae_options *o)
     struct training_files files = vae_files(o);
     const struct ckpt_path inputs[] = {
         {"--video", o->video, CKPT_PATH_INPUT, 0},
+        {"--video-dir", o->video_dir, CKPT_PATH_INPUT, 0},
         {"--tensors", o->tensors, CKPT_PATH_INPUT, 0},
         {"--lpips", o->lpips, CKPT_PATH_INPUT, 0},
     };
@@ -95,15 +97,17 @@ static int compile(struct vae_run *r, bool trains)
         return -1;
     if (trains)
         print_plans(r);
-    return 0;
+    return trains && r->options.video_dir ? vae_ahead_plan(r) : 0;
 }
 
 static int train(struct vae_run *r)
 {
-    if (note(r) || resume_load(&r->options.train.state, r->context, NULL, &r->first) ||
-        vae_log_open(r))
+    struct resume_place place = {.name = NULL};
+
+    if (note(r) || resume_load(&r->options.train.state, r->context, &place, &r->first))
         return -1;
-    return vae_train(r);
+    r->bad = place.bad;
+    return vae_log_open(r) ? -1 : vae_train(r);
 }
 
 static int check_ranks(struct vae_run *r)
@@ -129,6 +133,7 @@ static int agree_on_data(const struct vae_run *r)
     struct ckpt_fact facts[] = {
         {"number of clips", &d->rows, sizeof d->rows},
         {"data", d->x, d->x ? (size_t)(d->rows * d->frames * frame) * sizeof *d->x : 0},
+        {"frames of the clips", d->lengths, d->lengths ? (size_t)d->rows * sizeof *d->lengths : 0},
         {"clips", d->rgb, d->rgb ? (size_t)(d->rows * d->frames * d->height * d->width * 3) : 0},
     };
 
@@ -155,8 +160,11 @@ static int go(struct vae_run *r)
         return -1;
     introduce(r);
     bool trains = o->train.steps > 0 || o->train.state.from || o->library.plan_only;
-    if (compile(r, trains))
+    if ((o->video_dir && !o->library.plan_only &&
+         loader_hold_open(&r->hold, &o->loader, stdit_videos_largest(&r->data.videos))) ||
+        compile(r, trains))
         return -1;
+    loader_hold_close(&r->hold);
     if (o->library.plan_only)
         return ckpt_unwritten(r->context) ? say_fail("%s", ckpt_error(r->context)) : 0;
     if (trains && train(r))
@@ -181,6 +189,9 @@ int main(int argc, char **argv)
         rc = -1;
     ckpt_close(run.context);
     vae_lpips_free(&run.lpips);
+    loader_hold_close(&run.hold);
+    loader_hw_close(&run.options.loader);
     vae_data_close(&run.data);
+    free(run.bad);
     return say_finish(rc ? 1 : 0);
 }

@@ -17,10 +17,14 @@ static const struct ckpt_option table[] = {
           3),
     GRAD_DTYPE_ROW,
     ROW("video", STRING, video, "FILE", "train on this clip"),
-    ROW("size", STRING, size, "WxH", "size the clip is brought to (default 64x40)"),
+    ROW("video-dir", STRING, video_dir, "DIR",
+        "train on the videos in this directory and in its tar files, read as they are needed; also "
+        "one video or tar file, or a table of videos (.csv)"),
+    ROW("size", STRING, size, "WxH", "size the clips are brought to (default 64x40)"),
     RANGE("frames", INT, frames, "N", "frames of a clip (default: the longest of --lengths)", 1,
           4096),
     STRIDE_ROWS,
+    LOADER_ROWS,
     ROW("tensors", STRING, tensors, "FILE",
         "train on x, noise_2d and noise from a safetensors file, to compare programs"),
     ROW("random", STRING, random, "TxHxW",
@@ -150,10 +154,15 @@ static int check_data(struct vae_options *o)
 {
     bool clip_options = o->size || o->frames || o->stride || o->clips;
 
-    if (!o->video && !o->tensors && !o->random && !strcmp(o->model.model, "v1.2"))
+    if (!o->video && !o->video_dir && !o->tensors && !o->random && !strcmp(o->model.model, "v1.2"))
         o->random = "17x256x256";
-    if (!!o->video + !!o->tensors + !!o->random > 1)
-        return say_fail("--video, --tensors and --random exclude each other; give one");
+    if (!!o->video + !!o->video_dir + !!o->tensors + !!o->random > 1)
+        return say_fail("--video, --video-dir, --tensors and --random exclude each other; give "
+                        "one");
+    if (loader_check(&o->loader))
+        return -1;
+    if (o->loader.hwaccel && !o->video_dir)
+        return say_fail("--hwaccel is for --video-dir");
     if ((o->tensors || o->random) && clip_options)
         return say_fail("--size, --frames, --stride and --clips shape a video; the shape of "
                         "%s is given already",
@@ -243,6 +252,7 @@ int vae_options_parse(struct vae_options *o, int argc, char **argv)
                               .stage = 3,
                               .image_share = -1,
                               .train = {TRAINING_DEFAULTS, .ema_decay = 0.99, .beta2 = -1},
+                              .loader = {LOADER_DEFAULTS},
                               .part = UNSET,
                               .kl_weight = 1e-6,
                               .lpips_weight = 0.1,

@@ -3,6 +3,7 @@
 #ifndef VAE_OPTIONS_H
 #define VAE_OPTIONS_H
 
+#include "../common/loader.h"
 #include "../common/outputs.h"
 #include "model_options.h"
 
@@ -12,9 +13,10 @@ struct vae_options {
     struct vae_model_options model;
     int64_t stage; /* 1, 2, 3 */
     /* the data */
-    const char *video, *tensors, *random, *size, *lengths;
+    const char *video, *video_dir, *tensors, *random, *size, *lengths;
     int64_t frames, stride, clips;
-    int64_t width, height; /* from size */
+    int64_t width, height;        /* from size */
+    struct loader_options loader; /* of video_dir */
     double image_share;
     /* training */
     struct training_options train;

@@ -6,6 +6,8 @@
 #include "ckpt_dist.h"
 #include "run.h"
 
+enum { MOST_READ = 16 /* clips of --video-dir that are looked at */ };
+
 /* Encodes without noise and decodes, in the chunks that files have. */
 static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
 {
@@ -67,28 +69,65 @@ static double squares(const uint8_t *a, const uint8_t *b, int64_t n)
     return sum;
 }
 
-/* x: room for a clip; y and rgb: for what comes back, and for the bytes of both. */
-static int run(struct vae_run *r, ckpt_program *p, float *x, float *y, uint8_t *rgb, double *sum,
-               int64_t *rows)
+/* What it takes, and what comes of it. */
+struct views {
+    struct loader_file file;
+    float *x, *y;  /* a clip, and how it comes back */
+    uint8_t *rgb;  /* bytes of both */
+    int64_t *used; /* rows of each entry of a codebook */
+    double sum;    /* of squared differences */
+    int64_t clips;
+};
+
+/* Returns 1, or 0: the clip cannot be read, which the steps have said. */
+static int take(const struct vae_run *r, struct views *v, int64_t row)
 {
     const struct vae_data *d = &r->data;
-    int64_t n = d->frames * d->height * d->width * 3, all = d->frames * vae_data_frame(d);
+    char said[256];
 
-    for (int64_t row = 0; row < d->rows; row++) {
-        vae_data_take(d, row, 0, d->frames, x);
-        if (ckpt_feed(p, "x", x, all * (int64_t)sizeof *x) || ckpt_step(p, NULL) ||
-            ckpt_fetch(p, "y", y, n * (int64_t)sizeof *y))
-            return say_fail("%s", ckpt_error(r->context));
-        crop(d, x, rgb);
-        for (int64_t i = 0; i < n; i++)
-            rgb[n + i] = to_byte(y[i]);
-        *sum += squares(rgb, rgb + n, n);
-        if (r->options.vq && vae_quantizer_count(r->context, p, rows))
-            return -1;
-        if (write_strip(r, "clip", row, rgb) || write_strip(r, "reconstruction", row, rgb + n))
-            return -1;
+    if (!d->videos.rows) {
+        vae_data_take(d, row, 0, d->frames, v->x);
+        return 1;
     }
-    return 0;
+    say_keep(said, sizeof said);
+    int rc = vae_clip_read(r, &v->file, row, row, d->frames, v->rgb);
+    say_keep(NULL, 0);
+    if (rc <= 0)
+        return 0;
+    vae_data_values(d, v->rgb, d->frames, v->x);
+    return 1;
+}
+
+static int view(struct vae_run *r, struct views *v)
+{
+    const struct vae_data *d = &r->data;
+    ckpt_program *p = r->reconstruction;
+    int64_t n = d->frames * d->height * d->width * 3, all = d->frames * vae_data_frame(d);
+    uint8_t *back = v->rgb + n;
+
+    if (ckpt_feed(p, "x", v->x, all * (int64_t)sizeof *v->x) || ckpt_step(p, NULL) ||
+        ckpt_fetch(p, "y", v->y, n * (int64_t)sizeof *v->y))
+        return say_fail("%s", ckpt_error(r->context));
+    crop(d, v->x, v->rgb);
+    for (int64_t i = 0; i < n; i++)
+        back[i] = to_byte(v->y[i]);
+    v->sum += squares(v->rgb, back, n);
+    if (r->options.vq && vae_quantizer_count(r->context, p, v->used))
+        return -1;
+    int64_t i = v->clips++;
+    return write_strip(r, "clip", i, v->rgb) || write_strip(r, "reconstruction", i, back) ? -1 : 0;
+}
+
+/* All clips in memory; of videos the first ones that can be read. */
+static int view_all(struct vae_run *r, struct views *v)
+{
+    const struct vae_data *d = &r->data;
+    int64_t most = d->videos.rows ? MOST_READ : d->rows;
+
+    for (int64_t row = 0; row < d->rows && v->clips < most; row++)
+        if (take(r, v, row) && view(r, v))
+            return -1;
+    return v->clips ? 0 : say_fail("reconstruction: no clip of the videos can be read");
 }
 
 static void say_codes(const struct vae_run *r, const int64_t *rows)
@@ -106,31 +145,39 @@ int vae_reconstruct_compile(struct vae_run *r)
     return 0;
 }
 
+static void report(const struct vae_run *r, const struct views *v)
+{
+    const struct vae_data *d = &r->data;
+    int64_t frames = v->clips * d->frames;
+    double mean = v->sum / (double)(frames * d->height * d->width * 3) / (255. * 255.);
+
+    if (r->options.vq)
+        say_codes(r, v->used);
+    printf("reconstruction: PSNR %.2f dB over %lld frames", mean > 0 ? -10 * log10(mean) : INFINITY,
+           (long long)frames);
+    if (r->options.out)
+        say_print(" (%s/clip.png, %s/reconstruction.png)", r->options.out, r->options.out);
+    putchar('\n');
+}
+
 int vae_reconstruct(struct vae_run *r)
 {
     const struct vae_data *d = &r->data;
     int64_t n = d->frames * d->height * d->width * 3;
-    double sum = 0;
+    struct views v = {
+        .file = {.hw = r->options.loader.hw, .most_pixels = stdit_videos_pixels(&d->videos)}};
 
-    float *x = malloc((size_t)(d->frames * vae_data_frame(d)) * sizeof *x);
-    float *y = malloc((size_t)n * sizeof *y);
-    uint8_t *rgb = malloc((size_t)(2 * n));
-    int64_t *rows = calloc((size_t)(r->options.vq ? r->quantizer.entries : 1), sizeof *rows);
-    int rc = x && y && rgb && rows ? run(r, r->reconstruction, x, y, rgb, &sum, rows)
-                                   : say_fail("no memory for pictures");
-    free(x);
-    free(y);
-    free(rgb);
-    if (!rc && r->options.vq)
-        say_codes(r, rows);
-    free(rows);
-    if (rc)
-        return -1;
-    double mean = sum / (double)(n * d->rows) / (255. * 255.);
-    printf("reconstruction: PSNR %.2f dB over %lld frames", mean > 0 ? -10 * log10(mean) : INFINITY,
-           (long long)(d->rows * d->frames));
-    if (r->options.out)
-        say_print(" (%s/clip.png, %s/reconstruction.png)", r->options.out, r->options.out);
-    putchar('\n');
-    return 0;
+    v.x = malloc((size_t)(d->frames * vae_data_frame(d)) * sizeof *v.x);
+    v.y = malloc((size_t)n * sizeof *v.y);
+    v.rgb = malloc((size_t)(2 * n));
+    v.used = calloc((size_t)(r->options.vq ? r->quantizer.entries : 1), sizeof *v.used);
+    int rc = v.x && v.y && v.rgb && v.used ? view_all(r, &v) : say_fail("no memory for pictures");
+    if (!rc)
+        report(r, &v);
+    video_close(&v.file.video);
+    free(v.x);
+    free(v.y);
+    free(v.rgb);
+    free(v.used);
+    return rc;
 }

@@ -11,7 +11,7 @@
 
 /* ---- what a step sees ---------------------------------------------------------------------- */
 
-static struct vae_program *program_of(struct vae_run *r, int64_t step)
+struct vae_program *vae_step_program(struct vae_run *r, int64_t step)
 {
     const struct vae_options *o = &r->options;
     float u[2];
@@ -23,28 +23,55 @@ static struct vae_program *program_of(struct vae_run *r, int64_t step)
     return &r->program[first + (int)(u[1] * (float)n)];
 }
 
-/* The first sample of a step that this rank sees. */
-static int64_t first_sample(const struct vae_run *r, int64_t step)
+int64_t vae_step_sample(const struct vae_run *r, int64_t step)
 {
     return (step * ckpt_ranks(r->context) + ckpt_rank(r->context)) * r->options.train.batch;
 }
 
-/* Rows follow each other; a clip that is shorter than its row begins anywhere in it. */
-static int feed_clips(const struct vae_run *r, const struct vae_program *p, int64_t step)
+/* A clip that is shorter than its row begins anywhere in it. */
+int64_t vae_sample_start(const struct vae_run *r, int64_t sample, int64_t frames)
 {
-    float *buffer = r->batch;
-    const struct vae_data *d = &r->data;
-    int64_t clip = p->frames * vae_data_frame(d), batch = r->options.train.batch;
+    float u;
 
-    for (int64_t i = 0; i < batch; i++) {
-        int64_t sample = first_sample(r, step) + i, row = sample % d->rows;
-        float u;
-        ckpt_fill_uniform((uint64_t)r->options.library.seed, (uint64_t)sample, VAE_STREAM_START, &u,
-                          1);
-        int64_t start = (int64_t)(u * (float)(d->frames - p->frames + 1));
-        vae_data_take(d, row, start, p->frames, buffer + i * clip);
+    ckpt_fill_uniform((uint64_t)r->options.library.seed, (uint64_t)sample, VAE_STREAM_START, &u, 1);
+    return (int64_t)(u * (float)(r->data.frames - frames + 1));
+}
+
+/* The next clip of the loader. */
+static int take_read(const struct vae_run *r, float *to)
+{
+    struct loader_clip c;
+
+    if (loader_take(r->ahead.loader, &c))
+        return -1;
+    vae_data_values(&r->data, c.rgb, c.frames, to);
+    loader_release(r->ahead.loader);
+    return 0;
+}
+
+/* Rows follow each other. */
+static int take_clips(const struct vae_run *r, const struct vae_program *p, int64_t step)
+{
+    const struct vae_data *d = &r->data;
+    int64_t clip = p->frames * vae_data_frame(d);
+
+    for (int64_t i = 0; i < r->options.train.batch; i++) {
+        int64_t sample = vae_step_sample(r, step) + i;
+        if (!r->ahead.loader)
+            vae_data_take(d, sample % d->rows, vae_sample_start(r, sample, p->frames), p->frames,
+                          r->batch + i * clip);
+        else if (take_read(r, r->batch + i * clip))
+            return -1;
     }
-    return ckpt_feed(p->program, "x", buffer, batch * clip * (int64_t)sizeof *buffer);
+    return 0;
+}
+
+static int feed_clips(const struct vae_run *r, const struct vae_program *p)
+{
+    int64_t clip = p->frames * vae_data_frame(&r->data);
+
+    return ckpt_feed(p->program, "x", r->batch,
+                     r->options.train.batch * clip * (int64_t)sizeof *r->batch);
 }
 
 /* The noise of tensors, in the order of their rows. */
@@ -62,7 +89,7 @@ static int feed_noise(const struct vae_run *r, const struct vae_program *p, cons
     if (!rows)
         return CKPT_ENOMEM;
     for (int64_t i = 0; i < batch; i++)
-        memcpy(rows + i * row, noise + (first_sample(r, step) + i) % r->data.rows * row,
+        memcpy(rows + i * row, noise + (vae_step_sample(r, step) + i) % r->data.rows * row,
                (size_t)row * sizeof *rows);
     int rc = ckpt_feed(p->program, name, rows, batch * row * (int64_t)sizeof *rows);
     free(rows);
@@ -71,7 +98,7 @@ static int feed_noise(const struct vae_run *r, const struct vae_program *p, cons
 
 static int feed(const struct vae_run *r, const struct vae_program *p, int64_t step)
 {
-    int rc = feed_clips(r, p, step);
+    int rc = feed_clips(r, p);
 
     if (!rc && r->data.noise)
         rc = feed_noise(r, p, "noise_2d", r->data.noise_2d, step);
@@ -90,8 +117,14 @@ static struct vae_run *run_of(const struct training *t)
 static int submit(struct training *t, int64_t step)
 {
     struct vae_run *r = run_of(t);
-    struct vae_program *p = program_of(r, step);
+    struct vae_program *p = vae_step_program(r, step);
 
+    if (take_clips(r, p, step))
+        return -1;
+    if (r->ahead.loader)
+        t->data_ms = loader_waited(r->ahead.loader) * 1e3;
+    if (r->ahead.loader && resume_note_bad(r->context, loader_bad(r->ahead.loader)))
+        return -1;
     if (ckpt_set_lr(p->program, (float)training_rate(t, step)) || feed(r, p, step) ||
         ckpt_submit(p->program))
         return say_fail("%s", ckpt_error(r->context));
@@ -126,11 +159,12 @@ static void terms(const struct vae_program *p, struct vae_result *result)
 static int end(struct training *t, int64_t step)
 {
     struct vae_run *r = run_of(t);
-    struct vae_program *p = program_of(r, step);
-    struct vae_result result = {NAN, NAN, NAN, NAN, NAN, {0}, training_rate(t, step), 0};
+    struct vae_program *p = vae_step_program(r, step);
+    struct vae_result result = {NAN, NAN, NAN, NAN, NAN, {0}, training_rate(t, step), 0, 0};
     int rc = ckpt_wait(p->program, &result.loss);
 
     result.ms = training_lap(t);
+    result.data_ms = t->data_ms;
     if (!rc)
         terms(p, &result);
     if (!rc && r->options.vq &&
@@ -150,8 +184,10 @@ int vae_train(struct vae_run *r)
     struct training t = {.context = r->context,
                          .options = &o->train,
                          .first = r->first,
-                         /* a dump looks at the first one alone, a codebook moves between steps */
-                         .ahead = o->train.dump || o->vq ? 0 : 1,
+                         /* a dump looks at the first one alone, a codebook moves between steps, and
+                          * a step that is under way would hide how long one waits for clips */
+                         .ahead = o->train.dump || o->vq || o->video_dir ? 0 : 1,
+                         .reads = o->video_dir != NULL,
                          .submit = submit,
                          .end = end,
                          .user = r};
@@ -161,7 +197,8 @@ int vae_train(struct vae_run *r)
         malloc((size_t)(o->train.batch * longest * vae_data_frame(&r->data)) * sizeof *r->batch);
     if (!r->batch)
         return say_fail("no memory for a batch of %lld clips", (long long)o->train.batch);
-    int rc = training_run(&t);
+    int rc = vae_ahead_open(r) ? -1 : training_run(&t);
+    vae_ahead_close(r);
     free(r->batch);
     r->batch = NULL;
     rc = rc ? rc : dump_check(o->train.dump, t.ended - t.first);

@@ -7,6 +7,7 @@
  * fit.  The recording stays, and with it the size of micro-steps.
  */
 #include "exec/program.h"
+#include "exec/timing.h"
 
 int64_t program_placed_bytes(const struct ckpt_program *p)
 {
@@ -66,6 +67,7 @@ void program_keep_others(struct programs *ps)
         o->old_plan = NULL;
         o->old_graph = NULL;
         o->lowered.whole = false;
+        timing_forget(o->timing);
     }
 }
 

@@ -2,11 +2,13 @@
 /* Times of ops: see timing.h. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 #include "exec/timing.h"
 #include "exec/trace.h"
 #include "ops.h"
 
 enum { SAMPLES = 16 }; /* kept of an op: the first is warm-up */
+enum { PROGRAMS = 8 }; /* in a trace, the first ones that ran: it is written anew for each */
 
 struct samples {
     double seconds[SAMPLES];
@@ -26,7 +28,9 @@ struct timing {
         struct run_span *data; /* per instruction as it is handed over: see span_of */
         int64_t capacity;
     } spans;
-    int64_t traced; /* the step that they are of; -1: none is under way */
+    int64_t traced;             /* the step that they are of; -1: none is under way */
+    struct trace_slice *slices; /* of the step that was traced last; NULL: none was */
+    int32_t n_slices;
 };
 
 int timing_new(struct timing **out, const struct ckpt_program *p)
@@ -49,6 +53,7 @@ void timing_free(struct timing *t)
     if (!t)
         return;
     free(t->spans.data);
+    free(t->slices);
     free(t->ops);
     free(t);
 }
@@ -73,11 +78,34 @@ static struct run_span *span_of(const struct ckpt_program *p, const struct instr
     return &p->timing->spans.data[n < body ? micro * body + n : n + body * (p->tape->n_micro - 1)];
 }
 
+void timing_forget(struct timing *t)
+{
+    if (!t)
+        return;
+    free(t->slices);
+    t->slices = NULL;
+    t->n_slices = 0;
+}
+
+/* Whether a trace has a step of p. */
+static bool has_trace(const struct ckpt_program *p)
+{
+    return p->timing && p->timing->slices;
+}
+
+static bool has_place(const struct ckpt_program *p)
+{
+    int n = 0;
+    for (const struct ckpt_program *o = p->programs->first; o; o = o->next)
+        n += o != p && has_trace(o);
+    return n < PROGRAMS;
+}
+
 /* Steps 1 to 4, 8 and 16, once the traced one before was written or failed. */
 static bool is_due(const struct ckpt_program *p)
 {
     int64_t step = p->submitted + 1;
-    return p->programs->options->trace_out && p->trains &&
+    return p->programs->options->trace_out && p->trains && has_place(p) &&
            (p->timing->traced < 0 || p->timing->traced >= p->submitted) &&
            (step <= 4 || step == 8 || step == SAMPLES);
 }
@@ -222,18 +250,33 @@ static int32_t collect_slices(const struct ckpt_program *p, struct trace_slice *
     return n;
 }
 
-static int write_trace(const struct ckpt_program *p)
+/* The programs that a trace has a step of, in the order of their compile. */
+static int32_t list_traced(const struct programs *ps, struct trace_program *list)
 {
-    const struct programs *ps = p->programs;
-    struct trace_slice *slices = malloc((size_t)(count_spans(p) + 1) * sizeof *slices);
-    if (!slices)
+    int32_t n = 0, number = programs_count_training(ps);
+    for (const struct ckpt_program *p = ps->first; p; p = p->next) {
+        if (has_trace(p))
+            list[PROGRAMS - ++n] = (struct trace_program){p->graph, p->plan, p->timing->slices,
+                                                          p->timing->n_slices, number};
+        number -= p->trains;
+    }
+    memmove(list, list + PROGRAMS - n, (size_t)n * sizeof *list);
+    return n;
+}
+
+static int write_trace(struct timing *t, const struct ckpt_program *p)
+{
+    struct programs *ps = p->programs;
+    struct trace_program list[PROGRAMS];
+    timing_forget(t);
+    t->slices = malloc((size_t)(count_spans(p) + 1) * sizeof *t->slices);
+    if (!t->slices)
         return error_fail(ps->error, CKPT_ENOMEM, "no memory for the trace");
-    int32_t n = collect_slices(p, slices);
-    int rc =
-        trace_write(p->graph, p->plan, &ps->machine, slices, n, ps->options->trace_out, ps->error);
+    t->n_slices = collect_slices(p, t->slices);
+    int32_t n = list_traced(ps, list);
+    int rc = trace_write(list, n, &ps->machine, ps->options->trace_out, ps->error);
     if (!rc)
-        p->programs->written |= WRITTEN_TRACE;
-    free(slices);
+        ps->written |= WRITTEN_TRACE;
     return rc;
 }
 
@@ -241,7 +284,7 @@ int timing_step(struct timing *t, const struct ckpt_program *p)
 {
     int rc = 0;
     if (t->traced >= 0 && t->traced < p->steps) {
-        rc = write_trace(p);
+        rc = write_trace(t, p);
         t->traced = -1;
     }
     return rc ? rc : write_machine(t, p);

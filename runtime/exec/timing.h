@@ -24,6 +24,9 @@ void timing_stamp(struct ckpt_program *p, const struct instr *i, int32_t micro, 
 /* Where the device puts the time of a kernel that is handed over; NULL: nobody wants it. */
 double *timing_slot(struct ckpt_program *p, const struct instr *i, int32_t micro);
 
+/* The plan of its program is another one now: the step that was traced is none of it. */
+void timing_forget(struct timing *t);
+
 /* The median seconds of a tape op; 0 if it was not seen. */
 double timing_median(const struct timing *t, int32_t op);
 

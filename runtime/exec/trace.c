@@ -32,7 +32,14 @@ struct trace {
     struct slices planned, measured;
     int64_t *bytes[TIER_COUNT + 1]; /* of the device and the tiers, per step */
     double before;                  /* copies begin so long before the planned step */
-    int32_t written;                /* events */
+    int32_t number;                 /* of the program; 0: there is but one */
+    int32_t pids;                   /* of the programs in front of it */
+    int32_t written;                /* events, theirs included */
+};
+
+struct traces {
+    struct trace *data; /* of each program */
+    int32_t n;
 };
 
 /* ---- what is planned ------------------------------------------------------------------------- */
@@ -180,7 +187,7 @@ static void begin_event(struct trace *t, FILE *f, const char *kind, enum process
                         int thread)
 {
     fprintf(f, "%s{\"ph\":\"%s\",\"pid\":%d,\"tid\":%d", t->written++ ? ",\n" : "", kind,
-            (int)process, thread);
+            t->pids + (int)process, thread);
 }
 
 static void put_meta(struct trace *t, FILE *f, enum process process, int thread, const char *what,
@@ -195,9 +202,13 @@ static void put_meta(struct trace *t, FILE *f, enum process process, int thread,
 /* Threads in the order of the queues. */
 static void put_names(struct trace *t, FILE *f, enum process process, const struct slices *s)
 {
-    put_meta(t, f, process, 0, "process_name", process == PLANNED ? "planned" : "measured");
+    const char *what = process == PLANNED ? "planned" : "measured";
+    char name[64];
+    snprintf(name, sizeof name, "program %d, %s", (int)t->number, what);
+    put_meta(t, f, process, 0, "process_name", t->number ? name : what);
     begin_event(t, f, "M", process, 0);
-    fprintf(f, ",\"name\":\"process_sort_index\",\"args\":{\"sort_index\":%d}}", (int)process);
+    fprintf(f, ",\"name\":\"process_sort_index\",\"args\":{\"sort_index\":%d}}",
+            t->pids + (int)process);
     for (int32_t i = 0; i < s->n; i++) {
         int thread = (int)s->data[i].queue + 1;
         if (i && s->data[i - 1].queue == s->data[i].queue)
@@ -282,24 +293,30 @@ static void put_process(struct trace *t, FILE *f, enum process process, const st
 
 static void put_all(FILE *f, const void *user)
 {
-    struct trace t = *(const struct trace *)user;
+    const struct traces *all = user;
+    int32_t written = 0;
     fputs("{\"displayTimeUnit\":\"ns\",\"otherData\":{\"machine\":", f);
-    json_write_string(f, t.m->name);
+    json_write_string(f, all->data->m->name);
     fputs("},\"traceEvents\":[\n", f);
-    put_process(&t, f, PLANNED, &t.planned);
-    put_process(&t, f, MEASURED, &t.measured);
+    for (int32_t i = 0; i < all->n; i++) {
+        struct trace t = all->data[i];
+        t.written = written;
+        put_process(&t, f, PLANNED, &t.planned);
+        put_process(&t, f, MEASURED, &t.measured);
+        written = t.written;
+    }
     fputs("\n]}\n", f);
 }
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
-static int prepare(struct trace *t, const struct trace_slice *measured, int32_t n)
+static int prepare(struct trace *t, const struct trace_program *p)
 {
     int rc = count_bytes(t);
     if (!rc)
         rc = plan_slices(t);
-    for (int32_t i = 0; i < n && !rc; i++)
-        rc = add(&t->measured, &measured[i]);
+    for (int32_t i = 0; i < p->n_measured && !rc; i++)
+        rc = add(&t->measured, &p->measured[i]);
     if (rc)
         return rc;
     arrange(&t->planned);
@@ -309,16 +326,42 @@ static int prepare(struct trace *t, const struct trace_slice *measured, int32_t 
     return 0;
 }
 
-int trace_write(const struct graph *g, const struct plan *p, const struct machine *m,
-                const struct trace_slice *measured, int32_t n, const char *path,
-                struct error *error)
+static int prepare_all(struct traces *all, const struct trace_program *programs, int32_t n,
+                       const struct machine *m)
 {
-    struct trace t = {.g = g, .p = p, .m = m};
-    int rc = prepare(&t, measured, n) ? error_fail(error, CKPT_ENOMEM, "no memory for the trace")
-                                      : lines_write("trace", path, put_all, &t, error);
-    for (int tier = 0; tier <= TIER_COUNT; tier++)
-        free(t.bytes[tier]);
-    free(t.planned.data);
-    free(t.measured.data);
+    int rc = 0;
+    all->data = calloc((size_t)n, sizeof *all->data);
+    for (; all->data && all->n < n && !rc; all->n++) {
+        const struct trace_program *p = &programs[all->n];
+        struct trace *t = &all->data[all->n];
+        *t = (struct trace){.g = p->graph,
+                            .p = p->plan,
+                            .m = m,
+                            .number = n > 1 ? p->number : 0,
+                            .pids = MEASURED * all->n};
+        rc = prepare(t, p);
+    }
+    return all->data ? rc : CKPT_ENOMEM;
+}
+
+static void free_all(struct traces *all)
+{
+    for (int32_t i = 0; i < all->n; i++) {
+        for (int tier = 0; tier <= TIER_COUNT; tier++)
+            free(all->data[i].bytes[tier]);
+        free(all->data[i].planned.data);
+        free(all->data[i].measured.data);
+    }
+    free(all->data);
+}
+
+int trace_write(const struct trace_program *programs, int32_t n, const struct machine *m,
+                const char *path, struct error *error)
+{
+    struct traces all = {0};
+    int rc = prepare_all(&all, programs, n, m)
+                 ? error_fail(error, CKPT_ENOMEM, "no memory for the trace")
+                 : lines_write("trace", path, put_all, &all, error);
+    free_all(&all);
     return rc;
 }

@@ -2,7 +2,7 @@
 /*
  * A step as a trace in the JSON that chrome://tracing and ui.perfetto.dev read: two processes, what
  * the plan says and what was measured, with a thread for each queue and counters of bytes.  Both
- * begin at the same time.
+ * begin at the same time.  Of several programs each has its two.
  */
 #ifndef CKPT_TRACE_H
 #define CKPT_TRACE_H
@@ -20,10 +20,18 @@ struct trace_slice {
     double start, end;  /* seconds, of any clock */
 };
 
-/* measured: n slices of one step, in any order; none: there is but the plan.  What the process
- * takes of machine m beside the plan is counted.  Returns 0, CKPT_EIO or CKPT_ENOMEM. */
-int trace_write(const struct graph *g, const struct plan *p, const struct machine *m,
-                const struct trace_slice *measured, int32_t n, const char *path,
-                struct error *error);
+/* A program and one step of it. */
+struct trace_program {
+    const struct graph *graph;
+    const struct plan *plan;
+    const struct trace_slice *measured; /* in any order; none: there is but the plan */
+    int32_t n_measured;
+    int32_t number; /* in the order of their compile, from 1 on */
+};
+
+/* What the process takes of machine m beside the plans is counted.  Returns 0, CKPT_EIO or
+ * CKPT_ENOMEM. */
+int trace_write(const struct trace_program *programs, int32_t n, const struct machine *m,
+                const char *path, struct error *error);
 
 #endif

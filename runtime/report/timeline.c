@@ -178,7 +178,7 @@ int timeline_write(const struct graph *g, const struct plan *p, const struct mac
 {
     struct timeline t = {.g = g, .p = p, .machine = machine};
     if (ends_with(path, ".json"))
-        return trace_write(g, p, machine, NULL, 0, path, error);
+        return trace_write(&(struct trace_program){.graph = g, .plan = p}, 1, machine, path, error);
     if (ends_with(path, ".pickle"))
         return memory_viz_write(g, p, machine, path, error);
     bool good = !plan_clock(g, machine, p, &t.clock) &&

@@ -101,6 +101,15 @@ cmp -s "$work/l" "$work/l2" || fail "bad clips, other threads: other weights"
 grep "^stdit-train" "$work/err" | cmp -s - "$work/said" || fail "other threads say something else: $(cat "$work/err")"
 refuses 1 "clips cannot be read, more than --max-bad 1" "$train" $bad --steps 9 --max-bad 1
 refuses 1 "more than --max-bad 0" "$train" $bad --steps 9 --max-bad 0
+
+# The count goes on where a run does, behind two of them.
+runs "the next clip takes its place" "$train" $bad --steps 4 --save-state "$work/bad.state"
+[ "$(grep -c gone4.rgb "$work/err")" = 1 ] || fail "gone4.rgb: $(cat "$work/err")"
+runs "after 4 steps" "$train" $bad --steps 9 --resume "$work/bad.state" --save "$work/l2"
+cmp -s "$work/l" "$work/l2" || fail "resumed among bad clips: other weights"
+[ "$(grep -c "gone[1234].rgb: cannot be read" "$work/err")" = 3 ] || fail "named again: $(cat "$work/err")"
+refuses 1 "3 clips cannot be read, more than --max-bad 2" "$train" $bad --steps 9 \
+    --resume "$work/bad.state" --max-bad 2
 echo "path,num_frames,height,width
 sizes/2.rgb,19,100,300
 sizes/3.rgb,20,150,200" >"$work/list.csv"

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PROCESSES = 3, THREADS = 16, KINDS = 256 };
+enum { PROCESSES = 17, THREADS = 16, KINDS = 256 };
 
 static struct {
     const char *name;

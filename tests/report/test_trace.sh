@@ -4,8 +4,8 @@
 # every tier are there, planned and measured, and the run has the bits of one without.
 . "${srcdir:-.}/tests/model/programs.sh"
 train=${STDIT_TRAIN:-./stdit-train} ckpt=${CKPT_COMMAND:-./ckpt} check=./tests/report/check_trace
-job=./tests/torture/job
-[ -x "$train" ] && [ -x "$ckpt" ] && [ -x "$check" ] && [ -x "$job" ] || exit 77
+job=./tests/torture/job vae=${VAE_TRAIN:-./vae-train}
+[ -x "$train" ] && [ -x "$vae" ] && [ -x "$ckpt" ] && [ -x "$check" ] && [ -x "$job" ] || exit 77
 small="--hidden 24 --heads 2 --depth 2 --caption-channels 8 --text-tokens 4 --latent 2x4x4 --threads 1"
 
 # traced FILE: what the checker says of it is in $work/said.
@@ -87,6 +87,28 @@ traced "$work/tier.json"
 for pid in 1 2; do
     grep "\"pid\":$pid" "$work/tier.json" | grep -q '"cat":"recompute"' || fail "nothing runs again"
 done
+
+# ---- several programs ----------------------------------------------------------------------------
+
+# Those that ran each have what was planned and measured, in the order of their compile.
+# several LENGTHS STEPS PROGRAMS
+several() {
+    rm -f "$work/log"
+    runs "PSNR" "$vae" --groups 2 --spatial-widths 4,4 --temporal-widths 4,4,4 --size 16x8 --threads 1 \
+        --video "$root/examples/data/bunny.rgb" --image-share 0 --lengths "$1" --steps "$2" \
+        --log "$work/log" --save "$work/weights" --trace-out "$work/programs.json"
+    traced "$work/programs.json"
+    for process in planned measured; do
+        [ "$(grep -c "^program [0-9]*, $process compute [1-9]" "$work/said")" = "$3" ] ||
+            fail "not $3 programs $process: $(cat "$work/said")"
+    done
+}
+several 1,3-5 12 4
+[ "$(sed -n 's/^{"step".*"frames": \([0-9]*\),.*/\1/p' "$work/log" | sort -u | wc -l)" = 4 ] ||
+    fail "not all programs ran: $(cat "$work/log")"
+grep "compute" "$work/said" | cut -d' ' -f2 >"$work/order"
+sort -n -c "$work/order" || fail "another order: $(cat "$work/order")"
+several 1-10 40 8
 
 # ---- two ranks -----------------------------------------------------------------------------------
 

@@ -74,6 +74,7 @@ struct fake {
     int64_t asked, most; /* clips */
     int good;            /* every so many-th row can be read; 0: none */
     bool slow;
+    const char *known;
 };
 
 static int next(void *user, struct loader_clip *c)
@@ -107,6 +108,15 @@ static int read_row(void *user, struct loader_file *file, const struct loader_cl
     return f->slow ? -1 : 1;
 }
 
+static const char *name(void *user, int64_t row)
+{
+    static char text[16];
+
+    (void)user;
+    snprintf(text, sizeof text, "row-%d", (int)row);
+    return text;
+}
+
 /* The row that stands for another. */
 static int64_t found(int64_t row, int good)
 {
@@ -119,10 +129,13 @@ static struct loader *open_fake(struct fake *f, struct loader_source *s, int64_t
                                 int64_t memory, int64_t max_bad)
 {
     const struct loader_need need = {LARGEST, 3 * LARGEST, 0};
-    const struct loader_options o = {memory ? memory + workers * (4 << 20) : 0, workers, max_bad};
+    const struct loader_options o = {.memory = memory ? memory + workers * (4 << 20) : 0,
+                                     .workers = workers,
+                                     .max_bad = max_bad};
     struct loader *l;
 
-    *s = (struct loader_source){next, read_row, ROWS, f};
+    *s = (struct loader_source){
+        .next = next, .read = read_row, .rows = ROWS, .user = f, .known = f->known, .name = name};
     said[0] = 0;
     assert_int_equal(loader_open(&l, &o, &need, s), 0);
     return l;
@@ -217,6 +230,57 @@ static void test_bad(void **state)
     loader_close(l);
 }
 
+/* A run that goes on with what another found: nothing is named twice, and the count goes on. */
+static void test_known(void **state)
+{
+    struct fake f = {.most = 10, .good = 2};
+    struct loader_source s;
+    struct loader_clip c;
+    struct loader *l = open_fake(&f, &s, 3, 0, 19);
+    char known[256];
+
+    (void)state;
+    assert_null(loader_bad(l));
+    for (int n = 0; n < 10; n++) {
+        assert_int_equal(loader_take(l, &c), 0);
+        loader_release(l);
+    }
+    strcpy(known, loader_bad(l));
+    assert_string_equal(known, "7 row-7\n35 row-35\n9 row-9\n11 row-11\n23 row-23\n");
+    assert_null(loader_bad(l));
+    loader_close(l);
+
+    f = (struct fake){.most = 11, .good = 2, .known = known};
+    l = open_fake(&f, &s, 3, 0, 5);
+    assert_string_equal(loader_bad(l), known);
+    for (int n = 0; n < 11; n++) {
+        assert_int_equal(loader_take(l, &c), 0);
+        check_clip(&c, n, 2);
+        loader_release(l);
+    }
+    assert_int_equal(count("is bad"), 0);
+    loader_close(l);
+    f = (struct fake){.most = 20, .good = 2, .known = known};
+    l = open_fake(&f, &s, 3, 0, 5);
+    int n = 0;
+    while (!loader_take(l, &c) && n++ < 20)
+        loader_release(l);
+    assert_int_equal(n, 11); /* the next bad one, row 37, is the sixth */
+    assert_int_equal(count("is bad"), 1);
+    loader_close(l);
+
+    /* Of other data, or no list at all: nothing is known. */
+    f = (struct fake){.most = 2, .good = 2, .known = "7 row-8\n99 row-99\n-1 x\nrow\n\n 7\n7row-7"};
+    l = open_fake(&f, &s, 1, 0, 5);
+    assert_null(loader_bad(l));
+    for (n = 0; n < 2; n++) {
+        assert_int_equal(loader_take(l, &c), 0);
+        loader_release(l);
+    }
+    assert_int_equal(count("row 7 is bad"), 1);
+    loader_close(l);
+}
+
 /* ---- ends ---------------------------------------------------------------------------------- */
 
 static void test_end(void **state)
@@ -243,7 +307,7 @@ static void test_end(void **state)
 static void test_divide(void **state)
 {
     const struct loader_need need = {1000, 2500, 100};
-    struct loader_options o = {0, 3, 0};
+    struct loader_options o = {.workers = 3};
     struct loader_room room;
 
     (void)state;
@@ -262,10 +326,8 @@ static void test_divide(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_order),
-        cmocka_unit_test(test_bad),
-        cmocka_unit_test(test_end),
-        cmocka_unit_test(test_divide),
+        cmocka_unit_test(test_order), cmocka_unit_test(test_bad),    cmocka_unit_test(test_known),
+        cmocka_unit_test(test_end),   cmocka_unit_test(test_divide),
     };
     return cmocka_run_group_tests(tests, NULL, NULL) ? 1 : 0;
 }

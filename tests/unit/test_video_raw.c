@@ -140,6 +140,51 @@ static void test_resize(void **state)
     resize_free(&r);
 }
 
+static float between(float a, float b, float share)
+{
+    return a + (b - a) * share;
+}
+
+/* One number of the result, each by itself. */
+static uint8_t bilinear_at(const struct resize *r, const struct pixels *p, int64_t x, int64_t y,
+                           int c)
+{
+    const uint8_t *top = p->at + r->down.first[y] * p->down + r->across.first[x] * p->right + c;
+    const uint8_t *bottom = top + r->down.n[y] * p->down;
+    ptrdiff_t next = r->across.n[x] * p->right;
+    float share = r->across.share[3 * x];
+
+    return (uint8_t)(between(between(top[0], top[next], share),
+                             between(bottom[0], bottom[next], share), r->down.share[3 * y]) +
+                     0.5f);
+}
+
+/* Rows that are kept from one to the next, and pixels that are read two at once: any sizes, in
+ * memory that ends where the picture does. */
+static void test_sizes(void **state)
+{
+    static const int64_t side[] = {1, 2, 3, 4, 5, 7, 16, 33};
+    struct resize r = {.image = false};
+
+    (void)state;
+    for (int i = 0; i < 8 * 8 * 8; i++) {
+        int64_t w = side[i % 8], h = side[i / 8 % 8], width = side[i / 64], height = 1 + i % 21;
+        uint8_t *bytes = malloc((size_t)(w * h * 3)), *to = malloc((size_t)(width * height * 3));
+        struct pixels p = {bytes, 3, w * 3, w, h};
+        for (uint32_t k = 0; k < w * h * 3; k++)
+            bytes[k] = (uint8_t)((k + (uint32_t)i) * 2654435761u >> 24);
+        if (i % 3 == 1) /* on its head */
+            p = (struct pixels){bytes + (w * h - 1) * 3, -3, -3 * w, w, h};
+        const struct picture_size size = {width, height, i % 2};
+        assert_int_equal(resize_run(&r, &p, &size, false, to), 0);
+        for (int64_t k = 0; k < width * height * 3; k++)
+            assert_int_equal(to[k], bilinear_at(&r, &p, k / 3 % width, k / 3 / width, k % 3));
+        free(bytes);
+        free(to);
+    }
+    resize_free(&r);
+}
+
 static void refuse(const char *header, int frames, int missing, const char *why)
 {
     const struct clip c = {.size = {4, 2, true}, .frames = 4, .stride = 1};
@@ -204,8 +249,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_size), cmocka_unit_test(test_places),
-        cmocka_unit_test(test_resize),    cmocka_unit_test(test_bad_files),
-        cmocka_unit_test(test_frames),
+        cmocka_unit_test(test_resize),    cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_bad_files), cmocka_unit_test(test_frames),
     };
     return cmocka_run_group_tests(tests, make_file, remove_file) ? 1 : 0;
 }
