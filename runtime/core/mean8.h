@@ -105,10 +105,11 @@ MEAN8_FUNCTION float mean8_decode(uint32_t code, uint32_t base, bool square)
     return MEAN8_FLOAT((c ? (c + base) << MEAN8_SHIFT : 0u) | sign);
 }
 
-/* noise: 16 random bits.  All products are exact but among the smallest floats. */
+/* noise: 16 random bits.  What is not a number has no sign: processors differ in it.  All products
+ * are exact but among the smallest floats. */
 MEAN8_FUNCTION uint32_t mean8_encode(float x, uint32_t base, uint32_t noise, bool square)
 {
-    const uint32_t bits = mean8_bits(x), sign = square ? 0u : MEAN8_BITS(x) >> 24 & 128u;
+    const uint32_t bits = mean8_bits(x), sign = square || x != x ? 0u : MEAN8_BITS(x) >> 24 & 128u;
     const uint32_t least = (base + 1u) << MEAN8_SHIFT;
     /* (noise + 1/2) / 2^16, by way of the float of [1, 2) that has these bits. */
     const float part = MEAN8_FLOAT(0x3f800040u | noise << 7) - 1.f;
