@@ -124,8 +124,12 @@ struct update_attr {
     int32_t unclipped; /* neither the norm nor clip_value clip the gradient */
     int32_t ema_warmup;
     int32_t unbias; /* where in the clip values its first correction stands */
-    int32_t narrow; /* values, without masters, and means are bf16: a struct rounding follows */
+    int32_t narrow; /* enum narrow_state; above 0 a struct rounding follows */
 };
+
+/* What a bf16 value without a master is kept beside: means in bf16, or in 8 bits (core/mean8.h), of
+ * whose operand the elements are words. */
+enum narrow_state { NARROW_NOT, NARROW_BF16, NARROW_8BIT };
 
 /*
  * Stochastic rounding of state in bf16.  Its random bits follow from the seed, the parameter's

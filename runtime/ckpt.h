@@ -165,7 +165,7 @@ struct ckpt_options {
     double comm_deadline;   /* seconds without another rank that are too many; 0: 30 */
     const char *shard_over; /* which ranks share one copy: "host", "all"; NULL: what is faster */
     int64_t check_ranks;    /* updates between two comparisons of what ranks have; 0: none */
-    const char *state;      /* "fp32", "bf16": of bf16 parameters, see ckpt_optim.h; NULL: fp32 */
+    const char *state;      /* "fp32", "bf16", "8bit": of bf16 parameters, see ckpt_optim.h */
     const char *trace_out;  /* write the queues of a step, planned and measured, as a trace */
 };
 
@@ -259,7 +259,7 @@ static inline struct ckpt_init ckpt_init_of(enum ckpt_init_kind kind, float a)
  * Makes a parameter.  name is unique in the context and is the key in saved files.  The initial
  * value follows from (seed, name) alone.  trainable = false makes a buffer: saved and loaded, and
  * changed by ckpt_update_buffer() alone.  A parameter of dtype bf16 gets an fp32 master copy when
- * it is trained, unless options.state is "bf16".
+ * it is trained, unless options.state is "bf16" or "8bit".
  * For CKPT_XAVIER fan_out is shape[0] and fan_in the product of the rest.
  * The tensor may be used in every tape of this context.  Errors (a name used twice, a bad shape)
  * stick to the context and are returned by ckpt_compile; the result is then CKPT_NONE.
@@ -303,8 +303,8 @@ enum ckpt_slot {
 /*
  * Copies a slot out as fp32, or in.  n must be the number of its elements.  Setting CKPT_VALUE sets
  * the master and its rounded copy, and restarts the EMA from it if no step was run yet; state in
- * bf16 takes the nearest values.  Returns 0, CKPT_EINVAL (n), CKPT_ENAME (no such parameter or
- * slot).
+ * bf16 or 8 bits takes the nearest values.  Returns 0, CKPT_EINVAL (n), CKPT_ENAME (no such
+ * parameter or slot).
  */
 CKPT_API int ckpt_param_get(ckpt *c, ckpt_tensor param, enum ckpt_slot slot, float *dst, int64_t n);
 CKPT_API int ckpt_param_set(ckpt *c, ckpt_tensor param, enum ckpt_slot slot, const float *src,

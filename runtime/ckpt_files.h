@@ -148,11 +148,11 @@ CKPT_API int ckpt_save_params_noted(ckpt *c, const char *path, enum ckpt_slot sl
  */
 /*
  * All that training goes on from, in one file: the values of all parameters, moments and moving
- * averages, in fp32, or in bf16 what is kept so (options.state), the number of updates by all
- * programs, from which the random numbers of the next step follow, and how many steps each program
- * has run.  A run that loads it computes the bits that the run which saved it would have: under
- * another budget, with other tiers, with other micro-steps as far as these change no bits, and
- * among another number of ranks up to the order of their sums.
+ * averages, in fp32, or in bf16 or 8 bits what is kept so (options.state), the number of updates by
+ * all programs, from which the random numbers of the next step follow, and how many steps each
+ * program has run.  A run that loads it computes the bits that the run which saved it would have:
+ * under another budget, with other tiers, with other micro-steps as far as these change no bits,
+ * and among another number of ranks up to the order of their sums.
  *
  *     ckpt_open -> ckpt_param ... -> ckpt_compile -> ckpt_load_state -> ckpt_feed, ckpt_step ...
  *
@@ -174,7 +174,7 @@ CKPT_API int ckpt_save_state(ckpt *c, const char *path);
  * A note that the states of this context carry: what else the bits of this run follow from, as the
  * options of a trainer and a digest of its data.  One of that name is replaced.  Names that begin
  * with "ckpt." are the library's: it notes the settings of the optimizer but for the learning rate,
- * dtype and shape of all inputs of a sample, the dtypes of parameters, and that of state in bf16
+ * dtype and shape of all inputs of a sample, the dtypes of parameters, and that of small state
  * ("ckpt.state": where such a difference is allowed, the nearest values are taken).  To be called
  * before a state is saved or loaded.  Both are UTF-8; other bytes become '?'.
  * Returns 0, CKPT_EINVAL or CKPT_ENOMEM.

@@ -26,12 +26,17 @@ typedef struct ckpt_optimizer ckpt_optimizer;
  *   "bf16"  no master, and the element-wise running means (CKPT_EXP_AVG, CKPT_EXP_AVG_SQ) in bf16:
  *           4 bytes with AdamW, 2 with SGD's momentum, Lion and Muon.  EMA and Adafactor's factors
  *           of matrices stay fp32
+ *   "8bit"  no master, and those means in 8 bits with a top of 2 bytes for each 64 elements:
+ *           2.0625 bytes with AdamW, 1.03 with SGD's momentum and Lion.  Muon and Adafactor are
+ *           CKPT_EINVAL at the compile.  A mean is an fp32 of which 3 bits of the fraction are
+ *           kept, down to 2^-15 of the largest of its 64 elements, a mean of squares down to 2^-31,
+ *           below which it never becomes 0 (runtime/core/mean8.h has the format)
  *
- * A parameter in fp32 keeps fp32 state either way.  With "bf16" an update reads weight and means,
- * computes in fp32 as below, and rounds weight and means stochastically (as in LLMQ and llm.c;
- * Zamirai et al. 2020): a result between two values of bf16 becomes each with the probability that
- * makes the result the expectation, so updates below half a gap are not lost; what bf16 has stays
- * as it is.  The random bits are Philox's of options.seed, the number of updates before, the
+ * A parameter in fp32 keeps fp32 state either way.  With "bf16" and "8bit" an update reads weight
+ * and means, computes in fp32 as below, and rounds weight and means stochastically (as in LLMQ and
+ * llm.c; Zamirai et al. 2020): a result between two values becomes each with the probability that
+ * makes the result the expectation, so updates below half a gap are not lost; what has a value
+ * stays as it is.  The random bits are Philox's of options.seed, the number of updates before, the
  * parameter's name and the element: the same on one rank and on several, under every budget, in
  * every tier, on CPU and GPU, and after a resume.  The EMA is that of the rounded weight, which the
  * model sees. Gradients in bf16 (grad_dtype) take bytes of their own, for nobody could make the
@@ -40,14 +45,14 @@ typedef struct ckpt_optimizer ckpt_optimizer;
 
 /*
  * AdamW (Loshchilov & Hutter 2019) on fp32 values, masters where parameters are bf16, with moments
- * in fp32 (or all of it in bf16, see above), after clipping by the global L2 norm of all gradients:
+ * in fp32 (or all of it smaller, see above), after clipping by the global L2 norm of all gradients:
  *   g *= min(1, clip_norm / (norm + 1e-6));  m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2
  *   w -= lr (m / (1-b1^k) / (sqrt(v / (1-b2^k)) + eps) + weight_decay w)
  *   ema = ema_decay ema + (1 - ema_decay) w
  * Every trained parameter decays, as in torch.optim.AdamW; "matrices decay, the rest does not" is
  * one group, see below.  Gradients are fp32.  With grad_dtype CKPT_BF16 those of bf16 matrices that
  * one ckpt_linear uses, in one micro-step, are rounded once; and ranks exchange those of all bf16
- * parameters in bf16.  With bf16 state as well the gradients of several micro-steps are summed in
+ * parameters in bf16.  With small state as well the gradients of several micro-steps are summed in
  * bf16, too: each addition is in fp32 and rounded stochastically as above, so that small ones are
  * not lost; the random bits also follow from the micro-step and the op's place on the tape.
  */

@@ -122,11 +122,29 @@ static uint16_t *half_at(const struct ckpt_view *v, int64_t at)
     return v->data ? (uint16_t *)v->data + at : NULL;
 }
 
-/* Parameter k, whose state is bf16: each of its parts is rounded by itself. */
+static struct mean8 bytes_at(const struct ckpt_view *v, int64_t n, int64_t at)
+{
+    return v->data ? mean8_at(v->data, n, at) : (struct mean8){NULL, NULL};
+}
+
+static void add_means(const struct update_attr *attr, const struct ckpt_view *state, int64_t n,
+                      int64_t at, struct host_update *p)
+{
+    if (attr->narrow == NARROW_8BIT) {
+        p->byte_m = bytes_at(&state[UPDATE_EXP_AVG], n, at);
+        p->byte_v = bytes_at(&state[UPDATE_EXP_AVG_SQ], n, at);
+    } else {
+        p->half_m = half_at(&state[UPDATE_EXP_AVG], at);
+        p->half_v = half_at(&state[UPDATE_EXP_AVG_SQ], at);
+    }
+}
+
+/* Parameter k, whose state is small: each of its parts is rounded by itself. */
 static void update_narrow(const struct update_constants *c, const struct ckpt_kernel_args *a, int k,
                           bool *broken)
 {
-    const struct rounding *r = &((const struct narrow_update_attr *)a->attr)->rounding;
+    const struct narrow_update_attr *attr = a->attr;
+    const struct rounding *r = &attr->rounding;
     const struct ckpt_view *state = a->out + k * UPDATE_STATES, *gradient = a->in + a->n_out + k;
     const int64_t n = desc_numel(&state[UPDATE_VALUE].desc), size = view_half(gradient) ? 2 : 4;
     for (int j = r->begin[k]; j < r->begin[k + 1]; j++) {
@@ -134,8 +152,6 @@ static void update_narrow(const struct update_constants *c, const struct ckpt_ke
         float *ema = state[UPDATE_EMA].data;
         struct host_update p = {
             .value = half_at(&state[UPDATE_VALUE], at),
-            .half_m = half_at(&state[UPDATE_EXP_AVG], at),
-            .half_v = half_at(&state[UPDATE_EXP_AVG_SQ], at),
             .ema = ema ? ema + at : NULL,
             .gradient = (const char *)gradient->data + at * size,
             .half = view_half(gradient),
@@ -145,6 +161,7 @@ static void update_narrow(const struct update_constants *c, const struct ckpt_ke
             .noise = noise_of(a->run, &r->part[j]),
             .first = at - r->part[j].first,
         };
+        add_means(&attr->update, state, n, at, &p);
         if (some > 0)
             host_update(c, &p);
     }

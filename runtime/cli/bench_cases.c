@@ -644,5 +644,6 @@ const struct bench_case bench_cases[] = {
     {"update", bench_record_update},
     {"update, other kinds", bench_record_updates},
     {"update, bf16 state", bench_record_half_state},
+    {"update, 8-bit state", bench_record_byte_state},
     {NULL, NULL},
 };

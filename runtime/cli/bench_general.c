@@ -3,6 +3,7 @@
  */
 #include "attr.h"
 #include "cli/bench_record.h"
+#include "core/mean8.h"
 #include "optim/optimizer.h"
 #include "optim/update_math.h"
 
@@ -93,6 +94,15 @@ ckpt_tensor bench_record_batch_norm(ckpt_tape *t, enum ckpt_dtype dtype,
     return ckpt_batch_norm_apply(t, x, w, b, in[0], one, 1e-5f);
 }
 
+/* State i of an update op, or its gradient. */
+static ckpt_tensor record_state(ckpt_tape *t, enum ckpt_dtype dtype, int narrow, int i)
+{
+    const bool mean = i == UPDATE_EXP_AVG || i == UPDATE_EXP_AVG_SQ;
+    if (mean && narrow == NARROW_8BIT)
+        return operand(t, CKPT_I32, SHAPE(mean8_words((int64_t)MLP * WIDTH)));
+    return operand(t, i == UPDATE_VALUE || (mean && narrow) ? dtype : CKPT_F32, SHAPE(MLP, WIDTH));
+}
+
 /* The update of one weight: value, fp32 master where there is one, running means where the kind
  * has them, EMA, gradient. */
 static void record_kind(ckpt_tape *t, enum ckpt_dtype dtype, const struct ckpt_op_def *def,
@@ -108,8 +118,7 @@ static void record_kind(ckpt_tape *t, enum ckpt_dtype dtype, const struct ckpt_o
                          true};
     for (int i = 0; i < 6; i++)
         if (has[i])
-            in[i] =
-                operand(t, i == 0 || (attr->narrow && i < 4) ? dtype : CKPT_F32, SHAPE(MLP, WIDTH));
+            in[i] = record_state(t, dtype, attr->narrow, i);
     if (in[3].id) /* a mean of squares: the bench makes it positive */
         t->storages.data[t->tensors.data[in[3].id].storage].kind = STORAGE_EXP_AVG_SQ;
     ckpt_tensor sum = OPS_RECORD(t, &op_sum_squares, (const char *)NULL, in[5]);
@@ -127,20 +136,37 @@ ckpt_tensor bench_record_update(ckpt_tape *t, enum ckpt_dtype dtype, const struc
     return CKPT_NONE;
 }
 
-/* State in bf16, whatever the case is for: without masters, of two parts. */
+/* Of two parts, in which values and means are rounded. */
+static const struct rounding two_parts = {.begin = {0, 2}, .part = {{1, 0}, {2, 1024}}};
+
+static void record_narrow(ckpt_tape *t, enum narrow_state narrow)
+{
+    struct ckpt_adamw adamw = CKPT_ADAMW_INIT;
+    struct narrow_update_attr attr = {.update = optim_adamw_attr(&adamw), .rounding = two_parts};
+    attr.update.narrow = narrow;
+    attr.update.ema_decay = 0.99f;
+    record_kind(t, CKPT_BF16, &op_adamw, &attr.update, sizeof attr);
+}
+
+/* Means in 8 bits, whatever the case is for: values in bf16 without masters. */
+ckpt_tensor bench_record_byte_state(ckpt_tape *t, enum ckpt_dtype dtype,
+                                    const struct bench_sizes *z)
+{
+    (void)z;
+    (void)dtype;
+    record_narrow(t, NARROW_8BIT);
+    return CKPT_NONE;
+}
+
+/* State in bf16, whatever the case is for: without masters. */
 ckpt_tensor bench_record_half_state(ckpt_tape *t, enum ckpt_dtype dtype,
                                     const struct bench_sizes *z)
 {
-    const struct rounding parts = {.begin = {0, 2}, .part = {{1, 0}, {2, 1024}}};
-    struct ckpt_adamw adamw = CKPT_ADAMW_INIT;
-    struct narrow_update_attr attr = {.update = optim_adamw_attr(&adamw), .rounding = parts};
-    const struct narrow_assign_attr assign = {.noise = NOISE_MEAN, .rounding = parts};
+    const struct narrow_assign_attr assign = {.noise = NOISE_MEAN, .rounding = two_parts};
     struct clip_attr clip = {.clip_norm = 1.f};
     (void)z;
     (void)dtype;
-    attr.update.narrow = 1;
-    attr.update.ema_decay = 0.99f;
-    record_kind(t, CKPT_BF16, &op_adamw, &attr.update, sizeof attr);
+    record_narrow(t, NARROW_BF16);
     ckpt_tensor state = operand(t, CKPT_BF16, SHAPE(MLP, WIDTH));
     ckpt_tensor next = operand(t, CKPT_F32, SHAPE(MLP, WIDTH));
     ckpt_tensor sum = OPS_RECORD(t, &op_sum_squares, (const char *)NULL, next);

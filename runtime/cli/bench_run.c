@@ -79,13 +79,18 @@ static int map(struct device *d, const ckpt_tape *t, int64_t bytes)
     return cli_fail("--device %s: there is no room for %s", d->ops->name, human_bytes(bytes));
 }
 
-/* Repeats random values of [-1, 1), or of [0, 1), over the bytes. */
+/* Repeats random values of [-1, 1), or of [0, 1), over the bytes; words of means in 8 bits are 0.
+ */
 static int fill_random(struct bench *b, struct device *d, char *dst, int64_t bytes,
                        enum ckpt_dtype dtype, bool positive, uint32_t stream)
 {
     int64_t block = BENCH_PATTERN * ckpt_dtype_size(dtype);
     uint16_t *half = (uint16_t *)(b->host + BENCH_PATTERN);
     const void *src = dtype == CKPT_BF16 ? (const void *)half : b->host;
+    if (dtype == CKPT_I32) {
+        d->ops->fill(d, QUEUE_COMPUTE, dst, 0, bytes);
+        return d->ops->sync(d);
+    }
     ckpt_fill_uniform(1, 0, stream, b->host, BENCH_PATTERN);
     for (int i = 0; i < BENCH_PATTERN && !positive; i++)
         b->host[i] = 2.f * b->host[i] - 1.f;

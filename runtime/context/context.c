@@ -60,8 +60,9 @@ static int check_options(const struct ckpt_options *o)
         strcmp(o->shard_over, "all") && strcmp(o->shard_over, "host"))
         return error_set(CKPT_EINVAL, "--shard-over %s: there are 'auto', 'all' and 'host'",
                          o->shard_over);
-    if (o->state && *o->state && strcmp(o->state, "fp32") && strcmp(o->state, "bf16"))
-        return error_set(CKPT_EINVAL, "--state %s: there are 'fp32' and 'bf16'", o->state);
+    if (o->state && *o->state && strcmp(o->state, "fp32") && strcmp(o->state, "bf16") &&
+        strcmp(o->state, "8bit"))
+        return error_set(CKPT_EINVAL, "--state %s: there are 'fp32', 'bf16' and '8bit'", o->state);
     if (o->plan_only && (o->machine_out || o->trace_out))
         return error_set(CKPT_EINVAL, "--%s %s: no step is timed with --plan-only",
                          o->machine_out ? "machine-out" : "trace-out",
@@ -196,7 +197,9 @@ int ckpt_open(ckpt **out, const struct ckpt_options *opt)
     int rc = copy_options(c, opt);
     if (!rc)
         rc = check_options(&c->options);
-    c->params.half_state = !rc && c->options.state && !strcmp(c->options.state, "bf16");
+    const char *state = !rc && c->options.state ? c->options.state : "fp32";
+    c->params.byte_state = !strcmp(state, "8bit");
+    c->params.half_state = c->params.byte_state || !strcmp(state, "bf16");
     if (!rc)
         rc = read_options(c);
     if (!rc)

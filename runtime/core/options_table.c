@@ -67,7 +67,7 @@ static const struct ckpt_option library_table[] = {
           INT64_C(1) << 52),
     ROW("state", STRING, state, "DTYPE",
         "of what optimizers keep for bf16 parameters: fp32 (default), with a master of each, or "
-        "bf16, without, rounded stochastically"),
+        "without, rounded stochastically: bf16, or 8bit, for AdamW, SGD and Lion"),
     {0},
 };
 

@@ -2,6 +2,7 @@
 /* Parameters by handle, the sizes of their slots, their axes in files, and whether they are whole.
  */
 #include <stdlib.h>
+#include "core/mean8.h"
 #include "core/params.h"
 
 void params_free(struct params *ps)
@@ -13,12 +14,12 @@ void params_free(struct params *ps)
     free(ps->data);
 }
 
-bool params_have_half_state(const struct params *ps)
+const char *params_small_state(const struct params *ps)
 {
     for (int32_t i = 0; i < ps->n; i++)
         if (ps->data[i].half_state)
-            return true;
-    return false;
+            return ps->data[i].byte_state ? "8bit" : "bf16";
+    return NULL;
 }
 
 struct param *params_at(const struct params *ps, ckpt_tensor x)
@@ -34,19 +35,24 @@ ckpt_tensor params_handle(const struct params *ps, int32_t i)
     return (ckpt_tensor){.id = -i - 1, .owner = ps->owner};
 }
 
-static enum ckpt_dtype slot_dtype(const struct param *p, int slot)
+static bool is_mean(int slot)
 {
-    bool mean = slot == SLOT_EXP_AVG || slot == SLOT_EXP_AVG_SQ;
-    return slot == SLOT_VALUE || (p->half_state && mean) ? p->desc.dtype : CKPT_F32;
+    return slot == SLOT_EXP_AVG || slot == SLOT_EXP_AVG_SQ;
 }
 
-/* A parameter of two axes and more is a matrix [shape[0], rest]. */
-struct ckpt_desc param_slot_desc(const struct param *p, int slot)
+bool param_slot_is_bytes(const struct param *p, int slot)
+{
+    return p->byte_state && is_mean(slot);
+}
+
+/* A parameter of two axes and more is a matrix [shape[0], rest].  8 bits count as fp32. */
+static struct ckpt_desc values_desc(const struct param *p, int slot)
 {
     struct ckpt_desc d = p->desc;
     bool row = slot == SLOT_EXP_AVG_SQ_ROW, col = slot == SLOT_EXP_AVG_SQ_COL;
 
-    d.dtype = slot_dtype(p, slot);
+    if (slot != SLOT_VALUE && (!p->half_state || p->byte_state || !is_mean(slot)))
+        d.dtype = CKPT_F32;
     if (slot != SLOT_VALUE && p->part)
         d.shape[0] = p->part;
     if ((row || col) && d.ndim > 0)
@@ -57,16 +63,28 @@ struct ckpt_desc param_slot_desc(const struct param *p, int slot)
     return d;
 }
 
+struct ckpt_desc param_slot_desc(const struct param *p, int slot)
+{
+    const struct ckpt_desc d = values_desc(p, slot);
+
+    if (!param_slot_is_bytes(p, slot))
+        return d;
+    return (struct ckpt_desc){
+        .dtype = CKPT_I32, .ndim = 1, .shape = {mean8_words(desc_numel(&d))}, .stride = {1}};
+}
+
 int64_t param_slot_numel(const struct param *p, int slot)
 {
-    struct ckpt_desc d = param_slot_desc(p, slot);
+    struct ckpt_desc d = values_desc(p, slot);
 
     return desc_numel(&d);
 }
 
 int64_t param_slot_bytes(const struct param *p, int slot)
 {
-    return param_slot_numel(p, slot) * ckpt_dtype_size(slot_dtype(p, slot));
+    struct ckpt_desc d = param_slot_desc(p, slot);
+
+    return desc_bytes(&d);
 }
 
 /* The axes of files in their order, with the strides of the parameter's memory. */

@@ -27,6 +27,7 @@ struct param {
     struct ckpt_init init;
     bool trainable;
     bool half_state; /* in bf16: it has no master, and its element-wise means are bf16 too */
+    bool byte_state; /* with half_state: those means are in 8 bits (mean8.h) */
     float *initial;  /* the value set on the host, kept until an fp32 copy is on the device */
     enum home home[SLOT_COUNT];     /* where a slot lives between steps */
     int64_t offset[SLOT_COUNT];     /* in the arena or the tier; -1: it has no place yet */
@@ -53,7 +54,8 @@ struct params {
     int64_t capacity;
     int32_t n;        /* the hidden ones, if any, are the last */
     int32_t n_hidden; /* buckets of the layout, each a parameter of its own */
-    bool half_state;  /* of those in bf16 that are made: --state bf16 */
+    bool half_state;  /* of those in bf16 that are made: --state bf16, or */
+    bool byte_state;  /* also --state 8bit */
     int failed;       /* sticky: the code of a ckpt_param or ckpt_adamw that made none */
     int64_t updates;  /* optimizer steps so far */
     int64_t lost;     /* the step that failed and left the weights in pieces, or 0 */
@@ -63,8 +65,8 @@ struct params {
 
 void params_free(struct params *ps);
 
-/* Whether any keeps its state in bf16. */
-bool params_have_half_state(const struct params *ps);
+/* What --state is of any: "bf16", "8bit", or NULL where all have fp32 state. */
+const char *params_small_state(const struct params *ps);
 
 /* The handle of the i-th. */
 ckpt_tensor params_handle(const struct params *ps, int32_t i);
@@ -77,11 +79,15 @@ struct param *params_at(const struct params *ps, ckpt_tensor x);
 int params_check_lost(const struct params *ps, struct error *e);
 int params_check_whole(const struct params *ps, struct error *e);
 
-/* Shape of a slot, dense: that of the parameter, but for factors; elements, of its part where it is
- * cut; VALUE in its dtype, the others fp32 but for half_state. */
+/* Shape of a slot, dense: that of the parameter, but for factors; of its part where it is cut;
+ * VALUE in its dtype, the others fp32 but for half_state; means in 8 bits are words (mean8.h). */
 struct ckpt_desc param_slot_desc(const struct param *p, int slot);
+/* Its values, whatever they are kept as, and what it takes. */
 int64_t param_slot_numel(const struct param *p, int slot);
 int64_t param_slot_bytes(const struct param *p, int slot);
+
+/* Whether a slot is a mean in 8 bits. */
+bool param_slot_is_bytes(const struct param *p, int slot);
 
 /* Whether it has an fp32 copy beside its value, once it is trained. */
 static inline bool param_has_master(const struct param *p)

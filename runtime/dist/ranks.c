@@ -115,6 +115,7 @@ static int add_bucket(struct ranks *job, const struct layout_bucket *b)
     struct param p = {.desc = {.dtype = b->dtype, .ndim = 1, .stride = {1}}};
     p.desc.shape[0] = job->sharing.zero > 1 ? b->share : b->padded;
     p.half_state = job->params->half_state && b->dtype == CKPT_BF16;
+    p.byte_state = job->params->byte_state && b->dtype == CKPT_BF16;
     p.part = job->sharing.zero == 1 ? b->share : 0;
     p.part_first = job->sharing.place * p.part;
     for (int s = 0; s < SLOT_COUNT; s++)

@@ -70,7 +70,7 @@ int ranks_agree(struct ranks *job, uint64_t program, uint64_t optimizer)
         {.name = "--check-ranks", .value = (uint64_t)o->check_ranks},
         {.name = "--deterministic", .value = o->deterministic},
         {.name = "--plan-only", .value = o->plan_only},
-        {.name = "--state", .value = job->params->half_state},
+        {.name = "--state", .value = (uint64_t)job->params->half_state + job->params->byte_state},
         {.name = "optimizer", .value = optimizer},
         {.name = "program", .value = program}};
     return agree(job, 0, "started with", terms, (int)(sizeof terms / sizeof *terms));

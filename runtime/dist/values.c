@@ -132,9 +132,19 @@ struct ckpt_desc values_file_desc(const struct param *p, enum ckpt_slot slot)
     return values_is_factor(slot) ? param_slot_desc(p, slot_of[slot]) : param_file_desc(p);
 }
 
-enum ckpt_dtype values_dtype(const struct param *p, enum ckpt_slot slot)
+bool values_are_bytes(const struct param *p, enum ckpt_slot slot)
 {
-    return p->half_state ? param_slot_desc(p, slot_of[slot]).dtype : CKPT_F32;
+    return param_slot_is_bytes(p, slot_of[slot]);
+}
+
+struct ckpt_desc values_state_desc(const struct param *p, enum ckpt_slot slot)
+{
+    const struct ckpt_desc kept = param_slot_desc(p, slot_of[slot]);
+    if (values_are_bytes(p, slot))
+        return kept;
+    struct ckpt_desc d = values_file_desc(p, slot);
+    d.dtype = p->half_state ? kept.dtype : CKPT_F32;
+    return d;
 }
 
 /* The bucket that has a slot of p, or NULL where that is p's own: factors and what else an

@@ -18,8 +18,10 @@ bool values_kept(const struct ranks *job, const struct param *p, enum ckpt_slot 
 struct ckpt_desc values_file_desc(const struct param *p, enum ckpt_slot slot);
 bool values_is_factor(enum ckpt_slot slot);
 
-/* The dtype in which states have a slot: that in which it is kept. */
-enum ckpt_dtype values_dtype(const struct param *p, enum ckpt_slot slot);
+/* The dtype and shape in which states have a slot: as it is kept.  Means in 8 bits are the words of
+ * mean8.h, of all values in the order of the parameter's memory. */
+struct ckpt_desc values_state_desc(const struct param *p, enum ckpt_slot slot);
+bool values_are_bytes(const struct param *p, enum ckpt_slot slot);
 
 /* All elements of a slot that is kept, as fp32. */
 int values_get(struct ranks *job, const struct param *p, enum ckpt_slot slot, float *dst);

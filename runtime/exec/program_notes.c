@@ -134,8 +134,8 @@ int programs_list_notes(const struct programs *ps, struct note_list *l)
 {
     int rc = add(l, "ckpt.dtypes", ps, NULL, -1), at = programs_count_training(ps);
 
-    if (!rc && params_have_half_state(ps->params))
-        rc = note_set(l, NOTE_STATE, "bf16");
+    if (!rc && params_small_state(ps->params))
+        rc = note_set(l, NOTE_STATE, params_small_state(ps->params));
     for (int i = 0; i < (int)(sizeof settings / sizeof *settings) && !rc; i++)
         rc = add(l, settings[i].name, ps, NULL, i);
     for (const struct ckpt_program *p = ps->first; p && !rc; p = p->next) {

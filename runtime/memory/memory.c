@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include "ckpt_tools.h"
+#include "core/mean8.h"
 #include "core/thread_team.h"
 #include "memory/device/team.h"
 #include "memory/memory.h"
@@ -217,6 +218,13 @@ static bool is_half(const struct param *p, int slot)
     return param_slot_desc(p, slot).dtype == CKPT_BF16;
 }
 
+/* How many elements of its dtype a slot has: values, or words of means in 8 bits. */
+static int64_t stored(const struct param *p, int slot)
+{
+    struct ckpt_desc d = param_slot_desc(p, slot);
+    return desc_numel(&d);
+}
+
 /* Where a slot stands if the host's own threads can write it, or NULL. */
 static char *find_home(struct memory *m, const struct param *p, int slot)
 {
@@ -292,7 +300,7 @@ static struct block block_of(struct memory *m, const struct param *p, int slot, 
 {
     bool half = is_half(p, slot);
     int64_t size = half ? 2 : 4, most = PLAN_STAGING_SLOT / size, at = i * most;
-    int64_t n = min_i64(param_slot_numel(p, slot) - at, most);
+    int64_t n = min_i64(stored(p, slot) - at, most);
     return (struct block){
         .span = {m->staging + i % 2 * PLAN_STAGING_SLOT, values ? values + at : NULL, half, false},
         .n = n,
@@ -349,21 +357,41 @@ static int copy_slot(struct memory *m, const struct param *p, int slot, float *v
     return 0;
 }
 
+/* Means in 8 bits travel as they are kept, whole, and are converted beside. */
+static int copy_mean8(struct memory *m, const struct param *p, int slot, float *values, int64_t n,
+                      bool in)
+{
+    const bool square = slot == SLOT_EXP_AVG_SQ;
+    void *memory = calloc(1, (size_t)param_slot_bytes(p, slot));
+    if (!memory)
+        return error_fail(m->error, CKPT_ENOMEM, "no memory to convert parameter '%s'", p->name);
+    if (in)
+        mean8_to(values, n, square, memory);
+    int rc = copy_slot(m, p, slot, memory, stored(p, slot), in);
+    if (!rc && !in)
+        mean8_from(memory, n, square, values);
+    free(memory);
+    return rc;
+}
+
 int memory_write(struct memory *m, const struct param *p, int slot, const float *src, int64_t n)
 {
-    return copy_slot(m, p, slot, (float *)(uintptr_t)src, n, true);
+    float *values = (float *)(uintptr_t)src;
+    return param_slot_is_bytes(p, slot) ? copy_mean8(m, p, slot, values, n, true)
+                                        : copy_slot(m, p, slot, values, n, true);
 }
 
 int memory_read(struct memory *m, const struct param *p, int slot, float *dst, int64_t n)
 {
-    return copy_slot(m, p, slot, dst, n, false);
+    return param_slot_is_bytes(p, slot) ? copy_mean8(m, p, slot, dst, n, false)
+                                        : copy_slot(m, p, slot, dst, n, false);
 }
 
 int memory_clear(struct memory *m, const struct param *p, int slot)
 {
     struct device *d = m->device;
     if (p->home[slot] != HOME_DEVICE || find_home(m, p, slot))
-        return copy_slot(m, p, slot, NULL, param_slot_numel(p, slot), true);
+        return copy_slot(m, p, slot, NULL, stored(p, slot), true);
     d->ops->fill(d, QUEUE_COPY_IN, d->ops->base(d) + p->offset[slot], 0, param_slot_bytes(p, slot));
     return memory_sync(m);
 }

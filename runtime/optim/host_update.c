@@ -110,7 +110,42 @@ UPDATE_FUNCTION void narrow(uint16_t *restrict dst, float *restrict x,
     }
 }
 
-/* The same where the state is bf16. */
+/* Elements [at, at + n) of a mean in 8 bits; at is a multiple of MEAN8_BLOCK. */
+UPDATE_FUNCTION void widen_bytes(float *restrict dst, const struct mean8 *s, int64_t at, int64_t n,
+                                 bool square)
+{
+    for (int64_t begin = 0; begin < n; begin += MEAN8_BLOCK) {
+        const uint8_t *restrict code = s->code + at + begin;
+        const int64_t end = min_i64(n, begin + MEAN8_BLOCK);
+        const uint32_t top = s->top[(at + begin) / MEAN8_BLOCK] >> MEAN8_TOP;
+        const uint32_t base = mean8_base(top, square);
+#pragma omp simd
+        for (int64_t i = begin; i < end; i++)
+            dst[i] = mean8_decode(code[i - begin], base, square);
+    }
+}
+
+/* Rounds and stores them, with a new top for each block. */
+UPDATE_FUNCTION void narrow_bytes(const struct mean8 *s, int64_t at, const float *restrict x,
+                                  const uint32_t *restrict word, int64_t n, bool square)
+{
+    for (int64_t begin = 0; begin < n; begin += MEAN8_BLOCK) {
+        uint8_t *restrict code = s->code + at + begin;
+        const int64_t end = min_i64(n, begin + MEAN8_BLOCK);
+        const int of = square ? NOISE_SQUARE : NOISE_MEAN;
+        uint32_t top = 0;
+#pragma omp simd reduction(max : top)
+        for (int64_t i = begin; i < end; i++)
+            top = mean8_ceil(x[i]) > top ? mean8_ceil(x[i]) : top;
+        const uint32_t base = mean8_base(top, square);
+#pragma omp simd
+        for (int64_t i = begin; i < end; i++)
+            code[i - begin] = (uint8_t)mean8_encode(x[i], base, update_noise(word[i], of), square);
+        s->top[(at + begin) / MEAN8_BLOCK] = (uint16_t)(top << MEAN8_TOP);
+    }
+}
+
+/* The same where the state is bf16, or its means are in 8 bits. */
 UPDATE_FUNCTION void update_narrow_block(const struct update_constants *c,
                                          const struct host_update *p, int64_t at, int64_t n)
 {
@@ -118,23 +153,31 @@ UPDATE_FUNCTION void update_narrow_block(const struct update_constants *c,
     uint32_t word[BLOCK];
     const struct block b = {.gradient = p->half ? wide : (const float *)p->gradient + at,
                             .w = w,
-                            .m = p->half_m ? m : NULL,
-                            .v = p->half_v ? v : NULL,
+                            .m = p->half_m || p->byte_m.code ? m : NULL,
+                            .v = p->half_v || p->byte_v.code ? v : NULL,
                             .n = n};
     if (p->half)
         widen(wide, (const uint16_t *)p->gradient + at, n);
     widen(w, p->value + at, n);
-    if (b.m)
+    if (p->half_m)
         widen(m, p->half_m + at, n);
-    if (b.v)
+    if (p->half_v)
         widen(v, p->half_v + at, n);
+    if (p->byte_m.code)
+        widen_bytes(m, &p->byte_m, at, n, false);
+    if (p->byte_v.code)
+        widen_bytes(v, &p->byte_v, at, n, true);
     update_kind(c, &b);
     random_words(&p->noise, p->first + at, word, n);
     narrow(p->value + at, w, word, NOISE_VALUE, n);
-    if (b.m)
+    if (p->half_m)
         narrow(p->half_m + at, m, word, NOISE_MEAN, n);
-    if (b.v)
+    if (p->half_v)
         narrow(p->half_v + at, v, word, NOISE_SQUARE, n);
+    if (p->byte_m.code)
+        narrow_bytes(&p->byte_m, at, m, word, n, false);
+    if (p->byte_v.code)
+        narrow_bytes(&p->byte_v, at, v, word, n, true);
     if (p->broken && !floats_are_finite(w, n))
         __atomic_store_n(p->broken, true, __ATOMIC_RELAXED);
 #pragma omp simd
@@ -214,6 +257,11 @@ void host_update_with(enum host_update_set set, const struct update_constants *c
 
 /* ---- in threads ------------------------------------------------------------------------------ */
 
+static struct mean8 bytes_at(struct mean8 s, int64_t at)
+{
+    return s.code ? (struct mean8){s.code + at, s.top + at / MEAN8_BLOCK} : s;
+}
+
 /* Elements [at, at + n). */
 static struct host_update piece_of(const struct host_update *p, int64_t at, int64_t n)
 {
@@ -230,6 +278,8 @@ static struct host_update piece_of(const struct host_update *p, int64_t at, int6
         .narrow = p->narrow,
         .half_m = half_at(p->half_m, at),
         .half_v = half_at(p->half_v, at),
+        .byte_m = bytes_at(p->byte_m, at),
+        .byte_v = bytes_at(p->byte_v, at),
         .noise = p->noise,
         .first = p->first + at,
     };

@@ -6,7 +6,7 @@
 #ifndef CKPT_HOST_UPDATE_H
 #define CKPT_HOST_UPDATE_H
 
-#include "core/base.h"
+#include "core/mean8.h"
 #include "core/random.h"
 
 struct update_constants;
@@ -23,8 +23,11 @@ struct host_update {
     /* State in bf16: the weight is the value, its means are here, and w, m and v are NULL. */
     bool narrow;
     uint16_t *half_m, *half_v;
-    struct random_stream noise; /* of the parameter and the update; see update_noise */
-    int64_t first;              /* which element of the parameter comes first: a multiple of 4 */
+    /* Or in 8 bits: half_m and half_v are NULL, and these hold the means.  `first` is then a
+     * multiple of MEAN8_BLOCK. */
+    struct mean8 byte_m, byte_v; /* without a mean their code is NULL */
+    struct random_stream noise;  /* of the parameter and the update; see update_noise */
+    int64_t first;               /* which element of the parameter comes first: a multiple of 4 */
 };
 
 /* Instruction sets; the first is what the library was compiled for and is there always. */

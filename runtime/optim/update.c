@@ -6,15 +6,16 @@
 #include "cuda/kernels.h"
 #include "attr.h"
 #include "collective.h"
+#include "core/mean8.h"
 #include "ops.h"
 #include "optim/optim.h"
 #include "optim/update_math.h"
 
-/* What state i of a parameter is: its means are bf16 where the attribute says so. */
+/* What state i of a parameter is: its means are small where the attribute says so. */
 static enum ckpt_dtype dtype_of(const struct update_attr *attr, int i)
 {
     bool mean = i == UPDATE_EXP_AVG || i == UPDATE_EXP_AVG_SQ;
-    return attr->narrow && mean ? CKPT_BF16 : CKPT_F32;
+    return !mean || !attr->narrow ? CKPT_F32 : attr->narrow == NARROW_8BIT ? CKPT_I32 : CKPT_BF16;
 }
 
 /* Whether a state that a kind does not keep is absent, and one that it keeps of the size. */
@@ -25,9 +26,12 @@ static int check_state(struct ckpt_call *call, const struct ckpt_desc *in, int i
         return CKPT_OK;
     if (!kept)
         return ckpt_call_fail(call, "state %d must be absent: this kind does not keep it", i);
-    if (in[i].dtype != dtype || desc_numel(&in[i]) != desc_numel(&in[UPDATE_VALUE]))
+    const int64_t n = desc_numel(&in[UPDATE_VALUE]);
+    if (in[i].dtype != dtype || desc_numel(&in[i]) != (dtype == CKPT_I32 ? mean8_words(n) : n))
         return ckpt_call_fail(call, "state %d must be %s of the parameter's size", i,
-                              dtype == CKPT_F32 ? "fp32" : "bf16");
+                              dtype == CKPT_F32   ? "fp32"
+                              : dtype == CKPT_I32 ? "words of 8-bit codes"
+                                                  : "bf16");
     return CKPT_OK;
 }
 
@@ -39,7 +43,7 @@ static int check_states(struct ckpt_call *call, const struct ckpt_desc *in)
     if (value->dtype != CKPT_F32 && value->dtype != CKPT_BF16)
         return ckpt_call_fail(call, "a parameter must be fp32 or bf16");
     if (attr->narrow && (value->dtype != CKPT_BF16 || in[UPDATE_MASTER].ndim >= 0))
-        return ckpt_call_fail(call, "state in bf16 is of a bf16 parameter without a master");
+        return ckpt_call_fail(call, "small state is of a bf16 parameter without a master");
     if (!attr->narrow && (in[UPDATE_MASTER].ndim < 0) != (value->dtype == CKPT_F32))
         return ckpt_call_fail(call, "a bf16 parameter needs a master, an fp32 one has none");
     const bool kept[UPDATE_STATES] = {[UPDATE_MASTER] = in[UPDATE_MASTER].ndim >= 0,
@@ -75,8 +79,9 @@ static int update_shape(struct ckpt_call *call)
     return CKPT_OK;
 }
 
-/* Of an element: a quarter of ten rounds of Philox, and up to three sums. */
-#define ROUNDING_FLOPS 24
+/* Of an element: a quarter of ten rounds of Philox, and up to three sums; of 8 bits also the
+ * largest of a block, and what is cut out of codes and put into them. */
+static const double rounding_flops[] = {[NARROW_NOT] = 0, [NARROW_BF16] = 24, [NARROW_8BIT] = 60};
 
 static void update_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
 {
@@ -85,8 +90,8 @@ static void update_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
     const struct update_attr *attr = call->attr;
     *cost = (struct ckpt_cost){0};
     for (int i = 0; i < call->n_out; i += UPDATE_STATES)
-        cost->flops += (flops[attr->kind] + (attr->narrow ? ROUNDING_FLOPS : 0)) *
-                       (double)desc_numel(&call->in[i]);
+        cost->flops +=
+            (flops[attr->kind] + rounding_flops[attr->narrow]) * (double)desc_numel(&call->in[i]);
 }
 
 /* One op for each kind, so that each has a time of its own in machine files. */
@@ -145,7 +150,7 @@ const struct ckpt_op_def op_assign = {
 #define GROUP_NUMEL ((int64_t)1 << 22)
 #define GROUP_LARGE (GROUP_NUMEL / 2) /* a parameter from here on is a group of its own */
 
-/* Parameters of one rule that wait to be updated together: all have bf16 state, or none. */
+/* Parameters of one rule that wait to be updated together: all have small state, or none. */
 struct batch {
     int n, parts; /* see struct rounding */
     int64_t numel;
@@ -160,7 +165,7 @@ struct appender {
     ckpt_tensor clip;
     int32_t *rule;       /* per parameter, buckets too */
     int32_t *unbias;     /* per rule: see update_attr */
-    struct batch *batch; /* per rule: of fp32 state and of bf16 state */
+    struct batch *batch; /* per rule: of fp32 state and of small state */
 };
 
 static const struct optim_rule *rule_of(const struct appender *a, int32_t rule)
@@ -183,9 +188,10 @@ static void states_of(const struct appender *a, int32_t param, const struct upda
         in[UPDATE_EMA] = tape_slot(t, param, STORAGE_EMA);
 }
 
-static bool has_narrow_state(const struct appender *a, int32_t param)
+static enum narrow_state narrow_state_of(const struct appender *a, int32_t param)
 {
-    return a->t->env.params->data[param].half_state;
+    const struct param *p = &a->t->env.params->data[param];
+    return p->byte_state ? NARROW_8BIT : p->half_state ? NARROW_BF16 : NARROW_NOT;
 }
 
 /* Without how it rounds; param: of those that it is for, which have state of one dtype. */
@@ -193,7 +199,7 @@ static struct narrow_update_attr attr_of(const struct appender *a, int32_t rule,
 {
     struct narrow_update_attr attr = {.update = rule_of(a, rule)->update};
     attr.update.unbias = a->unbias[rule];
-    attr.update.narrow = has_narrow_state(a, param);
+    attr.update.narrow = narrow_state_of(a, param);
     return attr;
 }
 
@@ -402,7 +408,7 @@ static void append_param(struct appender *a, int32_t param)
 {
     const int32_t rule = a->rule[param];
     const int64_t numel = desc_numel(&a->t->env.params->data[param].desc);
-    const int parts = has_narrow_state(a, param) ? optim_parts(a->t, param) : 0;
+    const int parts = narrow_state_of(a, param) ? optim_parts(a->t, param) : 0;
     struct batch *small = &a->batch[2 * rule + (parts > 0)];
     if (takes_matrices(rule_of(a, rule))) {
         if (tape_bucket_of(a->t, param) >= 0)
@@ -471,6 +477,11 @@ static int check_param(const struct appender *a, int32_t i)
                          "'%s' is frozen here and trained by a program that was compiled before: "
                          "several ranks cannot do both",
                          p->name);
+    if (p->byte_state && takes_matrices(r))
+        return tape_fail(t, CKPT_EINVAL,
+                         "%s keeps no state in 8 bits: '%s' needs --state bf16, or AdamW, SGD or "
+                         "Lion by a group",
+                         optim_kind_name(r->kind), p->name);
     const struct layout *l = t->env.sharing.layout;
     const int32_t bucket = tape_bucket_of(t, i);
     const struct layout_bucket *b = bucket >= 0 ? &l->buckets[bucket] : NULL;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a person sees of a plan: what the memory is for, the budget, the price of recompute. */
+#include <string.h>
 #include "dist/comm/comm.h"
 #include "exec/program.h"
 #include "report/wear.h"
@@ -199,9 +200,11 @@ static const char *optimizer_note(const struct params *ps, char text[NOTE])
     for (size_t k = 0; k < sizeof order / sizeof *order; k++)
         if (any_has(ps, order[k]))
             n += snprintf(text + n, NOTE - (size_t)n, "%s%s", n ? ", " : "", names[order[k]]);
+    const char *small = params_small_state(ps);
     snprintf(text + n, NOTE - (size_t)n, "; %s",
-             params_have_half_state(ps) ? "of bf16 weights in bf16 (--state bf16), else fp32"
-                                        : "fp32");
+             !small                   ? "fp32"
+             : !strcmp(small, "bf16") ? "of bf16 weights in bf16 (--state bf16), else fp32"
+                                      : "of bf16 weights in 8 bits (--state 8bit), else fp32");
     return text;
 }
 

@@ -4,6 +4,7 @@
 #include <string.h>
 #include "ckpt_files.h"
 #include "ckpt_tools.h"
+#include "core/mean8.h"
 #include "dist/values.h"
 #include "state/save.h"
 
@@ -28,9 +29,20 @@ static int get(const struct save_item *s, float *dst, int64_t n)
                      params_at(&s->c->params, s->param)->name, slot_names[s->slot]);
 }
 
+/* What the file has of it. */
+static struct ckpt_desc desc_of(const struct save_item *s)
+{
+    const struct param *p = params_at(&s->c->params, s->param);
+    struct ckpt_desc d = s->as_kept ? values_state_desc(p, s->slot) : values_file_desc(p, s->slot);
+
+    if (!s->as_kept)
+        d.dtype = CKPT_F32;
+    return d;
+}
+
 static enum ckpt_dtype dtype_of(const struct save_item *s)
 {
-    return s->as_kept ? values_dtype(params_at(&s->c->params, s->param), s->slot) : CKPT_F32;
+    return desc_of(s).dtype;
 }
 
 static int fail_memory(const struct param *p)
@@ -53,18 +65,33 @@ static int read_values(const struct save_item *s, float *dst, int64_t n)
     return rc;
 }
 
+/* As they are kept: values that are bf16 already, or numbers that have codes. */
+static int read_small(const struct save_item *s, float *values, int64_t n, void *dst, int64_t bytes)
+{
+    const bool words = dtype_of(s) == CKPT_I32;
+    int rc = words ? get(s, values, n) : read_values(s, values, n);
+
+    if (!rc && words) {
+        memset(dst, 0, (size_t)bytes);
+        mean8_to(values, n, s->slot == CKPT_EXP_AVG_SQ, dst);
+    } else if (!rc) {
+        ckpt_to_bf16(values, dst, n);
+    }
+    return rc;
+}
+
 /* Called while the file is written, so that only one parameter at a time stands on the host. */
 static int read_slot(void *user, void *dst, int64_t bytes)
 {
     const struct save_item *s = user;
-    int64_t n = bytes / ckpt_dtype_size(dtype_of(s));
+    const struct param *p = params_at(&s->c->params, s->param);
+    struct ckpt_desc d = values_file_desc(p, s->slot);
+    int64_t n = desc_numel(&d);
 
     if (dtype_of(s) == CKPT_F32)
         return read_values(s, dst, n);
     float *values = malloc((size_t)n * sizeof *values);
-    int rc = values ? read_values(s, values, n) : fail_memory(params_at(&s->c->params, s->param));
-    if (!rc)
-        ckpt_to_bf16(values, dst, n); /* which they are already */
+    int rc = values ? read_small(s, values, n, dst, bytes) : fail_memory(p);
     free(values);
     return rc;
 }
@@ -79,12 +106,12 @@ char *save_name(const struct save_item *s)
 
 static int add_item(ckpt_file_writer *w, struct save_item *s)
 {
-    struct ckpt_desc d = values_file_desc(params_at(&s->c->params, s->param), s->slot);
+    struct ckpt_desc d = desc_of(s);
     char *name = save_name(s);
 
     if (!name)
         return error_set(CKPT_ENOMEM, "%s: no memory to write it", w->path);
-    int rc = file_add_source(w, name, dtype_of(s), d.ndim, d.shape, read_slot, s);
+    int rc = file_add_source(w, name, d.dtype, d.ndim, d.shape, read_slot, s);
     free(name);
     return rc;
 }
@@ -108,14 +135,20 @@ static int write_alone(ckpt *c, const char *path, struct save_item *items, int n
     return rc ? error_fail(&c->error, rc, "%s", error_get()) : 0;
 }
 
-/* fp32 first, then by name; no prefix begins another, so this is the order of whole names. */
+static int64_t size_of(const struct save_item *s)
+{
+    return ckpt_dtype_size(dtype_of(s));
+}
+
+/* Wide elements first, then by name; no prefix begins another, so this is the order of whole names.
+ */
 static int as_in_file(const void *a, const void *b)
 {
     const struct save_item *x = a, *y = b;
     int order = strcmp(x->prefix, y->prefix);
 
-    if (dtype_of(x) != dtype_of(y))
-        return dtype_of(x) == CKPT_F32 ? -1 : 1;
+    if (size_of(x) != size_of(y))
+        return size_of(x) > size_of(y) ? -1 : 1;
 
     return order ? order
                  : strcmp(params_at(&x->c->params, x->param)->name,

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "ckpt_files.h"
+#include "core/mean8.h"
 #include "dist/values.h"
 #include "state/state_counts.h"
 #include "state/run_notes.h"
@@ -188,15 +189,26 @@ static int check_programs(const struct state *s, const ckpt_file *f, const struc
 
 /* ---- loading ------------------------------------------------------------------------------- */
 
+/* Whether a tensor has a mean in 8 bits. */
+static bool is_words(const struct save_item *item, const struct file_tensor *e)
+{
+    bool mean = item->slot == CKPT_EXP_AVG || item->slot == CKPT_EXP_AVG_SQ;
+
+    return mean && !strcmp(e->dtype->name, "I32");
+}
+
 static int check_tensor(const ckpt_file *f, const struct save_item *item, int entry)
 {
     const struct file_tensor *e = &f->tensors[entry];
-    struct ckpt_desc d = values_file_desc(params_at(&item->c->params, item->param), item->slot);
+    const struct param *p = params_at(&item->c->params, item->param);
+    struct ckpt_desc d = values_file_desc(p, item->slot);
     char have[200], want[200];
 
     /* That of this run, unless another one was allowed: see NOTE_STATE. */
-    if (strcmp(e->dtype->name, "F32") && strcmp(e->dtype->name, "BF16"))
-        return file_bad(f->path, "tensor '%s' is %s; a state is fp32 or bf16", e->name,
+    if (is_words(item, e))
+        d = (struct ckpt_desc){.ndim = 1, .shape = {mean8_words(desc_numel(&p->desc))}};
+    else if (strcmp(e->dtype->name, "F32") && strcmp(e->dtype->name, "BF16"))
+        return file_bad(f->path, "tensor '%s' is %s; a state is fp32, bf16 or 8bit", e->name,
                         e->dtype->name);
     if (e->ndim == d.ndim && !memcmp(e->shape, d.shape, (size_t)d.ndim * sizeof *d.shape))
         return 0;
@@ -238,6 +250,36 @@ static int match_all(const struct state *s, const ckpt_file *f)
     return rc;
 }
 
+/* The values of an item, in the order of the file, and whether that is the parameter's own. */
+static int read_item(ckpt_file *f, const struct save_item *item, float *dst, int64_t n, bool *own)
+{
+    char *name = save_name(item);
+    int entry = name ? ckpt_file_find(f, name) : -1;
+
+    free(name);
+    if (!name)
+        return error_set(CKPT_ENOMEM, "%s: no memory for a name", f->path);
+    *own = is_words(item, &f->tensors[entry]);
+    if (!*own)
+        return ckpt_file_read_f32(f, entry, dst, n);
+    int32_t *words = malloc((size_t)mean8_words(n) * sizeof *words);
+    int rc = words ? ckpt_file_read_i32(f, entry, words, mean8_words(n))
+                   : error_set(CKPT_ENOMEM, "%s: no memory to read a tensor", f->path);
+    if (!rc)
+        mean8_from(words, n, item->slot == CKPT_EXP_AVG_SQ, dst);
+    free(words);
+    return rc;
+}
+
+static int fail_values(const ckpt_file *f, const struct save_item *item)
+{
+    char *name = save_name(item);
+    int rc = file_bad(f->path, "tensor '%s' has values that are not finite", name ? name : "");
+
+    free(name);
+    return rc;
+}
+
 /* buffer has room for the largest parameter twice. */
 static int take_item(ckpt_file *f, const struct save_item *item, float *buffer, int64_t largest)
 {
@@ -245,16 +287,14 @@ static int take_item(ckpt_file *f, const struct save_item *item, float *buffer, 
     struct ckpt_desc d = values_file_desc(p, item->slot);
     int64_t n = desc_numel(&d);
     float *value = buffer;
-    char *name = save_name(item);
-    int rc = name ? ckpt_file_read_f32(f, ckpt_file_find(f, name), buffer, n)
-                  : error_set(CKPT_ENOMEM, "%s: no memory for a name", f->path);
+    bool own = false;
+    int rc = read_item(f, item, buffer, n, &own);
 
     if (!rc && !floats_are_finite(buffer, n))
-        rc = file_bad(f->path, "tensor '%s' has values that are not finite", name);
-    free(name);
+        rc = fail_values(f, item);
     if (rc)
         return rc;
-    if (p->reordered && !values_is_factor(item->slot)) {
+    if (p->reordered && !own && !values_is_factor(item->slot)) {
         value = buffer + largest;
         param_from_file(p, buffer, value);
     }

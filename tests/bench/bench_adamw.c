@@ -28,7 +28,8 @@ static const struct ckpt_option table[] = {
     {0},
 };
 
-enum { W, M, V, EMA, GRADIENT, STREAMS, WAYS = 6, NARROW = 4 /* from here on: state in bf16 */ };
+/* From NARROW on state is in bf16, from BYTES on its means are in 8 bits. */
+enum { W, M, V, EMA, GRADIENT, STREAMS, WAYS = 8, NARROW = 4, BYTES = 6 };
 
 /* Large pages where there are some, and each touched by the thread that will use it. */
 static float *make(int64_t n, float value)
@@ -71,12 +72,17 @@ static double update_seconds(const struct host_update *p)
     return clock_seconds() - start;
 }
 
-/* The same memory as bf16. */
-static void make_narrow(struct host_update *p)
+/* The same memory as bf16, or as codes. */
+static void make_narrow(struct host_update *p, bool bytes)
 {
     p->narrow = true;
-    p->half_m = (uint16_t *)(void *)p->m;
-    p->half_v = (uint16_t *)(void *)p->v;
+    if (bytes) {
+        p->byte_m = mean8_at(p->m, p->n, 0);
+        p->byte_v = mean8_at(p->v, p->n, 0);
+    } else {
+        p->half_m = (uint16_t *)(void *)p->m;
+        p->half_v = (uint16_t *)(void *)p->v;
+    }
     p->w = p->m = p->v = NULL;
 }
 
@@ -91,7 +97,7 @@ static const char *best_set(void)
 
 static int64_t bytes_of(const struct host_update *p)
 {
-    const int64_t state = p->narrow ? 6 * 2 : 6 * 4 + (p->value ? 2 : 0);
+    const int64_t state = p->byte_m.code ? 4 + 4 : p->narrow ? 6 * 2 : 6 * 4 + (p->value ? 2 : 0);
     return p->n * (state + (p->half ? 2 : 4) + (p->ema ? 8 : 0));
 }
 
@@ -109,10 +115,10 @@ static void run(const struct bench_options *o, int threads)
                                       .ema = i % 2 ? stream[EMA] : NULL,
                                       .value = (uint16_t *)(void *)value,
                                       .gradient = stream[GRADIENT],
-                                      .half = i / 2,
+                                      .half = i / 2 % 4 > 0,
                                       .n = o->numel};
         if (i >= NARROW)
-            make_narrow(&way[i]);
+            make_narrow(&way[i], i >= BYTES);
         update[i] = INFINITY;
     }
     for (int64_t round = 0; round < o->rounds; round++) {
@@ -128,9 +134,10 @@ static void run(const struct bench_options *o, int threads)
     for (int i = 0; i < WAYS; i++) {
         double here = (double)bytes_of(&way[i]) / update[i];
         printf("%s gradient%-14s %9.2f %9.1f %9.2f %8s\n", way[i].half ? "bf16" : "fp32",
-               way[i].narrow ? way[i].ema ? ", bf16, EMA" : ", bf16 state"
-               : way[i].ema  ? ", EMA"
-                             : "",
+               i >= BYTES      ? way[i].ema ? ", 8 bits, EMA" : ", 8-bit state"
+               : way[i].narrow ? way[i].ema ? ", bf16, EMA" : ", bf16 state"
+               : way[i].ema    ? ", EMA"
+                               : "",
                update[i] * 1e3, here * 1e-9, here / rate, "0.80");
     }
 }

@@ -46,6 +46,7 @@ differ "started with another --seed" "" "--seed 7"
 differ "started with another --check-ranks" "" "--check-ranks 7"
 differ "started with another --zero" "" "--zero 2"
 differ "started with another --state" "--dtype bf16" "--dtype bf16 --state bf16"
+differ "started with another --state" "--dtype bf16 --state bf16" "--dtype bf16 --state 8bit"
 alike "--log $work/log --vram 1M" "--vram 2M --threads 2 --out $work"
 
 # compared before every step, with one under way, and no rank in another's way

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * State in bf16 over several ranks: one, two and four of them, at every stage, on one host and on
- * two, round alike, and go on from each other's states.  The gradients of this model are sums of
- * small whole numbers, the same in any order, so every bit of the state can be compared.
+ * State in bf16 and in 8 bits over several ranks: one, two and four of them, at every stage, on one
+ * host and on two, round alike, and go on from each other's states.  The gradients of this model
+ * are sums of small whole numbers, the same in any order, so every bit of the state can be
+ * compared.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -24,6 +25,7 @@ struct job {
     int ranks, zero, per_host;
     enum kind kind;
     int64_t micro;
+    const char *state;
     const char *load, *save; /* of a state: at the beginning and at the end */
     int from, to;            /* steps */
 };
@@ -129,7 +131,7 @@ static void *train(void *arg)
     struct member *m = arg;
     struct ckpt_options o = CKPT_OPTIONS_INIT;
     ckpt_program *p;
-    o.state = "bf16";
+    o.state = m->job->state;
     o.micro_batch = m->job->micro;
     ckpt *c = rank_open(&m->as, o, m->job->zero, m->job->per_host);
     if (!c)
@@ -165,21 +167,22 @@ static void expect_same(const struct job *job)
     for (int i = 0; i < job->ranks; i++)
         if (alone.n != many[i].n ||
             memcmp(alone.state, many[i].state, (size_t)alone.n * sizeof *alone.state))
-            fail_msg("kind %d: %d ranks at stage %d round otherwise than one", job->kind,
-                     job->ranks, job->zero);
+            fail_msg("%s, kind %d: %d ranks at stage %d round otherwise than one", job->state,
+                     job->kind, job->ranks, job->zero);
 }
 
-static void test_stages(void **state)
+static void check_stages(const char *kept, int kinds)
 {
-    (void)state;
-    for (int kind = 0; kind < KINDS; kind++) {
+    for (int kind = 0; kind < kinds; kind++) {
         const int64_t micro = kind % 2 ? 2 : 0; /* and gradients in bf16, see make_optimizer */
-        run(&(struct job){.ranks = 1, .kind = (enum kind)kind, .micro = 2 * micro, .to = STEPS},
-            &alone);
+        struct job one = {
+            .ranks = 1, .state = kept, .kind = (enum kind)kind, .micro = 2 * micro, .to = STEPS};
+        run(&one, &alone);
         assert_true(alone.n > 600);
         for (int ranks = 2; ranks <= RANKS; ranks += 2)
             for (int zero = 0; zero <= 3; zero++) {
                 struct job job = {.ranks = ranks,
+                                  .state = kept,
                                   .zero = zero,
                                   .kind = (enum kind)kind,
                                   .micro = micro,
@@ -188,6 +191,7 @@ static void test_stages(void **state)
                 expect_same(&job);
             }
         struct job hosts = {.ranks = 4,
+                            .state = kept,
                             .per_host = 2,
                             .zero = 3,
                             .kind = (enum kind)kind,
@@ -198,24 +202,45 @@ static void test_stages(void **state)
     }
 }
 
+static void test_stages(void **state)
+{
+    (void)state;
+    check_stages("bf16", KINDS);
+}
+
+/* Shares are whole blocks of codes, so tops are those of one rank. */
+static void test_8_bits(void **state)
+{
+    (void)state;
+    check_stages("8bit", ADAFACTOR);
+}
+
 /* Two ranks save, one goes on; and the other way. */
-static void test_resume(void **state)
+static void check_resume(const char *kept)
 {
     const char *path = "test_rank_state.tmp.safetensors";
-    (void)state;
-    run(&(struct job){.ranks = 1, .to = STEPS}, &alone);
+    run(&(struct job){.ranks = 1, .state = kept, .to = STEPS}, &alone);
     for (int first = 1; first <= 2; first++) {
-        struct job job = {.ranks = 3 - first, .zero = 2, .load = path, .from = 2, .to = STEPS};
-        run(&(struct job){.ranks = first, .zero = 2, .save = path, .to = 2}, many);
+        struct job save = {.ranks = first, .state = kept, .zero = 2, .save = path, .to = 2};
+        struct job job = {
+            .ranks = 3 - first, .state = kept, .zero = 2, .load = path, .from = 2, .to = STEPS};
+        run(&save, many);
         run(&job, many);
         expect_same(&job);
     }
     unlink(path);
 }
 
+static void test_resume(void **state)
+{
+    (void)state;
+    check_resume("bf16");
+    check_resume("8bit");
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_stages),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_stages), cmocka_unit_test(test_8_bits),
                                        cmocka_unit_test(test_resume)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -53,13 +53,18 @@ void small_feed(ckpt_program *p, const struct small *r, int step)
     free(x);
 }
 
-void small_open(struct small *r, ckpt **c, ckpt_program **p)
+int small_compile(struct small *r, ckpt **c, ckpt_program **p)
 {
     if (ckpt_open(c, &r->options))
         fail_msg("%s", ckpt_error(NULL));
     net_create(r, *c);
     ckpt_optimizer *o = r->optimizer ? r->optimizer(*c, r) : ckpt_adamw(*c, &r->adamw);
-    if (ckpt_compile(*c, small_record, r, o, SMALL_BATCH, p))
+    return ckpt_compile(*c, small_record, r, o, SMALL_BATCH, p);
+}
+
+void small_open(struct small *r, ckpt **c, ckpt_program **p)
+{
+    if (small_compile(r, c, p))
         fail_msg("%s", ckpt_error(*c));
 }
 

@@ -37,6 +37,9 @@ struct small small_make(enum ckpt_dtype dtype, int64_t width, int64_t n_micro, b
 /* Records the network and its loss; the output "h" is what stands before the last layer. */
 ckpt_tensor small_record(ckpt_tape *t, int64_t batch, void *user);
 
+/* Opens a context and compiles; returns what the compile does. */
+int small_compile(struct small *r, ckpt **c, ckpt_program **p);
+
 /* These fail the test where the library refuses. */
 void small_open(struct small *r, ckpt **c, ckpt_program **p);
 /* Steps [from, to), two under way. */

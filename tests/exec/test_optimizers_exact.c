@@ -70,7 +70,7 @@ static void check_forced(const char *name, const struct small *resident, const s
     unlink(path);
 }
 
-/* state: as options.state; where it is bf16 gradients are, too. */
+/* state: as options.state; where it is small gradients are bf16, too. */
 static void check_exact(const struct optimizer_kind *k, enum ckpt_dtype dtype, const char *state,
                         int n_micro)
 {
@@ -125,9 +125,19 @@ static void test_state_in_bf16(void **state)
         check_exact(&optimizer_kinds[i], CKPT_BF16, "bf16", i % 2 ? 3 : 1);
 }
 
+/* The same of means in 8 bits, for the kinds that change each element by itself. */
+static void test_state_in_8_bits(void **state)
+{
+    (void)state;
+    for (int i = 0; i < OPTIMIZER_KINDS; i++)
+        if (optimizer_kinds[i].host)
+            check_exact(&optimizer_kinds[i], CKPT_BF16, "8bit", i % 2 ? 1 : 3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_exactness),
-                                       cmocka_unit_test(test_state_in_bf16)};
+                                       cmocka_unit_test(test_state_in_bf16),
+                                       cmocka_unit_test(test_state_in_8_bits)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,7 +2,8 @@
 /*
  * Updates of every kind on a GPU and on the host: the same bits, on odd sizes and addresses, with
  * values from denormal to huge, with and without master and EMA, for both dtypes of gradients, with
- * state in bf16; and the assignment of a state, and the clip values of several pairs of betas.
+ * state in bf16 and means in 8 bits; and the assignment of a state, and the clip values of several
+ * pairs of betas.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -10,6 +11,7 @@
 #include <cuda_runtime_api.h>
 #include "attr.h"
 #include "ckpt_tools.h"
+#include "core/mean8.h"
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
 #include "optim/update_math.h"
@@ -21,13 +23,16 @@ enum {
     WITH_EMA = 4,
     NARROW = 8, /* state in bf16 */
     WAYS = 16,
-    STEPS = 3
+    BYTES = 16, /* beside NARROW: means in 8 bits */
+    STEPS = 3,
+    WORDS = (MOST + MEAN8_BLOCK) / MEAN8_BLOCK * (MEAN8_BLOCK + 2) / 4 + 1
 };
 
 /* All operands of one update, and what it reads of the step. */
 struct operands {
     float w[MOST], m[MOST], v[MOST], ema[MOST], g[MOST], clip[CLIP_VALUES];
     uint16_t value[MOST], half[MOST], half_m[MOST], half_v[MOST];
+    int32_t byte_m[WORDS], byte_v[WORDS];
     struct ckpt_run run;
 };
 
@@ -67,6 +72,8 @@ static void fill(uint64_t seed, bool wild)
     ckpt_to_bf16(host.g, host.half, MOST);
     ckpt_to_bf16(host.m, host.half_m, MOST);
     ckpt_to_bf16(host.v, host.half_v, MOST);
+    memset(host.byte_m, 0, sizeof host.byte_m);
+    memset(host.byte_v, 0, sizeof host.byte_v);
     host.clip[CLIP_NORM] = 3.f;
     host.clip[CLIP_FACTOR] = 0.731f;
     host.clip[CLIP_UNBIAS1] = 5.263158f;
@@ -104,9 +111,11 @@ enum { KINDS = sizeof kinds / sizeof *kinds };
 static const struct rounding parts = {
     .begin = {0, 3}, .part = {{UINT64_C(0xfedcba9876543210), -192}, {22, 64}, {33, 640}}};
 
-static struct ckpt_view state_view(struct operands *o, int i, bool narrow, int64_t at, int64_t n)
+static struct ckpt_view state_view(struct operands *o, int i, int way, int64_t at, int64_t n)
 {
-    if (narrow)
+    if (way & BYTES)
+        return view(i == UPDATE_EXP_AVG ? o->byte_m : o->byte_v, CKPT_I32, mean8_words(n));
+    if (way & NARROW)
         return view((i == UPDATE_EXP_AVG ? o->half_m : o->half_v) + at, CKPT_BF16, n);
     return view((i == UPDATE_EXP_AVG ? o->m : o->v) + at, CKPT_F32, n);
 }
@@ -121,14 +130,13 @@ static void run(ckpt_kernel kernel, struct operands *o, int kind, int way, int64
     attr->lr_factor = 0.75f;
     attr->weight_decay = 0.013f;
     attr->ema_decay = 0.9999f;
-    attr->narrow = narrow;
+    attr->narrow = way & BYTES ? NARROW_8BIT : narrow ? NARROW_BF16 : NARROW_NOT;
     struct ckpt_view in[UPDATE_STATES + 2] = {
         [UPDATE_VALUE] = value ? view(o->value + at, CKPT_BF16, n) : view(o->w + at, CKPT_F32, n),
         [UPDATE_MASTER] = view(value && !narrow ? o->w + at : NULL, CKPT_F32, n),
-        [UPDATE_EXP_AVG] =
-            update_has_mean(attr) ? state_view(o, UPDATE_EXP_AVG, narrow, at, n) : none,
+        [UPDATE_EXP_AVG] = update_has_mean(attr) ? state_view(o, UPDATE_EXP_AVG, way, at, n) : none,
         [UPDATE_EXP_AVG_SQ] =
-            update_has_square(attr) ? state_view(o, UPDATE_EXP_AVG_SQ, narrow, at, n) : none,
+            update_has_square(attr) ? state_view(o, UPDATE_EXP_AVG_SQ, way, at, n) : none,
         [UPDATE_EMA] = view(way & WITH_EMA ? o->ema + at : NULL, CKPT_F32, n),
         half ? view(o->half + at, CKPT_BF16, n) : view(o->g + at, CKPT_F32, n),
         view(o->clip, CKPT_F32, CLIP_VALUES)};
@@ -159,9 +167,22 @@ static int half_differences(const uint16_t *a, const uint16_t *b)
     return n;
 }
 
+/* Codes and tops, of which none is for a number that is not one. */
+static int word_differences(const int32_t *a, const int32_t *b)
+{
+    int n = 0;
+    for (int i = 0; i < WORDS; i++)
+        n += a[i] != b[i];
+    return n;
+}
+
 static int test(struct operands *device, int kind, int way, int64_t at, int64_t n, bool wild)
 {
     fill((uint64_t)(n * 16 + way), wild);
+    if (way & BYTES) {
+        mean8_to(host.m, n, false, host.byte_m);
+        mean8_to(host.v, n, true, host.byte_v);
+    }
     host.run.opt_step = kind % 3; /* 0: that of sgd has no dampening */
     must(!cudaMemcpy(device, &host, sizeof host, cudaMemcpyHostToDevice), "copy");
     for (int i = 0; i < STEPS; i++) {
@@ -172,12 +193,16 @@ static int test(struct operands *device, int kind, int way, int64_t at, int64_t 
     int differ =
         differences(back.w, host.w) + differences(back.m, host.m) + differences(back.v, host.v) +
         differences(back.ema, host.ema) + half_differences(back.value, host.value) +
-        half_differences(back.half_m, host.half_m) + half_differences(back.half_v, host.half_v);
+        half_differences(back.half_m, host.half_m) + half_differences(back.half_v, host.half_v) +
+        word_differences(back.byte_m, host.byte_m) + word_differences(back.byte_v, host.byte_v);
     if (differ)
         printf("FAIL kind %d, %lld elements from %lld,%s%s%s%s%s: %d differ\n", kind, (long long)n,
                (long long)at, way & WITH_VALUE ? " bf16 value" : "",
-               way & NARROW ? " bf16 state" : "", way & WITH_HALF ? " bf16 gradient" : "",
-               way & WITH_EMA ? " EMA" : "", wild ? " any exponent" : "", differ);
+               way & BYTES    ? " 8-bit state"
+               : way & NARROW ? " bf16 state"
+                              : "",
+               way & WITH_HALF ? " bf16 gradient" : "", way & WITH_EMA ? " EMA" : "",
+               wild ? " any exponent" : "", differ);
     return differ;
 }
 
@@ -282,6 +307,12 @@ int main(void)
         for (int way = 0; way < 2 * WAYS; way++) /* at whole vectors, and not */
             for (int kind = 0; kind < KINDS; kind++)
                 failed += test(device, kind, way % WAYS, way / WAYS, sizes[i], i % 2) > 0;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (int way = 0; way < 2 * WAYS; way++)
+            for (int kind = 0; kind < KINDS; kind++)
+                if (way & NARROW && !(way & WITH_VALUE))
+                    failed +=
+                        test(device, kind, way % WAYS | BYTES, way / WAYS, sizes[i], i % 2) > 0;
     for (int i = 0; i < 2; i++)
         failed += test_assign(device, i ? NAN : 1.f);
     for (int i = 0; i < 4; i++)
@@ -289,6 +320,7 @@ int main(void)
                                      i / 2 ? NAN : 1.f);
     failed += test_clip(device);
     cudaFree(device);
-    printf("%d of %d differ\n", failed, (int)(sizeof sizes / sizeof *sizes) * 2 * WAYS * KINDS + 7);
+    printf("%d of %d differ\n", failed,
+           (int)(sizeof sizes / sizeof *sizes) * (2 * WAYS + WAYS / 2) * KINDS + 7);
     return failed > 0;
 }

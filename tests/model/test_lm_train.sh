@@ -91,10 +91,10 @@ cmp -s "$work/a" "$work/b" || fail "resumed: $(cat "$work/a" "$work/b")"
 cmp -s "$work/whole" "$work/rest" || fail "the weights of a resumed run differ"
 refuses 1 "length" "$train" $small --data "$book" --length 8 --resume "$work/state"
 
-# Every optimizer, with state in bf16: the same bits in the least memory and resumed.
-for kind in adamw sgd lion adafactor muon; do
+# Every optimizer, with small state: the same bits in the least memory and resumed.
+for kind in "8bit adamw" "8bit sgd" "8bit lion" "bf16 adamw" "bf16 sgd" "bf16 lion" "bf16 adafactor" "bf16 muon"; do
     rm -f "$work/free.log" "$work/first.log" "$work/rest.log"
-    narrow="--dtype bf16 --state bf16 --optimizer $kind --ema-decay 0.9"
+    narrow="--dtype bf16 --state ${kind% *} --optimizer ${kind#* } --ema-decay 0.9"
     on_text $narrow --log "$work/free.log" --save "$work/free" || fail "$kind: $(cat "$work/err")"
     refuses 1 "needs at least" "$train" $small --data "$book" $narrow --vram 16K
     on_text $narrow --vram "$(needed)" --steps 2 --save-state "$work/state" --log "$work/first.log" ||
@@ -171,7 +171,8 @@ refuses 2 "makes no 3 heads" "$train" --heads 3
 refuses 2 "--val FILES" "$train" --val-every 3
 refuses 2 "fp32 or bf16" "$train" --dtype fp16
 refuses 2 "give adamw, sgd, lion, adafactor or muon" "$train" --optimizer adam
-refuses 1 "there are 'fp32' and 'bf16'" "$train" $small --data "$book" --state fp16
+refuses 1 "there are 'fp32', 'bf16' and '8bit'" "$train" $small --data "$book" --state fp16
+refuses 1 "muon keeps no state in 8 bits" "$train" $small --data "$book" --dtype bf16 --state 8bit --optimizer muon
 refuses 2 "did you mean --data" "$train" --dta x
 refuses 1 "no such file" "$train" --data "$work/none*.bin"
 refuses 1 "token 0 is .*, and the model has 4" "$train" $small --vocabulary 4 --data "$models/gpt2/tokens.bin"
