@@ -75,18 +75,6 @@ const struct ckpt_op_def op_to_fp8 = {
 
 /* ---- products -------------------------------------------------------------------------------- */
 
-struct gemm fp8_gemm(const struct ckpt_view *in, enum ckpt_dtype dtype)
-{
-    const struct ckpt_desc *a = &in[0].desc, *b = &in[2].desc;
-    return (struct gemm){
-        .rows = linear_rows(a),
-        .cols = b->shape[0],
-        .inner = b->shape[1],
-        .a = {.data = in[0].data, .dtype = a->dtype, .scale = in[1].data},
-        .b = {.data = in[2].data, .dtype = b->dtype, .transposed = true, .scale = in[3].data},
-        .c_dtype = dtype};
-}
-
 /* The result of operands a and b, from a on. */
 static int product_shape(struct ckpt_call *call, int a)
 {

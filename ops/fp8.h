@@ -4,7 +4,6 @@
 #define CKPT_OPS_FP8_H
 
 #include "core/base.h"
-#include "cpu/gemm.h"
 
 enum {
     FP8_SIDE = 16,  /* sizes of matrices are multiples of it: cuBLASLt wants 16 bytes */
@@ -45,9 +44,6 @@ static inline int64_t fp8_pitch(int64_t rows)
 {
     return round_up(rows, FP8_SIDE);
 }
-
-/* c = a b^T of operands qa [.., K], sa, qb [N, K], sb, in this order. */
-struct gemm fp8_gemm(const struct ckpt_view *in, enum ckpt_dtype dtype);
 
 /* Scratch of to_fp8 on the CPU and on CUDA: the largest magnitude of each part. */
 enum { FP8_PARTS = 512 };

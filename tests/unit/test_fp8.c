@@ -18,6 +18,7 @@
 #include "cpu.h"
 #include "cpu/blas.h"
 #include "cpu/kernels.h"
+#include "cpu/linear.h"
 #include "fp8.h"
 #include "fp8_reference.h"
 
@@ -414,6 +415,47 @@ static void test_products(void **state)
     }
 }
 
+/* ---- what it costs ----------------------------------------------------------------------------
+ */
+
+/* The relative error of a b^T against the product of what was rounded. */
+static double price(const struct format *fa, const struct format *fb, int64_t inner)
+{
+    enum { SIDE = 32 };
+    float *a = normal(11, SIDE * inner, 1.f), *b = normal(12, SIDE * inner, 1.f);
+    struct copies qa = copy(a, SIDE, inner, CKPT_BF16, fa->dtype, FP8_ROWS);
+    struct copies qb = copy(b, SIDE, inner, CKPT_BF16, fb->dtype, FP8_ROWS);
+    double square = 0, norm = 0;
+    for (int64_t i = 0; i < SIDE; i++)
+        for (int64_t j = 0; j < SIDE; j++) {
+            double exact = 0, sum = 0;
+            for (int64_t k = 0; k < inner; k++) {
+                exact += (double)a[i * inner + k] * (double)b[j * inner + k];
+                sum += dequantised(&qa, fa, i, k) * dequantised(&qb, fb, j, k);
+            }
+            square += (sum - exact) * (sum - exact);
+            norm += exact * exact;
+        }
+    free(a), free(b);
+    free_copies(&qa);
+    free_copies(&qb);
+    return sqrt(square / norm);
+}
+
+/* Of normal values, as doc/numerics.md says: half an ulp at most, 2^-4 and 2^-3, of each factor. */
+static void test_price(void **state)
+{
+    (void)state;
+    for (int64_t inner = 128; inner <= 4096; inner *= 32) {
+        double forward = price(&formats[0], &formats[0], inner);
+        double backward = price(&formats[1], &formats[0], inner);
+        print_message("summed over %lld: relative error of y %.4f, of dx and dw %.4f\n",
+                      (long long)inner, forward, backward);
+        assert_true(forward > 0.03 && forward < 0.045);
+        assert_true(backward > 0.05 && backward < 0.075);
+    }
+}
+
 /* ---- files ----------------------------------------------------------------------------------- */
 
 static void test_file(void **state)
@@ -448,7 +490,8 @@ int main(void)
         cmocka_unit_test(test_borders),  cmocka_unit_test(test_nearest),
         cmocka_unit_test(test_power),    cmocka_unit_test(test_copies),
         cmocka_unit_test(test_extremes), cmocka_unit_test(test_not_finite),
-        cmocka_unit_test(test_products), cmocka_unit_test(test_file),
+        cmocka_unit_test(test_products), cmocka_unit_test(test_price),
+        cmocka_unit_test(test_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
