@@ -12,6 +12,7 @@
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
 #include "ops.h"
+#include "tape/tape.h"
 
 enum { X, LABEL, WEIGHT };
 /* Operands of the gradient. */
@@ -197,6 +198,16 @@ static ckpt_tensor join_parts(ckpt_tape *t, int n, const ckpt_tensor *sums, ckpt
                                ckpt_affine(t, count, 0, 1), count));
 }
 
+/* The last layer of a model, which is never of 8 bits. */
+static ckpt_tensor logits_of(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b)
+{
+    const bool before = t->full_precision;
+    ckpt_full_precision(t, true);
+    ckpt_tensor y = ckpt_linear(t, x, w, b);
+    ckpt_full_precision(t, before);
+    return y;
+}
+
 /* Chunk after chunk: the planner keeps the logits of a chunk or finds them again. */
 ckpt_tensor ckpt_linear_cross_entropy(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b,
                                       ckpt_tensor label, const struct ckpt_cross_entropy_spec *spec)
@@ -212,11 +223,11 @@ ckpt_tensor ckpt_linear_cross_entropy(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w
     const int64_t chunk = whole.chunk ? whole.chunk : max_i64(1, LOGITS_AT_ONCE / classes);
     const int n = rows > 0 ? parts_of(rows, chunk) : 1;
     if (n == 1 || whole.reduction == CKPT_REDUCE_NONE)
-        return ckpt_cross_entropy(t, ckpt_linear(t, x, w, b), label, &whole);
+        return ckpt_cross_entropy(t, logits_of(t, x, w, b), label, &whole);
     ckpt_split(t, ckpt_reshape(t, x, 2, (int64_t[]){rows, of_x.shape[of_x.ndim - 1]}), 0, n, xs);
     ckpt_split(t, ckpt_reshape(t, label, 1, &rows), 0, n, labels);
     for (int i = 0; i < n; i++) {
-        record_rows(t, ckpt_linear(t, xs[i], w, b), labels[i], &whole, CKPT_REDUCE_SUM, out);
+        record_rows(t, logits_of(t, xs[i], w, b), labels[i], &whole, CKPT_REDUCE_SUM, out);
         sums[i] = out[0];
         counts[i] = out[2];
     }

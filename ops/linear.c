@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Linear layers: shapes, gradients and costs of y = x w^T + b, or that and another tensor. */
 #include "attr.h"
+#include "fp8.h"
 #include "ops.h"
 #include "cpu/kernels.h"
 #include "cpu/linear.h"
@@ -127,12 +128,13 @@ static const struct op *producer(const ckpt_tape *t, ckpt_tensor x)
 bool ops_sums_wanted(const ckpt_tape *t, ckpt_tensor x)
 {
     const struct op *o = producer(t, x);
-    int32_t bias = o && o->def == &op_linear ? op_in(t, o, 2) : 0;
+    bool linear = o && (o->def == &op_linear || o->def == &op_linear_fp8);
+    int32_t bias = linear ? op_in(t, o, 2) : 0;
     return bias > 0 && t->tensors.data[bias].needs_grad;
 }
 
 /* The sums that came with dy, or a pass over it. */
-static ckpt_tensor bias_gradient(ckpt_tape *t, ckpt_tensor dy)
+ckpt_tensor linear_bias_gradient(ckpt_tape *t, ckpt_tensor dy)
 {
     const struct op *o = producer(t, dy);
     if (o && o->def == &op_gelu_dx_sums)
@@ -142,12 +144,12 @@ static ckpt_tensor bias_gradient(ckpt_tape *t, ckpt_tensor dy)
 
 /* The bias comes first: it has no arithmetic to wait for, and what made dy has just left it in the
  * cache. */
-static void linear_grad(struct ckpt_grad *grad)
+void linear_grad(struct ckpt_grad *grad)
 {
     ckpt_tensor x = grad->in[0], w = grad->in[1], dy = grad->dout[0];
     struct linear_dw_attr dw = {.dtype = grad->want_bf16[1] ? CKPT_BF16 : CKPT_F32};
     if (grad->need[2])
-        grad->din[2] = bias_gradient(grad->tape, dy);
+        grad->din[2] = linear_bias_gradient(grad->tape, dy);
     if (grad->need[0])
         grad->din[0] = OPS_RECORD(grad->tape, &op_linear_dx, (const char *)NULL, dy, w, CKPT_NONE);
     if (grad->need[1])
@@ -263,7 +265,9 @@ static ckpt_tensor add_adapter(ckpt_tape *t, const struct param *p, ckpt_tensor 
 ckpt_tensor ckpt_linear(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b)
 {
     const struct param *adapter = find_adapter(t, w);
-    ckpt_tensor y = ops_record1(t, &op_linear, 3, (ckpt_tensor[]){x, w, b}, NULL, 0);
+    ckpt_tensor y = fp8_takes(t, x, w)
+                        ? fp8_linear(t, x, w, b, CKPT_NONE)
+                        : ops_record1(t, &op_linear, 3, (ckpt_tensor[]){x, w, b}, NULL, 0);
     return adapter ? add_adapter(t, adapter, x, y) : y;
 }
 
@@ -271,6 +275,8 @@ ckpt_tensor ckpt_linear_add(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_ten
                             ckpt_tensor a)
 {
     const struct param *adapter = find_adapter(t, w);
-    ckpt_tensor y = ops_record1(t, &op_linear, 4, (ckpt_tensor[]){x, w, b, a}, NULL, 0);
+    ckpt_tensor y = fp8_takes(t, x, w)
+                        ? fp8_linear(t, x, w, b, a)
+                        : ops_record1(t, &op_linear, 4, (ckpt_tensor[]){x, w, b, a}, NULL, 0);
     return adapter ? add_adapter(t, adapter, x, y) : y;
 }

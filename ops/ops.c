@@ -30,7 +30,7 @@ int call_float(struct ckpt_call *call, int in)
         return ckpt_call_fail(call, "operand %d is missing", in);
     if (dtype == CKPT_F32 || dtype == CKPT_BF16)
         return CKPT_OK;
-    return ckpt_call_fail(call, "operand %d is i32 and must be fp32 or bf16", in);
+    return ckpt_call_fail(call, "operand %d is %s and must be fp32 or bf16", in, dtype_name(dtype));
 }
 
 /* Size of d on an axis counted from the last one, 1 where d has no such axis. */

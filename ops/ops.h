@@ -10,6 +10,10 @@
     X(linear)                                                                                      \
     X(linear_dx)                                                                                   \
     X(linear_dw)                                                                                   \
+    X(to_fp8)                                                                                      \
+    X(linear_fp8)                                                                                  \
+    X(linear_fp8_dx)                                                                               \
+    X(linear_fp8_dw)                                                                               \
     X(column_sum)                                                                                  \
     X(add)                                                                                         \
     X(sub)                                                                                         \
@@ -150,6 +154,9 @@ bool ops_sums_wanted(const ckpt_tape *t, ckpt_tensor x);
 
 /* out[out] as the sums over the rows of x, and the scratch that column_sum takes. */
 void call_column_sum(struct ckpt_call *call, int out, const struct ckpt_desc *x);
+
+/* Behind differentiation: 8-bit products no longer read what only their gradient rule asked for. */
+void ops_forget_sources(ckpt_tape *t);
 
 /* Recorded by gradient rules. */
 ckpt_tensor ops_sum_to(ckpt_tape *t, ckpt_tensor x, const struct ckpt_desc *like); /* fp32 result */

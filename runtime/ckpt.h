@@ -167,12 +167,13 @@ struct ckpt_options {
     int64_t check_ranks;    /* updates between two comparisons of what ranks have; 0: none */
     const char *state;      /* "fp32", "bf16", "8bit": of bf16 parameters, see ckpt_optim.h */
     const char *trace_out;  /* write the queues of a step, planned and measured, as a trace */
+    const char *matmul; /* "bf16", "fp8": products of linear layers, see ckpt_linear; NULL: bf16 */
 };
 
 #define CKPT_OPTIONS_INIT                                                                          \
     {                                                                                              \
         sizeof(struct ckpt_options), 0, 0, NULL, "auto", 0, 42, 0, NULL, NULL, false, false, NULL, \
-            NULL, NULL, false, false, 0., false, NULL, CKPT_AUTO, 0., NULL, 1000, NULL, NULL       \
+            NULL, NULL, false, false, 0., false, NULL, CKPT_AUTO, 0., NULL, 1000, NULL, NULL, NULL \
     }
 
 /*
@@ -198,7 +199,9 @@ CKPT_API void ckpt_close(ckpt *c);
 
 /* ---- tensors and parameters ---------------------------------------------------------------- */
 
-enum ckpt_dtype { CKPT_F32, CKPT_BF16, CKPT_I32 };
+/* The 8-bit ones (OCP FP8, e4m3 without infinity) are of tensors that the library makes for
+ * products (options.matmul); parameters and what models compute with are fp32 or bf16. */
+enum ckpt_dtype { CKPT_F32, CKPT_BF16, CKPT_I32, CKPT_F8E4M3, CKPT_F8E5M2 };
 CKPT_API int64_t ckpt_dtype_size(enum ckpt_dtype dtype); /* bytes of one element */
 
 #define CKPT_MAX_DIMS 8

@@ -21,9 +21,22 @@ extern "C" {
 
 #define CKPT_MAX_PARTS 64 /* of one split or concat */
 
-/* y[..., n] = sum_k x[..., k] w[n, k] + b[n], or that + a[..., n].  x [..., K], w [N, K], b [N] or
- * CKPT_NONE. */
+/*
+ * y[..., n] = sum_k x[..., k] w[n, k] + b[n], or that + a[..., n].  x [..., K], w [N, K], b [N] or
+ * CKPT_NONE.
+ *
+ * With options.matmul "fp8" a layer whose x and w are bf16, w a parameter, N and K multiples of 16,
+ * these and the rows of x at least 128, and with some parameter before x, rounds x and w to 8 bits
+ * (e4m3), each times a power of two that follows from its largest magnitude, and sums in fp32; for
+ * the gradients of x and w that of y is rounded, too (e5m2).  Other layers, biases, what is stored
+ * and gradients of parameters are as without.  The scale of x is that of all rows of a micro-step,
+ * so other micro-batches have other bits; a budget has not.  What is infinite or NaN makes all of y
+ * NaN.
+ */
 CKPT_API ckpt_tensor ckpt_linear(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b);
+/* Layers recorded from now on until `on` is false are not rounded to 8 bits: the last one of a
+ * model.  That of ckpt_linear_cross_entropy never is. */
+CKPT_API void ckpt_full_precision(ckpt_tape *t, bool on);
 CKPT_API ckpt_tensor ckpt_linear_add(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b,
                                      ckpt_tensor a);
 

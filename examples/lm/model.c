@@ -199,7 +199,10 @@ ckpt_tensor lm_loss(const struct lm *m, ckpt_tape *t, ckpt_tensor tokens, ckpt_t
 
 ckpt_tensor lm_scores(const struct lm *m, ckpt_tape *t, ckpt_tensor rows)
 {
-    return ckpt_cast(t, ckpt_linear(t, rows, m->head, CKPT_NONE), CKPT_F32);
+    ckpt_full_precision(t, true); /* as the loss has it */
+    ckpt_tensor scores = ckpt_linear(t, rows, m->head, CKPT_NONE);
+    ckpt_full_precision(t, false);
+    return ckpt_cast(t, scores, CKPT_F32);
 }
 
 double lm_token_flops(const struct lm_config *c, int64_t length)

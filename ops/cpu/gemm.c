@@ -82,15 +82,24 @@ struct block {
     int64_t ld;
 };
 
+CKPT_CLONES static void scale_values(float *x, float scale, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] *= scale;
+}
+
 /* The stored block of n_rows x n_cols at (row, col) of a matrix of ld columns, as fp32. */
 static struct block block_of(const struct gemm_operand *m, int64_t ld, int64_t row, int64_t col,
                              int64_t n_rows, int64_t n_cols, float *scratch)
 {
     if (m->dtype == CKPT_F32)
         return (struct block){(const float *)m->data + row * ld + col, ld};
-    const uint16_t *src = (const uint16_t *)m->data + row * ld + col;
+    const int64_t size = ckpt_dtype_size(m->dtype);
+    const char *src = (const char *)m->data + (row * ld + col) * size;
     for (int64_t i = 0; i < n_rows; i++)
-        cpu_load(scratch + i * n_cols, src + i * ld, m->dtype, n_cols);
+        cpu_load(scratch + i * n_cols, src + i * ld * size, m->dtype, n_cols);
+    if (m->scale)
+        scale_values(scratch, *m->scale, n_rows * n_cols);
     return (struct block){scratch, n_cols};
 }
 
@@ -110,8 +119,8 @@ static struct block block_at(const struct gemm_operand *m, int64_t rows, int64_t
 static void fill_bias(const struct gemm *g, int64_t col, int64_t n_rows, int64_t n_cols, float *c,
                       int64_t ldc)
 {
-    const char *bias = (const char *)g->bias + col * ckpt_dtype_size(g->a.dtype);
-    cpu_load(c, bias, g->a.dtype, n_cols);
+    const char *bias = (const char *)g->bias + col * ckpt_dtype_size(g->c_dtype);
+    cpu_load(c, bias, g->c_dtype, n_cols);
     for (int64_t i = 1; i < n_rows; i++)
         memcpy(c + i * ldc, c, (size_t)n_cols * sizeof *c);
 }

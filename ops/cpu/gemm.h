@@ -10,12 +10,14 @@ typedef void (*gemm_fill)(const void *ctx, float *dst, int64_t row, int64_t col,
                           int64_t n_cols);
 
 /* A row-major matrix; transposed: it is stored the other way round.  With fill it is not stored:
- * its blocks are asked for. */
+ * its blocks are asked for.  Of 8-bit dtypes the values are those stored times *scale, a power of
+ * two. */
 struct gemm_operand {
     const void *data;
     enum ckpt_dtype dtype;
     bool transposed;
     int64_t ld; /* elements from row to row as it is stored; 0: dense */
+    const float *scale;
     gemm_fill fill;
     const void *ctx; /* of fill */
 };
@@ -30,7 +32,7 @@ struct gemm {
     void *c;
     enum ckpt_dtype c_dtype;
     bool accumulate;    /* only where c is fp32 and there is no bias */
-    const void *bias;   /* of a's dtype, or NULL */
+    const void *bias;   /* of c's dtype, or NULL */
     const void *addend; /* a matrix like c that is added to the product, or NULL */
 };
 

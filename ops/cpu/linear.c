@@ -43,6 +43,18 @@ struct gemm linear_dw_gemm(const struct ckpt_desc *dy, const struct ckpt_desc *x
                          .c_dtype = dtype};
 }
 
+struct gemm fp8_gemm(const struct ckpt_view *in, enum ckpt_dtype dtype)
+{
+    const struct ckpt_desc *a = &in[0].desc, *b = &in[2].desc;
+    return (struct gemm){
+        .rows = linear_rows(a),
+        .cols = b->shape[0],
+        .inner = b->shape[1],
+        .a = {.data = in[0].data, .dtype = a->dtype, .scale = in[1].data},
+        .b = {.data = in[2].data, .dtype = b->dtype, .transposed = true, .scale = in[3].data},
+        .c_dtype = dtype};
+}
+
 static int run(struct gemm *g, const struct ckpt_kernel_args *a)
 {
     g->a.data = a->in[0].data;

@@ -5,7 +5,16 @@
 
 static cudaDataType_t type_of(enum ckpt_dtype dtype)
 {
-    return dtype == CKPT_BF16 ? CUDA_R_16BF : CUDA_R_32F;
+    switch (dtype) {
+    case CKPT_BF16:
+        return CUDA_R_16BF;
+    case CKPT_F8E4M3:
+        return CUDA_R_8F_E4M3;
+    case CKPT_F8E5M2:
+        return CUDA_R_8F_E5M2;
+    default:
+        return CUDA_R_32F;
+    }
 }
 
 /* Everything that the choice of an algorithm may depend on.  Adding to c is not among it: a step
@@ -93,6 +102,19 @@ static cublasStatus_t set_bias(struct product *p, const void *bias)
                                           sizeof bias);
 }
 
+/* Where 8-bit operands have theirs; each call has its own, as it has its bias. */
+static cublasStatus_t set_scales(struct product *p, const struct gemm *g)
+{
+    cublasStatus_t s = CUBLAS_STATUS_SUCCESS;
+    if (g->b.scale)
+        s = cublasLtMatmulDescSetAttribute(&p->task, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER,
+                                           &g->b.scale, sizeof g->b.scale);
+    if (g->a.scale && !s)
+        s = cublasLtMatmulDescSetAttribute(&p->task, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER,
+                                           &g->a.scale, sizeof g->a.scale);
+    return s;
+}
+
 static cublasStatus_t describe(struct product *p, const struct gemm *g,
                                const struct gemm_batch *batch)
 {
@@ -107,6 +129,7 @@ static cublasStatus_t describe(struct product *p, const struct gemm *g,
                      adds_bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT);
     if (adds_bias)
         s = s ? s : set_bias(p, g->bias);
+    s = s ? s : set_scales(p, g);
     s = s ? s : describe_operand(&p->a, &g->b, g->inner, g->cols);
     s = s ? s : describe_operand(&p->b, &g->a, g->rows, g->inner);
     s = s ? s : describe_matrix(&p->c, g->c_dtype, g->rows, g->cols);
@@ -126,8 +149,7 @@ static int fail(struct cuda_libs *libs, const struct gemm *g, const char *reason
 {
     return cuda_libs_fail(libs, "cuBLASLt: product of %lld x %lld x %lld (%s to %s): %s",
                           (long long)g->rows, (long long)g->inner, (long long)g->cols,
-                          g->a.dtype == CKPT_BF16 ? "bf16" : "fp32",
-                          g->c_dtype == CKPT_BF16 ? "bf16" : "fp32", reason);
+                          dtype_name(g->a.dtype), dtype_name(g->c_dtype), reason);
 }
 
 static int prepare(struct cuda_libs *libs, cublasLtHandle_t handle, struct product *p,
@@ -186,6 +208,7 @@ int cuda_gemm_batch(const struct ckpt_kernel_args *a, const struct gemm *g,
     } else if (g->bias) {
         s = set_bias(p, g->bias);
     }
+    s = s ? s : set_scales(p, g);
     s = s ? s : gemm_launch(handle, p, g, a);
     return s == CUBLAS_STATUS_SUCCESS ? 0 : fail(libs, g, cublasLtGetStatusString(s));
 }

@@ -21,6 +21,10 @@ extern "C" {
 int cuda_linear(const struct ckpt_kernel_args *a);
 int cuda_linear_dx(const struct ckpt_kernel_args *a);
 int cuda_linear_dw(const struct ckpt_kernel_args *a);
+int cuda_to_fp8(const struct ckpt_kernel_args *a);
+int cuda_linear_fp8(const struct ckpt_kernel_args *a);
+int cuda_linear_fp8_dx(const struct ckpt_kernel_args *a);
+int cuda_linear_fp8_dw(const struct ckpt_kernel_args *a);
 int cuda_column_sum(const struct ckpt_kernel_args *a);
 
 int cuda_expr(const struct ckpt_kernel_args *a);

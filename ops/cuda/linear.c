@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Linear layers: y = x w^T + b and the gradients of x and w as products of cuBLASLt. */
+/* Linear layers: y = x w^T + b and the gradients of x and w as products of cuBLASLt, of their
+ * operands or of 8-bit copies of these. */
 #include "cpu/linear.h"
 #include "cuda/gemm.h"
 #include "cuda/kernels.h"
+#include "fp8.h"
 
 static int run(struct gemm *g, const struct ckpt_kernel_args *a)
 {
@@ -32,4 +34,34 @@ int cuda_linear_dw(const struct ckpt_kernel_args *a)
     struct gemm g = linear_dw_gemm(&a->in[0].desc, &a->in[1].desc, a->out[0].desc.dtype);
     g.accumulate = a->accumulate;
     return run(&g, a);
+}
+
+/* ---- of 8-bit copies ------------------------------------------------------------------------- */
+
+static int run_fp8(struct gemm g, const struct ckpt_kernel_args *a)
+{
+    g.c = a->out[0].data;
+    return cuda_gemm(a, &g);
+}
+
+int cuda_linear_fp8(const struct ckpt_kernel_args *a)
+{
+    struct gemm g = fp8_gemm(a->in + FP8_QX, a->out[0].desc.dtype);
+    g.bias = a->in[FP8_BIAS].data;
+    g.addend = a->in[FP8_ADDEND].data;
+    return run_fp8(g, a);
+}
+
+int cuda_linear_fp8_dx(const struct ckpt_kernel_args *a)
+{
+    struct gemm g = fp8_gemm(a->in, a->out[0].desc.dtype);
+    g.addend = a->in[4].data;
+    return run_fp8(g, a);
+}
+
+int cuda_linear_fp8_dw(const struct ckpt_kernel_args *a)
+{
+    struct gemm g = fp8_gemm(a->in, a->out[0].desc.dtype);
+    g.accumulate = a->accumulate;
+    return run_fp8(g, a);
 }

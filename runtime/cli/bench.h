@@ -35,6 +35,12 @@ struct bench_case {
 /* Ended by a family that is NULL. */
 extern const struct bench_case bench_cases[];
 
+/* The dtype of models that have tensors of this one: 8-bit copies are those of bf16. */
+static inline enum ckpt_dtype bench_dtype_of(enum ckpt_dtype dtype)
+{
+    return dtype == CKPT_F8E4M3 || dtype == CKPT_F8E5M2 ? CKPT_BF16 : dtype;
+}
+
 /* ---- runs ----------------------------------------------------------------------------------- */
 
 enum {

@@ -6,6 +6,7 @@
 #include "attr.h"
 #include "cli/bench_record.h"
 #include "expr/expr.h"
+#include "fp8.h"
 
 const struct bench_sizes bench_full = {.rows = ROWS_MOST,
                                        .places = 136,
@@ -52,6 +53,17 @@ static ckpt_tensor record_mlp(ckpt_tape *t, enum ckpt_dtype dtype, const struct 
 {
     return ckpt_linear(t, operand(t, dtype, SHAPE(z->rows, WIDTH)),
                        operand(t, dtype, SHAPE(MLP, WIDTH)), CKPT_NONE);
+}
+
+/* With 8-bit operands, as --matmul fp8 has it, whatever the sizes. */
+static ckpt_tensor record_fp8(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    if (dtype != CKPT_BF16)
+        return CKPT_NONE;
+    t->trains = true;
+    return fp8_linear(t, operand(t, dtype, SHAPE(z->rows, WIDTH)),
+                      operand(t, dtype, SHAPE(MLP, WIDTH)), operand(t, dtype, SHAPE(MLP)),
+                      operand(t, dtype, SHAPE(z->rows, MLP)));
 }
 
 /* The gradient of GELU brings that of the bias along. */
@@ -566,6 +578,7 @@ const struct bench_case bench_cases[] = {
     {"linear, add", record_linear_add},
     {"linear, MLP", record_mlp},
     {"linear, activation", record_mlp_gelu},
+    {"linear, 8 bits", record_fp8},
     {"attention, spatial", record_spatial},
     {"attention, temporal", record_temporal},
     {"attention, causal", record_gpt2},

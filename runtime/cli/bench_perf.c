@@ -49,7 +49,7 @@ static bool is_worth(const struct bench_job *j, enum ckpt_dtype dtype)
         if (d->ndim < 0)
             continue;
         most = max_i64(most, desc_numel(d));
-        has_dtype |= d->dtype == dtype;
+        has_dtype |= bench_dtype_of(d->dtype) == dtype;
     }
     return has_dtype && most > 2;
 }

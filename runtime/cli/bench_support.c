@@ -19,7 +19,7 @@ static bool has_dtype(const ckpt_tape *t, const struct op *o, int dtype)
 {
     for (int i = 0; i < o->n_in + o->n_out; i++) {
         int32_t x = t->operands.data[o->operands + i];
-        if (x > 0 && t->tensors.data[x].desc.dtype == (enum ckpt_dtype)dtype)
+        if (x > 0 && bench_dtype_of(t->tensors.data[x].desc.dtype) == (enum ckpt_dtype)dtype)
             return true;
     }
     return false;

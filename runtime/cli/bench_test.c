@@ -8,6 +8,7 @@
 #include <string.h>
 #include "ckpt_tools.h"
 #include "cli/bench.h"
+#include "core/fp8.h"
 #include "ops.h"
 
 struct comparison {
@@ -25,6 +26,10 @@ static double element(const void *data, enum ckpt_dtype dtype, int64_t at)
         return ((const float *)data)[at];
     if (dtype == CKPT_I32)
         return ((const int32_t *)data)[at];
+    if (dtype == CKPT_F8E4M3)
+        return e4m3_value(((const uint8_t *)data)[at]);
+    if (dtype == CKPT_F8E5M2)
+        return e5m2_value(((const uint8_t *)data)[at]);
     ckpt_from_bf16((const uint16_t *)data + at, &value, 1);
     return value;
 }

@@ -63,6 +63,8 @@ static int check_options(const struct ckpt_options *o)
     if (o->state && *o->state && strcmp(o->state, "fp32") && strcmp(o->state, "bf16") &&
         strcmp(o->state, "8bit"))
         return error_set(CKPT_EINVAL, "--state %s: there are 'fp32', 'bf16' and '8bit'", o->state);
+    if (o->matmul && *o->matmul && strcmp(o->matmul, "bf16") && strcmp(o->matmul, "fp8"))
+        return error_set(CKPT_EINVAL, "--matmul %s: there are 'bf16' and 'fp8'", o->matmul);
     if (o->plan_only && (o->machine_out || o->trace_out))
         return error_set(CKPT_EINVAL, "--%s %s: no step is timed with --plan-only",
                          o->machine_out ? "machine-out" : "trace-out",
@@ -139,6 +141,20 @@ static int open_device(ckpt *c)
     return 0;
 }
 
+/* Ada and Hopper were the first to multiply 8-bit values. */
+enum { FP8_CAPABILITY = 89 };
+
+static int check_fp8(const ckpt *c)
+{
+    const struct device *d = c->memory.device;
+    if (!c->programs.fp8 || d->ops->backend != CKPT_ON_CUDA || d->capability >= FP8_CAPABILITY)
+        return 0;
+    return error_set(CKPT_EDEVICE,
+                     "--matmul fp8: %s has compute capability %d.%d, and 8-bit products begin at "
+                     "8.9; leave it at bf16",
+                     d->name, d->capability / 10, d->capability % 10);
+}
+
 /* The device first: nothing of it may be under way when the tiers go. */
 static void close_all(ckpt *c)
 {
@@ -197,6 +213,7 @@ int ckpt_open(ckpt **out, const struct ckpt_options *opt)
     int rc = copy_options(c, opt);
     if (!rc)
         rc = check_options(&c->options);
+    c->programs.fp8 = !rc && c->options.matmul && !strcmp(c->options.matmul, "fp8");
     const char *state = !rc && c->options.state ? c->options.state : "fp32";
     c->params.byte_state = !strcmp(state, "8bit");
     c->params.half_state = c->params.byte_state || !strcmp(state, "bf16");
@@ -209,6 +226,8 @@ int ckpt_open(ckpt **out, const struct ckpt_options *opt)
         rc = ckpt_paths_check(&c->options, NULL, 0);
     if (!rc)
         rc = open_device(c);
+    if (!rc)
+        rc = check_fp8(c);
     if (!rc)
         rc = ranks_open_device(&c->ranks);
     if (!rc)

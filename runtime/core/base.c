@@ -6,6 +6,7 @@
 #include <time.h>
 #include "core/base.h"
 #include "core/bits.h"
+#include "core/fp8.h"
 
 int array_reserve(void **data, int64_t *capacity, int64_t count, size_t element)
 {
@@ -44,7 +45,17 @@ double clock_seconds(void)
 
 int64_t ckpt_dtype_size(enum ckpt_dtype dtype)
 {
-    return dtype == CKPT_BF16 ? 2 : 4;
+    return dtype_is_fp8(dtype) ? 1 : dtype == CKPT_BF16 ? 2 : 4;
+}
+
+const char *dtype_name(enum ckpt_dtype dtype)
+{
+    static const char *const names[] = {[CKPT_F32] = "fp32",
+                                        [CKPT_BF16] = "bf16",
+                                        [CKPT_I32] = "i32",
+                                        [CKPT_F8E4M3] = "e4m3",
+                                        [CKPT_F8E5M2] = "e5m2"};
+    return names[dtype];
 }
 
 /* Sizes that overflow are refused behind the shape rule (tape/record.c); until then they wrap. */
@@ -118,12 +129,11 @@ bool desc_same_shape(const struct ckpt_desc *a, const struct ckpt_desc *b)
 
 void desc_format(char *dst, size_t size, const struct ckpt_desc *d)
 {
-    static const char *const names[] = {"fp32", "bf16", "i32"};
     if (d->ndim < 0) {
         snprintf(dst, size, "none");
         return;
     }
-    size_t n = (size_t)snprintf(dst, size, "%s [", names[d->dtype]);
+    size_t n = (size_t)snprintf(dst, size, "%s [", dtype_name(d->dtype));
     for (int i = 0; i < d->ndim && n < size; i++)
         n += (size_t)snprintf(dst + n, size - n, "%s%lld", i ? ", " : "", (long long)d->shape[i]);
     if (n < size)
@@ -158,7 +168,7 @@ bool floats_are_finite(const float *x, int64_t n)
     return true;
 }
 
-bool halves_are_finite(const uint16_t *x, int64_t n)
+static bool halves_are_finite(const uint16_t *x, int64_t n)
 {
     for (int64_t at = 0; at < n; at += FINITE_BLOCK) {
         unsigned bad = 0;
@@ -168,6 +178,34 @@ bool halves_are_finite(const uint16_t *x, int64_t n)
             return false;
     }
     return true;
+}
+
+static bool bytes_are_finite(const uint8_t *x, int64_t n, unsigned odd)
+{
+    for (int64_t at = 0; at < n; at += FINITE_BLOCK) {
+        unsigned bad = 0;
+        for (int64_t i = at; i < min_i64(n, at + FINITE_BLOCK); i++)
+            bad |= (x[i] & 0x7f) >= odd;
+        if (bad)
+            return false;
+    }
+    return true;
+}
+
+bool values_are_finite(const void *x, enum ckpt_dtype dtype, int64_t n)
+{
+    switch (dtype) {
+    case CKPT_F32:
+        return floats_are_finite(x, n);
+    case CKPT_BF16:
+        return halves_are_finite(x, n);
+    case CKPT_F8E4M3:
+        return bytes_are_finite(x, n, 0x7f);
+    case CKPT_F8E5M2:
+        return bytes_are_finite(x, n, 0x7c);
+    default:
+        return true;
+    }
 }
 
 /* The number of continuation bytes that a first byte of UTF-8 asks for, or -1. */

@@ -96,9 +96,9 @@ double clock_seconds(void);
 /* The middle one of n > 0 values, which are sorted for it. */
 double median_of(double *values, int32_t n);
 
-/* Whether none of n values, fp32 or bf16, is infinite or NaN. */
+/* Whether none of n values is infinite or NaN: fp32, or of any dtype; integers never are. */
 bool floats_are_finite(const float *x, int64_t n);
-bool halves_are_finite(const uint16_t *x, int64_t n);
+bool values_are_finite(const void *x, enum ckpt_dtype dtype, int64_t n);
 
 /* Text out of a file as it fits a sentence of one line, in dst, which is returned: control
  * characters as \x1b, for a terminal must not obey what is written there. */
@@ -122,10 +122,13 @@ void desc_format(char *dst, size_t size, const struct ckpt_desc *d);
  * the library itself makes of an index, and taken everywhere. */
 uint32_t handle_owner(void);
 
+/* "fp32", "bf16" and so on, of one of ckpt.h. */
+const char *dtype_name(enum ckpt_dtype dtype);
+
 /* Is it one of ckpt.h? */
 static inline bool dtype_is_known(enum ckpt_dtype dtype)
 {
-    return (unsigned)dtype <= CKPT_I32;
+    return (unsigned)dtype <= CKPT_F8E5M2;
 }
 
 /* Fills dense row-major strides; number of elements; whether it is dense row-major. */

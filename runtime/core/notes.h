@@ -7,6 +7,8 @@
 
 /* The note of the dtype of state of bf16 parameters; without it that is fp32. */
 #define NOTE_STATE "ckpt.state"
+/* The note of the operands of products; without it they are bf16. */
+#define NOTE_MATMUL "ckpt.matmul"
 
 struct note {
     char *name, *text;

@@ -68,6 +68,10 @@ static const struct ckpt_option library_table[] = {
     ROW("state", STRING, state, "DTYPE",
         "of what optimizers keep for bf16 parameters: fp32 (default), with a master of each, or "
         "without, rounded stochastically: bf16, or 8bit, for AdamW, SGD and Lion"),
+    ROW("matmul", STRING, matmul, "DTYPE",
+        "of the operands of large linear layers in bf16 models: bf16 (default), or fp8, rounded to "
+        "8 bits with a scale for each tensor, which needs a GPU of compute capability 8.9 or more, "
+        "or the CPU, slowly"),
     {0},
 };
 

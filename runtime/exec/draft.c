@@ -7,6 +7,7 @@
 #include "exec/program.h"
 #include "memory/device/team.h"
 #include "expr/expr.h"
+#include "ops.h"
 #include "optim/optim.h"
 #include "plan/graph/graph_file.h"
 
@@ -24,6 +25,7 @@ struct tape_env programs_tape_env(const struct programs *ps)
     return (struct tape_env){
         .backend = ps->backend,
         .deterministic = ps->options->deterministic,
+        .fp8 = ps->fp8,
         .threads = ps->backend == CKPT_ON_CPU ? team_count((int)ps->options->threads) : 1,
         .params = ps->params,
         .sharing = ps->ranks->sharing};
@@ -57,6 +59,7 @@ static int record_tape(struct ckpt_program *p, ckpt_recorder record, void *user,
     if (tape_new(&p->tape, &env, micro, (int32_t)(p->batch / micro)))
         return error_fail(ps->error, CKPT_ENOMEM, "no memory for a tape");
     ckpt_tape *t = p->tape;
+    t->trains = opt != NULL;
     t->updates_buffers = opt && !opt->keeps_buffers;
     t->grad_dtype = opt ? opt->grad_dtype : CKPT_F32;
     ckpt_tensor loss = record(t, micro, user);
@@ -68,6 +71,7 @@ static int record_tape(struct ckpt_program *p, ckpt_recorder record, void *user,
         tape_shard_gradients(t);
         optim_append(t, opt, p->groups);
     }
+    ops_forget_sources(t);
     expr_fuse(t);
     if (t->error.code)
         return fail_with(ps, t->error.code, t->error.text);

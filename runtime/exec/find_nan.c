@@ -3,13 +3,6 @@
 #include <stdlib.h>
 #include "exec/enqueue.h"
 
-static bool bytes_are_finite(const char *data, const struct ckpt_desc *d, int64_t n)
-{
-    return d->dtype == CKPT_I32 ||
-           (d->dtype == CKPT_BF16 ? halves_are_finite((const uint16_t *)data, n)
-                                  : floats_are_finite((const float *)data, n));
-}
-
 struct probe {
     struct ckpt_program *p;
     char *host; /* room for the largest tensor */
@@ -25,7 +18,7 @@ static bool view_is_finite(struct probe *x, const struct ckpt_view *v)
         return true;
     d->ops->copy(d, QUEUE_COPY_OUT, x->host, v->data, desc_bytes(&v->desc));
     x->rc = d->ops->sync(d);
-    return x->rc || bytes_are_finite(x->host, &v->desc, desc_numel(&v->desc));
+    return x->rc || values_are_finite(x->host, v->desc.dtype, desc_numel(&v->desc));
 }
 
 static bool instr_is_finite(struct probe *x, const struct instr *i)
@@ -44,8 +37,8 @@ static int32_t find_input(const struct ckpt_program *p, int flight)
     for (int32_t i = 0; i < p->tape->n_feeds; i++) {
         const struct ckpt_desc *d = &p->tape->tensors.data[p->tape->feeds.data[i].tensor].desc;
         const struct port *port = &p->feeds[i];
-        if (port->data[flight] &&
-            !bytes_are_finite(port->data[flight], d, port->bytes / ckpt_dtype_size(d->dtype)))
+        if (port->data[flight] && !values_are_finite(port->data[flight], d->dtype,
+                                                     port->bytes / ckpt_dtype_size(d->dtype)))
             return i;
     }
     return -1;
@@ -84,7 +77,8 @@ int32_t program_find_bad_output(const struct ckpt_program *p, int flight)
     for (int32_t i = 0; i < p->tape->n_fetches; i++) {
         const struct ckpt_desc *d = &p->tape->tensors.data[p->tape->fetches.data[i].tensor].desc;
         const struct port *port = &p->fetches[i];
-        if (!bytes_are_finite(port->data[flight], d, port->bytes / ckpt_dtype_size(d->dtype)))
+        if (!values_are_finite(port->data[flight], d->dtype,
+                               port->bytes / ckpt_dtype_size(d->dtype)))
             return i;
     }
     return -1;

@@ -62,11 +62,6 @@ static void put_setting(FILE *f, const struct programs *ps, size_t i)
 
 /* ---- shapes -------------------------------------------------------------------------------- */
 
-static const char *dtype_name(enum ckpt_dtype dtype)
-{
-    return dtype == CKPT_F32 ? "fp32" : dtype == CKPT_BF16 ? "bf16" : "i32";
-}
-
 /* The first axis is that of the samples of a micro-step, which a plan may choose. */
 static void put_inputs(FILE *f, const struct ckpt_program *p)
 {
@@ -136,6 +131,8 @@ int programs_list_notes(const struct programs *ps, struct note_list *l)
 
     if (!rc && params_small_state(ps->params))
         rc = note_set(l, NOTE_STATE, params_small_state(ps->params));
+    if (!rc && ps->fp8)
+        rc = note_set(l, NOTE_MATMUL, "fp8");
     for (int i = 0; i < (int)(sizeof settings / sizeof *settings) && !rc; i++)
         rc = add(l, settings[i].name, ps, NULL, i);
     for (const struct ckpt_program *p = ps->first; p && !rc; p = p->next) {

@@ -25,6 +25,7 @@ struct programs {
     struct ranks *ranks;
     struct error *error;
     enum ckpt_backend backend;               /* whose kernels programs run, or would run */
+    bool fp8;                                /* --matmul fp8 */
     struct machine machine;                  /* to plan with */
     struct ckpt_program *first;              /* the youngest; a list */
     struct ckpt_optimizer *optimizers;       /* all that were made, a list */

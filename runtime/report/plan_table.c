@@ -3,6 +3,7 @@
 #include <string.h>
 #include "dist/comm/comm.h"
 #include "exec/program.h"
+#include "ops.h"
 #include "report/wear.h"
 #include "core/sized.h"
 
@@ -256,6 +257,20 @@ static void print_budget(const struct memory *m, const struct ckpt_program_info 
         row(f, "", m->asked, "asked for; the device has less");
 }
 
+/* Linear layers of the model whose operands are rounded to 8 bits. */
+static void print_products(const ckpt_program *p, FILE *f)
+{
+    int fp8 = 0, all = 0;
+    for (int32_t i = 0; i < p->tape->n_ops; i++) {
+        const struct ckpt_op_def *def = p->tape->ops.data[i].def;
+        fp8 += def == &op_linear_fp8;
+        all += def == &op_linear_fp8 || def == &op_linear;
+    }
+    if (p->programs->fp8)
+        fprintf(f, "  %-24s %12s  %d of %d linear layers (--matmul fp8)\n", "products", "8 bits",
+                fp8, all);
+}
+
 void ckpt_plan_print(const ckpt_program *p, FILE *f)
 {
     if (!p || !f)
@@ -277,6 +292,7 @@ void ckpt_plan_print(const ckpt_program *p, FILE *f)
     print_ranks(p->programs, f);
     print_costs(p->graph, &p->programs->machine, f);
     print_algorithms(d, f);
+    print_products(p, f);
     row(f, "parameters", i.parameter_bytes, "");
     char note[NOTE];
     row(f, "optimizer", i.optimizer_bytes, optimizer_note(p->programs->params, note));

@@ -3,6 +3,7 @@
 #include <string.h>
 #include "ckpt_tools.h"
 #include "core/bits.h"
+#include "core/fp8.h"
 #include "state/safetensors.h"
 
 /* IEEE 754 half precision; every half is exactly a float. */
@@ -34,6 +35,22 @@ static void f16_to_f32(const void *src, float *dst, int64_t n)
 static void bf16_to_f32(const void *src, float *dst, int64_t n)
 {
     ckpt_from_bf16(src, dst, n);
+}
+
+static void e4m3_to_f32(const void *src, float *dst, int64_t n)
+{
+    const uint8_t *s = src;
+
+    for (int64_t i = 0; i < n; i++)
+        dst[i] = e4m3_value(s[i]);
+}
+
+static void e5m2_to_f32(const void *src, float *dst, int64_t n)
+{
+    const uint8_t *s = src;
+
+    for (int64_t i = 0; i < n; i++)
+        dst[i] = e5m2_value(s[i]);
 }
 
 static void f32_to_f32(const void *src, float *dst, int64_t n)
@@ -77,12 +94,23 @@ static int64_t i64_to_i32(const void *src, int32_t *dst, int64_t n)
 }
 
 static const struct file_dtype dtypes[] = {
-    {"BOOL", 1, NULL, u8_to_i32},   {"U8", 1, NULL, u8_to_i32},   {"I8", 1, NULL, NULL},
-    {"F8_E5M2", 1, NULL, NULL},     {"F8_E4M3", 1, NULL, NULL},   {"F8_E8M0", 1, NULL, NULL},
-    {"I16", 2, NULL, NULL},         {"U16", 2, NULL, NULL},       {"F16", 2, f16_to_f32, NULL},
-    {"BF16", 2, bf16_to_f32, NULL}, {"I32", 4, NULL, i32_to_i32}, {"U32", 4, NULL, NULL},
-    {"F32", 4, f32_to_f32, NULL},   {"F64", 8, f64_to_f32, NULL}, {"I64", 8, NULL, i64_to_i32},
-    {"U64", 8, NULL, NULL},         {"C64", 8, NULL, NULL},
+    {"BOOL", 1, NULL, u8_to_i32},
+    {"U8", 1, NULL, u8_to_i32},
+    {"I8", 1, NULL, NULL},
+    {"F8_E5M2", 1, e5m2_to_f32, NULL},
+    {"F8_E4M3", 1, e4m3_to_f32, NULL},
+    {"F8_E8M0", 1, NULL, NULL},
+    {"I16", 2, NULL, NULL},
+    {"U16", 2, NULL, NULL},
+    {"F16", 2, f16_to_f32, NULL},
+    {"BF16", 2, bf16_to_f32, NULL},
+    {"I32", 4, NULL, i32_to_i32},
+    {"U32", 4, NULL, NULL},
+    {"F32", 4, f32_to_f32, NULL},
+    {"F64", 8, f64_to_f32, NULL},
+    {"I64", 8, NULL, i64_to_i32},
+    {"U64", 8, NULL, NULL},
+    {"C64", 8, NULL, NULL},
 };
 
 const struct file_dtype *file_dtype_find(const char *name)

@@ -41,7 +41,9 @@ char *state_note_key(const char *name)
 
 static const char *or_default(const char *name, const char *text)
 {
-    return !text && !strcmp(name, NOTE_STATE) ? "fp32" : text;
+    if (!text && !strcmp(name, NOTE_STATE))
+        return "fp32";
+    return !text && !strcmp(name, NOTE_MATMUL) ? "bf16" : text;
 }
 
 /* Without anybody to ask, what only one side knows does not count: an older state knows less. */

@@ -9,10 +9,13 @@
 
 #define PAGE 4096 /* the data begins on a page, for direct I/O and mmap */
 
-static const char *dtype_name(enum ckpt_dtype dtype)
+static const char *format_name(enum ckpt_dtype dtype)
 {
-    static const char *const names[] = {
-        [CKPT_F32] = "F32", [CKPT_BF16] = "BF16", [CKPT_I32] = "I32"};
+    static const char *const names[] = {[CKPT_F32] = "F32",
+                                        [CKPT_BF16] = "BF16",
+                                        [CKPT_I32] = "I32",
+                                        [CKPT_F8E4M3] = "F8_E4M3",
+                                        [CKPT_F8E5M2] = "F8_E5M2"};
 
     return names[dtype];
 }
@@ -21,7 +24,7 @@ static void put_entry(FILE *f, const struct pending *e, int64_t begin)
 {
     fputc(',', f);
     json_write_string(f, e->name);
-    fprintf(f, ":{\"dtype\":\"%s\",\"shape\":[", dtype_name(e->dtype));
+    fprintf(f, ":{\"dtype\":\"%s\",\"shape\":[", format_name(e->dtype));
     for (int i = 0; i < e->ndim; i++)
         fprintf(f, "%s%lld", i ? "," : "", (long long)e->shape[i]);
     fprintf(f, "],\"data_offsets\":[%lld,%lld]}", (long long)begin, (long long)(begin + e->bytes));

@@ -51,7 +51,7 @@ static int check_name(const ckpt_file_writer *w, const char *name)
 
 static int check_shape(const ckpt_file_writer *w, struct pending *e)
 {
-    if (e->dtype != CKPT_F32 && e->dtype != CKPT_BF16 && e->dtype != CKPT_I32)
+    if (!dtype_is_known(e->dtype))
         return error_set(CKPT_EINVAL, "%s: tensor '%s' has no such dtype as %d", w->path, e->name,
                          (int)e->dtype);
     if (e->ndim < 0 || e->ndim > CKPT_MAX_DIMS)

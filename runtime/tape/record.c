@@ -179,11 +179,23 @@ static bool any_needs_grad(const ckpt_tape *t, const ckpt_tensor *in, int n)
     return false;
 }
 
+/* Whether a parameter takes part in what an op reads. */
+static bool any_learned(const ckpt_tape *t, const ckpt_tensor *in, int n)
+{
+    for (int i = 0; i < n; i++) {
+        const struct tensor *v = &t->tensors.data[in[i].id];
+        if (in[i].id && (v->learned || t->storages.data[v->storage].kind == STORAGE_VALUE))
+            return true;
+    }
+    return false;
+}
+
 static int append_call(ckpt_tape *t, const struct ckpt_op_def *def, const struct ckpt_call *call,
                        const ckpt_tensor *in, ckpt_tensor *out, size_t attr_size)
 {
     bool rule = def->grad || t->in_gradients;
     bool needs = t->phase == PHASE_FORWARD && rule && any_needs_grad(t, in, call->n_in);
+    bool learned = any_learned(t, in, call->n_in);
     void *attr = NULL;
     if (attr_size) {
         attr = malloc(attr_size);
@@ -193,8 +205,10 @@ static int append_call(ckpt_tape *t, const struct ckpt_op_def *def, const struct
     }
     for (int i = 0; i < call->n_out; i++) {
         out[i] = make_output(t, def, in, call->n_in, i, &call->out[i]);
-        if (out[i].id)
-            t->tensors.data[out[i].id].needs_grad = needs && call->out[i].dtype != CKPT_I32;
+        if (!out[i].id)
+            continue;
+        t->tensors.data[out[i].id].needs_grad = needs && call->out[i].dtype != CKPT_I32;
+        t->tensors.data[out[i].id].learned = learned;
     }
     int32_t o = tape_append(t, def, call->n_in, in, call->n_out, out);
     if (o < 0) {

@@ -59,6 +59,8 @@ struct tensor {
     int32_t op;            /* producer, or -1 */
     int32_t index;         /* which output of it */
     bool needs_grad;       /* a trainable parameter takes part in it */
+    bool learned;          /* a parameter of any kind does, in what its op read */
+    int32_t fp8_op;        /* the op that made its 8-bit copies, or 0 */
 };
 
 enum phase { PHASE_FORWARD, PHASE_BACKWARD, PHASE_UPDATE };
@@ -103,6 +105,7 @@ struct fetch {
 struct tape_env {
     enum ckpt_backend backend;   /* whose kernels the ops are for: it decides their workspace */
     bool deterministic;          /* kernels that add in a fixed order are asked for */
+    bool fp8;                    /* products of linear layers have 8-bit operands: --matmul fp8 */
     int threads;                 /* of a kernel */
     const struct params *params; /* what handles below 0 stand for; outlives the tape */
     struct sharing sharing;      /* of the parameters, over ranks */
@@ -162,6 +165,8 @@ struct ckpt_tape {
     int32_t n_params;
     int32_t n_gathering;        /* of the ops: those that bring parameters from other ranks */
     bool in_gradients;          /* what is recorded are gradients that the model asked for */
+    bool trains;                /* it will be differentiated */
+    bool full_precision;        /* layers recorded now have no 8-bit products */
     bool updates_buffers;       /* else ckpt_update_buffer records nothing */
     enum ckpt_dtype grad_dtype; /* of bf16 parameters, where nothing is added up */
     int32_t loss;               /* tensor: the loss, summed over the micro-steps so far */

@@ -27,9 +27,10 @@ static void net_create(struct small *m, ckpt *c)
 ckpt_tensor small_record(ckpt_tape *t, int64_t batch, void *user)
 {
     const struct small *m = user;
-    int64_t shape[] = {batch, m->width};
-    ckpt_tensor x = ckpt_input(t, "x", CKPT_F32, 2, shape);
-    ckpt_tensor noise = ckpt_affine(t, ckpt_randn(t, CKPT_F32, 2, shape), 0.1f, 0.f);
+    int64_t shape[] = {batch, m->rows ? m->rows : m->width, m->width};
+    const int ndim = m->rows ? 3 : 2;
+    ckpt_tensor x = ckpt_input(t, "x", CKPT_F32, ndim, shape);
+    ckpt_tensor noise = ckpt_affine(t, ckpt_randn(t, CKPT_F32, ndim, shape), 0.1f, 0.f);
     ckpt_tensor h =
         ckpt_linear(t, ckpt_cast(t, ckpt_add(t, x, noise), m->dtype), m->param[0], CKPT_NONE);
     for (int l = 0; l < SMALL_LAYERS; l++) {
@@ -46,7 +47,7 @@ ckpt_tensor small_record(ckpt_tape *t, int64_t batch, void *user)
 
 void small_feed(ckpt_program *p, const struct small *r, int step)
 {
-    int64_t n = SMALL_BATCH * r->width;
+    int64_t n = SMALL_BATCH * (r->rows ? r->rows : 1) * r->width;
     float *x = malloc((size_t)n * sizeof *x);
     ckpt_fill_normal(7, (uint64_t)step, 1, x, n);
     assert_int_equal(ckpt_feed(p, "x", x, n * 4), 0);

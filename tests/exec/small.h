@@ -18,6 +18,7 @@ enum {
 struct small {
     enum ckpt_dtype dtype;
     int64_t width;
+    int64_t rows; /* of a sample; 0: one */
     ckpt_tensor param[SMALL_PARAMS];
     struct ckpt_options options;
     struct ckpt_adamw adamw;

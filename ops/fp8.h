@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Products of 8-bit operands (--matmul fp8): see fp8.c. */
+#ifndef CKPT_OPS_FP8_H
+#define CKPT_OPS_FP8_H
+
+#include "core/base.h"
+
+enum {
+    FP8_SIDE = 16,  /* sizes of matrices are multiples of it: cuBLASLt wants 16 bytes */
+    FP8_LEAST = 128 /* rows, and sizes of weights, from which on a product is worth two passes over
+                     * its operands */
+};
+
+/* The copies that to_fp8 makes, as matrices: x as it lies, and transposed. */
+enum { FP8_ROWS = 1, FP8_COLUMNS = 2 };
+
+struct to_fp8_attr {
+    int32_t dtype;  /* CKPT_F8E4M3 or CKPT_F8E5M2 */
+    int32_t copies; /* a sum of the above */
+};
+
+/* linear_fp8 and its gradients: of the result; only fp32 can be added to. */
+struct linear_fp8_attr {
+    int32_t dtype;
+};
+
+/* Operands of linear_fp8.  The first two are there for its gradient rule: no kernel reads them, and
+ * ops_forget_sources takes them away. */
+enum {
+    FP8_X,
+    FP8_W,
+    FP8_BIAS,
+    FP8_ADDEND,
+    FP8_QX,
+    FP8_SX, /* the scale of qx */
+    FP8_QW,
+    FP8_SW,
+    FP8_INPUTS
+};
+
+/* Rows of the matrix that a copy stands for, and what lies between rows of the transposed one: as
+ * many, rounded up; there are zeros behind them. */
+static inline int64_t fp8_pitch(int64_t rows)
+{
+    return round_up(rows, FP8_SIDE);
+}
+
+/* Scratch of to_fp8 on the CPU and on CUDA: the largest magnitude of each part. */
+enum { FP8_PARTS = 512 };
+
+/* Linear layers (linear.c): the rule of those that are not of 8 bits, and the gradient of a bias.
+ */
+void linear_grad(struct ckpt_grad *grad);
+ckpt_tensor linear_bias_gradient(ckpt_tape *t, ckpt_tensor dy);
+
+/* Records y = x w^T + b + a with 8-bit operands.  fp8_takes: whether it should be, as --matmul and
+ * sizes are; w is what the caller of ckpt_linear gave. */
+bool fp8_takes(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w);
+ckpt_tensor fp8_linear(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b, ckpt_tensor a);
+
+#endif

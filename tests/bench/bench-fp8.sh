@@ -1,0 +1,56 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# What --matmul fp8 costs in training: a small STDiT3 on the clip that ships and a small GPT-2 on the
+# text that ships, in bf16, from one seed with products of bf16 and of fp8, and from further seeds in
+# bf16, which say how far apart runs are that differ in nothing but chance.  Prints the mean of the
+# losses of the last tenth of the steps.  On the CPU a run takes one thread.
+#
+# usage: bench-fp8.sh [STEPS [stdit|lm]]       (CKPT_DEVICE=cuda runs it on a GPU)
+set -eu
+
+stdit=${STDIT_TRAIN:-./stdit-train} lm=${LM_TRAIN:-./lm-train}
+data=${srcdir:-.}/examples/data docs=${srcdir:-.}/doc
+steps=${1:-2000} models=${2:-stdit lm}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+CKPT_DEVICE=${CKPT_DEVICE-cpu} CKPT_THREADS=1
+export CKPT_DEVICE CKPT_THREADS
+
+# train MODEL OPTION...
+train() {
+    model=$1
+    shift
+    rm -f "$work/log"
+    if [ "$model" = stdit ]; then
+        set -- "$stdit" --model tiny --hidden 128 --video "$data/bunny.rgb" --size 16x16 --frames 4 \
+            --sample-steps 0 --out "$work/pictures" "$@"
+    else
+        set -- "$lm" --model tiny --hidden 128 --heads 4 --layers 3 --length 128 --batch 2 \
+            --data "$docs/design.md" "$@"
+    fi
+    if ! "$@" --dtype bf16 --steps "$steps" --log "$work/log" >"$work/out" 2>&1; then
+        cat "$work/out" >&2
+        exit 1
+    fi
+}
+
+# The mean of the last tenth of the losses.
+last_losses() {
+    sed -n 's/.*"step": *[0-9]*,.*"loss": *\([^,}]*\).*/\1/p' "$work/log" | awk -v steps="$steps" '
+        NR > steps - steps / 10 { sum += $1; n++ }
+        END { if (!n) exit 1; printf "%.5f\n", sum / n }'
+}
+
+# run MODEL SEED MATMUL
+run() {
+    train "$1" --seed "$2" --matmul "$3"
+    printf '%-6s seed %d, products of %-4s  mean loss of the last %d steps %s\n' "$1" "$2" "$3" \
+        $((steps / 10)) "$(last_losses)"
+}
+
+for model in $models; do
+    run "$model" 42 bf16
+    run "$model" 42 fp8
+    run "$model" 43 bf16
+    run "$model" 44 bf16
+done

@@ -1,0 +1,529 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * --matmul fp8: which layers are of 8 bits, that budgets, tiers, threads and resuming change no
+ * bit, also where copies are made again, that gradients are near those of bf16 and a model learns,
+ * what is not finite, gradients of gradients, and files of runs with other products.  Conversions
+ * and single ops are test_fp8's.  "make check-gpu" runs it on the GPU.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "ckpt_files.h"
+#include "ckpt_tools.h"
+#include "ops.h"
+#include "small.h"
+#include "tiny.h"
+
+enum { WIDTH = 128, STEPS = 2, BUDGETS = 3 };
+
+/* ---- which layers ---------------------------------------------------------------------------- */
+
+enum { FIRST, SECOND, NARROW, ODD, VECTOR, LAST, WEIGHTS };
+
+struct net {
+    ckpt_tensor w[WEIGHTS], bias;
+    int64_t rows;
+    enum ckpt_dtype dtype;
+    bool frozen_first; /* a frozen layer reads what a trained one reads behind it */
+};
+
+static void make_net(struct net *n, ckpt *c)
+{
+    static const int64_t out[WEIGHTS] = {
+        [FIRST] = 128, [SECOND] = 256, [NARROW] = 112, [ODD] = 136, [VECTOR] = 128, [LAST] = 160};
+    const int64_t width = out[SECOND];
+    for (int i = 0; i < WEIGHTS; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "w%d", i);
+        n->w[i] = ckpt_param(c, name, n->dtype, 2, (int64_t[]){out[i], 128}, CKPT_XAVIER,
+                             !(n->frozen_first && i == SECOND));
+    }
+    n->bias = ckpt_param(c, "bias", n->dtype, 1, &width, CKPT_NORMAL(1.f), true);
+}
+
+static ckpt_tensor mean_square(ckpt_tape *t, ckpt_tensor y)
+{
+    y = ckpt_cast(t, y, CKPT_F32);
+    return ckpt_mean(t, ckpt_mul(t, y, y), 7);
+}
+
+/* The first reads an input; of those behind it one is too narrow, one no multiple of 16, one has
+ * few rows, and the last is told to be precise. */
+static ckpt_tensor record_net(ckpt_tape *t, int64_t batch, void *user)
+{
+    const struct net *n = user;
+    ckpt_tensor x = ckpt_input(t, "x", CKPT_F32, 3, (int64_t[]){batch, n->rows, 128});
+    ckpt_tensor h = ckpt_gelu(t, ckpt_linear(t, ckpt_cast(t, x, n->dtype), n->w[FIRST], CKPT_NONE));
+    ckpt_tensor y = ckpt_linear(t, h, n->w[SECOND], n->bias);
+    ckpt_tensor loss = ckpt_mean(t, ckpt_cast(t, y, CKPT_F32), 7);
+    for (int i = NARROW; i <= LAST; i++) {
+        ckpt_tensor z = i == VECTOR ? ckpt_slice(t, h, 1, 0, 1) : h;
+        ckpt_full_precision(t, i == LAST);
+        y = ckpt_linear(t, z, n->w[i], CKPT_NONE);
+        loss = ckpt_add(t, loss, mean_square(t, y));
+    }
+    ckpt_full_precision(t, false);
+    if (n->frozen_first)
+        loss = ckpt_add(t, loss, mean_square(t, ckpt_linear_add(t, h, n->w[FIRST], CKPT_NONE, h)));
+    return loss;
+}
+
+static int count(const ckpt_program *p, const struct ckpt_op_def *def)
+{
+    int n = 0;
+    for (int32_t i = 0; i < p->tape->n_ops; i++)
+        n += p->tape->ops.data[i].def == def;
+    return n;
+}
+
+static ckpt *open_fp8(const char *matmul)
+{
+    struct ckpt_options o = CKPT_OPTIONS_INIT;
+    ckpt *c;
+    o.device = small_on_gpu() ? "cuda" : "cpu";
+    o.threads = 1;
+    o.matmul = matmul;
+    if (ckpt_open(&c, &o))
+        fail_msg("%s", ckpt_error(NULL));
+    return c;
+}
+
+static ckpt_program *compile_net(struct net *n, ckpt *c, bool trains)
+{
+    struct ckpt_adamw a = CKPT_ADAMW_INIT;
+    ckpt_program *p;
+    make_net(n, c);
+    if (ckpt_compile(c, record_net, n, trains ? ckpt_adamw(c, &a) : NULL, 2, &p))
+        fail_msg("%s", ckpt_error(c));
+    return p;
+}
+
+static void expect_products(struct net n, const char *matmul, bool trains, int forward, int dx,
+                            int dw, int copies)
+{
+    ckpt *c = open_fp8(matmul);
+    ckpt_program *p = compile_net(&n, c, trains);
+    assert_int_equal(count(p, &op_linear_fp8), forward);
+    assert_int_equal(count(p, &op_linear_fp8_dx), dx);
+    assert_int_equal(count(p, &op_linear_fp8_dw), dw);
+    assert_int_equal(count(p, &op_to_fp8), copies);
+    assert_int_equal(count(p, &op_linear), WEIGHTS + n.frozen_first - forward);
+    ckpt_close(c);
+}
+
+static void test_layers(void **state)
+{
+    (void)state;
+    expect_products((struct net){.rows = 64, .dtype = CKPT_BF16}, NULL, true, 0, 0, 0, 0);
+    expect_products((struct net){.rows = 64, .dtype = CKPT_BF16}, "bf16", true, 0, 0, 0, 0);
+    expect_products((struct net){.rows = 64, .dtype = CKPT_BF16}, "fp8", true, 1, 1, 1, 3);
+    expect_products((struct net){.rows = 64, .dtype = CKPT_BF16}, "fp8", false, 1, 0, 0, 2);
+    expect_products((struct net){.rows = 63, .dtype = CKPT_BF16}, "fp8", true, 0, 0, 0, 0);
+    expect_products((struct net){.rows = 64, .dtype = CKPT_F32}, "fp8", true, 0, 0, 0, 0);
+    /* The frozen layer has no gradient of its weight, so the copy of h is made again for the other
+     * one's: h, two weights, two gradients, h. */
+    expect_products((struct net){.rows = 64, .dtype = CKPT_BF16, .frozen_first = true}, "fp8", true,
+                    2, 2, 1, 6);
+}
+
+static void test_option(void **state)
+{
+    struct ckpt_options o = CKPT_OPTIONS_INIT;
+    char *argv[] = {"test", "--matmul", "fp8", NULL};
+    int argc = 3;
+    ckpt *c;
+    (void)state;
+    assert_int_equal(ckpt_options_parse(&o, &argc, argv), 0);
+    assert_string_equal(o.matmul, "fp8");
+    o.matmul = "fp4";
+    o.device = "cpu";
+    assert_int_equal(ckpt_open(&c, &o), CKPT_EINVAL);
+    assert_string_equal(ckpt_error(NULL), "--matmul fp4: there are 'bf16' and 'fp8'");
+}
+
+/* ---- the same bits --------------------------------------------------------------------------- */
+
+static struct ckpt_options tiny_options(int64_t vram, int64_t micro)
+{
+    struct ckpt_options o = CKPT_OPTIONS_INIT;
+    o.device = small_on_gpu() ? "cuda" : "cpu";
+    o.deterministic = small_on_gpu();
+    o.vram = vram;
+    o.micro_batch = micro;
+    o.verify = true;
+    o.matmul = "fp8";
+    return o;
+}
+
+static const struct tiny shape = {
+    .dtype = CKPT_BF16, .batch = 2, .length = 64, .width = WIDTH, .heads = 4};
+
+/* Each of two micro-steps has as many rows as the whole batch of one. */
+static void train_tiny(const struct ckpt_options *o, enum ckpt_dtype grad_dtype,
+                       struct tiny_result *r)
+{
+    char message[1024];
+    struct ckpt_adamw a = tiny_adamw();
+    struct tiny m = shape;
+    m.batch *= o->micro_batch ? 2 : 1;
+    a.grad_dtype = grad_dtype;
+    if (tiny_train(m, o, &a, STEPS, r, message))
+        fail_msg("--vram %lld: %s", (long long)o->vram, message);
+}
+
+static void sweep(int64_t micro, enum ckpt_dtype grad_dtype)
+{
+    struct ckpt_options o = tiny_options(0, micro);
+    struct tiny_result whole, r;
+    int recomputed = 0;
+    train_tiny(&o, grad_dtype, &whole);
+    const int64_t low = whole.info.min_budget, high = whole.info.planned_peak;
+    assert_true(low < high);
+    for (int i = 0; i < BUDGETS && !small_on_gpu(); i++) {
+        o.vram = low + (high - low) * i / BUDGETS;
+        train_tiny(&o, grad_dtype, &r);
+        assert_true(r.info.planned_peak <= o.vram);
+        if (!tiny_same(&whole, &r))
+            fail_msg("--vram %lld gives other bits", (long long)o.vram);
+        recomputed += r.info.recomputed_ops > 0;
+        tiny_result_free(&r);
+    }
+    assert_true(small_on_gpu() || recomputed >= BUDGETS / 2);
+    o = tiny_options(0, micro);
+    o.threads = 3;
+    train_tiny(&o, grad_dtype, &r);
+    assert_true(tiny_same(&whole, &r));
+    tiny_result_free(&r);
+    tiny_result_free(&whole);
+}
+
+static void test_budgets(void **state)
+{
+    (void)state;
+    sweep(0, CKPT_F32);
+}
+
+static void test_budgets_micro_steps(void **state)
+{
+    (void)state;
+    sweep(2, CKPT_F32);
+}
+
+static void test_budgets_bf16_gradients(void **state)
+{
+    (void)state;
+    sweep(0, CKPT_BF16);
+}
+
+static struct small make(int64_t n_micro, const char *matmul)
+{
+    struct small r = small_make(CKPT_BF16, WIDTH, n_micro, true);
+    r.rows = 6 * n_micro;
+    r.options.matmul = matmul;
+    return r;
+}
+
+static void expect_same(const char *what, const struct small *a, struct small *b)
+{
+    if (a->numel != b->numel || memcmp(a->loss, b->loss, sizeof a->loss) ||
+        memcmp(a->state, b->state, (size_t)a->numel * sizeof *a->state))
+        fail_msg("%s: other numbers than with all resident", what);
+    free(b->state);
+}
+
+static void check_forced(const struct small *resident, const struct force *f, const char *what)
+{
+    struct small r = *resident;
+    struct budgets tiers;
+    struct force_count n;
+    char path[64], nvme[64];
+    small_path(path, sizeof path, "fp8-plan");
+    small_force(resident, f, path, &tiers, &n);
+    assert_true(n.activations[TIER_HOST] + n.activations[TIER_NVME] > 0);
+    small_use_tiers(&r, path, &tiers, nvme);
+    small_run(&r, SMALL_STEPS);
+    expect_same(what, resident, &r);
+    unlink(path);
+}
+
+static const char path[] = "test_fp8_steps.tmp.safetensors";
+
+static void check_resumed(const struct small *whole)
+{
+    struct small r = *whole;
+    ckpt *c;
+    ckpt_program *p;
+    small_open(&r, &c, &p);
+    small_train(&r, c, p, 0, 3);
+    assert_int_equal(ckpt_save_state(c, path), 0);
+    ckpt_close(c);
+    small_open(&r, &c, &p);
+    if (ckpt_load_state(c, path))
+        fail_msg("%s", ckpt_error(c));
+    small_train(&r, c, p, 3, SMALL_STEPS);
+    small_collect(&r, c);
+    ckpt_close(c);
+    unlink(path);
+    expect_same("resumed", whole, &r);
+}
+
+static void check_tiers(int64_t n_micro, const char *half)
+{
+    struct small r = make(n_micro, "fp8");
+    r.options.state = half;
+    small_run(&r, SMALL_STEPS);
+    check_resumed(&r);
+    check_forced(&r, &(struct force){.seed = 3, .host = true, .all = true, .half = !half}, "host");
+    check_forced(&r, &(struct force){.seed = 4, .nvme = true, .half = !half}, "NVMe");
+    free(r.state);
+}
+
+static void test_tiers(void **state)
+{
+    (void)state;
+    check_tiers(1, NULL);
+    check_tiers(3, "bf16");
+}
+
+/* An fp32 model has nothing of 8 bits; a bf16 one has other numbers. */
+static void test_other_bits(void **state)
+{
+    struct small a = make(1, NULL), b = make(1, "fp8"), c = a, d = b;
+    (void)state;
+    c.dtype = d.dtype = CKPT_F32;
+    small_run(&a, 2), small_run(&b, 2), small_run(&c, 2), small_run(&d, 2);
+    assert_memory_not_equal(a.state, b.state, (size_t)a.numel * sizeof *a.state);
+    assert_memory_equal(c.state, d.state, (size_t)c.numel * sizeof *c.state);
+    free(a.state), free(b.state), free(c.state), free(d.state);
+}
+
+/* ---- accuracy -------------------------------------------------------------------------------- */
+
+static double cosine(const float *x, const float *y, int64_t n)
+{
+    double xy = 0, xx = 0, yy = 0;
+    for (int64_t i = 0; i < n; i++) {
+        xy += (double)x[i] * (double)y[i];
+        xx += (double)x[i] * (double)x[i];
+        yy += (double)y[i] * (double)y[i];
+    }
+    return xy / sqrt(xx * yy);
+}
+
+/* Gradients of all parameters after a step, against those of bf16 and fp32. */
+static void test_gradients(void **state)
+{
+    struct ckpt_options o = tiny_options(0, 0);
+    struct ckpt_adamw a = tiny_adamw();
+    struct tiny_result fp8, bf16;
+    char message[1024];
+    (void)state;
+    assert_int_equal(tiny_train(shape, &o, &a, 1, &fp8, message), 0);
+    o.matmul = NULL;
+    assert_int_equal(tiny_train(shape, &o, &a, 1, &bf16, message), 0);
+    const double near = cosine(fp8.gradients, bf16.gradients, bf16.numel);
+    print_message("cosine of all gradients with those of bf16: %.5f, loss %.6f and %.6f\n", near,
+                  (double)fp8.loss[0], (double)bf16.loss[0]);
+    assert_true(near > 0.99 && near < 1);
+    assert_true(fabs((double)(fp8.loss[0] - bf16.loss[0])) < 1e-2 * (double)bf16.loss[0]);
+    tiny_result_free(&fp8);
+    tiny_result_free(&bf16);
+}
+
+enum { LONG = 60, TAIL = 8 };
+
+static double learn(const char *matmul)
+{
+    struct small r = make(1, matmul);
+    double sum = 0;
+    ckpt *c;
+    ckpt_program *p;
+    r.options.verify = false;
+    r.adamw.lr = 2e-3f;
+    r.adamw.ema_decay = 0.f;
+    small_open(&r, &c, &p);
+    for (int s = 0; s < LONG; s++) {
+        float loss;
+        small_feed(p, &r, s % 4);
+        if (ckpt_step(p, &loss))
+            fail_msg("%s", ckpt_error(c));
+        sum += s >= LONG - TAIL ? (double)loss : 0;
+    }
+    ckpt_close(c);
+    return sum / TAIL;
+}
+
+static void test_learning(void **state)
+{
+    (void)state;
+    const double wide = learn("bf16"), narrow = learn("fp8");
+    print_message("loss %g with products of bf16, %g of fp8\n", wide, narrow);
+    assert_true(fabs(narrow - wide) < 0.05 * wide);
+}
+
+/* ---- what is not finite ---------------------------------------------------------------------- */
+
+/* Values of the first weight, from which every 8-bit layer reads. */
+static int step_with(struct small *r, float value, char *sentence, size_t size)
+{
+    const int64_t n = WIDTH * WIDTH;
+    float *w = calloc((size_t)n, sizeof *w);
+    ckpt *c;
+    ckpt_program *p;
+    small_open(r, &c, &p);
+    assert_int_equal(ckpt_param_get(c, r->param[3], CKPT_VALUE, w, n), 0);
+    w[n / 2 + 7] = value;
+    int rc = ckpt_param_set(c, r->param[3], CKPT_VALUE, w, n);
+    if (!rc) {
+        small_feed(p, r, 0);
+        rc = ckpt_step(p, NULL);
+    }
+    snprintf(sentence, size, "%s", ckpt_error(c));
+    ckpt_close(c);
+    free(w);
+    return rc;
+}
+
+/* The op that rounded it is named: its scale is the first result that is not finite. */
+static void test_not_finite(void **state)
+{
+    struct small r = make(1, "fp8");
+    char sentence[1024];
+    (void)state;
+    assert_int_equal(step_with(&r, NAN, sentence, sizeof sentence), CKPT_ENAN);
+    print_message("%s\n", sentence);
+    assert_non_null(strstr(sentence, "to_fp8"));
+    assert_int_equal(step_with(&r, -INFINITY, sentence, sizeof sentence), CKPT_ENAN);
+    assert_non_null(strstr(sentence, "to_fp8"));
+    assert_int_equal(step_with(&r, 0x1p60f, sentence, sizeof sentence), 0);
+}
+
+/* Weights that are all zero have codes, products and gradients of zero. */
+static void test_zeros(void **state)
+{
+    struct small r = make(1, "fp8");
+    const int64_t n = WIDTH * WIDTH;
+    float *w = calloc((size_t)n, sizeof *w), loss;
+    ckpt *c;
+    ckpt_program *p;
+    (void)state;
+    small_open(&r, &c, &p);
+    for (int i = 0; i < SMALL_PARAMS; i++)
+        if (i == 0 || i == 3)
+            assert_int_equal(ckpt_param_set(c, r.param[i], CKPT_VALUE, w, n), 0);
+    small_feed(p, &r, 0);
+    assert_int_equal(ckpt_step(p, &loss), 0);
+    assert_true(isfinite(loss));
+    ckpt_close(c);
+    free(w);
+}
+
+/* ---- gradients of gradients ------------------------------------------------------------------ */
+
+/* What ckpt_gradients records is of bf16, and can be differentiated. */
+static ckpt_tensor record_penalty(ckpt_tape *t, int64_t batch, void *user)
+{
+    const struct net *n = user;
+    ckpt_tensor dh, x = ckpt_input(t, "x", CKPT_F32, 3, (int64_t[]){batch, n->rows, 128});
+    ckpt_tensor h = ckpt_gelu(t, ckpt_linear(t, ckpt_cast(t, x, n->dtype), n->w[FIRST], CKPT_NONE));
+    ckpt_tensor y = ckpt_tanh(t, ckpt_linear(t, h, n->w[SECOND], n->bias));
+    ckpt_tensor loss = ckpt_mean(t, ckpt_cast(t, y, CKPT_F32), 7);
+    ckpt_gradients(t, loss, 1, &h, &dh);
+    dh = ckpt_affine(t, ckpt_cast(t, dh, CKPT_F32), 100.f, 0.f);
+    return ckpt_add(t, loss, ckpt_sum(t, ckpt_mul(t, dh, dh), 7));
+}
+
+static void test_penalty(void **state)
+{
+    struct net n = {.rows = 64, .dtype = CKPT_BF16};
+    struct ckpt_adamw a = CKPT_ADAMW_INIT;
+    float *x = malloc((size_t)(2 * 64 * 128) * sizeof *x), loss[2];
+    (void)state;
+    ckpt_fill_normal(1, 2, 3, x, 2 * 64 * 128);
+    for (int k = 0; k < 2; k++) {
+        ckpt *c = open_fp8(k ? "fp8" : "bf16");
+        ckpt_program *p;
+        make_net(&n, c);
+        if (ckpt_compile(c, record_penalty, &n, ckpt_adamw(c, &a), 2, &p))
+            fail_msg("%s", ckpt_error(c));
+        assert_int_equal(count(p, &op_linear_fp8), k);
+        assert_int_equal(count(p, &op_linear_fp8_dw), k);
+        assert_int_equal(ckpt_feed(p, "x", x, 2 * 64 * 128 * 4), 0);
+        if (ckpt_step(p, &loss[k]))
+            fail_msg("%s", ckpt_error(c));
+        ckpt_close(c);
+    }
+    print_message("penalty and loss %g, of fp8 %g\n", (double)loss[0], (double)loss[1]);
+    assert_true(fabs((double)(loss[1] - loss[0])) < 0.05 * fabs((double)loss[0]));
+    free(x);
+}
+
+/* ---- reports and files ----------------------------------------------------------------------- */
+
+static void test_table(void **state)
+{
+    char table[4096];
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        struct small r = make(1, k ? "fp8" : NULL);
+        ckpt *c;
+        ckpt_program *p;
+        small_open(&r, &c, &p);
+        FILE *f = fmemopen(table, sizeof table, "w");
+        ckpt_plan_print(p, f);
+        fclose(f);
+        ckpt_close(c);
+        assert_int_equal(strstr(table, "--matmul fp8") != NULL, k);
+    }
+    print_message("%s", table);
+    assert_non_null(strstr(table, "4 of 5 linear layers"));
+}
+
+/* A run goes on with the products that it began with, unless its program lets that differ. */
+static void test_resume(void **state)
+{
+    static const char *const matmul[] = {NULL, "fp8"};
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        struct small r = make(1, matmul[k]);
+        ckpt *c;
+        ckpt_program *p;
+        small_open(&r, &c, &p);
+        small_train(&r, c, p, 0, 1);
+        assert_int_equal(ckpt_save_state(c, path), 0);
+        ckpt_close(c);
+        r.options.matmul = matmul[!k];
+        small_open(&r, &c, &p);
+        assert_int_equal(ckpt_load_state(c, path), CKPT_EINVAL);
+        assert_non_null(strstr(ckpt_error(c), k ? "ckpt.matmul fp8, this run has bf16"
+                                                : "ckpt.matmul bf16, this run has fp8"));
+        ckpt_close(c);
+        unlink(path);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    cmocka_set_test_filter(argc > 1 ? argv[1] : NULL);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_layers),
+        cmocka_unit_test(test_option),
+        cmocka_unit_test(test_budgets),
+        cmocka_unit_test(test_budgets_micro_steps),
+        cmocka_unit_test(test_budgets_bf16_gradients),
+        cmocka_unit_test(test_tiers),
+        cmocka_unit_test(test_other_bits),
+        cmocka_unit_test(test_gradients),
+        cmocka_unit_test(test_learning),
+        cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_zeros),
+        cmocka_unit_test(test_penalty),
+        cmocka_unit_test(test_table),
+        cmocka_unit_test(test_resume),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

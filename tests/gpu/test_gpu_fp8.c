@@ -1,0 +1,465 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * 8-bit copies and products on a GPU.  Copies have the bits of the CPU's: codes, scale, zeros
+ * behind the transposed rows, for sizes that fill no tile, zeros, huge values, infinity and NaN.
+ * Products are near the CPU's, with a bias, with an addend and added to, and have the same bits
+ * twice. "test_gpu_fp8 times" prints what layers of a large model take, with and without.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cuda_runtime_api.h>
+#include "ckpt_tools.h"
+#include "core/fp8.h"
+#include "cpu/blas.h"
+#include "cpu/cpu.h"
+#include "cpu/kernels.h"
+#include "cuda/kernels.h"
+#include "cuda/libs.h"
+#include "cuda/workspace.h"
+#include "fp8.h"
+
+enum { WORKSPACE = 64 << 20, OPERANDS = FP8_INPUTS + 3 };
+
+static int failures;
+
+static void must(bool ok, const char *what)
+{
+    if (ok)
+        return;
+    printf("FAIL %s: %s\n", what, cudaGetErrorString(cudaGetLastError()));
+    exit(1);
+}
+
+/* ---- buffers on both ------------------------------------------------------------------------- */
+
+struct buffer {
+    struct ckpt_desc desc;
+    void *host, *device;
+};
+
+static struct buffer make(enum ckpt_dtype dtype, int ndim, int64_t rows, int64_t cols)
+{
+    struct buffer b = {.desc = {.dtype = dtype, .ndim = ndim, .shape = {rows, cols}}};
+    desc_dense(&b.desc);
+    b.host = calloc(1, (size_t)desc_bytes(&b.desc));
+    must(b.host && !cudaMalloc(&b.device, (size_t)desc_bytes(&b.desc)) &&
+             !cudaMemset(b.device, 0xa5, (size_t)desc_bytes(&b.desc)),
+         "memory");
+    return b;
+}
+
+static void drop(struct buffer *b)
+{
+    free(b->host);
+    cudaFree(b->device);
+}
+
+static void send(const struct buffer *b)
+{
+    must(!cudaMemcpy(b->device, b->host, (size_t)desc_bytes(&b->desc), cudaMemcpyHostToDevice),
+         "a copy");
+}
+
+/* N(0, scale) in its dtype, on both. */
+static struct buffer draw(enum ckpt_dtype dtype, int ndim, int64_t rows, int64_t cols,
+                          uint32_t stream, float scale)
+{
+    struct buffer b = make(dtype, ndim, rows, cols);
+    const int64_t n = desc_numel(&b.desc);
+    float *x = malloc((size_t)n * sizeof *x);
+    must(x, "memory");
+    ckpt_fill_normal(7, 0, stream, x, n);
+    for (int64_t i = 0; i < n; i++)
+        x[i] *= scale;
+    cpu_store(b.host, x, dtype, n);
+    free(x);
+    send(&b);
+    return b;
+}
+
+/* Runs a kernel on the CPU, where libs is NULL, or on the GPU.  Absent operands have no place. */
+static int run(ckpt_kernel kernel, struct cuda_libs *libs, const void *attr, int n_in, int n_out,
+               const struct buffer *const *operand, bool accumulate)
+{
+    static void *scratch[2];
+    struct ckpt_view views[OPERANDS] = {{NULL}};
+    for (int i = 0; i < n_in + n_out; i++) {
+        views[i].desc.ndim = -1;
+        if (operand[i])
+            views[i] =
+                (struct ckpt_view){libs ? operand[i]->device : operand[i]->host, operand[i]->desc};
+    }
+    if (!scratch[0])
+        must((scratch[0] = calloc(1, WORKSPACE)) && !cudaMalloc(&scratch[1], WORKSPACE), "scratch");
+    struct ckpt_kernel_args a = {.n_in = n_in,
+                                 .n_out = n_out,
+                                 .in = views,
+                                 .out = views + n_in,
+                                 .attr = attr,
+                                 .workspace = scratch[libs != NULL],
+                                 .workspace_bytes = 32 << 20,
+                                 .accumulate = accumulate,
+                                 .device = libs};
+    return kernel(&a);
+}
+
+/* ---- copies ---------------------------------------------------------------------------------- */
+
+struct copies {
+    struct buffer scale, by_rows, by_columns;
+};
+
+static struct copies make_copies(const struct ckpt_desc *x, enum ckpt_dtype dtype)
+{
+    const int64_t rows = x->shape[0], cols = x->shape[1];
+    return (struct copies){make(CKPT_F32, 0, 0, 0), make(dtype, 2, rows, cols),
+                           make(dtype, 2, cols, fp8_pitch(rows))};
+}
+
+static void drop_copies(struct copies *c)
+{
+    drop(&c->scale);
+    drop(&c->by_rows);
+    drop(&c->by_columns);
+}
+
+static void fill_copies(const struct buffer *x, const struct copies *c, struct cuda_libs *libs,
+                        int which)
+{
+    const struct to_fp8_attr attr = {c->by_rows.desc.dtype, which};
+    const struct buffer *operand[4] = {x, &c->scale};
+    int n = 2;
+    if (which & FP8_ROWS)
+        operand[n++] = &c->by_rows;
+    if (which & FP8_COLUMNS)
+        operand[n++] = &c->by_columns;
+    must(!run(libs ? cuda_to_fp8 : cpu_to_fp8, libs, &attr, 1, n - 1, operand, false), "to_fp8");
+}
+
+static bool same(const struct buffer *b)
+{
+    const size_t bytes = (size_t)desc_bytes(&b->desc);
+    void *got = malloc(bytes);
+    must(got && !cudaMemcpy(got, b->device, bytes, cudaMemcpyDeviceToHost), "a copy");
+    bool ok = !memcmp(got, b->host, bytes);
+    free(got);
+    return ok;
+}
+
+/* Of a NaN the bits that matter are those that say so. */
+static bool same_scale(const struct buffer *b)
+{
+    float got;
+    must(!cudaMemcpy(&got, b->device, sizeof got, cudaMemcpyDeviceToHost), "a copy");
+    return isnan(got) ? isnan(*(float *)b->host) : got == *(float *)b->host;
+}
+
+static void check_copies(const struct buffer *x, const char *what, struct cuda_libs *libs)
+{
+    static const enum ckpt_dtype dtypes[] = {CKPT_F8E4M3, CKPT_F8E5M2};
+    for (int k = 0; k < 2; k++)
+        for (int which = FP8_ROWS; which <= (FP8_ROWS | FP8_COLUMNS); which++) {
+            struct copies c = make_copies(&x->desc, dtypes[k]);
+            fill_copies(x, &c, NULL, which);
+            fill_copies(x, &c, libs, which);
+            bool ok = same_scale(&c.scale) && (!(which & FP8_ROWS) || same(&c.by_rows)) &&
+                      (!(which & FP8_COLUMNS) || same(&c.by_columns));
+            if (!ok)
+                printf("FAIL copies %d of %s %lld x %lld in %s: other bits than the CPU's\n", which,
+                       what, (long long)x->desc.shape[0], (long long)x->desc.shape[1],
+                       dtype_name(dtypes[k]));
+            failures += !ok;
+            drop_copies(&c);
+        }
+}
+
+static void test_copies(struct cuda_libs *libs)
+{
+    static const int64_t sizes[][2] = {{1, 16},    {16, 16},   {17, 32},    {127, 144},
+                                       {129, 128}, {300, 272}, {2057, 1152}};
+    static const float extreme[] = {0.f, INFINITY, -INFINITY, NAN, 3e38f, 1e-40f};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (int e = -1; e <= 1; e++)
+            for (int dtype = CKPT_F32; dtype <= CKPT_BF16; dtype++) {
+                struct buffer x = draw((enum ckpt_dtype)dtype, 2, sizes[i][0], sizes[i][1], 3,
+                                       ldexpf(1.f, 60 * e));
+                check_copies(&x, dtype_name(x.desc.dtype), libs);
+                drop(&x);
+            }
+    for (size_t i = 0; i < sizeof extreme / sizeof *extreme; i++) {
+        struct buffer x = draw(CKPT_BF16, 2, 200, 160, 3, i && extreme[i] != 1e-40f ? 1.f : 0.f);
+        cpu_store((uint16_t *)x.host + 31000, &extreme[i], CKPT_BF16, 1);
+        send(&x);
+        check_copies(&x, "an extreme value in", libs);
+        drop(&x);
+    }
+}
+
+/* ---- products -------------------------------------------------------------------------------- */
+
+struct product {
+    int64_t rows, cols, inner;
+    struct buffer a, b, bias, addend, y, wide;
+    struct copies qa, qb;
+};
+
+static struct product make_product(int64_t rows, int64_t cols, int64_t inner)
+{
+    struct product p = {.rows = rows, .cols = cols, .inner = inner};
+    p.a = draw(CKPT_BF16, 2, rows, inner, 1, 1e-3f);
+    p.b = draw(CKPT_BF16, 2, cols, inner, 2, 3.f);
+    p.bias = draw(CKPT_BF16, 1, cols, 0, 3, 0.1f);
+    p.addend = draw(CKPT_BF16, 2, rows, cols, 4, 0.1f);
+    p.y = make(CKPT_BF16, 2, rows, cols);
+    p.wide = make(CKPT_F32, 2, rows, cols);
+    p.qa = make_copies(&p.a.desc, CKPT_F8E5M2);
+    p.qb = make_copies(&p.b.desc, CKPT_F8E4M3);
+    return p;
+}
+
+static void drop_product(struct product *p)
+{
+    struct buffer *all[] = {&p->a, &p->b, &p->bias, &p->addend, &p->y, &p->wide};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        drop(all[i]);
+    drop_copies(&p->qa);
+    drop_copies(&p->qb);
+}
+
+static double error_of(const struct buffer *b)
+{
+    const int64_t n = desc_numel(&b->desc);
+    const size_t bytes = (size_t)desc_bytes(&b->desc);
+    void *got = malloc(bytes);
+    float *x = malloc((size_t)n * sizeof *x), *y = malloc((size_t)n * sizeof *y);
+    double square = 0, norm = 0;
+    must(got && x && y && !cudaMemcpy(got, b->device, bytes, cudaMemcpyDeviceToHost), "a copy");
+    cpu_load(x, b->host, b->desc.dtype, n);
+    cpu_load(y, got, b->desc.dtype, n);
+    for (int64_t i = 0; i < n; i++) {
+        square += (double)(y[i] - x[i]) * (double)(y[i] - x[i]);
+        norm += (double)x[i] * (double)x[i];
+    }
+    free(got), free(x), free(y);
+    return sqrt(square / norm);
+}
+
+/* On both, and once more on the GPU, by kernels that put the four operands at `at`. */
+static void check_product(const struct product *p, struct cuda_libs *libs, ckpt_kernel cpu,
+                          ckpt_kernel cuda, const struct buffer *const *operand, int n_in,
+                          bool accumulate, const char *what)
+{
+    const struct buffer *out = operand[n_in];
+    const size_t bytes = (size_t)desc_bytes(&out->desc);
+    void *first = malloc(bytes), *second = malloc(bytes);
+    must(first && second, "memory");
+    for (int i = 0; i <= accumulate; i++)
+        must(!run(cpu, NULL, NULL, n_in, 1, operand, i), what);
+    for (int k = 0; k < 2; k++) {
+        for (int i = 0; i <= accumulate; i++)
+            if (run(cuda, libs, NULL, n_in, 1, operand, i)) {
+                printf("FAIL %s: %s\n", what, cuda_libs_reason(libs));
+                failures++;
+                return;
+            }
+        must(!cudaMemcpy(k ? second : first, out->device, bytes, cudaMemcpyDeviceToHost), what);
+    }
+    const double error = error_of(out), limit = out->desc.dtype == CKPT_F32 ? 2e-3 : 5e-3;
+    bool ok = error < limit && !memcmp(first, second, bytes);
+    printf("%s %s, %lld x %lld x %lld: relative error %.2e\n", ok ? "ok  " : "FAIL", what,
+           (long long)p->rows, (long long)p->inner, (long long)p->cols, error);
+    failures += !ok;
+    free(first);
+    free(second);
+}
+
+static void test_product(int64_t rows, int64_t cols, int64_t inner, struct cuda_libs *libs)
+{
+    struct product p = make_product(rows, cols, inner);
+    fill_copies(&p.a, &p.qa, NULL, FP8_ROWS);
+    fill_copies(&p.b, &p.qb, NULL, FP8_ROWS);
+    fill_copies(&p.a, &p.qa, libs, FP8_ROWS);
+    fill_copies(&p.b, &p.qb, libs, FP8_ROWS);
+    const struct buffer *q[] = {&p.qa.by_rows, &p.qa.scale, &p.qb.by_rows, &p.qb.scale};
+    for (int k = 0; k < 4; k++) {
+        const struct buffer *in[] = {
+            NULL, NULL, k & 1 ? &p.bias : NULL, k & 2 ? &p.addend : NULL, q[0], q[1], q[2],
+            q[3], &p.y};
+        static const char *const names[] = {"linear_fp8", "linear_fp8 with a bias",
+                                            "linear_fp8 that adds", "linear_fp8 with both"};
+        check_product(&p, libs, cpu_linear_fp8, cuda_linear_fp8, in, FP8_INPUTS, false, names[k]);
+    }
+    for (int k = 0; k < 2; k++) {
+        const struct buffer *in[] = {q[0], q[1], q[2], q[3], k ? &p.addend : NULL, &p.y};
+        check_product(&p, libs, cpu_linear_fp8_dx, cuda_linear_fp8_dx, in, 5, false,
+                      k ? "linear_fp8_dx that adds" : "linear_fp8_dx");
+    }
+    for (int k = 0; k < 2; k++) {
+        const struct buffer *in[] = {q[0], q[1], q[2], q[3], k ? &p.wide : &p.y};
+        check_product(&p, libs, cpu_linear_fp8_dw, cuda_linear_fp8_dw, in, 4, k,
+                      k ? "linear_fp8_dw" : "linear_fp8_dw in bf16");
+    }
+    drop_product(&p);
+}
+
+static void test_products(void)
+{
+    static const int64_t sizes[][3] = {
+        {128, 128, 128}, {300, 160, 272}, {1003, 1152, 144}, {144, 272, 2064}, {2056, 384, 1152}};
+    for (int measuring = 0; measuring < 2; measuring++) {
+        struct cuda_libs *libs;
+        must(!cuda_libs_open(&libs), "libs");
+        cuda_libs_set_measuring(libs, measuring);
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+            test_product(sizes[i][0], sizes[i][1], sizes[i][2], libs);
+        if (!measuring)
+            test_copies(libs);
+        cuda_libs_close(libs);
+    }
+}
+
+/* ---- times ----------------------------------------------------------------------------------- */
+
+/* A layer [rows, K] to [rows, N], forward and both gradients, in bf16 and of 8 bits. */
+struct layer {
+    int64_t rows, K, N;
+    struct buffer x, w, dy, y, dx, dw;
+    struct copies qx, qw, qdy;
+};
+
+enum part { LINEAR, LINEAR_DX, LINEAR_DW, COPY_X, COPY_W, COPY_DY, FP8, FP8_DX, FP8_DW, PARTS };
+
+static int run_part(const struct layer *l, enum part part, struct cuda_libs *libs)
+{
+    const struct to_fp8_attr e4m3 = {CKPT_F8E4M3, FP8_ROWS | FP8_COLUMNS},
+                             e5m2 = {CKPT_F8E5M2, FP8_ROWS | FP8_COLUMNS};
+#define RUN(kernel, attr, n_in, n_out, ...)                                                        \
+    run(kernel, libs, attr, n_in, n_out, (const struct buffer *[]){__VA_ARGS__}, false)
+    switch (part) {
+    case LINEAR:
+        return RUN(cuda_linear, NULL, 3, 1, &l->x, &l->w, NULL, &l->y);
+    case LINEAR_DX:
+        return RUN(cuda_linear_dx, NULL, 3, 1, &l->dy, &l->w, NULL, &l->dx);
+    case LINEAR_DW:
+        return RUN(cuda_linear_dw, NULL, 2, 1, &l->dy, &l->x, &l->dw);
+    case COPY_X:
+        return RUN(cuda_to_fp8, &e4m3, 1, 3, &l->x, &l->qx.scale, &l->qx.by_rows,
+                   &l->qx.by_columns);
+    case COPY_W:
+        return RUN(cuda_to_fp8, &e4m3, 1, 3, &l->w, &l->qw.scale, &l->qw.by_rows,
+                   &l->qw.by_columns);
+    case COPY_DY:
+        return RUN(cuda_to_fp8, &e5m2, 1, 3, &l->dy, &l->qdy.scale, &l->qdy.by_rows,
+                   &l->qdy.by_columns);
+    case FP8:
+        return RUN(cuda_linear_fp8, NULL, FP8_INPUTS, 1, NULL, NULL, NULL, NULL, &l->qx.by_rows,
+                   &l->qx.scale, &l->qw.by_rows, &l->qw.scale, &l->y);
+    case FP8_DX:
+        return RUN(cuda_linear_fp8_dx, NULL, 5, 1, &l->qdy.by_rows, &l->qdy.scale,
+                   &l->qw.by_columns, &l->qw.scale, NULL, &l->dx);
+    default:
+        return RUN(cuda_linear_fp8_dw, NULL, 4, 1, &l->qdy.by_columns, &l->qdy.scale,
+                   &l->qx.by_columns, &l->qx.scale, &l->dw);
+    }
+}
+
+static double milliseconds(const struct layer *l, enum part part, struct cuda_libs *libs)
+{
+    enum { RUNS = 20 };
+    cudaEvent_t begin, end;
+    float ms = 0;
+    must(!run_part(l, part, libs), cuda_libs_reason(libs));
+    must(!cudaEventCreate(&begin) && !cudaEventCreate(&end) && !cudaEventRecord(begin, NULL),
+         "events");
+    for (int i = 0; i < RUNS; i++)
+        run_part(l, part, libs);
+    must(!cudaEventRecord(end, NULL) && !cudaEventSynchronize(end) &&
+             !cudaEventElapsedTime(&ms, begin, end),
+         "a run");
+    cudaEventDestroy(begin);
+    cudaEventDestroy(end);
+    return (double)ms / RUNS;
+}
+
+/* Bytes that a copy reads and writes: bf16 twice, and a byte for each of two copies. */
+static double copy_bytes(const struct buffer *x)
+{
+    return 6. * (double)desc_numel(&x->desc);
+}
+
+static void print_layer(int64_t rows, int64_t K, int64_t N)
+{
+    static const char *const names[PARTS] = {"linear",     "linear_dx",     "linear_dw",
+                                             "to_fp8 x",   "to_fp8 w",      "to_fp8 dy",
+                                             "linear_fp8", "linear_fp8_dx", "linear_fp8_dw"};
+    struct layer l = {rows, K, N};
+    struct cuda_libs *libs[2];
+    double sum[2][2] = {{0}};
+    l.x = draw(CKPT_BF16, 2, rows, K, 1, 1.f);
+    l.w = draw(CKPT_BF16, 2, N, K, 2, 0.02f);
+    l.dy = draw(CKPT_BF16, 2, rows, N, 3, 1e-4f);
+    l.y = make(CKPT_BF16, 2, rows, N);
+    l.dx = make(CKPT_BF16, 2, rows, K);
+    l.dw = make(CKPT_F32, 2, N, K);
+    l.qx = make_copies(&l.x.desc, CKPT_F8E4M3);
+    l.qw = make_copies(&l.w.desc, CKPT_F8E4M3);
+    l.qdy = make_copies(&l.dy.desc, CKPT_F8E5M2);
+    for (int m = 0; m < 2; m++) {
+        must(!cuda_libs_open(&libs[m]), "libs");
+        cuda_libs_set_measuring(libs[m], m);
+    }
+    for (int i = 0; i < PARTS; i++) {
+        const bool copies = i >= COPY_X && i <= COPY_DY;
+        const double work = copies ? copy_bytes(i == COPY_X   ? &l.x
+                                                : i == COPY_W ? &l.w
+                                                              : &l.dy)
+                                   : 2. * (double)rows * (double)K * (double)N;
+        double ms[2];
+        for (int m = 0; m < 2; m++) {
+            ms[m] = milliseconds(&l, (enum part)i, libs[m]);
+            sum[i >= COPY_X][m] += ms[m];
+        }
+        printf("%-14s %6lld x %4lld x %4lld  proposed %7.4f ms, measured %7.4f ms %6.0f %s\n",
+               names[i], (long long)rows, (long long)K, (long long)N, ms[0], ms[1],
+               work / ms[1] * (copies ? 1e-6 : 1e-9), copies ? "GB/s" : "TFLOP/s");
+    }
+    printf("layer          %6lld x %4lld x %4lld  bf16 %.4f ms, 8 bits %.4f ms, %.2f times as "
+           "fast (measured algorithms: %.4f, %.4f, %.2f)\n\n",
+           (long long)rows, (long long)K, (long long)N, sum[0][0], sum[1][0], sum[0][0] / sum[1][0],
+           sum[0][1], sum[1][1], sum[0][1] / sum[1][1]);
+    struct buffer *all[] = {&l.x, &l.w, &l.dy, &l.y, &l.dx, &l.dw};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        drop(all[i]);
+    drop_copies(&l.qx);
+    drop_copies(&l.qw);
+    drop_copies(&l.qdy);
+    cuda_libs_close(libs[0]);
+    cuda_libs_close(libs[1]);
+}
+
+int main(int argc, char **argv)
+{
+    static const int64_t layers[][3] = {
+        {13800, 1152, 1152}, {13800, 1152, 3456}, {13800, 1152, 4608}, {13800, 4608, 1152},
+        {54000, 1152, 4608}, {54000, 4608, 1152}, {4096, 4096, 14336}, {16384, 4096, 4096}};
+    struct cudaDeviceProp prop;
+    int devices = 0;
+    if (cudaGetDeviceCount(&devices) != cudaSuccess || !devices ||
+        cudaGetDeviceProperties(&prop, 0) != cudaSuccess || 10 * prop.major + prop.minor < 89) {
+        printf("no GPU that multiplies 8-bit values here\n");
+        return 77;
+    }
+    if (argc > 1 && !strcmp(argv[1], "times")) {
+        for (size_t i = 0; i < sizeof layers / sizeof *layers; i++)
+            print_layer(layers[i][0], layers[i][1], layers[i][2]);
+        return 0;
+    }
+    if (blas_open(1)) { /* no CPU device does */
+        printf("%s\n", error_get());
+        return 1;
+    }
+    test_products();
+    printf("%s\n", failures ? "FAIL" : "ok");
+    return failures != 0;
+}
