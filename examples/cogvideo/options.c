@@ -192,6 +192,8 @@ static int check_sampling(struct cogvideo_options *o)
         return say_fail("--sample-prompt%s: of several ranks none encodes text: make features with "
                         "text-encode and give --sample-text",
                         o->prompt ? "" : "s");
+    if (n && !o->train.steps && !o->train.state.from)
+        return say_fail("--steps 0 trains nothing between clips; cogvideo-sample draws them");
     if (n && cogvideo_has_image(&o->config) != (o->image != NULL))
         return say_fail(o->image ? "--sample-image is for I2V models"
                                  : "--sample-image FILE: this model draws what follows a picture");

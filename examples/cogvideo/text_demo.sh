@@ -13,7 +13,7 @@ set -eu
 
 programs=${PROGRAMS:-.}
 out=${1:?"a directory to write to"}
-steps=${DEMO_STEPS:-1500}
+steps=${DEMO_STEPS:-2500}
 size=${DEMO_SIZE:-32x20}
 frames=${DEMO_FRAMES:-4}
 heads=${DEMO_HEADS:-3} # of 32

@@ -21,16 +21,27 @@ static struct cogvideo_run *run_of(const struct cogvideo_watch *w)
 
 /* ---- what is drawn ------------------------------------------------------------------------- */
 
+/* What plans and traces are read and written are those of the training. */
+static int encode_prompts(struct cogvideo_watch *w, struct cogvideo_options *o)
+{
+    struct ckpt_options asked = o->library;
+
+    o->library.plan_in = o->library.machine_out = o->library.trace_out = NULL;
+    int rc = cogvideo_prompts_encode(&w->prompts, o, false);
+    o->library = asked;
+    return rc;
+}
+
 /* The encoder's plan alone, with --plan-only, leaves zeros. */
 int cogvideo_watch_encode(struct cogvideo_watch *w, struct cogvideo_run *r)
 {
-    const struct cogvideo_options *o = &r->options;
+    struct cogvideo_options *o = &r->options;
 
     w->sampler.run = r;
     w->draws = o->sample_text || cogvideo_has_prompts(o);
     if (!cogvideo_has_prompts(o))
         return 0;
-    if (cogvideo_prompts_read(&w->prompts, o) || cogvideo_prompts_encode(&w->prompts, o, false))
+    if (cogvideo_prompts_read(&w->prompts, o) || encode_prompts(w, o))
         return -1;
     w->sampler.clips = w->prompts.list.n;
     return cogvideo_prompts_take(&w->prompts, &w->sampler.text);

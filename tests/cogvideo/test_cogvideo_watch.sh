@@ -86,7 +86,7 @@ draw bf16 --steps 3 --dtype bf16
 watch bf16s --steps 3 --dtype bf16 --sample-ema
 same bf16 bf16s "bf16: clips changed the training"
 draw lora --steps 3 $lora --dtype bf16
-watch loras --steps 3 $lora --dtype bf16 --solver ddim --guidance-schedule reference
+watch loras --steps 3 $lora --dtype bf16 --sample-ema --solver ddim --guidance-schedule reference
 same lora loras "adapters: clips changed the training"
 grep -aq "vae\." "$work/loras.w" "$work/often.w" && fail "the autoencoder is among the weights"
 # The smallest budget that all programs fit in, by the refusals.
@@ -152,6 +152,7 @@ refuses 1 "needs at least" $full --ema-decay 0 --host 64M --vram "$least" $draws
 
 # ---- prompts, pictures, wrong input -----------------------------------------------------------------
 
+refuses 2 "cogvideo-sample draws" $full $draws --steps 0
 refuses 2 "say what to draw with" $full --sample-every 2
 refuses 2 "sample-every" $full $draws --sample-every 0
 refuses 2 "ema: say what to draw" $full --sample-ema
