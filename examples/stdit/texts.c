@@ -294,9 +294,9 @@ static void report(const struct stdit_texts *t, const struct stdit_options *o, i
 
     for (int64_t i = 0; t->tokens && i < t->rows; i++)
         n += t->tokens[i] * t->width * (t->half ? 2 : 4);
-    say_print("text: %lld captions, %lld of them different, up to %lld tokens, in %s\n",
+    say_print("text: %lld captions, %lld of them different, up to %lld tokens, in %s%s\n",
               (long long)rows, (long long)t->rows, (long long)t->longest,
-              t->tokens ? say_bytes(bytes, n) : o->text);
+              t->tokens ? say_bytes(bytes, n) : o->text, t->tokens ? " of host memory" : "");
 }
 
 int stdit_texts_open(struct stdit_texts *t, struct stdit_data *d, const struct stdit_options *o)
