@@ -84,6 +84,26 @@ static void test_bf16(void **state)
     check_stages(2, crew, NULL);
 }
 
+/* The same layers are of 8 bits, and every stage rounds what all have alike.  What two ranks see
+ * one sees in two micro-steps, with the same products. */
+static void test_fp8(void **state)
+{
+    struct crew crew = crew_small(1, 0, 2);
+    struct crew_result alone, two;
+    (void)state;
+    crew.model =
+        (struct tiny){.dtype = CKPT_BF16, .batch = 4, .length = 64, .width = 128, .heads = 4};
+    crew.options.matmul = "fp8";
+    crew.steps = 2;
+    crew_expect_end(&crew, &alone);
+    check_stages(2, crew, &alone);
+    crew.ranks = 2;
+    crew_expect_end(&crew, &two);
+    assert_non_null(strstr(two.table, "25 of 27 linear layers"));
+    crew_free(&two);
+    crew_free(&alone);
+}
+
 /* ---- memory ---------------------------------------------------------------------------------- */
 
 /* Under the smallest budget buckets are gathered again; no bit changes. */
@@ -397,6 +417,7 @@ int main(void)
         cmocka_unit_test(test_micro_steps),
         cmocka_unit_test(test_without_clipping),
         cmocka_unit_test(test_bf16),
+        cmocka_unit_test(test_fp8),
         cmocka_unit_test(test_small_budget),
         cmocka_unit_test(test_kept_or_dropped),
         cmocka_unit_test(test_gradients_in_shares),

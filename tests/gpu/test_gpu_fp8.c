@@ -393,7 +393,7 @@ static void print_layer(int64_t rows, int64_t K, int64_t N)
     static const char *const names[PARTS] = {"linear",     "linear_dx",     "linear_dw",
                                              "to_fp8 x",   "to_fp8 w",      "to_fp8 dy",
                                              "linear_fp8", "linear_fp8_dx", "linear_fp8_dw"};
-    struct layer l = {rows, K, N};
+    struct layer l = {.rows = rows, .K = K, .N = N};
     struct cuda_libs *libs[2];
     double sum[2][2] = {{0}};
     l.x = draw(CKPT_BF16, 2, rows, K, 1, 1.f);
