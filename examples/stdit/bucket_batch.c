@@ -18,9 +18,9 @@
 #define NOTE "batches of the buckets"
 
 enum {
-    CLOSE = 16,   /* the batch found is by at most this part below the largest that would do */
-    NEARLY = 100, /* of batches whose speed differs by less than this part the largest is taken */
-    MOST = 65536  /* samples, as in the table */
+    CLOSE = 8,   /* the batch found is by at most this part below the largest that would do */
+    NEARLY = 20, /* predictions are within such a part: of batches as fast the largest is taken */
+    MOST = 65536 /* samples, as in the table */
 };
 
 struct choice {
@@ -73,14 +73,16 @@ static int64_t clamp(double n, int64_t low, int64_t high)
     return whole < low ? low : whole;
 }
 
-/* The next number of units to try, above the largest that will do and below the smallest that will
- * not (n 0: none is known): where the times of the two say that a step takes as long as the base.
+/*
+ * The next number of units to try, above the largest that will do and below the smallest that will
+ * not: where their times say that a step takes as long as the base.  While none is known that will
+ * not (n 0) at most eight times as many as before, for the fastest may be far below the largest.
  */
 static int64_t next_to_try(const struct choice *c, const struct tried *good,
                            const struct tried *bad, int64_t most)
 {
     if (!bad->n)
-        return clamp((double)good->n * c->base / good->seconds, good->n + 1, most);
+        return clamp((double)good->n * fmin(8, c->base / good->seconds), good->n + 1, most);
     if (isinf(bad->seconds))
         return good->n + (bad->n - good->n) / 2;
     double slope = (bad->seconds - good->seconds) / (double)(bad->n - good->n);

@@ -25,19 +25,22 @@ awk 'BEGIN {
 
 small="--hidden 32 --heads 2 --depth 1 --mask-stage 1 --latent $work/clips.csv --buckets $work/table.json"
 
-# Seconds of all commands so far.
+# $now: the seconds of all commands so far.  Not in a shell of its own, which would begin with none.
 spent() {
     times >"$work/times"
-    awk 'NR == 2 { split($1, user, /[ms]/); split($2, system, /[ms]/)
-                   print 60 * (user[1] + system[1]) + user[2] + system[2] }' "$work/times"
+    now=$(awk 'NR == 2 { split($1, own, /[ms]/); split($2, kernel, /[ms]/)
+                   print 60 * (own[1] + kernel[1]) + own[2] + kernel[2] }' "$work/times")
 }
 
 # plans WORDS ARGUMENT...: what planning takes.
 plans() {
-    words=$1 before=$(spent)
+    words=$1
     shift
+    spent
+    before=$now
     runs "buckets in one arena" "$train" $small --plan-only "$@"
-    awk -v words="$words" -v before="$before" -v after="$(spent)" '/buckets in one arena/ {
+    spent
+    awk -v words="$words" -v before="$before" -v after="$now" '/buckets in one arena/ {
         printf "planning %d buckets, %s: %.2f s of a core, %.1f ms each\n", $1, words, after - before,
             (after - before) * 1e3 / $1 }' "$work/out"
 }
