@@ -415,6 +415,7 @@ void ckpt_program_free(ckpt_program *p)
     int rc = d ? d->ops->sync(d) : 0; /* a plan alone has no device */
     if (rc)                           /* nobody will ask any more */
         programs_fail_device(p->programs, p, rc);
+    program_leave_row(p);
     unlink_program(p);
     if (p->programs->last_submitted == p)
         p->programs->last_submitted = NULL;

@@ -250,6 +250,8 @@ int program_decide(struct ckpt_program *p, bool *decision);
 
 /* Sets p->ranks. */
 void program_join_ranks(struct ckpt_program *p);
+/* Steps of p that are under way will not be waited for: those of its optimizer close up. */
+void program_leave_row(struct ckpt_program *p);
 /* Hands all instructions of one step to the device and marks their end. */
 void program_walk(struct ckpt_program *p, int flight);
 

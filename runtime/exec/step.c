@@ -52,6 +52,25 @@ static int abandon(struct ckpt_program *p, int rc)
     return rc;
 }
 
+static int64_t count_before(const struct ckpt_program *p, int64_t turn)
+{
+    int64_t n = 0;
+    for (int64_t s = p->steps; s < p->submitted; s++)
+        n += p->turn[flight_of(s)] < turn;
+    return n;
+}
+
+void program_leave_row(struct ckpt_program *p)
+{
+    struct ckpt_optimizer *optimizer = p->optimizer;
+    for (struct ckpt_program *o = p->programs->first; o && optimizer; o = o->next)
+        for (int64_t s = o->steps; s < o->submitted && o != p && o->optimizer == optimizer; s++)
+            o->turn[flight_of(s)] -= count_before(p, o->turn[flight_of(s)]);
+    if (optimizer)
+        optimizer->submitted -= p->submitted - p->steps;
+    p->submitted = p->steps;
+}
+
 static void feed_port(struct port *port, int flight, const void *data)
 {
     memcpy(port->data[flight], data, (size_t)port->bytes);
