@@ -55,9 +55,8 @@ static const struct ckpt_option table[] = {
           "train adapters of this rank and nothing else (default: all weights)", 1, 65536),
     COGVIDEO_LORA_ROWS,
     ROW("frozen", STRING, frozen, "FORMAT",
-        "what large weights of the blocks are kept in below adapters: bf16 (default), or codes of "
-        "8 "
-        "bits, int8, or of 4, nf4"),
+        "what large weights of the blocks are kept in below adapters: bf16 (default; as --dtype "
+        "has them), or codes of 8 bits, int8, or of 4, nf4"),
     ROW("lora-merge", STRING, merge, "FILE",
         "write the weights with the adapters added to them at the end (default: not written)"),
     WEIGHTS_ROWS,
