@@ -193,6 +193,13 @@ enum {
 };
 enum { ATTENTION_BIAS, ATTENTION_FIRST, ATTENTION_LENGTHS, ATTENTION_EXTRAS };
 
+/* dequantize: what its codes (core/frozen.h) are made into. */
+struct dequantize_attr {
+    int32_t format; /* enum frozen_format */
+    int32_t dtype;
+    int64_t rows, cols;
+};
+
 /* cross_entropy and its gradient: see struct ckpt_cross_entropy_spec. */
 struct cross_entropy_attr {
     int32_t ignore_index, reduction;

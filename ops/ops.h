@@ -14,6 +14,7 @@
     X(linear_fp8)                                                                                  \
     X(linear_fp8_dx)                                                                               \
     X(linear_fp8_dw)                                                                               \
+    X(dequantize)                                                                                  \
     X(column_sum)                                                                                  \
     X(add)                                                                                         \
     X(sub)                                                                                         \

@@ -135,6 +135,11 @@ typedef bool (*ckpt_param_filter)(void *user, const char *name);
 CKPT_API int ckpt_save_params_filtered(ckpt *c, const char *path, enum ckpt_slot slot,
                                        ckpt_param_filter filter, void *user);
 
+/* ckpt_save_params_filtered of values, where a weight that has an adapter (ckpt_lora) is written
+ * with what that adds to it, in fp32; nothing changes in the context. */
+CKPT_API int ckpt_save_params_merged(ckpt *c, const char *path, ckpt_param_filter filter,
+                                     void *user);
+
 /*
  * ckpt_save_params_filtered with a line of the file's metadata, text under key, for readers that
  * know what it means; key NULL: none.  Both are UTF-8; keys that begin with "ckpt." and "format"

@@ -93,7 +93,8 @@ struct ckpt_kernel_args {
     void *device;                      /* the library's own kernels: handles and what they keep */
     int threads;                       /* CPU: how many threads it may use, at least 1 */
     int32_t number; /* among the ops of the model, the stream of a random op: the position without
-                     * ops that bring parameters from other ranks, so that it is one for all */
+                     * ops that bring parameters from other ranks or out of codes, so that it is
+                     * one for all */
 };
 
 /*

@@ -288,9 +288,35 @@ CKPT_API bool ckpt_lora_only(void *user, const char *name);
 /*
  * Adds (alpha / rank) B A to every W that has an adapter, in fp32 and rounded once to its dtype,
  * and sets B to 0: the model computes the same, up to rounding, and its weights can be saved
- * without adapters.  Returns 0 or a code, the sentence in the context.
+ * without adapters.  Returns 0 or a code, the sentence in the context: CKPT_EINVAL where a weight
+ * is kept in codes (ckpt_quantize_frozen).
  */
 CKPT_API int ckpt_lora_merge(ckpt *c);
+
+/* ---- frozen weights in codes ----------------------------------------------------------------- */
+
+/*
+ * Keeps weights that are not trained in codes (QLoRA: Dettmers et al. 2023): parameters of two axes
+ * whose name matches `pattern` (as of ckpt_optimizer_group), with a multiple of 64 elements, 4096
+ * or more, but for adapters.  Others stay as they are.
+ *
+ *   "int8"  a byte an element, 1.03 with scales: w = q s / 127
+ *   "nf4"   4 bits, 4.25 with scales: w = v[q] s, v the 16 quantiles of a normal distribution by
+ *           which QLoRA defines NF4
+ *
+ * s is the largest magnitude of 64 elements, one behind the other, rounded to bf16; q is the
+ * nearest.  A model sees such a weight in its dtype, as an op (dequantize) makes it where the
+ * weight is first used, and again before a later use where the plan finds that cheaper than keeping
+ * it: products, adapters and gradients are those of that weight.  ckpt_param_get() gives what the
+ * codes stand for, which has the same codes when it is set again; states have the codes themselves.
+ * ckpt_lora_merge() refuses weights in codes, ckpt_save_params_merged() writes them merged.
+ *
+ * Called behind ckpt_lora(), for what is trained cannot be kept so, and before a program is
+ * compiled; values may be set before or after it.  Returns how many weights are kept so, or
+ * CKPT_EINVAL: no weight is, one that matches is trained or has another format, or a program was
+ * compiled; CKPT_ENOMEM; the error sticks to the context as that of ckpt_param().
+ */
+CKPT_API int ckpt_quantize_frozen(ckpt *c, const char *pattern, const char *format);
 
 #ifdef __cplusplus
 }

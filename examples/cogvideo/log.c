@@ -34,6 +34,7 @@ static void put_config(struct cogvideo_run *r)
     json_put_int(f, "rows", r->data.rows);
     json_put_int(f, "missing", r->data.missing);
     json_put_int(f, "lora_rank", o->rank);
+    json_put_string(f, "frozen", o->frozen);
     log_config_end(&r->log, r->context, r->training, &o->train, &o->library);
 }
 

@@ -53,6 +53,9 @@ int cogvideo_add_adapters(struct cogvideo_run *r)
         rc = add_target(r, name, targets);
     if (!rc && !json_array_size(targets))
         rc = say_fail("--lora-targets: give layers, as to_q,to_k,to_v,to_out.0");
+    if (!rc && strcmp(r->options.frozen, "bf16") &&
+        ckpt_quantize_frozen(r->context, "transformer_blocks.*.weight", r->options.frozen) < 0)
+        rc = say_fail("--frozen %s: %s", r->options.frozen, ckpt_error(r->context));
     if (!rc) {
         r->note = make_note(&r->options, targets);
         rc = r->note ? 0 : say_fail("no memory for adapters");
@@ -133,8 +136,7 @@ static bool is_weight(void *user, const char *name)
 
 int cogvideo_merge_adapters(struct cogvideo_run *r, const char *path)
 {
-    if (ckpt_lora_merge(r->context) ||
-        ckpt_save_params_filtered(r->context, path, CKPT_VALUE, is_weight, NULL))
+    if (ckpt_save_params_merged(r->context, path, is_weight, NULL))
         return say_fail("%s", ckpt_error(r->context));
     say_print("weights with adapters: %s\n", path);
     return 0;

@@ -54,6 +54,9 @@ static const struct ckpt_option table[] = {
     RANGE("lora-rank", INT, rank, "N",
           "train adapters of this rank and nothing else (default: all weights)", 1, 65536),
     COGVIDEO_LORA_ROWS,
+    ROW("frozen", STRING, frozen, "FORMAT",
+        "what large weights of the blocks are kept in below adapters: bf16 (default; as --dtype "
+        "has them), or codes of 8 bits, int8, or of 4, nf4"),
     ROW("lora-merge", STRING, merge, "FILE",
         "write the weights with the adapters added to them at the end (default: not written)"),
     WEIGHTS_ROWS,
@@ -134,6 +137,12 @@ static int check_adapters(const struct cogvideo_options *o)
 {
     if (!o->rank && (o->alpha >= 0 || o->merge))
         return say_fail("--lora-alpha and --lora-merge are for --lora-rank N");
+    if (strcmp(o->frozen, "bf16") && strcmp(o->frozen, "int8") && strcmp(o->frozen, "nf4"))
+        return say_fail("--frozen %s: give bf16, int8 or nf4", o->frozen);
+    if (!o->rank && strcmp(o->frozen, "bf16"))
+        return say_fail(
+            "--frozen %s is for --lora-rank N: without adapters all weights are trained",
+            o->frozen);
     if (o->merge && o->library.plan_only)
         return say_fail("--lora-merge %s: nothing would be written: --plan-only ends before the "
                         "first step",

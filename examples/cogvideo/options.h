@@ -31,7 +31,7 @@ struct cogvideo_options {
     /* adapters */
     int64_t rank;
     double alpha;
-    const char *targets, *merge;
+    const char *targets, *merge, *frozen;
     /* training */
     struct training_options train;
     /* sampling */
@@ -52,7 +52,7 @@ struct cogvideo_options {
 #define COGVIDEO_OPTIONS_INIT                                                                      \
     {                                                                                              \
         .dtype = "fp32", .snr_shift = -1, .video_column = "video", .caption_column = "caption",    \
-        .alpha = -1, .targets = "to_q,to_k,to_v,to_out.0", .image_drop = -1,                       \
+        .alpha = -1, .targets = "to_q,to_k,to_v,to_out.0", .frozen = "bf16", .image_drop = -1,     \
         .image_noise_mean = COGVIDEO_NOISE_MEAN, .image_noise_std = COGVIDEO_NOISE_DEVIATION,      \
         .train = {TRAINING_DEFAULTS, .weight_decay = 1e-4, .beta2 = 0.95}, .solver = "dpm",        \
         .guidance_kind = "constant", .guidance = 6, .fps = 8, .sample_steps = 50,                  \

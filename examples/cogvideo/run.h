@@ -38,7 +38,8 @@ int cogvideo_make_model(struct cogvideo_run *r);
 /* Where PEFT's settings stand in the metadata of a file of adapters, as diffusers reads it. */
 #define COGVIDEO_LORA_NOTE "lora_adapter_metadata"
 
-/* Adds adapters to the weights of the options and makes r->note.  Returns 0, or -1 after a
+/* Adds adapters to the weights of the options, chooses what those below are kept in, and makes
+ * r->note.  Returns 0, or -1 after a
  * sentence. */
 int cogvideo_add_adapters(struct cogvideo_run *r);
 /* Their values from a file of diffusers or PEFT.  Returns 0, or -1 after a sentence. */

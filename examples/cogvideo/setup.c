@@ -18,8 +18,8 @@ static void report(void *user, const char *what, const char *name)
 {
     struct load *l = user;
 
-    if (*what == 'm' && cogvae_owns(name))
-        return; /* has its own file */
+    if (*what == 'm' && (cogvae_owns(name) || ckpt_lora_only(NULL, name)))
+        return; /* have their own files */
     names_add(*what == 'm' ? &l->missing : &l->unexpected, name);
 }
 
@@ -109,9 +109,10 @@ int cogvideo_make_model(struct cogvideo_run *r)
         return -1;
     if (cogvideo_create(&r->model, r->context, &o->config, dtype))
         return say_fail("no memory for %lld layers", (long long)o->config.layers);
-    if (!o->library.plan_only && load_model(r))
-        return -1;
+    /* First, so that the host has no more of frozen weights than their codes. */
     if (o->rank && cogvideo_add_adapters(r))
+        return -1;
+    if (!o->library.plan_only && load_model(r))
         return -1;
     if (o->rank && o->train.load && !o->library.plan_only &&
         cogvideo_load_adapters(r, o->train.load))

@@ -25,6 +25,7 @@ int cuda_to_fp8(const struct ckpt_kernel_args *a);
 int cuda_linear_fp8(const struct ckpt_kernel_args *a);
 int cuda_linear_fp8_dx(const struct ckpt_kernel_args *a);
 int cuda_linear_fp8_dw(const struct ckpt_kernel_args *a);
+int cuda_dequantize(const struct ckpt_kernel_args *a);
 int cuda_column_sum(const struct ckpt_kernel_args *a);
 
 int cuda_expr(const struct ckpt_kernel_args *a);

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Cases of ckpt bench: lookup, order, reductions and products of models of any kind, and updates.
  */
+#include <stdlib.h>
 #include "attr.h"
+#include "ckpt_tools.h"
 #include "cli/bench_record.h"
+#include "core/frozen.h"
 #include "core/mean8.h"
 #include "optim/optimizer.h"
 #include "optim/update_math.h"
@@ -92,6 +95,33 @@ ckpt_tensor bench_record_batch_norm(ckpt_tape *t, enum ckpt_dtype dtype,
     ckpt_tensor one = ckpt_iota(t, CKPT_F32, SHAPE(2 * FILTERS), 0);
     x = ckpt_batch_norm(t, x, w, b, CKPT_NONE, CKPT_NONE, 0.1f, 1e-5f);
     return ckpt_batch_norm_apply(t, x, w, b, in[0], one, 1e-5f);
+}
+
+/* A weight in codes of one format, as its product reads it. */
+static void record_codes(ckpt_tape *t, enum ckpt_dtype dtype, int format)
+{
+    const struct dequantize_attr attr = {format, (int32_t)dtype, MLP, WIDTH};
+    const int64_t n = (int64_t)MLP * WIDTH, words = frozen_words(format, n);
+    float *values = malloc((size_t)n * sizeof *values);
+    int32_t *codes = malloc((size_t)words * sizeof *codes);
+    if (values && codes) {
+        ckpt_fill_normal(1, 0, 0, values, n);
+        frozen_encode(values, n, format, codes);
+        ckpt_tensor x = ckpt_constant(t, frozen_name(format), CKPT_I32, SHAPE(words), codes);
+        OPS_RECORD(t, &op_dequantize, &attr, x);
+    } else {
+        ckpt_tape_fail(t, CKPT_ENOMEM, "no memory for codes");
+    }
+    free(values);
+    free(codes);
+}
+
+ckpt_tensor bench_record_frozen(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    (void)z;
+    record_codes(t, dtype, FROZEN_INT8);
+    record_codes(t, dtype, FROZEN_NF4);
+    return CKPT_NONE;
 }
 
 /* State i of an update op, or its gradient. */

@@ -87,6 +87,7 @@ ckpt_tensor bench_record_cumsum(ckpt_tape *t, enum ckpt_dtype dtype, const struc
 ckpt_tensor bench_record_order(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z);
 ckpt_tensor bench_record_matmul(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z);
 ckpt_tensor bench_record_expand(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z);
+ckpt_tensor bench_record_frozen(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z);
 ckpt_tensor bench_record_batch_norm(ckpt_tape *t, enum ckpt_dtype dtype,
                                     const struct bench_sizes *z);
 ckpt_tensor bench_record_update(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z);

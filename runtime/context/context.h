@@ -40,6 +40,10 @@ struct ckpt {
     struct note_list notes; /* of ckpt_state_note */
 };
 
+/* Adds to the values of a weight what its adapter adds to them, if it has one.  A call of all
+ * ranks. Returns 0 or a code, the sentence in the context. */
+int lora_add(ckpt *c, ckpt_tensor weight, float *values);
+
 /* NULL for no context: the sentence of the thread. */
 static inline struct error *context_error(const ckpt *c)
 {

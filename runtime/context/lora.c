@@ -133,38 +133,80 @@ static void add_product(float *w, const float *b, const float *a, const int64_t 
         }
 }
 
+static int fail_memory(ckpt *c, const struct param *w)
+{
+    return error_fail(&c->error, CKPT_ENOMEM, "no memory to merge '%s'", w->name);
+}
+
+int lora_add(ckpt *c, ckpt_tensor weight, float *values)
+{
+    const struct param *w = params_at(&c->params, weight);
+    if (!w->lora.b)
+        return 0;
+    const int64_t size[] = {w->desc.shape[0], c->params.data[w->lora.a].desc.shape[0],
+                            w->desc.shape[1]};
+    const int64_t na = size[1] * size[2], nb = size[0] * size[1];
+    float *a = malloc((size_t)(na + nb) * sizeof *a), *b = a + na;
+
+    if (!a)
+        return fail_memory(c, w);
+    int rc = ckpt_param_get(c, params_handle(&c->params, w->lora.a), CKPT_VALUE, a, na);
+    if (!rc)
+        rc = ckpt_param_get(c, params_handle(&c->params, w->lora.b), CKPT_VALUE, b, nb);
+    if (!rc)
+        add_product(values, b, a, size, w->lora.scale);
+    free(a);
+    return rc;
+}
+
+static int clear(ckpt *c, int32_t i)
+{
+    const int64_t n = desc_numel(&c->params.data[i].desc);
+    float *zeros = calloc((size_t)n, sizeof *zeros);
+    int rc = zeros ? ckpt_param_set(c, params_handle(&c->params, i), CKPT_VALUE, zeros, n)
+                   : fail_memory(c, &c->params.data[i]);
+
+    free(zeros);
+    return rc;
+}
+
 static int merge(ckpt *c, int32_t i)
 {
     const struct param *w = &c->params.data[i];
-    ckpt_tensor x = params_handle(&c->params, i), xa = params_handle(&c->params, w->lora.a),
-                xb = params_handle(&c->params, w->lora.b);
-    const int64_t size[] = {w->desc.shape[0], c->params.data[w->lora.a].desc.shape[0],
-                            w->desc.shape[1]};
-    int64_t n = size[0] * size[2], na = size[1] * size[2], nb = size[0] * size[1];
-    float *all = malloc((size_t)(n + na + nb) * sizeof *all), *a = all + n, *b = a + na;
+    const int64_t n = desc_numel(&w->desc);
+    ckpt_tensor x = params_handle(&c->params, i);
+    float *values = malloc((size_t)n * sizeof *values);
+    int rc = values ? ckpt_param_get(c, x, CKPT_VALUE, values, n) : fail_memory(c, w);
 
-    if (!all)
-        return error_fail(&c->error, CKPT_ENOMEM, "no memory to merge '%s'", w->name);
-    int rc = ckpt_param_get(c, x, CKPT_VALUE, all, n);
     if (!rc)
-        rc = ckpt_param_get(c, xa, CKPT_VALUE, a, na);
+        rc = lora_add(c, x, values);
     if (!rc)
-        rc = ckpt_param_get(c, xb, CKPT_VALUE, b, nb);
-    if (!rc) {
-        add_product(all, b, a, size, w->lora.scale);
-        rc = ckpt_param_set(c, x, CKPT_VALUE, all, n);
-    }
-    memset(b, 0, (size_t)nb * sizeof *b);
+        rc = ckpt_param_set(c, x, CKPT_VALUE, values, n);
     if (!rc)
-        rc = ckpt_param_set(c, xb, CKPT_VALUE, b, nb);
-    free(all);
+        rc = clear(c, w->lora.b);
+    free(values);
     return rc;
+}
+
+/* A weight in codes could not take what is added. */
+static const struct param *find_coded(const ckpt *c)
+{
+    for (int32_t i = 0; i < c->params.n; i++)
+        if (c->params.data[i].lora.b && c->params.data[i].codes)
+            return &c->params.data[i];
+    return NULL;
 }
 
 int ckpt_lora_merge(ckpt *c)
 {
     int rc = 0;
     NOT_NULL(context_error(c), c);
+    const struct param *coded = find_coded(c);
+    if (coded)
+        return error_fail(&c->error, CKPT_EINVAL,
+                          "ckpt_lora_merge: '%s' is kept in codes, which would round what is "
+                          "added: write merged weights with ckpt_save_params_merged",
+                          coded->name);
     for (int32_t i = 0; i < ckpt_param_count(c) && !rc; i++)
         if (c->params.data[i].lora.b)
             rc = merge(c, i);

@@ -9,6 +9,8 @@
 #define NOTE_STATE "ckpt.state"
 /* The note of the operands of products; without it they are bf16. */
 #define NOTE_MATMUL "ckpt.matmul"
+/* The note of what frozen weights are kept in; without it they are not in codes. */
+#define NOTE_FROZEN "ckpt.frozen"
 
 struct note {
     char *name, *text;

@@ -2,6 +2,7 @@
 /* Parameters by handle, the sizes of their slots, their axes in files, and whether they are whole.
  */
 #include <stdlib.h>
+#include "core/frozen.h"
 #include "core/mean8.h"
 #include "core/params.h"
 
@@ -22,6 +23,19 @@ const char *params_small_state(const struct params *ps)
     return NULL;
 }
 
+const char *params_frozen(const struct params *ps)
+{
+    bool has[FROZEN_NF4 + 1] = {false};
+
+    for (int32_t i = 0; i < ps->n; i++)
+        has[ps->data[i].codes] = true;
+    if (has[FROZEN_INT8] && has[FROZEN_NF4])
+        return "int8 and nf4";
+    return has[FROZEN_INT8]  ? frozen_name(FROZEN_INT8)
+           : has[FROZEN_NF4] ? frozen_name(FROZEN_NF4)
+                             : NULL;
+}
+
 struct param *params_at(const struct params *ps, ckpt_tensor x)
 {
     int64_t i = -(int64_t)x.id - 1;
@@ -40,12 +54,28 @@ static bool is_mean(int slot)
     return slot == SLOT_EXP_AVG || slot == SLOT_EXP_AVG_SQ;
 }
 
-bool param_slot_is_bytes(const struct param *p, int slot)
+bool param_slot_is_coded(const struct param *p, int slot)
 {
-    return p->byte_state && is_mean(slot);
+    return slot == SLOT_VALUE ? p->codes != FROZEN_PLAIN : p->byte_state && is_mean(slot);
 }
 
-/* A parameter of two axes and more is a matrix [shape[0], rest].  8 bits count as fp32. */
+void param_slot_encode(const struct param *p, int slot, const float *src, int64_t n, void *words)
+{
+    if (slot == SLOT_VALUE)
+        frozen_encode(src, n, p->codes, words);
+    else
+        mean8_to(src, n, slot == SLOT_EXP_AVG_SQ, words);
+}
+
+void param_slot_decode(const struct param *p, int slot, const void *words, int64_t n, float *dst)
+{
+    if (slot == SLOT_VALUE)
+        frozen_decode_as(words, n, p->codes, p->desc.dtype, dst);
+    else
+        mean8_from((void *)(uintptr_t)words, n, slot == SLOT_EXP_AVG_SQ, dst);
+}
+
+/* A parameter of two axes and more is a matrix [shape[0], rest].  Means in codes count as fp32. */
 static struct ckpt_desc values_desc(const struct param *p, int slot)
 {
     struct ckpt_desc d = p->desc;
@@ -66,11 +96,15 @@ static struct ckpt_desc values_desc(const struct param *p, int slot)
 struct ckpt_desc param_slot_desc(const struct param *p, int slot)
 {
     const struct ckpt_desc d = values_desc(p, slot);
+    const int64_t n = desc_numel(&d);
 
-    if (!param_slot_is_bytes(p, slot))
+    if (!param_slot_is_coded(p, slot))
         return d;
     return (struct ckpt_desc){
-        .dtype = CKPT_I32, .ndim = 1, .shape = {mean8_words(desc_numel(&d))}, .stride = {1}};
+        .dtype = CKPT_I32,
+        .ndim = 1,
+        .shape = {slot == SLOT_VALUE ? frozen_words(p->codes, n) : mean8_words(n)},
+        .stride = {1}};
 }
 
 int64_t param_slot_numel(const struct param *p, int slot)

@@ -28,10 +28,12 @@ struct param {
     bool trainable;
     bool half_state; /* in bf16: it has no master, and its element-wise means are bf16 too */
     bool byte_state; /* with half_state: those means are in 8 bits (mean8.h) */
-    float *initial;  /* the value set on the host, kept until an fp32 copy is on the device */
-    enum home home[SLOT_COUNT];     /* where a slot lives between steps */
-    int64_t offset[SLOT_COUNT];     /* in the arena or the tier; -1: it has no place yet */
-    bool filled[SLOT_COUNT];        /* its bytes hold a value */
+    int codes;       /* enum frozen_format: its value is kept in codes (frozen.h), never trained */
+    float *initial;  /* the value set on the host, kept until an fp32 copy is on the device; of
+                        codes the words */
+    enum home home[SLOT_COUNT]; /* where a slot lives between steps */
+    int64_t offset[SLOT_COUNT]; /* in the arena or the tier; -1: it has no place yet */
+    bool filled[SLOT_COUNT];    /* its bytes hold a value */
     uint64_t set[CKPT_EXP_AVG_SQ_COL +
                  1];          /* of several ranks: a digest of what was set; 0: nothing was */
     int64_t part, part_first; /* part > 0: slots but VALUE are of so many elements from here on */
@@ -68,6 +70,9 @@ void params_free(struct params *ps);
 /* What --state is of any: "bf16", "8bit", or NULL where all have fp32 state. */
 const char *params_small_state(const struct params *ps);
 
+/* What values in codes are in: "int8", "nf4", "int8 and nf4"; NULL where there are none. */
+const char *params_frozen(const struct params *ps);
+
 /* The handle of the i-th. */
 ckpt_tensor params_handle(const struct params *ps, int32_t i);
 
@@ -80,14 +85,18 @@ int params_check_lost(const struct params *ps, struct error *e);
 int params_check_whole(const struct params *ps, struct error *e);
 
 /* Shape of a slot, dense: that of the parameter, but for factors; of its part where it is cut;
- * VALUE in its dtype, the others fp32 but for half_state; means in 8 bits are words (mean8.h). */
+ * VALUE in its dtype, the others fp32 but for half_state; codes are words (mean8.h, frozen.h). */
 struct ckpt_desc param_slot_desc(const struct param *p, int slot);
 /* Its values, whatever they are kept as, and what it takes. */
 int64_t param_slot_numel(const struct param *p, int slot);
 int64_t param_slot_bytes(const struct param *p, int slot);
 
-/* Whether a slot is a mean in 8 bits. */
-bool param_slot_is_bytes(const struct param *p, int slot);
+/* Whether a slot is kept in codes: a mean in 8 bits, or a value that is not trained (frozen.h). */
+bool param_slot_is_coded(const struct param *p, int slot);
+
+/* All n values of such a slot into its words, and what these stand for. */
+void param_slot_encode(const struct param *p, int slot, const float *src, int64_t n, void *words);
+void param_slot_decode(const struct param *p, int slot, const void *words, int64_t n, float *dst);
 
 /* Whether it has an fp32 copy beside its value, once it is trained. */
 static inline bool param_has_master(const struct param *p)

@@ -60,6 +60,15 @@ static uint64_t mix_float(uint64_t h, float f)
     return hash_mix(h, (int32_t)float_bits(f));
 }
 
+/* Which weights are kept in which codes. */
+static uint64_t codes_signature(const struct params *ps)
+{
+    uint64_t h = HASH_START;
+    for (int32_t i = 0; i < ps->n; i++)
+        h = hash_mix(h, ps->data[i].codes);
+    return h;
+}
+
 int ranks_agree(struct ranks *job, uint64_t program, uint64_t optimizer)
 {
     const struct ckpt_options *o = job->options;
@@ -71,6 +80,7 @@ int ranks_agree(struct ranks *job, uint64_t program, uint64_t optimizer)
         {.name = "--deterministic", .value = o->deterministic},
         {.name = "--plan-only", .value = o->plan_only},
         {.name = "--state", .value = (uint64_t)job->params->half_state + job->params->byte_state},
+        {.name = "frozen weights", .value = codes_signature(job->params)},
         {.name = "--matmul", .value = o->matmul && !strcmp(o->matmul, "fp8")},
         {.name = "optimizer", .value = optimizer},
         {.name = "program", .value = program}};

@@ -45,11 +45,31 @@ static void narrow(float *x, int64_t n)
     }
 }
 
+/* Values that nobody has written anywhere yet, of what is kept in codes: what these stand for. */
+static int read_coded(struct ranks *job, const struct param *p, float *dst)
+{
+    const int64_t n = desc_numel(&p->desc);
+    if (p->initial) {
+        param_slot_decode(p, SLOT_VALUE, p->initial, n, dst);
+        return 0;
+    }
+    void *words = malloc((size_t)param_slot_bytes(p, SLOT_VALUE));
+    if (!words)
+        return error_fail(job->error, CKPT_ENOMEM, "no memory for parameter '%s'", p->name);
+    param_initialize(p, (uint64_t)job->options->seed, 0, n, dst);
+    param_slot_encode(p, SLOT_VALUE, dst, n, words);
+    param_slot_decode(p, SLOT_VALUE, words, n, dst);
+    free(words);
+    return 0;
+}
+
 static int read_value(struct ranks *job, const struct param *p, float *dst)
 {
     int slot = exact_slot(p);
     if (slot != SLOT_COUNT)
         return read_slot(job, p, slot, dst);
+    if (p->codes)
+        return read_coded(job, p, dst);
     if (ranks_is_bucket(job, p))
         ranks_initial(job, p, dst);
     else if (p->initial)
@@ -91,7 +111,7 @@ static int fill_param(struct ranks *job, struct param *p, float *value)
         p->filled[s] = true;
         rc = memory_clear(job->memory, p, s);
     }
-    bool exact = p->filled[SLOT_MASTER] || p->desc.dtype == CKPT_F32 || p->half_state;
+    bool exact = p->filled[SLOT_MASTER] || p->desc.dtype == CKPT_F32 || p->half_state || p->codes;
     if (!rc && exact && p->filled[SLOT_VALUE]) {
         free(p->initial);
         p->initial = NULL;
@@ -132,15 +152,21 @@ struct ckpt_desc values_file_desc(const struct param *p, enum ckpt_slot slot)
     return values_is_factor(slot) ? param_slot_desc(p, slot_of[slot]) : param_file_desc(p);
 }
 
-bool values_are_bytes(const struct param *p, enum ckpt_slot slot)
+bool values_are_coded(const struct param *p, enum ckpt_slot slot)
 {
-    return param_slot_is_bytes(p, slot_of[slot]);
+    return param_slot_is_coded(p, slot_of[slot]);
+}
+
+void values_encode(const struct param *p, enum ckpt_slot slot, const float *src, int64_t n,
+                   void *words)
+{
+    param_slot_encode(p, slot_of[slot], src, n, words);
 }
 
 struct ckpt_desc values_state_desc(const struct param *p, enum ckpt_slot slot)
 {
     const struct ckpt_desc kept = param_slot_desc(p, slot_of[slot]);
-    if (values_are_bytes(p, slot))
+    if (values_are_coded(p, slot))
         return kept;
     struct ckpt_desc d = values_file_desc(p, slot);
     d.dtype = p->half_state ? kept.dtype : CKPT_F32;
@@ -160,15 +186,20 @@ bool values_kept(const struct ranks *job, const struct param *p, enum ckpt_slot 
     return slot == CKPT_VALUE || (bucket ? bucket : p)->filled[slot_of[slot]];
 }
 
-/* Keeps the fp32 value on the host until the device has an fp32 copy. */
+/* Keeps the fp32 value on the host until the device has an fp32 copy, or codes until it has them.
+ */
 static int set_initial(struct ranks *job, struct param *p, const float *src)
 {
-    size_t bytes = (size_t)desc_numel(&p->desc) * 4;
+    const int64_t n = desc_numel(&p->desc);
+    size_t bytes = p->codes ? (size_t)param_slot_bytes(p, SLOT_VALUE) : (size_t)n * 4;
     if (!p->initial)
         p->initial = malloc(bytes);
     if (!p->initial)
         return error_fail(job->error, CKPT_ENOMEM, "no memory for parameter '%s'", p->name);
-    memcpy(p->initial, src, bytes);
+    if (p->codes)
+        param_slot_encode(p, SLOT_VALUE, src, n, p->initial);
+    else
+        memcpy(p->initial, src, bytes);
     return 0;
 }
 
@@ -215,7 +246,7 @@ static int set_narrow(struct ranks *job, struct param *p, const float *src)
 int values_set(struct ranks *job, struct param *p, enum ckpt_slot slot, const float *src)
 {
     ranks_note_set(job, p, slot, src, desc_numel(&p->desc));
-    if (slot == CKPT_VALUE && p->half_state)
+    if (slot == CKPT_VALUE && p->half_state && !p->codes)
         return set_narrow(job, p, src);
     return set_slot(job, p, slot, src);
 }

@@ -131,6 +131,8 @@ int programs_list_notes(const struct programs *ps, struct note_list *l)
 
     if (!rc && params_small_state(ps->params))
         rc = note_set(l, NOTE_STATE, params_small_state(ps->params));
+    if (!rc && params_frozen(ps->params))
+        rc = note_set(l, NOTE_FROZEN, params_frozen(ps->params));
     if (!rc && ps->fp8)
         rc = note_set(l, NOTE_MATMUL, "fp8");
     for (int i = 0; i < (int)(sizeof settings / sizeof *settings) && !rc; i++)

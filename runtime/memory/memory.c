@@ -4,7 +4,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include "ckpt_tools.h"
-#include "core/mean8.h"
 #include "core/thread_team.h"
 #include "memory/device/team.h"
 #include "memory/memory.h"
@@ -218,7 +217,7 @@ static bool is_half(const struct param *p, int slot)
     return param_slot_desc(p, slot).dtype == CKPT_BF16;
 }
 
-/* How many elements of its dtype a slot has: values, or words of means in 8 bits. */
+/* How many elements of its dtype a slot has: values, or words of codes. */
 static int64_t stored(const struct param *p, int slot)
 {
     struct ckpt_desc d = param_slot_desc(p, slot);
@@ -357,19 +356,18 @@ static int copy_slot(struct memory *m, const struct param *p, int slot, float *v
     return 0;
 }
 
-/* Means in 8 bits travel as they are kept, whole, and are converted beside. */
-static int copy_mean8(struct memory *m, const struct param *p, int slot, float *values, int64_t n,
+/* Codes travel as they are kept, whole, and are converted beside. */
+static int copy_codes(struct memory *m, const struct param *p, int slot, float *values, int64_t n,
                       bool in)
 {
-    const bool square = slot == SLOT_EXP_AVG_SQ;
     void *memory = calloc(1, (size_t)param_slot_bytes(p, slot));
     if (!memory)
         return error_fail(m->error, CKPT_ENOMEM, "no memory to convert parameter '%s'", p->name);
     if (in)
-        mean8_to(values, n, square, memory);
+        param_slot_encode(p, slot, values, n, memory);
     int rc = copy_slot(m, p, slot, memory, stored(p, slot), in);
     if (!rc && !in)
-        mean8_from(memory, n, square, values);
+        param_slot_decode(p, slot, memory, n, values);
     free(memory);
     return rc;
 }
@@ -377,13 +375,13 @@ static int copy_mean8(struct memory *m, const struct param *p, int slot, float *
 int memory_write(struct memory *m, const struct param *p, int slot, const float *src, int64_t n)
 {
     float *values = (float *)(uintptr_t)src;
-    return param_slot_is_bytes(p, slot) ? copy_mean8(m, p, slot, values, n, true)
+    return param_slot_is_coded(p, slot) ? copy_codes(m, p, slot, values, n, true)
                                         : copy_slot(m, p, slot, values, n, true);
 }
 
 int memory_read(struct memory *m, const struct param *p, int slot, float *dst, int64_t n)
 {
-    return param_slot_is_bytes(p, slot) ? copy_mean8(m, p, slot, dst, n, false)
+    return param_slot_is_coded(p, slot) ? copy_codes(m, p, slot, dst, n, false)
                                         : copy_slot(m, p, slot, dst, n, false);
 }
 

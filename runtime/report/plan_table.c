@@ -32,10 +32,10 @@ static struct ckpt_program_info make_info(const ckpt_program *p)
         .arena_bytes = p->programs->options->plan_only ? 0 : programs_arena_bytes(p->programs),
         .overhead_bytes = p->programs->memory->overhead,
         .process_bytes = process_bytes(p->programs),
-        .min_budget = plan->min_budget ? plan->min_budget - p->reserved +
-                                             p->programs->memory->overhead + persistent -
-                                             plan->persistent
-                                       : 0,
+        .min_budget = plan->min_budget
+                          ? plan->min_budget - p->reserved + p->programs->memory->overhead +
+                                persistent - plan->persistent
+                          : 0,
         .parameter_bytes = s.parameters,
         .gradient_bytes = s.gradients,
         .optimizer_bytes = s.optimizer,
@@ -271,6 +271,27 @@ static void print_products(const ckpt_program *p, FILE *f)
                 fp8, all);
 }
 
+/* Values that the program reads out of codes. */
+static void print_frozen(const ckpt_program *p, FILE *f)
+{
+    const struct params *ps = p->programs->params;
+    int64_t bytes = 0;
+    char note[NOTE];
+    int n = 0;
+    for (int32_t i = 0; i < p->tape->n_storages; i++) {
+        const struct storage *s = &p->tape->storages.data[i];
+        if (s->kind != STORAGE_VALUE || !ps->data[s->param].codes)
+            continue;
+        bytes += s->bytes;
+        n++;
+    }
+    if (!n)
+        return;
+    snprintf(note, sizeof note, "of it, %d frozen weight%s in %s", n, n == 1 ? "" : "s",
+             params_frozen(ps));
+    row(f, "  in codes", bytes, note);
+}
+
 void ckpt_plan_print(const ckpt_program *p, FILE *f)
 {
     if (!p || !f)
@@ -294,6 +315,7 @@ void ckpt_plan_print(const ckpt_program *p, FILE *f)
     print_algorithms(d, f);
     print_products(p, f);
     row(f, "parameters", i.parameter_bytes, "");
+    print_frozen(p, f);
     char note[NOTE];
     row(f, "optimizer", i.optimizer_bytes, optimizer_note(p->programs->params, note));
     struct plan_summary s;

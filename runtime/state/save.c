@@ -4,7 +4,6 @@
 #include <string.h>
 #include "ckpt_files.h"
 #include "ckpt_tools.h"
-#include "core/mean8.h"
 #include "dist/values.h"
 #include "state/save.h"
 
@@ -15,9 +14,17 @@ static const char *const slot_names[] = {[CKPT_VALUE] = "its value",
                                          [CKPT_EXP_AVG_SQ_ROW] = "its second moment by rows",
                                          [CKPT_EXP_AVG_SQ_COL] = "its second moment by columns"};
 
-static int get(const struct save_item *s, float *dst, int64_t n)
+/* Its values, from wherever they are: all ranks take part. */
+static int gather(const struct save_item *s, float *dst, int64_t n)
 {
     int rc = ckpt_param_get(s->c, s->param, s->slot, dst, n);
+
+    return !rc && s->merged ? lora_add(s->c, s->param, dst) : rc;
+}
+
+static int get(const struct save_item *s, float *dst, int64_t n)
+{
+    int rc = gather(s, dst, n);
 
     if (rc)
         return error_set(rc, "%s", ckpt_error(s->c));
@@ -73,7 +80,7 @@ static int read_small(const struct save_item *s, float *values, int64_t n, void 
 
     if (!rc && words) {
         memset(dst, 0, (size_t)bytes);
-        mean8_to(values, n, s->slot == CKPT_EXP_AVG_SQ, dst);
+        values_encode(params_at(&s->c->params, s->param), s->slot, values, n, dst);
     } else if (!rc) {
         ckpt_to_bf16(values, dst, n);
     }
@@ -164,7 +171,7 @@ static int take_part_in(ckpt *c, const struct save_item *s)
 
     if (!values)
         return error_fail(&c->error, CKPT_ENOMEM, "no memory to save '%s'", p->name);
-    int rc = ckpt_param_get(c, s->param, s->slot, values, n);
+    int rc = gather(s, values, n);
     free(values);
     return rc;
 }
@@ -199,7 +206,7 @@ static enum ckpt_slot kept_or_value(ckpt *c, const struct param *p, enum ckpt_sl
 }
 
 static int save_filtered(ckpt *c, const char *path, enum ckpt_slot slot, ckpt_param_filter choose,
-                         void *user, const struct file_note *note)
+                         void *user, const struct file_note *note, bool merged)
 {
     int all = ckpt_param_count(c), n = 0;
     struct save_item *items = calloc((size_t)all + 1, sizeof *items);
@@ -211,7 +218,7 @@ static int save_filtered(ckpt *c, const char *path, enum ckpt_slot slot, ckpt_pa
         ckpt_tensor param = ckpt_param_at(c, i);
         const struct param *p = params_at(&c->params, param);
         if (!choose || choose(user, p->name))
-            items[n++] = (struct save_item){c, param, kept_or_value(c, p, slot), "", false};
+            items[n++] = (struct save_item){c, param, kept_or_value(c, p, slot), "", false, merged};
     }
     int rc = save_items(c, path, items, n, note, note != NULL);
     free(items);
@@ -223,7 +230,14 @@ int ckpt_save_params_filtered(ckpt *c, const char *path, enum ckpt_slot slot,
 {
     NOT_NULL(context_error(c), c);
     NOT_NULL(context_error(c), path);
-    return save_filtered(c, path, slot, choose, user, NULL);
+    return save_filtered(c, path, slot, choose, user, NULL, false);
+}
+
+int ckpt_save_params_merged(ckpt *c, const char *path, ckpt_param_filter choose, void *user)
+{
+    NOT_NULL(context_error(c), c);
+    NOT_NULL(context_error(c), path);
+    return save_filtered(c, path, CKPT_VALUE, choose, user, NULL, true);
 }
 
 static bool is_own_key(const char *key)
@@ -239,12 +253,12 @@ int ckpt_save_params_noted(ckpt *c, const char *path, enum ckpt_slot slot, ckpt_
     NOT_NULL(context_error(c), c);
     NOT_NULL(context_error(c), path);
     if (!key)
-        return save_filtered(c, path, slot, choose, user, NULL);
+        return save_filtered(c, path, slot, choose, user, NULL, false);
     NOT_NULL(context_error(c), text);
     if (is_own_key(key) || !text_is_utf8(key) || !text_is_utf8(text))
         return error_fail(&c->error, CKPT_EINVAL, "%s: a note under '%s' %s", path, key,
                           is_own_key(key) ? "is the library's own" : "is not UTF-8");
-    return save_filtered(c, path, slot, choose, user, &note);
+    return save_filtered(c, path, slot, choose, user, &note, false);
 }
 
 int ckpt_save_params(ckpt *c, const char *path, enum ckpt_slot slot)

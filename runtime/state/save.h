@@ -29,7 +29,8 @@ struct save_item {
     ckpt_tensor param;
     enum ckpt_slot slot;
     const char *prefix;
-    bool as_kept; /* bf16 where it is kept so; else all is fp32 */
+    bool as_kept; /* bf16 where it is kept so, codes as words; else all is fp32 */
+    bool merged;  /* with what its adapter adds */
 };
 
 /* The name in the file, to be freed; NULL without memory. */

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "ckpt_files.h"
+#include "core/frozen.h"
 #include "core/mean8.h"
 #include "dist/values.h"
 #include "state/state_counts.h"
@@ -46,7 +47,7 @@ static void list_items(struct state *s)
             ckpt_tensor param = ckpt_param_at(s->c, i);
             if (values_kept(&s->c->ranks, params_at(&s->c->params, param), kinds[k].slot))
                 s->items[s->n_items++] =
-                    (struct save_item){s->c, param, kinds[k].slot, kinds[k].prefix, true};
+                    (struct save_item){s->c, param, kinds[k].slot, kinds[k].prefix, true, false};
         }
 }
 
@@ -189,12 +190,26 @@ static int check_programs(const struct state *s, const ckpt_file *f, const struc
 
 /* ---- loading ------------------------------------------------------------------------------- */
 
-/* Whether a tensor has a mean in 8 bits. */
+static bool is_mean(const struct save_item *item)
+{
+    return item->slot == CKPT_EXP_AVG || item->slot == CKPT_EXP_AVG_SQ;
+}
+
+/* Whether a tensor has codes: of a mean in 8 bits, or of a frozen weight. */
 static bool is_words(const struct save_item *item, const struct file_tensor *e)
 {
-    bool mean = item->slot == CKPT_EXP_AVG || item->slot == CKPT_EXP_AVG_SQ;
+    const struct ckpt_desc *d = &params_at(&item->c->params, item->param)->desc;
+    bool weight = item->slot == CKPT_VALUE && frozen_takes(desc_numel(d));
 
-    return mean && !strcmp(e->dtype->name, "I32");
+    return (is_mean(item) || weight) && !strcmp(e->dtype->name, "I32");
+}
+
+/* How many words n values of a tensor of codes take; of weights the file tells their format. */
+static int64_t count_words(const struct save_item *item, const struct file_tensor *e, int64_t n)
+{
+    const int format = frozen_format_of_words(n, e->numel);
+
+    return is_mean(item) ? mean8_words(n) : frozen_words(format ? format : FROZEN_NF4, n);
 }
 
 static int check_tensor(const ckpt_file *f, const struct save_item *item, int entry)
@@ -204,9 +219,9 @@ static int check_tensor(const ckpt_file *f, const struct save_item *item, int en
     struct ckpt_desc d = values_file_desc(p, item->slot);
     char have[200], want[200];
 
-    /* That of this run, unless another one was allowed: see NOTE_STATE. */
+    /* That of this run, unless another one was allowed: see NOTE_STATE and NOTE_FROZEN. */
     if (is_words(item, e))
-        d = (struct ckpt_desc){.ndim = 1, .shape = {mean8_words(desc_numel(&p->desc))}};
+        d = (struct ckpt_desc){.ndim = 1, .shape = {count_words(item, e, desc_numel(&p->desc))}};
     else if (strcmp(e->dtype->name, "F32") && strcmp(e->dtype->name, "BF16"))
         return file_bad(f->path, "tensor '%s' is %s; a state is fp32, bf16 or 8bit", e->name,
                         e->dtype->name);
@@ -262,11 +277,15 @@ static int read_item(ckpt_file *f, const struct save_item *item, float *dst, int
     *own = is_words(item, &f->tensors[entry]);
     if (!*own)
         return ckpt_file_read_f32(f, entry, dst, n);
-    int32_t *words = malloc((size_t)mean8_words(n) * sizeof *words);
-    int rc = words ? ckpt_file_read_i32(f, entry, words, mean8_words(n))
+    const int64_t count = f->tensors[entry].numel;
+    int32_t *words = malloc((size_t)count * sizeof *words);
+    int rc = words ? ckpt_file_read_i32(f, entry, words, count)
                    : error_set(CKPT_ENOMEM, "%s: no memory to read a tensor", f->path);
-    if (!rc)
+    if (!rc && is_mean(item))
         mean8_from(words, n, item->slot == CKPT_EXP_AVG_SQ, dst);
+    else if (!rc)
+        frozen_decode_as(words, n, frozen_format_of_words(n, count),
+                         params_at(&item->c->params, item->param)->desc.dtype, dst);
     free(words);
     return rc;
 }

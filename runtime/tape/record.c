@@ -146,7 +146,7 @@ int32_t tape_append(ckpt_tape *t, const struct ckpt_op_def *def, int n_in, const
     *o = (struct op){.def = def, .operands = t->n_operands, .n_in = n_in, .n_out = n_out};
     o->phase = t->phase;
     o->feed = o->fetch = -1;
-    o->number = t->n_ops - t->n_gathering;
+    o->number = t->n_ops - t->n_bringing;
     o->label = t->label;
     o->file = t->file;
     o->line = t->line;

@@ -74,7 +74,7 @@ ckpt_tensor tape_sharded_value(ckpt_tape *t, int32_t param)
     if (x.id)
         t->tensors.data[x.id].needs_grad = true;
     t->slots[param][SLOT_VALUE] = x.id;
-    t->n_gathering += t->n_ops - before;
+    t->n_bringing += t->n_ops - before;
     return x;
 }
 

@@ -2,6 +2,7 @@
 /* The tape's bookkeeping: storages, tensors, labels, the sticky error. */
 #include <stdlib.h>
 #include <string.h>
+#include "attr.h"
 #include "ops.h"
 #include "tape/tape.h"
 
@@ -186,6 +187,21 @@ ckpt_tensor tape_view_tensor(ckpt_tape *t, ckpt_tensor base, const struct ckpt_d
     return tape_handle(t, add_tensor(t, t->tensors.data[base.id].storage, d, -1, 0, false));
 }
 
+/* What codes stand for, made by an op that may run again wherever that beats keeping the result.
+ * Random numbers of ops behind it are those of a model without it. */
+static ckpt_tensor decoded_value(ckpt_tape *t, int32_t param, ckpt_tensor codes)
+{
+    const struct param *p = &t->env.params->data[param];
+    const struct dequantize_attr attr = {.format = p->codes,
+                                         .dtype = (int32_t)p->desc.dtype,
+                                         .rows = p->desc.shape[0],
+                                         .cols = p->desc.shape[1]};
+    ckpt_tensor x = OPS_RECORD(t, &op_dequantize, &attr, codes);
+    t->slots[param][SLOT_VALUE] = x.id;
+    t->n_bringing += x.id != 0;
+    return x;
+}
+
 ckpt_tensor tape_slot(ckpt_tape *t, int32_t param, enum storage_kind kind)
 {
     const struct param *p = &t->env.params->data[param];
@@ -202,7 +218,8 @@ ckpt_tensor tape_slot(ckpt_tape *t, int32_t param, enum storage_kind kind)
         return CKPT_NONE;
     bool trained = kind == STORAGE_VALUE && tape_trains(t, param);
     t->slots[param][slot] = add_tensor(t, s, &d, -1, 0, trained);
-    return tape_handle(t, t->slots[param][slot]);
+    ckpt_tensor x = tape_handle(t, t->slots[param][slot]);
+    return kind == STORAGE_VALUE && p->codes ? decoded_value(t, param, x) : x;
 }
 
 ckpt_tensor tape_resolve(ckpt_tape *t, ckpt_tensor x)

@@ -163,7 +163,8 @@ struct ckpt_tape {
     int32_t *buckets;             /* per bucket of the layout: the tensor of all of it, or 0 */
     int32_t *first_reader; /* per bucket: the op whose reverse completes its gradients, or 0 */
     int32_t n_params;
-    int32_t n_gathering;        /* of the ops: those that bring parameters from other ranks */
+    int32_t n_bringing;         /* of the ops: those that bring parameters, from other ranks or out
+                                   of codes */
     bool in_gradients;          /* what is recorded are gradients that the model asked for */
     bool trains;                /* it will be differentiated */
     bool full_precision;        /* layers recorded now have no 8-bit products */

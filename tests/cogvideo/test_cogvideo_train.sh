@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # cogvideo-train as a person or a script uses it: the step of diffusers in float64, all weights and
-# adapters; the budget changes no number; adapters go out, come back and are merged; a run goes on
-# where another ended; two ranks; videos and prompts that were encoded before; wrong input.
+# adapters; the budget changes no number; adapters go out, come back and are merged, also above
+# weights in codes; a run goes on where another ended; two ranks; videos and prompts that were encoded before; wrong input.
 set -u
 
 . "${srcdir:-.}/tests/model/programs.sh"
@@ -76,6 +76,8 @@ all --dtype bf16 $lora --vram "$(needed)" --host 400K --nvme "$work:64M" --log "
     --save "$work/nvme" || fail "--nvme: $(cat "$work/err")"
 same nvme
 
+same_under_budgets --dtype bf16 $lora --frozen nf4 --state 8bit
+
 # One sample, one latent frame, in every kind that has no table for another size.
 for kind in 2b 5b; do
     runs "memory:" "$train" $device --model "$models/$kind" --random --data random --frames 1 --height 32 \
@@ -115,6 +117,19 @@ runs "weights with adapters" "$train" $small $lora --load "$work/adapters" --ste
 cmp -s "$work/merged" "$work/again" || fail "merging without a step gives other weights"
 runs "a scale of 2, and this run has .* = 1" "$train" $small --lora-rank 3 --load "$work/adapters" --steps 1
 
+# Below adapters in codes: merged weights are what the codes stand for, and what adapters add.
+rm -f "$work"/*.log
+all $lora $look --load "$work/adapters" --frozen nf4 --log "$work/a.log" --lora-merge "$work/merged" ||
+    fail "--frozen: $(cat "$work/err")"
+grep -q "in codes .* 4 frozen weights in nf4" "$work/out" || fail "--frozen: $(cat "$work/out")"
+all $look --load "$work/merged" --log "$work/b.log" || fail "--frozen, merged: $(cat "$work/err")"
+losses "$work/a.log" | cut -d' ' -f2 >"$work/a"
+losses "$work/b.log" | cut -d' ' -f2 >"$work/b"
+paste "$work/a" "$work/b" "$work/c" | awk '
+    { near = $1 - $2; far = $1 - $3; if (near < 0) near = -near; if (far < 0) far = -far
+      if (!(near < 2e-6 * $1 && far > 1e-4 * $1)) exit 1 }' ||
+    fail "--frozen, merged weights: $(paste "$work/a" "$work/b" "$work/c")"
+
 # ---- going on, and two ranks ------------------------------------------------------------------------
 
 rm -f "$work"/*.log
@@ -124,6 +139,15 @@ all $lora --log "$work/rest.log" --resume "$work/state" --save "$work/both" || f
 cat "$work/first.log" "$work/rest.log" >"$work/both.log"
 same both
 refuses 1 "lora-rank" "$train" $small --lora-rank 4 --resume "$work/state"
+refuses 1 "frozen" "$train" $small $lora --frozen int8 --resume "$work/state"
+runs "frozen" "$train" $small $lora --frozen int8 --resume "$work/state" --resume-changed
+rm -f "$work"/*.log
+all $lora --frozen int8 --log "$work/free.log" --save "$work/free" || fail "$(cat "$work/err")"
+all $lora --frozen int8 --steps 2 --log "$work/first.log" --save-state "$work/state" || fail "$(cat "$work/err")"
+all $lora --frozen int8 --log "$work/rest.log" --resume "$work/state" --save "$work/both" || fail "$(cat "$work/err")"
+cat "$work/first.log" "$work/rest.log" >"$work/both.log"
+same both
+refuses 1 "frozen" "$train" $small $lora --frozen nf4 --resume "$work/state"
 
 rm -f "$work"/*.log*
 all $lora --log "$work/one.log" --save "$work/one" || fail "$(cat "$work/err")"
@@ -236,6 +260,8 @@ refuses 1 "not the adapters of this run" "$train" $small --lora-rank 3 --lora-ta
 refuses 1 "missing" "$train" $small --lora-rank 3 --lora-targets to_q,ff.net.2 --load "$models/2b/step.safetensors"
 refuses 1 "lora-targets to_x" "$train" $small --lora-rank 3 --lora-targets to_x
 refuses 2 "are for --lora-rank" "$train" --model "$models/2b" --lora-alpha 3
+refuses 2 "is for --lora-rank N: without adapters all weights are trained" "$train" --model "$models/2b" --frozen nf4
+refuses 2 "give bf16, int8 or nf4" "$train" --model "$models/2b" --lora-rank 3 --frozen fp4
 refuses 2 "there are no adapters yet" "$train" --model "$models/2b" --lora-rank 3 --steps 0 --lora-merge "$work/x"
 refuses 2 "multiple of 4" "$train" --model "$models/2b" --frames 6
 refuses 2 "multiples of 8" "$train" --model "$models/2b" --height 20

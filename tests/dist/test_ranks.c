@@ -104,6 +104,52 @@ static void test_fp8(void **state)
     crew_free(&alone);
 }
 
+static ckpt_optimizer *adapt(ckpt *c, const struct ckpt_adamw *adamw, const char *format)
+{
+    struct ckpt_lora lora = CKPT_LORA_INIT;
+    lora.pattern = "*.weight";
+    assert_true(ckpt_lora(c, &lora) > 0 && ckpt_quantize_frozen(c, "*.weight", format) > 0);
+    return ckpt_adamw(c, adamw);
+}
+
+static ckpt_optimizer *adapted(ckpt *c, const struct ckpt_adamw *adamw)
+{
+    return adapt(c, adamw, "nf4");
+}
+
+static ckpt_optimizer *adapted_otherwise(ckpt *c, const struct ckpt_adamw *adamw)
+{
+    return adapt(c, adamw, "int8");
+}
+
+/* Every rank has all codes, and shares of adapters.  Ranks with other codes are told. */
+static void test_codes(void **state)
+{
+    struct crew crew = crew_small(1, 0, 2), other;
+    struct crew_result alone, r;
+    (void)state;
+    crew.model =
+        (struct tiny){.dtype = CKPT_BF16, .batch = 4, .length = 16, .width = 64, .heads = 4};
+    crew.model.no_gradients = true; /* of weights that have none */
+    crew.optimizer = adapted;
+    crew.steps = 3;
+    crew_expect_end(&crew, &alone);
+    check_stages(2, crew, &alone);
+    crew_free(&alone);
+    crew.ranks = 2;
+    crew.zero = 3;
+    crew_expect_end(&crew, &r);
+    assert_non_null(strstr(r.table, "frozen weights in nf4"));
+    crew_free(&r);
+    other = crew;
+    other.optimizer = adapted_otherwise;
+    crew.other = &other;
+    crew.faulty = 1;
+    crew_train(&crew, &r);
+    assert_true(r.rc[0] && strstr(r.message[0], "frozen weights"));
+    crew_free(&r);
+}
+
 /* ---- memory ---------------------------------------------------------------------------------- */
 
 /* Under the smallest budget buckets are gathered again; no bit changes. */
@@ -418,6 +464,7 @@ int main(void)
         cmocka_unit_test(test_without_clipping),
         cmocka_unit_test(test_bf16),
         cmocka_unit_test(test_fp8),
+        cmocka_unit_test(test_codes),
         cmocka_unit_test(test_small_budget),
         cmocka_unit_test(test_kept_or_dropped),
         cmocka_unit_test(test_gradients_in_shares),

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which weights are kept in codes (core/frozen.h).  That is a property of a parameter, set before
+ * the first program is compiled: plans, tiers, files and ranks then see a value of fewer bytes, and
+ * models the tensor that an op makes of it (tape.c).
+ */
+#include <fnmatch.h>
+#include <stdlib.h>
+#include "context/context.h"
+#include "core/frozen.h"
+
+static int fail(ckpt *c, const char *pattern, const char *why)
+{
+    if (!c->params.failed)
+        c->params.failed = CKPT_EINVAL;
+    return error_fail(&c->error, CKPT_EINVAL, "ckpt_quantize_frozen '%s': %s",
+                      pattern ? pattern : "", why);
+}
+
+static bool may_be_coded(const struct param *p, const char *pattern)
+{
+    return !p->adapter && p->desc.ndim == 2 && frozen_takes(desc_numel(&p->desc)) &&
+           !fnmatch(pattern, p->name, 0);
+}
+
+static const char *find_fault(const ckpt *c, const char *pattern, int format)
+{
+    int32_t found = 0;
+
+    if (!pattern)
+        return "it needs a pattern";
+    if (format != FROZEN_INT8 && format != FROZEN_NF4)
+        return "there are the formats 'int8' and 'nf4'";
+    if (c->programs.first)
+        return "a program was compiled: choose formats before";
+    for (int32_t i = 0; i < c->params.n; i++) {
+        const struct param *p = &c->params.data[i];
+        if (!may_be_coded(p, pattern))
+            continue;
+        if (p->trainable)
+            return "a weight of that name is trained: call ckpt_lora before, or make it so";
+        if (p->codes && p->codes != format)
+            return "a weight of that name has another format already";
+        found++;
+    }
+    return found ? NULL
+                 : "no parameter of two axes and a multiple of 64 elements, 4096 or more, has such "
+                   "a name";
+}
+
+/* Values that were set come into codes at once: the host then holds no more than these. */
+static int encode_initial(ckpt *c, struct param *p)
+{
+    void *words = p->initial ? malloc((size_t)param_slot_bytes(p, SLOT_VALUE)) : NULL;
+
+    if (!p->initial)
+        return 0;
+    if (!words) {
+        p->codes = FROZEN_PLAIN;
+        c->params.failed = CKPT_ENOMEM;
+        return error_fail(&c->error, CKPT_ENOMEM, "no memory for the codes of '%s'", p->name);
+    }
+    param_slot_encode(p, SLOT_VALUE, p->initial, desc_numel(&p->desc), words);
+    free(p->initial);
+    p->initial = words;
+    return 0;
+}
+
+int ckpt_quantize_frozen(ckpt *c, const char *pattern, const char *format)
+{
+    int n = 0, rc = 0;
+    NOT_NULL(context_error(c), c);
+    const int to = format ? frozen_format_of(format) : -1;
+    if (c->params.failed)
+        return c->params.failed;
+    const char *fault = find_fault(c, pattern, to);
+    if (fault)
+        return fail(c, pattern, fault);
+    for (int32_t i = 0; i < c->params.n && !rc; i++) {
+        struct param *p = &c->params.data[i];
+        if (!may_be_coded(p, pattern))
+            continue;
+        if (!p->codes) {
+            p->codes = to;
+            rc = encode_initial(c, p);
+        }
+        n++;
+    }
+    return rc ? rc : n;
+}
