@@ -11,9 +11,10 @@
  *   dx = qdy (qw^T)^T      the copy of w as [K, N]
  *   dw = qdy^T (qx^T)^T    those of dy and x as [N, M'] and [K, M']
  *
- * M' is M rounded up with zeros, which add nothing.  Copies and scale are tensors like any other:
- * kept for the backward pass, recomputed or offloaded, as the plan has it, and what is kept of x is
- * a byte an element where it was two.  A tensor that several layers read is rounded once.
+ * M' is M filled up to whole lines of the cache with zeros, which add nothing.  Copies and scale
+ * are tensors like any other: kept for the backward pass, recomputed or offloaded, as the plan has
+ * it, and what is kept of x is a byte an element where it was two.  A tensor that several layers
+ * read is rounded once.
  *
  * Which layers are done so follows from the tape alone, never from a plan: bf16 operands, a
  * parameter of two axes, sizes worth it, some parameter before x (so not the first layers of a
@@ -30,7 +31,8 @@
 
 /* ---- to_fp8 ---------------------------------------------------------------------------------- */
 
-/* {x [..., K]} -> {scale, the copies asked for}: [..., K], [K, M'] */
+/* {x [..., K], its largest magnitude or none} -> {scale, the copies asked for}: [..., K], [K, M']
+ */
 static int to_fp8_shape(struct ckpt_call *call)
 {
     const struct ckpt_desc *x = &call->in[0];
@@ -48,18 +50,19 @@ static int to_fp8_shape(struct ckpt_call *call)
     if (attr->copies & FP8_COLUMNS) {
         call->out[n] = (struct ckpt_desc){.dtype = (enum ckpt_dtype)attr->dtype, .ndim = 2};
         call->out[n].shape[0] = x->shape[x->ndim - 1];
-        call->out[n].shape[1] = fp8_pitch(linear_rows(x));
+        call->out[n].shape[1] = fp8_pitch(linear_rows(x), attr);
         desc_dense(&call->out[n++]);
     }
     call->workspace = FP8_PARTS * (int64_t)sizeof(uint32_t);
     return CKPT_OK;
 }
 
-/* It is read twice, for its largest magnitude first. */
+/* It is read twice, for its largest magnitude first, unless that is known. */
 static void to_fp8_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
 {
-    cost->flops = 2. * (double)desc_numel(&call->in[0]);
-    cost->bytes = 2. * (double)desc_bytes(&call->in[0]);
+    const double passes = call->n_in > 1 && call->in[1].ndim >= 0 ? 1 : 2;
+    cost->flops = passes * (double)desc_numel(&call->in[0]);
+    cost->bytes = passes * (double)desc_bytes(&call->in[0]);
     for (int i = 1; i < call->n_out; i++)
         cost->bytes += (double)desc_bytes(&call->out[i]);
 }
@@ -154,12 +157,12 @@ struct fp8_copies {
 };
 
 static struct fp8_copies record_copies(ckpt_tape *t, ckpt_tensor x, enum ckpt_dtype dtype,
-                                       int copies)
+                                       int copies, int fill)
 {
-    struct to_fp8_attr attr = {dtype, copies};
-    ckpt_tensor out[3] = {CKPT_NONE, CKPT_NONE, CKPT_NONE};
+    struct to_fp8_attr attr = {dtype, copies, fill};
+    ckpt_tensor in[2] = {x, CKPT_NONE}, out[3] = {CKPT_NONE, CKPT_NONE, CKPT_NONE};
     const bool both = copies == (FP8_ROWS | FP8_COLUMNS);
-    ckpt_record(t, &op_to_fp8, 1, &x, both ? 3 : 2, out, &attr, sizeof attr);
+    ckpt_record(t, &op_to_fp8, 2, in, both ? 3 : 2, out, &attr, sizeof attr);
     return (struct fp8_copies){out[0], copies & FP8_ROWS ? out[1] : CKPT_NONE,
                                both                ? out[2]
                                : copies & FP8_ROWS ? CKPT_NONE
@@ -181,15 +184,15 @@ static struct fp8_copies copies_of(const ckpt_tape *t, const struct op *o)
 
 /* The e4m3 copies of a dense tensor of the tape, made at its first use in a product.  A tape that
  * will be differentiated wants the transposed one, too. */
-static struct fp8_copies copies_for(ckpt_tape *t, ckpt_tensor x, bool transposed)
+static struct fp8_copies copies_for(ckpt_tape *t, ckpt_tensor x, bool transposed, int fill)
 {
     const int32_t op = t->tensors.data[x.id].fp8_op;
     if (t->error.code)
         return (struct fp8_copies){CKPT_NONE, CKPT_NONE, CKPT_NONE};
-    if (op > 0)
+    if (op > 0 && ((const struct to_fp8_attr *)t->ops.data[op].attr)->fill == fill)
         return copies_of(t, &t->ops.data[op]);
-    struct fp8_copies c =
-        record_copies(t, x, CKPT_F8E4M3, FP8_ROWS | (t->trains && transposed ? FP8_COLUMNS : 0));
+    struct fp8_copies c = record_copies(
+        t, x, CKPT_F8E4M3, FP8_ROWS | (t->trains && transposed ? FP8_COLUMNS : 0), fill);
     if (c.scale.id)
         t->tensors.data[x.id].fp8_op = t->tensors.data[c.scale.id].op;
     return c;
@@ -206,8 +209,8 @@ ckpt_tensor fp8_linear(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b
     struct linear_fp8_attr attr = {CKPT_BF16};
     x = ckpt_contiguous(t, tape_resolve(t, x));
     w = tape_resolve(t, w);
-    const struct fp8_copies qw = copies_for(t, w, needs_grad(t, x));
-    const struct fp8_copies qx = copies_for(t, x, needs_grad(t, w));
+    const struct fp8_copies qw = copies_for(t, w, needs_grad(t, x), FP8_SIDE);
+    const struct fp8_copies qx = copies_for(t, x, needs_grad(t, w), FP8_LINE);
     const ckpt_tensor in[FP8_INPUTS] = {x, w, b, a, qx.rows, qx.scale, qw.rows, qw.scale};
     return ops_record1(t, &op_linear_fp8, FP8_INPUTS, in, &attr, sizeof attr);
 }
@@ -250,7 +253,9 @@ static struct fp8_copies transposed(ckpt_tape *t, ckpt_tensor scale, ckpt_tensor
 {
     const struct op *o = &t->ops.data[t->tensors.data[scale.id].op];
     struct fp8_copies c = copies_of(t, o);
-    return c.columns.id ? c : record_copies(t, x, CKPT_F8E4M3, FP8_COLUMNS);
+    return c.columns.id ? c
+                        : record_copies(t, x, CKPT_F8E4M3, FP8_COLUMNS,
+                                        ((const struct to_fp8_attr *)o->attr)->fill);
 }
 
 /* What ckpt_gradients records is differentiated once more, so it is not of 8 bits. */
@@ -270,7 +275,7 @@ static void linear_fp8_grad(struct ckpt_grad *g)
         g->din[FP8_ADDEND] = dy;
     if (!copies)
         return;
-    const struct fp8_copies q = record_copies(t, dy, CKPT_F8E5M2, copies);
+    const struct fp8_copies q = record_copies(t, dy, CKPT_F8E5M2, copies, FP8_LINE);
     if (g->need[FP8_X]) {
         const struct fp8_copies w = transposed(t, g->in[FP8_SW], g->in[FP8_W]);
         g->din[FP8_X] =

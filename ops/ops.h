@@ -19,17 +19,18 @@
     X(add)                                                                                         \
     X(sub)                                                                                         \
     X(mul)                                                                                         \
-    X(affine) X(where) X(sum_to) X(accumulate) X(accumulate_narrow) X(gelu) X(gelu_dx)             \
-        X(gelu_dx_sums) X(silu) X(silu_dx) X(layer_norm) X(layer_norm_dx) X(rms_norm)              \
-            X(rms_norm_dx) X(modulate) X(modulate_dx) X(gated_residual) X(layer_norm_modulate)     \
-                X(layer_norm_modulate_dx) X(rms_norm_rope) X(rms_norm_rope_dx)                     \
-                    X(gated_residual_dx) X(rope) X(attention) X(attention_dx) X(cross_attention)   \
-                        X(cross_attention_dx) X(pack) X(unpack) X(timestep_embedding) X(patchify)  \
-                            X(unpatchify) X(reshape) X(permute) X(slice) X(split) X(concat)        \
-                                X(join) X(copy) X(pad) X(cast) X(sum) X(broadcast) X(randn)        \
-                                    X(fill) X(mse) X(mse_dx) X(cross_entropy) X(cross_entropy_dx)  \
-                                        X(sum_squares) X(clip_coefficient) X(adamw) X(sgd) X(lion) \
-                                            X(step) X(assign) X(feed) X(fetch) X(expr)
+    X(affine)                                                                                      \
+    X(where) X(sum_to) X(accumulate) X(accumulate_narrow) X(gelu) X(gelu_dx) X(gelu_dx_sums)       \
+        X(silu) X(silu_dx) X(layer_norm) X(layer_norm_dx) X(rms_norm) X(rms_norm_dx) X(modulate)   \
+            X(modulate_dx) X(gated_residual) X(layer_norm_modulate) X(layer_norm_modulate_dx)      \
+                X(rms_norm_rope) X(rms_norm_rope_dx) X(gated_residual_dx) X(rope) X(attention)     \
+                    X(attention_dx) X(cross_attention) X(cross_attention_dx) X(pack) X(unpack)     \
+                        X(timestep_embedding) X(patchify) X(unpatchify) X(reshape) X(permute)      \
+                            X(slice) X(split) X(concat) X(join) X(copy) X(pad) X(cast) X(sum)      \
+                                X(broadcast) X(randn) X(fill) X(mse) X(mse_dx) X(cross_entropy)    \
+                                    X(cross_entropy_dx) X(sum_squares) X(clip_coefficient)         \
+                                        X(adamw) X(sgd) X(lion) X(step) X(assign) X(feed) X(fetch) \
+                                            X(expr)
 
 /* Those of language models. */
 #define OPS_LANGUAGE(X) X(attention_dbias)
@@ -43,10 +44,10 @@
     X(group_norm_dx)                                                                               \
     X(upsample_nearest)                                                                            \
     X(upsample_nearest_dx)                                                                         \
-    X(l1) X(l1_dx) X(kl_normal) X(kl_normal_dx) X(sample_normal) X(sample_normal_dx) X(relu)       \
-        X(relu_dx) X(max_pool) X(max_pool_dx) X(feature_distance) X(feature_distance_dx)           \
-            X(quantize) X(quantize_dx) X(group_norm_moments) X(group_norm_join)                    \
-                X(group_norm_apply)
+    X(l1)                                                                                          \
+    X(l1_dx) X(kl_normal) X(kl_normal_dx) X(sample_normal) X(sample_normal_dx) X(relu) X(relu_dx)  \
+        X(max_pool) X(max_pool_dx) X(feature_distance) X(feature_distance_dx) X(quantize)          \
+            X(quantize_dx) X(group_norm_moments) X(group_norm_join) X(group_norm_apply)
 
 /* Convolutions and pools, but for those above. */
 #define OPS_CONV(X) X(conv_transpose) X(avg_pool) X(avg_pool_dx)
@@ -158,6 +159,10 @@ void call_column_sum(struct ckpt_call *call, int out, const struct ckpt_desc *x)
 
 /* Behind differentiation: 8-bit products no longer read what only their gradient rule asked for. */
 void ops_forget_sources(ckpt_tape *t);
+
+/* Behind fusion: what makes an operand of to_fp8 leaves its largest magnitude where it can
+ * (largest.c).  Returns 0 or the tape's error. */
+int ops_leave_largest(ckpt_tape *t);
 
 /* Recorded by gradient rules. */
 ckpt_tensor ops_sum_to(ckpt_tape *t, ckpt_tensor x, const struct ckpt_desc *like); /* fp32 result */

@@ -167,5 +167,5 @@ int cpu_expr(const struct ckpt_kernel_args *a)
         cpu_map_sum(&a->out[0], &walk, m.e->reduced, m.e->scale, m.n_in, source, run_tile, &m);
     else
         cpu_map_sources(&a->out[0], m.n_in, source, run_tile, &m);
-    return CKPT_OK;
+    return cpu_leave_largest(a, 1, CKPT_OK);
 }

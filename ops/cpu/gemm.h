@@ -32,6 +32,7 @@ struct gemm {
     void *c;
     enum ckpt_dtype c_dtype;
     bool accumulate;    /* only where c is fp32 and there is no bias */
+    bool short_sums;    /* of 8-bit operands: sums may keep 14 bits on the way, see fp8.h */
     const void *bias;   /* of c's dtype, or NULL */
     const void *addend; /* a matrix like c that is added to the product, or NULL */
 };

@@ -51,7 +51,7 @@ int cpu_layer_norm_modulate(const struct ckpt_kernel_args *a)
     rows_finish(&r);
     rows_for_all(&r, x->desc.shape[x->desc.ndim - 1],
                  view_half(x) ? norm_modulate_bf16 : norm_modulate_f32, &attr->eps);
-    return CKPT_OK;
+    return cpu_leave_largest(a, 2, CKPT_OK);
 }
 
 /* What dy is multiplied with: 1 + scale, or the weight of an affine norm. */
@@ -140,8 +140,9 @@ int cpu_layer_norm_modulate_dx(const struct ckpt_kernel_args *a)
 {
     const struct ckpt_view *kept[] = {&a->in[3], &a->in[4]};
     bool adds = a->in[4].data != NULL;
-    return row_sums_backward(a, &a->in[1], &a->in[2], adds ? 2 : 1, kept, 2,
-                             adds ? modulate_dx_adding : norm_modulate_dx_leaf);
+    return cpu_leave_largest(a, 3,
+                             row_sums_backward(a, &a->in[1], &a->in[2], adds ? 2 : 1, kept, 2,
+                                               adds ? modulate_dx_adding : norm_modulate_dx_leaf));
 }
 
 int cpu_layer_norm_affine_dx(const struct ckpt_kernel_args *a)
@@ -154,6 +155,7 @@ int cpu_layer_norm_affine_dx(const struct ckpt_kernel_args *a)
                               rows_vector(a->out[2], ndim)};
     struct ckpt_kernel_args spread = *a;
     spread.out = out;
-    return row_sums_backward(&spread, &a->in[1], &w, adds ? 2 : 1, kept, 2,
-                             adds ? affine_dx_adding : affine_dx_leaf);
+    return cpu_leave_largest(a, 3,
+                             row_sums_backward(&spread, &a->in[1], &w, adds ? 2 : 1, kept, 2,
+                                               adds ? affine_dx_adding : affine_dx_leaf));
 }

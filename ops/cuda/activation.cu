@@ -48,6 +48,8 @@ template <typename D, typename T, int N> struct gelu_dx_source {
     const D *dy;
     const T *x;
     T *dx;
+    uint32_t *to;            /* the largest magnitude of dx, or NULL */
+    mutable largest<T> most; /* of a thread */
 
     __device__ __forceinline__ void load(raw &r, int64_t at) const
     {
@@ -68,6 +70,12 @@ template <typename D, typename T, int N> struct gelu_dx_source {
         for (int i = 0; i < N; i++)
             v[i] = to_float(y.at[i]);
         *reinterpret_cast<vec<T, N> *>(dx + at) = y;
+        most.see(y);
+    }
+
+    __device__ __forceinline__ void end(void) const
+    {
+        leave_largest(to, most);
     }
 };
 
@@ -79,26 +87,50 @@ template <typename D, typename T> void gelu_dx_with_sums(const struct ckpt_kerne
     const T *x = static_cast<const T *>(a->in[1].data);
     T *dx = static_cast<T *>(a->out[0].data);
     float *sums = static_cast<float *>(a->out[1].data);
+    uint32_t *most = largest_begin(a, 2);
     if (aligned16(dy) && aligned16(x) && aligned16(dx) && cols % wide<T>::n == 0)
-        column_sums(sums, gelu_dx_source<D, T, wide<T>::n>{dy, x, dx}, rows, cols, false,
+        column_sums(sums, gelu_dx_source<D, T, wide<T>::n>{dy, x, dx, most}, rows, cols, false,
                     a->workspace, stream_of(a));
     else
-        column_sums(sums, gelu_dx_source<D, T, 1>{dy, x, dx}, rows, cols, false, a->workspace,
+        column_sums(sums, gelu_dx_source<D, T, 1>{dy, x, dx, most}, rows, cols, false, a->workspace,
                     stream_of(a));
+}
+
+/* f of one operand, and with the largest magnitude of the result where it is asked for. */
+template <typename F> int map_one(const struct ckpt_kernel_args *a, const F &f)
+{
+    return cuda_map<map_types<bf16, bf16>, map_types<float, float>>(a, &a->out[0], 1, a->in, f);
+}
+
+template <typename F> int activate(const struct ckpt_kernel_args *a)
+{
+    uint32_t *most = largest_begin(a, 1);
+    return most ? map_one(a, map_largest<F>{F(), most}) : map_one(a, F());
+}
+
+/* The same of a gradient and an input. */
+template <typename F> int map_two(const struct ckpt_kernel_args *a, const F &f)
+{
+    return cuda_map<map_types<bf16, bf16, bf16>, map_types<bf16, float, bf16>,
+                    map_types<float, float, float>>(a, &a->out[0], 2, a->in, f);
+}
+
+template <typename F> int derive(const struct ckpt_kernel_args *a)
+{
+    uint32_t *most = largest_begin(a, 1);
+    return most ? map_two(a, map_largest<F>{F(), most}) : map_two(a, F());
 }
 
 } // namespace
 
 int cuda_gelu(const struct ckpt_kernel_args *a)
 {
-    return cuda_map<map_types<bf16, bf16>, map_types<float, float>>(a, &a->out[0], 1, a->in,
-                                                                    gelu());
+    return activate<gelu>(a);
 }
 
 int cuda_gelu_dx(const struct ckpt_kernel_args *a)
 {
-    return cuda_map<map_types<bf16, bf16, bf16>, map_types<bf16, float, bf16>,
-                    map_types<float, float, float>>(a, &a->out[0], 2, a->in, gelu_dx());
+    return derive<gelu_dx>(a);
 }
 
 int cuda_gelu_dx_sums(const struct ckpt_kernel_args *a)
@@ -115,12 +147,10 @@ int cuda_gelu_dx_sums(const struct ckpt_kernel_args *a)
 
 int cuda_silu(const struct ckpt_kernel_args *a)
 {
-    return cuda_map<map_types<bf16, bf16>, map_types<float, float>>(a, &a->out[0], 1, a->in,
-                                                                    silu());
+    return activate<silu>(a);
 }
 
 int cuda_silu_dx(const struct ckpt_kernel_args *a)
 {
-    return cuda_map<map_types<bf16, bf16, bf16>, map_types<bf16, float, bf16>,
-                    map_types<float, float, float>>(a, &a->out[0], 2, a->in, silu_dx());
+    return derive<silu_dx>(a);
 }

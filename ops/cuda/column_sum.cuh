@@ -52,7 +52,8 @@ template <typename T, int N> struct loaded<T, N, true> {
 
 /*
  * A source gives the elements of a matrix.  A thread asks for S::n elements side by side at a time:
- * load() fetches what they take, `ahead` rows before values() makes them of it.
+ * load() fetches what they take, `ahead` rows before values() makes them of it.  All threads of a
+ * block call end() behind their last row.
  *
  * This one is a matrix as it stands.
  */
@@ -70,6 +71,10 @@ template <typename T, int N> struct matrix_source {
     __device__ __forceinline__ void values(float (&v)[N], const raw &r, int64_t) const
     {
         r.floats(v);
+    }
+
+    __device__ __forceinline__ void end(void) const
+    {
     }
 };
 
@@ -123,6 +128,7 @@ static __global__ void __launch_bounds__(COLUMN_ACROSS *COLUMN_DOWN, 4)
     if (col < cols)
         add_rows(sum, src, row * cols + col, step,
                  (int)((end - row + COLUMN_DOWN - 1) / COLUMN_DOWN));
+    src.end();
 #pragma unroll
     for (int i = 0; i < N; i++)
         part[down][across * N + i] = sum[i];

@@ -9,6 +9,7 @@
 #include "cuda/expr_args.cuh"
 #include "cuda/kernel_cache.h"
 #include "cuda/kernels.h"
+#include "cuda/largest.cuh"
 #include "cuda/libs.h"
 #include "cuda/nvrtc.h"
 
@@ -172,12 +173,14 @@ int launch(const struct ckpt_kernel_args *args, const struct kernels *k,
     struct loops l;
     unsigned spread = 0;
     int elements = expr_vector_elements(e, dtype), rc = 0;
+    unsigned *largest = e->largest ? largest_begin(args, 1) : NULL;
     expr_loops(args, &l);
     bool vectors = takes_vectors(args, &l, elements, &spread);
     expr_each_part(args, vectors ? elements : 1, [&](const struct expr_args &part) {
         struct expr_args a = part;
         void *arguments[] = {&a};
         int leaf = 0;
+        a.largest = largest;
         a.spread = vectors ? spread : 0;
         a.aligned = vectors && draws_whole(args, &l);
         for (int i = 0; i < e->n_nodes; i++)

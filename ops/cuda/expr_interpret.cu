@@ -8,6 +8,7 @@
 #include "cuda/expr_args.cuh"
 #include "cuda/expr_kernel.cuh"
 #include "cuda/kernels.h"
+#include "cuda/largest.cuh"
 
 namespace
 {
@@ -91,12 +92,15 @@ __device__ float evaluate(const struct expr_args &a, const struct program &p, un
 __global__ void __launch_bounds__(256)
     interpret(const __grid_constant__ struct expr_args a, const __grid_constant__ struct program p)
 {
-    unsigned i = blockIdx.x * 256 + threadIdx.x;
-    long long place;
-    if (i >= a.count)
-        return;
-    float y = evaluate(a, p, i, &place);
-    store(a.data[0], place, p.dtype[0], y);
+    unsigned i = blockIdx.x * 256 + threadIdx.x, most = 0;
+    if (i < a.count) {
+        long long place;
+        float y = evaluate(a, p, i, &place);
+        store(a.data[0], place, p.dtype[0], y);
+        most = expr_magnitude(p.dtype[0] == CKPT_BF16 ? to_float(from_float<bf16>(y)) : y);
+    }
+    if (a.largest)
+        expr_leave_largest(most, a.largest);
 }
 
 /* A block sums a row. */
@@ -122,7 +126,10 @@ int expr_interpret(const struct ckpt_kernel_args *args)
     p.dtype[0] = (unsigned char)args->out[0].desc.dtype;
     for (int k = 0; k < args->n_in; k++)
         p.dtype[k + 1] = (unsigned char)args->in[k].desc.dtype;
-    expr_each_part(args, 1, [&](const struct expr_args &a) {
+    unsigned *largest = e->largest ? largest_begin(args, 1) : NULL;
+    expr_each_part(args, 1, [&](const struct expr_args &part) {
+        struct expr_args a = part;
+        a.largest = largest;
         unsigned rows = (unsigned)desc_numel(&args->out[0].desc);
         if (!e->reduced)
             interpret<<<blocks_of(a.count, 256), 256, 0, stream_of(args)>>>(a, p);

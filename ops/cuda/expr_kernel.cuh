@@ -84,6 +84,40 @@ static __device__ __forceinline__ void expr_load(struct expr_vector<T, V> &x,
     }
 }
 
+/* The bits of a magnitude as it was written, as those of an fp32. */
+static __device__ __forceinline__ unsigned expr_magnitude(struct expr_half x)
+{
+    return (x.bits & 0x7fffu) << 16;
+}
+
+static __device__ __forceinline__ unsigned expr_magnitude(float x)
+{
+    return __float_as_uint(x) & 0x7fffffffu;
+}
+
+static __device__ __forceinline__ unsigned expr_magnitude(int)
+{
+    return 0; /* no operand of an 8-bit product */
+}
+
+/* Raises *to to the largest of a block of 256 threads, all of which come here: see largest.cuh. */
+static __device__ __forceinline__ void expr_leave_largest(unsigned most, unsigned *to)
+{
+    __shared__ unsigned part[8];
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2)
+        most = max(most, __shfl_xor_sync(0xffffffffu, most, step));
+    if (threadIdx.x % 32 == 0)
+        part[threadIdx.x / 32] = most;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        for (int k = 1; k < 8; k++)
+            most = max(most, part[k]);
+        if (most > __ldcg(to))
+            atomicMax(to, most);
+    }
+}
+
 /* y becomes scale times the sum over the threads of a block, of whole warps, in a fixed order. */
 static __device__ __forceinline__ void expr_sum_block(float sum, float scale, float *y)
 {

@@ -26,14 +26,15 @@ struct expr_axis {
 struct expr_args {
     void *data[EXPR_POINTERS];
     const long long *step; /* of training, for random values */
+    unsigned *largest;     /* where the largest magnitude of the result is left, if it is wanted */
     unsigned long long seed;
     long long first;                             /* number of the first random value */
     long long place[EXPR_STEPS - EXPR_POINTERS]; /* of leaves, at position 0 */
     unsigned count;                              /* positions */
     int ndim;
     unsigned stream[EXPR_STEPS - EXPR_POINTERS]; /* of leaves that are random */
-    unsigned length;  /* positions of a row, where rows are summed */
-    float scale;      /* of such a sum */
+    unsigned length;                             /* positions of a row, where rows are summed */
+    float scale;                                 /* of such a sum */
     unsigned spread;  /* bit k: operand k stands still along the last axis */
     unsigned aligned; /* random values of a vector begin with the first word of a draw */
     struct expr_axis axis[EXPR_AXES];
@@ -87,7 +88,8 @@ EXPR_FUNCTION expr_uniform(const struct expr_args &a, long long at, unsigned str
     return expr_unit(i & 2 ? high : low);
 }
 
-/* ---- the hardware's approximations -------------------------------------------------------------*/
+/* ---- the hardware's approximations
+ * -------------------------------------------------------------*/
 
 /* 2^x to 2 units in the last place; results under 2^-126 are 0. */
 EXPR_FUNCTION expr_power_of_2(float x)

@@ -150,6 +150,8 @@ static void write_kernel(FILE *f, const struct expr *e, const enum ckpt_dtype *d
                          const char *name, int elements)
 {
     write_head(f, e, dtype, name, elements, expr_unroll(e));
+    if (e->largest)
+        fprintf(f, "    unsigned most = 0;\n");
     fprintf(f, "    unsigned first = blockIdx.x * (U * 256) + threadIdx.x;\n"
                "#pragma unroll\n    for (int u = 0; u < U; u++)\n"
                "        if (first + u * 256 < a.count) {\n"
@@ -165,9 +167,13 @@ static void write_kernel(FILE *f, const struct expr *e, const enum ckpt_dtype *d
     write_call(f, e);
     fprintf(f,
             ");\n            *reinterpret_cast<struct expr_vector<%s, V> *>(\n"
-            "                static_cast<%s *>(a.data[0]) + at[u][0]) = y;\n        }\n}\n"
-            "#undef V\n#undef U\n",
+            "                static_cast<%s *>(a.data[0]) + at[u][0]) = y;\n",
             type_name(dtype[0]), type_name(dtype[0]));
+    if (e->largest)
+        fprintf(f, "#pragma unroll\n            for (int j = 0; j < V; j++)\n"
+                   "                most = max(most, expr_magnitude(y.at[j]));\n");
+    fprintf(f, "        }\n%s}\n#undef V\n#undef U\n",
+            e->largest ? "    expr_leave_largest(most, a.largest);\n" : "");
 }
 
 /* A block sums a row. */

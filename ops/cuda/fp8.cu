@@ -1,91 +1,70 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * 8-bit copies of a tensor.  One kernel finds the largest magnitude of each of FP8_PARTS parts, the
- * next one that of all, which no order can change, and makes the copies: a block takes a tile of
- * 128 rows and columns, writes its codes as they lie, and keeps them in shared memory, where
- * threads read words of four columns down 16 rows and write four pieces of 16 bytes of the
- * transposed copy.
+ * 8-bit copies of a tensor.  Where what made it left no largest magnitude, one kernel finds that of
+ * each of FP8_PARTS parts.  The next one makes the copies: a block takes a tile of 128 rows and
+ * columns, writes its codes as they lie, and keeps them in shared memory, where threads read words
+ * of four columns down 16 rows and write four pieces of 16 bytes of the transposed copy.
+ *
+ * The first kernel walks from the end to the beginning, the second the other way round: what one
+ * has read last, or the kernel before it has written last, is still in the cache.
  */
 #include <cuda_fp8.h>
 #include "core/fp8.h"
 #include "cuda/cuda.cuh"
 #include "cuda/kernels.h"
+#include "cuda/largest.cuh"
 #include "fp8.h"
 
 namespace
 {
 
 enum {
-    THREADS = 256,
-    TILE = 128,           /* rows and columns */
-    PIECE = 16,           /* rows of one store of the transposed copy */
-    GROUP = 4,            /* columns of a word */
-    VECTOR = 8,           /* elements that a thread reads at once */
-    PITCH = TILE / 4 + 1, /* words from row to row: two pieces of rows meet different banks */
+    THREADS = 512,
+    TILE = 128,              /* rows and columns */
+    RUN = 16,                /* codes that a thread writes side by side, in either copy */
+    ACROSS = TILE / RUN,     /* threads to a row of a tile */
+    STEP = THREADS / ACROSS, /* rows that a block loads at once */
+    RUNS = TILE / STEP,      /* of a thread, all on their way at once */
+    GROUP = 4,               /* columns of a word */
+    WORDS = TILE / GROUP,    /* of a row of a tile */
 };
 
 /* ---- the largest magnitude ------------------------------------------------------------------- */
 
-/* Bits of magnitudes, which order as the values do; NaN is above all. */
-__device__ __forceinline__ uint32_t magnitude(float x)
-{
-    return __float_as_uint(x) & 0x7fffffffu;
-}
-
-__device__ __forceinline__ uint32_t magnitude(bf16 x)
-{
-    return ((uint32_t)__bfloat16_as_ushort(x) & 0x7fffu) << 16;
-}
-
-/* In every thread. */
-__device__ __forceinline__ uint32_t block_max(uint32_t x)
-{
-    __shared__ uint32_t part[THREADS / 32];
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-#pragma unroll
-    for (int offset = 16; offset; offset >>= 1)
-        x = max(x, __shfl_xor_sync(0xffffffffu, x, offset));
-    if (lane == 0)
-        part[warp] = x;
-    __syncthreads();
-    for (int i = 0; i < THREADS / 32; i++)
-        x = max(x, part[i]);
-    return x;
-}
-
-/* n: a multiple of VECTOR, as all rows are. */
+/* n: a multiple of RUN, as all rows are. */
 template <typename T>
 __global__ void __launch_bounds__(THREADS) find_largest(const T *x, int64_t n, uint32_t *part)
 {
-    uint32_t most = 0;
+    constexpr int N = wide<T>::n;
+    const int64_t stride = (int64_t)gridDim.x * THREADS * N;
+    const T *last = x + n - N;
+    largest<T> most;
     let_next_kernel_come();
-    const int64_t stride = (int64_t)gridDim.x * THREADS * VECTOR;
-#pragma unroll 4
-    for (int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * VECTOR; i < n; i += stride) {
-        const vec<T, VECTOR> v = *reinterpret_cast<const vec<T, VECTOR> *>(x + i);
-#pragma unroll
-        for (int k = 0; k < VECTOR; k++)
-            most = max(most, magnitude(v.at[k]));
-    }
-    most = block_max(most);
+#pragma unroll 8
+    for (int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * N; i < n; i += stride)
+        most.see(*reinterpret_cast<const vec<T, N> *>(last - i));
+    const uint32_t x_most = block_largest(most.bits());
     if (threadIdx.x == 0)
-        part[blockIdx.x] = most;
+        part[blockIdx.x] = x_most;
 }
 
 /* ---- the copies ------------------------------------------------------------------------------ */
 
 struct copies {
-    int64_t rows, cols, pitch;
-    uint8_t *by_rows, *by_columns; /* either may be NULL */
+    int64_t rows, cols, pitch, across; /* across: tiles side by side */
+    uint8_t *by_rows, *by_columns;     /* either may be NULL */
     float *scale;
     const uint32_t *part;
+    int parts;
 };
 
 template <__nv_fp8_interpretation_t KIND>
-__device__ __forceinline__ uint32_t encode(float a, float b, float c, float d)
+__device__ __forceinline__ uint32_t encode(const float *x, float power)
 {
-    const uint32_t low = __nv_cvt_float2_to_fp8x2(make_float2(a, b), __NV_SATFINITE, KIND);
-    const uint32_t high = __nv_cvt_float2_to_fp8x2(make_float2(c, d), __NV_SATFINITE, KIND);
+    const float2 a = make_float2(x[0] * power, x[1] * power);
+    const float2 b = make_float2(x[2] * power, x[3] * power);
+    const uint32_t low = __nv_cvt_float2_to_fp8x2(a, __NV_SATFINITE, KIND);
+    const uint32_t high = __nv_cvt_float2_to_fp8x2(b, __NV_SATFINITE, KIND);
     return low | high << 16;
 }
 
@@ -93,42 +72,99 @@ __device__ __forceinline__ uint32_t encode(float a, float b, float c, float d)
  * the codes are to be multiplied by. */
 template <__nv_fp8_interpretation_t KIND> __device__ __forceinline__ float power_of(const copies &c)
 {
+    __shared__ uint32_t all;
     uint32_t most = 0;
-    for (int i = threadIdx.x; i < FP8_PARTS; i += THREADS)
-        most = max(most, c.part[i]);
-    most = block_max(most);
+    if (c.parts == 1) {
+        most = *c.part;
+    } else {
+        for (int i = threadIdx.x; i < c.parts; i += THREADS)
+            most = max(most, c.part[i]);
+        most = block_largest(most);
+        if (threadIdx.x == 0)
+            all = most;
+        __syncthreads();
+        most = all;
+    }
     const bool odd = fp8_is_odd(most);
     const int k = odd ? 0 : fp8_exponent(most, KIND == __NV_E4M3 ? FP8_E4M3_TOP : FP8_E5M2_TOP);
     const float nan = __uint_as_float(0x7fc00000u);
-    if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0)
+    if (blockIdx.x == 0 && threadIdx.x == 0)
         *c.scale = odd ? nan : __uint_as_float(fp8_power_bits(-k));
     return odd ? nan : __uint_as_float(fp8_power_bits(k));
 }
 
+/* A run of elements as they came from memory. */
+template <typename T> struct run {
+    static constexpr int N = wide<T>::n, VECTORS = RUN / N;
+    uint4 raw[VECTORS];
+
+    /* It is read for the last time. */
+    __device__ __forceinline__ void load(const T *p)
+    {
+#pragma unroll
+        for (int i = 0; i < VECTORS; i++)
+            raw[i] = __ldcs(reinterpret_cast<const uint4 *>(p) + i);
+    }
+
+    template <__nv_fp8_interpretation_t KIND>
+    __device__ __forceinline__ void codes(uint32_t (&word)[RUN / GROUP], float power) const
+    {
+        const T *x = reinterpret_cast<const T *>(raw);
+#pragma unroll
+        for (int i = 0; i < RUN / GROUP; i++) {
+            float v[GROUP];
+#pragma unroll
+            for (int k = 0; k < GROUP; k++)
+                v[k] = to_float(x[i * GROUP + k]);
+            word[i] = encode<KIND>(v, power);
+        }
+    }
+};
+
+/*
+ * Where word `word` of row `row` of a tile is kept.  Rows are turned against each other so that
+ * neither those who write, four rows of eight runs a warp, nor those who read, four words of every
+ * 16th row, meet in a bank.
+ */
+__device__ __forceinline__ int place(int row, int word)
+{
+    return row * WORDS + (word + row + row / RUN * GROUP) % WORDS;
+}
+
+/* A tile as a thread sees it: the element of the tensor where its first run begins; the other runs
+ * are STEP rows apart. */
+struct mine {
+    int64_t row, col;
+
+    __device__ __forceinline__ bool has(const copies &c, int i) const
+    {
+        return row + i * STEP < c.rows && col < c.cols;
+    }
+
+    __device__ __forceinline__ int64_t at(const copies &c, int i) const
+    {
+        return (row + i * STEP) * c.cols + col;
+    }
+};
+
 /* Codes of a tile to the copy by rows and to shared memory, zeros where there is no element. */
 template <typename T, __nv_fp8_interpretation_t KIND>
-__device__ __forceinline__ void encode_tile(const T *x, const copies &c, int64_t row, int64_t col,
-                                            float power, uint32_t (&tile)[TILE][PITCH])
+__device__ __forceinline__ void store_rows(const run<T> (&x)[RUNS], const copies &c, const mine &m,
+                                           float power, uint32_t *tile)
 {
-    constexpr int across = TILE / VECTOR;
-#pragma unroll 4
-    for (int i = threadIdx.x; i < TILE * across; i += THREADS) {
-        const int r = i / across, j = i % across * VECTOR;
-        uint32_t low = 0, high = 0;
-        if (row + r < c.rows && col + j < c.cols) {
-            const int64_t at = (row + r) * c.cols + col + j;
-            float v[VECTOR];
-            load_floats<T, VECTOR>(v, x + at);
+    const int word = threadIdx.x % ACROSS * (RUN / GROUP);
 #pragma unroll
-            for (int k = 0; k < VECTOR; k++)
-                v[k] *= power;
-            low = encode<KIND>(v[0], v[1], v[2], v[3]);
-            high = encode<KIND>(v[4], v[5], v[6], v[7]);
+    for (int i = 0; i < RUNS; i++) {
+        uint32_t w[RUN / GROUP] = {};
+        if (m.has(c, i)) {
+            x[i].template codes<KIND>(w, power);
             if (c.by_rows)
-                *reinterpret_cast<uint2 *>(c.by_rows + at) = make_uint2(low, high);
+                *reinterpret_cast<uint4 *>(c.by_rows + m.at(c, i)) =
+                    make_uint4(w[0], w[1], w[2], w[3]);
         }
-        tile[r][j / GROUP] = low;
-        tile[r][j / GROUP + 1] = high;
+#pragma unroll
+        for (int k = 0; k < RUN / GROUP; k++)
+            tile[place((int)threadIdx.x / ACROSS + i * STEP, word + k)] = w[k];
     }
 }
 
@@ -140,51 +176,75 @@ __device__ __forceinline__ uint32_t byte_of(const uint32_t *w, int k)
     return __byte_perm(low, high, 0x5410);
 }
 
-/* Neighbours in a warp take two pieces of the same columns, 32 bytes of a row of the copy. */
+/* Eight neighbours in a warp take the pieces of the same columns: 128 bytes of a row of the copy.
+ */
 __device__ __forceinline__ void store_columns(const copies &c, int64_t row, int64_t col,
-                                              const uint32_t (&tile)[TILE][PITCH])
+                                              const uint32_t *tile)
 {
-    constexpr int groups = TILE / GROUP;
-    const int piece = threadIdx.x % 2 + threadIdx.x / (2 * groups) * 2;
-    const int group = threadIdx.x / 2 % groups;
-    const int64_t first = row + piece * PIECE, at = col + group * GROUP;
-    uint32_t w[PIECE];
-    if (first >= c.pitch || at >= c.cols)
+    const int piece = threadIdx.x % ACROSS, group = threadIdx.x / ACROSS;
+    const int64_t first = row + piece * RUN, at = col + group * GROUP;
+    uint32_t w[RUN];
+    if (group >= WORDS || first >= c.pitch || at >= c.cols)
         return;
 #pragma unroll
-    for (int i = 0; i < PIECE; i++)
-        w[i] = tile[piece * PIECE + i][group];
+    for (int i = 0; i < RUN; i++)
+        w[i] = tile[place(piece * RUN + i, group)];
 #pragma unroll
     for (int k = 0; k < GROUP; k++)
         *reinterpret_cast<uint4 *>(c.by_columns + (at + k) * c.pitch + first) =
             make_uint4(byte_of(w, k), byte_of(w + 4, k), byte_of(w + 8, k), byte_of(w + 12, k));
 }
 
+/* The elements are on their way before the power of two is known: what made them was done before
+ * the kernel in front began. */
 template <typename T, __nv_fp8_interpretation_t KIND>
-__global__ void __launch_bounds__(THREADS) make_copies(const T *x, const copies c)
+__global__ void __launch_bounds__(THREADS, 2) make_copies(const T *x, const copies c)
 {
-    static_assert(TILE / GROUP * (TILE / PIECE) == THREADS, "a piece a thread");
-    __shared__ uint32_t tile[TILE][PITCH];
-    const int64_t row = (int64_t)blockIdx.x * TILE, col = (int64_t)blockIdx.y * TILE;
+    static_assert(WORDS * ACROSS <= THREADS, "a piece of 16 rows and a word of columns a thread");
+    __shared__ uint32_t tile[TILE * WORDS];
+    const int64_t down = blockIdx.x / (uint32_t)c.across, row = down * TILE;
+    const int64_t col = (blockIdx.x - down * c.across) * TILE;
+    const mine m = {row + threadIdx.x / ACROSS, col + threadIdx.x % ACROSS * RUN};
+    run<T> v[RUNS];
+#pragma unroll
+    for (int i = 0; i < RUNS; i++)
+        if (m.has(c, i))
+            v[i].load(x + m.at(c, i));
     wait_for_kernel_before();
-    const float power = power_of<KIND>(c);
-    encode_tile<T, KIND>(x, c, row, col, power, tile);
+    store_rows<T, KIND>(v, c, m, power_of<KIND>(c), tile);
     if (!c.by_columns)
         return;
     __syncthreads();
     store_columns(c, row, col, tile);
 }
 
-template <typename T> void launch(const struct ckpt_kernel_args *a, const copies &c, bool e4m3)
+/* Behind the kernel that finds the largest magnitude, or alone. */
+template <typename T, __nv_fp8_interpretation_t KIND>
+void launch_copies(const struct ckpt_kernel_args *a, const T *x, const copies &c)
+{
+    const dim3 grid((unsigned)((c.rows + TILE - 1) / TILE * c.across));
+    if (c.parts > 1)
+        launch_behind(stream_of(a), grid, dim3(THREADS), make_copies<T, KIND>, x, c);
+    else
+        make_copies<T, KIND><<<grid, THREADS, 0, stream_of(a)>>>(x, c);
+}
+
+template <typename T> void launch(const struct ckpt_kernel_args *a, copies c, bool e4m3)
 {
     const T *x = static_cast<const T *>(a->in[0].data);
-    const dim3 grid((unsigned)((c.rows + TILE - 1) / TILE), (unsigned)((c.cols + TILE - 1) / TILE));
-    uint32_t *part = static_cast<uint32_t *>(a->workspace);
-    find_largest<T><<<FP8_PARTS, THREADS, 0, stream_of(a)>>>(x, c.rows * c.cols, part);
+    if (a->n_in > 1 && a->in[1].data) {
+        c.part = static_cast<const uint32_t *>(a->in[1].data);
+        c.parts = 1;
+    } else {
+        uint32_t *part = static_cast<uint32_t *>(a->workspace);
+        find_largest<T><<<FP8_PARTS, THREADS, 0, stream_of(a)>>>(x, c.rows * c.cols, part);
+        c.part = part;
+        c.parts = FP8_PARTS;
+    }
     if (e4m3)
-        launch_behind(stream_of(a), grid, dim3(THREADS), make_copies<T, __NV_E4M3>, x, c);
+        launch_copies<T, __NV_E4M3>(a, x, c);
     else
-        launch_behind(stream_of(a), grid, dim3(THREADS), make_copies<T, __NV_E5M2>, x, c);
+        launch_copies<T, __NV_E5M2>(a, x, c);
 }
 
 } // namespace
@@ -197,9 +257,9 @@ int cuda_to_fp8(const struct ckpt_kernel_args *a)
     int n = 1;
     c.cols = x->shape[x->ndim - 1];
     c.rows = desc_numel(x) / c.cols;
-    c.pitch = fp8_pitch(c.rows);
+    c.pitch = fp8_pitch(c.rows, attr);
+    c.across = (c.cols + TILE - 1) / TILE;
     c.scale = static_cast<float *>(a->out[0].data);
-    c.part = static_cast<const uint32_t *>(a->workspace);
     if (attr->copies & FP8_ROWS)
         c.by_rows = static_cast<uint8_t *>(a->out[n++].data);
     if (attr->copies & FP8_COLUMNS)

@@ -41,6 +41,8 @@ static uint64_t key_of(const struct gemm *g, const struct gemm_batch *batch, int
     uint64_t h = HASH_START;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         h = hash_mix(h, parts[i]);
+    if (g->short_sums)
+        h = hash_mix(h, 's');
     if (batch) {
         h = hash_mix(h, batch->count);
         for (int i = 0; i < 3; i++)
@@ -102,6 +104,15 @@ static cublasStatus_t set_bias(struct product *p, const void *bias)
                                           sizeof bias);
 }
 
+/* Sums stay in the tensor cores' accumulators, where Hopper keeps 14 bits of the sum of 8-bit
+ * products, instead of being added to fp32 registers on the way. */
+static cublasStatus_t set_short_sums(struct product *p)
+{
+    const int8_t fast = 1;
+    return cublasLtMatmulDescSetAttribute(&p->task, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast,
+                                          sizeof fast);
+}
+
 /* Where 8-bit operands have theirs; each call has its own, as it has its bias. */
 static cublasStatus_t set_scales(struct product *p, const struct gemm *g)
 {
@@ -130,6 +141,8 @@ static cublasStatus_t describe(struct product *p, const struct gemm *g,
     if (adds_bias)
         s = s ? s : set_bias(p, g->bias);
     s = s ? s : set_scales(p, g);
+    if (g->short_sums)
+        s = s ? s : set_short_sums(p);
     s = s ? s : describe_operand(&p->a, &g->b, g->inner, g->cols);
     s = s ? s : describe_operand(&p->b, &g->a, g->rows, g->inner);
     s = s ? s : describe_matrix(&p->c, g->c_dtype, g->rows, g->cols);

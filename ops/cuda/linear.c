@@ -38,30 +38,35 @@ int cuda_linear_dw(const struct ckpt_kernel_args *a)
 
 /* ---- of 8-bit copies ------------------------------------------------------------------------- */
 
-static int run_fp8(struct gemm g, const struct ckpt_kernel_args *a)
+/* y and dx: sums over channels. */
+static struct gemm channel_gemm(const struct ckpt_view *in, const struct ckpt_kernel_args *a)
 {
+    struct gemm g = fp8_gemm(in, a->out[0].desc.dtype);
     g.c = a->out[0].data;
-    return cuda_gemm(a, &g);
+    g.short_sums = g.inner <= FP8_SHORT_SUMS;
+    return g;
 }
 
 int cuda_linear_fp8(const struct ckpt_kernel_args *a)
 {
-    struct gemm g = fp8_gemm(a->in + FP8_QX, a->out[0].desc.dtype);
+    struct gemm g = channel_gemm(a->in + FP8_QX, a);
     g.bias = a->in[FP8_BIAS].data;
     g.addend = a->in[FP8_ADDEND].data;
-    return run_fp8(g, a);
+    return cuda_gemm(a, &g);
 }
 
 int cuda_linear_fp8_dx(const struct ckpt_kernel_args *a)
 {
-    struct gemm g = fp8_gemm(a->in, a->out[0].desc.dtype);
+    struct gemm g = channel_gemm(a->in, a);
     g.addend = a->in[4].data;
-    return run_fp8(g, a);
+    return cuda_gemm(a, &g);
 }
 
+/* Sums over all rows: too long for 14 bits. */
 int cuda_linear_fp8_dw(const struct ckpt_kernel_args *a)
 {
     struct gemm g = fp8_gemm(a->in, a->out[0].desc.dtype);
+    g.c = a->out[0].data;
     g.accumulate = a->accumulate;
-    return run_fp8(g, a);
+    return cuda_gemm(a, &g);
 }

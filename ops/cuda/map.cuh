@@ -11,7 +11,24 @@
 #ifndef CKPT_CUDA_MAP_CUH
 #define CKPT_CUDA_MAP_CUH
 
+#include "cuda/largest.cuh"
 #include "cuda/walk.cuh"
+
+/* A map that leaves the largest magnitude of its result, too: see largest.cuh. */
+template <typename F> struct map_largest : F {
+    uint32_t *to;
+};
+
+template <typename F> static constexpr bool leaves_largest = false;
+template <typename F> static constexpr bool leaves_largest<map_largest<F>> = true;
+
+/* What a block of such a map ends with; all of its threads come here. */
+template <typename F, typename Y>
+__device__ __forceinline__ void map_end(const F &f, const largest<Y> &most)
+{
+    if constexpr (leaves_largest<F>)
+        leave_largest(f.to, most);
+}
 
 /* The type of an input that is not there. */
 struct nothing {
@@ -63,13 +80,16 @@ template <int V, typename A, typename B, typename C> struct map_lanes {
     lanes<B, V> b;
     lanes<C, V> c;
 
-    template <typename F, typename Y> __device__ __forceinline__ void finish(const F &f, Y *y) const
+    template <typename F, typename Y>
+    __device__ __forceinline__ void finish(const F &f, Y *y, largest<Y> &most) const
     {
-        float r[V];
+        vec<Y, V> r;
 #pragma unroll
         for (int i = 0; i < V; i++)
-            r[i] = f(a.get(i), b.get(i), c.get(i));
-        store_floats<Y, V>(y, r);
+            r.at[i] = from_float<Y>(f(a.get(i), b.get(i), c.get(i)));
+        *reinterpret_cast<vec<Y, V> *>(y) = r;
+        if constexpr (leaves_largest<F>)
+            most.see(r);
     }
 };
 
@@ -81,6 +101,7 @@ static __global__ void __launch_bounds__(WALK_THREADS)
 {
     int64_t first = (int64_t)blockIdx.x * (U * WALK_THREADS) + threadIdx.x;
     map_lanes<V, A, B, C> x[U];
+    largest<Y> most;
 #pragma unroll
     for (int u = 0; u < U; u++) {
         int64_t i = first + u * WALK_THREADS;
@@ -94,8 +115,9 @@ static __global__ void __launch_bounds__(WALK_THREADS)
     for (int u = 0; u < U; u++) {
         int64_t i = first + u * WALK_THREADS;
         if (i < vectors)
-            x[u].finish(f, o.y + i * V);
+            x[u].finish(f, o.y + i * V, most);
     }
+    map_end(f, most);
 }
 
 /* The same through a walk in steps of V elements; bit k of `spread`: operand k stands still there.
@@ -107,6 +129,7 @@ static __global__ void __launch_bounds__(WALK_THREADS)
 {
     uint32_t first = blockIdx.x * (U * WALK_THREADS) + threadIdx.x;
     map_lanes<V, A, B, C> x[U];
+    largest<Y> most;
     int64_t at[U][4];
 #pragma unroll
     for (int u = 0; u < U; u++) {
@@ -130,7 +153,8 @@ static __global__ void __launch_bounds__(WALK_THREADS)
 #pragma unroll
     for (int u = 0; u < U; u++)
         if (first + u * WALK_THREADS < w.count)
-            x[u].finish(f, o.y + at[u][0]);
+            x[u].finish(f, o.y + at[u][0], most);
+    map_end(f, most);
 }
 
 /* An operand whose dtype is known at run time. */
@@ -148,6 +172,12 @@ static __device__ __forceinline__ float any_load(const struct any_operand &x, in
     if (x.dtype == CKPT_F32)
         return reinterpret_cast<const float *>(x.data)[i];
     return to_float(reinterpret_cast<const int32_t *>(x.data)[i]);
+}
+
+/* The element as it was written, as the bits of an fp32. */
+static __device__ __forceinline__ uint32_t any_bits(const struct any_operand &y, float v)
+{
+    return __float_as_uint(y.dtype == CKPT_BF16 ? to_float(from_float<bf16>(v)) : v);
 }
 
 static __device__ __forceinline__ void any_store(const struct any_operand &y, int64_t i, float v)
@@ -171,11 +201,15 @@ static __global__ void __launch_bounds__(WALK_THREADS)
 {
     uint32_t i = blockIdx.x * WALK_THREADS + threadIdx.x;
     int64_t at[WALK_OPERANDS];
-    if (i >= w.count)
-        return;
-    walk_seek(w, i, at);
-    any_store(o.x[0], at[0],
-              f(any_load(o.x[1], at[1]), any_load(o.x[2], at[2]), any_load(o.x[3], at[3])));
+    largest<float> most;
+    if (i < w.count) {
+        walk_seek(w, i, at);
+        float y = f(any_load(o.x[1], at[1]), any_load(o.x[2], at[2]), any_load(o.x[3], at[3]));
+        any_store(o.x[0], at[0], y);
+        if constexpr (leaves_largest<F>)
+            most.see(any_bits(o.x[0], y));
+    }
+    map_end(f, most);
 }
 
 /* ---- host ----------------------------------------------------------------------------------- */

@@ -12,9 +12,10 @@ template <bool GATE> __device__ __forceinline__ float joined(float x, float v, f
 /* A warp to a row; its loads are all under way before the first result. */
 template <typename T, bool GATE>
 static __global__ void __launch_bounds__(32 * WARPS)
-    modulate_rows(const __grid_constant__ struct rows r, int64_t n)
+    modulate_rows(const __grid_constant__ struct rows r, int64_t n, uint32_t *to)
 {
     constexpr int N = piece<T>::n;
+    largest<T> most;
     int lane = threadIdx.x & 31;
     int64_t row = (int64_t)blockIdx.x * WARPS + (threadIdx.x >> 5);
     for (; row < r.count; row += (int64_t)gridDim.x * WARPS) {
@@ -33,17 +34,19 @@ static __global__ void __launch_bounds__(32 * WARPS)
                 for (int j = 0; j < N; j++)
                     y[j] = joined<GATE>(x[i].at(j), v[i].at(j), w[i].at(j));
                 if (lane + 32 * i < left)
-                    piece_store<T>(at[3] + first * 16, lane + 32 * i, y);
+                    piece_store<T>(at[3] + first * 16, lane + 32 * i, y, most);
             }
         }
     }
+    leave_largest(to, most);
 }
 
 /* Rows of any width and place: a warp to a row, element by element. */
 template <bool GATE>
 static __global__ void __launch_bounds__(32 * WARPS)
-    modulate_elements(const __grid_constant__ struct rows r, int64_t c, bool half)
+    modulate_elements(const __grid_constant__ struct rows r, int64_t c, bool half, uint32_t *to)
 {
+    largest<float> most;
     int64_t row = (int64_t)blockIdx.x * WARPS + (threadIdx.x >> 5);
     for (; row < r.count; row += (int64_t)gridDim.x * WARPS) {
         char *at[4];
@@ -52,14 +55,16 @@ static __global__ void __launch_bounds__(32 * WARPS)
             row_put(at[3], j,
                     joined<GATE>(row_get(at[0], j, half), row_get(at[1], j, half),
                                  row_get(at[2], j, half)),
-                    half);
+                    half, most);
     }
+    leave_largest(to, most);
 }
 
 template <bool GATE> static int modulate(const struct ckpt_kernel_args *a)
 {
     const struct ckpt_view *x = &a->in[0];
     int64_t c = row_width(x);
+    uint32_t *to = largest_begin(a, 1);
     struct rows r;
     rows_begin(&r, x);
     rows_operand(&r, &a->in[1]);
@@ -68,11 +73,11 @@ template <bool GATE> static int modulate(const struct ckpt_kernel_args *a)
     rows_finish(&r);
     unsigned grid = grid_for(r.count, WARPS);
     if (!rows_in_pieces(&r, r.n, c, view_half(x)))
-        modulate_elements<GATE><<<grid, 32 * WARPS, 0, stream_of(a)>>>(r, c, view_half(x));
+        modulate_elements<GATE><<<grid, 32 * WARPS, 0, stream_of(a)>>>(r, c, view_half(x), to);
     else if (view_half(x))
-        modulate_rows<bf16, GATE><<<grid, 32 * WARPS, 0, stream_of(a)>>>(r, c / 8);
+        modulate_rows<bf16, GATE><<<grid, 32 * WARPS, 0, stream_of(a)>>>(r, c / 8, to);
     else
-        modulate_rows<float, GATE><<<grid, 32 * WARPS, 0, stream_of(a)>>>(r, c / 4);
+        modulate_rows<float, GATE><<<grid, 32 * WARPS, 0, stream_of(a)>>>(r, c / 4, to);
     return launched();
 }
 

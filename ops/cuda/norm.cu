@@ -24,8 +24,9 @@ template <int BEHIND> __device__ __forceinline__ float finished(float n, float s
  */
 template <typename T, int W, int BEHIND>
 static __global__ void __launch_bounds__(W == 1 ? 32 * WARPS : 32 * W)
-    layer_norm_rows(const __grid_constant__ struct rows r, int n, float eps)
+    layer_norm_rows(const __grid_constant__ struct rows r, int n, float eps, uint32_t *to)
 {
+    largest<T> most;
     constexpr int LANES = 32 * W, N = piece<T>::n;
     int rank = (int)threadIdx.x % LANES;
     int64_t per = blockDim.x / LANES, row = blockIdx.x * per + threadIdx.x / LANES;
@@ -66,11 +67,12 @@ static __global__ void __launch_bounds__(W == 1 ? 32 * WARPS : 32 * W)
             for (int j = 0; j < N; j++)
                 y[j] = finished<BEHIND>((x[i].at(j) - mean) * rstd, shift.at(j), scale.at(j));
             if (column < n)
-                piece_store<T>(at[1], column, y);
+                piece_store<T>(at[1], column, y, most);
         }
         if (rank == 0)
             *reinterpret_cast<float2 *>(at[norm_operands<BEHIND> - 1]) = make_float2(mean, rstd);
     }
+    leave_largest(to, most);
 }
 
 /* Over neighbouring lanes, G of them. */
@@ -86,8 +88,9 @@ template <int G> __device__ __forceinline__ float group_sum(float v)
  * once. */
 template <typename T, int G, int BEHIND>
 static __global__ void __launch_bounds__(32 * WARPS)
-    layer_norm_short(const __grid_constant__ struct rows r, int n, float eps)
+    layer_norm_short(const __grid_constant__ struct rows r, int n, float eps, uint32_t *to)
 {
+    largest<T> most;
     constexpr int N = piece<T>::n, PER = 32 * WARPS / G;
     const int rank = (int)threadIdx.x % G;
     const float c = (float)(n * N);
@@ -116,17 +119,20 @@ static __global__ void __launch_bounds__(32 * WARPS)
         for (int j = 0; j < N; j++)
             y[j] = finished<BEHIND>((x.at(j) - mean) * rstd, shift.at(j), scale.at(j));
         if (there)
-            piece_store<T>(at[1], rank, y);
+            piece_store<T>(at[1], rank, y, most);
         if (there && rank == 0)
             *reinterpret_cast<float2 *>(at[norm_operands<BEHIND> - 1]) = make_float2(mean, rstd);
     }
+    leave_largest(to, most);
 }
 
 /* Rows of any width and place: a warp to a row, which it reads three times. */
 template <int BEHIND>
 static __global__ void __launch_bounds__(32 * WARPS)
-    layer_norm_elements(const __grid_constant__ struct rows r, int64_t c, bool half, float eps)
+    layer_norm_elements(const __grid_constant__ struct rows r, int64_t c, bool half, float eps,
+                        uint32_t *to)
 {
+    largest<float> most;
     int lane = threadIdx.x & 31;
     int64_t row = (int64_t)blockIdx.x * WARPS + (threadIdx.x >> 5);
     for (; row < r.count; row += (int64_t)gridDim.x * WARPS) {
@@ -148,41 +154,44 @@ static __global__ void __launch_bounds__(32 * WARPS)
                 scale = row_get(at[3], j, half);
             }
             row_put(at[1], j,
-                    finished<BEHIND>((row_get(at[0], j, half) - mean) * rstd, shift, scale), half);
+                    finished<BEHIND>((row_get(at[0], j, half) - mean) * rstd, shift, scale), half,
+                    most);
         }
         if (lane == 0)
             *reinterpret_cast<float2 *>(at[norm_operands<BEHIND> - 1]) = make_float2(mean, rstd);
     }
+    leave_largest(to, most);
 }
 
 template <typename T, int W, int BEHIND>
-static int launch_rows(const struct ckpt_kernel_args *a, const struct rows *r, int64_t n, float eps)
+static int launch_rows(const struct ckpt_kernel_args *a, const struct rows *r, int64_t n, float eps,
+                       uint32_t *to)
 {
     constexpr int block = W == 1 ? 32 * WARPS : 32 * W;
     layer_norm_rows<T, W, BEHIND>
-        <<<grid_for(r->count, block / (32 * W)), block, 0, stream_of(a)>>>(*r, (int)n, eps);
+        <<<grid_for(r->count, block / (32 * W)), block, 0, stream_of(a)>>>(*r, (int)n, eps, to);
     return launched();
 }
 
 template <typename T, int G, int BEHIND>
 static int launch_short(const struct ckpt_kernel_args *a, const struct rows *r, int64_t n,
-                        float eps)
+                        float eps, uint32_t *to)
 {
     layer_norm_short<T, G, BEHIND>
-        <<<grid_for(r->count, 32 * WARPS / G), 32 * WARPS, 0, stream_of(a)>>>(*r, (int)n, eps);
+        <<<grid_for(r->count, 32 * WARPS / G), 32 * WARPS, 0, stream_of(a)>>>(*r, (int)n, eps, to);
     return launched();
 }
 
 /* Rows that a warp or a part of it keeps. */
 template <typename T, int BEHIND>
 static int launch_narrow(const struct ckpt_kernel_args *a, const struct rows *r, int64_t n,
-                         float eps)
+                         float eps, uint32_t *to)
 {
     if (n <= 8)
-        return launch_short<T, 8, BEHIND>(a, r, n, eps);
+        return launch_short<T, 8, BEHIND>(a, r, n, eps, to);
     if (n <= 16)
-        return launch_short<T, 16, BEHIND>(a, r, n, eps);
-    return launch_rows<T, 1, BEHIND>(a, r, n, eps);
+        return launch_short<T, 16, BEHIND>(a, r, n, eps, to);
+    return launch_rows<T, 1, BEHIND>(a, r, n, eps, to);
 }
 
 /* The bias where a shift would be, the weight where a scale would be. */
@@ -203,6 +212,7 @@ template <int BEHIND> static int layer_norm(const struct ckpt_kernel_args *a)
     float eps = ((const struct norm_attr *)a->attr)->eps;
     bool half = view_half(x);
     int64_t c = row_width(x), n = c / (half ? 8 : 4);
+    uint32_t *to = largest_begin(a, 2);
     struct rows r;
     rows_begin(&r, x);
     rows_operand(&r, &a->out[0]);
@@ -215,13 +225,13 @@ template <int BEHIND> static int layer_norm(const struct ckpt_kernel_args *a)
     rows_finish(&r);
     bool pieces = rows_in_pieces(&r, r.n - 1, c, half);
     if (pieces && n <= 32 * PIECES)
-        return half ? launch_narrow<bf16, BEHIND>(a, &r, n, eps)
-                    : launch_narrow<float, BEHIND>(a, &r, n, eps);
+        return half ? launch_narrow<bf16, BEHIND>(a, &r, n, eps, to)
+                    : launch_narrow<float, BEHIND>(a, &r, n, eps, to);
     if (pieces && n <= 32 * WIDE * PIECES)
-        return half ? launch_rows<bf16, WIDE, BEHIND>(a, &r, n, eps)
-                    : launch_rows<float, WIDE, BEHIND>(a, &r, n, eps);
+        return half ? launch_rows<bf16, WIDE, BEHIND>(a, &r, n, eps, to)
+                    : launch_rows<float, WIDE, BEHIND>(a, &r, n, eps, to);
     layer_norm_elements<BEHIND>
-        <<<grid_for(r.count, WARPS), 32 * WARPS, 0, stream_of(a)>>>(r, c, half, eps);
+        <<<grid_for(r.count, WARPS), 32 * WARPS, 0, stream_of(a)>>>(r, c, half, eps, to);
     return launched();
 }
 

@@ -105,9 +105,10 @@ template <bool ROPE> static constexpr int forward_operands = ROPE ? 4 : 3;
 template <typename T, bool ROPE>
 static __global__ void __launch_bounds__(32 * WARPS)
     rms_norm_tiles(const __grid_constant__ struct rows r, const __grid_constant__ struct tiles t,
-                   int n, const char *w, float eps)
+                   int n, const char *w, float eps, uint32_t *to)
 {
     __shared__ float memory[WARPS][TILE_MEMORY];
+    largest<T> most;
     constexpr int N = piece<T>::n, RSTD = forward_operands<ROPE> - 1;
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     struct places p;
@@ -145,16 +146,19 @@ static __global__ void __launch_bounds__(32 * WARPS)
             for (int j = 0; j < N; j++)
                 y[j] *= weight.at(j);
             turn<ROPE>(y, table, 1.f);
-            piece_store<T>(at[1], lane + 32 * i, y);
+            piece_store<T>(at[1], lane + 32 * i, y, most);
         }
     }
+    leave_largest(to, most);
 }
 
 /* A block of W warps to a row, which it reads once. */
 template <typename T, int W>
 static __global__ void __launch_bounds__(32 * W)
-    rms_norm_wide(const __grid_constant__ struct rows r, int n, const char *w, float eps)
+    rms_norm_wide(const __grid_constant__ struct rows r, int n, const char *w, float eps,
+                  uint32_t *to)
 {
+    largest<T> most;
     constexpr int LANES = 32 * W, N = piece<T>::n;
     int rank = (int)threadIdx.x;
     for (int64_t row = blockIdx.x; row < r.count; row += gridDim.x) {
@@ -184,19 +188,21 @@ static __global__ void __launch_bounds__(32 * W)
 #pragma unroll
             for (int j = 0; j < N; j++)
                 y[j] *= weight.at(j);
-            piece_store<T>(at[1], column, y);
+            piece_store<T>(at[1], column, y, most);
         }
         if (rank == 0)
             *reinterpret_cast<float *>(at[2]) = rstd;
     }
+    leave_largest(to, most);
 }
 
 /* Rows of any width and place: a warp to a row, which it reads twice. */
 template <bool ROPE>
 static __global__ void __launch_bounds__(32 * WARPS)
     rms_norm_elements(const __grid_constant__ struct rows r, int64_t c, bool half, const char *w,
-                      float eps)
+                      float eps, uint32_t *to)
 {
+    largest<float> most;
     constexpr int S = ROPE ? 2 : 1;
     int64_t row = (int64_t)blockIdx.x * WARPS + (threadIdx.x >> 5);
     int lane = threadIdx.x & 31;
@@ -213,11 +219,12 @@ static __global__ void __launch_bounds__(32 * WARPS)
                 y[k] = rounded(row_get(at[0], j + k, half) * rstd, half) * row_get(w, j + k, half);
             turn<ROPE>(y, reinterpret_cast<const float *>(at[2]) + j, 1.f);
             for (int k = 0; k < S; k++)
-                row_put(at[1], j + k, y[k], half);
+                row_put(at[1], j + k, y[k], half, most);
         }
         if (lane == 0)
             *reinterpret_cast<float *>(at[forward_operands<ROPE> - 1]) = rstd;
     }
+    leave_largest(to, most);
 }
 
 /* ---- backward -------------------------------------------------------------------------------- */
@@ -337,7 +344,7 @@ __device__ __forceinline__ void sum_pieces(float (&x)[M], vec<float, M> *shared,
 template <typename T, bool ROPE, int R>
 __device__ __forceinline__ void tiles_gradient(tile_walk<T, ROPE> &w, const struct rows &r,
                                                int rows, int n, bool alone, vec<float, R> *shared,
-                                               float (&sum)[piece<T>::n])
+                                               float (&sum)[piece<T>::n], largest<T> &most)
 {
     constexpr int N = piece<T>::n, RSTD = tile_walk<T, ROPE>::operands - 1;
     const bool there = w.there && w.row < rows;
@@ -378,7 +385,7 @@ __device__ __forceinline__ void tiles_gradient(tile_walk<T, ROPE> &w, const stru
         for (int j = 0; j < N; j++)
             sum[j] += d[k][j] * v[j];
         if (there)
-            piece_store<T>(to[k], 0, dx);
+            piece_store<T>(to[k], 0, dx, most);
     }
 }
 
@@ -389,7 +396,7 @@ __device__ __forceinline__ void tiles_gradient(tile_walk<T, ROPE> &w, const stru
 template <typename T, bool ROPE, int R>
 static __global__ void __launch_bounds__(BLOCK, 4)
     rms_norm_dx_tiles(const __grid_constant__ struct rows r, const __grid_constant__ struct tiles t,
-                      int n, const char *weight, int64_t each, float *partial)
+                      int n, const char *weight, int64_t each, float *partial, uint32_t *to)
 {
     constexpr int N = piece<T>::n;
     __shared__ tile_memory<R> memory;
@@ -397,11 +404,12 @@ static __global__ void __launch_bounds__(BLOCK, 4)
     tile_walk<T, ROPE> w(t, n, weight);
     float sum[N] = {}, *total = reinterpret_cast<float *>(sums);
     int side = 0, c = n * N;
+    largest<T> most;
     let_next_kernel_come();
     walk_tiles<R>(w, r, t, each, [&](auto many, int rows) {
         constexpr int M = decltype(many)::value;
         tiles_gradient<T, ROPE, M>(w, r, rows, n, t.rows == 1,
-                                   reinterpret_cast<vec<float, M> *>(memory.half[side]), sum);
+                                   reinterpret_cast<vec<float, M> *>(memory.half[side]), sum, most);
         side ^= 1;
     });
     if (w.there)
@@ -414,6 +422,7 @@ static __global__ void __launch_bounds__(BLOCK, 4)
             all += total[row * c + j];
         partial[(int64_t)blockIdx.x * c + j] = all;
     }
+    leave_largest(to, most);
 }
 
 /* Turned rows of any width, place and dtypes: a block to a chunk of rows, a thread to every 128th
@@ -493,16 +502,17 @@ static struct rows rows_of_tiles(const struct rows *r, const struct tiles *t)
 
 /* Rows of n pieces, more than a warp takes, by as few warps as can keep one. */
 template <typename T>
-static int launch_wide(const struct ckpt_kernel_args *a, const struct rows *r, int64_t n, float eps)
+static int launch_wide(const struct ckpt_kernel_args *a, const struct rows *r, int64_t n, float eps,
+                       uint32_t *to)
 {
     const char *w = (const char *)a->in[1].data;
     const unsigned grid = grid_for(r->count, 1);
     if (n <= 64 * PIECES)
-        rms_norm_wide<T, 2><<<grid, 64, 0, stream_of(a)>>>(*r, (int)n, w, eps);
+        rms_norm_wide<T, 2><<<grid, 64, 0, stream_of(a)>>>(*r, (int)n, w, eps, to);
     else if (n <= 128 * PIECES)
-        rms_norm_wide<T, 4><<<grid, 128, 0, stream_of(a)>>>(*r, (int)n, w, eps);
+        rms_norm_wide<T, 4><<<grid, 128, 0, stream_of(a)>>>(*r, (int)n, w, eps, to);
     else
-        rms_norm_wide<T, WIDE><<<grid, 32 * WIDE, 0, stream_of(a)>>>(*r, (int)n, w, eps);
+        rms_norm_wide<T, WIDE><<<grid, 32 * WIDE, 0, stream_of(a)>>>(*r, (int)n, w, eps, to);
     return launched();
 }
 
@@ -513,6 +523,7 @@ static int rms_norm(const struct ckpt_kernel_args *a, float eps, const struct ck
     const char *w = (const char *)a->in[1].data;
     bool half = view_half(x);
     int64_t c = row_width(x), n = c / (half ? 8 : 4);
+    uint32_t *to = largest_begin(a, 2);
     struct rows r;
     rows_begin(&r, x);
     rows_operand(&r, &a->out[0]);
@@ -522,18 +533,19 @@ static int rms_norm(const struct ckpt_kernel_args *a, float eps, const struct ck
     rows_finish(&r);
     bool pieces = rows_in_pieces(&r, r.n - 1, c, half) && aligned16(w);
     if (!ROPE && pieces && n > 32 * PIECES && n <= 32 * WIDE * PIECES)
-        return half ? launch_wide<bf16>(a, &r, n, eps) : launch_wide<float>(a, &r, n, eps);
+        return half ? launch_wide<bf16>(a, &r, n, eps, to) : launch_wide<float>(a, &r, n, eps, to);
     if (!pieces || n > 32 * PIECES) {
         rms_norm_elements<ROPE>
-            <<<grid_for(r.count, WARPS), 32 * WARPS, 0, stream_of(a)>>>(r, c, half, w, eps);
+            <<<grid_for(r.count, WARPS), 32 * WARPS, 0, stream_of(a)>>>(r, c, half, w, eps, to);
         return launched();
     }
     struct tiles t = tiles_of(&r, 2, ROPE, n, 32);
     unsigned grid = grid_for(t.count, WARPS);
     if (half)
-        rms_norm_tiles<bf16, ROPE><<<grid, 32 * WARPS, 0, stream_of(a)>>>(r, t, (int)n, w, eps);
+        rms_norm_tiles<bf16, ROPE><<<grid, 32 * WARPS, 0, stream_of(a)>>>(r, t, (int)n, w, eps, to);
     else
-        rms_norm_tiles<float, ROPE><<<grid, 32 * WARPS, 0, stream_of(a)>>>(r, t, (int)n, w, eps);
+        rms_norm_tiles<float, ROPE>
+            <<<grid, 32 * WARPS, 0, stream_of(a)>>>(r, t, (int)n, w, eps, to);
     return launched();
 }
 
@@ -546,7 +558,8 @@ static int64_t launch_tiles(const struct ckpt_kernel_args *a, const struct rows 
     const int64_t each = (t.count + chunks - 1) / chunks;
     const unsigned grid = grid_for(t.count, each), threads = (unsigned)round_up(t.rows * n, 32);
     rms_norm_dx_tiles<T, ROPE, 2><<<grid, threads, 0, stream_of(a)>>>(
-        rows_of_tiles(r, &t), t, (int)n, (const char *)a->in[2].data, each, (float *)a->workspace);
+        rows_of_tiles(r, &t), t, (int)n, (const char *)a->in[2].data, each, (float *)a->workspace,
+        largest_begin(a, 2));
     return grid;
 }
 

@@ -155,7 +155,7 @@ __device__ __forceinline__ void sum_block(float (&x)[M], vec<float, M> *shared)
 template <typename T, int P, int W, int KIND, int R>
 __device__ __forceinline__ void rows_step(columns<T, P, KIND> &c, const struct rows &r,
                                           char *(&at)[traits<KIND>::operands],
-                                          vec<float, 2 * R> *shared)
+                                          vec<float, 2 * R> *shared, largest<T> &most)
 {
     constexpr int N = piece<T>::n, SUMS = traits<KIND>::sums, STATS = traits<KIND>::operands - 1;
     constexpr bool NORMS = traits<KIND>::norm;
@@ -229,7 +229,7 @@ __device__ __forceinline__ void rows_step(columns<T, P, KIND> &c, const struct r
                     c.sum[0][i][j] += dy[k][i].at(j) * v[j];
             }
             if (c.there[i])
-                piece_store<T>(to[k] + c.offset[i], 0, dx);
+                piece_store<T>(to[k] + c.offset[i], 0, dx, most);
         }
     }
 }
@@ -241,11 +241,12 @@ __device__ __forceinline__ void rows_step(columns<T, P, KIND> &c, const struct r
 template <typename T, int P, int W, int KIND>
 static __global__ void __launch_bounds__(32 * W, P > 1 ? 1 : 3)
     gradient_rows(const __grid_constant__ struct rows r, const __grid_constant__ struct cut cut,
-                  int n, float *partial)
+                  int n, float *partial, uint32_t *to)
 {
     constexpr int R = P > 1 ? 1 : traits<KIND>::norm ? 2 : 4;
     __shared__ vec<float, 2 * R> parts[2][W];
     __shared__ vec<float, 2> single[2][W];
+    largest<T> most;
     let_next_kernel_come();
     for (int i = threadIdx.x; i < 2 * W; i += blockDim.x) {
         parts[0][i] = vec<float, 2 * R>{};
@@ -262,9 +263,9 @@ static __global__ void __launch_bounds__(32 * W, P > 1 ? 1 : 3)
             int left = rows_ahead(r, row, end, at);
             row += left;
             for (; left >= R; left -= R, side ^= 1)
-                rows_step<T, P, W, KIND, R>(c, r, at, parts[side]);
+                rows_step<T, P, W, KIND, R>(c, r, at, parts[side], most);
             for (; left > 0; left--, side ^= 1)
-                rows_step<T, P, W, KIND, 1>(c, r, at, single[side]);
+                rows_step<T, P, W, KIND, 1>(c, r, at, single[side], most);
         }
 #pragma unroll
         for (int s = 0; s < traits<KIND>::sums; s++)
@@ -275,6 +276,7 @@ static __global__ void __launch_bounds__(32 * W, P > 1 ? 1 : 3)
                                      c.offset[i] / 16 * piece<T>::n,
                                  c.sum[s][i]);
     }
+    leave_largest(to, most);
 }
 
 /* Rows of any width, place and dtypes: a block to a unit, a thread to every 128th column, whose
@@ -282,9 +284,10 @@ static __global__ void __launch_bounds__(32 * W, P > 1 ? 1 : 3)
 template <int KIND>
 static __global__ void __launch_bounds__(128)
     gradient_elements(const __grid_constant__ struct rows r, const __grid_constant__ struct cut cut,
-                      int64_t c, bool half, bool dy_half, float *partial)
+                      int64_t c, bool half, bool dy_half, float *partial, uint32_t *most_to)
 {
     constexpr int SUMS = traits<KIND>::sums;
+    largest<float> most;
     for (int64_t unit = blockIdx.x; unit < cut.units; unit += gridDim.x) {
         int64_t end, first = unit_rows(cut, unit, &end);
         float *to[2];
@@ -310,7 +313,7 @@ static __global__ void __launch_bounds__(128)
                 float x = normalized<KIND>(row_get(at[0], j, half), stats);
                 float before = at[ADDEND] ? row_get(at[ADDEND], j, half) : 0.f;
                 float dx = gradient_of<KIND>(scaled<KIND>(d, v), x, stats.y, mean);
-                row_put(at[2], j, dx + before, half);
+                row_put(at[2], j, dx + before, half, most);
                 if constexpr (SUMS == 2)
                     to[0][j] = d + (row == first ? 0.f : to[0][j]);
                 float n = KIND == RMS ? rounded(x, half) : x;
@@ -319,15 +322,16 @@ static __global__ void __launch_bounds__(128)
             }
         }
     }
+    leave_largest(most_to, most);
 }
 
 template <typename T, int P, int W, int KIND>
 static void launch_rows(const struct ckpt_kernel_args *a, const struct rows *r,
-                        const struct cut *cut, int64_t n)
+                        const struct cut *cut, int64_t n, uint32_t *to)
 {
     const unsigned warps = (unsigned)((n + 32 * P - 1) / (32 * P));
     gradient_rows<T, P, W, KIND><<<grid_for(cut->units, 1), 32 * warps, 0, stream_of(a)>>>(
-        *r, *cut, (int)n, (float *)a->workspace);
+        *r, *cut, (int)n, (float *)a->workspace, to);
 }
 
 /* Launches the kernel that fits; rows of one vector in chunks of `chunk`. */
@@ -336,6 +340,7 @@ static void launch_gradient(const struct ckpt_kernel_args *a, const struct rows 
                             int64_t c, bool half, bool dy_half)
 {
     int64_t n = c / (half ? 8 : 4);
+    uint32_t *to = largest_begin(a, 1 + traits<KIND>::sums);
     bool pieces = half == dy_half && n <= 32 * MANY * MANY_PIECES &&
                   rows_in_pieces(r, traits<KIND>::stats, c, half);
     bool wide = n > 32 * FEW;
@@ -345,15 +350,15 @@ static void launch_gradient(const struct ckpt_kernel_args *a, const struct rows 
     cut->units = cut->chunks * (r->count / cut->each);
     if (!pieces)
         gradient_elements<KIND><<<grid_for(cut->units, 1), 128, 0, stream_of(a)>>>(
-            *r, *cut, c, half, dy_half, (float *)a->workspace);
+            *r, *cut, c, half, dy_half, (float *)a->workspace, to);
     else if (half && !wide)
-        launch_rows<bf16, 1, FEW, KIND>(a, r, cut, n);
+        launch_rows<bf16, 1, FEW, KIND>(a, r, cut, n, to);
     else if (half)
-        launch_rows<bf16, MANY_PIECES, MANY, KIND>(a, r, cut, n);
+        launch_rows<bf16, MANY_PIECES, MANY, KIND>(a, r, cut, n, to);
     else if (!wide)
-        launch_rows<float, 1, FEW, KIND>(a, r, cut, n);
+        launch_rows<float, 1, FEW, KIND>(a, r, cut, n, to);
     else
-        launch_rows<float, MANY_PIECES, MANY, KIND>(a, r, cut, n);
+        launch_rows<float, MANY_PIECES, MANY, KIND>(a, r, cut, n, to);
 }
 
 /* x: the operand of dx; v: the vector; in[0] is dy, out[0] is dx, the sums follow; norms have
@@ -417,8 +422,8 @@ int cuda_layer_norm_affine_dx(const struct ckpt_kernel_args *a)
 {
     const int ndim = a->in[1].desc.ndim;
     struct ckpt_view w = rows_vector(a->in[2], ndim);
-    struct ckpt_view out[] = {a->out[0], rows_vector(a->out[1], ndim),
-                              rows_vector(a->out[2], ndim)};
+    struct ckpt_view out[] = {a->out[0], rows_vector(a->out[1], ndim), rows_vector(a->out[2], ndim),
+                              a->n_out > 3 ? a->out[3] : a->out[0]};
     struct ckpt_kernel_args spread = *a;
     spread.out = out;
     return gradient<NORM_AFFINE>(&spread, &a->in[1], &w, &a->in[3]);
@@ -427,7 +432,8 @@ int cuda_layer_norm_affine_dx(const struct ckpt_kernel_args *a)
 int cuda_rms_norm_rows_dx(const struct ckpt_kernel_args *a)
 {
     struct ckpt_view w = rows_vector(a->in[2], a->in[1].desc.ndim);
-    struct ckpt_view out[] = {a->out[0], rows_vector(a->out[1], a->in[1].desc.ndim)};
+    struct ckpt_view out[] = {a->out[0], rows_vector(a->out[1], a->in[1].desc.ndim),
+                              a->n_out > 2 ? a->out[2] : a->out[0]};
     struct ckpt_kernel_args spread = *a;
     spread.out = out;
     return gradient<RMS>(&spread, &a->in[1], &w, &a->in[3]);

@@ -10,6 +10,7 @@
 #define CKPT_CUDA_ROWS_CUH
 
 #include "cuda/cuda.cuh"
+#include "cuda/largest.cuh"
 #include "rows.h"
 
 constexpr int PIECES = 5;         /* 32 lanes hold 1280 bf16; the 1152 of STDiT-XL are 4.5 a lane */
@@ -123,6 +124,17 @@ __device__ __forceinline__ void piece_store(char *row, int i, const float (&f)[p
     reinterpret_cast<uint4 *>(row)[i] = make_uint4(p.word[0], p.word[1], p.word[2], p.word[3]);
 }
 
+/* The same, of a result whose largest magnitude is wanted. */
+template <typename T>
+__device__ __forceinline__ void piece_store(char *row, int i, const float (&f)[piece<T>::n],
+                                            largest<T> &most)
+{
+    piece<T> p;
+    p.set(f);
+    reinterpret_cast<uint4 *>(row)[i] = make_uint4(p.word[0], p.word[1], p.word[2], p.word[3]);
+    most.see(p.word);
+}
+
 /* Piece i of a row of n, zeros past its end. */
 template <typename T>
 __device__ __forceinline__ piece<T> piece_within(const char *row, int i, int n)
@@ -190,6 +202,14 @@ __device__ __forceinline__ void row_put(char *row, int64_t i, float x, bool half
         reinterpret_cast<bf16 *>(row)[i] = from_float<bf16>(x);
     else
         reinterpret_cast<float *>(row)[i] = x;
+}
+
+/* The same, of a result whose largest magnitude is wanted; it is compared as fp32. */
+__device__ __forceinline__ void row_put(char *row, int64_t i, float x, bool half,
+                                        largest<float> &most)
+{
+    row_put(row, i, x, half);
+    most.see(__float_as_uint(half ? to_float(from_float<bf16>(x)) : x));
 }
 
 /* The elements of a piece as a result of T would keep them; bf16 in pairs, which is one quick

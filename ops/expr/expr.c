@@ -66,6 +66,8 @@ uint64_t expr_hash(const struct expr *e)
     uint64_t h = hash_mix(hash_text("expr"), e->n_nodes);
     if (e->reduced)
         h = hash_mix(hash_mix(h, e->reduced), float_bits(e->scale));
+    if (e->largest)
+        h = hash_mix(h, 'l');
     for (int i = 0; i < e->n_nodes; i++) {
         const struct expr_node *n = &e->node[i];
         h = hash_mix(h, n->code | n->arg[0] << 8 | n->arg[1] << 16 | (int64_t)n->arg[2] << 24);

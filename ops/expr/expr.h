@@ -132,6 +132,7 @@ struct expr {
     uint8_t operand[EXPR_OPERANDS]; /* enum expr_operand */
     uint8_t full;                   /* a node did not fit */
     uint8_t reduced; /* trailing axes that are summed: they keep size 1 in the result */
+    uint8_t largest; /* the op has an output 1, the largest magnitude of the result */
     float scale;     /* of such a sum */
     struct expr_node node[EXPR_NODES];
 };

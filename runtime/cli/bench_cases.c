@@ -66,6 +66,38 @@ static ckpt_tensor record_fp8(ckpt_tape *t, enum ckpt_dtype dtype, const struct 
                       operand(t, dtype, SHAPE(z->rows, MLP)));
 }
 
+static ckpt_tensor layer_fp8(ckpt_tape *t, ckpt_tensor x, bool bias)
+{
+    return fp8_linear(t, x, operand(t, CKPT_BF16, SHAPE(WIDTH, WIDTH)),
+                      bias ? operand(t, CKPT_BF16, SHAPE(WIDTH)) : CKPT_NONE, CKPT_NONE);
+}
+
+/* The same behind all that leaves the largest magnitude of its result (ops/largest.c), and whose
+ * gradients do. */
+static ckpt_tensor record_fp8_chain(ckpt_tape *t, enum ckpt_dtype dtype,
+                                    const struct bench_sizes *z)
+{
+    ckpt_tensor x, row[2], one[2];
+    if (dtype != CKPT_BF16)
+        return CKPT_NONE;
+    t->trains = t->env.fp8 = true;
+    const ckpt_tensor start = operand(t, dtype, SHAPE(2, z->rows / 2, WIDTH));
+    x = layer_fp8(t, start, true);
+    for (int i = 0; i < 2; i++) {
+        row[i] = operand(t, dtype, SHAPE(2, 1, WIDTH));
+        one[i] = operand(t, dtype, SHAPE(WIDTH));
+    }
+    x = layer_fp8(t, ckpt_gelu(t, x), false);
+    x = layer_fp8(t, ckpt_gelu(t, x), false);
+    x = layer_fp8(t, ckpt_tanh(t, x), false);
+    x = layer_fp8(t, ckpt_modulate(t, x, row[0], row[1]), false);
+    x = layer_fp8(t, ckpt_layer_norm_modulate(t, x, row[0], row[1], 1e-6f), false);
+    x = layer_fp8(t, ckpt_layer_norm(t, x, one[0], one[1], 1e-6f), false);
+    x = layer_fp8(t, ckpt_layer_norm(t, x, CKPT_NONE, CKPT_NONE, 1e-6f), false);
+    x = layer_fp8(t, ckpt_rms_norm(t, x, one[0], 1e-6f), false);
+    return layer_fp8(t, ckpt_gated_residual(t, start, row[0], x), false);
+}
+
 /* The gradient of GELU brings that of the bias along. */
 static ckpt_tensor record_mlp_gelu(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
 {
@@ -580,6 +612,7 @@ const struct bench_case bench_cases[] = {
     {"linear, activation", record_mlp_gelu},
     {"linear, 8 bits", record_fp8},
     {"frozen weights", bench_record_frozen},
+    {"linear, 8 bits, chain", record_fp8_chain},
     {"attention, spatial", record_spatial},
     {"attention, temporal", record_temporal},
     {"attention, causal", record_gpt2},

@@ -73,6 +73,7 @@ static int record_tape(struct ckpt_program *p, ckpt_recorder record, void *user,
     }
     ops_forget_sources(t);
     expr_fuse(t);
+    ops_leave_largest(t);
     if (t->error.code)
         return fail_with(ps, t->error.code, t->error.text);
     return opt ? check_kinds(p) : 0;

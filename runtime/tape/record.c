@@ -160,6 +160,32 @@ int32_t tape_append(ckpt_tape *t, const struct ckpt_op_def *def, int n_in, const
     return t->n_ops++;
 }
 
+static enum storage_kind kind_of(enum phase phase)
+{
+    return phase == PHASE_FORWARD ? STORAGE_ACTIVATION : STORAGE_TEMPORARY;
+}
+
+ckpt_tensor tape_add_output(ckpt_tape *t, int32_t i, const struct ckpt_desc *d)
+{
+    const int32_t n = t->ops.data[i].n_in + t->ops.data[i].n_out;
+    ckpt_tensor x = tape_new_tensor(t, d, kind_of(t->ops.data[i].phase));
+    if (!x.id)
+        return x;
+    if (ARRAY_RESERVE(&t->operands, t->n_operands + n + 1)) {
+        tape_fail(t, CKPT_ENOMEM, "no memory for an output of op %d", i);
+        return CKPT_NONE;
+    }
+    struct op *o = &t->ops.data[i];
+    int32_t *to = t->operands.data + t->n_operands;
+    memcpy(to, t->operands.data + o->operands, (size_t)n * sizeof *to);
+    to[n] = x.id;
+    t->tensors.data[x.id].op = i;
+    t->tensors.data[x.id].index = o->n_out++;
+    o->operands = t->n_operands;
+    t->n_operands += n + 1;
+    return x;
+}
+
 static ckpt_tensor make_output(ckpt_tape *t, const struct ckpt_op_def *def, const ckpt_tensor *in,
                                int n_in, int i, const struct ckpt_desc *d)
 {
@@ -167,8 +193,7 @@ static ckpt_tensor make_output(ckpt_tape *t, const struct ckpt_op_def *def, cons
         return tape_view_tensor(t, in[0], d);
     if ((def->flags & CKPT_OP_INPLACE) && i < n_in)
         return in[i].id ? tape_view_tensor(t, in[i], &t->tensors.data[in[i].id].desc) : CKPT_NONE;
-    return tape_new_tensor(t, d,
-                           t->phase == PHASE_FORWARD ? STORAGE_ACTIVATION : STORAGE_TEMPORARY);
+    return tape_new_tensor(t, d, kind_of(t->phase));
 }
 
 static bool any_needs_grad(const ckpt_tape *t, const ckpt_tensor *in, int n)

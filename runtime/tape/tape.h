@@ -260,6 +260,10 @@ void tape_use_feed(ckpt_tape *t, int32_t feed);
 int32_t tape_append(ckpt_tape *t, const struct ckpt_op_def *def, int n_in, const ckpt_tensor *in,
                     int n_out, const ckpt_tensor *out);
 
+/* Gives op i one more output, behind those that it has.  Returns its tensor, or none with the
+ * tape's error. */
+ckpt_tensor tape_add_output(ckpt_tape *t, int32_t i, const struct ckpt_desc *d);
+
 /* Makes outputs fetchable (see ckpt_output); the gradients asked for, once they are complete: of
  * one parameter, and of all whose were not fetched so. */
 void tape_fetch_gradient(ckpt_tape *t, int32_t param);

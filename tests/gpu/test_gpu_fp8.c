@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * 8-bit copies and products on a GPU.  Copies have the bits of the CPU's: codes, scale, zeros
- * behind the transposed rows, for sizes that fill no tile, zeros, huge values, infinity and NaN.
- * Products are near the CPU's, with a bias, with an addend and added to, and have the same bits
- * twice. "test_gpu_fp8 times" prints what layers of a large model take, with and without.
+ * behind the transposed rows, for sizes that fill no tile, zeros, huge values, infinity and NaN,
+ * whoever finds the largest magnitude.  Products are near the CPU's, with a bias, with an addend
+ * and added to, and have the same bits twice; what sums of 14 bits lose stays below what rounding
+ * to 8 bits does.  "test_gpu_fp8 times" prints what layers of a large model take, with and without,
+ * "test_gpu_fp8 errors" what sums lose by their length.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -14,6 +16,8 @@
 #include "cpu/blas.h"
 #include "cpu/cpu.h"
 #include "cpu/kernels.h"
+#include "cpu/linear.h"
+#include "cuda/gemm.h"
 #include "cuda/kernels.h"
 #include "cuda/libs.h"
 #include "cuda/workspace.h"
@@ -110,11 +114,18 @@ struct copies {
     struct buffer scale, by_rows, by_columns;
 };
 
+/* Both kinds. */
+static int fill_of(int64_t rows)
+{
+    return rows % 3 || rows > 1000 ? FP8_LINE : FP8_SIDE;
+}
+
 static struct copies make_copies(const struct ckpt_desc *x, enum ckpt_dtype dtype)
 {
     const int64_t rows = x->shape[0], cols = x->shape[1];
+    const struct to_fp8_attr attr = {dtype, 0, fill_of(rows)};
     return (struct copies){make(CKPT_F32, 0, 0, 0), make(dtype, 2, rows, cols),
-                           make(dtype, 2, cols, fp8_pitch(rows))};
+                           make(dtype, 2, cols, fp8_pitch(rows, &attr))};
 }
 
 static void drop_copies(struct copies *c)
@@ -124,17 +135,35 @@ static void drop_copies(struct copies *c)
     drop(&c->by_columns);
 }
 
-static void fill_copies(const struct buffer *x, const struct copies *c, struct cuda_libs *libs,
-                        int which)
+/* most: the largest magnitude of x, or NULL. */
+static void fill_copies(const struct buffer *x, const struct buffer *most, const struct copies *c,
+                        struct cuda_libs *libs, int which)
 {
-    const struct to_fp8_attr attr = {c->by_rows.desc.dtype, which};
-    const struct buffer *operand[4] = {x, &c->scale};
-    int n = 2;
+    const struct to_fp8_attr attr = {c->by_rows.desc.dtype, which, fill_of(x->desc.shape[0])};
+    const struct buffer *operand[5] = {x, most, &c->scale};
+    int n = 3;
     if (which & FP8_ROWS)
         operand[n++] = &c->by_rows;
     if (which & FP8_COLUMNS)
         operand[n++] = &c->by_columns;
-    must(!run(libs ? cuda_to_fp8 : cpu_to_fp8, libs, &attr, 1, n - 1, operand, false), "to_fp8");
+    must(!run(libs ? cuda_to_fp8 : cpu_to_fp8, libs, &attr, 2, n - 2, operand, false), "to_fp8");
+}
+
+/* By its definition; NaN is above all. */
+static struct buffer largest_of(const struct buffer *x)
+{
+    struct buffer b = make(CKPT_F32, 0, 0, 0);
+    float most = 0, value;
+    for (int64_t i = 0; i < desc_numel(&x->desc); i++) {
+        cpu_load(&value, (const char *)x->host + i * ckpt_dtype_size(x->desc.dtype), x->desc.dtype,
+                 1);
+        most = isnan(value) || fabsf(value) > most ? fabsf(value) : most;
+        if (isnan(most))
+            break;
+    }
+    *(float *)b.host = most;
+    send(&b);
+    return b;
 }
 
 static bool same(const struct buffer *b)
@@ -159,10 +188,12 @@ static void check_copies(const struct buffer *x, const char *what, struct cuda_l
 {
     static const enum ckpt_dtype dtypes[] = {CKPT_F8E4M3, CKPT_F8E5M2};
     for (int k = 0; k < 2; k++)
-        for (int which = FP8_ROWS; which <= (FP8_ROWS | FP8_COLUMNS); which++) {
+        for (int i = 0; i < 6; i++) {
+            const int which = FP8_ROWS + i % 3;
             struct copies c = make_copies(&x->desc, dtypes[k]);
-            fill_copies(x, &c, NULL, which);
-            fill_copies(x, &c, libs, which);
+            struct buffer most = largest_of(x);
+            fill_copies(x, NULL, &c, NULL, which);
+            fill_copies(x, i < 3 ? NULL : &most, &c, libs, which);
             bool ok = same_scale(&c.scale) && (!(which & FP8_ROWS) || same(&c.by_rows)) &&
                       (!(which & FP8_COLUMNS) || same(&c.by_columns));
             if (!ok)
@@ -170,6 +201,7 @@ static void check_copies(const struct buffer *x, const char *what, struct cuda_l
                        what, (long long)x->desc.shape[0], (long long)x->desc.shape[1],
                        dtype_name(dtypes[k]));
             failures += !ok;
+            drop(&most);
             drop_copies(&c);
         }
 }
@@ -198,15 +230,15 @@ static void test_copies(struct cuda_libs *libs)
 
 /* ---- products -------------------------------------------------------------------------------- */
 
-struct product {
+struct factors {
     int64_t rows, cols, inner;
     struct buffer a, b, bias, addend, y, wide;
     struct copies qa, qb;
 };
 
-static struct product make_product(int64_t rows, int64_t cols, int64_t inner)
+static struct factors make_product(int64_t rows, int64_t cols, int64_t inner)
 {
-    struct product p = {.rows = rows, .cols = cols, .inner = inner};
+    struct factors p = {.rows = rows, .cols = cols, .inner = inner};
     p.a = draw(CKPT_BF16, 2, rows, inner, 1, 1e-3f);
     p.b = draw(CKPT_BF16, 2, cols, inner, 2, 3.f);
     p.bias = draw(CKPT_BF16, 1, cols, 0, 3, 0.1f);
@@ -218,7 +250,7 @@ static struct product make_product(int64_t rows, int64_t cols, int64_t inner)
     return p;
 }
 
-static void drop_product(struct product *p)
+static void drop_product(struct factors *p)
 {
     struct buffer *all[] = {&p->a, &p->b, &p->bias, &p->addend, &p->y, &p->wide};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
@@ -246,7 +278,7 @@ static double error_of(const struct buffer *b)
 }
 
 /* On both, and once more on the GPU, by kernels that put the four operands at `at`. */
-static void check_product(const struct product *p, struct cuda_libs *libs, ckpt_kernel cpu,
+static void check_product(const struct factors *p, struct cuda_libs *libs, ckpt_kernel cpu,
                           ckpt_kernel cuda, const struct buffer *const *operand, int n_in,
                           bool accumulate, const char *what)
 {
@@ -276,11 +308,11 @@ static void check_product(const struct product *p, struct cuda_libs *libs, ckpt_
 
 static void test_product(int64_t rows, int64_t cols, int64_t inner, struct cuda_libs *libs)
 {
-    struct product p = make_product(rows, cols, inner);
-    fill_copies(&p.a, &p.qa, NULL, FP8_ROWS);
-    fill_copies(&p.b, &p.qb, NULL, FP8_ROWS);
-    fill_copies(&p.a, &p.qa, libs, FP8_ROWS);
-    fill_copies(&p.b, &p.qb, libs, FP8_ROWS);
+    struct factors p = make_product(rows, cols, inner);
+    for (int k = 0; k < 2; k++) {
+        fill_copies(&p.a, NULL, &p.qa, k ? libs : NULL, FP8_ROWS);
+        fill_copies(&p.b, NULL, &p.qb, k ? libs : NULL, FP8_ROWS);
+    }
     const struct buffer *q[] = {&p.qa.by_rows, &p.qa.scale, &p.qb.by_rows, &p.qb.scale};
     for (int k = 0; k < 4; k++) {
         const struct buffer *in[] = {
@@ -303,6 +335,82 @@ static void test_product(int64_t rows, int64_t cols, int64_t inner, struct cuda_
     drop_product(&p);
 }
 
+/* ---- sums of 14 bits ------------------------------------------------------------------------- */
+
+/* The relative error of products of `side` x inner x side against sums in fp32, of values that are
+ * normal, or whose first factor is positive, so that sums of a sign grow longer. */
+static double sum_error(int64_t inner, bool positive, enum ckpt_dtype dtype, bool short_sums,
+                        struct cuda_libs *libs)
+{
+    enum { SIDE = 256 };
+    struct buffer a = draw(CKPT_BF16, 2, SIDE, inner, 1, 1.f);
+    struct buffer b = draw(CKPT_BF16, 2, SIDE, inner, 2, 1.f), y = make(CKPT_F32, 2, SIDE, SIDE);
+    struct copies qa = make_copies(&a.desc, dtype), qb = make_copies(&b.desc, CKPT_F8E4M3);
+    uint16_t *values = a.host, *others = b.host;
+    for (int64_t i = 0; i < SIDE * inner && positive; i++)
+        values[i] &= 0x7fff, others[i] &= i % 4 ? 0x7fff : 0xffff;
+    send(&a), send(&b);
+    for (int k = 0; k < 2; k++) {
+        fill_copies(&a, NULL, &qa, k ? libs : NULL, FP8_ROWS);
+        fill_copies(&b, NULL, &qb, k ? libs : NULL, FP8_ROWS);
+        const struct buffer *q[] = {&qa.by_rows, &qa.scale, &qb.by_rows, &qb.scale};
+        struct ckpt_view in[4];
+        for (int i = 0; i < 4; i++)
+            in[i] = (struct ckpt_view){k ? q[i]->device : q[i]->host, q[i]->desc};
+        struct gemm g = fp8_gemm(in, CKPT_F32);
+        g.c = k ? y.device : y.host;
+        g.short_sums = short_sums;
+        void *scratch = k ? NULL : calloc(1, (size_t)gemm_workspace(&g) + 1);
+        struct ckpt_kernel_args args = {.device = libs};
+        if (k)
+            must(!cuda_gemm(&args, &g), cuda_libs_reason(libs));
+        else
+            gemm_run(&g, scratch);
+        free(scratch);
+    }
+    const double error = error_of(&y);
+    drop(&a), drop(&b), drop(&y);
+    drop_copies(&qa);
+    drop_copies(&qb);
+    return error;
+}
+
+/* The longest sums of 14 bits cost a tenth of what rounding to 8 bits does (tests/unit/test_fp8.c),
+ * and no more than rounding a single value may, 2^-4, where all terms have one sign; others are as
+ * those of fp32. */
+static void test_sums(struct cuda_libs *libs)
+{
+    static const enum ckpt_dtype dtypes[] = {CKPT_F8E4M3, CKPT_F8E5M2};
+    static const double price[] = {0.037, 0.06};
+    for (int i = 0; i < 8; i++) {
+        const bool one_sign = i & 1, cut = i & 2;
+        const double error = sum_error(FP8_SHORT_SUMS, one_sign, dtypes[i / 4], cut, libs);
+        const double limit = !cut ? 1e-3 : one_sign ? 0x1p-4 : price[i / 4] / 10;
+        const bool ok = error < limit;
+        printf("%s sums of %d %s%s: relative error %.2e\n", ok ? "ok  " : "FAIL", FP8_SHORT_SUMS,
+               one_sign ? "mostly positive values" : "values", cut ? " in 14 bits" : "", error);
+        failures += !ok;
+    }
+}
+
+static void print_errors(void)
+{
+    static const int64_t inner[] = {128,  512,   1152,  2304,  3456,  4608,
+                                    8192, 12288, 14336, 18944, 32768, 65536};
+    struct cuda_libs *libs;
+    must(!cuda_libs_open(&libs), "libs");
+    for (size_t i = 0; i < sizeof inner / sizeof *inner; i++)
+        for (int k = 0; k < 4; k++)
+            printf("sums of %6lld, %s, %s: relative error %.2e, of 14 bits %.2e\n",
+                   (long long)inner[i], k / 2 ? "e5m2 x e4m3" : "e4m3 x e4m3",
+                   k & 1 ? "mostly positive" : "normal         ",
+                   sum_error(inner[i], k & 1, k / 2 ? CKPT_F8E5M2 : CKPT_F8E4M3, false, libs),
+                   sum_error(inner[i], k & 1, k / 2 ? CKPT_F8E5M2 : CKPT_F8E4M3, true, libs));
+    cuda_libs_close(libs);
+}
+
+/* ---- all of it ------------------------------------------------------------------------------- */
+
 static void test_products(void)
 {
     static const int64_t sizes[][3] = {
@@ -313,8 +421,10 @@ static void test_products(void)
         cuda_libs_set_measuring(libs, measuring);
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
             test_product(sizes[i][0], sizes[i][1], sizes[i][2], libs);
-        if (!measuring)
+        if (!measuring) {
             test_copies(libs);
+            test_sums(libs);
+        }
         cuda_libs_close(libs);
     }
 }
@@ -324,16 +434,31 @@ static void test_products(void)
 /* A layer [rows, K] to [rows, N], forward and both gradients, in bf16 and of 8 bits. */
 struct layer {
     int64_t rows, K, N;
-    struct buffer x, w, dy, y, dx, dw;
+    struct buffer x, w, dy, y, dx, dw, most_x, most_dy;
     struct copies qx, qw, qdy;
 };
 
-enum part { LINEAR, LINEAR_DX, LINEAR_DW, COPY_X, COPY_W, COPY_DY, FP8, FP8_DX, FP8_DW, PARTS };
+/* The copies of x and dy of a layer know the largest magnitude, as they do behind most ops; ALONE:
+ * they do not. */
+enum part {
+    LINEAR,
+    LINEAR_DX,
+    LINEAR_DW,
+    COPY_X,
+    COPY_W,
+    COPY_DY,
+    FP8,
+    FP8_DX,
+    FP8_DW,
+    ALONE_X,
+    ALONE_DY,
+    PARTS
+};
 
 static int run_part(const struct layer *l, enum part part, struct cuda_libs *libs)
 {
-    const struct to_fp8_attr e4m3 = {CKPT_F8E4M3, FP8_ROWS | FP8_COLUMNS},
-                             e5m2 = {CKPT_F8E5M2, FP8_ROWS | FP8_COLUMNS};
+    const struct to_fp8_attr e4m3 = {CKPT_F8E4M3, FP8_ROWS | FP8_COLUMNS, FP8_LINE},
+                             e5m2 = {CKPT_F8E5M2, FP8_ROWS | FP8_COLUMNS, FP8_LINE};
 #define RUN(kernel, attr, n_in, n_out, ...)                                                        \
     run(kernel, libs, attr, n_in, n_out, (const struct buffer *[]){__VA_ARGS__}, false)
     switch (part) {
@@ -344,14 +469,16 @@ static int run_part(const struct layer *l, enum part part, struct cuda_libs *lib
     case LINEAR_DW:
         return RUN(cuda_linear_dw, NULL, 2, 1, &l->dy, &l->x, &l->dw);
     case COPY_X:
-        return RUN(cuda_to_fp8, &e4m3, 1, 3, &l->x, &l->qx.scale, &l->qx.by_rows,
-                   &l->qx.by_columns);
+    case ALONE_X:
+        return RUN(cuda_to_fp8, &e4m3, 2, 3, &l->x, part == COPY_X ? &l->most_x : NULL,
+                   &l->qx.scale, &l->qx.by_rows, &l->qx.by_columns);
     case COPY_W:
         return RUN(cuda_to_fp8, &e4m3, 1, 3, &l->w, &l->qw.scale, &l->qw.by_rows,
                    &l->qw.by_columns);
     case COPY_DY:
-        return RUN(cuda_to_fp8, &e5m2, 1, 3, &l->dy, &l->qdy.scale, &l->qdy.by_rows,
-                   &l->qdy.by_columns);
+    case ALONE_DY:
+        return RUN(cuda_to_fp8, &e5m2, 2, 3, &l->dy, part == COPY_DY ? &l->most_dy : NULL,
+                   &l->qdy.scale, &l->qdy.by_rows, &l->qdy.by_columns);
     case FP8:
         return RUN(cuda_linear_fp8, NULL, FP8_INPUTS, 1, NULL, NULL, NULL, NULL, &l->qx.by_rows,
                    &l->qx.scale, &l->qw.by_rows, &l->qw.scale, &l->y);
@@ -382,17 +509,31 @@ static double milliseconds(const struct layer *l, enum part part, struct cuda_li
     return (double)ms / RUNS;
 }
 
-/* Bytes that a copy reads and writes: bf16 twice, and a byte for each of two copies. */
-static double copy_bytes(const struct buffer *x)
+/* Bytes that a copy reads and writes: bf16, twice where the largest magnitude is to be found, and a
+ * byte for each of two copies; 0: a part is none. */
+static double copy_bytes(const struct layer *l, enum part part)
 {
-    return 6. * (double)desc_numel(&x->desc);
+    switch (part) {
+    case COPY_X:
+        return 4. * (double)desc_numel(&l->x.desc);
+    case COPY_DY:
+        return 4. * (double)desc_numel(&l->dy.desc);
+    case COPY_W:
+        return 6. * (double)desc_numel(&l->w.desc);
+    case ALONE_X:
+        return 6. * (double)desc_numel(&l->x.desc);
+    case ALONE_DY:
+        return 6. * (double)desc_numel(&l->dy.desc);
+    default:
+        return 0;
+    }
 }
 
 static void print_layer(int64_t rows, int64_t K, int64_t N)
 {
-    static const char *const names[PARTS] = {"linear",     "linear_dx",     "linear_dw",
-                                             "to_fp8 x",   "to_fp8 w",      "to_fp8 dy",
-                                             "linear_fp8", "linear_fp8_dx", "linear_fp8_dw"};
+    static const char *const names[PARTS] = {
+        "linear",     "linear_dx",     "linear_dw",     "to_fp8 x", "to_fp8 w", "to_fp8 dy",
+        "linear_fp8", "linear_fp8_dx", "linear_fp8_dw", "x alone",  "dy alone"};
     struct layer l = {.rows = rows, .K = K, .N = N};
     struct cuda_libs *libs[2];
     double sum[2][2] = {{0}};
@@ -402,6 +543,8 @@ static void print_layer(int64_t rows, int64_t K, int64_t N)
     l.y = make(CKPT_BF16, 2, rows, N);
     l.dx = make(CKPT_BF16, 2, rows, K);
     l.dw = make(CKPT_F32, 2, N, K);
+    l.most_x = largest_of(&l.x);
+    l.most_dy = largest_of(&l.dy);
     l.qx = make_copies(&l.x.desc, CKPT_F8E4M3);
     l.qw = make_copies(&l.w.desc, CKPT_F8E4M3);
     l.qdy = make_copies(&l.dy.desc, CKPT_F8E5M2);
@@ -410,15 +553,14 @@ static void print_layer(int64_t rows, int64_t K, int64_t N)
         cuda_libs_set_measuring(libs[m], m);
     }
     for (int i = 0; i < PARTS; i++) {
-        const bool copies = i >= COPY_X && i <= COPY_DY;
-        const double work = copies ? copy_bytes(i == COPY_X   ? &l.x
-                                                : i == COPY_W ? &l.w
-                                                              : &l.dy)
-                                   : 2. * (double)rows * (double)K * (double)N;
+        const bool copies = copy_bytes(&l, (enum part)i) > 0;
+        const double work =
+            copies ? copy_bytes(&l, (enum part)i) : 2. * (double)rows * (double)K * (double)N;
         double ms[2];
         for (int m = 0; m < 2; m++) {
             ms[m] = milliseconds(&l, (enum part)i, libs[m]);
-            sum[i >= COPY_X][m] += ms[m];
+            if (i < ALONE_X)
+                sum[i >= COPY_X][m] += ms[m];
         }
         printf("%-14s %6lld x %4lld x %4lld  proposed %7.4f ms, measured %7.4f ms %6.0f %s\n",
                names[i], (long long)rows, (long long)K, (long long)N, ms[0], ms[1],
@@ -428,7 +570,7 @@ static void print_layer(int64_t rows, int64_t K, int64_t N)
            "fast (measured algorithms: %.4f, %.4f, %.2f)\n\n",
            (long long)rows, (long long)K, (long long)N, sum[0][0], sum[1][0], sum[0][0] / sum[1][0],
            sum[0][1], sum[1][1], sum[0][1] / sum[1][1]);
-    struct buffer *all[] = {&l.x, &l.w, &l.dy, &l.y, &l.dx, &l.dw};
+    struct buffer *all[] = {&l.x, &l.w, &l.dy, &l.y, &l.dx, &l.dw, &l.most_x, &l.most_dy};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         drop(all[i]);
     drop_copies(&l.qx);
@@ -458,6 +600,10 @@ int main(int argc, char **argv)
     if (blas_open(1)) { /* no CPU device does */
         printf("%s\n", error_get());
         return 1;
+    }
+    if (argc > 1 && !strcmp(argv[1], "errors")) {
+        print_errors();
+        return 0;
     }
     test_products();
     printf("%s\n", failures ? "FAIL" : "ok");

@@ -73,6 +73,18 @@ static void check_sum(void)
     check_program(&e, CKPT_F32, CKPT_BF16);
 }
 
+/* A program whose op leaves the largest magnitude of its result, too. */
+static void check_largest(void)
+{
+    static const enum ckpt_dtype dtypes[] = {CKPT_F32, CKPT_BF16, CKPT_I32};
+    struct expr e;
+    expr_init(&e, "silu+mul", 2);
+    expr_finish(&e, expr_binary(&e, EXPR_MUL, expr_unary(&e, EXPR_SILU, 0), 1), NULL);
+    e.largest = 1;
+    for (int i = 0; i < 3; i++)
+        check_program(&e, dtypes[i], CKPT_BF16);
+}
+
 /* All functions in programs of a dozen. */
 static void check_functions(void)
 {
@@ -255,6 +267,7 @@ int main(void)
     }
     check_functions();
     check_sum();
+    check_largest();
     check_leaves();
     check_refusal();
     printf("NVRTC %d: %d programs in %.2f s\n", nvrtc_version(), compiled, seconds);

@@ -176,8 +176,8 @@ struct copies {
 static struct copies copy(const float *x, int64_t rows, int64_t cols, enum ckpt_dtype from,
                           enum ckpt_dtype to, int which)
 {
-    struct copies c = {.rows = rows, .cols = cols, .pitch = fp8_pitch(rows)};
-    struct to_fp8_attr attr = {to, which};
+    struct to_fp8_attr attr = {to, which, rows % 3 ? FP8_LINE : FP8_SIDE};
+    struct copies c = {.rows = rows, .cols = cols, .pitch = fp8_pitch(rows, &attr)};
     uint16_t *half = malloc((size_t)(rows * cols) * 2);
     uint32_t part[FP8_PARTS];
     struct ckpt_view in = {.data = half, .desc = {.dtype = from, .ndim = 2, .shape = {rows, cols}}};
@@ -258,7 +258,8 @@ static void check_copies(const struct format *f, int64_t rows, int64_t cols, enu
 
 static void test_copies(void **state)
 {
-    static const int64_t sizes[][2] = {{1, 16}, {16, 16}, {17, 32}, {128, 144}, {200, 272}};
+    static const int64_t sizes[][2] = {{1, 16},  {16, 16},   {17, 32},
+                                       {33, 32}, {128, 144}, {200, 272}};
     (void)state;
     for (const struct format *f = formats; f < formats + FORMATS; f++)
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The largest magnitude of a result, from the kernel that makes it: rounding to 8 bits (fp8.cu)
+ * then needs no pass of its own for it.  What counts is the result as it was written.
+ *
+ * Magnitudes are compared as bits, which order as the values do, NaN above all: so no order of
+ * blocks can change the largest.
+ */
+#ifndef CKPT_CUDA_LARGEST_CUH
+#define CKPT_CUDA_LARGEST_CUH
+
+#include "cuda/cuda.cuh"
+
+/* The larger ones of two pairs of 16 bits. */
+__device__ __forceinline__ uint32_t larger_pair(uint32_t a, uint32_t b)
+{
+#if __CUDA_ARCH__ >= 900
+    uint32_t c;
+    asm("max.u16x2 %0, %1, %2;" : "=r"(c) : "r"(a), "r"(b));
+    return c;
+#else
+    return __vmaxu2(a, b);
+#endif
+}
+
+/* The largest of what a thread has seen: words of memory that hold elements of T. */
+template <typename T> struct largest {
+    uint32_t most = 0;
+
+    __device__ __forceinline__ void see(uint32_t word)
+    {
+        if constexpr (sizeof(T) == 2)
+            most = larger_pair(most, word & 0x7fff7fffu);
+        else
+            most = max(most, word & 0x7fffffffu);
+    }
+
+    template <int N> __device__ __forceinline__ void see(const uint32_t (&words)[N])
+    {
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            see(words[i]);
+    }
+
+    template <int N> __device__ __forceinline__ void see(const vec<T, N> &v)
+    {
+        if constexpr (sizeof(vec<T, N>) % 4 == 0)
+            see(*reinterpret_cast<const uint32_t(*)[sizeof(vec<T, N>) / 4]>(&v));
+        else
+            see((uint32_t) * reinterpret_cast<const uint16_t *>(&v));
+    }
+
+    /* As bits of an fp32. */
+    __device__ __forceinline__ uint32_t bits(void) const
+    {
+        if constexpr (sizeof(T) == 2)
+            return max(most & 0xffffu, most >> 16) << 16;
+        else
+            return most;
+    }
+};
+
+/* The largest over the threads of a block (a multiple of 32, at most 1024), in the first warp.  All
+ * threads must come here, once. */
+__device__ __forceinline__ uint32_t block_largest(uint32_t x)
+{
+    __shared__ uint32_t part[32];
+    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = (blockDim.x + 31) >> 5;
+#pragma unroll
+    for (int offset = 16; offset; offset >>= 1)
+        x = max(x, __shfl_xor_sync(0xffffffffu, x, offset));
+    if (lane == 0)
+        part[warp] = x;
+    __syncthreads();
+    x = lane < warps ? part[lane] : 0;
+#pragma unroll
+    for (int offset = 16; offset; offset >>= 1)
+        x = max(x, __shfl_xor_sync(0xffffffffu, x, offset));
+    return x;
+}
+
+/* Raises *to to the largest of a block, where it is wanted.  All threads must come here, once.  Few
+ * blocks have to write: one that finds as much there already need not. */
+template <typename T>
+__device__ __forceinline__ void leave_largest(uint32_t *to, const largest<T> &mine)
+{
+    if (!to)
+        return;
+    const uint32_t x = block_largest(mine.bits());
+    if (threadIdx.x == 0 && x > __ldcg(to))
+        atomicMax(to, x);
+}
+
+/* Where an op of n outputs leaves the largest magnitude of the first, now 0: behind them, or NULL
+ * where nobody asked for it (ops_leave_largest). */
+static inline uint32_t *largest_begin(const struct ckpt_kernel_args *a, int n)
+{
+    if (a->n_out <= n)
+        return NULL;
+    cudaMemsetAsync(a->out[n].data, 0, sizeof(uint32_t), stream_of(a));
+    return static_cast<uint32_t *>(a->out[n].data);
+}
+
+#endif

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Largest magnitudes from the ops that make them.
+ *
+ * to_fp8 needs the largest magnitude of its operand before it can round the first element, which
+ * costs a pass over it.  An op that knows how leaves it as one more output, a single fp32, behind
+ * those of its rule; its kernel sees that there is one (n_out).  Which ops do follows from the tape
+ * alone, when it is complete and chains are fused, and the largest is the same whoever finds it: no
+ * bit of a step depends on this.
+ *
+ * The op that made an operand is found through views of all its elements.  Its result must fill its
+ * storage, so that where the elements lie does not matter.
+ */
+#include <stdlib.h>
+#include "expr/expr.h"
+#include "ops.h"
+#include "tape/tape.h"
+
+/* The kernels that can. */
+static const struct ckpt_op_def *const able[] = {&op_gelu,
+                                                 &op_gelu_dx,
+                                                 &op_gelu_dx_sums,
+                                                 &op_layer_norm,
+                                                 &op_layer_norm_dx,
+                                                 &op_layer_norm_affine_dx,
+                                                 &op_layer_norm_modulate,
+                                                 &op_layer_norm_modulate_dx,
+                                                 &op_modulate,
+                                                 &op_modulate_dx,
+                                                 &op_gated_residual,
+                                                 &op_gated_residual_dx,
+                                                 &op_rms_norm,
+                                                 &op_rms_norm_dx,
+                                                 &op_silu,
+                                                 &op_silu_dx,
+                                                 &op_expr};
+
+static bool is_able(const struct op *o)
+{
+    if (o->def == &op_expr && ((const struct expr *)o->attr)->reduced)
+        return false;
+    for (size_t i = 0; i < sizeof able / sizeof *able; i++)
+        if (o->def == able[i])
+            return true;
+    return false;
+}
+
+static bool fills_storage(const ckpt_tape *t, int32_t x)
+{
+    const struct tensor *v = &t->tensors.data[x];
+    return v->desc.offset == 0 && desc_bytes(&v->desc) == t->storages.data[v->storage].bytes;
+}
+
+/* The op whose first output has all elements of x, and nothing else; or -1. */
+static int32_t maker_of(const ckpt_tape *t, int32_t x)
+{
+    int32_t i = t->tensors.data[x].op;
+    if (!fills_storage(t, x))
+        return -1;
+    while (i >= 0 && t->ops.data[i].def->flags & CKPT_OP_VIEW && t->ops.data[i].n_in > 0) {
+        x = op_in(t, &t->ops.data[i], 0);
+        i = t->tensors.data[x].op;
+    }
+    return i >= 0 && t->tensors.data[x].index == 0 && fills_storage(t, x) &&
+                   is_able(&t->ops.data[i])
+               ? i
+               : -1;
+}
+
+/* The output of op i that is its largest magnitude, added if it is not there.  largest: per op. */
+static int32_t leave(ckpt_tape *t, int32_t i, int32_t *largest)
+{
+    struct op *o = &t->ops.data[i];
+    if (largest[i])
+        return largest[i];
+    if (o->def == &op_expr)
+        ((struct expr *)o->attr)->largest = 1;
+    return largest[i] = tape_add_output(t, i, &(struct ckpt_desc){.dtype = CKPT_F32, .ndim = 0}).id;
+}
+
+int ops_leave_largest(ckpt_tape *t)
+{
+    if (t->error.code || !t->env.fp8)
+        return t->error.code;
+    int32_t *largest = calloc((size_t)t->n_ops + 1, sizeof *largest);
+    if (!largest)
+        return tape_fail(t, CKPT_ENOMEM, "no memory for the largest magnitudes of a tape");
+    for (int32_t i = 0; i < t->n_ops && !t->error.code; i++) {
+        const struct op *o = &t->ops.data[i];
+        if (o->def != &op_to_fp8)
+            continue;
+        const int32_t maker = maker_of(t, op_in(t, o, 0));
+        const int32_t x = maker < 0 ? 0 : leave(t, maker, largest);
+        if (x)
+            t->operands.data[t->ops.data[i].operands + 1] = x;
+    }
+    free(largest);
+    return t->error.code;
+}

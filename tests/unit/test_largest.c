@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Largest magnitudes that come from the ops that make them (ops/largest.c): a chain of 8-bit layers
+ * behind every op that can, and its gradients, run op by op on the CPU, with them and without, has
+ * the same bytes in every storage; what is left is the largest by its definition; and which operand
+ * of to_fp8 has one.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "ckpt_tools.h"
+#include "core/bits.h"
+#include "cpu.h"
+#include "cpu/blas.h"
+#include "expr/expr.h"
+#include "fp8.h"
+#include "ops.h"
+#include "tape/tape.h"
+
+enum { WIDTH = 32, ROWS = 24, OPERANDS = 16 };
+
+#define SHAPE(...)                                                                                 \
+    (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[])                         \
+    {                                                                                              \
+        __VA_ARGS__                                                                                \
+    }
+
+/* ---- the chain ------------------------------------------------------------------------------- */
+
+/* A tensor that nobody makes: the test gives it values. */
+static ckpt_tensor operand(ckpt_tape *t, int ndim, const int64_t *shape)
+{
+    struct ckpt_desc d = {.dtype = CKPT_BF16, .ndim = ndim};
+    memcpy(d.shape, shape, (size_t)ndim * sizeof *shape);
+    desc_dense(&d);
+    ckpt_tensor x = tape_new_tensor(t, &d, STORAGE_ACTIVATION);
+    t->tensors.data[x.id].needs_grad = true;
+    return x;
+}
+
+static ckpt_tensor layer(ckpt_tape *t, ckpt_tensor x, bool bias)
+{
+    return fp8_linear(t, x, operand(t, SHAPE(WIDTH, WIDTH)),
+                      bias ? operand(t, SHAPE(WIDTH)) : CKPT_NONE, CKPT_NONE);
+}
+
+/* Ten layers: the operands of nine of them and the gradients of as many are made by such ops, that
+ * of the first is nobody's, and its gradient that of the last one is broadcast. */
+static ckpt_tensor chain(ckpt_tape *t)
+{
+    const int64_t seen[] = {2, ROWS / 2 * WIDTH};
+    ckpt_tensor start = operand(t, SHAPE(2, ROWS / 2, WIDTH)), x = layer(t, start, true);
+    ckpt_tensor row[] = {operand(t, SHAPE(2, 1, WIDTH)), operand(t, SHAPE(2, 1, WIDTH))};
+    ckpt_tensor one[] = {operand(t, SHAPE(WIDTH)), operand(t, SHAPE(WIDTH))};
+    x = layer(t, ckpt_gelu(t, x), false);
+    x = layer(t, ckpt_gelu(t, x), false);
+    x = layer(t, ckpt_mul(t, ckpt_silu(t, x), start), false);
+    x = layer(t, ckpt_modulate(t, x, row[0], row[1]), false);
+    x = layer(t, ckpt_layer_norm_modulate(t, x, row[0], row[1], 1e-6f), false);
+    x = layer(t, ckpt_layer_norm(t, x, one[0], one[1], 1e-6f), false);
+    x = layer(t, ckpt_layer_norm(t, x, CKPT_NONE, CKPT_NONE, 1e-6f), false);
+    x = layer(t, ckpt_rms_norm(t, x, one[0], 1e-6f), false);
+    x = ckpt_gated_residual(t, start, row[0], x);
+    x = ckpt_reshape(t, ckpt_reshape(t, x, 2, seen), 3, (int64_t[]){2, ROWS / 2, WIDTH});
+    return layer(t, x, false);
+}
+
+struct run {
+    struct params params;
+    ckpt_tape *t;
+    char **bytes; /* of each storage */
+};
+
+static struct run record(bool leaves)
+{
+    struct run r = {0};
+    struct tape_env env = {.backend = CKPT_ON_CPU,
+                           .fp8 = leaves,
+                           .threads = 1,
+                           .params = &r.params,
+                           .sharing = {.ranks = 1, .sharers = 1}};
+    assert_int_equal(tape_new(&r.t, &env, 2, 1), 0);
+    r.t->trains = true;
+    ckpt_tensor y = ckpt_cast(r.t, chain(r.t), CKPT_F32);
+    tape_differentiate(r.t, ckpt_sum(r.t, ckpt_mul(r.t, y, y), 7));
+    assert_int_equal(expr_fuse(r.t), 0);
+    assert_int_equal(ops_leave_largest(r.t), 0);
+    assert_string_equal(r.t->error.text, "");
+    return r;
+}
+
+static void drop(struct run *r)
+{
+    for (int32_t s = 0; s < r->t->n_storages; s++)
+        free(r->bytes[s]);
+    free(r->bytes);
+    tape_free(r->t);
+}
+
+/* ---- running it ------------------------------------------------------------------------------ */
+
+static void give_bytes(struct run *r)
+{
+    const ckpt_tape *t = r->t;
+    r->bytes = calloc((size_t)t->n_storages, sizeof *r->bytes);
+    for (int32_t s = 0; s < t->n_storages; s++)
+        r->bytes[s] = calloc(1, (size_t)t->storages.data[s].bytes + 64);
+    for (int32_t i = 1; i < t->n_tensors; i++) {
+        const struct tensor *v = &t->tensors.data[i];
+        const int64_t n = desc_numel(&v->desc);
+        if (v->op >= 0 || v->desc.dtype != CKPT_BF16)
+            continue;
+        float *x = malloc((size_t)n * sizeof *x);
+        ckpt_fill_normal(3, 0, (uint32_t)v->storage, x, n);
+        cpu_store(r->bytes[v->storage], x, CKPT_BF16, n);
+        free(x);
+    }
+}
+
+static struct ckpt_view view_of(const struct run *r, int32_t x)
+{
+    if (x <= 0)
+        return (struct ckpt_view){.desc = {.ndim = -1}};
+    const struct tensor *v = &r->t->tensors.data[x];
+    return (struct ckpt_view){
+        r->bytes[v->storage] + v->desc.offset * ckpt_dtype_size(v->desc.dtype), v->desc};
+}
+
+static void run_op(const struct run *r, int32_t i)
+{
+    const struct op *o = &r->t->ops.data[i];
+    struct ckpt_view view[OPERANDS];
+    struct ckpt_run at = {0};
+    void *scratch = calloc(1, (size_t)o->workspace + 64);
+    assert_in_range(o->n_in + o->n_out, 0, OPERANDS);
+    for (int k = 0; k < o->n_in + o->n_out; k++)
+        view[k] = view_of(r, r->t->operands.data[o->operands + k]);
+    struct ckpt_kernel_args a = {.n_in = o->n_in,
+                                 .n_out = o->n_out,
+                                 .in = view,
+                                 .out = view + o->n_in,
+                                 .attr = o->attr,
+                                 .workspace = scratch,
+                                 .workspace_bytes = o->workspace,
+                                 .run = &at,
+                                 .threads = 1};
+    assert_int_equal(o->def->cpu(&a), 0);
+    free(scratch);
+}
+
+static void run_all(struct run *r)
+{
+    give_bytes(r);
+    for (int32_t i = 0; i < r->t->n_ops; i++)
+        if (!(r->t->ops.data[i].def->flags & CKPT_OP_VIEW))
+            run_op(r, i);
+}
+
+/* ---- tests ----------------------------------------------------------------------------------- */
+
+static void test_same_bytes(void **state)
+{
+    struct run without = record(false), with = record(true);
+    (void)state;
+    assert_int_equal(blas_open(1), 0);
+    run_all(&without);
+    run_all(&with);
+    assert_true(with.t->n_storages > without.t->n_storages);
+    for (int32_t s = 0; s < without.t->n_storages; s++) {
+        assert_int_equal(with.t->storages.data[s].bytes, without.t->storages.data[s].bytes);
+        assert_memory_equal(with.bytes[s], without.bytes[s],
+                            (size_t)without.t->storages.data[s].bytes);
+    }
+    drop(&without);
+    drop(&with);
+}
+
+static float largest_of(const struct run *r, int32_t x)
+{
+    struct ckpt_view v = view_of(r, x);
+    float most = 0, value;
+    for (int64_t i = 0; i < desc_numel(&v.desc); i++) {
+        cpu_load(&value, (char *)v.data + i * ckpt_dtype_size(v.desc.dtype), v.desc.dtype, 1);
+        most = fmaxf(most, fabsf(value));
+    }
+    return most;
+}
+
+static void test_largest(void **state)
+{
+    struct run r = record(true);
+    int known = 0, alone = 0;
+    (void)state;
+    assert_int_equal(blas_open(1), 0);
+    run_all(&r);
+    for (int32_t i = 0; i < r.t->n_ops; i++) {
+        const struct op *o = &r.t->ops.data[i];
+        if (o->def != &op_to_fp8)
+            continue;
+        const int32_t most = op_in(r.t, o, 1);
+        known += most > 0;
+        alone += most <= 0;
+        if (most > 0)
+            assert_true(*(float *)view_of(&r, most).data == largest_of(&r, op_in(r.t, o, 0)));
+    }
+    /* Ten operands but the first, ten gradients; ten weights. */
+    assert_int_equal(known, 9 + 10);
+    assert_int_equal(alone, 1 + 10);
+    drop(&r);
+}
+
+/* Each op leaves one at most, whoever reads it; without --matmul fp8 none does. */
+static void test_outputs(void **state)
+{
+    (void)state;
+    for (int leaves = 0; leaves < 2; leaves++) {
+        struct run r = record(leaves);
+        int n = 0;
+        for (int32_t i = 0; i < r.t->n_ops; i++) {
+            const struct op *o = &r.t->ops.data[i];
+            n += o->def == &op_layer_norm_modulate_dx && o->n_out == 4;
+            n += o->def == &op_gelu_dx_sums && o->n_out == 3;
+            n += o->def == &op_expr && o->n_out == 2;
+        }
+        assert_int_equal(n > 0, leaves);
+        r.bytes = calloc((size_t)r.t->n_storages, sizeof *r.bytes);
+        drop(&r);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_same_bytes),
+        cmocka_unit_test(test_largest),
+        cmocka_unit_test(test_outputs),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
