@@ -9,6 +9,8 @@ int cpu_linear(const struct ckpt_kernel_args *a);
 int cpu_linear_dx(const struct ckpt_kernel_args *a);
 int cpu_linear_dw(const struct ckpt_kernel_args *a);
 int cpu_to_fp8(const struct ckpt_kernel_args *a);
+int cpu_to_int8(const struct ckpt_kernel_args *a);
+int cpu_from_int8(const struct ckpt_kernel_args *a);
 int cpu_linear_fp8(const struct ckpt_kernel_args *a);
 int cpu_linear_fp8_dx(const struct ckpt_kernel_args *a);
 int cpu_linear_fp8_dw(const struct ckpt_kernel_args *a);

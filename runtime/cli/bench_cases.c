@@ -579,6 +579,7 @@ const struct bench_case bench_cases[] = {
     {"linear, MLP", record_mlp},
     {"linear, activation", record_mlp_gelu},
     {"linear, 8 bits", record_fp8},
+    {"activations in 8 bits", bench_record_int8},
     {"attention, spatial", record_spatial},
     {"attention, temporal", record_temporal},
     {"attention, causal", record_gpt2},

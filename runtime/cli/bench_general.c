@@ -4,6 +4,7 @@
 #include "attr.h"
 #include "cli/bench_record.h"
 #include "core/mean8.h"
+#include "int8.h"
 #include "optim/optimizer.h"
 #include "optim/update_math.h"
 
@@ -92,6 +93,14 @@ ckpt_tensor bench_record_batch_norm(ckpt_tape *t, enum ckpt_dtype dtype,
     ckpt_tensor one = ckpt_iota(t, CKPT_F32, SHAPE(2 * FILTERS), 0);
     x = ckpt_batch_norm(t, x, w, b, CKPT_NONE, CKPT_NONE, 0.1f, 1e-5f);
     return ckpt_batch_norm_apply(t, x, w, b, in[0], one, 1e-5f);
+}
+
+/* The codes of an activation, and what they stand for. */
+ckpt_tensor bench_record_int8(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    if (dtype == CKPT_BF16)
+        int8_decode(t, int8_encode(t, operand(t, dtype, SHAPE(z->rows, MLP))), z->rows * MLP);
+    return CKPT_NONE;
 }
 
 /* State i of an update op, or its gradient. */

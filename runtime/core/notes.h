@@ -9,6 +9,8 @@
 #define NOTE_STATE "ckpt.state"
 /* The note of the operands of products; without it they are bf16. */
 #define NOTE_MATMUL "ckpt.matmul"
+/* The note of what the backward pass reads of the forward pass; without it that is bf16. */
+#define NOTE_ACTIVATIONS "ckpt.activations"
 
 struct note {
     char *name, *text;

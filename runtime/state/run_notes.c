@@ -43,7 +43,9 @@ static const char *or_default(const char *name, const char *text)
 {
     if (!text && !strcmp(name, NOTE_STATE))
         return "fp32";
-    return !text && !strcmp(name, NOTE_MATMUL) ? "bf16" : text;
+    if (!text && (!strcmp(name, NOTE_MATMUL) || !strcmp(name, NOTE_ACTIVATIONS)))
+        return "bf16";
+    return text;
 }
 
 /* Without anybody to ask, what only one side knows does not count: an older state knows less. */
