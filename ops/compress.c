@@ -8,6 +8,11 @@
  * stand for (from_int8, just before them), and nobody reads the storage itself behind the forward
  * pass.  Ops of the forward pass read it as it is, also where they are recomputed.
  *
+ * A result of a cheap op (a norm, GELU, a fused chain) needs no codes if the op has one large
+ * operand and that has codes: the backward pass makes the result again of what these stand for.
+ * That takes as long as codes of its own, and no memory; the error is about the same.  It is not
+ * done twice in a row, so errors do not add up along the layers.
+ *
  * So which numbers the backward pass reads follows from the tape, and a budget changes no bit: the
  * codes are kept, or made again of the same values, or offloaded, as the plan has it.
  *
@@ -25,8 +30,9 @@
 #include "tape/tape.h"
 
 enum {
-    SMALLEST = 4096, /* values of a sample, below which a storage stays as it is */
-    NEAR = 8         /* ops behind the first reader of a decoded copy that take the same one */
+    SMALLEST = 4096,  /* values of a sample, below which a storage stays as it is */
+    MOST_RESULTS = 4, /* of an op that runs again */
+    NEAR = 8          /* ops behind the first reader of a decoded copy that take the same one */
 };
 
 /* Operands that may be in 8 bits. */
@@ -75,6 +81,8 @@ static bool is_gentle(const struct expr_node *n, const bool *taken)
         return true;
     case EXPR_DIV:
         return !taken[n->arg[1]];
+    case EXPR_WHERE:
+        return !taken[n->arg[0]];
     default:
         return false;
     }
@@ -96,6 +104,23 @@ static bool expr_may_read(const struct expr *e, int operand)
     return true;
 }
 
+/* Ops that take no longer than coding and decoding their result would. */
+static const struct ckpt_op_def *const cheap[] = {
+    &op_gelu,     &op_silu,     &op_layer_norm, &op_layer_norm_modulate,
+    &op_modulate, &op_rms_norm, &op_group_norm, &op_rms_norm_rope,
+};
+
+/* Whether op o can make its result again of another operand like that one. */
+static bool may_run_again(const struct op *o, int operand)
+{
+    if (o->def == &op_expr)
+        return !((const struct expr *)o->attr)->reduced && expr_may_read(o->attr, operand);
+    for (size_t i = 0; i < sizeof cheap / sizeof *cheap; i++)
+        if (cheap[i] == o->def)
+            return operand == 0;
+    return false;
+}
+
 static bool may_read(const struct op *o, int operand)
 {
     if (o->def == &op_expr)
@@ -109,13 +134,17 @@ static bool may_read(const struct op *o, int operand)
 /* ---- which storages -------------------------------------------------------------------------- */
 
 struct use {
-    int32_t writer;  /* the last op of the forward pass that writes it, or -1 */
-    int32_t reader;  /* the first op behind the forward pass that reads it, or -1 */
-    int64_t written; /* values, by all writers */
-    bool stays;      /* somebody wants it as it is */
-    int32_t codes;   /* the tensor of to_int8, or 0 */
-    int32_t copy;    /* that of the last from_int8, or 0 */
-    int32_t since;   /* the op for which that was made */
+    int32_t writer;   /* the last op of the forward pass that writes it, or -1 */
+    int32_t reader;   /* the first op behind the forward pass that reads it, or -1 */
+    int32_t writers;  /* ops */
+    int64_t written;  /* values, by all of them */
+    bool stays;       /* somebody wants it as it is */
+    bool overwritten; /* by the backward pass */
+    bool narrow;      /* the backward pass reads something else */
+    int32_t source;   /* if its op runs again: the storage of whose codes; else -1 */
+    int32_t codes;    /* the tensor of to_int8, or 0 */
+    int32_t copy;     /* the last one that the backward pass reads instead, or 0 */
+    int32_t since;    /* the op for which that was made */
 };
 
 static void note_reads(const ckpt_tape *t, struct use *use, int32_t i)
@@ -140,6 +169,8 @@ static void note_writes(const ckpt_tape *t, struct use *use, int32_t i)
         if (!u)
             continue;
         u->writer = o->phase == PHASE_FORWARD ? i : u->writer;
+        u->overwritten |= o->phase == PHASE_BACKWARD;
+        u->writers++;
         u->written += desc_numel(&t->tensors.data[x].desc);
         u->stays |= o->phase != PHASE_FORWARD || o->accumulate != ACCUMULATE_NEVER ||
                     (o->def->flags & CKPT_OP_INPLACE);
@@ -155,7 +186,8 @@ static bool is_made(const struct storage *s)
 static void note_storages(const ckpt_tape *t, struct use *use)
 {
     for (int32_t s = 0; s < t->n_storages; s++)
-        use[s] = (struct use){.writer = -1, .reader = -1, .stays = !is_made(&t->storages.data[s])};
+        use[s] = (struct use){
+            .writer = -1, .reader = -1, .source = -1, .stays = !is_made(&t->storages.data[s])};
     for (int32_t x = 1; x < t->n_tensors; x++)
         use[t->tensors.data[x].storage].stays |= t->tensors.data[x].desc.dtype != CKPT_BF16;
     if (t->loss > 0)
@@ -181,14 +213,60 @@ static int64_t values_of(const ckpt_tape *t, int32_t storage)
     return t->storages.data[storage].bytes / ckpt_dtype_size(CKPT_BF16);
 }
 
-/* By sample, so that the size of a micro-step does not decide; and without holes, whose bytes would
- * be seen by the values beside them. */
-static bool is_compressed(const ckpt_tape *t, const struct use *use, int32_t storage)
+/* By sample, so that the size of a micro-step does not decide. */
+static bool is_large(const ckpt_tape *t, int64_t values)
 {
-    const struct use *u = &use[storage];
-    const int64_t n = values_of(t, storage);
-    return !u->stays && u->writer >= 0 && u->reader >= 0 && u->written == n &&
-           n / max_i64(1, t->micro_batch) >= SMALLEST;
+    return values / max_i64(1, t->micro_batch) >= SMALLEST;
+}
+
+/* A large one: not a row that all others are moved by. */
+static bool is_activation(const ckpt_tape *t, int32_t x)
+{
+    const struct tensor *v = &t->tensors.data[x];
+    return is_made(&t->storages.data[v->storage]) && is_large(t, desc_numel(&v->desc));
+}
+
+/* Without holes, whose bytes would be seen by the values beside them. */
+static bool is_compressed(const ckpt_tape *t, const struct use *u, int32_t storage)
+{
+    return !u->stays && u->writer >= 0 && u->reader >= 0 && u->written == values_of(t, storage) &&
+           is_large(t, values_of(t, storage));
+}
+
+/* The storage of whose codes the result of op i can be made again, or -1. */
+static int32_t find_source(const ckpt_tape *t, const struct use *use, int32_t i)
+{
+    const struct op *o = &t->ops.data[i];
+    const struct ckpt_desc *y = &t->tensors.data[op_out(t, o, 0)].desc;
+    int32_t source = -1;
+    if (o->n_in > EXPR_INPUTS || o->n_out > MOST_RESULTS || !desc_is_dense(y) || y->offset)
+        return -1;
+    for (int k = 0; k < o->n_in; k++) {
+        const int32_t x = op_in(t, o, k), s = x > 0 ? t->tensors.data[x].storage : -1;
+        if (s >= 0 && use[s].overwritten)
+            return -1;
+        if (s < 0 || !(use[s].narrow || is_activation(t, x)))
+            continue;
+        if ((source >= 0 && source != s) || !desc_is_dense(&t->tensors.data[x].desc) ||
+            !may_run_again(o, k))
+            return -1;
+        source = s;
+    }
+    return source >= 0 && use[source].narrow && use[source].source < 0 ? source : -1;
+}
+
+/* In the order of the ops: that of an operand is known before that of the result. */
+static void choose(const ckpt_tape *t, struct use *use)
+{
+    for (int32_t s = 0; s < t->n_storages; s++)
+        use[s].narrow = is_compressed(t, &use[s], s);
+    for (int32_t i = 0; i < t->n_ops; i++) {
+        const struct op *o = &t->ops.data[i];
+        const int32_t x = o->n_out ? op_out(t, o, 0) : 0;
+        struct use *u = x > 0 ? &use[t->tensors.data[x].storage] : NULL;
+        if (u && u->narrow && u->writer == i && u->writers == 1)
+            u->source = find_source(t, use, i);
+    }
 }
 
 /* ---- where the new ops stand ----------------------------------------------------------------- */
@@ -227,14 +305,16 @@ static void stand_at(ckpt_tape *t, int32_t i)
     t->label = o->label;
 }
 
-/* The op recorded last stands beside op i: behind it (1) or before it (-1). */
-static int put_beside(struct compression *c, int32_t i, int side)
+/* The ops recorded from `first` on stand beside op i: behind it (1) or before it (-1). */
+static int put_beside(struct compression *c, int32_t first, int32_t i, int side)
 {
     ckpt_tape *t = c->t;
-    if (t->error.code)
-        return t->error.code;
-    t->ops.data[t->n_ops - 1].first_line = t->ops.data[i].first_line;
-    return add_place(c, t->n_ops - 1, 3 * (int64_t)i + 1 + side);
+    int rc = t->error.code;
+    for (int32_t k = first; k < t->n_ops && !rc; k++) {
+        t->ops.data[k].first_line = t->ops.data[i].first_line;
+        rc = add_place(c, k, 3 * (int64_t)i + 1 + side);
+    }
+    return rc;
 }
 
 /* The storage as one row of values, as they lie. */
@@ -242,25 +322,69 @@ static int encode(struct compression *c, int32_t storage)
 {
     ckpt_tape *t = c->t;
     struct use *u = &c->use[storage];
+    const int32_t first = t->n_ops;
     struct ckpt_desc d = {.dtype = CKPT_BF16, .ndim = 1, .shape = {values_of(t, storage)}};
     desc_dense(&d);
     stand_at(t, u->writer);
     ckpt_tensor x = tape_view_tensor(t, tape_handle(t, t->storages.data[storage].tensor), &d);
     u->codes = int8_encode(t, x).id;
-    return put_beside(c, u->writer, 1);
+    return put_beside(c, first, u->writer, 1);
 }
 
-/* A copy for op i, or that of an op close before it. */
+static bool is_near(const struct use *u, int32_t i)
+{
+    return u->copy && i - u->since <= NEAR;
+}
+
+/* A copy of what the codes stand for, for op i, or that of an op close before it. */
 static int decode(struct compression *c, int32_t storage, int32_t i)
 {
     ckpt_tape *t = c->t;
     struct use *u = &c->use[storage];
-    if (u->copy && i - u->since <= NEAR)
+    const int32_t first = t->n_ops;
+    if (is_near(u, i))
         return 0;
     stand_at(t, i);
     u->copy = int8_decode(t, tape_handle(t, u->codes), values_of(t, storage)).id;
     u->since = i;
-    return put_beside(c, i, -1);
+    return put_beside(c, first, i, -1);
+}
+
+/* The view of a copy that tensor x is of its storage. */
+static ckpt_tensor view_copy(struct compression *c, int32_t x)
+{
+    ckpt_tape *t = c->t;
+    const struct ckpt_desc d = t->tensors.data[x].desc;
+    const int32_t copy = c->use[t->tensors.data[x].storage].copy;
+    return tape_view_tensor(t, tape_handle(t, copy), &d);
+}
+
+/* Runs the op that made a storage again for op i, with a copy of its operand, as the same op of the
+ * model: it draws the same random numbers. */
+static int run_again(struct compression *c, int32_t storage, int32_t i)
+{
+    ckpt_tape *t = c->t;
+    struct use *u = &c->use[storage];
+    const struct op o = t->ops.data[u->writer];
+    ckpt_tensor in[EXPR_INPUTS], out[MOST_RESULTS];
+    if (is_near(u, i))
+        return 0;
+    int rc = decode(c, u->source, i);
+    const int32_t first = t->n_ops;
+    for (int k = 0; k < o.n_in && !rc; k++) {
+        const int32_t x = op_in(t, &o, k);
+        const bool copied = x > 0 && t->tensors.data[x].storage == u->source;
+        in[k] = copied ? view_copy(c, x) : x > 0 ? tape_handle(t, x) : CKPT_NONE;
+    }
+    stand_at(t, i);
+    if (!rc)
+        rc = ckpt_record(t, o.def, o.n_in, in, o.n_out, out, o.attr, o.attr_size);
+    if (rc)
+        return rc;
+    t->ops.data[t->n_ops - 1].number = o.number;
+    u->copy = out[0].id;
+    u->since = i;
+    return put_beside(c, first, i, -1);
 }
 
 /* Lets op i of the backward pass read copies instead of storages that are compressed. */
@@ -271,12 +395,11 @@ static int redirect(struct compression *c, int32_t i)
     for (int k = 0; k < t->ops.data[i].n_in && !rc; k++) {
         const int32_t at = t->ops.data[i].operands + k, x = t->operands.data[at];
         const int32_t storage = x > 0 ? t->tensors.data[x].storage : -1;
-        if (storage < 0 || !c->use[storage].codes)
+        if (storage < 0 || !c->use[storage].narrow)
             continue;
-        rc = decode(c, storage, i);
+        rc = (c->use[storage].source < 0 ? decode : run_again)(c, storage, i);
         if (!rc) {
-            const struct ckpt_desc d = t->tensors.data[x].desc;
-            ckpt_tensor copy = tape_view_tensor(t, tape_handle(t, c->use[storage].copy), &d);
+            const ckpt_tensor copy = view_copy(c, x);
             t->operands.data[at] = copy.id;
             rc = t->error.code;
         }
@@ -289,7 +412,7 @@ static int record(struct compression *c, int32_t n_ops, int32_t n_storages)
     ckpt_tape *t = c->t;
     int rc = 0;
     for (int32_t s = 0; s < n_storages && !rc; s++)
-        if (is_compressed(t, c->use, s))
+        if (c->use[s].narrow && c->use[s].source < 0)
             rc = encode(c, s);
     for (int32_t i = 0; i < n_ops && !rc; i++)
         if (t->ops.data[i].phase == PHASE_BACKWARD && !(t->ops.data[i].def->flags & CKPT_OP_VIEW))
@@ -340,6 +463,8 @@ int ops_compress(ckpt_tape *t)
         return t->error.code;
     const int32_t n_ops = t->n_ops, n_storages = t->n_storages;
     int rc = note_uses(t, &c.use);
+    if (!rc)
+        choose(t, c.use);
     if (!rc)
         rc = record(&c, n_ops, n_storages);
     if (!rc && t->n_ops > n_ops)

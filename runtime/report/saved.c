@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which activations the backward pass reads in 8 bits, and which as they are: storages and bytes of
- * a micro-step, by the first op that reads each.  What a plan keeps of them, it says elsewhere.
+ * Which activations the backward pass reads in 8 bits, which it makes again of those, and which it
+ * reads as they are: storages and bytes of a micro-step, by the first op that reads each, or makes
+ * it again.  What a plan keeps of them, it says elsewhere.
  */
 #include "report/saved.h"
 #include <stdlib.h>
@@ -52,6 +53,19 @@ static void add_reads(const ckpt_tape *t, int32_t i, bool *seen, struct group *g
     }
 }
 
+/* The number of the last op that the model recorded: an op of the backward pass that has none
+ * higher is one of those, run again. */
+static int32_t last_number(const ckpt_tape *t)
+{
+    int32_t last = -1;
+    for (int32_t i = 0; i < t->n_ops; i++) {
+        const struct op *o = &t->ops.data[i];
+        if (o->phase == PHASE_FORWARD && o->def != &op_to_int8 && o->number > last)
+            last = o->number;
+    }
+    return last;
+}
+
 /* The codes that op i decodes, by the next op: that reads what they stand for. */
 static void add_codes(const ckpt_tape *t, int32_t i, bool *seen, struct group *g)
 {
@@ -64,19 +78,26 @@ static void add_codes(const ckpt_tape *t, int32_t i, bool *seen, struct group *g
     seen[s] = true;
 }
 
-static void find(const ckpt_tape *t, struct group *codes, struct group *whole, bool *seen,
-                 int64_t *bytes)
+struct saved {
+    struct group codes, again, whole;
+    int64_t bytes; /* of the codes */
+};
+
+static void find(const ckpt_tape *t, struct saved *v, bool *seen)
 {
+    const int32_t last = last_number(t);
     for (int32_t i = 0; i < t->n_ops; i++) {
         const struct op *o = &t->ops.data[i];
         if (o->def == &op_to_int8)
-            *bytes += bytes_of(t, op_out(t, o, 0));
+            v->bytes += bytes_of(t, op_out(t, o, 0));
         if (o->phase != PHASE_BACKWARD || (o->def->flags & CKPT_OP_VIEW))
             continue;
         if (o->def == &op_from_int8)
-            add_codes(t, i, seen, codes);
-        else
-            add_reads(t, i, seen, whole);
+            add_codes(t, i, seen, &v->codes);
+        else if (o->number <= last)
+            add(&v->again, ops_name(o->def, o->attr), bytes_of(t, op_out(t, o, 0)));
+        if (o->def != &op_from_int8)
+            add_reads(t, i, seen, &v->whole);
     }
 }
 
@@ -89,19 +110,23 @@ static void print_kinds(const struct group *g, FILE *f)
 
 void saved_print(const ckpt_tape *t, FILE *f)
 {
-    struct group codes = {.n = 0}, whole = {.n = 0};
+    struct saved v = {.bytes = 0};
     bool *seen = calloc((size_t)t->n_storages + 1, sizeof *seen);
-    int64_t bytes = 0;
     if (!seen)
         return;
-    find(t, &codes, &whole, seen, &bytes);
+    find(t, &v, seen);
     fprintf(f,
             "  %-24s %12s  (--activations 8bit) %d of the %d storages that the backward pass "
             "reads%s\n",
-            "activations in 8 bits", codes.all.n ? human_bytes(bytes) : "none", codes.all.n,
-            codes.all.n + whole.all.n, codes.all.n ? "; bytes in bf16, by reader:" : "");
-    print_kinds(&codes, f);
-    fprintf(f, "  %-24s %12s  read by\n", "activations as they are", human_bytes(whole.all.bytes));
-    print_kinds(&whole, f);
+            "activations in 8 bits", v.codes.all.n ? human_bytes(v.bytes) : "none", v.codes.all.n,
+            v.codes.all.n + v.again.all.n + v.whole.all.n,
+            v.codes.all.n ? "; bytes in bf16, by reader:" : "");
+    print_kinds(&v.codes, f);
+    if (v.again.all.n)
+        fprintf(f, "  %-24s %12s  by\n", "made again of these", human_bytes(v.again.all.bytes));
+    print_kinds(&v.again, f);
+    fprintf(f, "  %-24s %12s  read by\n", "activations as they are",
+            human_bytes(v.whole.all.bytes));
+    print_kinds(&v.whole, f);
     free(seen);
 }
