@@ -8,8 +8,8 @@
  * stand for (from_int8, just before them), and nobody reads the storage itself behind the forward
  * pass.  Ops of the forward pass read it as it is, also where they are recomputed.
  *
- * A result of a cheap op (a norm, GELU, a fused chain) needs no codes if the op has one large
- * operand and that has codes: the backward pass makes the result again of what these stand for.
+ * A result of a cheap op (a norm, GELU, a fused chain) needs no codes if its large operands,
+ * one or two, have codes: the backward pass makes the result again of what these stand for.
  * That takes as long as codes of its own, and no memory; the error is about the same.  It is not
  * done twice in a row, so errors do not add up along the layers.
  *
@@ -141,7 +141,7 @@ struct use {
     bool stays;       /* somebody wants it as it is */
     bool overwritten; /* by the backward pass */
     bool narrow;      /* the backward pass reads something else */
-    int32_t source;   /* if its op runs again: the storage of whose codes; else -1 */
+    bool again;       /* ... that its op makes again of codes of its operands */
     int32_t codes;    /* the tensor of to_int8, or 0 */
     int32_t copy;     /* the last one that the backward pass reads instead, or 0 */
     int32_t since;    /* the op for which that was made */
@@ -186,8 +186,7 @@ static bool is_made(const struct storage *s)
 static void note_storages(const ckpt_tape *t, struct use *use)
 {
     for (int32_t s = 0; s < t->n_storages; s++)
-        use[s] = (struct use){
-            .writer = -1, .reader = -1, .source = -1, .stays = !is_made(&t->storages.data[s])};
+        use[s] = (struct use){.writer = -1, .reader = -1, .stays = !is_made(&t->storages.data[s])};
     for (int32_t x = 1; x < t->n_tensors; x++)
         use[t->tensors.data[x].storage].stays |= t->tensors.data[x].desc.dtype != CKPT_BF16;
     if (t->loss > 0)
@@ -233,26 +232,27 @@ static bool is_compressed(const ckpt_tape *t, const struct use *u, int32_t stora
            is_large(t, values_of(t, storage));
 }
 
-/* The storage of whose codes the result of op i can be made again, or -1. */
-static int32_t find_source(const ckpt_tape *t, const struct use *use, int32_t i)
+/* Whether the result of op i can be made again of codes of its large operands, of which there are
+ * one or two. */
+static bool can_run_again(const ckpt_tape *t, const struct use *use, int32_t i)
 {
     const struct op *o = &t->ops.data[i];
     const struct ckpt_desc *y = &t->tensors.data[op_out(t, o, 0)].desc;
-    int32_t source = -1;
+    int n = 0;
     if (o->n_in > EXPR_INPUTS || o->n_out > MOST_RESULTS || !desc_is_dense(y) || y->offset)
-        return -1;
+        return false;
     for (int k = 0; k < o->n_in; k++) {
         const int32_t x = op_in(t, o, k), s = x > 0 ? t->tensors.data[x].storage : -1;
         if (s >= 0 && use[s].overwritten)
-            return -1;
+            return false;
         if (s < 0 || !(use[s].narrow || is_activation(t, x)))
             continue;
-        if ((source >= 0 && source != s) || !desc_is_dense(&t->tensors.data[x].desc) ||
+        if (!use[s].narrow || use[s].again || !desc_is_dense(&t->tensors.data[x].desc) ||
             !may_run_again(o, k))
-            return -1;
-        source = s;
+            return false;
+        n++;
     }
-    return source >= 0 && use[source].narrow && use[source].source < 0 ? source : -1;
+    return n == 1 || n == 2;
 }
 
 /* In the order of the ops: that of an operand is known before that of the result. */
@@ -265,7 +265,7 @@ static void choose(const ckpt_tape *t, struct use *use)
         const int32_t x = o->n_out ? op_out(t, o, 0) : 0;
         struct use *u = x > 0 ? &use[t->tensors.data[x].storage] : NULL;
         if (u && u->narrow && u->writer == i && u->writers == 1)
-            u->source = find_source(t, use, i);
+            u->again = can_run_again(t, use, i);
     }
 }
 
@@ -369,13 +369,14 @@ static int run_again(struct compression *c, int32_t storage, int32_t i)
     ckpt_tensor in[EXPR_INPUTS], out[MOST_RESULTS];
     if (is_near(u, i))
         return 0;
-    int rc = decode(c, u->source, i);
-    const int32_t first = t->n_ops;
+    int rc = 0;
     for (int k = 0; k < o.n_in && !rc; k++) {
-        const int32_t x = op_in(t, &o, k);
-        const bool copied = x > 0 && t->tensors.data[x].storage == u->source;
-        in[k] = copied ? view_copy(c, x) : x > 0 ? tape_handle(t, x) : CKPT_NONE;
+        const int32_t x = op_in(t, &o, k), s = x > 0 ? t->tensors.data[x].storage : -1;
+        const bool coded = s >= 0 && c->use[s].narrow;
+        rc = coded ? decode(c, s, i) : 0;
+        in[k] = coded && !rc ? view_copy(c, x) : x > 0 ? tape_handle(t, x) : CKPT_NONE;
     }
+    const int32_t first = t->n_ops;
     stand_at(t, i);
     if (!rc)
         rc = ckpt_record(t, o.def, o.n_in, in, o.n_out, out, o.attr, o.attr_size);
@@ -397,7 +398,7 @@ static int redirect(struct compression *c, int32_t i)
         const int32_t storage = x > 0 ? t->tensors.data[x].storage : -1;
         if (storage < 0 || !c->use[storage].narrow)
             continue;
-        rc = (c->use[storage].source < 0 ? decode : run_again)(c, storage, i);
+        rc = (c->use[storage].again ? run_again : decode)(c, storage, i);
         if (!rc) {
             const ckpt_tensor copy = view_copy(c, x);
             t->operands.data[at] = copy.id;
@@ -412,7 +413,7 @@ static int record(struct compression *c, int32_t n_ops, int32_t n_storages)
     ckpt_tape *t = c->t;
     int rc = 0;
     for (int32_t s = 0; s < n_storages && !rc; s++)
-        if (c->use[s].narrow && c->use[s].source < 0)
+        if (c->use[s].narrow && !c->use[s].again)
             rc = encode(c, s);
     for (int32_t i = 0; i < n_ops && !rc; i++)
         if (t->ops.data[i].phase == PHASE_BACKWARD && !(t->ops.data[i].def->flags & CKPT_OP_VIEW))

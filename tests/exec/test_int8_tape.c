@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * --activations 8bit on the tape: which storages have codes and who reads them, what stays exact to
- * the bit, products of 8 bits beside it, gradients of gradients.  Whole steps are
- * test_int8_steps's.  "make check-gpu" runs it on the GPU.
+ * the bit, the error of single ops, products of 8 bits beside it, gradients of gradients.  Whole
+ * steps are test_int8_steps's.  "make check-gpu" runs it on the GPU.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -39,6 +39,7 @@ struct net {
     ckpt_tensor w[4], norm;
     enum ckpt_dtype dtype;
     int64_t rows;
+    bool gradients; /* of w0 and w1 are outputs */
     ckpt_tensor (*middle)(ckpt_tape *t, const struct net *n, ckpt_tensor x);
 };
 
@@ -60,6 +61,10 @@ static ckpt_tensor record_net(ckpt_tape *t, int64_t batch, void *user)
     const struct net *n = user;
     ckpt_tensor x = ckpt_input(t, "x", n->dtype, 3, (int64_t[]){batch, n->rows, WIDTH});
     ckpt_tensor y = n->middle(t, n, x);
+    if (n->gradients) {
+        ckpt_output_gradient(t, "dw0", n->w[0]);
+        ckpt_output_gradient(t, "dw1", n->w[1]);
+    }
     return ckpt_mse(t, y, ckpt_stop_gradient(t, x), CKPT_NONE);
 }
 
@@ -205,6 +210,13 @@ static ckpt_tensor with_rows(ckpt_tape *t, const struct net *n, ckpt_tensor x)
     return layer(t, n, 2, ckpt_layer_norm_modulate(t, h, shift, scale, 1e-6f));
 }
 
+/* A gated MLP: its product is made again of both parts. */
+static ckpt_tensor with_gate(ckpt_tape *t, const struct net *n, ckpt_tensor x)
+{
+    ckpt_tensor gate = layer(t, n, 0, x), up = layer(t, n, 1, x);
+    return layer(t, n, 2, ckpt_mul(t, ckpt_silu(t, gate), up));
+}
+
 /* Parts that are written into one storage, of which a product reads the whole. */
 static ckpt_tensor with_parts(ckpt_tape *t, const struct net *n, ckpt_tensor x)
 {
@@ -240,6 +252,8 @@ static void test_storages(void **state)
     expect_codes(n, "8bit", true, 3, 3, 2);
     n.middle = with_rows;
     expect_codes(n, "8bit", true, 1, 1, 1);
+    n.middle = with_gate;
+    expect_codes(n, "8bit", true, 2, 2, 1);
     n.middle = with_parts;
     expect_codes(n, "8bit", true, 1, 1, 0);
 }
@@ -315,6 +329,87 @@ static void test_exact(void **state)
     free(wide);
 }
 
+/* ---- the error of single ops -------------------------------------------------------------------
+ */
+
+static ckpt_tensor with_silu(ckpt_tape *t, const struct net *n, ckpt_tensor x)
+{
+    return layer(t, n, 1, ckpt_silu(t, layer(t, n, 0, x)));
+}
+
+static ckpt_tensor with_layer_norm(ckpt_tape *t, const struct net *n, ckpt_tensor x)
+{
+    return layer(t, n, 1, ckpt_layer_norm(t, layer(t, n, 0, x), n->norm, CKPT_NONE, 1e-6f));
+}
+
+static ckpt_tensor with_rms_norm(ckpt_tape *t, const struct net *n, ckpt_tensor x)
+{
+    return layer(t, n, 1, ckpt_rms_norm(t, layer(t, n, 0, x), n->norm, 1e-6f));
+}
+
+static ckpt_tensor with_tanh(ckpt_tape *t, const struct net *n, ckpt_tensor x)
+{
+    return layer(t, n, 1, ckpt_tanh(t, layer(t, n, 0, x)));
+}
+
+/* x is exact, so is the gradient of y: gradients of w0 have the error of the op between, those of
+ * w1 that of the product with its result. */
+static void find_gradients(struct net n, const char *activations, float *gradients)
+{
+    const int64_t size = 2 * n.rows * WIDTH;
+    float *x = malloc((size_t)size * sizeof *x);
+    uint16_t *fed = malloc((size_t)size * sizeof *fed);
+    ckpt *c = open_mode(activations, NULL);
+    n.gradients = true;
+    ckpt_program *p = compile_net(&n, c, true);
+    ckpt_fill_normal(3, 0, 1, x, size);
+    ckpt_to_bf16(x, fed, size);
+    assert_int_equal(ckpt_feed(p, "x", fed, size * 2), 0);
+    if (ckpt_step(p, NULL) || ckpt_fetch(p, "dw0", gradients, WIDTH * WIDTH * 4) ||
+        ckpt_fetch(p, "dw1", gradients + WIDTH * WIDTH, WIDTH * WIDTH * 4))
+        fail_msg("%s", ckpt_error(c));
+    ckpt_close(c);
+    free(x);
+    free(fed);
+}
+
+static double relative_error(const float *x, const float *exact, int64_t n)
+{
+    double square = 0, norm = 0;
+    for (int64_t i = 0; i < n; i++) {
+        square += ((double)x[i] - (double)exact[i]) * ((double)x[i] - (double)exact[i]);
+        norm += (double)exact[i] * (double)exact[i];
+    }
+    return sqrt(square / norm);
+}
+
+static void test_errors(void **state)
+{
+    static const struct {
+        const char *name;
+        ckpt_tensor (*middle)(ckpt_tape *t, const struct net *n, ckpt_tensor x);
+    } ops[] = {{"gelu", with_gelu},
+               {"silu", with_silu},
+               {"tanh", with_tanh},
+               {"layer norm", with_layer_norm},
+               {"rms norm", with_rms_norm}};
+    float *narrow = calloc(WEIGHTS, sizeof *narrow), *wide = calloc(WEIGHTS, sizeof *wide);
+    (void)state;
+    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
+        struct net n = {.dtype = CKPT_BF16, .rows = 8 * ROWS, .middle = ops[i].middle};
+        find_gradients(n, "8bit", narrow);
+        find_gradients(n, NULL, wide);
+        const int64_t one = WIDTH * WIDTH;
+        const double dx = relative_error(narrow, wide, one);
+        const double dw = relative_error(narrow + one, wide + one, one);
+        print_message("%-10s error of its gradient %.4f, of the product with its result %.4f\n",
+                      ops[i].name, dx, dw);
+        assert_true(dx > 0 && dx < 0.012 && dw > 0 && dw < 0.012);
+    }
+    free(narrow);
+    free(wide);
+}
+
 /* ---- beside other modes ---------------------------------------------------------------------- */
 
 /* What a product of 8 bits reads has codes already: none is made twice. */
@@ -385,7 +480,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_storages), cmocka_unit_test(test_option),
         cmocka_unit_test(test_exact),    cmocka_unit_test(test_products),
-        cmocka_unit_test(test_penalty),
+        cmocka_unit_test(test_penalty),  cmocka_unit_test(test_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
