@@ -15,6 +15,8 @@
     X(linear_fp8_dx)                                                                               \
     X(linear_fp8_dw)                                                                               \
     X(dequantize)                                                                                  \
+    X(to_int8)                                                                                     \
+    X(from_int8)                                                                                   \
     X(column_sum)                                                                                  \
     X(add)                                                                                         \
     X(sub)                                                                                         \

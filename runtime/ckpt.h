@@ -168,12 +168,23 @@ struct ckpt_options {
     const char *state;      /* "fp32", "bf16", "8bit": of bf16 parameters, see ckpt_optim.h */
     const char *trace_out;  /* write the queues of a step, planned and measured, as a trace */
     const char *matmul; /* "bf16", "fp8": products of linear layers, see ckpt_linear; NULL: bf16 */
+    /*
+     * "8bit": the backward pass reads bf16 activations as 8-bit codes, with a scale for 128 values:
+     * 1.016 bytes a value, off by a 254th of the largest one of these at most; results of norms,
+     * GELU and the like it makes again of such.  Those of which all readers bear that: gradients of
+     * weights, gates, norms, smooth functions.  Operands of attention, losses, masks, fp32, and
+     * what has less than 4096 values a sample, stay.  That follows from the model alone, and the
+     * forward pass, also where it is recomputed, reads bf16: so budgets and tiers change no bit.
+     * ckpt_plan_print has the list.  "bf16" or NULL: none.
+     */
+    const char *activations;
 };
 
 #define CKPT_OPTIONS_INIT                                                                          \
     {                                                                                              \
         sizeof(struct ckpt_options), 0, 0, NULL, "auto", 0, 42, 0, NULL, NULL, false, false, NULL, \
-            NULL, NULL, false, false, 0., false, NULL, CKPT_AUTO, 0., NULL, 1000, NULL, NULL, NULL \
+            NULL, NULL, false, false, 0., false, NULL, CKPT_AUTO, 0., NULL, 1000, NULL, NULL,      \
+            NULL, NULL                                                                             \
     }
 
 /*

@@ -12,6 +12,8 @@ int cpu_to_fp8(const struct ckpt_kernel_args *a);
 /* The end of a kernel of n outputs that returns rc: where one more is asked for, the largest
  * magnitude of the first, which fills its storage (ops_leave_largest). */
 int cpu_leave_largest(const struct ckpt_kernel_args *a, int n, int rc);
+int cpu_to_int8(const struct ckpt_kernel_args *a);
+int cpu_from_int8(const struct ckpt_kernel_args *a);
 int cpu_linear_fp8(const struct ckpt_kernel_args *a);
 int cpu_linear_fp8_dx(const struct ckpt_kernel_args *a);
 int cpu_linear_fp8_dw(const struct ckpt_kernel_args *a);

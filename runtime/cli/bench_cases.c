@@ -613,6 +613,7 @@ const struct bench_case bench_cases[] = {
     {"linear, 8 bits", record_fp8},
     {"frozen weights", bench_record_frozen},
     {"linear, 8 bits, chain", record_fp8_chain},
+    {"activations in 8 bits", bench_record_int8},
     {"attention, spatial", record_spatial},
     {"attention, temporal", record_temporal},
     {"attention, causal", record_gpt2},

@@ -7,6 +7,7 @@
 #include "cli/bench_record.h"
 #include "core/frozen.h"
 #include "core/mean8.h"
+#include "int8.h"
 #include "optim/optimizer.h"
 #include "optim/update_math.h"
 
@@ -121,6 +122,14 @@ ckpt_tensor bench_record_frozen(ckpt_tape *t, enum ckpt_dtype dtype, const struc
     (void)z;
     record_codes(t, dtype, FROZEN_INT8);
     record_codes(t, dtype, FROZEN_NF4);
+    return CKPT_NONE;
+}
+
+/* The codes of an activation, and what they stand for. */
+ckpt_tensor bench_record_int8(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    if (dtype == CKPT_BF16)
+        int8_decode(t, int8_encode(t, operand(t, dtype, SHAPE(z->rows, MLP))), z->rows * MLP);
     return CKPT_NONE;
 }
 

@@ -94,6 +94,7 @@ ckpt_tensor bench_record_update(ckpt_tape *t, enum ckpt_dtype dtype, const struc
 ckpt_tensor bench_record_updates(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z);
 ckpt_tensor bench_record_byte_state(ckpt_tape *t, enum ckpt_dtype dtype,
                                     const struct bench_sizes *z);
+ckpt_tensor bench_record_int8(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z);
 ckpt_tensor bench_record_half_state(ckpt_tape *t, enum ckpt_dtype dtype,
                                     const struct bench_sizes *z);
 ckpt_tensor bench_record_conv_groups(ckpt_tape *t, enum ckpt_dtype dtype,

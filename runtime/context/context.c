@@ -65,6 +65,10 @@ static int check_options(const struct ckpt_options *o)
         return error_set(CKPT_EINVAL, "--state %s: there are 'fp32', 'bf16' and '8bit'", o->state);
     if (o->matmul && *o->matmul && strcmp(o->matmul, "bf16") && strcmp(o->matmul, "fp8"))
         return error_set(CKPT_EINVAL, "--matmul %s: there are 'bf16' and 'fp8'", o->matmul);
+    if (o->activations && *o->activations && strcmp(o->activations, "bf16") &&
+        strcmp(o->activations, "8bit"))
+        return error_set(CKPT_EINVAL, "--activations %s: there are 'bf16' and '8bit'",
+                         o->activations);
     if (o->plan_only && (o->machine_out || o->trace_out))
         return error_set(CKPT_EINVAL, "--%s %s: no step is timed with --plan-only",
                          o->machine_out ? "machine-out" : "trace-out",
@@ -214,6 +218,7 @@ int ckpt_open(ckpt **out, const struct ckpt_options *opt)
     if (!rc)
         rc = check_options(&c->options);
     c->programs.fp8 = !rc && c->options.matmul && !strcmp(c->options.matmul, "fp8");
+    c->programs.int8 = !rc && c->options.activations && !strcmp(c->options.activations, "8bit");
     const char *state = !rc && c->options.state ? c->options.state : "fp32";
     c->params.byte_state = !strcmp(state, "8bit");
     c->params.half_state = c->params.byte_state || !strcmp(state, "bf16");

@@ -12,6 +12,9 @@
 /* The note of what frozen weights are kept in; without it they are not in codes. */
 #define NOTE_FROZEN "ckpt.frozen"
 
+/* The note of what the backward pass reads of the forward pass; without it that is bf16. */
+#define NOTE_ACTIVATIONS "ckpt.activations"
+
 struct note {
     char *name, *text;
 };

@@ -72,6 +72,9 @@ static const struct ckpt_option library_table[] = {
         "of the operands of large linear layers in bf16 models: bf16 (default), or fp8, rounded to "
         "8 bits with a scale for each tensor, which needs a GPU of compute capability 8.9 or more, "
         "or the CPU, slowly"),
+    ROW("activations", STRING, activations, "DTYPE",
+        "of what the backward pass reads of the forward pass of bf16 models: bf16 (default), or "
+        "8bit: 8-bit codes with a scale for 128 values, where gradients bear that"),
     {0},
 };
 

@@ -82,6 +82,7 @@ int ranks_agree(struct ranks *job, uint64_t program, uint64_t optimizer)
         {.name = "--state", .value = (uint64_t)job->params->half_state + job->params->byte_state},
         {.name = "frozen weights", .value = codes_signature(job->params)},
         {.name = "--matmul", .value = o->matmul && !strcmp(o->matmul, "fp8")},
+        {.name = "--activations", .value = o->activations && !strcmp(o->activations, "8bit")},
         {.name = "optimizer", .value = optimizer},
         {.name = "program", .value = program}};
     return agree(job, 0, "started with", terms, (int)(sizeof terms / sizeof *terms));

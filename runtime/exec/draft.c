@@ -7,6 +7,7 @@
 #include "exec/program.h"
 #include "memory/device/team.h"
 #include "expr/expr.h"
+#include "int8.h"
 #include "ops.h"
 #include "optim/optim.h"
 #include "plan/graph/graph_file.h"
@@ -26,6 +27,7 @@ struct tape_env programs_tape_env(const struct programs *ps)
         .backend = ps->backend,
         .deterministic = ps->options->deterministic,
         .fp8 = ps->fp8,
+        .int8 = ps->int8,
         .threads = ps->backend == CKPT_ON_CPU ? team_count((int)ps->options->threads) : 1,
         .params = ps->params,
         .sharing = ps->ranks->sharing};
@@ -73,6 +75,7 @@ static int record_tape(struct ckpt_program *p, ckpt_recorder record, void *user,
     }
     ops_forget_sources(t);
     expr_fuse(t);
+    ops_compress(t);
     ops_leave_largest(t);
     if (t->error.code)
         return fail_with(ps, t->error.code, t->error.text);

@@ -135,6 +135,8 @@ int programs_list_notes(const struct programs *ps, struct note_list *l)
         rc = note_set(l, NOTE_FROZEN, params_frozen(ps->params));
     if (!rc && ps->fp8)
         rc = note_set(l, NOTE_MATMUL, "fp8");
+    if (!rc && ps->int8)
+        rc = note_set(l, NOTE_ACTIVATIONS, "8bit");
     for (int i = 0; i < (int)(sizeof settings / sizeof *settings) && !rc; i++)
         rc = add(l, settings[i].name, ps, NULL, i);
     for (const struct ckpt_program *p = ps->first; p && !rc; p = p->next) {

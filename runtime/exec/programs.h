@@ -26,6 +26,7 @@ struct programs {
     struct error *error;
     enum ckpt_backend backend;               /* whose kernels programs run, or would run */
     bool fp8;                                /* --matmul fp8 */
+    bool int8;                               /* --activations 8bit */
     struct machine machine;                  /* to plan with */
     struct ckpt_program *first;              /* the youngest; a list */
     struct ckpt_optimizer *optimizers;       /* all that were made, a list */

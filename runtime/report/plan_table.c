@@ -4,6 +4,7 @@
 #include "dist/comm/comm.h"
 #include "exec/program.h"
 #include "ops.h"
+#include "report/saved.h"
 #include "report/wear.h"
 #include "core/sized.h"
 
@@ -314,6 +315,8 @@ void ckpt_plan_print(const ckpt_program *p, FILE *f)
     print_costs(p->graph, &p->programs->machine, f);
     print_algorithms(d, f);
     print_products(p, f);
+    if (p->programs->int8 && p->trains)
+        saved_print(p->tape, f);
     row(f, "parameters", i.parameter_bytes, "");
     print_frozen(p, f);
     char note[NOTE];

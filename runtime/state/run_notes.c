@@ -41,9 +41,14 @@ char *state_note_key(const char *name)
 
 static const char *or_default(const char *name, const char *text)
 {
+    static const char *const modes[] = {NOTE_MATMUL, NOTE_FROZEN, NOTE_ACTIVATIONS};
+
     if (!text && !strcmp(name, NOTE_STATE))
         return "fp32";
-    return !text && (!strcmp(name, NOTE_MATMUL) || !strcmp(name, NOTE_FROZEN)) ? "bf16" : text;
+    for (size_t i = 0; !text && i < sizeof modes / sizeof *modes; i++)
+        if (!strcmp(name, modes[i]))
+            return "bf16";
+    return text;
 }
 
 /* Without anybody to ask, what only one side knows does not count: an older state knows less. */

@@ -106,6 +106,7 @@ struct tape_env {
     enum ckpt_backend backend;   /* whose kernels the ops are for: it decides their workspace */
     bool deterministic;          /* kernels that add in a fixed order are asked for */
     bool fp8;                    /* products of linear layers have 8-bit operands: --matmul fp8 */
+    bool int8;                   /* the backward pass reads codes: --activations 8bit */
     int threads;                 /* of a kernel */
     const struct params *params; /* what handles below 0 stand for; outlives the tape */
     struct sharing sharing;      /* of the parameters, over ranks */

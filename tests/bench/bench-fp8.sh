@@ -1,16 +1,22 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What --matmul fp8 costs in training: a small STDiT3 on the clip that ships and a small GPT-2 on the
-# text that ships, in bf16, from one seed with products of bf16 and of fp8, and from further seeds in
-# bf16, which say how far apart runs are that differ in nothing but chance.  Prints the mean of the
-# losses of the last tenth of the steps.  On the CPU a run takes one thread.
+# What --matmul fp8 or --activations 8bit costs in training: a small STDiT3 on the clip that ships
+# and a small GPT-2 on the text that ships, in bf16, from one seed without and with it, and from
+# further seeds without, which say how far apart runs are that differ in nothing but chance.  Prints
+# the mean of the losses of the last tenth of the steps.  On the CPU a run takes one thread.
 #
-# usage: bench-fp8.sh [STEPS [stdit|lm]]       (CKPT_DEVICE=cuda runs it on a GPU)
+# usage: [MODE=matmul|activations] bench-fp8.sh [STEPS [stdit|lm]]
+# CKPT_DEVICE=cuda runs it on a GPU.
 set -eu
 
 stdit=${STDIT_TRAIN:-./stdit-train} lm=${LM_TRAIN:-./lm-train}
 data=${srcdir:-.}/examples/data docs=${srcdir:-.}/doc
-steps=${1:-2000} models=${2:-stdit lm}
+steps=${1:-2000} models=${2:-stdit lm} mode=${MODE:-matmul}
+case $mode in
+matmul) narrow=fp8 ;;
+activations) narrow=8bit ;;
+*) echo "bench-fp8.sh: MODE=$mode: there are matmul and activations" >&2; exit 2 ;;
+esac
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 CKPT_DEVICE=${CKPT_DEVICE-cpu} CKPT_THREADS=1
@@ -41,16 +47,16 @@ last_losses() {
         END { if (!n) exit 1; printf "%.5f\n", sum / n }'
 }
 
-# run MODEL SEED MATMUL
+# run MODEL SEED DTYPE
 run() {
-    train "$1" --seed "$2" --matmul "$3"
-    printf '%-6s seed %d, products of %-4s  mean loss of the last %d steps %s\n' "$1" "$2" "$3" \
+    train "$1" --seed "$2" "--$mode" "$3"
+    printf '%-6s seed %d, --%s %-4s  mean loss of the last %d steps %s\n' "$1" "$2" "$mode" "$3" \
         $((steps / 10)) "$(last_losses)"
 }
 
 for model in $models; do
     run "$model" 42 bf16
-    run "$model" 42 fp8
+    run "$model" 42 $narrow
     run "$model" 43 bf16
     run "$model" 44 bf16
 done

@@ -150,6 +150,25 @@ static void test_codes(void **state)
     crew_free(&r);
 }
 
+/* The same storages have codes at every stage, and beside one rank in two micro-steps. */
+static void test_int8(void **state)
+{
+    struct crew crew = crew_small(1, 0, 2);
+    struct crew_result alone, two;
+    (void)state;
+    crew.model =
+        (struct tiny){.dtype = CKPT_BF16, .batch = 4, .length = 64, .width = 128, .heads = 4};
+    crew.options.activations = "8bit";
+    crew.steps = 2;
+    crew_expect_end(&crew, &alone);
+    check_stages(2, crew, &alone);
+    crew.ranks = 2;
+    crew_expect_end(&crew, &two);
+    assert_non_null(strstr(two.table, "--activations 8bit"));
+    crew_free(&two);
+    crew_free(&alone);
+}
+
 /* ---- memory ---------------------------------------------------------------------------------- */
 
 /* Under the smallest budget buckets are gathered again; no bit changes. */
@@ -465,6 +484,7 @@ int main(void)
         cmocka_unit_test(test_bf16),
         cmocka_unit_test(test_fp8),
         cmocka_unit_test(test_codes),
+        cmocka_unit_test(test_int8),
         cmocka_unit_test(test_small_budget),
         cmocka_unit_test(test_kept_or_dropped),
         cmocka_unit_test(test_gradients_in_shares),

@@ -1,0 +1,477 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Activations in 8 bits (--activations 8bit): what the backward pass reads of the forward pass.
+ *
+ * On the complete tape, behind fusion, every storage that the forward pass makes is looked at.  It
+ * is compressed if all ops of the backward pass that read it may do so in 8 bits.  Then the op
+ * behind its last writer makes codes of it (to_int8), the ops of the backward pass read what these
+ * stand for (from_int8, just before them), and nobody reads the storage itself behind the forward
+ * pass.  Ops of the forward pass read it as it is, also where they are recomputed.
+ *
+ * A result of a cheap op (a norm, GELU, a fused chain) needs no codes if its large operands,
+ * one or two, have codes: the backward pass makes the result again of what these stand for.
+ * That takes as long as codes of its own, and no memory; the error is about the same.  It is not
+ * done twice in a row, so errors do not add up along the layers.
+ *
+ * So which numbers the backward pass reads follows from the tape, and a budget changes no bit: the
+ * codes are kept, or made again of the same values, or offloaded, as the plan has it.
+ *
+ * Which ops may: gradients that are linear in the operand (of weights of layers and convolutions,
+ * of gates and scales), and those of smooth functions and norms, of which the statistics stay fp32.
+ * Not attention, whose scores are exponents, nor softmax, losses, masks, maxima, lookups.  One op
+ * that reads a storage and may not keeps all of it as it is: both copies would take more room than
+ * the one.  Small storages stay: a sample's condition counts more than its bytes.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "expr/expr.h"
+#include "int8.h"
+#include "ops.h"
+#include "tape/tape.h"
+
+enum {
+    SMALLEST = 4096,  /* values of a sample, below which a storage stays as it is */
+    MOST_RESULTS = 4, /* of an op that runs again */
+    NEAR = 8          /* ops behind the first reader of a decoded copy that take the same one */
+};
+
+/* Operands that may be in 8 bits. */
+static const struct {
+    const struct ckpt_op_def *def;
+    int operand;
+} readers[] = {
+    {&op_linear_dw, 1},
+    {&op_conv_dw, 1},
+    {&op_gelu_dx, 1},
+    {&op_gelu_dx_sums, 1},
+    {&op_silu_dx, 1},
+    {&op_mul, 0},
+    {&op_mul, 1},
+    {&op_modulate_dx, 1},
+    {&op_gated_residual_dx, 2},
+    {&op_layer_norm_dx, 1},
+    {&op_layer_norm_affine_dx, 1},
+    {&op_layer_norm_modulate_dx, 1},
+    {&op_rms_norm_dx, 1},
+    {&op_rms_norm_rope_dx, 1},
+    {&op_group_norm_dx, 1},
+};
+
+/*
+ * Functions whose result moves with an argument no more than in proportion.  Not exp, powers and
+ * quotients, which may be steep, nor comparisons, whose results jump.
+ */
+static bool is_gentle(const struct expr_node *n, const bool *taken)
+{
+    switch (n->code) {
+    case EXPR_SCALE:
+    case EXPR_AFFINE:
+    case EXPR_BF16:
+    case EXPR_TANH:
+    case EXPR_SIGMOID:
+    case EXPR_SOFTPLUS:
+    case EXPR_ERF:
+    case EXPR_GELU:
+    case EXPR_SILU:
+    case EXPR_ADD:
+    case EXPR_SUB:
+    case EXPR_MUL:
+    case EXPR_GELU_DX:
+    case EXPR_SILU_DX:
+        return true;
+    case EXPR_DIV:
+        return !taken[n->arg[1]];
+    case EXPR_WHERE:
+        return !taken[n->arg[0]];
+    default:
+        return false;
+    }
+}
+
+/* Whether all that an expression makes of an operand is gentle. */
+static bool expr_may_read(const struct expr *e, int operand)
+{
+    bool taken[EXPR_NODES] = {false};
+    for (int i = 0; i < e->n_nodes; i++) {
+        const struct expr_node *n = &e->node[i];
+        const int arguments = expr_arguments(n->code);
+        taken[i] = n->code == EXPR_INPUT && n->arg[0] == operand;
+        for (int k = 0; k < arguments; k++)
+            taken[i] |= taken[n->arg[k]];
+        if (taken[i] && arguments && !is_gentle(n, taken))
+            return false;
+    }
+    return true;
+}
+
+/* Ops that take no longer than coding and decoding their result would. */
+static const struct ckpt_op_def *const cheap[] = {
+    &op_gelu,     &op_silu,     &op_layer_norm, &op_layer_norm_modulate,
+    &op_modulate, &op_rms_norm, &op_group_norm, &op_rms_norm_rope,
+};
+
+/* Whether op o can make its result again of another operand like that one. */
+static bool may_run_again(const struct op *o, int operand)
+{
+    if (o->def == &op_expr)
+        return !((const struct expr *)o->attr)->reduced && expr_may_read(o->attr, operand);
+    for (size_t i = 0; i < sizeof cheap / sizeof *cheap; i++)
+        if (cheap[i] == o->def)
+            return operand == 0;
+    return false;
+}
+
+static bool may_read(const struct op *o, int operand)
+{
+    if (o->def == &op_expr)
+        return expr_may_read(o->attr, operand);
+    for (size_t i = 0; i < sizeof readers / sizeof *readers; i++)
+        if (readers[i].def == o->def && readers[i].operand == operand)
+            return true;
+    return false;
+}
+
+/* ---- which storages -------------------------------------------------------------------------- */
+
+struct use {
+    int32_t writer;   /* the last op of the forward pass that writes it, or -1 */
+    int32_t reader;   /* the first op behind the forward pass that reads it, or -1 */
+    int32_t writers;  /* ops */
+    int64_t written;  /* values, by all of them */
+    bool stays;       /* somebody wants it as it is */
+    bool overwritten; /* by the backward pass */
+    bool narrow;      /* the backward pass reads something else */
+    bool again;       /* ... that its op makes again of codes of its operands */
+    int32_t codes;    /* the tensor of to_int8, or 0 */
+    int32_t copy;     /* the last one that the backward pass reads instead, or 0 */
+    int32_t since;    /* the op for which that was made */
+};
+
+static void note_reads(const ckpt_tape *t, struct use *use, int32_t i)
+{
+    const struct op *o = &t->ops.data[i];
+    for (int k = 0; k < o->n_in && o->phase != PHASE_FORWARD; k++) {
+        const int32_t x = op_in(t, o, k);
+        struct use *u = x > 0 ? &use[t->tensors.data[x].storage] : NULL;
+        if (!u)
+            continue;
+        u->reader = u->reader < 0 ? i : u->reader;
+        u->stays |= o->phase != PHASE_BACKWARD || !may_read(o, k);
+    }
+}
+
+static void note_writes(const ckpt_tape *t, struct use *use, int32_t i)
+{
+    const struct op *o = &t->ops.data[i];
+    for (int k = 0; k < o->n_out; k++) {
+        const int32_t x = op_out(t, o, k);
+        struct use *u = x > 0 ? &use[t->tensors.data[x].storage] : NULL;
+        if (!u)
+            continue;
+        u->writer = o->phase == PHASE_FORWARD ? i : u->writer;
+        u->overwritten |= o->phase == PHASE_BACKWARD;
+        u->writers++;
+        u->written += desc_numel(&t->tensors.data[x].desc);
+        u->stays |= o->phase != PHASE_FORWARD || o->accumulate != ACCUMULATE_NEVER ||
+                    (o->def->flags & CKPT_OP_INPLACE);
+    }
+}
+
+/* Whether the step makes a storage anew, as activations are. */
+static bool is_made(const struct storage *s)
+{
+    return s->kind == STORAGE_ACTIVATION && !s->carried && s->param < 0 && s->feed < 0;
+}
+
+static void note_storages(const ckpt_tape *t, struct use *use)
+{
+    for (int32_t s = 0; s < t->n_storages; s++)
+        use[s] = (struct use){.writer = -1, .reader = -1, .stays = !is_made(&t->storages.data[s])};
+    for (int32_t x = 1; x < t->n_tensors; x++)
+        use[t->tensors.data[x].storage].stays |= t->tensors.data[x].desc.dtype != CKPT_BF16;
+    if (t->loss > 0)
+        use[t->tensors.data[t->loss].storage].stays = true;
+}
+
+static int note_uses(ckpt_tape *t, struct use **use)
+{
+    *use = malloc((size_t)(t->n_storages + 1) * sizeof **use);
+    if (!*use)
+        return tape_fail(t, CKPT_ENOMEM, "no memory to compress activations");
+    note_storages(t, *use);
+    for (int32_t i = 0; i < t->n_ops; i++)
+        if (!(t->ops.data[i].def->flags & CKPT_OP_VIEW)) {
+            note_reads(t, *use, i);
+            note_writes(t, *use, i);
+        }
+    return 0;
+}
+
+static int64_t values_of(const ckpt_tape *t, int32_t storage)
+{
+    return t->storages.data[storage].bytes / ckpt_dtype_size(CKPT_BF16);
+}
+
+/* By sample, so that the size of a micro-step does not decide. */
+static bool is_large(const ckpt_tape *t, int64_t values)
+{
+    return values / max_i64(1, t->micro_batch) >= SMALLEST;
+}
+
+/* A large one: not a row that all others are moved by. */
+static bool is_activation(const ckpt_tape *t, int32_t x)
+{
+    const struct tensor *v = &t->tensors.data[x];
+    return is_made(&t->storages.data[v->storage]) && is_large(t, desc_numel(&v->desc));
+}
+
+/* Without holes, whose bytes would be seen by the values beside them. */
+static bool is_compressed(const ckpt_tape *t, const struct use *u, int32_t storage)
+{
+    return !u->stays && u->writer >= 0 && u->reader >= 0 && u->written == values_of(t, storage) &&
+           is_large(t, values_of(t, storage));
+}
+
+/* Whether the result of op i can be made again of codes of its large operands, of which there are
+ * one or two. */
+static bool can_run_again(const ckpt_tape *t, const struct use *use, int32_t i)
+{
+    const struct op *o = &t->ops.data[i];
+    const struct ckpt_desc *y = &t->tensors.data[op_out(t, o, 0)].desc;
+    int n = 0;
+    if (o->n_in > EXPR_INPUTS || o->n_out > MOST_RESULTS || !desc_is_dense(y) || y->offset)
+        return false;
+    for (int k = 0; k < o->n_in; k++) {
+        const int32_t x = op_in(t, o, k), s = x > 0 ? t->tensors.data[x].storage : -1;
+        if (s >= 0 && use[s].overwritten)
+            return false;
+        if (s < 0 || !(use[s].narrow || is_activation(t, x)))
+            continue;
+        if (!use[s].narrow || use[s].again || !desc_is_dense(&t->tensors.data[x].desc) ||
+            !may_run_again(o, k))
+            return false;
+        n++;
+    }
+    return n == 1 || n == 2;
+}
+
+/* In the order of the ops: that of an operand is known before that of the result. */
+static void choose(const ckpt_tape *t, struct use *use)
+{
+    for (int32_t s = 0; s < t->n_storages; s++)
+        use[s].narrow = is_compressed(t, &use[s], s);
+    for (int32_t i = 0; i < t->n_ops; i++) {
+        const struct op *o = &t->ops.data[i];
+        const int32_t x = o->n_out ? op_out(t, o, 0) : 0;
+        struct use *u = x > 0 ? &use[t->tensors.data[x].storage] : NULL;
+        if (u && u->narrow && u->writer == i && u->writers == 1)
+            u->again = can_run_again(t, use, i);
+    }
+}
+
+/* ---- where the new ops stand ----------------------------------------------------------------- */
+
+/* New ops are recorded at the end of the tape, and then all are put in order of their keys. */
+struct place {
+    int64_t key; /* op i of before has 3 i + 1; one less is before it, one more behind */
+    int32_t op;
+};
+
+struct compression {
+    ckpt_tape *t;
+    struct use *use;
+    struct {
+        struct place *data;
+        int64_t capacity;
+    } places;
+    int32_t n_places;
+};
+
+static int add_place(struct compression *c, int32_t op, int64_t key)
+{
+    if (ARRAY_RESERVE(&c->places, c->n_places))
+        return tape_fail(c->t, CKPT_ENOMEM, "no memory to compress activations");
+    c->places.data[c->n_places++] = (struct place){key, op};
+    return 0;
+}
+
+/* What is recorded next is named as op i is. */
+static void stand_at(ckpt_tape *t, int32_t i)
+{
+    const struct op *o = &t->ops.data[i];
+    t->phase = o->phase;
+    t->file = o->file;
+    t->line = o->line;
+    t->label = o->label;
+}
+
+/* The ops recorded from `first` on stand beside op i: behind it (1) or before it (-1). */
+static int put_beside(struct compression *c, int32_t first, int32_t i, int side)
+{
+    ckpt_tape *t = c->t;
+    int rc = t->error.code;
+    for (int32_t k = first; k < t->n_ops && !rc; k++) {
+        t->ops.data[k].first_line = t->ops.data[i].first_line;
+        rc = add_place(c, k, 3 * (int64_t)i + 1 + side);
+    }
+    return rc;
+}
+
+/* The storage as one row of values, as they lie. */
+static int encode(struct compression *c, int32_t storage)
+{
+    ckpt_tape *t = c->t;
+    struct use *u = &c->use[storage];
+    const int32_t first = t->n_ops;
+    struct ckpt_desc d = {.dtype = CKPT_BF16, .ndim = 1, .shape = {values_of(t, storage)}};
+    desc_dense(&d);
+    stand_at(t, u->writer);
+    ckpt_tensor x = tape_view_tensor(t, tape_handle(t, t->storages.data[storage].tensor), &d);
+    u->codes = int8_encode(t, x).id;
+    return put_beside(c, first, u->writer, 1);
+}
+
+static bool is_near(const struct use *u, int32_t i)
+{
+    return u->copy && i - u->since <= NEAR;
+}
+
+/* A copy of what the codes stand for, for op i, or that of an op close before it. */
+static int decode(struct compression *c, int32_t storage, int32_t i)
+{
+    ckpt_tape *t = c->t;
+    struct use *u = &c->use[storage];
+    const int32_t first = t->n_ops;
+    if (is_near(u, i))
+        return 0;
+    stand_at(t, i);
+    u->copy = int8_decode(t, tape_handle(t, u->codes), values_of(t, storage)).id;
+    u->since = i;
+    return put_beside(c, first, i, -1);
+}
+
+/* The view of a copy that tensor x is of its storage. */
+static ckpt_tensor view_copy(struct compression *c, int32_t x)
+{
+    ckpt_tape *t = c->t;
+    const struct ckpt_desc d = t->tensors.data[x].desc;
+    const int32_t copy = c->use[t->tensors.data[x].storage].copy;
+    return tape_view_tensor(t, tape_handle(t, copy), &d);
+}
+
+/* Runs the op that made a storage again for op i, with a copy of its operand, as the same op of the
+ * model: it draws the same random numbers. */
+static int run_again(struct compression *c, int32_t storage, int32_t i)
+{
+    ckpt_tape *t = c->t;
+    struct use *u = &c->use[storage];
+    const struct op o = t->ops.data[u->writer];
+    ckpt_tensor in[EXPR_INPUTS], out[MOST_RESULTS];
+    if (is_near(u, i))
+        return 0;
+    int rc = 0;
+    for (int k = 0; k < o.n_in && !rc; k++) {
+        const int32_t x = op_in(t, &o, k), s = x > 0 ? t->tensors.data[x].storage : -1;
+        const bool coded = s >= 0 && c->use[s].narrow;
+        rc = coded ? decode(c, s, i) : 0;
+        in[k] = coded && !rc ? view_copy(c, x) : x > 0 ? tape_handle(t, x) : CKPT_NONE;
+    }
+    const int32_t first = t->n_ops;
+    stand_at(t, i);
+    if (!rc)
+        rc = ckpt_record(t, o.def, o.n_in, in, o.n_out, out, o.attr, o.attr_size);
+    if (rc)
+        return rc;
+    t->ops.data[t->n_ops - 1].number = o.number;
+    u->copy = out[0].id;
+    u->since = i;
+    return put_beside(c, first, i, -1);
+}
+
+/* Lets op i of the backward pass read copies instead of storages that are compressed. */
+static int redirect(struct compression *c, int32_t i)
+{
+    ckpt_tape *t = c->t;
+    int rc = 0;
+    for (int k = 0; k < t->ops.data[i].n_in && !rc; k++) {
+        const int32_t at = t->ops.data[i].operands + k, x = t->operands.data[at];
+        const int32_t storage = x > 0 ? t->tensors.data[x].storage : -1;
+        if (storage < 0 || !c->use[storage].narrow)
+            continue;
+        rc = (c->use[storage].again ? run_again : decode)(c, storage, i);
+        if (!rc) {
+            const ckpt_tensor copy = view_copy(c, x);
+            t->operands.data[at] = copy.id;
+            rc = t->error.code;
+        }
+    }
+    return rc;
+}
+
+static int record(struct compression *c, int32_t n_ops, int32_t n_storages)
+{
+    ckpt_tape *t = c->t;
+    int rc = 0;
+    for (int32_t s = 0; s < n_storages && !rc; s++)
+        if (c->use[s].narrow && !c->use[s].again)
+            rc = encode(c, s);
+    for (int32_t i = 0; i < n_ops && !rc; i++)
+        if (t->ops.data[i].phase == PHASE_BACKWARD && !(t->ops.data[i].def->flags & CKPT_OP_VIEW))
+            rc = redirect(c, i);
+    for (int32_t i = 0; i < n_ops && !rc; i++)
+        rc = add_place(c, i, 3 * (int64_t)i + 1);
+    return rc;
+}
+
+static int by_key(const void *a, const void *b)
+{
+    const struct place *x = a, *y = b;
+    return x->key != y->key ? (x->key < y->key ? -1 : 1) : (x->op > y->op) - (x->op < y->op);
+}
+
+/* Ops in the order of their keys, and what names them by their positions. */
+static int put_in_order(struct compression *c)
+{
+    ckpt_tape *t = c->t;
+    const size_t n = (size_t)t->n_ops;
+    struct op *ops = malloc(n * sizeof *ops);
+    int32_t *to = malloc(n * sizeof *to);
+    if (ops && to) {
+        qsort(c->places.data, n, sizeof *c->places.data, by_key);
+        for (int32_t i = 0; i < t->n_ops; i++) {
+            ops[i] = t->ops.data[c->places.data[i].op];
+            to[c->places.data[i].op] = i;
+        }
+        memcpy(t->ops.data, ops, n * sizeof *ops);
+        for (int32_t x = 1; x < t->n_tensors; x++) {
+            struct tensor *v = &t->tensors.data[x];
+            v->op = v->op >= 0 ? to[v->op] : v->op;
+            v->fp8_op = v->fp8_op ? to[v->fp8_op] : 0;
+        }
+    } else {
+        tape_fail(t, CKPT_ENOMEM, "no memory to compress activations");
+    }
+    free(ops);
+    free(to);
+    return t->error.code;
+}
+
+int ops_compress(ckpt_tape *t)
+{
+    struct compression c = {.t = t};
+    const enum phase phase = t->phase;
+    if (t->error.code || !t->env.int8 || !t->trains)
+        return t->error.code;
+    const int32_t n_ops = t->n_ops, n_storages = t->n_storages;
+    int rc = note_uses(t, &c.use);
+    if (!rc)
+        choose(t, c.use);
+    if (!rc)
+        rc = record(&c, n_ops, n_storages);
+    if (!rc && t->n_ops > n_ops)
+        rc = put_in_order(&c);
+    t->phase = phase;
+    free(c.use);
+    free(c.places.data);
+    return rc;
+}

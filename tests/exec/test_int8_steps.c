@@ -1,0 +1,383 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * --activations 8bit in whole steps: that budgets, tiers, threads, micro-steps and resuming change
+ * no bit, also where codes are made again, that gradients are near those of bf16 and a model
+ * learns, what is not finite, tables, graphs, and files of other runs.  What has codes is
+ * test_int8_tape's, conversions are test_int8's.  "make check-gpu" runs it on the GPU.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "ckpt_files.h"
+#include "ckpt_tools.h"
+#include "ops.h"
+#include "plan/graph/graph_file.h"
+#include "small.h"
+#include "tiny.h"
+
+enum { WIDTH = 128, ROWS = 32, STEPS = 2, BUDGETS = 3 };
+
+/* ---- the same bits --------------------------------------------------------------------------- */
+
+static struct ckpt_options tiny_options(int64_t vram, int64_t micro)
+{
+    struct ckpt_options o = CKPT_OPTIONS_INIT;
+    o.device = small_on_gpu() ? "cuda" : "cpu";
+    o.deterministic = small_on_gpu();
+    o.vram = vram;
+    o.micro_batch = micro;
+    o.verify = true;
+    o.activations = "8bit";
+    return o;
+}
+
+static const struct tiny shape = {
+    .dtype = CKPT_BF16, .batch = 2, .length = 64, .width = WIDTH, .heads = 4};
+
+static void train_tiny(const struct ckpt_options *o, enum ckpt_dtype grad_dtype,
+                       struct tiny_result *r)
+{
+    char message[1024];
+    struct ckpt_adamw a = tiny_adamw();
+    struct tiny m = shape;
+    m.batch *= o->micro_batch ? 2 : 1;
+    a.grad_dtype = grad_dtype;
+    if (tiny_train(m, o, &a, STEPS, r, message))
+        fail_msg("--vram %lld: %s", (long long)o->vram, message);
+}
+
+static void expect_tiny(const struct tiny_result *whole, const struct ckpt_options *o,
+                        enum ckpt_dtype grad_dtype, int *recomputed)
+{
+    struct tiny_result r;
+    train_tiny(o, grad_dtype, &r);
+    assert_true(!o->vram || r.info.planned_peak <= o->vram);
+    if (!tiny_same(whole, &r))
+        fail_msg("--vram %lld --threads %lld gives other bits", (long long)o->vram,
+                 (long long)o->threads);
+    *recomputed += r.info.recomputed_ops > 0;
+    tiny_result_free(&r);
+}
+
+static void sweep(int64_t micro, enum ckpt_dtype grad_dtype)
+{
+    struct ckpt_options o = tiny_options(0, micro);
+    struct tiny_result whole;
+    int recomputed = 0;
+    train_tiny(&o, grad_dtype, &whole);
+    const int64_t low = whole.info.min_budget, high = whole.info.planned_peak;
+    assert_true(small_on_gpu() || low < high); /* on a GPU the context counts, too */
+    for (int i = 0; i < BUDGETS && !small_on_gpu(); i++) {
+        o.vram = low + (high - low) * i / BUDGETS;
+        expect_tiny(&whole, &o, grad_dtype, &recomputed);
+    }
+    assert_true(small_on_gpu() || recomputed >= BUDGETS / 2);
+    o = tiny_options(0, micro);
+    o.threads = 3;
+    expect_tiny(&whole, &o, grad_dtype, &recomputed);
+    tiny_result_free(&whole);
+}
+
+static void test_budgets(void **state)
+{
+    (void)state;
+    sweep(0, CKPT_F32);
+}
+
+static void test_budgets_micro_steps(void **state)
+{
+    (void)state;
+    sweep(2, CKPT_BF16);
+}
+
+/* It is what the mode is for: the step without recompute takes less. */
+static void test_peak(void **state)
+{
+    struct ckpt_options o = tiny_options(0, 0);
+    struct tiny_result narrow, wide;
+    (void)state;
+    train_tiny(&o, CKPT_F32, &narrow);
+    o.activations = NULL;
+    train_tiny(&o, CKPT_F32, &wide);
+    print_message("activations kept: %lld bytes, of bf16 %lld; peak %lld and %lld\n",
+                  (long long)narrow.info.kept_bytes, (long long)wide.info.kept_bytes,
+                  (long long)narrow.info.planned_peak, (long long)wide.info.planned_peak);
+    assert_true(4 * narrow.info.kept_bytes < 3 * wide.info.kept_bytes);
+    assert_true(narrow.info.planned_peak < wide.info.planned_peak);
+    assert_false(tiny_same(&narrow, &wide));
+    tiny_result_free(&narrow);
+    tiny_result_free(&wide);
+}
+
+static struct small make(int64_t n_micro, const char *activations)
+{
+    struct small r = small_make(CKPT_BF16, WIDTH, n_micro, true);
+    r.rows = ROWS;
+    r.options.activations = activations;
+    return r;
+}
+
+static void expect_same(const char *what, const struct small *a, struct small *b)
+{
+    if (a->numel != b->numel || memcmp(a->loss, b->loss, sizeof a->loss) ||
+        memcmp(a->state, b->state, (size_t)a->numel * sizeof *a->state))
+        fail_msg("%s: other numbers than with all resident", what);
+    free(b->state);
+}
+
+static void check_forced(const struct small *resident, const struct force *f, const char *what)
+{
+    struct small r = *resident;
+    struct budgets tiers;
+    struct force_count n;
+    char path[64], nvme[64];
+    small_path(path, sizeof path, "int8-plan");
+    small_force(resident, f, path, &tiers, &n);
+    assert_true(n.activations[TIER_HOST] + n.activations[TIER_NVME] > 0);
+    small_use_tiers(&r, path, &tiers, nvme);
+    small_run(&r, SMALL_STEPS);
+    expect_same(what, resident, &r);
+    unlink(path);
+}
+
+static const char path[] = "test_int8_steps.tmp.safetensors";
+
+static void check_resumed(const struct small *whole)
+{
+    struct small r = *whole;
+    ckpt *c;
+    ckpt_program *p;
+    small_open(&r, &c, &p);
+    small_train(&r, c, p, 0, 3);
+    assert_int_equal(ckpt_save_state(c, path), 0);
+    ckpt_close(c);
+    small_open(&r, &c, &p);
+    if (ckpt_load_state(c, path))
+        fail_msg("%s", ckpt_error(c));
+    small_train(&r, c, p, 3, SMALL_STEPS);
+    small_collect(&r, c);
+    ckpt_close(c);
+    unlink(path);
+    expect_same("resumed", whole, &r);
+}
+
+static void check_tiers(int64_t n_micro, const char *half)
+{
+    struct small r = make(n_micro, "8bit");
+    r.options.state = half;
+    small_run(&r, SMALL_STEPS);
+    check_resumed(&r);
+    check_forced(&r, &(struct force){.seed = 3, .host = true, .all = true, .half = !half}, "host");
+    check_forced(&r, &(struct force){.seed = 4, .nvme = true, .half = !half}, "NVMe");
+    free(r.state);
+}
+
+static void test_tiers(void **state)
+{
+    (void)state;
+    check_tiers(1, NULL);
+    check_tiers(3, "8bit");
+}
+
+/* ---- accuracy -------------------------------------------------------------------------------- */
+
+static double cosine(const float *x, const float *y, int64_t n)
+{
+    double xy = 0, xx = 0, yy = 0;
+    for (int64_t i = 0; i < n; i++) {
+        xy += (double)x[i] * (double)y[i];
+        xx += (double)x[i] * (double)x[i];
+        yy += (double)y[i] * (double)y[i];
+    }
+    return xx > 0 && yy > 0 ? xy / sqrt(xx * yy) : 1;
+}
+
+/* Of all parameters, and the least of single ones, whose gradients are as ckpt_param_info says. */
+static void compare_gradients(const struct tiny_result *a, const struct tiny_result *b)
+{
+    const int64_t w = WIDTH;
+    const double all = cosine(a->gradients, b->gradients, a->numel);
+    double least = 1;
+    for (int64_t at = 0; at + w <= a->numel; at += w) /* sizes are multiples of it, but for norms */
+        least = fmin(least, cosine(a->gradients + at, b->gradients + at, w));
+    print_message("cosine of all gradients with those of bf16 %.6f, of rows of %d at least %.4f\n",
+                  all, WIDTH, least);
+    assert_true(all > 0.999 && all < 1);
+    assert_true(least > 0.9);
+}
+
+static void test_gradients(void **state)
+{
+    struct ckpt_options o = tiny_options(0, 0);
+    struct ckpt_adamw a = tiny_adamw();
+    struct tiny_result narrow, wide;
+    char message[1024];
+    (void)state;
+    assert_int_equal(tiny_train(shape, &o, &a, 1, &narrow, message), 0);
+    o.activations = NULL;
+    assert_int_equal(tiny_train(shape, &o, &a, 1, &wide, message), 0);
+    assert_true(narrow.loss[0] == wide.loss[0]);
+    compare_gradients(&narrow, &wide);
+    tiny_result_free(&narrow);
+    tiny_result_free(&wide);
+}
+
+enum { LONG = 40, TAIL = 8 };
+
+static double learn(const char *activations)
+{
+    struct small r = make(1, activations);
+    double sum = 0;
+    ckpt *c;
+    ckpt_program *p;
+    r.options.verify = false;
+    r.adamw.lr = 2e-3f;
+    r.adamw.ema_decay = 0.f;
+    small_open(&r, &c, &p);
+    for (int s = 0; s < LONG; s++) {
+        float loss;
+        small_feed(p, &r, s % 4);
+        if (ckpt_step(p, &loss))
+            fail_msg("%s", ckpt_error(c));
+        sum += s >= LONG - TAIL ? (double)loss : 0;
+    }
+    ckpt_close(c);
+    return sum / TAIL;
+}
+
+static void test_learning(void **state)
+{
+    (void)state;
+    const double wide = learn("bf16"), narrow = learn("8bit");
+    print_message("loss %g with activations of bf16, %g of 8 bits\n", wide, narrow);
+    assert_true(fabs(narrow - wide) < 0.02 * wide);
+}
+
+/* ---- what is not finite ---------------------------------------------------------------------- */
+
+/* An infinite bias reaches the loss; the step is refused as without codes. */
+static void test_not_finite(void **state)
+{
+    struct small r = make(1, "8bit");
+    float bias[WIDTH] = {0};
+    ckpt *c;
+    ckpt_program *p;
+    (void)state;
+    bias[7] = INFINITY;
+    small_open(&r, &c, &p);
+    assert_int_equal(ckpt_param_set(c, r.param[4], CKPT_VALUE, bias, WIDTH), 0);
+    small_feed(p, &r, 0);
+    assert_int_equal(ckpt_step(p, NULL), CKPT_ENAN);
+    print_message("%s\n", ckpt_error(c));
+    assert_null(strstr(ckpt_error(c), "int8"));
+    ckpt_close(c);
+}
+
+/* ---- reports and files ----------------------------------------------------------------------- */
+
+static void print_table(struct small *r, char *table, size_t size)
+{
+    ckpt *c;
+    ckpt_program *p;
+    small_open(r, &c, &p);
+    FILE *f = fmemopen(table, size, "w");
+    ckpt_plan_print(p, f);
+    fclose(f);
+    ckpt_close(c);
+}
+
+static void test_table(void **state)
+{
+    char table[8192];
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        struct small r = make(1, k ? "8bit" : NULL);
+        print_table(&r, table, sizeof table);
+        assert_int_equal(strstr(table, "--activations 8bit") != NULL, k);
+    }
+    print_message("%s", table);
+    assert_non_null(strstr(table, "linear_dw"));
+    struct small r = make(1, "8bit");
+    r.dtype = CKPT_F32;
+    print_table(&r, table, sizeof table);
+    assert_non_null(strstr(table, "none  (--activations 8bit) 0 of the "));
+}
+
+/* What "ckpt plan" reads: the codes are storages and ops of the graph. */
+static void test_graph(void **state)
+{
+    struct small r = make(1, "8bit");
+    struct graph *g;
+    struct error e;
+    char file[64];
+    ckpt *c;
+    ckpt_program *p;
+    int codes = 0, copies = 0;
+    (void)state;
+    small_path(file, sizeof file, "int8-graph");
+    r.options.graph_out = file;
+    r.options.plan_only = true;
+    small_open(&r, &c, &p);
+    assert_int_equal(graph_read(file, &g, &e), 0);
+    assert_int_equal(g->n_ops, p->graph->n_ops);
+    for (int32_t i = 0; i < g->n_ops; i++) {
+        codes += !strncmp(g->ops[i].name, "to_int8", 7);
+        copies += !strncmp(g->ops[i].name, "from_int8", 9);
+    }
+    assert_true(codes > 4 && copies >= codes);
+    for (int32_t i = 0; i < p->tape->n_ops; i++)
+        codes -= p->tape->ops.data[i].def == &op_to_int8;
+    assert_int_equal(codes, 0);
+    graph_free(g);
+    ckpt_close(c);
+    unlink(file);
+}
+
+static bool allow_activations(void *user, const char *name, const char *was, const char *is)
+{
+    (void)user;
+    return !strcmp(name, "ckpt.activations") || !was || !is;
+}
+
+/* A run goes on with the activations that it began with, unless its program lets that differ. */
+static void test_resume(void **state)
+{
+    static const char *const modes[] = {NULL, "8bit"};
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        struct small r = make(1, modes[k]);
+        ckpt *c;
+        ckpt_program *p;
+        small_open(&r, &c, &p);
+        small_train(&r, c, p, 0, 1);
+        assert_int_equal(ckpt_save_state(c, path), 0);
+        ckpt_close(c);
+        r.options.activations = modes[!k];
+        small_open(&r, &c, &p);
+        assert_int_equal(ckpt_load_state(c, path), CKPT_EINVAL);
+        assert_non_null(strstr(ckpt_error(c), k ? "ckpt.activations 8bit, this run has bf16"
+                                                : "ckpt.activations bf16, this run has 8bit"));
+        if (ckpt_load_state_changed(c, path, allow_activations, NULL))
+            fail_msg("%s", ckpt_error(c));
+        small_train(&r, c, p, 1, 2);
+        ckpt_close(c);
+        unlink(path);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    cmocka_set_test_filter(argc > 1 ? argv[1] : NULL);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_budgets),    cmocka_unit_test(test_budgets_micro_steps),
+        cmocka_unit_test(test_peak),       cmocka_unit_test(test_tiers),
+        cmocka_unit_test(test_gradients),  cmocka_unit_test(test_learning),
+        cmocka_unit_test(test_not_finite), cmocka_unit_test(test_table),
+        cmocka_unit_test(test_graph),      cmocka_unit_test(test_resume),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
