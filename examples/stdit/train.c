@@ -166,7 +166,7 @@ static bool looks(const struct training *t, int64_t step)
 
     const struct stdit_options *o = &c->run->options;
 
-    return training_is_due(o->sample_every, step) || training_is_due(o->val_every, step);
+    return training_is_due(o->sample_every, step) || training_is_due(o->validation.every, step);
 }
 
 static int look(struct training *t, int64_t step)
@@ -174,7 +174,7 @@ static int look(struct training *t, int64_t step)
     struct course *c = t->user;
     const struct stdit_options *o = &c->run->options;
 
-    if (training_is_due(o->val_every, step) && stdit_validate(c->run, step))
+    if (training_is_due(o->validation.every, step) && stdit_validate(c->run, step))
         return -1;
     return training_is_due(o->sample_every, step) && !training_is_stopped(t->context)
                ? stdit_sample_between(c->run, step)
