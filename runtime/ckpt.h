@@ -456,10 +456,11 @@ struct ckpt_forecast {
 /*
  * Records and plans as ckpt_compile does, and keeps nothing: for a batch or a shape that is looked
  * for before the first step.  No step runs; on a GPU ops of which the machine has no time yet are
- * timed, as before every plan.  A step that takes more than limit seconds (0: none) even without a
- * budget is not planned: then step_seconds is INFINITY and planned_peak 0.  Several ranks ask
- * together and are told the same.  Returns what ckpt_compile would, CKPT_EBUDGET with its sentence
- * among it; that is an answer, and the context goes on.
+ * timed, as before every plan.  With a limit in seconds (not 0) a lower bound is looked at first:
+ * where that is above the limit, or says that no plan fits, nothing is searched, which takes a
+ * tenth of the time; then step_seconds is INFINITY and planned_peak 0.  Several ranks ask together
+ * and are told the same.  Returns what ckpt_compile would, CKPT_EBUDGET with its sentence among it;
+ * that is an answer, and the context goes on.
  */
 CKPT_API int ckpt_forecast(ckpt *c, ckpt_recorder record, void *user,
                            const struct ckpt_optimizer *optimizer, int64_t batch, double limit,

@@ -6,9 +6,10 @@
  * ops sample i of rank r is number r * batch + i.  The loss is the mean over all.
  *
  *   - All parameters are made before the first program is compiled.
- *   - ckpt_compile, ckpt_step, ckpt_save_params, ckpt_agree, ckpt_save_state, ckpt_load_state, and
- * after the first compile ckpt_load_params, ckpt_param_get and ckpt_param_set are calls of all
- * ranks together, in the same order.  Rank 0 writes what is saved; every rank reads what it loads.
+ *   - ckpt_compile, ckpt_step, ckpt_save_params, ckpt_agree, ckpt_gather_ranks, ckpt_save_state,
+ * ckpt_load_state, and after the first compile ckpt_load_params, ckpt_param_get and ckpt_param_set
+ * are calls of all ranks together, in the same order.  Rank 0 writes what is saved; every rank
+ * reads what it loads.
  *   - Ranks that differ are refused with a sentence that names them and what they differ in: before
  *     a plan (model, options, optimizer, program), after a load and before the first step of a
  *     program (what parameters, moments and averages were set to, steps so far, learning rate), and
@@ -51,6 +52,14 @@ struct ckpt_fact {
     size_t bytes;
 };
 CKPT_API int ckpt_agree(ckpt *c, const struct ckpt_fact *facts, int n);
+
+/*
+ * Tells all ranks something of each: `own` has `bytes` bytes on every rank, `all` room for those of
+ * all, in the order of ranks.  A call of all ranks, between steps.  One rank alone gets its own.
+ * Returns 0; CKPT_EINVAL: no place for them, or a step is under way; CKPT_ECOMM: a rank is gone or
+ * has another number of bytes; CKPT_ENOMEM.
+ */
+CKPT_API int ckpt_gather_ranks(ckpt *c, const void *own, size_t bytes, void *all);
 
 /*
  * What one rank asks of all, as when it gets a signal: to stop, or to save.  ckpt_request_... tell

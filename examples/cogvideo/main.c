@@ -47,7 +47,7 @@ static int check_outputs(const struct cogvideo_options *o)
         {"--sample-image", o->image, CKPT_PATH_INPUT, 0},
         {"--negative", o->negative, CKPT_PATH_INPUT, 0},
         {"--images", o->images, CKPT_PATH_INPUT, 0},
-        {"--val", o->val, CKPT_PATH_INPUT, 0},
+        {"--val", o->validation.file, CKPT_PATH_INPUT, 0},
     };
 
     return outputs_check(&files, more, sizeof more / sizeof *more);

@@ -64,12 +64,7 @@ static const struct ckpt_option table[] = {
     STEPS_ROWS(" 1000", " 1e-4 of adapters, 2e-5 of all weights", " 100", "1e-4", "0: none"),
     BETA2_ROW,
     LOG_ROWS("prediction"),
-    ROW("val", STRING, val, "FILE",
-        "features, as of --features, of clips whose loss is measured at ten noise levels at the "
-        "end"),
-    RANGE("val-every", INT, val_every, "N", "measure it every N steps, too (default: at the end)",
-          1, OPTION_MOST),
-    ROW("val-ema", FLAG, val_ema, NULL, "measure it of the moving average of the weights"),
+    VALIDATION_ROWS,
     RANGE("sample-every", INT, sample_every, "N",
           "draw clips every N steps, too, as step-NNNNNNNN in --out (default: at the end)", 1,
           OPTION_MOST),
@@ -169,15 +164,6 @@ static int check_images(struct cogvideo_options *o)
     return 0;
 }
 
-static int check_validation(const struct cogvideo_options *o)
-{
-    if ((o->val_every || o->val_ema) && !o->val)
-        return say_fail("--val-%s: say on what with --val FILE", o->val_every ? "every" : "ema");
-    if (o->val_ema && o->train.ema_decay <= 0)
-        return say_fail("--val-ema: with --ema-decay 0 there is no average");
-    return 0;
-}
-
 static int check_sampling(struct cogvideo_options *o)
 {
     int n = !!o->sample_text + !!o->prompt + !!o->sample_prompts;
@@ -241,7 +227,8 @@ int cogvideo_options_parse(struct cogvideo_options *o, int argc, char **argv)
         return say_fail("--model DIR: say which model");
     if (cogvideo_config_read(&o->config, o->model) || check_data(o) ||
         cogvideo_check_video(&o->config, o->frames, o->height, o->width) || check_adapters(o) ||
-        check_images(o) || check_validation(o) || check_sampling(o))
+        check_images(o) || validation_check(&o->validation, o->train.ema_decay) ||
+        check_sampling(o))
         return -1;
     fill_defaults(o);
     if (option_dtype("dtype", o->dtype) || training_check(&o->train, &o->library, o->train.batch))

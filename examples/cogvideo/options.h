@@ -4,6 +4,7 @@
 #define COGVIDEO_OPTIONS_H
 
 #include "../common/outputs.h"
+#include "../common/validation.h"
 #include "config.h"
 
 /* Of the noise on pictures of I2V, the mean and the deviation of log sigma that were published, and
@@ -39,9 +40,7 @@ struct cogvideo_options {
     const char *sample_text, *prompt, *sample_prompts, *text_encoder, *tokenizer, *vae, *output;
     double guidance, fps;
     int64_t sample_seed, sample_steps;
-    const char *val; /* features of clips that are measured */
-    int64_t val_every;
-    bool val_ema;
+    struct validation_options validation;
     int64_t sample_every; /* steps between two draws of a training; 0: at its end */
     bool sample_ema;
     /* what comes out */

@@ -94,7 +94,7 @@ static bool looks(const struct training *t, int64_t step)
 {
     const struct cogvideo_batch *b = t->user;
 
-    return training_is_due(b->run->options.val_every, step) ||
+    return training_is_due(b->run->options.validation.every, step) ||
            cogvideo_watch_is_due(b->run->watch, step);
 }
 
@@ -103,7 +103,8 @@ static int look(struct training *t, int64_t step)
     struct cogvideo_batch *b = t->user;
     struct cogvideo_run *r = b->run;
 
-    if (training_is_due(r->options.val_every, step) && cogvideo_validate(r->validation, step))
+    if (training_is_due(r->options.validation.every, step) &&
+        cogvideo_validate(r->validation, step))
         return -1;
     return cogvideo_watch_is_due(r->watch, step) && !training_is_stopped(t->context)
                ? cogvideo_watch_draw(r->watch, step)
@@ -115,7 +116,7 @@ static int look_last(struct cogvideo_run *r, const struct training *t)
 {
     if (t->ended == t->first || ckpt_stop_requested(r->context))
         return 0;
-    if (r->options.val && cogvideo_validate(r->validation, t->ended))
+    if (r->options.validation.file && cogvideo_validate(r->validation, t->ended))
         return -1;
     return r->watch->draws ? cogvideo_watch_draw(r->watch, t->ended) : 0;
 }

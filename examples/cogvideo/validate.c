@@ -13,7 +13,7 @@
 /* All of a clip is seen: neither prompt nor picture is dropped. */
 static void set_options(struct cogvideo_options *o, int ranks)
 {
-    o->features = o->val;
+    o->features = o->validation.file;
     o->data = o->csv = o->cache = o->images = NULL;
     o->text_drop = o->image_drop = 0;
     o->keep_order = true;
@@ -27,7 +27,7 @@ int cogvideo_validation_open(struct cogvideo_validation *v, const struct cogvide
 {
     struct cogvideo_data *d = &v->run.data;
 
-    if (!r->options.val)
+    if (!r->options.validation.file)
         return 0;
     v->run.options = r->options;
     v->run.context = r->context;
@@ -36,7 +36,7 @@ int cogvideo_validation_open(struct cogvideo_validation *v, const struct cogvide
     if (cogvideo_data_open(d, &v->run.options))
         return -1;
     if (d->t || d->eps)
-        say_note("--val %s: its times and noise are not used", r->options.val);
+        say_note("--val %s: its times and noise are not used", r->options.validation.file);
     free(d->t);
     free(d->eps);
     d->t = MEMORY_FOR(sizeof *d->t, d->rows);
@@ -46,14 +46,14 @@ int cogvideo_validation_open(struct cogvideo_validation *v, const struct cogvide
 
 int cogvideo_validation_compile(struct cogvideo_validation *v, struct cogvideo_run *r)
 {
-    if (!r->options.val)
+    if (!r->options.validation.file)
         return 0;
     v->run.model = r->model; /* the run's own */
     v->run.schedule = r->schedule;
     v->common = (struct validation){.context = r->context,
                                     .log = &r->log,
                                     .rows = v->run.data.rows,
-                                    .average = r->options.val_ema,
+                                    .average = r->options.validation.average,
                                     .user = v};
     for (int level = 0; level < VALIDATION_LEVELS; level++)
         v->common.time[level] = floor(validation_time(level)); /* timesteps are whole */

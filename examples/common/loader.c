@@ -54,7 +54,7 @@ struct loader {
     int64_t workers;
     double waited;
     int64_t *bad;            /* rows, as they were found */
-    int64_t n_bad, told_bad; /* of them in what loader_bad returned last */
+    int64_t n_bad;
     char *bad_text;
 };
 
@@ -340,13 +340,14 @@ static const char *behind(const char *line)
 
 static const char *name_of(const struct loader *l, int64_t row)
 {
-    const char *name = l->source->name ? l->source->name(l->source->user, row) : NULL;
+    const struct loader_source *s = l->source;
+    const char *name = s->name ? s->name(s->names, row) : NULL;
 
     return name ? name : "";
 }
 
-/* Takes over what loader_bad said: "ROW NAME", a line each. */
-static void take_known(struct loader *l, const char *line)
+/* "ROW NAME", a line each. */
+void loader_take_bad(struct loader *l, const char *line)
 {
     for (; line && *line; line = behind(line)) {
         char *end;
@@ -364,7 +365,7 @@ const char *loader_bad(struct loader *l)
 {
     size_t size;
     char *text = NULL;
-    FILE *f = l->n_bad > l->told_bad ? open_memstream(&text, &size) : NULL;
+    FILE *f = open_memstream(&text, &size);
 
     if (!f)
         return NULL;
@@ -376,7 +377,6 @@ const char *loader_bad(struct loader *l)
     }
     free(l->bad_text);
     l->bad_text = text;
-    l->told_bad = l->n_bad;
     return text;
 }
 
@@ -394,7 +394,7 @@ int loader_open(struct loader **out, const struct loader_options *o, const struc
     l->rows = source->rows;
     l->max_bad = o->max_bad;
     l->size = room.clips;
-    take_known(l, source->known);
+    loader_take_bad(l, source->known);
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->changed, NULL);
     l->ring =

@@ -9,6 +9,7 @@
 #ifndef EXAMPLES_LOADER_H
 #define EXAMPLES_LOADER_H
 
+#include "ckpt.h"
 #include "video.h"
 #include "video_hw.h"
 
@@ -112,7 +113,8 @@ struct loader_source {
     /* What loader_bad had last in the run that this one goes on with (NULL: nothing): rows that
      * count as bad from the start and are not named again, where they still have that name. */
     const char *known;
-    const char *(*name)(void *user, int64_t row); /* of its file; NULL: rows have none */
+    const char *(*name)(const void *names, int64_t row); /* of its file; NULL: rows have none */
+    const void *names;
 };
 
 struct loader;
@@ -128,9 +130,14 @@ int loader_take(struct loader *l, struct loader_clip *c);
 /* Its memory is free again; the clip taken last. */
 void loader_release(struct loader *l);
 
-/* The rows that cannot be read, as they were found, a line each with the name; NULL: as when it was
- * last asked, or no memory.  Valid until it is asked again. */
+/* The rows that cannot be read, as they were found, a line each with the name; NULL: no memory.
+ * Valid until it is asked again. */
 const char *loader_bad(struct loader *l);
+/* Takes over such a text: those that still have that name count as bad, and are not named again. */
+void loader_take_bad(struct loader *l, const char *text);
+/* Tells all ranks of the rows that any of them could not read, and notes them in the states of c
+ * (RESUME_BAD).  A call of all ranks, between steps.  Returns 0, or -1 after a sentence. */
+int loader_note_bad(struct loader *l, ckpt *c);
 
 /* Seconds that loader_take waited, since it was last asked. */
 double loader_waited(struct loader *l);

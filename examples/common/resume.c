@@ -170,11 +170,6 @@ int resume_note_count(ckpt *c, const char *name, int64_t n)
     return ckpt_state_note(c, name, text) ? say_fail("%s", ckpt_error(c)) : 0;
 }
 
-int resume_note_bad(ckpt *c, const char *text)
-{
-    return text && ckpt_state_note(c, RESUME_BAD, text) ? say_fail("%s", ckpt_error(c)) : 0;
-}
-
 int resume_load(const struct resume_options *o, ckpt *c, struct resume_place *place, int64_t *step)
 {
     struct asked a = {.options = o, .place = place};

@@ -56,9 +56,6 @@ int resume_note_count(ckpt *c, const char *name, int64_t n);
 /* The note with the clips that the run could not read, as loader_bad has them. */
 #define RESUME_BAD "clips that cannot be read"
 
-/* Notes them in the states of c, as far as the text is new.  Returns 0, or -1 after a sentence. */
-int resume_note_bad(ckpt *c, const char *text);
-
 /* Where a run stands in its data, as a note of that name says it in the states it writes.  A run
  * that has one goes on with any number of samples a step. */
 struct resume_place {

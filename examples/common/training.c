@@ -152,7 +152,11 @@ static int save_state(struct training *t)
     int rc = end_all(t);
     double from = run_clock_now();
 
-    if (!rc && t->options->state.save && t->ended != t->saved)
+    bool saves = !rc && t->options->state.save && t->ended != t->saved;
+
+    if (saves && t->notes)
+        rc = t->notes(t);
+    if (saves && !rc)
         rc = resume_save(&t->options->state, t->context, t->ended);
     t->saved = t->ended;
     run_clock_save(&t->clock, from, run_clock_now());

@@ -46,6 +46,9 @@ struct training {
      * a sentence. */
     bool (*looks)(const struct training *t, int64_t step);
     int (*look)(struct training *t, int64_t step);
+    /* Before a state is written, no step under way: notes what it has beside the parameters.  A
+     * call of all ranks; NULL: nothing.  Returns 0, or -1 after a sentence. */
+    int (*notes)(struct training *t);
     void *user;
     /* of training_run: all 0 before */
     struct training_summary summary;

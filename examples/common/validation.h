@@ -12,6 +12,25 @@
 #include "ckpt.h"
 #include "log.h"
 
+struct validation_options {
+    const char *file; /* features of the clips; NULL: none are measured */
+    int64_t every;    /* steps between two measurements; 0: at the end */
+    bool average;     /* of the moving average of the weights */
+};
+
+/* Rows for all structs that have the one above as member `validation`. */
+#define VALIDATION_ROWS                                                                            \
+    ROW("val", STRING, validation.file, "FILE",                                                    \
+        "features, as of --features, of clips whose loss is measured at ten noise levels at the "  \
+        "end"),                                                                                    \
+        RANGE("val-every", INT, validation.every, "N",                                             \
+              "measure it every N steps, too (default: at the end)", 1, OPTION_MOST),              \
+        ROW("val-ema", FLAG, validation.average, NULL,                                             \
+            "measure it of the moving average of the weights")
+
+/* What options_parse cannot see.  Returns 0, or -1 after a sentence. */
+int validation_check(const struct validation_options *o, double ema_decay);
+
 /* Levels are the inner ones of points that divide all timesteps evenly, as Open-Sora's eval_loss
  * has them. */
 enum { VALIDATION_LEVELS = 10 };

@@ -69,13 +69,6 @@ static int read_row(void *user, struct loader_file *f, const struct loader_clip 
                            stdit_sample_of(d, c->sample, row), f, c, row, fps);
 }
 
-static const char *name_of(void *user, int64_t row)
-{
-    const struct stdit_ahead *a = user;
-
-    return stdit_videos_name(&a->run->data.videos, row);
-}
-
 /* ---- its memory ------------------------------------------------------------------------------ */
 
 static struct loader_need need_of(const struct stdit_data *d)
@@ -120,13 +113,13 @@ int stdit_ahead_open(struct stdit_ahead *a, struct stdit_run *r)
     if (!r->options.video_dir)
         return 0;
     struct loader_need need = need_of(&r->data);
-    a->source = (struct loader_source){
-        .next = next,
-        .read = read_row,
-        .rows = r->data.rows,
-        .user = a,
-        .known = ckpt_rank(r->context) ? NULL : r->bad, /* states have what the first rank met */
-        .name = name_of};
+    a->source = (struct loader_source){.next = next,
+                                       .read = read_row,
+                                       .rows = r->data.rows,
+                                       .user = a,
+                                       .known = r->bad,
+                                       .name = stdit_videos_name,
+                                       .names = &r->data.videos};
     return go_to(a, r) ? -1 : loader_open(&a->loader, &r->options.loader, &need, &a->source);
 }
 

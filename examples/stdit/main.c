@@ -47,7 +47,7 @@ static int check_outputs(const struct stdit_options *o)
         {"--text", o->text_encoder && !o->library.plan_only ? o->text : NULL, CKPT_PATH_DIRECTORY,
          0},
         {"--tokenizer", o->tokenizer, CKPT_PATH_INPUT, 0},
-        {"--val", o->val, CKPT_PATH_INPUT, 0},
+        {"--val", o->validation.file, CKPT_PATH_INPUT, 0},
     };
 
     return outputs_check(&files, inputs, sizeof inputs / sizeof *inputs);

@@ -62,12 +62,7 @@ static const struct ckpt_option table[] = {
     ROW("mask-stage", STRING, mask_stage, "STAGE",
         "frame masks as in training stage 1, 3 or adapt (default none)"),
     LOG_ROWS("prediction"),
-    ROW("val", STRING, val, "FILE",
-        "features, as of --features, of clips whose loss is measured at ten noise levels at the "
-        "end"),
-    RANGE("val-every", INT, val_every, "N", "measure it every N steps, too (default: at the end)",
-          1, OPTION_MOST),
-    ROW("val-ema", FLAG, val_ema, NULL, "measure it of the moving average of the weights"),
+    VALIDATION_ROWS,
     ROW("out", STRING, out, "DIR", "where sampled frames go (default stdit-out)"),
     RANGE("sample-steps", INT, sample_steps, "N",
           "Euler steps of sampling (default 30 on a video, 0 else)", 0, 1000000),
@@ -232,15 +227,6 @@ static int check_sampling(struct stdit_options *o)
     return 0;
 }
 
-static int check_validation(const struct stdit_options *o)
-{
-    if ((o->val_every || o->val_ema) && !o->val)
-        return say_fail("--val-%s: say on what with --val FILE", o->val_every ? "every" : "ema");
-    if (o->val_ema && o->train.ema_decay <= 0)
-        return say_fail("--val-ema: with --ema-decay 0 there is no average");
-    return 0;
-}
-
 static int check_training(struct stdit_options *o)
 {
     const char *stages[] = {"none", "1", "2", "3", "adapt"};
@@ -327,7 +313,8 @@ int stdit_options_parse(struct stdit_options *o, int argc, char **argv)
     if ((o->train.batch == CKPT_AUTO || o->batch_seconds > 0) && !o->buckets)
         return say_fail("--batch%s is for --buckets", o->batch_seconds > 0 ? "-seconds" : " auto");
     if (check_buckets(o, batch) || stdit_fill_preset(o) || check_data(o) || stdit_check_model(o) ||
-        check_training(o) || check_sampling(o) || check_validation(o))
+        check_training(o) || check_sampling(o) ||
+        validation_check(&o->validation, o->train.ema_decay))
         return -1;
     return check_files(o, out);
 }

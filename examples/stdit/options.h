@@ -6,6 +6,7 @@
 #include "../common/loader.h"
 #include "../common/outputs.h"
 #include "../common/say.h"
+#include "../common/validation.h"
 
 /* Values a preset or the data may fill in are 0 (counts) or -1 (where 0 means something). */
 struct stdit_options {
@@ -35,9 +36,8 @@ struct stdit_options {
     /* what comes out */
     const char *out;
     int64_t sample_steps, sample_seed, sample_every;
-    bool sample_ema, val_ema;
-    const char *val;
-    int64_t val_every;
+    bool sample_ema;
+    struct validation_options validation;
     double guidance, fps;
     bool help, version;
     bool demo_budget; /* library.vram is the demo's, not one that was asked for */

@@ -137,8 +137,6 @@ static int submit(struct training *t, int64_t step)
         return -1;
     if (c->ahead.loader)
         t->data_ms = loader_waited(c->ahead.loader) * 1e3;
-    if (c->ahead.loader && resume_note_bad(r->context, loader_bad(c->ahead.loader)))
-        return -1;
     if (ckpt_set_lr(s->training, (float)training_rate(t, step)) ||
         stdit_batch_feed(b, r, s->training, r->drops) ||
         stdit_batch_feed_training(b, r, s->training) || ckpt_submit(s->training))
@@ -155,13 +153,20 @@ static int end(struct training *t, int64_t step)
     return training_end(t, s->training, step, 0);
 }
 
+static int notes(struct training *t)
+{
+    const struct course *c = t->user;
+
+    return c->ahead.loader ? loader_note_bad(c->ahead.loader, t->context) : 0;
+}
+
 static bool looks(const struct training *t, int64_t step)
 {
     const struct course *c = t->user;
 
     const struct stdit_options *o = &c->run->options;
 
-    return training_is_due(o->sample_every, step) || training_is_due(o->val_every, step);
+    return training_is_due(o->sample_every, step) || training_is_due(o->validation.every, step);
 }
 
 static int look(struct training *t, int64_t step)
@@ -169,7 +174,7 @@ static int look(struct training *t, int64_t step)
     struct course *c = t->user;
     const struct stdit_options *o = &c->run->options;
 
-    if (training_is_due(o->val_every, step) && stdit_validate(c->run, step))
+    if (training_is_due(o->validation.every, step) && stdit_validate(c->run, step))
         return -1;
     return training_is_due(o->sample_every, step) && !training_is_stopped(t->context)
                ? stdit_sample_between(c->run, step)
@@ -198,6 +203,7 @@ int stdit_train(struct stdit_run *r)
                          .end = end,
                          .looks = looks,
                          .look = look,
+                         .notes = notes,
                          .user = &c};
 
     if (stdit_batch_create(&c.batch, r, r->data.shape, r->data.n_shapes))

@@ -27,13 +27,13 @@ int stdit_validation_open(struct stdit_run *r)
 {
     struct stdit_validation *v = &r->validation;
 
-    if (!r->options.val)
+    if (!r->options.validation.file)
         return 0;
     v->run = calloc(1, sizeof *v->run);
     if (!v->run)
         return say_fail("no memory for --val");
     v->run->options = r->options;
-    v->run->options.features = r->options.val;
+    v->run->options.features = r->options.validation.file;
     v->run->options.buckets = v->run->options.video = v->run->options.video_dir = NULL;
     v->run->options.cache = NULL;
     v->run->options.train.batch = 1;
@@ -41,7 +41,7 @@ int stdit_validation_open(struct stdit_run *r)
     struct stdit_data *d = &v->run->data;
     if (stdit_data_open(d, &v->run->options, false))
         return -1;
-    drop_draws(d, r->options.val);
+    drop_draws(d, r->options.validation.file);
     d->t = MEMORY_FOR(sizeof *d->t, d->rows);
     d->eps = MEMORY_FOR(sizeof *d->eps, d->rows, stdit_data_z(d, d->shape));
     return d->t && d->eps ? 0 : say_fail("--val: no memory for noise");
@@ -117,7 +117,7 @@ int stdit_validate(struct stdit_run *r, int64_t step)
     v->context = r->context;
     v->log = &r->log;
     v->rows = m.run->data.rows;
-    v->average = r->options.val_ema;
+    v->average = r->options.validation.average;
     for (int level = 0; level < VALIDATION_LEVELS; level++)
         v->time[level] = validation_time(level);
     v->set = set_level;

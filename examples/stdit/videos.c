@@ -256,9 +256,10 @@ int64_t stdit_videos_frames(const struct stdit_videos *v, int64_t row)
     return file_of(v, row)->frames;
 }
 
-const char *stdit_videos_name(const struct stdit_videos *v, int64_t row)
+/* As loaders ask for it. */
+const char *stdit_videos_name(const void *of, int64_t row)
 {
-    const struct video_file *f = &file_of(v, row)->file;
+    const struct video_file *f = &file_of(of, row)->file;
     const char *name = f->member ? f->member : f->path, *slash = strrchr(name, '/');
 
     return slash ? slash + 1 : name;

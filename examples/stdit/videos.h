@@ -56,7 +56,7 @@ const struct video_file *stdit_videos_find(const struct stdit_videos *v, int64_t
 
 const char *stdit_videos_caption(const struct stdit_videos *v, int64_t row);
 int64_t stdit_videos_frames(const struct stdit_videos *v, int64_t row);   /* of its file */
-const char *stdit_videos_name(const struct stdit_videos *v, int64_t row); /* its last part */
+const char *stdit_videos_name(const void *of, int64_t row);               /* its last part */
 
 /* The file with the largest frames, and their pixels. */
 const struct video_file *stdit_videos_largest(const struct stdit_videos *v);

@@ -61,13 +61,6 @@ static int read_row(void *user, struct loader_file *f, const struct loader_clip 
     return vae_clip_read(a->run, f, c->sample, row, c->frames, c->rgb);
 }
 
-static const char *name_of(void *user, int64_t row)
-{
-    const struct vae_ahead *a = user;
-
-    return stdit_videos_name(&a->run->data.videos, row);
-}
-
 static struct loader_need need_of(const struct vae_run *r)
 {
     const struct vae_data *d = &r->data;
@@ -93,13 +86,13 @@ int vae_ahead_open(struct vae_run *r)
     if (!r->options.video_dir)
         return 0;
     struct loader_need need = need_of(r);
-    a->source = (struct loader_source){
-        .next = next,
-        .read = read_row,
-        .rows = r->data.rows,
-        .user = a,
-        .known = ckpt_rank(r->context) ? NULL : r->bad, /* states have what the first rank met */
-        .name = name_of};
+    a->source = (struct loader_source){.next = next,
+                                       .read = read_row,
+                                       .rows = r->data.rows,
+                                       .user = a,
+                                       .known = r->bad,
+                                       .name = stdit_videos_name,
+                                       .names = &r->data.videos};
     return loader_open(&a->loader, &r->options.loader, &need, &a->source);
 }
 

@@ -123,12 +123,17 @@ static int submit(struct training *t, int64_t step)
         return -1;
     if (r->ahead.loader)
         t->data_ms = loader_waited(r->ahead.loader) * 1e3;
-    if (r->ahead.loader && resume_note_bad(r->context, loader_bad(r->ahead.loader)))
-        return -1;
     if (ckpt_set_lr(p->program, (float)training_rate(t, step)) || feed(r, p, step) ||
         ckpt_submit(p->program))
         return say_fail("%s", ckpt_error(r->context));
     return 0;
+}
+
+static int notes(struct training *t)
+{
+    struct loader *l = run_of(t)->ahead.loader;
+
+    return l ? loader_note_bad(l, t->context) : 0;
 }
 
 /* The mean over micro-steps of what a program puts out; NaN where it does not. */
@@ -190,6 +195,7 @@ int vae_train(struct vae_run *r)
                          .reads = o->video_dir != NULL,
                          .submit = submit,
                          .end = end,
+                         .notes = notes,
                          .user = r};
     int64_t longest = o->length[o->n_lengths - 1];
 

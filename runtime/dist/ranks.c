@@ -204,6 +204,34 @@ int ranks_give_up(struct ranks *job, int code)
     return code;
 }
 
+/* Messages are of whole numbers of 32 bits: each part is filled up to them. */
+static int gather_filled(struct ranks *job, const char *own, size_t bytes, char *all)
+{
+    int n = job->sharing.ranks;
+    size_t filled = (size_t)round_up((int64_t)bytes, sizeof(int32_t));
+    char *parts = calloc((size_t)n + 1, filled);
+    struct comm *hosts = ranks_hosts(job);
+    if (!parts)
+        return error_fail(job->error, CKPT_ENOMEM, "no memory for what ranks tell each other");
+    memcpy(parts + (size_t)n * filled, own, bytes);
+    int rc = comm_gather(hosts, parts + (size_t)n * filled, parts, filled, "gather");
+    for (int r = 0; r < n && !rc; r++)
+        memcpy(all + (size_t)r * bytes, parts + (size_t)r * filled, bytes);
+    free(parts);
+    return rc ? error_fail(job->error, rc, "%s", hosts->reason) : 0;
+}
+
+int ranks_gather(struct ranks *job, const void *own, size_t bytes, void *all)
+{
+    if (!bytes)
+        return 0;
+    if (job->comm)
+        return ranks_give_up(job, gather_filled(job, own, bytes, all));
+    for (int r = 0; r < job->sharing.ranks; r++) /* of ranks that are not there: the same of each */
+        memmove((char *)all + (size_t)r * bytes, own, bytes);
+    return 0;
+}
+
 /* ---- values ---------------------------------------------------------------------------------- */
 
 static int32_t index_of(const struct ranks *job, const struct param *p)

@@ -150,6 +150,8 @@ struct comm *ranks_hosts(struct ranks *job);
 int ranks_agree(struct ranks *job, uint64_t program, uint64_t optimizer);
 /* What ckpt_agree was given. */
 int ranks_agree_facts(struct ranks *job, const struct ckpt_fact *facts, int n);
+/* What ckpt_gather_ranks was given. */
+int ranks_gather(struct ranks *job, const void *own, size_t bytes, void *all);
 /* Keeps in mind what a slot of a parameter was set to: all n elements of it. */
 void ranks_note_set(struct ranks *job, struct param *p, enum ckpt_slot slot, const float *src,
                     int64_t n);

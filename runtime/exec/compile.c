@@ -49,13 +49,14 @@ struct choice {
     double limit;  /* seconds: nothing slower is planned */
 };
 
-/* Whether a plan may fit and be faster than the fastest so far; seen without making one, which
+/* Whether a plan may fit and take no more than so many seconds; seen without making one, which
  * takes most of the time. */
-static bool is_promising(const struct ckpt_program *p, const struct choice *k)
+static int look_before(struct ckpt_program *p, double most, bool *promising)
 {
-    return program_plan_is_given(p) ||
-           (graph_seconds(p->graph) < k->seconds &&
-            graph_largest_op(p->graph) <= p->programs->memory->budget - p->reserved);
+    double seconds;
+    int rc = program_bound(p, &seconds);
+    *promising = !rc && (program_plan_is_given(p) || (seconds <= most && seconds < INFINITY));
+    return rc ? rc : program_decide(p, promising);
 }
 
 /* Plans one variant at one size, and remembers it where it is the fastest so far. */
@@ -63,10 +64,10 @@ static int consider(struct ckpt_program *p, struct choice *k, enum ranks_over ov
                     int64_t micro)
 {
     int rc = program_draft(p, &k->variants[variant], micro);
-    bool promising = !rc && is_promising(p, k);
+    bool promising = false;
 
     if (!rc)
-        rc = program_decide(p, &promising);
+        rc = look_before(p, k->seconds, &promising);
     bool brief = p->brief;
     p->brief = true; /* only the fastest one has to tell more */
     if (!rc)
@@ -192,9 +193,9 @@ static int decide(struct ckpt_program *p, struct choice *k)
     p->choice_changes_bits = changes_bits(p, k);
     if (!rc)
         rc = program_draft(p, &k->variants[k->variant], k->micro);
-    bool plans = !rc && graph_seconds(p->graph) <= k->limit;
+    bool plans = true;
     if (!rc && k->limit < INFINITY)
-        rc = program_decide(p, &plans);
+        rc = look_before(p, k->limit, &plans);
     return rc || !plans ? rc : program_plan(p);
 }
 

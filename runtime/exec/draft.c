@@ -308,6 +308,17 @@ int program_plan(struct ckpt_program *p)
     return rc;
 }
 
+int program_bound(struct ckpt_program *p, double *seconds)
+{
+    struct programs *ps = p->programs;
+    struct budgets budgets;
+    int rc = program_find_budgets(p, &budgets);
+    *seconds = 0;
+    return rc || ps->ranks->rank
+               ? rc
+               : plan_bound(p->graph, &ps->machine, &budgets, p->reserved, seconds, ps->error);
+}
+
 int program_write_plan(struct ckpt_program *p)
 {
     struct programs *ps = p->programs;

@@ -166,6 +166,8 @@ struct ckpt_variant;
  */
 int program_draft(struct ckpt_program *p, const struct ckpt_variant *variant, int64_t micro);
 int program_plan(struct ckpt_program *p);
+/* No plan of the draft takes fewer seconds; INFINITY: none fits.  For rank 0, a call of all. */
+int program_bound(struct ckpt_program *p, double *seconds);
 /* Writes the plan where --plan-out says, if the program trains. */
 int program_write_plan(struct ckpt_program *p);
 bool program_plan_is_given(const struct ckpt_program *p);

@@ -342,6 +342,31 @@ int plan_first(const struct graph *g, const struct machine *m, const struct budg
     return error_fail(error, rc, "planning ran out of host memory");
 }
 
+static int bound_of(struct portfolio *pf, const struct machine *m, const struct budgets *b,
+                    int64_t reserved, double *seconds)
+{
+    const struct machine own = machine_for_rank(m, graph_ranks(pf->p->g));
+    struct lattice *l;
+    int rc = lattice_open(pf, &own, reserved, b, &l);
+    if (rc)
+        return rc;
+    bool fits = graph_largest_op(pf->p->g) <= b->device - reserved;
+    *seconds = fits ? lattice_bound(l, b) : INFINITY;
+    return 0;
+}
+
+int plan_bound(const struct graph *g, const struct machine *m, const struct budgets *b,
+               int64_t reserved, double *seconds, struct error *error)
+{
+    struct portfolio *pf;
+    int rc = portfolio_build_first(g, &pf);
+    if (!rc) {
+        rc = bound_of(pf, m, b, reserved, seconds);
+        portfolio_free(pf);
+    }
+    return rc ? error_fail(error, rc, "planning ran out of host memory") : 0;
+}
+
 int portfolio_plan_free(struct portfolio *pf, const struct machine *m, const struct budgets *b,
                         int64_t reserved, struct plan **p, struct error *error)
 {

@@ -213,6 +213,10 @@ int portfolio_sweep(struct portfolio *pf, const struct machine *m, const struct 
  */
 int plan_first(const struct graph *g, const struct machine *m, const struct budgets *b,
                int64_t reserved, struct plan **p, struct error *error);
+/* What can be said before a search: no plan under budgets b takes fewer seconds.  INFINITY: none
+ * fits.  Returns 0 or CKPT_ENOMEM. */
+int plan_bound(const struct graph *g, const struct machine *m, const struct budgets *b,
+               int64_t reserved, double *seconds, struct error *error);
 /* Searches and plans. */
 int plan_make(const struct graph *g, const struct machine *m, const struct budgets *b,
               int64_t reserved, struct plan **p, struct error *error);

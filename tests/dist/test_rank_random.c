@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Random values behind parameters that several ranks share: a sample has those that it has where
- * one rank trains all samples, at every stage.
+ * one rank trains all samples, at every stage.  And what ranks tell each other.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -96,8 +96,49 @@ static void test_stages(void **state)
     }
 }
 
+/* ---- what ranks tell each other -------------------------------------------------------------- */
+
+enum { TEXT = 7 }; /* bytes: no whole number of words */
+
+struct teller {
+    struct rank_thread as;
+    char all[3][TEXT];
+};
+
+static void *tell(void *arg)
+{
+    struct teller *m = arg;
+    ckpt *c = rank_open(&m->as, (struct ckpt_options)CKPT_OPTIONS_INIT, 0, 0);
+    char own[TEXT];
+    if (!c)
+        return NULL;
+    memset(own, 'a' + m->as.rank, sizeof own);
+    m->as.rc = ckpt_gather_ranks(c, own, sizeof own, m->all);
+    if (!m->as.rc)
+        m->as.rc = ckpt_gather_ranks(c, NULL, 0, NULL);
+    if (!m->as.rc && (ckpt_gather_ranks(c, NULL, 4, own) != CKPT_EINVAL ||
+                      ckpt_gather_ranks(c, own, 4, NULL) != CKPT_EINVAL))
+        m->as.rc = CKPT_EINVAL;
+    ckpt_close(c);
+    return NULL;
+}
+
+static void test_gather(void **state)
+{
+    static struct teller tellers[3];
+    (void)state;
+    assert_int_equal(ckpt_gather_ranks(NULL, tellers, 4, tellers), CKPT_EINVAL);
+    for (int n = 1; n <= 3; n++) {
+        memset(tellers, 0, sizeof tellers);
+        run_ranks(tellers, sizeof tellers[0], n, 0, tell);
+        for (int r = 0; r < n; r++)
+            assert_memory_equal(tellers[r].all, "aaaaaaabbbbbbbccccccc", (size_t)n * TEXT);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_stages)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_stages),
+                                       cmocka_unit_test(test_gather)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

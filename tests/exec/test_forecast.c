@@ -98,6 +98,9 @@ static void test_refused(void **state)
     struct run r = open_run(all.min_budget, 0);
     assert_int_equal(forecast(&r, 64 * BATCH, 0, &f), CKPT_EBUDGET);
     assert_non_null(strstr(ckpt_error(r.c), "needs at least"));
+    /* With a limit that is seen before a search. */
+    assert_int_equal(forecast(&r, 64 * BATCH, all.step_seconds * 1e6, &f), 0);
+    assert_true(isinf(f.step_seconds) && f.planned_peak == 0);
     assert_int_equal(forecast(&r, BATCH, all.step_seconds / 2, &f), 0);
     assert_true(isinf(f.step_seconds) && f.planned_peak == 0);
     assert_int_equal(forecast(&r, BATCH, all.step_seconds * 10, &f), 0);

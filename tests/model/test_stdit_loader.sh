@@ -110,6 +110,24 @@ cmp -s "$work/l" "$work/l2" || fail "resumed among bad clips: other weights"
 [ "$(grep -c "gone[1234].rgb: cannot be read" "$work/err")" = 3 ] || fail "named again: $(cat "$work/err")"
 refuses 1 "3 clips cannot be read, more than --max-bad 2" "$train" $bad --steps 9 \
     --resume "$work/bad.state" --max-bad 2
+
+# Ranks meet bad clips of their own; a state has those of all, whatever the number of ranks behind it.
+buckets=$bad
+two --steps 4 --save-state "$work/two.state"
+met() {
+    grep -ho "gone[1-4].rgb: cannot be read" "$@" | sort -u
+}
+met "$work/rank.0" >"$work/met.0"
+met "$work/rank.1" >"$work/met.1"
+sort -u "$work/met.0" "$work/met.1" >"$work/met"
+known=$(wc -l <"$work/met")
+[ "$known" -gt "$(wc -l <"$work/met.0")" ] || fail "the second rank met nothing of its own: $(cat "$work/met")"
+two --steps 9 --resume "$work/two.state"
+met "$work/rank.0" "$work/rank.1" | grep -F -f "$work/met" && fail "two ranks name them again"
+runs "after 4 steps" "$train" $bad --steps 9 --resume "$work/two.state"
+met "$work/err" | grep -F -f "$work/met" && fail "one rank names them again"
+refuses 1 "clips cannot be read, more than --max-bad $((known - 1))" "$train" $bad --steps 9 \
+    --resume "$work/two.state" --max-bad $((known - 1))
 echo "path,num_frames,height,width
 sizes/2.rgb,19,100,300
 sizes/3.rgb,20,150,200" >"$work/list.csv"

@@ -108,6 +108,17 @@ runs "after 1 steps" "$train" $small $bad --steps 9 --resume "$work/bad.state" -
 [ "$(grep -c "cannot be read" "$work/err")" = $((3 - first)) ] || fail "named again: $(cat "$work/err")"
 refuses 1 "3 clips cannot be read, more than --max-bad 2" "$train" $small $bad --steps 9 \
     --resume "$work/bad.state" --max-bad 2
+
+# Those of all ranks.
+data=$bad
+two --batch 1 --steps 2 --save-state "$work/two.state"
+known=$(grep -ho "gone[123].rgb: cannot be read" "$work/rank.0" "$work/rank.1" | sort -u | wc -l)
+[ "$known" -gt "$(grep -c "cannot be read" "$work/rank.0")" ] || fail "the second rank met none: $known"
+two --batch 1 --steps 9 --resume "$work/two.state"
+again=$(cat "$work/rank.0" "$work/rank.1" | grep -c "cannot be read")
+[ "$again" -le $((2 * (3 - known))) ] || fail "$again are named again, $known were known"
+refuses 1 "$known clips cannot be read, more than --max-bad $((known - 1))" "$train" $small $bad --batch 2 \
+    --steps 9 --resume "$work/two.state" --max-bad $((known - 1))
 refuses 1 "no video has the 40 frames" "$train" $small --lengths 40 --video-dir "$work/list.csv"
 
 if command -v tar >/dev/null; then

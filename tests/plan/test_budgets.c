@@ -14,6 +14,7 @@
 #include "plan/search/bound.h"
 #include "plan/graph/graph_file.h"
 #include "graphs.h"
+#include "models.h"
 
 #define MIB  (INT64_C(1) << 20)
 #define MOST (INT64_C(1) << 40)
@@ -233,12 +234,52 @@ static void test_bound_falls(void **state)
     }
 }
 
+/* Schedules of a large program that were not played take the time that was said, and about as many
+ * bytes; and more memory is never slower. */
+static void test_unplayed(void **state)
+{
+    struct graph *g = model_stdit(12, false, &machine_cpu);
+    struct budgets b = {.device = MOST};
+    struct portfolio *pf;
+    int32_t unplayed = 0;
+    double before = INFINITY;
+    struct error error;
+    (void)state;
+    assert_true(g->n_ops > 2000);
+    assert_int_equal(portfolio_build(g, &pf), 0);
+    assert_false(portfolio_anneals(pf));
+    for (int32_t i = 0; i < pf->n; i += 5) {
+        const struct option *o = &pf->options.data[i];
+        struct plan *p;
+        assert_int_equal(option_steps(pf, o, &p), 0);
+        assert_true(p->seconds == o->seconds);
+        assert_true(llabs(p->load - o->load) <= o->load / 100);
+        unplayed += p->load != o->load;
+        plan_free(p);
+    }
+    assert_true(unplayed > 10);
+    int64_t low = pf->options.data[0].load, high = pf->options.data[pf->n - 1].load;
+    for (int k = 0; k <= 40; k++) {
+        b.device = pf->p->persistent + low + (high - low) / 40 * k;
+        struct plan *p = ask(pf, &b, &error);
+        assert_true(p || before == INFINITY);
+        if (!p)
+            continue;
+        assert_true(p->seconds <= before && p->persistent + p->transient <= b.device);
+        before = p->seconds;
+        plan_free(p);
+    }
+    assert_true(before < INFINITY);
+    portfolio_free(pf);
+    graph_free(g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tied),        cmocka_unit_test(test_transformer),
         cmocka_unit_test(test_micro_steps), cmocka_unit_test(test_smallest),
-        cmocka_unit_test(test_bound_falls),
+        cmocka_unit_test(test_bound_falls), cmocka_unit_test(test_unplayed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

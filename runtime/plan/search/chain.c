@@ -25,6 +25,7 @@
 #define PART       256  /* each takes off that part of the one before */
 #define COARSE     8    /* every so many of them in any case */
 #define MOST_EVERY 3    /* narrow cuts a block may have */
+#define ROUGH      1024 /* a table counts up to such a part too much: 0.07 % seen (XL/2) */
 #define CHAINS     (MOST_EVERY * (MOST_EVERY + 1) / 2)
 
 /* A choice for all blocks of a group.  It needs so many bytes, of which those kept stay while the
@@ -179,19 +180,35 @@ static int find_bases(struct cuttings *t, struct chain *c)
     return rc;
 }
 
+/* That of block i, unless there is one for its class, from that of the block `of` among its kin. */
+static int find_front(struct cuttings *t, struct cutting *c, int32_t i, int32_t of, int64_t work)
+{
+    const struct block *b = &c->chain->blocks[i], *k = &c->chain->blocks[of];
+    struct front *own = &c->fronts[b->class], *kin = &c->fronts[k->class];
+    int rc = 0;
+    if (own->n)
+        return 0;
+    if (!kin->n)
+        rc = front_build(c->chain, k, &t->levels, t->pf->sim, work / c->chain->n_classes, kin);
+    return rc || own == kin ? rc : front_adopt(c->chain, b, &t->levels, t->pf->sim, kin, own);
+}
+
+/* Of the classes of a kin the one with the most blocks is searched. */
 static int build_fronts(struct cuttings *t, struct cutting *c, int64_t work)
 {
-    bool *done = calloc((size_t)c->chain->n_classes + 1, sizeof(*done));
-    int rc = done ? 0 : CKPT_ENOMEM;
-    for (int32_t i = 0; i < c->chain->n && !rc; i++) {
-        const struct block *b = &c->chain->blocks[i];
-        if (done[b->class])
-            continue;
-        done[b->class] = true;
-        rc = front_build(c->chain, b, &t->levels, t->pf->sim, work / c->chain->n_classes,
-                         &c->fronts[b->class]);
+    const struct chain *chain = c->chain;
+    int32_t *many = calloc(2 * (size_t)chain->n + 2, sizeof(*many)), *best = many + chain->n + 1;
+    int rc = many ? 0 : CKPT_ENOMEM;
+    for (int32_t i = 0; i < chain->n && !rc; i++)
+        many[chain->blocks[i].class]++;
+    for (int32_t i = chain->n - 1; i >= 0 && !rc; i--) {
+        int32_t *k = &best[chain->blocks[i].kin];
+        if (!*k || many[chain->blocks[i].class] >= many[chain->blocks[*k - 1].class])
+            *k = i + 1;
     }
-    free(done);
+    for (int32_t i = 0; i < chain->n && !rc; i++)
+        rc = find_front(t, c, i, best[chain->blocks[i].kin] - 1, work);
+    free(many);
     return rc;
 }
 
@@ -419,6 +436,22 @@ static struct proposal ask(const struct cutting *c, int64_t bytes)
     return (struct proposal){c, lo > 0 ? &c->steps[lo - 1] : NULL};
 }
 
+/* Whether proposals of a table need not be played: they take the ticks that it has, and about as
+ * many bytes. */
+static bool comes_true(const struct cuttings *t, const struct cutting *c)
+{
+    return c->chain->apart && !portfolio_anneals(t->pf);
+}
+
+/* Then the fastest is what it seems, and there is nothing in the others. */
+static bool all_come_true(const struct cuttings *t)
+{
+    for (int32_t i = 0; i < t->n; i++)
+        if (!comes_true(t, &t->list[i]))
+            return false;
+    return true;
+}
+
 /* Tries the proposal for a budget that comes so many after the fastest. */
 static int try_budget(struct cuttings *t, int64_t bytes, int32_t rank)
 {
@@ -437,6 +470,11 @@ static int try_budget(struct cuttings *t, int64_t bytes, int32_t rank)
         return 0;
     choose(&all[rank], t->chosen);
     set_holds(t, all[rank].from->chain);
+    if (comes_true(t, all[rank].from)) {
+        const struct step *s = all[rank].step;
+        return portfolio_keep(t->pf, t->hold, s->bytes - s->bytes / ROUGH,
+                              schedule_seconds(t->pf->p, s->ticks), 0);
+    }
     int rc = portfolio_try(t->pf, t->hold, NULL);
     return rc < 0 ? rc : 0;
 }
@@ -502,7 +540,8 @@ static int run(struct cuttings *t, int64_t work)
     for (int32_t i = 0; i < t->n && !rc; i++)
         rc = fill_cutting(t, &t->list[i], (end - simulator_work(pf->sim)) / (t->n - i));
     pf->repeats = t->n > 0 && !is_varied(t->list[t->n - 1].chain);
-    for (int32_t rank = 0; rank < t->n && !rc; rank++)
+    int32_t ranks = all_come_true(t) ? 1 : t->n;
+    for (int32_t rank = 0; rank < ranks && !rc; rank++)
         for (int32_t step = COARSE; step > 0 && !rc; step /= 2)
             rc = try_budgets(t, most, rank, step, now + work);
     return rc;

@@ -10,6 +10,7 @@
 struct block {
     int32_t forward, forward_end, backward, backward_end;
     int32_t class;   /* blocks of a class differ in nothing that a plan can see */
+    int32_t kin;     /* nor do those of kin, in their forward ops */
     int32_t storage; /* its droppable storages: chain.storages[storage ..] */
     int32_t n_storage;
     int64_t base; /* bytes alive in its backward ops that no choice in the chain changes */
@@ -32,6 +33,9 @@ struct chain {
     struct block *blocks;
     int32_t n, n_classes;
     int32_t *storages; /* in the order of their writers */
+    /* What runs again for the backward ops of a block is in it: whatever its storages hold, the
+     * ticks of the others stay. */
+    bool apart;
 };
 /* Blocks end at every n-th narrow cut, from the first-th on. */
 int chain_build(const struct program *p, int32_t every, int32_t first, struct chain **c);
@@ -50,6 +54,9 @@ struct front {
 /* Finds the choices for one class; b is one of its blocks. */
 int front_build(const struct chain *c, const struct block *b, const struct levels *l,
                 struct simulator *sim, int64_t work, struct front *f);
+/* The same from the choices of a block of its kin: what they come to in b. */
+int front_adopt(const struct chain *c, const struct block *b, const struct levels *l,
+                struct simulator *sim, const struct front *kin, struct front *f);
 void front_free(struct front *f);
 
 #endif

@@ -224,21 +224,56 @@ static int run(struct search *q)
     return rc;
 }
 
+/* Keeps everything at first. */
+static int search_new(struct search *q)
+{
+    size_t n = (size_t)q->c->p->g->n_storages;
+    q->hold = malloc((n + 1) * sizeof(*q->hold));
+    q->level = calloc((size_t)q->b->n_storage + 1, 1);
+    for (size_t s = 0; s < n && q->hold; s++)
+        q->hold[s] = HOLD_ALWAYS;
+    return q->hold && q->level ? 0 : CKPT_ENOMEM;
+}
+
+static void search_free(struct search *q)
+{
+    free(q->hold);
+    free(q->level);
+    free(q->trials);
+}
+
 int front_build(const struct chain *c, const struct block *b, const struct levels *l,
                 struct simulator *sim, int64_t work, struct front *f)
 {
     struct search q = {.c = c, .b = b, .levels = l, .sim = sim, .f = f};
-    size_t n = (size_t)c->p->g->n_storages;
+    int rc = search_new(&q);
     q.work = simulator_work(sim) + work;
-    q.hold = malloc((n + 1) * sizeof(*q.hold));
-    q.level = calloc((size_t)b->n_storage + 1, 1);
-    int rc = q.hold && q.level ? 0 : CKPT_ENOMEM;
-    for (size_t s = 0; s < n && !rc; s++)
-        q.hold[s] = HOLD_ALWAYS;
     if (!rc)
         rc = run(&q);
-    free(q.hold);
-    free(q.level);
-    free(q.trials);
+    search_free(&q);
+    return rc;
+}
+
+/* The level of storage i in a choice of another block, or the last that it has here. */
+static int32_t level_here(const struct search *q, int32_t i, int32_t level)
+{
+    int32_t s = storage_at(q, i);
+    int32_t last = q->levels->start[s + 1] - q->levels->start[s] - 1;
+    return is_free(q, i) ? (int32_t)min_i64(level, last) : 0;
+}
+
+int front_adopt(const struct chain *c, const struct block *b, const struct levels *l,
+                struct simulator *sim, const struct front *kin, struct front *f)
+{
+    struct search q = {.c = c, .b = b, .levels = l, .sim = sim, .f = f};
+    int rc = search_new(&q);
+    for (int32_t k = 0; k < kin->n && !rc; k++) {
+        struct block_cost cost;
+        for (int32_t i = 0; i < b->n_storage; i++)
+            set_level(&q, i, level_here(&q, i, kin->choices[k].level[i]));
+        rc = play(&q, &cost);
+        rc = rc ? (rc < 0 ? rc : 0) : add_choice(&q, &cost);
+    }
+    search_free(&q);
     return rc;
 }

@@ -152,6 +152,28 @@ static int fill_first(struct portfolio *pf, const struct graph *g)
     return rc ? rc : portfolio_overlap(pf);
 }
 
+bool portfolio_anneals(const struct portfolio *pf)
+{
+    return pf->p->g->n_ops <= LARGE || !pf->repeats;
+}
+
+/* The smallest load is exact: what needs no less goes. */
+static int play_smallest(struct portfolio *pf)
+{
+    struct option *a = pf->options.data;
+    const struct schedule *s;
+    int rc = simulate(pf->sim, a[0].hold, &s);
+    while (!rc && pf->n > 1 && a[1].load <= s->load) {
+        free(a[0].hold);
+        pf->n--;
+        memmove(a, a + 1, (size_t)pf->n * sizeof(*a));
+        rc = simulate(pf->sim, a[0].hold, &s);
+    }
+    if (!rc)
+        a[0].load = s->load;
+    return rc;
+}
+
 static int fill(struct portfolio *pf, const struct graph *g)
 {
     const struct effort e = effort_for(g);
@@ -162,10 +184,12 @@ static int fill(struct portfolio *pf, const struct graph *g)
         rc = portfolio_families(pf, e.families);
     if (!rc)
         rc = portfolio_chain(pf, e.chain);
-    if (!rc && (g->n_ops <= LARGE || !pf->repeats))
+    if (!rc && portfolio_anneals(pf))
         rc = portfolio_anneal(pf, e.anneal);
     if (!rc)
         thin(pf);
+    if (!rc)
+        rc = play_smallest(pf);
     if (!rc)
         rc = portfolio_overlap(pf);
     return rc;

@@ -182,7 +182,8 @@ void levels_free(struct levels *l);
 
 /* A schedule worth knowing: no other needs both less memory and less time. */
 struct option {
-    int64_t load, placed; /* placed is -1 until it is asked for */
+    int64_t load;   /* of one that was not played: as the chain's table has it */
+    int64_t placed; /* -1 until it is asked for */
     double seconds;
     int32_t *hold;
     double lead;       /* of its collectives (comm.h) */
@@ -204,6 +205,8 @@ struct portfolio {
 
 /* A portfolio of the one schedule that keeps everything: nothing was searched. */
 int portfolio_build_first(const struct graph *g, struct portfolio **pf);
+/* Whether the local search goes on from what the chain found. */
+bool portfolio_anneals(const struct portfolio *pf);
 /* Simulates hold and keeps it if nothing known is better.  *result (may be NULL) as in simulate. */
 int portfolio_try(struct portfolio *pf, const int32_t *hold, const struct schedule **result);
 /* The fastest option with no more load, or NULL. */

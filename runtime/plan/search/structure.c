@@ -101,6 +101,28 @@ static void list_storages(struct chain *c)
     }
 }
 
+/* Whether what a block may free is read by its own backward ops alone.  (What later blocks read is
+ * kept, but for what passes.) */
+static bool is_apart(const struct chain *c, const struct block *b)
+{
+    const struct program *p = c->p;
+    for (int32_t i = 0; i < b->n_storage; i++) {
+        int32_t s = c->storages[b->storage + i];
+        bool freed = p->forward_last[s] < b->forward_end;
+        if (p->passing[s] || (freed && p->backward_last[s] >= b->backward_end))
+            return false;
+    }
+    return true;
+}
+
+static bool are_apart(const struct chain *c)
+{
+    for (int32_t n = 0; n < c->n; n++)
+        if (!is_apart(c, &c->blocks[n]))
+            return false;
+    return true;
+}
+
 static uint64_t mix(uint64_t h, uint64_t value)
 {
     h = (h ^ value) * UINT64_C(0x9e3779b97f4a7c15);
@@ -146,25 +168,33 @@ static uint64_t hash_ops(uint64_t h, const struct program *p, struct numbering *
     return h;
 }
 
+/* The place of a hash in the list of those met, at its end where it is new. */
+static int32_t place_of(uint64_t *hashes, int32_t *n, uint64_t h)
+{
+    int32_t same = 0;
+    while (same < *n && hashes[same] != h)
+        same++;
+    hashes[same] = h;
+    *n += same == *n;
+    return same;
+}
+
 static int classify(struct chain *c)
 {
     size_t n = (size_t)c->p->g->n_storages + 1;
     struct numbering k = {calloc(n, sizeof(int32_t)), calloc(n, sizeof(int32_t)), 0};
-    uint64_t *hashes = calloc((size_t)c->n + 1, sizeof(*hashes));
+    uint64_t *hashes = calloc(2 * (size_t)c->n + 1, sizeof(*hashes)), *kin = hashes + c->n;
     int rc = k.number && k.block && hashes ? 0 : CKPT_ENOMEM;
+    int32_t n_kin = 0;
     for (size_t s = 0; s < n && !rc; s++)
         k.block[s] = -1;
     for (int32_t i = 0; i < c->n && !rc; i++) {
         struct block *b = &c->blocks[i];
         k.next = 0;
         uint64_t h = hash_ops(1, c->p, &k, i, b->forward, b->forward_end);
+        b->kin = place_of(kin, &n_kin, h);
         h = hash_ops(h, c->p, &k, i, b->backward, b->backward_end);
-        int32_t same = 0;
-        while (same < c->n_classes && hashes[same] != h)
-            same++;
-        b->class = same;
-        hashes[same] = h;
-        c->n_classes += same == c->n_classes;
+        b->class = place_of(hashes, &c->n_classes, h);
     }
     free(k.number);
     free(k.block);
@@ -188,6 +218,7 @@ int chain_build(const struct program *p, int32_t every, int32_t first, struct ch
         cut_blocks(c, k, every, first);
         share_backward(c);
         list_storages(c);
+        c->apart = are_apart(c);
         rc = classify(c);
     } else {
         rc = CKPT_ENOMEM;

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is wrong with --val and its kin: see validation.h. */
+#include "say.h"
+#include "validation.h"
+
+int validation_check(const struct validation_options *o, double ema_decay)
+{
+    if ((o->every || o->average) && !o->file)
+        return say_fail("--val-%s: say on what with --val FILE", o->every ? "every" : "ema");
+    if (o->average && ema_decay <= 0)
+        return say_fail("--val-ema: with --ema-decay 0 there is no average");
+    return 0;
+}
