@@ -424,6 +424,19 @@ static int32_t free_events(const struct ckpt_program *p, int32_t n)
     return first;
 }
 
+/* Another program's step may wait for what touched a range last, and then for no more than that.
+ * Kernels record no event for it: one between two of them would end a segment. */
+static void find_last_events(const struct lowering *w, const struct hazards *h, struct events *e)
+{
+    for (int32_t i = 0; i < h->last.n; i++) {
+        int32_t to = h->last.list.data[i].command;
+        enum queue queue = w->c.list.data[to].instr.queue;
+        bool records = queue == QUEUE_HOST || (queue != QUEUE_COMPUTE && queue < QUEUE_READ);
+        if (records && e->number[to] == NO_EVENT)
+            e->number[to] = e->n++;
+    }
+}
+
 static void number_events(struct lowering *w, struct events *e)
 {
     w->l->first_event = free_events(w->p, e->n);
@@ -465,6 +478,7 @@ static int emit_all(struct lowering *w, const struct hazards *h)
     int rc = e.number && e.for_threads && at ? 0 : CKPT_ENOMEM;
     if (!rc) {
         find_events(w, h, &e);
+        find_last_events(w, h, &e);
         number_events(w, &e);
     }
     for (int32_t i = 0, next = 0; i < w->c.n && !rc; i++) {
