@@ -29,9 +29,11 @@ struct param {
     bool half_state; /* in bf16: it has no master, and its element-wise means are bf16 too */
     bool byte_state; /* with half_state: those means are in 8 bits (mean8.h) */
     float *initial;  /* the value set on the host, kept until an fp32 copy is on the device */
-    enum home home[SLOT_COUNT];     /* where a slot lives between steps */
-    int64_t offset[SLOT_COUNT];     /* in the arena or the tier; -1: it has no place yet */
-    bool filled[SLOT_COUNT];        /* its bytes hold a value */
+    enum home home[SLOT_COUNT];   /* where a slot lives between steps */
+    int64_t offset[SLOT_COUNT];   /* in the arena or the tier; -1: it has no place yet */
+    bool crosses[SLOT_COUNT];     /* the copy out of the arena goes on in the next step, from */
+    int64_t crossing[SLOT_COUNT]; /* this address above the persistent bytes */
+    bool filled[SLOT_COUNT];      /* its bytes hold a value */
     uint64_t set[CKPT_EXP_AVG_SQ_COL +
                  1];          /* of several ranks: a digest of what was set; 0: nothing was */
     int64_t part, part_first; /* part > 0: slots but VALUE are of so many elements from here on */

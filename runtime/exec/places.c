@@ -17,6 +17,20 @@ int program_get_ready(struct ckpt_program *p)
               : 0;
 }
 
+/* Where a storage goes on in the next step, on its way out: the first program that has such an
+ * address gives it to those that are planned later. */
+static void place_crossing(struct ckpt_program *p, const struct residence *r)
+{
+    const struct graph_storage *g = r->storage >= 0 ? &p->graph->storages[r->storage] : NULL;
+    if (!g || !g->persistent || r->tier != TIER_DEVICE || r->last < p->plan->n_steps)
+        return;
+    const struct storage *s = &p->tape->storages.data[g->tape_storage];
+    struct param *w = &p->programs->params->data[s->param];
+    int slot = s->kind - STORAGE_VALUE;
+    w->crossing[slot] = w->crosses[slot] ? w->crossing[slot] : r->offset;
+    w->crosses[slot] = true;
+}
+
 /* In the order of storages, which is that of addresses. */
 void program_place(struct ckpt_program *p)
 {
@@ -24,6 +38,7 @@ void program_place(struct ckpt_program *p)
     const struct plan *plan = p->plan;
     for (int32_t i = 0; i < plan->n_residences; i++) {
         const struct residence *r = &plan->residences[i];
+        place_crossing(p, r);
         if (!plan_is_home(p->graph, plan, r))
             continue;
         const struct storage *s =

@@ -41,6 +41,7 @@ struct cell {
     bool sketched, searched;
     struct point sketch; /* where the search began */
     struct plan *plan;   /* NULL: none was found */
+    bool apart;          /* its steps do not fit those of other programs */
     double cost;         /* what it counts for: seconds, or bytes; INFINITY: for nothing; -1:
                           * not looked at yet */
 };
@@ -57,6 +58,7 @@ struct lattice {
     } cells;
     int32_t n;
     double floor; /* seconds of what is fastest with most of everything; 0: not asked for yet */
+    double apart; /* the seconds of a plan apart count so many times */
 };
 
 /* ---- rungs ----------------------------------------------------------------------------------- */
@@ -124,7 +126,9 @@ static int search_cell(struct lattice *l, struct cell *c)
     if (c->device == SMALLEST)
         return parked_smallest(l->pf, &l->m, &b, &c->plan);
     int rc = sketch_cell(l, c);
-    return rc ? rc : parked_plan(l->pf, &l->m, &b, c->device - l->reserved, &c->sketch, &c->plan);
+    return rc ? rc
+              : parked_plan(l->pf, &l->m, &b, c->device - l->reserved, &c->sketch, &c->plan,
+                            &c->apart);
 }
 
 /* The cell for these budgets, searched or not. */
@@ -155,10 +159,10 @@ static int find_cell(struct lattice *l, struct cell at, int32_t *found)
 /* ---- the staircase of a rung ----------------------------------------------------------------- */
 
 /* What a staircase orders its points by. */
-static double own_cost(const struct cell *c)
+static double own_cost(const struct lattice *l, const struct cell *c)
 {
     return c->device == SMALLEST ? (double)(c->plan->persistent + c->plan->transient)
-                                 : c->plan->seconds;
+                                 : c->plan->seconds * (c->apart ? l->apart : 1);
 }
 
 static int fastest_of_all(struct lattice *l, double *seconds);
@@ -167,7 +171,7 @@ static int fastest_of_all(struct lattice *l, double *seconds);
 static int set_cost(struct lattice *l, int32_t i, double least)
 {
     struct cell *c = &l->cells.data[i];
-    double floor = 0, own = own_cost(c);
+    double floor = 0, own = own_cost(l, c);
     if (c->device == SMALLEST) {
         c->cost = fmax(own, least);
         return 0;
@@ -367,8 +371,8 @@ static int find_smallest_faster(struct lattice *l, const struct stairs *s, const
                 break;
             const struct plan *p = l->cells.data[i].plan;
             nvme = nvme_bytes(l, p) - 1;
-            if (p->seconds < *known) {
-                *known = p->seconds;
+            if (p->seconds * l->apart < *known) {
+                *known = p->seconds * l->apart;
                 *found = p;
             }
         }
@@ -458,28 +462,31 @@ int lattice_fastest(struct lattice *l, const struct budgets *b, double limit,
 {
     const struct plan *smallest;
     struct budgets here = *b;
-    double floor = l->pf->p->seconds;
+    double floor = l->pf->p->seconds, known = limit;
     int64_t least;
     int rc = lattice_smallest(l, b, &least, &smallest);
     *found = NULL;
     if (rc || least > b->device)
         return rc;
-    if (smallest->seconds < limit)
+    if (smallest->seconds * l->apart < limit) {
         *found = smallest;
+        known = smallest->seconds * l->apart;
+    }
     if (lattice_bound(l, b) < floor)
         rc = fastest_of_all(l, &floor);
     here.device = rung_at(min_i64(b->device, l->most), DEVICE_BITS);
     while (!rc && here.device > 0 && here.device >= least) {
-        double known = *found ? (*found)->seconds : limit;
         int32_t i;
         if (fmax(floor, lattice_bound(l, &here)) >= known)
             break;
         rc = find_on_rung(l, here.device, b, known, &i);
-        if (!rc && i >= 0)
+        if (!rc && i >= 0) {
             *found = l->cells.data[i].plan;
+            known = l->cells.data[i].cost;
+        }
         here.device = rung_at(here.device - 1, DEVICE_BITS);
     }
-    return rc ? rc : fastest_smallest(l, b, *found ? (*found)->seconds : limit, found);
+    return rc ? rc : fastest_smallest(l, b, known, found);
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
@@ -521,7 +528,9 @@ int lattice_open(struct portfolio *pf, const struct machine *m, int64_t reserved
     struct lattice *l = pf->lattice = *out = calloc(1, sizeof(*l));
     if (!l)
         return CKPT_ENOMEM;
-    *l = (struct lattice){.pf = pf, .m = *m, .reserved = reserved};
+    *l = (struct lattice){.pf = pf, .m = *m, .reserved = reserved, .apart = 1};
+    if (graph_has_crossings(pf->p->g))
+        l->apart = PARKED_APART;
     l->m.costs = NULL; /* ops have their prices */
     l->m.n_costs = 0;
     for (int i = 0; i < TIER_COUNT; i++)

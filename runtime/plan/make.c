@@ -83,7 +83,7 @@ static int settle(struct portfolio *pf, struct option *o)
     int rc = option_steps(pf, o, &p);
     if (rc)
         return rc;
-    rc = plan_set_offsets(pf->p->g, p, p->load);
+    rc = plan_set_offsets(pf->p->g, p, p->load, false);
     if (rc) {
         plan_free(p);
         return rc;

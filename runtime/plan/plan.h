@@ -55,6 +55,8 @@ struct graph_storage {
     bool carried;    /* must be resident from step 0 of the body to its last use */
     enum home home;  /* of a persistent storage: where another program of the context has it */
     int64_t home_offset;
+    bool crosses;     /* of a persistent storage: another program's copy out of it goes on in the */
+    int64_t crossing; /* next step, from this address above the persistent bytes */
     int32_t tape_storage;
     char *name; /* for tables and messages; owned */
 };

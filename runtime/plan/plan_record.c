@@ -176,22 +176,52 @@ int plan_measure(const struct graph *g, struct plan *p)
     return 0;
 }
 
-int plan_set_offsets(const struct graph *g, struct plan *p, int64_t goal)
+/* Whether another program has an address for a residence that goes on in the next step. */
+static bool has_crossing(const struct graph *g, const struct plan *p, const struct residence *r)
 {
-    struct place_item *items = malloc(((size_t)p->n_residences + 1) * sizeof(*items));
+    return r->storage >= 0 && r->last >= p->n_steps && g->storages[r->storage].crosses;
+}
+
+static bool overlap(const struct place_item *a, const struct place_item *b)
+{
+    return a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes;
+}
+
+/* Item n begins where another program has it; unless that is where one before it is. */
+static bool fix_item(struct place_item *items, const bool *fixed, int32_t n, int64_t offset)
+{
+    items[n].offset = offset;
+    for (int32_t i = 0; i < n; i++)
+        if (fixed[i] && overlap(&items[i], &items[n]))
+            return false;
+    return true;
+}
+
+int plan_set_offsets(const struct graph *g, struct plan *p, int64_t goal, bool common)
+{
+    size_t most = (size_t)p->n_residences + 1;
+    struct place_item *items = malloc(most * sizeof(*items));
+    bool *fixed = calloc(most, sizeof(*fixed));
     int32_t n = 0;
-    if (!items)
-        return CKPT_ENOMEM;
-    for (int32_t i = 0; i < p->n_residences; i++) {
+    bool any = false;
+    int rc = items && fixed ? 0 : CKPT_ENOMEM;
+    for (int32_t i = 0; i < p->n_residences && !rc; i++) {
         const struct residence *r = &p->residences[i];
-        if (is_placed(g, p, r))
-            items[n++] = (struct place_item){r->first, r->last, residence_bytes(g, p, r), 0};
+        if (!is_placed(g, p, r))
+            continue;
+        items[n] = (struct place_item){r->first, r->last, residence_bytes(g, p, r), 0};
+        if (common && has_crossing(g, p, r))
+            fixed[n] = fix_item(items, fixed, n, g->storages[r->storage].crossing);
+        any |= fixed[n++];
     }
-    int rc = place_circle(items, n, p->n_steps, goal, &p->transient);
-    for (int32_t i = 0, k = 0; i < p->n_residences; i++)
+    if (!rc)
+        rc = any ? place_around(items, n, fixed, p->n_steps, goal, &p->transient)
+                 : place_circle(items, n, p->n_steps, goal, &p->transient);
+    for (int32_t i = 0, k = 0; i < p->n_residences && !rc; i++)
         if (is_placed(g, p, &p->residences[i]))
             p->residences[i].offset = items[k++].offset;
     free(items);
+    free(fixed);
     return rc;
 }
 

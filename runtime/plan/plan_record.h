@@ -20,7 +20,8 @@ int64_t residence_bytes(const struct graph *g, const struct plan *p, const struc
 void plan_count_alive(const struct graph *g, const struct plan *p, int64_t *alive);
 /* Sets load and peak_step. */
 int plan_measure(const struct graph *g, struct plan *p);
-/* Sets these addresses, and transient; goal as in place_circle. */
-int plan_set_offsets(const struct graph *g, struct plan *p, int64_t goal);
+/* Sets these addresses, and transient; goal as in place_circle.  common: what goes on in the next
+ * step is where other programs have it, as far as they agree. */
+int plan_set_offsets(const struct graph *g, struct plan *p, int64_t goal, bool common);
 
 #endif

@@ -62,8 +62,9 @@ static int64_t least_device(const struct graph *g, int64_t host, int64_t nvme)
         int64_t middle = low + (high - low) / 2;
         struct point sketch;
         struct plan *p;
+        bool apart;
         assert_int_equal(parked_sketch(pf, &machine, &b, middle, &sketch), 0);
-        assert_int_equal(parked_plan(pf, &machine, &b, middle, &sketch, &p), 0);
+        assert_int_equal(parked_plan(pf, &machine, &b, middle, &sketch, &p, &apart), 0);
         if (p)
             high = middle;
         else
@@ -256,6 +257,49 @@ static void test_home_on_device(void **state)
     expect_fault(&f, "lives where the context does not have it");
 }
 
+/* Has g know what p leaves to the next step, so many bytes above where that is; returns how much.
+ */
+static int32_t tell_crossings(struct graph *g, const struct plan *p, int64_t above)
+{
+    int32_t n = 0;
+    for (int32_t i = 0; i < p->n_residences; i++) {
+        const struct residence *r = &p->residences[i];
+        if (r->storage < 0 || r->last < p->n_steps || !g->storages[r->storage].persistent)
+            continue;
+        g->storages[r->storage].crosses = true;
+        g->storages[r->storage].crossing = r->offset + above;
+        n++;
+    }
+    return n;
+}
+
+/* What goes on in the next step lies where another program has it; not where that is too high. */
+static void test_crossings(void **state)
+{
+    (void)state;
+    struct fixture f = fixture(1, PLENTY, 0);
+    for (int32_t i = 0; i < f.g->n_body; i += 2)
+        f.g->ops[i].seconds *= 1.2;
+    struct plan *apart = make(f.g, &f.p->budgets);
+    assert_true(tell_crossings(f.g, f.p, 0) > 0);
+    struct plan *p = make(f.g, &f.p->budgets);
+    int32_t common = 0;
+    for (int32_t i = 0; i < p->n_residences; i++) {
+        const struct residence *r = &p->residences[i];
+        bool told = r->storage >= 0 && r->last >= p->n_steps && f.g->storages[r->storage].crosses;
+        assert_true(!told || r->offset == f.g->storages[r->storage].crossing);
+        common += told;
+    }
+    assert_true(common > 0 && p->seconds <= apart->seconds * 1.02);
+    plan_free(p);
+    tell_crossings(f.g, f.p, f.p->budgets.device);
+    p = make(f.g, &f.p->budgets);
+    assert_true(p->seconds == apart->seconds && p->transient == apart->transient);
+    plan_free(p);
+    plan_free(apart);
+    done(&f);
+}
+
 /* New homes lie behind what other programs have taken. */
 static void test_tier_base(void **state)
 {
@@ -446,6 +490,7 @@ int main(void)
         cmocka_unit_test(test_sampling),
         cmocka_unit_test(test_home_in_tier),
         cmocka_unit_test(test_home_on_device),
+        cmocka_unit_test(test_crossings),
         cmocka_unit_test(test_tier_base),
         cmocka_unit_test(test_clean_but_written),
         cmocka_unit_test(test_two_homes),

@@ -144,6 +144,57 @@ static void test_circle(void **state)
     }
 }
 
+/* Around what wraps in one placement, another list of items: it stays, and all is apart. */
+static void test_around(void **state)
+{
+    (void)state;
+    enum { N = 300, STEPS = 150 };
+    for (uint32_t seed = 1; seed < 8; seed++) {
+        struct place_item a[N], b[N], again[N];
+        bool fixed[N];
+        uint32_t x = seed, n_fixed = 0;
+        int64_t peak, around, same;
+        draw_circle(a, N, STEPS, 100, &x);
+        assert_int_equal(place_circle(a, N, STEPS, 0, &peak), 0);
+        draw_circle(b, N, STEPS, 100, &x);
+        for (int32_t i = 0; i < N; i++) {
+            fixed[i] = a[i].last >= STEPS;
+            n_fixed += fixed[i];
+            b[i] = fixed[i] ? a[i] : b[i];
+        }
+        assert_true(n_fixed > 10);
+        memcpy(again, b, sizeof(b));
+        assert_int_equal(place_around(b, N, fixed, STEPS, 0, &around), 0);
+        assert_true(places_valid(b, N, STEPS, around));
+        for (int32_t i = 0; i < N; i++)
+            assert_true(!fixed[i] || b[i].offset == a[i].offset);
+        assert_int_equal(place_around(again, N, fixed, STEPS, 0, &same), 0);
+        assert_memory_equal(again, b, sizeof(b));
+        assert_int_equal(place_around(again, N, fixed, STEPS, INT64_MAX, &same), 0);
+        assert_true(same >= around && places_valid(again, N, STEPS, same));
+    }
+}
+
+/* All fixed: nothing moves.  None: a circle like any other. */
+static void test_around_all(void **state)
+{
+    (void)state;
+    enum { N = 60, STEPS = 40 };
+    struct place_item a[N], b[N];
+    bool all[N], none[N] = {false};
+    uint32_t x = 3;
+    int64_t peak, around;
+    memset(all, true, sizeof(all));
+    draw_circle(a, N, STEPS, 100, &x);
+    assert_int_equal(place_circle(a, N, STEPS, 0, &peak), 0);
+    memcpy(b, a, sizeof(a));
+    assert_int_equal(place_around(b, N, all, STEPS, 0, &around), 0);
+    assert_memory_equal(a, b, sizeof(a));
+    assert_true(around == peak);
+    assert_int_equal(place_around(b, N, none, STEPS, 0, &around), 0);
+    assert_memory_equal(a, b, sizeof(a));
+}
+
 /*
  * Two mountains: what wraps is nested round the end of the turn, all else round its middle, and
  * together they take nearly the load all the time.  Sizes do not match, so that only an arena that
@@ -194,7 +245,8 @@ int main(void)
         cmocka_unit_test(test_nested),           cmocka_unit_test(test_nothing),
         cmocka_unit_test(test_traces),           cmocka_unit_test(test_circle_brute),
         cmocka_unit_test(test_circle),           cmocka_unit_test(test_two_ends),
-        cmocka_unit_test(test_no_circle),
+        cmocka_unit_test(test_no_circle),        cmocka_unit_test(test_around),
+        cmocka_unit_test(test_around_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -82,6 +82,8 @@ static int32_t graph_storage_of(struct builder *b, int32_t tensor)
         const struct param *p = &b->t->env.params->data[from->param];
         b->g->storages[b->g->n_storages].home = p->home[from->kind - STORAGE_VALUE];
         b->g->storages[b->g->n_storages].home_offset = p->offset[from->kind - STORAGE_VALUE];
+        b->g->storages[b->g->n_storages].crosses = p->crosses[from->kind - STORAGE_VALUE];
+        b->g->storages[b->g->n_storages].crossing = p->crossing[from->kind - STORAGE_VALUE];
     }
     b->index[s] = b->g->n_storages++;
     return b->index[s];

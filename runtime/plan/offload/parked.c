@@ -37,6 +37,7 @@ struct search {
     int64_t device;              /* bytes alive may be so many */
     int64_t wall;                /* and the peak with addresses */
     double floor;                /* what is faster is not wanted */
+    bool common;                 /* what goes on in the next step is where others have it */
     struct hosted_bounds hosted; /* what the host can take */
     struct point best;
     struct loaded loaded[LOADED]; /* the last option that was asked for comes first */
@@ -330,7 +331,8 @@ static int build(struct search *x, struct plan **out)
     if (!rc && fits)
         rc = plan_measure(x->pf->p->g, x->loaded->p);
     if (!rc && fits)
-        rc = plan_set_offsets(x->pf->p->g, x->loaded->p, x->wall - x->loaded->p->persistent);
+        rc = plan_set_offsets(x->pf->p->g, x->loaded->p, x->wall - x->loaded->p->persistent,
+                              x->common);
     if (!rc && fits && x->loaded->t->drained) /* its times are those of a step by itself */
         rc = plan_reprice(x->pf->p->g, x->m, x->loaded->p);
     if (!rc && fits) {
@@ -438,8 +440,9 @@ double parked_floor(const struct point *sketch)
     return sketch->seconds < INFINITY ? sketch->seconds * (1 - TOLERANCE) : 0;
 }
 
-int parked_plan(struct portfolio *pf, const struct machine *m, const struct budgets *b,
-                int64_t device, const struct point *sketch, struct plan **out)
+/* Wherever its addresses are. */
+static int plan_apart(struct portfolio *pf, const struct machine *m, const struct budgets *b,
+                      int64_t device, const struct point *sketch, struct plan **out)
 {
     static const double shares[] = {0.92, 0.8}; /* where other options are the best ones */
     struct search x = search_for(pf, m, b, device);
@@ -459,6 +462,57 @@ int parked_plan(struct portfolio *pf, const struct machine *m, const struct budg
     if (!rc && !*out && is_found(&x))
         rc = build_within(&x, 0, out, &less);
     unload_all(&x);
+    return rc;
+}
+
+bool graph_has_crossings(const struct graph *g)
+{
+    for (int32_t s = 0; s < g->n_storages; s++)
+        if (g->storages[s].crosses)
+            return true;
+    return false;
+}
+
+/* Where the addresses end that other programs have for what goes on in the next step. */
+static int64_t crossings_end(const struct graph *g)
+{
+    int64_t end = 0;
+    for (int32_t s = 0; s < g->n_storages; s++)
+        if (g->storages[s].crosses)
+            end = max_i64(end, g->storages[s].crossing + g->storages[s].bytes);
+    return end;
+}
+
+/* A plan that has these addresses, or NULL. */
+static int plan_common(struct portfolio *pf, const struct machine *m, const struct budgets *b,
+                       int64_t device, const struct point *sketch, struct plan **out)
+{
+    struct search x = search_for(pf, m, b, device);
+    *out = NULL;
+    if (!graph_has_crossings(pf->p->g) || crossings_end(pf->p->g) > device)
+        return 0;
+    x.common = true;
+    x.best = *sketch;
+    x.floor = parked_floor(sketch);
+    int rc = search_within(&x, out);
+    unload_all(&x);
+    return rc;
+}
+
+int parked_plan(struct portfolio *pf, const struct machine *m, const struct budgets *b,
+                int64_t device, const struct point *sketch, struct plan **out, bool *apart)
+{
+    struct plan *common;
+    int rc = plan_common(pf, m, b, device, sketch, &common);
+    *apart = false;
+    *out = common;
+    if (rc || (common && common->seconds <= parked_floor(sketch) * PARKED_APART))
+        return rc;
+    rc = plan_apart(pf, m, b, device, sketch, out);
+    bool faster = !common || (*out && (*out)->seconds * PARKED_APART < common->seconds);
+    plan_free(faster ? common : *out);
+    *out = faster ? *out : common;
+    *apart = faster && graph_has_crossings(pf->p->g);
     return rc;
 }
 

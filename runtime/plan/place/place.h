@@ -23,6 +23,10 @@ int place_counted(struct place_item *items, int32_t n, int64_t load, int64_t *pe
  * the load where goal is below it.
  */
 int place_circle(struct place_item *items, int32_t n, int32_t period, int64_t goal, int64_t *peak);
+/* The same around items that are fixed: these have their offsets, where no two of them share a byte
+ * at a step.  The goal is not below their highest end. */
+int place_around(struct place_item *items, int32_t n, const bool *fixed, int32_t period,
+                 int64_t goal, int64_t *peak);
 
 /* The lower bound: most bytes alive at one step.  Returns 0 or CKPT_ENOMEM. */
 int place_load(const struct place_item *items, int32_t n, int64_t *load);

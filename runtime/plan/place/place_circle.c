@@ -38,10 +38,13 @@ enum { N_RECIPES = sizeof(recipes) / sizeof(recipes[0]) };
 
 struct circle {
     const struct place_item *items;
+    const bool *fixed; /* per item, or NULL */
     int32_t n, period;
     struct sections sections;
     struct packing pack;
     struct placement best;
+    int64_t fixed_end; /* of what is fixed, the highest */
+    int64_t cap;       /* at first: the high end */
     int64_t *bytes;
     int64_t *loads; /* per section: bytes alive */
     int32_t *hot;   /* per section: hot ones before it */
@@ -84,18 +87,23 @@ static bool is_hot(const struct circle *c, int32_t i)
     return c->hot[s->upper[i]] > c->hot[s->lower[i]] || c->hot[s->again[i]] > 0;
 }
 
+static bool is_fixed(const struct circle *c, int32_t i)
+{
+    return c->fixed && c->fixed[i];
+}
+
 static void sort_order(struct circle *c, const struct recipe *r)
 {
     double least = 0.001 * r->permille * (double)c->sections.load;
     int32_t n = 0, first = 0;
     for (int32_t k = 0; k < c->sections.n; k++)
         c->hot[k + 1] = c->hot[k] + (r->permille > 0 && (double)c->loads[k] >= least);
-    for (int pass = 0; pass < 3; pass++) {
+    for (int pass = 0; pass < 4; pass++) {
         for (int32_t i = 0; i < c->n; i++) {
             bool early = r->wrapped_first && c->sections.again[i] > 0;
-            int group = early ? 0 : is_hot(c, i) ? 1 : 2;
+            int group = is_fixed(c, i) ? 0 : early ? 1 : is_hot(c, i) ? 2 : 3;
             if (group == pass)
-                c->keys[n++] = key_of(c, i, pass < 2 ? r->hot : r->cold);
+                c->keys[n++] = key_of(c, i, pass < 3 ? r->hot : r->cold);
         }
         qsort(c->keys + first, (size_t)(n - first), sizeof(*c->keys), place_compare_keys);
         first = n;
@@ -110,7 +118,7 @@ static void try_recipe(struct circle *c, const struct recipe *r)
 {
     int32_t stop;
     sort_order(c, r);
-    packing_set_cap(&c->pack, r->high ? c->sections.load + c->sections.load / SLACK : 0);
+    packing_set_cap(&c->pack, r->high ? c->cap : 0);
     packing_attempt(&c->pack, 0, c->best.peak - 1, &c->best, &stop);
 }
 
@@ -139,7 +147,16 @@ static int circle_init(struct circle *c)
     }
     for (int32_t k = 0; k < s->n; k++)
         c->loads[k + 1] += c->loads[k];
-    return packing_init(&c->pack, s, c->bytes);
+    c->cap = s->load + s->load / SLACK;
+    int rc = packing_init(&c->pack, s, c->bytes);
+    for (int32_t i = 0; i < c->n && !rc; i++)
+        if (is_fixed(c, i)) {
+            c->pack.offsets[i] = c->items[i].offset;
+            c->fixed_end = max_i64(c->fixed_end, c->items[i].offset + c->bytes[i]);
+            c->pack.fixed++;
+        }
+    c->cap = max_i64(c->cap, c->fixed_end);
+    return rc;
 }
 
 static void circle_free(struct circle *c)
@@ -153,18 +170,14 @@ static void circle_free(struct circle *c)
     sections_free(&c->sections);
 }
 
-int place_circle(struct place_item *items, int32_t n, int32_t period, int64_t goal, int64_t *peak)
+int place_around(struct place_item *items, int32_t n, const bool *fixed, int32_t period,
+                 int64_t goal, int64_t *peak)
 {
-    struct circle c = {.items = items, .n = n, .period = period};
-    bool wraps = false;
+    struct circle c = {.items = items, .fixed = fixed, .n = n, .period = period};
     *peak = 0;
     goal = min_i64(goal, INT64_MAX / 2); /* any peak is within that */
-    for (int32_t i = 0; i < n; i++)
-        wraps |= items[i].last >= period;
-    if (!wraps)
-        return place_items(items, n, goal, peak);
     int rc = circle_init(&c);
-    goal = max_i64(goal, rc ? 0 : c.sections.load);
+    goal = max_i64(goal, rc ? 0 : max_i64(c.sections.load, c.fixed_end));
     for (int r = 0; r < N_RECIPES && !rc && c.best.peak > goal; r++)
         try_recipe(&c, &recipes[r]);
     if (!rc)
@@ -175,4 +188,13 @@ int place_circle(struct place_item *items, int32_t n, int32_t period, int64_t go
     *peak = rc ? 0 : c.best.peak;
     circle_free(&c);
     return rc;
+}
+
+int place_circle(struct place_item *items, int32_t n, int32_t period, int64_t goal, int64_t *peak)
+{
+    bool wraps = false;
+    for (int32_t i = 0; i < n; i++)
+        wraps |= items[i].last >= period;
+    return wraps ? place_around(items, n, NULL, period, goal, peak)
+                 : place_items(items, n, min_i64(goal, INT64_MAX / 2), peak);
 }

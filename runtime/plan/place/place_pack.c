@@ -92,7 +92,7 @@ int32_t packing_run(struct packing *k, int32_t kept, int64_t limit, int64_t *pea
     packing_keep(k, kept);
     for (; j < k->s->n_items && !k->out_of_memory; j++) {
         int32_t item = k->order[j];
-        int64_t offset = find_hole(k, item);
+        int64_t offset = j < k->fixed ? k->offsets[item] : find_hole(k, item);
         if (offset > limit - k->bytes[item])
             break;
         packing_put(k, j, offset);
@@ -161,7 +161,7 @@ static int32_t earlier(struct packing *k, int32_t from)
 
 static int32_t move_earlier(struct packing *k, int32_t from)
 {
-    int32_t to = earlier(k, from), item = k->order[from];
+    int32_t to = k->fixed + earlier(k, from - k->fixed), item = k->order[from];
     memmove(k->order + to + 1, k->order + to, (size_t)(from - to) * sizeof(*k->order));
     k->order[to] = item;
     if (k->cap > 0 && draw(k, 3) == 0)
@@ -189,7 +189,7 @@ static void repair(struct packing *k, struct placement *best, int64_t goal, int6
             failed = 0;
             stop = packing_highest(k);
         }
-        if (stop == 0 || k->work > until || k->out_of_memory)
+        if (stop <= k->fixed || k->work > until || k->out_of_memory)
             return;
         kept = move_earlier(k, stop);
     }

@@ -14,6 +14,7 @@ struct packing {
     int32_t *order;   /* items in the order of placement */
     int64_t work;     /* placed items looked at so far, or what takes as long */
     int32_t n;        /* placed items, the first of the order */
+    int32_t fixed;    /* the first of the order, whose offsets are given and stay */
     int64_t *offsets; /* per item */
     bool *high;       /* per item; none is unless there is a cap */
     int64_t cap;      /* or 0; aligned, as all sizes are */

@@ -51,6 +51,7 @@ static struct key key_of(const struct graph *g)
         const struct graph_storage *t = &g->storages[s];
         k.times = hash_mix(k.times, is_away(t));
         k.homes = hash_mix(hash_mix(k.homes, t->home), t->home_offset);
+        k.homes = hash_mix(hash_mix(k.homes, t->crosses), t->crossing);
     }
     return k;
 }

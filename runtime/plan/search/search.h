@@ -287,9 +287,14 @@ int parked_sketch(struct portfolio *pf, const struct machine *m, const struct bu
                   int64_t device, struct point *sketch);
 /* No plan that is made from a sketch is faster than this. */
 double parked_floor(const struct point *sketch);
-/* Makes a plan from a sketch within as many bytes with addresses; *plan NULL if none is found. */
+/* Makes a plan from a sketch within as many bytes with addresses; *plan NULL if none is found.
+ * Where other programs have addresses for what goes on in the next step, a plan that has others is
+ * *apart; it is taken where it is more than PARKED_APART times as fast. */
 int parked_plan(struct portfolio *pf, const struct machine *m, const struct budgets *b,
-                int64_t device, const struct point *sketch, struct plan **plan);
+                int64_t device, const struct point *sketch, struct plan **plan, bool *apart);
+#define PARKED_APART 1.02
+/* Whether there are such addresses. */
+bool graph_has_crossings(const struct graph *g);
 /* The plan with parks that takes the fewest device bytes; *plan NULL if none is found. */
 int parked_smallest(struct portfolio *pf, const struct machine *m, const struct budgets *b,
                     struct plan **plan);
