@@ -282,6 +282,24 @@ static void write_machine(const char *path, double host_update, double copies)
     assert_int_equal(machine_write(&m, path, &error), 0);
 }
 
+/* In how many programs something goes on in the next step where another program has it, too. */
+static int count_common(const struct run *r)
+{
+    int programs = 0;
+    for (int i = 0; i < SHAPES; i++) {
+        const struct plan *p = r->program[i]->plan;
+        const struct graph *g = r->program[i]->graph;
+        int32_t common = 0;
+        for (int32_t k = 0; k < p->n_residences; k++) {
+            const struct residence *e = &p->residences[k];
+            common += e->storage >= 0 && e->last >= p->n_steps && g->storages[e->storage].crosses &&
+                      g->storages[e->storage].crossing == e->offset;
+        }
+        programs += common > 0;
+    }
+    return programs;
+}
+
 /* State in host memory that the host updates in every program, whether the device has room for it
  * or not. */
 static void test_state_on_host(void **state)
@@ -320,6 +338,39 @@ static void test_state_on_host(void **state)
         ckpt_close(r.c);
         assert_memory_equal(&hosted, &free, sizeof free);
     }
+    unlink(path);
+}
+
+/* State that leaves under the next step, from one address in all programs. */
+static void test_common_addresses(void **state)
+{
+    char path[] = "/tmp/test_shapes-XXXXXX";
+    struct ckpt_options o = CKPT_OPTIONS_INIT;
+    struct result free, common;
+    struct run r;
+
+    (void)state;
+    o.device = "cpu";
+    o.verify = true;
+    run_open_wide(&r, &o, WIDE);
+    assert_int_equal(run_compile(&r, 0, SHAPES), 0);
+    run_one_by_one(&r, 0, STEPS, &free);
+    take_values(&r, &free);
+    int64_t most = info_of(r.program[3]).planned_peak;
+    ckpt_close(r.c);
+    close(mkstemp(path));
+    o.machine = path;
+    o.host = 1 << 30;
+    write_machine(path, 0, 5e9);
+    o.vram = most - (64 << 20);
+    run_open_wide(&r, &o, WIDE);
+    if (run_compile(&r, 0, SHAPES))
+        fail_msg("%s", ckpt_error(r.c));
+    assert_true(count_common(&r) > SHAPES / 2);
+    assert_true(info_of(r.program[0]).arena_bytes <= o.vram);
+    run_steps(&r, &common);
+    ckpt_close(r.c);
+    assert_memory_equal(&common, &free, sizeof free);
     unlink(path);
 }
 
@@ -569,7 +620,7 @@ int main(void)
         cmocka_unit_test(test_host),          cmocka_unit_test(test_nvme),
         cmocka_unit_test(test_state_on_host), cmocka_unit_test(test_shared_room),
         cmocka_unit_test(test_alone),         cmocka_unit_test(test_two_under_way),
-        cmocka_unit_test(test_failure),
+        cmocka_unit_test(test_failure),       cmocka_unit_test(test_common_addresses),
         cmocka_unit_test(test_draws),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
