@@ -4,12 +4,17 @@
 #include "exec/enqueue.h"
 #include "exec/segments.h"
 
+/*
+ * What recordings take of the device (H100, STDiT3-XL/2: 26 MiB of 6,352 kernels in two whole
+ * steps, 28 of 3,667 in 175 segments, 56 of 3,688 in 422, 96 of 3,887 in 783), and the part of what
+ * warm.c keeps for them that they may take: what would be more is handed over one by one.
+ */
 enum {
     LEAST_KERNELS = 2, /* fewer in a row are handed over one by one */
-    /* Each that is recorded takes 3 KB of the device (H200: 0.7 GB of Qwen 2.5 7B, whose two
-     * recordings had 64 micro-steps of 1,897 kernels).  So many fit what warm.c keeps for them;
-     * what else a step has is handed over one by one. */
-    MOST_KERNELS = 16384
+    KERNEL_BYTES = 4400,
+    SEGMENT_BYTES = 104 << 10,
+    MOST_BYTES = 60 << 20,
+    MOST_KERNELS = MOST_BYTES / KERNEL_BYTES
 };
 
 /* A segment ends before a wait, and before an event that threads may wait for: they are told of it
@@ -38,15 +43,18 @@ static int record_segment(struct ckpt_program *p, int32_t first, int32_t end, in
 }
 
 /* Finds the segment that begins at an instruction: its end, and where to look for the next one.
- * Returns the kernels it has. */
+ * Returns the kernels it has, 0 where none begins. */
 static int32_t find_segment(const struct ckpt_program *p, int32_t first, int32_t to, int32_t *end,
                             int32_t *next)
 {
     const struct instr *instrs = p->lowered.instrs.data;
     int32_t kernels = 0, i = first;
     for (; i < to && !ends_segment(p, &instrs[i]); i++) {
-        if (instr_is_beside(&instrs[i]))
+        if (instr_is_beside(&instrs[i])) {
+            if (i == first)
+                break;
             continue;
+        }
         kernels += instrs[i].kind == INSTR_COMPUTE;
         *end = i + 1;
     }
@@ -54,17 +62,37 @@ static int32_t find_segment(const struct ckpt_program *p, int32_t first, int32_t
     return kernels;
 }
 
-/* Of instructions [from, to). */
-static int record_segments(struct ckpt_program *p, int32_t from, int32_t to, int32_t micro)
+/* Of instructions [from, to), those of at least so many kernels. */
+static int record_segments(struct ckpt_program *p, int32_t from, int32_t to, int32_t micro,
+                           int32_t least)
 {
     int rc = 0;
-    for (int32_t first = from, end, next; first < to && !rc; first = next) {
-        next = first + 1;
-        if (!instr_is_beside(&p->lowered.instrs.data[first]) &&
-            find_segment(p, first, to, &end, &next) >= LEAST_KERNELS)
+    for (int32_t first = from, end, next; first < to && !rc; first = next)
+        if (find_segment(p, first, to, &end, &next) >= least)
             rc = record_segment(p, first, end, micro);
-    }
     return rc;
+}
+
+/* Bytes of the device that these take. */
+static int64_t segment_bytes(const struct ckpt_program *p, int32_t from, int32_t to, int32_t least)
+{
+    int64_t bytes = 0;
+    for (int32_t first = from, end, next; first < to; first = next) {
+        const int32_t kernels = find_segment(p, first, to, &end, &next);
+        bytes += kernels >= least ? SEGMENT_BYTES + (int64_t)KERNEL_BYTES * kernels : 0;
+    }
+    return bytes;
+}
+
+/* The fewest kernels of a segment such that all of so many micro-steps and of the tail fit. */
+static int32_t least_kernels(const struct ckpt_program *p, int64_t micros)
+{
+    const int32_t body = p->lowered.n_body, n = p->lowered.n_instrs;
+    int32_t least = LEAST_KERNELS;
+    while (micros * segment_bytes(p, 0, body, least) + segment_bytes(p, body, n, least) >
+           MOST_BYTES)
+        least++;
+    return least;
 }
 
 static int32_t count_kernels(const struct ckpt_program *p, int32_t from, int32_t to)
@@ -87,11 +115,12 @@ static int64_t recorded_micros(const struct ckpt_program *p, int32_t most)
 static int record_parked(struct ckpt_program *p)
 {
     const int64_t micros = recorded_micros(p, MOST_KERNELS);
+    const int32_t body = p->lowered.n_body, least = least_kernels(p, micros);
     int rc = 0;
     program_set_runs(p, 0);
     for (int32_t micro = 0; micro < micros && !rc; micro++)
-        rc = record_segments(p, 0, p->lowered.n_body, micro);
-    return rc ? rc : record_segments(p, p->lowered.n_body, p->lowered.n_instrs, 0);
+        rc = record_segments(p, 0, body, micro, least);
+    return rc ? rc : record_segments(p, body, p->lowered.n_instrs, 0, least);
 }
 
 static int record_whole(struct ckpt_program *p, int flight)

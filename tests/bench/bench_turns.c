@@ -79,15 +79,15 @@ static double run(struct clock *k, struct bucket *b, int n)
 
 static void print_alone(struct clock *k, struct bucket *b, int n)
 {
-    printf("%-18s %10s %10s %8s\n", "bucket", "planned ms", "alone ms", "arena");
+    printf("%-18s %10s %10s %8s %8s\n", "bucket", "planned ms", "alone ms", "arena", "segments");
     for (int i = 0; i < n; i++) {
         run(k, &b[i], WARM);
         b[i].alone = run(k, &b[i], WARM) / WARM;
         const struct plan *p = b[i].program->plan;
-        printf("%3lldx%3lldx%3lldx%3lld    %10.1f %10.1f %8.2f\n", (long long)b[i].batch,
+        printf("%3lldx%3lldx%3lldx%3lld    %10.1f %10.1f %8.2f %8d\n", (long long)b[i].batch,
                (long long)b[i].geometry.frames, (long long)b[i].geometry.height,
                (long long)b[i].geometry.width, 1e3 * p->seconds, 1e3 * b[i].alone,
-               (double)p->transient / (1 << 30));
+               (double)p->transient / (1 << 30), (int)b[i].program->n_segments);
     }
 }
 
