@@ -191,9 +191,12 @@ static int32_t count_placed(const struct portfolio *pf)
 
 /*
  * What a plan of a large graph may take, counted: steps simulated, options given addresses, and
- * how far those are above the lower bound, for a loose placement makes more options be placed.
+ * how far those are above the lower bound, for a loose placement makes more options be placed.  Of
+ * options that the chain did not play the load is known to 0.6 %, and some near the budget fail; a
+ * few have holes of 6 %, and the next one that fits is as fast for its bytes.
  */
-static void check_effort(struct graph *g, double share, double loosest)
+static void check_effort(struct graph *g, double share, int64_t work, int32_t placed,
+                         double loosest)
 {
     struct error error;
     struct portfolio *pf;
@@ -204,11 +207,12 @@ static void check_effort(struct graph *g, double share, double loosest)
     struct budgets b = {.device = device};
     assert_int_equal(portfolio_plan(pf, &machine_cpu, &b, 0, &p, &error), 0);
     assert_int_equal(plan_check(g, p, &error), 0);
-    assert_true(simulator_work(pf->sim) < 12000000);
-    assert_true(count_placed(pf) <= 5);
+    assert_true(simulator_work(pf->sim) < work);
+    assert_true(count_placed(pf) <= placed);
     for (int32_t i = 0; i < pf->n; i++) {
         const struct option *o = &pf->options.data[i];
-        assert_true(!o->plan || (double)o->placed <= loosest * (double)o->load);
+        assert_true(!o->plan ||
+                    (double)o->placed <= loosest * (double)o->plan->load);
     }
     plan_free(p);
     portfolio_free(pf);
@@ -218,8 +222,8 @@ static void check_effort(struct graph *g, double share, double loosest)
 static void test_effort(void **state)
 {
     (void)state;
-    check_effort(model_synthetic(12000), 0.4, 1.05);
-    check_effort(model_stdit(56, false, &machine_cpu), 0.2, 1.01);
+    check_effort(model_synthetic(12000), 0.4, 12000000, 5, 1.05);
+    check_effort(model_stdit(56, false, &machine_cpu), 0.2, 4000000, 12, 1.07);
 }
 
 int main(void)
