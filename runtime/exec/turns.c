@@ -68,8 +68,10 @@ static bool is_same(const struct side *s, const struct stretch *a, const struct 
 /* The last stretch, where it goes on with the one before it. */
 static void join_last(struct side *s)
 {
+    if (s->n_stretches < 2)
+        return;
     struct stretch *b = s->stretches.data + s->n_stretches - 1, *a = b - 1;
-    if (s->n_stretches < 2 || !is_same(s, a, b))
+    if (!is_same(s, a, b))
         return;
     a->end = b->end;
     s->n_touches -= b->n;
