@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "ckpt_files.h"
 #include "ckpt_tools.h"
 #include "small.h"
 
@@ -163,4 +164,48 @@ void small_use_tiers(struct small *r, const char *path, const struct budgets *ti
     r->options.host = tiers->host;
     r->options.nvme = tiers->nvme ? nvme : NULL;
     r->options.plan_in = path;
+}
+
+void small_expect_same(const char *what, const struct small *a, struct small *b)
+{
+    if (a->numel != b->numel || memcmp(a->loss, b->loss, sizeof a->loss) ||
+        memcmp(a->state, b->state, (size_t)a->numel * sizeof *a->state))
+        fail_msg("%s: other numbers than with all resident", what);
+    free(b->state);
+}
+
+void small_expect_forced(const struct small *resident, const struct force *f, const char *what)
+{
+    struct small r = *resident;
+    struct budgets tiers;
+    struct force_count n;
+    char path[64], nvme[64];
+    small_path(path, sizeof path, "forced-plan");
+    small_force(resident, f, path, &tiers, &n);
+    assert_true(n.activations[TIER_HOST] + n.activations[TIER_NVME] > 0);
+    small_use_tiers(&r, path, &tiers, nvme);
+    small_run(&r, SMALL_STEPS);
+    small_expect_same(what, resident, &r);
+    unlink(path);
+}
+
+void small_expect_resumed(const struct small *whole)
+{
+    struct small r = *whole;
+    char path[64];
+    ckpt *c;
+    ckpt_program *p;
+    small_path(path, sizeof path, "resumed-state");
+    small_open(&r, &c, &p);
+    small_train(&r, c, p, 0, 3);
+    assert_int_equal(ckpt_save_state(c, path), 0);
+    ckpt_close(c);
+    small_open(&r, &c, &p);
+    if (ckpt_load_state(c, path))
+        fail_msg("%s", ckpt_error(c));
+    small_train(&r, c, p, 3, SMALL_STEPS);
+    small_collect(&r, c);
+    ckpt_close(c);
+    unlink(path);
+    small_expect_same("resumed", whole, &r);
 }

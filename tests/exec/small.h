@@ -61,4 +61,10 @@ void small_force(const struct small *r, const struct force *f, const char *path,
 /* Options to run such a plan: nvme is room for their text. */
 void small_use_tiers(struct small *r, const char *path, const struct budgets *tiers, char nvme[64]);
 
+/* These fail the test where losses or state differ in a bit; b's state is freed. */
+void small_expect_same(const char *what, const struct small *a, struct small *b);
+/* With activations parked so, and with a save and a resume behind the third step. */
+void small_expect_forced(const struct small *resident, const struct force *f, const char *what);
+void small_expect_resumed(const struct small *whole);
+
 #endif

@@ -227,58 +227,17 @@ static struct small make(int64_t n_micro, const char *matmul)
     return r;
 }
 
-static void expect_same(const char *what, const struct small *a, struct small *b)
-{
-    if (a->numel != b->numel || memcmp(a->loss, b->loss, sizeof a->loss) ||
-        memcmp(a->state, b->state, (size_t)a->numel * sizeof *a->state))
-        fail_msg("%s: other numbers than with all resident", what);
-    free(b->state);
-}
-
-static void check_forced(const struct small *resident, const struct force *f, const char *what)
-{
-    struct small r = *resident;
-    struct budgets tiers;
-    struct force_count n;
-    char path[64], nvme[64];
-    small_path(path, sizeof path, "fp8-plan");
-    small_force(resident, f, path, &tiers, &n);
-    assert_true(n.activations[TIER_HOST] + n.activations[TIER_NVME] > 0);
-    small_use_tiers(&r, path, &tiers, nvme);
-    small_run(&r, SMALL_STEPS);
-    expect_same(what, resident, &r);
-    unlink(path);
-}
-
 static const char path[] = "test_fp8_steps.tmp.safetensors";
-
-static void check_resumed(const struct small *whole)
-{
-    struct small r = *whole;
-    ckpt *c;
-    ckpt_program *p;
-    small_open(&r, &c, &p);
-    small_train(&r, c, p, 0, 3);
-    assert_int_equal(ckpt_save_state(c, path), 0);
-    ckpt_close(c);
-    small_open(&r, &c, &p);
-    if (ckpt_load_state(c, path))
-        fail_msg("%s", ckpt_error(c));
-    small_train(&r, c, p, 3, SMALL_STEPS);
-    small_collect(&r, c);
-    ckpt_close(c);
-    unlink(path);
-    expect_same("resumed", whole, &r);
-}
 
 static void check_tiers(int64_t n_micro, const char *half)
 {
     struct small r = make(n_micro, "fp8");
     r.options.state = half;
     small_run(&r, SMALL_STEPS);
-    check_resumed(&r);
-    check_forced(&r, &(struct force){.seed = 3, .host = true, .all = true, .half = !half}, "host");
-    check_forced(&r, &(struct force){.seed = 4, .nvme = true, .half = !half}, "NVMe");
+    small_expect_resumed(&r);
+    small_expect_forced(&r, &(struct force){.seed = 3, .host = true, .all = true, .half = !half},
+                        "host");
+    small_expect_forced(&r, &(struct force){.seed = 4, .nvme = true, .half = !half}, "NVMe");
     free(r.state);
 }
 
