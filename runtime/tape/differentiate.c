@@ -2,8 +2,8 @@
 /*
  * Reverse mode: appends, to the same tape, the ops that compute the gradient of the loss.
  *
- * A tensor used n times gets n contributions, in the reverse order of its uses.  Two are added at
- * once, by the op that makes the second one where its kernel can; more are summed in an fp32
+ * A tensor used n times gets n contributions, in the reverse order of its uses.  A few are added
+ * one by one, each by the op that makes it where its kernel can; more are summed in an fp32
  * accumulator in place.  A parameter's gradient is one fp32
  * storage that every contribution and every micro-step is summed into, directly by the op that
  * makes the contribution where its kernel can add.  Where there is one contribution alone it may
@@ -17,6 +17,13 @@
 #include <stdlib.h>
 #include "ops.h"
 #include "tape/rule.h"
+
+/*
+ * Contributions that are added one by one, each with a rounding, as PyTorch adds them all: queries,
+ * keys and values of one x, and a residual.  Three products that add make no pass over x, where an
+ * accumulator in fp32 makes five.
+ */
+enum { ONE_BY_ONE = 4 };
 
 /* The gradient of a slice of a tensor, which waits for others. */
 struct waiting {
@@ -92,7 +99,7 @@ static void contribute_activation(struct reverse *r, int32_t x, ckpt_tensor g, b
     ckpt_tensor sum = tape_handle(r->t, r->gradient[x]);
     if (!sum.id) {
         sum = g;
-    } else if (r->uses[x] <= 2) {
+    } else if (r->uses[x] <= ONE_BY_ONE) {
         sum = own && add_in_kernel(t, sum, g) ? g : ckpt_add(t, sum, g);
     } else if (r->done[x] == 1) {
         bool wide = t->tensors.data[sum.id].desc.dtype == CKPT_F32;
