@@ -14,11 +14,11 @@
 #include <cmocka.h>
 #include "ckpt_files.h"
 #include "ckpt_tools.h"
+#include "modes.h"
 #include "ops.h"
-#include "small.h"
-#include "tiny.h"
 
-enum { WIDTH = 128, STEPS = 2, BUDGETS = 3 };
+
+enum { WIDTH = MODES_WIDTH };
 
 /* ---- which layers ---------------------------------------------------------------------------- */
 
@@ -147,76 +147,30 @@ static void test_option(void **state)
 
 /* ---- the same bits --------------------------------------------------------------------------- */
 
-static struct ckpt_options tiny_options(int64_t vram, int64_t micro)
+static void expect_budgets(int64_t micro, enum ckpt_dtype grad_dtype)
 {
-    struct ckpt_options o = CKPT_OPTIONS_INIT;
-    o.device = small_on_gpu() ? "cuda" : "cpu";
-    o.deterministic = small_on_gpu();
-    o.vram = vram;
-    o.micro_batch = micro;
-    o.verify = true;
+    struct ckpt_options o = modes_options();
     o.matmul = "fp8";
-    return o;
-}
-
-static const struct tiny shape = {
-    .dtype = CKPT_BF16, .batch = 2, .length = 64, .width = WIDTH, .heads = 4};
-
-/* Each of two micro-steps has as many rows as the whole batch of one. */
-static void train_tiny(const struct ckpt_options *o, enum ckpt_dtype grad_dtype,
-                       struct tiny_result *r)
-{
-    char message[1024];
-    struct ckpt_adamw a = tiny_adamw();
-    struct tiny m = shape;
-    m.batch *= o->micro_batch ? 2 : 1;
-    a.grad_dtype = grad_dtype;
-    if (tiny_train(m, o, &a, STEPS, r, message))
-        fail_msg("--vram %lld: %s", (long long)o->vram, message);
-}
-
-static void sweep(int64_t micro, enum ckpt_dtype grad_dtype)
-{
-    struct ckpt_options o = tiny_options(0, micro);
-    struct tiny_result whole, r;
-    int recomputed = 0;
-    train_tiny(&o, grad_dtype, &whole);
-    const int64_t low = whole.info.min_budget, high = whole.info.planned_peak;
-    assert_true(small_on_gpu() || low < high); /* on a GPU the context counts, too */
-    for (int i = 0; i < BUDGETS && !small_on_gpu(); i++) {
-        o.vram = low + (high - low) * i / BUDGETS;
-        train_tiny(&o, grad_dtype, &r);
-        assert_true(r.info.planned_peak <= o.vram);
-        if (!tiny_same(&whole, &r))
-            fail_msg("--vram %lld gives other bits", (long long)o.vram);
-        recomputed += r.info.recomputed_ops > 0;
-        tiny_result_free(&r);
-    }
-    assert_true(small_on_gpu() || recomputed >= BUDGETS / 2);
-    o = tiny_options(0, micro);
-    o.threads = 3;
-    train_tiny(&o, grad_dtype, &r);
-    assert_true(tiny_same(&whole, &r));
-    tiny_result_free(&r);
-    tiny_result_free(&whole);
+    o.micro_batch = micro;
+    modes_expect_budgets(&o, grad_dtype);
 }
 
 static void test_budgets(void **state)
 {
     (void)state;
-    sweep(0, CKPT_F32);
+    expect_budgets(0, CKPT_F32);
 }
 
 static void test_budgets_micro_steps(void **state)
 {
     (void)state;
-    sweep(2, CKPT_F32);
+    expect_budgets(2, CKPT_F32);
 }
 
 static void test_budgets_bf16_gradients(void **state)
 {
     (void)state;
-    sweep(0, CKPT_BF16);
+    expect_budgets(0, CKPT_BF16);
 }
 
 static struct small make(int64_t n_micro, const char *matmul)
@@ -229,23 +183,13 @@ static struct small make(int64_t n_micro, const char *matmul)
 
 static const char path[] = "test_fp8_steps.tmp.safetensors";
 
-static void check_tiers(int64_t n_micro, const char *half)
-{
-    struct small r = make(n_micro, "fp8");
-    r.options.state = half;
-    small_run(&r, SMALL_STEPS);
-    small_expect_resumed(&r);
-    small_expect_forced(&r, &(struct force){.seed = 3, .host = true, .all = true, .half = !half},
-                        "host");
-    small_expect_forced(&r, &(struct force){.seed = 4, .nvme = true, .half = !half}, "NVMe");
-    free(r.state);
-}
-
 static void test_tiers(void **state)
 {
     (void)state;
-    check_tiers(1, NULL);
-    check_tiers(3, "bf16");
+    struct small wide = make(1, "fp8"), narrow = make(3, "fp8");
+    narrow.options.state = "bf16";
+    modes_expect_tiers(wide);
+    modes_expect_tiers(narrow);
 }
 
 /* An fp32 model has nothing of 8 bits; a bf16 one has other numbers. */
@@ -262,29 +206,19 @@ static void test_other_bits(void **state)
 
 /* ---- accuracy -------------------------------------------------------------------------------- */
 
-static double cosine(const float *x, const float *y, int64_t n)
-{
-    double xy = 0, xx = 0, yy = 0;
-    for (int64_t i = 0; i < n; i++) {
-        xy += (double)x[i] * (double)y[i];
-        xx += (double)x[i] * (double)x[i];
-        yy += (double)y[i] * (double)y[i];
-    }
-    return xy / sqrt(xx * yy);
-}
-
 /* Gradients of all parameters after a step, against those of bf16 and fp32. */
 static void test_gradients(void **state)
 {
-    struct ckpt_options o = tiny_options(0, 0);
+    struct ckpt_options o = modes_options();
     struct ckpt_adamw a = tiny_adamw();
     struct tiny_result fp8, bf16;
     char message[1024];
     (void)state;
-    assert_int_equal(tiny_train(shape, &o, &a, 1, &fp8, message), 0);
+    o.matmul = "fp8";
+    assert_int_equal(tiny_train(modes_tiny, &o, &a, 1, &fp8, message), 0);
     o.matmul = NULL;
-    assert_int_equal(tiny_train(shape, &o, &a, 1, &bf16, message), 0);
-    const double near = cosine(fp8.gradients, bf16.gradients, bf16.numel);
+    assert_int_equal(tiny_train(modes_tiny, &o, &a, 1, &bf16, message), 0);
+    const double near = modes_cosine(fp8.gradients, bf16.gradients, bf16.numel);
     print_message("cosine of all gradients with those of bf16: %.5f, loss %.6f and %.6f\n", near,
                   (double)fp8.loss[0], (double)bf16.loss[0]);
     assert_true(near > 0.99 && near < 1);
@@ -293,33 +227,10 @@ static void test_gradients(void **state)
     tiny_result_free(&bf16);
 }
 
-enum { LONG = 60, TAIL = 8 };
-
-static double learn(const char *matmul)
-{
-    struct small r = make(1, matmul);
-    double sum = 0;
-    ckpt *c;
-    ckpt_program *p;
-    r.options.verify = false;
-    r.adamw.lr = 2e-3f;
-    r.adamw.ema_decay = 0.f;
-    small_open(&r, &c, &p);
-    for (int s = 0; s < LONG; s++) {
-        float loss;
-        small_feed(p, &r, s % 4);
-        if (ckpt_step(p, &loss))
-            fail_msg("%s", ckpt_error(c));
-        sum += s >= LONG - TAIL ? (double)loss : 0;
-    }
-    ckpt_close(c);
-    return sum / TAIL;
-}
-
 static void test_learning(void **state)
 {
     (void)state;
-    const double wide = learn("bf16"), narrow = learn("fp8");
+    const double wide = modes_learn(make(1, "bf16"), 60), narrow = modes_learn(make(1, "fp8"), 60);
     print_message("loss %g with products of bf16, %g of fp8\n", wide, narrow);
     assert_true(fabs(narrow - wide) < 0.05 * wide);
 }

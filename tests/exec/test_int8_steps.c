@@ -14,95 +14,49 @@
 #include <cmocka.h>
 #include "ckpt_files.h"
 #include "ckpt_tools.h"
+#include "modes.h"
 #include "ops.h"
 #include "plan/graph/graph_file.h"
-#include "small.h"
-#include "tiny.h"
 
-enum { WIDTH = 128, ROWS = 32, STEPS = 2, BUDGETS = 3 };
+enum { WIDTH = MODES_WIDTH, ROWS = 32 };
 
 /* ---- the same bits --------------------------------------------------------------------------- */
 
-static struct ckpt_options tiny_options(int64_t vram, int64_t micro)
+static struct ckpt_options narrow_options(void)
 {
-    struct ckpt_options o = CKPT_OPTIONS_INIT;
-    o.device = small_on_gpu() ? "cuda" : "cpu";
-    o.deterministic = small_on_gpu();
-    o.vram = vram;
-    o.micro_batch = micro;
-    o.verify = true;
+    struct ckpt_options o = modes_options();
     o.activations = "8bit";
     return o;
 }
 
-static const struct tiny shape = {
-    .dtype = CKPT_BF16, .batch = 2, .length = 64, .width = WIDTH, .heads = 4};
-
-static void train_tiny(const struct ckpt_options *o, enum ckpt_dtype grad_dtype,
-                       struct tiny_result *r)
+static void expect_budgets(int64_t micro, enum ckpt_dtype grad_dtype)
 {
-    char message[1024];
-    struct ckpt_adamw a = tiny_adamw();
-    struct tiny m = shape;
-    m.batch *= o->micro_batch ? 2 : 1;
-    a.grad_dtype = grad_dtype;
-    if (tiny_train(m, o, &a, STEPS, r, message))
-        fail_msg("--vram %lld: %s", (long long)o->vram, message);
-}
-
-static void expect_tiny(const struct tiny_result *whole, const struct ckpt_options *o,
-                        enum ckpt_dtype grad_dtype, int *recomputed)
-{
-    struct tiny_result r;
-    train_tiny(o, grad_dtype, &r);
-    assert_true(!o->vram || r.info.planned_peak <= o->vram);
-    if (!tiny_same(whole, &r))
-        fail_msg("--vram %lld --threads %lld gives other bits", (long long)o->vram,
-                 (long long)o->threads);
-    *recomputed += r.info.recomputed_ops > 0;
-    tiny_result_free(&r);
-}
-
-static void sweep(int64_t micro, enum ckpt_dtype grad_dtype)
-{
-    struct ckpt_options o = tiny_options(0, micro);
-    struct tiny_result whole;
-    int recomputed = 0;
-    train_tiny(&o, grad_dtype, &whole);
-    const int64_t low = whole.info.min_budget, high = whole.info.planned_peak;
-    assert_true(small_on_gpu() || low < high); /* on a GPU the context counts, too */
-    for (int i = 0; i < BUDGETS && !small_on_gpu(); i++) {
-        o.vram = low + (high - low) * i / BUDGETS;
-        expect_tiny(&whole, &o, grad_dtype, &recomputed);
-    }
-    assert_true(small_on_gpu() || recomputed >= BUDGETS / 2);
-    o = tiny_options(0, micro);
-    o.threads = 3;
-    expect_tiny(&whole, &o, grad_dtype, &recomputed);
-    tiny_result_free(&whole);
+    struct ckpt_options o = narrow_options();
+    o.micro_batch = micro;
+    modes_expect_budgets(&o, grad_dtype);
 }
 
 static void test_budgets(void **state)
 {
     (void)state;
-    sweep(0, CKPT_F32);
+    expect_budgets(0, CKPT_F32);
 }
 
 static void test_budgets_micro_steps(void **state)
 {
     (void)state;
-    sweep(2, CKPT_BF16);
+    expect_budgets(2, CKPT_BF16);
 }
 
 /* It is what the mode is for: the step without recompute takes less. */
 static void test_peak(void **state)
 {
-    struct ckpt_options o = tiny_options(0, 0);
+    struct ckpt_options o = narrow_options();
     struct tiny_result narrow, wide;
     (void)state;
-    train_tiny(&o, CKPT_F32, &narrow);
+    modes_train(&o, CKPT_F32, &narrow);
     o.activations = NULL;
-    train_tiny(&o, CKPT_F32, &wide);
+    modes_train(&o, CKPT_F32, &wide);
     print_message("activations kept: %lld bytes, of bf16 %lld; peak %lld and %lld\n",
                   (long long)narrow.info.kept_bytes, (long long)wide.info.kept_bytes,
                   (long long)narrow.info.planned_peak, (long long)wide.info.planned_peak);
@@ -123,46 +77,25 @@ static struct small make(int64_t n_micro, const char *activations)
 
 static const char path[] = "test_int8_steps.tmp.safetensors";
 
-static void check_tiers(int64_t n_micro, const char *half)
-{
-    struct small r = make(n_micro, "8bit");
-    r.options.state = half;
-    small_run(&r, SMALL_STEPS);
-    small_expect_resumed(&r);
-    small_expect_forced(&r, &(struct force){.seed = 3, .host = true, .all = true, .half = !half},
-                        "host");
-    small_expect_forced(&r, &(struct force){.seed = 4, .nvme = true, .half = !half}, "NVMe");
-    free(r.state);
-}
-
 static void test_tiers(void **state)
 {
     (void)state;
-    check_tiers(1, NULL);
-    check_tiers(3, "8bit");
+    struct small wide = make(1, "8bit"), narrow = make(3, "8bit");
+    narrow.options.state = "8bit";
+    modes_expect_tiers(wide);
+    modes_expect_tiers(narrow);
 }
 
 /* ---- accuracy -------------------------------------------------------------------------------- */
-
-static double cosine(const float *x, const float *y, int64_t n)
-{
-    double xy = 0, xx = 0, yy = 0;
-    for (int64_t i = 0; i < n; i++) {
-        xy += (double)x[i] * (double)y[i];
-        xx += (double)x[i] * (double)x[i];
-        yy += (double)y[i] * (double)y[i];
-    }
-    return xx > 0 && yy > 0 ? xy / sqrt(xx * yy) : 1;
-}
 
 /* Of all parameters, and the least of single ones, whose gradients are as ckpt_param_info says. */
 static void compare_gradients(const struct tiny_result *a, const struct tiny_result *b)
 {
     const int64_t w = WIDTH;
-    const double all = cosine(a->gradients, b->gradients, a->numel);
+    const double all = modes_cosine(a->gradients, b->gradients, a->numel);
     double least = 1;
     for (int64_t at = 0; at + w <= a->numel; at += w) /* sizes are multiples of it, but for norms */
-        least = fmin(least, cosine(a->gradients + at, b->gradients + at, w));
+        least = fmin(least, modes_cosine(a->gradients + at, b->gradients + at, w));
     print_message("cosine of all gradients with those of bf16 %.6f, of rows of %d at least %.4f\n",
                   all, WIDTH, least);
     assert_true(all > 0.999 && all < 1);
@@ -171,47 +104,24 @@ static void compare_gradients(const struct tiny_result *a, const struct tiny_res
 
 static void test_gradients(void **state)
 {
-    struct ckpt_options o = tiny_options(0, 0);
+    struct ckpt_options o = narrow_options();
     struct ckpt_adamw a = tiny_adamw();
     struct tiny_result narrow, wide;
     char message[1024];
     (void)state;
-    assert_int_equal(tiny_train(shape, &o, &a, 1, &narrow, message), 0);
+    assert_int_equal(tiny_train(modes_tiny, &o, &a, 1, &narrow, message), 0);
     o.activations = NULL;
-    assert_int_equal(tiny_train(shape, &o, &a, 1, &wide, message), 0);
+    assert_int_equal(tiny_train(modes_tiny, &o, &a, 1, &wide, message), 0);
     assert_true(narrow.loss[0] == wide.loss[0]);
     compare_gradients(&narrow, &wide);
     tiny_result_free(&narrow);
     tiny_result_free(&wide);
 }
 
-enum { LONG = 40, TAIL = 8 };
-
-static double learn(const char *activations)
-{
-    struct small r = make(1, activations);
-    double sum = 0;
-    ckpt *c;
-    ckpt_program *p;
-    r.options.verify = false;
-    r.adamw.lr = 2e-3f;
-    r.adamw.ema_decay = 0.f;
-    small_open(&r, &c, &p);
-    for (int s = 0; s < LONG; s++) {
-        float loss;
-        small_feed(p, &r, s % 4);
-        if (ckpt_step(p, &loss))
-            fail_msg("%s", ckpt_error(c));
-        sum += s >= LONG - TAIL ? (double)loss : 0;
-    }
-    ckpt_close(c);
-    return sum / TAIL;
-}
-
 static void test_learning(void **state)
 {
     (void)state;
-    const double wide = learn("bf16"), narrow = learn("8bit");
+    const double wide = modes_learn(make(1, "bf16"), 40), narrow = modes_learn(make(1, "8bit"), 40);
     print_message("loss %g with activations of bf16, %g of 8 bits\n", wide, narrow);
     assert_true(fabs(narrow - wide) < 0.02 * wide);
 }
