@@ -150,22 +150,36 @@ static struct map_source leaf_source(const struct ckpt_kernel_args *a, const str
     return s;
 }
 
-int cpu_expr(const struct ckpt_kernel_args *a)
+/* Program e, the result of which is *out. */
+static void run(const struct ckpt_kernel_args *a, const struct expr *e, const struct ckpt_view *out)
 {
-    struct machine m = {.e = a->attr, .n_in = a->n_in};
+    struct machine m = {.e = e, .n_in = a->n_in};
     struct map_source source[LOOPS_OPERANDS - 1];
     for (int k = 0; k < a->n_in; k++)
         source[k] = (struct map_source){.view = a->in[k]};
-    for (int i = 0; i < m.e->n_nodes; i++) {
-        const struct expr_node *n = &m.e->node[i];
+    for (int i = 0; i < e->n_nodes; i++) {
+        const struct expr_node *n = &e->node[i];
         if (n->code == EXPR_INDEX || n->code == EXPR_UNIFORM)
             source[m.n_in++] = leaf_source(a, n);
     }
     assemble(&m);
-    struct ckpt_desc walk = expr_walk(m.e, &a->out[0].desc);
-    if (m.e->reduced)
-        cpu_map_sum(&a->out[0], &walk, m.e->reduced, m.e->scale, m.n_in, source, run_tile, &m);
+    struct ckpt_desc walk = expr_walk(e, &out->desc);
+    if (e->reduced)
+        cpu_map_sum(out, &walk, e->reduced, e->scale, m.n_in, source, run_tile, &m);
     else
-        cpu_map_sources(&a->out[0], m.n_in, source, run_tile, &m);
-    return cpu_leave_largest(a, 1, CKPT_OK);
+        cpu_map_sources(out, m.n_in, source, run_tile, &m);
+}
+
+/* A second result is that of the program up to its node. */
+int cpu_expr(const struct ckpt_kernel_args *a)
+{
+    const struct expr *e = a->attr;
+    run(a, e, &a->out[0]);
+    if (!e->second)
+        return cpu_leave_largest(a, 1, CKPT_OK);
+    struct expr other;
+    memcpy(&other, e, expr_size(e));
+    other.n_nodes = e->second;
+    run(a, &other, &a->out[1]);
+    return CKPT_OK;
 }

@@ -136,12 +136,13 @@ bool takes_vectors(const struct ckpt_kernel_args *a, const struct loops *l, int6
     *spread = 0;
     if (reduced && (expr_row_positions(e, 1) % elements || l->shape[l->ndim - 1] % elements))
         return false;
-    for (int k = 0; k <= a->n_in; k++) {
-        const struct ckpt_view *v = k ? &a->in[k - 1] : &a->out[0];
+    for (int k = 0; k < expr_views(a); k++) {
+        const struct ckpt_view *v = expr_view(a, k);
         int64_t size = ckpt_dtype_size(v->desc.dtype);
         if (!k && reduced)
             continue; /* no vectors of it are written */
-        if (k && l->stride[k][l->ndim - 1] == 0 && l->shape[l->ndim - 1] % elements == 0)
+        if (k && k <= a->n_in && l->stride[k][l->ndim - 1] == 0 &&
+            l->shape[l->ndim - 1] % elements == 0)
             *spread |= 1u << k;
         else if (!walk_runs(l, k, v->data, size, elements))
             return false;
@@ -156,7 +157,7 @@ bool draws_whole(const struct ckpt_kernel_args *a, const struct loops *l)
         expr_walk(static_cast<const struct expr *>(a->attr), &a->out[0].desc);
     if (a->run->micro * desc_numel(&walk) % 4)
         return false;
-    for (int k = a->n_in + 1; k < l->n; k++) {
+    for (int k = expr_views(a); k < l->n; k++) {
         if (l->stride[k][l->ndim - 1] != 1)
             return false;
         for (int i = 0; i + 1 < l->ndim; i++)
@@ -204,9 +205,9 @@ void expr_loops(const struct ckpt_kernel_args *a, struct loops *l)
     struct ckpt_desc leaf[LOOPS_OPERANDS];
     const struct ckpt_desc walk = expr_walk(e, &a->out[0].desc);
     const struct ckpt_desc *desc[LOOPS_OPERANDS] = {&walk};
-    int n = a->n_in + 1;
-    for (int k = 0; k < a->n_in; k++)
-        desc[k + 1] = &a->in[k].desc;
+    int n = expr_views(a);
+    for (int k = 1; k < n; k++)
+        desc[k] = &expr_view(a, k)->desc;
     for (int i = 0; i < e->n_nodes && n < LOOPS_OPERANDS; i++) {
         const struct expr_node *node = &e->node[i];
         if (node->code != EXPR_INDEX && node->code != EXPR_UNIFORM)

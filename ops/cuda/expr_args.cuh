@@ -37,11 +37,12 @@ static void expr_each_part(const struct ckpt_kernel_args *args, int vector, F la
     struct expr_args a = {};
     char *base[LOOPS_OPERANDS] = {};
     int64_t size[LOOPS_OPERANDS];
+    const int views = expr_views(args);
     expr_loops(args, &l);
     for (int k = 0; k < l.n; k++) {
-        const struct ckpt_view *v = k ? &args->in[k - 1] : &args->out[0];
-        size[k] = k <= args->n_in ? ckpt_dtype_size(v->desc.dtype) : 1;
-        base[k] = k <= args->n_in ? static_cast<char *>(v->data) : NULL; /* of a leaf: its place */
+        const struct ckpt_view *v = k < views ? expr_view(args, k) : NULL;
+        size[k] = v ? ckpt_dtype_size(v->desc.dtype) : 1;
+        base[k] = v ? static_cast<char *>(v->data) : NULL; /* of a leaf: its place */
     }
     a.step = reinterpret_cast<const long long *>(&args->run_device->step);
     a.seed = args->run->seed;
@@ -54,10 +55,10 @@ static void expr_each_part(const struct ckpt_kernel_args *args, int vector, F la
         a.ndim = part->ndim;
         a.count = (unsigned)loops_count(part, 0, part->ndim);
         a.first = args->run->micro * desc_numel(&walk);
-        for (int k = 0; k <= args->n_in; k++)
+        for (int k = 0; k < views; k++)
             a.data[k] = at[k];
-        for (int k = args->n_in + 1; k < part->n; k++)
-            a.place[k - args->n_in - 1] = (long long)(uintptr_t)at[k];
+        for (int k = views; k < part->n; k++)
+            a.place[k - views] = (long long)(uintptr_t)at[k];
         for (int i = 0; i < part->ndim; i++) {
             struct walk_axis axis = walk_axis_of(part->shape[i]);
             a.axis[i].size = (unsigned)axis.size;

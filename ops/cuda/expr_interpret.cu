@@ -15,7 +15,7 @@ namespace
 
 /* Fits with struct expr_args in the 4 KiB that every device takes as arguments. */
 struct program {
-    int n_nodes, n_in;
+    int n_nodes, n_in, second; /* as struct expr has it */
     unsigned char dtype[EXPR_POINTERS]; /* of the result and the operands */
     struct expr_node node[EXPR_LIMIT];
 };
@@ -60,7 +60,7 @@ __device__ long long place_of(const struct expr_args &a, const long long *at, in
     return at[n_in + 1 + leaf] + a.place[leaf];
 }
 
-/* The value at position i; *place becomes where the result stands. */
+/* The value at position i; *place becomes where the result stands.  Writes a second one. */
 __device__ float evaluate(const struct expr_args &a, const struct program &p, unsigned i,
                           long long *place)
 {
@@ -86,6 +86,8 @@ __device__ float evaluate(const struct expr_args &a, const struct program &p, un
             value[k] = apply(n, value[n.arg[0]], value[n.arg[1]], value[n.arg[2]]);
     }
     *place = at[0];
+    if (p.second)
+        store(a.data[p.n_in + 1], at[p.n_in + 1], p.dtype[0], value[p.second - 1]);
     return value[p.n_nodes - 1];
 }
 
@@ -122,6 +124,7 @@ int expr_interpret(const struct ckpt_kernel_args *args)
     struct program p = {};
     p.n_nodes = e->n_nodes;
     p.n_in = args->n_in;
+    p.second = e->second;
     memcpy(p.node, e->node, (size_t)e->n_nodes * sizeof *e->node);
     p.dtype[0] = (unsigned char)args->out[0].desc.dtype;
     for (int k = 0; k < args->n_in; k++)

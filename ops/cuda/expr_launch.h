@@ -10,8 +10,19 @@
 extern "C" {
 #endif
 
-/* The loops of a call: the result, its operands, then the leaves with a place, whose strides are
- * those of the result in order (random values), or 1 along an axis. */
+/* What a call reads and writes: the result, its operands, and a second result where it has one. */
+static inline int expr_views(const struct ckpt_kernel_args *a)
+{
+    return a->n_in + 1 + (((const struct expr *)a->attr)->second > 0);
+}
+
+static inline const struct ckpt_view *expr_view(const struct ckpt_kernel_args *a, int k)
+{
+    return k == 0 ? &a->out[0] : k <= a->n_in ? &a->in[k - 1] : &a->out[1];
+}
+
+/* The loops of a call: its views, then the leaves with a place, whose strides are those of the
+ * result in order (random values), or 1 along an axis.  A program with two results has none. */
 void expr_loops(const struct ckpt_kernel_args *a, struct loops *l);
 
 /* Interprets the program, an element at a time; with a sum at its end, a row by a block.  Returns 0

@@ -82,9 +82,11 @@ static void write_program(FILE *f, const struct expr *e)
         fprintf(f, "%sfloat x%d", k ? ", " : "", k);
     for (int k = 0; k < leaves; k++)
         fprintf(f, "%sfloat l%d", k || e->n_in ? ", " : "", k);
-    fprintf(f, ")\n{\n");
+    fprintf(f, "%s)\n{\n", e->second ? ", float &second" : "");
     for (int i = 0; i < e->n_nodes; i++)
         write_node(f, e, i, &leaf);
+    if (e->second)
+        fprintf(f, "    second = v%d;\n", e->second - 1);
     fprintf(f, "    return v%d;\n}\n", e->n_nodes - 1);
 }
 
@@ -110,7 +112,7 @@ static void write_call(FILE *f, const struct expr *e)
         fprintf(f, "%sexpr_float(r%d[u].at[j])", k ? ", " : "", k);
     for (int k = 0; k < leaves; k++)
         fprintf(f, "%sl%d[j]", k || e->n_in ? ", " : "", k);
-    fprintf(f, ")");
+    fprintf(f, "%s)", e->second ? ", second" : "");
 }
 
 /* The head of a kernel: its name, offsets of U vectors, and the vectors of every operand. */
@@ -122,7 +124,7 @@ static void write_head(FILE *f, const struct expr *e, const enum ckpt_dtype *dty
             "\n#define V %d\n#define U %d\nextern \"C\" __global__ void __launch_bounds__(256)\n",
             elements, unroll);
     fprintf(f, "    %s(const __grid_constant__ struct expr_args a)\n{\n", name);
-    fprintf(f, "    long long at[U][%d];\n", e->n_in + 1 + leaves);
+    fprintf(f, "    long long at[U][%d];\n", e->n_in + 1 + leaves + (e->second > 0));
     for (int k = 0; k < leaves; k++) /* per element: the step of a position over its elements */
         fprintf(f, "%s a.axis[a.ndim - 1].step[%d] / V%s",
                 k ? "," : "    const long long inner[] = {", e->n_in + 1 + k,
@@ -145,10 +147,20 @@ static void write_leaves(FILE *f, const struct expr *e)
             write_leaf(f, e, &e->node[i], leaf++);
 }
 
+/* Vector `name` goes to where operand k is. */
+static void write_store(FILE *f, const char *name, const char *type, int k)
+{
+    fprintf(f,
+            "            *reinterpret_cast<struct expr_vector<%s, V> *>(\n"
+            "                static_cast<%s *>(a.data[%d]) + at[u][%d]) = %s;\n",
+            type, type, k, k, name);
+}
+
 /* Every vector is loaded before the first is used. */
 static void write_kernel(FILE *f, const struct expr *e, const enum ckpt_dtype *dtype,
                          const char *name, int elements)
 {
+    const char *type = type_name(dtype[0]);
     write_head(f, e, dtype, name, elements, expr_unroll(e));
     if (e->largest)
         fprintf(f, "    unsigned most = 0;\n");
@@ -161,14 +173,17 @@ static void write_kernel(FILE *f, const struct expr *e, const enum ckpt_dtype *d
                "        if (first + u * 256 < a.count) {\n");
     write_leaves(f, e);
     fprintf(f,
-            "            struct expr_vector<%s, V> y;\n#pragma unroll\n"
-            "            for (int j = 0; j < V; j++)\n                y.at[j] = expr_to<%s>(",
-            type_name(dtype[0]), type_name(dtype[0]));
+            "            struct expr_vector<%s, V> y%s;\n#pragma unroll\n"
+            "            for (int j = 0; j < V; j++) {\n%s                y.at[j] = expr_to<%s>(",
+            type, e->second ? ", z" : "", e->second ? "                float second;\n" : "", type);
     write_call(f, e);
-    fprintf(f,
-            ");\n            *reinterpret_cast<struct expr_vector<%s, V> *>(\n"
-            "                static_cast<%s *>(a.data[0]) + at[u][0]) = y;\n",
-            type_name(dtype[0]), type_name(dtype[0]));
+    fprintf(f, ");\n");
+    if (e->second)
+        fprintf(f, "                z.at[j] = expr_to<%s>(second);\n", type);
+    fprintf(f, "            }\n");
+    write_store(f, "y", type, 0);
+    if (e->second)
+        write_store(f, "z", type, e->n_in + 1);
     if (e->largest)
         fprintf(f, "#pragma unroll\n            for (int j = 0; j < V; j++)\n"
                    "                most = max(most, expr_magnitude(y.at[j]));\n");

@@ -68,6 +68,8 @@ uint64_t expr_hash(const struct expr *e)
         h = hash_mix(hash_mix(h, e->reduced), float_bits(e->scale));
     if (e->largest)
         h = hash_mix(h, 'l');
+    if (e->second)
+        h = hash_mix(h, 256 + e->second);
     for (int i = 0; i < e->n_nodes; i++) {
         const struct expr_node *n = &e->node[i];
         h = hash_mix(h, n->code | n->arg[0] << 8 | n->arg[1] << 16 | (int64_t)n->arg[2] << 24);
@@ -270,6 +272,8 @@ void expr_finish(struct expr *e, int result, int *used)
     bool live[EXPR_NODES] = {false};
     int to[EXPR_NODES] = {0}, operand[EXPR_OPERANDS] = {0}, n = 0;
     live[result] = true;
+    if (e->second)
+        live[e->second - 1] = true;
     for (int i = result; i >= 0; i--)
         for (int k = 0; live[i] && k < expr_arguments(e->node[i].code); k++)
             live[e->node[i].arg[k]] = true;
@@ -287,6 +291,8 @@ void expr_finish(struct expr *e, int result, int *used)
     }
     memset(e->node + n, 0, (size_t)(EXPR_NODES - n) * sizeof *e->node);
     e->n_nodes = n;
+    if (e->second)
+        e->second = (uint8_t)(1 + to[e->second - 1]);
 }
 
 /* ---- the op -----------------------------------------------------------------------------------*/
@@ -342,6 +348,8 @@ static int shape_expr(struct ckpt_call *call)
     d.dtype = e->dtype == EXPR_PROMOTE ? promoted(call) : (enum ckpt_dtype)e->dtype;
     desc_dense(&d);
     call->out[0] = d;
+    if (e->second)
+        call->out[1] = d;
     return CKPT_OK;
 }
 

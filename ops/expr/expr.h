@@ -25,6 +25,7 @@
  *   readers when it is cheap.  It depends on the tape alone, never on a budget or a device.  Ops
  *   with kernels of their own (add, gelu, ...) can be swallowed: expr_of_op() has their programs.
  *   Their nodes call the functions of those kernels, so this changes no bit either.
+ * - Pairs (pair.c): two gradients beside each other that read the same are one op of two results.
  * - Reductions: a sum or mean over the last axes takes in the chain that made its operand.  The
  *   program is then walked over the shape of that operand (e->shape), and each result is `scale`
  *   times the sum of a row of `reduced` axes.  Nothing joins such an op further.
@@ -133,6 +134,7 @@ struct expr {
     uint8_t full;                   /* a node did not fit */
     uint8_t reduced; /* trailing axes that are summed: they keep size 1 in the result */
     uint8_t largest; /* the op has an output 1, the largest magnitude of the result */
+    uint8_t second;  /* the op has an output 1 like the first, this node less one; 0: it has not */
     float scale;     /* of such a sum */
     struct expr_node node[EXPR_NODES];
 };
@@ -192,6 +194,30 @@ bool expr_adjoint(const struct expr *e, int k, enum ckpt_dtype dtype, struct exp
 
 /* Joins chains of a complete tape.  Returns 0 or the tape's error. */
 int expr_fuse(ckpt_tape *t);
+
+/* Makes one op of two that read the same, when all else is decided.  Returns 0 or the tape's error.
+ */
+int expr_pair(ckpt_tape *t);
+
+/* What both do.  A program of several: its operands are tensors of the tape. */
+struct expr_joined {
+    struct expr e;
+    int32_t in[EXPR_INPUTS];
+    bool fits;
+};
+
+struct op;
+
+/* Appends the nodes of e, the program of o, for whose operand `replaced` node `value` stands, if it
+ * is not -1; returns the result. */
+int expr_append(struct expr_joined *j, const ckpt_tape *t, const struct op *o, const struct expr *e,
+                int32_t replaced, int value);
+
+/* A gap: where an op stood that is part of another now. */
+extern const struct ckpt_op_def expr_fused;
+void expr_remove_op(ckpt_tape *t, int32_t i);
+/* b gets the lines of both, where they are of one file. */
+void expr_join_lines(const struct op *a, struct op *b);
 
 #ifdef __cplusplus
 }

@@ -5,7 +5,7 @@
  *
  * Ops are taken in order.  A producer goes away only if every reader of its result can take it in;
  * then each reader stands where it stood, reads what the producer read, and the producer becomes a
- * gap on the tape (op_fused: no operands, no kernel), so that positions, which are the streams of
+ * gap on the tape (expr_fused: no operands, no kernel), so that positions, which are the streams of
  * random ops, stay.  The rules below see the tape alone.
  *
  * A sum over the last axes takes in the chain that made its operand, and is the end of it.
@@ -35,7 +35,7 @@ static int no_shape(struct ckpt_call *call)
     return ckpt_call_fail(call, "it cannot be recorded");
 }
 
-static const struct ckpt_op_def op_fused = {
+const struct ckpt_op_def expr_fused = {
     .size = sizeof(struct ckpt_op_def),
     .name = "fused",
     .flags = CKPT_OP_VIEW,
@@ -119,14 +119,7 @@ static bool expr_of_op(const ckpt_tape *t, const struct op *o, struct expr *e)
 
 /* ---- joining two programs ---------------------------------------------------------------------*/
 
-/* What a program becomes: operands are tensors of the tape. */
-struct joined {
-    struct expr e;
-    int32_t in[EXPR_INPUTS];
-    bool fits;
-};
-
-static int operand_node(struct joined *j, int32_t tensor)
+static int operand_node(struct expr_joined *j, int32_t tensor)
 {
     int k = 0;
     while (k < j->e.n_in && j->in[k] != tensor)
@@ -142,9 +135,8 @@ static int operand_node(struct joined *j, int32_t tensor)
     return expr_node(&j->e, EXPR_INPUT, k, 0, 0, 0.f, 0.f);
 }
 
-/* Appends the nodes of e, whose operand `at` has the value of node `value`; returns its result. */
-static int append(struct joined *j, const ckpt_tape *t, const struct op *o, const struct expr *e,
-                  int32_t replaced, int value)
+int expr_append(struct expr_joined *j, const ckpt_tape *t, const struct op *o, const struct expr *e,
+                int32_t replaced, int value)
 {
     int to[EXPR_NODES];
     for (int i = 0; i < e->n_nodes && j->fits; i++) {
@@ -185,7 +177,7 @@ static int places(const struct expr *e)
 /* Puts producer a, whose program is ea, into reader b; false if that has no program, or the two
  * are too large for one. */
 static bool join(const ckpt_tape *t, const struct expr *ea, const struct op *a, const struct op *b,
-                 struct joined *j)
+                 struct expr_joined *j)
 {
     struct expr eb;
     int32_t x = op_out(t, a, 0);
@@ -195,10 +187,10 @@ static bool join(const ckpt_tape *t, const struct expr *ea, const struct op *a, 
     memset(j, 0, sizeof *j);
     j->fits = true;
     expr_init(&j->e, "", 0);
-    int value = append(j, t, a, ea, -1, 0);
+    int value = expr_append(j, t, a, ea, -1, 0);
     if (ea->dtype == CKPT_BF16)
         value = expr_unary(&j->e, EXPR_BF16, value);
-    int result = append(j, t, b, &eb, x, value);
+    int result = expr_append(j, t, b, &eb, x, value);
     if (!j->fits || j->e.full)
         return false;
     expr_finish(&j->e, result, used);
@@ -234,7 +226,7 @@ static int summed_axes(const ckpt_tape *t, const struct op *b, const struct ckpt
 
 /* Puts producer a into sum b. */
 static bool join_sum(const ckpt_tape *t, const struct expr *ea, const struct op *a,
-                     const struct op *b, struct joined *j)
+                     const struct op *b, struct expr_joined *j)
 {
     const struct ckpt_desc *x = &t->tensors.data[op_out(t, a, 0)].desc;
     int reduced = summed_axes(t, b, x);
@@ -411,8 +403,7 @@ static bool pays(const struct fusion *f, const struct expr *e, int32_t i, const 
 
 /* ---- the tape afterwards ----------------------------------------------------------------------*/
 
-/* Lines of both ops, where they are of one file. */
-static void join_lines(const struct op *a, struct op *b)
+void expr_join_lines(const struct op *a, struct op *b)
 {
     if (!a->file || !b->file || strcmp(a->file, b->file))
         return;
@@ -423,7 +414,8 @@ static void join_lines(const struct op *a, struct op *b)
         b->line = a->line;
 }
 
-static int replace(struct fusion *f, const struct joined *joined, const struct op *a, int32_t j)
+static int replace(struct fusion *f, const struct expr_joined *joined, const struct op *a,
+                   int32_t j)
 {
     ckpt_tape *t = f->t;
     size_t size = expr_size(&joined->e);
@@ -447,18 +439,18 @@ static int replace(struct fusion *f, const struct joined *joined, const struct o
         f->last_read[s] = f->last_read[s] > j ? f->last_read[s] : j;
     }
     t->operands.data[t->n_operands++] = out;
-    join_lines(a, b);
+    expr_join_lines(a, b);
     return 0;
 }
 
-static void remove_op(ckpt_tape *t, int32_t i)
+void expr_remove_op(ckpt_tape *t, int32_t i)
 {
     struct op *o = &t->ops.data[i];
     t->tensors.data[op_out(t, o, 0)].op = -1;
     free(o->attr);
     o->attr = NULL;
     o->attr_size = 0;
-    o->def = &op_fused;
+    o->def = &expr_fused;
     o->n_in = o->n_out = 0;
     o->workspace = 0;
 }
@@ -469,7 +461,7 @@ static int fuse_op(struct fusion *f, int32_t i)
     ckpt_tape *t = f->t;
     const struct op *a = &t->ops.data[i];
     struct expr e;
-    struct joined joined[READERS];
+    struct expr_joined joined[READERS];
     int32_t reader[READERS];
     int n = 0;
     if (!expr_of_op(t, a, &e) || !is_private(f, op_out(t, a, 0)))
@@ -492,7 +484,7 @@ static int fuse_op(struct fusion *f, int32_t i)
     for (int k = 0; k < n && !rc; k++)
         rc = replace(f, &joined[k], a, reader[k]);
     if (!rc)
-        remove_op(t, i);
+        expr_remove_op(t, i);
     return rc;
 }
 

@@ -7,6 +7,7 @@
 #include "cli/bench.h"
 #include "context/context.h"
 #include "exec/program.h"
+#include "expr/expr.h"
 #include "ops.h"
 
 enum { FLUSH = 192 << 20 };
@@ -42,6 +43,7 @@ struct bench_scaffold bench_record(const struct bench *b, ckpt_tape *t, const st
     tape_differentiate(t, is_loss ? y : ckpt_sum(t, y, ~(~0u << d.ndim)));
     s.seeded += is_loss ? 1 : 3; /* fill; or sum, fill, broadcast */
     ops_leave_largest(t);
+    expr_pair(t);
     return s;
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Fusion: the same tape before and after expr_fuse(), run op by op, gives the same bits; chains
- * become one op, and what must stay does.  300 random expressions agree with an evaluator in fp64
- * that carries derivatives along.
+ * Fusion: the same tape before and after expr_fuse() and expr_pair(), run op by op, gives the
+ * same bits; chains become one op, pairs too, and what must stay does.  300 random expressions
+ * agree with an evaluator in fp64 that carries derivatives along.
  */
 #include "expr/expr.h"
 #include "harness.h"
@@ -159,19 +159,30 @@ static int64_t collect(const struct bench *b, char *dst)
     return n;
 }
 
-/* Records, runs, fuses, runs again.  Returns the ops of a pass that are left. */
+static void expect_bits(const struct bench *b, const char *bits, int64_t n, const char *name,
+                        const char *what)
+{
+    static char now[1 << 16];
+    if (collect(b, now) != n || memcmp(bits, now, (size_t)n))
+        failures += printf("FAIL %s: %s bits differ\n", name, what) > 0;
+}
+
+/* Records, runs, fuses, runs again, pairs, runs again.  Returns the ops of a pass that are left. */
 static int compare(const char *name, enum ckpt_dtype dtype, model f, void *user,
                    const double *const *values, enum phase phase, struct bench *b)
 {
-    static char before[1 << 16], after[1 << 16];
+    static char before[1 << 16];
     record(b, dtype, f, user);
     run(b, values);
     int64_t n = collect(b, before);
     if (expr_fuse(b->t))
         failures += printf("FAIL %s: %s\n", name, b->t->error.text) > 0;
     run(b, values);
-    if (collect(b, after) != n || memcmp(before, after, (size_t)n))
-        failures += printf("FAIL %s: fused bits differ\n", name) > 0;
+    expect_bits(b, before, n, name, "fused");
+    if (expr_pair(b->t))
+        failures += printf("FAIL %s: %s\n", name, b->t->error.text) > 0;
+    run(b, values);
+    expect_bits(b, before, n, name, "paired");
     return kernels(b->t, phase);
 }
 
@@ -272,6 +283,56 @@ static void check_chains(void)
             if (n > chains[i].most)
                 failures += printf("FAIL %s: %d ops of the forward pass are left, not %d\n",
                                    chains[i].name, n, chains[i].most) > 0;
+            release(&b);
+            tape_free(b.t);
+        }
+}
+
+/* ---- pairs ------------------------------------------------------------------------------------*/
+
+/* Both factors have a gradient that reads that of the product and the gate. */
+static ckpt_tensor gated_model(ckpt_tape *t, const ckpt_tensor *w, void *user)
+{
+    ckpt_tensor up = ckpt_rms_norm(t, w[0], w[1], 1e-6f);
+    ckpt_tensor gate = ckpt_rms_norm(t, w[0], w[1], 1e-6f);
+    ckpt_tensor (*act)(ckpt_tape *, ckpt_tensor) = *(ckpt_tensor(**)(ckpt_tape *, ckpt_tensor))user;
+    return ckpt_rms_norm(t, ckpt_mul(t, act(t, gate), up), w[1], 1e-6f);
+}
+
+/* The second gradient reads the first one: they are no pair. */
+static ckpt_tensor chained_model(ckpt_tape *t, const ckpt_tensor *w, void *user)
+{
+    (void)user;
+    ckpt_tensor u = ckpt_rms_norm(t, w[0], w[1], 1e-6f);
+    return ckpt_rms_norm(t, ckpt_sin(t, ckpt_add(t, u, ckpt_sin(t, u))), w[1], 1e-6f);
+}
+
+static int pairs(const ckpt_tape *t)
+{
+    int n = 0;
+    for (int32_t i = 0; i < t->n_ops; i++)
+        n += t->ops.data[i].def == &op_expr && t->ops.data[i].n_out == 2;
+    return n;
+}
+
+static void check_pairs(void)
+{
+    ckpt_tensor (*acts[])(ckpt_tape *, ckpt_tensor) = {ckpt_silu, ckpt_gelu, ckpt_tanh,
+                                                       ckpt_sigmoid};
+    struct rng r = {.state = 5, .scale = 1};
+    double x[PARAMS][SIZE];
+    const double *const values[] = {x[0], x[1], x[2]};
+    for (int i = 0; i < PARAMS; i++)
+        draw_values(&r, x[i], SIZE);
+    for (int i = 0; i <= 4; i++)
+        for (int dtype = CKPT_F32; dtype <= CKPT_BF16; dtype++) {
+            struct bench b;
+            compare(i < 4 ? "gated" : "chained", (enum ckpt_dtype)dtype,
+                    i < 4 ? gated_model : chained_model, i < 4 ? &acts[i] : NULL, values,
+                    PHASE_BACKWARD, &b);
+            if (pairs(b.t) != (i < 4))
+                failures += printf("FAIL %s %d: %d pairs\n", i < 4 ? "gated" : "chained", i,
+                                   pairs(b.t)) > 0;
             release(&b);
             tape_free(b.t);
         }
@@ -558,6 +619,7 @@ static void check_random(void)
 int main(void)
 {
     check_chains();
+    check_pairs();
     check_name();
     check_too_large();
     check_random();

@@ -85,6 +85,17 @@ static void check_largest(void)
         check_program(&e, dtypes[i], CKPT_BF16);
 }
 
+/* A program with two results. */
+static void check_pair(void)
+{
+    struct expr e;
+    expr_init(&e, "silu+mul,mul+silu_dx", 3);
+    e.second = (uint8_t)(1 + expr_binary(&e, EXPR_MUL, expr_unary(&e, EXPR_SILU, 0), 1));
+    expr_finish(&e, expr_binary(&e, EXPR_SILU_DX, expr_binary(&e, EXPR_MUL, 1, 2), 0), NULL);
+    check_program(&e, CKPT_F32, CKPT_BF16);
+    check_program(&e, CKPT_BF16, CKPT_BF16);
+}
+
 /* All functions in programs of a dozen. */
 static void check_functions(void)
 {
@@ -268,6 +279,7 @@ int main(void)
     check_functions();
     check_sum();
     check_largest();
+    check_pair();
     check_leaves();
     check_refusal();
     printf("NVRTC %d: %d programs in %.2f s\n", nvrtc_version(), compiled, seconds);

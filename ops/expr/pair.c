@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Pairs: of two expressions beside each other in the backward pass that read the same operands,
+ * one op with two results is made, which reads them once: the gradients of a gated activation,
+ * act(x) u, read the gradient of the product and x for both.
+ *
+ * They are neighbours, so that nothing has to be kept longer, and of the backward pass, where no
+ * plan wants one result again without the other.  Each result is computed as it was: no bit
+ * changes.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "expr/expr.h"
+#include "tape/tape.h"
+
+/* The program of an op that may be one of a pair, or NULL. */
+static const struct expr *single(const ckpt_tape *t, int32_t i)
+{
+    const struct op *o = &t->ops.data[i];
+    if (o->def != &op_expr || o->phase != PHASE_BACKWARD || o->n_out != 1)
+        return NULL;
+    const struct expr *e = o->attr;
+    return e->reduced || e->largest || expr_has_place(e) ? NULL : e;
+}
+
+static const struct ckpt_desc *result(const ckpt_tape *t, int32_t i)
+{
+    return &t->tensors.data[op_out(t, &t->ops.data[i], 0)].desc;
+}
+
+/* Whether b reads a full operand of a, and nothing that is made from a on. */
+static bool share_operands(const ckpt_tape *t, int32_t a, int32_t b)
+{
+    const struct op *first = &t->ops.data[a], *other = &t->ops.data[b];
+    bool shared = false;
+    for (int k = 0; k < other->n_in; k++) {
+        const int32_t x = op_in(t, other, k);
+        if (x > 0 && t->tensors.data[x].op >= a)
+            return false;
+        for (int i = 0; i < first->n_in; i++)
+            shared |= op_in(t, first, i) == x && desc_same_shape(&t->tensors.data[x].desc,
+                                                                result(t, a));
+    }
+    return shared;
+}
+
+/* Whether the tensors lie apart, each alone on its storage: one may be written earlier. */
+static bool alone(const ckpt_tape *t, int32_t i)
+{
+    const int32_t out = op_out(t, &t->ops.data[i], 0), s = t->tensors.data[out].storage;
+    for (int32_t x = 1; x < t->n_tensors; x++)
+        if (x != out && t->tensors.data[x].storage == s && t->tensors.data[x].op < i)
+            return false;
+    return true;
+}
+
+/* The program of both; false where they do not fit in one, or are one.  The last node is the first
+ * result: it is that of b, unless they are swapped. */
+static bool join(const ckpt_tape *t, int32_t a, int32_t b, struct expr_joined *j, bool *swapped)
+{
+    const struct op *first = &t->ops.data[a], *other = &t->ops.data[b];
+    const struct expr *ea = first->attr, *eb = other->attr;
+    struct expr *e = &j->e;
+    j->fits = true;
+    expr_init(e, "", 0);
+    const int x = expr_append(j, t, first, ea, -1, 0), y = expr_append(j, t, other, eb, -1, 0);
+    /* The second result takes the place of an operand. */
+    if (!j->fits || e->full || e->n_in == EXPR_INPUTS || e->n_nodes > EXPR_LIMIT || x == y)
+        return false;
+    *swapped = x > y;
+    e->second = (uint8_t)(1 + (*swapped ? y : x));
+    expr_finish(e, *swapped ? x : y, NULL);
+    snprintf(e->name, sizeof e->name, "%.*s,%.*s", EXPR_NAME / 2 - 1, ea->name, EXPR_NAME / 2 - 1,
+             eb->name);
+    e->dtype = ea->dtype;
+    e->ndim = ea->ndim;
+    memcpy(e->shape, ea->shape, sizeof e->shape);
+    return true;
+}
+
+/* Op a becomes both; b a gap. */
+static int replace(ckpt_tape *t, int32_t a, int32_t b, const struct expr_joined *j, bool swapped)
+{
+    const struct expr *e = &j->e;
+    const size_t size = expr_size(e);
+    void *attr = malloc(size);
+    if (!attr || ARRAY_RESERVE(&t->operands, t->n_operands + e->n_in + 2)) {
+        free(attr);
+        return tape_fail(t, CKPT_ENOMEM, "no memory to pair the ops of a tape");
+    }
+    struct op *o = &t->ops.data[a];
+    const int32_t x = op_out(t, o, 0), y = op_out(t, &t->ops.data[b], 0);
+    const int32_t out[] = {swapped ? x : y, swapped ? y : x};
+    expr_join_lines(&t->ops.data[b], o);
+    expr_remove_op(t, b);
+    free(o->attr);
+    o->attr = memcpy(attr, e, size);
+    o->attr_size = size;
+    o->n_in = e->n_in;
+    o->n_out = 2;
+    o->operands = t->n_operands;
+    for (int k = 0; k < e->n_in; k++)
+        t->operands.data[t->n_operands++] = j->in[k];
+    for (int k = 0; k < 2; k++) {
+        t->operands.data[t->n_operands++] = out[k];
+        t->tensors.data[out[k]].op = a;
+        t->tensors.data[out[k]].index = k;
+    }
+    return 0;
+}
+
+static int pair_op(ckpt_tape *t, int32_t a, int32_t b)
+{
+    const struct expr *x = single(t, a), *y = single(t, b);
+    struct expr_joined j;
+    bool swapped;
+    if (!x || !y || x->dtype != y->dtype || !desc_same_shape(result(t, a), result(t, b)) ||
+        !share_operands(t, a, b) || !alone(t, b) || !join(t, a, b, &j, &swapped))
+        return 0;
+    return replace(t, a, b, &j, swapped);
+}
+
+int expr_pair(ckpt_tape *t)
+{
+    int rc = t->error.code;
+    for (int32_t a = 0; a < t->n_ops && !rc; a++) {
+        int32_t b = a + 1;
+        while (b < t->n_ops && t->ops.data[b].def == &expr_fused)
+            b++;
+        rc = b < t->n_ops ? pair_op(t, a, b) : 0;
+    }
+    return rc;
+}
