@@ -272,8 +272,9 @@ static inline struct ckpt_init ckpt_init_of(enum ckpt_init_kind kind, float a)
 /*
  * Makes a parameter.  name is unique in the context and is the key in saved files.  The initial
  * value follows from (seed, name) alone.  trainable = false makes a buffer: saved and loaded, and
- * changed by ckpt_update_buffer() alone.  A parameter of dtype bf16 gets an fp32 master copy when
- * it is trained, unless options.state is "bf16" or "8bit".
+ * changed by ckpt_update_buffer() alone; its value is what its dtype has of what was set.  A
+ * parameter of dtype bf16 gets an fp32 master copy when it is trained, unless options.state is
+ * "bf16" or "8bit".
  * For CKPT_XAVIER fan_out is shape[0] and fan_in the product of the rest.
  * The tensor may be used in every tape of this context.  Errors (a name used twice, a bad shape)
  * stick to the context and are returned by ckpt_compile; the result is then CKPT_NONE.

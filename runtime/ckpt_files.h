@@ -153,9 +153,10 @@ CKPT_API int ckpt_save_params_noted(ckpt *c, const char *path, enum ckpt_slot sl
  */
 /*
  * All that training goes on from, in one file: the values of all parameters, moments and moving
- * averages, in fp32, or in bf16 or 8 bits what is kept so (options.state), the number of updates by
- * all programs, from which the random numbers of the next step follow, and how many steps each
- * program has run.  A run that loads it computes the bits that the run which saved it would have:
+ * averages, in fp32, or in bf16 or 8 bits what is kept so (options.state, bf16 parameters that are
+ * not trained), the number of updates by all programs, from which the random numbers of the next
+ * step follow, and how many steps each program has run.  A run that loads it computes the bits that
+ * the run which saved it would have:
  * under another budget, with other tiers, with other micro-steps as far as these change no bits,
  * and among another number of ranks up to the order of their sums.
  *

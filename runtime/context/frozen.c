@@ -49,21 +49,23 @@ static const char *find_fault(const ckpt *c, const char *pattern, int format)
 }
 
 /* Values that were set come into codes at once: the host then holds no more than these. */
-static int encode_initial(ckpt *c, struct param *p)
+static int encode_initial(ckpt *c, struct param *p, int to)
 {
-    void *words = p->initial ? malloc((size_t)param_slot_bytes(p, SLOT_VALUE)) : NULL;
+    const int64_t n = desc_numel(&p->desc);
+    float *values = p->initial ? malloc((size_t)n * sizeof *values) : NULL;
+    int rc = !p->initial || values ? 0 : CKPT_ENOMEM;
 
-    if (!p->initial)
+    if (values)
+        param_read_initial(p, 0, n, values);
+    if (!rc)
+        p->codes = to;
+    if (values)
+        rc = param_keep_initial(p, values);
+    free(values);
+    if (!rc)
         return 0;
-    if (!words) {
-        p->codes = FROZEN_PLAIN;
-        c->params.failed = CKPT_ENOMEM;
-        return error_fail(&c->error, CKPT_ENOMEM, "no memory for the codes of '%s'", p->name);
-    }
-    param_slot_encode(p, SLOT_VALUE, p->initial, desc_numel(&p->desc), words);
-    free(p->initial);
-    p->initial = words;
-    return 0;
+    c->params.failed = CKPT_ENOMEM;
+    return error_fail(&c->error, CKPT_ENOMEM, "no memory for the codes of '%s'", p->name);
 }
 
 int ckpt_quantize_frozen(ckpt *c, const char *pattern, const char *format)
@@ -80,11 +82,10 @@ int ckpt_quantize_frozen(ckpt *c, const char *pattern, const char *format)
         struct param *p = &c->params.data[i];
         if (!may_be_coded(p, pattern))
             continue;
-        if (!p->codes) {
-            p->codes = to;
-            rc = encode_initial(c, p);
-        }
+        if (!p->codes)
+            rc = encode_initial(c, p, to);
         n++;
     }
+    params_trim_heap();
     return rc ? rc : n;
 }

@@ -2,6 +2,11 @@
 /* Parameters by handle, the sizes of their slots, their axes in files, and whether they are whole.
  */
 #include <stdlib.h>
+#include <string.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+#include "ckpt_tools.h"
 #include "core/frozen.h"
 #include "core/mean8.h"
 #include "core/params.h"
@@ -74,6 +79,84 @@ void param_slot_decode(const struct param *p, int slot, const void *words, int64
     else
         mean8_from((void *)(uintptr_t)words, n, slot == SLOT_EXP_AVG_SQ, dst);
 }
+
+/* ---- values that wait on the host ------------------------------------------------------------ */
+
+enum { SOME = 4096 /* elements, which stay in the first cache */ };
+
+void param_narrow(float *x, int64_t n)
+{
+    uint16_t half[SOME];
+
+    for (int64_t at = 0; at < n; at += SOME) {
+        const int64_t some = min_i64(SOME, n - at);
+        ckpt_to_bf16(x + at, half, some);
+        ckpt_from_bf16(half, x + at, some);
+    }
+}
+
+/* Whether bf16 has all of it, bit for bit. */
+static bool fits_bf16(const float *x, int64_t n)
+{
+    for (int64_t at = 0; at < n; at += SOME) {
+        const int64_t end = min_i64(n, at + SOME);
+        uint32_t low = 0, bits;
+        for (int64_t i = at; i < end; i++) {
+            memcpy(&bits, &x[i], sizeof bits);
+            low |= bits;
+        }
+        if (low & 0xffff)
+            return false;
+    }
+    return true;
+}
+
+void param_drop_initial(struct param *p)
+{
+    free(p->initial);
+    p->initial = NULL;
+    p->initial_narrow = false;
+}
+
+void params_trim_heap(void)
+{
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
+}
+
+int param_keep_initial(struct param *p, const float *src)
+{
+    const int64_t n = desc_numel(&p->desc);
+    const bool codes = p->codes != FROZEN_PLAIN;
+    const bool narrow = !codes && p->desc.dtype == CKPT_BF16 && fits_bf16(src, n);
+    const int64_t bytes = codes ? param_slot_bytes(p, SLOT_VALUE) : n * (narrow ? 2 : 4);
+
+    param_drop_initial(p);
+    p->initial = malloc((size_t)bytes);
+    if (!p->initial)
+        return CKPT_ENOMEM;
+    p->initial_narrow = narrow;
+    if (codes)
+        param_slot_encode(p, SLOT_VALUE, src, n, p->initial);
+    else if (narrow)
+        ckpt_to_bf16(src, p->initial, n);
+    else
+        memcpy(p->initial, src, (size_t)bytes);
+    return 0;
+}
+
+void param_read_initial(const struct param *p, int64_t first, int64_t n, float *dst)
+{
+    if (p->codes)
+        param_slot_decode(p, SLOT_VALUE, p->initial, n, dst);
+    else if (p->initial_narrow)
+        ckpt_from_bf16((const uint16_t *)p->initial + first, dst, n);
+    else
+        memcpy(dst, (const float *)p->initial + first, (size_t)n * sizeof *dst);
+}
+
+/* ---- shapes ---------------------------------------------------------------------------------- */
 
 /* A parameter of two axes and more is a matrix [shape[0], rest].  Means in codes count as fp32. */
 static struct ckpt_desc values_desc(const struct param *p, int slot)

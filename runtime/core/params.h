@@ -26,11 +26,12 @@ struct param {
     struct ckpt_desc desc;
     struct ckpt_init init;
     bool trainable;
+    bool bucket;     /* of several ranks: those of several parameters, trained as these are */
     bool half_state; /* in bf16: it has no master, and its element-wise means are bf16 too */
     bool byte_state; /* with half_state: those means are in 8 bits (mean8.h) */
     int codes;       /* enum frozen_format: its value is kept in codes (frozen.h), never trained */
-    float *initial;  /* the value set on the host, kept until an fp32 copy is on the device; of
-                        codes the words */
+    void *initial;   /* the value set on the host, until a slot has all of it: fp32, of codes */
+    bool initial_narrow;          /* the words, or where bf16 has all of it bf16 */
     enum home home[SLOT_COUNT];   /* where a slot lives between steps */
     int64_t offset[SLOT_COUNT];   /* in the arena or the tier; -1: it has no place yet */
     bool crosses[SLOT_COUNT];     /* the copy out of the arena goes on in the next step, from */
@@ -105,6 +106,24 @@ static inline bool param_has_master(const struct param *p)
 {
     return p->desc.dtype == CKPT_BF16 && !p->half_state;
 }
+
+/* Whether its value is what bf16 has of it: nothing more exact is ever kept. */
+static inline bool param_is_narrow(const struct param *p)
+{
+    return p->desc.dtype == CKPT_BF16 && (p->half_state || (!p->trainable && !p->bucket));
+}
+
+/* x as bf16 has it. */
+void param_narrow(float *x, int64_t n);
+
+/* Keeps all values of p on the host, in as few bytes as have them.  Returns 0 or CKPT_ENOMEM. */
+int param_keep_initial(struct param *p, const float *src);
+/* n of those that are kept, from element `first` on; of codes all. */
+void param_read_initial(const struct param *p, int64_t first, int64_t n, float *dst);
+void param_drop_initial(struct param *p);
+/* Gives the system what was freed of many such; else the heap keeps all that lies below a small
+ * block in use, which may be the codes of a model. */
+void params_trim_heap(void);
 
 /* Shape of a parameter as files have it; strides mean nothing. */
 struct ckpt_desc param_file_desc(const struct param *p);

@@ -112,7 +112,7 @@ static int make_layout(struct ranks *job)
 /* A bucket is trained as a parameter is, but is not one that anybody asks for. */
 static int add_bucket(struct ranks *job, const struct layout_bucket *b)
 {
-    struct param p = {.desc = {.dtype = b->dtype, .ndim = 1, .stride = {1}}};
+    struct param p = {.desc = {.dtype = b->dtype, .ndim = 1, .stride = {1}}, .bucket = true};
     p.desc.shape[0] = job->sharing.zero > 1 ? b->share : b->padded;
     p.half_state = job->params->half_state && b->dtype == CKPT_BF16;
     p.byte_state = job->params->byte_state && b->dtype == CKPT_BF16;
@@ -285,7 +285,7 @@ void ranks_initial(const struct ranks *job, const struct param *bucket, float *d
         if (!n)
             continue;
         if (p->initial)
-            memcpy(dst + in_bucket, p->initial + at, (size_t)n * sizeof *dst);
+            param_read_initial(p, at, n, dst + in_bucket);
         else
             param_initialize(p, (uint64_t)job->options->seed, at, n, dst + in_bucket);
     }

@@ -2,7 +2,6 @@
 /* Values of parameters in and out, and first ones where nobody set any. */
 #include <stdlib.h>
 #include <string.h>
-#include "ckpt_tools.h"
 #include "dist/values.h"
 
 /* Where a slot begins among the elements of the whole parameter, which are given and taken. */
@@ -34,28 +33,18 @@ static int exact_slot(const struct param *p)
     return SLOT_VALUE;
 }
 
-/* What bf16 has of it. */
-static void narrow(float *x, int64_t n)
+static int fail_memory(struct ranks *job, const struct param *p)
 {
-    uint16_t half[1024];
-    for (int64_t at = 0; at < n; at += 1024) {
-        int64_t some = min_i64(1024, n - at);
-        ckpt_to_bf16(x + at, half, some);
-        ckpt_from_bf16(half, x + at, some);
-    }
+    return error_fail(job->error, CKPT_ENOMEM, "no memory for parameter '%s'", p->name);
 }
 
-/* Values that nobody has written anywhere yet, of what is kept in codes: what these stand for. */
+/* Values that nobody has set, of what is kept in codes: what these stand for. */
 static int read_coded(struct ranks *job, const struct param *p, float *dst)
 {
     const int64_t n = desc_numel(&p->desc);
-    if (p->initial) {
-        param_slot_decode(p, SLOT_VALUE, p->initial, n, dst);
-        return 0;
-    }
     void *words = malloc((size_t)param_slot_bytes(p, SLOT_VALUE));
     if (!words)
-        return error_fail(job->error, CKPT_ENOMEM, "no memory for parameter '%s'", p->name);
+        return fail_memory(job, p);
     param_initialize(p, (uint64_t)job->options->seed, 0, n, dst);
     param_slot_encode(p, SLOT_VALUE, dst, n, words);
     param_slot_decode(p, SLOT_VALUE, words, n, dst);
@@ -65,19 +54,20 @@ static int read_coded(struct ranks *job, const struct param *p, float *dst)
 
 static int read_value(struct ranks *job, const struct param *p, float *dst)
 {
-    int slot = exact_slot(p);
+    const int64_t n = desc_numel(&p->desc);
+    const int slot = exact_slot(p);
     if (slot != SLOT_COUNT)
         return read_slot(job, p, slot, dst);
-    if (p->codes)
+    if (p->codes && !p->initial)
         return read_coded(job, p, dst);
     if (ranks_is_bucket(job, p))
         ranks_initial(job, p, dst);
     else if (p->initial)
-        memcpy(dst, p->initial, (size_t)desc_numel(&p->desc) * 4);
+        param_read_initial(p, 0, n, dst);
     else
-        param_initialize(p, (uint64_t)job->options->seed, 0, desc_numel(&p->desc), dst);
-    if (p->half_state)
-        narrow(dst, desc_numel(&p->desc));
+        param_initialize(p, (uint64_t)job->options->seed, 0, n, dst);
+    if (param_is_narrow(p) && !p->codes)
+        param_narrow(dst, n);
     return 0;
 }
 
@@ -93,6 +83,13 @@ static bool is_full(const struct param *p)
 static bool is_mean(int slot)
 {
     return slot != SLOT_VALUE && slot != SLOT_MASTER && slot != SLOT_EMA;
+}
+
+/* Whether the slots of p have its value as exact as it will be wanted. */
+static bool has_exact(const struct param *p)
+{
+    return p->filled[SLOT_VALUE] &&
+           (p->filled[SLOT_MASTER] || p->desc.dtype == CKPT_F32 || p->codes || param_is_narrow(p));
 }
 
 static int fill_param(struct ranks *job, struct param *p, float *value)
@@ -111,11 +108,27 @@ static int fill_param(struct ranks *job, struct param *p, float *value)
         p->filled[s] = true;
         rc = memory_clear(job->memory, p, s);
     }
-    bool exact = p->filled[SLOT_MASTER] || p->desc.dtype == CKPT_F32 || p->half_state || p->codes;
-    if (!rc && exact && p->filled[SLOT_VALUE]) {
-        free(p->initial);
-        p->initial = NULL;
-    }
+    return rc;
+}
+
+/* What a slot has, of p or of its bucket, does not stand on the host as well.  Returns whether it
+ * did. */
+static bool drop_copy(struct ranks *job, struct param *p)
+{
+    const struct param *bucket = ranks_bucket_of(job, p), *in = bucket ? bucket : p;
+    bool drop = p->initial && (has_exact(in) || (in->filled[SLOT_VALUE] && p->initial_narrow));
+    if (drop)
+        param_drop_initial(p);
+    return drop;
+}
+
+/* Values on the host go as those in slots come, so that few stand twice. */
+static int fill_one(struct ranks *job, int32_t i, float *value, bool *dropped)
+{
+    struct param *p = &job->params->data[i];
+    int rc = fill_param(job, p, value);
+    for (int32_t k = ranks_is_bucket(job, p) ? 0 : i; k <= i && !rc; k++)
+        *dropped |= drop_copy(job, &job->params->data[k]);
     return rc;
 }
 
@@ -123,6 +136,7 @@ int values_fill(struct ranks *job)
 {
     struct device *d = job->memory->device;
     int64_t largest = 1;
+    bool dropped = false;
     for (int32_t i = 0; i < job->params->n; i++)
         largest = max_i64(largest, desc_numel(&job->params->data[i].desc));
     float *value = d->ops->host_alloc(d, largest * 4);
@@ -130,8 +144,10 @@ int values_fill(struct ranks *job)
         return error_fail(job->error, CKPT_ENOMEM, "no memory to set up the parameters");
     int rc = 0;
     for (int32_t i = 0; i < job->params->n && !rc; i++)
-        rc = fill_param(job, &job->params->data[i], value);
+        rc = fill_one(job, i, value, &dropped);
     d->ops->host_free(d, value);
+    if (dropped)
+        params_trim_heap();
     return rc;
 }
 
@@ -169,7 +185,7 @@ struct ckpt_desc values_state_desc(const struct param *p, enum ckpt_slot slot)
     if (values_are_coded(p, slot))
         return kept;
     struct ckpt_desc d = values_file_desc(p, slot);
-    d.dtype = p->half_state ? kept.dtype : CKPT_F32;
+    d.dtype = param_is_narrow(p) || p->half_state ? kept.dtype : CKPT_F32;
     return d;
 }
 
@@ -186,21 +202,10 @@ bool values_kept(const struct ranks *job, const struct param *p, enum ckpt_slot 
     return slot == CKPT_VALUE || (bucket ? bucket : p)->filled[slot_of[slot]];
 }
 
-/* Keeps the fp32 value on the host until the device has an fp32 copy, or codes until it has them.
- */
+/* On the host until a slot has all of it. */
 static int set_initial(struct ranks *job, struct param *p, const float *src)
 {
-    const int64_t n = desc_numel(&p->desc);
-    size_t bytes = p->codes ? (size_t)param_slot_bytes(p, SLOT_VALUE) : (size_t)n * 4;
-    if (!p->initial)
-        p->initial = malloc(bytes);
-    if (!p->initial)
-        return error_fail(job->error, CKPT_ENOMEM, "no memory for parameter '%s'", p->name);
-    if (p->codes)
-        param_slot_encode(p, SLOT_VALUE, src, n, p->initial);
-    else
-        memcpy(p->initial, src, bytes);
-    return 0;
+    return param_keep_initial(p, src) ? fail_memory(job, p) : 0;
 }
 
 static int set_value(struct ranks *job, struct param *p, const float *src)
@@ -235,9 +240,9 @@ static int set_narrow(struct ranks *job, struct param *p, const float *src)
     int64_t n = desc_numel(&p->desc);
     float *value = malloc((size_t)n * sizeof *value);
     if (!value)
-        return error_fail(job->error, CKPT_ENOMEM, "no memory for parameter '%s'", p->name);
+        return fail_memory(job, p);
     memcpy(value, src, (size_t)n * sizeof *value);
-    narrow(value, n);
+    param_narrow(value, n);
     int rc = set_slot(job, p, CKPT_VALUE, value);
     free(value);
     return rc;

@@ -245,6 +245,21 @@ static int plan_by_option(struct ckpt_program *p, struct portfolio *pf, const st
     return portfolio_plan(pf, &ps->machine, b, p->reserved, &p->plan, ps->error);
 }
 
+static int fail_memory(struct programs *ps, int rc)
+{
+    return error_fail(ps->error, rc, "planning ran out of host memory");
+}
+
+/* What is known of its graph without a search. */
+static int find_first(struct ckpt_program *p, struct portfolio **pf)
+{
+    struct programs *ps = p->programs;
+    int rc = ps->searched ? 0 : portfolios_new(&ps->searched);
+    if (!rc)
+        rc = portfolios_get_first(ps->searched, p->graph, pf);
+    return rc ? fail_memory(ps, rc) : 0;
+}
+
 /* Without a search, where that is enough; else there is no plan yet. */
 static int try_first(struct ckpt_program *p, const struct budgets *b)
 {
@@ -252,7 +267,10 @@ static int try_first(struct ckpt_program *p, const struct budgets *b)
     struct budgets here = *b;
     if (ps->options->vram == CKPT_VRAM_NONE || ps->memory->free_first)
         here.device = INT64_MAX;
-    int rc = plan_first(p->graph, &ps->machine, &here, p->reserved, &p->plan, ps->error);
+    struct portfolio *pf;
+    int rc = find_first(p, &pf);
+    if (!rc)
+        rc = portfolio_first(pf, &ps->machine, &here, p->reserved, &p->plan, ps->error);
     if (rc || !p->plan || p->reserved + p->plan->persistent + p->plan->transient <= b->device)
         return rc;
     plan_free(p->plan);
@@ -267,8 +285,7 @@ static int search(struct ckpt_program *p, const struct budgets *b)
     int rc = ps->searched ? 0 : portfolios_new(&ps->searched);
     if (!rc)
         rc = portfolios_get(ps->searched, p->graph, &pf);
-    return rc ? error_fail(ps->error, rc, "planning ran out of host memory")
-              : plan_by_option(p, pf, b);
+    return rc ? fail_memory(ps, rc) : plan_by_option(p, pf, b);
 }
 
 void programs_forget_searches(struct programs *ps)
@@ -314,10 +331,13 @@ int program_bound(struct ckpt_program *p, double *seconds)
     struct programs *ps = p->programs;
     struct budgets budgets;
     int rc = program_find_budgets(p, &budgets);
+    struct portfolio *pf;
     *seconds = 0;
+    if (!rc && !ps->ranks->rank)
+        rc = find_first(p, &pf);
     return rc || ps->ranks->rank
                ? rc
-               : plan_bound(p->graph, &ps->machine, &budgets, p->reserved, seconds, ps->error);
+               : portfolio_bound(pf, &ps->machine, &budgets, p->reserved, seconds, ps->error);
 }
 
 int program_write_plan(struct ckpt_program *p)

@@ -5,8 +5,8 @@
  * the lattice as well.  Both sets follow from graph and machine, and a larger budget of any tier
  * reaches more of them: so it is never slower, and never refused where a smaller one is not.
  *
- * A step that fits with everything kept needs no search: nothing is faster (plan_first).  What only
- * the search knows, the smallest budget and the next faster plan, is then left open.
+ * A step that fits with everything kept needs no search: nothing is faster (portfolio_first).  What
+ * only the search knows, the smallest budget and the next faster plan, is then left open.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -325,16 +325,11 @@ static int first_plan(struct portfolio *pf, const struct machine *m, const struc
     return plan_add_homes(pf->p->g, *p);
 }
 
-int plan_first(const struct graph *g, const struct machine *m, const struct budgets *b,
-               int64_t reserved, struct plan **p, struct error *error)
+int portfolio_first(struct portfolio *pf, const struct machine *m, const struct budgets *b,
+                    int64_t reserved, struct plan **p, struct error *error)
 {
-    struct portfolio *pf;
     *p = NULL;
-    int rc = portfolio_build_first(g, &pf);
-    if (!rc) {
-        rc = first_plan(pf, m, b, reserved, p);
-        portfolio_free(pf);
-    }
+    int rc = first_plan(pf, m, b, reserved, p);
     if (!rc)
         return 0;
     plan_free(*p);
@@ -342,29 +337,17 @@ int plan_first(const struct graph *g, const struct machine *m, const struct budg
     return error_fail(error, rc, "planning ran out of host memory");
 }
 
-static int bound_of(struct portfolio *pf, const struct machine *m, const struct budgets *b,
-                    int64_t reserved, double *seconds)
+int portfolio_bound(struct portfolio *pf, const struct machine *m, const struct budgets *b,
+                    int64_t reserved, double *seconds, struct error *error)
 {
     const struct machine own = machine_for_rank(m, graph_ranks(pf->p->g));
     struct lattice *l;
     int rc = lattice_open(pf, &own, reserved, b, &l);
     if (rc)
-        return rc;
+        return error_fail(error, rc, "planning ran out of host memory");
     bool fits = graph_largest_op(pf->p->g) <= b->device - reserved;
     *seconds = fits ? lattice_bound(l, b) : INFINITY;
     return 0;
-}
-
-int plan_bound(const struct graph *g, const struct machine *m, const struct budgets *b,
-               int64_t reserved, double *seconds, struct error *error)
-{
-    struct portfolio *pf;
-    int rc = portfolio_build_first(g, &pf);
-    if (!rc) {
-        rc = bound_of(pf, m, b, reserved, seconds);
-        portfolio_free(pf);
-    }
-    return rc ? error_fail(error, rc, "planning ran out of host memory") : 0;
 }
 
 int portfolio_plan_free(struct portfolio *pf, const struct machine *m, const struct budgets *b,

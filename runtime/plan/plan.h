@@ -144,7 +144,7 @@ struct plan {
     int64_t load;        /* most transient bytes alive at one step: the lower bound of transient */
     int32_t peak_step;   /* where load is reached */
     int64_t min_budget;  /* the smallest device budget with these lower tiers, reserved included; 0:
-                          * nothing was searched (plan_first) */
+                          * nothing was searched (portfolio_first) */
     int32_t min_peak_op; /* the op at the peak of that smallest plan */
     int64_t host_bytes, nvme_bytes; /* of the tiers, addresses included, behind budgets.tier_base */
     int64_t staging_bytes;          /* of host memory beside that, if anything goes to NVMe */
@@ -181,14 +181,18 @@ static inline double plan_compute_seconds(const struct plan *p)
  * CKPT_ENOMEM. */
 struct portfolio;
 int portfolio_build(const struct graph *g, struct portfolio **pf);
+/* A portfolio of the one schedule that keeps everything: nothing was searched. */
+int portfolio_build_first(const struct graph *g, struct portfolio **pf);
 void portfolio_free(struct portfolio *pf);
 /* Some portfolios of late, of graphs that a caller asks about more than once.  get builds one, or
  * hands out the one of a graph with the same numbers; it is theirs, and stands until the next call.
- * g must outlive what it is asked then.  Both return 0 or CKPT_ENOMEM. */
+ * get_first does so with those that are not searched, of which the last is kept.  g must outlive
+ * what it is asked then.  All return 0 or CKPT_ENOMEM. */
 struct portfolios;
 int portfolios_new(struct portfolios **all);
 void portfolios_free(struct portfolios *all);
 int portfolios_get(struct portfolios *all, const struct graph *g, struct portfolio **pf);
+int portfolios_get_first(struct portfolios *all, const struct graph *g, struct portfolio **pf);
 
 /*
  * Plans its graph for machine m under budgets b (persistent and transient bytes together); reserved
@@ -208,17 +212,18 @@ int portfolio_plan_free(struct portfolio *pf, const struct machine *m, const str
 int portfolio_sweep(struct portfolio *pf, const struct machine *m, const struct budgets *b,
                     int64_t reserved, const int64_t *device, int32_t n, struct plan **plans);
 /*
- * The plan in which nothing runs again or leaves the device, where it fits budgets b and no plan
- * under them is faster; else *p is NULL and the search has to answer.  It takes a hundredth of the
- * time and as many seconds as the answer of the search, but maybe not as few bytes.  min_budget
- * and next_budget are 0: not asked for.  Returns 0 or CKPT_ENOMEM.
+ * Of a portfolio that was not searched: the plan in which nothing runs again or leaves the device,
+ * where it fits budgets b and no plan under them is faster; else *p is NULL and the search has to
+ * answer.  It takes a hundredth of the time and as many seconds as the answer of the search, but
+ * maybe not as few bytes.  min_budget and next_budget are 0: not asked for.  Returns 0 or
+ * CKPT_ENOMEM.
  */
-int plan_first(const struct graph *g, const struct machine *m, const struct budgets *b,
-               int64_t reserved, struct plan **p, struct error *error);
+int portfolio_first(struct portfolio *pf, const struct machine *m, const struct budgets *b,
+                    int64_t reserved, struct plan **p, struct error *error);
 /* What can be said before a search: no plan under budgets b takes fewer seconds.  INFINITY: none
  * fits.  Returns 0 or CKPT_ENOMEM. */
-int plan_bound(const struct graph *g, const struct machine *m, const struct budgets *b,
-               int64_t reserved, double *seconds, struct error *error);
+int portfolio_bound(struct portfolio *pf, const struct machine *m, const struct budgets *b,
+                    int64_t reserved, double *seconds, struct error *error);
 /* Searches and plans. */
 int plan_make(const struct graph *g, const struct machine *m, const struct budgets *b,
               int64_t reserved, struct plan **p, struct error *error);

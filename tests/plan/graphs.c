@@ -390,6 +390,18 @@ struct plan *plan_checked(const struct graph *g, int64_t budget)
     return p;
 }
 
+struct plan *plan_unsearched(const struct graph *g, const struct machine *m,
+                             const struct budgets *b, int64_t reserved)
+{
+    struct portfolio *pf;
+    struct error error;
+    struct plan *p;
+    assert_int_equal(portfolio_build_first(g, &pf), 0);
+    assert_int_equal(portfolio_first(pf, m, b, reserved, &p, &error), 0);
+    portfolio_free(pf);
+    return p;
+}
+
 /* The residence on the device that ends before an offload. */
 static struct residence *find_before(const struct plan *p, const struct offload *o)
 {

@@ -141,8 +141,7 @@ static struct plan *make_with(const struct graph *g, const struct machine *m, in
 static void check_first(const struct graph *g, const struct machine *m)
 {
     struct budgets b = {.device = INT64_MAX};
-    struct plan *p, *all = make_with(g, m, INT64_MAX, 0);
-    assert_int_equal(plan_first(g, m, &b, 0, &p, &error), 0);
+    struct plan *p = plan_unsearched(g, m, &b, 0), *all = make_with(g, m, INT64_MAX, 0);
     assert_non_null(p);
     assert_int_equal(plan_check_again(g, p, &error), 0);
     assert_true(p->seconds == all->seconds);

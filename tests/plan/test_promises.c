@@ -225,20 +225,18 @@ static void first_is_fastest(struct graph *g)
 {
     struct error error;
     struct budgets b = {.device = INT64_MAX};
-    struct plan *all = plan_checked(g, INT64_MAX), *p;
-    assert_int_equal(plan_first(g, &machine_cpu, &b, 0, &p, &error), 0);
+    struct plan *all = plan_checked(g, INT64_MAX), *p = plan_unsearched(g, &machine_cpu, &b, 0);
     assert_non_null(p);
     assert_int_equal(plan_check(g, p, &error), 0);
     assert_true(p->seconds == all->seconds && p->bound_seconds == all->bound_seconds);
     assert_true(p->recompute_seconds == 0 && p->min_budget == 0 && p->next_budget == 0);
     b.device = plan_peak(p) + 100;
     plan_free(p);
-    assert_int_equal(plan_first(g, &machine_cpu, &b, 100, &p, &error), 0);
+    p = plan_unsearched(g, &machine_cpu, &b, 100);
     assert_non_null(p);
     assert_true(plan_peak(p) + 100 == b.device);
     plan_free(p);
-    assert_int_equal(plan_first(g, &machine_cpu, &b, 101, &p, &error), 0);
-    assert_null(p);
+    assert_null(plan_unsearched(g, &machine_cpu, &b, 101));
     plan_free(all);
     graph_free(g);
 }
@@ -251,6 +249,49 @@ static void test_first(void **state)
     first_is_fastest(graph_unet(5, 1 << 20));
     for (uint32_t seed = 1; seed <= 8; seed++)
         first_is_fastest(graph_random(seed, 20));
+}
+
+static double bound(struct portfolio *pf, int64_t device)
+{
+    struct budgets b = {.device = device};
+    struct error error;
+    double seconds;
+    assert_int_equal(portfolio_bound(pf, &machine_cpu, &b, 0, &seconds, &error), 0);
+    return seconds;
+}
+
+/* The bound and the plan behind it ask one portfolio, also of a graph that was made anew, and it
+ * answers as a new one does. */
+static void test_first_is_kept(void **state)
+{
+    struct graph *g = graph_chain(24, 1 << 20), *same = graph_chain(24, 1 << 20);
+    struct graph *other = graph_unet(5, 1 << 20);
+    struct budgets b = {.device = INT64_MAX};
+    struct portfolios *all;
+    struct portfolio *pf, *again, *fresh;
+    struct plan *p, *want = plan_unsearched(g, &machine_cpu, &b, 0);
+    struct error error;
+    (void)state;
+    assert_int_equal(portfolios_new(&all), 0);
+    assert_int_equal(portfolio_build_first(g, &fresh), 0);
+    const double at_all = bound(fresh, INT64_MAX), at_little = bound(fresh, 1);
+    assert_true(at_all == want->seconds && at_little == INFINITY);
+    assert_int_equal(portfolios_get_first(all, g, &pf), 0);
+    assert_true(bound(pf, 1) == at_little && bound(pf, INT64_MAX) == at_all);
+    portfolio_free(fresh);
+    graph_free(g);
+    assert_int_equal(portfolios_get_first(all, same, &again), 0);
+    assert_ptr_equal(pf, again);
+    assert_int_equal(portfolio_first(again, &machine_cpu, &b, 0, &p, &error), 0);
+    assert_int_equal(plan_check(same, p, &error), 0);
+    assert_true(p->seconds == want->seconds && plan_peak(p) == plan_peak(want));
+    assert_int_equal(portfolios_get_first(all, other, &pf), 0);
+    assert_true(bound(pf, INT64_MAX) != at_all);
+    plan_free(p);
+    plan_free(want);
+    portfolios_free(all);
+    graph_free(same);
+    graph_free(other);
 }
 
 static void test_gaps(void **state)
@@ -381,6 +422,7 @@ int main(void)
         cmocka_unit_test(test_curve_of_a_chain),
         cmocka_unit_test(test_curve_of_a_transformer),
         cmocka_unit_test(test_first),
+        cmocka_unit_test(test_first_is_kept),
         cmocka_unit_test(test_gaps),
         cmocka_unit_test(test_summary),
         cmocka_unit_test(test_signature),

@@ -24,6 +24,7 @@ struct kept {
 struct portfolios {
     struct kept list[KEPT]; /* the last asked for comes first */
     int n;
+    struct kept first; /* not searched; pf is NULL where none was asked for */
 };
 
 static uint64_t mix_seconds(uint64_t h, double seconds)
@@ -66,6 +67,8 @@ void portfolios_free(struct portfolios *all)
 {
     for (int i = 0; all && i < all->n; i++)
         portfolio_free(all->list[i].pf);
+    if (all)
+        portfolio_free(all->first.pf);
     free(all);
 }
 
@@ -80,13 +83,34 @@ static void turn_to(struct kept *k, const struct graph *g, const struct key *key
     k->key.homes = key->homes;
 }
 
+static bool is_of(const struct kept *k, const struct key *key)
+{
+    return k->pf && k->key.structure == key->structure && k->key.times == key->times;
+}
+
+int portfolios_get_first(struct portfolios *all, const struct graph *g, struct portfolio **pf)
+{
+    const struct key key = key_of(g);
+    struct kept *k = &all->first;
+    if (is_of(k, &key)) {
+        turn_to(k, g, &key);
+    } else {
+        portfolio_free(k->pf);
+        *k = (struct kept){.key = key};
+        int rc = portfolio_build_first(g, &k->pf);
+        if (rc)
+            return rc;
+    }
+    *pf = k->pf;
+    return 0;
+}
+
 int portfolios_get(struct portfolios *all, const struct graph *g, struct portfolio **pf)
 {
     const struct key key = key_of(g);
     struct kept k = {.key = key};
     int i = 0;
-    while (i < all->n &&
-           (all->list[i].key.structure != key.structure || all->list[i].key.times != key.times))
+    while (i < all->n && !is_of(&all->list[i], &key))
         i++;
     if (i < all->n) {
         k = all->list[i];

@@ -203,8 +203,6 @@ struct portfolio {
     struct lattice *lattice; /* of the last question with tiers, or NULL */
 };
 
-/* A portfolio of the one schedule that keeps everything: nothing was searched. */
-int portfolio_build_first(const struct graph *g, struct portfolio **pf);
 /* Whether the local search goes on from what the chain found. */
 bool portfolio_anneals(const struct portfolio *pf);
 /* Simulates hold and keeps it if nothing known is better.  *result (may be NULL) as in simulate. */
