@@ -53,6 +53,11 @@ static const struct {
     {&op_layer_norm_affine_dx, 1},
     {&op_layer_norm_modulate_dx, 1},
     {&op_rms_norm_dx, 1},
+    {&op_gated_residual_dx_sums, 2},
+    {&op_layer_norm_dx_sums, 1},
+    {&op_layer_norm_affine_dx_sums, 1},
+    {&op_layer_norm_modulate_dx_sums, 1},
+    {&op_rms_norm_dx_sums, 1},
     {&op_rms_norm_rope_dx, 1},
     {&op_group_norm_dx, 1},
 };

@@ -112,6 +112,14 @@ void call_column_sum(struct ckpt_call *call, int out, const struct ckpt_desc *x)
                                                     : column_sum_workspace(rows, cols);
 }
 
+void call_dx_sums(struct ckpt_call *call, int out)
+{
+    const int64_t before = call->workspace;
+    call_column_sum(call, out, &call->out[0]);
+    call->workspace =
+        call->backend == CKPT_ON_CUDA ? before : max_i64(before, call->workspace);
+}
+
 static int column_sum_shape(struct ckpt_call *call)
 {
     call_column_sum(call, 0, &call->in[0]);
@@ -133,12 +141,26 @@ bool ops_sums_wanted(const ckpt_tape *t, ckpt_tensor x)
     return bias > 0 && t->tensors.data[bias].needs_grad;
 }
 
+/* Ops that sum the columns of their first output, and which output the sums are. */
+static const struct {
+    const struct ckpt_op_def *def;
+    int sums;
+} summing[] = {
+    {&op_gelu_dx_sums, 1},
+    {&op_layer_norm_dx_sums, 1},
+    {&op_layer_norm_affine_dx_sums, 3},
+    {&op_layer_norm_modulate_dx_sums, 3},
+    {&op_rms_norm_dx_sums, 2},
+    {&op_gated_residual_dx_sums, 2},
+};
+
 /* The sums that came with dy, or a pass over it. */
 ckpt_tensor linear_bias_gradient(ckpt_tape *t, ckpt_tensor dy)
 {
     const struct op *o = producer(t, dy);
-    if (o && o->def == &op_gelu_dx_sums)
-        return tape_handle(t, op_out(t, o, 1));
+    for (size_t i = 0; o && i < sizeof summing / sizeof *summing; i++)
+        if (o->def == summing[i].def && t->tensors.data[dy.id].index == 0)
+            return tape_handle(t, op_out(t, o, summing[i].sums));
     return ops_record1(t, &op_column_sum, 1, &dy, NULL, 0);
 }
 

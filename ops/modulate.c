@@ -56,7 +56,7 @@ static int modulate_dx_shape(struct ckpt_call *call)
     call_sum_like(call, 1, 2);
     call_sum_like(call, 2, 2);
     call->workspace = call->backend == CKPT_ON_CUDA
-                          ? cuda_row_sums_workspace(&call->in[1], &call->in[2], 2)
+                          ? cuda_row_sums_workspace(&call->in[1], &call->in[2], 2, false)
                           : rows_partial_bytes(&call->in[1], &call->in[2], 2);
     return CKPT_OK;
 }
@@ -96,7 +96,7 @@ static int gated_residual_shape(struct ckpt_call *call)
 static void gated_residual_grad(struct ckpt_grad *g)
 {
     ckpt_tensor in[] = {ops_dense_rows(g->tape, g->dout[0]), g->in[1], g->in[2]};
-    ckpt_tensor out[2] = {CKPT_NONE, CKPT_NONE};
+    ckpt_tensor out[3] = {CKPT_NONE};
 
     g->din[0] = g->dout[0];
     if (!g->need[1]) { /* a frozen gate: nobody reads a again, so it need not be kept */
@@ -104,7 +104,10 @@ static void gated_residual_grad(struct ckpt_grad *g)
             g->din[2] = ckpt_mul(g->tape, in[0], in[1]);
         return;
     }
-    ckpt_record(g->tape, &op_gated_residual_dx, 3, in, 2, out, NULL, 0);
+    if (ops_sums_wanted(g->tape, g->in[2]))
+        ckpt_record(g->tape, &op_gated_residual_dx_sums, 3, in, 3, out, NULL, 0);
+    else
+        ckpt_record(g->tape, &op_gated_residual_dx, 3, in, 2, out, NULL, 0);
     g->din[1] = out[1];
     g->din[2] = out[0];
 }
@@ -120,16 +123,30 @@ const struct ckpt_op_def op_gated_residual = {
     .cuda = CUDA_KERNEL(cuda_gated_residual),
 };
 
-static int gated_residual_dx_shape(struct ckpt_call *call)
+static int gate_dx_shape(struct ckpt_call *call, bool sums)
 {
     if (check_rows(call, 0) || call_row_vector(call, 1, 2) || check_rows(call, 2))
         return CKPT_ESHAPE;
     call_like_memory(call, 0, 2);
     call_sum_like(call, 1, 1);
     call->workspace = call->backend == CKPT_ON_CUDA
-                          ? cuda_row_sums_workspace(&call->in[2], &call->in[1], 1)
+                          ? cuda_row_sums_workspace(&call->in[2], &call->in[1], 1, sums)
                           : rows_partial_bytes(&call->in[2], &call->in[1], 1);
+    if (sums)
+        call_dx_sums(call, 2);
     return CKPT_OK;
+}
+
+/* dy, gate, a -> da, dgate */
+static int gated_residual_dx_shape(struct ckpt_call *call)
+{
+    return gate_dx_shape(call, false);
+}
+
+/* The same, and the sums over the rows of da. */
+static int gated_residual_dx_sums_shape(struct ckpt_call *call)
+{
+    return gate_dx_shape(call, true);
 }
 
 const struct ckpt_op_def op_gated_residual_dx = {
@@ -140,6 +157,16 @@ const struct ckpt_op_def op_gated_residual_dx = {
     .cost = modulate_dx_cost,
     .cpu = cpu_gated_residual_dx,
     .cuda = CUDA_KERNEL(cuda_gated_residual_dx),
+};
+
+const struct ckpt_op_def op_gated_residual_dx_sums = {
+    .size = sizeof(struct ckpt_op_def),
+    .name = "gated_residual_dx_sums",
+    .flags = CKPT_OP_STRIDED,
+    .shape = gated_residual_dx_sums_shape,
+    .cost = modulate_dx_cost,
+    .cpu = cpu_gated_residual_dx_sums,
+    .cuda = CUDA_KERNEL(cuda_gated_residual_dx_sums),
 };
 
 ckpt_tensor ckpt_gated_residual(ckpt_tape *t, ckpt_tensor x, ckpt_tensor gate, ckpt_tensor a)

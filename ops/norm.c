@@ -58,16 +58,24 @@ static int layer_norm_shape(struct ckpt_call *call)
 static void layer_norm_grad(struct ckpt_grad *g)
 {
     ckpt_tensor dy = ops_dense_rows(g->tape, g->dout[0]);
+    const bool sums = ops_sums_wanted(g->tape, g->in[0]);
     if (g->in[1].id) {
-        ckpt_tensor in[] = {dy, g->in[0], g->in[1], g->out[1], CKPT_NONE}, out[3] = {CKPT_NONE};
-        ckpt_record(g->tape, &op_layer_norm_affine_dx, 5, in, 3, out, NULL, 0);
+        ckpt_tensor in[] = {dy, g->in[0], g->in[1], g->out[1], CKPT_NONE}, out[4] = {CKPT_NONE};
+        if (sums)
+            ckpt_record(g->tape, &op_layer_norm_affine_dx_sums, 5, in, 4, out, NULL, 0);
+        else
+            ckpt_record(g->tape, &op_layer_norm_affine_dx, 5, in, 3, out, NULL, 0);
         g->din[0] = out[0];
         g->din[1] = out[2];
         g->din[2] = out[1];
         return;
     }
-    g->din[0] = OPS_RECORD(g->tape, &op_layer_norm_dx, (const char *)NULL, dy, g->in[0], g->out[1],
-                           CKPT_NONE);
+    ckpt_tensor in[] = {dy, g->in[0], g->out[1], CKPT_NONE}, out[2] = {CKPT_NONE};
+    if (sums)
+        ckpt_record(g->tape, &op_layer_norm_dx_sums, 4, in, 2, out, NULL, 0);
+    else
+        ckpt_record(g->tape, &op_layer_norm_dx, 4, in, 1, out, NULL, 0);
+    g->din[0] = out[0];
 }
 
 static void norm_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
@@ -105,8 +113,30 @@ const struct ckpt_op_def op_layer_norm_dx = {
     .cuda = CUDA_KERNEL(cuda_layer_norm_dx),
 };
 
-/* dy, x, w, stats, addend -> dx, db, dw */
-static int layer_norm_affine_dx_shape(struct ckpt_call *call)
+/* The same, and the sums over the rows of dx. */
+static int layer_norm_dx_sums_shape(struct ckpt_call *call)
+{
+    if (layer_norm_dx_shape(call))
+        return CKPT_ESHAPE;
+    const struct ckpt_desc *x = &call->in[1];
+    if (call->backend == CKPT_ON_CUDA)
+        call->workspace = cuda_sums_workspace(1, desc_numel(x) / x->shape[x->ndim - 1],
+                                              x->shape[x->ndim - 1], 0, true);
+    call_dx_sums(call, 1);
+    return CKPT_OK;
+}
+
+const struct ckpt_op_def op_layer_norm_dx_sums = {
+    .size = sizeof(struct ckpt_op_def),
+    .name = "layer_norm_dx_sums",
+    .flags = CKPT_OP_STRIDED | CKPT_OP_ADDEND,
+    .shape = layer_norm_dx_sums_shape,
+    .cost = norm_cost,
+    .cpu = cpu_layer_norm_dx_sums,
+    .cuda = CUDA_KERNEL(cuda_layer_norm_dx_sums),
+};
+
+static int affine_dx_shape(struct ckpt_call *call, bool sums)
 {
     const struct ckpt_desc *x = &call->in[1];
     if (call_float(call, 0) || call_dense_rows(call, 0) || call_dense_rows(call, 1) ||
@@ -116,9 +146,23 @@ static int layer_norm_affine_dx_shape(struct ckpt_call *call)
     call_like_memory(call, 0, 1);
     call_sum_like(call, 1, 2);
     call_sum_like(call, 2, 2);
-    call->workspace = call->backend == CKPT_ON_CUDA ? cuda_row_sums_workspace(x, &w.desc, 2)
+    call->workspace = call->backend == CKPT_ON_CUDA ? cuda_row_sums_workspace(x, &w.desc, 2, sums)
                                                     : rows_partial_bytes(x, &w.desc, 2);
+    if (sums)
+        call_dx_sums(call, 3);
     return CKPT_OK;
+}
+
+/* dy, x, w, stats, addend -> dx, db, dw */
+static int layer_norm_affine_dx_shape(struct ckpt_call *call)
+{
+    return affine_dx_shape(call, false);
+}
+
+/* The same, and the sums over the rows of dx. */
+static int layer_norm_affine_dx_sums_shape(struct ckpt_call *call)
+{
+    return affine_dx_shape(call, true);
 }
 
 const struct ckpt_op_def op_layer_norm_affine_dx = {
@@ -129,6 +173,16 @@ const struct ckpt_op_def op_layer_norm_affine_dx = {
     .cost = norm_cost,
     .cpu = cpu_layer_norm_affine_dx,
     .cuda = CUDA_KERNEL(cuda_layer_norm_affine_dx),
+};
+
+const struct ckpt_op_def op_layer_norm_affine_dx_sums = {
+    .size = sizeof(struct ckpt_op_def),
+    .name = "layer_norm_affine_dx_sums",
+    .flags = CKPT_OP_STRIDED | CKPT_OP_ADDEND,
+    .shape = layer_norm_affine_dx_sums_shape,
+    .cost = norm_cost,
+    .cpu = cpu_layer_norm_affine_dx_sums,
+    .cuda = CUDA_KERNEL(cuda_layer_norm_affine_dx_sums),
 };
 
 ckpt_tensor ckpt_layer_norm(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b, float eps)
@@ -155,8 +209,14 @@ static int rms_norm_shape(struct ckpt_call *call)
 static void rms_norm_grad(struct ckpt_grad *g)
 {
     ckpt_tensor dy = ops_dense_rows(g->tape, g->dout[0]);
-    ckpt_tensor in[] = {dy, g->in[0], g->in[1], g->out[1], CKPT_NONE};
-    ckpt_record(g->tape, &op_rms_norm_dx, 5, in, 2, g->din, g->attr, sizeof(struct norm_attr));
+    ckpt_tensor in[] = {dy, g->in[0], g->in[1], g->out[1], CKPT_NONE}, out[3] = {CKPT_NONE};
+    if (ops_sums_wanted(g->tape, g->in[0]))
+        ckpt_record(g->tape, &op_rms_norm_dx_sums, 5, in, 3, out, g->attr,
+                    sizeof(struct norm_attr));
+    else
+        ckpt_record(g->tape, &op_rms_norm_dx, 5, in, 2, out, g->attr, sizeof(struct norm_attr));
+    g->din[0] = out[0];
+    g->din[1] = out[1];
 }
 
 const struct ckpt_op_def op_rms_norm = {
@@ -199,6 +259,29 @@ const struct ckpt_op_def op_rms_norm_dx = {
     .cost = norm_cost,
     .cpu = cpu_rms_norm_dx,
     .cuda = CUDA_KERNEL(cuda_rms_norm_dx),
+};
+
+/* The same, and the sums over the rows of dx. */
+static int rms_norm_dx_sums_shape(struct ckpt_call *call)
+{
+    const struct ckpt_desc *x = &call->in[1];
+    if (rms_norm_dx_shape(call))
+        return CKPT_ESHAPE;
+    struct ckpt_view w = rows_vector((struct ckpt_view){.desc = call->in[2]}, x->ndim);
+    if (call->backend == CKPT_ON_CUDA)
+        call->workspace = cuda_row_sums_workspace(x, &w.desc, 1, true);
+    call_dx_sums(call, 2);
+    return CKPT_OK;
+}
+
+const struct ckpt_op_def op_rms_norm_dx_sums = {
+    .size = sizeof(struct ckpt_op_def),
+    .name = "rms_norm_dx_sums",
+    .flags = CKPT_OP_STRIDED | CKPT_OP_ADDEND,
+    .shape = rms_norm_dx_sums_shape,
+    .cost = norm_cost,
+    .cpu = cpu_rms_norm_dx_sums,
+    .cuda = CUDA_KERNEL(cuda_rms_norm_dx_sums),
 };
 
 ckpt_tensor ckpt_rms_norm(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, float eps)

@@ -25,8 +25,13 @@ static void norm_modulate_grad(struct ckpt_grad *g)
     struct ckpt_desc shift = ckpt_desc_of(g->tape, g->in[1]);
     struct ckpt_desc scale = ckpt_desc_of(g->tape, g->in[2]);
     ckpt_tensor dy = ops_dense_rows(g->tape, g->dout[0]);
-    ckpt_tensor in[] = {dy, g->in[0], g->in[2], g->out[1], CKPT_NONE};
-    ckpt_record(g->tape, &op_layer_norm_modulate_dx, 5, in, 3, g->din, NULL, 0);
+    ckpt_tensor in[] = {dy, g->in[0], g->in[2], g->out[1], CKPT_NONE}, out[4] = {CKPT_NONE};
+    if (ops_sums_wanted(g->tape, g->in[0]))
+        ckpt_record(g->tape, &op_layer_norm_modulate_dx_sums, 5, in, 4, out, NULL, 0);
+    else
+        ckpt_record(g->tape, &op_layer_norm_modulate_dx, 5, in, 3, out, NULL, 0);
+    for (int i = 0; i < 3; i++)
+        g->din[i] = out[i];
     if (!desc_same_shape(&shift, &scale) && g->need[1])
         g->din[1] = ops_sum_to(g->tape, dy, &shift);
 }
@@ -47,8 +52,7 @@ const struct ckpt_op_def op_layer_norm_modulate = {
     .cuda = CUDA_KERNEL(cuda_layer_norm_modulate),
 };
 
-/* dy, x, scale, stats, addend -> dx, dshift, dscale */
-static int norm_modulate_dx_shape(struct ckpt_call *call)
+static int modulate_dx_shape(struct ckpt_call *call, bool sums)
 {
     const struct ckpt_desc *x = &call->in[1], *scale = &call->in[2];
     if (call_float(call, 0) || call_dense_rows(call, 0) || call_dense_rows(call, 1) ||
@@ -57,9 +61,23 @@ static int norm_modulate_dx_shape(struct ckpt_call *call)
     call_like_memory(call, 0, 1);
     call_sum_like(call, 1, 2);
     call_sum_like(call, 2, 2);
-    call->workspace = call->backend == CKPT_ON_CUDA ? cuda_row_sums_workspace(x, scale, 2)
+    call->workspace = call->backend == CKPT_ON_CUDA ? cuda_row_sums_workspace(x, scale, 2, sums)
                                                     : rows_partial_bytes(x, scale, 2);
+    if (sums)
+        call_dx_sums(call, 3);
     return CKPT_OK;
+}
+
+/* dy, x, scale, stats, addend -> dx, dshift, dscale */
+static int norm_modulate_dx_shape(struct ckpt_call *call)
+{
+    return modulate_dx_shape(call, false);
+}
+
+/* The same, and the sums over the rows of dx. */
+static int norm_modulate_dx_sums_shape(struct ckpt_call *call)
+{
+    return modulate_dx_shape(call, true);
 }
 
 static void norm_modulate_dx_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
@@ -75,6 +93,16 @@ const struct ckpt_op_def op_layer_norm_modulate_dx = {
     .cost = norm_modulate_dx_cost,
     .cpu = cpu_layer_norm_modulate_dx,
     .cuda = CUDA_KERNEL(cuda_layer_norm_modulate_dx),
+};
+
+const struct ckpt_op_def op_layer_norm_modulate_dx_sums = {
+    .size = sizeof(struct ckpt_op_def),
+    .name = "layer_norm_modulate_dx_sums",
+    .flags = CKPT_OP_STRIDED | CKPT_OP_ADDEND,
+    .shape = norm_modulate_dx_sums_shape,
+    .cost = norm_modulate_dx_cost,
+    .cpu = cpu_layer_norm_modulate_dx_sums,
+    .cuda = CUDA_KERNEL(cuda_layer_norm_modulate_dx_sums),
 };
 
 ckpt_tensor ckpt_layer_norm_modulate(ckpt_tape *t, ckpt_tensor x, ckpt_tensor shift,

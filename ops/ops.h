@@ -57,6 +57,11 @@
 /* Lookup, order, reductions, products: what models of any kind need. */
 #define OPS_GENERAL(X)                                                                             \
     X(layer_norm_affine_dx)                                                                        \
+    X(layer_norm_dx_sums)                                                                          \
+    X(layer_norm_affine_dx_sums)                                                                   \
+    X(layer_norm_modulate_dx_sums)                                                                 \
+    X(rms_norm_dx_sums)                                                                            \
+    X(gated_residual_dx_sums)                                                                      \
     X(index_select)                                                                                \
     X(index_add)                                                                                   \
     X(gather)                                                                                      \
@@ -152,12 +157,15 @@ ckpt_tensor ops_concat(ckpt_tape *t, int axis, int64_t n, ckpt_tensor *x);
 /*
  * The gradient of a bias is the sum over the rows of what reaches its linear layer.  An op that
  * makes that may sum it on the way: it asks whether x, whose gradient it is, is the result of a
- * layer with a bias to train, and gives the sums as its output 1; the layer's rule finds them.
+ * layer with a bias to train, and gives the sums as one more output; the layer's rule finds them.
  */
 bool ops_sums_wanted(const ckpt_tape *t, ckpt_tensor x);
 
 /* out[out] as the sums over the rows of x, and the scratch that column_sum takes. */
 void call_column_sum(struct ckpt_call *call, int out, const struct ckpt_desc *x);
+
+/* out[out] as the sums over the rows of out[0].  On the CPU the scratch is for them as well. */
+void call_dx_sums(struct ckpt_call *call, int out);
 
 /* Behind differentiation: 8-bit products no longer read what only their gradient rule asked for. */
 void ops_forget_sources(ckpt_tape *t);

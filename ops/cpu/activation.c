@@ -73,17 +73,9 @@ int cpu_gelu_dx(const struct ckpt_kernel_args *a)
     return cpu_leave_largest(a, 1, CKPT_OK);
 }
 
-/* The sums are those of dx as it was written. */
 int cpu_gelu_dx_sums(const struct ckpt_kernel_args *a)
 {
-    const struct ckpt_kernel_args sums = {.n_in = 1,
-                                          .n_out = 1,
-                                          .in = &a->out[0],
-                                          .out = &a->out[1],
-                                          .workspace = a->workspace,
-                                          .workspace_bytes = a->workspace_bytes};
-    cpu_map(&a->out[0], 2, a->in, map_gelu_dx, NULL);
-    return cpu_leave_largest(a, 2, cpu_column_sum(&sums));
+    return cpu_with_dx_sums(a, 1, cpu_gelu_dx);
 }
 
 int cpu_silu(const struct ckpt_kernel_args *a)

@@ -12,6 +12,10 @@ int cpu_to_fp8(const struct ckpt_kernel_args *a);
 /* The end of a kernel of n outputs that returns rc: where one more is asked for, the largest
  * magnitude of the first, which fills its storage (ops_leave_largest). */
 int cpu_leave_largest(const struct ckpt_kernel_args *a, int n, int rc);
+
+/* A gradient of n outputs, and as output n the sums over the rows of the first as it was written;
+ * their rows lie without gaps. */
+int cpu_with_dx_sums(const struct ckpt_kernel_args *a, int n, ckpt_kernel dx);
 int cpu_to_int8(const struct ckpt_kernel_args *a);
 int cpu_from_int8(const struct ckpt_kernel_args *a);
 int cpu_linear_fp8(const struct ckpt_kernel_args *a);
@@ -37,14 +41,18 @@ int cpu_silu_dx(const struct ckpt_kernel_args *a);
 
 int cpu_layer_norm(const struct ckpt_kernel_args *a);
 int cpu_layer_norm_dx(const struct ckpt_kernel_args *a);
+int cpu_layer_norm_dx_sums(const struct ckpt_kernel_args *a);
 int cpu_rms_norm(const struct ckpt_kernel_args *a);
 int cpu_rms_norm_dx(const struct ckpt_kernel_args *a);
+int cpu_rms_norm_dx_sums(const struct ckpt_kernel_args *a);
 int cpu_modulate(const struct ckpt_kernel_args *a);
 int cpu_modulate_dx(const struct ckpt_kernel_args *a);
 int cpu_layer_norm_modulate(const struct ckpt_kernel_args *a);
 int cpu_layer_norm_modulate_dx(const struct ckpt_kernel_args *a);
+int cpu_layer_norm_modulate_dx_sums(const struct ckpt_kernel_args *a);
 int cpu_gated_residual(const struct ckpt_kernel_args *a);
 int cpu_gated_residual_dx(const struct ckpt_kernel_args *a);
+int cpu_gated_residual_dx_sums(const struct ckpt_kernel_args *a);
 int cpu_rope(const struct ckpt_kernel_args *a);
 int cpu_rms_norm_rope(const struct ckpt_kernel_args *a);
 int cpu_rms_norm_rope_dx(const struct ckpt_kernel_args *a);
@@ -109,6 +117,7 @@ int cpu_group_norm_join(const struct ckpt_kernel_args *a);
 int cpu_group_norm_apply(const struct ckpt_kernel_args *a);
 
 int cpu_layer_norm_affine_dx(const struct ckpt_kernel_args *a);
+int cpu_layer_norm_affine_dx_sums(const struct ckpt_kernel_args *a);
 int cpu_index_select(const struct ckpt_kernel_args *a);
 int cpu_index_add(const struct ckpt_kernel_args *a);
 int cpu_gather(const struct ckpt_kernel_args *a);

@@ -153,3 +153,14 @@ int cpu_column_sum(const struct ckpt_kernel_args *a)
         memcpy(out, partial, (size_t)cols * sizeof *out);
     return CKPT_OK;
 }
+
+int cpu_with_dx_sums(const struct ckpt_kernel_args *a, int n, ckpt_kernel dx)
+{
+    struct ckpt_kernel_args own = *a, sums = *a;
+    own.n_out = n;
+    sums.n_in = sums.n_out = 1;
+    sums.in = &a->out[0];
+    sums.out = &a->out[n];
+    const int rc = dx(&own);
+    return cpu_leave_largest(a, n + 1, rc ? rc : cpu_column_sum(&sums));
+}

@@ -155,3 +155,8 @@ int cpu_gated_residual_dx(const struct ckpt_kernel_args *a)
     return cpu_leave_largest(
         a, 2, row_sums_backward(a, &a->in[2], &a->in[1], 0, NULL, 1, gated_residual_dx_leaf));
 }
+
+int cpu_gated_residual_dx_sums(const struct ckpt_kernel_args *a)
+{
+    return cpu_with_dx_sums(a, 2, cpu_gated_residual_dx);
+}

@@ -146,6 +146,11 @@ int cpu_layer_norm_dx(const struct ckpt_kernel_args *a)
     return cpu_leave_largest(a, 1, CKPT_OK);
 }
 
+int cpu_layer_norm_dx_sums(const struct ckpt_kernel_args *a)
+{
+    return cpu_with_dx_sums(a, 1, cpu_layer_norm_dx);
+}
+
 /* run: x, y, rstd */
 ROWS_INLINE void rms_norm_rows(const struct row_run *run, int64_t c, const struct rms_norm *p,
                                bool half)
@@ -290,4 +295,9 @@ int cpu_rms_norm_dx(const struct ckpt_kernel_args *a)
     if (a->in[4].data)
         return cpu_leave_largest(a, 2, rms_norm_backward(a, &a->in[4], rms_norm_dx_add_leaf));
     return cpu_leave_largest(a, 2, rms_norm_backward(a, NULL, rms_norm_dx_leaf));
+}
+
+int cpu_rms_norm_dx_sums(const struct ckpt_kernel_args *a)
+{
+    return cpu_with_dx_sums(a, 2, cpu_rms_norm_dx);
 }

@@ -145,6 +145,11 @@ int cpu_layer_norm_modulate_dx(const struct ckpt_kernel_args *a)
                                                adds ? modulate_dx_adding : norm_modulate_dx_leaf));
 }
 
+int cpu_layer_norm_modulate_dx_sums(const struct ckpt_kernel_args *a)
+{
+    return cpu_with_dx_sums(a, 3, cpu_layer_norm_modulate_dx);
+}
+
 int cpu_layer_norm_affine_dx(const struct ckpt_kernel_args *a)
 {
     const struct ckpt_view *kept[] = {&a->in[3], &a->in[4]};
@@ -158,4 +163,9 @@ int cpu_layer_norm_affine_dx(const struct ckpt_kernel_args *a)
     return cpu_leave_largest(a, 3,
                              row_sums_backward(&spread, &a->in[1], &w, adds ? 2 : 1, kept, 2,
                                                adds ? affine_dx_adding : affine_dx_leaf));
+}
+
+int cpu_layer_norm_affine_dx_sums(const struct ckpt_kernel_args *a)
+{
+    return cpu_with_dx_sums(a, 3, cpu_layer_norm_affine_dx);
 }

@@ -52,15 +52,19 @@ int cuda_cross_attention(const struct ckpt_kernel_args *a);
 int cuda_cross_attention_dx(const struct ckpt_kernel_args *a);
 int cuda_layer_norm(const struct ckpt_kernel_args *a);
 int cuda_layer_norm_dx(const struct ckpt_kernel_args *a);
+int cuda_layer_norm_dx_sums(const struct ckpt_kernel_args *a);
 int cuda_rms_norm(const struct ckpt_kernel_args *a);
 int cuda_rms_norm_dx(const struct ckpt_kernel_args *a);
+int cuda_rms_norm_dx_sums(const struct ckpt_kernel_args *a);
 int cuda_rms_norm_rows_dx(const struct ckpt_kernel_args *a); /* of any rows, with an addend */
 int cuda_modulate(const struct ckpt_kernel_args *a);
 int cuda_modulate_dx(const struct ckpt_kernel_args *a);
 int cuda_layer_norm_modulate(const struct ckpt_kernel_args *a);
 int cuda_layer_norm_modulate_dx(const struct ckpt_kernel_args *a);
+int cuda_layer_norm_modulate_dx_sums(const struct ckpt_kernel_args *a);
 int cuda_gated_residual(const struct ckpt_kernel_args *a);
 int cuda_gated_residual_dx(const struct ckpt_kernel_args *a);
+int cuda_gated_residual_dx_sums(const struct ckpt_kernel_args *a);
 int cuda_rope(const struct ckpt_kernel_args *a);
 int cuda_rms_norm_rope(const struct ckpt_kernel_args *a);
 int cuda_rms_norm_rope_dx(const struct ckpt_kernel_args *a);
@@ -86,6 +90,7 @@ int cuda_cross_entropy(const struct ckpt_kernel_args *a);
 int cuda_cross_entropy_dx(const struct ckpt_kernel_args *a);
 
 int cuda_layer_norm_affine_dx(const struct ckpt_kernel_args *a);
+int cuda_layer_norm_affine_dx_sums(const struct ckpt_kernel_args *a);
 int cuda_index_select(const struct ckpt_kernel_args *a);
 int cuda_index_add(const struct ckpt_kernel_args *a);
 int cuda_gather(const struct ckpt_kernel_args *a);

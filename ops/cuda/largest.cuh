@@ -23,9 +23,19 @@ __device__ __forceinline__ uint32_t larger_pair(uint32_t a, uint32_t b)
 #endif
 }
 
-/* The largest of what a thread has seen: words of memory that hold elements of T. */
+/* The largest of what a thread has seen: words of memory that hold elements of T.  A kernel that
+ * tells where it goes spares the work where nobody wants it. */
 template <typename T> struct largest {
     uint32_t most = 0;
+    bool wanted = true;
+
+    __device__ __forceinline__ largest()
+    {
+    }
+
+    __device__ __forceinline__ explicit largest(const uint32_t *to) : wanted(to != nullptr)
+    {
+    }
 
     __device__ __forceinline__ void see(uint32_t word)
     {
@@ -37,6 +47,8 @@ template <typename T> struct largest {
 
     template <int N> __device__ __forceinline__ void see(const uint32_t (&words)[N])
     {
+        if (!wanted)
+            return;
 #pragma unroll
         for (int i = 0; i < N; i++)
             see(words[i]);

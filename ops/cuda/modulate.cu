@@ -15,7 +15,7 @@ static __global__ void __launch_bounds__(32 * WARPS)
     modulate_rows(const __grid_constant__ struct rows r, int64_t n, uint32_t *to)
 {
     constexpr int N = piece<T>::n;
-    largest<T> most;
+    largest<T> most(to);
     int lane = threadIdx.x & 31;
     int64_t row = (int64_t)blockIdx.x * WARPS + (threadIdx.x >> 5);
     for (; row < r.count; row += (int64_t)gridDim.x * WARPS) {
@@ -46,7 +46,7 @@ template <bool GATE>
 static __global__ void __launch_bounds__(32 * WARPS)
     modulate_elements(const __grid_constant__ struct rows r, int64_t c, bool half, uint32_t *to)
 {
-    largest<float> most;
+    largest<float> most(to);
     int64_t row = (int64_t)blockIdx.x * WARPS + (threadIdx.x >> 5);
     for (; row < r.count; row += (int64_t)gridDim.x * WARPS) {
         char *at[4];

@@ -18,56 +18,59 @@ template <int BEHIND> __device__ __forceinline__ float finished(float n, float s
 }
 
 /*
- * W warps to a row, one (WARPS rows a block) or WIDE: each row is read once, kept in registers for
- * mean, variance and result, and written once.  Shift and scale, which many rows share, are read
- * from the cache when they are needed: the fewer registers, the more rows are under way.
+ * W warps to a row, P pieces a lane; WARPS rows a block where one warp has a row.  Each row is read
+ * once, kept in registers for mean, variance and result, and written once.  Shift and scale, which
+ * many rows share, are read from the cache when they are needed: the fewer registers, the more rows
+ * are under way.
  */
-template <typename T, int W, int BEHIND>
+template <typename T, int W, int P, int BEHIND>
 static __global__ void __launch_bounds__(W == 1 ? 32 * WARPS : 32 * W)
     layer_norm_rows(const __grid_constant__ struct rows r, int n, float eps, uint32_t *to)
 {
-    largest<T> most;
+    largest<T> most(to);
     constexpr int LANES = 32 * W, N = piece<T>::n;
     int rank = (int)threadIdx.x % LANES;
     int64_t per = blockDim.x / LANES, row = blockIdx.x * per + threadIdx.x / LANES;
-    float c = (float)(n * N);
+    const float share = 1.f / (float)(n * N);
     for (; row < r.count; row += gridDim.x * per) {
         char *at[norm_operands<BEHIND>];
+        float x[P][N], sum = 0.f, squares = 0.f;
         rows_seek(r, row, at);
-        piece<T> x[PIECES];
-        row_load<T, LANES>(x, at[0], rank, n);
-        float sum = 0.f, squares = 0.f;
+        row_floats<T, LANES>(x, at[0], rank, n);
 #pragma unroll
-        for (int i = 0; i < PIECES; i++)
+        for (int i = 0; i < P; i++)
 #pragma unroll
             for (int j = 0; j < N; j++)
-                sum += x[i].at(j);
-        float mean = row_sum<W>(sum) / c;
+                sum += x[i][j];
+        const float mean = row_sum<W>(sum) * share;
 #pragma unroll
-        for (int i = 0; i < PIECES; i++) {
+        for (int i = 0; i < P; i++) {
             if (rank + i * LANES >= n)
                 continue;
 #pragma unroll
-            for (int j = 0; j < N; j++)
-                squares += (x[i].at(j) - mean) * (x[i].at(j) - mean);
+            for (int j = 0; j < N; j++) {
+                x[i][j] -= mean;
+                squares += x[i][j] * x[i][j];
+            }
         }
-        float rstd = 1.f / sqrtf(row_sum<W>(squares) / c + eps);
+        const float rstd = 1.f / sqrtf(row_sum<W>(squares) * share + eps);
 #pragma unroll
-        for (int i = 0; i < PIECES; i++) {
+        for (int i = 0; i < P; i++) {
             int column = rank + i * LANES;
             float y[N];
             piece<T> shift = {}, scale = {};
+            if (column >= n)
+                continue;
             if constexpr (BEHIND) {
                 asm volatile("" ::: "memory"); /* not earlier: see above */
                 if (BEHIND == MODULATE || at[2])
-                    shift = piece_within<T>(at[2], column, n);
-                scale = piece_within<T>(at[3], column, n);
+                    shift = piece_load<T>(at[2], column);
+                scale = piece_load<T>(at[3], column);
             }
 #pragma unroll
             for (int j = 0; j < N; j++)
-                y[j] = finished<BEHIND>((x[i].at(j) - mean) * rstd, shift.at(j), scale.at(j));
-            if (column < n)
-                piece_store<T>(at[1], column, y, most);
+                y[j] = finished<BEHIND>(x[i][j] * rstd, shift.at(j), scale.at(j));
+            piece_store<T>(at[1], column, y, most);
         }
         if (rank == 0)
             *reinterpret_cast<float2 *>(at[norm_operands<BEHIND> - 1]) = make_float2(mean, rstd);
@@ -90,7 +93,7 @@ template <typename T, int G, int BEHIND>
 static __global__ void __launch_bounds__(32 * WARPS)
     layer_norm_short(const __grid_constant__ struct rows r, int n, float eps, uint32_t *to)
 {
-    largest<T> most;
+    largest<T> most(to);
     constexpr int N = piece<T>::n, PER = 32 * WARPS / G;
     const int rank = (int)threadIdx.x % G;
     const float c = (float)(n * N);
@@ -132,7 +135,7 @@ static __global__ void __launch_bounds__(32 * WARPS)
     layer_norm_elements(const __grid_constant__ struct rows r, int64_t c, bool half, float eps,
                         uint32_t *to)
 {
-    largest<float> most;
+    largest<float> most(to);
     int lane = threadIdx.x & 31;
     int64_t row = (int64_t)blockIdx.x * WARPS + (threadIdx.x >> 5);
     for (; row < r.count; row += (int64_t)gridDim.x * WARPS) {
@@ -163,14 +166,17 @@ static __global__ void __launch_bounds__(32 * WARPS)
     leave_largest(to, most);
 }
 
-template <typename T, int W, int BEHIND>
+template <typename T, int BEHIND>
 static int launch_rows(const struct ckpt_kernel_args *a, const struct rows *r, int64_t n, float eps,
                        uint32_t *to)
 {
-    constexpr int block = W == 1 ? 32 * WARPS : 32 * W;
-    layer_norm_rows<T, W, BEHIND>
-        <<<grid_for(r->count, block / (32 * W)), block, 0, stream_of(a)>>>(*r, (int)n, eps, to);
-    return launched();
+    return row_shape(n, [=](auto w, auto p) {
+        constexpr int W = decltype(w)::value, P = decltype(p)::value;
+        constexpr int block = W == 1 ? 32 * WARPS : 32 * W;
+        layer_norm_rows<T, W, P, BEHIND>
+            <<<grid_for(r->count, block / (32 * W)), block, 0, stream_of(a)>>>(*r, (int)n, eps, to);
+        return launched();
+    });
 }
 
 template <typename T, int G, int BEHIND>
@@ -182,16 +188,16 @@ static int launch_short(const struct ckpt_kernel_args *a, const struct rows *r, 
     return launched();
 }
 
-/* Rows that a warp or a part of it keeps. */
+/* Rows that a block or a part of it keeps. */
 template <typename T, int BEHIND>
-static int launch_narrow(const struct ckpt_kernel_args *a, const struct rows *r, int64_t n,
+static int launch_pieces(const struct ckpt_kernel_args *a, const struct rows *r, int64_t n,
                          float eps, uint32_t *to)
 {
     if (n <= 8)
         return launch_short<T, 8, BEHIND>(a, r, n, eps, to);
     if (n <= 16)
         return launch_short<T, 16, BEHIND>(a, r, n, eps, to);
-    return launch_rows<T, 1, BEHIND>(a, r, n, eps, to);
+    return launch_rows<T, BEHIND>(a, r, n, eps, to);
 }
 
 /* The bias where a shift would be, the weight where a scale would be. */
@@ -223,13 +229,9 @@ template <int BEHIND> static int layer_norm(const struct ckpt_kernel_args *a)
         affine_operands(&r, a);
     rows_operand(&r, &a->out[1]);
     rows_finish(&r);
-    bool pieces = rows_in_pieces(&r, r.n - 1, c, half);
-    if (pieces && n <= 32 * PIECES)
-        return half ? launch_narrow<bf16, BEHIND>(a, &r, n, eps, to)
-                    : launch_narrow<float, BEHIND>(a, &r, n, eps, to);
-    if (pieces && n <= 32 * WIDE * PIECES)
-        return half ? launch_rows<bf16, WIDE, BEHIND>(a, &r, n, eps, to)
-                    : launch_rows<float, WIDE, BEHIND>(a, &r, n, eps, to);
+    if (rows_in_pieces(&r, r.n - 1, c, half) && n <= WIDE)
+        return half ? launch_pieces<bf16, BEHIND>(a, &r, n, eps, to)
+                    : launch_pieces<float, BEHIND>(a, &r, n, eps, to);
     layer_norm_elements<BEHIND>
         <<<grid_for(r.count, WARPS), 32 * WARPS, 0, stream_of(a)>>>(r, c, half, eps, to);
     return launched();

@@ -7,7 +7,6 @@
  * (backward), reads and writes in order; which row and column a thread's pieces belong to is the
  * same in every tile.
  */
-#include <type_traits>
 #include "cuda/kernels.h"
 #include "cuda/row_sums.cuh"
 #include "cuda/workspace.h"
@@ -35,11 +34,12 @@ struct places {
     int row[PIECES], column[PIECES]; /* the column in pieces */
 };
 
-__device__ __forceinline__ void places_find(struct places &p, int lane, int n)
+/* Division by n through its reciprocal in 1/65536, rounded up: exact below 65536 / n. */
+__device__ __forceinline__ void places_find(struct places &p, int lane, int n, int reciprocal)
 {
 #pragma unroll
     for (int i = 0; i < PIECES; i++) {
-        p.row[i] = (lane + 32 * i) / n;
+        p.row[i] = (lane + 32 * i) * reciprocal >> 16;
         p.column[i] = lane + 32 * i - p.row[i] * n;
     }
 }
@@ -105,27 +105,26 @@ template <bool ROPE> static constexpr int forward_operands = ROPE ? 4 : 3;
 template <typename T, bool ROPE>
 static __global__ void __launch_bounds__(32 * WARPS)
     rms_norm_tiles(const __grid_constant__ struct rows r, const __grid_constant__ struct tiles t,
-                   int n, const char *w, float eps, uint32_t *to)
+                   int n, int reciprocal, const char *w, float eps, uint32_t *to)
 {
     __shared__ float memory[WARPS][TILE_MEMORY];
-    largest<T> most;
+    largest<T> most(to);
     constexpr int N = piece<T>::n, RSTD = forward_operands<ROPE> - 1;
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     struct places p;
-    places_find(p, lane, n);
+    places_find(p, lane, n, reciprocal);
     int64_t tile = (int64_t)blockIdx.x * WARPS + warp;
     for (; tile < t.count; tile += (int64_t)gridDim.x * WARPS) {
         int rows;
         char *at[forward_operands<ROPE>];
         rows_seek(r, tile_seek(t, tile, &rows), at);
-        piece<T> x[PIECES];
-        float squares[PIECES] = {};
-        row_load<T, 32>(x, at[0], lane, rows * n);
+        float x[PIECES][N], squares[PIECES] = {};
+        row_floats<T, 32>(x, at[0], lane, rows * n);
 #pragma unroll
         for (int i = 0; i < PIECES; i++)
 #pragma unroll
             for (int j = 0; j < N; j++)
-                squares[i] += x[i].at(j) * x[i].at(j);
+                squares[i] += x[i][j] * x[i][j];
         float mean = tile_sum(squares, p, rows, n, memory[warp]) / (float)(n * N);
         float rstd = 1.f / sqrtf(mean + eps);
         if (lane < rows)
@@ -140,7 +139,7 @@ static __global__ void __launch_bounds__(32 * WARPS)
             table_load<ROPE>(table, at[2] + p.column[i] * N * (int)sizeof(float));
 #pragma unroll
             for (int j = 0; j < N; j++)
-                y[j] = x[i].at(j) * by;
+                y[j] = x[i][j] * by;
             round_piece<T>(y);
 #pragma unroll
             for (int j = 0; j < N; j++)
@@ -152,38 +151,38 @@ static __global__ void __launch_bounds__(32 * WARPS)
     leave_largest(to, most);
 }
 
-/* A block of W warps to a row, which it reads once. */
-template <typename T, int W>
-static __global__ void __launch_bounds__(32 * W)
-    rms_norm_wide(const __grid_constant__ struct rows r, int n, const char *w, float eps,
+/* W warps to a row, P pieces a lane; it is read once. */
+template <typename T, int W, int P>
+static __global__ void __launch_bounds__(W == 1 ? 32 * WARPS : 32 * W)
+    rms_norm_long(const __grid_constant__ struct rows r, int n, const char *w, float eps,
                   uint32_t *to)
 {
-    largest<T> most;
+    largest<T> most(to);
     constexpr int LANES = 32 * W, N = piece<T>::n;
-    int rank = (int)threadIdx.x;
-    for (int64_t row = blockIdx.x; row < r.count; row += gridDim.x) {
+    int rank = (int)threadIdx.x % LANES;
+    int64_t per = blockDim.x / LANES, row = blockIdx.x * per + threadIdx.x / LANES;
+    for (; row < r.count; row += gridDim.x * per) {
         char *at[forward_operands<false>];
+        float x[P][N], squares = 0.f;
         rows_seek(r, row, at);
-        piece<T> x[PIECES];
-        float squares = 0.f;
-        row_load<T, LANES>(x, at[0], rank, n);
+        row_floats<T, LANES>(x, at[0], rank, n);
 #pragma unroll
-        for (int i = 0; i < PIECES; i++)
+        for (int i = 0; i < P; i++)
 #pragma unroll
             for (int j = 0; j < N; j++)
-                squares += x[i].at(j) * x[i].at(j);
-        float rstd = 1.f / sqrtf(block_sum(squares) / (float)(n * N) + eps);
+                squares += x[i][j] * x[i][j];
+        float rstd = 1.f / sqrtf(row_sum<W>(squares) / (float)(n * N) + eps);
 #pragma unroll
-        for (int i = 0; i < PIECES; i++) {
+        for (int i = 0; i < P; i++) {
             int column = rank + i * LANES;
             float y[N];
             if (column >= n)
                 continue;
-            asm volatile("" ::: "memory"); /* not earlier: see above */
+            asm volatile("" ::: "memory"); /* not earlier: registers are rows under way */
             piece<T> weight = piece_load<T>(w, column);
 #pragma unroll
             for (int j = 0; j < N; j++)
-                y[j] = x[i].at(j) * rstd;
+                y[j] = x[i][j] * rstd;
             round_piece<T>(y);
 #pragma unroll
             for (int j = 0; j < N; j++)
@@ -202,7 +201,7 @@ static __global__ void __launch_bounds__(32 * WARPS)
     rms_norm_elements(const __grid_constant__ struct rows r, int64_t c, bool half, const char *w,
                       float eps, uint32_t *to)
 {
-    largest<float> most;
+    largest<float> most(to);
     constexpr int S = ROPE ? 2 : 1;
     int64_t row = (int64_t)blockIdx.x * WARPS + (threadIdx.x >> 5);
     int lane = threadIdx.x & 31;
@@ -404,7 +403,7 @@ static __global__ void __launch_bounds__(BLOCK, 4)
     tile_walk<T, ROPE> w(t, n, weight);
     float sum[N] = {}, *total = reinterpret_cast<float *>(sums);
     int side = 0, c = n * N;
-    largest<T> most;
+    largest<T> most(to);
     let_next_kernel_come();
     walk_tiles<R>(w, r, t, each, [&](auto many, int rows) {
         constexpr int M = decltype(many)::value;
@@ -500,20 +499,19 @@ static struct rows rows_of_tiles(const struct rows *r, const struct tiles *t)
     return tiles;
 }
 
-/* Rows of n pieces, more than a warp takes, by as few warps as can keep one. */
+/* Rows of n pieces, too many for two of them to share a tile. */
 template <typename T>
-static int launch_wide(const struct ckpt_kernel_args *a, const struct rows *r, int64_t n, float eps,
+static int launch_long(const struct ckpt_kernel_args *a, const struct rows *r, int64_t n, float eps,
                        uint32_t *to)
 {
-    const char *w = (const char *)a->in[1].data;
-    const unsigned grid = grid_for(r->count, 1);
-    if (n <= 64 * PIECES)
-        rms_norm_wide<T, 2><<<grid, 64, 0, stream_of(a)>>>(*r, (int)n, w, eps, to);
-    else if (n <= 128 * PIECES)
-        rms_norm_wide<T, 4><<<grid, 128, 0, stream_of(a)>>>(*r, (int)n, w, eps, to);
-    else
-        rms_norm_wide<T, WIDE><<<grid, 32 * WIDE, 0, stream_of(a)>>>(*r, (int)n, w, eps, to);
-    return launched();
+    const char *weight = (const char *)a->in[1].data;
+    return row_shape(n, [=](auto w, auto p) {
+        constexpr int W = decltype(w)::value, P = decltype(p)::value;
+        constexpr int block = W == 1 ? 32 * WARPS : 32 * W;
+        rms_norm_long<T, W, P><<<grid_for(r->count, block / (32 * W)), block, 0, stream_of(a)>>>(
+            *r, (int)n, weight, eps, to);
+        return launched();
+    });
 }
 
 template <bool ROPE>
@@ -532,8 +530,8 @@ static int rms_norm(const struct ckpt_kernel_args *a, float eps, const struct ck
     rows_operand(&r, &a->out[1]);
     rows_finish(&r);
     bool pieces = rows_in_pieces(&r, r.n - 1, c, half) && aligned16(w);
-    if (!ROPE && pieces && n > 32 * PIECES && n <= 32 * WIDE * PIECES)
-        return half ? launch_wide<bf16>(a, &r, n, eps, to) : launch_wide<float>(a, &r, n, eps, to);
+    if (!ROPE && pieces && n > 16 * PIECES && n <= WIDE)
+        return half ? launch_long<bf16>(a, &r, n, eps, to) : launch_long<float>(a, &r, n, eps, to);
     if (!pieces || n > 32 * PIECES) {
         rms_norm_elements<ROPE>
             <<<grid_for(r.count, WARPS), 32 * WARPS, 0, stream_of(a)>>>(r, c, half, w, eps, to);
@@ -541,11 +539,9 @@ static int rms_norm(const struct ckpt_kernel_args *a, float eps, const struct ck
     }
     struct tiles t = tiles_of(&r, 2, ROPE, n, 32);
     unsigned grid = grid_for(t.count, WARPS);
-    if (half)
-        rms_norm_tiles<bf16, ROPE><<<grid, 32 * WARPS, 0, stream_of(a)>>>(r, t, (int)n, w, eps, to);
-    else
-        rms_norm_tiles<float, ROPE>
-            <<<grid, 32 * WARPS, 0, stream_of(a)>>>(r, t, (int)n, w, eps, to);
+    const int reciprocal = (int)((65536 + n - 1) / n);
+    auto kernel = half ? rms_norm_tiles<bf16, ROPE> : rms_norm_tiles<float, ROPE>;
+    kernel<<<grid, 32 * WARPS, 0, stream_of(a)>>>(r, t, (int)n, reciprocal, w, eps, to);
     return launched();
 }
 
@@ -577,7 +573,7 @@ static void add_parts(const struct ckpt_kernel_args *a, int64_t chunks)
     rows_begin(&dw, &a->out[1]);
     rows_finish(&dw);
     launch_add_chunks(&dw, 1, chunks, row_width(&a->in[1]), 0, 1, (const float *)a->workspace,
-                      stream_of(a));
+                      total{}, stream_of(a));
 }
 
 /* The rows of x, dy and dx, the table if there is one, and rstd. */

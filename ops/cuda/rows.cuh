@@ -9,14 +9,18 @@
 #ifndef CKPT_CUDA_ROWS_CUH
 #define CKPT_CUDA_ROWS_CUH
 
+#include <type_traits>
 #include "cuda/cuda.cuh"
 #include "cuda/largest.cuh"
 #include "rows.h"
 
 constexpr int PIECES = 5;         /* 32 lanes hold 1280 bf16; the 1152 of STDiT-XL are 4.5 a lane */
 constexpr int WARPS = 4;          /* of the blocks in which a warp has a row of its own */
-constexpr int WIDE = 8;           /* warps that share a row too long for one */
+constexpr int WIDE = 1536;        /* pieces of the longest row that a block keeps */
 constexpr int64_t GRID = 1 << 30; /* blocks at most; further work is done in turns */
+
+/* A number that is a type: what a kernel is made for. */
+template <int N> using constant = std::integral_constant<int, N>;
 
 /* n / by; in 32 bits where that is enough, as nearly always. */
 __device__ __forceinline__ int64_t quotient(int64_t n, int64_t by)
@@ -143,12 +147,27 @@ __device__ __forceinline__ piece<T> piece_within(const char *row, int i, int n)
 }
 
 /* This lane's pieces of a row of n; zeros past its end. */
-template <typename T, int LANES>
-__device__ __forceinline__ void row_load(piece<T> (&p)[PIECES], const char *row, int rank, int n)
+template <typename T, int LANES, int P>
+__device__ __forceinline__ void row_load(piece<T> (&p)[P], const char *row, int rank, int n)
 {
 #pragma unroll
-    for (int i = 0; i < PIECES; i++)
+    for (int i = 0; i < P; i++)
         p[i] = piece_within<T>(row, rank + i * LANES, n);
+}
+
+/* The same as floats: rows under way are packed, those at hand are not, for to unpack them again
+ * takes an instruction an element. */
+template <typename T, int LANES, int P>
+__device__ __forceinline__ void row_floats(float (&x)[P][piece<T>::n], const char *row, int rank,
+                                           int n)
+{
+    piece<T> p[P];
+    row_load<T, LANES>(p, row, rank, n);
+#pragma unroll
+    for (int i = 0; i < P; i++)
+#pragma unroll
+        for (int j = 0; j < piece<T>::n; j++)
+            x[i][j] = p[i].at(j);
 }
 
 /* Keeps packed what is unpacked more than once: unpacked early, it would not fit the registers. */
@@ -251,6 +270,29 @@ static inline bool rows_in_pieces(const struct rows *r, int n, int64_t c, bool h
             whole = whole && r->step[k][i] % 16 == 0;
     }
     return whole;
+}
+
+/*
+ * Calls f(W, P), two constants: W warps that share a row of n pieces, at most WIDE, P pieces a
+ * lane. The fewest warps that can keep it, with the fewest pieces that there are kernels for.
+ */
+template <typename F> static int row_shape(int64_t n, const F &f)
+{
+    if (n <= 32 * 3)
+        return f(constant<1>(), constant<3>());
+    if (n <= 32 * 5)
+        return f(constant<1>(), constant<5>());
+    if (n <= 32 * 6)
+        return f(constant<1>(), constant<6>());
+    if (n <= 64 * 5)
+        return f(constant<2>(), constant<5>());
+    if (n <= 64 * 6)
+        return f(constant<2>(), constant<6>());
+    if (n <= 128 * 4)
+        return f(constant<4>(), constant<4>());
+    if (n <= 128 * 6)
+        return f(constant<4>(), constant<6>());
+    return f(constant<8>(), constant<6>());
 }
 
 static inline unsigned grid_for(int64_t work, int64_t per_block)

@@ -477,46 +477,64 @@ static inline int64_t cuda_column_sum_workspace(int64_t rows, int64_t cols)
 
 /*
  * Sums over rows: how many chunks the rows that share one of `vectors` vectors are cut into.  All
- * chunks together are one wave of blocks on a large device, of more blocks where rows of c elements
- * take few threads; a chunk has at least 4 rows, and so few that fp32 sums lose nothing that
- * counts.  Chunks of row_chunk rows leave none empty.
+ * chunks together are one block for each multiprocessor of a large device, or two and so on; where
+ * rows go element by element, more blocks the shorter they are.  A chunk has at least 4 rows, and
+ * so few that fp32 sums lose nothing that counts.  Chunks of row_chunk rows leave none empty.
  */
 enum {
-    CUDA_ROW_WAVE = 396,    /* blocks of CUDA_ROW_THREADS, which sum the rows of activations */
-    CUDA_WEIGHT_WAVE = 528, /* the same for the weights of norms */
-    CUDA_ROW_THREADS = 160,
-    CUDA_ROW_PIECE = 8 /* elements a thread */
+    CUDA_ROW_WAVE = 132,    /* multiprocessors; each takes a block that sums rows */
+    CUDA_ROW_BLOCKS = 1056, /* at most; more chunks are done in turns */
+    CUDA_WEIGHT_WAVE = 528, /* blocks that sum for the weights of norms of short rows */
+    CUDA_CHUNK_ROWS = 1024,
+    CUDA_ELEMENT_COLUMNS = 1024 /* of a row that a block is busy with */
 };
 
+/* Rows of a chunk; all chunks are `wave` blocks, or as many again. */
 static inline int64_t cuda_chunk(int64_t wave, int64_t rows)
 {
-    return min_i64(1024, max_i64(4, (rows + wave - 1) / wave));
+    int64_t waves = (rows + wave * CUDA_CHUNK_ROWS - 1) / (wave * CUDA_CHUNK_ROWS);
+    int64_t blocks = wave * max_i64(1, waves);
+    return max_i64(4, (rows + blocks - 1) / blocks);
 }
 
-static inline int64_t cuda_row_chunk(int64_t vectors, int64_t rows, int64_t c)
+/* The wave for rows of c elements, in pieces or one by one. */
+static inline int64_t cuda_row_wave(int64_t c, bool pieces)
 {
-    int64_t warps = max_i64(1, (c / CUDA_ROW_PIECE + 31) / 32);
-    int64_t threads = min_i64(CUDA_ROW_THREADS, 32 * warps);
-    return cuda_chunk(max_i64(1, CUDA_ROW_WAVE * CUDA_ROW_THREADS / threads / vectors), rows);
+    int64_t more = pieces ? 1 : max_i64(1, min_i64(8, CUDA_ELEMENT_COLUMNS / c));
+    return CUDA_ROW_WAVE * more;
 }
 
-static inline int64_t cuda_row_chunks(int64_t vectors, int64_t rows, int64_t c)
+static inline int64_t cuda_row_chunk(int64_t wave, int64_t vectors, int64_t rows)
 {
-    int64_t each = cuda_row_chunk(vectors, rows, c);
-    return (rows + each - 1) / each;
+    return cuda_chunk(max_i64(1, wave / vectors), rows);
 }
 
-/* n sums of the shape of v over the rows of x: a partial sum per chunk, none for a single one. */
+/* n sums of vectors over so many rows each: a partial sum per chunk, none for a single one; and
+ * where dx_sums are wanted, sums over all rows: one per block. */
+static inline int64_t cuda_sums_workspace(int64_t vectors, int64_t rows, int64_t c, int n,
+                                          bool dx_sums)
+{
+    int64_t most = 0;
+    for (int pieces = 0; pieces < 2; pieces++) {
+        int64_t each = cuda_row_chunk(cuda_row_wave(c, pieces), vectors, rows);
+        int64_t chunks = (rows + each - 1) / each, units = vectors * chunks;
+        int64_t sums = (chunks == 1 ? 0 : units * n) +
+                       (dx_sums ? min_i64(units, CUDA_ROW_BLOCKS) : 0);
+        most = max_i64(most, sums * c * (int64_t)sizeof(float));
+    }
+    return most;
+}
+
+/* The same for sums of the shape of v over the rows of x. */
 static inline int64_t cuda_row_sums_workspace(const struct ckpt_desc *x, const struct ckpt_desc *v,
-                                              int n)
+                                              int n, bool dx_sums)
 {
     int64_t c = x->shape[x->ndim - 1], vectors = 1, rows = 1;
     for (int i = 0; i < x->ndim - 1; i++) {
         vectors *= v->shape[i];
         rows *= x->shape[i];
     }
-    int64_t chunks = cuda_row_chunks(vectors, rows / vectors, c);
-    return chunks == 1 ? 0 : vectors * chunks * n * c * (int64_t)sizeof(float);
+    return cuda_sums_workspace(vectors, rows / vectors, c, n, dx_sums);
 }
 
 /* The sum of one vector of c over all rows: chunks as above. */

@@ -90,11 +90,11 @@ static ckpt_tensor record_fp8_chain(ckpt_tape *t, enum ckpt_dtype dtype,
     x = layer_fp8(t, ckpt_gelu(t, x), false);
     x = layer_fp8(t, ckpt_gelu(t, x), false);
     x = layer_fp8(t, ckpt_tanh(t, x), false);
-    x = layer_fp8(t, ckpt_modulate(t, x, row[0], row[1]), false);
-    x = layer_fp8(t, ckpt_layer_norm_modulate(t, x, row[0], row[1], 1e-6f), false);
-    x = layer_fp8(t, ckpt_layer_norm(t, x, one[0], one[1], 1e-6f), false);
-    x = layer_fp8(t, ckpt_layer_norm(t, x, CKPT_NONE, CKPT_NONE, 1e-6f), false);
-    x = layer_fp8(t, ckpt_rms_norm(t, x, one[0], 1e-6f), false);
+    x = layer_fp8(t, ckpt_modulate(t, x, row[0], row[1]), true);
+    x = layer_fp8(t, ckpt_layer_norm_modulate(t, x, row[0], row[1], 1e-6f), true);
+    x = layer_fp8(t, ckpt_layer_norm(t, x, one[0], one[1], 1e-6f), true);
+    x = layer_fp8(t, ckpt_layer_norm(t, x, CKPT_NONE, CKPT_NONE, 1e-6f), true);
+    x = layer_fp8(t, ckpt_rms_norm(t, x, one[0], 1e-6f), true);
     return layer_fp8(t, ckpt_gated_residual(t, start, row[0], x), false);
 }
 

@@ -182,6 +182,126 @@ static void ref_shared_layer(const struct array *in, struct array *out, const st
     array_free(&twice);
 }
 
+/* ---- norms and gates behind a layer: their gradients bring that of its bias along ------------ */
+
+static void add_layer(struct op_case *c, struct rng *r, int trial, int64_t *width)
+{
+    int64_t rows = trial == TRIAL_TINY ? 1 : rng_range(r, 2, 7), k = rng_dim(r, 4);
+    *width = trial < TRIAL_LARGE ? rng_range(r, 3, 24) : trial % 2 ? 1544 : 72;
+    if (trial >= TRIAL_LARGE)
+        rows = trial % 2 ? 9 : 301;
+    case_add(c, r, ROLE_PARAM, 3, (int64_t[]){2, rows, k});
+    case_add(c, r, ROLE_PARAM, 2, (int64_t[]){*width, k});
+    case_add(c, r, ROLE_PARAM, 1, width);
+    c->attr.eps = 1e-2; /* a row of near equals has no steep gradient */
+}
+
+static void draw_norm_layer(struct op_case *c, struct rng *r, int trial)
+{
+    int64_t width;
+    add_layer(c, r, trial, &width);
+}
+
+static void draw_affine_layer(struct op_case *c, struct rng *r, int trial)
+{
+    int64_t width;
+    add_layer(c, r, trial, &width);
+    for (int i = 0; i < 2; i++)
+        case_add(c, r, ROLE_PARAM, 1, &width);
+}
+
+/* The rows of the vectors belong to a sample each, or to all. */
+static void draw_modulated_layer(struct op_case *c, struct rng *r, int trial)
+{
+    int64_t width;
+    add_layer(c, r, trial, &width);
+    for (int i = 0; i < 2; i++)
+        case_add(c, r, ROLE_PARAM, 3, (int64_t[]){trial % 3 ? 1 : 2, 1, width});
+}
+
+static ckpt_tensor layer_of(ckpt_tape *t, const ckpt_tensor *in)
+{
+    return ckpt_linear(t, in[0], in[1], in[2]);
+}
+
+static ckpt_tensor record_norm_layer(ckpt_tape *t, const ckpt_tensor *in, const struct op_case *c)
+{
+    return ckpt_layer_norm(t, layer_of(t, in), CKPT_NONE, CKPT_NONE, (float)c->attr.eps);
+}
+
+static void ref_norm_layer(const struct array *in, struct array *out, const struct op_attr *a)
+{
+    struct array z = APPLY(ref_linear, a, &in[0], &in[1], &in[2]);
+    *out = APPLY(ref_layer_norm, a, &z);
+    array_free(&z);
+}
+
+/* The sum so far comes to z as the addend of its norm's gradient. */
+static ckpt_tensor record_affine_layer(ckpt_tape *t, const ckpt_tensor *in, const struct op_case *c)
+{
+    ckpt_tensor z = layer_of(t, in);
+    return ckpt_add(t, z, ckpt_layer_norm(t, z, in[3], in[4], (float)c->attr.eps));
+}
+
+/* n w + b with n = layer_norm(z), plus z. */
+static void ref_affine_layer(const struct array *in, struct array *out, const struct op_attr *a)
+{
+    struct array z = APPLY(ref_linear, a, &in[0], &in[1], &in[2]);
+    struct array n = APPLY(ref_layer_norm, a, &z);
+    for (int64_t i = 0; i < n.n; i++)
+        n.x[i] = n.x[i] * in[3].x[array_broadcast(&n, &in[3], i)] +
+                 in[4].x[array_broadcast(&n, &in[4], i)];
+    *out = APPLY(ref_add, a, &z, &n);
+    array_free(&z);
+    array_free(&n);
+}
+
+static ckpt_tensor record_modulated_layer(ckpt_tape *t, const ckpt_tensor *in,
+                                          const struct op_case *c)
+{
+    ckpt_tensor z = layer_of(t, in);
+    return ckpt_add(t, z, ckpt_layer_norm_modulate(t, z, in[3], in[4], (float)c->attr.eps));
+}
+
+static void ref_modulated_layer(const struct array *in, struct array *out, const struct op_attr *a)
+{
+    struct array z = APPLY(ref_linear, a, &in[0], &in[1], &in[2]);
+    struct array n = APPLY(ref_layer_norm_modulate, a, &z, &in[3], &in[4]);
+    *out = APPLY(ref_add, a, &z, &n);
+    array_free(&z);
+    array_free(&n);
+}
+
+static ckpt_tensor record_rms_layer(ckpt_tape *t, const ckpt_tensor *in, const struct op_case *c)
+{
+    ckpt_tensor z = layer_of(t, in);
+    return ckpt_add(t, z, ckpt_rms_norm(t, z, in[3], (float)c->attr.eps));
+}
+
+static void ref_rms_layer(const struct array *in, struct array *out, const struct op_attr *a)
+{
+    struct array z = APPLY(ref_linear, a, &in[0], &in[1], &in[2]);
+    struct array n = APPLY(ref_rms_norm, a, &z, &in[3]);
+    *out = APPLY(ref_add, a, &z, &n);
+    array_free(&z);
+    array_free(&n);
+}
+
+/* Two uses of the parameters: the gate's rule brings one gradient of the bias, a pass the other. */
+static ckpt_tensor record_gated_layer(ckpt_tape *t, const ckpt_tensor *in, const struct op_case *c)
+{
+    (void)c;
+    ckpt_tensor z = layer_of(t, in);
+    return ckpt_gated_residual(t, z, in[3], layer_of(t, in));
+}
+
+static void ref_gated_layer(const struct array *in, struct array *out, const struct op_attr *a)
+{
+    struct array z = APPLY(ref_linear, a, &in[0], &in[1], &in[2]);
+    *out = APPLY(ref_gated_residual, a, &z, &in[3], &z);
+    array_free(&z);
+}
+
 /* ---- x + transpose(x), and slices that overlap ---------------------------------------------- */
 
 static ckpt_tensor record_transpose(ckpt_tape *t, const ckpt_tensor *in, const struct op_case *c)
@@ -548,6 +668,11 @@ static const struct op_row rows[] = {
     {"layer_add", draw_layer_add, record_layer_add, ref_layer_add},
     {"layer", draw_layer, record_layer, ref_layer},
     {"shared_layer", draw_layer, record_shared_layer, ref_shared_layer},
+    {"norm_layer", draw_norm_layer, record_norm_layer, ref_norm_layer},
+    {"affine_layer", draw_affine_layer, record_affine_layer, ref_affine_layer},
+    {"modulated_layer", draw_modulated_layer, record_modulated_layer, ref_modulated_layer},
+    {"rms_layer", draw_affine_layer, record_rms_layer, ref_rms_layer},
+    {"gated_layer", draw_modulated_layer, record_gated_layer, ref_gated_layer},
     {"transpose", draw_matrix, record_transpose, ref_transpose},
     {"joined_transpose", draw_squares, record_joined_transpose, ref_joined_transpose},
     {"joined_columns", draw_three_rows, record_joined_columns, ref_joined_columns},

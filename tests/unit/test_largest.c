@@ -59,11 +59,11 @@ static ckpt_tensor chain(ckpt_tape *t)
     x = layer(t, ckpt_gelu(t, x), false);
     x = layer(t, ckpt_gelu(t, x), false);
     x = layer(t, ckpt_mul(t, ckpt_silu(t, x), start), false);
-    x = layer(t, ckpt_modulate(t, x, row[0], row[1]), false);
-    x = layer(t, ckpt_layer_norm_modulate(t, x, row[0], row[1], 1e-6f), false);
-    x = layer(t, ckpt_layer_norm(t, x, one[0], one[1], 1e-6f), false);
-    x = layer(t, ckpt_layer_norm(t, x, CKPT_NONE, CKPT_NONE, 1e-6f), false);
-    x = layer(t, ckpt_rms_norm(t, x, one[0], 1e-6f), false);
+    x = layer(t, ckpt_modulate(t, x, row[0], row[1]), true);
+    x = layer(t, ckpt_layer_norm_modulate(t, x, row[0], row[1], 1e-6f), true);
+    x = layer(t, ckpt_layer_norm(t, x, one[0], one[1], 1e-6f), true);
+    x = layer(t, ckpt_layer_norm(t, x, CKPT_NONE, CKPT_NONE, 1e-6f), true);
+    x = layer(t, ckpt_rms_norm(t, x, one[0], 1e-6f), true);
     x = ckpt_gated_residual(t, start, row[0], x);
     x = ckpt_reshape(t, ckpt_reshape(t, x, 2, seen), 3, (int64_t[]){2, ROWS / 2, WIDTH});
     return layer(t, x, false);
@@ -222,7 +222,8 @@ static void test_outputs(void **state)
         int n = 0;
         for (int32_t i = 0; i < r.t->n_ops; i++) {
             const struct op *o = &r.t->ops.data[i];
-            n += o->def == &op_layer_norm_modulate_dx && o->n_out == 4;
+            n += o->def == &op_layer_norm_modulate_dx_sums && o->n_out == 5;
+            n += o->def == &op_gated_residual_dx_sums && o->n_out == 4;
             n += o->def == &op_gelu_dx_sums && o->n_out == 3;
             n += o->def == &op_expr && o->n_out == 2;
         }

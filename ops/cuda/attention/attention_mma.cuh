@@ -13,6 +13,7 @@
 #define CKPT_CUDA_ATTENTION_MMA_CUH
 
 #include "cuda/attention/attention_args.cuh"
+#include "cuda/cp_async.cuh"
 
 /* DP is the width of a head, rounded up to what kernels are made for. */
 template <int DP> struct tile_shape {
@@ -31,50 +32,6 @@ template <int DP> struct tile_shape {
 };
 
 /* ---- instructions -------------------------------------------------------------------------- */
-
-__device__ __forceinline__ uint32_t shared_address(const void *p)
-{
-    return (uint32_t)__cvta_generic_to_shared(p);
-}
-
-/* Copies 16 bytes to shared memory in the background, or clears them. */
-__device__ __forceinline__ void copy16(uint32_t dst, const void *src, bool valid)
-{
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(dst), "l"(src),
-                 "r"(valid ? 16 : 0)
-                 : "memory");
-}
-
-__device__ __forceinline__ void copy8(uint32_t dst, const void *src, bool valid)
-{
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(dst), "l"(src),
-                 "r"(valid ? 8 : 0)
-                 : "memory");
-}
-
-__device__ __forceinline__ void copy4(uint32_t dst, const void *src, bool valid)
-{
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(dst), "l"(src),
-                 "r"(valid ? 4 : 0)
-                 : "memory");
-}
-
-/* Waits for all copies of this thread; others see them after a barrier. */
-__device__ __forceinline__ void copies_wait(void)
-{
-    asm volatile("cp.async.wait_all;" ::: "memory");
-}
-
-/* Copies begun so far are one batch; waits until at most N batches are under way. */
-__device__ __forceinline__ void copies_commit(void)
-{
-    asm volatile("cp.async.commit_group;" ::: "memory");
-}
-
-template <int N> __device__ __forceinline__ void copies_wait_but(void)
-{
-    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
-}
 
 /* Four 8 x 8 matrices; lane i gives the address of row i % 8 of matrix i / 8. */
 __device__ __forceinline__ void load_matrix4(uint32_t (&r)[4], const bf16 *row)

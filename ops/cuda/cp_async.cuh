@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copies from global to shared memory in the background. */
+#ifndef CKPT_CUDA_CP_ASYNC_CUH
+#define CKPT_CUDA_CP_ASYNC_CUH
+
+#include "cuda/cuda.cuh"
+
+/* Copies 16 bytes to shared memory in the background, or clears them. */
+__device__ __forceinline__ void copy16(uint32_t dst, const void *src, bool valid)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(dst), "l"(src),
+                 "r"(valid ? 16 : 0)
+                 : "memory");
+}
+
+__device__ __forceinline__ void copy8(uint32_t dst, const void *src, bool valid)
+{
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(dst), "l"(src),
+                 "r"(valid ? 8 : 0)
+                 : "memory");
+}
+
+__device__ __forceinline__ void copy4(uint32_t dst, const void *src, bool valid)
+{
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(dst), "l"(src),
+                 "r"(valid ? 4 : 0)
+                 : "memory");
+}
+
+/* Waits for all copies of this thread; others see them after a barrier. */
+__device__ __forceinline__ void copies_wait(void)
+{
+    asm volatile("cp.async.wait_all;" ::: "memory");
+}
+
+/* Copies begun so far are one batch; waits until at most N batches are under way. */
+__device__ __forceinline__ void copies_commit(void)
+{
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+template <int N> __device__ __forceinline__ void copies_wait_but(void)
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+}
+
+#endif
