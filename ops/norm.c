@@ -236,7 +236,7 @@ void norm_weight_dx_shape(struct ckpt_call *call, int x, int w)
     int64_t c = d->shape[d->ndim - 1], rows = desc_numel(d) / c;
     call_like_memory(call, 0, x);
     call_sum_like(call, 1, w);
-    /* dw: on CUDA for short rows or for any, on the CPU a total and a block sum per chunk of rows */
+    /* dw: on CUDA of short rows or of any, on the CPU a total and a block sum per chunk of rows */
     if (call->backend == CKPT_ON_CUDA)
         call->workspace = max_i64(cuda_weight_sums_workspace(rows, c),
                                   cuda_sums_workspace(1, rows, c, 1, false));
