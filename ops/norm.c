@@ -236,10 +236,12 @@ void norm_weight_dx_shape(struct ckpt_call *call, int x, int w)
     int64_t c = d->shape[d->ndim - 1], rows = desc_numel(d) / c;
     call_like_memory(call, 0, x);
     call_sum_like(call, 1, w);
-    /* dw on the CPU: a total and a block sum per chunk of rows */
-    call->workspace = call->backend == CKPT_ON_CUDA
-                          ? cuda_weight_sums_workspace(rows, c)
-                          : rows_sum_chunks(rows) * 2 * c * (int64_t)sizeof(float);
+    /* dw: on CUDA of short rows or of any, on the CPU a total and a block sum per chunk of rows */
+    if (call->backend == CKPT_ON_CUDA)
+        call->workspace = max_i64(cuda_weight_sums_workspace(rows, c),
+                                  cuda_sums_workspace(1, rows, c, 1, false));
+    else
+        call->workspace = rows_sum_chunks(rows) * 2 * c * (int64_t)sizeof(float);
 }
 
 /* dy, x, w, rstd, addend -> dx, dw */
