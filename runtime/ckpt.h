@@ -375,7 +375,8 @@ CKPT_API ckpt_tensor ckpt_stop_gradient(ckpt_tape *t, ckpt_tensor x);
  * Gives a buffer (a parameter with trainable = false, fp32) a new value with the update of the
  * step: (1 - momentum) buffer + momentum value, value being a float tensor of its shape, momentum 0
  * to 1; with 1 it is assigned.  Everything in the step still reads the buffer as it was before.
- * Several calls for one buffer average in turn, and so do micro-steps, one behind the other.
+ * Several calls for one buffer average in turn, and so do micro-steps, one behind the other: with
+ * micro_batch CKPT_AUTO the batch stays whole.
  * Several ranks take the mean of what each would have.  A step that fails changes nothing, nor does
  * a program without an optimizer.  A value that is not finite, or above 1e19, ends the step with
  * CKPT_ENAN.  No gradient.

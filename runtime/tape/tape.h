@@ -169,6 +169,7 @@ struct ckpt_tape {
     bool in_gradients;          /* what is recorded are gradients that the model asked for */
     bool trains;                /* it will be differentiated */
     bool full_precision;        /* layers recorded now have no 8-bit products */
+    bool couples_samples;       /* what is computed depends on the size of micro-steps */
     bool updates_buffers;       /* else ckpt_update_buffer records nothing */
     enum ckpt_dtype grad_dtype; /* of bf16 parameters, where nothing is added up */
     int32_t loss;               /* tensor: the loss, summed over the micro-steps so far */
