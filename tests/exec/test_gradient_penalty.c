@@ -11,6 +11,7 @@
 #include <cmocka.h>
 #include "ckpt_op.h"
 #include "ckpt_tools.h"
+#include "dist/rank_threads.h"
 #include "small.h"
 
 enum { BATCH = 3, SIDE = 6, HIDDEN = 8, STEPS = 4 };
@@ -34,11 +35,20 @@ struct penalty {
     ckpt_tensor w[4];
 };
 
-static ckpt *open_with(struct penalty *m, int64_t vram)
+static void make_weights(ckpt *c, struct penalty *m)
 {
     static const int64_t shapes[4][4] = {
         {HIDDEN, SIDE * SIDE}, {HIDDEN}, {1, HIDDEN}, {HIDDEN, 3, 3, 1}};
     static const int ndim[] = {2, 1, 2, 4};
+    for (int i = 0; i < 4; i++) {
+        char name[8];
+        snprintf(name, sizeof name, "w%d", i);
+        m->w[i] = ckpt_param(c, name, m->dtype, ndim[i], shapes[i], CKPT_NORMAL(0.3f), true);
+    }
+}
+
+static ckpt *open_with(struct penalty *m, int64_t vram)
+{
     struct ckpt_options o = CKPT_OPTIONS_INIT;
     ckpt *c;
     o.device = small_on_gpu() ? "cuda" : "cpu";
@@ -48,11 +58,7 @@ static ckpt *open_with(struct penalty *m, int64_t vram)
     o.micro_batch = m->micro;
     if (ckpt_open(&c, &o))
         fail_msg("%s", ckpt_error(NULL));
-    for (int i = 0; i < 4; i++) {
-        char name[8];
-        snprintf(name, sizeof name, "w%d", i);
-        m->w[i] = ckpt_param(c, name, m->dtype, ndim[i], shapes[i], CKPT_NORMAL(0.3f), true);
-    }
+    make_weights(c, m);
     return c;
 }
 
@@ -287,6 +293,56 @@ static void test_budgets(void **state)
     }
 }
 
+/* ---- several ranks --------------------------------------------------------------------------- */
+
+struct member {
+    struct rank_thread thread;
+    struct penalty m;
+    int zero;
+    float loss[STEPS];
+};
+
+static void *run_member(void *member)
+{
+    struct member *r = member;
+    struct ckpt_adamw adamw = CKPT_ADAMW_INIT;
+    ckpt *c = rank_open(&r->thread, (struct ckpt_options)CKPT_OPTIONS_INIT, r->zero, 0);
+    ckpt_program *p;
+    if (!c)
+        return NULL;
+    make_weights(c, &r->m);
+    adamw.lr = 1e-2f;
+    r->thread.rc = ckpt_compile(c, record, &r->m, ckpt_adamw(c, &adamw), BATCH, &p);
+    for (int s = 0; s < STEPS && !r->thread.rc; s++) {
+        r->thread.rc = feed(p, NULL);
+        if (!r->thread.rc)
+            r->thread.rc = ckpt_step(p, &r->loss[s]);
+    }
+    ckpt_close(c);
+    return NULL;
+}
+
+/* Whatever they share, the bits are the same. */
+static void test_ranks(void **state)
+{
+    (void)state;
+    if (small_on_gpu())
+        skip();
+    for (int k = 0; k < 3; k++) {
+        const enum critic critics[] = {OF_NORM, OF_GROUPS, OF_ATTENTION};
+        float first[STEPS];
+        for (int zero = 0; zero <= 3; zero++) {
+            struct member r[2] = {{.m = {.critic = critics[k], .dtype = CKPT_BF16}, .zero = zero}};
+            r[1] = r[0];
+            run_ranks(r, sizeof *r, 2, 0, run_member);
+            if (!zero)
+                memcpy(first, r[0].loss, sizeof first);
+            assert_memory_equal(first, r[0].loss, sizeof first);
+            assert_true(first[STEPS - 1] < first[0]);
+        }
+    }
+}
+
 /* ---- stop_gradient, and what has none -------------------------------------------------------- */
 
 /* x stop(x) of a parameter: its gradient is x, not 2 x.  What y does not depend on gets 0. */
@@ -354,7 +410,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_values),  cmocka_unit_test(test_penalty),
         cmocka_unit_test(test_budgets), cmocka_unit_test(test_stopped),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_refused), cmocka_unit_test(test_ranks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
