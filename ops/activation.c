@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Activations: GELU by its tanh formula and SiLU, and their derivatives. */
+#include "again.h"
 #include "ops.h"
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
@@ -61,11 +62,29 @@ const struct ckpt_op_def op_gelu = {
     .cuda = CUDA_KERNEL(cuda_gelu),
 };
 
+/* x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) */
+static void again_gelu_dx(const struct ckpt_grad *g, const ckpt_tensor *in, ckpt_tensor *out)
+{
+    ckpt_tape *t = g->tape;
+    const int first = ops_count(t);
+    ckpt_tensor x = in[1], cube = ckpt_mul(t, ckpt_mul(t, x, x), x);
+    ckpt_tensor u =
+        ckpt_affine(t, ckpt_add(t, x, ckpt_affine(t, cube, 0.044715f, 0.f)), 0.7978845608f, 0.f);
+    ckpt_tensor y = ckpt_mul(t, x, ckpt_affine(t, ckpt_tanh(t, u), 0.5f, 0.5f));
+    ops_pull(t, first, y, in[0], 1, &x, out);
+}
+
+static void grad_gelu_dx(struct ckpt_grad *g)
+{
+    ops_grad_again(g, again_gelu_dx);
+}
+
 const struct ckpt_op_def op_gelu_dx = {
     .size = sizeof(struct ckpt_op_def),
     .name = "gelu_dx",
     .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT,
     .shape = shape_activation_dx,
+    .grad = grad_gelu_dx,
     .cost = cost_activation,
     .cpu = cpu_gelu_dx,
     .cuda = CUDA_KERNEL(cuda_gelu_dx),
@@ -102,11 +121,25 @@ const struct ckpt_op_def op_silu = {
     .cuda = CUDA_KERNEL(cuda_silu),
 };
 
+static void again_silu_dx(const struct ckpt_grad *g, const ckpt_tensor *in, ckpt_tensor *out)
+{
+    ckpt_tape *t = g->tape;
+    const int first = ops_count(t);
+    ckpt_tensor x = in[1], y = ckpt_mul(t, x, ckpt_sigmoid(t, x));
+    ops_pull(t, first, y, in[0], 1, &x, out);
+}
+
+static void grad_silu_dx(struct ckpt_grad *g)
+{
+    ops_grad_again(g, again_silu_dx);
+}
+
 const struct ckpt_op_def op_silu_dx = {
     .size = sizeof(struct ckpt_op_def),
     .name = "silu_dx",
     .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT,
     .shape = shape_activation_dx,
+    .grad = grad_silu_dx,
     .cost = cost_activation,
     .cpu = cpu_silu_dx,
     .cuda = CUDA_KERNEL(cuda_silu_dx),

@@ -2,7 +2,9 @@
 /* Attention: shapes, gradients and costs of softmax(scale q k^T + bias) v per head. */
 #include <math.h>
 #include <string.h>
+#include "again.h"
 #include "attention.h"
+#include "attention_again.h"
 #include "attention_fold.h"
 #include "core/sized.h"
 #include "cpu/attention.h"
@@ -204,6 +206,45 @@ static void attention_grad(struct ckpt_grad *grad)
             bias_gradient(grad, ATTENTION_DX_PLAIN + extras, in);
 }
 
+/* ---- gradients of these --------------------------------------------------------------------- */
+
+static const ckpt_tensor *extras_of(const struct ckpt_grad *g, const ckpt_tensor *in)
+{
+    return g->n_in > ATTENTION_DX_PLAIN ? in + ATTENTION_DX_PLAIN : NULL;
+}
+
+static void again_attention_dx(const struct ckpt_grad *g, const ckpt_tensor *in, ckpt_tensor *out)
+{
+    const int first = ops_count(g->tape);
+    ckpt_tensor y = attention_again(g->tape, g->attr, in[ATTENTION_Q], in[ATTENTION_K],
+                                    in[ATTENTION_V], extras_of(g, in));
+    ops_pull(g->tape, first, y, in[ATTENTION_D_O], 3, in, out);
+}
+
+static void attention_dx_grad(struct ckpt_grad *g)
+{
+    ops_grad_again(g, again_attention_dx);
+}
+
+/* The bias is spread over what its gradient is not summed over. */
+static void again_attention_dbias(const struct ckpt_grad *g, const ckpt_tensor *in,
+                                  ckpt_tensor *out)
+{
+    ckpt_tape *t = g->tape;
+    ckpt_tensor extra[ATTENTION_EXTRAS];
+    memcpy(extra, in + ATTENTION_DX_PLAIN, sizeof extra);
+    extra[ATTENTION_BIAS] = ckpt_add(t, extra[ATTENTION_BIAS], ops_zeros_like(t, g->out[0]));
+    const int first = ops_count(t);
+    ckpt_tensor y =
+        attention_again(t, g->attr, in[ATTENTION_Q], in[ATTENTION_K], in[ATTENTION_V], extra);
+    ops_pull(t, first, y, in[ATTENTION_D_O], 1, &extra[ATTENTION_BIAS], out);
+}
+
+static void attention_dbias_grad(struct ckpt_grad *g)
+{
+    ops_grad_again(g, again_attention_dbias);
+}
+
 /* ---- costs ---------------------------------------------------------------------------------- */
 
 /* Pairs of a query and a key it sees; where documents begin and end is not known yet. */
@@ -250,6 +291,7 @@ const struct ckpt_op_def op_attention_dx = {.size = sizeof(struct ckpt_op_def),
                                             .name = "attention_dx",
                                             .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT,
                                             .shape = attention_dx_shape,
+                                            .grad = attention_dx_grad,
                                             .cost = attention_dx_cost,
                                             .cpu = cpu_attention_dx,
                                             .cuda = CUDA_KERNEL(cuda_attention_dx)};
@@ -258,6 +300,7 @@ const struct ckpt_op_def op_attention_dbias = {.size = sizeof(struct ckpt_op_def
                                                .name = "attention_dbias",
                                                .flags = CKPT_OP_STRIDED,
                                                .shape = attention_dbias_shape,
+                                               .grad = attention_dbias_grad,
                                                .cost = attention_cost, /* q k^T again, dp */
                                                .cpu = cpu_attention_dbias,
                                                .cuda = CUDA_KERNEL(cuda_attention_dbias)};

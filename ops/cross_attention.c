@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Cross attention on packed text: shapes, gradients and costs. */
+#include "again.h"
 #include "attention.h"
+#include "attention_again.h"
 #include "cpu/attention.h"
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
@@ -57,6 +59,20 @@ static void cross_attention_grad(struct ckpt_grad *grad)
         grad->din[i] = grad->need[i] ? out[i] : CKPT_NONE;
 }
 
+static void again_cross_attention_dx(const struct ckpt_grad *g, const ckpt_tensor *in,
+                                     ckpt_tensor *out)
+{
+    const int first = ops_count(g->tape);
+    ckpt_tensor y =
+        cross_attention_again(g->tape, *(const float *)g->attr, in[0], in[1], in[2], in[3]);
+    ops_pull(g->tape, first, y, in[6], 3, in, out);
+}
+
+static void cross_attention_dx_grad(struct ckpt_grad *g)
+{
+    ops_grad_again(g, again_cross_attention_dx);
+}
+
 /* As if every packed row were used: each meets the queries of its own sample only. */
 static double score_macs(const struct ckpt_call *call)
 {
@@ -87,6 +103,7 @@ const struct ckpt_op_def op_cross_attention_dx = {.size = sizeof(struct ckpt_op_
                                                   .name = "cross_attention_dx",
                                                   .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT,
                                                   .shape = cross_attention_dx_shape,
+                                                  .grad = cross_attention_dx_grad,
                                                   .cost = cross_attention_dx_cost,
                                                   .cpu = cpu_cross_attention_dx,
                                                   .cuda = CUDA_KERNEL(cuda_cross_attention_dx)};

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Group norm (Wu & He 2018) with its affine map, and SiLU after it where asked for. */
 #include <math.h>
+#include "again.h"
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
 #include "cuda/workspace.h"
@@ -83,10 +84,33 @@ static int group_norm_dx_rule(struct ckpt_call *call)
     return CKPT_OK;
 }
 
+static void again_group_norm_dx(const struct ckpt_grad *g, const ckpt_tensor *in, ckpt_tensor *out)
+{
+    ckpt_tape *t = g->tape;
+    const struct group_norm_attr *attr = g->attr;
+    const struct ckpt_desc d = ckpt_desc_of(t, in[1]);
+    const struct group_norm_shape s = group_norm_shape(&d, attr);
+    const int64_t shape[] = {s.n, s.rows, s.groups, s.width};
+    const int first = ops_count(t);
+    ckpt_tensor y = ckpt_reshape(t, in[1], 4, shape);
+    y = ops_normalised(t, y, 1u << 1 | 1u << 3, attr->eps, true);
+    y = ckpt_mul(t, ckpt_reshape(t, y, d.ndim, d.shape), in[2]);
+    y = ckpt_add(t, y, in[3]);
+    if (attr->silu)
+        y = ckpt_mul(t, y, ckpt_sigmoid(t, y));
+    ops_pull(t, first, y, in[0], 3, in + 1, out);
+}
+
+static void group_norm_dx_grad(struct ckpt_grad *g)
+{
+    ops_grad_again(g, again_group_norm_dx);
+}
+
 const struct ckpt_op_def op_group_norm_dx = {
     .size = sizeof(struct ckpt_op_def),
     .name = "group_norm_dx",
     .shape = group_norm_dx_rule,
+    .grad = group_norm_dx_grad,
     .cost = group_norm_cost,
     .cpu = cpu_group_norm_dx,
     .cuda = CUDA_KERNEL(cuda_group_norm_dx),

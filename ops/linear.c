@@ -135,7 +135,7 @@ static const struct op *producer(const ckpt_tape *t, ckpt_tensor x)
 
 bool ops_sums_wanted(const ckpt_tape *t, ckpt_tensor x)
 {
-    const struct op *o = producer(t, x);
+    const struct op *o = t->in_gradients ? NULL : producer(t, x); /* a loss may depend on them */
     bool linear = o && (o->def == &op_linear || o->def == &op_linear_fp8);
     int32_t bias = linear ? op_in(t, o, 2) : 0;
     return bias > 0 && t->tensors.data[bias].needs_grad;

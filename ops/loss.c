@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Mean squared error with a frame mask. */
+#include "again.h"
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
 #include "cuda/workspace.h"
@@ -72,10 +73,38 @@ static int mse_dx_shape(struct ckpt_call *call)
     return CKPT_OK;
 }
 
+/* 2 / (B elements that count in a sample), 0 where none does: [B, 1, T, 1, ...], or one number. */
+static ckpt_tensor mse_slope(ckpt_tape *t, const struct ckpt_desc *pred, ckpt_tensor mask)
+{
+    int64_t shape[CKPT_MAX_DIMS] = {pred->shape[0], 1, pred->shape[2], 1, 1, 1, 1, 1};
+    const float n = (float)desc_numel(pred);
+    if (!mask.id)
+        return ckpt_full(t, 2.f / n, CKPT_F32, 0, NULL);
+    mask = ckpt_cast(t, ckpt_ne(t, mask, ckpt_full(t, 0.f, CKPT_F32, 0, NULL)), CKPT_F32);
+    ckpt_tensor shown =
+        ckpt_maximum(t, ckpt_sum(t, mask, 1u << 1), ckpt_full(t, 1.f, CKPT_F32, 0, NULL));
+    mask = ckpt_affine(t, ckpt_div(t, mask, shown), 2.f * (float)pred->shape[2] / n, 0.f);
+    return ckpt_reshape(t, mask, pred->ndim, shape);
+}
+
+static void again_mse_dx(const struct ckpt_grad *g, const ckpt_tensor *in, ckpt_tensor *out)
+{
+    ckpt_tape *t = g->tape;
+    const struct ckpt_desc pred = ckpt_desc_of(t, in[1]);
+    ckpt_tensor slope = ckpt_mul(t, in[0], mse_slope(t, &pred, in[3]));
+    out[0] = ckpt_mul(t, slope, ckpt_sub(t, in[1], in[2]));
+}
+
+static void mse_dx_grad(struct ckpt_grad *g)
+{
+    ops_grad_again(g, again_mse_dx);
+}
+
 const struct ckpt_op_def op_mse_dx = {
     .size = sizeof(struct ckpt_op_def),
     .name = "mse_dx",
     .shape = mse_dx_shape,
+    .grad = mse_dx_grad,
     .cost = mse_cost,
     .cpu = cpu_mse_dx,
     .cuda = CUDA_KERNEL(cuda_mse_dx),

@@ -137,7 +137,7 @@ static ckpt_tensor gradient(const struct ckpt_grad *g, int k, ckpt_tensor a, ckp
                             bool transpose_a, bool transpose_b)
 {
     ckpt_tape *t = g->tape;
-    struct ckpt_desc x = ckpt_desc_of(t, g->in[k]), y = ckpt_desc_of(t, g->dout[0]);
+    struct ckpt_desc x = ckpt_desc_of(t, g->in[k]), y = ckpt_desc_of(t, g->out[0]);
     struct matmul_attr attr = {transpose_a, transpose_b, tape_param_of(t, g->in[k].id) >= 0};
     bool spread = x.ndim != y.ndim;
     for (int i = 0; i < x.ndim - 2 && !spread; i++)
@@ -151,7 +151,9 @@ static void matmul_grad(struct ckpt_grad *g)
 {
     const struct matmul_attr *attr = g->attr;
     const bool ta = attr->transpose_a, tb = attr->transpose_b;
-    ckpt_tensor a = g->in[0], b = g->in[1], dy = g->dout[0];
+    ckpt_tensor a = g->in[0], b = g->in[1];
+    /* Of a gradient that was summed the result is wider than the operands. */
+    ckpt_tensor dy = ckpt_cast(g->tape, g->dout[0], ckpt_desc_of(g->tape, a).dtype);
     if (g->need[0])
         g->din[0] = ta ? gradient(g, 0, b, dy, tb, true) : gradient(g, 0, dy, b, false, !tb);
     if (g->need[1])

@@ -3,6 +3,7 @@
  * Adaptive layer norm (Peebles & Xie 2023): x (1 + scale) + shift, and the gated residual x + gate
  * a. shift, scale and gate stand still along the axes on which their size is 1.
  */
+#include "again.h"
 #include "cpu/kernels.h"
 #include "cpu/rows.h"
 #include "cuda/kernels.h"
@@ -66,11 +67,26 @@ static void modulate_dx_cost(const struct ckpt_call *call, struct ckpt_cost *cos
     *cost = (struct ckpt_cost){.flops = 5.0 * (double)desc_numel(&call->in[0])};
 }
 
+static void again_modulate_dx(const struct ckpt_grad *g, const ckpt_tensor *in, ckpt_tensor *out)
+{
+    ckpt_tape *t = g->tape;
+    ckpt_tensor x[] = {in[1], ops_zeros_like(t, in[2]), in[2]}; /* x, shift, scale */
+    const int first = ops_count(t);
+    ckpt_tensor y = ckpt_mul(t, x[0], ckpt_affine(t, x[2], 1.f, 1.f));
+    ops_pull(t, first, ckpt_add(t, y, x[1]), in[0], 3, x, out);
+}
+
+static void modulate_dx_grad(struct ckpt_grad *g)
+{
+    ops_grad_again(g, again_modulate_dx);
+}
+
 const struct ckpt_op_def op_modulate_dx = {
     .size = sizeof(struct ckpt_op_def),
     .name = "modulate_dx",
     .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_ROWS,
     .shape = modulate_dx_shape,
+    .grad = modulate_dx_grad,
     .cost = modulate_dx_cost,
     .cpu = cpu_modulate_dx,
     .cuda = CUDA_KERNEL(cuda_modulate_dx),
@@ -149,11 +165,25 @@ static int gated_residual_dx_sums_shape(struct ckpt_call *call)
     return gate_dx_shape(call, true);
 }
 
+static void again_gated_residual_dx(const struct ckpt_grad *g, const ckpt_tensor *in,
+                                    ckpt_tensor *out)
+{
+    ckpt_tensor x[] = {in[2], in[1]}; /* a, gate */
+    const int first = ops_count(g->tape);
+    ops_pull(g->tape, first, ckpt_mul(g->tape, x[0], x[1]), in[0], 2, x, out);
+}
+
+static void gated_residual_dx_grad(struct ckpt_grad *g)
+{
+    ops_grad_again(g, again_gated_residual_dx);
+}
+
 const struct ckpt_op_def op_gated_residual_dx = {
     .size = sizeof(struct ckpt_op_def),
     .name = "gated_residual_dx",
     .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_ROWS,
     .shape = gated_residual_dx_shape,
+    .grad = gated_residual_dx_grad,
     .cost = modulate_dx_cost,
     .cpu = cpu_gated_residual_dx,
     .cuda = CUDA_KERNEL(cuda_gated_residual_dx),

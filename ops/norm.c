@@ -3,11 +3,13 @@
  * Layer norm (Ba et al. 2016) and RMS norm (Zhang & Sennrich 2019), over the last
  * axis.  Both keep the statistics of each row for the way back.
  */
+#include "again.h"
 #include "cpu/kernels.h"
 #include "cpu/rows.h"
 #include "cuda/kernels.h"
 #include "cuda/workspace.h"
 #include "norm.h"
+#include "tape/tape.h"
 
 void norm_stats_shape(struct ckpt_call *call, int out, int in, int64_t n)
 {
@@ -55,16 +57,25 @@ static int layer_norm_shape(struct ckpt_call *call)
     return CKPT_OK;
 }
 
+const void *norm_dx_attr(const struct ckpt_grad *g, size_t *size)
+{
+    const bool kept = g->tape->in_gradients;
+    *size = kept ? sizeof(struct norm_attr) : 0;
+    return kept ? g->attr : NULL;
+}
+
 static void layer_norm_grad(struct ckpt_grad *g)
 {
+    size_t size;
+    const void *attr = norm_dx_attr(g, &size);
     ckpt_tensor dy = ops_dense_rows(g->tape, g->dout[0]);
     const bool sums = ops_sums_wanted(g->tape, g->in[0]);
     if (g->in[1].id) {
         ckpt_tensor in[] = {dy, g->in[0], g->in[1], g->out[1], CKPT_NONE}, out[4] = {CKPT_NONE};
         if (sums)
-            ckpt_record(g->tape, &op_layer_norm_affine_dx_sums, 5, in, 4, out, NULL, 0);
+            ckpt_record(g->tape, &op_layer_norm_affine_dx_sums, 5, in, 4, out, attr, size);
         else
-            ckpt_record(g->tape, &op_layer_norm_affine_dx, 5, in, 3, out, NULL, 0);
+            ckpt_record(g->tape, &op_layer_norm_affine_dx, 5, in, 3, out, attr, size);
         g->din[0] = out[0];
         g->din[1] = out[2];
         g->din[2] = out[1];
@@ -72,9 +83,9 @@ static void layer_norm_grad(struct ckpt_grad *g)
     }
     ckpt_tensor in[] = {dy, g->in[0], g->out[1], CKPT_NONE}, out[2] = {CKPT_NONE};
     if (sums)
-        ckpt_record(g->tape, &op_layer_norm_dx_sums, 4, in, 2, out, NULL, 0);
+        ckpt_record(g->tape, &op_layer_norm_dx_sums, 4, in, 2, out, attr, size);
     else
-        ckpt_record(g->tape, &op_layer_norm_dx, 4, in, 1, out, NULL, 0);
+        ckpt_record(g->tape, &op_layer_norm_dx, 4, in, 1, out, attr, size);
     g->din[0] = out[0];
 }
 
@@ -103,11 +114,35 @@ static int layer_norm_dx_shape(struct ckpt_call *call)
     return CKPT_OK;
 }
 
+static unsigned last_axis(ckpt_tape *t, ckpt_tensor x)
+{
+    return 1u << (ckpt_desc_of(t, x).ndim - 1);
+}
+
+static ckpt_tensor normalised_rows(const struct ckpt_grad *g, ckpt_tensor x, bool centred)
+{
+    const struct norm_attr *attr = g->attr;
+    return ops_normalised(g->tape, x, last_axis(g->tape, x), attr->eps, centred);
+}
+
+static void again_layer_norm_dx(const struct ckpt_grad *g, const ckpt_tensor *in, ckpt_tensor *out)
+{
+    const int first = ops_count(g->tape);
+    ckpt_tensor y = normalised_rows(g, in[1], true);
+    ops_pull(g->tape, first, y, in[0], 1, &in[1], out);
+}
+
+static void layer_norm_dx_grad(struct ckpt_grad *g)
+{
+    ops_grad_again(g, again_layer_norm_dx);
+}
+
 const struct ckpt_op_def op_layer_norm_dx = {
     .size = sizeof(struct ckpt_op_def),
     .name = "layer_norm_dx",
     .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_ROWS | CKPT_OP_ADDEND,
     .shape = layer_norm_dx_shape,
+    .grad = layer_norm_dx_grad,
     .cost = norm_cost,
     .cpu = cpu_layer_norm_dx,
     .cuda = CUDA_KERNEL(cuda_layer_norm_dx),
@@ -165,11 +200,27 @@ static int layer_norm_affine_dx_sums_shape(struct ckpt_call *call)
     return affine_dx_shape(call, true);
 }
 
+static void again_layer_norm_affine_dx(const struct ckpt_grad *g, const ckpt_tensor *in,
+                                       ckpt_tensor *out)
+{
+    ckpt_tape *t = g->tape;
+    ckpt_tensor x[] = {in[1], ops_zeros_like(t, in[2]), in[2]}; /* as dx, db, dw */
+    const int first = ops_count(t);
+    ckpt_tensor y = ckpt_mul(t, normalised_rows(g, x[0], true), x[2]);
+    ops_pull(t, first, ckpt_add(t, y, x[1]), in[0], 3, x, out);
+}
+
+static void layer_norm_affine_dx_grad(struct ckpt_grad *g)
+{
+    ops_grad_again(g, again_layer_norm_affine_dx);
+}
+
 const struct ckpt_op_def op_layer_norm_affine_dx = {
     .size = sizeof(struct ckpt_op_def),
     .name = "layer_norm_affine_dx",
     .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_ROWS | CKPT_OP_ADDEND,
     .shape = layer_norm_affine_dx_shape,
+    .grad = layer_norm_affine_dx_grad,
     .cost = norm_cost,
     .cpu = cpu_layer_norm_affine_dx,
     .cuda = CUDA_KERNEL(cuda_layer_norm_affine_dx),
@@ -253,11 +304,24 @@ static int rms_norm_dx_shape(struct ckpt_call *call)
     return CKPT_OK;
 }
 
+static void again_rms_norm_dx(const struct ckpt_grad *g, const ckpt_tensor *in, ckpt_tensor *out)
+{
+    const int first = ops_count(g->tape);
+    ckpt_tensor y = ckpt_mul(g->tape, normalised_rows(g, in[1], false), in[2]);
+    ops_pull(g->tape, first, y, in[0], 2, in + 1, out);
+}
+
+static void rms_norm_dx_grad(struct ckpt_grad *g)
+{
+    ops_grad_again(g, again_rms_norm_dx);
+}
+
 const struct ckpt_op_def op_rms_norm_dx = {
     .size = sizeof(struct ckpt_op_def),
     .name = "rms_norm_dx",
     .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_ROWS | CKPT_OP_ADDEND,
     .shape = rms_norm_dx_shape,
+    .grad = rms_norm_dx_grad,
     .cost = norm_cost,
     .cpu = cpu_rms_norm_dx,
     .cuda = CUDA_KERNEL(cuda_rms_norm_dx),

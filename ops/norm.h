@@ -9,6 +9,10 @@ struct norm_attr {
     float eps;
 };
 
+/* The attribute of a gradient's op: the norm's where a loss may depend on that gradient, whose rule
+ * then asks for eps.  Kernels have the statistics and need none. */
+const void *norm_dx_attr(const struct ckpt_grad *g, size_t *size);
+
 /* Checks that eps is finite and not negative. */
 int norm_check_eps(struct ckpt_call *call, float eps);
 

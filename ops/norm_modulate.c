@@ -3,6 +3,7 @@
  * Adaptive layer norm in one op: (x - mean) rstd (1 + scale) + shift.  Only the statistics are kept
  * for the way back; the normalised value is made again from them.
  */
+#include "again.h"
 #include "cpu/kernels.h"
 #include "cpu/rows.h"
 #include "cuda/kernels.h"
@@ -26,10 +27,12 @@ static void norm_modulate_grad(struct ckpt_grad *g)
     struct ckpt_desc scale = ckpt_desc_of(g->tape, g->in[2]);
     ckpt_tensor dy = ops_dense_rows(g->tape, g->dout[0]);
     ckpt_tensor in[] = {dy, g->in[0], g->in[2], g->out[1], CKPT_NONE}, out[4] = {CKPT_NONE};
+    size_t size;
+    const void *attr = norm_dx_attr(g, &size);
     if (ops_sums_wanted(g->tape, g->in[0]))
-        ckpt_record(g->tape, &op_layer_norm_modulate_dx_sums, 5, in, 4, out, NULL, 0);
+        ckpt_record(g->tape, &op_layer_norm_modulate_dx_sums, 5, in, 4, out, attr, size);
     else
-        ckpt_record(g->tape, &op_layer_norm_modulate_dx, 5, in, 3, out, NULL, 0);
+        ckpt_record(g->tape, &op_layer_norm_modulate_dx, 5, in, 3, out, attr, size);
     for (int i = 0; i < 3; i++)
         g->din[i] = out[i];
     if (!desc_same_shape(&shift, &scale) && g->need[1])
@@ -85,11 +88,30 @@ static void norm_modulate_dx_cost(const struct ckpt_call *call, struct ckpt_cost
     *cost = (struct ckpt_cost){.flops = 16.0 * (double)desc_numel(&call->in[0])};
 }
 
+static void again_norm_modulate_dx(const struct ckpt_grad *g, const ckpt_tensor *in,
+                                   ckpt_tensor *out)
+{
+    ckpt_tape *t = g->tape;
+    const struct norm_attr *attr = g->attr;
+    ckpt_tensor x[] = {in[1], ops_zeros_like(t, in[2]), in[2]}; /* x, shift, scale */
+    const int first = ops_count(t);
+    const unsigned last = 1u << (ckpt_desc_of(t, x[0]).ndim - 1);
+    ckpt_tensor y = ops_normalised(t, x[0], last, attr->eps, true);
+    y = ckpt_add(t, ckpt_mul(t, y, ckpt_affine(t, x[2], 1.f, 1.f)), x[1]);
+    ops_pull(t, first, y, in[0], 3, x, out);
+}
+
+static void norm_modulate_dx_grad(struct ckpt_grad *g)
+{
+    ops_grad_again(g, again_norm_modulate_dx);
+}
+
 const struct ckpt_op_def op_layer_norm_modulate_dx = {
     .size = sizeof(struct ckpt_op_def),
     .name = "layer_norm_modulate_dx",
     .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_ROWS | CKPT_OP_ADDEND,
     .shape = norm_modulate_dx_shape,
+    .grad = norm_modulate_dx_grad,
     .cost = norm_modulate_dx_cost,
     .cpu = cpu_layer_norm_modulate_dx,
     .cuda = CUDA_KERNEL(cuda_layer_norm_modulate_dx),

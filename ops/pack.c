@@ -62,10 +62,18 @@ const struct ckpt_op_def op_pack = {.size = sizeof(struct ckpt_op_def),
                                     .cpu = cpu_pack,
                                     .cuda = CUDA_KERNEL(cuda_pack)};
 
+static void unpack_grad(struct ckpt_grad *grad)
+{
+    ckpt_tensor lens;
+    if (grad->need[0])
+        grad->din[0] = ckpt_pack(grad->tape, grad->dout[0], grad->in[1], &lens);
+}
+
 const struct ckpt_op_def op_unpack = {
     .size = sizeof(struct ckpt_op_def),
     .name = "unpack",
     .shape = unpack_shape,
+    .grad = unpack_grad,
     .cpu = cpu_unpack,
     .cuda = CUDA_KERNEL(cuda_unpack),
 };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What networks that judge pictures are made of: ReLU, distances of features. */
 #include "ckpt.h"
+#include "again.h"
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
 #include "ops.h"
@@ -44,11 +45,18 @@ static int relu_dx_rule(struct ckpt_call *call)
     return CKPT_OK;
 }
 
+/* Of dy alone: where y is above 0 does not change. */
+static void relu_dx_grad(struct ckpt_grad *g)
+{
+    g->din[0] = OPS_RECORD(g->tape, &op_relu_dx, (const char *)NULL, g->dout[0], g->in[1]);
+}
+
 const struct ckpt_op_def op_relu_dx = {
     .size = sizeof(struct ckpt_op_def),
     .name = "relu_dx",
     .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT,
     .shape = relu_dx_rule,
+    .grad = relu_dx_grad,
     .cost = cost_compare,
     .cpu = cpu_relu_dx,
     .cuda = CUDA_KERNEL(cuda_relu_dx),
@@ -109,10 +117,41 @@ static int feature_distance_dx_rule(struct ckpt_call *call)
     return CKPT_OK;
 }
 
+/* The rows of x over their lengths, those of zeros as they are. */
+static ckpt_tensor unit_rows(ckpt_tape *t, ckpt_tensor x)
+{
+    const unsigned last = 1u << (ckpt_desc_of(t, x).ndim - 1);
+    ckpt_tensor square = ckpt_sum(t, ckpt_mul(t, x, x), last);
+    ckpt_tensor none = ckpt_eq(t, square, ckpt_full(t, 0.f, CKPT_F32, 0, NULL));
+    square = ckpt_where(t, none, ckpt_full(t, 1.f, CKPT_F32, 0, NULL), square);
+    return ckpt_mul(
+        t, x, ckpt_where(t, none, ckpt_full(t, 0.f, CKPT_F32, 0, NULL), ckpt_rsqrt(t, square)));
+}
+
+static void again_feature_distance_dx(const struct ckpt_grad *g, const ckpt_tensor *in,
+                                      ckpt_tensor *out)
+{
+    ckpt_tape *t = g->tape;
+    const int first = ops_count(t);
+    const struct ckpt_desc d = ckpt_desc_of(t, in[1]);
+    ckpt_tensor w = ckpt_stop_gradient(t, in[3]);
+    ckpt_tensor diff = ckpt_sub(t, unit_rows(t, in[1]), unit_rows(t, in[2]));
+    ckpt_tensor sum = ckpt_sum(t, ckpt_mul(t, ckpt_mul(t, diff, diff), w), ~(~0u << d.ndim));
+    const float rows = d.ndim > 0 ? (float)(desc_numel(&d) / d.shape[d.ndim - 1]) : 1.f;
+    ckpt_tensor y = ckpt_affine(t, ckpt_reshape(t, sum, 0, NULL), 1.f / rows, 0.f);
+    ops_pull(t, first, y, in[0], 1, &in[1], out);
+}
+
+static void feature_distance_dx_grad(struct ckpt_grad *g)
+{
+    ops_grad_again(g, again_feature_distance_dx);
+}
+
 const struct ckpt_op_def op_feature_distance_dx = {
     .size = sizeof(struct ckpt_op_def),
     .name = "feature_distance_dx",
     .shape = feature_distance_dx_rule,
+    .grad = feature_distance_dx_grad,
     .cost = cost_distance,
     .cpu = cpu_feature_distance_dx,
     .cuda = CUDA_KERNEL(cuda_feature_distance_dx),

@@ -4,12 +4,14 @@
  * in x: nothing is kept.  A place of x that several windows see takes what it gets from them in
  * their order, so there is nothing to add in a race.
  */
+#include <math.h>
 #include <string.h>
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
 #include "ops.h"
 #include "pool.h"
 #include "core/sized.h"
+#include "tape/tape.h"
 
 /* A comparison or a sum per place of a window. */
 static void cost_of(const struct ckpt_call *call, const struct ckpt_desc *result,
@@ -105,10 +107,70 @@ const struct ckpt_op_def op_max_pool = {
     .cuda = CUDA_KERNEL(cuda_max_pool),
 };
 
+/* x with what windows reach beyond its ends, of this value, and so much that each tap has as many
+ * strides as there are windows. */
+static ckpt_tensor pad_windows(ckpt_tape *t, ckpt_tensor x, const struct pool_attr *a,
+                               const struct pool_shape *s, float value)
+{
+    const int ndim = ckpt_desc_of(t, x).ndim;
+    for (int i = 1; i < ndim - 1; i++) {
+        const int k = i - 1 + 5 - ndim;
+        int64_t behind = a->window[k] - 1 + s->size[k] * a->stride[k] - a->before[k] - s->from[k];
+        if (a->before[k] || behind)
+            x = ckpt_pad(t, x, i, a->before[k], behind, CKPT_PAD_CONSTANT, value);
+    }
+    return x;
+}
+
+/* What place `at` of each window has of what pad_windows returned. */
+static ckpt_tensor tap_of(ckpt_tape *t, ckpt_tensor x, const struct pool_attr *a,
+                          const struct pool_shape *s, const int64_t at[3])
+{
+    const int ndim = ckpt_desc_of(t, x).ndim;
+    for (int i = 1; i < ndim - 1; i++) {
+        const int k = i - 1 + 5 - ndim;
+        x = ckpt_slice(t, x, i, at[k], at[k] + s->size[k] * a->stride[k]);
+        struct ckpt_desc d = ckpt_desc_of(t, x), split = d;
+        split.ndim++;
+        memmove(split.shape + i + 1, d.shape + i, sizeof *d.shape * (size_t)(ndim - i));
+        split.shape[i] = s->size[k];
+        split.shape[i + 1] = a->stride[k];
+        d.shape[i] = s->size[k];
+        x = ckpt_slice(t, ckpt_reshape(t, x, split.ndim, split.shape), i + 1, 0, 1);
+        x = ckpt_reshape(t, x, ndim, d.shape);
+    }
+    return x;
+}
+
+/* Of dy alone, which is what the gradient has at the first of the largest values: places of the
+ * windows are looked at in their order. */
+static void max_pool_dx_grad(struct ckpt_grad *g)
+{
+    ckpt_tape *t = g->tape;
+    const struct pool_attr *a = g->attr;
+    const struct ckpt_desc d = ckpt_desc_of(t, g->in[1]);
+    const struct pool_shape s = pool_shape(&d, a);
+    ckpt_tensor y = OPS_RECORD(t, &op_max_pool, a, g->in[1]), found = CKPT_NONE;
+    ckpt_tensor x = pad_windows(t, g->in[1], a, &s, -INFINITY);
+    ckpt_tensor from = pad_windows(t, g->dout[0], a, &s, 0.f);
+    ckpt_tensor sum = ckpt_full(t, 0.f, ckpt_desc_of(t, from).dtype, 0, NULL);
+    for (int64_t i = 0; i < a->window[0] * a->window[1] * a->window[2] && !t->error.code; i++) {
+        const int64_t at[] = {i / a->window[2] / a->window[1], i / a->window[2] % a->window[1],
+                              i % a->window[2]};
+        ckpt_tensor hit = ckpt_eq(t, tap_of(t, x, a, &s, at), y);
+        if (found.id)
+            hit = ckpt_and(t, hit, ckpt_not(t, found));
+        found = found.id ? ckpt_or(t, found, hit) : hit;
+        sum = ckpt_where(t, hit, tap_of(t, from, a, &s, at), sum);
+    }
+    g->din[0] = sum;
+}
+
 const struct ckpt_op_def op_max_pool_dx = {
     .size = sizeof(struct ckpt_op_def),
     .name = "max_pool_dx",
     .shape = max_pool_dx_rule,
+    .grad = max_pool_dx_grad,
     .cost = pool_dx_cost,
     .cpu = cpu_max_pool_dx,
     .cuda = CUDA_KERNEL(cuda_max_pool_dx),

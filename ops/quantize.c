@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The nearest entry of a codebook, with a straight-through gradient and the commitment to it. */
 #include "ckpt.h"
+#include "again.h"
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
 #include "ops.h"
@@ -66,10 +67,27 @@ static void cost_quantize_dx(const struct ckpt_call *call, struct ckpt_cost *cos
     cost->flops = 3. * (double)desc_numel(&call->in[1]);
 }
 
+/* The entries stand still, as the codebook does. */
+static void again_quantize_dx(const struct ckpt_grad *g, const ckpt_tensor *in, ckpt_tensor *out)
+{
+    ckpt_tape *t = g->tape;
+    const struct ckpt_desc d = ckpt_desc_of(t, in[1]);
+    ckpt_tensor slope = ckpt_affine(t, in[0], 2.f / (float)desc_numel(&d), 0.f);
+    out[0] = ckpt_mul(t, slope, ckpt_sub(t, in[1], ckpt_stop_gradient(t, in[2])));
+    if (in[3].id)
+        out[0] = ckpt_add(t, in[3], out[0]);
+}
+
+static void quantize_dx_grad(struct ckpt_grad *g)
+{
+    ops_grad_again(g, again_quantize_dx);
+}
+
 const struct ckpt_op_def op_quantize_dx = {
     .size = sizeof(struct ckpt_op_def),
     .name = "quantize_dx",
     .shape = quantize_dx_rule,
+    .grad = quantize_dx_grad,
     .cost = cost_quantize_dx,
     .cpu = cpu_quantize_dx,
     .cuda = CUDA_KERNEL(cuda_quantize_dx),

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* RMS norm and rotary embedding in one op, as queries and keys of a transformer want them. */
+#include "again.h"
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
 #include "norm.h"
@@ -53,11 +54,27 @@ static int norm_rope_dx_shape(struct ckpt_call *call)
     return CKPT_OK;
 }
 
+static void again_norm_rope_dx(const struct ckpt_grad *g, const ckpt_tensor *in, ckpt_tensor *out)
+{
+    ckpt_tape *t = g->tape;
+    const struct rms_norm_rope_attr *attr = g->attr;
+    const int first = ops_count(t);
+    const unsigned last = 1u << (ckpt_desc_of(t, in[1]).ndim - 1);
+    ckpt_tensor y = ckpt_mul(t, ops_normalised(t, in[1], last, attr->eps, false), in[2]);
+    ops_pull(t, first, ckpt_rope(t, y, in[4], attr->axis), in[0], 2, in + 1, out);
+}
+
+static void norm_rope_dx_grad(struct ckpt_grad *g)
+{
+    ops_grad_again(g, again_norm_rope_dx);
+}
+
 const struct ckpt_op_def op_rms_norm_rope_dx = {
     .size = sizeof(struct ckpt_op_def),
     .name = "rms_norm_rope_dx",
     .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_ROWS,
     .shape = norm_rope_dx_shape,
+    .grad = norm_rope_dx_grad,
     .cost = norm_rope_cost,
     .cpu = cpu_rms_norm_rope_dx,
     .cuda = CUDA_KERNEL(cuda_rms_norm_rope_dx),

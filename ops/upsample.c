@@ -56,10 +56,17 @@ static int upsample_dx_rule(struct ckpt_call *call)
     return CKPT_OK;
 }
 
+static void upsample_dx_grad(struct ckpt_grad *g)
+{
+    g->din[0] = OPS_RECORD(g->tape, &op_upsample_nearest, (const struct upsample_attr *)g->attr,
+                           g->dout[0]);
+}
+
 const struct ckpt_op_def op_upsample_nearest_dx = {
     .size = sizeof(struct ckpt_op_def),
     .name = "upsample_nearest_dx",
     .shape = upsample_dx_rule,
+    .grad = upsample_dx_grad,
     .cpu = cpu_upsample_nearest_dx,
     .cuda = CUDA_KERNEL(cuda_upsample_nearest_dx),
 };

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a variational autoencoder trains with: L1, and the normal distribution of its latents. */
+#include "again.h"
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
 #include "ops.h"
@@ -62,10 +63,24 @@ static int l1_dx_rule(struct ckpt_call *call)
     return CKPT_OK;
 }
 
+/* Of dloss alone. */
+static void again_l1_dx(const struct ckpt_grad *g, const ckpt_tensor *in, ckpt_tensor *out)
+{
+    const struct ckpt_desc d = ckpt_desc_of(g->tape, in[1]);
+    ckpt_tensor sign = ckpt_sign(g->tape, ckpt_sub(g->tape, in[1], in[2]));
+    out[0] = ckpt_mul(g->tape, in[0], ckpt_affine(g->tape, sign, 1.f / (float)desc_numel(&d), 0.f));
+}
+
+static void l1_dx_grad(struct ckpt_grad *g)
+{
+    ops_grad_again(g, again_l1_dx);
+}
+
 const struct ckpt_op_def op_l1_dx = {
     .size = sizeof(struct ckpt_op_def),
     .name = "l1_dx",
     .shape = l1_dx_rule,
+    .grad = l1_dx_grad,
     .cost = cost_few,
     .cpu = cpu_l1_dx,
     .cuda = CUDA_KERNEL(cuda_l1_dx),
@@ -127,10 +142,33 @@ static int kl_normal_dx_rule(struct ckpt_call *call)
     return CKPT_OK;
 }
 
+static ckpt_tensor clamped(ckpt_tape *t, ckpt_tensor logvar)
+{
+    return ckpt_clamp(t, logvar, LOGVAR_LOW, LOGVAR_HIGH);
+}
+
+static void again_kl_normal_dx(const struct ckpt_grad *g, const ckpt_tensor *in, ckpt_tensor *out)
+{
+    ckpt_tape *t = g->tape;
+    const struct ckpt_desc d = ckpt_desc_of(t, in[1]);
+    const int first = ops_count(t);
+    ckpt_tensor v = clamped(t, in[2]);
+    ckpt_tensor sum = ckpt_add(t, ckpt_mul(t, in[1], in[1]), ckpt_sub(t, ckpt_exp(t, v), v));
+    sum = ckpt_reshape(t, ckpt_sum(t, sum, ~(~0u << d.ndim)), 0, NULL);
+    sum = ckpt_affine(t, sum, 0.5f / (float)d.shape[0], 0.f); /* but for a constant */
+    ops_pull(t, first, sum, in[0], 2, in + 1, out);
+}
+
+static void kl_normal_dx_grad(struct ckpt_grad *g)
+{
+    ops_grad_again(g, again_kl_normal_dx);
+}
+
 const struct ckpt_op_def op_kl_normal_dx = {
     .size = sizeof(struct ckpt_op_def),
     .name = "kl_normal_dx",
     .shape = kl_normal_dx_rule,
+    .grad = kl_normal_dx_grad,
     .cost = cost_exp,
     .cpu = cpu_kl_normal_dx,
     .cuda = CUDA_KERNEL(cuda_kl_normal_dx),
@@ -175,10 +213,26 @@ static int sample_normal_dx_rule(struct ckpt_call *call)
     return CKPT_OK;
 }
 
+static void again_sample_normal_dx(const struct ckpt_grad *g, const ckpt_tensor *in,
+                                   ckpt_tensor *out)
+{
+    ckpt_tape *t = g->tape;
+    const int first = ops_count(t);
+    ckpt_tensor deviation = ckpt_exp(t, ckpt_affine(t, clamped(t, in[1]), 0.5f, 0.f));
+    ckpt_tensor y = ckpt_mul(t, deviation, ckpt_stop_gradient(t, in[2]));
+    ops_pull(t, first, y, in[0], 1, &in[1], out);
+}
+
+static void sample_normal_dx_grad(struct ckpt_grad *g)
+{
+    ops_grad_again(g, again_sample_normal_dx);
+}
+
 const struct ckpt_op_def op_sample_normal_dx = {
     .size = sizeof(struct ckpt_op_def),
     .name = "sample_normal_dx",
     .shape = sample_normal_dx_rule,
+    .grad = sample_normal_dx_grad,
     .cost = cost_exp,
     .cpu = cpu_sample_normal_dx,
     .cuda = CUDA_KERNEL(cuda_sample_normal_dx),

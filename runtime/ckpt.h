@@ -362,9 +362,9 @@ CKPT_API void ckpt_output_gradient(ckpt_tape *t, const char *name, ckpt_tensor w
 /*
  * dx[i] becomes the gradient of the sum of y with respect to x[i], an input, a parameter or any
  * other tensor that y was computed from; of its shape and dtype, and 0 where y does not depend on
- * it.  It is computed by ops of the model, of which there is a gradient in turn where their rules
- * have one (doc/ops.md): a loss may depend on it, as a gradient penalty does (Gulrajani et al.
- * 2017).  Where such an op has none, ckpt_compile returns CKPT_EINVAL and names it.
+ * it.  It is computed by ops of the model, of which there is a gradient in turn (doc/ops.md): a
+ * loss may depend on it, as a gradient penalty does (Gulrajani et al. 2017).  Where an op of one's
+ * own recorded one that has none, ckpt_compile returns CKPT_EINVAL and names it.
  */
 CKPT_API void ckpt_gradients(ckpt_tape *t, ckpt_tensor y, int n, const ckpt_tensor *x,
                              ckpt_tensor *dx);
@@ -375,7 +375,8 @@ CKPT_API ckpt_tensor ckpt_stop_gradient(ckpt_tape *t, ckpt_tensor x);
  * Gives a buffer (a parameter with trainable = false, fp32) a new value with the update of the
  * step: (1 - momentum) buffer + momentum value, value being a float tensor of its shape, momentum 0
  * to 1; with 1 it is assigned.  Everything in the step still reads the buffer as it was before.
- * Several calls for one buffer average in turn, and so do micro-steps, one behind the other.
+ * Several calls for one buffer average in turn, and so do micro-steps, one behind the other: with
+ * micro_batch CKPT_AUTO the batch stays whole.
  * Several ranks take the mean of what each would have.  A step that fails changes nothing, nor does
  * a program without an optimizer.  A value that is not finite, or above 1e19, ends the step with
  * CKPT_ENAN.  No gradient.

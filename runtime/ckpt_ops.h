@@ -330,7 +330,8 @@ CKPT_API ckpt_tensor ckpt_cosine_embedding(ckpt_tape *t, ckpt_tensor a, ckpt_ten
  * Batch norm (Ioffe & Szegedy 2015) of x [N, ..., C]: (x - mean) / sqrt(var + eps) w + b with mean
  * and biased variance over all axes but the last; w and b [C] of the dtype of x, or CKPT_NONE.
  * mean and var, buffers fp32 [C] or both CKPT_NONE, are updated by these (ckpt_update_buffer), var
- * by the unbiased variance.  A micro-step normalises with its own moments: their size matters.
+ * by the unbiased variance.  A micro-step normalises with its own moments, so their size is part of
+ * the model: with micro_batch CKPT_AUTO the batch stays whole.
  */
 CKPT_API ckpt_tensor ckpt_batch_norm(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b,
                                      ckpt_tensor mean, ckpt_tensor var, float momentum, float eps);

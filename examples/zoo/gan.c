@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gan: a generative adversarial network (Goodfellow et al. 2014) learns points on a circle.  Two
  * programs share the parameters of a context: one trains the critic and holds the generator frozen,
- * one the other way round, each with an optimizer of its own.  A third one draws. */
+ * one the other way round, each with an optimizer of its own.  A third one draws.  With --r1 WEIGHT
+ * the critic pays for its slope at real points (Mescheder et al. 2018). */
 #include <math.h>
 #include "ckpt_nn.h"
 #include "zoo.h"
@@ -14,6 +15,7 @@ struct net {
 
 struct gan {
     struct net generator, critic;
+    double r1;
 };
 
 static struct net create(const struct ckpt_nn *nn, int64_t in, int64_t out, const char *name)
@@ -49,10 +51,22 @@ static ckpt_tensor judge(const struct gan *m, ckpt_tape *t, ckpt_tensor x, float
     return ckpt_reshape(t, ckpt_mean(t, x, 3u), 0, NULL);
 }
 
+/* WEIGHT / 2 times the mean of |d score / dx|^2. */
+static ckpt_tensor penalise(const struct gan *m, ckpt_tape *t, ckpt_tensor x)
+{
+    ckpt_tensor slope;
+
+    ckpt_gradients(t, apply(&m->critic, t, x), 1, &x, &slope);
+    slope = ckpt_sum(t, ckpt_mul(t, slope, slope), 1u << 1);
+    return ckpt_reshape(t, ckpt_affine(t, ckpt_mean(t, slope, 3u), (float)m->r1 / 2, 0), 0, NULL);
+}
+
 static ckpt_tensor record_critic(ckpt_tape *t, int64_t batch, void *user)
 {
+    const struct gan *m = user;
     ckpt_tensor real = ckpt_input(t, "real", CKPT_F32, 2, (int64_t[]){batch, 2});
-    return ckpt_add(t, judge(user, t, real, -1), judge(user, t, generate(user, t, batch), 1));
+    ckpt_tensor loss = ckpt_add(t, judge(m, t, real, -1), judge(m, t, generate(m, t, batch), 1));
+    return m->r1 > 0 ? ckpt_add(t, loss, penalise(m, t, real)) : loss;
 }
 
 static ckpt_tensor record_generator(ckpt_tape *t, int64_t batch, void *user)
@@ -125,13 +139,21 @@ static int draw(ckpt_program *p, bool *learned)
 
 int main(int argc, char **argv)
 {
+    static const struct ckpt_option own[] = {
+        CKPT_OPTION_RANGE(struct gan, "r1", FLOAT, r1, "WEIGHT",
+                          "penalty on the slope of the critic (default 0)", 0, 1e6),
+        {NULL, CKPT_OPT_FLAG, 0, NULL, NULL, {0, 0}}};
     struct ckpt_nn nn = CKPT_NN_INIT;
     struct ckpt_options opt;
     ckpt_program *critic, *generator, *drawing;
     bool learned = true;
-    struct gan m;
-    ckpt *c = zoo_open(&opt, argc, argv);
+    static struct gan m;
+    ckpt *c = NULL;
 
+    if (ckpt_option_table_parse(own, &m, &argc, argv))
+        fprintf(stderr, "%s: %s\n", argv[0], ckpt_error(NULL));
+    else
+        c = zoo_open(&opt, argc, argv);
     if (!c)
         return 2;
     nn.context = c;

@@ -46,6 +46,7 @@ struct choice {
     enum ranks_over over;
     double seconds;
     int64_t sizes; /* of micro-steps that there were to choose from */
+    bool whole;    /* but for a variant whose numbers depend on them: its batch stays whole */
     double limit;  /* seconds: nothing slower is planned */
 };
 
@@ -66,6 +67,7 @@ static int consider(struct ckpt_program *p, struct choice *k, enum ranks_over ov
     int rc = program_draft(p, &k->variants[variant], micro);
     bool promising = false;
 
+    k->whole = !rc && p->tape->couples_samples;
     if (!rc)
         rc = look_before(p, k->seconds, &promising);
     bool brief = p->brief;
@@ -84,15 +86,18 @@ static int consider(struct ckpt_program *p, struct choice *k, enum ranks_over ov
     return rc == CKPT_EBUDGET ? 0 : rc;
 }
 
-/* All variants and sizes: all those that divide the batch where none is given.  Returns the last.
- */
+/* All variants and sizes: all those that divide the batch where none is given, but the batch alone
+ * where another size would be another model.  Returns the last. */
 static int consider_sizes(struct ckpt_program *p, struct choice *k, enum ranks_over over,
                           int64_t given, int64_t *last)
 {
     int rc = ranks_share(p->programs->ranks, over);
 
     for (int variant = 0; variant < k->n; variant++) {
+        k->whole = false;
         for (int64_t size = p->batch; size >= 1 && !rc; size--) {
+            if (k->whole && given == CKPT_AUTO)
+                break;
             if (p->batch % size || p->batch / size > INT32_MAX ||
                 (given != CKPT_AUTO && size != given))
                 continue;
@@ -177,11 +182,26 @@ static int take_place(struct ckpt_program *p)
     return 0;
 }
 
+/* Why there were no smaller micro-steps; the sentence of rc goes on. */
+static int explain_whole(struct ckpt_program *p, int rc)
+{
+    char sentence[CKPT_MESSAGE];
+    if (rc != CKPT_EBUDGET || !p->tape || !p->tape->couples_samples || p->batch == 1)
+        return rc;
+    snprintf(sentence, sizeof sentence, "%s", p->programs->error->text);
+    return error_fail(p->programs->error, rc,
+                      "--micro-batch auto keeps the batch of %lld whole, since batch_norm and "
+                      "ckpt_update_buffer compute something else in smaller micro-steps; "
+                      "--micro-batch N takes them all the same: %s",
+                      (long long)p->batch, sentence);
+}
+
 /* The recording and the plan of p: nothing is taken yet. */
 static int decide(struct ckpt_program *p, struct choice *k)
 {
     bool open = false;
     int rc = check_batch(p->programs, p->batch, p->trains, &k->micro);
+    const bool chosen = !rc && k->micro == CKPT_AUTO;
     if (!rc)
         rc = check_over(p, &open);
     if (!rc && (k->micro == CKPT_AUTO || k->n > 1 || open)) {
@@ -196,7 +216,9 @@ static int decide(struct ckpt_program *p, struct choice *k)
     bool plans = true;
     if (!rc && k->limit < INFINITY)
         rc = look_before(p, k->limit, &plans);
-    return rc || !plans ? rc : program_plan(p);
+    if (!rc && plans)
+        rc = program_plan(p);
+    return chosen ? explain_whole(p, rc) : rc;
 }
 
 static int compile(struct ckpt_program *p, struct choice *k)

@@ -100,6 +100,7 @@ void tape_update_buffers(ckpt_tape *t, int n, const ckpt_tensor *buffer, const c
     }
     if (!t->updates_buffers || t->error.code)
         return;
+    t->couples_samples = true; /* micro-steps average in turn */
     for (int k = 0; apart && k < n; k++)
         tape_update_buffers(t, 1, buffer + k, value + k, momentum);
     for (int k = 0; !apart && k < n; k++)

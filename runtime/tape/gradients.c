@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Gradients that a model asks for while it is recorded, as a penalty on them does.  The rules of
- * the ops between x and y are called as differentiate.c calls them, but in the forward pass: what
- * they record is differentiated like any other op in the end.  So nothing is added up in place
- * here, and an op that has no rule of its own is noticed when the loss turns out to depend on it.
+ * Gradients that a model asks for while it is recorded, as a penalty on them does, and those that a
+ * rule asks for (tape_pull).  The rules of the ops between x and y are called as differentiate.c
+ * calls them, but in whatever pass is recorded: in the forward pass what they record is
+ * differentiated like any other op in the end.  So nothing is added up in place here, and an op
+ * that has no rule of its own is noticed when the loss turns out to depend on it.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,7 @@
 struct partial {
     ckpt_tape *t;
     int32_t n, n_ops;  /* tensors and ops so far */
+    int32_t first;     /* the first op between x and y */
     bool *on;          /* per tensor: it depends on one of x */
     int32_t *gradient; /* per tensor: the sum so far, or 0 */
 };
@@ -21,7 +23,7 @@ struct partial {
 static void mark(struct partial *p)
 {
     const ckpt_tape *t = p->t;
-    for (int32_t i = 0; i < p->n_ops; i++) {
+    for (int32_t i = p->first; i < p->n_ops; i++) {
         const struct op *o = &t->ops.data[i];
         bool any = false;
         for (int k = 0; k < o->n_in && o->def->grad; k++)
@@ -86,23 +88,54 @@ static void reverse_op(struct partial *p, int32_t i)
     rule_close(&r);
 }
 
-/* y and x: tensors of the tape. */
-static void reverse_all(struct partial *p, ckpt_tensor y, int n, const ckpt_tensor *x)
+/* Begins with x; those that are marked on then depend on one of them. */
+static int partial_open(struct partial *p, ckpt_tape *t, int32_t first, int n, const ckpt_tensor *x)
 {
-    ckpt_tape *t = p->t;
-    const struct ckpt_desc d = t->tensors.data[y.id].desc;
-    const int32_t label = t->label;
+    *p = (struct partial){.t = t, .n = t->n_tensors, .n_ops = t->n_ops, .first = first};
+    p->on = calloc((size_t)p->n, sizeof *p->on);
+    p->gradient = calloc((size_t)p->n, sizeof *p->gradient);
+    if (!p->on || !p->gradient)
+        return tape_fail(t, CKPT_ENOMEM, "no memory for gradients");
     for (int i = 0; i < n; i++)
         p->on[x[i].id] = true;
     mark(p);
-    if (!p->on[y.id])
-        return;
+    return 0;
+}
+
+static void partial_close(struct partial *p)
+{
+    free(p->on);
+    free(p->gradient);
+}
+
+/* y: tensors of the tape that are on; dy, of their shapes, may be of other dtypes. */
+static void reverse_all(struct partial *p, int ny, const ckpt_tensor *y, const ckpt_tensor *dy)
+{
+    ckpt_tape *t = p->t;
+    const int32_t label = t->label;
+    const bool before = t->in_gradients;
     t->in_gradients = true;
-    p->gradient[y.id] = ops_fill(t, 1.f, d.dtype, d.ndim, d.shape).id;
-    for (int32_t i = p->n_ops - 1; i >= 0 && !t->error.code; i--)
+    for (int i = 0; i < ny; i++)
+        if (p->on[y[i].id])
+            add(p, y[i].id, dy[i]);
+    for (int32_t i = p->n_ops - 1; i >= p->first && !t->error.code; i--)
         reverse_op(p, i);
-    t->in_gradients = false;
+    t->in_gradients = before;
     t->label = label;
+}
+
+int tape_pull(ckpt_tape *t, int32_t first_op, int ny, const ckpt_tensor *y, const ckpt_tensor *dy,
+              int n, const ckpt_tensor *x, ckpt_tensor *dx)
+{
+    struct partial p;
+    for (int i = 0; i < n; i++)
+        dx[i] = CKPT_NONE;
+    if (!partial_open(&p, t, first_op, n, x))
+        reverse_all(&p, ny, y, dy);
+    for (int i = 0; i < n && !t->error.code; i++)
+        dx[i] = take(&p, x[i].id);
+    partial_close(&p);
+    return t->error.code;
 }
 
 static int check(ckpt_tape *t, ckpt_tensor *y, int n, ckpt_tensor *x)
@@ -123,21 +156,20 @@ static int check(ckpt_tape *t, ckpt_tensor *y, int n, ckpt_tensor *x)
 /* Of tensors of the tape. */
 static void differentiate(ckpt_tape *t, ckpt_tensor y, int n, const ckpt_tensor *x, ckpt_tensor *dx)
 {
-    struct partial p = {.t = t, .n = t->n_tensors, .n_ops = t->n_ops};
-    p.on = calloc((size_t)p.n, sizeof *p.on);
-    p.gradient = calloc((size_t)p.n, sizeof *p.gradient);
-    if (p.on && p.gradient)
-        reverse_all(&p, y, n, x);
-    else
-        tape_fail(t, CKPT_ENOMEM, "no memory for gradients");
+    const struct ckpt_desc of_y = t->tensors.data[y.id].desc;
+    struct partial p;
+    if (!partial_open(&p, t, 0, n, x) && p.on[y.id]) {
+        ckpt_tensor one = ops_fill(t, 1.f, of_y.dtype, of_y.ndim, of_y.shape);
+        if (!t->error.code)
+            reverse_all(&p, 1, &y, &one);
+    }
     for (int i = 0; i < n && !t->error.code; i++) {
         const struct ckpt_desc d = t->tensors.data[x[i].id].desc;
         dx[i] = take(&p, x[i].id);
         if (!dx[i].id)
             dx[i] = ops_fill(t, 0.f, d.dtype, d.ndim, d.shape);
     }
-    free(p.on);
-    free(p.gradient);
+    partial_close(&p);
 }
 
 void ckpt_gradients(ckpt_tape *t, ckpt_tensor y, int n, const ckpt_tensor *x, ckpt_tensor *dx)

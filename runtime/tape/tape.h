@@ -169,6 +169,7 @@ struct ckpt_tape {
     bool in_gradients;          /* what is recorded are gradients that the model asked for */
     bool trains;                /* it will be differentiated */
     bool full_precision;        /* layers recorded now have no 8-bit products */
+    bool couples_samples;       /* what is computed depends on the size of micro-steps */
     bool updates_buffers;       /* else ckpt_update_buffer records nothing */
     enum ckpt_dtype grad_dtype; /* of bf16 parameters, where nothing is added up */
     int32_t loss;               /* tensor: the loss, summed over the micro-steps so far */
@@ -273,6 +274,12 @@ void tape_fetch_gradients(ckpt_tape *t);
 /* Whether g, which a gradient rule returned, can be the gradient of tensor x.  Returns 0 or the
  * tape's error. */
 int tape_check_gradient(ckpt_tape *t, int32_t x, ckpt_tensor g);
+
+/* The gradients of x[0] to x[n - 1] through the ops from first_op on, where those of y are dy; for
+ * rules of ops that are gradients (ops/again.h).  x are not made by these ops, and no two are one
+ * tensor.  dx[i] is CKPT_NONE where no y depends on x[i].  Returns 0 or the tape's error. */
+int tape_pull(ckpt_tape *t, int32_t first_op, int ny, const ckpt_tensor *y, const ckpt_tensor *dy,
+              int n, const ckpt_tensor *x, ckpt_tensor *dx);
 
 /* Appends the reverse of everything that leads to loss; fills param_gradient and loss. */
 int tape_differentiate(ckpt_tape *t, ckpt_tensor loss);

@@ -209,18 +209,24 @@ static ckpt_tensor record_deep(ckpt_tape *t, int64_t n, void *user)
     return ckpt_mean(t, ckpt_mul(t, h, ckpt_add(t, h, x)), 7);
 }
 
-static ckpt_program *open_deep(struct deep *m, ckpt **c, const struct ckpt_options *o)
+static ckpt *make_deep(struct deep *m, const struct ckpt_options *o)
 {
-    struct ckpt_adamw adamw = CKPT_ADAMW_INIT;
     struct ckpt_nn nn = CKPT_NN_INIT;
-    ckpt_program *p;
-    *c = open_with(o);
-    nn.context = *c;
+    ckpt *c = open_with(o);
+    nn.context = c;
     nn.dtype = m->dtype;
     for (int i = 0; i < BLOCKS; i++) {
         m->fc[i] = ckpt_nn_linear(&nn, WIDTH, WIDTH, true, "blocks.%d.fc", i);
         m->bn[i] = ckpt_nn_batch_norm(&nn, WIDTH, 0.1f, 1e-5f, "blocks.%d.bn", i);
     }
+    return c;
+}
+
+static ckpt_program *open_deep(struct deep *m, ckpt **c, const struct ckpt_options *o)
+{
+    struct ckpt_adamw adamw = CKPT_ADAMW_INIT;
+    ckpt_program *p;
+    *c = make_deep(m, o);
     adamw.lr = 1e-2f;
     if (ckpt_compile(*c, record_deep, m, ckpt_adamw(*c, &adamw), BATCH, &p))
         fail_msg("%s", ckpt_error(*c));
@@ -325,6 +331,37 @@ static void test_budgets(void **state)
     (void)state;
     check_budgets(CKPT_F32, 2);
     check_budgets(CKPT_BF16, BATCH);
+}
+
+/* --micro-batch auto takes no size that would be another model: under every budget the bits of the
+ * whole batch, or a refusal that says why, where a size that is given fits. */
+static void test_auto(void **state)
+{
+    static struct deep whole = {.dtype = CKPT_F32}, m = {.dtype = CKPT_F32};
+    struct ckpt_adamw a = CKPT_ADAMW_INIT;
+    struct ckpt_options o = options();
+    ckpt_program *p;
+    (void)state;
+    if (small_on_gpu())
+        skip();
+    o.micro_batch = BATCH;
+    const int64_t least = run_deep(&whole, &o).min_budget;
+    for (int tight = 0; tight < 2; tight++) {
+        o.micro_batch = CKPT_AUTO;
+        o.vram = tight ? least : 0;
+        struct ckpt_program_info info = run_deep(&m, &o);
+        assert_int_equal(info.micro_batch, BATCH);
+        assert_false(info.choice_changes_bits);
+        expect_same(&whole, &m);
+    }
+    o.vram = least - 1;
+    ckpt *c = make_deep(&m, &o);
+    assert_int_equal(ckpt_compile(c, record_deep, &m, ckpt_adamw(c, &a), BATCH, &p), CKPT_EBUDGET);
+    assert_non_null(strstr(ckpt_error(c), "keeps the batch of"));
+    assert_non_null(strstr(ckpt_error(c), "it needs at least"));
+    ckpt_close(c);
+    o.micro_batch = 2;
+    run_deep(&m, &o);
 }
 
 /* A state of half of the steps, and the rest of them in another context. */
@@ -611,10 +648,11 @@ static void test_gradients(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_torch),     cmocka_unit_test(test_budgets),
-        cmocka_unit_test(test_resume),    cmocka_unit_test(test_failure),
-        cmocka_unit_test(test_in_turn),   cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_gradients), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_torch),   cmocka_unit_test(test_budgets),
+        cmocka_unit_test(test_auto),    cmocka_unit_test(test_resume),
+        cmocka_unit_test(test_failure), cmocka_unit_test(test_in_turn),
+        cmocka_unit_test(test_errors),  cmocka_unit_test(test_gradients),
+        cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

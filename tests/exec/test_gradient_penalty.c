@@ -11,37 +11,118 @@
 #include <cmocka.h>
 #include "ckpt_op.h"
 #include "ckpt_tools.h"
+#include "dist/rank_threads.h"
 #include "small.h"
 
 enum { BATCH = 3, SIDE = 6, HIDDEN = 8, STEPS = 4 };
 
-enum critic { OF_LINEAR, OF_CONV, OF_SLICES, OF_MATMUL, OF_NORM };
+enum critic {
+    OF_LINEAR,
+    OF_CONV,
+    OF_SLICES,
+    OF_MATMUL,
+    OF_NORM,
+    OF_GROUPS,
+    OF_ATTENTION,
+    OF_BENT, /* an op of its own, whose gradient has none */
+    CRITICS = OF_BENT
+};
 
 struct penalty {
     enum critic critic;
     enum ckpt_dtype dtype;
+    int64_t micro; /* 0: the batch */
     ckpt_tensor w[4];
 };
 
-static ckpt *open_with(struct penalty *m, int64_t vram)
+static void make_weights(ckpt *c, struct penalty *m)
 {
     static const int64_t shapes[4][4] = {
         {HIDDEN, SIDE * SIDE}, {HIDDEN}, {1, HIDDEN}, {HIDDEN, 3, 3, 1}};
     static const int ndim[] = {2, 1, 2, 4};
+    for (int i = 0; i < 4; i++) {
+        char name[8];
+        snprintf(name, sizeof name, "w%d", i);
+        m->w[i] = ckpt_param(c, name, m->dtype, ndim[i], shapes[i], CKPT_NORMAL(0.3f), true);
+    }
+}
+
+static ckpt *open_with(struct penalty *m, int64_t vram)
+{
     struct ckpt_options o = CKPT_OPTIONS_INIT;
     ckpt *c;
     o.device = small_on_gpu() ? "cuda" : "cpu";
     o.threads = 1;
     o.verify = true;
     o.vram = vram;
+    o.micro_batch = m->micro;
     if (ckpt_open(&c, &o))
         fail_msg("%s", ckpt_error(NULL));
-    for (int i = 0; i < 4; i++) {
-        char name[8];
-        snprintf(name, sizeof name, "w%d", i);
-        m->w[i] = ckpt_param(c, name, m->dtype, ndim[i], shapes[i], CKPT_NORMAL(0.3f), true);
-    }
+    make_weights(c, m);
     return c;
+}
+
+/* 2 x, by an op whose gradient is another one. */
+static int bent_shape(struct ckpt_call *call)
+{
+    call->out[0] = call->in[0];
+    return 0;
+}
+
+static int bent_cpu(const struct ckpt_kernel_args *a)
+{
+    const int64_t bytes = desc_numel(&a->in[0].desc) * ckpt_dtype_size(a->in[0].desc.dtype);
+    memcpy(a->out[0].data, a->in[0].data, (size_t)bytes);
+    return 0;
+}
+
+static const struct ckpt_op_def bent_dx = {
+    .size = sizeof(struct ckpt_op_def), .name = "bent_dx", .shape = bent_shape, .cpu = bent_cpu};
+
+static void bent_grad(struct ckpt_grad *g)
+{
+    ckpt_record(g->tape, &bent_dx, 1, g->dout, 1, g->din, NULL, 0);
+}
+
+static const struct ckpt_op_def bent = {.size = sizeof(struct ckpt_op_def),
+                                        .name = "bent",
+                                        .shape = bent_shape,
+                                        .grad = bent_grad,
+                                        .cpu = bent_cpu};
+
+static ckpt_tensor convolve(ckpt_tape *t, const struct penalty *m, ckpt_tensor x, int64_t n)
+{
+    struct ckpt_conv_spec spec = CKPT_CONV_INIT;
+    for (int i = 0; i < 2; i++)
+        spec.before[i] = spec.after[i] = 1;
+    x = ckpt_reshape(t, x, 4, (int64_t[]){n, SIDE, SIDE, 1});
+    return ckpt_conv(t, x, m->w[3], CKPT_NONE, &spec);
+}
+
+/* Convolution, norms of groups and of batches, SiLU, ReLU, the largest of windows that overlap. */
+static ckpt_tensor by_groups(ckpt_tape *t, const struct penalty *m, ckpt_tensor x, int64_t n)
+{
+    struct ckpt_pool_spec spec = CKPT_POOL_INIT;
+    spec.stride[0] = spec.stride[1] = 2;
+    ckpt_tensor h = ckpt_group_norm_silu(t, convolve(t, m, x, n), m->w[1],
+                                         ckpt_affine(t, m->w[1], 0.5f, 0), 2, 1e-5f, true);
+    h = ckpt_max_pool(t, h, (int64_t[]){3, 3}, &spec);
+    h = ckpt_batch_norm(t, h, m->w[1], CKPT_NONE, CKPT_NONE, CKPT_NONE, 0, 1e-2f);
+    h = ckpt_add(t, ckpt_relu(t, h), ckpt_silu(t, h));
+    return ckpt_reshape(t, ckpt_mean(t, h, 6u), 2, (int64_t[]){n, HIDDEN});
+}
+
+/* Places of a picture as tokens. */
+static ckpt_tensor by_attention(ckpt_tape *t, const struct penalty *m, ckpt_tensor x, int64_t n)
+{
+    const int64_t heads[] = {n, SIDE * SIDE, 2, HIDDEN / 2}, tokens[] = {n, SIDE * SIDE, HIDDEN};
+    struct ckpt_attention_spec spec = CKPT_ATTENTION_INIT;
+    ckpt_tensor h = ckpt_reshape(t, convolve(t, m, x, n), 3, tokens);
+    h = ckpt_reshape(t, ckpt_rms_norm(t, h, m->w[1], 1e-5f), 4, heads);
+    spec.causal = true;
+    h = ckpt_attention(t, h, h, ckpt_gelu(t, h), CKPT_NONE, &spec);
+    h = ckpt_reshape(t, h, 3, tokens);
+    return ckpt_reshape(t, ckpt_mean(t, h, 2u), 2, (int64_t[]){n, HIDDEN});
 }
 
 /* [n, 1], of which parameters w0 to w3, or those that the critic has, are a part. */
@@ -71,7 +152,18 @@ static ckpt_tensor criticise(ckpt_tape *t, const struct penalty *m, ckpt_tensor 
         break;
     case OF_NORM:
         h = ckpt_linear(t, h, m->w[0], m->w[1]);
-        h = ckpt_layer_norm(t, h, CKPT_NONE, CKPT_NONE, 1e-5f);
+        h = ckpt_layer_norm(t, h, m->w[1], ckpt_affine(t, m->w[1], -1, 0), 1e-5f);
+        h = ckpt_gelu(t, ckpt_layer_norm(t, h, CKPT_NONE, CKPT_NONE, 1e-2f));
+        break;
+    case OF_GROUPS:
+        h = by_groups(t, m, x, n);
+        break;
+    case OF_ATTENTION:
+        h = by_attention(t, m, x, n);
+        break;
+    case OF_BENT:
+        ckpt_record(t, &bent, 1, &h, 1, part, NULL, 0);
+        h = ckpt_linear(t, part[0], m->w[0], m->w[1]);
         break;
     default:
         h = ckpt_tanh(t, ckpt_linear(t, h, m->w[0], m->w[1]));
@@ -112,7 +204,7 @@ static int feed(ckpt_program *p, void *user)
 static void test_penalty(void **state)
 {
     (void)state;
-    for (int k = OF_LINEAR; k <= OF_MATMUL; k++) {
+    for (int k = 0; k < CRITICS; k++) {
         struct ckpt_gradcheck check = CKPT_GRADCHECK_INIT;
         struct penalty m = {.critic = (enum critic)k, .dtype = CKPT_F32};
         ckpt *c = open_with(&m, 0);
@@ -150,7 +242,7 @@ static double sum_at(ckpt_program *p, int at, float by)
 static void test_values(void **state)
 {
     (void)state;
-    for (int k = OF_LINEAR; k <= OF_NORM; k++) {
+    for (int k = 0; k < CRITICS; k++) {
         struct penalty m = {.critic = (enum critic)k, .dtype = CKPT_F32};
         ckpt *c = open_with(&m, 0);
         ckpt_program *p, *sum;
@@ -188,14 +280,66 @@ static void train(struct penalty *m, int64_t vram, float *loss, int64_t *least)
 static void test_budgets(void **state)
 {
     (void)state;
-    for (int k = 0; k < 2 * OF_NORM; k++) {
-        struct penalty m = {.critic = (enum critic)(k / 2), .dtype = k % 2 ? CKPT_BF16 : CKPT_F32};
+    for (int k = 0; k < 2 * CRITICS; k++) { /* fp32 in micro-steps, bf16 in one */
+        struct penalty m = {.critic = (enum critic)(k / 2),
+                            .dtype = k % 2 ? CKPT_BF16 : CKPT_F32,
+                            .micro = k % 2 ? 0 : 1};
         float free_loss[STEPS], loss[STEPS];
         int64_t least, again;
         train(&m, 0, free_loss, &least);
         train(&m, small_on_gpu() ? 0 : least, loss, &again);
         assert_memory_equal(free_loss, loss, sizeof loss);
         assert_true(loss[STEPS - 1] < loss[0]);
+    }
+}
+
+/* ---- several ranks --------------------------------------------------------------------------- */
+
+struct member {
+    struct rank_thread thread;
+    struct penalty m;
+    int zero;
+    float loss[STEPS];
+};
+
+static void *run_member(void *member)
+{
+    struct member *r = member;
+    struct ckpt_adamw adamw = CKPT_ADAMW_INIT;
+    ckpt *c = rank_open(&r->thread, (struct ckpt_options)CKPT_OPTIONS_INIT, r->zero, 0);
+    ckpt_program *p;
+    if (!c)
+        return NULL;
+    make_weights(c, &r->m);
+    adamw.lr = 1e-2f;
+    r->thread.rc = ckpt_compile(c, record, &r->m, ckpt_adamw(c, &adamw), BATCH, &p);
+    for (int s = 0; s < STEPS && !r->thread.rc; s++) {
+        r->thread.rc = feed(p, NULL);
+        if (!r->thread.rc)
+            r->thread.rc = ckpt_step(p, &r->loss[s]);
+    }
+    ckpt_close(c);
+    return NULL;
+}
+
+/* Whatever they share, the bits are the same. */
+static void test_ranks(void **state)
+{
+    (void)state;
+    if (small_on_gpu())
+        skip();
+    for (int k = 0; k < 3; k++) {
+        const enum critic critics[] = {OF_NORM, OF_GROUPS, OF_ATTENTION};
+        float first[STEPS];
+        for (int zero = 0; zero <= 3; zero++) {
+            struct member r[2] = {{.m = {.critic = critics[k], .dtype = CKPT_BF16}, .zero = zero}};
+            r[1] = r[0];
+            run_ranks(r, sizeof *r, 2, 0, run_member);
+            if (!zero)
+                memcpy(first, r[0].loss, sizeof first);
+            assert_memory_equal(first, r[0].loss, sizeof first);
+            assert_true(first[STEPS - 1] < first[0]);
+        }
     }
 }
 
@@ -255,9 +399,9 @@ static void expect_refusal(ckpt_recorder what, struct penalty *m, const char *wo
 
 static void test_refused(void **state)
 {
-    struct penalty m = {.critic = OF_NORM, .dtype = CKPT_F32};
+    struct penalty m = {.critic = OF_BENT, .dtype = CKPT_F32};
     (void)state;
-    expect_refusal(record, &m, "layer_norm_dx, of which there is no gradient in turn");
+    expect_refusal(record, &m, "bent_dx, of which there is no gradient in turn");
     expect_refusal(record_integers, &m, "gradients: x 0 is of integers");
 }
 
@@ -266,7 +410,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_values),  cmocka_unit_test(test_penalty),
         cmocka_unit_test(test_budgets), cmocka_unit_test(test_stopped),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_refused), cmocka_unit_test(test_ranks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,6 +5,11 @@
  *
  * Each differentiable operand is a parameter.  It may reach the op as a permuted view, a slice, or
  * both, of a larger parameter.  The loss is sum(op(...) r) with a fixed random r.
+ *
+ * The first trials run once more with a loss that depends on gradients (ckpt_gradients): with
+ * y = op(...) and f = sum(r (y + y^2 / 2)) it is the sum over all operands of df/dx s, s fixed and
+ * random.  Central differences of f along s, in fp64, are its reference, and those of them that of
+ * its gradients: second ones of op, also along the gradient that reaches it.
  */
 #ifndef TEST_HARNESS_H
 #define TEST_HARNESS_H
@@ -56,7 +61,9 @@ struct op_case {
     int n_in;
     struct operand in[MAX_OPERANDS];
     struct op_attr attr;
-    struct array weight; /* r */
+    struct array weight;              /* r */
+    bool second;                      /* the loss depends on gradients */
+    struct array along[MAX_OPERANDS]; /* s */
 };
 
 /*
@@ -66,7 +73,7 @@ struct op_case {
  */
 typedef void (*draw_case)(struct op_case *c, struct rng *r, int trial);
 
-enum { TRIAL_TINY = 0, TRIAL_LARGE = 12, TRIALS = 14 };
+enum { TRIAL_TINY = 0, TRIALS_SECOND = 4, TRIAL_LARGE = 12, TRIALS = 14 };
 
 struct op_row {
     const char *name;

@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Makes references.safetensors: inputs, results and gradients of the main ops, in JAX, float64.
+"""Makes references.safetensors and second.safetensors, in JAX, float64.
 
     pip install jax
     python3 make_references.py [DIRECTORY]
 
-A case NAME has inputs NAME.in0, NAME.in1, ..., its result NAME.out, a weight NAME.r and gradients
-NAME.grad0, ... of sum(out r).  Integer inputs have no gradient.  adamw.* holds three steps of the
-optimizer on a small network.
+A case NAME of the first has inputs NAME.in0, NAME.in1, ..., its result NAME.out, a weight NAME.r
+and gradients NAME.grad0, ... of sum(out r).  Integer inputs have no gradient.  adamw.* holds three
+steps of the optimizer on a small network.
+
+The second has second derivatives.  With f = sum(r (out + out^2 / 2)), NAME.grad0, ... are gradients
+of the sum over all inputs that have one of df/din along, along being NAME.along0, ...
 """
 
 import pathlib
@@ -114,6 +117,65 @@ def run_case(name, op, *inputs):
     return result | {f"{name}.out": out, f"{name}.r": r}
 
 
+# ---- second derivatives ----------------------------------------------------------------------
+
+
+def group_norm_silu(x, w, b):
+    grouped = x.reshape(*x.shape[:-1], 2, -1)
+    mean = grouped.mean((1, 2, 4), keepdims=True)
+    var = grouped.var((1, 2, 4), keepdims=True)
+    y = ((grouped - mean) / jnp.sqrt(var + 1e-6)).reshape(x.shape)
+    return jax.nn.silu(y * w + b)
+
+
+def max_pool(x):
+    """Windows of 3 by 3, 2 apart, padded by 1."""
+    return jax.lax.reduce_window(
+        x, -jnp.inf, jax.lax.max, (1, 3, 3, 1), (1, 2, 2, 1), ((0, 0), (1, 1), (1, 1), (0, 0))
+    )
+
+
+def critic(x, kernel, w, last):
+    """Convolution, group norm, GELU, pool, layer: kernel [C, 3, 3, 1], w [C]."""
+    h = jax.lax.conv_general_dilated(
+        x, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "OHWI", "NHWC")
+    )
+    grouped = h.reshape(*h.shape[:-1], 2, -1)
+    mean, var = grouped.mean((1, 2, 4), keepdims=True), grouped.var((1, 2, 4), keepdims=True)
+    h = ((grouped - mean) / jnp.sqrt(var + 1e-6)).reshape(h.shape) * w
+    h = max_pool(jax.nn.gelu(h, approximate=True))
+    return h.reshape(len(x), -1) @ last.T
+
+
+def second_cases():
+    yield from CASES.items()
+    yield "group_norm_silu", (group_norm_silu, normal(2, 3, 4, 6), normal(6), normal(6))
+    yield "max_pool", (max_pool, normal(2, 6, 7, 3))
+    critics = (normal(2, 6, 6, 1), normal(4, 3, 3, 1), normal(4), normal(1, 36))
+    yield "critic", (critic, *critics)
+
+
+def run_second(name, op, *inputs):
+    fixed = 1 if name in ("rope", "mse") else -1  # a table, a target
+    floating = [i for i, x in enumerate(inputs) if x.dtype.kind == "f" and i != fixed]
+    r, along = normal(*op(*inputs).shape), [normal(*inputs[i].shape) for i in floating]
+
+    def f(*values):
+        out = op(*values)
+        return (r * (out + out**2 / 2)).sum()
+
+    def gradients(*values):
+        return jax.grad(f, floating)(*values)
+
+    def slope(*values):
+        return sum((g * a).sum() for g, a in zip(gradients(*values), along))
+
+    result = {f"{name}.in{i}": x for i, x in enumerate(inputs)} | {f"{name}.r": r}
+    result |= {f"{name}.along{i}": a for i, a in zip(floating, along)}
+    grads = jax.grad(slope, floating)(*inputs)
+    return result | {f"{name}.grad{i}": g for i, g in zip(floating, grads)}
+
+
 # ---- the optimizer ---------------------------------------------------------------------------
 
 STEPS = 3
@@ -159,6 +221,11 @@ def main():
         result |= run_case(name, op, *inputs)
     tensor_file.write(directory / "references.safetensors", result)
     print(f"{len(result)} tensors")
+    second = {}
+    for name, (op, *inputs) in second_cases():
+        second |= run_second(name, op, *inputs)
+    tensor_file.write(directory / "second.safetensors", second)
+    print(f"{len(second)} tensors of second derivatives")
 
 
 if __name__ == "__main__":

@@ -177,7 +177,7 @@ static ckpt_tensor record_kl_normal(ckpt_tape *t, const ckpt_tensor *in, const s
 
 static void draw_sample_normal(struct op_case *c, struct rng *r, int trial)
 {
-    draw_normal(c, r, trial, trial % 8 == 2 ? 21 : -31);
+    draw_normal(c, r, trial, trial == 10 ? 21 : -31); /* second differences neither */
     case_add(c, r, ROLE_FIXED, c->in[0].value.ndim, c->in[0].value.shape);
 }
 

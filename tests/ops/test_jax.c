@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The main ops and three steps of AdamW against references.safetensors, which make_references.py
- * made with JAX in float64.  The directory of the file is argv[1], or $srcdir/tests/ops.
+ * The main ops and three steps of AdamW against references.safetensors, second derivatives against
+ * second.safetensors, both of which make_references.py made with JAX in float64.  Their directory
+ * is argv[1], or $srcdir/tests/ops.
  */
 #include "ckpt_files.h"
 
@@ -76,8 +77,9 @@ static void compare(const char *name, const char *what, int number, const float 
 struct jax_case {
     const char *name, *roles;
     ckpt_tensor (*record)(ckpt_tape *t, const ckpt_tensor *in);
-    struct values in[MAX_IN], r, out;
+    struct values in[MAX_IN], r, out, along[MAX_IN];
     ckpt_tensor param[MAX_IN];
+    bool second;
 };
 
 static float head_scale(ckpt_tape *t, ckpt_tensor q)
@@ -131,13 +133,67 @@ static ckpt_tensor record_cross_entropy(ckpt_tape *t, const ckpt_tensor *in)
     return ckpt_cross_entropy(t, in[0], in[1], NULL);
 }
 
+static ckpt_tensor record_group_norm(ckpt_tape *t, const ckpt_tensor *in)
+{
+    return ckpt_group_norm_silu(t, in[0], in[1], in[2], 2, 1e-6f, true);
+}
+
+static ckpt_tensor record_pool(ckpt_tape *t, const ckpt_tensor *in)
+{
+    struct ckpt_pool_spec spec = CKPT_POOL_INIT;
+    for (int i = 0; i < 2; i++)
+        spec.stride[i] = 2, spec.before[i] = spec.after[i] = 1;
+    return ckpt_max_pool(t, in[0], (int64_t[]){3, 3}, &spec);
+}
+
+static ckpt_tensor record_critic(ckpt_tape *t, const ckpt_tensor *in)
+{
+    struct ckpt_conv_spec spec = CKPT_CONV_INIT;
+    for (int i = 0; i < 2; i++)
+        spec.before[i] = spec.after[i] = 1;
+    ckpt_tensor h = ckpt_conv(t, in[0], in[1], CKPT_NONE, &spec);
+    h = ckpt_group_norm_silu(t, h, in[2], ckpt_affine(t, in[2], 0, 0), 2, 1e-6f, false);
+    h = ckpt_gelu(t, h);
+    h = record_pool(t, &h);
+    return ckpt_linear(t, ckpt_reshape(t, h, 2, (int64_t[]){2, 36}), in[3], CKPT_NONE);
+}
+
 static ckpt_tensor record_constant(ckpt_tape *t, const char *name, const struct values *v)
 {
     enum ckpt_dtype dtype = strcmp(v->entry.dtype, "I32") == 0 ? CKPT_I32 : CKPT_F32;
     return ckpt_constant(t, name, dtype, v->entry.ndim, v->entry.shape, v->f);
 }
 
-/* out, and the loss sum(out r). */
+static ckpt_tensor sum_all(ckpt_tape *t, ckpt_tensor x)
+{
+    const int ndim = ckpt_desc_of(t, x).ndim;
+    return ckpt_reshape(t, ndim > 0 ? ckpt_sum(t, x, ~(~0u << ndim)) : x, 0, NULL);
+}
+
+/* The sum of df/din along. */
+static ckpt_tensor record_slope(ckpt_tape *t, const struct jax_case *c, const ckpt_tensor *in,
+                                ckpt_tensor y)
+{
+    ckpt_tensor of[MAX_IN], d[MAX_IN], sum = CKPT_NONE;
+    int n = 0;
+    y = ckpt_mul(t, y, ckpt_affine(t, y, 0.5f, 1.f));
+    for (int i = 0; c->roles[i]; i++)
+        if (c->roles[i] == 'p')
+            of[n++] = in[i];
+    ckpt_gradients(t, sum_all(t, ckpt_mul(t, y, record_constant(t, "r", &c->r))), n, of, d);
+    n = 0;
+    for (int i = 0; c->roles[i]; i++) {
+        char name[16];
+        snprintf(name, sizeof(name), "along%d", i);
+        if (c->roles[i] != 'p')
+            continue;
+        ckpt_tensor part = ckpt_mul(t, d[n++], record_constant(t, name, &c->along[i]));
+        sum = sum.id ? ckpt_add(t, sum, sum_all(t, part)) : sum_all(t, part);
+    }
+    return sum;
+}
+
+/* out, and the loss sum(out r), or of second derivatives the slope. */
 static ckpt_tensor record_case(ckpt_tape *t, int64_t micro_batch, void *user)
 {
     struct jax_case *c = user;
@@ -152,11 +208,10 @@ static ckpt_tensor record_case(ckpt_tape *t, int64_t micro_batch, void *user)
             in[i] = record_constant(t, name, &c->in[i]);
     }
     ckpt_tensor y = c->record(t, in);
-    ckpt_tensor product = ckpt_mul(t, y, record_constant(t, "r", &c->r));
+    if (c->second)
+        return record_slope(t, c, in, y);
     ckpt_output(t, "out", ckpt_reshape(t, y, 1, &c->out.entry.numel));
-    if (c->r.entry.ndim > 0)
-        product = ckpt_sum(t, product, ~(~0u << c->r.entry.ndim));
-    return ckpt_reshape(t, product, 0, NULL);
+    return sum_all(t, ckpt_mul(t, y, record_constant(t, "r", &c->r)));
 }
 
 static void load_case(ckpt *context, struct jax_case *c)
@@ -168,11 +223,14 @@ static void load_case(ckpt *context, struct jax_case *c)
         const struct ckpt_file_entry *e = &c->in[i].entry;
         if (c->roles[i] != 'p')
             continue;
+        if (c->second)
+            c->along[i] = load(c->name, "along", i);
         c->param[i] = ckpt_param(context, name, CKPT_F32, e->ndim, e->shape, CKPT_ZEROS, true);
         ckpt_param_set(context, c->param[i], CKPT_VALUE, c->in[i].f, e->numel);
     }
     c->r = load(c->name, "r", -1);
-    c->out = load(c->name, "out", -1);
+    if (!c->second)
+        c->out = load(c->name, "out", -1);
 }
 
 static void compare_output(ckpt_program *p, const char *name, const char *output, int number,
@@ -190,8 +248,10 @@ static void compare_output(ckpt_program *p, const char *name, const char *output
 
 static void free_case(struct jax_case *c)
 {
-    for (int i = 0; i < MAX_IN; i++)
+    for (int i = 0; i < MAX_IN; i++) {
         free(c->in[i].f);
+        free(c->along[i].f);
+    }
     free(c->r.f);
     free(c->out.f);
 }
@@ -212,7 +272,8 @@ static void check_case(struct jax_case c)
     if (e || ckpt_step(p, NULL)) {
         fail(c.name, ckpt_error(context));
     } else {
-        compare_output(p, c.name, "out", -1, &c.out);
+        if (!c.second)
+            compare_output(p, c.name, "out", -1, &c.out);
         for (int i = 0; c.roles[i]; i++) {
             if (c.roles[i] != 'p')
                 continue;
@@ -221,7 +282,8 @@ static void check_case(struct jax_case c)
             free(expected.f);
         }
     }
-    printf("%-4s %s\n", failures == before ? "ok" : "FAIL", c.name);
+    printf("%-4s %s%s\n", failures == before ? "ok" : "FAIL", c.name,
+           c.second ? ", second derivatives" : "");
     ckpt_program_free(p);
     ckpt_close(context);
     free_case(&c);
@@ -313,6 +375,22 @@ static void check_adamw(void)
     ckpt_close(c);
 }
 
+static void open_file(const char *directory, const char *name)
+{
+    const char *source = getenv("srcdir");
+    char path[1024];
+    if (directory)
+        snprintf(path, sizeof(path), "%s/%s", directory, name);
+    else
+        snprintf(path, sizeof(path), "%s/tests/ops/%s", source ? source : ".", name);
+    if (!ckpt_file_open(&file, path))
+        return;
+    printf("FAIL %s\n", ckpt_error(NULL));
+    exit(1);
+}
+
+enum { SECOND_ONLY = 3 }; /* the last of the cases */
+
 int main(int argc, char **argv)
 {
     static const struct jax_case cases[] = {
@@ -325,20 +403,22 @@ int main(int argc, char **argv)
         {.name = "rope", .roles = "pc", .record = record_rope},
         {.name = "mse", .roles = "pci", .record = record_mse},
         {.name = "cross_entropy", .roles = "pi", .record = record_cross_entropy},
+        {.name = "group_norm_silu", .roles = "ppp", .record = record_group_norm},
+        {.name = "max_pool", .roles = "p", .record = record_pool},
+        {.name = "critic", .roles = "pppp", .record = record_critic},
     };
-    const char *source = getenv("srcdir");
-    char path[1024];
-    if (argc > 1)
-        snprintf(path, sizeof(path), "%s/references.safetensors", argv[1]);
-    else
-        snprintf(path, sizeof(path), "%s/tests/ops/references.safetensors", source ? source : ".");
-    if (ckpt_file_open(&file, path)) {
-        printf("FAIL %s\n", ckpt_error(NULL));
-        return 1;
-    }
-    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++)
+    const int n = (int)(sizeof(cases) / sizeof(*cases));
+    open_file(argc > 1 ? argv[1] : NULL, "references.safetensors");
+    for (int i = 0; i < n - SECOND_ONLY; i++)
         check_case(cases[i]);
     check_adamw();
+    ckpt_file_close(file);
+    open_file(argc > 1 ? argv[1] : NULL, "second.safetensors");
+    for (int i = 0; i < n; i++) {
+        struct jax_case c = cases[i];
+        c.second = true;
+        check_case(c);
+    }
     ckpt_file_close(file);
     return failures ? 1 : 0;
 }

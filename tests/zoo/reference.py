@@ -209,6 +209,12 @@ def gan_critic(w, x):
     return F.softplus(-gan_net(w, "critic", x["real"])).mean() + F.softplus(made).mean()
 
 
+def gan_critic_r1(w, x):
+    real = x["real"].clone().requires_grad_()
+    (slope,) = torch.autograd.grad(gan_net(w, "critic", real).sum(), real, create_graph=True)
+    return gan_critic(w, x) + slope.square().sum(1).mean() / 2
+
+
 def gan_generator(w, x):
     return F.softplus(-gan_net(w, "critic", gan_net(w, "generator", x["noise"]))).mean()
 
@@ -293,6 +299,8 @@ def sgd(parameters):
 MODELS = {
     "ddpm": [(ddpm, adamw, cosine(5e-3, 600), 0)],
     "gan": [(gan_critic, game, constant(1e-3), 0), (gan_generator, game, constant(1e-3), 0)],
+    "gan --r1 1": [(gan_critic_r1, game, constant(1e-3), 0),
+                   (gan_generator, game, constant(1e-3), 0)],
     "lstm": [(lstm, adamw, constant(1e-2), 1)],
     "moe": [(moe, adamw, constant(5e-3), 0)],
     "resnet": [(resnet, sgd, cosine(0.5, 50), 0)],

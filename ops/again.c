@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Gradients of ops that are gradients: see again.h. */
+#include "again.h"
+#include "ops.h"
+#include "tape/tape.h"
+
+static bool is_float(ckpt_tape *t, ckpt_tensor x)
+{
+    return x.id && ckpt_desc_of(t, x).dtype != CKPT_I32;
+}
+
+/* A view where it is fp32 already: two operands may be one tensor and have gradients of their own.
+ */
+static ckpt_tensor own_operand(ckpt_tape *t, ckpt_tensor x)
+{
+    int axes[CKPT_MAX_DIMS];
+    if (!is_float(t, x))
+        return x;
+    if (ckpt_desc_of(t, x).dtype != CKPT_F32)
+        return ckpt_cast(t, x, CKPT_F32);
+    for (int i = 0; i < CKPT_MAX_DIMS; i++)
+        axes[i] = i;
+    return ckpt_permute(t, x, axes);
+}
+
+static bool is_read(const ckpt_tape *t, ckpt_tensor x)
+{
+    const struct op *o = &t->ops.data[t->tensors.data[x.id].op];
+    for (int32_t i = t->n_operands - 1; i >= o->operands + o->n_in + o->n_out; i--)
+        if (t->operands.data[i] == x.id)
+            return true;
+    return false;
+}
+
+/*
+ * A gradient as that of operand x: for an activation in its dtype, for a parameter in fp32, which
+ * sums it.  The tape may add to what a rule hands it in place, so nobody else may read it.
+ */
+static ckpt_tensor finish(ckpt_tape *t, ckpt_tensor x, ckpt_tensor g)
+{
+    if (!g.id || t->error.code)
+        return CKPT_NONE;
+    if (tape_param_of(t, x.id) < 0)
+        g = ckpt_cast(t, g, ckpt_desc_of(t, x).dtype);
+    return g.id && is_read(t, g) ? ops_record1(t, &op_copy, 1, &g, NULL, 0) : g;
+}
+
+void ops_grad_again(struct ckpt_grad *g, ops_again again)
+{
+    ckpt_tape *t = g->tape;
+    const bool before = t->in_gradients;
+    ckpt_tensor in[AGAIN_OPERANDS] = {CKPT_NONE}, out[AGAIN_RESULTS] = {CKPT_NONE};
+    ckpt_tensor y[AGAIN_RESULTS], dy[AGAIN_RESULTS], x[AGAIN_OPERANDS], dx[AGAIN_OPERANDS];
+    int n = 0, wanted = 0, place[AGAIN_OPERANDS];
+    t->in_gradients = true;
+    for (int i = 0; i < g->n_in; i++)
+        in[i] = own_operand(t, g->in[i]);
+    const int32_t first = t->n_ops;
+    again(g, in, out);
+    for (int i = 0; i < g->n_out && !t->error.code; i++) {
+        if (!out[i].id || !g->dout[i].id)
+            continue;
+        y[n] = out[i];
+        dy[n++] = ckpt_cast(t, g->dout[i], CKPT_F32);
+    }
+    for (int i = 0; i < g->n_in; i++) {
+        if (!g->need[i] || !is_float(t, in[i]))
+            continue;
+        place[wanted] = i;
+        x[wanted++] = in[i];
+    }
+    if (!t->error.code && !tape_pull(t, first, n, y, dy, wanted, x, dx))
+        for (int i = 0; i < wanted; i++)
+            g->din[place[i]] = finish(t, g->in[place[i]], dx[i]);
+    t->in_gradients = before;
+}
+
+void ops_pull(ckpt_tape *t, int first_op, ckpt_tensor y, ckpt_tensor dy, int n,
+              const ckpt_tensor *x, ckpt_tensor *dx)
+{
+    if (!t->error.code)
+        tape_pull(t, first_op, 1, &y, &dy, n, x, dx);
+}
+
+int ops_count(const ckpt_tape *t)
+{
+    return t->n_ops;
+}
+
+ckpt_tensor ops_zeros_like(ckpt_tape *t, ckpt_tensor x)
+{
+    const struct ckpt_desc d = ckpt_desc_of(t, x);
+    return d.ndim < 0 ? CKPT_NONE : ops_fill(t, 0.f, CKPT_F32, d.ndim, d.shape);
+}
+
+ckpt_tensor ops_normalised(ckpt_tape *t, ckpt_tensor x, unsigned mask, float eps, bool centred)
+{
+    if (centred)
+        x = ckpt_sub(t, x, ckpt_mean(t, x, mask));
+    ckpt_tensor square = ckpt_mean(t, ckpt_mul(t, x, x), mask);
+    return ckpt_mul(t, x, ckpt_rsqrt(t, ckpt_affine(t, square, 1.f, eps)));
+}
