@@ -64,6 +64,12 @@ __device__ __forceinline__ void store_floats(T *dst, const float (&src)[N])
     *reinterpret_cast<vec<T, N> *>(dst) = v;
 }
 
+/* As instructions take it. */
+__device__ __forceinline__ uint32_t shared_address(const void *p)
+{
+    return (uint32_t)__cvta_generic_to_shared(p);
+}
+
 /* The smaller of x and 0; NaN stays, which fminf would turn into 0. */
 __device__ __forceinline__ float at_most_zero(float x)
 {

@@ -32,11 +32,6 @@ template <int DP> struct tile_shape {
 
 /* ---- instructions -------------------------------------------------------------------------- */
 
-__device__ __forceinline__ uint32_t shared_address(const void *p)
-{
-    return (uint32_t)__cvta_generic_to_shared(p);
-}
-
 /* Copies 16 bytes to shared memory in the background, or clears them. */
 __device__ __forceinline__ void copy16(uint32_t dst, const void *src, bool valid)
 {

@@ -39,32 +39,6 @@ __device__ __forceinline__ int lane_index(void)
     return lane;
 }
 
-/* ---- barriers in shared memory -------------------------------------------------------------- */
-
-/* Passed each time that `count` have arrived. */
-__device__ __forceinline__ void barrier_init(const uint64_t *barrier, int count)
-{
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)),
-                 "r"(count)
-                 : "memory");
-}
-
-__device__ __forceinline__ void barrier_arrive(const uint64_t *barrier)
-{
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier))
-                 : "memory");
-}
-
-/* Until it has been passed more than `before` times; it may not be passed twice more meanwhile. */
-__device__ __forceinline__ void barrier_wait(const uint64_t *barrier, int before)
-{
-    asm volatile("{ .reg .pred passed;\n"
-                 "again: mbarrier.try_wait.parity.shared::cta.b64 passed, [%0], %1;\n"
-                 "@!passed bra again; }" ::"r"(shared_address(barrier)),
-                 "r"(before & 1)
-                 : "memory");
-}
-
 /* ---- a warp's rows -------------------------------------------------------------------------- */
 
 /* Rows of one operand that a warp works on, between memory and its tile.  A lane has one piece of
@@ -189,7 +163,7 @@ __device__ __forceinline__ void begin_row_scores(float (&c)[8][4], const row_ope
 #pragma unroll
     for (int k = 0; k < STEPS; k++) {
         const int column = k < STEPS - 1 ? 2 * k : UNITS - 2;
-        multiply_width(c, x[k], operand_at(y + column * PITCH, PITCH, 8), k > 0);
+        multiply_registers<0>(c, x[k], operand_at(y + column * PITCH, PITCH, 8), k > 0);
     }
     products_commit();
 }

@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Instructions that Hopper alone has: products (hopper_product.cuh), barriers in shared memory that
+ * count bytes, copies of boxes of a tensor, and the division of registers among warpgroups.  Files
+ * that include this are compiled for sm_90a alone (hopper_objects in Makefile.am).
+ */
+#ifndef CKPT_CUDA_HOPPER_CUH
+#define CKPT_CUDA_HOPPER_CUH
+
+#include <cuda.h>
+#include "cuda/hopper_product.cuh"
+
+/* ---- barriers -------------------------------------------------------------------------------- */
+
+/* In shared memory; passed each time that `count` have arrived and all bytes expected have come. */
+__device__ __forceinline__ void barrier_init(const uint64_t *barrier, int count)
+{
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)),
+                 "r"(count)
+                 : "memory");
+}
+
+/* Behind the inits, before a barrier that all threads of the block pass: box copies see them. */
+__device__ __forceinline__ void barrier_inits_end(void)
+{
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    show_products();
+}
+
+__device__ __forceinline__ void barrier_arrive(const uint64_t *barrier)
+{
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier))
+                 : "memory");
+}
+
+/* Arrives, and expects that many bytes of box copies more. */
+__device__ __forceinline__ void barrier_expect(const uint64_t *barrier, uint32_t bytes)
+{
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(
+                     shared_address(barrier)),
+                 "r"(bytes)
+                 : "memory");
+}
+
+/* Until it has been passed more than `before` times; it may not be passed twice more meanwhile. */
+__device__ __forceinline__ void barrier_wait(const uint64_t *barrier, int before)
+{
+    asm volatile("{ .reg .pred passed;\n"
+                 "again: mbarrier.try_wait.parity.shared::cta.b64 passed, [%0], %1;\n"
+                 "@!passed bra again; }" ::"r"(shared_address(barrier)),
+                 "r"(before & 1)
+                 : "memory");
+}
+
+/* Numbered barriers of a block, 1 to 15 (0 is __syncthreads()), for `count` threads. */
+__device__ __forceinline__ void named_sync(int barrier, int count)
+{
+    asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(count) : "memory");
+}
+
+__device__ __forceinline__ void named_arrive(int barrier, int count)
+{
+    asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(count) : "memory");
+}
+
+/* ---- registers ------------------------------------------------------------------------------- */
+
+/* Each warpgroup says once, in the one branch that is its role, how many registers a thread keeps;
+ * the kernel is bounded by __launch_bounds__(threads, 1). */
+template <int N> __device__ __forceinline__ void registers_more(void)
+{
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
+}
+
+template <int N> __device__ __forceinline__ void registers_fewer(void)
+{
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
+}
+
+/* ---- box copies ------------------------------------------------------------------------------ */
+
+/* One thread begins the copy of a box; `at` are its first coordinates, the innermost first.  What
+ * lies beyond the tensor comes as zeros and is not written.  A load counts its bytes at `barrier`.
+ */
+__device__ __forceinline__ void box_load(void *to, const CUtensorMap *map, const uint64_t *barrier,
+                                         const int (&at)[2])
+{
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%3, %4}], [%2];" ::"r"(shared_address(to)),
+                 "l"(map), "r"(shared_address(barrier)), "r"(at[0]), "r"(at[1])
+                 : "memory");
+}
+
+__device__ __forceinline__ void box_load(void *to, const CUtensorMap *map, const uint64_t *barrier,
+                                         const int (&at)[3])
+{
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%3, %4, %5}], [%2];" ::"r"(shared_address(to)),
+                 "l"(map), "r"(shared_address(barrier)), "r"(at[0]), "r"(at[1]), "r"(at[2])
+                 : "memory");
+}
+
+__device__ __forceinline__ void box_load(void *to, const CUtensorMap *map, const uint64_t *barrier,
+                                         const int (&at)[4])
+{
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(shared_address(to)),
+                 "l"(map), "r"(shared_address(barrier)), "r"(at[0]), "r"(at[1]), "r"(at[2]),
+                 "r"(at[3])
+                 : "memory");
+}
+
+__device__ __forceinline__ void box_load(void *to, const CUtensorMap *map, const uint64_t *barrier,
+                                         const int (&at)[5])
+{
+    asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%3, %4, %5, %6, %7}], [%2];" ::"r"(shared_address(to)),
+                 "l"(map), "r"(shared_address(barrier)), "r"(at[0]), "r"(at[1]), "r"(at[2]),
+                 "r"(at[3]), "r"(at[4])
+                 : "memory");
+}
+
+/* Of rows of 16 bytes' multiples that lie side by side, at such addresses. */
+__device__ __forceinline__ void bulk_load(void *to, const void *from, uint32_t bytes,
+                                          const uint64_t *barrier)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
+                 "[%0], [%1], %2, [%3];" ::"r"(shared_address(to)),
+                 "l"(from), "r"(bytes), "r"(shared_address(barrier))
+                 : "memory");
+}
+
+/* Stores read shared memory that was shown by show_products() and a barrier. */
+__device__ __forceinline__ void box_store(const CUtensorMap *map, const void *from,
+                                          const int (&at)[2])
+{
+    asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group "
+                 "[%0, {%2, %3}], [%1];" ::"l"(map),
+                 "r"(shared_address(from)), "r"(at[0]), "r"(at[1])
+                 : "memory");
+}
+
+__device__ __forceinline__ void box_store(const CUtensorMap *map, const void *from,
+                                          const int (&at)[3])
+{
+    asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group "
+                 "[%0, {%2, %3, %4}], [%1];" ::"l"(map),
+                 "r"(shared_address(from)), "r"(at[0]), "r"(at[1]), "r"(at[2])
+                 : "memory");
+}
+
+__device__ __forceinline__ void box_store(const CUtensorMap *map, const void *from,
+                                          const int (&at)[4])
+{
+    asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group "
+                 "[%0, {%2, %3, %4, %5}], [%1];" ::"l"(map),
+                 "r"(shared_address(from)), "r"(at[0]), "r"(at[1]), "r"(at[2]), "r"(at[3])
+                 : "memory");
+}
+
+__device__ __forceinline__ void box_store(const CUtensorMap *map, const void *from,
+                                          const int (&at)[5])
+{
+    asm volatile("cp.async.bulk.tensor.5d.global.shared::cta.tile.bulk_group "
+                 "[%0, {%2, %3, %4, %5, %6}], [%1];" ::"l"(map),
+                 "r"(shared_address(from)), "r"(at[0]), "r"(at[1]), "r"(at[2]), "r"(at[3]),
+                 "r"(at[4])
+                 : "memory");
+}
+
+/* Bytes are added to floats in memory, in no fixed order but where the caller gives one. */
+__device__ __forceinline__ void bulk_add(float *to, const void *from, uint32_t bytes)
+{
+    asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(
+                     to),
+                 "r"(shared_address(from)), "r"(bytes)
+                 : "memory");
+}
+
+__device__ __forceinline__ void stores_commit(void)
+{
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+
+/* Until at most N batches of stores still read shared memory. */
+template <int N> __device__ __forceinline__ void stores_read(void)
+{
+    asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory");
+}
+
+/* Until at most N batches of stores are under way at all. */
+template <int N> __device__ __forceinline__ void stores_wait(void)
+{
+    asm volatile("cp.async.bulk.wait_group %0;" ::"n"(N) : "memory");
+}
+
+/* A map is read sooner the first time. */
+__device__ __forceinline__ void map_prefetch(const CUtensorMap *map)
+{
+    asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
+#endif
