@@ -11,6 +11,28 @@
  * whole step takes the same time with either, and ours give the same bits every time. */
 constexpr bool HOPPER_IS_FAST = false, HOPPER_DX_IS_FAST = true;
 
+/* Removes leading axes that are one with the next, for all operands. */
+static void merge_leads(struct attention_args *x)
+{
+    struct attention_operand *all[] = {
+        &x->q,  &x->k,  &x->v,  &x->o,          &x->lse,          &x->d_o,
+        &x->dq, &x->dk, &x->dv, &x->mask.first, &x->mask.lengths, &x->mask.bias};
+    for (int i = x->n_lead - 2; i >= 0; i--) {
+        bool one = true;
+        for (const struct attention_operand *o : all)
+            one = one && o->lead[i] == o->lead[i + 1] * x->lead[i + 1];
+        if (!one)
+            continue;
+        x->lead[i + 1] *= x->lead[i];
+        x->n_lead--;
+        for (int to = i; to < x->n_lead; to++) {
+            x->lead[to] = x->lead[to + 1];
+            for (struct attention_operand *o : all)
+                o->lead[to] = o->lead[to + 1];
+        }
+    }
+}
+
 /* Operand of [leading axes..., rows, heads, width].  Strides of axes of size 1 mean nothing. */
 static struct attention_operand operand_of(const struct ckpt_view *v, int n_lead)
 {
@@ -143,6 +165,7 @@ static struct attention_args forward_args(const struct ckpt_kernel_args *a,
     x.lse = lse_of(&a->out[1], n_lead);
     if (!s->packed)
         add_mask(&x, a, ATTENTION_PLAIN);
+    merge_leads(&x);
     return x;
 }
 
@@ -196,6 +219,7 @@ static struct attention_args backward_args(const struct ckpt_kernel_args *a,
     x.dv = keys_of(&a->out[2], n_lead, s->packed);
     if (!s->packed)
         add_mask(&x, a, ATTENTION_DX_PLAIN);
+    merge_leads(&x);
     return x;
 }
 
