@@ -63,6 +63,25 @@ __device__ __forceinline__ void named_arrive(int barrier, int count)
     asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(count) : "memory");
 }
 
+/* ---- matrices -------------------------------------------------------------------------------- */
+
+/* Four (two) 8 x 8 matrices of bf16 as accumulators hold them; lane i gives the address of row
+ * i % 8 of matrix i / 8. */
+__device__ __forceinline__ void store_matrix4(uint32_t row, uint32_t a, uint32_t b, uint32_t c,
+                                              uint32_t d)
+{
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row),
+                 "r"(a), "r"(b), "r"(c), "r"(d)
+                 : "memory");
+}
+
+__device__ __forceinline__ void store_matrix2(uint32_t row, uint32_t a, uint32_t b)
+{
+    asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};" ::"r"(row), "r"(a),
+                 "r"(b)
+                 : "memory");
+}
+
 /* ---- registers ------------------------------------------------------------------------------- */
 
 /* Each warpgroup says once, in the one branch that is its role, how many registers a thread keeps;

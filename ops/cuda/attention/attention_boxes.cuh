@@ -19,8 +19,8 @@ struct attention_lead_place {
 __device__ __forceinline__ struct attention_lead_place
 attention_lead_place_of(const struct attention_args &a, int sequence)
 {
-    struct attention_lead_place p = {0, sequence};
-    if (a.n_lead) {
+    struct attention_lead_place p = {sequence, 0};
+    if (a.n_lead > 1) {
         const unsigned n = (unsigned)a.lead[a.n_lead - 1];
         p.outer = (int)((unsigned)sequence / n);
         p.inner = sequence - p.outer * (int)n;
@@ -31,13 +31,14 @@ attention_lead_place_of(const struct attention_args &a, int sequence)
 /* Rows of 16 byte pieces at 16 byte steps, none of them broadcast, nor beyond what maps take. */
 static inline bool attention_box_takes(const struct attention_args &a,
                                        const struct attention_operand &x, int64_t rows,
-                                       int64_t heads)
+                                       int64_t heads, bool packed)
 {
     const int64_t most = (int64_t)1 << 38; /* elements of a step */
     bool good = x.vectors && rows < INT32_MAX && heads < INT32_MAX &&
-                a.n_lead <= ATTENTION_BOX_LEADS && (rows == 1 || (x.row > 0 && x.row < most)) &&
+                (packed || a.n_lead <= ATTENTION_BOX_LEADS) &&
+                (rows == 1 || (x.row > 0 && x.row < most)) &&
                 (heads == 1 || (x.head > 0 && x.head < most));
-    for (int i = 0; i < a.n_lead; i++)
+    for (int i = 0; !packed && i < a.n_lead; i++)
         good = good && x.lead[i] > 0 && x.lead[i] < most && a.lead[i] < INT32_MAX;
     return good;
 }
@@ -47,7 +48,8 @@ static inline bool attention_box_map(CUtensorMap *map, const struct attention_ar
                                      const struct attention_operand &x, int64_t rows,
                                      int64_t heads, bool packed, int columns, int box_rows)
 {
-    struct hopper_tensor t = {x.data, HOPPER_AXES, {a.width, rows, heads, 1, 1}, {1, x.row, x.head}};
+    struct hopper_tensor t = {
+        x.data, HOPPER_AXES, {a.width, rows, heads, 1, 1}, {1, x.row, x.head}};
     const int box[HOPPER_AXES] = {columns, box_rows, 1, 1, 1};
     for (int i = 0; !packed && i < a.n_lead; i++) {
         t.size[3 + i] = a.lead[a.n_lead - 1 - i];
