@@ -36,10 +36,10 @@ __device__ __forceinline__ void barrier_arrive(const uint64_t *barrier)
 /* Arrives, and expects that many bytes of box copies more. */
 __device__ __forceinline__ void barrier_expect(const uint64_t *barrier, uint32_t bytes)
 {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(
-                     shared_address(barrier)),
-                 "r"(bytes)
-                 : "memory");
+    asm volatile(
+        "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
+        "r"(bytes)
+        : "memory");
 }
 
 /* Until it has been passed more than `before` times; it may not be passed twice more meanwhile. */
@@ -190,10 +190,10 @@ __device__ __forceinline__ void box_store(const CUtensorMap *map, const void *fr
 /* Bytes are added to floats in memory, in no fixed order but where the caller gives one. */
 __device__ __forceinline__ void bulk_add(float *to, const void *from, uint32_t bytes)
 {
-    asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(
-                     to),
-                 "r"(shared_address(from)), "r"(bytes)
-                 : "memory");
+    asm volatile(
+        "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(to),
+        "r"(shared_address(from)), "r"(bytes)
+        : "memory");
 }
 
 __device__ __forceinline__ void stores_commit(void)

@@ -60,9 +60,12 @@ void attention_tiles_backward(const struct attention_args &a, cudaStream_t strea
 constexpr int ATTENTION_RESIDENT = 320;
 bool attention_hopper_takes(const struct attention_args &a);
 int64_t attention_hopper_chunks(const struct attention_args &a);
+bool attention_resident_takes(const struct attention_args &a);
+void attention_resident_forward(struct attention_args a, cudaStream_t stream);
 /* Forward for heads of 64, 72 and 128 on Hopper: causal, window and groups too.  False: nothing was
  * launched. */
 bool attention_passing_takes(const struct attention_args &a);
+bool attention_passing_is_fast(const struct attention_args &a); /* next to the library */
 bool attention_passing_forward(const struct attention_args &a, cudaStream_t stream);
 void attention_hopper_backward(const struct attention_args &a, cudaStream_t stream);
 void attention_plain_forward(const struct attention_args &a, cudaStream_t stream);

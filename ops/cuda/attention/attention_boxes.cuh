@@ -45,8 +45,8 @@ static inline bool attention_box_takes(const struct attention_args &a,
 
 /* Boxes of `columns` (of 2 bytes, which make the bytes of the swizzle) and `box_rows`. */
 static inline bool attention_box_map(CUtensorMap *map, const struct attention_args &a,
-                                     const struct attention_operand &x, int64_t rows,
-                                     int64_t heads, bool packed, int columns, int box_rows)
+                                     const struct attention_operand &x, int64_t rows, int64_t heads,
+                                     bool packed, int columns, int box_rows)
 {
     struct hopper_tensor t = {
         x.data, HOPPER_AXES, {a.width, rows, heads, 1, 1}, {1, x.row, x.head}};

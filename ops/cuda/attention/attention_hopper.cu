@@ -25,6 +25,7 @@ __global__ void __launch_bounds__(S::THREADS, 1)
     passing_forward(const __grid_constant__ attention_args a,
                     const __grid_constant__ passing_work w, const __grid_constant__ passing_maps m)
 {
+    static_assert(sizeof(typename S::shared) <= 227 * 1024, "what a block may have");
     typename S::shared *here = (typename S::shared *)attention_shared;
     const int group = group_index(), warps = S::GROUPS * 4;
     if (threadIdx.x == 0) {
@@ -75,8 +76,7 @@ static bool on_hopper(void)
 /* Causal items of one tile of several heads go side by side, so that blocks have equal work; those
  * of one head otherwise, which read the same keys.  Where the last round would leave most blocks
  * without work, its items are cut into one for each warpgroup. */
-template <typename S>
-static struct passing_work work_of(const struct attention_args &a, int blocks)
+template <typename S> static struct passing_work work_of(const struct attention_args &a, int blocks)
 {
     const int64_t head_bytes = 4 * a.n_keys * a.width / a.group;
     struct passing_work w = {};
@@ -85,8 +85,8 @@ static struct passing_work work_of(const struct attention_args &a, int blocks)
     w.items = w.tiles * w.units;
     w.section = 1;
     if (a.mask.causal && head_bytes < SECTION_BYTES)
-        w.section = (int)(SECTION_BYTES / head_bytes < w.units ? SECTION_BYTES / head_bytes
-                                                               : w.units);
+        w.section =
+            (int)(SECTION_BYTES / head_bytes < w.units ? SECTION_BYTES / head_bytes : w.units);
     const int rest = w.items % blocks;
     w.whole = w.items;
     if (rest * S::GROUPS <= blocks) {
@@ -134,7 +134,7 @@ template <typename S> static bool launch(const struct attention_args &a, cudaStr
 /* Tiles by measurement (doc/bench/h200.md). */
 typedef passing_shape<64, 128, 3, true> shape_64;
 typedef passing_shape<72, 104, 3, true> shape_72;
-typedef passing_shape<128, 160, 2, true> shape_128;
+typedef passing_shape<128, 128, 2, true> shape_128;
 
 /* Whether the kernel takes the call. */
 bool attention_passing_takes(const struct attention_args &a)
@@ -143,12 +143,29 @@ bool attention_passing_takes(const struct attention_args &a)
     return (a.width == 64 || a.width == 72 || a.width == 128) && a.scale > 0 && !a.mask.bias.data &&
            !a.mask.first.data && !a.mask.lengths.data && a.n_queries > 0 && a.n_keys > 0 &&
            a.n_sequences > 0 && a.n_heads > 0 && a.n_queries <= most && a.n_keys <= most &&
-           a.mask.window <= most &&
-           a.n_sequences * a.n_heads <= most / rows &&
+           a.mask.window <= most && a.n_sequences * a.n_heads <= most / rows &&
            attention_box_takes(a, a.q, a.n_queries, a.n_heads, false) &&
            attention_box_takes(a, a.o, a.n_queries, a.n_heads, false) &&
            attention_box_takes(a, a.k, a.n_keys, a.n_shared, a.lens) &&
            attention_box_takes(a, a.v, a.n_keys, a.n_shared, a.lens) && on_hopper();
+}
+
+/*
+ * Where it is as fast as the library, by the rows of doc/bench/h200.md: with heads of 72 always,
+ * and with heads that share keys; causal up to half a billion scores; with heads of 64 that see
+ * all, and of 128 that see few or many.  Windows have not been measured.
+ */
+constexpr double CAUSAL_SCORES = 5e8, FEW_SCORES = 1.6e7;
+constexpr int64_t MANY_KEYS = 4096;
+
+bool attention_passing_is_fast(const struct attention_args &a)
+{
+    const double scores = (double)a.n_sequences * a.n_heads * a.n_queries * a.n_keys;
+    if (!attention_passing_takes(a) || a.mask.window)
+        return false;
+    return a.width == 72 || a.group > 1 ||
+           (a.mask.causal ? scores <= CAUSAL_SCORES
+                          : a.width == 64 || scores <= FEW_SCORES || a.n_keys > MANY_KEYS);
 }
 
 /* False: nothing was launched. */

@@ -17,12 +17,12 @@
 
 /* What the others are told of an item. */
 struct passing_item {
-    float *lse;                /* of the first query */
-    int head, first, end;      /* queries */
-    int key_head, first_key;   /* its place among packed rows */
+    float *lse;              /* of the first query */
+    int head, first, end;    /* queries */
+    int key_head, first_key; /* its place among packed rows */
     int n_keys;
-    int begin_tile, end_tile;  /* tiles of keys that any of its queries sees */
-    float scale;               /* of scores in base 2 */
+    int begin_tile, end_tile; /* tiles of keys that any of its queries sees */
+    float scale;              /* of scores in base 2 */
     struct attention_lead_place lead, key_lead;
 };
 
@@ -51,7 +51,9 @@ template <int D_, int KEYS_, int GROUPS_, bool TURNS_> struct passing_shape {
         return (pieces + 63) / 64 * 1024;
     }
     static constexpr int STAGE = in_1024(K_TILE) + in_1024(V_TILE);
-    static constexpr int Q_STAGES = 2;
+    /* Queries of this item, of the next, and of the one before, where its results are stored from.
+     */
+    static constexpr int Q_STAGES = 3;
     static constexpr int FIT = (SHARED - Q_STAGES * in_1024(Q_TILE)) / STAGE;
     static constexpr int STAGES = FIT < 4 ? FIT : 4;
     static_assert(STAGES >= 2, "a tile comes while another one is used");
@@ -196,9 +198,8 @@ template <int N> struct ring_place {
 
 /* Finding an item takes one thread about a thousand cycles, which nobody waits for. */
 template <typename S>
-__device__ __forceinline__ void passing_tell(typename S::shared *here,
-                                             const struct attention_args &a,
-                                             const struct passing_work &w)
+__device__ __forceinline__ void
+passing_tell(typename S::shared *here, const struct attention_args &a, const struct passing_work &w)
 {
     ring_place<S::ITEMS> item = {0, 0};
     int number;

@@ -15,6 +15,19 @@ template <typename S> struct passing_rows {
     uint32_t p[S::VALUES / 16][4];
 };
 
+template <typename S> __device__ __forceinline__ void open_rows(passing_rows<S> &r)
+{
+    r.top[0] = r.top[1] = -INFINITY;
+    r.sum[0] = r.sum[1] = 0.f;
+}
+
+template <typename S> __device__ __forceinline__ void clear_sums(passing_rows<S> &r)
+{
+#pragma unroll
+    for (int n = 0; n < S::UNITS; n++)
+        r.o[n][0] = r.o[n][1] = r.o[n][2] = r.o[n][3] = 0.f;
+}
+
 template <typename S>
 __device__ __forceinline__ void begin_scores(float (&s)[S::KEYS / 8][4], uint32_t q, uint32_t k,
                                              int group)
