@@ -13,6 +13,7 @@
 #include "attr.h"
 #include "ckpt_tools.h"
 #include "core/bits.h"
+#include "cpu/blas.h"
 #include "cpu/kernels.h"
 #include "cuda/attention/attention_core.h"
 #include "cuda/kernels.h"
@@ -283,6 +284,7 @@ int main(int argc, char **argv)
         printf("no GPU here\n");
         return 77;
     }
+    must(!blas_open(1), "blas"); /* no CPU device does it */
     must(!cuda_libs_open(&libs) && !cudaMalloc(&workspace, WORKSPACE), "device");
     for (int i = 0; i < 3; i++)
         if (argc < 2 || strtol(argv[1], NULL, 10) == widths[i])
