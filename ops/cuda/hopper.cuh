@@ -187,6 +187,14 @@ __device__ __forceinline__ void box_store(const CUtensorMap *map, const void *fr
                  : "memory");
 }
 
+/* Bytes side by side; a multiple of 16 at such addresses, as of the next one. */
+__device__ __forceinline__ void bulk_store(void *to, const void *from, uint32_t bytes)
+{
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to),
+                 "r"(shared_address(from)), "r"(bytes)
+                 : "memory");
+}
+
 /* Bytes are added to floats in memory, in no fixed order but where the caller gives one. */
 __device__ __forceinline__ void bulk_add(float *to, const void *from, uint32_t bytes)
 {
@@ -211,6 +219,12 @@ template <int N> __device__ __forceinline__ void stores_read(void)
 template <int N> __device__ __forceinline__ void stores_wait(void)
 {
     asm volatile("cp.async.bulk.wait_group %0;" ::"n"(N) : "memory");
+}
+
+/* What the thread knows to be in memory is seen by copies that it begins. */
+__device__ __forceinline__ void show_copies(void)
+{
+    asm volatile("fence.proxy.async;" ::: "memory");
 }
 
 /* A map is read sooner the first time. */

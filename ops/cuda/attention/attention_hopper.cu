@@ -67,7 +67,7 @@ static int device_attribute(cudaDeviceAttr attribute)
     return value;
 }
 
-static bool on_hopper(void)
+bool attention_on_hopper(void)
 {
     return device_attribute(cudaDevAttrComputeCapabilityMajor) == 9 &&
            device_attribute(cudaDevAttrComputeCapabilityMinor) == 0;
@@ -149,7 +149,7 @@ bool attention_passing_takes(const struct attention_args &a)
            attention_box_takes(a, a.q, a.n_queries, a.n_heads, false) &&
            attention_box_takes(a, a.o, a.n_queries, a.n_heads, false) &&
            attention_box_takes(a, a.k, a.n_keys, a.n_shared, a.lens) &&
-           attention_box_takes(a, a.v, a.n_keys, a.n_shared, a.lens) && on_hopper();
+           attention_box_takes(a, a.v, a.n_keys, a.n_shared, a.lens) && attention_on_hopper();
 }
 
 /*
@@ -188,7 +188,7 @@ static bool movable(const struct attention_operand &x)
 
 bool attention_hopper_takes(const struct attention_args &a)
 {
-    return a.width == 72 && !a.mask.hidden && !a.mask.bias.data && a.group == 1 && movable(a.q) &&
-           movable(a.k) && movable(a.v) && movable(a.o) && movable(a.d_o) && movable(a.dq) &&
-           movable(a.dk) && movable(a.dv) && on_hopper();
+    return a.width == 72 && a.lens && movable(a.q) && movable(a.k) && movable(a.v) &&
+           movable(a.o) && movable(a.d_o) && movable(a.dq) && movable(a.dk) && movable(a.dv) &&
+           attention_on_hopper();
 }
