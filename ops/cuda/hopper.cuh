@@ -36,10 +36,10 @@ __device__ __forceinline__ void barrier_arrive(const uint64_t *barrier)
 /* Arrives, and expects that many bytes of box copies more. */
 __device__ __forceinline__ void barrier_expect(const uint64_t *barrier, uint32_t bytes)
 {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(
-                     shared_address(barrier)),
-                 "r"(bytes)
-                 : "memory");
+    asm volatile(
+        "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
+        "r"(bytes)
+        : "memory");
 }
 
 /* Until it has been passed more than `before` times; it may not be passed twice more meanwhile. */
@@ -61,6 +61,25 @@ __device__ __forceinline__ void named_sync(int barrier, int count)
 __device__ __forceinline__ void named_arrive(int barrier, int count)
 {
     asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(count) : "memory");
+}
+
+/* ---- matrices -------------------------------------------------------------------------------- */
+
+/* Four (two) 8 x 8 matrices of bf16 as accumulators hold them; lane i gives the address of row
+ * i % 8 of matrix i / 8. */
+__device__ __forceinline__ void store_matrix4(uint32_t row, uint32_t a, uint32_t b, uint32_t c,
+                                              uint32_t d)
+{
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row),
+                 "r"(a), "r"(b), "r"(c), "r"(d)
+                 : "memory");
+}
+
+__device__ __forceinline__ void store_matrix2(uint32_t row, uint32_t a, uint32_t b)
+{
+    asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};" ::"r"(row), "r"(a),
+                 "r"(b)
+                 : "memory");
 }
 
 /* ---- registers ------------------------------------------------------------------------------- */
@@ -168,13 +187,21 @@ __device__ __forceinline__ void box_store(const CUtensorMap *map, const void *fr
                  : "memory");
 }
 
+/* Bytes side by side; a multiple of 16 at such addresses, as of the next one. */
+__device__ __forceinline__ void bulk_store(void *to, const void *from, uint32_t bytes)
+{
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to),
+                 "r"(shared_address(from)), "r"(bytes)
+                 : "memory");
+}
+
 /* Bytes are added to floats in memory, in no fixed order but where the caller gives one. */
 __device__ __forceinline__ void bulk_add(float *to, const void *from, uint32_t bytes)
 {
-    asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(
-                     to),
-                 "r"(shared_address(from)), "r"(bytes)
-                 : "memory");
+    asm volatile(
+        "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(to),
+        "r"(shared_address(from)), "r"(bytes)
+        : "memory");
 }
 
 __device__ __forceinline__ void stores_commit(void)
@@ -192,6 +219,12 @@ template <int N> __device__ __forceinline__ void stores_read(void)
 template <int N> __device__ __forceinline__ void stores_wait(void)
 {
     asm volatile("cp.async.bulk.wait_group %0;" ::"n"(N) : "memory");
+}
+
+/* What the thread knows to be in memory is seen by copies that it begins. */
+__device__ __forceinline__ void show_copies(void)
+{
+    asm volatile("fence.proxy.async;" ::: "memory");
 }
 
 /* A map is read sooner the first time. */

@@ -306,6 +306,43 @@ static inline int64_t cuda_attention_partial_bytes(const struct cuda_attention_s
     return chunks > 1 || s->packed ? chunks * 2 * rows * s->n_heads * s->width * 4 : 0;
 }
 
+/*
+ * On Hopper the same in one pass (attention_turns.cuh), tiles of keys taking turns at adding to dq:
+ * statistics of whole tiles of queries, sums of their dq in fp32 where keys have several tiles, and
+ * whose turn it is.
+ */
+enum { CUDA_ATTENTION_TURN_QUERIES = 64, CUDA_ATTENTION_TURN_KEYS = 128 };
+
+static inline bool cuda_attention_may_turn(const struct cuda_attention_sizes *s)
+{
+    return !s->packed && (s->width == 64 || s->width == 72 || s->width == 128);
+}
+
+static inline int64_t cuda_attention_turn_tiles(const struct cuda_attention_sizes *s)
+{
+    const int64_t tile = CUDA_ATTENTION_TURN_QUERIES;
+    return s->n_sequences * s->n_heads * ((s->n_queries + tile - 1) / tile);
+}
+
+static inline int64_t cuda_attention_turn_statistics_bytes(const struct cuda_attention_sizes *s)
+{
+    return cuda_attention_turn_tiles(s) * CUDA_ATTENTION_TURN_QUERIES * 8;
+}
+
+static inline int64_t cuda_attention_turn_sums_bytes(const struct cuda_attention_sizes *s)
+{
+    const int64_t rows = cuda_attention_turn_tiles(s) * CUDA_ATTENTION_TURN_QUERIES;
+    return s->n_keys > CUDA_ATTENTION_TURN_KEYS ? rows * s->width * 4 : 0;
+}
+
+static inline int64_t cuda_attention_turns_bytes(const struct cuda_attention_sizes *s)
+{
+    if (!cuda_attention_may_turn(s))
+        return 0;
+    return cuda_attention_turn_statistics_bytes(s) + cuda_attention_turn_sums_bytes(s) +
+           cuda_attention_partial_bytes(s) + cuda_attention_turn_tiles(s) * 4;
+}
+
 /* The scratch of cuda_attention_own_dx, or packed that of cuda_cross_attention_own_dx. */
 static inline int64_t cuda_attention_own_dx_workspace(const struct ckpt_desc *q,
                                                       const struct ckpt_desc *k, bool packed)
@@ -313,7 +350,8 @@ static inline int64_t cuda_attention_own_dx_workspace(const struct ckpt_desc *q,
     struct cuda_attention_sizes s = cuda_attention_sizes_of(q, k, packed);
     if (!cuda_attention_on_tensor_cores(&s) || cuda_attention_is_short(&s))
         return 0;
-    return cuda_attention_statistics_bytes(&s) + cuda_attention_partial_bytes(&s);
+    return max_i64(cuda_attention_statistics_bytes(&s) + cuda_attention_partial_bytes(&s),
+                   cuda_attention_turns_bytes(&s));
 }
 
 /*

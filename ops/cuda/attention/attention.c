@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Attention on CUDA.  Long bf16 self attention goes to cuDNN, heads too wide for it to products of
- * cuBLASLt; short sequences, fp32, packed text, what else is not taken and what cuDNN does more
- * slowly go to kernels of our own.  The choice follows from the device, shapes, strides and what
+ * cuBLASLt; short sequences, fp32, packed text, what else is not taken and what cuDNN does no
+ * faster go to kernels of our own.  The choice follows from the device, shapes, strides and what
  * cuDNN says of them, so it is the same in every step.
  */
 #include <math.h>

@@ -39,8 +39,12 @@ struct attention_args {
     int64_t lens_stride;
     int width;
     float scale;
-    float2 *statistics; /* scratch [sequences, heads, queries]: lse in base 2, delta */
-    float *partial;     /* scratch [chunks, 2, packed rows or sequences x keys, heads, width] */
+    /* scratch [sequences, heads, queries]: lse in base 2, delta; where tiles of keys take turns,
+     * queries are whole tiles, and sums of dq and turns are of tiles */
+    float2 *statistics;
+    float *sums;
+    int *turns;
+    float *partial; /* scratch [chunks, 2, packed rows or sequences x keys, heads, width] */
     int64_t n_chunks, chunk;
 };
 
@@ -55,13 +59,24 @@ void attention_short_forward(const struct attention_args &a, cudaStream_t stream
 void attention_short_backward(const struct attention_args &a, cudaStream_t stream);
 void attention_tiles_forward(const struct attention_args &a, cudaStream_t stream);
 void attention_tiles_backward(const struct attention_args &a, cudaStream_t stream);
+bool attention_on_hopper(void);
 /* Some of the tiles' work on Hopper: of packed keys, up to ATTENTION_RESIDENT of a sequence stay in
  * shared memory.  The chunks are those for dk and dv, at most n_chunks of them. */
 constexpr int ATTENTION_RESIDENT = 320;
 bool attention_hopper_takes(const struct attention_args &a);
 int64_t attention_hopper_chunks(const struct attention_args &a);
-void attention_hopper_forward(const struct attention_args &a, cudaStream_t stream);
+bool attention_resident_takes(const struct attention_args &a);
+void attention_resident_forward(struct attention_args a, cudaStream_t stream);
+/* Forward for heads of 64, 72 and 128 on Hopper: causal, window and groups too.  False: nothing was
+ * launched. */
+bool attention_passing_takes(const struct attention_args &a);
+bool attention_passing_is_fast(const struct attention_args &a); /* next to the library */
+bool attention_passing_forward(const struct attention_args &a, cudaStream_t stream);
 void attention_hopper_backward(const struct attention_args &a, cudaStream_t stream);
+/* Backward for the same, but for packed keys.  False: nothing was launched. */
+bool attention_turns_takes(const struct attention_args &a);
+bool attention_turns_is_fast(const struct attention_args &a); /* faster than cuDNN */
+bool attention_turns_backward(const struct attention_args &a, cudaStream_t stream);
 void attention_plain_forward(const struct attention_args &a, cudaStream_t stream);
 void attention_plain_backward(const struct attention_args &a, cudaStream_t stream);
 /* The gradient of the bias: fp32 [units, queries, keys]. */
@@ -84,9 +99,27 @@ static void attention_launch(K kernel, int64_t units, int threads, size_t shared
     }
 }
 
-static inline int64_t attention_tile_count(int64_t n, int64_t tile)
+__host__ __device__ static inline int64_t attention_tile_count(int64_t n, int64_t tile)
 {
     return (n + tile - 1) / tile;
+}
+
+/* How many parts the `tiles` tiles of each of `units` heads are cut into: such that the device, a
+ * block on each of its 132 multiprocessors, is done first.  A block takes `at_once` tiles at a time
+ * and needs the time of three such steps to begin. */
+static inline int64_t attention_parts(int64_t units, int64_t tiles, int64_t at_once, int64_t most)
+{
+    int64_t best = 1, least = INT64_MAX;
+    for (int64_t parts = 1; parts <= most && parts <= tiles; parts++) {
+        int64_t waves = (units * parts + 131) / 132;
+        int64_t each = (tiles + parts - 1) / parts;
+        int64_t time = waves * ((each + at_once - 1) / at_once + 3);
+        if (time < least) {
+            least = time;
+            best = parts;
+        }
+    }
+    return best;
 }
 
 /* index mod n; index becomes the quotient. */

@@ -1,272 +1,194 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Attention forward for heads of 72 on Hopper (attention_resident.cuh), where operands can be moved
- * in pieces of 16 bytes: a kernel for keys that stay, and one for keys that pass.
+ * Attention forward on Hopper (attention_passing.cuh), for heads of 64, 72 and 128: the kernel, and
+ * which calls it takes.
  *
  * Compiled for sm_90a alone, since PTX of these instructions fits no other device.
  */
-#include "cuda/attention/attention_resident.cuh"
+#include "cuda/attention/attention_passing_group.cuh"
 
-constexpr int GROUPS = 4;
-constexpr int THREADS = GROUP * GROUPS;
-constexpr float LN2 = 0.69314718f;
+extern __shared__ __align__(1024) char attention_shared[];
 
-extern __shared__ __align__(128) char attention_shared[];
+/* ---- the kernel ------------------------------------------------------------------------------ */
 
-/* Operands that a direction does not have are NULL. */
+__device__ __forceinline__ void init_barriers(uint64_t *come, uint64_t *done, int n, int users)
+{
+    for (int i = 0; i < n; i++) {
+        barrier_init(&come[i], 1);
+        barrier_init(&done[i], users);
+    }
+}
+
+/* Registers: 64 Ki in all; a thread that copies needs few. */
+template <typename S>
+__global__ void __launch_bounds__(S::THREADS, 1)
+    passing_forward(const __grid_constant__ attention_args a,
+                    const __grid_constant__ passing_work w, const __grid_constant__ passing_maps m)
+{
+    static_assert(sizeof(typename S::shared) <= 227 * 1024, "what a block may have");
+    typename S::shared *here = (typename S::shared *)attention_shared;
+    const int group = group_index(), warps = S::GROUPS * 4;
+    if (threadIdx.x == 0) {
+        init_barriers(here->q_come, here->q_done, S::Q_STAGES, S::GROUPS);
+        init_barriers(here->k_come, here->k_done, S::STAGES, warps);
+        init_barriers(here->v_come, here->v_done, S::STAGES, warps);
+        init_barriers(here->item_come, here->item_done, S::ITEMS, warps + 1);
+        barrier_inits_end();
+    }
+    __syncthreads();
+    if (group == S::GROUPS) {
+        registers_fewer<S::GROUPS == 2 ? 24 : 32>();
+        if (threadIdx.x % GROUP == 0)
+            passing_copier<S>{here, m}.run(w);
+        else if (threadIdx.x % GROUP == 32)
+            passing_tell<S>(here, a, w);
+    } else {
+        registers_more<S::GROUPS == 2 ? 240 : 160>();
+        passing_group<S> g{a, m, here, group};
+        if (group == S::GROUPS - 1)
+            g.turn_end();
+        g.run(w);
+        if (group == 0) /* what the last one has told */
+            g.turn_begin();
+    }
+}
+
+/* ---- launching ------------------------------------------------------------------------------- */
+
+/* Keys and values of heads that go side by side: well within the 50 MB of L2. */
+constexpr int64_t SECTION_BYTES = 24 << 20;
+
+static int device_attribute(cudaDeviceAttr attribute)
+{
+    int device, value = 0;
+    if (cudaGetDevice(&device) != cudaSuccess ||
+        cudaDeviceGetAttribute(&value, attribute, device) != cudaSuccess)
+        return 0;
+    return value;
+}
+
+bool attention_on_hopper(void)
+{
+    return device_attribute(cudaDevAttrComputeCapabilityMajor) == 9 &&
+           device_attribute(cudaDevAttrComputeCapabilityMinor) == 0;
+}
+
+/* Causal items of one tile of several heads go side by side, so that blocks have equal work; those
+ * of one head otherwise, which read the same keys.  Where the last round would leave most blocks
+ * without work, its items are cut into one for each warpgroup. */
+template <typename S> static struct passing_work work_of(const struct attention_args &a, int blocks)
+{
+    const int64_t head_bytes = 4 * a.n_keys * a.width / a.group;
+    struct passing_work w = {};
+    w.tiles = (int)attention_tile_count(a.n_queries, S::ROWS);
+    w.units = (int)(a.n_sequences * a.n_heads);
+    w.items = w.tiles * w.units;
+    w.section = 1;
+    if (a.mask.causal && head_bytes < SECTION_BYTES)
+        w.section =
+            (int)(SECTION_BYTES / head_bytes < w.units ? SECTION_BYTES / head_bytes : w.units);
+    const int rest = w.items % blocks;
+    w.whole = w.items;
+    if (rest * S::GROUPS <= blocks) {
+        w.whole = w.items - rest;
+        w.items = w.whole + rest * S::GROUPS;
+    }
+    return w;
+}
+
+static bool query_map(CUtensorMap *to, const struct attention_args &a,
+                      const struct attention_operand &x, int columns, int rows)
+{
+    return attention_box_map(to, a, x, a.n_queries, a.n_heads, false, columns, rows);
+}
+
+static bool key_map(CUtensorMap *to, const struct attention_args &a,
+                    const struct attention_operand &x, int columns, int rows)
+{
+    return attention_box_map(to, a, x, a.n_keys, a.n_shared, a.lens, columns, rows);
+}
+
+template <typename S> static bool maps_of(struct passing_maps *m, const struct attention_args &a)
+{
+    return query_map(&m->q, a, a.q, 64, S::ROWS) && key_map(&m->k, a, a.k, 64, S::KEYS) &&
+           key_map(&m->v, a, a.v, 64, S::VALUES) && query_map(&m->o, a, a.o, 64, GROUP_ROWS) &&
+           (!S::NARROW || (query_map(&m->q_narrow, a, a.q, 16, S::ROWS) &&
+                           key_map(&m->k_narrow, a, a.k, 16, S::KEYS) &&
+                           query_map(&m->o_narrow, a, a.o, 16, GROUP_ROWS)));
+}
+
+template <typename S> static bool launch(const struct attention_args &a, cudaStream_t stream)
+{
+    const int blocks = device_attribute(cudaDevAttrMultiProcessorCount);
+    const struct passing_work w = work_of<S>(a, blocks);
+    const int shared = (int)sizeof(typename S::shared);
+    struct passing_maps m = {};
+    if (!maps_of<S>(&m, a))
+        return false;
+    cudaFuncSetAttribute(passing_forward<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
+    const int grid = w.items < blocks ? w.items : blocks;
+    passing_forward<S><<<grid, S::THREADS, shared, stream>>>(a, w, m);
+    return true;
+}
+
+/* Tiles by measurement (doc/bench/h200.md). */
+typedef passing_shape<64, 128, 3, true> shape_64;
+typedef passing_shape<72, 104, 3, true> shape_72;
+typedef passing_shape<128, 128, 2, true> shape_128;
+
+/* Whether the kernel takes the call: with heads of 72, whose tiles have no other kernel that is as
+ * fast, any number of queries; with others more than 64, as fewer have not been measured. */
+bool attention_passing_takes(const struct attention_args &a)
+{
+    const int64_t most = INT32_MAX / 4, rows = attention_tile_count(a.n_queries, GROUP_ROWS);
+    const bool worth = a.width == 72 || a.n_queries > GROUP_ROWS;
+    return (a.width == 64 || a.width == 72 || a.width == 128) && worth && a.scale > 0 &&
+           !a.mask.bias.data && !a.mask.first.data && !a.mask.lengths.data && a.n_queries > 0 &&
+           a.n_keys > 0 && a.n_sequences > 0 && a.n_heads > 0 && a.n_queries <= most &&
+           a.n_keys <= most && a.mask.window <= most && a.n_sequences * a.n_heads <= most / rows &&
+           attention_box_takes(a, a.q, a.n_queries, a.n_heads, false) &&
+           attention_box_takes(a, a.o, a.n_queries, a.n_heads, false) &&
+           attention_box_takes(a, a.k, a.n_keys, a.n_shared, a.lens) &&
+           attention_box_takes(a, a.v, a.n_keys, a.n_shared, a.lens) && attention_on_hopper();
+}
+
+/*
+ * Where it is as fast as the library, by the rows of doc/bench/h200.md: with heads of 72 always,
+ * and with heads that share keys; causal up to half a billion scores; with heads of 64 that see
+ * all, and of 128 that see few or many.  Windows have not been measured.
+ */
+constexpr double CAUSAL_SCORES = 5e8, FEW_SCORES = 1.6e7;
+constexpr int64_t MANY_KEYS = 4096;
+
+bool attention_passing_is_fast(const struct attention_args &a)
+{
+    const double scores = (double)a.n_sequences * a.n_heads * a.n_queries * a.n_keys;
+    if (!attention_passing_takes(a) || a.mask.window)
+        return false;
+    return a.width == 72 || a.group > 1 ||
+           (a.mask.causal ? scores <= CAUSAL_SCORES
+                          : a.width == 64 || scores <= FEW_SCORES || a.n_keys > MANY_KEYS);
+}
+
+/* False: nothing was launched. */
+bool attention_passing_forward(const struct attention_args &a, cudaStream_t stream)
+{
+    return a.width == 64   ? launch<shape_64>(a, stream)
+           : a.width == 72 ? launch<shape_72>(a, stream)
+                           : launch<shape_128>(a, stream);
+}
+
+/* ---- backward -------------------------------------------------------------------------------- */
+
+/* Whether the backward kernels take the call.  Operands that a direction does not have are NULL. */
 static bool movable(const struct attention_operand &x)
 {
     return !x.data || x.vectors;
 }
 
-static bool on_hopper(void)
-{
-    int device, major = 0, minor = 0;
-    return cudaGetDevice(&device) == cudaSuccess &&
-           cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) ==
-               cudaSuccess &&
-           cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) ==
-               cudaSuccess &&
-           major == 9 && minor == 0;
-}
-
-/* Whether these kernels take the call, in either direction. */
 bool attention_hopper_takes(const struct attention_args &a)
 {
-    return a.width == HOPPER_WIDTH && !a.mask.hidden && !a.mask.bias.data && a.group == 1 &&
-           movable(a.q) && movable(a.k) && movable(a.v) && movable(a.o) && movable(a.d_o) &&
-           movable(a.dq) && movable(a.dk) && movable(a.dv) && on_hopper();
-}
-
-/* ---- a tile of keys ------------------------------------------------------------------------- */
-
-/* What a lane knows of its two rows: maximum of scores not scaled yet, its share of the sum. */
-struct running {
-    row_operand q;
-    float o[UNITS][4], maximum[2], sum[2];
-};
-
-/* What was summed before is brought to the new maximum; returns that as the exponent sees it, scale
- * being that of scores in base 2. */
-__device__ __forceinline__ float raise_maximum(running &r, const float (&s)[TILE / 8][4],
-                                               float scale, int half)
-{
-    float top[2] = {r.maximum[half], s[0][2 * half]};
-#pragma unroll
-    for (int n = 0; n < TILE / 8; n++) {
-        top[0] = fmaxf(top[0], s[n][2 * half]);
-        top[1] = fmaxf(top[1], s[n][2 * half + 1]);
-    }
-    top[0] = quad_maximum(fmaxf(top[0], top[1]));
-    const float factor = power2((r.maximum[half] - top[0]) * scale);
-    r.maximum[half] = top[0];
-    r.sum[half] *= factor;
-#pragma unroll
-    for (int n = 0; n < UNITS; n++) {
-        r.o[n][2 * half] *= factor;
-        r.o[n][2 * half + 1] *= factor;
-    }
-    return top[0] * scale;
-}
-
-/* One tile of keys, n_keys of them valid; columns of its tiles are PITCH pieces apart. */
-template <int PITCH>
-__device__ __forceinline__ void forward_step(running &r, uint32_t k, uint32_t v, float scale,
-                                             int n_keys)
-{
-    float s[TILE / 8][4];
-    uint32_t p[TILE / 16][4];
-    products_begin();
-    begin_row_scores<PITCH>(s, r.q, k);
-    products_wait<0>();
-    pin_registers(s);
-    if (n_keys < TILE) {
-        n_keys -= (threadIdx.x & 3) * 2;
-#pragma unroll
-        for (int n = 0; n < TILE / 8; n++)
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                if (n * 8 + i % 2 >= n_keys)
-                    s[n][i] = -INFINITY;
-    }
-    const float shift[2] = {raise_maximum(r, s, scale, 0), raise_maximum(r, s, scale, 1)};
-    pin_registers(r.o);
-    /* Sixteen keys after the other: their product runs while the next exponentials are found. */
-#pragma unroll
-    for (int step = 0; step < TILE / 16; step++) {
-#pragma unroll
-        for (int n = 2 * step; n < 2 * step + 2; n++)
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                s[n][i] = power2(s[n][i] * scale - shift[i / 2]);
-                r.sum[i / 2] += s[n][i];
-            }
-        round_operand(p[step], s, step);
-        products_begin();
-        multiply_rows<PITCH>(r.o, p[step], v, step);
-    }
-    products_commit();
-    products_wait<0>();
-    pin_registers(p);
-    pin_registers(r.o);
-}
-
-/* Queries from the warp's tile; signs are turned where the largest score is the smallest product.
- */
-__device__ __forceinline__ void open_queries(running &r, const char *tile, bool negative)
-{
-    load_rows(r.q, tile);
-    const uint32_t signs = negative ? 0x80008000u : 0;
-#pragma unroll
-    for (int k = 0; k < STEPS; k++)
-#pragma unroll
-        for (int i = k < STEPS - 1 ? 0 : 2; i < 4; i++)
-            r.q[k][i] ^= signs;
-    clear_registers(r.o);
-    r.maximum[0] = r.maximum[1] = -INFINITY;
-    r.sum[0] = r.sum[1] = 0;
-}
-
-/* o into the warp's tile, lse to where it belongs.  Without keys both are zero. */
-__device__ __forceinline__ void forward_finish(running &r, char *tile, float *lse, int64_t lse_row,
-                                               int n_rows, float scale, bool any)
-{
-    float factor[2];
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-        const float sum = quad_sum(r.sum[half]);
-        const int row = half * 8 + lane_index() / 4;
-        if (lane_index() % 4 == 0 && row < n_rows)
-            lse[row * lse_row] = any ? r.maximum[half] * scale * LN2 + logf(sum) : 0.f;
-        factor[half] = any ? 1.f / sum : 0.f;
-    }
-    put_warp_rows(tile, r.o, factor[0], factor[1]);
-}
-
-/* ---- keys that stay ------------------------------------------------------------------------- */
-
-/* Where the rows of a block's part begin; read again for every tile, as registers are short. */
-struct forward_shared {
-    struct resident_keys keys;
-    struct attention_rows q, o;
-    float *lse;
-    alignas(128) char tiles[THREADS / 32][2][WARP_TILE]; /* q and o of each warp */
-};
-
-__global__ void __launch_bounds__(THREADS, 1)
-    resident_forward(const __grid_constant__ attention_args a, int64_t first_unit)
-{
-    struct forward_shared *here = (struct forward_shared *)attention_shared;
-    const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
-    char *q_tile = here->tiles[warp][0], *o_tile = here->tiles[warp][1];
-    const struct resident_part part = resident_part_of(a, first_unit + blockIdx.x);
-    const struct attention_keys keys = attention_keys_of(a, part.sequence);
-    if (keys.n > RESIDENT)
-        return;
-    const int n_keys = (int)keys.n, n_queries = (int)(part.end - part.first);
-    /* Positive, so that the largest product has the largest score. */
-    const float scale = fmaxf(fabsf(attention_scale(a, keys)) * LOG2E, 1e-30f);
-    running r;
-
-    here->keys.load(attention_rows_at(a, a.k, part.sequence, part.head, keys.first),
-                    attention_rows_at(a, a.v, part.sequence, part.head, keys.first), n_keys);
-    if (threadIdx.x == 0) {
-        here->q = attention_rows_at(a, a.q, part.sequence, part.head, part.first);
-        here->o = attention_rows_at(a, a.o, part.sequence, part.head, part.first);
-        here->lse = attention_lse_at(a, part.sequence, part.head) + part.first * a.lse.row;
-    }
-    __syncthreads();
-    int row = warp * WARP_ROWS; /* the warp's first */
-    warp_rows(here->q, row).load(q_tile, n_queries - row);
-    finish_copies();
-    for (; row - warp * WARP_ROWS < n_queries; row += TILE * GROUPS) {
-        const bool busy = row - warp % 4 * WARP_ROWS < n_queries; /* the same for a warpgroup */
-        copies_wait();
-        __syncwarp();
-        open_queries(r, q_tile, a.scale < 0);
-        __syncwarp();
-        warp_rows(here->q, row + TILE * GROUPS).load(q_tile, n_queries - row - TILE * GROUPS);
-        for (int key = 0; busy && key < n_keys; key += TILE)
-            forward_step<RESIDENT>(r, piece_at(here->keys.k_tile) + key,
-                                   piece_at(here->keys.v_tile) + key, scale, n_keys - key);
-        forward_finish(r, o_tile, here->lse + row * a.lse.row, a.lse.row, n_queries - row, scale,
-                       n_keys > 0);
-        __syncwarp();
-        warp_rows(here->o, row).store(o_tile, n_queries - row);
-    }
-    copies_wait();
-}
-
-/* ---- keys that pass ------------------------------------------------------------------------- */
-
-constexpr int RING_GROUPS = 4;
-constexpr int RING_THREADS = GROUP * RING_GROUPS;
-
-struct ring_shared {
-    struct key_ring<RING_THREADS / 32> ring;
-    struct attention_rows o;
-    float *lse;
-    alignas(128) char tiles[RING_THREADS / 32][WARP_TILE]; /* q and then o of each warp */
-};
-
-__global__ void __launch_bounds__(RING_THREADS, GROUPS / RING_GROUPS)
-    ring_forward(const __grid_constant__ attention_args a, int64_t first_unit)
-{
-    struct ring_shared *here = (struct ring_shared *)attention_shared;
-    struct key_ring<RING_THREADS / 32> *ring = &here->ring;
-    const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), row = warp * WARP_ROWS;
-    char *tile = here->tiles[warp];
-    const struct resident_part part = resident_part_of(a, first_unit + blockIdx.x);
-    const struct attention_keys keys = attention_keys_of(a, part.sequence);
-    if (a.lens && keys.n <= RESIDENT)
-        return;
-    const int n_keys = (int)keys.n, n_queries = (int)(part.end - part.first);
-    const bool busy = row - warp % 4 * WARP_ROWS < n_queries; /* the same for a warpgroup */
-    /* Positive, so that the largest product has the largest score. */
-    const float scale = fmaxf(fabsf(attention_scale(a, keys)) * LOG2E, 1e-30f);
-    running r;
-
-    warp_rows(attention_rows_at(a, a.q, part.sequence, part.head, part.first), row)
-        .load(tile, n_queries - row);
-    if (threadIdx.x == 0) {
-        here->o = attention_rows_at(a, a.o, part.sequence, part.head, part.first);
-        here->lse = attention_lse_at(a, part.sequence, part.head) + part.first * a.lse.row;
-    }
-    ring->open(attention_rows_at(a, a.k, part.sequence, part.head, keys.first),
-               attention_rows_at(a, a.v, part.sequence, part.head, keys.first), n_keys);
-    auto load = [&](int t) { ring->load(warp, t); };
-    ring->passing.begin(load);
-    open_queries(r, tile, a.scale < 0);
-    ring->passing.pass(load, [&](int t, int stage) {
-        if (busy)
-            forward_step<TILE>(r, piece_at(ring->tile[stage][0]), piece_at(ring->tile[stage][1]),
-                               scale, ring->n - t * TILE);
-    });
-    __syncwarp();
-    forward_finish(r, tile, here->lse + row * a.lse.row, a.lse.row, n_queries - row, scale,
-                   ring->n > 0);
-    __syncwarp();
-    warp_rows(here->o, row).store(tile, n_queries - row);
-}
-
-/* ---- launching ------------------------------------------------------------------------------- */
-
-static void launch_resident(struct attention_args a, cudaStream_t stream)
-{
-    const int64_t blocks = resident_blocks(a, GROUPS);
-    attention_launch(resident_forward, blocks, THREADS, sizeof(struct forward_shared), stream, a);
-}
-
-static void launch_ring(struct attention_args a, cudaStream_t stream)
-{
-    const int64_t blocks = ring_blocks(a, RING_GROUPS);
-    attention_launch(ring_forward, blocks, RING_THREADS, sizeof(struct ring_shared), stream, a);
-}
-
-void attention_hopper_forward(const struct attention_args &a, cudaStream_t stream)
-{
-    if (a.lens)
-        launch_resident(a, stream);
-    if (!a.lens || a.n_keys > RESIDENT)
-        launch_ring(a, stream);
+    return a.width == 72 && a.lens && movable(a.q) && movable(a.k) && movable(a.v) &&
+           movable(a.o) && movable(a.d_o) && movable(a.dq) && movable(a.dk) && movable(a.dv) &&
+           attention_on_hopper();
 }

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Attention backward for heads of 72 on Hopper (attention_resident.cuh).  Kernels for dq, by the
- * methods of the forward ones, also find what the last one needs to know of a query.  That one, for
- * dk and dv, has three warpgroups in a block, each with 64 keys of one head, before which the
- * queries of a chunk pass.  Sums of chunks are added up afterwards, in order
- * (attention_tiles_dx.cu).
+ * Cross attention backward for heads of 72 on Hopper (attention_resident.cuh).  Kernels for dq also
+ * find what the last one needs to know of a query.  That one, for dk and dv, has three warpgroups
+ * in a block, each with 64 keys of one head, before which the queries of a chunk pass.  Sums of
+ * chunks are added up afterwards, in order (attention_tiles_dx.cu).
  */
 #include "cuda/attention/attention_resident.cuh"
 
@@ -191,7 +190,7 @@ __global__ void __launch_bounds__(THREADS, 1)
     char *tile = here->tiles[warp][0];
     const struct resident_part part = resident_part_of(a, first_unit + blockIdx.x);
     const struct attention_keys keys = attention_keys_of(a, part.sequence);
-    if (a.lens && keys.n <= RESIDENT)
+    if (keys.n <= RESIDENT)
         return;
     const int n_keys = (int)keys.n, n_queries = (int)(part.end - part.first);
     const bool busy = row - warp % 4 * WARP_ROWS < n_queries; /* the same for a warpgroup */
@@ -386,17 +385,6 @@ __device__ __forceinline__ void load_left_cores(char *tile, const attention_rows
             uint4{0, 0, 0, 0};
 }
 
-/* A warpgroup's n rows of a gradient, through the warp's tile. */
-__device__ __forceinline__ void put_gradient(const attention_rows &to, char *tile, int n,
-                                             const float (&c)[UNITS][4], float factor)
-{
-    const int row = threadIdx.x % GROUP / 32 * WARP_ROWS;
-    put_warp_rows(tile, c, factor, factor);
-    __syncwarp();
-    warp_rows(to, row).store(tile, n - row);
-    __syncwarp();
-}
-
 /* For the thread's warpgroup. */
 __device__ __forceinline__ struct key_place find_keys(const struct attention_args &a, int64_t unit)
 {
@@ -414,22 +402,14 @@ __device__ __forceinline__ struct key_place find_keys(const struct attention_arg
     return p;
 }
 
-/* A warpgroup's sums: rounded to where they belong, or to the scratch of the chunk. */
+/* A warpgroup's sums to the scratch of the chunk. */
 __device__ __forceinline__ void put_sums(const struct attention_args &a, const key_place &p,
-                                         const key_rows &r, char *own)
+                                         const key_rows &r)
 {
-    if (a.partial) {
-        const int64_t rows = a.lens ? a.n_keys : a.n_sequences * a.n_keys;
-        const int64_t at = (a.lens ? 0 : p.sequence * a.n_keys) + p.first;
-        const int64_t matrix = rows * a.n_heads * HOPPER_WIDTH;
-        float *to = a.partial + p.chunk * 2 * matrix + (at * a.n_heads + p.head) * HOPPER_WIDTH;
-        put_partial(a, to, p.n, r.dk, p.scale);
-        put_partial(a, to + matrix, p.n, r.dv, 1.f);
-    } else {
-        put_gradient(attention_rows_at(a, a.dk, p.sequence, p.head, p.first), own, p.n, r.dk,
-                     p.scale);
-        put_gradient(attention_rows_at(a, a.dv, p.sequence, p.head, p.first), own, p.n, r.dv, 1.f);
-    }
+    const int64_t matrix = a.n_keys * a.n_heads * HOPPER_WIDTH;
+    float *to = a.partial + p.chunk * 2 * matrix + (p.first * a.n_heads + p.head) * HOPPER_WIDTH;
+    put_partial(a, to, p.n, r.dk, p.scale);
+    put_partial(a, to + matrix, p.n, r.dv, 1.f);
 }
 
 __global__ void __launch_bounds__(THREADS, 1)
@@ -463,22 +443,20 @@ __global__ void __launch_bounds__(THREADS, 1)
             key_step(r, piece_at(ring->tile[stage][0]), piece_at(ring->tile[stage][1]),
                      ring->statistics[stage][0], ring->statistics[stage][1], place->scale * LOG2E);
     });
-    __syncthreads(); /* nobody works on tiles of the ring */
-    put_sums(a, *place, r, &ring->tile[0][0][0] + threadIdx.x / 32 * WARP_TILE);
+    put_sums(a, *place, r);
 }
 
 /* ---- launching ------------------------------------------------------------------------------- */
 
 static int64_t key_blocks(const struct attention_args &a)
 {
-    return a.lens ? a.n_keys / KEYS + a.n_sequences
-                  : a.n_sequences * attention_tile_count(a.n_keys, KEYS);
+    return a.n_keys / KEYS + a.n_sequences;
 }
 
 int64_t attention_hopper_chunks(const struct attention_args &a)
 {
-    return resident_parts(key_blocks(a) * a.n_heads, attention_tile_count(a.n_queries, TILE), 1,
-                          a.n_chunks);
+    return attention_parts(key_blocks(a) * a.n_heads, attention_tile_count(a.n_queries, TILE), 1,
+                           a.n_chunks);
 }
 
 static void launch_resident(struct attention_args a, cudaStream_t stream)
@@ -495,9 +473,8 @@ static void launch_ring(struct attention_args a, cudaStream_t stream)
 
 void attention_hopper_backward(const struct attention_args &a, cudaStream_t stream)
 {
-    if (a.lens)
-        launch_resident(a, stream);
-    if (!a.lens || a.n_keys > RESIDENT)
+    launch_resident(a, stream);
+    if (a.n_keys > RESIDENT)
         launch_ring(a, stream);
     attention_launch(key_sums, key_blocks(a) * a.n_chunks * a.n_heads, THREADS,
                      sizeof(struct query_ring), stream, a);

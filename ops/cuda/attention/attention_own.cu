@@ -6,10 +6,27 @@
 #include "cuda/kernels.h"
 #include "cuda/workspace.h"
 
-/* Where the kernels of Hopper take self attention that the library would take too, are they as
- * fast?  Forward they take 265 us for 15 frames of 920 places where cuDNN takes 246; backward a
- * whole step takes the same time with either, and ours give the same bits every time. */
-constexpr bool HOPPER_IS_FAST = false, HOPPER_DX_IS_FAST = true;
+/* Removes leading axes that are one with the next, for all operands. */
+static void merge_leads(struct attention_args *x)
+{
+    struct attention_operand *all[] = {
+        &x->q,  &x->k,  &x->v,  &x->o,          &x->lse,          &x->d_o,
+        &x->dq, &x->dk, &x->dv, &x->mask.first, &x->mask.lengths, &x->mask.bias};
+    for (int i = x->n_lead - 2; i >= 0; i--) {
+        bool one = true;
+        for (const struct attention_operand *o : all)
+            one = one && o->lead[i] == o->lead[i + 1] * x->lead[i + 1];
+        if (!one)
+            continue;
+        x->lead[i + 1] *= x->lead[i];
+        x->n_lead--;
+        for (int to = i; to < x->n_lead; to++) {
+            x->lead[to] = x->lead[to + 1];
+            for (struct attention_operand *o : all)
+                o->lead[to] = o->lead[to + 1];
+        }
+    }
+}
 
 /* Operand of [leading axes..., rows, heads, width].  Strides of axes of size 1 mean nothing. */
 static struct attention_operand operand_of(const struct ckpt_view *v, int n_lead)
@@ -143,6 +160,7 @@ static struct attention_args forward_args(const struct ckpt_kernel_args *a,
     x.lse = lse_of(&a->out[1], n_lead);
     if (!s->packed)
         add_mask(&x, a, ATTENTION_PLAIN);
+    merge_leads(&x);
     return x;
 }
 
@@ -182,6 +200,23 @@ static void divide_work(struct attention_args *x, const struct cuda_attention_si
     x->chunk = round_up(attention_tile_count(s->n_queries, x->n_chunks), CUDA_ATTENTION_KEYS);
 }
 
+/* The same of the kernels where tiles of keys take turns. */
+static void divide_turns(struct attention_args *x, const struct cuda_attention_sizes *s,
+                         void *workspace)
+{
+    const int64_t tiles = attention_tile_count(s->n_queries, CUDA_ATTENTION_TURN_QUERIES);
+    const int64_t blocks =
+        s->n_sequences * x->n_shared * attention_tile_count(s->n_keys, CUDA_ATTENTION_TURN_KEYS);
+    char *at = (char *)workspace;
+    x->statistics = (float2 *)at;
+    x->sums = (float *)(at += cuda_attention_turn_statistics_bytes(s));
+    at += cuda_attention_turn_sums_bytes(s);
+    x->n_chunks = attention_parts(blocks, tiles, 1, cuda_attention_chunks(s));
+    x->chunk = attention_tile_count(tiles, x->n_chunks) * CUDA_ATTENTION_TURN_QUERIES;
+    x->partial = x->n_chunks > 1 ? (float *)at : NULL;
+    x->turns = (int *)(at + cuda_attention_partial_bytes(s));
+}
+
 static struct attention_args backward_args(const struct ckpt_kernel_args *a,
                                            const struct cuda_attention_sizes *s)
 {
@@ -196,6 +231,7 @@ static struct attention_args backward_args(const struct ckpt_kernel_args *a,
     x.dv = keys_of(&a->out[2], n_lead, s->packed);
     if (!s->packed)
         add_mask(&x, a, ATTENTION_DX_PLAIN);
+    merge_leads(&x);
     return x;
 }
 
@@ -203,10 +239,17 @@ static int backward(const struct ckpt_kernel_args *a, bool packed)
 {
     struct cuda_attention_sizes s = cuda_attention_sizes_of(&a->in[0].desc, &a->in[1].desc, packed);
     struct attention_args x = backward_args(a, &s);
+    const bool tensor_cores = on_tensor_cores(&x, &s), short_ones = cuda_attention_is_short(&s);
+    if (tensor_cores && !short_ones && attention_turns_takes(x)) {
+        struct attention_args turns = x;
+        divide_turns(&turns, &s, a->workspace);
+        if (attention_turns_backward(turns, stream_of(a)))
+            return launched();
+    }
     divide_work(&x, &s, a->workspace);
-    if (!on_tensor_cores(&x, &s))
+    if (!tensor_cores)
         attention_plain_backward(x, stream_of(a));
-    else if (cuda_attention_is_short(&s))
+    else if (short_ones)
         attention_short_backward(x, stream_of(a));
     else
         attention_tiles_backward(x, stream_of(a));
@@ -216,13 +259,13 @@ static int backward(const struct ckpt_kernel_args *a, bool packed)
 bool cuda_attention_own_is_fast(const struct ckpt_kernel_args *a)
 {
     struct cuda_attention_sizes s = cuda_attention_sizes_of(&a->in[0].desc, &a->in[1].desc, false);
-    return HOPPER_IS_FAST && attention_hopper_takes(forward_args(a, &s));
+    return attention_passing_is_fast(forward_args(a, &s));
 }
 
 bool cuda_attention_own_dx_is_fast(const struct ckpt_kernel_args *a)
 {
     struct cuda_attention_sizes s = cuda_attention_sizes_of(&a->in[0].desc, &a->in[1].desc, false);
-    return HOPPER_DX_IS_FAST && attention_hopper_takes(backward_args(a, &s));
+    return attention_turns_is_fast(backward_args(a, &s));
 }
 
 int cuda_attention_own(const struct ckpt_kernel_args *a)

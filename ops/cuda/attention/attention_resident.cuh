@@ -299,31 +299,13 @@ template <int WARPS> struct key_ring {
 
 /* ---- parts ---------------------------------------------------------------------------------- */
 
-/* How many parts the `tiles` tiles of each of `units` heads are cut into: such that the device, a
- * block on each of its 132 multiprocessors, is done first.  A block takes `at_once` tiles at a time
- * and needs the time of three such steps to begin. */
-static inline int64_t resident_parts(int64_t units, int64_t tiles, int64_t at_once, int64_t most)
-{
-    int64_t best = 1, least = INT64_MAX;
-    for (int64_t parts = 1; parts <= most && parts <= tiles; parts++) {
-        int64_t waves = (units * parts + 131) / 132;
-        int64_t each = (tiles + parts - 1) / parts;
-        int64_t time = waves * ((each + at_once - 1) / at_once + 3);
-        if (time < least) {
-            least = time;
-            best = parts;
-        }
-    }
-    return best;
-}
-
 /* Cuts the queries of each head into parts, a block each, where a block takes `groups` tiles at a
  * time; both return the number of blocks.  Where keys stay: so that the device is done first. */
 static inline int64_t resident_blocks(struct attention_args &a, int64_t groups)
 {
     const int64_t units = a.n_sequences * a.n_heads;
     const int64_t tiles = attention_tile_count(a.n_queries, TILE);
-    a.n_chunks = resident_parts(units, tiles, groups, tiles);
+    a.n_chunks = attention_parts(units, tiles, groups, tiles);
     a.chunk = attention_tile_count(tiles, a.n_chunks) * TILE;
     return units * a.n_chunks;
 }

@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a warpgroup does with its 64 queries (attention_passing.cuh).
+ *
+ * Scores of a tile of keys are begun before the product of the probabilities and values of the tile
+ * before, which runs while exponentials are found.  The first tile of an item goes on so behind the
+ * last one of the item before, whose results are stored in between.
+ */
+#ifndef CKPT_CUDA_ATTENTION_PASSING_GROUP_CUH
+#define CKPT_CUDA_ATTENTION_PASSING_GROUP_CUH
+
+#include "cuda/attention/attention_passing_tile.cuh"
+
+constexpr float LN2 = 0.69314718f;
+
+template <typename S> struct passing_group {
+    const struct attention_args &a;
+    const struct passing_maps &m;
+    typename S::shared *here;
+    int group;
+    ring_place<S::Q_STAGES> q;
+    ring_place<S::STAGES> k, v;
+    ring_place<S::ITEMS> item;
+    int stored;   /* the stage of queries where results are */
+    bool pending; /* they may not have been read */
+
+    __device__ __forceinline__ void turn_begin(void) const
+    {
+        if (S::TURNS)
+            named_sync(1 + group, 2 * GROUP);
+    }
+
+    __device__ __forceinline__ void turn_end(void) const
+    {
+        if (S::TURNS)
+            named_arrive(1 + (group + 1) % S::GROUPS, 2 * GROUP);
+    }
+
+    __device__ __forceinline__ void done(const uint64_t *barrier) const
+    {
+        if (threadIdx.x % 32 == 0)
+            barrier_arrive(barrier);
+    }
+
+    __device__ __forceinline__ void keys_come(void) const
+    {
+        barrier_wait(&here->k_come[k.stage], k.round);
+    }
+
+    __device__ __forceinline__ void keys_done(void)
+    {
+        done(&here->k_done[k.stage]);
+        k.next();
+    }
+
+    __device__ __forceinline__ void values_come(void) const
+    {
+        barrier_wait(&here->v_come[v.stage], v.round);
+    }
+
+    __device__ __forceinline__ void values_done(void)
+    {
+        done(&here->v_done[v.stage]);
+        v.next();
+    }
+
+    /* Tiles that other warpgroups use. */
+    __device__ __forceinline__ void skip(int n)
+    {
+#pragma unroll 1
+        for (; n > 0; n--) {
+            keys_come();
+            turn_begin();
+            turn_end();
+            keys_done();
+            values_come();
+            values_done();
+        }
+    }
+
+    /* Scores of tile t, of queries from `row` on, that are not seen. */
+    __device__ __forceinline__ void mask(float (&s)[S::KEYS / 8][4], int n_keys, int row,
+                                         int t) const
+    {
+        const int first = t * S::KEYS, place = n_keys - (int)a.n_queries + row;
+        const int from = first + threadIdx.x % 4 * 2;
+        const int seen = place + 1 + threadIdx.x % GROUP / 32 * 16 + threadIdx.x % 32 / 4;
+        if (first + S::KEYS > n_keys || (a.mask.causal && first + S::KEYS > place + 1)) {
+            const int most = a.mask.causal ? 0 : INT_MAX / 2;
+            hide_after(s, min(seen + most, n_keys) - from, min(seen + 8 + most, n_keys) - from);
+        }
+        if (a.mask.window && first < place + GROUP_ROWS - (int)a.mask.window)
+            hide_before(s, seen - (int)a.mask.window - from, seen + 8 - (int)a.mask.window - from);
+    }
+
+    /* Packed rows behind the last key belong to another sequence or to nobody: their values, which
+     * meet probabilities of 0, become 0 too, as they might be anything.  Every warp clears them
+     * before its own products, so that none waits for another. */
+    __device__ __forceinline__ void clear_values(int n_keys, int t) const
+    {
+        uint4 *tile = here->v[v.stage].piece;
+        const int first = min(n_keys - t * S::KEYS, S::VALUES) * 8;
+        values_come();
+        for (int box = 0; box < S::V_TILE; box += S::VALUES * 8)
+#pragma unroll 1
+            for (int i = first + threadIdx.x % 32; i < S::VALUES * 8; i += 32)
+                tile[box + i] = uint4{0, 0, 0, 0};
+        show_products();
+        __syncwarp();
+    }
+
+    /* The warpgroup's results are stored from where its queries were.  Once they have been read
+     * there, its part of that stage is free. */
+    __device__ __forceinline__ void results_read(void)
+    {
+        if (pending && threadIdx.x % GROUP == 0) {
+            stores_read<0>();
+            barrier_arrive(&here->q_done[stored]);
+        }
+        pending = false;
+    }
+
+    /* The warp's 16 rows; pieces of 16 bytes lie as the swizzle of the boxes has them. */
+    __device__ __forceinline__ void put_results(const float (&o)[S::UNITS][4]) const
+    {
+        const int lane = threadIdx.x % 32, row = threadIdx.x % GROUP / 32 * 16 + lane % 16;
+        const uint32_t tile = shared_address(here->q[stored].piece) + group * GROUP_ROWS * 128;
+#pragma unroll
+        for (int n = 0; n + 2 <= S::UNITS; n += 2)
+            store_matrix4(tile + n / 8 * S::ROWS * 128 + row * 128 +
+                              ((n + lane / 16) % 8 ^ row % 8) * 16,
+                          pack2(o[n][0], o[n][1]), pack2(o[n][2], o[n][3]),
+                          pack2(o[n + 1][0], o[n + 1][1]), pack2(o[n + 1][2], o[n + 1][3]));
+        if (S::NARROW)
+            store_matrix2(shared_address(here->q[stored].piece) + S::BOXES * S::ROWS * 128 +
+                              (group * GROUP_ROWS + row) * 32 + row / 4 % 2 * 16,
+                          pack2(o[S::UNITS - 1][0], o[S::UNITS - 1][1]),
+                          pack2(o[S::UNITS - 1][2], o[S::UNITS - 1][3]));
+    }
+
+    __device__ __forceinline__ void store_results(const passing_item &x, int row) const
+    {
+        const uint4 *tile = here->q[stored].piece;
+#pragma unroll
+        for (int c = 0; c < S::BOXES; c++)
+            box_store(&m.o, tile + (c * S::ROWS + group * GROUP_ROWS) * 8,
+                      {c * 64, row, x.head, x.lead.inner, x.lead.outer});
+        if (S::NARROW)
+            box_store(&m.o_narrow, tile + S::BOXES * S::ROWS * 8 + group * GROUP_ROWS * 2,
+                      {S::BOXES * 64, row, x.head, x.lead.inner, x.lead.outer});
+        stores_commit();
+    }
+
+    /* o and lse of the item before, or of this one, whose rows have these scores of probability 1
+     * and sums.  Without keys both are zero. */
+    __device__ __forceinline__ void finish(float (&o)[S::UNITS][4], const float (&top)[2],
+                                           const float (&sums)[2], bool before)
+    {
+        const int told = before ? (item.stage + S::ITEMS - 1) % S::ITEMS : item.stage;
+        const passing_item &x = here->item[told];
+        results_read();
+        stored = before ? (q.stage + S::Q_STAGES - 1) % S::Q_STAGES : q.stage;
+        const int lane = threadIdx.x % 32, first = x.first + group * GROUP_ROWS;
+        const int row = threadIdx.x / 32 * 16 + lane / 4; /* the lane's first, within the item */
+        const int left = x.end - x.first - row;
+        const float log_scale = x.scale * LN2;
+        float *lse = x.lse + row * a.lse.row, factor[2];
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const float sum = quad_sum(sums[half]);
+            if (lane % 4 == 0 && half * 8 < left)
+                lse[half * 8 * a.lse.row] = sum == 0.f ? 0.f : top[half] * log_scale + __logf(sum);
+            factor[half] = sum == 0.f ? 0.f : __frcp_rn(sum);
+        }
+        multiply_sums(o, factor[0], factor[1]);
+        put_results(o);
+        show_products();
+        named_sync(8 + group, GROUP);
+        if (threadIdx.x % GROUP == 0 && first < x.end)
+            store_results(x, first);
+        pending = true;
+        done(&here->item_done[told]);
+    }
+
+    /* One tile of keys, for queries from `row` on.  FIRST: of an item; WARM: the product of the
+     * tile before is to come. */
+    template <bool FIRST, bool WARM>
+    __device__ __forceinline__ void step(passing_rows<S> &r, int n_keys, int row, int t,
+                                         float scale)
+    {
+        float s[S::KEYS / 8][4];
+        const float top[2] = {r.top[0], r.top[1]}, sum[2] = {r.sum[0], r.sum[1]};
+        keys_come();
+        turn_begin();
+        products_begin();
+        begin_scores<S>(s, piece_at(here->q[q.stage].piece), piece_at(here->k[k.stage].piece),
+                        group);
+        if (WARM) {
+            values_come();
+            begin_sums(r, piece_at(here->v[v.stage].piece));
+        }
+        turn_end();
+        products_wait<WARM ? 1 : 0>();
+        pin_registers(s);
+        keys_done();
+        if (!FIRST)
+            results_read();
+        mask(s, n_keys, row, t);
+        if (FIRST)
+            open_rows(r);
+        const float upper = find_probabilities(r, s, scale, 0);
+        const float lower = find_probabilities(r, s, scale, 1);
+        if (WARM) {
+            pin_registers(s);
+            before_wait(r.sum[0] + r.sum[1], shared_address(here));
+            products_wait<0>();
+            pin_registers(r.o);
+            pin_registers(r.p);
+            values_done();
+        }
+        if (FIRST && WARM)
+            finish(r.o, top, sum, true);
+        if (FIRST)
+            clear_sums(r);
+        else if (__any_sync(0xffffffffu, upper != 1.f || lower != 1.f))
+            multiply_sums(r.o, upper, lower);
+        round_probabilities(r, s);
+        pin_registers(r.p);
+    }
+
+    /* The last product of the item before, or of this one, where no other goes on behind it. */
+    __device__ __forceinline__ void end_item(passing_rows<S> &r, bool before)
+    {
+        values_come();
+        products_begin();
+        begin_sums(r, piece_at(here->v[v.stage].piece));
+        products_wait<0>();
+        pin_registers(r.o);
+        values_done();
+        finish(r.o, r.top, r.sum, before);
+    }
+
+    /* Takes the next item; warm: the last product of the item before is to come.  Returns whether
+     * that of this one is. */
+    __device__ __forceinline__ bool take(passing_rows<S> &r, bool warm)
+    {
+        const passing_item &x = here->item[item.stage];
+        const int row = x.first + group * GROUP_ROWS, n_keys = x.n_keys;
+        const int begin_tile = x.begin_tile, end_tile = x.end_tile;
+        const float scale = x.scale;
+        int begin, end;
+        passing_tiles<S>(a, n_keys, row, min(row + GROUP_ROWS, x.end), begin, end);
+        if (warm && end < end_tile) {
+            end_item(r, true);
+            warm = false;
+        }
+        if (begin >= end) { /* no rows, or none that sees a key */
+            if (warm)
+                end_item(r, true);
+            open_rows(r);
+            clear_sums(r);
+            finish(r.o, r.top, r.sum, false);
+            skip(end_tile - begin_tile);
+            return false;
+        }
+        skip(end_tile - end);
+        if (warm)
+            step<true, true>(r, n_keys, row, end - 1, scale);
+        else
+            step<true, false>(r, n_keys, row, end - 1, scale);
+        if (a.lens)
+            clear_values(n_keys, end - 1);
+#pragma unroll 1
+        for (int t = end - 2; t >= begin; t--)
+            step<false, true>(r, n_keys, row, t, scale);
+        if (begin == begin_tile)
+            return true;
+        end_item(r, false);
+        skip(begin - begin_tile);
+        return false;
+    }
+
+    __device__ __forceinline__ void run(const struct passing_work &w)
+    {
+        passing_rows<S> r;
+        bool warm = false;
+#pragma unroll 1
+        for (int turn = 0; passing_number(turn) < w.items; turn++) {
+            results_read();
+            barrier_wait(&here->q_come[q.stage], q.round);
+            warm = take(r, warm);
+            q.next();
+            item.next();
+        }
+        if (warm)
+            end_item(r, true);
+        if (threadIdx.x % GROUP == 0)
+            stores_read<0>();
+    }
+};
+
+#endif

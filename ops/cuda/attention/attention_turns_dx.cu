@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Attention backward on Hopper in one pass (attention_turns.cuh), for heads of 64, 72 and 128: the
+ * kernels, and which calls they take.
+ *
+ * Compiled for sm_90a alone, since PTX of these instructions fits no other device.
+ */
+#include "cuda/attention/attention_turns_group.cuh"
+
+extern __shared__ __align__(1024) char attention_shared[];
+
+/* ---- statistics ------------------------------------------------------------------------------ */
+
+constexpr int STATISTICS_THREADS = 256, ROW_THREADS = 8;
+
+/* Where queries see no key, no block writes dq. */
+template <typename S>
+__device__ __forceinline__ void clear_unseeing(const struct attention_args &a, int64_t sequence,
+                                               int64_t head, int64_t first, int n)
+{
+    const struct attention_span seen = attention_span_of_rows(a, first, first + n, a.n_keys);
+    if (seen.end > max(seen.begin, (int64_t)0))
+        return;
+    const attention_rows dq = attention_rows_at(a, a.dq, sequence, head, first);
+    for (int i = threadIdx.x; i < n * S::UNITS; i += STATISTICS_THREADS)
+        *reinterpret_cast<uint4 *>((bf16 *)dq.data + i / S::UNITS * dq.row + i % S::UNITS * 8) =
+            uint4{0, 0, 0, 0};
+}
+
+/* Of 8 pairs. */
+__device__ __forceinline__ float dot8(const uint4 &x, const uint4 &y)
+{
+    const __nv_bfloat162 *p = (const __nv_bfloat162 *)&x, *q = (const __nv_bfloat162 *)&y;
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const float2 f = __bfloat1622float2(p[i]), g = __bfloat1622float2(q[i]);
+        sum += f.x * g.x + f.y * g.y;
+    }
+    return sum;
+}
+
+/* lse in base 2 and delta = sum(o d_o) of a tile of queries, zeros beyond the last one; clears the
+ * tile's turn.  Eight threads have a row. */
+template <typename S>
+__global__ void __launch_bounds__(STATISTICS_THREADS)
+    turns_statistics(const __grid_constant__ attention_args a, int64_t first_unit)
+{
+    constexpr int down = STATISTICS_THREADS / ROW_THREADS;
+    const int64_t tile = first_unit + blockIdx.x;
+    int64_t sequence = tile;
+    const int64_t first =
+        take_index(sequence, attention_tile_count(a.n_queries, S::QUERIES)) * S::QUERIES;
+    const int64_t head = take_index(sequence, a.n_heads), left = a.n_queries - first;
+    const int n = left < S::QUERIES ? (int)left : S::QUERIES, lane = threadIdx.x % ROW_THREADS;
+    const attention_rows o = attention_rows_at(a, a.o, sequence, head, first);
+    const attention_rows d_o = attention_rows_at(a, a.d_o, sequence, head, first);
+    const float *lse = attention_lse_at(a, sequence, head) + first * a.lse.row;
+    if (threadIdx.x == 0)
+        a.turns[tile] = 0;
+#pragma unroll
+    for (int row = threadIdx.x / ROW_THREADS; row < S::QUERIES; row += down) {
+        float sum = 0;
+#pragma unroll
+        for (int unit = lane; unit < S::UNITS; unit += ROW_THREADS)
+            if (row < n)
+                sum += dot8(*(const uint4 *)((const bf16 *)o.data + row * o.row + unit * 8),
+                            *(const uint4 *)((const bf16 *)d_o.data + row * d_o.row + unit * 8));
+#pragma unroll
+        for (int apart = 1; apart < ROW_THREADS; apart *= 2)
+            sum += __shfl_xor_sync(0xffffffffu, sum, apart);
+        if (lane == 0)
+            a.statistics[tile * S::QUERIES + row] =
+                row < n ? float2{lse[row * a.lse.row] * ATTENTION_LOG2E, sum} : float2{0.f, 0.f};
+    }
+    clear_unseeing<S>(a, sequence, head, first, n);
+}
+
+/* ---- the kernel ------------------------------------------------------------------------------ */
+
+/* The warp's share of n rows; zeros beyond them.  A warp copies four pieces of eight rows at once,
+ * which fill their banks and whole sectors of memory. */
+template <typename S>
+__device__ __forceinline__ void load_keys(typename S::key_tile &tile, const attention_rows &x,
+                                          int n)
+{
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = 4 * S::GROUPS;
+    const char *from = (const char *)x.data;
+    for (int row = warp * 8 + lane % 8; row < S::KEYS; row += warps * 8)
+#pragma unroll
+        for (int unit = lane / 8; unit < S::UNITS / 4 * 4; unit += 4)
+            copy16(shared_address(&tile.unit[unit][row]), from + 2 * (row * x.row + unit * 8),
+                   row < n);
+    for (int row = warp * 32 + lane; S::UNITS % 2 && row < S::KEYS; row += warps * 32) {
+        copy16(shared_address(&tile.unit[S::UNITS - 1][row]),
+               from + 2 * (row * x.row + (S::UNITS - 1) * 8), row < n);
+        tile.unit[S::UNITS][row] = uint4{0, 0, 0, 0};
+    }
+}
+
+template <typename S> __device__ __forceinline__ void init_barriers(turns_shared<S> *here)
+{
+    constexpr int warps = 4 * S::GROUPS;
+    for (int i = 0; i < S::STAGES; i++) {
+        barrier_init(&here->come[i], 1);
+        barrier_init(&here->done[i], warps);
+    }
+    for (int i = 0; i < 2; i++)
+        barrier_init(&here->exchanged[i], warps);
+    for (int i = 0; i < S::PASSING; i++) {
+        barrier_init(&here->room[i], 1);
+        barrier_init(&here->full[i], warps);
+    }
+    barrier_inits_end();
+}
+
+/* Registers: 64 Ki in all; a thread that copies needs few. */
+template <typename S, bool MASKED>
+__global__ void __launch_bounds__(S::THREADS, 1)
+    turns_backward(const __grid_constant__ attention_args a,
+                   const __grid_constant__ turns_maps maps, int lines)
+{
+    turns_shared<S> *here = (turns_shared<S> *)attention_shared;
+    const int group = group_index(), warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0) % 4;
+    const turns_work &w = here->work;
+    if (threadIdx.x == 0)
+        init_barriers(here);
+    if (threadIdx.x == GROUP)
+        here->work = turns_work_of<S>(a, lines);
+    __syncthreads();
+    if (w.n < 0)
+        return;
+    if (group == S::GROUPS) {
+        registers_fewer<24>();
+        if (threadIdx.x % 32 == 0 && warp == 0)
+            turns_bring<S>(a, maps, here);
+        else if (threadIdx.x % 32 == 0 && warp <= S::PASSING)
+            turns_take<S>(a, here, warp - 1);
+    } else {
+        registers_more<240>();
+        load_keys<S>(here->k, attention_rows_at(a, a.k, w.sequence, w.shared, w.first_key),
+                     w.n_keys);
+        load_keys<S>(here->v, attention_rows_at(a, a.v, w.sequence, w.shared, w.first_key),
+                     w.n_keys);
+        copies_wait();
+        show_products();
+        named_sync(1, GROUP * S::GROUPS);
+        turns_group<S, MASKED> g(a, here, group);
+        g.run();
+        g.finish();
+    }
+}
+
+/* ---- launching ------------------------------------------------------------------------------- */
+
+/* Stages and sums by what fits into shared memory. */
+typedef turns_shape<64, 4, 3> shape_64;
+typedef turns_shape<72, 3, 3> shape_72;
+typedef turns_shape<128, 2, 2> shape_128;
+
+constexpr int64_t GRID = 65535; /* blocks along the second and third axes of a grid */
+
+/* Lines that go side by side.  A turn takes the time of about two tiles to pass and 132 blocks
+ * begin in that of a block, so that 2 x 132 / tiles would do, of blocks that take the same time;
+ * twice that is faster.  Causal tiles of keys have unequal work: as many lines as the L2 can serve,
+ * so that the longest blocks of all begin first. */
+template <typename S> static int64_t lines_together(const struct attention_args &a, int64_t lines)
+{
+    const int64_t bytes = a.n_queries * S::D * 8, served = (int64_t)128 << 20;
+    int64_t n = 528 / attention_tile_count(a.n_queries, S::QUERIES) + 1;
+    if (a.mask.causal && n < served / bytes)
+        n = served / bytes;
+    if (n < attention_tile_count(lines, GRID))
+        n = attention_tile_count(lines, GRID);
+    return n < lines ? n : lines;
+}
+
+static bool query_map(CUtensorMap *to, const struct attention_args &a,
+                      const struct attention_operand &x, int rows)
+{
+    return attention_box_map(to, a, x, a.n_queries, a.n_heads, false, 64, rows);
+}
+
+template <typename S, bool MASKED>
+static void launch_turns(const struct attention_args &a, const struct turns_maps &maps,
+                         cudaStream_t stream)
+{
+    const int64_t lines = a.n_sequences * a.n_chunks * a.n_shared;
+    const int64_t together = lines_together<S>(a, lines);
+    const dim3 grid((unsigned)together, (unsigned)attention_tile_count(a.n_keys, S::KEYS),
+                    (unsigned)attention_tile_count(lines, together));
+    const int shared = (int)sizeof(turns_shared<S>);
+    cudaFuncSetAttribute(turns_backward<S, MASKED>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                         shared);
+    turns_backward<S, MASKED><<<grid, S::THREADS, shared, stream>>>(a, maps, (int)lines);
+}
+
+template <typename S> static bool launch(const struct attention_args &a, cudaStream_t stream)
+{
+    struct turns_maps maps;
+    if (!query_map(&maps.q, a, a.q, S::QUERIES) || !query_map(&maps.d_o, a, a.d_o, S::QUERIES))
+        return false;
+    attention_launch(turns_statistics<S>,
+                     a.n_sequences * a.n_heads * attention_tile_count(a.n_queries, S::QUERIES),
+                     STATISTICS_THREADS, 0, stream, a);
+    if (a.mask.causal || a.mask.window)
+        launch_turns<S, true>(a, maps, stream);
+    else
+        launch_turns<S, false>(a, maps, stream);
+    return true;
+}
+
+/* Whether the kernels take the call. */
+bool attention_turns_takes(const struct attention_args &a)
+{
+    const int64_t most = INT32_MAX / 4;
+    const int64_t tiles = attention_tile_count(a.n_queries, CUDA_ATTENTION_TURN_QUERIES);
+    return (a.width == 64 || a.width == 72 || a.width == 128) && !a.lens && !a.mask.bias.data &&
+           !a.mask.first.data && !a.mask.lengths.data && a.n_queries > 0 && a.n_keys > 0 &&
+           a.n_sequences > 0 && a.n_heads > 0 && a.n_queries <= most && a.n_keys <= most &&
+           a.mask.window <= most && a.n_keys / CUDA_ATTENTION_TURN_KEYS < GRID &&
+           a.n_sequences * a.n_heads <= most / tiles && a.k.vectors && a.v.vectors && a.o.vectors &&
+           a.dq.vectors && a.dk.vectors && a.dv.vectors &&
+           attention_box_takes(a, a.q, a.n_queries, a.n_heads, false) &&
+           attention_box_takes(a, a.d_o, a.n_queries, a.n_heads, false) && attention_on_hopper();
+}
+
+/* Where it was measured (doc/bench/h200.md), all but many queries of heads of 128 without a mask:
+ * 0.86 of cuDNN's time over 1,560 places, 1.06 over 8,192. */
+bool attention_turns_is_fast(const struct attention_args &a)
+{
+    return attention_turns_takes(a) && (a.width < 128 || a.mask.causal || a.n_queries <= 2048);
+}
+
+/* False: nothing was launched. */
+bool attention_turns_backward(const struct attention_args &a, cudaStream_t stream)
+{
+    return a.width == 64   ? launch<shape_64>(a, stream)
+           : a.width == 72 ? launch<shape_72>(a, stream)
+                           : launch<shape_128>(a, stream);
+}
