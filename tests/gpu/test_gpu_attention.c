@@ -130,8 +130,8 @@ static void create(struct data *d, const struct shape *s)
     for (int i = 0; i < TENSORS; i++) {
         int64_t n = 3 * desc_numel(&d->desc[i]); /* enough for what is fused */
         float *values = malloc((size_t)n * sizeof *values);
-        d->bytes[i] = (d->desc[i].stride[2] && i < LENS && s->layout == FUSED ? n : n / 3) *
-                      ckpt_dtype_size(d->desc[i].dtype);
+        d->bytes[i] =
+            (i < LENS && s->layout == FUSED ? n : n / 3) * ckpt_dtype_size(d->desc[i].dtype);
         d->host[i] = calloc(1, (size_t)n * 4);
         must(values && d->host[i], "memory");
         ckpt_fill_normal(11, 0, (uint32_t)i, values, n);
@@ -160,8 +160,10 @@ static void destroy(struct data *d)
 static int run(const struct data *d, const struct shape *s, ckpt_kernel kernel, bool on_device)
 {
     void *const *at = on_device ? d->device : d->host;
+    /* As the op records it: of a single key the score has no part. */
+    const double scale = s->keys == 1 ? 0 : 1 / sqrt((double)s->width);
     const struct attention_attr attr = {
-        .scale = (float)(1 / sqrt((double)s->width)), .causal = s->causal, .window = s->window};
+        .scale = (float)scale, .causal = s->causal, .window = s->window};
     struct ckpt_view in[INPUTS], out[2] = {{at[O], d->desc[O]}, {at[LSE], d->desc[LSE]}};
     for (int i = 0; i < INPUTS; i++)
         in[i] = (struct ckpt_view){at[i], d->desc[i]};
