@@ -59,6 +59,8 @@ void attention_short_forward(const struct attention_args &a, cudaStream_t stream
 void attention_short_backward(const struct attention_args &a, cudaStream_t stream);
 void attention_tiles_forward(const struct attention_args &a, cudaStream_t stream);
 void attention_tiles_backward(const struct attention_args &a, cudaStream_t stream);
+/* dk and dv of what the chunks of queries have left of them, where there are several. */
+void attention_sum_chunks(const struct attention_args &a, cudaStream_t stream);
 bool attention_on_hopper(void);
 /* Some of the tiles' work on Hopper: of packed keys, up to ATTENTION_RESIDENT of a sequence stay in
  * shared memory.  The chunks are those for dk and dv, at most n_chunks of them. */

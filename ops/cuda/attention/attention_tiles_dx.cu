@@ -450,6 +450,14 @@ template <int N> static void launch_sums(const struct attention_args &a, cudaStr
                      256, 0, stream, a);
 }
 
+void attention_sum_chunks(const struct attention_args &a, cudaStream_t stream)
+{
+    if (a.partial && a.width % 4 == 0 && a.dk.vectors && a.dv.vectors)
+        launch_sums<4>(a, stream);
+    else if (a.partial)
+        launch_sums<1>(a, stream);
+}
+
 /* ---- launching ------------------------------------------------------------------------------- */
 
 template <int DP> static void launch_queries(const struct attention_args &a, cudaStream_t stream)
@@ -487,8 +495,5 @@ void attention_tiles_backward(const struct attention_args &a, cudaStream_t strea
         launch_backward<72>(a, stream);
     else
         launch_backward<128>(a, stream);
-    if (a.partial && a.width % 4 == 0 && a.dk.vectors && a.dv.vectors)
-        launch_sums<4>(a, stream);
-    else if (a.partial)
-        launch_sums<1>(a, stream);
+    attention_sum_chunks(a, stream);
 }

@@ -235,7 +235,10 @@ bool attention_turns_is_fast(const struct attention_args &a)
 /* False: nothing was launched. */
 bool attention_turns_backward(const struct attention_args &a, cudaStream_t stream)
 {
-    return a.width == 64   ? launch<shape_64>(a, stream)
-           : a.width == 72 ? launch<shape_72>(a, stream)
-                           : launch<shape_128>(a, stream);
+    const bool launched = a.width == 64   ? launch<shape_64>(a, stream)
+                          : a.width == 72 ? launch<shape_72>(a, stream)
+                                          : launch<shape_128>(a, stream);
+    if (launched)
+        attention_sum_chunks(a, stream);
+    return launched;
 }
