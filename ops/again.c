@@ -23,15 +23,6 @@ static ckpt_tensor own_operand(ckpt_tape *t, ckpt_tensor x)
     return ckpt_permute(t, x, axes);
 }
 
-static bool is_read(const ckpt_tape *t, ckpt_tensor x)
-{
-    const struct op *o = &t->ops.data[t->tensors.data[x.id].op];
-    for (int32_t i = t->n_operands - 1; i >= o->operands + o->n_in + o->n_out; i--)
-        if (t->operands.data[i] == x.id)
-            return true;
-    return false;
-}
-
 /*
  * A gradient as that of operand x: for an activation in its dtype, for a parameter in fp32, which
  * sums it.  The tape may add to what a rule hands it in place, so nobody else may read it.
@@ -42,7 +33,7 @@ static ckpt_tensor finish(ckpt_tape *t, ckpt_tensor x, ckpt_tensor g)
         return CKPT_NONE;
     if (tape_param_of(t, x.id) < 0)
         g = ckpt_cast(t, g, ckpt_desc_of(t, x).dtype);
-    return g.id && is_read(t, g) ? ops_record1(t, &op_copy, 1, &g, NULL, 0) : g;
+    return g.id && tape_is_read(t, g) ? ops_record1(t, &op_copy, 1, &g, NULL, 0) : g;
 }
 
 void ops_grad_again(struct ckpt_grad *g, ops_again again)

@@ -116,14 +116,10 @@ static void contribute_activation(struct reverse *r, int32_t x, ckpt_tensor g, b
 static bool is_taken(const struct reverse *r, ckpt_tensor g)
 {
     const ckpt_tape *t = r->t;
-    const struct op *o = &t->ops.data[t->tensors.data[g.id].op];
     for (int32_t i = 0; i < r->n; i++)
         if (r->gradient[i] == g.id)
             return true;
-    for (int32_t i = t->n_operands - 1; i >= o->operands + o->n_in + o->n_out; i--)
-        if (t->operands.data[i] == g.id)
-            return true;
-    return false;
+    return tape_is_read(t, g);
 }
 
 /*

@@ -306,6 +306,15 @@ static bool is_fresh(const ckpt_tape *t, int32_t root, int32_t x)
     return readers == (x != root ? 2 : 0); /* the reshape reads root and makes x */
 }
 
+bool tape_is_read(const ckpt_tape *t, ckpt_tensor x)
+{
+    const struct op *o = &t->ops.data[t->tensors.data[x.id].op];
+    for (int32_t i = t->n_operands - 1; i >= o->operands + o->n_in + o->n_out; i--)
+        if (t->operands.data[i] == x.id)
+            return true;
+    return false;
+}
+
 bool tape_is_fresh(const ckpt_tape *t, ckpt_tensor x)
 {
     return is_fresh(t, x.id, x.id);

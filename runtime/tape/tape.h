@@ -247,6 +247,8 @@ void tape_share_buffers(ckpt_tape *t);
  * of a rank alone, the others are of its shares. */
 void tape_sum_over_ranks(ckpt_tape *t, int once, int n, ckpt_tensor *x);
 
+/* Whether an op behind the one that made x has it as an operand. */
+bool tape_is_read(const ckpt_tape *t, ckpt_tensor x);
 /* Whether nobody but its op has seen a tensor: it is alone on its storage and has no reader. */
 bool tape_is_fresh(const ckpt_tape *t, ckpt_tensor x);
 

@@ -161,6 +161,15 @@ static void test_four(void **state)
     }
 }
 
+static void expect_no_addend(const ckpt_tape *t)
+{
+    for (int32_t i = 0; i < t->n_ops; i++) {
+        const struct op *o = &t->ops.data[i];
+        if (o->def->flags & CKPT_OP_ADDEND)
+            assert_true(op_in(t, o, o->n_in - 1) < 0);
+    }
+}
+
 /* More are summed in fp32, in place. */
 static ckpt_tensor read_by_five(ckpt_tape *t, const struct recorded *r, ckpt_tensor x)
 {
@@ -172,11 +181,7 @@ static void test_five(void **state)
     struct recorded r;
     (void)state;
     record(&r, CKPT_BF16, read_by_five);
-    for (int32_t i = 0; i < r.tape->n_ops; i++) {
-        const struct op *o = &r.tape->ops.data[i];
-        if (o->def->flags & CKPT_OP_ADDEND)
-            assert_true(op_in(r.tape, o, o->n_in - 1) < 0);
-    }
+    expect_no_addend(r.tape);
     assert_int_equal(count(r.tape, "add", true), 0);
     assert_int_equal(count(r.tape, "accumulate", true), 4);
     finish(&r);
@@ -195,11 +200,7 @@ static void test_what_stays(void **state)
     struct recorded r;
     (void)state;
     record(&r, CKPT_BF16, gated_by_its_mean);
-    for (int32_t i = 0; i < r.tape->n_ops; i++) {
-        const struct op *o = &r.tape->ops.data[i];
-        if (o->def->flags & CKPT_OP_ADDEND)
-            assert_true(op_in(r.tape, o, o->n_in - 1) < 0);
-    }
+    expect_no_addend(r.tape);
     assert_int_equal(count(r.tape, "add", true), 3);
     assert_int_equal(count(r.tape, "accumulate", true), 0);
     finish(&r);
