@@ -199,7 +199,7 @@ int expr_fuse(ckpt_tape *t);
  */
 int expr_pair(ckpt_tape *t);
 
-/* What both do.  A program of several: its operands are tensors of the tape. */
+/* What both do (join.c).  A program of several: its operands are tensors of the tape. */
 struct expr_joined {
     struct expr e;
     int32_t in[EXPR_INPUTS];
@@ -213,7 +213,12 @@ struct op;
 int expr_append(struct expr_joined *j, const ckpt_tape *t, const struct op *o, const struct expr *e,
                 int32_t replaced, int value);
 
-/* A gap: where an op stood that is part of another now. */
+/* Puts a program in the place of op i, with these results.  Returns 0 or CKPT_ENOMEM. */
+int expr_replace_op(ckpt_tape *t, int32_t i, const struct expr_joined *j, const int32_t *out,
+                    int n_out);
+
+/* A gap: where an op stood that is part of another now.  Its result has no op then, unless another
+ * makes it by now. */
 extern const struct ckpt_op_def expr_fused;
 void expr_remove_op(ckpt_tape *t, int32_t i);
 /* b gets the lines of both, where they are of one file. */

@@ -29,19 +29,6 @@ enum {
     MOST_SUMMED = 1 << 30 /* elements: what one launch walks */
 };
 
-/* Where a fused producer stood. */
-static int no_shape(struct ckpt_call *call)
-{
-    return ckpt_call_fail(call, "it cannot be recorded");
-}
-
-const struct ckpt_op_def expr_fused = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "fused",
-    .flags = CKPT_OP_VIEW,
-    .shape = no_shape,
-};
-
 /* A list of ops for every tensor or storage, ascending. */
 struct lists {
     int32_t *first; /* n + 1 of them */
@@ -118,41 +105,6 @@ static bool expr_of_op(const ckpt_tape *t, const struct op *o, struct expr *e)
 }
 
 /* ---- joining two programs ---------------------------------------------------------------------*/
-
-static int operand_node(struct expr_joined *j, int32_t tensor)
-{
-    int k = 0;
-    while (k < j->e.n_in && j->in[k] != tensor)
-        k++;
-    if (k == EXPR_INPUTS) {
-        j->fits = false;
-        return 0;
-    }
-    if (k == j->e.n_in) {
-        j->in[k] = tensor;
-        j->e.operand[j->e.n_in++] = EXPR_ANY;
-    }
-    return expr_node(&j->e, EXPR_INPUT, k, 0, 0, 0.f, 0.f);
-}
-
-int expr_append(struct expr_joined *j, const ckpt_tape *t, const struct op *o, const struct expr *e,
-                int32_t replaced, int value)
-{
-    int to[EXPR_NODES];
-    for (int i = 0; i < e->n_nodes && j->fits; i++) {
-        const struct expr_node *n = &e->node[i];
-        int arguments = expr_arguments(n->code);
-        if (n->code == EXPR_INPUT) {
-            int32_t x = op_in(t, o, n->arg[0]);
-            to[i] = x == replaced ? value : operand_node(j, x);
-            continue;
-        }
-        to[i] = expr_node(&j->e, n->code, arguments > 0 ? to[n->arg[0]] : n->arg[0],
-                          arguments > 1 ? to[n->arg[1]] : 0, arguments > 2 ? to[n->arg[2]] : 0,
-                          n->p, n->q);
-    }
-    return j->fits ? to[e->n_nodes - 1] : 0;
-}
 
 /* "mul+add+gelu"; what is too long loses its middle. */
 static void join_names(char *dst, const char *a, const char *b)
@@ -403,56 +355,20 @@ static bool pays(const struct fusion *f, const struct expr *e, int32_t i, const 
 
 /* ---- the tape afterwards ----------------------------------------------------------------------*/
 
-void expr_join_lines(const struct op *a, struct op *b)
-{
-    if (!a->file || !b->file || strcmp(a->file, b->file))
-        return;
-    int32_t first = a->first_line ? a->first_line : a->line;
-    if (!b->first_line || first < b->first_line)
-        b->first_line = first;
-    if (a->line > b->line)
-        b->line = a->line;
-}
-
+/* Op j takes in a. */
 static int replace(struct fusion *f, const struct expr_joined *joined, const struct op *a,
                    int32_t j)
 {
     ckpt_tape *t = f->t;
-    size_t size = expr_size(&joined->e);
-    void *attr = malloc(size);
-    if (!attr || ARRAY_RESERVE(&t->operands, t->n_operands + joined->e.n_in + 1)) {
-        free(attr);
-        return tape_fail(t, CKPT_ENOMEM, "no memory to join the ops of a tape");
-    }
-    struct op *b = &t->ops.data[j];
-    int32_t out = op_out(t, b, 0);
-    free(b->attr);
-    b->attr = memcpy(attr, &joined->e, size);
-    b->attr_size = size;
-    b->def = &op_expr;
-    b->workspace = 0;
-    b->n_in = joined->e.n_in;
-    b->operands = t->n_operands;
-    for (int k = 0; k < b->n_in; k++) {
-        t->operands.data[t->n_operands++] = joined->in[k];
+    const int32_t out = op_out(t, &t->ops.data[j], 0);
+    int rc = expr_replace_op(t, j, joined, &out, 1);
+    for (int k = 0; k < joined->e.n_in && !rc; k++) {
         int32_t s = t->tensors.data[joined->in[k]].storage;
         f->last_read[s] = f->last_read[s] > j ? f->last_read[s] : j;
     }
-    t->operands.data[t->n_operands++] = out;
-    expr_join_lines(a, b);
-    return 0;
-}
-
-void expr_remove_op(ckpt_tape *t, int32_t i)
-{
-    struct op *o = &t->ops.data[i];
-    t->tensors.data[op_out(t, o, 0)].op = -1;
-    free(o->attr);
-    o->attr = NULL;
-    o->attr_size = 0;
-    o->def = &expr_fused;
-    o->n_in = o->n_out = 0;
-    o->workspace = 0;
+    if (!rc)
+        expr_join_lines(a, &t->ops.data[j]);
+    return rc;
 }
 
 /* Joins op i with its readers if that can and should be. */

@@ -28,6 +28,11 @@ static const struct ckpt_desc *result(const ckpt_tape *t, int32_t i)
     return &t->tensors.data[op_out(t, &t->ops.data[i], 0)].desc;
 }
 
+static int32_t storage_of(const ckpt_tape *t, int32_t i)
+{
+    return t->tensors.data[op_out(t, &t->ops.data[i], 0)].storage;
+}
+
 /* Whether b reads a full operand of a, and nothing that is made from a on. */
 static bool share_operands(const ckpt_tape *t, int32_t a, int32_t b)
 {
@@ -38,20 +43,10 @@ static bool share_operands(const ckpt_tape *t, int32_t a, int32_t b)
         if (x > 0 && t->tensors.data[x].op >= a)
             return false;
         for (int i = 0; i < first->n_in; i++)
-            shared |= op_in(t, first, i) == x && desc_same_shape(&t->tensors.data[x].desc,
-                                                                result(t, a));
+            shared |=
+                op_in(t, first, i) == x && desc_same_shape(&t->tensors.data[x].desc, result(t, a));
     }
     return shared;
-}
-
-/* Whether the tensors lie apart, each alone on its storage: one may be written earlier. */
-static bool alone(const ckpt_tape *t, int32_t i)
-{
-    const int32_t out = op_out(t, &t->ops.data[i], 0), s = t->tensors.data[out].storage;
-    for (int32_t x = 1; x < t->n_tensors; x++)
-        if (x != out && t->tensors.data[x].storage == s && t->tensors.data[x].op < i)
-            return false;
-    return true;
 }
 
 /* The program of both; false where they do not fit in one, or are one.  The last node is the first
@@ -81,53 +76,57 @@ static bool join(const ckpt_tape *t, int32_t a, int32_t b, struct expr_joined *j
 /* Op a becomes both; b a gap. */
 static int replace(ckpt_tape *t, int32_t a, int32_t b, const struct expr_joined *j, bool swapped)
 {
-    const struct expr *e = &j->e;
-    const size_t size = expr_size(e);
-    void *attr = malloc(size);
-    if (!attr || ARRAY_RESERVE(&t->operands, t->n_operands + e->n_in + 2)) {
-        free(attr);
-        return tape_fail(t, CKPT_ENOMEM, "no memory to pair the ops of a tape");
-    }
-    struct op *o = &t->ops.data[a];
-    const int32_t x = op_out(t, o, 0), y = op_out(t, &t->ops.data[b], 0);
+    const int32_t x = op_out(t, &t->ops.data[a], 0), y = op_out(t, &t->ops.data[b], 0);
     const int32_t out[] = {swapped ? x : y, swapped ? y : x};
-    expr_join_lines(&t->ops.data[b], o);
+    int rc = expr_replace_op(t, a, j, out, 2);
+    if (rc)
+        return rc;
+    expr_join_lines(&t->ops.data[b], &t->ops.data[a]);
     expr_remove_op(t, b);
-    free(o->attr);
-    o->attr = memcpy(attr, e, size);
-    o->attr_size = size;
-    o->n_in = e->n_in;
-    o->n_out = 2;
-    o->operands = t->n_operands;
-    for (int k = 0; k < e->n_in; k++)
-        t->operands.data[t->n_operands++] = j->in[k];
-    for (int k = 0; k < 2; k++) {
-        t->operands.data[t->n_operands++] = out[k];
-        t->tensors.data[out[k]].op = a;
-        t->tensors.data[out[k]].index = k;
-    }
     return 0;
 }
 
-static int pair_op(ckpt_tape *t, int32_t a, int32_t b)
+/* first: per storage, the first op that makes a tensor on it.  The result of b is written earlier:
+ * nothing else may lie there by then. */
+static int pair_op(ckpt_tape *t, int32_t a, int32_t b, const int32_t *first)
 {
     const struct expr *x = single(t, a), *y = single(t, b);
     struct expr_joined j;
     bool swapped;
     if (!x || !y || x->dtype != y->dtype || !desc_same_shape(result(t, a), result(t, b)) ||
-        !share_operands(t, a, b) || !alone(t, b) || !join(t, a, b, &j, &swapped))
+        first[storage_of(t, b)] < b || !share_operands(t, a, b) || !join(t, a, b, &j, &swapped))
         return 0;
     return replace(t, a, b, &j, swapped);
 }
 
-int expr_pair(ckpt_tape *t)
+static int pair_all(ckpt_tape *t, const int32_t *first)
 {
-    int rc = t->error.code;
+    int rc = 0;
     for (int32_t a = 0; a < t->n_ops && !rc; a++) {
         int32_t b = a + 1;
+        if (!single(t, a))
+            continue;
         while (b < t->n_ops && t->ops.data[b].def == &expr_fused)
             b++;
-        rc = b < t->n_ops ? pair_op(t, a, b) : 0;
+        rc = b < t->n_ops ? pair_op(t, a, b, first) : 0;
     }
+    return rc;
+}
+
+int expr_pair(ckpt_tape *t)
+{
+    if (t->error.code)
+        return t->error.code;
+    int32_t *first = malloc(((size_t)t->n_storages + 1) * sizeof *first);
+    if (!first)
+        return tape_fail(t, CKPT_ENOMEM, "no memory to pair the ops of a tape");
+    for (int32_t s = 0; s < t->n_storages; s++)
+        first[s] = INT32_MAX;
+    for (int32_t x = 1; x < t->n_tensors; x++) {
+        const struct tensor *v = &t->tensors.data[x];
+        first[v->storage] = v->op < first[v->storage] ? v->op : first[v->storage];
+    }
+    int rc = pair_all(t, first);
+    free(first);
     return rc;
 }

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Joining: what fusion and pairs do alike.  The nodes of several ops go into one program, the
+ * program goes into the place of one of these ops, and the others become gaps on the tape
+ * (expr_fused: no operands, no kernel), so that positions, which are the streams of random ops,
+ * stay.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "expr/expr.h"
+#include "tape/tape.h"
+
+/* Where an op stood that is part of another now. */
+static int no_shape(struct ckpt_call *call)
+{
+    return ckpt_call_fail(call, "it cannot be recorded");
+}
+
+const struct ckpt_op_def expr_fused = {
+    .size = sizeof(struct ckpt_op_def),
+    .name = "fused",
+    .flags = CKPT_OP_VIEW,
+    .shape = no_shape,
+};
+
+static int operand_node(struct expr_joined *j, int32_t tensor)
+{
+    int k = 0;
+    while (k < j->e.n_in && j->in[k] != tensor)
+        k++;
+    if (k == EXPR_INPUTS) {
+        j->fits = false;
+        return 0;
+    }
+    if (k == j->e.n_in) {
+        j->in[k] = tensor;
+        j->e.operand[j->e.n_in++] = EXPR_ANY;
+    }
+    return expr_node(&j->e, EXPR_INPUT, k, 0, 0, 0.f, 0.f);
+}
+
+int expr_append(struct expr_joined *j, const ckpt_tape *t, const struct op *o, const struct expr *e,
+                int32_t replaced, int value)
+{
+    int to[EXPR_NODES];
+    for (int i = 0; i < e->n_nodes && j->fits; i++) {
+        const struct expr_node *n = &e->node[i];
+        int arguments = expr_arguments(n->code);
+        if (n->code == EXPR_INPUT) {
+            int32_t x = op_in(t, o, n->arg[0]);
+            to[i] = x == replaced ? value : operand_node(j, x);
+            continue;
+        }
+        to[i] = expr_node(&j->e, n->code, arguments > 0 ? to[n->arg[0]] : n->arg[0],
+                          arguments > 1 ? to[n->arg[1]] : 0, arguments > 2 ? to[n->arg[2]] : 0,
+                          n->p, n->q);
+    }
+    return j->fits ? to[e->n_nodes - 1] : 0;
+}
+
+void expr_join_lines(const struct op *a, struct op *b)
+{
+    if (!a->file || !b->file || strcmp(a->file, b->file))
+        return;
+    int32_t first = a->first_line ? a->first_line : a->line;
+    if (!b->first_line || first < b->first_line)
+        b->first_line = first;
+    if (a->line > b->line)
+        b->line = a->line;
+}
+
+int expr_replace_op(ckpt_tape *t, int32_t i, const struct expr_joined *j, const int32_t *out,
+                    int n_out)
+{
+    const struct expr *e = &j->e;
+    const size_t size = expr_size(e);
+    void *attr = malloc(size);
+    if (!attr || ARRAY_RESERVE(&t->operands, t->n_operands + e->n_in + n_out)) {
+        free(attr);
+        return tape_fail(t, CKPT_ENOMEM, "no memory to join the ops of a tape");
+    }
+    struct op *o = &t->ops.data[i];
+    free(o->attr);
+    o->attr = memcpy(attr, e, size);
+    o->attr_size = size;
+    o->def = &op_expr;
+    o->workspace = 0;
+    o->n_in = e->n_in;
+    o->n_out = n_out;
+    o->operands = t->n_operands;
+    for (int k = 0; k < e->n_in; k++)
+        t->operands.data[t->n_operands++] = j->in[k];
+    for (int k = 0; k < n_out; k++) {
+        t->operands.data[t->n_operands++] = out[k];
+        t->tensors.data[out[k]].op = i;
+        t->tensors.data[out[k]].index = k;
+    }
+    return 0;
+}
+
+void expr_remove_op(ckpt_tape *t, int32_t i)
+{
+    struct op *o = &t->ops.data[i];
+    struct tensor *result = &t->tensors.data[op_out(t, o, 0)];
+    if (result->op == i)
+        result->op = -1;
+    free(o->attr);
+    o->attr = NULL;
+    o->attr_size = 0;
+    o->def = &expr_fused;
+    o->n_in = o->n_out = 0;
+    o->workspace = 0;
+}
