@@ -1,5 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Linear layers: shapes, gradients and costs of y = x w^T + b, or that and another tensor. */
+/*
+ * Linear layers, y = x w^T + b, or that and an addend: shapes, gradients and costs.
+ *
+ * - A gradient is three ops, so that a plan can run one again or free its operands alone: bias,
+ *   then dx, then dw.  dw adds up over micro-steps in fp32 unless the optimizer takes bf16.
+ * - The bias gradient is the column sums of dy.  Where the op that makes dy can leave them as a
+ *   second output (the table `summing`), no pass over dy is needed: that op asks
+ *   ops_sums_wanted().  A gradient that is itself to be differentiated has no such sums.
+ * - An addend takes the place of an add behind the product, forward and in dx.
+ * - ckpt_linear() decides what is recorded: products of 8-bit operands (fp8.c), and the adapter
+ *   that ckpt_lora() put beside w.
+ */
 #include "attr.h"
 #include "fp8.h"
 #include "ops.h"

@@ -1,7 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Adaptive layer norm (Peebles & Xie 2023): x (1 + scale) + shift, and the gated residual x + gate
- * a. shift, scale and gate stand still along the axes on which their size is 1.
+ * a.  shift, scale and gate are broadcast along the axes on which their size is 1, and have the
+ * last axis of x: their gradients are sums over rows, in workspace for partial sums.
+ *
+ * - One backward op makes all gradients of a forward op: it reads dy once.  dx of the residual is
+ *   dy itself and takes no op.
+ * - A gate that is not trained takes a multiplication alone, and `a` need not be kept.
+ * - Where a linear layer made `a`, the backward op leaves the column sums for its bias, too
+ *   (linear.c).
  */
 #include "again.h"
 #include "cpu/kernels.h"

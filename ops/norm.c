@@ -1,7 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Layer norm (Ba et al. 2016) and RMS norm (Zhang & Sennrich 2019), over the last
- * axis.  Both keep the statistics of each row for the way back.
+ * Layer norm (Ba et al. 2016) and RMS norm (Zhang & Sennrich 2019), over the last axis: shapes,
+ * gradients and costs.
+ *
+ * - The forward op has a second output, the fp32 statistics of each row, which the backward op
+ *   reads: two floats a row are cheaper to keep than a row is to read twice.
+ * - A backward op is one pass that makes dx and the gradients of weight and bias.  There are three
+ *   kinds: layer norm without weight (ahead of modulate), with one, and RMS norm.  Each has a twin
+ *   "_sums", recorded where a linear layer in front wants the column sums of dx (linear.c); twins
+ *   have no gradient of their own.
+ * - Backward ops take the addend of dx, the gradient that comes past the norm in a residual block.
+ * - Gradients of gradients record the forward formula again (again.h) and differentiate that;
+ *   norm_dx_attr() gives the backward op its eps only then.
  */
 #include "again.h"
 #include "cpu/kernels.h"

@@ -1,5 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a variational autoencoder trains with: L1, and the normal distribution of its latents. */
+/*
+ * What a variational autoencoder trains with: the L1 distance to a target; the divergence of the
+ * normal distribution of its latents from N(0, 1); and a sample of that distribution, mean +
+ * exp(logvar / 2) noise.
+ *
+ * - Losses are fp32 scalars.  They are sums of chunks in double, added in order, so the bits do not
+ *   depend on the number of threads.
+ * - logvar is held in [LOGVAR_LOW, LOGVAR_HIGH] wherever it is read; outside, its gradient is 0.
+ * - The noise is an operand, not drawn here: a sample that runs again is the same one.  It takes no
+ *   gradient.
+ */
 #include "again.h"
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"

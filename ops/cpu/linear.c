@@ -1,5 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kernels of linear layers: y = x w^T + b, and the gradients of x, w and b. */
+/*
+ * Kernels of linear layers: y = x w^T + b, and the gradients of x, w and b.
+ *
+ * All products are struct gemm, with [..., K] as rows of K; linear_gemm() and its like say which
+ * operand is transposed, for the shape rules and CUDA as well.  Column sums are made of at most
+ * CHUNKS partial sums, cut by the number of rows alone and added in order: the bits do not depend
+ * on the number of threads.
+ */
 #include "cpu.h"
 #include "kernels.h"
 #include "linear.h"

@@ -1,5 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Programs of element-wise expressions: building, identities, dead nodes; and the op. */
+/*
+ * Programs of element-wise expressions: building, identities, dead nodes; and the op.
+ *
+ * - A node is appended once: an equal one is found by a scan, as programs have at most EXPR_NODES.
+ *   Operands of what commutes are put in order first.
+ * - identity() has those rules alone that give the same bits for every value.  x + 0 is none of
+ *   them (-0), nor is x - x (NaN, infinity); x / 1 and 1 x are.
+ * - What does not fit sets `full`, and all appending goes on harmlessly: the shape rule fails.
+ * - The shape of the result is that of the operands, broadcast, unless the program has its own:
+ *   one with leaves that depend on the place, or one that fusion made.
+ */
 #include "expr/expr.h"
 #include <string.h>
 #include "attr.h"

@@ -1,7 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What ckpt bench runs.  Operands are tensors without a producer; the bench gives them bytes.
- * Heads are cut out of their projections as the model does it, without a copy.
+ * What ckpt bench runs: a case records one op or a short chain, whose gradient is timed as well.
+ *
+ * - The table at the end decides what is timed.  A case that is there for its shape says so in its
+ *   name.  Ops and dtypes that no case records have a "-" under --mode support.
+ * - Operands are tensors without a producer; the bench gives them bytes.
+ * - Widths are those of STDiT3-XL/2, GPT-2, Llama and a video autoencoder; bench_full has lengths
+ *   that fill a GPU, bench_small the same shapes shorter, for a CPU.
+ * - Heads are cut out of their projections as the model does it, without a copy.
  */
 #include "attr.h"
 #include "cli/bench_record.h"
@@ -506,42 +512,6 @@ static ckpt_tensor record_vocabulary(ckpt_tape *t, enum ckpt_dtype dtype,
 
 /* ---- video autoencoders --------------------------------------------------------------------- */
 
-static ckpt_tensor record_conv(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
-{
-    struct ckpt_conv_spec spec = CKPT_CONV_INIT;
-    for (int i = 0; i < 2; i++)
-        spec.before[i] = spec.after[i] = 1;
-    return ckpt_conv(t, operand(t, dtype, SHAPE(BATCH, z->picture, z->picture, FILTERS)),
-                     operand(t, dtype, SHAPE(FILTERS, 3, 3, FILTERS)),
-                     operand(t, dtype, SHAPE(FILTERS)), &spec);
-}
-
-/* A step of 2 with zeros at the far ends. */
-static ckpt_tensor record_conv_down(ckpt_tape *t, enum ckpt_dtype dtype,
-                                    const struct bench_sizes *z)
-{
-    struct ckpt_conv_spec spec = CKPT_CONV_INIT;
-    for (int i = 0; i < 2; i++) {
-        spec.stride[i] = 2;
-        spec.after[i] = 1;
-    }
-    return ckpt_conv(t, operand(t, dtype, SHAPE(BATCH, z->picture, z->picture, FILTERS)),
-                     operand(t, dtype, SHAPE(FILTERS, 3, 3, FILTERS)), CKPT_NONE, &spec);
-}
-
-static ckpt_tensor record_conv_causal(ckpt_tape *t, enum ckpt_dtype dtype,
-                                      const struct bench_sizes *z)
-{
-    struct ckpt_conv_spec spec = CKPT_CONV_INIT;
-    for (int i = 0; i < 3; i++) {
-        spec.before[i] = i ? 1 : 2;
-        spec.after[i] = i ? 1 : 0;
-    }
-    return ckpt_conv(
-        t, operand(t, dtype, SHAPE(1, z->latent_frames, z->picture / 2, z->picture / 2, FILTERS)),
-        operand(t, dtype, SHAPE(FILTERS, 3, 3, 3, FILTERS)), CKPT_NONE, &spec);
-}
-
 static ckpt_tensor record_group_norm(ckpt_tape *t, enum ckpt_dtype dtype,
                                      const struct bench_sizes *z)
 {
@@ -660,9 +630,9 @@ const struct bench_case bench_cases[] = {
     {"cross entropy", record_cross_entropy},
     {"cross entropy, vocabulary", record_vocabulary},
     {"losses of elements", record_element_losses},
-    {"convolution", record_conv},
-    {"convolution, halving", record_conv_down},
-    {"convolution, causal 3-D", record_conv_causal},
+    {"convolution", bench_record_conv},
+    {"convolution, halving", bench_record_conv_down},
+    {"convolution, causal 3-D", bench_record_conv_causal},
     {"convolution, 32 groups", bench_record_conv_groups},
     {"convolution, depthwise", bench_record_depthwise},
     {"convolution, 1-D dilated", bench_record_sequence},

@@ -1,11 +1,47 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Cases of ckpt bench: convolutions and pools of models of any kind. */
+/* Cases of ckpt bench: convolutions of video autoencoders, and those and pools of models of any
+ * kind. */
 #include "cli/bench_record.h"
 
 static ckpt_tensor picture(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z,
                            int64_t channels)
 {
     return operand(t, dtype, SHAPE(BATCH, z->picture, z->picture, channels));
+}
+
+ckpt_tensor bench_record_conv(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    struct ckpt_conv_spec spec = CKPT_CONV_INIT;
+    for (int i = 0; i < 2; i++)
+        spec.before[i] = spec.after[i] = 1;
+    return ckpt_conv(t, picture(t, dtype, z, FILTERS),
+                     operand(t, dtype, SHAPE(FILTERS, 3, 3, FILTERS)),
+                     operand(t, dtype, SHAPE(FILTERS)), &spec);
+}
+
+/* A step of 2 with zeros at the far ends. */
+ckpt_tensor bench_record_conv_down(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    struct ckpt_conv_spec spec = CKPT_CONV_INIT;
+    for (int i = 0; i < 2; i++) {
+        spec.stride[i] = 2;
+        spec.after[i] = 1;
+    }
+    return ckpt_conv(t, picture(t, dtype, z, FILTERS),
+                     operand(t, dtype, SHAPE(FILTERS, 3, 3, FILTERS)), CKPT_NONE, &spec);
+}
+
+ckpt_tensor bench_record_conv_causal(ckpt_tape *t, enum ckpt_dtype dtype,
+                                     const struct bench_sizes *z)
+{
+    struct ckpt_conv_spec spec = CKPT_CONV_INIT;
+    for (int i = 0; i < 3; i++) {
+        spec.before[i] = i ? 1 : 2;
+        spec.after[i] = i ? 1 : 0;
+    }
+    return ckpt_conv(
+        t, operand(t, dtype, SHAPE(1, z->latent_frames, z->picture / 2, z->picture / 2, FILTERS)),
+        operand(t, dtype, SHAPE(FILTERS, 3, 3, 3, FILTERS)), CKPT_NONE, &spec);
 }
 
 /* As ResNeXt's. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the cases of ckpt bench are recorded with, and those of bench_general.c. */
+/* What the cases of ckpt bench are recorded with, and those of bench_general.c and bench_conv.c. */
 #ifndef CKPT_CLI_BENCH_RECORD_H
 #define CKPT_CLI_BENCH_RECORD_H
 
@@ -97,6 +97,11 @@ ckpt_tensor bench_record_byte_state(ckpt_tape *t, enum ckpt_dtype dtype,
 ckpt_tensor bench_record_int8(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z);
 ckpt_tensor bench_record_half_state(ckpt_tape *t, enum ckpt_dtype dtype,
                                     const struct bench_sizes *z);
+ckpt_tensor bench_record_conv(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z);
+ckpt_tensor bench_record_conv_down(ckpt_tape *t, enum ckpt_dtype dtype,
+                                   const struct bench_sizes *z);
+ckpt_tensor bench_record_conv_causal(ckpt_tape *t, enum ckpt_dtype dtype,
+                                     const struct bench_sizes *z);
 ckpt_tensor bench_record_conv_groups(ckpt_tape *t, enum ckpt_dtype dtype,
                                      const struct bench_sizes *z);
 ckpt_tensor bench_record_depthwise(ckpt_tape *t, enum ckpt_dtype dtype,

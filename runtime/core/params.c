@@ -1,5 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Parameters by handle, the sizes of their slots, their axes in files, and whether they are whole.
+/*
+ * Parameters as a table: from handle to parameter, the shape and bytes of each slot (value, master,
+ * moments ...), their axes in files, and whether the values are whole.
+ *
+ * - A handle is -1 - index.  Handles of another context, and those of hidden parameters (buckets),
+ *   find nothing.
+ * - The dtype of a slot is decided here alone (values_desc, param_slot_desc): a value has that of
+ *   the parameter; state is fp32, bf16 or 8-bit codes; factors of second moments are fp32 vectors.
+ *   Codes are counted in words of 32 bits.
+ * - Values set before the first program is compiled wait on the host, in bf16 where that loses no
+ *   bit, and as codes where the parameter is kept in codes.
+ * - Weights that a failed step or a broken load left in pieces are remembered (lost, torn), and
+ *   every later call that would use them fails with the sentence.
  */
 #include <stdlib.h>
 #include <string.h>
