@@ -11,7 +11,7 @@
 #include <cmocka.h>
 #include "tiny.h"
 
-enum { STEPS = 10, BUDGETS = 10 };
+enum { STEPS = 4, BUDGETS = 10 };
 
 static const struct tiny shape = {.batch = 4, .length = 48, .width = 24, .heads = 2};
 
