@@ -10,7 +10,9 @@
 #include "ops.h"
 #include "tape/tape.h"
 
-bool matmul_lies_well(const struct ckpt_desc *x, bool *transposed, int64_t *ld)
+/* Whether x can be read as a row-major matrix along its last two axes, or one stored the other way
+ * round (*transposed); *ld becomes what lies between its rows. */
+static bool matmul_lies_well(const struct ckpt_desc *x, bool *transposed, int64_t *ld)
 {
     int64_t rows = x->shape[x->ndim - 2], cols = x->shape[x->ndim - 1];
     int64_t down = x->stride[x->ndim - 2], across = x->stride[x->ndim - 1];

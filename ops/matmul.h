@@ -17,10 +17,6 @@ struct matmul {
     struct loops batch;
 };
 
-/* Whether x can be read as a row-major matrix along its last two axes, or one stored the other way
- * round (*transposed); *ld becomes what lies between its rows. */
-bool matmul_lies_well(const struct ckpt_desc *x, bool *transposed, int64_t *ld);
-
 struct matmul matmul_of(const struct ckpt_desc *a, const struct ckpt_desc *b,
                         const struct ckpt_desc *y, const struct matmul_attr *attr);
 

@@ -83,9 +83,6 @@ int ranks_open_device(struct ranks *job);
 /* Closes what is open, having told the others why if there is a code. */
 void ranks_close(struct ranks *job, int code);
 
-/* This host, the same for all ranks of one kernel, also in containers. */
-uint64_t ranks_host(void);
-
 /* What a rank tells of where it runs. */
 struct rank_place {
     uint64_t host;

@@ -11,7 +11,8 @@ struct seat {
     char gpu[32]; /* its place on the bus, or "" */
 };
 
-uint64_t ranks_host(void)
+/* This host, the same for all ranks of one kernel, also in containers. */
+static uint64_t ranks_host(void)
 {
     char text[256] = "";
     FILE *f = fopen("/proc/sys/kernel/random/boot_id", "r");

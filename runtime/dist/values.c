@@ -168,7 +168,7 @@ struct ckpt_desc values_file_desc(const struct param *p, enum ckpt_slot slot)
     return values_is_factor(slot) ? param_slot_desc(p, slot_of[slot]) : param_file_desc(p);
 }
 
-bool values_are_coded(const struct param *p, enum ckpt_slot slot)
+static bool values_are_coded(const struct param *p, enum ckpt_slot slot)
 {
     return param_slot_is_coded(p, slot_of[slot]);
 }

@@ -21,7 +21,6 @@ bool values_is_factor(enum ckpt_slot slot);
 /* The dtype and shape in which states have a slot: as it is kept.  Codes are the words of mean8.h
  * and frozen.h, of all values in the order of the parameter's memory. */
 struct ckpt_desc values_state_desc(const struct param *p, enum ckpt_slot slot);
-bool values_are_coded(const struct param *p, enum ckpt_slot slot);
 /* n values of such a slot as these words. */
 void values_encode(const struct param *p, enum ckpt_slot slot, const float *src, int64_t n,
                    void *words);

@@ -59,7 +59,8 @@ int program_write_tier(void *user, int64_t offset, void *host, int64_t bytes)
     return t->ops->write(t, offset, host, bytes);
 }
 
-int program_read_tier(void *user, int64_t offset, void *host, int64_t bytes)
+/* What READ calls: user is the tier. */
+static int program_read_tier(void *user, int64_t offset, void *host, int64_t bytes)
 {
     struct tier *t = user;
     return t->ops->read(t, offset, host, bytes);

@@ -62,7 +62,8 @@ static int64_t plan_end(const struct plan *p, int tier)
     return bytes ? p->budgets.tier_base[tier] + bytes : 0;
 }
 
-int64_t programs_tier_bytes(const struct programs *ps, int tier)
+/* What parameters and plans take of a tier. */
+static int64_t programs_tier_bytes(const struct programs *ps, int tier)
 {
     int64_t end = memory_tier_bytes(ps->params, tier);
     for (const struct ckpt_program *p = ps->first; p; p = p->next)

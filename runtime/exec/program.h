@@ -193,8 +193,6 @@ int program_move_others(struct ckpt_program *p);
 /* What the tape of a program knows of its context. */
 struct tape_env programs_tape_env(const struct programs *ps);
 
-/* What parameters and plans take of a tier. */
-int64_t programs_tier_bytes(const struct programs *ps, int tier);
 /* Where in a tier the plan of p may begin.  One program runs at a time, so all share what lies
  * above the homes. */
 int64_t program_tier_base(const struct ckpt_program *p, int tier);
@@ -260,8 +258,7 @@ void program_walk(struct ckpt_program *p, int flight);
 /* The output of this name, or -1. */
 int32_t program_find_fetch(const struct ckpt_program *p, const char *name);
 
-/* What READ and WRITE call: user is the tier. */
-int program_read_tier(void *user, int64_t offset, void *host, int64_t bytes);
+/* What WRITE calls: user is the tier. */
 int program_write_tier(void *user, int64_t offset, void *host, int64_t bytes);
 
 /* Runs the step of this flight again, op by op; it changes nothing.  *op is the tape op of the

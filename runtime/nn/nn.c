@@ -80,13 +80,14 @@ ckpt_tensor nn_parameter(const struct nn_maker *m, const char *part, int ndim, c
     return ckpt_param(p.nn.context, p.name, p.nn.dtype, ndim, shape, init, !p.nn.frozen);
 }
 
-ckpt_tensor nn_weight(const struct nn_maker *m, int ndim, const int64_t *shape,
-                      struct ckpt_init own)
+/* NAME.weight and NAME.bias; own is what PyTorch begins with, where nn says nothing else. */
+static ckpt_tensor nn_weight(const struct nn_maker *m, int ndim, const int64_t *shape,
+                             struct ckpt_init own)
 {
     return nn_parameter(m, "weight", ndim, shape, m->nn.weight ? *m->nn.weight : own);
 }
 
-ckpt_tensor nn_bias(const struct nn_maker *m, int64_t n, struct ckpt_init own)
+static ckpt_tensor nn_bias(const struct nn_maker *m, int64_t n, struct ckpt_init own)
 {
     return nn_parameter(m, "bias", 1, &n, m->nn.bias ? *m->nn.bias : own);
 }

@@ -34,11 +34,6 @@ struct nn_maker nn_part(const struct nn_maker *m, const char *part);
 ckpt_tensor nn_parameter(const struct nn_maker *m, const char *part, int ndim, const int64_t *shape,
                          struct ckpt_init init);
 
-/* NAME.weight and NAME.bias; own is what PyTorch begins with, where nn says nothing else. */
-ckpt_tensor nn_weight(const struct nn_maker *m, int ndim, const int64_t *shape,
-                      struct ckpt_init own);
-ckpt_tensor nn_bias(const struct nn_maker *m, int64_t n, struct ckpt_init own);
-
 /* What an applier returns for a module that is NULL: the error sticks to the tape. */
 ckpt_tensor nn_no_module(ckpt_tape *t, const char *call);
 

@@ -145,7 +145,8 @@ int smallest_faster(struct portfolio *pf, double seconds, struct option **best)
     return 0;
 }
 
-int fastest_within(struct portfolio *pf, int64_t bytes, struct option **best)
+/* The fastest option that fits, or NULL. */
+static int fastest_within(struct portfolio *pf, int64_t bytes, struct option **best)
 {
     *best = NULL;
     for (int32_t i = pf->n - 1; i >= 0 && !*best; i--) {

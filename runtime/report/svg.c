@@ -3,7 +3,8 @@
 #include <math.h>
 #include "report/svg.h"
 
-void svg_put_text(FILE *f, const char *text)
+/* Text of a user in a drawing: no markup, no control characters. */
+static void svg_put_text(FILE *f, const char *text)
 {
     for (; *text; text++) {
         if (*text == '<' || *text == '>' || *text == '&' || *text == '"')

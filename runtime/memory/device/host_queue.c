@@ -115,7 +115,8 @@ void host_shared_reach(struct host_shared *s, int32_t event)
     pthread_mutex_unlock(&s->lock);
 }
 
-void host_shared_await(struct host_shared *s, int32_t event, int64_t target)
+/* Waits until an event was reached so often, or waiting has no end. */
+static void host_shared_await(struct host_shared *s, int32_t event, int64_t target)
 {
     pthread_mutex_lock(&s->lock);
     while (s->events[event].reached < target && !s->hung)

@@ -100,8 +100,6 @@ int host_shared_take_failure(struct host_shared *s, struct device *d);
 bool host_shared_failed(struct host_shared *s);
 /* Looks for an operation without end; if there is one all waiting ends, and that is the failure. */
 void host_shared_check(struct host_shared *s);
-/* Waits until an event was reached so often, or waiting has no end. */
-void host_shared_await(struct host_shared *s, int32_t event, int64_t target);
 /* One more time. */
 void host_shared_reach(struct host_shared *s, int32_t event);
 

@@ -240,10 +240,8 @@ struct smallest {
     const struct plan *plan;
 };
 
-/* The option that takes least among those faster than seconds, and the fastest that fits; or NULL.
- */
+/* The option that takes least among those faster than seconds, or NULL. */
 int smallest_faster(struct portfolio *pf, double seconds, struct option **best);
-int fastest_within(struct portfolio *pf, int64_t bytes, struct option **best);
 
 /* What is fastest under these budgets. */
 int answer_within(struct portfolio *pf, const struct request *q, const struct budgets *b,
