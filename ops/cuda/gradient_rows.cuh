@@ -26,6 +26,7 @@ template <int KIND> struct traits {
     static constexpr bool norm = centred || KIND == RMS;
     static constexpr bool weight = KIND == GATE || KIND == NORM_AFFINE || KIND == RMS;
     static constexpr int sums = KIND == NORM ? 0 : KIND == GATE || KIND == RMS ? 1 : 2;
+    static constexpr bool dx_sums = KIND != MODULATE; /* some op wants those of dx, too */
     static constexpr int stats = KIND == NORM ? VECTOR : VECTOR + 1 + sums;
     static constexpr int operands = stats + (norm ? 1 : 0);
 };

@@ -93,8 +93,9 @@ template <typename T, int P, int KIND> static bool launch_rows(const struct laun
     for (int k = 0; k < VECTOR; k++)
         step.row[k] = (int)l->r.step[k][last];
     step.stats = (int)l->r.step[l->r.n - 1][last];
-    auto kernel =
-        l->dx_partial ? gradient_rows<T, P, KIND, true> : gradient_rows<T, P, KIND, false>;
+    auto kernel = gradient_rows<T, P, KIND, false>;
+    if constexpr (traits<KIND>::dx_sums)
+        kernel = l->dx_partial ? gradient_rows<T, P, KIND, true> : kernel;
     if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes) !=
         cudaSuccess) {
         cudaGetLastError();
