@@ -13,7 +13,6 @@
 #define ROUNDS    6
 #define CLOSER    2   /* tries between what fits with addresses and what does not */
 #define CLOSE     400 /* unless they are this part of the wall apart */
-#define HOLES     64  /* this part of the wall is left for holes at first */
 #define COARSE    6   /* options looked at first */
 #define PATTERNS  4   /* patterns of steps, each SMALLER than the one before */
 #define SMALLER   3
@@ -383,27 +382,11 @@ static int search_between(struct search *x, int64_t fits, int64_t fails, struct 
     return rc;
 }
 
-/* Where a step waits for copies, addresses mostly take more than what is alive. */
-static int leave_holes(struct search *x)
-{
-    struct point at = x->best;
-    int64_t device = x->device;
-    if (!is_found(x) || at.seconds <= x->pf->options.data[at.option].seconds)
-        return 0;
-    x->device -= device / HOLES;
-    int rc = search_again(x);
-    if (!rc && !is_found(x)) {
-        x->best = at;
-        x->device = device;
-    }
-    return rc;
-}
-
 /* Builds the best point, with fewer bytes alive until addresses are within the wall. */
 static int search_within(struct search *x, struct plan **out)
 {
     int64_t fails = x->device;
-    int rc = leave_holes(x);
+    int rc = 0;
     for (int i = 0; i < ROUNDS && !rc && is_found(x) && !*out; i++) {
         int64_t less, tried = x->device;
         rc = build_within(x, i, out, &less);

