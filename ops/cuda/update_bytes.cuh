@@ -59,17 +59,16 @@ struct byte_range {
         return mean8_ceil(__uint_as_float(high));
     }
 
-    /* Whether no number is below the smallest of its block but 0, and none is 0. */
-    __device__ __forceinline__ bool reaches(uint32_t base) const
+    /* Whether all are numbers, and none is below the smallest of its block. */
+    __device__ __forceinline__ bool are_plain(uint32_t base) const
     {
-        return low >= (base + 1u) << MEAN8_SHIFT;
+        return low >= (base + 1u) << MEAN8_SHIFT && high <= 0x7f800000u;
     }
 };
 
 /*
- * Four codes.  plain: all are numbers, and none is below the smallest of the block.  Then a code is
- * in bits 20 to 27 of bits + 16 noise + 8 - (base << 20), so in byte 3 of 16 times that, where the
- * sign has gone.
+ * Four codes.  plain: see byte_range.  Then a code is in bits 20 to 27 of bits + 16 noise + 8 -
+ * (base << 20), so in byte 3 of 16 times that, where the sign has gone.
  */
 static __device__ __forceinline__ uint32_t encode_four(const float *x, const uint32_t *word,
                                                        uint32_t base, bool square, bool plain)
@@ -220,13 +219,12 @@ template <int KIND, bool EMA> struct byte_lanes {
     }
 
     __device__ __forceinline__ void store_mean(const float (&x)[BYTE_LANES], uint32_t top,
-                                               const struct byte_range &range, bool numbers,
-                                               void *memory, int64_t numel, int64_t i,
-                                               bool square) const
+                                               const struct byte_range &range, void *memory,
+                                               int64_t numel, int64_t i, bool square) const
     {
         const struct mean8 s = mean8_of(memory, numel, i);
         const uint32_t base = mean8_base(top, square);
-        const bool plain = numbers && range.reaches(base);
+        const bool plain = range.are_plain(base);
         *reinterpret_cast<uint2 *>(s.code) =
             make_uint2(encode_four(x, word, base, square, plain),
                        encode_four(x + 4, word + 4, base, square, plain));
@@ -270,8 +268,7 @@ template <int KIND, bool EMA> struct byte_lanes {
         }
     }
 
-    /* Returns whether all weights are numbers, before they are rounded. */
-    __device__ __forceinline__ bool update(const struct update_constants &c, int n,
+    __device__ __forceinline__ void update(const struct update_constants &c, int n,
                                            const struct ckpt_run *run)
     {
 #pragma unroll
@@ -288,12 +285,10 @@ template <int KIND, bool EMA> struct byte_lanes {
         for (int j = 0; j < BYTE_LANES; j++)
             if (EMA)
                 ema[j] = update_ema(&c, ema[j], w[j]);
-        return numbers;
     }
 
     /* Every thread of a warp is here, for the tops. */
-    __device__ __forceinline__ void store(const struct update_param &p, int64_t i, int n,
-                                          bool numbers) const
+    __device__ __forceinline__ void store(const struct update_param &p, int64_t i, int n) const
     {
         const bool vector = p.vectors && n == BYTE_LANES;
         const struct byte_range first(m), second(v);
@@ -303,9 +298,9 @@ template <int KIND, bool EMA> struct byte_lanes {
         store_some(static_cast<bf16 *>(p.w) + i, w, n, vector);
         if (EMA)
             store_some(p.ema + i, ema, n, vector);
-        store_mean(m, tops & 0xffffu, first, numbers, p.m, p.numel, i, false);
+        store_mean(m, tops & 0xffffu, first, p.m, p.numel, i, false);
         if (SQUARE)
-            store_mean(v, tops >> 16, second, numbers, p.v, p.numel, i, true);
+            store_mean(v, tops >> 16, second, p.v, p.numel, i, true);
     }
 };
 
@@ -329,8 +324,8 @@ static __global__ void __launch_bounds__(BYTE_THREADS, 6)
     update_begin(&c, &attr, clip, run->lr, run->opt_step);
     x.draw_all(rounding, k, i, run);
     x.decode(operands, p.half);
-    const bool numbers = x.update(c, n, run);
-    x.store(p, i, n, numbers);
+    x.update(c, n, run);
+    x.store(p, i, n);
 }
 
 #endif
