@@ -22,7 +22,7 @@ sed -e 's/"attention_head_dim": [0-9]*/"attention_head_dim": 64/' \
 
 # plan BUDGET: the table of its plan, in $work/BUDGET, and the share of recompute, in percent.
 plan() {
-    ${COGVIDEO_TRAIN:-./cogvideo-train} --model "$work/5b" --random --data random --dtype bf16 --grad-dtype bf16 \
+    ${COGVIDEO_TRAIN:-./cogvideo-train} --model "$work/5b" --random --data random --device cpu --dtype bf16 --grad-dtype bf16 \
         --lora-rank 128 --frozen nf4 --state 8bit --machine h100-80 --plan-only --vram "$1" >"$work/$1" 2>&1 ||
         fail "$1: $(tail -n 2 "$work/$1")"
     share=$(sed -n 's/.* recompute .* \([0-9.]*\)% of the compute.*/\1/p' "$work/$1")
