@@ -12,6 +12,7 @@
 #define LARGE 2000  /* ops: what repeats in a program this large is the chain's business */
 #define HUGE  10000 /* ops: with so few changes an op annealing reaches nothing */
 #define LEAP  8     /* a step longer by this part from one schedule to the next is a leap */
+#define DEEP  32    /* loads below this part of the largest are not worth the time */
 
 /* Work of each way to find schedules, in steps simulated: a second of a plain core is about 20
  * million of them, or 5 million of annealing. */
@@ -166,9 +167,9 @@ bool portfolio_anneals(const struct portfolio *pf)
  */
 static int64_t find_leap(const struct portfolio *pf)
 {
-    const struct option *a = pf->options.data;
-    for (int32_t i = pf->n - 1; i > 0; i--)
-        if (a[i - 1].seconds - a[i].seconds > a[pf->n - 1].seconds / LEAP)
+    const struct option *a = pf->options.data, *all = &a[pf->n - 1];
+    for (int32_t i = pf->n - 1; i > 0 && a[i].load >= all->load / DEEP; i--)
+        if (a[i - 1].seconds - a[i].seconds > all->seconds / LEAP)
             return a[i].load;
     return 0;
 }
