@@ -138,7 +138,8 @@ enum narrow_state { NARROW_NOT, NARROW_BF16, NARROW_8BIT };
  */
 struct rounding_part {
     uint64_t name; /* a hash of the parameter's; exclusive-or with the seed it is the key */
-    int64_t first; /* where in its operand the parameter begins, a multiple of 4; below 0: before */
+    int64_t first; /* where in its operand the parameter begins, a multiple of LAYOUT_ALIGN (64);
+                    * below 0: before */
 };
 
 #define ROUNDING_PARTS 64 /* of all operands of one op, at most */

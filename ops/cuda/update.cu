@@ -2,65 +2,13 @@
 /* The fused update of one parameter or of many, of each kind, the assignment of states, and the
  * averages of buffers.  What moves from step to step is read on the device. */
 #include "attr.h"
-#include "core/mean8.h"
 #include "cuda/kernels.h"
-#include "cuda/philox.cuh"
+#include "cuda/update_bytes.cuh"
 #include "cuda/walk.cuh"
-#include "optim/update_math.h"
-
-#define THREADS 256
-#define CHUNK   (4 * THREADS) /* elements of a thread block: one vector a thread */
-
-/* w, m and v are fp32, or bf16 where the state is, or bf16 with m and v in 8 bits; value is bf16
- * beside a master, else NULL; m, v and ema may be NULL. */
-struct update_param {
-    void *w, *m, *v;
-    float *ema;
-    bf16 *value;
-    const void *g;
-    int64_t numel;
-    uint32_t first; /* of its thread blocks */
-    bool half;      /* the gradient is bf16 */
-    bool vectors;   /* all addresses are good for vectors of 4 elements */
-};
-
-struct update_all {
-    int n;
-    struct update_param of[UPDATE_PARAMS];
-};
-
-/* The parameter that a block belongs to: the last whose first block is not behind it. */
-static __device__ __forceinline__ int param_of(const struct update_all &all, uint32_t block)
-{
-    int low = 0, high = all.n - 1;
-    while (low < high) {
-        int middle = (low + high + 1) / 2;
-        if (all.of[middle].first <= block)
-            low = middle;
-        else
-            high = middle - 1;
-    }
-    return low;
-}
 
 /* What rounds: nothing where the state is fp32. */
 struct no_rounding {
 };
-
-/* The part that element i of parameter k belongs to: the last that does not begin behind it. */
-static __device__ __forceinline__ const struct rounding_part &part_at(const struct rounding &r,
-                                                                      int k, int64_t i)
-{
-    int low = r.begin[k], high = r.begin[k + 1] - 1;
-    while (low < high) {
-        int middle = (low + high + 1) / 2;
-        if (r.part[middle].first <= i)
-            low = middle;
-        else
-            high = middle - 1;
-    }
-    return r.part[low];
-}
 
 /* The words of elements i .. i + V - 1 of parameter k; of four, i is a multiple of 4. */
 template <int V>
@@ -198,179 +146,20 @@ static __global__ void __launch_bounds__(THREADS, 5)
     }
 }
 
-/* ---- means in 8 bits ------------------------------------------------------------------------- */
-
-/* Threads that have a block of codes, 4 elements each; half a warp. */
-#define BLOCK_THREADS (MEAN8_BLOCK / 4)
-
-/* The tops of both means over the threads of a block, in the halves of a word. */
-static __device__ __forceinline__ uint32_t max_of_block(uint32_t tops)
-{
-#pragma unroll
-    for (int lane = BLOCK_THREADS / 2; lane > 0; lane /= 2)
-        tops = __vmaxu2(tops, __shfl_xor_sync(0xffffffffu, tops, lane));
-    return tops;
-}
-
-static __device__ __forceinline__ struct mean8 mean8_of(void *memory, int64_t numel, int64_t i)
-{
-    uint8_t *code = static_cast<uint8_t *>(memory);
-    int64_t blocks = (numel + MEAN8_BLOCK - 1) / MEAN8_BLOCK;
-    struct mean8 s = {code + i,
-                      reinterpret_cast<uint16_t *>(code + blocks * MEAN8_BLOCK) + i / MEAN8_BLOCK};
-    return s;
-}
-
-/* Elements i .. i + 3, of which n are there (0 to 4); those that are not count as 0.  The kind has
- * a first mean: without one nothing is in 8 bits. */
-template <int KIND, bool EMA> struct byte_lanes {
-    static constexpr bool SQUARE = KIND == UPDATE_ADAMW;
-    float w[4], m[4], v[4], g[4], ema[4];
-    uint32_t word[4];
-
-    template <typename T>
-    static __device__ __forceinline__ void load_some(float (&x)[4], const T *src, int n,
-                                                     bool vector)
-    {
-        if (vector) {
-            load_floats(x, src);
-            return;
-        }
-#pragma unroll
-        for (int j = 0; j < 4; j++)
-            x[j] = j < n ? to_float(src[j]) : 0.f;
-    }
-
-    template <typename T>
-    static __device__ __forceinline__ void store_some(T *dst, const float (&x)[4], int n,
-                                                      bool vector)
-    {
-        if (vector) {
-            store_floats(dst, x);
-            return;
-        }
-#pragma unroll
-        for (int j = 0; j < 4; j++)
-            if (j < n)
-                dst[j] = from_float<T>(x[j]);
-    }
-
-    /* Codes stand in whole blocks, so 4 of them are always there. */
-    static __device__ __forceinline__ void load_mean(float (&x)[4], void *memory, int64_t numel,
-                                                     int64_t i, int n, bool square)
-    {
-        const struct mean8 s = mean8_of(memory, numel, i);
-        const uint32_t codes = n > 0 ? *reinterpret_cast<const uint32_t *>(s.code) : 0u;
-        const uint32_t base = mean8_base(n > 0 ? *s.top >> MEAN8_TOP : 0u, square);
-#pragma unroll
-        for (int j = 0; j < 4; j++)
-            x[j] = mean8_decode(codes >> 8 * j & 255u, base, square);
-    }
-
-    static __device__ __forceinline__ void store_mean(const float (&x)[4],
-                                                      const uint32_t (&word)[4], uint32_t top,
-                                                      void *memory, int64_t numel, int64_t i,
-                                                      bool square)
-    {
-        const struct mean8 s = mean8_of(memory, numel, i);
-        const uint32_t base = mean8_base(top, square);
-        const int of = square ? NOISE_SQUARE : NOISE_MEAN;
-        uint32_t codes = 0;
-#pragma unroll
-        for (int j = 0; j < 4; j++)
-            codes |= mean8_encode(x[j], base, update_noise(word[j], of), square) << 8 * j;
-        *reinterpret_cast<uint32_t *>(s.code) = codes;
-        if (i % MEAN8_BLOCK == 0)
-            *s.top = (uint16_t)(top << MEAN8_TOP);
-    }
-
-    __device__ __forceinline__ void load(const struct update_param &p, int64_t i, int n)
-    {
-        const bool vector = p.vectors && n == 4;
-        if (p.half)
-            load_some(g, static_cast<const bf16 *>(p.g) + i, n, vector);
-        else
-            load_some(g, static_cast<const float *>(p.g) + i, n, vector);
-        load_some(w, static_cast<const bf16 *>(p.w) + i, n, vector);
-        if (EMA)
-            load_some(ema, p.ema + i, n, vector);
-        load_mean(m, p.m, p.numel, i, n, false);
-        if (SQUARE)
-            load_mean(v, p.v, p.numel, i, n, true);
-    }
-
-    __device__ __forceinline__ void update(const struct update_constants &c, int n,
-                                           const struct ckpt_run *run)
-    {
-        bool finite = true;
-#pragma unroll
-        for (int j = 0; j < 4; j++) {
-            w[j] = update_weight((enum update_kind)KIND, &c, g[j], w[j], &m[j], &v[j]);
-            w[j] = update_round(w[j], update_noise(word[j], NOISE_VALUE));
-            finite = finite && (j >= n || isfinite(w[j]));
-            if (EMA)
-                ema[j] = update_ema(&c, ema[j], w[j]);
-        }
-        if (!finite && run->halt)
-            *run->halt = HALT_UPDATE + (int32_t)(run->opt_step & 1);
-    }
-
-    /* Every thread of a warp is here, for the tops. */
-    __device__ __forceinline__ void store(const struct update_param &p, int64_t i, int n) const
-    {
-        const bool vector = p.vectors && n == 4;
-        uint32_t tops = 0;
-#pragma unroll
-        for (int j = 0; j < 4; j++)
-            if (j < n)
-                tops = __vmaxu2(tops, mean8_ceil(m[j]) | (SQUARE ? mean8_ceil(v[j]) << 16 : 0u));
-        tops = max_of_block(tops);
-        if (n <= 0)
-            return;
-        store_some(static_cast<bf16 *>(p.w) + i, w, n, vector);
-        if (EMA)
-            store_some(p.ema + i, ema, n, vector);
-        store_mean(m, word, tops & 0xffffu, p.m, p.numel, i, false);
-        if (SQUARE)
-            store_mean(v, word, tops >> 16, p.v, p.numel, i, true);
-    }
-};
-
-/* As update: a thread block takes a chunk, which is whole blocks of codes. */
-template <int KIND, bool EMA>
-static __global__ void __launch_bounds__(THREADS, EMA ? 4 : 5)
-    update_bytes(const __grid_constant__ struct update_all all, struct update_constants c,
-                 const __grid_constant__ struct update_attr attr,
-                 const __grid_constant__ struct rounding rounding, const float *clip,
-                 const struct ckpt_run *run)
-{
-    const int k = param_of(all, blockIdx.x);
-    const struct update_param &p = all.of[k];
-    const int64_t i = (int64_t)(blockIdx.x - p.first) * CHUNK + 4 * (int64_t)threadIdx.x;
-    const int n = (int)max((int64_t)0, min((int64_t)4, p.numel - i));
-    struct byte_lanes<KIND, EMA> x;
-    x.load(p, i, n);
-    if (!isfinite(clip[CLIP_NORM]))
-        return;
-    update_begin(&c, &attr, clip, run->lr, run->opt_step);
-    draw(x.word, rounding, k, i, run);
-    x.update(c, n, run);
-    x.store(p, i, n);
-}
-
 /* ---- launching ------------------------------------------------------------------------------- */
 
-/* Whether four elements of this size may be read at once. */
-static bool is_aligned(const void *p, int size)
+/* Whether so many bytes may be read at once. */
+static bool is_aligned(const void *p, int bytes)
 {
-    return (uintptr_t)p % (4 * (uintptr_t)size) == 0;
+    return (uintptr_t)p % (uintptr_t)bytes == 0;
 }
 
 static struct update_param param_at(const struct ckpt_view *state, const struct ckpt_view *gradient,
                                     int narrow)
 {
     const bool master = !narrow && state[UPDATE_VALUE].desc.dtype == CKPT_BF16;
-    const int size = narrow ? 2 : 4, mean = narrow == NARROW_8BIT ? 1 : size;
+    const bool bytes = narrow == NARROW_8BIT; /* 8 elements at a time, others 4 */
+    const int half = bytes ? 16 : 8, weight = narrow ? half : 16, mean = bytes ? 8 : weight;
     struct update_param p = {};
     p.w = state[master ? UPDATE_MASTER : UPDATE_VALUE].data;
     p.m = state[UPDATE_EXP_AVG].data;
@@ -380,8 +169,9 @@ static struct update_param param_at(const struct ckpt_view *state, const struct 
     p.g = gradient->data;
     p.numel = desc_numel(&state[UPDATE_VALUE].desc);
     p.half = gradient->desc.dtype == CKPT_BF16;
-    p.vectors = is_aligned(p.w, size) && is_aligned(p.m, mean) && is_aligned(p.v, mean) &&
-                is_aligned(p.ema, 4) && is_aligned(p.value, 2) && is_aligned(p.g, p.half ? 2 : 4);
+    p.vectors = is_aligned(p.w, weight) && is_aligned(p.m, mean) && is_aligned(p.v, mean) &&
+                is_aligned(p.ema, 16) && is_aligned(p.value, 8) &&
+                is_aligned(p.g, p.half ? half : 16);
     return p;
 }
 
@@ -408,10 +198,10 @@ static void launch_bytes(const struct ckpt_kernel_args *a, const struct update_a
     const struct update_constants c = update_constants_of(&attr->update);
     const float *clip = static_cast<const float *>(a->in[a->n_in - 1].data);
     if (all.of[0].ema)
-        update_bytes<KIND, true><<<blocks, THREADS, 0, stream_of(a)>>>(
+        update_bytes<KIND, true><<<blocks, BYTE_THREADS, 0, stream_of(a)>>>(
             all, c, attr->update, attr->rounding, clip, a->run_device);
     else
-        update_bytes<KIND, false><<<blocks, THREADS, 0, stream_of(a)>>>(
+        update_bytes<KIND, false><<<blocks, BYTE_THREADS, 0, stream_of(a)>>>(
             all, c, attr->update, attr->rounding, clip, a->run_device);
 }
 

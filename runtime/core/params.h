@@ -32,6 +32,7 @@ struct param {
     int codes;       /* enum frozen_format: its value is kept in codes (frozen.h), never trained */
     void *initial;   /* the value set on the host, until a slot has all of it: fp32, of codes */
     bool initial_narrow;          /* the words, or where bf16 has all of it bf16 */
+    bool set_narrow;              /* it was; since it went VALUE has all of what was set */
     enum home home[SLOT_COUNT];   /* where a slot lives between steps */
     int64_t offset[SLOT_COUNT];   /* in the arena or the tier; -1: it has no place yet */
     bool crosses[SLOT_COUNT];     /* the copy out of the arena goes on in the next step, from */

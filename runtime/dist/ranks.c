@@ -277,12 +277,11 @@ void ranks_initial(const struct ranks *job, const struct param *bucket, float *d
     const struct layout *l = job->sharing.layout;
     const struct layout_bucket *b =
         &l->buckets[index_of(job, bucket) - (job->params->n - job->params->n_hidden)];
-    memset(dst, 0, (size_t)desc_numel(&bucket->desc) * sizeof *dst);
     for (int32_t k = b->first; k < b->first + b->n; k++) {
         const struct param *p = &job->params->data[l->order[k]];
         int64_t at = 0, in_bucket = 0,
                 n = ranks_own_part(job, l->order[k], SLOT_VALUE, &at, &in_bucket);
-        if (!n)
+        if (!n || (bucket->filled[SLOT_VALUE] && !p->initial && p->set_narrow))
             continue;
         if (p->initial)
             param_read_initial(p, at, n, dst + in_bucket);

@@ -178,7 +178,8 @@ bool ranks_is_whole(const struct ranks *job, int slot);
 int64_t ranks_own_part(const struct ranks *job, int32_t i, int slot, int64_t *at,
                        int64_t *in_bucket);
 
-/* Is p a bucket?  Fills dst with the first values of this rank's part of it. */
+/* Is p a bucket?  Writes over dst, this rank's part of it, what only the host has: what was set, or
+ * what follows from the seed. */
 bool ranks_is_bucket(const struct ranks *job, const struct param *p);
 void ranks_initial(const struct ranks *job, const struct param *bucket, float *dst);
 

@@ -23,14 +23,23 @@ static int read_slot(struct ranks *job, const struct param *p, int slot, float *
                        param_slot_numel(p, slot));
 }
 
-/* The slot that holds the value as exact as it is, or SLOT_COUNT while only the host has it. */
-static int exact_slot(const struct param *p)
+/* Whether the slots of `in` have a value as exact as it will be wanted.  One that an inference
+ * program made has bf16 of what may be fp32: a master that comes later begins with the fp32. */
+static bool has_exact(const struct param *in)
 {
-    if (p->filled[SLOT_MASTER])
+    return in->filled[SLOT_VALUE] && (in->filled[SLOT_MASTER] || in->desc.dtype == CKPT_F32 ||
+                                      in->codes || param_is_narrow(in));
+}
+
+/* The slot of `in`, p or its bucket, that holds the value of p as exact as it is, or SLOT_COUNT
+ * while only the host has it: what was set, or what follows from the seed. */
+static int exact_slot(const struct param *p, const struct param *in)
+{
+    if (in->filled[SLOT_MASTER])
         return SLOT_MASTER;
-    if (p->initial || !p->filled[SLOT_VALUE])
+    if (p->initial || !in->filled[SLOT_VALUE])
         return SLOT_COUNT;
-    return SLOT_VALUE;
+    return has_exact(in) || p->set_narrow ? SLOT_VALUE : SLOT_COUNT;
 }
 
 static int fail_memory(struct ranks *job, const struct param *p)
@@ -52,23 +61,40 @@ static int read_coded(struct ranks *job, const struct param *p, float *dst)
     return 0;
 }
 
-static int read_value(struct ranks *job, const struct param *p, float *dst)
+/* What this rank has of a bucket: the slot, and over it what only the host has. */
+static int read_bucket(struct ranks *job, const struct param *bucket, float *dst)
+{
+    int rc = 0;
+    if (bucket->filled[SLOT_VALUE])
+        rc = read_slot(job, bucket, SLOT_VALUE, dst);
+    else
+        memset(dst, 0, (size_t)desc_numel(&bucket->desc) * sizeof *dst);
+    ranks_initial(job, bucket, dst);
+    return rc;
+}
+
+/* What was set, or what follows from the seed. */
+static int read_host(struct ranks *job, const struct param *p, float *dst)
 {
     const int64_t n = desc_numel(&p->desc);
-    const int slot = exact_slot(p);
-    if (slot != SLOT_COUNT)
-        return read_slot(job, p, slot, dst);
+    int rc = 0;
     if (p->codes && !p->initial)
         return read_coded(job, p, dst);
     if (ranks_is_bucket(job, p))
-        ranks_initial(job, p, dst);
+        rc = read_bucket(job, p, dst);
     else if (p->initial)
         param_read_initial(p, 0, n, dst);
     else
         param_initialize(p, (uint64_t)job->options->seed, 0, n, dst);
     if (param_is_narrow(p) && !p->codes)
         param_narrow(dst, n);
-    return 0;
+    return rc;
+}
+
+static int read_value(struct ranks *job, const struct param *p, float *dst)
+{
+    const int slot = exact_slot(p, p);
+    return slot != SLOT_COUNT ? read_slot(job, p, slot, dst) : read_host(job, p, dst);
 }
 
 static bool is_full(const struct param *p)
@@ -83,13 +109,6 @@ static bool is_full(const struct param *p)
 static bool is_mean(int slot)
 {
     return slot != SLOT_VALUE && slot != SLOT_MASTER && slot != SLOT_EMA;
-}
-
-/* Whether the slots of p have its value as exact as it will be wanted. */
-static bool has_exact(const struct param *p)
-{
-    return p->filled[SLOT_VALUE] &&
-           (p->filled[SLOT_MASTER] || p->desc.dtype == CKPT_F32 || p->codes || param_is_narrow(p));
 }
 
 static int fill_param(struct ranks *job, struct param *p, float *value)
@@ -111,15 +130,24 @@ static int fill_param(struct ranks *job, struct param *p, float *value)
     return rc;
 }
 
+/* Where the value of p is: in itself or in its bucket. */
+static const struct param *place_of(const struct ranks *job, const struct param *p)
+{
+    const struct param *bucket = ranks_bucket_of(job, p);
+    return bucket ? bucket : p;
+}
+
 /* What a slot has, of p or of its bucket, does not stand on the host as well.  Returns whether it
  * did. */
 static bool drop_copy(struct ranks *job, struct param *p)
 {
-    const struct param *bucket = ranks_bucket_of(job, p), *in = bucket ? bucket : p;
+    const struct param *in = place_of(job, p);
     bool drop = p->initial && (has_exact(in) || (in->filled[SLOT_VALUE] && p->initial_narrow));
-    if (drop)
-        param_drop_initial(p);
-    return drop;
+    if (!drop)
+        return false;
+    p->set_narrow = p->initial_narrow;
+    param_drop_initial(p);
+    return true;
 }
 
 /* Values on the host go as those in slots come, so that few stand twice. */
@@ -202,17 +230,9 @@ bool values_kept(const struct ranks *job, const struct param *p, enum ckpt_slot 
     return slot == CKPT_VALUE || (bucket ? bucket : p)->filled[slot_of[slot]];
 }
 
-/* On the host until a slot has all of it. */
-static int set_initial(struct ranks *job, struct param *p, const float *src)
+static int write_value(struct ranks *job, struct param *p, const float *src)
 {
-    return param_keep_initial(p, src) ? fail_memory(job, p) : 0;
-}
-
-static int set_value(struct ranks *job, struct param *p, const float *src)
-{
-    int rc = exact_slot(p) == SLOT_COUNT ? set_initial(job, p, src) : 0;
-    if (!rc && p->filled[SLOT_VALUE])
-        rc = write_slot(job, p, SLOT_VALUE, src);
+    int rc = p->filled[SLOT_VALUE] ? write_slot(job, p, SLOT_VALUE, src) : 0;
     if (!rc && p->filled[SLOT_MASTER])
         rc = write_slot(job, p, SLOT_MASTER, src);
     if (!rc && p->filled[SLOT_EMA] && job->params->updates == 0)
@@ -220,18 +240,37 @@ static int set_value(struct ranks *job, struct param *p, const float *src)
     return rc;
 }
 
+/* On the host too, until a slot has all of it. */
+static int set_value(struct ranks *job, struct param *p, const float *src)
+{
+    const struct param *in = place_of(job, p);
+    int rc = 0;
+    if (!has_exact(in) && param_keep_initial(p, src))
+        rc = fail_memory(job, p);
+    if (!rc)
+        rc = in != p ? ranks_set(job, p, SLOT_VALUE, src) : write_value(job, p, src);
+    if (!rc)
+        drop_copy(job, p);
+    return rc;
+}
+
 int values_get(struct ranks *job, const struct param *p, enum ckpt_slot slot, float *dst)
 {
-    if (bucket_with(job, p, slot_of[slot]))
+    const struct param *bucket = bucket_with(job, p, slot_of[slot]);
+    if (bucket && slot == CKPT_VALUE && exact_slot(p, bucket) == SLOT_COUNT)
+        return read_host(job, p, dst);
+    if (bucket)
         return ranks_get(job, p, slot_of[slot], dst);
     return slot == CKPT_VALUE ? read_value(job, p, dst) : read_slot(job, p, slot_of[slot], dst);
 }
 
 static int set_slot(struct ranks *job, struct param *p, enum ckpt_slot slot, const float *src)
 {
+    if (slot == CKPT_VALUE)
+        return set_value(job, p, src);
     if (bucket_with(job, p, slot_of[slot]))
         return ranks_set(job, p, slot_of[slot], src);
-    return slot == CKPT_VALUE ? set_value(job, p, src) : write_slot(job, p, slot_of[slot], src);
+    return write_slot(job, p, slot_of[slot], src);
 }
 
 /* A value without a master is what bf16 has of it, also for the EMA that begins with it. */

@@ -18,6 +18,18 @@ struct block {
     int64_t n;
 };
 
+/* As floats_are_finite, with the instructions of the set. */
+UPDATE_FUNCTION bool are_finite(const float *x, int64_t n)
+{
+    uint32_t most = 0;
+#pragma omp simd reduction(max : most)
+    for (int64_t i = 0; i < n; i++) {
+        const uint32_t bits = float_bits(x[i]) & 0x7fffffff;
+        most = bits > most ? bits : most;
+    }
+    return most < 0x7f800000;
+}
+
 /* kind and mean are known where this is written out. */
 UPDATE_FUNCTION void update_weights(enum update_kind kind, bool mean,
                                     const struct update_constants *c, const struct block *b)
@@ -82,7 +94,7 @@ UPDATE_FUNCTION void update_block(const struct update_constants *c, const struct
     for (int64_t i = 0; i < (half ? n : 0); i++)
         wide[i] = bf16_load(half[i]);
     update_kind(c, &b);
-    if (p->broken && !floats_are_finite(w, n))
+    if (p->broken && !are_finite(w, n))
         __atomic_store_n(p->broken, true, __ATOMIC_RELAXED);
 #pragma omp simd
     for (int64_t i = 0; i < (value ? n : 0); i++)
@@ -178,21 +190,27 @@ UPDATE_FUNCTION void update_narrow_block(const struct update_constants *c,
         narrow_bytes(&p->byte_m, at, m, word, n, false);
     if (p->byte_v.code)
         narrow_bytes(&p->byte_v, at, v, word, n, true);
-    if (p->broken && !floats_are_finite(w, n))
+    if (p->broken && !are_finite(w, n))
         __atomic_store_n(p->broken, true, __ATOMIC_RELAXED);
 #pragma omp simd
     for (int64_t i = 0; i < (ema ? n : 0); i++)
         ema[i] = update_ema(c, ema[i], w[i]);
 }
 
+/* Whole blocks are written out with their size, so that no loop has a remainder. */
 UPDATE_FUNCTION void update(const struct update_constants *constants, const struct host_update *p)
 {
     const struct update_constants c = *constants;
-    for (int64_t at = 0; at < p->n; at += BLOCK)
+    const int64_t whole = p->n / BLOCK * BLOCK;
+    for (int64_t at = 0; at < whole; at += BLOCK)
         if (p->narrow)
-            update_narrow_block(&c, p, at, min_i64(BLOCK, p->n - at));
+            update_narrow_block(&c, p, at, BLOCK);
         else
-            update_block(&c, p, at, min_i64(BLOCK, p->n - at));
+            update_block(&c, p, at, BLOCK);
+    if (whole < p->n && p->narrow)
+        update_narrow_block(&c, p, whole, p->n - whole);
+    else if (whole < p->n)
+        update_block(&c, p, whole, p->n - whole);
 }
 
 /* ---- instruction sets ------------------------------------------------------------------------ */

@@ -220,17 +220,17 @@ static void count_storages(const struct graph *g, struct plan_summary *s)
     }
 }
 
-/* The first step that is not the forward pass's own, and the last one that is. */
+/* turn: the step behind the last of the forward pass's own; ops of it run again before it, too. */
 static void count_steps(const struct graph *g, const struct plan *p, struct plan_summary *s,
                         int32_t *turn)
 {
-    *turn = p->n_steps;
+    *turn = 0;
     for (int32_t k = 0; k < p->n_steps; k++) {
         const struct graph_op *o = &g->ops[p->steps[k].op];
         s->recomputed_ops += p->steps[k].again;
         s->workspace = max_i64(s->workspace, o->workspace);
-        if (*turn == p->n_steps && (p->steps[k].again || o->phase != GRAPH_FORWARD))
-            *turn = k;
+        if (!p->steps[k].again && o->phase == GRAPH_FORWARD)
+            *turn = k + 1;
     }
 }
 

@@ -3,7 +3,7 @@
  * State in bf16 and in 8 bits over several ranks: one, two and four of them, at every stage, on one
  * host and on two, round alike, and go on from each other's states.  The gradients of this model
  * are sums of small whole numbers, the same in any order, so every bit of the state can be
- * compared.
+ * compared.  Masters of fp32 begin with what was set, whichever program was compiled first.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,6 +21,9 @@ enum { RANKS = 4, BATCH = 16, WIDTH = 12, OUT = 16, BLOCKS = 3, STEPS = 4, MOST 
 
 enum kind { ADAMW, SGD, LION, ADAFACTOR, MUON, KINDS };
 
+/* When values are set: never, before any program, behind the first. */
+enum when { NEVER, BEFORE, BEHIND, WHENS };
+
 struct job {
     int ranks, zero, per_host;
     enum kind kind;
@@ -28,6 +31,8 @@ struct job {
     const char *state;
     const char *load, *save; /* of a state: at the beginning and at the end */
     int from, to;            /* steps */
+    enum when set;
+    bool infers; /* a program without an optimizer is compiled before the one that trains */
 };
 
 struct member {
@@ -126,6 +131,43 @@ static int step(struct member *m, ckpt_program *p, int s)
     return rc ? rc : ckpt_step(p, NULL);
 }
 
+/* Of the first block fp32, of the second what bf16 has; those of the third follow from the seed. */
+static int set_values(struct member *m, ckpt *c)
+{
+    float x[OUT * WIDTH];
+    int rc = 0;
+    for (int i = 0; i < BLOCKS - 1 && !rc; i++) {
+        for (int k = 0; k < OUT * WIDTH; k++)
+            x[k] = (float)(k + 1) * (i ? 0.125f : 0.1f);
+        rc = ckpt_param_set(c, m->weight[i], CKPT_VALUE, x, OUT * WIDTH);
+    }
+    return rc;
+}
+
+/* What was set is read again as it was, also while slots have bf16 of it. */
+static int check_values(struct member *m, ckpt *c)
+{
+    float x[OUT * WIDTH];
+    int rc = ckpt_param_get(c, m->weight[0], CKPT_VALUE, x, OUT * WIDTH);
+    for (int k = 0; k < OUT * WIDTH && !rc && m->job->set; k++)
+        rc = x[k] == (float)(k + 1) * 0.1f ? 0 : CKPT_ENAN;
+    return rc;
+}
+
+static int compile(struct member *m, ckpt *c, ckpt_program **p)
+{
+    const struct job *job = m->job;
+    const int64_t batch = BATCH / job->ranks;
+    int rc = job->set == BEFORE ? set_values(m, c) : 0;
+    if (!rc && job->infers)
+        rc = ckpt_compile(c, record, m, NULL, batch, p);
+    if (!rc && job->set == BEHIND)
+        rc = set_values(m, c);
+    if (!rc && job->infers && !job->state)
+        rc = check_values(m, c);
+    return rc ? rc : ckpt_compile(c, record, m, make_optimizer(c, job->kind), batch, p);
+}
+
 static void *train(void *arg)
 {
     struct member *m = arg;
@@ -137,8 +179,7 @@ static void *train(void *arg)
     if (!c)
         return NULL;
     make_params(m, c);
-    m->as.rc =
-        ckpt_compile(c, record, m, make_optimizer(c, m->job->kind), BATCH / m->job->ranks, &p);
+    m->as.rc = compile(m, c, &p);
     if (!m->as.rc && m->job->load)
         m->as.rc = ckpt_load_state(c, m->job->load);
     for (int s = m->job->from; s < m->job->to && !m->as.rc; s++)
@@ -167,8 +208,8 @@ static void expect_same(const struct job *job)
     for (int i = 0; i < job->ranks; i++)
         if (alone.n != many[i].n ||
             memcmp(alone.state, many[i].state, (size_t)alone.n * sizeof *alone.state))
-            fail_msg("%s, kind %d: %d ranks at stage %d round otherwise than one", job->state,
-                     job->kind, job->ranks, job->zero);
+            fail_msg("%s, kind %d, set %d: %d ranks at stage %d round otherwise than one",
+                     job->state ? job->state : "fp32", job->kind, job->set, job->ranks, job->zero);
 }
 
 static void check_stages(const char *kept, int kinds)
@@ -238,9 +279,36 @@ static void test_resume(void **state)
     check_resume("8bit");
 }
 
+/* A program that only infers, compiled before the one that trains, changes nothing. */
+static void check_infers(const char *kept, enum when set)
+{
+    run(&(struct job){.ranks = 1, .state = kept, .to = STEPS, .set = set ? BEFORE : NEVER}, &alone);
+    for (int ranks = 1; ranks <= RANKS; ranks *= 2)
+        for (int zero = 0; zero <= (ranks > 1 ? 3 : 0); zero++) {
+            struct job job = {.ranks = ranks,
+                              .state = kept,
+                              .zero = zero,
+                              .to = STEPS,
+                              .set = set,
+                              .infers = true};
+            run(&job, many);
+            expect_same(&job);
+        }
+}
+
+static void test_infers(void **state)
+{
+    (void)state;
+    for (enum when set = NEVER; set < WHENS; set++) {
+        check_infers(NULL, set);
+        check_infers("bf16", set);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_stages), cmocka_unit_test(test_8_bits),
-                                       cmocka_unit_test(test_resume)};
+                                       cmocka_unit_test(test_resume),
+                                       cmocka_unit_test(test_infers)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -27,6 +27,7 @@
 struct annealer {
     struct portfolio *pf;
     struct stages *x;
+    int64_t most; /* bytes: no target is above it */
     int32_t *hold;
     int32_t *storages; /* those that a move can change, large ones several times */
     int32_t n_storages;
@@ -212,6 +213,8 @@ static int run_pass(struct annealer *a, int pass, int64_t work)
     int rc = 0;
     for (int32_t k = 0; k < n && !rc; k++) {
         int32_t i = pass % 2 ? n - 1 - k : k;
+        if (targets[i] > a->most)
+            continue;
         rc = aim(a, targets[i], heats[pass], work * (i + 1) / (n * (n + 1) / 2));
     }
     return rc;
@@ -236,12 +239,12 @@ static int run_smallest(struct annealer *a, int64_t work)
     return rc;
 }
 
-/* From keep-all, down and up again, as often as there is work for. */
+/* From the largest load, down and up again, as often as there is work for. */
 static int run_round(struct annealer *a, int64_t work)
 {
     int64_t n_ops = a->pf->p->g->n_ops, smallest = work / 8;
     int32_t passes = (int32_t)min_i64(PASSES, 1 + work / (TARGETS * LEAST * n_ops));
-    int rc = load(a, &a->pf->options.data[a->pf->n - 1]);
+    int rc = load(a, portfolio_within(a->pf, a->most));
     for (int pass = 0; pass < passes && !rc; pass++)
         rc = run_pass(a, pass, (work - smallest) / passes);
     return rc ? rc : run_smallest(a, smallest);
@@ -295,11 +298,11 @@ static double average_ticks(const struct program *p)
     return (double)sum / p->g->n_ops;
 }
 
-int portfolio_anneal(struct portfolio *pf, int64_t work)
+int portfolio_anneal(struct portfolio *pf, int64_t work, int64_t most)
 {
-    struct annealer a = {.pf = pf, .random = 3, .ticks = average_ticks(pf->p)};
+    struct annealer a = {.pf = pf, .most = most, .random = 3, .ticks = average_ticks(pf->p)};
     size_t n = (size_t)pf->p->g->n_storages + 1;
-    if (work < 4 * LEAST * (int64_t)pf->p->g->n_ops)
+    if (work < 4 * LEAST * (int64_t)pf->p->g->n_ops || most < pf->options.data[0].load)
         return 0;
     int rc = stages_new(pf->p, &a.x);
     a.hold = malloc(n * sizeof(*a.hold));

@@ -11,6 +11,8 @@
 
 #define LARGE 2000  /* ops: what repeats in a program this large is the chain's business */
 #define HUGE  10000 /* ops: with so few changes an op annealing reaches nothing */
+#define LEAP  8     /* a step longer by this part from one schedule to the next is a leap */
+#define DEEP  32    /* loads below this part of the largest are not worth the time */
 
 /* Work of each way to find schedules, in steps simulated: a second of a plain core is about 20
  * million of them, or 5 million of annealing. */
@@ -157,6 +159,21 @@ bool portfolio_anneals(const struct portfolio *pf)
     return pf->p->g->n_ops <= LARGE || !pf->repeats;
 }
 
+/*
+ * The most bytes below which the chain has a leap, or 0.  A chain frees a storage once.  Where
+ * there is room for what stands between its blocks it finds all there is; below that it can only
+ * cut at every second block, which computes nearly all once more, and leaves a leap in the front.
+ * The local search computes as many blocks a second time as there is no room for.
+ */
+static int64_t find_leap(const struct portfolio *pf)
+{
+    const struct option *a = pf->options.data, *all = &a[pf->n - 1];
+    for (int32_t i = pf->n - 1; i > 0 && a[i].load >= all->load / DEEP; i--)
+        if (a[i - 1].seconds - a[i].seconds > all->seconds / LEAP)
+            return a[i].load;
+    return 0;
+}
+
 /* The smallest load is exact: what needs no less goes. */
 static int play_smallest(struct portfolio *pf)
 {
@@ -184,8 +201,8 @@ static int fill(struct portfolio *pf, const struct graph *g)
         rc = portfolio_families(pf, e.families);
     if (!rc)
         rc = portfolio_chain(pf, e.chain);
-    if (!rc && portfolio_anneals(pf))
-        rc = portfolio_anneal(pf, e.anneal);
+    if (!rc)
+        rc = portfolio_anneal(pf, e.anneal, portfolio_anneals(pf) ? INT64_MAX : find_leap(pf));
     if (!rc)
         thin(pf);
     if (!rc)

@@ -203,7 +203,7 @@ struct portfolio {
     struct lattice *lattice; /* of the last question with tiers, or NULL */
 };
 
-/* Whether the local search goes on from what the chain found. */
+/* Whether the local search goes on from all that the chain found, or at most from a part of it. */
 bool portfolio_anneals(const struct portfolio *pf);
 /* Simulates hold and keeps it if nothing known is better.  *result (may be NULL) as in simulate. */
 int portfolio_try(struct portfolio *pf, const int32_t *hold, const struct schedule **result);
@@ -212,11 +212,11 @@ const struct option *portfolio_within(const struct portfolio *pf, int64_t bytes)
 /* Keeps what is known of a schedule, unless another is better. */
 int portfolio_keep(struct portfolio *pf, const int32_t *hold, int64_t load, double seconds,
                    double lead);
-/* Ways to find schedules, each in the file of its name; they end after so much work.  Return 0 or
- * CKPT_ENOMEM. */
+/* Ways to find schedules, each in the file of its name; they end after so much work.  most: bytes
+ * above which the local search tries nothing.  Return 0 or CKPT_ENOMEM. */
 int portfolio_families(struct portfolio *pf, int64_t work);
 int portfolio_chain(struct portfolio *pf, int64_t work);
-int portfolio_anneal(struct portfolio *pf, int64_t work);
+int portfolio_anneal(struct portfolio *pf, int64_t work, int64_t most);
 
 /* What was asked for, and what else takes of it. */
 struct request {
