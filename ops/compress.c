@@ -44,6 +44,7 @@ static const struct {
     {&op_conv_dw, 1},
     {&op_gelu_dx, 1},
     {&op_gelu_dx_sums, 1},
+    {&op_to_fp8_blocks, 1},
     {&op_silu_dx, 1},
     {&op_mul, 0},
     {&op_mul, 1},

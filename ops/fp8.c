@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Linear layers whose products have 8-bit operands (--matmul fp8): y = x w^T + b, and gradients.
+ * Linear layers whose products have 8-bit operands (--matmul fp8, fp8-block): y = x w^T + b, and
+ * gradients.
  *
  * An operand is rounded to 8 bits by an op of its own, to_fp8, times one power of two for the whole
  * tensor that follows from its largest magnitude (core/fp8.h): x and w to e4m3, dy to e5m2, for
@@ -16,16 +17,25 @@
  * it, and what is kept of x is a byte an element where it was two.  A tensor that several layers
  * read is rounded once.
  *
+ * With fp8-block the op is to_fp8_blocks.  Of x and dy 128 elements along the axis that is summed
+ * over have a scale of their own, of w 128 x 128, so a large value costs its neighbours alone, and
+ * e4m3 has range enough for dy as well.  The two copies of x differ in what shares a scale, so each
+ * is rounded from x itself; those of w have the same codes.  Nothing of the whole tensor has to be
+ * known before, so the op does what is in front of it on the way where that is GELU or its
+ * gradient.
+ *
  * Which layers are done so follows from the tape alone, never from a plan: bf16 operands, a
  * parameter of two axes, sizes worth it, some parameter before x (so not the first layers of a
  * model), and not where the model said ckpt_full_precision (the last ones).
  */
+#include <stdlib.h>
 #include "fp8.h"
 #include "core/fp8.h"
 #include "cpu/kernels.h"
 #include "cpu/linear.h"
 #include "cuda/kernels.h"
 #include "cuda/workspace.h"
+#include "expr/expr.h"
 #include "ops.h"
 #include "tape/tape.h"
 
@@ -76,6 +86,66 @@ const struct ckpt_op_def op_to_fp8 = {
     .cuda = CUDA_KERNEL(cuda_to_fp8),
 };
 
+/* ---- to_fp8_blocks --------------------------------------------------------------------------- */
+
+static int64_t fp8_sums_workspace(enum ckpt_backend backend, int64_t rows, int64_t cols)
+{
+    return backend == CKPT_ON_CUDA ? cuda_column_sum_workspace(rows, cols) : 0;
+}
+
+/* {x [..., K], what its gradient of GELU is of or none} -> of each copy asked for {scales, codes},
+ * [..., K] and [K, M'], and the sums over the rows */
+static int to_fp8_blocks_shape(struct ckpt_call *call)
+{
+    const struct ckpt_desc *x = &call->in[0], *other = &call->in[1];
+    const struct to_fp8_attr *attr = call->attr;
+    int n = 0;
+    if (x->dtype != CKPT_BF16 || (other->ndim >= 0 && other->dtype != CKPT_BF16))
+        return ckpt_call_fail(call, "needs bf16");
+    if (other->ndim >= 0 && !desc_same_shape(x, other))
+        return ckpt_call_fail(call, "the gradient differs in shape from the input");
+    if (x->ndim < 1 || x->shape[x->ndim - 1] % FP8_SIDE)
+        return ckpt_call_fail(call, "the last axis must have a multiple of %d elements", FP8_SIDE);
+    const int64_t rows = linear_rows(x), cols = x->shape[x->ndim - 1];
+    if (rows % FP8_ROW_SIDE)
+        return ckpt_call_fail(call, "there must be a multiple of %d rows", FP8_ROW_SIDE);
+    if (attr->copies & FP8_ROWS) {
+        call->out[n++] = fp8_scales(rows, cols, attr->square);
+        call_like(call, n, 0);
+        call->out[n++].dtype = (enum ckpt_dtype)attr->dtype;
+    }
+    if (attr->copies & FP8_COLUMNS) {
+        const int64_t pitch = fp8_pitch(rows, attr);
+        call->out[n++] = fp8_scales(cols, pitch, attr->square);
+        call->out[n] = (struct ckpt_desc){.dtype = (enum ckpt_dtype)attr->dtype, .ndim = 2};
+        call->out[n].shape[0] = cols;
+        call->out[n].shape[1] = pitch;
+        desc_dense(&call->out[n++]);
+    }
+    if (attr->sums) { /* of each tile, and what adding them takes */
+        const int64_t down = (rows + FP8_BLOCK - 1) / FP8_BLOCK;
+        call_column_sum(call, n, x);
+        const struct ckpt_desc part = {.dtype = CKPT_F32, .ndim = 2, .shape = {down, cols}};
+        call->workspace = desc_bytes(&part) + fp8_sums_workspace(call->backend, down, cols);
+    }
+    return CKPT_OK;
+}
+
+static void to_fp8_blocks_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
+{
+    const struct to_fp8_attr *attr = call->attr;
+    cost->flops = (attr->source ? 26. : 2.) * (double)desc_numel(&call->in[0]);
+}
+
+const struct ckpt_op_def op_to_fp8_blocks = {
+    .size = sizeof(struct ckpt_op_def),
+    .name = "to_fp8_blocks",
+    .shape = to_fp8_blocks_shape,
+    .cost = to_fp8_blocks_cost,
+    .cpu = cpu_to_fp8_blocks,
+    .cuda = CUDA_KERNEL(cuda_to_fp8_blocks),
+};
+
 /* ---- products -------------------------------------------------------------------------------- */
 
 /* The result of operands a and b, from a on. */
@@ -92,7 +162,8 @@ static int product_shape(struct ckpt_call *call, int a)
     y->offset = 0;
     y->shape[y->ndim - 1] = qb->shape[0];
     desc_dense(y);
-    const struct ckpt_view in[] = {{.desc = *qa}, {NULL}, {.desc = *qb}, {NULL}};
+    const struct ckpt_view in[] = {
+        {.desc = *qa}, {.desc = call->in[a + 1]}, {.desc = *qb}, {.desc = call->in[a + 3]}};
     const struct gemm g = fp8_gemm(in, y->dtype);
     call->workspace =
         call->backend == CKPT_ON_CUDA ? cuda_gemm_workspace(g.rows, g.cols) : gemm_workspace(&g);
@@ -151,50 +222,112 @@ static void gradient_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
 
 /* ---- recording ------------------------------------------------------------------------------- */
 
-/* scale, and the copies as they were asked for, or none. */
+/* The copies as they were asked for, or none, and the scale or scales of each; that of a tensor is
+ * the same for both. */
 struct fp8_copies {
-    ckpt_tensor scale, rows, columns;
+    ckpt_tensor row_scale, rows, column_scale, columns, sums;
 };
 
-static struct fp8_copies record_copies(ckpt_tape *t, ckpt_tensor x, enum ckpt_dtype dtype,
-                                       int copies, int fill)
+/* From the outputs of an op. */
+static struct fp8_copies copies_in(const ckpt_tensor *out, bool blocks, int copies)
 {
-    struct to_fp8_attr attr = {dtype, copies, fill};
-    ckpt_tensor in[2] = {x, CKPT_NONE}, out[3] = {CKPT_NONE, CKPT_NONE, CKPT_NONE};
-    const bool both = copies == (FP8_ROWS | FP8_COLUMNS);
-    ckpt_record(t, &op_to_fp8, 2, in, both ? 3 : 2, out, &attr, sizeof attr);
-    return (struct fp8_copies){out[0], copies & FP8_ROWS ? out[1] : CKPT_NONE,
-                               both                ? out[2]
-                               : copies & FP8_ROWS ? CKPT_NONE
-                                                   : out[1]};
+    struct fp8_copies c = {CKPT_NONE, CKPT_NONE, CKPT_NONE, CKPT_NONE, CKPT_NONE};
+    int n = 0;
+    if (!blocks)
+        c.row_scale = c.column_scale = out[n++];
+    if (copies & FP8_ROWS) {
+        if (blocks)
+            c.row_scale = out[n++];
+        c.rows = out[n++];
+    }
+    if (copies & FP8_COLUMNS) {
+        if (blocks)
+            c.column_scale = out[n++];
+        c.columns = out[n++];
+    }
+    c.sums = blocks ? out[n] : CKPT_NONE;
+    return c;
+}
+
+/* Where an op that is cheap to do again made x, what that read: a copy then takes no pass of its
+ * own over x, which need not be there at all (ops_forget_sources). */
+struct fp8_made {
+    enum fp8_source source;
+    ckpt_tensor in[2];
+};
+
+static bool is_plain(const ckpt_tape *t, int32_t x)
+{
+    const struct ckpt_desc *d = &t->tensors.data[x].desc;
+    return d->dtype == CKPT_BF16 && desc_is_dense(d);
+}
+
+static struct fp8_made made_of(const ckpt_tape *t, ckpt_tensor x)
+{
+    const struct tensor *v = &t->tensors.data[x.id];
+    const struct op *o = v->op >= 0 && !v->index ? &t->ops.data[v->op] : NULL;
+    const bool gelu = o && o->def == &op_gelu;
+    const bool dx = o && (o->def == &op_gelu_dx || o->def == &op_gelu_dx_sums);
+    if (!(gelu || dx) || t->env.matmul != MATMUL_FP8_BLOCK || !is_plain(t, op_in(t, o, 0)) ||
+        (dx && !is_plain(t, op_in(t, o, 1))))
+        return (struct fp8_made){FP8_OPERAND, {x, CKPT_NONE}};
+    return (struct fp8_made){
+        gelu ? FP8_GELU : FP8_GELU_DX,
+        {tape_handle(t, op_in(t, o, 0)), gelu ? CKPT_NONE : tape_handle(t, op_in(t, o, 1))}};
+}
+
+/* What is rounded, and how: weights, or what has a row for each token. */
+enum fp8_kind { FP8_WEIGHT, FP8_TOKENS, FP8_GRADIENT };
+
+/* sums: those over the rows of x, which must be an FP8_GELU_DX, as well. */
+static struct fp8_copies record_copies(ckpt_tape *t, ckpt_tensor x, enum fp8_kind kind, int copies,
+                                       bool sums)
+{
+    const bool blocks = t->env.matmul == MATMUL_FP8_BLOCK;
+    const struct fp8_made made = made_of(t, x);
+    const struct to_fp8_attr attr = {.dtype = kind == FP8_GRADIENT && !blocks ? CKPT_F8E5M2
+                                                                              : CKPT_F8E4M3,
+                                     .copies = copies,
+                                     .fill = kind == FP8_WEIGHT ? FP8_SIDE : FP8_LINE,
+                                     .square = blocks && kind == FP8_WEIGHT,
+                                     .source = made.source,
+                                     .sums = sums};
+    ckpt_tensor out[5] = {CKPT_NONE, CKPT_NONE, CKPT_NONE, CKPT_NONE, CKPT_NONE};
+    const int n = copies == (FP8_ROWS | FP8_COLUMNS) ? 2 : 1;
+    ckpt_record(t, blocks ? &op_to_fp8_blocks : &op_to_fp8, 2, made.in,
+                blocks ? 2 * n + sums : n + 1, out, &attr, sizeof attr);
+    return copies_in(out, blocks, copies);
 }
 
 /* The copies that an op made. */
 static struct fp8_copies copies_of(const ckpt_tape *t, const struct op *o)
 {
     const struct to_fp8_attr *attr = o->attr;
-    struct fp8_copies c = {tape_handle(t, op_out(t, o, 0)), CKPT_NONE, CKPT_NONE};
-    int n = 1;
-    if (attr->copies & FP8_ROWS)
-        c.rows = tape_handle(t, op_out(t, o, n++));
-    if (attr->copies & FP8_COLUMNS)
-        c.columns = tape_handle(t, op_out(t, o, n));
-    return c;
+    ckpt_tensor out[5] = {CKPT_NONE, CKPT_NONE, CKPT_NONE, CKPT_NONE, CKPT_NONE};
+    for (int i = 0; i < o->n_out && i < 5; i++)
+        out[i] = tape_handle(t, op_out(t, o, i));
+    return copies_in(out, o->def == &op_to_fp8_blocks, attr->copies);
+}
+
+static enum fp8_kind kind_of(const struct op *o)
+{
+    return ((const struct to_fp8_attr *)o->attr)->fill == FP8_SIDE ? FP8_WEIGHT : FP8_TOKENS;
 }
 
 /* The e4m3 copies of a dense tensor of the tape, made at its first use in a product.  A tape that
  * will be differentiated wants the transposed one, too. */
-static struct fp8_copies copies_for(ckpt_tape *t, ckpt_tensor x, bool transposed, int fill)
+static struct fp8_copies copies_for(ckpt_tape *t, ckpt_tensor x, bool transposed,
+                                    enum fp8_kind kind)
 {
     const int32_t op = t->tensors.data[x.id].fp8_op;
     if (t->error.code)
-        return (struct fp8_copies){CKPT_NONE, CKPT_NONE, CKPT_NONE};
-    if (op > 0 && ((const struct to_fp8_attr *)t->ops.data[op].attr)->fill == fill)
+        return (struct fp8_copies){CKPT_NONE, CKPT_NONE, CKPT_NONE, CKPT_NONE, CKPT_NONE};
+    if (op > 0 && kind_of(&t->ops.data[op]) == kind)
         return copies_of(t, &t->ops.data[op]);
-    struct fp8_copies c = record_copies(
-        t, x, CKPT_F8E4M3, FP8_ROWS | (t->trains && transposed ? FP8_COLUMNS : 0), fill);
-    if (c.scale.id)
-        t->tensors.data[x.id].fp8_op = t->tensors.data[c.scale.id].op;
+    struct fp8_copies c =
+        record_copies(t, x, kind, FP8_ROWS | (t->trains && transposed ? FP8_COLUMNS : 0), false);
+    if (c.rows.id)
+        t->tensors.data[x.id].fp8_op = t->tensors.data[c.rows.id].op;
     return c;
 }
 
@@ -209,9 +342,9 @@ ckpt_tensor fp8_linear(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b
     struct linear_fp8_attr attr = {CKPT_BF16};
     x = ckpt_contiguous(t, tape_resolve(t, x));
     w = tape_resolve(t, w);
-    const struct fp8_copies qw = copies_for(t, w, needs_grad(t, x), FP8_SIDE);
-    const struct fp8_copies qx = copies_for(t, x, needs_grad(t, w), FP8_LINE);
-    const ckpt_tensor in[FP8_INPUTS] = {x, w, b, a, qx.rows, qx.scale, qw.rows, qw.scale};
+    const struct fp8_copies qw = copies_for(t, w, needs_grad(t, x), FP8_WEIGHT);
+    const struct fp8_copies qx = copies_for(t, x, needs_grad(t, w), FP8_TOKENS);
+    const ckpt_tensor in[FP8_INPUTS] = {x, w, b, a, qx.rows, qx.row_scale, qw.rows, qw.row_scale};
     return ops_record1(t, &op_linear_fp8, FP8_INPUTS, in, &attr, sizeof attr);
 }
 
@@ -222,8 +355,10 @@ static bool is_learned(ckpt_tape *t, ckpt_tensor x)
     return v && (v->learned || t->storages.data[v->storage].kind == STORAGE_VALUE);
 }
 
-static bool is_worth_it(const struct ckpt_desc *x, const struct ckpt_desc *w)
+static bool is_worth_it(const ckpt_tape *t, const struct ckpt_desc *x, const struct ckpt_desc *w)
 {
+    if (t->env.matmul == MATMUL_FP8_BLOCK && linear_rows(x) % FP8_ROW_SIDE)
+        return false;
     return w->ndim == 2 && x->ndim >= 1 && x->shape[x->ndim - 1] == w->shape[1] &&
            w->shape[0] % FP8_SIDE == 0 && w->shape[1] % FP8_SIDE == 0 && w->shape[0] >= FP8_LEAST &&
            w->shape[1] >= FP8_LEAST && linear_rows(x) >= FP8_LEAST;
@@ -231,11 +366,11 @@ static bool is_worth_it(const struct ckpt_desc *x, const struct ckpt_desc *w)
 
 bool fp8_takes(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w)
 {
-    if (t->error.code || !t->env.fp8 || t->full_precision || t->phase != PHASE_FORWARD ||
+    if (t->error.code || !t->env.matmul || t->full_precision || t->phase != PHASE_FORWARD ||
         t->in_gradients || !params_at(t->env.params, w))
         return false;
     const struct ckpt_desc dx = ckpt_desc_of(t, x), dw = ckpt_desc_of(t, w);
-    return dx.dtype == CKPT_BF16 && dw.dtype == CKPT_BF16 && is_worth_it(&dx, &dw) &&
+    return dx.dtype == CKPT_BF16 && dw.dtype == CKPT_BF16 && is_worth_it(t, &dx, &dw) &&
            is_learned(t, x);
 }
 
@@ -247,15 +382,13 @@ void ckpt_full_precision(ckpt_tape *t, bool on)
 
 /* ---- gradients ------------------------------------------------------------------------------- */
 
-/* The transposed copy of an operand, of whose op the scale is an output, or one more rounding of
+/* The transposed copy of operand x, from the op that made the other copy, or one more rounding of
  * it: the same bits. */
-static struct fp8_copies transposed(ckpt_tape *t, ckpt_tensor scale, ckpt_tensor x)
+static struct fp8_copies transposed(ckpt_tape *t, ckpt_tensor rows, ckpt_tensor x)
 {
-    const struct op *o = &t->ops.data[t->tensors.data[scale.id].op];
+    const struct op *o = &t->ops.data[t->tensors.data[rows.id].op];
     struct fp8_copies c = copies_of(t, o);
-    return c.columns.id ? c
-                        : record_copies(t, x, CKPT_F8E4M3, FP8_COLUMNS,
-                                        ((const struct to_fp8_attr *)o->attr)->fill);
+    return c.columns.id ? c : record_copies(t, x, kind_of(o), FP8_COLUMNS, false);
 }
 
 /* What ckpt_gradients records is differentiated once more, so it is not of 8 bits. */
@@ -269,23 +402,61 @@ static void linear_fp8_grad(struct ckpt_grad *g)
         linear_grad(g);
         return;
     }
-    if (g->need[FP8_BIAS])
+    const bool sums = copies && g->need[FP8_BIAS] && made_of(t, dy).source == FP8_GELU_DX;
+    if (g->need[FP8_BIAS] && !sums)
         g->din[FP8_BIAS] = linear_bias_gradient(t, dy);
     if (g->need[FP8_ADDEND])
         g->din[FP8_ADDEND] = dy;
     if (!copies)
         return;
-    const struct fp8_copies q = record_copies(t, dy, CKPT_F8E5M2, copies, FP8_LINE);
+    const struct fp8_copies q = record_copies(t, dy, FP8_GRADIENT, copies, sums);
+    if (sums)
+        g->din[FP8_BIAS] = q.sums;
     if (g->need[FP8_X]) {
-        const struct fp8_copies w = transposed(t, g->in[FP8_SW], g->in[FP8_W]);
-        g->din[FP8_X] =
-            OPS_RECORD(t, &op_linear_fp8_dx, &dx, q.rows, q.scale, w.columns, w.scale, CKPT_NONE);
+        const struct fp8_copies w = transposed(t, g->in[FP8_QW], g->in[FP8_W]);
+        g->din[FP8_X] = OPS_RECORD(t, &op_linear_fp8_dx, &dx, q.rows, q.row_scale, w.columns,
+                                   w.column_scale, CKPT_NONE);
     }
     if (g->need[FP8_W]) {
-        const struct fp8_copies x = transposed(t, g->in[FP8_SX], g->in[FP8_X]);
-        g->din[FP8_W] =
-            OPS_RECORD(t, &op_linear_fp8_dw, &dw, q.columns, q.scale, x.columns, x.scale);
+        const struct fp8_copies x = transposed(t, g->in[FP8_QX], g->in[FP8_X]);
+        g->din[FP8_W] = OPS_RECORD(t, &op_linear_fp8_dw, &dw, q.columns, q.column_scale, x.columns,
+                                   x.column_scale);
     }
+}
+
+/* Whether nobody reads what an op made that copies were rounded of. */
+static bool is_idle(const ckpt_tape *t, const struct op *o, const int32_t *reads)
+{
+    if ((o->def != &op_gelu && o->def != &op_gelu_dx && o->def != &op_gelu_dx_sums) ||
+        o->accumulate != ACCUMULATE_NEVER)
+        return false;
+    for (int k = 0; k < o->n_out; k++)
+        if (reads[op_out(t, o, k)])
+            return false;
+    return true;
+}
+
+/* GELU and its gradients that are made with the copies alone. */
+static void drop_idle(ckpt_tape *t)
+{
+    int32_t *reads = calloc((size_t)t->n_tensors + 1, sizeof *reads);
+    if (!reads) {
+        tape_fail(t, CKPT_ENOMEM, "no memory for the readers of tensors");
+        return;
+    }
+    for (int32_t i = 0; i < t->n_ops; i++)
+        for (int k = 0; k < t->ops.data[i].n_in; k++) {
+            const int32_t x = op_in(t, &t->ops.data[i], k);
+            if (x > 0)
+                reads[x]++;
+        }
+    for (int32_t i = 0; i < t->n_ops; i++)
+        if (is_idle(t, &t->ops.data[i], reads)) {
+            if (t->ops.data[i].n_out > 1)
+                t->tensors.data[op_out(t, &t->ops.data[i], 1)].op = -1;
+            expr_remove_op(t, i);
+        }
+    free(reads);
 }
 
 void ops_forget_sources(ckpt_tape *t)
@@ -294,6 +465,8 @@ void ops_forget_sources(ckpt_tape *t)
         if (t->ops.data[i].def == &op_linear_fp8)
             for (int k = FP8_X; k <= FP8_W; k++)
                 t->operands.data[t->ops.data[i].operands + k] = -1;
+    if (!t->error.code && t->env.matmul == MATMUL_FP8_BLOCK)
+        drop_idle(t);
 }
 
 const struct ckpt_op_def op_linear_fp8 = {

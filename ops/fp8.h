@@ -4,12 +4,14 @@
 #define CKPT_OPS_FP8_H
 
 #include "core/base.h"
+#include "core/fp8.h"
 
 enum {
-    FP8_SIDE = 16,   /* sizes of matrices are multiples of it: cuBLASLt wants 16 bytes */
-    FP8_LINE = 128,  /* bytes of a line of the cache, of which transposed copies are made */
-    FP8_LEAST = 128, /* rows, and sizes of weights, from which on a product is worth two passes over
-                      * its operands */
+    FP8_SIDE = 16,    /* sizes of matrices are multiples of it: cuBLASLt wants 16 bytes */
+    FP8_ROW_SIDE = 4, /* so are rows of x where scales are by block: cuBLASLt wants whole vectors */
+    FP8_LINE = 128,   /* bytes of a line of the cache, of which transposed copies are made */
+    FP8_LEAST = 128,  /* rows, and sizes of weights, from which on a product is worth two passes
+                       * over its operands */
     /*
      * Values that Hopper may sum in its accumulators of 14 bits (short_sums of struct gemm).  They
      * cut what does not fit, so sums of one sign come out too small: at 4,608 values by 5.4 %, no
@@ -27,7 +29,15 @@ struct to_fp8_attr {
     int32_t copies; /* a sum of the above */
     int32_t fill;   /* rows of the transposed copy are filled up to a multiple of it: FP8_LINE; of
                      * weights FP8_SIDE, so not at all, for dy has as many columns */
+    int32_t square; /* of to_fp8_blocks: a scale is for 128 x 128 elements, of weights, not for 128
+                     * along the axis that the copy is summed over */
+    int32_t source; /* of to_fp8_blocks: enum fp8_source */
+    int32_t sums;   /* of to_fp8_blocks: the sums over the rows are one more output */
 };
+
+/* What to_fp8_blocks rounds: its operand, GELU of that, or the gradient of GELU, of {dy, x}; each
+ * rounded to bf16 first, as the op of that name does. */
+enum fp8_source { FP8_OPERAND, FP8_GELU, FP8_GELU_DX };
 
 /* linear_fp8 and its gradients: of the result; only fp32 can be added to. */
 struct linear_fp8_attr {
@@ -53,6 +63,17 @@ enum {
 static inline int64_t fp8_pitch(int64_t rows, const struct to_fp8_attr *attr)
 {
     return round_up(rows, attr->fill);
+}
+
+/* The scales of a copy [rows, cols], cols summed over, as cuBLASLt wants them. */
+static inline struct ckpt_desc fp8_scales(int64_t rows, int64_t cols, bool square)
+{
+    const int64_t blocks = (cols + FP8_BLOCK - 1) / FP8_BLOCK;
+    struct ckpt_desc d = {.dtype = CKPT_F32, .ndim = 2};
+    d.shape[0] = square ? (rows + FP8_BLOCK - 1) / FP8_BLOCK : blocks;
+    d.shape[1] = square ? round_up(blocks, FP8_ROW_SIDE) : rows;
+    desc_dense(&d);
+    return d;
 }
 
 /* Scratch of to_fp8 on the CPU and on CUDA: the largest magnitude of each part. */

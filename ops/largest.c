@@ -85,7 +85,7 @@ static int32_t leave(ckpt_tape *t, int32_t i, int32_t *largest)
 
 int ops_leave_largest(ckpt_tape *t)
 {
-    if (t->error.code || !t->env.fp8)
+    if (t->error.code || t->env.matmul != MATMUL_FP8)
         return t->error.code;
     int32_t *largest = calloc((size_t)t->n_ops + 1, sizeof *largest);
     if (!largest)

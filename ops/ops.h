@@ -11,6 +11,7 @@
     X(linear_dx)                                                                                   \
     X(linear_dw)                                                                                   \
     X(to_fp8)                                                                                      \
+    X(to_fp8_blocks)                                                                               \
     X(linear_fp8)                                                                                  \
     X(linear_fp8_dx)                                                                               \
     X(linear_fp8_dw)                                                                               \
@@ -167,7 +168,8 @@ void call_column_sum(struct ckpt_call *call, int out, const struct ckpt_desc *x)
 /* out[out] as the sums over the rows of out[0].  On the CPU the scratch is for them as well. */
 void call_dx_sums(struct ckpt_call *call, int out);
 
-/* Behind differentiation: 8-bit products no longer read what only their gradient rule asked for. */
+/* Behind differentiation: 8-bit products no longer read what only their gradient rule asked for,
+ * and GELUs of which nobody reads anything but 8-bit copies are gone. */
 void ops_forget_sources(ckpt_tape *t);
 
 /* Behind fusion: what makes an operand of to_fp8 leaves its largest magnitude where it can

@@ -167,7 +167,7 @@ struct ckpt_options {
     int64_t check_ranks;    /* updates between two comparisons of what ranks have; 0: none */
     const char *state;      /* "fp32", "bf16", "8bit": of bf16 parameters, see ckpt_optim.h */
     const char *trace_out;  /* write the queues of a step, planned and measured, as a trace */
-    const char *matmul; /* "bf16", "fp8": products of linear layers, see ckpt_linear; NULL: bf16 */
+    const char *matmul; /* "bf16", "fp8", "fp8-block": see ckpt_linear; NULL: bf16 */
     /*
      * "8bit": the backward pass reads bf16 activations as 8-bit codes, with a scale for 128 values:
      * 1.016 bytes a value, off by a 254th of the largest one of these at most; results of norms,

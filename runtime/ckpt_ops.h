@@ -32,6 +32,10 @@ extern "C" {
  * and gradients of parameters are as without.  The scale of x is that of all rows of a micro-step,
  * so other micro-batches have other bits; a budget has not.  What is infinite or NaN makes all of y
  * NaN.
+ *
+ * "fp8-block" has a power of two for 128 values along the axis that is summed over, of w for 128 x
+ * 128, and e4m3 for the gradient of y, too.  Rows must be a multiple of 4.  What is infinite or NaN
+ * makes those results NaN that its block takes part in.
  */
 CKPT_API ckpt_tensor ckpt_linear(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b);
 /* Layers recorded from now on until `on` is false are not rounded to 8 bits: the last one of a

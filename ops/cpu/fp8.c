@@ -6,6 +6,7 @@
 #include "core/fp8.h"
 #include "cpu.h"
 #include "fp8.h"
+#include "functions.h"
 #include "kernels.h"
 #include "linear.h"
 
@@ -129,6 +130,176 @@ int cpu_to_fp8(const struct ckpt_kernel_args *a)
         c.by_columns = a->out[n].data;
     *(float *)a->out[0].data = fp8_is_odd(most) ? NAN : float_of_bits(fp8_power_bits(-k));
     copy_all(&c);
+    return CKPT_OK;
+}
+
+/* ---- copies with a scale for each block ------------------------------------------------------ */
+
+enum { BLOCK = FP8_BLOCK };
+
+/* A tile of BLOCK x BLOCK elements at most, and what of them shares a scale. */
+struct tile {
+    const struct ckpt_view *x;
+    int64_t rows, cols, pitch, row, col, n_rows, n_cols;
+    bool square;
+    enum fp8_source source;
+    float *row_scale, *column_scale;
+    int64_t row_ld, column_ld; /* from a row of scales to the next */
+    uint8_t *by_rows, *by_columns;
+    float *sums; /* over the rows of each row of tiles, or NULL */
+};
+
+struct powers {
+    float up, down; /* what values are multiplied by, and codes; both NaN where a value is odd */
+};
+
+static struct powers powers_of(uint32_t most)
+{
+    const int k = fp8_is_odd(most) ? 0 : fp8_exponent(most, FP8_E4M3_TOP);
+    if (fp8_is_odd(most))
+        return (struct powers){NAN, NAN};
+    return (struct powers){float_of_bits(fp8_power_bits(k)), float_of_bits(fp8_power_bits(-k))};
+}
+
+CKPT_CLONES static uint32_t largest_in_row(const float *x, int64_t n)
+{
+    uint32_t most = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const uint32_t a = float_bits(x[i]) & 0x7fffffff;
+        most = a > most ? a : most;
+    }
+    return most;
+}
+
+/* Codes of the n rows of x, as they lie in memory, to rows of dst, with zeros up to `filled`;
+ * beside each row its scale. */
+static void round_rows(float (*x)[BLOCK], int64_t n, int64_t length, int64_t filled,
+                       const uint32_t *whole, uint8_t *dst, int64_t ld, float *scale)
+{
+    for (int64_t i = 0; i < n; i++) {
+        const struct powers p = powers_of(whole ? *whole : largest_in_row(x[i], length));
+        multiply_fp8_input(x[i], p.up, length);
+        cpu_store(dst + i * ld, x[i], CKPT_F8E4M3, length);
+        memset(dst + i * ld + length, 0, (size_t)(filled - length));
+        if (!whole)
+            scale[i] = p.down;
+    }
+}
+
+static void place_square(const struct tile *t, uint32_t most)
+{
+    const float down = powers_of(most).down;
+    const int64_t i = t->row / BLOCK, j = t->col / BLOCK;
+    /* The last one writes what rows of scales are filled up with, too. */
+    for (int64_t k = j; t->row_scale && k < (t->col + BLOCK < t->cols ? j + 1 : t->row_ld); k++)
+        t->row_scale[i * t->row_ld + k] = k == j ? down : 0.f;
+    for (int64_t k = i; t->column_scale && k < (t->row + BLOCK < t->rows ? i + 1 : t->column_ld);
+         k++)
+        t->column_scale[j * t->column_ld + k] = k == i ? down : 0.f;
+}
+
+/* n values from `at` on, as the op in front would have stored them. */
+static void load_source(const struct tile *t, int64_t at, int64_t n, float *value)
+{
+    const float *from[2] = {value, NULL};
+    float other[BLOCK];
+    uint16_t half[BLOCK];
+    cpu_load(value, (const uint16_t *)t->x[0].data + at, CKPT_BF16, n);
+    if (t->source == FP8_OPERAND)
+        return;
+    if (t->source == FP8_GELU_DX) {
+        cpu_load(other, (const uint16_t *)t->x[1].data + at, CKPT_BF16, n);
+        from[1] = other;
+        map_gelu_dx(value, from, n, NULL);
+    } else {
+        map_gelu(value, from, n, NULL);
+    }
+    cpu_store(half, value, CKPT_BF16, n);
+    cpu_load(value, half, CKPT_BF16, n);
+}
+
+static void sum_tile(const struct tile *t, float (*value)[BLOCK])
+{
+    float *sum = t->sums + t->row / BLOCK * t->cols + t->col;
+    for (int64_t j = 0; j < t->n_cols; j++)
+        sum[j] = 0.f;
+    for (int64_t i = 0; i < t->n_rows; i++)
+        for (int64_t j = 0; j < t->n_cols; j++)
+            sum[j] += value[i][j];
+}
+
+/* Of the rows of tiles, in order. */
+static void add_sums(const struct tile *t, int64_t down, float *sum)
+{
+    memset(sum, 0, (size_t)t->cols * sizeof *sum);
+    for (int64_t i = 0; i < down; i++)
+        for (int64_t j = 0; j < t->cols; j++)
+            sum[j] += t->sums[i * t->cols + j];
+}
+
+static void round_tile(const struct tile *t)
+{
+    float value[BLOCK][BLOCK], turned[BLOCK][BLOCK];
+    uint32_t most = 0;
+    for (int64_t i = 0; i < t->n_rows; i++) {
+        const int64_t at = (t->row + i) * t->cols + t->col;
+        load_source(t, at, t->n_cols, value[i]);
+        for (int64_t j = 0; j < t->n_cols; j++)
+            turned[j][i] = value[i][j];
+        if (t->square) {
+            const uint32_t row = largest_in_row(value[i], t->n_cols);
+            most = row > most ? row : most;
+        }
+    }
+    const uint32_t *whole = t->square ? &most : NULL;
+    if (t->sums)
+        sum_tile(t, value);
+    if (t->square)
+        place_square(t, most);
+    if (t->by_rows)
+        round_rows(value, t->n_rows, t->n_cols, t->n_cols, whole,
+                   t->by_rows + t->row * t->cols + t->col, t->cols,
+                   whole ? NULL : t->row_scale + t->col / BLOCK * t->row_ld + t->row);
+    if (t->by_columns)
+        round_rows(turned, t->n_cols, t->n_rows, min_i64(BLOCK, t->pitch - t->row), whole,
+                   t->by_columns + t->col * t->pitch + t->row, t->pitch,
+                   whole ? NULL : t->column_scale + t->row / BLOCK * t->column_ld + t->col);
+}
+
+int cpu_to_fp8_blocks(const struct ckpt_kernel_args *a)
+{
+    const struct to_fp8_attr *attr = a->attr;
+    const struct ckpt_desc *x = &a->in[0].desc;
+    struct tile all = {.x = &a->in[0],
+                       .rows = linear_rows(x),
+                       .cols = x->shape[x->ndim - 1],
+                       .square = attr->square,
+                       .source = (enum fp8_source)attr->source,
+                       .sums = attr->sums ? a->workspace : NULL};
+    int n = 0;
+    all.pitch = fp8_pitch(all.rows, attr);
+    if (attr->copies & FP8_ROWS) {
+        all.row_ld = fp8_scales(all.rows, all.cols, all.square).shape[1];
+        all.row_scale = a->out[n++].data;
+        all.by_rows = a->out[n++].data;
+    }
+    if (attr->copies & FP8_COLUMNS) {
+        all.column_ld = fp8_scales(all.cols, all.pitch, all.square).shape[1];
+        all.column_scale = a->out[n++].data;
+        all.by_columns = a->out[n++].data;
+    }
+    const int64_t down = (all.rows + BLOCK - 1) / BLOCK, across = (all.cols + BLOCK - 1) / BLOCK;
+#pragma omp parallel for schedule(static) if (all.rows * all.cols > 32768)
+    for (int64_t i = 0; i < down * across; i++) {
+        struct tile t = all;
+        t.row = i / across * BLOCK;
+        t.col = i % across * BLOCK;
+        t.n_rows = min_i64(BLOCK, t.rows - t.row);
+        t.n_cols = min_i64(BLOCK, t.cols - t.col);
+        round_tile(&t);
+    }
+    if (attr->sums)
+        add_sums(&all, down, a->out[n].data);
     return CKPT_OK;
 }
 

@@ -8,6 +8,7 @@
  * of threads.
  */
 #include "blas.h"
+#include "core/fp8.h"
 #include "cpu.h"
 #include "gemm.h"
 
@@ -88,6 +89,25 @@ CKPT_CLONES static void scale_values(float *x, float scale, int64_t n)
         x[i] *= scale;
 }
 
+/* Of a stored block, whose columns are the summed axis where scales are by block. */
+static void scale_block(const struct gemm_operand *m, int64_t row, int64_t col, int64_t n_rows,
+                        int64_t n_cols, float *x)
+{
+    if (m->scaling == SCALE_ALL) {
+        scale_values(x, *m->scale, n_rows * n_cols);
+        return;
+    }
+    for (int64_t i = row; i < row + n_rows; i++)
+        for (int64_t k = col, n; k < col + n_cols; k += n, x += n) {
+            const int64_t at = k / FP8_BLOCK;
+            n = min_i64((at + 1) * FP8_BLOCK, col + n_cols) - k;
+            scale_values(x,
+                         m->scaling == SCALE_ROWS ? m->scale[at * m->scale_ld + i]
+                                                  : m->scale[i / FP8_BLOCK * m->scale_ld + at],
+                         n);
+        }
+}
+
 /* The stored block of n_rows x n_cols at (row, col) of a matrix of ld columns, as fp32. */
 static struct block block_of(const struct gemm_operand *m, int64_t ld, int64_t row, int64_t col,
                              int64_t n_rows, int64_t n_cols, float *scratch)
@@ -99,7 +119,7 @@ static struct block block_of(const struct gemm_operand *m, int64_t ld, int64_t r
     for (int64_t i = 0; i < n_rows; i++)
         cpu_load(scratch + i * n_cols, src + i * ld * size, m->dtype, n_cols);
     if (m->scale)
-        scale_values(scratch, *m->scale, n_rows * n_cols);
+        scale_block(m, row, col, n_rows, n_cols, scratch);
     return (struct block){scratch, n_cols};
 }
 
@@ -165,8 +185,7 @@ static void run_tile(const struct gemm *g, const struct layout *l, int64_t tile,
         int64_t n_k = min_i64(l->inner, g->inner - k);
         struct block a = block_at(&g->a, g->rows, g->inner, row, k, n_rows, n_k, a_scratch);
         struct block b = block_at(&g->b, g->inner, g->cols, k, col, n_k, n_cols, b_scratch);
-        blas_sgemm(n_rows, n_cols, n_k, 1.f,
-                   (struct blas_matrix){a.data, a.ld, g->a.transposed},
+        blas_sgemm(n_rows, n_cols, n_k, 1.f, (struct blas_matrix){a.data, a.ld, g->a.transposed},
                    (struct blas_matrix){b.data, b.ld, g->b.transposed}, k || filled ? 1.f : 0.f, c,
                    ldc);
     }

@@ -9,15 +9,22 @@
 typedef void (*gemm_fill)(const void *ctx, float *dst, int64_t row, int64_t col, int64_t n_rows,
                           int64_t n_cols);
 
+/* What a scale of an 8-bit operand is for: all of it, 128 elements along the summed axis, or 128 x
+ * 128. */
+enum gemm_scaling { SCALE_ALL, SCALE_ROWS, SCALE_BLOCKS };
+
 /* A row-major matrix; transposed: it is stored the other way round.  With fill it is not stored:
- * its blocks are asked for.  Of 8-bit dtypes the values are those stored times *scale, a power of
- * two. */
+ * its blocks are asked for.  Of 8-bit dtypes the values are those stored times their scale, a power
+ * of two: for SCALE_ROWS scale[k / 128][i], for SCALE_BLOCKS scale[i / 128][k / 128], k along the
+ * summed axis, which is dense. */
 struct gemm_operand {
     const void *data;
     enum ckpt_dtype dtype;
     bool transposed;
     int64_t ld; /* elements from row to row as it is stored; 0: dense */
     const float *scale;
+    enum gemm_scaling scaling;
+    int64_t scale_ld; /* from the first of a row of scales to that of the next */
     gemm_fill fill;
     const void *ctx; /* of fill */
 };

@@ -7,6 +7,7 @@
  * CHUNKS partial sums, cut by the number of rows alone and added in order: the bits do not depend
  * on the number of threads.
  */
+#include "core/fp8.h"
 #include "cpu.h"
 #include "kernels.h"
 #include "linear.h"
@@ -50,16 +51,37 @@ struct gemm linear_dw_gemm(const struct ckpt_desc *dy, const struct ckpt_desc *x
                          .c_dtype = dtype};
 }
 
+/* By their shape, [K / 128, n] or [n / 128, K / 128] rounded up, the latter to a multiple of 4: for
+ * n >= 16 these differ. */
+static enum gemm_scaling scaling_of(const struct ckpt_desc *scale, const struct ckpt_desc *codes)
+{
+    if (scale->ndim < 1)
+        return SCALE_ALL;
+    const int64_t blocks = (codes->shape[codes->ndim - 1] + FP8_BLOCK - 1) / FP8_BLOCK;
+    return scale->shape[0] == blocks && scale->shape[1] == linear_rows(codes) ? SCALE_ROWS
+                                                                              : SCALE_BLOCKS;
+}
+
+static struct gemm_operand fp8_operand(const struct ckpt_view *in, bool transposed)
+{
+    const struct ckpt_desc *scale = &in[1].desc;
+    return (struct gemm_operand){.data = in[0].data,
+                                 .dtype = in[0].desc.dtype,
+                                 .transposed = transposed,
+                                 .scale = in[1].data,
+                                 .scaling = scaling_of(scale, &in[0].desc),
+                                 .scale_ld = scale->ndim < 1 ? 0 : scale->shape[1]};
+}
+
 struct gemm fp8_gemm(const struct ckpt_view *in, enum ckpt_dtype dtype)
 {
     const struct ckpt_desc *a = &in[0].desc, *b = &in[2].desc;
-    return (struct gemm){
-        .rows = linear_rows(a),
-        .cols = b->shape[0],
-        .inner = b->shape[1],
-        .a = {.data = in[0].data, .dtype = a->dtype, .scale = in[1].data},
-        .b = {.data = in[2].data, .dtype = b->dtype, .transposed = true, .scale = in[3].data},
-        .c_dtype = dtype};
+    return (struct gemm){.rows = linear_rows(a),
+                         .cols = b->shape[0],
+                         .inner = b->shape[1],
+                         .a = fp8_operand(in, false),
+                         .b = fp8_operand(in + 2, true),
+                         .c_dtype = dtype};
 }
 
 static int run(struct gemm *g, const struct ckpt_kernel_args *a)

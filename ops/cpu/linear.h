@@ -14,7 +14,7 @@ struct gemm linear_dx_gemm(const struct ckpt_desc *dy, const struct ckpt_desc *w
 struct gemm linear_dw_gemm(const struct ckpt_desc *dy, const struct ckpt_desc *x,
                            enum ckpt_dtype dtype);
 
-/* c = a b^T of 8-bit operands: qa [.., K], its scale, qb [N, K], its scale, in this order. */
+/* c = a b^T of 8-bit operands: qa [.., K], its scale or scales, qb [N, K], its, in this order. */
 struct gemm fp8_gemm(const struct ckpt_view *in, enum ckpt_dtype dtype);
 
 /* Scratch of column_sum on [rows, cols]. */

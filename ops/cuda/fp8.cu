@@ -5,12 +5,18 @@
  * columns, writes its codes as they lie, and keeps them in shared memory, where threads read words
  * of four columns down 16 rows and write four pieces of 16 bytes of the transposed copy.
  *
+ * With a scale for each block (to_fp8_blocks) the magnitudes are those of a tile's rows, columns or
+ * all of it, which threads have in registers: there is one kernel, and one read.  Copies have other
+ * codes then, so shared memory holds those of the transposed one.  GELU or its gradient is done on
+ * the way, with the sums of the latter's columns.
+ *
  * The first kernel walks from the end to the beginning, the second the other way round: what one
  * has read last, or the kernel before it has written last, is still in the cache.
  */
 #include <cuda_fp8.h>
 #include "core/fp8.h"
-#include "cuda/cuda.cuh"
+#include "cuda/column_sum.cuh"
+#include "cuda/expr_math.cuh"
 #include "cuda/kernels.h"
 #include "cuda/largest.cuh"
 #include "fp8.h"
@@ -218,6 +224,278 @@ __global__ void __launch_bounds__(THREADS, 2) make_copies(const T *x, const copi
     store_columns(c, row, col, tile);
 }
 
+/* ---- copies with a scale for each block ------------------------------------------------------ */
+
+static_assert((int)TILE == (int)FP8_BLOCK, "a tile has a scale, or each of its rows and columns");
+
+struct block_copies {
+    copies c;
+    float *row_scale, *column_scale;
+    int64_t row_ld, column_ld; /* from a row of scales to the next */
+    float *sums;               /* over the rows of each row of tiles, or NULL */
+};
+
+struct powers {
+    float up, down; /* what values are multiplied by, and codes; both NaN where one is odd */
+};
+
+__device__ __forceinline__ powers powers_of(uint32_t most)
+{
+    const bool odd = fp8_is_odd(most);
+    const int k = odd ? 0 : fp8_exponent(most, FP8_E4M3_TOP);
+    const uint32_t nan = 0x7fc00000u;
+    return {__uint_as_float(odd ? nan : fp8_power_bits(k)),
+            __uint_as_float(odd ? nan : fp8_power_bits(-k))};
+}
+
+enum {
+    PAIRS = RUN / 2, /* of bf16 elements in a run, a word each */
+    WARPS = THREADS / 32,
+    ROW_OF_PAIRS = ACROSS * PAIRS /* of a row of a tile */
+};
+
+/* Magnitudes of a run, in pairs. */
+__device__ __forceinline__ uint32_t magnitudes(const run<bf16> &x, int pair)
+{
+    return reinterpret_cast<const uint32_t *>(x.raw)[pair] & 0x7fff7fffu;
+}
+
+__device__ __forceinline__ uint32_t of_pair(uint32_t pair)
+{
+    return max(pair & 0xffffu, pair >> 16) << 16;
+}
+
+/* The largest of the row that a run is of, of which eight neighbours hold one each. */
+__device__ __forceinline__ uint32_t largest_of_row(const run<bf16> &x)
+{
+    uint32_t most = 0;
+#pragma unroll
+    for (int i = 0; i < PAIRS; i++)
+        most = larger_pair(most, magnitudes(x, i));
+#pragma unroll
+    for (int lane = 1; lane < ACROSS; lane *= 2)
+        most = larger_pair(most, __shfl_xor_sync(0xffffffffu, most, lane));
+    return of_pair(most);
+}
+
+/* The largest of each column of a tile to most, in pairs: of the rows of a warp, then of all. */
+__device__ __forceinline__ void largest_of_columns(const run<bf16> (&x)[RUNS], uint32_t *part,
+                                                   uint32_t *most)
+{
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int i = 0; i < PAIRS; i++) {
+        uint32_t v = magnitudes(x[0], i);
+#pragma unroll
+        for (int k = 1; k < RUNS; k++)
+            v = larger_pair(v, magnitudes(x[k], i));
+#pragma unroll
+        for (int other = ACROSS; other < 32; other *= 2)
+            v = larger_pair(v, __shfl_xor_sync(0xffffffffu, v, other));
+        if (lane < ACROSS)
+            part[threadIdx.x / 32 * ROW_OF_PAIRS + lane * PAIRS + i] = v;
+    }
+    __syncthreads();
+    if (threadIdx.x < ROW_OF_PAIRS) {
+        uint32_t v = 0;
+#pragma unroll
+        for (int k = 0; k < WARPS; k++)
+            v = larger_pair(v, part[k * ROW_OF_PAIRS + threadIdx.x]);
+        most[threadIdx.x] = v;
+    }
+    __syncthreads();
+}
+
+/* Codes of a run whose elements have a power each. */
+__device__ __forceinline__ void codes_of(const run<bf16> &x, uint32_t (&word)[RUN / GROUP],
+                                         const float (&power)[RUN])
+{
+    const bf16 *v = reinterpret_cast<const bf16 *>(x.raw);
+#pragma unroll
+    for (int i = 0; i < RUN / GROUP; i++) {
+        float y[GROUP];
+#pragma unroll
+        for (int k = 0; k < GROUP; k++)
+            y[k] = to_float(v[i * GROUP + k]) * power[i * GROUP + k];
+        word[i] = encode<__NV_E4M3>(y, 1.f);
+    }
+}
+
+/* Codes for the copy by rows, where it is asked for, each row with its power. */
+__device__ __forceinline__ void store_block_rows(const run<bf16> (&x)[RUNS], const block_copies &b,
+                                                 const mine &m, const float (&power)[RUNS])
+{
+#pragma unroll
+    for (int i = 0; i < RUNS; i++) {
+        uint32_t w[RUN / GROUP];
+        if (!m.has(b.c, i))
+            continue;
+        x[i].template codes<__NV_E4M3>(w, power[i]);
+        *reinterpret_cast<uint4 *>(b.c.by_rows + m.at(b.c, i)) = make_uint4(w[0], w[1], w[2], w[3]);
+    }
+}
+
+/* Codes for the transposed copy to shared memory, each column with its power. */
+__device__ __forceinline__ void keep_columns(const run<bf16> (&x)[RUNS], const block_copies &b,
+                                             const mine &m, const float (&power)[RUN],
+                                             uint32_t *tile)
+{
+    const int word = threadIdx.x % ACROSS * (RUN / GROUP);
+#pragma unroll
+    for (int i = 0; i < RUNS; i++) {
+        uint32_t w[RUN / GROUP] = {};
+        if (m.has(b.c, i))
+            codes_of(x[i], w, power);
+#pragma unroll
+        for (int k = 0; k < RUN / GROUP; k++)
+            tile[place((int)threadIdx.x / ACROSS + i * STEP, word + k)] = w[k];
+    }
+}
+
+/* The scale of a tile, for both copies; the last tile of a row of scales fills that up. */
+__device__ __forceinline__ void store_tile_scale(const block_copies &b, int64_t row, int64_t col,
+                                                 float down)
+{
+    const int64_t i = row / TILE, j = col / TILE;
+    const int64_t right = col + TILE < b.c.cols ? j + 1 : b.row_ld;
+    const int64_t below = row + TILE < b.c.rows ? i + 1 : b.column_ld;
+    const int64_t k = threadIdx.x;
+    if (b.row_scale && j + k < right)
+        b.row_scale[i * b.row_ld + j + k] = k ? 0.f : down;
+    if (b.column_scale && i + k < below)
+        b.column_scale[j * b.column_ld + i + k] = k ? 0.f : down;
+}
+
+__global__ void __launch_bounds__(THREADS, 2)
+    make_square_copies(const bf16 *x, const block_copies b)
+{
+    __shared__ uint32_t tile[TILE * WORDS], all;
+    const int64_t down = blockIdx.x / (uint32_t)b.c.across, row = down * TILE;
+    const int64_t col = (blockIdx.x - down * b.c.across) * TILE;
+    const mine m = {row + threadIdx.x / ACROSS, col + threadIdx.x % ACROSS * RUN};
+    run<bf16> v[RUNS] = {};
+    uint32_t most = 0;
+#pragma unroll
+    for (int i = 0; i < RUNS; i++)
+        if (m.has(b.c, i))
+            v[i].load(x + m.at(b.c, i));
+#pragma unroll
+    for (int i = 0; i < RUNS; i++)
+        most = max(most, largest_of_row(v[i]));
+    most = block_largest(most);
+    if (threadIdx.x == 0)
+        all = most;
+    __syncthreads();
+    const powers p = powers_of(all);
+    store_tile_scale(b, row, col, p.down);
+    store_rows<bf16, __NV_E4M3>(v, b.c, m, p.up, tile);
+    if (!b.c.by_columns)
+        return;
+    __syncthreads();
+    store_columns(b.c, row, col, tile);
+}
+
+/* What the op in front would have stored of x and, for its gradient, of other. */
+template <int SOURCE> __device__ __forceinline__ void apply(run<bf16> &x, const run<bf16> &other)
+{
+    bf16 *v = reinterpret_cast<bf16 *>(x.raw);
+    const bf16 *u = reinterpret_cast<const bf16 *>(other.raw);
+#pragma unroll
+    for (int i = 0; i < RUN; i++) {
+        if constexpr (SOURCE == FP8_GELU)
+            v[i] = from_float<bf16>(expr_gelu(to_float(v[i]), 0.f, 0.f));
+        if constexpr (SOURCE == FP8_GELU_DX)
+            v[i] = from_float<bf16>(expr_gelu_dx(to_float(v[i]), to_float(u[i])));
+    }
+}
+
+/* The sums over the rows of a tile: of a thread, a warp, all of them, in this order. */
+__device__ __forceinline__ void sum_columns(const run<bf16> (&x)[RUNS], const block_copies &b,
+                                            int64_t down, int64_t col, float *part)
+{
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int i = 0; i < RUN; i++) {
+        float sum = 0.f;
+#pragma unroll
+        for (int k = 0; k < RUNS; k++)
+            sum += to_float(reinterpret_cast<const bf16 *>(x[k].raw)[i]);
+#pragma unroll
+        for (int other = ACROSS; other < 32; other *= 2)
+            sum += __shfl_xor_sync(0xffffffffu, sum, other);
+        if (lane < ACROSS)
+            part[threadIdx.x / 32 * TILE + lane * RUN + i] = sum;
+    }
+    __syncthreads();
+    if (threadIdx.x < TILE && col + threadIdx.x < b.c.cols) {
+        float sum = 0.f;
+#pragma unroll
+        for (int k = 0; k < WARPS; k++)
+            sum += part[k * TILE + threadIdx.x];
+        b.sums[down * b.c.cols + col + threadIdx.x] = sum;
+    }
+    __syncthreads();
+}
+
+template <int SOURCE>
+__global__ void __launch_bounds__(THREADS, 2)
+    make_block_copies(const bf16 *x, const bf16 *other, const block_copies b)
+{
+    __shared__ uint32_t tile[TILE * WORDS], most[ROW_OF_PAIRS];
+    __shared__ alignas(16) float column_up[TILE];
+    static_assert(WARPS * TILE <= TILE * WORDS, "sums fit in the tile");
+    static_assert(WARPS * ROW_OF_PAIRS <= TILE * WORDS, "the parts of columns fit in the tile");
+    const int64_t down = blockIdx.x / (uint32_t)b.c.across, row = down * TILE;
+    const int64_t col = (blockIdx.x - down * b.c.across) * TILE;
+    const mine m = {row + threadIdx.x / ACROSS, col + threadIdx.x % ACROSS * RUN};
+    run<bf16> v[RUNS] = {};
+#pragma unroll
+    for (int i = 0; i < RUNS; i++)
+        if (m.has(b.c, i))
+            v[i].load(x + m.at(b.c, i));
+    if constexpr (SOURCE != FP8_OPERAND) {
+        run<bf16> u[RUNS] = {};
+#pragma unroll
+        for (int i = 0; i < RUNS; i++)
+            if (SOURCE == FP8_GELU_DX && m.has(b.c, i))
+                u[i].load(other + m.at(b.c, i));
+#pragma unroll
+        for (int i = 0; i < RUNS; i++)
+            apply<SOURCE>(v[i], u[i]);
+    }
+    if (SOURCE == FP8_GELU_DX && b.sums)
+        sum_columns(v, b, down, col, reinterpret_cast<float *>(tile));
+    if (b.c.by_rows) {
+        float up[RUNS];
+#pragma unroll
+        for (int i = 0; i < RUNS; i++) {
+            const powers p = powers_of(largest_of_row(v[i]));
+            up[i] = p.up;
+            if (threadIdx.x % ACROSS == 0 && m.has(b.c, i))
+                b.row_scale[col / TILE * b.row_ld + m.row + i * STEP] = p.down;
+        }
+        store_block_rows(v, b, m, up);
+    }
+    if (!b.c.by_columns)
+        return;
+    largest_of_columns(v, tile, most);
+    if (threadIdx.x < TILE) {
+        const uint32_t pair = most[threadIdx.x / 2];
+        const powers p = powers_of(threadIdx.x % 2 ? pair & 0xffff0000u : pair << 16);
+        column_up[threadIdx.x] = p.up;
+        if (col + threadIdx.x < b.c.cols)
+            b.column_scale[row / TILE * b.column_ld + col + threadIdx.x] = p.down;
+    }
+    __syncthreads();
+    float up[RUN];
+#pragma unroll
+    for (int i = 0; i < RUN; i++)
+        up[i] = column_up[threadIdx.x % ACROSS * RUN + i];
+    keep_columns(v, b, m, up, tile);
+    __syncthreads();
+    store_columns(b.c, row, col, tile);
+}
+
 /* Behind the kernel that finds the largest magnitude, or alone. */
 template <typename T, __nv_fp8_interpretation_t KIND>
 void launch_copies(const struct ckpt_kernel_args *a, const T *x, const copies &c)
@@ -268,5 +546,45 @@ int cuda_to_fp8(const struct ckpt_kernel_args *a)
         launch<bf16>(a, c, attr->dtype == CKPT_F8E4M3);
     else
         launch<float>(a, c, attr->dtype == CKPT_F8E4M3);
+    return launched();
+}
+
+int cuda_to_fp8_blocks(const struct ckpt_kernel_args *a)
+{
+    const struct to_fp8_attr *attr = static_cast<const struct to_fp8_attr *>(a->attr);
+    const struct ckpt_desc *x = &a->in[0].desc;
+    block_copies b = {};
+    int n = 0;
+    b.c.cols = x->shape[x->ndim - 1];
+    b.c.rows = desc_numel(x) / b.c.cols;
+    b.c.pitch = fp8_pitch(b.c.rows, attr);
+    b.c.across = (b.c.cols + TILE - 1) / TILE;
+    if (attr->copies & FP8_ROWS) {
+        b.row_ld = fp8_scales(b.c.rows, b.c.cols, attr->square).shape[1];
+        b.row_scale = static_cast<float *>(a->out[n++].data);
+        b.c.by_rows = static_cast<uint8_t *>(a->out[n++].data);
+    }
+    if (attr->copies & FP8_COLUMNS) {
+        b.column_ld = fp8_scales(b.c.cols, b.c.pitch, attr->square).shape[1];
+        b.column_scale = static_cast<float *>(a->out[n++].data);
+        b.c.by_columns = static_cast<uint8_t *>(a->out[n++].data);
+    }
+    const dim3 grid((unsigned)((b.c.rows + TILE - 1) / TILE * b.c.across));
+    const bf16 *from = static_cast<const bf16 *>(a->in[0].data);
+    const bf16 *other = static_cast<const bf16 *>(a->in[1].data);
+    if (attr->sums)
+        b.sums = static_cast<float *>(a->workspace);
+    if (attr->square)
+        make_square_copies<<<grid, THREADS, 0, stream_of(a)>>>(from, b);
+    else if (attr->source == FP8_GELU)
+        make_block_copies<FP8_GELU><<<grid, THREADS, 0, stream_of(a)>>>(from, other, b);
+    else if (attr->source == FP8_GELU_DX)
+        make_block_copies<FP8_GELU_DX><<<grid, THREADS, 0, stream_of(a)>>>(from, other, b);
+    else
+        make_block_copies<FP8_OPERAND><<<grid, THREADS, 0, stream_of(a)>>>(from, other, b);
+    const int64_t down = (b.c.rows + TILE - 1) / TILE;
+    if (attr->sums)
+        column_sums(static_cast<float *>(a->out[n].data), matrix_source<float, 4>{b.sums}, down,
+                    b.c.cols, false, b.sums + down * b.c.cols, stream_of(a));
     return launched();
 }

@@ -43,7 +43,7 @@ static struct gemm channel_gemm(const struct ckpt_view *in, const struct ckpt_ke
 {
     struct gemm g = fp8_gemm(in, a->out[0].desc.dtype);
     g.c = a->out[0].data;
-    g.short_sums = g.inner <= FP8_SHORT_SUMS;
+    g.short_sums = g.a.scaling == SCALE_ALL && g.inner <= FP8_SHORT_SUMS;
     return g;
 }
 

@@ -12,7 +12,6 @@
 #include "attr.h"
 #include "cli/bench_record.h"
 #include "expr/expr.h"
-#include "fp8.h"
 
 const struct bench_sizes bench_full = {.rows = ROWS_MOST,
                                        .places = 136,
@@ -59,49 +58,6 @@ static ckpt_tensor record_mlp(ckpt_tape *t, enum ckpt_dtype dtype, const struct 
 {
     return ckpt_linear(t, operand(t, dtype, SHAPE(z->rows, WIDTH)),
                        operand(t, dtype, SHAPE(MLP, WIDTH)), CKPT_NONE);
-}
-
-/* With 8-bit operands, as --matmul fp8 has it, whatever the sizes. */
-static ckpt_tensor record_fp8(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
-{
-    if (dtype != CKPT_BF16)
-        return CKPT_NONE;
-    t->trains = true;
-    return fp8_linear(t, operand(t, dtype, SHAPE(z->rows, WIDTH)),
-                      operand(t, dtype, SHAPE(MLP, WIDTH)), operand(t, dtype, SHAPE(MLP)),
-                      operand(t, dtype, SHAPE(z->rows, MLP)));
-}
-
-static ckpt_tensor layer_fp8(ckpt_tape *t, ckpt_tensor x, bool bias)
-{
-    return fp8_linear(t, x, operand(t, CKPT_BF16, SHAPE(WIDTH, WIDTH)),
-                      bias ? operand(t, CKPT_BF16, SHAPE(WIDTH)) : CKPT_NONE, CKPT_NONE);
-}
-
-/* The same behind all that leaves the largest magnitude of its result (ops/largest.c), and whose
- * gradients do. */
-static ckpt_tensor record_fp8_chain(ckpt_tape *t, enum ckpt_dtype dtype,
-                                    const struct bench_sizes *z)
-{
-    ckpt_tensor x, row[2], one[2];
-    if (dtype != CKPT_BF16)
-        return CKPT_NONE;
-    t->trains = t->env.fp8 = true;
-    const ckpt_tensor start = operand(t, dtype, SHAPE(2, z->rows / 2, WIDTH));
-    x = layer_fp8(t, start, true);
-    for (int i = 0; i < 2; i++) {
-        row[i] = operand(t, dtype, SHAPE(2, 1, WIDTH));
-        one[i] = operand(t, dtype, SHAPE(WIDTH));
-    }
-    x = layer_fp8(t, ckpt_gelu(t, x), false);
-    x = layer_fp8(t, ckpt_gelu(t, x), false);
-    x = layer_fp8(t, ckpt_tanh(t, x), false);
-    x = layer_fp8(t, ckpt_modulate(t, x, row[0], row[1]), true);
-    x = layer_fp8(t, ckpt_layer_norm_modulate(t, x, row[0], row[1], 1e-6f), true);
-    x = layer_fp8(t, ckpt_layer_norm(t, x, one[0], one[1], 1e-6f), true);
-    x = layer_fp8(t, ckpt_layer_norm(t, x, CKPT_NONE, CKPT_NONE, 1e-6f), true);
-    x = layer_fp8(t, ckpt_rms_norm(t, x, one[0], 1e-6f), true);
-    return layer_fp8(t, ckpt_gated_residual(t, start, row[0], x), false);
 }
 
 /* The gradient of GELU brings that of the bias along. */
@@ -580,9 +536,11 @@ const struct bench_case bench_cases[] = {
     {"linear, add", record_linear_add},
     {"linear, MLP", record_mlp},
     {"linear, activation", record_mlp_gelu},
-    {"linear, 8 bits", record_fp8},
+    {"linear, 8 bits", bench_record_fp8},
     {"frozen weights", bench_record_frozen},
-    {"linear, 8 bits, chain", record_fp8_chain},
+    {"linear, 8 bits, chain", bench_record_fp8_chain},
+    {"linear, 8 bits, blocks", bench_record_fp8_blocks},
+    {"linear, 8 bits, blocks, chain", bench_record_fp8_blocks_chain},
     {"activations in 8 bits", bench_record_int8},
     {"attention, spatial", record_spatial},
     {"attention, temporal", record_temporal},

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the cases of ckpt bench are recorded with, and those of bench_general.c and bench_conv.c. */
+/* What the cases of ckpt bench are recorded with, and those of other files. */
 #ifndef CKPT_CLI_BENCH_RECORD_H
 #define CKPT_CLI_BENCH_RECORD_H
 
@@ -102,6 +102,13 @@ ckpt_tensor bench_record_conv_down(ckpt_tape *t, enum ckpt_dtype dtype,
                                    const struct bench_sizes *z);
 ckpt_tensor bench_record_conv_causal(ckpt_tape *t, enum ckpt_dtype dtype,
                                      const struct bench_sizes *z);
+ckpt_tensor bench_record_fp8(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z);
+ckpt_tensor bench_record_fp8_chain(ckpt_tape *t, enum ckpt_dtype dtype,
+                                   const struct bench_sizes *z);
+ckpt_tensor bench_record_fp8_blocks(ckpt_tape *t, enum ckpt_dtype dtype,
+                                    const struct bench_sizes *z);
+ckpt_tensor bench_record_fp8_blocks_chain(ckpt_tape *t, enum ckpt_dtype dtype,
+                                          const struct bench_sizes *z);
 ckpt_tensor bench_record_conv_groups(ckpt_tape *t, enum ckpt_dtype dtype,
                                      const struct bench_sizes *z);
 ckpt_tensor bench_record_depthwise(ckpt_tape *t, enum ckpt_dtype dtype,

@@ -63,8 +63,9 @@ static int check_options(const struct ckpt_options *o)
     if (o->state && *o->state && strcmp(o->state, "fp32") && strcmp(o->state, "bf16") &&
         strcmp(o->state, "8bit"))
         return error_set(CKPT_EINVAL, "--state %s: there are 'fp32', 'bf16' and '8bit'", o->state);
-    if (o->matmul && *o->matmul && strcmp(o->matmul, "bf16") && strcmp(o->matmul, "fp8"))
-        return error_set(CKPT_EINVAL, "--matmul %s: there are 'bf16' and 'fp8'", o->matmul);
+    if (matmul_dtype_of(o->matmul) < 0)
+        return error_set(CKPT_EINVAL, "--matmul %s: there are 'bf16', 'fp8' and 'fp8-block'",
+                         o->matmul);
     if (o->activations && *o->activations && strcmp(o->activations, "bf16") &&
         strcmp(o->activations, "8bit"))
         return error_set(CKPT_EINVAL, "--activations %s: there are 'bf16' and '8bit'",
@@ -148,15 +149,37 @@ static int open_device(ckpt *c)
 /* Ada and Hopper were the first to multiply 8-bit values. */
 enum { FP8_CAPABILITY = 89 };
 
+/* Scales by block: cuBLASLt has them for Hopper alone, from this version on. */
+enum { FP8_BLOCK_CAPABILITY = 90, FP8_BLOCK_BLAS = 120900 };
+
+static int check_blocks(const struct device *d)
+{
+    if (d->capability != FP8_BLOCK_CAPABILITY)
+        return error_set(CKPT_EDEVICE,
+                         "--matmul fp8-block: %s has compute capability %d.%d, and products with a "
+                         "scale for each block are there for 9.0 alone; fp8 has a scale for each "
+                         "tensor",
+                         d->name, d->capability / 10, d->capability % 10);
+    if (d->blas < FP8_BLOCK_BLAS)
+        return error_set(CKPT_EDEVICE,
+                         "--matmul fp8-block: products with a scale for each block begin with "
+                         "cuBLASLt 12.9, and this is %d.%d; fp8 has a scale for each tensor",
+                         d->blas / 10000, d->blas / 100 % 100);
+    return 0;
+}
+
 static int check_fp8(const ckpt *c)
 {
     const struct device *d = c->memory.device;
-    if (!c->programs.fp8 || d->ops->backend != CKPT_ON_CUDA || d->capability >= FP8_CAPABILITY)
+    if (!c->programs.matmul || d->ops->backend != CKPT_ON_CUDA)
         return 0;
-    return error_set(CKPT_EDEVICE,
-                     "--matmul fp8: %s has compute capability %d.%d, and 8-bit products begin at "
-                     "8.9; leave it at bf16",
-                     d->name, d->capability / 10, d->capability % 10);
+    if (d->capability < FP8_CAPABILITY)
+        return error_set(CKPT_EDEVICE,
+                         "--matmul %s: %s has compute capability %d.%d, and 8-bit products begin "
+                         "at 8.9; leave it at bf16",
+                         matmul_dtype_name(c->programs.matmul), d->name, d->capability / 10,
+                         d->capability % 10);
+    return c->programs.matmul == MATMUL_FP8_BLOCK ? check_blocks(d) : 0;
 }
 
 /* The device first: nothing of it may be under way when the tiers go. */
@@ -217,7 +240,7 @@ int ckpt_open(ckpt **out, const struct ckpt_options *opt)
     int rc = copy_options(c, opt);
     if (!rc)
         rc = check_options(&c->options);
-    c->programs.fp8 = !rc && c->options.matmul && !strcmp(c->options.matmul, "fp8");
+    c->programs.matmul = rc ? MATMUL_BF16 : (enum matmul_dtype)matmul_dtype_of(c->options.matmul);
     c->programs.int8 = !rc && c->options.activations && !strcmp(c->options.activations, "8bit");
     const char *state = !rc && c->options.state ? c->options.state : "fp32";
     c->params.byte_state = !strcmp(state, "8bit");

@@ -48,6 +48,22 @@ int64_t ckpt_dtype_size(enum ckpt_dtype dtype)
     return dtype_is_fp8(dtype) ? 1 : dtype == CKPT_BF16 ? 2 : 4;
 }
 
+static const char *const matmul_names[] = {
+    [MATMUL_BF16] = "bf16", [MATMUL_FP8] = "fp8", [MATMUL_FP8_BLOCK] = "fp8-block"};
+
+int matmul_dtype_of(const char *name)
+{
+    for (int i = 0; name && *name && i <= MATMUL_FP8_BLOCK; i++)
+        if (!strcmp(name, matmul_names[i]))
+            return i;
+    return name && *name ? -1 : MATMUL_BF16;
+}
+
+const char *matmul_dtype_name(enum matmul_dtype matmul)
+{
+    return matmul_names[matmul];
+}
+
 const char *dtype_name(enum ckpt_dtype dtype)
 {
     static const char *const names[] = {[CKPT_F32] = "fp32",

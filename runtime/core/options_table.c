@@ -69,9 +69,10 @@ static const struct ckpt_option library_table[] = {
         "of what optimizers keep for bf16 parameters: fp32 (default), with a master of each, or "
         "without, rounded stochastically: bf16, or 8bit, for AdamW, SGD and Lion"),
     ROW("matmul", STRING, matmul, "DTYPE",
-        "of the operands of large linear layers in bf16 models: bf16 (default), or fp8, rounded to "
-        "8 bits with a scale for each tensor, which needs a GPU of compute capability 8.9 or more, "
-        "or the CPU, slowly"),
+        "of the operands of large linear layers in bf16 models: bf16 (default), or rounded to 8 "
+        "bits: fp8, with a scale for each tensor, which needs a GPU of compute capability 8.9 or "
+        "more, or fp8-block, with one for 128 values, and of weights for 128 x 128, which needs "
+        "9.0; both run on the CPU, slowly"),
     ROW("activations", STRING, activations, "DTYPE",
         "of what the backward pass reads of the forward pass of bf16 models: bf16 (default), or "
         "8bit: 8-bit codes with a scale for 128 values, where gradients bear that"),

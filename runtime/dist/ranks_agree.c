@@ -13,6 +13,7 @@
 #include <string.h>
 #include "core/bits.h"
 #include "core/checksum.h"
+#include "core/fp8.h"
 #include "ckpt_dist.h"
 #include "dist/ranks.h"
 
@@ -81,7 +82,7 @@ int ranks_agree(struct ranks *job, uint64_t program, uint64_t optimizer)
         {.name = "--plan-only", .value = o->plan_only},
         {.name = "--state", .value = (uint64_t)job->params->half_state + job->params->byte_state},
         {.name = "frozen weights", .value = codes_signature(job->params)},
-        {.name = "--matmul", .value = o->matmul && !strcmp(o->matmul, "fp8")},
+        {.name = "--matmul", .value = (uint64_t)matmul_dtype_of(o->matmul)},
         {.name = "--activations", .value = o->activations && !strcmp(o->activations, "8bit")},
         {.name = "optimizer", .value = optimizer},
         {.name = "program", .value = program}};

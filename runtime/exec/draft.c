@@ -26,7 +26,7 @@ struct tape_env programs_tape_env(const struct programs *ps)
     return (struct tape_env){
         .backend = ps->backend,
         .deterministic = ps->options->deterministic,
-        .fp8 = ps->fp8,
+        .matmul = ps->matmul,
         .int8 = ps->int8,
         .threads = ps->backend == CKPT_ON_CPU ? team_count((int)ps->options->threads) : 1,
         .params = ps->params,

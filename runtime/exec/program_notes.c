@@ -133,8 +133,8 @@ int programs_list_notes(const struct programs *ps, struct note_list *l)
         rc = note_set(l, NOTE_STATE, params_small_state(ps->params));
     if (!rc && params_frozen(ps->params))
         rc = note_set(l, NOTE_FROZEN, params_frozen(ps->params));
-    if (!rc && ps->fp8)
-        rc = note_set(l, NOTE_MATMUL, "fp8");
+    if (!rc && ps->matmul)
+        rc = note_set(l, NOTE_MATMUL, matmul_dtype_name(ps->matmul));
     if (!rc && ps->int8)
         rc = note_set(l, NOTE_ACTIVATIONS, "8bit");
     for (int i = 0; i < (int)(sizeof settings / sizeof *settings) && !rc; i++)

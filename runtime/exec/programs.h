@@ -6,6 +6,7 @@
 #ifndef CKPT_PROGRAMS_H
 #define CKPT_PROGRAMS_H
 
+#include "core/fp8.h"
 #include "core/notes.h"
 #include "plan/graph/machine.h"
 #include "dist/ranks.h"
@@ -24,15 +25,15 @@ struct programs {
     struct memory *memory;
     struct ranks *ranks;
     struct error *error;
-    enum ckpt_backend backend;               /* whose kernels programs run, or would run */
-    bool fp8;                                /* --matmul fp8 */
-    bool int8;                               /* --activations 8bit */
-    struct machine machine;                  /* to plan with */
-    struct ckpt_program *first;              /* the youngest; a list */
-    struct ckpt_optimizer *optimizers;       /* all that were made, a list */
-    struct ckpt_program *last_submitted;     /* the last that handed over a step, or NULL */
-    int64_t walked; /* steps that were handed over */
-    int joint;      /* of the two sets of events at which programs join, that of the last time */
+    enum ckpt_backend backend;           /* whose kernels programs run, or would run */
+    enum matmul_dtype matmul;            /* --matmul */
+    bool int8;                           /* --activations 8bit */
+    struct machine machine;              /* to plan with */
+    struct ckpt_program *first;          /* the youngest; a list */
+    struct ckpt_optimizer *optimizers;   /* all that were made, a list */
+    struct ckpt_program *last_submitted; /* the last that handed over a step, or NULL */
+    int64_t walked;                      /* steps that were handed over */
+    int joint; /* of the two sets of events at which programs join, that of the last time */
     struct {
         uint64_t *data; /* cost keys of the ops whose kernels have run once on the device */
         int64_t capacity;

@@ -267,9 +267,9 @@ static void print_products(const ckpt_program *p, FILE *f)
         fp8 += def == &op_linear_fp8;
         all += def == &op_linear_fp8 || def == &op_linear;
     }
-    if (p->programs->fp8)
-        fprintf(f, "  %-24s %12s  %d of %d linear layers (--matmul fp8)\n", "products", "8 bits",
-                fp8, all);
+    if (p->programs->matmul)
+        fprintf(f, "  %-24s %12s  %d of %d linear layers (--matmul %s)\n", "products", "8 bits",
+                fp8, all, matmul_dtype_name(p->programs->matmul));
 }
 
 /* Values that the program reads out of codes. */

@@ -26,6 +26,7 @@
 #define CKPT_TAPE_H
 
 #include "core/base.h"
+#include "core/fp8.h"
 #include "core/params.h"
 #include "dist/shard/sharing.h"
 
@@ -105,7 +106,7 @@ struct fetch {
 struct tape_env {
     enum ckpt_backend backend;   /* whose kernels the ops are for: it decides their workspace */
     bool deterministic;          /* kernels that add in a fixed order are asked for */
-    bool fp8;                    /* products of linear layers have 8-bit operands: --matmul fp8 */
+    enum matmul_dtype matmul;    /* operands of products of linear layers: --matmul */
     bool int8;                   /* the backward pass reads codes: --activations 8bit */
     int threads;                 /* of a kernel */
     const struct params *params; /* what handles below 0 stand for; outlives the tape */

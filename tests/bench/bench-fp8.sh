@@ -1,11 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What --matmul fp8 or --activations 8bit costs in training: a small STDiT3 on the clip that ships
+# What --matmul fp8, fp8-block or --activations 8bit costs in training: a small STDiT3 on the clip that ships
 # and a small GPT-2 on the text that ships, in bf16, from three seeds without and with it: seeds say
 # how far apart runs are that differ in nothing but chance.  Prints the mean of the losses of the
 # last tenth of the steps.  On the CPU a run takes one thread.
 #
-# usage: [MODE=matmul|activations] bench-fp8.sh [STEPS [stdit|lm]]
+# usage: [MODE=matmul|activations] [MODES="bf16 fp8 fp8-block"] bench-fp8.sh [STEPS [stdit|lm]]
+# MODES: which of them are run; all if it is not there.
 # CKPT_DEVICE=cuda runs it on a GPU.
 set -eu
 
@@ -13,7 +14,7 @@ stdit=${STDIT_TRAIN:-./stdit-train} lm=${LM_TRAIN:-./lm-train}
 data=${srcdir:-.}/examples/data docs=${srcdir:-.}/doc
 steps=${1:-2000} models=${2:-stdit lm} mode=${MODE:-matmul}
 case $mode in
-matmul) narrow=fp8 ;;
+matmul) narrow="fp8 fp8-block" ;;
 activations) narrow=8bit ;;
 *) echo "bench-fp8.sh: MODE=$mode: there are matmul and activations" >&2; exit 2 ;;
 esac
@@ -50,13 +51,14 @@ last_losses() {
 # run MODEL SEED DTYPE
 run() {
     train "$1" --seed "$2" "--$mode" "$3"
-    printf '%-6s seed %d, --%s %-4s  mean loss of the last %d steps %s\n' "$1" "$2" "$mode" "$3" \
+    printf '%-6s seed %d, --%s %-9s  mean loss of the last %d steps %s\n' "$1" "$2" "$mode" "$3" \
         $((steps / 10)) "$(last_losses)"
 }
 
 for model in $models; do
     for seed in 42 43 44; do
-        run "$model" $seed bf16
-        run "$model" $seed $narrow
+        for dtype in ${MODES:-bf16 $narrow}; do
+            run "$model" $seed $dtype
+        done
     done
 done

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * --matmul fp8: which layers are of 8 bits, that budgets, tiers, threads and resuming change no
- * bit, also where copies are made again, that gradients are near those of bf16 and a model learns,
- * what is not finite, gradients of gradients, and files of runs with other products.  Conversions
- * and single ops are test_fp8's.  "make check-gpu" runs it on the GPU.
+ * --matmul fp8 and fp8-block: which layers are of 8 bits, that budgets, tiers, threads and resuming
+ * change no bit, also where copies are made again, that gradients are near those of bf16 and a
+ * model learns, what is not finite, gradients of gradients, and files of runs with other products.
+ * Conversions and single ops are test_fp8's.  "make check-gpu" runs it on the GPU.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -16,7 +16,6 @@
 #include "ckpt_tools.h"
 #include "modes.h"
 #include "ops.h"
-
 
 enum { WIDTH = MODES_WIDTH };
 
@@ -110,7 +109,9 @@ static void expect_products(struct net n, const char *matmul, bool trains, int f
     assert_int_equal(count(p, &op_linear_fp8), forward);
     assert_int_equal(count(p, &op_linear_fp8_dx), dx);
     assert_int_equal(count(p, &op_linear_fp8_dw), dw);
-    assert_int_equal(count(p, &op_to_fp8), copies);
+    const bool blocks = matmul && !strcmp(matmul, "fp8-block");
+    assert_int_equal(count(p, blocks ? &op_to_fp8_blocks : &op_to_fp8), copies);
+    assert_int_equal(count(p, blocks ? &op_to_fp8 : &op_to_fp8_blocks), 0);
     assert_int_equal(count(p, &op_linear), WEIGHTS + n.frozen_first - forward);
     ckpt_close(c);
 }
@@ -124,10 +125,48 @@ static void test_layers(void **state)
     expect_products((struct net){.rows = 64, .dtype = CKPT_BF16}, "fp8", false, 1, 0, 0, 2);
     expect_products((struct net){.rows = 63, .dtype = CKPT_BF16}, "fp8", true, 0, 0, 0, 0);
     expect_products((struct net){.rows = 64, .dtype = CKPT_F32}, "fp8", true, 0, 0, 0, 0);
-    /* The frozen layer has no gradient of its weight, so the copy of h is made again for the other
-     * one's: h, two weights, two gradients, h. */
-    expect_products((struct net){.rows = 64, .dtype = CKPT_BF16, .frozen_first = true}, "fp8", true,
-                    2, 2, 1, 6);
+    for (int k = 0; k < 2; k++) {
+        const char *matmul = k ? "fp8-block" : "fp8";
+        /* The frozen layer has no gradient of its weight, so the copy of h is made again for the
+         * other one's: h, two weights, two gradients, h. */
+        expect_products((struct net){.rows = 64, .dtype = CKPT_BF16, .frozen_first = true}, matmul,
+                        true, 2, 2, 1, 6);
+        /* 134 rows are no multiple of 4. */
+        expect_products((struct net){.rows = 67, .dtype = CKPT_BF16}, matmul, true, !k, !k, !k,
+                        k ? 0 : 3);
+    }
+    expect_products((struct net){.rows = 66, .dtype = CKPT_BF16}, "fp8-block", true, 1, 1, 1, 3);
+    expect_products((struct net){.rows = 66, .dtype = CKPT_BF16}, "fp8-block", false, 1, 0, 0, 2);
+    expect_products((struct net){.rows = 64, .dtype = CKPT_F32}, "fp8-block", true, 0, 0, 0, 0);
+}
+
+/* Between two layers of 8 bits. */
+static ckpt_tensor record_gelu(ckpt_tape *t, int64_t batch, void *user)
+{
+    const struct net *n = user;
+    ckpt_tensor x = ckpt_input(t, "x", CKPT_F32, 3, (int64_t[]){batch, n->rows, 128});
+    ckpt_tensor h = ckpt_linear(t, ckpt_cast(t, x, n->dtype), n->w[FIRST], CKPT_NONE);
+    h = ckpt_gelu(t, ckpt_linear(t, h, n->w[VECTOR], CKPT_NONE));
+    return mean_square(t, ckpt_linear(t, h, n->w[LAST], CKPT_NONE));
+}
+
+/* With a scale for each block GELU and its gradient are made with the copies, and nowhere else. */
+static void test_gelu(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        struct net n = {.rows = 64, .dtype = CKPT_BF16};
+        struct ckpt_adamw a = CKPT_ADAMW_INIT;
+        ckpt *c = open_fp8(k ? "fp8-block" : "fp8");
+        ckpt_program *p;
+        make_net(&n, c);
+        if (ckpt_compile(c, record_gelu, &n, ckpt_adamw(c, &a), 2, &p))
+            fail_msg("%s", ckpt_error(c));
+        assert_int_equal(count(p, &op_linear_fp8), 2);
+        assert_int_equal(count(p, &op_gelu), !k);
+        assert_int_equal(count(p, &op_gelu_dx), !k);
+        ckpt_close(c);
+    }
 }
 
 static void test_option(void **state)
@@ -142,17 +181,23 @@ static void test_option(void **state)
     o.matmul = "fp4";
     o.device = "cpu";
     assert_int_equal(ckpt_open(&c, &o), CKPT_EINVAL);
-    assert_string_equal(ckpt_error(NULL), "--matmul fp4: there are 'bf16' and 'fp8'");
+    assert_string_equal(ckpt_error(NULL), "--matmul fp4: there are 'bf16', 'fp8' and 'fp8-block'");
 }
 
 /* ---- the same bits --------------------------------------------------------------------------- */
 
+static const char *const modes[] = {"fp8", "fp8-block"};
+
+enum { MODES = sizeof modes / sizeof *modes };
+
 static void expect_budgets(int64_t micro, enum ckpt_dtype grad_dtype)
 {
-    struct ckpt_options o = modes_options();
-    o.matmul = "fp8";
-    o.micro_batch = micro;
-    modes_expect_budgets(&o, grad_dtype);
+    for (int k = 0; k < MODES; k++) {
+        struct ckpt_options o = modes_options();
+        o.matmul = modes[k];
+        o.micro_batch = micro;
+        modes_expect_budgets(&o, grad_dtype);
+    }
 }
 
 static void test_budgets(void **state)
@@ -186,53 +231,67 @@ static const char path[] = "test_fp8_steps.tmp.safetensors";
 static void test_tiers(void **state)
 {
     (void)state;
-    struct small wide = make(1, "fp8"), narrow = make(3, "fp8");
-    narrow.options.state = "bf16";
-    modes_expect_tiers(wide);
-    modes_expect_tiers(narrow);
+    for (int k = 0; k < MODES; k++) {
+        struct small wide = make(1, modes[k]), narrow = make(3, modes[k]);
+        narrow.options.state = "bf16";
+        modes_expect_tiers(wide);
+        modes_expect_tiers(narrow);
+    }
 }
 
-/* An fp32 model has nothing of 8 bits; a bf16 one has other numbers. */
+/* An fp32 model has nothing of 8 bits; a bf16 one has other numbers in each mode. */
 static void test_other_bits(void **state)
 {
-    struct small a = make(1, NULL), b = make(1, "fp8"), c = a, d = b;
+    struct small wide[3], half[3];
     (void)state;
-    c.dtype = d.dtype = CKPT_F32;
-    small_run(&a, 2), small_run(&b, 2), small_run(&c, 2), small_run(&d, 2);
-    assert_memory_not_equal(a.state, b.state, (size_t)a.numel * sizeof *a.state);
-    assert_memory_equal(c.state, d.state, (size_t)c.numel * sizeof *c.state);
-    free(a.state), free(b.state), free(c.state), free(d.state);
+    for (int k = 0; k < 3; k++) {
+        wide[k] = half[k] = make(1, k ? modes[k - 1] : NULL);
+        wide[k].dtype = CKPT_F32;
+        small_run(&wide[k], 2), small_run(&half[k], 2);
+    }
+    const size_t bytes = (size_t)half[0].numel * sizeof *half[0].state;
+    for (int k = 0; k < 3; k++) {
+        assert_memory_not_equal(half[k].state, half[(k + 1) % 3].state, bytes);
+        assert_memory_equal(wide[k].state, wide[(k + 1) % 3].state, bytes);
+    }
+    for (int k = 0; k < 3; k++)
+        free(wide[k].state), free(half[k].state);
 }
 
 /* ---- accuracy -------------------------------------------------------------------------------- */
 
-/* Gradients of all parameters after a step, against those of bf16 and fp32. */
+/* Gradients of all parameters after a step, against those of bf16. */
 static void test_gradients(void **state)
 {
+    static const double least[] = {0.99, 0.995};
     struct ckpt_options o = modes_options();
     struct ckpt_adamw a = tiny_adamw();
     struct tiny_result fp8, bf16;
     char message[1024];
     (void)state;
-    o.matmul = "fp8";
-    assert_int_equal(tiny_train(modes_tiny, &o, &a, 1, &fp8, message), 0);
-    o.matmul = NULL;
     assert_int_equal(tiny_train(modes_tiny, &o, &a, 1, &bf16, message), 0);
-    const double near = modes_cosine(fp8.gradients, bf16.gradients, bf16.numel);
-    print_message("cosine of all gradients with those of bf16: %.5f, loss %.6f and %.6f\n", near,
-                  (double)fp8.loss[0], (double)bf16.loss[0]);
-    assert_true(near > 0.99 && near < 1);
-    assert_true(fabs((double)(fp8.loss[0] - bf16.loss[0])) < 1e-2 * (double)bf16.loss[0]);
-    tiny_result_free(&fp8);
+    for (int k = 0; k < MODES; k++) {
+        o.matmul = modes[k];
+        assert_int_equal(tiny_train(modes_tiny, &o, &a, 1, &fp8, message), 0);
+        const double near = modes_cosine(fp8.gradients, bf16.gradients, bf16.numel);
+        print_message("%s: cosine of all gradients with those of bf16 %.5f, loss %.6f and %.6f\n",
+                      modes[k], near, (double)fp8.loss[0], (double)bf16.loss[0]);
+        assert_true(near > least[k] && near < 1);
+        assert_true(fabs((double)(fp8.loss[0] - bf16.loss[0])) < 1e-2 * (double)bf16.loss[0]);
+        tiny_result_free(&fp8);
+    }
     tiny_result_free(&bf16);
 }
 
 static void test_learning(void **state)
 {
     (void)state;
-    const double wide = modes_learn(make(1, "bf16"), 60), narrow = modes_learn(make(1, "fp8"), 60);
-    print_message("loss %g with products of bf16, %g of fp8\n", wide, narrow);
-    assert_true(fabs(narrow - wide) < 0.05 * wide);
+    const double wide = modes_learn(make(1, "bf16"), 60);
+    for (int k = 0; k < MODES; k++) {
+        const double narrow = modes_learn(make(1, modes[k]), 60);
+        print_message("loss %g with products of bf16, %g of %s\n", wide, narrow, modes[k]);
+        assert_true(fabs(narrow - wide) < 0.05 * wide);
+    }
 }
 
 /* ---- what is not finite ---------------------------------------------------------------------- */
@@ -261,34 +320,39 @@ static int step_with(struct small *r, float value, char *sentence, size_t size)
 /* The op that rounded it is named: its scale is the first result that is not finite. */
 static void test_not_finite(void **state)
 {
-    struct small r = make(1, "fp8");
+    static const char *const op[] = {"to_fp8", "to_fp8_blocks"};
     char sentence[1024];
     (void)state;
-    assert_int_equal(step_with(&r, NAN, sentence, sizeof sentence), CKPT_ENAN);
-    print_message("%s\n", sentence);
-    assert_non_null(strstr(sentence, "to_fp8"));
-    assert_int_equal(step_with(&r, -INFINITY, sentence, sizeof sentence), CKPT_ENAN);
-    assert_non_null(strstr(sentence, "to_fp8"));
-    assert_int_equal(step_with(&r, 0x1p60f, sentence, sizeof sentence), 0);
+    for (int k = 0; k < MODES; k++) {
+        struct small r = make(1, modes[k]);
+        assert_int_equal(step_with(&r, NAN, sentence, sizeof sentence), CKPT_ENAN);
+        print_message("%s\n", sentence);
+        assert_non_null(strstr(sentence, op[k]));
+        assert_int_equal(step_with(&r, -INFINITY, sentence, sizeof sentence), CKPT_ENAN);
+        assert_non_null(strstr(sentence, op[k]));
+        assert_int_equal(step_with(&r, 0x1p60f, sentence, sizeof sentence), 0);
+    }
 }
 
 /* Weights that are all zero have codes, products and gradients of zero. */
 static void test_zeros(void **state)
 {
-    struct small r = make(1, "fp8");
     const int64_t n = WIDTH * WIDTH;
     float *w = calloc((size_t)n, sizeof *w), loss;
-    ckpt *c;
-    ckpt_program *p;
     (void)state;
-    small_open(&r, &c, &p);
-    for (int i = 0; i < SMALL_PARAMS; i++)
-        if (i == 0 || i == 3)
-            assert_int_equal(ckpt_param_set(c, r.param[i], CKPT_VALUE, w, n), 0);
-    small_feed(p, &r, 0);
-    assert_int_equal(ckpt_step(p, &loss), 0);
-    assert_true(isfinite(loss));
-    ckpt_close(c);
+    for (int k = 0; k < MODES; k++) {
+        struct small r = make(1, modes[k]);
+        ckpt *c;
+        ckpt_program *p;
+        small_open(&r, &c, &p);
+        for (int i = 0; i < SMALL_PARAMS; i++)
+            if (i == 0 || i == 3)
+                assert_int_equal(ckpt_param_set(c, r.param[i], CKPT_VALUE, w, n), 0);
+        small_feed(p, &r, 0);
+        assert_int_equal(ckpt_step(p, &loss), 0);
+        assert_true(isfinite(loss));
+        ckpt_close(c);
+    }
     free(w);
 }
 
@@ -311,24 +375,27 @@ static void test_penalty(void **state)
 {
     struct net n = {.rows = 64, .dtype = CKPT_BF16};
     struct ckpt_adamw a = CKPT_ADAMW_INIT;
-    float *x = malloc((size_t)(2 * 64 * 128) * sizeof *x), loss[2];
+    float *x = malloc((size_t)(2 * 64 * 128) * sizeof *x), loss[1 + MODES];
     (void)state;
     ckpt_fill_normal(1, 2, 3, x, 2 * 64 * 128);
-    for (int k = 0; k < 2; k++) {
-        ckpt *c = open_fp8(k ? "fp8" : "bf16");
+    for (int k = 0; k <= MODES; k++) {
+        ckpt *c = open_fp8(k ? modes[k - 1] : "bf16");
         ckpt_program *p;
         make_net(&n, c);
         if (ckpt_compile(c, record_penalty, &n, ckpt_adamw(c, &a), 2, &p))
             fail_msg("%s", ckpt_error(c));
-        assert_int_equal(count(p, &op_linear_fp8), k);
-        assert_int_equal(count(p, &op_linear_fp8_dw), k);
+        assert_int_equal(count(p, &op_linear_fp8), k > 0);
+        assert_int_equal(count(p, &op_linear_fp8_dw), k > 0);
         assert_int_equal(ckpt_feed(p, "x", x, 2 * 64 * 128 * 4), 0);
         if (ckpt_step(p, &loss[k]))
             fail_msg("%s", ckpt_error(c));
         ckpt_close(c);
     }
-    print_message("penalty and loss %g, of fp8 %g\n", (double)loss[0], (double)loss[1]);
-    assert_true(fabs((double)(loss[1] - loss[0])) < 0.05 * fabs((double)loss[0]));
+    for (int k = 1; k <= MODES; k++) {
+        print_message("penalty and loss %g, of %s %g\n", (double)loss[0], modes[k - 1],
+                      (double)loss[k]);
+        assert_true(fabs((double)(loss[k] - loss[0])) < 0.05 * fabs((double)loss[0]));
+    }
     free(x);
 }
 
@@ -336,10 +403,11 @@ static void test_penalty(void **state)
 
 static void test_table(void **state)
 {
+    static const char *const notes[] = {"(--matmul fp8)", "(--matmul fp8-block)"};
     char table[4096];
     (void)state;
-    for (int k = 0; k < 2; k++) {
-        struct small r = make(1, k ? "fp8" : NULL);
+    for (int k = 0; k <= MODES; k++) {
+        struct small r = make(1, k ? modes[k - 1] : NULL);
         ckpt *c;
         ckpt_program *p;
         small_open(&r, &c, &p);
@@ -347,7 +415,8 @@ static void test_table(void **state)
         ckpt_plan_print(p, f);
         fclose(f);
         ckpt_close(c);
-        assert_int_equal(strstr(table, "--matmul fp8") != NULL, k);
+        for (int i = 0; i < MODES; i++)
+            assert_int_equal(strstr(table, notes[i]) != NULL, k == i + 1);
     }
     print_message("%s", table);
     assert_non_null(strstr(table, "4 of 5 linear layers"));
@@ -356,21 +425,26 @@ static void test_table(void **state)
 /* A run goes on with the products that it began with, unless its program lets that differ. */
 static void test_resume(void **state)
 {
-    static const char *const matmul[] = {NULL, "fp8"};
+    static const struct {
+        const char *saved, *run, *sentence;
+    } rows[] = {{NULL, "fp8", "ckpt.matmul bf16, this run has fp8"},
+                {"fp8", NULL, "ckpt.matmul fp8, this run has bf16"},
+                {"fp8", "fp8-block", "ckpt.matmul fp8, this run has fp8-block"},
+                {"fp8-block", "fp8", "ckpt.matmul fp8-block, this run has fp8"},
+                {"fp8-block", "bf16", "ckpt.matmul fp8-block, this run has bf16"}};
     (void)state;
-    for (int k = 0; k < 2; k++) {
-        struct small r = make(1, matmul[k]);
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
+        struct small r = make(1, rows[k].saved);
         ckpt *c;
         ckpt_program *p;
         small_open(&r, &c, &p);
         small_train(&r, c, p, 0, 1);
         assert_int_equal(ckpt_save_state(c, path), 0);
         ckpt_close(c);
-        r.options.matmul = matmul[!k];
+        r.options.matmul = rows[k].run;
         small_open(&r, &c, &p);
         assert_int_equal(ckpt_load_state(c, path), CKPT_EINVAL);
-        assert_non_null(strstr(ckpt_error(c), k ? "ckpt.matmul fp8, this run has bf16"
-                                                : "ckpt.matmul bf16, this run has fp8"));
+        assert_non_null(strstr(ckpt_error(c), rows[k].sentence));
         ckpt_close(c);
         unlink(path);
     }
@@ -381,6 +455,7 @@ int main(int argc, char **argv)
     cmocka_set_test_filter(argc > 1 ? argv[1] : NULL);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_layers),
+        cmocka_unit_test(test_gelu),
         cmocka_unit_test(test_option),
         cmocka_unit_test(test_budgets),
         cmocka_unit_test(test_budgets_micro_steps),

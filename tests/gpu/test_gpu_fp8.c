@@ -4,114 +4,22 @@
  * behind the transposed rows, for sizes that fill no tile, zeros, huge values, infinity and NaN,
  * whoever finds the largest magnitude.  Products are near the CPU's, with a bias, with an addend
  * and added to, and have the same bits twice; what sums of 14 bits lose stays below what rounding
- * to 8 bits does.  "test_gpu_fp8 times" prints what layers of a large model take, with and without,
- * "test_gpu_fp8 errors" what sums lose by their length.
+ * to 8 bits does.  All of that with a scale for each tensor, and for each block.  "test_gpu_fp8
+ * times [ROWS K N]" prints what layers of a large model take, with and without, "test_gpu_fp8
+ * errors" what sums lose by their length.
  */
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cuda_runtime_api.h>
-#include "ckpt_tools.h"
-#include "core/fp8.h"
-#include "cpu/blas.h"
-#include "cpu/cpu.h"
-#include "cpu/kernels.h"
-#include "cpu/linear.h"
-#include "cuda/gemm.h"
-#include "cuda/kernels.h"
-#include "cuda/libs.h"
-#include "cuda/workspace.h"
-#include "fp8.h"
-
-enum { WORKSPACE = 64 << 20, OPERANDS = FP8_INPUTS + 3 };
+#include "fp8_buffers.h"
 
 static int failures;
 
-static void must(bool ok, const char *what)
-{
-    if (ok)
-        return;
-    printf("FAIL %s: %s\n", what, cudaGetErrorString(cudaGetLastError()));
-    exit(1);
-}
-
-/* ---- buffers on both ------------------------------------------------------------------------- */
-
-struct buffer {
-    struct ckpt_desc desc;
-    void *host, *device;
-};
-
-static struct buffer make(enum ckpt_dtype dtype, int ndim, int64_t rows, int64_t cols)
-{
-    struct buffer b = {.desc = {.dtype = dtype, .ndim = ndim, .shape = {rows, cols}}};
-    desc_dense(&b.desc);
-    b.host = calloc(1, (size_t)desc_bytes(&b.desc));
-    must(b.host && !cudaMalloc(&b.device, (size_t)desc_bytes(&b.desc)) &&
-             !cudaMemset(b.device, 0xa5, (size_t)desc_bytes(&b.desc)),
-         "memory");
-    return b;
-}
-
-static void drop(struct buffer *b)
-{
-    free(b->host);
-    cudaFree(b->device);
-}
-
-static void send(const struct buffer *b)
-{
-    must(!cudaMemcpy(b->device, b->host, (size_t)desc_bytes(&b->desc), cudaMemcpyHostToDevice),
-         "a copy");
-}
-
-/* N(0, scale) in its dtype, on both. */
-static struct buffer draw(enum ckpt_dtype dtype, int ndim, int64_t rows, int64_t cols,
-                          uint32_t stream, float scale)
-{
-    struct buffer b = make(dtype, ndim, rows, cols);
-    const int64_t n = desc_numel(&b.desc);
-    float *x = malloc((size_t)n * sizeof *x);
-    must(x, "memory");
-    ckpt_fill_normal(7, 0, stream, x, n);
-    for (int64_t i = 0; i < n; i++)
-        x[i] *= scale;
-    cpu_store(b.host, x, dtype, n);
-    free(x);
-    send(&b);
-    return b;
-}
-
-/* Runs a kernel on the CPU, where libs is NULL, or on the GPU.  Absent operands have no place. */
-static int run(ckpt_kernel kernel, struct cuda_libs *libs, const void *attr, int n_in, int n_out,
-               const struct buffer *const *operand, bool accumulate)
-{
-    static void *scratch[2];
-    struct ckpt_view views[OPERANDS] = {{NULL}};
-    for (int i = 0; i < n_in + n_out; i++) {
-        views[i].desc.ndim = -1;
-        if (operand[i])
-            views[i] =
-                (struct ckpt_view){libs ? operand[i]->device : operand[i]->host, operand[i]->desc};
-    }
-    if (!scratch[0])
-        must((scratch[0] = calloc(1, WORKSPACE)) && !cudaMalloc(&scratch[1], WORKSPACE), "scratch");
-    struct ckpt_kernel_args a = {.n_in = n_in,
-                                 .n_out = n_out,
-                                 .in = views,
-                                 .out = views + n_in,
-                                 .attr = attr,
-                                 .workspace = scratch[libs != NULL],
-                                 .workspace_bytes = 32 << 20,
-                                 .accumulate = accumulate,
-                                 .device = libs};
-    return kernel(&a);
-}
-
 /* ---- copies ---------------------------------------------------------------------------------- */
 
+/* With a scale for each block scale is that of the copy by rows; kind is 0 else. */
+enum { TOKENS = 1, WEIGHTS = 2 };
+
 struct copies {
-    struct buffer scale, by_rows, by_columns;
+    int kind;
+    struct buffer scale, by_rows, column_scale, by_columns;
 };
 
 /* Both kinds. */
@@ -120,33 +28,64 @@ static int fill_of(int64_t rows)
     return rows % 3 || rows > 1000 ? FP8_LINE : FP8_SIDE;
 }
 
-static struct copies make_copies(const struct ckpt_desc *x, enum ckpt_dtype dtype)
+static struct to_fp8_attr attr_of(const struct copies *c, int64_t rows, int which)
+{
+    return (struct to_fp8_attr){.dtype = c->by_rows.desc.dtype,
+                                .copies = which,
+                                .fill = c->kind == TOKENS    ? FP8_LINE
+                                        : c->kind == WEIGHTS ? FP8_SIDE
+                                                             : fill_of(rows),
+                                .square = c->kind == WEIGHTS};
+}
+
+static struct copies make_copies(const struct ckpt_desc *x, enum ckpt_dtype dtype, int kind)
 {
     const int64_t rows = x->shape[0], cols = x->shape[1];
-    const struct to_fp8_attr attr = {dtype, 0, fill_of(rows)};
-    return (struct copies){make(CKPT_F32, 0, 0, 0), make(dtype, 2, rows, cols),
-                           make(dtype, 2, cols, fp8_pitch(rows, &attr))};
+    struct copies c = {.kind = kind, .by_rows = make(dtype, 2, rows, cols)};
+    const struct to_fp8_attr attr = attr_of(&c, rows, 0);
+    const int64_t pitch = fp8_pitch(rows, &attr);
+    const struct ckpt_desc by_rows = fp8_scales(rows, cols, attr.square),
+                           by_columns = fp8_scales(cols, pitch, attr.square);
+    c.by_columns = make(dtype, 2, cols, pitch);
+    c.scale = make(CKPT_F32, kind ? 2 : 0, by_rows.shape[0], by_rows.shape[1]);
+    c.column_scale = make(CKPT_F32, 2, by_columns.shape[0], by_columns.shape[1]);
+    return c;
 }
 
 static void drop_copies(struct copies *c)
 {
     drop(&c->scale);
     drop(&c->by_rows);
+    drop(&c->column_scale);
     drop(&c->by_columns);
 }
 
 /* most: the largest magnitude of x, or NULL. */
+static int round_to(const struct buffer *x, const struct buffer *most, const struct copies *c,
+                    struct cuda_libs *libs, int which)
+{
+    const struct to_fp8_attr attr = attr_of(c, x->desc.shape[0], which);
+    const struct buffer *operand[6] = {x, most, &c->scale};
+    int n = c->kind ? 1 : 3, n_in = c->kind ? 1 : 2;
+    if (which & FP8_ROWS) {
+        operand[n] = &c->scale;
+        n += c->kind != 0;
+        operand[n++] = &c->by_rows;
+    }
+    if (which & FP8_COLUMNS) {
+        operand[n] = &c->column_scale;
+        n += c->kind != 0;
+        operand[n++] = &c->by_columns;
+    }
+    ckpt_kernel kernel = c->kind ? (libs ? cuda_to_fp8_blocks : cpu_to_fp8_blocks)
+                                 : (libs ? cuda_to_fp8 : cpu_to_fp8);
+    return run(kernel, libs, &attr, n_in, n - n_in, operand, false);
+}
+
 static void fill_copies(const struct buffer *x, const struct buffer *most, const struct copies *c,
                         struct cuda_libs *libs, int which)
 {
-    const struct to_fp8_attr attr = {c->by_rows.desc.dtype, which, fill_of(x->desc.shape[0])};
-    const struct buffer *operand[5] = {x, most, &c->scale};
-    int n = 3;
-    if (which & FP8_ROWS)
-        operand[n++] = &c->by_rows;
-    if (which & FP8_COLUMNS)
-        operand[n++] = &c->by_columns;
-    must(!run(libs ? cuda_to_fp8 : cpu_to_fp8, libs, &attr, 2, n - 2, operand, false), "to_fp8");
+    must(!round_to(x, most, c, libs, which), "to_fp8");
 }
 
 /* By its definition; NaN is above all. */
@@ -184,81 +123,6 @@ static bool same_scale(const struct buffer *b)
     return isnan(got) ? isnan(*(float *)b->host) : got == *(float *)b->host;
 }
 
-static void check_copies(const struct buffer *x, const char *what, struct cuda_libs *libs)
-{
-    static const enum ckpt_dtype dtypes[] = {CKPT_F8E4M3, CKPT_F8E5M2};
-    for (int k = 0; k < 2; k++)
-        for (int i = 0; i < 6; i++) {
-            const int which = FP8_ROWS + i % 3;
-            struct copies c = make_copies(&x->desc, dtypes[k]);
-            struct buffer most = largest_of(x);
-            fill_copies(x, NULL, &c, NULL, which);
-            fill_copies(x, i < 3 ? NULL : &most, &c, libs, which);
-            bool ok = same_scale(&c.scale) && (!(which & FP8_ROWS) || same(&c.by_rows)) &&
-                      (!(which & FP8_COLUMNS) || same(&c.by_columns));
-            if (!ok)
-                printf("FAIL copies %d of %s %lld x %lld in %s: other bits than the CPU's\n", which,
-                       what, (long long)x->desc.shape[0], (long long)x->desc.shape[1],
-                       dtype_name(dtypes[k]));
-            failures += !ok;
-            drop(&most);
-            drop_copies(&c);
-        }
-}
-
-static void test_copies(struct cuda_libs *libs)
-{
-    static const int64_t sizes[][2] = {{1, 16},    {16, 16},   {17, 32},    {127, 144},
-                                       {129, 128}, {300, 272}, {2057, 1152}};
-    static const float extreme[] = {0.f, INFINITY, -INFINITY, NAN, 3e38f, 1e-40f};
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-        for (int e = -1; e <= 1; e++)
-            for (int dtype = CKPT_F32; dtype <= CKPT_BF16; dtype++) {
-                struct buffer x = draw((enum ckpt_dtype)dtype, 2, sizes[i][0], sizes[i][1], 3,
-                                       ldexpf(1.f, 60 * e));
-                check_copies(&x, dtype_name(x.desc.dtype), libs);
-                drop(&x);
-            }
-    for (size_t i = 0; i < sizeof extreme / sizeof *extreme; i++) {
-        struct buffer x = draw(CKPT_BF16, 2, 200, 160, 3, i && extreme[i] != 1e-40f ? 1.f : 0.f);
-        cpu_store((uint16_t *)x.host + 31000, &extreme[i], CKPT_BF16, 1);
-        send(&x);
-        check_copies(&x, "an extreme value in", libs);
-        drop(&x);
-    }
-}
-
-/* ---- products -------------------------------------------------------------------------------- */
-
-struct factors {
-    int64_t rows, cols, inner;
-    struct buffer a, b, bias, addend, y, wide;
-    struct copies qa, qb;
-};
-
-static struct factors make_product(int64_t rows, int64_t cols, int64_t inner)
-{
-    struct factors p = {.rows = rows, .cols = cols, .inner = inner};
-    p.a = draw(CKPT_BF16, 2, rows, inner, 1, 1e-3f);
-    p.b = draw(CKPT_BF16, 2, cols, inner, 2, 3.f);
-    p.bias = draw(CKPT_BF16, 1, cols, 0, 3, 0.1f);
-    p.addend = draw(CKPT_BF16, 2, rows, cols, 4, 0.1f);
-    p.y = make(CKPT_BF16, 2, rows, cols);
-    p.wide = make(CKPT_F32, 2, rows, cols);
-    p.qa = make_copies(&p.a.desc, CKPT_F8E5M2);
-    p.qb = make_copies(&p.b.desc, CKPT_F8E4M3);
-    return p;
-}
-
-static void drop_product(struct factors *p)
-{
-    struct buffer *all[] = {&p->a, &p->b, &p->bias, &p->addend, &p->y, &p->wide};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        drop(all[i]);
-    drop_copies(&p->qa);
-    drop_copies(&p->qb);
-}
-
 static double error_of(const struct buffer *b)
 {
     const int64_t n = desc_numel(&b->desc);
@@ -275,6 +139,146 @@ static double error_of(const struct buffer *b)
     }
     free(got), free(x), free(y);
     return sqrt(square / norm);
+}
+
+static void check_copies(const struct buffer *x, const char *what, struct cuda_libs *libs)
+{
+    static const enum ckpt_dtype dtypes[] = {CKPT_F8E4M3, CKPT_F8E5M2};
+    for (int k = 0; k < 2; k++)
+        for (int i = 0; i < 6; i++) {
+            const int which = FP8_ROWS + i % 3;
+            struct copies c = make_copies(&x->desc, dtypes[k], 0);
+            struct buffer most = largest_of(x);
+            fill_copies(x, NULL, &c, NULL, which);
+            fill_copies(x, i < 3 ? NULL : &most, &c, libs, which);
+            bool ok = same_scale(&c.scale) && (!(which & FP8_ROWS) || same(&c.by_rows)) &&
+                      (!(which & FP8_COLUMNS) || same(&c.by_columns));
+            if (!ok)
+                printf("FAIL copies %d of %s %lld x %lld in %s: other bits than the CPU's\n", which,
+                       what, (long long)x->desc.shape[0], (long long)x->desc.shape[1],
+                       dtype_name(dtypes[k]));
+            failures += !ok;
+            drop(&most);
+            drop_copies(&c);
+        }
+}
+
+/* NaN has one code and one scale here. */
+static void check_block_copies(const struct buffer *x, const char *what, struct cuda_libs *libs)
+{
+    if (x->desc.dtype != CKPT_BF16 || x->desc.shape[0] % FP8_ROW_SIDE)
+        return;
+    for (int kind = TOKENS; kind <= WEIGHTS; kind++)
+        for (int which = FP8_ROWS; which <= (FP8_ROWS | FP8_COLUMNS); which++) {
+            struct copies c = make_copies(&x->desc, CKPT_F8E4M3, kind);
+            fill_copies(x, NULL, &c, NULL, which);
+            fill_copies(x, NULL, &c, libs, which);
+            bool ok = (!(which & FP8_ROWS) || (same(&c.scale) && same(&c.by_rows))) &&
+                      (!(which & FP8_COLUMNS) || (same(&c.column_scale) && same(&c.by_columns)));
+            if (!ok)
+                printf("FAIL copies %d of %s %lld x %lld in blocks of %s: other bits than the "
+                       "CPU's\n",
+                       which, what, (long long)x->desc.shape[0], (long long)x->desc.shape[1],
+                       kind == TOKENS ? "1 x 128" : "128 x 128");
+            failures += !ok;
+            drop_copies(&c);
+        }
+}
+
+static void test_copies(struct cuda_libs *libs)
+{
+    static const int64_t sizes[][2] = {{1, 16},    {16, 16},   {17, 32},    {127, 144},
+                                       {129, 128}, {300, 272}, {144, 1424}, {2057, 1152}};
+    static const float extreme[] = {0.f, INFINITY, -INFINITY, NAN, 3e38f, 1e-40f};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (int e = -1; e <= 1; e++)
+            for (int dtype = CKPT_F32; dtype <= CKPT_BF16; dtype++) {
+                struct buffer x = draw((enum ckpt_dtype)dtype, 2, sizes[i][0], sizes[i][1], 3,
+                                       ldexpf(1.f, 60 * e));
+                check_copies(&x, dtype_name(x.desc.dtype), libs);
+                check_block_copies(&x, dtype_name(x.desc.dtype), libs);
+                drop(&x);
+            }
+    for (size_t i = 0; i < sizeof extreme / sizeof *extreme; i++) {
+        struct buffer x = draw(CKPT_BF16, 2, 200, 160, 3, i && extreme[i] != 1e-40f ? 1.f : 0.f);
+        cpu_store((uint16_t *)x.host + 31000, &extreme[i], CKPT_BF16, 1);
+        send(&x);
+        check_copies(&x, "an extreme value in", libs);
+        check_block_copies(&x, "an extreme value in", libs);
+        drop(&x);
+    }
+}
+
+/* What GELU and its gradient made, and made on the way: the same copies, and the same sums but for
+ * their order. */
+static void test_sources(struct cuda_libs *libs)
+{
+    enum { ROWS = 300, COLS = 272 };
+    struct buffer x = draw(CKPT_BF16, 2, ROWS, COLS, 1, 1.f), y = make(CKPT_BF16, 2, ROWS, COLS);
+    struct buffer u = draw(CKPT_BF16, 2, ROWS, COLS, 2, 2.f), sums = make(CKPT_F32, 1, COLS, 0);
+    for (int source = FP8_GELU; source <= FP8_GELU_DX; source++) {
+        const bool dx = source == FP8_GELU_DX;
+        struct copies two = make_copies(&x.desc, CKPT_F8E4M3, TOKENS);
+        const struct buffer *plain[] = {&x, dx ? &u : &y, dx ? &y : &sums, &sums};
+        must(!run(dx ? cuda_gelu_dx_sums : cuda_gelu, libs, NULL, 1 + dx, 1 + dx, plain, false) &&
+                 !cudaMemcpy(sums.host, sums.device, COLS * 4, cudaMemcpyDeviceToHost),
+             "GELU");
+        fill_copies(&y, NULL, &two, libs, FP8_ROWS | FP8_COLUMNS);
+        struct copies one = make_copies(&x.desc, CKPT_F8E4M3, TOKENS);
+        struct to_fp8_attr attr = attr_of(&one, ROWS, FP8_ROWS | FP8_COLUMNS);
+        const struct buffer *in[] = {
+            &x, &u, &one.scale, &one.by_rows, &one.column_scale, &one.by_columns, &sums};
+        attr.source = source;
+        attr.sums = dx;
+        must(!run(cuda_to_fp8_blocks, libs, &attr, 2, 4 + dx, in, false), "to_fp8_blocks");
+        struct buffer *got[] = {&one.scale, &one.by_rows, &one.column_scale, &one.by_columns};
+        const struct buffer *want[] = {&two.scale, &two.by_rows, &two.column_scale,
+                                       &two.by_columns};
+        bool ok = !dx || error_of(&sums) < 1e-5;
+        for (int i = 0; i < 4; i++) {
+            must(!cudaMemcpy(got[i]->host, want[i]->device, (size_t)desc_bytes(&want[i]->desc),
+                             cudaMemcpyDeviceToHost),
+                 "a copy");
+            ok &= same(got[i]);
+        }
+        printf("%s copies of %s made on the way\n", ok ? "ok  " : "FAIL", dx ? "gelu_dx" : "gelu");
+        failures += !ok;
+        drop_copies(&one), drop_copies(&two);
+    }
+    drop(&x), drop(&y), drop(&u), drop(&sums);
+}
+
+/* ---- products -------------------------------------------------------------------------------- */
+
+struct factors {
+    int64_t rows, cols, inner;
+    struct buffer a, b, bias, addend, y, wide;
+    struct copies qa, qb, qt; /* b as weights, and as what has a row for each token */
+};
+
+static struct factors make_product(int64_t rows, int64_t cols, int64_t inner, bool blocks)
+{
+    struct factors p = {.rows = rows, .cols = cols, .inner = inner};
+    p.a = draw(CKPT_BF16, 2, rows, inner, 1, 1e-3f);
+    p.b = draw(CKPT_BF16, 2, cols, inner, 2, 3.f);
+    p.bias = draw(CKPT_BF16, 1, cols, 0, 3, 0.1f);
+    p.addend = draw(CKPT_BF16, 2, rows, cols, 4, 0.1f);
+    p.y = make(CKPT_BF16, 2, rows, cols);
+    p.wide = make(CKPT_F32, 2, rows, cols);
+    p.qa = make_copies(&p.a.desc, blocks ? CKPT_F8E4M3 : CKPT_F8E5M2, blocks ? TOKENS : 0);
+    p.qb = make_copies(&p.b.desc, CKPT_F8E4M3, blocks ? WEIGHTS : 0);
+    p.qt = make_copies(&p.b.desc, CKPT_F8E4M3, blocks ? TOKENS : 0);
+    return p;
+}
+
+static void drop_product(struct factors *p)
+{
+    struct buffer *all[] = {&p->a, &p->b, &p->bias, &p->addend, &p->y, &p->wide};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        drop(all[i]);
+    drop_copies(&p->qa);
+    drop_copies(&p->qb);
+    drop_copies(&p->qt);
 }
 
 /* On both, and once more on the GPU, by kernels that put the four operands at `at`. */
@@ -299,19 +303,22 @@ static void check_product(const struct factors *p, struct cuda_libs *libs, ckpt_
     }
     const double error = error_of(out), limit = out->desc.dtype == CKPT_F32 ? 2e-3 : 5e-3;
     bool ok = error < limit && !memcmp(first, second, bytes);
-    printf("%s %s, %lld x %lld x %lld: relative error %.2e\n", ok ? "ok  " : "FAIL", what,
-           (long long)p->rows, (long long)p->inner, (long long)p->cols, error);
+    printf("%s %s%s, %lld x %lld x %lld: relative error %.2e\n", ok ? "ok  " : "FAIL", what,
+           p->qa.kind ? " in blocks" : "", (long long)p->rows, (long long)p->inner,
+           (long long)p->cols, error);
     failures += !ok;
     free(first);
     free(second);
 }
 
-static void test_product(int64_t rows, int64_t cols, int64_t inner, struct cuda_libs *libs)
+static void test_product(int64_t rows, int64_t cols, int64_t inner, bool blocks,
+                         struct cuda_libs *libs)
 {
-    struct factors p = make_product(rows, cols, inner);
+    struct factors p = make_product(rows, cols, inner, blocks);
     for (int k = 0; k < 2; k++) {
         fill_copies(&p.a, NULL, &p.qa, k ? libs : NULL, FP8_ROWS);
         fill_copies(&p.b, NULL, &p.qb, k ? libs : NULL, FP8_ROWS);
+        fill_copies(&p.b, NULL, &p.qt, k ? libs : NULL, FP8_ROWS);
     }
     const struct buffer *q[] = {&p.qa.by_rows, &p.qa.scale, &p.qb.by_rows, &p.qb.scale};
     for (int k = 0; k < 4; k++) {
@@ -328,7 +335,7 @@ static void test_product(int64_t rows, int64_t cols, int64_t inner, struct cuda_
                       k ? "linear_fp8_dx that adds" : "linear_fp8_dx");
     }
     for (int k = 0; k < 2; k++) {
-        const struct buffer *in[] = {q[0], q[1], q[2], q[3], k ? &p.wide : &p.y};
+        const struct buffer *in[] = {q[0], q[1], &p.qt.by_rows, &p.qt.scale, k ? &p.wide : &p.y};
         check_product(&p, libs, cpu_linear_fp8_dw, cuda_linear_fp8_dw, in, 4, k,
                       k ? "linear_fp8_dw" : "linear_fp8_dw in bf16");
     }
@@ -345,7 +352,7 @@ static double sum_error(int64_t inner, bool positive, enum ckpt_dtype dtype, boo
     enum { SIDE = 256 };
     struct buffer a = draw(CKPT_BF16, 2, SIDE, inner, 1, 1.f);
     struct buffer b = draw(CKPT_BF16, 2, SIDE, inner, 2, 1.f), y = make(CKPT_F32, 2, SIDE, SIDE);
-    struct copies qa = make_copies(&a.desc, dtype), qb = make_copies(&b.desc, CKPT_F8E4M3);
+    struct copies qa = make_copies(&a.desc, dtype, 0), qb = make_copies(&b.desc, CKPT_F8E4M3, 0);
     uint16_t *values = a.host, *others = b.host;
     for (int64_t i = 0; i < SIDE * inner && positive; i++)
         values[i] &= 0x7fff, others[i] &= i % 4 ? 0x7fff : 0xffff;
@@ -411,7 +418,7 @@ static void print_errors(void)
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
-static void test_products(void)
+static void test_products(bool has_blocks)
 {
     static const int64_t sizes[][3] = {
         {128, 128, 128}, {300, 160, 272}, {1003, 1152, 144}, {144, 272, 2064}, {2056, 384, 1152}};
@@ -419,10 +426,14 @@ static void test_products(void)
         struct cuda_libs *libs;
         must(!cuda_libs_open(&libs), "libs");
         cuda_libs_set_measuring(libs, measuring);
-        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-            test_product(sizes[i][0], sizes[i][1], sizes[i][2], libs);
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+            test_product(sizes[i][0], sizes[i][1], sizes[i][2], false, libs);
+            if (has_blocks && sizes[i][0] % FP8_ROW_SIDE == 0)
+                test_product(sizes[i][0], sizes[i][1], sizes[i][2], true, libs);
+        }
         if (!measuring) {
             test_copies(libs);
+            test_sources(libs);
             test_sums(libs);
         }
         cuda_libs_close(libs);
@@ -457,37 +468,34 @@ enum part {
 
 static int run_part(const struct layer *l, enum part part, struct cuda_libs *libs)
 {
-    const struct to_fp8_attr e4m3 = {CKPT_F8E4M3, FP8_ROWS | FP8_COLUMNS, FP8_LINE},
-                             e5m2 = {CKPT_F8E5M2, FP8_ROWS | FP8_COLUMNS, FP8_LINE};
-#define RUN(kernel, attr, n_in, n_out, ...)                                                        \
-    run(kernel, libs, attr, n_in, n_out, (const struct buffer *[]){__VA_ARGS__}, false)
+    const int both = FP8_ROWS | FP8_COLUMNS;
+#define RUN(kernel, n_in, n_out, ...)                                                              \
+    run(kernel, libs, NULL, n_in, n_out, (const struct buffer *[]){__VA_ARGS__}, false)
     switch (part) {
     case LINEAR:
-        return RUN(cuda_linear, NULL, 3, 1, &l->x, &l->w, NULL, &l->y);
+        return RUN(cuda_linear, 3, 1, &l->x, &l->w, NULL, &l->y);
     case LINEAR_DX:
-        return RUN(cuda_linear_dx, NULL, 3, 1, &l->dy, &l->w, NULL, &l->dx);
+        return RUN(cuda_linear_dx, 3, 1, &l->dy, &l->w, NULL, &l->dx);
     case LINEAR_DW:
-        return RUN(cuda_linear_dw, NULL, 2, 1, &l->dy, &l->x, &l->dw);
+        return RUN(cuda_linear_dw, 2, 1, &l->dy, &l->x, &l->dw);
     case COPY_X:
     case ALONE_X:
-        return RUN(cuda_to_fp8, &e4m3, 2, 3, &l->x, part == COPY_X ? &l->most_x : NULL,
-                   &l->qx.scale, &l->qx.by_rows, &l->qx.by_columns);
+        return round_to(&l->x, part == COPY_X ? &l->most_x : NULL, &l->qx, libs, both);
     case COPY_W:
-        return RUN(cuda_to_fp8, &e4m3, 1, 3, &l->w, &l->qw.scale, &l->qw.by_rows,
-                   &l->qw.by_columns);
+        return round_to(&l->w, NULL, &l->qw, libs, both);
     case COPY_DY:
     case ALONE_DY:
-        return RUN(cuda_to_fp8, &e5m2, 2, 3, &l->dy, part == COPY_DY ? &l->most_dy : NULL,
-                   &l->qdy.scale, &l->qdy.by_rows, &l->qdy.by_columns);
+        return round_to(&l->dy, part == COPY_DY ? &l->most_dy : NULL, &l->qdy, libs, both);
     case FP8:
-        return RUN(cuda_linear_fp8, NULL, FP8_INPUTS, 1, NULL, NULL, NULL, NULL, &l->qx.by_rows,
+        return RUN(cuda_linear_fp8, FP8_INPUTS, 1, NULL, NULL, NULL, NULL, &l->qx.by_rows,
                    &l->qx.scale, &l->qw.by_rows, &l->qw.scale, &l->y);
     case FP8_DX:
-        return RUN(cuda_linear_fp8_dx, NULL, 5, 1, &l->qdy.by_rows, &l->qdy.scale,
-                   &l->qw.by_columns, &l->qw.scale, NULL, &l->dx);
+        return RUN(cuda_linear_fp8_dx, 5, 1, &l->qdy.by_rows, &l->qdy.scale, &l->qw.by_columns,
+                   l->qw.kind ? &l->qw.column_scale : &l->qw.scale, NULL, &l->dx);
     default:
-        return RUN(cuda_linear_fp8_dw, NULL, 4, 1, &l->qdy.by_columns, &l->qdy.scale,
-                   &l->qx.by_columns, &l->qx.scale, &l->dw);
+        return RUN(cuda_linear_fp8_dw, 4, 1, &l->qdy.by_columns,
+                   l->qdy.kind ? &l->qdy.column_scale : &l->qdy.scale, &l->qx.by_columns,
+                   l->qx.kind ? &l->qx.column_scale : &l->qx.scale, &l->dw);
     }
 }
 
@@ -509,27 +517,28 @@ static double milliseconds(const struct layer *l, enum part part, struct cuda_li
     return (double)ms / RUNS;
 }
 
-/* Bytes that a copy reads and writes: bf16, twice where the largest magnitude is to be found, and a
- * byte for each of two copies; 0: a part is none. */
+/* Bytes that a copy reads and writes: bf16, twice where the largest magnitude of a tensor is to be
+ * found, and a byte for each of two copies; 0: a part is none. */
 static double copy_bytes(const struct layer *l, enum part part)
 {
+    const double alone = l->qw.kind ? 4. : 6.;
     switch (part) {
     case COPY_X:
         return 4. * (double)desc_numel(&l->x.desc);
     case COPY_DY:
         return 4. * (double)desc_numel(&l->dy.desc);
     case COPY_W:
-        return 6. * (double)desc_numel(&l->w.desc);
+        return alone * (double)desc_numel(&l->w.desc);
     case ALONE_X:
-        return 6. * (double)desc_numel(&l->x.desc);
+        return alone * (double)desc_numel(&l->x.desc);
     case ALONE_DY:
-        return 6. * (double)desc_numel(&l->dy.desc);
+        return alone * (double)desc_numel(&l->dy.desc);
     default:
         return 0;
     }
 }
 
-static void print_layer(int64_t rows, int64_t K, int64_t N)
+static void print_layer(int64_t rows, int64_t K, int64_t N, bool blocks)
 {
     static const char *const names[PARTS] = {
         "linear",     "linear_dx",     "linear_dw",     "to_fp8 x", "to_fp8 w", "to_fp8 dy",
@@ -545,9 +554,9 @@ static void print_layer(int64_t rows, int64_t K, int64_t N)
     l.dw = make(CKPT_F32, 2, N, K);
     l.most_x = largest_of(&l.x);
     l.most_dy = largest_of(&l.dy);
-    l.qx = make_copies(&l.x.desc, CKPT_F8E4M3);
-    l.qw = make_copies(&l.w.desc, CKPT_F8E4M3);
-    l.qdy = make_copies(&l.dy.desc, CKPT_F8E5M2);
+    l.qx = make_copies(&l.x.desc, CKPT_F8E4M3, blocks ? TOKENS : 0);
+    l.qw = make_copies(&l.w.desc, CKPT_F8E4M3, blocks ? WEIGHTS : 0);
+    l.qdy = make_copies(&l.dy.desc, blocks ? CKPT_F8E4M3 : CKPT_F8E5M2, blocks ? TOKENS : 0);
     for (int m = 0; m < 2; m++) {
         must(!cuda_libs_open(&libs[m]), "libs");
         cuda_libs_set_measuring(libs[m], m);
@@ -566,10 +575,10 @@ static void print_layer(int64_t rows, int64_t K, int64_t N)
                names[i], (long long)rows, (long long)K, (long long)N, ms[0], ms[1],
                work / ms[1] * (copies ? 1e-6 : 1e-9), copies ? "GB/s" : "TFLOP/s");
     }
-    printf("layer          %6lld x %4lld x %4lld  bf16 %.4f ms, 8 bits %.4f ms, %.2f times as "
+    printf("layer          %6lld x %4lld x %4lld  bf16 %.4f ms, 8 bits%s %.4f ms, %.2f times as "
            "fast (measured algorithms: %.4f, %.4f, %.2f)\n\n",
-           (long long)rows, (long long)K, (long long)N, sum[0][0], sum[1][0], sum[0][0] / sum[1][0],
-           sum[0][1], sum[1][1], sum[0][1] / sum[1][1]);
+           (long long)rows, (long long)K, (long long)N, sum[0][0], blocks ? " in blocks" : "",
+           sum[1][0], sum[0][0] / sum[1][0], sum[0][1], sum[1][1], sum[0][1] / sum[1][1]);
     struct buffer *all[] = {&l.x, &l.w, &l.dy, &l.y, &l.dx, &l.dw, &l.most_x, &l.most_dy};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         drop(all[i]);
@@ -592,9 +601,17 @@ int main(int argc, char **argv)
         printf("no GPU that multiplies 8-bit values here\n");
         return 77;
     }
+    const bool has_blocks =
+        10 * prop.major + prop.minor == 90 && cuda_libs_blas_version() >= 120900;
+    if (argc > 4 && !strcmp(argv[1], "times")) {
+        for (int blocks = 0; blocks <= has_blocks; blocks++)
+            print_layer(atoll(argv[2]), atoll(argv[3]), atoll(argv[4]), blocks);
+        return 0;
+    }
     if (argc > 1 && !strcmp(argv[1], "times")) {
         for (size_t i = 0; i < sizeof layers / sizeof *layers; i++)
-            print_layer(layers[i][0], layers[i][1], layers[i][2]);
+            for (int blocks = 0; blocks <= has_blocks; blocks++)
+                print_layer(layers[i][0], layers[i][1], layers[i][2], blocks);
         return 0;
     }
     if (blas_open(1)) { /* no CPU device does */
@@ -605,7 +622,7 @@ int main(int argc, char **argv)
         print_errors();
         return 0;
     }
-    test_products();
+    test_products(has_blocks);
     printf("%s\n", failures ? "FAIL" : "ok");
     return failures != 0;
 }

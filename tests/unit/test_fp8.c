@@ -3,49 +3,9 @@
  * 8-bit values: every code and every rounding against tables that ml_dtypes made, and a search of
  * the nearest value in double; the power of two of a tensor by its definition; the copies of a
  * tensor, both ways round; products against double of what the codes stand for; zeros, one huge
- * value, infinity and NaN.
+ * value, infinity and NaN.  Scales for each block are test_fp8_blocks'.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
-#include "ckpt_files.h"
-#include "ckpt_tools.h"
-#include "core/fp8.h"
-#include "cpu.h"
-#include "cpu/blas.h"
-#include "cpu/kernels.h"
-#include "cpu/linear.h"
-#include "fp8.h"
-#include "fp8_reference.h"
-
-static const struct format {
-    enum ckpt_dtype dtype;
-    const uint32_t *values, *first;
-    uint8_t largest;
-} formats[] = {
-    {CKPT_F8E4M3, e4m3_values, e4m3_first, 0x7e},
-    {CKPT_F8E5M2, e5m2_values, e5m2_first, 0x7b},
-};
-
-enum { FORMATS = sizeof formats / sizeof *formats };
-
-static float value_of(const struct format *f, uint8_t code)
-{
-    float x;
-    cpu_load(&x, &code, f->dtype, 1);
-    return x;
-}
-
-static uint8_t code_of(const struct format *f, float x)
-{
-    uint8_t code;
-    cpu_store(&code, &x, f->dtype, 1);
-    return code;
-}
+#include "fp8_copies.h"
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
@@ -167,60 +127,6 @@ static void test_power(void **state)
 
 /* ---- copies ---------------------------------------------------------------------------------- */
 
-struct copies {
-    int64_t rows, cols, pitch;
-    float scale;
-    uint8_t *by_rows, *by_columns;
-};
-
-static struct copies copy(const float *x, int64_t rows, int64_t cols, enum ckpt_dtype from,
-                          enum ckpt_dtype to, int which)
-{
-    struct to_fp8_attr attr = {to, which, rows % 3 ? FP8_LINE : FP8_SIDE};
-    struct copies c = {.rows = rows, .cols = cols, .pitch = fp8_pitch(rows, &attr)};
-    uint16_t *half = malloc((size_t)(rows * cols) * 2);
-    uint32_t part[FP8_PARTS];
-    struct ckpt_view in = {.data = half, .desc = {.dtype = from, .ndim = 2, .shape = {rows, cols}}};
-    struct ckpt_view out[3] = {{.data = &c.scale}};
-    int n = 1;
-    ckpt_to_bf16(x, half, rows * cols);
-    if (from == CKPT_F32)
-        in.data = (void *)(uintptr_t)x;
-    c.by_rows = malloc((size_t)(rows * cols));
-    c.by_columns = malloc((size_t)(c.pitch * cols));
-    memset(c.by_columns, 0xff, (size_t)(c.pitch * cols));
-    if (which & FP8_ROWS)
-        out[n++].data = c.by_rows;
-    if (which & FP8_COLUMNS)
-        out[n++].data = c.by_columns;
-    struct ckpt_kernel_args a = {.n_in = 1,
-                                 .n_out = n,
-                                 .in = &in,
-                                 .out = out,
-                                 .attr = &attr,
-                                 .workspace = part,
-                                 .workspace_bytes = sizeof part,
-                                 .threads = 1};
-    assert_int_equal(cpu_to_fp8(&a), 0);
-    free(half);
-    return c;
-}
-
-static void free_copies(struct copies *c)
-{
-    free(c->by_rows);
-    free(c->by_columns);
-}
-
-static float *normal(uint32_t stream, int64_t n, float scale)
-{
-    float *x = malloc((size_t)n * sizeof *x);
-    ckpt_fill_normal(5, 0, stream, x, n);
-    for (int64_t i = 0; i < n; i++)
-        x[i] = bf16_load(bf16_round(x[i] * scale));
-    return x;
-}
-
 static float largest_of(const float *x, int64_t n)
 {
     float most = 0.f;
@@ -322,11 +228,6 @@ struct product {
     void *y;
 };
 
-static double dequantised(const struct copies *c, const struct format *f, int64_t i, int64_t j)
-{
-    return (double)value_of(f, c->by_rows[i * c->cols + j]) * (double)c->scale;
-}
-
 static double expected(const struct product *p, int64_t i, int64_t j, double *norm)
 {
     double sum = p->bias ? (double)bf16_load(p->bias[j]) : 0;
@@ -416,47 +317,6 @@ static void test_products(void **state)
     }
 }
 
-/* ---- what it costs ----------------------------------------------------------------------------
- */
-
-/* The relative error of a b^T against the product of what was rounded. */
-static double price(const struct format *fa, const struct format *fb, int64_t inner)
-{
-    enum { SIDE = 32 };
-    float *a = normal(11, SIDE * inner, 1.f), *b = normal(12, SIDE * inner, 1.f);
-    struct copies qa = copy(a, SIDE, inner, CKPT_BF16, fa->dtype, FP8_ROWS);
-    struct copies qb = copy(b, SIDE, inner, CKPT_BF16, fb->dtype, FP8_ROWS);
-    double square = 0, norm = 0;
-    for (int64_t i = 0; i < SIDE; i++)
-        for (int64_t j = 0; j < SIDE; j++) {
-            double exact = 0, sum = 0;
-            for (int64_t k = 0; k < inner; k++) {
-                exact += (double)a[i * inner + k] * (double)b[j * inner + k];
-                sum += dequantised(&qa, fa, i, k) * dequantised(&qb, fb, j, k);
-            }
-            square += (sum - exact) * (sum - exact);
-            norm += exact * exact;
-        }
-    free(a), free(b);
-    free_copies(&qa);
-    free_copies(&qb);
-    return sqrt(square / norm);
-}
-
-/* Of normal values, as doc/numerics.md says: half an ulp at most, 2^-4 and 2^-3, of each factor. */
-static void test_price(void **state)
-{
-    (void)state;
-    for (int64_t inner = 128; inner <= 4096; inner *= 32) {
-        double forward = price(&formats[0], &formats[0], inner);
-        double backward = price(&formats[1], &formats[0], inner);
-        print_message("summed over %lld: relative error of y %.4f, of dx and dw %.4f\n",
-                      (long long)inner, forward, backward);
-        assert_true(forward > 0.03 && forward < 0.045);
-        assert_true(backward > 0.05 && backward < 0.075);
-    }
-}
-
 /* ---- files ----------------------------------------------------------------------------------- */
 
 static void test_file(void **state)
@@ -491,8 +351,7 @@ int main(void)
         cmocka_unit_test(test_borders),  cmocka_unit_test(test_nearest),
         cmocka_unit_test(test_power),    cmocka_unit_test(test_copies),
         cmocka_unit_test(test_extremes), cmocka_unit_test(test_not_finite),
-        cmocka_unit_test(test_products), cmocka_unit_test(test_price),
-        cmocka_unit_test(test_file),
+        cmocka_unit_test(test_products), cmocka_unit_test(test_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

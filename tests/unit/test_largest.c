@@ -79,7 +79,7 @@ static struct run record(bool leaves)
 {
     struct run r = {0};
     struct tape_env env = {.backend = CKPT_ON_CPU,
-                           .fp8 = leaves,
+                           .matmul = leaves ? MATMUL_FP8 : MATMUL_BF16,
                            .threads = 1,
                            .params = &r.params,
                            .sharing = {.ranks = 1, .sharers = 1}};
