@@ -36,7 +36,7 @@
 
 /* Those of language models. */
 #define OPS_LANGUAGE(X)                                                                            \
-    X(attention_dbias) X(cross_entropy_both) X(cross_entropy_count)
+    X(attention_dbias) X(cross_entropy_both) X(cross_entropy_count) X(cache_append)
 
 /* Those of video autoencoders. */
 #define OPS_VAE(X)                                                                                 \
