@@ -435,31 +435,19 @@ static int by_key(const void *a, const void *b)
     return x->key != y->key ? (x->key < y->key ? -1 : 1) : (x->op > y->op) - (x->op < y->op);
 }
 
-/* Ops in the order of their keys, and what names them by their positions. */
+/* Ops in the order of their keys. */
 static int put_in_order(struct compression *c)
 {
     ckpt_tape *t = c->t;
-    const size_t n = (size_t)t->n_ops;
-    struct op *ops = malloc(n * sizeof *ops);
-    int32_t *to = malloc(n * sizeof *to);
-    if (ops && to) {
-        qsort(c->places.data, n, sizeof *c->places.data, by_key);
-        for (int32_t i = 0; i < t->n_ops; i++) {
-            ops[i] = t->ops.data[c->places.data[i].op];
-            to[c->places.data[i].op] = i;
-        }
-        memcpy(t->ops.data, ops, n * sizeof *ops);
-        for (int32_t x = 1; x < t->n_tensors; x++) {
-            struct tensor *v = &t->tensors.data[x];
-            v->op = v->op >= 0 ? to[v->op] : v->op;
-            v->fp8_op = v->fp8_op ? to[v->fp8_op] : 0;
-        }
-    } else {
-        tape_fail(t, CKPT_ENOMEM, "no memory to compress activations");
-    }
-    free(ops);
-    free(to);
-    return t->error.code;
+    int32_t *order = malloc((size_t)t->n_ops * sizeof *order);
+    if (!order)
+        return tape_fail(t, CKPT_ENOMEM, "no memory to compress activations");
+    qsort(c->places.data, (size_t)t->n_ops, sizeof *c->places.data, by_key);
+    for (int32_t i = 0; i < t->n_ops; i++)
+        order[i] = c->places.data[i].op;
+    const int rc = tape_reorder(t, order);
+    free(order);
+    return rc;
 }
 
 int ops_compress(ckpt_tape *t)

@@ -5,6 +5,9 @@
  * Results are the loss; of each row its largest value and the sum of exp(x - largest), by which the
  * gradient finds probabilities with one read; and what the mean divides by with the sum of all
  * class weights.
+ *
+ * Where the gradient does not wait for the loss, as in training, both are one op that reads x once
+ * (cross_entropy_both), made when the tape is complete: see loss_at_turn.c.
  */
 #include <math.h>
 #include "again.h"
@@ -175,6 +178,58 @@ const struct ckpt_op_def op_cross_entropy_dx = {
     .cuda = CUDA_KERNEL(cuda_cross_entropy_dx),
 };
 
+/* Loss and gradient of the same rows: inputs dloss, x, label and the weight, if there is one. */
+static int cross_entropy_both_shape(struct ckpt_call *call)
+{
+    const struct cross_entropy_attr *attr = call->attr;
+    const struct ckpt_desc *label = &call->in[DX_LABEL];
+    call->out[0] = (struct ckpt_desc){.dtype = CKPT_F32, .ndim = 0};
+    if (attr->reduction == CKPT_REDUCE_NONE) {
+        call->out[0] = *label;
+        call->out[0].dtype = CKPT_F32;
+        call->out[0].offset = 0;
+    }
+    desc_dense(&call->out[0]);
+    call_like(call, 1, DX_X);
+    call->workspace = cross_entropy_both_workspace(label);
+    return CKPT_OK;
+}
+
+static void cross_entropy_both_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
+{
+    *cost = (struct ckpt_cost){.flops = 20.0 * (double)desc_numel(&call->in[DX_X])};
+}
+
+const struct ckpt_op_def op_cross_entropy_both = {
+    .size = sizeof(struct ckpt_op_def),
+    .name = "cross_entropy_both",
+    .shape = cross_entropy_both_shape,
+    .cost = cross_entropy_both_cost,
+    .cpu = cpu_cross_entropy_both,
+    .cuda = CUDA_KERNEL(cuda_cross_entropy_both),
+};
+
+/* What a mean over these labels divides by, and the sum of all class weights, 0 without any. */
+static int cross_entropy_count_shape(struct ckpt_call *call)
+{
+    const struct ckpt_desc *label = &call->in[0], *weight = &call->in[1];
+    if (label->dtype != CKPT_I32)
+        return ckpt_call_fail(call, "labels must be i32");
+    if (call->n_in > 1 && (weight->dtype != CKPT_F32 || weight->ndim != 1))
+        return ckpt_call_fail(call, "class weights must be fp32 with one axis");
+    call->out[0] = (struct ckpt_desc){.dtype = CKPT_F32, .ndim = 1, .shape = {2}};
+    desc_dense(&call->out[0]);
+    return CKPT_OK;
+}
+
+const struct ckpt_op_def op_cross_entropy_count = {
+    .size = sizeof(struct ckpt_op_def),
+    .name = "cross_entropy_count",
+    .shape = cross_entropy_count_shape,
+    .cpu = cpu_cross_entropy_count,
+    .cuda = CUDA_KERNEL(cuda_cross_entropy_count),
+};
+
 /* ---- recording ------------------------------------------------------------------------------ */
 
 /* Reads the caller's spec.  Returns whether it can be used; else the tape has the error. */
@@ -198,35 +253,37 @@ static bool read_spec(ckpt_tape *t, const struct ckpt_cross_entropy_spec *spec,
     return true;
 }
 
-/* Loss and count of rows, with this reduction. */
-static void record_rows(ckpt_tape *t, ckpt_tensor x, ckpt_tensor label,
-                        const struct ckpt_cross_entropy_spec *spec, int reduction,
-                        ckpt_tensor out[3])
+static struct cross_entropy_attr attr_of(const struct ckpt_cross_entropy_spec *spec, int reduction)
 {
-    const struct cross_entropy_attr attr = {.ignore_index = spec->ignore_index,
-                                            .reduction = reduction,
-                                            .label_smoothing = spec->label_smoothing,
-                                            .z_loss = spec->z_loss};
-    ckpt_tensor in[] = {x, label, spec->weight};
-    out[0] = out[1] = out[2] = CKPT_NONE;
+    return (struct cross_entropy_attr){.ignore_index = spec->ignore_index,
+                                       .reduction = reduction,
+                                       .label_smoothing = spec->label_smoothing,
+                                       .z_loss = spec->z_loss};
+}
+
+/* The loss of rows, with this reduction. */
+static ckpt_tensor record_rows(ckpt_tape *t, ckpt_tensor x, ckpt_tensor label,
+                               const struct ckpt_cross_entropy_spec *spec, int reduction)
+{
+    const struct cross_entropy_attr attr = attr_of(spec, reduction);
+    ckpt_tensor in[] = {x, label, spec->weight}, out[3] = {CKPT_NONE};
     ckpt_record(t, &op_cross_entropy, spec->weight.id ? 3 : 2, in, 3, out, &attr, sizeof attr);
+    return out[0];
 }
 
 ckpt_tensor ckpt_cross_entropy(ckpt_tape *t, ckpt_tensor x, ckpt_tensor label,
                                const struct ckpt_cross_entropy_spec *spec)
 {
     struct ckpt_cross_entropy_spec whole;
-    ckpt_tensor out[3];
-    if (!read_spec(t, spec, &whole))
-        return CKPT_NONE;
-    record_rows(t, x, label, &whole, whole.reduction, out);
-    return out[0];
+    return read_spec(t, spec, &whole) ? record_rows(t, x, label, &whole, whole.reduction)
+                                      : CKPT_NONE;
 }
 
 /* ---- of a linear layer ---------------------------------------------------------------------- */
 
-/* 512 MiB in bf16; half of it costs GPT-2 124M on an H200 1.4 % of a step, twice gains 0.1 %. */
-enum { LOGITS_AT_ONCE = 1 << 28 };
+/* 1 GiB in bf16: products of 8,192 rows of GPT-2 124M run at 751 to 791 TFLOP/s on an H100, those
+ * of 4,096 rows at 565 to 715. */
+enum { LOGITS_AT_ONCE = 1 << 29 };
 
 /* The smallest number of equal parts of at most `most` rows, CKPT_MAX_PARTS at most. */
 static int parts_of(int64_t rows, int64_t most)
@@ -240,18 +297,26 @@ static int parts_of(int64_t rows, int64_t most)
     return 1;
 }
 
-/* The loss of all parts: sums, and for a mean their quotient, 0 where nothing counts. */
-static ckpt_tensor join_parts(ckpt_tape *t, int n, const ckpt_tensor *sums, ckpt_tensor *counts,
-                              int reduction)
+/* What the mean over all labels divides by, which no logits are needed for: so the gradient of the
+ * first chunk does not wait for the last one. */
+static ckpt_tensor count_labels(ckpt_tape *t, ckpt_tensor label,
+                                const struct ckpt_cross_entropy_spec *spec)
 {
-    ckpt_tensor sum = sums[0], count = counts[0];
-    for (int i = 1; i < n; i++) {
+    const struct cross_entropy_attr attr = attr_of(spec, CKPT_REDUCE_MEAN);
+    ckpt_tensor in[] = {label, spec->weight};
+    ckpt_tensor count =
+        ops_record1(t, &op_cross_entropy_count, spec->weight.id ? 2 : 1, in, &attr, sizeof attr);
+    return ckpt_reshape(t, ckpt_slice(t, count, 0, 0, 1), 0, NULL);
+}
+
+/* The loss of all parts: sums, and for a mean their quotient, 0 where nothing counts. */
+static ckpt_tensor join_parts(ckpt_tape *t, int n, const ckpt_tensor *sums, ckpt_tensor count)
+{
+    ckpt_tensor sum = sums[0];
+    for (int i = 1; i < n; i++)
         sum = ckpt_add(t, sum, sums[i]);
-        count = ckpt_add(t, count, counts[i]);
-    }
-    if (reduction == CKPT_REDUCE_SUM)
+    if (!count.id)
         return sum;
-    count = ckpt_reshape(t, ckpt_slice(t, count, 0, 0, 1), 0, NULL);
     /* a sum of nothing is 0, whatever it is divided by */
     return ckpt_div(t, sum,
                     ckpt_where(t, ckpt_eq(t, count, ckpt_affine(t, count, 0, 0)),
@@ -268,14 +333,13 @@ static ckpt_tensor logits_of(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_te
     return y;
 }
 
-/* Chunk after chunk: the planner keeps the logits of a chunk or finds them again. */
+/* Chunk after chunk, of which a training step needs one at a time (loss_at_turn.c). */
 ckpt_tensor ckpt_linear_cross_entropy(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b,
                                       ckpt_tensor label, const struct ckpt_cross_entropy_spec *spec)
 {
     struct ckpt_cross_entropy_spec whole;
     struct ckpt_desc of_x = ckpt_desc_of(t, x), of_w = ckpt_desc_of(t, w);
-    ckpt_tensor xs[CKPT_MAX_PARTS], labels[CKPT_MAX_PARTS], out[3];
-    ckpt_tensor sums[CKPT_MAX_PARTS], counts[CKPT_MAX_PARTS];
+    ckpt_tensor xs[CKPT_MAX_PARTS], labels[CKPT_MAX_PARTS], sums[CKPT_MAX_PARTS];
     if (!read_spec(t, spec, &whole))
         return CKPT_NONE;
     const int64_t rows = of_x.ndim > 0 ? rows_of(&of_x) : 0;
@@ -286,10 +350,10 @@ ckpt_tensor ckpt_linear_cross_entropy(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w
         return ckpt_cross_entropy(t, logits_of(t, x, w, b), label, &whole);
     ckpt_split(t, ckpt_reshape(t, x, 2, (int64_t[]){rows, of_x.shape[of_x.ndim - 1]}), 0, n, xs);
     ckpt_split(t, ckpt_reshape(t, label, 1, &rows), 0, n, labels);
-    for (int i = 0; i < n; i++) {
-        record_rows(t, logits_of(t, xs[i], w, b), labels[i], &whole, CKPT_REDUCE_SUM, out);
-        sums[i] = out[0];
-        counts[i] = out[2];
-    }
-    return join_parts(t, n, sums, counts, whole.reduction);
+    ckpt_tensor count = CKPT_NONE;
+    if (whole.reduction == CKPT_REDUCE_MEAN)
+        count = count_labels(t, label, &whole);
+    for (int i = 0; i < n; i++)
+        sums[i] = record_rows(t, logits_of(t, xs[i], w, b), labels[i], &whole, CKPT_REDUCE_SUM);
+    return join_parts(t, n, sums, count);
 }

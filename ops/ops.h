@@ -36,7 +36,8 @@
                                             X(expr)
 
 /* Those of language models. */
-#define OPS_LANGUAGE(X) X(attention_dbias)
+#define OPS_LANGUAGE(X)                                                                            \
+    X(attention_dbias) X(cross_entropy_both) X(cross_entropy_count) X(cache_append)
 
 /* Those of video autoencoders. */
 #define OPS_VAE(X)                                                                                 \
@@ -171,6 +172,17 @@ void call_dx_sums(struct ckpt_call *call, int out);
 /* Behind differentiation: 8-bit products no longer read what only their gradient rule asked for,
  * and GELUs of which nobody reads anything but 8-bit copies are gone. */
 void ops_forget_sources(ckpt_tape *t);
+
+/* Behind differentiation: losses of rows of classes come to where the backward pass begins, one by
+ * one with their gradients (loss_at_turn.c).  Returns 0 or the tape's error. */
+int ops_turn_losses(ckpt_tape *t);
+
+/* Scratch of a loss of so many rows with its gradient: of each the loss and two floats, then two
+ * counts. */
+static inline int64_t cross_entropy_both_workspace(const struct ckpt_desc *label)
+{
+    return 2 * (desc_numel(label) + 1) * (int64_t)sizeof(double);
+}
 
 /* Behind fusion: what makes an operand of to_fp8 leaves its largest magnitude where it can
  * (largest.c).  Returns 0 or the tape's error. */

@@ -254,6 +254,30 @@ CKPT_API ckpt_tensor ckpt_nn_apply_conv(ckpt_tape *t, const struct ckpt_nn_conv 
 CKPT_API ckpt_tensor ckpt_nn_apply_conv_transpose(ckpt_tape *t, const struct ckpt_nn_conv *m,
                                                   ckpt_tensor x, const struct ckpt_conv_spec *spec);
 
+/* ---- what programs remember ------------------------------------------------------------------ */
+
+/*
+ * State that programs which do not train write while they run, as the keys and values of the tokens
+ * that were read: a cache [samples, places, ...], zeros at first.  It is a parameter that no
+ * optimizer trains: plans keep it on the device or offload it as they do weights, ckpt_param_get
+ * and ckpt_param_set read and write it, and all programs of the context share it.  It is in no file
+ * that the library writes; each rank has its own, and ranks are not compared in it.  Errors as
+ * those of ckpt_param().
+ */
+CKPT_API ckpt_tensor ckpt_cache(ckpt *c, const char *name, enum ckpt_dtype dtype, int ndim,
+                                const int64_t *shape);
+
+/*
+ * Writes x [B, T, ...], of the dtype of the cache [B, S, ...], over the rows at[b] to at[b] + T - 1
+ * of each sample b; at is i32 [B].  Returns the cache as it is then.  B is the size of a
+ * micro-step, and the cache is that of a whole batch: with smaller micro-steps it is refused.  A
+ * program writes a cache once, and reads it behind that.  A row behind the last one ends the step
+ * with CKPT_EINDEX: the cache is full.  What a step that failed left in a cache is undefined.  No
+ * gradient; not in programs that train.
+ */
+CKPT_API ckpt_tensor ckpt_cache_append(ckpt_tape *t, ckpt_tensor cache, ckpt_tensor x,
+                                       ckpt_tensor at);
+
 /* Each applier notes the caller's place: see the end of ckpt.h. */
 #ifndef CKPT_NO_AT
 #define ckpt_nn_apply_linear(t, ...)        ckpt_nn_apply_linear(CKPT_AT(t), __VA_ARGS__)
@@ -269,6 +293,7 @@ CKPT_API ckpt_tensor ckpt_nn_apply_conv_transpose(ckpt_tape *t, const struct ckp
 #define ckpt_nn_apply_mlp(t, ...)           ckpt_nn_apply_mlp(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_nn_apply_mlp_add(t, ...)       ckpt_nn_apply_mlp_add(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_nn_apply_conv(t, ...)          ckpt_nn_apply_conv(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_cache_append(t, ...)           ckpt_cache_append(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_nn_apply_conv_transpose(t, ...)                                                       \
     ckpt_nn_apply_conv_transpose(CKPT_AT(t), __VA_ARGS__)
 #endif

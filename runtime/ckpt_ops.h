@@ -277,7 +277,7 @@ struct ckpt_cross_entropy_spec {
     float z_loss;          /* z below; Chowdhery et al. 2022 */
     int reduction;         /* enum ckpt_reduction */
     ckpt_tensor weight;    /* of the classes, fp32 [V], no gradient; or CKPT_NONE: all 1 */
-    int64_t chunk;         /* ckpt_linear_cross_entropy: rows at a time; 0: up to 2^28 logits */
+    int64_t chunk;         /* ckpt_linear_cross_entropy: rows at a time; 0: up to 2^29 logits */
 };
 
 #define CKPT_CROSS_ENTROPY_INIT                                                                    \
@@ -299,8 +299,8 @@ CKPT_API ckpt_tensor ckpt_cross_entropy(ckpt_tape *t, ckpt_tensor x, ckpt_tensor
 
 /*
  * ckpt_cross_entropy(ckpt_linear(x, w, b), label), in equal chunks of rows, at most 64.  The logits
- * of each chunk are a tensor of their own: under a budget the plan drops them after the forward
- * pass and computes them again in the backward pass, so that those of one chunk exist at a time.
+ * of each chunk are a tensor of their own: training goes through the loss of a chunk and its
+ * gradient before the next one begins, so those of one chunk exist at a time, under every budget.
  * With CKPT_REDUCE_NONE there is one chunk.
  */
 CKPT_API ckpt_tensor ckpt_linear_cross_entropy(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w,

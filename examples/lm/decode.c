@@ -8,24 +8,16 @@
 
 /* ---- recording ----------------------------------------------------------------------------- */
 
-/* "k.3", "cache_v.0" */
-static const char *part_name(char dst[32], const char *prefix, int value, int layer)
-{
-    snprintf(dst, 32, "%s%c.%d", prefix, value ? 'v' : 'k', layer);
-    return dst;
-}
-
 static ckpt_tensor turn(ckpt_tape *t, ckpt_tensor x, ckpt_tensor table, int axis)
 {
     return table.id ? ckpt_rope(t, x, table, axis) : x;
 }
 
-static void put_out(ckpt_tape *t, int layer, ckpt_tensor k, ckpt_tensor v)
+/* Adds keys (values) of a layer to its cache, of each sample from its place on. */
+static ckpt_tensor keep(const struct lm_decoder *d, ckpt_tape *t, int layer, int value,
+                        ckpt_tensor x, ckpt_tensor place)
 {
-    char name[32];
-
-    ckpt_output(t, part_name(name, "", 0, layer), k);
-    ckpt_output(t, part_name(name, "", 1, layer), v);
+    return ckpt_cache_append(t, d->cache[2 * layer + value], x, place);
 }
 
 /* The row of each sample [B, T, C] that holds its last token: last i32 [B]. */
@@ -48,6 +40,7 @@ static ckpt_tensor record_whole(ckpt_tape *t, int64_t batch, void *user)
     struct ckpt_attention_spec causal = CKPT_ATTENTION_INIT;
     const struct lm *m = d->model;
     ckpt_tensor table = lm_rope(m, t, d->length), x = lm_embed(m, t, text), q, k, v;
+    ckpt_tensor begin = ckpt_cast(t, ckpt_affine(t, ckpt_cast(t, last, CKPT_F32), 0, 0), CKPT_I32);
 
     causal.causal = true;
     for (int i = 0; i < m->config.layers; i++) {
@@ -57,7 +50,8 @@ static ckpt_tensor record_whole(ckpt_tape *t, int64_t batch, void *user)
                                 &q, &k, &v);
         q = turn(t, q, table, 1);
         k = turn(t, k, table, 1);
-        put_out(t, i, k, v);
+        keep(d, t, i, 0, k, begin);
+        keep(d, t, i, 1, v, begin);
         x = ckpt_nn_attention_out(t, &b->attention, ckpt_attention(t, q, k, v, CKPT_NONE, &causal),
                                   x);
         x = ckpt_nn_apply_mlp_add(t, &b->mlp, ckpt_nn_apply_norm(t, &b->norm2, x), x);
@@ -65,20 +59,6 @@ static ckpt_tensor record_whole(ckpt_tape *t, int64_t batch, void *user)
     x = ckpt_nn_apply_norm(t, &m->norm, x);
     ckpt_output(t, "scores", lm_scores(m, t, last_rows(t, x, last)));
     return x;
-}
-
-/* The new token, then those of the cache: so those that count come first, and attention needs to
- * know no more than how many they are. */
-static ckpt_tensor with_cache(const struct lm_decoder *d, ckpt_tape *t, int64_t batch, int value,
-                              int layer, ckpt_tensor x)
-{
-    const struct lm_config *g = &d->model->config;
-    int64_t rows[] = {batch, d->length - 1, g->kv_heads, g->head};
-    char name[32];
-    ckpt_tensor cache =
-        ckpt_input(t, part_name(name, "cache_", value, layer), d->model->dtype, 4, rows);
-
-    return ckpt_concat(t, 1, 2, (ckpt_tensor[]){x, cache});
 }
 
 static ckpt_tensor record_next(ckpt_tape *t, int64_t batch, void *user)
@@ -104,9 +84,8 @@ static ckpt_tensor record_next(ckpt_tape *t, int64_t batch, void *user)
         q = ckpt_reshape(t, turn(t, q, table, 0), 4, one_q); /* [B, heads, head]: a place each */
         k = ckpt_reshape(t, turn(t, k, table, 0), 4, one_kv);
         v = ckpt_reshape(t, v, 4, one_kv);
-        put_out(t, i, k, v);
-        k = with_cache(d, t, batch, 0, i, k);
-        v = with_cache(d, t, batch, 1, i, v);
+        k = keep(d, t, i, 0, k, place);
+        v = keep(d, t, i, 1, v, place);
         ckpt_tensor a = ckpt_attention(t, q, k, v, CKPT_NONE, &spec);
         a = ckpt_reshape(t, a, 3, (int64_t[]){batch, g->heads, g->head});
         x = ckpt_nn_attention_out(t, &b->attention, a, x);
@@ -115,55 +94,6 @@ static ckpt_tensor record_next(ckpt_tape *t, int64_t batch, void *user)
     x = ckpt_nn_apply_norm(t, &m->norm, x);
     ckpt_output(t, "scores", lm_scores(m, t, x));
     return x;
-}
-
-/* ---- keys and values ------------------------------------------------------------------------ */
-
-/* Bytes of the keys or values of one token, of a layer. */
-static int64_t token_bytes(const struct lm_decoder *d)
-{
-    const struct lm_config *g = &d->model->config;
-
-    return g->kv_heads * g->head * ckpt_dtype_size(d->model->dtype);
-}
-
-/* Bytes of the keys or values of a layer, of all samples and all tokens but one. */
-static int64_t layer_bytes(const struct lm_decoder *d)
-{
-    return d->samples * (d->length - 1) * token_bytes(d);
-}
-
-/* Keys (values) of a layer in the cache. */
-static char *layer_at(const struct lm_decoder *d, int layer, int value)
-{
-    return d->cache + (2 * layer + value) * layer_bytes(d);
-}
-
-/* Takes the rows of `rows` tokens that p put out into the cache, from place `at` on. */
-static int keep(struct lm_decoder *d, ckpt_program *p, int64_t rows, int64_t at, int64_t n)
-{
-    int64_t token = token_bytes(d), length = d->length - 1;
-    char name[32];
-
-    for (int i = 0; i < 2 * d->model->config.layers; i++) {
-        if (ckpt_fetch(p, part_name(name, "", i % 2, i / 2), d->row, d->samples * rows * token))
-            return say_fail("%s", ckpt_error(d->context));
-        for (int64_t s = 0; s < d->samples; s++)
-            memcpy(layer_at(d, i / 2, i % 2) + (s * length + at) * token, d->row + s * rows * token,
-                   (size_t)(n * token));
-    }
-    return 0;
-}
-
-static int feed_cache(struct lm_decoder *d)
-{
-    char name[32];
-
-    for (int i = 0; i < 2 * d->model->config.layers; i++)
-        if (ckpt_feed(d->next, part_name(name, "cache_", i % 2, i / 2), layer_at(d, i / 2, i % 2),
-                      layer_bytes(d)))
-            return -1;
-    return 0;
 }
 
 /* ---- steps --------------------------------------------------------------------------------- */
@@ -196,8 +126,7 @@ static int read_whole(struct lm_decoder *d, int64_t n)
                  : 0;
     free(last);
     d->at = n;
-    rc = rc ? rc : run(d, d->whole);
-    return rc ? rc : keep(d, d->whole, d->length, 0, n < d->length ? n : d->length - 1);
+    return rc ? rc : run(d, d->whole);
 }
 
 int lm_decoder_begin(struct lm_decoder *d, const int32_t *tokens, int64_t n)
@@ -234,33 +163,56 @@ int lm_decoder_next(struct lm_decoder *d, const int32_t *tokens)
         return say_fail("no memory for a token");
     for (int64_t s = 0; s < d->samples; s++)
         place[s] = (int32_t)d->at;
-    int rc = ckpt_feed(d->next, "token", tokens, n) || ckpt_feed(d->next, "place", place, n) ||
-                     feed_cache(d)
+    int rc = ckpt_feed(d->next, "token", tokens, n) || ckpt_feed(d->next, "place", place, n)
                  ? say_fail("%s", ckpt_error(d->context))
                  : 0;
     free(place);
     rc = rc ? rc : run(d, d->next);
-    if (!rc && d->at < d->length - 1)
-        rc = keep(d, d->next, 1, d->at, 1);
     d->at++;
     return rc;
 }
 
-int lm_decoder_open(struct lm_decoder *d, const struct lm *model, ckpt *c, int64_t samples,
+/* "cache.k.3", or of a second decoder "cache2.k.3" */
+static int make_caches(struct lm_decoder *d)
+{
+    const struct lm_config *g = &d->model->config;
+    const int64_t shape[] = {d->samples, d->length, g->kv_heads, g->head};
+    ckpt_tensor other;
+    char name[64];
+    int of = 1;
+
+    do
+        snprintf(name, sizeof name, of > 1 ? "cache%d.k.0" : "cache.k.0", of);
+    while (!ckpt_param_find(d->context, name, &other) && of++ < 100);
+    for (int i = 0; i < 2 * g->layers; i++) {
+        char number[16] = "";
+        if (of > 1)
+            snprintf(number, sizeof number, "%d", of);
+        snprintf(name, sizeof name, "cache%s.%c.%d", number, i % 2 ? 'v' : 'k', i / 2);
+        d->cache[i] = ckpt_cache(d->context, name, d->model->dtype, 4, shape);
+        if (!d->cache[i].id)
+            return say_fail("%s", ckpt_error(d->context));
+    }
+    return 0;
+}
+
+int lm_decoder_make(struct lm_decoder *d, const struct lm *model, ckpt *c, int64_t samples,
                     int64_t length)
 {
     *d = (struct lm_decoder){.model = model, .context = c, .samples = samples, .length = length};
-    if (ckpt_compile(c, record_whole, d, NULL, samples, &d->whole) ||
-        ckpt_compile(c, record_next, d, NULL, samples, &d->next))
-        return say_fail("%s", ckpt_error(c));
     d->text = MEMORY_FOR(sizeof *d->text, samples, length);
     d->scores = MEMORY_FOR(sizeof *d->scores, samples, model->config.vocabulary);
-    d->cache = MEMORY_FOR(1, 2 * model->config.layers, layer_bytes(d));
-    d->row = MEMORY_FOR(1, samples, length, token_bytes(d));
-    if (!d->text || !d->scores || !d->cache || !d->row)
-        return say_fail("no memory for the keys and values of %lld tokens",
-                        (long long)(samples * length));
-    memset(d->cache, 0, (size_t)(2 * model->config.layers * layer_bytes(d)));
+    d->cache = MEMORY_FOR(sizeof *d->cache, 2, model->config.layers);
+    if (!d->text || !d->scores || !d->cache)
+        return say_fail("no memory for %lld tokens", (long long)(samples * length));
+    return make_caches(d);
+}
+
+int lm_decoder_compile(struct lm_decoder *d)
+{
+    if (ckpt_compile(d->context, record_whole, d, NULL, d->samples, &d->whole) ||
+        ckpt_compile(d->context, record_next, d, NULL, d->samples, &d->next))
+        return say_fail("%s", ckpt_error(d->context));
     return 0;
 }
 
@@ -269,6 +221,5 @@ void lm_decoder_close(struct lm_decoder *d)
     free(d->text);
     free(d->scores);
     free(d->cache);
-    free(d->row);
     *d = (struct lm_decoder){.text = NULL};
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Token by token: one program reads a whole text and gives the keys and values of each layer, and
- * another reads one token more with these.  They are kept on the host and fed, so they need nothing
- * of the device between two tokens.
+ * Token by token: one program reads a whole text and leaves the keys and values of each layer in
+ * caches, and another reads one token more, adds its own and sees all of them.  Caches are state of
+ * the context (ckpt_cache), which both programs share.
  */
 #ifndef LM_DECODE_H
 #define LM_DECODE_H
@@ -16,13 +16,15 @@ struct lm_decoder {
     int64_t samples, length;    /* texts side by side; the longest one, with what is added */
     int64_t at;                 /* tokens that were read */
     int32_t *text;              /* [samples][length]: they */
-    char *cache, *row;          /* keys and values of all layers, and of one token */
+    ckpt_tensor *cache;         /* [layers][2]: keys and values [samples, length, heads, head] */
     float *scores;              /* [samples][vocabulary], behind the last token */
 };
 
-/* Compiles both programs; length >= 2.  Returns 0, or -1 after a sentence. */
-int lm_decoder_open(struct lm_decoder *d, const struct lm *model, ckpt *c, int64_t samples,
+/* Makes the caches, as all parameters before the first program is compiled; length >= 2.  Then
+ * compiles both programs.  Return 0, or -1 after a sentence. */
+int lm_decoder_make(struct lm_decoder *d, const struct lm *model, ckpt *c, int64_t samples,
                     int64_t length);
+int lm_decoder_compile(struct lm_decoder *d);
 void lm_decoder_close(struct lm_decoder *d);
 
 /* Reads the same text, of 1 <= n < length tokens, for all samples.  Returns 0, or -1 after a

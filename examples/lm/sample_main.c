@@ -15,7 +15,8 @@ static int go(struct lm_run *r)
     if (ckpt_ranks(r->context) > 1)
         return say_fail("--ranks: this program does not divide its texts among ranks");
     if (tokenizer_open(&r->tokenizer, lm_options_tokenizer(o)) || lm_make_model(r) ||
-        lm_decoder_open(&r->decoder, &r->model, r->context, o->samples, o->length))
+        lm_decoder_make(&r->decoder, &r->model, r->context, o->samples, o->length) ||
+        lm_decoder_compile(&r->decoder))
         return -1;
     if (o->library.plan_only) {
         ckpt_plan_print(r->decoder.whole, stdout);

@@ -56,15 +56,16 @@ int lm_compile(struct lm_run *r, bool trains)
     const struct lm_options *o = &r->options;
     bool writes = o->sample_every && !o->library.plan_only && trains;
 
+    if (writes && lm_decoder_make(&r->decoder, &r->model, r->context, o->samples,
+                                  o->length > 1 ? o->length : 2))
+        return -1;
     if (trains && ckpt_compile(r->context, o->train.dump ? record_dump : record, r, optimizer(r),
                                o->train.batch, &r->training))
         return say_fail("%s", ckpt_error(r->context));
     if (r->validation.rows &&
         ckpt_compile(r->context, record, r, NULL, o->train.batch, &r->measuring))
         return say_fail("%s", ckpt_error(r->context));
-    return writes ? lm_decoder_open(&r->decoder, &r->model, r->context, o->samples,
-                                    o->length > 1 ? o->length : 2)
-                  : 0;
+    return writes ? lm_decoder_compile(&r->decoder) : 0;
 }
 
 /* ---- batches ------------------------------------------------------------------------------- */

@@ -120,10 +120,33 @@ static double row_loss(const struct cross_entropy *c, const void *x, int32_t lab
     return (1 - e) * loss + e / (double)c->n * smooth + z * weight_of(c, label) * lse * lse;
 }
 
+/* What the loss is divided by. */
+static double count_rows(const struct cross_entropy *c)
+{
+    double total = 0;
+    for (int64_t b = 0; b < c->rows; b++)
+        total += counts(c, c->label[b]) ? weight_of(c, c->label[b]) : 0;
+    return total;
+}
+
+static void reduce_rows(const struct cross_entropy *c, const double *each, double total, float *out)
+{
+    double loss = 0;
+    for (int64_t b = 0; b < c->rows; b++) {
+        loss += each[b];
+        if (c->attr->reduction == CKPT_REDUCE_NONE)
+            out[b] = (float)each[b];
+    }
+    if (c->attr->reduction == CKPT_REDUCE_MEAN)
+        loss = total > 0 ? loss / total : loss;
+    if (c->attr->reduction != CKPT_REDUCE_NONE)
+        *out = (float)loss;
+}
+
 int cpu_cross_entropy(const struct ckpt_kernel_args *a)
 {
     const struct cross_entropy c = open_call(a, 0, 2);
-    double *each = a->workspace, loss = 0, total = 0;
+    double *each = a->workspace;
     float *out = a->out[0].data, *stats = a->out[1].data, *count = a->out[2].data;
 #pragma omp parallel for schedule(static) if (c.rows * c.n > ROWS_CHUNK)
     for (int64_t b = 0; b < c.rows; b++) {
@@ -131,17 +154,25 @@ int cpu_cross_entropy(const struct ckpt_kernel_args *a)
         if (counts(&c, c.label[b]) && !fits(&c, c.label[b]))
             report_index(a, b, c.label[b], c.n);
     }
-    for (int64_t b = 0; b < c.rows; b++) {
-        loss += each[b];
-        total += counts(&c, c.label[b]) ? weight_of(&c, c.label[b]) : 0;
-        if (c.attr->reduction == CKPT_REDUCE_NONE)
-            out[b] = (float)each[b];
-    }
-    if (c.attr->reduction == CKPT_REDUCE_MEAN)
-        loss = total > 0 ? loss / total : loss;
-    if (c.attr->reduction != CKPT_REDUCE_NONE)
-        *out = (float)loss;
+    const double total = count_rows(&c);
+    reduce_rows(&c, each, total, out);
     count[0] = (float)total;
+    count[1] = (float)c.all;
+    return CKPT_OK;
+}
+
+int cpu_cross_entropy_count(const struct ckpt_kernel_args *a)
+{
+    struct cross_entropy c = {.attr = a->attr, .label = a->in[0].data};
+    float *count = a->out[0].data;
+    c.rows = desc_numel(&a->in[0].desc);
+    if (a->n_in > 1) {
+        c.weight = a->in[1].data;
+        c.n = a->in[1].desc.shape[0];
+    }
+    for (int64_t j = 0; j < c.n; j++)
+        c.all += (double)c.weight[j];
+    count[0] = (float)count_rows(&c);
     count[1] = (float)c.all;
     return CKPT_OK;
 }
@@ -164,8 +195,8 @@ static struct slopes slopes_of(const struct cross_entropy *c, int32_t label, flo
 }
 
 /* dx = slope (softmax(x) - one_hot(label)), and with weights, smoothing or z: struct slopes. */
-ROWS_INLINE void slope_row(const struct cross_entropy *c, const void *restrict x, void *restrict dx,
-                           int32_t label, struct slopes s, const float stats[2], bool half)
+ROWS_INLINE void slope_row(const struct cross_entropy *c, const void *x, void *dx, int32_t label,
+                           struct slopes s, const float stats[2], bool half)
 {
     const float largest = stats[0], sum = stats[1];
     if (!c->weight && s.rest == 0 && c->attr->z_loss == 0) {
@@ -191,6 +222,18 @@ CKPT_CLONES static void entropy_slope_leaf(const struct cross_entropy *c, const 
         slope_row(c, x, dx, label, s, stats, false);
 }
 
+/* The gradient of row b; `reached`: what reaches its loss. */
+static void row_slope(const struct cross_entropy *c, const void *x, void *dx, int64_t b,
+                      float reached, const float stats[2])
+{
+    const int32_t label = c->label[b];
+    if (counts(c, label))
+        entropy_slope_leaf(c, (const char *)x + b * c->step, (char *)dx + b * c->step, label,
+                           slopes_of(c, label, reached, stats), stats);
+    else
+        memset((char *)dx + b * c->step, 0, (size_t)c->step);
+}
+
 int cpu_cross_entropy_dx(const struct ckpt_kernel_args *a)
 {
     const struct cross_entropy c = open_call(a, 1, 5);
@@ -198,14 +241,29 @@ int cpu_cross_entropy_dx(const struct ckpt_kernel_args *a)
     const bool each = c.attr->reduction == CKPT_REDUCE_NONE;
     const bool mean = c.attr->reduction == CKPT_REDUCE_MEAN && count[0] > 0;
 #pragma omp parallel for schedule(static) if (c.rows * c.n > ROWS_CHUNK)
+    for (int64_t b = 0; b < c.rows; b++)
+        row_slope(&c, a->in[1].data, a->out[0].data, b,
+                  mean ? dloss[0] / count[0] : dloss[each ? b : 0], stats + 2 * b);
+    return CKPT_OK;
+}
+
+int cpu_cross_entropy_both(const struct ckpt_kernel_args *a)
+{
+    const struct cross_entropy c = open_call(a, 1, 3);
+    const float *dloss = a->in[0].data;
+    const bool each = c.attr->reduction == CKPT_REDUCE_NONE;
+    const double total = count_rows(&c);
+    const bool mean = c.attr->reduction == CKPT_REDUCE_MEAN && total > 0;
+    double *losses = a->workspace;
+#pragma omp parallel for schedule(static) if (c.rows * c.n > ROWS_CHUNK)
     for (int64_t b = 0; b < c.rows; b++) {
-        char *dx = (char *)a->out[0].data + b * c.step;
-        float slope = mean ? dloss[0] / count[0] : dloss[each ? b : 0];
-        if (counts(&c, c.label[b]))
-            entropy_slope_leaf(&c, (const char *)a->in[1].data + b * c.step, dx, c.label[b],
-                               slopes_of(&c, c.label[b], slope, stats + 2 * b), stats + 2 * b);
-        else
-            memset(dx, 0, (size_t)c.step);
+        float stats[2];
+        losses[b] = row_loss(&c, (const char *)a->in[1].data + b * c.step, c.label[b], stats);
+        if (counts(&c, c.label[b]) && !fits(&c, c.label[b]))
+            report_index(a, b, c.label[b], c.n);
+        row_slope(&c, a->in[1].data, a->out[1].data, b,
+                  mean ? dloss[0] / (float)total : dloss[each ? b : 0], stats);
     }
+    reduce_rows(&c, losses, total, a->out[0].data);
     return CKPT_OK;
 }

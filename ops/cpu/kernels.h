@@ -89,6 +89,8 @@ int cpu_mse(const struct ckpt_kernel_args *a);
 int cpu_mse_dx(const struct ckpt_kernel_args *a);
 int cpu_cross_entropy(const struct ckpt_kernel_args *a);
 int cpu_cross_entropy_dx(const struct ckpt_kernel_args *a);
+int cpu_cross_entropy_both(const struct ckpt_kernel_args *a);
+int cpu_cross_entropy_count(const struct ckpt_kernel_args *a);
 
 int cpu_conv(const struct ckpt_kernel_args *a);
 int cpu_conv_dx(const struct ckpt_kernel_args *a);

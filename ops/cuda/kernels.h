@@ -89,6 +89,8 @@ int cuda_mse(const struct ckpt_kernel_args *a);
 int cuda_mse_dx(const struct ckpt_kernel_args *a);
 int cuda_cross_entropy(const struct ckpt_kernel_args *a);
 int cuda_cross_entropy_dx(const struct ckpt_kernel_args *a);
+int cuda_cross_entropy_both(const struct ckpt_kernel_args *a);
+int cuda_cross_entropy_count(const struct ckpt_kernel_args *a);
 
 int cuda_layer_norm_affine_dx(const struct ckpt_kernel_args *a);
 int cuda_layer_norm_affine_dx_sums(const struct ckpt_kernel_args *a);

@@ -587,6 +587,7 @@ const struct bench_case bench_cases[] = {
     {"frame-masked MSE", record_mse},
     {"cross entropy", record_cross_entropy},
     {"cross entropy, vocabulary", record_vocabulary},
+    {"cross entropy, both", bench_record_both},
     {"losses of elements", record_element_losses},
     {"convolution", bench_record_conv},
     {"convolution, halving", bench_record_conv_down},

@@ -58,6 +58,23 @@ ckpt_tensor bench_record_softmax(ckpt_tape *t, enum ckpt_dtype dtype, const stru
     return ckpt_softmax(t, operand(t, dtype, SHAPE(z->rows, WIDTH)), 1);
 }
 
+/* Loss and gradient of a chunk of a language model's tokens, as training has them. */
+ckpt_tensor bench_record_both(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    enum { MOST = 4096 };
+    static int32_t label[MOST];
+    const struct cross_entropy_attr attr = {.ignore_index = -100, .reduction = CKPT_REDUCE_MEAN};
+    const int64_t rows = min_i64(MOST, (int64_t)z->sequences * z->tokens);
+    for (int64_t i = 0; i < rows; i++)
+        label[i] = (int32_t)(i * 7919 % z->vocabulary);
+    ckpt_tensor in[] = {ckpt_full(t, 1, CKPT_F32, 0, NULL),
+                        operand(t, dtype, SHAPE(rows, z->vocabulary)),
+                        ckpt_constant(t, "label", CKPT_I32, 1, &rows, label)};
+    ckpt_tensor out[2];
+    ckpt_record(t, &op_cross_entropy_both, 3, in, 2, out, &attr, sizeof attr);
+    return CKPT_NONE;
+}
+
 ckpt_tensor bench_record_cumsum(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
 {
     return ckpt_cumsum(t, operand(t, dtype, SHAPE(z->rows, WIDTH)), 0);

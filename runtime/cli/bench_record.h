@@ -82,6 +82,7 @@ ckpt_tensor bench_record_extremes(ckpt_tape *t, enum ckpt_dtype dtype, const str
 ckpt_tensor bench_record_prod(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z);
 ckpt_tensor bench_record_logsumexp(ckpt_tape *t, enum ckpt_dtype dtype,
                                    const struct bench_sizes *z);
+ckpt_tensor bench_record_both(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z);
 ckpt_tensor bench_record_softmax(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z);
 ckpt_tensor bench_record_cumsum(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z);
 ckpt_tensor bench_record_order(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z);

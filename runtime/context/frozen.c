@@ -19,7 +19,7 @@ static int fail(ckpt *c, const char *pattern, const char *why)
 
 static bool may_be_coded(const struct param *p, const char *pattern)
 {
-    return !p->adapter && p->desc.ndim == 2 && frozen_takes(desc_numel(&p->desc)) &&
+    return !p->adapter && !p->cache && p->desc.ndim == 2 && frozen_takes(desc_numel(&p->desc)) &&
            !fnmatch(pattern, p->name, 0);
 }
 

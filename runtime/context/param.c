@@ -2,6 +2,7 @@
 /* Parameters: descriptions, their places, values in and out. */
 #include <stdlib.h>
 #include <string.h>
+#include "ckpt_nn.h"
 #include "context/context.h"
 #include "dist/values.h"
 #include "core/sized.h"
@@ -70,6 +71,15 @@ ckpt_tensor ckpt_param_from(ckpt *c, const char *name, enum ckpt_dtype dtype, in
     if (rc)
         c->params.failed = rc;
     return rc ? CKPT_NONE : x;
+}
+
+ckpt_tensor ckpt_cache(ckpt *c, const char *name, enum ckpt_dtype dtype, int ndim,
+                       const int64_t *shape)
+{
+    ckpt_tensor x = ckpt_param(c, name, dtype, ndim, shape, CKPT_ZEROS, false);
+    if (x.id)
+        params_at(&c->params, x)->cache = true;
+    return x;
 }
 
 int ckpt_param_count(const ckpt *c)

@@ -26,6 +26,7 @@ struct param {
     struct ckpt_desc desc;
     struct ckpt_init init;
     bool trainable;
+    bool cache;      /* what programs write while they run (ckpt_cache): it is in no file */
     bool bucket;     /* of several ranks: those of several parameters, trained as these are */
     bool half_state; /* in bf16: it has no master, and its element-wise means are bf16 too */
     bool byte_state; /* with half_state: those means are in 8 bits (mean8.h) */

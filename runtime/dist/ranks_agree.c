@@ -229,7 +229,8 @@ static int add_param(struct ranks *job, struct terms *t, int32_t i, float *buffe
     int rc = 0;
     for (int s = 0; s < SLOT_COUNT && !rc; s++) {
         bool bucket = ranks_is_bucket(job, p);
-        if (!p->filled[s] || (bucket && !ranks_is_whole(job, s) && job->sharing.replicas < 2))
+        if (!p->filled[s] || p->cache ||
+            (bucket && !ranks_is_whole(job, s) && job->sharing.replicas < 2))
             continue;
         rc = memory_read(job->memory, p, s, buffer, param_slot_numel(p, s));
         if (rc)

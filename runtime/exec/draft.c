@@ -74,6 +74,7 @@ static int record_tape(struct ckpt_program *p, ckpt_recorder record, void *user,
         optim_append(t, opt, p->groups);
     }
     ops_forget_sources(t);
+    ops_turn_losses(t);
     expr_fuse(t);
     ops_compress(t);
     ops_leave_largest(t);

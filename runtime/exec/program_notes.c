@@ -83,11 +83,12 @@ static void put_inputs(FILE *f, const struct ckpt_program *p)
 
 static void put_dtypes(FILE *f, const struct programs *ps)
 {
-    int32_t bf16 = 0, all = ps->params->n - ps->params->n_hidden;
+    int32_t n[2] = {0}; /* not bf16, bf16 */
 
-    for (int32_t i = 0; i < all; i++)
-        bf16 += ps->params->data[i].desc.dtype == CKPT_BF16;
-    fprintf(f, "%d bf16, %d fp32", (int)bf16, (int)(all - bf16));
+    for (int32_t i = 0; i < ps->params->n - ps->params->n_hidden; i++)
+        if (!ps->params->data[i].cache)
+            n[ps->params->data[i].desc.dtype == CKPT_BF16]++;
+    fprintf(f, "%d bf16, %d fp32", (int)n[1], (int)n[0]);
 }
 
 /* ---- all of it ----------------------------------------------------------------------------- */

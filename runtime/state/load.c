@@ -88,7 +88,7 @@ static int match_parameters(struct load *l, int64_t *largest)
     *largest = 0;
     for (int i = 0; i < l->n_params; i++) {
         const struct param *p = &l->c->params.data[i];
-        l->entry[i] = find_entry(l, p->name);
+        l->entry[i] = p->cache ? -1 : find_entry(l, p->name);
         if (l->entry[i] < 0)
             continue;
         int rc = check_fit(l, p, l->entry[i]);
@@ -106,7 +106,7 @@ static int report_unmatched(const struct load *l)
 
     for (int i = 0; i < l->n_params; i++) {
         struct ckpt_param_info p = CKPT_PARAM_INFO_INIT;
-        if (l->entry[i] >= 0)
+        if (l->entry[i] >= 0 || l->c->params.data[i].cache)
             continue;
         unmatched++;
         ckpt_param_info(l->c, ckpt_param_at(l->c, i), &p);

@@ -217,7 +217,7 @@ static int save_filtered(ckpt *c, const char *path, enum ckpt_slot slot, ckpt_pa
     for (int i = 0; i < all; i++) {
         ckpt_tensor param = ckpt_param_at(c, i);
         const struct param *p = params_at(&c->params, param);
-        if (!choose || choose(user, p->name))
+        if (!p->cache && (!choose || choose(user, p->name)))
             items[n++] = (struct save_item){c, param, kept_or_value(c, p, slot), "", false, merged};
     }
     int rc = save_items(c, path, items, n, note, note != NULL);

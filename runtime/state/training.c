@@ -45,7 +45,8 @@ static void list_items(struct state *s)
     for (int i = 0; i < ckpt_param_count(s->c); i++)
         for (int k = 0; k < KINDS; k++) {
             ckpt_tensor param = ckpt_param_at(s->c, i);
-            if (values_kept(&s->c->ranks, params_at(&s->c->params, param), kinds[k].slot))
+            const struct param *p = params_at(&s->c->params, param);
+            if (!p->cache && values_kept(&s->c->ranks, p, kinds[k].slot))
                 s->items[s->n_items++] =
                     (struct save_item){s->c, param, kinds[k].slot, kinds[k].prefix, true, false};
         }

@@ -186,6 +186,30 @@ ckpt_tensor tape_add_output(ckpt_tape *t, int32_t i, const struct ckpt_desc *d)
     return x;
 }
 
+int tape_reorder(ckpt_tape *t, const int32_t *order)
+{
+    const size_t n = (size_t)t->n_ops;
+    struct op *ops = malloc(n * sizeof *ops);
+    int32_t *to = malloc(n * sizeof *to);
+    if (ops && to) {
+        for (int32_t i = 0; i < t->n_ops; i++) {
+            ops[i] = t->ops.data[order[i]];
+            to[order[i]] = i;
+        }
+        memcpy(t->ops.data, ops, n * sizeof *ops);
+        for (int32_t x = 1; x < t->n_tensors; x++) {
+            struct tensor *v = &t->tensors.data[x];
+            v->op = v->op >= 0 ? to[v->op] : v->op;
+            v->fp8_op = v->fp8_op ? to[v->fp8_op] : 0;
+        }
+    } else {
+        tape_fail(t, CKPT_ENOMEM, "no memory to order %d ops", t->n_ops);
+    }
+    free(ops);
+    free(to);
+    return t->error.code;
+}
+
 static ckpt_tensor make_output(ckpt_tape *t, const struct ckpt_op_def *def, const ckpt_tensor *in,
                                int n_in, int i, const struct ckpt_desc *d)
 {

@@ -269,6 +269,11 @@ int32_t tape_append(ckpt_tape *t, const struct ckpt_op_def *def, int n_in, const
  * tape's error. */
 ckpt_tensor tape_add_output(ckpt_tape *t, int32_t i, const struct ckpt_desc *d);
 
+/* Puts the ops into another order, in which each still follows those that it reads from: order[i]
+ * is the position, as it is now, of the op that comes to stand at i.  Returns 0 or the tape's
+ * error. */
+int tape_reorder(ckpt_tape *t, const int32_t *order);
+
 /* Makes outputs fetchable (see ckpt_output); the gradients asked for, once they are complete: of
  * one parameter, and of all whose were not fetched so. */
 void tape_fetch_gradient(ckpt_tape *t, int32_t param);

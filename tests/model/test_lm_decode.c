@@ -49,8 +49,10 @@ static void check_family(const char *preset, enum ckpt_dtype dtype, double toler
         fail_msg("%s", ckpt_error(NULL));
     make_config(&config, preset);
     assert_int_equal(lm_create(&m, c, &config, dtype), 0);
-    assert_int_equal(lm_decoder_open(&step, &m, c, SAMPLES, LENGTH), 0);
-    assert_int_equal(lm_decoder_open(&whole, &m, c, SAMPLES, LENGTH), 0);
+    assert_int_equal(lm_decoder_make(&step, &m, c, SAMPLES, LENGTH), 0);
+    assert_int_equal(lm_decoder_make(&whole, &m, c, SAMPLES, LENGTH), 0);
+    assert_int_equal(lm_decoder_compile(&step), 0);
+    assert_int_equal(lm_decoder_compile(&whole), 0);
     for (int i = 0; i < 2 * LENGTH; i++)
         text[i] = (7 * i + 3) % VOCABULARY;
     assert_int_equal(lm_decoder_begin(&step, text, 2), 0);

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A cache is state that programs which do not train write while they run: the keys and values of
+ * the tokens that were read.  A step adds rows to it in place and reads the whole.
+ *
+ * The op writes the storage of a parameter, so no plan runs it again.  What read the cache before
+ * the rows were there could not be run again behind it either; hence a tape may add to a cache
+ * once, and read it behind that alone.
+ */
+#include "cache.h"
+#include "ckpt_nn.h"
+#include "cuda/kernels.h"
+#include "ops.h"
+#include "tape/tape.h"
+
+static int cache_append_shape(struct ckpt_call *call)
+{
+    const struct ckpt_desc *cache = &call->in[CACHE], *x = &call->in[CACHE_ROWS];
+    const struct ckpt_desc *at = &call->in[CACHE_AT];
+    bool fits = x->ndim == cache->ndim && x->ndim >= 2 && x->shape[0] == cache->shape[0];
+    for (int i = 2; fits && i < x->ndim; i++)
+        fits = x->shape[i] == cache->shape[i];
+    if (!fits)
+        return ckpt_call_fail(call,
+                              "a cache [B, S, ...] takes rows [B, T, ...], with B the samples "
+                              "of a micro-step");
+    if (x->dtype != cache->dtype)
+        return ckpt_call_fail(call, "rows and cache must have one dtype");
+    if (x->shape[1] > cache->shape[1])
+        return ckpt_call_fail(call, "%lld rows do not fit into a cache of %lld",
+                              (long long)x->shape[1], (long long)cache->shape[1]);
+    if (at->dtype != CKPT_I32 || at->ndim != 1 || at->shape[0] != x->shape[0])
+        return ckpt_call_fail(call, "the places must be i32 [B]");
+    call->out[0].ndim = -1;
+    return CKPT_OK;
+}
+
+/* The rows come and go; of the cache nothing else is touched. */
+static void cache_append_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
+{
+    *cost = (struct ckpt_cost){.bytes = 2.0 * (double)desc_bytes(&call->in[CACHE_ROWS])};
+}
+
+const struct ckpt_op_def op_cache_append = {
+    .size = sizeof(struct ckpt_op_def),
+    .name = "cache_append",
+    .flags = CKPT_OP_INPLACE,
+    .shape = cache_append_shape,
+    .cost = cache_append_cost,
+    .cpu = cpu_cache_append,
+    .cuda = CUDA_KERNEL(cuda_cache_append),
+};
+
+/* The sentence on what keeps this tape from adding to the cache, or NULL. */
+static const char *find_fault(ckpt_tape *t, ckpt_tensor cache)
+{
+    const struct param *p = params_at(t->env.params, cache);
+    if (!p || !p->cache)
+        return "what is added to must be a cache of this context (ckpt_cache)";
+    if (t->trains)
+        return "a program that trains adds to no cache: a step that fails leaves all as it was";
+    return NULL;
+}
+
+/* Whether an op of this tape has a cache, or what was made of it, as an operand. */
+static bool is_used(const ckpt_tape *t, ckpt_tensor cache)
+{
+    const int32_t storage = t->tensors.data[cache.id].storage;
+    for (int32_t i = 0; i < t->n_operands; i++)
+        if (t->operands.data[i] > 0 && t->tensors.data[t->operands.data[i]].storage == storage)
+            return true;
+    return false;
+}
+
+ckpt_tensor ckpt_cache_append(ckpt_tape *t, ckpt_tensor cache, ckpt_tensor x, ckpt_tensor at)
+{
+    if (!t || t->error.code)
+        return CKPT_NONE;
+    const char *fault = find_fault(t, cache);
+    if (fault) {
+        ckpt_tape_fail(t, CKPT_EINVAL, "cache_append: %s", fault);
+        return CKPT_NONE;
+    }
+    const struct param *p = params_at(t->env.params, cache);
+    cache = tape_resolve(t, cache);
+    if (!t->error.code && is_used(t, cache))
+        ckpt_tape_fail(
+            t, CKPT_EINVAL,
+            "cache_append: '%s' was read before; a program adds to a cache once and reads "
+            "it behind that",
+            p->name);
+    return t->error.code ? CKPT_NONE
+                         : OPS_RECORD(t, &op_cache_append, (const char *)NULL, cache, x, at);
+}

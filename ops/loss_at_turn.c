@@ -1,0 +1,377 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Losses at the turn: on the complete tape, softmax cross-entropy and its gradient become one op
+ * that reads the logits once, and comes, with the layer that makes the logits, to where the
+ * backward pass begins with it.
+ *
+ * A gradient needs what reaches the loss, and that is known beforehand: the share of a micro-step,
+ * or a quotient by a count of labels.  So nothing of the backward pass waits for the loss itself.
+ * What else reads the loss (sums of chunks, what is fetched, the loss of a step) comes behind.  Of
+ * a loss in chunks each then goes through its layer, its loss and the gradients of both before the
+ * next one begins: the logits of one chunk exist at a time, and no budget computes any twice.
+ *
+ * It depends on the tape alone and changes no bit.  A tape on which a gradient does depend on a
+ * loss, as of one that weighs another, stays as it is.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "attr.h"
+#include "expr/expr.h"
+#include "ops.h"
+#include "tape/tape.h"
+
+/* Operands of cross_entropy_dx that cross_entropy makes, and ops of a loss that may move with it.
+ */
+enum { DX_X = 1, DX_STATS = 3, DX_COUNT = 4, DX_WEIGHT = 5, CHAIN = 6 };
+
+struct turn {
+    ckpt_tape *t;
+    int32_t *loss;  /* per op, of a gradient: the op that makes its loss, or -1 */
+    int32_t *to;    /* per op: the position it moves to, before the op there; or -1 */
+    bool *late;     /* per tensor: a loss takes part in it */
+    int32_t behind; /* late ops come behind this position: the last of the gradients */
+};
+
+static int32_t storage_of(const ckpt_tape *t, int32_t x)
+{
+    return x > 0 ? t->tensors.data[x].storage : -1;
+}
+
+static bool reads(const ckpt_tape *t, int32_t i, int32_t storage)
+{
+    const struct op *o = &t->ops.data[i];
+    for (int k = 0; k < o->n_in; k++)
+        if (storage_of(t, op_in(t, o, k)) == storage)
+            return true;
+    return false;
+}
+
+static bool writes(const ckpt_tape *t, int32_t i, int32_t storage)
+{
+    const struct op *o = &t->ops.data[i];
+    for (int k = 0; k < o->n_out && !(o->def->flags & CKPT_OP_VIEW); k++)
+        if (storage_of(t, op_out(t, o, k)) == storage)
+            return true;
+    return false;
+}
+
+/* ---- which ---------------------------------------------------------------------------------- */
+
+/* Whether no op but i reads x. */
+static bool is_read_by_one(const ckpt_tape *t, int32_t x, int32_t i)
+{
+    for (int32_t k = 0; k < t->n_ops; k++)
+        if (k != i && reads(t, k, storage_of(t, x)))
+            return false;
+    return true;
+}
+
+/* The op that makes the loss of gradient i, if the two can be one; or -1. */
+static int32_t loss_of(const ckpt_tape *t, int32_t i)
+{
+    const struct op *dx = &t->ops.data[i];
+    if (dx->def != &op_cross_entropy_dx || dx->phase != PHASE_BACKWARD)
+        return -1;
+    const int32_t c = t->tensors.data[op_in(t, dx, DX_STATS)].op;
+    const struct op *o = c >= 0 ? &t->ops.data[c] : NULL;
+    if (!o || o->def != &op_cross_entropy || o->phase != PHASE_FORWARD ||
+        o->attr_size != dx->attr_size || memcmp(o->attr, dx->attr, o->attr_size) != 0)
+        return -1;
+    for (int k = 0; k < 2; k++) /* logits and labels */
+        if (op_in(t, o, k) != op_in(t, dx, DX_X + k))
+            return -1;
+    return is_read_by_one(t, op_out(t, o, 1), i) && is_read_by_one(t, op_out(t, o, 2), i) ? c : -1;
+}
+
+static bool find_pairs(struct turn *u)
+{
+    const ckpt_tape *t = u->t;
+    u->behind = -1;
+    for (int32_t i = 0; i < t->n_ops; i++) {
+        u->to[i] = -1;
+        u->loss[i] = loss_of(t, i);
+        if (u->loss[i] >= 0)
+            u->behind = i;
+    }
+    for (int32_t i = 0; i <= u->behind; i++)
+        if (u->loss[i] >= 0)
+            u->to[u->loss[i]] = i;
+    return u->behind >= 0;
+}
+
+/* ---- what reads a loss ----------------------------------------------------------------------- */
+
+static bool is_late(const struct turn *u, int32_t i)
+{
+    const struct op *o = &u->t->ops.data[i];
+    for (int k = 0; k < o->n_in; k++)
+        if (op_in(u->t, o, k) > 0 && u->late[op_in(u->t, o, k)])
+            return true;
+    return false;
+}
+
+/* No larger than the losses of rows: sums and the like, not a model that goes on with them. */
+static bool is_small(const struct turn *u, const struct op *o)
+{
+    const ckpt_tape *t = u->t;
+    const struct op *last = &t->ops.data[u->behind];
+    const int64_t rows = desc_numel(&t->tensors.data[op_in(t, last, DX_X + 1)].desc);
+    for (int k = 0; k < o->n_out; k++)
+        if (op_out(t, o, k) > 0 && desc_numel(&t->tensors.data[op_out(t, o, k)].desc) > rows)
+            return false;
+    return true;
+}
+
+/* Marks what depends on a loss.  Returns whether all of it can come behind the gradients. */
+static bool mark_late(struct turn *u)
+{
+    const ckpt_tape *t = u->t;
+    for (int32_t i = 0; i < t->n_ops && t->ops.data[i].phase != PHASE_UPDATE; i++) {
+        const struct op *o = &t->ops.data[i];
+        const bool is_loss = u->to[i] >= 0, late = is_late(u, i);
+        if (late && (is_loss || u->loss[i] >= 0 || !is_small(u, o)))
+            return false;
+        for (int k = 0; k < o->n_out && (late || (is_loss && k == 0)); k++)
+            if (op_out(t, o, k) > 0)
+                u->late[op_out(t, o, k)] = true;
+    }
+    return true;
+}
+
+/* Whether an op that stays, of those behind `from` up to `to`, writes the storage or, as what is
+ * moved writes it, reads it. */
+static bool is_touched(const struct turn *u, int32_t storage, int32_t from, int32_t to, bool read)
+{
+    for (int32_t i = from + 1; i <= to && storage >= 0; i++)
+        if (!is_late(u, i) && u->to[i] < 0 &&
+            (read ? reads(u->t, i, storage) : writes(u->t, i, storage)))
+            return true;
+    return false;
+}
+
+/* Whether op i would find in memory at `to` what it finds where it is, and nobody misses it. */
+static bool can_move(const struct turn *u, int32_t i, int32_t to)
+{
+    const ckpt_tape *t = u->t;
+    const struct op *o = &t->ops.data[i];
+    for (int k = 0; k < o->n_in; k++)
+        if (is_touched(u, storage_of(t, op_in(t, o, k)), i, to, false))
+            return false;
+    for (int k = 0; k < o->n_out; k++)
+        if (is_touched(u, storage_of(t, op_out(t, o, k)), i, to, true) ||
+            is_touched(u, storage_of(t, op_out(t, o, k)), i, to, false))
+            return false;
+    return true;
+}
+
+static bool late_can_move(const struct turn *u)
+{
+    for (int32_t i = 0; i < u->behind; i++)
+        if (is_late(u, i) && !can_move(u, i, u->behind))
+            return false;
+    return true;
+}
+
+/* ---- what makes the logits ------------------------------------------------------------------- */
+
+/* Whether an operand is there at `to` anyhow: state, or read behind it. */
+static bool is_there(const ckpt_tape *t, int32_t x, int32_t to)
+{
+    const int32_t s = storage_of(t, x);
+    if (s < 0 || (t->storages.data[s].kind != STORAGE_ACTIVATION))
+        return true;
+    for (int32_t i = to + 1; i < t->n_ops && t->ops.data[i].phase == PHASE_BACKWARD; i++)
+        if (reads(t, i, s))
+            return true;
+    return false;
+}
+
+/* Whether op i, whose only result that counts is an operand of what moves, may move, too. */
+static bool may_follow(const struct turn *u, int32_t i, int32_t to)
+{
+    const ckpt_tape *t = u->t;
+    const struct op *o = &t->ops.data[i];
+    if (o->phase != PHASE_FORWARD || o->n_out != 1 || o->n_in < 1 || o->feed >= 0 ||
+        u->to[i] >= 0 || is_late(u, i) || o->def->flags & CKPT_OP_INPLACE ||
+        !can_move(u, i, to - 1))
+        return false;
+    for (int k = 0; k < o->n_in; k++)
+        if (!is_there(t, op_in(t, o, k), to))
+            return false;
+    return true;
+}
+
+/* Bytes of the activations that an op reads. */
+static int64_t bytes_read(const ckpt_tape *t, const struct op *o)
+{
+    int64_t bytes = 0;
+    for (int k = 0; k < o->n_in; k++) {
+        const int32_t s = storage_of(t, op_in(t, o, k));
+        if (s >= 0 && t->storages.data[s].kind == STORAGE_ACTIVATION)
+            bytes += desc_bytes(&t->tensors.data[op_in(t, o, k)].desc);
+    }
+    return bytes;
+}
+
+/*
+ * From the logits back to the op that makes more bytes than it reads, the last layer: these ops
+ * move with the loss.  What is before that op is smaller, and the backward pass reads it in any
+ * case.
+ */
+static void follow(struct turn *u, int32_t dx)
+{
+    const ckpt_tape *t = u->t;
+    int32_t chain[CHAIN], x = op_in(t, &t->ops.data[dx], DX_X);
+    int n = 0, keep = 0;
+    while (n < CHAIN) {
+        const int32_t i = t->tensors.data[x].op;
+        const struct op *o = i >= 0 ? &t->ops.data[i] : NULL;
+        const int64_t made = desc_bytes(&t->tensors.data[x].desc);
+        if (!o || made < bytes_read(t, o) || !may_follow(u, i, dx))
+            break;
+        chain[n++] = i;
+        u->to[i] = dx; /* those before it have a reader that moves */
+        keep = made > bytes_read(t, o) ? n : keep;
+        x = op_in(t, o, 0);
+        if (x <= 0)
+            break;
+    }
+    for (int i = keep; i < n; i++)
+        u->to[chain[i]] = -1;
+}
+
+/* ---- moving ---------------------------------------------------------------------------------- */
+
+/* Whether nobody reads the logits of op i but it, and they are alone on their storage: the gradient
+ * may be written over them.  No plan runs an op of the backward pass again. */
+static bool is_spent(const ckpt_tape *t, int32_t x, int32_t i)
+{
+    const struct tensor *v = &t->tensors.data[x];
+    const struct storage *s = &t->storages.data[v->storage];
+    return v->op >= 0 && t->ops.data[v->op].phase == PHASE_BACKWARD &&
+           t->ops.data[v->op].def == &op_linear && s->kind == STORAGE_TEMPORARY && !s->carried &&
+           s->param < 0 && s->feed < 0 && !v->desc.offset && desc_bytes(&v->desc) == s->bytes &&
+           is_read_by_one(t, x, i);
+}
+
+/* The gradient, and what is a view of it, comes onto the storage of the logits, if it has one of
+ * its own. */
+static void write_over(ckpt_tape *t, int32_t logits, int32_t dx)
+{
+    const int32_t to = t->tensors.data[logits].storage, from = t->tensors.data[dx].storage;
+    const struct storage *s = &t->storages.data[from];
+    if (s->kind != STORAGE_TEMPORARY || s->carried || s->bytes != t->storages.data[to].bytes ||
+        t->tensors.data[dx].desc.offset)
+        return;
+    for (int32_t x = 1; x < t->n_tensors; x++)
+        if (t->tensors.data[x].storage == from)
+            t->tensors.data[x].storage = to;
+}
+
+/* Gradient i becomes loss and gradient; the op that made the loss a gap. */
+static int join(struct turn *u, int32_t i)
+{
+    ckpt_tape *t = u->t;
+    const int32_t c = u->loss[i];
+    if (ARRAY_RESERVE(&t->operands, t->n_operands + 6))
+        return tape_fail(t, CKPT_ENOMEM, "no memory to join a loss with its gradient");
+    struct op *o = &t->ops.data[i];
+    const struct op *of = &t->ops.data[c];
+    const int32_t loss = op_out(t, of, 0), dx = op_out(t, o, 0), rows = op_in(t, o, DX_X + 1);
+    const int32_t weight = o->n_in > DX_WEIGHT ? op_in(t, o, DX_WEIGHT) : 0;
+    const int32_t all[] = {op_in(t, o, 0),         op_in(t, o, DX_X),  rows,
+                           weight ? weight : loss, weight ? loss : dx, dx};
+    for (int k = 1; k < of->n_out; k++)
+        t->tensors.data[op_out(t, of, k)].op = -1;
+    expr_join_lines(of, o);
+    expr_remove_op(t, c);
+    o->def = &op_cross_entropy_both;
+    o->n_in = weight ? 4 : 3;
+    o->n_out = 2;
+    o->operands = t->n_operands;
+    o->workspace = cross_entropy_both_workspace(&t->tensors.data[rows].desc);
+    memcpy(t->operands.data + t->n_operands, all, (size_t)(o->n_in + 2) * sizeof *all);
+    t->n_operands += o->n_in + 2;
+    if (is_spent(t, op_in(t, o, DX_X), i))
+        write_over(t, op_in(t, o, DX_X), dx);
+    t->tensors.data[loss].op = t->tensors.data[dx].op = i;
+    t->tensors.data[loss].index = 0;
+    t->tensors.data[dx].index = 1;
+    return 0;
+}
+
+/* An op that runs in the backward pass, with what it makes. */
+static void turn_op(ckpt_tape *t, struct op *o)
+{
+    o->phase = PHASE_BACKWARD;
+    for (int k = 0; k < o->n_out; k++) {
+        const int32_t s = storage_of(t, op_out(t, o, k));
+        if (s >= 0 && t->storages.data[s].kind == STORAGE_ACTIVATION)
+            t->storages.data[s].kind = STORAGE_TEMPORARY;
+    }
+}
+
+struct place {
+    int64_t key; /* op i has 3 i + 1; one less is before it, one more behind */
+    int32_t op;
+};
+
+static int by_key(const void *a, const void *b)
+{
+    const struct place *x = a, *y = b;
+    return x->key != y->key ? (x->key < y->key ? -1 : 1) : (x->op > y->op) - (x->op < y->op);
+}
+
+static int64_t key_of(const struct turn *u, int32_t i)
+{
+    if (u->to[i] >= 0)
+        return 3 * (int64_t)u->to[i];
+    return i < u->behind && is_late(u, i) ? 3 * (int64_t)u->behind + 2 : 3 * (int64_t)i + 1;
+}
+
+static int move(struct turn *u)
+{
+    ckpt_tape *t = u->t;
+    struct place *places = malloc((size_t)t->n_ops * sizeof *places);
+    int32_t *order = malloc((size_t)t->n_ops * sizeof *order);
+    int rc = places && order ? 0 : tape_fail(t, CKPT_ENOMEM, "no memory to move losses");
+    for (int32_t i = 0; i < t->n_ops && !rc; i++) {
+        places[i] = (struct place){key_of(u, i), i};
+        if (places[i].key != 3 * (int64_t)i + 1)
+            turn_op(t, &t->ops.data[i]);
+    }
+    for (int32_t i = 0; i < t->n_ops && !rc; i++)
+        rc = u->loss[i] >= 0 ? join(u, i) : 0;
+    if (!rc) {
+        qsort(places, (size_t)t->n_ops, sizeof *places, by_key);
+        for (int32_t i = 0; i < t->n_ops; i++)
+            order[i] = places[i].op;
+        rc = tape_reorder(t, order);
+    }
+    free(places);
+    free(order);
+    return rc;
+}
+
+int ops_turn_losses(ckpt_tape *t)
+{
+    struct turn u = {.t = t};
+    int rc = t->error.code;
+    if (rc || !t->trains)
+        return rc;
+    u.loss = malloc(((size_t)t->n_ops + 1) * sizeof *u.loss);
+    u.to = malloc(((size_t)t->n_ops + 1) * sizeof *u.to);
+    u.late = calloc((size_t)t->n_tensors + 1, sizeof *u.late);
+    if (!u.loss || !u.to || !u.late)
+        rc = tape_fail(t, CKPT_ENOMEM, "no memory to move losses");
+    else if (find_pairs(&u) && mark_late(&u) && late_can_move(&u)) {
+        for (int32_t i = 0; i <= u.behind; i++)
+            if (u.loss[i] >= 0)
+                follow(&u, i);
+        rc = move(&u);
+    }
+    free(u.loss);
+    free(u.to);
+    free(u.late);
+    return rc;
+}
