@@ -8,7 +8,7 @@
 #define CKPT_CUDA_UPDATE_BYTES_CUH
 
 #include "core/mean8.h"
-#include "cuda/update.cuh"
+#include "cuda/update_param.cuh"
 
 /* A thread has 8 elements, 16 bytes of weights; 8 threads have a block of codes. */
 #define BYTE_LANES    8

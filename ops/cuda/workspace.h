@@ -294,9 +294,11 @@ static inline int64_t cuda_attention_chunks(const struct cuda_attention_sizes *s
     return max_i64(1, min_i64(most, CUDA_ATTENTION_BLOCKS / max_i64(blocks, 1)));
 }
 
+/* Of whole tiles of queries, as some kernels number them. */
 static inline int64_t cuda_attention_statistics_bytes(const struct cuda_attention_sizes *s)
 {
-    return round_up(s->n_sequences * s->n_heads * s->n_queries * 8, 256);
+    const int64_t rows = round_up(s->n_queries, CUDA_ATTENTION_KEYS);
+    return round_up(s->n_sequences * s->n_heads * rows * 8, 256);
 }
 
 /* Packed dk and dv are summed up even of one chunk: that pass also clears the rows of nobody. */

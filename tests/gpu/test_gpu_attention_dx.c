@@ -2,32 +2,22 @@
 /*
  * Attention backward on a GPU against the CPU's kernel: heads of the widths that have kernels of
  * their own, lengths on both sides of their tiles, fewer and more queries than keys, causal,
- * windows, grouped heads, leading axes in either order.  Both the kernel that is chosen and our
- * own.  Ours gives the same bits every time, with copies beside it, and writes nothing behind the
- * scratch that shapes say it has.
+ * windows, grouped heads, leading axes in either order, and packed keys whose spare rows are NaN
+ * and get gradients of 0.  Both the kernel that is chosen and our own.  Ours gives the same bits
+ * every time, with copies beside it, and writes nothing behind the scratch that shapes say it has.
+ * "test_gpu_attention_dx 72" looks at that width alone.
  */
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cuda_runtime_api.h>
 #include "attr.h"
-#include "ckpt_tools.h"
-#include "core/bits.h"
-#include "cpu/blas.h"
+#include "attention_shapes.h"
 #include "cpu/kernels.h"
 #include "cuda/attention/attention_core.h"
 #include "cuda/kernels.h"
-#include "cuda/libs.h"
 #include "cuda/workspace.h"
 
-enum { Q, K, V, O, LSE, D_O, DQ, DK, DV, TENSORS, INPUTS = DQ, RESULTS = TENSORS - DQ };
-enum { AGAIN = 20, GUARD = 4096, BESIDE = 32 << 20, SCRATCH = 64 << 20 };
-
-struct shape {
-    int64_t outer, inner, queries, keys, heads, shared, width;
-    bool causal, swapped; /* swapped: the leading axes */
-    int64_t window;
-};
+/* Forward takes Q to LENS and gives O and LSE; backward takes Q to D_O. */
+enum { Q, K, V, LENS, O, LSE, D_O, DQ, DK, DV, TENSORS, INPUTS = DQ, RESULTS = TENSORS - DQ };
+enum { GUARD = 4096, BESIDE = 32 << 20, SCRATCH = 64 << 20 };
 
 struct data {
     struct ckpt_desc desc[TENSORS];
@@ -37,68 +27,36 @@ struct data {
     int64_t workspace_bytes;
 };
 
-static int failures;
-static struct cuda_libs *libs;
 static cudaStream_t stream, other;
 static char *beside;
 
-static void must(bool ok, const char *what)
-{
-    if (ok)
-        return;
-    printf("FAIL %s: %s\n", what, cudaGetErrorString(cudaGetLastError()));
-    exit(1);
-}
-
-static void check(bool ok, const char *what, const struct shape *s)
-{
-    if (ok)
-        return;
-    printf("FAIL %s: [%lld, %lld], %lld x %lld, heads %lld of %lld, width %lld, causal %d, "
-           "window %lld, swapped %d\n",
-           what, (long long)s->outer, (long long)s->inner, (long long)s->queries,
-           (long long)s->keys, (long long)s->heads, (long long)s->shared, (long long)s->width,
-           s->causal, (long long)s->window, s->swapped);
-    failures++;
-}
-
 /* ---- operands ------------------------------------------------------------------------------- */
-
-/* [outer, inner, rows, heads, width]. */
-static struct ckpt_desc rows_desc(const struct shape *s, int64_t rows, int64_t heads)
-{
-    struct ckpt_desc d = {
-        .dtype = CKPT_BF16, .ndim = 5, .shape = {s->outer, s->inner, rows, heads, s->width}};
-    desc_dense(&d);
-    if (s->swapped) {
-        d.stride[0] = d.stride[1];
-        d.stride[1] *= s->outer;
-    }
-    return d;
-}
 
 static void describe(struct data *d, const struct shape *s)
 {
-    d->desc[Q] = d->desc[O] = d->desc[D_O] = d->desc[DQ] = rows_desc(s, s->queries, s->heads);
-    d->desc[K] = d->desc[V] = d->desc[DK] = d->desc[DV] = rows_desc(s, s->keys, s->shared);
-    d->desc[LSE] = (struct ckpt_desc){
-        .dtype = CKPT_F32, .ndim = 4, .shape = {s->outer, s->inner, s->heads, s->queries}};
-    desc_dense(&d->desc[LSE]);
+    d->desc[Q] = d->desc[O] = d->desc[D_O] = d->desc[DQ] = queries_desc(s, false);
+    d->desc[K] = d->desc[V] = d->desc[DK] = d->desc[DV] = keys_desc(s, false);
+    d->desc[LSE] = lse_desc(s);
+    d->desc[LENS] = lens_desc(s);
 }
 
+/* Self attention has no lengths among its operands. */
 static int call(const struct data *d, const struct shape *s, ckpt_kernel kernel, bool forward,
                 bool on_device)
 {
     void *const *at = on_device ? d->device : d->host;
     const struct attention_attr attr = {
-        .scale = (float)(1 / sqrt((double)s->width)), .causal = s->causal, .window = s->window};
+        .scale = scale_of(s), .causal = s->causal, .window = s->window};
     struct ckpt_view view[TENSORS];
+    int n = 0;
     for (int i = 0; i < TENSORS; i++)
-        view[i] = (struct ckpt_view){at[i], d->desc[i]};
-    struct ckpt_kernel_args a = {.n_in = forward ? O : INPUTS,
+        if (i != LENS || is_packed(s))
+            view[n++] = (struct ckpt_view){at[i], d->desc[i]};
+    const int gone = TENSORS - n;
+    struct ckpt_kernel_args a = {.n_in = (forward ? O : INPUTS) - gone,
                                  .n_out = forward ? 2 : RESULTS,
                                  .in = view,
-                                 .out = view + (forward ? O : DQ),
+                                 .out = view + (forward ? O : DQ) - gone,
                                  .attr = &attr,
                                  .workspace = d->workspace,
                                  .workspace_bytes = d->workspace_bytes,
@@ -118,7 +76,9 @@ static int call(const struct data *d, const struct shape *s, ckpt_kernel kernel,
 static void create(struct data *d, const struct shape *s)
 {
     describe(d, s);
-    d->workspace_bytes = cuda_attention_dx_workspace(&d->desc[Q], &d->desc[K]);
+    d->workspace_bytes = is_packed(s)
+                             ? cuda_attention_own_dx_workspace(&d->desc[Q], &d->desc[K], true)
+                             : cuda_attention_dx_workspace(&d->desc[Q], &d->desc[K]);
     for (int i = 0; i < TENSORS; i++) {
         const int64_t n = desc_numel(&d->desc[i]);
         float *values = malloc((size_t)n * sizeof *values);
@@ -130,8 +90,15 @@ static void create(struct data *d, const struct shape *s)
             ckpt_to_bf16(values, d->host[i], n);
         free(values);
     }
-    check(!call(d, s, cpu_attention, true, false), "cpu forward", s);
-    check(!call(d, s, cpu_attention_dx, false, false), "cpu backward", s);
+    if (is_packed(s)) {
+        memcpy(d->host[LENS], s->lens, (size_t)s->outer * sizeof(int));
+        for (int i = K; i <= V; i++)
+            spoil_spare_rows(s, d->host[i], d->bytes[i]);
+    }
+    check(!call(d, s, is_packed(s) ? cpu_cross_attention : cpu_attention, true, false),
+          "cpu forward", s);
+    check(!call(d, s, is_packed(s) ? cpu_cross_attention_dx : cpu_attention_dx, false, false),
+          "cpu backward", s);
     for (int i = 0; i < TENSORS; i++)
         must(!cudaMalloc(&d->device[i], (size_t)d->bytes[i]) &&
                  !cudaMemcpy(d->device[i], d->host[i], (size_t)d->bytes[i], cudaMemcpyHostToDevice),
@@ -150,17 +117,13 @@ static void destroy(struct data *d)
 
 /* ---- results -------------------------------------------------------------------------------- */
 
-static double value(const void *p, int64_t i)
-{
-    return float_of_bits((uint32_t)((const uint16_t *)p)[i] << 16);
-}
-
 /* Of the difference to what is expected, against that; NaN stays. */
 static double relative(const void *x, const void *expected, int64_t n)
 {
     double apart = 0, size = 0;
     for (int64_t i = 0; i < n; i++) {
-        const double y = value(expected, i), e = value(x, i) - y;
+        const double y = value_of(expected, CKPT_BF16, i);
+        const double e = value_of(x, CKPT_BF16, i) - y;
         apart += e * e;
         size += y * y;
     }
@@ -222,14 +185,16 @@ static void check_bits(const struct data *d, const struct shape *s, ckpt_kernel 
 
 static void test(const struct shape *s, int times)
 {
+    const ckpt_kernel own = is_packed(s) ? cuda_cross_attention_own_dx : cuda_attention_own_dx;
     struct data d;
     void *result[RESULTS];
     create(&d, s);
     for (int i = 0; i < RESULTS; i++)
         must((result[i] = malloc((size_t)d.bytes[DQ + i])) != NULL, "memory");
-    check_results(&d, s, cuda_attention_dx, "chosen", result);
-    check_results(&d, s, cuda_attention_own_dx, "own", result);
-    check_bits(&d, s, cuda_attention_own_dx, result, times);
+    if (!is_packed(s))
+        check_results(&d, s, cuda_attention_dx, "chosen", result);
+    check_results(&d, s, own, "own", result);
+    check_bits(&d, s, own, result, times);
     for (int i = 0; i < RESULTS; i++)
         free(result[i]);
     destroy(&d);
@@ -237,45 +202,42 @@ static void test(const struct shape *s, int times)
 
 /* ---- shapes --------------------------------------------------------------------------------- */
 
-static void test_width(int64_t width)
+static void test_lengths(int64_t width, int64_t n, int64_t m)
 {
-    static const int64_t lengths[] = {1, 63, 65, 119, 184, 185, 920, 1000};
-    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
-        const int64_t n = lengths[i], m = lengths[(i + 3) % 8];
-        const int64_t most = n > m ? n : m, least = n < m ? n : m;
-        const struct shape shapes[] = {
-            {2, 1, n, m, 4, 2, width, false, false, 0},
-            {2, 2, n, n, 2, 2, width, true, true, 0},
-            {1, 1, least, most, 4, 1, width, true, false, 0},
-            {1, 1, most, least, 2, 1, width, true, false, 0},
-            {1, 2, n, n, 2, 1, width, true, false, 1 + n / 3},
-            {1, 1, n, n, 2, 2, width, true, false, 1},
-        };
-        for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++)
-            test(&shapes[k], 2);
-    }
-    /* More blocks than multiprocessors, so that some wait for others that are long under way. */
-    test(&(struct shape){3, 5, 300, 920, 16, 16, width, false, true, 0}, AGAIN);
-    test(&(struct shape){3, 5, 515, 515, 16, 4, width, true, false, 0}, AGAIN);
-    /* One head alone, whose queries are cut into chunks. */
-    test(&(struct shape){1, 1, 2100, 200, 1, 1, width, false, false, 0}, AGAIN);
+    const int64_t most = n > m ? n : m, least = n < m ? n : m;
+    const struct shape shapes[] = {
+        {2, 1, n, m, 4, 2, width, false, 0, DENSE, {-1}},
+        {2, 2, n, n, 2, 2, width, true, 0, SWAPPED, {-1}},
+        {1, 1, least, most, 4, 1, width, true, 0, DENSE, {-1}},
+        {1, 1, most, least, 2, 1, width, true, 0, DENSE, {-1}},
+        {1, 2, n, n, 2, 1, width, true, 1 + n / 3, DENSE, {-1}},
+        {1, 1, n, n, 2, 2, width, true, 1, DENSE, {-1}},
+    };
+    for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++)
+        test(&shapes[k], 2);
 }
 
-int main(void)
+static void test_text(const struct shape *s)
 {
-    int devices = 0;
-    if (cudaGetDeviceCount(&devices) != cudaSuccess || !devices) {
-        printf("no GPU here\n");
-        return 77;
-    }
-    must(!blas_open(1), "blas"); /* no CPU device does it */
-    must(!cuda_libs_open(&libs) && !cudaStreamCreate(&stream) && !cudaStreamCreate(&other) &&
-             !cudaMalloc((void **)&beside, 2 * BESIDE),
-         "device");
-    test_width(64);
-    test_width(72);
-    test_width(128);
-    cuda_libs_close(libs);
-    printf("%s\n", failures ? "FAIL" : "ok");
-    return failures != 0;
+    test(s, 2);
+}
+
+static void test_width(int64_t width)
+{
+    for_lengths(width, test_lengths);
+    for_texts(width, test_text);
+    /* More blocks than multiprocessors, so that some wait for others that are long under way. */
+    test(&(struct shape){3, 5, 300, 920, 16, 16, width, false, 0, SWAPPED, {-1}}, AGAIN);
+    test(&(struct shape){3, 5, 515, 515, 16, 4, width, true, 0, DENSE, {-1}}, AGAIN);
+    /* One head alone, whose queries are cut into chunks. */
+    test(&(struct shape){1, 1, 2100, 200, 1, 1, width, false, 0, DENSE, {-1}}, AGAIN);
+    test(&(struct shape){1, 1, 4000, 300, 1, 1, width, false, 0, DENSE, {300}}, AGAIN);
+}
+
+int main(int argc, char **argv)
+{
+    cudaStreamCreate(&stream);
+    cudaStreamCreate(&other);
+    cudaMalloc((void **)&beside, 2 * BESIDE);
+    return test_widths(argc, argv, test_width);
 }

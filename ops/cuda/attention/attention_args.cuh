@@ -62,23 +62,28 @@ void attention_tiles_backward(const struct attention_args &a, cudaStream_t strea
 /* dk and dv of what the chunks of queries have left of them, where there are several. */
 void attention_sum_chunks(const struct attention_args &a, cudaStream_t stream);
 bool attention_on_hopper(void);
-/* Some of the tiles' work on Hopper: of packed keys, up to ATTENTION_RESIDENT of a sequence stay in
- * shared memory.  The chunks are those for dk and dv, at most n_chunks of them. */
-constexpr int ATTENTION_RESIDENT = 320;
-bool attention_hopper_takes(const struct attention_args &a);
-int64_t attention_hopper_chunks(const struct attention_args &a);
+/* Packed keys on Hopper, for heads of 64 and 72: up to ATTENTION_RESIDENT of them stay in shared
+ * memory.  Forward takes no more for all sequences together, as the host does not know the lengths
+ * of each.  False: nothing was launched. */
+constexpr int ATTENTION_RESIDENT = 304;
+bool attention_resident_fits(const struct attention_args &a);
 bool attention_resident_takes(const struct attention_args &a);
-void attention_resident_forward(struct attention_args a, cudaStream_t stream);
+bool attention_resident_forward(const struct attention_args &a, cudaStream_t stream);
+bool attention_resident_dx_takes(const struct attention_args &a);
+bool attention_resident_backward(const struct attention_args &a, cudaStream_t stream);
 /* Forward for heads of 64, 72 and 128 on Hopper: causal, window and groups too.  False: nothing was
  * launched. */
 bool attention_passing_takes(const struct attention_args &a);
 bool attention_passing_is_fast(const struct attention_args &a); /* next to the library */
 bool attention_passing_forward(const struct attention_args &a, cudaStream_t stream);
-void attention_hopper_backward(const struct attention_args &a, cudaStream_t stream);
 /* Backward for the same, but for packed keys.  False: nothing was launched. */
 bool attention_turns_takes(const struct attention_args &a);
 bool attention_turns_is_fast(const struct attention_args &a); /* faster than cuDNN */
 bool attention_turns_backward(const struct attention_args &a, cudaStream_t stream);
+/* dk and dv alone, of packed keys, in at most n_chunks chunks of queries. */
+bool attention_turns_takes_keys(const struct attention_args &a);
+int64_t attention_turns_key_chunks(const struct attention_args &a);
+bool attention_turns_keys(const struct attention_args &a, cudaStream_t stream);
 void attention_plain_forward(const struct attention_args &a, cudaStream_t stream);
 void attention_plain_backward(const struct attention_args &a, cudaStream_t stream);
 /* The gradient of the bias: fp32 [units, queries, keys]. */

@@ -177,18 +177,3 @@ bool attention_passing_forward(const struct attention_args &a, cudaStream_t stre
            : a.width == 72 ? launch<shape_72>(a, stream)
                            : launch<shape_128>(a, stream);
 }
-
-/* ---- backward -------------------------------------------------------------------------------- */
-
-/* Whether the backward kernels take the call.  Operands that a direction does not have are NULL. */
-static bool movable(const struct attention_operand &x)
-{
-    return !x.data || x.vectors;
-}
-
-bool attention_hopper_takes(const struct attention_args &a)
-{
-    return a.width == 72 && a.lens && movable(a.q) && movable(a.k) && movable(a.v) &&
-           movable(a.o) && movable(a.d_o) && movable(a.dq) && movable(a.dk) && movable(a.dv) &&
-           attention_on_hopper();
-}

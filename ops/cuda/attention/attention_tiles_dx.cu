@@ -487,13 +487,12 @@ template <int DP> static void launch_backward(const struct attention_args &a, cu
 
 void attention_tiles_backward(const struct attention_args &a, cudaStream_t stream)
 {
-    if (attention_hopper_takes(a))
-        attention_hopper_backward(a, stream);
-    else if (a.width <= 64)
+    const bool launched = attention_resident_dx_takes(a) && attention_resident_backward(a, stream);
+    if (!launched && a.width <= 64)
         launch_backward<64>(a, stream);
-    else if (a.width <= 72)
+    else if (!launched && a.width <= 72)
         launch_backward<72>(a, stream);
-    else
+    else if (!launched)
         launch_backward<128>(a, stream);
     attention_sum_chunks(a, stream);
 }

@@ -23,9 +23,11 @@
 #include "cuda/hopper.cuh"
 #include "cuda/workspace.h"
 
-/* Heads of D; STAGES tiles of queries come ahead, PASSING sums of dq are on their way out. */
+/* Heads of D; STAGES tiles of queries come ahead, PASSING sums of dq are on their way out; none of
+ * them: dq is another kernel's. */
 template <int D_, int STAGES_, int PASSING_> struct turns_shape {
     static constexpr int D = D_, STAGES = STAGES_, PASSING = PASSING_;
+    static constexpr bool DQ = PASSING > 0;
     static constexpr int QUERIES = CUDA_ATTENTION_TURN_QUERIES, KEYS = CUDA_ATTENTION_TURN_KEYS;
     static constexpr int GROUPS = KEYS / GROUP_ROWS, THREADS = GROUP * (GROUPS + 1);
     static constexpr int UNITS = D / 8;           /* pieces of 16 bytes in a row */
@@ -54,19 +56,28 @@ struct turns_work {
     int sequence, shared, chunk; /* shared: its head of keys */
     struct attention_lead_place lead;
     int first_key, n_keys, keys; /* its keys within the sequence, all keys of that */
+    int first_row;               /* where they are among the rows of an operand */
+    bool halves;                 /* 64 keys at most: warpgroups take tiles of queries in turn */
     int begin, end;              /* tiles of queries */
     int n;                       /* of them, over all heads; negative: there is no such line */
 };
 
-template <typename S> struct turns_shared {
-    typename S::query_tile ring[S::STAGES][2]; /* q, d_o */
-    typename S::key_tile k, v;
+/* What dq takes. */
+template <typename S, bool DQ> struct turns_shared_dq {
     typename S::score_tile ds[2];
     alignas(128) float4 sums[S::PASSING][S::UNITS][GROUP]; /* of dq, as accumulators lie */
+    uint64_t exchanged[2]; /* both warpgroups' gradients of scores */
+    uint64_t room[S::PASSING], full[S::PASSING];
+};
+
+template <typename S> struct turns_shared_dq<S, false> {
+};
+
+template <typename S> struct turns_shared : turns_shared_dq<S, S::DQ> {
+    typename S::query_tile ring[S::STAGES][2]; /* q, d_o */
+    typename S::key_tile k, v;
     float2 statistics[S::STAGES][S::QUERIES];
     uint64_t come[S::STAGES], done[S::STAGES]; /* tiles of queries */
-    uint64_t exchanged[2];                     /* both warpgroups' gradients of scores */
-    uint64_t room[S::PASSING], full[S::PASSING];
     struct turns_work work;
 };
 
@@ -87,10 +98,20 @@ __device__ __forceinline__ struct turns_work turns_work_of(const struct attentio
     w.shared = (int)take_index(line, a.n_shared);
     w.chunk = (int)take_index(line, a.n_chunks);
     w.sequence = (int)line;
-    w.lead = attention_lead_place_of(a, w.sequence);
     w.keys = (int)a.n_keys;
-    w.first_key = blockIdx.y * S::KEYS;
+    w.first_key = w.first_row = blockIdx.y * S::KEYS;
+    if (!S::DQ) { /* packed */
+        const struct attention_key_tile tile = attention_key_tile_of(a, blockIdx.y, S::KEYS);
+        if (tile.sequence < 0)
+            return w;
+        w.sequence = (int)tile.sequence;
+        w.keys = (int)tile.keys.n;
+        w.first_key = (int)tile.first;
+        w.first_row = (int)(tile.keys.first + tile.first);
+    }
+    w.lead = attention_lead_place_of(a, w.sequence);
     w.n_keys = min(w.keys - w.first_key, S::KEYS);
+    w.halves = !S::DQ && w.n_keys <= GROUP_ROWS;
     const struct attention_span may =
         attention_queries_of_keys(a, w.first_key, w.first_key + w.n_keys, w.keys);
     const int64_t begin = w.chunk * a.chunk;

@@ -103,13 +103,15 @@ template <typename S> __device__ __forceinline__ void init_barriers(turns_shared
     constexpr int warps = 4 * S::GROUPS;
     for (int i = 0; i < S::STAGES; i++) {
         barrier_init(&here->come[i], 1);
-        barrier_init(&here->done[i], warps);
+        barrier_init(&here->done[i], here->work.halves ? 4 : warps);
     }
-    for (int i = 0; i < 2; i++)
-        barrier_init(&here->exchanged[i], warps);
-    for (int i = 0; i < S::PASSING; i++) {
-        barrier_init(&here->room[i], 1);
-        barrier_init(&here->full[i], warps);
+    if constexpr (S::DQ) {
+        for (int i = 0; i < 2; i++)
+            barrier_init(&here->exchanged[i], warps);
+        for (int i = 0; i < S::PASSING; i++) {
+            barrier_init(&here->room[i], 1);
+            barrier_init(&here->full[i], warps);
+        }
     }
     barrier_inits_end();
 }
@@ -123,10 +125,10 @@ __global__ void __launch_bounds__(S::THREADS, 1)
     turns_shared<S> *here = (turns_shared<S> *)attention_shared;
     const int group = group_index(), warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0) % 4;
     const turns_work &w = here->work;
-    if (threadIdx.x == 0)
-        init_barriers(here);
-    if (threadIdx.x == GROUP)
+    if (threadIdx.x == 0) {
         here->work = turns_work_of<S>(a, lines);
+        init_barriers(here);
+    }
     __syncthreads();
     if (w.n < 0)
         return;
@@ -134,19 +136,23 @@ __global__ void __launch_bounds__(S::THREADS, 1)
         registers_fewer<24>();
         if (threadIdx.x % 32 == 0 && warp == 0)
             turns_bring<S>(a, maps, here);
-        else if (threadIdx.x % 32 == 0 && warp <= S::PASSING)
-            turns_take<S>(a, here, warp - 1);
+        if constexpr (S::DQ)
+            if (threadIdx.x % 32 == 0 && warp > 0 && warp <= S::PASSING)
+                turns_take<S>(a, here, warp - 1);
     } else {
         registers_more<240>();
-        load_keys<S>(here->k, attention_rows_at(a, a.k, w.sequence, w.shared, w.first_key),
+        load_keys<S>(here->k, attention_rows_at(a, a.k, w.sequence, w.shared, w.first_row),
                      w.n_keys);
-        load_keys<S>(here->v, attention_rows_at(a, a.v, w.sequence, w.shared, w.first_key),
+        load_keys<S>(here->v, attention_rows_at(a, a.v, w.sequence, w.shared, w.first_row),
                      w.n_keys);
         copies_wait();
         show_products();
         named_sync(1, GROUP * S::GROUPS);
         turns_group<S, MASKED> g(a, here, group);
-        g.run();
+        if constexpr (S::DQ)
+            g.run();
+        else
+            g.run_keys();
         g.finish();
     }
 }
@@ -157,6 +163,8 @@ __global__ void __launch_bounds__(S::THREADS, 1)
 typedef turns_shape<64, 4, 3> shape_64;
 typedef turns_shape<72, 3, 3> shape_72;
 typedef turns_shape<128, 2, 2> shape_128;
+typedef turns_shape<64, 5, 0> keys_64;
+typedef turns_shape<72, 5, 0> keys_72;
 
 constexpr int64_t GRID = 65535; /* blocks along the second and third axes of a grid */
 
@@ -193,6 +201,21 @@ static void launch_turns(const struct attention_args &a, const struct turns_maps
     cudaFuncSetAttribute(turns_backward<S, MASKED>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                          shared);
     turns_backward<S, MASKED><<<grid, S::THREADS, shared, stream>>>(a, maps, (int)lines);
+}
+
+/* dk and dv alone of packed keys, whose statistics are there. */
+template <typename S> static bool launch_keys(const struct attention_args &a, cudaStream_t stream)
+{
+    struct turns_maps maps;
+    const dim3 grid((unsigned)(a.n_chunks * a.n_shared),
+                    (unsigned)(a.n_keys / S::KEYS + a.n_sequences));
+    const int shared = (int)sizeof(turns_shared<S>);
+    if (!query_map(&maps.q, a, a.q, S::QUERIES) || !query_map(&maps.d_o, a, a.d_o, S::QUERIES))
+        return false;
+    cudaFuncSetAttribute(turns_backward<S, false>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                         shared);
+    turns_backward<S, false><<<grid, S::THREADS, shared, stream>>>(a, maps, (int)grid.x);
+    return true;
 }
 
 template <typename S> static bool launch(const struct attention_args &a, cudaStream_t stream)
@@ -241,4 +264,27 @@ bool attention_turns_backward(const struct attention_args &a, cudaStream_t strea
     if (launched)
         attention_sum_chunks(a, stream);
     return launched;
+}
+
+/* ---- packed keys ----------------------------------------------------------------------------- */
+
+bool attention_turns_takes_keys(const struct attention_args &a)
+{
+    return (a.width == 64 || a.width == 72) && a.lens && a.partial &&
+           a.n_keys / CUDA_ATTENTION_TURN_KEYS + a.n_sequences < GRID &&
+           attention_box_takes(a, a.q, a.n_queries, a.n_heads, false) &&
+           attention_box_takes(a, a.d_o, a.n_queries, a.n_heads, false) && attention_on_hopper();
+}
+
+/* As if there were one sequence of keys. */
+int64_t attention_turns_key_chunks(const struct attention_args &a)
+{
+    const int64_t tiles = attention_tile_count(a.n_queries, CUDA_ATTENTION_TURN_QUERIES);
+    const int64_t blocks = attention_tile_count(a.n_keys, CUDA_ATTENTION_TURN_KEYS);
+    return attention_parts(blocks * a.n_heads, tiles, 1, a.n_chunks);
+}
+
+bool attention_turns_keys(const struct attention_args &a, cudaStream_t stream)
+{
+    return a.width == 64 ? launch_keys<keys_64>(a, stream) : launch_keys<keys_72>(a, stream);
 }

@@ -22,17 +22,18 @@
 
 /* 64 rows of keys as the left operand along the width, from shared memory. */
 template <typename S>
-__device__ __forceinline__ uint64_t turns_keys_along(uint32_t tile, int group, int k)
+__device__ __forceinline__ uint64_t turns_keys_along(uint32_t tile, int first, int k)
 {
-    return operand_at(tile + 2 * k * S::KEYS + group * GROUP_ROWS, S::KEYS, 8);
+    return operand_at(tile + 2 * k * S::KEYS + first, S::KEYS, 8);
 }
 
 /* The warp's 16 rows of them in registers. */
 template <typename S>
 __device__ __forceinline__ void turns_load_keys(uint32_t (&x)[S::STEPS][4],
-                                                const typename S::key_tile &tile)
+                                                const typename S::key_tile &tile, int first)
 {
-    const int row = threadIdx.x / 32 * 16 + threadIdx.x % 16, unit = threadIdx.x % 32 / 16;
+    const int row = first + threadIdx.x % GROUP / 32 * 16 + threadIdx.x % 16;
+    const int unit = threadIdx.x % 32 / 16;
 #pragma unroll
     for (int k = 0; k < S::STEPS; k++)
         load_matrix4(x[k], (const bf16 *)&tile.unit[2 * k + unit][row]);
@@ -56,12 +57,12 @@ __device__ __forceinline__ void turns_scores(float (&c)[8][4], const uint32_t (&
 }
 
 template <typename S>
-__device__ __forceinline__ void turns_scores(float (&c)[8][4], uint32_t tile, int group,
+__device__ __forceinline__ void turns_scores(float (&c)[8][4], uint32_t tile, int first,
                                              uint32_t queries)
 {
 #pragma unroll
     for (int k = 0; k < S::STEPS; k++)
-        multiply_shared<0, 0>(c, turns_keys_along<S>(tile, group, k),
+        multiply_shared<0, 0>(c, turns_keys_along<S>(tile, first, k),
                               turns_queries_along<S>(queries, k), k > 0);
     products_commit();
 }
@@ -100,10 +101,11 @@ __device__ __forceinline__ void turns_tell(const uint64_t *barrier)
 template <typename S, bool MASKED> struct turns_group {
     const struct attention_args &a;
     turns_shared<S> *here;
-    int group, key; /* the thread's first */
+    int group;
+    int first, key; /* the warpgroup's first key in the block, the thread's in the sequence */
     float factor;   /* of scores */
     /* Keys stay in registers where there are some left, values where there are more. */
-    static constexpr bool K_STAYS = S::AHEAD, V_STAYS = S::D <= 64;
+    static constexpr bool K_STAYS = S::AHEAD, V_STAYS = S::D <= 64 || !S::DQ;
     uint32_t k[S::STEPS][4], v[S::STEPS][4];
     float s[8][4], next[8][4], ds[8][4], dq[S::DQ_UNITS][4];
     float dk[S::UNITS][4], dv[S::UNITS][4];
@@ -116,14 +118,14 @@ template <typename S, bool MASKED> struct turns_group {
         : a(args), here(shared), group(g), place(args, shared->work), before(place)
     {
         const struct attention_keys keys = {0, here->work.keys};
-        const int row = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4;
+        first = here->work.halves ? 0 : group * GROUP_ROWS;
         factor = attention_scale(a, keys);
-        key = here->work.first_key + row;
+        key = here->work.first_key + first + threadIdx.x % GROUP / 32 * 16 + threadIdx.x % 32 / 4;
         turn = turns_turn_of<S>(a, here->work, place.tile);
         if constexpr (K_STAYS)
-            turns_load_keys<S>(k, here->k);
+            turns_load_keys<S>(k, here->k, first);
         if constexpr (V_STAYS)
-            turns_load_keys<S>(v, here->v);
+            turns_load_keys<S>(v, here->v, first);
 #pragma unroll
         for (int n = 0; n < S::UNITS; n++)
 #pragma unroll
@@ -139,7 +141,7 @@ template <typename S, bool MASKED> struct turns_group {
         if constexpr (K_STAYS)
             turns_scores<S>(c, k, q);
         else
-            turns_scores<S>(c, piece_at(&here->k), group, q);
+            turns_scores<S>(c, piece_at(&here->k), first, q);
     }
 
     __device__ __forceinline__ void begin_gradients(int stage)
@@ -148,7 +150,7 @@ template <typename S, bool MASKED> struct turns_group {
         if constexpr (V_STAYS)
             turns_scores<S>(ds, v, d_o);
         else
-            turns_scores<S>(ds, piece_at(&here->v), group, d_o);
+            turns_scores<S>(ds, piece_at(&here->v), first, d_o);
     }
 
     /* The warpgroup's half of the columns of dq of tile t. */
@@ -345,6 +347,65 @@ template <typename S, bool MASKED> struct turns_group {
         place.next(here->work);
     }
 
+    /* The same without dq. */
+    __device__ __forceinline__ void pass_keys(int stage, int ahead, int ahead_round)
+    {
+        barrier_wait(&here->come[ahead], ahead_round);
+        products_begin();
+        begin_gradients(stage);
+        begin_scores(next, ahead);
+        find_probabilities(stage, true);
+        turns_round(p_rounded, s);
+        pin_registers(p_rounded);
+        products_begin();
+        turns_add<S>(dv, p_rounded, piece_at(&here->ring[stage][1]));
+        pin_registers(s);
+        products_wait<2>();
+        pin_registers(ds);
+        find_gradients(stage, true);
+        turns_round(ds_rounded, ds);
+        pin_registers(ds_rounded);
+        products_begin();
+        turns_add<S>(dk, ds_rounded, piece_at(&here->ring[stage][0]));
+        products_wait<2>();
+        pin_registers(next);
+#pragma unroll
+        for (int n = 0; n < 8; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                s[n][i] = next[n][i];
+        products_wait<0>();
+        pin_registers(p_rounded);
+        pin_registers(ds_rounded);
+        pin_registers(dv);
+        pin_registers(dk);
+        turns_tell(&here->done[stage]);
+    }
+
+    /* Tiles of queries, every one or every second one. */
+    __device__ __forceinline__ void run_keys(void)
+    {
+        const int n = here->work.n, step = here->work.halves ? 2 : 1;
+        int t = here->work.halves ? group : 0, stage = t % S::STAGES, round = 0;
+        if (t < n) {
+            barrier_wait(&here->come[stage], 0);
+            products_begin();
+            begin_scores(s, stage);
+            products_wait<0>();
+            pin_registers(s);
+        }
+#pragma unroll 1
+        for (; t < n; t += step) {
+            const bool wraps = stage + step >= S::STAGES, last = t + step >= n;
+            const int after = stage + step - (wraps ? S::STAGES : 0), round_after = round + wraps;
+            pass_keys(stage, last ? stage : after, last ? round : round_after);
+            stage = after;
+            round = round_after;
+        }
+        pin_registers(dk);
+        pin_registers(dv);
+    }
+
     __device__ __forceinline__ void finish_dq(int t)
     {
         barrier_wait(&here->exchanged[t & 1], t / 2);
@@ -433,11 +494,11 @@ template <typename S, bool MASKED> struct turns_group {
                                                 float times) const
     {
         const turns_work &w = here->work;
-        const int row = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4;
-        const int64_t first = w.sequence * a.n_keys + w.first_key + row;
+        const int row = key - w.first_key;
+        const int64_t to_row = (a.lens ? 0 : w.sequence * a.n_keys) + w.first_row + row;
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            float *at = to + ((first + half * 8) * a.n_shared + w.shared) * S::D;
+            float *at = to + ((to_row + half * 8) * a.n_shared + w.shared) * S::D;
             if (row + half * 8 < w.n_keys)
 #pragma unroll
                 for (int n = 0; n < S::UNITS; n++)
@@ -470,10 +531,37 @@ template <typename S, bool MASKED> struct turns_group {
         __syncwarp();
     }
 
-    __device__ __forceinline__ void finish(void) const
+    /* The second warpgroup's sums of the same keys are added to those of the first. */
+    __device__ __forceinline__ void join_halves(float (&c)[S::UNITS][4]) const
     {
+        float4 *room = (float4 *)here->ring + threadIdx.x % GROUP;
+        named_sync(1, GROUP * S::GROUPS);
+#pragma unroll
+        for (int n = 0; n < S::UNITS; n++)
+            if (group == 1)
+                room[n * GROUP] = float4{c[n][0], c[n][1], c[n][2], c[n][3]};
+        named_sync(1, GROUP * S::GROUPS);
+#pragma unroll
+        for (int n = 0; n < S::UNITS; n++)
+            if (group == 0) {
+                const float4 x = room[n * GROUP];
+                c[n][0] += x.x;
+                c[n][1] += x.y;
+                c[n][2] += x.z;
+                c[n][3] += x.w;
+            }
+    }
+
+    __device__ __forceinline__ void finish(void)
+    {
+        if (!S::DQ && here->work.halves) {
+            join_halves(dk);
+            join_halves(dv);
+            if (group == 1)
+                return;
+        }
         if (a.partial) {
-            const int64_t matrix = a.n_sequences * a.n_keys * a.n_shared * S::D;
+            const int64_t matrix = (a.lens ? 1 : a.n_sequences) * a.n_keys * a.n_shared * S::D;
             float *to = a.partial + here->work.chunk * 2 * matrix;
             put_partial(to, dk, factor);
             put_partial(to + matrix, dv, 1.f);

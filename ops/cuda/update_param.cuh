@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the kernels of updates share: the parameters of a launch, and where an element of one stands
  * among those that are rounded. */
-#ifndef CKPT_CUDA_UPDATE_CUH
-#define CKPT_CUDA_UPDATE_CUH
+#ifndef CKPT_CUDA_UPDATE_PARAM_CUH
+#define CKPT_CUDA_UPDATE_PARAM_CUH
 
 #include "attr.h"
 #include "cuda/cuda.cuh"

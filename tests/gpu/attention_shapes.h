@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the tests of attention on a GPU share: shapes, how operands lie in memory, and the device.
+ * A test includes it once and has a function for one shape.
+ */
+#ifndef CKPT_TESTS_GPU_ATTENTION_SHAPES_H
+#define CKPT_TESTS_GPU_ATTENTION_SHAPES_H
+
+#include <stdlib.h>
+#include <string.h>
+#include <cuda_runtime_api.h>
+#include "ckpt_tools.h"
+#include "core/bits.h"
+#include "cpu/blas.h"
+#include "cuda/libs.h"
+
+enum { AGAIN = 20 }; /* runs that must give the same bits, where blocks wait for each other */
+
+/* How operands lie in memory. */
+enum layout { DENSE, FUSED, SWAPPED };
+
+struct shape {
+    int64_t outer, inner, queries, keys, heads, shared, width;
+    bool causal;
+    int64_t window;
+    enum layout layout; /* FUSED: q, k and v side by side; SWAPPED: the leading axes */
+    int lens[4];        /* packed keys, where the first is not negative */
+};
+
+static int failures;
+static struct cuda_libs *libs;
+
+static void must(bool ok, const char *what)
+{
+    if (ok)
+        return;
+    printf("FAIL %s: %s\n", what, cudaGetErrorString(cudaGetLastError()));
+    exit(1);
+}
+
+static void check(bool ok, const char *what, const struct shape *s)
+{
+    if (ok)
+        return;
+    printf("FAIL %s: [%lld, %lld], %lld x %lld, heads %lld of %lld, width %lld, causal %d, "
+           "window %lld, layout %d, lens %d\n",
+           what, (long long)s->outer, (long long)s->inner, (long long)s->queries,
+           (long long)s->keys, (long long)s->heads, (long long)s->shared, (long long)s->width,
+           s->causal, (long long)s->window, s->layout, s->lens[0]);
+    failures++;
+}
+
+/* ---- operands ------------------------------------------------------------------------------- */
+
+static bool is_packed(const struct shape *s)
+{
+    return s->lens[0] >= 0;
+}
+
+/* Of a single key the score has no part, as the op records it. */
+static float scale_of(const struct shape *s)
+{
+    return s->keys == 1 ? 0.f : (float)(1 / sqrt((double)s->width));
+}
+
+/* Packed rows that belong to somebody. */
+static int64_t used_keys(const struct shape *s)
+{
+    int64_t used = 0;
+    for (int i = 0; i < s->outer; i++)
+        used += s->lens[i];
+    return used;
+}
+
+/* [outer, inner, rows, heads, width]; SWAPPED: inner before outer in memory; FUSED: one of three
+ * groups of heads. */
+static struct ckpt_desc rows_desc(const struct shape *s, int64_t rows, int64_t heads, bool fused)
+{
+    struct ckpt_desc d = {
+        .dtype = CKPT_BF16, .ndim = 5, .shape = {s->outer, s->inner, rows, heads, s->width}};
+    desc_dense(&d);
+    for (int i = 0; fused && i < 3; i++)
+        d.stride[i] *= 3;
+    if (s->layout == SWAPPED) {
+        d.stride[0] = d.stride[1];
+        d.stride[1] *= s->outer;
+    }
+    return d;
+}
+
+/* Of queries and what has their shape; with packed keys they have one leading axis. */
+static struct ckpt_desc queries_desc(const struct shape *s, bool fused)
+{
+    struct ckpt_desc d = rows_desc(s, s->queries, s->heads, fused);
+    if (!is_packed(s))
+        return d;
+    memmove(d.shape + 1, d.shape + 2, 3 * sizeof *d.shape);
+    d.ndim = 4;
+    desc_dense(&d);
+    return d;
+}
+
+static struct ckpt_desc keys_desc(const struct shape *s, bool fused)
+{
+    struct ckpt_desc d = {.dtype = CKPT_BF16, .ndim = 3, .shape = {s->keys, s->shared, s->width}};
+    if (!is_packed(s))
+        return rows_desc(s, s->keys, s->shared, fused);
+    desc_dense(&d);
+    return d;
+}
+
+static struct ckpt_desc lse_desc(const struct shape *s)
+{
+    struct ckpt_desc d = {
+        .dtype = CKPT_F32, .ndim = 4, .shape = {s->outer, s->inner, s->heads, s->queries}};
+    if (is_packed(s)) {
+        d.ndim = 3;
+        memmove(d.shape + 1, d.shape + 2, 2 * sizeof *d.shape);
+    }
+    desc_dense(&d);
+    return d;
+}
+
+static struct ckpt_desc lens_desc(const struct shape *s)
+{
+    struct ckpt_desc d = {.dtype = CKPT_I32, .ndim = 1, .shape = {s->outer}};
+    desc_dense(&d);
+    return d;
+}
+
+/* Packed rows of nobody, in `bytes` of them all, are NaN: 0xff in every byte. */
+static void spoil_spare_rows(const struct shape *s, void *rows, int64_t bytes)
+{
+    const int64_t used = 2 * used_keys(s) * s->shared * s->width;
+    if (used < bytes)
+        memset((char *)rows + used, 0xff, (size_t)(bytes - used));
+}
+
+static double value_of(const void *p, enum ckpt_dtype dtype, int64_t i)
+{
+    if (dtype == CKPT_F32)
+        return ((const float *)p)[i];
+    return float_of_bits((uint32_t)((const uint16_t *)p)[i] << 16);
+}
+
+/* ---- the test ------------------------------------------------------------------------------- */
+
+/* Lengths on both sides of the kernels' tiles; m is another one than n. */
+static void for_lengths(int64_t width, void (*test)(int64_t width, int64_t n, int64_t m))
+{
+    static const int64_t lengths[] = {1, 63, 65, 119, 184, 185, 920, 1000};
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
+        test(width, lengths[i], lengths[(i + 3) % 8]);
+}
+
+/* Keys that stay in shared memory as far as they fit, and sequences of packed ones of which some do
+ * not: around the kernels' chunks, none, one, and more than fit. */
+static void for_texts(int64_t width, void (*test)(const struct shape *s))
+{
+    static const int lens[][4] = {{300},         {226},          {1},      {0},
+                                  {80, 81, 240}, {160, 161, 0},  {241, 1}, {304, 17, 63},
+                                  {305, 120},    {64, 128, 129}, {700},    {20, 300, 77}};
+    for (size_t i = 0; i < sizeof lens / sizeof *lens; i++)
+        for (int64_t queries = 1; queries < 1000; queries = queries * 7 + 58) {
+            struct shape s = {0, 1, queries, 5, 3, 3, width, false, 0, DENSE, {0}};
+            memcpy(s.lens, lens[i], sizeof s.lens);
+            s.outer = i < 4 || i == 10 ? 1 : i == 6 || i == 8 ? 2 : 3;
+            s.keys += used_keys(&s);
+            test(&s);
+        }
+}
+
+/* Returns main's: 77 where there is no GPU. */
+static int test_widths(int argc, char **argv, void (*test)(int64_t width))
+{
+    static const int64_t widths[] = {64, 72, 128};
+    int devices = 0;
+    if (cudaGetDeviceCount(&devices) != cudaSuccess || !devices) {
+        printf("no GPU here\n");
+        return 77;
+    }
+    must(!blas_open(1), "blas"); /* no CPU device does it */
+    must(!cuda_libs_open(&libs), "device");
+    for (int i = 0; i < 3; i++)
+        if (argc < 2 || strtol(argv[1], NULL, 10) == widths[i])
+            test(widths[i]);
+    cuda_libs_close(libs);
+    printf("%s\n", failures ? "FAIL" : "ok");
+    return failures != 0;
+}
+
+#endif
