@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opening and closing a context; its error text; the budget. */
+/*
+ * Opening and closing a context.  Options are copied and checked first, without touching a device;
+ * then ranks meet, and the device, memory and the budget follow.  What a device cannot do is
+ * refused here, before any planning, with what it can.  Where one of these fails, what had been
+ * opened is closed again and there is no context.
+ */
 #include <stdlib.h>
 #include <string.h>
 #include "ckpt_tools.h"

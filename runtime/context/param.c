@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Parameters: descriptions, their places, values in and out. */
+/*
+ * The public calls on parameters.  Their names are unique; over several ranks all are made before
+ * the first program is compiled.  The first failure sticks to the context and is what the next
+ * ckpt_compile returns, so that a model is made without a check at each line.  Values go in and out
+ * in fp32, n elements; where they are (slots, shares of ranks, the host) is the matter of
+ * dist/values.c.
+ */
 #include <stdlib.h>
 #include <string.h>
 #include "ckpt_nn.h"

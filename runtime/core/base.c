@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Growing arrays, the hash, the clock, and tensor descriptions. */
+/*
+ * What every room needs and none owns: growing arrays, the hash of signatures (the same on all
+ * machines), the clock in seconds, names and bytes of dtypes, tensor descriptions (shape and
+ * strides in elements, sizes in bytes), whether values are finite, and text in UTF-8.
+ */
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a program is before it takes anything: its tape, the graph of that with times, a plan. */
+/*
+ * What a program is before it takes anything: its tape, the graph of that with times, a plan.  It
+ * decides
+ *
+ * - in which order passes go over a complete tape (record_tape): operands of 8-bit products are
+ *   let go, losses move to the turn, chains are fused, activations get their codes, ops leave the
+ *   largest magnitudes, and pairs are joined;
+ * - what all ranks compare before any of it runs (make_graph);
+ * - whether a plan is read, found without a search, or searched for (program_plan), by rank 0.
+ *
+ * All of the tape follows from the model and the options, never from a budget.  A failure leaves
+ * its sentence in the context, and the caller drops the draft.
+ */
 #include <stdlib.h>
 #include <string.h>
 #include "ckpt.h"
