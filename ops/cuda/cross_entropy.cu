@@ -495,14 +495,6 @@ int cuda_cross_entropy_dx(const struct ckpt_kernel_args *a)
     return launched();
 }
 
-static int device_attribute(cudaDeviceAttr what)
-{
-    int device = 0, value = 0;
-    cudaGetDevice(&device);
-    cudaDeviceGetAttribute(&value, what, device);
-    return value;
-}
-
 /* Blocks that the device has room for, each with two rows; 0: shared memory is too small. */
 template <typename K> static int blocks_for(K kernel, int threads, int64_t bytes)
 {

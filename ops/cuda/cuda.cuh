@@ -142,24 +142,31 @@ __device__ __forceinline__ void wait_for_kernel_before(void)
 #endif
 }
 
+/* Of the device that is current; 0 where it cannot be told. */
+static inline int device_attribute(cudaDeviceAttr attribute)
+{
+    int device, value = 0;
+    if (cudaGetDevice(&device) != cudaSuccess ||
+        cudaDeviceGetAttribute(&value, attribute, device) != cudaSuccess)
+        return 0;
+    return value;
+}
+
 /* Launches a kernel that begins with wait_for_kernel_before: on devices that can, its blocks are
  * set up while those of the kernel before it finish. */
 template <typename... P, typename... A>
 static void launch_behind(cudaStream_t stream, dim3 grid, dim3 block, void (*kernel)(P...),
                           A... args)
 {
-    int device = 0, major = 0;
     cudaLaunchAttribute early = {};
     cudaLaunchConfig_t config = {};
-    cudaGetDevice(&device);
-    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
     early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     early.val.programmaticStreamSerializationAllowed = 1;
     config.gridDim = grid;
     config.blockDim = block;
     config.stream = stream;
     config.attrs = &early;
-    config.numAttrs = major >= 9 ? 1 : 0;
+    config.numAttrs = device_attribute(cudaDevAttrComputeCapabilityMajor) >= 9 ? 1 : 0;
     cudaLaunchKernelEx(&config, kernel, args...);
 }
 

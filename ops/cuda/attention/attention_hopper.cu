@@ -58,15 +58,6 @@ __global__ void __launch_bounds__(S::THREADS, 1)
 /* Keys and values of heads that go side by side: well within the 50 MB of L2. */
 constexpr int64_t SECTION_BYTES = 24 << 20;
 
-static int device_attribute(cudaDeviceAttr attribute)
-{
-    int device, value = 0;
-    if (cudaGetDevice(&device) != cudaSuccess ||
-        cudaDeviceGetAttribute(&value, attribute, device) != cudaSuccess)
-        return 0;
-    return value;
-}
-
 bool attention_on_hopper(void)
 {
     return device_attribute(cudaDevAttrComputeCapabilityMajor) == 9 &&
