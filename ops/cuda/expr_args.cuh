@@ -20,10 +20,11 @@ static int64_t expr_row_positions(const struct expr *e, int vector)
     return n / vector;
 }
 
-/* Threads of a block that sums a row: whole warps. */
+/* Threads of a block that sums a row: whole warps, all of which take part in nearly every turn. */
 static unsigned expr_row_threads(unsigned positions)
 {
-    return positions >= 256 ? 256 : positions <= 32 ? 32 : (positions + 31) / 32 * 32;
+    unsigned turns = positions > 256 ? (positions + 255) / 256 : 1;
+    return positions ? ((positions + turns - 1) / turns + 31) / 32 * 32 : 32;
 }
 
 /*
@@ -55,18 +56,22 @@ static void expr_each_part(const struct ckpt_kernel_args *args, int vector, F la
         a.ndim = part->ndim;
         a.count = (unsigned)loops_count(part, 0, part->ndim);
         a.first = args->run->micro * desc_numel(&walk);
+        a.far = 0;
         for (int k = 0; k < views; k++)
             a.data[k] = at[k];
         for (int k = views; k < part->n; k++)
             a.place[k - views] = (long long)(uintptr_t)at[k];
         for (int i = 0; i < part->ndim; i++) {
-            struct walk_axis axis = walk_axis_of(part->shape[i]);
+            struct walk_axis axis = walk_axis_of(part->shape[part->ndim - 1 - i]);
             a.axis[i].size = (unsigned)axis.size;
             a.axis[i].magic = axis.magic;
             a.axis[i].shift = axis.shift;
-            for (int k = 0; k < part->n; k++)
-                a.axis[i].step[k] = part->stride[k][i];
+            for (int k = 0; k < part->n; k++) {
+                a.axis[i].step[k] = part->stride[k][part->ndim - 1 - i] * size[k];
+                a.far |= i < 2 && a.axis[i].step[k] != (int)a.axis[i].step[k];
+            }
         }
+        a.straight = !a.far && a.axis[0].size == a.length;
         launch(a);
     });
 }

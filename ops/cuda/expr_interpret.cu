@@ -15,28 +15,30 @@ namespace
 
 /* Fits with struct expr_args in the 4 KiB that every device takes as arguments. */
 struct program {
-    int n_nodes, n_in, second; /* as struct expr has it */
+    int n_nodes, n_in, second;          /* as struct expr has it */
     unsigned char dtype[EXPR_POINTERS]; /* of the result and the operands */
     struct expr_node node[EXPR_LIMIT];
 };
 
-__device__ float load(const void *p, int64_t i, unsigned char dtype)
+__device__ float load(const void *data, long long bytes, unsigned char dtype)
 {
+    const char *at = static_cast<const char *>(data) + bytes;
     if (dtype == CKPT_BF16)
-        return to_float(static_cast<const bf16 *>(p)[i]);
+        return to_float(*reinterpret_cast<const bf16 *>(at));
     if (dtype == CKPT_F32)
-        return static_cast<const float *>(p)[i];
-    return (float)static_cast<const int32_t *>(p)[i];
+        return *reinterpret_cast<const float *>(at);
+    return (float)*reinterpret_cast<const int32_t *>(at);
 }
 
-__device__ void store(void *p, int64_t i, unsigned char dtype, float v)
+__device__ void store(void *data, long long bytes, unsigned char dtype, float v)
 {
+    char *at = static_cast<char *>(data) + bytes;
     if (dtype == CKPT_BF16)
-        static_cast<bf16 *>(p)[i] = from_float<bf16>(v);
+        *reinterpret_cast<bf16 *>(at) = from_float<bf16>(v);
     else if (dtype == CKPT_F32)
-        static_cast<float *>(p)[i] = v;
+        *reinterpret_cast<float *>(at) = v;
     else
-        static_cast<int32_t *>(p)[i] = (int32_t)v; /* saturates; NaN is 0 */
+        *reinterpret_cast<int32_t *>(at) = (int32_t)v; /* saturates; NaN is 0 */
 }
 
 __device__ float apply(const struct expr_node &n, float x, float y, float z)
@@ -60,20 +62,14 @@ __device__ long long place_of(const struct expr_args &a, const long long *at, in
     return at[n_in + 1 + leaf] + a.place[leaf];
 }
 
-/* The value at position i; *place becomes where the result stands.  Writes a second one. */
+/* The value at position i; *result becomes where it goes.  Writes a second one. */
 __device__ float evaluate(const struct expr_args &a, const struct program &p, unsigned i,
-                          long long *place)
+                          long long *result)
 {
-    long long at[EXPR_STEPS] = {};
+    long long at[EXPR_STEPS];
     float value[EXPR_LIMIT];
     int leaf = 0;
-    for (int axis = a.ndim - 1; axis >= 0; axis--) {
-        unsigned above = axis ? expr_divide(i, a.axis[axis]) : 0;
-        unsigned here = i - above * a.axis[axis].size;
-        for (int k = 0; k < EXPR_STEPS; k++)
-            at[k] += here * a.axis[axis].step[k];
-        i = above;
-    }
+    expr_seek(a, i, at);
     for (int k = 0; k < p.n_nodes; k++) {
         const struct expr_node &n = p.node[k];
         if (n.code == EXPR_INPUT)
@@ -85,7 +81,7 @@ __device__ float evaluate(const struct expr_args &a, const struct program &p, un
         else
             value[k] = apply(n, value[n.arg[0]], value[n.arg[1]], value[n.arg[2]]);
     }
-    *place = at[0];
+    *result = at[0];
     if (p.second)
         store(a.data[p.n_in + 1], at[p.n_in + 1], p.dtype[0], value[p.second - 1]);
     return value[p.n_nodes - 1];
@@ -96,9 +92,9 @@ __global__ void __launch_bounds__(256)
 {
     unsigned i = blockIdx.x * 256 + threadIdx.x, most = 0;
     if (i < a.count) {
-        long long place;
-        float y = evaluate(a, p, i, &place);
-        store(a.data[0], place, p.dtype[0], y);
+        long long result;
+        float y = evaluate(a, p, i, &result);
+        store(a.data[0], result, p.dtype[0], y);
         most = expr_magnitude(p.dtype[0] == CKPT_BF16 ? to_float(from_float<bf16>(y)) : y);
     }
     if (a.largest)
@@ -110,9 +106,9 @@ __global__ void __launch_bounds__(256) interpret_rows(const __grid_constant__ st
                                                       const __grid_constant__ struct program p)
 {
     float sum = 0.f;
-    long long place;
+    long long result;
     for (unsigned i = threadIdx.x; i < a.length; i += blockDim.x)
-        sum = __fadd_rn(sum, evaluate(a, p, blockIdx.x * a.length + i, &place));
+        sum = __fadd_rn(sum, evaluate(a, p, blockIdx.x * a.length + i, &result));
     expr_sum_block(sum, a.scale, static_cast<float *>(a.data[0]) + blockIdx.x);
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the kernels of one expression are made of.  NVRTC gets this text behind expr_math.cuh, and
- * behind it what expr_source.c writes: the program as a function, and two kernels.  A position is a
- * vector of V elements along the last axis, or one element.
+ * What the kernels of one expression are made of.  NVRTC gets this text behind expr_math.cuh and
+ * expr_pair.cuh, and behind it what expr_source.c writes: the program as a function, and two
+ * kernels.  A position is a vector of V elements along the last axis, or one element.
  */
 
 /* bf16 as it lies in memory. */
@@ -47,7 +47,27 @@ template <typename T, int V> struct alignas(sizeof(T) * V) expr_vector {
     T at[V];
 };
 
-/* Element offsets of n operands at a position. */
+/* from + n step, in one instruction: what the compiler makes of 64 bits takes five. */
+static __device__ __forceinline__ long long expr_move(long long from, unsigned n, long long step)
+{
+    long long to;
+    asm("mad.wide.s32 %0, %1, %2, %3;" : "=l"(to) : "r"(n), "r"((int)step), "l"(from));
+    return to;
+}
+
+/* What position i is along an axis; i becomes the position among the axes above. */
+static __device__ __forceinline__ unsigned expr_along(const struct expr_args &a, int axis,
+                                                      unsigned &i)
+{
+    if (axis + 1 >= a.ndim)
+        return i;
+    const unsigned above = expr_divide(i, a.axis[axis]);
+    const unsigned here = i - above * a.axis[axis].size;
+    i = above;
+    return here;
+}
+
+/* Offsets of N operands in bytes, and places of leaves, at a position. */
 template <int N>
 static __device__ __forceinline__ void expr_seek(const struct expr_args &a, unsigned i,
                                                  long long (&at)[N])
@@ -55,17 +75,32 @@ static __device__ __forceinline__ void expr_seek(const struct expr_args &a, unsi
 #pragma unroll
     for (int k = 0; k < N; k++)
         at[k] = 0;
-    for (int axis = a.ndim - 1; axis > 0; axis--) {
-        unsigned above = expr_divide(i, a.axis[axis]);
-        unsigned here = i - above * a.axis[axis].size;
+    if (!a.far) {
+#pragma unroll
+        for (int axis = 0; axis < 2 && axis < a.ndim; axis++) {
+            const unsigned here = expr_along(a, axis, i);
+#pragma unroll
+            for (int k = 0; k < N; k++)
+                at[k] = expr_move(at[k], here, a.axis[axis].step[k]);
+        }
+    }
+#pragma unroll 1
+    for (int axis = a.far ? 0 : 2; axis < a.ndim; axis++) {
+        const unsigned here = expr_along(a, axis, i);
 #pragma unroll
         for (int k = 0; k < N; k++)
             at[k] += here * a.axis[axis].step[k];
-        i = above;
     }
+}
+
+/* The same at position i of a row that is one axis and begins at `from`. */
+template <int N>
+static __device__ __forceinline__ void
+expr_step(const struct expr_args &a, const long long (&from)[N], unsigned i, long long (&at)[N])
+{
 #pragma unroll
     for (int k = 0; k < N; k++)
-        at[k] += i * a.axis[0].step[k];
+        at[k] = expr_move(from[k], i, a.axis[0].step[k]);
 }
 
 /* V elements of operand k side by side, or one of them V times. */
@@ -73,7 +108,7 @@ template <typename T, int V>
 static __device__ __forceinline__ void expr_load(struct expr_vector<T, V> &x,
                                                  const struct expr_args &a, int k, long long at)
 {
-    const T *p = static_cast<const T *>(a.data[k]) + at;
+    const T *p = reinterpret_cast<const T *>(static_cast<const char *>(a.data[k]) + at);
     if (a.spread >> k & 1) {
         T one = *p;
 #pragma unroll
@@ -82,6 +117,31 @@ static __device__ __forceinline__ void expr_load(struct expr_vector<T, V> &x,
     } else {
         x = *reinterpret_cast<const struct expr_vector<T, V> *>(p);
     }
+}
+
+/* The same of bf16, as words of two. */
+template <int W>
+static __device__ __forceinline__ void expr_load(struct expr_vector<unsigned, W> &x,
+                                                 const struct expr_args &a, int k, long long at)
+{
+    const char *place = static_cast<const char *>(a.data[k]) + at;
+    const unsigned short *p = reinterpret_cast<const unsigned short *>(place);
+    if (a.spread >> k & 1) {
+        const unsigned one = *p * 0x10001u;
+#pragma unroll
+        for (int j = 0; j < W; j++)
+            x.at[j] = one;
+    } else {
+        x = *reinterpret_cast<const struct expr_vector<unsigned, W> *>(p);
+    }
+}
+
+template <typename T, int V>
+static __device__ __forceinline__ void expr_store(const struct expr_vector<T, V> &y,
+                                                  const struct expr_args &a, int k, long long at)
+{
+    char *p = static_cast<char *>(a.data[k]) + at;
+    *reinterpret_cast<struct expr_vector<T, V> *>(p) = y;
 }
 
 /* The bits of a magnitude as it was written, as those of an fp32. */

@@ -3,6 +3,7 @@
 #ifndef CKPT_CUDA_EXPR_LAUNCH_H
 #define CKPT_CUDA_EXPR_LAUNCH_H
 
+#include <stdio.h>
 #include "expr/expr.h"
 #include "loops.h"
 
@@ -42,8 +43,16 @@ int expr_vector_elements(const struct expr *e, const enum ckpt_dtype *dtype);
  */
 char *expr_source(const struct expr *e, const enum ckpt_dtype *dtype);
 
-/* What stands in front: cuda/expr_math.cuh and cuda/expr_kernel.cuh. */
-extern const char *const expr_math_text[], *const expr_kernel_text[];
+/* What stands in front: cuda/expr_math.cuh, cuda/expr_pair.cuh and cuda/expr_kernel.cuh. */
+extern const char *const expr_math_text[], *const expr_pair_text[], *const expr_kernel_text[];
+
+/* Writes the function program_of_pair of two neighbours, or program_of_element. */
+void expr_write_program(FILE *f, const struct expr *e, const enum ckpt_dtype *dtype, bool pairs);
+
+/* Whether a node is a leaf with a place, and how many are; what elements are in memory. */
+bool expr_leaf_has_place(const struct expr_node *n);
+int expr_count_leaves(const struct expr *e);
+const char *expr_type_name(enum ckpt_dtype dtype);
 
 #ifdef __cplusplus
 }

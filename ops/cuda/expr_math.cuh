@@ -17,7 +17,7 @@
 #define EXPR_STEPS    13 /* and leaves with a place */
 #define EXPR_AXES     8
 
-/* One axis: its size, how to divide by it, what everything moves per step, in elements. */
+/* One axis: its size, how to divide by it, what everything moves per step: bytes, or places. */
 struct expr_axis {
     unsigned size, magic, shift, unused;
     long long step[EXPR_STEPS];
@@ -35,9 +35,11 @@ struct expr_args {
     unsigned stream[EXPR_STEPS - EXPR_POINTERS]; /* of leaves that are random */
     unsigned length;                             /* positions of a row, where rows are summed */
     float scale;                                 /* of such a sum */
-    unsigned spread;  /* bit k: operand k stands still along the last axis */
-    unsigned aligned; /* random values of a vector begin with the first word of a draw */
-    struct expr_axis axis[EXPR_AXES];
+    unsigned spread;   /* bit k: operand k stands still along the last axis */
+    unsigned aligned;  /* random values of a vector begin with the first word of a draw */
+    unsigned far;      /* a step of the last two axes needs more than 32 bits */
+    unsigned straight; /* a row is one axis, and nothing is far */
+    struct expr_axis axis[EXPR_AXES]; /* the last one of the walk first */
 };
 
 /* n / size for n below 2^31 (Granlund & Montgomery 1994). */

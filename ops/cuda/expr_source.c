@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The CUDA source of an expression: a function of one element, written node by node, and two
- * kernels that call it.  Floats are written as their bits, so that none is rounded on the way.
+ * The CUDA source of an expression: two kernels around the functions that expr_program.c writes,
+ * one for vectors, which takes two neighbours at a time, and one for single elements.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "core/bits.h"
 #include "cuda/expr_launch.h"
 
 /* Two loads on their way hide each other; where computing takes longer than that, a second copy of
@@ -24,70 +23,13 @@ int expr_vector_elements(const struct expr *e, const enum ckpt_dtype *dtype)
     return 8;
 }
 
-static const char *type_name(enum ckpt_dtype dtype)
+/* What V elements of a kernel of vectors are in registers: words of two, where they are bf16. */
+static void write_vector(FILE *f, enum ckpt_dtype dtype, bool pairs)
 {
-    return dtype == CKPT_BF16 ? "struct expr_half" : dtype == CKPT_F32 ? "float" : "int";
-}
-
-static bool has_place(const struct expr_node *n)
-{
-    return n->code == EXPR_INDEX || n->code == EXPR_UNIFORM;
-}
-
-static int count_leaves(const struct expr *e)
-{
-    int n = 0;
-    for (int i = 0; i < e->n_nodes; i++)
-        n += has_place(&e->node[i]);
-    return n;
-}
-
-static void write_bits(FILE *f, float x)
-{
-    fprintf(f, "__uint_as_float(0x%08xu)", float_bits(x));
-}
-
-/* "float v3 = expr_mul(v1, v2);" */
-static void write_node(FILE *f, const struct expr *e, int i, int *leaf)
-{
-    const struct expr_node *n = &e->node[i];
-    int arguments = expr_arguments(n->code);
-    fprintf(f, "    float v%d = ", i);
-    if (n->code == EXPR_INPUT) {
-        fprintf(f, "x%d;\n", n->arg[0]);
-    } else if (has_place(n)) {
-        fprintf(f, "l%d;\n", (*leaf)++);
-    } else if (n->code == EXPR_CONSTANT) {
-        write_bits(f, n->p);
-        fprintf(f, ";\n");
-    } else {
-        fprintf(f, "expr_%s(v%d", expr_function(n->code), n->arg[0]);
-        for (int k = 1; k < arguments; k++)
-            fprintf(f, ", v%d", n->arg[k]);
-        if (arguments == 1) {
-            fprintf(f, ", ");
-            write_bits(f, n->p);
-            fprintf(f, ", ");
-            write_bits(f, n->q);
-        }
-        fprintf(f, ");\n");
-    }
-}
-
-static void write_program(FILE *f, const struct expr *e)
-{
-    int leaf = 0, leaves = count_leaves(e);
-    fprintf(f, "\nEXPR_FUNCTION program(");
-    for (int k = 0; k < e->n_in; k++)
-        fprintf(f, "%sfloat x%d", k ? ", " : "", k);
-    for (int k = 0; k < leaves; k++)
-        fprintf(f, "%sfloat l%d", k || e->n_in ? ", " : "", k);
-    fprintf(f, "%s)\n{\n", e->second ? ", float &second" : "");
-    for (int i = 0; i < e->n_nodes; i++)
-        write_node(f, e, i, &leaf);
-    if (e->second)
-        fprintf(f, "    second = v%d;\n", e->second - 1);
-    fprintf(f, "    return v%d;\n}\n", e->n_nodes - 1);
+    if (pairs && dtype == CKPT_BF16)
+        fprintf(f, "struct expr_vector<unsigned, V / 2>");
+    else
+        fprintf(f, "struct expr_vector<%s, V>", expr_type_name(dtype));
 }
 
 /* The values of leaf number `leaf`, node n, of the vector u. */
@@ -103,34 +45,42 @@ static void write_leaf(FILE *f, const struct expr *e, const struct expr_node *n,
                 leaf, at, leaf, leaf, leaf);
 }
 
-/* The value of element j of the vector u. */
-static void write_call(FILE *f, const struct expr *e)
+/* Calls the program for element j of the vector u, or for j and the next; the results are named. */
+static void write_call(FILE *f, const struct expr *e, const enum ckpt_dtype *dtype, bool pairs,
+                       const char *result, const char *second)
 {
-    int leaves = count_leaves(e);
-    fprintf(f, "program(");
+    fprintf(f, "program_of_%s(", pairs ? "pair" : "element");
     for (int k = 0; k < e->n_in; k++)
-        fprintf(f, "%sexpr_float(r%d[u].at[j])", k ? ", " : "", k);
-    for (int k = 0; k < leaves; k++)
-        fprintf(f, "%sl%d[j]", k || e->n_in ? ", " : "", k);
-    fprintf(f, "%s)", e->second ? ", second" : "");
+        if (pairs && dtype[k + 1] == CKPT_BF16)
+            fprintf(f, "r%d[u].at[j / 2], ", k);
+        else
+            fprintf(f,
+                    pairs ? "expr_float(r%d[u].at[j]), expr_float(r%d[u].at[j + 1]), "
+                          : "expr_float(r%d[u].at[j]), ",
+                    k, k);
+    for (int k = 0; k < expr_count_leaves(e); k++)
+        fprintf(f, pairs ? "l%d[j], l%d[j + 1], " : "l%d[j], ", k, k);
+    fprintf(f, "%s%s%s);\n", result, second ? ", " : "", second ? second : "");
 }
 
 /* The head of a kernel: its name, offsets of U vectors, and the vectors of every operand. */
 static void write_head(FILE *f, const struct expr *e, const enum ckpt_dtype *dtype,
                        const char *name, int elements, int unroll)
 {
-    int leaves = count_leaves(e);
+    int leaves = expr_count_leaves(e);
     fprintf(f,
             "\n#define V %d\n#define U %d\nextern \"C\" __global__ void __launch_bounds__(256)\n",
             elements, unroll);
     fprintf(f, "    %s(const __grid_constant__ struct expr_args a)\n{\n", name);
     fprintf(f, "    long long at[U][%d];\n", e->n_in + 1 + leaves + (e->second > 0));
     for (int k = 0; k < leaves; k++) /* per element: the step of a position over its elements */
-        fprintf(f, "%s a.axis[a.ndim - 1].step[%d] / V%s",
-                k ? "," : "    const long long inner[] = {", e->n_in + 1 + k,
-                k + 1 < leaves ? "" : "};\n");
-    for (int k = 0; k < e->n_in; k++)
-        fprintf(f, "    struct expr_vector<%s, V> r%d[U];\n", type_name(dtype[k + 1]), k);
+        fprintf(f, "%s a.axis[0].step[%d] / V%s", k ? "," : "    const long long inner[] = {",
+                e->n_in + 1 + k, k + 1 < leaves ? "" : "};\n");
+    for (int k = 0; k < e->n_in; k++) {
+        fprintf(f, "    ");
+        write_vector(f, dtype[k + 1], elements > 1);
+        fprintf(f, " r%d[U];\n", k);
+    }
 }
 
 static void write_loads(FILE *f, const struct expr *e)
@@ -143,24 +93,30 @@ static void write_leaves(FILE *f, const struct expr *e)
 {
     int leaf = 0;
     for (int i = 0; i < e->n_nodes; i++)
-        if (has_place(&e->node[i]))
+        if (expr_leaf_has_place(&e->node[i]))
             write_leaf(f, e, &e->node[i], leaf++);
 }
 
-/* Vector `name` goes to where operand k is. */
-static void write_store(FILE *f, const char *name, const char *type, int k)
+/* What the program writes of vector `name` at element j. */
+static void name_result(char *text, size_t size, const char *name, enum ckpt_dtype dtype,
+                        bool pairs)
 {
-    fprintf(f,
-            "            *reinterpret_cast<struct expr_vector<%s, V> *>(\n"
-            "                static_cast<%s *>(a.data[%d]) + at[u][%d]) = %s;\n",
-            type, type, k, k, name);
+    if (pairs && dtype == CKPT_BF16)
+        snprintf(text, size, "%s.at[j / 2]", name);
+    else if (pairs)
+        snprintf(text, size, "%s.at[j], %s.at[j + 1]", name, name);
+    else
+        snprintf(text, size, "%s.at[j]", name);
 }
 
 /* Every vector is loaded before the first is used. */
 static void write_kernel(FILE *f, const struct expr *e, const enum ckpt_dtype *dtype,
                          const char *name, int elements)
 {
-    const char *type = type_name(dtype[0]);
+    const bool pairs = elements > 1, words = pairs && dtype[0] == CKPT_BF16;
+    char y[40], z[40];
+    name_result(y, sizeof y, "y", dtype[0], pairs);
+    name_result(z, sizeof z, "z", dtype[0], pairs);
     write_head(f, e, dtype, name, elements, expr_unroll(e));
     if (e->largest)
         fprintf(f, "    unsigned most = 0;\n");
@@ -172,40 +128,54 @@ static void write_kernel(FILE *f, const struct expr *e, const enum ckpt_dtype *d
     fprintf(f, "        }\n#pragma unroll\n    for (int u = 0; u < U; u++)\n"
                "        if (first + u * 256 < a.count) {\n");
     write_leaves(f, e);
+    fprintf(f, "            ");
+    write_vector(f, dtype[0], pairs);
     fprintf(f,
-            "            struct expr_vector<%s, V> y%s;\n#pragma unroll\n"
-            "            for (int j = 0; j < V; j++) {\n%s                y.at[j] = expr_to<%s>(",
-            type, e->second ? ", z" : "", e->second ? "                float second;\n" : "", type);
-    write_call(f, e);
-    fprintf(f, ");\n");
+            " y%s;\n#pragma unroll\n            for (int j = 0; j < V; j += %d) {\n"
+            "                ",
+            e->second ? ", z" : "", 1 + pairs);
+    write_call(f, e, dtype, pairs, y, e->second ? z : NULL);
+    fprintf(f, "            }\n            expr_store(y, a, 0, at[u][0]);\n");
     if (e->second)
-        fprintf(f, "                z.at[j] = expr_to<%s>(second);\n", type);
-    fprintf(f, "            }\n");
-    write_store(f, "y", type, 0);
-    if (e->second)
-        write_store(f, "z", type, e->n_in + 1);
+        fprintf(f, "            expr_store(z, a, %d, at[u][%d]);\n", e->n_in + 1, e->n_in + 1);
     if (e->largest)
-        fprintf(f, "#pragma unroll\n            for (int j = 0; j < V; j++)\n"
-                   "                most = max(most, expr_magnitude(y.at[j]));\n");
-    fprintf(f, "        }\n%s}\n#undef V\n#undef U\n",
-            e->largest ? "    expr_leave_largest(most, a.largest);\n" : "");
+        fprintf(f,
+                "#pragma unroll\n            for (int j = 0; j < V; j += %d)\n"
+                "                most = %s;\n",
+                1 + words,
+                words ? "expr_most_pair(most, y.at[j / 2])" : "max(most, expr_magnitude(y.at[j]))");
+    fprintf(f, "        }\n");
+    if (e->largest)
+        fprintf(f, "    expr_leave_largest(%s, a.largest);\n",
+                words ? "expr_most_of_pair(most)" : "most");
+    fprintf(f, "}\n#undef V\n#undef U\n");
 }
 
 /* A block sums a row. */
 static void write_sum_kernel(FILE *f, const struct expr *e, const enum ckpt_dtype *dtype,
                              const char *name, int elements)
 {
+    const bool pairs = elements > 1;
     write_head(f, e, dtype, name, elements, 1);
-    fprintf(f, "    const int u = 0;\n    float sum = 0.f;\n"
-               "    for (unsigned i = threadIdx.x; i < a.length; i += blockDim.x) {\n"
-               "            expr_seek(a, blockIdx.x * a.length + i, at[u]);\n");
+    fprintf(f,
+            "    const int u = 0;\n    float sum = 0.f;\n    long long from[%d];\n"
+            "    expr_seek(a, blockIdx.x * a.length, from);\n"
+            "    for (unsigned i = threadIdx.x; i < a.length; i += blockDim.x) {\n"
+            "            if (a.straight)\n                expr_step(a, from, i, at[u]);\n"
+            "            else\n                expr_seek(a, blockIdx.x * a.length + i, at[u]);\n",
+            e->n_in + 1 + expr_count_leaves(e));
     write_loads(f, e);
     write_leaves(f, e);
-    fprintf(f, "#pragma unroll\n            for (int j = 0; j < V; j++)\n"
-               "                sum = __fadd_rn(sum, ");
-    write_call(f, e);
-    fprintf(f, ");\n    }\n    expr_sum_block(sum, a.scale, static_cast<float *>(a.data[0]) + "
-               "blockIdx.x);\n}\n#undef V\n#undef U\n");
+    fprintf(f,
+            "#pragma unroll\n            for (int j = 0; j < V; j += %d) {\n"
+            "                float y[2];\n                ",
+            1 + pairs);
+    write_call(f, e, dtype, pairs, pairs ? "y[0], y[1]" : "y[0]", NULL);
+    for (int k = 0; k < 1 + pairs; k++)
+        fprintf(f, "                sum = __fadd_rn(sum, y[%d]);\n", k);
+    fprintf(f, "            }\n    }\n"
+               "    expr_sum_block(sum, a.scale, static_cast<float *>(a.data[0]) + blockIdx.x);\n"
+               "}\n#undef V\n#undef U\n");
 }
 
 char *expr_source(const struct expr *e, const enum ckpt_dtype *dtype)
@@ -217,9 +187,12 @@ char *expr_source(const struct expr *e, const enum ckpt_dtype *dtype)
         return NULL;
     for (int i = 0; expr_math_text[i]; i++)
         fprintf(f, "%s\n", expr_math_text[i]);
+    for (int i = 0; expr_pair_text[i]; i++)
+        fprintf(f, "%s\n", expr_pair_text[i]);
     for (int i = 0; expr_kernel_text[i]; i++)
         fprintf(f, "%s\n", expr_kernel_text[i]);
-    write_program(f, e);
+    expr_write_program(f, e, dtype, true);
+    expr_write_program(f, e, dtype, false);
     int elements = expr_vector_elements(e, dtype);
     (e->reduced ? write_sum_kernel : write_kernel)(f, e, dtype, "expr_vector_kernel", elements);
     (e->reduced ? write_sum_kernel : write_kernel)(f, e, dtype, "expr_single_kernel", 1);

@@ -300,17 +300,35 @@ static ckpt_tensor record_chain(ckpt_tape *t, enum ckpt_dtype dtype, const struc
 }
 
 /* Twelve cheap ops and the sum of each row. */
-static ckpt_tensor record_chain_sum(ckpt_tape *t, enum ckpt_dtype dtype,
-                                    const struct bench_sizes *z)
+static ckpt_tensor cheap_functions(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
 {
-    ckpt_tensor x = operand(t, dtype, SHAPE(z->rows, MLP)), row = operand(t, dtype, SHAPE(MLP));
+    struct ckpt_desc d = dense(dtype, SHAPE(MLP));
+    ckpt_tensor x = operand(t, dtype, SHAPE(z->rows, MLP)), row = operand_of(t, &d, false);
     ckpt_tensor y = operand(t, dtype, SHAPE(z->rows, MLP));
     ckpt_tensor u = ckpt_add(t, ckpt_mul(t, x, row), y);
     u = ckpt_maximum(t, ckpt_sub(t, u, row), ckpt_affine(t, u, 0.5f, 0.25f));
     u = ckpt_mul(t, ckpt_clamp(t, u, -4.f, 4.f), ckpt_abs(t, y));
     u = ckpt_silu(t, ckpt_leaky_relu(t, ckpt_minimum(t, u, x), 0.1f));
-    ckpt_sum(t, ckpt_mul(t, u, u), 2);
+    return ckpt_sum(t, ckpt_mul(t, u, u), 2);
+}
+
+static ckpt_tensor record_chain_sum(ckpt_tape *t, enum ckpt_dtype dtype,
+                                    const struct bench_sizes *z)
+{
+    cheap_functions(t, dtype, z);
     expr_fuse(t);
+    return CKPT_NONE;
+}
+
+/* With the gradients of both matrices, from one of each row. */
+static ckpt_tensor record_chain_gradient(ckpt_tape *t, enum ckpt_dtype dtype,
+                                         const struct bench_sizes *z)
+{
+    struct ckpt_desc d = dense(CKPT_F32, SHAPE(z->rows, 1));
+    ckpt_tensor weight = operand_of(t, &d, false);
+    tape_differentiate(t, ckpt_mean(t, ckpt_mul(t, cheap_functions(t, dtype, z), weight), 3));
+    expr_fuse(t);
+    expr_pair(t);
     return CKPT_NONE;
 }
 
@@ -567,6 +585,7 @@ const struct bench_case bench_cases[] = {
     {"functions", functions},
     {"fused chain", record_chain},
     {"fused sum", record_chain_sum},
+    {"fused sum, gradient", record_chain_gradient},
     {"add", record_add},
     {"multiply", record_mul},
     {"affine", record_affine},

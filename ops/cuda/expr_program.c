@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The program of an expression as a CUDA function, of one element or of two neighbours; it is
+ * written node by node.  Floats are written as their bits, so that none is rounded on the way.
+ *
+ * Of two neighbours, node i has its fp32 values in a<i> and b<i>.  Where both are values of bf16
+ * for sure, they also stand in a word h<i>: operands in bf16, constants, what was rounded to bf16,
+ * what chooses from such values or compares them.  A node that rounds the sum, say, of two such
+ * words is one instruction for both elements (expr_pair.cuh), where fp32 takes seven.  A node is
+ * written in every form that it has: the compiler drops what nobody reads.
+ */
+#include <string.h>
+#include "core/bits.h"
+#include "cuda/expr_launch.h"
+
+struct writer {
+    FILE *f;
+    const struct expr *e;
+    const enum ckpt_dtype *dtype; /* of the result and the operands */
+    bool pairs;
+    bool word[EXPR_LIMIT];    /* h<i> is there */
+    bool settled[EXPR_LIMIT]; /* and has no NaN but 0x7fff */
+    bool mask[EXPR_LIMIT];    /* m<i>, a comparison's, is there */
+    bool rounded[EXPR_LIMIT]; /* r<i>, node i rounded to bf16, is there */
+};
+
+bool expr_leaf_has_place(const struct expr_node *n)
+{
+    return n->code == EXPR_INDEX || n->code == EXPR_UNIFORM;
+}
+
+int expr_count_leaves(const struct expr *e)
+{
+    int n = 0;
+    for (int i = 0; i < e->n_nodes; i++)
+        n += expr_leaf_has_place(&e->node[i]);
+    return n;
+}
+
+const char *expr_type_name(enum ckpt_dtype dtype)
+{
+    return dtype == CKPT_BF16 ? "struct expr_half" : dtype == CKPT_F32 ? "float" : "int";
+}
+
+/* ---- words of two values ----------------------------------------------------------------------*/
+
+/* Whether a constant is a value of bf16, and no NaN. */
+static bool is_narrow(float x)
+{
+    return !(float_bits(x) & 0xffff) && x == x;
+}
+
+static unsigned word_of(float x)
+{
+    return float_bits(x) | float_bits(x) >> 16;
+}
+
+/* A normal power of 2, of either sign: x p is exact but for its range. */
+static bool is_power_of_2(float p)
+{
+    uint32_t exponent = float_bits(p) >> 23 & 0xff;
+    return !(float_bits(p) & 0x7fffff) && exponent > 0 && exponent < 255;
+}
+
+static bool all_words(const struct writer *w, const struct expr_node *n)
+{
+    for (int k = 0; k < expr_arguments(n->code); k++)
+        if (!w->word[n->arg[k]])
+            return false;
+    return w->pairs && expr_arguments(n->code) > 0;
+}
+
+static bool all_settled(const struct writer *w, const struct expr_node *n)
+{
+    for (int k = 0; k < expr_arguments(n->code); k++)
+        if (!w->settled[n->arg[k]])
+            return false;
+    return true;
+}
+
+static bool compares(enum expr_code code)
+{
+    return code == EXPR_EQ || code == EXPR_NE || code == EXPR_LT || code == EXPR_LE;
+}
+
+/* Whether node n of words is a word itself: it rounds nothing. */
+static bool chooses(const struct expr_node *n)
+{
+    switch (n->code) {
+    case EXPR_ABS:
+    case EXPR_SIGN:
+    case EXPR_RELU:
+    case EXPR_MINIMUM:
+    case EXPR_MAXIMUM:
+    case EXPR_RELU_DX:
+    case EXPR_WHERE:
+        return true;
+    case EXPR_CLAMP: /* the instructions do not tell the signs of zeros apart as it does */
+        return is_narrow(n->p) && is_narrow(n->q) && n->p != 0.f && n->q != 0.f && n->p <= n->q;
+    default:
+        return compares(n->code);
+    }
+}
+
+/* Word i with no NaN but one. */
+static void write_settled(const struct writer *w, int i)
+{
+    fprintf(w->f, w->settled[i] ? "h%d" : "expr_settled_pair(h%d)", i);
+}
+
+/* The mask of a condition. */
+static void write_mask(const struct writer *w, int i)
+{
+    fprintf(w->f, w->mask[i] ? "m%d" : "expr_ne_mask(h%d, 0u)", i);
+}
+
+/* "    const unsigned h4 = expr_maximum_pair(h2, h3);" */
+static void write_choice(struct writer *w, int i)
+{
+    const struct expr_node *n = &w->e->node[i];
+    const char *name = expr_function(n->code);
+    if (compares(n->code)) {
+        fprintf(w->f, "    const unsigned m%d = expr_%s_mask(h%d, h%d);\n", i, name, n->arg[0],
+                n->arg[1]);
+        fprintf(w->f, "    const unsigned h%d = expr_mask_pair(m%d);\n", i, i);
+        w->mask[i] = true;
+        return;
+    }
+    fprintf(w->f, "    const unsigned h%d = expr_%s_pair(", i,
+            n->code == EXPR_WHERE ? "select" : name);
+    for (int k = 0; k < expr_arguments(n->code); k++) {
+        fprintf(w->f, k ? ", " : "");
+        if (n->code == EXPR_WHERE && k == 0)
+            write_mask(w, n->arg[0]);
+        else
+            write_settled(w, n->arg[k]);
+    }
+    if (n->code == EXPR_CLAMP)
+        fprintf(w->f, ", 0x%08xu, 0x%08xu", word_of(n->p), word_of(n->q));
+    fprintf(w->f, ");\n");
+}
+
+/* x where it is above 0, else p x. */
+static void write_leaky(const struct writer *w, const struct expr_node *n)
+{
+    const int x = n->arg[0];
+    fprintf(w->f, "expr_select_pair(expr_lt_mask(0u, h%d), h%d, ", x, x);
+    if (is_narrow(n->p))
+        fprintf(w->f, "expr_mul_pair(h%d, 0x%08xu))", x, word_of(n->p));
+    else
+        fprintf(w->f,
+                "expr_round_pair(__fmul_rn(__uint_as_float(0x%08xu), a%d), "
+                "__fmul_rn(__uint_as_float(0x%08xu), b%d)))",
+                float_bits(n->p), x, float_bits(n->p), x);
+}
+
+/* r<i>: node i rounded to bf16.  What was chosen is rounded before the choice. */
+static void write_rounded(struct writer *w, int i)
+{
+    const struct expr_node *n = &w->e->node[i];
+    const bool words = all_words(w, n);
+    const bool choice = n->code == EXPR_WHERE && w->word[n->arg[0]] && !w->word[i];
+    if (w->rounded[i])
+        return;
+    w->rounded[i] = true;
+    for (int k = 1; k < 3 && choice; k++)
+        write_rounded(w, n->arg[k]);
+    fprintf(w->f, "    const unsigned r%d = ", i);
+    if (w->word[i]) {
+        write_settled(w, i);
+    } else if (choice) {
+        fprintf(w->f, "expr_select_pair(");
+        write_mask(w, n->arg[0]);
+        fprintf(w->f, ", r%d, r%d)", n->arg[1], n->arg[2]);
+    } else if (words && (n->code == EXPR_ADD || n->code == EXPR_SUB || n->code == EXPR_MUL)) {
+        fprintf(w->f, "expr_%s_pair(h%d, h%d)", expr_function(n->code), n->arg[0], n->arg[1]);
+    } else if (words && n->code == EXPR_SCALE && is_narrow(n->p)) {
+        fprintf(w->f, "expr_mul_pair(h%d, 0x%08xu)", n->arg[0], word_of(n->p));
+    } else if (words && n->code == EXPR_AFFINE && is_power_of_2(n->p) && is_narrow(n->q)) {
+        fprintf(w->f, "expr_fma_pair(h%d, 0x%08xu, 0x%08xu)", n->arg[0], word_of(n->p),
+                word_of(n->q));
+    } else if (words && n->code == EXPR_LEAKY) {
+        write_leaky(w, n);
+    } else {
+        fprintf(w->f, "expr_round_pair(a%d, b%d)", i, i);
+    }
+    fprintf(w->f, ";\n");
+}
+
+/* The word of node i, where it has one. */
+static void write_word(struct writer *w, int i)
+{
+    const struct expr_node *n = &w->e->node[i];
+    w->settled[i] = n->code != EXPR_INPUT;
+    if (n->code == EXPR_INPUT && w->dtype[n->arg[0] + 1] == CKPT_BF16) {
+        fprintf(w->f, "    const unsigned h%d = x%d;\n", i, n->arg[0]);
+    } else if (n->code == EXPR_CONSTANT && is_narrow(n->p)) {
+        fprintf(w->f, "    const unsigned h%d = 0x%08xu;\n", i, word_of(n->p));
+    } else if (n->code == EXPR_BF16) {
+        write_rounded(w, n->arg[0]);
+        fprintf(w->f, "    const unsigned h%d = r%d;\n", i, n->arg[0]);
+    } else if (all_words(w, n) && chooses(n)) {
+        write_choice(w, i);
+    } else {
+        return;
+    }
+    w->word[i] = true;
+}
+
+/* ---- fp32 -------------------------------------------------------------------------------------*/
+
+static void write_bits(FILE *f, float x)
+{
+    fprintf(f, "__uint_as_float(0x%08xu)", float_bits(x));
+}
+
+/* "    const float a3 = expr_mul(a1, a2);" */
+static void write_float(const struct writer *w, int i, char element, int leaf)
+{
+    const struct expr_node *n = &w->e->node[i];
+    const int arguments = expr_arguments(n->code);
+    fprintf(w->f, "    const float %c%d = ", element, i);
+    /* a NaN that was chosen keeps its bits in fp32 */
+    if (w->word[i] && (n->code == EXPR_BF16 || arguments == 0 || all_settled(w, n))) {
+        fprintf(w->f, "expr_%s(h%d);\n", element == 'a' ? "low" : "high", i);
+    } else if (n->code == EXPR_INPUT) {
+        fprintf(w->f, "x%d%c;\n", n->arg[0], element);
+    } else if (expr_leaf_has_place(n)) {
+        fprintf(w->f, "l%d%c;\n", leaf, element);
+    } else if (n->code == EXPR_CONSTANT) {
+        write_bits(w->f, n->p);
+        fprintf(w->f, ";\n");
+    } else {
+        fprintf(w->f, "expr_%s(%c%d", expr_function(n->code), element, n->arg[0]);
+        for (int k = 1; k < arguments; k++)
+            fprintf(w->f, ", %c%d", element, n->arg[k]);
+        if (arguments == 1) {
+            fprintf(w->f, ", ");
+            write_bits(w->f, n->p);
+            fprintf(w->f, ", ");
+            write_bits(w->f, n->q);
+        }
+        fprintf(w->f, ");\n");
+    }
+}
+
+/* ---- the function -----------------------------------------------------------------------------*/
+
+static void write_parameter(const struct writer *w, bool *first, const char *type, char letter,
+                            int k)
+{
+    char number[12] = "";
+    if (k >= 0)
+        snprintf(number, sizeof number, "%d", k);
+    for (int element = 0; element < 1 + w->pairs; element++) {
+        fprintf(w->f, "%s%s%c%s%c", *first ? "" : ", ", type, letter, number, "ab"[element]);
+        *first = false;
+    }
+}
+
+static void write_parameters(const struct writer *w)
+{
+    char type[40];
+    bool first = true;
+    const bool words = w->pairs && w->dtype[0] == CKPT_BF16;
+    for (int k = 0; k < w->e->n_in; k++)
+        if (w->pairs && w->dtype[k + 1] == CKPT_BF16) {
+            fprintf(w->f, "%sunsigned x%d", first ? "" : ", ", k);
+            first = false;
+        } else {
+            write_parameter(w, &first, "float ", 'x', k);
+        }
+    for (int k = 0; k < expr_count_leaves(w->e); k++)
+        write_parameter(w, &first, "float ", 'l', k);
+    snprintf(type, sizeof type, "%s &", expr_type_name(w->dtype[0]));
+    for (int k = 0; k < 1 + (w->e->second > 0); k++)
+        if (words)
+            fprintf(w->f, "%sunsigned &%c", first && !k ? "" : ", ", "yz"[k]);
+        else
+            write_parameter(w, &first, type, "yz"[k], -1);
+}
+
+/* Node i goes to result y or z. */
+static void write_result(struct writer *w, char name, int i)
+{
+    if (w->pairs && w->dtype[0] == CKPT_BF16) {
+        write_rounded(w, i);
+        fprintf(w->f, "    %c = r%d;\n", name, i);
+        return;
+    }
+    for (int element = 0; element < 1 + w->pairs; element++)
+        fprintf(w->f, "    %c%c = expr_to<%s>(%c%d);\n", name, "ab"[element],
+                expr_type_name(w->dtype[0]), "ab"[element], i);
+}
+
+void expr_write_program(FILE *f, const struct expr *e, const enum ckpt_dtype *dtype, bool pairs)
+{
+    struct writer w = {.f = f, .e = e, .dtype = dtype, .pairs = pairs};
+    int leaf = 0;
+    fprintf(f, "\nstatic __device__ __forceinline__ void program_of_%s(",
+            pairs ? "pair" : "element");
+    write_parameters(&w);
+    fprintf(f, ")\n{\n");
+    for (int i = 0; i < e->n_nodes; i++) {
+        if (pairs)
+            write_word(&w, i);
+        write_float(&w, i, 'a', leaf);
+        if (pairs)
+            write_float(&w, i, 'b', leaf);
+        leaf += expr_leaf_has_place(&e->node[i]);
+    }
+    write_result(&w, 'y', e->n_nodes - 1);
+    if (e->second)
+        write_result(&w, 'z', e->second - 1);
+    fprintf(f, "}\n");
+}
