@@ -15,12 +15,14 @@ int expr_unroll(const struct expr *e)
     return expr_flops(e) > 64 ? 1 : 2;
 }
 
+/* 16 bytes of most of what is read and written: the gradient of a row, say, in fp32, that stands
+ * still along it shall not halve the vectors of all others. */
 int expr_vector_elements(const struct expr *e, const enum ckpt_dtype *dtype)
 {
-    for (int k = e->reduced > 0; k <= e->n_in; k++)
-        if (ckpt_dtype_size(dtype[k]) != 2)
-            return 4;
-    return 8;
+    int narrow = 0, all = 0;
+    for (int k = e->reduced > 0; k <= e->n_in; k++, all++)
+        narrow += ckpt_dtype_size(dtype[k]) == 2;
+    return 2 * narrow > all ? 8 : 4;
 }
 
 /* What V elements of a kernel of vectors are in registers: words of two, where they are bf16. */
