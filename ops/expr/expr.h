@@ -22,8 +22,9 @@
  *   the gradient of the result, and the result itself where that saves reading the operands.  It is
  *   recorded as an expr op, so gradients of gradients need no rule of their own.
  * - Fusion (fuse.c): a producer goes into its readers when nobody else reads it, and into a few
- *   readers when it is cheap.  It depends on the tape alone, never on a budget or a device.  Ops
- *   with kernels of their own (add, gelu, ...) can be swallowed: expr_of_op() has their programs.
+ *   readers when it is cheap: those of the backward pass compute it again.  It depends on the tape
+ *   alone, never on a budget or a device.  Ops with kernels of their own (add, gelu, ...) can be
+ *   swallowed: expr_of_op() has their programs.
  *   Their nodes call the functions of those kernels, so this changes no bit either.
  * - Pairs (pair.c): two gradients beside each other that read the same are one op of two results.
  * - Reductions: a sum or mean over the last axes takes in the chain that made its operand.  The
@@ -44,11 +45,11 @@ extern "C" {
 #endif
 
 enum {
-    EXPR_INPUTS = 8, /* operands of a recorded op, at most */
-    EXPR_LIMIT = 64, /* nodes of a recorded op, at most */
+    EXPR_INPUTS = 8,  /* operands of a recorded op, at most */
+    EXPR_LIMIT = 128, /* nodes of a recorded op, at most */
     EXPR_OPERANDS =
         EXPR_INPUTS + 2, /* while a gradient is built: with that of the result, and it */
-    EXPR_NODES = 160,    /* the same for nodes */
+    EXPR_NODES = 250,    /* the same for nodes */
     EXPR_NAME = 48
 };
 

@@ -10,9 +10,13 @@
  *
  * A sum over the last axes takes in the chain that made its operand, and is the end of it.
  *
+ * What computing again may cost: an element of bf16 that is written and read again takes an H100 as
+ * long as 40 instructions, and a program takes about a quarter as many as expr_flops() counts,
+ * since it takes two elements at a time.
+ *
  * What a reader takes in must mean the same there: of one shape, with all operands not written in
  * between.  And it must pay: results that many read, or whose operands would have to be kept longer
- * than the result in their place, stay.
+ * than the result in their place, stay.  What is kept is weighed for groups of ops first.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +26,7 @@
 
 enum {
     READERS = 4,     /* of a result that is computed in each of them, at most */
-    CHEAP = 100,     /* operations an element that this may cost in all */
+    CHEAP = 200,     /* operations an element that this may cost in all: see above */
     PLACES = 4,      /* leaves with a place in a program, at most: see LOOPS_OPERANDS */
     LONG_ROW = 8192, /* elements of a row, whose sum may then be one of few */
     FEW_ROWS = 64,
@@ -353,6 +357,143 @@ static bool pays(const struct fusion *f, const struct expr *e, int32_t i, const 
     return bytes_kept(f, a, last) <= desc_bytes(&f->t->tensors.data[op_out(f->t, a, 0)].desc);
 }
 
+/* ---- operands that are worth keeping ----------------------------------------------------------*/
+
+/*
+ * One result alone seldom pays for operands that are kept into the backward pass for it: a chain
+ * that begins with two and has a dozen results would keep the dozen.  So groups of ops are looked
+ * at, as far as results may go into their readers: where the operands of all take half the room of
+ * the results that the backward pass reads, at most, they count as read by the last of the group,
+ * and every result is then free to go.
+ */
+struct group {
+    int64_t kept, saved; /* bytes: of operands that nobody reads as late; of results */
+    int32_t last;        /* op */
+};
+
+struct groups {
+    int32_t *parent;  /* per op */
+    struct group *of; /* per op that is its own parent */
+    int32_t *seen;    /* per storage: the group that counted it last, and 1 */
+    bool *program;    /* per op: it has one, or is a sum */
+    bool *goes;       /* per op: its result may go into its readers */
+};
+
+static int32_t root_of(struct groups *g, int32_t i)
+{
+    while (g->parent[i] != i)
+        i = g->parent[i] = g->parent[g->parent[i]];
+    return i;
+}
+
+static bool has_program(const struct fusion *f, int32_t i)
+{
+    struct expr e;
+    const struct op *o = &f->t->ops.data[i];
+    return o->def == &op_sum || expr_of_op(f->t, o, &e);
+}
+
+/* Whether all readers of what op i makes may take it in; what they are too large for shows later.
+ */
+static bool may_go(const struct fusion *f, const struct groups *g, int32_t i)
+{
+    const ckpt_tape *t = f->t;
+    const struct op *a = &t->ops.data[i];
+    struct expr e;
+    if (!g->program[i] || !expr_of_op(t, a, &e) || !is_private(f, op_out(t, a, 0)))
+        return false;
+    const int32_t x = op_out(t, a, 0), end = f->readers.first[x + 1];
+    int32_t k = f->readers.first[x];
+    if (k == end)
+        return false;
+    while (k < end && g->program[f->readers.op[k]] && may_join(f, &e, i, f->readers.op[k]))
+        k++;
+    return k == end;
+}
+
+/* Joins op i and its readers to a group; what the backward pass reads of it is saved. */
+static void group_op(const struct fusion *f, struct groups *g, int32_t i)
+{
+    const ckpt_tape *t = f->t;
+    const struct op *a = &t->ops.data[i];
+    const int32_t x = op_out(t, a, 0);
+    int64_t saved = 0;
+    for (int32_t k = f->readers.first[x]; k < f->readers.first[x + 1]; k++) {
+        const int32_t j = f->readers.op[k], from = root_of(g, i), to = root_of(g, j);
+        if (from != to) {
+            g->parent[from] = to;
+            g->of[to].saved += g->of[from].saved;
+        }
+        if (a->phase == PHASE_FORWARD && t->ops.data[j].phase == PHASE_BACKWARD)
+            saved = desc_bytes(&t->tensors.data[x].desc);
+    }
+    g->of[root_of(g, i)].saved += saved;
+}
+
+/* Counts operands of op i that come from outside of its group; or has those kept that pay. */
+static void keep_operands(struct fusion *f, struct groups *g, int32_t i, bool count)
+{
+    const ckpt_tape *t = f->t;
+    const struct op *o = &t->ops.data[i];
+    const int32_t root = root_of(g, i);
+    struct group *group = &g->of[root];
+    for (int k = 0; k < o->n_in && group->saved > 0; k++) {
+        const int32_t x = op_in(t, o, k);
+        if (x <= 0 || (t->tensors.data[x].op >= 0 && g->goes[t->tensors.data[x].op]))
+            continue;
+        const int32_t s = t->tensors.data[x].storage;
+        const bool stays = t->storages.data[s].kind == STORAGE_VALUE && !t->env.sharing.layout;
+        if (stays || f->last_read[s] >= group->last)
+            continue;
+        if (!count && 2 * group->kept <= group->saved)
+            f->last_read[s] = group->last;
+        else if (count && g->seen[s] != root + 1)
+            group->kept += desc_bytes(&t->tensors.data[x].desc);
+        g->seen[s] = root + 1;
+    }
+}
+
+static void keep_all(struct fusion *f, struct groups *g)
+{
+    const int32_t n = f->t->n_ops;
+    for (int32_t i = 0; i < n; i++) {
+        g->parent[i] = i;
+        g->program[i] = has_program(f, i);
+    }
+    for (int32_t i = 0; i < n; i++)
+        g->goes[i] = may_go(f, g, i);
+    for (int32_t i = 0; i < n; i++)
+        if (g->goes[i])
+            group_op(f, g, i);
+    for (int32_t i = 0; i < n; i++)
+        g->of[root_of(g, i)].last = i;
+    for (int32_t i = 0; i < n; i++)
+        keep_operands(f, g, i, true);
+    for (int32_t i = 0; i < n; i++)
+        keep_operands(f, g, i, false);
+}
+
+static int find_groups(struct fusion *f)
+{
+    const size_t n = (size_t)f->t->n_ops + 1;
+    struct groups g = {.parent = malloc(n * sizeof *g.parent),
+                       .of = calloc(n, sizeof *g.of),
+                       .seen = calloc((size_t)f->t->n_storages + 1, sizeof *g.seen),
+                       .program = calloc(n, sizeof *g.program),
+                       .goes = calloc(n, sizeof *g.goes)};
+    int rc = 0;
+    if (g.parent && g.of && g.seen && g.program && g.goes)
+        keep_all(f, &g);
+    else
+        rc = tape_fail(f->t, CKPT_ENOMEM, "no memory to join the ops of a tape");
+    free(g.parent);
+    free(g.of);
+    free(g.seen);
+    free(g.program);
+    free(g.goes);
+    return rc;
+}
+
 /* ---- the tape afterwards ----------------------------------------------------------------------*/
 
 /* Op j takes in a. */
@@ -408,6 +549,8 @@ int expr_fuse(ckpt_tape *t)
 {
     struct fusion f = {.t = t};
     int rc = t->error.code ? t->error.code : prepare(&f);
+    if (!rc)
+        rc = find_groups(&f);
     for (int32_t i = 0; i < t->n_ops && !rc; i++)
         rc = fuse_op(&f, i);
     free(f.readers.first);
