@@ -16,9 +16,9 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { ARCH = 90 };
+enum { ARCH = 90, OLDER = 80 };
 
-static int failures, compiled;
+static int failures, compiled, arch = ARCH;
 static double seconds;
 static char directory[256];
 
@@ -40,7 +40,7 @@ static char *compile(const struct expr *e, const enum ckpt_dtype *dtype, size_t 
 {
     char *source = expr_source(e, dtype), *image = NULL, reason[2000];
     double start = now();
-    if (!source || nvrtc_compile(source, ARCH, &image, bytes, reason, sizeof reason)) {
+    if (!source || nvrtc_compile(source, arch, &image, bytes, reason, sizeof reason)) {
         printf("FAIL %s: %s\n", e->name, source ? reason : "no source");
         failures++;
     }
@@ -94,6 +94,23 @@ static void check_pair(void)
     expr_finish(&e, expr_binary(&e, EXPR_SILU_DX, expr_binary(&e, EXPR_MUL, 1, 2), 0), NULL);
     check_program(&e, CKPT_F32, CKPT_BF16);
     check_program(&e, CKPT_BF16, CKPT_BF16);
+}
+
+/* Two values at a time, also where there are no instructions that compare them. */
+static void check_neighbours(void)
+{
+    struct expr e;
+    expr_init(&e, "neighbours", 2);
+    int sum = expr_unary(&e, EXPR_BF16, expr_binary(&e, EXPR_ADD, 0, 1));
+    int most = expr_binary(&e, EXPR_MAXIMUM, sum, expr_binary(&e, EXPR_MINIMUM, 0, 1));
+    most = expr_unary(&e, EXPR_SIGN, expr_node(&e, EXPR_CLAMP, most, 0, 0, -4.f, 3.f));
+    sum = expr_where(&e, expr_binary(&e, EXPR_LE, 0, 1), sum, expr_binary(&e, EXPR_MUL, 0, most));
+    expr_finish(&e, expr_binary(&e, EXPR_RELU_DX, sum, most), NULL);
+    e.largest = 1;
+    check_program(&e, CKPT_BF16, CKPT_BF16);
+    arch = OLDER;
+    check_program(&e, CKPT_BF16, CKPT_BF16);
+    arch = ARCH;
 }
 
 /* All functions in programs of a dozen. */
@@ -280,6 +297,7 @@ int main(void)
     check_sum();
     check_largest();
     check_pair();
+    check_neighbours();
     check_leaves();
     check_refusal();
     printf("NVRTC %d: %d programs in %.2f s\n", nvrtc_version(), compiled, seconds);
