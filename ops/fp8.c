@@ -27,6 +27,9 @@
  * Which layers are done so follows from the tape alone, never from a plan: bf16 operands, a
  * parameter of two axes, sizes worth it, some parameter before x (so not the first layers of a
  * model), and not where the model said ckpt_full_precision (the last ones).
+ *
+ * The largest magnitude of an operand comes from the op that made it, or from to_fp8_largest
+ * (ops/largest.c).  It is a tensor of four bytes, so where a plan makes copies again it is there.
  */
 #include <stdlib.h>
 #include "fp8.h"
@@ -41,8 +44,14 @@
 
 /* ---- to_fp8 ---------------------------------------------------------------------------------- */
 
-/* {x [..., K], its largest magnitude or none} -> {scale, the copies asked for}: [..., K], [K, M']
- */
+/* What is done on the way to a copy, and to its rounding, in operations an element. */
+static double source_flops(int32_t source)
+{
+    return source == FP8_OPERAND ? 1 : 25;
+}
+
+/* {x [..., K], the largest magnitude, that ops/largest.c finds} -> {scale, the copies asked for}:
+ * [..., K], [K, M'] */
 static int to_fp8_shape(struct ckpt_call *call)
 {
     const struct ckpt_desc *x = &call->in[0];
@@ -63,18 +72,13 @@ static int to_fp8_shape(struct ckpt_call *call)
         call->out[n].shape[1] = fp8_pitch(linear_rows(x), attr);
         desc_dense(&call->out[n++]);
     }
-    call->workspace = FP8_PARTS * (int64_t)sizeof(uint32_t);
     return CKPT_OK;
 }
 
-/* It is read twice, for its largest magnitude first, unless that is known. */
 static void to_fp8_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
 {
-    const double passes = call->n_in > 1 && call->in[1].ndim >= 0 ? 1 : 2;
-    cost->flops = passes * (double)desc_numel(&call->in[0]);
-    cost->bytes = passes * (double)desc_bytes(&call->in[0]);
-    for (int i = 1; i < call->n_out; i++)
-        cost->bytes += (double)desc_bytes(&call->out[i]);
+    const struct to_fp8_attr *attr = call->attr;
+    cost->flops = source_flops(attr->source) * (double)desc_numel(&call->in[0]);
 }
 
 const struct ckpt_op_def op_to_fp8 = {
@@ -84,6 +88,30 @@ const struct ckpt_op_def op_to_fp8 = {
     .cost = to_fp8_cost,
     .cpu = cpu_to_fp8,
     .cuda = CUDA_KERNEL(cuda_to_fp8),
+};
+
+/* {x} -> its largest magnitude, fp32 */
+static int to_fp8_largest_shape(struct ckpt_call *call)
+{
+    if (call_float(call, 0))
+        return CKPT_ESHAPE;
+    call->out[0] = (struct ckpt_desc){.dtype = CKPT_F32, .ndim = 0};
+    return CKPT_OK;
+}
+
+static void to_fp8_largest_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
+{
+    const struct to_fp8_largest_attr *attr = call->attr;
+    cost->flops = source_flops(attr->source) * (double)desc_numel(&call->in[0]);
+}
+
+const struct ckpt_op_def op_to_fp8_largest = {
+    .size = sizeof(struct ckpt_op_def),
+    .name = "to_fp8_largest",
+    .shape = to_fp8_largest_shape,
+    .cost = to_fp8_largest_cost,
+    .cpu = cpu_to_fp8_largest,
+    .cuda = CUDA_KERNEL(cuda_to_fp8_largest),
 };
 
 /* ---- to_fp8_blocks --------------------------------------------------------------------------- */
@@ -134,7 +162,7 @@ static int to_fp8_blocks_shape(struct ckpt_call *call)
 static void to_fp8_blocks_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
 {
     const struct to_fp8_attr *attr = call->attr;
-    cost->flops = (attr->source ? 26. : 2.) * (double)desc_numel(&call->in[0]);
+    cost->flops = (1 + source_flops(attr->source)) * (double)desc_numel(&call->in[0]);
 }
 
 const struct ckpt_op_def op_to_fp8_blocks = {
@@ -436,21 +464,49 @@ static bool is_idle(const ckpt_tape *t, const struct op *o, const int32_t *reads
     return true;
 }
 
+/* Readers of each tensor, or of those that are 8-bit copies with a scale for each tensor. */
+static int32_t *count_reads(ckpt_tape *t, bool all)
+{
+    int32_t *reads = calloc((size_t)t->n_tensors + 1, sizeof *reads);
+    if (!reads)
+        tape_fail(t, CKPT_ENOMEM, "no memory for the readers of tensors");
+    for (int32_t i = 0; reads && i < t->n_ops; i++)
+        for (int k = 0; k < t->ops.data[i].n_in; k++) {
+            const int32_t x = op_in(t, &t->ops.data[i], k);
+            if (x > 0 && (all || t->ops.data[i].def == &op_to_fp8))
+                reads[x]++;
+        }
+    return reads;
+}
+
+/* What copies with a scale for each tensor round that is the result of GELU, and of nobody else's
+ * interest: they read what GELU does, once for the largest magnitude and once for the copies, and
+ * the result is never written. */
+static void take_gelu(ckpt_tape *t)
+{
+    int32_t *all = count_reads(t, true), *copies = count_reads(t, false);
+    for (int32_t i = 0; all && copies && i < t->n_ops; i++) {
+        const struct op *o = &t->ops.data[i];
+        struct to_fp8_attr *attr = o->attr;
+        if (o->def != &op_to_fp8 || attr->dtype != CKPT_F8E4M3)
+            continue;
+        const int32_t y = op_in(t, o, 0), made = t->tensors.data[y].op;
+        const struct op *gelu = made >= 0 ? &t->ops.data[made] : NULL;
+        if (!gelu || gelu->def != &op_gelu || all[y] != copies[y] ||
+            !is_plain(t, op_in(t, gelu, 0)))
+            continue;
+        attr->source = FP8_GELU;
+        t->operands.data[o->operands] = op_in(t, gelu, 0);
+    }
+    free(all);
+    free(copies);
+}
+
 /* GELU and its gradients that are made with the copies alone. */
 static void drop_idle(ckpt_tape *t)
 {
-    int32_t *reads = calloc((size_t)t->n_tensors + 1, sizeof *reads);
-    if (!reads) {
-        tape_fail(t, CKPT_ENOMEM, "no memory for the readers of tensors");
-        return;
-    }
-    for (int32_t i = 0; i < t->n_ops; i++)
-        for (int k = 0; k < t->ops.data[i].n_in; k++) {
-            const int32_t x = op_in(t, &t->ops.data[i], k);
-            if (x > 0)
-                reads[x]++;
-        }
-    for (int32_t i = 0; i < t->n_ops; i++)
+    int32_t *reads = count_reads(t, true);
+    for (int32_t i = 0; reads && i < t->n_ops; i++)
         if (is_idle(t, &t->ops.data[i], reads)) {
             if (t->ops.data[i].n_out > 1)
                 t->tensors.data[op_out(t, &t->ops.data[i], 1)].op = -1;
@@ -465,7 +521,9 @@ void ops_forget_sources(ckpt_tape *t)
         if (t->ops.data[i].def == &op_linear_fp8)
             for (int k = FP8_X; k <= FP8_W; k++)
                 t->operands.data[t->ops.data[i].operands + k] = -1;
-    if (!t->error.code && t->env.matmul == MATMUL_FP8_BLOCK)
+    if (!t->error.code && t->env.matmul == MATMUL_FP8)
+        take_gelu(t);
+    if (!t->error.code && t->env.matmul)
         drop_idle(t);
 }
 

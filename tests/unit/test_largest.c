@@ -2,8 +2,9 @@
 /*
  * Largest magnitudes that come from the ops that make them (ops/largest.c): a chain of 8-bit layers
  * behind every op that can, and its gradients, run op by op on the CPU, with them and without, has
- * the same bytes in every storage; what is left is the largest by its definition; and which operand
- * of to_fp8 has one.
+ * the same bytes in every storage; what is left or found is the largest by its definition; and
+ * which operand of to_fp8 has one left.  GELU done where copies are made, with its result nowhere,
+ * leaves the same bytes as well.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -72,14 +73,19 @@ static ckpt_tensor chain(ckpt_tape *t)
 struct run {
     struct params params;
     ckpt_tape *t;
-    char **bytes; /* of each storage */
+    char **bytes;       /* of each storage */
+    int32_t n_storages; /* without those of ops that find largest magnitudes */
 };
 
-static struct run record(bool leaves)
+/* Who finds the largest magnitudes: ops of their own, those that make operands where they can, or
+ * ops of their own and GELU is done on the way. */
+enum way { ALONE, LEFT, ON_THE_WAY, WAYS };
+
+static struct run record(enum way way)
 {
     struct run r = {0};
     struct tape_env env = {.backend = CKPT_ON_CPU,
-                           .matmul = leaves ? MATMUL_FP8 : MATMUL_BF16,
+                           .matmul = MATMUL_FP8,
                            .threads = 1,
                            .params = &r.params,
                            .sharing = {.ranks = 1, .sharers = 1}};
@@ -88,7 +94,12 @@ static struct run record(bool leaves)
     ckpt_tensor y = ckpt_cast(r.t, chain(r.t), CKPT_F32);
     tape_differentiate(r.t, ckpt_sum(r.t, ckpt_mul(r.t, y, y), 7));
     assert_int_equal(expr_fuse(r.t), 0);
-    assert_int_equal(ops_leave_largest(r.t), 0);
+    if (way == ON_THE_WAY)
+        ops_forget_sources(r.t);
+    if (way == LEFT)
+        assert_int_equal(ops_leave_largest(r.t), 0);
+    r.n_storages = r.t->n_storages;
+    assert_int_equal(ops_find_largest(r.t), 0);
     assert_string_equal(r.t->error.text, "");
     return r;
 }
@@ -162,21 +173,35 @@ static void run_all(struct run *r)
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
+static bool is_by_gelu(const ckpt_tape *t, int32_t storage)
+{
+    const int32_t op = t->tensors.data[t->storages.data[storage].tensor].op;
+    return op >= 0 && t->ops.data[op].def == &op_gelu;
+}
+
 static void test_same_bytes(void **state)
 {
-    struct run without = record(false), with = record(true);
+    struct run alone = record(ALONE);
     (void)state;
     assert_int_equal(blas_open(1), 0);
-    run_all(&without);
-    run_all(&with);
-    assert_true(with.t->n_storages > without.t->n_storages);
-    for (int32_t s = 0; s < without.t->n_storages; s++) {
-        assert_int_equal(with.t->storages.data[s].bytes, without.t->storages.data[s].bytes);
-        assert_memory_equal(with.bytes[s], without.bytes[s],
-                            (size_t)without.t->storages.data[s].bytes);
+    run_all(&alone);
+    for (enum way way = LEFT; way < WAYS; way++) {
+        struct run other = record(way);
+        int gelus = 0;
+        run_all(&other);
+        assert_true(other.n_storages > alone.n_storages || way != LEFT);
+        for (int32_t s = 0; s < alone.n_storages; s++) {
+            const bool nowhere = way == ON_THE_WAY && is_by_gelu(alone.t, s);
+            assert_int_equal(other.t->storages.data[s].bytes, alone.t->storages.data[s].bytes);
+            if (!nowhere)
+                assert_memory_equal(other.bytes[s], alone.bytes[s],
+                                    (size_t)alone.t->storages.data[s].bytes);
+            gelus += nowhere;
+        }
+        assert_int_equal(gelus, way == ON_THE_WAY ? 2 : 0);
+        drop(&other);
     }
-    drop(&without);
-    drop(&with);
+    drop(&alone);
 }
 
 static float largest_of(const struct run *r, int32_t x)
@@ -192,7 +217,7 @@ static float largest_of(const struct run *r, int32_t x)
 
 static void test_largest(void **state)
 {
-    struct run r = record(true);
+    struct run r = record(LEFT);
     int known = 0, alone = 0;
     (void)state;
     assert_int_equal(blas_open(1), 0);
@@ -202,10 +227,10 @@ static void test_largest(void **state)
         if (o->def != &op_to_fp8)
             continue;
         const int32_t most = op_in(r.t, o, 1);
-        known += most > 0;
-        alone += most <= 0;
-        if (most > 0)
-            assert_true(*(float *)view_of(&r, most).data == largest_of(&r, op_in(r.t, o, 0)));
+        const bool found = r.t->ops.data[r.t->tensors.data[most].op].def == &op_to_fp8_largest;
+        known += !found;
+        alone += found;
+        assert_true(*(float *)view_of(&r, most).data == largest_of(&r, op_in(r.t, o, 0)));
     }
     /* Ten operands but the first, ten gradients; ten weights. */
     assert_int_equal(known, 9 + 10);
@@ -213,12 +238,12 @@ static void test_largest(void **state)
     drop(&r);
 }
 
-/* Each op leaves one at most, whoever reads it; without --matmul fp8 none does. */
+/* Each op leaves one at most, whoever reads it. */
 static void test_outputs(void **state)
 {
     (void)state;
-    for (int leaves = 0; leaves < 2; leaves++) {
-        struct run r = record(leaves);
+    for (enum way way = ALONE; way <= LEFT; way++) {
+        struct run r = record(way);
         int n = 0;
         for (int32_t i = 0; i < r.t->n_ops; i++) {
             const struct op *o = &r.t->ops.data[i];
@@ -227,7 +252,7 @@ static void test_outputs(void **state)
             n += o->def == &op_gelu_dx_sums && o->n_out == 3;
             n += o->def == &op_expr && o->n_out == 2;
         }
-        assert_int_equal(n > 0, leaves);
+        assert_int_equal(n > 0, way == LEFT);
         r.bytes = calloc((size_t)r.t->n_storages, sizeof *r.bytes);
         drop(&r);
     }
