@@ -84,6 +84,7 @@ static void to_fp8_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
 const struct ckpt_op_def op_to_fp8 = {
     .size = sizeof(struct ckpt_op_def),
     .name = "to_fp8",
+    .flags = CKPT_OP_OPTIONAL_OUT,
     .shape = to_fp8_shape,
     .cost = to_fp8_cost,
     .cpu = cpu_to_fp8,

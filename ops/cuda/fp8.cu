@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(THREADS) find_largest(const T *x, int64_t n, u
 struct copies {
     int64_t rows, cols, pitch, across; /* across: tiles side by side */
     uint8_t *by_rows, *by_columns;     /* either may be NULL */
-    float *scale;
+    float *scale;                      /* or NULL */
     const uint32_t *most;              /* the largest magnitude */
 };
 
@@ -96,7 +96,7 @@ template <__nv_fp8_interpretation_t KIND> __device__ __forceinline__ float power
     const bool odd = fp8_is_odd(most);
     const int k = odd ? 0 : fp8_exponent(most, KIND == __NV_E4M3 ? FP8_E4M3_TOP : FP8_E5M2_TOP);
     const float nan = __uint_as_float(0x7fc00000u);
-    if (blockIdx.x == 0 && threadIdx.x == 0)
+    if (c.scale && blockIdx.x == 0 && threadIdx.x == 0)
         *c.scale = odd ? nan : __uint_as_float(fp8_power_bits(-k));
     return odd ? nan : __uint_as_float(fp8_power_bits(k));
 }
