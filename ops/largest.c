@@ -94,12 +94,14 @@ int ops_leave_largest(ckpt_tape *t)
         return tape_fail(t, CKPT_ENOMEM, "no memory for the largest magnitudes of a tape");
     for (int32_t i = 0; i < t->n_ops && !t->error.code; i++) {
         const struct op *o = &t->ops.data[i];
-        if (o->def != &op_to_fp8 || ((const struct to_fp8_attr *)o->attr)->source)
+        const struct to_fp8_attr *attr = o->attr;
+        if (o->def != &op_to_fp8 || attr->source == FP8_GELU)
             continue;
-        const int32_t maker = maker_of(t, op_in(t, o, 0));
+        const int32_t maker = attr->source ? t->tensors.data[op_in(t, o, FP8_STATS)].op
+                                           : maker_of(t, op_in(t, o, FP8_FROM));
         const int32_t x = maker < 0 ? 0 : leave(t, maker, largest);
         if (x)
-            t->operands.data[t->ops.data[i].operands + 1] = x;
+            t->operands.data[t->ops.data[i].operands + FP8_MOST] = x;
     }
     free(largest);
     return t->error.code;
@@ -107,7 +109,7 @@ int ops_leave_largest(ckpt_tape *t)
 
 static bool lacks_largest(const ckpt_tape *t, int32_t i)
 {
-    return t->ops.data[i].def == &op_to_fp8 && op_in(t, &t->ops.data[i], 1) <= 0;
+    return t->ops.data[i].def == &op_to_fp8 && op_in(t, &t->ops.data[i], FP8_MOST) <= 0;
 }
 
 /* Records the op that finds it for op i, at the end of the tape. */
@@ -115,13 +117,13 @@ static void find_for(ckpt_tape *t, int32_t i)
 {
     const struct to_fp8_attr *of = t->ops.data[i].attr;
     const struct to_fp8_largest_attr attr = {.source = of->source};
-    ckpt_tensor x = tape_handle(t, op_in(t, &t->ops.data[i], 0));
+    ckpt_tensor x = tape_handle(t, op_in(t, &t->ops.data[i], FP8_FROM));
     tape_stand_at(t, i);
     x = ops_record1(t, &op_to_fp8_largest, 1, &x, &attr, sizeof attr);
     if (t->error.code)
         return;
     t->ops.data[t->n_ops - 1].first_line = t->ops.data[i].first_line;
-    t->operands.data[t->ops.data[i].operands + 1] = x.id;
+    t->operands.data[t->ops.data[i].operands + FP8_MOST] = x.id;
 }
 
 int ops_find_largest(ckpt_tape *t)

@@ -116,6 +116,7 @@ int cpu_to_fp8_largest(const struct ckpt_kernel_args *a)
 struct copying {
     const struct ckpt_view *x;
     enum fp8_source source;
+    struct fp8_vector shift, scale; /* of a modulated norm */
     int64_t rows, cols, pitch;
     float power; /* NaN where a value is infinite or NaN: so is every product with this tensor */
     enum ckpt_dtype dtype;
@@ -128,20 +129,50 @@ CKPT_CLONES static void multiply_fp8_input(float *x, float power, int64_t n)
         x[i] *= power;
 }
 
+/* A row of a norm that is modulated, from its statistics on, as cpu_layer_norm_modulate has it. */
+CKPT_CLONES static void normalise_fp8_input(float *x, const float *stats, const uint16_t *shift,
+                                            const uint16_t *scale, int64_t n)
+{
+    const float mean = stats[0], rstd = stats[1];
+    for (int64_t i = 0; i < n; i++) {
+        const float y = (x[i] - mean) * rstd;
+        x[i] = bf16_load(bf16_round(y * (1.f + bf16_load(scale[i])) + bf16_load(shift[i])));
+    }
+}
+
+/* Row `row` of shift or scale, from column col on. */
+static const uint16_t *vector_row(const struct ckpt_view *v, struct fp8_vector by, int64_t row,
+                                  int64_t col)
+{
+    return (const uint16_t *)v->data + row / by.share * by.step + col;
+}
+
+/* n values of row `row` from column col on. */
+static void load_values(const struct copying *c, int64_t row, int64_t col, int64_t n, float *value)
+{
+    const struct ckpt_view *x = c->x;
+    const int64_t at = row * c->cols + col;
+    if (c->source == FP8_GELU) {
+        load_source(c->source, x, at, n, value);
+        return;
+    }
+    cpu_load(value, (const char *)x->data + at * ckpt_dtype_size(x->desc.dtype), x->desc.dtype, n);
+    if (c->source == FP8_NORM_MODULATE)
+        normalise_fp8_input(value, (const float *)x[FP8_STATS].data + 2 * row,
+                            vector_row(&x[FP8_SHIFT], c->shift, row, col),
+                            vector_row(&x[FP8_SCALE], c->scale, row, col), n);
+}
+
 /* Rows [row, row + n_rows) and columns [col, col + n_cols), and zeros behind the last row. */
 static void copy_block(const struct copying *c, int64_t row, int64_t col, int64_t n_rows,
                        int64_t n_cols)
 {
-    const int64_t size = ckpt_dtype_size(c->x->desc.dtype);
     const int64_t end = row + n_rows == c->rows ? c->pitch - row : n_rows;
     uint8_t code[BLOCK_ROWS][BLOCK];
     float value[BLOCK];
     for (int64_t i = 0; i < n_rows; i++) {
         const int64_t at = (row + i) * c->cols + col;
-        if (c->source == FP8_OPERAND)
-            cpu_load(value, (const char *)c->x->data + at * size, c->x->desc.dtype, n_cols);
-        else
-            load_source(c->source, c->x, at, n_cols, value);
+        load_values(c, row + i, col, n_cols, value);
         multiply_fp8_input(value, c->power, n_cols);
         cpu_store(code[i], value, c->dtype, n_cols);
         if (c->by_rows)
@@ -171,7 +202,7 @@ int cpu_to_fp8(const struct ckpt_kernel_args *a)
     const struct to_fp8_attr *attr = a->attr;
     const struct ckpt_desc *x = &a->in[0].desc;
     const enum ckpt_dtype dtype = (enum ckpt_dtype)attr->dtype;
-    const uint32_t most = *(const uint32_t *)a->in[1].data;
+    const uint32_t most = *(const uint32_t *)a->in[FP8_MOST].data;
     const int k = fp8_is_odd(most) ? 0 : fp8_exponent(most, fp8_top(dtype));
     struct copying c = {.x = &a->in[0],
                         .source = (enum fp8_source)attr->source,
@@ -180,6 +211,10 @@ int cpu_to_fp8(const struct ckpt_kernel_args *a)
                         .power = fp8_is_odd(most) ? NAN : float_of_bits(fp8_power_bits(k)),
                         .dtype = dtype};
     int n = 1;
+    if (attr->source == FP8_NORM_MODULATE) {
+        fp8_vector_of(&a->in[FP8_SHIFT].desc, x, &c.shift);
+        fp8_vector_of(&a->in[FP8_SCALE].desc, x, &c.scale);
+    }
     c.pitch = fp8_pitch(c.rows, attr);
     if (attr->copies & FP8_ROWS)
         c.by_rows = a->out[n++].data;

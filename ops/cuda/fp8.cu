@@ -3,7 +3,8 @@
  * 8-bit copies of a tensor.  Where what made it left no largest magnitude, one kernel finds that.
  * Another makes the copies: a block takes a tile of 128 rows and columns, writes its codes as they
  * lie, and keeps them in shared memory, where threads read words of four columns down 16 rows and
- * write four pieces of 16 bytes of the transposed copy.  GELU may be done on the way, by both.
+ * write four pieces of 16 bytes of the transposed copy.  GELU may be done on the way, by both, or a
+ * modulated norm by the latter.
  *
  * With a scale for each block (to_fp8_blocks) the magnitudes are those of a tile's rows, columns or
  * all of it, which threads have in registers: there is one kernel, and one read.  Copies have other
@@ -56,15 +57,21 @@ template <int SOURCE, int N, typename T> __device__ __forceinline__ void apply(T
 template <typename T, int SOURCE>
 __global__ void __launch_bounds__(THREADS) find_largest(const T *x, int64_t n, uint32_t *to)
 {
-    constexpr int N = wide<T>::n;
+    constexpr int N = wide<T>::n, AHEAD = 4;
     const int64_t stride = (int64_t)gridDim.x * THREADS * N;
     const T *last = x + n - N;
     largest<T> most;
-#pragma unroll 8
-    for (int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * N; i < n; i += stride) {
-        vec<T, N> v = *reinterpret_cast<const vec<T, N> *>(last - i);
-        apply<SOURCE, N>(v.at, v.at);
-        most.see(v);
+    for (int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * N; i < n;
+         i += AHEAD * stride) {
+        vec<T, N> v[AHEAD];
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++)
+            v[k] = *reinterpret_cast<const vec<T, N> *>(last - min(i + k * stride, n - N));
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++) {
+            apply<SOURCE, N>(v[k].at, v[k].at);
+            most.see(v[k]);
+        }
     }
     leave_largest(to, most);
 }
@@ -76,6 +83,13 @@ struct copies {
     uint8_t *by_rows, *by_columns;     /* either may be NULL */
     float *scale;                      /* or NULL */
     const uint32_t *most;              /* the largest magnitude */
+};
+
+/* What a modulated norm takes beside x. */
+struct modulation {
+    const bf16 *shift, *scale;
+    const float2 *stats;
+    uint32_t share[2], step[2]; /* of shift and scale: struct fp8_vector */
 };
 
 template <__nv_fp8_interpretation_t KIND>
@@ -176,7 +190,7 @@ __device__ __forceinline__ void store_rows(const run<T> (&x)[RUNS], const copies
                     make_uint4(w[0], w[1], w[2], w[3]);
         }
 #pragma unroll
-        for (int k = 0; k < RUN / GROUP; k++)
+        for (int k = 0; k < RUN / GROUP && c.by_columns; k++)
             tile[place((int)threadIdx.x / ACROSS + i * STEP, word + k)] = w[k];
     }
 }
@@ -208,8 +222,30 @@ __device__ __forceinline__ void store_columns(const copies &c, int64_t row, int6
             make_uint4(byte_of(w, k), byte_of(w + 4, k), byte_of(w + 8, k), byte_of(w + 12, k));
 }
 
+/* What a modulated norm would have stored of a run of row `row`, in the arithmetic of norm.cu. */
+__device__ __forceinline__ void normalise(run<bf16> &x, const modulation &m, int64_t row,
+                                          int64_t col)
+{
+    const float2 stats = m.stats[row];
+    const int64_t at[2] = {(int64_t)((uint32_t)row / m.share[0]) * m.step[0] + col,
+                           (int64_t)((uint32_t)row / m.share[1]) * m.step[1] + col};
+    bf16 *v = reinterpret_cast<bf16 *>(x.raw);
+#pragma unroll
+    for (int k = 0; k < RUN; k += 8) {
+        const vec<bf16, 8> shift = *reinterpret_cast<const vec<bf16, 8> *>(m.shift + at[0] + k);
+        const vec<bf16, 8> scale = *reinterpret_cast<const vec<bf16, 8> *>(m.scale + at[1] + k);
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            const float n = __fmul_rn(__fsub_rn(to_float(v[k + i]), stats.x), stats.y);
+            v[k + i] = from_float<bf16>(
+                __fmaf_rn(n, __fadd_rn(1.f, to_float(scale.at[i])), to_float(shift.at[i])));
+        }
+    }
+}
+
 template <typename T, __nv_fp8_interpretation_t KIND, int SOURCE>
-__global__ void __launch_bounds__(THREADS, 2) make_copies(const T *x, const copies c)
+__global__ void __launch_bounds__(THREADS, 2)
+    make_copies(const T *x, const copies c, const modulation norm)
 {
     static_assert(WORDS * ACROSS <= THREADS, "a piece of 16 rows and a word of columns a thread");
     __shared__ uint32_t tile[TILE * WORDS];
@@ -223,7 +259,12 @@ __global__ void __launch_bounds__(THREADS, 2) make_copies(const T *x, const copi
             v[i].load(x + m.at(c, i));
 #pragma unroll
     for (int i = 0; i < RUNS; i++)
-        v[i].template apply_source<SOURCE>(v[i]);
+        if constexpr (SOURCE == FP8_NORM_MODULATE) {
+            if (m.has(c, i))
+                normalise(v[i], norm, m.row + i * STEP, m.col);
+        } else {
+            v[i].template apply_source<SOURCE>(v[i]);
+        }
     store_rows<T, KIND>(v, c, m, power_of<KIND>(c), tile);
     if (!c.by_columns)
         return;
@@ -490,11 +531,26 @@ __global__ void __launch_bounds__(THREADS, 2)
 }
 
 template <typename T, __nv_fp8_interpretation_t KIND, int SOURCE = FP8_OPERAND>
-void launch(const struct ckpt_kernel_args *a, const copies &c)
+void launch(const struct ckpt_kernel_args *a, const copies &c, const modulation &norm = {})
 {
     const unsigned grid = (unsigned)((c.rows + TILE - 1) / TILE * c.across);
     make_copies<T, KIND, SOURCE>
-        <<<grid, THREADS, 0, stream_of(a)>>>(static_cast<const T *>(a->in[0].data), c);
+        <<<grid, THREADS, 0, stream_of(a)>>>(static_cast<const T *>(a->in[0].data), c, norm);
+}
+
+modulation modulation_of(const struct ckpt_kernel_args *a)
+{
+    modulation m = {};
+    m.shift = static_cast<const bf16 *>(a->in[FP8_SHIFT].data);
+    m.scale = static_cast<const bf16 *>(a->in[FP8_SCALE].data);
+    m.stats = static_cast<const float2 *>(a->in[FP8_STATS].data);
+    for (int i = 0; i < 2; i++) {
+        struct fp8_vector v;
+        fp8_vector_of(&a->in[FP8_SHIFT + i].desc, &a->in[FP8_FROM].desc, &v);
+        m.share[i] = (uint32_t)v.share;
+        m.step[i] = (uint32_t)v.step;
+    }
+    return m;
 }
 
 template <typename T, int SOURCE = FP8_OPERAND>
@@ -531,7 +587,7 @@ int cuda_to_fp8(const struct ckpt_kernel_args *a)
     c.pitch = fp8_pitch(c.rows, attr);
     c.across = (c.cols + TILE - 1) / TILE;
     c.scale = static_cast<float *>(a->out[0].data);
-    c.most = static_cast<const uint32_t *>(a->in[1].data);
+    c.most = static_cast<const uint32_t *>(a->in[FP8_MOST].data);
     if (attr->copies & FP8_ROWS)
         c.by_rows = static_cast<uint8_t *>(a->out[n++].data);
     if (attr->copies & FP8_COLUMNS)
@@ -539,6 +595,8 @@ int cuda_to_fp8(const struct ckpt_kernel_args *a)
     const bool half = x->dtype == CKPT_BF16, e4m3 = attr->dtype == CKPT_F8E4M3;
     if (attr->source == FP8_GELU)
         launch<bf16, __NV_E4M3, FP8_GELU>(a, c);
+    else if (attr->source == FP8_NORM_MODULATE)
+        launch<bf16, __NV_E4M3, FP8_NORM_MODULATE>(a, c, modulation_of(a));
     else if (half)
         e4m3 ? launch<bf16, __NV_E4M3>(a, c) : launch<bf16, __NV_E5M2>(a, c);
     else

@@ -17,6 +17,20 @@ template <int BEHIND> __device__ __forceinline__ float finished(float n, float s
     return BEHIND == MODULATE ? n * (1.f + scale) + shift : BEHIND ? n * scale + shift : n;
 }
 
+/* Piece `column` of a result; a modulated one may be nowhere, where only its largest magnitude is
+ * wanted. */
+template <typename T, int BEHIND>
+__device__ __forceinline__ void finish(char *row, int column, const float (&y)[piece<T>::n],
+                                       largest<T> &most)
+{
+    piece<T> p;
+    p.set(y);
+    if (BEHIND == MODULATE && !row)
+        most.see(p.word);
+    else
+        piece_store<T>(row, column, y, most);
+}
+
 /*
  * W warps to a row, P pieces a lane; WARPS rows a block where one warp has a row.  Each row is read
  * once, kept in registers for mean, variance and result, and written once.  Shift and scale, which
@@ -70,7 +84,7 @@ static __global__ void __launch_bounds__(W == 1 ? 32 * WARPS : 32 * W)
 #pragma unroll
             for (int j = 0; j < N; j++)
                 y[j] = finished<BEHIND>(x[i][j] * rstd, shift.at(j), scale.at(j));
-            piece_store<T>(at[1], column, y, most);
+            finish<T, BEHIND>(at[1], column, y, most);
         }
         if (rank == 0)
             *reinterpret_cast<float2 *>(at[norm_operands<BEHIND> - 1]) = make_float2(mean, rstd);
@@ -122,7 +136,7 @@ static __global__ void __launch_bounds__(32 * WARPS)
         for (int j = 0; j < N; j++)
             y[j] = finished<BEHIND>((x.at(j) - mean) * rstd, shift.at(j), scale.at(j));
         if (there)
-            piece_store<T>(at[1], rank, y, most);
+            finish<T, BEHIND>(at[1], rank, y, most);
         if (there && rank == 0)
             *reinterpret_cast<float2 *>(at[norm_operands<BEHIND> - 1]) = make_float2(mean, rstd);
     }
@@ -156,9 +170,11 @@ static __global__ void __launch_bounds__(32 * WARPS)
                 shift = at[2] ? row_get(at[2], j, half) : 0.f;
                 scale = row_get(at[3], j, half);
             }
-            row_put(at[1], j,
-                    finished<BEHIND>((row_get(at[0], j, half) - mean) * rstd, shift, scale), half,
-                    most);
+            const float y = finished<BEHIND>((row_get(at[0], j, half) - mean) * rstd, shift, scale);
+            if (BEHIND == MODULATE && !at[1])
+                most.see(__float_as_uint(half ? to_float(from_float<bf16>(y)) : y));
+            else
+                row_put(at[1], j, y, half, most);
         }
         if (lane == 0)
             *reinterpret_cast<float2 *>(at[norm_operands<BEHIND> - 1]) = make_float2(mean, rstd);
@@ -221,7 +237,10 @@ template <int BEHIND> static int layer_norm(const struct ckpt_kernel_args *a)
     uint32_t *to = largest_begin(a, 2);
     struct rows r;
     rows_begin(&r, x);
-    rows_operand(&r, &a->out[0]);
+    if (a->out[0].data)
+        rows_operand(&r, &a->out[0]);
+    else
+        rows_absent(&r);
     if (BEHIND == MODULATE)
         for (int i = 1; i < 3; i++)
             rows_operand(&r, &a->in[i]);

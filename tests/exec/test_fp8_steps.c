@@ -140,6 +140,25 @@ static void test_layers(void **state)
     expect_products((struct net){.rows = 64, .dtype = CKPT_F32}, "fp8-block", true, 0, 0, 0, 0);
 }
 
+/* Outputs that runs have no address for: nobody reads them before they are made again, if at all.
+ */
+static int count_spared(const ckpt_program *p)
+{
+    int n = 0;
+    for (int32_t i = 0; i < p->lowered.n_instrs; i++) {
+        const struct instr *instr = &p->lowered.instrs.data[i];
+        if (instr->kind != INSTR_COMPUTE)
+            continue;
+        const struct op *o = &p->tape->ops.data[instr->op];
+        for (int k = 0; k < o->n_out; k++) {
+            const struct ckpt_view *v = &p->lowered.views.data[instr->first + o->n_in + k];
+            assert_true(v->data || v->desc.ndim < 0 || o->def->flags & CKPT_OP_OPTIONAL_OUT);
+            n += !v->data && v->desc.ndim >= 0;
+        }
+    }
+    return n;
+}
+
 /* Between two layers of 8 bits. */
 static ckpt_tensor record_gelu(ckpt_tape *t, int64_t batch, void *user)
 {
@@ -148,6 +167,36 @@ static ckpt_tensor record_gelu(ckpt_tape *t, int64_t batch, void *user)
     ckpt_tensor h = ckpt_linear(t, ckpt_cast(t, x, n->dtype), n->w[FIRST], CKPT_NONE);
     h = ckpt_gelu(t, ckpt_linear(t, h, n->w[VECTOR], CKPT_NONE));
     return mean_square(t, ckpt_linear(t, h, n->w[LAST], CKPT_NONE));
+}
+
+/* The same of a modulated norm, whose rows of shift and scale are one for each sample. */
+static ckpt_tensor record_norm(ckpt_tape *t, int64_t batch, void *user)
+{
+    const struct net *n = user;
+    ckpt_tensor x = ckpt_input(t, "x", CKPT_F32, 3, (int64_t[]){batch, n->rows, 128});
+    ckpt_tensor h = ckpt_linear(t, ckpt_cast(t, x, n->dtype), n->w[FIRST], CKPT_NONE);
+    ckpt_tensor row = ckpt_slice(t, h, 1, 0, 1), y = ckpt_linear(t, h, n->w[VECTOR], CKPT_NONE);
+    y = ckpt_layer_norm_modulate(t, y, row, row, 1e-6f);
+    return mean_square(t, ckpt_linear(t, y, n->w[LAST], CKPT_NONE));
+}
+
+/* Nobody reads the result of the norm; its statistics and largest magnitude are read. */
+static void test_norm(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        struct net n = {.rows = 64, .dtype = CKPT_BF16};
+        struct ckpt_adamw a = CKPT_ADAMW_INIT;
+        ckpt *c = open_fp8(k ? "fp8-block" : "fp8");
+        ckpt_program *p;
+        make_net(&n, c);
+        if (ckpt_compile(c, record_norm, &n, ckpt_adamw(c, &a), 2, &p))
+            fail_msg("%s", ckpt_error(c));
+        assert_int_equal(count(p, &op_linear_fp8), 2);
+        assert_int_equal(count(p, &op_layer_norm_modulate), 1);
+        assert_int_equal(count_spared(p), !k);
+        ckpt_close(c);
+    }
 }
 
 /* GELU is done with the copies, and nowhere else; its gradient where blocks have scales. */
@@ -237,24 +286,6 @@ static void test_tiers(void **state)
         modes_expect_tiers(wide);
         modes_expect_tiers(narrow);
     }
-}
-
-/* Outputs that runs have no address for: a plan makes them again before they are read. */
-static int count_spared(const ckpt_program *p)
-{
-    int n = 0;
-    for (int32_t i = 0; i < p->lowered.n_instrs; i++) {
-        const struct instr *instr = &p->lowered.instrs.data[i];
-        if (instr->kind != INSTR_COMPUTE)
-            continue;
-        const struct op *o = &p->tape->ops.data[instr->op];
-        for (int k = 0; k < o->n_out; k++) {
-            const struct ckpt_view *v = &p->lowered.views.data[instr->first + o->n_in + k];
-            assert_true(v->data || v->desc.ndim < 0 || o->def->flags & CKPT_OP_OPTIONAL_OUT);
-            n += !v->data && v->desc.ndim >= 0;
-        }
-    }
-    return n;
 }
 
 /* Where copies are made twice each run writes those that are read before the other; that this
@@ -497,6 +528,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_layers),
         cmocka_unit_test(test_gelu),
+        cmocka_unit_test(test_norm),
         cmocka_unit_test(test_option),
         cmocka_unit_test(test_budgets),
         cmocka_unit_test(test_budgets_micro_steps),
