@@ -17,12 +17,12 @@ struct norm_modulate {
 static void raise_to(uint32_t *most, uint32_t x)
 {
     uint32_t seen = __atomic_load_n(most, __ATOMIC_RELAXED);
-    while (x > seen && !__atomic_compare_exchange_n(most, &seen, x, false, __ATOMIC_RELAXED,
-                                                    __ATOMIC_RELAXED))
+    while (x > seen &&
+           !__atomic_compare_exchange_n(most, &seen, x, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
         ;
 }
 
-/* run: x, y or none, stats, shift, scale */
+/* run: x, y or none, stats or none, shift, scale */
 ROWS_INLINE void norm_modulate_rows(const struct row_run *run, int64_t c,
                                     const struct norm_modulate *m, bool half)
 {
@@ -47,6 +47,8 @@ ROWS_INLINE void norm_modulate_rows(const struct row_run *run, int64_t c,
         }
         if (m->most)
             raise_to(m->most, most);
+        if (!run->at[2])
+            continue;
         stats[0] = s.mean;
         stats[1] = s.rstd;
     }
@@ -66,15 +68,15 @@ int cpu_layer_norm_modulate(const struct ckpt_kernel_args *a)
 {
     const struct norm_attr *attr = a->attr;
     const struct ckpt_view *x = &a->in[0];
-    const bool there = a->out[0].data;
-    struct norm_modulate m = {attr->eps, !there && a->n_out > 2 ? a->out[2].data : NULL};
+    const bool there = a->out[0].data, largest = a->n_out > 2 && a->out[2].data;
+    struct norm_modulate m = {attr->eps, largest && !there ? a->out[2].data : NULL};
     struct rows r;
     rows_begin(&r, x);
-    if (there)
-        rows_operand(&r, &a->out[0]);
-    else
-        rows_absent(&r);
-    rows_operand(&r, &a->out[1]);
+    for (int i = 0; i < 2; i++)
+        if (a->out[i].data)
+            rows_operand(&r, &a->out[i]);
+        else
+            rows_absent(&r);
     rows_operand(&r, &a->in[1]);
     rows_operand(&r, &a->in[2]);
     rows_finish(&r);
@@ -82,7 +84,7 @@ int cpu_layer_norm_modulate(const struct ckpt_kernel_args *a)
         *m.most = 0;
     rows_for_all(&r, x->desc.shape[x->desc.ndim - 1],
                  view_half(x) ? norm_modulate_bf16 : norm_modulate_f32, &m);
-    return there ? cpu_leave_largest(a, 2, CKPT_OK) : CKPT_OK;
+    return there && largest ? cpu_leave_largest(a, 2, CKPT_OK) : CKPT_OK;
 }
 
 /* What dy is multiplied with: 1 + scale, or the weight of an affine norm. */

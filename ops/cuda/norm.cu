@@ -31,6 +31,13 @@ __device__ __forceinline__ void finish(char *row, int column, const float (&y)[p
         piece_store<T>(row, column, y, most);
 }
 
+/* Those of a modulated norm may be nowhere, too. */
+template <int BEHIND> __device__ __forceinline__ void leave_stats(char *at, float mean, float rstd)
+{
+    if (BEHIND != MODULATE || at)
+        *reinterpret_cast<float2 *>(at) = make_float2(mean, rstd);
+}
+
 /*
  * W warps to a row, P pieces a lane; WARPS rows a block where one warp has a row.  Each row is read
  * once, kept in registers for mean, variance and result, and written once.  Shift and scale, which
@@ -87,7 +94,7 @@ static __global__ void __launch_bounds__(W == 1 ? 32 * WARPS : 32 * W)
             finish<T, BEHIND>(at[1], column, y, most);
         }
         if (rank == 0)
-            *reinterpret_cast<float2 *>(at[norm_operands<BEHIND> - 1]) = make_float2(mean, rstd);
+            leave_stats<BEHIND>(at[norm_operands<BEHIND> - 1], mean, rstd);
     }
     leave_largest(to, most);
 }
@@ -138,7 +145,7 @@ static __global__ void __launch_bounds__(32 * WARPS)
         if (there)
             finish<T, BEHIND>(at[1], rank, y, most);
         if (there && rank == 0)
-            *reinterpret_cast<float2 *>(at[norm_operands<BEHIND> - 1]) = make_float2(mean, rstd);
+            leave_stats<BEHIND>(at[norm_operands<BEHIND> - 1], mean, rstd);
     }
     leave_largest(to, most);
 }
@@ -177,7 +184,7 @@ static __global__ void __launch_bounds__(32 * WARPS)
                 row_put(at[1], j, y, half, most);
         }
         if (lane == 0)
-            *reinterpret_cast<float2 *>(at[norm_operands<BEHIND> - 1]) = make_float2(mean, rstd);
+            leave_stats<BEHIND>(at[norm_operands<BEHIND> - 1], mean, rstd);
     }
     leave_largest(to, most);
 }
@@ -234,7 +241,7 @@ template <int BEHIND> static int layer_norm(const struct ckpt_kernel_args *a)
     float eps = ((const struct norm_attr *)a->attr)->eps;
     bool half = view_half(x);
     int64_t c = row_width(x), n = c / (half ? 8 : 4);
-    uint32_t *to = largest_begin(a, 2);
+    uint32_t *to = a->n_out > 2 && a->out[2].data ? largest_begin(a, 2) : NULL;
     struct rows r;
     rows_begin(&r, x);
     if (a->out[0].data)
@@ -246,7 +253,10 @@ template <int BEHIND> static int layer_norm(const struct ckpt_kernel_args *a)
             rows_operand(&r, &a->in[i]);
     else if (BEHIND)
         affine_operands(&r, a);
-    rows_operand(&r, &a->out[1]);
+    if (a->out[1].data)
+        rows_operand(&r, &a->out[1]);
+    else
+        rows_absent(&r);
     rows_finish(&r);
     if (rows_in_pieces(&r, r.n - 1, c, half) && n <= WIDE)
         return half ? launch_pieces<bf16, BEHIND>(a, &r, n, eps, to)
