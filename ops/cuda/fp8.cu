@@ -57,21 +57,15 @@ template <int SOURCE, int N, typename T> __device__ __forceinline__ void apply(T
 template <typename T, int SOURCE>
 __global__ void __launch_bounds__(THREADS) find_largest(const T *x, int64_t n, uint32_t *to)
 {
-    constexpr int N = wide<T>::n, AHEAD = 4;
+    constexpr int N = wide<T>::n;
     const int64_t stride = (int64_t)gridDim.x * THREADS * N;
     const T *last = x + n - N;
     largest<T> most;
-    for (int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * N; i < n;
-         i += AHEAD * stride) {
-        vec<T, N> v[AHEAD];
-#pragma unroll
-        for (int k = 0; k < AHEAD; k++)
-            v[k] = *reinterpret_cast<const vec<T, N> *>(last - min(i + k * stride, n - N));
-#pragma unroll
-        for (int k = 0; k < AHEAD; k++) {
-            apply<SOURCE, N>(v[k].at, v[k].at);
-            most.see(v[k]);
-        }
+#pragma unroll 8
+    for (int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * N; i < n; i += stride) {
+        vec<T, N> v = *reinterpret_cast<const vec<T, N> *>(last - i);
+        apply<SOURCE, N>(v.at, v.at);
+        most.see(v);
     }
     leave_largest(to, most);
 }
