@@ -301,16 +301,6 @@ static int add_place(struct compression *c, int32_t op, int64_t key)
     return 0;
 }
 
-/* What is recorded next is named as op i is. */
-static void stand_at(ckpt_tape *t, int32_t i)
-{
-    const struct op *o = &t->ops.data[i];
-    t->phase = o->phase;
-    t->file = o->file;
-    t->line = o->line;
-    t->label = o->label;
-}
-
 /* The ops recorded from `first` on stand beside op i: behind it (1) or before it (-1). */
 static int put_beside(struct compression *c, int32_t first, int32_t i, int side)
 {
@@ -331,7 +321,7 @@ static int encode(struct compression *c, int32_t storage)
     const int32_t first = t->n_ops;
     struct ckpt_desc d = {.dtype = CKPT_BF16, .ndim = 1, .shape = {values_of(t, storage)}};
     desc_dense(&d);
-    stand_at(t, u->writer);
+    tape_stand_at(t, u->writer);
     ckpt_tensor x = tape_view_tensor(t, tape_handle(t, t->storages.data[storage].tensor), &d);
     u->codes = int8_encode(t, x).id;
     return put_beside(c, first, u->writer, 1);
@@ -350,7 +340,7 @@ static int decode(struct compression *c, int32_t storage, int32_t i)
     const int32_t first = t->n_ops;
     if (is_near(u, i))
         return 0;
-    stand_at(t, i);
+    tape_stand_at(t, i);
     u->copy = int8_decode(t, tape_handle(t, u->codes), values_of(t, storage)).id;
     u->since = i;
     return put_beside(c, first, i, -1);
@@ -383,7 +373,7 @@ static int run_again(struct compression *c, int32_t storage, int32_t i)
         in[k] = coded && !rc ? view_copy(c, x) : x > 0 ? tape_handle(t, x) : CKPT_NONE;
     }
     const int32_t first = t->n_ops;
-    stand_at(t, i);
+    tape_stand_at(t, i);
     if (!rc)
         rc = ckpt_record(t, o.def, o.n_in, in, o.n_out, out, o.attr, o.attr_size);
     if (rc)

@@ -27,6 +27,9 @@
  * Which layers are done so follows from the tape alone, never from a plan: bf16 operands, a
  * parameter of two axes, sizes worth it, some parameter before x (so not the first layers of a
  * model), and not where the model said ckpt_full_precision (the last ones).
+ *
+ * The largest magnitude of an operand comes from the op that made it, or from to_fp8_largest
+ * (ops/largest.c).  It is a tensor of four bytes, so where a plan makes copies again it is there.
  */
 #include <stdlib.h>
 #include "fp8.h"
@@ -41,8 +44,33 @@
 
 /* ---- to_fp8 ---------------------------------------------------------------------------------- */
 
-/* {x [..., K], its largest magnitude or none} -> {scale, the copies asked for}: [..., K], [K, M']
- */
+/* What is done on the way to a copy, and to its rounding, in operations an element. */
+static double source_flops(int32_t source)
+{
+    return source == FP8_OPERAND ? 1 : source == FP8_NORM_MODULATE ? 6 : 25;
+}
+
+bool fp8_vector_of(const struct ckpt_desc *v, const struct ckpt_desc *x, struct fp8_vector *to)
+{
+    int last = x->ndim - 2;
+    *to = (struct fp8_vector){.share = 1};
+    if (v->ndim != x->ndim || v->dtype != CKPT_BF16 || v->offset % 8 ||
+        v->stride[v->ndim - 1] != 1 || v->shape[v->ndim - 1] != x->shape[x->ndim - 1])
+        return false;
+    for (; last >= 0 && v->shape[last] == 1; last--)
+        to->share *= x->shape[last];
+    int64_t rows = 1;
+    for (int i = last; i >= 0; i--) {
+        if (v->shape[i] != x->shape[i] || (i < last && v->stride[i] != rows * to->step))
+            return false;
+        to->step = i == last ? v->stride[i] : to->step;
+        rows *= v->shape[i];
+    }
+    return to->step % 8 == 0 && linear_rows(x) <= INT32_MAX;
+}
+
+/* {x [..., K], the largest magnitude, that ops/largest.c finds, shift, scale and statistics of a
+ * norm or none} -> {scale, the copies asked for}: [..., K], [K, M'] */
 static int to_fp8_shape(struct ckpt_call *call)
 {
     const struct ckpt_desc *x = &call->in[0];
@@ -63,27 +91,47 @@ static int to_fp8_shape(struct ckpt_call *call)
         call->out[n].shape[1] = fp8_pitch(linear_rows(x), attr);
         desc_dense(&call->out[n++]);
     }
-    call->workspace = FP8_PARTS * (int64_t)sizeof(uint32_t);
     return CKPT_OK;
 }
 
-/* It is read twice, for its largest magnitude first, unless that is known. */
 static void to_fp8_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
 {
-    const double passes = call->n_in > 1 && call->in[1].ndim >= 0 ? 1 : 2;
-    cost->flops = passes * (double)desc_numel(&call->in[0]);
-    cost->bytes = passes * (double)desc_bytes(&call->in[0]);
-    for (int i = 1; i < call->n_out; i++)
-        cost->bytes += (double)desc_bytes(&call->out[i]);
+    const struct to_fp8_attr *attr = call->attr;
+    cost->flops = source_flops(attr->source) * (double)desc_numel(&call->in[0]);
 }
 
 const struct ckpt_op_def op_to_fp8 = {
     .size = sizeof(struct ckpt_op_def),
     .name = "to_fp8",
+    .flags = CKPT_OP_OPTIONAL_OUT,
     .shape = to_fp8_shape,
     .cost = to_fp8_cost,
     .cpu = cpu_to_fp8,
     .cuda = CUDA_KERNEL(cuda_to_fp8),
+};
+
+/* {x} -> its largest magnitude, fp32 */
+static int to_fp8_largest_shape(struct ckpt_call *call)
+{
+    if (call_float(call, 0))
+        return CKPT_ESHAPE;
+    call->out[0] = (struct ckpt_desc){.dtype = CKPT_F32, .ndim = 0};
+    return CKPT_OK;
+}
+
+static void to_fp8_largest_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
+{
+    const struct to_fp8_largest_attr *attr = call->attr;
+    cost->flops = source_flops(attr->source) * (double)desc_numel(&call->in[0]);
+}
+
+const struct ckpt_op_def op_to_fp8_largest = {
+    .size = sizeof(struct ckpt_op_def),
+    .name = "to_fp8_largest",
+    .shape = to_fp8_largest_shape,
+    .cost = to_fp8_largest_cost,
+    .cpu = cpu_to_fp8_largest,
+    .cuda = CUDA_KERNEL(cuda_to_fp8_largest),
 };
 
 /* ---- to_fp8_blocks --------------------------------------------------------------------------- */
@@ -134,7 +182,7 @@ static int to_fp8_blocks_shape(struct ckpt_call *call)
 static void to_fp8_blocks_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
 {
     const struct to_fp8_attr *attr = call->attr;
-    cost->flops = (attr->source ? 26. : 2.) * (double)desc_numel(&call->in[0]);
+    cost->flops = (1 + source_flops(attr->source)) * (double)desc_numel(&call->in[0]);
 }
 
 const struct ckpt_op_def op_to_fp8_blocks = {
@@ -292,9 +340,11 @@ static struct fp8_copies record_copies(ckpt_tape *t, ckpt_tensor x, enum fp8_kin
                                      .square = blocks && kind == FP8_WEIGHT,
                                      .source = made.source,
                                      .sums = sums};
+    const ckpt_tensor in[FP8_FROM_INPUTS] = {made.in[0], made.in[1], CKPT_NONE, CKPT_NONE,
+                                             CKPT_NONE};
     ckpt_tensor out[5] = {CKPT_NONE, CKPT_NONE, CKPT_NONE, CKPT_NONE, CKPT_NONE};
     const int n = copies == (FP8_ROWS | FP8_COLUMNS) ? 2 : 1;
-    ckpt_record(t, blocks ? &op_to_fp8_blocks : &op_to_fp8, 2, made.in,
+    ckpt_record(t, blocks ? &op_to_fp8_blocks : &op_to_fp8, blocks ? 2 : FP8_FROM_INPUTS, in,
                 blocks ? 2 * n + sums : n + 1, out, &attr, sizeof attr);
     return copies_in(out, blocks, copies);
 }
@@ -436,21 +486,75 @@ static bool is_idle(const ckpt_tape *t, const struct op *o, const int32_t *reads
     return true;
 }
 
+/* Readers of each tensor, or those that make copies with one scale in the forward pass. */
+static int32_t *count_reads(ckpt_tape *t, bool all)
+{
+    int32_t *reads = calloc((size_t)t->n_tensors + 1, sizeof *reads);
+    if (!reads)
+        tape_fail(t, CKPT_ENOMEM, "no memory for the readers of tensors");
+    for (int32_t i = 0; reads && i < t->n_ops; i++)
+        for (int k = 0; k < t->ops.data[i].n_in; k++) {
+            const int32_t x = op_in(t, &t->ops.data[i], k);
+            const struct op *o = &t->ops.data[i];
+            if (x > 0 && (all || (o->def == &op_to_fp8 && o->phase == PHASE_FORWARD)))
+                reads[x]++;
+        }
+    return reads;
+}
+
+/* The op that made x is GELU: of what that reads. */
+static bool take_gelu(ckpt_tape *t, const struct op *o, const struct op *gelu)
+{
+    if (gelu->def != &op_gelu || !is_plain(t, op_in(t, gelu, 0)))
+        return false;
+    ((struct to_fp8_attr *)o->attr)->source = FP8_GELU;
+    t->operands.data[o->operands + FP8_FROM] = op_in(t, gelu, 0);
+    return true;
+}
+
+/* The op that made x is a norm: of what that reads and its statistics.  It runs for these and the
+ * largest magnitude, which it leaves. */
+static bool take_norm(ckpt_tape *t, const struct op *o, const struct op *norm)
+{
+    int32_t *in = t->operands.data + o->operands;
+    struct fp8_vector v;
+    if (norm->def != &op_layer_norm_modulate || !is_plain(t, op_in(t, norm, 0)))
+        return false;
+    const struct ckpt_desc *x = &t->tensors.data[op_in(t, norm, 0)].desc;
+    for (int k = 1; k <= 2; k++)
+        if (!fp8_vector_of(&t->tensors.data[op_in(t, norm, k)].desc, x, &v))
+            return false;
+    ((struct to_fp8_attr *)o->attr)->source = FP8_NORM_MODULATE;
+    in[FP8_FROM] = op_in(t, norm, 0);
+    in[FP8_SHIFT] = op_in(t, norm, 1);
+    in[FP8_SCALE] = op_in(t, norm, 2);
+    in[FP8_STATS] = op_out(t, norm, 1);
+    return true;
+}
+
+/* Copies with a scale for each tensor of what is the result of GELU or a modulated norm, and of
+ * nobody else's interest: they read what that reads, and its result is never written. */
+static void take_sources(ckpt_tape *t)
+{
+    int32_t *all = count_reads(t, true), *copies = count_reads(t, false);
+    for (int32_t i = 0; all && copies && i < t->n_ops; i++) {
+        const struct op *o = &t->ops.data[i];
+        if (o->def != &op_to_fp8 || ((const struct to_fp8_attr *)o->attr)->dtype != CKPT_F8E4M3)
+            continue;
+        const int32_t y = op_in(t, o, FP8_FROM), made = t->tensors.data[y].op;
+        if (made >= 0 && t->tensors.data[y].index == 0 && all[y] == copies[y] && is_plain(t, y) &&
+            !take_gelu(t, o, &t->ops.data[made]))
+            take_norm(t, o, &t->ops.data[made]);
+    }
+    free(all);
+    free(copies);
+}
+
 /* GELU and its gradients that are made with the copies alone. */
 static void drop_idle(ckpt_tape *t)
 {
-    int32_t *reads = calloc((size_t)t->n_tensors + 1, sizeof *reads);
-    if (!reads) {
-        tape_fail(t, CKPT_ENOMEM, "no memory for the readers of tensors");
-        return;
-    }
-    for (int32_t i = 0; i < t->n_ops; i++)
-        for (int k = 0; k < t->ops.data[i].n_in; k++) {
-            const int32_t x = op_in(t, &t->ops.data[i], k);
-            if (x > 0)
-                reads[x]++;
-        }
-    for (int32_t i = 0; i < t->n_ops; i++)
+    int32_t *reads = count_reads(t, true);
+    for (int32_t i = 0; reads && i < t->n_ops; i++)
         if (is_idle(t, &t->ops.data[i], reads)) {
             if (t->ops.data[i].n_out > 1)
                 t->tensors.data[op_out(t, &t->ops.data[i], 1)].op = -1;
@@ -465,7 +569,9 @@ void ops_forget_sources(ckpt_tape *t)
         if (t->ops.data[i].def == &op_linear_fp8)
             for (int k = FP8_X; k <= FP8_W; k++)
                 t->operands.data[t->ops.data[i].operands + k] = -1;
-    if (!t->error.code && t->env.matmul == MATMUL_FP8_BLOCK)
+    if (!t->error.code && t->env.matmul == MATMUL_FP8)
+        take_sources(t);
+    if (!t->error.code && t->env.matmul)
         drop_idle(t);
 }
 

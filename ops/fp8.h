@@ -31,13 +31,38 @@ struct to_fp8_attr {
                      * weights FP8_SIDE, so not at all, for dy has as many columns */
     int32_t square; /* of to_fp8_blocks: a scale is for 128 x 128 elements, of weights, not for 128
                      * along the axis that the copy is summed over */
-    int32_t source; /* of to_fp8_blocks: enum fp8_source */
+    int32_t source; /* enum fp8_source; of to_fp8 no gradient, where the largest magnitude is that
+                     * of what is rounded */
     int32_t sums;   /* of to_fp8_blocks: the sums over the rows are one more output */
 };
 
-/* What to_fp8_blocks rounds: its operand, GELU of that, or the gradient of GELU, of {dy, x}; each
- * rounded to bf16 first, as the op of that name does. */
-enum fp8_source { FP8_OPERAND, FP8_GELU, FP8_GELU_DX };
+/* What is rounded: the operand, GELU of that, the gradient of GELU, of {dy, x}, or the operand
+ * normalised and modulated; each rounded to bf16 first, as the op of that name does. */
+enum fp8_source { FP8_OPERAND, FP8_GELU, FP8_GELU_DX, FP8_NORM_MODULATE };
+
+/* Operands of to_fp8.  The last three are those of FP8_NORM_MODULATE: of each row mean and 1 over
+ * its deviation. */
+enum { FP8_FROM, FP8_MOST, FP8_SHIFT, FP8_SCALE, FP8_STATS, FP8_FROM_INPUTS };
+
+/* Rows of x, of which `share` neighbours have one of v, `step` elements from the one before. */
+struct fp8_vector {
+    int64_t share, step;
+};
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Whether v is such rows that kernels read in pieces of 16 bytes; x is dense, both are bf16. */
+bool fp8_vector_of(const struct ckpt_desc *v, const struct ckpt_desc *x, struct fp8_vector *to);
+
+#ifdef __cplusplus
+}
+#endif
+
+struct to_fp8_largest_attr {
+    int32_t source; /* as in struct to_fp8_attr */
+};
 
 /* linear_fp8 and its gradients: of the result; only fp32 can be added to. */
 struct linear_fp8_attr {
@@ -75,9 +100,6 @@ static inline struct ckpt_desc fp8_scales(int64_t rows, int64_t cols, bool squar
     desc_dense(&d);
     return d;
 }
-
-/* Scratch of to_fp8 on the CPU and on CUDA: the largest magnitude of each part. */
-enum { FP8_PARTS = 512 };
 
 /* Linear layers (linear.c): the rule of those that are not of 8 bits, and the gradient of a bias.
  */

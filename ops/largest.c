@@ -6,13 +6,15 @@
  * costs a pass over it.  An op that knows how leaves it as one more output, a single fp32, behind
  * those of its rule; its kernel sees that there is one (n_out).  Which ops do follows from the tape
  * alone, when it is complete and chains are fused, and the largest is the same whoever finds it: no
- * bit of a step depends on this.
+ * bit of a step depends on this.  Where the op does not know how, as attention, products and
+ * updates do not, to_fp8_largest reads the operand.
  *
  * The op that made an operand is found through views of all its elements.  Its result must fill its
  * storage, so that where the elements lie does not matter.
  */
 #include <stdlib.h>
 #include "expr/expr.h"
+#include "fp8.h"
 #include "ops.h"
 #include "tape/tape.h"
 
@@ -85,20 +87,62 @@ static int32_t leave(ckpt_tape *t, int32_t i, int32_t *largest)
 
 int ops_leave_largest(ckpt_tape *t)
 {
-    if (t->error.code || t->env.matmul != MATMUL_FP8)
+    if (t->error.code)
         return t->error.code;
     int32_t *largest = calloc((size_t)t->n_ops + 1, sizeof *largest);
     if (!largest)
         return tape_fail(t, CKPT_ENOMEM, "no memory for the largest magnitudes of a tape");
     for (int32_t i = 0; i < t->n_ops && !t->error.code; i++) {
         const struct op *o = &t->ops.data[i];
-        if (o->def != &op_to_fp8)
+        const struct to_fp8_attr *attr = o->attr;
+        if (o->def != &op_to_fp8 || attr->source == FP8_GELU)
             continue;
-        const int32_t maker = maker_of(t, op_in(t, o, 0));
+        const int32_t maker = attr->source ? t->tensors.data[op_in(t, o, FP8_STATS)].op
+                                           : maker_of(t, op_in(t, o, FP8_FROM));
         const int32_t x = maker < 0 ? 0 : leave(t, maker, largest);
         if (x)
-            t->operands.data[t->ops.data[i].operands + 1] = x;
+            t->operands.data[t->ops.data[i].operands + FP8_MOST] = x;
     }
     free(largest);
+    return t->error.code;
+}
+
+static bool lacks_largest(const ckpt_tape *t, int32_t i)
+{
+    return t->ops.data[i].def == &op_to_fp8 && op_in(t, &t->ops.data[i], FP8_MOST) <= 0;
+}
+
+/* Records the op that finds it for op i, at the end of the tape. */
+static void find_for(ckpt_tape *t, int32_t i)
+{
+    const struct to_fp8_attr *of = t->ops.data[i].attr;
+    const struct to_fp8_largest_attr attr = {.source = of->source};
+    ckpt_tensor x = tape_handle(t, op_in(t, &t->ops.data[i], FP8_FROM));
+    tape_stand_at(t, i);
+    x = ops_record1(t, &op_to_fp8_largest, 1, &x, &attr, sizeof attr);
+    if (t->error.code)
+        return;
+    t->ops.data[t->n_ops - 1].first_line = t->ops.data[i].first_line;
+    t->operands.data[t->ops.data[i].operands + FP8_MOST] = x.id;
+}
+
+int ops_find_largest(ckpt_tape *t)
+{
+    const enum phase phase = t->phase;
+    const int32_t n_ops = t->n_ops;
+    int32_t *order = malloc((2 * (size_t)n_ops + 1) * sizeof *order), n = 0;
+    if (!order)
+        return tape_fail(t, CKPT_ENOMEM, "no memory to order the ops of a tape");
+    for (int32_t i = 0; i < n_ops && !t->error.code; i++) {
+        if (lacks_largest(t, i)) {
+            find_for(t, i);
+            order[n++] = t->n_ops - 1;
+        }
+        order[n++] = i;
+    }
+    if (!t->error.code && n > n_ops)
+        tape_reorder(t, order);
+    free(order);
+    t->phase = phase;
     return t->error.code;
 }

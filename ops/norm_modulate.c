@@ -47,7 +47,7 @@ static void norm_modulate_cost(const struct ckpt_call *call, struct ckpt_cost *c
 const struct ckpt_op_def op_layer_norm_modulate = {
     .size = sizeof(struct ckpt_op_def),
     .name = "layer_norm_modulate",
-    .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_ROWS,
+    .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_ROWS | CKPT_OP_OPTIONAL_OUT,
     .shape = norm_modulate_shape,
     .grad = norm_modulate_grad,
     .cost = norm_modulate_cost,

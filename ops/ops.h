@@ -11,6 +11,7 @@
     X(linear_dx)                                                                                   \
     X(linear_dw)                                                                                   \
     X(to_fp8)                                                                                      \
+    X(to_fp8_largest)                                                                              \
     X(to_fp8_blocks)                                                                               \
     X(linear_fp8)                                                                                  \
     X(linear_fp8_dx)                                                                               \
@@ -170,7 +171,7 @@ void call_column_sum(struct ckpt_call *call, int out, const struct ckpt_desc *x)
 void call_dx_sums(struct ckpt_call *call, int out);
 
 /* Behind differentiation: 8-bit products no longer read what only their gradient rule asked for,
- * and GELUs of which nobody reads anything but 8-bit copies are gone. */
+ * and GELUs of which nobody reads anything but 8-bit copies are done where these are made. */
 void ops_forget_sources(ckpt_tape *t);
 
 /* Behind differentiation: losses of rows of classes come to where the backward pass begins, one by
@@ -184,9 +185,10 @@ static inline int64_t cross_entropy_both_workspace(const struct ckpt_desc *label
     return 2 * (desc_numel(label) + 1) * (int64_t)sizeof(double);
 }
 
-/* Behind fusion: what makes an operand of to_fp8 leaves its largest magnitude where it can
- * (largest.c).  Returns 0 or the tape's error. */
+/* Behind fusion: what makes an operand of to_fp8 leaves its largest magnitude where it can; then an
+ * op of its own finds those that nobody leaves (largest.c).  Return 0 or the tape's error. */
 int ops_leave_largest(ckpt_tape *t);
+int ops_find_largest(ckpt_tape *t);
 
 /* Recorded by gradient rules. */
 ckpt_tensor ops_sum_to(ckpt_tape *t, ckpt_tensor x, const struct ckpt_desc *like); /* fp32 result */

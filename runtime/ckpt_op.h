@@ -134,7 +134,12 @@ enum ckpt_op_flag {
      * out[0], it is added to out[0] before that is rounded.  A gradient rule leaves it out; the
      * library puts in the gradient that was summed so far.
      */
-    CKPT_OP_ADDEND = 128
+    CKPT_OP_ADDEND = 128,
+    /*
+     * Outputs may have no address (data is NULL): what a run that a plan has twice writes there is
+     * for nobody before it is written again, so the kernel spares the work.
+     */
+    CKPT_OP_OPTIONAL_OUT = 256
 };
 
 /* A piece of a loop: elements begin .. end - 1, by thread 0 .. args->threads - 1. */

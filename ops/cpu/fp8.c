@@ -10,7 +10,7 @@
 #include "kernels.h"
 #include "linear.h"
 
-enum { BLOCK_ROWS = 64, BLOCK_COLS = 128 };
+enum { BLOCK = FP8_BLOCK, BLOCK_ROWS = 64, PARTS = 512 /* that threads share */ };
 
 /* ---- the largest magnitude ------------------------------------------------------------------- */
 
@@ -35,31 +35,88 @@ CKPT_CLONES static uint32_t largest_fp8_input_f32(const uint32_t *x, int64_t n)
     return most;
 }
 
-static uint32_t largest(const struct ckpt_view *x, uint32_t *part)
+CKPT_CLONES static uint32_t largest_in_row(const float *x, int64_t n)
+{
+    uint32_t most = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const uint32_t a = float_bits(x[i]) & 0x7fffffff;
+        most = a > most ? a : most;
+    }
+    return most;
+}
+
+/* n values of bf16 from `at` on, as the op in front would have stored them.  x: its operands. */
+static void load_source(enum fp8_source source, const struct ckpt_view *x, int64_t at, int64_t n,
+                        float *value)
+{
+    const float *from[2] = {value, NULL};
+    float other[BLOCK];
+    uint16_t half[BLOCK];
+    cpu_load(value, (const uint16_t *)x[0].data + at, CKPT_BF16, n);
+    if (source == FP8_OPERAND)
+        return;
+    if (source == FP8_GELU_DX) {
+        cpu_load(other, (const uint16_t *)x[1].data + at, CKPT_BF16, n);
+        from[1] = other;
+        map_gelu_dx(value, from, n, NULL);
+    } else {
+        map_gelu(value, from, n, NULL);
+    }
+    cpu_store(half, value, CKPT_BF16, n);
+    cpu_load(value, half, CKPT_BF16, n);
+}
+
+/* Of elements [begin, end). */
+static uint32_t largest_in_part(const struct ckpt_view *x, enum fp8_source source, int64_t begin,
+                                int64_t end)
+{
+    float value[BLOCK];
+    uint32_t most = 0;
+    if (source == FP8_OPERAND)
+        return x->desc.dtype == CKPT_BF16
+                   ? largest_fp8_input_bf16((const uint16_t *)x->data + begin, end - begin)
+                   : largest_fp8_input_f32((const uint32_t *)x->data + begin, end - begin);
+    for (int64_t at = begin; at < end; at += BLOCK) {
+        const int64_t n = min_i64(BLOCK, end - at);
+        load_source(source, x, at, n, value);
+        const uint32_t here = largest_in_row(value, n);
+        most = here > most ? here : most;
+    }
+    return most;
+}
+
+static uint32_t largest(const struct ckpt_view *x, enum fp8_source source)
 {
     const int64_t n = desc_numel(&x->desc);
-    const bool bf16 = x->desc.dtype == CKPT_BF16;
+    uint32_t part[PARTS], most = 0;
 #pragma omp parallel for schedule(static) if (n > 32768)
-    for (int64_t i = 0; i < FP8_PARTS; i++) {
-        const int64_t begin = i * n / FP8_PARTS, end = (i + 1) * n / FP8_PARTS;
-        part[i] = bf16 ? largest_fp8_input_bf16((const uint16_t *)x->data + begin, end - begin)
-                       : largest_fp8_input_f32((const uint32_t *)x->data + begin, end - begin);
-    }
-    return largest_fp8_input_f32(part, FP8_PARTS);
+    for (int64_t i = 0; i < PARTS; i++)
+        part[i] = largest_in_part(x, source, i * n / PARTS, (i + 1) * n / PARTS);
+    for (int i = 0; i < PARTS; i++)
+        most = part[i] > most ? part[i] : most;
+    return most;
 }
 
 int cpu_leave_largest(const struct ckpt_kernel_args *a, int n, int rc)
 {
-    uint32_t part[FP8_PARTS];
     if (!rc && a->n_out > n)
-        *(uint32_t *)a->out[n].data = largest(&a->out[0], part);
+        *(uint32_t *)a->out[n].data = largest(&a->out[0], FP8_OPERAND);
     return rc;
+}
+
+int cpu_to_fp8_largest(const struct ckpt_kernel_args *a)
+{
+    const struct to_fp8_largest_attr *attr = a->attr;
+    *(uint32_t *)a->out[0].data = largest(&a->in[0], (enum fp8_source)attr->source);
+    return CKPT_OK;
 }
 
 /* ---- the copies ------------------------------------------------------------------------------ */
 
 struct copying {
     const struct ckpt_view *x;
+    enum fp8_source source;
+    struct fp8_vector shift, scale; /* of a modulated norm */
     int64_t rows, cols, pitch;
     float power; /* NaN where a value is infinite or NaN: so is every product with this tensor */
     enum ckpt_dtype dtype;
@@ -72,17 +129,50 @@ CKPT_CLONES static void multiply_fp8_input(float *x, float power, int64_t n)
         x[i] *= power;
 }
 
+/* A row of a norm that is modulated, from its statistics on, as cpu_layer_norm_modulate has it. */
+CKPT_CLONES static void normalise_fp8_input(float *x, const float *stats, const uint16_t *shift,
+                                            const uint16_t *scale, int64_t n)
+{
+    const float mean = stats[0], rstd = stats[1];
+    for (int64_t i = 0; i < n; i++) {
+        const float y = (x[i] - mean) * rstd;
+        x[i] = bf16_load(bf16_round(y * (1.f + bf16_load(scale[i])) + bf16_load(shift[i])));
+    }
+}
+
+/* Row `row` of shift or scale, from column col on. */
+static const uint16_t *vector_row(const struct ckpt_view *v, struct fp8_vector by, int64_t row,
+                                  int64_t col)
+{
+    return (const uint16_t *)v->data + row / by.share * by.step + col;
+}
+
+/* n values of row `row` from column col on. */
+static void load_values(const struct copying *c, int64_t row, int64_t col, int64_t n, float *value)
+{
+    const struct ckpt_view *x = c->x;
+    const int64_t at = row * c->cols + col;
+    if (c->source == FP8_GELU) {
+        load_source(c->source, x, at, n, value);
+        return;
+    }
+    cpu_load(value, (const char *)x->data + at * ckpt_dtype_size(x->desc.dtype), x->desc.dtype, n);
+    if (c->source == FP8_NORM_MODULATE)
+        normalise_fp8_input(value, (const float *)x[FP8_STATS].data + 2 * row,
+                            vector_row(&x[FP8_SHIFT], c->shift, row, col),
+                            vector_row(&x[FP8_SCALE], c->scale, row, col), n);
+}
+
 /* Rows [row, row + n_rows) and columns [col, col + n_cols), and zeros behind the last row. */
 static void copy_block(const struct copying *c, int64_t row, int64_t col, int64_t n_rows,
                        int64_t n_cols)
 {
-    const int64_t size = ckpt_dtype_size(c->x->desc.dtype);
     const int64_t end = row + n_rows == c->rows ? c->pitch - row : n_rows;
-    uint8_t code[BLOCK_ROWS][BLOCK_COLS];
-    float value[BLOCK_COLS];
+    uint8_t code[BLOCK_ROWS][BLOCK];
+    float value[BLOCK];
     for (int64_t i = 0; i < n_rows; i++) {
         const int64_t at = (row + i) * c->cols + col;
-        cpu_load(value, (const char *)c->x->data + at * size, c->x->desc.dtype, n_cols);
+        load_values(c, row + i, col, n_cols, value);
         multiply_fp8_input(value, c->power, n_cols);
         cpu_store(code[i], value, c->dtype, n_cols);
         if (c->by_rows)
@@ -99,12 +189,11 @@ static void copy_block(const struct copying *c, int64_t row, int64_t col, int64_
 static void copy_all(const struct copying *c)
 {
     const int64_t down = (c->rows + BLOCK_ROWS - 1) / BLOCK_ROWS;
-    const int64_t across = (c->cols + BLOCK_COLS - 1) / BLOCK_COLS;
+    const int64_t across = (c->cols + BLOCK - 1) / BLOCK;
 #pragma omp parallel for schedule(static) if (c->rows * c->cols > 32768)
     for (int64_t i = 0; i < down * across; i++) {
-        const int64_t row = i / across * BLOCK_ROWS, col = i % across * BLOCK_COLS;
-        copy_block(c, row, col, min_i64(BLOCK_ROWS, c->rows - row),
-                   min_i64(BLOCK_COLS, c->cols - col));
+        const int64_t row = i / across * BLOCK_ROWS, col = i % across * BLOCK;
+        copy_block(c, row, col, min_i64(BLOCK_ROWS, c->rows - row), min_i64(BLOCK, c->cols - col));
     }
 }
 
@@ -113,29 +202,31 @@ int cpu_to_fp8(const struct ckpt_kernel_args *a)
     const struct to_fp8_attr *attr = a->attr;
     const struct ckpt_desc *x = &a->in[0].desc;
     const enum ckpt_dtype dtype = (enum ckpt_dtype)attr->dtype;
-    const bool known = a->n_in > 1 && a->in[1].data;
-    const uint32_t most =
-        known ? *(const uint32_t *)a->in[1].data : largest(&a->in[0], a->workspace);
+    const uint32_t most = *(const uint32_t *)a->in[FP8_MOST].data;
     const int k = fp8_is_odd(most) ? 0 : fp8_exponent(most, fp8_top(dtype));
     struct copying c = {.x = &a->in[0],
+                        .source = (enum fp8_source)attr->source,
                         .rows = linear_rows(x),
                         .cols = x->shape[x->ndim - 1],
                         .power = fp8_is_odd(most) ? NAN : float_of_bits(fp8_power_bits(k)),
                         .dtype = dtype};
     int n = 1;
+    if (attr->source == FP8_NORM_MODULATE) {
+        fp8_vector_of(&a->in[FP8_SHIFT].desc, x, &c.shift);
+        fp8_vector_of(&a->in[FP8_SCALE].desc, x, &c.scale);
+    }
     c.pitch = fp8_pitch(c.rows, attr);
     if (attr->copies & FP8_ROWS)
         c.by_rows = a->out[n++].data;
     if (attr->copies & FP8_COLUMNS)
         c.by_columns = a->out[n].data;
-    *(float *)a->out[0].data = fp8_is_odd(most) ? NAN : float_of_bits(fp8_power_bits(-k));
+    if (a->out[0].data)
+        *(float *)a->out[0].data = fp8_is_odd(most) ? NAN : float_of_bits(fp8_power_bits(-k));
     copy_all(&c);
     return CKPT_OK;
 }
 
 /* ---- copies with a scale for each block ------------------------------------------------------ */
-
-enum { BLOCK = FP8_BLOCK };
 
 /* A tile of BLOCK x BLOCK elements at most, and what of them shares a scale. */
 struct tile {
@@ -159,16 +250,6 @@ static struct powers powers_of(uint32_t most)
     if (fp8_is_odd(most))
         return (struct powers){NAN, NAN};
     return (struct powers){float_of_bits(fp8_power_bits(k)), float_of_bits(fp8_power_bits(-k))};
-}
-
-CKPT_CLONES static uint32_t largest_in_row(const float *x, int64_t n)
-{
-    uint32_t most = 0;
-    for (int64_t i = 0; i < n; i++) {
-        const uint32_t a = float_bits(x[i]) & 0x7fffffff;
-        most = a > most ? a : most;
-    }
-    return most;
 }
 
 /* Codes of the n rows of x, as they lie in memory, to rows of dst, with zeros up to `filled`;
@@ -198,26 +279,6 @@ static void place_square(const struct tile *t, uint32_t most)
         t->column_scale[j * t->column_ld + k] = k == i ? down : 0.f;
 }
 
-/* n values from `at` on, as the op in front would have stored them. */
-static void load_source(const struct tile *t, int64_t at, int64_t n, float *value)
-{
-    const float *from[2] = {value, NULL};
-    float other[BLOCK];
-    uint16_t half[BLOCK];
-    cpu_load(value, (const uint16_t *)t->x[0].data + at, CKPT_BF16, n);
-    if (t->source == FP8_OPERAND)
-        return;
-    if (t->source == FP8_GELU_DX) {
-        cpu_load(other, (const uint16_t *)t->x[1].data + at, CKPT_BF16, n);
-        from[1] = other;
-        map_gelu_dx(value, from, n, NULL);
-    } else {
-        map_gelu(value, from, n, NULL);
-    }
-    cpu_store(half, value, CKPT_BF16, n);
-    cpu_load(value, half, CKPT_BF16, n);
-}
-
 static void sum_tile(const struct tile *t, float (*value)[BLOCK])
 {
     float *sum = t->sums + t->row / BLOCK * t->cols + t->col;
@@ -243,7 +304,7 @@ static void round_tile(const struct tile *t)
     uint32_t most = 0;
     for (int64_t i = 0; i < t->n_rows; i++) {
         const int64_t at = (t->row + i) * t->cols + t->col;
-        load_source(t, at, t->n_cols, value[i]);
+        load_source(t->source, t->x, at, t->n_cols, value[i]);
         for (int64_t j = 0; j < t->n_cols; j++)
             turned[j][i] = value[i][j];
         if (t->square) {

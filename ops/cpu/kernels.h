@@ -9,6 +9,7 @@ int cpu_linear(const struct ckpt_kernel_args *a);
 int cpu_linear_dx(const struct ckpt_kernel_args *a);
 int cpu_linear_dw(const struct ckpt_kernel_args *a);
 int cpu_to_fp8(const struct ckpt_kernel_args *a);
+int cpu_to_fp8_largest(const struct ckpt_kernel_args *a);
 int cpu_to_fp8_blocks(const struct ckpt_kernel_args *a);
 /* The end of a kernel of n outputs that returns rc: where one more is asked for, the largest
  * magnitude of the first, which fills its storage (ops_leave_largest). */

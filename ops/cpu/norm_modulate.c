@@ -8,8 +8,23 @@
 #include "norm.h"
 #include "row_sums.h"
 
-/* run: x, y, stats, shift, scale */
-ROWS_INLINE void norm_modulate_rows(const struct row_run *run, int64_t c, float eps, bool half)
+/* Of all rows; most: the largest magnitude of y where that is not written, or NULL. */
+struct norm_modulate {
+    float eps;
+    uint32_t *most;
+};
+
+static void raise_to(uint32_t *most, uint32_t x)
+{
+    uint32_t seen = __atomic_load_n(most, __ATOMIC_RELAXED);
+    while (x > seen &&
+           !__atomic_compare_exchange_n(most, &seen, x, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        ;
+}
+
+/* run: x, y or none, stats or none, shift, scale */
+ROWS_INLINE void norm_modulate_rows(const struct row_run *run, int64_t c,
+                                    const struct norm_modulate *m, bool half)
 {
     for (int64_t i = 0; i < run->n; i++) {
         const void *restrict x = run->at[0] + i * run->step[0];
@@ -17,41 +32,59 @@ ROWS_INLINE void norm_modulate_rows(const struct row_run *run, int64_t c, float 
         float *stats = (float *)(run->at[2] + i * run->step[2]);
         const void *restrict shift = run->at[3] + i * run->step[3];
         const void *restrict scale = run->at[4] + i * run->step[4];
-        struct row_stats s = row_stats_of(x, c, eps, half);
+        struct row_stats s = row_stats_of(x, c, m->eps, half);
+        uint32_t most = 0;
 #pragma omp simd
-        for (int64_t j = 0; j < c; j++) {
+        for (int64_t j = 0; j < (run->at[1] ? c : 0); j++) {
             float n = (row_get(x, j, half) - s.mean) * s.rstd;
             row_put(y, j, n * (1.f + row_get(scale, j, half)) + row_get(shift, j, half), half);
         }
+        for (int64_t j = 0; j < (run->at[1] ? 0 : c); j++) {
+            float n = (row_get(x, j, half) - s.mean) * s.rstd, value;
+            row_put(&value, 0, n * (1.f + row_get(scale, j, half)) + row_get(shift, j, half), half);
+            const uint32_t bits = float_bits(row_get(&value, 0, half)) & 0x7fffffff;
+            most = bits > most ? bits : most;
+        }
+        if (m->most)
+            raise_to(m->most, most);
+        if (!run->at[2])
+            continue;
         stats[0] = s.mean;
         stats[1] = s.rstd;
     }
 }
 
-CKPT_CLONES static void norm_modulate_bf16(const struct row_run *run, int64_t c, const void *eps)
+CKPT_CLONES static void norm_modulate_bf16(const struct row_run *run, int64_t c, const void *m)
 {
-    norm_modulate_rows(run, c, *(const float *)eps, true);
+    norm_modulate_rows(run, c, m, true);
 }
 
-CKPT_CLONES static void norm_modulate_f32(const struct row_run *run, int64_t c, const void *eps)
+CKPT_CLONES static void norm_modulate_f32(const struct row_run *run, int64_t c, const void *m)
 {
-    norm_modulate_rows(run, c, *(const float *)eps, false);
+    norm_modulate_rows(run, c, m, false);
 }
 
 int cpu_layer_norm_modulate(const struct ckpt_kernel_args *a)
 {
     const struct norm_attr *attr = a->attr;
     const struct ckpt_view *x = &a->in[0];
+    const bool there = a->out[0].data, largest = a->n_out > 2 && a->out[2].data;
+    struct norm_modulate m = {attr->eps, largest && !there ? a->out[2].data : NULL};
     struct rows r;
     rows_begin(&r, x);
-    rows_operand(&r, &a->out[0]);
-    rows_operand(&r, &a->out[1]);
+    for (int i = 0; i < 2; i++)
+        if (a->out[i].data)
+            rows_operand(&r, &a->out[i]);
+        else
+            rows_absent(&r);
     rows_operand(&r, &a->in[1]);
     rows_operand(&r, &a->in[2]);
     rows_finish(&r);
+    if (m.most)
+        *m.most = 0;
     rows_for_all(&r, x->desc.shape[x->desc.ndim - 1],
-                 view_half(x) ? norm_modulate_bf16 : norm_modulate_f32, &attr->eps);
-    return cpu_leave_largest(a, 2, CKPT_OK);
+                 view_half(x) ? norm_modulate_bf16 : norm_modulate_f32, &m);
+    return there && largest ? cpu_leave_largest(a, 2, CKPT_OK) : CKPT_OK;
 }
 
 /* What dy is multiplied with: 1 + scale, or the weight of an affine norm. */

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * 8-bit copies of a tensor.  Where what made it left no largest magnitude, one kernel finds that of
- * each of FP8_PARTS parts.  The next one makes the copies: a block takes a tile of 128 rows and
- * columns, writes its codes as they lie, and keeps them in shared memory, where threads read words
- * of four columns down 16 rows and write four pieces of 16 bytes of the transposed copy.
+ * 8-bit copies of a tensor.  Where what made it left no largest magnitude, one kernel finds that.
+ * Another makes the copies: a block takes a tile of 128 rows and columns, writes its codes as they
+ * lie, and keeps them in shared memory, where threads read words of four columns down 16 rows and
+ * write four pieces of 16 bytes of the transposed copy.  GELU may be done on the way, by both, or a
+ * modulated norm by the latter.
  *
  * With a scale for each block (to_fp8_blocks) the magnitudes are those of a tile's rows, columns or
  * all of it, which threads have in registers: there is one kernel, and one read.  Copies have other
  * codes then, so shared memory holds those of the transposed one.  GELU or its gradient is done on
- * the way, with the sums of the latter's columns.
+ * the way there as well, with the sums of the latter's columns.
  *
  * The first kernel walks from the end to the beginning, the second the other way round: what one
  * has read last, or the kernel before it has written last, is still in the cache.
@@ -37,21 +38,36 @@ enum {
 
 /* ---- the largest magnitude ------------------------------------------------------------------- */
 
+/* Blocks that fill a large GPU. */
+enum { PARTS = 512 };
+
+/* What the op in front would have stored of n elements x and, for its gradient, of other. */
+template <int SOURCE, int N, typename T> __device__ __forceinline__ void apply(T *x, const T *other)
+{
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        if constexpr (SOURCE == FP8_GELU)
+            x[i] = from_float<T>(expr_gelu(to_float(x[i]), 0.f, 0.f));
+        if constexpr (SOURCE == FP8_GELU_DX)
+            x[i] = from_float<T>(expr_gelu_dx(to_float(x[i]), to_float(other[i])));
+    }
+}
+
 /* n: a multiple of RUN, as all rows are. */
-template <typename T>
-__global__ void __launch_bounds__(THREADS) find_largest(const T *x, int64_t n, uint32_t *part)
+template <typename T, int SOURCE>
+__global__ void __launch_bounds__(THREADS) find_largest(const T *x, int64_t n, uint32_t *to)
 {
     constexpr int N = wide<T>::n;
     const int64_t stride = (int64_t)gridDim.x * THREADS * N;
     const T *last = x + n - N;
     largest<T> most;
-    let_next_kernel_come();
 #pragma unroll 8
-    for (int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * N; i < n; i += stride)
-        most.see(*reinterpret_cast<const vec<T, N> *>(last - i));
-    const uint32_t x_most = block_largest(most.bits());
-    if (threadIdx.x == 0)
-        part[blockIdx.x] = x_most;
+    for (int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * N; i < n; i += stride) {
+        vec<T, N> v = *reinterpret_cast<const vec<T, N> *>(last - i);
+        apply<SOURCE, N>(v.at, v.at);
+        most.see(v);
+    }
+    leave_largest(to, most);
 }
 
 /* ---- the copies ------------------------------------------------------------------------------ */
@@ -59,9 +75,15 @@ __global__ void __launch_bounds__(THREADS) find_largest(const T *x, int64_t n, u
 struct copies {
     int64_t rows, cols, pitch, across; /* across: tiles side by side */
     uint8_t *by_rows, *by_columns;     /* either may be NULL */
-    float *scale;
-    const uint32_t *part;
-    int parts;
+    float *scale;                      /* or NULL */
+    const uint32_t *most;              /* the largest magnitude */
+};
+
+/* What a modulated norm takes beside x. */
+struct modulation {
+    const bf16 *shift, *scale;
+    const float2 *stats;
+    uint32_t share[2], step[2]; /* of shift and scale: struct fp8_vector */
 };
 
 template <__nv_fp8_interpretation_t KIND>
@@ -78,23 +100,11 @@ __device__ __forceinline__ uint32_t encode(const float *x, float power)
  * the codes are to be multiplied by. */
 template <__nv_fp8_interpretation_t KIND> __device__ __forceinline__ float power_of(const copies &c)
 {
-    __shared__ uint32_t all;
-    uint32_t most = 0;
-    if (c.parts == 1) {
-        most = *c.part;
-    } else {
-        for (int i = threadIdx.x; i < c.parts; i += THREADS)
-            most = max(most, c.part[i]);
-        most = block_largest(most);
-        if (threadIdx.x == 0)
-            all = most;
-        __syncthreads();
-        most = all;
-    }
+    const uint32_t most = *c.most;
     const bool odd = fp8_is_odd(most);
     const int k = odd ? 0 : fp8_exponent(most, KIND == __NV_E4M3 ? FP8_E4M3_TOP : FP8_E5M2_TOP);
     const float nan = __uint_as_float(0x7fc00000u);
-    if (blockIdx.x == 0 && threadIdx.x == 0)
+    if (c.scale && blockIdx.x == 0 && threadIdx.x == 0)
         *c.scale = odd ? nan : __uint_as_float(fp8_power_bits(-k));
     return odd ? nan : __uint_as_float(fp8_power_bits(k));
 }
@@ -110,6 +120,11 @@ template <typename T> struct run {
 #pragma unroll
         for (int i = 0; i < VECTORS; i++)
             raw[i] = __ldcs(reinterpret_cast<const uint4 *>(p) + i);
+    }
+
+    template <int SOURCE> __device__ __forceinline__ void apply_source(const run &other)
+    {
+        apply<SOURCE, RUN>(reinterpret_cast<T *>(raw), reinterpret_cast<const T *>(other.raw));
     }
 
     template <__nv_fp8_interpretation_t KIND>
@@ -169,7 +184,7 @@ __device__ __forceinline__ void store_rows(const run<T> (&x)[RUNS], const copies
                     make_uint4(w[0], w[1], w[2], w[3]);
         }
 #pragma unroll
-        for (int k = 0; k < RUN / GROUP; k++)
+        for (int k = 0; k < RUN / GROUP && c.by_columns; k++)
             tile[place((int)threadIdx.x / ACROSS + i * STEP, word + k)] = w[k];
     }
 }
@@ -201,10 +216,30 @@ __device__ __forceinline__ void store_columns(const copies &c, int64_t row, int6
             make_uint4(byte_of(w, k), byte_of(w + 4, k), byte_of(w + 8, k), byte_of(w + 12, k));
 }
 
-/* The elements are on their way before the power of two is known: what made them was done before
- * the kernel in front began. */
-template <typename T, __nv_fp8_interpretation_t KIND>
-__global__ void __launch_bounds__(THREADS, 2) make_copies(const T *x, const copies c)
+/* What a modulated norm would have stored of a run of row `row`, in the arithmetic of norm.cu. */
+__device__ __forceinline__ void normalise(run<bf16> &x, const modulation &m, int64_t row,
+                                          int64_t col)
+{
+    const float2 stats = m.stats[row];
+    const int64_t at[2] = {(int64_t)((uint32_t)row / m.share[0]) * m.step[0] + col,
+                           (int64_t)((uint32_t)row / m.share[1]) * m.step[1] + col};
+    bf16 *v = reinterpret_cast<bf16 *>(x.raw);
+#pragma unroll
+    for (int k = 0; k < RUN; k += 8) {
+        const vec<bf16, 8> shift = *reinterpret_cast<const vec<bf16, 8> *>(m.shift + at[0] + k);
+        const vec<bf16, 8> scale = *reinterpret_cast<const vec<bf16, 8> *>(m.scale + at[1] + k);
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            const float n = __fmul_rn(__fsub_rn(to_float(v[k + i]), stats.x), stats.y);
+            v[k + i] = from_float<bf16>(
+                __fmaf_rn(n, __fadd_rn(1.f, to_float(scale.at[i])), to_float(shift.at[i])));
+        }
+    }
+}
+
+template <typename T, __nv_fp8_interpretation_t KIND, int SOURCE>
+__global__ void __launch_bounds__(THREADS, 2)
+    make_copies(const T *x, const copies c, const modulation norm)
 {
     static_assert(WORDS * ACROSS <= THREADS, "a piece of 16 rows and a word of columns a thread");
     __shared__ uint32_t tile[TILE * WORDS];
@@ -216,7 +251,14 @@ __global__ void __launch_bounds__(THREADS, 2) make_copies(const T *x, const copi
     for (int i = 0; i < RUNS; i++)
         if (m.has(c, i))
             v[i].load(x + m.at(c, i));
-    wait_for_kernel_before();
+#pragma unroll
+    for (int i = 0; i < RUNS; i++)
+        if constexpr (SOURCE == FP8_NORM_MODULATE) {
+            if (m.has(c, i))
+                normalise(v[i], norm, m.row + i * STEP, m.col);
+        } else {
+            v[i].template apply_source<SOURCE>(v[i]);
+        }
     store_rows<T, KIND>(v, c, m, power_of<KIND>(c), tile);
     if (!c.by_columns)
         return;
@@ -395,20 +437,6 @@ __global__ void __launch_bounds__(THREADS, 2)
     store_columns(b.c, row, col, tile);
 }
 
-/* What the op in front would have stored of x and, for its gradient, of other. */
-template <int SOURCE> __device__ __forceinline__ void apply(run<bf16> &x, const run<bf16> &other)
-{
-    bf16 *v = reinterpret_cast<bf16 *>(x.raw);
-    const bf16 *u = reinterpret_cast<const bf16 *>(other.raw);
-#pragma unroll
-    for (int i = 0; i < RUN; i++) {
-        if constexpr (SOURCE == FP8_GELU)
-            v[i] = from_float<bf16>(expr_gelu(to_float(v[i]), 0.f, 0.f));
-        if constexpr (SOURCE == FP8_GELU_DX)
-            v[i] = from_float<bf16>(expr_gelu_dx(to_float(v[i]), to_float(u[i])));
-    }
-}
-
 /* The sums over the rows of a tile: of a thread, a warp, all of them, in this order. */
 __device__ __forceinline__ void sum_columns(const run<bf16> (&x)[RUNS], const block_copies &b,
                                             int64_t down, int64_t col, float *part)
@@ -461,7 +489,7 @@ __global__ void __launch_bounds__(THREADS, 2)
                 u[i].load(other + m.at(b.c, i));
 #pragma unroll
         for (int i = 0; i < RUNS; i++)
-            apply<SOURCE>(v[i], u[i]);
+            v[i].template apply_source<SOURCE>(u[i]);
     }
     if (SOURCE == FP8_GELU_DX && b.sums)
         sum_columns(v, b, down, col, reinterpret_cast<float *>(tile));
@@ -496,36 +524,51 @@ __global__ void __launch_bounds__(THREADS, 2)
     store_columns(b.c, row, col, tile);
 }
 
-/* Behind the kernel that finds the largest magnitude, or alone. */
-template <typename T, __nv_fp8_interpretation_t KIND>
-void launch_copies(const struct ckpt_kernel_args *a, const T *x, const copies &c)
+template <typename T, __nv_fp8_interpretation_t KIND, int SOURCE = FP8_OPERAND>
+void launch(const struct ckpt_kernel_args *a, const copies &c, const modulation &norm = {})
 {
-    const dim3 grid((unsigned)((c.rows + TILE - 1) / TILE * c.across));
-    if (c.parts > 1)
-        launch_behind(stream_of(a), grid, dim3(THREADS), make_copies<T, KIND>, x, c);
-    else
-        make_copies<T, KIND><<<grid, THREADS, 0, stream_of(a)>>>(x, c);
+    const unsigned grid = (unsigned)((c.rows + TILE - 1) / TILE * c.across);
+    make_copies<T, KIND, SOURCE>
+        <<<grid, THREADS, 0, stream_of(a)>>>(static_cast<const T *>(a->in[0].data), c, norm);
 }
 
-template <typename T> void launch(const struct ckpt_kernel_args *a, copies c, bool e4m3)
+modulation modulation_of(const struct ckpt_kernel_args *a)
 {
-    const T *x = static_cast<const T *>(a->in[0].data);
-    if (a->n_in > 1 && a->in[1].data) {
-        c.part = static_cast<const uint32_t *>(a->in[1].data);
-        c.parts = 1;
-    } else {
-        uint32_t *part = static_cast<uint32_t *>(a->workspace);
-        find_largest<T><<<FP8_PARTS, THREADS, 0, stream_of(a)>>>(x, c.rows * c.cols, part);
-        c.part = part;
-        c.parts = FP8_PARTS;
+    modulation m = {};
+    m.shift = static_cast<const bf16 *>(a->in[FP8_SHIFT].data);
+    m.scale = static_cast<const bf16 *>(a->in[FP8_SCALE].data);
+    m.stats = static_cast<const float2 *>(a->in[FP8_STATS].data);
+    for (int i = 0; i < 2; i++) {
+        struct fp8_vector v;
+        fp8_vector_of(&a->in[FP8_SHIFT + i].desc, &a->in[FP8_FROM].desc, &v);
+        m.share[i] = (uint32_t)v.share;
+        m.step[i] = (uint32_t)v.step;
     }
-    if (e4m3)
-        launch_copies<T, __NV_E4M3>(a, x, c);
-    else
-        launch_copies<T, __NV_E5M2>(a, x, c);
+    return m;
+}
+
+template <typename T, int SOURCE = FP8_OPERAND>
+void launch_largest(const struct ckpt_kernel_args *a, uint32_t *to)
+{
+    find_largest<T, SOURCE><<<PARTS, THREADS, 0, stream_of(a)>>>(
+        static_cast<const T *>(a->in[0].data), desc_numel(&a->in[0].desc), to);
 }
 
 } // namespace
+
+int cuda_to_fp8_largest(const struct ckpt_kernel_args *a)
+{
+    const struct to_fp8_largest_attr *attr =
+        static_cast<const struct to_fp8_largest_attr *>(a->attr);
+    uint32_t *to = largest_begin(a, 0);
+    if (a->in[0].desc.dtype == CKPT_F32)
+        launch_largest<float>(a, to);
+    else if (attr->source == FP8_GELU)
+        launch_largest<bf16, FP8_GELU>(a, to);
+    else
+        launch_largest<bf16>(a, to);
+    return launched();
+}
 
 int cuda_to_fp8(const struct ckpt_kernel_args *a)
 {
@@ -538,14 +581,20 @@ int cuda_to_fp8(const struct ckpt_kernel_args *a)
     c.pitch = fp8_pitch(c.rows, attr);
     c.across = (c.cols + TILE - 1) / TILE;
     c.scale = static_cast<float *>(a->out[0].data);
+    c.most = static_cast<const uint32_t *>(a->in[FP8_MOST].data);
     if (attr->copies & FP8_ROWS)
         c.by_rows = static_cast<uint8_t *>(a->out[n++].data);
     if (attr->copies & FP8_COLUMNS)
         c.by_columns = static_cast<uint8_t *>(a->out[n].data);
-    if (x->dtype == CKPT_BF16)
-        launch<bf16>(a, c, attr->dtype == CKPT_F8E4M3);
+    const bool half = x->dtype == CKPT_BF16, e4m3 = attr->dtype == CKPT_F8E4M3;
+    if (attr->source == FP8_GELU)
+        launch<bf16, __NV_E4M3, FP8_GELU>(a, c);
+    else if (attr->source == FP8_NORM_MODULATE)
+        launch<bf16, __NV_E4M3, FP8_NORM_MODULATE>(a, c, modulation_of(a));
+    else if (half)
+        e4m3 ? launch<bf16, __NV_E4M3>(a, c) : launch<bf16, __NV_E5M2>(a, c);
     else
-        launch<float>(a, c, attr->dtype == CKPT_F8E4M3);
+        e4m3 ? launch<float, __NV_E4M3>(a, c) : launch<float, __NV_E5M2>(a, c);
     return launched();
 }
 

@@ -22,6 +22,7 @@ int cuda_linear(const struct ckpt_kernel_args *a);
 int cuda_linear_dx(const struct ckpt_kernel_args *a);
 int cuda_linear_dw(const struct ckpt_kernel_args *a);
 int cuda_to_fp8(const struct ckpt_kernel_args *a);
+int cuda_to_fp8_largest(const struct ckpt_kernel_args *a);
 int cuda_to_fp8_blocks(const struct ckpt_kernel_args *a);
 int cuda_to_int8(const struct ckpt_kernel_args *a);
 int cuda_from_int8(const struct ckpt_kernel_args *a);

@@ -17,6 +17,27 @@ template <int BEHIND> __device__ __forceinline__ float finished(float n, float s
     return BEHIND == MODULATE ? n * (1.f + scale) + shift : BEHIND ? n * scale + shift : n;
 }
 
+/* Piece `column` of a result; a modulated one may be nowhere, where only its largest magnitude is
+ * wanted. */
+template <typename T, int BEHIND>
+__device__ __forceinline__ void finish(char *row, int column, const float (&y)[piece<T>::n],
+                                       largest<T> &most)
+{
+    piece<T> p;
+    p.set(y);
+    if (BEHIND == MODULATE && !row)
+        most.see(p.word);
+    else
+        piece_store<T>(row, column, y, most);
+}
+
+/* Those of a modulated norm may be nowhere, too. */
+template <int BEHIND> __device__ __forceinline__ void leave_stats(char *at, float mean, float rstd)
+{
+    if (BEHIND != MODULATE || at)
+        *reinterpret_cast<float2 *>(at) = make_float2(mean, rstd);
+}
+
 /*
  * W warps to a row, P pieces a lane; WARPS rows a block where one warp has a row.  Each row is read
  * once, kept in registers for mean, variance and result, and written once.  Shift and scale, which
@@ -70,10 +91,10 @@ static __global__ void __launch_bounds__(W == 1 ? 32 * WARPS : 32 * W)
 #pragma unroll
             for (int j = 0; j < N; j++)
                 y[j] = finished<BEHIND>(x[i][j] * rstd, shift.at(j), scale.at(j));
-            piece_store<T>(at[1], column, y, most);
+            finish<T, BEHIND>(at[1], column, y, most);
         }
         if (rank == 0)
-            *reinterpret_cast<float2 *>(at[norm_operands<BEHIND> - 1]) = make_float2(mean, rstd);
+            leave_stats<BEHIND>(at[norm_operands<BEHIND> - 1], mean, rstd);
     }
     leave_largest(to, most);
 }
@@ -122,9 +143,9 @@ static __global__ void __launch_bounds__(32 * WARPS)
         for (int j = 0; j < N; j++)
             y[j] = finished<BEHIND>((x.at(j) - mean) * rstd, shift.at(j), scale.at(j));
         if (there)
-            piece_store<T>(at[1], rank, y, most);
+            finish<T, BEHIND>(at[1], rank, y, most);
         if (there && rank == 0)
-            *reinterpret_cast<float2 *>(at[norm_operands<BEHIND> - 1]) = make_float2(mean, rstd);
+            leave_stats<BEHIND>(at[norm_operands<BEHIND> - 1], mean, rstd);
     }
     leave_largest(to, most);
 }
@@ -156,12 +177,14 @@ static __global__ void __launch_bounds__(32 * WARPS)
                 shift = at[2] ? row_get(at[2], j, half) : 0.f;
                 scale = row_get(at[3], j, half);
             }
-            row_put(at[1], j,
-                    finished<BEHIND>((row_get(at[0], j, half) - mean) * rstd, shift, scale), half,
-                    most);
+            const float y = finished<BEHIND>((row_get(at[0], j, half) - mean) * rstd, shift, scale);
+            if (BEHIND == MODULATE && !at[1])
+                most.see(__float_as_uint(half ? to_float(from_float<bf16>(y)) : y));
+            else
+                row_put(at[1], j, y, half, most);
         }
         if (lane == 0)
-            *reinterpret_cast<float2 *>(at[norm_operands<BEHIND> - 1]) = make_float2(mean, rstd);
+            leave_stats<BEHIND>(at[norm_operands<BEHIND> - 1], mean, rstd);
     }
     leave_largest(to, most);
 }
@@ -218,16 +241,22 @@ template <int BEHIND> static int layer_norm(const struct ckpt_kernel_args *a)
     float eps = ((const struct norm_attr *)a->attr)->eps;
     bool half = view_half(x);
     int64_t c = row_width(x), n = c / (half ? 8 : 4);
-    uint32_t *to = largest_begin(a, 2);
+    uint32_t *to = a->n_out > 2 && a->out[2].data ? largest_begin(a, 2) : NULL;
     struct rows r;
     rows_begin(&r, x);
-    rows_operand(&r, &a->out[0]);
+    if (a->out[0].data)
+        rows_operand(&r, &a->out[0]);
+    else
+        rows_absent(&r);
     if (BEHIND == MODULATE)
         for (int i = 1; i < 3; i++)
             rows_operand(&r, &a->in[i]);
     else if (BEHIND)
         affine_operands(&r, a);
-    rows_operand(&r, &a->out[1]);
+    if (a->out[1].data)
+        rows_operand(&r, &a->out[1]);
+    else
+        rows_absent(&r);
     rows_finish(&r);
     if (rows_in_pieces(&r, r.n - 1, c, half) && n <= WIDE)
         return half ? launch_pieces<bf16, BEHIND>(a, &r, n, eps, to)

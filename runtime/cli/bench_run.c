@@ -43,6 +43,10 @@ struct bench_scaffold bench_record(const struct bench *b, ckpt_tape *t, const st
     tape_differentiate(t, is_loss ? y : ckpt_sum(t, y, ~(~0u << d.ndim)));
     s.seeded += is_loss ? 1 : 3; /* fill; or sum, fill, broadcast */
     ops_leave_largest(t);
+    ops_find_largest(t);
+    for (int32_t i = 0; i < t->n_ops; i++) /* what that has put in front of them */
+        if (t->ops.data[i].def == &op_to_fp8_largest && t->ops.data[i].phase == PHASE_FORWARD)
+            s.own++, s.seeded++;
     expr_pair(t);
     return s;
 }

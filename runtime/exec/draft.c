@@ -90,6 +90,7 @@ static int record_tape(struct ckpt_program *p, ckpt_recorder record, void *user,
     expr_fuse(t);
     ops_compress(t);
     ops_leave_largest(t);
+    ops_find_largest(t);
     expr_pair(t);
     if (t->error.code)
         return fail_with(ps, t->error.code, t->error.text);

@@ -33,6 +33,7 @@ struct lowering {
     struct commands c;
     int64_t *here, *below; /* per graph storage: where its bytes are in the arena, and in host
                               memory */
+    int32_t *last;         /* per graph storage: the last step of where it is in the arena */
     int32_t *storage;      /* per tape storage: graph storage */
     bool *sent;            /* per residence: a copy leaves from it */
     int64_t workspace;     /* of the step at hand, in the arena */
@@ -148,20 +149,32 @@ static struct ckpt_view view_of(const struct lowering *w, int32_t tensor, bool o
                               .desc = w->p->tape->tensors.data[tensor].desc};
 }
 
-static int add_views(struct lowering *w, const struct op *o, bool on_host)
+/* Whether nobody reads what a step writes to operand k: its residence ends there. */
+static bool is_for_nobody(const struct lowering *w, int32_t step, const struct op *o, int32_t k)
+{
+    const int32_t x = w->p->tape->operands.data[o->operands + k];
+    return k >= o->n_in && o->def->flags & CKPT_OP_OPTIONAL_OUT && x > 0 &&
+           w->last[storage_of(w, x)] == step;
+}
+
+static int add_views(struct lowering *w, int32_t step, const struct op *o, bool on_host)
 {
     int32_t n = o->n_in + o->n_out;
     if (array_reserve((void **)&w->l->views.data, &w->l->views.capacity, w->l->n_views + n,
                       sizeof *w->l->views.data))
         return CKPT_ENOMEM;
-    for (int32_t k = 0; k < n; k++)
-        w->l->views.data[w->l->n_views++] =
-            view_of(w, w->p->tape->operands.data[o->operands + k], on_host);
+    for (int32_t k = 0; k < n; k++) {
+        struct ckpt_view *v = &w->l->views.data[w->l->n_views++];
+        *v = view_of(w, w->p->tape->operands.data[o->operands + k], on_host);
+        if (is_for_nobody(w, step, o, k))
+            v->data = NULL;
+    }
     return 0;
 }
 
-static void lower_kernel(struct lowering *w, enum queue queue, const struct graph_op *g)
+static void lower_kernel(struct lowering *w, enum queue queue, int32_t step)
 {
+    const struct graph_op *g = op_at(w, step);
     const struct op *o = &w->p->tape->ops.data[g->tape_op];
     const struct graph *all = w->p->graph;
     bool on_host = queue == QUEUE_HOST;
@@ -183,7 +196,7 @@ static void lower_kernel(struct lowering *w, enum queue queue, const struct grap
     }
     if (g->workspace)
         add_access(w, SPACE_DEVICE, w->workspace, g->workspace, true);
-    if (add_views(w, o, on_host))
+    if (add_views(w, step, o, on_host))
         w->rc = CKPT_ENOMEM;
 }
 
@@ -192,11 +205,11 @@ static void lower_step(struct lowering *w, int32_t step)
     const struct graph_op *g = op_at(w, step);
     const struct op *o = &w->p->tape->ops.data[g->tape_op];
     if (w->plan->steps[step].on_host)
-        lower_kernel(w, QUEUE_HOST, g);
+        lower_kernel(w, QUEUE_HOST, step);
     else if (o->feed >= 0 || o->fetch >= 0)
         lower_port(w, o, o->feed >= 0);
     else
-        lower_kernel(w, collective_is(o->def) ? QUEUE_COMM : QUEUE_COMPUTE, g);
+        lower_kernel(w, collective_is(o->def) ? QUEUE_COMM : QUEUE_COMPUTE, step);
 }
 
 /* ---- copies ---------------------------------------------------------------------------------- */
@@ -292,6 +305,9 @@ static void begin(struct lowering *w, int32_t step)
          w->begun++) {
         int32_t s = r[w->begun].storage;
         *(s < 0 ? &w->workspace : &w->here[s]) = place_of(w, &r[w->begun]);
+        if (s >= 0)
+            w->last[s] =
+                w->sent[w->begun] || r[w->begun].offset == -1 ? INT32_MAX : r[w->begun].last;
     }
     for (; w->host_begun < w->plan->n_residences && r[w->host_begun].tier == TIER_HOST &&
            r[w->host_begun].first <= step;
@@ -342,11 +358,12 @@ static int start(struct lowering *w)
     size_t n = (size_t)g->n_storages + 1, residences = (size_t)p->n_residences + 1;
     w->here = calloc(n, sizeof *w->here);
     w->below = calloc(n, sizeof *w->below);
+    w->last = calloc(n, sizeof *w->last);
     w->storage = calloc((size_t)w->p->tape->n_storages + 1, sizeof *w->storage);
     w->sent = calloc(residences, sizeof *w->sent);
     w->ends = malloc(residences * sizeof *w->ends);
     w->copies = malloc(((size_t)p->n_copies + 1) * sizeof *w->copies);
-    if (!w->here || !w->below || !w->storage || !w->sent || !w->ends || !w->copies)
+    if (!w->here || !w->below || !w->last || !w->storage || !w->sent || !w->ends || !w->copies)
         return CKPT_ENOMEM;
     for (int32_t i = 0; i < g->n_storages; i++)
         w->storage[g->storages[i].tape_storage] = i;
@@ -527,6 +544,7 @@ int program_lower(struct ckpt_program *p)
         lowered_free(&p->lowered);
     free(w.here);
     free(w.below);
+    free(w.last);
     free(w.storage);
     free(w.sent);
     free(w.ends);

@@ -186,6 +186,15 @@ ckpt_tensor tape_add_output(ckpt_tape *t, int32_t i, const struct ckpt_desc *d)
     return x;
 }
 
+void tape_stand_at(ckpt_tape *t, int32_t i)
+{
+    const struct op *o = &t->ops.data[i];
+    t->phase = o->phase;
+    t->file = o->file;
+    t->line = o->line;
+    t->label = o->label;
+}
+
 int tape_reorder(ckpt_tape *t, const int32_t *order)
 {
     const size_t n = (size_t)t->n_ops;

@@ -269,6 +269,9 @@ int32_t tape_append(ckpt_tape *t, const struct ckpt_op_def *def, int n_in, const
  * tape's error. */
 ckpt_tensor tape_add_output(ckpt_tape *t, int32_t i, const struct ckpt_desc *d);
 
+/* What is recorded next is of the phase of op i, and named as that is. */
+void tape_stand_at(ckpt_tape *t, int32_t i);
+
 /* Puts the ops into another order, in which each still follows those that it reads from: order[i]
  * is the position, as it is now, of the op that comes to stand at i.  Returns 0 or the tape's
  * error. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tensors that are on the host and on the GPU, and kernels that run on either. */
+/* Tensors that are on the host and on the GPU, kernels that run on either, and 8-bit copies. */
 #ifndef CKPT_TESTS_FP8_BUFFERS_H
 #define CKPT_TESTS_FP8_BUFFERS_H
 
@@ -18,6 +18,7 @@
 #include "cuda/libs.h"
 #include "cuda/workspace.h"
 #include "fp8.h"
+#include "norm.h"
 
 enum { WORKSPACE = 64 << 20, OPERANDS = FP8_INPUTS + 3 };
 
@@ -100,6 +101,123 @@ static int run(ckpt_kernel kernel, struct cuda_libs *libs, const void *attr, int
                                  .accumulate = accumulate,
                                  .device = libs};
     return kernel(&a);
+}
+
+/* ---- copies ---------------------------------------------------------------------------------- */
+
+/* With a scale for each block scale is that of the copy by rows; kind is 0 else. */
+enum { TOKENS = 1, WEIGHTS = 2 };
+
+struct copies {
+    int kind;
+    struct buffer scale, by_rows, column_scale, by_columns;
+};
+
+/* Both kinds. */
+static int fill_of(int64_t rows)
+{
+    return rows % 3 || rows > 1000 ? FP8_LINE : FP8_SIDE;
+}
+
+static struct to_fp8_attr attr_of(const struct copies *c, int64_t rows, int which)
+{
+    return (struct to_fp8_attr){.dtype = c->by_rows.desc.dtype,
+                                .copies = which,
+                                .fill = c->kind == TOKENS    ? FP8_LINE
+                                        : c->kind == WEIGHTS ? FP8_SIDE
+                                                             : fill_of(rows),
+                                .square = c->kind == WEIGHTS};
+}
+
+static struct copies make_copies(const struct ckpt_desc *x, enum ckpt_dtype dtype, int kind)
+{
+    const int64_t rows = x->shape[0], cols = x->shape[1];
+    struct copies c = {.kind = kind, .by_rows = make(dtype, 2, rows, cols)};
+    const struct to_fp8_attr attr = attr_of(&c, rows, 0);
+    const int64_t pitch = fp8_pitch(rows, &attr);
+    const struct ckpt_desc by_rows = fp8_scales(rows, cols, attr.square),
+                           by_columns = fp8_scales(cols, pitch, attr.square);
+    c.by_columns = make(dtype, 2, cols, pitch);
+    c.scale = make(CKPT_F32, kind ? 2 : 0, by_rows.shape[0], by_rows.shape[1]);
+    c.column_scale = make(CKPT_F32, 2, by_columns.shape[0], by_columns.shape[1]);
+    return c;
+}
+
+static void drop_copies(struct copies *c)
+{
+    drop(&c->scale);
+    drop(&c->by_rows);
+    drop(&c->column_scale);
+    drop(&c->by_columns);
+}
+
+static int find_largest(const struct buffer *x, const struct buffer *most, int source,
+                        struct cuda_libs *libs)
+{
+    const struct to_fp8_largest_attr attr = {source};
+    const struct buffer *operand[] = {x, most};
+    return run(libs ? cuda_to_fp8_largest : cpu_to_fp8_largest, libs, &attr, 1, 1, operand, false);
+}
+
+/* most: where the largest magnitude of x is; it is found where none is given. */
+static int round_to(const struct buffer *x, const struct buffer *most, const struct copies *c,
+                    struct cuda_libs *libs, int which)
+{
+    static struct buffer found;
+    const struct to_fp8_attr attr = attr_of(c, x->desc.shape[0], which);
+    if (!found.host)
+        found = make(CKPT_F32, 0, 0, 0);
+    if (!most && !c->kind && find_largest(x, most = &found, FP8_OPERAND, libs))
+        return 1;
+    const struct buffer *operand[6] = {x, most, &c->scale};
+    int n = c->kind ? 1 : 3, n_in = c->kind ? 1 : 2;
+    if (which & FP8_ROWS) {
+        operand[n] = &c->scale;
+        n += c->kind != 0;
+        operand[n++] = &c->by_rows;
+    }
+    if (which & FP8_COLUMNS) {
+        operand[n] = &c->column_scale;
+        n += c->kind != 0;
+        operand[n++] = &c->by_columns;
+    }
+    ckpt_kernel kernel = c->kind ? (libs ? cuda_to_fp8_blocks : cpu_to_fp8_blocks)
+                                 : (libs ? cuda_to_fp8 : cpu_to_fp8);
+    return run(kernel, libs, &attr, n_in, n - n_in, operand, false);
+}
+
+static void fill_copies(const struct buffer *x, const struct buffer *most, const struct copies *c,
+                        struct cuda_libs *libs, int which)
+{
+    must(!round_to(x, most, c, libs, which), "to_fp8");
+}
+
+static bool same(const struct buffer *b)
+{
+    const size_t bytes = (size_t)desc_bytes(&b->desc);
+    void *got = malloc(bytes);
+    must(got && !cudaMemcpy(got, b->device, bytes, cudaMemcpyDeviceToHost), "a copy");
+    bool ok = !memcmp(got, b->host, bytes);
+    free(got);
+    return ok;
+}
+
+static double error_of(const struct buffer *b)
+{
+    const int64_t n = desc_numel(&b->desc);
+    const size_t bytes = (size_t)desc_bytes(&b->desc);
+    void *got = malloc(bytes);
+    float *x = malloc((size_t)n * sizeof *x), *y = malloc((size_t)n * sizeof *y);
+    double square = 0, norm = 0;
+    must(got && x && y && !cudaMemcpy(got, b->device, bytes, cudaMemcpyDeviceToHost), "a copy");
+    cpu_load(x, b->host, b->desc.dtype, n);
+    cpu_load(y, got, b->desc.dtype, n);
+    for (int64_t i = 0; i < n; i++) {
+        square += (double)(y[i] - x[i]) * (double)(y[i] - x[i]);
+        norm += (double)x[i] * (double)x[i];
+    }
+    free(got), free(x), free(y);
+    return sqrt(square / norm);
 }
 
 #endif

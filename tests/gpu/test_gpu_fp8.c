@@ -14,80 +14,6 @@ static int failures;
 
 /* ---- copies ---------------------------------------------------------------------------------- */
 
-/* With a scale for each block scale is that of the copy by rows; kind is 0 else. */
-enum { TOKENS = 1, WEIGHTS = 2 };
-
-struct copies {
-    int kind;
-    struct buffer scale, by_rows, column_scale, by_columns;
-};
-
-/* Both kinds. */
-static int fill_of(int64_t rows)
-{
-    return rows % 3 || rows > 1000 ? FP8_LINE : FP8_SIDE;
-}
-
-static struct to_fp8_attr attr_of(const struct copies *c, int64_t rows, int which)
-{
-    return (struct to_fp8_attr){.dtype = c->by_rows.desc.dtype,
-                                .copies = which,
-                                .fill = c->kind == TOKENS    ? FP8_LINE
-                                        : c->kind == WEIGHTS ? FP8_SIDE
-                                                             : fill_of(rows),
-                                .square = c->kind == WEIGHTS};
-}
-
-static struct copies make_copies(const struct ckpt_desc *x, enum ckpt_dtype dtype, int kind)
-{
-    const int64_t rows = x->shape[0], cols = x->shape[1];
-    struct copies c = {.kind = kind, .by_rows = make(dtype, 2, rows, cols)};
-    const struct to_fp8_attr attr = attr_of(&c, rows, 0);
-    const int64_t pitch = fp8_pitch(rows, &attr);
-    const struct ckpt_desc by_rows = fp8_scales(rows, cols, attr.square),
-                           by_columns = fp8_scales(cols, pitch, attr.square);
-    c.by_columns = make(dtype, 2, cols, pitch);
-    c.scale = make(CKPT_F32, kind ? 2 : 0, by_rows.shape[0], by_rows.shape[1]);
-    c.column_scale = make(CKPT_F32, 2, by_columns.shape[0], by_columns.shape[1]);
-    return c;
-}
-
-static void drop_copies(struct copies *c)
-{
-    drop(&c->scale);
-    drop(&c->by_rows);
-    drop(&c->column_scale);
-    drop(&c->by_columns);
-}
-
-/* most: the largest magnitude of x, or NULL. */
-static int round_to(const struct buffer *x, const struct buffer *most, const struct copies *c,
-                    struct cuda_libs *libs, int which)
-{
-    const struct to_fp8_attr attr = attr_of(c, x->desc.shape[0], which);
-    const struct buffer *operand[6] = {x, most, &c->scale};
-    int n = c->kind ? 1 : 3, n_in = c->kind ? 1 : 2;
-    if (which & FP8_ROWS) {
-        operand[n] = &c->scale;
-        n += c->kind != 0;
-        operand[n++] = &c->by_rows;
-    }
-    if (which & FP8_COLUMNS) {
-        operand[n] = &c->column_scale;
-        n += c->kind != 0;
-        operand[n++] = &c->by_columns;
-    }
-    ckpt_kernel kernel = c->kind ? (libs ? cuda_to_fp8_blocks : cpu_to_fp8_blocks)
-                                 : (libs ? cuda_to_fp8 : cpu_to_fp8);
-    return run(kernel, libs, &attr, n_in, n - n_in, operand, false);
-}
-
-static void fill_copies(const struct buffer *x, const struct buffer *most, const struct copies *c,
-                        struct cuda_libs *libs, int which)
-{
-    must(!round_to(x, most, c, libs, which), "to_fp8");
-}
-
 /* By its definition; NaN is above all. */
 static struct buffer largest_of(const struct buffer *x)
 {
@@ -105,40 +31,12 @@ static struct buffer largest_of(const struct buffer *x)
     return b;
 }
 
-static bool same(const struct buffer *b)
-{
-    const size_t bytes = (size_t)desc_bytes(&b->desc);
-    void *got = malloc(bytes);
-    must(got && !cudaMemcpy(got, b->device, bytes, cudaMemcpyDeviceToHost), "a copy");
-    bool ok = !memcmp(got, b->host, bytes);
-    free(got);
-    return ok;
-}
-
 /* Of a NaN the bits that matter are those that say so. */
 static bool same_scale(const struct buffer *b)
 {
     float got;
     must(!cudaMemcpy(&got, b->device, sizeof got, cudaMemcpyDeviceToHost), "a copy");
     return isnan(got) ? isnan(*(float *)b->host) : got == *(float *)b->host;
-}
-
-static double error_of(const struct buffer *b)
-{
-    const int64_t n = desc_numel(&b->desc);
-    const size_t bytes = (size_t)desc_bytes(&b->desc);
-    void *got = malloc(bytes);
-    float *x = malloc((size_t)n * sizeof *x), *y = malloc((size_t)n * sizeof *y);
-    double square = 0, norm = 0;
-    must(got && x && y && !cudaMemcpy(got, b->device, bytes, cudaMemcpyDeviceToHost), "a copy");
-    cpu_load(x, b->host, b->desc.dtype, n);
-    cpu_load(y, got, b->desc.dtype, n);
-    for (int64_t i = 0; i < n; i++) {
-        square += (double)(y[i] - x[i]) * (double)(y[i] - x[i]);
-        norm += (double)x[i] * (double)x[i];
-    }
-    free(got), free(x), free(y);
-    return sqrt(square / norm);
 }
 
 static void check_copies(const struct buffer *x, const char *what, struct cuda_libs *libs)
@@ -207,45 +105,6 @@ static void test_copies(struct cuda_libs *libs)
         check_block_copies(&x, "an extreme value in", libs);
         drop(&x);
     }
-}
-
-/* What GELU and its gradient made, and made on the way: the same copies, and the same sums but for
- * their order. */
-static void test_sources(struct cuda_libs *libs)
-{
-    enum { ROWS = 300, COLS = 272 };
-    struct buffer x = draw(CKPT_BF16, 2, ROWS, COLS, 1, 1.f), y = make(CKPT_BF16, 2, ROWS, COLS);
-    struct buffer u = draw(CKPT_BF16, 2, ROWS, COLS, 2, 2.f), sums = make(CKPT_F32, 1, COLS, 0);
-    for (int source = FP8_GELU; source <= FP8_GELU_DX; source++) {
-        const bool dx = source == FP8_GELU_DX;
-        struct copies two = make_copies(&x.desc, CKPT_F8E4M3, TOKENS);
-        const struct buffer *plain[] = {&x, dx ? &u : &y, dx ? &y : &sums, &sums};
-        must(!run(dx ? cuda_gelu_dx_sums : cuda_gelu, libs, NULL, 1 + dx, 1 + dx, plain, false) &&
-                 !cudaMemcpy(sums.host, sums.device, COLS * 4, cudaMemcpyDeviceToHost),
-             "GELU");
-        fill_copies(&y, NULL, &two, libs, FP8_ROWS | FP8_COLUMNS);
-        struct copies one = make_copies(&x.desc, CKPT_F8E4M3, TOKENS);
-        struct to_fp8_attr attr = attr_of(&one, ROWS, FP8_ROWS | FP8_COLUMNS);
-        const struct buffer *in[] = {
-            &x, &u, &one.scale, &one.by_rows, &one.column_scale, &one.by_columns, &sums};
-        attr.source = source;
-        attr.sums = dx;
-        must(!run(cuda_to_fp8_blocks, libs, &attr, 2, 4 + dx, in, false), "to_fp8_blocks");
-        struct buffer *got[] = {&one.scale, &one.by_rows, &one.column_scale, &one.by_columns};
-        const struct buffer *want[] = {&two.scale, &two.by_rows, &two.column_scale,
-                                       &two.by_columns};
-        bool ok = !dx || error_of(&sums) < 1e-5;
-        for (int i = 0; i < 4; i++) {
-            must(!cudaMemcpy(got[i]->host, want[i]->device, (size_t)desc_bytes(&want[i]->desc),
-                             cudaMemcpyDeviceToHost),
-                 "a copy");
-            ok &= same(got[i]);
-        }
-        printf("%s copies of %s made on the way\n", ok ? "ok  " : "FAIL", dx ? "gelu_dx" : "gelu");
-        failures += !ok;
-        drop_copies(&one), drop_copies(&two);
-    }
-    drop(&x), drop(&y), drop(&u), drop(&sums);
 }
 
 /* ---- products -------------------------------------------------------------------------------- */
@@ -433,7 +292,6 @@ static void test_products(bool has_blocks)
         }
         if (!measuring) {
             test_copies(libs);
-            test_sources(libs);
             test_sums(libs);
         }
         cuda_libs_close(libs);

@@ -273,12 +273,66 @@ static void test_unplayed(void **state)
     graph_free(g);
 }
 
+/* Layers that read their input and two results of a norm: a small one, and a scalar. */
+static struct graph *with_scalars(int32_t layers)
+{
+    const int64_t bytes = 1 << 27;
+    struct sketch *k = sketch_new();
+    int32_t x = sketch_input(k, bytes);
+    for (int32_t i = 0; i < layers; i++) {
+        struct forward norm = {.name = "norm",
+                               .n_in = 1,
+                               .in = {x},
+                               .n_out = 2,
+                               .out_bytes = {bytes / 256, 8},
+                               .constant_outputs = 3,
+                               .seconds = 1e-3};
+        sketch_forward(k, &norm);
+        struct forward layer = {.name = "layer",
+                                .n_in = 3,
+                                .in = {x, norm.out[0], norm.out[1]},
+                                .n_out = 1,
+                                .out_bytes = {bytes},
+                                .weight = 512,
+                                .needs = 1 | 2 | 4,
+                                .seconds = 1e-2};
+        sketch_forward(k, &layer);
+        x = layer.out[0];
+    }
+    return sketch_finish(k, x, 1);
+}
+
+/* A search that changes one storage at a time is not offered to drop the scalars. */
+static void test_scalars(void **state)
+{
+    struct graph *g = with_scalars(24);
+    struct program *p;
+    struct levels l;
+    int scalars = 0, others = 0;
+    (void)state;
+    assert_int_equal(program_build(g, &p), 0);
+    assert_int_equal(levels_build(p, &l), 0);
+    for (int32_t s = 0; s < g->n_storages; s++)
+        if (p->droppable[s]) {
+            const int32_t n = l.start[s + 1] - l.start[s];
+            const bool scalar = g->storages[s].bytes <= CKPT_ALIGN;
+            assert_true(scalar ? n == 1 && l.holds[l.start[s]] == HOLD_ALWAYS : n > 1);
+            scalars += scalar;
+            others += !scalar;
+        }
+    assert_true(scalars >= 24 && others >= 2 * 24);
+    levels_free(&l);
+    program_free(p);
+    graph_free(g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tied),        cmocka_unit_test(test_transformer),
         cmocka_unit_test(test_micro_steps), cmocka_unit_test(test_smallest),
         cmocka_unit_test(test_bound_falls), cmocka_unit_test(test_unplayed),
+        cmocka_unit_test(test_scalars),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -58,13 +58,14 @@ static struct copies copy(const float *x, int64_t rows, int64_t cols, enum ckpt_
         .dtype = to, .copies = which, .fill = rows % 3 ? FP8_LINE : FP8_SIDE};
     struct copies c = {.rows = rows, .cols = cols, .pitch = fp8_pitch(rows, &attr)};
     uint16_t *half = malloc((size_t)(rows * cols) * 2);
-    uint32_t part[FP8_PARTS];
-    struct ckpt_view in = {.data = half, .desc = {.dtype = from, .ndim = 2, .shape = {rows, cols}}};
+    uint32_t most;
+    struct ckpt_view in[] = {
+        {.data = half, .desc = {.dtype = from, .ndim = 2, .shape = {rows, cols}}}, {.data = &most}};
     struct ckpt_view out[3] = {{.data = &c.scale}};
     int n = 1;
     ckpt_to_bf16(x, half, rows * cols);
     if (from == CKPT_F32)
-        in.data = (void *)(uintptr_t)x;
+        in[0].data = (void *)(uintptr_t)x;
     c.by_rows = malloc((size_t)(rows * cols));
     c.by_columns = malloc((size_t)(c.pitch * cols));
     memset(c.by_columns, 0xff, (size_t)(c.pitch * cols));
@@ -72,14 +73,11 @@ static struct copies copy(const float *x, int64_t rows, int64_t cols, enum ckpt_
         out[n++].data = c.by_rows;
     if (which & FP8_COLUMNS)
         out[n++].data = c.by_columns;
-    struct ckpt_kernel_args a = {.n_in = 1,
-                                 .n_out = n,
-                                 .in = &in,
-                                 .out = out,
-                                 .attr = &attr,
-                                 .workspace = part,
-                                 .workspace_bytes = sizeof part,
-                                 .threads = 1};
+    const struct to_fp8_largest_attr largest = {FP8_OPERAND};
+    struct ckpt_kernel_args
+        a = {.n_in = 2, .n_out = n, .in = in, .out = out, .attr = &attr, .threads = 1},
+        before = {.n_in = 1, .n_out = 1, .in = in, .out = in + 1, .attr = &largest, .threads = 1};
+    assert_int_equal(cpu_to_fp8_largest(&before), 0);
     assert_int_equal(cpu_to_fp8(&a), 0);
     free(half);
     return c;

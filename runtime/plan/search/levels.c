@@ -9,10 +9,25 @@
 
 #define SMALL 80 /* ops; in programs that small every hold is worth a try */
 
+/*
+ * A storage that is a smaller part of the largest one is always kept.  The search changes one
+ * storage at a time, so an op with two results to keep, of which one is a scalar, would run again
+ * for that: modulated norms in front of 8-bit layers did in 91 of 112 places of XL/2 under 28G.
+ */
+#define TINY 65536
+
 void levels_free(struct levels *l)
 {
     free(l->start);
     free(l->holds);
+}
+
+static int64_t largest_storage(const struct graph *g)
+{
+    int64_t most = 0;
+    for (int32_t s = 0; s < g->n_storages; s++)
+        most = max_i64(most, g->storages[s].bytes);
+    return most;
 }
 
 /* Adds hold to the list of the storage that begins at from, once. */
@@ -81,8 +96,11 @@ int levels_build(const struct program *p, struct levels *l)
         return CKPT_ENOMEM;
     }
     find_uses(p, uses, uses + n);
+    const int64_t tiny = largest_storage(p->g) / TINY;
     for (int32_t s = 0; s < p->g->n_storages; s++) {
-        if (p->droppable[s])
+        if (p->droppable[s] && p->g->storages[s].bytes < tiny)
+            add_level(l, l->n, HOLD_ALWAYS);
+        else if (p->droppable[s])
             list_levels(l, p, s, uses[s], uses[n + (size_t)s]);
         l->start[s + 1] = l->n;
     }

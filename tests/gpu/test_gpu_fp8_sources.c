@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * 8-bit copies of what the op in front would have written, on a GPU: GELU, its gradient and a
+ * modulated norm are done on the way, with a scale for each tensor or each block.  Codes, scales,
+ * largest magnitudes and statistics have the bits of the two ops one by one.
+ */
+#include "fp8_buffers.h"
+
+static int failures;
+
+/* The same bytes on the GPU in each pair. */
+static bool same_pairs(struct buffer *const (*pair)[2], int n)
+{
+    bool ok = true;
+    for (int i = 0; i < n; i++) {
+        const size_t bytes = (size_t)desc_bytes(&pair[i][0]->desc);
+        must(!cudaMemcpy(pair[i][1]->host, pair[i][0]->device, bytes, cudaMemcpyDeviceToHost),
+             "a copy");
+        ok &= same(pair[i][1]);
+    }
+    return ok;
+}
+
+/* The same of a modulated norm, which leaves statistics and the largest magnitude alone: its shift
+ * and scale are rows of a table, one for each sequence, and its rows are short and long. */
+static void test_norm(struct cuda_libs *libs)
+{
+    static const int64_t widths[] = {128, 272, 1152};
+    enum { SEQUENCES = 3, LENGTH = 100, ROWS = SEQUENCES * LENGTH, PARTS = 6 };
+    for (int k = 0; k < 3; k++) {
+        const int64_t c = widths[k];
+        const struct norm_attr norm = {.eps = 1e-6f};
+        struct buffer x = draw(CKPT_BF16, 2, ROWS, c, 1, 3.f), y = make(CKPT_BF16, 2, ROWS, c);
+        struct buffer shift = draw(CKPT_BF16, 2, SEQUENCES * PARTS, c, 2, 1.f), scale = shift;
+        struct buffer stats[2], most[2];
+        struct copies q[2];
+        const struct ckpt_desc all = {.dtype = CKPT_BF16,
+                                      .ndim = 3,
+                                      .shape = {SEQUENCES, LENGTH, c},
+                                      .stride = {LENGTH * c, c, 1}};
+        for (int i = 0; i < 2; i++) {
+            q[i] = make_copies(&y.desc, CKPT_F8E4M3, 0);
+            most[i] = make(CKPT_F32, 0, 0, 0);
+            stats[i] = make(CKPT_F32, 2, ROWS, 2);
+            stats[i].desc.ndim = 3;
+            memcpy(stats[i].desc.shape, (int64_t[]){SEQUENCES, LENGTH, 2}, 3 * sizeof(int64_t));
+            desc_dense(&stats[i].desc);
+        }
+        x.desc = y.desc = all;
+        shift.desc = (struct ckpt_desc){
+            .dtype = CKPT_BF16, .ndim = 3, .shape = {SEQUENCES, 1, c}, .stride = {PARTS * c, c, 1}};
+        scale.desc = shift.desc;
+        scale.device = (uint16_t *)shift.device + c;
+        struct to_fp8_attr attr = attr_of(q, ROWS, FP8_ROWS | FP8_COLUMNS);
+        const struct buffer *plain[] = {&x, &shift, &scale, &y, &stats[0]};
+        const struct buffer *nowhere[] = {&x, &shift, &scale, NULL, &stats[1], &most[1]};
+        const struct buffer *apart[] = {&y,   &most[0],    NULL,          NULL,
+                                        NULL, &q[0].scale, &q[0].by_rows, &q[0].by_columns};
+        const struct buffer *one[] = {&x,        &most[1],    &shift,        &scale,
+                                      &stats[1], &q[1].scale, &q[1].by_rows, &q[1].by_columns};
+        must(!run(cuda_layer_norm_modulate, libs, &norm, 3, 2, plain, false) &&
+                 !find_largest(&y, &most[0], FP8_OPERAND, libs) &&
+                 !run(cuda_to_fp8, libs, &attr, FP8_FROM_INPUTS, 3, apart, false) &&
+                 !run(cuda_layer_norm_modulate, libs, &norm, 3, 3, nowhere, false),
+             "norm");
+        attr.source = FP8_NORM_MODULATE;
+        must(!run(cuda_to_fp8, libs, &attr, FP8_FROM_INPUTS, 3, one, false), "to_fp8");
+        struct buffer *const pairs[][2] = {{&most[0], &most[1]},
+                                           {&stats[0], &stats[1]},
+                                           {&q[0].scale, &q[1].scale},
+                                           {&q[0].by_rows, &q[1].by_rows},
+                                           {&q[0].by_columns, &q[1].by_columns}};
+        const bool ok = same_pairs(pairs, 5);
+        printf("%s copies of a modulated norm of %lld made on the way\n", ok ? "ok  " : "FAIL",
+               (long long)c);
+        failures += !ok;
+        for (int i = 0; i < 2; i++)
+            drop_copies(&q[i]), drop(&most[i]), drop(&stats[i]);
+        drop(&x), drop(&y), drop(&shift);
+    }
+}
+
+/* The largest magnitude and copies of what GELU made, and of what is made on the way: of a tensor
+ * of all finite values of bf16 too, and of one with an odd one. */
+static void test_gelu(struct cuda_libs *libs)
+{
+    enum { ROWS = 300, COLS = 272 };
+    for (int k = 0; k < 4; k++) {
+        struct buffer x = draw(CKPT_BF16, 2, ROWS, COLS, 1, k ? 1.f : 1e-3f);
+        struct buffer y = make(CKPT_BF16, 2, ROWS, COLS), most[2];
+        struct copies c[2] = {make_copies(&x.desc, CKPT_F8E4M3, 0),
+                              make_copies(&x.desc, CKPT_F8E4M3, 0)};
+        struct to_fp8_attr attr = attr_of(c, ROWS, FP8_ROWS | FP8_COLUMNS);
+        for (int i = 0; k == 2 && i < 1 << 16; i++) /* values above 2^7 would leave the others 0 */
+            ((uint16_t *)x.host)[i] = (uint16_t)((i & 0x7fff) > 0x4300 ? 0 : i);
+        if (k == 3)
+            ((uint16_t *)x.host)[777] = 0xffc1;
+        send(&x);
+        for (int i = 0; i < 2; i++) {
+            const struct buffer *plain[] = {&x, &y};
+            const struct buffer *all[] = {i ? &x : &y, &most[i], &c[i].scale, &c[i].by_rows,
+                                          &c[i].by_columns};
+            most[i] = make(CKPT_F32, 0, 0, 0);
+            attr.source = i ? FP8_GELU : FP8_OPERAND;
+            must((i || !run(cuda_gelu, libs, NULL, 1, 1, plain, false)) &&
+                     !find_largest(all[0], &most[i], attr.source, libs) &&
+                     !run(cuda_to_fp8, libs, &attr, 2, 3, all, false),
+                 "to_fp8");
+        }
+        struct buffer *const pairs[][2] = {{&most[0], &most[1]},
+                                           {&c[0].by_rows, &c[1].by_rows},
+                                           {&c[0].by_columns, &c[1].by_columns},
+                                           {&c[0].scale, &c[1].scale}};
+        const bool ok = same_pairs(pairs, 4);
+        printf("%s copies with one scale of gelu made on the way\n", ok ? "ok  " : "FAIL");
+        failures += !ok;
+        for (int i = 0; i < 2; i++)
+            drop_copies(&c[i]), drop(&most[i]);
+        drop(&x), drop(&y);
+    }
+}
+
+/* What GELU and its gradient made, and made on the way: the same copies, and the same sums but for
+ * their order. */
+static void test_sources(struct cuda_libs *libs)
+{
+    enum { ROWS = 300, COLS = 272 };
+    struct buffer x = draw(CKPT_BF16, 2, ROWS, COLS, 1, 1.f), y = make(CKPT_BF16, 2, ROWS, COLS);
+    struct buffer u = draw(CKPT_BF16, 2, ROWS, COLS, 2, 2.f), sums = make(CKPT_F32, 1, COLS, 0);
+    for (int source = FP8_GELU; source <= FP8_GELU_DX; source++) {
+        const bool dx = source == FP8_GELU_DX;
+        struct copies two = make_copies(&x.desc, CKPT_F8E4M3, TOKENS);
+        const struct buffer *plain[] = {&x, dx ? &u : &y, dx ? &y : &sums, &sums};
+        must(!run(dx ? cuda_gelu_dx_sums : cuda_gelu, libs, NULL, 1 + dx, 1 + dx, plain, false) &&
+                 !cudaMemcpy(sums.host, sums.device, COLS * 4, cudaMemcpyDeviceToHost),
+             "GELU");
+        fill_copies(&y, NULL, &two, libs, FP8_ROWS | FP8_COLUMNS);
+        struct copies one = make_copies(&x.desc, CKPT_F8E4M3, TOKENS);
+        struct to_fp8_attr attr = attr_of(&one, ROWS, FP8_ROWS | FP8_COLUMNS);
+        const struct buffer *in[] = {
+            &x, &u, &one.scale, &one.by_rows, &one.column_scale, &one.by_columns, &sums};
+        attr.source = source;
+        attr.sums = dx;
+        must(!run(cuda_to_fp8_blocks, libs, &attr, 2, 4 + dx, in, false), "to_fp8_blocks");
+        struct buffer *got[] = {&one.scale, &one.by_rows, &one.column_scale, &one.by_columns};
+        const struct buffer *want[] = {&two.scale, &two.by_rows, &two.column_scale,
+                                       &two.by_columns};
+        bool ok = !dx || error_of(&sums) < 1e-5;
+        for (int i = 0; i < 4; i++) {
+            must(!cudaMemcpy(got[i]->host, want[i]->device, (size_t)desc_bytes(&want[i]->desc),
+                             cudaMemcpyDeviceToHost),
+                 "a copy");
+            ok &= same(got[i]);
+        }
+        printf("%s copies of %s made on the way\n", ok ? "ok  " : "FAIL", dx ? "gelu_dx" : "gelu");
+        failures += !ok;
+        drop_copies(&one), drop_copies(&two);
+    }
+    drop(&x), drop(&y), drop(&u), drop(&sums);
+}
+
+int main(void)
+{
+    struct cudaDeviceProp prop;
+    struct cuda_libs *libs;
+    int devices = 0;
+    if (cudaGetDeviceCount(&devices) != cudaSuccess || !devices ||
+        cudaGetDeviceProperties(&prop, 0) != cudaSuccess || 10 * prop.major + prop.minor < 89) {
+        printf("no GPU that multiplies 8-bit values here\n");
+        return 77;
+    }
+    must(!cuda_libs_open(&libs), "libs");
+    test_gelu(libs);
+    test_norm(libs);
+    test_sources(libs);
+    cuda_libs_close(libs);
+    printf("%s\n", failures ? "FAIL" : "ok");
+    return failures != 0;
+}
