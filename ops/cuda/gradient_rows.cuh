@@ -97,9 +97,9 @@ __device__ __forceinline__ float *unit_sum(const struct rows &r, const struct cu
  */
 template <int P, int KIND> struct shape {
     static constexpr bool norm = traits<KIND>::norm;
-    static constexpr int threads = P > 2 ? 32 * MANY : P > 1 ? 512 : 640; /* at most */
-    static constexpr int depth = P > 1 || norm ? 2 : 3;
-    static constexpr int most_warps = P > 1 ? MANY : FEW; /* of a group */
+    static constexpr int threads = P > 2 || (P > 1 && norm) ? 32 * MANY : P > 1 ? 512 : 640;
+    static constexpr int depth = P == (norm ? 2 : 1) ? 3 : 2; /* threads: at most */
+    static constexpr int most_warps = P > 1 ? MANY : FEW;     /* of a group */
     static constexpr int row_sums = traits<KIND>::centred ? 2 : 1;
     static constexpr int parts = (most_warps * row_sums + 3) / 4 * 4; /* of the sums of a row */
 };

@@ -94,6 +94,7 @@ int cuda_cross_entropy_both(const struct ckpt_kernel_args *a);
 int cuda_cross_entropy_count(const struct ckpt_kernel_args *a);
 
 int cuda_layer_norm_affine_dx(const struct ckpt_kernel_args *a);
+int cuda_layer_norm_rows_affine_dx(const struct ckpt_kernel_args *a); /* the same of any rows */
 int cuda_layer_norm_affine_dx_sums(const struct ckpt_kernel_args *a);
 int cuda_index_select(const struct ckpt_kernel_args *a);
 int cuda_index_add(const struct ckpt_kernel_args *a);

@@ -241,7 +241,7 @@ static int affine_gradient(const struct ckpt_kernel_args *a, bool dx_sums)
     return gradient<NORM_AFFINE>(&spread, &a->in[1], &w, &a->in[3], dx_sums);
 }
 
-int cuda_layer_norm_affine_dx(const struct ckpt_kernel_args *a)
+int cuda_layer_norm_rows_affine_dx(const struct ckpt_kernel_args *a)
 {
     return affine_gradient(a, false);
 }

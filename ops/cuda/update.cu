@@ -226,12 +226,14 @@ int cuda_update(const struct ckpt_kernel_args *a)
     const struct update_attr *attr = static_cast<const struct update_attr *>(a->attr);
     const struct ckpt_view *gradient = a->in + a->n_out;
     struct update_all all = {};
+    const bool bytes = attr->narrow == NARROW_8BIT && update_has_mean(attr); /* launch_bytes */
+    const int64_t chunk = bytes ? BYTE_TURNS * CHUNK : CHUNK;
     unsigned blocks = 0;
     all.n = update_params(a->n_in);
     for (int k = 0; k < all.n; k++) {
         all.of[k] = param_at(a->out + k * UPDATE_STATES, &gradient[k], attr->narrow);
         all.of[k].first = blocks;
-        blocks += blocks_of(all.of[k].numel, CHUNK);
+        blocks += blocks_of(all.of[k].numel, chunk);
     }
     if (attr->kind == UPDATE_ADAMW)
         launch<UPDATE_ADAMW, true>(a, all, blocks);

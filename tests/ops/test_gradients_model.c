@@ -16,8 +16,8 @@ static void draw_norm(struct op_case *c, struct rng *r, int trial, int *ndim, in
     draw_shape(r, trial, *ndim, 4, shape);
     shape[*ndim - 1] = rng_range(r, 3, 11);
     if (trial >= TRIAL_LARGE) /* for a warp; for a block, in pieces of 16 bytes */
-        shape[*ndim - 1] = trial > TRIAL_LARGE ? rng_range(r, 600, 1200)
-                                               : 8 * rng_range(r, 161, 450);
+        shape[*ndim - 1] =
+            trial > TRIAL_LARGE ? rng_range(r, 600, 1200) : 8 * rng_range(r, 161, 450);
     c->attr.eps = (float)(trial % 2 ? 1e-6 : 1e-5);
     struct operand *o = case_add(c, r, ROLE_PARAM, *ndim, shape);
     for (int64_t i = 0; trial % 3 == 0 && i < o->value.n; i++)
@@ -39,6 +39,36 @@ static void draw_layer_norm(struct op_case *c, struct rng *r, int trial)
 static ckpt_tensor record_layer_norm(ckpt_tape *t, const ckpt_tensor *in, const struct op_case *c)
 {
     return ckpt_layer_norm(t, in[0], CKPT_NONE, CKPT_NONE, (float)c->attr.eps);
+}
+
+/* Rows of single heads, with weight and bias: of whole pieces of 16 bytes, and others. */
+static void draw_layer_norm_heads(struct op_case *c, struct rng *r, int trial)
+{
+    static const int64_t large[][4] = {{2, 31, 48, 64}, {1, 13, 7, 72}};
+    int64_t shape[4] = {1, rng_range(r, 1, 3), rng_range(r, 1, 4),
+                        trial % 2 ? 8 * rng_range(r, 1, 3) : rng_range(r, 3, 11)};
+    if (trial >= TRIAL_LARGE)
+        memcpy(shape, large[trial - TRIAL_LARGE], sizeof shape);
+    c->attr.eps = (float)1e-6;
+    struct operand *x = case_add(c, r, ROLE_PARAM, 4, shape);
+    for (int64_t i = 0; trial % 3 == 0 && i < x->value.n; i++)
+        x->value.x[i] += 3;
+    case_add(c, r, ROLE_PARAM, 1, &shape[3]);
+    case_add(c, r, ROLE_PARAM, 1, &shape[3]);
+}
+
+static ckpt_tensor record_layer_norm_heads(ckpt_tape *t, const ckpt_tensor *in,
+                                           const struct op_case *c)
+{
+    return ckpt_layer_norm(t, in[0], in[1], in[2], (float)c->attr.eps);
+}
+
+static void ref_layer_norm_heads(const struct array *in, struct array *out, const struct op_attr *a)
+{
+    const int64_t width = in[0].shape[in[0].ndim - 1];
+    ref_layer_norm(in, out, a);
+    for (int64_t i = 0; i < out->n; i++)
+        out->x[i] = out->x[i] * in[1].x[i % width] + in[2].x[i % width];
 }
 
 static void draw_rms_norm(struct op_case *c, struct rng *r, int trial)
@@ -424,6 +454,7 @@ static ckpt_tensor record_cross_entropy(ckpt_tape *t, const ckpt_tensor *in,
 
 static const struct op_row rows[] = {
     {"layer_norm", draw_layer_norm, record_layer_norm, ref_layer_norm},
+    {"layer_norm (heads)", draw_layer_norm_heads, record_layer_norm_heads, ref_layer_norm_heads},
     {"rms_norm", draw_rms_norm, record_rms_norm, ref_rms_norm},
     {"rms_norm (residual)", draw_rms_norm, record_rms_residual, ref_rms_residual},
     {"modulate", draw_modulate, record_modulate, ref_modulate},
