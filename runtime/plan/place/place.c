@@ -45,15 +45,6 @@ struct placer {
     struct placement best;
 };
 
-/* The binary logarithm in halves; one half is added from the middle between two powers. */
-static uint8_t half_octaves(int64_t x)
-{
-    int32_t k = 0;
-    while (x >> k > 1)
-        k++;
-    return (uint8_t)(2 * k + (k > 0 && (x >> (k - 1) & 1)));
-}
-
 static int32_t class_of(const struct placer *m, int32_t i, enum by by)
 {
     int32_t size = m->size[i], life = m->life[i];
@@ -103,20 +94,15 @@ static int try_recipe(struct placer *m, const struct recipe *r)
     return m->pack.out_of_memory ? CKPT_ENOMEM : 0;
 }
 
-/* Also lists the items by start; hot counts the starts meanwhile. */
-static void sum_loads(struct placer *m)
+/* hot counts the starts meanwhile. */
+static void list_by_start(struct placer *m)
 {
     const struct sections *s = &m->sections;
     int32_t *start = m->hot;
-    for (int32_t i = 0; i < s->n_items; i++) {
-        m->loads[s->lower[i]] += m->bytes[i];
-        m->loads[s->upper[i]] -= m->bytes[i];
+    for (int32_t i = 0; i < s->n_items; i++)
         start[s->lower[i] + 1]++;
-    }
-    for (int32_t k = 0; k < s->n; k++) {
-        m->loads[k + 1] += m->loads[k];
+    for (int32_t k = 0; k < s->n; k++)
         start[k + 1] += start[k];
-    }
     for (int32_t i = 0; i < s->n_items; i++)
         m->by_start[start[s->lower[i]]++] = i;
     memset(start, 0, ((size_t)s->n + 1) * sizeof(*start));
@@ -141,7 +127,8 @@ static int placer_init(struct placer *m, const struct place_item *items, int32_t
         m->size[i] = half_octaves(items[i].bytes);
         m->life[i] = half_octaves(m->sections.upper[i] - m->sections.lower[i]);
     }
-    sum_loads(m);
+    sections_loads(&m->sections, m->bytes, m->loads);
+    list_by_start(m);
     return packing_init(&m->pack, &m->sections, m->bytes);
 }
 
