@@ -14,8 +14,10 @@
 #include "plan/search/comm_cost.h"
 #include "plan/lattice.h"
 
-/* Options in a row that need no less with addresses: those behind them neither. */
+/* Options in a row that need no less with addresses: those behind them neither.  Of a program of
+ * more than HUGE ops one is enough, for its addresses take 0.3 s. */
 #define STUBBORN 3
+#define HUGE     10000
 
 void plan_free(struct plan *p)
 {
@@ -127,9 +129,9 @@ static int option_plan(struct portfolio *pf, struct option *o, struct plan **out
 
 int smallest_faster(struct portfolio *pf, double seconds, struct option **best)
 {
-    int32_t failed = 0;
+    int32_t failed = 0, most = pf->p->g->n_ops > HUGE ? 1 : STUBBORN;
     *best = NULL;
-    for (int32_t i = 0; i < pf->n && failed < STUBBORN; i++) {
+    for (int32_t i = 0; i < pf->n && failed < most; i++) {
         struct option *o = &pf->options.data[i];
         if (*best && o->load > (*best)->placed)
             break;

@@ -204,7 +204,7 @@ static void bench_sizes(const struct machine *m)
     bench_size("synthetic, half of the activations", g, m, transient_share(g, 0.5), 0, 0, 1);
     graph_free(g);
     g = model_stdit(509, false, m);
-    bench_size("STDiT3 step of depth 509, 340G", g, m, 340 * gib, 0, 0, 4);
+    bench_size("STDiT3 step of depth 509, 420G", g, m, 420 * gib, 0, 0, 4);
     graph_free(g);
 }
 

@@ -17,10 +17,10 @@
 #define MANY_WORK  70000000 /* some 70 ms; recipes left over are not tried */
 #define CLASSES    128
 #define TREE_ITEMS 600
-#define TREE_WORK  3000000
-#define REPAIR     20000000 /* some 20 ms */
+#define TREE_WORK  1000000
+#define REPAIR     8000000 /* some 8 ms; where one recipe takes as long, none is repaired */
 
-enum by { BY_SIZE, BY_OCTAVE, BY_LIFE, BY_WEIGHT, BY_START };
+enum by { BY_SIZE, BY_OCTAVE, BY_LIFE, BY_WEIGHT };
 
 /* An item is hot if it is alive where so many thousandths of the load are. */
 struct recipe {
@@ -29,11 +29,8 @@ struct recipe {
 };
 
 static const struct recipe recipes[] = {
-    {998, BY_SIZE, BY_SIZE},     {970, BY_OCTAVE, BY_SIZE}, {995, BY_START, BY_OCTAVE},
-    {990, BY_SIZE, BY_SIZE},     {0, BY_SIZE, BY_SIZE},     {985, BY_WEIGHT, BY_OCTAVE},
-    {998, BY_LIFE, BY_OCTAVE},   {985, BY_SIZE, BY_WEIGHT}, {900, BY_OCTAVE, BY_SIZE},
-    {950, BY_LIFE, BY_OCTAVE},   {950, BY_SIZE, BY_SIZE},   {970, BY_WEIGHT, BY_OCTAVE},
-    {970, BY_OCTAVE, BY_WEIGHT}, {980, BY_SIZE, BY_SIZE},
+    {998, BY_SIZE, BY_SIZE},   {970, BY_OCTAVE, BY_SIZE}, {0, BY_SIZE, BY_SIZE},
+    {998, BY_LIFE, BY_OCTAVE}, {950, BY_LIFE, BY_OCTAVE}, {970, BY_WEIGHT, BY_OCTAVE},
 };
 enum { N_RECIPES = sizeof(recipes) / sizeof(recipes[0]) };
 
@@ -48,15 +45,6 @@ struct placer {
     struct placement best;
 };
 
-/* The binary logarithm in halves; one half is added from the middle between two powers. */
-static uint8_t half_octaves(int64_t x)
-{
-    int32_t k = 0;
-    while (x >> k > 1)
-        k++;
-    return (uint8_t)(2 * k + (k > 0 && (x >> (k - 1) & 1)));
-}
-
 static int32_t class_of(const struct placer *m, int32_t i, enum by by)
 {
     int32_t size = m->size[i], life = m->life[i];
@@ -67,10 +55,8 @@ static int32_t class_of(const struct placer *m, int32_t i, enum by by)
         return CLASSES - 1 - size / 2;
     case BY_LIFE:
         return CLASSES - 1 - life;
-    case BY_WEIGHT:
-        return CLASSES - 1 - (int32_t)min_i64(size + life / 4, CLASSES - 1);
     default:
-        return 0;
+        return CLASSES - 1 - (int32_t)min_i64(size + life / 4, CLASSES - 1);
     }
 }
 
@@ -108,20 +94,15 @@ static int try_recipe(struct placer *m, const struct recipe *r)
     return m->pack.out_of_memory ? CKPT_ENOMEM : 0;
 }
 
-/* Also lists the items by start; hot counts the starts meanwhile. */
-static void sum_loads(struct placer *m)
+/* hot counts the starts meanwhile. */
+static void list_by_start(struct placer *m)
 {
     const struct sections *s = &m->sections;
     int32_t *start = m->hot;
-    for (int32_t i = 0; i < s->n_items; i++) {
-        m->loads[s->lower[i]] += m->bytes[i];
-        m->loads[s->upper[i]] -= m->bytes[i];
+    for (int32_t i = 0; i < s->n_items; i++)
         start[s->lower[i] + 1]++;
-    }
-    for (int32_t k = 0; k < s->n; k++) {
-        m->loads[k + 1] += m->loads[k];
+    for (int32_t k = 0; k < s->n; k++)
         start[k + 1] += start[k];
-    }
     for (int32_t i = 0; i < s->n_items; i++)
         m->by_start[start[s->lower[i]]++] = i;
     memset(start, 0, ((size_t)s->n + 1) * sizeof(*start));
@@ -146,7 +127,8 @@ static int placer_init(struct placer *m, const struct place_item *items, int32_t
         m->size[i] = half_octaves(items[i].bytes);
         m->life[i] = half_octaves(m->sections.upper[i] - m->sections.lower[i]);
     }
-    sum_loads(m);
+    sections_loads(&m->sections, m->bytes, m->loads);
+    list_by_start(m);
     return packing_init(&m->pack, &m->sections, m->bytes);
 }
 
@@ -195,39 +177,20 @@ static int try_tree(struct placer *m, int64_t goal)
     return 0;
 }
 
-/* By size alone, and the longer of two of one size first. */
-static int try_sizes(struct placer *m)
-{
-    int32_t n = m->sections.n_items, stop;
-    struct place_key *keys = malloc(((size_t)n + 1) * sizeof(*keys));
-    if (!keys)
-        return CKPT_ENOMEM;
-    for (int32_t i = 0; i < n; i++) {
-        double life = (double)m->sections.upper[i] - m->sections.lower[i];
-        keys[i] = (struct place_key){-(double)m->bytes[i], -life, i};
-    }
-    qsort(keys, (size_t)n, sizeof(*keys), place_compare_keys);
-    packing_keep(&m->pack, 0);
-    for (int32_t j = 0; j < n; j++)
-        m->pack.order[j] = keys[j].item;
-    free(keys);
-    packing_attempt(&m->pack, 0, m->best.peak - 1, &m->best, &stop);
-    return m->pack.out_of_memory ? CKPT_ENOMEM : 0;
-}
-
 int place_counted(struct place_item *items, int32_t n, int64_t goal, int64_t *peak, int64_t *looks)
 {
     struct placer m = {0};
+    int64_t each;
     int rc = placer_init(&m, items, n);
-    for (int k = 0; k < N_RECIPES && !rc; k++) {
+    if (!rc)
+        rc = try_recipe(&m, &recipes[0]);
+    each = m.pack.work;
+    if (!rc && m.best.peak > enough(&m, goal))
+        rc = try_tree(&m, goal);
+    for (int k = 1; k < N_RECIPES && !rc; k++)
         if (m.best.peak > enough(&m, goal) && m.pack.work < MANY_WORK)
             rc = try_recipe(&m, &recipes[k]);
-        if (k == 0 && !rc && m.best.peak > enough(&m, goal))
-            rc = try_tree(&m, goal);
-    }
-    if (!rc && n > 0 && m.best.peak > enough(&m, goal) && m.pack.work < MANY_WORK)
-        rc = try_sizes(&m);
-    if (!rc && n > 0)
+    if (!rc && n > 0 && each < REPAIR)
         rc = packing_repair(&m.pack, &m.best, enough(&m, goal), 1, m.pack.work + REPAIR);
     for (int32_t i = 0; i < n && !rc; i++)
         items[i].offset = m.best.offsets[i];

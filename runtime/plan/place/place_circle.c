@@ -51,22 +51,13 @@ struct circle {
     struct place_key *keys;
 };
 
-/* Sizes count in steps of a third or so, so that what is alive together stays side by side. */
-static double size_class(int64_t bytes)
-{
-    int32_t k = 0;
-    while (bytes >> k > 1)
-        k++;
-    return 2 * k + (k > 0 && (bytes >> (k - 1) & 1));
-}
-
 static struct place_key key_of(const struct circle *c, int32_t i, enum by by)
 {
     const struct place_item *a = &c->items[i];
     double life = (double)a->last - a->first + 1;
     switch (by) {
-    case BY_SIZE:
-        return (struct place_key){-size_class(a->bytes), a->first, i};
+    case BY_SIZE: /* in classes, so that what is alive together stays side by side */
+        return (struct place_key){-(double)half_octaves(a->bytes), a->first, i};
     case BY_AREA:
         return (struct place_key){-(double)a->bytes * life, a->first, i};
     case BY_END:
@@ -122,12 +113,6 @@ static void try_recipe(struct circle *c, const struct recipe *r)
     packing_attempt(&c->pack, 0, c->best.peak - 1, &c->best, &stop);
 }
 
-static void add_load(struct circle *c, int32_t lower, int32_t upper, int64_t bytes)
-{
-    c->loads[lower] += bytes;
-    c->loads[upper] -= bytes;
-}
-
 static int circle_init(struct circle *c)
 {
     size_t m = (size_t)c->n + 1;
@@ -140,13 +125,9 @@ static int circle_init(struct circle *c)
     c->hot = calloc((size_t)s->n + 1, sizeof(*c->hot));
     if (!c->bytes || !c->keys || !c->loads || !c->hot || placement_init(&c->best, c->n))
         return CKPT_ENOMEM;
-    for (int32_t i = 0; i < c->n; i++) {
+    for (int32_t i = 0; i < c->n; i++)
         c->bytes[i] = c->items[i].bytes;
-        add_load(c, s->lower[i], s->upper[i], c->bytes[i]);
-        add_load(c, 0, s->again[i], c->bytes[i]);
-    }
-    for (int32_t k = 0; k < s->n; k++)
-        c->loads[k + 1] += c->loads[k];
+    sections_loads(s, c->bytes, c->loads);
     c->cap = s->load + s->load / SLACK;
     int rc = packing_init(&c->pack, s, c->bytes);
     for (int32_t i = 0; i < c->n && !rc; i++)

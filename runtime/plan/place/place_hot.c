@@ -49,32 +49,19 @@ static bool choose_heat(struct hot *h, int32_t most, int64_t work)
     return cost < work / 8;
 }
 
-struct by_bytes {
-    int64_t bytes;
-    int32_t item;
-};
-
-static int compare_bytes(const void *a, const void *b)
-{
-    const struct by_bytes *x = a, *y = b;
-    if (x->bytes != y->bytes)
-        return x->bytes > y->bytes ? -1 : 1;
-    return (x->item > y->item) - (x->item < y->item);
-}
-
 static int list_items(struct hot *h)
 {
     int32_t n = h->s->n_items, n_cold = 0;
-    struct by_bytes *cold = malloc(((size_t)n + 1) * sizeof(*cold));
+    struct place_key *cold = malloc(((size_t)n + 1) * sizeof(*cold));
     if (!cold)
         return CKPT_ENOMEM;
     for (int32_t i = 0; i < n; i++) {
         if (is_hot(h, i))
             h->items[h->n++] = i;
         else
-            cold[n_cold++] = (struct by_bytes){h->bytes[i], i};
+            cold[n_cold++] = (struct place_key){-(double)h->bytes[i], 0, i};
     }
-    qsort(cold, (size_t)n_cold, sizeof(*cold), compare_bytes);
+    qsort(cold, (size_t)n_cold, sizeof(*cold), place_compare_keys);
     for (int32_t j = 0; j < n_cold; j++)
         h->items[h->n + j] = cold[j].item;
     free(cold);
@@ -130,12 +117,7 @@ static int hot_init(struct hot *h)
     h->offsets = calloc((size_t)s->n_items + 1, sizeof(*h->offsets));
     if (!h->count || !h->loads || !h->items || !h->offsets)
         return CKPT_ENOMEM;
-    for (int32_t i = 0; i < s->n_items; i++) {
-        h->loads[s->lower[i]] += h->bytes[i];
-        h->loads[s->upper[i]] -= h->bytes[i];
-    }
-    for (int32_t k = 1; k < s->n; k++)
-        h->loads[k] += h->loads[k - 1];
+    sections_loads(s, h->bytes, h->loads);
     return 0;
 }
 

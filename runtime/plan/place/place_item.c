@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The order of items: see place_item.h. */
+/* The order of items, and the class of a size: see place_item.h. */
 #include "plan/place/place_item.h"
 
 int place_compare_keys(const void *a, const void *b)
@@ -10,4 +10,12 @@ int place_compare_keys(const void *a, const void *b)
     if (x->minor != y->minor)
         return x->minor < y->minor ? -1 : 1;
     return (x->item > y->item) - (x->item < y->item);
+}
+
+uint8_t half_octaves(int64_t x)
+{
+    int32_t k = 0;
+    while (x >> k > 1)
+        k++;
+    return (uint8_t)(2 * k + (k > 0 && (x >> (k - 1) & 1)));
 }

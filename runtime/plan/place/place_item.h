@@ -18,4 +18,7 @@ struct place_key {
 };
 int place_compare_keys(const void *a, const void *b);
 
+/* The binary logarithm in halves; one half is added from the middle between two powers. */
+uint8_t half_octaves(int64_t x);
+
 #endif

@@ -170,6 +170,18 @@ static int fill_rows(struct rows *r, int32_t n_rows, int32_t n, const int32_t *f
     return 0;
 }
 
+void sections_loads(const struct sections *s, const int64_t *bytes, int64_t *loads)
+{
+    for (int32_t i = 0; i < s->n_items; i++) {
+        loads[s->lower[i]] += bytes[i];
+        loads[s->upper[i]] -= bytes[i];
+        loads[0] += s->again[i] > 0 ? bytes[i] : 0;
+        loads[s->again[i]] -= s->again[i] > 0 ? bytes[i] : 0;
+    }
+    for (int32_t k = 0; k < s->n; k++)
+        loads[k + 1] += loads[k];
+}
+
 int sections_alive(const struct sections *s, struct rows *r)
 {
     return fill_rows(r, s->n, s->n_items, s->lower, s->upper, 0);

@@ -25,6 +25,8 @@ struct sections {
 /* period: steps of the circle, or 0 for a line, where nothing wraps. */
 int sections_build(const struct place_item *items, int32_t n, int32_t period, struct sections *s);
 void sections_free(struct sections *s);
+/* Adds up what is alive: loads[0 .. n), and loads[n], which is 0. */
+void sections_loads(const struct sections *s, const int64_t *bytes, int64_t *loads);
 
 /* Items by section: those alive in it, those whose first it is, those whose end it is. */
 int sections_alive(const struct sections *s, struct rows *r);

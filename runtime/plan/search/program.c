@@ -302,6 +302,26 @@ int program_build(const struct graph *g, struct program **out)
     return 0;
 }
 
+static int compare_ops(const void *a, const void *b)
+{
+    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Lists are short, mostly. */
+void sort_ops(int32_t *ops, int32_t n)
+{
+    enum { SHORT = 24 };
+    if (n > SHORT)
+        qsort(ops, (size_t)n, sizeof(*ops), compare_ops);
+    for (int32_t i = 1; i < n && n <= SHORT; i++) {
+        int32_t op = ops[i], j = i;
+        for (; j > 0 && ops[j - 1] > op; j--)
+            ops[j] = ops[j - 1];
+        ops[j] = op;
+    }
+}
+
 void program_free(struct program *p)
 {
     if (!p)

@@ -82,6 +82,8 @@ struct program {
 
 int program_build(const struct graph *g, struct program **p);
 void program_free(struct program *p);
+/* Ops in their order. */
+void sort_ops(int32_t *ops, int32_t n);
 
 /* Of a whole step with so many ticks of recompute in each body. */
 static inline double schedule_seconds(const struct program *p, int64_t ticks)

@@ -250,26 +250,6 @@ static void mark_writers(struct simulator *m, int32_t s)
     }
 }
 
-static int compare_i32(const void *a, const void *b)
-{
-    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
-    return (x > y) - (x < y);
-}
-
-/* Lists are short, mostly. */
-static void sort_list(int32_t *list, int32_t n)
-{
-    enum { SHORT = 24 };
-    if (n > SHORT)
-        qsort(list, (size_t)n, sizeof(*list), compare_i32);
-    for (int32_t i = 1; i < n && n <= SHORT; i++) {
-        int32_t op = list[i], j = i;
-        for (; j > 0 && list[j - 1] > op; j--)
-            list[j] = list[j - 1];
-        list[j] = op;
-    }
-}
-
 static void rewrite(struct simulator *m, int32_t s)
 {
     if (ARRAY_RESERVE(&m->rewrites, m->n_rewrites))
@@ -338,7 +318,7 @@ static void remake(struct simulator *m, int32_t b)
         mark_writers(m, m->stack.data[--m->n_stack]);
     if (m->n_list == 0)
         return;
-    sort_list(m->list.data, m->n_list);
+    sort_ops(m->list.data, m->n_list);
     for (int32_t j = 0; j < m->n_list && !m->failed; j++)
         run_again(m, m->list.data[j], b);
 }

@@ -260,26 +260,6 @@ static void want_kept(struct stages *x, int32_t t)
     }
 }
 
-static int compare_i32(const void *a, const void *b)
-{
-    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
-    return (x > y) - (x < y);
-}
-
-static void sort_ops(struct list *l)
-{
-    if (l->n > 24) {
-        qsort(l->data, (size_t)l->n, sizeof(*l->data), compare_i32);
-        return;
-    }
-    for (int32_t i = 1; i < l->n; i++) {
-        int32_t value = l->data[i], j = i;
-        for (; j > 0 && l->data[j - 1] > value; j--)
-            l->data[j] = l->data[j - 1];
-        l->data[j] = value;
-    }
-}
-
 /* The ops of stage t in order, its own last. */
 static void list_ops(struct stages *x, int32_t t)
 {
@@ -300,7 +280,7 @@ static void list_ops(struct stages *x, int32_t t)
             want_reads(x, w, t);
         }
     }
-    sort_ops(&in->ops);
+    sort_ops(in->ops.data, in->ops.n);
     stages_push(x, &in->ops, t);
 }
 
