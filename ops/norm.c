@@ -191,8 +191,11 @@ static int affine_dx_shape(struct ckpt_call *call, bool sums)
     call_like_memory(call, 0, 1);
     call_sum_like(call, 1, 2);
     call_sum_like(call, 2, 2);
-    call->workspace = call->backend == CKPT_ON_CUDA ? cuda_row_sums_workspace(x, &w.desc, 2, sums)
-                                                    : rows_partial_bytes(x, &w.desc, 2);
+    const int64_t c = x->shape[x->ndim - 1], rows = desc_numel(x) / c;
+    call->workspace = call->backend == CKPT_ON_CUDA
+                          ? max_i64(2 * cuda_weight_sums_workspace(rows, c), /* short rows */
+                                    cuda_row_sums_workspace(x, &w.desc, 2, sums))
+                          : rows_partial_bytes(x, &w.desc, 2);
     if (sums)
         call_dx_sums(call, 3);
     return CKPT_OK;

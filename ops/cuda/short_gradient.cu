@@ -292,7 +292,7 @@ static __global__ void __launch_bounds__(128)
 /* ---- launches -------------------------------------------------------------------------------- */
 
 /* Launches the kernel that fits and returns the number of its partial sums, of which there are no
- * more than those of row_gradient.cu. */
+ * more than cuda_weight_chunks(). */
 template <typename T, int KIND>
 static int64_t launch_tiles(const struct ckpt_kernel_args *a, const struct rows *r, int64_t n)
 {
