@@ -130,7 +130,8 @@ static int count_again(const ckpt_tape *t)
     int32_t last = 0;
     int n = 0;
     for (int32_t i = 0; i < t->n_ops; i++)
-        if (t->ops.data[i].phase == PHASE_FORWARD && t->ops.data[i].def != &op_to_int8)
+        if (t->ops.data[i].phase == PHASE_FORWARD && t->ops.data[i].def != &op_to_int8 &&
+            t->ops.data[i].def != &op_to_fp8_largest)
             last = t->ops.data[i].number > last ? t->ops.data[i].number : last;
     for (int32_t i = 0; i < t->n_ops; i++)
         n += t->ops.data[i].phase == PHASE_BACKWARD && t->ops.data[i].number <= last &&
