@@ -13,6 +13,7 @@
 #include "core/bits.h"
 #include "cpu/blas.h"
 #include "cuda/libs.h"
+#include "must.h"
 
 enum { AGAIN = 20 }; /* runs that must give the same bits, where blocks wait for each other */
 
@@ -29,14 +30,6 @@ struct shape {
 
 static int failures;
 static struct cuda_libs *libs;
-
-static void must(bool ok, const char *what)
-{
-    if (ok)
-        return;
-    printf("FAIL %s: %s\n", what, cudaGetErrorString(cudaGetLastError()));
-    exit(1);
-}
 
 static void check(bool ok, const char *what, const struct shape *s)
 {

@@ -18,17 +18,10 @@
 #include "cuda/libs.h"
 #include "cuda/workspace.h"
 #include "fp8.h"
+#include "must.h"
 #include "norm.h"
 
 enum { WORKSPACE = 64 << 20, OPERANDS = FP8_INPUTS + 3 };
-
-static void must(bool ok, const char *what)
-{
-    if (ok)
-        return;
-    printf("FAIL %s: %s\n", what, cudaGetErrorString(cudaGetLastError()));
-    exit(1);
-}
 
 /* ---- buffers on both ------------------------------------------------------------------------- */
 

@@ -14,6 +14,7 @@
 #include "core/mean8.h"
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
+#include "must.h"
 #include "optim/update_math.h"
 
 enum {
@@ -37,14 +38,6 @@ struct operands {
 };
 
 static struct operands host, back;
-
-static void must(bool ok, const char *what)
-{
-    if (ok)
-        return;
-    printf("FAIL %s: %s\n", what, cudaGetErrorString(cudaGetLastError()));
-    exit(1);
-}
 
 /* Any bits but those of NaN and infinity, so all exponents; or values as training has them. */
 static float draw(uint64_t *state, bool wild)

@@ -17,6 +17,7 @@
 #include "cuda/libs.h"
 #include "cuda/nvrtc.h"
 #include "expr/expr.h"
+#include "must.h"
 #include "ops.h"
 
 enum { INPUTS = 4, MOST = 1 << 20, PROGRAMS = 16, PICKS = 11, VALUES = 128, PAIRED = 8 };
@@ -30,14 +31,6 @@ static struct {
 } device;
 static int failures;
 static uint64_t random_state = 1;
-
-static void must(bool ok, const char *what)
-{
-    if (ok)
-        return;
-    printf("FAIL %s: %s\n", what, cudaGetErrorString(cudaGetLastError()));
-    exit(1);
-}
 
 static uint32_t draw(uint32_t below)
 {

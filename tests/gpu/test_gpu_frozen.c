@@ -14,16 +14,9 @@
 #include "core/frozen.h"
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
+#include "must.h"
 
 static int failures;
-
-static void must(bool ok, const char *what)
-{
-    if (ok)
-        return;
-    printf("FAIL %s: %s\n", what, cudaGetErrorString(cudaGetLastError()));
-    exit(1);
-}
 
 /* A weight of codes and what it is made into, on both. */
 struct weight {

@@ -13,6 +13,7 @@
 #include "core/bits.h"
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
+#include "must.h"
 #include "norm.h"
 #include "rope.h"
 
@@ -86,14 +87,6 @@ static const struct kind {
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
 static int failures;
-
-static void must(bool ok, const char *what)
-{
-    if (ok)
-        return;
-    printf("FAIL %s: %s\n", what, cudaGetErrorString(cudaGetLastError()));
-    exit(1);
-}
 
 /* ---- operands ------------------------------------------------------------------------------- */
 

@@ -15,18 +15,11 @@
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
 #include "int8.h"
+#include "must.h"
 
 enum { GUARD = 64, MOST = 1 << 22 };
 
 static int failures;
-
-static void must(bool ok, const char *what)
-{
-    if (ok)
-        return;
-    printf("FAIL %s: %s\n", what, cudaGetErrorString(cudaGetLastError()));
-    exit(1);
-}
 
 /* Values, codes and values again, on the host (0) and on the device (1), with bytes behind each. */
 struct buffers {

@@ -16,6 +16,7 @@
 #include "cuda/kernels.h"
 #include "cuda/libs.h"
 #include "cuda/workspace.h"
+#include "must.h"
 
 enum tensor_name { X, W, B, DY, Y, DX, DW, DB, NARROW_DW, Y_SUM, DX_SUM, TENSORS };
 
@@ -58,14 +59,6 @@ static void check(bool ok, const char *what, const struct shape *s, const char *
     printf("FAIL %s, %lld x %lld x %lld, %s\n", what, (long long)s->rows, (long long)s->inner,
            (long long)s->cols, mode);
     failures++;
-}
-
-static void must(bool ok, const char *what)
-{
-    if (ok)
-        return;
-    printf("FAIL %s: %s\n", what, cudaGetErrorString(cudaGetLastError()));
-    exit(1);
 }
 
 /* ---- operands ------------------------------------------------------------------------------- */
