@@ -25,16 +25,6 @@ CKPT_CLONES static uint32_t largest_fp8_input_bf16(const uint16_t *x, int64_t n)
     return (uint32_t)most << 16;
 }
 
-CKPT_CLONES static uint32_t largest_fp8_input_f32(const uint32_t *x, int64_t n)
-{
-    uint32_t most = 0;
-    for (int64_t i = 0; i < n; i++) {
-        const uint32_t a = x[i] & 0x7fffffff;
-        most = a > most ? a : most;
-    }
-    return most;
-}
-
 CKPT_CLONES static uint32_t largest_in_row(const float *x, int64_t n)
 {
     uint32_t most = 0;
@@ -75,7 +65,7 @@ static uint32_t largest_in_part(const struct ckpt_view *x, enum fp8_source sourc
     if (source == FP8_OPERAND)
         return x->desc.dtype == CKPT_BF16
                    ? largest_fp8_input_bf16((const uint16_t *)x->data + begin, end - begin)
-                   : largest_fp8_input_f32((const uint32_t *)x->data + begin, end - begin);
+                   : largest_in_row((const float *)x->data + begin, end - begin);
     for (int64_t at = begin; at < end; at += BLOCK) {
         const int64_t n = min_i64(BLOCK, end - at);
         load_source(source, x, at, n, value);
