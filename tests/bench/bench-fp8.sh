@@ -1,11 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # What --matmul fp8, fp8-block or --activations 8bit costs in training: a small STDiT3 on the clip that ships
-# and a small GPT-2 on the text that ships, in bf16, from three seeds without and with it: seeds say
+# and a small GPT-2 on the text that ships, in bf16, from a few seeds without and with it: seeds say
 # how far apart runs are that differ in nothing but chance.  Prints the mean of the losses of the
 # last tenth of the steps.  On the CPU a run takes one thread.
 #
-# usage: [MODE=matmul|activations] [MODES="bf16 fp8 fp8-block"] bench-fp8.sh [STEPS [stdit|lm]]
+# usage: [MODE=matmul|activations] [MODES="bf16 fp8 fp8-block"] [SEEDS="42 43 44"] bench-fp8.sh [STEPS [stdit|lm]]
 # MODES: which of them are run; all if it is not there.
 # CKPT_DEVICE=cuda runs it on a GPU.
 set -eu
@@ -56,7 +56,7 @@ run() {
 }
 
 for model in $models; do
-    for seed in 42 43 44; do
+    for seed in ${SEEDS:-42 43 44}; do
         for dtype in ${MODES:-bf16 $narrow}; do
             run "$model" $seed $dtype
         done
