@@ -116,7 +116,7 @@ static float value(int sample, int place, int i)
 /* A step with so many places of x, of each sample from place `from` on. */
 static int step(ckpt_program *p, const int32_t *from, int places, const int32_t *at, float *y)
 {
-    static float x[NUMEL];
+    float x[NUMEL]; /* ranks are threads */
     for (int s = 0; s < SAMPLES; s++)
         for (int j = 0; j < places; j++)
             for (int i = 0; i < WIDTH; i++)
