@@ -456,11 +456,29 @@ static void take_costs(struct warmer *w)
     graph_price(w->p->graph, m);
 }
 
+static int warm_kinds(struct warmer *w, bool collectives)
+{
+    int rc = 0;
+    for (int32_t i = 0; i < w->p->graph->n_ops && !rc; i++)
+        if (collective_is(tape_op(w, i)->def) == collectives)
+            rc = warm_op(w, i);
+    return rc;
+}
+
+/* Of ranks one measures algorithms, before the kernels of others run.  Collectives are for all. */
 static int warm_ops(struct warmer *w)
 {
+    const struct programs *ps = w->p->programs;
+    bool spreads = ps->options->tune && ps->ranks->comm, follows = spreads && ps->ranks->rank;
     int rc = fill_scratch(w);
-    for (int32_t i = 0; i < w->p->graph->n_ops && !rc; i++)
-        rc = warm_op(w, i);
+    if (!rc && !follows)
+        rc = warm_kinds(w, false);
+    if (!rc && spreads)
+        rc = program_spread_algorithms(w->p);
+    if (!rc && follows)
+        rc = warm_kinds(w, false);
+    if (!rc)
+        rc = warm_kinds(w, true);
     if (!rc)
         rc = time_fresh(w);
     if (!rc)
@@ -498,11 +516,12 @@ int program_warm(struct ckpt_program *p)
     if (!rc)
         rc = take_scratch(&w);
     if (w.d->ops->measure)
-        w.d->ops->measure(w.d, ps->options->tune);
+        w.d->ops->measure(w.d, !rc && ps->options->tune && !ps->ranks->rank, w.base + w.bytes,
+                          w.flush);
     if (!rc)
         rc = warm_ops(&w);
     if (w.d->ops->measure)
-        w.d->ops->measure(w.d, false);
+        w.d->ops->measure(w.d, false, NULL, 0);
     w.d->ops->map(w.d, programs_arena_bytes(ps));
     int64_t shared = ps->ranks->sharing.replicas > 1 ? 2 * (int64_t)SHARED_SLACK : SHARED_SLACK;
     ps->memory->overhead = w.d->ops->overhead(w.d) + (program_is_shared(w.p) ? shared : SLACK);

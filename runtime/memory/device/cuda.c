@@ -514,9 +514,9 @@ static struct pins *cuda_algorithms(struct device *d)
     return cuda_libs_pins(cuda(d)->libs);
 }
 
-static void cuda_measure(struct device *d, bool measuring)
+static void cuda_measure(struct device *d, bool measuring, void *cold, int64_t bytes)
 {
-    cuda_libs_set_measuring(cuda(d)->libs, measuring);
+    cuda_libs_set_measuring(cuda(d)->libs, measuring, cold, bytes);
 }
 
 static const struct device_ops cuda_ops = {.name = "cuda",
@@ -594,8 +594,8 @@ static int make_queues(struct cuda_device *c)
         ok = cudaStreamCreateWithPriority(&c->queues[q], cudaStreamNonBlocking,
                                           q == QUEUE_COMM ? high : low) == cudaSuccess;
         for (int mark = 0; mark < DEVICE_MARKS && ok; mark++)
-            ok = cudaEventCreateWithFlags(&c->marks[mark][q], cudaEventDisableTiming) ==
-                 cudaSuccess;
+            ok =
+                cudaEventCreateWithFlags(&c->marks[mark][q], cudaEventDisableTiming) == cudaSuccess;
     }
     if (ok)
         ok = cudaMalloc((void **)&c->device.run, sizeof *c->device.run) == cudaSuccess;

@@ -119,9 +119,10 @@ struct device_ops {
     bool (*stop)(struct device *d);
     /* The algorithms that libraries use here: those put in before the first kernel runs are taken
      * again.  While measuring, others are chosen by timing on the operands of a kernel's first run,
-     * whose result is then not to be used.  NULL on a device without libraries that choose. */
+     * whose result is then not to be used; cold: bytes of the arena that may be overwritten between
+     * runs.  NULL on a device without libraries that choose. */
     struct pins *(*algorithms)(struct device *d);
-    void (*measure)(struct device *d, bool measuring);
+    void (*measure)(struct device *d, bool measuring, void *cold, int64_t bytes);
     void (*close)(struct device *d);
 };
 
