@@ -9,6 +9,7 @@
 #include <time.h>
 #include <cuda_runtime_api.h>
 #include <nvtx3/nvToolsExt.h>
+#include "cuda/expr_launch.h"
 #include "cuda/kernel_cache.h"
 #include "cuda/libs.h"
 #include "cuda/nvrtc.h"
@@ -519,6 +520,11 @@ static void cuda_measure(struct device *d, bool measuring, void *cold, int64_t b
     cuda_libs_set_measuring(cuda(d)->libs, measuring, cold, bytes);
 }
 
+static void cuda_compile(struct device *d, const struct expr_call *calls, int64_t n)
+{
+    cuda_expr_compile(cuda(d)->libs, calls, n);
+}
+
 static const struct device_ops cuda_ops = {.name = "cuda",
                                            .backend = CKPT_ON_CUDA,
                                            .available = cuda_available,
@@ -552,6 +558,7 @@ static const struct device_ops cuda_ops = {.name = "cuda",
                                            .stop = cuda_stop,
                                            .algorithms = cuda_algorithms,
                                            .measure = cuda_measure,
+                                           .compile = cuda_compile,
                                            .close = cuda_close};
 
 /* The device of an index, with its context made, if the kernels were built for it. */

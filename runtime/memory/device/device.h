@@ -24,6 +24,7 @@ enum queue {
 
 struct device;
 struct pins;
+struct expr_call; /* expr/call.h */
 
 /* A whole step, or a part of QUEUE_COMPUTE's, recorded once to be handed over in one call. */
 struct device_step;
@@ -123,6 +124,9 @@ struct device_ops {
      * runs.  NULL on a device without libraries that choose. */
     struct pins *(*algorithms)(struct device *d);
     void (*measure)(struct device *d, bool measuring, void *cold, int64_t bytes);
+    /* Compiles so many programs at once, in several threads; each would be when it first runs.
+     * NULL on a device that compiles none. */
+    void (*compile)(struct device *d, const struct expr_call *calls, int64_t n);
     void (*close)(struct device *d);
 };
 
