@@ -34,7 +34,7 @@ const char *pins_get(const struct pins *p, uint64_t key)
     return i < p->n && p->data[i].key == key ? p->data[i].choice : NULL;
 }
 
-int pins_set(struct pins *p, uint64_t key, const char *choice)
+int pins_put(struct pins *p, uint64_t key, const char *choice, enum pin_origin origin)
 {
     int64_t i = find(p, key);
     char *copy = strdup(choice);
@@ -50,8 +50,21 @@ int pins_set(struct pins *p, uint64_t key, const char *choice)
         memmove(p->data + i + 1, p->data + i, (size_t)(p->n - i) * sizeof *p->data);
         p->n++;
     }
-    p->data[i] = (struct pin){key, copy};
+    p->data[i] = (struct pin){key, copy, origin};
     return 0;
+}
+
+int pins_set(struct pins *p, uint64_t key, const char *choice)
+{
+    return pins_put(p, key, choice, PIN_GIVEN);
+}
+
+int64_t pins_count(const struct pins *p, enum pin_origin origin)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < p->n; i++)
+        n += p->data[i].origin == origin;
+    return n;
 }
 
 int pins_add(struct pins *p, const struct pins *from)

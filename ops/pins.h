@@ -14,9 +14,17 @@
 extern "C" {
 #endif
 
+enum pin_origin {
+    PIN_GIVEN,    /* a file names it; no call has used it */
+    PIN_TAKEN,    /* a file names it, and a call uses it */
+    PIN_PROPOSED, /* what the library proposes first */
+    PIN_FASTER    /* measured in this process, and faster than that */
+};
+
 struct pin {
     uint64_t key;
     char *choice; /* a line of text that only the kernel that wrote it understands */
+    enum pin_origin origin;
 };
 
 struct pins {
@@ -31,10 +39,16 @@ void pins_free(struct pins *p);
 /* The choice for this key, or NULL. */
 const char *pins_get(const struct pins *p, uint64_t key);
 
-/* Sets or replaces the choice for this key.  Returns 0 or CKPT_ENOMEM. */
+/* Sets or replaces the choice for this key, as a file does.  Returns 0 or CKPT_ENOMEM. */
 int pins_set(struct pins *p, uint64_t key, const char *choice);
 
-/* Sets all pins of from.  Returns 0 or CKPT_ENOMEM; some are then set. */
+/* The same of another origin: choice may be that which the key has. */
+int pins_put(struct pins *p, uint64_t key, const char *choice, enum pin_origin origin);
+
+/* How many there are of this origin. */
+int64_t pins_count(const struct pins *p, enum pin_origin origin);
+
+/* Sets all pins of from, as a file does.  Returns 0 or CKPT_ENOMEM; some are then set. */
 int pins_add(struct pins *p, const struct pins *from);
 
 /* Writes "pin KEY CHOICE" lines, keys as 16 hexadecimal digits.  Returns 0 or CKPT_EIO. */

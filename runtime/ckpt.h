@@ -153,13 +153,15 @@ struct ckpt_options {
     const char *plan_out;  /* write the plan here */
     bool plan_only;        /* ckpt_compile stops after the plan; see ckpt_program_info.plan_only */
     bool verify;           /* check plans, poison freed bytes, red zones (CKPT_VERIFY=1) */
-    const char *machine;   /* file, or name of a shipped one, with the rates to plan with */
+    const char *machine;   /* file, or name of a shipped one, with the rates to plan with; the
+                            * algorithms that it names are used, but plan_in goes before */
     const char *graph_out; /* write the graph of the program that trains here, for "ckpt plan" */
     const char *machine_out; /* write the machine with the measured times of ops after some steps */
     bool profile;            /* time every op, for ckpt_profile_print; steps get a little slower */
     bool deterministic;      /* GPU kernels that give the same bits every time; the CPU's do */
     double io_deadline;      /* seconds without an answer from a disk that are too many; 0: 30 */
-    bool tune;               /* algorithms of GPU libraries by measurement; plan_out keeps them */
+    bool tune;         /* measure algorithms of GPU libraries: those more than 3 % faster than what
+                        * they propose are used; machine_out and plan_out keep them */
     const char *ranks; /* "mpi", "tcp:HOST:PORT", "file:PATH": see ckpt_dist.h; NULL: one alone */
     int64_t zero;      /* what ranks share: 0 nothing, 1 state, 2, 3 parameters too; CKPT_AUTO: 3 */
     double comm_deadline;   /* seconds without another rank that are too many; 0: 30 */
@@ -167,7 +169,7 @@ struct ckpt_options {
     int64_t check_ranks;    /* updates between two comparisons of what ranks have; 0: none */
     const char *state;      /* "fp32", "bf16", "8bit": of bf16 parameters, see ckpt_optim.h */
     const char *trace_out;  /* write the queues of a step, planned and measured, as a trace */
-    const char *matmul; /* "bf16", "fp8", "fp8-block": see ckpt_linear; NULL: bf16 */
+    const char *matmul;     /* "bf16", "fp8", "fp8-block": see ckpt_linear; NULL: bf16 */
     /*
      * "8bit": the backward pass reads bf16 activations as 8-bit codes, with a scale for 128 values:
      * 1.016 bytes a value, off by a 254th of the largest one of these at most; results of norms,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Kernel: expr.  The program's own kernels where NVRTC is there: compiled, or read from disk, and
- * loaded when the op runs for the first time, which is before the first step; kept with the other
- * calls of the device.  Else the kernel that interprets programs.
+ * loaded before the first step, those of a tape together or each when the op first runs; kept with
+ * the other calls of the device.  Else the kernel that interprets programs.
  */
 #include <cuda.h>
 #include <stdlib.h>
@@ -12,6 +12,7 @@
 #include "cuda/largest.cuh"
 #include "cuda/libs.h"
 #include "cuda/nvrtc.h"
+#include "core/thread_team.h"
 
 namespace
 {
@@ -110,18 +111,88 @@ struct kernels *make_kernels(const struct expr *e, const enum ckpt_dtype *dtype)
     return k;
 }
 
+uint64_t key_of(const struct expr *e, const enum ckpt_dtype *dtype)
+{
+    uint64_t key = expr_hash(e);
+    for (int k = 0; k <= e->n_in; k++)
+        key = hash_mix(key, dtype[k]);
+    return key;
+}
+
 struct kernels *find_kernels(const struct ckpt_kernel_args *a, const enum ckpt_dtype *dtype)
 {
     const struct expr *e = static_cast<const struct expr *>(a->attr);
     struct cuda_libs *libs = static_cast<struct cuda_libs *>(a->device);
-    uint64_t key = expr_hash(e);
-    for (int k = 0; k <= a->n_in; k++)
-        key = hash_mix(key, dtype[k]);
+    uint64_t key = key_of(e, dtype);
     struct kernels *found = static_cast<struct kernels *>(cuda_libs_find(libs, key));
     if (found)
         return found;
     found = make_kernels(e, dtype);
     return found && !cuda_libs_keep(libs, key, found, release) ? found : NULL;
+}
+
+/* ---- many at once -------------------------------------------------------------------------- */
+
+/* A program to compile. */
+struct unit {
+    uint64_t key; /* of the call */
+    char *source;
+    struct kernel_key name; /* of the image on disk */
+    char *image;
+    size_t bytes;
+    bool compiled; /* not read from disk */
+};
+
+struct units {
+    struct unit *data;
+    int64_t n, next;
+    int arch;
+};
+
+/* Takes one unit after the other: some take four times as long as others. */
+void make_images(void *user, int64_t from, int64_t end)
+{
+    struct units *all = static_cast<struct units *>(user);
+    char reason[256];
+    (void)from, (void)end; /* a share is a thread */
+    for (int64_t i; (i = __atomic_fetch_add(&all->next, 1, __ATOMIC_RELAXED)) < all->n;) {
+        struct unit *u = &all->data[i];
+        u->name = kernel_key_of(u->source, nvrtc_options(), all->arch, nvrtc_version());
+        if (kernel_cache_read(&u->name, &u->image, &u->bytes))
+            continue;
+        u->compiled =
+            !nvrtc_compile(u->source, all->arch, &u->image, &u->bytes, reason, sizeof reason);
+        if (!u->compiled)
+            u->image = NULL;
+    }
+}
+
+/* The programs that no call was prepared for, each once. */
+void list_units(const struct cuda_libs *libs, const struct expr_call *calls, int64_t n,
+                struct units *all)
+{
+    for (int64_t i = 0; i < n; i++) {
+        uint64_t key = key_of(calls[i].program, calls[i].dtype);
+        bool known = cuda_libs_find(libs, key) != NULL;
+        for (int64_t k = 0; k < all->n && !known; k++)
+            known = all->data[k].key == key;
+        char *source = known ? NULL : expr_source(calls[i].program, calls[i].dtype);
+        if (source)
+            all->data[all->n++] = {key, source, {}, NULL, 0, false};
+    }
+}
+
+/* What does not load is left to the op's first run. */
+void keep_unit(struct cuda_libs *libs, const struct unit *u)
+{
+    struct kernels *k = static_cast<struct kernels *>(calloc(1, sizeof *k));
+    if (!k || !u->image || !find_driver(&k->driver) || !load_image(k, u->image)) {
+        free(k);
+        return;
+    }
+    if (u->compiled)
+        kernel_cache_write(&u->name, u->image, u->bytes);
+    cuda_libs_keep(libs, u->key, k, release);
 }
 
 /* Whether positions may be vectors of `elements`; *spread: operands that stand still there. */
@@ -217,6 +288,25 @@ void expr_loops(const struct ckpt_kernel_args *a, struct loops *l)
         n++;
     }
     loops_init(l, n, desc);
+}
+
+void cuda_expr_compile(struct cuda_libs *libs, const struct expr_call *calls, int64_t n)
+{
+    struct units all = {NULL, 0, 0, device_architecture()};
+    if (!n || !nvrtc_version())
+        return;
+    all.data = static_cast<struct unit *>(calloc((size_t)n, sizeof *all.data));
+    if (!all.data) /* each op does without */
+        return;
+    list_units(libs, calls, n, &all);
+    int threads = thread_team_size(0, all.n, 1);
+    thread_team_run(threads, threads, 1, make_images, &all);
+    for (int64_t i = 0; i < all.n; i++) {
+        keep_unit(libs, &all.data[i]);
+        free(all.data[i].source);
+        free(all.data[i].image);
+    }
+    free(all.data);
 }
 
 int cuda_expr(const struct ckpt_kernel_args *a)

@@ -4,12 +4,14 @@
 #define CKPT_CUDA_EXPR_LAUNCH_H
 
 #include <stdio.h>
-#include "expr/expr.h"
+#include "expr/call.h"
 #include "loops.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+struct cuda_libs;
 
 /* What a call reads and writes: the result, its operands, and a second result where it has one. */
 static inline int expr_views(const struct ckpt_kernel_args *a)
@@ -42,6 +44,12 @@ int expr_vector_elements(const struct expr *e, const enum ckpt_dtype *dtype);
  * It says nothing of shapes, strides and streams, so equal layers share one.
  */
 char *expr_source(const struct expr *e, const enum ckpt_dtype *dtype);
+
+/*
+ * Prepares the calls of so many programs: their code is read from disk or compiled, in several
+ * threads, and kept with the calls of the device.  What fails is left to the first run.
+ */
+void cuda_expr_compile(struct cuda_libs *libs, const struct expr_call *calls, int64_t n);
 
 /* What stands in front: cuda/expr_math.cuh, cuda/expr_pair.cuh and cuda/expr_kernel.cuh. */
 extern const char *const expr_math_text[], *const expr_pair_text[], *const expr_kernel_text[];

@@ -15,6 +15,8 @@ struct cuda_libs {
     cublasLtHandle_t cublaslt;
     cudnnHandle_t cudnn;
     bool deterministic, measuring;
+    void *cold;
+    size_t cold_bytes;
     struct pins pins;
     struct {
         struct prepared *data; /* in the order of their making: there are some hundred at most */
@@ -88,14 +90,22 @@ struct pins *cuda_libs_pins(struct cuda_libs *libs)
     return &libs->pins;
 }
 
-void cuda_libs_set_measuring(struct cuda_libs *libs, bool measuring)
+void cuda_libs_set_measuring(struct cuda_libs *libs, bool measuring, void *cold, int64_t bytes)
 {
     libs->measuring = measuring;
+    libs->cold = bytes > 0 ? cold : NULL;
+    libs->cold_bytes = libs->cold ? (size_t)bytes : 0;
 }
 
 bool cuda_libs_measuring(const struct cuda_libs *libs)
 {
     return libs->measuring;
+}
+
+void *cuda_libs_cold(const struct cuda_libs *libs, size_t *bytes)
+{
+    *bytes = libs->cold_bytes;
+    return libs->cold;
 }
 
 void *cuda_libs_find(const struct cuda_libs *libs, uint64_t key)

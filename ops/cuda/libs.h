@@ -41,10 +41,13 @@ struct pins *cuda_libs_pins(struct cuda_libs *libs);
 /*
  * While measuring, a call without a fitting pin is prepared by timing what the library proposes on
  * the operands of its first run, instead of trusting the first proposal.  That waits for the device
- * and runs the call many times: a call that adds to its output leaves garbage there.
+ * and runs the call many times: a call that adds to its output leaves garbage there.  cold: bytes
+ * of the device that are written before each timed run, more than its caches hold, so that operands
+ * come from memory; NULL where there is no room.
  */
-void cuda_libs_set_measuring(struct cuda_libs *libs, bool measuring);
+void cuda_libs_set_measuring(struct cuda_libs *libs, bool measuring, void *cold, int64_t bytes);
 bool cuda_libs_measuring(const struct cuda_libs *libs);
+void *cuda_libs_cold(const struct cuda_libs *libs, size_t *bytes);
 
 /* The call prepared under this key, or NULL. */
 void *cuda_libs_find(const struct cuda_libs *libs, uint64_t key);

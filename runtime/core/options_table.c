@@ -32,10 +32,12 @@ static const struct ckpt_option library_table[] = {
     ROW("verify", FLAG, verify, NULL,
         "check plans, poison freed bytes with NaN, put red zones around outputs"),
     ROW("machine", STRING, machine, "FILE",
-        "plan with the rates in this machine file, or of a shipped one as h200-141"),
+        "plan with the rates in this machine file, or of a shipped one as h200-141, and use the "
+        "algorithms of products that it names"),
     ROW("graph-out", STRING, graph_out, "FILE", "write the graph of the step, for ckpt plan"),
     ROW("machine-out", STRING, machine_out, "FILE",
-        "write the machine with the times that the ops of the first steps took"),
+        "write the machine with the times that the ops of the first steps took, and the algorithms "
+        "that --tune found"),
     ROW("profile", FLAG, profile, NULL, "time every op and print where the time of a step goes"),
     ROW("trace-out", STRING, trace_out, "FILE",
         "write what the queues were planned to do in a step, and did, as JSON for Perfetto"),
@@ -44,8 +46,8 @@ static const struct ckpt_option library_table[] = {
     RANGE("io-deadline", FLOAT, io_deadline, "SECONDS",
           "give up when the disk of --nvme does not answer for so long (default 30)", 0, 1e9),
     ROW("tune", FLAG, tune, NULL,
-        "time what GPU libraries propose for matrix products and take the fastest; --plan-out "
-        "keeps it"),
+        "time what GPU libraries propose for matrix products and take what is more than 3 % faster "
+        "than the first proposal; --machine-out and --plan-out keep it"),
     ROW("ranks", STRING, ranks, "WHERE",
         "train with other processes: mpi (started by mpirun or srun), or where they meet, "
         "tcp:HOST:PORT or file:PATH; with --plan-only also a number of ranks that need not be "

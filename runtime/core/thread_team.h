@@ -9,6 +9,10 @@
 
 #include "core/base.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum { THREAD_TEAM_MOST = 16 };
 
 /* Threads for n bytes or elements: so many, or one per core where that is 0, but no more than
@@ -19,6 +23,9 @@ int thread_team_size(int threads, int64_t n, int64_t least);
  * A single share is the caller's, as is what no thread could be had for.  Returns when all is done.
  */
 void thread_team_run(int threads, int64_t n, int64_t unit,
-              void (*run)(void *user, int64_t from, int64_t end), void *user);
+                     void (*run)(void *user, int64_t from, int64_t end), void *user);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

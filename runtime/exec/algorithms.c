@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Algorithms of libraries as part of a plan: taken from the plan file before the first kernel runs,
- * kept with the plan when all have run once.  Another algorithm adds in another order, so a plan
- * that is read gives the same numbers only with those it was made with.
+ * Algorithms of libraries as part of a plan and of a machine: taken from their files before the
+ * first kernel runs, kept with the plan when all have run once.  Another algorithm adds in another
+ * order, so a plan that is read gives the same numbers only with those it was made with: what a
+ * plan names goes before what the machine does.
  */
 #include "exec/program.h"
 
@@ -13,18 +14,62 @@ static struct pins *algorithms(const struct programs *ps)
                : NULL;
 }
 
+static int no_memory(struct programs *ps)
+{
+    return error_fail(ps->error, CKPT_ENOMEM, "no memory for the algorithms of libraries");
+}
+
+static int read_algorithms(struct programs *ps, struct pins *to)
+{
+    if (pins_add(to, &ps->machine.pins))
+        return no_memory(ps);
+    return ps->options->plan_in ? plan_read_pins(ps->options->plan_in, to, ps->error) : 0;
+}
+
 int program_take_algorithms(struct ckpt_program *p)
 {
     struct programs *ps = p->programs;
     struct pins *to = algorithms(ps);
-    if (!to || !ps->options->plan_in || ps->n_warm)
+    if (!to || ps->n_warm)
         return 0;
-    return plan_read_pins(ps->options->plan_in, to, ps->error);
+    return program_share_algorithms(p, to, ps->ranks->rank ? 0 : read_algorithms(ps, to));
+}
+
+int program_spread_algorithms(struct ckpt_program *p)
+{
+    struct pins *own = algorithms(p->programs);
+    return own ? program_share_algorithms(p, own, 0) : 0;
 }
 
 int program_keep_algorithms(struct ckpt_program *p)
 {
     const struct pins *from = algorithms(p->programs);
-    int rc = from ? pins_add(&p->plan->pins, from) : 0;
-    return rc ? error_fail(p->programs->error, rc, "no memory for the algorithms of the plan") : 0;
+    for (int64_t i = 0; from && i < from->n; i++)
+        if (from->data[i].origin != PIN_GIVEN &&
+            pins_set(&p->plan->pins, from->data[i].key, from->data[i].choice))
+            return no_memory(p->programs);
+    return 0;
+}
+
+/* Whether the machine's pin for this key is of no use here: something else was used for it, but
+ * what the plan names. */
+static bool is_outdated(const struct pins *used, uint64_t key)
+{
+    for (int64_t i = 0; i < used->n; i++)
+        if (used->data[i].key == key)
+            return used->data[i].origin == PIN_PROPOSED;
+    return false;
+}
+
+int program_list_algorithms(const struct ckpt_program *p, struct pins *list)
+{
+    const struct pins *old = &p->programs->machine.pins, *used = algorithms(p->programs);
+    int rc = 0;
+    for (int64_t i = 0; i < old->n && !rc; i++)
+        if (!used || !is_outdated(used, old->data[i].key))
+            rc = pins_set(list, old->data[i].key, old->data[i].choice);
+    for (int64_t i = 0; used && i < used->n && !rc; i++)
+        if (used->data[i].origin == PIN_FASTER)
+            rc = pins_set(list, used->data[i].key, used->data[i].choice);
+    return rc ? no_memory(p->programs) : 0;
 }

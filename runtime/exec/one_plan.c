@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One plan for all ranks: rank 0 plans, under the smallest of their budgets.  What each would plan
- * by itself need not be the same: GPUs differ in free memory and in the times that were measured on
- * them.
+ * One plan for all ranks, and one set of algorithms: rank 0 plans, under the smallest of their
+ * budgets, and its files and measurements name algorithms.  What each would plan and measure by
+ * itself need not be the same: GPUs differ in free memory and in the times that were measured on
+ * them, and files in what hosts have of them.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -136,13 +137,11 @@ int program_decide(struct ckpt_program *p, bool *decision)
     return rc;
 }
 
-/* Of the plan's text as much as ranks tell each other: whole numbers of 32 bits. */
-static int print_plan(struct ckpt_program *p, char **text, int64_t *size)
+/* Fills a text of n bytes up to what ranks tell each other, whole numbers of 32 bits, and its end.
+ */
+static int fill_up(char **text, size_t n, int64_t *size)
 {
-    size_t n;
-    if (plan_print(p->graph, p->plan, text, &n))
-        return CKPT_ENOMEM;
-    *size = round_up((int64_t)n, sizeof(int32_t));
+    *size = round_up((int64_t)n + 1, sizeof(int32_t));
     char *longer = realloc(*text, (size_t)*size);
     if (!longer)
         return CKPT_ENOMEM;
@@ -151,53 +150,29 @@ static int print_plan(struct ckpt_program *p, char **text, int64_t *size)
     return 0;
 }
 
-static int parse_plan(struct ckpt_program *p, char *text, int64_t size)
+/* Rank 0 hands its text on; the others get a copy. */
+static int tell_text(struct programs *ps, char **text, int64_t size)
 {
-    size_t n = strnlen(text, (size_t)size);
-    int rc = plan_parse(p->graph, text, n, &p->plan, p->programs->error);
-    if (!rc)
-        pins_free(&p->plan->pins); /* algorithms are each rank's own */
-    if (!rc && p->programs->options->verify)
-        rc = plan_check(p->graph, p->plan, p->programs->error);
-    return rc;
+    if (ps->ranks->rank)
+        *text = malloc((size_t)size);
+    if (!*text)
+        return error_fail(ps->error, CKPT_ENOMEM, "no memory for the plan");
+    return tell(ps, *text, (size_t)size);
 }
 
-/* Rank 0 hands its text on; the others make it their plan. */
-static int tell_plan(struct ckpt_program *p, char *text, int64_t size)
+/*
+ * Rank 0 has a text of n bytes, or a code with its sentence: all ranks have it after this, the text
+ * with an end and to be freed.  Returns the code, or that of a failure on the way.
+ */
+static int share_text(struct programs *ps, int rc, char **text, size_t n)
 {
-    int rc = 0;
-    if (p->programs->ranks->rank)
-        text = malloc((size_t)size);
-    if (!text)
-        return error_fail(p->programs->error, CKPT_ENOMEM, "no memory for the plan");
-    rc = tell(p->programs, text, (size_t)size);
-    if (!rc && p->programs->ranks->rank)
-        rc = parse_plan(p, text, size);
-    if (p->programs->ranks->rank)
-        free(text);
-    return rc;
-}
-
-/* Rank 0 has planned, with this code; what it has to say, and the text where there is a plan. */
-static void conclude(struct ckpt_program *p, int rc, struct outcome *o, char **text)
-{
-    if (!rc && print_plan(p, text, &o->size))
-        rc = error_fail(p->programs->error, CKPT_ENOMEM, "no memory for the plan");
-    o->rc = rc;
-    snprintf(o->message, sizeof o->message, "%s", rc ? p->programs->error->text : "");
-}
-
-int program_share_plan(struct ckpt_program *p, int rc)
-{
-    struct programs *ps = p->programs;
-    char *text = NULL;
-    if (!ps->ranks->comm)
-        return rc;
     struct outcome *o = calloc(1, sizeof *o);
     if (!o)
         return error_fail(ps->error, CKPT_ENOMEM, "no memory for the plan");
-    if (ps->ranks->rank == 0)
-        conclude(p, rc, o, &text);
+    if (!rc && !ps->ranks->rank && fill_up(text, n, &o->size))
+        rc = error_fail(ps->error, CKPT_ENOMEM, "no memory for the plan");
+    o->rc = rc;
+    snprintf(o->message, sizeof o->message, "%s", rc ? ps->error->text : "");
     struct comm *hosts = ranks_hosts(ps->ranks);
     double deadline = hosts->deadline;
     hosts->deadline = PLAN_PATIENCE * deadline;
@@ -206,8 +181,77 @@ int program_share_plan(struct ckpt_program *p, int rc)
     if (!rc && o->rc)
         rc = ps->ranks->rank ? error_fail(ps->error, (int)o->rc, "%s", o->message) : (int)o->rc;
     if (!rc)
-        rc = tell_plan(p, text, o->size);
-    free(text);
+        rc = tell_text(ps, text, o->size);
     free(o);
+    return rc;
+}
+
+static int parse_plan(struct ckpt_program *p, char *text)
+{
+    int rc = plan_parse(p->graph, text, strlen(text), &p->plan, p->programs->error);
+    if (!rc)
+        pins_free(&p->plan->pins); /* each rank keeps those that it has used */
+    if (!rc && p->programs->options->verify)
+        rc = plan_check(p->graph, p->plan, p->programs->error);
+    return rc;
+}
+
+int program_share_plan(struct ckpt_program *p, int rc)
+{
+    struct programs *ps = p->programs;
+    char *text = NULL;
+    size_t n = 0;
+    if (!ps->ranks->comm)
+        return rc;
+    if (!rc && !ps->ranks->rank && plan_print(p->graph, p->plan, &text, &n))
+        rc = error_fail(ps->error, CKPT_ENOMEM, "no memory for the plan");
+    rc = share_text(ps, rc, &text, n);
+    if (!rc && ps->ranks->rank)
+        rc = parse_plan(p, text);
+    free(text);
+    return rc;
+}
+
+/* ---- algorithms ------------------------------------------------------------------------------ */
+
+/* Without what the library proposes first, which it does on every rank. */
+static int print_pins(const struct pins *pins, char **text, size_t *n)
+{
+    struct pins some = {0};
+    FILE *f = open_memstream(text, n);
+    int rc = f ? 0 : CKPT_ENOMEM;
+    for (int64_t i = 0; i < pins->n && !rc; i++)
+        if (pins->data[i].origin != PIN_PROPOSED)
+            rc = pins_set(&some, pins->data[i].key, pins->data[i].choice);
+    if (!rc)
+        rc = pins_write(&some, f);
+    if (f && fclose(f))
+        rc = CKPT_ENOMEM;
+    pins_free(&some);
+    return rc;
+}
+
+static int parse_pins(char *text, struct pins *pins)
+{
+    bool is_pin;
+    int rc = 0;
+    for (char *at = text, *line; !rc && (line = strsep(&at, "\n"));)
+        rc = pins_read(pins, line, &is_pin);
+    return rc;
+}
+
+int program_share_algorithms(struct ckpt_program *p, struct pins *pins, int rc)
+{
+    struct programs *ps = p->programs;
+    char *text = NULL;
+    size_t n = 0;
+    if (!ps->ranks->comm)
+        return rc;
+    if (!rc && !ps->ranks->rank && print_pins(pins, &text, &n))
+        rc = error_fail(ps->error, CKPT_ENOMEM, "no memory for the algorithms of libraries");
+    rc = share_text(ps, rc, &text, n);
+    if (!rc && ps->ranks->rank && parse_pins(text, pins))
+        rc = error_fail(ps->error, CKPT_ENOMEM, "no memory for the algorithms of libraries");
+    free(text);
     return rc;
 }

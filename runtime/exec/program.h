@@ -69,7 +69,7 @@ struct lowered {
         struct ckpt_view *data;
         int64_t capacity;
     } views;
-    struct turns *turns; /* of a step with parks; see turns.h */
+    struct turns *turns;      /* of a step with parks; see turns.h */
     int32_t n_instrs, n_body; /* the body's instructions come first */
     int32_t n_views;
     int32_t first_event, end_event; /* of the device's events: no other program has these */
@@ -120,11 +120,11 @@ struct ckpt_program {
     int64_t old_reserved;
     struct lowered lowered;
     const struct ckpt_program *follows; /* whose step the one at hand waits for; NULL: its own */
-    struct timing *timing;          /* NULL unless the ops are timed */
-    struct port *feeds, *fetches;   /* per tape feed and fetch */
-    struct ckpt_run *runs;          /* per step under way and micro-step */
-    int32_t *halt;                  /* of runs: set by a step that failed */
-    struct index_report *bad_index; /* of runs: one per step under way */
+    struct timing *timing;              /* NULL unless the ops are timed */
+    struct port *feeds, *fetches;       /* per tape feed and fetch */
+    struct ckpt_run *runs;              /* per step under way and micro-step */
+    int32_t *halt;                      /* of runs: set by a step that failed */
+    struct index_report *bad_index;     /* of runs: one per step under way */
     struct device_step *recorded[DEVICE_FLIGHTS]; /* NULL: handed over command by command */
     struct {
         struct segment *data; /* of a step with parks, as they come */
@@ -132,13 +132,13 @@ struct ckpt_program {
     } segments;
     int32_t n_segments;
     int64_t batch;
-    int64_t reserved;         /* bytes of the budget that others took when the plan was made */
-    int64_t steps, submitted; /* done and waited for; handed over.  Step n has flight n % 2 */
+    int64_t reserved;             /* bytes of the budget that others took when the plan was made */
+    int64_t steps, submitted;     /* done and waited for; handed over.  Step n has flight n % 2 */
     int64_t turn[DEVICE_FLIGHTS]; /* of steps under way: the how manieth of the optimizer */
     int mark[DEVICE_FLIGHTS];     /* and by which mark the device knows them */
-    int64_t before;           /* steps of the runs that this one goes on with */
-    int64_t shift;            /* of the steps that random numbers are drawn by */
-    bool told;                /* of a rank that is not the first: by which, whatever the rank */
+    int64_t before;               /* steps of the runs that this one goes on with */
+    int64_t shift;                /* of the steps that random numbers are drawn by */
+    bool told;                    /* of a rank that is not the first: by which, whatever the rank */
     float lr;
     bool trains;
     bool brief; /* its plan need not tell the smallest budget: see ckpt_plan_in_full */
@@ -219,11 +219,16 @@ int program_get_ready(struct ckpt_program *p);
 int program_lower(struct ckpt_program *p);
 void lowered_free(struct lowered *l);
 
-/* Before the first kernel of the context runs: tells libraries to use the algorithms that --plan-in
- * names, for whichever program.  Once the program has its plan: keeps those used with it.  Both do
- * nothing on the CPU and return 0, CKPT_ENOMEM or what plan_read_pins does. */
+/* Before the first kernel of the context runs: tells libraries to use the algorithms that the
+ * machine and --plan-in name, for whichever program; of ranks all get those of rank 0, as one plan.
+ * spread: those that rank 0 has measured since, too.  Once the program has its plan: keeps those
+ * used with it.  All do nothing on the CPU and return 0 or a code, the sentence in the context. */
 int program_take_algorithms(struct ckpt_program *p);
+int program_spread_algorithms(struct ckpt_program *p);
 int program_keep_algorithms(struct ckpt_program *p);
+/* Adds to list the algorithms for a machine file: those of the machine, but where the library no
+ * longer takes them, and those that were measured to be faster than what the library proposes. */
+int program_list_algorithms(const struct ckpt_program *p, struct pins *list);
 
 /* Runs every kind of op of the program on scratch bytes of the arena: libraries load their code and
  * choose their algorithms before the budget is divided, and the context's machine gets the times of
@@ -245,6 +250,8 @@ void program_forget(struct ckpt_program *p);
  * rc says that there is none, code and sentence. */
 int program_find_budgets(struct ckpt_program *p, struct budgets *b);
 int program_share_plan(struct ckpt_program *p, int rc);
+/* Hands on to all ranks, in the same way, which pins of rank 0 came from files or were measured. */
+int program_share_algorithms(struct ckpt_program *p, struct pins *pins, int rc);
 /* What all ranks must decide alike is decided by rank 0. */
 int program_decide(struct ckpt_program *p, bool *decision);
 

@@ -17,6 +17,8 @@
 #include "ckpt_tools.h"
 #include "dist/comm/comm.h"
 #include "exec/program.h"
+#include "expr/call.h"
+#include "ops.h"
 
 enum {
     REPEATS = 5,       /* of an op in its turn, at most */
@@ -456,11 +458,55 @@ static void take_costs(struct warmer *w)
     graph_price(w->p->graph, m);
 }
 
+/* What would be compiled one after the other while these ops run for the first time. */
+static int compile_programs(struct warmer *w)
+{
+    if (!w->d->ops->compile)
+        return 0;
+    struct expr_call *calls = calloc((size_t)w->p->graph->n_ops + 1, sizeof *calls);
+    int64_t n = 0;
+    if (!calls)
+        return no_memory(w);
+    for (int32_t i = 0; i < w->p->graph->n_ops; i++) {
+        const struct op *o = tape_op(w, i);
+        if (o->def != &op_expr || is_warm(w->p->programs, w->p->graph->ops[i].cost_key))
+            continue;
+        calls[n].program = o->attr;
+        calls[n].dtype[0] = operand(w, o, o->n_in)->desc.dtype;
+        for (int32_t k = 0; k < o->n_in; k++)
+            calls[n].dtype[k + 1] = operand(w, o, k)->desc.dtype;
+        n++;
+    }
+    w->d->ops->compile(w->d, calls, n);
+    free(calls);
+    return 0;
+}
+
+static int warm_kinds(struct warmer *w, bool collectives)
+{
+    int rc = 0;
+    for (int32_t i = 0; i < w->p->graph->n_ops && !rc; i++)
+        if (collective_is(tape_op(w, i)->def) == collectives)
+            rc = warm_op(w, i);
+    return rc;
+}
+
+/* Of ranks one measures algorithms, before the kernels of others run.  Collectives are for all. */
 static int warm_ops(struct warmer *w)
 {
+    const struct programs *ps = w->p->programs;
+    bool spreads = ps->options->tune && ps->ranks->comm, follows = spreads && ps->ranks->rank;
     int rc = fill_scratch(w);
-    for (int32_t i = 0; i < w->p->graph->n_ops && !rc; i++)
-        rc = warm_op(w, i);
+    if (!rc)
+        rc = compile_programs(w);
+    if (!rc && !follows)
+        rc = warm_kinds(w, false);
+    if (!rc && spreads)
+        rc = program_spread_algorithms(w->p);
+    if (!rc && follows)
+        rc = warm_kinds(w, false);
+    if (!rc)
+        rc = warm_kinds(w, true);
     if (!rc)
         rc = time_fresh(w);
     if (!rc)
@@ -498,11 +544,12 @@ int program_warm(struct ckpt_program *p)
     if (!rc)
         rc = take_scratch(&w);
     if (w.d->ops->measure)
-        w.d->ops->measure(w.d, ps->options->tune);
+        w.d->ops->measure(w.d, !rc && ps->options->tune && !ps->ranks->rank, w.base + w.bytes,
+                          w.flush);
     if (!rc)
         rc = warm_ops(&w);
     if (w.d->ops->measure)
-        w.d->ops->measure(w.d, false);
+        w.d->ops->measure(w.d, false, NULL, 0);
     w.d->ops->map(w.d, programs_arena_bytes(ps));
     int64_t shared = ps->ranks->sharing.replicas > 1 ? 2 * (int64_t)SHARED_SLACK : SHARED_SLACK;
     ps->memory->overhead = w.d->ops->overhead(w.d) + (program_is_shared(w.p) ? shared : SLACK);

@@ -111,15 +111,12 @@ UPDATE_FUNCTION void widen(float *restrict dst, const uint16_t *restrict src, in
         dst[i] = bf16_load(src[i]);
 }
 
-/* Rounds x and stores it; x becomes what is stored. */
-UPDATE_FUNCTION void narrow(uint16_t *restrict dst, float *restrict x,
-                            const uint32_t *restrict word, int of, int64_t n)
+/* x as bf16, rounded by 16 random bits: update_round, of which infinities come out as they are.
+ * What is not a number stays one. */
+UPDATE_FUNCTION uint16_t round_half(float x, uint32_t noise)
 {
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++) {
-        x[i] = update_round(x[i], update_noise(word[i], of));
-        dst[i] = bf16_round(x[i]);
-    }
+    const uint32_t up = (float_bits(x) + noise) >> 16;
+    return (uint16_t)(x != x ? 0x7fc0u : up);
 }
 
 /* Elements [at, at + n) of a mean in 8 bits; at is a multiple of MEAN8_BLOCK. */
@@ -137,64 +134,160 @@ UPDATE_FUNCTION void widen_bytes(float *restrict dst, const struct mean8 *s, int
     }
 }
 
+/* Codes of n elements, a block at most, of which none is below the smallest number of the block
+ * but 0 where `square`, and all are finite: what mean8_encode gives for these, in half as many
+ * instructions. */
+UPDATE_FUNCTION void encode_plain(uint8_t *restrict code, const float *restrict x,
+                                  const uint32_t *restrict word, uint32_t base, int64_t n,
+                                  bool square)
+{
+    const uint32_t below = 8u - (base << MEAN8_SHIFT);
+    const int of = square ? NOISE_SQUARE : NOISE_MEAN;
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) {
+        const uint32_t bits = float_bits(x[i]), noise = update_noise(word[i], of) << 4;
+        const uint32_t c = ((bits & 0x7fffffffu) + noise + below) >> MEAN8_SHIFT;
+        code[i] = (uint8_t)(square ? c : c | (bits >> 24 & 128u));
+    }
+}
+
+UPDATE_FUNCTION void encode(uint8_t *restrict code, const float *restrict x,
+                            const uint32_t *restrict word, uint32_t base, int64_t n, bool square)
+{
+    const int of = square ? NOISE_SQUARE : NOISE_MEAN;
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++)
+        code[i] = (uint8_t)mean8_encode(x[i], base, update_noise(word[i], of), square);
+}
+
 /* Rounds and stores them, with a new top for each block. */
 UPDATE_FUNCTION void narrow_bytes(const struct mean8 *s, int64_t at, const float *restrict x,
                                   const uint32_t *restrict word, int64_t n, bool square)
 {
     for (int64_t begin = 0; begin < n; begin += MEAN8_BLOCK) {
         uint8_t *restrict code = s->code + at + begin;
-        const int64_t end = min_i64(n, begin + MEAN8_BLOCK);
-        const int of = square ? NOISE_SQUARE : NOISE_MEAN;
-        uint32_t top = 0;
-#pragma omp simd reduction(max : top)
-        for (int64_t i = begin; i < end; i++)
-            top = mean8_ceil(x[i]) > top ? mean8_ceil(x[i]) : top;
-        const uint32_t base = mean8_base(top, square);
-#pragma omp simd
-        for (int64_t i = begin; i < end; i++)
-            code[i - begin] = (uint8_t)mean8_encode(x[i], base, update_noise(word[i], of), square);
+        const int64_t many = min_i64(n - begin, MEAN8_BLOCK);
+        const float *restrict from = x + begin;
+        uint32_t most = 0, least = UINT32_MAX;
+#pragma omp simd reduction(max : most) reduction(min : least)
+        for (int64_t i = 0; i < many; i++) {
+            const uint32_t bits = float_bits(from[i]) & 0x7fffffffu;
+            most = bits > most ? bits : most;
+            least = bits < least ? bits : least;
+        }
+        const uint32_t top = mean8_ceil(float_of_bits(most)), base = mean8_base(top, square);
+        if (most < 0x7f800000u && least >= (base + 1u) << MEAN8_SHIFT)
+            encode_plain(code, from, word + begin, base, many, square);
+        else
+            encode(code, from, word + begin, base, many, square);
         s->top[(at + begin) / MEAN8_BLOCK] = (uint16_t)(top << MEAN8_TOP);
     }
+}
+
+/* The operands of a block whose weight is bf16.  Its means are bf16, too, or those of m and v. */
+struct narrow_block {
+    const float *gradient;
+    uint16_t *value, *half_m, *half_v;
+    float *m, *v;
+    const uint32_t *word;
+    int64_t n;
+};
+
+/* kind, mean and half are known where this is written out: values go from memory through the
+ * update and back without a stop, for loads, stores and conversions are most of its work. */
+UPDATE_FUNCTION void update_halves(enum update_kind kind, bool mean, bool half,
+                                   const struct update_constants *c, const struct narrow_block *b)
+{
+    const bool square = kind == UPDATE_ADAMW;
+    const float *restrict gradient = b->gradient;
+    uint16_t *restrict value = b->value, *restrict half_m = b->half_m, *restrict half_v = b->half_v;
+    float *restrict m = b->m, *restrict v = b->v;
+    const uint32_t *restrict word = b->word;
+#pragma omp simd
+    for (int64_t i = 0; i < b->n; i++) {
+        float first = !mean ? 0.f : half ? bf16_load(half_m[i]) : m[i];
+        float second = !square ? 0.f : half ? bf16_load(half_v[i]) : v[i];
+        const float w =
+            update_weight(kind, c, gradient[i], bf16_load(value[i]), mean ? &first : NULL, &second);
+        value[i] = round_half(w, update_noise(word[i], NOISE_VALUE));
+        if (mean && half)
+            half_m[i] = round_half(first, update_noise(word[i], NOISE_MEAN));
+        else if (mean)
+            m[i] = first;
+        if (square && half)
+            half_v[i] = round_half(second, update_noise(word[i], NOISE_SQUARE));
+        else if (square)
+            v[i] = second;
+    }
+}
+
+UPDATE_FUNCTION void update_narrow_kind(bool half, const struct update_constants *c,
+                                        const struct narrow_block *b)
+{
+    switch ((enum update_kind)c->kind) {
+    case UPDATE_ADAMW:
+        update_halves(UPDATE_ADAMW, true, half, c, b);
+        break;
+    case UPDATE_SGD:
+        if (b->m || b->half_m)
+            update_halves(UPDATE_SGD, true, half, c, b);
+        else
+            update_halves(UPDATE_SGD, false, half, c, b);
+        break;
+    case UPDATE_LION:
+        update_halves(UPDATE_LION, true, half, c, b);
+        break;
+    default:
+        update_halves(UPDATE_STEP, false, half, c, b);
+    }
+}
+
+UPDATE_FUNCTION bool halves_are_finite(const uint16_t *x, int64_t n)
+{
+    uint16_t most = 0;
+#pragma omp simd reduction(max : most)
+    for (int64_t i = 0; i < n; i++) {
+        const uint16_t bits = x[i] & 0x7fff;
+        most = bits > most ? bits : most;
+    }
+    return most < 0x7f80;
 }
 
 /* The same where the state is bf16, or its means are in 8 bits. */
 UPDATE_FUNCTION void update_narrow_block(const struct update_constants *c,
                                          const struct host_update *p, int64_t at, int64_t n)
 {
-    float wide[BLOCK], w[BLOCK], m[BLOCK], v[BLOCK], *restrict ema = at_or_null(p->ema, at);
+    float wide[BLOCK], m[BLOCK], v[BLOCK], *restrict ema = at_or_null(p->ema, at);
     uint32_t word[BLOCK];
-    const struct block b = {.gradient = p->half ? wide : (const float *)p->gradient + at,
-                            .w = w,
-                            .m = p->half_m || p->byte_m.code ? m : NULL,
-                            .v = p->half_v || p->byte_v.code ? v : NULL,
-                            .n = n};
+    uint16_t *value = p->value + at;
+    const struct narrow_block b = {.gradient = p->half ? wide : (const float *)p->gradient + at,
+                                   .value = value,
+                                   .half_m = half_at(p->half_m, at),
+                                   .half_v = half_at(p->half_v, at),
+                                   .m = p->byte_m.code ? m : NULL,
+                                   .v = p->byte_v.code ? v : NULL,
+                                   .word = word,
+                                   .n = n};
     if (p->half)
         widen(wide, (const uint16_t *)p->gradient + at, n);
-    widen(w, p->value + at, n);
-    if (p->half_m)
-        widen(m, p->half_m + at, n);
-    if (p->half_v)
-        widen(v, p->half_v + at, n);
     if (p->byte_m.code)
         widen_bytes(m, &p->byte_m, at, n, false);
     if (p->byte_v.code)
         widen_bytes(v, &p->byte_v, at, n, true);
-    update_kind(c, &b);
     random_words(&p->noise, p->first + at, word, n);
-    narrow(p->value + at, w, word, NOISE_VALUE, n);
-    if (p->half_m)
-        narrow(p->half_m + at, m, word, NOISE_MEAN, n);
-    if (p->half_v)
-        narrow(p->half_v + at, v, word, NOISE_SQUARE, n);
+    if (p->byte_m.code)
+        update_narrow_kind(false, c, &b);
+    else
+        update_narrow_kind(true, c, &b);
     if (p->byte_m.code)
         narrow_bytes(&p->byte_m, at, m, word, n, false);
     if (p->byte_v.code)
         narrow_bytes(&p->byte_v, at, v, word, n, true);
-    if (p->broken && !are_finite(w, n))
+    if (p->broken && !halves_are_finite(value, n))
         __atomic_store_n(p->broken, true, __ATOMIC_RELAXED);
 #pragma omp simd
     for (int64_t i = 0; i < (ema ? n : 0); i++)
-        ema[i] = update_ema(c, ema[i], w[i]);
+        ema[i] = update_ema(c, ema[i], bf16_load(value[i]));
 }
 
 /* Whole blocks are written out with their size, so that no loop has a remainder. */

@@ -87,15 +87,21 @@ static void print_costs(const struct graph *g, const struct machine *m, FILE *f)
             m->estimate ? "an estimate" : "measured", (int)timed, (int)g->n_ops);
 }
 
-/* What GPU libraries were told to use, and what a plan file names that is of no use here. */
+/* What GPU libraries use, and what a plan or machine file names that is of no use here. */
 static void print_algorithms(struct device *d, FILE *f)
 {
     const struct pins *p = d->ops->algorithms ? d->ops->algorithms(d) : NULL;
-    if (!p || !p->n)
+    int64_t taken = p ? pins_count(p, PIN_TAKEN) : 0, faster = p ? pins_count(p, PIN_FASTER) : 0;
+    int64_t used = p ? p->n - pins_count(p, PIN_GIVEN) : 0;
+    if (!used)
         return;
-    fprintf(f, "  %-24s %12lld  of cuBLASLt", "algorithms", (long long)p->n);
+    fprintf(f, "  %-24s %12lld  of cuBLASLt", "algorithms", (long long)used);
+    if (taken)
+        fprintf(f, ", %lld named in a file", (long long)taken);
+    if (faster)
+        fprintf(f, ", %lld measured to be faster than those proposed", (long long)faster);
     if (p->ignored)
-        fprintf(f, "; %lld of the plan file are not for this card and library",
+        fprintf(f, "; %lld named in a file are not for this card and library",
                 (long long)p->ignored);
     fputc('\n', f);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Algorithms of libraries travel with plans: on a device whose libraries choose some (the CPU with
- * a list of its own), --plan-out names them and --plan-in brings them back before a kernel runs.
+ * Algorithms of libraries travel with plans and machine files: on a device whose libraries choose
+ * some (the CPU with a list of its own), --plan-out and --machine-out name them, --plan-in and
+ * --machine bring them back before a kernel runs, and ranks have those of rank 0.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,32 +11,66 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "context/context.h"
+#include "dist/rank_threads.h"
 #include "exec/tiny.h"
 #include "pins.h"
 
-static struct pins chosen; /* by the device */
-static char path[] = "test_algorithms.tmp-XXXXXX";
+static struct pins chosen[2]; /* by the device of each rank */
+static char path[] = "test_algorithms.tmp-XXXXXX", machine[] = "test_algorithms.tmp-XXXXXX",
+            machine_out[] = "test_algorithms.tmp-XXXXXX";
 
-static struct pins *algorithms(struct device *d)
+static struct pins *first_algorithms(struct device *d)
 {
     (void)d;
-    return &chosen;
+    return &chosen[0];
 }
 
-/* Compiles for a device that chooses; returns ckpt_compile's code, prints the plan into text. */
-static int compile(const struct ckpt_options *o, char *text, size_t size)
+static struct pins *second_algorithms(struct device *d)
+{
+    (void)d;
+    return &chosen[1];
+}
+
+/* A context whose device chooses; own has its calls. */
+static void let_choose(ckpt *c, int rank, struct device_ops *own)
+{
+    *own = *c->memory.device->ops;
+    own->algorithms = rank ? second_algorithms : first_algorithms;
+    c->memory.device->ops = own;
+}
+
+/* A call of the kernels: uses what a file names for this key, else this choice. */
+static void use(struct pins *p, uint64_t key, const char *choice, enum pin_origin origin)
+{
+    const char *given = pins_get(p, key);
+    assert_int_equal(pins_put(p, key, given ? given : choice, given ? PIN_TAKEN : origin), 0);
+}
+
+static void forget(void)
+{
+    pins_free(&chosen[0]);
+    pins_free(&chosen[1]);
+}
+
+/* What kernels do behind a compile; NULL: nothing. */
+static void (*kernels)(struct pins *p);
+
+/* Compiles for a device that chooses and runs so many steps; returns ckpt_compile's code, prints
+ * the plan into text. */
+static int compile(const struct ckpt_options *o, int steps, char *text, size_t size)
 {
     struct tiny m = {.batch = 2, .length = 8, .width = 16, .heads = 2};
     struct ckpt_adamw a = tiny_adamw();
+    struct device_ops ops;
     ckpt_program *p;
     ckpt *c;
     assert_int_equal(ckpt_open(&c, o), 0);
-    struct device_ops ops = *c->memory.device->ops;
     const struct device_ops *plain = c->memory.device->ops;
-    ops.algorithms = algorithms;
-    c->memory.device->ops = &ops;
+    let_choose(c, 0, &ops);
     tiny_create(&m, c);
     int rc = ckpt_compile(c, tiny_record, &m, ckpt_adamw(c, &a), m.batch, &p);
+    if (kernels)
+        kernels(&chosen[0]);
     FILE *f = fmemopen(text, size, "w");
     assert_non_null(f);
     if (rc)
@@ -43,9 +78,21 @@ static int compile(const struct ckpt_options *o, char *text, size_t size)
     else
         ckpt_plan_print(p, f);
     fclose(f);
+    float x[2 * 8 * 16] = {0}, loss;
+    for (int i = 0; i < steps; i++) {
+        assert_int_equal(ckpt_feed(p, "x", x, sizeof x), 0);
+        assert_int_equal(ckpt_feed(p, "c", x, 2 * 16 * sizeof *x), 0);
+        assert_int_equal(ckpt_step(p, &loss), 0);
+    }
     c->memory.device->ops = plain;
     ckpt_close(c);
     return rc;
+}
+
+static void use_five(struct pins *p)
+{
+    use(p, 5, "", PIN_PROPOSED);
+    p->ignored = 1;
 }
 
 static void test_plan(void **state)
@@ -55,22 +102,172 @@ static void test_plan(void **state)
     (void)state;
     o.device = "cpu";
     o.plan_out = path;
-    assert_int_equal(compile(&o, text, sizeof text), 0);
+    assert_int_equal(compile(&o, 0, text, sizeof text), 0);
     assert_null(strstr(text, "algorithms"));
-    assert_int_equal(pins_set(&chosen, 5, "five"), 0);
-    assert_int_equal(pins_set(&chosen, 6, "six"), 0);
-    assert_int_equal(compile(&o, text, sizeof text), 0);
-    assert_non_null(strstr(text, "algorithms                          2  of cuBLASLt\n"));
-    pins_free(&chosen);
+    use(&chosen[0], 5, "five", PIN_PROPOSED);
+    use(&chosen[0], 6, "six", PIN_FASTER);
+    assert_int_equal(pins_set(&chosen[0], 7, "of another program"), 0);
+    assert_int_equal(compile(&o, 0, text, sizeof text), 0);
+    assert_non_null(strstr(text,
+                           "algorithms                          2  of cuBLASLt, 1 measured to "
+                           "be faster than those proposed\n"));
+    forget();
     o.plan_out = NULL;
     o.plan_in = path;
-    assert_int_equal(compile(&o, text, sizeof text), 0);
-    assert_int_equal(chosen.n, 2);
-    assert_string_equal(pins_get(&chosen, 5), "five");
-    chosen.ignored = 1;
-    assert_int_equal(compile(&o, text, sizeof text), 0);
-    assert_non_null(strstr(text, "; 1 of the plan file are not for this card"));
-    pins_free(&chosen);
+    assert_int_equal(compile(&o, 0, text, sizeof text), 0);
+    assert_null(strstr(text, "algorithms")); /* nothing has used them */
+    assert_int_equal(chosen[0].n, 2);
+    assert_string_equal(pins_get(&chosen[0], 5), "five");
+    kernels = use_five;
+    assert_int_equal(compile(&o, 0, text, sizeof text), 0);
+    kernels = NULL;
+    assert_non_null(
+        strstr(text, "1  of cuBLASLt, 1 named in a file; 1 named in a file are not for this card"));
+    forget();
+}
+
+/* A copy of the machine file `cpu` with these algorithms. */
+static void write_machine(const char *const *choices, int n)
+{
+    struct machine m;
+    struct error error = {0};
+    assert_int_equal(machine_read("cpu", &m, &error), 0);
+    for (int i = 0; i < n; i++)
+        assert_int_equal(pins_set(&m.pins, 10 + (uint64_t)i, choices[i]), 0);
+    assert_int_equal(machine_write(&m, machine, &error), 0);
+    machine_free(&m);
+}
+
+/* Algorithms of a machine file are there before a kernel runs, and those of a plan go before. */
+static void test_machine(void **state)
+{
+    static const char *const choices[] = {"ten", "eleven", "twelve"};
+    char text[8192];
+    struct ckpt_options o = CKPT_OPTIONS_INIT;
+    (void)state;
+    write_machine(choices, 3);
+    o.device = "cpu";
+    o.machine = machine;
+    assert_int_equal(compile(&o, 0, text, sizeof text), 0);
+    assert_int_equal(chosen[0].n, 3);
+    assert_string_equal(pins_get(&chosen[0], 12), "twelve");
+    forget();
+    use(&chosen[0], 10, "planned", PIN_PROPOSED);
+    o.machine = NULL;
+    o.plan_out = path;
+    assert_int_equal(compile(&o, 0, text, sizeof text), 0);
+    forget();
+    o.machine = machine;
+    o.plan_out = NULL;
+    o.plan_in = path;
+    assert_int_equal(compile(&o, 0, text, sizeof text), 0);
+    assert_int_equal(chosen[0].n, 3);
+    assert_string_equal(pins_get(&chosen[0], 10), "planned");
+    assert_string_equal(pins_get(&chosen[0], 11), "eleven");
+    forget();
+}
+
+static void use_some(struct pins *p)
+{
+    use(p, 10, "", PIN_PROPOSED);
+    assert_int_equal(pins_put(p, 11, "of another version", PIN_PROPOSED), 0);
+    assert_int_equal(pins_put(p, 13, "faster now", PIN_FASTER), 0);
+    use(p, 20, "faster", PIN_FASTER);
+    use(p, 21, "proposed", PIN_PROPOSED);
+}
+
+/* What is written for the machine: what is faster than proposed, and of what was read all but what
+ * the library of today no longer takes. */
+static void test_machine_out(void **state)
+{
+    static const char *const choices[] = {"taken", "outdated", "not used", "slower now"};
+    static const char *const expected[][2] = {
+        {"10", "taken"}, {"12", "not used"}, {"13", "faster now"}, {"20", "faster"}};
+    char text[8192];
+    struct ckpt_options o = CKPT_OPTIONS_INIT;
+    struct machine m;
+    struct error error = {0};
+    (void)state;
+    write_machine(choices, 4);
+    o.device = "cpu";
+    o.machine = machine;
+    o.machine_out = machine_out;
+    kernels = use_some;
+    assert_int_equal(compile(&o, 1, text, sizeof text), 0);
+    kernels = NULL;
+    forget();
+    assert_int_equal(machine_read(machine_out, &m, &error), 0);
+    assert_int_equal(m.pins.n, 4);
+    for (size_t i = 0; i < 4; i++)
+        assert_string_equal(pins_get(&m.pins, strtoull(expected[i][0], NULL, 10)), expected[i][1]);
+    assert_true(m.n_costs > 0);
+    machine_free(&m);
+}
+
+/* ---- ranks ----------------------------------------------------------------------------------- */
+
+struct member {
+    struct rank_thread thread;
+    const char *plan_in; /* of rank 0 alone */
+    char message[256];
+    int code;
+};
+
+static void *compile_rank(void *user)
+{
+    struct member *r = user;
+    struct ckpt_options o = CKPT_OPTIONS_INIT;
+    struct tiny m = {.batch = 2, .length = 8, .width = 16, .heads = 2};
+    struct ckpt_adamw a = tiny_adamw();
+    struct device_ops ops;
+    ckpt_program *p;
+    o.machine = r->thread.rank ? NULL : machine;
+    o.plan_in = r->thread.rank ? NULL : r->plan_in;
+    ckpt *c = rank_open(&r->thread, o, 3, 0);
+    if (!c)
+        return NULL;
+    const struct device_ops *plain = c->memory.device->ops;
+    let_choose(c, r->thread.rank, &ops);
+    tiny_create(&m, c);
+    r->code = ckpt_compile(c, tiny_record, &m, ckpt_adamw(c, &a), m.batch, &p);
+    snprintf(r->message, sizeof r->message, "%s", ckpt_error(c));
+    c->memory.device->ops = plain;
+    ckpt_close(c);
+    return NULL;
+}
+
+/* Rank 1 has no machine file. */
+static void test_ranks(void **state)
+{
+    static const char *const choices[] = {"ten", "eleven"};
+    struct member member[2] = {{.plan_in = NULL}};
+    (void)state;
+    write_machine(choices, 2);
+    run_ranks(member, sizeof *member, 2, 0, compile_rank);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(member[i].code, 0);
+        assert_int_equal(chosen[i].n, 2);
+        assert_string_equal(pins_get(&chosen[i], 10), "ten");
+        assert_string_equal(pins_get(&chosen[i], 11), "eleven");
+    }
+    forget();
+}
+
+/* All ranks say what is wrong with the file of rank 0. */
+static void test_bad_ranks(void **state)
+{
+    struct member member[2] = {{.plan_in = path}};
+    (void)state;
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs("pin 5 five\nend\n", f);
+    fclose(f);
+    run_ranks(member, sizeof *member, 2, 0, compile_rank);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(member[i].code, CKPT_EFORMAT);
+        assert_non_null(strstr(member[i].message, "line 1: expected pin"));
+    }
+    forget();
 }
 
 /* What is wrong with a plan file is said before anything runs. */
@@ -85,20 +282,26 @@ static void test_bad_plan(void **state)
     fclose(f);
     o.device = "cpu";
     o.plan_in = path;
-    assert_int_equal(compile(&o, text, sizeof text), CKPT_EFORMAT);
+    assert_int_equal(compile(&o, 0, text, sizeof text), CKPT_EFORMAT);
     assert_non_null(strstr(text, "line 1: expected pin, a key of 16 hex digits"));
-    assert_int_equal(chosen.n, 0);
+    assert_int_equal(chosen[0].n, 0);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_plan),
-                                       cmocka_unit_test(test_bad_plan)};
-    int fd = mkstemp(path);
-    if (fd < 0)
-        return 1;
-    close(fd);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_plan),        cmocka_unit_test(test_machine),
+        cmocka_unit_test(test_machine_out), cmocka_unit_test(test_ranks),
+        cmocka_unit_test(test_bad_ranks),   cmocka_unit_test(test_bad_plan)};
+    char *const files[] = {path, machine, machine_out};
+    for (int i = 0; i < 3; i++) {
+        int fd = mkstemp(files[i]);
+        if (fd < 0)
+            return 1;
+        close(fd);
+    }
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    unlink(path);
+    for (int i = 0; i < 3; i++)
+        unlink(files[i]);
     return failed;
 }

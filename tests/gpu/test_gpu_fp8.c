@@ -284,7 +284,7 @@ static void test_products(bool has_blocks)
     for (int measuring = 0; measuring < 2; measuring++) {
         struct cuda_libs *libs;
         must(!cuda_libs_open(&libs), "libs");
-        cuda_libs_set_measuring(libs, measuring);
+        cuda_libs_set_measuring(libs, measuring, NULL, 0);
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
             test_product(sizes[i][0], sizes[i][1], sizes[i][2], false, libs);
             if (has_blocks && sizes[i][0] % FP8_ROW_SIDE == 0)
@@ -417,7 +417,7 @@ static void print_layer(int64_t rows, int64_t K, int64_t N, bool blocks)
     l.qdy = make_copies(&l.dy.desc, blocks ? CKPT_F8E4M3 : CKPT_F8E5M2, blocks ? TOKENS : 0);
     for (int m = 0; m < 2; m++) {
         must(!cuda_libs_open(&libs[m]), "libs");
-        cuda_libs_set_measuring(libs[m], m);
+        cuda_libs_set_measuring(libs[m], m, NULL, 0);
     }
     for (int i = 0; i < PARTS; i++) {
         const bool copies = copy_bytes(&l, (enum part)i) > 0;

@@ -235,7 +235,7 @@ static void test(const struct shape *s, enum ckpt_dtype dtype)
     for (int measuring = 0; measuring < 2; measuring++) {
         struct cuda_libs *libs;
         must(!cuda_libs_open(&libs), "libs");
-        cuda_libs_set_measuring(libs, measuring);
+        cuda_libs_set_measuring(libs, measuring, NULL, 0);
         run_all(&d, s, libs, measuring ? "measured" : "proposed", result);
         if (measuring)
             check_pins(&d, s, libs, result);
@@ -272,7 +272,7 @@ static void print_times(const struct shape *s)
     create(&d, s, CKPT_BF16);
     for (int m = 0; m < 2; m++) {
         must(!cuda_libs_open(&libs[m]), "libs");
-        cuda_libs_set_measuring(libs[m], m);
+        cuda_libs_set_measuring(libs[m], m, NULL, 0);
     }
     for (int i = 0; i < KINDS; i++) {
         double first = milliseconds(&d, &kinds[i], libs[0]);

@@ -209,6 +209,21 @@ static void test_two_steps_under_way(void **state)
     assert_memory_equal(one_by_one, ahead, sizeof ahead);
 }
 
+/* How often a file has these words. */
+static int count_words(const char *path, const char *words)
+{
+    int n = 0;
+    char *text = calloc(1, 1 << 22);
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    assert_true(fread(text, 1, (1 << 22) - 1, f) > 0);
+    fclose(f);
+    for (const char *at = text; (at = strstr(at, words)); at++)
+        n++;
+    free(text);
+    return n;
+}
+
 /* Algorithms taken by measurement stand in the plan, and with the plan give the same bits again. */
 static void test_tuned(void **state)
 {
@@ -232,16 +247,48 @@ static void test_tuned(void **state)
     if (tiny_train(m, &o, &a, STEPS, &again, message))
         fail_msg("%s", message);
     assert_true(tiny_same(&tuned, &again));
-    char *text = calloc(1, 1 << 22);
-    FILE *f = fopen(path, "r");
-    assert_non_null(f);
-    assert_true(fread(text, 1, (1 << 22) - 1, f) > 0);
-    fclose(f);
-    assert_non_null(strstr(text, "\npin "));
-    free(text);
+    assert_true(count_words(path, "\npin ") > 0);
     unlink(path);
     tiny_result_free(&tuned);
     tiny_result_free(&again);
+}
+
+static void train(struct tiny m, const struct ckpt_options *o, struct tiny_result *r)
+{
+    struct ckpt_adamw a = tiny_adamw();
+    char message[1024];
+    if (tiny_train(m, o, &a, STEPS, r, message))
+        fail_msg("%s", message);
+}
+
+/* A machine file names what was measured to be faster, and with it any budget has the bits of the
+ * run that measured. */
+static void test_tuned_machine(void **state)
+{
+    (void)state;
+    char path[] = "test_gpu_promises.tmp-XXXXXX";
+    struct tiny m = {.batch = 64, .length = 60, .width = 776, .heads = 8, .dtype = CKPT_BF16};
+    struct ckpt_options o = options(0, 0);
+    struct tiny_result tuned, again, least;
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    o.tune = true;
+    o.machine_out = path;
+    train(m, &o, &tuned);
+    printf("%d algorithms in the machine file\n", count_words(path, "\"cublaslt "));
+    o.tune = false;
+    o.machine_out = NULL;
+    o.machine = path;
+    train(m, &o, &again);
+    o.vram = again.info.min_budget + 32 * MIB; /* as in sweep() */
+    train(m, &o, &least);
+    assert_true(tiny_same(&tuned, &again));
+    assert_true(tiny_same(&tuned, &least));
+    unlink(path);
+    tiny_result_free(&tuned);
+    tiny_result_free(&again);
+    tiny_result_free(&least);
 }
 
 /* A convolution of SIDE x SIDE pixels. */
@@ -334,6 +381,7 @@ int main(void)
         cmocka_unit_test(test_auto_and_none),
         cmocka_unit_test(test_two_steps_under_way),
         cmocka_unit_test(test_tuned),
+        cmocka_unit_test(test_tuned_machine),
         cmocka_unit_test(test_op_too_large),
         cmocka_unit_test(test_op_without_kernel),
     };

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Kernels of expressions without a device: NVRTC takes the source of every function, with every
- * dtype, and the disk keeps what it makes, also where entries are damaged and several write at
- * once.  Skipped where there is no NVRTC.
+ * dtype, also in several threads, and the disk keeps what it makes, also where entries are damaged
+ * and several write at once.  Skipped where there is no NVRTC.
  */
 #include "cuda/expr_launch.h"
 #include "cuda/kernel_cache.h"
 #include "cuda/nvrtc.h"
 
 #include <dirent.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,6 +72,50 @@ static void check_sum(void)
     e.scale = 0.5f;
     check_program(&e, CKPT_F32, CKPT_F32);
     check_program(&e, CKPT_F32, CKPT_BF16);
+}
+
+enum { THREADS = 3 };
+
+struct job {
+    char *source, *image;
+    size_t bytes;
+    int rc;
+};
+
+static void *compile_job(void *user)
+{
+    struct job *j = user;
+    char reason[256];
+    j->rc = nvrtc_compile(j->source, ARCH, &j->image, &j->bytes, reason, sizeof reason);
+    return NULL;
+}
+
+/* Threads at once get what one gets after the other. */
+static void check_threads(void)
+{
+    static const enum ckpt_dtype dtypes[THREADS][2] = {
+        {CKPT_F32, CKPT_F32}, {CKPT_F32, CKPT_BF16}, {CKPT_BF16, CKPT_BF16}};
+    struct job alone[THREADS], together[THREADS];
+    pthread_t thread[THREADS];
+    struct expr e;
+    expr_init(&e, "exp", 1);
+    expr_finish(&e, expr_unary(&e, EXPR_EXP, 0), NULL);
+    for (int i = 0; i < THREADS; i++) {
+        alone[i] = together[i] = (struct job){expr_source(&e, dtypes[i]), NULL, 0, 0};
+        compile_job(&alone[i]);
+    }
+    for (int i = 0; i < THREADS; i++)
+        if (pthread_create(&thread[i], NULL, compile_job, &together[i]))
+            exit(99);
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(thread[i], NULL);
+        if (alone[i].rc || together[i].rc || alone[i].bytes != together[i].bytes ||
+            memcmp(alone[i].image, together[i].image, alone[i].bytes))
+            fail("threads compile what one does");
+        free(alone[i].source);
+        free(alone[i].image);
+        free(together[i].image);
+    }
 }
 
 /* A program whose op leaves the largest magnitude of its result, too. */
@@ -300,6 +345,7 @@ int main(void)
     check_neighbours();
     check_leaves();
     check_refusal();
+    check_threads();
     printf("NVRTC %d: %d programs in %.2f s\n", nvrtc_version(), compiled, seconds);
     return failures != 0;
 }

@@ -78,7 +78,10 @@ static void test_round_trip(void **state)
     m.host_copies = 7e10;
     m.costs = costs;
     m.n_costs = 2;
+    assert_int_equal(pins_set(&m.pins, UINT64_C(0xfedcba9876543210), "last"), 0);
+    assert_int_equal(pins_set(&m.pins, 7, "with \"quotes\" and \\"), 0);
     assert_int_equal(machine_write(&m, file, &error), 0);
+    pins_free(&m.pins);
     char *before = read_text(file);
     if (machine_read(file, &back, &error))
         fail_msg("%s", error.text);
@@ -88,6 +91,9 @@ static void test_round_trip(void **state)
     assert_true(machine_cost(&back, UINT64_C(0xfedcba9876543210), &seconds) && seconds == 0);
     assert_false(machine_cost(&back, 2, &seconds));
     assert_false(machine_cost(&back, UINT64_MAX, &seconds));
+    assert_int_equal(back.pins.n, 2);
+    assert_string_equal(pins_get(&back.pins, 7), "with \"quotes\" and \\");
+    assert_string_equal(pins_get(&back.pins, UINT64_C(0xfedcba9876543210)), "last");
     assert_int_equal(machine_write(&back, file, &error), 0);
     char *after = read_text(file);
     assert_string_equal(before, after);
@@ -147,6 +153,12 @@ static const struct mistake {
     {"\"devices\": []",
      "\"devices\": [\"1\", \"2\", \"3\", \"4\", \"5\", \"6\", \"7\", \"8\", \"9\"]",
      "at most 8 names"},
+    {"\"costs\"", "\"algorithms\": [], \"costs\"", "\"algorithms\" must be an object"},
+    {"\"costs\"", "\"algorithms\": {\"12\": \"a\"}, \"costs\"", "expected 16 hex digits"},
+    {"\"costs\"", "\"algorithms\": {\"0000000000000001\": 1}, \"costs\"",
+     "\"algorithms\" must be a text of 1 to 511 plain characters"},
+    {"\"costs\"", "\"algorithms\": {\"0000000000000001\": \"\"}, \"costs\"", "must be a text"},
+    {"\"costs\"", "\"algorithms\": {\"0000000000000001\": \"a\\nb\"}, \"costs\"", "must be a text"},
     {"\"costs\": {}", "\"costs\": []", "\"costs\" must be an object"},
     {"\"costs\": {}", "\"costs\": {\"12\": 1}", "expected 16 hex digits"},
     {"\"costs\": {}", "\"costs\": {\"0000000000000001\": -1}", "must be a time"},
@@ -172,6 +184,7 @@ static void test_mistakes(void **state)
         if (rc != CKPT_EFORMAT || !strstr(error.text, w->says))
             fail_msg("mistake %d: %d \"%s\", expected \"%s\"", (int)i, rc, error.text, w->says);
         assert_null(m.costs);
+        assert_int_equal(m.pins.n, 0);
     }
 }
 

@@ -68,6 +68,27 @@ static void test_many(void **state)
     pins_free(&q);
 }
 
+/* What a file names is given until a call takes it, and what replaces it has another origin. */
+static void test_origins(void **state)
+{
+    struct pins p = {0}, q = {0};
+    (void)state;
+    assert_int_equal(pins_set(&p, 1, "one"), 0);
+    assert_int_equal(pins_set(&p, 2, "two"), 0);
+    assert_int_equal(pins_count(&p, PIN_GIVEN), 2);
+    assert_int_equal(pins_put(&p, 1, pins_get(&p, 1), PIN_TAKEN), 0);
+    assert_int_equal(pins_put(&p, 3, "three", PIN_FASTER), 0);
+    assert_string_equal(pins_get(&p, 1), "one");
+    assert_int_equal(pins_count(&p, PIN_GIVEN), 1);
+    assert_int_equal(pins_count(&p, PIN_TAKEN), 1);
+    assert_int_equal(pins_count(&p, PIN_FASTER), 1);
+    assert_int_equal(pins_count(&p, PIN_PROPOSED), 0);
+    assert_int_equal(pins_add(&q, &p), 0);
+    assert_int_equal(pins_count(&q, PIN_GIVEN), 3);
+    pins_free(&p);
+    pins_free(&q);
+}
+
 static void test_lines(void **state)
 {
     static const char *const bad[] = {"pin ",
@@ -101,6 +122,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_order),
         cmocka_unit_test(test_many),
+        cmocka_unit_test(test_origins),
         cmocka_unit_test(test_lines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -9,6 +9,7 @@
 #include <time.h>
 #include <cuda_runtime_api.h>
 #include <nvtx3/nvToolsExt.h>
+#include "cuda/expr_launch.h"
 #include "cuda/kernel_cache.h"
 #include "cuda/libs.h"
 #include "cuda/nvrtc.h"
@@ -514,9 +515,14 @@ static struct pins *cuda_algorithms(struct device *d)
     return cuda_libs_pins(cuda(d)->libs);
 }
 
-static void cuda_measure(struct device *d, bool measuring)
+static void cuda_measure(struct device *d, bool measuring, void *cold, int64_t bytes)
 {
-    cuda_libs_set_measuring(cuda(d)->libs, measuring);
+    cuda_libs_set_measuring(cuda(d)->libs, measuring, cold, bytes);
+}
+
+static void cuda_compile(struct device *d, const struct expr_call *calls, int64_t n)
+{
+    cuda_expr_compile(cuda(d)->libs, calls, n);
 }
 
 static const struct device_ops cuda_ops = {.name = "cuda",
@@ -552,6 +558,7 @@ static const struct device_ops cuda_ops = {.name = "cuda",
                                            .stop = cuda_stop,
                                            .algorithms = cuda_algorithms,
                                            .measure = cuda_measure,
+                                           .compile = cuda_compile,
                                            .close = cuda_close};
 
 /* The device of an index, with its context made, if the kernels were built for it. */
@@ -594,8 +601,8 @@ static int make_queues(struct cuda_device *c)
         ok = cudaStreamCreateWithPriority(&c->queues[q], cudaStreamNonBlocking,
                                           q == QUEUE_COMM ? high : low) == cudaSuccess;
         for (int mark = 0; mark < DEVICE_MARKS && ok; mark++)
-            ok = cudaEventCreateWithFlags(&c->marks[mark][q], cudaEventDisableTiming) ==
-                 cudaSuccess;
+            ok =
+                cudaEventCreateWithFlags(&c->marks[mark][q], cudaEventDisableTiming) == cudaSuccess;
     }
     if (ok)
         ok = cudaMalloc((void **)&c->device.run, sizeof *c->device.run) == cudaSuccess;

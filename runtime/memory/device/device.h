@@ -24,6 +24,7 @@ enum queue {
 
 struct device;
 struct pins;
+struct expr_call; /* expr/call.h */
 
 /* A whole step, or a part of QUEUE_COMPUTE's, recorded once to be handed over in one call. */
 struct device_step;
@@ -119,9 +120,13 @@ struct device_ops {
     bool (*stop)(struct device *d);
     /* The algorithms that libraries use here: those put in before the first kernel runs are taken
      * again.  While measuring, others are chosen by timing on the operands of a kernel's first run,
-     * whose result is then not to be used.  NULL on a device without libraries that choose. */
+     * whose result is then not to be used; cold: bytes of the arena that may be overwritten between
+     * runs.  NULL on a device without libraries that choose. */
     struct pins *(*algorithms)(struct device *d);
-    void (*measure)(struct device *d, bool measuring);
+    void (*measure)(struct device *d, bool measuring, void *cold, int64_t bytes);
+    /* Compiles so many programs at once, in several threads; each would be when it first runs.
+     * NULL on a device that compiles none. */
+    void (*compile)(struct device *d, const struct expr_call *calls, int64_t n);
     void (*close)(struct device *d);
 };
 

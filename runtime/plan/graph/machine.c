@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Machine files: one JSON object, every member but "devices" and those of links required, none
- * unknown.  Most are rows of one table, which both the reader and the writer walk, so that files
- * come out in one order.
+ * Machine files: one JSON object, every member but "devices", "algorithms" and those of links
+ * required, none unknown.  Most are rows of one table, which both the reader and the writer walk,
+ * so that files come out in one order.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -240,6 +240,32 @@ void machine_sort_costs(struct machine_cost *costs, int32_t n)
     qsort(costs, (size_t)n, sizeof(*costs), compare_costs);
 }
 
+/* Sixteen hexadecimal digits, of the member `of`. */
+static uint64_t get_key(struct reader *r, const char *of, const char *key)
+{
+    char text[64];
+    if (strlen(key) != 16 || strspn(key, "0123456789abcdef") != 16)
+        fail(r, CKPT_EFORMAT, "\"%s\" has the key \"%s\", expected 16 hex digits", of,
+             text_shown(key, text, sizeof text));
+    return strtoull(key, NULL, 16);
+}
+
+/* {"00f1...": "cublaslt 130100 ...", ...}; without it there are none. */
+static void get_algorithms(struct reader *r, const json_t *root, struct machine *m)
+{
+    json_t *all = json_object_get(root, "algorithms");
+    char choice[MACHINE_CHOICE];
+    if (all && !json_is_object(all))
+        fail(r, CKPT_EFORMAT, "\"algorithms\" must be an object of keys of products and texts");
+    for (void *at = json_object_iter(all); at && !r->rc; at = json_object_iter_next(all, at)) {
+        uint64_t key = get_key(r, "algorithms", json_object_iter_key(at));
+        if (!r->rc)
+            take_text(r, json_object_iter_value(at), "algorithms", choice, sizeof choice);
+        if (!r->rc && pins_set(&m->pins, key, choice))
+            fail(r, CKPT_ENOMEM, "out of host memory");
+    }
+}
+
 /* {"00f1...": seconds, ...} */
 static void get_costs(struct reader *r, const json_t *root, struct machine *m)
 {
@@ -254,17 +280,14 @@ static void get_costs(struct reader *r, const json_t *root, struct machine *m)
     if (!m->costs)
         fail(r, CKPT_ENOMEM, "out of host memory");
     for (void *at = json_object_iter(costs); at && !r->rc; at = json_object_iter_next(costs, at)) {
-        const char *key = json_object_iter_key(at);
+        const char *name = json_object_iter_key(at);
         const json_t *value = json_object_iter_value(at);
-        char text[64];
         double seconds = json_is_number(value) ? json_number_value(value) : NAN;
-        if (strlen(key) != 16 || strspn(key, "0123456789abcdef") != 16)
-            fail(r, CKPT_EFORMAT, "\"costs\" has the key \"%s\", expected 16 hex digits",
-                 text_shown(key, text, sizeof text));
-        else if (!(seconds >= 0 && seconds <= 1e9))
-            fail(r, CKPT_EFORMAT, "the cost of op %s must be a time from 0 to 1e9 seconds", key);
+        uint64_t key = get_key(r, "costs", name);
+        if (!(seconds >= 0 && seconds <= 1e9))
+            fail(r, CKPT_EFORMAT, "the cost of op %s must be a time from 0 to 1e9 seconds", name);
         else
-            m->costs[m->n_costs++] = (struct machine_cost){strtoull(key, NULL, 16), seconds};
+            m->costs[m->n_costs++] = (struct machine_cost){key, seconds};
     }
     if (m->costs)
         machine_sort_costs(m->costs, m->n_costs);
@@ -285,8 +308,8 @@ static void get_backend(struct reader *r, const json_t *root, struct machine *m)
 
 static bool is_known(const char *name)
 {
-    static const char *const others[] = {"format",  "name",    "estimate", "source",
-                                         "backend", "devices", "costs"};
+    static const char *const others[] = {"format",  "name",    "estimate",   "source",
+                                         "backend", "devices", "algorithms", "costs"};
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
         if (!strcmp(name, others[i]))
             return true;
@@ -320,6 +343,7 @@ static void get_machine(struct reader *r, json_t *root, struct machine *m)
     m->links = m->backend == CKPT_ON_CUDA ? machine_cuda.links : machine_cpu.links;
     for (size_t i = 0; i < N_MEMBERS; i++)
         get_member(r, root, &members[i], m);
+    get_algorithms(r, root, m);
     get_costs(r, root, m);
 }
 
@@ -409,6 +433,7 @@ int machine_read_file(const char *path, struct machine *m, struct error *error)
 void machine_free(struct machine *m)
 {
     free(m->costs);
+    pins_free(&m->pins);
     *m = (struct machine){.n_costs = 0};
 }
 
@@ -427,6 +452,18 @@ static void put_devices(FILE *f, const struct machine *m)
         json_write_string(f, m->devices[i]);
     }
     fputs("],\n", f);
+}
+
+static void put_algorithms(FILE *f, const struct pins *p)
+{
+    if (p->n)
+        fputs("  \"algorithms\": {", f);
+    for (int64_t i = 0; i < p->n; i++) {
+        fprintf(f, "%s\n    \"%016" PRIx64 "\": ", i ? "," : "", p->data[i].key);
+        json_write_string(f, p->data[i].choice);
+    }
+    if (p->n)
+        fputs("\n  },\n", f);
 }
 
 static void put_machine(FILE *f, const void *user)
@@ -451,6 +488,7 @@ static void put_machine(FILE *f, const void *user)
             lines_format_real(text, *(const double *)field);
         fprintf(f, "  \"%s\": %s,\n", members[i].name, text);
     }
+    put_algorithms(f, &m->pins);
     fputs("  \"costs\": {", f);
     for (int32_t i = 0; i < m->n_costs; i++) {
         lines_format_real(text, m->costs[i].seconds);

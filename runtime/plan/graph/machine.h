@@ -7,6 +7,7 @@
 #define CKPT_PLAN_MACHINE_H
 
 #include "core/base.h"
+#include "pins.h"
 
 struct json_t; /* a JSON object of Jansson */
 
@@ -16,7 +17,10 @@ struct machine_cost {
     double seconds;
 };
 
-enum { MACHINE_DEVICES = 8 };
+enum {
+    MACHINE_DEVICES = 8,
+    MACHINE_CHOICE = 512 /* bytes of the text of an algorithm, with its end */
+};
 
 /*
  * What carries collectives.  A rate is what a rank reaches in a collective of many bytes, each way:
@@ -55,6 +59,7 @@ struct machine {
     struct links links;                /* to other ranks */
     struct machine_cost *costs;        /* sorted by key, each key once */
     int32_t n_costs;
+    struct pins pins; /* algorithms of products that beat what their library proposes first */
     char source[512]; /* where the figures come from */
 };
 
