@@ -71,6 +71,12 @@ bool attention_resident_takes(const struct attention_args &a);
 bool attention_resident_forward(const struct attention_args &a, cudaStream_t stream);
 bool attention_resident_dx_takes(const struct attention_args &a);
 bool attention_resident_backward(const struct attention_args &a, cudaStream_t stream);
+/* Backward in one pass by pairs of blocks, where all sequences together have no more keys than a
+ * pair.  Divides queries into chunks itself, at most n_chunks.  False: nothing was launched. */
+constexpr int ATTENTION_PAIR = 320;
+bool attention_pair_takes(const struct attention_args &a);
+void attention_pair_divide(struct attention_args &a);
+bool attention_pair_backward(const struct attention_args &a, cudaStream_t stream);
 /* Forward for heads of 64, 72 and 128 on Hopper: causal, window and groups too.  False: nothing was
  * launched. */
 bool attention_passing_takes(const struct attention_args &a);

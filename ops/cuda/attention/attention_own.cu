@@ -195,6 +195,10 @@ static void divide_work(struct attention_args *x, const struct cuda_attention_si
     if (cuda_attention_partial_bytes(s))
         x->partial = (float *)((char *)workspace + bytes);
     x->n_chunks = cuda_attention_chunks(s);
+    if (attention_pair_takes(*x)) {
+        attention_pair_divide(*x);
+        return;
+    }
     if (attention_resident_dx_takes(*x))
         x->n_chunks = attention_turns_key_chunks(*x);
     x->chunk = round_up(attention_tile_count(s->n_queries, x->n_chunks), CUDA_ATTENTION_KEYS);

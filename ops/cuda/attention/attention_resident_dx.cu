@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Attention backward of packed keys on Hopper, for heads of 64 and 72 (attention_resident.cuh): dq,
- * and which calls go this way.  Keys and values stay in shared memory while queries pass; where a
- * sequence has more than fit, they are taken in RESIDENT at a time for each tile of queries.  The
- * kernel also leaves what that for dk and dv (attention_turns.cuh) needs to know of a query.
+ * Attention backward of packed keys on Hopper, for heads of 64 and 72 (attention_resident.cuh),
+ * where there are more than pairs of blocks take (attention_pair.cuh): dq.  Keys and values stay in
+ * shared memory while queries pass; where a sequence has more than fit, they are taken in RESIDENT
+ * at a time for each tile of queries.  The kernel also leaves what that for dk and dv
+ * (attention_turns.cuh) needs to know of a query.
  *
  * Scores are found a chunk of keys ahead, so that the tensor cores have work while exponentials are
  * found.  Missing keys are zero, so that they add nothing to dq.

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Blocks of a cluster on Hopper, which read and write each other's shared memory.  The same
+ * variable has an address in each of them; barriers and copies take those of any block.
+ */
+#ifndef CKPT_CUDA_HOPPER_CLUSTER_CUH
+#define CKPT_CUDA_HOPPER_CLUSTER_CUH
+
+#include "cuda/hopper.cuh"
+
+/* The block's number within its cluster. */
+__device__ __forceinline__ int cluster_rank(void)
+{
+    uint32_t rank;
+    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    return (int)rank;
+}
+
+/* All threads of all blocks.  A block neither reaches another one before this has been passed, as
+ * that one may not have begun, nor ends before it where it may still be reached. */
+__device__ __forceinline__ void cluster_sync(void)
+{
+    asm volatile("barrier.cluster.arrive.release.aligned;\n"
+                 "barrier.cluster.wait.acquire.aligned;" ::
+                     : "memory");
+}
+
+/* piece_at() where shared addresses have the block's number in their upper byte, of which
+ * descriptors know nothing. */
+__device__ __forceinline__ uint32_t piece_in_block(const void *p)
+{
+    return shared_address(p) % (1 << 18) / 16;
+}
+
+/* Where a variable of shared memory lies in block `rank`. */
+__device__ __forceinline__ uint32_t address_in(const void *p, int rank)
+{
+    uint32_t there;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
+                 : "=r"(there)
+                 : "r"(shared_address(p)), "r"(rank));
+    return there;
+}
+
+__device__ __forceinline__ void barrier_arrive_in(const uint64_t *barrier, int rank)
+{
+    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(address_in(barrier, rank))
+                 : "memory");
+}
+
+/* Two floats go to where `to` lies in block `rank` and count there at its barrier. */
+__device__ __forceinline__ void floats_send(const float2 *to, float2 x, const uint64_t *barrier,
+                                            int rank)
+{
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 "
+                 "[%0], {%1, %2}, [%3];" ::"r"(address_in(to, rank)),
+                 "f"(x.x), "f"(x.y), "r"(address_in(barrier, rank))
+                 : "memory");
+}
+
+/* Bytes side by side go to where `to` lies in block `rank` and count there at its barrier. */
+__device__ __forceinline__ void bulk_send(const void *to, const void *from, uint32_t bytes,
+                                          const uint64_t *barrier, int rank)
+{
+    asm volatile("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes "
+                 "[%0], [%1], %2, [%3];" ::"r"(address_in(to, rank)),
+                 "r"(shared_address(from)), "r"(bytes), "r"(address_in(barrier, rank))
+                 : "memory");
+}
+
+#endif
