@@ -41,8 +41,10 @@ struct to_fp8_attr {
 enum fp8_source { FP8_OPERAND, FP8_GELU, FP8_GELU_DX, FP8_NORM_MODULATE };
 
 /* Operands of to_fp8.  The last three are those of FP8_NORM_MODULATE: of each row mean and 1 over
- * its deviation. */
+ * its deviation.  Where several ops have written FROM side by side, MOST is the largest magnitude
+ * of the first part, and those of the others stand behind. */
 enum { FP8_FROM, FP8_MOST, FP8_SHIFT, FP8_SCALE, FP8_STATS, FP8_FROM_INPUTS };
+enum { FP8_PARTS = 3 };
 
 /* Rows of x, of which `share` neighbours have one of v, `step` elements from the one before. */
 struct fp8_vector {

@@ -3,8 +3,10 @@
  * 8-bit copies of a tensor, and products of them: values times their scale in fp32, which is exact,
  * and then as any other product.
  */
+#include "attr.h"
 #include "core/fp8.h"
 #include "cpu.h"
+#include "rows.h"
 #include "fp8.h"
 #include "functions.h"
 #include "kernels.h"
@@ -87,11 +89,56 @@ static uint32_t largest(const struct ckpt_view *x, enum fp8_source source)
     return most;
 }
 
+struct raised {
+    uint32_t *most;
+    bool half;
+};
+
+static void raise_to_rows(const struct row_run *run, int64_t c, const void *user)
+{
+    const struct raised *to = user;
+    uint32_t most = 0;
+    for (int64_t i = 0; i < run->n; i++) {
+        const char *at = run->at[0] + i * run->step[0];
+        const uint32_t row = to->half ? largest_fp8_input_bf16((const uint16_t *)at, c)
+                                      : largest_in_row((const float *)at, c);
+        most = row > most ? row : most;
+    }
+    rows_raise_to(to->most, most);
+}
+
+/* Of a result that may lie beside others: rows are dense, and what is between them is not its. */
+static uint32_t largest_of_result(const struct ckpt_view *x)
+{
+    const struct ckpt_desc *d = &x->desc;
+    int64_t span = 1;
+    for (int i = 0; i < d->ndim; i++)
+        span += (d->shape[i] - 1) * d->stride[i];
+    if (span == desc_numel(d) || desc_numel(d) == 0)
+        return largest(x, FP8_OPERAND);
+    uint32_t most = 0;
+    const struct raised to = {&most, d->dtype == CKPT_BF16};
+    struct rows r;
+    rows_begin(&r, x);
+    rows_finish(&r);
+    rows_for_all(&r, d->shape[d->ndim - 1], raise_to_rows, &to);
+    return most;
+}
+
 int cpu_leave_largest(const struct ckpt_kernel_args *a, int n, int rc)
 {
     if (!rc && a->n_out > n)
-        *(uint32_t *)a->out[n].data = largest(&a->out[0], FP8_OPERAND);
+        *(uint32_t *)a->out[n].data = largest_of_result(&a->out[0]);
     return rc;
+}
+
+void cpu_leave_attention(const struct ckpt_kernel_args *a, uint16_t left)
+{
+    for (int i = 0; a->n_out > ATTENTION_RESULTS && i < ATTENTION_RESULTS; i++) {
+        const int to = attention_left(left, i);
+        if (to >= 0)
+            *(uint32_t *)a->out[to].data = largest_of_result(&a->out[i]);
+    }
 }
 
 int cpu_to_fp8_largest(const struct ckpt_kernel_args *a)
@@ -187,12 +234,22 @@ static void copy_all(const struct copying *c)
     }
 }
 
+static uint32_t largest_of_parts(const struct ckpt_kernel_args *a)
+{
+    uint32_t most = *(const uint32_t *)a->in[FP8_MOST].data;
+    for (int i = FP8_FROM_INPUTS; i < a->n_in; i++) {
+        const uint32_t part = *(const uint32_t *)a->in[i].data;
+        most = part > most ? part : most;
+    }
+    return most;
+}
+
 int cpu_to_fp8(const struct ckpt_kernel_args *a)
 {
     const struct to_fp8_attr *attr = a->attr;
     const struct ckpt_desc *x = &a->in[0].desc;
     const enum ckpt_dtype dtype = (enum ckpt_dtype)attr->dtype;
-    const uint32_t most = *(const uint32_t *)a->in[FP8_MOST].data;
+    const uint32_t most = largest_of_parts(a);
     const int k = fp8_is_odd(most) ? 0 : fp8_exponent(most, fp8_top(dtype));
     struct copying c = {.x = &a->in[0],
                         .source = (enum fp8_source)attr->source,

@@ -76,7 +76,7 @@ struct copies {
     int64_t rows, cols, pitch, across; /* across: tiles side by side */
     uint8_t *by_rows, *by_columns;     /* either may be NULL */
     float *scale;                      /* or NULL */
-    const uint32_t *most;              /* the largest magnitude */
+    const uint32_t *most[FP8_PARTS];   /* the largest magnitudes of parts, or NULL */
 };
 
 /* What a modulated norm takes beside x. */
@@ -100,7 +100,10 @@ __device__ __forceinline__ uint32_t encode(const float *x, float power)
  * the codes are to be multiplied by. */
 template <__nv_fp8_interpretation_t KIND> __device__ __forceinline__ float power_of(const copies &c)
 {
-    const uint32_t most = *c.most;
+    uint32_t most = *c.most[0];
+#pragma unroll
+    for (int i = 1; i < FP8_PARTS; i++)
+        most = c.most[i] ? max(most, *c.most[i]) : most;
     const bool odd = fp8_is_odd(most);
     const int k = odd ? 0 : fp8_exponent(most, KIND == __NV_E4M3 ? FP8_E4M3_TOP : FP8_E5M2_TOP);
     const float nan = __uint_as_float(0x7fc00000u);
@@ -581,7 +584,9 @@ int cuda_to_fp8(const struct ckpt_kernel_args *a)
     c.pitch = fp8_pitch(c.rows, attr);
     c.across = (c.cols + TILE - 1) / TILE;
     c.scale = static_cast<float *>(a->out[0].data);
-    c.most = static_cast<const uint32_t *>(a->in[FP8_MOST].data);
+    c.most[0] = static_cast<const uint32_t *>(a->in[FP8_MOST].data);
+    for (int i = FP8_FROM_INPUTS; i < a->n_in; i++)
+        c.most[1 + i - FP8_FROM_INPUTS] = static_cast<const uint32_t *>(a->in[i].data);
     if (attr->copies & FP8_ROWS)
         c.by_rows = static_cast<uint8_t *>(a->out[n++].data);
     if (attr->copies & FP8_COLUMNS)
