@@ -69,8 +69,24 @@ bool fp8_vector_of(const struct ckpt_desc *v, const struct ckpt_desc *x, struct 
     return to->step % 8 == 0 && linear_rows(x) <= INT32_MAX;
 }
 
+static int64_t fp8_sums_workspace(enum ckpt_backend backend, int64_t rows, int64_t cols)
+{
+    return backend == CKPT_ON_CUDA ? cuda_column_sum_workspace(rows, cols) : 0;
+}
+
+/* Output n as the sums over the rows of x.  Scratch: those of each tile, and what adding them
+ * takes; on the CPU what a pass over x does. */
+static void call_fp8_sums(struct ckpt_call *call, int n, const struct ckpt_desc *x)
+{
+    const int64_t down = (linear_rows(x) + FP8_BLOCK - 1) / FP8_BLOCK;
+    const int64_t cols = x->shape[x->ndim - 1];
+    call_column_sum(call, n, x);
+    call->workspace = max_i64(call->workspace, down * cols * (int64_t)sizeof(float) +
+                                                   fp8_sums_workspace(call->backend, down, cols));
+}
+
 /* {x [..., K], the largest magnitude, that ops/largest.c finds, shift, scale and statistics of a
- * norm or none} -> {scale, the copies asked for}: [..., K], [K, M'] */
+ * norm or none} -> {scale, the copies asked for, [..., K] and [K, M'], the sums over the rows} */
 static int to_fp8_shape(struct ckpt_call *call)
 {
     const struct ckpt_desc *x = &call->in[0];
@@ -91,6 +107,8 @@ static int to_fp8_shape(struct ckpt_call *call)
         call->out[n].shape[1] = fp8_pitch(linear_rows(x), attr);
         desc_dense(&call->out[n++]);
     }
+    if (attr->sums)
+        call_fp8_sums(call, n, x);
     return CKPT_OK;
 }
 
@@ -136,11 +154,6 @@ const struct ckpt_op_def op_to_fp8_largest = {
 
 /* ---- to_fp8_blocks --------------------------------------------------------------------------- */
 
-static int64_t fp8_sums_workspace(enum ckpt_backend backend, int64_t rows, int64_t cols)
-{
-    return backend == CKPT_ON_CUDA ? cuda_column_sum_workspace(rows, cols) : 0;
-}
-
 /* {x [..., K], what its gradient of GELU is of or none} -> of each copy asked for {scales, codes},
  * [..., K] and [K, M'], and the sums over the rows */
 static int to_fp8_blocks_shape(struct ckpt_call *call)
@@ -170,12 +183,8 @@ static int to_fp8_blocks_shape(struct ckpt_call *call)
         call->out[n].shape[1] = pitch;
         desc_dense(&call->out[n++]);
     }
-    if (attr->sums) { /* of each tile, and what adding them takes */
-        const int64_t down = (rows + FP8_BLOCK - 1) / FP8_BLOCK;
-        call_column_sum(call, n, x);
-        const struct ckpt_desc part = {.dtype = CKPT_F32, .ndim = 2, .shape = {down, cols}};
-        call->workspace = desc_bytes(&part) + fp8_sums_workspace(call->backend, down, cols);
-    }
+    if (attr->sums)
+        call_fp8_sums(call, n, x);
     return CKPT_OK;
 }
 
@@ -293,7 +302,7 @@ static struct fp8_copies copies_in(const ckpt_tensor *out, bool blocks, int copi
             c.column_scale = out[n++];
         c.columns = out[n++];
     }
-    c.sums = blocks ? out[n] : CKPT_NONE;
+    c.sums = out[n];
     return c;
 }
 
@@ -327,7 +336,7 @@ static struct fp8_made made_of(const ckpt_tape *t, ckpt_tensor x)
 /* What is rounded, and how: weights, or what has a row for each token. */
 enum fp8_kind { FP8_WEIGHT, FP8_TOKENS, FP8_GRADIENT };
 
-/* sums: those over the rows of x, which must be an FP8_GELU_DX, as well. */
+/* sums: those over the rows of x as well. */
 static struct fp8_copies record_copies(ckpt_tape *t, ckpt_tensor x, enum fp8_kind kind, int copies,
                                        bool sums)
 {
@@ -345,7 +354,7 @@ static struct fp8_copies record_copies(ckpt_tape *t, ckpt_tensor x, enum fp8_kin
     ckpt_tensor out[5] = {CKPT_NONE, CKPT_NONE, CKPT_NONE, CKPT_NONE, CKPT_NONE};
     const int n = copies == (FP8_ROWS | FP8_COLUMNS) ? 2 : 1;
     ckpt_record(t, blocks ? &op_to_fp8_blocks : &op_to_fp8, blocks ? 2 : FP8_FROM_INPUTS, in,
-                blocks ? 2 * n + sums : n + 1, out, &attr, sizeof attr);
+                (blocks ? 2 * n : n + 1) + sums, out, &attr, sizeof attr);
     return copies_in(out, blocks, copies);
 }
 
@@ -441,6 +450,14 @@ static struct fp8_copies transposed(ckpt_tape *t, ckpt_tensor rows, ckpt_tensor 
     return c.columns.id ? c : record_copies(t, x, kind_of(o), FP8_COLUMNS, false);
 }
 
+/* Whether the op that rounds dy sums its rows: it has all of them, so a pass is spared where what
+ * made dy has left none, or makes dy on the way. */
+static bool copies_sum(const ckpt_tape *t, ckpt_tensor dy)
+{
+    return made_of(t, dy).source == FP8_GELU_DX ||
+           (!linear_sums_left(t, dy).id && t->tensors.data[dy.id].desc.dtype == CKPT_BF16);
+}
+
 /* What ckpt_gradients records is differentiated once more, so it is not of 8 bits. */
 static void linear_fp8_grad(struct ckpt_grad *g)
 {
@@ -452,7 +469,7 @@ static void linear_fp8_grad(struct ckpt_grad *g)
         linear_grad(g);
         return;
     }
-    const bool sums = copies && g->need[FP8_BIAS] && made_of(t, dy).source == FP8_GELU_DX;
+    const bool sums = copies && g->need[FP8_BIAS] && copies_sum(t, dy);
     if (g->need[FP8_BIAS] && !sums)
         g->din[FP8_BIAS] = linear_bias_gradient(t, dy);
     if (g->need[FP8_ADDEND])

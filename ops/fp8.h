@@ -33,7 +33,7 @@ struct to_fp8_attr {
                      * along the axis that the copy is summed over */
     int32_t source; /* enum fp8_source; of to_fp8 no gradient, where the largest magnitude is that
                      * of what is rounded */
-    int32_t sums;   /* of to_fp8_blocks: the sums over the rows are one more output */
+    int32_t sums;   /* the sums over the rows, the gradient of a bias, are one more output */
 };
 
 /* What is rounded: the operand, GELU of that, the gradient of GELU, of {dy, x}, or the operand
@@ -107,6 +107,8 @@ static inline struct ckpt_desc fp8_scales(int64_t rows, int64_t cols, bool squar
  */
 void linear_grad(struct ckpt_grad *grad);
 ckpt_tensor linear_bias_gradient(ckpt_tape *t, ckpt_tensor dy);
+/* The sums over the rows that the op which made dy has left, or none. */
+ckpt_tensor linear_sums_left(const ckpt_tape *t, ckpt_tensor dy);
 
 /* Records y = x w^T + b + a with 8-bit operands.  fp8_takes: whether it should be, as --matmul and
  * sizes are; w is what the caller of ckpt_linear gave. */

@@ -234,6 +234,15 @@ static void copy_all(const struct copying *c)
     }
 }
 
+/* The sums over the rows of the operand, which are the last output, where somebody reads them. */
+static int sum_operand(const struct ckpt_kernel_args *a)
+{
+    struct ckpt_kernel_args sums = *a;
+    sums.n_in = sums.n_out = 1;
+    sums.out = &a->out[a->n_out - 1];
+    return sums.out->data ? cpu_column_sum(&sums) : CKPT_OK;
+}
+
 static uint32_t largest_of_parts(const struct ckpt_kernel_args *a)
 {
     uint32_t most = *(const uint32_t *)a->in[FP8_MOST].data;
@@ -270,7 +279,7 @@ int cpu_to_fp8(const struct ckpt_kernel_args *a)
     if (a->out[0].data)
         *(float *)a->out[0].data = fp8_is_odd(most) ? NAN : float_of_bits(fp8_power_bits(-k));
     copy_all(&c);
-    return CKPT_OK;
+    return attr->sums ? sum_operand(a) : CKPT_OK;
 }
 
 /* ---- copies with a scale for each block ------------------------------------------------------ */
@@ -383,7 +392,7 @@ int cpu_to_fp8_blocks(const struct ckpt_kernel_args *a)
                        .cols = x->shape[x->ndim - 1],
                        .square = attr->square,
                        .source = (enum fp8_source)attr->source,
-                       .sums = attr->sums ? a->workspace : NULL};
+                       .sums = attr->sums && attr->source ? a->workspace : NULL};
     int n = 0;
     all.pitch = fp8_pitch(all.rows, attr);
     if (attr->copies & FP8_ROWS) {
@@ -406,9 +415,9 @@ int cpu_to_fp8_blocks(const struct ckpt_kernel_args *a)
         t.n_cols = min_i64(BLOCK, t.cols - t.col);
         round_tile(&t);
     }
-    if (attr->sums)
+    if (all.sums)
         add_sums(&all, down, a->out[n].data);
-    return CKPT_OK;
+    return attr->sums && !attr->source ? sum_operand(a) : CKPT_OK;
 }
 
 /* ---- products -------------------------------------------------------------------------------- */

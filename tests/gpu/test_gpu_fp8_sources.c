@@ -2,7 +2,8 @@
 /*
  * 8-bit copies of what the op in front would have written, on a GPU: GELU, its gradient and a
  * modulated norm are done on the way, with a scale for each tensor or each block.  Codes, scales,
- * largest magnitudes and statistics have the bits of the two ops one by one.
+ * largest magnitudes and statistics have the bits of the two ops one by one.  The sums over the
+ * rows of an operand come with its copies, which have the bits that they have without.
  */
 #include "fp8_buffers.h"
 
@@ -159,6 +160,53 @@ static void test_sources(struct cuda_libs *libs)
     drop(&x), drop(&y), drop(&u), drop(&sums);
 }
 
+/* Of dy: the largest magnitude is that of three parts.  Sizes that end within a tile, and whole
+ * ones; of sums too, which are those of the CPU but for their order. */
+static void test_sums(struct cuda_libs *libs)
+{
+    static const int64_t sizes[][2] = {{1, 16}, {300, 272}, {256, 128}, {4, 1152}, {2600, 3456}};
+    for (int k = 0; k < 10; k++) {
+        const int64_t rows = sizes[k / 2][0], cols = sizes[k / 2][1];
+        const bool blocks = k % 2 && rows % FP8_ROW_SIDE == 0;
+        struct buffer x = draw(CKPT_BF16, 2, rows, cols, 1, 1.f), sums = make(CKPT_F32, 1, cols, 0);
+        struct buffer part[3] = {make(CKPT_F32, 0, 0, 0), make(CKPT_F32, 0, 0, 0),
+                                 make(CKPT_F32, 0, 0, 0)};
+        struct copies c[2];
+        for (int i = 0; i < 2; i++)
+            c[i] = make_copies(&x.desc, blocks ? CKPT_F8E4M3 : CKPT_F8E5M2, blocks ? TOKENS : 0);
+        const struct buffer *plain[] = {&x, &sums};
+        must(!run(cpu_column_sum, NULL, NULL, 1, 1, plain, false), "column_sum");
+        fill_copies(&x, NULL, &c[0], libs, FP8_ROWS | FP8_COLUMNS);
+        for (int i = 0; i < 3; i++)
+            *(float *)part[i].host = 0.25f * (float)i, send(&part[i]);
+        must(!find_largest(&x, &part[rows % 3], FP8_OPERAND, libs), "largest");
+        struct to_fp8_attr attr = attr_of(&c[1], rows, FP8_ROWS | FP8_COLUMNS);
+        const struct buffer *one[] = {
+            &x,       &part[0], NULL,        NULL,          NULL,
+            &part[1], &part[2], &c[1].scale, &c[1].by_rows, &c[1].by_columns,
+            &sums};
+        const struct buffer *block[] = {
+            &x, NULL, &c[1].scale, &c[1].by_rows, &c[1].column_scale, &c[1].by_columns, &sums};
+        attr.sums = 1;
+        must(blocks ? !run(cuda_to_fp8_blocks, libs, &attr, 2, 5, block, false)
+                    : !run(cuda_to_fp8, libs, &attr, FP8_FROM_INPUTS + 2, 4, one, false),
+             "to_fp8 with sums");
+        struct buffer *const pairs[][2] = {{&c[0].by_rows, &c[1].by_rows},
+                                           {&c[0].by_columns, &c[1].by_columns},
+                                           {&c[0].scale, &c[1].scale},
+                                           {&c[0].column_scale, &c[1].column_scale}};
+        const bool ok = same_pairs(pairs, blocks ? 4 : 3) && error_of(&sums) < 1e-5;
+        printf("%s sums of %lld x %lld with their copies, %s\n", ok ? "ok  " : "FAIL",
+               (long long)rows, (long long)cols, blocks ? "blocks" : "one scale");
+        failures += !ok;
+        for (int i = 0; i < 2; i++)
+            drop_copies(&c[i]);
+        for (int i = 0; i < 3; i++)
+            drop(&part[i]);
+        drop(&x), drop(&sums);
+    }
+}
+
 int main(void)
 {
     struct cudaDeviceProp prop;
@@ -173,6 +221,7 @@ int main(void)
     test_gelu(libs);
     test_norm(libs);
     test_sources(libs);
+    test_sums(libs);
     cuda_libs_close(libs);
     printf("%s\n", failures ? "FAIL" : "ok");
     return failures != 0;

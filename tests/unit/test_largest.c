@@ -140,11 +140,11 @@ struct run {
  * or besides GELU and norms are done on the way. */
 enum way { ALONE, LEFT, ON_THE_WAY, WAYS };
 
-static struct run record(model of, enum way way)
+static struct run record(model of, enum way way, enum matmul_dtype matmul)
 {
     struct run r = {0};
     struct tape_env env = {.backend = CKPT_ON_CPU,
-                           .matmul = MATMUL_FP8,
+                           .matmul = matmul,
                            .threads = 1,
                            .params = &r.params,
                            .sharing = {.ranks = 1, .sharers = 1}};
@@ -248,28 +248,31 @@ static void run_all(struct run *r)
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
-/* Whether the result of GELU or a norm is one that `other` does on its way to copies. */
+/* Whether the result of GELU, its gradient or a norm is one that `other` does on its way to copies.
+ */
 static bool is_nowhere(const ckpt_tape *t, const ckpt_tape *other, int32_t storage)
 {
     const int32_t x = t->storages.data[storage].tensor, op = t->tensors.data[x].op;
     const struct ckpt_op_def *def = op >= 0 ? t->ops.data[op].def : NULL;
-    return (def == &op_gelu || def == &op_layer_norm_modulate) && t->tensors.data[x].index == 0 &&
-           !is_read(other, x);
+    const bool gone = def == &op_gelu || def == &op_gelu_dx || def == &op_gelu_dx_sums ||
+                      def == &op_layer_norm_modulate;
+    return gone && !is_read(other, x);
 }
 
 /* nowhere: results that are done on the way. */
-static void check_same_bytes(model of, int nowhere_at_all)
+static void check_same_bytes(model of, enum matmul_dtype matmul, int nowhere_at_all)
 {
-    struct run alone = record(of, ALONE);
+    struct run alone = record(of, ALONE, matmul);
     assert_int_equal(blas_open(1), 0);
     run_all(&alone);
     for (enum way way = LEFT; way < WAYS; way++) {
-        struct run other = record(of, way);
+        struct run other = record(of, way, matmul);
         int nowhere = 0;
         run_all(&other);
-        assert_true(other.n_storages > alone.n_storages || way != LEFT);
+        if (way == LEFT && matmul == MATMUL_FP8)
+            assert_true(other.n_storages > alone.n_storages);
         for (int32_t s = 0; s < alone.n_storages; s++) {
-            const bool gone = is_nowhere(alone.t, other.t, s);
+            const bool gone = way == ON_THE_WAY && is_nowhere(alone.t, other.t, s);
             assert_int_equal(other.t->storages.data[s].bytes, alone.t->storages.data[s].bytes);
             if (!gone)
                 assert_memory_equal(other.bytes[s], alone.bytes[s],
@@ -285,8 +288,8 @@ static void check_same_bytes(model of, int nowhere_at_all)
 static void test_same_bytes(void **state)
 {
     (void)state;
-    check_same_bytes(chain, 3);
-    check_same_bytes(attended, 0);
+    check_same_bytes(chain, MATMUL_FP8, 3 + 1); /* sums that are nobody's gradient here */
+    check_same_bytes(attended, MATMUL_FP8, 0);
 }
 
 static float largest_of(const struct run *r, int32_t x)
@@ -307,7 +310,7 @@ struct found {
 
 static struct found check_largest(model of)
 {
-    struct run r = record(of, LEFT);
+    struct run r = record(of, LEFT, MATMUL_FP8);
     struct found n = {0};
     assert_int_equal(blas_open(1), 0);
     run_all(&r);
@@ -345,6 +348,50 @@ static void test_largest(void **state)
     assert_int_equal(n.alone, 10 + 5 + 3);
 }
 
+/* How many ops that round sum the rows of what they do; each as a sum in double has it. */
+static int check_sums(model of, enum matmul_dtype matmul)
+{
+    struct run r = record(of, ALONE, matmul);
+    int n = 0;
+    assert_int_equal(blas_open(1), 0);
+    run_all(&r);
+    for (int32_t i = 0; i < r.t->n_ops; i++) {
+        const struct op *o = &r.t->ops.data[i];
+        assert_true(o->def != &op_column_sum);
+        if ((o->def != &op_to_fp8 && o->def != &op_to_fp8_blocks) ||
+            !((const struct to_fp8_attr *)o->attr)->sums ||
+            ((const struct to_fp8_attr *)o->attr)->source)
+            continue;
+        struct ckpt_view x = view_of(&r, op_in(r.t, o, FP8_FROM));
+        const float *sum = view_of(&r, op_out(r.t, o, o->n_out - 1)).data;
+        const int64_t cols = x.desc.shape[x.desc.ndim - 1], rows = desc_numel(&x.desc) / cols;
+        for (int64_t j = 0; j < cols; j++) {
+            double want = 0, size = 0;
+            for (int64_t k = 0; k < rows; k++) {
+                float value;
+                cpu_load(&value, (uint16_t *)x.data + k * cols + j, CKPT_BF16, 1);
+                want += value;
+                size += fabs((double)value);
+            }
+            assert_true(fabs(sum[j] - want) <= 1e-6 * size);
+        }
+        n++;
+    }
+    drop(&r);
+    return n;
+}
+
+/* Gradients of all ten layers with attention, which attention, its norms or products have made;
+ * those of the chain's biases come from the ops in front. */
+static void test_sums(void **state)
+{
+    (void)state;
+    for (enum matmul_dtype matmul = MATMUL_FP8; matmul <= MATMUL_FP8_BLOCK; matmul++) {
+        assert_int_equal(check_sums(attended, matmul), 10);
+        assert_int_equal(check_sums(chain, matmul), 0);
+    }
+}
+
 /* Which results of a gradient of attention are left, in whatever order they were asked for. */
 static void test_attention_left(void **state)
 {
@@ -371,7 +418,7 @@ static void test_outputs(void **state)
 {
     (void)state;
     for (enum way way = ALONE; way <= LEFT; way++) {
-        struct run r = record(chain, way);
+        struct run r = record(chain, way, MATMUL_FP8);
         int n = 0;
         for (int32_t i = 0; i < r.t->n_ops; i++) {
             const struct op *o = &r.t->ops.data[i];
@@ -389,9 +436,8 @@ static void test_outputs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_bytes),
-        cmocka_unit_test(test_largest),
-        cmocka_unit_test(test_outputs),
+        cmocka_unit_test(test_same_bytes),     cmocka_unit_test(test_largest),
+        cmocka_unit_test(test_outputs),        cmocka_unit_test(test_sums),
         cmocka_unit_test(test_attention_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
