@@ -154,7 +154,8 @@ const struct ckpt_op_def op_to_fp8_largest = {
 
 /* ---- to_fp8_blocks --------------------------------------------------------------------------- */
 
-/* {x [..., K], what its gradient of GELU is of or none} -> of each copy asked for {scales, codes},
+/* {x [..., K], what its gradient of GELU is of or none, shift, scale and statistics of a norm where
+ * it is that of one} -> of each copy asked for {scales, codes},
  * [..., K] and [K, M'], and the sums over the rows */
 static int to_fp8_blocks_shape(struct ckpt_call *call)
 {
@@ -197,6 +198,7 @@ static void to_fp8_blocks_cost(const struct ckpt_call *call, struct ckpt_cost *c
 const struct ckpt_op_def op_to_fp8_blocks = {
     .size = sizeof(struct ckpt_op_def),
     .name = "to_fp8_blocks",
+    .flags = CKPT_OP_OPTIONAL_OUT,
     .shape = to_fp8_blocks_shape,
     .cost = to_fp8_blocks_cost,
     .cpu = cpu_to_fp8_blocks,
@@ -503,7 +505,12 @@ static bool is_idle(const ckpt_tape *t, const struct op *o, const int32_t *reads
     return true;
 }
 
-/* Readers of each tensor, or those that make copies with one scale in the forward pass. */
+static bool makes_copies(const struct op *o)
+{
+    return o->def == &op_to_fp8 || o->def == &op_to_fp8_blocks;
+}
+
+/* Readers of each tensor, or those that make copies in the forward pass. */
 static int32_t *count_reads(ckpt_tape *t, bool all)
 {
     int32_t *reads = calloc((size_t)t->n_tensors + 1, sizeof *reads);
@@ -513,15 +520,16 @@ static int32_t *count_reads(ckpt_tape *t, bool all)
         for (int k = 0; k < t->ops.data[i].n_in; k++) {
             const int32_t x = op_in(t, &t->ops.data[i], k);
             const struct op *o = &t->ops.data[i];
-            if (x > 0 && (all || (o->def == &op_to_fp8 && o->phase == PHASE_FORWARD)))
+            if (x > 0 && (all || (makes_copies(o) && o->phase == PHASE_FORWARD)))
                 reads[x]++;
         }
     return reads;
 }
 
 /* The op that made x is GELU: of what that reads. */
-static bool take_gelu(ckpt_tape *t, const struct op *o, const struct op *gelu)
+static bool take_gelu(ckpt_tape *t, int32_t i, const struct op *gelu)
 {
+    const struct op *o = &t->ops.data[i];
     if (gelu->def != &op_gelu || !is_plain(t, op_in(t, gelu, 0)))
         return false;
     ((struct to_fp8_attr *)o->attr)->source = FP8_GELU;
@@ -529,11 +537,10 @@ static bool take_gelu(ckpt_tape *t, const struct op *o, const struct op *gelu)
     return true;
 }
 
-/* The op that made x is a norm: of what that reads and its statistics.  It runs for these and the
- * largest magnitude, which it leaves. */
-static bool take_norm(ckpt_tape *t, const struct op *o, const struct op *norm)
+/* The op that made x is a norm: of what that reads and its statistics.  It runs for these and,
+ * where there is one scale, the largest magnitude, which it leaves. */
+static bool take_norm(ckpt_tape *t, int32_t i, const struct op *norm)
 {
-    int32_t *in = t->operands.data + o->operands;
     struct fp8_vector v;
     if (norm->def != &op_layer_norm_modulate || !is_plain(t, op_in(t, norm, 0)))
         return false;
@@ -541,7 +548,12 @@ static bool take_norm(ckpt_tape *t, const struct op *o, const struct op *norm)
     for (int k = 1; k <= 2; k++)
         if (!fp8_vector_of(&t->tensors.data[op_in(t, norm, k)].desc, x, &v))
             return false;
-    ((struct to_fp8_attr *)o->attr)->source = FP8_NORM_MODULATE;
+    while (t->ops.data[i].n_in < FP8_FROM_INPUTS && !t->error.code)
+        tape_add_input(t, i, -1);
+    if (t->error.code)
+        return false;
+    int32_t *in = t->operands.data + t->ops.data[i].operands;
+    ((struct to_fp8_attr *)t->ops.data[i].attr)->source = FP8_NORM_MODULATE;
     in[FP8_FROM] = op_in(t, norm, 0);
     in[FP8_SHIFT] = op_in(t, norm, 1);
     in[FP8_SCALE] = op_in(t, norm, 2);
@@ -549,19 +561,19 @@ static bool take_norm(ckpt_tape *t, const struct op *o, const struct op *norm)
     return true;
 }
 
-/* Copies with a scale for each tensor of what is the result of GELU or a modulated norm, and of
+/* Copies of what is the result of GELU or a modulated norm, and of
  * nobody else's interest: they read what that reads, and its result is never written. */
 static void take_sources(ckpt_tape *t)
 {
     int32_t *all = count_reads(t, true), *copies = count_reads(t, false);
     for (int32_t i = 0; all && copies && i < t->n_ops; i++) {
         const struct op *o = &t->ops.data[i];
-        if (o->def != &op_to_fp8 || ((const struct to_fp8_attr *)o->attr)->dtype != CKPT_F8E4M3)
+        if (!makes_copies(o) || ((const struct to_fp8_attr *)o->attr)->dtype != CKPT_F8E4M3)
             continue;
         const int32_t y = op_in(t, o, FP8_FROM), made = t->tensors.data[y].op;
         if (made >= 0 && t->tensors.data[y].index == 0 && all[y] == copies[y] && is_plain(t, y) &&
-            !take_gelu(t, o, &t->ops.data[made]))
-            take_norm(t, o, &t->ops.data[made]);
+            !take_gelu(t, i, &t->ops.data[made]))
+            take_norm(t, i, &t->ops.data[made]);
     }
     free(all);
     free(copies);
@@ -586,7 +598,7 @@ void ops_forget_sources(ckpt_tape *t)
         if (t->ops.data[i].def == &op_linear_fp8)
             for (int k = FP8_X; k <= FP8_W; k++)
                 t->operands.data[t->ops.data[i].operands + k] = -1;
-    if (!t->error.code && t->env.matmul == MATMUL_FP8)
+    if (!t->error.code && t->env.matmul)
         take_sources(t);
     if (!t->error.code && t->env.matmul)
         drop_idle(t);

@@ -177,6 +177,15 @@ CKPT_CLONES static void normalise_fp8_input(float *x, const float *stats, const 
     }
 }
 
+/* Where shift and scale of a norm have the rows of x. */
+static void find_vectors(const struct ckpt_kernel_args *a, struct copying *c)
+{
+    if (c->source != FP8_NORM_MODULATE)
+        return;
+    fp8_vector_of(&a->in[FP8_SHIFT].desc, &a->in[FP8_FROM].desc, &c->shift);
+    fp8_vector_of(&a->in[FP8_SCALE].desc, &a->in[FP8_FROM].desc, &c->scale);
+}
+
 /* Row `row` of shift or scale, from column col on. */
 static const uint16_t *vector_row(const struct ckpt_view *v, struct fp8_vector by, int64_t row,
                                   int64_t col)
@@ -189,7 +198,7 @@ static void load_values(const struct copying *c, int64_t row, int64_t col, int64
 {
     const struct ckpt_view *x = c->x;
     const int64_t at = row * c->cols + col;
-    if (c->source == FP8_GELU) {
+    if (c->source == FP8_GELU || c->source == FP8_GELU_DX) {
         load_source(c->source, x, at, n, value);
         return;
     }
@@ -267,10 +276,7 @@ int cpu_to_fp8(const struct ckpt_kernel_args *a)
                         .power = fp8_is_odd(most) ? NAN : float_of_bits(fp8_power_bits(k)),
                         .dtype = dtype};
     int n = 1;
-    if (attr->source == FP8_NORM_MODULATE) {
-        fp8_vector_of(&a->in[FP8_SHIFT].desc, x, &c.shift);
-        fp8_vector_of(&a->in[FP8_SCALE].desc, x, &c.scale);
-    }
+    find_vectors(a, &c);
     c.pitch = fp8_pitch(c.rows, attr);
     if (attr->copies & FP8_ROWS)
         c.by_rows = a->out[n++].data;
@@ -286,10 +292,9 @@ int cpu_to_fp8(const struct ckpt_kernel_args *a)
 
 /* A tile of BLOCK x BLOCK elements at most, and what of them shares a scale. */
 struct tile {
-    const struct ckpt_view *x;
+    const struct copying *from;
     int64_t rows, cols, pitch, row, col, n_rows, n_cols;
     bool square;
-    enum fp8_source source;
     float *row_scale, *column_scale;
     int64_t row_ld, column_ld; /* from a row of scales to the next */
     uint8_t *by_rows, *by_columns;
@@ -309,16 +314,18 @@ static struct powers powers_of(uint32_t most)
 }
 
 /* Codes of the n rows of x, as they lie in memory, to rows of dst, with zeros up to `filled`;
- * beside each row its scale. */
+ * beside each row its scale; either may be nowhere. */
 static void round_rows(float (*x)[BLOCK], int64_t n, int64_t length, int64_t filled,
                        const uint32_t *whole, uint8_t *dst, int64_t ld, float *scale)
 {
     for (int64_t i = 0; i < n; i++) {
         const struct powers p = powers_of(whole ? *whole : largest_in_row(x[i], length));
         multiply_fp8_input(x[i], p.up, length);
-        cpu_store(dst + i * ld, x[i], CKPT_F8E4M3, length);
-        memset(dst + i * ld + length, 0, (size_t)(filled - length));
-        if (!whole)
+        if (dst) {
+            cpu_store(dst + i * ld, x[i], CKPT_F8E4M3, length);
+            memset(dst + i * ld + length, 0, (size_t)(filled - length));
+        }
+        if (scale)
             scale[i] = p.down;
     }
 }
@@ -359,8 +366,7 @@ static void round_tile(const struct tile *t)
     float value[BLOCK][BLOCK], turned[BLOCK][BLOCK];
     uint32_t most = 0;
     for (int64_t i = 0; i < t->n_rows; i++) {
-        const int64_t at = (t->row + i) * t->cols + t->col;
-        load_source(t->source, t->x, at, t->n_cols, value[i]);
+        load_values(t->from, t->row + i, t->col, t->n_cols, value[i]);
         for (int64_t j = 0; j < t->n_cols; j++)
             turned[j][i] = value[i][j];
         if (t->square) {
@@ -373,27 +379,31 @@ static void round_tile(const struct tile *t)
         sum_tile(t, value);
     if (t->square)
         place_square(t, most);
-    if (t->by_rows)
-        round_rows(value, t->n_rows, t->n_cols, t->n_cols, whole,
-                   t->by_rows + t->row * t->cols + t->col, t->cols,
-                   whole ? NULL : t->row_scale + t->col / BLOCK * t->row_ld + t->row);
-    if (t->by_columns)
-        round_rows(turned, t->n_cols, t->n_rows, min_i64(BLOCK, t->pitch - t->row), whole,
-                   t->by_columns + t->col * t->pitch + t->row, t->pitch,
-                   whole ? NULL : t->column_scale + t->row / BLOCK * t->column_ld + t->col);
+    uint8_t *rows = t->by_rows ? t->by_rows + t->row * t->cols + t->col : NULL;
+    uint8_t *columns = t->by_columns ? t->by_columns + t->col * t->pitch + t->row : NULL;
+    float *row_scale = NULL, *column_scale = NULL;
+    if (t->row_scale && !whole)
+        row_scale = t->row_scale + t->col / BLOCK * t->row_ld + t->row;
+    if (t->column_scale && !whole)
+        column_scale = t->column_scale + t->row / BLOCK * t->column_ld + t->col;
+    round_rows(value, t->n_rows, t->n_cols, t->n_cols, whole, rows, t->cols, row_scale);
+    round_rows(turned, t->n_cols, t->n_rows, min_i64(BLOCK, t->pitch - t->row), whole, columns,
+               t->pitch, column_scale);
 }
 
 int cpu_to_fp8_blocks(const struct ckpt_kernel_args *a)
 {
     const struct to_fp8_attr *attr = a->attr;
     const struct ckpt_desc *x = &a->in[0].desc;
-    struct tile all = {.x = &a->in[0],
+    struct copying from = {
+        .x = &a->in[0], .source = (enum fp8_source)attr->source, .cols = x->shape[x->ndim - 1]};
+    struct tile all = {.from = &from,
                        .rows = linear_rows(x),
                        .cols = x->shape[x->ndim - 1],
                        .square = attr->square,
-                       .source = (enum fp8_source)attr->source,
                        .sums = attr->sums && attr->source ? a->workspace : NULL};
     int n = 0;
+    find_vectors(a, &from);
     all.pitch = fp8_pitch(all.rows, attr);
     if (attr->copies & FP8_ROWS) {
         all.row_ld = fp8_scales(all.rows, all.cols, all.square).shape[1];
@@ -415,7 +425,7 @@ int cpu_to_fp8_blocks(const struct ckpt_kernel_args *a)
         t.n_cols = min_i64(BLOCK, t.cols - t.col);
         round_tile(&t);
     }
-    if (all.sums)
+    if (all.sums && a->out[n].data)
         add_sums(&all, down, a->out[n].data);
     return attr->sums && !attr->source ? sum_operand(a) : CKPT_OK;
 }

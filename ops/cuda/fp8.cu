@@ -489,7 +489,7 @@ __global__ void __launch_bounds__(THREADS, 2)
 
 template <int SOURCE, bool SUMS>
 __global__ void __launch_bounds__(THREADS, 2)
-    make_block_copies(const bf16 *x, const bf16 *other, const block_copies b)
+    make_block_copies(const bf16 *x, const bf16 *other, const block_copies b, const modulation norm)
 {
     __shared__ alignas(16) uint32_t tile[TILE * WORDS];
     __shared__ uint32_t most[ROW_OF_PAIRS];
@@ -503,7 +503,12 @@ __global__ void __launch_bounds__(THREADS, 2)
     for (int i = 0; i < RUNS; i++)
         if (m.has(b.c, i))
             v[i].load(x + m.at(b.c, i));
-    if constexpr (SOURCE != FP8_OPERAND) {
+    if constexpr (SOURCE == FP8_NORM_MODULATE) {
+#pragma unroll
+        for (int i = 0; i < RUNS; i++)
+            if (m.has(b.c, i))
+                normalise(v[i], norm, m.row + i * STEP, m.col);
+    } else if constexpr (SOURCE != FP8_OPERAND) {
         run<bf16> u[RUNS] = {};
 #pragma unroll
         for (int i = 0; i < RUNS; i++)
@@ -515,27 +520,30 @@ __global__ void __launch_bounds__(THREADS, 2)
     }
     if constexpr (SUMS)
         sum_columns(v, b.c, down, col, reinterpret_cast<float *>(tile));
-    if (b.c.by_rows) {
+    if (b.c.by_rows || b.row_scale) {
         float up[RUNS];
 #pragma unroll
         for (int i = 0; i < RUNS; i++) {
             const powers p = powers_of(largest_of_row(v[i]));
             up[i] = p.up;
-            if (threadIdx.x % ACROSS == 0 && m.has(b.c, i))
+            if (b.row_scale && threadIdx.x % ACROSS == 0 && m.has(b.c, i))
                 b.row_scale[col / TILE * b.row_ld + m.row + i * STEP] = p.down;
         }
-        store_block_rows(v, b, m, up);
+        if (b.c.by_rows)
+            store_block_rows(v, b, m, up);
     }
-    if (!b.c.by_columns)
+    if (!b.c.by_columns && !b.column_scale)
         return;
     largest_of_columns(v, tile, most);
     if (threadIdx.x < TILE) {
         const uint32_t pair = most[threadIdx.x / 2];
         const powers p = powers_of(threadIdx.x % 2 ? pair & 0xffff0000u : pair << 16);
         column_up[threadIdx.x] = p.up;
-        if (col + threadIdx.x < b.c.cols)
+        if (b.column_scale && col + threadIdx.x < b.c.cols)
             b.column_scale[row / TILE * b.column_ld + col + threadIdx.x] = p.down;
     }
+    if (!b.c.by_columns)
+        return;
     __syncthreads();
     float up[RUN];
 #pragma unroll
@@ -560,10 +568,12 @@ void launch(const struct ckpt_kernel_args *a, const copies &c, const modulation 
 }
 
 template <int SOURCE, bool SUMS>
-void launch_blocks(const struct ckpt_kernel_args *a, const block_copies &b)
+void launch_blocks(const struct ckpt_kernel_args *a, const block_copies &b,
+                   const modulation &norm = {})
 {
     make_block_copies<SOURCE, SUMS><<<tiles_of(b.c), THREADS, 0, stream_of(a)>>>(
-        static_cast<const bf16 *>(a->in[0].data), static_cast<const bf16 *>(a->in[1].data), b);
+        static_cast<const bf16 *>(a->in[0].data), static_cast<const bf16 *>(a->in[1].data), b,
+        norm);
 }
 
 /* The last output: the sums over the rows of tiles. */
@@ -668,20 +678,20 @@ int cuda_to_fp8_blocks(const struct ckpt_kernel_args *a)
         b.column_scale = static_cast<float *>(a->out[n++].data);
         b.c.by_columns = static_cast<uint8_t *>(a->out[n++].data);
     }
-    if (attr->sums)
+    if (attr->sums && a->out[a->n_out - 1].data)
         b.c.sums = static_cast<float *>(a->workspace);
     if (attr->square)
         make_square_copies<<<tiles_of(b.c), THREADS, 0, stream_of(a)>>>(
             static_cast<const bf16 *>(a->in[0].data), b);
     else if (attr->source == FP8_GELU)
         launch_blocks<FP8_GELU, false>(a, b);
+    else if (attr->source == FP8_NORM_MODULATE)
+        launch_blocks<FP8_NORM_MODULATE, false>(a, b, modulation_of(a));
     else if (attr->source == FP8_GELU_DX)
-        attr->sums ? launch_blocks<FP8_GELU_DX, true>(a, b)
-                   : launch_blocks<FP8_GELU_DX, false>(a, b);
+        b.c.sums ? launch_blocks<FP8_GELU_DX, true>(a, b) : launch_blocks<FP8_GELU_DX, false>(a, b);
     else
-        attr->sums ? launch_blocks<FP8_OPERAND, true>(a, b)
-                   : launch_blocks<FP8_OPERAND, false>(a, b);
-    if (attr->sums)
+        b.c.sums ? launch_blocks<FP8_OPERAND, true>(a, b) : launch_blocks<FP8_OPERAND, false>(a, b);
+    if (b.c.sums)
         add_sums(a, b.c);
     return launched();
 }

@@ -22,6 +22,53 @@ static bool same_pairs(struct buffer *const (*pair)[2], int n)
     return ok;
 }
 
+/* The same copies of y, a modulated norm of x, with a scale for each block; also where those by
+ * rows, or their scales, are nowhere. */
+static bool same_norm_blocks(struct cuda_libs *libs, const struct buffer *x, const struct buffer *y,
+                             const struct buffer *shift, const struct buffer *scale,
+                             const struct buffer *stats)
+{
+    struct buffer flat = *y;
+    struct copies q[2];
+    flat.desc.ndim = 2;
+    flat.desc.shape[0] = y->desc.shape[0] * y->desc.shape[1];
+    flat.desc.shape[1] = y->desc.shape[2];
+    desc_dense(&flat.desc);
+    for (int i = 0; i < 2; i++)
+        q[i] = make_copies(&flat.desc, CKPT_F8E4M3, TOKENS);
+    struct to_fp8_attr attr = attr_of(&q[1], flat.desc.shape[0], FP8_ROWS | FP8_COLUMNS);
+    attr.source = FP8_NORM_MODULATE;
+    fill_copies(&flat, NULL, &q[0], libs, FP8_ROWS | FP8_COLUMNS);
+    const struct buffer *one[] = {x,
+                                  NULL,
+                                  shift,
+                                  scale,
+                                  stats,
+                                  &q[1].scale,
+                                  &q[1].by_rows,
+                                  &q[1].column_scale,
+                                  &q[1].by_columns};
+    must(!run(cuda_to_fp8_blocks, libs, &attr, FP8_FROM_INPUTS, 4, one, false), "to_fp8_blocks");
+    struct buffer *const pairs[][2] = {{&q[0].scale, &q[1].scale},
+                                       {&q[0].by_rows, &q[1].by_rows},
+                                       {&q[0].column_scale, &q[1].column_scale},
+                                       {&q[0].by_columns, &q[1].by_columns}};
+    bool ok = same_pairs(pairs, 4);
+    for (int gone = 0; gone < 4; gone++) {
+        const struct buffer *some[9];
+        memcpy(some, one, sizeof some);
+        some[FP8_FROM_INPUTS + gone] = NULL;
+        for (int i = 0; i < 4; i++)
+            cudaMemset(pairs[i][1]->device, 0xa5, (size_t)desc_bytes(&pairs[i][1]->desc));
+        must(!run(cuda_to_fp8_blocks, libs, &attr, FP8_FROM_INPUTS, 4, some, false), "spared");
+        for (int i = 0; i < 4; i++)
+            ok &= i == gone || same_pairs(pairs + i, 1);
+    }
+    for (int i = 0; i < 2; i++)
+        drop_copies(&q[i]);
+    return ok;
+}
+
 /* The same of a modulated norm, which leaves statistics and the largest magnitude alone: its shift
  * and scale are rows of a table, one for each sequence, and its rows are short and long. */
 static void test_norm(struct cuda_libs *libs)
@@ -71,7 +118,8 @@ static void test_norm(struct cuda_libs *libs)
                                            {&q[0].scale, &q[1].scale},
                                            {&q[0].by_rows, &q[1].by_rows},
                                            {&q[0].by_columns, &q[1].by_columns}};
-        const bool ok = same_pairs(pairs, 5);
+        const bool ok =
+            same_pairs(pairs, 5) && same_norm_blocks(libs, &x, &y, &shift, &scale, &stats[1]);
         printf("%s copies of a modulated norm of %lld made on the way\n", ok ? "ok  " : "FAIL",
                (long long)c);
         failures += !ok;

@@ -290,6 +290,8 @@ static void test_same_bytes(void **state)
     (void)state;
     check_same_bytes(chain, MATMUL_FP8, 3 + 1); /* sums that are nobody's gradient here */
     check_same_bytes(attended, MATMUL_FP8, 0);
+    check_same_bytes(chain, MATMUL_FP8_BLOCK, 3 + 3);
+    check_same_bytes(attended, MATMUL_FP8_BLOCK, 0);
 }
 
 static float largest_of(const struct run *r, int32_t x)
