@@ -174,9 +174,39 @@ struct moving_average_attr {
 /* attention: query i of L stands at key place n - L + i of the n keys of its sequence. */
 struct attention_attr {
     float scale;
-    int32_t causal; /* a query sees no key behind its own place */
+    int16_t causal; /* a query sees no key behind its own place */
+    uint16_t left;  /* of gradients: see attention_leave */
     int64_t window; /* above 0: and of those the last so many; only with causal */
 };
+
+struct cross_attention_attr {
+    float scale;
+    uint16_t left, unused;
+};
+
+/*
+ * Which results of a gradient of attention (dq, dk, dv) outputs behind those of its rule are the
+ * largest magnitudes of (ops/largest.c): 1 and their number, in two bits each, the first output
+ * lowest.
+ */
+enum { ATTENTION_RESULTS = 3 };
+
+static inline void attention_leave(uint16_t *left, int result)
+{
+    int k = 0;
+    while (*left >> 2 * k)
+        k++;
+    *left |= (uint16_t)((result + 1) << 2 * k);
+}
+
+/* The output that is the largest magnitude of a result, or -1. */
+static inline int attention_left(uint16_t left, int result)
+{
+    for (int k = 0; left >> 2 * k; k++)
+        if ((left >> 2 * k & 3) == result + 1)
+            return ATTENTION_RESULTS + k;
+    return -1;
+}
 
 /*
  * Operands of attention, and of its gradients, which have three more in front of the optional ones.

@@ -54,7 +54,8 @@ static void cross_attention_grad(struct ckpt_grad *grad)
                         grad->out[1],
                         attention_rows_dense(grad->tape, grad->dout[0])};
     ckpt_tensor out[3] = {CKPT_NONE, CKPT_NONE, CKPT_NONE};
-    ckpt_record(grad->tape, &op_cross_attention_dx, 7, in, 3, out, grad->attr, sizeof(float));
+    ckpt_record(grad->tape, &op_cross_attention_dx, 7, in, 3, out, grad->attr,
+                sizeof(struct cross_attention_attr));
     for (int i = 0; i < 3; i++)
         grad->din[i] = grad->need[i] ? out[i] : CKPT_NONE;
 }
@@ -63,8 +64,8 @@ static void again_cross_attention_dx(const struct ckpt_grad *g, const ckpt_tenso
                                      ckpt_tensor *out)
 {
     const int first = ops_count(g->tape);
-    ckpt_tensor y =
-        cross_attention_again(g->tape, *(const float *)g->attr, in[0], in[1], in[2], in[3]);
+    ckpt_tensor y = cross_attention_again(
+        g->tape, ((const struct cross_attention_attr *)g->attr)->scale, in[0], in[1], in[2], in[3]);
     ops_pull(g->tape, first, y, in[6], 3, in, out);
 }
 
@@ -111,8 +112,9 @@ const struct ckpt_op_def op_cross_attention_dx = {.size = sizeof(struct ckpt_op_
 ckpt_tensor ckpt_cross_attention(ckpt_tape *t, ckpt_tensor q, ckpt_tensor k, ckpt_tensor v,
                                  ckpt_tensor lens, float scale)
 {
+    const struct cross_attention_attr attr = {.scale = scale};
     ckpt_tensor out[2] = {CKPT_NONE, CKPT_NONE};
-    ckpt_record(t, &op_cross_attention, 4, (ckpt_tensor[]){q, k, v, lens}, 2, out, &scale,
-                sizeof scale);
+    ckpt_record(t, &op_cross_attention, 4, (ckpt_tensor[]){q, k, v, lens}, 2, out, &attr,
+                sizeof attr);
     return out[0];
 }

@@ -69,8 +69,24 @@ bool fp8_vector_of(const struct ckpt_desc *v, const struct ckpt_desc *x, struct 
     return to->step % 8 == 0 && linear_rows(x) <= INT32_MAX;
 }
 
+static int64_t fp8_sums_workspace(enum ckpt_backend backend, int64_t rows, int64_t cols)
+{
+    return backend == CKPT_ON_CUDA ? cuda_column_sum_workspace(rows, cols) : 0;
+}
+
+/* Output n as the sums over the rows of x.  Scratch: those of each tile, and what adding them
+ * takes; on the CPU what a pass over x does. */
+static void call_fp8_sums(struct ckpt_call *call, int n, const struct ckpt_desc *x)
+{
+    const int64_t down = (linear_rows(x) + FP8_BLOCK - 1) / FP8_BLOCK;
+    const int64_t cols = x->shape[x->ndim - 1];
+    call_column_sum(call, n, x);
+    call->workspace = max_i64(call->workspace, down * cols * (int64_t)sizeof(float) +
+                                                   fp8_sums_workspace(call->backend, down, cols));
+}
+
 /* {x [..., K], the largest magnitude, that ops/largest.c finds, shift, scale and statistics of a
- * norm or none} -> {scale, the copies asked for}: [..., K], [K, M'] */
+ * norm or none} -> {scale, the copies asked for, [..., K] and [K, M'], the sums over the rows} */
 static int to_fp8_shape(struct ckpt_call *call)
 {
     const struct ckpt_desc *x = &call->in[0];
@@ -91,6 +107,8 @@ static int to_fp8_shape(struct ckpt_call *call)
         call->out[n].shape[1] = fp8_pitch(linear_rows(x), attr);
         desc_dense(&call->out[n++]);
     }
+    if (attr->sums)
+        call_fp8_sums(call, n, x);
     return CKPT_OK;
 }
 
@@ -136,12 +154,8 @@ const struct ckpt_op_def op_to_fp8_largest = {
 
 /* ---- to_fp8_blocks --------------------------------------------------------------------------- */
 
-static int64_t fp8_sums_workspace(enum ckpt_backend backend, int64_t rows, int64_t cols)
-{
-    return backend == CKPT_ON_CUDA ? cuda_column_sum_workspace(rows, cols) : 0;
-}
-
-/* {x [..., K], what its gradient of GELU is of or none} -> of each copy asked for {scales, codes},
+/* {x [..., K], what its gradient of GELU is of or none, shift, scale and statistics of a norm where
+ * it is that of one} -> of each copy asked for {scales, codes},
  * [..., K] and [K, M'], and the sums over the rows */
 static int to_fp8_blocks_shape(struct ckpt_call *call)
 {
@@ -170,12 +184,8 @@ static int to_fp8_blocks_shape(struct ckpt_call *call)
         call->out[n].shape[1] = pitch;
         desc_dense(&call->out[n++]);
     }
-    if (attr->sums) { /* of each tile, and what adding them takes */
-        const int64_t down = (rows + FP8_BLOCK - 1) / FP8_BLOCK;
-        call_column_sum(call, n, x);
-        const struct ckpt_desc part = {.dtype = CKPT_F32, .ndim = 2, .shape = {down, cols}};
-        call->workspace = desc_bytes(&part) + fp8_sums_workspace(call->backend, down, cols);
-    }
+    if (attr->sums)
+        call_fp8_sums(call, n, x);
     return CKPT_OK;
 }
 
@@ -188,6 +198,7 @@ static void to_fp8_blocks_cost(const struct ckpt_call *call, struct ckpt_cost *c
 const struct ckpt_op_def op_to_fp8_blocks = {
     .size = sizeof(struct ckpt_op_def),
     .name = "to_fp8_blocks",
+    .flags = CKPT_OP_OPTIONAL_OUT,
     .shape = to_fp8_blocks_shape,
     .cost = to_fp8_blocks_cost,
     .cpu = cpu_to_fp8_blocks,
@@ -293,7 +304,7 @@ static struct fp8_copies copies_in(const ckpt_tensor *out, bool blocks, int copi
             c.column_scale = out[n++];
         c.columns = out[n++];
     }
-    c.sums = blocks ? out[n] : CKPT_NONE;
+    c.sums = out[n];
     return c;
 }
 
@@ -327,7 +338,7 @@ static struct fp8_made made_of(const ckpt_tape *t, ckpt_tensor x)
 /* What is rounded, and how: weights, or what has a row for each token. */
 enum fp8_kind { FP8_WEIGHT, FP8_TOKENS, FP8_GRADIENT };
 
-/* sums: those over the rows of x, which must be an FP8_GELU_DX, as well. */
+/* sums: those over the rows of x as well. */
 static struct fp8_copies record_copies(ckpt_tape *t, ckpt_tensor x, enum fp8_kind kind, int copies,
                                        bool sums)
 {
@@ -345,7 +356,7 @@ static struct fp8_copies record_copies(ckpt_tape *t, ckpt_tensor x, enum fp8_kin
     ckpt_tensor out[5] = {CKPT_NONE, CKPT_NONE, CKPT_NONE, CKPT_NONE, CKPT_NONE};
     const int n = copies == (FP8_ROWS | FP8_COLUMNS) ? 2 : 1;
     ckpt_record(t, blocks ? &op_to_fp8_blocks : &op_to_fp8, blocks ? 2 : FP8_FROM_INPUTS, in,
-                blocks ? 2 * n + sums : n + 1, out, &attr, sizeof attr);
+                (blocks ? 2 * n : n + 1) + sums, out, &attr, sizeof attr);
     return copies_in(out, blocks, copies);
 }
 
@@ -441,6 +452,14 @@ static struct fp8_copies transposed(ckpt_tape *t, ckpt_tensor rows, ckpt_tensor 
     return c.columns.id ? c : record_copies(t, x, kind_of(o), FP8_COLUMNS, false);
 }
 
+/* Whether the op that rounds dy sums its rows: it has all of them, so a pass is spared where what
+ * made dy has left none, or makes dy on the way. */
+static bool copies_sum(const ckpt_tape *t, ckpt_tensor dy)
+{
+    return made_of(t, dy).source == FP8_GELU_DX ||
+           (!linear_sums_left(t, dy).id && t->tensors.data[dy.id].desc.dtype == CKPT_BF16);
+}
+
 /* What ckpt_gradients records is differentiated once more, so it is not of 8 bits. */
 static void linear_fp8_grad(struct ckpt_grad *g)
 {
@@ -452,7 +471,7 @@ static void linear_fp8_grad(struct ckpt_grad *g)
         linear_grad(g);
         return;
     }
-    const bool sums = copies && g->need[FP8_BIAS] && made_of(t, dy).source == FP8_GELU_DX;
+    const bool sums = copies && g->need[FP8_BIAS] && copies_sum(t, dy);
     if (g->need[FP8_BIAS] && !sums)
         g->din[FP8_BIAS] = linear_bias_gradient(t, dy);
     if (g->need[FP8_ADDEND])
@@ -486,7 +505,12 @@ static bool is_idle(const ckpt_tape *t, const struct op *o, const int32_t *reads
     return true;
 }
 
-/* Readers of each tensor, or those that make copies with one scale in the forward pass. */
+static bool makes_copies(const struct op *o)
+{
+    return o->def == &op_to_fp8 || o->def == &op_to_fp8_blocks;
+}
+
+/* Readers of each tensor, or those that make copies in the forward pass. */
 static int32_t *count_reads(ckpt_tape *t, bool all)
 {
     int32_t *reads = calloc((size_t)t->n_tensors + 1, sizeof *reads);
@@ -496,15 +520,16 @@ static int32_t *count_reads(ckpt_tape *t, bool all)
         for (int k = 0; k < t->ops.data[i].n_in; k++) {
             const int32_t x = op_in(t, &t->ops.data[i], k);
             const struct op *o = &t->ops.data[i];
-            if (x > 0 && (all || (o->def == &op_to_fp8 && o->phase == PHASE_FORWARD)))
+            if (x > 0 && (all || (makes_copies(o) && o->phase == PHASE_FORWARD)))
                 reads[x]++;
         }
     return reads;
 }
 
 /* The op that made x is GELU: of what that reads. */
-static bool take_gelu(ckpt_tape *t, const struct op *o, const struct op *gelu)
+static bool take_gelu(ckpt_tape *t, int32_t i, const struct op *gelu)
 {
+    const struct op *o = &t->ops.data[i];
     if (gelu->def != &op_gelu || !is_plain(t, op_in(t, gelu, 0)))
         return false;
     ((struct to_fp8_attr *)o->attr)->source = FP8_GELU;
@@ -512,11 +537,10 @@ static bool take_gelu(ckpt_tape *t, const struct op *o, const struct op *gelu)
     return true;
 }
 
-/* The op that made x is a norm: of what that reads and its statistics.  It runs for these and the
- * largest magnitude, which it leaves. */
-static bool take_norm(ckpt_tape *t, const struct op *o, const struct op *norm)
+/* The op that made x is a norm: of what that reads and its statistics.  It runs for these and,
+ * where there is one scale, the largest magnitude, which it leaves. */
+static bool take_norm(ckpt_tape *t, int32_t i, const struct op *norm)
 {
-    int32_t *in = t->operands.data + o->operands;
     struct fp8_vector v;
     if (norm->def != &op_layer_norm_modulate || !is_plain(t, op_in(t, norm, 0)))
         return false;
@@ -524,7 +548,12 @@ static bool take_norm(ckpt_tape *t, const struct op *o, const struct op *norm)
     for (int k = 1; k <= 2; k++)
         if (!fp8_vector_of(&t->tensors.data[op_in(t, norm, k)].desc, x, &v))
             return false;
-    ((struct to_fp8_attr *)o->attr)->source = FP8_NORM_MODULATE;
+    while (t->ops.data[i].n_in < FP8_FROM_INPUTS && !t->error.code)
+        tape_add_input(t, i, -1);
+    if (t->error.code)
+        return false;
+    int32_t *in = t->operands.data + t->ops.data[i].operands;
+    ((struct to_fp8_attr *)t->ops.data[i].attr)->source = FP8_NORM_MODULATE;
     in[FP8_FROM] = op_in(t, norm, 0);
     in[FP8_SHIFT] = op_in(t, norm, 1);
     in[FP8_SCALE] = op_in(t, norm, 2);
@@ -532,19 +561,19 @@ static bool take_norm(ckpt_tape *t, const struct op *o, const struct op *norm)
     return true;
 }
 
-/* Copies with a scale for each tensor of what is the result of GELU or a modulated norm, and of
+/* Copies of what is the result of GELU or a modulated norm, and of
  * nobody else's interest: they read what that reads, and its result is never written. */
 static void take_sources(ckpt_tape *t)
 {
     int32_t *all = count_reads(t, true), *copies = count_reads(t, false);
     for (int32_t i = 0; all && copies && i < t->n_ops; i++) {
         const struct op *o = &t->ops.data[i];
-        if (o->def != &op_to_fp8 || ((const struct to_fp8_attr *)o->attr)->dtype != CKPT_F8E4M3)
+        if (!makes_copies(o) || ((const struct to_fp8_attr *)o->attr)->dtype != CKPT_F8E4M3)
             continue;
         const int32_t y = op_in(t, o, FP8_FROM), made = t->tensors.data[y].op;
         if (made >= 0 && t->tensors.data[y].index == 0 && all[y] == copies[y] && is_plain(t, y) &&
-            !take_gelu(t, o, &t->ops.data[made]))
-            take_norm(t, o, &t->ops.data[made]);
+            !take_gelu(t, i, &t->ops.data[made]))
+            take_norm(t, i, &t->ops.data[made]);
     }
     free(all);
     free(copies);
@@ -569,7 +598,7 @@ void ops_forget_sources(ckpt_tape *t)
         if (t->ops.data[i].def == &op_linear_fp8)
             for (int k = FP8_X; k <= FP8_W; k++)
                 t->operands.data[t->ops.data[i].operands + k] = -1;
-    if (!t->error.code && t->env.matmul == MATMUL_FP8)
+    if (!t->error.code && t->env.matmul)
         take_sources(t);
     if (!t->error.code && t->env.matmul)
         drop_idle(t);

@@ -33,7 +33,7 @@ struct to_fp8_attr {
                      * along the axis that the copy is summed over */
     int32_t source; /* enum fp8_source; of to_fp8 no gradient, where the largest magnitude is that
                      * of what is rounded */
-    int32_t sums;   /* of to_fp8_blocks: the sums over the rows are one more output */
+    int32_t sums;   /* the sums over the rows, the gradient of a bias, are one more output */
 };
 
 /* What is rounded: the operand, GELU of that, the gradient of GELU, of {dy, x}, or the operand
@@ -41,8 +41,10 @@ struct to_fp8_attr {
 enum fp8_source { FP8_OPERAND, FP8_GELU, FP8_GELU_DX, FP8_NORM_MODULATE };
 
 /* Operands of to_fp8.  The last three are those of FP8_NORM_MODULATE: of each row mean and 1 over
- * its deviation. */
+ * its deviation.  Where several ops have written FROM side by side, MOST is the largest magnitude
+ * of the first part, and those of the others stand behind. */
 enum { FP8_FROM, FP8_MOST, FP8_SHIFT, FP8_SCALE, FP8_STATS, FP8_FROM_INPUTS };
+enum { FP8_PARTS = 3 };
 
 /* Rows of x, of which `share` neighbours have one of v, `step` elements from the one before. */
 struct fp8_vector {
@@ -105,6 +107,8 @@ static inline struct ckpt_desc fp8_scales(int64_t rows, int64_t cols, bool squar
  */
 void linear_grad(struct ckpt_grad *grad);
 ckpt_tensor linear_bias_gradient(ckpt_tape *t, ckpt_tensor dy);
+/* The sums over the rows that the op which made dy has left, or none. */
+ckpt_tensor linear_sums_left(const ckpt_tape *t, ckpt_tensor dy);
 
 /* Records y = x w^T + b + a with 8-bit operands.  fp8_takes: whether it should be, as --matmul and
  * sizes are; w is what the caller of ckpt_linear gave. */

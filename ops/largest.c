@@ -4,15 +4,19 @@
  *
  * to_fp8 needs the largest magnitude of its operand before it can round the first element, which
  * costs a pass over it.  An op that knows how leaves it as one more output, a single fp32, behind
- * those of its rule; its kernel sees that there is one (n_out).  Which ops do follows from the tape
- * alone, when it is complete and chains are fused, and the largest is the same whoever finds it: no
- * bit of a step depends on this.  Where the op does not know how, as attention, products and
- * updates do not, to_fp8_largest reads the operand.
+ * those of its rule; its kernel sees that there is one (n_out).  Gradients of attention have three
+ * results, so their attribute says which of them an output is of (attention_left).  Which ops do
+ * follows from the tape alone, when it is complete and chains are fused, and the largest is the
+ * same whoever finds it: no bit of a step depends on this.  Where the op does not know how, as
+ * products and updates do not, to_fp8_largest reads the operand.
  *
  * The op that made an operand is found through views of all its elements.  Its result must fill its
- * storage, so that where the elements lie does not matter.
+ * storage, so that where the elements lie does not matter; or the operand is joined of parts that
+ * ops have written side by side, as gradients of queries, keys and values are, and each leaves that
+ * of its part.
  */
 #include <stdlib.h>
+#include "attr.h"
 #include "expr/expr.h"
 #include "fp8.h"
 #include "ops.h"
@@ -40,16 +44,40 @@ static const struct ckpt_op_def *const able[] = {&op_gelu,
                                                  &op_gated_residual_dx_sums,
                                                  &op_silu,
                                                  &op_silu_dx,
+                                                 &op_attention,
+                                                 &op_attention_dx,
+                                                 &op_cross_attention,
+                                                 &op_cross_attention_dx,
+                                                 &op_rms_norm_rope_dx,
                                                  &op_expr};
 
-static bool is_able(const struct op *o)
+/* Those that can where their result lies beside others, with gaps between its rows. */
+static const struct ckpt_op_def *const able_apart[] = {&op_attention_dx,  &op_cross_attention_dx,
+                                                       &op_layer_norm_dx, &op_layer_norm_affine_dx,
+                                                       &op_rms_norm_dx,   &op_rms_norm_rope_dx};
+
+static bool is_gradient_of_attention(const struct op *o)
+{
+    return o->def == &op_attention_dx || o->def == &op_cross_attention_dx;
+}
+
+static bool is_among(const struct ckpt_op_def *def, const struct ckpt_op_def *const *list, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (def == list[i])
+            return true;
+    return false;
+}
+
+/* Whether op o leaves the largest magnitude of its result number `index`. */
+static bool is_able(const struct op *o, int32_t index, bool apart)
 {
     if (o->def == &op_expr && ((const struct expr *)o->attr)->reduced)
         return false;
-    for (size_t i = 0; i < sizeof able / sizeof *able; i++)
-        if (o->def == able[i])
-            return true;
-    return false;
+    if (index >= (is_gradient_of_attention(o) ? ATTENTION_RESULTS : 1))
+        return false;
+    return apart ? is_among(o->def, able_apart, sizeof able_apart / sizeof *able_apart)
+                 : is_among(o->def, able, sizeof able / sizeof *able);
 }
 
 static bool fills_storage(const ckpt_tape *t, int32_t x)
@@ -58,51 +86,89 @@ static bool fills_storage(const ckpt_tape *t, int32_t x)
     return v->desc.offset == 0 && desc_bytes(&v->desc) == t->storages.data[v->storage].bytes;
 }
 
-/* The op whose first output has all elements of x, and nothing else; or -1. */
-static int32_t maker_of(const ckpt_tape *t, int32_t x)
+/* What x, or all of its elements, was first called. */
+static int32_t first_name(const ckpt_tape *t, int32_t x)
 {
     int32_t i = t->tensors.data[x].op;
-    if (!fills_storage(t, x))
-        return -1;
-    while (i >= 0 && t->ops.data[i].def->flags & CKPT_OP_VIEW && t->ops.data[i].n_in > 0) {
+    while (i >= 0 && t->ops.data[i].def->flags & CKPT_OP_VIEW && t->ops.data[i].n_in == 1) {
         x = op_in(t, &t->ops.data[i], 0);
         i = t->tensors.data[x].op;
     }
-    return i >= 0 && t->tensors.data[x].index == 0 && fills_storage(t, x) &&
-                   is_able(&t->ops.data[i])
-               ? i
-               : -1;
+    return x;
 }
 
-/* The output of op i that is its largest magnitude, added if it is not there.  largest: per op. */
-static int32_t leave(ckpt_tape *t, int32_t i, int32_t *largest)
+/* Results of ops that are all elements of x, and nothing else.  Returns how many, or 0. */
+static int parts_of(const ckpt_tape *t, int32_t x, int32_t part[FP8_PARTS])
 {
+    const int32_t whole = first_name(t, x), i = t->tensors.data[whole].op;
+    const struct op *o = i >= 0 ? &t->ops.data[i] : NULL;
+    if (!o || !fills_storage(t, x) || !fills_storage(t, whole))
+        return 0;
+    part[0] = whole;
+    if (o->def != &op_join)
+        return is_able(o, t->tensors.data[whole].index, false) ? 1 : 0;
+    if (o->n_in > FP8_PARTS)
+        return 0;
+    for (int k = 0; k < o->n_in; k++) {
+        const struct tensor *v = &t->tensors.data[op_in(t, o, k)];
+        part[k] = first_name(t, op_in(t, o, k));
+        const struct tensor *made = &t->tensors.data[part[k]];
+        if (made->op < 0 || desc_numel(&made->desc) != desc_numel(&v->desc) ||
+            !is_able(&t->ops.data[made->op], made->index, true))
+            return 0;
+    }
+    return o->n_in;
+}
+
+/* The output of the op that made x which is its largest magnitude, added if it is not there.
+ * largest: per tensor. */
+static int32_t leave(ckpt_tape *t, int32_t x, int32_t *largest)
+{
+    const int32_t i = t->tensors.data[x].op, index = t->tensors.data[x].index;
     struct op *o = &t->ops.data[i];
-    if (largest[i])
-        return largest[i];
+    if (largest[x])
+        return largest[x];
     if (o->def == &op_expr)
         ((struct expr *)o->attr)->largest = 1;
-    return largest[i] = tape_add_output(t, i, &(struct ckpt_desc){.dtype = CKPT_F32, .ndim = 0}).id;
+    if (o->def == &op_attention_dx)
+        attention_leave(&((struct attention_attr *)o->attr)->left, index);
+    if (o->def == &op_cross_attention_dx)
+        attention_leave(&((struct cross_attention_attr *)o->attr)->left, index);
+    return largest[x] = tape_add_output(t, i, &(struct ckpt_desc){.dtype = CKPT_F32, .ndim = 0}).id;
+}
+
+/* Whoever makes what op i rounds leaves its largest magnitude, or those of its parts. */
+static void leave_for(ckpt_tape *t, int32_t i, int32_t *largest)
+{
+    const struct op *o = &t->ops.data[i];
+    const enum fp8_source source = (enum fp8_source)((const struct to_fp8_attr *)o->attr)->source;
+    int32_t part[FP8_PARTS];
+    int n = 0;
+    if (source == FP8_NORM_MODULATE) {
+        const int32_t norm = t->tensors.data[op_in(t, o, FP8_STATS)].op;
+        part[n++] = op_out(t, &t->ops.data[norm], 0);
+    } else if (source == FP8_OPERAND) {
+        n = parts_of(t, op_in(t, o, FP8_FROM), part);
+    }
+    for (int k = 0; k < n && !t->error.code; k++) {
+        const int32_t x = leave(t, part[k], largest);
+        if (k)
+            tape_add_input(t, i, x);
+        else
+            t->operands.data[t->ops.data[i].operands + FP8_MOST] = x;
+    }
 }
 
 int ops_leave_largest(ckpt_tape *t)
 {
     if (t->error.code)
         return t->error.code;
-    int32_t *largest = calloc((size_t)t->n_ops + 1, sizeof *largest);
+    int32_t *largest = calloc((size_t)t->n_tensors + 1, sizeof *largest);
     if (!largest)
         return tape_fail(t, CKPT_ENOMEM, "no memory for the largest magnitudes of a tape");
-    for (int32_t i = 0; i < t->n_ops && !t->error.code; i++) {
-        const struct op *o = &t->ops.data[i];
-        const struct to_fp8_attr *attr = o->attr;
-        if (o->def != &op_to_fp8 || attr->source == FP8_GELU)
-            continue;
-        const int32_t maker = attr->source ? t->tensors.data[op_in(t, o, FP8_STATS)].op
-                                           : maker_of(t, op_in(t, o, FP8_FROM));
-        const int32_t x = maker < 0 ? 0 : leave(t, maker, largest);
-        if (x)
-            t->operands.data[t->ops.data[i].operands + FP8_MOST] = x;
-    }
+    for (int32_t i = 0; i < t->n_ops && !t->error.code; i++)
+        if (t->ops.data[i].def == &op_to_fp8)
+            leave_for(t, i, largest);
     free(largest);
     return t->error.code;
 }

@@ -165,14 +165,20 @@ static const struct {
     {&op_gated_residual_dx_sums, 2},
 };
 
-/* The sums that came with dy, or a pass over it. */
-ckpt_tensor linear_bias_gradient(ckpt_tape *t, ckpt_tensor dy)
+ckpt_tensor linear_sums_left(const ckpt_tape *t, ckpt_tensor dy)
 {
     const struct op *o = producer(t, dy);
     for (size_t i = 0; o && i < sizeof summing / sizeof *summing; i++)
         if (o->def == summing[i].def && t->tensors.data[dy.id].index == 0)
             return tape_handle(t, op_out(t, o, summing[i].sums));
-    return ops_record1(t, &op_column_sum, 1, &dy, NULL, 0);
+    return CKPT_NONE;
+}
+
+/* The sums that came with dy, or a pass over it. */
+ckpt_tensor linear_bias_gradient(ckpt_tape *t, ckpt_tensor dy)
+{
+    const ckpt_tensor left = linear_sums_left(t, dy);
+    return left.id ? left : ops_record1(t, &op_column_sum, 1, &dy, NULL, 0);
 }
 
 /* The bias comes first: it has no arithmetic to wait for, and what made dy has just left it in the

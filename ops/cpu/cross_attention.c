@@ -2,6 +2,7 @@
 /* Kernels of cross attention on packed text: where the rows of each sample's heads are. */
 #include "cpu.h"
 #include "attention.h"
+#include "attr.h"
 #include "kernels.h"
 
 /* Operands differ going forward and backward, but for q, k, v and lens. */
@@ -92,7 +93,7 @@ int cpu_cross_attention(const struct ckpt_kernel_args *a)
         return CKPT_EINVAL;
     job.locate = locate_forward;
     attention_forward(&job, a->workspace);
-    return CKPT_OK;
+    return cpu_leave_largest(a, 2, CKPT_OK);
 }
 
 /* Rows that belong to no sample get no gradient. */
@@ -114,5 +115,6 @@ int cpu_cross_attention_dx(const struct ckpt_kernel_args *a)
     int64_t used = first_row(&a->in[LENS], a->in[LENS].desc.shape[0]);
     zero_rest(&a->out[1], used);
     zero_rest(&a->out[2], used);
+    cpu_leave_attention(a, ((const struct cross_attention_attr *)a->attr)->left);
     return CKPT_OK;
 }

@@ -3,8 +3,10 @@
  * 8-bit copies of a tensor, and products of them: values times their scale in fp32, which is exact,
  * and then as any other product.
  */
+#include "attr.h"
 #include "core/fp8.h"
 #include "cpu.h"
+#include "rows.h"
 #include "fp8.h"
 #include "functions.h"
 #include "kernels.h"
@@ -87,11 +89,56 @@ static uint32_t largest(const struct ckpt_view *x, enum fp8_source source)
     return most;
 }
 
+struct raised {
+    uint32_t *most;
+    bool half;
+};
+
+static void raise_to_rows(const struct row_run *run, int64_t c, const void *user)
+{
+    const struct raised *to = user;
+    uint32_t most = 0;
+    for (int64_t i = 0; i < run->n; i++) {
+        const char *at = run->at[0] + i * run->step[0];
+        const uint32_t row = to->half ? largest_fp8_input_bf16((const uint16_t *)at, c)
+                                      : largest_in_row((const float *)at, c);
+        most = row > most ? row : most;
+    }
+    rows_raise_to(to->most, most);
+}
+
+/* Of a result that may lie beside others: rows are dense, and what is between them is not its. */
+static uint32_t largest_of_result(const struct ckpt_view *x)
+{
+    const struct ckpt_desc *d = &x->desc;
+    int64_t span = 1;
+    for (int i = 0; i < d->ndim; i++)
+        span += (d->shape[i] - 1) * d->stride[i];
+    if (span == desc_numel(d) || desc_numel(d) == 0)
+        return largest(x, FP8_OPERAND);
+    uint32_t most = 0;
+    const struct raised to = {&most, d->dtype == CKPT_BF16};
+    struct rows r;
+    rows_begin(&r, x);
+    rows_finish(&r);
+    rows_for_all(&r, d->shape[d->ndim - 1], raise_to_rows, &to);
+    return most;
+}
+
 int cpu_leave_largest(const struct ckpt_kernel_args *a, int n, int rc)
 {
     if (!rc && a->n_out > n)
-        *(uint32_t *)a->out[n].data = largest(&a->out[0], FP8_OPERAND);
+        *(uint32_t *)a->out[n].data = largest_of_result(&a->out[0]);
     return rc;
+}
+
+void cpu_leave_attention(const struct ckpt_kernel_args *a, uint16_t left)
+{
+    for (int i = 0; a->n_out > ATTENTION_RESULTS && i < ATTENTION_RESULTS; i++) {
+        const int to = attention_left(left, i);
+        if (to >= 0)
+            *(uint32_t *)a->out[to].data = largest_of_result(&a->out[i]);
+    }
 }
 
 int cpu_to_fp8_largest(const struct ckpt_kernel_args *a)
@@ -130,6 +177,15 @@ CKPT_CLONES static void normalise_fp8_input(float *x, const float *stats, const 
     }
 }
 
+/* Where shift and scale of a norm have the rows of x. */
+static void find_vectors(const struct ckpt_kernel_args *a, struct copying *c)
+{
+    if (c->source != FP8_NORM_MODULATE)
+        return;
+    fp8_vector_of(&a->in[FP8_SHIFT].desc, &a->in[FP8_FROM].desc, &c->shift);
+    fp8_vector_of(&a->in[FP8_SCALE].desc, &a->in[FP8_FROM].desc, &c->scale);
+}
+
 /* Row `row` of shift or scale, from column col on. */
 static const uint16_t *vector_row(const struct ckpt_view *v, struct fp8_vector by, int64_t row,
                                   int64_t col)
@@ -142,7 +198,7 @@ static void load_values(const struct copying *c, int64_t row, int64_t col, int64
 {
     const struct ckpt_view *x = c->x;
     const int64_t at = row * c->cols + col;
-    if (c->source == FP8_GELU) {
+    if (c->source == FP8_GELU || c->source == FP8_GELU_DX) {
         load_source(c->source, x, at, n, value);
         return;
     }
@@ -187,12 +243,31 @@ static void copy_all(const struct copying *c)
     }
 }
 
+/* The sums over the rows of the operand, which are the last output, where somebody reads them. */
+static int sum_operand(const struct ckpt_kernel_args *a)
+{
+    struct ckpt_kernel_args sums = *a;
+    sums.n_in = sums.n_out = 1;
+    sums.out = &a->out[a->n_out - 1];
+    return sums.out->data ? cpu_column_sum(&sums) : CKPT_OK;
+}
+
+static uint32_t largest_of_parts(const struct ckpt_kernel_args *a)
+{
+    uint32_t most = *(const uint32_t *)a->in[FP8_MOST].data;
+    for (int i = FP8_FROM_INPUTS; i < a->n_in; i++) {
+        const uint32_t part = *(const uint32_t *)a->in[i].data;
+        most = part > most ? part : most;
+    }
+    return most;
+}
+
 int cpu_to_fp8(const struct ckpt_kernel_args *a)
 {
     const struct to_fp8_attr *attr = a->attr;
     const struct ckpt_desc *x = &a->in[0].desc;
     const enum ckpt_dtype dtype = (enum ckpt_dtype)attr->dtype;
-    const uint32_t most = *(const uint32_t *)a->in[FP8_MOST].data;
+    const uint32_t most = largest_of_parts(a);
     const int k = fp8_is_odd(most) ? 0 : fp8_exponent(most, fp8_top(dtype));
     struct copying c = {.x = &a->in[0],
                         .source = (enum fp8_source)attr->source,
@@ -201,10 +276,7 @@ int cpu_to_fp8(const struct ckpt_kernel_args *a)
                         .power = fp8_is_odd(most) ? NAN : float_of_bits(fp8_power_bits(k)),
                         .dtype = dtype};
     int n = 1;
-    if (attr->source == FP8_NORM_MODULATE) {
-        fp8_vector_of(&a->in[FP8_SHIFT].desc, x, &c.shift);
-        fp8_vector_of(&a->in[FP8_SCALE].desc, x, &c.scale);
-    }
+    find_vectors(a, &c);
     c.pitch = fp8_pitch(c.rows, attr);
     if (attr->copies & FP8_ROWS)
         c.by_rows = a->out[n++].data;
@@ -213,17 +285,16 @@ int cpu_to_fp8(const struct ckpt_kernel_args *a)
     if (a->out[0].data)
         *(float *)a->out[0].data = fp8_is_odd(most) ? NAN : float_of_bits(fp8_power_bits(-k));
     copy_all(&c);
-    return CKPT_OK;
+    return attr->sums ? sum_operand(a) : CKPT_OK;
 }
 
 /* ---- copies with a scale for each block ------------------------------------------------------ */
 
 /* A tile of BLOCK x BLOCK elements at most, and what of them shares a scale. */
 struct tile {
-    const struct ckpt_view *x;
+    const struct copying *from;
     int64_t rows, cols, pitch, row, col, n_rows, n_cols;
     bool square;
-    enum fp8_source source;
     float *row_scale, *column_scale;
     int64_t row_ld, column_ld; /* from a row of scales to the next */
     uint8_t *by_rows, *by_columns;
@@ -243,16 +314,18 @@ static struct powers powers_of(uint32_t most)
 }
 
 /* Codes of the n rows of x, as they lie in memory, to rows of dst, with zeros up to `filled`;
- * beside each row its scale. */
+ * beside each row its scale; either may be nowhere. */
 static void round_rows(float (*x)[BLOCK], int64_t n, int64_t length, int64_t filled,
                        const uint32_t *whole, uint8_t *dst, int64_t ld, float *scale)
 {
     for (int64_t i = 0; i < n; i++) {
         const struct powers p = powers_of(whole ? *whole : largest_in_row(x[i], length));
         multiply_fp8_input(x[i], p.up, length);
-        cpu_store(dst + i * ld, x[i], CKPT_F8E4M3, length);
-        memset(dst + i * ld + length, 0, (size_t)(filled - length));
-        if (!whole)
+        if (dst) {
+            cpu_store(dst + i * ld, x[i], CKPT_F8E4M3, length);
+            memset(dst + i * ld + length, 0, (size_t)(filled - length));
+        }
+        if (scale)
             scale[i] = p.down;
     }
 }
@@ -293,8 +366,7 @@ static void round_tile(const struct tile *t)
     float value[BLOCK][BLOCK], turned[BLOCK][BLOCK];
     uint32_t most = 0;
     for (int64_t i = 0; i < t->n_rows; i++) {
-        const int64_t at = (t->row + i) * t->cols + t->col;
-        load_source(t->source, t->x, at, t->n_cols, value[i]);
+        load_values(t->from, t->row + i, t->col, t->n_cols, value[i]);
         for (int64_t j = 0; j < t->n_cols; j++)
             turned[j][i] = value[i][j];
         if (t->square) {
@@ -307,27 +379,31 @@ static void round_tile(const struct tile *t)
         sum_tile(t, value);
     if (t->square)
         place_square(t, most);
-    if (t->by_rows)
-        round_rows(value, t->n_rows, t->n_cols, t->n_cols, whole,
-                   t->by_rows + t->row * t->cols + t->col, t->cols,
-                   whole ? NULL : t->row_scale + t->col / BLOCK * t->row_ld + t->row);
-    if (t->by_columns)
-        round_rows(turned, t->n_cols, t->n_rows, min_i64(BLOCK, t->pitch - t->row), whole,
-                   t->by_columns + t->col * t->pitch + t->row, t->pitch,
-                   whole ? NULL : t->column_scale + t->row / BLOCK * t->column_ld + t->col);
+    uint8_t *rows = t->by_rows ? t->by_rows + t->row * t->cols + t->col : NULL;
+    uint8_t *columns = t->by_columns ? t->by_columns + t->col * t->pitch + t->row : NULL;
+    float *row_scale = NULL, *column_scale = NULL;
+    if (t->row_scale && !whole)
+        row_scale = t->row_scale + t->col / BLOCK * t->row_ld + t->row;
+    if (t->column_scale && !whole)
+        column_scale = t->column_scale + t->row / BLOCK * t->column_ld + t->col;
+    round_rows(value, t->n_rows, t->n_cols, t->n_cols, whole, rows, t->cols, row_scale);
+    round_rows(turned, t->n_cols, t->n_rows, min_i64(BLOCK, t->pitch - t->row), whole, columns,
+               t->pitch, column_scale);
 }
 
 int cpu_to_fp8_blocks(const struct ckpt_kernel_args *a)
 {
     const struct to_fp8_attr *attr = a->attr;
     const struct ckpt_desc *x = &a->in[0].desc;
-    struct tile all = {.x = &a->in[0],
+    struct copying from = {
+        .x = &a->in[0], .source = (enum fp8_source)attr->source, .cols = x->shape[x->ndim - 1]};
+    struct tile all = {.from = &from,
                        .rows = linear_rows(x),
                        .cols = x->shape[x->ndim - 1],
                        .square = attr->square,
-                       .source = (enum fp8_source)attr->source,
-                       .sums = attr->sums ? a->workspace : NULL};
+                       .sums = attr->sums && attr->source ? a->workspace : NULL};
     int n = 0;
+    find_vectors(a, &from);
     all.pitch = fp8_pitch(all.rows, attr);
     if (attr->copies & FP8_ROWS) {
         all.row_ld = fp8_scales(all.rows, all.cols, all.square).shape[1];
@@ -349,9 +425,9 @@ int cpu_to_fp8_blocks(const struct ckpt_kernel_args *a)
         t.n_cols = min_i64(BLOCK, t.cols - t.col);
         round_tile(&t);
     }
-    if (attr->sums)
+    if (all.sums && a->out[n].data)
         add_sums(&all, down, a->out[n].data);
-    return CKPT_OK;
+    return attr->sums && !attr->source ? sum_operand(a) : CKPT_OK;
 }
 
 /* ---- products -------------------------------------------------------------------------------- */

@@ -12,8 +12,11 @@ int cpu_to_fp8(const struct ckpt_kernel_args *a);
 int cpu_to_fp8_largest(const struct ckpt_kernel_args *a);
 int cpu_to_fp8_blocks(const struct ckpt_kernel_args *a);
 /* The end of a kernel of n outputs that returns rc: where one more is asked for, the largest
- * magnitude of the first, which fills its storage (ops_leave_largest). */
+ * magnitude of the first, whose rows are dense (ops_leave_largest). */
 int cpu_leave_largest(const struct ckpt_kernel_args *a, int n, int rc);
+
+/* The end of a gradient of attention: the largest magnitudes of results that are asked for. */
+void cpu_leave_attention(const struct ckpt_kernel_args *a, uint16_t left);
 
 /* A gradient of n outputs, and as output n the sums over the rows of the first as it was written;
  * their rows lie without gaps. */

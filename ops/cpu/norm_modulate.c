@@ -14,14 +14,6 @@ struct norm_modulate {
     uint32_t *most;
 };
 
-static void raise_to(uint32_t *most, uint32_t x)
-{
-    uint32_t seen = __atomic_load_n(most, __ATOMIC_RELAXED);
-    while (x > seen &&
-           !__atomic_compare_exchange_n(most, &seen, x, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
-        ;
-}
-
 /* run: x, y or none, stats or none, shift, scale */
 ROWS_INLINE void norm_modulate_rows(const struct row_run *run, int64_t c,
                                     const struct norm_modulate *m, bool half)
@@ -46,7 +38,7 @@ ROWS_INLINE void norm_modulate_rows(const struct row_run *run, int64_t c,
             most = bits > most ? bits : most;
         }
         if (m->most)
-            raise_to(m->most, most);
+            rows_raise_to(m->most, most);
         if (!run->at[2])
             continue;
         stats[0] = s.mean;

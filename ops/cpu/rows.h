@@ -22,6 +22,15 @@ typedef void (*rows_leaf)(const struct row_run *run, int64_t c, const void *extr
 /* All rows, chunk by chunk. */
 void rows_for_all(const struct rows *r, int64_t c, rows_leaf leaf, const void *extra);
 
+/* Raises a largest magnitude that threads share; magnitudes as bits order as the values do. */
+static inline void rows_raise_to(uint32_t *most, uint32_t x)
+{
+    uint32_t seen = __atomic_load_n(most, __ATOMIC_RELAXED);
+    while (x > seen &&
+           !__atomic_compare_exchange_n(most, &seen, x, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        ;
+}
+
 /* Number of chunks of a sum over rows, few enough that partial sums stay small. */
 static inline int64_t rows_sum_chunks(int64_t rows)
 {

@@ -32,8 +32,9 @@ enum {
     ACROSS = TILE / RUN,     /* threads to a row of a tile */
     STEP = THREADS / ACROSS, /* rows that a block loads at once */
     RUNS = TILE / STEP,      /* of a thread, all on their way at once */
-    GROUP = 4,               /* columns of a word */
-    WORDS = TILE / GROUP,    /* of a row of a tile */
+    WARPS = THREADS / 32,
+    GROUP = 4,            /* columns of a word */
+    WORDS = TILE / GROUP, /* of a row of a tile */
 };
 
 /* ---- the largest magnitude ------------------------------------------------------------------- */
@@ -76,7 +77,8 @@ struct copies {
     int64_t rows, cols, pitch, across; /* across: tiles side by side */
     uint8_t *by_rows, *by_columns;     /* either may be NULL */
     float *scale;                      /* or NULL */
-    const uint32_t *most;              /* the largest magnitude */
+    const uint32_t *most[FP8_PARTS];   /* the largest magnitudes of parts, or NULL */
+    float *sums;                       /* over the rows of each row of tiles, or NULL */
 };
 
 /* What a modulated norm takes beside x. */
@@ -100,7 +102,10 @@ __device__ __forceinline__ uint32_t encode(const float *x, float power)
  * the codes are to be multiplied by. */
 template <__nv_fp8_interpretation_t KIND> __device__ __forceinline__ float power_of(const copies &c)
 {
-    const uint32_t most = *c.most;
+    uint32_t most = *c.most[0];
+#pragma unroll
+    for (int i = 1; i < FP8_PARTS; i++)
+        most = c.most[i] ? max(most, *c.most[i]) : most;
     const bool odd = fp8_is_odd(most);
     const int k = odd ? 0 : fp8_exponent(most, KIND == __NV_E4M3 ? FP8_E4M3_TOP : FP8_E5M2_TOP);
     const float nan = __uint_as_float(0x7fc00000u);
@@ -237,12 +242,55 @@ __device__ __forceinline__ void normalise(run<bf16> &x, const modulation &m, int
     }
 }
 
-template <typename T, __nv_fp8_interpretation_t KIND, int SOURCE>
+/* Of 2 N values that lanes `apart` from each other have, each lane gets N sums of two. */
+template <int N>
+__device__ __forceinline__ void share_sums(float (&half)[N], const float (&all)[2 * N], int apart)
+{
+    const bool upper = threadIdx.x & apart;
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        const float other = __shfl_xor_sync(0xffffffffu, upper ? all[i] : all[i + N], apart);
+        half[i] = (upper ? all[i + N] : all[i]) + other;
+    }
+}
+
+/* The sums over the rows of a tile: of a thread, a warp, all of them, in this order. */
+template <typename T>
+__device__ __forceinline__ void sum_columns(const run<T> (&x)[RUNS], const copies &c, int64_t down,
+                                            int64_t col, float *part)
+{
+    static_assert(32 / ACROSS == 4, "four lanes have runs of the same columns");
+    const int lane = threadIdx.x % 32, first = lane / 8 % 2 * 8 + lane / 16 * 4;
+    float mine[RUN], two[RUN / 2], four[RUN / 4];
+#pragma unroll
+    for (int i = 0; i < RUN; i++) {
+        mine[i] = 0.f;
+#pragma unroll
+        for (int k = 0; k < RUNS; k++)
+            mine[i] += to_float(reinterpret_cast<const T *>(x[k].raw)[i]);
+    }
+    share_sums(two, mine, ACROSS);
+    share_sums(four, two, 2 * ACROSS);
+    *reinterpret_cast<float4 *>(part + threadIdx.x / 32 * TILE + lane % ACROSS * RUN + first) =
+        make_float4(four[0], four[1], four[2], four[3]);
+    __syncthreads();
+    if (threadIdx.x < TILE && col + threadIdx.x < c.cols) {
+        float sum = 0.f;
+#pragma unroll
+        for (int k = 0; k < WARPS; k++)
+            sum += part[k * TILE + threadIdx.x];
+        c.sums[down * c.cols + col + threadIdx.x] = sum;
+    }
+    __syncthreads();
+}
+
+template <typename T, __nv_fp8_interpretation_t KIND, int SOURCE, bool SUMS>
 __global__ void __launch_bounds__(THREADS, 2)
     make_copies(const T *x, const copies c, const modulation norm)
 {
     static_assert(WORDS * ACROSS <= THREADS, "a piece of 16 rows and a word of columns a thread");
-    __shared__ uint32_t tile[TILE * WORDS];
+    static_assert(WARPS * TILE <= TILE * WORDS, "sums fit in the tile");
+    __shared__ alignas(16) uint32_t tile[TILE * WORDS];
     const int64_t down = blockIdx.x / (uint32_t)c.across, row = down * TILE;
     const int64_t col = (blockIdx.x - down * c.across) * TILE;
     const mine m = {row + threadIdx.x / ACROSS, col + threadIdx.x % ACROSS * RUN};
@@ -251,6 +299,10 @@ __global__ void __launch_bounds__(THREADS, 2)
     for (int i = 0; i < RUNS; i++)
         if (m.has(c, i))
             v[i].load(x + m.at(c, i));
+        else if (SUMS)
+            v[i] = {};
+    if constexpr (SUMS)
+        sum_columns(v, c, down, col, reinterpret_cast<float *>(tile));
 #pragma unroll
     for (int i = 0; i < RUNS; i++)
         if constexpr (SOURCE == FP8_NORM_MODULATE) {
@@ -274,7 +326,6 @@ struct block_copies {
     copies c;
     float *row_scale, *column_scale;
     int64_t row_ld, column_ld; /* from a row of scales to the next */
-    float *sums;               /* over the rows of each row of tiles, or NULL */
 };
 
 struct powers {
@@ -291,8 +342,7 @@ __device__ __forceinline__ powers powers_of(uint32_t most)
 }
 
 enum {
-    PAIRS = RUN / 2, /* of bf16 elements in a run, a word each */
-    WARPS = THREADS / 32,
+    PAIRS = RUN / 2,              /* of bf16 elements in a run, a word each */
     ROW_OF_PAIRS = ACROSS * PAIRS /* of a row of a tile */
 };
 
@@ -437,41 +487,13 @@ __global__ void __launch_bounds__(THREADS, 2)
     store_columns(b.c, row, col, tile);
 }
 
-/* The sums over the rows of a tile: of a thread, a warp, all of them, in this order. */
-__device__ __forceinline__ void sum_columns(const run<bf16> (&x)[RUNS], const block_copies &b,
-                                            int64_t down, int64_t col, float *part)
-{
-    const int lane = threadIdx.x % 32;
-#pragma unroll
-    for (int i = 0; i < RUN; i++) {
-        float sum = 0.f;
-#pragma unroll
-        for (int k = 0; k < RUNS; k++)
-            sum += to_float(reinterpret_cast<const bf16 *>(x[k].raw)[i]);
-#pragma unroll
-        for (int other = ACROSS; other < 32; other *= 2)
-            sum += __shfl_xor_sync(0xffffffffu, sum, other);
-        if (lane < ACROSS)
-            part[threadIdx.x / 32 * TILE + lane * RUN + i] = sum;
-    }
-    __syncthreads();
-    if (threadIdx.x < TILE && col + threadIdx.x < b.c.cols) {
-        float sum = 0.f;
-#pragma unroll
-        for (int k = 0; k < WARPS; k++)
-            sum += part[k * TILE + threadIdx.x];
-        b.sums[down * b.c.cols + col + threadIdx.x] = sum;
-    }
-    __syncthreads();
-}
-
-template <int SOURCE>
+template <int SOURCE, bool SUMS>
 __global__ void __launch_bounds__(THREADS, 2)
-    make_block_copies(const bf16 *x, const bf16 *other, const block_copies b)
+    make_block_copies(const bf16 *x, const bf16 *other, const block_copies b, const modulation norm)
 {
-    __shared__ uint32_t tile[TILE * WORDS], most[ROW_OF_PAIRS];
+    __shared__ alignas(16) uint32_t tile[TILE * WORDS];
+    __shared__ uint32_t most[ROW_OF_PAIRS];
     __shared__ alignas(16) float column_up[TILE];
-    static_assert(WARPS * TILE <= TILE * WORDS, "sums fit in the tile");
     static_assert(WARPS * ROW_OF_PAIRS <= TILE * WORDS, "the parts of columns fit in the tile");
     const int64_t down = blockIdx.x / (uint32_t)b.c.across, row = down * TILE;
     const int64_t col = (blockIdx.x - down * b.c.across) * TILE;
@@ -481,7 +503,12 @@ __global__ void __launch_bounds__(THREADS, 2)
     for (int i = 0; i < RUNS; i++)
         if (m.has(b.c, i))
             v[i].load(x + m.at(b.c, i));
-    if constexpr (SOURCE != FP8_OPERAND) {
+    if constexpr (SOURCE == FP8_NORM_MODULATE) {
+#pragma unroll
+        for (int i = 0; i < RUNS; i++)
+            if (m.has(b.c, i))
+                normalise(v[i], norm, m.row + i * STEP, m.col);
+    } else if constexpr (SOURCE != FP8_OPERAND) {
         run<bf16> u[RUNS] = {};
 #pragma unroll
         for (int i = 0; i < RUNS; i++)
@@ -491,29 +518,32 @@ __global__ void __launch_bounds__(THREADS, 2)
         for (int i = 0; i < RUNS; i++)
             v[i].template apply_source<SOURCE>(u[i]);
     }
-    if (SOURCE == FP8_GELU_DX && b.sums)
-        sum_columns(v, b, down, col, reinterpret_cast<float *>(tile));
-    if (b.c.by_rows) {
+    if constexpr (SUMS)
+        sum_columns(v, b.c, down, col, reinterpret_cast<float *>(tile));
+    if (b.c.by_rows || b.row_scale) {
         float up[RUNS];
 #pragma unroll
         for (int i = 0; i < RUNS; i++) {
             const powers p = powers_of(largest_of_row(v[i]));
             up[i] = p.up;
-            if (threadIdx.x % ACROSS == 0 && m.has(b.c, i))
+            if (b.row_scale && threadIdx.x % ACROSS == 0 && m.has(b.c, i))
                 b.row_scale[col / TILE * b.row_ld + m.row + i * STEP] = p.down;
         }
-        store_block_rows(v, b, m, up);
+        if (b.c.by_rows)
+            store_block_rows(v, b, m, up);
     }
-    if (!b.c.by_columns)
+    if (!b.c.by_columns && !b.column_scale)
         return;
     largest_of_columns(v, tile, most);
     if (threadIdx.x < TILE) {
         const uint32_t pair = most[threadIdx.x / 2];
         const powers p = powers_of(threadIdx.x % 2 ? pair & 0xffff0000u : pair << 16);
         column_up[threadIdx.x] = p.up;
-        if (col + threadIdx.x < b.c.cols)
+        if (b.column_scale && col + threadIdx.x < b.c.cols)
             b.column_scale[row / TILE * b.column_ld + col + threadIdx.x] = p.down;
     }
+    if (!b.c.by_columns)
+        return;
     __syncthreads();
     float up[RUN];
 #pragma unroll
@@ -524,12 +554,34 @@ __global__ void __launch_bounds__(THREADS, 2)
     store_columns(b.c, row, col, tile);
 }
 
-template <typename T, __nv_fp8_interpretation_t KIND, int SOURCE = FP8_OPERAND>
+unsigned tiles_of(const copies &c)
+{
+    return (unsigned)((c.rows + TILE - 1) / TILE * c.across);
+}
+
+template <typename T, __nv_fp8_interpretation_t KIND, int SOURCE = FP8_OPERAND, bool SUMS = false>
 void launch(const struct ckpt_kernel_args *a, const copies &c, const modulation &norm = {})
 {
-    const unsigned grid = (unsigned)((c.rows + TILE - 1) / TILE * c.across);
-    make_copies<T, KIND, SOURCE>
+    const unsigned grid = tiles_of(c);
+    make_copies<T, KIND, SOURCE, SUMS>
         <<<grid, THREADS, 0, stream_of(a)>>>(static_cast<const T *>(a->in[0].data), c, norm);
+}
+
+template <int SOURCE, bool SUMS>
+void launch_blocks(const struct ckpt_kernel_args *a, const block_copies &b,
+                   const modulation &norm = {})
+{
+    make_block_copies<SOURCE, SUMS><<<tiles_of(b.c), THREADS, 0, stream_of(a)>>>(
+        static_cast<const bf16 *>(a->in[0].data), static_cast<const bf16 *>(a->in[1].data), b,
+        norm);
+}
+
+/* The last output: the sums over the rows of tiles. */
+void add_sums(const struct ckpt_kernel_args *a, const copies &c)
+{
+    const int64_t down = (c.rows + TILE - 1) / TILE;
+    column_sums(static_cast<float *>(a->out[a->n_out - 1].data), matrix_source<float, 4>{c.sums},
+                down, c.cols, false, c.sums + down * c.cols, stream_of(a));
 }
 
 modulation modulation_of(const struct ckpt_kernel_args *a)
@@ -581,20 +633,28 @@ int cuda_to_fp8(const struct ckpt_kernel_args *a)
     c.pitch = fp8_pitch(c.rows, attr);
     c.across = (c.cols + TILE - 1) / TILE;
     c.scale = static_cast<float *>(a->out[0].data);
-    c.most = static_cast<const uint32_t *>(a->in[FP8_MOST].data);
+    c.most[0] = static_cast<const uint32_t *>(a->in[FP8_MOST].data);
+    for (int i = FP8_FROM_INPUTS; i < a->n_in; i++)
+        c.most[1 + i - FP8_FROM_INPUTS] = static_cast<const uint32_t *>(a->in[i].data);
     if (attr->copies & FP8_ROWS)
         c.by_rows = static_cast<uint8_t *>(a->out[n++].data);
     if (attr->copies & FP8_COLUMNS)
         c.by_columns = static_cast<uint8_t *>(a->out[n].data);
+    if (attr->sums && a->out[a->n_out - 1].data)
+        c.sums = static_cast<float *>(a->workspace);
     const bool half = x->dtype == CKPT_BF16, e4m3 = attr->dtype == CKPT_F8E4M3;
     if (attr->source == FP8_GELU)
         launch<bf16, __NV_E4M3, FP8_GELU>(a, c);
     else if (attr->source == FP8_NORM_MODULATE)
         launch<bf16, __NV_E4M3, FP8_NORM_MODULATE>(a, c, modulation_of(a));
+    else if (c.sums)
+        launch<bf16, __NV_E5M2, FP8_OPERAND, true>(a, c);
     else if (half)
         e4m3 ? launch<bf16, __NV_E4M3>(a, c) : launch<bf16, __NV_E5M2>(a, c);
     else
         e4m3 ? launch<float, __NV_E4M3>(a, c) : launch<float, __NV_E5M2>(a, c);
+    if (c.sums)
+        add_sums(a, c);
     return launched();
 }
 
@@ -618,22 +678,20 @@ int cuda_to_fp8_blocks(const struct ckpt_kernel_args *a)
         b.column_scale = static_cast<float *>(a->out[n++].data);
         b.c.by_columns = static_cast<uint8_t *>(a->out[n++].data);
     }
-    const dim3 grid((unsigned)((b.c.rows + TILE - 1) / TILE * b.c.across));
-    const bf16 *from = static_cast<const bf16 *>(a->in[0].data);
-    const bf16 *other = static_cast<const bf16 *>(a->in[1].data);
-    if (attr->sums)
-        b.sums = static_cast<float *>(a->workspace);
+    if (attr->sums && a->out[a->n_out - 1].data)
+        b.c.sums = static_cast<float *>(a->workspace);
     if (attr->square)
-        make_square_copies<<<grid, THREADS, 0, stream_of(a)>>>(from, b);
+        make_square_copies<<<tiles_of(b.c), THREADS, 0, stream_of(a)>>>(
+            static_cast<const bf16 *>(a->in[0].data), b);
     else if (attr->source == FP8_GELU)
-        make_block_copies<FP8_GELU><<<grid, THREADS, 0, stream_of(a)>>>(from, other, b);
+        launch_blocks<FP8_GELU, false>(a, b);
+    else if (attr->source == FP8_NORM_MODULATE)
+        launch_blocks<FP8_NORM_MODULATE, false>(a, b, modulation_of(a));
     else if (attr->source == FP8_GELU_DX)
-        make_block_copies<FP8_GELU_DX><<<grid, THREADS, 0, stream_of(a)>>>(from, other, b);
+        b.c.sums ? launch_blocks<FP8_GELU_DX, true>(a, b) : launch_blocks<FP8_GELU_DX, false>(a, b);
     else
-        make_block_copies<FP8_OPERAND><<<grid, THREADS, 0, stream_of(a)>>>(from, other, b);
-    const int64_t down = (b.c.rows + TILE - 1) / TILE;
-    if (attr->sums)
-        column_sums(static_cast<float *>(a->out[n].data), matrix_source<float, 4>{b.sums}, down,
-                    b.c.cols, false, b.sums + down * b.c.cols, stream_of(a));
+        b.c.sums ? launch_blocks<FP8_OPERAND, true>(a, b) : launch_blocks<FP8_OPERAND, false>(a, b);
+    if (b.c.sums)
+        add_sums(a, b.c);
     return launched();
 }

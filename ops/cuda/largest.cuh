@@ -103,6 +103,19 @@ __device__ __forceinline__ void leave_largest(uint32_t *to, const largest<T> &mi
         atomicMax(to, x);
 }
 
+/* The largest over a warp, all of whose lanes must come here. */
+template <typename T> __device__ __forceinline__ uint32_t warp_largest(const largest<T> &mine)
+{
+    return __reduce_max_sync(0xffffffffu, mine.bits());
+}
+
+/* Raises *to to that of a warp. */
+__device__ __forceinline__ void warp_leave_largest(uint32_t *to, uint32_t x)
+{
+    if (threadIdx.x % 32 == 0 && x > __ldcg(to))
+        atomicMax(to, x);
+}
+
 /* Where an op of n outputs leaves the largest magnitude of the first, now 0: behind them, or NULL
  * where nobody asked for it (ops_leave_largest). */
 static inline uint32_t *largest_begin(const struct ckpt_kernel_args *a, int n)

@@ -255,9 +255,10 @@ static __global__ void __launch_bounds__(BLOCK, 4)
  * pair of columns, whose sums stand in memory. */
 static __global__ void __launch_bounds__(128)
     rms_norm_rope_dx_elements(const __grid_constant__ struct rows r, int64_t chunk, int64_t c,
-                              bool half, bool dy_half, const char *w, float *partial)
+                              bool half, bool dy_half, const char *w, float *partial, uint32_t *to)
 {
     float *dw = partial + blockIdx.x * c;
+    largest<float> most(to);
     int64_t first = blockIdx.x * chunk;
     for (int64_t row = first; row < first + chunk && row < r.count; row++) {
         char *at[tile_operands<HEAD_ROPE>];
@@ -282,11 +283,12 @@ static __global__ void __launch_bounds__(128)
             for (int k = 0; k < 2; k++) {
                 float x = row_get(at[0], j + k, half), v = row_get(w, j + k, half);
                 float before = row == first ? 0.f : dw[j + k];
-                row_put(at[2], j + k, rstd * (d[k] * v - x * slope), half);
+                row_put(at[2], j + k, rstd * (d[k] * v - x * slope), half, most);
                 dw[j + k] = before + d[k] * rounded(x * rstd, half);
             }
         }
     }
+    leave_largest(to, most);
 }
 
 /* ---- launches -------------------------------------------------------------------------------- */
@@ -379,7 +381,7 @@ int cuda_rms_norm_rope_dx(const struct ckpt_kernel_args *a)
     const int64_t chunks = cuda_weight_chunks(r.count);
     rms_norm_rope_dx_elements<<<(unsigned)chunks, 128, 0, stream_of(a)>>>(
         r, cuda_chunk(CUDA_WEIGHT_WAVE, r.count), c, view_half(&a->in[1]), view_half(&a->in[0]),
-        (const char *)a->in[2].data, (float *)a->workspace);
+        (const char *)a->in[2].data, (float *)a->workspace, largest_begin(a, 2));
     add_parts(a, chunks, 1);
     return launched();
 }

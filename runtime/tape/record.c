@@ -165,25 +165,44 @@ static enum storage_kind kind_of(enum phase phase)
     return phase == PHASE_FORWARD ? STORAGE_ACTIVATION : STORAGE_TEMPORARY;
 }
 
-ckpt_tensor tape_add_output(ckpt_tape *t, int32_t i, const struct ckpt_desc *d)
+/* Moves the operands of op i to the end of the list, with room for one more behind those in front
+ * of `before`.  Returns where that is, or NULL with the tape's error. */
+static int32_t *widen_operands(ckpt_tape *t, int32_t i, int32_t before)
 {
     const int32_t n = t->ops.data[i].n_in + t->ops.data[i].n_out;
-    ckpt_tensor x = tape_new_tensor(t, d, kind_of(t->ops.data[i].phase));
-    if (!x.id)
-        return x;
     if (ARRAY_RESERVE(&t->operands, t->n_operands + n + 1)) {
-        tape_fail(t, CKPT_ENOMEM, "no memory for an output of op %d", i);
-        return CKPT_NONE;
+        tape_fail(t, CKPT_ENOMEM, "no memory for an operand of op %d", i);
+        return NULL;
     }
     struct op *o = &t->ops.data[i];
+    const int32_t *from = t->operands.data + o->operands;
     int32_t *to = t->operands.data + t->n_operands;
-    memcpy(to, t->operands.data + o->operands, (size_t)n * sizeof *to);
-    to[n] = x.id;
-    t->tensors.data[x.id].op = i;
-    t->tensors.data[x.id].index = o->n_out++;
+    memcpy(to, from, (size_t)before * sizeof *to);
+    memcpy(to + before + 1, from + before, (size_t)(n - before) * sizeof *to);
     o->operands = t->n_operands;
     t->n_operands += n + 1;
+    return to + before;
+}
+
+ckpt_tensor tape_add_output(ckpt_tape *t, int32_t i, const struct ckpt_desc *d)
+{
+    ckpt_tensor x = tape_new_tensor(t, d, kind_of(t->ops.data[i].phase));
+    int32_t *to = x.id ? widen_operands(t, i, t->ops.data[i].n_in + t->ops.data[i].n_out) : NULL;
+    if (!to)
+        return CKPT_NONE;
+    *to = x.id;
+    t->tensors.data[x.id].op = i;
+    t->tensors.data[x.id].index = t->ops.data[i].n_out++;
     return x;
+}
+
+void tape_add_input(ckpt_tape *t, int32_t i, int32_t x)
+{
+    int32_t *to = t->error.code ? NULL : widen_operands(t, i, t->ops.data[i].n_in);
+    if (!to)
+        return;
+    *to = x;
+    t->ops.data[i].n_in++;
 }
 
 void tape_stand_at(ckpt_tape *t, int32_t i)

@@ -269,6 +269,9 @@ int32_t tape_append(ckpt_tape *t, const struct ckpt_op_def *def, int n_in, const
  * tape's error. */
 ckpt_tensor tape_add_output(ckpt_tape *t, int32_t i, const struct ckpt_desc *d);
 
+/* Gives op i tensor x as one more input, behind those that it has. */
+void tape_add_input(ckpt_tape *t, int32_t i, int32_t x);
+
 /* What is recorded next is of the phase of op i, and named as that is. */
 void tape_stand_at(ckpt_tape *t, int32_t i);
 

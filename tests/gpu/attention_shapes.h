@@ -136,6 +136,17 @@ static double value_of(const void *p, enum ckpt_dtype dtype, int64_t i)
     return float_of_bits((uint32_t)((const uint16_t *)p)[i] << 16);
 }
 
+/* The largest magnitude of n elements, as bits of an fp32. */
+static uint32_t largest_of(const void *p, enum ckpt_dtype dtype, int64_t n)
+{
+    uint32_t most = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const uint32_t bits = float_bits((float)value_of(p, dtype, i)) & 0x7fffffff;
+        most = bits > most ? bits : most;
+    }
+    return most;
+}
+
 /* ---- the test ------------------------------------------------------------------------------- */
 
 /* Lengths on both sides of the kernels' tiles; m is another one than n. */

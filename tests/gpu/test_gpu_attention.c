@@ -2,9 +2,9 @@
 /*
  * Attention forward on a GPU against the CPU's kernel: heads of the widths that have kernels of
  * their own, lengths on both sides of their tiles, causal, windows, grouped heads, several leading
- * axes, operands cut out of one projection, and packed keys whose spare rows are NaN.  Both the
- * kernel that is chosen and our own; ours gives the same bits every time.  "test_gpu_attention 72"
- * looks at that width alone.
+ * axes, operands cut out of one projection, and packed keys whose spare rows are NaN.  The largest
+ * magnitude of the result is left as well.  Both the kernel that is chosen and our own; ours gives
+ * the same bits every time.  "test_gpu_attention 72" looks at that width alone.
  */
 #include <math.h>
 #include "attr.h"
@@ -21,7 +21,7 @@ struct data {
     int64_t bytes[TENSORS];
 };
 
-static void *workspace;
+static void *workspace, *most_of_o;
 
 /* ---- operands ------------------------------------------------------------------------------- */
 
@@ -74,11 +74,12 @@ static int run(const struct data *d, const struct shape *s, ckpt_kernel kernel, 
     void *const *at = on_device ? d->device : d->host;
     const struct attention_attr attr = {
         .scale = scale_of(s), .causal = s->causal, .window = s->window};
-    struct ckpt_view in[INPUTS], out[2] = {{at[O], d->desc[O]}, {at[LSE], d->desc[LSE]}};
+    struct ckpt_view in[INPUTS],
+        out[3] = {{at[O], d->desc[O]}, {at[LSE], d->desc[LSE]}, {most_of_o, {.dtype = CKPT_F32}}};
     for (int i = 0; i < INPUTS; i++)
         in[i] = (struct ckpt_view){at[i], d->desc[i]};
     struct ckpt_kernel_args a = {.n_in = is_packed(s) ? INPUTS : LENS,
-                                 .n_out = 2,
+                                 .n_out = on_device ? 3 : 2,
                                  .in = in,
                                  .out = out,
                                  .attr = &attr,
@@ -119,6 +120,9 @@ static void check_results(const struct data *d, const struct shape *s, ckpt_kern
         must(!cudaMemcpy(result[i], d->device[O + i], (size_t)d->bytes[O + i],
                          cudaMemcpyDeviceToHost),
              what);
+    uint32_t most;
+    must(!cudaMemcpy(&most, most_of_o, sizeof most, cudaMemcpyDeviceToHost), what);
+    check(most == largest_of(result[0], CKPT_BF16, desc_numel(&d->desc[O])), "largest", s);
     check(difference(result[0], d->host[O], &d->desc[O]) < 0.03, what, s);
     check(difference(result[1], d->host[LSE], &d->desc[LSE]) < 1e-3, what, s);
 }
@@ -186,5 +190,6 @@ static void test_width(int64_t width)
 int main(int argc, char **argv)
 {
     cudaMalloc(&workspace, WORKSPACE);
+    cudaMalloc(&most_of_o, sizeof(uint32_t));
     return test_widths(argc, argv, test_width);
 }

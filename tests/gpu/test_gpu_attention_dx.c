@@ -3,9 +3,10 @@
  * Attention backward on a GPU against the CPU's kernel: heads of the widths that have kernels of
  * their own, lengths on both sides of their tiles, fewer and more queries than keys, causal,
  * windows, grouped heads, leading axes in either order, and packed keys whose spare rows are NaN
- * and get gradients of 0.  Both the kernel that is chosen and our own.  Ours gives the same bits
- * every time, with copies beside it, and writes nothing behind the scratch that shapes say it has.
- * "test_gpu_attention_dx 72" looks at that width alone.
+ * and get gradients of 0; gradients that lie side by side with others, as those of one projection.
+ * Each leaves its largest magnitude.  Both the kernel that is chosen and our own.  Ours gives the
+ * same bits every time, with copies beside it, and writes nothing behind the scratch that shapes
+ * say it has. "test_gpu_attention_dx 72" looks at that width alone.
  */
 #include <math.h>
 #include "attr.h"
@@ -25,8 +26,10 @@ struct data {
     int64_t bytes[TENSORS];
     char *workspace;
     int64_t workspace_bytes;
+    uint32_t *most; /* on the device: the largest magnitudes of dv, dq and dk */
 };
 
+static const int left_order[RESULTS] = {2, 0, 1};
 static cudaStream_t stream, other;
 static char *beside;
 
@@ -40,24 +43,39 @@ static void describe(struct data *d, const struct shape *s)
     d->desc[LENS] = lens_desc(s);
 }
 
+/* On the device gradients may lie apart: their rows are one of three groups of heads. */
+static struct ckpt_desc on_device_desc(const struct data *d, const struct shape *s, int i)
+{
+    if (s->layout != FUSED || i < DQ)
+        return d->desc[i];
+    return i == DQ ? queries_desc(s, true) : keys_desc(s, true);
+}
+
 /* Self attention has no lengths among its operands. */
 static int call(const struct data *d, const struct shape *s, ckpt_kernel kernel, bool forward,
                 bool on_device)
 {
     void *const *at = on_device ? d->device : d->host;
-    const struct attention_attr attr = {
-        .scale = scale_of(s), .causal = s->causal, .window = s->window};
-    struct ckpt_view view[TENSORS];
+    struct attention_attr attr = {.scale = scale_of(s), .causal = s->causal, .window = s->window};
+    struct cross_attention_attr packed = {.scale = scale_of(s)};
+    struct ckpt_view view[TENSORS + RESULTS];
     int n = 0;
     for (int i = 0; i < TENSORS; i++)
         if (i != LENS || is_packed(s))
-            view[n++] = (struct ckpt_view){at[i], d->desc[i]};
+            view[n++] = (struct ckpt_view){at[i], on_device ? on_device_desc(d, s, i) : d->desc[i]};
     const int gone = TENSORS - n;
+    for (int i = 0; on_device && i < RESULTS; i++) {
+        view[n + i] = (struct ckpt_view){d->most + i, {.dtype = CKPT_F32}};
+        attention_leave(&attr.left, left_order[i]);
+    }
+    packed.left = attr.left;
     struct ckpt_kernel_args a = {.n_in = (forward ? O : INPUTS) - gone,
-                                 .n_out = forward ? 2 : RESULTS,
+                                 .n_out = forward     ? 2
+                                          : on_device ? 2 * RESULTS
+                                                      : RESULTS,
                                  .in = view,
                                  .out = view + (forward ? O : DQ) - gone,
-                                 .attr = &attr,
+                                 .attr = is_packed(s) ? (const void *)&packed : &attr,
                                  .workspace = d->workspace,
                                  .workspace_bytes = d->workspace_bytes,
                                  .device = on_device ? libs : NULL,
@@ -100,10 +118,12 @@ static void create(struct data *d, const struct shape *s)
     check(!call(d, s, is_packed(s) ? cpu_cross_attention_dx : cpu_attention_dx, false, false),
           "cpu backward", s);
     for (int i = 0; i < TENSORS; i++)
-        must(!cudaMalloc(&d->device[i], (size_t)d->bytes[i]) &&
+        must(!cudaMalloc(&d->device[i], (size_t)(3 * d->bytes[i])) &&
                  !cudaMemcpy(d->device[i], d->host[i], (size_t)d->bytes[i], cudaMemcpyHostToDevice),
              "device memory");
-    must(!cudaMalloc((void **)&d->workspace, (size_t)d->workspace_bytes + GUARD), "workspace");
+    must(!cudaMalloc((void **)&d->workspace, (size_t)d->workspace_bytes + GUARD) &&
+             !cudaMalloc((void **)&d->most, RESULTS * sizeof *d->most),
+         "workspace");
 }
 
 static void destroy(struct data *d)
@@ -113,6 +133,7 @@ static void destroy(struct data *d)
         cudaFree(d->device[i]);
     }
     cudaFree(d->workspace);
+    cudaFree(d->most);
 }
 
 /* ---- results -------------------------------------------------------------------------------- */
@@ -130,21 +151,44 @@ static double relative(const void *x, const void *expected, int64_t n)
     return size > 0 ? sqrt(apart / size) : apart;
 }
 
+/* Gradient i from the device, its rows one behind the other. */
+static void fetch(const struct data *d, const struct shape *s, int i, const char *what, void *to)
+{
+    const struct ckpt_desc *x = &d->desc[i];
+    const size_t row = (size_t)(x->shape[x->ndim - 2] * s->width) * sizeof(uint16_t);
+    must(!cudaMemcpy2D(to, row, d->device[i], s->layout == FUSED ? 3 * row : row, row,
+                       (size_t)d->bytes[i] / row, cudaMemcpyDeviceToHost),
+         what);
+}
+
+static void check_largest(const struct data *d, const struct shape *s, const char *what,
+                          void *const result[RESULTS])
+{
+    uint32_t most[RESULTS];
+    must(!cudaMemcpy(most, d->most, sizeof most, cudaMemcpyDeviceToHost), what);
+    for (int i = 0; i < RESULTS; i++) {
+        const int of = left_order[i];
+        const uint32_t want = largest_of(result[of], CKPT_BF16, desc_numel(&d->desc[DQ + of]));
+        check(most[i] == want, "largest", s);
+        if (most[i] != want)
+            printf("%s: of %d %g, not %g\n", what, of, float_of_bits(most[i]), float_of_bits(want));
+    }
+}
+
 static void run(const struct data *d, const struct shape *s, ckpt_kernel kernel, const char *what,
                 void *const result[RESULTS])
 {
     char guard[GUARD];
     for (int i = DQ; i < TENSORS; i++)
-        must(!cudaMemset(d->device[i], 0xff, (size_t)d->bytes[i]), what);
+        must(!cudaMemset(d->device[i], 0xff, (size_t)(3 * d->bytes[i])), what);
     must(!cudaMemset(d->workspace, 0xff, (size_t)d->workspace_bytes + GUARD), what);
     must(!cudaDeviceSynchronize(), what);
     cudaMemcpyAsync(beside, beside + BESIDE, BESIDE, cudaMemcpyDeviceToDevice, other);
     check(!call(d, s, kernel, false, true), what, s);
     must(!cudaDeviceSynchronize(), what);
     for (int i = 0; i < RESULTS; i++)
-        must(!cudaMemcpy(result[i], d->device[DQ + i], (size_t)d->bytes[DQ + i],
-                         cudaMemcpyDeviceToHost),
-             what);
+        fetch(d, s, DQ + i, what, result[i]);
+    check_largest(d, s, what, result);
     must(!cudaMemcpy(guard, d->workspace + d->workspace_bytes, GUARD, cudaMemcpyDeviceToHost),
          what);
     for (int i = 0; i < GUARD; i++)
@@ -212,6 +256,8 @@ static void test_lengths(int64_t width, int64_t n, int64_t m)
         {1, 1, most, least, 2, 1, width, true, 0, DENSE, {-1}},
         {1, 2, n, n, 2, 1, width, true, 1 + n / 3, DENSE, {-1}},
         {1, 1, n, n, 2, 2, width, true, 1, DENSE, {-1}},
+        {2, 1, n, n, 2, 2, width, false, 0, FUSED, {-1}},
+        {1, 1, n, n, 2, 2, width, true, 0, FUSED, {-1}},
     };
     for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++)
         test(&shapes[k], 2);

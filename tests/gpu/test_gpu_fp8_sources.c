@@ -2,7 +2,8 @@
 /*
  * 8-bit copies of what the op in front would have written, on a GPU: GELU, its gradient and a
  * modulated norm are done on the way, with a scale for each tensor or each block.  Codes, scales,
- * largest magnitudes and statistics have the bits of the two ops one by one.
+ * largest magnitudes and statistics have the bits of the two ops one by one.  The sums over the
+ * rows of an operand come with its copies, which have the bits that they have without.
  */
 #include "fp8_buffers.h"
 
@@ -18,6 +19,53 @@ static bool same_pairs(struct buffer *const (*pair)[2], int n)
              "a copy");
         ok &= same(pair[i][1]);
     }
+    return ok;
+}
+
+/* The same copies of y, a modulated norm of x, with a scale for each block; also where those by
+ * rows, or their scales, are nowhere. */
+static bool same_norm_blocks(struct cuda_libs *libs, const struct buffer *x, const struct buffer *y,
+                             const struct buffer *shift, const struct buffer *scale,
+                             const struct buffer *stats)
+{
+    struct buffer flat = *y;
+    struct copies q[2];
+    flat.desc.ndim = 2;
+    flat.desc.shape[0] = y->desc.shape[0] * y->desc.shape[1];
+    flat.desc.shape[1] = y->desc.shape[2];
+    desc_dense(&flat.desc);
+    for (int i = 0; i < 2; i++)
+        q[i] = make_copies(&flat.desc, CKPT_F8E4M3, TOKENS);
+    struct to_fp8_attr attr = attr_of(&q[1], flat.desc.shape[0], FP8_ROWS | FP8_COLUMNS);
+    attr.source = FP8_NORM_MODULATE;
+    fill_copies(&flat, NULL, &q[0], libs, FP8_ROWS | FP8_COLUMNS);
+    const struct buffer *one[] = {x,
+                                  NULL,
+                                  shift,
+                                  scale,
+                                  stats,
+                                  &q[1].scale,
+                                  &q[1].by_rows,
+                                  &q[1].column_scale,
+                                  &q[1].by_columns};
+    must(!run(cuda_to_fp8_blocks, libs, &attr, FP8_FROM_INPUTS, 4, one, false), "to_fp8_blocks");
+    struct buffer *const pairs[][2] = {{&q[0].scale, &q[1].scale},
+                                       {&q[0].by_rows, &q[1].by_rows},
+                                       {&q[0].column_scale, &q[1].column_scale},
+                                       {&q[0].by_columns, &q[1].by_columns}};
+    bool ok = same_pairs(pairs, 4);
+    for (int gone = 0; gone < 4; gone++) {
+        const struct buffer *some[9];
+        memcpy(some, one, sizeof some);
+        some[FP8_FROM_INPUTS + gone] = NULL;
+        for (int i = 0; i < 4; i++)
+            cudaMemset(pairs[i][1]->device, 0xa5, (size_t)desc_bytes(&pairs[i][1]->desc));
+        must(!run(cuda_to_fp8_blocks, libs, &attr, FP8_FROM_INPUTS, 4, some, false), "spared");
+        for (int i = 0; i < 4; i++)
+            ok &= i == gone || same_pairs(pairs + i, 1);
+    }
+    for (int i = 0; i < 2; i++)
+        drop_copies(&q[i]);
     return ok;
 }
 
@@ -70,7 +118,8 @@ static void test_norm(struct cuda_libs *libs)
                                            {&q[0].scale, &q[1].scale},
                                            {&q[0].by_rows, &q[1].by_rows},
                                            {&q[0].by_columns, &q[1].by_columns}};
-        const bool ok = same_pairs(pairs, 5);
+        const bool ok =
+            same_pairs(pairs, 5) && same_norm_blocks(libs, &x, &y, &shift, &scale, &stats[1]);
         printf("%s copies of a modulated norm of %lld made on the way\n", ok ? "ok  " : "FAIL",
                (long long)c);
         failures += !ok;
@@ -159,6 +208,53 @@ static void test_sources(struct cuda_libs *libs)
     drop(&x), drop(&y), drop(&u), drop(&sums);
 }
 
+/* Of dy: the largest magnitude is that of three parts.  Sizes that end within a tile, and whole
+ * ones; of sums too, which are those of the CPU but for their order. */
+static void test_sums(struct cuda_libs *libs)
+{
+    static const int64_t sizes[][2] = {{1, 16}, {300, 272}, {256, 128}, {4, 1152}, {2600, 3456}};
+    for (int k = 0; k < 10; k++) {
+        const int64_t rows = sizes[k / 2][0], cols = sizes[k / 2][1];
+        const bool blocks = k % 2 && rows % FP8_ROW_SIDE == 0;
+        struct buffer x = draw(CKPT_BF16, 2, rows, cols, 1, 1.f), sums = make(CKPT_F32, 1, cols, 0);
+        struct buffer part[3] = {make(CKPT_F32, 0, 0, 0), make(CKPT_F32, 0, 0, 0),
+                                 make(CKPT_F32, 0, 0, 0)};
+        struct copies c[2];
+        for (int i = 0; i < 2; i++)
+            c[i] = make_copies(&x.desc, blocks ? CKPT_F8E4M3 : CKPT_F8E5M2, blocks ? TOKENS : 0);
+        const struct buffer *plain[] = {&x, &sums};
+        must(!run(cpu_column_sum, NULL, NULL, 1, 1, plain, false), "column_sum");
+        fill_copies(&x, NULL, &c[0], libs, FP8_ROWS | FP8_COLUMNS);
+        for (int i = 0; i < 3; i++)
+            *(float *)part[i].host = 0.25f * (float)i, send(&part[i]);
+        must(!find_largest(&x, &part[rows % 3], FP8_OPERAND, libs), "largest");
+        struct to_fp8_attr attr = attr_of(&c[1], rows, FP8_ROWS | FP8_COLUMNS);
+        const struct buffer *one[] = {
+            &x,       &part[0], NULL,        NULL,          NULL,
+            &part[1], &part[2], &c[1].scale, &c[1].by_rows, &c[1].by_columns,
+            &sums};
+        const struct buffer *block[] = {
+            &x, NULL, &c[1].scale, &c[1].by_rows, &c[1].column_scale, &c[1].by_columns, &sums};
+        attr.sums = 1;
+        must(blocks ? !run(cuda_to_fp8_blocks, libs, &attr, 2, 5, block, false)
+                    : !run(cuda_to_fp8, libs, &attr, FP8_FROM_INPUTS + 2, 4, one, false),
+             "to_fp8 with sums");
+        struct buffer *const pairs[][2] = {{&c[0].by_rows, &c[1].by_rows},
+                                           {&c[0].by_columns, &c[1].by_columns},
+                                           {&c[0].scale, &c[1].scale},
+                                           {&c[0].column_scale, &c[1].column_scale}};
+        const bool ok = same_pairs(pairs, blocks ? 4 : 3) && error_of(&sums) < 1e-5;
+        printf("%s sums of %lld x %lld with their copies, %s\n", ok ? "ok  " : "FAIL",
+               (long long)rows, (long long)cols, blocks ? "blocks" : "one scale");
+        failures += !ok;
+        for (int i = 0; i < 2; i++)
+            drop_copies(&c[i]);
+        for (int i = 0; i < 3; i++)
+            drop(&part[i]);
+        drop(&x), drop(&sums);
+    }
+}
+
 int main(void)
 {
     struct cudaDeviceProp prop;
@@ -173,6 +269,7 @@ int main(void)
     test_gelu(libs);
     test_norm(libs);
     test_sources(libs);
+    test_sums(libs);
     cuda_libs_close(libs);
     printf("%s\n", failures ? "FAIL" : "ok");
     return failures != 0;

@@ -3,8 +3,9 @@
  * Largest magnitudes that come from the ops that make them (ops/largest.c): a chain of 8-bit layers
  * behind every op that can, and its gradients, run op by op on the CPU, with them and without, has
  * the same bytes in every storage; what is left or found is the largest by its definition; and
- * which operand of to_fp8 has one left.  GELU and a modulated norm done where copies are made, with
- * their results nowhere, leave the same bytes as well.
+ * which operand of to_fp8 has one left.  The same of attention, whose gradients lie side by side in
+ * that of one layer, from one op or three.  GELU and a modulated norm done where copies are made,
+ * with their results nowhere, leave the same bytes as well.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,6 +15,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include "ckpt_tools.h"
+#include "attr.h"
 #include "core/bits.h"
 #include "cpu.h"
 #include "cpu/blas.h"
@@ -22,7 +24,7 @@
 #include "ops.h"
 #include "tape/tape.h"
 
-enum { WIDTH = 32, ROWS = 24, OPERANDS = 16 };
+enum { WIDTH = 32, HEADS = 2, ROWS = 24, OPERANDS = 16 };
 
 #define SHAPE(...)                                                                                 \
     (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[])                         \
@@ -70,6 +72,63 @@ static ckpt_tensor chain(ckpt_tape *t)
     return layer(t, x, false);
 }
 
+/* Queries, keys and values of one layer, n of them. */
+static void heads(ckpt_tape *t, ckpt_tensor x, int n, const int64_t *tokens, int ndim,
+                  ckpt_tensor *part)
+{
+    int64_t shape[5];
+    memcpy(shape, tokens, (size_t)ndim * sizeof *shape);
+    shape[ndim] = n;
+    shape[ndim + 1] = HEADS;
+    shape[ndim + 2] = WIDTH / HEADS;
+    x = fp8_linear(t, x, operand(t, SHAPE(n * WIDTH, WIDTH)), operand(t, SHAPE(n * WIDTH)),
+                   CKPT_NONE);
+    ckpt_split(t, ckpt_reshape(t, x, ndim + 3, shape), ndim, n, part);
+    memmove(shape + ndim, shape + ndim + 1, 2 * sizeof *shape);
+    for (int i = 0; i < n; i++)
+        part[i] = ckpt_reshape(t, part[i], ndim + 2, shape);
+}
+
+/* scale: small where values are large, or probabilities would be 0 and 1 and gradients 0. */
+static ckpt_tensor attend(ckpt_tape *t, const ckpt_tensor *qkv, float scale)
+{
+    struct ckpt_attention_spec spec = CKPT_ATTENTION_INIT;
+    spec.scale = scale;
+    ckpt_tensor y = ckpt_attention(t, qkv[0], qkv[1], qkv[2], CKPT_NONE, &spec);
+    return ckpt_reshape(t, y, 3, (int64_t[]){2, ROWS / 2, WIDTH});
+}
+
+/*
+ * Nine layers.  Gradients of the first are attention's alone, those of the third come from a norm,
+ * one with angles and attention; then text is attended to, and last is an attention whose queries,
+ * keys and values are three layers'.
+ */
+static ckpt_tensor attended(ckpt_tape *t)
+{
+    const int64_t tokens[] = {2, ROWS / 2}, packed[] = {ROWS};
+    ckpt_tensor x = operand(t, SHAPE(2, ROWS / 2, WIDTH)), qkv[3], kv[2], w = operand(t, SHAPE(16));
+    struct ckpt_desc d = {.dtype = CKPT_F32, .ndim = 3, .shape = {ROWS / 2, 8, 2}},
+                     one = {.dtype = CKPT_I32, .ndim = 1, .shape = {2}};
+    desc_dense(&d), desc_dense(&one);
+    ckpt_tensor table = tape_new_tensor(t, &d, STORAGE_ACTIVATION);
+    ckpt_tensor lens = tape_new_tensor(t, &one, STORAGE_ACTIVATION);
+    heads(t, x, 3, tokens, 2, qkv);
+    x = layer(t, attend(t, qkv, 1e-2f), true);
+    heads(t, x, 3, tokens, 2, qkv);
+    qkv[0] = ckpt_rms_norm(t, qkv[0], w, 1e-6f);
+    qkv[1] = ckpt_rms_norm_rope(t, qkv[1], w, 1e-6f, table, 1);
+    x = layer(t, attend(t, qkv, 0.25f), true);
+    heads(t, x, 1, tokens, 2, qkv);
+    heads(t, operand(t, SHAPE(ROWS, WIDTH)), 2, packed, 1, kv);
+    x = ckpt_cross_attention(t, qkv[0], kv[0], kv[1], lens, 1e-4f);
+    x = layer(t, ckpt_reshape(t, x, 3, (int64_t[]){2, ROWS / 2, WIDTH}), true);
+    for (int i = 0; i < 3; i++)
+        heads(t, x, 1, tokens, 2, qkv + i);
+    return attend(t, qkv, 1e-8f);
+}
+
+typedef ckpt_tensor (*model)(ckpt_tape *t);
+
 struct run {
     struct params params;
     ckpt_tape *t;
@@ -81,17 +140,17 @@ struct run {
  * or besides GELU and norms are done on the way. */
 enum way { ALONE, LEFT, ON_THE_WAY, WAYS };
 
-static struct run record(enum way way)
+static struct run record(model of, enum way way, enum matmul_dtype matmul)
 {
     struct run r = {0};
     struct tape_env env = {.backend = CKPT_ON_CPU,
-                           .matmul = MATMUL_FP8,
+                           .matmul = matmul,
                            .threads = 1,
                            .params = &r.params,
                            .sharing = {.ranks = 1, .sharers = 1}};
     assert_int_equal(tape_new(&r.t, &env, 2, 1), 0);
     r.t->trains = true;
-    ckpt_tensor y = ckpt_cast(r.t, chain(r.t), CKPT_F32);
+    ckpt_tensor y = ckpt_cast(r.t, of(r.t), CKPT_F32);
     tape_differentiate(r.t, ckpt_sum(r.t, ckpt_mul(r.t, y, y), 7));
     assert_int_equal(expr_fuse(r.t), 0);
     if (way == ON_THE_WAY)
@@ -123,11 +182,13 @@ static void give_bytes(struct run *r)
     for (int32_t i = 1; i < t->n_tensors; i++) {
         const struct tensor *v = &t->tensors.data[i];
         const int64_t n = desc_numel(&v->desc);
-        if (v->op >= 0 || v->desc.dtype != CKPT_BF16)
+        for (int64_t k = 0; v->op < 0 && v->desc.dtype == CKPT_I32 && k < n; k++)
+            ((int32_t *)r->bytes[v->storage])[k] = ROWS / 2 - 1;
+        if (v->op >= 0 || v->desc.dtype == CKPT_I32)
             continue;
         float *x = malloc((size_t)n * sizeof *x);
         ckpt_fill_normal(3, 0, (uint32_t)v->storage, x, n);
-        cpu_store(r->bytes[v->storage], x, CKPT_BF16, n);
+        cpu_store(r->bytes[v->storage], x, v->desc.dtype, n);
         free(x);
     }
 }
@@ -187,38 +248,50 @@ static void run_all(struct run *r)
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
-/* Whether the result of GELU or a norm is one that `other` does on its way to copies. */
+/* Whether the result of GELU, its gradient or a norm is one that `other` does on its way to copies.
+ */
 static bool is_nowhere(const ckpt_tape *t, const ckpt_tape *other, int32_t storage)
 {
     const int32_t x = t->storages.data[storage].tensor, op = t->tensors.data[x].op;
     const struct ckpt_op_def *def = op >= 0 ? t->ops.data[op].def : NULL;
-    return (def == &op_gelu || def == &op_layer_norm_modulate) && t->tensors.data[x].index == 0 &&
-           !is_read(other, x);
+    const bool gone = def == &op_gelu || def == &op_gelu_dx || def == &op_gelu_dx_sums ||
+                      def == &op_layer_norm_modulate;
+    return gone && !is_read(other, x);
 }
 
-static void test_same_bytes(void **state)
+/* nowhere: results that are done on the way. */
+static void check_same_bytes(model of, enum matmul_dtype matmul, int nowhere_at_all)
 {
-    struct run alone = record(ALONE);
-    (void)state;
+    struct run alone = record(of, ALONE, matmul);
     assert_int_equal(blas_open(1), 0);
     run_all(&alone);
     for (enum way way = LEFT; way < WAYS; way++) {
-        struct run other = record(way);
+        struct run other = record(of, way, matmul);
         int nowhere = 0;
         run_all(&other);
-        assert_true(other.n_storages > alone.n_storages || way != LEFT);
+        if (way == LEFT && matmul == MATMUL_FP8)
+            assert_true(other.n_storages > alone.n_storages);
         for (int32_t s = 0; s < alone.n_storages; s++) {
-            const bool gone = is_nowhere(alone.t, other.t, s);
+            const bool gone = way == ON_THE_WAY && is_nowhere(alone.t, other.t, s);
             assert_int_equal(other.t->storages.data[s].bytes, alone.t->storages.data[s].bytes);
             if (!gone)
                 assert_memory_equal(other.bytes[s], alone.bytes[s],
                                     (size_t)alone.t->storages.data[s].bytes);
             nowhere += gone;
         }
-        assert_int_equal(nowhere, way == ON_THE_WAY ? 3 : 0);
+        assert_int_equal(nowhere, way == ON_THE_WAY ? nowhere_at_all : 0);
         drop(&other);
     }
     drop(&alone);
+}
+
+static void test_same_bytes(void **state)
+{
+    (void)state;
+    check_same_bytes(chain, MATMUL_FP8, 3 + 1); /* sums that are nobody's gradient here */
+    check_same_bytes(attended, MATMUL_FP8, 0);
+    check_same_bytes(chain, MATMUL_FP8_BLOCK, 3 + 3);
+    check_same_bytes(attended, MATMUL_FP8_BLOCK, 0);
 }
 
 static float largest_of(const struct run *r, int32_t x)
@@ -232,27 +305,114 @@ static float largest_of(const struct run *r, int32_t x)
     return most;
 }
 
-static void test_largest(void **state)
+/* How many magnitudes come from the ops that make operands, and are found by ops of their own. */
+struct found {
+    int known, alone;
+};
+
+static struct found check_largest(model of)
 {
-    struct run r = record(LEFT);
-    int known = 0, alone = 0;
-    (void)state;
+    struct run r = record(of, LEFT, MATMUL_FP8);
+    struct found n = {0};
     assert_int_equal(blas_open(1), 0);
     run_all(&r);
     for (int32_t i = 0; i < r.t->n_ops; i++) {
         const struct op *o = &r.t->ops.data[i];
         if (o->def != &op_to_fp8)
             continue;
-        const int32_t most = op_in(r.t, o, 1);
-        const bool found = r.t->ops.data[r.t->tensors.data[most].op].def == &op_to_fp8_largest;
-        known += !found;
-        alone += found;
-        assert_true(*(float *)view_of(&r, most).data == largest_of(&r, op_in(r.t, o, 0)));
+        float most = 0;
+        bool alone = false;
+        for (int k = FP8_MOST; k < o->n_in; k = k == FP8_MOST ? FP8_FROM_INPUTS : k + 1) {
+            const int32_t x = op_in(r.t, o, k);
+            alone |= r.t->ops.data[r.t->tensors.data[x].op].def == &op_to_fp8_largest;
+            most = fmaxf(most, *(float *)view_of(&r, x).data);
+        }
+        n.known += !alone;
+        n.alone += alone;
+        assert_true(most > 0 && most == largest_of(&r, op_in(r.t, o, 0)));
     }
-    /* Ten operands but the first, ten gradients; ten weights. */
-    assert_int_equal(known, 9 + 10);
-    assert_int_equal(alone, 1 + 10);
     drop(&r);
+    return n;
+}
+
+static void test_largest(void **state)
+{
+    (void)state;
+    /* Ten operands but the first, ten gradients; ten weights. */
+    struct found n = check_largest(chain);
+    assert_int_equal(n.known, 9 + 10);
+    assert_int_equal(n.alone, 1 + 10);
+    /* Operands of three layers behind attention; gradients of queries, keys and values, seven; ten
+     * weights.  Those of products are the operands of five layers, the first one's and text are
+     * nobody's, three share one; gradients of results of attention are those of layers. */
+    n = check_largest(attended);
+    assert_int_equal(n.known, 3 + 7);
+    assert_int_equal(n.alone, 10 + 5 + 3);
+}
+
+/* How many ops that round sum the rows of what they do; each as a sum in double has it. */
+static int check_sums(model of, enum matmul_dtype matmul)
+{
+    struct run r = record(of, ALONE, matmul);
+    int n = 0;
+    assert_int_equal(blas_open(1), 0);
+    run_all(&r);
+    for (int32_t i = 0; i < r.t->n_ops; i++) {
+        const struct op *o = &r.t->ops.data[i];
+        assert_true(o->def != &op_column_sum);
+        if ((o->def != &op_to_fp8 && o->def != &op_to_fp8_blocks) ||
+            !((const struct to_fp8_attr *)o->attr)->sums ||
+            ((const struct to_fp8_attr *)o->attr)->source)
+            continue;
+        struct ckpt_view x = view_of(&r, op_in(r.t, o, FP8_FROM));
+        const float *sum = view_of(&r, op_out(r.t, o, o->n_out - 1)).data;
+        const int64_t cols = x.desc.shape[x.desc.ndim - 1], rows = desc_numel(&x.desc) / cols;
+        for (int64_t j = 0; j < cols; j++) {
+            double want = 0, size = 0;
+            for (int64_t k = 0; k < rows; k++) {
+                float value;
+                cpu_load(&value, (uint16_t *)x.data + k * cols + j, CKPT_BF16, 1);
+                want += value;
+                size += fabs((double)value);
+            }
+            assert_true(fabs(sum[j] - want) <= 1e-6 * size);
+        }
+        n++;
+    }
+    drop(&r);
+    return n;
+}
+
+/* Gradients of all ten layers with attention, which attention, its norms or products have made;
+ * those of the chain's biases come from the ops in front. */
+static void test_sums(void **state)
+{
+    (void)state;
+    for (enum matmul_dtype matmul = MATMUL_FP8; matmul <= MATMUL_FP8_BLOCK; matmul++) {
+        assert_int_equal(check_sums(attended, matmul), 10);
+        assert_int_equal(check_sums(chain, matmul), 0);
+    }
+}
+
+/* Which results of a gradient of attention are left, in whatever order they were asked for. */
+static void test_attention_left(void **state)
+{
+    (void)state;
+    for (int first = 0; first < ATTENTION_RESULTS; first++)
+        for (int second = 0; second < ATTENTION_RESULTS; second++) {
+            uint16_t left = 0;
+            assert_int_equal(attention_left(left, first), -1);
+            attention_leave(&left, first);
+            if (second == first)
+                continue;
+            attention_leave(&left, second);
+            const int third = ATTENTION_RESULTS - first - second;
+            assert_int_equal(attention_left(left, first), ATTENTION_RESULTS);
+            assert_int_equal(attention_left(left, second), ATTENTION_RESULTS + 1);
+            assert_int_equal(attention_left(left, third), -1);
+            attention_leave(&left, third);
+            assert_int_equal(attention_left(left, third), ATTENTION_RESULTS + 2);
+        }
 }
 
 /* Each op leaves one at most, whoever reads it. */
@@ -260,7 +420,7 @@ static void test_outputs(void **state)
 {
     (void)state;
     for (enum way way = ALONE; way <= LEFT; way++) {
-        struct run r = record(way);
+        struct run r = record(chain, way, MATMUL_FP8);
         int n = 0;
         for (int32_t i = 0; i < r.t->n_ops; i++) {
             const struct op *o = &r.t->ops.data[i];
@@ -278,9 +438,9 @@ static void test_outputs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_bytes),
-        cmocka_unit_test(test_largest),
-        cmocka_unit_test(test_outputs),
+        cmocka_unit_test(test_same_bytes),     cmocka_unit_test(test_largest),
+        cmocka_unit_test(test_outputs),        cmocka_unit_test(test_sums),
+        cmocka_unit_test(test_attention_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -258,14 +258,18 @@ static bool is_plain(const struct attention_call *c)
 
 static int without_cudnn(const struct ckpt_kernel_args *a, const struct attention_call *c)
 {
-    return is_plain(c) && cuda_attention_wide_takes(a) ? cuda_attention_wide(a)
-                                                       : cuda_attention_own(a);
+    if (!is_plain(c) || !cuda_attention_wide_takes(a))
+        return cuda_attention_own(a);
+    int rc = cuda_attention_wide(a);
+    return rc ? rc : cuda_attention_find_largest(a, true);
 }
 
 static int without_cudnn_dx(const struct ckpt_kernel_args *a, const struct attention_call *c)
 {
-    return is_plain(c) && cuda_attention_wide_takes(a) ? cuda_attention_wide_dx(a)
-                                                       : cuda_attention_own_dx(a);
+    if (!is_plain(c) || !cuda_attention_wide_takes(a))
+        return cuda_attention_own_dx(a);
+    int rc = cuda_attention_wide_dx(a);
+    return rc ? rc : cuda_attention_find_largest(a, false);
 }
 
 /* The scalars of both graphs. */
@@ -299,7 +303,8 @@ int cuda_attention(const struct ckpt_kernel_args *a)
     if (rc || !plan)
         return rc ? rc : without_cudnn(a, &c);
     bind_scalars(&b, &c, &scalars);
-    return run(a, &c, plan, &b, scratch_begin(a));
+    rc = run(a, &c, plan, &b, scratch_begin(a));
+    return rc ? rc : cuda_attention_find_largest(a, true);
 }
 
 /* cuDNN adds up dq in whatever order its blocks come to it. */
@@ -326,7 +331,8 @@ int cuda_attention_dx(const struct ckpt_kernel_args *a)
     bind(&b, CUDNN_ATTENTION_DQ_SUM,
          take(&scratch, cuda_attention_dq_bytes(n_rows, q->shape[q->ndim - 1])));
     bind(&b, CUDNN_ATTENTION_DELTA, take(&scratch, cuda_attention_delta_bytes(n_rows)));
-    return run(a, &c, plan, &b, scratch);
+    rc = run(a, &c, plan, &b, scratch);
+    return rc ? rc : cuda_attention_find_largest(a, false);
 }
 
 int cuda_cross_attention(const struct ckpt_kernel_args *a)

@@ -4,6 +4,7 @@
 #define CKPT_CUDA_ATTENTION_ARGS_CUH
 
 #include "attention_fold.h"
+#include "attr.h"
 #include "cuda/cuda.cuh"
 
 constexpr int ATTENTION_LEAD = CKPT_MAX_DIMS - 3;
@@ -46,6 +47,8 @@ struct attention_args {
     int *turns;
     float *partial; /* scratch [chunks, 2, packed rows or sequences x keys, heads, width] */
     int64_t n_chunks, chunk;
+    uint32_t *most[ATTENTION_RESULTS]; /* where the largest magnitudes of o, or of dq, dk, dv, are
+                                        * raised (ops/largest.c); NULL: they are not wanted */
 };
 
 /* Is there more than every query seeing every key of a head of its own? */
@@ -54,7 +57,8 @@ static inline bool attention_is_masked(const struct attention_args &a)
     return a.mask.hidden || a.mask.bias.data || a.group != 1;
 }
 
-/* The kernels, by family; all launch on the stream. */
+/* The kernels, by family; all launch on the stream.  All but the plain ones leave the largest
+ * magnitudes that are wanted. */
 void attention_short_forward(const struct attention_args &a, cudaStream_t stream);
 void attention_short_backward(const struct attention_args &a, cudaStream_t stream);
 void attention_tiles_forward(const struct attention_args &a, cudaStream_t stream);

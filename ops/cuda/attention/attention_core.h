@@ -22,6 +22,9 @@ bool cuda_attention_own_dx_is_fast(const struct ckpt_kernel_args *a);
 
 int cuda_attention_own(const struct ckpt_kernel_args *a);
 int cuda_attention_own_dx(const struct ckpt_kernel_args *a);
+/* The largest magnitudes that are wanted of results that are there, by passes over them. */
+int cuda_attention_find_largest(const struct ckpt_kernel_args *a, bool forward);
+
 int cuda_cross_attention_own(const struct ckpt_kernel_args *a);
 int cuda_cross_attention_own_dx(const struct ckpt_kernel_args *a);
 

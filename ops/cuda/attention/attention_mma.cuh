@@ -14,6 +14,7 @@
 
 #include "cuda/attention/attention_args.cuh"
 #include "cuda/cp_async.cuh"
+#include "cuda/largest.cuh"
 
 /* DP is the width of a head, rounded up to what kernels are made for. */
 template <int DP> struct tile_shape {
@@ -386,34 +387,48 @@ template <int DP, int THREADS, int HEADS = 1> struct tile_mover {
         }
     }
 
+    /* to: where the largest magnitude is raised, or NULL. */
     template <int ROWS>
     __device__ __forceinline__ void store(const attention_rows &x, int64_t apart, int n,
-                                          int n_heads, int width, const bf16 *tile) const
+                                          int n_heads, int width, const bf16 *tile,
+                                          uint32_t *to) const
     {
-        if (!x.vectors) {
-            store_elements<ROWS>(x, apart, n, n_heads, width, tile);
-            return;
-        }
-        if (head >= n_heads || column >= width)
-            return;
+        largest<bf16> most(to);
+        if (!x.vectors)
+            store_elements<ROWS>(x, apart, n, n_heads, width, tile, most);
+        else if (head < n_heads && column < width)
+            store_pieces<ROWS>(x, apart, n, tile, most);
+        if (to)
+            warp_leave_largest(to, warp_largest(most));
+    }
+
+    template <int ROWS>
+    __device__ __forceinline__ void store_pieces(const attention_rows &x, int64_t apart, int n,
+                                                 const bf16 *tile, largest<bf16> &most) const
+    {
         bf16 *to = (bf16 *)x.data + row * x.row + head * apart + column;
         const bf16 *from = tile + (head * ROWS + row) * shape::pitch + column;
 #pragma unroll
         for (int i = 0; i < (ROWS + step - 1) / step; i++)
-            if (row + i * step < n)
-                *reinterpret_cast<uint4 *>(to + i * step * x.row) =
-                    *reinterpret_cast<const uint4 *>(from + i * step * shape::pitch);
+            if (row + i * step < n) {
+                const uint4 v = *reinterpret_cast<const uint4 *>(from + i * step * shape::pitch);
+                *reinterpret_cast<uint4 *>(to + i * step * x.row) = v;
+                most.see({v.x, v.y, v.z, v.w});
+            }
     }
 
     template <int ROWS>
     static __device__ __noinline__ void store_elements(attention_rows x, int64_t apart, int n,
-                                                       int n_heads, int width, const bf16 *tile)
+                                                       int n_heads, int width, const bf16 *tile,
+                                                       largest<bf16> &most)
     {
         for (int i = threadIdx.x; i < HEADS * ROWS * DP; i += THREADS) {
             int d = i % DP, r = i / DP % ROWS, h = i / DP / ROWS;
-            if (h < n_heads && r < n && d < width)
-                attention_set_element(x, r * x.row + h * apart + d,
-                                      to_float(tile[(h * ROWS + r) * shape::pitch + d]));
+            if (h < n_heads && r < n && d < width) {
+                const bf16 v = tile[(h * ROWS + r) * shape::pitch + d];
+                attention_set_element(x, r * x.row + h * apart + d, to_float(v));
+                most.see((uint32_t)__bfloat16_as_ushort(v));
+            }
         }
     }
 };

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Our own attention: what the kernels are told of their operands, and which of them runs. */
-#include "attr.h"
 #include "cuda/attention/attention_args.cuh"
 #include "cuda/attention/attention_core.h"
 #include "cuda/kernels.h"
+#include "cuda/largest_find.cuh"
 #include "cuda/workspace.h"
 
 /* Removes leading axes that are one with the next, for all operands. */
@@ -172,16 +172,54 @@ static bool on_tensor_cores(const struct attention_args *x, const struct cuda_at
             (!cuda_attention_is_short(s) && s->n_queries <= INT32_MAX && s->n_keys <= INT32_MAX));
 }
 
+/* Which results of a gradient are wanted the largest magnitude of. */
+static uint16_t left_of(const struct ckpt_kernel_args *a, bool packed)
+{
+    if (a->n_out <= ATTENTION_RESULTS)
+        return 0;
+    return packed ? static_cast<const struct cross_attention_attr *>(a->attr)->left
+                  : static_cast<const struct attention_attr *>(a->attr)->left;
+}
+
+static void find_largest_of(const struct ckpt_kernel_args *a, struct attention_args &x)
+{
+    for (int i = 0; i < ATTENTION_RESULTS; i++)
+        if (x.most[i])
+            largest_find(a->out[i], x.most[i], stream_of(a));
+}
+
+static void begin_largest(const struct ckpt_kernel_args *a, bool packed, bool forward,
+                          struct attention_args &x)
+{
+    const uint16_t left = forward ? 0 : left_of(a, packed);
+    if (forward)
+        x.most[0] = largest_begin(a, 2);
+    for (int i = 0; left && i < ATTENTION_RESULTS; i++)
+        if (attention_left(left, i) >= 0)
+            x.most[i] = largest_begin(a, attention_left(left, i));
+}
+
+int cuda_attention_find_largest(const struct ckpt_kernel_args *a, bool forward)
+{
+    struct attention_args x = {};
+    begin_largest(a, false, forward, x);
+    find_largest_of(a, x);
+    return launched();
+}
+
 static int forward(const struct ckpt_kernel_args *a, bool packed)
 {
     struct cuda_attention_sizes s = cuda_attention_sizes_of(&a->in[0].desc, &a->in[1].desc, packed);
-    const struct attention_args x = forward_args(a, &s);
-    if (!on_tensor_cores(&x, &s))
+    struct attention_args x = forward_args(a, &s);
+    begin_largest(a, packed, true, x);
+    if (!on_tensor_cores(&x, &s)) {
         attention_plain_forward(x, stream_of(a));
-    else if (cuda_attention_is_short(&s))
+        find_largest_of(a, x);
+    } else if (cuda_attention_is_short(&s)) {
         attention_short_forward(x, stream_of(a));
-    else
+    } else {
         attention_tiles_forward(x, stream_of(a));
+    }
     return launched();
 }
 
@@ -244,6 +282,7 @@ static int backward(const struct ckpt_kernel_args *a, bool packed)
     struct cuda_attention_sizes s = cuda_attention_sizes_of(&a->in[0].desc, &a->in[1].desc, packed);
     struct attention_args x = backward_args(a, &s);
     const bool tensor_cores = on_tensor_cores(&x, &s), short_ones = cuda_attention_is_short(&s);
+    begin_largest(a, packed, false, x);
     if (tensor_cores && !short_ones && attention_turns_takes(x)) {
         struct attention_args turns = x;
         divide_turns(&turns, &s, a->workspace);
@@ -251,12 +290,14 @@ static int backward(const struct ckpt_kernel_args *a, bool packed)
             return launched();
     }
     divide_work(&x, &s, a->workspace);
-    if (!tensor_cores)
+    if (!tensor_cores) {
         attention_plain_backward(x, stream_of(a));
-    else if (short_ones)
+        find_largest_of(a, x);
+    } else if (short_ones) {
         attention_short_backward(x, stream_of(a));
-    else
+    } else {
         attention_tiles_backward(x, stream_of(a));
+    }
     return launched();
 }
 

@@ -13,6 +13,7 @@
  *
  * Compiled for sm_90a alone, since PTX of these instructions fits no other device.
  */
+#include "cuda/attention/attention_largest.cuh"
 #include "cuda/attention/attention_pair.cuh"
 #include "cuda/workspace.h"
 
@@ -242,7 +243,9 @@ template <typename S> struct pair_queries_group {
     const struct pair_maps &m;
     pair_shared<S> *here;
     int tiles, sent; /* of keys; of them those of the other block */
+    uint32_t *to;    /* the largest magnitude of dq, or NULL */
     float dq[S::UNITS][4];
+    largest<bf16> most;
 
     __device__ __forceinline__ bool leads(void) const
     {
@@ -292,6 +295,8 @@ template <typename S> struct pair_queries_group {
 #pragma unroll
                 for (int j = 0; j < 4; j++)
                     dq[i][j] *= factor;
+            if (to) /* missing queries have zeros */
+                most.see(attention_largest(dq, 1.f, GROUP_ROWS).most);
             named_sync(RESULT, GROUP);
             put_rows<S>(here->dq, dq);
             show_products();
@@ -299,6 +304,8 @@ template <typename S> struct pair_queries_group {
             if (leads())
                 store_tile<S>(&here->dq, m.dq, here->work, t * S::QUERIES);
         }
+        if (to)
+            warp_leave_largest(to, warp_largest(most));
         if (leads())
             stores_read<0>();
     }
@@ -382,7 +389,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(PAIR_THREADS, 1)
         pair_feed<S>(a, m, here, rank, same_in_warp(threadIdx.x / 32) % 4);
     } else if (group == PAIR_GROUPS - 1 && rank == 1) {
         registers_more<152>();
-        pair_queries_group<S> g = {m, here, same_in_warp(share.tiles), share.first};
+        pair_queries_group<S> g = {m, here, same_in_warp(share.tiles), share.first, a.most[0]};
         g.run();
     } else {
         registers_more<152>();

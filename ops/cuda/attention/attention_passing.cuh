@@ -12,6 +12,7 @@
 #define CKPT_CUDA_ATTENTION_PASSING_CUH
 
 #include "cuda/attention/attention_boxes.cuh"
+#include "cuda/attention/attention_largest.cuh"
 #include "cuda/attention/attention_mma.cuh"
 #include "cuda/hopper.cuh"
 
@@ -77,6 +78,7 @@ template <int D_, int KEYS_, int GROUPS_, bool TURNS_> struct passing_shape {
         uint64_t k_come[STAGES], k_done[STAGES], v_come[STAGES], v_done[STAGES];
         uint64_t item_come[ITEMS], item_done[ITEMS];
         struct passing_item item[ITEMS];
+        uint16_t most[GROUP * GROUPS]; /* of the results of each thread */
     };
 
     /* Descriptors of step k along the width, of a warpgroup's queries and of a tile of keys. */

@@ -173,6 +173,8 @@ template <typename S> struct passing_group {
             factor[half] = sum == 0.f ? 0.f : __frcp_rn(sum);
         }
         multiply_sums(o, factor[0], factor[1]);
+        if (a.most[0])
+            attention_keep_largest(here->most, attention_largest(o, 1.f, left));
         put_results(o);
         show_products();
         named_sync(8 + group, GROUP);
@@ -284,6 +286,7 @@ template <typename S> struct passing_group {
     {
         passing_rows<S> r;
         bool warm = false;
+        attention_keep_none(here->most);
 #pragma unroll 1
         for (int turn = 0; passing_number(turn) < w.items; turn++) {
             results_read();
@@ -294,6 +297,8 @@ template <typename S> struct passing_group {
         }
         if (warm)
             end_item(r, true);
+        if (a.most[0])
+            attention_leave_kept(a.most[0], here->most);
         if (threadIdx.x % GROUP == 0)
             stores_read<0>();
     }

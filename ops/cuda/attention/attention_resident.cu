@@ -22,6 +22,7 @@ template <typename S> struct forward_shared {
     typename S::key_tile k, v;
     uint64_t come[GROUPS][STAGES];
     struct resident_work work;
+    uint16_t most[THREADS]; /* of the results of each thread */
 };
 
 struct forward_maps {
@@ -180,6 +181,8 @@ template <typename S> struct forward_group {
 #pragma unroll
             for (int i = 0; i < 4; i++)
                 o[n][i] *= factor[i / 2];
+        if (a.most[0])
+            attention_keep_largest(here->most, attention_largest(o, 1.f, w->n - mine));
         put_rows<S>(here->o[group][slot], o);
         show_products();
         named_sync(RESULT + group, GROUP);
@@ -190,6 +193,7 @@ template <typename S> struct forward_group {
         const bool leads = threadIdx.x % GROUP == 0;
         const int n = here->work.n;
         int stage = 0, round = 0, slot = 0;
+        attention_keep_none(here->most);
 #pragma unroll 1
         for (int row = group * GROUP_ROWS; row < n; row += BLOCK_ROWS) {
             if (n_keys > 3 * CHUNK)
@@ -212,6 +216,8 @@ template <typename S> struct forward_group {
                 round++;
             }
         }
+        if (a.most[0])
+            attention_leave_kept(a.most[0], here->most);
         if (leads)
             stores_read<0>();
     }

@@ -17,6 +17,7 @@
 #define CKPT_CUDA_ATTENTION_RESIDENT_CUH
 
 #include "cuda/attention/attention_boxes.cuh"
+#include "cuda/attention/attention_largest.cuh"
 #include "cuda/attention/attention_mma.cuh"
 #include "cuda/hopper.cuh"
 

@@ -25,6 +25,7 @@ template <typename S> struct queries_shared {
     typename S::key_tile k, v;
     uint64_t come[GROUPS][STAGES];
     struct resident_work work;
+    uint16_t most[THREADS]; /* of dq, of each thread */
 };
 
 struct queries_maps {
@@ -200,6 +201,9 @@ template <typename S> struct queries_group {
 #pragma unroll
             for (int i = 0; i < 4; i++)
                 dq[n][i] *= factor;
+        if (a.most[0])
+            attention_keep_largest(here->most,
+                                   attention_largest(dq, 1.f, here->work.n - row - resident_row()));
         put_rows<S>(here->o[group][stage], dq);
         show_products();
         named_sync(RESULT + group, GROUP);
@@ -240,6 +244,7 @@ template <typename S> struct queries_group {
     {
         const float scale = here->work.factor * ATTENTION_LOG2E;
         int stage = 0, round = 0;
+        attention_keep_none(here->most);
         bring_lse(group * GROUP_ROWS);
 #pragma unroll 1
         for (int row = group * GROUP_ROWS; row - group * GROUP_ROWS < here->work.n;
@@ -266,6 +271,8 @@ template <typename S> struct queries_group {
             round += stage;
             stage ^= 1;
         }
+        if (a.most[0])
+            attention_leave_kept(a.most[0], here->most);
         if (leads())
             stores_read<0>();
     }

@@ -44,12 +44,13 @@ __device__ __forceinline__ void load_group(const tile_mover<DP, THREADS, HEADS> 
 }
 
 template <int DP, int R>
-__device__ __forceinline__ void
-store_group(const tile_mover<DP, THREADS, HEADS> &mover, const struct attention_operand &x,
-            const struct attention_args &a, const struct group &g, int n, const bf16 *tile)
+__device__ __forceinline__ void store_group(const tile_mover<DP, THREADS, HEADS> &mover,
+                                            const struct attention_operand &x,
+                                            const struct attention_args &a, const struct group &g,
+                                            int n, const bf16 *tile, uint32_t *most)
 {
     mover.template store<16 * R>(attention_rows_at(a, x, g.sequence, g.head, 0), x.head, n,
-                                 g.n_heads, a.width, tile);
+                                 g.n_heads, a.width, tile, most);
 }
 
 /* Scores in base 2, -inf at columns from n_keys on. */
@@ -145,7 +146,7 @@ __global__ void __launch_bounds__(THREADS)
         short_forward_head<DP, R>(a, g, q + own, k + own, v + own,
                                   attention_lse_at(a, g.sequence, g.head + warp));
     __syncthreads();
-    store_group<DP, R>(mover, a.o, a, g, g.n_queries, q);
+    store_group<DP, R>(mover, a.o, a, g, g.n_queries, q, a.most[0]);
 }
 
 /* Probabilities from the stored lse, in place of the scores. */
@@ -249,9 +250,9 @@ __global__ void __launch_bounds__(THREADS)
         short_backward_head<DP, R>(a, g, q + own, k + own, v + own, d_o + own,
                                    attention_lse_at(a, g.sequence, g.head + warp));
     __syncthreads();
-    store_group<DP, R>(mover, a.dq, a, g, g.n_queries, q);
-    store_group<DP, R>(mover, a.dk, a, g, g.n_keys, d_o);
-    store_group<DP, R>(mover, a.dv, a, g, g.n_keys, v);
+    store_group<DP, R>(mover, a.dq, a, g, g.n_queries, q, a.most[0]);
+    store_group<DP, R>(mover, a.dk, a, g, g.n_keys, d_o, a.most[1]);
+    store_group<DP, R>(mover, a.dv, a, g, g.n_keys, v, a.most[2]);
 }
 
 static int64_t group_count(const struct attention_args &a)

@@ -188,7 +188,7 @@ __global__ void __launch_bounds__(THREADS, 2)
     forward_finish<DP>(r, q_tile + row * tile_shape<DP>::pitch, lse, a.lse.row, b.n_rows - row,
                        MASKED ? 1.f : scale);
     __syncthreads();
-    mover.template store<ROWS>(o, 0, b.n_rows, 1, a.width, q_tile);
+    mover.template store<ROWS>(o, 0, b.n_rows, 1, a.width, q_tile, a.most[0]);
 }
 
 template <int DP> static void launch_forward(const struct attention_args &a, cudaStream_t stream)

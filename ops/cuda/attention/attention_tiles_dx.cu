@@ -158,7 +158,7 @@ __global__ void __launch_bounds__(THREADS, 2)
     __syncwarp();
     put_accumulators<DP, M>(q_tile + row * pitch, r.dq, scale);
     __syncthreads();
-    mover.template store<ROWS>(dq, 0, n_rows, 1, a.width, q_tile);
+    mover.template store<ROWS>(dq, 0, n_rows, 1, a.width, q_tile, a.most[0]);
 }
 
 /* ---- dk and dv ------------------------------------------------------------------------------ */
@@ -399,9 +399,20 @@ __global__ void __launch_bounds__(THREADS, DP <= 72 && !MASKED ? 3 : 2)
     put_accumulators<DP, 1>(d_o_tile + row * pitch, r.dv, 1.f);
     __syncthreads();
     mover.template store<ROWS>(attention_rows_at(a, a.dk, sequence, shared, first_key), 0, n_rows,
-                               1, a.width, q_tile);
+                               1, a.width, q_tile, a.most[1]);
     mover.template store<ROWS>(attention_rows_at(a, a.dv, sequence, shared, first_key), 0, n_rows,
-                               1, a.width, d_o_tile);
+                               1, a.width, d_o_tile, a.most[2]);
+}
+
+/* Over a warp, of those that count, as bf16. */
+template <int N>
+__device__ __forceinline__ uint32_t largest_of_sums(const float (&sum)[N], bool counts)
+{
+    largest<bf16> most;
+#pragma unroll
+    for (int n = 0; n < N; n++)
+        most.see(pack2(counts ? sum[n] : 0.f, 0.f));
+    return warp_largest(most);
 }
 
 /* dk and dv from the chunks' sums, a thread for N elements side by side; packed rows of nobody
@@ -417,12 +428,11 @@ __global__ void __launch_bounds__(256)
     if (threadIdx.x == 0)
         used = a.lens ? attention_packed_rows(a) : rows;
     __syncthreads();
-    if (i >= 2 * matrix)
-        return;
-    int64_t index = i, column = take_index(index, a.width);
+    const bool there = i < 2 * matrix;
+    int64_t index = there ? i : 0, column = take_index(index, a.width);
     int64_t head = take_index(index, a.n_shared), row = take_index(index, rows), sequence = row;
     float sum[N] = {};
-    if (row < used) {
+    if (there && row < used) {
 #pragma unroll 8
         for (int64_t c = 0; c < a.n_chunks; c++) {
             float x[N];
@@ -437,10 +447,14 @@ __global__ void __launch_bounds__(256)
     else
         row = take_index(sequence, a.n_keys);
     const struct attention_rows to = attention_rows_at(a, index ? a.dv : a.dk, sequence, head, row);
-    if constexpr (N == 1)
+    if (there && N == 1)
         attention_set_element(to, column, sum[0]);
-    else
-        store_floats((bf16 *)to.data + column, sum);
+    else if constexpr (N > 1)
+        if (there)
+            store_floats((bf16 *)to.data + column, sum);
+    for (int k = 1; k < ATTENTION_RESULTS; k++)
+        if (a.most[k])
+            warp_leave_largest(a.most[k], largest_of_sums(sum, index == k - 1));
 }
 
 template <int N> static void launch_sums(const struct attention_args &a, cudaStream_t stream)

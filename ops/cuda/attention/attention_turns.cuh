@@ -19,6 +19,7 @@
 #define CKPT_CUDA_ATTENTION_TURNS_CUH
 
 #include "cuda/attention/attention_boxes.cuh"
+#include "cuda/attention/attention_largest.cuh"
 #include "cuda/attention/attention_mma.cuh"
 #include "cuda/hopper.cuh"
 #include "cuda/workspace.h"
@@ -68,6 +69,7 @@ template <typename S, bool DQ> struct turns_shared_dq {
     alignas(128) float4 sums[S::PASSING][S::UNITS][GROUP]; /* of dq, as accumulators lie */
     uint64_t exchanged[2]; /* both warpgroups' gradients of scores */
     uint64_t room[S::PASSING], full[S::PASSING];
+    uint16_t most[GROUP * S::GROUPS]; /* of dq, of each thread */
 };
 
 template <typename S> struct turns_shared_dq<S, false> {

@@ -122,6 +122,7 @@ __global__ void __launch_bounds__(S::THREADS, 1)
     turns_backward(const __grid_constant__ attention_args a,
                    const __grid_constant__ turns_maps maps, int lines)
 {
+    static_assert(sizeof(turns_shared<S>) <= 227 * 1024, "what a block may have");
     turns_shared<S> *here = (turns_shared<S> *)attention_shared;
     const int group = group_index(), warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0) % 4;
     const turns_work &w = here->work;

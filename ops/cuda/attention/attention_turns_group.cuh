@@ -284,6 +284,8 @@ template <typename S, bool MASKED> struct turns_group {
         const int n_rows = (int)a.n_queries - p.tile * S::QUERIES;
         const attention_rows to = attention_rows_at(a, a.dq, here->work.sequence, p.head,
                                                     (int64_t)p.tile * S::QUERIES + row);
+        if (a.most[0])
+            attention_keep_largest(here->most, attention_largest(dq, factor, n_rows - row, first));
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             bf16 *out = (bf16 *)to.data + half * 8 * to.row + unit * 8 + threadIdx.x % 4 * 2;
@@ -463,6 +465,7 @@ template <typename S, bool MASKED> struct turns_group {
     {
         const int n = here->work.n;
         int stage = 0, round = 0;
+        attention_keep_none(here->most);
         if (S::AHEAD && n > 0) {
             barrier_wait(&here->come[0], 0);
             products_begin();
@@ -483,6 +486,8 @@ template <typename S, bool MASKED> struct turns_group {
         }
         if (S::AHEAD && n > 0)
             finish_dq(n - 1);
+        if (a.most[0])
+            attention_leave_kept(a.most[0], here->most);
         pin_registers(dk);
         pin_registers(dv);
     }
@@ -509,12 +514,15 @@ template <typename S, bool MASKED> struct turns_group {
 
     /* The warp's 16 rows through shared memory, as accumulators write but 8 bytes side by side. */
     __device__ __forceinline__ void put_rows(const struct attention_operand &x, char *room,
-                                             const float (&c)[S::UNITS][4], float times) const
+                                             const float (&c)[S::UNITS][4], float times,
+                                             uint32_t *most) const
     {
         constexpr int pitch = (S::UNITS | 1) * 16;
         const turns_work &w = here->work;
         const int lane = threadIdx.x % 32, first = threadIdx.x / 32 * 16;
         const int n_rows = min(w.n_keys - first, 16);
+        if (most)
+            warp_leave_largest(most, warp_largest(attention_largest(c, times, n_rows - lane / 4)));
         char *at = room + lane / 4 * pitch + lane % 4 * 4;
 #pragma unroll
         for (int n = 0; n < S::UNITS; n++) {
@@ -569,8 +577,8 @@ template <typename S, bool MASKED> struct turns_group {
         }
         named_sync(1, GROUP * S::GROUPS); /* nobody reads tiles of queries any more */
         char *room = (char *)here->ring + threadIdx.x / 32 * 16 * (S::UNITS | 1) * 16;
-        put_rows(a.dk, room, dk, factor);
-        put_rows(a.dv, room, dv, 1.f);
+        put_rows(a.dk, room, dk, factor, a.most[1]);
+        put_rows(a.dv, room, dv, 1.f, a.most[2]);
     }
 };
 

@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The largest magnitude of a result that lies in memory, among other things perhaps. */
+#ifndef CKPT_CUDA_LARGEST_FIND_CUH
+#define CKPT_CUDA_LARGEST_FIND_CUH
+
+#include "cuda/largest.cuh"
+
+/* Raises *to to that of x, whose last axis is dense. */
+void largest_find(const struct ckpt_view &x, uint32_t *to, cudaStream_t stream);
+
+#endif
