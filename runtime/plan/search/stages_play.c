@@ -3,6 +3,10 @@
  * One stage is played anew, and what it touches is compared with what it touched before; that may
  * change what other stages have to do, until nothing is left to change.  Every change is written
  * down, so that a move can be taken back.
+ *
+ * Most of the time of planning goes into this: a stage takes about a microsecond.  So what is
+ * asked of a storage or an op stands together (struct mark, struct tracked_op), lists are emptied
+ * by the number of a batch, and a stage that touches what it did is left as it is.
  */
 #include <stdlib.h>
 #include <string.h>
