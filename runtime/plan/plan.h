@@ -79,7 +79,6 @@ struct graph_op {
     int32_t replicas; /* of a sum of shares: so many groups of ranks have the same; 0 for one */
     bool passing;     /* of a gather: what it makes is dropped after the forward pass */
     bool rerunnable;  /* pure: the same inputs give the same outputs, any number of times */
-    bool view_only;   /* reserved: ops without kernel never get here */
     int32_t tape_op;
     char *name; /* "linear in spatial_blocks.3 (model.c:120)"; owned */
 };

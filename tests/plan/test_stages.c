@@ -2,6 +2,7 @@
 /*
  * Stages against the simulation: after any moves, and after moves taken back, the bytes and the
  * ticks that were changed a little at a time are those of the whole schedule played anew, exactly.
+ * What was foreseen of a move is what it came to.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,7 +18,9 @@ struct fixture {
     struct stages *x;
     int32_t *hold;
     uint32_t random;
-    int moves, dropped_twice;
+    int moves, dropped_twice, foreseen;
+    bool known; /* what the move to come comes to */
+    struct foresight f;
 };
 
 static uint32_t draw(struct fixture *f, uint32_t n)
@@ -89,11 +92,17 @@ static bool move(struct fixture *f)
     if (!f->p->droppable[s] || l->n < 2)
         return false;
     int32_t i = (int32_t)draw(f, (uint32_t)l->n - 1);
-    int32_t room = touch_stage(l, i + 1) - touch_stage(l, i) - 1;
+    int32_t from = touch_stage(l, i), to = touch_stage(l, i + 1), room = to - from - 1;
     if (stages_fixed(f->x, s, i))
         return false;
-    if (room > 0 && draw(f, 3) == 0)
-        stages_shift(f->x, s, i, touch_stage(l, i) + 1 + (int32_t)draw(f, (uint32_t)room));
+    bool shift = room > 0 && draw(f, 3) == 0;
+    int32_t t = touch_kept(l, i) ? to : from;
+    if (shift)
+        t = from + 1 + (int32_t)draw(f, (uint32_t)room);
+    f->known = stages_foresee(f->x, s, i, t, &f->f);
+    f->foreseen += f->known;
+    if (shift)
+        stages_shift(f->x, s, i, t);
     else
         stages_toggle(f->x, s, i);
     return true;
@@ -103,16 +112,22 @@ static void walk(struct fixture *f)
 {
     for (int n = 0; n < 600; n++) {
         int64_t peak = stages_peak(f->x), excess = f->x->top.excess, ticks = f->x->ticks;
+        int64_t work = f->x->work;
         if (!move(f))
             continue;
         f->moves++;
         assert_false(f->x->failed);
         assert_int_equal(f->x->top.excess, excess_of(f));
+        if (f->known) {
+            assert_true(f->x->ticks - ticks == f->f.ticks);
+            assert_true(f->x->top.excess - excess >= f->f.excess);
+        }
         if (draw(f, 2)) {
             stages_undo(f->x);
             assert_int_equal(stages_peak(f->x), peak);
             assert_int_equal(f->x->top.excess, excess);
             assert_true(f->x->ticks == ticks);
+            assert_true(!f->known || f->x->work - work == f->f.work);
         } else {
             stages_accept(f->x);
         }
@@ -157,7 +172,7 @@ static void test_regular(void **state)
     run(&f, graph_transformer(2, 1 << 12, 1));
     run(&f, graph_transformer(1, 1 << 12, 3));
     run(&f, graph_unet(4, 1 << 12));
-    assert_true(f.moves > 500 && f.dropped_twice > 50);
+    assert_true(f.moves > 500 && f.dropped_twice > 50 && f.foreseen > 300);
 }
 
 static void test_random(void **state)
@@ -166,7 +181,7 @@ static void test_random(void **state)
     struct fixture f = {.random = 2};
     for (uint32_t seed = 1; seed <= 60; seed++)
         run(&f, graph_random(seed, 4 + (int32_t)(seed % 30)));
-    assert_true(f.moves > 5000 && f.dropped_twice > 500);
+    assert_true(f.moves > 5000 && f.dropped_twice > 500 && f.foreseen > 3000);
 }
 
 static void test_spans_are_kept_once(void **state)

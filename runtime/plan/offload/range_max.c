@@ -2,7 +2,34 @@
 /* Bytes per step in parts: a stretch is a few steps of the parts at its ends, and whole ones. */
 #include <stdlib.h>
 #include <string.h>
+#include "core/clones.h"
 #include "plan/offload/range_max.h"
+
+/* ---- loops over the steps of a part ------------------------------------------------------ */
+
+CKPT_CLONES static int64_t most_of_steps(const int64_t *bytes, int32_t n)
+{
+    int64_t most = INT64_MIN;
+    for (int32_t k = 0; k < n; k++)
+        most = max_i64(most, bytes[k]);
+    return most;
+}
+
+CKPT_CLONES static void raise_steps(int64_t *bytes, int32_t n, int64_t more)
+{
+    for (int32_t k = 0; k < n; k++)
+        bytes[k] += more;
+}
+
+CKPT_CLONES static int64_t steps_above(const int64_t *bytes, int32_t n, int64_t target)
+{
+    int64_t sum = 0;
+    for (int32_t k = 0; k < n; k++)
+        sum += max_i64(bytes[k] - target, 0);
+    return sum;
+}
+
+/* ---- parts ---------------------------------------------------------------------------------- */
 
 static int32_t parts_of(int32_t n)
 {
@@ -38,21 +65,18 @@ static int32_t part_end(const struct range_max *l, int32_t part)
 /* Finds the most of a part anew. */
 static void find_most(struct range_max *l, int32_t part)
 {
-    int64_t most = INT64_MIN;
-    for (int32_t k = part * RANGE_MAX_PART; k < part_end(l, part); k++)
-        most = max_i64(most, l->bytes[k]);
+    int32_t from = part * RANGE_MAX_PART;
+    int64_t most = most_of_steps(l->bytes + from, part_end(l, part) - from);
     l->most[part] = most == INT64_MIN ? most : most + l->all[part];
 }
 
 /* Sums the excess of a part anew, which is seldom looked for: most parts are below the target. */
 static void find_above(struct range_max *l, int32_t part)
 {
+    int32_t from = part * RANGE_MAX_PART;
     int64_t sum = 0;
-    if (l->most[part] > l->target) {
-        int64_t target = l->target - l->all[part];
-        for (int32_t k = part * RANGE_MAX_PART; k < part_end(l, part); k++)
-            sum += max_i64(l->bytes[k] - target, 0);
-    }
+    if (l->most[part] > l->target)
+        sum = steps_above(l->bytes + from, part_end(l, part) - from, l->target - l->all[part]);
     l->excess += sum - l->above[part];
     l->above[part] = sum;
 }
@@ -85,11 +109,8 @@ int64_t range_max_most(const struct range_max *l)
 /* Some steps of one part: its most is found anew only if it may have been one of them. */
 static void add_in_part(struct range_max *l, int32_t part, int32_t from, int32_t to, int64_t bytes)
 {
-    int64_t most = INT64_MIN, was = l->most[part] - l->all[part];
-    for (int32_t k = from; k < to; k++) {
-        most = max_i64(most, l->bytes[k]);
-        l->bytes[k] += bytes;
-    }
+    int64_t most = most_of_steps(l->bytes + from, to - from), was = l->most[part] - l->all[part];
+    raise_steps(l->bytes + from, to - from, bytes);
     if (bytes > 0)
         l->most[part] = max_i64(was, most + bytes) + l->all[part];
     else if (most == was)
@@ -104,10 +125,31 @@ static void add_to_parts(struct range_max *l, int32_t from, int32_t to, int64_t 
     }
 }
 
+/* One step, the most frequent change: no other is looked at unless it was the most of its part. */
+static void add_to_step(struct range_max *l, int32_t k, int64_t bytes)
+{
+    int32_t part = k / RANGE_MAX_PART;
+    int64_t was = l->bytes[k] + l->all[part], now = was + bytes;
+    l->bytes[k] += bytes;
+    if (now > l->most[part])
+        l->most[part] = now;
+    else if (was == l->most[part])
+        find_most(l, part);
+    if (l->target == INT64_MAX)
+        return;
+    int64_t more = max_i64(now - l->target, 0) - max_i64(was - l->target, 0);
+    l->above[part] += more;
+    l->excess += more;
+}
+
 void range_max_add(struct range_max *l, int32_t from, int32_t to, int64_t bytes)
 {
     if (from >= to)
         return;
+    if (from + 1 == to) {
+        add_to_step(l, from, bytes);
+        return;
+    }
     int32_t first = from / RANGE_MAX_PART, last = (to - 1) / RANGE_MAX_PART;
     int32_t whole = first + (from > first * RANGE_MAX_PART), end = last + (to == part_end(l, last));
     if (whole > first)
@@ -120,15 +162,17 @@ void range_max_add(struct range_max *l, int32_t from, int32_t to, int64_t bytes)
             find_above(l, part);
 }
 
-int64_t range_max_gain(const struct range_max *l, int32_t from, int32_t to, int64_t bytes)
+int64_t range_max_gain(const struct range_max *l, int32_t from, int32_t to, int64_t bytes,
+                       int64_t enough)
 {
     int64_t sum = 0;
-    while (from < to) {
+    while (from < to && sum < enough) {
         int32_t part = from / RANGE_MAX_PART, end = (int32_t)min_i64(to, part_end(l, part));
         if (l->most[part] + max_i64(bytes, 0) > l->target) {
             int64_t target = l->target - l->all[part];
-            for (int32_t k = from; k < end; k++)
-                sum += max_i64(l->bytes[k] + bytes - target, 0) - max_i64(l->bytes[k] - target, 0);
+            sum += steps_above(l->bytes + from, end - from, target - bytes);
+            if (l->most[part] > l->target)
+                sum -= steps_above(l->bytes + from, end - from, target);
         }
         from = end;
     }

@@ -35,8 +35,9 @@ static inline int64_t range_max_at(const struct range_max *l, int32_t k)
 
 /* Adds bytes to the steps [from, to). */
 void range_max_add(struct range_max *l, int32_t from, int32_t to, int64_t bytes);
-/* What that would add to the excess. */
-int64_t range_max_gain(const struct range_max *l, int32_t from, int32_t to, int64_t bytes);
+/* What that would add to the excess; or a part of it that is enough. */
+int64_t range_max_gain(const struct range_max *l, int32_t from, int32_t to, int64_t bytes,
+                       int64_t enough);
 /* The least step from which on all up to to have no more than limit; but not below from. */
 int32_t range_max_clear_from(const struct range_max *l, int32_t from, int32_t to, int64_t limit);
 

@@ -95,8 +95,27 @@ static int32_t choose_stage(struct annealer *a, int32_t s, int32_t from, int32_t
 /* Whether keeping or dropping s costs more than most, by what is known without trying it. */
 static bool is_hopeless(const struct annealer *a, int32_t s, int32_t i, double most)
 {
-    double ticks = (double)stages_toggle_ticks(a->x, s, i);
-    return ticks + a->price * (double)stages_toggle_excess(a->x, s, i) > most;
+    bool drops = touch_kept(&a->x->lives[s], i);
+    double ticks = (double)stages_toggle_ticks(a->x, s, i), enough = (most - ticks) / a->price + 1;
+    if (drops && ticks <= most)
+        return false; /* the excess can only fall */
+    int64_t excess = stages_toggle_excess(a->x, s, i,
+                                          drops || enough > 0x1p62 ? INT64_MAX : (int64_t)enough);
+    return ticks + a->price * (double)excess > most;
+}
+
+/* Whether the schedule is sure to cost more than most with s dropped up to stage t, or there from
+ * that stage on. */
+static bool is_lost(struct annealer *a, int32_t s, int32_t i, int32_t t, double most)
+{
+    struct foresight f;
+    if (!stages_foresee(a->x, s, i, t, &f))
+        return false;
+    double more = (double)f.ticks + a->price * (double)f.excess;
+    if (more <= 0 || more <= most)
+        return false;
+    a->x->work += f.work;
+    return true;
 }
 
 /* Makes a move at random, unless it is none or sure to cost more than most. */
@@ -110,10 +129,12 @@ static bool move(struct annealer *a, double most)
     int32_t from = touch_stage(l, i), to = touch_stage(l, i + 1);
     if (to - from == 1 && touch_kept(l, i) && draw(a, 8) > 0)
         return false; /* dropped it would be gone for no stage at all */
-    if (to - from > 1 && draw(a, 6) == 0)
-        stages_shift(a->x, s, i, choose_stage(a, s, from, to));
-    else if (is_hopeless(a, s, i, most))
+    bool shift = to - from > 1 && draw(a, 6) == 0;
+    int32_t t = shift ? choose_stage(a, s, from, to) : touch_kept(l, i) ? to : from;
+    if ((!shift && is_hopeless(a, s, i, most)) || is_lost(a, s, i, t, most))
         return false;
+    if (shift)
+        stages_shift(a->x, s, i, t);
     else
         stages_toggle(a->x, s, i);
     return true;

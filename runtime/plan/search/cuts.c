@@ -138,22 +138,6 @@ void cuts_nest(struct cuts *c, const int32_t *segments, int32_t depth)
         }
 }
 
-void cuts_recurse(struct cuts *c, int32_t arity, int32_t leaf)
-{
-    bool more = true;
-    memset(c->level, 0, (size_t)c->p->g->n_ops * sizeof(*c->level));
-    for (int32_t d = 1; more && d < DEEPEST; d++) {
-        more = false;
-        for (int32_t lo = -1, hi; lo < c->n_narrow; lo = hi) {
-            hi = next_boundary(c, lo);
-            if (hi - lo - 1 <= leaf)
-                continue;
-            split(c, lo, hi, arity, (int16_t)d);
-            more |= next_boundary(c, lo) < hi;
-        }
-    }
-}
-
 /*
  * Segments of recompute that are held whole: while the backward pass goes down, checkpoints are
  * given back, so every segment may be larger than the one behind it by what one checkpoint takes.

@@ -12,8 +12,8 @@
 
 /* A way to cut the forward pass. */
 struct shape {
-    enum { SHAPE_NEST, SHAPE_SLOPE, SHAPE_REVOLVE, SHAPE_RECURSE, SHAPE_NEVER } kind;
-    int32_t a, b; /* segments and segments inside; slots and leaf; or arity and leaf */
+    enum { SHAPE_NEST, SHAPE_SLOPE, SHAPE_REVOLVE, SHAPE_NEVER } kind;
+    int32_t a, b; /* segments and segments inside; or slots and leaf */
 };
 
 #define MAX_SHAPES 192
@@ -54,10 +54,6 @@ static void list_nested(struct family *f, int32_t most)
         for (size_t j = 0; j < COUNT(inner); j++)
             if (outer[i] * inner[j] < 2 * most)
                 add_shape(f, (struct shape){SHAPE_NEST, outer[i], inner[j]});
-    for (size_t j = 0; j < COUNT(leaves); j++)
-        for (int32_t arity = 2; arity <= 4; arity++)
-            if (arity * (leaves[j] + 1) < 2 * most)
-                add_shape(f, (struct shape){SHAPE_RECURSE, arity, leaves[j]});
 }
 
 static void list_shapes(struct family *f)
@@ -88,10 +84,8 @@ static void apply_shape(struct family *f, const struct shape *s)
         cuts_nest(f->cuts, segments, 2);
     else if (s->kind == SHAPE_SLOPE)
         cuts_slope(f->cuts, s->a);
-    else if (s->kind == SHAPE_REVOLVE)
-        cuts_revolve(f->cuts, s->a, s->b);
     else
-        cuts_recurse(f->cuts, s->a, s->b);
+        cuts_revolve(f->cuts, s->a, s->b);
     cuts_hold(f->cuts, f->base);
 }
 

@@ -1,5 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Facts of a graph that every schedule shares: who writes what, and what can be made again. */
+/*
+ * Facts of a graph that every schedule shares: who writes what, and what can be made again.
+ *
+ * A storage can be freed and made again (droppable) if the body alone uses it, nobody changes it in
+ * place, it is whole before anybody reads it, and each of its writers can run again.  An op can
+ * (rerun) if it is of the forward pass, pure, and all it reads is there at any later time with the
+ * same bytes: made again itself, kept, or written only when nobody may ask any more.
+ */
 #include <stdlib.h>
 #include "plan/search/search.h"
 

@@ -156,8 +156,6 @@ int cuts_build(const struct program *p, struct cuts **c);
 void cuts_free(struct cuts *c);
 /* Boundaries for a nesting: segments[0] segments, each cut again in segments[1], ... */
 void cuts_nest(struct cuts *c, const int32_t *segments, int32_t depth);
-/* Cuts in arity parts again and again until a part has at most leaf narrow cuts inside. */
-void cuts_recurse(struct cuts *c, int32_t arity, int32_t leaf);
 /* One layer of segments, the earlier the larger. */
 void cuts_slope(struct cuts *c, int32_t segments);
 /* The binomial nesting for so many checkpoints, down to parts of at most leaf narrow cuts. */

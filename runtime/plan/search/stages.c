@@ -13,12 +13,12 @@ bool stages_fixed(const struct stages *x, int32_t s, int32_t i)
            touch_stage(&x->lives[s], i) < p->writers[p->writer_start[s + 1] - 1];
 }
 
-int64_t stages_toggle_excess(const struct stages *x, int32_t s, int32_t i)
+int64_t stages_toggle_excess(const struct stages *x, int32_t s, int32_t i, int64_t enough)
 {
     const struct life *l = &x->lives[s];
     int64_t bytes = x->p->g->storages[s].bytes;
     return range_max_gain(&x->top, touch_stage(l, i) + 1, touch_stage(l, i + 1) + touch_kept(l, i),
-                          touch_kept(l, i) ? -bytes : bytes);
+                          touch_kept(l, i) ? -bytes : bytes, enough);
 }
 
 int64_t stages_toggle_ticks(const struct stages *x, int32_t s, int32_t i)
@@ -100,15 +100,10 @@ static void add_initial(struct stages *x, int32_t s, int32_t t)
 /* The touches that no decision changes. */
 static void add_base_touches(struct stages *x)
 {
-    const struct graph *g = x->p->g;
-    for (int32_t t = 0; t < g->n_ops; t++) {
-        const struct graph_op *o = &g->ops[t];
-        for (int32_t j = 0; j < o->n_reads; j++)
-            if (x->in->marks[g->refs[o->reads + j]].tracked)
-                add_initial(x, g->refs[o->reads + j], t);
-        for (int32_t j = 0; j < o->n_writes; j++)
-            if (x->in->marks[g->refs[o->writes + j]].tracked)
-                add_initial(x, g->refs[o->writes + j], t);
+    for (int32_t t = 0; t < x->p->g->n_ops; t++) {
+        const struct tracked_op *o = &x->in->tracked[t];
+        for (int32_t j = 0; j < o->n_reads + o->n_writes; j++)
+            add_initial(x, x->in->refs[o->refs + j], t);
     }
 }
 
@@ -161,8 +156,10 @@ static void clear(struct stages *x)
     const struct graph *g = x->p->g;
     x->ticks = 0;
     x->n_steps = 0;
-    for (int32_t s = 0; s < g->n_storages; s++)
+    for (int32_t s = 0; s < g->n_storages; s++) {
         x->lives[s].n = 0;
+        x->in->marks[s].told = false;
+    }
     for (int32_t t = 0; t < g->n_ops; t++) {
         x->in->stages[t].n = 0;
         x->in->stages[t].rise = 0;
@@ -216,7 +213,7 @@ static int hold_of(const struct stages *x, struct spans *spans, int32_t s, struc
             list[n++] = (struct span){touch_stage(l, i), touch_stage(l, i + 1)};
     }
     *hold = HOLD_ALWAYS;
-    if (l->n < 2 ||
+    if (!x->p->droppable[s] || l->n < 2 ||
         (n == 1 && list[0].from == touch_stage(l, 0) && list[0].to == touch_stage(l, l->n - 1)))
         return 0;
     return spans_hold(spans, list, n, hold);
@@ -228,9 +225,11 @@ int stages_hold(const struct stages *x, struct spans *spans, int32_t *hold)
     struct span *list = malloc(((size_t)g->n_ops + 1) * sizeof(*list));
     int rc = list ? 0 : CKPT_ENOMEM;
     for (int32_t s = 0; s < g->n_storages && !rc; s++) {
-        hold[s] = HOLD_ALWAYS;
-        if (x->p->droppable[s])
-            rc = hold_of(x, spans, s, list, &hold[s]);
+        struct mark *m = &x->in->marks[s];
+        if (!m->told)
+            rc = hold_of(x, spans, s, list, &m->hold);
+        m->told = true;
+        hold[s] = m->hold;
     }
     free(list);
     return rc;
@@ -262,6 +261,8 @@ void stages_free(struct stages *x)
         free(in->stages);
         free(in->is_dirty);
         free(in->marks);
+        free(in->tracked);
+        free(in->refs);
         free(in->ran);
         free(in->change);
         free(in);
@@ -271,10 +272,43 @@ void stages_free(struct stages *x)
     free(x);
 }
 
+static int32_t list_refs(struct stages *x, int32_t at, const int32_t *refs, int32_t n)
+{
+    const struct graph *g = x->p->g;
+    int32_t count = 0;
+    for (int32_t j = 0; j < n; j++)
+        if (storage_placed(g, refs[j]) && !g->storages[refs[j]].carried)
+            x->in->refs[at + count++] = refs[j];
+    return count;
+}
+
+static void list_tracked(struct stages *x)
+{
+    const struct program *p = x->p;
+    const struct graph *g = p->g;
+    for (int32_t s = 0; s < g->n_storages; s++)
+        x->in->marks[s] = (struct mark){.bytes = g->storages[s].bytes,
+                                        .droppable = p->droppable[s],
+                                        .writer = p->writer_start[s],
+                                        .n_writers = p->writer_start[s + 1] - p->writer_start[s]};
+    for (int32_t i = 0, at = 0; i < g->n_ops; i++) {
+        const struct graph_op *o = &g->ops[i];
+        struct tracked_op *k = &x->in->tracked[i];
+        k->refs = at;
+        k->strays = o->n_writes > 1;
+        k->ticks = p->ticks[i];
+        k->workspace = o->workspace;
+        at += k->n_reads = list_refs(x, at, g->refs + o->reads, o->n_reads);
+        at += k->n_writes = list_refs(x, at, g->refs + o->writes, o->n_writes);
+    }
+}
+
 static int allocate(struct stages *x)
 {
     const struct graph *g = x->p->g;
-    size_t n = (size_t)g->n_storages + 1, n_ops = (size_t)g->n_ops + 1;
+    size_t n = (size_t)g->n_storages + 1, n_ops = (size_t)g->n_ops + 1, n_refs = 1;
+    for (int32_t i = 0; i < g->n_ops; i++)
+        n_refs += (size_t)(g->ops[i].n_reads + g->ops[i].n_writes);
     struct stages_inside *in = x->in = calloc(1, sizeof(*in));
     x->lives = calloc(n, sizeof(*x->lives));
     if (range_max_new(&x->top, g->n_ops) || !in || !x->lives)
@@ -282,13 +316,15 @@ static int allocate(struct stages *x)
     in->stages = calloc(n_ops, sizeof(*in->stages));
     in->is_dirty = calloc(n_ops, sizeof(bool));
     in->marks = calloc(n, sizeof(*in->marks));
+    in->tracked = calloc(n_ops, sizeof(*in->tracked));
+    in->refs = calloc(n_refs, sizeof(*in->refs));
     in->ran = calloc(2 * n_ops, sizeof(int32_t));
     in->change = calloc(n_ops + 1, sizeof(int64_t));
-    if (!in->stages || !in->is_dirty || !in->marks || !in->ran || !in->change)
+    if (!in->stages || !in->is_dirty || !in->marks || !in->ran || !in->change || !in->tracked ||
+        !in->refs)
         return CKPT_ENOMEM;
     in->stage_saved = in->ran + n_ops;
-    for (int32_t s = 0; s < g->n_storages; s++)
-        in->marks[s].tracked = storage_placed(g, s) && !g->storages[s].carried;
+    list_tracked(x);
     return 0;
 }
 

@@ -62,10 +62,22 @@ bool stages_fixed(const struct stages *x, int32_t s, int32_t i);
  */
 void stages_toggle(struct stages *x, int32_t s, int32_t i);
 void stages_shift(struct stages *x, int32_t s, int32_t i, int32_t t);
-/* What the first move adds to the ticks at least, and to the excess if no stage ran anything else:
- * known without making it. */
+/* What the first move adds to the ticks at least, and to the excess if no stage ran anything else,
+ * or a part of that which is enough: known without making it. */
 int64_t stages_toggle_ticks(const struct stages *x, int32_t s, int32_t i);
-int64_t stages_toggle_excess(const struct stages *x, int32_t s, int32_t i);
+int64_t stages_toggle_excess(const struct stages *x, int32_t s, int32_t i, int64_t enough);
+/*
+ * What a move comes to that is not made: one that drops what is kept behind touch i of s and has it
+ * again from stage t on; or that has what is dropped there from stage t on, up to touch i + 1.
+ * Returns false where that is not known without making it, for other stages would run something
+ * else.
+ */
+struct foresight {
+    int64_t ticks;
+    int64_t excess; /* at least */
+    int64_t work;   /* of making the move and taking it back */
+};
+bool stages_foresee(struct stages *x, int32_t s, int32_t i, int32_t t, struct foresight *f);
 /* Takes back all moves since the last of these two calls. */
 void stages_undo(struct stages *x);
 void stages_accept(struct stages *x);

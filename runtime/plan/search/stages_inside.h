@@ -33,13 +33,23 @@ struct former {
 };
 
 /* What is known of a storage while a stage is played, each where its number is that of the batch;
- * together, since they are looked at together. */
+ * together with what is asked of it most, in a line of the cache. */
 struct mark {
+    int64_t bytes;
     int32_t wanted, noted, old, met;
-    int32_t first, last; /* steps of the stage, if it is noted */
-    int32_t saved;       /* the last move that changed its life */
-    bool begins, ends;   /* whether it is there when the stage does, if it is met */
-    bool tracked;
+    int32_t first, last;       /* steps of the stage, if it is noted */
+    int32_t saved;             /* the last move that changed its life */
+    int32_t hold;              /* of its life, if that was told since */
+    int32_t writer, n_writers; /* the first of program.writers, and how many there are */
+    bool begins, ends;         /* whether it is there when the stage does, if it is met */
+    bool told, droppable;
+};
+
+/* The storages of an op that have lives, those it reads first. */
+struct tracked_op {
+    int64_t ticks, workspace;
+    int32_t refs, n_reads, n_writes;
+    bool strays; /* it writes several: those nobody wants take a place where it runs again */
 };
 
 struct formers {
@@ -54,6 +64,8 @@ struct stages_inside {
     bool *is_dirty;
     int32_t batch, move;
     struct mark *marks;         /* per storage */
+    struct tracked_op *tracked; /* per op: where its storages are in refs */
+    int32_t *refs;
     int32_t *ran, *stage_saved; /* per op */
     int64_t *change;            /* per step of the running stage */
     struct formers lives, formers;
@@ -76,5 +88,23 @@ void stages_insert(struct stages *x, int32_t s, int32_t i, int32_t t, bool kept)
 /* Stage t has to be played anew; plays all of these. */
 void stages_soil(struct stages *x, int32_t t);
 void stages_settle(struct stages *x);
+/* The same of stages in which it matters whether s is there: an op of several outputs runs again
+ * for another of them. */
+void stages_soil_strays(struct stages *x, int32_t s, int32_t from, int32_t to);
+
+/* What stage t runs is found in a batch: stages_start, then stages_list. */
+void stages_start(struct stages *x);
+/* The mark of a storage in this batch, with its presence.  Touches that come and go with this stage
+ * do not change that. */
+struct mark *stages_meet(struct stages *x, int32_t s, int32_t t);
+void stages_want(struct stages *x, struct mark *m, int32_t s);
+/* Lists in in->ops all that runs again before base op t, in no order; or only the writers of what
+ * is wanted so far, and of what these want. */
+void stages_list(struct stages *x, int32_t t);
+void stages_list_writers(struct stages *x, int32_t t);
+/* Notes what the ops of the list touch, of which the last is the base op.  Returns the ticks of the
+ * others. */
+int64_t stages_note(struct stages *x);
+void stages_push(struct stages *x, struct list *l, int32_t value);
 
 #endif
