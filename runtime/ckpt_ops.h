@@ -109,7 +109,7 @@ CKPT_API ckpt_tensor ckpt_elu(ckpt_tape *t, ckpt_tensor x, float alpha);
 CKPT_API ckpt_tensor ckpt_softplus(ckpt_tape *t, ckpt_tensor x);
 CKPT_API ckpt_tensor ckpt_mish(ckpt_tape *t, ckpt_tensor x);
 
-/* `value` everywhere, as any dtype.  With ndim 0 it is the scalar of sums, comparisons, where. */
+/* `value` everywhere, cast to any dtype; with ndim 0 the scalar of sums, comparisons, where. */
 CKPT_API ckpt_tensor ckpt_full(ckpt_tape *t, float value, enum ckpt_dtype dtype, int ndim,
                                const int64_t *shape);
 /* The index along an axis of at most 2^24, as any dtype. */

@@ -201,7 +201,8 @@ ckpt_tensor ckpt_full(ckpt_tape *t, float value, enum ckpt_dtype dtype, int ndim
     struct expr e;
     if (init_made(t, &e, "full", dtype, ndim, shape))
         return CKPT_NONE;
-    expr_finish(&e, expr_constant(&e, value), NULL);
+    int made = expr_constant(&e, value);
+    expr_finish(&e, dtype == CKPT_I32 ? expr_unary(&e, EXPR_INTEGER, made) : made, NULL);
     return expr_record(t, &e, NULL);
 }
 

@@ -46,6 +46,14 @@ static ckpt_tensor do_integer(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b)
     return as_float(t, ckpt_cast(t, a, CKPT_I32));
 }
 
+/* An i32 that is not stored, for it joins its reader, holds whole numbers, too. */
+static ckpt_tensor do_full(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b)
+{
+    (void)a;
+    (void)b;
+    return as_float(t, ckpt_full(t, -1.5f, CKPT_I32, 1, (int64_t[]){N}));
+}
+
 static ckpt_tensor do_sign(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b)
 {
     (void)b;
@@ -107,6 +115,7 @@ static const struct pair pairs[] = {
      left,
      right,
      {0, 1, -2147483648.f, 2147483648.f, 0, 0, 2, 2, -2, 2147483648.f, -2147483648.f, 0}},
+    {"full as i32", do_full, left, right, {-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1}},
     {"where", do_where, left, right, {1, NAN, -INF, 1, 0, -0.f, 2, 2, -2.5f, 1.5f, -3e9f, -1.5f}},
 };
 
