@@ -262,6 +262,80 @@ static void check_iota(void)
     ckpt_close(c);
 }
 
+/* ---- integers ---------------------------------------------------------------------------------*/
+
+enum { ROWS = 3, COLUMNS = 4, KINDS = 12 };
+static const int32_t rows_of[ROWS] = {-7, 0, 16777215};
+static const int32_t columns_of[COLUMNS] = {3, -2, 0, 16777216};
+
+static int32_t integer_of(int kind, int32_t a, int32_t b)
+{
+    const int32_t values[KINDS] = {a + b,
+                                   a - b,
+                                   a < b ? a : b,
+                                   a > b ? a : b,
+                                   a < b ? a : b, /* where */
+                                   b == 0 ? -9 : a,
+                                   2 * a - 3,
+                                   -a,
+                                   abs(a),
+                                   (a > 0) - (a < 0),
+                                   a < -5  ? -5
+                                   : a > 4 ? 4
+                                           : a,
+                                   3 * a};
+    return values[kind];
+}
+
+/* All kinds of a [ROWS, 1] and b [COLUMNS], one behind the other; in a chain they become one op. */
+static ckpt_tensor record_integers(ckpt_tape *t, int64_t batch, void *user)
+{
+    const int64_t shape[] = {1, ROWS, COLUMNS}, column[] = {ROWS, 1}, row = COLUMNS, none = 0;
+    ckpt_tensor a = ckpt_constant(t, "a", CKPT_I32, 2, column, rows_of);
+    ckpt_tensor b = ckpt_constant(t, "b", CKPT_I32, 1, &row, columns_of);
+    ckpt_tensor zero = ckpt_full(t, 0, CKPT_I32, 0, &none), three = ckpt_full(t, 3, CKPT_I32, 0, 0);
+    const ckpt_tensor y[KINDS] = {ckpt_add(t, a, b),
+                                  ckpt_sub(t, a, b),
+                                  ckpt_minimum(t, a, b),
+                                  ckpt_maximum(t, a, b),
+                                  ckpt_where(t, ckpt_lt(t, a, b), a, b),
+                                  ckpt_masked_fill(t, a, ckpt_eq(t, b, zero), -9),
+                                  ckpt_affine(t, a, 2, -3),
+                                  ckpt_neg(t, a),
+                                  ckpt_abs(t, a),
+                                  ckpt_sign(t, a),
+                                  ckpt_clamp(t, a, -5, 4),
+                                  ckpt_mul(t, three, a)};
+    ckpt_tensor part[KINDS];
+    (void)batch;
+    (void)user;
+    for (int i = 0; i < KINDS; i++)
+        part[i] = ckpt_expand(t, y[i], 3, shape);
+    ckpt_output(t, "y", ckpt_concat(t, 0, KINDS, part));
+    return CKPT_NONE;
+}
+
+static void check_integers(void)
+{
+    const struct ckpt_options o = {.size = sizeof o, .device = "cpu", .threads = 1};
+    int32_t y[KINDS][ROWS][COLUMNS];
+    ckpt *c;
+    if (ckpt_open(&c, &o) ||
+        run(c, record_integers, NULL, "integers", (float *)y, KINDS * ROWS * COLUMNS)) {
+        failures++;
+        return;
+    }
+    for (int i = 0; i < KINDS * ROWS * COLUMNS; i++) {
+        int kind = i / (ROWS * COLUMNS), r = i / COLUMNS % ROWS, k = i % COLUMNS;
+        int32_t expected = integer_of(kind, rows_of[r], columns_of[k]);
+        bool exact = abs(expected) <= 1 << 24;
+        if (exact && y[kind][r][k] != expected)
+            failures += printf("FAIL integers %d of %d and %d: %d, not %d\n", kind, rows_of[r],
+                               columns_of[k], y[kind][r][k], expected) > 0;
+    }
+    ckpt_close(c);
+}
+
 /* ---- second derivatives -----------------------------------------------------------------------*/
 
 /* Values and derivatives of f(w): the rule of the recorded op is called once more, on the forward
@@ -409,6 +483,7 @@ int main(void)
     check_pairs();
     check_drop();
     check_iota();
+    check_integers();
     for (size_t i = 0; i < sizeof twice / sizeof *twice; i++)
         check_twice(&twice[i]);
     return failures != 0;
