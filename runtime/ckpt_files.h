@@ -136,7 +136,8 @@ CKPT_API int ckpt_save_params_filtered(ckpt *c, const char *path, enum ckpt_slot
                                        ckpt_param_filter filter, void *user);
 
 /* ckpt_save_params_filtered of values, where a weight that has an adapter (ckpt_lora) is written
- * with what that adds to it, in fp32; nothing changes in the context. */
+ * with what that adds to it, in fp32, and adapters are left out: who loads both would add them
+ * twice.  Nothing changes in the context. */
 CKPT_API int ckpt_save_params_merged(ckpt *c, const char *path, ckpt_param_filter filter,
                                      void *user);
 
