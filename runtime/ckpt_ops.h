@@ -258,6 +258,8 @@ CKPT_API ckpt_tensor ckpt_contiguous(ckpt_tape *t, ckpt_tensor x);
  * range becomes its end, NaN becomes 0, and there is no gradient. */
 CKPT_API ckpt_tensor ckpt_cast(ckpt_tape *t, ckpt_tensor x, enum ckpt_dtype dtype);
 
+#define CKPT_ALL_AXES (~0u) /* as a mask: all axes of x, however many */
+
 /* Sum or mean over the axes whose bit is set in mask; they keep size 1.  The result is fp32. */
 CKPT_API ckpt_tensor ckpt_sum(ckpt_tape *t, ckpt_tensor x, unsigned mask);
 CKPT_API ckpt_tensor ckpt_mean(ckpt_tape *t, ckpt_tensor x, unsigned mask);
