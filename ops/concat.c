@@ -20,8 +20,11 @@ static int concat_shape(struct ckpt_call *call)
     for (int i = 1; i < call->n_in; i++) {
         struct ckpt_desc d = call->in[i];
         int64_t size = d.ndim == out->ndim ? d.shape[axis] : 0;
+        if (d.ndim >= 0 && d.dtype != out->dtype)
+            return ckpt_call_fail(call, "operand %d has another dtype than operand 0: ckpt_cast it",
+                                  i);
         d.shape[axis] = out->shape[axis];
-        if (!desc_same_shape(&d, out) || d.dtype != out->dtype)
+        if (!desc_same_shape(&d, out))
             return ckpt_call_fail(call, "operand %d differs in more than axis %d", i, axis);
         out->shape[axis] += size;
     }

@@ -141,7 +141,9 @@ static int check_operands(struct ckpt_call *call, bool transposed)
                               (long long)last_size(x));
     int64_t parts = transposed ? 1 : groups, of_w = transposed ? w->shape[0] : last_size(w);
     if (last_size(x) / parts != of_w)
-        return ckpt_call_fail(call, "x has %lld channels in %lld groups, w is for %lld in each",
+        return ckpt_call_fail(call,
+                              "x has %lld channels (its last axis) in %lld groups, w is for %lld "
+                              "in each",
                               (long long)last_size(x), (long long)parts, (long long)of_w);
     return CKPT_OK;
 }

@@ -17,12 +17,12 @@ static ckpt_tensor wide(ckpt_tape *t, ckpt_tensor x)
 static ckpt_tensor reduced(ckpt_tape *t, ckpt_tensor x, int reduction)
 {
     const struct ckpt_desc d = ckpt_desc_of(t, x);
-    const unsigned all = d.ndim > 0 ? (1u << d.ndim) - 1 : 0;
     if (reduction < CKPT_REDUCE_MEAN || reduction > CKPT_REDUCE_NONE)
         ckpt_tape_fail(t, CKPT_EINVAL, "a loss: there is no reduction %d", reduction);
     if (reduction == CKPT_REDUCE_NONE || d.ndim <= 0)
         return x;
-    x = reduction == CKPT_REDUCE_MEAN ? ckpt_mean(t, x, all) : ckpt_sum(t, x, all);
+    x = reduction == CKPT_REDUCE_MEAN ? ckpt_mean(t, x, CKPT_ALL_AXES)
+                                      : ckpt_sum(t, x, CKPT_ALL_AXES);
     return ckpt_reshape(t, x, 0, NULL);
 }
 

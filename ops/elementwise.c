@@ -4,6 +4,7 @@
 #include "attr.h"
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
+#include "expr/expr.h"
 
 /* The gradient of an operand that broadcasting spread out is summed back to its shape. */
 static ckpt_tensor unbroadcast(const struct ckpt_grad *g, int operand, ckpt_tensor d)
@@ -17,9 +18,19 @@ static int shape_binary(struct ckpt_call *call)
     return call_broadcast(call, 0, 0, 1);
 }
 
+/* Floating numbers by the op, integers by an expression. */
+static ckpt_tensor record_two(ckpt_tape *t, const struct ckpt_op_def *op, enum expr_code code,
+                              ckpt_tensor a, ckpt_tensor b)
+{
+    const ckpt_tensor in[] = {a, b};
+    if (expr_are_integers(t, 2, in))
+        return expr_integers(t, op->name, code, 2, in, 0.f, 0.f);
+    return ops_record1(t, op, 2, in, NULL, 0);
+}
+
 ckpt_tensor ckpt_add(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b)
 {
-    return ops_record1(t, &op_add, 2, (ckpt_tensor[]){a, b}, NULL, 0);
+    return record_two(t, &op_add, EXPR_ADD, a, b);
 }
 
 static void grad_add(struct ckpt_grad *g)
@@ -41,7 +52,7 @@ const struct ckpt_op_def op_add = {
 
 ckpt_tensor ckpt_sub(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b)
 {
-    return ops_record1(t, &op_sub, 2, (ckpt_tensor[]){a, b}, NULL, 0);
+    return record_two(t, &op_sub, EXPR_SUB, a, b);
 }
 
 /* The sum is taken before the sign is changed: it is the smaller tensor. */
@@ -65,7 +76,7 @@ const struct ckpt_op_def op_sub = {
 
 ckpt_tensor ckpt_mul(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b)
 {
-    return ops_record1(t, &op_mul, 2, (ckpt_tensor[]){a, b}, NULL, 0);
+    return record_two(t, &op_mul, EXPR_MUL, a, b);
 }
 
 static void grad_mul(struct ckpt_grad *g)
@@ -88,6 +99,8 @@ const struct ckpt_op_def op_mul = {
 ckpt_tensor ckpt_affine(ckpt_tape *t, ckpt_tensor x, float a, float b)
 {
     struct affine_attr attr = {a, b};
+    if (expr_are_integers(t, 1, &x))
+        return expr_integers(t, "affine", EXPR_AFFINE, 1, &x, a, b);
     return ops_record1(t, &op_affine, 1, &x, &attr, sizeof attr);
 }
 
@@ -115,7 +128,10 @@ const struct ckpt_op_def op_affine = {
 
 ckpt_tensor ckpt_where(ckpt_tape *t, ckpt_tensor cond, ckpt_tensor a, ckpt_tensor b)
 {
-    return ops_record1(t, &op_where, 3, (ckpt_tensor[]){cond, a, b}, NULL, 0);
+    const ckpt_tensor in[] = {cond, a, b};
+    if (expr_are_integers(t, 2, in + 1))
+        return expr_integers(t, "where", EXPR_WHERE, 3, in, 0.f, 0.f);
+    return ops_record1(t, &op_where, 3, in, NULL, 0);
 }
 
 /* Spreads out[0] over the condition too: broadcasting is associative. */

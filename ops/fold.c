@@ -132,6 +132,7 @@ static ckpt_tensor fold(ckpt_tape *t, const struct ckpt_op_def *def, ckpt_tensor
     struct ckpt_desc d = ckpt_desc_of(t, x);
     struct fold_attr attr = {0, 0};
     int axes[CKPT_MAX_DIMS] = {0}, back[CKPT_MAX_DIMS] = {0};
+    mask = ops_axes(t, x, mask);
     if (d.ndim >= 0 && mask >> d.ndim) {
         ckpt_tape_fail(t, CKPT_ESHAPE, "%s: the mask 0x%x names axes that are not there", def->name,
                        mask);

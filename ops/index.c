@@ -167,6 +167,8 @@ ckpt_tensor ckpt_embedding(ckpt_tape *t, ckpt_tensor table, ckpt_tensor index, i
     else if (padding < -1 || padding >= d.shape[0])
         ckpt_tape_fail(t, CKPT_EINVAL, "embedding: padding is %lld; the table has %lld rows",
                        (long long)padding, (long long)d.shape[0]);
+    else if (ckpt_desc_of(t, index).dtype != CKPT_I32)
+        ckpt_tape_fail(t, CKPT_ESHAPE, "embedding: the index must be i32");
     return OPS_RECORD(t, &op_index_select, &attr, table, index);
 }
 

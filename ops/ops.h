@@ -191,6 +191,7 @@ int ops_leave_largest(ckpt_tape *t);
 int ops_find_largest(ckpt_tape *t);
 
 /* Recorded by gradient rules. */
+unsigned ops_axes(ckpt_tape *t, ckpt_tensor x, unsigned mask); /* CKPT_ALL_AXES: those of x */
 ckpt_tensor ops_sum_to(ckpt_tape *t, ckpt_tensor x, const struct ckpt_desc *like); /* fp32 result */
 ckpt_tensor ops_fill(ckpt_tape *t, float value, enum ckpt_dtype dtype, int ndim,
                      const int64_t *shape);

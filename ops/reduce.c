@@ -7,9 +7,15 @@
 #include "cuda/workspace.h"
 #include "cpu/reduce.h"
 
+unsigned ops_axes(ckpt_tape *t, ckpt_tensor x, unsigned mask)
+{
+    const int ndim = ckpt_desc_of(t, x).ndim;
+    return mask != CKPT_ALL_AXES ? mask : ndim > 0 ? (1u << ndim) - 1 : 0;
+}
+
 static ckpt_tensor record_sum(ckpt_tape *t, ckpt_tensor x, unsigned mask, float scale)
 {
-    struct sum_attr attr = {mask, scale};
+    struct sum_attr attr = {ops_axes(t, x, mask), scale};
     return ops_record1(t, &op_sum, 1, &x, &attr, sizeof attr);
 }
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Adaptive pools of means and linear resizing, channels last: each spatial axis is multiplied with
- * a matrix whose rows say what a place of the result is made of.  So the gradients are products,
- * too.
+ * Adaptive pools and resizing, channels last.  For means and between two places each spatial axis
+ * is multiplied with a matrix whose rows say what a place of the result is made of, so the
+ * gradients are products, too.  For the largest and the nearest places are looked up: these are
+ * values of x, bit for bit.
  */
 #include <math.h>
 #include <stdio.h>
@@ -95,6 +96,89 @@ ckpt_tensor ckpt_adaptive_avg_pool(ckpt_tape *t, ckpt_tensor x, const int64_t *s
 ckpt_tensor ckpt_resize_linear(ckpt_tape *t, ckpt_tensor x, const int64_t *sizes)
 {
     return multiply_axes(t, "resize_linear", x, sizes, linear_row);
+}
+
+/* Which of `from` places stands at place i of what look_up() returns. */
+typedef int64_t (*place_of)(int64_t i, int64_t to, int64_t from, int64_t window);
+
+/* x with its axis `to` windows of `window` places long. */
+static ckpt_tensor look_up(ckpt_tape *t, const char *name, ckpt_tensor x, int axis, int64_t to,
+                           int64_t window, place_of place)
+{
+    const int64_t from = ckpt_desc_of(t, x).shape[axis];
+    char unique[64];
+    if (to < 1 || to > CELLS_MOST / window)
+        return refuse(t, CKPT_ESHAPE, name, "a size is below 1 or too large");
+    const int64_t n = to * window;
+    int32_t *places = malloc((size_t)n * sizeof *places);
+    if (!places)
+        return refuse(t, CKPT_ENOMEM, name, "no memory");
+    for (int64_t i = 0; i < n; i++)
+        places[i] = (int32_t)place(i, to, from, window);
+    snprintf(unique, sizeof unique, "%s:%d", name, (int)t->n_feeds);
+    ckpt_tensor index = ckpt_constant(t, unique, CKPT_I32, 1, &n, places);
+    free(places);
+    return ckpt_index_select(t, x, axis, index);
+}
+
+/* Windows that are shorter than the longest one see their last place again: of equal values the
+ * first is taken, so that changes neither the result nor its gradient. */
+static int64_t place_in_window(int64_t i, int64_t to, int64_t from, int64_t window)
+{
+    int64_t at = i / window, end = ((at + 1) * from + to - 1) / to;
+    return min_i64(at * from / to + i % window, end - 1);
+}
+
+static int64_t longest_window(int64_t to, int64_t from)
+{
+    int64_t longest = 1;
+    for (int64_t i = 0; i < to; i++)
+        longest = max_i64(longest, ((i + 1) * from + to - 1) / to - i * from / to);
+    return longest;
+}
+
+ckpt_tensor ckpt_adaptive_max_pool(ckpt_tape *t, ckpt_tensor x, const int64_t *sizes)
+{
+    struct ckpt_desc d = ckpt_desc_of(t, x);
+    int64_t window[CKPT_MAX_DIMS];
+    bool one = true;
+    if (!is_picture(t, "adaptive_max_pool", &d, sizes))
+        return CKPT_NONE;
+    for (int i = 0; i < d.ndim - 2 && x.id; i++) {
+        const int64_t from = d.shape[i + 1], to = sizes[i];
+        if (to < 1 || to > CELLS_MOST)
+            return refuse(t, CKPT_ESHAPE, "adaptive_max_pool", "a size is below 1 or too large");
+        window[i] = longest_window(to, from);
+        one &= window[i] == 1;
+        if (window[i] * to != from)
+            x = look_up(t, "adaptive_max_pool", x, i + 1, to, window[i], place_in_window);
+    }
+    return one ? x : ckpt_max_pool(t, x, window, NULL);
+}
+
+static int64_t nearest_place(int64_t i, int64_t to, int64_t from, int64_t window)
+{
+    (void)window;
+    return i * from / to;
+}
+
+ckpt_tensor ckpt_resize_nearest(ckpt_tape *t, ckpt_tensor x, const int64_t *sizes)
+{
+    struct ckpt_desc d = ckpt_desc_of(t, x);
+    int64_t factors[CKPT_MAX_DIMS];
+    bool whole = true;
+    if (!is_picture(t, "resize_nearest", &d, sizes))
+        return CKPT_NONE;
+    for (int i = 0; i < d.ndim - 2; i++) {
+        factors[i] = sizes[i] / d.shape[i + 1];
+        whole &= sizes[i] > 0 && factors[i] * d.shape[i + 1] == sizes[i];
+    }
+    if (whole)
+        return ckpt_upsample_nearest(t, x, factors);
+    for (int i = 1; i < d.ndim - 1 && x.id; i++)
+        if (sizes[i - 1] != d.shape[i])
+            x = look_up(t, "resize_nearest", x, i, sizes[i - 1], 1, nearest_place);
+    return x;
 }
 
 /* [N, s.., C, f..] to [N, (s, f).., C] */

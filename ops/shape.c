@@ -217,6 +217,8 @@ ckpt_tensor ckpt_one_hot(ckpt_tape *t, ckpt_tensor index, int64_t classes, enum 
     struct ckpt_desc d = ckpt_desc_of(t, index);
     if (d.ndim >= 0 && d.dtype != CKPT_I32)
         return refuse(t, "one_hot", "the index must be i32");
+    if (classes < 1)
+        return refuse(t, "one_hot", "there must be a class at least");
     ckpt_tensor at = ckpt_unsqueeze(t, index, d.ndim);
     ckpt_tensor equal = ckpt_eq(t, at, ckpt_iota(t, CKPT_I32, 1, &classes, 0));
     return ckpt_cast(t, equal, dtype);

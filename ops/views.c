@@ -63,7 +63,10 @@ static int reshape_shape(struct ckpt_call *call)
         .dtype = call->in[0].dtype, .ndim = a->ndim, .offset = call->in[0].offset};
     memcpy(out->shape, a->shape, sizeof out->shape);
     if (!desc_is_sane(out))
-        return ckpt_call_fail(call, "the result would be empty or too large");
+        return ckpt_call_fail(call,
+                              "sizes are above 0, one of them may be -1, and %lld elements must "
+                              "divide by their product",
+                              (long long)desc_numel(&call->in[0]));
     if (desc_numel(out) != desc_numel(&call->in[0]))
         return ckpt_call_fail(call, "%lld elements cannot become %lld",
                               (long long)desc_numel(&call->in[0]), (long long)desc_numel(out));

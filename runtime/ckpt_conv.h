@@ -97,21 +97,25 @@ CKPT_API ckpt_tensor ckpt_avg_pool(ckpt_tape *t, ckpt_tensor x, const int64_t *w
 /* ---- resizing ------------------------------------------------------------------------------ */
 
 /* x [N, ..., C] with one to three spatial axes, each made longer by its factor: every place is
- * repeated.  factors: one per spatial axis, outermost first. */
+ * repeated.  factors: one per spatial axis, outermost first; ckpt_resize_nearest: any sizes. */
 CKPT_API ckpt_tensor ckpt_upsample_nearest(ckpt_tape *t, ckpt_tensor x, const int64_t *factors);
 
 /*
  * Another size for x [N, ..., C] with one to three spatial axes; sizes have one number per spatial
  * axis, outermost first.
- *   adaptive_avg_pool: to so many places, place i of o the mean of [floor(i n / o),
- *     ceil((i + 1) n / o));
+ *   adaptive_avg_pool, adaptive_max_pool: to so many places, place i of o the mean, or the largest
+ *     value, of [floor(i n / o), ceil((i + 1) n / o)); equal ones as ckpt_max_pool has it;
+ *   resize_nearest: to so many places, place i of o that at floor(i n / o);
  *   resize_linear: to so many places, linear, bilinear or trilinear between the two nearest of each
  *     axis; places stand in the middle of their cells (PyTorch's align_corners=False);
  *   pixel_shuffle: [N, ..., C f1 f2..] to [N, ... times f, C]; a channel's places come last
  *     (channels of PyTorch's pixel_shuffle in its order).
- * The first two are products with fp32 matrices along each axis, rounded once at the end.
+ * adaptive_avg_pool and resize_linear are products with fp32 matrices along each axis, rounded once
+ * at the end.
  */
 CKPT_API ckpt_tensor ckpt_adaptive_avg_pool(ckpt_tape *t, ckpt_tensor x, const int64_t *sizes);
+CKPT_API ckpt_tensor ckpt_adaptive_max_pool(ckpt_tape *t, ckpt_tensor x, const int64_t *sizes);
+CKPT_API ckpt_tensor ckpt_resize_nearest(ckpt_tape *t, ckpt_tensor x, const int64_t *sizes);
 CKPT_API ckpt_tensor ckpt_resize_linear(ckpt_tape *t, ckpt_tensor x, const int64_t *sizes);
 CKPT_API ckpt_tensor ckpt_pixel_shuffle(ckpt_tape *t, ckpt_tensor x, const int64_t *factors);
 
@@ -123,6 +127,8 @@ CKPT_API ckpt_tensor ckpt_pixel_shuffle(ckpt_tape *t, ckpt_tensor x, const int64
 #define ckpt_avg_pool(t, ...)          ckpt_avg_pool(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_upsample_nearest(t, ...)  ckpt_upsample_nearest(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_adaptive_avg_pool(t, ...) ckpt_adaptive_avg_pool(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_adaptive_max_pool(t, ...) ckpt_adaptive_max_pool(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_resize_nearest(t, ...)    ckpt_resize_nearest(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_resize_linear(t, ...)     ckpt_resize_linear(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_pixel_shuffle(t, ...)     ckpt_pixel_shuffle(CKPT_AT(t), __VA_ARGS__)
 #endif

@@ -88,7 +88,8 @@ typedef void (*ckpt_name_report)(void *user, const char *what, const char *name)
  * Loads parameters by name from what ckpt_file_open opens.  Shapes must agree: a difference is an
  * error.  Names that are missing from the file or unexpected in it are reported, and counted in
  * *unmatched (may be NULL).  Returns 0, CKPT_EIO, CKPT_EFORMAT (also for values that are not
- * finite), CKPT_ESHAPE, CKPT_ENOMEM; of several ranks CKPT_ECOMM (ckpt_dist.h).
+ * finite), CKPT_ESHAPE, CKPT_ENOMEM; CKPT_ENAME where both are NULL and not one name fits; of
+ * several ranks CKPT_ECOMM (ckpt_dist.h).
  */
 CKPT_API int ckpt_load_params(ckpt *c, const char *path, ckpt_name_report report, void *user,
                               int *unmatched);
@@ -136,7 +137,8 @@ CKPT_API int ckpt_save_params_filtered(ckpt *c, const char *path, enum ckpt_slot
                                        ckpt_param_filter filter, void *user);
 
 /* ckpt_save_params_filtered of values, where a weight that has an adapter (ckpt_lora) is written
- * with what that adds to it, in fp32; nothing changes in the context. */
+ * with what that adds to it, in fp32, and adapters are left out: who loads both would add them
+ * twice.  Nothing changes in the context. */
 CKPT_API int ckpt_save_params_merged(ckpt *c, const char *path, ckpt_param_filter filter,
                                      void *user);
 

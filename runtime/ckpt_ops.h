@@ -44,7 +44,13 @@ CKPT_API void ckpt_full_precision(ckpt_tape *t, bool on);
 CKPT_API ckpt_tensor ckpt_linear_add(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b,
                                      ckpt_tensor a);
 
-/* Element-wise with NumPy broadcasting; fp32 with bf16 gives fp32. */
+/*
+ * Element-wise with NumPy broadcasting; fp32 with bf16 gives fp32.
+ *
+ * These three, ckpt_affine, ckpt_neg, ckpt_abs, ckpt_sign, ckpt_minimum, ckpt_maximum, ckpt_clamp
+ * and ckpt_where also take i32, where all operands are (constants then are whole numbers, else
+ * CKPT_EINVAL): the result is i32, exact where no number is beyond 2^24, and has no gradient.
+ */
 CKPT_API ckpt_tensor ckpt_add(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b);
 CKPT_API ckpt_tensor ckpt_sub(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b);
 CKPT_API ckpt_tensor ckpt_mul(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b);
@@ -52,7 +58,8 @@ CKPT_API ckpt_tensor ckpt_mul(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b);
 /* y = a x + b with constants. */
 CKPT_API ckpt_tensor ckpt_affine(ckpt_tape *t, ckpt_tensor x, float a, float b);
 
-/* cond != 0 ? a : b, with broadcasting; cond is i32 and gets no gradient. */
+/* cond != 0 ? a : b, with broadcasting; cond is i32 and gets no gradient.  a and b have one dtype.
+ */
 CKPT_API ckpt_tensor ckpt_where(ckpt_tape *t, ckpt_tensor cond, ckpt_tensor a, ckpt_tensor b);
 
 /*
@@ -109,7 +116,7 @@ CKPT_API ckpt_tensor ckpt_elu(ckpt_tape *t, ckpt_tensor x, float alpha);
 CKPT_API ckpt_tensor ckpt_softplus(ckpt_tape *t, ckpt_tensor x);
 CKPT_API ckpt_tensor ckpt_mish(ckpt_tape *t, ckpt_tensor x);
 
-/* `value` everywhere, as any dtype.  With ndim 0 it is the scalar of sums, comparisons, where. */
+/* `value` everywhere, cast to any dtype; with ndim 0 the scalar of sums, comparisons, where. */
 CKPT_API ckpt_tensor ckpt_full(ckpt_tape *t, float value, enum ckpt_dtype dtype, int ndim,
                                const int64_t *shape);
 /* The index along an axis of at most 2^24, as any dtype. */
@@ -250,6 +257,8 @@ CKPT_API ckpt_tensor ckpt_contiguous(ckpt_tape *t, ckpt_tensor x);
 /* Converts between dtypes; x itself if nothing changes.  To i32: towards 0, what is beyond its
  * range becomes its end, NaN becomes 0, and there is no gradient. */
 CKPT_API ckpt_tensor ckpt_cast(ckpt_tape *t, ckpt_tensor x, enum ckpt_dtype dtype);
+
+#define CKPT_ALL_AXES (~0u) /* as a mask: all axes of x, however many */
 
 /* Sum or mean over the axes whose bit is set in mask; they keep size 1.  The result is fp32. */
 CKPT_API ckpt_tensor ckpt_sum(ckpt_tape *t, ckpt_tensor x, unsigned mask);

@@ -131,7 +131,8 @@ int cogvideo_load_adapters(struct cogvideo_run *r, const char *path)
 
 static bool is_weight(void *user, const char *name)
 {
-    return !ckpt_lora_only(user, name) && !cogvae_owns(name);
+    (void)user;
+    return !cogvae_owns(name);
 }
 
 int cogvideo_merge_adapters(struct cogvideo_run *r, const char *path)

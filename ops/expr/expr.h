@@ -181,6 +181,14 @@ uint64_t expr_hash(const struct expr *e);
 
 ckpt_tensor expr_record(ckpt_tape *t, const struct expr *e, const ckpt_tensor *in);
 
+/* Whether all of x are i32; not where one of them is no tensor of t. */
+bool expr_are_integers(ckpt_tape *t, int n, const ckpt_tensor *x);
+
+/* A node of arithmetic of i32 operands, with the result as i32: fp32 between, which is exact up to
+ * 2^24.  p and q are its constants, whole numbers. */
+ckpt_tensor expr_integers(ckpt_tape *t, const char *name, enum expr_code code, int n,
+                          const ckpt_tensor *x, float p, float q);
+
 /* x as i32, or i32 x as a floating dtype. */
 ckpt_tensor expr_cast(ckpt_tape *t, ckpt_tensor x, enum ckpt_dtype dtype);
 

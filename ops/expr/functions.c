@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The element-wise functions of ckpt_ops.h as expressions. */
+#include <math.h>
 #include "expr/expr.h"
 #include "tape/tape.h"
 
@@ -22,6 +23,59 @@ static ckpt_tensor binary(ckpt_tape *t, const char *name, enum expr_code code, c
     return expr_record(t, &e, (ckpt_tensor[]){a, b});
 }
 
+/* ---- integers ---------------------------------------------------------------------------------*/
+
+bool expr_are_integers(ckpt_tape *t, int n, const ckpt_tensor *x)
+{
+    for (int i = 0; i < n; i++) {
+        struct ckpt_desc d = ckpt_desc_of(t, x[i]);
+        if (d.ndim < 0 || d.dtype != CKPT_I32)
+            return false;
+    }
+    return true;
+}
+
+static bool is_whole(float x)
+{
+    return isinf(x) || x == truncf(x);
+}
+
+ckpt_tensor expr_integers(ckpt_tape *t, const char *name, enum expr_code code, int n,
+                          const ckpt_tensor *x, float p, float q)
+{
+    struct expr e;
+    if (!is_whole(p) || !is_whole(q)) {
+        ckpt_tape_fail(t, CKPT_EINVAL, "%s: of i32 with %g and %g, which must be whole numbers",
+                       name, (double)p, (double)q);
+        return CKPT_NONE;
+    }
+    expr_init(&e, name, n);
+    e.dtype = CKPT_I32;
+    for (int k = 0; k < n; k++)
+        e.operand[k] = EXPR_I32;
+    int result = expr_node(&e, code, 0, n > 1 ? 1 : 0, n > 2 ? 2 : 0, p, q);
+    expr_finish(&e, expr_unary(&e, EXPR_INTEGER, result), NULL);
+    return expr_record(t, &e, x);
+}
+
+/* unary() and binary() that take integers, too. */
+static ckpt_tensor unary_any(ckpt_tape *t, const char *name, enum expr_code code, ckpt_tensor x,
+                             float p, float q)
+{
+    return expr_are_integers(t, 1, &x) ? expr_integers(t, name, code, 1, &x, p, q)
+                                       : unary(t, name, code, x, p, q);
+}
+
+static ckpt_tensor binary_any(ckpt_tape *t, const char *name, enum expr_code code, ckpt_tensor a,
+                              ckpt_tensor b)
+{
+    const ckpt_tensor in[] = {a, b};
+    return expr_are_integers(t, 2, in) ? expr_integers(t, name, code, 2, in, 0.f, 0.f)
+                                       : binary(t, name, code, a, b);
+}
+
+/* ---- one node ---------------------------------------------------------------------------------*/
+
 #define UNARY(name, code)                                                                          \
     ckpt_tensor ckpt_##name(ckpt_tape *t, ckpt_tensor x)                                           \
     {                                                                                              \
@@ -38,8 +92,6 @@ UNARY(log, LOG)
 UNARY(log1p, LOG1P)
 UNARY(sqrt, SQRT)
 UNARY(rsqrt, RSQRT)
-UNARY(abs, ABS)
-UNARY(sign, SIGN)
 UNARY(tanh, TANH)
 UNARY(sigmoid, SIGMOID)
 UNARY(softplus, SOFTPLUS)
@@ -50,12 +102,30 @@ UNARY(floor, FLOOR)
 UNARY(round, ROUND)
 BINARY(div, DIV)
 BINARY(pow, POW)
-BINARY(minimum, MINIMUM)
-BINARY(maximum, MAXIMUM)
+
+ckpt_tensor ckpt_abs(ckpt_tape *t, ckpt_tensor x)
+{
+    return unary_any(t, "abs", EXPR_ABS, x, 0.f, 0.f);
+}
+
+ckpt_tensor ckpt_sign(ckpt_tape *t, ckpt_tensor x)
+{
+    return unary_any(t, "sign", EXPR_SIGN, x, 0.f, 0.f);
+}
+
+ckpt_tensor ckpt_minimum(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b)
+{
+    return binary_any(t, "minimum", EXPR_MINIMUM, a, b);
+}
+
+ckpt_tensor ckpt_maximum(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b)
+{
+    return binary_any(t, "maximum", EXPR_MAXIMUM, a, b);
+}
 
 ckpt_tensor ckpt_neg(ckpt_tape *t, ckpt_tensor x)
 {
-    return unary(t, "neg", EXPR_SCALE, x, -1.f, 0.f);
+    return unary_any(t, "neg", EXPR_SCALE, x, -1.f, 0.f);
 }
 
 ckpt_tensor ckpt_pow_scalar(ckpt_tape *t, ckpt_tensor x, float p)
@@ -73,7 +143,7 @@ ckpt_tensor ckpt_clamp(ckpt_tape *t, ckpt_tensor x, float low, float high)
                        (double)high);
         return CKPT_NONE;
     }
-    return unary(t, "clamp", EXPR_CLAMP, x, low, high);
+    return unary_any(t, "clamp", EXPR_CLAMP, x, low, high);
 }
 
 /* ---- activations ------------------------------------------------------------------------------*/
@@ -201,7 +271,8 @@ ckpt_tensor ckpt_full(ckpt_tape *t, float value, enum ckpt_dtype dtype, int ndim
     struct expr e;
     if (init_made(t, &e, "full", dtype, ndim, shape))
         return CKPT_NONE;
-    expr_finish(&e, expr_constant(&e, value), NULL);
+    int made = expr_constant(&e, value);
+    expr_finish(&e, dtype == CKPT_I32 ? expr_unary(&e, EXPR_INTEGER, made) : made, NULL);
     return expr_record(t, &e, NULL);
 }
 

@@ -123,13 +123,25 @@ static int report_unmatched(const struct load *l)
     return unmatched;
 }
 
-/* Whether the file has every parameter. */
+/* Whether the file has every parameter that files have. */
 static bool is_whole(const struct load *l)
 {
     for (int i = 0; i < l->n_params; i++)
-        if (l->entry[i] < 0)
+        if (l->entry[i] < 0 && !l->c->params.data[i].cache)
             return false;
     return true;
+}
+
+/* A file of which nothing fits is another model's.  Who asks for no report would not know. */
+static int refuse_foreign(const struct load *l)
+{
+    bool any = l->n_params == 0 || l->f->count == 0;
+
+    for (int i = 0; i < l->n_params; i++)
+        any |= l->entry[i] >= 0;
+    return any ? 0
+               : error_set(CKPT_ENAME, "%s: it has no parameter of this model: '%s' and others",
+                           l->f->path, l->f->tensors[0].name);
 }
 
 /* buffer has room for the largest parameter twice. */
@@ -163,6 +175,8 @@ static int load_parameters(struct load *l, int *unmatched)
     int64_t largest;
     int rc = match_parameters(l, &largest);
 
+    if (!rc && !l->report && !unmatched)
+        rc = refuse_foreign(l);
     if (rc)
         return rc;
     float *buffer = malloc(2 * (size_t)largest * sizeof(float) + 1);

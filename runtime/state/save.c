@@ -217,7 +217,8 @@ static int save_filtered(ckpt *c, const char *path, enum ckpt_slot slot, ckpt_pa
     for (int i = 0; i < all; i++) {
         ckpt_tensor param = ckpt_param_at(c, i);
         const struct param *p = params_at(&c->params, param);
-        if (!p->cache && (!choose || choose(user, p->name)))
+        bool left_out = p->cache || (merged && p->adapter);
+        if (!left_out && (!choose || choose(user, p->name)))
             items[n++] = (struct save_item){c, param, kept_or_value(c, p, slot), "", false, merged};
     }
     int rc = save_items(c, path, items, n, note, note != NULL);

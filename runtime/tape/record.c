@@ -32,7 +32,8 @@ static int fail_call(ckpt_tape *t, const struct ckpt_op_def *def, const struct c
         int w = snprintf(operands + n, sizeof operands - n, "%s%s", i ? ", " : "", one);
         n += (size_t)max_i64(0, w);
     }
-    return tape_fail(t, code, "%s: %s; got %s", ops_name(def, call->attr), call->message, operands);
+    return tape_fail(t, code, "%s: %s%s%s", ops_name(def, call->attr), call->message,
+                     call->n_in ? "; got " : "", operands);
 }
 
 /* Resolves handles, feeds inputs, and makes dense what the kernel wants dense. */
@@ -89,10 +90,10 @@ static int check_output(const ckpt_tape *t, const struct ckpt_op_def *def, struc
     bool view = def->flags & CKPT_OP_VIEW;
     if (!dtype_is_known(d->dtype))
         return ckpt_call_fail(call, "output %d has no dtype of ckpt.h", i);
+    if (view && (call->n_in < 1 || !in[0].id))
+        return ckpt_call_fail(call, "output %d is a view of an operand that is missing", i);
     if (!desc_is_sane(d))
         return ckpt_call_fail(call, "output %d would be empty or too large", i);
-    if (view && (call->n_in < 1 || !in[0].id))
-        return ckpt_call_fail(call, "output %d is a view of no input", i);
     if (strides_unset(d) && !(view && (def == &op_expand || is_one_place(&call->in[0]))))
         desc_dense(d);
     int64_t bytes = view ? t->storages.data[t->tensors.data[in[0].id].storage].bytes : -1;

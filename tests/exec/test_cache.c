@@ -303,6 +303,37 @@ static int count_tensors(const char *path)
     return n;
 }
 
+/* A file with the first tensor of the one at path, which is not finite here. */
+static void write_broken(const char *path, const char *broken)
+{
+    struct ckpt_file_entry e = CKPT_FILE_ENTRY_INIT;
+    ckpt_file_writer *w;
+    ckpt_file *f;
+    assert_int_equal(ckpt_file_open(&f, path), 0);
+    assert_int_equal(ckpt_file_entry(f, 0, &e), 0);
+    float *values = malloc((size_t)e.numel * sizeof *values);
+    for (int64_t i = 0; i < e.numel; i++)
+        values[i] = NAN;
+    assert_int_equal(ckpt_file_create(&w, broken), 0);
+    assert_int_equal(ckpt_file_add(w, e.name, CKPT_F32, e.ndim, e.shape, values), 0);
+    assert_int_equal(ckpt_file_commit(w), 0);
+    free(values);
+    ckpt_file_close(f);
+}
+
+/* What a broken file left is whole again when all that files have was read: caches are not. */
+static void check_broken(ckpt *c, ckpt_program *p, const char *path)
+{
+    char broken[160];
+    snprintf(broken, sizeof broken, "%s.broken", path);
+    write_broken(path, broken);
+    assert_int_equal(ckpt_load_params(c, broken, NULL, NULL, NULL), CKPT_EFORMAT);
+    assert_int_not_equal(step(p, none, 1, none, NULL), 0);
+    assert_int_equal(ckpt_load_params(c, path, NULL, NULL, NULL), 0);
+    assert_int_equal(step(p, none, 1, none, NULL), 0);
+    unlink(broken);
+}
+
 /* A cache is read and set as a parameter is, and no file has one. */
 static void test_files(void **state)
 {
@@ -331,6 +362,7 @@ static void test_files(void **state)
     assert_int_equal(ckpt_save_params(c, path, CKPT_VALUE), 0);
     assert_int_equal(count_tensors(path), 2 * LAYERS);
     assert_int_equal(ckpt_load_params(c, path, NULL, NULL, NULL), 0);
+    check_broken(c, p, path);
     unlink(path);
     ckpt_close(c);
 }

@@ -147,10 +147,8 @@ static int total_shape(struct ckpt_call *call)
     return 0;
 }
 
-static const struct ckpt_op_def total = {.size = sizeof(struct ckpt_op_def),
-                                         .name = "total",
-                                         .shape = total_shape,
-                                         .cpu = total_cpu};
+static const struct ckpt_op_def total = {
+    .size = sizeof(struct ckpt_op_def), .name = "total", .shape = total_shape, .cpu = total_cpu};
 
 static ckpt_tensor record_total(ckpt_tape *t, int64_t batch, void *user)
 {
@@ -260,10 +258,73 @@ static void test_gradcheck(void **state)
     ckpt_close(c);
 }
 
+/* ---- gradients of one's own
+ * --------------------------------------------------------------------*/
+
+static int same_shape(struct ckpt_call *call)
+{
+    call->out[0] = call->in[0];
+    return 0;
+}
+
+/* A view of operand 0; operand 1, where there is one, gets the gradient, else 0 gets it, times -3.
+ */
+static void own_grad(struct ckpt_grad *g)
+{
+    g->din[g->n_in - 1] = ckpt_affine(g->tape, g->dout[0], -3.f, 0.f);
+}
+
+static const struct ckpt_op_def view = {.size = sizeof(struct ckpt_op_def),
+                                        .name = "view",
+                                        .flags = CKPT_OP_VIEW | CKPT_OP_STRIDED,
+                                        .shape = same_shape,
+                                        .grad = own_grad};
+
+/* y = view(tanh w) + view(round(2 w), w), where the second gets its gradient past the rounding. */
+static ckpt_tensor record_view(ckpt_tape *t, int64_t batch, void *user)
+{
+    ckpt_tensor h = ckpt_tanh(t, w), a, b;
+    const ckpt_tensor two[] = {ckpt_stop_gradient(t, ckpt_round(t, ckpt_affine(t, w, 2.f, 0.f))),
+                               w};
+    (void)batch;
+    (void)user;
+    ckpt_record(t, &view, 1, &h, 1, &a, NULL, 0);
+    ckpt_record(t, &view, 2, two, 1, &b, NULL, 0);
+    ckpt_output_gradient(t, "grad", w);
+    return ckpt_sum(t, ckpt_add(t, a, ckpt_mul(t, b, w)), CKPT_ALL_AXES);
+}
+
+static void test_gradient_of_ones_own(void **state)
+{
+    const struct ckpt_options o = {
+        .size = sizeof o, .device = "cpu", .threads = 1, .verify = true, .seed = 3};
+    struct ckpt_adamw adamw = CKPT_ADAMW_INIT;
+    float x[N], grad[N], loss;
+    double sum = 0;
+    ckpt_program *p;
+    ckpt *c;
+    (void)state;
+    assert_int_equal(ckpt_open(&c, &o), 0);
+    w = ckpt_param(c, "w", CKPT_F32, 2, (int64_t[]){ROWS, WIDTH}, CKPT_NORMAL(1), true);
+    if (ckpt_compile(c, record_view, NULL, ckpt_adamw(c, &adamw), 1, &p) ||
+        ckpt_param_get(c, w, CKPT_VALUE, x, N) || ckpt_step(p, &loss) ||
+        ckpt_fetch(p, "grad", grad, sizeof grad))
+        fail_msg("%s", ckpt_error(c));
+    for (int i = 0; i < N; i++) {
+        double h = tanh((double)x[i]), r = (double)roundf(2 * x[i]);
+        double expected = -3 * (1 - h * h) + r - 3 * (double)x[i];
+        sum += h + r * (double)x[i];
+        if (fabs((double)grad[i] - expected) > 1e-5)
+            fail_msg("element %d: %g, not %g", i, (double)grad[i], expected);
+    }
+    assert_true(fabs((double)loss - sum) < 1e-4);
+    ckpt_close(c);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_red_zones),
-                                       cmocka_unit_test(test_threads),
-                                       cmocka_unit_test(test_gradcheck)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_red_zones), cmocka_unit_test(test_gradient_of_ones_own),
+        cmocka_unit_test(test_threads), cmocka_unit_test(test_gradcheck)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -46,6 +46,14 @@ static ckpt_tensor do_integer(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b)
     return as_float(t, ckpt_cast(t, a, CKPT_I32));
 }
 
+/* An i32 that is not stored, for it joins its reader, holds whole numbers, too. */
+static ckpt_tensor do_full(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b)
+{
+    (void)a;
+    (void)b;
+    return as_float(t, ckpt_full(t, -1.5f, CKPT_I32, 1, (int64_t[]){N}));
+}
+
 static ckpt_tensor do_sign(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b)
 {
     (void)b;
@@ -107,6 +115,7 @@ static const struct pair pairs[] = {
      left,
      right,
      {0, 1, -2147483648.f, 2147483648.f, 0, 0, 2, 2, -2, 2147483648.f, -2147483648.f, 0}},
+    {"full as i32", do_full, left, right, {-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1}},
     {"where", do_where, left, right, {1, NAN, -INF, 1, 0, -0.f, 2, 2, -2.5f, 1.5f, -3e9f, -1.5f}},
 };
 
@@ -250,6 +259,80 @@ static void check_iota(void)
     for (int i = 0; i < 24; i++)
         if (y[i] != (float)(10 * (i % 3) + i / 6))
             failures += printf("FAIL iota: element %d is %g\n", i, y[i]) > 0;
+    ckpt_close(c);
+}
+
+/* ---- integers ---------------------------------------------------------------------------------*/
+
+enum { ROWS = 3, COLUMNS = 4, KINDS = 12 };
+static const int32_t rows_of[ROWS] = {-7, 0, 16777215};
+static const int32_t columns_of[COLUMNS] = {3, -2, 0, 16777216};
+
+static int32_t integer_of(int kind, int32_t a, int32_t b)
+{
+    const int32_t values[KINDS] = {a + b,
+                                   a - b,
+                                   a < b ? a : b,
+                                   a > b ? a : b,
+                                   a < b ? a : b, /* where */
+                                   b == 0 ? -9 : a,
+                                   2 * a - 3,
+                                   -a,
+                                   abs(a),
+                                   (a > 0) - (a < 0),
+                                   a < -5  ? -5
+                                   : a > 4 ? 4
+                                           : a,
+                                   3 * a};
+    return values[kind];
+}
+
+/* All kinds of a [ROWS, 1] and b [COLUMNS], one behind the other; in a chain they become one op. */
+static ckpt_tensor record_integers(ckpt_tape *t, int64_t batch, void *user)
+{
+    const int64_t shape[] = {1, ROWS, COLUMNS}, column[] = {ROWS, 1}, row = COLUMNS, none = 0;
+    ckpt_tensor a = ckpt_constant(t, "a", CKPT_I32, 2, column, rows_of);
+    ckpt_tensor b = ckpt_constant(t, "b", CKPT_I32, 1, &row, columns_of);
+    ckpt_tensor zero = ckpt_full(t, 0, CKPT_I32, 0, &none), three = ckpt_full(t, 3, CKPT_I32, 0, 0);
+    const ckpt_tensor y[KINDS] = {ckpt_add(t, a, b),
+                                  ckpt_sub(t, a, b),
+                                  ckpt_minimum(t, a, b),
+                                  ckpt_maximum(t, a, b),
+                                  ckpt_where(t, ckpt_lt(t, a, b), a, b),
+                                  ckpt_masked_fill(t, a, ckpt_eq(t, b, zero), -9),
+                                  ckpt_affine(t, a, 2, -3),
+                                  ckpt_neg(t, a),
+                                  ckpt_abs(t, a),
+                                  ckpt_sign(t, a),
+                                  ckpt_clamp(t, a, -5, 4),
+                                  ckpt_mul(t, three, a)};
+    ckpt_tensor part[KINDS];
+    (void)batch;
+    (void)user;
+    for (int i = 0; i < KINDS; i++)
+        part[i] = ckpt_expand(t, y[i], 3, shape);
+    ckpt_output(t, "y", ckpt_concat(t, 0, KINDS, part));
+    return CKPT_NONE;
+}
+
+static void check_integers(void)
+{
+    const struct ckpt_options o = {.size = sizeof o, .device = "cpu", .threads = 1};
+    int32_t y[KINDS][ROWS][COLUMNS];
+    ckpt *c;
+    if (ckpt_open(&c, &o) ||
+        run(c, record_integers, NULL, "integers", (float *)y, KINDS * ROWS * COLUMNS)) {
+        failures++;
+        return;
+    }
+    for (int i = 0; i < KINDS * ROWS * COLUMNS; i++) {
+        int kind = i / (ROWS * COLUMNS), r = i / COLUMNS % ROWS, k = i % COLUMNS;
+        int32_t expected = integer_of(kind, rows_of[r], columns_of[k]);
+        bool exact = abs(expected) <= 1 << 24;
+        if (exact && y[kind][r][k] != expected)
+            failures += printf("FAIL integers %d of %d and %d: %d, not %d\n", kind, rows_of[r],
+                               columns_of[k], y[kind][r][k], expected) > 0;
+    }
     ckpt_close(c);
 }
 
@@ -400,6 +483,7 @@ int main(void)
     check_pairs();
     check_drop();
     check_iota();
+    check_integers();
     for (size_t i = 0; i < sizeof twice / sizeof *twice; i++)
         check_twice(&twice[i]);
     return failures != 0;

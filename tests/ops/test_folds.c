@@ -245,12 +245,17 @@ static void draw_affine_norm(struct op_case *c, struct rng *r, int trial)
     {                                                                                              \
         return call;                                                                               \
     }
-RECORD(amax, ckpt_amax(t, in[0], c->attr.mask))
-RECORD(amin, ckpt_amin(t, in[0], c->attr.mask))
-RECORD(prod, ckpt_prod(t, in[0], c->attr.mask))
-RECORD(var, ckpt_var(t, in[0], c->attr.mask, (int64_t)c->attr.a))
-RECORD(norm, ckpt_norm(t, in[0], c->attr.mask))
-RECORD(logsumexp, ckpt_logsumexp(t, in[0], c->attr.mask))
+static unsigned mask_of(const struct op_case *c)
+{
+    return c->attr.mask + 1 == 1u << c->in[0].value.ndim ? CKPT_ALL_AXES : c->attr.mask;
+}
+
+RECORD(amax, ckpt_amax(t, in[0], mask_of(c)))
+RECORD(amin, ckpt_amin(t, in[0], mask_of(c)))
+RECORD(prod, ckpt_prod(t, in[0], mask_of(c)))
+RECORD(var, ckpt_var(t, in[0], mask_of(c), (int64_t)c->attr.a))
+RECORD(norm, ckpt_norm(t, in[0], mask_of(c)))
+RECORD(logsumexp, ckpt_logsumexp(t, in[0], mask_of(c)))
 RECORD(softmax, ckpt_softmax(t, in[0], c->attr.axis))
 RECORD(log_softmax, ckpt_log_softmax(t, in[0], c->attr.axis))
 RECORD(cumsum, ckpt_cumsum(t, in[0], c->attr.axis))

@@ -124,6 +124,8 @@ static void ref_masked_fill(const struct array *in, struct array *out, const str
 /* What place `at` of `to` takes of place k of n. */
 static double share_of(const struct op_attr *a, int64_t at, int64_t to, int64_t k, int64_t n)
 {
+    if (a->mask == 2) /* nearest */
+        return k == at * n / to;
     if (a->mask) { /* linear */
         double where = fmax(0, ((double)at + 0.5) * (double)n / (double)to - 0.5);
         return fmax(0, 1 - fabs(fmin(where, (double)(n - 1)) - (double)k));
@@ -143,6 +145,21 @@ static void ref_resize(const struct array *in, struct array *out, const struct o
             for (int64_t q = 0; q < a->end; q++)
                 out->x[i] += share_of(a, y, h, p, a->begin) * share_of(a, x, w, q, a->end) *
                              in->x[((n * in->shape[1] + p) * in->shape[2] + q) * c + i % c];
+    }
+}
+
+/* The largest of each window; size and begin, end as above. */
+static void ref_adaptive_max(const struct array *in, struct array *out, const struct op_attr *a)
+{
+    int64_t h = a->size[0], w = a->size[1], c = in->shape[3];
+    array_init(out, 4, (int64_t[]){in->shape[0], h, w, c});
+    for (int64_t i = 0; i < out->n; i++) {
+        int64_t n = i / (h * w * c), y = i / (w * c) % h, x = i / c % w;
+        out->x[i] = -INFINITY;
+        for (int64_t p = y * a->begin / h; p * h < (y + 1) * a->begin; p++)
+            for (int64_t q = x * a->end / w; q * w < (x + 1) * a->end; q++)
+                out->x[i] =
+                    fmax(out->x[i], in->x[((n * in->shape[1] + p) * in->shape[2] + q) * c + i % c]);
     }
 }
 
@@ -173,6 +190,22 @@ static void draw_linear(struct op_case *c, struct rng *r, int trial)
 {
     draw_picture(c, r, trial);
     c->attr.mask = 1;
+}
+
+static void draw_nearest(struct op_case *c, struct rng *r, int trial)
+{
+    draw_picture(c, r, trial);
+    c->attr.mask = 2;
+}
+
+/* No two values of a channel are equal, also in bf16: a difference would have two slopes. */
+static void draw_largest(struct op_case *c, struct rng *r, int trial)
+{
+    draw_picture(c, r, trial);
+    struct array *x = &c->in[0].value;
+    int64_t channels = x->shape[3];
+    for (int64_t i = 0; i < x->n; i++)
+        x->x[i] = (double)((i / channels + 5 * (i % channels)) * 37 % 251 - 125) / 16;
 }
 
 /* begin and end become what windows fill; conv[0] the windows. */
@@ -261,6 +294,8 @@ RECORD(fill, ckpt_masked_fill(t, in[0], in[1], (float)c->attr.a))
 RECORD(avg_pool, ckpt_avg_pool(t, in[0], c->attr.conv[0], NULL))
 RECORD(adaptive, ckpt_adaptive_avg_pool(t, in[0], c->attr.size))
 RECORD(resize, ckpt_resize_linear(t, in[0], c->attr.size))
+RECORD(adaptive_max, ckpt_adaptive_max_pool(t, in[0], c->attr.size))
+RECORD(nearest, ckpt_resize_nearest(t, in[0], c->attr.size))
 RECORD(shuffle, ckpt_pixel_shuffle(t, in[0], c->attr.size))
 
 static const struct op_row rows[] = {
@@ -273,6 +308,8 @@ static const struct op_row rows[] = {
     {"masked_fill", draw_fill, record_fill, ref_masked_fill},
     {"avg_pool", draw_windows, record_avg_pool, ref_resize},
     {"adaptive_avg_pool", draw_picture, record_adaptive, ref_resize},
+    {"adaptive_max_pool", draw_largest, record_adaptive_max, ref_adaptive_max},
+    {"resize_nearest", draw_nearest, record_nearest, ref_resize},
     {"resize_linear", draw_linear, record_resize, ref_resize},
     {"pixel_shuffle", draw_shuffle, record_shuffle, ref_shuffle},
     {NULL, NULL, NULL, NULL},

@@ -152,6 +152,24 @@ static void test_wrong_shape(void **state)
                   CKPT_ESHAPE, "shape [] but the parameter has shape [2]");
 }
 
+/* A file of which no name fits is refused, unless the caller asks what did not. */
+static void test_foreign(void **state)
+{
+    struct model m = open_model(1);
+    int unmatched = 0;
+
+    (void)state;
+    write_file((struct tensor_to_write[]){
+        {"value/weight", CKPT_F32, 2, {OUT, IN}}, {"other", CKPT_F32, 1, {OUT}}, {0}});
+    assert_int_equal(ckpt_load_params(m.c, path, NULL, NULL, NULL), CKPT_ENAME);
+    if (!strstr(ckpt_error(m.c), "'other'") || !strstr(ckpt_error(m.c), path))
+        fail_msg("the sentence is '%s'", ckpt_error(m.c));
+    assert_int_equal(ckpt_load_params(m.c, path, NULL, NULL, &unmatched), 0);
+    assert_int_equal(unmatched, 5);
+    ckpt_close(m.c);
+    unlink(path);
+}
+
 /* ---- files of other programs ---- */
 
 static bool other_name(void *user, const char *name, int i, char *other, size_t size)
@@ -516,6 +534,7 @@ int main(void)
         cmocka_unit_test(test_damaged),
         cmocka_unit_test(test_before_training),
         cmocka_unit_test(test_wrong_shape),
+        cmocka_unit_test(test_foreign),
         cmocka_unit_test(test_wrong_dtype),
         cmocka_unit_test(test_unmatched),
         cmocka_unit_test(test_other_names),
