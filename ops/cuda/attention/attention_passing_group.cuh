@@ -94,10 +94,13 @@ template <typename S> struct passing_group {
     }
 
     /* Packed rows behind the last key belong to another sequence or to nobody: their values, which
-     * meet probabilities of 0, become 0 too, as they might be anything.  Every warp clears them
-     * before its own products, so that none waits for another. */
+     * meet probabilities of 0, become 0 too, as they might be anything.  A tile of values may reach
+     * into the next one's, so the last tile is not the only one that has such rows.  Every warp
+     * clears them before its own products, so that none waits for another. */
     __device__ __forceinline__ void clear_values(int n_keys, int t) const
     {
+        if (!a.lens || t * S::KEYS + S::VALUES <= n_keys)
+            return;
         uint4 *tile = here->v[v.stage].piece;
         const int first = min(n_keys - t * S::KEYS, S::VALUES) * 8;
         values_come();
@@ -270,11 +273,13 @@ template <typename S> struct passing_group {
             step<true, true>(r, n_keys, row, end - 1, scale);
         else
             step<true, false>(r, n_keys, row, end - 1, scale);
-        if (a.lens)
-            clear_values(n_keys, end - 1);
+        clear_values(n_keys, end - 1);
 #pragma unroll 1
-        for (int t = end - 2; t >= begin; t--)
+        for (int t = end - 2; t >= begin; t--) {
             step<false, true>(r, n_keys, row, t, scale);
+            if (S::VALUES > S::KEYS)
+                clear_values(n_keys, t);
+        }
         if (begin == begin_tile)
             return true;
         end_item(r, false);
