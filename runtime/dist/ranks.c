@@ -193,7 +193,7 @@ int ranks_lay_out(struct ranks *job, const int32_t *groups)
 struct comm *ranks_hosts(struct ranks *job)
 {
     struct comm *hosts = comm_of_hosts(job->comm);
-    hosts->step = job->params->updates;
+    job->comm->step = hosts->step = job->params->updates;
     return hosts;
 }
 

@@ -234,7 +234,7 @@ static int open_groups(struct ranks *job)
     int rc = column ? 0 : error_set(CKPT_ENOMEM, "no memory for a communicator");
     for (int k = 0; k < job->sharing.replicas && !rc; k++)
         column[k] = job->seats[k * job->sharing.sharers + job->sharing.place];
-    job->comm->step = comm_of_hosts(job->comm)->step = job->params->updates;
+    ranks_hosts(job);
     if (!rc)
         rc =
             comm_open_group(job->comm, job->sharing.sharers,

@@ -179,6 +179,7 @@ static int take_part_in(ckpt *c, const struct save_item *s)
 int save_items(ckpt *c, const char *path, struct save_item *items, int n,
                const struct file_note *notes, int n_notes)
 {
+    struct comm *hosts = c->ranks.comm ? ranks_hosts(&c->ranks) : NULL;
     int rc = 0;
 
     /* What another rank writes is gathered from all, in the order of the file. */
@@ -187,8 +188,8 @@ int save_items(ckpt *c, const char *path, struct save_item *items, int n,
         rc = write_alone(c, path, items, n, notes, n_notes);
     for (int i = 0; c->ranks.rank && i < n && !rc; i++)
         rc = take_part_in(c, &items[i]);
-    if (!rc && c->ranks.comm && comm_barrier(c->ranks.comm, "the end of a save"))
-        rc = error_fail(&c->error, CKPT_ECOMM, "%s", c->ranks.comm->reason);
+    if (!rc && hosts && comm_barrier(hosts, "the end of a save"))
+        rc = error_fail(&c->error, CKPT_ECOMM, "%s", hosts->reason);
     return ranks_give_up(&c->ranks, rc);
 }
 

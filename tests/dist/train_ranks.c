@@ -6,7 +6,8 @@
  *     train_ranks threads SIZE [ZERO [PER_HOST]]
  *     train_ranks [--ranks WHERE] [OPTION ...] [WORD ...]     one of the processes
  *
- * Of the words bf16 makes it that dtype; stop and kill send the last rank that signal half-way.
+ * Of the words bf16 makes it that dtype; stop and kill send the last rank that signal half-way;
+ * save writes the weights in the end, to nowhere.
  * Says what losses were, on a GPU also what memory the process took, and fails if that is more than
  * the budget.
  */
@@ -14,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "ckpt_dist.h"
+#include "ckpt_files.h"
 #include "context/context.h"
 #include "dist/crew.h"
 
@@ -50,16 +52,22 @@ static int check_memory(const ckpt *c, int rank)
     return bytes <= c->memory.budget ? 0 : 1;
 }
 
+static bool has_word(int argc, char **argv, const char *word)
+{
+    for (int i = 1; i < argc; i++)
+        if (!strcmp(argv[i], word))
+            return true;
+    return false;
+}
+
 static void take_words(struct crew *crew, int argc, char **argv)
 {
-    for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "bf16"))
-            crew->model.dtype = CKPT_BF16;
-        else if (!strcmp(argv[i], "stop"))
-            crew->halt = SIGSTOP;
-        else if (!strcmp(argv[i], "kill"))
-            crew->halt = SIGKILL;
-    }
+    if (has_word(argc, argv, "bf16"))
+        crew->model.dtype = CKPT_BF16;
+    if (has_word(argc, argv, "stop"))
+        crew->halt = SIGSTOP;
+    if (has_word(argc, argv, "kill"))
+        crew->halt = SIGKILL;
 }
 
 static int run_process(struct ckpt_options *options, int argc, char **argv)
@@ -84,6 +92,8 @@ static int run_process(struct ckpt_options *options, int argc, char **argv)
     crew.faulty = crew.ranks - 1;
     if (crew.ranks <= CREW_MOST && crew.model.batch % crew.ranks == 0)
         rc = crew_member(&crew, c, rank, &r);
+    if (!rc && has_word(argc, argv, "save"))
+        rc = ckpt_save_params(c, "/dev/null", CKPT_VALUE);
     const char *message = rc ? ckpt_error(c) : "";
     int status = rc ? 1 : check_memory(c, rank);
     if (rank == 0 || rc)

@@ -85,6 +85,9 @@ check_stages 2 1e-3
 check_stages 2 2e-2 bf16
 # not recorded: command by command
 job 2 --zero 3 bf16 --profile && cmp -s "$output" "$output.first" || fail "command by command"
+# one rank times its ops and the other replays its steps; then both save
+job 2 --zero 3 bf16 save --machine-out "$output.machine" && cmp -s "$output" "$output.first" ||
+    fail "times of ops"
 # copies of all ranks are timed first
 job 2 --zero 3 bf16 --host 1G && cmp -s "$output" "$output.first" || fail "with a host tier"
 if [ "$gpus" -ge 4 ]; then
