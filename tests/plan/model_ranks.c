@@ -33,9 +33,13 @@ static void forward(struct rank *r, int32_t i)
     r->full[i] = net_make(n, KIND_ACTIVATION, share_bytes(s, 2) * s->ranks,
                           &(struct net_op){.name = "all_gather", .in = {r->share[i]}});
     collective(r, n->g->n_ops - 1, GRAPH_ALL_GATHER);
-    r->inner[i] = net_make(
-        n, KIND_ACTIVATION, s->kept,
-        &(struct net_op){.name = "inner", .in = {r->x[i], r->full[i]}, .flops = s->flops * .75});
+    int32_t x = r->x[i];
+    if (s->norm)
+        x = net_make(n, KIND_ACTIVATION, s->stream,
+                     &(struct net_op){.name = "norm", .in = {x}, .flops = s->flops * .05});
+    r->inner[i] =
+        net_make(n, KIND_ACTIVATION, s->kept,
+                 &(struct net_op){.name = "inner", .in = {x, r->full[i]}, .flops = s->flops * .75});
     r->x[i + 1] = net_make(n, KIND_ACTIVATION, s->stream,
                            &(struct net_op){.name = "outer",
                                             .in = {r->inner[i], r->x[i], r->full[i]},

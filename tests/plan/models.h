@@ -30,6 +30,7 @@ struct ranks_shape {
     int64_t stream, kept; /* bytes of its output, and of what else its gradient reads */
     double flops;         /* forward */
     bool early;           /* gradients are summed over ranks as they are made, not in the update */
+    bool norm;            /* an op stands between a gather and what reads its output */
 };
 struct graph *model_ranks(const struct ranks_shape *s, const struct machine *m);
 

@@ -33,7 +33,7 @@ struct line {
     double leaves;     /* when the head is complete, or INFINITY */
     int32_t next_in;   /* of ins */
     int32_t clear;     /* the step from which on there is room for that one up to its use, or -1 */
-    int32_t brought;   /* the step that the last copy in is for, or -1 */
+    int32_t used;      /* of ins: how many are for steps so far */
 };
 
 struct flow {
@@ -45,6 +45,7 @@ struct flow {
     double body;       /* when the body ends */
     double comm_waits; /* for collectives, in a whole step */
     int64_t leaving;   /* bytes whose copy out is not complete */
+    int32_t left;      /* of the clean ones: how many have left */
     double shift;      /* how long the step before took */
     double host;       /* when the host has done its updates so far */
     struct line lines[TIER_COUNT];
@@ -88,6 +89,8 @@ static void complete(struct flow *f, struct line *l, int32_t k)
     x->list[i].park.free_step = k > 0 ? k - 1 : x->p->n_steps - 1;
     x->gone[i] = true;
     f->leaving -= x->list[i].bytes;
+    if (!l->carried)
+        comm_queue_leave(x->comm, x->list[i].storage);
     l->head++;
     if (l->carried && l->head == l->outs->n) {
         l->carried = false;
@@ -169,7 +172,6 @@ static void bring(struct flow *f, struct line *l, int32_t k)
     l->in_free = a->park.in_end;
     range_max_add(&f->x->committed, k, a->use_step, a->bytes);
     l->next_in++;
-    l->brought = a->use_step;
     f->lines[TIER_HOST].clear = f->lines[TIER_NVME].clear = -1;
 }
 
@@ -198,7 +200,10 @@ static double bring_own(struct flow *f, struct line *l, int32_t k)
             wait_out(f, k);
     while (first_coming(f, l) && first_coming(f, l)->use_step == k)
         bring(f, l, k);
-    return l->brought == k ? l->in_free : 0;
+    double there = 0; /* behind it in the queue may be what later steps need */
+    for (; l->used < l->next_in && x->list[l->ins->items[l->used]].use_step <= k; l->used++)
+        there = x->list[l->ins->items[l->used]].park.in_end;
+    return there;
 }
 
 /* ---- steps ---------------------------------------------------------------------------------- */
@@ -223,6 +228,15 @@ static void send_clip(struct flow *f)
     x->clip_end =
         x->clip_start + queue_seconds(x->m, x->g->storages[x->clip].bytes, l->out_rate, 0, false);
     l->out_free = x->clip_end;
+}
+
+/* What has left without a copy before step k: its bytes are free once collectives are done. */
+static void leave_clean(struct flow *f, int32_t k)
+{
+    const struct transfer *x = f->x;
+    const struct ranking *r = &x->cleans;
+    for (; f->left < r->n && x->list[r->items[f->left]].out_step < k; f->left++)
+        comm_queue_leave(x->comm, x->list[r->items[f->left]].storage);
 }
 
 /* A step waits for collectives, too.  Returns when it can start that could at start. */
@@ -251,6 +265,7 @@ static void play_step(struct flow *f, int32_t k)
         brought = later(brought, bring_own(f, l, k));
     double start = later(f->now, brought);
     x->free[k] = f->now;
+    leave_clean(f, k);
     double ready = x->comm ? wait_comm(f, k, start) : start;
     for (struct line *l = f->lines; l < f->end; l++)
         prefetch(f, l, k, ready - f->now + seconds);
@@ -287,8 +302,8 @@ static void start_line(struct flow *f, struct line *l, int32_t head)
     int32_t n = l->outs->n;
     l->carried = head < n;
     l->head = l->carried ? head : 0;
-    l->sent = l->next_in = 0;
-    l->clear = l->brought = -1;
+    l->sent = l->next_in = l->used = 0;
+    l->clear = -1;
     l->in_free = 0;
     l->out_free = l->carried ? x->list[l->outs->items[n - 1]].park.out_end - f->shift : 0;
     for (int32_t i = head; i < n; i++) {
@@ -313,7 +328,7 @@ static void play(struct flow *f, const int32_t heads[TIER_COUNT], double shift)
     double spared = x->hosted_seconds + 1e-9 * x->rest[0]; /* sums round */
     f->shift = shift;
     f->now = clip_left(f);
-    f->comm_waits = f->leaving = f->host = 0;
+    f->comm_waits = f->leaving = f->host = f->left = 0;
     comm_queue_start(x->comm);
     for (int32_t i = 0; i < x->n; i++)
         x->gone[i] = x->list[i].wraps || x->list[i].clean;
@@ -346,6 +361,14 @@ static double left_over(const struct flow *f)
     return sum + f->host + x->clip_end;
 }
 
+/* When step k needs what is brought in for it: a collective may run before the ops around it. */
+static double needed_at(const struct transfer *x, int32_t k)
+{
+    const struct graph_op *o = &x->g->ops[x->p->steps[k].op];
+    double start = x->start[k];
+    return o->collective ? fmin(start, comm_queue_end_of(x->comm, k) - o->comm_seconds) : start;
+}
+
 /*
  * Copies in that could be later without a wait are: so the bytes of the device are taken for less
  * time, which leaves fewer holes between addresses.  Some time is left for what the clock does not
@@ -357,7 +380,7 @@ static void postpone(struct transfer *x, const struct ranking *ins, double margi
     for (int32_t i = ins->n - 1; i >= 0; i--) {
         struct idle_gap *a = &x->list[ins->items[i]];
         struct away *k = &a->park;
-        double length = k->in_end - k->in_start, use = x->start[a->use_step] - margin;
+        double length = k->in_end - k->in_start, use = needed_at(x, a->use_step) - margin;
         double end = use < until ? use : until;
         if (end > k->in_end) {
             k->in_end = end;

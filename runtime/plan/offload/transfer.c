@@ -60,15 +60,21 @@ static void queue_ins(struct transfer *x, enum fate tier, struct ranking *r)
     }
 }
 
+/* Where the copy out goes, FATE_DROP if there is none. */
+static enum fate out_to(const struct idle_gap *a)
+{
+    return a->clean ? FATE_DROP : a->park.tier;
+}
+
 /* The same in the order in which it leaves; what leaves with a gradient does so earlier than in
  * by_out. */
-static void queue_outs(struct transfer *x, enum fate tier, struct ranking *r)
+static void queue_outs(struct transfer *x, enum fate to, struct ranking *r)
 {
     r->n = 0;
     for (int32_t i = 0; i < x->n; i++) {
         int32_t item = x->by_out.items[i], j = r->n;
         const struct idle_gap *a = &x->list[item];
-        if (!a->taken || a->clean || a->park.tier != tier)
+        if (!a->taken || out_to(a) != to)
             continue;
         for (; j > 0 && x->list[r->items[j - 1]].out_step > a->out_step; j--)
             r->items[j] = r->items[j - 1];
@@ -81,7 +87,8 @@ static int transfer_alloc(struct transfer *x)
 {
     struct ranking *rankings[] = {&x->states,          &x->weights,        &x->activations,
                                   &x->by_out,          &x->by_use,         &x->outs[TIER_HOST],
-                                  &x->outs[TIER_NVME], &x->ins[TIER_HOST], &x->ins[TIER_NVME]};
+                                  &x->outs[TIER_NVME], &x->ins[TIER_HOST], &x->ins[TIER_NVME],
+                                  &x->cleans};
     size_t steps = (size_t)x->p->n_steps + 2, n = (size_t)x->n + 1;
     bool good = true;
     for (size_t i = 0; i < sizeof(rankings) / sizeof(*rankings); i++) {
@@ -151,6 +158,7 @@ void transfer_free(struct transfer *x)
     free(x->activations.items);
     free(x->by_out.items);
     free(x->by_use.items);
+    free(x->cleans.items);
     for (int t = 0; t < TIER_COUNT; t++) {
         free(x->outs[t].items);
         free(x->ins[t].items);
@@ -182,6 +190,7 @@ int transfer_try(struct transfer *x, const double amounts[AMOUNTS], int64_t devi
         return rc;
     queue_outs(x, FATE_PARK_HOST, &x->outs[TIER_HOST]);
     queue_outs(x, FATE_PARK_NVME, &x->outs[TIER_NVME]);
+    queue_outs(x, FATE_DROP, &x->cleans);
     queue_ins(x, FATE_PARK_HOST, &x->ins[TIER_HOST]);
     queue_ins(x, FATE_PARK_NVME, &x->ins[TIER_NVME]);
     transfer_play(x, device, limit);

@@ -73,7 +73,7 @@ struct transfer {
     int64_t *whole;                /* per step: bytes on the device if nothing leaves */
     int64_t *needed;               /* and with what is taken away at once, and back just in time */
     struct range_max committed;    /* and with what is brought in earlier */
-    struct ranking outs[TIER_COUNT];
+    struct ranking outs[TIER_COUNT], cleans; /* cleans: what is taken and leaves without a copy */
     struct ranking ins[TIER_COUNT]; /* what is taken, per tier, in the order of the queues */
     bool *gone;                     /* per idle gap: its copy out is complete */
     int64_t tier[TIER_COUNT];       /* bytes that what is taken adds to the tiers */

@@ -15,11 +15,11 @@ struct updates {
     struct place_key *keys; /* for sorting */
 };
 
-/* What it makes is there before. */
+/* What it makes is there before, and nothing of it stands at the step: no workspace. */
 static bool is_update(const struct updates *u, int32_t k)
 {
     const struct graph_op *o = &u->g->ops[u->p->steps[k].op];
-    bool persistent = true;
+    bool persistent = !o->workspace;
     for (int32_t j = 0; j < o->n_writes; j++)
         persistent &= u->g->storages[u->g->refs[o->writes + j]].persistent;
     return persistent && graph_op_updates(u->g, o);
@@ -68,7 +68,8 @@ static void sort_run(struct updates *u, int32_t from, int32_t to)
         u->p->steps[k].op = u->keys[k - from].item;
 }
 
-/* Gradients end with the updates that read them. */
+/* Gradients end with the updates that read them.  What none of these reads is there for a
+ * collective that goes on meanwhile, and stays as it is. */
 static void end_residences(struct updates *u, int32_t from, int32_t to)
 {
     for (int32_t k = from; k < to; k++) {
@@ -78,7 +79,7 @@ static void end_residences(struct updates *u, int32_t from, int32_t to)
     }
     for (int32_t i = 0; i < u->p->n_residences; i++) {
         struct residence *t = &u->p->residences[i];
-        if (t->last >= from && t->last < to)
+        if (t->last >= from && t->last < to && u->last[t->storage] >= from)
             t->last = u->last[t->storage];
     }
 }
@@ -106,7 +107,7 @@ int updates_sort(const struct graph *g, struct plan *p)
     if (!rc)
         find_first(&u);
     for (int32_t s = 0; s < g->n_storages && !rc; s++)
-        u.writer[s] = -1;
+        u.last[s] = u.writer[s] = -1;
     for (int32_t from = p->n_body, to; from < p->n_steps && !rc; from = to + 1) {
         for (to = from; to < p->n_steps && is_update(&u, to); to++)
             ;

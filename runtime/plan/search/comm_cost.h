@@ -52,6 +52,9 @@ void comm_queue_start(struct comm_queue *q);
 double comm_queue_wait(const struct comm_queue *q, int32_t k, double now);
 /* Step k has ended; if it is a collective, that is on its way now, but not before least. */
 void comm_queue_pass(struct comm_queue *q, int32_t k, double now, double least);
+/* The bytes of storage s are given away: from now on steps wait for the collectives so far that use
+ * them.  For what leaves the device while the step is played; the plan knows of all other. */
+void comm_queue_leave(struct comm_queue *q, int32_t s);
 /* When the last collective so far ends. */
 double comm_queue_end(const struct comm_queue *q);
 /* When the collective of step k ends, or 0. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The queue of collectives: see comm.h. */
 #include <stdlib.h>
+#include <string.h>
 #include "plan/search/comm_cost.h"
 
 struct call {
@@ -17,6 +18,8 @@ struct comm_queue {
     int32_t *need; /* per step: how many calls have to be complete before it starts */
     double *done;  /* per step: when it ended */
     int32_t next;  /* of calls */
+    double *busy;  /* per storage: when the last call so far that uses it ends */
+    double owed;   /* when those have ended that steps wait for from now on */
 };
 
 /* What is known of a storage while the steps are walked. */
@@ -86,7 +89,7 @@ static void walk(struct comm_queue *q, struct trace *t)
     const struct plan *p = q->p;
     for (int32_t k = 0; k < p->n_steps; k++) {
         for (; t->next < p->n_residences && p->residences[t->next].first <= k; t->next++)
-            if (p->residences[t->next].storage >= 0)
+            if (p->residences[t->next].storage >= 0 && p->residences[t->next].tier == TIER_DEVICE)
                 t->live[p->residences[t->next].storage] = t->next;
         if (k > 0)
             need(q, k, q->need[k - 1]);
@@ -113,8 +116,9 @@ int comm_queue_new(const struct graph *g, const struct plan *p, struct comm_queu
         q->calls = calloc(steps, sizeof(*q->calls));
         q->need = calloc(steps, sizeof(*q->need));
         q->done = calloc(steps, sizeof(*q->done));
+        q->busy = calloc(n, sizeof(*q->busy));
     }
-    bool good = q && q->calls && q->need && q->done && t.live && t.written && t.calls;
+    bool good = q && q->calls && q->need && q->done && q->busy && t.live && t.written && t.calls;
     for (size_t s = 0; s < n && good; s++)
         t.live[s] = t.written[s] = -1;
     if (good)
@@ -136,20 +140,25 @@ void comm_queue_free(struct comm_queue *q)
     free(q->calls);
     free(q->need);
     free(q->done);
+    free(q->busy);
     free(q);
 }
 
 void comm_queue_start(struct comm_queue *q)
 {
-    if (q)
-        q->next = 0;
+    if (!q)
+        return;
+    q->next = 0;
+    q->owed = 0;
+    memset(q->busy, 0, (size_t)q->g->n_storages * sizeof(*q->busy));
 }
 
 double comm_queue_wait(const struct comm_queue *q, int32_t k, double now)
 {
-    if (!q || !q->need[k] || (q->next < q->n && q->calls[q->next].step == k))
+    if (!q || (q->next < q->n && q->calls[q->next].step == k))
         return now;
-    double end = q->calls[q->need[k] - 1].end;
+    double end = q->need[k] ? q->calls[q->need[k] - 1].end : 0;
+    end = q->owed > end ? q->owed : end;
     return end > now ? end : now;
 }
 
@@ -167,6 +176,17 @@ void comm_queue_pass(struct comm_queue *q, int32_t k, double now, double least)
         start = q->done[c->after];
     c->end = start + c->seconds;
     q->next++;
+    const struct graph_op *o = &q->g->ops[q->p->steps[k].op];
+    for (int32_t j = 0; j < o->n_reads; j++)
+        q->busy[q->g->refs[o->reads + j]] = c->end;
+    for (int32_t j = 0; j < o->n_writes; j++)
+        q->busy[q->g->refs[o->writes + j]] = c->end;
+}
+
+void comm_queue_leave(struct comm_queue *q, int32_t s)
+{
+    if (q && q->busy[s] > q->owed)
+        q->owed = q->busy[s];
 }
 
 double comm_queue_end(const struct comm_queue *q)
