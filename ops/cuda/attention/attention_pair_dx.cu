@@ -326,23 +326,6 @@ template <typename S> struct pair_queries_group {
 
 /* ---- the kernel ------------------------------------------------------------------------------ */
 
-/* The block copies n rows; what is beyond them becomes zero. */
-template <typename S, int ROWS>
-__device__ __forceinline__ void load_pair_keys(typename S::template key_tile<ROWS> &to,
-                                               const attention_rows &x, int n)
-{
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const char *from = (const char *)x.data;
-    for (int row = warp * 8 + lane % 8; row < ROWS; row += PAIR_THREADS / 32 * 8)
-#pragma unroll
-        for (int unit = lane / 8; unit < S::UNITS / 4 * 4; unit += 4)
-            copy16(shared_address(&to.unit[unit][row]), from + 2 * (row * x.row + unit * 8),
-                   row < n);
-    for (int row = threadIdx.x; S::UNITS % 4 && row < ROWS; row += PAIR_THREADS)
-        copy16(shared_address(&to.unit[S::UNITS - 1][row]),
-               from + 2 * (row * x.row + (S::UNITS - 1) * 8), row < n);
-}
-
 template <typename S>
 __device__ __forceinline__ void init_pair(pair_shared<S> *here, const struct pair_share &share)
 {
@@ -376,10 +359,10 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(PAIR_THREADS, 1)
     struct pair_share share = pair_share_of(w, rank);
     share.n = same_in_warp(share.n);
     const int n_keys = (int)w.keys.n, first = share.first * GROUP_ROWS;
-    load_pair_keys<S, S::KEYS>(here->k, attention_rows_at(a, a.k, w.sequence, w.head, w.keys.first),
-                               n_keys);
-    load_pair_keys<S, S::VALUES>(
-        here->v, attention_rows_at(a, a.v, w.sequence, w.head, w.keys.first + first),
+    load_keys<S::UNITS, PAIR_THREADS>(
+        here->k.unit, attention_rows_at(a, a.k, w.sequence, w.head, w.keys.first), n_keys);
+    load_keys<S::UNITS, PAIR_THREADS>(
+        here->v.unit, attention_rows_at(a, a.v, w.sequence, w.head, w.keys.first + first),
         n_keys - first);
     copies_wait();
     show_products();

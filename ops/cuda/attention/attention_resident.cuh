@@ -85,22 +85,23 @@ __device__ __forceinline__ int resident_row(void)
 
 /* ---- keys ------------------------------------------------------------------------------------ */
 
-/* The whole block copies n rows; what is beyond them becomes zero. */
-template <typename S>
-__device__ __forceinline__ void load_resident(typename S::key_tile &tile, const attention_rows &x,
-                                              int n)
+/* A block of N threads copies n rows of UNITS pieces to columns of cores; rows beyond them become
+ * zero, and so does a tenth column, where the tile has one. */
+template <int UNITS, int N, int COLUMNS, int ROWS>
+__device__ __forceinline__ void load_keys(uint4 (&unit)[COLUMNS][ROWS], const attention_rows &x,
+                                          int n)
 {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const char *from = (const char *)x.data;
-    for (int row = warp * 8 + lane % 8; row < RESIDENT; row += THREADS / 32 * 8)
+    for (int row = warp * 8 + lane % 8; row < ROWS; row += N / 32 * 8)
 #pragma unroll
-        for (int unit = lane / 8; unit < S::UNITS / 4 * 4; unit += 4)
-            copy16(shared_address(&tile.unit[unit][row]), from + 2 * (row * x.row + unit * 8),
-                   row < n);
-    for (int row = threadIdx.x; S::NARROW && row < RESIDENT; row += THREADS) {
-        copy16(shared_address(&tile.unit[S::UNITS - 1][row]),
-               from + 2 * (row * x.row + (S::UNITS - 1) * 8), row < n);
-        tile.unit[S::UNITS][row] = uint4{0, 0, 0, 0};
+        for (int i = lane / 8; i < UNITS / 4 * 4; i += 4)
+            copy16(shared_address(&unit[i][row]), from + 2 * (row * x.row + i * 8), row < n);
+    for (int row = threadIdx.x; UNITS % 4 && row < ROWS; row += N) {
+        copy16(shared_address(&unit[UNITS - 1][row]), from + 2 * (row * x.row + (UNITS - 1) * 8),
+               row < n);
+        if constexpr (COLUMNS > UNITS)
+            unit[UNITS][row] = uint4{0, 0, 0, 0};
     }
 }
 
@@ -112,8 +113,8 @@ __device__ __forceinline__ void load_resident_keys(const struct attention_args &
 {
     const int64_t row = w.keys.first + key;
     const int n = (int)w.keys.n - key;
-    load_resident<S>(k, attention_rows_at(a, a.k, w.sequence, w.head, row), n);
-    load_resident<S>(v, attention_rows_at(a, a.v, w.sequence, w.head, row), n);
+    load_keys<S::UNITS, THREADS>(k.unit, attention_rows_at(a, a.k, w.sequence, w.head, row), n);
+    load_keys<S::UNITS, THREADS>(v.unit, attention_rows_at(a, a.v, w.sequence, w.head, row), n);
     copies_wait();
     show_products();
     __syncthreads();
