@@ -70,13 +70,18 @@ __device__ __forceinline__ uint32_t shared_address(const void *p)
     return (uint32_t)__cvta_generic_to_shared(p);
 }
 
-/* Four 8 x 8 matrices; lane i gives the address of row i % 8 of matrix i / 8. */
-__device__ __forceinline__ void load_matrix4(uint32_t (&r)[4], const bf16 *row)
+/* Four 8 x 8 matrices in shared memory; lane i gives the address of row i % 8 of matrix i / 8. */
+__device__ __forceinline__ void load_matrix4(uint32_t (&r)[4], uint32_t row)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(shared_address(row))
+                 : "r"(row)
                  : "memory");
+}
+
+__device__ __forceinline__ void load_matrix4(uint32_t (&r)[4], const bf16 *row)
+{
+    load_matrix4(r, shared_address(row));
 }
 
 /* Two floats rounded to bf16, the first in the lower half. */

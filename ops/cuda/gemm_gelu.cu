@@ -28,17 +28,29 @@ __device__ __forceinline__ int row_of(const struct gemm_tile &tile, int m, int w
     return tile.row + m * 64 + warp * GEMM_WARP_ROWS;
 }
 
-/* Where a lane finds its row of four 8 x 8 matrices: units u and u + 1, upper and lower 8 rows. */
-__device__ __forceinline__ const uint4 *matrix_row(const gemm_box &box, int u)
-{
-    const int lane = threadIdx.x % 32;
-    return &box.row[lane % 16][(u + lane / 16) ^ lane % 8];
-}
+/* A lane's rows of four 8 x 8 matrices of a box each: units 2n and 2n + 1, upper and lower 8 rows.
+ * Their places in shared memory, to which a box's distance from the first one is added. */
+struct matrix_rows {
+    uint32_t at[4];
 
-__device__ __forceinline__ void put(const gemm_box &box, int u, const uint32_t (&x)[4])
-{
-    store_matrix4(shared_address(matrix_row(box, u)), x[0], x[1], x[2], x[3]);
-}
+    __device__ __forceinline__ explicit matrix_rows(const gemm_box *first)
+    {
+        const int lane = threadIdx.x % 32;
+#pragma unroll
+        for (int n = 0; n < 4; n++)
+            at[n] = shared_address(&first->row[lane % 16][(2 * n + lane / 16) ^ lane % 8]);
+    }
+
+    __device__ __forceinline__ void take(uint32_t (&x)[4], int box, int n) const
+    {
+        load_matrix4(x, at[n] + box * (int)sizeof(gemm_box));
+    }
+
+    __device__ __forceinline__ void put(int box, int n, const uint32_t (&x)[4]) const
+    {
+        store_matrix4(at[n] + box * (int)sizeof(gemm_box), x[0], x[1], x[2], x[3]);
+    }
+};
 
 __device__ __forceinline__ float2 unpack2(uint32_t x)
 {
@@ -64,7 +76,7 @@ struct forward_args {
 
 template <typename S> struct forward_shared {
     gemm_ring<S> ring;
-    gemm_box out[GEMM_GROUPS][WARPS][2][2]; /* of two batches: pre, post */
+    gemm_box out[GEMM_GROUPS][WARPS][GEMM_HALVES][2]; /* of two batches: pre, post */
     uint32_t bias[GEMM_GROUPS][S::COLS / 2];
 };
 
@@ -74,34 +86,22 @@ __device__ __forceinline__ uint32_t gelu2(uint32_t x)
     return pack2(expr_gelu(f.x, 0.f, 0.f), expr_gelu(f.y, 0.f, 0.f));
 }
 
-/* A warp's box of c, the sums of its columns. */
-__device__ __forceinline__ void map_forward(const float (&c)[8][4], const uint32_t *bias,
-                                            gemm_box (&out)[2])
+/* The sums with their bias, rounded. */
+template <typename S>
+__device__ __forceinline__ void round_forward(gemm_rounded<S> &pre, const gemm_sums<S> &sums,
+                                              const uint32_t *bias)
 {
-    uint32_t b[8]; /* at once: stores keep their place among loads */
 #pragma unroll
-    for (int u = 0; u < 8; u++)
-        b[u] = bias[u * 4 + threadIdx.x % 4];
+    for (int u = 0; u < S::UNITS; u++) {
+        const float2 b = unpack2(bias[u * 4 + threadIdx.x % 4]);
 #pragma unroll
-    for (int u = 0; u < 8; u += 2) {
-        uint32_t pre[4], post[4];
+        for (int m = 0; m < GEMM_HALVES; m++)
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const float2 add = unpack2(b[u + i / 2]);
-            const float(&x)[4] = c[u + i / 2];
-            pre[i] = pack2(x[i % 2 * 2] + add.x, x[i % 2 * 2 + 1] + add.y);
-            post[i] = gelu2(pre[i]);
-        }
-        put(out[0], u, pre);
-        put(out[1], u, post);
+            for (int half = 0; half < 2; half++)
+                pre.at[m][u][half] =
+                    pack2(sums.c[m][u][2 * half] + b.x, sums.c[m][u][2 * half + 1] + b.y);
     }
-}
-
-/* Eight units of accumulators that begin with unit u. */
-template <int UNITS>
-__device__ __forceinline__ const float (&units_from(const float (&c)[UNITS][4], int u))[8][4]
-{
-    return *reinterpret_cast<const float(*)[8][4]>(&c[u]);
+    pre.pin();
 }
 
 template <typename S>
@@ -110,20 +110,31 @@ __device__ __forceinline__ void finish_forward(const forward_args &a, forward_sh
                                                const struct gemm_tile &tile, int group)
 {
     const int warp = threadIdx.x / 32 % WARPS;
+    gemm_box(&out)[GEMM_HALVES][2] = here->out[group][warp];
+    const matrix_rows rows(out[0]);
+    gemm_rounded<S> pre;
+    round_forward(pre, sums, here->bias[group]);
 #pragma unroll
     for (int box = 0; box < S::BOXES; box++)
 #pragma unroll
         for (int m = 0; m < GEMM_HALVES; m++) {
-            gemm_box(&out)[2] = here->out[group][warp][m];
             wait_for_stores<1>();
-            map_forward(units_from(sums.c[m], box * 8), here->bias[group] + box * GEMM_BOX / 2,
-                        out);
+#pragma unroll
+            for (int n = 0; n < 4; n++) {
+                uint32_t x[4], post[4];
+                pre.take(x, m, box * 8 + 2 * n);
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+                    post[i] = gelu2(x[i]);
+                rows.put(2 * m, n, x);
+                rows.put(2 * m + 1, n, post);
+            }
             show_products();
             __syncwarp();
             if (threadIdx.x % 32 == 0) {
                 const int at[2] = {tile.col + box * GEMM_BOX, row_of(tile, m, warp)};
-                box_store(&a.pre, &out[0], at);
-                box_store(&a.post, &out[1], at);
+                box_store(&a.pre, &out[m][0], at);
+                box_store(&a.post, &out[m][1], at);
                 stores_commit();
             }
         }
@@ -187,8 +198,9 @@ struct backward_args {
 
 template <typename S> struct backward_shared {
     gemm_ring<S> ring;
-    gemm_box pre[WARPS][S::BOXES][GEMM_HALVES];
-    gemm_box post[WARPS][2];
+    struct {
+        gemm_box pre[S::BOXES][GEMM_HALVES], post[GEMM_HALVES];
+    } warp[WARPS];
     float2 sums[WARPS / 2][S::COLS / 2];
     uint64_t pre_come[GEMM_GROUPS][WARPS];
 };
@@ -201,13 +213,13 @@ template <typename S> struct backward_group {
     /* One lane lets a box of pre of a tile come. */
     __device__ __forceinline__ void bring(const struct gemm_tile &tile, int owner, int box, int m)
     {
-        box_load(&here->pre[warp][box][m], &a.pre, &here->pre_come[owner][warp],
+        box_load(&here->warp[warp].pre[box][m], &a.pre, &here->pre_come[owner][warp],
                  {tile.col + box * GEMM_BOX, row_of(tile, m, warp)});
     }
 
     __device__ __forceinline__ void expect(int owner)
     {
-        barrier_expect(&here->pre_come[owner][warp], sizeof here->pre[warp]);
+        barrier_expect(&here->pre_come[owner][warp], sizeof here->warp[warp].pre);
     }
 
     __device__ __forceinline__ void bring_first(void)
@@ -220,32 +232,33 @@ template <typename S> struct backward_group {
             bring(tile, 0, i / GEMM_HALVES, i % GEMM_HALVES);
     }
 
-    /* A warp's box of c; adds what it stores to the lane's sums over rows. */
-    __device__ __forceinline__ void map_box(const float (&c)[8][4], const gemm_box &pre,
-                                            const gemm_box &post, float (&sum)[16])
+    /* A warp's box of v; adds what it stores to the lane's sums over rows. */
+    __device__ __forceinline__ void map_box(const gemm_rounded<S> &v, int box, int m,
+                                            const matrix_rows &rows, float (&sum)[16])
     {
+        const int pre = box * GEMM_HALVES + m, post = S::BOXES * GEMM_HALVES + m;
         uint32_t x[4][4]; /* at once: stores keep their place among loads */
 #pragma unroll
         for (int n = 0; n < 4; n++)
-            load_matrix4(x[n], (const bf16 *)matrix_row(pre, 2 * n));
+            rows.take(x[n], pre, n);
 #pragma unroll
         for (int n = 0; n < 4; n++) {
             uint32_t y[4], dx[4];
+            v.take(dx, m, box * 8 + 2 * n);
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-                const int unit = 2 * n + i / 2, at = i % 2 * 2;
-                const float2 f = unpack2(x[n][i]), v = unpack2(pack2(c[unit][at], c[unit][at + 1]));
+                const float2 f = unpack2(x[n][i]), dy = unpack2(dx[i]);
                 float slope[2], mapped[2];
                 derive(slope[0], mapped[0], f.x);
                 derive(slope[1], mapped[1], f.y);
-                dx[i] = pack2(__fmul_rn(v.x, slope[0]), __fmul_rn(v.y, slope[1]));
+                dx[i] = pack2(__fmul_rn(dy.x, slope[0]), __fmul_rn(dy.y, slope[1]));
                 y[i] = pack2(mapped[0], mapped[1]);
                 const float2 rounded = unpack2(dx[i]);
-                sum[2 * unit] += rounded.x;
-                sum[2 * unit + 1] += rounded.y;
+                sum[4 * n + i / 2 * 2] += rounded.x;
+                sum[4 * n + i / 2 * 2 + 1] += rounded.y;
             }
-            put(pre, 2 * n, dx);
-            put(post, 2 * n, y);
+            rows.put(pre, n, dx);
+            rows.put(post, n, y);
         }
     }
 
@@ -280,9 +293,9 @@ template <typename S> struct backward_group {
     __device__ __forceinline__ void store(const struct gemm_tile &tile, int box, int m)
     {
         const int at[2] = {tile.col + box * GEMM_BOX, row_of(tile, m, warp)};
-        box_store(&a.dpre, &here->pre[warp][box][m], at);
+        box_store(&a.dpre, &here->warp[warp].pre[box][m], at);
         if (a.posts)
-            box_store(&a.post, &here->post[warp][m], at);
+            box_store(&a.post, &here->warp[warp].post[m], at);
         stores_commit();
     }
 
@@ -320,7 +333,10 @@ template <typename S> struct backward_group {
         constexpr int boxes = S::BOXES * GEMM_HALVES;
         const bool more = next < gemm_tiles(a.sizes), brings = more && threadIdx.x % 32 == 0;
         const struct gemm_tile next_tile = gemm_tile_of<S>(a.sizes, more ? next : 0, rank);
+        const matrix_rows rows(here->warp[warp].pre[0]);
+        gemm_rounded<S> v;
         float2 sum[S::BOXES];
+        v.round(sums);
         barrier_wait(&here->pre_come[group][warp], i / 2);
 #pragma unroll
         for (int box = 0; box < S::BOXES; box++) {
@@ -333,8 +349,7 @@ template <typename S> struct backward_group {
                     expect(1 - group);
                 if (brings && before >= 0)
                     bring(next_tile, 1 - group, before / GEMM_HALVES, before % GEMM_HALVES);
-                map_box(units_from(sums.c[m], box * 8), here->pre[warp][box][m],
-                        here->post[warp][m], lane_sum);
+                map_box(v, box, m, rows, lane_sum);
                 show_products();
                 __syncwarp();
                 if (threadIdx.x % 32 == 0)

@@ -169,8 +169,21 @@ template <typename S> struct gemm_sums {
             pin_registers(c[m]);
     }
 
-    /* += a place's products; the first one begins with zeros. */
-    __device__ __forceinline__ void add(const typename S::place &x, bool first)
+    /* Products that only add: where the first one stored, the compiler would keep what it believes
+     * to be read, all registers of the tile before, through the epilogue. */
+    __device__ __forceinline__ void clear(void)
+    {
+#pragma unroll
+        for (int m = 0; m < GEMM_HALVES; m++)
+#pragma unroll
+            for (int u = 0; u < S::UNITS; u++)
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+                    c[m][u][i] = 0;
+    }
+
+    /* += a place's products. */
+    __device__ __forceinline__ void add(const typename S::place &x)
     {
         const uint32_t a = piece_in_block(x.a), b = piece_in_block(x.b);
         products_begin();
@@ -182,8 +195,7 @@ template <typename S> struct gemm_sums {
 #pragma unroll
             for (int m = 0; m < GEMM_HALVES; m++)
                 multiply_shared<0, S::ACROSS>(
-                    c[m], operand_with<SWIZZLE_128>(a + m * 64 * 8 + k * 2, 1, 64), right,
-                    k > 0 || !first);
+                    c[m], operand_with<SWIZZLE_128>(a + m * 64 * 8 + k * 2, 1, 64), right, 1);
         }
         products_commit();
     }
@@ -201,12 +213,13 @@ template <typename S> struct gemm_sums {
     __device__ __forceinline__ void find(const gemm_ring<S> &ring, int i, int steps, int group)
     {
         int stage = i * steps % S::STAGES, round = i * steps / S::STAGES, before = 0;
+        clear();
         if (i > 0)
             barrier_wait(&ring.turn[group], group == 0 ? i / 2 - 1 : i / 2);
 #pragma unroll 1
         for (int k = 0; k < steps; k++) {
             barrier_wait(&ring.come[stage], round);
-            add(ring.place[stage], k == 0);
+            add(ring.place[stage]);
             if (k > 0) {
                 products_wait<1>();
                 free(ring, before);
@@ -221,6 +234,40 @@ template <typename S> struct gemm_sums {
         products_wait<0>();
         pin();
         free(ring, before);
+    }
+};
+
+/* Rounded to bf16, pairs of columns: they take half of the registers from then on. */
+template <typename S> struct gemm_rounded {
+    uint32_t at[GEMM_HALVES][S::UNITS][2]; /* upper and lower 8 rows */
+
+    __device__ __forceinline__ void pin(void)
+    {
+#pragma unroll
+        for (int m = 0; m < GEMM_HALVES; m++)
+#pragma unroll
+            for (int u = 0; u < S::UNITS; u++)
+                asm volatile("" : "+r"(at[m][u][0]), "+r"(at[m][u][1])::"memory");
+    }
+
+    __device__ __forceinline__ void round(const gemm_sums<S> &sums)
+    {
+#pragma unroll
+        for (int m = 0; m < GEMM_HALVES; m++)
+#pragma unroll
+            for (int u = 0; u < S::UNITS; u++)
+#pragma unroll
+                for (int half = 0; half < 2; half++)
+                    at[m][u][half] = pack2(sums.c[m][u][2 * half], sums.c[m][u][2 * half + 1]);
+        pin();
+    }
+
+    /* Units u and u + 1 as matrix loads and stores have them. */
+    __device__ __forceinline__ void take(uint32_t (&x)[4], int m, int u) const
+    {
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            x[i] = at[m][u + i / 2][i % 2];
     }
 };
 
