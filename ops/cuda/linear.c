@@ -36,6 +36,23 @@ int cuda_linear_dw(const struct ckpt_kernel_args *a)
     return run(&g, a);
 }
 
+/* ---- with GELU at their end ------------------------------------------------------------------ */
+
+int cuda_linear_gelu(const struct ckpt_kernel_args *a)
+{
+    static const struct linear_gelu_parts parts = {.product = cuda_linear, .gelu = cuda_gelu};
+    return linear_gelu_by_parts(a, &parts);
+}
+
+int cuda_linear_dx_gelu(const struct ckpt_kernel_args *a)
+{
+    static const struct linear_gelu_parts parts = {.product = cuda_linear_dx,
+                                                   .gelu = cuda_gelu,
+                                                   .dx = cuda_gelu_dx,
+                                                   .dx_sums = cuda_gelu_dx_sums};
+    return linear_dx_gelu_by_parts(a, &parts);
+}
+
 /* ---- of 8-bit copies ------------------------------------------------------------------------- */
 
 /* y and dx: sums over channels. */
