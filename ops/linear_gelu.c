@@ -31,7 +31,7 @@ enum { LEAST_ROWS = 256, LEAST_SIDE = 64, SIDE_UNIT = 8 };
 
 /* ---- rules ----------------------------------------------------------------------------------- */
 
-/* {x, w, b} -> {pre, post} */
+/* {x, w, b} -> {pre, post}, of which the one that nobody reads is not written */
 static int linear_gelu_shape(struct ckpt_call *call)
 {
     const int rc = op_linear.shape(call);
@@ -67,6 +67,7 @@ static int linear_dx_gelu_shape(struct ckpt_call *call)
 const struct ckpt_op_def op_linear_gelu = {
     .size = sizeof(struct ckpt_op_def),
     .name = "linear_gelu",
+    .flags = CKPT_OP_OPTIONAL_OUT,
     .shape = linear_gelu_shape,
     .cost = linear_cost,
     .cpu = cpu_linear_gelu,

@@ -121,11 +121,12 @@ int cpu_linear_dw(const struct ckpt_kernel_args *a)
 int linear_gelu_by_parts(const struct ckpt_kernel_args *a, const struct linear_gelu_parts *parts)
 {
     struct ckpt_kernel_args product = *a, gelu = *a;
+    const struct ckpt_view *pre = &a->out[a->out[0].data ? 0 : 1];
     product.n_out = gelu.n_in = gelu.n_out = 1;
-    gelu.in = &a->out[0];
+    product.out = gelu.in = pre;
     gelu.out = &a->out[1];
-    const int rc = parts->product(&product);
-    return rc ? rc : parts->gelu(&gelu);
+    const int rc = pre->data ? parts->product(&product) : CKPT_OK;
+    return rc || !a->out[1].data ? rc : parts->gelu(&gelu);
 }
 
 /* The gradient of GELU takes the place of what it is made of. */
