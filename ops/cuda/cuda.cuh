@@ -70,6 +70,22 @@ __device__ __forceinline__ uint32_t shared_address(const void *p)
     return (uint32_t)__cvta_generic_to_shared(p);
 }
 
+/* Four 8 x 8 matrices; lane i gives the address of row i % 8 of matrix i / 8. */
+__device__ __forceinline__ void load_matrix4(uint32_t (&r)[4], const bf16 *row)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(shared_address(row))
+                 : "memory");
+}
+
+/* Two floats rounded to bf16, the first in the lower half. */
+__device__ __forceinline__ uint32_t pack2(float first, float second)
+{
+    __nv_bfloat162 pair = __floats2bfloat162_rn(first, second);
+    return *reinterpret_cast<uint32_t *>(&pair);
+}
+
 /* The smaller of x and 0; NaN stays, which fminf would turn into 0. */
 __device__ __forceinline__ float at_most_zero(float x)
 {

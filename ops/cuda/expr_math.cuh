@@ -287,12 +287,23 @@ EXPR_FUNCTION expr_silu(float x, float, float)
  * or 1 and x^2 only has to stay finite.  1 - s is off by at most 6e-8, and x v' is below 60 where s
  * is not yet 1: next to a slope of 1 that does not show.
  */
-EXPR_FUNCTION expr_gelu_dx(float dy, float x)
+EXPR_FUNCTION expr_gelu_square(float x)
 {
-    float x2 = fminf(__fmul_rn(x, x), 1e4f), s = expr_sigmoid2(expr_gelu_argument(x, x2));
+    return fminf(__fmul_rn(x, x), 1e4f);
+}
+
+/* x2 is that square, s the sigmoid. */
+EXPR_FUNCTION expr_gelu_slope(float x, float x2, float s)
+{
     float slope = __fmaf_rn(3.f * EXPR_GELU_C3, x2, EXPR_GELU_C1);
     float bend = __fmul_rn(x, __fmul_rn(s, __fsub_rn(1.f, s)));
-    return __fmul_rn(dy, __fmaf_rn(bend, slope, s));
+    return __fmaf_rn(bend, slope, s);
+}
+
+EXPR_FUNCTION expr_gelu_dx(float dy, float x)
+{
+    float x2 = expr_gelu_square(x);
+    return __fmul_rn(dy, expr_gelu_slope(x, x2, expr_sigmoid2(expr_gelu_argument(x, x2))));
 }
 
 EXPR_FUNCTION expr_silu_dx(float dy, float x)

@@ -48,6 +48,18 @@ __device__ __forceinline__ void barrier_arrive_in(const uint64_t *barrier, int r
                  : "memory");
 }
 
+/* box_load() into every block of `blocks` (a bit for each), there to the same place and counting at
+ * the same barrier. */
+__device__ __forceinline__ void box_load_all(void *to, const CUtensorMap *map,
+                                             const uint64_t *barrier, const int (&at)[2],
+                                             uint16_t blocks)
+{
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+                 ".multicast::cluster [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(shared_address(to)),
+                 "l"(map), "r"(shared_address(barrier)), "r"(at[0]), "r"(at[1]), "h"(blocks)
+                 : "memory");
+}
+
 /* Two floats go to where `to` lies in block `rank` and count there at its barrier. */
 __device__ __forceinline__ void floats_send(const float2 *to, float2 x, const uint64_t *barrier,
                                             int rank)

@@ -34,15 +34,7 @@ template <int DP> struct tile_shape {
 
 /* ---- instructions -------------------------------------------------------------------------- */
 
-/* Four 8 x 8 matrices; lane i gives the address of row i % 8 of matrix i / 8. */
-__device__ __forceinline__ void load_matrix4(uint32_t (&r)[4], const bf16 *row)
-{
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(shared_address(row))
-                 : "memory");
-}
-
+/* As load_matrix4() reads four matrices; transposed: what a lane holds is of a column. */
 __device__ __forceinline__ void load_matrix2(uint32_t (&r)[2], const bf16 *row)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
@@ -106,13 +98,6 @@ __device__ __forceinline__ float power2(float x)
 __device__ __forceinline__ float probability(float score, float lse)
 {
     return power2(at_most_zero(score - lse));
-}
-
-/* Two floats rounded to bf16, the first in the lower half. */
-__device__ __forceinline__ uint32_t pack2(float first, float second)
-{
-    __nv_bfloat162 pair = __floats2bfloat162_rn(first, second);
-    return *reinterpret_cast<uint32_t *>(&pair);
 }
 
 /* The sum and maximum over the four lanes that share a row of an accumulator. */

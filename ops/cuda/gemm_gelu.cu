@@ -1,0 +1,492 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Products with GELU or its gradient in their epilogue (gemm_gelu.h, gemm_hopper.cuh).
+ *
+ * A warp rounds and maps 16 rows and 64 columns at a time and has them stored by box copies from
+ * places of its own, so that warps do not wait for each other.  Going backward pre comes to such a
+ * place beforehand and dpre takes its place; the same warp of the two warpgroups share these, as
+ * only one of them has an epilogue at a time: whoever is done with a place lets the other one's
+ * next box come there.
+ *
+ * Compiled for sm_90a alone, since PTX of these instructions fits no other device.
+ */
+#include "cuda/column_sum.cuh"
+#include "cuda/expr_math.cuh"
+#include "cuda/gemm_gelu.h"
+#include "cuda/gemm_hopper.cuh"
+
+extern __shared__ __align__(1024) char gemm_shared[];
+
+namespace
+{
+
+constexpr int WARPS = 4; /* of a warpgroup */
+
+/* Rows of the warp's box number m, one for each 64 rows. */
+__device__ __forceinline__ int row_of(const struct gemm_tile &tile, int m, int warp)
+{
+    return tile.row + m * 64 + warp * GEMM_WARP_ROWS;
+}
+
+/* Where a lane finds its row of four 8 x 8 matrices: units u and u + 1, upper and lower 8 rows. */
+__device__ __forceinline__ const uint4 *matrix_row(const gemm_box &box, int u)
+{
+    const int lane = threadIdx.x % 32;
+    return &box.row[lane % 16][(u + lane / 16) ^ lane % 8];
+}
+
+__device__ __forceinline__ void put(const gemm_box &box, int u, const uint32_t (&x)[4])
+{
+    store_matrix4(shared_address(matrix_row(box, u)), x[0], x[1], x[2], x[3]);
+}
+
+__device__ __forceinline__ float2 unpack2(uint32_t x)
+{
+    return float2{__uint_as_float(x << 16), __uint_as_float(x & 0xffff0000u)};
+}
+
+/* Until the lane's stores but N batches have been read. */
+template <int N> __device__ __forceinline__ void wait_for_stores(void)
+{
+    if (threadIdx.x % 32 == 0)
+        stores_read<N>();
+    __syncwarp();
+}
+
+/* ---- forward --------------------------------------------------------------------------------- */
+
+struct forward_args {
+    struct gemm_sizes sizes;
+    const bf16 *bias;
+    struct gemm_operands operands;
+    CUtensorMap pre, post;
+};
+
+template <typename S> struct forward_shared {
+    gemm_ring<S> ring;
+    gemm_box out[GEMM_GROUPS][WARPS][2][2]; /* of two batches: pre, post */
+    uint32_t bias[GEMM_GROUPS][S::COLS / 2];
+};
+
+__device__ __forceinline__ uint32_t gelu2(uint32_t x)
+{
+    const float2 f = unpack2(x);
+    return pack2(expr_gelu(f.x, 0.f, 0.f), expr_gelu(f.y, 0.f, 0.f));
+}
+
+/* A warp's box of c, the sums of its columns. */
+__device__ __forceinline__ void map_forward(const float (&c)[8][4], const uint32_t *bias,
+                                            gemm_box (&out)[2])
+{
+    uint32_t b[8]; /* at once: stores keep their place among loads */
+#pragma unroll
+    for (int u = 0; u < 8; u++)
+        b[u] = bias[u * 4 + threadIdx.x % 4];
+#pragma unroll
+    for (int u = 0; u < 8; u += 2) {
+        uint32_t pre[4], post[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const float2 add = unpack2(b[u + i / 2]);
+            const float(&x)[4] = c[u + i / 2];
+            pre[i] = pack2(x[i % 2 * 2] + add.x, x[i % 2 * 2 + 1] + add.y);
+            post[i] = gelu2(pre[i]);
+        }
+        put(out[0], u, pre);
+        put(out[1], u, post);
+    }
+}
+
+/* Eight units of accumulators that begin with unit u. */
+template <int UNITS>
+__device__ __forceinline__ const float (&units_from(const float (&c)[UNITS][4], int u))[8][4]
+{
+    return *reinterpret_cast<const float(*)[8][4]>(&c[u]);
+}
+
+template <typename S>
+__device__ __forceinline__ void finish_forward(const forward_args &a, forward_shared<S> *here,
+                                               const gemm_sums<S> &sums,
+                                               const struct gemm_tile &tile, int group)
+{
+    const int warp = threadIdx.x / 32 % WARPS;
+#pragma unroll
+    for (int box = 0; box < S::BOXES; box++)
+#pragma unroll
+        for (int m = 0; m < GEMM_HALVES; m++) {
+            gemm_box(&out)[2] = here->out[group][warp][m];
+            wait_for_stores<1>();
+            map_forward(units_from(sums.c[m], box * 8), here->bias[group] + box * GEMM_BOX / 2,
+                        out);
+            show_products();
+            __syncwarp();
+            if (threadIdx.x % 32 == 0) {
+                const int at[2] = {tile.col + box * GEMM_BOX, row_of(tile, m, warp)};
+                box_store(&a.pre, &out[0], at);
+                box_store(&a.post, &out[1], at);
+                stores_commit();
+            }
+        }
+}
+
+template <typename S>
+__device__ __forceinline__ void bring_bias(const forward_args &a, forward_shared<S> *here,
+                                           const struct gemm_tile &tile, int group)
+{
+    const int i = threadIdx.x % GROUP, col = tile.col + 2 * i;
+    named_sync(1 + group, GROUP); /* nobody reads that of the tile before */
+    if (i < S::COLS / 2)
+        here->bias[group][i] =
+            a.bias && col < a.sizes.cols ? *reinterpret_cast<const uint32_t *>(a.bias + col) : 0;
+}
+
+template <typename S>
+__global__ void __cluster_dims__(GEMM_PAIR, 1, 1) __launch_bounds__(GEMM_THREADS, 1)
+    gemm_gelu_kernel(const __grid_constant__ forward_args a)
+{
+    static_assert(sizeof(forward_shared<S>) <= 227 * 1024, "what a block may have");
+    forward_shared<S> *here = (forward_shared<S> *)gemm_shared;
+    const int group = group_index(), rank = cluster_rank();
+    const int steps = (a.sizes.inner + GEMM_INNER - 1) / GEMM_INNER;
+    if (threadIdx.x == 0) {
+        gemm_init(here->ring);
+        barrier_inits_end();
+    }
+    cluster_sync();
+    if (group == GEMM_GROUPS) {
+        registers_fewer<24>();
+        if (threadIdx.x % GROUP == 0)
+            gemm_bring<S>(a.sizes, a.operands, here->ring, rank);
+        __syncwarp();
+    } else {
+        registers_more<240>();
+        int number = gemm_first() + group * gemm_step();
+#pragma unroll 1
+        for (int i = group; number < gemm_tiles(a.sizes); i += 2, number += 2 * gemm_step()) {
+            const struct gemm_tile tile = gemm_tile_of<S>(a.sizes, number, rank);
+            gemm_sums<S> sums;
+            bring_bias(a, here, tile, group);
+            sums.find(here->ring, i, steps, group);
+            named_sync(1 + group, GROUP);
+            finish_forward(a, here, sums, tile, group);
+        }
+        stores_read<0>();
+    }
+    cluster_sync(); /* the other one may still free places here */
+}
+
+/* ---- backward -------------------------------------------------------------------------------- */
+
+struct backward_args {
+    struct gemm_sizes sizes;
+    float *partial; /* sums of 128 rows each, or NULL */
+    bool posts;
+    struct gemm_operands operands;
+    CUtensorMap pre, dpre, post;
+};
+
+template <typename S> struct backward_shared {
+    gemm_ring<S> ring;
+    gemm_box pre[WARPS][S::BOXES][GEMM_HALVES];
+    gemm_box post[WARPS][2];
+    float2 sums[WARPS / 2][S::COLS / 2];
+    uint64_t pre_come[GEMM_GROUPS][WARPS];
+};
+
+template <typename S> struct backward_group {
+    const backward_args &a;
+    backward_shared<S> *here;
+    int group, rank, warp;
+
+    /* One lane lets a box of pre of a tile come. */
+    __device__ __forceinline__ void bring(const struct gemm_tile &tile, int owner, int box, int m)
+    {
+        box_load(&here->pre[warp][box][m], &a.pre, &here->pre_come[owner][warp],
+                 {tile.col + box * GEMM_BOX, row_of(tile, m, warp)});
+    }
+
+    __device__ __forceinline__ void expect(int owner)
+    {
+        barrier_expect(&here->pre_come[owner][warp], sizeof here->pre[warp]);
+    }
+
+    __device__ __forceinline__ void bring_first(void)
+    {
+        const struct gemm_tile tile = gemm_tile_of<S>(a.sizes, gemm_first(), rank);
+        if (group == 0 || threadIdx.x % 32 || gemm_first() >= gemm_tiles(a.sizes))
+            return;
+        expect(0);
+        for (int i = 0; i < S::BOXES * GEMM_HALVES; i++)
+            bring(tile, 0, i / GEMM_HALVES, i % GEMM_HALVES);
+    }
+
+    /* A warp's box of c; adds what it stores to the lane's sums over rows. */
+    __device__ __forceinline__ void map_box(const float (&c)[8][4], const gemm_box &pre,
+                                            const gemm_box &post, float (&sum)[16])
+    {
+        uint32_t x[4][4]; /* at once: stores keep their place among loads */
+#pragma unroll
+        for (int n = 0; n < 4; n++)
+            load_matrix4(x[n], (const bf16 *)matrix_row(pre, 2 * n));
+#pragma unroll
+        for (int n = 0; n < 4; n++) {
+            uint32_t y[4], dx[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const int unit = 2 * n + i / 2, at = i % 2 * 2;
+                const float2 f = unpack2(x[n][i]), v = unpack2(pack2(c[unit][at], c[unit][at + 1]));
+                float slope[2], mapped[2];
+                derive(slope[0], mapped[0], f.x);
+                derive(slope[1], mapped[1], f.y);
+                dx[i] = pack2(__fmul_rn(v.x, slope[0]), __fmul_rn(v.y, slope[1]));
+                y[i] = pack2(mapped[0], mapped[1]);
+                const float2 rounded = unpack2(dx[i]);
+                sum[2 * unit] += rounded.x;
+                sum[2 * unit + 1] += rounded.y;
+            }
+            put(pre, 2 * n, dx);
+            put(post, 2 * n, y);
+        }
+    }
+
+    /* As expr_gelu_dx and expr_gelu: beyond |x| = 100 the sigmoid is 0 or 1 with either square. */
+    static __device__ __forceinline__ void derive(float &slope, float &mapped, float x)
+    {
+        const float x2 = expr_gelu_square(x), s = expr_sigmoid2(expr_gelu_argument(x, x2));
+        slope = expr_gelu_slope(x, x2, s);
+        mapped = __fmul_rn(x, s);
+    }
+
+    /* Lanes `apart` share their sums: either keeps N of 2N. */
+    template <int N> static __device__ __forceinline__ void halve(float (&sum)[16], int apart)
+    {
+        const bool upper = threadIdx.x & apart;
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            const float mine = upper ? sum[N + i] : sum[i], other = upper ? sum[i] : sum[N + i];
+            sum[i] = mine + __shfl_xor_sync(0xffffffffu, other, apart);
+        }
+    }
+
+    /* The sums of lanes that have the same columns; a lane keeps columns 2 lane and 2 lane + 1. */
+    static __device__ __forceinline__ float2 add_lanes(float (&sum)[16])
+    {
+        halve<8>(sum, 16);
+        halve<4>(sum, 8);
+        halve<2>(sum, 4);
+        return float2{sum[0], sum[1]};
+    }
+
+    __device__ __forceinline__ void store(const struct gemm_tile &tile, int box, int m)
+    {
+        const int at[2] = {tile.col + box * GEMM_BOX, row_of(tile, m, warp)};
+        box_store(&a.dpre, &here->pre[warp][box][m], at);
+        if (a.posts)
+            box_store(&a.post, &here->post[warp][m], at);
+        stores_commit();
+    }
+
+    /* The four warps' sums, first and third, second and fourth, and both. */
+    __device__ __forceinline__ void leave_sums(const float2 (&sum)[S::BOXES],
+                                               const struct gemm_tile &tile)
+    {
+        const int lane = threadIdx.x % 32, i = threadIdx.x % GROUP, col = tile.col + 2 * i;
+        float2 *mine = here->sums[warp % 2] + lane;
+#pragma unroll
+        for (int box = 0; box < S::BOXES; box++)
+            if (warp < 2)
+                mine[box * 32] = sum[box];
+        named_sync(1 + group, GROUP);
+#pragma unroll
+        for (int box = 0; box < S::BOXES; box++)
+            if (warp >= 2) {
+                const float2 x = mine[box * 32];
+                mine[box * 32] = float2{x.x + sum[box].x, x.y + sum[box].y};
+            }
+        named_sync(1 + group, GROUP);
+        if (i < S::COLS / 2 && col < a.sizes.cols && tile.row < a.sizes.rows) {
+            const float2 x = here->sums[0][i], y = here->sums[1][i];
+            *reinterpret_cast<float2 *>(a.partial + (int64_t)(tile.row / GEMM_ROWS) * a.sizes.cols +
+                                        col) = float2{x.x + y.x, x.y + y.y};
+        }
+        named_sync(1 + group, GROUP);
+    }
+
+    /* i: the tile's number in the block.  The box of pre two before may be written again, and comes
+     * of the next tile, whose warpgroup waits for all of them before it writes anywhere. */
+    __device__ __forceinline__ void finish(const gemm_sums<S> &sums, const struct gemm_tile &tile,
+                                           int i, int next)
+    {
+        constexpr int boxes = S::BOXES * GEMM_HALVES;
+        const bool more = next < gemm_tiles(a.sizes), brings = more && threadIdx.x % 32 == 0;
+        const struct gemm_tile next_tile = gemm_tile_of<S>(a.sizes, more ? next : 0, rank);
+        float2 sum[S::BOXES];
+        barrier_wait(&here->pre_come[group][warp], i / 2);
+#pragma unroll
+        for (int box = 0; box < S::BOXES; box++) {
+            float lane_sum[16] = {};
+#pragma unroll
+            for (int m = 0; m < GEMM_HALVES; m++) {
+                const int before = box * GEMM_HALVES + m - 2;
+                wait_for_stores<1>();
+                if (brings && before == 0)
+                    expect(1 - group);
+                if (brings && before >= 0)
+                    bring(next_tile, 1 - group, before / GEMM_HALVES, before % GEMM_HALVES);
+                map_box(units_from(sums.c[m], box * 8), here->pre[warp][box][m],
+                        here->post[warp][m], lane_sum);
+                show_products();
+                __syncwarp();
+                if (threadIdx.x % 32 == 0)
+                    store(tile, box, m);
+            }
+            sum[box] = add_lanes(lane_sum);
+        }
+        if (a.partial)
+            leave_sums(sum, tile);
+        if (brings) {
+            stores_read<0>();
+            for (int n = boxes - 2; n < boxes; n++)
+                bring(next_tile, 1 - group, n / GEMM_HALVES, n % GEMM_HALVES);
+        }
+    }
+};
+
+template <typename S>
+__global__ void __cluster_dims__(GEMM_PAIR, 1, 1) __launch_bounds__(GEMM_THREADS, 1)
+    gemm_gelu_dx_kernel(const __grid_constant__ backward_args a)
+{
+    static_assert(sizeof(backward_shared<S>) <= 227 * 1024, "what a block may have");
+    backward_shared<S> *here = (backward_shared<S> *)gemm_shared;
+    const int group = group_index(), rank = cluster_rank();
+    const int steps = (a.sizes.inner + GEMM_INNER - 1) / GEMM_INNER;
+    if (threadIdx.x == 0) {
+        gemm_init(here->ring);
+        for (int i = 0; i < GEMM_GROUPS * WARPS; i++)
+            barrier_init(&here->pre_come[i / WARPS][i % WARPS], 1);
+        barrier_inits_end();
+    }
+    cluster_sync();
+    if (group == GEMM_GROUPS) {
+        registers_fewer<24>();
+        if (threadIdx.x % GROUP == 0)
+            gemm_bring<S>(a.sizes, a.operands, here->ring, rank);
+        __syncwarp();
+    } else {
+        registers_more<240>();
+        backward_group<S> g = {a, here, group, rank, (int)threadIdx.x / 32 % WARPS};
+        int number = gemm_first() + group * gemm_step();
+        g.bring_first();
+#pragma unroll 1
+        for (int i = group; number < gemm_tiles(a.sizes); i += 2, number += 2 * gemm_step()) {
+            const struct gemm_tile tile = gemm_tile_of<S>(a.sizes, number, rank);
+            gemm_sums<S> sums;
+            sums.find(here->ring, i, steps, group);
+            g.finish(sums, tile, i, number + gemm_step());
+        }
+        stores_read<0>();
+    }
+    cluster_sync(); /* the other one may still free places here */
+}
+
+/* ---- launching ------------------------------------------------------------------------------- */
+
+constexpr int TOGETHER = 8; /* pairs of tiles: 2,048 rows */
+
+int64_t parts(int64_t n, int64_t of)
+{
+    return (n + of - 1) / of;
+}
+
+template <typename S> struct gemm_sizes sizes_of(int64_t rows, int64_t inner, int64_t cols)
+{
+    return gemm_sizes{(int)rows,
+                      (int)inner,
+                      (int)cols,
+                      (int)parts(rows, GEMM_PAIR * GEMM_ROWS),
+                      (int)parts(cols, S::COLS),
+                      TOGETHER};
+}
+
+/* A dense matrix, in boxes of 64 columns. */
+bool matrix_map(CUtensorMap *map, const void *data, int64_t rows, int64_t cols, int box_rows)
+{
+    const struct hopper_tensor x = {(void *)data, 2, {cols, rows}, {1, cols}};
+    const int box[2] = {64, box_rows};
+    return cuda_hopper_map(map, &x, box, 128);
+}
+
+bool result_map(CUtensorMap *map, const void *data, const struct gemm_sizes &s)
+{
+    return matrix_map(map, data, s.rows, s.cols, GEMM_WARP_ROWS);
+}
+
+template <typename A>
+int launch_gemm(void (*kernel)(A), const A &a, size_t shared, cudaStream_t stream)
+{
+    const int64_t clusters = device_attribute(cudaDevAttrMultiProcessorCount) / GEMM_PAIR;
+    const int64_t tiles = (int64_t)a.sizes.pairs * a.sizes.strips;
+    const int64_t blocks = GEMM_PAIR * (tiles < clusters ? tiles : clusters);
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
+    kernel<<<(unsigned)blocks, GEMM_THREADS, shared, stream>>>(a);
+    return launched();
+}
+
+template <typename S> int forward(const struct gemm_gelu *g, cudaStream_t stream)
+{
+    struct forward_args a = {};
+    a.sizes = sizes_of<S>(g->rows, g->inner, g->cols);
+    a.bias = static_cast<const bf16 *>(g->bias);
+    if (!matrix_map(&a.operands.a, g->x, g->rows, g->inner, GEMM_ROWS) ||
+        !matrix_map(&a.operands.b, g->w, g->cols, g->inner, S::COLS / GEMM_PAIR) ||
+        !result_map(&a.pre, g->pre, a.sizes) || !result_map(&a.post, g->post, a.sizes))
+        return CKPT_EDEVICE;
+    return launch_gemm(gemm_gelu_kernel<S>, a, sizeof(forward_shared<S>), stream);
+}
+
+template <typename S> int backward(const struct gemm_gelu_dx *g, cudaStream_t stream)
+{
+    struct backward_args a = {};
+    a.sizes = sizes_of<S>(g->rows, g->inner, g->cols);
+    a.partial = g->sums ? static_cast<float *>(g->workspace) : nullptr;
+    a.posts = g->post;
+    if (!matrix_map(&a.operands.a, g->dy, g->rows, g->inner, GEMM_ROWS) ||
+        !matrix_map(&a.operands.b, g->w, g->inner, g->cols, GEMM_INNER / GEMM_PAIR) ||
+        !result_map(&a.pre, g->pre, a.sizes) || !result_map(&a.dpre, g->dpre, a.sizes) ||
+        (g->post && !result_map(&a.post, g->post, a.sizes)))
+        return CKPT_EDEVICE;
+    int rc = launch_gemm(gemm_gelu_dx_kernel<S>, a, sizeof(backward_shared<S>), stream);
+    if (!rc && g->sums)
+        add_partial<4>(g->sums, a.partial, parts(g->rows, GEMM_ROWS), g->cols, false, stream);
+    return rc ? rc : launched();
+}
+
+typedef gemm_shape<192, false, 4> forward_192;
+typedef gemm_shape<192, true, 4> backward_192;
+
+} // namespace
+
+int64_t cuda_gemm_gelu_dx_workspace(int64_t rows, int64_t cols)
+{
+    return parts(rows, GEMM_ROWS) * cols * (int64_t)sizeof(float);
+}
+
+bool cuda_gemm_gelu_takes(int64_t rows, int64_t inner, int64_t cols)
+{
+    const int64_t most = INT32_MAX / 2;
+    return rows > 0 && inner > 0 && cols > 0 && rows < most && inner < most && cols < most &&
+           inner % 8 == 0 && cols % 8 == 0 &&
+           parts(rows, GEMM_PAIR * GEMM_ROWS) * parts(cols, 64) < most &&
+           device_attribute(cudaDevAttrComputeCapabilityMajor) == 9 &&
+           device_attribute(cudaDevAttrComputeCapabilityMinor) == 0;
+}
+
+int cuda_gemm_gelu(const struct gemm_gelu *g, void *stream)
+{
+    return forward<forward_192>(g, (cudaStream_t)stream);
+}
+
+int cuda_gemm_gelu_dx(const struct gemm_gelu_dx *g, void *stream)
+{
+    return backward<backward_192>(g, (cudaStream_t)stream);
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Products of bf16 on Hopper that do GELU or its gradient in their epilogue (gemm_gelu.cu).  All
+ * matrices are dense and row-major, at multiples of 16 bytes.  Sums are fp32, in an order that
+ * depends on the sizes alone; the functions have the bits of the ops gelu and gelu_dx.
+ */
+#ifndef CKPT_CUDA_GEMM_GELU_H
+#define CKPT_CUDA_GEMM_GELU_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* pre [rows, cols] = x [rows, inner] w^T + bias, post = gelu(pre) of the rounded pre; w [cols,
+ * inner], bias [cols] or NULL. */
+struct gemm_gelu {
+    int64_t rows, inner, cols;
+    const void *x, *w, *bias;
+    void *pre, *post;
+};
+
+/* dpre [rows, cols] = gelu'(pre) * v, v being the rounded dy [rows, inner] w, w [inner, cols].
+ * Where they are not NULL: post = gelu(pre), and sums [cols], fp32, of the rounded dpre over all
+ * rows, which need the workspace.  dpre may be pre. */
+struct gemm_gelu_dx {
+    int64_t rows, inner, cols;
+    const void *dy, *w, *pre;
+    void *dpre, *post;
+    float *sums;
+    void *workspace;
+};
+
+/* Whether both products take these sizes on the current device. */
+bool cuda_gemm_gelu_takes(int64_t rows, int64_t inner, int64_t cols);
+
+/* Bytes for the sums. */
+int64_t cuda_gemm_gelu_dx_workspace(int64_t rows, int64_t cols);
+
+/* Of sizes that they take.  Return 0 or CKPT_EDEVICE. */
+int cuda_gemm_gelu(const struct gemm_gelu *g, void *stream);
+int cuda_gemm_gelu_dx(const struct gemm_gelu_dx *g, void *stream);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
