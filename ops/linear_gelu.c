@@ -22,6 +22,7 @@
 #include "cpu/kernels.h"
 #include "cpu/linear.h"
 #include "cuda/kernels.h"
+#include "cuda/workspace.h"
 #include "expr/expr.h"
 #include "ops.h"
 #include "tape/tape.h"
@@ -55,9 +56,13 @@ static int linear_dx_gelu_shape(struct ckpt_call *call)
     if (!desc_same_shape(pre, &call->out[0]) || pre->dtype != CKPT_BF16 ||
         call->out[0].dtype != CKPT_BF16)
         return ckpt_call_fail(call, "the operand of gelu must be bf16 and of the gradient's shape");
-    const int64_t product = call->workspace;
-    if (attr->sums)
+    const int64_t product = call->workspace, rows = linear_rows(pre);
+    const int64_t cols = pre->shape[pre->ndim - 1];
+    if (attr->sums) {
         call_column_sum(call, n++, pre);
+        if (call->backend == CKPT_ON_CUDA)
+            call->workspace = max_i64(call->workspace, cuda_gelu_sums_workspace(rows, cols));
+    }
     call->workspace = max_i64(call->workspace, product);
     if (attr->post)
         call->out[n] = call->out[0];
