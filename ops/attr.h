@@ -41,6 +41,11 @@ struct linear_dw_attr {
     int32_t dtype;
 };
 
+/* linear_dx_gelu: what follows the gradient as further results. */
+struct linear_dx_gelu_attr {
+    int32_t sums, post; /* of its columns; GELU once more */
+};
+
 /* clip_coefficient: what all updates of a step share. */
 #define CLIP_BETAS 8 /* pairs of betas of one step, at most */
 struct clip_attr {

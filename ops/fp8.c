@@ -584,11 +584,8 @@ static void drop_idle(ckpt_tape *t)
 {
     int32_t *reads = count_reads(t, true);
     for (int32_t i = 0; reads && i < t->n_ops; i++)
-        if (is_idle(t, &t->ops.data[i], reads)) {
-            if (t->ops.data[i].n_out > 1)
-                t->tensors.data[op_out(t, &t->ops.data[i], 1)].op = -1;
+        if (is_idle(t, &t->ops.data[i], reads))
             expr_remove_op(t, i);
-        }
     free(reads);
 }
 

@@ -10,6 +10,8 @@
     X(linear)                                                                                      \
     X(linear_dx)                                                                                   \
     X(linear_dw)                                                                                   \
+    X(linear_gelu)                                                                                 \
+    X(linear_dx_gelu)                                                                              \
     X(to_fp8)                                                                                      \
     X(to_fp8_largest)                                                                              \
     X(to_fp8_blocks)                                                                               \
@@ -164,6 +166,9 @@ ckpt_tensor ops_concat(ckpt_tape *t, int axis, int64_t n, ckpt_tensor *x);
  */
 bool ops_sums_wanted(const ckpt_tape *t, ckpt_tensor x);
 
+/* Two operations for each element of the first operand and column of the first result. */
+void linear_cost(const struct ckpt_call *call, struct ckpt_cost *cost);
+
 /* out[out] as the sums over the rows of x, and the scratch that column_sum takes. */
 void call_column_sum(struct ckpt_call *call, int out, const struct ckpt_desc *x);
 
@@ -173,6 +178,10 @@ void call_dx_sums(struct ckpt_call *call, int out);
 /* Behind differentiation: 8-bit products no longer read what only their gradient rule asked for,
  * and GELUs of which nobody reads anything but 8-bit copies are done where these are made. */
 void ops_forget_sources(ckpt_tape *t);
+
+/* Behind differentiation: GELU and its gradient come into the products of layers beside them, where
+ * the device has such products (linear_gelu.c).  Returns 0 or the tape's error. */
+int ops_join_gelu(ckpt_tape *t);
 
 /* Behind differentiation: losses of rows of classes come to where the backward pass begins, one by
  * one with their gradients (loss_at_turn.c).  Returns 0 or the tape's error. */

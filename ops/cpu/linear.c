@@ -8,6 +8,7 @@
  * on the number of threads.
  */
 #include "core/fp8.h"
+#include "attr.h"
 #include "cpu.h"
 #include "kernels.h"
 #include "linear.h"
@@ -113,6 +114,55 @@ int cpu_linear_dw(const struct ckpt_kernel_args *a)
     struct gemm g = linear_dw_gemm(&a->in[0].desc, &a->in[1].desc, a->out[0].desc.dtype);
     g.accumulate = a->accumulate;
     return run(&g, a);
+}
+
+/* ---- with GELU at their end ------------------------------------------------------------------ */
+
+int linear_gelu_by_parts(const struct ckpt_kernel_args *a, const struct linear_gelu_parts *parts)
+{
+    struct ckpt_kernel_args product = *a, gelu = *a;
+    const struct ckpt_view *pre = &a->out[a->out[0].data ? 0 : 1];
+    product.n_out = gelu.n_in = gelu.n_out = 1;
+    product.out = gelu.in = pre;
+    gelu.out = &a->out[1];
+    const int rc = pre->data ? parts->product(&product) : CKPT_OK;
+    return rc || !a->out[1].data ? rc : parts->gelu(&gelu);
+}
+
+/* The gradient of GELU takes the place of what it is made of. */
+int linear_dx_gelu_by_parts(const struct ckpt_kernel_args *a,
+                            const struct linear_gelu_parts *parts)
+{
+    const struct linear_dx_gelu_attr *attr = a->attr;
+    const struct ckpt_view pre = a->in[2], none = {.desc = {.ndim = -1}};
+    const struct ckpt_view of_product[] = {a->in[0], a->in[1], none}, of_dx[] = {a->out[0], pre};
+    struct ckpt_kernel_args product = *a, dx = *a, gelu = *a;
+    product.in = of_product;
+    product.n_out = gelu.n_in = gelu.n_out = 1;
+    dx.in = of_dx;
+    dx.n_in = 2;
+    dx.n_out = 1 + attr->sums;
+    gelu.in = &pre;
+    gelu.out = &a->out[1 + attr->sums];
+    int rc = parts->product(&product);
+    if (!rc)
+        rc = (attr->sums ? parts->dx_sums : parts->dx)(&dx);
+    return rc || !attr->post ? rc : parts->gelu(&gelu);
+}
+
+int cpu_linear_gelu(const struct ckpt_kernel_args *a)
+{
+    static const struct linear_gelu_parts parts = {.product = cpu_linear, .gelu = cpu_gelu};
+    return linear_gelu_by_parts(a, &parts);
+}
+
+int cpu_linear_dx_gelu(const struct ckpt_kernel_args *a)
+{
+    static const struct linear_gelu_parts parts = {.product = cpu_linear_dx,
+                                                   .gelu = cpu_gelu,
+                                                   .dx = cpu_gelu_dx,
+                                                   .dx_sums = cpu_gelu_dx_sums};
+    return linear_dx_gelu_by_parts(a, &parts);
 }
 
 /* ---- column_sum: partial sums of chunks of rows, added in order -------------------------- */

@@ -17,6 +17,14 @@ struct gemm linear_dw_gemm(const struct ckpt_desc *dy, const struct ckpt_desc *x
 /* c = a b^T of 8-bit operands: qa [.., K], its scale or scales, qb [N, K], its, in this order. */
 struct gemm fp8_gemm(const struct ckpt_view *in, enum ckpt_dtype dtype);
 
+/* linear_gelu and linear_dx_gelu by kernels of their parts; dx, dx_sums: of the latter alone. */
+struct linear_gelu_parts {
+    ckpt_kernel product, gelu, dx, dx_sums;
+};
+int linear_gelu_by_parts(const struct ckpt_kernel_args *a, const struct linear_gelu_parts *parts);
+int linear_dx_gelu_by_parts(const struct ckpt_kernel_args *a,
+                            const struct linear_gelu_parts *parts);
+
 /* Scratch of column_sum on [rows, cols]. */
 int64_t column_sum_workspace(int64_t rows, int64_t cols);
 

@@ -14,6 +14,7 @@
 #include "cuda/expr_math.cuh"
 #include "cuda/gemm_gelu.h"
 #include "cuda/gemm_hopper.cuh"
+#include "cuda/workspace.h"
 
 extern __shared__ __align__(1024) char gemm_shared[];
 
@@ -21,6 +22,8 @@ namespace
 {
 
 constexpr int WARPS = 4; /* of a warpgroup */
+
+static_assert(GEMM_ROWS == CUDA_GELU_ROWS, "the scratch for sums");
 
 /* Rows of the warp's box number m, one for each 64 rows. */
 __device__ __forceinline__ int row_of(const struct gemm_tile &tile, int m, int warp)
@@ -480,11 +483,6 @@ typedef gemm_shape<192, false, 4> forward_192;
 typedef gemm_shape<192, true, 4> backward_192;
 
 } // namespace
-
-int64_t cuda_gemm_gelu_dx_workspace(int64_t rows, int64_t cols)
-{
-    return parts(rows, GEMM_ROWS) * cols * (int64_t)sizeof(float);
-}
 
 bool cuda_gemm_gelu_takes(int64_t rows, int64_t inner, int64_t cols)
 {

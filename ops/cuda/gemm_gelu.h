@@ -24,7 +24,7 @@ struct gemm_gelu {
 
 /* dpre [rows, cols] = gelu'(pre) * v, v being the rounded dy [rows, inner] w, w [inner, cols].
  * Where they are not NULL: post = gelu(pre), and sums [cols], fp32, of the rounded dpre over all
- * rows, which need the workspace.  dpre may be pre. */
+ * rows, which need a workspace (cuda_gelu_sums_workspace()).  dpre may be pre. */
 struct gemm_gelu_dx {
     int64_t rows, inner, cols;
     const void *dy, *w, *pre;
@@ -35,9 +35,6 @@ struct gemm_gelu_dx {
 
 /* Whether both products take these sizes on the current device. */
 bool cuda_gemm_gelu_takes(int64_t rows, int64_t inner, int64_t cols);
-
-/* Bytes for the sums. */
-int64_t cuda_gemm_gelu_dx_workspace(int64_t rows, int64_t cols);
 
 /* Of sizes that they take.  Return 0 or CKPT_EDEVICE. */
 int cuda_gemm_gelu(const struct gemm_gelu *g, void *stream);

@@ -21,6 +21,8 @@ extern "C" {
 int cuda_linear(const struct ckpt_kernel_args *a);
 int cuda_linear_dx(const struct ckpt_kernel_args *a);
 int cuda_linear_dw(const struct ckpt_kernel_args *a);
+int cuda_linear_gelu(const struct ckpt_kernel_args *a);
+int cuda_linear_dx_gelu(const struct ckpt_kernel_args *a);
 int cuda_to_fp8(const struct ckpt_kernel_args *a);
 int cuda_to_fp8_largest(const struct ckpt_kernel_args *a);
 int cuda_to_fp8_blocks(const struct ckpt_kernel_args *a);

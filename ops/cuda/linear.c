@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Linear layers: y = x w^T + b and the gradients of x and w as products of cuBLASLt, of their
  * operands or of 8-bit copies of these. */
+#include "attr.h"
 #include "cpu/linear.h"
 #include "cuda/gemm.h"
+#include "cuda/gemm_gelu.h"
 #include "cuda/kernels.h"
 #include "fp8.h"
 
@@ -34,6 +36,48 @@ int cuda_linear_dw(const struct ckpt_kernel_args *a)
     struct gemm g = linear_dw_gemm(&a->in[0].desc, &a->in[1].desc, a->out[0].desc.dtype);
     g.accumulate = a->accumulate;
     return run(&g, a);
+}
+
+/* ---- with GELU at their end ------------------------------------------------------------------ */
+
+int cuda_linear_gelu(const struct ckpt_kernel_args *a)
+{
+    static const struct linear_gelu_parts parts = {.product = cuda_linear, .gelu = cuda_gelu};
+    const struct gemm g = linear_gemm(&a->in[0].desc, &a->in[1].desc);
+    if (!cuda_gemm_gelu_takes(g.rows, g.inner, g.cols))
+        return linear_gelu_by_parts(a, &parts);
+    const struct gemm_gelu own = {.rows = g.rows,
+                                  .inner = g.inner,
+                                  .cols = g.cols,
+                                  .x = a->in[0].data,
+                                  .w = a->in[1].data,
+                                  .bias = a->in[2].data,
+                                  .pre = a->out[0].data,
+                                  .post = a->out[1].data};
+    return cuda_gemm_gelu(&own, a->stream);
+}
+
+int cuda_linear_dx_gelu(const struct ckpt_kernel_args *a)
+{
+    static const struct linear_gelu_parts parts = {.product = cuda_linear_dx,
+                                                   .gelu = cuda_gelu,
+                                                   .dx = cuda_gelu_dx,
+                                                   .dx_sums = cuda_gelu_dx_sums};
+    const struct linear_dx_gelu_attr *attr = a->attr;
+    const struct gemm g = linear_dx_gemm(&a->in[0].desc, &a->in[1].desc);
+    if (!cuda_gemm_gelu_takes(g.rows, g.inner, g.cols))
+        return linear_dx_gelu_by_parts(a, &parts);
+    const struct gemm_gelu_dx own = {.rows = g.rows,
+                                     .inner = g.inner,
+                                     .cols = g.cols,
+                                     .dy = a->in[0].data,
+                                     .w = a->in[1].data,
+                                     .pre = a->in[2].data,
+                                     .dpre = a->out[0].data,
+                                     .sums = attr->sums ? a->out[1].data : NULL,
+                                     .post = attr->post ? a->out[1 + attr->sums].data : NULL,
+                                     .workspace = a->workspace};
+    return cuda_gemm_gelu_dx(&own, a->stream);
 }
 
 /* ---- of 8-bit copies ------------------------------------------------------------------------- */

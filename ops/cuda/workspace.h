@@ -45,6 +45,15 @@ static inline int64_t cuda_reduce_workspace(const struct ckpt_desc *x, const str
     return parts > 1 ? parts * r.results * (int64_t)sizeof(double) : 0;
 }
 
+/* ---- products with GELU at their end --------------------------------------------------------- */
+
+#define CUDA_GELU_ROWS 128 /* of a tile, of which linear_dx_gelu leaves sums first */
+
+static inline int64_t cuda_gelu_sums_workspace(int64_t rows, int64_t cols)
+{
+    return (rows + CUDA_GELU_ROWS - 1) / CUDA_GELU_ROWS * cols * (int64_t)sizeof(float);
+}
+
 /* ---- losses --------------------------------------------------------------------------------- */
 
 #define CUDA_MSE_CHUNK 2048 /* elements of one partial sum */

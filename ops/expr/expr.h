@@ -226,8 +226,8 @@ int expr_append(struct expr_joined *j, const ckpt_tape *t, const struct op *o, c
 int expr_replace_op(ckpt_tape *t, int32_t i, const struct expr_joined *j, const int32_t *out,
                     int n_out);
 
-/* A gap: where an op stood that is part of another now.  Its result has no op then, unless another
- * makes it by now. */
+/* A gap: where an op stood that is part of another now.  Its results have no op then, unless
+ * another makes them by now. */
 extern const struct ckpt_op_def expr_fused;
 void expr_remove_op(ckpt_tape *t, int32_t i);
 /* b gets the lines of both, where they are of one file. */

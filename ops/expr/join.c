@@ -72,38 +72,17 @@ void expr_join_lines(const struct op *a, struct op *b)
 int expr_replace_op(ckpt_tape *t, int32_t i, const struct expr_joined *j, const int32_t *out,
                     int n_out)
 {
-    const struct expr *e = &j->e;
-    const size_t size = expr_size(e);
-    void *attr = malloc(size);
-    if (!attr || ARRAY_RESERVE(&t->operands, t->n_operands + e->n_in + n_out)) {
-        free(attr);
-        return tape_fail(t, CKPT_ENOMEM, "no memory to join the ops of a tape");
-    }
-    struct op *o = &t->ops.data[i];
-    free(o->attr);
-    o->attr = memcpy(attr, e, size);
-    o->attr_size = size;
-    o->def = &op_expr;
-    o->workspace = 0;
-    o->n_in = e->n_in;
-    o->n_out = n_out;
-    o->operands = t->n_operands;
-    for (int k = 0; k < e->n_in; k++)
-        t->operands.data[t->n_operands++] = j->in[k];
-    for (int k = 0; k < n_out; k++) {
-        t->operands.data[t->n_operands++] = out[k];
-        t->tensors.data[out[k]].op = i;
-        t->tensors.data[out[k]].index = k;
-    }
-    return 0;
+    return tape_replace_op(t, i, &op_expr, &j->e, expr_size(&j->e), j->e.n_in, j->in, n_out, out);
 }
 
 void expr_remove_op(ckpt_tape *t, int32_t i)
 {
     struct op *o = &t->ops.data[i];
-    struct tensor *result = &t->tensors.data[op_out(t, o, 0)];
-    if (result->op == i)
-        result->op = -1;
+    for (int k = 0; k < o->n_out; k++) {
+        const int32_t x = op_out(t, o, k);
+        if (x > 0 && t->tensors.data[x].op == i)
+            t->tensors.data[x].op = -1;
+    }
     free(o->attr);
     o->attr = NULL;
     o->attr_size = 0;

@@ -276,6 +276,23 @@ static ckpt_tensor record_gelu(ckpt_tape *t, enum ckpt_dtype dtype, const struct
     return ckpt_gelu(t, operand(t, dtype, SHAPE(z->rows, MLP)));
 }
 
+/* At the end of products: of a layer, and of the gradient that the next one passes on. */
+static ckpt_tensor record_linear_gelu(ckpt_tape *t, enum ckpt_dtype dtype,
+                                      const struct bench_sizes *z)
+{
+    const struct linear_dx_gelu_attr attr = {.sums = 1, .post = 1};
+    ckpt_tensor out[2], dx[3];
+    if (dtype != CKPT_BF16)
+        return CKPT_NONE;
+    const ckpt_tensor in[] = {operand(t, dtype, SHAPE(z->rows, WIDTH)),
+                              operand(t, dtype, SHAPE(MLP, WIDTH)), operand(t, dtype, SHAPE(MLP))};
+    ckpt_record(t, &op_linear_gelu, 3, in, 2, out, NULL, 0);
+    const ckpt_tensor of_dx[] = {operand(t, dtype, SHAPE(z->rows, WIDTH)),
+                                 operand(t, dtype, SHAPE(WIDTH, MLP)), out[0]};
+    ckpt_record(t, &op_linear_dx_gelu, 3, of_dx, 3, dx, &attr, sizeof attr);
+    return CKPT_NONE;
+}
+
 static ckpt_tensor record_silu(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
 {
     return ckpt_silu(t, operand(t, dtype, SHAPE(z->rows, MLP)));
@@ -554,6 +571,7 @@ const struct bench_case bench_cases[] = {
     {"linear, add", record_linear_add},
     {"linear, MLP", record_mlp},
     {"linear, activation", record_mlp_gelu},
+    {"linear, gelu", record_linear_gelu},
     {"linear, 8 bits", bench_record_fp8},
     {"frozen weights", bench_record_frozen},
     {"linear, 8 bits, chain", bench_record_fp8_chain},

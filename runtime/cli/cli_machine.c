@@ -61,6 +61,7 @@ static int open_device(const struct machine_options *o, struct device **d, struc
         rc = device_open_cpu(d, INT64_MAX, 0);
     if (rc)
         return cli_fail("%s", error_get());
+    m->capability = (*d)->capability;
     if ((*d)->ops->backend == CKPT_ON_CUDA)
         snprintf(m->devices[m->n_devices++], sizeof(m->devices[0]), "%s", (*d)->name);
     if (o->name)

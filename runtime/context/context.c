@@ -128,14 +128,23 @@ static int open_gpu(ckpt *c)
     return rc ? rc : device_open_cuda(&c->memory.device, index, c->options.deterministic);
 }
 
+/* Kernels of ours that do GELU at the end of products are Hopper's: cuda/gemm_gelu.h. */
+enum { GELU_CAPABILITY = 90 };
+
+static int open_foreign(ckpt *c)
+{
+    const struct machine *m = &c->programs.machine;
+    c->programs.backend = m->backend;
+    c->programs.gelu_products = m->backend == CKPT_ON_CUDA && m->capability == GELU_CAPABILITY;
+    c->memory.overhead = m->process;
+    return open_cpu(c);
+}
+
 static int open_device(ckpt *c)
 {
     const char *name = c->options.device ? c->options.device : "auto";
-    if (machine_is_foreign(&c->options)) {
-        c->programs.backend = c->programs.machine.backend;
-        c->memory.overhead = c->programs.machine.process;
-        return open_cpu(c);
-    }
+    if (machine_is_foreign(&c->options))
+        return open_foreign(c);
     int rc = strcmp(name, "cpu") ? open_gpu(c) : 0;
     if (rc && (!strcmp(name, "cuda") || rc == CKPT_ECOMM))
         return rc;
@@ -148,6 +157,8 @@ static int open_device(ckpt *c)
     c->programs.backend = c->memory.device->ops->backend;
     if (c->programs.backend == CKPT_ON_CUDA && !(c->options.machine && *c->options.machine))
         find_machine(c);
+    c->programs.machine.capability = c->memory.device->capability;
+    c->programs.gelu_products = c->memory.device->capability == GELU_CAPABILITY;
     return 0;
 }
 

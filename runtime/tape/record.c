@@ -206,6 +206,36 @@ void tape_add_input(ckpt_tape *t, int32_t i, int32_t x)
     t->ops.data[i].n_in++;
 }
 
+int tape_replace_op(ckpt_tape *t, int32_t i, const struct ckpt_op_def *def, const void *attr,
+                    size_t attr_size, int n_in, const int32_t *in, int n_out, const int32_t *out)
+{
+    void *own = attr_size ? malloc(attr_size) : NULL;
+    if ((attr_size && !own) || ARRAY_RESERVE(&t->operands, t->n_operands + n_in + n_out)) {
+        free(own);
+        return tape_fail(t, CKPT_ENOMEM, "no memory to join the ops of a tape");
+    }
+    struct op *o = &t->ops.data[i];
+    for (int k = 0; k < o->n_out; k++)
+        if (op_out(t, o, k) > 0)
+            t->tensors.data[op_out(t, o, k)].op = -1;
+    free(o->attr);
+    o->attr = attr_size ? memcpy(own, attr, attr_size) : NULL;
+    o->attr_size = attr_size;
+    o->def = def;
+    o->workspace = 0;
+    o->n_in = n_in;
+    o->n_out = n_out;
+    o->operands = t->n_operands;
+    for (int k = 0; k < n_in; k++)
+        t->operands.data[t->n_operands++] = in[k];
+    for (int k = 0; k < n_out; k++) {
+        t->operands.data[t->n_operands++] = out[k];
+        t->tensors.data[out[k]].op = i;
+        t->tensors.data[out[k]].index = k;
+    }
+    return 0;
+}
+
 void tape_stand_at(ckpt_tape *t, int32_t i)
 {
     const struct op *o = &t->ops.data[i];

@@ -108,6 +108,7 @@ struct tape_env {
     bool deterministic;          /* kernels that add in a fixed order are asked for */
     enum matmul_dtype matmul;    /* operands of products of linear layers: --matmul */
     bool int8;                   /* the backward pass reads codes: --activations 8bit */
+    bool gelu_products;          /* products of layers do GELU and its gradient at their end */
     int threads;                 /* of a kernel */
     const struct params *params; /* what handles below 0 stand for; outlives the tape */
     struct sharing sharing;      /* of the parameters, over ranks */
@@ -271,6 +272,12 @@ ckpt_tensor tape_add_output(ckpt_tape *t, int32_t i, const struct ckpt_desc *d);
 
 /* Gives op i tensor x as one more input, behind those that it has. */
 void tape_add_input(ckpt_tape *t, int32_t i, int32_t x);
+
+/* Makes op i, in its place and phase, one of these operands, which makes the tensors of `out`; attr
+ * is copied.  What it made before has no maker then, where it is not among them.  Scratch: none.
+ * Returns 0 or the tape's error. */
+int tape_replace_op(ckpt_tape *t, int32_t i, const struct ckpt_op_def *def, const void *attr,
+                    size_t attr_size, int n_in, const int32_t *in, int n_out, const int32_t *out);
 
 /* What is recorded next is of the phase of op i, and named as that is. */
 void tape_stand_at(ckpt_tape *t, int32_t i);

@@ -13,6 +13,7 @@
 #include "cuda/gemm_gelu.h"
 #include "cuda/kernels.h"
 #include "cuda/libs.h"
+#include "cuda/workspace.h"
 #include "must.h"
 
 enum tensor_name { X, W, BIAS, PRE, POST, DY, WT, GIVEN, V, DPRE, SUMS, TENSORS };
@@ -287,7 +288,7 @@ static void test(const struct shape *s, struct cuda_libs *libs)
 {
     struct data d;
     check(cuda_gemm_gelu_takes(s->rows, s->inner, s->cols), "does not take", s);
-    must(cuda_gemm_gelu_dx_workspace(s->rows, s->cols) <= WORKSPACE, "workspace");
+    must(cuda_gelu_sums_workspace(s->rows, s->cols) <= WORKSPACE, "workspace");
     create(&d, s);
     test_forward(&d, libs);
     set(&d, GIVEN, fill_moderate);

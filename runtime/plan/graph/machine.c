@@ -88,6 +88,7 @@ static const struct member {
     {                                                                                              \
         name, type, offsetof(struct machine, links.field), true, true                              \
     }
+    {"capability", MEMBER_COUNT, offsetof(struct machine, capability), true, false},
     ROW(memory, MEMBER_BYTES),
     ROW(process, MEMBER_OPTIONAL_BYTES),
     ROW(flops, MEMBER_RATE),

@@ -42,6 +42,7 @@ struct machine {
     int32_t n_devices;
     bool estimate;                     /* from public figures, not measured */
     enum ckpt_backend backend;         /* whose kernels it runs */
+    int64_t capability;                /* CUDA: 90 for compute capability 9.0, 0: not known */
     int64_t memory;                    /* device bytes, for --vram 80% */
     int64_t process;                   /* of them what a process takes beside its arena */
     double flops, bandwidth, overhead; /* matrix rate, device memory B/s (read + write), s per op */
