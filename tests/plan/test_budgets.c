@@ -12,6 +12,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include "plan/search/bound.h"
+#include "plan/search/chain.h"
 #include "plan/graph/graph_file.h"
 #include "graphs.h"
 #include "models.h"
@@ -307,21 +308,22 @@ static void test_scalars(void **state)
 {
     struct graph *g = with_scalars(24);
     struct program *p;
-    struct levels l;
-    int scalars = 0, others = 0;
+    struct chain *c;
+    int scalars = 0, others = 0, listed = 0;
     (void)state;
     assert_int_equal(program_build(g, &p), 0);
-    assert_int_equal(levels_build(p, &l), 0);
-    for (int32_t s = 0; s < g->n_storages; s++)
-        if (p->droppable[s]) {
-            const int32_t n = l.start[s + 1] - l.start[s];
-            const bool scalar = g->storages[s].bytes <= CKPT_ALIGN;
-            assert_true(scalar ? n == 1 && l.holds[l.start[s]] == HOLD_ALWAYS : n > 1);
-            scalars += scalar;
-            others += !scalar;
-        }
+    assert_int_equal(chain_build(p, 1, 0, &c), 0);
+    for (int32_t s = 0; s < g->n_storages; s++) {
+        const bool scalar = g->storages[s].bytes <= CKPT_ALIGN;
+        scalars += p->droppable[s] && scalar;
+        others += p->droppable[s] && !scalar;
+    }
     assert_true(scalars >= 24 && others >= 2 * 24);
-    levels_free(&l);
+    for (int32_t n = 0; n < c->n; n++)
+        for (int32_t i = 0; i < c->blocks[n].n_storage; i++, listed++)
+            assert_true(g->storages[c->storages[c->blocks[n].storage + i]].bytes > CKPT_ALIGN);
+    assert_int_equal(listed, others);
+    chain_free(c);
     program_free(p);
     graph_free(g);
 }

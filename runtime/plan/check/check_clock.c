@@ -226,14 +226,15 @@ static void set_copies(struct clock *t, double period)
     }
 }
 
-/* When step k can start that could at now; with what it reads, with the bytes that it may take. */
+/* When step k can start that could at now; with what it reads, with the bytes that it may take.  A
+ * step on the host reads what copies brought there, and takes no bytes of the device. */
 static double await_collectives(struct clock *t, int32_t k, double now)
 {
     const struct graph_op *o = op_at(t, k);
     later(&t->owed, t->held[k]);
     if (k == t->p->n_body)
         later(&t->owed, t->comm);
-    if (o->collective)
+    if (o->collective || t->p->steps[k].on_host)
         return now;
     later(&now, t->owed);
     for (int32_t j = 0; j < o->n_reads; j++)

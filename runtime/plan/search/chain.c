@@ -20,7 +20,7 @@
 
 #define UNITS      2048 /* of a table, at least half as many */
 #define MOST_ROWS  192
-#define LEVELS     32 /* of kept bytes, of each of which a pair of groups has two picks */
+#define PARTS      32 /* of kept bytes, of each of which a pair of groups has two picks */
 #define BUDGETS    960  /* that tables are asked for, if there is time */
 #define PART       256  /* each takes off that part of the one before */
 #define COARSE     8    /* every so many of them in any case */
@@ -82,7 +82,6 @@ struct cutting {
 
 struct cuttings {
     struct portfolio *pf;
-    struct levels levels;
     struct cutting list[CHAINS];
     int32_t n;
     int32_t *hold;
@@ -189,8 +188,8 @@ static int find_front(struct cuttings *t, struct cutting *c, int32_t i, int32_t 
     if (own->n)
         return 0;
     if (!kin->n)
-        rc = front_build(c->chain, k, &t->levels, t->pf->sim, work / c->chain->n_classes, kin);
-    return rc || own == kin ? rc : front_adopt(c->chain, b, &t->levels, t->pf->sim, kin, own);
+        rc = front_build(c->chain, k, t->pf->sim, work / c->chain->n_classes, kin);
+    return rc || own == kin ? rc : front_adopt(c->chain, b, t->pf->sim, kin, own);
 }
 
 /* Of the classes of a kin the one with the most blocks is searched. */
@@ -255,12 +254,12 @@ static bool is_smaller(const struct pick *a, const struct pick *b)
     return a->need != b->need ? a->need < b->need : a->ticks < b->ticks;
 }
 
-/* Of each level of kept bytes between the fewest and the most: the fastest pick and the one that
+/* Of each part of the kept bytes between the fewest and the most: the fastest pick and the one that
  * needs least. */
 static void join_groups(const struct group *a, const struct group *b, struct group *to)
 {
-    struct pick fast[LEVELS] = {0}, small[LEVELS];
-    bool there[LEVELS] = {0};
+    struct pick fast[PARTS] = {0}, small[PARTS];
+    bool there[PARTS] = {0};
     int64_t low = INT64_MAX, high = 0;
     for (int32_t i = 0; i < a->n * b->n; i++) {
         int64_t kept = a->picks[i / b->n].kept + b->picks[i % b->n].kept;
@@ -269,7 +268,7 @@ static void join_groups(const struct group *a, const struct group *b, struct gro
     }
     for (int32_t i = 0; i < a->n * b->n; i++) {
         struct pick p = join(a, i / b->n, b, i % b->n);
-        int64_t k = (p.kept - low) * LEVELS / (high - low + 1);
+        int64_t k = (p.kept - low) * PARTS / (high - low + 1);
         if (!there[k] || is_faster(&p, &fast[k]))
             fast[k] = p;
         if (!there[k] || is_smaller(&p, &small[k]))
@@ -277,7 +276,7 @@ static void join_groups(const struct group *a, const struct group *b, struct gro
         there[k] = true;
     }
     to->n = 0;
-    for (int k = 0; k < LEVELS; k++) {
+    for (int k = 0; k < PARTS; k++) {
         if (!there[k])
             continue;
         to->picks[to->n++] = fast[k];
@@ -402,9 +401,7 @@ static void set_holds(struct cuttings *t, const struct chain *c)
         const struct block *b = &c->blocks[n];
         for (int32_t i = 0; i < b->n_storage; i++) {
             int32_t s = c->storages[b->storage + i];
-            int32_t last = t->levels.start[s + 1] - t->levels.start[s] - 1;
-            int32_t level = (int32_t)min_i64(t->chosen[n]->level[i], last);
-            t->hold[s] = t->levels.holds[t->levels.start[s] + level];
+            t->hold[s] = level_hold(c->p, s, t->chosen[n]->level[i]);
         }
     }
 }
@@ -533,7 +530,7 @@ static int run(struct cuttings *t, int64_t work)
     struct portfolio *pf = t->pf;
     int64_t most = pf->options.data[pf->n - 1].load, now = simulator_work(pf->sim);
     int64_t end = now + work / 4 * 3;
-    int rc = levels_build(pf->p, &t->levels);
+    int rc = 0;
     for (int32_t every = MOST_EVERY; every > 0; every--)
         for (int32_t first = 0; first < every && !rc; first++)
             rc = add_cutting(t, every, first);
@@ -569,7 +566,6 @@ int portfolio_chain(struct portfolio *pf, int64_t work)
     int rc = t.hold && t.chosen && t.units ? run(&t, work) : CKPT_ENOMEM;
     for (int32_t i = 0; i < CHAINS; i++)
         cutting_free(&t.list[i]);
-    levels_free(&t.levels);
     free(t.hold);
     free(t.chosen);
     free(t.units);

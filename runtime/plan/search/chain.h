@@ -11,10 +11,19 @@ struct block {
     int32_t forward, forward_end, backward, backward_end;
     int32_t class;   /* blocks of a class differ in nothing that a plan can see */
     int32_t kin;     /* nor do those of kin, in their forward ops */
-    int32_t storage; /* its droppable storages: chain.storages[storage ..] */
+    int32_t storage; /* those that it may drop: chain.storages[storage ..] */
     int32_t n_storage;
     int64_t base; /* bytes alive in its backward ops that no choice in the chain changes */
 };
+
+/* The holds worth trying for a storage of a block: kept, held from when it is made again, held from
+ * its own first use in the backward pass. */
+enum { LEVEL_KEPT, LEVEL_DROPPED, LEVEL_LATE, LEVELS };
+static inline int32_t level_hold(const struct program *p, int32_t s, int32_t level)
+{
+    const int32_t holds[LEVELS] = {HOLD_ALWAYS, p->g->n_body - 1, p->wanted_at[s]};
+    return holds[level];
+}
 
 /* What a choice of holds in one block comes to. */
 struct block_cost {
@@ -41,7 +50,7 @@ struct chain {
 int chain_build(const struct program *p, int32_t every, int32_t first, struct chain **c);
 void chain_free(struct chain *c);
 
-/* A choice of holds for the blocks of a class: per storage an index into its levels. */
+/* A choice of holds for the blocks of a class: per storage a level. */
 struct choice {
     struct block_cost cost;
     uint8_t *level;
@@ -52,11 +61,11 @@ struct front {
     int32_t n;
 };
 /* Finds the choices for one class; b is one of its blocks. */
-int front_build(const struct chain *c, const struct block *b, const struct levels *l,
-                struct simulator *sim, int64_t work, struct front *f);
+int front_build(const struct chain *c, const struct block *b, struct simulator *sim, int64_t work,
+                struct front *f);
 /* The same from the choices of a block of its kin: what they come to in b. */
-int front_adopt(const struct chain *c, const struct block *b, const struct levels *l,
-                struct simulator *sim, const struct front *kin, struct front *f);
+int front_adopt(const struct chain *c, const struct block *b, struct simulator *sim,
+                const struct front *kin, struct front *f);
 void front_free(struct front *f);
 
 #endif

@@ -20,7 +20,6 @@ struct trial {
 struct search {
     const struct chain *c;
     const struct block *b;
-    const struct levels *levels;
     struct simulator *sim;
     struct front *f;
     int32_t *hold;
@@ -60,7 +59,7 @@ static void set_level(struct search *q, int32_t i, int32_t level)
     int32_t s = storage_at(q, i);
     q->key += key_of(i, level) - key_of(i, q->level[i]);
     q->level[i] = (uint8_t)level;
-    q->hold[s] = q->levels->holds[q->levels->start[s] + level];
+    q->hold[s] = level_hold(q->c->p, s, level);
 }
 
 /* The next block reads its output: that stays. */
@@ -129,9 +128,8 @@ static int descend(struct search *q, struct block_cost *cost)
     while (better && rc >= 0 && !spent(q)) {
         better = false;
         for (int32_t i = 0; i < q->b->n_storage && rc >= 0; i++) {
-            int32_t s = storage_at(q, i), was = q->level[i];
-            int32_t n = (int32_t)min_i64(q->levels->start[s + 1] - q->levels->start[s], 3);
-            for (int32_t k = 0; k < n && is_free(q, i) && rc >= 0; k++) {
+            int32_t was = q->level[i];
+            for (int32_t k = 0; k < LEVELS && is_free(q, i) && rc >= 0; k++) {
                 struct block_cost trial;
                 if (k == was)
                     continue;
@@ -179,7 +177,7 @@ static int start_at(struct search *q, int32_t level)
 {
     struct block_cost cost;
     for (int32_t i = 0; i < q->b->n_storage; i++)
-        set_level(q, i, is_free(q, i) ? level : 0);
+        set_level(q, i, is_free(q, i) ? level : LEVEL_KEPT);
     int rc = play(q, &cost);
     return rc ? (rc < 0 ? rc : 0) : add_choice(q, &cost);
 }
@@ -197,7 +195,7 @@ static double price_at(const struct front *f, int32_t i)
 
 static int sweep(struct search *q, const double *prices, bool up)
 {
-    int rc = start_at(q, up ? 0 : 1);
+    int rc = start_at(q, up ? LEVEL_KEPT : LEVEL_DROPPED);
     for (int32_t i = 0; i < PRICES && !rc && !spent(q); i++) {
         struct block_cost cost;
         q->price = prices[up ? i : PRICES - 1 - i];
@@ -212,9 +210,9 @@ static int run(struct search *q)
 {
     double prices[PRICES];
     static const double shares[] = {0.02, 0.3};
-    int rc = start_at(q, 0);
+    int rc = start_at(q, LEVEL_KEPT);
     if (!rc)
-        rc = start_at(q, 1);
+        rc = start_at(q, LEVEL_DROPPED);
     for (int32_t i = 0; i < PRICES && q->f->n > 0; i++)
         prices[i] = price_at(q->f, i);
     for (int32_t i = 0; i < 4 && q->f->n > 1 && !rc; i++) {
@@ -242,10 +240,10 @@ static void search_free(struct search *q)
     free(q->trials);
 }
 
-int front_build(const struct chain *c, const struct block *b, const struct levels *l,
-                struct simulator *sim, int64_t work, struct front *f)
+int front_build(const struct chain *c, const struct block *b, struct simulator *sim, int64_t work,
+                struct front *f)
 {
-    struct search q = {.c = c, .b = b, .levels = l, .sim = sim, .f = f};
+    struct search q = {.c = c, .b = b, .sim = sim, .f = f};
     int rc = search_new(&q);
     q.work = simulator_work(sim) + work;
     if (!rc)
@@ -254,23 +252,15 @@ int front_build(const struct chain *c, const struct block *b, const struct level
     return rc;
 }
 
-/* The level of storage i in a choice of another block, or the last that it has here. */
-static int32_t level_here(const struct search *q, int32_t i, int32_t level)
+int front_adopt(const struct chain *c, const struct block *b, struct simulator *sim,
+                const struct front *kin, struct front *f)
 {
-    int32_t s = storage_at(q, i);
-    int32_t last = q->levels->start[s + 1] - q->levels->start[s] - 1;
-    return is_free(q, i) ? (int32_t)min_i64(level, last) : 0;
-}
-
-int front_adopt(const struct chain *c, const struct block *b, const struct levels *l,
-                struct simulator *sim, const struct front *kin, struct front *f)
-{
-    struct search q = {.c = c, .b = b, .levels = l, .sim = sim, .f = f};
+    struct search q = {.c = c, .b = b, .sim = sim, .f = f};
     int rc = search_new(&q);
     for (int32_t k = 0; k < kin->n && !rc; k++) {
         struct block_cost cost;
         for (int32_t i = 0; i < b->n_storage; i++)
-            set_level(&q, i, level_here(&q, i, kin->choices[k].level[i]));
+            set_level(&q, i, is_free(&q, i) ? kin->choices[k].level[i] : LEVEL_KEPT);
         rc = play(&q, &cost);
         rc = rc ? (rc < 0 ? rc : 0) : add_choice(&q, &cost);
     }

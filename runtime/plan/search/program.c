@@ -60,24 +60,13 @@ static int scan_new(struct scan *k, int32_t n)
     return 0;
 }
 
-/* A use by op ends an idle stretch that may be the longest so far.  Not one that a write ends: it
- * makes a part, and what was there before it is needed with it. */
-static void end_stretch(int32_t *last, int32_t *from, int32_t *to, int32_t op, bool reads)
-{
-    if (reads && *last >= 0 && op - *last > *to - *from) {
-        *from = *last;
-        *to = op;
-    }
-    *last = op;
-}
-
-static void scan_use(struct program *p, int32_t op, int32_t s, bool reads)
+static void scan_use(struct program *p, int32_t op, int32_t s)
 {
     p->last_use[s] = op;
     if (p->g->ops[op].phase == GRAPH_FORWARD)
-        end_stretch(&p->forward_last[s], &p->skip_from[s], &p->skip_to[s], op, reads);
+        p->forward_last[s] = op;
     else
-        end_stretch(&p->backward_last[s], &p->break_from[s], &p->break_to[s], op, reads);
+        p->backward_last[s] = op;
 }
 
 static void scan_op(struct program *p, struct scan *k, int32_t i)
@@ -86,14 +75,14 @@ static void scan_op(struct program *p, struct scan *k, int32_t i)
     const struct graph_op *o = &g->ops[i];
     for (int32_t j = 0; j < o->n_reads; j++) {
         int32_t s = g->refs[o->reads + j];
-        scan_use(p, i, s, true);
+        scan_use(p, i, s);
         k->reader[s] = i;
         if (k->first_reader[s] > i)
             k->first_reader[s] = i;
     }
     for (int32_t j = 0; j < o->n_writes; j++) {
         int32_t s = g->refs[o->writes + j];
-        scan_use(p, i, s, false);
+        scan_use(p, i, s);
         k->in_place[s] |= k->reader[s] == i;
         k->last_writer[s] = i;
         if (i < g->n_body)
@@ -240,6 +229,8 @@ static void derive(struct program *p, struct scan *k)
         if (g->ops[i].phase != GRAPH_FORWARD && highest_read(p, i) > high)
             high = highest_read(p, i);
         p->context[i] = g->ops[i].phase == GRAPH_FORWARD ? g->n_body : high;
+        for (int32_t j = 0; j < g->ops[i].n_reads && g->ops[i].phase != GRAPH_FORWARD; j++)
+            p->wanted_at[g->refs[g->ops[i].reads + j]] = high;
     }
 }
 
@@ -250,29 +241,23 @@ static int program_alloc(struct program *p)
     p->position = new_array(n, sizeof(int32_t));
     p->forward_last = new_array(n, sizeof(int32_t));
     p->last_use = new_array(n, sizeof(int32_t));
-    p->skip_from = new_array(n, sizeof(int32_t));
-    p->skip_to = new_array(n, sizeof(int32_t));
-    p->break_from = new_array(n, sizeof(int32_t));
-    p->break_to = new_array(n, sizeof(int32_t));
     p->backward_last = new_array(n, sizeof(int32_t));
+    p->wanted_at = new_array(n, sizeof(int32_t));
     p->droppable = new_array(n, sizeof(bool));
     p->needed = new_array(n, sizeof(bool));
     p->passing = new_array(n, sizeof(bool));
     p->rerun = new_array(p->g->n_ops, sizeof(bool));
     p->context = new_array(p->g->n_ops, sizeof(int32_t));
     p->ticks = new_array(p->g->n_ops, sizeof(int64_t));
-    if (!p->writer_start || !p->position || !p->forward_last || !p->last_use || !p->skip_from ||
-        !p->skip_to || !p->break_from || !p->break_to || !p->backward_last || !p->droppable ||
-        !p->needed || !p->passing || !p->rerun || !p->context || !p->ticks)
+    if (!p->writer_start || !p->position || !p->forward_last || !p->last_use ||
+        !p->backward_last || !p->wanted_at || !p->droppable || !p->needed || !p->passing ||
+        !p->rerun || !p->context || !p->ticks)
         return CKPT_ENOMEM;
     fill(p->position, n, -1);
     fill(p->forward_last, n, -1);
     fill(p->last_use, n, -1);
-    fill(p->skip_from, n, -1);
-    fill(p->skip_to, n, -1);
-    fill(p->break_from, n, -1);
-    fill(p->break_to, n, -1);
     fill(p->backward_last, n, -1);
+    fill(p->wanted_at, n, HOLD_NEVER);
     fill(p->context, p->g->n_ops, -1);
     return 0;
 }
@@ -338,11 +323,8 @@ void program_free(struct program *p)
     free(p->position);
     free(p->forward_last);
     free(p->last_use);
-    free(p->skip_from);
-    free(p->skip_to);
-    free(p->break_from);
-    free(p->break_to);
     free(p->backward_last);
+    free(p->wanted_at);
     free(p->droppable);
     free(p->needed);
     free(p->passing);

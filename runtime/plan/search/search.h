@@ -19,28 +19,10 @@
 #define HOLD_NEVER  (-1)
 /* This and all numbers below stand for sets of spans (spans.h). */
 #define HOLD_SPANS (-2)
-/* Added to a hold that is not HOLD_ALWAYS; either, both or none. */
-#define HOLD_SKIP  (INT32_C(1) << 30)
-#define HOLD_BREAK (INT32_C(1) << 28)
 
 static inline bool hold_has_spans(int32_t hold)
 {
     return hold <= HOLD_SPANS;
-}
-
-static inline bool hold_skips(int32_t hold)
-{
-    return hold != HOLD_ALWAYS && hold + 1 >= HOLD_SKIP;
-}
-
-static inline bool hold_breaks(int32_t hold)
-{
-    return hold != HOLD_ALWAYS && hold + 1 - (hold_skips(hold) ? HOLD_SKIP : 0) >= HOLD_BREAK;
-}
-
-static inline int32_t hold_level(int32_t hold)
-{
-    return hold - (hold_skips(hold) ? HOLD_SKIP : 0) - (hold_breaks(hold) ? HOLD_BREAK : 0);
 }
 
 /*
@@ -63,9 +45,8 @@ struct program {
     int32_t *position;               /* its first writer, or -1 */
     int32_t *forward_last;           /* its last use by a forward op, or -1 */
     int32_t *last_use;               /* or -1 */
-    int32_t *skip_from, *skip_to;    /* the forward uses around its longest idle stretch there */
-    int32_t *break_from, *break_to;  /* the same of the backward pass */
     int32_t *backward_last;          /* its last use by another op, or -1 */
+    int32_t *wanted_at;              /* the context of its first read by such an op, or -1 */
     bool *droppable;                 /* can be freed and made again */
     bool *needed;                    /* a later op than the forward pass reads it */
     bool *passing; /* needed, but it must go when the forward pass is done with it */
@@ -170,15 +151,6 @@ struct order {
     int64_t bytes;
 };
 int order_build(const struct program *p, int kind, struct order *o);
-
-/* Per storage: the holds worth trying, holds[start[s] .. start[s + 1]), HOLD_ALWAYS first. */
-#define MOST_LEVELS 16
-struct levels {
-    int32_t *start, *holds;
-    int32_t n;
-};
-int levels_build(const struct program *p, struct levels *l);
-void levels_free(struct levels *l);
 
 /* A schedule worth knowing: no other needs both less memory and less time. */
 struct option {

@@ -84,7 +84,6 @@ void simulator_free(struct simulator *m)
     free(m);
 }
 
-
 static int find_steady(struct simulator *m)
 {
     int rc = steady_build(m->p, &m->steady);
@@ -192,14 +191,9 @@ static bool idles_after(const struct simulator *m, int32_t s, int32_t b)
     const struct program *p = m->p;
     if (p->passing[s] && b == p->forward_last[s])
         return true;
-    if (m->hold[s] == HOLD_ALWAYS)
-        return false;
     if (hold_has_spans(m->hold[s]))
         return !spans_cover(m, s, b);
-    if (b == p->break_from[s] && hold_breaks(m->hold[s]))
-        return true;
-    return b >= p->forward_last[s] ? hold_level(m->hold[s]) < p->context[b]
-                                   : b == p->skip_from[s] && hold_skips(m->hold[s]);
+    return b >= p->forward_last[s] && m->hold[s] < p->context[b];
 }
 
 /* Base op b has used s: frees it unless somebody still needs it or it is held from here. */
@@ -269,7 +263,7 @@ static void write_again(struct simulator *m, int32_t s, int32_t b)
         rewrite(m, s);
     } else if (p->writer_start[s + 1] - p->writer_start[s] == 1 &&
                (hold_has_spans(m->hold[s]) ? spans_cover(m, s, b)
-                                           : hold_level(m->hold[s]) >= p->context[b])) {
+                                           : m->hold[s] >= p->context[b])) {
         touch(m, s);
         m->exists[s] = true;
     } else {
