@@ -4,9 +4,8 @@
  * (block_product.cuh): what warpgroups do, how the work is divided, and launching.
  *
  * A tensor core keeps 14 bits of a sum of 8-bit products, so sums of 128 are added, times their
- * scales, to fp32 registers.  A warpgroup has 64 rows of a tile, and two halves of its columns take
- * turns: while products of one run, the sums of the other are added.  So the tensor cores never
- * wait for a warpgroup that adds, nor for one that stores a result while the other multiplies.
+ * scales, to fp32 registers.  A tile has three warpgroups of 64 rows: while one adds its sums or
+ * stores its results, the tensor cores have the products of the two others.
  *
  * Compiled for sm_90a alone, since PTX of these instructions fits no other device.
  */
@@ -36,9 +35,9 @@ __device__ __forceinline__ int same_in_warp(int x)
 template <typename S> struct block_group {
     const struct block_args &a;
     const struct block_maps &m;
-    block_shared<S> *here;
+    block_shared *here;
     int group, rank;
-    float product[2][S::UNITS][4], sum[2][S::UNITS][4];
+    float product[BLOCK_UNITS][4], sum[BLOCK_UNITS][4];
 
     __device__ __forceinline__ bool leads(void) const
     {
@@ -51,47 +50,35 @@ template <typename S> struct block_group {
         return threadIdx.x % GROUP / 32 * 16 + threadIdx.x % 32 / 4;
     }
 
-    template <int HALF> __device__ __forceinline__ void begin(int stage)
+    __device__ __forceinline__ void begin(int stage)
     {
         const uint32_t left = piece_in_block(here->stage[stage].a[group * GROUP_ROWS]);
-        const uint32_t right = piece_in_block(here->stage[stage].b[HALF * S::HALF]);
+        const uint32_t right = piece_in_block(here->stage[stage].b);
         products_begin();
 #pragma unroll
         for (int k = 0; k < FP8_BLOCK / 32; k++)
-            multiply_e4m3(product[HALF], operand_with<SWIZZLE_128>(left + 2 * k, 1, 64),
+            multiply_e4m3(product, operand_with<SWIZZLE_128>(left + 2 * k, 1, 64),
                           operand_with<SWIZZLE_128>(right + 2 * k, 1, 64), k > 0);
         products_commit();
     }
 
-    /* Adds products of a half.  odd: the tile begins in the middle of a square. */
-    template <int HALF> __device__ __forceinline__ void add(int stage, int k, int odd)
+    /* Adds products, times their scales, of which those of rows come while products run. */
+    __device__ __forceinline__ void add(int stage, int k)
     {
         const float *left = here->a_scale[stage] + group * GROUP_ROWS + row();
         const float *right = here->b_scale[stage];
-        const float a0 = left[0], a1 = left[8];
-        float square[S::LINES];
-        if (S::SQUARE)
+        const float square = S::SQUARE ? right[k % BLOCK_FEW] : 1.f;
+        const float above = left[0] * square, below = left[8] * square;
+        products_wait<0>();
+        pin_registers(product);
 #pragma unroll
-            for (int i = 0; i < S::LINES; i++)
-                square[i] = right[(odd + i) / 2 * BLOCK_FEW + k % BLOCK_FEW];
-#pragma unroll
-        for (int n = 0; n < S::UNITS; n++) {
-            const int unit = HALF * S::UNITS + n;
-            float(&c)[4] = sum[HALF][n];
-            const float(&p)[4] = product[HALF][n];
-            if constexpr (S::SQUARE) {
-                const float b = square[unit * 8 / BLOCK_LINE];
-                c[0] = fmaf(p[0], a0 * b, c[0]);
-                c[1] = fmaf(p[1], a0 * b, c[1]);
-                c[2] = fmaf(p[2], a1 * b, c[2]);
-                c[3] = fmaf(p[3], a1 * b, c[3]);
-            } else {
-                const float2 b = *(const float2 *)(right + unit * 8 + threadIdx.x % 4 * 2);
-                c[0] = fmaf(p[0], a0 * b.x, c[0]);
-                c[1] = fmaf(p[1], a0 * b.y, c[1]);
-                c[2] = fmaf(p[2], a1 * b.x, c[2]);
-                c[3] = fmaf(p[3], a1 * b.y, c[3]);
-            }
+        for (int n = 0; n < BLOCK_UNITS; n++) {
+            const float2 b = S::SQUARE ? float2{1.f, 1.f}
+                                       : *(const float2 *)(right + n * 8 + threadIdx.x % 4 * 2);
+            sum[n][0] = fmaf(product[n][0], above * b.x, sum[n][0]);
+            sum[n][1] = fmaf(product[n][1], above * b.y, sum[n][1]);
+            sum[n][2] = fmaf(product[n][2], below * b.x, sum[n][2]);
+            sum[n][3] = fmaf(product[n][3], below * b.y, sum[n][3]);
         }
     }
 
@@ -112,32 +99,24 @@ template <typename S> struct block_group {
         stores_read<0>();
         barrier_expect(barrier, sizeof here->result[0]);
 #pragma unroll
-        for (int i = 0; i < S::LINES; i++)
+        for (int i = 0; i < BLOCK_LINES; i++)
             box_load(here->result[group].line[i], &m.addend, barrier,
                      {t.col + i * BLOCK_LINE, t.row + group * GROUP_ROWS});
     }
 
-    __device__ __forceinline__ void multiply(const struct block_tile &t, block_turn<S> &turn)
+    __device__ __forceinline__ void multiply(const struct block_tile &t, block_turn &turn)
     {
-        const int odd = t.col / BLOCK_LINE % 2;
 #pragma unroll
-        for (int n = 0; n < S::UNITS; n++)
+        for (int n = 0; n < BLOCK_UNITS; n++)
 #pragma unroll
             for (int i = 0; i < 4; i++)
-                sum[0][n][i] = sum[1][n][i] = 0;
+                sum[n][i] = 0;
 #pragma unroll 1
         for (int k = t.first; k < t.last; k++, turn.next()) {
-            const int stage = turn.stage;
-            barrier_wait(&here->full[stage], turn.round);
-            begin<0>(stage);
-            begin<1>(stage);
-            products_wait<1>();
-            pin_registers(product[0]);
-            add<0>(stage, k, odd);
-            products_wait<0>();
-            pin_registers(product[1]);
-            add<1>(stage, k, odd);
-            release(stage);
+            barrier_wait(&here->full[turn.stage], turn.round);
+            begin(turn.stage);
+            add(turn.stage, k);
+            release(turn.stage);
             if (a.add && k == min(t.first + 1, t.last - 1))
                 bring_addend(t);
         }
@@ -163,16 +142,16 @@ template <typename S> struct block_group {
 
     __device__ __forceinline__ void add_bias(const struct block_tile &t)
     {
-        uint32_t bias[2 * S::UNITS];
+        uint32_t bias[BLOCK_UNITS];
 #pragma unroll
-        for (int n = 0; n < 2 * S::UNITS; n++) {
+        for (int n = 0; n < BLOCK_UNITS; n++) {
             const int64_t col = t.col + n * 8 + threadIdx.x % 4 * 2;
             bias[n] = col < a.cols ? __ldg((const uint32_t *)(a.bias + col)) : 0;
         }
 #pragma unroll
-        for (int n = 0; n < 2 * S::UNITS; n++) {
+        for (int n = 0; n < BLOCK_UNITS; n++) {
             const float2 b = floats_of(bias[n]);
-            float(&c)[4] = sum[n / S::UNITS][n % S::UNITS];
+            float(&c)[4] = sum[n];
             c[0] += b.x;
             c[1] += b.y;
             c[2] += b.x;
@@ -184,9 +163,9 @@ template <typename S> struct block_group {
     {
         barrier_wait(&here->addend[group], round);
 #pragma unroll
-        for (int n = 0; n < 2 * S::UNITS; n++) {
+        for (int n = 0; n < BLOCK_UNITS; n++) {
             const float2 above = floats_of(*pair_at(n, 0)), below = floats_of(*pair_at(n, 8));
-            float(&c)[4] = sum[n / S::UNITS][n % S::UNITS];
+            float(&c)[4] = sum[n];
             c[0] += above.x;
             c[1] += above.y;
             c[2] += below.x;
@@ -207,8 +186,8 @@ template <typename S> struct block_group {
             named_sync(1 + group, GROUP);
         }
 #pragma unroll
-        for (int n = 0; n < 2 * S::UNITS; n++) {
-            const float(&c)[4] = sum[n / S::UNITS][n % S::UNITS];
+        for (int n = 0; n < BLOCK_UNITS; n++) {
+            const float(&c)[4] = sum[n];
             *pair_at(n, 0) = pair_of(c[0], c[1]);
             *pair_at(n, 8) = pair_of(c[2], c[3]);
         }
@@ -217,7 +196,7 @@ template <typename S> struct block_group {
         if (!leads())
             return;
 #pragma unroll
-        for (int i = 0; i < S::LINES; i++)
+        for (int i = 0; i < BLOCK_LINES; i++)
             box_store(&m.c, here->result[group].line[i],
                       {t.col + i * BLOCK_LINE, t.row + group * GROUP_ROWS});
         stores_commit();
@@ -228,10 +207,10 @@ template <typename S> struct block_group {
                                                  bool accumulate) const
     {
 #pragma unroll
-        for (int n = 0; n < 2 * S::UNITS; n++)
+        for (int n = 0; n < BLOCK_UNITS; n++)
 #pragma unroll
             for (int below = 0; below < 2; below++) {
-                const float(&c)[4] = sum[n / S::UNITS][n % S::UNITS];
+                const float(&c)[4] = sum[n];
                 const int r = group * GROUP_ROWS + row() + 8 * below;
                 const int col = n * 8 + threadIdx.x % 4 * 2;
                 float2 *at = reinterpret_cast<float2 *>(to + r * ld + col);
@@ -245,8 +224,8 @@ template <typename S> struct block_group {
     __device__ __forceinline__ void store(const struct block_tile &t, int round)
     {
         if (t.part >= 0)
-            store_floats(a.parts + (int64_t)t.part * BLOCK_ROWS * S::N, S::N, BLOCK_ROWS, S::N,
-                         false);
+            store_floats(a.parts + (int64_t)t.part * BLOCK_ROWS * BLOCK_COLS, BLOCK_COLS,
+                         BLOCK_ROWS, BLOCK_COLS, false);
         else if constexpr (sizeof(typename S::result) == 2)
             store_boxes(t, round);
         else
@@ -256,12 +235,12 @@ template <typename S> struct block_group {
 
     __device__ __forceinline__ void run(const struct block_work &w)
     {
-        block_turn<S> turn = {0, 0};
+        block_turn turn = {0, 0};
         const int n = block_items(w), clusters = gridDim.x / 2;
         int round = 0;
 #pragma unroll 1
         for (int item = blockIdx.x / 2; item < n; item += clusters, round++) {
-            const struct block_tile t = block_tile_of<S>(w, item, rank);
+            const struct block_tile t = block_tile_of(w, item, rank);
             multiply(t, turn);
             store(t, round);
         }
@@ -276,11 +255,11 @@ template <typename S>
 __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(BLOCK_THREADS, 1)
     multiply_blocks(const block_args a, const block_work w, const __grid_constant__ block_maps m)
 {
-    static_assert(sizeof(block_shared<S>) <= 227 * 1024, "what a block may have");
-    block_shared<S> *here = (block_shared<S> *)block_shared_memory;
+    static_assert(sizeof(block_shared) <= 227 * 1024, "what a block may have");
+    block_shared *here = (block_shared *)block_shared_memory;
     const int group = group_index(), rank = same_in_warp(cluster_rank());
     if (threadIdx.x == 0) {
-        for (int i = 0; i < S::STAGES; i++) {
+        for (int i = 0; i < BLOCK_STAGES; i++) {
             barrier_init(&here->full[i], 1);
             barrier_init(&here->empty[i], 2 * BLOCK_GROUPS * 4);
         }
@@ -290,11 +269,11 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(BLOCK_THREADS, 1)
     }
     cluster_sync();
     if (group == BLOCK_GROUPS) {
-        registers_fewer<24>();
+        registers_fewer<32>();
         if (threadIdx.x == BLOCK_GROUPS * GROUP)
             block_feed<S>(m, w, here, rank);
     } else {
-        registers_more<240>();
+        registers_more<160>();
         block_group<S> g = {a, m, here, group, rank};
         g.run(w);
     }
@@ -308,19 +287,19 @@ constexpr int ADD_THREADS = 256, ADD_ROWS = 8; /* of a tile, to a block */
 template <typename S>
 __global__ void __launch_bounds__(ADD_THREADS) add_parts(const block_args a, const block_work w)
 {
-    constexpr int ROW = S::N / 4;
+    constexpr int ROW = BLOCK_COLS / 4;
     const struct block_tile t =
-        block_tile_of<S>(w, w.whole + (int)blockIdx.x / 2, (int)blockIdx.x % 2);
+        block_tile_of(w, w.whole + (int)blockIdx.x / 2, (int)blockIdx.x % 2);
     for (int i = threadIdx.x; i < ADD_ROWS * ROW; i += ADD_THREADS) {
         const int64_t r = blockIdx.y * ADD_ROWS + i / ROW, col = i % ROW * 4;
-        const float *from = a.parts + ((int64_t)blockIdx.x * BLOCK_ROWS + r) * S::N + col;
+        const float *from = a.parts + ((int64_t)blockIdx.x * BLOCK_ROWS + r) * BLOCK_COLS + col;
         if (t.row + r >= a.rows || t.col + col >= a.cols)
             continue;
         typename S::result *to = (typename S::result *)a.c + (t.row + r) * a.cols + t.col + col;
         float sum[4] = {};
         for (int part = 0; part < w.parts; part++) {
             const float4 x =
-                *(const float4 *)(from + (int64_t)part * 2 * w.cut * BLOCK_ROWS * S::N);
+                *(const float4 *)(from + (int64_t)part * 2 * w.cut * BLOCK_ROWS * BLOCK_COLS);
             sum[0] += x.x;
             sum[1] += x.y;
             sum[2] += x.z;
@@ -354,7 +333,7 @@ static double block_time(const struct block_work &w, int clusters)
 template <typename S>
 static struct block_work cut_last(struct block_work w, int clusters, int64_t room)
 {
-    const int64_t bytes = 2 * (int64_t)BLOCK_ROWS * S::N * (int64_t)sizeof(float);
+    const int64_t bytes = 2 * (int64_t)BLOCK_ROWS * BLOCK_COLS * (int64_t)sizeof(float);
     struct block_work best = w;
     w.cut = w.whole % clusters;
     w.whole -= w.cut;
@@ -369,7 +348,7 @@ template <typename S>
 static struct block_work divide(const struct gemm *g, int clusters, int64_t room)
 {
     const int down = (int)((g->rows + BLOCK_ROWS - 1) / BLOCK_ROWS);
-    const int across = (int)((g->cols + S::N - 1) / S::N);
+    const int across = (int)((g->cols + BLOCK_COLS - 1) / BLOCK_COLS);
     struct block_work best = {};
     for (int beside = 0; beside < 2; beside++) {
         struct block_work w = {};
@@ -407,7 +386,7 @@ static bool map_scales(CUtensorMap *map, const struct gemm_operand *x, int64_t r
         {square ? blocks : rows, square ? (rows + FP8_BLOCK - 1) / FP8_BLOCK : blocks},
         {1, x->scale_ld},
         HOPPER_FLOAT};
-    const int rows_box[] = {box_rows, 1}, square_box[] = {BLOCK_FEW, BLOCK_SQUARES};
+    const int rows_box[] = {box_rows, 1}, square_box[] = {BLOCK_FEW, 1};
     return cuda_hopper_map(map, &t, square ? square_box : rows_box, 0);
 }
 
@@ -421,9 +400,9 @@ static bool map_result(CUtensorMap *map, const void *c, const struct gemm *g)
 template <typename S> static bool map_all(struct block_maps *m, const struct gemm *g)
 {
     return map_codes(&m->a, &g->a, g->rows, g->inner, BLOCK_ROWS / 2) &&
-           map_codes(&m->b, &g->b, g->cols, g->inner, S::HALF) &&
+           map_codes(&m->b, &g->b, g->cols, g->inner, BLOCK_COLS / 2) &&
            map_scales(&m->a_scale, &g->a, g->rows, g->inner, BLOCK_ROWS) &&
-           map_scales(&m->b_scale, &g->b, g->cols, g->inner, S::N) &&
+           map_scales(&m->b_scale, &g->b, g->cols, g->inner, BLOCK_COLS) &&
            (g->c_dtype == CKPT_F32 || map_result(&m->c, g->c, g)) &&
            (!g->addend || map_result(&m->addend, g->addend, g));
 }
@@ -431,7 +410,7 @@ template <typename S> static bool map_all(struct block_maps *m, const struct gem
 template <typename S> static int launch(const struct ckpt_kernel_args *args, const struct gemm *g)
 {
     typedef typename S::result T;
-    const int shared = (int)sizeof(block_shared<S>);
+    const int shared = (int)sizeof(block_shared);
     const int clusters = device_attribute(cudaDevAttrMultiProcessorCount) / 2;
     const bool may_cut = !S::SQUARE && !g->bias && !g->addend && aligned16(args->workspace);
     const block_work w = divide<S>(g, clusters, may_cut ? args->workspace_bytes : 0);
@@ -457,15 +436,11 @@ template <typename S> static int launch(const struct ckpt_kernel_args *args, con
     return launched();
 }
 
-/* Tiles by measurement (doc/bench/h200.md). */
-constexpr int BLOCK_COLS = 192, BLOCK_STAGES = 4;
-
 int cuda_block_product(const struct ckpt_kernel_args *a, const struct gemm *g)
 {
     const bool square = g->b.scaling == SCALE_BLOCKS;
     if (g->c_dtype == CKPT_F32)
-        return square ? launch<block_shape<BLOCK_COLS, BLOCK_STAGES, true, float>>(a, g)
-                      : launch<block_shape<BLOCK_COLS, BLOCK_STAGES, false, float>>(a, g);
-    return square ? launch<block_shape<BLOCK_COLS, BLOCK_STAGES, true, bf16>>(a, g)
-                  : launch<block_shape<BLOCK_COLS, BLOCK_STAGES, false, bf16>>(a, g);
+        return square ? launch<block_shape<true, float>>(a, g)
+                      : launch<block_shape<false, float>>(a, g);
+    return square ? launch<block_shape<true, bf16>>(a, g) : launch<block_shape<false, bf16>>(a, g);
 }

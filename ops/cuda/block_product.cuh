@@ -15,40 +15,40 @@
 #include "core/fp8.h"
 #include "cuda/hopper_cluster.cuh"
 
-constexpr int BLOCK_GROUPS = 2; /* warpgroups that multiply */
+constexpr int BLOCK_GROUPS = 3; /* warpgroups that multiply */
 constexpr int BLOCK_THREADS = GROUP * (BLOCK_GROUPS + 1);
 constexpr int BLOCK_ROWS = BLOCK_GROUPS * GROUP_ROWS; /* of a tile */
-constexpr int BLOCK_BAND = 8;    /* rows of items that are worked on side by side */
-constexpr int BLOCK_SQUARES = 2; /* squares of 128 columns that a tile meets, at most */
-constexpr int BLOCK_FEW = 4;     /* scales of squares side by side that come at once, 16 bytes */
-constexpr int BLOCK_LINE = 64;   /* columns of bf16 in 128 bytes, as box copies swizzle them */
+constexpr int BLOCK_COLS = FP8_BLOCK; /* so that a square of b is the same for all */
+constexpr int BLOCK_UNITS = BLOCK_COLS / 8;
+constexpr int BLOCK_STAGES = 4;
+constexpr int BLOCK_BAND = 8;  /* rows of items that are worked on side by side */
+constexpr int BLOCK_FEW = 4;   /* scales of squares side by side that come at once, 16 bytes */
+constexpr int BLOCK_LINE = 64; /* columns of bf16 in 128 bytes, as box copies swizzle them */
+constexpr int BLOCK_LINES = BLOCK_COLS / BLOCK_LINE;
 
-/* N columns of a tile, of which STAGES come ahead.  SQUARE: a scale of b is for 128 x 128. */
-template <int N_, int STAGES_, bool SQUARE_, typename T_> struct block_shape {
-    static constexpr int N = N_, STAGES = STAGES_;
+/* SQUARE: a scale of b is for 128 x 128. */
+template <bool SQUARE_, typename T_> struct block_shape {
     static constexpr bool SQUARE = SQUARE_;
     typedef T_ result;
-    static constexpr int HALF = N / 2, UNITS = HALF / 8; /* of a product */
-    static constexpr int LINES = N / BLOCK_LINE;
-    static constexpr int SCALE_BYTES = SQUARE ? BLOCK_SQUARES * BLOCK_FEW * 4 : N * 4;
-    static constexpr int BYTES = (BLOCK_ROWS + N) * FP8_BLOCK + BLOCK_ROWS * 4 + SCALE_BYTES;
+    static constexpr int SCALE_BYTES = (SQUARE ? BLOCK_FEW : BLOCK_COLS) * 4;
+    static constexpr int BYTES =
+        (BLOCK_ROWS + BLOCK_COLS) * FP8_BLOCK + BLOCK_ROWS * 4 + SCALE_BYTES;
 };
 
-template <typename S> struct block_stage {
-    uint8_t a[BLOCK_ROWS][FP8_BLOCK], b[S::N][FP8_BLOCK];
+struct block_stage {
+    uint8_t a[BLOCK_ROWS][FP8_BLOCK], b[BLOCK_COLS][FP8_BLOCK];
 };
 
 /* Of a warpgroup: what box copies read and write. */
-template <typename S> struct block_result {
-    uint32_t line[S::LINES][GROUP_ROWS][BLOCK_LINE / 2];
+struct block_result {
+    uint32_t line[BLOCK_LINES][GROUP_ROWS][BLOCK_LINE / 2];
 };
 
-template <typename S> struct block_shared {
-    block_stage<S> stage[S::STAGES];
-    block_result<S> result[BLOCK_GROUPS];
-    float a_scale[S::STAGES][BLOCK_ROWS];
-    alignas(128) float b_scale[S::STAGES][(S::SCALE_BYTES + 127) / 128 * 32];
-    uint64_t full[S::STAGES], empty[S::STAGES]; /* of both blocks: empty */
+struct block_shared {
+    block_stage stage[BLOCK_STAGES];
+    block_result result[BLOCK_GROUPS];
+    float a_scale[BLOCK_STAGES][BLOCK_ROWS], b_scale[BLOCK_STAGES][BLOCK_COLS];
+    uint64_t full[BLOCK_STAGES], empty[BLOCK_STAGES]; /* of both blocks: empty */
     uint64_t addend[BLOCK_GROUPS];
 };
 
@@ -79,7 +79,6 @@ __host__ __device__ inline int block_items(const struct block_work &w)
 
 /* Parts that are worked on at a time have the same place along the sum, so that they share what
  * they read. */
-template <typename S>
 __device__ __forceinline__ struct block_tile block_tile_of(const struct block_work &w, int item,
                                                            int rank)
 {
@@ -95,17 +94,17 @@ __device__ __forceinline__ struct block_tile block_tile_of(const struct block_wo
     const int rows = min(BLOCK_BAND, w.down - first), at = item - first * w.across;
     const int i = first + at % rows, j = at / rows;
     t.row = (w.beside ? i : 2 * i + rank) * BLOCK_ROWS;
-    t.col = (w.beside ? 2 * j + rank : j) * S::N;
+    t.col = (w.beside ? 2 * j + rank : j) * BLOCK_COLS;
     return t;
 }
 
 /* Which stage comes next, and how often it was passed. */
-template <typename S> struct block_turn {
+struct block_turn {
     int stage, round;
 
     __device__ __forceinline__ void next(void)
     {
-        if (++stage == S::STAGES) {
+        if (++stage == BLOCK_STAGES) {
             stage = 0;
             round++;
         }
@@ -129,22 +128,22 @@ __device__ __forceinline__ void block_bring(void *to, const CUtensorMap *map,
 /* One thread brings everything. */
 template <typename S>
 __device__ __forceinline__ void block_feed(const struct block_maps &m, const struct block_work &w,
-                                           block_shared<S> *here, int rank)
+                                           block_shared *here, int rank)
 {
-    block_turn<S> turn = {0, 0};
+    block_turn turn = {0, 0};
     const int n = block_items(w), clusters = gridDim.x / 2;
 #pragma unroll 1
     for (int item = blockIdx.x / 2; item < n; item += clusters) {
-        const struct block_tile t = block_tile_of<S>(w, item, rank);
+        const struct block_tile t = block_tile_of(w, item, rank);
 #pragma unroll 1
         for (int k = t.first; k < t.last; k++, turn.next()) {
-            block_stage<S> *to = &here->stage[turn.stage];
+            block_stage *to = &here->stage[turn.stage];
             const uint64_t *full = &here->full[turn.stage];
             if (turn.round > 0)
                 barrier_wait(&here->empty[turn.stage], turn.round - 1);
             barrier_expect(full, S::BYTES);
             block_bring(to->a, &m.a, full, k * FP8_BLOCK, t.row, BLOCK_ROWS / 2, w.beside, rank);
-            block_bring(to->b, &m.b, full, k * FP8_BLOCK, t.col, S::HALF, !w.beside, rank);
+            block_bring(to->b, &m.b, full, k * FP8_BLOCK, t.col, BLOCK_COLS / 2, !w.beside, rank);
             box_load(here->a_scale[turn.stage], &m.a_scale, full, {t.row, k});
             if (S::SQUARE)
                 box_load(here->b_scale[turn.stage], &m.b_scale, full,
