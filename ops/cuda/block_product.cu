@@ -330,7 +330,6 @@ static double block_time(const struct block_work &w, int clusters)
 
 /* Items of the last round cut so that it takes least; parts of fewer than 16 x 128 along the sum
  * are not worth it. */
-template <typename S>
 static struct block_work cut_last(struct block_work w, int clusters, int64_t room)
 {
     const int64_t bytes = 2 * (int64_t)BLOCK_ROWS * BLOCK_COLS * (int64_t)sizeof(float);
@@ -344,7 +343,6 @@ static struct block_work cut_last(struct block_work w, int clusters, int64_t roo
 }
 
 /* room: bytes of scratch for parts. */
-template <typename S>
 static struct block_work divide(const struct gemm *g, int clusters, int64_t room)
 {
     const int down = (int)((g->rows + BLOCK_ROWS - 1) / BLOCK_ROWS);
@@ -358,7 +356,7 @@ static struct block_work divide(const struct gemm *g, int clusters, int64_t room
         w.blocks = (int)((g->inner + FP8_BLOCK - 1) / FP8_BLOCK);
         w.whole = w.down * w.across;
         w.parts = 1;
-        w = cut_last<S>(w, clusters, room);
+        w = cut_last(w, clusters, room);
         if (!beside || block_time(w, clusters) < .97 * block_time(best, clusters))
             best = w;
     }
@@ -397,7 +395,7 @@ static bool map_result(CUtensorMap *map, const void *c, const struct gemm *g)
     return cuda_hopper_map(map, &t, box, 2 * BLOCK_LINE);
 }
 
-template <typename S> static bool map_all(struct block_maps *m, const struct gemm *g)
+static bool map_all(struct block_maps *m, const struct gemm *g)
 {
     return map_codes(&m->a, &g->a, g->rows, g->inner, BLOCK_ROWS / 2) &&
            map_codes(&m->b, &g->b, g->cols, g->inner, BLOCK_COLS / 2) &&
@@ -413,7 +411,7 @@ template <typename S> static int launch(const struct ckpt_kernel_args *args, con
     const int shared = (int)sizeof(block_shared);
     const int clusters = device_attribute(cudaDevAttrMultiProcessorCount) / 2;
     const bool may_cut = !S::SQUARE && !g->bias && !g->addend && aligned16(args->workspace);
-    const block_work w = divide<S>(g, clusters, may_cut ? args->workspace_bytes : 0);
+    const block_work w = divide(g, clusters, may_cut ? args->workspace_bytes : 0);
     const block_args a = {g->c,
                           static_cast<const bf16 *>(g->bias),
                           static_cast<float *>(args->workspace),
@@ -422,7 +420,7 @@ template <typename S> static int launch(const struct ckpt_kernel_args *args, con
                           g->addend != NULL,
                           g->accumulate};
     struct block_maps m = {};
-    if (!map_all<S>(&m, g))
+    if (!map_all(&m, g))
         return cuda_libs_fail(static_cast<struct cuda_libs *>(args->device),
                               "product of %lld x %lld x %lld in blocks: the driver copies no boxes "
                               "of such operands",
