@@ -169,8 +169,6 @@ static int to_fp8_blocks_shape(struct ckpt_call *call)
     if (x->ndim < 1 || x->shape[x->ndim - 1] % FP8_SIDE)
         return ckpt_call_fail(call, "the last axis must have a multiple of %d elements", FP8_SIDE);
     const int64_t rows = linear_rows(x), cols = x->shape[x->ndim - 1];
-    if (rows % FP8_ROW_SIDE)
-        return ckpt_call_fail(call, "there must be a multiple of %d rows", FP8_ROW_SIDE);
     if (attr->copies & FP8_ROWS) {
         call->out[n++] = fp8_scales(rows, cols, attr->square);
         call_like(call, n, 0);
@@ -418,8 +416,6 @@ static bool is_learned(ckpt_tape *t, ckpt_tensor x)
 
 static bool is_worth_it(const ckpt_tape *t, const struct ckpt_desc *x, const struct ckpt_desc *w)
 {
-    if (t->env.matmul == MATMUL_FP8_BLOCK && linear_rows(x) % FP8_ROW_SIDE)
-        return false;
     return w->ndim == 2 && x->ndim >= 1 && x->shape[x->ndim - 1] == w->shape[1] &&
            w->shape[0] % FP8_SIDE == 0 && w->shape[1] % FP8_SIDE == 0 && w->shape[0] >= FP8_LEAST &&
            w->shape[1] >= FP8_LEAST && linear_rows(x) >= FP8_LEAST;

@@ -7,11 +7,11 @@
 #include "core/fp8.h"
 
 enum {
-    FP8_SIDE = 16,    /* sizes of matrices are multiples of it: cuBLASLt wants 16 bytes */
-    FP8_ROW_SIDE = 4, /* so are rows of x where scales are by block: cuBLASLt wants whole vectors */
-    FP8_LINE = 128,   /* bytes of a line of the cache, of which transposed copies are made */
-    FP8_LEAST = 128,  /* rows, and sizes of weights, from which on a product is worth two passes
-                       * over its operands */
+    FP8_SIDE = 16,      /* sizes of matrices are multiples of it: kernels read 16 bytes at a time */
+    FP8_SCALE_SIDE = 4, /* rows of scales are filled up to a multiple of it, for the same reason */
+    FP8_LINE = 128,     /* bytes of a line of the cache, of which transposed copies are made */
+    FP8_LEAST = 128,    /* rows, and sizes of weights, from which on a product is worth two passes
+                         * over its operands */
     /*
      * Values that Hopper may sum in its accumulators of 14 bits (short_sums of struct gemm).  They
      * cut what does not fit, so sums of one sign come out too small: at 4,608 values by 5.4 %, no
@@ -92,13 +92,14 @@ static inline int64_t fp8_pitch(int64_t rows, const struct to_fp8_attr *attr)
     return round_up(rows, attr->fill);
 }
 
-/* The scales of a copy [rows, cols], cols summed over, as cuBLASLt wants them. */
+/* The scales of a copy [rows, cols], cols summed over: a row of them for 128 columns, or, square,
+ * for 128 rows; there are zeros behind. */
 static inline struct ckpt_desc fp8_scales(int64_t rows, int64_t cols, bool square)
 {
     const int64_t blocks = (cols + FP8_BLOCK - 1) / FP8_BLOCK;
     struct ckpt_desc d = {.dtype = CKPT_F32, .ndim = 2};
     d.shape[0] = square ? (rows + FP8_BLOCK - 1) / FP8_BLOCK : blocks;
-    d.shape[1] = square ? round_up(blocks, FP8_ROW_SIDE) : rows;
+    d.shape[1] = round_up(square ? blocks : rows, FP8_SCALE_SIDE);
     desc_dense(&d);
     return d;
 }

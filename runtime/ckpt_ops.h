@@ -34,8 +34,8 @@ extern "C" {
  * NaN.
  *
  * "fp8-block" has a power of two for 128 values along the axis that is summed over, of w for 128 x
- * 128, and e4m3 for the gradient of y, too.  Rows must be a multiple of 4.  What is infinite or NaN
- * makes those results NaN that its block takes part in.
+ * 128, and e4m3 for the gradient of y, too.  What is infinite or NaN makes those results NaN that
+ * its block takes part in.
  */
 CKPT_API ckpt_tensor ckpt_linear(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b);
 /* Layers recorded from now on until `on` is false are not rounded to 8 bits: the last one of a

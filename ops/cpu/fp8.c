@@ -342,6 +342,14 @@ static void place_square(const struct tile *t, uint32_t most)
         t->column_scale[j * t->column_ld + k] = k == i ? down : 0.f;
 }
 
+/* What the row of scales is filled up with behind those of the last rows. */
+static void fill_row_scales(const struct tile *t)
+{
+    float *scale = t->row_scale + t->col / BLOCK * t->row_ld;
+    for (int64_t i = t->row + t->n_rows; t->row + t->n_rows == t->rows && i < t->row_ld; i++)
+        scale[i] = 0.f;
+}
+
 static void sum_tile(const struct tile *t, float (*value)[BLOCK])
 {
     float *sum = t->sums + t->row / BLOCK * t->cols + t->col;
@@ -382,8 +390,10 @@ static void round_tile(const struct tile *t)
     uint8_t *rows = t->by_rows ? t->by_rows + t->row * t->cols + t->col : NULL;
     uint8_t *columns = t->by_columns ? t->by_columns + t->col * t->pitch + t->row : NULL;
     float *row_scale = NULL, *column_scale = NULL;
-    if (t->row_scale && !whole)
+    if (t->row_scale && !whole) {
         row_scale = t->row_scale + t->col / BLOCK * t->row_ld + t->row;
+        fill_row_scales(t);
+    }
     if (t->column_scale && !whole)
         column_scale = t->column_scale + t->row / BLOCK * t->column_ld + t->col;
     round_rows(value, t->n_rows, t->n_cols, t->n_cols, whole, rows, t->cols, row_scale);

@@ -52,14 +52,13 @@ struct gemm linear_dw_gemm(const struct ckpt_desc *dy, const struct ckpt_desc *x
                          .c_dtype = dtype};
 }
 
-/* By their shape, [K / 128, n] or [n / 128, K / 128] rounded up, the latter to a multiple of 4: for
- * n >= 16 these differ. */
+/* By their shape, [K / 128, n] or [n / 128, K / 128], each rounded up: for n >= 16 these differ. */
 static enum gemm_scaling scaling_of(const struct ckpt_desc *scale, const struct ckpt_desc *codes)
 {
     if (scale->ndim < 1)
         return SCALE_ALL;
     const int64_t blocks = (codes->shape[codes->ndim - 1] + FP8_BLOCK - 1) / FP8_BLOCK;
-    return scale->shape[0] == blocks && scale->shape[1] == linear_rows(codes) ? SCALE_ROWS
+    return scale->shape[0] == blocks && scale->shape[1] >= linear_rows(codes) ? SCALE_ROWS
                                                                               : SCALE_BLOCKS;
 }
 

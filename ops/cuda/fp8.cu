@@ -526,8 +526,9 @@ __global__ void __launch_bounds__(THREADS, 2)
         for (int i = 0; i < RUNS; i++) {
             const powers p = powers_of(largest_of_row(v[i]));
             up[i] = p.up;
-            if (b.row_scale && threadIdx.x % ACROSS == 0 && m.has(b.c, i))
-                b.row_scale[col / TILE * b.row_ld + m.row + i * STEP] = p.down;
+            if (b.row_scale && threadIdx.x % ACROSS == 0 && m.row + i * STEP < b.row_ld)
+                b.row_scale[col / TILE * b.row_ld + m.row + i * STEP] =
+                    m.has(b.c, i) ? p.down : 0.f;
         }
         if (b.c.by_rows)
             store_block_rows(v, b, m, up);

@@ -43,8 +43,6 @@ static uint64_t key_of(const struct gemm *g, const struct gemm_batch *batch, int
         h = hash_mix(h, parts[i]);
     if (g->short_sums)
         h = hash_mix(h, 's');
-    if (g->a.scaling || g->b.scaling)
-        h = hash_mix(hash_mix(h, g->a.scaling), g->b.scaling);
     if (batch) {
         h = hash_mix(h, batch->count);
         for (int i = 0; i < 3; i++)
@@ -115,24 +113,7 @@ static cublasStatus_t set_short_sums(struct product *p)
                                           sizeof fast);
 }
 
-/* What they are for, where that is not a whole operand.  Sums of each block are added to fp32 then,
- * as they have to be. */
-static cublasStatus_t set_scaling(struct product *p, const struct gemm *g)
-{
-#if CUBLAS_VERSION >= 120900
-    static const int32_t modes[] = {[SCALE_ALL] = CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F,
-                                    [SCALE_ROWS] = CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F,
-                                    [SCALE_BLOCKS] = CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F};
-    if (!g->a.scaling && !g->b.scaling)
-        return CUBLAS_STATUS_SUCCESS;
-    cublasStatus_t s = set_task(p, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, modes[g->b.scaling]);
-    return s ? s : set_task(p, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, modes[g->a.scaling]);
-#else
-    return g->a.scaling || g->b.scaling ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_SUCCESS;
-#endif
-}
-
-/* Where 8-bit operands have theirs; each call has its own, as it has its bias. */
+/* Where 8-bit operands have their scales; each call has its own, as it has its bias. */
 static cublasStatus_t set_scales(struct product *p, const struct gemm *g)
 {
     cublasStatus_t s = CUBLAS_STATUS_SUCCESS;
@@ -159,7 +140,6 @@ static cublasStatus_t describe(struct product *p, const struct gemm *g,
                      adds_bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT);
     if (adds_bias)
         s = s ? s : set_bias(p, g->bias);
-    s = s ? s : set_scaling(p, g);
     s = s ? s : set_scales(p, g);
     if (g->short_sums)
         s = s ? s : set_short_sums(p);

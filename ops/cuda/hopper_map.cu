@@ -22,6 +22,13 @@ static CUtensorMapSwizzle swizzle_of(int bytes)
                          : CU_TENSOR_MAP_SWIZZLE_NONE;
 }
 
+static const struct {
+    CUtensorMapDataType type;
+    cuuint64_t bytes;
+} elements[] = {{CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2},
+                {CU_TENSOR_MAP_DATA_TYPE_UINT8, 1},
+                {CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 4}};
+
 bool cuda_hopper_map(CUtensorMap *map, const struct hopper_tensor *x, const int *box, int swizzle)
 {
     const auto encode = encoder();
@@ -33,10 +40,11 @@ bool cuda_hopper_map(CUtensorMap *map, const struct hopper_tensor *x, const int 
         every[i] = 1;
         /* The step along an axis of size 1 means nothing, but has to be a good one. */
         if (i > 0)
-            bytes[i - 1] = x->size[i] == 1 ? 16 : 2 * (cuuint64_t)x->step[i];
+            bytes[i - 1] =
+                x->size[i] == 1 ? 16 : elements[x->element].bytes * (cuuint64_t)x->step[i];
     }
-    return encode && encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, (cuuint32_t)x->n_axes, x->data,
-                            size, bytes, box_size, every, CU_TENSOR_MAP_INTERLEAVE_NONE,
+    return encode && encode(map, elements[x->element].type, (cuuint32_t)x->n_axes, x->data, size,
+                            bytes, box_size, every, CU_TENSOR_MAP_INTERLEAVE_NONE,
                             swizzle_of(swizzle), CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                             CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }

@@ -9,12 +9,16 @@
 
 enum { HOPPER_AXES = 5 };
 
-/* A tensor of bf16.  The first axis is the innermost, whose step is 1; steps are in elements.  All
- * steps but that one are multiples of 8, and data begins at a multiple of 16 bytes. */
+/* Elements of a tensor; bf16 where nothing is said. */
+enum hopper_element { HOPPER_BF16, HOPPER_BYTE, HOPPER_FLOAT };
+
+/* The first axis is the innermost, whose step is 1; steps are in elements.  All steps but that one
+ * are multiples of 16 bytes, and data begins at such an address. */
 struct hopper_tensor {
     void *data;
     int n_axes;
     int64_t size[HOPPER_AXES], step[HOPPER_AXES];
+    enum hopper_element element;
 };
 
 /* box: its size along each axis, at most 256; swizzle: bytes of its rows (128, 64 or 32), or 0.

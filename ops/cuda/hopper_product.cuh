@@ -237,4 +237,37 @@ __device__ __forceinline__ void multiply_registers(float (&c)[UNITS][4], const u
     hopper_product<UNITS * 8>::template of_registers<BA>(c, a, b, add);
 }
 
+/* ---- products of 8 bits ---------------------------------------------------------------------- */
+
+/* c [64, N] = a [64, 32] b [32, N] of e4m3, or += that if add is not 0; both operands lie along the
+ * sum in shared memory.  The sum of 32 products and c keep 14 bits. */
+template <int N> struct hopper_product_e4m3;
+
+/* As above, N columns; I0 to I2 number the operands behind the accumulators. */
+#define HOPPER_PRODUCT_E4M3(N, LAST, I0, I1, I2)                                                   \
+    template <> struct hopper_product_e4m3<N> {                                                    \
+        static __device__ __forceinline__ void of_shared(float (&c)[N / 8][4], uint64_t a,         \
+                                                         uint64_t b, int add)                      \
+        {                                                                                          \
+            asm volatile("{ .reg .pred add; setp.ne.b32 add, %" #I2 ", 0;\n"                       \
+                         "wgmma.mma_async.sync.aligned.m64n" #N "k32.f32.e4m3.e4m3 "               \
+                         "{" HOPPER_R##LAST "}, %" #I0 ", %" #I1 ", add, 1, 1; }"                  \
+                         : HOPPER_C##LAST                                                          \
+                         : "l"(a), "l"(b), "r"(add));                                              \
+        }                                                                                          \
+    };
+
+HOPPER_PRODUCT_E4M3(64, 7, 32, 33, 34)
+HOPPER_PRODUCT_E4M3(96, 11, 48, 49, 50)
+HOPPER_PRODUCT_E4M3(128, 15, 64, 65, 66)
+HOPPER_PRODUCT_E4M3(192, 23, 96, 97, 98)
+
+#undef HOPPER_PRODUCT_E4M3
+
+template <int UNITS>
+__device__ __forceinline__ void multiply_e4m3(float (&c)[UNITS][4], uint64_t a, uint64_t b, int add)
+{
+    hopper_product_e4m3<UNITS * 8>::of_shared(c, a, b, add);
+}
+
 #endif

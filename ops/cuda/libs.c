@@ -57,11 +57,6 @@ void *cuda_libs_cublaslt(struct cuda_libs *libs)
     return libs->cublaslt;
 }
 
-int cuda_libs_blas_version(void)
-{
-    return (int)min_i64((int64_t)cublasLtGetVersion(), CUBLAS_VERSION);
-}
-
 void *cuda_libs_cudnn(struct cuda_libs *libs, void *stream)
 {
     cudnnStatus_t status = CUDNN_STATUS_SUCCESS;

@@ -24,9 +24,6 @@ void cuda_libs_close(struct cuda_libs *libs);
 void *cuda_libs_cublaslt(struct cuda_libs *libs);
 void *cuda_libs_cudnn(struct cuda_libs *libs, void *stream);
 
-/* 130100 for cuBLASLt 13.1: of the library, or of its header where that is older. */
-int cuda_libs_blas_version(void);
-
 /* Use the deterministic variant where a library has a faster one that is not. */
 void cuda_libs_set_deterministic(struct cuda_libs *libs, bool deterministic);
 bool cuda_libs_deterministic(const struct cuda_libs *libs);

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Linear layers: y = x w^T + b and the gradients of x and w as products of cuBLASLt, of their
- * operands or of 8-bit copies of these. */
+ * operands or of 8-bit copies of these.  Those with GELU at their end, on Hopper, and of copies with
+ * a scale for each block are our own. */
 #include "attr.h"
 #include "cpu/linear.h"
+#include "cuda/block_product.h"
 #include "cuda/gemm.h"
 #include "cuda/gemm_gelu.h"
 #include "cuda/kernels.h"
@@ -82,6 +84,11 @@ int cuda_linear_dx_gelu(const struct ckpt_kernel_args *a)
 
 /* ---- of 8-bit copies ------------------------------------------------------------------------- */
 
+static int run_copies(const struct ckpt_kernel_args *a, const struct gemm *g)
+{
+    return g->a.scaling == SCALE_ALL ? cuda_gemm(a, g) : cuda_block_product(a, g);
+}
+
 /* y and dx: sums over channels. */
 static struct gemm channel_gemm(const struct ckpt_view *in, const struct ckpt_kernel_args *a)
 {
@@ -96,14 +103,14 @@ int cuda_linear_fp8(const struct ckpt_kernel_args *a)
     struct gemm g = channel_gemm(a->in + FP8_QX, a);
     g.bias = a->in[FP8_BIAS].data;
     g.addend = a->in[FP8_ADDEND].data;
-    return cuda_gemm(a, &g);
+    return run_copies(a, &g);
 }
 
 int cuda_linear_fp8_dx(const struct ckpt_kernel_args *a)
 {
     struct gemm g = channel_gemm(a->in, a);
     g.addend = a->in[4].data;
-    return cuda_gemm(a, &g);
+    return run_copies(a, &g);
 }
 
 /* Sums over all rows: too long for 14 bits. */
@@ -112,5 +119,5 @@ int cuda_linear_fp8_dw(const struct ckpt_kernel_args *a)
     struct gemm g = fp8_gemm(a->in, a->out[0].desc.dtype);
     g.c = a->out[0].data;
     g.accumulate = a->accumulate;
-    return cuda_gemm(a, &g);
+    return run_copies(a, &g);
 }

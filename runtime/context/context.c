@@ -165,8 +165,8 @@ static int open_device(ckpt *c)
 /* Ada and Hopper were the first to multiply 8-bit values. */
 enum { FP8_CAPABILITY = 89 };
 
-/* Scales by block: cuBLASLt has them for Hopper alone, from this version on. */
-enum { FP8_BLOCK_CAPABILITY = 90, FP8_BLOCK_BLAS = 120900 };
+/* Scales by block: our products of them are made of instructions that Hopper alone has. */
+enum { FP8_BLOCK_CAPABILITY = 90 };
 
 static int check_blocks(const struct device *d)
 {
@@ -176,11 +176,6 @@ static int check_blocks(const struct device *d)
                          "scale for each block are there for 9.0 alone; fp8 has a scale for each "
                          "tensor",
                          d->name, d->capability / 10, d->capability % 10);
-    if (d->blas < FP8_BLOCK_BLAS)
-        return error_set(CKPT_EDEVICE,
-                         "--matmul fp8-block: products with a scale for each block begin with "
-                         "cuBLASLt 12.9, and this is %d.%d; fp8 has a scale for each tensor",
-                         d->blas / 10000, d->blas / 100 % 100);
     return 0;
 }
 

@@ -195,22 +195,33 @@ static bool same(const struct buffer *b)
     return ok;
 }
 
-static double error_of(const struct buffer *b)
+/* The largest relative error, of root mean squares, of runs of n elements that lie side by side. */
+static double worst_error(const struct buffer *b, int64_t n)
 {
-    const int64_t n = desc_numel(&b->desc);
+    const int64_t all = desc_numel(&b->desc);
     const size_t bytes = (size_t)desc_bytes(&b->desc);
     void *got = malloc(bytes);
-    float *x = malloc((size_t)n * sizeof *x), *y = malloc((size_t)n * sizeof *y);
-    double square = 0, norm = 0;
+    float *x = malloc((size_t)all * sizeof *x), *y = malloc((size_t)all * sizeof *y);
+    double worst = 0;
     must(got && x && y && !cudaMemcpy(got, b->device, bytes, cudaMemcpyDeviceToHost), "a copy");
-    cpu_load(x, b->host, b->desc.dtype, n);
-    cpu_load(y, got, b->desc.dtype, n);
-    for (int64_t i = 0; i < n; i++) {
-        square += (double)(y[i] - x[i]) * (double)(y[i] - x[i]);
-        norm += (double)x[i] * (double)x[i];
+    cpu_load(x, b->host, b->desc.dtype, all);
+    cpu_load(y, got, b->desc.dtype, all);
+    for (int64_t first = 0; first < all; first += n) {
+        double square = 0, norm = 0;
+        for (int64_t i = first; i < first + n; i++) {
+            square += (double)(y[i] - x[i]) * (double)(y[i] - x[i]);
+            norm += (double)x[i] * (double)x[i];
+        }
+        const double error = sqrt(square / norm);
+        worst = error > worst || isnan(error) ? error : worst;
     }
     free(got), free(x), free(y);
-    return sqrt(square / norm);
+    return worst;
+}
+
+static double error_of(const struct buffer *b)
+{
+    return worst_error(b, desc_numel(&b->desc));
 }
 
 #endif

@@ -134,6 +134,10 @@ static void check_block_copies(int64_t rows, int64_t cols, bool square, float sc
     for (int64_t j = 0; j < cols; j++)
         for (int64_t i = rows; i < c.pitch; i++)
             assert_int_equal(c.by_columns[j * c.pitch + i], 0);
+    const int64_t ld = c.row_scales.shape[1];
+    for (int64_t i = 0; i < c.row_scales.shape[0]; i++)
+        for (int64_t j = square ? (cols + 127) / 128 : rows; j < ld; j++)
+            assert_true(c.row_scale[i * ld + j] == 0.f);
     assert_memory_equal(r.by_rows, c.by_rows, (size_t)(rows * cols));
     assert_memory_equal(r.row_scale, c.row_scale, (size_t)desc_bytes(&c.row_scales));
     assert_memory_equal(t.by_columns, c.by_columns, (size_t)(c.pitch * cols));
@@ -146,7 +150,7 @@ static void check_block_copies(int64_t rows, int64_t cols, bool square, float sc
 
 static void test_block_copies(void **state)
 {
-    static const int64_t sizes[][2] = {{4, 16}, {20, 144}, {128, 128}, {260, 272}, {144, 656}};
+    static const int64_t sizes[][2] = {{4, 16}, {21, 144}, {128, 128}, {259, 272}, {144, 656}};
     (void)state;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         for (int k = -1; k <= 1; k++) {

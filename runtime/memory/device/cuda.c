@@ -582,7 +582,6 @@ static int find_device(struct cuda_device *c, int index, int64_t *memory)
         return error_set(CKPT_EDEVICE, "--device cuda: %s", cudaGetErrorString(e));
     snprintf(c->device.name, sizeof c->device.name, "%.63s", prop.name);
     c->device.capability = 10 * prop.major + prop.minor;
-    c->device.blas = cuda_libs_blas_version();
     if (cuda_probe())
         return error_set(CKPT_EDEVICE,
                          "--device cuda: %s has compute capability %d.%d, for which the kernels "

@@ -135,7 +135,6 @@ struct device {
     char name[64];        /* of the hardware */
     char where[32];       /* "0000:18:00.0", or "" */
     int capability;       /* CUDA: 90 for compute capability 9.0 */
-    int blas;             /* CUDA: 130100 for cuBLASLt 13.1; what it was built with, if older */
     struct ckpt_run *run; /* device memory behind args.run_device, or NULL */
     /* NULL, or called now and then while the caller waits for what may never end: what it returns
      * but 0 is a failure, of the op that it names, after which the queues run empty. */
