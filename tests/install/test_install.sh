@@ -32,6 +32,11 @@ tree=$work/tree
 MAKEFLAGS= make -s install DESTDIR="$tree" >"$work/install.log" 2>&1 ||
     fail "install: $(tail -5 "$work/install.log")"
 
+# What programs train on without options.
+for file in bunny.rgb design.md; do
+    [ -s "$tree$(value pkgdatadir)/$file" ] || fail "no $file for programs without options"
+done
+
 use() {
     "${SHELL:-/bin/sh}" "$srcdir/tests/install/use_installed.sh" "$@" || exit 1
 }
