@@ -9,12 +9,18 @@
 
 enum { STREAM_NOISE = 0x4c4d0002 };
 
-/* The text that ships: in the source tree or where it was installed. */
+/* The text that ships: in the source tree or where it was installed.  NULL after a sentence. */
 static const char *shipped(void)
 {
-    const char *here = "doc/design.md";
+    static const char *const places[] = {"doc/design.md", CLIP_DIR "/design.md"};
 
-    return access(here, R_OK) ? CLIP_DIR "/design.md" : here;
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++)
+        if (!access(places[i], R_OK))
+            return places[i];
+    say_note("the text that comes along is neither ./doc/design.md nor in %s: run \"make install\" "
+             "or start in the source tree, or name a text with --data FILE",
+             CLIP_DIR);
+    return NULL;
 }
 
 /* A step of random tokens, for timings. */
@@ -66,7 +72,7 @@ int lm_data_open(struct lm_run *r)
     const char *data = o->data ? o->data : shipped();
     char tokens[32], rows[32];
 
-    if (tokenizer_open(&r->tokenizer, lm_options_tokenizer(o)) ||
+    if (!data || tokenizer_open(&r->tokenizer, lm_options_tokenizer(o)) ||
         open_files(r, &r->data, data, !o->in_order))
         return -1;
     if (o->validation && open_files(r, &r->validation, o->validation, false))

@@ -32,6 +32,11 @@ tree=$work/tree
 MAKEFLAGS= make -s install DESTDIR="$tree" >"$work/install.log" 2>&1 ||
     fail "install: $(tail -5 "$work/install.log")"
 
+# What programs train on without options.
+for file in bunny.rgb design.md; do
+    [ -s "$tree$(value pkgdatadir)/$file" ] || fail "no $file for programs without options"
+done
+
 use() {
     "${SHELL:-/bin/sh}" "$srcdir/tests/install/use_installed.sh" "$@" || exit 1
 }
@@ -51,6 +56,24 @@ nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
 if [ -x "$nvcc" ] && [ -z "$(value SANITIZER_FLAGS)" ]; then
     NVCC=$nvcc TARGETS="cuda NVCC=$nvcc" use "$tree" "$prefix" "$libdir" "$examples" cuda
 fi
+
+# The cache of the loader is renewed where it has the directory, and only for an install in place.
+cat >"$work/ldconfig" <<'SH'
+#!/bin/sh
+[ "$1" = -v ] || { echo called >>"${0%/*}/called"; exit; }
+echo "/listed/lib: (from /etc/ld.so.conf:1)"
+SH
+chmod +x "$work/ldconfig"
+# renewed LIBDIR DESTDIR: yes or no.
+renewed() {
+    rm -f "$work/called"
+    MAKEFLAGS= make -s install-exec-hook LDCONFIG="$work/ldconfig" libdir="$1" DESTDIR="$2" >"$work/hook.log" 2>&1 ||
+        fail "install-exec-hook for $1"
+    [ -e "$work/called" ] && echo yes || echo no
+}
+[ "$(renewed /listed/lib "")" = yes ] || fail "make install leaves the loader's cache as it was"
+[ "$(renewed /listed/lib "$tree")" = no ] || fail "an install below DESTDIR calls ldconfig"
+[ "$(renewed /listed "")" = no ] || fail "ldconfig is called for a directory that it does not read"
 
 MAKEFLAGS= make -s uninstall DESTDIR="$tree" >"$work/uninstall.log" 2>&1 ||
     fail "uninstall: $(tail -5 "$work/uninstall.log")"

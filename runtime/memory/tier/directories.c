@@ -18,6 +18,8 @@ static int add_directory(struct tier_directories *d, const char *text, size_t n)
     if (colon == part || (colon && colon - part >= TIER_PATH))
         return error_set(CKPT_EINVAL, "'%s' does not name a directory as DIR:SIZE does", part);
     int rc = ckpt_parse_size(colon ? colon + 1 : part, &d->at[d->n].bytes);
+    if (rc && !colon && *part)
+        return error_set(rc, "'%s' names no size, as /data:200G does", part);
     if (rc)
         return rc;
     if (d->at[d->n].bytes < 0)
