@@ -171,14 +171,17 @@ constexpr int64_t GRID = 65535; /* blocks along the second and third axes of a g
 
 /* Lines that go side by side.  A turn takes the time of about two tiles to pass and 132 blocks
  * begin in that of a block, so that 2 x 132 / tiles would do, of blocks that take the same time;
- * twice that is faster.  Causal tiles of keys have unequal work: as many lines as the L2 can serve,
- * so that the longest blocks of all begin first. */
+ * twice that is faster.  Causal tiles of keys have unequal work: as many lines as the L2 serves, so
+ * that the longest blocks of all begin first and sums of dq still do not go to memory and back;
+ * of long lines 32 at least, as else too many blocks of a line wait for each other. */
 template <typename S> static int64_t lines_together(const struct attention_args &a, int64_t lines)
 {
-    const int64_t bytes = a.n_queries * S::D * 8, served = (int64_t)128 << 20;
+    const int64_t bytes = a.n_queries * S::D * 8, served = (int64_t)33 << 20, least = 32;
     int64_t n = 528 / attention_tile_count(a.n_queries, S::QUERIES) + 1;
     if (a.mask.causal && n < served / bytes)
         n = served / bytes;
+    if (a.mask.causal && n < least)
+        n = least;
     if (n < attention_tile_count(lines, GRID))
         n = attention_tile_count(lines, GRID);
     return n < lines ? n : lines;
