@@ -171,17 +171,21 @@ constexpr int64_t GRID = 65535; /* blocks along the second and third axes of a g
 
 /* Lines that go side by side.  A turn takes the time of about two tiles to pass and 132 blocks
  * begin in that of a block, so that 2 x 132 / tiles would do, of blocks that take the same time;
- * twice that is faster.  Causal tiles of keys have unequal work: as many lines as the L2 can serve,
- * so that the longest blocks of all begin first. */
+ * twice that is faster.  Causal tiles of keys have unequal work: as many lines as the L2 serves, so
+ * that the longest blocks of all begin first and sums of dq still do not go to memory and back;
+ * of long lines 32 at least, as else too many blocks of a line wait for each other.  Groups
+ * of lines are alike, as the blocks of a few left over would wait for each other, too. */
 template <typename S> static int64_t lines_together(const struct attention_args &a, int64_t lines)
 {
-    const int64_t bytes = a.n_queries * S::D * 8, served = (int64_t)128 << 20;
+    const int64_t bytes = a.n_queries * S::D * 8, served = (int64_t)33 << 20, least = 32;
     int64_t n = 528 / attention_tile_count(a.n_queries, S::QUERIES) + 1;
     if (a.mask.causal && n < served / bytes)
         n = served / bytes;
+    if (a.mask.causal && n < least)
+        n = least;
     if (n < attention_tile_count(lines, GRID))
         n = attention_tile_count(lines, GRID);
-    return n < lines ? n : lines;
+    return attention_tile_count(lines, attention_tile_count(lines, n));
 }
 
 static bool query_map(CUtensorMap *to, const struct attention_args &a,
@@ -250,7 +254,7 @@ bool attention_turns_takes(const struct attention_args &a)
 }
 
 /* Where it was measured (doc/bench/h200.md), all but many queries of heads of 128 without a mask:
- * 0.86 of cuDNN's time over 1,560 places, 1.06 over 8,192. */
+ * 0.86 of cuDNN's time over 1,560 places, 1.03 over 8,192, 0.99 over 4,096 and over 17,776. */
 bool attention_turns_is_fast(const struct attention_args &a)
 {
     return attention_turns_takes(a) && (a.width < 128 || a.mask.causal || a.n_queries <= 2048);
