@@ -27,8 +27,9 @@
 #include "ops.h"
 #include "tape/tape.h"
 
-/* Sizes from which on a join is worth it; and what the products take (cuda/gemm_gelu.h). */
-enum { LEAST_ROWS = 256, LEAST_SIDE = 64, SIDE_UNIT = 8 };
+/* Sizes from which on a join is worth it, with 256 rows it takes up to twice as long
+ * (doc/bench/h200.md); and what the products take (cuda/gemm_gelu.h). */
+enum { LEAST_ROWS = 1024, LEAST_SIDE = 64, SIDE_UNIT = 8 };
 
 /* ---- rules ----------------------------------------------------------------------------------- */
 

@@ -14,7 +14,7 @@
 #include "exec/small.h"
 #include "ops.h"
 
-enum { ROWS = 256, WIDTH = 64, HIDDEN = 72, LAYERS = 2, STEPS = 3 };
+enum { ROWS = 1024, WIDTH = 64, HIDDEN = 72, LAYERS = 2, STEPS = 3 };
 
 /* What of a layer is another way than in a plain perceptron. */
 enum variation {
