@@ -15,7 +15,7 @@ extern "C" {
 #endif
 
 /* pre [rows, cols] = x [rows, inner] w^T + bias, post = gelu(pre) of the rounded pre; w [cols,
- * inner], bias [cols] or NULL. */
+ * inner], bias [cols] or NULL.  pre or post may be NULL: it is not written. */
 struct gemm_gelu {
     int64_t rows, inner, cols;
     const void *x, *w, *bias;
@@ -33,10 +33,12 @@ struct gemm_gelu_dx {
     void *workspace;
 };
 
-/* Whether both products take these sizes on the current device. */
+/* Whether the current device has these products, and they are faster for these sizes than a product
+ * and a pass. */
 bool cuda_gemm_gelu_takes(int64_t rows, int64_t inner, int64_t cols);
 
-/* Of sizes that they take.  Return 0 or CKPT_EDEVICE. */
+/* Any sizes of at least 1 on such a device, inner and cols being multiples of 8.  Return 0 or
+ * CKPT_EDEVICE. */
 int cuda_gemm_gelu(const struct gemm_gelu *g, void *stream);
 int cuda_gemm_gelu_dx(const struct gemm_gelu_dx *g, void *stream);
 

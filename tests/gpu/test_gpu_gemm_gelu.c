@@ -212,24 +212,38 @@ static bool good_sums(const struct data *d)
 
 /* ---- tests ---------------------------------------------------------------------------------- */
 
+static void run_forward(const struct data *d, const struct gemm_gelu *g)
+{
+    clear_result(d, PRE);
+    clear_result(d, POST);
+    must(!cuda_gemm_gelu(g, NULL) && !cudaDeviceSynchronize(), "cuda_gemm_gelu");
+}
+
+/* With and without a bias, and either result alone. */
 static void test_forward(struct data *d, struct cuda_libs *libs)
 {
     const struct shape *s = &d->s;
-    for (int bias = 0; bias < 2; bias++) {
-        const struct gemm_gelu g = {.rows = s->rows,
-                                    .inner = s->inner,
-                                    .cols = s->cols,
-                                    .x = d->at[PLAIN][X],
-                                    .w = d->at[PLAIN][W],
-                                    .bias = bias ? d->at[PLAIN][BIAS] : NULL,
-                                    .pre = d->at[OURS][PRE],
-                                    .post = d->at[OURS][POST]};
-        run_plain(d, libs, bias);
-        clear_result(d, PRE);
-        clear_result(d, POST);
-        must(!cuda_gemm_gelu(&g, NULL) && !cudaDeviceSynchronize(), "cuda_gemm_gelu");
-        check(same(d, PRE) && same(d, POST), bias ? "forward" : "forward without a bias", s);
-    }
+    struct gemm_gelu g = {.rows = s->rows,
+                          .inner = s->inner,
+                          .cols = s->cols,
+                          .x = d->at[PLAIN][X],
+                          .w = d->at[PLAIN][W],
+                          .pre = d->at[OURS][PRE],
+                          .post = d->at[OURS][POST]};
+    run_plain(d, libs, false);
+    run_forward(d, &g);
+    check(same(d, PRE) && same(d, POST), "forward without a bias", s);
+    g.bias = d->at[PLAIN][BIAS];
+    run_plain(d, libs, true);
+    run_forward(d, &g);
+    check(same(d, PRE) && same(d, POST), "forward", s);
+    g.pre = NULL;
+    run_forward(d, &g);
+    check(same(d, POST), "GELU alone", s);
+    g.pre = d->at[OURS][PRE];
+    g.post = NULL;
+    run_forward(d, &g);
+    check(same(d, PRE), "the product alone", s);
 }
 
 static struct gemm_gelu_dx backward_of(const struct data *d)
@@ -287,7 +301,6 @@ static void test_parts(struct data *d)
 static void test(const struct shape *s, struct cuda_libs *libs)
 {
     struct data d;
-    check(cuda_gemm_gelu_takes(s->rows, s->inner, s->cols), "does not take", s);
     must(cuda_gelu_sums_workspace(s->rows, s->cols) <= WORKSPACE, "workspace");
     create(&d, s);
     test_forward(&d, libs);
@@ -300,13 +313,18 @@ static void test(const struct shape *s, struct cuda_libs *libs)
     destroy(&d);
 }
 
-static void test_refusals(void)
+/* Sizes that fit and are many enough, and none else. */
+static void test_takes(void)
 {
-    static const struct shape shapes[] = {{0, 64, 64},  {64, 0, 64},  {64, 64, 0},
-                                          {64, 60, 64}, {64, 64, 60}, {(int64_t)1 << 31, 64, 64}};
+    static const struct shape large = {65536, 768, 3072};
+    static const struct shape shapes[] = {{0, 64, 64},      {64, 0, 64},
+                                          {64, 64, 0},      {64, 60, 64},
+                                          {64, 64, 60},     {(int64_t)1 << 31, 64, 64},
+                                          {300, 1152, 4608}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         check(!cuda_gemm_gelu_takes(shapes[i].rows, shapes[i].inner, shapes[i].cols), "takes",
               &shapes[i]);
+    check(cuda_gemm_gelu_takes(large.rows, large.inner, large.cols), "does not take", &large);
 }
 
 int main(void)
@@ -322,7 +340,7 @@ int main(void)
     }
     if (card.major != 9 || card.minor != 0) {
         printf("another card: compute capability %d.%d\n", card.major, card.minor);
-        return cuda_gemm_gelu_takes(64, 64, 64) ? 1 : 77;
+        return cuda_gemm_gelu_takes(65536, 768, 3072) ? 1 : 77;
     }
     must(!cuda_libs_open(&libs), "libs");
     for (int i = 0; i < 4; i++)
@@ -331,7 +349,7 @@ int main(void)
                 test(&(struct shape){rows[i], inner[j], cols[k]}, libs);
     for (size_t i = 0; i < sizeof more / sizeof *more; i++)
         test(&more[i], libs);
-    test_refusals();
+    test_takes();
     cuda_libs_close(libs);
     printf("%s\n", failures ? "FAIL" : "ok");
     return failures != 0;
