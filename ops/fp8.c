@@ -414,7 +414,7 @@ static bool is_learned(ckpt_tape *t, ckpt_tensor x)
     return v && (v->learned || t->storages.data[v->storage].kind == STORAGE_VALUE);
 }
 
-static bool is_worth_it(const ckpt_tape *t, const struct ckpt_desc *x, const struct ckpt_desc *w)
+static bool is_worth_it(const struct ckpt_desc *x, const struct ckpt_desc *w)
 {
     return w->ndim == 2 && x->ndim >= 1 && x->shape[x->ndim - 1] == w->shape[1] &&
            w->shape[0] % FP8_SIDE == 0 && w->shape[1] % FP8_SIDE == 0 && w->shape[0] >= FP8_LEAST &&
@@ -427,7 +427,7 @@ bool fp8_takes(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w)
         t->in_gradients || !params_at(t->env.params, w))
         return false;
     const struct ckpt_desc dx = ckpt_desc_of(t, x), dw = ckpt_desc_of(t, w);
-    return dx.dtype == CKPT_BF16 && dw.dtype == CKPT_BF16 && is_worth_it(t, &dx, &dw) &&
+    return dx.dtype == CKPT_BF16 && dw.dtype == CKPT_BF16 && is_worth_it(&dx, &dw) &&
            is_learned(t, x);
 }
 

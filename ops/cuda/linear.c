@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Linear layers: y = x w^T + b and the gradients of x and w as products of cuBLASLt, of their
- * operands or of 8-bit copies of these.  Those with GELU at their end, on Hopper, and of copies with
- * a scale for each block are our own. */
+ * operands or of 8-bit copies of these.  Those with GELU at their end, on Hopper, and those of
+ * copies with a scale for each block are our own. */
 #include "attr.h"
 #include "cpu/linear.h"
 #include "cuda/block_product.h"
