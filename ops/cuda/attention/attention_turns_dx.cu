@@ -254,7 +254,8 @@ bool attention_turns_takes(const struct attention_args &a)
 }
 
 /* Where it was measured (doc/bench/h200.md), all but many queries of heads of 128 without a mask:
- * 0.86 of cuDNN's time over 1,560 places, 1.03 over 8,192, 0.99 over 4,096 and over 17,776. */
+ * 0.86 of cuDNN's time over 1,560 places, 1.03 over 8,192, 0.96 over 4,096, 0.99 to 1.04 over
+ * 17,776. */
 bool attention_turns_is_fast(const struct attention_args &a)
 {
     return attention_turns_takes(a) && (a.width < 128 || a.mask.causal || a.n_queries <= 2048);
