@@ -173,12 +173,27 @@ static void *fetch(const void *from, size_t bytes)
     return to;
 }
 
+/* Says how many of so many 16-bit values differ, and the first. */
+static void show_difference(const uint16_t *x, const uint16_t *y, size_t n, int64_t cols)
+{
+    size_t differ = 0, first = 0;
+    for (size_t i = n; i-- > 0;)
+        if (x[i] != y[i]) {
+            differ++;
+            first = i;
+        }
+    printf("%zu of %zu differ, first at %zu, %zu: %04x for %04x\n", differ, n,
+           first / (size_t)cols, first % (size_t)cols, y[first], x[first]);
+}
+
 /* The plain one's bits at `at`, and nothing behind them. */
 static bool same_at(const struct data *d, enum tensor_name t, const void *at)
 {
     const size_t bytes = (size_t)desc_bytes(&d->desc[t]);
     unsigned char *x = fetch(d->at[PLAIN][t], bytes), *y = fetch(at, bytes + GUARD);
     bool ok = !memcmp(x, y, bytes);
+    if (!ok)
+        show_difference((uint16_t *)(void *)x, (uint16_t *)(void *)y, bytes / 2, d->s.cols);
     for (size_t i = bytes; i < bytes + GUARD; i++)
         ok &= y[i] == 0xff;
     free(x), free(y);
