@@ -123,6 +123,22 @@ static int keep_all(struct portfolio *pf)
     return rc;
 }
 
+/* Takes out what saves less than a part in 512 against the next larger option; addresses differ by
+ * more.  The fastest and the smallest option stay. */
+static void thin(struct portfolio *pf)
+{
+    struct option *a = pf->options.data;
+    int32_t kept = pf->n;
+    for (int32_t i = pf->n - 1; i >= 0; i--) {
+        if (i > 0 && kept < pf->n && a[i].load > a[kept].load - a[kept].load / 512)
+            free(a[i].hold);
+        else
+            a[--kept] = a[i];
+    }
+    pf->n -= kept;
+    memmove(a, a + kept, (size_t)pf->n * sizeof(*a));
+}
+
 static int begin(struct portfolio *pf, const struct graph *g)
 {
     int rc = program_build(g, &pf->p);
@@ -187,6 +203,8 @@ static int fill(struct portfolio *pf, const struct graph *g)
         rc = portfolio_chain(pf, e.chain);
     if (!rc)
         rc = portfolio_anneal(pf, e.anneal, portfolio_anneals(pf) ? INT64_MAX : find_leap(pf));
+    if (!rc)
+        thin(pf);
     if (!rc)
         rc = play_smallest(pf);
     if (!rc)
