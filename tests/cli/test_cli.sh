@@ -171,7 +171,7 @@ refuse 2 "too large" "$ckpt" plan --graph mlp.graph --vram 9223372036854775808
 refuse 2 "too large" "$ckpt" plan --graph mlp.graph --vram 8388608T
 refuse 2 "too large" "$ckpt" plan --graph mlp.graph --host 99999999999999999999
 refuse 2 "not a size" "$ckpt" plan --graph mlp.graph --vram -1
-refuse 2 "not a size" "$ckpt" plan --graph mlp.graph --nvme much
+refuse 2 "names no size" "$ckpt" plan --graph mlp.graph --nvme much
 refuse 2 "of which machine" "$ckpt" plan --graph mlp.graph --vram 80%
 refuse 2 "give it in bytes" "$ckpt" plan --graph mlp.graph --host 80%
 refuse 2 "give 2 to 1000" "$ckpt" plan --graph mlp.graph --sweep --points 1
