@@ -129,17 +129,6 @@ template <typename S> struct block_group {
         return &here->result[group].line[unit / 8][r][(unit % 8 ^ r % 8) * 4 + threadIdx.x % 4];
     }
 
-    static __device__ __forceinline__ float2 floats_of(uint32_t pair)
-    {
-        return __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162 *>(&pair));
-    }
-
-    static __device__ __forceinline__ uint32_t pair_of(float first, float second)
-    {
-        const __nv_bfloat162 pair = __floats2bfloat162_rn(first, second);
-        return *reinterpret_cast<const uint32_t *>(&pair);
-    }
-
     __device__ __forceinline__ void add_bias(const struct block_tile &t)
     {
         uint32_t bias[BLOCK_UNITS];
@@ -150,7 +139,7 @@ template <typename S> struct block_group {
         }
 #pragma unroll
         for (int n = 0; n < BLOCK_UNITS; n++) {
-            const float2 b = floats_of(bias[n]);
+            const float2 b = unpack2(bias[n]);
             float(&c)[4] = sum[n];
             c[0] += b.x;
             c[1] += b.y;
@@ -164,7 +153,7 @@ template <typename S> struct block_group {
         barrier_wait(&here->addend[group], round);
 #pragma unroll
         for (int n = 0; n < BLOCK_UNITS; n++) {
-            const float2 above = floats_of(*pair_at(n, 0)), below = floats_of(*pair_at(n, 8));
+            const float2 above = unpack2(*pair_at(n, 0)), below = unpack2(*pair_at(n, 8));
             float(&c)[4] = sum[n];
             c[0] += above.x;
             c[1] += above.y;
@@ -188,8 +177,8 @@ template <typename S> struct block_group {
 #pragma unroll
         for (int n = 0; n < BLOCK_UNITS; n++) {
             const float(&c)[4] = sum[n];
-            *pair_at(n, 0) = pair_of(c[0], c[1]);
-            *pair_at(n, 8) = pair_of(c[2], c[3]);
+            *pair_at(n, 0) = pack2(c[0], c[1]);
+            *pair_at(n, 8) = pack2(c[2], c[3]);
         }
         show_products();
         named_sync(1 + group, GROUP);

@@ -118,7 +118,7 @@ __device__ __forceinline__ void block_bring(void *to, const CUtensorMap *map,
 {
     char *data = (char *)to;
     if (shared) {
-        box_load_to(3, data + rank * half * FP8_BLOCK, map, barrier, {along, row + rank * half});
+        box_load_all(data + rank * half * FP8_BLOCK, map, barrier, {along, row + rank * half}, 3);
     } else {
         box_load(data, map, barrier, {along, row});
         box_load(data + half * FP8_BLOCK, map, barrier, {along, row + half});

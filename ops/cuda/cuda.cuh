@@ -91,6 +91,12 @@ __device__ __forceinline__ uint32_t pack2(float first, float second)
     return *reinterpret_cast<uint32_t *>(&pair);
 }
 
+/* And back. */
+__device__ __forceinline__ float2 unpack2(uint32_t pair)
+{
+    return float2{__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u)};
+}
+
 /* The smaller of x and 0; NaN stays, which fminf would turn into 0. */
 __device__ __forceinline__ float at_most_zero(float x)
 {

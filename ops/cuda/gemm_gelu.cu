@@ -58,11 +58,6 @@ struct matrix_rows {
     }
 };
 
-__device__ __forceinline__ float2 unpack2(uint32_t x)
-{
-    return float2{__uint_as_float(x << 16), __uint_as_float(x & 0xffff0000u)};
-}
-
 /* Until the lane's stores but N batches have been read. */
 template <int N> __device__ __forceinline__ void wait_for_stores(void)
 {

@@ -80,15 +80,4 @@ __device__ __forceinline__ void bulk_send(const void *to, const void *from, uint
                  : "memory");
 }
 
-/* box_load() to where `to` lies in every block whose bit is set in `blocks`; in each the bytes count
- * at its barrier. */
-__device__ __forceinline__ void box_load_to(uint16_t blocks, void *to, const CUtensorMap *map,
-                                            const uint64_t *barrier, const int (&at)[2])
-{
-    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-                 ".multicast::cluster [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(shared_address(to)),
-                 "l"(map), "r"(shared_address(barrier)), "r"(at[0]), "r"(at[1]), "h"(blocks)
-                 : "memory");
-}
-
 #endif

@@ -257,10 +257,7 @@ template <int N> struct hopper_product_e4m3;
         }                                                                                          \
     };
 
-HOPPER_PRODUCT_E4M3(64, 7, 32, 33, 34)
-HOPPER_PRODUCT_E4M3(96, 11, 48, 49, 50)
 HOPPER_PRODUCT_E4M3(128, 15, 64, 65, 66)
-HOPPER_PRODUCT_E4M3(192, 23, 96, 97, 98)
 
 #undef HOPPER_PRODUCT_E4M3
 
