@@ -14,8 +14,8 @@
  *
  * What is joined follows from the tape alone, when gradients are complete, and every value is
  * rounded where it was before, so no bit but those of sums depends on it.  It is done where the
- * device has such products (tape_env.gelu_products) and where they are large enough.  8-bit
- * products and activations have ways of their own.
+ * device has such products and they are large enough (tape_env.gelu_tiles).  8-bit products
+ * and activations have ways of their own.
  */
 #include <stdlib.h>
 #include "attr.h"
@@ -27,9 +27,8 @@
 #include "ops.h"
 #include "tape/tape.h"
 
-/* Sizes from which on a join is worth it, with 256 rows it takes up to twice as long
- * (doc/bench/h200.md); and what the products take (cuda/gemm_gelu.h). */
-enum { LEAST_ROWS = 1024, LEAST_SIDE = 64, SIDE_UNIT = 8 };
+/* Of both matrices of a layer: what box copies take, and less is not worth it. */
+enum { LEAST_SIDE = 64, SIDE_UNIT = 8 };
 
 /* ---- rules ----------------------------------------------------------------------------------- */
 
@@ -121,8 +120,8 @@ static bool is_large(const ckpt_tape *t, int32_t x, int32_t y)
 {
     const struct ckpt_desc *dx = &t->tensors.data[x].desc, *dy = &t->tensors.data[y].desc;
     const int64_t inner = dx->shape[dx->ndim - 1], cols = dy->shape[dy->ndim - 1];
-    return linear_rows(dx) >= LEAST_ROWS && inner >= LEAST_SIDE && cols >= LEAST_SIDE &&
-           inner % SIDE_UNIT == 0 && cols % SIDE_UNIT == 0;
+    return cuda_gelu_tiles(linear_rows(dx), cols) >= t->env.gelu_tiles && inner >= LEAST_SIDE &&
+           cols >= LEAST_SIDE && inner % SIDE_UNIT == 0 && cols % SIDE_UNIT == 0;
 }
 
 /* Op i reads x. */
@@ -278,7 +277,7 @@ static void join_plain(struct joining *j, int32_t i)
 int ops_join_gelu(ckpt_tape *t)
 {
     struct joining j = {.t = t};
-    if (t->error.code || !t->env.gelu_products || t->env.matmul || t->env.int8)
+    if (t->error.code || !t->env.gelu_tiles || t->env.matmul || t->env.int8)
         return t->error.code;
     if (!survey(&j))
         tape_fail(t, CKPT_ENOMEM, "no memory to join the products of a tape");

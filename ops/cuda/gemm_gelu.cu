@@ -26,7 +26,7 @@ namespace
 
 constexpr int WARPS = 4; /* of a warpgroup */
 
-static_assert(GEMM_ROWS == CUDA_GELU_ROWS, "the scratch for sums");
+static_assert(GEMM_ROWS == CUDA_GELU_ROWS && GEMM_PAIR == 2, "the scratch for sums, and tiles");
 
 /* Rows of the warp's box number m, one for each 64 rows. */
 __device__ __forceinline__ int row_of(const struct gemm_tile &tile, int m, int warp)
@@ -483,31 +483,26 @@ template <typename S> int backward(const struct gemm_gelu_dx *g, cudaStream_t st
     return rc ? rc : launched();
 }
 
-typedef gemm_shape<192, false, 4> forward_192;
-typedef gemm_shape<192, true, 4> backward_192;
+typedef gemm_shape<CUDA_GELU_COLS, false, 4> forward_shape;
+typedef gemm_shape<CUDA_GELU_COLS, true, 4> backward_shape;
 
 } // namespace
 
-/* Enough for one tile of either block of each cluster: with fewer cuBLASLt has smaller tiles, and
- * its product and a pass take less (300 x 1,152 x 4,608 backward, an H100: 0.0215 for 0.0227 ms).
- */
 bool cuda_gemm_gelu_takes(int64_t rows, int64_t inner, int64_t cols)
 {
     const int64_t most = INT32_MAX / 2;
-    if (rows <= 0 || inner <= 0 || cols <= 0 || rows >= most || inner >= most || cols >= most ||
-        inner % 8 || cols % 8 || device_attribute(cudaDevAttrComputeCapabilityMajor) != 9 ||
-        device_attribute(cudaDevAttrComputeCapabilityMinor) != 0)
-        return false;
-    const int64_t tiles = parts(rows, GEMM_PAIR * GEMM_ROWS) * parts(cols, forward_192::COLS);
-    return tiles < most && tiles >= device_attribute(cudaDevAttrMultiProcessorCount) / GEMM_PAIR;
+    return rows > 0 && inner > 0 && cols > 0 && rows < most && inner < most && cols < most &&
+           inner % 8 == 0 && cols % 8 == 0 && cuda_gelu_tiles(rows, cols) < most &&
+           device_attribute(cudaDevAttrComputeCapabilityMajor) == 9 &&
+           device_attribute(cudaDevAttrComputeCapabilityMinor) == 0;
 }
 
 int cuda_gemm_gelu(const struct gemm_gelu *g, void *stream)
 {
-    return forward<forward_192>(g, (cudaStream_t)stream);
+    return forward<forward_shape>(g, (cudaStream_t)stream);
 }
 
 int cuda_gemm_gelu_dx(const struct gemm_gelu_dx *g, void *stream)
 {
-    return backward<backward_192>(g, (cudaStream_t)stream);
+    return backward<backward_shape>(g, (cudaStream_t)stream);
 }

@@ -33,8 +33,7 @@ struct gemm_gelu_dx {
     void *workspace;
 };
 
-/* Whether the current device has these products, and they are faster for these sizes than a product
- * and a pass. */
+/* Whether the current device has these products. */
 bool cuda_gemm_gelu_takes(int64_t rows, int64_t inner, int64_t cols);
 
 /* Any sizes of at least 1 on such a device, inner and cols being multiples of 8.  Return 0 or

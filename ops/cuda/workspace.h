@@ -47,7 +47,17 @@ static inline int64_t cuda_reduce_workspace(const struct ckpt_desc *x, const str
 
 /* ---- products with GELU at their end --------------------------------------------------------- */
 
-#define CUDA_GELU_ROWS 128 /* of a tile, of which linear_dx_gelu leaves sums first */
+/* Of a tile, of which linear_dx_gelu leaves sums first.  A cluster of two blocks takes two at a
+ * time, one below the other. */
+#define CUDA_GELU_ROWS 128
+#define CUDA_GELU_COLS 192
+
+/* What clusters share: pairs of tiles. */
+static inline int64_t cuda_gelu_tiles(int64_t rows, int64_t cols)
+{
+    return (rows + 2 * CUDA_GELU_ROWS - 1) / (2 * CUDA_GELU_ROWS) *
+           ((cols + CUDA_GELU_COLS - 1) / CUDA_GELU_COLS);
+}
 
 static inline int64_t cuda_gelu_sums_workspace(int64_t rows, int64_t cols)
 {

@@ -40,7 +40,7 @@ struct tape_env programs_tape_env(const struct programs *ps)
         .deterministic = ps->options->deterministic,
         .matmul = ps->matmul,
         .int8 = ps->int8,
-        .gelu_products = ps->gelu_products,
+        .gelu_tiles = ps->gelu_tiles,
         .threads = ps->backend == CKPT_ON_CPU ? team_count((int)ps->options->threads) : 1,
         .params = ps->params,
         .sharing = ps->ranks->sharing};

@@ -14,7 +14,7 @@
 #include "exec/small.h"
 #include "ops.h"
 
-enum { ROWS = 1024, WIDTH = 64, HIDDEN = 72, LAYERS = 2, STEPS = 3 };
+enum { ROWS = 512, TILES = 2, WIDTH = 64, HIDDEN = 72, LAYERS = 2, STEPS = 3 };
 
 /* What of a layer is another way than in a plain perceptron. */
 enum variation {
@@ -91,7 +91,7 @@ static ckpt *open_model(struct model *m, const struct ckpt_options *o, ckpt_prog
     ckpt *c;
     if (ckpt_open(&c, o))
         fail_msg("%s", ckpt_error(NULL));
-    c->programs.gelu_products = m->joins;
+    c->programs.gelu_tiles = m->joins ? TILES : 0;
     m->first = param(c, "first", 0, 2, WIDTH, WIDTH, true);
     for (int i = 0; i < 2 * LAYERS; i++) {
         const int64_t out = i % 2 ? WIDTH : hidden, in = i % 2 ? hidden : WIDTH;

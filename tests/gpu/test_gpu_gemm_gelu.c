@@ -328,14 +328,13 @@ static void test(const struct shape *s, struct cuda_libs *libs)
     destroy(&d);
 }
 
-/* Sizes that fit and are many enough, and none else. */
+/* Sizes that fit, and none else. */
 static void test_takes(void)
 {
     static const struct shape large = {65536, 768, 3072};
     static const struct shape shapes[] = {{0, 64, 64},      {64, 0, 64},
                                           {64, 64, 0},      {64, 60, 64},
-                                          {64, 64, 60},     {(int64_t)1 << 31, 64, 64},
-                                          {300, 1152, 4608}};
+                                          {64, 64, 60},     {(int64_t)1 << 31, 64, 64}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         check(!cuda_gemm_gelu_takes(shapes[i].rows, shapes[i].inner, shapes[i].cols), "takes",
               &shapes[i]);
