@@ -168,26 +168,15 @@ __global__ void __cluster_dims__(GEMM_PAIR, 1, 1) __launch_bounds__(GEMM_THREADS
         barrier_inits_end();
     }
     cluster_sync();
-    if (group == GEMM_GROUPS) {
-        registers_fewer<24>();
-        if (threadIdx.x % GROUP == 0)
-            gemm_bring<S>(a.sizes, a.operands, here->ring, rank);
-        __syncwarp();
-    } else {
-        registers_more<240>();
-        int number = gemm_first() + group * gemm_step();
-#pragma unroll 1
-        for (int i = group; number < gemm_tiles(a.sizes); i += 2, number += 2 * gemm_step()) {
-            const struct gemm_tile tile = gemm_tile_of<S>(a.sizes, number, rank);
-            gemm_sums<S> sums;
-            bring_bias(a, here, tile, group);
-            sums.find(here->ring, i, steps, group);
-            named_sync(1 + group, GROUP);
-            finish_forward(a, here, sums, tile, group);
-        }
-        stores_read<0>();
-    }
-    cluster_sync(); /* the other one may still free places here */
+    const auto work = [&](int i, int number) {
+        const struct gemm_tile tile = gemm_tile_of<S>(a.sizes, number, rank);
+        gemm_sums<S> sums;
+        bring_bias(a, here, tile, group);
+        sums.find(here->ring, i, steps, group);
+        named_sync(1 + group, GROUP);
+        finish_forward(a, here, sums, tile, group);
+    };
+    gemm_run<S>(a.sizes, a.operands, here->ring, group, rank, [] {}, work);
 }
 
 /* ---- backward -------------------------------------------------------------------------------- */
@@ -386,26 +375,16 @@ __global__ void __cluster_dims__(GEMM_PAIR, 1, 1) __launch_bounds__(GEMM_THREADS
         barrier_inits_end();
     }
     cluster_sync();
-    if (group == GEMM_GROUPS) {
-        registers_fewer<24>();
-        if (threadIdx.x % GROUP == 0)
-            gemm_bring<S>(a.sizes, a.operands, here->ring, rank);
-        __syncwarp();
-    } else {
-        registers_more<240>();
-        backward_group<S> g = {a, here, group, rank, (int)threadIdx.x / 32 % WARPS};
-        int number = gemm_first() + group * gemm_step();
-        g.bring_first();
-#pragma unroll 1
-        for (int i = group; number < gemm_tiles(a.sizes); i += 2, number += 2 * gemm_step()) {
-            const struct gemm_tile tile = gemm_tile_of<S>(a.sizes, number, rank);
-            gemm_sums<S> sums;
-            sums.find(here->ring, i, steps, group);
-            g.finish(sums, tile, i, number + gemm_step());
-        }
-        stores_read<0>();
-    }
-    cluster_sync(); /* the other one may still free places here */
+    const auto own = [&] { /* made where it is used: it takes no registers beside the products */
+        return backward_group<S>{a, here, group, rank, (int)threadIdx.x / 32 % WARPS};
+    };
+    const auto work = [&](int i, int number) {
+        const struct gemm_tile tile = gemm_tile_of<S>(a.sizes, number, rank);
+        gemm_sums<S> sums;
+        sums.find(here->ring, i, steps, group);
+        own().finish(sums, tile, i, number + gemm_step());
+    };
+    gemm_run<S>(a.sizes, a.operands, here->ring, group, rank, [&] { own().bring_first(); }, work);
 }
 
 /* ---- launching ------------------------------------------------------------------------------- */

@@ -271,4 +271,30 @@ template <typename S> struct gemm_rounded {
     }
 };
 
+/* ---- a block --------------------------------------------------------------------------------- */
+
+/* What the warpgroups do, to the end of the kernel: one brings operands, the others begin() and then
+ * work(i, number) on every second tile, the block's i-th. */
+template <typename S, typename Begin, typename Work>
+__device__ __forceinline__ void gemm_run(const struct gemm_sizes &g,
+                                         const struct gemm_operands &operands, gemm_ring<S> &ring,
+                                         int group, int rank, const Begin &begin, const Work &work)
+{
+    if (group == GEMM_GROUPS) {
+        registers_fewer<24>();
+        if (threadIdx.x % GROUP == 0)
+            gemm_bring<S>(g, operands, ring, rank);
+        __syncwarp();
+    } else {
+        registers_more<240>();
+        int number = gemm_first() + group * gemm_step();
+        begin();
+#pragma unroll 1
+        for (int i = group; number < gemm_tiles(g); i += 2, number += 2 * gemm_step())
+            work(i, number);
+        stores_read<0>();
+    }
+    cluster_sync(); /* the other one may still free places here */
+}
+
 #endif
