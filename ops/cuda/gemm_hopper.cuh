@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Matrix products of bf16 on Hopper whose epilogues do more than cuBLASLt's: which tiles a block
- * takes, how operands come to shared memory, and the products.  c [rows, cols] = a b with a
+ * Matrix products of bf16 or 8 bits on Hopper whose epilogues do more than cuBLASLt's: which tiles
+ * a block takes, how operands come to shared memory, and the products.  c [rows, cols] = a b with a
  * [rows, inner] along the sum and b along (w^T of w [cols, inner]) or across it (w [inner, cols]).
  *
  * Blocks stay and take tiles in turn.  A tile of 128 rows is one warpgroup's: two of them take
