@@ -112,23 +112,11 @@ static int join(ckpt_tape *t, int32_t i, int32_t product)
     return rc;
 }
 
-static int32_t *count_reads(ckpt_tape *t)
-{
-    int32_t *reads = calloc((size_t)t->n_tensors + 1, sizeof *reads);
-    for (int32_t i = 0; reads && i < t->n_ops; i++)
-        for (int k = 0; k < t->ops.data[i].n_in; k++)
-            if (op_in(t, &t->ops.data[i], k) > 0)
-                reads[op_in(t, &t->ops.data[i], k)]++;
-    if (!reads)
-        tape_fail(t, CKPT_ENOMEM, "no memory to join the products of a tape");
-    return reads;
-}
-
 int ops_join_gelu_fp8(ckpt_tape *t)
 {
     if (t->error.code || !t->env.gelu_tiles || t->env.matmul != MATMUL_FP8 || t->env.int8)
         return t->error.code;
-    int32_t *reads = count_reads(t);
+    int32_t *reads = fp8_count_reads(t, true);
     for (int32_t i = 0; reads && i < t->n_ops && !t->error.code; i++) {
         const struct op *o = &t->ops.data[i];
         if ((o->def != &op_gelu_dx && o->def != &op_gelu_dx_sums) || o->phase != PHASE_BACKWARD)
