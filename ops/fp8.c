@@ -504,7 +504,8 @@ static bool makes_copies(const struct op *o)
     return o->def == &op_to_fp8 || o->def == &op_to_fp8_blocks;
 }
 
-int32_t *fp8_count_reads(ckpt_tape *t, bool all)
+/* Readers of each tensor, or those that make copies in the forward pass. */
+static int32_t *count_reads(ckpt_tape *t, bool all)
 {
     int32_t *reads = calloc((size_t)t->n_tensors + 1, sizeof *reads);
     if (!reads)
@@ -558,7 +559,7 @@ static bool take_norm(ckpt_tape *t, int32_t i, const struct op *norm)
  * nobody else's interest: they read what that reads, and its result is never written. */
 static void take_sources(ckpt_tape *t)
 {
-    int32_t *all = fp8_count_reads(t, true), *copies = fp8_count_reads(t, false);
+    int32_t *all = count_reads(t, true), *copies = count_reads(t, false);
     for (int32_t i = 0; all && copies && i < t->n_ops; i++) {
         const struct op *o = &t->ops.data[i];
         if (!makes_copies(o) || ((const struct to_fp8_attr *)o->attr)->dtype != CKPT_F8E4M3)
@@ -575,7 +576,7 @@ static void take_sources(ckpt_tape *t)
 /* GELU and its gradients that are made with the copies alone. */
 static void drop_idle(ckpt_tape *t)
 {
-    int32_t *reads = fp8_count_reads(t, true);
+    int32_t *reads = count_reads(t, true);
     for (int32_t i = 0; reads && i < t->n_ops; i++)
         if (is_idle(t, &t->ops.data[i], reads))
             expr_remove_op(t, i);

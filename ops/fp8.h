@@ -115,10 +115,6 @@ static inline struct ckpt_desc fp8_scales(int64_t rows, int64_t cols, bool squar
 int fp8_product_shape(struct ckpt_call *call, int a, int32_t dtype);
 void fp8_gradient_cost(const struct ckpt_call *call, struct ckpt_cost *cost);
 
-/* Of each tensor how many read it, all or those that make copies in the forward pass; to be freed.
- * NULL with the tape's error. */
-int32_t *fp8_count_reads(ckpt_tape *t, bool all);
-
 /* Whether op o is a linear_fp8 that can leave the largest magnitude of GELU of its result, as one
  * more output (fp8_gelu.c). */
 bool fp8_leaves_gelu(const ckpt_tape *t, const struct op *o);
