@@ -205,17 +205,15 @@ const struct ckpt_op_def op_to_fp8_blocks = {
 
 /* ---- products -------------------------------------------------------------------------------- */
 
-/* The result of operands a and b, from a on. */
-static int product_shape(struct ckpt_call *call, int a)
+int fp8_product_shape(struct ckpt_call *call, int a, int32_t dtype)
 {
     const struct ckpt_desc *qa = &call->in[a], *qb = &call->in[a + 2];
-    const struct linear_fp8_attr *attr = call->attr;
     struct ckpt_desc *y = &call->out[0];
     if (!dtype_is_fp8(qa->dtype) || !dtype_is_fp8(qb->dtype) || qa->ndim < 1 || qb->ndim != 2 ||
         qa->shape[qa->ndim - 1] != qb->shape[1])
         return ckpt_call_fail(call, "its operands are not two 8-bit matrices of as many columns");
     *y = *qa;
-    y->dtype = (enum ckpt_dtype)attr->dtype;
+    y->dtype = (enum ckpt_dtype)dtype;
     y->offset = 0;
     y->shape[y->ndim - 1] = qb->shape[0];
     desc_dense(y);
@@ -230,7 +228,7 @@ static int product_shape(struct ckpt_call *call, int a)
 static int linear_fp8_shape(struct ckpt_call *call)
 {
     const struct ckpt_desc *b = &call->in[FP8_BIAS], *a = &call->in[FP8_ADDEND];
-    int rc = product_shape(call, FP8_QX);
+    int rc = fp8_product_shape(call, FP8_QX, ((const struct linear_fp8_attr *)call->attr)->dtype);
     const struct ckpt_desc *y = &call->out[0];
     if (rc)
         return rc;
@@ -250,7 +248,7 @@ static int linear_fp8_shape(struct ckpt_call *call)
 
 static int gradient_shape(struct ckpt_call *call)
 {
-    return product_shape(call, 0);
+    return fp8_product_shape(call, 0, ((const struct linear_fp8_attr *)call->attr)->dtype);
 }
 
 /*
@@ -272,7 +270,7 @@ static void linear_fp8_cost(const struct ckpt_call *call, struct ckpt_cost *cost
         cost->bytes += call->in[i].ndim >= 0 ? (double)desc_bytes(&call->in[i]) : 0;
 }
 
-static void gradient_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
+void fp8_gradient_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
 {
     cost->flops = product_flops(call, 0);
 }
@@ -613,7 +611,7 @@ const struct ckpt_op_def op_linear_fp8_dx = {
     .name = "linear_fp8_dx",
     .flags = CKPT_OP_ADDEND,
     .shape = gradient_shape,
-    .cost = gradient_cost,
+    .cost = fp8_gradient_cost,
     .cpu = cpu_linear_fp8_dx,
     .cuda = CUDA_KERNEL(cuda_linear_fp8_dx),
 };
@@ -624,7 +622,7 @@ const struct ckpt_op_def op_linear_fp8_dw = {
     .name = "linear_fp8_dw",
     .flags = CKPT_OP_ACCUMULATE,
     .shape = gradient_shape,
-    .cost = gradient_cost,
+    .cost = fp8_gradient_cost,
     .cpu = cpu_linear_fp8_dw,
     .cuda = CUDA_KERNEL(cuda_linear_fp8_dw),
 };

@@ -62,6 +62,8 @@ bool fp8_vector_of(const struct ckpt_desc *v, const struct ckpt_desc *x, struct 
 }
 #endif
 
+struct op;
+
 struct to_fp8_largest_attr {
     int32_t source; /* as in struct to_fp8_attr */
 };
@@ -70,6 +72,10 @@ struct to_fp8_largest_attr {
 struct linear_fp8_attr {
     int32_t dtype;
 };
+
+/* Operands of linear_fp8_dx_gelu, whose attributes are those of linear_dx_gelu (no post): those of
+ * the product, and what GELU is of. */
+enum { FP8_DX_PRE = 4, FP8_DX_INPUTS };
 
 /* Operands of linear_fp8.  The first two are there for its gradient rule: no kernel reads them, and
  * ops_forget_sources takes them away. */
@@ -103,6 +109,15 @@ static inline struct ckpt_desc fp8_scales(int64_t rows, int64_t cols, bool squar
     desc_dense(&d);
     return d;
 }
+
+/* The result of a product whose operands begin with input a: two 8-bit matrices, each with its
+ * scale or scales behind it.  And what a product costs whose operands do so with the first. */
+int fp8_product_shape(struct ckpt_call *call, int a, int32_t dtype);
+void fp8_gradient_cost(const struct ckpt_call *call, struct ckpt_cost *cost);
+
+/* Whether op o is a linear_fp8 that can leave the largest magnitude of GELU of its result, as one
+ * more output (fp8_gelu.c). */
+bool fp8_leaves_gelu(const ckpt_tape *t, const struct op *o);
 
 /* Linear layers (linear.c): the rule of those that are not of 8 bits, and the gradient of a bias.
  */

@@ -8,7 +8,8 @@
  * results, so their attribute says which of them an output is of (attention_left).  Which ops do
  * follows from the tape alone, when it is complete and chains are fused, and the largest is the
  * same whoever finds it: no bit of a step depends on this.  Where the op does not know how, as
- * products and updates do not, to_fp8_largest reads the operand.
+ * most products and updates do not, to_fp8_largest reads the operand.  A layer of 8 bits before
+ * GELU, which is done where its result is rounded, leaves the magnitude of that (fp8_gelu.c).
  *
  * The op that made an operand is found through views of all its elements.  Its result must fill its
  * storage, so that where the elements lie does not matter; or the operand is joined of parts that
@@ -26,6 +27,7 @@
 static const struct ckpt_op_def *const able[] = {&op_gelu,
                                                  &op_gelu_dx,
                                                  &op_gelu_dx_sums,
+                                                 &op_linear_fp8_dx_gelu,
                                                  &op_layer_norm,
                                                  &op_layer_norm_dx,
                                                  &op_layer_norm_affine_dx,
@@ -120,6 +122,15 @@ static int parts_of(const ckpt_tape *t, int32_t x, int32_t part[FP8_PARTS])
     return o->n_in;
 }
 
+/* The layer whose result x is, where that leaves the largest magnitude of GELU of it.  Returns
+ * how many, or 0. */
+static int layer_of(const ckpt_tape *t, int32_t x, int32_t part[FP8_PARTS])
+{
+    const int32_t i = t->tensors.data[part[0] = first_name(t, x)].op;
+    return i >= 0 && fills_storage(t, x) && fills_storage(t, part[0]) &&
+           fp8_leaves_gelu(t, &t->ops.data[i]);
+}
+
 /* The output of the op that made x which is its largest magnitude, added if it is not there.
  * largest: per tensor. */
 static int32_t leave(ckpt_tape *t, int32_t x, int32_t *largest)
@@ -149,6 +160,8 @@ static void leave_for(ckpt_tape *t, int32_t i, int32_t *largest)
         part[n++] = op_out(t, &t->ops.data[norm], 0);
     } else if (source == FP8_OPERAND) {
         n = parts_of(t, op_in(t, o, FP8_FROM), part);
+    } else if (source == FP8_GELU) {
+        n = layer_of(t, op_in(t, o, FP8_FROM), part);
     }
     for (int k = 0; k < n && !t->error.code; k++) {
         const int32_t x = leave(t, part[k], largest);

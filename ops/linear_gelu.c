@@ -154,12 +154,10 @@ static bool survey(struct joining *j)
     return true;
 }
 
-/* Makes op i one of these operands and the attributes. */
-static int become(struct joining *j, int32_t i, const struct ckpt_op_def *def, const void *attr,
-                  size_t attr_size, int n_in, const int32_t *in, int n_out, const int32_t *out)
+int ops_become(ckpt_tape *t, int32_t i, const struct ckpt_op_def *def, const void *attr,
+               size_t attr_size, int n_in, const int32_t *in, int n_out, const int32_t *out)
 {
-    ckpt_tape *t = j->t;
-    struct ckpt_desc of_in[3], of_out[3];
+    struct ckpt_desc of_in[OPS_JOINED], of_out[OPS_JOINED];
     struct ckpt_call call;
     char message[CKPT_MESSAGE];
     if (tape_replace_op(t, i, def, attr, attr_size, n_in, in, n_out, out))
@@ -182,7 +180,7 @@ static int join_forward(struct joining *j, int32_t i, int32_t gelu)
     const int32_t in[] = {op_in(t, o, 0), op_in(t, o, 1), op_in(t, o, 2)};
     const int32_t out[] = {op_out(t, o, 0), op_out(t, g, 0)};
     expr_join_lines(g, &t->ops.data[i]);
-    const int rc = become(j, i, &op_linear_gelu, NULL, 0, 3, in, 2, out);
+    const int rc = ops_become(t, i, &op_linear_gelu, NULL, 0, 3, in, 2, out);
     if (!rc)
         expr_remove_op(t, gelu);
     return rc;
@@ -258,7 +256,7 @@ static int join_backward(struct joining *j, int32_t i, int32_t product)
         read_instead(j, post, again.id);
     }
     expr_join_lines(&t->ops.data[i], &t->ops.data[product]);
-    int rc = become(j, product, &op_linear_dx_gelu, &attr, sizeof attr, 3, in, n, out);
+    int rc = ops_become(t, product, &op_linear_dx_gelu, &attr, sizeof attr, 3, in, n, out);
     if (rc)
         return rc;
     expr_remove_op(t, i);

@@ -454,7 +454,10 @@ int cpu_linear_fp8(const struct ckpt_kernel_args *a)
     struct gemm g = fp8_gemm(a->in + FP8_QX, a->out[0].desc.dtype);
     g.bias = a->in[FP8_BIAS].data;
     g.addend = a->in[FP8_ADDEND].data;
-    return run(a, g);
+    run(a, g);
+    if (a->n_out > 1)
+        *(uint32_t *)a->out[1].data = largest(&a->out[0], FP8_GELU);
+    return CKPT_OK;
 }
 
 int cpu_linear_fp8_dx(const struct ckpt_kernel_args *a)
@@ -462,6 +465,16 @@ int cpu_linear_fp8_dx(const struct ckpt_kernel_args *a)
     struct gemm g = fp8_gemm(a->in, a->out[0].desc.dtype);
     g.addend = a->in[4].data;
     return run(a, g);
+}
+
+int cpu_linear_fp8_dx_gelu(const struct ckpt_kernel_args *a)
+{
+    static const struct linear_gelu_parts parts = {.product = cpu_linear_fp8_dx,
+                                                   .gelu = cpu_gelu,
+                                                   .dx = cpu_gelu_dx,
+                                                   .dx_sums = cpu_gelu_dx_sums,
+                                                   .pre = FP8_DX_PRE};
+    return linear_dx_gelu_by_parts(a, &parts);
 }
 
 int cpu_linear_fp8_dw(const struct ckpt_kernel_args *a)

@@ -27,6 +27,7 @@ int cpu_to_int8(const struct ckpt_kernel_args *a);
 int cpu_from_int8(const struct ckpt_kernel_args *a);
 int cpu_linear_fp8(const struct ckpt_kernel_args *a);
 int cpu_linear_fp8_dx(const struct ckpt_kernel_args *a);
+int cpu_linear_fp8_dx_gelu(const struct ckpt_kernel_args *a);
 int cpu_linear_fp8_dw(const struct ckpt_kernel_args *a);
 int cpu_dequantize(const struct ckpt_kernel_args *a);
 int cpu_column_sum(const struct ckpt_kernel_args *a);

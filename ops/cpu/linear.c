@@ -128,19 +128,22 @@ int linear_gelu_by_parts(const struct ckpt_kernel_args *a, const struct linear_g
     return rc || !a->out[1].data ? rc : parts->gelu(&gelu);
 }
 
-/* The gradient of GELU takes the place of what it is made of. */
+/* The gradient of GELU takes the place of what it is made of.  Where the largest magnitude is asked
+ * for, its kernel leaves that. */
 int linear_dx_gelu_by_parts(const struct ckpt_kernel_args *a,
                             const struct linear_gelu_parts *parts)
 {
     const struct linear_dx_gelu_attr *attr = a->attr;
-    const struct ckpt_view pre = a->in[2], none = {.desc = {.ndim = -1}};
-    const struct ckpt_view of_product[] = {a->in[0], a->in[1], none}, of_dx[] = {a->out[0], pre};
+    const struct ckpt_view pre = a->in[parts->pre], of_dx[] = {a->out[0], pre};
+    struct ckpt_view of_product[LINEAR_DX_OPERANDS + 1];
     struct ckpt_kernel_args product = *a, dx = *a, gelu = *a;
+    memcpy(of_product, a->in, (size_t)parts->pre * sizeof *of_product);
+    of_product[parts->pre] = (struct ckpt_view){.desc = {.ndim = -1}}; /* no addend */
     product.in = of_product;
     product.n_out = gelu.n_in = gelu.n_out = 1;
     dx.in = of_dx;
     dx.n_in = 2;
-    dx.n_out = 1 + attr->sums;
+    dx.n_out = a->n_out - attr->post;
     gelu.in = &pre;
     gelu.out = &a->out[1 + attr->sums];
     int rc = parts->product(&product);
@@ -160,7 +163,8 @@ int cpu_linear_dx_gelu(const struct ckpt_kernel_args *a)
     static const struct linear_gelu_parts parts = {.product = cpu_linear_dx,
                                                    .gelu = cpu_gelu,
                                                    .dx = cpu_gelu_dx,
-                                                   .dx_sums = cpu_gelu_dx_sums};
+                                                   .dx_sums = cpu_gelu_dx_sums,
+                                                   .pre = 2};
     return linear_dx_gelu_by_parts(a, &parts);
 }
 

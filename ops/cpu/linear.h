@@ -17,9 +17,13 @@ struct gemm linear_dw_gemm(const struct ckpt_desc *dy, const struct ckpt_desc *x
 /* c = a b^T of 8-bit operands: qa [.., K], its scale or scales, qb [N, K], its, in this order. */
 struct gemm fp8_gemm(const struct ckpt_view *in, enum ckpt_dtype dtype);
 
-/* linear_gelu and linear_dx_gelu by kernels of their parts; dx, dx_sums: of the latter alone. */
+/* linear_gelu and linear_dx_gelu, of 8 bits too, by kernels of their parts.  Of the latter: dx,
+ * dx_sums; and which input GELU is of, behind the operands of the product, which are at most
+ * LINEAR_DX_OPERANDS. */
+enum { LINEAR_DX_OPERANDS = 4 };
 struct linear_gelu_parts {
     ckpt_kernel product, gelu, dx, dx_sums;
+    int pre;
 };
 int linear_gelu_by_parts(const struct ckpt_kernel_args *a, const struct linear_gelu_parts *parts);
 int linear_dx_gelu_by_parts(const struct ckpt_kernel_args *a,

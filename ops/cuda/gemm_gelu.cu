@@ -17,6 +17,7 @@
 #include "cuda/expr_math.cuh"
 #include "cuda/gemm_gelu.h"
 #include "cuda/gemm_hopper.cuh"
+#include "cuda/largest.cuh"
 #include "cuda/workspace.h"
 
 extern __shared__ __align__(1024) char gemm_shared[];
@@ -72,14 +73,18 @@ struct forward_args {
     struct gemm_sizes sizes;
     const bf16 *bias;
     bool has_pre, has_post;
+    const float *scale[2]; /* of 8-bit operands */
+    uint32_t *largest;     /* magnitude of GELU of a result of these, or NULL */
     struct gemm_operands operands;
     CUtensorMap pre, post;
 };
 
 template <typename S> struct forward_shared {
     gemm_ring<S> ring;
-    gemm_box out[GEMM_GROUPS][WARPS][GEMM_HALVES][2]; /* of two batches: pre, post */
+    /* Of two batches: pre and, of bf16, post. */
+    gemm_box out[GEMM_GROUPS][WARPS][GEMM_HALVES][S::BYTES ? 1 : 2];
     uint32_t bias[GEMM_GROUPS][S::COLS / 2];
+    float scale;
 };
 
 __device__ __forceinline__ uint32_t gelu2(uint32_t x)
@@ -88,10 +93,10 @@ __device__ __forceinline__ uint32_t gelu2(uint32_t x)
     return pack2(expr_gelu(f.x, 0.f, 0.f), expr_gelu(f.y, 0.f, 0.f));
 }
 
-/* The sums with their bias, rounded. */
+/* The sums with their bias, rounded; those of 8-bit operands are times `scale`. */
 template <typename S>
 __device__ __forceinline__ void round_forward(gemm_rounded<S> &pre, const gemm_sums<S> &sums,
-                                              const uint32_t *bias)
+                                              const uint32_t *bias, float scale)
 {
 #pragma unroll
     for (int u = 0; u < S::UNITS; u++) {
@@ -99,11 +104,78 @@ __device__ __forceinline__ void round_forward(gemm_rounded<S> &pre, const gemm_s
 #pragma unroll
         for (int m = 0; m < GEMM_HALVES; m++)
 #pragma unroll
-            for (int half = 0; half < 2; half++)
-                pre.at[m][u][half] =
-                    pack2(sums.c[m][u][2 * half] + b.x, sums.c[m][u][2 * half + 1] + b.y);
+            for (int half = 0; half < 2; half++) {
+                const float x = sums.c[m][u][2 * half], y = sums.c[m][u][2 * half + 1];
+                pre.at[m][u][half] = S::BYTES ? pack2(fmaf(x, scale, b.x), fmaf(y, scale, b.y))
+                                              : pack2(x + b.x, y + b.y);
+            }
     }
     pre.pin();
+}
+
+__device__ __forceinline__ uint32_t larger_values(uint32_t a, uint32_t b)
+{
+    uint32_t c;
+    asm("max.NaN.bf16x2 %0, %1, %2;" : "=r"(c) : "r"(a), "r"(b));
+    return c;
+}
+
+__device__ __forceinline__ uint32_t smaller_values(uint32_t a, uint32_t b)
+{
+    uint32_t c;
+    asm("min.NaN.bf16x2 %0, %1, %2;" : "=r"(c) : "r"(a), "r"(b));
+    return c;
+}
+
+/* Rows behind the last one, which hold the bias, become zero. */
+template <typename S> __device__ __forceinline__ void clear_tail(gemm_rounded<S> &pre, int left)
+{
+    const int row = threadIdx.x / 32 % WARPS * GEMM_WARP_ROWS + threadIdx.x % 32 / 4;
+#pragma unroll
+    for (int m = 0; m < GEMM_HALVES; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++)
+#pragma unroll
+            for (int u = 0; u < S::UNITS; u++)
+                if (m * 64 + row + half * 8 >= left)
+                    pre.at[m][u][half] = 0;
+}
+
+/*
+ * The largest magnitude of GELU of what a warp has, as bits of an fp32.  From its least value,
+ * -0.17, on upwards GELU rises, so that of the largest operand is the largest of all, where it is
+ * more than that.
+ */
+template <typename S> __device__ __forceinline__ uint32_t largest_gelu(const gemm_rounded<S> &pre)
+{
+    constexpr float dip = 0.17f;
+    uint32_t top = 0xff80ff80u, low = 0x7f807f80u; /* infinities */
+#pragma unroll
+    for (int m = 0; m < GEMM_HALVES; m++)
+#pragma unroll
+        for (int u = 0; u < S::UNITS; u++)
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                top = larger_values(top, pre.at[m][u][half]);
+                low = smaller_values(low, pre.at[m][u][half]);
+            }
+    const int pair = max((int)(top << 16), (int)(top & 0xffff0000u)); /* NaN is 0x7fff */
+    const int most = __reduce_max_sync(0xffffffffu, pair);
+    const bool below = low << 16 == 0xff800000u || (low & 0xffff0000u) == 0xff800000u;
+    const float mapped = to_float(from_float<bf16>(expr_gelu(__int_as_float(most), 0.f, 0.f)));
+    if (__any_sync(0xffffffffu, below))
+        return 0x7fc00000u;
+    if (!(mapped <= dip))
+        return __float_as_uint(mapped) & 0x7fffffffu;
+    largest<bf16> seen;
+#pragma unroll
+    for (int m = 0; m < GEMM_HALVES; m++)
+#pragma unroll
+        for (int u = 0; u < S::UNITS; u++)
+#pragma unroll
+            for (int half = 0; half < 2; half++)
+                seen.see(gelu2(pre.at[m][u][half]));
+    return warp_largest(seen);
 }
 
 template <typename S>
@@ -111,11 +183,12 @@ __device__ __forceinline__ void finish_forward(const forward_args &a, forward_sh
                                                const gemm_sums<S> &sums,
                                                const struct gemm_tile &tile, int group)
 {
+    constexpr int results = S::BYTES ? 1 : 2;
     const int warp = threadIdx.x / 32 % WARPS;
-    gemm_box(&out)[GEMM_HALVES][2] = here->out[group][warp];
+    gemm_box(&out)[GEMM_HALVES][results] = here->out[group][warp];
     const matrix_rows rows(out[0]);
     gemm_rounded<S> pre;
-    round_forward(pre, sums, here->bias[group]);
+    round_forward(pre, sums, here->bias[group], here->scale);
 #pragma unroll
     for (int box = 0; box < S::BOXES; box++)
 #pragma unroll
@@ -125,11 +198,13 @@ __device__ __forceinline__ void finish_forward(const forward_args &a, forward_sh
             for (int n = 0; n < 4; n++) {
                 uint32_t x[4], post[4];
                 pre.take(x, m, box * 8 + 2 * n);
+                rows.put(results * m, n, x);
+                if constexpr (!S::BYTES) {
 #pragma unroll
-                for (int i = 0; i < 4; i++)
-                    post[i] = gelu2(x[i]);
-                rows.put(2 * m, n, x);
-                rows.put(2 * m + 1, n, post);
+                    for (int i = 0; i < 4; i++)
+                        post[i] = gelu2(x[i]);
+                    rows.put(results * m + 1, n, post);
+                }
             }
             show_products();
             __syncwarp();
@@ -137,10 +212,17 @@ __device__ __forceinline__ void finish_forward(const forward_args &a, forward_sh
                 const int at[2] = {tile.col + box * GEMM_BOX, row_of(tile, m, warp)};
                 if (a.has_pre)
                     box_store(&a.pre, &out[m][0], at);
-                if (a.has_post)
-                    box_store(&a.post, &out[m][1], at);
+                if constexpr (!S::BYTES)
+                    if (a.has_post)
+                        box_store(&a.post, &out[m][1], at);
                 stores_commit();
             }
+        }
+    if constexpr (S::BYTES)
+        if (a.largest) {
+            if (tile.row + GEMM_ROWS > a.sizes.rows)
+                clear_tail(pre, a.sizes.rows - tile.row);
+            warp_leave_largest(a.largest, largest_gelu(pre));
         }
 }
 
@@ -162,10 +244,11 @@ __global__ void __cluster_dims__(GEMM_PAIR, 1, 1) __launch_bounds__(GEMM_THREADS
     static_assert(sizeof(forward_shared<S>) <= 227 * 1024, "what a block may have");
     forward_shared<S> *here = (forward_shared<S> *)gemm_shared;
     const int group = group_index(), rank = cluster_rank();
-    const int steps = (a.sizes.inner + GEMM_INNER - 1) / GEMM_INNER;
+    const int steps = (a.sizes.inner + S::INNER - 1) / S::INNER;
     if (threadIdx.x == 0) {
         gemm_init(here->ring);
         barrier_inits_end();
+        here->scale = S::BYTES ? *a.scale[0] * *a.scale[1] : 1.f;
     }
     cluster_sync();
     const auto work = [&](int i, int number) {
@@ -176,7 +259,8 @@ __global__ void __cluster_dims__(GEMM_PAIR, 1, 1) __launch_bounds__(GEMM_THREADS
         named_sync(1 + group, GROUP);
         finish_forward(a, here, sums, tile, group);
     };
-    gemm_run<S>(a.sizes, a.operands, here->ring, group, rank, [] {}, work);
+    gemm_run<S>(
+        a.sizes, a.operands, here->ring, group, rank, [] {}, work);
 }
 
 /* ---- backward -------------------------------------------------------------------------------- */
@@ -185,6 +269,8 @@ struct backward_args {
     struct gemm_sizes sizes;
     float *partial; /* sums of 128 rows each, or NULL */
     bool has_post;
+    const float *scale[2]; /* of 8-bit operands */
+    uint32_t *largest;     /* magnitude of a result of these, or NULL */
     struct gemm_operands operands;
     CUtensorMap pre, dpre, post;
 };
@@ -192,10 +278,11 @@ struct backward_args {
 template <typename S> struct backward_shared {
     gemm_ring<S> ring;
     struct {
-        gemm_box pre[S::BOXES][GEMM_HALVES], post[GEMM_HALVES];
+        gemm_box pre[S::BOXES][GEMM_HALVES], post[S::BYTES ? 0 : GEMM_HALVES];
     } warp[WARPS];
     float2 sums[WARPS / 2][S::COLS / 2];
     uint64_t pre_come[GEMM_GROUPS][WARPS];
+    float scale;
 };
 
 template <typename S> struct backward_group {
@@ -227,7 +314,8 @@ template <typename S> struct backward_group {
 
     /* A warp's box of v; adds what it stores to the lane's sums over rows. */
     __device__ __forceinline__ void map_box(const gemm_rounded<S> &v, int box, int m,
-                                            const matrix_rows &rows, float (&sum)[16])
+                                            const matrix_rows &rows, float (&sum)[16],
+                                            largest<bf16> &most)
     {
         const int pre = box * GEMM_HALVES + m, post = S::BOXES * GEMM_HALVES + m;
         uint32_t x[4][4]; /* at once: stores keep their place among loads */
@@ -245,13 +333,17 @@ template <typename S> struct backward_group {
                 derive(slope[0], mapped[0], f.x);
                 derive(slope[1], mapped[1], f.y);
                 dx[i] = pack2(__fmul_rn(dy.x, slope[0]), __fmul_rn(dy.y, slope[1]));
-                y[i] = pack2(mapped[0], mapped[1]);
+                if constexpr (S::BYTES)
+                    most.see(dx[i]);
+                else
+                    y[i] = pack2(mapped[0], mapped[1]);
                 const float2 rounded = unpack2(dx[i]);
                 sum[4 * n + i / 2 * 2] += rounded.x;
                 sum[4 * n + i / 2 * 2 + 1] += rounded.y;
             }
             rows.put(pre, n, dx);
-            rows.put(post, n, y);
+            if constexpr (!S::BYTES)
+                rows.put(post, n, y);
         }
     }
 
@@ -287,8 +379,9 @@ template <typename S> struct backward_group {
     {
         const int at[2] = {tile.col + box * GEMM_BOX, row_of(tile, m, warp)};
         box_store(&a.dpre, &here->warp[warp].pre[box][m], at);
-        if (a.has_post)
-            box_store(&a.post, &here->warp[warp].post[m], at);
+        if constexpr (!S::BYTES)
+            if (a.has_post)
+                box_store(&a.post, &here->warp[warp].post[m], at);
         stores_commit();
     }
 
@@ -329,7 +422,8 @@ template <typename S> struct backward_group {
         const matrix_rows rows(here->warp[warp].pre[0]);
         gemm_rounded<S> v;
         float2 sum[S::BOXES];
-        v.round(sums);
+        largest<bf16> most;
+        v.round(sums, here->scale);
         barrier_wait(&here->pre_come[group][warp], i / 2);
 #pragma unroll
         for (int box = 0; box < S::BOXES; box++) {
@@ -342,7 +436,7 @@ template <typename S> struct backward_group {
                     expect(1 - group);
                 if (brings && before >= 0)
                     bring(next_tile, 1 - group, before / GEMM_HALVES, before % GEMM_HALVES);
-                map_box(v, box, m, rows, lane_sum);
+                map_box(v, box, m, rows, lane_sum, most);
                 show_products();
                 __syncwarp();
                 if (threadIdx.x % 32 == 0)
@@ -352,6 +446,9 @@ template <typename S> struct backward_group {
         }
         if (a.partial)
             leave_sums(sum, tile);
+        if constexpr (S::BYTES)
+            if (a.largest)
+                warp_leave_largest(a.largest, warp_largest(most));
         if (brings) {
             stores_read<0>();
             for (int n = boxes - 2; n < boxes; n++)
@@ -367,24 +464,27 @@ __global__ void __cluster_dims__(GEMM_PAIR, 1, 1) __launch_bounds__(GEMM_THREADS
     static_assert(sizeof(backward_shared<S>) <= 227 * 1024, "what a block may have");
     backward_shared<S> *here = (backward_shared<S> *)gemm_shared;
     const int group = group_index(), rank = cluster_rank();
-    const int steps = (a.sizes.inner + GEMM_INNER - 1) / GEMM_INNER;
+    const int steps = (a.sizes.inner + S::INNER - 1) / S::INNER;
     if (threadIdx.x == 0) {
         gemm_init(here->ring);
         for (int i = 0; i < GEMM_GROUPS * WARPS; i++)
             barrier_init(&here->pre_come[i / WARPS][i % WARPS], 1);
         barrier_inits_end();
+        here->scale = S::BYTES ? *a.scale[0] * *a.scale[1] : 1.f;
     }
     cluster_sync();
-    const auto own = [&] { /* made where it is used: it takes no registers beside the products */
-        return backward_group<S>{a, here, group, rank, (int)threadIdx.x / 32 % WARPS};
-    };
+    const auto own =
+        [&] { /* made where it is used: it takes no registers beside the products */
+              return backward_group<S>{a, here, group, rank, (int)threadIdx.x / 32 % WARPS};
+        };
     const auto work = [&](int i, int number) {
         const struct gemm_tile tile = gemm_tile_of<S>(a.sizes, number, rank);
         gemm_sums<S> sums;
         sums.find(here->ring, i, steps, group);
         own().finish(sums, tile, i, number + gemm_step());
     };
-    gemm_run<S>(a.sizes, a.operands, here->ring, group, rank, [&] { own().bring_first(); }, work);
+    gemm_run<S>(
+        a.sizes, a.operands, here->ring, group, rank, [&] { own().bring_first(); }, work);
 }
 
 /* ---- launching ------------------------------------------------------------------------------- */
@@ -406,11 +506,13 @@ template <typename S> struct gemm_sizes sizes_of(int64_t rows, int64_t inner, in
                       TOGETHER};
 }
 
-/* A dense matrix, in boxes of 64 columns. */
-bool matrix_map(CUtensorMap *map, const void *data, int64_t rows, int64_t cols, int box_rows)
+/* A dense matrix, in boxes of 128 bytes of a row. */
+bool matrix_map(CUtensorMap *map, const void *data, int64_t rows, int64_t cols, int box_rows,
+                bool bytes = false)
 {
-    const struct hopper_tensor x = {(void *)data, 2, {cols, rows}, {1, cols}};
-    const int box[2] = {64, box_rows};
+    const struct hopper_tensor x = {
+        (void *)data, 2, {cols, rows}, {1, cols}, bytes ? HOPPER_BYTE : HOPPER_BF16};
+    const int box[2] = {bytes ? GEMM_LINE : GEMM_LINE / 2, box_rows};
     return cuda_hopper_map(map, &x, box, 128);
 }
 
@@ -430,6 +532,17 @@ int launch_gemm(void (*kernel)(A), const A &a, size_t shared, cudaStream_t strea
     return launched();
 }
 
+/* Both scales, and the largest magnitude, now 0, of what has such. */
+template <typename A> int begin_fp8(A *a, const struct gemm_gelu_fp8 &fp8, cudaStream_t stream)
+{
+    a->scale[0] = fp8.scale[0];
+    a->scale[1] = fp8.scale[1];
+    a->largest = fp8.largest;
+    return fp8.largest && cudaMemsetAsync(fp8.largest, 0, sizeof *fp8.largest, stream)
+               ? CKPT_EDEVICE
+               : 0;
+}
+
 template <typename S> int forward(const struct gemm_gelu *g, cudaStream_t stream)
 {
     struct forward_args a = {};
@@ -437,12 +550,19 @@ template <typename S> int forward(const struct gemm_gelu *g, cudaStream_t stream
     a.bias = static_cast<const bf16 *>(g->bias);
     a.has_pre = g->pre;
     a.has_post = g->post;
-    if (!matrix_map(&a.operands.a, g->x, g->rows, g->inner, GEMM_ROWS) ||
-        !matrix_map(&a.operands.b, g->w, g->cols, g->inner, S::COLS / GEMM_PAIR) ||
+    if (!matrix_map(&a.operands.a, g->x, g->rows, g->inner, GEMM_ROWS, S::BYTES) ||
+        !matrix_map(&a.operands.b, g->w, g->cols, g->inner, S::COLS / GEMM_PAIR, S::BYTES) ||
         (g->pre && !result_map(&a.pre, g->pre, a.sizes)) ||
-        (g->post && !result_map(&a.post, g->post, a.sizes)))
+        (g->post && !result_map(&a.post, g->post, a.sizes)) || begin_fp8(&a, g->fp8, stream))
         return CKPT_EDEVICE;
     return launch_gemm(gemm_gelu_kernel<S>, a, sizeof(forward_shared<S>), stream);
+}
+
+/* w: across the sum, or along it. */
+template <typename S> bool right_map(CUtensorMap *map, const struct gemm_gelu_dx *g)
+{
+    return S::ACROSS ? matrix_map(map, g->w, g->inner, g->cols, GEMM_INNER / GEMM_PAIR)
+                     : matrix_map(map, g->w, g->cols, g->inner, S::COLS / GEMM_PAIR, S::BYTES);
 }
 
 template <typename S> int backward(const struct gemm_gelu_dx *g, cudaStream_t stream)
@@ -451,10 +571,10 @@ template <typename S> int backward(const struct gemm_gelu_dx *g, cudaStream_t st
     a.sizes = sizes_of<S>(g->rows, g->inner, g->cols);
     a.partial = g->sums ? static_cast<float *>(g->workspace) : nullptr;
     a.has_post = g->post;
-    if (!matrix_map(&a.operands.a, g->dy, g->rows, g->inner, GEMM_ROWS) ||
-        !matrix_map(&a.operands.b, g->w, g->inner, g->cols, GEMM_INNER / GEMM_PAIR) ||
-        !result_map(&a.pre, g->pre, a.sizes) || !result_map(&a.dpre, g->dpre, a.sizes) ||
-        (g->post && !result_map(&a.post, g->post, a.sizes)))
+    if (!matrix_map(&a.operands.a, g->dy, g->rows, g->inner, GEMM_ROWS, S::BYTES) ||
+        !right_map<S>(&a.operands.b, g) || !result_map(&a.pre, g->pre, a.sizes) ||
+        !result_map(&a.dpre, g->dpre, a.sizes) ||
+        (g->post && !result_map(&a.post, g->post, a.sizes)) || begin_fp8(&a, g->fp8, stream))
         return CKPT_EDEVICE;
     int rc = launch_gemm(gemm_gelu_dx_kernel<S>, a, sizeof(backward_shared<S>), stream);
     if (!rc && g->sums)
@@ -464,6 +584,8 @@ template <typename S> int backward(const struct gemm_gelu_dx *g, cudaStream_t st
 
 typedef gemm_shape<CUDA_GELU_COLS, false, 4> forward_shape;
 typedef gemm_shape<CUDA_GELU_COLS, true, 4> backward_shape;
+typedef gemm_shape<CUDA_GELU_COLS, false, 4, GEMM_E4M3> forward_fp8_shape;
+typedef gemm_shape<CUDA_GELU_COLS, false, 4, GEMM_E5M2> backward_fp8_shape;
 
 } // namespace
 
@@ -478,10 +600,12 @@ bool cuda_gemm_gelu_takes(int64_t rows, int64_t inner, int64_t cols)
 
 int cuda_gemm_gelu(const struct gemm_gelu *g, void *stream)
 {
-    return forward<forward_shape>(g, (cudaStream_t)stream);
+    return g->fp8.scale[0] ? forward<forward_fp8_shape>(g, (cudaStream_t)stream)
+                           : forward<forward_shape>(g, (cudaStream_t)stream);
 }
 
 int cuda_gemm_gelu_dx(const struct gemm_gelu_dx *g, void *stream)
 {
-    return backward<backward_shape>(g, (cudaStream_t)stream);
+    return g->fp8.scale[0] ? backward<backward_fp8_shape>(g, (cudaStream_t)stream)
+                           : backward<backward_shape>(g, (cudaStream_t)stream);
 }

@@ -20,17 +20,24 @@
 
 constexpr int GEMM_ROWS = 128;              /* of a tile */
 constexpr int GEMM_HALVES = GEMM_ROWS / 64; /* products of a step, one below the other */
-constexpr int GEMM_INNER = 64;              /* of the sum in a place of the ring: 128 bytes */
+constexpr int GEMM_LINE = 128;              /* bytes of the sum in a place of the ring */
+constexpr int GEMM_INNER = GEMM_LINE / 2;   /* of bf16 */
 constexpr int GEMM_PAIR = 2;                /* blocks of a cluster */
 constexpr int GEMM_GROUPS = 2;              /* warpgroups that multiply */
 constexpr int GEMM_THREADS = GROUP * (GEMM_GROUPS + 1);
 constexpr int GEMM_BOX = 64;       /* columns of a box of a result: 128 bytes */
 constexpr int GEMM_WARP_ROWS = 16; /* of a box of a result: a warp's */
 
+/* What operands are: bf16; e4m3; a left one of e5m2 and a right one of e4m3. */
+enum gemm_kind { GEMM_BF16, GEMM_E4M3, GEMM_E5M2 };
+
 /* Tiles of COLS columns; STAGES places of the ring. */
-template <int COLS_, bool ACROSS_, int STAGES_> struct gemm_shape {
+template <int COLS_, bool ACROSS_, int STAGES_, gemm_kind KIND_ = GEMM_BF16> struct gemm_shape {
     static constexpr int COLS = COLS_, STAGES = STAGES_;
-    static constexpr bool ACROSS = ACROSS_;
+    static constexpr gemm_kind KIND = KIND_;
+    static constexpr bool ACROSS = ACROSS_, BYTES = KIND != GEMM_BF16;
+    static constexpr int INNER = BYTES ? GEMM_LINE : GEMM_INNER; /* of the sum in a place */
+    static_assert(!(BYTES && ACROSS), "8-bit operands lie along the sum");
     static constexpr int UNITS = COLS / 8, BOXES = COLS / GEMM_BOX;
     /* Rows of 128 bytes, swizzled.  The right operand: COLS rows along the sum, else BOXES boxes of
      * 64 rows across it. */
@@ -123,7 +130,7 @@ __device__ __forceinline__ void gemm_bring(const struct gemm_sizes &g,
     for (int number = gemm_first(); number < gemm_tiles(g); number += gemm_step()) {
         const struct gemm_tile tile = gemm_tile_of<S>(g, number, rank);
 #pragma unroll 1
-        for (int k = 0; k < g.inner; k += GEMM_INNER) {
+        for (int k = 0; k < g.inner; k += S::INNER) {
             if (round > 0)
                 barrier_wait(&ring.done[stage], round - 1);
             barrier_expect(&ring.come[stage], sizeof(typename S::place));
@@ -182,20 +189,31 @@ template <typename S> struct gemm_sums {
                     c[m][u][i] = 0;
     }
 
+    /* += the products of 32 bytes of the sum. */
+    static __device__ __forceinline__ void multiply(float (&sum)[S::UNITS][4], uint64_t a,
+                                                    uint64_t b)
+    {
+        if constexpr (S::KIND == GEMM_E4M3)
+            multiply_e4m3(sum, a, b, 1);
+        else if constexpr (S::KIND == GEMM_E5M2)
+            multiply_e5m2(sum, a, b, 1);
+        else
+            multiply_shared<0, S::ACROSS>(sum, a, b, 1);
+    }
+
     /* += a place's products. */
     __device__ __forceinline__ void add(const typename S::place &x)
     {
         const uint32_t a = piece_in_block(x.a), b = piece_in_block(x.b);
         products_begin();
 #pragma unroll
-        for (int k = 0; k < GEMM_INNER / 16; k++) {
+        for (int k = 0; k < GEMM_LINE / 32; k++) {
             const uint64_t right = S::ACROSS
                                        ? operand_with<SWIZZLE_128>(b + k * 128, GEMM_INNER * 8, 64)
                                        : operand_with<SWIZZLE_128>(b + k * 2, 1, 64);
 #pragma unroll
             for (int m = 0; m < GEMM_HALVES; m++)
-                multiply_shared<0, S::ACROSS>(
-                    c[m], operand_with<SWIZZLE_128>(a + m * 64 * 8 + k * 2, 1, 64), right, 1);
+                multiply(c[m], operand_with<SWIZZLE_128>(a + m * 64 * 8 + k * 2, 1, 64), right);
         }
         products_commit();
     }
@@ -250,7 +268,8 @@ template <typename S> struct gemm_rounded {
                 asm volatile("" : "+r"(at[m][u][0]), "+r"(at[m][u][1])::"memory");
     }
 
-    __device__ __forceinline__ void round(const gemm_sums<S> &sums)
+    /* scale: of 8-bit operands. */
+    __device__ __forceinline__ void round(const gemm_sums<S> &sums, float scale = 1.f)
     {
 #pragma unroll
         for (int m = 0; m < GEMM_HALVES; m++)
@@ -258,7 +277,10 @@ template <typename S> struct gemm_rounded {
             for (int u = 0; u < S::UNITS; u++)
 #pragma unroll
                 for (int half = 0; half < 2; half++)
-                    at[m][u][half] = pack2(sums.c[m][u][2 * half], sums.c[m][u][2 * half + 1]);
+                    at[m][u][half] =
+                        S::BYTES ? pack2(__fmul_rn(sums.c[m][u][2 * half], scale),
+                                         __fmul_rn(sums.c[m][u][2 * half + 1], scale))
+                                 : pack2(sums.c[m][u][2 * half], sums.c[m][u][2 * half + 1]);
         pin();
     }
 

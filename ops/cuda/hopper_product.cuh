@@ -239,32 +239,45 @@ __device__ __forceinline__ void multiply_registers(float (&c)[UNITS][4], const u
 
 /* ---- products of 8 bits ---------------------------------------------------------------------- */
 
-/* c [64, N] = a [64, 32] b [32, N] of e4m3, or += that if add is not 0; both operands lie along the
- * sum in shared memory.  The sum of 32 products and c keep 14 bits. */
-template <int N> struct hopper_product_e4m3;
+/* c [64, N] = a [64, 32] b [32, N], or += that if add is not 0; both operands lie along the sum in
+ * shared memory, b is e4m3 and a, as the function says, e4m3 or e5m2.  The sum of 32 products and c
+ * keep 14 bits. */
+template <int N> struct hopper_product_fp8;
 
 /* As above, N columns; I0 to I2 number the operands behind the accumulators. */
-#define HOPPER_PRODUCT_E4M3(N, LAST, I0, I1, I2)                                                   \
-    template <> struct hopper_product_e4m3<N> {                                                    \
-        static __device__ __forceinline__ void of_shared(float (&c)[N / 8][4], uint64_t a,         \
-                                                         uint64_t b, int add)                      \
-        {                                                                                          \
-            asm volatile("{ .reg .pred add; setp.ne.b32 add, %" #I2 ", 0;\n"                       \
-                         "wgmma.mma_async.sync.aligned.m64n" #N "k32.f32.e4m3.e4m3 "               \
-                         "{" HOPPER_R##LAST "}, %" #I0 ", %" #I1 ", add, 1, 1; }"                  \
-                         : HOPPER_C##LAST                                                          \
-                         : "l"(a), "l"(b), "r"(add));                                              \
-        }                                                                                          \
+#define HOPPER_FUNCTION_FP8(A, N, LAST, I0, I1, I2)                                                \
+    static __device__ __forceinline__ void of_##A(float (&c)[N / 8][4], uint64_t a, uint64_t b,    \
+                                                  int add)                                         \
+    {                                                                                              \
+        asm volatile("{ .reg .pred add; setp.ne.b32 add, %" #I2 ", 0;\n"                           \
+                     "wgmma.mma_async.sync.aligned.m64n" #N "k32.f32." #A ".e4m3 "                 \
+                     "{" HOPPER_R##LAST "}, %" #I0 ", %" #I1 ", add, 1, 1; }"                      \
+                     : HOPPER_C##LAST                                                              \
+                     : "l"(a), "l"(b), "r"(add));                                                  \
+    }
+#define HOPPER_PRODUCT_FP8(N, LAST, I0, I1, I2)                                                    \
+    template <> struct hopper_product_fp8<N> {                                                     \
+        HOPPER_FUNCTION_FP8(e4m3, N, LAST, I0, I1, I2)                                             \
+        HOPPER_FUNCTION_FP8(e5m2, N, LAST, I0, I1, I2)                                             \
     };
 
-HOPPER_PRODUCT_E4M3(128, 15, 64, 65, 66)
+HOPPER_PRODUCT_FP8(128, 15, 64, 65, 66)
+HOPPER_PRODUCT_FP8(192, 23, 96, 97, 98)
 
-#undef HOPPER_PRODUCT_E4M3
+#undef HOPPER_PRODUCT_FP8
+#undef HOPPER_FUNCTION_FP8
 
 template <int UNITS>
 __device__ __forceinline__ void multiply_e4m3(float (&c)[UNITS][4], uint64_t a, uint64_t b, int add)
 {
-    hopper_product_e4m3<UNITS * 8>::of_shared(c, a, b, add);
+    hopper_product_fp8<UNITS * 8>::of_e4m3(c, a, b, add);
+}
+
+/* The left operand is e5m2. */
+template <int UNITS>
+__device__ __forceinline__ void multiply_e5m2(float (&c)[UNITS][4], uint64_t a, uint64_t b, int add)
+{
+    hopper_product_fp8<UNITS * 8>::of_e5m2(c, a, b, add);
 }
 
 #endif

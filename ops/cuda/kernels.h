@@ -30,6 +30,7 @@ int cuda_to_int8(const struct ckpt_kernel_args *a);
 int cuda_from_int8(const struct ckpt_kernel_args *a);
 int cuda_linear_fp8(const struct ckpt_kernel_args *a);
 int cuda_linear_fp8_dx(const struct ckpt_kernel_args *a);
+int cuda_linear_fp8_dx_gelu(const struct ckpt_kernel_args *a);
 int cuda_linear_fp8_dw(const struct ckpt_kernel_args *a);
 int cuda_dequantize(const struct ckpt_kernel_args *a);
 int cuda_column_sum(const struct ckpt_kernel_args *a);

@@ -64,7 +64,8 @@ int cuda_linear_dx_gelu(const struct ckpt_kernel_args *a)
     static const struct linear_gelu_parts parts = {.product = cuda_linear_dx,
                                                    .gelu = cuda_gelu,
                                                    .dx = cuda_gelu_dx,
-                                                   .dx_sums = cuda_gelu_dx_sums};
+                                                   .dx_sums = cuda_gelu_dx_sums,
+                                                   .pre = 2};
     const struct linear_dx_gelu_attr *attr = a->attr;
     const struct gemm g = linear_dx_gemm(&a->in[0].desc, &a->in[1].desc);
     if (!cuda_gemm_gelu_takes(g.rows, g.inner, g.cols))
@@ -98,12 +99,42 @@ static struct gemm channel_gemm(const struct ckpt_view *in, const struct ckpt_ke
     return g;
 }
 
+/* The largest magnitude of GELU of what has been made. */
+static int find_gelu(const struct ckpt_kernel_args *a)
+{
+    static const struct to_fp8_largest_attr attr = {FP8_GELU};
+    struct ckpt_kernel_args find = *a;
+    find.in = &a->out[0];
+    find.out = &a->out[1];
+    find.n_in = find.n_out = 1;
+    find.attr = &attr;
+    return cuda_to_fp8_largest(&find);
+}
+
+/* Where the largest magnitude of GELU of the result is asked for, a product of our own. */
+static int run_before_gelu(const struct ckpt_kernel_args *a, const struct gemm *g)
+{
+    const struct gemm_gelu own = {
+        .rows = g->rows,
+        .inner = g->inner,
+        .cols = g->cols,
+        .x = g->a.data,
+        .w = g->b.data,
+        .bias = g->bias,
+        .pre = g->c,
+        .fp8 = {.scale = {g->a.scale, g->b.scale}, .largest = a->out[1].data}};
+    if (cuda_gemm_gelu_takes(g->rows, g->inner, g->cols))
+        return cuda_gemm_gelu(&own, a->stream);
+    const int rc = run_copies(a, g);
+    return rc ? rc : find_gelu(a);
+}
+
 int cuda_linear_fp8(const struct ckpt_kernel_args *a)
 {
     struct gemm g = channel_gemm(a->in + FP8_QX, a);
     g.bias = a->in[FP8_BIAS].data;
     g.addend = a->in[FP8_ADDEND].data;
-    return run_copies(a, &g);
+    return a->n_out > 1 ? run_before_gelu(a, &g) : run_copies(a, &g);
 }
 
 int cuda_linear_fp8_dx(const struct ckpt_kernel_args *a)
@@ -111,6 +142,32 @@ int cuda_linear_fp8_dx(const struct ckpt_kernel_args *a)
     struct gemm g = channel_gemm(a->in, a);
     g.addend = a->in[4].data;
     return run_copies(a, &g);
+}
+
+int cuda_linear_fp8_dx_gelu(const struct ckpt_kernel_args *a)
+{
+    static const struct linear_gelu_parts parts = {.product = cuda_linear_fp8_dx,
+                                                   .gelu = cuda_gelu,
+                                                   .dx = cuda_gelu_dx,
+                                                   .dx_sums = cuda_gelu_dx_sums,
+                                                   .pre = FP8_DX_PRE};
+    const struct linear_dx_gelu_attr *attr = a->attr;
+    const struct gemm g = channel_gemm(a->in, a);
+    const int n = 1 + attr->sums;
+    if (!cuda_gemm_gelu_takes(g.rows, g.inner, g.cols))
+        return linear_dx_gelu_by_parts(a, &parts);
+    const struct gemm_gelu_dx own = {
+        .rows = g.rows,
+        .inner = g.inner,
+        .cols = g.cols,
+        .dy = g.a.data,
+        .w = g.b.data,
+        .pre = a->in[FP8_DX_PRE].data,
+        .dpre = g.c,
+        .sums = attr->sums ? a->out[1].data : NULL,
+        .workspace = a->workspace,
+        .fp8 = {.scale = {g.a.scale, g.b.scale}, .largest = a->n_out > n ? a->out[n].data : NULL}};
+    return cuda_gemm_gelu_dx(&own, a->stream);
 }
 
 /* Sums over all rows: too long for 14 bits. */

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Cases of ckpt bench: linear layers of 8-bit operands. */
 #include "cli/bench_record.h"
+#include "attr.h"
 #include "fp8.h"
+#include "ops.h"
 #include "tape/tape.h"
 
 /* With 8-bit operands, as --matmul fp8 has it, whatever the sizes. */
@@ -65,4 +67,46 @@ ckpt_tensor bench_record_fp8_blocks_chain(ckpt_tape *t, enum ckpt_dtype dtype,
                                           const struct bench_sizes *z)
 {
     return record_chain(t, dtype, z, MATMUL_FP8_BLOCK);
+}
+
+/* Codes of [rows, cols], and their scale. */
+static void record_codes(ckpt_tape *t, enum ckpt_dtype dtype, int64_t rows, int64_t cols,
+                         ckpt_tensor *to)
+{
+    const struct to_fp8_largest_attr find = {FP8_OPERAND};
+    const struct to_fp8_attr attr = {.dtype = dtype, .copies = FP8_ROWS, .fill = FP8_LINE};
+    ckpt_tensor x = operand(t, CKPT_BF16, SHAPE(rows, cols)), out[2] = {CKPT_NONE, CKPT_NONE};
+    const ckpt_tensor in[FP8_FROM_INPUTS] = {
+        x, ops_record1(t, &op_to_fp8_largest, 1, &x, &find, sizeof find), CKPT_NONE, CKPT_NONE,
+        CKPT_NONE};
+    ckpt_record(t, &op_to_fp8, FP8_FROM_INPUTS, in, 2, out, &attr, sizeof attr);
+    to[0] = out[1];
+    to[1] = out[0];
+}
+
+/* Before GELU, whose largest magnitude the layer leaves, and its gradient at the end of that of the
+ * next layer. */
+ckpt_tensor bench_record_fp8_gelu(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    const struct linear_fp8_attr layer = {CKPT_BF16};
+    const struct linear_dx_gelu_attr attr = {.sums = 1};
+    const struct ckpt_desc largest = {.dtype = CKPT_F32, .ndim = 0};
+    ckpt_tensor x[4], dy[4], dx[2];
+    if (dtype != CKPT_BF16)
+        return CKPT_NONE;
+    record_codes(t, CKPT_F8E4M3, z->rows, WIDTH, x);
+    record_codes(t, CKPT_F8E4M3, MLP, WIDTH, x + 2);
+    record_codes(t, CKPT_F8E5M2, z->rows, WIDTH, dy);
+    record_codes(t, CKPT_F8E4M3, MLP, WIDTH, dy + 2);
+    const ckpt_tensor in[FP8_INPUTS] = {
+        CKPT_NONE, CKPT_NONE, operand(t, dtype, SHAPE(MLP)), CKPT_NONE, x[0], x[1], x[2], x[3]};
+    const ckpt_tensor pre = ops_record1(t, &op_linear_fp8, FP8_INPUTS, in, &layer, sizeof layer);
+    if (t->error.code)
+        return CKPT_NONE;
+    tape_add_output(t, t->n_ops - 1, &largest);
+    const ckpt_tensor of_dx[FP8_DX_INPUTS] = {dy[0], dy[1], dy[2], dy[3], pre};
+    ckpt_record(t, &op_linear_fp8_dx_gelu, FP8_DX_INPUTS, of_dx, 2, dx, &attr, sizeof attr);
+    if (!t->error.code)
+        tape_add_output(t, t->n_ops - 1, &largest);
+    return CKPT_NONE;
 }

@@ -106,6 +106,7 @@ ckpt_tensor bench_record_conv_causal(ckpt_tape *t, enum ckpt_dtype dtype,
 ckpt_tensor bench_record_fp8(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z);
 ckpt_tensor bench_record_fp8_chain(ckpt_tape *t, enum ckpt_dtype dtype,
                                    const struct bench_sizes *z);
+ckpt_tensor bench_record_fp8_gelu(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z);
 ckpt_tensor bench_record_fp8_blocks(ckpt_tape *t, enum ckpt_dtype dtype,
                                     const struct bench_sizes *z);
 ckpt_tensor bench_record_fp8_blocks_chain(ckpt_tape *t, enum ckpt_dtype dtype,

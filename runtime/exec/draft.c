@@ -88,6 +88,7 @@ static int record_tape(struct ckpt_program *p, ckpt_recorder record, void *user,
     }
     ops_forget_sources(t);
     ops_join_gelu(t);
+    ops_join_gelu_fp8(t);
     ops_turn_losses(t);
     expr_fuse(t);
     ops_compress(t);
