@@ -12,6 +12,8 @@
     X(linear_dw)                                                                                   \
     X(linear_gelu)                                                                                 \
     X(linear_dx_gelu)                                                                              \
+    X(linear_gated)                                                                                \
+    X(linear_dx_gated)                                                                             \
     X(to_fp8)                                                                                      \
     X(to_fp8_largest)                                                                              \
     X(to_fp8_blocks)                                                                               \
@@ -180,20 +182,9 @@ void call_dx_sums(struct ckpt_call *call, int out);
  * and GELUs of which nobody reads anything but 8-bit copies are done where these are made. */
 void ops_forget_sources(ckpt_tape *t);
 
-/* Behind differentiation: GELU and its gradient come into the products of layers beside them, where
- * the device has such products (linear_gelu.c).  Returns 0 or the tape's error. */
-int ops_join_gelu(ckpt_tape *t);
-
-/* The same of products of 8 bits, into which gradients of GELU come (fp8_gelu.c). */
-int ops_join_gelu_fp8(ckpt_tape *t);
-
-/* Operands or results of an op that others are joined to, at most. */
-enum { OPS_JOINED = 6 };
-
-/* Makes op i one of these operands and the attributes, as tape_replace_op() does, with the scratch
- * that its rule asks for.  Returns 0 or the tape's error. */
-int ops_become(ckpt_tape *t, int32_t i, const struct ckpt_op_def *def, const void *attr,
-               size_t attr_size, int n_in, const int32_t *in, int n_out, const int32_t *out);
+/* Behind differentiation: GELU, gates and their gradients come into the products of layers beside
+ * them, where the device has such products (join.c).  Returns 0 or the tape's error. */
+int ops_join_products(ckpt_tape *t);
 
 /* Behind differentiation: losses of rows of classes come to where the backward pass begins, one by
  * one with their gradients (loss_at_turn.c).  Returns 0 or the tape's error. */

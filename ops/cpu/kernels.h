@@ -10,6 +10,8 @@ int cpu_linear_dx(const struct ckpt_kernel_args *a);
 int cpu_linear_dw(const struct ckpt_kernel_args *a);
 int cpu_linear_gelu(const struct ckpt_kernel_args *a);
 int cpu_linear_dx_gelu(const struct ckpt_kernel_args *a);
+int cpu_linear_gated(const struct ckpt_kernel_args *a);
+int cpu_linear_dx_gated(const struct ckpt_kernel_args *a);
 int cpu_to_fp8(const struct ckpt_kernel_args *a);
 int cpu_to_fp8_largest(const struct ckpt_kernel_args *a);
 int cpu_to_fp8_blocks(const struct ckpt_kernel_args *a);

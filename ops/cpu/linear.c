@@ -168,6 +168,98 @@ int cpu_linear_dx_gelu(const struct ckpt_kernel_args *a)
     return linear_dx_gelu_by_parts(a, &parts);
 }
 
+/* ---- with a gate at their end ---------------------------------------------------------------- */
+
+int64_t linear_gated_scratch(const struct ckpt_desc *gate)
+{
+    return round_up(desc_bytes(gate), GATED_ALIGN);
+}
+
+/* A call of one result, with the scratch behind `taken` bytes. */
+static int call_part(const struct ckpt_kernel_args *a, ckpt_kernel kernel, int n_in,
+                     const struct ckpt_view *in, const struct ckpt_view *out, int64_t taken)
+{
+    struct ckpt_kernel_args own = *a;
+    struct ckpt_view result = *out;
+    own.n_in = n_in;
+    own.in = in;
+    own.n_out = 1;
+    own.out = &result;
+    own.workspace = (char *)a->workspace + taken;
+    own.workspace_bytes = a->workspace_bytes - taken;
+    return kernel(&own);
+}
+
+/* Puts a result that is absent into the scratch, of which so much is taken then; or fails. */
+static int take_scratch(const struct ckpt_kernel_args *a, struct ckpt_view *result, int64_t *taken)
+{
+    *taken = linear_gated_scratch(&result->desc);
+    if (a->workspace_bytes < *taken)
+        return CKPT_EDEVICE;
+    result->data = a->workspace;
+    return CKPT_OK;
+}
+
+/* Where gate is absent h's place does for it, since its SiLU may come there too. */
+int linear_gated_by_parts(const struct ckpt_kernel_args *a, const struct linear_gated_parts *parts)
+{
+    const struct ckpt_view none = {.desc = {.ndim = -1}}, h = a->out[2];
+    const struct ckpt_view of_gate[] = {a->in[0], a->in[1], none};
+    const struct ckpt_view of_up[] = {a->in[0], a->in[2], none};
+    struct ckpt_view up = a->out[1];
+    const struct ckpt_view gate = a->out[0].data ? a->out[0] : h;
+    int64_t taken = 0;
+    int rc = h.data && !up.data ? take_scratch(a, &up, &taken) : CKPT_OK;
+    if (!rc && gate.data)
+        rc = call_part(a, parts->product, 3, of_gate, &gate, taken);
+    if (!rc && up.data)
+        rc = call_part(a, parts->product, 3, of_up, &up, taken);
+    if (!rc && h.data)
+        rc = call_part(a, parts->silu, 1, &gate, &h, taken);
+    if (!rc && h.data)
+        rc = call_part(a, parts->mul, 2, (struct ckpt_view[]){h, up}, &h, taken);
+    return rc;
+}
+
+/* The gradient of h stands in the place of dup at first. */
+int linear_dx_gated_by_parts(const struct ckpt_kernel_args *a,
+                             const struct linear_gated_parts *parts)
+{
+    const struct ckpt_view none = {.desc = {.ndim = -1}}, gate = a->in[2], up = a->in[3];
+    const struct ckpt_view of_product[] = {a->in[0], a->in[1], none};
+    const struct ckpt_view *dgate = &a->out[0], *dup = &a->out[1];
+    struct ckpt_view silu = a->n_out > 2 ? a->out[2] : (struct ckpt_view){.desc = gate.desc};
+    int64_t taken = 0;
+    int rc = silu.data ? CKPT_OK : take_scratch(a, &silu, &taken);
+    if (!rc)
+        rc = call_part(a, parts->product, 3, of_product, dup, taken);
+    if (!rc)
+        rc = call_part(a, parts->mul, 2, (struct ckpt_view[]){*dup, up}, dgate, taken);
+    if (!rc)
+        rc = call_part(a, parts->silu_dx, 2, (struct ckpt_view[]){*dgate, gate}, dgate, taken);
+    if (!rc)
+        rc = call_part(a, parts->silu, 1, &gate, &silu, taken);
+    if (!rc)
+        rc = call_part(a, parts->mul, 2, (struct ckpt_view[]){*dup, silu}, dup, taken);
+    if (!rc && a->n_out > 2)
+        rc = call_part(a, parts->mul, 2, (struct ckpt_view[]){silu, up}, &silu, taken);
+    return rc;
+}
+
+int cpu_linear_gated(const struct ckpt_kernel_args *a)
+{
+    static const struct linear_gated_parts parts = {
+        .product = cpu_linear, .silu = cpu_silu, .mul = cpu_mul};
+    return linear_gated_by_parts(a, &parts);
+}
+
+int cpu_linear_dx_gated(const struct ckpt_kernel_args *a)
+{
+    static const struct linear_gated_parts parts = {
+        .product = cpu_linear_dx, .silu = cpu_silu, .mul = cpu_mul, .silu_dx = cpu_silu_dx};
+    return linear_dx_gated_by_parts(a, &parts);
+}
+
 /* ---- column_sum: partial sums of chunks of rows, added in order -------------------------- */
 
 enum { CHUNKS = 16, CHUNK_ROWS = 64, BLOCK_ROWS = 32, BLOCK_COLS = 512 };

@@ -29,6 +29,18 @@ int linear_gelu_by_parts(const struct ckpt_kernel_args *a, const struct linear_g
 int linear_dx_gelu_by_parts(const struct ckpt_kernel_args *a,
                             const struct linear_gelu_parts *parts);
 
+/* linear_gated and linear_dx_gated by kernels of their parts; silu_dx: of the latter alone.  With
+ * h but not up, or gradients but not h, they need a matrix like gate, linear_gated_scratch() bytes,
+ * in front of the product's scratch, and fail without. */
+enum { GATED_ALIGN = 256 }; /* bytes: of what stands behind that matrix */
+struct linear_gated_parts {
+    ckpt_kernel product, silu, mul, silu_dx;
+};
+int64_t linear_gated_scratch(const struct ckpt_desc *gate);
+int linear_gated_by_parts(const struct ckpt_kernel_args *a, const struct linear_gated_parts *parts);
+int linear_dx_gated_by_parts(const struct ckpt_kernel_args *a,
+                             const struct linear_gated_parts *parts);
+
 /* Scratch of column_sum on [rows, cols]. */
 int64_t column_sum_workspace(int64_t rows, int64_t cols);
 

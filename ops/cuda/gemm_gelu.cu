@@ -4,9 +4,8 @@
  *
  * A warp rounds its sums, which frees half of their registers, maps 16 rows and 64 columns at a
  * time and has them stored by box copies from places of its own, so that warps do not wait for each
- * other.  Going backward pre comes to such a place beforehand and dpre takes its place.  The same
- * warps of the two warpgroups share these, as only one of them has an epilogue at a time: whoever
- * is done with a place lets the other one's next box come there.
+ * other.  Going backward pre comes to such a place beforehand and dpre takes its place; whoever is
+ * done with a place lets the next box come there.
  *
  * Tried and slower (an H100, 13,800 x 1,152 x 4,608 backward, 0.301 ms): sums over rows as products
  * of mma.sync with ones, 0.316; with these, lines stored by warps instead of box copies, 0.333.
@@ -18,54 +17,11 @@
 #include "cuda/gemm_gelu.h"
 #include "cuda/gemm_hopper.cuh"
 #include "cuda/largest.cuh"
-#include "cuda/workspace.h"
-
-extern __shared__ __align__(1024) char gemm_shared[];
 
 namespace
 {
 
-constexpr int WARPS = 4; /* of a warpgroup */
-
-static_assert(GEMM_ROWS == CUDA_GELU_ROWS && GEMM_PAIR == 2, "the scratch for sums, and tiles");
-
-/* Rows of the warp's box number m, one for each 64 rows. */
-__device__ __forceinline__ int row_of(const struct gemm_tile &tile, int m, int warp)
-{
-    return tile.row + m * 64 + warp * GEMM_WARP_ROWS;
-}
-
-/* A lane's rows of four 8 x 8 matrices of a box each: units 2n and 2n + 1, upper and lower 8 rows.
- * Their places in shared memory, to which a box's distance from the first one is added. */
-struct matrix_rows {
-    uint32_t at[4];
-
-    __device__ __forceinline__ explicit matrix_rows(const gemm_box *first)
-    {
-        const int lane = threadIdx.x % 32;
-#pragma unroll
-        for (int n = 0; n < 4; n++)
-            at[n] = shared_address(&first->row[lane % 16][(2 * n + lane / 16) ^ lane % 8]);
-    }
-
-    __device__ __forceinline__ void take(uint32_t (&x)[4], int box, int n) const
-    {
-        load_matrix4(x, at[n] + box * (int)sizeof(gemm_box));
-    }
-
-    __device__ __forceinline__ void put(int box, int n, const uint32_t (&x)[4]) const
-    {
-        store_matrix4(at[n] + box * (int)sizeof(gemm_box), x[0], x[1], x[2], x[3]);
-    }
-};
-
-/* Until the lane's stores but N batches have been read. */
-template <int N> __device__ __forceinline__ void wait_for_stores(void)
-{
-    if (threadIdx.x % 32 == 0)
-        stores_read<N>();
-    __syncwarp();
-}
+constexpr int BOX = 64; /* columns of a box of a result: 128 bytes */
 
 /* ---- forward --------------------------------------------------------------------------------- */
 
@@ -82,7 +38,7 @@ struct forward_args {
 template <typename S> struct forward_shared {
     gemm_ring<S> ring;
     /* Of two batches: pre and, of bf16, post. */
-    gemm_box out[GEMM_GROUPS][WARPS][GEMM_HALVES][S::BYTES ? 1 : 2];
+    gemm_box<BOX> out[GEMM_GROUPS][GEMM_WARPS][GEMM_HALVES][S::BYTES ? 1 : 2];
     uint32_t bias[GEMM_GROUPS][S::COLS / 2];
     float scale;
 };
@@ -130,7 +86,7 @@ __device__ __forceinline__ uint32_t smaller_values(uint32_t a, uint32_t b)
 /* Rows behind the last one, which hold the bias, become zero. */
 template <typename S> __device__ __forceinline__ void clear_tail(gemm_rounded<S> &pre, int left)
 {
-    const int row = threadIdx.x / 32 % WARPS * GEMM_WARP_ROWS + threadIdx.x % 32 / 4;
+    const int row = threadIdx.x / 32 % GEMM_WARPS * GEMM_WARP_ROWS + threadIdx.x % 32 / 4;
 #pragma unroll
     for (int m = 0; m < GEMM_HALVES; m++)
 #pragma unroll
@@ -184,16 +140,16 @@ __device__ __forceinline__ void finish_forward(const forward_args &a, forward_sh
                                                const struct gemm_tile &tile, int group)
 {
     constexpr int results = S::BYTES ? 1 : 2;
-    const int warp = threadIdx.x / 32 % WARPS;
-    gemm_box(&out)[GEMM_HALVES][results] = here->out[group][warp];
-    const matrix_rows rows(out[0]);
+    const int warp = threadIdx.x / 32 % GEMM_WARPS;
+    gemm_box<BOX>(&out)[GEMM_HALVES][results] = here->out[group][warp];
+    const gemm_box_lane<BOX> rows(out[0]);
     gemm_rounded<S> pre;
     round_forward(pre, sums, here->bias[group], here->scale);
 #pragma unroll
     for (int box = 0; box < S::BOXES; box++)
 #pragma unroll
         for (int m = 0; m < GEMM_HALVES; m++) {
-            wait_for_stores<1>();
+            gemm_stores_read<1>();
 #pragma unroll
             for (int n = 0; n < 4; n++) {
                 uint32_t x[4], post[4];
@@ -209,7 +165,7 @@ __device__ __forceinline__ void finish_forward(const forward_args &a, forward_sh
             show_products();
             __syncwarp();
             if (threadIdx.x % 32 == 0) {
-                const int at[2] = {tile.col + box * GEMM_BOX, row_of(tile, m, warp)};
+                const int at[2] = {tile.col + box * BOX, gemm_box_row(tile, m, warp)};
                 if (a.has_pre)
                     box_store(&a.pre, &out[m][0], at);
                 if constexpr (!S::BYTES)
@@ -259,8 +215,7 @@ __global__ void __cluster_dims__(GEMM_PAIR, 1, 1) __launch_bounds__(GEMM_THREADS
         named_sync(1 + group, GROUP);
         finish_forward(a, here, sums, tile, group);
     };
-    gemm_run<S>(
-        a.sizes, a.operands, here->ring, group, rank, [] {}, work);
+    gemm_run<S>(a.sizes, a.operands, here->ring, group, rank, [] {}, work);
 }
 
 /* ---- backward -------------------------------------------------------------------------------- */
@@ -275,13 +230,23 @@ struct backward_args {
     CUtensorMap pre, dpre, post;
 };
 
+/*
+ * Boxes of pre come to places beforehand, and dpre leaves from there.  Sums of 8 bits may take less
+ * time than an epilogue: so both warpgroups have places for themselves then, and epilogues run
+ * beside each other (54,000 x 1,152 x 4,608 in 0.63 ms on an H100, for 0.70); fewer of them, to
+ * fit.  Else the same warps of both share places for a whole tile.
+ */
 template <typename S> struct backward_shared {
+    static constexpr int OWNERS = S::BYTES ? GEMM_GROUPS : 1;
+    static constexpr int BOXES = S::BOXES * GEMM_HALVES; /* of a warp's part of a tile */
+    static constexpr int PLACES = S::BYTES ? 3 : BOXES;
+    static_assert(BOXES % PLACES == 0, "box n of any tile comes to the same place");
     gemm_ring<S> ring;
     struct {
-        gemm_box pre[S::BOXES][GEMM_HALVES], post[S::BYTES ? 0 : GEMM_HALVES];
-    } warp[WARPS];
-    float2 sums[WARPS / 2][S::COLS / 2];
-    uint64_t pre_come[GEMM_GROUPS][WARPS];
+        gemm_box<BOX> pre[PLACES], post[S::BYTES ? 0 : GEMM_HALVES];
+    } warp[OWNERS][GEMM_WARPS];
+    float2 sums[OWNERS][S::COLS / 2];
+    uint64_t come[GEMM_GROUPS][GEMM_WARPS][PLACES]; /* of who maps the box */
     float scale;
 };
 
@@ -290,34 +255,40 @@ template <typename S> struct backward_group {
     backward_shared<S> *here;
     int group, rank, warp;
 
-    /* One lane lets a box of pre of a tile come. */
-    __device__ __forceinline__ void bring(const struct gemm_tile &tile, int owner, int box, int m)
+    static constexpr int OWNERS = backward_shared<S>::OWNERS, BOXES = backward_shared<S>::BOXES;
+    static constexpr int PLACES = backward_shared<S>::PLACES;
+
+    __device__ __forceinline__ int owner(void) const
     {
-        box_load(&here->warp[warp].pre[box][m], &a.pre, &here->pre_come[owner][warp],
-                 {tile.col + box * GEMM_BOX, row_of(tile, m, warp)});
+        return OWNERS > 1 ? group : 0;
     }
 
-    __device__ __forceinline__ void expect(int owner)
+    /* One lane lets box number n of pre of a tile of warpgroup `user` come. */
+    __device__ __forceinline__ void bring(const struct gemm_tile &tile, int n, int user)
     {
-        barrier_expect(&here->pre_come[owner][warp], sizeof here->warp[warp].pre);
+        const uint64_t *come = &here->come[user][warp][n % PLACES];
+        barrier_expect(come, sizeof(gemm_box<BOX>));
+        box_load(&here->warp[owner()][warp].pre[n % PLACES], &a.pre, come,
+                 {tile.col + n / GEMM_HALVES * BOX, gemm_box_row(tile, n % GEMM_HALVES, warp)});
     }
 
+    /* What finish() does not bring of a first tile: where places are shared, all of it. */
     __device__ __forceinline__ void bring_first(void)
     {
-        const struct gemm_tile tile = gemm_tile_of<S>(a.sizes, gemm_first(), rank);
-        if (group == 0 || threadIdx.x % 32 || gemm_first() >= gemm_tiles(a.sizes))
+        const int number = gemm_first() + owner() * gemm_step();
+        if (threadIdx.x % 32 || number >= gemm_tiles(a.sizes) || (OWNERS == 1 && group == 0))
             return;
-        expect(0);
-        for (int i = 0; i < S::BOXES * GEMM_HALVES; i++)
-            bring(tile, 0, i / GEMM_HALVES, i % GEMM_HALVES);
+        const struct gemm_tile tile = gemm_tile_of<S>(a.sizes, number, rank);
+        for (int n = 0; n < (OWNERS > 1 ? PLACES - 2 : PLACES); n++)
+            bring(tile, n, owner());
     }
 
     /* A warp's box of v; adds what it stores to the lane's sums over rows. */
-    __device__ __forceinline__ void map_box(const gemm_rounded<S> &v, int box, int m,
-                                            const matrix_rows &rows, float (&sum)[16],
+    __device__ __forceinline__ void map_box(const gemm_rounded<S> &v, int box, int m, int pre,
+                                            const gemm_box_lane<BOX> &rows, float (&sum)[16],
                                             largest<bf16> &most)
     {
-        const int pre = box * GEMM_HALVES + m, post = S::BOXES * GEMM_HALVES + m;
+        const int post = PLACES + m;
         uint32_t x[4][4]; /* at once: stores keep their place among loads */
 #pragma unroll
         for (int n = 0; n < 4; n++)
@@ -375,72 +346,94 @@ template <typename S> struct backward_group {
         return float2{sum[0], sum[1]};
     }
 
-    __device__ __forceinline__ void store(const struct gemm_tile &tile, int box, int m)
+    __device__ __forceinline__ void store(const struct gemm_tile &tile, int box, int m, int place)
     {
-        const int at[2] = {tile.col + box * GEMM_BOX, row_of(tile, m, warp)};
-        box_store(&a.dpre, &here->warp[warp].pre[box][m], at);
+        const int at[2] = {tile.col + box * BOX, gemm_box_row(tile, m, warp)};
+        box_store(&a.dpre, &here->warp[owner()][warp].pre[place], at);
         if constexpr (!S::BYTES)
             if (a.has_post)
-                box_store(&a.post, &here->warp[warp].post[m], at);
+                box_store(&a.post, &here->warp[owner()][warp].post[m], at);
         stores_commit();
     }
 
-    /* The four warps' sums, first and third, second and fourth, and both. */
-    __device__ __forceinline__ void leave_sums(const float2 (&sum)[S::BOXES],
-                                               const struct gemm_tile &tile)
+    /* Adds the sums of one warp to those of another, which takes them from shared memory. */
+    __device__ __forceinline__ void add_warp(float2 (&sum)[S::BOXES], int from, int to)
     {
-        const int lane = threadIdx.x % 32, i = threadIdx.x % GROUP, col = tile.col + 2 * i;
-        float2 *mine = here->sums[warp % 2] + lane;
+        float2 *between = here->sums[owner()] + threadIdx.x % 32;
 #pragma unroll
         for (int box = 0; box < S::BOXES; box++)
-            if (warp < 2)
-                mine[box * 32] = sum[box];
+            if (warp == from)
+                between[box * 32] = sum[box];
         named_sync(1 + group, GROUP);
 #pragma unroll
         for (int box = 0; box < S::BOXES; box++)
-            if (warp >= 2) {
-                const float2 x = mine[box * 32];
-                mine[box * 32] = float2{x.x + sum[box].x, x.y + sum[box].y};
+            if (warp == to) {
+                const float2 x = between[box * 32];
+                sum[box] = float2{sum[box].x + x.x, sum[box].y + x.y};
             }
-        named_sync(1 + group, GROUP);
-        if (i < S::COLS / 2 && col < a.sizes.cols && tile.row < a.sizes.rows) {
-            const float2 x = here->sums[0][i], y = here->sums[1][i];
-            *reinterpret_cast<float2 *>(a.partial + (int64_t)(tile.row / GEMM_ROWS) * a.sizes.cols +
-                                        col) = float2{x.x + y.x, x.y + y.y};
-        }
         named_sync(1 + group, GROUP);
     }
 
-    /* i: the tile's number in the block.  The box of pre two before may be written again, and comes
-     * of the next tile, whose warpgroup waits for all of them before it writes anywhere. */
-    __device__ __forceinline__ void finish(const gemm_sums<S> &sums, const struct gemm_tile &tile,
-                                           int i, int next)
+    /* The four warps' sums, first and third, second and fourth, and both. */
+    __device__ __forceinline__ void leave_sums(float2 (&sum)[S::BOXES],
+                                               const struct gemm_tile &tile)
     {
-        constexpr int boxes = S::BOXES * GEMM_HALVES;
-        const bool more = next < gemm_tiles(a.sizes), brings = more && threadIdx.x % 32 == 0;
+        add_warp(sum, 2, 0);
+        add_warp(sum, 3, 1);
+        add_warp(sum, 1, 0);
+        if (warp > 0 || tile.row >= a.sizes.rows)
+            return;
+        float *to = a.partial + (int64_t)(tile.row / GEMM_ROWS) * a.sizes.cols;
+#pragma unroll
+        for (int box = 0; box < S::BOXES; box++) {
+            const int col = tile.col + box * BOX + threadIdx.x % 32 * 2;
+            if (col < a.sizes.cols)
+                *reinterpret_cast<float2 *>(to + col) = sum[box];
+        }
+    }
+
+    __device__ __forceinline__ void wait_for_box(int i, int n) const
+    {
+        barrier_wait(&here->come[group][warp][n % PLACES],
+                     i / GEMM_GROUPS * (BOXES / PLACES) + n / PLACES);
+    }
+
+    /* i: the tile's number in the block.  The place of the box two before may be written again, and
+     * the box that follows there comes: of this tile, or the next one of these places. */
+    __device__ __forceinline__ void finish(const gemm_sums<S> &sums, const struct gemm_tile &tile,
+                                           int i, int number)
+    {
+        const int next = number + OWNERS * gemm_step();
+        const bool more = next < gemm_tiles(a.sizes), leads = threadIdx.x % 32 == 0;
         const struct gemm_tile next_tile = gemm_tile_of<S>(a.sizes, more ? next : 0, rank);
-        const matrix_rows rows(here->warp[warp].pre[0]);
+        const gemm_box_lane<BOX> rows(here->warp[owner()][warp].pre);
+        const auto follow = [&](int n) {
+            const int k = n + PLACES;
+            if (leads && (k < BOXES || more))
+                bring(k < BOXES ? tile : next_tile, k % BOXES, OWNERS > 1 ? group : 1 - group);
+        };
         gemm_rounded<S> v;
         float2 sum[S::BOXES];
         largest<bf16> most;
         v.round(sums, here->scale);
-        barrier_wait(&here->pre_come[group][warp], i / 2);
+        for (int n = 0; OWNERS == 1 && n < BOXES; n++) /* places of post are free by then */
+            wait_for_box(i, n);
 #pragma unroll
         for (int box = 0; box < S::BOXES; box++) {
             float lane_sum[16] = {};
 #pragma unroll
             for (int m = 0; m < GEMM_HALVES; m++) {
-                const int before = box * GEMM_HALVES + m - 2;
-                wait_for_stores<1>();
-                if (brings && before == 0)
-                    expect(1 - group);
-                if (brings && before >= 0)
-                    bring(next_tile, 1 - group, before / GEMM_HALVES, before % GEMM_HALVES);
-                map_box(v, box, m, rows, lane_sum, most);
+                const int n = box * GEMM_HALVES + m, place = n % PLACES;
+                gemm_stores_read<1>();
+                if (OWNERS > 1 || n >= 2)
+                    follow(n - 2);
+                if (OWNERS > 1)
+                    wait_for_box(i, n);
+                map_box(v, box, m, place, rows, lane_sum, most);
                 show_products();
                 __syncwarp();
-                if (threadIdx.x % 32 == 0)
-                    store(tile, box, m);
+                if (leads)
+                    store(tile, box, m, place);
             }
             sum[box] = add_lanes(lane_sum);
         }
@@ -449,10 +442,11 @@ template <typename S> struct backward_group {
         if constexpr (S::BYTES)
             if (a.largest)
                 warp_leave_largest(a.largest, warp_largest(most));
-        if (brings) {
-            stores_read<0>();
-            for (int n = boxes - 2; n < boxes; n++)
-                bring(next_tile, 1 - group, n / GEMM_HALVES, n % GEMM_HALVES);
+        if (OWNERS == 1) { /* the other warpgroup cannot know when its boxes may come */
+            if (leads)
+                stores_read<0>();
+            follow(BOXES - 2);
+            follow(BOXES - 1);
         }
     }
 };
@@ -467,70 +461,25 @@ __global__ void __cluster_dims__(GEMM_PAIR, 1, 1) __launch_bounds__(GEMM_THREADS
     const int steps = (a.sizes.inner + S::INNER - 1) / S::INNER;
     if (threadIdx.x == 0) {
         gemm_init(here->ring);
-        for (int i = 0; i < GEMM_GROUPS * WARPS; i++)
-            barrier_init(&here->pre_come[i / WARPS][i % WARPS], 1);
+        for (uint64_t *come = here->come[0][0]; come < (uint64_t *)(&here->come + 1); come++)
+            barrier_init(come, 1);
         barrier_inits_end();
         here->scale = S::BYTES ? *a.scale[0] * *a.scale[1] : 1.f;
     }
     cluster_sync();
-    const auto own =
-        [&] { /* made where it is used: it takes no registers beside the products */
-              return backward_group<S>{a, here, group, rank, (int)threadIdx.x / 32 % WARPS};
-        };
+    const auto own = [&] { /* made where it is used: it takes no registers beside the products */
+        return backward_group<S>{a, here, group, rank, (int)threadIdx.x / 32 % GEMM_WARPS};
+    };
     const auto work = [&](int i, int number) {
         const struct gemm_tile tile = gemm_tile_of<S>(a.sizes, number, rank);
         gemm_sums<S> sums;
         sums.find(here->ring, i, steps, group);
-        own().finish(sums, tile, i, number + gemm_step());
+        own().finish(sums, tile, i, number);
     };
-    gemm_run<S>(
-        a.sizes, a.operands, here->ring, group, rank, [&] { own().bring_first(); }, work);
+    gemm_run<S>(a.sizes, a.operands, here->ring, group, rank, [&] { own().bring_first(); }, work);
 }
 
 /* ---- launching ------------------------------------------------------------------------------- */
-
-constexpr int TOGETHER = 8; /* pairs of tiles: 2,048 rows */
-
-int64_t parts(int64_t n, int64_t of)
-{
-    return (n + of - 1) / of;
-}
-
-template <typename S> struct gemm_sizes sizes_of(int64_t rows, int64_t inner, int64_t cols)
-{
-    return gemm_sizes{(int)rows,
-                      (int)inner,
-                      (int)cols,
-                      (int)parts(rows, GEMM_PAIR * GEMM_ROWS),
-                      (int)parts(cols, S::COLS),
-                      TOGETHER};
-}
-
-/* A dense matrix, in boxes of 128 bytes of a row. */
-bool matrix_map(CUtensorMap *map, const void *data, int64_t rows, int64_t cols, int box_rows,
-                bool bytes = false)
-{
-    const struct hopper_tensor x = {
-        (void *)data, 2, {cols, rows}, {1, cols}, bytes ? HOPPER_BYTE : HOPPER_BF16};
-    const int box[2] = {bytes ? GEMM_LINE : GEMM_LINE / 2, box_rows};
-    return cuda_hopper_map(map, &x, box, 128);
-}
-
-bool result_map(CUtensorMap *map, const void *data, const struct gemm_sizes &s)
-{
-    return matrix_map(map, data, s.rows, s.cols, GEMM_WARP_ROWS);
-}
-
-template <typename A>
-int launch_gemm(void (*kernel)(A), const A &a, size_t shared, cudaStream_t stream)
-{
-    const int64_t clusters = device_attribute(cudaDevAttrMultiProcessorCount) / GEMM_PAIR;
-    const int64_t tiles = (int64_t)a.sizes.pairs * a.sizes.strips;
-    const int64_t blocks = GEMM_PAIR * (tiles < clusters ? tiles : clusters);
-    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
-    kernel<<<(unsigned)blocks, GEMM_THREADS, shared, stream>>>(a);
-    return launched();
-}
 
 /* Both scales, and the largest magnitude, now 0, of what has such. */
 template <typename A> int begin_fp8(A *a, const struct gemm_gelu_fp8 &fp8, cudaStream_t stream)
@@ -546,56 +495,44 @@ template <typename A> int begin_fp8(A *a, const struct gemm_gelu_fp8 &fp8, cudaS
 template <typename S> int forward(const struct gemm_gelu *g, cudaStream_t stream)
 {
     struct forward_args a = {};
-    a.sizes = sizes_of<S>(g->rows, g->inner, g->cols);
+    a.sizes = gemm_sizes_of<S>(g->rows, g->inner, g->cols);
     a.bias = static_cast<const bf16 *>(g->bias);
     a.has_pre = g->pre;
     a.has_post = g->post;
-    if (!matrix_map(&a.operands.a, g->x, g->rows, g->inner, GEMM_ROWS, S::BYTES) ||
-        !matrix_map(&a.operands.b, g->w, g->cols, g->inner, S::COLS / GEMM_PAIR, S::BYTES) ||
-        (g->pre && !result_map(&a.pre, g->pre, a.sizes)) ||
-        (g->post && !result_map(&a.post, g->post, a.sizes)) || begin_fp8(&a, g->fp8, stream))
+    if (!gemm_operand_maps<S>(&a.operands, a.sizes, g->x, g->w, NULL) ||
+        !gemm_result_map<BOX>(&a.pre, g->pre, a.sizes) ||
+        !gemm_result_map<BOX>(&a.post, g->post, a.sizes) || begin_fp8(&a, g->fp8, stream))
         return CKPT_EDEVICE;
-    return launch_gemm(gemm_gelu_kernel<S>, a, sizeof(forward_shared<S>), stream);
-}
-
-/* w: across the sum, or along it. */
-template <typename S> bool right_map(CUtensorMap *map, const struct gemm_gelu_dx *g)
-{
-    return S::ACROSS ? matrix_map(map, g->w, g->inner, g->cols, GEMM_INNER / GEMM_PAIR)
-                     : matrix_map(map, g->w, g->cols, g->inner, S::COLS / GEMM_PAIR, S::BYTES);
+    return gemm_launch(gemm_gelu_kernel<S>, a, sizeof(forward_shared<S>), stream);
 }
 
 template <typename S> int backward(const struct gemm_gelu_dx *g, cudaStream_t stream)
 {
     struct backward_args a = {};
-    a.sizes = sizes_of<S>(g->rows, g->inner, g->cols);
+    a.sizes = gemm_sizes_of<S>(g->rows, g->inner, g->cols);
     a.partial = g->sums ? static_cast<float *>(g->workspace) : nullptr;
     a.has_post = g->post;
-    if (!matrix_map(&a.operands.a, g->dy, g->rows, g->inner, GEMM_ROWS, S::BYTES) ||
-        !right_map<S>(&a.operands.b, g) || !result_map(&a.pre, g->pre, a.sizes) ||
-        !result_map(&a.dpre, g->dpre, a.sizes) ||
-        (g->post && !result_map(&a.post, g->post, a.sizes)) || begin_fp8(&a, g->fp8, stream))
+    if (!gemm_operand_maps<S>(&a.operands, a.sizes, g->dy, g->w, NULL) ||
+        !gemm_result_map<BOX>(&a.pre, g->pre, a.sizes) ||
+        !gemm_result_map<BOX>(&a.dpre, g->dpre, a.sizes) ||
+        !gemm_result_map<BOX>(&a.post, g->post, a.sizes) || begin_fp8(&a, g->fp8, stream))
         return CKPT_EDEVICE;
-    int rc = launch_gemm(gemm_gelu_dx_kernel<S>, a, sizeof(backward_shared<S>), stream);
+    int rc = gemm_launch(gemm_gelu_dx_kernel<S>, a, sizeof(backward_shared<S>), stream);
     if (!rc && g->sums)
-        add_partial<4>(g->sums, a.partial, parts(g->rows, GEMM_ROWS), g->cols, false, stream);
+        add_partial<4>(g->sums, a.partial, gemm_parts(g->rows, GEMM_ROWS), g->cols, false, stream);
     return rc ? rc : launched();
 }
 
-typedef gemm_shape<CUDA_GELU_COLS, false, 4> forward_shape;
-typedef gemm_shape<CUDA_GELU_COLS, true, 4> backward_shape;
-typedef gemm_shape<CUDA_GELU_COLS, false, 4, GEMM_E4M3> forward_fp8_shape;
-typedef gemm_shape<CUDA_GELU_COLS, false, 4, GEMM_E5M2> backward_fp8_shape;
+typedef gemm_shape<CUDA_JOINED_COLS, false, 4> forward_shape;
+typedef gemm_shape<CUDA_JOINED_COLS, true, 4> backward_shape;
+typedef gemm_shape<CUDA_JOINED_COLS, false, 4, false, GEMM_E4M3> forward_fp8_shape;
+typedef gemm_shape<CUDA_JOINED_COLS, false, 4, false, GEMM_E5M2> backward_fp8_shape;
 
 } // namespace
 
 bool cuda_gemm_gelu_takes(int64_t rows, int64_t inner, int64_t cols)
 {
-    const int64_t most = INT32_MAX / 2;
-    return rows > 0 && inner > 0 && cols > 0 && rows < most && inner < most && cols < most &&
-           inner % 8 == 0 && cols % 8 == 0 && cuda_gelu_tiles(rows, cols) < most &&
-           device_attribute(cudaDevAttrComputeCapabilityMajor) == 9 &&
-           device_attribute(cudaDevAttrComputeCapabilityMinor) == 0;
+    return gemm_takes(rows, inner, cols, CUDA_JOINED_COLS);
 }
 
 int cuda_gemm_gelu(const struct gemm_gelu *g, void *stream)

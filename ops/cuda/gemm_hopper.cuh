@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Matrix products of bf16 on Hopper whose epilogues do more than cuBLASLt's: which tiles a block
- * takes, how operands come to shared memory, and the products.  c [rows, cols] = a b with a
- * [rows, inner] along the sum and b along (w^T of w [cols, inner]) or across it (w [inner, cols]).
+ * Matrix products of bf16 or 8 bits on Hopper by kernels of our own: which tiles a block
+ * takes, how operands come to shared memory, the products, boxes of results, and launching.
+ * c [rows, cols] = a b with a [rows, inner] along the sum and b along (w^T of w [cols, inner]) or
+ * across it (w [inner, cols]).  Or two products with one a and two such w beside each other, of
+ * which a tile has the same columns.
  *
  * Blocks stay and take tiles in turn.  A tile of 128 rows is one warpgroup's: two of them take
  * tiles alternately, so that one rounds, maps and stores its tile while the tensor cores work for
@@ -17,6 +19,9 @@
 
 #include "cuda/hopper_cluster.cuh"
 #include "cuda/hopper_map.h"
+#include "cuda/workspace.h"
+
+extern __shared__ __align__(1024) char gemm_shared[];
 
 constexpr int GEMM_ROWS = 128;              /* of a tile */
 constexpr int GEMM_HALVES = GEMM_ROWS / 64; /* products of a step, one below the other */
@@ -25,20 +30,26 @@ constexpr int GEMM_INNER = GEMM_LINE / 2;   /* of bf16 */
 constexpr int GEMM_PAIR = 2;                /* blocks of a cluster */
 constexpr int GEMM_GROUPS = 2;              /* warpgroups that multiply */
 constexpr int GEMM_THREADS = GROUP * (GEMM_GROUPS + 1);
-constexpr int GEMM_BOX = 64;       /* columns of a box of a result: 128 bytes */
+constexpr int GEMM_WARPS = GROUP / 32;
 constexpr int GEMM_WARP_ROWS = 16; /* of a box of a result: a warp's */
+constexpr int GEMM_TOGETHER = 8;   /* pairs of tiles down that go side by side: 2,048 rows */
+
+static_assert(GEMM_ROWS == CUDA_JOINED_ROWS && GEMM_PAIR == 2, "the scratch for sums, and tiles");
 
 /* What operands are: bf16; e4m3; a left one of e5m2 and a right one of e4m3. */
 enum gemm_kind { GEMM_BF16, GEMM_E4M3, GEMM_E5M2 };
 
-/* Tiles of COLS columns; STAGES places of the ring. */
-template <int COLS_, bool ACROSS_, int STAGES_, gemm_kind KIND_ = GEMM_BF16> struct gemm_shape {
+/* Tiles of COLS columns; STAGES places of the ring.  BESIDE: half of them is of either product. */
+template <int COLS_, bool ACROSS_, int STAGES_, bool BESIDE_ = false, gemm_kind KIND_ = GEMM_BF16>
+struct gemm_shape {
     static constexpr int COLS = COLS_, STAGES = STAGES_;
     static constexpr gemm_kind KIND = KIND_;
-    static constexpr bool ACROSS = ACROSS_, BYTES = KIND != GEMM_BF16;
+    static constexpr bool ACROSS = ACROSS_, BESIDE = BESIDE_, BYTES = KIND != GEMM_BF16;
     static constexpr int INNER = BYTES ? GEMM_LINE : GEMM_INNER; /* of the sum in a place */
     static_assert(!(BYTES && ACROSS), "8-bit operands lie along the sum");
-    static constexpr int UNITS = COLS / 8, BOXES = COLS / GEMM_BOX;
+    static constexpr int UNITS = COLS / 8;
+    static constexpr int STRIP = BESIDE ? COLS / 2 : COLS; /* columns of a result */
+    static constexpr int BOXES = COLS / 64; /* of a right operand across the sum */
     /* Rows of 128 bytes, swizzled.  The right operand: COLS rows along the sum, else BOXES boxes of
      * 64 rows across it. */
     struct alignas(1024) place {
@@ -49,7 +60,6 @@ template <int COLS_, bool ACROSS_, int STAGES_, gemm_kind KIND_ = GEMM_BF16> str
 struct gemm_sizes {
     int rows, inner, cols;
     int pairs, strips; /* of tiles down, tiles across */
-    int together;      /* pairs down that go side by side */
 };
 
 template <typename S> struct gemm_ring {
@@ -59,12 +69,7 @@ template <typename S> struct gemm_ring {
 };
 
 struct gemm_operands {
-    CUtensorMap a, b;
-};
-
-/* Swizzled boxes of a result, 16 rows of 128 bytes. */
-struct alignas(1024) gemm_box {
-    uint4 row[GEMM_WARP_ROWS][8];
+    CUtensorMap a, b[2]; /* the second of two products beside each other */
 };
 
 /* ---- tiles ----------------------------------------------------------------------------------- */
@@ -95,28 +100,30 @@ template <typename S>
 __device__ __forceinline__ struct gemm_tile gemm_tile_of(const struct gemm_sizes &g, int number,
                                                          int rank)
 {
-    const int first = number / (g.together * g.strips) * g.together;
-    const int down = min(g.pairs - first, g.together), left = number - first * g.strips;
-    return gemm_tile{((first + left % down) * GEMM_PAIR + rank) * GEMM_ROWS, left / down * S::COLS};
+    const int first = number / (GEMM_TOGETHER * g.strips) * GEMM_TOGETHER;
+    const int down = min(g.pairs - first, GEMM_TOGETHER), left = number - first * g.strips;
+    return gemm_tile{((first + left % down) * GEMM_PAIR + rank) * GEMM_ROWS,
+                     left / down * S::STRIP};
 }
 
 /* ---- operands that come ---------------------------------------------------------------------- */
 
-/* Half of the right operand, for both blocks: rows of columns, or of the sum. */
+/* Half of the right operand, or one of two, for both blocks: rows of columns, or of the sum. */
 template <typename S>
-__device__ __forceinline__ void gemm_bring_right(const CUtensorMap *map, typename S::place &to,
+__device__ __forceinline__ void gemm_bring_right(const CUtensorMap *maps, typename S::place &to,
                                                  const uint64_t *come, int col, int k, int rank)
 {
     const uint16_t both = (1 << GEMM_PAIR) - 1;
+    const CUtensorMap *map = maps + (S::BESIDE ? rank : 0);
     if constexpr (S::ACROSS) {
         constexpr int half = GEMM_INNER / GEMM_PAIR;
 #pragma unroll
         for (int i = 0; i < S::BOXES; i++)
             box_load_all(to.b[i * GEMM_INNER + rank * half], map, come,
-                         {col + i * GEMM_BOX, k + rank * half}, both);
+                         {col + i * 64, k + rank * half}, both);
     } else {
         constexpr int half = S::COLS / GEMM_PAIR;
-        box_load_all(to.b[rank * half], map, come, {k, col + rank * half}, both);
+        box_load_all(to.b[rank * half], map, come, {k, col + (S::BESIDE ? 0 : rank * half)}, both);
     }
 }
 
@@ -135,7 +142,7 @@ __device__ __forceinline__ void gemm_bring(const struct gemm_sizes &g,
                 barrier_wait(&ring.done[stage], round - 1);
             barrier_expect(&ring.come[stage], sizeof(typename S::place));
             box_load(ring.place[stage].a, &maps.a, &ring.come[stage], {k, tile.row});
-            gemm_bring_right<S>(&maps.b, ring.place[stage], &ring.come[stage], tile.col, k, rank);
+            gemm_bring_right<S>(maps.b, ring.place[stage], &ring.come[stage], tile.col, k, rank);
             if (++stage == S::STAGES) {
                 stage = 0;
                 round++;
@@ -293,6 +300,52 @@ template <typename S> struct gemm_rounded {
     }
 };
 
+/* ---- boxes of results ------------------------------------------------------------------------ */
+
+/* COLS columns, swizzled as wide as a row is. */
+template <int COLS> struct alignas(1024) gemm_box {
+    uint4 row[GEMM_WARP_ROWS][COLS / 8];
+};
+
+/* Rows of the warp's box number m, one for each 64 rows. */
+__device__ __forceinline__ int gemm_box_row(const struct gemm_tile &tile, int m, int warp)
+{
+    return tile.row + m * 64 + warp * GEMM_WARP_ROWS;
+}
+
+/* A lane's rows of four 8 x 8 matrices of a box each: units 2n and 2n + 1, upper and lower 8 rows.
+ * Their places in shared memory, to which a box's distance from the first one is added. */
+template <int COLS> struct gemm_box_lane {
+    uint32_t at[COLS / 16];
+
+    __device__ __forceinline__ explicit gemm_box_lane(const gemm_box<COLS> *first)
+    {
+        static_assert(COLS == 64 || COLS == 32, "swizzles of 128 and of 64 bytes");
+        const int lane = threadIdx.x % 32, swizzle = COLS == 64 ? lane % 8 : lane / 2 % 4;
+#pragma unroll
+        for (int n = 0; n < COLS / 16; n++)
+            at[n] = shared_address(&first->row[lane % 16][(2 * n + lane / 16) ^ swizzle]);
+    }
+
+    __device__ __forceinline__ void take(uint32_t (&x)[4], int box, int n) const
+    {
+        load_matrix4(x, at[n] + box * (int)sizeof(gemm_box<COLS>));
+    }
+
+    __device__ __forceinline__ void put(int box, int n, const uint32_t (&x)[4]) const
+    {
+        store_matrix4(at[n] + box * (int)sizeof(gemm_box<COLS>), x[0], x[1], x[2], x[3]);
+    }
+};
+
+/* Until the lane's stores but N batches have been read. */
+template <int N> __device__ __forceinline__ void gemm_stores_read(void)
+{
+    if (threadIdx.x % 32 == 0)
+        stores_read<N>();
+    __syncwarp();
+}
+
 /* ---- a block --------------------------------------------------------------------------------- */
 
 /* What the warpgroups do, to the end of the kernel: one brings operands, the others begin() and then
@@ -317,6 +370,72 @@ __device__ __forceinline__ void gemm_run(const struct gemm_sizes &g,
         stores_read<0>();
     }
     cluster_sync(); /* the other one may still free places here */
+}
+
+/* ---- launching ------------------------------------------------------------------------------- */
+
+static inline int gemm_parts(int64_t n, int64_t of)
+{
+    return (int)((n + of - 1) / of);
+}
+
+template <typename S> struct gemm_sizes gemm_sizes_of(int64_t rows, int64_t inner, int64_t cols)
+{
+    return gemm_sizes{(int)rows, (int)inner, (int)cols, gemm_parts(rows, GEMM_PAIR * GEMM_ROWS),
+                      gemm_parts(cols, S::STRIP)};
+}
+
+/* A dense matrix of bf16, or of bytes, in boxes of so many rows and columns, swizzled as wide as
+ * these are. */
+static inline bool gemm_matrix_map(CUtensorMap *map, const void *data, int64_t rows, int64_t cols,
+                                   int box_rows, int box_cols, bool bytes = false)
+{
+    const struct hopper_tensor x = {
+        (void *)data, 2, {cols, rows}, {1, cols}, bytes ? HOPPER_BYTE : HOPPER_BF16};
+    const int box[2] = {box_cols, box_rows};
+    return cuda_hopper_map(map, &x, box, (bytes ? 1 : 2) * box_cols);
+}
+
+/* a, and b of the product or of both. */
+template <typename S>
+bool gemm_operand_maps(struct gemm_operands *maps, const struct gemm_sizes &g, const void *a,
+                       const void *b, const void *beside)
+{
+    const int rows = S::ACROSS ? g.inner : g.cols, cols = S::ACROSS ? g.cols : g.inner;
+    const int box_rows = (S::ACROSS ? GEMM_INNER : S::COLS) / GEMM_PAIR;
+    return gemm_matrix_map(&maps->a, a, g.rows, g.inner, GEMM_ROWS, S::INNER, S::BYTES) &&
+           gemm_matrix_map(&maps->b[0], b, rows, cols, box_rows, S::INNER, S::BYTES) &&
+           (!S::BESIDE ||
+            gemm_matrix_map(&maps->b[1], beside, rows, cols, box_rows, S::INNER, S::BYTES));
+}
+
+/* A result or an operand of the epilogue, unless it is absent. */
+template <int COLS>
+bool gemm_result_map(CUtensorMap *map, const void *data, const struct gemm_sizes &g)
+{
+    return !data || gemm_matrix_map(map, data, g.rows, g.cols, GEMM_WARP_ROWS, COLS);
+}
+
+template <typename A>
+int gemm_launch(void (*kernel)(A), const A &a, size_t shared, cudaStream_t stream)
+{
+    const int64_t clusters = device_attribute(cudaDevAttrMultiProcessorCount) / GEMM_PAIR;
+    const int64_t tiles = (int64_t)a.sizes.pairs * a.sizes.strips;
+    const int64_t blocks = GEMM_PAIR * (tiles < clusters ? tiles : clusters);
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
+    kernel<<<(unsigned)blocks, GEMM_THREADS, shared, stream>>>(a);
+    return launched();
+}
+
+/* Whether the current device has these products, for results in tiles of `strip` columns. */
+static inline bool gemm_takes(int64_t rows, int64_t inner, int64_t cols, int strip)
+{
+    const int64_t most = INT32_MAX / 2;
+    return rows > 0 && inner > 0 && cols > 0 && rows < most && inner < most && cols < most &&
+           inner % 8 == 0 && cols % 8 == 0 &&
+           (rows + GEMM_ROWS) / GEMM_ROWS * ((cols + strip) / strip) < most &&
+           device_attribute(cudaDevAttrComputeCapabilityMajor) == 9 &&
+           device_attribute(cudaDevAttrComputeCapabilityMinor) == 0;
 }
 
 #endif

@@ -23,6 +23,8 @@ int cuda_linear_dx(const struct ckpt_kernel_args *a);
 int cuda_linear_dw(const struct ckpt_kernel_args *a);
 int cuda_linear_gelu(const struct ckpt_kernel_args *a);
 int cuda_linear_dx_gelu(const struct ckpt_kernel_args *a);
+int cuda_linear_gated(const struct ckpt_kernel_args *a);
+int cuda_linear_dx_gated(const struct ckpt_kernel_args *a);
 int cuda_to_fp8(const struct ckpt_kernel_args *a);
 int cuda_to_fp8_largest(const struct ckpt_kernel_args *a);
 int cuda_to_fp8_blocks(const struct ckpt_kernel_args *a);

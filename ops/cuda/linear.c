@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Linear layers: y = x w^T + b and the gradients of x and w as products of cuBLASLt, of their
- * operands or of 8-bit copies of these.  Those with GELU at their end, on Hopper, and those of
- * copies with a scale for each block are our own. */
+ * operands or of 8-bit copies of these.  Those with GELU or a gate at their end, on Hopper, and
+ * those of copies with a scale for each block are our own. */
 #include "attr.h"
 #include "cpu/linear.h"
 #include "cuda/block_product.h"
 #include "cuda/gemm.h"
+#include "cuda/gemm_gated.h"
 #include "cuda/gemm_gelu.h"
 #include "cuda/kernels.h"
 #include "fp8.h"
@@ -81,6 +82,47 @@ int cuda_linear_dx_gelu(const struct ckpt_kernel_args *a)
                                      .post = attr->post ? a->out[1 + attr->sums].data : NULL,
                                      .workspace = a->workspace};
     return cuda_gemm_gelu_dx(&own, a->stream);
+}
+
+/* ---- with a gate at their end ---------------------------------------------------------------- */
+
+int cuda_linear_gated(const struct ckpt_kernel_args *a)
+{
+    static const struct linear_gated_parts parts = {
+        .product = cuda_linear, .silu = cuda_silu, .mul = cuda_mul};
+    const struct gemm g = linear_gemm(&a->in[0].desc, &a->in[1].desc);
+    if (!cuda_gemm_gated_takes(g.rows, g.inner, g.cols))
+        return linear_gated_by_parts(a, &parts);
+    const struct gemm_gated own = {.rows = g.rows,
+                                   .inner = g.inner,
+                                   .cols = g.cols,
+                                   .x = a->in[0].data,
+                                   .wg = a->in[1].data,
+                                   .wu = a->in[2].data,
+                                   .gate = a->out[0].data,
+                                   .up = a->out[1].data,
+                                   .h = a->out[2].data};
+    return cuda_gemm_gated(&own, a->stream);
+}
+
+int cuda_linear_dx_gated(const struct ckpt_kernel_args *a)
+{
+    static const struct linear_gated_parts parts = {
+        .product = cuda_linear_dx, .silu = cuda_silu, .mul = cuda_mul, .silu_dx = cuda_silu_dx};
+    const struct gemm g = linear_dx_gemm(&a->in[0].desc, &a->in[1].desc);
+    if (!cuda_gemm_gated_takes(g.rows, g.inner, g.cols))
+        return linear_dx_gated_by_parts(a, &parts);
+    const struct gemm_gated_dx own = {.rows = g.rows,
+                                      .inner = g.inner,
+                                      .cols = g.cols,
+                                      .dy = a->in[0].data,
+                                      .w = a->in[1].data,
+                                      .gate = a->in[2].data,
+                                      .up = a->in[3].data,
+                                      .dgate = a->out[0].data,
+                                      .dup = a->out[1].data,
+                                      .h = a->n_out > 2 ? a->out[2].data : NULL};
+    return cuda_gemm_gated_dx(&own, a->stream);
 }
 
 /* ---- of 8-bit copies ------------------------------------------------------------------------- */

@@ -45,23 +45,23 @@ static inline int64_t cuda_reduce_workspace(const struct ckpt_desc *x, const str
     return parts > 1 ? parts * r.results * (int64_t)sizeof(double) : 0;
 }
 
-/* ---- products with GELU at their end --------------------------------------------------------- */
+/* ---- products with more at their end --------------------------------------------------------- */
 
 /* Of a tile, of which linear_dx_gelu leaves sums first.  A cluster of two blocks takes two at a
  * time, one below the other. */
-#define CUDA_GELU_ROWS 128
-#define CUDA_GELU_COLS 192
+#define CUDA_JOINED_ROWS 128
+#define CUDA_JOINED_COLS 192
 
 /* What clusters share: pairs of tiles. */
-static inline int64_t cuda_gelu_tiles(int64_t rows, int64_t cols)
+static inline int64_t cuda_joined_tiles(int64_t rows, int64_t cols)
 {
-    return (rows + 2 * CUDA_GELU_ROWS - 1) / (2 * CUDA_GELU_ROWS) *
-           ((cols + CUDA_GELU_COLS - 1) / CUDA_GELU_COLS);
+    return (rows + 2 * CUDA_JOINED_ROWS - 1) / (2 * CUDA_JOINED_ROWS) *
+           ((cols + CUDA_JOINED_COLS - 1) / CUDA_JOINED_COLS);
 }
 
 static inline int64_t cuda_gelu_sums_workspace(int64_t rows, int64_t cols)
 {
-    return (rows + CUDA_GELU_ROWS - 1) / CUDA_GELU_ROWS * cols * (int64_t)sizeof(float);
+    return (rows + CUDA_JOINED_ROWS - 1) / CUDA_JOINED_ROWS * cols * (int64_t)sizeof(float);
 }
 
 /* ---- losses --------------------------------------------------------------------------------- */

@@ -293,6 +293,22 @@ static ckpt_tensor record_linear_gelu(ckpt_tape *t, enum ckpt_dtype dtype,
     return CKPT_NONE;
 }
 
+static ckpt_tensor record_linear_gated(ckpt_tape *t, enum ckpt_dtype dtype,
+                                       const struct bench_sizes *z)
+{
+    ckpt_tensor out[3], dx[3];
+    if (dtype != CKPT_BF16)
+        return CKPT_NONE;
+    const ckpt_tensor in[] = {operand(t, dtype, SHAPE(z->rows, WIDTH)),
+                              operand(t, dtype, SHAPE(MLP, WIDTH)),
+                              operand(t, dtype, SHAPE(MLP, WIDTH))};
+    ckpt_record(t, &op_linear_gated, 3, in, 3, out, NULL, 0);
+    const ckpt_tensor of_dx[] = {operand(t, dtype, SHAPE(z->rows, WIDTH)),
+                                 operand(t, dtype, SHAPE(WIDTH, MLP)), out[0], out[1]};
+    ckpt_record(t, &op_linear_dx_gated, 4, of_dx, 3, dx, NULL, 0);
+    return CKPT_NONE;
+}
+
 static ckpt_tensor record_silu(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
 {
     return ckpt_silu(t, operand(t, dtype, SHAPE(z->rows, MLP)));
@@ -572,6 +588,7 @@ const struct bench_case bench_cases[] = {
     {"linear, MLP", record_mlp},
     {"linear, activation", record_mlp_gelu},
     {"linear, gelu", record_linear_gelu},
+    {"linear, gate", record_linear_gated},
     {"linear, 8 bits", bench_record_fp8},
     {"frozen weights", bench_record_frozen},
     {"linear, 8 bits, chain", bench_record_fp8_chain},

@@ -128,21 +128,22 @@ static int open_gpu(ckpt *c)
     return rc ? rc : device_open_cuda(&c->memory.device, index, c->options.deterministic);
 }
 
-/* Kernels of ours that do GELU at the end of products are Hopper's (cuda/gemm_gelu.h).  With fewer
- * tiles than an H100 or H200 has clusters of two, cuBLASLt has smaller ones, and a product and a
- * pass take less: 300 x 1,152 x 4,608 backward 0.0215 ms for 0.0227 (doc/bench/h200.md). */
-enum { GELU_CAPABILITY = 90, GELU_TILES = 66 };
+/* Kernels of ours that do more at the end of products are Hopper's (cuda/gemm_hopper.cuh).  With
+ * fewer tiles than an H100 or H200 has clusters of two, cuBLASLt has smaller ones, and a product
+ * and a pass take less: GELU of 300 x 1,152 x 4,608 backward 0.0215 ms for 0.0227, a gate of
+ * 256 x 1,536 x 8,960 0.0209 for 0.0290 (doc/bench/h200.md). */
+enum { JOINED_CAPABILITY = 90, JOINED_TILES = 66 };
 
-static int64_t gelu_tiles(int64_t capability)
+static int64_t joined_tiles(int64_t capability)
 {
-    return capability == GELU_CAPABILITY ? GELU_TILES : 0;
+    return capability == JOINED_CAPABILITY ? JOINED_TILES : 0;
 }
 
 static int open_foreign(ckpt *c)
 {
     const struct machine *m = &c->programs.machine;
     c->programs.backend = m->backend;
-    c->programs.gelu_tiles = m->backend == CKPT_ON_CUDA ? gelu_tiles(m->capability) : 0;
+    c->programs.joined_tiles = m->backend == CKPT_ON_CUDA ? joined_tiles(m->capability) : 0;
     c->memory.overhead = m->process;
     return open_cpu(c);
 }
@@ -165,7 +166,7 @@ static int open_device(ckpt *c)
     if (c->programs.backend == CKPT_ON_CUDA && !(c->options.machine && *c->options.machine))
         find_machine(c);
     c->programs.machine.capability = c->memory.device->capability;
-    c->programs.gelu_tiles = gelu_tiles(c->memory.device->capability);
+    c->programs.joined_tiles = joined_tiles(c->memory.device->capability);
     return 0;
 }
 

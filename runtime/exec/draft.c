@@ -4,8 +4,8 @@
  * decides
  *
  * - in which order passes go over a complete tape (record_tape): operands of 8-bit products are
- *   let go, GELU joins the products beside it, losses move to the turn, chains are fused,
- *   activations get their codes, ops leave the largest magnitudes, and pairs are joined;
+ *   let go, GELU and gates join the products beside them, losses move to the turn, chains are
+ *   fused, activations get their codes, ops leave the largest magnitudes, and pairs are joined;
  * - what all ranks compare before any of it runs (make_graph);
  * - whether a plan is read, found without a search, or searched for (program_plan), by rank 0.
  *
@@ -40,7 +40,7 @@ struct tape_env programs_tape_env(const struct programs *ps)
         .deterministic = ps->options->deterministic,
         .matmul = ps->matmul,
         .int8 = ps->int8,
-        .gelu_tiles = ps->gelu_tiles,
+        .joined_tiles = ps->joined_tiles,
         .threads = ps->backend == CKPT_ON_CPU ? team_count((int)ps->options->threads) : 1,
         .params = ps->params,
         .sharing = ps->ranks->sharing};
@@ -87,8 +87,7 @@ static int record_tape(struct ckpt_program *p, ckpt_recorder record, void *user,
         optim_append(t, opt, p->groups);
     }
     ops_forget_sources(t);
-    ops_join_gelu(t);
-    ops_join_gelu_fp8(t);
+    ops_join_products(t);
     ops_turn_losses(t);
     expr_fuse(t);
     ops_compress(t);

@@ -28,7 +28,7 @@ struct programs {
     enum ckpt_backend backend;           /* whose kernels programs run, or would run */
     enum matmul_dtype matmul;            /* --matmul */
     bool int8;                           /* --activations 8bit */
-    int64_t gelu_tiles;                  /* see struct tape_env */
+    int64_t joined_tiles;                  /* see struct tape_env */
     struct machine machine;              /* to plan with */
     struct ckpt_program *first;          /* the youngest; a list */
     struct ckpt_optimizer *optimizers;   /* all that were made, a list */

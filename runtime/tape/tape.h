@@ -108,8 +108,8 @@ struct tape_env {
     bool deterministic;          /* kernels that add in a fixed order are asked for */
     enum matmul_dtype matmul;    /* operands of products of linear layers: --matmul */
     bool int8;                   /* the backward pass reads codes: --activations 8bit */
-    int64_t gelu_tiles;          /* products of layers of so many tiles or more do GELU and its
-                                    gradient at their end (cuda_gelu_tiles()); 0: none do */
+    int64_t joined_tiles;        /* products of layers of so many tiles or more do GELU or a gate
+                                    at their end (cuda_joined_tiles()); 0: none do */
     int threads;                 /* of a kernel */
     const struct params *params; /* what handles below 0 stand for; outlives the tape */
     struct sharing sharing;      /* of the parameters, over ranks */

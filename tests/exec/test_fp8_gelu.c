@@ -94,7 +94,7 @@ static ckpt *open_model(struct model *m, const struct ckpt_options *o, ckpt_prog
     ckpt *c;
     if (ckpt_open(&c, o))
         fail_msg("%s", ckpt_error(NULL));
-    c->programs.gelu_tiles = m->joins ? TILES + (m->is == NARROW) : 0;
+    c->programs.joined_tiles = m->joins ? TILES + (m->is == NARROW) : 0;
     m->first = param(c, "first", 0, 2, WIDTH, WIDTH, true);
     for (int i = 0; i < 2 * LAYERS; i++) {
         const int64_t out = i % 2 ? WIDTH : hidden_of(m), in = i % 2 ? hidden_of(m) : WIDTH;

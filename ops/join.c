@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Joining products with what stands behind them: the survey of a complete tape, what both patterns
+ * ask (join.h), and the order in which they look for their ops.
+ *
+ * What is joined follows from the tape alone, when gradients are complete, and every value is
+ * rounded where it was before, so no bit but those of sums depends on it.  It is done where the
+ * device has such products and they are large enough (tape_env.joined_tiles).  Of 8-bit products
+ * only the gradient of GELU is: where GELU is rounded it is done there (fp8.c).
+ */
+#include <stdlib.h>
+#include "cpu/linear.h"
+#include "cuda/workspace.h"
+#include "expr/expr.h"
+#include "join.h"
+
+/* Of both matrices of a layer: what box copies take, and less is not worth it. */
+enum { LEAST_SIDE = 64, SIDE_UNIT = 8 };
+
+/* ---- what may be joined ---------------------------------------------------------------------- */
+
+const struct op *join_maker(const ckpt_tape *t, int32_t x, const struct ckpt_op_def *def)
+{
+    const struct tensor *v = &t->tensors.data[x];
+    const struct op *o = v->op >= 0 && !v->index ? &t->ops.data[v->op] : NULL;
+    return o && o->def == def && o->accumulate == ACCUMULATE_NEVER ? o : NULL;
+}
+
+bool join_is_plain(const ckpt_tape *t, int32_t x)
+{
+    const struct ckpt_desc *d = &t->tensors.data[x].desc;
+    return d->dtype == CKPT_BF16 && d->ndim >= 1 && d->offset == 0 && desc_is_dense(d);
+}
+
+/* A weight may be one of several in its storage. */
+static bool is_weight(const ckpt_tape *t, int32_t x)
+{
+    const struct ckpt_desc *d = &t->tensors.data[x].desc;
+    return d->dtype == CKPT_BF16 && d->offset % SIDE_UNIT == 0 && desc_is_dense(d);
+}
+
+bool join_is_before(const ckpt_tape *t, int32_t x, int32_t i)
+{
+    return t->tensors.data[x].op < i;
+}
+
+/* Of a product that makes y of x. */
+static bool is_large(const ckpt_tape *t, int32_t x, int32_t y)
+{
+    const struct ckpt_desc *dx = &t->tensors.data[x].desc, *dy = &t->tensors.data[y].desc;
+    const int64_t inner = dx->shape[dx->ndim - 1], cols = dy->shape[dy->ndim - 1];
+    return cuda_joined_tiles(linear_rows(dx), cols) >= t->env.joined_tiles && inner >= LEAST_SIDE &&
+           cols >= LEAST_SIDE && inner % SIDE_UNIT == 0 && cols % SIDE_UNIT == 0;
+}
+
+/* Product o, without an addend, of a plain operand, a weight and to a plain result. */
+static bool is_joinable(const ckpt_tape *t, const struct op *o, int addend)
+{
+    const int32_t x = op_in(t, o, 0), y = op_out(t, o, 0);
+    return (o->n_in <= addend || op_in(t, o, addend) <= 0) && join_is_plain(t, x) &&
+           is_weight(t, op_in(t, o, 1)) && join_is_plain(t, y) && is_large(t, x, y);
+}
+
+int32_t join_layer(const ckpt_tape *t, int32_t x)
+{
+    const struct op *o = join_maker(t, x, &op_linear);
+    return o && is_joinable(t, o, 3) ? t->tensors.data[x].op : -1;
+}
+
+int32_t join_layer_dx(const struct joining *j, int32_t dx, int32_t readers)
+{
+    const struct op *o = join_maker(j->t, dx, &op_linear_dx);
+    return o && is_joinable(j->t, o, 2) && j->reads[dx].all == readers ? j->t->tensors.data[dx].op
+                                                                       : -1;
+}
+
+bool join_can_leave(const struct joining *j, int32_t x, int32_t i)
+{
+    const struct reads *r = &j->reads[x];
+    return join_is_plain(j->t, x) && j->backward[j->t->tensors.data[x].storage] == r->backward &&
+           (!r->backward || r->first > i);
+}
+
+/* ---- who reads what -------------------------------------------------------------------------- */
+
+/* Op i reads x so many times more. */
+static void count_read(struct joining *j, int32_t i, int32_t x, int32_t n)
+{
+    const int32_t backward = j->t->ops.data[i].phase != PHASE_FORWARD ? n : 0;
+    struct reads *r = &j->reads[x];
+    if (backward > 0 && (!r->backward || i < r->first))
+        r->first = i;
+    r->backward += backward;
+    r->all += n;
+    j->backward[j->t->tensors.data[x].storage] += backward;
+}
+
+static void count_reads(struct joining *j, int32_t i, int32_t n)
+{
+    const struct op *o = &j->t->ops.data[i];
+    for (int k = 0; k < o->n_in; k++)
+        if (op_in(j->t, o, k) > 0)
+            count_read(j, i, op_in(j->t, o, k), n);
+}
+
+static void note_op(struct joining *j, int32_t i)
+{
+    const struct op *o = &j->t->ops.data[i];
+    count_reads(j, i, 1);
+    if (o->phase != PHASE_FORWARD)
+        return;
+    if (o->def == &op_gelu || o->def == &op_silu)
+        j->activation[op_in(j->t, o, 0)] = i;
+    if (o->def == &op_mul)
+        j->mul[op_in(j->t, o, 0)] = j->mul[op_in(j->t, o, 1)] = i;
+}
+
+/* A join makes one tensor more, at most. */
+static bool survey(struct joining *j)
+{
+    ckpt_tape *t = j->t;
+    const size_t n = (size_t)t->n_tensors + (size_t)t->n_ops + 1;
+    j->reads = calloc(n, sizeof *j->reads);
+    j->activation = calloc(n, sizeof *j->activation);
+    j->mul = calloc(n, sizeof *j->mul);
+    j->backward = calloc((size_t)t->n_storages + (size_t)t->n_ops + 1, sizeof *j->backward);
+    if (!j->reads || !j->activation || !j->mul || !j->backward)
+        return false;
+    for (int32_t i = 0; i < t->n_ops; i++)
+        note_op(j, i);
+    return true;
+}
+
+/* ---- joining --------------------------------------------------------------------------------- */
+
+int join_become(struct joining *j, int32_t i, const struct ckpt_op_def *def, const void *attr,
+                size_t attr_size, int n_in, const int32_t *in, int n_out, const int32_t *out)
+{
+    ckpt_tape *t = j->t;
+    enum { MOST = 6 }; /* operands, and results */
+    struct ckpt_desc of_in[MOST], of_out[MOST];
+    struct ckpt_call call;
+    char message[CKPT_MESSAGE];
+    count_reads(j, i, -1);
+    if (tape_replace_op(t, i, def, attr, attr_size, n_in, in, n_out, out))
+        return t->error.code;
+    count_reads(j, i, 1);
+    tape_call(t, &t->ops.data[i], &call, of_in, of_out);
+    call.message = message;
+    call.message_size = sizeof message;
+    call.workspace = 0;
+    if (def->shape(&call))
+        return tape_fail(t, CKPT_ESHAPE, "%s: %s", def->name, message);
+    t->ops.data[i].workspace = call.workspace;
+    return CKPT_OK;
+}
+
+void join_remove(struct joining *j, int32_t i, int32_t by)
+{
+    expr_join_lines(&j->t->ops.data[i], &j->t->ops.data[by]);
+    count_reads(j, i, -1);
+    expr_remove_op(j->t, i);
+}
+
+int32_t join_read_again(struct joining *j, int32_t x)
+{
+    ckpt_tape *t = j->t;
+    struct ckpt_desc d = t->tensors.data[x].desc;
+    const int32_t again = tape_new_tensor(t, &d, STORAGE_TEMPORARY).id;
+    for (int32_t i = j->reads[x].first; again && j->reads[x].backward > 0 && i < t->n_ops; i++)
+        for (int k = 0; k < t->ops.data[i].n_in; k++)
+            if (op_in(t, &t->ops.data[i], k) == x && t->ops.data[i].phase != PHASE_FORWARD) {
+                t->operands.data[t->ops.data[i].operands + k] = again;
+                count_read(j, i, x, -1);
+                count_read(j, i, again, 1);
+            }
+    return again;
+}
+
+/* ---- a tape ---------------------------------------------------------------------------------- */
+
+/* Calls what knows op i, of the forward or the backward pass. */
+static void join_op(struct joining *j, int32_t i, enum phase phase)
+{
+    const struct op *o = &j->t->ops.data[i];
+    const bool gelu_dx = o->def == &op_gelu_dx || o->def == &op_gelu_dx_sums;
+    if (o->phase != phase)
+        return;
+    if (phase == PHASE_BACKWARD && gelu_dx && j->t->env.matmul == MATMUL_FP8)
+        join_gelu_fp8_dx(j, i);
+    if (j->t->env.matmul)
+        return;
+    if (phase == PHASE_BACKWARD && gelu_dx)
+        join_gelu_dx(j, i);
+    else if (phase == PHASE_BACKWARD && o->def == &op_silu_dx)
+        join_gate_dx(j, i);
+    else if (phase == PHASE_FORWARD && o->def == &op_gelu)
+        join_gelu(j, i);
+    else if (phase == PHASE_FORWARD && o->def == &op_silu)
+        join_gate(j, i);
+}
+
+int ops_join_products(ckpt_tape *t)
+{
+    struct joining j = {.t = t};
+    if (t->error.code || !t->env.joined_tiles || t->env.int8)
+        return t->error.code;
+    if (!survey(&j))
+        tape_fail(t, CKPT_ENOMEM, "no memory to join the products of a tape");
+    for (int32_t i = 0; i < t->n_ops && !t->error.code; i++)
+        join_op(&j, i, PHASE_BACKWARD);
+    for (int32_t i = 0; i < t->n_ops && !t->error.code; i++)
+        join_op(&j, i, PHASE_FORWARD);
+    free(j.reads);
+    free(j.activation);
+    free(j.mul);
+    free(j.backward);
+    return t->error.code;
+}
