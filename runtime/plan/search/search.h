@@ -77,8 +77,7 @@ static inline bool storage_placed(const struct graph *g, int32_t s)
     return !g->storages[s].persistent;
 }
 
-/* Whether a storage is used, has an address and is never dropped; then the ops at which it comes and
- * behind which it goes. */
+/* Whether a storage is used, has an address and is never dropped; then its first op and last. */
 bool storage_stays(const struct program *p, int32_t s, int32_t *first, int32_t *last);
 /* Holds that keep everything, or NULL; for free(). */
 int32_t *hold_all(const struct program *p);
