@@ -169,8 +169,8 @@ static void append_step(struct simulator *m, int32_t op, bool again)
 {
     struct schedule *out = &m->out;
     out->steps.data[out->n_steps++] = (struct plan_step){.op = op, .again = again};
-    if (again)
-        out->ticks += m->p->ticks[op];
+    if (again && __builtin_add_overflow(out->ticks, m->p->ticks[op], &out->ticks))
+        out->ticks = INT64_MAX; /* longer than any other: graph_check_seconds */
 }
 
 static bool missing(const struct simulator *m, int32_t s)
