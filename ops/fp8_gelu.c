@@ -10,7 +10,7 @@
  * that finds its largest magnitude.  That is one more output of linear_fp8, which ops_leave_largest
  * asks for.  The backward pass is spared reading and writing the gradient of gelu(pre).
  *
- * As in join.c what is joined follows from the tape and the device alone.  The products are
+ * Where it is done: see join.c.  The products are
  * kernels of our own, which sum as cuBLASLt's do where it may sum in the accumulators of the tensor
  * cores (FP8_SHORT_SUMS); longer sums are left to that.  So are products of blocks.
  */
@@ -70,33 +70,24 @@ bool fp8_leaves_gelu(const ckpt_tape *t, const struct op *o)
            is_ours(t, op_in(t, o, FP8_QX), op_out(t, o, 0));
 }
 
-/* The product that makes the gradient that op i, of GELU, reads, if it can do that as well; or -1.
- */
-static int32_t product_of(const struct joining *j, int32_t i)
+void join_gelu_fp8_dx(struct joining *j, int32_t i)
 {
-    const ckpt_tape *t = j->t;
+    ckpt_tape *t = j->t;
     const struct op *o = &t->ops.data[i];
-    const int32_t dy = op_in(t, o, 0);
+    const int32_t dy = op_in(t, o, 0), pre = op_in(t, o, 1);
     const struct op *p = join_maker(t, dy, &op_linear_fp8_dx);
-    if (!p || op_in(t, p, FP8_DX_PRE) > 0 || j->reads[dy].all != 1 ||
-        !join_is_plain(t, op_in(t, o, 1)) || !join_is_plain(t, op_out(t, o, 0)) ||
+    if (!p || (p->n_in > FP8_DX_PRE && op_in(t, p, FP8_DX_PRE) > 0) || j->reads[dy].all != 1 ||
+        !join_is_plain(t, pre) || !join_is_plain(t, op_out(t, o, 0)) ||
         !is_ours(t, op_in(t, p, 0), dy))
-        return -1;
-    return t->tensors.data[dy].op;
-}
-
-void join_gelu_dx_fp8(struct joining *j, int32_t i)
-{
-    const ckpt_tape *t = j->t;
-    const int32_t product = product_of(j, i);
-    const struct op *o = &t->ops.data[i];
+        return;
+    const int32_t product = t->tensors.data[dy].op;
     const struct linear_dx_gelu_attr attr = {.sums = o->def == &op_gelu_dx_sums};
     int32_t in[FP8_DX_INPUTS], out[2];
-    if (product < 0)
+    if (!join_is_before(t, pre, product))
         return;
     for (int k = 0; k < FP8_DX_PRE; k++)
-        in[k] = op_in(t, &t->ops.data[product], k);
-    in[FP8_DX_PRE] = op_in(t, o, 1);
+        in[k] = op_in(t, p, k);
+    in[FP8_DX_PRE] = pre;
     for (int k = 0; k < 1 + attr.sums; k++)
         out[k] = op_out(t, o, k);
     if (!join_become(j, product, &op_linear_fp8_dx_gelu, &attr, sizeof attr, FP8_DX_INPUTS, in,

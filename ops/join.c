@@ -5,9 +5,8 @@
  *
  * What is joined follows from the tape alone, when gradients are complete, and every value is
  * rounded where it was before, so no bit but those of sums depends on it.  It is done where the
- * device has such products and they are large enough (tape_env.joined_tiles).  Of
- * 8-bit products GELU's gradient alone is joined so; blocks and 8-bit activations have ways of
- * their own.
+ * device has such products and they are large enough (tape_env.joined_tiles).  Of 8-bit products
+ * only the gradient of GELU is: where GELU is rounded it is done there (fp8.c).
  */
 #include <stdlib.h>
 #include "cpu/linear.h"
@@ -138,7 +137,8 @@ int join_become(struct joining *j, int32_t i, const struct ckpt_op_def *def, con
                 size_t attr_size, int n_in, const int32_t *in, int n_out, const int32_t *out)
 {
     ckpt_tape *t = j->t;
-    struct ckpt_desc of_in[5], of_out[3];
+    enum { MOST = 6 }; /* operands, and results */
+    struct ckpt_desc of_in[MOST], of_out[MOST];
     struct ckpt_call call;
     char message[CKPT_MESSAGE];
     count_reads(j, i, -1);
@@ -183,14 +183,14 @@ int32_t join_read_again(struct joining *j, int32_t x)
 static void join_op(struct joining *j, int32_t i, enum phase phase)
 {
     const struct op *o = &j->t->ops.data[i];
+    const bool gelu_dx = o->def == &op_gelu_dx || o->def == &op_gelu_dx_sums;
     if (o->phase != phase)
         return;
-    if (j->t->env.matmul) {
-        if (phase == PHASE_BACKWARD && (o->def == &op_gelu_dx || o->def == &op_gelu_dx_sums))
-            join_gelu_dx_fp8(j, i);
+    if (phase == PHASE_BACKWARD && gelu_dx && j->t->env.matmul == MATMUL_FP8)
+        join_gelu_fp8_dx(j, i);
+    if (j->t->env.matmul)
         return;
-    }
-    if (phase == PHASE_BACKWARD && (o->def == &op_gelu_dx || o->def == &op_gelu_dx_sums))
+    if (phase == PHASE_BACKWARD && gelu_dx)
         join_gelu_dx(j, i);
     else if (phase == PHASE_BACKWARD && o->def == &op_silu_dx)
         join_gate_dx(j, i);
@@ -203,7 +203,7 @@ static void join_op(struct joining *j, int32_t i, enum phase phase)
 int ops_join_products(ckpt_tape *t)
 {
     struct joining j = {.t = t};
-    if (t->error.code || !t->env.joined_tiles || t->env.matmul == MATMUL_FP8_BLOCK || t->env.int8)
+    if (t->error.code || !t->env.joined_tiles || t->env.int8)
         return t->error.code;
     if (!survey(&j))
         tape_fail(t, CKPT_ENOMEM, "no memory to join the products of a tape");

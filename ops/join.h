@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What is done at the end of products: ops behind a product go into it, where the device has a
- * kernel that does both (join.c).  A file for each pattern: linear_gelu.c, linear_gated.c.
+ * kernel that does both (join.c).  A file for each pattern: linear_gelu.c, linear_gated.c, and of
+ * 8-bit products fp8_gelu.c.
  */
 #ifndef CKPT_OPS_JOIN_H
 #define CKPT_OPS_JOIN_H
@@ -59,9 +60,8 @@ int32_t join_read_again(struct joining *j, int32_t x);
 
 /* Op i is a gradient of GELU (SiLU) in the backward pass. */
 void join_gelu_dx(struct joining *j, int32_t i);
+void join_gelu_fp8_dx(struct joining *j, int32_t i);
 void join_gate_dx(struct joining *j, int32_t i);
-/* The same of GELU behind a product of 8 bits (fp8_gelu.c). */
-void join_gelu_dx_fp8(struct joining *j, int32_t i);
 
 /* Op i is a GELU (SiLU) in the forward pass.  All gradients come first: what the backward pass
  * still reads stays. */

@@ -22,7 +22,7 @@ static void read_sizes(struct settings *s, struct cogvideo_config *c)
     c->heads = settings_int(s, "num_attention_heads", 30);
     c->head = settings_int(s, "attention_head_dim", 64);
     c->width = c->heads * c->head;
-    c->layers = settings_int(s, "num_layers", 30);
+    c->layers = settings_layers(s, "num_layers", 30);
     c->in_channels = settings_int(s, "in_channels", 16);
     c->out_channels = settings_int(s, "out_channels", 16);
     c->time_width = settings_int(s, "time_embed_dim", 512);

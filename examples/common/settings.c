@@ -60,6 +60,16 @@ int64_t settings_int(struct settings *s, const char *key, int64_t fallback)
     return fallback;
 }
 
+int64_t settings_layers(struct settings *s, const char *key, int64_t fallback)
+{
+    enum { MOST = 4096 };
+    int64_t n = settings_int(s, key, fallback);
+
+    if (n > MOST)
+        settings_refuse(s, key, "is above %d", MOST);
+    return n;
+}
+
 double settings_real(struct settings *s, const json_t *in, const char *key, double fallback)
 {
     const json_t *v = json_object_get(in, key);

@@ -27,6 +27,8 @@ const json_t *settings_find(const struct settings *s, const char *key);
 
 /* A number of things, 1 to 2^24; fallback where there is none, below 0: it must be there. */
 int64_t settings_int(struct settings *s, const char *key, int64_t fallback);
+/* Layers of a model, 1 to 4096, as settings_int: each takes memory before any weight is there. */
+int64_t settings_layers(struct settings *s, const char *key, int64_t fallback);
 /* A positive number, of the root or of an object inside. */
 double settings_real(struct settings *s, const json_t *in, const char *key, double fallback);
 bool settings_flag(struct settings *s, const char *key, bool fallback);

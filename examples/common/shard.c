@@ -8,12 +8,11 @@
 #include <archive.h>
 #include <archive_entry.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdbool.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
+#include "ckpt_tools.h"
 
 struct shard {
     const char *path;
@@ -23,20 +22,17 @@ struct shard {
 
 static int map(struct shard *s)
 {
-    int fd = open(s->path, O_RDONLY | O_CLOEXEC);
     struct stat st;
+    FILE *f;
 
-    if (fd < 0 || fstat(fd, &st)) {
-        int error = errno;
-        if (fd >= 0)
-            close(fd);
-        return say_fail("%s: %s", s->path, strerror(error));
-    }
-    s->size = (size_t)st.st_size;
-    void *bytes = s->size ? mmap(NULL, s->size, PROT_READ, MAP_PRIVATE, fd, 0) : MAP_FAILED;
-    close(fd);
+    if (ckpt_input_open(&f, s->path))
+        return say_fail("%s", ckpt_error(NULL));
+    s->size = fstat(fileno(f), &st) ? 0 : (size_t)st.st_size;
+    void *bytes = s->size ? mmap(NULL, s->size, PROT_READ, MAP_PRIVATE, fileno(f), 0) : MAP_FAILED;
+    int error = errno;
+    fclose(f);
     if (bytes == MAP_FAILED)
-        return say_fail("%s: %s", s->path, s->size ? strerror(errno) : "is empty");
+        return say_fail("%s: %s", s->path, s->size ? strerror(error) : "is empty");
     s->bytes = bytes;
     return 0;
 }

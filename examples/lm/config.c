@@ -106,7 +106,7 @@ static void read_gpt2(struct settings *s, struct lm_config *c)
 {
     c->positions = settings_int(s, settings_find(s, "n_positions") ? "n_positions" : "n_ctx", -1);
     c->width = settings_int(s, "n_embd", -1);
-    c->layers = settings_int(s, "n_layer", -1);
+    c->layers = settings_layers(s, "n_layer", -1);
     c->heads = c->kv_heads = settings_int(s, "n_head", -1);
     c->mlp = settings_int(s, "n_inner", 4 * c->width);
     c->head = c->heads > 0 ? c->width / c->heads : 0;
@@ -140,15 +140,18 @@ static void read_rope(struct settings *s, struct lm_config *c)
     c->scaling.factor = settings_real(s, r, "factor", 8);
     c->scaling.low = settings_real(s, r, "low_freq_factor", 1);
     c->scaling.high = settings_real(s, r, "high_freq_factor", 4);
-    c->scaling.length =
-        (int64_t)settings_real(s, r, "original_max_position_embeddings", (double)c->positions);
+    double length = settings_real(s, r, "original_max_position_embeddings", (double)c->positions);
+    if (length > 1 << 24)
+        settings_refuse(s, "original_max_position_embeddings", "is above %d", 1 << 24);
+    else
+        c->scaling.length = (int64_t)length;
 }
 
 static void read_llama(struct settings *s, struct lm_config *c)
 {
     c->positions = settings_int(s, "max_position_embeddings", -1);
     c->width = settings_int(s, "hidden_size", -1);
-    c->layers = settings_int(s, "num_hidden_layers", -1);
+    c->layers = settings_layers(s, "num_hidden_layers", -1);
     c->heads = settings_int(s, "num_attention_heads", -1);
     c->kv_heads = settings_int(s, "num_key_value_heads", c->heads);
     c->head = settings_int(s, "head_dim", c->heads > 0 ? c->width / c->heads : 0);

@@ -92,7 +92,7 @@ static char *to_bytes(const char *name, int32_t *length)
             code = (code & 0x1f) << 6 | (*++p & 0x3f);
         else if (code >= 0x80)
             code = 511;
-        if (of[code] < 0) {
+        if (code > 511 || of[code] < 0) {
             free(bytes);
             return NULL;
         }

@@ -35,7 +35,7 @@ static int read_root(struct settings *s, struct t5_config *c)
         .head = settings_int(s, "d_kv", -1),
         .heads = settings_int(s, "num_heads", -1),
         .mlp = settings_int(s, "d_ff", -1),
-        .layers = settings_int(s, "num_layers", -1),
+        .layers = settings_layers(s, "num_layers", -1),
         .buckets = settings_int(s, "relative_attention_num_buckets", 32),
         .farthest = settings_int(s, "relative_attention_max_distance", 128),
         .eps = settings_real(s, s->root, "layer_norm_epsilon", 1e-6),

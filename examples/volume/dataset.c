@@ -171,18 +171,19 @@ static int add_case(struct volume_set *s, const char *list, const char *image, c
 static int read_csv(struct volume_set *s, const char *path, const char *unpack)
 {
     struct csv c;
-    int rc = csv_open(&c, path) ? -1 : csv_next(&c), image, label;
+    int rc = csv_open(&c, path) ? -1 : csv_next(&c);
+    int image = rc > 0 ? csv_find(&c, "image") : -1, label = rc > 0 ? csv_find(&c, "label") : -1;
 
-    if (rc <= 0)
-        return rc ? -1 : say_fail("%s: is empty", path);
-    image = csv_find(&c, "image");
-    label = csv_find(&c, "label");
-    if (image < 0 || (label < 0 && !s->unlabelled))
+    if (!rc)
+        rc = say_fail("%s: is empty", path);
+    else if (rc > 0 && (image < 0 || (label < 0 && !s->unlabelled)))
         rc = say_fail("%s: has no columns \"image\" and \"label\"", path);
     s->classes = s->classes ? s->classes : 2;
     while (rc > 0 && (rc = csv_next(&c)) > 0)
-        if (c.n <= image || add_case(s, path, c.field[image],
-                                     label >= 0 && c.n > label ? c.field[label] : NULL, unpack))
+        if (c.n <= image)
+            rc = say_fail("%s, line %lld: has no image", path, (long long)c.line);
+        else if (add_case(s, path, c.field[image],
+                          label >= 0 && c.n > label ? c.field[label] : NULL, unpack))
             rc = -1;
     csv_close(&c);
     return rc;
@@ -198,6 +199,9 @@ static int read_json(struct volume_set *s, const char *path, const char *unpack)
     if (!rc && !json_is_array(list))
         rc = say_fail("%s: has no list \"training\"", path);
     s->classes = s->classes ? s->classes : labels > 1 ? labels : 2;
+    if (!rc && s->classes > VOLUME_CLASSES)
+        rc = say_fail("%s: has %lld classes; there can be %d", path, (long long)s->classes,
+                      VOLUME_CLASSES);
     for (size_t i = 0; !rc && i < json_array_size(list); i++) {
         const json_t *e = json_array_get(list, i);
         const char *image = json_string_value(json_object_get(e, "image"));
@@ -227,8 +231,6 @@ int volume_set_open(struct volume_set *s, const char *path, const char *unpack)
     raise_limit();
     int rc = n > 5 && !strcmp(path + n - 5, ".json") ? read_json(s, path, unpack)
                                                      : read_csv(s, path, unpack);
-    if (!rc && s->classes > VOLUME_CLASSES)
-        rc = say_fail("%s: has more than %d classes", path, VOLUME_CLASSES);
     return rc || s->n ? rc : say_fail("%s: names no volume", path);
 }
 

@@ -39,10 +39,26 @@ static int check_size(const struct volume *v)
     int64_t voxels = 1;
 
     for (int i = 0; i < 3; i++) {
-        if (v->size[i] < 1 || v->size[i] > 1 << 20 || voxels > INT64_C(1) << 40)
+        bool good = v->size[i] >= 1 && v->size[i] <= 1 << 20;
+        voxels *= good ? v->size[i] : 1;
+        if (!good || voxels > INT64_C(1) << 40) /* so that no number of bytes overflows */
             return say_fail("%s: %lld x %lld x %lld voxels are no volume", v->path,
                             (long long)v->size[2], (long long)v->size[1], (long long)v->size[0]);
-        voxels *= v->size[i];
+    }
+    return 0;
+}
+
+/* Voxels lie somewhere, and apart. */
+static int check_place(const struct volume *v)
+{
+    for (int i = 0; i < 3; i++) {
+        double apart = volume_spacing(v, i);
+        if (!isfinite(v->affine[i][3]) || !isfinite(apart) || apart <= 0)
+            return say_fail("%s: its place is not known: voxels are %g x %g x %g mm apart, the "
+                            "first is at %g, %g, %g mm",
+                            v->path, volume_spacing(v, 2), volume_spacing(v, 1),
+                            volume_spacing(v, 0), v->affine[0][3], v->affine[1][3],
+                            v->affine[2][3]);
     }
     return 0;
 }
@@ -72,7 +88,7 @@ int volume_open(struct volume *v, const char *path, const char *unpack)
              : kind == META   ? volume_open_meta(v)
              : kind == TENSOR ? volume_open_tensor(v)
                               : unknown_kind(path);
-    rc = rc ? rc : check_size(v) || check_length(v) ? -1 : 0;
+    rc = rc ? rc : check_size(v) || check_place(v) || check_length(v) ? -1 : 0;
     if (rc)
         volume_close(v);
     return rc;

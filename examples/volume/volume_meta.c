@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -24,17 +25,27 @@ struct meta {
     bool sized, typed;
 };
 
-/* n numbers and nothing else. */
+/* n finite numbers and nothing else. */
 static bool numbers(const char *text, int n, double *to)
 {
     char *end;
 
     for (int i = 0; i < n; i++, text = end) {
         to[i] = strtod(text, &end);
-        if (end == text)
+        if (end == text || !isfinite(to[i]))
             return false;
     }
     return text[strspn(text, " \t\r\n")] == 0;
+}
+
+/* Voxels of three axes. */
+static bool sizes(const char *text, double *to)
+{
+    bool whole = numbers(text, 3, to);
+
+    for (int i = 0; i < 3 && whole; i++)
+        whole = to[i] >= 1 && to[i] <= 1 << 20 && to[i] == floor(to[i]);
+    return whole;
 }
 
 static bool is_true(const char *text)
@@ -60,7 +71,7 @@ static bool take_line(struct volume *v, struct meta *m, const char *key, const c
     if (!strcmp(key, "NDims"))
         return numbers(text, 1, &n) && n == 3;
     if (!strcmp(key, "DimSize"))
-        return m->sized = numbers(text, 3, m->size);
+        return m->sized = sizes(text, m->size);
     if (!strcmp(key, "ElementSpacing") || !strcmp(key, "ElementSize"))
         return numbers(text, 3, m->spacing);
     if (!strcmp(key, "Offset") || !strcmp(key, "Position") || !strcmp(key, "Origin"))
@@ -91,7 +102,7 @@ static int read_lines(struct volume *v, struct meta *m, FILE *f)
         if (sscanf(line, " %63[A-Za-z] = %2047[^\r\n]", key, text) != 2)
             return say_fail("%s: no line of a MetaImage header: %.60s", v->path, line);
         if (!take_line(v, m, key, text))
-            return say_fail("%s: %s = %s: not as it can be read here (3 axes, whole numbers or "
+            return say_fail("%s: %s = %.60s: not as it can be read here (3 axes, whole numbers or "
                             "floats, one channel, voxels uncompressed in a file of their own)",
                             v->path, key, text);
     }
@@ -137,7 +148,10 @@ int volume_open_meta(struct volume *v)
         return -1;
     take_geometry(v, &m);
     beside(data, v->path, m.data);
-    v->fd = open(data, O_RDONLY | O_CLOEXEC);
+    if (ckpt_input_open(&f, data))
+        return say_fail("%s: its ElementDataFile %s", v->path, ckpt_error(NULL));
+    v->fd = fcntl(fileno(f), F_DUPFD_CLOEXEC, 0);
+    fclose(f);
     return v->fd < 0 ? say_fail("%s: its ElementDataFile %s: %s", v->path, data, strerror(errno))
                      : 0;
 }

@@ -2,6 +2,7 @@
 /* Preparing and running matrix products: see gemm.h. */
 #include <stdlib.h>
 #include "cuda/gemm.h"
+#include "cuda/gemm_plain.h"
 
 static cudaDataType_t type_of(enum ckpt_dtype dtype)
 {
@@ -153,6 +154,9 @@ cublasStatus_t gemm_launch(cublasLtHandle_t handle, struct product *p, const str
                            const struct ckpt_kernel_args *a)
 {
     const float alpha = 1.f, beta = g->accumulate || g->addend || p->spread_bias ? 1.f : 0.f;
+    if (p->own)
+        return cuda_gemm_plain(g, a->stream) ? CUBLAS_STATUS_EXECUTION_FAILED
+                                             : CUBLAS_STATUS_SUCCESS;
     return cublasLtMatmul(handle, &p->task, &alpha, g->b.data, &p->a, g->a.data, &p->b, &beta,
                           g->addend ? g->addend : g->c, &p->c, g->c, &p->c, &p->algo, a->workspace,
                           p->workspace, (cudaStream_t)a->stream);
@@ -169,13 +173,14 @@ static int prepare(struct cuda_libs *libs, cublasLtHandle_t handle, struct produ
                    const struct gemm *g, const struct gemm_batch *batch,
                    const struct ckpt_kernel_args *a)
 {
+    const bool own_takes = !batch && cuda_gemm_plain_takes(g);
     for (int spread = 0; spread <= (g->bias && !g->addend); spread++) {
         *p = (struct product){.spread_bias = spread};
         p->key = key_of(g, batch, a->workspace_bytes, spread);
         cublasStatus_t s = describe(p, g, batch);
         if (s != CUBLAS_STATUS_SUCCESS)
             return fail(libs, g, cublasLtGetStatusString(s));
-        if (gemm_choose(handle, p, g, a))
+        if (gemm_choose(handle, p, g, a, own_takes && !spread))
             return 0;
     }
     return fail(libs, g, "no algorithm");

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Matrix products by cuBLASLt.  A product is prepared when it runs for the first time: described,
- * and given an algorithm by its pin, by measuring, or as the library proposes (see libs.h).  From
- * then on running it is one call.
+ * Matrix products by cuBLASLt, or by our own kernel where that is faster as a rule (gemm_plain.h).
+ * A product is prepared when it runs for the first time: described, and given an algorithm by its
+ * pin, by measuring, by the rule, or as the library proposes (see libs.h).  From then on running it
+ * is one call.
  */
 #ifndef CKPT_CUDA_GEMM_H
 #define CKPT_CUDA_GEMM_H
@@ -22,6 +23,7 @@ struct product {
     cublasLtMatrixLayoutOpaque_t a, b, c;
     cublasLtMatmulAlgo_t algo;
     size_t workspace; /* that the algorithm uses */
+    bool own;         /* our kernel instead of an algorithm */
     uint64_t key;
     bool spread_bias; /* no algorithm adds this bias: it is copied into c first and added to */
 };
@@ -50,10 +52,10 @@ int cuda_gemm_batch(const struct ckpt_kernel_args *a, const struct gemm *g,
 cublasStatus_t gemm_launch(cublasLtHandle_t handle, struct product *p, const struct gemm *g,
                            const struct ckpt_kernel_args *a);
 
-/* Chooses the algorithm of a described product and pins it.  Returns false where cuBLASLt has none
- * that runs in this workspace and at these addresses. */
+/* Chooses the algorithm of a described product, or our kernel where that takes it, and pins it.
+ * Returns false where none runs in this workspace and at these addresses. */
 bool gemm_choose(cublasLtHandle_t handle, struct product *p, const struct gemm *g,
-                 const struct ckpt_kernel_args *a);
+                 const struct ckpt_kernel_args *a, bool own_takes);
 
 /* dst [rows, cols] = row [cols], all of one dtype.  In column_sum.cu.  Returns 0 or CKPT_EDEVICE.
  */

@@ -3,15 +3,20 @@
  * Which algorithm a product uses: the pinned one; while measuring, one that is faster than the
  * first proposed by more than AHEAD; or the first proposed.  So what a run that measures has used
  * follows from the first proposals and the few pins that it leaves for the machine.
+ *
+ * Our own kernel is an algorithm like those of cuBLASLt.  Where it is fast as a rule it is the
+ * first one proposed, elsewhere the last.
  */
 #include <cuda_runtime.h>
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
 #include "cuda/gemm.h"
+#include "cuda/gemm_plain.h"
 
 enum {
-    CANDIDATES = 8,
+    PROPOSALS = 8, /* of cuBLASLt */
+    CANDIDATES = PROPOSALS + 1,
     SCREENING = 7, /* rounds of all candidates */
     ROUNDS = 21,   /* and of the best beside the first, at most that many of anything */
     WORDS = sizeof(((cublasLtMatmulAlgo_t *)0)->data) / sizeof(uint64_t),
@@ -22,32 +27,58 @@ enum {
  * H100: 117 and 118 ms), so what gains a product less than this is not worth other sums. */
 #define AHEAD 1.03
 
-/* ---- pins: "cublaslt VERSION" and the algorithm's words, which only that version understands ---
- */
+/* A candidate. */
+struct choice {
+    bool own;
+    cublasLtMatmulAlgo_t algo; /* of cuBLASLt, unless it is our own kernel */
+    size_t workspace;
+};
 
-static void write_choice(char *dst, size_t size, const cublasLtMatmulAlgo_t *algo)
+static void take(struct product *p, const struct choice *c)
 {
-    int n = snprintf(dst, size, "cublaslt %zu", cublasLtGetVersion());
-    for (int i = 0; i < WORDS; i++)
-        n += snprintf(dst + n, size - (size_t)n, " %" PRIx64, algo->data[i]);
+    p->own = c->own;
+    p->algo = c->algo;
+    p->workspace = c->workspace;
 }
 
-static bool read_choice(const char *text, cublasLtMatmulAlgo_t *algo)
+/* ---- pins: "cublaslt VERSION" and the algorithm's words, which only that version understands; or
+ * OWN_PIN ---- */
+
+#define OWN_PIN "libckpt 1"
+
+static void write_choice(char *dst, size_t size, const struct product *p)
+{
+    if (p->own) {
+        snprintf(dst, size, OWN_PIN);
+        return;
+    }
+    int n = snprintf(dst, size, "cublaslt %zu", cublasLtGetVersion());
+    for (int i = 0; i < WORDS; i++)
+        n += snprintf(dst + n, size - (size_t)n, " %" PRIx64, p->algo.data[i]);
+}
+
+static bool read_choice(const char *text, struct product *p)
 {
     size_t version;
     int n = 0, used;
+    p->own = !strcmp(text, OWN_PIN);
+    if (p->own)
+        return true;
     if (sscanf(text, "cublaslt %zu%n", &version, &n) != 1 || version != cublasLtGetVersion())
         return false;
     for (int i = 0; i < WORDS; i++, n += used)
-        if (sscanf(text + n, " %" SCNx64 "%n", &algo->data[i], &used) != 1)
+        if (sscanf(text + n, " %" SCNx64 "%n", &p->algo.data[i], &used) != 1)
             return false;
     return text[n] == '\0';
 }
 
-/* Whether the algorithm in p runs here; sets the workspace that it uses. */
-static bool fits(cublasLtHandle_t handle, struct product *p, const struct ckpt_kernel_args *a)
+/* Whether what is in p runs here; sets the workspace that it uses. */
+static bool fits(cublasLtHandle_t handle, struct product *p, const struct ckpt_kernel_args *a,
+                 bool own_takes)
 {
     cublasLtMatmulHeuristicResult_t result = {0};
+    if (p->own)
+        return own_takes;
     if (cublasLtMatmulAlgoCheck(handle, &p->task, &p->a, &p->b, &p->c, &p->c, &p->algo, &result) !=
         CUBLAS_STATUS_SUCCESS)
         return false;
@@ -57,15 +88,16 @@ static bool fits(cublasLtHandle_t handle, struct product *p, const struct ckpt_k
 }
 
 static bool take_pin(cublasLtHandle_t handle, struct product *p, const struct ckpt_kernel_args *a,
-                     struct pins *pins)
+                     bool own_takes, struct pins *pins)
 {
     const char *choice = pins_get(pins, p->key);
     if (!choice)
         return false;
-    if (read_choice(choice, &p->algo) && fits(handle, p, a)) {
+    if (read_choice(choice, p) && fits(handle, p, a, own_takes)) {
         pins_put(pins, p->key, choice, PIN_TAKEN);
         return true;
     }
+    p->own = false;
     pins->ignored++;
     return false;
 }
@@ -103,27 +135,39 @@ static cublasStatus_t set_limits(cublasLtMatmulPreference_t limits, const struct
              : set_limit(limits, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, gemm_alignment(g->c));
 }
 
-/* Fills found with the proposals that can run, best guess first; returns their number. */
-static int propose(cublasLtHandle_t handle, struct product *p, const struct gemm *g,
-                   const struct ckpt_kernel_args *a, cublasLtMatmulHeuristicResult_t *found)
+/* Fills found with cuBLASLt's proposals that can run, best guess first; returns their number. */
+static int ask(cublasLtHandle_t handle, struct product *p, const struct gemm *g,
+               const struct ckpt_kernel_args *a, struct choice *found)
 {
     cublasLtMatmulPreferenceOpaque_t limits;
+    cublasLtMatmulHeuristicResult_t all[PROPOSALS];
     int n = 0, kept = 0;
     if (set_limits(&limits, g, a) != CUBLAS_STATUS_SUCCESS ||
         cublasLtMatmulAlgoGetHeuristic(handle, &p->task, &p->a, &p->b, &p->c, &p->c, &limits,
-                                       CANDIDATES, found, &n) != CUBLAS_STATUS_SUCCESS)
+                                       PROPOSALS, all, &n) != CUBLAS_STATUS_SUCCESS)
         return 0;
     for (int i = 0; i < n; i++)
-        if (found[i].state == CUBLAS_STATUS_SUCCESS &&
-            found[i].workspaceSize <= (size_t)a->workspace_bytes)
-            found[kept++] = found[i];
+        if (all[i].state == CUBLAS_STATUS_SUCCESS &&
+            all[i].workspaceSize <= (size_t)a->workspace_bytes)
+            found[kept++] = (struct choice){.algo = all[i].algo,
+                                            .workspace = all[i].workspaceSize};
     return kept;
 }
 
-static void take(struct product *p, const cublasLtMatmulHeuristicResult_t *proposal)
+/* The same of all candidates; only the first where the others are not asked for. */
+static int propose(cublasLtHandle_t handle, struct product *p, const struct gemm *g,
+                   const struct ckpt_kernel_args *a, bool own_takes, bool all,
+                   struct choice *found)
 {
-    p->algo = proposal->algo;
-    p->workspace = proposal->workspaceSize;
+    const bool own_first = own_takes && cuda_gemm_plain_is_fast(g);
+    int n = 0;
+    if (own_first)
+        found[n++] = (struct choice){.own = true};
+    if (!own_first || all)
+        n += ask(handle, p, g, a, found + n);
+    if (own_takes && !own_first)
+        found[n++] = (struct choice){.own = true};
+    return n;
 }
 
 /* ---- measuring ------------------------------------------------------------------------------- */
@@ -162,7 +206,7 @@ static double time_run(struct watch *w, cublasLtHandle_t handle, struct product 
  * meets them all.  The round before them only warms up. */
 static void time_all(struct watch *w, cublasLtHandle_t handle, struct product *p,
                      const struct gemm *g, const struct ckpt_kernel_args *a,
-                     const cublasLtMatmulHeuristicResult_t *found, int n, int rounds,
+                     const struct choice *found, int n, int rounds,
                      double *median)
 {
     double ms[CANDIDATES][ROUNDS];
@@ -179,7 +223,7 @@ static void time_all(struct watch *w, cublasLtHandle_t handle, struct product *p
  * two run: the best of eight looks better than it is.  Else the first. */
 static int fastest(struct watch *w, cublasLtHandle_t handle, struct product *p,
                    const struct gemm *g, const struct ckpt_kernel_args *a,
-                   const cublasLtMatmulHeuristicResult_t *found, int n)
+                   const struct choice *found, int n)
 {
     double median[CANDIDATES];
     int at = 0;
@@ -189,13 +233,13 @@ static int fastest(struct watch *w, cublasLtHandle_t handle, struct product *p,
             at = i;
     if (!(median[at] * AHEAD < median[0]))
         return 0;
-    const cublasLtMatmulHeuristicResult_t pair[2] = {found[0], found[at]};
+    const struct choice pair[2] = {found[0], found[at]};
     time_all(w, handle, p, g, a, pair, 2, ROUNDS, median);
     return median[1] * AHEAD < median[0] ? at : 0;
 }
 
 static int measure(cublasLtHandle_t handle, struct product *p, const struct gemm *g,
-                   const struct ckpt_kernel_args *a, const cublasLtMatmulHeuristicResult_t *found,
+                   const struct ckpt_kernel_args *a, const struct choice *found,
                    int n)
 {
     struct watch w = {NULL, NULL};
@@ -220,21 +264,22 @@ static bool may_measure(struct cuda_libs *libs, const struct ckpt_kernel_args *a
 }
 
 bool gemm_choose(cublasLtHandle_t handle, struct product *p, const struct gemm *g,
-                 const struct ckpt_kernel_args *a)
+                 const struct ckpt_kernel_args *a, bool own_takes)
 {
-    cublasLtMatmulHeuristicResult_t found[CANDIDATES];
+    struct choice found[CANDIDATES];
     struct cuda_libs *libs = a->device;
     struct pins *pins = cuda_libs_pins(libs);
-    char choice[PIN_TEXT];
-    if (take_pin(handle, p, a, pins))
+    char text[PIN_TEXT];
+    if (take_pin(handle, p, a, own_takes, pins))
         return true;
-    int n = propose(handle, p, g, a, found);
+    const bool measures = may_measure(libs, a);
+    const int n = propose(handle, p, g, a, own_takes, measures, found);
     if (!n)
         return false;
-    int at = may_measure(libs, a) ? measure(handle, p, g, a, found, n) : 0;
+    const int at = measures ? measure(handle, p, g, a, found, n) : 0;
     take(p, &found[at]);
-    write_choice(choice, sizeof choice, &p->algo);
+    write_choice(text, sizeof text, p);
     /* without memory for it the choice is only not written down */
-    pins_put(pins, p->key, choice, at ? PIN_FASTER : PIN_PROPOSED);
+    pins_put(pins, p->key, text, at ? PIN_FASTER : PIN_PROPOSED);
     return true;
 }

@@ -215,8 +215,7 @@ __global__ void __cluster_dims__(GEMM_PAIR, 1, 1) __launch_bounds__(GEMM_THREADS
         named_sync(1 + group, GROUP);
         finish_forward(a, here, sums, tile, group);
     };
-    gemm_run<S>(
-        a.sizes, a.operands, here->ring, group, rank, [] {}, work);
+    gemm_run<S>(a.sizes, a.operands, here->ring, group, rank, [] {}, work);
 }
 
 /* ---- backward -------------------------------------------------------------------------------- */
@@ -468,18 +467,16 @@ __global__ void __cluster_dims__(GEMM_PAIR, 1, 1) __launch_bounds__(GEMM_THREADS
         here->scale = S::BYTES ? *a.scale[0] * *a.scale[1] : 1.f;
     }
     cluster_sync();
-    const auto own =
-        [&] { /* made where it is used: it takes no registers beside the products */
-              return backward_group<S>{a, here, group, rank, (int)threadIdx.x / 32 % GEMM_WARPS};
-        };
+    const auto own = [&] { /* made where it is used: it takes no registers beside the products */
+        return backward_group<S>{a, here, group, rank, (int)threadIdx.x / 32 % GEMM_WARPS};
+    };
     const auto work = [&](int i, int number) {
         const struct gemm_tile tile = gemm_tile_of<S>(a.sizes, number, rank);
         gemm_sums<S> sums;
         sums.find(here->ring, i, steps, group);
         own().finish(sums, tile, i, number);
     };
-    gemm_run<S>(
-        a.sizes, a.operands, here->ring, group, rank, [&] { own().bring_first(); }, work);
+    gemm_run<S>(a.sizes, a.operands, here->ring, group, rank, [&] { own().bring_first(); }, work);
 }
 
 /* ---- launching ------------------------------------------------------------------------------- */
@@ -528,8 +525,8 @@ template <typename S> int backward(const struct gemm_gelu_dx *g, cudaStream_t st
 
 typedef gemm_shape<CUDA_JOINED_COLS, false, 4> forward_shape;
 typedef gemm_shape<CUDA_JOINED_COLS, true, 4> backward_shape;
-typedef gemm_shape<CUDA_JOINED_COLS, false, 4, false, GEMM_E4M3> fp8_shape;
-typedef gemm_shape<CUDA_JOINED_COLS, false, 4, false, GEMM_E5M2> gradient_fp8_shape;
+typedef gemm_shape<CUDA_JOINED_COLS, false, 4, false, GEMM_E4M3> forward_fp8_shape;
+typedef gemm_shape<CUDA_JOINED_COLS, false, 4, false, GEMM_E5M2> backward_fp8_shape;
 
 } // namespace
 
@@ -540,14 +537,12 @@ bool cuda_gemm_gelu_takes(int64_t rows, int64_t inner, int64_t cols)
 
 int cuda_gemm_gelu(const struct gemm_gelu *g, void *stream)
 {
-    if (!g->fp8.scale[0])
-        return forward<forward_shape>(g, (cudaStream_t)stream);
-    return g->fp8.gradient ? forward<gradient_fp8_shape>(g, (cudaStream_t)stream)
-                           : forward<fp8_shape>(g, (cudaStream_t)stream);
+    return g->fp8.scale[0] ? forward<forward_fp8_shape>(g, (cudaStream_t)stream)
+                           : forward<forward_shape>(g, (cudaStream_t)stream);
 }
 
 int cuda_gemm_gelu_dx(const struct gemm_gelu_dx *g, void *stream)
 {
-    return g->fp8.scale[0] ? backward<gradient_fp8_shape>(g, (cudaStream_t)stream)
+    return g->fp8.scale[0] ? backward<backward_fp8_shape>(g, (cudaStream_t)stream)
                            : backward<backward_shape>(g, (cudaStream_t)stream);
 }

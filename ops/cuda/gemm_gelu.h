@@ -20,13 +20,12 @@ extern "C" {
  */
 struct gemm_gelu_fp8 {
     const float *scale[2];
-    bool gradient; /* the left operand is e5m2, else e4m3 as the right one */
     uint32_t *largest;
 };
 
 /* pre [rows, cols] = x [rows, inner] w^T + bias, post = gelu(pre) of the rounded pre; w [cols,
- * inner], bias [cols] or NULL.  pre or post may be NULL: it is not written.  Of 8 bits post is not
- * written; the largest magnitude is that of it. */
+ * inner], bias [cols] or NULL.  pre or post may be NULL: it is not written.  Of 8 bits, both e4m3,
+ * post is not written; the largest magnitude is that of it. */
 struct gemm_gelu {
     int64_t rows, inner, cols;
     const void *x, *w, *bias;
@@ -36,8 +35,8 @@ struct gemm_gelu {
 
 /* dpre [rows, cols] = gelu'(pre) * v, v being the rounded dy [rows, inner] w, w [inner, cols].
  * Where they are not NULL: post = gelu(pre), and sums [cols], fp32, of the rounded dpre over all
- * rows, which need a workspace (cuda_gelu_sums_workspace()).  dpre may be pre.  Of 8 bits, a
- * gradient's, w is [cols, inner] and post is not written; the largest magnitude is that of dpre. */
+ * rows, which need a workspace (cuda_gelu_sums_workspace()).  dpre may be pre.  Of 8 bits, e5m2 and
+ * e4m3, w is [cols, inner] and post is not written; the largest magnitude is that of dpre. */
 struct gemm_gelu_dx {
     int64_t rows, inner, cols;
     const void *dy, *w, *pre;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Matrix products of bf16 or 8 bits on Hopper whose epilogues do more than cuBLASLt's: which tiles
- * a block takes, how operands come to shared memory, the products, boxes of results, and launching.
+ * Matrix products of bf16 or 8 bits on Hopper by kernels of our own: which tiles a block
+ * takes, how operands come to shared memory, the products, boxes of results, and launching.
  * c [rows, cols] = a b with a [rows, inner] along the sum and b along (w^T of w [cols, inner]) or
  * across it (w [inner, cols]).  Or two products with one a and two such w beside each other, of
  * which a tile has the same columns.
@@ -49,7 +49,7 @@ struct gemm_shape {
     static_assert(!(BYTES && ACROSS), "8-bit operands lie along the sum");
     static constexpr int UNITS = COLS / 8;
     static constexpr int STRIP = BESIDE ? COLS / 2 : COLS; /* columns of a result */
-    static constexpr int BOXES = COLS / 64;                /* of a right operand across the sum */
+    static constexpr int BOXES = COLS / 64; /* of a right operand across the sum */
     /* Rows of 128 bytes, swizzled.  The right operand: COLS rows along the sum, else BOXES boxes of
      * 64 rows across it. */
     struct alignas(1024) place {
@@ -385,14 +385,15 @@ template <typename S> struct gemm_sizes gemm_sizes_of(int64_t rows, int64_t inne
                       gemm_parts(cols, S::STRIP)};
 }
 
-/* A dense matrix, in boxes of so many rows and columns, swizzled as wide as these are. */
+/* A dense matrix of bf16, or of bytes, in boxes of so many rows and columns, swizzled as wide as
+ * these are. */
 static inline bool gemm_matrix_map(CUtensorMap *map, const void *data, int64_t rows, int64_t cols,
                                    int box_rows, int box_cols, bool bytes = false)
 {
     const struct hopper_tensor x = {
         (void *)data, 2, {cols, rows}, {1, cols}, bytes ? HOPPER_BYTE : HOPPER_BF16};
     const int box[2] = {box_cols, box_rows};
-    return cuda_hopper_map(map, &x, box, bytes ? box_cols : 2 * box_cols);
+    return cuda_hopper_map(map, &x, box, (bytes ? 1 : 2) * box_cols);
 }
 
 /* a, and b of the product or of both. */

@@ -63,6 +63,19 @@ __device__ __forceinline__ void named_arrive(int barrier, int count)
     asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(count) : "memory");
 }
 
+/* The same; returns whether x is true in any of the threads. */
+__device__ __forceinline__ bool named_any(int barrier, int count, bool x)
+{
+    int any;
+    asm volatile("{ .reg .pred all, mine; setp.ne.s32 mine, %1, 0;\n"
+                 "bar.red.or.pred all, %2, %3, mine;\n"
+                 "selp.s32 %0, 1, 0, all; }"
+                 : "=r"(any)
+                 : "r"((int)x), "r"(barrier), "r"(count)
+                 : "memory");
+    return __shfl_sync(0xffffffffu, any, 0) != 0;
+}
+
 /* ---- matrices -------------------------------------------------------------------------------- */
 
 /* Four (two) 8 x 8 matrices of bf16 as accumulators hold them; lane i gives the address of row

@@ -60,6 +60,12 @@ __device__ __forceinline__ void box_load_all(void *to, const CUtensorMap *map,
                  : "memory");
 }
 
+/* A double goes to where `to` lies in block `rank`, which sees it behind cluster_sync(). */
+__device__ __forceinline__ void double_put(const double *to, double x, int rank)
+{
+    asm volatile("st.shared::cluster.f64 [%0], %1;" ::"r"(address_in(to, rank)), "d"(x) : "memory");
+}
+
 /* Two floats go to where `to` lies in block `rank` and count there at its barrier. */
 __device__ __forceinline__ void floats_send(const float2 *to, float2 x, const uint64_t *barrier,
                                             int rank)

@@ -9,7 +9,6 @@
 #include "cuda/gemm_gated.h"
 #include "cuda/gemm_gelu.h"
 #include "cuda/kernels.h"
-#include "cuda/workspace.h"
 #include "fp8.h"
 
 static int run(struct gemm *g, const struct ckpt_kernel_args *a)
@@ -128,41 +127,9 @@ int cuda_linear_dx_gated(const struct ckpt_kernel_args *a)
 
 /* ---- of 8-bit copies ------------------------------------------------------------------------- */
 
-/* A product of our own: short sums to bf16.  largest: of GELU of the result, or NULL. */
-static int run_own(const struct ckpt_kernel_args *a, const struct gemm *g, void *largest)
-{
-    const struct gemm_gelu own = {.rows = g->rows,
-                                  .inner = g->inner,
-                                  .cols = g->cols,
-                                  .x = g->a.data,
-                                  .w = g->b.data,
-                                  .bias = g->bias,
-                                  .pre = g->c,
-                                  .fp8 = {.scale = {g->a.scale, g->b.scale},
-                                          .gradient = g->a.dtype == CKPT_F8E5M2,
-                                          .largest = largest}};
-    return cuda_gemm_gelu(&own, a->stream);
-}
-
-/*
- * Of as many tiles as fill the clusters of an H100 or H200 four times ours take 0.82 to 1.01 of
- * cuBLASLt's time, with fewer up to 1.33 (doc/bench/h200.md).
- */
-enum { OWN_TILES = 4 * 66 };
-
-/* Where sums may be short, ours had the bits of cuBLASLt's. */
-static bool is_ours(const struct gemm *g)
-{
-    return g->short_sums && !g->addend && g->c_dtype == CKPT_BF16 &&
-           cuda_gemm_gelu_takes(g->rows, g->inner, g->cols) &&
-           cuda_joined_tiles(g->rows, g->cols) >= OWN_TILES;
-}
-
 static int run_copies(const struct ckpt_kernel_args *a, const struct gemm *g)
 {
-    if (g->a.scaling != SCALE_ALL)
-        return cuda_block_product(a, g);
-    return is_ours(g) ? run_own(a, g, NULL) : cuda_gemm(a, g);
+    return g->a.scaling == SCALE_ALL ? cuda_gemm(a, g) : cuda_block_product(a, g);
 }
 
 /* y and dx: sums over channels. */
@@ -186,11 +153,20 @@ static int find_gelu(const struct ckpt_kernel_args *a)
     return cuda_to_fp8_largest(&find);
 }
 
-/* Where the largest magnitude of GELU of the result is asked for. */
+/* Where the largest magnitude of GELU of the result is asked for, a product of our own. */
 static int run_before_gelu(const struct ckpt_kernel_args *a, const struct gemm *g)
 {
+    const struct gemm_gelu own = {
+        .rows = g->rows,
+        .inner = g->inner,
+        .cols = g->cols,
+        .x = g->a.data,
+        .w = g->b.data,
+        .bias = g->bias,
+        .pre = g->c,
+        .fp8 = {.scale = {g->a.scale, g->b.scale}, .largest = a->out[1].data}};
     if (cuda_gemm_gelu_takes(g->rows, g->inner, g->cols))
-        return run_own(a, g, a->out[1].data);
+        return cuda_gemm_gelu(&own, a->stream);
     const int rc = run_copies(a, g);
     return rc ? rc : find_gelu(a);
 }

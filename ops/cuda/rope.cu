@@ -4,28 +4,39 @@
 #include "cuda/rows.cuh"
 #include "rope.h"
 
-/* A thread to a piece. */
-template <typename T>
+/* A thread to the same piece of ROWS rows that are neighbours along the last axis, where heads
+ * share a row of the table: one search for all of them, and several loads under way. */
+template <typename T, int ROWS>
 static __global__ void __launch_bounds__(256)
     rope_pieces(const __grid_constant__ struct rows r, int64_t n, float sign)
 {
     constexpr int N = piece<T>::n;
-    int64_t all = r.count * n, i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    const int last = r.ndim - 1;
+    int64_t all = r.count / ROWS * n, i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     for (; i < all; i += (int64_t)gridDim.x * blockDim.x) {
-        int64_t row = quotient(i, n);
-        int at = (int)(i - row * n);
+        int64_t group = quotient(i, n);
+        int at = (int)(i - group * n);
         char *to[3];
-        rows_seek(r, row, to);
-        piece<T> x = piece_load<T>(to[0], at);
+        rows_seek(r, group * ROWS, to);
+        piece<T> x[ROWS];
         float table[N], y[N];
-        floats_load(table, reinterpret_cast<const float *>(to[2]) + (int64_t)at * N);
 #pragma unroll
-        for (int j = 0; j < N; j += 2) {
-            float cosine = table[j], sine = sign * table[j + 1];
-            y[j] = x.at(j) * cosine - x.at(j + 1) * sine;
-            y[j + 1] = x.at(j + 1) * cosine + x.at(j) * sine;
+        for (int k = 0; k < ROWS; k++)
+            x[k] = piece_load<T>(to[0] + (ROWS > 1 ? k * r.step[0][last] : 0), at);
+#pragma unroll
+        for (int k = 0; k < ROWS; k++) {
+            if (k == 0 || r.step[2][last] != 0)
+                floats_load(table, reinterpret_cast<const float *>(
+                                       to[2] + (ROWS > 1 ? k * r.step[2][last] : 0)) +
+                                       (int64_t)at * N);
+#pragma unroll
+            for (int j = 0; j < N; j += 2) {
+                float cosine = table[j], sine = sign * table[j + 1];
+                y[j] = x[k].at(j) * cosine - x[k].at(j + 1) * sine;
+                y[j + 1] = x[k].at(j + 1) * cosine + x[k].at(j) * sine;
+            }
+            piece_store<T>(to[1] + (ROWS > 1 ? k * r.step[1][last] : 0), at, y);
         }
-        piece_store<T>(to[1], at, y);
     }
 }
 
@@ -46,6 +57,25 @@ static __global__ void __launch_bounds__(256)
     }
 }
 
+template <typename T, int ROWS>
+static void launch_pieces(const struct rows &r, int64_t n, float sign, cudaStream_t stream)
+{
+    const unsigned grid = grid_for(r.count / ROWS * n, 256);
+    rope_pieces<T, ROWS><<<grid, 256, 0, stream>>>(r, n, sign);
+}
+
+template <typename T>
+static void launch_rows(const struct rows &r, int64_t n, float sign, cudaStream_t stream)
+{
+    const int64_t side_by_side = r.ndim ? r.size[r.ndim - 1] : 1;
+    if (side_by_side % 4 == 0)
+        launch_pieces<T, 4>(r, n, sign, stream);
+    else if (side_by_side % 2 == 0)
+        launch_pieces<T, 2>(r, n, sign, stream);
+    else
+        launch_pieces<T, 1>(r, n, sign, stream);
+}
+
 int cuda_rope(const struct ckpt_kernel_args *a)
 {
     const struct rope_attr *attr = (const struct rope_attr *)a->attr;
@@ -60,12 +90,11 @@ int cuda_rope(const struct ckpt_kernel_args *a)
     rows_finish(&r);
     bool half = view_half(x), pieces = rows_in_pieces(&r, r.n, c, half);
     int64_t n = c / (pieces ? half ? 8 : 4 : 2);
-    unsigned grid = grid_for(r.count * n, 256);
     if (!pieces)
-        rope_pairs<<<grid, 256, 0, stream_of(a)>>>(r, n, half, sign);
+        rope_pairs<<<grid_for(r.count * n, 256), 256, 0, stream_of(a)>>>(r, n, half, sign);
     else if (half)
-        rope_pieces<bf16><<<grid, 256, 0, stream_of(a)>>>(r, n, sign);
+        launch_rows<bf16>(r, n, sign, stream_of(a));
     else
-        rope_pieces<float><<<grid, 256, 0, stream_of(a)>>>(r, n, sign);
+        launch_rows<float>(r, n, sign, stream_of(a));
     return launched();
 }

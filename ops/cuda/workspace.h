@@ -265,7 +265,8 @@ enum {
 struct cuda_attention_sizes {
     enum ckpt_dtype dtype;
     int64_t n_sequences, n_heads, n_queries, width;
-    int64_t n_keys; /* of a sequence, or all packed rows */
+    int64_t n_shared; /* heads of keys */
+    int64_t n_keys;   /* of a sequence, or all packed rows */
     bool packed;
 };
 
@@ -277,6 +278,7 @@ cuda_attention_sizes_of(const struct ckpt_desc *q, const struct ckpt_desc *k, bo
     s.n_heads = q->shape[q->ndim - 2];
     s.n_queries = q->shape[q->ndim - 3];
     s.width = q->shape[q->ndim - 1];
+    s.n_shared = k->shape[k->ndim - 2];
     s.n_keys = k->shape[k->ndim - 3];
     s.n_sequences = 1;
     s.packed = packed;
@@ -308,7 +310,7 @@ static inline int64_t cuda_attention_key_tiles(const struct cuda_attention_sizes
 /* Chunks that the queries of a sequence are cut into for dk and dv. */
 static inline int64_t cuda_attention_chunks(const struct cuda_attention_sizes *s)
 {
-    int64_t blocks = s->n_heads * cuda_attention_key_tiles(s, CUDA_ATTENTION_KEYS);
+    int64_t blocks = s->n_shared * cuda_attention_key_tiles(s, CUDA_ATTENTION_KEYS);
     int64_t most = s->n_queries / CUDA_ATTENTION_CHUNK;
     return max_i64(1, min_i64(most, CUDA_ATTENTION_BLOCKS / max_i64(blocks, 1)));
 }
@@ -324,7 +326,7 @@ static inline int64_t cuda_attention_statistics_bytes(const struct cuda_attentio
 static inline int64_t cuda_attention_partial_bytes(const struct cuda_attention_sizes *s)
 {
     int64_t chunks = cuda_attention_chunks(s), rows = s->n_keys * (s->packed ? 1 : s->n_sequences);
-    return chunks > 1 || s->packed ? chunks * 2 * rows * s->n_heads * s->width * 4 : 0;
+    return chunks > 1 || s->packed ? chunks * 2 * rows * s->n_shared * s->width * 4 : 0;
 }
 
 /*

@@ -153,7 +153,7 @@ int cli_read_job(struct plan_job *job)
         return cli_fail("%s", error.text);
     if (job->o->machine)
         graph_price(job->graph, &job->machine);
-    return 0;
+    return graph_check_seconds(job->graph, &error) ? cli_fail("%s", error.text) : 0;
 }
 
 void cli_free_job(struct plan_job *job)

@@ -56,7 +56,9 @@ static inline int64_t max_i64(int64_t a, int64_t b)
  */
 int array_reserve(void **data, int64_t *capacity, int64_t count, size_t element);
 #define ARRAY_RESERVE(a, n)                                                                        \
-    array_reserve((void **)&(a)->data, &(a)->capacity, (n), sizeof(*(a)->data))
+    ((n) < (a)->capacity                                                                           \
+         ? 0                                                                                       \
+         : array_reserve((void **)&(a)->data, &(a)->capacity, (n), sizeof(*(a)->data)))
 
 /* The sentence kept per thread for calls without a context.  Both return code. */
 int error_set(int code, const char *fmt, ...) CKPT_PRINTF(2, 3);

@@ -270,7 +270,10 @@ static int fail_memory(struct programs *ps, int rc)
 static int find_first(struct ckpt_program *p, struct portfolio **pf)
 {
     struct programs *ps = p->programs;
-    int rc = ps->searched ? 0 : portfolios_new(&ps->searched);
+    int rc = graph_check_seconds(p->graph, ps->error);
+    if (rc)
+        return rc;
+    rc = ps->searched ? 0 : portfolios_new(&ps->searched);
     if (!rc)
         rc = portfolios_get_first(ps->searched, p->graph, pf);
     return rc ? fail_memory(ps, rc) : 0;
@@ -298,7 +301,10 @@ static int search(struct ckpt_program *p, const struct budgets *b)
 {
     struct programs *ps = p->programs;
     struct portfolio *pf;
-    int rc = ps->searched ? 0 : portfolios_new(&ps->searched);
+    int rc = graph_check_seconds(p->graph, ps->error);
+    if (rc)
+        return rc;
+    rc = ps->searched ? 0 : portfolios_new(&ps->searched);
     if (!rc)
         rc = portfolios_get(ps->searched, p->graph, &pf);
     return rc ? fail_memory(ps, rc) : plan_by_option(p, pf, b);

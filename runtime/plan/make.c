@@ -286,7 +286,10 @@ int plan_make(const struct graph *g, const struct machine *m, const struct budge
 {
     struct portfolio *pf;
     *p = NULL;
-    int rc = portfolio_build(g, &pf);
+    int rc = graph_check_seconds(g, error);
+    if (rc)
+        return rc;
+    rc = portfolio_build(g, &pf);
     if (rc)
         return error_fail(error, rc, "planning ran out of host memory");
     rc = portfolio_plan(pf, m, b, reserved, p, error);

@@ -105,6 +105,8 @@ int64_t graph_largest_op(const struct graph *g);
 void graph_price(struct graph *g, const struct machine *m);
 /* Of a step in which nothing runs again: no plan is faster. */
 double graph_seconds(const struct graph *g);
+/* Whether the search can add up the seconds of all ops: 0, or CKPT_EINVAL with the sentence. */
+int graph_check_seconds(const struct graph *g, struct error *error);
 /* 64-bit hash of everything in the graph but names, seconds and homes: the signature of a plan. */
 uint64_t graph_signature(const struct graph *g);
 

@@ -87,7 +87,7 @@ static void print_costs(const struct graph *g, const struct machine *m, FILE *f)
             m->estimate ? "an estimate" : "measured", (int)timed, (int)g->n_ops);
 }
 
-/* What GPU libraries use, and what a plan or machine file names that is of no use here. */
+/* What matrix products use, and what a plan or machine file names that is of no use here. */
 static void print_algorithms(struct device *d, FILE *f)
 {
     const struct pins *p = d->ops->algorithms ? d->ops->algorithms(d) : NULL;
@@ -95,7 +95,7 @@ static void print_algorithms(struct device *d, FILE *f)
     int64_t used = p ? p->n - pins_count(p, PIN_GIVEN) : 0;
     if (!used)
         return;
-    fprintf(f, "  %-24s %12lld  of cuBLASLt", "algorithms", (long long)used);
+    fprintf(f, "  %-24s %12lld  of matrix products", "algorithms", (long long)used);
     if (taken)
         fprintf(f, ", %lld named in a file", (long long)taken);
     if (faster)

@@ -14,7 +14,7 @@
 #include "exec/small.h"
 #include "ops.h"
 
-enum { ROWS = 512, TILES = 2, WIDTH = 64, HIDDEN = 72, LAYERS = 2, MORE_LAYERS = 3, STEPS = 3 };
+enum { ROWS = 264, TILES = 2, WIDTH = 64, HIDDEN = 72, LAYERS = 2, MORE_LAYERS = 3, STEPS = 2 };
 
 /* What of a layer is another way than in a plain perceptron: GELU between two layers, or a gate. */
 enum variation {

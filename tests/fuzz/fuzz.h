@@ -5,7 +5,9 @@
  *
  * With libFuzzer:   clang -fsanitize=fuzzer,address,undefined -DWITH_LIBFUZZER ...
  * Without:          the program runs the files named on its command line, and all files of a
- *                   directory that is named there.
+ *                   directory that is named there.  --seeds N before them: each is then damaged in
+ *                   N ways (mutate.h), or with --seed N in the N-th alone.  --line TEXT: files
+ *                   behind it have that line in front.
  */
 #ifndef TESTS_FUZZ_H
 #define TESTS_FUZZ_H

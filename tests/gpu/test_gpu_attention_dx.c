@@ -278,6 +278,8 @@ static void test_width(int64_t width)
     /* One head alone, whose queries are cut into chunks. */
     test(&(struct shape){1, 1, 2100, 200, 1, 1, width, false, 0, DENSE, {-1}}, AGAIN);
     test(&(struct shape){1, 1, 4000, 300, 1, 1, width, false, 0, DENSE, {300}}, AGAIN);
+    /* The same where causal and heads share keys: the longest block has twice the average. */
+    test(&(struct shape){1, 1, 1300, 1300, 6, 2, width, true, 0, DENSE, {-1}}, AGAIN);
 }
 
 int main(int argc, char **argv)

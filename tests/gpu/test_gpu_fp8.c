@@ -295,8 +295,9 @@ static void print_errors(void)
 
 static void test_products(bool has_blocks)
 {
-    static const int64_t sizes[][3] = {
-        {128, 128, 128}, {300, 160, 272}, {1003, 1152, 144}, {144, 272, 2064}, {2056, 384, 1152}};
+    /* The last one has tiles enough for our own kernels. */
+    static const int64_t sizes[][3] = {{128, 128, 128},  {300, 160, 272},   {1003, 1152, 144},
+                                       {144, 272, 2064}, {2056, 384, 1152}, {5103, 144, 2320}};
     /* Of single rows, ends of tiles and of blocks, and sums that are cut into parts. */
     static const int64_t block_sizes[][3] = {{1, 144, 272}, {129, 136, 144}, {640, 640, 8192}};
     for (int measuring = 0; measuring < 2; measuring++) {

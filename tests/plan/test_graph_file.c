@@ -233,6 +233,14 @@ static void test_price(void **state)
     m.bandwidth = 1e9;
     graph_price(g, &m);
     assert_true(g->ops[2].seconds == 2 + 1);
+    assert_int_equal(graph_check_seconds(g, &error), 0);
+    cost.seconds = 1e9; /* more than the search can add */
+    graph_price(g, &m);
+    assert_int_equal(graph_check_seconds(g, &error), CKPT_EINVAL);
+    assert_non_null(strstr(error.text, "the ops of a step take 1e+09 s"));
+    struct budgets b = {.device = INT64_MAX};
+    struct plan *p;
+    assert_int_equal(plan_make(g, &m, &b, 0, &p, &error), CKPT_EINVAL);
     graph_free(g);
 }
 

@@ -389,6 +389,9 @@ static void test_no_tokenizer(void **state)
     check_no_tokenizer("{\"model\": {\"type\": \"BPE\", \"vocab\": {\"\xe4\xbd\xa0\": 3}}, " BYTES
                        "}",
                        "no name of byte-level BPE");
+    /* U+04D3: the characters for bytes end before it. */
+    check_no_tokenizer("{\"model\": {\"type\": \"BPE\", \"vocab\": {\"\xd3\x93\": 3}}, " BYTES "}",
+                       "no name of byte-level BPE");
     assert_int_equal(tokenizer_open(&t, in_source("gpt2-tokenizer.json")), 0);
     assert_null(tokenizer_encode(&t, "a.txt", "abc \xff def", 9, &n));
     assert_non_null(strstr(said, "a.txt: not UTF-8 at byte 4"));

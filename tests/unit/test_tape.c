@@ -170,20 +170,45 @@ static void expect_no_addend(const ckpt_tape *t)
     }
 }
 
-/* More are summed in fp32, in place. */
-static ckpt_tensor read_by_five(ckpt_tape *t, const struct recorded *r, ckpt_tensor x)
+/* Up to seven, as with an adapter beside each of the three. */
+static ckpt_tensor read_by(ckpt_tape *t, const struct recorded *r, ckpt_tensor x, int n)
 {
-    return ckpt_mul(t, read_by_four(t, r, x), ckpt_linear(t, x, r->v, CKPT_NONE));
+    ckpt_tensor y = read_by_four(t, r, x);
+    for (int i = 4; i < n; i++)
+        y = ckpt_mul(t, y, ckpt_linear(t, x, r->v, CKPT_NONE));
+    return y;
 }
 
-static void test_five(void **state)
+static ckpt_tensor read_by_seven(ckpt_tape *t, const struct recorded *r, ckpt_tensor x)
+{
+    return read_by(t, r, x, 7);
+}
+
+static void test_seven(void **state)
 {
     struct recorded r;
     (void)state;
-    record(&r, CKPT_BF16, read_by_five);
+    record(&r, CKPT_BF16, read_by_seven);
+    assert_int_equal(count(r.tape, "linear_dx", true), 6);
+    assert_int_equal(count(r.tape, "add", true), 1); /* the residual's, which no kernel makes */
+    assert_int_equal(count(r.tape, "accumulate", true), 0);
+    finish(&r);
+}
+
+/* More are summed in fp32, in place. */
+static ckpt_tensor read_by_eight(ckpt_tape *t, const struct recorded *r, ckpt_tensor x)
+{
+    return read_by(t, r, x, 8);
+}
+
+static void test_eight(void **state)
+{
+    struct recorded r;
+    (void)state;
+    record(&r, CKPT_BF16, read_by_eight);
     expect_no_addend(r.tape);
     assert_int_equal(count(r.tape, "add", true), 0);
-    assert_int_equal(count(r.tape, "accumulate", true), 4);
+    assert_int_equal(count(r.tape, "accumulate", true), 7);
     finish(&r);
 }
 
@@ -236,7 +261,8 @@ int main(void)
         cmocka_unit_test(test_heads),
         cmocka_unit_test(test_residuals),
         cmocka_unit_test(test_four),
-        cmocka_unit_test(test_five),
+        cmocka_unit_test(test_seven),
+        cmocka_unit_test(test_eight),
         cmocka_unit_test(test_what_stays),
         cmocka_unit_test(test_modulation),
     };

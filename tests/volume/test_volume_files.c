@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <cmocka.h>
 #include "ckpt_tools.h"
@@ -112,6 +113,47 @@ static void test_meta(void **state)
     check_affine(&v, (double[]){-1, 0, 0, -3, 0, -2, 0, -4, 0, 0, 3, 5});
     assert_true(volume_spacing(&v, 0) == 3 && volume_spacing(&v, 2) == 1);
     volume_close(&v);
+}
+
+/* The header of plain.mhd with another line for one of its keys; the last of a key counts. */
+static void refused_line(const char *line, const char *sentence)
+{
+    char text[1024];
+    int n = snprintf(text, sizeof text,
+                     "NDims = 3\nDimSize = 4 3 2\nElementType = MET_SHORT\n%s\n"
+                     "ElementDataFile = odd.raw\n",
+                     line);
+
+    put("odd.mhd", text, (size_t)n);
+    refused(made("odd.mhd"), sentence);
+}
+
+/* Sizes are whole numbers whose bytes can be counted, places are known. */
+static void test_meta_numbers(void **state)
+{
+    (void)state;
+    put("odd.raw", "abc", 3);
+    refused_line("DimSize = 4.5 3 2", "DimSize = 4.5 3 2: not as it can be read");
+    refused_line("DimSize = 1e300 3 2", "DimSize = 1e300 3 2");
+    refused_line("DimSize = nan 3 2", "DimSize = nan 3 2");
+    refused_line("DimSize = 0 3 2", "DimSize = 0 3 2");
+    refused_line("DimSize = 1048576 1048576 1048576\nElementType = MET_DOUBLE", "are no volume");
+    refused_line("ElementSpacing = 1 nan 1", "ElementSpacing = 1 nan 1");
+    refused_line("ElementSpacing = 1 0 1", "its place is not known: voxels are 1 x 0 x 1 mm apart");
+    refused_line("Offset = inf 0 0", "Offset = inf 0 0");
+    refused_line("ElementSpacing = 1e300 1 1", "its place is not known");
+}
+
+/* What voxels are read from is a regular file: a pipe would keep the program waiting. */
+static void test_meta_pipe(void **state)
+{
+    static const char text[] = "NDims = 3\nDimSize = 4 3 2\nElementType = MET_SHORT\n"
+                               "ElementDataFile = pipe.raw\n";
+
+    (void)state;
+    assert_int_equal(mkfifo(made("pipe.raw"), 0600), 0);
+    put("pipe.mhd", text, sizeof text - 1);
+    refused(made("pipe.mhd"), "pipe.raw: cannot be read: it is a FIFO");
 }
 
 static void test_meta_refused(void **state)
@@ -258,6 +300,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_meta),   cmocka_unit_test(test_meta_refused),
+        cmocka_unit_test(test_meta_numbers), cmocka_unit_test(test_meta_pipe),
         cmocka_unit_test(test_tensor), cmocka_unit_test(test_written),
         cmocka_unit_test(test_match),
 #ifdef HAVE_NIFTI

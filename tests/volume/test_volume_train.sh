@@ -66,6 +66,18 @@ wrong() {
 wrong "names no volume" ""
 wrong "image-0.mhd has no label" "image-0.mhd\n"
 wrong "image-0.mhd has no label" "image-0.mhd,\n"
+printf 'label,image\nlabel-0.mhd\n' >"$work/d/short.csv"
+refuses 1 "short.csv, line 2: has no image" "$train" $small --data "$work/d/short.csv" --steps 1
+{
+    printf '{"training": [{"image": "image-0.mhd", "label": "label-0.mhd"}], "labels": {"0": ""'
+    i=1
+    while [ $i -le 300 ]; do
+        printf ', "%d": ""' $i
+        i=$((i + 1))
+    done
+    printf '}}'
+} >"$work/d/many.json"
+refuses 1 "has 301 classes; there can be 255" "$train" --data "$work/d/many.json" --steps 1
 wrong "label-9.mhd" "image-0.mhd,label-9.mhd\n"
 wrong "has 8 x 8 x 8 voxels, its image" "image-0.mhd,$(cd "$here" && pwd)/reference_label.mhd\n"
 sed 's/^Offset = 10/Offset = 13/' "$work/d/label-0.mhd" >"$work/d/moved.mhd"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Our own attention: what the kernels are told of their operands, and which of them runs. */
+#include <cmath>
 #include "cuda/attention/attention_args.cuh"
 #include "cuda/attention/attention_core.h"
 #include "cuda/kernels.h"
@@ -242,6 +243,34 @@ static void divide_work(struct attention_args *x, const struct cuda_attention_si
     x->chunk = round_up(attention_tile_count(s->n_queries, x->n_chunks), CUDA_ATTENTION_KEYS);
 }
 
+/* Chunks of queries where tiles of keys take turns.  Causal blocks whose heads share keys see half
+ * of their tiles on the average: all are done when the longest is, or when the multiprocessors have
+ * done their share.  Times are in tiles of queries: three go by before the first one of a block,
+ * and sums of chunks move as many bytes as a tile takes of 3,800 keys.  Blocks of less than 28
+ * tiles wait for their turns. */
+static int64_t turn_chunks(const struct attention_args &x, int64_t blocks, int64_t tiles,
+                           int64_t most)
+{
+    const double rows = (double)(x.n_sequences * x.n_shared * x.n_keys);
+    double least = HUGE_VAL;
+    int64_t best = 1;
+    if (!x.mask.causal || x.mask.window || x.group == 1)
+        return attention_parts(blocks, tiles, 1, most);
+    for (int64_t parts = 1; parts <= most && parts <= tiles; parts++) {
+        const int64_t each = attention_tile_count(tiles, parts) * x.group;
+        const double longest = (double)each + 3;
+        const double average = (double)(tiles * x.group) / 2 + 3 * (double)parts;
+        const double share = (double)blocks * average / 132;
+        const double sums = parts > 1 ? 2 + (double)parts * rows / 3800 : 0;
+        const double time = (longest > share ? longest : share) + sums;
+        if (time < least && (parts == 1 || each >= 28)) {
+            least = time;
+            best = parts;
+        }
+    }
+    return best;
+}
+
 /* The same of the kernels where tiles of keys take turns. */
 static void divide_turns(struct attention_args *x, const struct cuda_attention_sizes *s,
                          void *workspace)
@@ -253,7 +282,7 @@ static void divide_turns(struct attention_args *x, const struct cuda_attention_s
     x->statistics = (float2 *)at;
     x->sums = (float *)(at += cuda_attention_turn_statistics_bytes(s));
     at += cuda_attention_turn_sums_bytes(s);
-    x->n_chunks = attention_parts(blocks, tiles, 1, cuda_attention_chunks(s));
+    x->n_chunks = turn_chunks(*x, blocks, tiles, cuda_attention_chunks(s));
     x->chunk = attention_tile_count(tiles, x->n_chunks) * CUDA_ATTENTION_TURN_QUERIES;
     x->partial = x->n_chunks > 1 ? (float *)at : NULL;
     x->turns = (int *)(at + cuda_attention_partial_bytes(s));

@@ -198,8 +198,8 @@ template <typename S> struct passing_group {
         keys_come();
         turn_begin();
         products_begin();
-        begin_scores<S>(s, piece_at(here->q[q.stage].piece), piece_at(here->k[k.stage].piece),
-                        group);
+        begin_scores<S, S::ROWS>(s, piece_at(here->q[q.stage].piece),
+                                 piece_at(here->k[k.stage].piece), group * GROUP_ROWS);
         if (WARM) {
             values_come();
             begin_sums(r, piece_at(here->v[v.stage].piece));

@@ -28,13 +28,14 @@ template <typename S> __device__ __forceinline__ void clear_sums(passing_rows<S>
         r.o[n][0] = r.o[n][1] = r.o[n][2] = r.o[n][3] = 0.f;
 }
 
-template <typename S>
+/* Of 64 queries from `row` on of a tile of ROWS. */
+template <typename S, int ROWS>
 __device__ __forceinline__ void begin_scores(float (&s)[S::KEYS / 8][4], uint32_t q, uint32_t k,
-                                             int group)
+                                             int row)
 {
 #pragma unroll
     for (int i = 0; i < S::STEPS; i++)
-        multiply_shared<0, 0>(s, S::template along<S::ROWS>(q, group * GROUP_ROWS, i),
+        multiply_shared<0, 0>(s, S::template along<ROWS>(q, row, i),
                               S::template along<S::KEYS>(k, 0, i), i > 0);
     products_commit();
 }

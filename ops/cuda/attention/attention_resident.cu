@@ -1,230 +1,280 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Attention forward on Hopper where packed keys stay in shared memory (attention_resident.cuh).
- * All scores of a tile of queries are in registers at once, so that there is one maximum and sums
- * are never brought to a new one.  Their first chunks are looked through while the last one is
- * multiplied, and a chunk's product with values runs while the next one's exponentials are found.
- * Warpgroups multiply for scores in turns.  On an H100 13,800 x 300 of 16 heads of 72 take 65 us
- * so, 75 where keys pass (attention_hopper.cu).
+ * Attention forward on Hopper where packed keys stay in shared memory (attention_resident.cuh), in
+ * tiles of 80.  Four warpgroups go their own ways through tiles of 64 queries.  What one of them
+ * does with its scores takes twice the time of its products, so that there are always products of
+ * others; no more than four have the 128 registers that scores of 80 keys take.
+ *
+ * Exponentials are of the scores themselves: bf16 has the range of fp32, so that a probability has
+ * as many digits however large the largest is.  Only where the sum of a row leaves the range does
+ * its tile begin once more, with the largest score subtracted.
  *
  * Compiled for sm_90a alone, since PTX of these instructions fits no other device.
  */
+#include "cuda/attention/attention_passing_tile.cuh"
 #include "cuda/attention/attention_resident.cuh"
 
-constexpr int STAGES = 3;                       /* tiles of queries under way */
-constexpr int TURN = 1, RESULT = TURN + GROUPS; /* numbered barriers of warpgroups */
+constexpr int FORWARD_GROUPS = 4, FORWARD_THREADS = GROUP * FORWARD_GROUPS;
+constexpr int STAGES = 2; /* tiles of queries of a warpgroup */
+constexpr int RESULT = 1, RANGE = RESULT + FORWARD_GROUPS; /* numbered barriers of warpgroups */
 constexpr float LN2 = 0.69314718f;
+constexpr float SMALL = 0x1p-90f, LARGE = 0x1p100f; /* sums of exponentials that are taken */
 
 extern __shared__ __align__(1024) char attention_shared[];
 
+template <int D_> struct forward_shape {
+    typedef passing_shape<D_, 80, FORWARD_GROUPS, false> tiles;
+    typedef resident_shape<D_> rows;
+    static constexpr int D = D_, KEYS = tiles::KEYS, UNITS = rows::UNITS;
+    static constexpr int TILES = (RESIDENT + KEYS - 1) / KEYS;
+    static_assert(tiles::VALUES == KEYS, "a tile of values has no row of the next one");
+};
+
+/* Results are stored from where their queries were. */
 template <typename S> struct forward_shared {
-    typename S::row_tile q[GROUPS][STAGES], o[GROUPS][2];
-    typename S::key_tile k, v;
-    uint64_t come[GROUPS][STAGES];
+    typename S::rows::row_tile q[FORWARD_GROUPS][STAGES];
+    typename S::tiles::tile_k k[S::TILES];
+    typename S::tiles::tile_v v[S::TILES];
+    uint64_t q_come[FORWARD_GROUPS][STAGES], come[S::TILES];
     struct resident_work work;
-    uint16_t most[THREADS]; /* of the results of each thread */
+    uint16_t most[FORWARD_THREADS]; /* of the results of each thread */
 };
 
 struct forward_maps {
     struct resident_map q, o;
+    CUtensorMap k, k_narrow, v;
 };
 
+/* ---- keys ------------------------------------------------------------------------------------ */
+
+/* One thread has the tiles copied that have keys. */
+template <typename S>
+__device__ __forceinline__ void bring_keys(forward_shared<S> *here, const struct forward_maps &m)
+{
+    typedef typename S::tiles T;
+    const struct resident_work &w = here->work;
+#pragma unroll 1
+    for (int t = 0; t * S::KEYS < w.keys.n; t++) {
+        const int row = (int)w.keys.first + t * S::KEYS;
+        barrier_expect(&here->come[t], (T::K_TILE + T::V_TILE) * 16);
+        box_load(here->k[t].piece, &m.k, &here->come[t], {0, row, w.head, 0, 0});
+        if (T::NARROW)
+            box_load(here->k[t].piece + S::KEYS * 8, &m.k_narrow, &here->come[t],
+                     {64, row, w.head, 0, 0});
+#pragma unroll
+        for (int c = 0; c < T::BOXES + T::NARROW; c++)
+            box_load(here->v[t].piece + c * S::KEYS * 8, &m.v, &here->come[t],
+                     {c * 64, row, w.head, 0, 0});
+    }
+}
+
+/* Packed rows behind the last key belong to another sequence or to nobody: their values, which meet
+ * probabilities of 0, become 0 too, as they might be anything.  Behind the last row are zeros. */
+template <typename S>
+__device__ __forceinline__ void clear_values(const struct attention_args &a,
+                                             forward_shared<S> *here)
+{
+    const struct resident_work &w = here->work;
+    const int t = (int)(w.keys.n - 1) / S::KEYS, n = (int)w.keys.n - t * S::KEYS;
+    if (w.keys.n == 0 || n == S::KEYS || w.keys.first + w.keys.n == a.n_keys)
+        return;
+    barrier_wait(&here->come[t], 0);
+#pragma unroll 1
+    for (int i = threadIdx.x; i < S::tiles::V_TILE; i += FORWARD_THREADS)
+        if (i / 8 % S::KEYS >= n)
+            here->v[t].piece[i] = uint4{0, 0, 0, 0};
+    show_products();
+    __syncthreads();
+}
+
+/* ---- a warpgroup ----------------------------------------------------------------------------- */
+
 template <typename S> struct forward_group {
+    typedef typename S::tiles T;
     const struct attention_args &a;
     const struct forward_maps &m;
     forward_shared<S> *here;
     int group, n_keys;
     float scale; /* of scores in base 2; positive, so that the largest product has the largest */
-    /* Of the thread's two rows: the largest product and its share of the sum of probabilities. */
-    float top[2], sum[2];
-    float o[S::UNITS][4];
-
-    __device__ __forceinline__ void turn_begin(void) const
-    {
-        named_sync(TURN + group, THREADS);
-    }
-
-    __device__ __forceinline__ void turn_end(void) const
-    {
-        named_arrive(TURN + (group + 1) % GROUPS, THREADS);
-    }
+    int stage, round;
 
     /* One thread. */
-    __device__ __forceinline__ void bring(int stage, int row) const
+    __device__ __forceinline__ void bring(int to, int row) const
     {
-        const uint64_t *come = &here->come[group][stage];
-        if (row >= here->work.n)
-            return;
-        barrier_expect(come, S::TILE_BYTES);
-        load_tile<S>(&here->q[group][stage], m.q, come, here->work, row);
+        const uint64_t *come = &here->q_come[group][to];
+        barrier_expect(come, S::rows::TILE_BYTES);
+        load_tile<typename S::rows>(&here->q[group][to], m.q, come, here->work, row);
     }
 
-    template <int BEGIN, int END, int ALL>
-    static __device__ __forceinline__ void raise(float (&most)[2][4], const float (&s)[ALL][4])
+    __device__ __forceinline__ void begin(float (&s)[S::KEYS / 8][4], int at, int t) const
     {
-#pragma unroll
-        for (int n = BEGIN; n < END; n++)
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                float &x = most[i / 2][n % 2 * 2 + i % 2];
-                x = fmaxf(x, s[n][i]);
-            }
+        begin_scores<T, GROUP_ROWS>(s, piece_at(&here->q[group][at]), piece_at(&here->k[t]), 0);
     }
 
-    /* The maximum of the rows, as the exponents see it. */
-    __device__ __forceinline__ void find_top(const float (&most)[2][4], float (&shift)[2])
+    /* Once the results of the tile before have been read, tile `row` may come to their place. */
+    __device__ __forceinline__ void bring_next(int row) const
     {
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            const float(&x)[4] = most[half];
-            top[half] = quad_maximum(fmaxf(fmaxf(x[0], x[1]), fmaxf(x[2], x[3])));
-            shift[half] = top[half] == -INFINITY ? 0.f : top[half] * scale;
-            sum[half] = 0;
+        if (threadIdx.x % GROUP == 0 && row < here->work.n) {
+            stores_read<0>();
+            bring(stage ^ 1, row);
         }
-    }
-
-    /* Steps of 16 keys [BEGIN, END): probabilities, and the product with their values begins. */
-    template <int BEGIN, int END, int ALL>
-    __device__ __forceinline__ void add_values(float (&s)[ALL][4], uint32_t (&p)[ALL / 2][4],
-                                               const float (&shift)[2])
-    {
-        const uint32_t v = piece_at(here->v.unit);
-        float part[2][2] = {};
-#pragma unroll
-        for (int n = 2 * BEGIN; n < 2 * END; n++)
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                s[n][i] = power2(s[n][i] * scale - shift[i / 2]);
-                part[i / 2][i % 2] += s[n][i];
-            }
-        sum[0] += part[0][0] + part[0][1];
-        sum[1] += part[1][0] + part[1][1];
-#pragma unroll
-        for (int k = BEGIN; k < END; k++)
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                p[k][i] = pack2(s[2 * k + i / 2][i % 2 * 2], s[2 * k + i / 2][i % 2 * 2 + 1]);
-        products_begin();
-#pragma unroll
-        for (int k = BEGIN; k < END; k++)
-            multiply_registers<1>(o, p[k], across_keys(v + k * 16), k > 0);
-        products_commit();
-    }
-
-    /* C chunks of keys are all that there are. */
-    template <int C> __device__ __forceinline__ void attend(int stage, int round)
-    {
-        constexpr int UNITS = chunk_keys<C> / 8, LAST = CHUNK / 8 * (C - 1), STEP = CHUNK / 16;
-        const uint32_t k = piece_at(here->k.unit);
-        const int end = n_keys - threadIdx.x % 4 * 2;
-        uint32_t q[S::STEPS][4], p[UNITS / 2][4];
-        float s[UNITS][4], most[2][4], shift[2];
-        barrier_wait(&here->come[group][stage], round);
-        load_left<S>(q, here->q[group][stage]);
-        turn_begin();
-        products_begin();
-#pragma unroll
-        for (int c = 0; c < C - 1; c++)
-            begin_scores<S>(units_from<CHUNK / 8>(s, c * (CHUNK / 8)), q, k + c * CHUNK);
-        begin_scores<S>(units_from<UNITS - LAST>(s, LAST), q, k + LAST * 8);
-#pragma unroll
-        for (int i = 0; i < 8; i++)
-            most[i / 4][i % 4] = -INFINITY;
-        if constexpr (C > 1) {
-            products_wait<1>();
-            pin_registers(units_from<LAST>(s, 0));
-            turn_end();
-            raise<0, LAST>(most, s);
-        }
-        products_wait<0>();
-        pin_registers(units_from<UNITS - LAST>(s, LAST));
-        pin_registers(q);
-        if constexpr (C == 1)
-            turn_end();
-#pragma unroll
-        for (int n = LAST; n < UNITS; n++)
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                if (n * 8 + i % 2 >= end)
-                    s[n][i] = -INFINITY;
-        raise<LAST, UNITS>(most, s);
-        find_top(most, shift);
-        add_values<0, C == 1 ? UNITS / 2 : STEP>(s, p, shift);
-        if constexpr (C > 1)
-            add_values<STEP, C == 2 ? UNITS / 2 : 2 * STEP>(s, p, shift);
-        if constexpr (C > 2)
-            add_values<2 * STEP, C == 3 ? UNITS / 2 : 3 * STEP>(s, p, shift);
-        if constexpr (C > 3)
-            add_values<3 * STEP, UNITS / 2>(s, p, shift);
-        static_assert(CHUNKS == 4, "chunks that are added");
-        products_wait<0>();
-        pin_registers(p);
-        pin_registers(o);
     }
 
     /* o and lse of the queries from number `row` of the block's on.  Without keys both are zero. */
-    __device__ __forceinline__ void finish(int row, int slot)
+    __device__ __forceinline__ void finish(passing_rows<T> &r, int row, int at)
     {
         const struct resident_work *w = &here->work;
         const int mine = row + resident_row();
         float factor[2];
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            const float all = quad_sum(sum[half]);
+            const float all = quad_sum(r.sum[half]);
             if (threadIdx.x % 4 == 0 && mine + half * 8 < w->n)
                 w->lse[(mine + half * 8) * a.lse.row] =
-                    all == 0.f ? 0.f : top[half] * scale * LN2 + __logf(all);
+                    all == 0.f ? 0.f : r.top[half] * scale * LN2 + __logf(all);
             factor[half] = all == 0.f ? 0.f : __frcp_rn(all);
         }
-#pragma unroll
-        for (int n = 0; n < S::UNITS; n++)
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                o[n][i] *= factor[i / 2];
+        multiply_sums(r.o, factor[0], factor[1]);
         if (a.most[0])
-            attention_keep_largest(here->most, attention_largest(o, 1.f, w->n - mine));
-        put_rows<S>(here->o[group][slot], o);
+            attention_keep_largest(here->most, attention_largest(r.o, 1.f, w->n - mine));
+        put_rows<typename S::rows>(here->q[group][at], r.o);
         show_products();
         named_sync(RESULT + group, GROUP);
+        if (threadIdx.x % GROUP == 0)
+            store_tile<typename S::rows>(&here->q[group][at], m.o, *w, row);
+    }
+
+    /* Scores become probabilities, not divided by anything; SAFE: by that of the largest. */
+    template <bool SAFE>
+    __device__ __forceinline__ float2 exponentials(passing_rows<T> &r,
+                                                   float (&s)[S::KEYS / 8][4]) const
+    {
+        if (SAFE)
+            return float2{find_probabilities(r, s, scale, 0), find_probabilities(r, s, scale, 1)};
+        float sum[2][2] = {};
+#pragma unroll
+        for (int n = 0; n < S::KEYS / 8; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                s[n][i] = power2(s[n][i] * scale);
+                sum[i / 2][i % 2] += s[n][i];
+            }
+        r.sum[0] += sum[0][0] + sum[0][1];
+        r.sum[1] += sum[1][0] + sum[1][1];
+        return float2{1.f, 1.f};
+    }
+
+    /* Scores of tile t of keys become rounded probabilities. */
+    template <bool SAFE>
+    __device__ __forceinline__ void attend(passing_rows<T> &r, float (&s)[S::KEYS / 8][4],
+                                           int t) const
+    {
+        const int end = n_keys - t * S::KEYS - threadIdx.x % 4 * 2;
+        if (n_keys < (t + 1) * S::KEYS)
+            hide_after(s, end, end);
+        const float2 factor = exponentials<SAFE>(r, s);
+        pin_registers(s);
+        before_wait(r.sum[0] + r.sum[1], shared_address(here));
+        products_wait<0>();
+        pin_registers(r.o);
+        pin_registers(r.p);
+        if (SAFE)
+            multiply_sums(r.o, factor.x, factor.y);
+        round_probabilities(r, s);
+        pin_registers(r.p);
+    }
+
+    /* All tiles of keys for queries at stage `at`, whose first scores are there; then those of the
+     * next tile of queries are, which begin before the last product of this one. */
+    template <bool SAFE>
+    __device__ __forceinline__ void pass(passing_rows<T> &r, float (&s)[S::KEYS / 8][4], int at,
+                                         bool more) const
+    {
+        const int tiles = (n_keys + S::KEYS - 1) / S::KEYS;
+        open_rows(r);
+        clear_sums(r);
+        if (!SAFE)
+            r.top[0] = r.top[1] = 0;
+#pragma unroll 1
+        for (int t = 0; t < tiles; t++) {
+            const bool last = t + 1 == tiles;
+            const int next = last ? 0 : t + 1;
+            attend<SAFE>(r, s, t);
+            if (!last || more)
+                barrier_wait(last ? &here->q_come[group][stage] : &here->come[next],
+                             last ? round : 0);
+            products_begin();
+            begin(s, last ? stage : at, next);
+            begin_sums(r, piece_at(&here->v[t]));
+            products_wait<1>();
+            pin_registers(s);
+        }
+        products_wait<0>();
+        pin_registers(r.o);
+        pin_registers(r.p);
+    }
+
+    /* Could a row's sum, or that of its values, be out of range? */
+    __device__ __forceinline__ bool out_of_range(const passing_rows<T> &r) const
+    {
+        bool out = false;
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const float all = quad_sum(r.sum[half]);
+            out = out || !(all > SMALL && all < LARGE);
+        }
+        return n_keys && named_any(RANGE + group, GROUP, out);
+    }
+
+    __device__ __forceinline__ void take(passing_rows<T> &r, float (&s)[S::KEYS / 8][4], int row)
+    {
+        const int at = stage;
+        const bool more = row + FORWARD_GROUPS * GROUP_ROWS < here->work.n;
+        stage ^= 1;
+        round += stage == 0;
+        pass<false>(r, s, at, more);
+        if (out_of_range(r)) {
+            products_begin();
+            begin(s, at, 0);
+            products_wait<0>();
+            pin_registers(s);
+            pass<true>(r, s, at, more);
+        }
+        finish(r, row, at);
     }
 
     __device__ __forceinline__ void run(void)
     {
-        const bool leads = threadIdx.x % GROUP == 0;
-        const int n = here->work.n;
-        int stage = 0, round = 0, slot = 0;
+        passing_rows<T> r;
+        float s[S::KEYS / 8][4];
+        int row = group * GROUP_ROWS;
         attention_keep_none(here->most);
+        if (row >= here->work.n)
+            return;
+        barrier_wait(&here->q_come[group][0], 0);
+        if (n_keys)
+            barrier_wait(&here->come[0], 0);
+        products_begin();
+        begin(s, 0, 0);
+        products_wait<0>();
+        pin_registers(s);
 #pragma unroll 1
-        for (int row = group * GROUP_ROWS; row < n; row += BLOCK_ROWS) {
-            if (n_keys > 3 * CHUNK)
-                attend<4>(stage, round);
-            else if (n_keys > 2 * CHUNK)
-                attend<3>(stage, round);
-            else if (n_keys > CHUNK)
-                attend<2>(stage, round);
-            else
-                attend<1>(stage, round);
-            finish(row, slot);
-            if (leads) {
-                store_tile<S>(&here->o[group][slot], m.o, here->work, row);
-                bring(stage, row + STAGES * BLOCK_ROWS);
-                stores_read<1>(); /* the other slot is free, which all know behind their turn */
-            }
-            slot ^= 1;
-            if (++stage == STAGES) {
-                stage = 0;
-                round++;
-            }
+        for (; row < here->work.n; row += FORWARD_GROUPS * GROUP_ROWS) {
+            barrier_wait(&here->q_come[group][stage], round);
+            bring_next(row + FORWARD_GROUPS * GROUP_ROWS);
+            take(r, s, row);
         }
         if (a.most[0])
             attention_leave_kept(a.most[0], here->most);
-        if (leads)
+        if (threadIdx.x % GROUP == 0)
             stores_read<0>();
     }
 };
 
+/* ---- the kernel ------------------------------------------------------------------------------ */
+
 template <typename S>
-__global__ void __launch_bounds__(THREADS, 1)
+__global__ void __launch_bounds__(FORWARD_THREADS, 1)
     resident_forward(const __grid_constant__ attention_args a,
                      const __grid_constant__ forward_maps m)
 {
@@ -232,53 +282,55 @@ __global__ void __launch_bounds__(THREADS, 1)
     forward_shared<S> *here = (forward_shared<S> *)attention_shared;
     const struct resident_work &w = here->work;
     const int group = group_index();
-    const bool leads = threadIdx.x % GROUP == 0;
-    if (threadIdx.x == 0)
-        here->work = resident_work_of(a, blockIdx.x);
-    if (leads) {
-        for (int i = 0; i < STAGES; i++)
-            barrier_init(&here->come[group][i], 1);
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < FORWARD_GROUPS * STAGES; i++)
+            barrier_init(&here->q_come[0][i], 1);
+        for (int i = 0; i < S::TILES; i++)
+            barrier_init(&here->come[i], 1);
         barrier_inits_end();
+        here->work = resident_work_of(a, blockIdx.x);
+        bring_keys<S>(here, m);
     }
     __syncthreads();
     const float scale = fmaxf(w.factor * ATTENTION_LOG2E, 1e-30f);
-    forward_group<S> g = {a, m, here, group, (int)w.keys.n, scale};
-    for (int i = 0; leads && i < STAGES; i++)
-        g.bring(i, group * GROUP_ROWS + i * BLOCK_ROWS);
-    load_resident_keys<S>(a, w, here->k, here->v, 0);
-    /* Turns go round from the first warpgroup; where the second one has a tile fewer, it takes an
-     * empty turn. */
-    if (group == GROUPS - 1)
-        g.turn_end();
+    forward_group<S> g = {a, m, here, group, (int)w.keys.n, scale, 0, 0};
+    if (threadIdx.x % GROUP == 0 && group * GROUP_ROWS < w.n)
+        g.bring(0, group * GROUP_ROWS);
+    clear_values<S>(a, here);
     g.run();
-    if (group == GROUPS - 1 && (w.n + GROUP_ROWS - 1) / GROUP_ROWS % GROUPS) {
-        g.turn_begin();
-        g.turn_end();
-    }
-    if (group == 0) /* what the last one has told */
-        g.turn_begin();
+}
+
+static bool key_map(CUtensorMap *to, const struct attention_args &a,
+                    const struct attention_operand &x, int columns, int rows)
+{
+    return attention_box_map(to, a, x, a.n_keys, a.n_shared, true, columns, rows);
 }
 
 template <typename S> static bool launch(struct attention_args a, cudaStream_t stream)
 {
-    const int64_t blocks = resident_blocks(a);
+    const int64_t blocks = resident_blocks(a, FORWARD_GROUPS);
     const int shared = (int)sizeof(forward_shared<S>);
-    struct forward_maps m;
-    if (!resident_map_of<S>(&m.q, a, a.q) || !resident_map_of<S>(&m.o, a, a.o))
+    struct forward_maps m = {};
+    if (!resident_map_of<typename S::rows>(&m.q, a, a.q) ||
+        !resident_map_of<typename S::rows>(&m.o, a, a.o) || !key_map(&m.k, a, a.k, 64, S::KEYS) ||
+        !key_map(&m.v, a, a.v, 64, S::KEYS) ||
+        (S::tiles::NARROW && !key_map(&m.k_narrow, a, a.k, 16, S::KEYS)))
         return false;
     cudaFuncSetAttribute(resident_forward<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
-    resident_forward<S><<<(unsigned)blocks, THREADS, shared, stream>>>(a, m);
+    resident_forward<S><<<(unsigned)blocks, FORWARD_THREADS, shared, stream>>>(a, m);
     return true;
 }
 
 bool attention_resident_takes(const struct attention_args &a)
 {
     return attention_resident_fits(a) && a.n_keys <= RESIDENT && a.scale > 0 &&
+           attention_box_takes(a, a.k, a.n_keys, a.n_shared, true) &&
+           attention_box_takes(a, a.v, a.n_keys, a.n_shared, true) &&
            attention_box_takes(a, a.o, a.n_queries, a.n_heads, false);
 }
 
 bool attention_resident_forward(const struct attention_args &a, cudaStream_t stream)
 {
-    return a.width == 64 ? launch<resident_shape<64>>(a, stream)
-                         : launch<resident_shape<72>>(a, stream);
+    return a.width == 64 ? launch<forward_shape<64>>(a, stream)
+                         : launch<forward_shape<72>>(a, stream);
 }

@@ -4,14 +4,14 @@
  * kernels where the keys and values of a head, up to RESIDENT of them, stay in shared memory while
  * queries pass.
  *
- * A block has a part of the queries of one head.  Each of its two warpgroups goes its own way
- * through every second tile of 64 of them, so that one finds exponentials while the other one
- * multiplies.  One thread of it has boxes of the next tiles copied and those of results stored:
- * barriers that count bytes tell when a tile has come.
+ * A block has a part of the queries of one head.  Each of its warpgroups goes its own way through
+ * tiles of 64 of them, so that some find exponentials while others multiply.  One thread of each has
+ * boxes of the next tiles copied and those of results stored: barriers that count bytes tell when a
+ * tile has come.
  *
- * Keys and values are right operands in columns of cores: 8 rows by 16 bytes, 128 bytes in a row.
- * The same tile serves along the width and across it, without padding of 72; products read it as
- * fast as boxes (80 columns in 40 cycles).
+ * Going backward there are two warpgroups, and keys and values are right operands in columns of
+ * cores: 8 rows by 16 bytes, 128 bytes in a row.  The same tile serves along the width and across
+ * it, without padding of 72; products read it as fast as boxes (80 columns in 40 cycles).
  */
 #ifndef CKPT_CUDA_ATTENTION_RESIDENT_CUH
 #define CKPT_CUDA_ATTENTION_RESIDENT_CUH
@@ -216,13 +216,13 @@ __device__ __forceinline__ uint64_t across_keys(uint32_t keys)
 
 /* ---- launching ------------------------------------------------------------------------------- */
 
-/* Cuts the queries of each head into parts, a block each, so that the device is done first; returns
- * the number of blocks. */
-static inline int64_t resident_blocks(struct attention_args &a)
+/* Cuts the queries of each head into parts, a block of `groups` warpgroups each, so that the device
+ * is done first; returns the number of blocks. */
+static inline int64_t resident_blocks(struct attention_args &a, int groups)
 {
     const int64_t units = a.n_sequences * a.n_heads;
     const int64_t tiles = attention_tile_count(a.n_queries, GROUP_ROWS);
-    a.n_chunks = attention_parts(units, tiles, GROUPS, tiles);
+    a.n_chunks = attention_parts(units, tiles, groups, tiles);
     a.chunk = attention_tile_count(tiles, a.n_chunks) * GROUP_ROWS;
     return units * a.n_chunks;
 }

@@ -304,7 +304,7 @@ __global__ void __launch_bounds__(THREADS, 1)
 
 template <typename S> static bool launch(struct attention_args a, cudaStream_t stream)
 {
-    const int64_t blocks = resident_blocks(a);
+    const int64_t blocks = resident_blocks(a, GROUPS);
     const int shared = (int)sizeof(queries_shared<S>);
     struct queries_maps m;
     if (!resident_map_of<S>(&m.q, a, a.q) || !resident_map_of<S>(&m.d_o, a, a.d_o) ||

@@ -4,10 +4,11 @@
  * memory, and the threads that bring queries in and take dq out.
  *
  * A block has a tile of keys; dk and dv stay in registers while the tiles of queries pass that see
- * any of them, those of a head from the last to the first, head after head of those that share the
- * keys.  What it finds for dq of a tile is added to a sum in memory, tiles of keys taking turns in
- * ascending order, so that results have the same bits every time.  The first one stores, the last
- * one takes the sum, adds its own and writes dq.
+ * any of them, from the last to the first, each for all heads that share the keys before the next
+ * one: late tiles of keys, which few queries see, do not wait for turns of the first ones.  What it
+ * finds for dq of a tile is added to a sum in memory, tiles of keys taking turns in ascending order,
+ * so that results have the same bits every time.  The first one stores, the last one takes the sum,
+ * adds its own and writes dq.
  *
  * A block waits only for blocks before it in the grid, which have been started earlier: whatever
  * else runs on the device, the first of those that have not ended can go on.  Since all tiles of
@@ -132,11 +133,11 @@ struct turns_place {
     {
     }
 
-    __device__ __forceinline__ void next(const turns_work &w)
+    __device__ __forceinline__ void next(const struct attention_args &a, const turns_work &w)
     {
-        if (tile-- == w.begin) {
-            tile = w.end - 1;
-            head++;
+        if (++head == (w.shared + 1) * (int)a.group) {
+            head -= (int)a.group;
+            tile--;
         }
     }
 
@@ -180,7 +181,7 @@ __device__ __forceinline__ void turns_bring(const struct attention_args &a,
     const int n = w.n;
     const uint32_t bytes = sizeof here->ring[0] + sizeof here->statistics[0];
 #pragma unroll 1
-    for (int t = 0; t < n; t++, p.next(w)) {
+    for (int t = 0; t < n; t++, p.next(a, w)) {
         const int stage = t % S::STAGES;
         if (t >= S::STAGES)
             barrier_wait(&here->done[stage], t / S::STAGES - 1);
@@ -222,7 +223,7 @@ __device__ __forceinline__ void turns_take(const struct attention_args &a, turns
     turns_place p(a, w);
     bool told = false; /* that there is room */
     for (int i = 0; i < slot; i++)
-        p.next(w);
+        p.next(a, w);
 #pragma unroll 1
     for (int t = slot, use = 0; t < n; t += S::PASSING, use++) {
         const struct turns_turn turn = turns_turn_of<S>(a, w, p.tile);
@@ -242,7 +243,7 @@ __device__ __forceinline__ void turns_take(const struct attention_args &a, turns
         }
         barrier_wait(&here->full[slot], use);
         for (int i = 0; i < S::PASSING; i++)
-            p.next(w);
+            p.next(a, w);
         told = false;
         if (last)
             continue;

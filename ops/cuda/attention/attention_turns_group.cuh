@@ -346,7 +346,7 @@ template <typename S, bool MASKED> struct turns_group {
         pin_registers(p_rounded);
         pin_registers(ds_rounded);
         turns_tell(&here->done[stage]);
-        place.next(here->work);
+        place.next(a, here->work);
     }
 
     /* The same without dq. */
@@ -458,7 +458,7 @@ template <typename S, bool MASKED> struct turns_group {
         put_dq(t, place);
         show_products();
         turns_tell(&here->full[t % S::PASSING]);
-        place.next(here->work);
+        place.next(a, here->work);
     }
 
     __device__ __forceinline__ void run(void)

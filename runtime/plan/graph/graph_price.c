@@ -72,3 +72,18 @@ double graph_seconds(const struct graph *g)
         seconds += g->ops[i].seconds * (i < g->n_body ? g->n_micro : 1);
     return seconds;
 }
+
+/* The search adds in 2^-40 s: an eighth of 2^63 is 1.05e6 s, and what runs again comes on top. */
+int graph_check_seconds(const struct graph *g, struct error *error)
+{
+    static const double longest = 1e6;
+    double seconds = 0;
+    for (int32_t i = 0; i < g->n_ops; i++)
+        seconds += g->ops[i].seconds;
+    if (seconds <= longest)
+        return 0;
+    return error_fail(error, CKPT_EINVAL,
+                      "the ops of a step take %.3g s, by the times or rates of their machine: no "
+                      "plan is made beyond %.3g s",
+                      seconds, longest);
+}

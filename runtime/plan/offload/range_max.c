@@ -162,18 +162,33 @@ void range_max_add(struct range_max *l, int32_t from, int32_t to, int64_t bytes)
             find_above(l, part);
 }
 
+/* Of the steps [from, to) of one part. */
+static int64_t above_in_part(const struct range_max *l, int32_t part, int32_t from, int32_t to)
+{
+    if (l->above[part] == 0 || to - from == RANGE_MAX_PART)
+        return l->above[part];
+    return steps_above(l->bytes + from, to - from, l->target - l->all[part]);
+}
+
+int64_t range_max_above(const struct range_max *l, int32_t from, int32_t to)
+{
+    int64_t sum = 0;
+    for (int32_t end; from < to; from = end) {
+        end = (int32_t)min_i64(to, part_end(l, from / RANGE_MAX_PART));
+        sum += above_in_part(l, from / RANGE_MAX_PART, from, end);
+    }
+    return sum;
+}
+
 int64_t range_max_gain(const struct range_max *l, int32_t from, int32_t to, int64_t bytes,
                        int64_t enough)
 {
     int64_t sum = 0;
     while (from < to && sum < enough) {
         int32_t part = from / RANGE_MAX_PART, end = (int32_t)min_i64(to, part_end(l, part));
-        if (l->most[part] + max_i64(bytes, 0) > l->target) {
-            int64_t target = l->target - l->all[part];
-            sum += steps_above(l->bytes + from, end - from, target - bytes);
-            if (l->most[part] > l->target)
-                sum -= steps_above(l->bytes + from, end - from, target);
-        }
+        if (l->most[part] + max_i64(bytes, 0) > l->target)
+            sum += steps_above(l->bytes + from, end - from, l->target - l->all[part] - bytes) -
+                   above_in_part(l, part, from, end);
         from = end;
     }
     return sum;

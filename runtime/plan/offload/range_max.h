@@ -35,6 +35,8 @@ static inline int64_t range_max_at(const struct range_max *l, int32_t k)
 
 /* Adds bytes to the steps [from, to). */
 void range_max_add(struct range_max *l, int32_t from, int32_t to, int64_t bytes);
+/* The excess of these steps. */
+int64_t range_max_above(const struct range_max *l, int32_t from, int32_t to);
 /* What that would add to the excess; or a part of it that is enough. */
 int64_t range_max_gain(const struct range_max *l, int32_t from, int32_t to, int64_t bytes,
                        int64_t enough);

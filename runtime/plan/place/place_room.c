@@ -81,13 +81,19 @@ static struct extent *first_above(struct extent *from, struct extent *to, int64_
     return from;
 }
 
+/* Moves n extents; mostly there is none. */
+static void move(struct extent *to, const struct extent *from, int64_t n)
+{
+    if (n > 0)
+        memmove(to, from, (size_t)n * sizeof(*to));
+}
+
 /* Adds [begin, end) and joins what it touches; *known if all of it was there before. */
-static int add(struct room *r, struct extents *s, int64_t begin, int64_t end, bool *known)
+static int insert(struct room *r, struct extents *s, int64_t begin, int64_t end, bool *known)
 {
     struct extent *stop = s->data + s->n, *first = first_above(s->data, stop, begin - 1);
     struct extent *last = first;
     int64_t at = first - s->data;
-    r->work++;
     *known = first < stop && first->begin <= begin && first->end >= end;
     if (*known)
         return 0;
@@ -96,15 +102,27 @@ static int add(struct room *r, struct extents *s, int64_t begin, int64_t end, bo
     if (last > first) {
         begin = min_i64(begin, first->begin);
         end = max_i64(end, last[-1].end);
-        memmove(first + 1, last, (size_t)(stop - last) * sizeof(*last));
+        move(first + 1, last, stop - last);
         s->n -= (int32_t)(last - first) - 1;
     } else {
         if (s->n == s->capacity && grow(r, s))
             return CKPT_ENOMEM;
-        memmove(s->data + at + 1, s->data + at, (size_t)(s->n - at) * sizeof(*s->data));
+        move(s->data + at + 1, s->data + at, s->n - at);
         s->n++;
     }
     s->data[at] = (struct extent){begin, end};
+    return 0;
+}
+
+/* The same, mostly with a look at the highest extent: packing goes upward. */
+static inline int add(struct room *r, struct extents *s, int64_t begin, int64_t end, bool *known)
+{
+    struct extent *top = s->data + s->n - 1;
+    r->work++;
+    if (s->n == 0 || top->begin > begin || top->end < begin)
+        return insert(r, s, begin, end, known);
+    *known = top->end >= end;
+    top->end = max_i64(top->end, end);
     return 0;
 }
 
@@ -138,8 +156,8 @@ static void add_cursor(struct cursor *list, int32_t *n, const struct extents *s)
  * above; a node between the two says nothing new and does no harm. */
 static void list_cursors(const struct room *r, struct stretch life, struct cursor *list, int32_t *n)
 {
-    int32_t a = life.lower + r->leaves, b = life.upper + r->leaves;
-    int32_t first = a / 2, last = (b - 1) / 2;
+    uint32_t a = (uint32_t)(life.lower + r->leaves), b = (uint32_t)(life.upper + r->leaves);
+    uint32_t first = a / 2, last = (b - 1) / 2;
     for (; a < b; a = (a + 1) / 2, b /= 2) {
         if (a % 2)
             add_cursor(list, n, &r->nodes[a].somewhere);
@@ -201,11 +219,11 @@ int64_t room_highest(struct room *r, struct stretch life, const struct stretch *
 }
 
 /* Cuts an item into node v: what is taken somewhere in the nodes above it may grow too. */
-static int take(struct room *r, int32_t v, int64_t begin, int64_t end)
+static int take(struct room *r, uint32_t v, int64_t begin, int64_t end)
 {
     bool known = false;
     int rc = 0;
-    if (v < r->leaves) /* nobody asks what goes through a leaf */
+    if (v < (uint32_t)r->leaves) /* nobody asks what goes through a leaf */
         rc = add(r, &r->nodes[v].through, begin, end, &known);
     for (known = false; v > 0 && !known && !rc; v /= 2)
         rc = add(r, &r->nodes[v].somewhere, begin, end, &known);
@@ -214,7 +232,7 @@ static int take(struct room *r, int32_t v, int64_t begin, int64_t end)
 
 int room_take(struct room *r, struct stretch life, int64_t at, int64_t bytes)
 {
-    int32_t a = life.lower + r->leaves, b = life.upper + r->leaves;
+    uint32_t a = (uint32_t)(life.lower + r->leaves), b = (uint32_t)(life.upper + r->leaves);
     int rc = 0;
     for (; a < b && !rc; a = (a + 1) / 2, b /= 2) {
         if (a % 2)

@@ -19,6 +19,8 @@ void tree_free(struct tree *t)
     free(t->placed);
     free(t->twin);
     free(t->prefix);
+    free(t->keys);
+    free(t->gone);
     free(t->trail.data);
 }
 
@@ -36,8 +38,11 @@ static int allocate(struct tree *t)
     t->placed = calloc(items, sizeof(*t->placed));
     t->twin = calloc(items, sizeof(*t->twin));
     t->prefix = calloc(sections, sizeof(*t->prefix));
+    t->keys = calloc(items, sizeof(*t->keys));
+    t->gone = calloc(items, sizeof(*t->gone));
     bool all = t->floor && t->solid && t->left && t->open && t->crossing && t->failures &&
-               t->base && t->offset && t->placed && t->twin && t->prefix;
+               t->base && t->offset && t->placed && t->twin && t->prefix &&
+               t->keys && t->gone;
     return all ? 0 : CKPT_ENOMEM;
 }
 
@@ -147,22 +152,32 @@ void tree_undo(struct tree *t, int64_t n_trail)
     }
 }
 
-static int64_t sort_key(const struct tree *t, int32_t i)
-{
-    return t->placed[i] ? INT64_MAX : t->base[i];
-}
-
-/* Orders a row by base, placed items behind.  It was so before a few bases grew. */
+/* Orders a row by base, placed items behind.  It was so before a few bases grew.  keys are then the
+ * bases. */
 static void sort_row(struct tree *t, int32_t k)
 {
-    int32_t *row = t->alive.data + t->alive.start[k], n = t->prefix[k];
-    for (int32_t i = 1; i < n; i++) {
-        int32_t item = row[i], j = i;
-        int64_t key = sort_key(t, item);
-        for (; j > 0 && sort_key(t, row[j - 1]) > key; j--)
+    int32_t *row = t->alive.data + t->alive.start[k], n = t->prefix[k], open = 0, gone = 0;
+    const int64_t *base = t->base;
+    const bool *placed = t->placed;
+    int64_t *keys = t->keys, most = INT64_MIN;
+    for (int32_t i = 0; i < n; i++) {
+        int32_t item = row[i], j = open;
+        if (placed[item]) {
+            t->gone[gone++] = item;
+            continue;
+        }
+        int64_t key = base[item];
+        open++;
+        for (; key < most && j > 0 && keys[j - 1] > key; j--) {
+            keys[j] = keys[j - 1];
             row[j] = row[j - 1];
+        }
+        keys[j] = key;
         row[j] = item;
+        most = keys[open - 1];
     }
+    for (int32_t i = 0; i < gone; i++)
+        row[open + i] = t->gone[i];
     t->prefix[k] = t->open[k];
     t->work += n;
 }
@@ -173,13 +188,14 @@ static void sort_row(struct tree *t, int32_t k)
  */
 static bool settle_section(struct tree *t, int32_t k)
 {
-    const int32_t *row = t->alive.data + t->alive.start[k];
+    const int32_t *row = t->alive.data + t->alive.start[k], n = t->open[k];
+    const int64_t *bytes = t->bytes, *keys = t->keys;
     int64_t height = 0;
     sort_row(t, k);
-    if (t->base[row[0]] > t->floor[k])
-        set_floor(t, k, t->base[row[0]]);
-    for (int32_t i = 0; i < t->open[k]; i++)
-        height = max_i64(height, t->base[row[i]]) + t->bytes[row[i]];
+    for (int32_t i = 0; i < n; i++)
+        height = max_i64(height, keys[i]) + bytes[row[i]];
+    if (keys[0] > t->floor[k])
+        set_floor(t, k, keys[0]);
     return height <= t->capacity;
 }
 

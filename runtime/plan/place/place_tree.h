@@ -38,6 +38,9 @@ struct tree {
     int64_t *base, *offset;
     bool *placed;
     int32_t *twin; /* the one before it that is the same in everything, or -1 */
+    /* of a row while it is sorted */
+    int64_t *keys;
+    int32_t *gone;
     struct {
         struct tree_change *data;
         int64_t capacity;

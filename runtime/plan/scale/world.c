@@ -50,7 +50,8 @@ int world_open(const struct graph *g, const struct machine *m, struct world **ou
         if (rc)
             break;
         world_graph_resize(w->graphs[k], &first, m);
-        rc = portfolio_build(world_graph(w->graphs[k]), &w->pfs[k]);
+        rc = graph_check_seconds(world_graph(w->graphs[k]), error);
+        rc = rc ? rc : portfolio_build(world_graph(w->graphs[k]), &w->pfs[k]);
     }
     if (rc) {
         world_free(w);

@@ -24,6 +24,15 @@ struct rewrite {
     int32_t residence, step;
 };
 
+/* What is known of a storage, in a line of the cache. */
+struct status {
+    int32_t open;                   /* its residence, or -1 */
+    int32_t pins;                   /* ops of the running batch that still need it */
+    int32_t wanted;                 /* the batch that makes it */
+    int32_t position, forward_last; /* as in the program */
+    bool exists, droppable, passing;
+};
+
 struct simulator {
     const struct program *p;
     struct steady steady;
@@ -32,13 +41,8 @@ struct simulator {
     const int32_t *hold;
     struct schedule out;
     int64_t work;
-    /* per storage */
-    bool *exists;
-    int32_t *open;   /* its residence, or -1 */
-    int32_t *pins;   /* ops of the running batch that still need it */
-    int32_t *wanted; /* the batch that makes it */
-    /* per op */
-    int32_t *marked; /* the batch that runs it */
+    struct status *at; /* per storage */
+    int32_t *marked;   /* per op: the batch that runs it */
     int32_t batch;
     struct {
         int32_t *data;
@@ -66,10 +70,7 @@ void simulator_free(struct simulator *m)
         return;
     free(m->out.steps.data);
     free(m->out.residences.data);
-    free(m->exists);
-    free(m->open);
-    free(m->pins);
-    free(m->wanted);
+    free(m->at);
     free(m->marked);
     free(m->stack.data);
     free(m->list.data);
@@ -115,18 +116,19 @@ int simulator_new(const struct program *p, struct simulator **out)
         return CKPT_ENOMEM;
     m->p = p;
     m->last.forward = -1;
-    m->exists = calloc(n, sizeof(bool));
-    m->open = calloc(n, sizeof(int32_t));
-    m->pins = calloc(n, sizeof(int32_t));
-    m->wanted = calloc(n, sizeof(int32_t));
+    m->at = calloc(n, sizeof(*m->at));
     m->marked = calloc(n_ops, sizeof(int32_t));
     m->ends_at = malloc(n_ops * sizeof(int32_t));
-    if (!m->exists || !m->open || !m->pins || !m->wanted || !m->marked || !m->ends_at ||
-        find_steady(m) || reserve_steps(m)) {
+    if (!m->at || !m->marked || !m->ends_at || find_steady(m) || reserve_steps(m)) {
         simulator_free(m);
         return CKPT_ENOMEM;
     }
     memset(m->ends_at, -1, n_ops * sizeof(int32_t));
+    for (int32_t s = 0; s < p->g->n_storages; s++)
+        m->at[s] = (struct status){.position = p->position[s],
+                                   .forward_last = p->forward_last[s],
+                                   .droppable = p->droppable[s],
+                                   .passing = p->passing[s]};
     *out = m;
     return 0;
 }
@@ -155,24 +157,25 @@ static int32_t new_residence(struct simulator *m, int32_t s, int32_t step)
 /* The running step uses s: its stretch reaches this far. */
 static void touch(struct simulator *m, int32_t s)
 {
+    struct status *k = &m->at[s];
     int32_t step = m->out.n_steps - 1;
-    if (m->open[s] < 0)
-        m->open[s] = new_residence(m, s, step);
-    if (m->open[s] >= 0)
-        m->out.residences.data[m->open[s]].last = step;
+    if (k->open < 0)
+        k->open = new_residence(m, s, step);
+    if (k->open >= 0)
+        m->out.residences.data[k->open].last = step;
 }
 
 static void append_step(struct simulator *m, int32_t op, bool again)
 {
     struct schedule *out = &m->out;
     out->steps.data[out->n_steps++] = (struct plan_step){.op = op, .again = again};
-    if (again)
-        out->ticks += m->p->ticks[op];
+    if (again && __builtin_add_overflow(out->ticks, m->p->ticks[op], &out->ticks))
+        out->ticks = INT64_MAX; /* longer than any other: graph_check_seconds */
 }
 
 static bool missing(const struct simulator *m, int32_t s)
 {
-    return m->p->droppable[s] && !m->exists[s];
+    return m->at[s].droppable && !m->at[s].exists;
 }
 
 /* Whether one of the spans of s goes on after op b. */
@@ -186,31 +189,32 @@ static bool spans_cover(const struct simulator *m, int32_t s, int32_t b)
     return false;
 }
 
-static bool idles_after(const struct simulator *m, int32_t s, int32_t b)
+static inline bool idles_after(const struct simulator *m, int32_t s, int32_t b)
 {
-    const struct program *p = m->p;
-    if (p->passing[s] && b == p->forward_last[s])
+    const struct status *k = &m->at[s];
+    if (k->passing && b == k->forward_last)
         return true;
     if (hold_has_spans(m->hold[s]))
         return !spans_cover(m, s, b);
-    return b >= p->forward_last[s] && m->hold[s] < p->context[b];
+    return b >= k->forward_last && m->hold[s] < m->p->context[b];
 }
 
 /* Base op b has used s: frees it unless somebody still needs it or it is held from here. */
-static void release(struct simulator *m, int32_t s, int32_t b)
+static inline void release(struct simulator *m, int32_t s, int32_t b)
 {
-    if (m->p->droppable[s] && m->exists[s] && !m->pins[s] && idles_after(m, s, b)) {
-        m->exists[s] = false;
-        m->open[s] = -1;
+    struct status *k = &m->at[s];
+    if (k->droppable && k->exists && !k->pins && idles_after(m, s, b)) {
+        k->exists = false;
+        k->open = -1;
     }
 }
 
 static void want(struct simulator *m, int32_t s)
 {
-    m->pins[s]++;
-    if (m->wanted[s] == m->batch)
+    m->at[s].pins++;
+    if (m->at[s].wanted == m->batch)
         return;
-    m->wanted[s] = m->batch;
+    m->at[s].wanted = m->batch;
     if (ARRAY_RESERVE(&m->stack, m->n_stack))
         m->failed = true;
     else
@@ -249,23 +253,23 @@ static void rewrite(struct simulator *m, int32_t s)
     if (ARRAY_RESERVE(&m->rewrites, m->n_rewrites))
         m->failed = true;
     else
-        m->rewrites.data[m->n_rewrites++] = (struct rewrite){m->open[s], m->out.n_steps - 1};
+        m->rewrites.data[m->n_rewrites++] = (struct rewrite){m->at[s].open, m->out.n_steps - 1};
 }
 
 /* An output of an op that runs again for base op b. */
 static void write_again(struct simulator *m, int32_t s, int32_t b)
 {
     const struct program *p = m->p;
-    if (m->wanted[s] == m->batch) {
+    if (m->at[s].wanted == m->batch) {
         touch(m, s);
-        m->exists[s] = true;
-    } else if (m->open[s] >= 0) {
+        m->at[s].exists = true;
+    } else if (m->at[s].open >= 0) {
         rewrite(m, s);
     } else if (p->writer_start[s + 1] - p->writer_start[s] == 1 &&
                (hold_has_spans(m->hold[s]) ? spans_cover(m, s, b)
                                            : m->hold[s] >= p->context[b])) {
         touch(m, s);
-        m->exists[s] = true;
+        m->at[s].exists = true;
     } else {
         new_residence(m, s, m->out.n_steps - 1);
     }
@@ -282,8 +286,8 @@ static void run_again(struct simulator *m, int32_t op, int32_t b)
         write_again(m, writes[j], b);
     for (int32_t j = 0; j < o->n_reads; j++) {
         int32_t s = reads[j];
-        if (m->wanted[s] == m->batch && m->pins[s] > 0) {
-            m->pins[s]--;
+        if (m->at[s].wanted == m->batch && m->at[s].pins > 0) {
+            m->at[s].pins--;
             release(m, s, b);
         }
     }
@@ -294,10 +298,10 @@ static void begin_spans(struct simulator *m, int32_t b)
 {
     for (int32_t e = m->ends_at[b]; e >= 0; e = m->ends.data[e].next) {
         int32_t s = m->ends.data[e].storage;
-        if (!m->ends.data[e].begins || !missing(m, s) || m->p->position[s] >= b)
+        if (!m->ends.data[e].begins || !missing(m, s) || m->at[s].position >= b)
             continue;
         want(m, s);
-        m->pins[s]--;
+        m->at[s].pins--;
     }
 }
 
@@ -324,8 +328,8 @@ static void end_spans(struct simulator *m, int32_t b)
         int32_t s = m->ends.data[e].storage;
         if (m->ends.data[e].begins)
             continue;
-        m->exists[s] = false;
-        m->open[s] = -1;
+        m->at[s].exists = false;
+        m->at[s].open = -1;
     }
 }
 
@@ -333,22 +337,24 @@ static void run_base(struct simulator *m, int32_t b)
 {
     const struct loose_op *o = &m->steady.ops[b];
     const int32_t *reads = m->steady.refs + o->refs, *writes = reads + o->n_reads;
-    if (o->n_reads + o->n_writes > 0 || m->ends_at[b] >= 0)
+    bool ends = m->ends_at[b] >= 0, needs = ends; /* something is to be made again */
+    for (int32_t j = 0; j < o->n_reads && !needs; j++)
+        needs = missing(m, reads[j]);
+    if (needs)
         remake(m, b);
     append_step(m, b, false);
-    for (int32_t j = 0; j < o->n_reads; j++)
-        touch(m, reads[j]);
-    for (int32_t j = 0; j < o->n_writes; j++) {
-        touch(m, writes[j]);
-        m->exists[writes[j]] = true;
-    }
     for (int32_t j = 0; j < o->n_reads; j++) {
-        m->pins[reads[j]] = 0;
+        touch(m, reads[j]);
+        m->at[reads[j]].pins = 0;
         release(m, reads[j], b);
     }
-    for (int32_t j = 0; j < o->n_writes; j++)
+    for (int32_t j = 0; j < o->n_writes; j++) {
+        touch(m, writes[j]);
+        m->at[writes[j]].exists = true;
         release(m, writes[j], b);
-    end_spans(m, b);
+    }
+    if (ends)
+        end_spans(m, b);
 }
 
 static void clear_ends(struct simulator *m)
@@ -392,11 +398,13 @@ static void start(struct simulator *m)
     m->failed = false;
     clear_ends(m);
     list_ends(m);
-    memset(m->exists, 0, (size_t)g->n_storages * sizeof(bool));
-    memset(m->pins, 0, (size_t)g->n_storages * sizeof(int32_t));
-    memset(m->open, -1, (size_t)g->n_storages * sizeof(int32_t));
+    for (int32_t s = 0; s < g->n_storages; s++) {
+        m->at[s].open = -1;
+        m->at[s].pins = 0;
+        m->at[s].exists = false;
+    }
     for (int32_t j = 0; j < m->steady.n_carried; j++)
-        m->open[m->steady.carried[j]] = new_residence(m, m->steady.carried[j], 0);
+        m->at[m->steady.carried[j]].open = new_residence(m, m->steady.carried[j], 0);
 }
 
 /* A rewrite inside its stretch is nothing new; one behind it needs a place of its own. */
@@ -498,14 +506,13 @@ int schedule_complete(struct simulator *m)
 /* As if the program up to the block had run and kept everything, which costs nothing here. */
 static void start_block(struct simulator *m, const struct block *b, int32_t from, int32_t to)
 {
-    const struct program *p = m->p;
     for (int32_t i = from; i < to; i++) {
         const struct loose_op *o = &m->steady.ops[i];
         for (int32_t j = 0; j < o->n_reads + o->n_writes; j++) {
-            int32_t s = m->steady.refs[o->refs + j];
-            m->exists[s] = p->position[s] < b->forward || p->position[s] >= b->forward_end;
-            m->pins[s] = 0;
-            m->open[s] = -1;
+            struct status *k = &m->at[m->steady.refs[o->refs + j]];
+            k->exists = k->position < b->forward || k->position >= b->forward_end;
+            k->pins = 0;
+            k->open = -1;
         }
     }
 }

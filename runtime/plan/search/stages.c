@@ -118,14 +118,14 @@ static void add_stretch(struct stages *x, int32_t s, int32_t from, int32_t to)
             l->data[i] |= 1;
 }
 
-/* Carried storages are there all the time. */
+/* Carried storages are there all the time; those that are steady are counted. */
 static void raise_carried(struct stages *x)
 {
     const struct graph *g = x->p->g;
-    for (int32_t s = 0; s < g->n_storages; s++)
-        if (g->storages[s].carried && !g->storages[s].persistent && x->p->last_use[s] >= 0)
-            stages_lift(x, 0, (int32_t)max_i64(x->p->last_use[s], g->n_body - 1),
-                        g->storages[s].bytes);
+    const struct steady *y = &x->in->steady;
+    for (int32_t j = 0; j < y->n_carried; j++)
+        stages_lift(x, 0, (int32_t)max_i64(x->p->last_use[y->carried[j]], g->n_body - 1),
+                    g->storages[y->carried[j]].bytes);
 }
 
 static void raise_lives(struct stages *x)
@@ -151,21 +151,25 @@ static void list_touched(struct stages *x)
         }
 }
 
+/* Leaves the steady storages alone: a stage begins with those that came before it. */
 static void clear(struct stages *x)
 {
     const struct graph *g = x->p->g;
+    const struct tide *tide = &x->in->tide;
+    int64_t now = 0;
     x->ticks = 0;
     x->n_steps = 0;
     for (int32_t s = 0; s < g->n_storages; s++) {
         x->lives[s].n = 0;
-        x->in->marks[s].told = false;
+        stages_untell(x, s);
     }
     for (int32_t t = 0; t < g->n_ops; t++) {
         x->in->stages[t].n = 0;
         x->in->stages[t].rise = 0;
         x->in->stages[t].ticks = 0;
         x->in->stages[t].n_ops = 0;
-        x->in->change[t] = 0;
+        x->in->change[t] = now;
+        now += tide->rise[t] - tide->fall[t];
     }
     range_max_set(&x->top, x->in->change);
 }
@@ -224,13 +228,14 @@ int stages_hold(const struct stages *x, struct spans *spans, int32_t *hold)
     const struct graph *g = x->p->g;
     struct span *list = malloc(((size_t)g->n_ops + 1) * sizeof(*list));
     int rc = list ? 0 : CKPT_ENOMEM;
-    for (int32_t s = 0; s < g->n_storages && !rc; s++) {
-        struct mark *m = &x->in->marks[s];
-        if (!m->told)
-            rc = hold_of(x, spans, s, list, &m->hold);
-        m->told = true;
-        hold[s] = m->hold;
+    memcpy(hold, x->in->hold, (size_t)g->n_storages * sizeof(*hold));
+    for (int32_t k = 0; k < x->in->untold.n && !rc; k++) {
+        int32_t s = x->in->untold.data[k];
+        rc = hold_of(x, spans, s, list, &x->in->hold[s]);
+        x->in->marks[s].told = true;
+        hold[s] = x->in->hold[s];
     }
+    x->in->untold.n = 0;
     free(list);
     return rc;
 }
@@ -245,6 +250,7 @@ static void free_lists(struct stages_inside *in)
     free(in->lives.data);
     free(in->formers.data);
     free(in->raised.data);
+    free(in->untold.data);
 }
 
 void stages_free(struct stages *x)
@@ -258,6 +264,8 @@ void stages_free(struct stages *x)
         free(in->stages[t].touched);
     if (in) {
         free_lists(in);
+        steady_free(&in->steady);
+        tide_free(&in->tide);
         free(in->stages);
         free(in->is_dirty);
         free(in->marks);
@@ -265,6 +273,7 @@ void stages_free(struct stages *x)
         free(in->refs);
         free(in->ran);
         free(in->change);
+        free(in->hold);
         free(in);
     }
     free(x->lives);
@@ -274,10 +283,9 @@ void stages_free(struct stages *x)
 
 static int32_t list_refs(struct stages *x, int32_t at, const int32_t *refs, int32_t n)
 {
-    const struct graph *g = x->p->g;
     int32_t count = 0;
     for (int32_t j = 0; j < n; j++)
-        if (storage_placed(g, refs[j]) && !g->storages[refs[j]].carried)
+        if (!x->p->g->storages[refs[j]].carried)
             x->in->refs[at + count++] = refs[j];
     return count;
 }
@@ -287,19 +295,21 @@ static void list_tracked(struct stages *x)
     const struct program *p = x->p;
     const struct graph *g = p->g;
     for (int32_t s = 0; s < g->n_storages; s++)
-        x->in->marks[s] = (struct mark){.bytes = g->storages[s].bytes,
+        x->in->marks[s] = (struct mark){.told = true,
+                                        .bytes = g->storages[s].bytes,
                                         .droppable = p->droppable[s],
                                         .writer = p->writer_start[s],
                                         .n_writers = p->writer_start[s + 1] - p->writer_start[s]};
     for (int32_t i = 0, at = 0; i < g->n_ops; i++) {
-        const struct graph_op *o = &g->ops[i];
+        const struct loose_op *o = &x->in->steady.ops[i];
+        const int32_t *refs = x->in->steady.refs + o->refs;
         struct tracked_op *k = &x->in->tracked[i];
         k->refs = at;
-        k->strays = o->n_writes > 1;
+        k->strays = g->ops[i].n_writes > 1;
         k->ticks = p->ticks[i];
-        k->workspace = o->workspace;
-        at += k->n_reads = list_refs(x, at, g->refs + o->reads, o->n_reads);
-        at += k->n_writes = list_refs(x, at, g->refs + o->writes, o->n_writes);
+        k->workspace = g->ops[i].workspace;
+        at += k->n_reads = list_refs(x, at, refs, o->n_reads);
+        at += k->n_writes = list_refs(x, at, refs + o->n_reads, o->n_writes);
     }
 }
 
@@ -311,7 +321,8 @@ static int allocate(struct stages *x)
         n_refs += (size_t)(g->ops[i].n_reads + g->ops[i].n_writes);
     struct stages_inside *in = x->in = calloc(1, sizeof(*in));
     x->lives = calloc(n, sizeof(*x->lives));
-    if (range_max_new(&x->top, g->n_ops) || !in || !x->lives)
+    if (range_max_new(&x->top, g->n_ops) || !in || !x->lives || steady_build(x->p, &in->steady) ||
+        tide_new(x->p, &in->tide))
         return CKPT_ENOMEM;
     in->stages = calloc(n_ops, sizeof(*in->stages));
     in->is_dirty = calloc(n_ops, sizeof(bool));
@@ -320,10 +331,12 @@ static int allocate(struct stages *x)
     in->refs = calloc(n_refs, sizeof(*in->refs));
     in->ran = calloc(2 * n_ops, sizeof(int32_t));
     in->change = calloc(n_ops + 1, sizeof(int64_t));
+    in->hold = calloc(n, sizeof(int32_t));
     if (!in->stages || !in->is_dirty || !in->marks || !in->ran || !in->change || !in->tracked ||
-        !in->refs)
+        !in->refs || !in->hold)
         return CKPT_ENOMEM;
     in->stage_saved = in->ran + n_ops;
+    tide_of_program(&in->steady, &in->tide);
     list_tracked(x);
     return 0;
 }

@@ -36,7 +36,7 @@ int32_t life_find(const struct life *l, int32_t t);
 
 struct stages {
     const struct program *p;
-    struct life *lives;   /* of storages that are neither persistent nor carried */
+    struct life *lives;   /* of storages that are neither steady (steady.h) nor carried */
     struct range_max top; /* per stage: the most bytes alive; and what is above the target */
     int64_t ticks;        /* of recompute, of one body */
     int64_t n_steps;      /* of the schedule */

@@ -16,13 +16,6 @@ static int64_t listed_ticks(const struct stages *x)
     return ticks;
 }
 
-/* Of the stages from, ..., to: no change in them takes away more. */
-static int64_t excess_of(const struct stages *x, int32_t from, int32_t to)
-{
-    int64_t all = x->top.excess;
-    return all ? -range_max_gain(&x->top, from, to + 1, -all, INT64_MAX) : 0;
-}
-
 /* Whether an op that runs again in stage t reads what nobody could make again, and what would have
  * to stay longer for that. */
 static bool extends_a_life(const struct stages *x, int32_t op, int32_t t)
@@ -93,7 +86,7 @@ static bool foresee_drop(struct stages *x, int32_t s, int32_t i, int32_t t, stru
     if (!runs_the_same(x, s, i) || !list_making(x, s, t))
         return false;
     f->ticks = listed_ticks(x) - x->in->stages[t].ticks;
-    f->excess = -excess_of(x, from, t);
+    f->excess = -range_max_above(&x->top, from, t + 1); /* no change takes away more */
     stages_soil_strays(x, s, from + 1, t);
     stages_soil(x, from);
     stages_soil(x, t);
@@ -153,7 +146,7 @@ static bool foresee_keep(struct stages *x, int32_t s, int32_t i, int32_t t, stru
         return false;
     f->ticks = made + found;
     f->excess = range_max_gain(&x->top, t + 1, to, x->in->marks[s].bytes, INT64_MAX) -
-                excess_of(x, t, t) - excess_of(x, to, to);
+                range_max_above(&x->top, t, t + 1) - range_max_above(&x->top, to, to + 1);
     f->work = (to - t - 1) / 256 * 2 + 2 + n_ops + 2 + x->in->ops.n;
     return true;
 }

@@ -4,6 +4,7 @@
 #define CKPT_PLAN_STAGES_INSIDE_H
 
 #include "plan/search/stages.h"
+#include "plan/search/steady.h"
 
 /* What a stage touches, how many ops it runs and what they take, and how far its bytes rise above
  * those it begins with. */
@@ -39,10 +40,10 @@ struct mark {
     int32_t wanted, noted, old, met;
     int32_t first, last;       /* steps of the stage, if it is noted */
     int32_t saved;             /* the last move that changed its life */
-    int32_t hold;              /* of its life, if that was told since */
     int32_t writer, n_writers; /* the first of program.writers, and how many there are */
     bool begins, ends;         /* whether it is there when the stage does, if it is met */
-    bool told, droppable;
+    bool told;                 /* its hold, and its life did not change since */
+    bool droppable;
 };
 
 /* The storages of an op that have lives, those it reads first. */
@@ -59,13 +60,17 @@ struct formers {
 };
 
 struct stages_inside {
+    struct steady steady; /* what no stage looks at; it comes and goes with the tide */
+    struct tide tide;
     struct stage *stages;
     struct list dirty, wanted, ops, noted, journal;
+    struct list untold; /* storages */
     bool *is_dirty;
     int32_t batch, move;
     struct mark *marks;         /* per storage */
     struct tracked_op *tracked; /* per op: where its storages are in refs */
     int32_t *refs;
+    int32_t *hold; /* per storage: of its life, when it was told last */
     int32_t *ran, *stage_saved; /* per op */
     int64_t *change;            /* per step of the running stage */
     struct formers lives, formers;
@@ -79,6 +84,7 @@ struct stages_inside {
 /* The journal: a life or a stage about to change, as it is. */
 void stages_save_life(struct stages *x, int32_t s);
 void stages_save(struct stages *x, int32_t t);
+void stages_untell(struct stages *x, int32_t s);
 /* Adds to the bytes alive in the stages from, ..., to; and in the journal too, for a storage that
  * comes to, or leaves, their beginning. */
 void stages_lift(struct stages *x, int32_t from, int32_t to, int64_t bytes);
@@ -94,9 +100,18 @@ void stages_soil_strays(struct stages *x, int32_t s, int32_t from, int32_t to);
 
 /* What stage t runs is found in a batch: stages_start, then stages_list. */
 void stages_start(struct stages *x);
-/* The mark of a storage in this batch, with its presence.  Touches that come and go with this stage
- * do not change that. */
-struct mark *stages_meet(struct stages *x, int32_t s, int32_t t);
+/* The mark of a storage in this batch, with its presence, which is found once.  Touches that come
+ * and go with this stage do not change that. */
+void stages_find(const struct stages *x, struct mark *m, int32_t s, int32_t t);
+
+static inline struct mark *stages_meet(const struct stages *x, int32_t s, int32_t t)
+{
+    struct mark *m = &x->in->marks[s];
+    if (m->met != x->in->batch)
+        stages_find(x, m, s, t);
+    return m;
+}
+
 void stages_want(struct stages *x, struct mark *m, int32_t s);
 /* Lists in in->ops all that runs again before base op t, in no order; or only the writers of what
  * is wanted so far, and of what these want. */

@@ -14,7 +14,7 @@
 
 void stages_push(struct stages *x, struct list *l, int32_t value)
 {
-    if (l->n == l->capacity && ARRAY_RESERVE(l, l->n))
+    if (ARRAY_RESERVE(l, l->n))
         x->failed = true;
     else
         l->data[l->n++] = value;
@@ -36,13 +36,20 @@ static void save(struct stages *x, struct formers *f, struct former was, const i
     f->data[f->n++] = was;
 }
 
+void stages_untell(struct stages *x, int32_t s)
+{
+    if (x->in->marks[s].told)
+        stages_push(x, &x->in->untold, s);
+    x->in->marks[s].told = false;
+}
+
 void stages_save_life(struct stages *x, int32_t s)
 {
     const struct life *l = &x->lives[s];
     if (x->in->marks[s].saved == x->in->move)
         return;
     x->in->marks[s].saved = x->in->move;
-    x->in->marks[s].told = false;
+    stages_untell(x, s);
     save(x, &x->in->lives, (struct former){.index = s, .n = l->n}, l->data);
 }
 
@@ -135,29 +142,24 @@ void stages_undo(struct stages *x)
 
 int32_t life_find(const struct life *l, int32_t t)
 {
-    int32_t from = 0, n = l->n;
+    const int32_t *from = l->data;
+    uint32_t n = (uint32_t)l->n;
     while (n > 0) { /* without a branch on what is found: it is as often on either side */
-        int32_t half = (n + 1) / 2;
-        from = l->data[from + half - 1] < 2 * t ? from + half : from;
+        uint32_t half = (n + 1) / 2;
+        from = from[half - 1] < 2 * t ? from + half : from;
         n -= half;
     }
-    return from;
+    return (int32_t)(from - l->data);
 }
 
-/* Whether a storage is there when a stage begins, and still when it ends. */
-struct presence {
-    bool begins, ends;
-};
-
-static struct presence presence_of(const struct stages *x, int32_t s, int32_t t)
+void stages_find(const struct stages *x, struct mark *m, int32_t s, int32_t t)
 {
     const struct life *l = &x->lives[s];
     int32_t i = life_find(l, t);
     bool here = i < l->n && touch_stage(l, i) == t;
-    if (!x->in->marks[s].droppable)
-        return (struct presence){i > 0, i + here < l->n};
-    bool begins = i > 0 && touch_kept(l, i - 1);
-    return (struct presence){begins, here ? touch_kept(l, i) : begins};
+    m->met = x->in->batch;
+    m->begins = i > 0 && (!m->droppable || touch_kept(l, i - 1));
+    m->ends = m->droppable ? (here ? touch_kept(l, i) : m->begins) : i + here < l->n;
 }
 
 void stages_soil(struct stages *x, int32_t t)
@@ -215,18 +217,6 @@ static void remove_touch(struct stages *x, int32_t s, int32_t t)
 }
 
 /* ---- one stage ------------------------------------------------------------------------------ */
-
-struct mark *stages_meet(struct stages *x, int32_t s, int32_t t)
-{
-    struct mark *m = &x->in->marks[s];
-    if (m->met != x->in->batch) {
-        struct presence at = presence_of(x, s, t);
-        m->met = x->in->batch;
-        m->begins = at.begins;
-        m->ends = at.ends;
-    }
-    return m;
-}
 
 void stages_want(struct stages *x, struct mark *m, int32_t s)
 {
@@ -350,7 +340,7 @@ static int64_t rise_of(struct stages *x, int32_t t)
         for (int32_t j = 0; j < o->n_writes && o->strays && k < in->ops.n - 1; j++)
             if (stray(x, writes[j], k, t))
                 strays += in->marks[writes[j]].bytes;
-        now += change[k];
+        now += change[k] + (k == in->ops.n - 1 ? in->tide.rise[t] : 0);
         most = max_i64(most, now + strays + o->workspace);
     }
     return most;

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Fuzz target of what video models read: config.json of each, schedulers, tables of buckets, lists,
+ * prompts, tar files, raw clips, latents, tokenizers of T5.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "../examples/cogvideo/config.h"
+#include "../examples/cogvideo/list.h"
+#include "../examples/cogvideo/schedule.h"
+#include "../examples/cogvideo/vae.h"
+#include "../examples/cogvideo/vae_latents.h"
+#include "../examples/cogvideo/vae_videos.h"
+#include "../examples/common/shard.h"
+#include "../examples/common/video.h"
+#include "../examples/stdit/buckets.h"
+#include "../examples/stdit/videos.h"
+#include "../examples/text/prompts.h"
+#include "../examples/text/t5.h"
+#include "../examples/text/tokens.h"
+#include "../examples/vae/latents.h"
+#include "fuzz/fuzz_readers.h"
+
+/* ---- models ------------------------------------------------------------------------------------
+ */
+
+static int read_transformer(const char *path, const char *directory)
+{
+    struct cogvideo_config c;
+
+    (void)path;
+    return cogvideo_config_read(&c, directory);
+}
+
+static int read_autoencoder(const char *path, const char *directory)
+{
+    struct cogvae_config c = {.dtype = CKPT_F32};
+
+    (void)path;
+    return cogvae_config_read(&c, directory);
+}
+
+static int read_t5(const char *path, const char *directory)
+{
+    struct t5_config c;
+
+    (void)directory;
+    return t5_config_read(&c, path);
+}
+
+static int read_scheduler(const char *path, const char *directory)
+{
+    struct cogvideo_schedule s;
+    double shift = 1;
+    char in[4096], to[4200];
+
+    snprintf(in, sizeof in, "%s/scheduler", directory);
+    snprintf(to, sizeof to, "%s/scheduler_config.json", in);
+    if (mkdir(in, 0700) || rename(path, to))
+        abort();
+    int rc = cogvideo_schedule_read(directory, &shift);
+    if (!rc)
+        cogvideo_schedule(&s, shift);
+    remove(to);
+    rmdir(in);
+    return rc;
+}
+
+static int read_pieces(const char *path, const char *directory)
+{
+    struct t5_tokenizer t;
+    int32_t ids[16];
+    int64_t n;
+
+    (void)directory;
+    if (t5_tokenizer_open(&t, path))
+        return -1;
+    int rc = t5_tokenizer_encode(&t, "A dog runs. \xc3\xa9</s> <extra_id_3>", ids, 16, &n);
+    t5_tokenizer_close(&t);
+    return rc;
+}
+
+/* ---- data --------------------------------------------------------------------------------------
+ */
+
+static int read_buckets(const char *path, const char *directory)
+{
+    struct bucket_sample samples[64];
+    struct bucket_epoch e;
+    struct buckets b;
+
+    (void)directory;
+    if (buckets_read(&b, path))
+        return -1;
+    for (int i = 0; i < 64; i++)
+        samples[i] = (struct bucket_sample){1 + 7 * (i % 20), 100 + 20 * i, 2000 - 20 * i};
+    int rc = bucket_epoch_make(&e, &b, samples, NULL, 64, 1, 1, 0);
+    int64_t first;
+    while (!rc && bucket_epoch_next(&e, 2, &first) >= 0)
+        ;
+    if (!rc)
+        bucket_epoch_free(&e);
+    buckets_free(&b);
+    return rc;
+}
+
+static int read_table(const char *path, const char *directory)
+{
+    struct stdit_videos v = {.whole = true, .frames = 1, .stride = 1};
+    struct cogvideo_list l;
+    struct prompts p = {.n = 0};
+
+    (void)directory;
+    int rc = prompts_read_csv(&p, path, "text");
+    prompts_free(&p);
+    rc |= stdit_videos_list(&v, path, true);
+    stdit_videos_close(&v);
+    if (cogvideo_list_csv(&l, path, "path", "text"))
+        return -1;
+    cogvideo_list_free(&l);
+    return rc;
+}
+
+static int read_lines(const char *path, const char *directory)
+{
+    struct cogvae_videos v;
+    struct cogvideo_list l;
+    struct prompts p = {.n = 0};
+
+    (void)directory;
+    int rc = prompts_read(&p, path);
+    prompts_free(&p);
+    rc |= cogvae_videos_open(&v, NULL, path);
+    cogvae_videos_close(&v);
+    if (cogvideo_list_lines(&l, path, path))
+        return -1;
+    cogvideo_list_free(&l);
+    return rc;
+}
+
+static int see_member(void *user, const char *member, int64_t start, int64_t size)
+{
+    const struct stat *st = user;
+
+    if (start < 0 || size < 1 || start > st->st_size || size > st->st_size - start || !*member)
+        abort();
+    return 0;
+}
+
+static int read_tar(const char *path, const char *directory)
+{
+    struct stat st;
+
+    (void)directory;
+    if (stat(path, &st))
+        abort();
+    return shard_read(path, see_member, &st);
+}
+
+static int read_raw(const char *path, const char *directory)
+{
+    const struct picture_size size = {8, 8, false};
+    uint8_t rgb[8 * 8 * 3];
+    struct video v;
+
+    (void)directory;
+    int rc = video_is_raw(path) > 0 ? video_open(&v, path) : 1;
+    if (rc > 0)
+        return 0; /* left to FFmpeg */
+    int64_t n = rc ? 0 : video_frames(&v);
+    for (int64_t i = 0; i < n && i < 4 && rc >= 0; i++)
+        rc = video_read(&v, i, &size, rgb) < 0 ? -1 : 0;
+    video_close(&v);
+    return rc;
+}
+
+static int read_caption(const char *path, const char *directory)
+{
+    (void)directory;
+    free(stdit_caption_read(path, NULL, 0, 0));
+    return 0;
+}
+
+/* Those of both families. */
+static int read_latents(const char *path, const char *directory)
+{
+    struct vae_latent_reader r;
+    struct cogvae_latents l = {.z = NULL};
+
+    (void)directory;
+    int rc = cogvae_latents_read(&l, path, true);
+    free(l.z);
+    if (vae_latents_open(&r, path))
+        return -1;
+    int64_t n = r.info.latent * r.info.rows * r.info.columns;
+    float *z = n > 0 && n < 1 << 20 ? malloc((size_t)n * sizeof *z) : NULL;
+    if (z)
+        rc |= vae_latents_read(&r, r.info.latent_frames - 1, 1, z);
+    free(z);
+    vae_latents_close(&r);
+    return rc;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static const struct fuzz_reader readers[] = {
+        {"transformer", "config.json", read_transformer},
+        {"autoencoder", "config.json", read_autoencoder},
+        {"t5", "config.json", read_t5},
+        {"scheduler", "scheduler_config.json", read_scheduler},
+        {"pieces", "spiece.model", read_pieces},
+        {"buckets", "buckets.json", read_buckets},
+        {"table", "list.csv", read_table},
+        {"lines", "list.txt", read_lines},
+        {"tar", "videos.tar", read_tar},
+        {"raw", "clip.rgb", read_raw},
+        {"caption", "caption.json", read_caption},
+        {"latents", "z.safetensors", read_latents}};
+
+    fuzz_readers_run(readers, sizeof readers / sizeof *readers, data, size);
+    return 0;
+}
