@@ -18,7 +18,8 @@
  *     ckpt_tools.h   option tables, checked output files, random values, progress
  *     ckpt_op.h      ops of your own
  *
- * All compile alone as C11 and as C++17.
+ * All compile alone as C11 and as C++17.  C++ wants the word struct where a function has the name
+ * of a struct: struct ckpt_sgd settings = CKPT_SGD_INIT.
  *
  * Conventions of every call
  *   - A call that can fail returns 0 or a negative CKPT_E... code; ckpt_error() holds the sentence.
@@ -318,7 +319,8 @@ enum ckpt_slot {
 };
 
 /*
- * Copies a slot out as fp32, or in.  n must be the number of its elements.  Setting CKPT_VALUE sets
+ * Copies a slot out as fp32, or in, when the steps that are under way have ended; ckpt_wait still
+ * tells of these.  n must be the number of its elements.  Setting CKPT_VALUE sets
  * the master and its rounded copy, and restarts the EMA from it if no step was run yet; state in
  * bf16 or 8 bits takes the nearest values.  Returns 0, CKPT_EINVAL (n), CKPT_ENAME (no such
  * parameter or slot).
@@ -480,6 +482,7 @@ CKPT_API int ckpt_feed(ckpt_program *p, const char *name, const void *data, int6
 /*
  * Runs a step: every micro-step, then the update.  *loss (may be NULL) is the mean over
  * micro-steps.  Every input must have been fed once; it keeps its value until it is fed again.
+ * Steps of p that were submitted are waited for first, and nobody is told their losses.
  * Returns 0; CKPT_EINVAL (an input was never fed); CKPT_ENOMEM (after a failed compile); CKPT_ENAN:
  * loss, norm or (without optimizer) output not finite, the sentence names step and op, the weights
  * are those of the last good step, or are lost where an update broke them; CKPT_EINDEX: an index

@@ -41,7 +41,7 @@ static int check_shard(const char *path, const char *tensor, const char *shard)
 {
     if (!shard || !*shard)
         return file_bad(path, "names no file for tensor '%s'", tensor);
-    if (strchr(shard, '/') || !strcmp(shard, ".") || !strcmp(shard, ".."))
+    if (strpbrk(shard, "/\n\r") || !strcmp(shard, ".") || !strcmp(shard, ".."))
         return file_bad(path, "names '%s' for tensor '%s', which is not a file beside it", shard,
                         tensor);
     return 0;

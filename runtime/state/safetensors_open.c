@@ -17,6 +17,8 @@ int file_bad(const char *path, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(what, sizeof(what), fmt, ap);
     va_end(ap);
+    for (char *c = what; *c; c++) /* of names in the file: a sentence is one line */
+        *c = *c == '\n' || *c == '\r' ? ' ' : *c;
     return error_set(CKPT_EFORMAT, "%s: %s", path, what);
 }
 

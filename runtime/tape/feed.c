@@ -30,8 +30,9 @@ static int make_desc(ckpt_tape *t, const char *what, const char *name, enum ckpt
     for (int i = 0; i < ndim; i++) {
         d->shape[i] = shape[i];
         if (shape[i] <= 0 || __builtin_mul_overflow(n, shape[i], &n) || n > INT64_MAX / 64)
-            return tape_fail(t, CKPT_ESHAPE, "%s '%s': axis %d has size %lld", what, name, i,
-                             (long long)shape[i]);
+            return tape_fail(t, CKPT_ESHAPE, "%s '%s': axis %d has size %lld%s", what, name, i,
+                             (long long)shape[i],
+                             shape[i] > 0 ? ": the tensor would be too large" : "");
     }
     desc_dense(d);
     return 0;

@@ -176,6 +176,8 @@ void ckpt_gradients(ckpt_tape *t, ckpt_tensor y, int n, const ckpt_tensor *x, ck
 {
     for (int i = 0; dx && i < n; i++)
         dx[i] = CKPT_NONE;
+    if (t && n < 0)
+        tape_fail(t, CKPT_EINVAL, "gradients: of %d tensors", n);
     if (t && n > 0 && (!x || !dx))
         tape_fail(t, CKPT_EINVAL, "gradients: x or dx is NULL");
     if (!t || n <= 0 || t->error.code)

@@ -102,7 +102,7 @@ void ckpt_tape_fail(ckpt_tape *t, int code, const char *fmt, ...)
     char text[CKPT_MESSAGE / 2];
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
+    vsnprintf(text, sizeof text, fmt ? fmt : "the recorder failed", ap);
     va_end(ap);
     tape_fail(tape_or_none(t), code < 0 ? code : CKPT_EINVAL, "%s", text);
 }
@@ -121,11 +121,15 @@ void ckpt_label(ckpt_tape *t, const char *fmt, ...)
 {
     char text[160];
     va_list ap;
+    if (!t || t->error.code)
+        return;
+    if (!fmt) {
+        tape_fail(t, CKPT_EINVAL, "label: it has no text");
+        return;
+    }
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    if (!t || t->error.code)
-        return;
     char *copy = strdup(text);
     if (!copy || ARRAY_RESERVE(&t->labels, t->n_labels)) {
         free(copy);

@@ -160,6 +160,8 @@ else
     : >"$work/none.tar"
     refuses 1 "none.tar: is empty" "$train" $data "$work/none.tar"
     refuses 1 "gone.tar: No such file" "$train" $data "$work/gone.tar"
+    mkfifo "$work/pipe.tar"
+    refuses 1 "pipe.tar: cannot be read: it is a FIFO" timeout 60 "$train" $data "$work/pipe.tar"
 fi
 
 finish

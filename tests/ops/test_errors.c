@@ -103,6 +103,7 @@ static void bad_norms(ckpt_tape *t, struct bad *b)
     BAD("layer_norm", "i32", ckpt_layer_norm(t, I(2, 3), CKPT_NONE, CKPT_NONE, 1e-6f))
     /* No kernel meets a tensor without rows, by which those of gradients would divide. */
     BAD("input", "axis 0 has size 0", ckpt_input(t, "rows", CKPT_F32, SHAPE(0, 3)))
+    BAD("input", "6: the tensor would be too large", ckpt_input(t, "a", CKPT_F32, SHAPE(1L << 60)))
     BAD("input", "axis 1 has size 0", ckpt_input(t, "places", CKPT_BF16, SHAPE(2, 0, 5)))
     BAD("rms_norm", "[4]", ckpt_rms_norm(t, F(2, 3), F(4), 1e-6f))
     BAD("rms_norm", "[1, 3]", ckpt_rms_norm(t, F(2, 3), F(1, 3), 1e-6f))

@@ -19,7 +19,7 @@ static ckpt *context;
 static ckpt_program *program;
 static ckpt_tensor weight;
 static int wanted, at;      /* which case runs; how many were passed over */
-static const char *running; /* its text */
+static const char *running, *no_text; /* its text; a NULL that no compiler sees */
 static int verdict;         /* 0: as it should be */
 
 /* The case at hand must return `code`. */
@@ -327,11 +327,9 @@ static void other_cases(void)
     ckpt_progress_close(pr);
 }
 
-/* ---- recording --------------------------------------------------------------------------------
- */
+/* ---- recording ------------------------------------------------------------------------------- */
 /* The case at hand is recorded, and its tape must have an error then.  Without a tape nothing can
  * be told, and CKPT_NONE comes back. */
-
 #define STICKS(call) HARMLESS((void)(call))
 
 static const struct ckpt_op_def empty_op = {.size = sizeof(struct ckpt_op_def), .name = "empty"};
@@ -339,6 +337,7 @@ static const struct ckpt_op_def empty_op = {.size = sizeof(struct ckpt_op_def), 
 static void pointer_cases(ckpt_tape *t, ckpt_tensor x)
 {
     ckpt_tensor out[4];
+    STICKS((ckpt_label(t, no_text, 1), ckpt_tape_fail(t, CKPT_EINVAL, no_text, 1)));
     STICKS(ckpt_input(t, NULL, CKPT_F32, 2, two));
     STICKS(ckpt_input(t, "i", CKPT_F32, 2, NULL));
     STICKS(ckpt_input(t, "i", (enum ckpt_dtype)7, 2, two));
@@ -572,6 +571,7 @@ static void tensor_cases(ckpt_tape *t, ckpt_tensor x)
     HARMLESS(ckpt_gradients(t, x, 1, &x, out));
     HARMLESS(ckpt_gradients(t, x, 1, NULL, out));
     HARMLESS(ckpt_gradients(t, x, 1, &x, NULL));
+    HARMLESS(ckpt_gradients(t, x, -1, &x, out));
     STICKS(ckpt_stop_gradient(t, x));
 }
 

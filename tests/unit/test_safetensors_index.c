@@ -148,6 +148,7 @@ static void test_wrong_index(void **state)
         {MAP("\"a\":\"../" ONE "\""), CKPT_EFORMAT, "which is not a file beside it"},
         {MAP("\"a\":\"/etc/passwd\""), CKPT_EFORMAT, "'/etc/passwd' for tensor 'a'"},
         {MAP("\"a\":\"..\""), CKPT_EFORMAT, "which is not a file beside it"},
+        {MAP("\"a\":\"x\\ny\""), CKPT_EFORMAT, "names 'x y' for tensor 'a', which is not a file"},
         {MAP("\"a\":\"\""), CKPT_EFORMAT, "names no file for tensor 'a'"},
         {MAP("\"a\":3"), CKPT_EFORMAT, "names no file for tensor 'a'"},
         {MAP("\"a\":\"" INDEX "\""), CKPT_EFORMAT, "is no safetensors file"},
