@@ -141,7 +141,7 @@ static void run_on_device(struct player *y, int32_t k)
     y->now = ready + seconds;
     comm_queue_pass(y->comm, k, y->now, y->back[k]);
     double end = o->collective ? comm_queue_end_of(y->comm, k) : y->now;
-    ran(y, k, end - (o->collective ? o->comm_seconds : seconds), end);
+    ran(y, k, o->collective ? end - o->comm_seconds : ready, end);
 }
 
 static void run_step(struct player *y, int32_t k)

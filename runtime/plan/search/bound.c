@@ -255,15 +255,10 @@ void bound_free(struct bound *b)
 
 int bound_new(struct portfolio *pf, const struct machine *m, struct bound **out)
 {
-    size_t n = (size_t)pf->p->g->n_storages;
-    int32_t *hold = malloc((n + 1) * sizeof(*hold));
+    int32_t *hold = hold_all(pf->p);
     struct bound *b = calloc(1, sizeof(*b));
     const struct schedule *s;
-    int rc = hold && b ? 0 : CKPT_ENOMEM;
-    for (size_t i = 0; i < n && !rc; i++)
-        hold[i] = HOLD_ALWAYS;
-    if (!rc)
-        rc = simulate(pf->sim, hold, &s);
+    int rc = hold && b ? simulate(pf->sim, hold, &s) : CKPT_ENOMEM;
     if (!rc) {
         b->m = m;
         rc = find_facts(pf, s, b);

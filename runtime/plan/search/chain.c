@@ -95,87 +95,47 @@ struct proposal {
     const struct step *step;
 };
 
-/* What no choice changes, with everything kept. */
-struct resident {
-    int32_t *step_of;      /* per op: its step */
-    int32_t *first, *last; /* per storage that is not droppable: its stretch */
-    int32_t *owner;        /* per storage: one more than the last block that counted it */
-    int64_t *alive;        /* per step: bytes of these storages */
-};
-
-static void resident_free(struct resident *r)
+/* The bytes of those that block n uses and no choice changes, which are alive at an op.  owner: per
+ * storage one more than the last block that counted it. */
+static int64_t own_bytes(const struct chain *c, int32_t *owner, int32_t n, int32_t at)
 {
-    free(r->step_of);
-    free(r->first);
-    free(r->last);
-    free(r->owner);
-    free(r->alive);
-}
-
-static int resident_new(const struct program *p, const struct schedule *s, struct resident *r)
-{
-    size_t n = (size_t)p->g->n_storages + 1, n_steps = (size_t)s->n_steps + 2;
-    r->step_of = calloc((size_t)p->g->n_ops + 1, sizeof(*r->step_of));
-    r->first = calloc(n, sizeof(*r->first));
-    r->last = calloc(n, sizeof(*r->last));
-    r->owner = calloc(n, sizeof(*r->owner));
-    r->alive = calloc(n_steps, sizeof(*r->alive));
-    if (!r->step_of || !r->first || !r->last || !r->owner || !r->alive)
-        return CKPT_ENOMEM;
-    memset(r->last, -1, n * sizeof(*r->last));
-    for (int32_t k = 0; k < s->n_steps; k++)
-        r->step_of[s->steps.data[k].op] = k;
-    for (int32_t i = 0; i < s->n_residences; i++) {
-        const struct residence *x = &s->residences.data[i];
-        if (p->droppable[x->storage])
-            continue;
-        r->first[x->storage] = x->first;
-        r->last[x->storage] = x->last;
-        r->alive[x->first] += p->g->storages[x->storage].bytes;
-        r->alive[x->last + 1] -= p->g->storages[x->storage].bytes;
-    }
-    for (int32_t k = 0; k < s->n_steps; k++)
-        r->alive[k + 1] += r->alive[k];
-    return 0;
-}
-
-/* The bytes of those that block n has itself, which are alive at a step. */
-static int64_t own_bytes(const struct program *p, struct resident *r, const struct block *b,
-                         int32_t n, int32_t at)
-{
-    const struct graph *g = p->g;
+    const struct graph *g = c->p->g;
     int64_t bytes = 0;
-    for (int32_t i = b->backward; i < b->backward_end; i++) {
+    int32_t first, last;
+    for (int32_t i = c->blocks[n].backward; i < c->blocks[n].backward_end; i++) {
         const struct graph_op *o = &g->ops[i];
         for (int32_t j = 0; j < o->n_reads + o->n_writes; j++) {
             int32_t s = g->refs[j < o->n_reads ? o->reads + j : o->writes + j - o->n_reads];
-            if (r->owner[s] != n + 1 && r->first[s] <= at && at <= r->last[s])
+            if (owner[s] != n + 1 && storage_stays(c->p, s, &first, &last) && first <= at &&
+                at <= last)
                 bytes += g->storages[s].bytes;
-            r->owner[s] = n + 1;
+            owner[s] = n + 1;
         }
     }
     return bytes;
 }
 
 /* Bytes alive in the backward ops of every block that are neither its own nor kept by others. */
-static int find_bases(struct cuttings *t, struct chain *c)
+static int find_bases(struct chain *c)
 {
-    const struct program *p = t->pf->p;
-    const struct schedule *s;
-    struct resident r = {0};
-    for (int32_t i = 0; i < p->g->n_storages; i++)
-        t->hold[i] = HOLD_ALWAYS;
-    int rc = simulate(t->pf->sim, t->hold, &s);
-    if (!rc)
-        rc = schedule_complete(t->pf->sim);
-    if (!rc)
-        rc = resident_new(p, s, &r);
+    const struct graph *g = c->p->g;
+    int32_t *owner = calloc((size_t)g->n_storages + 1, sizeof(*owner)), first, last;
+    int64_t *alive = calloc((size_t)g->n_ops + 2, sizeof(*alive));
+    int rc = owner && alive ? 0 : CKPT_ENOMEM;
+    for (int32_t s = 0; s < g->n_storages && !rc; s++)
+        if (storage_stays(c->p, s, &first, &last)) {
+            alive[first] += g->storages[s].bytes;
+            alive[last + 1] -= g->storages[s].bytes;
+        }
+    for (int32_t i = 0; i < g->n_ops && !rc; i++)
+        alive[i + 1] += alive[i];
     for (int32_t n = 0; n < c->n && !rc; n++) {
         struct block *b = &c->blocks[n];
-        int32_t at = b->backward < b->backward_end ? r.step_of[b->backward] : 0;
-        b->base = r.alive[at] - own_bytes(p, &r, b, n, at);
+        int32_t at = b->backward < b->backward_end ? b->backward : 0;
+        b->base = alive[at] - own_bytes(c, owner, n, at);
     }
-    resident_free(&r);
+    free(owner);
+    free(alive);
     return rc;
 }
 
@@ -511,7 +471,7 @@ static int add_cutting(struct cuttings *t, int32_t every, int32_t first)
     }
     t->n++;
     c->fronts = calloc((size_t)c->chain->n_classes + 1, sizeof(*c->fronts));
-    return c->fronts ? find_bases(t, c->chain) : CKPT_ENOMEM;
+    return c->fronts ? find_bases(c->chain) : CKPT_ENOMEM;
 }
 
 static int fill_cutting(struct cuttings *t, struct cutting *c, int64_t work)
@@ -560,7 +520,7 @@ static void cutting_free(struct cutting *c)
 int portfolio_chain(struct portfolio *pf, int64_t work)
 {
     struct cuttings t = {.pf = pf};
-    t.hold = calloc((size_t)pf->p->g->n_storages + 1, sizeof(*t.hold));
+    t.hold = hold_all(pf->p);
     t.chosen = calloc((size_t)pf->p->g->n_ops + 1, sizeof(*t.chosen));
     t.units = calloc(UNITS, sizeof(*t.units));
     int rc = t.hold && t.chosen && t.units ? run(&t, work) : CKPT_ENOMEM;

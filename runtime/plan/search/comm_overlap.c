@@ -18,6 +18,9 @@ struct gather {
     int32_t step, residence, begin;
 };
 
+/* Nothing leaves the device yet, so the clock needs no rates. */
+static const struct machine no_tiers;
+
 struct overlap {
     const struct graph *g;
     struct plan *p;
@@ -143,55 +146,6 @@ static int reorder(struct overlap *v)
     return plan_sort(p);
 }
 
-/* ---- the clock ------------------------------------------------------------------------------- */
-
-/* What is not communication. */
-static double compute_seconds(const struct graph_op *o)
-{
-    return o->collective ? 0 : o->seconds;
-}
-
-/* Plays the plan; start may be NULL.  Returns the seconds of a whole step; those of
- * communication that does not hide in *exposed. */
-static double play(const struct graph *g, const struct plan *p, struct comm_queue *q, double *start,
-                   double *exposed)
-{
-    double now = 0, body = 0, waits[2] = {0};
-    comm_queue_start(q);
-    for (int32_t k = 0; k < p->n_steps; k++) {
-        double ready = comm_queue_wait(q, k, now);
-        const struct graph_op *o = &g->ops[p->steps[k].op];
-        waits[k >= p->n_body] += ready - now + spine_seconds(o) - compute_seconds(o);
-        if (start)
-            start[k] = ready;
-        now = ready + spine_seconds(o);
-        comm_queue_pass(q, k, now, 0);
-        if (k == p->n_body - 1) {
-            waits[0] += fmax(0, comm_queue_end(q) - now);
-            body = now = fmax(now, comm_queue_end(q));
-        }
-    }
-    waits[1] += fmax(0, comm_queue_end(q) - now);
-    *exposed = waits[0] * g->n_micro + waits[1];
-    return fmax(now, comm_queue_end(q)) + body * (g->n_micro - 1);
-}
-
-static int set_seconds(const struct graph *g, struct plan *p)
-{
-    struct comm_queue *q;
-    int rc = comm_queue_new(g, p, &q);
-    if (rc)
-        return rc;
-    p->seconds = play(g, p, q, NULL, &p->exposed_comm);
-    p->comm_seconds = comm_queue_seconds(q);
-    p->recompute_seconds = 0;
-    for (int32_t k = 0; k < p->n_steps; k++)
-        if (p->steps[k].again)
-            p->recompute_seconds += compute_seconds(&g->ops[p->steps[k].op]) * g->n_micro;
-    comm_queue_free(q);
-    return 0;
-}
-
 /* ---- inputs ---------------------------------------------------------------------------------- */
 
 /* A collective whose input is a guest on the device, and would be gone behind it. */
@@ -205,8 +159,7 @@ static bool lets_go(const struct overlap *v, const struct residence *i)
 static int keep_inputs(struct overlap *v)
 {
     struct plan *p = v->p;
-    struct comm_queue *q;
-    double exposed;
+    struct plan_clock c;
     int32_t *until = v->place; /* per residence: the step of the collective, or -1 */
     for (int32_t n = 0; n < p->n_residences; n++) {
         struct residence *i = &p->residences[n];
@@ -214,17 +167,15 @@ static int keep_inputs(struct overlap *v)
         if (until[n] >= 0)
             i->last = (i->last < p->n_body ? p->n_body : p->n_steps) - 1;
     }
-    int rc = comm_queue_new(v->g, p, &q);
+    int rc = plan_clock(v->g, &no_tiers, p, &c);
+    for (int32_t k = 0; k < p->n_steps && !rc; k++)
+        v->time[k] = c.steps[k].start;
+    for (int32_t n = 0; n < p->n_residences && !rc; n++)
+        if (until[n] >= 0)
+            p->residences[n].last =
+                step_at(v, c.steps[until[n]].end, p->residences[n].last, until[n]);
     if (!rc)
-        play(v->g, p, q, v->time, &exposed);
-    for (int32_t n = 0; n < p->n_residences && !rc; n++) {
-        struct residence *i = &p->residences[n];
-        if (until[n] < 0)
-            continue;
-        double end = comm_queue_end_of(q, until[n]);
-        i->last = step_at(v, end, i->last, until[n]);
-    }
-    comm_queue_free(q);
+        plan_clock_free(&c);
     return rc;
 }
 
@@ -275,7 +226,7 @@ int comm_overlap(const struct graph *g, double lead, struct plan *p)
     if (!graph_has_collectives(g))
         return 0;
     int rc = lead > 0 ? arrange(&v) : 0;
-    return rc ? rc : set_seconds(g, p);
+    return rc ? rc : plan_reprice(g, &no_tiers, p);
 }
 
 /* ---- options --------------------------------------------------------------------------------- */

@@ -225,11 +225,8 @@ static int run(struct search *q)
 /* Keeps everything at first. */
 static int search_new(struct search *q)
 {
-    size_t n = (size_t)q->c->p->g->n_storages;
-    q->hold = malloc((n + 1) * sizeof(*q->hold));
+    q->hold = hold_all(q->c->p);
     q->level = calloc((size_t)q->b->n_storage + 1, 1);
-    for (size_t s = 0; s < n && q->hold; s++)
-        q->hold[s] = HOLD_ALWAYS;
     return q->hold && q->level ? 0 : CKPT_ENOMEM;
 }
 

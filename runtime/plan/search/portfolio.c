@@ -112,13 +112,8 @@ int portfolio_try(struct portfolio *pf, const int32_t *hold, const struct schedu
 
 static int keep_all(struct portfolio *pf)
 {
-    size_t n = (size_t)pf->p->g->n_storages;
-    int32_t *hold = malloc((n + 1) * sizeof(*hold));
-    if (!hold)
-        return CKPT_ENOMEM;
-    for (size_t s = 0; s < n; s++)
-        hold[s] = HOLD_ALWAYS;
-    int rc = portfolio_try(pf, hold, NULL);
+    int32_t *hold = hold_all(pf->p);
+    int rc = hold ? portfolio_try(pf, hold, NULL) : CKPT_ENOMEM;
     free(hold);
     return rc;
 }

@@ -62,6 +62,7 @@ static int scan_new(struct scan *k, int32_t n)
 
 static void scan_use(struct program *p, int32_t op, int32_t s)
 {
+    p->first_use[s] = p->first_use[s] < 0 ? op : p->first_use[s];
     p->last_use[s] = op;
     if (p->g->ops[op].phase == GRAPH_FORWARD)
         p->forward_last[s] = op;
@@ -240,6 +241,7 @@ static int program_alloc(struct program *p)
     p->writer_start = new_array(n + 1, sizeof(int32_t));
     p->position = new_array(n, sizeof(int32_t));
     p->forward_last = new_array(n, sizeof(int32_t));
+    p->first_use = new_array(n, sizeof(int32_t));
     p->last_use = new_array(n, sizeof(int32_t));
     p->backward_last = new_array(n, sizeof(int32_t));
     p->wanted_at = new_array(n, sizeof(int32_t));
@@ -249,12 +251,13 @@ static int program_alloc(struct program *p)
     p->rerun = new_array(p->g->n_ops, sizeof(bool));
     p->context = new_array(p->g->n_ops, sizeof(int32_t));
     p->ticks = new_array(p->g->n_ops, sizeof(int64_t));
-    if (!p->writer_start || !p->position || !p->forward_last || !p->last_use ||
+    if (!p->writer_start || !p->position || !p->forward_last || !p->first_use || !p->last_use ||
         !p->backward_last || !p->wanted_at || !p->droppable || !p->needed || !p->passing ||
         !p->rerun || !p->context || !p->ticks)
         return CKPT_ENOMEM;
     fill(p->position, n, -1);
     fill(p->forward_last, n, -1);
+    fill(p->first_use, n, -1);
     fill(p->last_use, n, -1);
     fill(p->backward_last, n, -1);
     fill(p->wanted_at, n, HOLD_NEVER);
@@ -294,6 +297,24 @@ int program_build(const struct graph *g, struct program **out)
     return 0;
 }
 
+bool storage_stays(const struct program *p, int32_t s, int32_t *first, int32_t *last)
+{
+    if (!storage_placed(p->g, s) || p->droppable[s] || p->last_use[s] < 0)
+        return false;
+    bool carried = p->g->storages[s].carried;
+    *first = carried ? 0 : p->first_use[s];
+    *last = carried && p->last_use[s] < p->g->n_body ? p->g->n_body - 1 : p->last_use[s];
+    return true;
+}
+
+int32_t *hold_all(const struct program *p)
+{
+    int32_t *hold = new_array(p->g->n_storages, sizeof(*hold));
+    if (hold)
+        fill(hold, p->g->n_storages, HOLD_ALWAYS);
+    return hold;
+}
+
 static int compare_ops(const void *a, const void *b)
 {
     int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
@@ -322,6 +343,7 @@ void program_free(struct program *p)
     free(p->writers);
     free(p->position);
     free(p->forward_last);
+    free(p->first_use);
     free(p->last_use);
     free(p->backward_last);
     free(p->wanted_at);

@@ -44,7 +44,7 @@ struct program {
     int32_t *writer_start, *writers; /* writers[writer_start[s] .. writer_start[s + 1]) in order */
     int32_t *position;               /* its first writer, or -1 */
     int32_t *forward_last;           /* its last use by a forward op, or -1 */
-    int32_t *last_use;               /* or -1 */
+    int32_t *first_use, *last_use;   /* or -1 */
     int32_t *backward_last;          /* its last use by another op, or -1 */
     int32_t *wanted_at;              /* the context of its first read by such an op, or -1 */
     bool *droppable;                 /* can be freed and made again */
@@ -76,6 +76,11 @@ static inline bool storage_placed(const struct graph *g, int32_t s)
 {
     return !g->storages[s].persistent;
 }
+
+/* Whether a storage is used, has an address and is never dropped; then its first op and last. */
+bool storage_stays(const struct program *p, int32_t s, int32_t *first, int32_t *last);
+/* Holds that keep everything, or NULL; for free(). */
+int32_t *hold_all(const struct program *p);
 
 /* What a simulation gives: the steps, the residences (without workspaces, addresses and what no
  * hold changes) and the exact peak. */

@@ -19,7 +19,6 @@ void tide_free(struct tide *t)
 void steady_free(struct steady *y)
 {
     free(y->is);
-    free(y->first);
     free(y->carried);
     free(y->ops);
     free(y->refs);
@@ -44,17 +43,6 @@ static void find_steady(struct steady *y)
             y->carried[y->n_carried++] = s;
 }
 
-static void find_first(struct steady *y)
-{
-    const struct graph *g = y->p->g;
-    for (int32_t i = g->n_ops - 1; i >= 0; i--) {
-        for (int32_t j = 0; j < g->ops[i].n_reads; j++)
-            y->first[g->refs[g->ops[i].reads + j]] = i;
-        for (int32_t j = 0; j < g->ops[i].n_writes; j++)
-            y->first[g->refs[g->ops[i].writes + j]] = i;
-    }
-}
-
 static int32_t list_loose(struct steady *y, int32_t at, const int32_t *refs, int32_t n)
 {
     int32_t count = 0;
@@ -72,15 +60,13 @@ int steady_build(const struct program *p, struct steady *y)
         n_refs += (size_t)(g->ops[i].n_reads + g->ops[i].n_writes);
     *y = (struct steady){.p = p};
     y->is = calloc(n, sizeof(*y->is));
-    y->first = calloc(n, sizeof(*y->first));
     y->carried = calloc(n, sizeof(*y->carried));
     y->met = calloc(n, sizeof(*y->met));
     y->ops = calloc((size_t)g->n_ops + 1, sizeof(*y->ops));
     y->refs = calloc(n_refs, sizeof(*y->refs));
-    if (!y->is || !y->first || !y->carried || !y->met || !y->ops || !y->refs)
+    if (!y->is || !y->carried || !y->met || !y->ops || !y->refs)
         return CKPT_ENOMEM;
     find_steady(y);
-    find_first(y);
     for (int32_t i = 0, at = 0; i < g->n_ops; i++) {
         struct loose_op *o = &y->ops[i];
         o->refs = at;
@@ -92,13 +78,7 @@ int steady_build(const struct program *p, struct steady *y)
 
 bool steady_stay(const struct steady *y, int32_t s, int32_t *first, int32_t *last)
 {
-    const struct program *p = y->p;
-    if (!y->is[s] || p->last_use[s] < 0)
-        return false;
-    bool carried = p->g->storages[s].carried;
-    *first = carried ? 0 : y->first[s];
-    *last = carried && p->last_use[s] < p->g->n_body ? p->g->n_body - 1 : p->last_use[s];
-    return true;
+    return y->is[s] && storage_stays(y->p, s, first, last);
 }
 
 void tide_of_program(const struct steady *y, struct tide *t)

@@ -17,7 +17,6 @@ struct loose_op {
 struct steady {
     const struct program *p;
     bool *is;             /* per storage */
-    int32_t *first;       /* per storage: its first use */
     struct loose_op *ops; /* per op */
     int32_t *refs;
     int32_t *carried, n_carried; /* storages that are so, and used, but not steady */
