@@ -11,6 +11,7 @@
 #include "plan/search/comm_cost.h"
 #include "graphs.h"
 #include "models.h"
+#include "net.h"
 #include "plan/graph/graph_file.h"
 
 static char file[] = "test_comm.tmp-XXXXXX";
@@ -319,6 +320,105 @@ static void test_shares_leave(void **state)
     }
 }
 
+/* ---- updates on the host --------------------------------------------------------------------- */
+
+enum { HOSTED = 3, STATES = 3 };
+
+/* Layers whose gradients take the values' room; behind the norm a collective that takes long, then
+ * updates, the last of which reads the norm, too, and so is the device's. */
+static struct graph *updates_behind_a_collective(const struct machine *m, int32_t *collective)
+{
+    const int64_t mib = 1 << 20;
+    struct net *n = net_new();
+    int32_t x[HOSTED + 2] = {net_feed(n, mib)}, value[HOSTED + 1];
+    for (int32_t i = 0; i <= HOSTED; i++) {
+        value[i] = net_storage(n, KIND_PARAMETER, 2 * mib, "value");
+        x[i + 1] =
+            net_make(n, KIND_ACTIVATION, mib,
+                     &(struct net_op){.name = "layer", .in = {x[i], value[i]}, .flops = 1e10});
+    }
+    int32_t dy = net_make(
+        n, KIND_TEMPORARY, mib,
+        &(struct net_op){.phase = GRAPH_BACKWARD, .name = "loss", .in = {x[HOSTED + 1]}});
+    for (int32_t i = HOSTED; i >= 0; i--) {
+        int32_t dx = net_storage(n, KIND_TEMPORARY, mib, "dx");
+        net_add(n, &(struct net_op){.phase = GRAPH_BACKWARD,
+                                    .name = "gradient",
+                                    .in = {dy, x[i], value[i]},
+                                    .out = {dx, value[i]},
+                                    .flops = 2e10});
+        dy = dx;
+    }
+    int32_t norm = net_make(n, KIND_TEMPORARY, 64,
+                            &(struct net_op){.phase = GRAPH_UPDATE,
+                                             .name = "norm",
+                                             .in = {value[0], value[1], value[2], value[3]}});
+    int32_t clip = net_make(n, KIND_TEMPORARY, 64,
+                            &(struct net_op){.phase = GRAPH_UPDATE, .name = "clip", .in = {norm}});
+    int32_t all = net_make(n, KIND_TEMPORARY, 4 * mib,
+                           &(struct net_op){.phase = GRAPH_UPDATE, .name = "all", .in = {norm}});
+    net_make(n, KIND_TEMPORARY, 4 * mib,
+             &(struct net_op){.phase = GRAPH_UPDATE, .name = "all_reduce", .in = {all}});
+    *collective = n->g->n_ops - 1;
+    n->g->ops[*collective].collective = GRAPH_ALL_REDUCE;
+    n->g->ops[*collective].ranks = 4;
+    for (int32_t i = 0; i <= HOSTED; i++) {
+        struct net_op op = {.phase = GRAPH_UPDATE, .name = "update", .out = {value[i]}};
+        for (int32_t k = 1; k <= STATES; k++)
+            op.out[k] = net_storage(n, KIND_OPTIMIZER, 4 * mib, "state");
+        memcpy(op.in, op.out, sizeof(op.in));
+        op.in[STATES + 1] = clip;
+        op.in[STATES + 2] = i == HOSTED ? norm : 0;
+        net_add(n, &op);
+    }
+    return net_finish(n, m);
+}
+
+/* Whether state comes for the device behind an update on the host, before a collective is done. */
+static bool comes_meanwhile(const struct graph *g, const struct machine *m, const struct plan *p,
+                            int32_t collective)
+{
+    struct plan_clock c;
+    double end = 0;
+    bool found = false;
+    assert_int_equal(plan_clock(g, m, p, &c), 0);
+    for (int32_t k = 0; k < p->n_steps; k++)
+        end = p->steps[k].op == collective ? c.steps[k].end : end;
+    for (int32_t i = 0; i < p->n_copies; i++) {
+        const struct copy *k = &p->copies[i];
+        found |= !copy_is_out(p->residences, k) && k->after >= p->n_body &&
+                 p->steps[k->after].on_host && k->start < end;
+    }
+    plan_clock_free(&c);
+    return found;
+}
+
+/* An update on the host waits for its copies alone, and so does what is handed over behind it. */
+static void test_host_waits_for_copies(void **state)
+{
+    struct machine m = machine_cpu;
+    const int64_t host = INT64_C(1) << 40;
+    int32_t collective, found = 0;
+    (void)state;
+    m.flops = 1e12;
+    m.bandwidth = 1e12;
+    m.overhead = 0;
+    m.d2h = m.h2d = m.d2h_both = m.h2d_both = 4e9;
+    m.host_update = 1e11;
+    m.links = (struct links){.host = 1e8, .net = 1, .ranks_per_host = 8};
+    struct graph *g = updates_behind_a_collective(&m, &collective);
+    struct plan *all = make_with(g, &m, INT64_MAX, host);
+    for (int64_t i = 0; i < 8; i++) {
+        int64_t most = plan_peak(all), least = all->min_budget;
+        struct plan *p = make_with(g, &m, least + (most - least) * i / 8, host);
+        found += comes_meanwhile(g, &m, p, collective);
+        plan_free(p);
+    }
+    assert_true(found > 0);
+    plan_free(all);
+    graph_free(g);
+}
+
 /* ---- faults ---------------------------------------------------------------------------------- */
 
 static void expect_fault(const struct graph *g, struct plan *p, const char *what)
@@ -446,7 +546,7 @@ int main(void)
         cmocka_unit_test(test_gathers_again), cmocka_unit_test(test_shared_copies),
         cmocka_unit_test(test_swapped),       cmocka_unit_test(test_times),
         cmocka_unit_test(test_too_early),     cmocka_unit_test(test_file),
-        cmocka_unit_test(test_shares_leave),
+        cmocka_unit_test(test_shares_leave),  cmocka_unit_test(test_host_waits_for_copies),
     };
     int fd = mkstemp(file);
     if (fd < 0)
