@@ -470,11 +470,12 @@ static int run(struct cuttings *t, int64_t work)
 {
     struct portfolio *pf = t->pf;
     int64_t most = pf->options.data[pf->n - 1].load, now = simulator_work(pf->sim);
-    int64_t end = now + work / 4 * 3;
     int rc = 0;
     for (int32_t every = MOST_EVERY; every > 0; every--)
         for (int32_t first = 0; first < every && !rc; first++)
             rc = add_cutting(t, every, first);
+    now -= (int64_t)t->n * pf->p->g->n_ops; /* a cut looks at all ops */
+    int64_t end = now + work / 4 * 3;
     for (int32_t i = 0; i < t->n && !rc; i++)
         rc = fill_cutting(t, &t->list[i], (end - simulator_work(pf->sim)) / (t->n - i));
     pf->repeats = t->n > 0 && !is_varied(t->list[t->n - 1].chain);
