@@ -4,7 +4,7 @@
  * time, and steps that wait where they must.  Copies out go in the order of their queue, each as
  * soon as the step that used its bytes last has ended.  Copies in come in the order of the uses, as
  * soon as there is room from then on to the use.  A step waits for its own copies in; and for
- * copies out where their bytes are needed.
+ * copies out where their bytes are needed, or for collectives that still read what needs none.
  *
  * A step is periodic: what the update sends out may still be under way when the next step begins,
  * so the step is played until it begins as it ends.  With several micro-steps it ends with its last
@@ -46,6 +46,7 @@ struct flow {
     double comm_waits; /* for collectives, in a whole step */
     int64_t leaving;   /* bytes whose copy out is not complete */
     int32_t left;      /* of the clean ones: how many have left */
+    int32_t held;      /* of those that a collective still reads: how many it is done with */
     double shift;      /* how long the step before took */
     double host;       /* when the host has done its updates so far */
     struct line lines[TIER_COUNT];
@@ -99,17 +100,56 @@ static void complete(struct flow *f, struct line *l, int32_t k)
     find_leaving(f, l);
 }
 
+/* When a collective is done with the next of what it holds, or INFINITY. */
+static double held_until(const struct flow *f)
+{
+    const struct ranking *r = &f->x->held;
+    return f->held < r->n ? comm_queue_busy(f->x->comm, f->x->list[r->items[f->held]].storage)
+                          : INFINITY;
+}
+
+/* What has left without a copy before step k; a collective that is on its way holds it, or, where
+ * bytes are all that counts, the steps behind wait. */
+static void leave_clean(struct flow *f, int32_t k)
+{
+    struct transfer *x = f->x;
+    for (; f->left < x->cleans.n; f->left++) {
+        int32_t i = x->cleans.items[f->left];
+        struct idle_gap *a = &x->list[i];
+        if (a->out_step >= k)
+            return;
+        a->park.free_step = a->out_step;
+        if (x->tight)
+            comm_queue_leave(x->comm, a->storage);
+        if (x->tight || comm_queue_busy(x->comm, a->storage) <= f->now)
+            continue;
+        x->held.items[x->held.n++] = i;
+        x->gone[i] = false;
+        f->leaving += a->bytes;
+    }
+}
+
 static void complete_until(struct flow *f, int32_t k, double now)
 {
     for (struct line *l = f->lines; l < f->end; l++)
         while (l->leaves <= now)
             complete(f, l, k);
+    for (; held_until(f) <= now; f->held++) {
+        int32_t i = f->x->held.items[f->held];
+        f->x->list[i].park.free_step = k - 1;
+        f->x->gone[i] = true;
+        f->leaving -= f->x->list[i].bytes;
+    }
 }
 
-/* Waits for the next copy out. */
+/* Waits for the next of what leaves. */
 static void wait_out(struct flow *f, int32_t k)
 {
-    f->now = later(f->now, fmin(f->lines[TIER_HOST].leaves, f->lines[TIER_NVME].leaves));
+    double copy = fmin(f->lines[TIER_HOST].leaves, f->lines[TIER_NVME].leaves);
+    double held = held_until(f);
+    if (held < copy && held > f->now)
+        f->comm_waits += (k < f->x->p->n_body ? f->x->g->n_micro : 1) * (held - f->now);
+    f->now = later(f->now, fmin(copy, held));
     complete_until(f, k, f->now);
 }
 
@@ -230,15 +270,6 @@ static void send_clip(struct flow *f)
     l->out_free = x->clip_end;
 }
 
-/* What has left without a copy before step k: its bytes are free once collectives are done. */
-static void leave_clean(struct flow *f, int32_t k)
-{
-    const struct transfer *x = f->x;
-    const struct ranking *r = &x->cleans;
-    for (; f->left < r->n && x->list[r->items[f->left]].out_step < k; f->left++)
-        comm_queue_leave(x->comm, x->list[r->items[f->left]].storage);
-}
-
 /* A step waits for collectives, too.  Returns when it can start that could at start. */
 static double wait_comm(struct flow *f, int32_t k, double start)
 {
@@ -258,6 +289,7 @@ static void play_step(struct flow *f, int32_t k)
         step_on_host(f, k);
         return;
     }
+    leave_clean(f, k);
     complete_until(f, k, f->now);
     while (f->leaving > 0 && range_max_at(&x->committed, k) > f->device - f->leaving)
         wait_out(f, k);
@@ -265,7 +297,6 @@ static void play_step(struct flow *f, int32_t k)
         brought = later(brought, bring_own(f, l, k));
     double start = later(f->now, brought);
     x->free[k] = f->now;
-    leave_clean(f, k);
     double ready = x->comm ? wait_comm(f, k, start) : start;
     for (struct line *l = f->lines; l < f->end; l++)
         prefetch(f, l, k, ready - f->now + seconds);
@@ -328,7 +359,7 @@ static void play(struct flow *f, const int32_t heads[TIER_COUNT], double shift)
     double spared = x->hosted_seconds + 1e-9 * x->rest[0]; /* sums round */
     f->shift = shift;
     f->now = clip_left(f);
-    f->comm_waits = f->leaving = f->host = f->left = 0;
+    f->comm_waits = f->leaving = f->host = f->left = f->held = x->held.n = 0;
     comm_queue_start(x->comm);
     for (int32_t i = 0; i < x->n; i++)
         x->gone[i] = x->list[i].wraps || x->list[i].clean;
@@ -347,6 +378,7 @@ static void play(struct flow *f, const int32_t heads[TIER_COUNT], double shift)
     wait_collectives(f, 1);
     for (int t = 0; t < TIER_COUNT && f->drains; t++)
         f->now = fmax(f->now, fmax(f->lines[t].out_free, f->host));
+    leave_clean(f, x->p->n_steps);
     complete_until(f, x->p->n_steps, f->now);
 }
 

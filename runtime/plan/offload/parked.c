@@ -37,6 +37,7 @@ struct search {
     int64_t wall;                /* and the peak with addresses */
     double floor;                /* what is faster is not wanted */
     bool common;                 /* what goes on in the next step is where others have it */
+    bool tight;                  /* it is for the fewest bytes */
     struct hosted_bounds hosted; /* what the host can take */
     struct point best;
     struct loaded loaded[LOADED]; /* the last option that was asked for comes first */
@@ -74,6 +75,8 @@ static int load(struct search *x, int32_t option)
     rc = option_steps(x->pf, &x->pf->options.data[option], &l->p);
     if (!rc)
         rc = transfer_new(x->pf->p->g, x->m, x->b, l->p, &l->t);
+    if (!rc)
+        l->t->tight = x->tight;
     return rc;
 }
 
@@ -512,6 +515,7 @@ int parked_smallest(struct portfolio *pf, const struct machine *m, const struct 
 {
     struct search x = search_for(pf, m, b, INT64_MAX);
     *out = NULL;
+    x.tight = true;
     int rc = search_smallest(&x);
     x.wall = x.device; /* what addresses should need */
     if (!rc && is_found(&x))

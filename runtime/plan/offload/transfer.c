@@ -88,7 +88,7 @@ static int transfer_alloc(struct transfer *x)
     struct ranking *rankings[] = {&x->states,          &x->weights,        &x->activations,
                                   &x->by_out,          &x->by_use,         &x->outs[TIER_HOST],
                                   &x->outs[TIER_NVME], &x->ins[TIER_HOST], &x->ins[TIER_NVME],
-                                  &x->cleans};
+                                  &x->cleans,          &x->held};
     size_t steps = (size_t)x->p->n_steps + 2, n = (size_t)x->n + 1;
     bool good = true;
     for (size_t i = 0; i < sizeof(rankings) / sizeof(*rankings); i++) {
@@ -159,6 +159,7 @@ void transfer_free(struct transfer *x)
     free(x->by_out.items);
     free(x->by_use.items);
     free(x->cleans.items);
+    free(x->held.items);
     for (int t = 0; t < TIER_COUNT; t++) {
         free(x->outs[t].items);
         free(x->ins[t].items);

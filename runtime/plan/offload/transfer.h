@@ -74,6 +74,7 @@ struct transfer {
     int64_t *needed;               /* and with what is taken away at once, and back just in time */
     struct range_max committed;    /* and with what is brought in earlier */
     struct ranking outs[TIER_COUNT], cleans; /* cleans: what is taken and leaves without a copy */
+    struct ranking held;                     /* of these: what a collective held at its leaving */
     struct ranking ins[TIER_COUNT]; /* what is taken, per tier, in the order of the queues */
     bool *gone;                     /* per idle gap: its copy out is complete */
     int64_t tier[TIER_COUNT];       /* bytes that what is taken adds to the tiers */
@@ -81,6 +82,7 @@ struct transfer {
     double *free, *start;           /* per step: when all before it is done, and when it starts */
     double seconds;                 /* a whole step */
     bool drained;                   /* it ends with its copies, for no two steps are alike */
+    bool tight;                     /* nothing stays longer for a collective */
     struct place_key *keys;         /* for sorting */
     struct comm_queue *comm;        /* of the plan, or NULL */
     double exposed_comm;            /* by the clock, as seconds */

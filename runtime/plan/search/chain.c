@@ -139,35 +139,16 @@ static int find_bases(struct chain *c)
     return rc;
 }
 
-/* That of block i, unless there is one for its class, from that of the block `of` among its kin. */
-static int find_front(struct cuttings *t, struct cutting *c, int32_t i, int32_t of, int64_t work)
-{
-    const struct block *b = &c->chain->blocks[i], *k = &c->chain->blocks[of];
-    struct front *own = &c->fronts[b->class], *kin = &c->fronts[k->class];
-    int rc = 0;
-    if (own->n)
-        return 0;
-    if (!kin->n)
-        rc = front_build(c->chain, k, t->pf->sim, work / c->chain->n_classes, kin);
-    return rc || own == kin ? rc : front_adopt(c->chain, b, t->pf->sim, kin, own);
-}
-
-/* Of the classes of a kin the one with the most blocks is searched. */
+/* That of each class, from the first of its blocks. */
 static int build_fronts(struct cuttings *t, struct cutting *c, int64_t work)
 {
     const struct chain *chain = c->chain;
-    int32_t *many = calloc(2 * (size_t)chain->n + 2, sizeof(*many)), *best = many + chain->n + 1;
-    int rc = many ? 0 : CKPT_ENOMEM;
-    for (int32_t i = 0; i < chain->n && !rc; i++)
-        many[chain->blocks[i].class]++;
-    for (int32_t i = chain->n - 1; i >= 0 && !rc; i--) {
-        int32_t *k = &best[chain->blocks[i].kin];
-        if (!*k || many[chain->blocks[i].class] >= many[chain->blocks[*k - 1].class])
-            *k = i + 1;
+    int rc = 0;
+    for (int32_t i = 0; i < chain->n && !rc; i++) {
+        struct front *f = &c->fronts[chain->blocks[i].class];
+        if (!f->n)
+            rc = front_build(chain, &chain->blocks[i], t->pf->sim, work / chain->n_classes, f);
     }
-    for (int32_t i = 0; i < chain->n && !rc; i++)
-        rc = find_front(t, c, i, best[chain->blocks[i].kin] - 1, work);
-    free(many);
     return rc;
 }
 
@@ -489,11 +470,12 @@ static int run(struct cuttings *t, int64_t work)
 {
     struct portfolio *pf = t->pf;
     int64_t most = pf->options.data[pf->n - 1].load, now = simulator_work(pf->sim);
-    int64_t end = now + work / 4 * 3;
     int rc = 0;
     for (int32_t every = MOST_EVERY; every > 0; every--)
         for (int32_t first = 0; first < every && !rc; first++)
             rc = add_cutting(t, every, first);
+    now -= (int64_t)t->n * pf->p->g->n_ops; /* a cut looks at all ops */
+    int64_t end = now + work / 4 * 3;
     for (int32_t i = 0; i < t->n && !rc; i++)
         rc = fill_cutting(t, &t->list[i], (end - simulator_work(pf->sim)) / (t->n - i));
     pf->repeats = t->n > 0 && !is_varied(t->list[t->n - 1].chain);

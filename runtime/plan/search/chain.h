@@ -10,7 +10,6 @@
 struct block {
     int32_t forward, forward_end, backward, backward_end;
     int32_t class;   /* blocks of a class differ in nothing that a plan can see */
-    int32_t kin;     /* nor do those of kin, in their forward ops */
     int32_t storage; /* those that it may drop: chain.storages[storage ..] */
     int32_t n_storage;
     int64_t base; /* bytes alive in its backward ops that no choice in the chain changes */
@@ -63,9 +62,6 @@ struct front {
 /* Finds the choices for one class; b is one of its blocks. */
 int front_build(const struct chain *c, const struct block *b, struct simulator *sim, int64_t work,
                 struct front *f);
-/* The same from the choices of a block of its kin: what they come to in b. */
-int front_adopt(const struct chain *c, const struct block *b, struct simulator *sim,
-                const struct front *kin, struct front *f);
 void front_free(struct front *f);
 
 #endif

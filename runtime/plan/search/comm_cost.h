@@ -55,6 +55,8 @@ void comm_queue_pass(struct comm_queue *q, int32_t k, double now, double least);
 /* The bytes of storage s are given away: from now on steps wait for the collectives so far that use
  * them.  For what leaves the device while the step is played; the plan knows of all other. */
 void comm_queue_leave(struct comm_queue *q, int32_t s);
+/* When the last collective so far ends that uses storage s, or 0. */
+double comm_queue_busy(const struct comm_queue *q, int32_t s);
 /* When the last collective so far ends. */
 double comm_queue_end(const struct comm_queue *q);
 /* When the collective of step k ends, or 0. */

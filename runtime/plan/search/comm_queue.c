@@ -189,6 +189,11 @@ void comm_queue_leave(struct comm_queue *q, int32_t s)
         q->owed = q->busy[s];
 }
 
+double comm_queue_busy(const struct comm_queue *q, int32_t s)
+{
+    return q ? q->busy[s] : 0;
+}
+
 double comm_queue_end(const struct comm_queue *q)
 {
     return q && q->next > 0 ? q->calls[q->next - 1].end : 0;

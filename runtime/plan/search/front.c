@@ -248,19 +248,3 @@ int front_build(const struct chain *c, const struct block *b, struct simulator *
     search_free(&q);
     return rc;
 }
-
-int front_adopt(const struct chain *c, const struct block *b, struct simulator *sim,
-                const struct front *kin, struct front *f)
-{
-    struct search q = {.c = c, .b = b, .sim = sim, .f = f};
-    int rc = search_new(&q);
-    for (int32_t k = 0; k < kin->n && !rc; k++) {
-        struct block_cost cost;
-        for (int32_t i = 0; i < b->n_storage; i++)
-            set_level(&q, i, is_free(&q, i) ? kin->choices[k].level[i] : LEVEL_KEPT);
-        rc = play(&q, &cost);
-        rc = rc ? (rc < 0 ? rc : 0) : add_choice(&q, &cost);
-    }
-    search_free(&q);
-    return rc;
-}

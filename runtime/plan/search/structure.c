@@ -201,16 +201,14 @@ static int classify(struct chain *c)
 {
     size_t n = (size_t)c->p->g->n_storages + 1;
     struct numbering k = {calloc(n, sizeof(int32_t)), calloc(n, sizeof(int32_t)), 0};
-    uint64_t *hashes = calloc(2 * (size_t)c->n + 1, sizeof(*hashes)), *kin = hashes + c->n;
+    uint64_t *hashes = calloc((size_t)c->n + 1, sizeof(*hashes));
     int rc = k.number && k.block && hashes ? 0 : CKPT_ENOMEM;
-    int32_t n_kin = 0;
     for (size_t s = 0; s < n && !rc; s++)
         k.block[s] = -1;
     for (int32_t i = 0; i < c->n && !rc; i++) {
         struct block *b = &c->blocks[i];
         k.next = 0;
         uint64_t h = hash_ops(1, c->p, &k, i, b->forward, b->forward_end);
-        b->kin = place_of(kin, &n_kin, h);
         h = hash_ops(h, c->p, &k, i, b->backward, b->backward_end);
         b->class = place_of(hashes, &c->n_classes, h);
     }
