@@ -348,8 +348,8 @@ template <int N> __device__ __forceinline__ void gemm_stores_read(void)
 
 /* ---- a block --------------------------------------------------------------------------------- */
 
-/* What the warpgroups do, to the end of the kernel: one brings operands, the others begin() and then
- * work(i, number) on every second tile, the block's i-th. */
+/* What the warpgroups do, to the end of the kernel: one brings operands, the others begin() and
+ * then work(i, number) on every second tile, the block's i-th. */
 template <typename S, typename Begin, typename Work>
 __device__ __forceinline__ void gemm_run(const struct gemm_sizes &g,
                                          const struct gemm_operands &operands, gemm_ring<S> &ring,

@@ -109,8 +109,8 @@ static void test_plan(void **state)
     assert_int_equal(pins_set(&chosen[0], 7, "of another program"), 0);
     assert_int_equal(compile(&o, 0, text, sizeof text), 0);
     assert_non_null(strstr(text,
-                           "algorithms                          2  of matrix products, 1 measured to "
-                           "be faster than those proposed\n"));
+                           "algorithms                          2  of matrix products, 1 measured "
+                           "to be faster than those proposed\n"));
     forget();
     o.plan_out = NULL;
     o.plan_in = path;
@@ -121,8 +121,8 @@ static void test_plan(void **state)
     kernels = use_five;
     assert_int_equal(compile(&o, 0, text, sizeof text), 0);
     kernels = NULL;
-    assert_non_null(
-        strstr(text, "1  of matrix products, 1 named in a file; 1 named in a file are not for this card"));
+    assert_non_null(strstr(text, "1  of matrix products, 1 named in a file; 1 named in a file are "
+                                 "not for this card"));
     forget();
 }
 

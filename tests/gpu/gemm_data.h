@@ -125,6 +125,7 @@ struct call {
 static void run(const struct data *d, struct cuda_libs *libs, const struct call *c)
 {
     struct ckpt_view views[MOST_OPERANDS] = {{NULL}};
+    const struct ckpt_run of_step = {.n_micro = 1};
     for (int i = 0; i < c->n_in + c->n_out; i++)
         if (c->operand[i] >= 0)
             views[i] = (struct ckpt_view){d->at[PLAIN][c->operand[i]], d->desc[c->operand[i]]};
@@ -137,6 +138,7 @@ static void run(const struct data *d, struct cuda_libs *libs, const struct call 
                                  .attr = c->attr,
                                  .workspace = d->workspace,
                                  .workspace_bytes = 32 << 20,
+                                 .run = &of_step,
                                  .device = libs};
     must(!c->kernel(&a), "an op");
 }

@@ -191,7 +191,8 @@ static double value(const void *x, enum ckpt_dtype dtype, int64_t i)
                : (double)((const float *)x)[i];
 }
 
-/* The norm of the difference is a small part of that of the CPU's result. */
+/* The norm of the difference is a small part of that of the CPU's result; or of one for each row,
+ * for of a likely class next to nothing is left of numbers of that size. */
 static void check_near(const struct data *d, enum operand_name i, const void *found)
 {
     double apart = 0, all = 0;
@@ -201,7 +202,8 @@ static void check_near(const struct data *d, enum operand_name i, const void *fo
         apart += e * e;
         all += x * x;
     }
-    check(sqrt(apart) <= (d->desc[i].dtype == CKPT_BF16 ? 4e-3 : 1e-5) * sqrt(all), "CPU", &d->s);
+    const double limit = (d->desc[i].dtype == CKPT_BF16 ? 4e-3 : 1e-5) * sqrt(all);
+    check(sqrt(apart) <= limit + 1e-6 * sqrt((double)d->s.rows), "CPU", &d->s);
 }
 
 static void test(const struct shape *s)

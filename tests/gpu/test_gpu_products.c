@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The linear family on a GPU against the CPU's kernels, with the algorithm that is proposed first, of
- * cuBLASLt or our own, with the fastest measured, and with the pins that measuring left: those give
- * the same bits.
+ * The linear family on a GPU against the CPU's kernels, with the algorithm that is proposed first,
+ * of cuBLASLt or our own, with the fastest measured, and with the pins that measuring left: those
+ * give the same bits.
  * "test_gpu_products times" prints what the products of a large model take instead.
  */
 #include <math.h>
