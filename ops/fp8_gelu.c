@@ -10,9 +10,9 @@
  * that finds its largest magnitude.  That is one more output of linear_fp8, which ops_leave_largest
  * asks for.  The backward pass is spared reading and writing the gradient of gelu(pre).
  *
- * Where it is done: see join.c.  The products are
- * kernels of our own, which sum as cuBLASLt's do where it may sum in the accumulators of the tensor
- * cores (FP8_SHORT_SUMS); longer sums are left to that.  So are products of blocks.
+ * Where it is done: see join.c.  The products are kernels of our own, which sum as cuBLASLt's do
+ * where it may sum in the accumulators of the tensor cores (FP8_SHORT_SUMS); longer sums are left
+ * to that.  So are products of blocks.
  */
 #include "attr.h"
 #include "cpu/kernels.h"
