@@ -117,9 +117,9 @@ static int insert(struct room *r, struct extents *s, int64_t begin, int64_t end,
 /* The same, mostly with a look at the highest extent: packing goes upward. */
 static inline int add(struct room *r, struct extents *s, int64_t begin, int64_t end, bool *known)
 {
-    struct extent *top = s->data + s->n - 1;
+    struct extent *top = s->n > 0 ? &s->data[s->n - 1] : NULL;
     r->work++;
-    if (s->n == 0 || top->begin > begin || top->end < begin)
+    if (!top || top->begin > begin || top->end < begin)
         return insert(r, s, begin, end, known);
     *known = top->end >= end;
     top->end = max_i64(top->end, end);
