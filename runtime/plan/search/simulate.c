@@ -36,7 +36,7 @@ struct status {
 struct simulator {
     const struct program *p;
     struct steady steady;
-    struct tide program, block; /* the latter of the block played last */
+    struct baseline program, block; /* the latter of the block played last */
     struct block last;
     const int32_t *hold;
     struct schedule out;
@@ -80,8 +80,8 @@ void simulator_free(struct simulator *m)
     free(m->ends.data);
     free(m->out.alive.data);
     steady_free(&m->steady);
-    tide_free(&m->program);
-    tide_free(&m->block);
+    baseline_free(&m->program);
+    baseline_free(&m->block);
     free(m);
 }
 
@@ -89,11 +89,11 @@ static int find_steady(struct simulator *m)
 {
     int rc = steady_build(m->p, &m->steady);
     if (!rc)
-        rc = tide_new(m->p, &m->program);
+        rc = baseline_new(m->p, &m->program);
     if (!rc)
-        rc = tide_new(m->p, &m->block);
+        rc = baseline_new(m->p, &m->block);
     if (!rc)
-        tide_of_program(&m->steady, &m->program);
+        baseline_of_program(&m->steady, &m->program);
     return rc;
 }
 
@@ -556,13 +556,13 @@ static void measure_block(struct simulator *m, const struct block *b, int32_t tu
     }
 }
 
-/* Fills the tide, unless it is that of the block. */
-static void turn_tide(struct simulator *m, const struct block *b)
+/* Fills the baseline, unless it is that of the block. */
+static void turn_baseline(struct simulator *m, const struct block *b)
 {
     if (m->last.forward == b->forward && m->last.forward_end == b->forward_end &&
         m->last.backward == b->backward && m->last.backward_end == b->backward_end)
         return;
-    tide_of_block(&m->steady, b, &m->block);
+    baseline_of_block(&m->steady, b, &m->block);
     m->last = *b;
 }
 
@@ -577,7 +577,7 @@ int simulate_block(struct simulator *m, const struct block *b, const int32_t *ho
     out->n_steps = out->n_body = out->n_residences = m->n_rewrites = m->n_stack = 0;
     out->ticks = 0;
     clear_ends(m);
-    turn_tide(m, b);
+    turn_baseline(m, b);
     start_block(m, b, b->forward, b->forward_end);
     start_block(m, b, b->backward, b->backward_end);
     for (int32_t i = b->forward; i < b->forward_end && !m->failed && out->n_steps <= longest; i++)

@@ -155,7 +155,7 @@ static void list_touched(struct stages *x)
 static void clear(struct stages *x)
 {
     const struct graph *g = x->p->g;
-    const struct tide *tide = &x->in->tide;
+    const struct baseline *baseline = &x->in->baseline;
     int64_t now = 0;
     x->ticks = 0;
     x->n_steps = 0;
@@ -169,7 +169,7 @@ static void clear(struct stages *x)
         x->in->stages[t].ticks = 0;
         x->in->stages[t].n_ops = 0;
         x->in->change[t] = now;
-        now += tide->rise[t] - tide->fall[t];
+        now += baseline->rise[t] - baseline->fall[t];
     }
     range_max_set(&x->top, x->in->change);
 }
@@ -265,7 +265,7 @@ void stages_free(struct stages *x)
     if (in) {
         free_lists(in);
         steady_free(&in->steady);
-        tide_free(&in->tide);
+        baseline_free(&in->baseline);
         free(in->stages);
         free(in->is_dirty);
         free(in->marks);
@@ -322,7 +322,7 @@ static int allocate(struct stages *x)
     struct stages_inside *in = x->in = calloc(1, sizeof(*in));
     x->lives = calloc(n, sizeof(*x->lives));
     if (range_max_new(&x->top, g->n_ops) || !in || !x->lives || steady_build(x->p, &in->steady) ||
-        tide_new(x->p, &in->tide))
+        baseline_new(x->p, &in->baseline))
         return CKPT_ENOMEM;
     in->stages = calloc(n_ops, sizeof(*in->stages));
     in->is_dirty = calloc(n_ops, sizeof(bool));
@@ -336,7 +336,7 @@ static int allocate(struct stages *x)
         !in->refs || !in->hold)
         return CKPT_ENOMEM;
     in->stage_saved = in->ran + n_ops;
-    tide_of_program(&in->steady, &in->tide);
+    baseline_of_program(&in->steady, &in->baseline);
     list_tracked(x);
     return 0;
 }

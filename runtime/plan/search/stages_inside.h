@@ -60,8 +60,8 @@ struct formers {
 };
 
 struct stages_inside {
-    struct steady steady; /* what no stage looks at; it comes and goes with the tide */
-    struct tide tide;
+    struct steady steady; /* what no stage looks at: its bytes are the baseline */
+    struct baseline baseline;
     struct stage *stages;
     struct list dirty, wanted, ops, noted, journal;
     struct list untold; /* storages */

@@ -340,7 +340,7 @@ static int64_t rise_of(struct stages *x, int32_t t)
         for (int32_t j = 0; j < o->n_writes && o->strays && k < in->ops.n - 1; j++)
             if (stray(x, writes[j], k, t))
                 strays += in->marks[writes[j]].bytes;
-        now += change[k] + (k == in->ops.n - 1 ? in->tide.rise[t] : 0);
+        now += change[k] + (k == in->ops.n - 1 ? in->baseline.rise[t] : 0);
         most = max_i64(most, now + strays + o->workspace);
     }
     return most;

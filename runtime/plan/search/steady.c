@@ -3,14 +3,14 @@
 #include <stdlib.h>
 #include "plan/search/steady.h"
 
-int tide_new(const struct program *p, struct tide *t)
+int baseline_new(const struct program *p, struct baseline *t)
 {
     size_t n = (size_t)p->g->n_ops + 1;
-    *t = (struct tide){calloc(n, sizeof(*t->rise)), calloc(n, sizeof(*t->fall))};
+    *t = (struct baseline){calloc(n, sizeof(*t->rise)), calloc(n, sizeof(*t->fall))};
     return t->rise && t->fall ? 0 : CKPT_ENOMEM;
 }
 
-void tide_free(struct tide *t)
+void baseline_free(struct baseline *t)
 {
     free(t->rise);
     free(t->fall);
@@ -81,7 +81,7 @@ bool steady_stay(const struct steady *y, int32_t s, int32_t *first, int32_t *las
     return y->is[s] && storage_stays(y->p, s, first, last);
 }
 
-void tide_of_program(const struct steady *y, struct tide *t)
+void baseline_of_program(const struct steady *y, struct baseline *t)
 {
     const struct graph *g = y->p->g;
     int32_t first, last;
@@ -107,7 +107,7 @@ static int64_t meet(struct steady *y, int32_t i)
     return bytes;
 }
 
-void tide_of_block(struct steady *y, const struct block *b, struct tide *t)
+void baseline_of_block(struct steady *y, const struct block *b, struct baseline *t)
 {
     y->round++;
     for (int32_t i = b->forward; i < b->forward_end; i++)

@@ -24,20 +24,20 @@ struct steady {
 };
 
 /* Bytes of steady storages, per op: those that come with it and those that go behind it. */
-struct tide {
+struct baseline {
     int64_t *rise, *fall;
 };
 
 int steady_build(const struct program *p, struct steady *y);
 void steady_free(struct steady *y);
-int tide_new(const struct program *p, struct tide *t);
-void tide_free(struct tide *t);
+int baseline_new(const struct program *p, struct baseline *t);
+void baseline_free(struct baseline *t);
 
 /* Whether it is there at all, and then the ops at which it comes and behind which it goes. */
 bool steady_stay(const struct steady *y, int32_t s, int32_t *first, int32_t *last);
 /* Of the whole program. */
-void tide_of_program(const struct steady *y, struct tide *t);
+void baseline_of_program(const struct steady *y, struct baseline *t);
 /* Of a block alone: from the first to the last of its ops that uses a storage. */
-void tide_of_block(struct steady *y, const struct block *b, struct tide *t);
+void baseline_of_block(struct steady *y, const struct block *b, struct baseline *t);
 
 #endif
