@@ -115,7 +115,7 @@ __global__ void __cluster_dims__(GEMM_PAIR, 1, 1) __launch_bounds__(GEMM_THREADS
     static_assert(S::STRIP % BOX == 0, "whole boxes");
     forward_shared<S> *here = (forward_shared<S> *)gemm_shared;
     const int group = group_index(), rank = cluster_rank();
-    const int steps = (a.sizes.inner + GEMM_INNER - 1) / GEMM_INNER;
+    const int steps = gemm_places<S>(a.sizes);
     if (threadIdx.x == 0) {
         gemm_init(here->ring);
         barrier_inits_end();
@@ -239,6 +239,12 @@ template <typename S> struct backward_group {
         static_assert(STEPS % SLOTS == 0, "a step always has the same slot");
         const bool lane = threadIdx.x % 32 == 0, more = next < gemm_tiles(a.sizes);
         const struct gemm_tile next_tile = gemm_tile_of<S>(a.sizes, more ? next : 0, rank);
+        const auto follow = [&](int step) { /* what has the slot of that one next */
+            if (step + SLOTS < STEPS)
+                bring(tile, step + SLOTS);
+            else if (more)
+                bring(next_tile, step + SLOTS - STEPS);
+        };
         const gemm_box_lane<DX_BOX> rows(here->warp[warp].slot[0]);
         gemm_rounded<S> dh;
         dh.round(sums);
@@ -248,7 +254,7 @@ template <typename S> struct backward_group {
         for (int step = 0; step < STEPS; step++) {
             gemm_stores_read<1>();
             if (lane && step >= 2)
-                bring_behind(tile, next_tile, more, step - 2);
+                follow(step - 2);
             barrier_wait(&here->come[warp][step % SLOTS], i * (STEPS / SLOTS) + step / SLOTS);
             map_step(dh, step, rows);
             show_products();
@@ -258,21 +264,10 @@ template <typename S> struct backward_group {
         }
         if (lane) {
             stores_read<0>();
-            bring_behind(tile, next_tile, more, STEPS - 2);
-            bring_behind(tile, next_tile, more, STEPS - 1);
+            follow(STEPS - 2);
+            follow(STEPS - 1);
             barrier_arrive(&here->turn[1 - group][warp]);
         }
-    }
-
-    /* What has the slot of `step` next. */
-    __device__ __forceinline__ void bring_behind(const struct gemm_tile &tile,
-                                                 const struct gemm_tile &next_tile, bool more,
-                                                 int step) const
-    {
-        if (step + SLOTS < STEPS)
-            bring(tile, step + SLOTS);
-        else if (more)
-            bring(next_tile, step + SLOTS - STEPS);
     }
 };
 
@@ -283,7 +278,7 @@ __global__ void __cluster_dims__(GEMM_PAIR, 1, 1) __launch_bounds__(GEMM_THREADS
     static_assert(sizeof(backward_shared<S>) <= 227 * 1024, "what a block may have");
     backward_shared<S> *here = (backward_shared<S> *)gemm_shared;
     const int group = group_index(), rank = cluster_rank();
-    const int steps = (a.sizes.inner + GEMM_INNER - 1) / GEMM_INNER;
+    const int steps = gemm_places<S>(a.sizes);
     if (threadIdx.x == 0) {
         gemm_init(here->ring);
         for (int i = 0; i < GEMM_WARPS * SLOTS; i++)

@@ -200,7 +200,7 @@ __global__ void __cluster_dims__(GEMM_PAIR, 1, 1) __launch_bounds__(GEMM_THREADS
     static_assert(sizeof(forward_shared<S>) <= 227 * 1024, "what a block may have");
     forward_shared<S> *here = (forward_shared<S> *)gemm_shared;
     const int group = group_index(), rank = cluster_rank();
-    const int steps = (a.sizes.inner + S::INNER - 1) / S::INNER;
+    const int steps = gemm_places<S>(a.sizes);
     if (threadIdx.x == 0) {
         gemm_init(here->ring);
         barrier_inits_end();
@@ -458,7 +458,7 @@ __global__ void __cluster_dims__(GEMM_PAIR, 1, 1) __launch_bounds__(GEMM_THREADS
     static_assert(sizeof(backward_shared<S>) <= 227 * 1024, "what a block may have");
     backward_shared<S> *here = (backward_shared<S> *)gemm_shared;
     const int group = group_index(), rank = cluster_rank();
-    const int steps = (a.sizes.inner + S::INNER - 1) / S::INNER;
+    const int steps = gemm_places<S>(a.sizes);
     if (threadIdx.x == 0) {
         gemm_init(here->ring);
         for (uint64_t *come = here->come[0][0]; come < (uint64_t *)(&here->come + 1); come++)

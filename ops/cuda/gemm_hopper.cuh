@@ -90,6 +90,12 @@ __device__ __forceinline__ int gemm_tiles(const struct gemm_sizes &g)
     return g.pairs * g.strips;
 }
 
+/* Places of the ring that a tile's sums take. */
+template <typename S> __device__ __forceinline__ int gemm_places(const struct gemm_sizes &g)
+{
+    return (g.inner + S::INNER - 1) / S::INNER;
+}
+
 /* Where a block's tile begins. */
 struct gemm_tile {
     int row, col;

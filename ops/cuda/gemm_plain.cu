@@ -131,6 +131,12 @@ template <typename S, bool ADDS> struct plain_group {
     {
         const bool lane = threadIdx.x % 32 == 0, more = ADDS && next < gemm_tiles(a.sizes);
         const struct gemm_tile next_tile = tile_of(next);
+        const auto follow = [&](int step) { /* what has the slot of that one next */
+            if (step + SLOTS < STEPS)
+                bring(tile, step + SLOTS);
+            else if (more)
+                bring(next_tile, step + SLOTS - STEPS);
+        };
         const gemm_box_lane<BOX> rows(here->slot[group][warp]);
         gemm_rounded<S> rounded;
         if (S::BYTES || (!ADDS && a.bias))
@@ -143,7 +149,7 @@ template <typename S, bool ADDS> struct plain_group {
             gemm_stores_read<ADDS ? SLOTS - 2 : SLOTS - 1>();
             if (ADDS) {
                 if (lane && step >= 2)
-                    bring_behind(tile, next_tile, more, step - 2);
+                    follow(step - 2);
                 barrier_wait(&here->come[group][warp][step % SLOTS],
                              i / 2 * (STEPS / SLOTS) + step / SLOTS);
 #pragma unroll
@@ -165,8 +171,8 @@ template <typename S, bool ADDS> struct plain_group {
         }
         if (ADDS && lane) {
             stores_read<0>();
-            bring_behind(tile, next_tile, more, STEPS - 2);
-            bring_behind(tile, next_tile, more, STEPS - 1);
+            follow(STEPS - 2);
+            follow(STEPS - 1);
         }
     }
 
@@ -177,17 +183,6 @@ template <typename S, bool ADDS> struct plain_group {
         box_store(&a.c, &here->slot[group][warp][step % SLOTS], at);
         stores_commit();
     }
-
-    /* What has the slot of `step` next, in this tile or the warpgroup's next one. */
-    __device__ __forceinline__ void bring_behind(const struct gemm_tile &tile,
-                                                 const struct gemm_tile &next_tile, bool more,
-                                                 int step) const
-    {
-        if (step + SLOTS < STEPS)
-            bring(tile, step + SLOTS);
-        else if (more)
-            bring(next_tile, step + SLOTS - STEPS);
-    }
 };
 
 template <typename S, bool ADDS>
@@ -197,7 +192,7 @@ __global__ void __cluster_dims__(GEMM_PAIR, 1, 1) __launch_bounds__(GEMM_THREADS
     static_assert(sizeof(plain_shared<S>) <= 227 * 1024, "what a block may have");
     plain_shared<S> *here = (plain_shared<S> *)gemm_shared;
     const int group = group_index(), rank = cluster_rank();
-    const int steps = (a.sizes.inner + S::INNER - 1) / S::INNER;
+    const int steps = gemm_places<S>(a.sizes);
     if (threadIdx.x == 0) {
         gemm_init(here->ring);
         for (int i = 0; i < GEMM_GROUPS * GEMM_WARPS * SLOTS; i++)
