@@ -11,6 +11,7 @@
 #include <cmocka.h>
 #include "attr.h"
 #include "ckpt_tools.h"
+#include "exec/joined.h"
 #include "exec/small.h"
 #include "fp8.h"
 #include "ops.h"
@@ -140,31 +141,12 @@ static struct joined count(const ckpt_program *p)
 static void step(const struct model *m, ckpt_program *p, int number, float *loss)
 {
     const int64_t n = m->batch * rows_of(m) * WIDTH;
-    float *x = malloc((size_t)n * sizeof *x);
-    uint16_t *narrow = malloc((size_t)n * sizeof *narrow);
-    ckpt_fill_normal(7, (uint64_t)number, 1, x, n);
-    ckpt_to_bf16(x, narrow, n);
-    assert_int_equal(ckpt_feed(p, "x", narrow, n * (int64_t)sizeof *narrow), 0);
+    feed_normal(p, n, number);
     if (ckpt_step(p, loss))
         fail_msg("step %d", number);
-    free(narrow);
-    free(x);
 }
 
 enum { VALUES = WIDTH * WIDTH + 2 * LAYERS * (2 * WIDTH * WIDTH + 2 * WIDTH) };
-
-/* All parameters, one behind the other. */
-static void collect(ckpt *c, const struct model *m, float *to)
-{
-    int64_t at = WIDTH * WIDTH;
-    assert_int_equal(ckpt_param_get(c, m->first, CKPT_VALUE, to, at), 0);
-    for (int i = 0; i < 2 * LAYERS; i++) {
-        const int64_t size[] = {hidden_of(m) * WIDTH, i % 2 ? WIDTH : hidden_of(m)};
-        assert_int_equal(ckpt_param_get(c, m->w[i], CKPT_VALUE, to + at, size[0]), 0);
-        assert_int_equal(ckpt_param_get(c, m->b[i], CKPT_VALUE, to + at + size[0], size[1]), 0);
-        at += size[0] + size[1];
-    }
-}
 
 struct run {
     float loss[STEPS], value[VALUES];
@@ -185,7 +167,7 @@ static struct run *train(struct model m, bool joins, const struct ckpt_options *
     r->joined = count(p);
     for (int i = 0; i < STEPS; i++)
         step(&m, p, i, &r->loss[i]);
-    collect(c, &m, r->value);
+    collect(c, r->value, VALUES);
     ckpt_close(c);
     return r;
 }

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 #include "attr.h"
 #include "ckpt_tools.h"
+#include "exec/joined.h"
 #include "exec/small.h"
 #include "ops.h"
 
@@ -183,15 +184,9 @@ static int count(const ckpt_program *p, const struct ckpt_op_def *def)
 static void step(const struct model *m, ckpt_program *p, int number, float *loss)
 {
     const int64_t n = m->batch * (m->is == NARROW ? 8 : ROWS) * WIDTH;
-    float *x = malloc((size_t)n * sizeof *x);
-    uint16_t *narrow = malloc((size_t)n * sizeof *narrow);
-    ckpt_fill_normal(7, (uint64_t)number, 1, x, n);
-    ckpt_to_bf16(x, narrow, n);
-    assert_int_equal(ckpt_feed(p, "x", narrow, n * (int64_t)sizeof *narrow), 0);
+    feed_normal(p, n, number);
     if (ckpt_step(p, loss))
         fail_msg("variation %d, step %d: %s", m->is, number, p->programs->error->text);
-    free(narrow);
-    free(x);
 }
 
 enum { VALUES = WIDTH * WIDTH + MORE_LAYERS * 4 * (2 * WIDTH * WIDTH + 2 * WIDTH) };
@@ -201,20 +196,6 @@ struct run {
     int forward, backward, again; /* joined ops; of the latter those that make a result again */
     int64_t bytes;                /* that the plan takes */
 };
-
-/* All parameters, one behind the other. */
-static void collect(ckpt *c, float *to)
-{
-    int64_t at = 0;
-    for (int i = 0; i < ckpt_param_count(c); i++) {
-        struct ckpt_param_info info = CKPT_PARAM_INFO_INIT;
-        assert_int_equal(ckpt_param_info(c, ckpt_param_at(c, i), &info), 0);
-        const int64_t n = info.numel;
-        assert_true(at + n <= VALUES);
-        assert_int_equal(ckpt_param_get(c, ckpt_param_at(c, i), CKPT_VALUE, to + at, n), 0);
-        at += n;
-    }
-}
 
 static void count_joined(struct run *r, const ckpt_program *p)
 {
@@ -242,7 +223,7 @@ static struct run *train(struct model m, bool joins, const struct ckpt_options *
     count_joined(r, p);
     for (int i = 0; i < STEPS; i++)
         step(&m, p, i, &r->loss[i]);
-    collect(c, r->value);
+    collect(c, r->value, VALUES);
     ckpt_close(c);
     return r;
 }
