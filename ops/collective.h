@@ -20,7 +20,7 @@ struct ops_ranks {
 
 struct collective_attr {
     int64_t ranks;
-    bool passing;     /* of a gather: its result is dropped between forward and backward */
+    bool drop_after_forward; /* of a gather: its result is dropped between forward and backward */
     int64_t replicas; /* of a sum of shares: so many groups of ranks have one each; 0 for one */
 };
 

@@ -59,7 +59,7 @@ static int find_ends(const struct plan_job *job, struct budget_curve *c)
     struct budgets all = job->budgets;
     struct plan *p;
     all.device = INT64_MAX;
-    if (portfolio_plan(job->search, &job->machine, &all, job->machine.process, &p, &error))
+    if (frontier_plan(job->search, &job->machine, &all, job->machine.process, &p, &error))
         return cli_fail("%s", error.text);
     c->smallest = p->min_budget;
     c->fastest = max_i64(p->persistent + p->transient + job->machine.process, p->min_budget);
@@ -67,7 +67,7 @@ static int find_ends(const struct plan_job *job, struct budget_curve *c)
     if (c->smallest <= job->capacity)
         return 0;
     all.device = job->capacity;
-    int rc = portfolio_plan(job->search, &job->machine, &all, job->machine.process, &p, &error);
+    int rc = frontier_plan(job->search, &job->machine, &all, job->machine.process, &p, &error);
     if (!rc)
         plan_free(p);
     return rc ? cli_fail("%s", error.text) : 0;

@@ -64,7 +64,7 @@ int cli_place(const struct plan_options *o);
 struct plan_job {
     const struct plan_options *o;
     struct graph *graph;
-    struct portfolio *search;
+    struct frontier *search;
     struct machine machine;
     struct budgets budgets;
     int64_t asked;  /* device bytes asked for, where the machine has less */

@@ -159,16 +159,15 @@ int cli_read_job(struct plan_job *job)
 void cli_free_job(struct plan_job *job)
 {
     plan_free(job->plan);
-    portfolio_free(job->search);
+    frontier_free(job->search);
     graph_free(job->graph);
     machine_free(&job->machine);
 }
 
 int cli_search(struct plan_job *job)
 {
-    return !job->search && portfolio_build(job->graph, &job->search)
-               ? cli_fail("out of host memory")
-               : 0;
+    return !job->search && frontier_build(job->graph, &job->search) ? cli_fail("out of host memory")
+                                                                    : 0;
 }
 
 static int sweep(struct plan_job *job)
@@ -184,9 +183,9 @@ static int make_plan(struct plan_job *job)
     int rc = from ? 0 : cli_search(job);
     if (rc)
         return rc;
-    int (*ask)(struct portfolio *, const struct machine *, const struct budgets *, int64_t,
+    int (*ask)(struct frontier *, const struct machine *, const struct budgets *, int64_t,
                struct plan **, struct error *) =
-        job->o->vram == CKPT_VRAM_AUTO ? portfolio_plan_free : portfolio_plan;
+        job->o->vram == CKPT_VRAM_AUTO ? frontier_plan_free : frontier_plan;
     rc = from ? plan_read(job->graph, from, &job->plan, &error)
               : ask(job->search, &job->machine, &job->budgets, job->machine.process, &job->plan,
                     &error);

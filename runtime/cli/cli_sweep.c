@@ -7,8 +7,8 @@
 int cli_plan_budgets(const struct plan_job *job, const int64_t *budgets, int32_t n,
                      struct plan **plans)
 {
-    return portfolio_sweep(job->search, &job->machine, &job->budgets, job->machine.process, budgets,
-                           n, plans);
+    return frontier_sweep(job->search, &job->machine, &job->budgets, job->machine.process, budgets,
+                          n, plans);
 }
 
 static void print_row(int64_t budget, const struct plan *p)

@@ -116,7 +116,7 @@ static void print_curve(const struct curve *c)
     printf("links: %.4g GB/s and %.3g us a hop within a host, %.4g GB/s a rank and %.3g us between "
            "hosts;\n%.3g us a collective, and %.3g of its time from what runs beside it\n\n",
            1e-9 * l->host, 1e6 * l->host_latency, 1e-9 * l->net, 1e6 * l->net_latency,
-           1e6 * l->overhead, l->drag);
+           1e6 * l->overhead, l->contention);
     print_head();
     for (int32_t i = 0; i < c->n; i++)
         print_step(c, &c->rows[i], best_of(&c->rows[i]));

@@ -25,10 +25,10 @@ static const char *const kind_names[] = {
     [KIND_INPUT] = "input",         [KIND_ACTIVATION] = "activation",
     [KIND_TEMPORARY] = "temporary", [KIND_GRADIENT] = "gradient",
     [KIND_PARAMETER] = "parameter", [KIND_OPTIMIZER] = "optimizer state"};
-static const char *const fate_names[] = {[FATE_STAY] = "stays",
+static const char *const fate_names[] = {[FATE_KEEP] = "stays",
                                          [FATE_DROP] = "is dropped",
-                                         [FATE_PARK_HOST] = "is offloaded to host memory",
-                                         [FATE_PARK_NVME] = "is offloaded to NVMe"};
+                                         [FATE_OFFLOAD_HOST] = "is offloaded to host memory",
+                                         [FATE_OFFLOAD_NVME] = "is offloaded to NVMe"};
 
 static const struct graph_op *op_at(const struct explainer *e, int32_t step)
 {
@@ -54,7 +54,7 @@ static void add_load(struct explainer *e, const struct residence *r)
 {
     int64_t bytes =
         r->storage >= 0 ? e->g->storages[r->storage].bytes : op_at(e, r->first)->workspace;
-    if (r->tier != TIER_DEVICE || plan_is_home(e->g, e->p, r))
+    if (r->tier != TIER_DEVICE || plan_is_backing(e->g, e->p, r))
         return;
     e->load[r->first] += bytes;
     if (r->last < e->p->n_steps) {
@@ -184,7 +184,7 @@ static void print_stay(const struct explainer *e, const struct gap *gap)
                (int)n, n == 1 ? "" : "s", 1e3 * seconds);
 }
 
-static void print_park(const struct explainer *e, const struct gap *gap)
+static void print_offload(const struct explainer *e, const struct gap *gap)
 {
     for (int32_t i = 0; i < e->n_offloads; i++) {
         const struct offload *k = &e->offloads[i];
@@ -214,15 +214,15 @@ static void print_gap(struct explainer *e, const struct gap *gap)
            wraps ? " of the next step" : "", fate_names[gap->fate]);
     if (gap->fate == FATE_DROP)
         print_remake(e, gap);
-    if (gap->fate == FATE_PARK_HOST || gap->fate == FATE_PARK_NVME)
-        print_park(e, gap);
+    if (gap->fate == FATE_OFFLOAD_HOST || gap->fate == FATE_OFFLOAD_NVME)
+        print_offload(e, gap);
     if (wraps)
         return;
-    if (gap->fate == FATE_STAY)
+    if (gap->fate == FATE_KEEP)
         print_stay(e, gap);
     else
         print_keeping(e, gap);
-    if (gap->fate == FATE_DROP || gap->fate == FATE_STAY)
+    if (gap->fate == FATE_DROP || gap->fate == FATE_KEEP)
         print_link(e, gap);
 }
 

@@ -31,8 +31,8 @@ static void part(FILE *f, const char *name, int64_t bytes)
         fprintf(f, "    %-24s %12s\n", name, human_bytes(bytes));
 }
 
-/* Bytes of each kind that are parked in a tier at some time. */
-static void parked_bytes(const struct plan_job *job, int tier, int64_t bytes[N_KINDS])
+/* Bytes of each kind that are offloaded in a tier at some time. */
+static void offloaded_bytes(const struct plan_job *job, int tier, int64_t bytes[N_KINDS])
 {
     const struct plan *p = job->plan;
     for (int k = 0; k < N_KINDS; k++)
@@ -44,7 +44,7 @@ static void parked_bytes(const struct plan_job *job, int tier, int64_t bytes[N_K
     }
 }
 
-static void print_lower_tier(FILE *f, const char *name, const int64_t parked[N_KINDS],
+static void print_lower_tier(FILE *f, const char *name, const int64_t offloaded[N_KINDS],
                              int64_t bytes, int64_t budget)
 {
     static const char *const names[N_KINDS] = {
@@ -53,7 +53,7 @@ static void print_lower_tier(FILE *f, const char *name, const int64_t parked[N_K
         [KIND_PARAMETER] = "parameters",  [KIND_OPTIMIZER] = "optimizer state"};
     tier(f, name, bytes, budget);
     for (int k = 0; k < N_KINDS; k++)
-        part(f, names[k], parked[k]);
+        part(f, names[k], offloaded[k]);
 }
 
 static void print_drive(FILE *f, const struct plan_job *job, int64_t written)
@@ -66,15 +66,15 @@ static void print_drive(FILE *f, const struct plan_job *job, int64_t written)
                 wear_text(text, &job->machine, written, p->seconds));
 }
 
-/* What parks is listed where it parks: on the device it is a guest. */
+/* What offloads is listed where it offloads: on the device it is a guest. */
 static void print_tiers(FILE *f, const struct plan_job *job)
 {
     const struct plan *p = job->plan;
     struct plan_summary s;
     int64_t host[N_KINDS], nvme[N_KINDS];
     plan_summarize(job->graph, p, &s);
-    parked_bytes(job, TIER_HOST, host);
-    parked_bytes(job, TIER_NVME, nvme);
+    offloaded_bytes(job, TIER_HOST, host);
+    offloaded_bytes(job, TIER_NVME, nvme);
     tier(f, "device", peak_of(job, p), job->budgets.device);
     part(f, "context, libraries", job->machine.process);
     part(f, "parameters", s.parameters - host[KIND_PARAMETER] - nvme[KIND_PARAMETER]);

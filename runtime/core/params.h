@@ -8,7 +8,7 @@
 #define CKPT_PARAMS_H
 
 #include "core/base.h"
-#include "core/home.h"
+#include "core/backing.h"
 
 enum {
     SLOT_VALUE,
@@ -32,13 +32,13 @@ struct param {
     bool byte_state; /* with half_state: those means are in 8 bits (mean8.h) */
     int codes;       /* enum frozen_format: its value is kept in codes (frozen.h), never trained */
     void *initial;   /* the value set on the host, until a slot has all of it: fp32, of codes */
-    bool initial_narrow;          /* the words, or where bf16 has all of it bf16 */
-    bool set_narrow;              /* it was; since it went VALUE has all of what was set */
-    enum home home[SLOT_COUNT];   /* where a slot lives between steps */
-    int64_t offset[SLOT_COUNT];   /* in the arena or the tier; -1: it has no place yet */
-    bool crosses[SLOT_COUNT];     /* the copy out of the arena goes on in the next step, from */
-    int64_t crossing[SLOT_COUNT]; /* this address above the persistent bytes */
-    bool filled[SLOT_COUNT];      /* its bytes hold a value */
+    bool initial_narrow;              /* the words, or where bf16 has all of it bf16 */
+    bool set_narrow;                  /* it was; since it went VALUE has all of what was set */
+    enum backing backing[SLOT_COUNT]; /* where a slot lives between steps */
+    int64_t offset[SLOT_COUNT];       /* in the arena or the tier; -1: it has no place yet */
+    bool crosses[SLOT_COUNT];         /* the copy out of the arena goes on in the next step, from */
+    int64_t crossing[SLOT_COUNT];     /* this address above the persistent bytes */
+    bool filled[SLOT_COUNT];          /* its bytes hold a value */
     uint64_t set[CKPT_EXP_AVG_SQ_COL +
                  1];          /* of several ranks: a digest of what was set; 0: nothing was */
     int64_t part, part_first; /* part > 0: slots but VALUE are of so many elements from here on */

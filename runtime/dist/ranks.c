@@ -74,10 +74,10 @@ void ranks_close(struct ranks *job, int code)
     ranks_close_groups(job);
     comm_close(job->comm);
     job->comm = NULL;
-    free(job->seats);
+    free(job->placements);
     free(job->places);
     free(job->groups);
-    job->seats = NULL;
+    job->placements = NULL;
     job->places = NULL;
     job->groups = NULL;
 }
@@ -104,7 +104,7 @@ static int make_layout(struct ranks *job)
                                           p->trainable && group != LAYOUT_FROZEN, group};
     }
     if (!rc)
-        rc = layout_make(&job->sharing.layout, params, job->params->n, job->sharing.sharers);
+        rc = layout_make(&job->sharing.layout, params, job->params->n, job->sharing.group_ranks);
     free(params);
     return rc;
 }
@@ -144,7 +144,7 @@ int ranks_share(struct ranks *job, enum ranks_over over)
     if (job->sharing.ranks < 2 || job->settled)
         return 0;
     drop_layout(job);
-    int rc = ranks_choose_sharers(job, over);
+    int rc = ranks_choose_group(job, over);
     if (rc)
         return rc;
     rc = make_layout(job);

@@ -56,7 +56,7 @@ struct ranks {
     uint64_t host;                /* where this rank runs */
     int hosts;                    /* that the ranks run on; 0: not known yet */
     int per_host;                 /* ranks on each of the hosts; 0: not all have as many */
-    int *seats;                   /* ranks, host by host; NULL: not known yet */
+    int *placements;              /* ranks, host by host; NULL: not known yet */
     struct comm *within, *across; /* of several copies: the ranks of this one; those of its place */
     int over;                     /* enum ranks_over */
     bool settled;                 /* on how they share */
@@ -74,11 +74,11 @@ struct ranks {
 void ranks_join(struct ranks *job, struct comm *comm, int zero);
 
 /* Opens what the options ask for (ranks, zero); before the device, for it depends on the others on
- * the same host which GPU this rank takes: ranks_seat tells its index.  ranks_open_device opens
- * NCCL, where the device is one for it, and refuses two ranks on one GPU, or GPUs for some only.
- * All return 0 or a code, the sentence in error_get(). */
+ * the same host which GPU this rank takes: ranks_placement tells its index.  ranks_open_device
+ * opens NCCL, where the device is one for it, and refuses two ranks on one GPU, or GPUs for some
+ * only. All return 0 or a code, the sentence in error_get(). */
 int ranks_open(struct ranks *job);
-int ranks_seat(struct ranks *job, int *index);
+int ranks_placement(struct ranks *job, int *index);
 int ranks_open_device(struct ranks *job);
 /* Closes what is open, having told the others why if there is a code. */
 void ranks_close(struct ranks *job, int code);
@@ -112,10 +112,10 @@ void ranks_print_places(const struct ranks *job, FILE *f);
 /* The same, or what CKPT_HOST_NAME says: ranks with one name share as those of a host do. */
 uint64_t ranks_host_name(void);
 
-/* Where n ranks run, a number for each host: seats are the ranks, host by host, in the order in
- * which the hosts are met.  Returns how many every host has, or 0 if not all have as many; *most is
- * how many the fullest has. */
-int ranks_sort_by_host(int n, const uint64_t *of, int *seats, int *hosts, int *most);
+/* Where n ranks run, a number for each host: placements are the ranks, host by host, in the order
+ * in which the hosts are met.  Returns how many every host has, or 0 if not all have as many; *most
+ * is how many the fullest has. */
+int ranks_sort_by_host(int n, const uint64_t *of, int *placements, int *hosts, int *most);
 
 /* Finds out where the ranks run and lays the parameters out, once.  groups: of the optimizer of
  * each parameter, which share no bucket, LAYOUT_FROZEN where it is not trained; NULL: all in one.
@@ -130,10 +130,10 @@ bool ranks_may_share(const struct ranks *job, enum ranks_over over);
 int ranks_share(struct ranks *job, enum ranks_over over);
 void ranks_settle(struct ranks *job);
 
-/* Parts of the above (ranks_hosts.c): seats and per_host; sharing.sharers, what follows
+/* Parts of the above (ranks_hosts.c): placements and per_host; sharing.group_ranks, what follows
  * from it, and the communicators of groups. */
 int ranks_find_hosts(struct ranks *job);
-int ranks_choose_sharers(struct ranks *job, enum ranks_over over);
+int ranks_choose_group(struct ranks *job, enum ranks_over over);
 void ranks_close_groups(struct ranks *job);
 /* The rank from which all take the share of this place. */
 int ranks_owner(const struct ranks *job, int place);

@@ -6,7 +6,7 @@
 #include "dist/ranks.h"
 
 /* Where a rank runs. */
-struct seat {
+struct placement {
     uint64_t host;
     char gpu[32]; /* its place on the bus, or "" */
 };
@@ -29,11 +29,11 @@ uint64_t ranks_host_name(void)
     return name && *name ? hash_text(name) : ranks_host();
 }
 
-/* Every rank's seat, to be freed; or NULL, the code in *rc. */
-static struct seat *gather_seats(struct ranks *job, int *rc)
+/* Every rank's placement, to be freed; or NULL, the code in *rc. */
+static struct placement *gather_placements(struct ranks *job, int *rc)
 {
-    struct seat mine = {.host = ranks_host()};
-    struct seat *all = calloc((size_t)job->sharing.ranks, sizeof *all);
+    struct placement mine = {.host = ranks_host()};
+    struct placement *all = calloc((size_t)job->sharing.ranks, sizeof *all);
     if (job->memory->device)
         snprintf(mine.gpu, sizeof mine.gpu, "%s", job->memory->device->where);
     *rc = all ? comm_gather(job->comm, &mine, all, sizeof mine, "seats") : CKPT_ENOMEM;
@@ -44,13 +44,13 @@ static struct seat *gather_seats(struct ranks *job, int *rc)
     return NULL;
 }
 
-int ranks_seat(struct ranks *job, int *index)
+int ranks_placement(struct ranks *job, int *index)
 {
     int rc = 0;
     *index = 0;
     if (!job->comm)
         return 0;
-    struct seat *all = gather_seats(job, &rc);
+    struct placement *all = gather_placements(job, &rc);
     for (int r = 0; all && r < job->rank; r++)
         *index += all[r].host == all[job->rank].host;
     free(all);
@@ -58,7 +58,7 @@ int ranks_seat(struct ranks *job, int *index)
 }
 
 /* All ranks come to the same answer. */
-static int check_seats(const struct ranks *job, const struct seat *all)
+static int check_placements(const struct ranks *job, const struct placement *all)
 {
     bool *without = calloc((size_t)job->sharing.ranks, sizeof *without);
     char who[256];
@@ -83,7 +83,7 @@ static int check_seats(const struct ranks *job, const struct seat *all)
 }
 
 /* The ways from this rank's GPU to those of the others on its host, each kind once. */
-static void note_routes(struct ranks *job, const struct seat *all)
+static void note_routes(struct ranks *job, const struct placement *all)
 {
     char text[DEVICE_ROUTE];
     for (int r = 0; r < job->sharing.ranks && job->memory->device->ops->route; r++) {
@@ -96,7 +96,7 @@ static void note_routes(struct ranks *job, const struct seat *all)
     }
 }
 
-static int open_nccl(struct ranks *job, const struct seat *all)
+static int open_nccl(struct ranks *job, const struct placement *all)
 {
     struct comm *comm = NULL;
     bool together = true;
@@ -118,9 +118,9 @@ int ranks_open_device(struct ranks *job)
     int rc = 0;
     if (!job->comm || (job->options->device && !strcmp(job->options->device, "cpu")))
         return 0;
-    struct seat *all = gather_seats(job, &rc);
+    struct placement *all = gather_placements(job, &rc);
     if (all)
-        rc = check_seats(job, all);
+        rc = check_placements(job, all);
     if (!rc)
         note_routes(job, all);
     if (!rc && job->sharing.ranks > 1 && job->memory->device->ops->backend == CKPT_ON_CUDA &&

@@ -10,7 +10,7 @@
 #include "dist/ranks.h"
 #include "dist/shard/layout.h"
 
-int ranks_sort_by_host(int n, const uint64_t *of, int *seats, int *hosts, int *most)
+int ranks_sort_by_host(int n, const uint64_t *of, int *placements, int *hosts, int *most)
 {
     int seated = 0, least = n;
     *hosts = *most = 0;
@@ -23,7 +23,7 @@ int ranks_sort_by_host(int n, const uint64_t *of, int *seats, int *hosts, int *m
         for (int k = i; k < n; k++) {
             if (of[k] != of[i])
                 continue;
-            seats[seated++] = k;
+            placements[seated++] = k;
             with++;
         }
         ++*hosts;
@@ -58,20 +58,21 @@ static int compare_orders(struct ranks *job)
              : 0;
 }
 
-static int take_seats(struct ranks *job)
+static int take_placements(struct ranks *job)
 {
     uint64_t *of = calloc((size_t)job->sharing.ranks, sizeof *of);
     int most;
-    job->seats = calloc((size_t)job->sharing.ranks, sizeof *job->seats);
-    if (of && job->seats) {
+    job->placements = calloc((size_t)job->sharing.ranks, sizeof *job->placements);
+    if (of && job->placements) {
         for (int r = 0; r < job->sharing.ranks; r++)
             of[r] = job->places[r].host;
-        job->per_host = ranks_sort_by_host(job->sharing.ranks, of, job->seats, &job->hosts, &most);
+        job->per_host =
+            ranks_sort_by_host(job->sharing.ranks, of, job->placements, &job->hosts, &most);
         if (!machine_is_foreign(job->options))
             job->machine->links.ranks_per_host = most;
     }
     free(of);
-    return of && job->seats ? 0 : CKPT_ENOMEM;
+    return of && job->placements ? 0 : CKPT_ENOMEM;
 }
 
 static uint64_t mark_processors(void)
@@ -118,9 +119,9 @@ static struct rank_place own_place(const struct ranks *job)
 static void describe_places(struct ranks *job)
 {
     for (int s = 0, host = -1; s < job->sharing.ranks; s++) {
-        struct rank_place *p = &job->places[job->seats[s]];
+        struct rank_place *p = &job->places[job->placements[s]];
         char gpu[48] = "", node[32] = "", routes[96] = "";
-        if (!s || p->host != job->places[job->seats[s - 1]].host)
+        if (!s || p->host != job->places[job->placements[s - 1]].host)
             host++;
         if (*p->gpu)
             snprintf(gpu, sizeof gpu, ", GPU at %s", p->gpu);
@@ -142,7 +143,7 @@ static int find_hosts(struct ranks *job)
     if (rc == CKPT_ECOMM)
         return error_fail(job->error, rc, "%s", comm->reason);
     if (!rc)
-        rc = take_seats(job);
+        rc = take_placements(job);
     if (!rc)
         rc = compare_orders(job);
     if (!rc)
@@ -169,10 +170,11 @@ int ranks_find_hosts(struct ranks *job)
 
 static void print_nodes(const struct ranks *job, FILE *f)
 {
-    const struct rank_place *first = &job->places[job->seats[0]];
+    const struct rank_place *first = &job->places[job->placements[0]];
     fprintf(f, "NUMA nodes%s ", job->hosts > 1 ? " of the first host" : "");
-    for (int s = 0; s < job->sharing.ranks && job->places[job->seats[s]].host == first->host; s++) {
-        int32_t node = job->places[job->seats[s]].node;
+    for (int s = 0; s < job->sharing.ranks && job->places[job->placements[s]].host == first->host;
+         s++) {
+        int32_t node = job->places[job->placements[s]].node;
         fputs(s ? "," : "", f);
         if (node < 0)
             fputc('?', f);
@@ -221,11 +223,11 @@ bool ranks_may_share(const struct ranks *job, enum ranks_over over)
 static void take_place(struct ranks *job)
 {
     int at = 0;
-    while (job->seats && job->seats[at] != job->rank)
+    while (job->placements && job->placements[at] != job->rank)
         at++;
-    job->sharing.replicas = job->sharing.ranks / job->sharing.sharers;
-    job->sharing.replica = job->sharing.replicas > 1 ? at / job->sharing.sharers : 0;
-    job->sharing.place = job->sharing.replicas > 1 ? at % job->sharing.sharers : job->rank;
+    job->sharing.replicas = job->sharing.ranks / job->sharing.group_ranks;
+    job->sharing.replica = job->sharing.replicas > 1 ? at / job->sharing.group_ranks : 0;
+    job->sharing.place = job->sharing.replicas > 1 ? at % job->sharing.group_ranks : job->rank;
 }
 
 static int open_groups(struct ranks *job)
@@ -233,12 +235,12 @@ static int open_groups(struct ranks *job)
     int *column = calloc((size_t)job->sharing.replicas, sizeof *column);
     int rc = column ? 0 : error_set(CKPT_ENOMEM, "no memory for a communicator");
     for (int k = 0; k < job->sharing.replicas && !rc; k++)
-        column[k] = job->seats[k * job->sharing.sharers + job->sharing.place];
+        column[k] = job->placements[k * job->sharing.group_ranks + job->sharing.place];
     ranks_hosts(job);
     if (!rc)
-        rc =
-            comm_open_group(job->comm, job->sharing.sharers,
-                            job->seats + job->sharing.replica * job->sharing.sharers, &job->within);
+        rc = comm_open_group(job->comm, job->sharing.group_ranks,
+                             job->placements + job->sharing.replica * job->sharing.group_ranks,
+                             &job->within);
     if (!rc)
         rc = comm_open_group(job->comm, job->sharing.replicas, column, &job->across);
     free(column);
@@ -252,17 +254,17 @@ void ranks_close_groups(struct ranks *job)
     job->within = job->across = NULL;
 }
 
-int ranks_choose_sharers(struct ranks *job, enum ranks_over over)
+int ranks_choose_group(struct ranks *job, enum ranks_over over)
 {
     bool hosts = over == OVER_HOST;
     job->over = over;
     job->sharing.zero = hosts && job->per_host == 1 ? 0 : job->asked_zero;
-    job->sharing.sharers = hosts && job->per_host > 1 ? job->per_host : job->sharing.ranks;
+    job->sharing.group_ranks = hosts && job->per_host > 1 ? job->per_host : job->sharing.ranks;
     take_place(job);
     return job->comm && job->sharing.replicas > 1 && !job->within ? open_groups(job) : 0;
 }
 
 int ranks_owner(const struct ranks *job, int place)
 {
-    return job->sharing.replicas > 1 ? job->seats[place] : place;
+    return job->sharing.replicas > 1 ? job->placements[place] : place;
 }

@@ -232,12 +232,12 @@ bool program_plan_is_given(const struct ckpt_program *p)
 }
 
 /* --vram none: what no budget gives, or nothing. */
-static int plan_without(struct ckpt_program *p, struct portfolio *pf, const struct budgets *b)
+static int plan_without(struct ckpt_program *p, struct frontier *pf, const struct budgets *b)
 {
     struct programs *ps = p->programs;
     struct budgets none = *b;
     none.device = INT64_MAX;
-    int rc = portfolio_plan(pf, &ps->machine, &none, p->reserved, &p->plan, ps->error);
+    int rc = frontier_plan(pf, &ps->machine, &none, p->reserved, &p->plan, ps->error);
     if (rc)
         return rc;
     int64_t needs = p->reserved + p->plan->persistent + p->plan->transient;
@@ -251,14 +251,14 @@ static int plan_without(struct ckpt_program *p, struct portfolio *pf, const stru
                       human_bytes(needs), human_bytes(b->device));
 }
 
-static int plan_by_option(struct ckpt_program *p, struct portfolio *pf, const struct budgets *b)
+static int plan_by_option(struct ckpt_program *p, struct frontier *pf, const struct budgets *b)
 {
     struct programs *ps = p->programs;
     if (ps->options->vram == CKPT_VRAM_NONE)
         return plan_without(p, pf, b);
     if (ps->memory->free_first)
-        return portfolio_plan_free(pf, &ps->machine, b, p->reserved, &p->plan, ps->error);
-    return portfolio_plan(pf, &ps->machine, b, p->reserved, &p->plan, ps->error);
+        return frontier_plan_free(pf, &ps->machine, b, p->reserved, &p->plan, ps->error);
+    return frontier_plan(pf, &ps->machine, b, p->reserved, &p->plan, ps->error);
 }
 
 static int fail_memory(struct programs *ps, int rc)
@@ -267,15 +267,15 @@ static int fail_memory(struct programs *ps, int rc)
 }
 
 /* What is known of its graph without a search. */
-static int find_first(struct ckpt_program *p, struct portfolio **pf)
+static int find_first(struct ckpt_program *p, struct frontier **pf)
 {
     struct programs *ps = p->programs;
     int rc = graph_check_seconds(p->graph, ps->error);
     if (rc)
         return rc;
-    rc = ps->searched ? 0 : portfolios_new(&ps->searched);
+    rc = ps->searched ? 0 : frontiers_new(&ps->searched);
     if (!rc)
-        rc = portfolios_get_first(ps->searched, p->graph, pf);
+        rc = frontiers_get_first(ps->searched, p->graph, pf);
     return rc ? fail_memory(ps, rc) : 0;
 }
 
@@ -286,10 +286,10 @@ static int try_first(struct ckpt_program *p, const struct budgets *b)
     struct budgets here = *b;
     if (ps->options->vram == CKPT_VRAM_NONE || ps->memory->free_first)
         here.device = INT64_MAX;
-    struct portfolio *pf;
+    struct frontier *pf;
     int rc = find_first(p, &pf);
     if (!rc)
-        rc = portfolio_first(pf, &ps->machine, &here, p->reserved, &p->plan, ps->error);
+        rc = frontier_first(pf, &ps->machine, &here, p->reserved, &p->plan, ps->error);
     if (rc || !p->plan || p->reserved + p->plan->persistent + p->plan->transient <= b->device)
         return rc;
     plan_free(p->plan);
@@ -300,19 +300,19 @@ static int try_first(struct ckpt_program *p, const struct budgets *b)
 static int search(struct ckpt_program *p, const struct budgets *b)
 {
     struct programs *ps = p->programs;
-    struct portfolio *pf;
+    struct frontier *pf;
     int rc = graph_check_seconds(p->graph, ps->error);
     if (rc)
         return rc;
-    rc = ps->searched ? 0 : portfolios_new(&ps->searched);
+    rc = ps->searched ? 0 : frontiers_new(&ps->searched);
     if (!rc)
-        rc = portfolios_get(ps->searched, p->graph, &pf);
+        rc = frontiers_get(ps->searched, p->graph, &pf);
     return rc ? fail_memory(ps, rc) : plan_by_option(p, pf, b);
 }
 
 void programs_forget_searches(struct programs *ps)
 {
-    portfolios_free(ps->searched);
+    frontiers_free(ps->searched);
     ps->searched = NULL;
 }
 
@@ -353,13 +353,13 @@ int program_bound(struct ckpt_program *p, double *seconds)
     struct programs *ps = p->programs;
     struct budgets budgets;
     int rc = program_find_budgets(p, &budgets);
-    struct portfolio *pf;
+    struct frontier *pf;
     *seconds = 0;
     if (!rc && !ps->ranks->rank)
         rc = find_first(p, &pf);
     return rc || ps->ranks->rank
                ? rc
-               : portfolio_bound(pf, &ps->machine, &budgets, p->reserved, seconds, ps->error);
+               : frontier_bound(pf, &ps->machine, &budgets, p->reserved, seconds, ps->error);
 }
 
 int program_write_plan(struct ckpt_program *p)

@@ -107,10 +107,10 @@ void enqueue_instr(struct ckpt_program *p, const struct instr *i, struct moment 
     case INSTR_COPY_OUT:
         d->ops->copy(d, i->queue, port_bytes(&p->fetches[i->port], at), i->device, i->bytes);
         break;
-    case INSTR_PARK_IN:
+    case INSTR_OFFLOAD_IN:
         d->ops->copy(d, i->queue, i->device, i->host, i->bytes);
         break;
-    case INSTR_PARK_OUT:
+    case INSTR_OFFLOAD_OUT:
         d->ops->copy(d, i->queue, i->host, i->device, i->bytes);
         break;
     case INSTR_READ:

@@ -222,7 +222,7 @@ static void move(struct lowering *w, int32_t copy, int64_t device, enum space sp
     bool out = copy_is_out(w->plan->residences, k), file = space == SPACE_SLOTS;
     enum queue queue =
         out ? (file ? QUEUE_FILE_OUT : QUEUE_COPY_OUT) : (file ? QUEUE_FILE_IN : QUEUE_COPY_IN);
-    struct command *c = add_command(w, out ? INSTR_PARK_OUT : INSTR_PARK_IN, queue);
+    struct command *c = add_command(w, out ? INSTR_OFFLOAD_OUT : INSTR_OFFLOAD_IN, queue);
     c->instr.copy = copy;
     c->instr.device = device_address(w, device);
     c->instr.host = file ? w->p->programs->memory->staging + host : host_address(w, host);

@@ -13,7 +13,7 @@ int64_t program_placed_bytes(const struct ckpt_program *p)
 {
     int64_t bytes = 0;
     for (int32_t i = 0; i < p->graph->n_storages; i++)
-        if (p->graph->storages[i].home == HOME_DEVICE)
+        if (p->graph->storages[i].backing == BACKING_DEVICE)
             bytes += p->graph->storages[i].bytes;
     return bytes;
 }

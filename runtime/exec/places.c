@@ -34,17 +34,17 @@ static void place_crossing(struct ckpt_program *p, const struct residence *r)
 /* In the order of storages, which is that of addresses. */
 void program_place(struct ckpt_program *p)
 {
-    static const enum home homes[] = {HOME_DEVICE, HOME_HOST, HOME_NVME};
+    static const enum backing backings[] = {BACKING_DEVICE, BACKING_HOST, BACKING_NVME};
     const struct plan *plan = p->plan;
     for (int32_t i = 0; i < plan->n_residences; i++) {
         const struct residence *r = &plan->residences[i];
         place_crossing(p, r);
-        if (!plan_is_home(p->graph, plan, r))
+        if (!plan_is_backing(p->graph, plan, r))
             continue;
         const struct storage *s =
             &p->tape->storages.data[p->graph->storages[r->storage].tape_storage];
         memory_place_slot(p->programs->memory, &p->programs->params->data[s->param],
-                          s->kind - STORAGE_VALUE, homes[r->tier - TIER_DEVICE], r->offset);
+                          s->kind - STORAGE_VALUE, backings[r->tier - TIER_DEVICE], r->offset);
     }
 }
 
@@ -71,12 +71,12 @@ static int64_t programs_tier_bytes(const struct programs *ps, int tier)
     return end;
 }
 
-/* What programs keep in a tier within a step is there for the next one, too.  Homes that are still
- * to be found must be where no program has anything. */
+/* What programs keep in a tier within a step is there for the next one, too.  Backing residences
+ * that are still to be found must be where no program has anything. */
 int64_t program_tier_base(const struct ckpt_program *p, int tier)
 {
     for (int32_t s = 0; s < p->graph->n_storages; s++)
-        if (p->graph->storages[s].persistent && p->graph->storages[s].home == HOME_ANY)
+        if (p->graph->storages[s].persistent && p->graph->storages[s].backing == BACKING_ANY)
             return programs_tier_bytes(p->programs, tier);
     return memory_tier_bytes(p->programs->params, tier);
 }

@@ -36,9 +36,9 @@ enum instr_kind {
     INSTR_COMPUTE,
     INSTR_COPY_IN,
     INSTR_COPY_OUT,
-    INSTR_PARK_IN,  /* host bytes to the device */
-    INSTR_PARK_OUT, /* and the other way */
-    INSTR_READ,     /* tier to host bytes */
+    INSTR_OFFLOAD_IN,  /* host bytes to the device */
+    INSTR_OFFLOAD_OUT, /* and the other way */
+    INSTR_READ,        /* tier to host bytes */
     INSTR_WRITE,
     INSTR_RECORD,
     INSTR_WAIT,
@@ -53,9 +53,9 @@ struct instr {
     int32_t event;    /* RECORD, WAIT */
     bool for_threads; /* RECORD: a queue of files or of the host waits for it */
     int32_t port;     /* COPY_IN: feed; COPY_OUT: fetch */
-    int32_t copy;     /* PARK, READ, WRITE: of the plan */
-    void *device;     /* COPY, PARK, POISON: device bytes; COMPUTE: workspace */
-    void *host;       /* PARK, READ, WRITE */
+    int32_t copy;     /* OFFLOAD, READ, WRITE: of the plan */
+    void *device;     /* COPY, OFFLOAD, POISON: device bytes; COMPUTE: workspace */
+    void *host;       /* OFFLOAD, READ, WRITE */
     int64_t offset;   /* READ, WRITE: in the tier */
     int64_t bytes;
 };
@@ -69,7 +69,7 @@ struct lowered {
         struct ckpt_view *data;
         int64_t capacity;
     } views;
-    struct turns *turns;      /* of a step with parks; see turns.h */
+    struct turns *turns;      /* of a step with offloads; see turns.h */
     int32_t n_instrs, n_body; /* the body's instructions come first */
     int32_t n_views;
     int32_t first_event, end_event; /* of the device's events: no other program has these */
@@ -87,7 +87,7 @@ struct port {
     bool stale[DEVICE_FLIGHTS]; /* an input that was fed again for the other step */
 };
 
-/* Kernels in a row of a step with parks, recorded: see record.h.  Instructions [first, end). */
+/* Kernels in a row of a step with offloads, recorded: see record.h.  Instructions [first, end). */
 struct segment {
     int32_t first, end;
     struct device_step *step;
@@ -127,7 +127,7 @@ struct ckpt_program {
     struct index_report *bad_index;     /* of runs: one per step under way */
     struct device_step *recorded[DEVICE_FLIGHTS]; /* NULL: handed over command by command */
     struct {
-        struct segment *data; /* of a step with parks, as they come */
+        struct segment *data; /* of a step with offloads, as they come */
         int64_t capacity;
     } segments;
     int32_t n_segments;
@@ -194,7 +194,7 @@ int program_move_others(struct ckpt_program *p);
 struct tape_env programs_tape_env(const struct programs *ps);
 
 /* Where in a tier the plan of p may begin.  One program runs at a time, so all share what lies
- * above the homes. */
+ * above the backing residences. */
 int64_t program_tier_base(const struct ckpt_program *p, int tier);
 
 /* Before the first step on the host: opens its queue, and has programs recorded again that were
@@ -239,7 +239,7 @@ int program_warm(struct ckpt_program *p);
  * steps: a recorded step keeps those it was recorded with. */
 void program_set_runs(struct ckpt_program *p, int flight);
 
-/* Has the device record the step of each flight, where it can; of one with parks the kernels
+/* Has the device record the step of each flight, where it can; of one with offloads the kernels
  * between its copies.  What was recorded before is forgotten.  Returns 0, CKPT_ENOMEM or the
  * device's code. */
 int program_record(struct ckpt_program *p);
@@ -277,7 +277,7 @@ int program_find_nan(struct ckpt_program *p, int flight, int32_t *op, int32_t *f
 int32_t program_find_bad_output(const struct ckpt_program *p, int flight);
 
 /* Whether copies of its step may be under way when the next one begins. */
-static inline bool program_is_parked(const struct ckpt_program *p)
+static inline bool program_is_offloaded(const struct ckpt_program *p)
 {
     return p->plan->n_copies > 0;
 }

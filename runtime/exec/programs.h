@@ -14,7 +14,7 @@
 struct ckpt_program;
 
 struct ckpt_optimizer; /* optim/optimizer.h */
-struct portfolios;     /* plan/plan.h */
+struct frontiers;     /* plan/plan.h */
 
 /* The files that options ask for, as bits. */
 enum written { WRITTEN_PLAN = 1, WRITTEN_GRAPH = 2, WRITTEN_MACHINE = 4, WRITTEN_TRACE = 8 };
@@ -42,7 +42,7 @@ struct programs {
     int32_t n_warm;
     unsigned written;            /* bits of enum written */
     bool timed_links;            /* the rates between device and host were looked at */
-    struct portfolios *searched; /* kept from plan to plan until the first step, or NULL */
+    struct frontiers *searched; /* kept from plan to plan until the first step, or NULL */
     bool brief;                  /* programs are compiled so from now on: see ckpt_plan_in_full */
 };
 

@@ -112,7 +112,7 @@ static int64_t recorded_micros(const struct ckpt_program *p, int32_t most)
 }
 
 /* One recording does for both steps under way: what kernels see of the step is uploaded. */
-static int record_parked(struct ckpt_program *p)
+static int record_offloaded(struct ckpt_program *p)
 {
     const int64_t micros = recorded_micros(p, MOST_KERNELS);
     const int32_t body = p->lowered.n_body, least = least_kernels(p, micros);
@@ -138,8 +138,8 @@ int program_record(struct ckpt_program *p)
     program_forget(p);
     if (!p->programs->memory->device->ops->begin || p->timing)
         return 0;
-    if (program_is_parked(p))
-        return record_parked(p);
+    if (program_is_offloaded(p))
+        return record_offloaded(p);
     if (recorded_micros(p, MOST_KERNELS / DEVICE_FLIGHTS) < p->tape->n_micro)
         return 0;
     for (int flight = 0; flight < DEVICE_FLIGHTS && !rc; flight++)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Steps that the device has recorded, to be handed over in one call.  A step without parks is
- * recorded whole, once for each of those that may be under way.  Of one with parks only the kernels
- * are, in segments from one wait to the next: recorded whole it would not overlap with the copies
- * of the step before.  Of many micro-steps only as many are recorded as a fixed room on the device
- * takes; the others are handed over command by command.
+ * Steps that the device has recorded, to be handed over in one call.  A step without offloads is
+ * recorded whole, once for each of those that may be under way.  Of one with offloads only the
+ * kernels are, in segments from one wait to the next: recorded whole it would not overlap with the
+ * copies of the step before.  Of many micro-steps only as many are recorded as a fixed room on the
+ * device takes; the others are handed over command by command.
  */
 #ifndef CKPT_RECORD_H
 #define CKPT_RECORD_H

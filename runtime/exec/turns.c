@@ -255,7 +255,7 @@ void turns_begin(struct ckpt_program *p)
     int n = program_has_threads(p) ? QUEUE_COUNT : QUEUE_READ;
     ps->last_submitted = p;
     p->follows = NULL;
-    if (!before || before == p || !(program_is_parked(before) || program_is_parked(p)))
+    if (!before || before == p || !(program_is_offloaded(before) || program_is_offloaded(p)))
         return;
     if (p->lowered.turns && before->lowered.turns)
         p->follows = before;

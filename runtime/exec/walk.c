@@ -38,10 +38,10 @@ static void walk_part(struct ckpt_program *p, int32_t from, int32_t to, struct m
 }
 
 /*
- * A step with parks.  Its caller needs what is computed and fetched, and what was copied in was for
- * that.  All else may go on under the next step, which waits for what it needs of it.
+ * A step with offloads.  Its caller needs what is computed and fetched, and what was copied in was
+ * for that.  All else may go on under the next step, which waits for what it needs of it.
  */
-static void walk_parked(struct ckpt_program *p, int flight)
+static void walk_offloaded(struct ckpt_program *p, int flight)
 {
     struct device *d = p->programs->memory->device;
     int32_t next = 0, body = p->lowered.n_body;
@@ -60,8 +60,8 @@ void program_walk(struct ckpt_program *p, int flight)
     p->mark[flight] = (int)(p->programs->walked++ % DEVICE_MARKS);
     timing_begin_step(p);
     turns_begin(p);
-    if (program_is_parked(p)) {
-        walk_parked(p, flight);
+    if (program_is_offloaded(p)) {
+        walk_offloaded(p, flight);
         return;
     }
     if (p->recorded[flight])

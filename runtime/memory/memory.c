@@ -150,11 +150,12 @@ void memory_close(struct memory *m, bool untouched)
 
 /* ---- bytes of tiers -------------------------------------------------------------------------- */
 
-static const enum home home_of_tier[] = {[TIER_HOST] = HOME_HOST, [TIER_NVME] = HOME_NVME};
+static const enum backing backing_of_tier[] = {
+    [TIER_HOST] = BACKING_HOST, [TIER_NVME] = BACKING_NVME};
 
-static int64_t home_bytes(const struct param *p, int slot)
+static int64_t backing_bytes(const struct param *p, int slot)
 {
-    int64_t unit = p->home[slot] == HOME_NVME ? PLAN_NVME_ALIGN : CKPT_ALIGN;
+    int64_t unit = p->backing[slot] == BACKING_NVME ? PLAN_NVME_ALIGN : CKPT_ALIGN;
     return round_up(param_slot_bytes(p, slot), unit);
 }
 
@@ -164,8 +165,8 @@ int64_t memory_tier_bytes(const struct params *params, int tier)
     for (int32_t i = 0; i < params->n; i++) {
         const struct param *p = &params->data[i];
         for (int s = 0; s < SLOT_COUNT; s++)
-            if (p->home[s] == home_of_tier[tier])
-                end = max_i64(end, p->offset[s] + home_bytes(p, s));
+            if (p->backing[s] == backing_of_tier[tier])
+                end = max_i64(end, p->offset[s] + backing_bytes(p, s));
     }
     return end;
 }
@@ -181,13 +182,14 @@ int memory_reserve(struct memory *m, const int64_t bytes[TIER_COUNT])
     return 0;
 }
 
-void memory_place_slot(struct memory *m, struct param *p, int slot, enum home home, int64_t offset)
+void memory_place_slot(struct memory *m, struct param *p, int slot, enum backing backing,
+                       int64_t offset)
 {
     if (p->offset[slot] >= 0)
         return;
-    p->home[slot] = home;
+    p->backing[slot] = backing;
     p->offset[slot] = offset;
-    if (home != HOME_DEVICE)
+    if (backing != BACKING_DEVICE)
         return;
     p->offset[slot] = m->persistent;
     m->persistent += round_up(param_slot_bytes(p, slot), CKPT_ALIGN);
@@ -225,12 +227,12 @@ static int64_t stored(const struct param *p, int slot)
 }
 
 /* Where a slot stands if the host's own threads can write it, or NULL. */
-static char *find_home(struct memory *m, const struct param *p, int slot)
+static char *find_backing(struct memory *m, const struct param *p, int slot)
 {
     struct tier *host = m->tiers[TIER_HOST];
-    if (p->home[slot] == HOME_HOST)
+    if (p->backing[slot] == BACKING_HOST)
         return host->ops->base(host) + p->offset[slot];
-    if (p->home[slot] == HOME_DEVICE && m->device->ops->backend == CKPT_ON_CPU)
+    if (p->backing[slot] == BACKING_DEVICE && m->device->ops->backend == CKPT_ON_CPU)
         return m->device->ops->base(m->device) + p->offset[slot];
     return NULL;
 }
@@ -344,15 +346,15 @@ static int copy_file(struct memory *m, const struct param *p, int slot, float *v
 static int copy_slot(struct memory *m, const struct param *p, int slot, float *values, int64_t n,
                      bool in)
 {
-    char *home = find_home(m, p, slot);
+    char *backing = find_backing(m, p, slot);
     int rc = memory_sync(m); /* a step that failed in between left the values in pieces */
     if (rc)
         return rc;
-    if (p->home[slot] == HOME_NVME)
+    if (p->backing[slot] == BACKING_NVME)
         return copy_file(m, p, slot, values, in);
-    if (!home)
+    if (!backing)
         return copy_pieces(m, p, slot, values, n, in);
-    carry((struct span){home, values, is_half(p, slot), in}, n);
+    carry((struct span){backing, values, is_half(p, slot), in}, n);
     return 0;
 }
 
@@ -388,7 +390,7 @@ int memory_read(struct memory *m, const struct param *p, int slot, float *dst, i
 int memory_clear(struct memory *m, const struct param *p, int slot)
 {
     struct device *d = m->device;
-    if (p->home[slot] != HOME_DEVICE || find_home(m, p, slot))
+    if (p->backing[slot] != BACKING_DEVICE || find_backing(m, p, slot))
         return copy_slot(m, p, slot, NULL, stored(p, slot), true);
     d->ops->fill(d, QUEUE_COPY_IN, d->ops->base(d) + p->offset[slot], 0, param_slot_bytes(p, slot));
     return memory_sync(m);

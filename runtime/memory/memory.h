@@ -71,9 +71,10 @@ int memory_set_budget(struct memory *m, const struct machine *machine, enum ckpt
 /* Waits until the device is idle.  Returns 0 or its code, as failed() says it. */
 int memory_sync(struct memory *m);
 
-/* Gives a slot its place, if it has none: in a tier from `offset` on or, where home is HOME_DEVICE,
- * at the end of the persistent region. */
-void memory_place_slot(struct memory *m, struct param *p, int slot, enum home home, int64_t offset);
+/* Gives a slot its place, if it has none: in a tier from `offset` on or, where backing is
+ * BACKING_DEVICE, at the end of the persistent region. */
+void memory_place_slot(struct memory *m, struct param *p, int slot, enum backing backing,
+                       int64_t offset);
 
 /* Where parameters end in a tier. */
 int64_t memory_tier_bytes(const struct params *params, int tier);

@@ -9,7 +9,7 @@
 static bool brings(const struct graph *g, const struct plan *p, const struct copy *c)
 {
     const struct residence *to = &p->residences[c->to];
-    return to->tier == TIER_DEVICE && !plan_is_home(g, p, to);
+    return to->tier == TIER_DEVICE && !plan_is_backing(g, p, to);
 }
 
 int32_t plan_count_offloads(const struct graph *g, const struct plan *p)
@@ -101,7 +101,7 @@ struct walk {
 
 static enum fate fate_below(const struct offload *o)
 {
-    return o->tier == TIER_NVME ? FATE_PARK_NVME : FATE_PARK_HOST;
+    return o->tier == TIER_NVME ? FATE_OFFLOAD_NVME : FATE_OFFLOAD_HOST;
 }
 
 static enum fate fate_of(const struct walk *w, const struct graph *g, int32_t s, int32_t to)
@@ -109,7 +109,7 @@ static enum fate fate_of(const struct walk *w, const struct graph *g, int32_t s,
     for (int32_t i = w->away[s]; i >= 0; i = w->next[i])
         if (w->offloads[i].use_step == to)
             return fate_below(&w->offloads[i]);
-    return g->storages[s].persistent || w->ends[s] >= to ? FATE_STAY : FATE_DROP;
+    return g->storages[s].persistent || w->ends[s] >= to ? FATE_KEEP : FATE_DROP;
 }
 
 static int add_gap(struct walk *w, struct gap gap)

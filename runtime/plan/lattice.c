@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Plans with lower tiers.  The search (parked.c) promises nothing about two budgets: more memory
+ * Plans with lower tiers.  The search (offloaded.c) promises nothing about two budgets: more memory
  * may happen on a slower plan, or on none.  So no search sees the user's budgets.  It is run for
  * cells, budgets that follow from the graph and the machine alone, and what it finds is a point: a
  * plan with addresses, valid wherever its bytes fit.  An answer is the fastest point of all cells
@@ -47,7 +47,7 @@ struct cell {
 };
 
 struct lattice {
-    struct portfolio *pf;
+    struct frontier *pf;
     struct machine m;
     int64_t reserved, base[TIER_COUNT];
     struct bound *bound;
@@ -114,7 +114,7 @@ static int sketch_cell(struct lattice *l, struct cell *c)
     if (c->sketched)
         return 0;
     c->sketched = true;
-    return parked_sketch(l->pf, &l->m, &b, c->device - l->reserved, &c->sketch);
+    return offload_sketch(l->pf, &l->m, &b, c->device - l->reserved, &c->sketch);
 }
 
 static int search_cell(struct lattice *l, struct cell *c)
@@ -124,11 +124,11 @@ static int search_cell(struct lattice *l, struct cell *c)
         return 0;
     c->searched = true;
     if (c->device == SMALLEST)
-        return parked_smallest(l->pf, &l->m, &b, &c->plan);
+        return offload_smallest(l->pf, &l->m, &b, &c->plan);
     int rc = sketch_cell(l, c);
     return rc ? rc
-              : parked_plan(l->pf, &l->m, &b, c->device - l->reserved, &c->sketch, &c->plan,
-                            &c->apart);
+              : offload_plan(l->pf, &l->m, &b, c->device - l->reserved, &c->sketch, &c->plan,
+                             &c->apart);
 }
 
 /* The cell for these budgets, searched or not. */
@@ -178,7 +178,7 @@ static int set_cost(struct lattice *l, int32_t i, double least)
     }
     int rc = own < l->pf->p->seconds ? fastest_of_all(l, &floor) : 0;
     c = &l->cells.data[i];
-    floor = fmax(floor, parked_floor(&c->sketch));
+    floor = fmax(floor, offload_floor(&c->sketch));
     c->cost = own < fmax(floor, least) ? INFINITY : own;
     return rc;
 }
@@ -308,7 +308,7 @@ static int may_be_better_yet(struct lattice *l, const struct stairs *s, double k
         return 0;
     struct cell *c = cell_at(l, s->first);
     rc = c ? sketch_cell(l, c) : CKPT_ENOMEM;
-    *may = !rc && parked_floor(&c->sketch) < known;
+    *may = !rc && offload_floor(&c->sketch) < known;
     return rc;
 }
 
@@ -326,7 +326,7 @@ static struct flights flights_of(const struct lattice *l, int64_t device, const 
         {{{.device = device, .host = NO_END, .nvme = nvme}, HOST_ALONE, nvme},
          {{.kind = NVME_ALONE, .device = device, .host = host, .nvme = NO_END}, NVME_ALONE, nvme},
          {{.device = device, .host = NO_END, .nvme = nvme}, BOTH_TIERS, NO_END}},
-        /* What other programs have in a tier may be parked there again without any new bytes. */
+        /* What other programs have in a tier may be offloaded there again without any new bytes. */
         {has_host || host + nvme > 0, has_nvme, has_host && has_nvme}};
 }
 
@@ -391,7 +391,7 @@ static int fastest_smallest(struct lattice *l, const struct budgets *b, double k
     const struct flights f = flights_of(l, SMALLEST, b);
     int64_t alive = l->reserved + l->pf->p->persistent + l->pf->options.data[0].load;
     int rc = 0;
-    if (parked_smallest_seconds(l->pf, &l->m) >= known)
+    if (offload_smallest_seconds(l->pf, &l->m) >= known)
         return 0;
     alive = min_i64(alive, b->device);
     for (int i = 0; i < KINDS && !rc; i++)
@@ -518,7 +518,7 @@ static bool is_for(const struct lattice *l, const struct machine *m, int64_t res
            l->base[TIER_NVME] == b->tier_base[TIER_NVME] && same_rates(&l->m, m);
 }
 
-int lattice_open(struct portfolio *pf, const struct machine *m, int64_t reserved,
+int lattice_open(struct frontier *pf, const struct machine *m, int64_t reserved,
                  const struct budgets *b, struct lattice **out)
 {
     *out = pf->lattice;
@@ -530,7 +530,7 @@ int lattice_open(struct portfolio *pf, const struct machine *m, int64_t reserved
         return CKPT_ENOMEM;
     *l = (struct lattice){.pf = pf, .m = *m, .reserved = reserved, .apart = 1};
     if (graph_has_crossings(pf->p->g))
-        l->apart = PARKED_APART;
+        l->apart = OFFLOAD_APART;
     l->m.costs = NULL; /* ops have their prices */
     l->m.n_costs = 0;
     for (int i = 0; i < TIER_COUNT; i++)

@@ -9,11 +9,11 @@
 struct lattice;
 
 /*
- * The lattice of a portfolio for a machine, reserved device bytes and bytes of the tiers that
- * others have taken; it belongs to the portfolio and is kept for the next call that asks for the
+ * The lattice of a frontier for a machine, reserved device bytes and bytes of the tiers that
+ * others have taken; it belongs to the frontier and is kept for the next call that asks for the
  * same. Returns 0 or CKPT_ENOMEM.
  */
-int lattice_open(struct portfolio *pf, const struct machine *m, int64_t reserved,
+int lattice_open(struct frontier *pf, const struct machine *m, int64_t reserved,
                  const struct budgets *b, struct lattice **l);
 void lattice_free(struct lattice *l);
 

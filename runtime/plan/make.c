@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Answers to budgets: the fastest plan that fits, or the sentence that says why none does.  Without
- * lower tiers the plans are the options of the portfolio with addresses; with them, the points of
+ * lower tiers the plans are the options of the frontier with addresses; with them, the points of
  * the lattice as well.  Both sets follow from graph and machine, and a larger budget of any tier
  * reaches more of them: so it is never slower, and never refused where a smaller one is not.
  *
- * A step that fits with everything kept needs no search: nothing is faster (portfolio_first).  What
+ * A step that fits with everything kept needs no search: nothing is faster (frontier_first).  What
  * only the search knows, the smallest budget and the next faster plan, is then left open.
  */
 #include <math.h>
@@ -48,7 +48,7 @@ static int copy_schedule(const struct graph *g, const struct schedule *s, struct
     return plan_sort(p);
 }
 
-int option_steps(struct portfolio *pf, const struct option *o, struct plan **out)
+int option_steps(struct frontier *pf, const struct option *o, struct plan **out)
 {
     const struct graph *g = pf->p->g;
     const struct schedule *s;
@@ -77,7 +77,7 @@ int option_steps(struct portfolio *pf, const struct option *o, struct plan **out
 }
 
 /* Finds out what an option takes with addresses. */
-static int settle(struct portfolio *pf, struct option *o)
+static int settle(struct frontier *pf, struct option *o)
 {
     if (o->plan)
         return 0;
@@ -121,13 +121,13 @@ static int copy_plan(const struct plan *from, struct plan **out)
 }
 
 /* An option with addresses, as a plan without budgets. */
-static int option_plan(struct portfolio *pf, struct option *o, struct plan **out)
+static int option_plan(struct frontier *pf, struct option *o, struct plan **out)
 {
     int rc = settle(pf, o);
     return rc ? rc : copy_plan(o->plan, out);
 }
 
-int smallest_faster(struct portfolio *pf, double seconds, struct option **best)
+int smallest_faster(struct frontier *pf, double seconds, struct option **best)
 {
     int32_t failed = 0, most = pf->p->g->n_ops > HUGE ? 1 : STUBBORN;
     *best = NULL;
@@ -148,7 +148,7 @@ int smallest_faster(struct portfolio *pf, double seconds, struct option **best)
 }
 
 /* The fastest option that fits, or NULL. */
-static int fastest_within(struct portfolio *pf, int64_t bytes, struct option **best)
+static int fastest_within(struct frontier *pf, int64_t bytes, struct option **best)
 {
     *best = NULL;
     for (int32_t i = pf->n - 1; i >= 0 && !*best; i--) {
@@ -166,7 +166,7 @@ static int fastest_within(struct portfolio *pf, int64_t bytes, struct option **b
 
 /* The option with the fewest bytes: one that would be chosen where it just fits takes all of them.
  */
-static int find_smallest(struct portfolio *pf, struct option **smallest)
+static int find_smallest(struct frontier *pf, struct option **smallest)
 {
     struct option *chosen;
     int rc = smallest_faster(pf, INFINITY, smallest);
@@ -180,17 +180,17 @@ static int find_smallest(struct portfolio *pf, struct option **smallest)
 }
 
 /* Whether another program keeps a storage of this one in a tier. */
-static bool has_homes(const struct graph *g)
+static bool has_backings(const struct graph *g)
 {
     for (int32_t s = 0; s < g->n_storages; s++)
-        if (g->storages[s].home == HOME_HOST || g->storages[s].home == HOME_NVME)
+        if (g->storages[s].backing == BACKING_HOST || g->storages[s].backing == BACKING_NVME)
             return true;
     return false;
 }
 
 static bool has_tiers(const struct request *q, const struct budgets *b)
 {
-    return q->homes || b->host + b->nvme > 0;
+    return q->backings || b->host + b->nvme > 0;
 }
 
 static int64_t plan_bytes(const struct request *q, const struct plan *p)
@@ -198,39 +198,40 @@ static int64_t plan_bytes(const struct request *q, const struct plan *p)
     return q->reserved + p->persistent + p->transient;
 }
 
-int answer_within(struct portfolio *pf, const struct request *q, const struct budgets *b,
+int answer_within(struct frontier *pf, const struct request *q, const struct budgets *b,
                   struct answer *a)
 {
     int64_t transient = b->device - q->reserved - pf->p->persistent;
     *a = (struct answer){NULL, NULL};
     int rc = 0;
-    if (!q->homes && transient >= q->smallest->placed)
+    if (!q->backings && transient >= q->smallest->placed)
         rc = fastest_within(pf, transient, &a->option);
     if (!rc && has_tiers(q, b))
-        rc = lattice_fastest(q->lattice, b, a->option ? a->option->seconds : INFINITY, &a->parked);
+        rc = lattice_fastest(q->lattice, b, a->option ? a->option->seconds : INFINITY,
+                             &a->offloaded);
     return rc;
 }
 
-int smallest_device(struct portfolio *pf, const struct request *q, const struct budgets *b,
+int smallest_device(struct frontier *pf, const struct request *q, const struct budgets *b,
                     struct smallest *s)
 {
-    const struct plan *parked = NULL;
+    const struct plan *offloaded = NULL;
     int64_t bytes = INT64_MAX;
     int rc = settle(pf, q->smallest);
     *s = (struct smallest){INT64_MAX, NULL};
     if (!rc && has_tiers(q, b))
-        rc = lattice_smallest(q->lattice, b, &bytes, &parked);
+        rc = lattice_smallest(q->lattice, b, &bytes, &offloaded);
     if (rc)
         return rc;
-    if (!q->homes)
+    if (!q->backings)
         *s = (struct smallest){plan_bytes(q, q->smallest->plan), q->smallest->plan};
-    if (parked && bytes < s->bytes)
-        *s = (struct smallest){bytes, parked};
+    if (offloaded && bytes < s->bytes)
+        *s = (struct smallest){bytes, offloaded};
     return 0;
 }
 
 /* What the table says beside the plan: the smallest budget, the next that is faster, the bound. */
-static int set_outlook(struct portfolio *pf, const struct request *q, struct plan *p)
+static int set_outlook(struct frontier *pf, const struct request *q, struct plan *p)
 {
     struct option *next;
     struct smallest least;
@@ -248,24 +249,24 @@ static int set_outlook(struct portfolio *pf, const struct request *q, struct pla
     return 0;
 }
 
-static int choose(struct portfolio *pf, const struct request *q, struct plan **out,
+static int choose(struct frontier *pf, const struct request *q, struct plan **out,
                   struct error *error)
 {
     struct answer a;
     int rc = answer_within(pf, q, &q->budgets, &a);
-    if (!rc && !a.parked && !a.option)
+    if (!rc && !a.offloaded && !a.option)
         return plan_refuse(pf, q, error);
     if (!rc)
-        rc = a.parked ? copy_plan(a.parked, out) : option_plan(pf, a.option, out);
+        rc = a.offloaded ? copy_plan(a.offloaded, out) : option_plan(pf, a.option, out);
     return rc ? rc : set_outlook(pf, q, *out);
 }
 
-int portfolio_plan(struct portfolio *pf, const struct machine *m, const struct budgets *b,
-                   int64_t reserved, struct plan **p, struct error *error)
+int frontier_plan(struct frontier *pf, const struct machine *m, const struct budgets *b,
+                  int64_t reserved, struct plan **p, struct error *error)
 {
     const struct machine own = machine_for_rank(m, graph_ranks(pf->p->g));
     struct request q = {
-        .m = &own, .budgets = *b, .reserved = reserved, .homes = has_homes(pf->p->g)};
+        .m = &own, .budgets = *b, .reserved = reserved, .backings = has_backings(pf->p->g)};
     *p = NULL;
     int rc = find_smallest(pf, &q.smallest);
     if (!rc)
@@ -273,7 +274,7 @@ int portfolio_plan(struct portfolio *pf, const struct machine *m, const struct b
     if (!rc)
         rc = choose(pf, &q, p, error);
     if (!rc)
-        rc = plan_add_homes(pf->p->g, *p);
+        rc = plan_add_backings(pf->p->g, *p);
     if (rc && *p) {
         plan_free(*p);
         *p = NULL;
@@ -284,25 +285,25 @@ int portfolio_plan(struct portfolio *pf, const struct machine *m, const struct b
 int plan_make(const struct graph *g, const struct machine *m, const struct budgets *b,
               int64_t reserved, struct plan **p, struct error *error)
 {
-    struct portfolio *pf;
+    struct frontier *pf;
     *p = NULL;
     int rc = graph_check_seconds(g, error);
     if (rc)
         return rc;
-    rc = portfolio_build(g, &pf);
+    rc = frontier_build(g, &pf);
     if (rc)
         return error_fail(error, rc, "planning ran out of host memory");
-    rc = portfolio_plan(pf, m, b, reserved, p, error);
-    portfolio_free(pf);
+    rc = frontier_plan(pf, m, b, reserved, p, error);
+    frontier_free(pf);
     return rc;
 }
 
 /* Whether the fastest option fits and, whatever there is of lower tiers, no plan is faster. */
-static int is_unbeaten(struct portfolio *pf, const struct request *q, struct option *o, bool *is)
+static int is_unbeaten(struct frontier *pf, const struct request *q, struct option *o, bool *is)
 {
     int64_t transient = q->budgets.device - q->reserved - pf->p->persistent;
     *is = false;
-    if (q->homes || o->load > transient)
+    if (q->backings || o->load > transient)
         return 0;
     int rc = settle(pf, o);
     *is = !rc && o->placed <= transient &&
@@ -310,12 +311,12 @@ static int is_unbeaten(struct portfolio *pf, const struct request *q, struct opt
     return rc;
 }
 
-static int first_plan(struct portfolio *pf, const struct machine *m, const struct budgets *b,
+static int first_plan(struct frontier *pf, const struct machine *m, const struct budgets *b,
                       int64_t reserved, struct plan **p)
 {
     const struct machine own = machine_for_rank(m, graph_ranks(pf->p->g));
     struct request q = {
-        .m = &own, .budgets = *b, .reserved = reserved, .homes = has_homes(pf->p->g)};
+        .m = &own, .budgets = *b, .reserved = reserved, .backings = has_backings(pf->p->g)};
     struct option *o = &pf->options.data[pf->n - 1];
     bool unbeaten = false;
     int rc = lattice_open(pf, &own, reserved, b, &q.lattice);
@@ -328,11 +329,11 @@ static int first_plan(struct portfolio *pf, const struct machine *m, const struc
     (*p)->budgets = *b;
     (*p)->min_peak_op = -1;
     (*p)->bound_seconds = lattice_bound(q.lattice, b);
-    return plan_add_homes(pf->p->g, *p);
+    return plan_add_backings(pf->p->g, *p);
 }
 
-int portfolio_first(struct portfolio *pf, const struct machine *m, const struct budgets *b,
-                    int64_t reserved, struct plan **p, struct error *error)
+int frontier_first(struct frontier *pf, const struct machine *m, const struct budgets *b,
+                   int64_t reserved, struct plan **p, struct error *error)
 {
     *p = NULL;
     int rc = first_plan(pf, m, b, reserved, p);
@@ -343,8 +344,8 @@ int portfolio_first(struct portfolio *pf, const struct machine *m, const struct 
     return error_fail(error, rc, "planning ran out of host memory");
 }
 
-int portfolio_bound(struct portfolio *pf, const struct machine *m, const struct budgets *b,
-                    int64_t reserved, double *seconds, struct error *error)
+int frontier_bound(struct frontier *pf, const struct machine *m, const struct budgets *b,
+                   int64_t reserved, double *seconds, struct error *error)
 {
     const struct machine own = machine_for_rank(m, graph_ranks(pf->p->g));
     struct lattice *l;
@@ -356,20 +357,20 @@ int portfolio_bound(struct portfolio *pf, const struct machine *m, const struct 
     return 0;
 }
 
-int portfolio_plan_free(struct portfolio *pf, const struct machine *m, const struct budgets *b,
-                        int64_t reserved, struct plan **p, struct error *error)
+int frontier_plan_free(struct frontier *pf, const struct machine *m, const struct budgets *b,
+                       int64_t reserved, struct plan **p, struct error *error)
 {
     struct budgets none = *b;
     none.device = INT64_MAX;
-    int rc = portfolio_plan(pf, m, &none, reserved, p, error);
+    int rc = frontier_plan(pf, m, &none, reserved, p, error);
     if (rc || reserved + (*p)->persistent + (*p)->transient <= b->device)
         return rc;
     plan_free(*p);
-    return portfolio_plan(pf, m, b, reserved, p, error);
+    return frontier_plan(pf, m, b, reserved, p, error);
 }
 
-int portfolio_sweep(struct portfolio *pf, const struct machine *m, const struct budgets *b,
-                    int64_t reserved, const int64_t *device, int32_t n, struct plan **plans)
+int frontier_sweep(struct frontier *pf, const struct machine *m, const struct budgets *b,
+                   int64_t reserved, const int64_t *device, int32_t n, struct plan **plans)
 {
     struct error error;
     int rc = 0;
@@ -378,7 +379,7 @@ int portfolio_sweep(struct portfolio *pf, const struct machine *m, const struct 
     for (int32_t i = 0; i < n && !rc; i++) {
         struct budgets here = *b;
         here.device = device[i];
-        rc = portfolio_plan(pf, m, &here, reserved, &plans[i], &error);
+        rc = frontier_plan(pf, m, &here, reserved, &plans[i], &error);
         rc = rc == CKPT_EBUDGET ? 0 : rc;
     }
     return rc;

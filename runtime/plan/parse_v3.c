@@ -5,10 +5,10 @@
  *     storage S FIRST LAST OFFSET      a residence on the device; one that runs into the next step
  *                                      is two, to the last step and from step 0 on
  *     workspace STEP OFFSET
- *     park|clean host|nvme S OUT FREE IN USE OFFSET    S leaves the device, clean: without a copy
- *     lodging S OUT IN OFFSET          bytes in host memory for steps on the host; OUT and IN -1:
- *                                      the home of S, else it is copied out behind OUT, back from
- * IN times OUT_START OUT_END IN_START IN_END          behind each of the last two
+ *     offload|clean host|nvme S OUT FREE IN USE OFFSET    S leaves the device, clean: without a
+ * copy lodging S OUT IN OFFSET          bytes in host memory for steps on the host; OUT and IN -1:
+ *                                      the backing of S, else it is copied out behind OUT, back
+ * from IN times OUT_START OUT_END IN_START IN_END          behind each of the last two
  */
 #include <stdlib.h>
 #include "plan/parse.h"
@@ -94,12 +94,12 @@ static int32_t add(struct reader *r, struct residence t)
     return -1;
 }
 
-/* The home of a persistent storage, which is made where it was not met before. */
-static int32_t home_of(struct reader *r, int32_t s, int8_t tier, int64_t offset)
+/* The backing residence of a persistent storage, which is made where it was not met before. */
+static int32_t backing_of(struct reader *r, int32_t s, int8_t tier, int64_t offset)
 {
     for (int32_t i = 0; i < r->p->n_residences; i++) {
         const struct residence *t = &r->p->residences[i];
-        if (t->storage != s || !plan_is_home(r->g, r->p, t))
+        if (t->storage != s || !plan_is_backing(r->g, r->p, t))
             continue;
         if (t->tier != tier || t->offset != offset)
             lines_fail(r->l, CKPT_EPLAN, "storage %d has two homes", (int)s);
@@ -118,7 +118,8 @@ static void add_copy(struct reader *r, struct copy c, int32_t from, int32_t to)
         r->p->copies[r->p->n_copies++] = c;
 }
 
-/* ---- parks ----------------------------------------------------------------------------------- */
+/* ---- offloads -----------------------------------------------------------------------------------
+ */
 
 /* Joins the two residences of what is freed in the next step.  The second one is nobody's then, in
  * no tier: the order puts it last. */
@@ -133,7 +134,7 @@ static void join(struct reader *r, int32_t s, int32_t freed)
     second->tier = TIER_COUNT;
 }
 
-static void get_park(struct reader *r)
+static void get_offload(struct reader *r)
 {
     struct copy out = {0}, in = {0};
     int32_t n = r->p->n_steps;
@@ -159,7 +160,7 @@ static void get_park(struct reader *r)
         return;
     int32_t before = (int32_t)(from - r->p->residences), behind = (int32_t)(to - r->p->residences);
     int32_t below = r->g->storages[s].persistent
-                        ? home_of(r, s, tier, offset)
+                        ? backing_of(r, s, tier, offset)
                         : add(r, (struct residence){s, tier, out.after, in.before, offset});
     if (!clean)
         add_copy(r, out, before, below);
@@ -182,7 +183,7 @@ static bool get_lodging(struct reader *r)
     if (r->l->rc)
         return true;
     if (out.after < 0 && back < 0) {
-        home_of(r, s, TIER_HOST, offset);
+        backing_of(r, s, TIER_HOST, offset);
         return true;
     }
     int32_t from = (int32_t)max_i64(out.after, 0);
@@ -194,7 +195,7 @@ static bool get_lodging(struct reader *r)
     }
     out.before = made;
     if (r->g->storages[s].persistent) {
-        here = home_of(r, s, TIER_DEVICE, -1);
+        here = backing_of(r, s, TIER_DEVICE, -1);
     } else {
         const struct residence *t = find(r, s, INSIDE, from);
         here = t ? (int32_t)(t - r->p->residences) : -1;
@@ -217,14 +218,14 @@ void get_version_3(struct reader *r, void (*get_step)(struct reader *r, void *el
 {
     struct plan *p = r->p;
     p->n_residences = (int32_t)lines_total(r->l, "instances", 0, INT32_MAX / 4);
-    int32_t parks = (int32_t)lines_total(r->l, "parks", 0, INT32_MAX / 4), dead = 0;
+    int32_t offloads = (int32_t)lines_total(r->l, "parks", 0, INT32_MAX / 4), dead = 0;
     get_list(r, (void **)&p->steps, p->n_steps, sizeof(*p->steps), get_step);
     get_list(r, (void **)&p->residences, p->n_residences, sizeof(*p->residences), get_device);
-    for (int32_t i = 0; i < parks && lines_next(r->l); i++)
-        get_park(r);
+    for (int32_t i = 0; i < offloads && lines_next(r->l); i++)
+        get_offload(r);
     while (lines_next(r->l) && get_lodging(r))
         ;
-    if (!r->l->rc && plan_add_homes(r->g, p))
+    if (!r->l->rc && plan_add_backings(r->g, p))
         lines_fail(r->l, CKPT_ENOMEM, "out of host memory");
     while (dead < p->n_residences && !r->l->rc &&
            p->residences[p->n_residences - 1 - dead].tier == TIER_COUNT)

@@ -30,7 +30,7 @@
 #define CKPT_PLAN_H
 
 #include "core/base.h"
-#include "core/home.h"
+#include "core/backing.h"
 #include "pins.h"
 #include "plan/graph/machine.h"
 #include "plan/record.h"
@@ -51,10 +51,10 @@ enum graph_kind {
 struct graph_storage {
     int64_t bytes; /* a multiple of CKPT_ALIGN, not 0 */
     enum graph_kind kind;
-    bool persistent; /* lives before and after the step; never dropped */
-    bool carried;    /* must be resident from step 0 of the body to its last use */
-    enum home home;  /* of a persistent storage: where another program of the context has it */
-    int64_t home_offset;
+    bool persistent;      /* lives before and after the step; never dropped */
+    bool carried;         /* must be resident from step 0 of the body to its last use */
+    enum backing backing; /* of a persistent storage: where another program of the context has it */
+    int64_t backing_offset;
     bool crosses;     /* of a persistent storage: another program's copy out of it goes on in the */
     int64_t crossing; /* next step, from this address above the persistent bytes */
     int32_t tape_storage;
@@ -65,20 +65,20 @@ struct graph_storage {
 enum graph_collective { GRAPH_LOCAL, GRAPH_ALL_GATHER, GRAPH_REDUCE_SCATTER, GRAPH_ALL_REDUCE };
 
 struct graph_op {
-    int32_t reads, n_reads;   /* graph.refs[reads ..]: storages read; each listed once */
-    int32_t writes, n_writes; /* storages written; one that is both is changed in place */
-    int64_t workspace;        /* scratch bytes while it runs, a multiple of CKPT_ALIGN */
-    double seconds;           /* estimated or measured; of a collective: what the search takes */
-    double comm_seconds;      /* of a collective, on a queue of its own: estimated or measured */
-    double drag_seconds;      /* of a collective: what the ops beside it take longer */
-    double flops, bytes;      /* work: arithmetic, and device memory read and written */
-    uint64_t cost_key;        /* of its measured cost: op name, dtypes, shapes */
+    int32_t reads, n_reads;    /* graph.refs[reads ..]: storages read; each listed once */
+    int32_t writes, n_writes;  /* storages written; one that is both is changed in place */
+    int64_t workspace;         /* scratch bytes while it runs, a multiple of CKPT_ALIGN */
+    double seconds;            /* estimated or measured; of a collective: what the search takes */
+    double comm_seconds;       /* of a collective, on a queue of its own: estimated or measured */
+    double contention_seconds; /* of a collective: what the ops beside it take longer */
+    double flops, bytes;       /* work: arithmetic, and device memory read and written */
+    uint64_t cost_key;         /* of its measured cost: op name, dtypes, shapes */
     enum graph_phase phase;
     enum graph_collective collective;
     int32_t ranks;    /* of a collective */
     int32_t replicas; /* of a sum of shares: so many groups of ranks have the same; 0 for one */
-    bool passing;     /* of a gather: what it makes is dropped after the forward pass */
-    bool rerunnable;  /* pure: the same inputs give the same outputs, any number of times */
+    bool drop_after_forward; /* of a gather: what it makes is dropped after the forward pass */
+    bool rerunnable;         /* pure: the same inputs give the same outputs, any number of times */
     int32_t tape_op;
     char *name; /* "linear in spatial_blocks.3 (model.c:120)"; owned */
 };
@@ -107,10 +107,11 @@ void graph_price(struct graph *g, const struct machine *m);
 double graph_seconds(const struct graph *g);
 /* Whether the search can add up the seconds of all ops: 0, or CKPT_EINVAL with the sentence. */
 int graph_check_seconds(const struct graph *g, struct error *error);
-/* 64-bit hash of everything in the graph but names, seconds and homes: the signature of a plan. */
+/* 64-bit hash of everything in the graph but names, seconds and backings: the signature of a plan.
+ */
 uint64_t graph_signature(const struct graph *g);
 
-enum fate { FATE_STAY, FATE_DROP, FATE_PARK_HOST, FATE_PARK_NVME };
+enum fate { FATE_KEEP, FATE_DROP, FATE_OFFLOAD_HOST, FATE_OFFLOAD_NVME };
 
 /* A stretch between two uses of a storage, in positions of the plan's steps. */
 struct gap {
@@ -140,12 +141,12 @@ struct budgets {
 struct plan {
     uint64_t signature;
     struct budgets budgets; /* it was made for */
-    int64_t persistent;     /* bytes of persistent storages never parked, at the arena's bottom */
-    int64_t transient;      /* bytes above them */
+    int64_t persistent;  /* bytes of persistent storages never offloaded, at the arena's bottom */
+    int64_t transient;   /* bytes above them */
     int64_t load;        /* most transient bytes alive at one step: the lower bound of transient */
     int32_t peak_step;   /* where load is reached */
     int64_t min_budget;  /* the smallest device budget with these lower tiers, reserved included; 0:
-                          * nothing was searched (portfolio_first) */
+                          * nothing was searched (frontier_first) */
     int32_t min_peak_op; /* the op at the peak of that smallest plan */
     int64_t host_bytes, nvme_bytes; /* of the tiers, addresses included, behind budgets.tier_base */
     int64_t staging_bytes;          /* of host memory beside that, if anything goes to NVMe */
@@ -155,7 +156,7 @@ struct plan {
     double exposed_comm;      /* of it: waiting for collectives, and what they slow down */
     double comm_seconds;      /* that collectives take on their queue, hidden or not */
     double bound_seconds;     /* no plan under these budgets can be faster than this */
-    int64_t next_budget;      /* the smallest without parks that would be faster; 0 if none */
+    int64_t next_budget;      /* the smallest without offloads that would be faster; 0 if none */
     double next_seconds;      /* and its time */
     struct plan_step *steps;
     int32_t n_steps, n_body;      /* steps of the body come first */
@@ -180,20 +181,20 @@ static inline double plan_compute_seconds(const struct plan *p)
 
 /* The search: every schedule of a graph worth knowing, whatever the budget.  Returns 0 or
  * CKPT_ENOMEM. */
-struct portfolio;
-int portfolio_build(const struct graph *g, struct portfolio **pf);
-/* A portfolio of the one schedule that keeps everything: nothing was searched. */
-int portfolio_build_first(const struct graph *g, struct portfolio **pf);
-void portfolio_free(struct portfolio *pf);
-/* Some portfolios of late, of graphs that a caller asks about more than once.  get builds one, or
+struct frontier;
+int frontier_build(const struct graph *g, struct frontier **pf);
+/* A frontier of the one schedule that keeps everything: nothing was searched. */
+int frontier_build_first(const struct graph *g, struct frontier **pf);
+void frontier_free(struct frontier *pf);
+/* Some frontiers of late, of graphs that a caller asks about more than once.  get builds one, or
  * hands out the one of a graph with the same numbers; it is theirs, and stands until the next call.
  * get_first does so with those that are not searched, of which the last is kept.  g must outlive
  * what it is asked then.  All return 0 or CKPT_ENOMEM. */
-struct portfolios;
-int portfolios_new(struct portfolios **all);
-void portfolios_free(struct portfolios *all);
-int portfolios_get(struct portfolios *all, const struct graph *g, struct portfolio **pf);
-int portfolios_get_first(struct portfolios *all, const struct graph *g, struct portfolio **pf);
+struct frontiers;
+int frontiers_new(struct frontiers **all);
+void frontiers_free(struct frontiers *all);
+int frontiers_get(struct frontiers *all, const struct graph *g, struct frontier **pf);
+int frontiers_get_first(struct frontiers *all, const struct graph *g, struct frontier **pf);
 
 /*
  * Plans its graph for machine m under budgets b (persistent and transient bytes together); reserved
@@ -202,36 +203,37 @@ int portfolios_get_first(struct portfolios *all, const struct graph *g, struct p
  * more memory buys.  A larger budget of any tier never gives a slower plan, and is never refused
  * where a smaller one is not.
  */
-int portfolio_plan(struct portfolio *pf, const struct machine *m, const struct budgets *b,
-                   int64_t reserved, struct plan **p, struct error *error);
-/* As portfolio_plan, but first without a device budget: that plan is the answer where b holds it,
+int frontier_plan(struct frontier *pf, const struct machine *m, const struct budgets *b,
+                  int64_t reserved, struct plan **p, struct error *error);
+/* As frontier_plan, but first without a device budget: that plan is the answer where b holds it,
  * byte for byte the one that no budget gives. */
-int portfolio_plan_free(struct portfolio *pf, const struct machine *m, const struct budgets *b,
-                        int64_t reserved, struct plan **p, struct error *error);
+int frontier_plan_free(struct frontier *pf, const struct machine *m, const struct budgets *b,
+                       int64_t reserved, struct plan **p, struct error *error);
 /* The plans for n device budgets, reserved bytes included; plans[i] is NULL where none fits.
  * Returns 0 or CKPT_ENOMEM. */
-int portfolio_sweep(struct portfolio *pf, const struct machine *m, const struct budgets *b,
-                    int64_t reserved, const int64_t *device, int32_t n, struct plan **plans);
+int frontier_sweep(struct frontier *pf, const struct machine *m, const struct budgets *b,
+                   int64_t reserved, const int64_t *device, int32_t n, struct plan **plans);
 /*
- * Of a portfolio that was not searched: the plan in which nothing runs again or leaves the device,
+ * Of a frontier that was not searched: the plan in which nothing runs again or leaves the device,
  * where it fits budgets b and no plan under them is faster; else *p is NULL and the search has to
  * answer.  It takes a hundredth of the time and as many seconds as the answer of the search, but
  * maybe not as few bytes.  min_budget and next_budget are 0: not asked for.  Returns 0 or
  * CKPT_ENOMEM.
  */
-int portfolio_first(struct portfolio *pf, const struct machine *m, const struct budgets *b,
-                    int64_t reserved, struct plan **p, struct error *error);
+int frontier_first(struct frontier *pf, const struct machine *m, const struct budgets *b,
+                   int64_t reserved, struct plan **p, struct error *error);
 /* What can be said before a search: no plan under budgets b takes fewer seconds.  INFINITY: none
  * fits.  Returns 0 or CKPT_ENOMEM. */
-int portfolio_bound(struct portfolio *pf, const struct machine *m, const struct budgets *b,
-                    int64_t reserved, double *seconds, struct error *error);
+int frontier_bound(struct frontier *pf, const struct machine *m, const struct budgets *b,
+                   int64_t reserved, double *seconds, struct error *error);
 /* Searches and plans. */
 int plan_make(const struct graph *g, const struct machine *m, const struct budgets *b,
               int64_t reserved, struct plan **p, struct error *error);
 void plan_free(struct plan *p);
 
-/* Whether a residence is the home of a persistent storage: where it lives between steps. */
-bool plan_is_home(const struct graph *g, const struct plan *p, const struct residence *r);
+/* Whether a residence is the backing residence of a persistent storage: where it lives between
+ * steps. */
+bool plan_is_backing(const struct graph *g, const struct plan *p, const struct residence *r);
 /* Whether a step runs on the host. */
 bool plan_uses_host(const struct plan *p);
 
@@ -303,7 +305,7 @@ int plan_gaps(const struct graph *g, const struct plan *p, struct gap **gaps, in
 struct plan_summary {
     int64_t parameters, gradients, optimizer, kept, recomputed, workspace;
     int64_t nvme_written;     /* in a whole step */
-    int64_t streamed, hosted; /* of the optimizer's bytes: parked, and updated on the host */
+    int64_t streamed, hosted; /* of the optimizer's bytes: offloaded, and updated on the host */
     int32_t recomputed_ops;
 };
 void plan_summarize(const struct graph *g, const struct plan *p, struct plan_summary *s);

@@ -23,21 +23,21 @@ int32_t plan_add_residence(struct plan *p, struct residence r)
     return p->n_residences++;
 }
 
-int plan_add_homes(const struct graph *g, struct plan *p)
+int plan_add_backings(const struct graph *g, struct plan *p)
 {
     bool *has = calloc((size_t)g->n_storages + 1, sizeof(*has));
     int rc = has ? plan_reserve(p, g->n_storages, 0) : CKPT_ENOMEM;
     for (int32_t i = 0; i < p->n_residences && !rc; i++)
-        if (plan_is_home(g, p, &p->residences[i]))
+        if (plan_is_backing(g, p, &p->residences[i]))
             has[p->residences[i].storage] = true;
     for (int32_t s = 0; s < g->n_storages && !rc; s++) {
         const struct graph_storage *t = &g->storages[s];
-        int8_t tier = t->home == HOME_HOST   ? TIER_HOST
-                      : t->home == HOME_NVME ? TIER_NVME
-                                             : TIER_DEVICE;
+        int8_t tier = t->backing == BACKING_HOST   ? TIER_HOST
+                      : t->backing == BACKING_NVME ? TIER_NVME
+                                                   : TIER_DEVICE;
         if (t->persistent && !has[s])
             plan_add_residence(p, (struct residence){s, tier, 0, p->n_steps - 1,
-                                                     tier == TIER_DEVICE ? -1 : t->home_offset});
+                                                     tier == TIER_DEVICE ? -1 : t->backing_offset});
     }
     free(has);
     return rc ? rc : plan_sort(p);
@@ -142,7 +142,7 @@ int64_t residence_bytes(const struct graph *g, const struct plan *p, const struc
 /* Whether the plan gives it an address on the device. */
 static bool is_placed(const struct graph *g, const struct plan *p, const struct residence *r)
 {
-    return r->tier == TIER_DEVICE && !plan_is_home(g, p, r);
+    return r->tier == TIER_DEVICE && !plan_is_backing(g, p, r);
 }
 
 void plan_count_alive(const struct graph *g, const struct plan *p, int64_t *alive)
@@ -227,7 +227,7 @@ int plan_set_offsets(const struct graph *g, struct plan *p, int64_t goal, bool c
 
 /* ---- questions ------------------------------------------------------------------------------- */
 
-bool plan_is_home(const struct graph *g, const struct plan *p, const struct residence *r)
+bool plan_is_backing(const struct graph *g, const struct plan *p, const struct residence *r)
 {
     return r->storage >= 0 && g->storages[r->storage].persistent && r->first == 0 &&
            r->last == p->n_steps - 1 && (r->tier != TIER_DEVICE || r->offset == -1);

@@ -10,9 +10,9 @@ int plan_reserve(struct plan *p, int64_t residences, int64_t copies);
 int32_t plan_add_residence(struct plan *p, struct residence r);
 /* Puts residences and copies in order.  Returns 0 or CKPT_ENOMEM, as all below. */
 int plan_sort(struct plan *p);
-/* Gives every persistent storage without a home the one that it has in the graph, or one on the
- * device, and sorts. */
-int plan_add_homes(const struct graph *g, struct plan *p);
+/* Gives every persistent storage without a backing residence the one that it has in the graph, or
+ * one on the device, and sorts. */
+int plan_add_backings(const struct graph *g, struct plan *p);
 
 int64_t residence_bytes(const struct graph *g, const struct plan *p, const struct residence *r);
 /* Sets alive[k] to the bytes of residences at step k for which the plan has addresses of the

@@ -8,7 +8,7 @@
  * offloaded one a residence below and copies both ways.
  *
  * Invariants, which the checker proves:
- * - Every persistent storage has one home: a residence of the whole step, on the device (its
+ * - Every persistent storage has one backing: a residence of the whole step, on the device (its
  *   address is then the context's and offset is -1) or in a lower tier.
  * - A step is a circle.  A residence with last >= n_steps runs into the next step, up to
  *   last - n_steps, and only to end there: its copy out is still under way.

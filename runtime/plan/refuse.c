@@ -74,7 +74,7 @@ static void say_budgets(struct sentence *s, const struct budgets *b)
         say(s, "%s%s of NVMe", b->host > 0 ? " and " : " with ", human_bytes(b->nvme));
 }
 
-static void say_needs(struct portfolio *pf, const struct request *q, const struct smallest *least,
+static void say_needs(struct frontier *pf, const struct request *q, const struct smallest *least,
                       struct sentence *s)
 {
     const struct plan *p = least->plan;
@@ -102,7 +102,7 @@ static int64_t device_has(const struct request *q)
 }
 
 /* What the smallest budget costs, what 1 GiB more buys, and the fastest plan. */
-static int say_try(struct portfolio *pf, const struct request *q, const struct smallest *least,
+static int say_try(struct frontier *pf, const struct request *q, const struct smallest *least,
                    struct sentence *s)
 {
     const struct plan *p = least->plan;
@@ -124,9 +124,9 @@ static int say_try(struct portfolio *pf, const struct request *q, const struct s
         say(s, ", %.0f %% of it recompute", share(p->recompute_seconds, p->seconds));
     if (p->exposed_seconds > 0)
         say(s, ", %.0f %% waiting for copies", share(p->exposed_seconds, p->seconds));
-    double seconds = more.parked ? more.parked->seconds : more.option->seconds;
+    double seconds = more.offloaded ? more.offloaded->seconds : more.option->seconds;
     int64_t fastest = q->reserved + pf->p->persistent + all->placed;
-    bool knows_fastest = !q->homes && fastest > least->bytes && typed(fastest) <= device_has(q);
+    bool knows_fastest = !q->backings && fastest > least->bytes && typed(fastest) <= device_has(q);
     bool gains = seconds < LEAST_GAIN * p->seconds && !(knows_fastest && fastest <= b.device);
     if (gains)
         say_budget(s, b.device, seconds);
@@ -138,7 +138,7 @@ static int say_try(struct portfolio *pf, const struct request *q, const struct s
 }
 
 /* How much of a lower tier is enough beside what there is of the others. */
-static int say_tier(struct portfolio *pf, const struct request *q, int tier, struct sentence *s)
+static int say_tier(struct frontier *pf, const struct request *q, int tier, struct sentence *s)
 {
     const char *option = tier == TIER_NVME ? "--nvme" : "--host";
     struct budgets b = q->budgets;
@@ -158,11 +158,11 @@ static int say_tier(struct portfolio *pf, const struct request *q, int tier, str
     say(s, "\n  or keep this budget and add %s ", option);
     say_typed(s, needs);
     say(s, ": a step then takes %s",
-        human_seconds(with.parked ? with.parked->seconds : p->seconds));
+        human_seconds(with.offloaded ? with.offloaded->seconds : p->seconds));
     return rc;
 }
 
-int plan_refuse(struct portfolio *pf, const struct request *q, struct error *error)
+int plan_refuse(struct frontier *pf, const struct request *q, struct error *error)
 {
     struct sentence s = {.text = error->text};
     struct smallest least;

@@ -63,7 +63,7 @@ static void tell(struct player *y, const struct copy *c, double end, bool next)
     int32_t n = y->p->n_steps;
     double *waits = from->tier == TIER_DEVICE ? y->freed : y->back;
     int32_t step = from->tier == TIER_DEVICE ? from->last + 1 : c->before;
-    bool keeps = plan_is_home(y->g, y->p, from->tier == TIER_DEVICE ? from : to);
+    bool keeps = plan_is_backing(y->g, y->p, from->tier == TIER_DEVICE ? from : to);
     if (keeps && from->tier == TIER_DEVICE) /* its bytes are not given away */
         return;
     if ((step >= n) == next)
@@ -133,7 +133,7 @@ static void update_on_host(struct player *y, int32_t k)
 static void run_on_device(struct player *y, int32_t k)
 {
     const struct graph_op *o = op_at(y, k);
-    double seconds = spine_seconds(o);
+    double seconds = compute_seconds(o);
     later(&y->now, y->back[k]);
     double ready = comm_queue_wait(y->comm, k, y->now);
     y->comm_waits +=

@@ -78,7 +78,7 @@ static int add_device(struct snapshot *s, int64_t process)
     int rc = add_block(s, &(struct block){0, PROCESS, 0, end, 0, process});
     for (int32_t i = 0; i < p->n_residences && !rc; i++) {
         const struct residence *r = &p->residences[i];
-        if (r->tier != TIER_DEVICE || !plan_is_home(s->g, p, r))
+        if (r->tier != TIER_DEVICE || !plan_is_backing(s->g, p, r))
             continue;
         int64_t bytes = s->g->storages[r->storage].bytes;
         rc = add_block(s, &(struct block){0, r->storage, 0, end, at, bytes});
@@ -95,7 +95,7 @@ static int add_blocks(struct snapshot *s, int64_t process)
         const struct residence *r = &p->residences[i];
         if (r->tier != TIER_DEVICE)
             rc = add_residence(s, r, 0);
-        else if (!plan_is_home(s->g, p, r))
+        else if (!plan_is_backing(s->g, p, r))
             rc = add_residence(s, r, process + p->persistent);
     }
     s->bytes[0] = process + p->persistent + p->transient;

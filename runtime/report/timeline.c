@@ -84,7 +84,7 @@ static void put_residences(FILE *f, const struct graph *g, const struct plan *p)
     for (int32_t i = 0; i < p->n_residences; i++) {
         const struct residence *r = &p->residences[i];
         bool over = r->last >= p->n_steps;
-        if (r->tier != TIER_DEVICE || plan_is_home(g, p, r))
+        if (r->tier != TIER_DEVICE || plan_is_backing(g, p, r))
             continue;
         for (int piece = 0; piece <= over; piece++, n++)
             fprintf(f, "%s[%" PRId32 ",%" PRId32 ",%" PRId32 ",%" PRId64 "]%s", n ? "," : "",
@@ -100,8 +100,8 @@ static void put_offload(FILE *f, const struct offload *k)
     const double times[] = {k->out ? k->out->start : 0, k->out ? k->out->end : 0, k->in->start,
                             k->in->end};
     fprintf(f, "[%" PRId32 ",%d,%" PRId32 ",%" PRId32 ",%" PRId32 ",%" PRId32 ",%" PRId64,
-            k->storage, (int)(k->tier == TIER_NVME ? FATE_PARK_NVME : FATE_PARK_HOST), k->out_step,
-            k->free_step, k->in_step, k->use_step, k->tier_offset);
+            k->storage, (int)(k->tier == TIER_NVME ? FATE_OFFLOAD_NVME : FATE_OFFLOAD_HOST),
+            k->out_step, k->free_step, k->in_step, k->use_step, k->tier_offset);
     for (int j = 0; j < 4; j++) {
         fputc(',', f);
         put_real(f, times[j]);
@@ -131,7 +131,7 @@ static void put_plan(FILE *f, const struct timeline *t)
         put_step(f, t, k);
     fputs("],\n\"instances\":[", f);
     put_residences(f, t->g, p);
-    fputs("],\n\"parks\":[", f);
+    fputs("],\n\"offloads\":[", f);
     for (int32_t i = 0; i < t->n_offloads; i++) {
         fputs(i ? ",\n" : "", f);
         put_offload(f, &t->offloads[i]);

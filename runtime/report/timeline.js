@@ -58,7 +58,7 @@ function blocksOf(plan) {
     const bytes = s < 0 ? plan.ops[plan.steps[first][0]][3] : plan.storages[s][2];
     device.push([s, first, last, plan.process + plan.persistent + offset, bytes, category(plan, s, first)]);
   }
-  for (const [s, tier, out, , , use, offset] of plan.parks) {
+  for (const [s, tier, out, , , use, offset] of plan.offloads) {
     const to = tier === 2 ? host : nvme, bytes = plan.storages[s][2], c = category(plan, s, 0);
     if (use > out) to.push([s, out, use, offset, bytes, c]);
     else if (use === out) to.push([s, 0, n - 1, offset, bytes, c]);
@@ -165,9 +165,9 @@ function addLane(name, spans) {
   const beside = (wanted, colour, what) => D.steps.flatMap(([op, , queue, from, to], k) =>
     queue !== wanted ? [] : [{time: [from, to], steps: [k, k + 1], colour, title: D.ops[op][0],
       facts: [['step ' + k, what]]}]);
-  addLane('copy out', D.parks.filter((q) => q[8] > q[7]).map((q) =>
+  addLane('copy out', D.offloads.filter((q) => q[8] > q[7]).map((q) =>
     copy(q, [q[7], q[8]], [q[2] + 1, q[3] + 1], 'out')));
-  addLane('copy in', D.parks.map((q) => copy(q, [q[9], q[10]], [q[4], q[5]], 'in')));
+  addLane('copy in', D.offloads.map((q) => copy(q, [q[9], q[10]], [q[4], q[5]], 'in')));
   addLane('collectives', beside(COLLECTIVE, PHASE_COLOUR[1], 'collective'));
   addLane('on host', beside(2, PHASE_COLOUR[2], 'update on the host'));
 }

@@ -50,8 +50,8 @@ static ckpt_tensor full_bucket(ckpt_tape *t, int32_t bucket)
     if (t->buckets[bucket])
         return tape_handle(t, t->buckets[bucket]);
     ckpt_tensor full = tape_slot(t, bucket_param(t, bucket), STORAGE_VALUE);
-    struct collective_attr attr = {.ranks = t->env.sharing.sharers,
-                                   .passing = t->env.sharing.drop_after_forward};
+    struct collective_attr attr = {.ranks = t->env.sharing.group_ranks,
+                                   .drop_after_forward = t->env.sharing.drop_after_forward};
     if (!has_values(t)) {
         int32_t label = label_bucket(t, bucket);
         const struct ckpt_op_def *def =
@@ -133,7 +133,7 @@ static ckpt_tensor flat_gradient(ckpt_tape *t, const struct layout_bucket *b)
 
 static void reduce_bucket(ckpt_tape *t, int32_t bucket)
 {
-    struct collective_attr attr = {.ranks = t->env.sharing.sharers,
+    struct collective_attr attr = {.ranks = t->env.sharing.group_ranks,
                                    .replicas = t->env.sharing.replicas};
     int32_t label = label_bucket(t, bucket);
     ckpt_tensor g = flat_gradient(t, &t->env.sharing.layout->buckets[bucket]);
@@ -210,7 +210,7 @@ ckpt_tensor tape_updated_part(ckpt_tape *t, int32_t param, ckpt_tensor whole)
 
 ckpt_tensor tape_whole_bucket(ckpt_tape *t, int32_t param, ckpt_tensor part)
 {
-    struct collective_attr attr = {.ranks = t->env.sharing.sharers};
+    struct collective_attr attr = {.ranks = t->env.sharing.group_ranks};
     if (has_all(t))
         return part;
     int32_t label = label_bucket(t, tape_bucket_of(t, param));
@@ -221,7 +221,7 @@ ckpt_tensor tape_whole_bucket(ckpt_tape *t, int32_t param, ckpt_tensor part)
 
 void tape_gather_updated(ckpt_tape *t, int32_t param)
 {
-    struct collective_attr attr = {.ranks = t->env.sharing.sharers};
+    struct collective_attr attr = {.ranks = t->env.sharing.group_ranks};
     if (!t->env.params->data[param].part)
         return;
     int32_t label = label_bucket(t, tape_bucket_of(t, param));

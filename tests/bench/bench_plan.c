@@ -361,10 +361,10 @@ static void bench_sweep(const char *what, struct graph *g, const struct machine 
     struct error error;
     for (int i = 0; i < POINTS; i++)
         device[i] = low - (high - low) / 50 + (high - low) / 95 * i;
-    struct portfolio *pf;
-    if (portfolio_build(g, &pf) || portfolio_sweep(pf, m, &b, 0, device, POINTS, plans))
+    struct frontier *pf;
+    if (frontier_build(g, &pf) || frontier_sweep(pf, m, &b, 0, device, POINTS, plans))
         fail(what, "no sweep");
-    portfolio_free(pf);
+    frontier_free(pf);
     for (int i = 0; i < POINTS; i++) {
         struct plan *p = plans[i];
         refused += !p && feasible > 0;
@@ -408,7 +408,7 @@ static bool has_no_less(const struct budgets *a, const struct budgets *b)
 
 static void bench_alone(const char *what, struct graph *g, const struct machine *m)
 {
-    struct portfolio *pf;
+    struct frontier *pf;
     struct plan *all = plan_at(g, m, INT64_MAX, 0, 0), *p;
     struct alone list[ALONE];
     int64_t low = all->min_budget / 4, high = all->persistent + all->transient;
@@ -417,13 +417,13 @@ static void bench_alone(const char *what, struct graph *g, const struct machine 
     int slower = 0, refused = 0, feasible = 0;
     struct error error;
     double before = bench_seconds();
-    if (portfolio_build(g, &pf))
+    if (frontier_build(g, &pf))
         fail(what, "no search");
     for (int k = 0; k < ALONE; k++) {
         int i = k * 23 % ALONE, room = i % ROOMS;
         int64_t device = low + (high - low) / (DEVICES - 1) * (i / ROOMS);
         list[k].b = (struct budgets){device, hosts[room], drives[room], {0}};
-        int rc = portfolio_plan(pf, m, &list[k].b, 0, &p, &error);
+        int rc = frontier_plan(pf, m, &list[k].b, 0, &p, &error);
         if (rc && rc != CKPT_EBUDGET)
             fail(what, error.text);
         list[k].seconds = p ? p->seconds : INFINITY;
@@ -440,7 +440,7 @@ static void bench_alone(const char *what, struct graph *g, const struct machine 
               "%d, %d of %d (%d feasible), %.1f s", slower, refused, ALONE, feasible,
               bench_seconds() - before);
     plan_free(all);
-    portfolio_free(pf);
+    frontier_free(pf);
     graph_free(g);
 }
 

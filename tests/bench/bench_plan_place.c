@@ -43,7 +43,7 @@ static void place_plan(struct worst *w, const struct graph *g, const struct mach
     int32_t n = 0;
     for (int32_t i = 0; items && i < p->n_residences; i++) {
         const struct residence *r = &p->residences[i];
-        if (!plan_is_home(g, p, r))
+        if (!plan_is_backing(g, p, r))
             items[n++] = (struct place_item){r->first, r->last, residence_bytes(g, p, r), 0};
     }
     if (items)

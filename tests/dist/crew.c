@@ -94,11 +94,11 @@ static void look_at_plan(const ckpt_program *p, struct crew_result *r)
     r->order = HASH_START;
     for (int32_t i = 0; i < p->plan->n_steps; i++)
         r->order = hash_mix(r->order, p->plan->steps[i].op);
-    r->sharers = p->programs->ranks->sharing.sharers;
+    r->group_ranks = p->programs->ranks->sharing.group_ranks;
     r->n_buckets = l ? l->n_buckets : 0;
     for (int32_t i = 0; i < p->plan->n_residences; i++) {
         const struct residence *k = &p->plan->residences[i];
-        if (k->storage >= 0 && k->tier == TIER_DEVICE && !plan_is_home(p->graph, p->plan, k) &&
+        if (k->storage >= 0 && k->tier == TIER_DEVICE && !plan_is_backing(p->graph, p->plan, k) &&
             k->first < p->plan->n_body && k->last >= p->plan->n_body)
             r->left += p->graph->storages[k->storage].bytes;
     }

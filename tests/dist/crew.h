@@ -43,7 +43,7 @@ struct crew_result {
     struct ckpt_program_info info[CREW_MOST];
     /* Of rank 0's plan. */
     uint64_t order;            /* of all that it runs */
-    int sharers;               /* ranks that share one copy */
+    int group_ranks;           /* ranks that share one copy */
     int64_t taken[CREW_MOST];  /* of the arena, by each rank */
     uint64_t calls[CREW_MOST]; /* the collectives that each rank hands over, in their order */
     int32_t n_buckets;

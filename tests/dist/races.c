@@ -81,7 +81,7 @@ static void take(struct replay *r, int32_t n)
 {
     const struct instr *i = &r->p->lowered.instrs.data[n];
     struct clock *now = &r->now[i->queue];
-    bool in = i->kind == INSTR_COPY_IN || i->kind == INSTR_PARK_IN;
+    bool in = i->kind == INSTR_COPY_IN || i->kind == INSTR_OFFLOAD_IN;
     now->of[i->queue]++;
     switch (i->kind) {
     case INSTR_RECORD:

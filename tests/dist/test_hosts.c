@@ -27,11 +27,11 @@ static struct crew two_hosts(int per_host, int zero, const char *over)
 
 static void expect_hosts(int n, const uint64_t *of, int hosts, int most, int each, const int *order)
 {
-    int seats[8], found, with;
-    assert_int_equal(ranks_sort_by_host(n, of, seats, &found, &with), each);
+    int placements[8], found, with;
+    assert_int_equal(ranks_sort_by_host(n, of, placements, &found, &with), each);
     assert_int_equal(found, hosts);
     assert_int_equal(with, most);
-    assert_memory_equal(seats, order, (size_t)n * sizeof *order);
+    assert_memory_equal(placements, order, (size_t)n * sizeof *order);
 }
 
 static void test_seats(void **state)
@@ -289,7 +289,7 @@ static void test_two_of_two(void **state)
     struct crew_result other;
     (void)state;
     assert_near(&whole, 4);
-    assert_int_equal(whole.sharers, 2);
+    assert_int_equal(whole.group_ranks, 2);
     assert_says(&whole, "4  on 2 hosts; 4 threads");
     assert_says(&whole, "CPUs  NUMA nodes of the first host ");
     assert_int_equal(strncmp(last_place, "host 1, NUMA node ", 18), 0);
@@ -333,7 +333,7 @@ static void test_unequal_hosts(void **state)
     crew.options.shard_over = "host";
     crew_expect_end(&crew, &r);
     assert_near(&r, 3);
-    assert_int_equal(r.sharers, 3);
+    assert_int_equal(r.group_ranks, 3);
     assert_says(&r, "all  share, as not every host has as many");
     crew_free(&r);
 }
@@ -347,14 +347,14 @@ static void test_choice(void **state)
     (void)state;
     crew.steps = 1;
     crew_expect_end(&crew, &r);
-    assert_int_equal(r.sharers, 2);
+    assert_int_equal(r.group_ranks, 2);
     assert_true(r.order == whole.order);
     crew_free(&r);
     crew.steps = 0;
     crew.options.vram = whole.info[0].min_budget - 1;
     crew_expect_end(&crew, &r);
     assert_near(&r, 4);
-    assert_int_equal(r.sharers, 4);
+    assert_int_equal(r.group_ranks, 4);
     assert_true(r.shares < whole.shares);
     assert_true(r.info[0].min_budget < whole.info[0].min_budget);
     assert_true(r.info[0].step_seconds > whole.info[0].step_seconds);

@@ -154,7 +154,7 @@ static void test_matrices_of_hosts(void **state)
         struct crew_result r;
         crew.optimizer = make[i];
         crew_expect_end(&crew, &r);
-        assert_int_equal(r.sharers, 2);
+        assert_int_equal(r.group_ranks, 2);
         assert_true(crew_same(&r, 4, &r, 4));
         crew_free(&r);
     }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rewrites a plan without parks into one with as many as there can be; see force.h. */
+/* Rewrites a plan without offloads into one with as many as there can be; see force.h. */
 #include <stdlib.h>
 #include <string.h>
 #include "force.h"
 #include "plan/graphs.h"
 
 /* A storage away from the device between two residences there. */
-struct park {
+struct forced {
     int32_t storage, out_step, free_step, in_step, use_step;
     int32_t from, to, below; /* residences */
     bool clean;
@@ -18,9 +18,10 @@ struct forcing {
     struct plan *p;
     uint64_t random;
     int64_t tier_end[TIER_COUNT];
-    struct park *parks;
-    int32_t n_parks;
-    bool *hosted;  /* per storage: in host memory for a step on the host, beside its home or not */
+    struct forced *offloads;
+    int32_t n_offloads;
+    bool *hosted;  /* per storage: in host memory for a step on the host, beside its backing
+                      residence or not */
     bool *written; /* per storage: a step on the host writes it where it lives */
 };
 
@@ -75,7 +76,7 @@ static bool wants(struct forcing *x, int32_t from, int32_t to)
 }
 
 /* An activation's residence falls apart where it idles. */
-static void park_activation(struct forcing *x, int32_t i)
+static void offload_activation(struct forcing *x, int32_t i)
 {
     struct uses u;
     struct residence *t = &x->p->residences[i];
@@ -85,8 +86,8 @@ static void park_activation(struct forcing *x, int32_t i)
         int32_t from = u.step[j], to = u.step[j + 1];
         if (to >= x->p->n_body || !wants(x, from, to))
             continue;
-        struct park *k = &x->parks[x->n_parks++];
-        *k = (struct park){.storage = s, .from = now, .out_step = from, .use_step = to};
+        struct forced *k = &x->offloads[x->n_offloads++];
+        *k = (struct forced){.storage = s, .from = now, .out_step = from, .use_step = to};
         k->below = add_below(x, s, from, to);
         k->free_step = from + draw(x, to - from);
         k->in_step = k->free_step + 1 + draw(x, to - k->free_step);
@@ -95,8 +96,8 @@ static void park_activation(struct forcing *x, int32_t i)
     }
 }
 
-/* Where the park behind use j of a persistent storage frees its room and asks for it again. */
-static void choose_steps(struct forcing *x, struct park *k)
+/* Where the offload behind use j of a persistent storage frees its room and asks for it again. */
+static void choose_steps(struct forcing *x, struct forced *k)
 {
     int32_t n = x->p->n_steps, body = x->p->n_body;
     bool several = x->g->n_micro > 1, round = k->use_step <= k->out_step;
@@ -119,15 +120,15 @@ static void choose_steps(struct forcing *x, struct park *k)
 
 /* A persistent storage lives in a tier: it comes for its uses, and goes without a copy unless
  * somebody wrote it. */
-static void park_persistent(struct forcing *x, int32_t s)
+static void offload_persistent(struct forcing *x, int32_t s)
 {
     struct uses u;
     int32_t body = x->p->n_body, n = x->p->n_steps;
     find_uses(x, s, 0, n - 1, &u);
     if (!u.n || x->g->storages[s].carried)
         return;
-    int32_t home = add_below(x, s, 0, n - 1);
-    int32_t first = x->n_parks;
+    int32_t backing = add_below(x, s, 0, n - 1);
+    int32_t first = x->n_offloads;
     bool written = false;
     for (int32_t j = 0; j < u.n; j++) {
         bool round = j + 1 == u.n;
@@ -136,15 +137,16 @@ static void park_persistent(struct forcing *x, int32_t s)
         written |= u.writes[j];
         if (!must && !wants(x, u.step[j], to))
             continue;
-        struct park *k = &x->parks[x->n_parks++];
-        *k = (struct park){.storage = s, .below = home, .clean = !written};
+        struct forced *k = &x->offloads[x->n_offloads++];
+        *k = (struct forced){.storage = s, .below = backing, .clean = !written};
         k->out_step = u.step[j];
         k->use_step = to;
         choose_steps(x, k);
         written = false;
     }
-    for (int32_t i = first; i < x->n_parks; i++) {
-        struct park *from = &x->parks[i > first ? i - 1 : x->n_parks - 1], *to = &x->parks[i];
+    for (int32_t i = first; i < x->n_offloads; i++) {
+        struct forced *from = &x->offloads[i > first ? i - 1 : x->n_offloads - 1],
+                      *to = &x->offloads[i];
         int32_t last = to->free_step + (to->free_step < to->out_step ? n : 0);
         from->to = to->from = add_device(x, s, from->in_step, last);
     }
@@ -300,26 +302,26 @@ static void place(struct forcing *x)
 
 static int by_out(const void *a, const void *b)
 {
-    const struct park *x = a, *y = b;
+    const struct forced *x = a, *y = b;
     return x->out_step != y->out_step ? (x->out_step < y->out_step ? -1 : 1)
                                       : x->storage - y->storage;
 }
 
 /* Every step takes a second by this clock, which is no machine's: copies out run in its second
- * half, in the order of the parks, copies in in the first, by the step they are needed at. */
+ * half, in the order of the offloads, copies in in the first, by the step they are needed at. */
 static void add_copies(struct forcing *x)
 {
     struct plan *p = x->p;
-    const double unit = 0.25 / (x->n_parks + 1);
+    const double unit = 0.25 / (x->n_offloads + 1);
     p->seconds = p->n_steps + 1.;
     p->exposed_seconds = p->recompute_seconds = 0;
-    qsort(x->parks, (size_t)x->n_parks, sizeof *x->parks, by_out);
-    for (int32_t n = 0; n < x->n_parks; n++) {
-        const struct park *k = &x->parks[n];
+    qsort(x->offloads, (size_t)x->n_offloads, sizeof *x->offloads, by_out);
+    for (int32_t n = 0; n < x->n_offloads; n++) {
+        const struct forced *k = &x->offloads[n];
         int32_t rank = 0;
-        for (int32_t j = 0; j < x->n_parks; j++)
-            rank += x->parks[j].use_step < k->use_step ||
-                    (x->parks[j].use_step == k->use_step && j < n);
+        for (int32_t j = 0; j < x->n_offloads; j++)
+            rank += x->offloads[j].use_step < k->use_step ||
+                    (x->offloads[j].use_step == k->use_step && j < n);
         double out = k->out_step + 0.5 + n * unit, in = k->in_step + rank * unit;
         if (!k->clean)
             p->copies[p->n_copies++] = (struct copy){k->from,     k->below,
@@ -344,10 +346,10 @@ static int copy_base(struct forcing *x, const struct plan *base)
     p->copies = NULL;
     p->n_residences = p->n_copies = 0;
     p->steps = malloc(((size_t)base->n_steps + 1) * sizeof *p->steps);
-    x->parks = malloc(most * sizeof *x->parks);
+    x->offloads = malloc(most * sizeof *x->offloads);
     x->hosted = calloc((size_t)x->g->n_storages + 1, sizeof *x->hosted);
     x->written = calloc((size_t)x->g->n_storages + 1, sizeof *x->written);
-    if (plan_reserve(p, (int64_t)most, (int64_t)most) || !p->steps || !x->parks || !x->hosted ||
+    if (plan_reserve(p, (int64_t)most, (int64_t)most) || !p->steps || !x->offloads || !x->hosted ||
         !x->written)
         return CKPT_ENOMEM;
     memcpy(p->steps, base->steps, (size_t)base->n_steps * sizeof *p->steps);
@@ -357,8 +359,8 @@ static int copy_base(struct forcing *x, const struct plan *base)
     return pins_add(&p->pins, &base->pins);
 }
 
-int force_parks(const struct graph *g, const struct plan *base, const struct force *f,
-                struct plan **out)
+int force_offloads(const struct graph *g, const struct plan *base, const struct force *f,
+                   struct plan **out)
 {
     struct forcing x = {.g = g, .f = f, .random = f->seed * 2 + 1};
     int rc = copy_base(&x, base);
@@ -368,11 +370,11 @@ int force_parks(const struct graph *g, const struct plan *base, const struct for
     for (int32_t i = 0; i < n && !rc; i++) {
         int32_t s = x.p->residences[i].storage;
         if (s >= 0 && !g->storages[s].persistent && !g->storages[s].carried && !x.hosted[s])
-            park_activation(&x, i);
+            offload_activation(&x, i);
     }
     for (int32_t s = 0; s < g->n_storages && !rc; s++)
         if (g->storages[s].persistent && !x.hosted[s] && (f->all || x.written[s] || draw(&x, 8)))
-            park_persistent(&x, s);
+            offload_persistent(&x, s);
     if (!rc) {
         place(&x);
         rc = plan_measure(g, x.p);
@@ -383,16 +385,17 @@ int force_parks(const struct graph *g, const struct plan *base, const struct for
         x.p->nvme_bytes = x.tier_end[TIER_NVME];
         x.p->staging_bytes = x.p->nvme_bytes ? 2 * PLAN_STAGING_SLOTS * PLAN_STAGING_SLOT : 0;
         x.p->budgets = (struct budgets){INT64_MAX, x.p->host_bytes, x.p->nvme_bytes, {0, 0}};
-        rc = plan_add_homes(g, x.p);
+        rc = plan_add_backings(g, x.p);
     }
-    free(x.parks);
+    free(x.offloads);
     free(x.hosted);
     free(x.written);
     *out = x.p;
     return rc;
 }
 
-/* A residence in host memory for a step on the host: nothing comes back from there but to a home.
+/* A residence in host memory for a step on the host: nothing comes back from there but to a backing
+ * residence.
  */
 static void count_sent(const struct graph *g, const struct plan *p, const struct copy *out,
                        struct force_count *n)
@@ -401,10 +404,10 @@ static void count_sent(const struct graph *g, const struct plan *p, const struct
     for (int32_t i = 0; i < p->n_copies; i++)
         if (p->copies[i].from == out->to)
             in = &p->copies[i];
-    bool home = plan_is_home(g, p, &p->residences[out->to]);
-    bool back = in && plan_is_home(g, p, &p->residences[in->to]);
-    n->sent += !home && (!in || back);
-    n->in_place += !home && back;
+    bool backing = plan_is_backing(g, p, &p->residences[out->to]);
+    bool back = in && plan_is_backing(g, p, &p->residences[in->to]);
+    n->sent += !backing && (!in || back);
+    n->in_place += !backing && back;
 }
 
 void force_count(const struct graph *g, const struct plan *p, struct force_count *n)
@@ -431,11 +434,11 @@ void force_count(const struct graph *g, const struct plan *p, struct force_count
         const struct copy *c = &p->copies[i];
         if (copy_is_out(p->residences, c))
             count_sent(g, p, c, n);
-        n->back += plan_is_home(g, p, &p->residences[c->to]) && !copy_is_out(p->residences, c);
+        n->back += plan_is_backing(g, p, &p->residences[c->to]) && !copy_is_out(p->residences, c);
     }
     for (int32_t i = 0; i < p->n_residences; i++) {
         const struct residence *r = &p->residences[i];
-        if (r->storage < 0 || r->tier == TIER_DEVICE || !plan_is_home(g, p, r) ||
+        if (r->storage < 0 || r->tier == TIER_DEVICE || !plan_is_backing(g, p, r) ||
             g->storages[r->storage].kind == KIND_OPTIMIZER)
             continue;
         for (int32_t k = p->n_body; k < p->n_steps; k++)

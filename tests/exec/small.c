@@ -138,7 +138,7 @@ struct small small_make(enum ckpt_dtype dtype, int64_t width, int64_t n_micro, b
     return r;
 }
 
-/* Parks all that can be parked, or most of it, of the plan that run r would have. */
+/* Offloads all that can be offloaded, or most of it, of the plan that run r would have. */
 void small_force(const struct small *r, const struct force *f, const char *path,
                  struct budgets *tiers, struct force_count *count)
 {
@@ -149,7 +149,7 @@ void small_force(const struct small *r, const struct force *f, const char *path,
     ckpt_program *p;
     base.options.plan_only = true;
     small_open(&base, &c, &p);
-    assert_int_equal(force_parks(p->graph, p->plan, f, &forced), 0);
+    assert_int_equal(force_offloads(p->graph, p->plan, f, &forced), 0);
     if (plan_check(p->graph, forced, &error) || plan_write(p->graph, forced, path, &error))
         fail_msg("%s", error.text);
     *tiers = forced->budgets;

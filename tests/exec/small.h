@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A small network that is trained with parks, for tests of whole steps; uses what is inside. */
+/* A small network that is trained with offloads, for tests of whole steps; uses what is inside. */
 #ifndef CKPT_TESTS_SMALL_H
 #define CKPT_TESTS_SMALL_H
 
@@ -54,7 +54,7 @@ void small_feed(ckpt_program *p, const struct small *r, int step);
 /* The name of a file of this process. */
 void small_path(char *path, size_t size, const char *what);
 
-/* Parks what can be parked of the plan that r would have; the new one goes to path. */
+/* Offloads what can be offloaded of the plan that r would have; the new one goes to path. */
 void small_force(const struct small *r, const struct force *f, const char *path,
                  struct budgets *tiers, struct force_count *count);
 
@@ -63,7 +63,7 @@ void small_use_tiers(struct small *r, const char *path, const struct budgets *ti
 
 /* These fail the test where losses or state differ in a bit; b's state is freed. */
 void small_expect_same(const char *what, const struct small *a, struct small *b);
-/* With activations parked so, and with a save and a resume behind the third step. */
+/* With activations offloaded so, and with a save and a resume behind the third step. */
 void small_expect_forced(const struct small *resident, const struct force *f, const char *what);
 void small_expect_resumed(const struct small *whole);
 

@@ -288,7 +288,7 @@ static void run_offloaded(struct deep *m, const struct ckpt_options *given)
     o.plan_only = true;
     ckpt_program *p = open_deep(m, &c, &o);
     const struct force f = {.seed = 1, .host = true, .nvme = true, .all = true};
-    assert_int_equal(force_parks(p->graph, p->plan, &f, &forced), 0);
+    assert_int_equal(force_offloads(p->graph, p->plan, &f, &forced), 0);
     if (plan_check(p->graph, forced, &error) || plan_write(p->graph, forced, path, &error))
         fail_msg("%s", error.text);
     force_count(p->graph, forced, &count);

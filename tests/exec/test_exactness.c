@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Where bytes wait between their uses changes no number: losses, norms, weights and optimizer state
- * after eight steps are the same bits when all is resident, recomputed, or parked on the host, on
- * NVMe or on both, in every place where the rules of plans allow it, and when updates run on the
+ * after eight steps are the same bits when all is resident, recomputed, or offloaded on the host,
+ * on NVMe or on both, in every place where the rules of plans allow it, and when updates run on the
  * host.  "make check-gpu" runs a part of the matrix on the GPU.
  */
 #include <math.h>
@@ -72,7 +72,7 @@ static void expect_same(const struct small *a, const struct small *b, const char
 
 /* ---- the matrix ----------------------------------------------------------------------------- */
 
-static void expect_parks(const struct force *f, const struct force_count *n, int64_t n_micro)
+static void expect_offloads(const struct force *f, const struct force_count *n, int64_t n_micro)
 {
     const bool used[] = {[TIER_HOST] = f->host, [TIER_NVME] = f->nvme};
     for (int t = 0; t < TIER_COUNT; t++) {
@@ -83,7 +83,7 @@ static void expect_parks(const struct force *f, const struct force_count *n, int
     assert_int_equal(n->crossing > 0, n_micro == 1);
 }
 
-static void check_parked(const struct small *resident, int64_t n_micro, const struct force *f)
+static void check_offloaded(const struct small *resident, int64_t n_micro, const struct force *f)
 {
     struct small r = *resident;
     struct budgets tiers;
@@ -91,7 +91,7 @@ static void check_parked(const struct small *resident, int64_t n_micro, const st
     char path[64], nvme[64], what[64];
     small_path(path, sizeof path, "plan");
     small_force(resident, f, path, &tiers, &count);
-    expect_parks(f, &count, n_micro);
+    expect_offloads(f, &count, n_micro);
     snprintf(what, sizeof what, "host %d, nvme %d, seed %d", f->host, f->nvme, (int)f->seed);
     small_use_tiers(&r, path, &tiers, nvme);
     if (f->seed % 2)
@@ -105,7 +105,7 @@ static void check_parked(const struct small *resident, int64_t n_micro, const st
     unlink(path);
 }
 
-/* Updates on the host, beside parks; every other one on the device where there are several. */
+/* Updates on the host, beside offloads; every other one on the device where there are several. */
 static void check_stepped(const struct small *resident, uint64_t seed, int steps)
 {
     bool half = resident->dtype == CKPT_BF16, one = resident->width < 1000;
@@ -179,11 +179,11 @@ static void check_all(enum ckpt_dtype dtype, int64_t width)
             check_recompute(&r);
         for (int tiers = 1; tiers < 4; tiers++)
             for (uint64_t seed = 0; seed < 2; seed++)
-                check_parked(&r, n_micro,
-                             &(struct force){.seed = seed + 2 * (uint64_t)tiers,
-                                             .host = tiers & 1,
-                                             .nvme = tiers & 2,
-                                             .all = seed == 0});
+                check_offloaded(&r, n_micro,
+                                &(struct force){.seed = seed + 2 * (uint64_t)tiers,
+                                                .host = tiers & 1,
+                                                .nvme = tiers & 2,
+                                                .all = seed == 0});
         check_stepped(&r, (uint64_t)k, SMALL_STEPS);
         free(r.state);
         free(halves.state);
@@ -220,7 +220,7 @@ static void test_pieces(void **state)
 {
     (void)state;
     struct force f = {.seed = 5, .nvme = true, .all = true};
-    struct small r = small_make(CKPT_F32, 1500, 1, true), parked = r;
+    struct small r = small_make(CKPT_F32, 1500, 1, true), offloaded = r;
     struct budgets tiers;
     struct force_count count;
     char path[64], nvme[64];
@@ -233,14 +233,14 @@ static void test_pieces(void **state)
     small_train(&r, c, p, 0, 2);
     small_collect(&r, c);
     ckpt_close(c);
-    small_use_tiers(&parked, path, &tiers, nvme);
-    small_open(&parked, &c, &p);
-    small_train(&parked, c, p, 0, 2);
-    small_collect(&parked, c);
+    small_use_tiers(&offloaded, path, &tiers, nvme);
+    small_open(&offloaded, &c, &p);
+    small_train(&offloaded, c, p, 0, 2);
+    small_collect(&offloaded, c);
     ckpt_close(c);
-    expect_same(&r, &parked, "pieces");
+    expect_same(&r, &offloaded, "pieces");
     free(r.state);
-    free(parked.state);
+    free(offloaded.state);
     unlink(path);
 }
 
@@ -279,9 +279,9 @@ static void expect_queues(const struct lowered *l, const struct plan *p)
     int file = 0, host = 0;
     for (int32_t i = 0; i < l->n_instrs; i++) {
         const struct instr *n = &l->instrs.data[i];
-        if (n->kind != INSTR_PARK_IN && n->kind != INSTR_PARK_OUT)
+        if (n->kind != INSTR_OFFLOAD_IN && n->kind != INSTR_OFFLOAD_OUT)
             continue;
-        bool in = n->kind == INSTR_PARK_IN;
+        bool in = n->kind == INSTR_OFFLOAD_IN;
         bool far = copy_tier(p->residences, &p->copies[n->copy]) == TIER_NVME;
         assert_int_equal(n->queue, far ? (in ? QUEUE_FILE_IN : QUEUE_FILE_OUT)
                                        : (in ? QUEUE_COPY_IN : QUEUE_COPY_OUT));
@@ -298,7 +298,7 @@ static void test_two_programs(void **state)
     (void)state;
     enum { SAMPLES = 400, WIDTH = 64 };
     struct force f = {.seed = 9, .host = true, .nvme = true, .all = true};
-    struct small r = small_make(CKPT_F32, 96, 1, true), parked = r;
+    struct small r = small_make(CKPT_F32, 96, 1, true), offloaded = r;
     struct budgets tiers;
     struct force_count count;
     char path[64], nvme[64];
@@ -309,9 +309,9 @@ static void test_two_programs(void **state)
     ckpt_fill_normal(3, 0, 1, x, SAMPLES * WIDTH);
     small_run(&r, SMALL_STEPS);
     small_path(path, sizeof path, "two");
-    small_force(&parked, &f, path, &tiers, &count);
-    small_use_tiers(&parked, path, &tiers, nvme);
-    small_open(&parked, &c, &p);
+    small_force(&offloaded, &f, path, &tiers, &count);
+    small_use_tiers(&offloaded, path, &tiers, nvme);
+    small_open(&offloaded, &c, &p);
     expect_queues(&p->lowered, p->plan);
     ckpt_tensor w = ckpt_param(c, "probe", CKPT_F32, 2, (int64_t[]){WIDTH, WIDTH}, CKPT_XAVIER, 0);
     c->options.micro_batch = 0;
@@ -320,17 +320,17 @@ static void test_two_programs(void **state)
     assert_true(other->lowered.first_event >= p->lowered.end_event);
     assert_int_equal(ckpt_feed(other, "x", x, SAMPLES * WIDTH * 4), 0);
     for (int s = 0; s < SMALL_STEPS; s++) {
-        small_train(&parked, c, p, s, s + 1);
+        small_train(&offloaded, c, p, s, s + 1);
         assert_int_equal(ckpt_step(other, NULL), 0);
         assert_int_equal(ckpt_fetch(other, "y", s ? y : first, SAMPLES * WIDTH * 4), 0);
         if (s)
             assert_memory_equal(first, y, SAMPLES * WIDTH * sizeof *y);
     }
-    small_collect(&parked, c);
+    small_collect(&offloaded, c);
     ckpt_close(c);
-    expect_same(&r, &parked, "two programs");
+    expect_same(&r, &offloaded, "two programs");
     free(r.state);
-    free(parked.state);
+    free(offloaded.state);
     free(x);
     free(y);
     free(first);
@@ -355,10 +355,11 @@ static float sample(struct small *r, ckpt *c, ckpt_program *p, float *h)
     return loss;
 }
 
-/* What the planner itself parks where the device is too small for the weights and their state. */
+/* What the planner itself offloads where the device is too small for the weights and their state.
+ */
 static void check_planned(int64_t n_micro, bool nvme)
 {
-    struct small r = small_make(CKPT_F32, 1100, n_micro, true), parked = r;
+    struct small r = small_make(CKPT_F32, 1100, n_micro, true), offloaded = r;
     struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
     struct force_count n;
     ckpt *c;
@@ -370,22 +371,22 @@ static void check_planned(int64_t n_micro, bool nvme)
     size_t bytes = (size_t)(SMALL_BATCH * r.width) * sizeof(float);
     float *h = malloc(bytes), *same = malloc(bytes), loss = sample(&r, c, p, h);
     ckpt_close(c);
-    parked.options.vram = info.planned_peak * 3 / 4;
-    parked.options.host = nvme ? 0 : INT64_C(1) << 30;
-    parked.options.nvme = nvme ? ".:256M" : NULL;
-    small_open(&parked, &c, &p);
+    offloaded.options.vram = info.planned_peak * 3 / 4;
+    offloaded.options.host = nvme ? 0 : INT64_C(1) << 30;
+    offloaded.options.nvme = nvme ? ".:256M" : NULL;
+    small_open(&offloaded, &c, &p);
     force_count(p->graph, p->plan, &n);
     assert_true(n.persistent[nvme ? TIER_NVME : TIER_HOST] > 0);
-    small_train(&parked, c, p, 0, SMALL_STEPS);
-    small_collect(&parked, c);
-    assert_true(sample(&parked, c, p, same) == loss);
+    small_train(&offloaded, c, p, 0, SMALL_STEPS);
+    small_collect(&offloaded, c);
+    assert_true(sample(&offloaded, c, p, same) == loss);
     assert_memory_equal(h, same, bytes);
     ckpt_close(c);
-    expect_same(&r, &parked, "planned");
+    expect_same(&r, &offloaded, "planned");
     free(h);
     free(same);
     free(r.state);
-    free(parked.state);
+    free(offloaded.state);
 }
 
 static void test_planned(void **state)

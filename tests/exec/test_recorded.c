@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Recorded steps give the same bits as those that are handed over command by command: on the CPU
- * with a list of commands in place of what a GPU records.  A step with parks has its kernels
+ * with a list of commands in place of what a GPU records.  A step with offloads has its kernels
  * recorded between the copies, and events where no thread waits for them.
  */
 #include <setjmp.h>
@@ -220,25 +220,25 @@ static void expect_same(const struct small *a, const struct small *b)
 
 /* Events are recorded with the kernels unless threads may wait for some: those of files, or those
  * that another program has brought for its steps on the host. */
-static void check_parked(const struct small *one, bool nvme, bool late)
+static void check_offloaded(const struct small *one, bool nvme, bool late)
 {
     struct force f = {.seed = 3, .host = true, .nvme = nvme};
-    struct small parked = *one;
+    struct small offloaded = *one;
     struct budgets tiers;
     struct force_count count;
     char path[64], size[64];
     struct found found;
     small_path(path, sizeof path, "plan");
     small_force(one, &f, path, &tiers, &count);
-    small_use_tiers(&parked, path, &tiers, size);
+    small_use_tiers(&offloaded, path, &tiers, size);
     if (!nvme)
-        parked.options.nvme = NULL;
-    train(&parked, true, late, &found);
+        offloaded.options.nvme = NULL;
+    train(&offloaded, true, late, &found);
     assert_true(found.segments > 1 && !foreign && (found.events > 0) == !(nvme || late));
     assert_int_equal(replays, SMALL_STEPS * found.segments);
-    expect_same(one, &parked);
+    expect_same(one, &offloaded);
     unlink(path);
-    free(parked.state);
+    free(offloaded.state);
 }
 
 static void check(enum ckpt_dtype dtype, int64_t n_micro)
@@ -250,9 +250,9 @@ static void check(enum ckpt_dtype dtype, int64_t n_micro)
     assert_int_equal(found.segments, 0);
     assert_int_equal(replays, SMALL_STEPS);
     expect_same(&one, &whole);
-    check_parked(&one, false, false);
-    check_parked(&one, true, false);
-    check_parked(&one, false, true);
+    check_offloaded(&one, false, false);
+    check_offloaded(&one, true, false);
+    check_offloaded(&one, false, true);
     free(one.state);
     free(whole.state);
 }

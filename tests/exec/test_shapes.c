@@ -409,7 +409,7 @@ static void test_shared_room(void **state)
 {
     char path[] = "/tmp/test_shapes-XXXXXX";
     struct ckpt_options o = CKPT_OPTIONS_INIT;
-    float free[2][LARGE], parked[2][LARGE];
+    float free[2][LARGE], offloaded[2][LARGE];
     struct run r;
 
     (void)state;
@@ -432,9 +432,9 @@ static void test_shared_room(void **state)
         assert_int_equal(r.program[i]->plan->budgets.tier_base[TIER_HOST], 0);
     }
     for (int i = 0; i < 2; i++) /* the first again, over what the second left there */
-        step_large(&r, parked[i]);
+        step_large(&r, offloaded[i]);
     ckpt_close(r.c);
-    assert_memory_equal(free, parked, sizeof free);
+    assert_memory_equal(free, offloaded, sizeof free);
     unlink(path);
 }
 

@@ -64,8 +64,8 @@ static void expect_same(const struct small *a, const struct small *b, const char
 
 /* ---- other budgets -------------------------------------------------------------------------- */
 
-/* Saved without a budget, with recompute, and with all that can be parked on the host and on NVMe;
- * from each on in all three. */
+/* Saved without a budget, with recompute, and with all that can be offloaded on the host and on
+ * NVMe; from each on in all three. */
 static void test_budgets(void **state)
 {
     (void)state;

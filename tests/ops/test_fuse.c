@@ -48,7 +48,7 @@ static void record(struct bench *b, enum ckpt_dtype dtype, model f, void *user)
     set_param(b, 1, dtype, 1, COLS, 0);
     set_param(b, 2, dtype, 2, ROWS, 1);
     struct tape_env env = {
-        .backend = CKPT_ON_CPU, .params = &b->params, .sharing = {.ranks = 1, .sharers = 1}};
+        .backend = CKPT_ON_CPU, .params = &b->params, .sharing = {.ranks = 1, .group_ranks = 1}};
     if (tape_new(&b->t, &env, ROWS, 1))
         exit(99);
     ckpt_tensor y = f(b->t, b->w, user);

@@ -366,11 +366,11 @@ int plan_check_again(const struct graph *g, struct plan *p, struct error *error)
     return plan_check(g, p, error);
 }
 
-struct plan *portfolio_checked(struct portfolio *pf, int64_t budget)
+struct plan *frontier_checked(struct frontier *pf, int64_t budget)
 {
     struct error error;
     struct plan *p;
-    if (portfolio_plan(pf, &machine_cpu, &(struct budgets){.device = budget}, 0, &p, &error))
+    if (frontier_plan(pf, &machine_cpu, &(struct budgets){.device = budget}, 0, &p, &error))
         fail_msg("no plan: %s", error.text);
     if (plan_check(pf->p->g, p, &error))
         fail_msg("plan_check: %s", error.text);
@@ -383,22 +383,22 @@ struct plan *portfolio_checked(struct portfolio *pf, int64_t budget)
 
 struct plan *plan_checked(const struct graph *g, int64_t budget)
 {
-    struct portfolio *pf;
-    assert_int_equal(portfolio_build(g, &pf), 0);
-    struct plan *p = portfolio_checked(pf, budget);
-    portfolio_free(pf);
+    struct frontier *pf;
+    assert_int_equal(frontier_build(g, &pf), 0);
+    struct plan *p = frontier_checked(pf, budget);
+    frontier_free(pf);
     return p;
 }
 
 struct plan *plan_unsearched(const struct graph *g, const struct machine *m,
                              const struct budgets *b, int64_t reserved)
 {
-    struct portfolio *pf;
+    struct frontier *pf;
     struct error error;
     struct plan *p;
-    assert_int_equal(portfolio_build_first(g, &pf), 0);
-    assert_int_equal(portfolio_first(pf, m, b, reserved, &p, &error), 0);
-    portfolio_free(pf);
+    assert_int_equal(frontier_build_first(g, &pf), 0);
+    assert_int_equal(frontier_first(pf, m, b, reserved, &p, &error), 0);
+    frontier_free(pf);
     return p;
 }
 

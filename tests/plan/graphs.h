@@ -62,13 +62,13 @@ extern const struct machine graphs_machine;
 int64_t plan_peak(const struct plan *p);
 /* Plans, checks the plan, and returns it; fails the test otherwise. */
 struct plan *plan_checked(const struct graph *g, int64_t budget);
-/* What a portfolio that was not searched answers, or NULL. */
+/* What a frontier that was not searched answers, or NULL. */
 struct plan *plan_unsearched(const struct graph *g, const struct machine *m,
                              const struct budgets *b, int64_t reserved);
 /* Puts a record in order that a test has changed, and checks it. */
 int plan_check_again(const struct graph *g, struct plan *p, struct error *error);
 /* The same with the search done before. */
-struct plan *portfolio_checked(struct portfolio *pf, int64_t budget);
+struct plan *frontier_checked(struct frontier *pf, int64_t budget);
 
 /* An offload of a plan, for tests that look at it or change it. */
 struct leave {

@@ -11,25 +11,25 @@
 #include <stdlib.h>
 #include "plan/plan.h"
 
-int __real_portfolios_new(struct portfolios **all);
-void __real_portfolios_free(struct portfolios *all);
-int __wrap_portfolios_new(struct portfolios **all);
-void __wrap_portfolios_free(struct portfolios *all);
+int __real_frontiers_new(struct frontiers **all);
+void __real_frontiers_free(struct frontiers *all);
+int __wrap_frontiers_new(struct frontiers **all);
+void __wrap_frontiers_free(struct frontiers *all);
 int __wrap_plan_make(const struct graph *g, const struct machine *m, const struct budgets *b,
                      int64_t reserved, struct plan **p, struct error *error);
 
-static struct portfolios *shared;
+static struct frontiers *shared;
 
 static void forget(void)
 {
-    __real_portfolios_free(shared);
+    __real_frontiers_free(shared);
 }
 
-int __wrap_portfolios_new(struct portfolios **all)
+int __wrap_frontiers_new(struct frontiers **all)
 {
     int rc = 0;
     if (!shared) {
-        rc = __real_portfolios_new(&shared);
+        rc = __real_frontiers_new(&shared);
         if (!rc)
             atexit(forget);
     }
@@ -37,7 +37,7 @@ int __wrap_portfolios_new(struct portfolios **all)
     return rc;
 }
 
-void __wrap_portfolios_free(struct portfolios *all)
+void __wrap_frontiers_free(struct frontiers *all)
 {
     (void)all;
 }
@@ -45,12 +45,12 @@ void __wrap_portfolios_free(struct portfolios *all)
 int __wrap_plan_make(const struct graph *g, const struct machine *m, const struct budgets *b,
                      int64_t reserved, struct plan **p, struct error *error)
 {
-    struct portfolios *all;
-    struct portfolio *pf;
+    struct frontiers *all;
+    struct frontier *pf;
     *p = NULL;
-    int rc = __wrap_portfolios_new(&all);
+    int rc = __wrap_frontiers_new(&all);
     if (!rc)
-        rc = portfolios_get(all, g, &pf);
+        rc = frontiers_get(all, g, &pf);
     return rc ? error_fail(error, rc, "planning ran out of host memory")
-              : portfolio_plan(pf, m, b, reserved, p, error);
+              : frontier_plan(pf, m, b, reserved, p, error);
 }

@@ -20,7 +20,7 @@
 #define MIB  (INT64_C(1) << 20)
 #define MOST (INT64_C(1) << 40)
 
-/* A model with a tied embedding that is as large as what it makes: plans with parks come and go
+/* A model with a tied embedding that is as large as what it makes: plans with offloads come and go
  * when searches see its budgets as they are. */
 static struct graph *tied(void)
 {
@@ -35,10 +35,10 @@ static struct graph *tied(void)
 }
 
 /* Its plan, checked, or NULL where it is refused; the sentence in error. */
-static struct plan *ask(struct portfolio *pf, const struct budgets *b, struct error *error)
+static struct plan *ask(struct frontier *pf, const struct budgets *b, struct error *error)
 {
     struct plan *p;
-    int rc = portfolio_plan(pf, &graphs_machine, b, 0, &p, error);
+    int rc = frontier_plan(pf, &graphs_machine, b, 0, &p, error);
     if (rc == CKPT_EBUDGET)
         return NULL;
     if (rc || plan_check(pf->p->g, p, error))
@@ -80,7 +80,7 @@ static void compare_all(const struct asked *list, int n)
                          (long long)list[j].b.host, (long long)list[j].b.nvme);
 }
 
-static double seconds_of(struct portfolio *pf, const struct budgets *b)
+static double seconds_of(struct frontier *pf, const struct budgets *b)
 {
     struct error error;
     struct plan *p = ask(pf, b, &error);
@@ -110,10 +110,10 @@ static void more_never_hurts(struct graph *g, int64_t some_host)
     const int64_t hosts[HOSTS] = {0, some_host / 3, some_host, MOST};
     const int64_t drives[DRIVES] = {0, some_host * 2};
     struct asked list[ASKED];
-    struct portfolio *pf;
+    struct frontier *pf;
     struct budgets b = {.device = MOST, .host = MOST, .nvme = MOST};
     struct error error;
-    assert_int_equal(portfolio_build(g, &pf), 0);
+    assert_int_equal(frontier_build(g, &pf), 0);
     struct plan *all = ask(pf, &b, &error);
     int64_t least = all->min_budget - MIB, most = pf->options.data[pf->n - 1].load;
     int refused = 0, first = 0;
@@ -129,11 +129,11 @@ static void more_never_hurts(struct graph *g, int64_t some_host)
     assert_true(refused > 0 && refused < ASKED && first > 0);
     compare_all(list, ASKED);
     plan_free(all);
-    portfolio_free(pf);
-    assert_int_equal(portfolio_build(g, &pf), 0);
+    frontier_free(pf);
+    assert_int_equal(frontier_build(g, &pf), 0);
     for (int k = ASKED - 1; k > 0; k -= 23)
         assert_true(seconds_of(pf, &list[k].b) == list[k].seconds);
-    portfolio_free(pf);
+    frontier_free(pf);
     graph_free(g);
 }
 
@@ -170,10 +170,10 @@ static int64_t named_after(const char *message, const char *words)
 
 static void smallest_is_exact(struct graph *g, int64_t host)
 {
-    struct portfolio *pf;
+    struct frontier *pf;
     struct error error;
     struct budgets b = {.device = MOST, .host = host};
-    assert_int_equal(portfolio_build(g, &pf), 0);
+    assert_int_equal(frontier_build(g, &pf), 0);
     struct plan *all = ask(pf, &b, &error);
     b.device = all->min_budget - 1;
     assert_null(ask(pf, &b, &error));
@@ -191,7 +191,7 @@ static void smallest_is_exact(struct graph *g, int64_t host)
     assert_non_null(p);
     plan_free(p);
     plan_free(all);
-    portfolio_free(pf);
+    frontier_free(pf);
     graph_free(g);
 }
 
@@ -210,10 +210,10 @@ static void test_bound_falls(void **state)
     enum { STEPS = 24 };
     for (int n_micro = 1; n_micro <= 2; n_micro++) {
         struct graph *g = n_micro == 1 ? tied() : graph_transformer(2, 4 * MIB, 2);
-        struct portfolio *pf;
+        struct frontier *pf;
         struct bound *bound;
         double last[3] = {INFINITY, INFINITY, INFINITY};
-        assert_int_equal(portfolio_build(g, &pf), 0);
+        assert_int_equal(frontier_build(g, &pf), 0);
         assert_int_equal(bound_new(pf, &graphs_machine, &bound), 0);
         int64_t most = pf->p->persistent + pf->options.data[pf->n - 1].load;
         for (int i = 0; i <= STEPS; i++) {
@@ -229,7 +229,7 @@ static void test_bound_falls(void **state)
         }
         assert_true(last[0] <= pf->p->seconds && last[0] > 0.5 * pf->p->seconds);
         bound_free(bound);
-        portfolio_free(pf);
+        frontier_free(pf);
         graph_free(g);
     }
 }
@@ -240,14 +240,14 @@ static void test_unplayed(void **state)
 {
     struct graph *g = model_stdit(12, false, &machine_cpu);
     struct budgets b = {.device = MOST};
-    struct portfolio *pf;
+    struct frontier *pf;
     int32_t unplayed = 0;
     double before = INFINITY;
     struct error error;
     (void)state;
     assert_true(g->n_ops > 2000);
-    assert_int_equal(portfolio_build(g, &pf), 0);
-    assert_false(portfolio_anneals(pf));
+    assert_int_equal(frontier_build(g, &pf), 0);
+    assert_false(frontier_anneals(pf));
     for (int32_t i = 0; i < pf->n; i += 5) {
         const struct option *o = &pf->options.data[i];
         struct plan *p;
@@ -270,7 +270,7 @@ static void test_unplayed(void **state)
         plan_free(p);
     }
     assert_true(before < INFINITY);
-    portfolio_free(pf);
+    frontier_free(pf);
     graph_free(g);
 }
 

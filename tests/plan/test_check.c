@@ -343,7 +343,7 @@ static struct plan *by_hand(struct graph *g, const int32_t *steps, int32_t n_ste
     }
     for (int32_t s = 0; s < g->n_storages; s++)
         p->persistent += g->storages[s].persistent ? g->storages[s].bytes : 0;
-    assert_int_equal(plan_add_homes(g, p), 0);
+    assert_int_equal(plan_add_backings(g, p), 0);
     return p;
 }
 

@@ -121,8 +121,10 @@ static struct graph *layers(bool early, double slower, struct machine *m)
     m->bandwidth = 1e15;
     m->h2d = 1e15;
     m->overhead = 0;
-    m->links = (struct links){
-        .host = .75 * 2 * s.numel / (1e-3 * slower), .net = 1, .ranks_per_host = 8, .drag = .05};
+    m->links = (struct links){.host = .75 * 2 * s.numel / (1e-3 * slower),
+                              .net = 1,
+                              .ranks_per_host = 8,
+                              .contention = .05};
     return model_ranks(&s, m);
 }
 
@@ -164,14 +166,14 @@ static void test_hides(void **state)
     struct plan *p = make(g, &m, INT64_MAX);
     assert_near(p->comm_seconds, 16 * 3e-3);
     check_first(g, &m);
-    double drag = .05 * p->comm_seconds;
-    assert_true(p->exposed_comm < 3.01e-3 + drag && p->exposed_comm > 2.8e-3 + drag);
+    double contention = .05 * p->comm_seconds;
+    assert_true(p->exposed_comm < 3.01e-3 + contention && p->exposed_comm > 2.8e-3 + contention);
     assert_true(fabs(p->seconds - 16 * 30e-3 - p->exposed_comm) < 1e-6);
     assert_true(p->bound_seconds <= p->seconds);
     /* What hides takes from what it hides behind, and that is known of graph files as well. */
     double before = p->seconds;
     plan_free(p);
-    m.links.drag = .5;
+    m.links.contention = .5;
     graph_price(g, &m);
     p = make(g, &m, INT64_MAX);
     assert_near(p->seconds - before, .45 * 15 * 3e-3); /* all but the first and the last */
@@ -180,7 +182,7 @@ static void test_hides(void **state)
     struct graph *same;
     assert_int_equal(graph_read(file, &same, &error), 0);
     for (int32_t i = 0; i < g->n_ops; i++)
-        assert_true(same->ops[i].drag_seconds == g->ops[i].drag_seconds &&
+        assert_true(same->ops[i].contention_seconds == g->ops[i].contention_seconds &&
                     same->ops[i].seconds == g->ops[i].seconds);
     graph_free(same);
     /* In the update there is nothing to hide behind. */
@@ -231,8 +233,8 @@ static void test_gathers_again(void **state)
     graph_free(g);
 }
 
-/* Where copies of four ranks share what their host carries, parks are worth less; ranks that have
- * hosts of their own share nothing. */
+/* Where copies of four ranks share what their host carries, offloads are worth less; ranks that
+ * have hosts of their own share nothing. */
 static void test_shared_copies(void **state)
 {
     struct machine m;
@@ -273,7 +275,7 @@ static bool is_left_by_gather(const struct graph *g, const struct plan *p,
 }
 
 /* Copies of 2e9 bytes a second and gathers of 4.2 ms beside 10 ms forward. */
-static struct graph *layers_of_large_shares(bool norm, int64_t gradient, double drag,
+static struct graph *layers_of_large_shares(bool norm, int64_t gradient, double contention,
                                             struct machine *m)
 {
     struct ranks_shape s = {.layers = 3,
@@ -290,7 +292,7 @@ static struct graph *layers_of_large_shares(bool norm, int64_t gradient, double 
     m->bandwidth = 1e11;
     m->h2d = m->d2h = m->h2d_both = m->d2h_both = 2e9;
     m->overhead = m->copy_overhead = 1e-6;
-    m->links = (struct links){.host = 3e9, .net = 1, .ranks_per_host = 8, .drag = drag};
+    m->links = (struct links){.host = 3e9, .net = 1, .ranks_per_host = 8, .contention = contention};
     return model_ranks(&s, m);
 }
 
@@ -305,13 +307,13 @@ static void test_shares_leave(void **state)
     static const struct {
         bool norm;
         int64_t gradient;
-        double drag;
+        double contention;
     } cases[] = {{true, 4, .05}, {false, 2, .05}, {false, 4, .3}};
     (void)state;
     for (size_t c = 0; c < sizeof(cases) / sizeof(*cases); c++) {
         struct machine m;
         struct graph *g =
-            layers_of_large_shares(cases[c].norm, cases[c].gradient, cases[c].drag, &m);
+            layers_of_large_shares(cases[c].norm, cases[c].gradient, cases[c].contention, &m);
         struct plan *all = make_with(g, &m, INT64_MAX, INT64_C(1) << 40);
         int64_t least = all->min_budget, most = plan_peak(all);
         int32_t left = 0, held = 0;
@@ -344,9 +346,9 @@ static struct graph *updates_behind_a_collective(const struct machine *m, int32_
             net_make(n, KIND_ACTIVATION, mib,
                      &(struct net_op){.name = "layer", .in = {x[i], value[i]}, .flops = 1e10});
     }
-    int32_t dy = net_make(
-        n, KIND_TEMPORARY, mib,
-        &(struct net_op){.phase = GRAPH_BACKWARD, .name = "loss", .in = {x[HOSTED + 1]}});
+    int32_t dy =
+        net_make(n, KIND_TEMPORARY, mib,
+                 &(struct net_op){.phase = GRAPH_BACKWARD, .name = "loss", .in = {x[HOSTED + 1]}});
     for (int32_t i = HOSTED; i >= 0; i--) {
         int32_t dx = net_storage(n, KIND_TEMPORARY, mib, "dx");
         net_add(n, &(struct net_op){.phase = GRAPH_BACKWARD,
@@ -475,7 +477,7 @@ static void test_times(void **state)
     assert_int_equal(plan_check_again(g, p, &error), 0);
     /* Room that comes later lets a gather start later. */
     int32_t n = 0;
-    while (p->residences[n].storage < 0 || plan_is_home(g, p, &p->residences[n]) ||
+    while (p->residences[n].storage < 0 || plan_is_backing(g, p, &p->residences[n]) ||
            !g->ops[p->steps[p->residences[n].first + 1].op].collective ||
            p->residences[n].storage !=
                g->refs[g->ops[p->steps[p->residences[n].first + 1].op].writes])

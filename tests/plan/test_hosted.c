@@ -21,7 +21,7 @@ static const struct machine machine = {
 /* A layer with gradients in bf16, updated last to first, searched once for all tests. */
 static const struct stdit_shape shape = {.depth = 1, .tokens = 2048, .narrow = true};
 static struct graph *graph;
-static struct portfolio *plans;
+static struct frontier *plans;
 
 static int setup(void **state)
 {
@@ -35,13 +35,13 @@ static int setup(void **state)
         graph->ops[from] = graph->ops[to];
         graph->ops[to] = first;
     }
-    return portfolio_build(graph, &plans);
+    return frontier_build(graph, &plans);
 }
 
 static int teardown(void **state)
 {
     (void)state;
-    portfolio_free(plans);
+    frontier_free(plans);
     graph_free(graph);
     return 0;
 }
@@ -58,7 +58,7 @@ static struct plan *make_with(double host_update, double copies)
     m.d2h_both = m.h2d_both = copies;
     for (int32_t s = 0; s < graph->n_storages; s++)
         b.device += graph->storages[s].persistent ? graph->storages[s].bytes / 2 : 0;
-    if (portfolio_plan(plans, &m, &b, 0, &p, &error) || plan_check_again(graph, p, &error))
+    if (frontier_plan(plans, &m, &b, 0, &p, &error) || plan_check_again(graph, p, &error))
         fail_msg("%s", error.text);
     return p;
 }
@@ -158,7 +158,7 @@ static void test_all_fits(void **state)
     struct plan *p;
     fast.host_update = 1e13;
     fast.d2h_both = fast.h2d_both = 1e12;
-    assert_int_equal(portfolio_plan(plans, &fast, &b, 0, &p, &error), 0);
+    assert_int_equal(frontier_plan(plans, &fast, &b, 0, &p, &error), 0);
     assert_true(plan_uses_host(p) && p->seconds < graph_seconds(graph));
     assert_int_equal(plan_check(graph, p, &error), 0);
     plan_free(p);
@@ -183,14 +183,14 @@ static void test_bound_falls(void **state)
 }
 
 /* What lives in the host tier is where another program of the context has put it. */
-static void take_homes(struct graph *g, const struct plan *p)
+static void take_backings(struct graph *g, const struct plan *p)
 {
     for (int32_t i = 0; i < p->n_residences; i++) {
         const struct residence *r = &p->residences[i];
-        if (!plan_is_home(g, p, r))
+        if (!plan_is_backing(g, p, r))
             continue;
-        g->storages[r->storage].home = r->tier == TIER_HOST ? HOME_HOST : HOME_DEVICE;
-        g->storages[r->storage].home_offset = r->tier == TIER_HOST ? r->offset : -1;
+        g->storages[r->storage].backing = r->tier == TIER_HOST ? BACKING_HOST : BACKING_DEVICE;
+        g->storages[r->storage].backing_offset = r->tier == TIER_HOST ? r->offset : -1;
     }
 }
 
@@ -209,7 +209,7 @@ static void test_state_of_another_program(void **state)
     (void)state;
     struct plan *first = make(1e11);
     struct graph *other = model_stdit_shape(&shape, &machine_cuda);
-    take_homes(other, first);
+    take_backings(other, first);
     for (double rate = 1e9; rate <= 1e12; rate *= 10)
         for (int full = 0; full < 2; full++) {
             struct machine m = machine;
@@ -271,16 +271,16 @@ static void test_faults(void **state)
 {
     (void)state;
     struct plan *p = make(1e11);
-    int32_t clip = 0, home = 0;
+    int32_t clip = 0, backing = 0;
     while (p->residences[p->copies[clip].to].first == 0 ||
            !copy_is_out(p->residences, p->copies + clip))
         clip++;
     p->copies[clip].after--;
     expect_fault(p, "and is on the device from");
     p->copies[clip].after++;
-    while (p->residences[home].tier == TIER_DEVICE)
-        home++;
-    p->persistent += residence_bytes(graph, p, &p->residences[home]);
+    while (p->residences[backing].tier == TIER_DEVICE)
+        backing++;
+    p->persistent += residence_bytes(graph, p, &p->residences[backing]);
     expect_fault(p, "persistent storages take");
     plan_free(p);
 }

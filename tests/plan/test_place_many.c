@@ -181,7 +181,7 @@ static void test_capacity(void **state)
     free(items);
 }
 
-static int32_t count_placed(const struct portfolio *pf)
+static int32_t count_placed(const struct frontier *pf)
 {
     int32_t n = 0;
     for (int32_t i = 0; i < pf->n; i++)
@@ -199,23 +199,22 @@ static void check_effort(struct graph *g, double share, int64_t work, int32_t pl
                          double loosest)
 {
     struct error error;
-    struct portfolio *pf;
+    struct frontier *pf;
     struct plan *p;
-    assert_int_equal(portfolio_build(g, &pf), 0);
+    assert_int_equal(frontier_build(g, &pf), 0);
     int64_t least = pf->options.data[0].load, most = pf->options.data[pf->n - 1].load;
     int64_t device = pf->p->persistent + least + (int64_t)(share * (double)(most - least));
     struct budgets b = {.device = device};
-    assert_int_equal(portfolio_plan(pf, &machine_cpu, &b, 0, &p, &error), 0);
+    assert_int_equal(frontier_plan(pf, &machine_cpu, &b, 0, &p, &error), 0);
     assert_int_equal(plan_check(g, p, &error), 0);
     assert_true(simulator_work(pf->sim) < work);
     assert_true(count_placed(pf) <= placed);
     for (int32_t i = 0; i < pf->n; i++) {
         const struct option *o = &pf->options.data[i];
-        assert_true(!o->plan ||
-                    (double)o->placed <= loosest * (double)o->plan->load);
+        assert_true(!o->plan || (double)o->placed <= loosest * (double)o->plan->load);
     }
     plan_free(p);
-    portfolio_free(pf);
+    frontier_free(pf);
     graph_free(g);
 }
 

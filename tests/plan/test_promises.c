@@ -14,7 +14,7 @@
 
 #define POINTS 100
 
-/* Without tiers to park in. */
+/* Without tiers to offload in. */
 static int make(const struct graph *g, int64_t device, int64_t reserved, struct plan **p,
                 struct error *error)
 {
@@ -23,15 +23,15 @@ static int make(const struct graph *g, int64_t device, int64_t reserved, struct 
 
 static void sweep(struct graph *g)
 {
-    struct portfolio *pf;
-    assert_int_equal(portfolio_build(g, &pf), 0);
-    struct plan *all = portfolio_checked(pf, INT64_MAX);
+    struct frontier *pf;
+    assert_int_equal(frontier_build(g, &pf), 0);
+    struct plan *all = frontier_checked(pf, INT64_MAX);
     int64_t least = all->min_budget, most = plan_peak(all);
     double slower = INFINITY;
     assert_true(least <= most);
     assert_true(all->recompute_seconds == 0 && all->next_budget == 0);
     for (int i = 0; i <= POINTS; i++) {
-        struct plan *p = portfolio_checked(pf, least + (most - least) / POINTS * i);
+        struct plan *p = frontier_checked(pf, least + (most - least) / POINTS * i);
         assert_true(p->seconds <= slower);
         assert_true(p->min_budget == least);
         assert_true(p->seconds >= all->seconds);
@@ -39,7 +39,7 @@ static void sweep(struct graph *g)
         plan_free(p);
     }
     plan_free(all);
-    portfolio_free(pf);
+    frontier_free(pf);
     graph_free(g);
 }
 
@@ -75,16 +75,16 @@ static void test_random_programs(void **state)
     (void)state;
     for (uint32_t seed = 100; seed < 130; seed++) {
         struct graph *g = graph_random(seed, 6 + (int32_t)(seed % 30));
-        struct portfolio *pf;
-        assert_int_equal(portfolio_build(g, &pf), 0);
-        struct plan *all = portfolio_checked(pf, INT64_MAX);
-        struct plan *middle = portfolio_checked(pf, (all->min_budget + plan_peak(all)) / 2);
-        struct plan *least = portfolio_checked(pf, all->min_budget);
+        struct frontier *pf;
+        assert_int_equal(frontier_build(g, &pf), 0);
+        struct plan *all = frontier_checked(pf, INT64_MAX);
+        struct plan *middle = frontier_checked(pf, (all->min_budget + plan_peak(all)) / 2);
+        struct plan *least = frontier_checked(pf, all->min_budget);
         assert_true(least->seconds >= middle->seconds && middle->seconds >= all->seconds);
         plan_free(all);
         plan_free(middle);
         plan_free(least);
-        portfolio_free(pf);
+        frontier_free(pf);
         graph_free(g);
     }
 }
@@ -133,21 +133,21 @@ static void test_next_budget(void **state)
 {
     (void)state;
     struct graph *g = graph_transformer(3, 1 << 16, 1);
-    struct portfolio *pf;
-    assert_int_equal(portfolio_build(g, &pf), 0);
-    struct plan *all = portfolio_checked(pf, INT64_MAX);
+    struct frontier *pf;
+    assert_int_equal(frontier_build(g, &pf), 0);
+    struct plan *all = frontier_checked(pf, INT64_MAX);
     int64_t budget = all->min_budget;
     int steps = 0;
     for (;;) {
-        struct plan *p = portfolio_checked(pf, budget);
+        struct plan *p = frontier_checked(pf, budget);
         if (p->next_budget == 0) {
             assert_true(p->seconds == all->seconds);
             plan_free(p);
             break;
         }
         assert_true(p->next_budget > budget && p->next_seconds < p->seconds);
-        struct plan *below = portfolio_checked(pf, p->next_budget - 1);
-        struct plan *there = portfolio_checked(pf, p->next_budget);
+        struct plan *below = frontier_checked(pf, p->next_budget - 1);
+        struct plan *there = frontier_checked(pf, p->next_budget);
         assert_true(below->seconds == p->seconds);
         assert_true(there->seconds == p->next_seconds);
         budget = p->next_budget;
@@ -159,7 +159,7 @@ static void test_next_budget(void **state)
     }
     assert_true(steps > 3);
     plan_free(all);
-    portfolio_free(pf);
+    frontier_free(pf);
     graph_free(g);
 }
 
@@ -251,45 +251,45 @@ static void test_first(void **state)
         first_is_fastest(graph_random(seed, 20));
 }
 
-static double bound(struct portfolio *pf, int64_t device)
+static double bound(struct frontier *pf, int64_t device)
 {
     struct budgets b = {.device = device};
     struct error error;
     double seconds;
-    assert_int_equal(portfolio_bound(pf, &machine_cpu, &b, 0, &seconds, &error), 0);
+    assert_int_equal(frontier_bound(pf, &machine_cpu, &b, 0, &seconds, &error), 0);
     return seconds;
 }
 
-/* The bound and the plan behind it ask one portfolio, also of a graph that was made anew, and it
+/* The bound and the plan behind it ask one frontier, also of a graph that was made anew, and it
  * answers as a new one does. */
 static void test_first_is_kept(void **state)
 {
     struct graph *g = graph_chain(24, 1 << 20), *same = graph_chain(24, 1 << 20);
     struct graph *other = graph_unet(5, 1 << 20);
     struct budgets b = {.device = INT64_MAX};
-    struct portfolios *all;
-    struct portfolio *pf, *again, *fresh;
+    struct frontiers *all;
+    struct frontier *pf, *again, *fresh;
     struct plan *p, *want = plan_unsearched(g, &machine_cpu, &b, 0);
     struct error error;
     (void)state;
-    assert_int_equal(portfolios_new(&all), 0);
-    assert_int_equal(portfolio_build_first(g, &fresh), 0);
+    assert_int_equal(frontiers_new(&all), 0);
+    assert_int_equal(frontier_build_first(g, &fresh), 0);
     const double at_all = bound(fresh, INT64_MAX), at_little = bound(fresh, 1);
     assert_true(at_all == want->seconds && at_little == INFINITY);
-    assert_int_equal(portfolios_get_first(all, g, &pf), 0);
+    assert_int_equal(frontiers_get_first(all, g, &pf), 0);
     assert_true(bound(pf, 1) == at_little && bound(pf, INT64_MAX) == at_all);
-    portfolio_free(fresh);
+    frontier_free(fresh);
     graph_free(g);
-    assert_int_equal(portfolios_get_first(all, same, &again), 0);
+    assert_int_equal(frontiers_get_first(all, same, &again), 0);
     assert_ptr_equal(pf, again);
-    assert_int_equal(portfolio_first(again, &machine_cpu, &b, 0, &p, &error), 0);
+    assert_int_equal(frontier_first(again, &machine_cpu, &b, 0, &p, &error), 0);
     assert_int_equal(plan_check(same, p, &error), 0);
     assert_true(p->seconds == want->seconds && plan_peak(p) == plan_peak(want));
-    assert_int_equal(portfolios_get_first(all, other, &pf), 0);
+    assert_int_equal(frontiers_get_first(all, other, &pf), 0);
     assert_true(bound(pf, INT64_MAX) != at_all);
     plan_free(p);
     plan_free(want);
-    portfolios_free(all);
+    frontiers_free(all);
     graph_free(same);
     graph_free(other);
 }
@@ -304,7 +304,7 @@ static void test_gaps(void **state)
     assert_int_equal(plan_gaps(g, all, &gaps, &n), 0);
     assert_true(n > 0);
     for (int32_t i = 0; i < n; i++)
-        assert_int_equal(gaps[i].fate, FATE_STAY);
+        assert_int_equal(gaps[i].fate, FATE_KEEP);
     free(gaps);
     assert_int_equal(plan_gaps(g, least, &gaps, &n), 0);
     for (int32_t i = 0; i < n; i++) {

@@ -76,22 +76,22 @@ static int try_budgets(struct graph *g, int64_t host, int64_t nvme)
 {
     struct error error;
     struct budgets b = {.device = MOST, .host = host, .nvme = nvme};
-    struct portfolio *pf;
+    struct frontier *pf;
     struct plan *p;
     int copied = 0;
-    assert_int_equal(portfolio_build(g, &pf), 0);
-    assert_int_equal(portfolio_plan(pf, &graphs_machine, &b, 0, &p, &error), 0);
+    assert_int_equal(frontier_build(g, &pf), 0);
+    assert_int_equal(frontier_plan(pf, &graphs_machine, &b, 0, &p, &error), 0);
     int64_t least = p->min_budget, most = plan_peak(p);
     plan_free(p);
     for (int i = 0; i < 6; i++) {
         b.device = least + (most - least) * i * i / 25;
-        if (portfolio_plan(pf, &graphs_machine, &b, 0, &p, &error))
+        if (frontier_plan(pf, &graphs_machine, &b, 0, &p, &error))
             fail_msg("%s", error.text);
         copied += p->n_copies > 0;
         try_machines(g, p);
         plan_free(p);
     }
-    portfolio_free(pf);
+    frontier_free(pf);
     graph_free(g);
     return copied;
 }

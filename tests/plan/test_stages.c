@@ -88,15 +88,15 @@ static int64_t excess_of(const struct fixture *f)
 static bool move(struct fixture *f)
 {
     int32_t s = (int32_t)draw(f, (uint32_t)f->p->g->n_storages);
-    const struct life *l = &f->x->lives[s];
+    const struct uses *l = &f->x->uses[s];
     if (!f->p->droppable[s] || l->n < 2)
         return false;
     int32_t i = (int32_t)draw(f, (uint32_t)l->n - 1);
-    int32_t from = touch_stage(l, i), to = touch_stage(l, i + 1), room = to - from - 1;
+    int32_t from = use_stage(l, i), to = use_stage(l, i + 1), room = to - from - 1;
     if (stages_fixed(f->x, s, i))
         return false;
     bool shift = room > 0 && draw(f, 3) == 0;
-    int32_t t = touch_kept(l, i) ? to : from;
+    int32_t t = use_kept(l, i) ? to : from;
     if (shift)
         t = from + 1 + (int32_t)draw(f, (uint32_t)room);
     f->known = stages_foresee(f->x, s, i, t, &f->f);

@@ -32,7 +32,7 @@ static struct machine machine(void)
                              .net = 5e9,
                              .net_latency = 1.5e-5,
                              .ranks_per_host = 4,
-                             .drag = .05};
+                             .contention = .05};
     return m;
 }
 
@@ -77,7 +77,7 @@ static void test_recorded(void **state)
         double ratio = s.seconds / p->seconds;
         if (!s.fits || ratio < .995 || ratio > 1.005)
             fail_msg("%d ranks take %g s, recorded %g s", (int)ranks, s.seconds, p->seconds);
-        assert_true(s.compute > 0 && s.exposed <= s.comm * (1 + m.links.drag));
+        assert_true(s.compute > 0 && s.exposed <= s.comm * (1 + m.links.contention));
         int64_t recorded = p->persistent + p->load;
         assert_true(s.bytes >= recorded * 9 / 10 && s.bytes <= recorded * 11 / 10);
         plan_free(p);

@@ -3,10 +3,10 @@
 # A plan as a memory snapshot: Python's own unpickler reads it, a replay takes no byte twice and has
 # the peak of the plan, in every tier.
 . "${srcdir:-.}/tests/model/programs.sh"
-train=${STDIT_TRAIN:-./stdit-train} ckpt=${CKPT_COMMAND:-./ckpt} parked=./tests/report/parked_page
+train=${STDIT_TRAIN:-./stdit-train} ckpt=${CKPT_COMMAND:-./ckpt} offloaded=./tests/report/offloaded_page
 job=./tests/torture/job read=$root/tests/report/read_snapshot.py
 command -v python3 >/dev/null || exit 77
-[ -x "$ckpt" ] && [ -x "$train" ] && [ -x "$parked" ] && [ -x "$job" ] || exit 77
+[ -x "$ckpt" ] && [ -x "$train" ] && [ -x "$offloaded" ] && [ -x "$job" ] || exit 77
 PYTHONDONTWRITEBYTECODE=1
 export PYTHONDONTWRITEBYTECODE
 
@@ -38,8 +38,8 @@ for tier in "1 --host 32M" "2 --nvme $work:32M"; do
 done
 
 # Names as they come, residences over the end of the step.
-"$parked" "$work/c.pickle" || fail "parked"
-python3 "$read" "$work/c.pickle" >"$work/said" 2>&1 || fail "parked: $(cat "$work/said")"
+"$offloaded" "$work/c.pickle" || fail "offloaded"
+python3 "$read" "$work/c.pickle" >"$work/said" 2>&1 || fail "offloaded: $(cat "$work/said")"
 grep -q '^device 1 has linear </script> "in" a\\b$' "$work/said" || fail "$(cat "$work/said")"
 grep -q '^device 2 has w (exp_avg)$' "$work/said" || fail "$(cat "$work/said")"
 finish

@@ -44,11 +44,11 @@ for budget in "$smallest" 1G; do
 done
 
 # Host and NVMe tiers, copies, and names that could break out of the page.
-parked=${PARKED_PAGE:-./tests/report/parked_page}
-"$parked" "$work/parked.html"
-load "$work/parked.html"
-grep -q "<title>selftest ok</title>" "$work/dom" || fail "parked: $(grep '<title>' "$work/dom")"
-grep -q 'data-waits="[1-9]' "$work/dom" || fail "parked: nothing waits"
+offloaded=${OFFLOADED_PAGE:-./tests/report/offloaded_page}
+"$offloaded" "$work/offloaded.html"
+load "$work/offloaded.html"
+grep -q "<title>selftest ok</title>" "$work/dom" || fail "offloaded: $(grep '<title>' "$work/dom")"
+grep -q 'data-waits="[1-9]' "$work/dom" || fail "offloaded: nothing waits"
 
 # A page without what it should draw must not pass.
 sed 's/c.fillRect(x, y0, 1.5, y1 - y0 + .3);//' "$work/page.html" >"$work/broken.html"

@@ -100,7 +100,7 @@ static struct count count(record_fn record, bool has_bias, bool trained)
     struct tape_env env = {.backend = CKPT_ON_CPU,
                            .threads = 1,
                            .params = &params,
-                           .sharing = {.ranks = 1, .sharers = 1}};
+                           .sharing = {.ranks = 1, .group_ranks = 1}};
     struct count n = {0};
     ckpt_tape *t;
     assert_int_equal(tape_new(&t, &env, 1, 1), 0);

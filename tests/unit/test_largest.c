@@ -147,7 +147,7 @@ static struct run record(model of, enum way way, enum matmul_dtype matmul)
                            .matmul = matmul,
                            .threads = 1,
                            .params = &r.params,
-                           .sharing = {.ranks = 1, .sharers = 1}};
+                           .sharing = {.ranks = 1, .group_ranks = 1}};
     assert_int_equal(tape_new(&r.t, &env, 2, 1), 0);
     r.t->trains = true;
     ckpt_tensor y = ckpt_cast(r.t, of(r.t), CKPT_F32);

@@ -44,7 +44,7 @@ static void record(struct recorded *r, enum ckpt_dtype dtype, model f)
     r->v = add_param(&r->params, "v", dtype, 2, square);
     r->scale = add_param(&r->params, "scale", dtype, 1, width);
     struct tape_env env = {
-        .backend = CKPT_ON_CPU, .params = &r->params, .sharing = {.ranks = 1, .sharers = 1}};
+        .backend = CKPT_ON_CPU, .params = &r->params, .sharing = {.ranks = 1, .group_ranks = 1}};
     assert_int_equal(tape_new(&r->tape, &env, 2, 1), 0);
     ckpt_tape *t = r->tape;
     ckpt_tensor first = ckpt_linear(t, ckpt_randn(t, dtype, 4, shape), r->v, CKPT_NONE);
@@ -258,12 +258,9 @@ static void test_modulation(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_heads),
-        cmocka_unit_test(test_residuals),
-        cmocka_unit_test(test_four),
-        cmocka_unit_test(test_seven),
-        cmocka_unit_test(test_eight),
-        cmocka_unit_test(test_what_stays),
+        cmocka_unit_test(test_heads),      cmocka_unit_test(test_residuals),
+        cmocka_unit_test(test_four),       cmocka_unit_test(test_seven),
+        cmocka_unit_test(test_eight),      cmocka_unit_test(test_what_stays),
         cmocka_unit_test(test_modulation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

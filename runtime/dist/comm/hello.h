@@ -6,8 +6,8 @@
  *   connector -> listener    hello       who comes and where it listens, a nonce, a keyed hash
  *   listener  -> connector   answer      yes or no, then the addresses of all, a keyed hash
  *
- * Both hashes cover both nonces, so that nothing that was heard can be said again, and neither has
- * the key in it.  Here is how the bytes are read: pure functions that believe nothing.  Numbers
+ * Both hashes cover both nonces, so that nothing that was abort_text can be said again, and neither
+ * has the key in it.  Here is how the bytes are read: pure functions that believe nothing.  Numbers
  * travel as they stand in memory; the magic numbers are refused where the order of bytes differs.
  */
 #ifndef CKPT_HELLO_H

@@ -35,7 +35,7 @@ struct link_ops {
     /* Sleeps until something may have happened, at most so many seconds. */
     void (*wait)(struct link *l, double seconds);
     /* Tells all ranks that this one gives up; comes back soon, told or not. */
-    void (*shout)(struct link *l, const char *sentence);
+    void (*abort)(struct link *l, const char *sentence);
     /* failed: the others may be gone, so nothing is waited for.  False: buffers of a round under
      * way may still be written to, and must stay. */
     bool (*close)(struct link *l, bool failed);
@@ -44,9 +44,9 @@ struct link_ops {
 struct link {
     const struct link_ops *ops;
     int rank, size;
-    int lost;                  /* the rank behind a broken link, or -1 */
-    char heard[LINK_SENTENCE]; /* what another rank shouted, or "" */
-    char reason[256];          /* why the link is broken: "connection closed" */
+    int lost;                       /* the rank behind a broken link, or -1 */
+    char abort_text[LINK_SENTENCE]; /* what another rank aborted, or "" */
+    char reason[256];               /* why the link is broken: "connection closed" */
     char how[128];
 };
 

@@ -73,7 +73,7 @@ static int fail(struct linked *l, bool tell, const char *fmt, ...)
     error_vset(l->comm.reason, sizeof l->comm.reason, CKPT_ECOMM, fmt, ap);
     va_end(ap);
     if (tell && !l->dead)
-        l->link->ops->shout(l->link, l->comm.reason);
+        l->link->ops->abort(l->link, l->comm.reason);
     return CKPT_ECOMM;
 }
 
@@ -102,8 +102,8 @@ static int fail_late(struct linked *l, const struct rank_group *ranks, int slot,
 static int fail_broken(struct linked *l, const char *where)
 {
     const struct link *link = l->link;
-    if (*link->heard)
-        return fail(l, false, "%s", link->heard);
+    if (*link->abort_text)
+        return fail(l, false, "%s", link->abort_text);
     if (link->lost >= 0)
         return fail(l, true, "rank %d is gone at %s: %s", link->lost, where, link->reason);
     return fail(l, true, "the ranks lost each other at %s: %s", where, link->reason);
@@ -250,11 +250,11 @@ static int await_piece(struct linked *l, const struct flow *f, int slot)
         if (alive && round_is_over(l->parts[slot], l->comm.size))
             return 0;
         double waited = clock_seconds() - begin;
-        if (!alive || *l->link->heard || waited > l->comm.deadline) {
+        if (!alive || *l->link->abort_text || waited > l->comm.deadline) {
             describe(where, sizeof where, f->call->kind, f->call->name ? f->call->name : "",
                      l->comm.step);
-            return !alive || *l->link->heard ? fail_broken(l, where)
-                                             : fail_late(l, f->ranks, slot, where);
+            return !alive || *l->link->abort_text ? fail_broken(l, where)
+                                                  : fail_late(l, f->ranks, slot, where);
         }
         l->link->ops->wait(l->link, pause);
         pause = pause < 1e-3 ? pause + 2e-6 : 1e-3;
@@ -316,7 +316,7 @@ static int linked_check(struct comm *c)
     if (l->failed)
         return CKPT_ECOMM;
     bool alive = l->link->ops->progress(l->link);
-    if (alive && !*l->link->heard)
+    if (alive && !*l->link->abort_text)
         return 0;
     snprintf(where, sizeof where, "step %lld", (long long)c->step);
     return fail_broken(l, where);

@@ -11,7 +11,7 @@
 #include <mpi.h>
 #include "dist/comm/link.h"
 
-enum { TAG_MESSAGE = 1, TAG_SHOUT = 2 };
+enum { TAG_MESSAGE = 1, TAG_ABORT = 2 };
 
 struct mpi_link {
     struct link link;
@@ -80,12 +80,12 @@ static void listen(struct mpi_link *m)
     MPI_Status status;
     int there = 0;
     char text[LINK_SENTENCE];
-    if (!accepted(m, MPI_Iprobe(MPI_ANY_SOURCE, TAG_SHOUT, m->comm, &there, &status), -1) || !there)
+    if (!accepted(m, MPI_Iprobe(MPI_ANY_SOURCE, TAG_ABORT, m->comm, &there, &status), -1) || !there)
         return;
-    MPI_Recv(text, sizeof text, MPI_BYTE, status.MPI_SOURCE, TAG_SHOUT, m->comm, MPI_STATUS_IGNORE);
+    MPI_Recv(text, sizeof text, MPI_BYTE, status.MPI_SOURCE, TAG_ABORT, m->comm, MPI_STATUS_IGNORE);
     text[sizeof text - 1] = '\0';
-    if (!*m->link.heard)
-        memcpy(m->link.heard, text, sizeof text);
+    if (!*m->link.abort_text)
+        memcpy(m->link.abort_text, text, sizeof text);
 }
 
 static bool mpi_progress(struct link *l)
@@ -115,7 +115,7 @@ static double now(void)
 }
 
 /* The sentence outlives the call: a rank that stalls will read it when it comes back. */
-static void mpi_shout(struct link *l, const char *sentence)
+static void mpi_abort(struct link *l, const char *sentence)
 {
     struct mpi_link *m = mpi(l);
     char *text = calloc(1, LINK_SENTENCE);
@@ -128,7 +128,7 @@ static void mpi_shout(struct link *l, const char *sentence)
     }
     snprintf(text, LINK_SENTENCE, "%s", sentence);
     for (int r = 0; r < l->size; r++)
-        if (r != l->rank && MPI_Isend(text, LINK_SENTENCE, MPI_BYTE, r, TAG_SHOUT, m->comm,
+        if (r != l->rank && MPI_Isend(text, LINK_SENTENCE, MPI_BYTE, r, TAG_ABORT, m->comm,
                                       &requests[n]) == MPI_SUCCESS)
             n++;
     for (double end = now() + 1; !done && now() < end; mpi_wait(l, 1e-3))
@@ -161,7 +161,7 @@ static bool mpi_close(struct link *l, bool failed)
 static const struct link_ops mpi_ops = {.start = mpi_start,
                                         .progress = mpi_progress,
                                         .wait = mpi_wait,
-                                        .shout = mpi_shout,
+                                        .abort = mpi_abort,
                                         .close = mpi_close};
 
 /* The first line of what the library says about itself. */

@@ -11,7 +11,7 @@
 #include "dist/comm/socket.h"
 
 /* In the place of a length: a sentence of a rank that gives up. */
-#define SHOUT (INT64_C(1) << 62)
+#define ABORT (INT64_C(1) << 62)
 
 struct peer {
     int fd;
@@ -101,7 +101,7 @@ static char *landing(struct tcp_link *t, int rank, int64_t *left)
         *left = -at;
         return (char *)&peer->prefix + peer->received;
     }
-    if (peer->prefix == SHOUT) {
+    if (peer->prefix == ABORT) {
         *left = LINK_SENTENCE - at;
         return peer->sentence + at;
     }
@@ -117,7 +117,7 @@ static char *landing(struct tcp_link *t, int rank, int64_t *left)
 /* None is empty: what says so is refused where its first byte would belong. */
 static bool message_is_whole(const struct peer *peer)
 {
-    int64_t bytes = peer->prefix == SHOUT ? LINK_SENTENCE : peer->prefix;
+    int64_t bytes = peer->prefix == ABORT ? LINK_SENTENCE : peer->prefix;
     return bytes > 0 && peer->received - (int64_t)sizeof peer->prefix == bytes;
 }
 
@@ -125,10 +125,10 @@ static void finish_message(struct tcp_link *t, int rank)
 {
     struct peer *peer = &t->peers[rank];
     peer->received = 0;
-    if (peer->prefix == SHOUT) {
+    if (peer->prefix == ABORT) {
         peer->sentence[LINK_SENTENCE - 1] = '\0';
-        if (!*t->link.heard)
-            memcpy(t->link.heard, peer->sentence, sizeof t->link.heard);
+        if (!*t->link.abort_text)
+            memcpy(t->link.abort_text, peer->sentence, sizeof t->link.abort_text);
         return;
     }
     struct link_part *part = first_part(t, rank, false);
@@ -155,7 +155,7 @@ static void take_from(struct tcp_link *t, int rank)
         }
         peer->received += n;
         /* One of no bytes is whole before anybody awaits it. */
-        if (message_is_whole(peer) && (peer->prefix & SHOUT || first_part(t, rank, false)))
+        if (message_is_whole(peer) && (peer->prefix & ABORT || first_part(t, rank, false)))
             finish_message(t, rank);
     }
 }
@@ -208,10 +208,10 @@ static void tcp_wait(struct link *l, double seconds)
 }
 
 /* A message that was begun goes out whole before it. */
-static void tcp_shout(struct link *l, const char *sentence)
+static void tcp_abort(struct link *l, const char *sentence)
 {
     struct tcp_link *t = tcp(l);
-    int64_t prefix = SHOUT;
+    int64_t prefix = ABORT;
     char text[sizeof prefix + LINK_SENTENCE] = "";
     memcpy(text, &prefix, sizeof prefix);
     snprintf(text + sizeof prefix, LINK_SENTENCE, "%s", sentence);
@@ -243,7 +243,7 @@ static bool tcp_close(struct link *l, bool failed)
 static const struct link_ops tcp_ops = {.start = tcp_start,
                                         .progress = tcp_progress,
                                         .wait = tcp_wait,
-                                        .shout = tcp_shout,
+                                        .abort = tcp_abort,
                                         .close = tcp_close};
 
 int comm_open_tcp(struct comm **c, const struct comm_rendezvous *m, double deadline)

@@ -29,8 +29,8 @@ struct world {
     pthread_cond_t news;
     int size, open;
     bool *gone;
-    char sentence[LINK_SENTENCE]; /* the first shout */
-    int shouter;
+    char sentence[LINK_SENTENCE]; /* the first abort */
+    int aborter;
     struct box *boxes; /* [from * size + to] */
 };
 
@@ -120,8 +120,8 @@ static bool is_awaited(const struct thread_link *t, int other)
 static bool listen(struct thread_link *t)
 {
     struct world *w = t->world;
-    if (*w->sentence && w->shouter != t->link.rank)
-        memcpy(t->link.heard, w->sentence, sizeof t->link.heard);
+    if (*w->sentence && w->aborter != t->link.rank)
+        memcpy(t->link.abort_text, w->sentence, sizeof t->link.abort_text);
     for (int r = 0; r < w->size; r++) {
         if (!w->gone[r] || !is_awaited(t, r))
             continue;
@@ -163,13 +163,13 @@ static void thread_wait(struct link *l, double seconds)
     pthread_mutex_unlock(&w->lock);
 }
 
-static void thread_shout(struct link *l, const char *sentence)
+static void thread_abort(struct link *l, const char *sentence)
 {
     struct world *w = threaded(l)->world;
     pthread_mutex_lock(&w->lock);
     if (!*w->sentence) {
         snprintf(w->sentence, sizeof w->sentence, "%s", sentence);
-        w->shouter = l->rank;
+        w->aborter = l->rank;
     }
     pthread_cond_broadcast(&w->news);
     pthread_mutex_unlock(&w->lock);
@@ -211,7 +211,7 @@ static bool thread_close(struct link *l, bool failed)
 static const struct link_ops thread_ops = {.start = thread_start,
                                            .progress = thread_progress,
                                            .wait = thread_wait,
-                                           .shout = thread_shout,
+                                           .abort = thread_abort,
                                            .close = thread_close};
 
 static struct world *world_make(int size)

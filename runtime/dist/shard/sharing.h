@@ -10,7 +10,7 @@
 
 struct sharing {
     int ranks;          /* of the job; 1: one alone */
-    int sharers;        /* ranks that share one copy of everything: all, or those of each host */
+    int group_ranks;    /* ranks that share one copy of everything: all, or those of each host */
     int replicas;       /* so many copies there are */
     int replica, place; /* which of them this rank has which share of */
     int zero; /* 0: every rank has everything; 1: all values and its share of the state; 2: shares,

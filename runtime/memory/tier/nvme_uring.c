@@ -23,7 +23,7 @@ struct lane {
     struct nvme_flight *owner[DEPTH]; /* of the piece */
     int32_t free[DEPTH], n_free;
     int32_t queued, sent; /* requests prepared; handed to the kernel and not back */
-    double heard;         /* when the last one came back */
+    double abort_text;    /* when the last one came back */
 };
 
 struct rings {
@@ -66,14 +66,14 @@ static int prepare(struct nvme *n, struct lane *l, bool write, int32_t slot)
     return 0;
 }
 
-static bool passing(int error)
+static bool drop_after_forward(int error)
 {
     return error == -EINTR || error == -EAGAIN || error == -EBUSY;
 }
 
 static bool is_late(const struct nvme *n, const struct lane *l)
 {
-    return clock_seconds() - l->heard > n->deadline;
+    return clock_seconds() - l->abort_text > n->deadline;
 }
 
 static void give_up(struct nvme *n, struct lane *l, bool write)
@@ -90,7 +90,7 @@ static void submit(struct nvme *n, struct lane *l, bool write)
         if (taken > 0) {
             l->queued -= taken;
             l->sent += taken;
-        } else if (taken < 0 && !passing(taken)) {
+        } else if (taken < 0 && !drop_after_forward(taken)) {
             l->broken = true;
             char what[128];
             snprintf(what, sizeof what, "io_uring takes no request: %s", strerror(-taken));
@@ -144,9 +144,10 @@ static void fill(struct nvme *n, struct lane *l, bool write)
 static void complete(struct nvme *n, struct lane *l, bool write, int32_t slot, int result)
 {
     const struct nvme_piece *p = &l->pieces[slot];
-    if (passing(result) && !is_late(n, l) && !prepare(n, l, write, slot)) /* not begun: once more */
+    if (drop_after_forward(result) && !is_late(n, l) &&
+        !prepare(n, l, write, slot)) /* not begun: once more */
         return;
-    l->heard = clock_seconds();
+    l->abort_text = clock_seconds();
     if (nvme_result(n, write, p, result) || (!write && nvme_after_read(n, p)))
         fail_flight(l->owner[slot]);
     release(l, slot);
@@ -166,9 +167,9 @@ static void collect(struct nvme *n, struct lane *l, bool write)
     int rc = n->sys->uring_wait(&l->ring, &cqe, many, &t);
     if (rc == -ETIME && many > 1) /* fewer may be there */
         rc = n->sys->uring_wait(&l->ring, &cqe, 1, &(struct __kernel_timespec){0});
-    if (rc == -ETIME || (passing(rc) && is_late(n, l))) {
+    if (rc == -ETIME || (drop_after_forward(rc) && is_late(n, l))) {
         give_up(n, l, write);
-    } else if (!passing(rc) && (rc || !cqe)) {
+    } else if (!drop_after_forward(rc) && (rc || !cqe)) {
         l->stuck = l->broken; /* asked again, to end what is under way: it cannot be waited for */
         l->broken = true;
         nvme_fail(n, write, &l->pieces[0], strerror(-rc));
@@ -203,7 +204,7 @@ static void begin(struct nvme *n, struct lane *l, const struct nvme_call *call)
 {
     if (!l->broken && nvme_flights_add(&l->flights, call)) {
         if (!l->sent)
-            l->heard = clock_seconds();
+            l->abort_text = clock_seconds();
         fill(n, l, call->write);
     }
 }
@@ -226,7 +227,7 @@ static int uring_move(struct nvme *n, const struct nvme_call *call)
     f = nvme_flights_first(&l->flights);
     if (!f)
         return CKPT_EIO;
-    l->heard = clock_seconds();
+    l->abort_text = clock_seconds();
     await(n, l, call->write, false);
     if (f->failed || l->broken) {
         drain(n, l, call->write);

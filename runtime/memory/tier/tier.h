@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The lower tiers: room for parked bytes outside the device.  The host tier is memory that copies
- * reach by its address; the NVMe tier is a file, or one in each of several directories, that is
- * only read and written.  Both are made as large as the programs need before the first step.
+ * The lower tiers: room for offloaded bytes outside the device.  The host tier is memory that
+ * copies reach by its address; the NVMe tier is a file, or one in each of several directories, that
+ * is only read and written.  Both are made as large as the programs need before the first step.
  */
 #ifndef CKPT_TIER_H
 #define CKPT_TIER_H

@@ -150,10 +150,10 @@ static int check_residence(struct checker *c, int32_t n)
         r->last - steps >= (persistent && r->tier == TIER_DEVICE ? r->first : 0))
         return violation(c, "residence %d of %.200s lasts from step %d to %d of %d", (int)n,
                          check_storage(c, r->storage), (int)r->first, (int)r->last, (int)steps);
-    if (c->home[r->storage] == n)
+    if (c->backing[r->storage] == n)
         return 0;
     if (r->tier == TIER_DEVICE && persistent &&
-        c->p->residences[c->home[r->storage]].tier == TIER_DEVICE)
+        c->p->residences[c->backing[r->storage]].tier == TIER_DEVICE)
         return violation(c, "residence %d: %.200s lives on the device already", (int)n,
                          check_storage(c, r->storage));
     return check_part(c, n);
@@ -180,41 +180,42 @@ static int check_residences(struct checker *c)
     return rc || !workspaces ? rc : violation(c, "a step has no workspace");
 }
 
-/* ---- homes ----------------------------------------------------------------------------------- */
+/* ---- backings -----------------------------------------------------------------------------------
+ */
 
-static int check_home(struct checker *c, int32_t s)
+static int check_backing(struct checker *c, int32_t s)
 {
     static const int tiers[] = {
-        [HOME_DEVICE] = TIER_DEVICE, [HOME_HOST] = TIER_HOST, [HOME_NVME] = TIER_NVME};
+        [BACKING_DEVICE] = TIER_DEVICE, [BACKING_HOST] = TIER_HOST, [BACKING_NVME] = TIER_NVME};
     const struct graph_storage *t = &c->g->storages[s];
-    const struct residence *r = c->home[s] < 0 ? NULL : &c->p->residences[c->home[s]];
+    const struct residence *r = c->backing[s] < 0 ? NULL : &c->p->residences[c->backing[s]];
     if (!t->persistent)
         return 0;
     if (!r)
         return violation(c, "%.200s has no home", check_storage(c, s));
-    if (t->home != HOME_ANY &&
-        (r->tier != tiers[t->home] || (r->tier != TIER_DEVICE && r->offset != t->home_offset)))
+    if (t->backing != BACKING_ANY && (r->tier != tiers[t->backing] ||
+                                      (r->tier != TIER_DEVICE && r->offset != t->backing_offset)))
         return violation(c, "%.200s lives where the context does not have it", check_storage(c, s));
     return 0;
 }
 
-/* The home of a persistent storage: its residence of the whole step, on the device only where that
- * leaves the address to the context. */
-static int find_homes(struct checker *c)
+/* The backing residence of a persistent storage: its residence of the whole step, on the device
+ * only where that leaves the address to the context. */
+static int find_backings(struct checker *c)
 {
     int rc = 0;
     for (int32_t s = 0; s < c->g->n_storages; s++)
-        c->home[s] = -1;
+        c->backing[s] = -1;
     for (int32_t n = 0; n < c->p->n_residences && !rc; n++) {
         const struct residence *r = &c->p->residences[n];
-        if (r->storage < 0 || r->storage >= c->g->n_storages || !plan_is_home(c->g, c->p, r))
+        if (r->storage < 0 || r->storage >= c->g->n_storages || !plan_is_backing(c->g, c->p, r))
             continue;
-        if (c->home[r->storage] >= 0)
+        if (c->backing[r->storage] >= 0)
             rc = violation(c, "%.200s has two homes", check_storage(c, r->storage));
-        c->home[r->storage] = n;
+        c->backing[r->storage] = n;
     }
     for (int32_t s = 0; s < c->g->n_storages && !rc; s++)
-        rc = check_home(c, s);
+        rc = check_backing(c, s);
     return rc;
 }
 
@@ -239,7 +240,7 @@ static int check_all(struct checker *c)
     if (!rc)
         rc = check_steps(c);
     if (!rc)
-        rc = find_homes(c);
+        rc = find_backings(c);
     if (!rc)
         rc = check_residences(c);
     if (!rc)
@@ -256,11 +257,11 @@ int plan_check(const struct graph *g, const struct plan *p, struct error *error)
     struct checker c = {.g = g, .p = p, .error = error};
     if (p->n_steps < 0 || p->n_body < 0 || p->n_residences < 0 || p->n_copies < 0)
         return violation(&c, "the plan has a negative size");
-    c.home = malloc(((size_t)g->n_storages + 1) * sizeof(*c.home));
+    c.backing = malloc(((size_t)g->n_storages + 1) * sizeof(*c.backing));
     c.room = calloc((size_t)p->n_steps + 1, sizeof(*c.room));
     c.leaves = malloc(((size_t)p->n_steps + 1) * sizeof(*c.leaves));
-    int rc = c.home && c.room && c.leaves ? check_all(&c) : CKPT_ENOMEM;
-    free(c.home);
+    int rc = c.backing && c.room && c.leaves ? check_all(&c) : CKPT_ENOMEM;
+    free(c.backing);
     free(c.room);
     free(c.leaves);
     if (rc == CKPT_ENOMEM)

@@ -13,7 +13,7 @@ struct checker {
     const struct graph *g;
     const struct plan *p;
     struct error *error;
-    int32_t *home; /* per storage: the residence that is its home, or -1 */
+    int32_t *backing; /* per storage: the residence that is its backing residence, or -1 */
     /* Of a collective, per step, set by the replay: the step from which on its output has an
      * address, and the first last step of its operands' residences; else 0 and INT32_MAX. */
     int32_t *room, *leaves;
@@ -21,7 +21,8 @@ struct checker {
 
 const char *check_storage(const struct checker *c, int32_t s);
 const char *check_op(const struct checker *c, int32_t step);
-/* A residence of a storage that is not its home on the device: it has an address of the plan's. */
+/* A residence of a storage that is not its backing residence on the device: it has an address of
+ * the plan's. */
 static inline bool check_is_placed(const struct residence *r)
 {
     return r->tier != TIER_DEVICE || r->offset != -1;

@@ -9,9 +9,9 @@
 
 /* ---- one copy -------------------------------------------------------------------------------- */
 
-static bool is_home(const struct checker *c, int32_t n)
+static bool is_backing(const struct checker *c, int32_t n)
 {
-    return c->home[c->p->residences[n].storage] == n;
+    return c->backing[c->p->residences[n].storage] == n;
 }
 
 /* With several micro-steps what is in the body is the same in all of them. */
@@ -37,13 +37,13 @@ static int check_out(struct checker *c, int32_t i)
     const struct copy *k = &c->p->copies[i];
     const struct residence *from = &c->p->residences[k->from], *to = &c->p->residences[k->to];
     if (k->after < from->first || k->after > from->last ||
-        (!is_home(c, k->from) && k->before > from->last + 1) || k->before <= k->after)
+        (!is_backing(c, k->from) && k->before > from->last + 1) || k->before <= k->after)
         return violation(c,
                          "copy %d: %.200s goes out behind step %d, and is on the device from %d "
                          "to %d",
                          (int)i, check_storage(c, from->storage), (int)k->after, (int)from->first,
                          (int)from->last);
-    if (!is_home(c, k->to) && to->first != k->after)
+    if (!is_backing(c, k->to) && to->first != k->after)
         return violation(c, "copy %d: %.200s has a place below from step %d on", (int)i,
                          check_storage(c, to->storage), (int)to->first);
     return 0;
@@ -54,7 +54,7 @@ static int check_in(struct checker *c, int32_t i)
     const struct copy *k = &c->p->copies[i];
     const struct residence *from = &c->p->residences[k->from], *to = &c->p->residences[k->to];
     int32_t steps = c->p->n_steps;
-    bool next = is_home(c, k->to); /* the next step waits for it */
+    bool next = is_backing(c, k->to); /* the next step waits for it */
     if (next ? k->before < steps || k->before >= 2 * steps || k->after < from->first
              : to->first != k->after + 1 || k->before < to->first || k->before > to->last ||
                    k->before >= steps)
@@ -63,7 +63,7 @@ static int check_in(struct checker *c, int32_t i)
                          "device from %d to %d",
                          (int)i, check_storage(c, to->storage), (int)k->after, (int)k->before,
                          (int)to->first, (int)to->last);
-    if (!is_home(c, k->from) &&
+    if (!is_backing(c, k->from) &&
         (from->first > k->after || from->last < (next ? k->after : k->before)))
         return violation(c, "copy %d: %.200s has no place below any more", (int)i,
                          check_storage(c, to->storage));
@@ -82,7 +82,7 @@ static int check_copy(struct checker *c, int32_t i, int32_t *filled)
                          (int)i);
     if (k->after < -1 || k->after >= c->p->n_steps)
         return violation(c, "copy %d has a step outside of the plan", (int)i);
-    if (!(is_home(c, k->to) && r[k->to].tier != TIER_DEVICE) && filled[k->to]++)
+    if (!(is_backing(c, k->to) && r[k->to].tier != TIER_DEVICE) && filled[k->to]++)
         return violation(c, "copy %d: %.200s comes twice", (int)i,
                          check_storage(c, r[k->to].storage));
     int rc = copy_is_out(r, k) ? check_out(c, i) : check_in(c, i);
@@ -99,7 +99,7 @@ int check_copies(struct checker *c)
     for (int32_t n = 0; n < c->p->n_residences && !rc; n++) {
         const struct residence *r = &c->p->residences[n];
         if (r->storage >= 0 && c->g->storages[r->storage].persistent && r->tier == TIER_DEVICE &&
-            !is_home(c, n) && !filled[n])
+            !is_backing(c, n) && !filled[n])
             rc = violation(c, "residence %d: nothing brings %.200s there", (int)n,
                            check_storage(c, r->storage));
     }
@@ -196,14 +196,14 @@ static const struct graph_op *op_at(const struct clock *t, int32_t k)
     return &t->g->ops[t->p->steps[k].op];
 }
 
-/* Of the compute queue: a collective has another, and drags on this one; a step on the host has its
- * own, and nothing of the device waits for it. */
+/* Of the compute queue: a collective has another, and contentions on this one; a step on the host
+ * has its own, and nothing of the device waits for it. */
 static double seconds_of(const struct clock *t, int32_t k)
 {
     const struct graph_op *o = op_at(t, k);
     if (t->p->steps[k].on_host)
         return 0;
-    return o->collective ? o->drag_seconds : o->seconds;
+    return o->collective ? o->contention_seconds : o->seconds;
 }
 
 /* The ends of copies, for the steps that wait for them. */
@@ -215,7 +215,7 @@ static void set_copies(struct clock *t, double period)
     for (int32_t i = 0; i < p->n_copies; i++) {
         const struct copy *k = &p->copies[i];
         const struct residence *from = &p->residences[k->from];
-        if (is_home(t->c, k->to) && p->residences[k->to].tier == TIER_DEVICE)
+        if (is_backing(t->c, k->to) && p->residences[k->to].tier == TIER_DEVICE)
             continue;
         if (from->tier != TIER_DEVICE) {
             later(&t->back[k->before], k->end);
@@ -312,7 +312,7 @@ static int check_times(struct clock *t)
         const char *name = check_storage(t->c, p->residences[k->from].storage);
         bool out = copy_is_out(p->residences, k);
         double used = 0;
-        if (!is_forecast(k) || (!out && is_home(t->c, k->to)))
+        if (!is_forecast(k) || (!out && is_backing(t->c, k->to)))
             continue;
         if (out) {
             used = t->begin[k->after];

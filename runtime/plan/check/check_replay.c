@@ -7,8 +7,8 @@
  * find all the writers that stand before it in the program, and none that stand behind it, in the
  * residence it reads.  A rerun may write into bytes that are still there only where it writes the
  * same: no op changes that storage in place.  A copy brings what its source has when it is handed
- * over.  When the step ends the home of every persistent storage must have seen all its writers, so
- * a step begins with what the one before left.
+ * over.  When the step ends the backing of every persistent storage must have seen all its writers,
+ * so a step begins with what the one before left.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -121,7 +121,7 @@ static int replay_write(struct replay *r, int32_t k, int32_t ref)
         return violation(r, "step %d: %.200s runs again and would change %.200s", (int)k,
                          check_op(r->c, k), check_storage(r->c, s));
     if (k < r->p->n_body && r->g->n_micro > 1 && t->persistent &&
-        r->p->residences[r->c->home[s]].tier != TIER_DEVICE)
+        r->p->residences[r->c->backing[s]].tier != TIER_DEVICE)
         return violation(r, "step %d of the body writes %.200s, which does not live on the device",
                          (int)k, check_storage(r->c, s));
     int rc = find(r, k, s, "writes", &n);
@@ -189,7 +189,7 @@ static int run_copy(struct replay *r, int32_t i)
     const struct copy *c = &r->p->copies[i];
     const struct residence *to = &r->p->residences[c->to];
     int rc = 0;
-    if (to->tier != TIER_DEVICE && r->c->home[to->storage] != c->to)
+    if (to->tier != TIER_DEVICE && r->c->backing[to->storage] != c->to)
         rc = begin(r, c->to);
     r->contents[c->to] = r->contents[c->from];
     if (to->tier == TIER_DEVICE)
@@ -232,9 +232,9 @@ static int begin_all(struct replay *r, int32_t k, int32_t next[TIER_COUNT + 1])
             const struct residence *t = &r->p->residences[n];
             if (t->tier != tier + TIER_DEVICE || t->first > k || rc)
                 break;
-            bool is_home = t->storage >= 0 && r->c->home[t->storage] == n;
+            bool is_backing = t->storage >= 0 && r->c->backing[t->storage] == n;
             bool filled = t->tier != TIER_DEVICE && r->copy[n] >= 0;
-            if (t->storage >= 0 && !is_home && !filled)
+            if (t->storage >= 0 && !is_backing && !filled)
                 rc = begin(r, n);
         }
     return rc;
@@ -263,10 +263,10 @@ static int replay_all(struct replay *r)
 }
 
 /* What a step leaves the next one begins with. */
-static int check_homes(struct replay *r)
+static int check_backings(struct replay *r)
 {
     for (int32_t s = 0; s < r->g->n_storages; s++) {
-        const struct contents *at = r->c->home[s] < 0 ? NULL : &r->contents[r->c->home[s]];
+        const struct contents *at = r->c->backing[s] < 0 ? NULL : &r->contents[r->c->backing[s]];
         if (at && at->written != r->writers[s])
             return violation(r, "%.200s ends the step in version %d where it lives, not %d",
                              check_storage(r->c, s), (int)at->written, (int)r->writers[s]);
@@ -301,9 +301,9 @@ static void start(struct replay *r)
     for (int32_t k = 0; k < p->n_steps; k++)
         note_uses(r, k);
     for (int32_t s = 0; s < r->g->n_storages; s++) {
-        int32_t home = r->c->home[s];
-        r->here[s] = home >= 0 && p->residences[home].tier == TIER_DEVICE ? home : -1;
-        r->below[s] = home >= 0 && p->residences[home].tier != TIER_DEVICE ? home : -1;
+        int32_t backing = r->c->backing[s];
+        r->here[s] = backing >= 0 && p->residences[backing].tier == TIER_DEVICE ? backing : -1;
+        r->below[s] = backing >= 0 && p->residences[backing].tier != TIER_DEVICE ? backing : -1;
     }
     for (int32_t k = 0; k < p->n_steps; k++)
         r->ends_at[k] = -1;
@@ -311,7 +311,7 @@ static void start(struct replay *r)
         const struct residence *t = &p->residences[n];
         r->copy[n] = -1;
         r->contents[n] = (struct contents){-1, 0, -1};
-        if (t->storage < 0 || r->c->home[t->storage] == n || t->last >= p->n_steps)
+        if (t->storage < 0 || r->c->backing[t->storage] == n || t->last >= p->n_steps)
             continue;
         r->ends[n] = r->ends_at[t->last];
         r->ends_at[t->last] = n;
@@ -352,7 +352,7 @@ int check_replay(struct checker *c)
         start(&r);
         rc = replay_all(&r);
         if (!rc)
-            rc = check_homes(&r);
+            rc = check_backings(&r);
     }
     free(r.contents);
     free(r.ready);

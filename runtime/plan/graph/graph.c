@@ -80,8 +80,8 @@ static int32_t graph_storage_of(struct builder *b, int32_t tensor)
                                .name = name};
     if (b->g->storages[b->g->n_storages].persistent) {
         const struct param *p = &b->t->env.params->data[from->param];
-        b->g->storages[b->g->n_storages].home = p->home[from->kind - STORAGE_VALUE];
-        b->g->storages[b->g->n_storages].home_offset = p->offset[from->kind - STORAGE_VALUE];
+        b->g->storages[b->g->n_storages].backing = p->backing[from->kind - STORAGE_VALUE];
+        b->g->storages[b->g->n_storages].backing_offset = p->offset[from->kind - STORAGE_VALUE];
         b->g->storages[b->g->n_storages].crosses = p->crosses[from->kind - STORAGE_VALUE];
         b->g->storages[b->g->n_storages].crossing = p->crossing[from->kind - STORAGE_VALUE];
     }
@@ -202,7 +202,7 @@ static void set_collective(const struct op *o, struct graph_op *to)
             const struct collective_attr *attr = o->attr;
             to->ranks = (int32_t)attr->ranks;
             to->replicas = (int32_t)attr->replicas;
-            to->passing = attr->passing && to->rerunnable;
+            to->drop_after_forward = attr->drop_after_forward && to->rerunnable;
         }
 }
 

@@ -81,7 +81,8 @@ static uint64_t mix_op(uint64_t h, const struct graph *g, const struct graph_op 
         h = hash_mix(h, g->refs[o->writes + j]);
     h = hash_mix(h, o->workspace);
     h = hash_mix(h, o->phase);
-    h = hash_mix(h, o->rerunnable | (int64_t)o->collective << 1 | (int64_t)o->passing << 8);
+    h = hash_mix(h,
+                 o->rerunnable | (int64_t)o->collective << 1 | (int64_t)o->drop_after_forward << 8);
     return hash_mix(h, o->tape_op);
 }
 

@@ -53,11 +53,11 @@ static void put_op(FILE *f, const struct graph *g, const struct graph_op *o)
     fputs(o->rerunnable ? " rerun" : "", f);
     if (o->collective)
         fprintf(f, " %s %" PRId32, collectives[o->collective - 1], o->ranks);
-    if (o->drag_seconds > 0) {
+    if (o->contention_seconds > 0) {
         fputs(" drag", f);
-        put_real(f, o->drag_seconds);
+        put_real(f, o->contention_seconds);
     }
-    fputs(o->passing ? " passing" : "", f);
+    fputs(o->drop_after_forward ? " passing" : "", f);
     if (o->replicas > 1)
         fprintf(f, " replicas %" PRId32, o->replicas);
     put_refs(f, "reads", &g->refs[o->reads], o->n_reads);
@@ -243,8 +243,8 @@ static void get_collective(struct reader *r, struct graph_op *o)
     o->ranks = (int32_t)lines_number(l, "the number of ranks", 2, 1 << 20);
     compare_ranks(r, o->collective == GRAPH_ALL_REDUCE ? &r->all : &r->ranks, o->ranks, "ranks");
     if (lines_take(l, "drag"))
-        o->drag_seconds = lines_real(l, "the seconds that others take longer", 0, 1e11);
-    o->passing = o->rerunnable && lines_take(l, "passing");
+        o->contention_seconds = lines_real(l, "the seconds that others take longer", 0, 1e11);
+    o->drop_after_forward = o->rerunnable && lines_take(l, "passing");
     if (o->collective == GRAPH_REDUCE_SCATTER) {
         o->replicas = 1;
         if (lines_take(l, "replicas"))

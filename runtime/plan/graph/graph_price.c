@@ -43,8 +43,8 @@ void graph_price_collectives(struct graph *g)
     for (int32_t i = 0; i < g->n_ops; i++) {
         struct graph_op *o = &g->ops[i];
         if (o->collective)
-            o->seconds = fmin(fmax(o->comm_seconds, o->drag_seconds),
-                              o->drag_seconds + fmax(0, over) * o->comm_seconds);
+            o->seconds = fmin(fmax(o->comm_seconds, o->contention_seconds),
+                              o->contention_seconds + fmax(0, over) * o->comm_seconds);
     }
 }
 
@@ -60,7 +60,7 @@ void graph_price(struct graph *g, const struct machine *m)
         if (!is_measured(o, m))
             o->seconds = estimate(g, o, m) + m->overhead;
         o->comm_seconds = o->collective ? o->seconds : 0;
-        o->drag_seconds = m->links.drag * o->comm_seconds;
+        o->contention_seconds = m->links.contention * o->comm_seconds;
     }
     graph_price_collectives(g);
 }

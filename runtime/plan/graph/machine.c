@@ -35,7 +35,7 @@ const struct machine machine_cpu = {.name = "cpu",
                                               .net = 1e9,
                                               .net_latency = 5e-5,
                                               .ranks_per_host = 4,
-                                              .drag = 0.05},
+                                              .contention = 0.05},
                                     .source = "a plain computer with a few cores"};
 
 /* Ops are timed where they run; what is left to guess are the links. */
@@ -60,7 +60,7 @@ const struct machine machine_cuda = {.name = "a GPU",
                                                .net_latency = 1.5e-5,
                                                .ranks_per_host = 8,
                                                .overhead = 8e-5,
-                                               .drag = 0.45},
+                                               .contention = 0.45},
                                      .source = "figures any data centre GPU reaches"};
 
 enum member_type {
@@ -112,7 +112,7 @@ static const struct member {
     LINK_ROW("link_net_latency", net_latency, MEMBER_TIME),
     LINK_ROW("ranks_per_host", ranks_per_host, MEMBER_COUNT),
     LINK_ROW("link_overhead", overhead, MEMBER_TIME),
-    LINK_ROW("link_drag", drag, MEMBER_SHARE),
+    LINK_ROW("link_drag", contention, MEMBER_SHARE),
 #undef LINK_ROW
 #undef ROW
 };

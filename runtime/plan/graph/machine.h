@@ -32,7 +32,7 @@ struct links {
     double net, net_latency;
     int64_t ranks_per_host;
     double overhead; /* of a collective beside its bytes and hops: all ranks begin it together, s */
-    double drag;     /* what the ops beside a collective lose, in seconds for one that it takes */
+    double contention; /* what the ops beside a collective lose, in seconds for one that it takes */
 };
 
 struct machine {

@@ -79,7 +79,7 @@ static void find_leaving(const struct flow *f, struct line *l)
 {
     bool any = l->carried || l->head < l->sent;
     const struct idle_gap *a = any ? &f->x->list[l->outs->items[l->head]] : NULL;
-    l->leaves = a ? a->park.out_end - (l->carried ? f->shift : 0) : INFINITY;
+    l->leaves = a ? a->offload.out_end - (l->carried ? f->shift : 0) : INFINITY;
 }
 
 /* The first copy out is complete before step k. */
@@ -87,7 +87,7 @@ static void complete(struct flow *f, struct line *l, int32_t k)
 {
     struct transfer *x = f->x;
     int32_t i = l->outs->items[l->head];
-    x->list[i].park.free_step = k > 0 ? k - 1 : x->p->n_steps - 1;
+    x->list[i].offload.free_step = k > 0 ? k - 1 : x->p->n_steps - 1;
     x->gone[i] = true;
     f->leaving -= x->list[i].bytes;
     if (!l->carried)
@@ -118,7 +118,7 @@ static void leave_clean(struct flow *f, int32_t k)
         struct idle_gap *a = &x->list[i];
         if (a->out_step >= k)
             return;
-        a->park.free_step = a->out_step;
+        a->offload.free_step = a->out_step;
         if (x->tight)
             comm_queue_leave(x->comm, a->storage);
         if (x->tight || comm_queue_busy(x->comm, a->storage) <= f->now)
@@ -136,7 +136,7 @@ static void complete_until(struct flow *f, int32_t k, double now)
             complete(f, l, k);
     for (; held_until(f) <= now; f->held++) {
         int32_t i = f->x->held.items[f->held];
-        f->x->list[i].park.free_step = k - 1;
+        f->x->list[i].offload.free_step = k - 1;
         f->x->gone[i] = true;
         f->leaving -= f->x->list[i].bytes;
     }
@@ -164,12 +164,12 @@ static void send(struct flow *f, struct line *l, int32_t k)
     struct transfer *x = f->x;
     while (l->send_step <= k) {
         struct idle_gap *a = &x->list[l->outs->items[l->sent]];
-        a->park.out_step = k;
-        a->park.out_start = l->out_free > f->now ? l->out_free : f->now;
-        bool beside = l->in_free > a->park.out_start;
-        a->park.out_end =
-            a->park.out_start + queue_seconds(x->m, a->bytes, l->out_rate, l->both_rate, beside);
-        l->out_free = a->park.out_end;
+        a->offload.out_step = k;
+        a->offload.out_start = l->out_free > f->now ? l->out_free : f->now;
+        bool beside = l->in_free > a->offload.out_start;
+        a->offload.out_end =
+            a->offload.out_start + queue_seconds(x->m, a->bytes, l->out_rate, l->both_rate, beside);
+        l->out_free = a->offload.out_end;
         f->leaving += a->bytes;
         x->gone[l->outs->items[l->sent++]] = false;
         find_send_step(f, l);
@@ -204,12 +204,12 @@ static double made_at(const struct flow *f, const struct idle_gap *a)
 static void bring(struct flow *f, struct line *l, int32_t k)
 {
     struct idle_gap *a = first_coming(f, l);
-    a->park.in_step = k;
-    a->park.in_start = later(made_at(f, a), later(l->in_free, f->now));
-    bool beside = l->out_free > a->park.in_start;
-    a->park.in_end =
-        a->park.in_start + queue_seconds(f->x->m, a->bytes, l->in_rate, l->both_rate, beside);
-    l->in_free = a->park.in_end;
+    a->offload.in_step = k;
+    a->offload.in_start = later(made_at(f, a), later(l->in_free, f->now));
+    bool beside = l->out_free > a->offload.in_start;
+    a->offload.in_end =
+        a->offload.in_start + queue_seconds(f->x->m, a->bytes, l->in_rate, l->both_rate, beside);
+    l->in_free = a->offload.in_end;
     range_max_add(&f->x->committed, k, a->use_step, a->bytes);
     l->next_in++;
     f->lines[TIER_HOST].clear = f->lines[TIER_NVME].clear = -1;
@@ -242,7 +242,7 @@ static double bring_own(struct flow *f, struct line *l, int32_t k)
         bring(f, l, k);
     double there = 0; /* behind it in the queue may be what later steps need */
     for (; l->used < l->next_in && x->list[l->ins->items[l->used]].use_step <= k; l->used++)
-        there = x->list[l->ins->items[l->used]].park.in_end;
+        there = x->list[l->ins->items[l->used]].offload.in_end;
     return there;
 }
 
@@ -255,7 +255,7 @@ static void step_on_host(struct flow *f, int32_t k)
     struct transfer *x = f->x;
     struct update_group *b = &x->groups[x->group_at[k]];
     int32_t sent = b->gradient >= 0 ? b->gradient : b->value;
-    b->start = fmax(f->host, fmax(x->clip_end, x->list[sent].park.out_end));
+    b->start = fmax(f->host, fmax(x->clip_end, x->list[sent].offload.out_end));
     b->end = f->host = b->start + b->seconds;
     x->free[k] = x->start[k] = f->now;
 }
@@ -310,7 +310,7 @@ static void play_step(struct flow *f, int32_t k)
         send_clip(f);
 }
 
-/* The spine waits until collectives are done, so many times in a whole step. */
+/* The compute waits until collectives are done, so many times in a whole step. */
 static void wait_collectives(struct flow *f, int32_t times)
 {
     double waits = comm_queue_end(f->x->comm) - f->now;
@@ -336,7 +336,7 @@ static void start_line(struct flow *f, struct line *l, int32_t head)
     l->sent = l->next_in = l->used = 0;
     l->clear = -1;
     l->in_free = 0;
-    l->out_free = l->carried ? x->list[l->outs->items[n - 1]].park.out_end - f->shift : 0;
+    l->out_free = l->carried ? x->list[l->outs->items[n - 1]].offload.out_end - f->shift : 0;
     for (int32_t i = head; i < n; i++) {
         x->gone[l->outs->items[i]] = false;
         f->leaving += x->list[l->outs->items[i]].bytes;
@@ -389,7 +389,7 @@ static double left_over(const struct flow *f)
     double sum = 0;
     for (const struct line *l = f->lines; l < f->lines + TIER_COUNT; l++)
         for (int32_t i = l->head; i < l->outs->n; i++)
-            sum += x->list[l->outs->items[i]].park.out_end;
+            sum += x->list[l->outs->items[i]].offload.out_end;
     return sum + f->host + x->clip_end;
 }
 
@@ -411,7 +411,7 @@ static void postpone(struct transfer *x, const struct ranking *ins, double margi
     double until = INFINITY;
     for (int32_t i = ins->n - 1; i >= 0; i--) {
         struct idle_gap *a = &x->list[ins->items[i]];
-        struct away *k = &a->park;
+        struct away *k = &a->offload;
         double length = k->in_end - k->in_start, use = needed_at(x, a->use_step) - margin;
         double end = use < until ? use : until;
         if (end > k->in_end) {
@@ -452,7 +452,7 @@ void transfer_play(struct transfer *x, int64_t device, double limit)
         return;
     for (int32_t i = 0; i < x->n; i++)
         if (x->list[i].clean)
-            x->list[i].park.out_step = x->list[i].park.free_step = x->list[i].out_step;
+            x->list[i].offload.out_step = x->list[i].offload.free_step = x->list[i].out_step;
     for (int round = 0;; round++) {
         play(&f, heads, shift);
         if (f.now > limit)

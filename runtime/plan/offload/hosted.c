@@ -2,7 +2,7 @@
 /*
  * Updates that may run on the host: their state stays in the host tier and takes neither the device
  * nor its link, only the gradient goes there and the value comes back.  Both have one room, that of
- * the value, which is parked: it leaves as the gradient and comes back as the next value.
+ * the value, which is offloaded: it leaves as the gradient and comes back as the next value.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -40,7 +40,7 @@ struct hosted_bounds hosted_most(const struct graph *g, const struct machine *m)
     for (int32_t s = 0; s < g->n_storages && g->n_micro == 1; s++) {
         most.bytes += g->storages[s].kind == KIND_OPTIMIZER ? (double)g->storages[s].bytes : 0;
         values += g->storages[s].kind == KIND_PARAMETER ? (double)g->storages[s].bytes : 0;
-        there += g->storages[s].kind == KIND_OPTIMIZER && g->storages[s].home == HOME_HOST
+        there += g->storages[s].kind == KIND_OPTIMIZER && g->storages[s].backing == BACKING_HOST
                      ? (double)g->storages[s].bytes
                      : 0;
     }
@@ -52,7 +52,7 @@ struct hosted_bounds hosted_most(const struct graph *g, const struct machine *m)
 
 static bool may_stay_on_host(const struct graph_storage *t)
 {
-    return t->home == HOME_ANY || t->home == HOME_HOST;
+    return t->backing == BACKING_ANY || t->backing == BACKING_HOST;
 }
 
 /* The value that the update at step k makes, if that may run on the host; else -1.  What it reads
@@ -128,7 +128,7 @@ static void add_group(struct transfer *x, int32_t k, const struct seen *at)
     for (int32_t j = 0; j < o->n_writes; j++) {
         const struct graph_storage *t = &x->g->storages[x->g->refs[o->writes + j]];
         b.state += t->kind == KIND_OPTIMIZER ? t->bytes : 0;
-        b.takes += t->home == HOME_ANY ? t->bytes : 0;
+        b.takes += t->backing == BACKING_ANY ? t->bytes : 0;
     }
     b.seconds = hosted_seconds(x->g, x->m, o);
     x->clip = clip;

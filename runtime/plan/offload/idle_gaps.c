@@ -8,7 +8,7 @@
 #include <string.h>
 #include "plan/offload/transfer.h"
 
-#define LEAST_PARKED (INT64_C(1) << 20) /* smaller copies take longer than their bytes say */
+#define LEAST_OFFLOADED (INT64_C(1) << 20) /* smaller copies take longer than their bytes say */
 
 /* The seconds at which every step starts if none waits, and after them the end. */
 static double *step_starts(const struct graph *g, const struct plan *p)
@@ -63,10 +63,10 @@ static void add(struct walk *w, const struct idle_gap *a)
 static bool may_leave(const struct graph_storage *t)
 {
     if (t->persistent)
-        return t->home == HOME_HOST || t->home == HOME_NVME ||
-               (t->home == HOME_ANY && t->bytes >= LEAST_PARKED);
+        return t->backing == BACKING_HOST || t->backing == BACKING_NVME ||
+               (t->backing == BACKING_ANY && t->bytes >= LEAST_OFFLOADED);
     return (t->kind == KIND_ACTIVATION || t->kind == KIND_INPUT) && !t->carried &&
-           t->bytes >= LEAST_PARKED;
+           t->bytes >= LEAST_OFFLOADED;
 }
 
 static bool crosses(const struct walk *w, int32_t from, int32_t to)
@@ -182,7 +182,7 @@ static void keep_good(struct walk *w)
         struct idle_gap *a = &w->list.data[i];
         const struct graph_storage *t = &w->g->storages[a->storage];
         int32_t written = w->at[a->storage].written;
-        a->forced = a->needed && t->home != HOME_ANY;
+        a->forced = a->needed && t->backing != BACKING_ANY;
         if (a->residence >= 0 || written < 0 || written >= w->p->n_body || w->g->n_micro == 1)
             w->list.data[n++] = *a;
     }

@@ -50,7 +50,7 @@ static const struct idle_gap *gap_at(const struct turns *t, int32_t i)
 
 static double length_of(const struct turns *t, int32_t i)
 {
-    return gap_at(t, i)->park.out_end - gap_at(t, i)->park.out_start;
+    return gap_at(t, i)->offload.out_end - gap_at(t, i)->offload.out_start;
 }
 
 /* When the step behind which a storage leaves has ended. */
@@ -66,7 +66,7 @@ static double came_at(const struct transfer *x, int32_t i)
     int32_t s = x->list[i].storage, j = i - 1;
     while (j >= 0 && x->list[j].storage == s && !x->list[j].taken)
         j--;
-    return x->list[j >= 0 && x->list[j].storage == s ? j : i].park.in_start;
+    return x->list[j >= 0 && x->list[j].storage == s ? j : i].offload.in_start;
 }
 
 /* Only what would wait, and nobody on the host waits for. */
@@ -99,8 +99,8 @@ static int32_t list_lenders(const struct turns *t, struct place_key *lenders)
     int32_t n = 0;
     for (int32_t i = 0; i < x->n; i++) {
         const struct idle_gap *a = &x->list[i];
-        if (a->taken && a->wraps && !may_move(x, a) && a->park.in_start < t->drained)
-            lenders[n++] = (struct place_key){a->park.in_start, 0, i};
+        if (a->taken && a->wraps && !may_move(x, a) && a->offload.in_start < t->drained)
+            lenders[n++] = (struct place_key){a->offload.in_start, 0, i};
     }
     qsort(lenders, (size_t)n, sizeof(*lenders), place_compare_keys);
     return n;
@@ -118,7 +118,7 @@ static void lend_room(struct turns *t)
     qsort(t->keys, (size_t)n, sizeof(*t->keys), place_compare_keys);
     for (int32_t k = 0; k < lenders; k++) {
         const struct idle_gap *a = &x->list[x->keys[k].item];
-        double left = a->clean ? ready_at(x, a) : a->park.out_end;
+        double left = a->clean ? ready_at(x, a) : a->offload.out_end;
         room += a->bytes;
         for (; next < n; next++) {
             int32_t i = t->keys[next].item;
@@ -126,7 +126,7 @@ static void lend_room(struct turns *t)
             if (bytes > room || came_at(x, t->outs->items[i]) < left)
                 break;
             room -= bytes;
-            add_due(t, i, a->park.in_start);
+            add_due(t, i, a->offload.in_start);
         }
     }
 }
@@ -138,8 +138,8 @@ static void rank_items(struct turns *t)
     for (int32_t i = 0; i < t->outs->n; i++) {
         const struct idle_gap *a = gap_at(t, i);
         t->rank[i] = may_move(x, a) ? -came_at(x, t->outs->items[i]) : -INFINITY;
-        if (may_move(x, a) && a->park.in_start < t->drained)
-            add_due(t, i, a->park.in_start);
+        if (may_move(x, a) && a->offload.in_start < t->drained)
+            add_due(t, i, a->offload.in_start);
     }
     lend_room(t);
     qsort(t->dues, (size_t)t->n_dues, sizeof(*t->dues), compare_dues);
@@ -218,7 +218,7 @@ static int order_queue(const struct transfer *x, const struct ranking *outs, int
     t.keys = malloc(n * sizeof(*t.keys));
     int rc = t.rank && t.heap && t.dues && t.keys ? 0 : CKPT_ENOMEM;
     if (!rc && outs->n > 0) {
-        t.drained = x->list[outs->items[outs->n - 1]].park.out_end - x->seconds;
+        t.drained = x->list[outs->items[outs->n - 1]].offload.out_end - x->seconds;
         rank_items(&t);
         serve(&t);
     }

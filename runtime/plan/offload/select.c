@@ -57,17 +57,17 @@ static int32_t count_needed(struct transfer *x)
 static bool take(struct transfer *x, int32_t i, int64_t *room)
 {
     struct idle_gap *a = &x->list[i];
-    bool home = a->forced; /* the tier holds it already */
+    bool backing = a->forced; /* the tier holds it already */
     int32_t from = i, to = i + 1;
     for (; from > 0 && x->list[from - 1].storage == a->storage; from--)
         ;
     for (; to < x->n && x->list[to].storage == a->storage; to++)
         ;
     for (int32_t j = from; j < to; j++)
-        home |= x->list[j].taken;
-    if (!home && a->bytes > *room)
+        backing |= x->list[j].taken;
+    if (!backing && a->bytes > *room)
         return false;
-    *room -= home ? 0 : a->bytes;
+    *room -= backing ? 0 : a->bytes;
     for (int32_t j = from; j < to; j++)
         x->list[j].taken |= x->list[j].needed;
     a->taken = true;

@@ -12,12 +12,12 @@
 
 static int64_t rounded(enum fate tier, int64_t bytes)
 {
-    return tier == FATE_PARK_NVME ? round_up(bytes, PLAN_NVME_ALIGN) : bytes;
+    return tier == FATE_OFFLOAD_NVME ? round_up(bytes, PLAN_NVME_ALIGN) : bytes;
 }
 
 static int index_of(enum fate tier)
 {
-    return tier == FATE_PARK_NVME ? TIER_NVME : TIER_HOST;
+    return tier == FATE_OFFLOAD_NVME ? TIER_NVME : TIER_HOST;
 }
 
 /* Bytes of a tier that are still to be had. */
@@ -32,14 +32,14 @@ static int64_t room_in(const struct transfer *x, enum fate tier)
     return works ? all - x->b->tier_base[i] - x->tier[i] : 0;
 }
 
-/* The tier for so many bytes, or FATE_STAY if none has room. */
+/* The tier for so many bytes, or FATE_KEEP if none has room. */
 static enum fate tier_for(const struct transfer *x, int64_t bytes)
 {
-    if (bytes <= room_in(x, FATE_PARK_HOST))
-        return FATE_PARK_HOST;
-    if (rounded(FATE_PARK_NVME, bytes) <= room_in(x, FATE_PARK_NVME))
-        return FATE_PARK_NVME;
-    return FATE_STAY;
+    if (bytes <= room_in(x, FATE_OFFLOAD_HOST))
+        return FATE_OFFLOAD_HOST;
+    if (rounded(FATE_OFFLOAD_NVME, bytes) <= room_in(x, FATE_OFFLOAD_NVME))
+        return FATE_OFFLOAD_NVME;
+    return FATE_KEEP;
 }
 
 /* Places the activations of one tier behind what is there; of a sketch the bytes alive count. */
@@ -51,7 +51,7 @@ static int place_tier(struct transfer *x, enum fate tier, bool sketch, struct pl
     int32_t n = 0;
     for (int32_t i = 0; i < r->n; i++) {
         const struct idle_gap *a = &x->list[r->items[i]];
-        if (a->taken && a->park.tier == tier)
+        if (a->taken && a->offload.tier == tier)
             items[n++] = (struct place_item){a->out_step, a->use_step, rounded(tier, a->bytes), 0};
     }
     int rc = place_load(items, n, &load);
@@ -61,8 +61,8 @@ static int place_tier(struct transfer *x, enum fate tier, bool sketch, struct pl
     *fits &= peak <= room_in(x, tier);
     for (int32_t i = 0, j = 0; i < r->n; i++) {
         struct idle_gap *a = &x->list[r->items[i]];
-        if (a->taken && a->park.tier == tier)
-            a->park.tier_offset = base + items[j++].offset;
+        if (a->taken && a->offload.tier == tier)
+            a->offload.tier_offset = base + items[j++].offset;
     }
     x->tier[index_of(tier)] += peak;
     return rc;
@@ -80,89 +80,89 @@ static int assign_activations(struct transfer *x, bool sketch, bool *fits)
         struct idle_gap *a = &x->list[r->items[i]];
         if (!a->taken)
             continue;
-        bool host = some + a->bytes <= room_in(x, FATE_PARK_HOST);
-        a->park.tier = host ? FATE_PARK_HOST : FATE_PARK_NVME;
+        bool host = some + a->bytes <= room_in(x, FATE_OFFLOAD_HOST);
+        a->offload.tier = host ? FATE_OFFLOAD_HOST : FATE_OFFLOAD_NVME;
         some += host ? a->bytes : 0;
     }
-    int rc = place_tier(x, FATE_PARK_HOST, sketch, items, fits);
+    int rc = place_tier(x, FATE_OFFLOAD_HOST, sketch, items, fits);
     if (!rc)
-        rc = place_tier(x, FATE_PARK_NVME, sketch, items, fits);
+        rc = place_tier(x, FATE_OFFLOAD_NVME, sketch, items, fits);
     free(items);
     return rc;
 }
 
 /* Persistent storages in the order of their numbers; of some the host takes a share alone. */
-struct homes {
+struct backings {
     bool states;  /* those that only the update uses */
     double share; /* of them goes to the host */
     double owed;  /* bytes of that share that went elsewhere so far */
     int64_t kept; /* bytes of the host for those that must go there */
 };
 
-/* Whether the first idle gap of a storage says that all of it is parked, in this turn. */
-static bool finds_home(const struct transfer *x, const struct homes *h, int32_t i)
+/* Whether the first idle gap of a storage says that all of it is offloaded, in this turn. */
+static bool finds_backing(const struct transfer *x, const struct backings *h, int32_t i)
 {
     const struct idle_gap *a = &x->list[i];
     bool first = i == 0 || x->list[i - 1].storage != a->storage;
-    bool parked = a->taken || x->host_resident[a->storage];
+    bool offloaded = a->taken || x->host_resident[a->storage];
     for (int32_t j = i + 1; j < x->n && x->list[j].storage == a->storage; j++)
-        parked |= x->list[j].taken;
-    return a->residence < 0 && first && parked && a->state == h->states;
+        offloaded |= x->list[j].taken;
+    return a->residence < 0 && first && offloaded && a->state == h->states;
 }
 
-static void share_states(const struct transfer *x, struct homes *h)
+static void share_states(const struct transfer *x, struct backings *h)
 {
     double all = 0;
     h->kept = x->hosted ? x->g->storages[x->clip].bytes : 0;
     for (int32_t i = 0; i < x->n; i++)
-        if (finds_home(x, h, i) && x->g->storages[x->list[i].storage].home == HOME_ANY) {
+        if (finds_backing(x, h, i) && x->g->storages[x->list[i].storage].backing == BACKING_ANY) {
             bool must = x->host_resident[x->list[i].storage];
             h->kept += must ? x->list[i].bytes : 0;
             all += must ? 0 : (double)x->list[i].bytes;
         }
-    double room = (double)(room_in(x, FATE_PARK_HOST) - h->kept);
-    if (all > room && room_in(x, FATE_PARK_NVME) > 0)
+    double room = (double)(room_in(x, FATE_OFFLOAD_HOST) - h->kept);
+    if (all > room && room_in(x, FATE_OFFLOAD_NVME) > 0)
         h->share = room > 0 ? room / all : 0;
 }
 
-static enum fate next_tier(const struct transfer *x, struct homes *h, int64_t bytes)
+static enum fate next_tier(const struct transfer *x, struct backings *h, int64_t bytes)
 {
     h->owed += h->share * (double)bytes;
-    bool host = h->share == 1 ||
-                (h->owed >= 0.5 * (double)bytes && bytes <= room_in(x, FATE_PARK_HOST) - h->kept);
-    enum fate tier = host ? tier_for(x, bytes) : FATE_PARK_NVME;
-    if (tier == FATE_PARK_NVME && rounded(tier, bytes) > room_in(x, tier))
+    bool host = h->share == 1 || (h->owed >= 0.5 * (double)bytes &&
+                                  bytes <= room_in(x, FATE_OFFLOAD_HOST) - h->kept);
+    enum fate tier = host ? tier_for(x, bytes) : FATE_OFFLOAD_NVME;
+    if (tier == FATE_OFFLOAD_NVME && rounded(tier, bytes) > room_in(x, tier))
         tier = tier_for(x, bytes);
-    h->owed -= tier == FATE_PARK_HOST ? (double)bytes : 0;
+    h->owed -= tier == FATE_OFFLOAD_HOST ? (double)bytes : 0;
     return tier;
 }
 
 /* A persistent storage, all its idle gaps alike. */
-static void assign_home(struct transfer *x, struct homes *h, int32_t i, bool *fits)
+static void assign_backing(struct transfer *x, struct backings *h, int32_t i, bool *fits)
 {
     const struct idle_gap *a = &x->list[i];
     const struct graph_storage *t = &x->g->storages[a->storage];
     bool must = x->host_resident[a->storage];
-    enum fate tier = t->home == HOME_HOST   ? FATE_PARK_HOST
-                     : t->home == HOME_NVME ? FATE_PARK_NVME
-                     : must                 ? tier_for(x, a->bytes)
-                                            : next_tier(x, h, a->bytes);
-    if (must && tier != FATE_PARK_HOST)
-        tier = FATE_STAY;
-    int64_t offset = t->home_offset;
-    if (tier == FATE_STAY) {
+    enum fate tier = t->backing == BACKING_HOST   ? FATE_OFFLOAD_HOST
+                     : t->backing == BACKING_NVME ? FATE_OFFLOAD_NVME
+                     : must                       ? tier_for(x, a->bytes)
+                                                  : next_tier(x, h, a->bytes);
+    if (must && tier != FATE_OFFLOAD_HOST)
+        tier = FATE_KEEP;
+    int64_t offset = t->backing_offset;
+    if (tier == FATE_KEEP) {
         *fits = false;
         return;
     }
-    if (t->home == HOME_ANY) {
+    if (t->backing == BACKING_ANY) {
         h->kept -= must && h->states ? a->bytes : 0;
         int64_t *used = &x->tier[index_of(tier)];
         offset = x->b->tier_base[index_of(tier)] + *used;
         *used += rounded(tier, a->bytes);
     }
     for (int32_t j = i; j < x->n && x->list[j].storage == a->storage; j++) {
-        x->list[j].park.tier = tier;
-        x->list[j].park.tier_offset = offset;
+        x->list[j].offload.tier = tier;
+        x->list[j].offload.tier_offset = offset;
     }
 }
 
@@ -171,27 +171,27 @@ static void assign_home(struct transfer *x, struct homes *h, int32_t i, bool *fi
 static bool host_takes_all(struct transfer *x)
 {
     int64_t bytes = x->hosted ? x->hosted_bytes + x->g->storages[x->clip].bytes : 0;
-    bool any_home = true;
+    bool any_backing = true;
     for (int32_t i = 0; i < x->n; i++) {
         struct idle_gap *a = &x->list[i];
-        any_home &= a->residence >= 0 || x->g->storages[a->storage].home == HOME_ANY;
+        any_backing &= a->residence >= 0 || x->g->storages[a->storage].backing == BACKING_ANY;
         bytes += a->taken ? a->bytes : 0;
-        a->park.tier = FATE_PARK_HOST;
+        a->offload.tier = FATE_OFFLOAD_HOST;
     }
-    return any_home && bytes <= room_in(x, FATE_PARK_HOST);
+    return any_backing && bytes <= room_in(x, FATE_OFFLOAD_HOST);
 }
 
-/* Homes come before what was assigned first, so many bytes of each tier; and so do the clip values,
- * which are at one place then for all programs. */
-static void put_homes_first(struct transfer *x, const int64_t activations[TIER_COUNT])
+/* Backing residences come before what was assigned first, so many bytes of each tier; and so do the
+ * clip values, which are at one place then for all programs. */
+static void put_backings_first(struct transfer *x, const int64_t activations[TIER_COUNT])
 {
     for (int32_t i = 0; i < x->n; i++) {
         struct idle_gap *a = &x->list[i];
-        int t = index_of(a->park.tier);
+        int t = index_of(a->offload.tier);
         if (a->residence >= 0)
-            a->park.tier_offset += x->tier[t] - activations[t];
-        else if (x->g->storages[a->storage].home == HOME_ANY)
-            a->park.tier_offset -= activations[t];
+            a->offload.tier_offset += x->tier[t] - activations[t];
+        else if (x->g->storages[a->storage].backing == BACKING_ANY)
+            a->offload.tier_offset -= activations[t];
     }
 }
 
@@ -205,19 +205,19 @@ int transfer_assign(struct transfer *x, bool sketch, bool *fits)
     int rc = assign_activations(x, sketch, fits);
     memcpy(activations, x->tier, sizeof(activations));
     for (int turn = 0; turn < 2 && !rc; turn++) {
-        struct homes h = {.states = turn > 0, .share = 1};
+        struct backings h = {.states = turn > 0, .share = 1};
         if (h.states)
             share_states(x, &h);
         for (int32_t i = 0; i < x->n; i++)
-            if (finds_home(x, &h, i))
-                assign_home(x, &h, i, fits);
+            if (finds_backing(x, &h, i))
+                assign_backing(x, &h, i, fits);
     }
     if (x->hosted) {
         int64_t bytes = x->g->storages[x->clip].bytes;
         x->clip_offset = x->b->tier_base[TIER_HOST] + x->tier[TIER_HOST] - activations[TIER_HOST];
-        *fits &= bytes <= room_in(x, FATE_PARK_HOST);
+        *fits &= bytes <= room_in(x, FATE_OFFLOAD_HOST);
         x->tier[TIER_HOST] += bytes;
     }
-    put_homes_first(x, activations);
+    put_backings_first(x, activations);
     return rc;
 }

@@ -55,7 +55,7 @@ static void queue_ins(struct transfer *x, enum fate tier, struct ranking *r)
     r->n = 0;
     for (int32_t i = 0; i < x->n; i++) {
         const struct idle_gap *a = &x->list[x->by_use.items[i]];
-        if (a->taken && a->park.tier == tier)
+        if (a->taken && a->offload.tier == tier)
             r->items[r->n++] = x->by_use.items[i];
     }
 }
@@ -63,7 +63,7 @@ static void queue_ins(struct transfer *x, enum fate tier, struct ranking *r)
 /* Where the copy out goes, FATE_DROP if there is none. */
 static enum fate out_to(const struct idle_gap *a)
 {
-    return a->clean ? FATE_DROP : a->park.tier;
+    return a->clean ? FATE_DROP : a->offload.tier;
 }
 
 /* The same in the order in which it leaves; what leaves with a gradient does so earlier than in
@@ -85,10 +85,17 @@ static void queue_outs(struct transfer *x, enum fate to, struct ranking *r)
 
 static int transfer_alloc(struct transfer *x)
 {
-    struct ranking *rankings[] = {&x->states,          &x->weights,        &x->activations,
-                                  &x->by_out,          &x->by_use,         &x->outs[TIER_HOST],
-                                  &x->outs[TIER_NVME], &x->ins[TIER_HOST], &x->ins[TIER_NVME],
-                                  &x->cleans,          &x->held};
+    struct ranking *rankings[] = {&x->states,
+                                  &x->weights,
+                                  &x->activations,
+                                  &x->by_out,
+                                  &x->by_use,
+                                  &x->outs[TIER_HOST],
+                                  &x->outs[TIER_NVME],
+                                  &x->ins[TIER_HOST],
+                                  &x->ins[TIER_NVME],
+                                  &x->cleans,
+                                  &x->held};
     size_t steps = (size_t)x->p->n_steps + 2, n = (size_t)x->n + 1;
     bool good = true;
     for (size_t i = 0; i < sizeof(rankings) / sizeof(*rankings); i++) {
@@ -131,7 +138,7 @@ int transfer_new(const struct graph *g, const struct machine *m, const struct bu
     plan_count_alive(g, p, x->whole);
     for (int32_t k = p->n_steps - 1; k >= 0; k--) {
         x->whole[k] += p->persistent;
-        x->length[k] = spine_seconds(&g->ops[p->steps[k].op]);
+        x->length[k] = compute_seconds(&g->ops[p->steps[k].op]);
         x->rest[k] = x->rest[k + 1] + x->length[k];
     }
     rank_gaps(x, RANK_STATES, &x->states);
@@ -189,11 +196,11 @@ int transfer_try(struct transfer *x, const double amounts[AMOUNTS], int64_t devi
     int rc = transfer_assign(x, true, fits);
     if (rc || !*fits)
         return rc;
-    queue_outs(x, FATE_PARK_HOST, &x->outs[TIER_HOST]);
-    queue_outs(x, FATE_PARK_NVME, &x->outs[TIER_NVME]);
+    queue_outs(x, FATE_OFFLOAD_HOST, &x->outs[TIER_HOST]);
+    queue_outs(x, FATE_OFFLOAD_NVME, &x->outs[TIER_NVME]);
     queue_outs(x, FATE_DROP, &x->cleans);
-    queue_ins(x, FATE_PARK_HOST, &x->ins[TIER_HOST]);
-    queue_ins(x, FATE_PARK_NVME, &x->ins[TIER_NVME]);
+    queue_ins(x, FATE_OFFLOAD_HOST, &x->ins[TIER_HOST]);
+    queue_ins(x, FATE_OFFLOAD_NVME, &x->ins[TIER_NVME]);
     transfer_play(x, device, limit);
     return 0;
 }
@@ -224,14 +231,14 @@ static void add_behind(struct transfer *x, int32_t i)
     int32_t last;
     if (a->residence >= 0) {
         last = p->residences[a->residence].last;
-        p->residences[a->residence].last = a->park.free_step;
+        p->residences[a->residence].last = a->offload.free_step;
     } else {
         const struct idle_gap *next = next_taken(x, i, 1);
-        last = next->park.free_step;
-        last += next->wraps && last < next->park.out_step ? p->n_steps : 0;
+        last = next->offload.free_step;
+        last += next->wraps && last < next->offload.out_step ? p->n_steps : 0;
     }
-    a->park.behind = plan_add_residence(
-        p, (struct residence){a->storage, TIER_DEVICE, a->park.in_step, last, 0});
+    a->offload.behind = plan_add_residence(
+        p, (struct residence){a->storage, TIER_DEVICE, a->offload.in_step, last, 0});
 }
 
 /* The copies of an idle gap, between the residences before and behind it and the one below. */
@@ -239,8 +246,8 @@ static void add_copies(struct transfer *x, int32_t i, int32_t below)
 {
     struct plan *p = x->p;
     const struct idle_gap *a = &x->list[i];
-    const struct away *k = &a->park;
-    int32_t before = a->residence >= 0 ? a->residence : next_taken(x, i, -1)->park.behind;
+    const struct away *k = &a->offload;
+    int32_t before = a->residence >= 0 ? a->residence : next_taken(x, i, -1)->offload.behind;
     if (!a->clean)
         p->copies[p->n_copies++] = (struct copy){
             before, below, k->out_step, p->residences[before].last + 1, k->out_start, k->out_end};
@@ -248,18 +255,19 @@ static void add_copies(struct transfer *x, int32_t i, int32_t below)
         (struct copy){below, k->behind, k->in_step - 1, a->use_step, k->in_start, k->in_end};
 }
 
-/* The residence below: the home of a persistent storage, which is one for all its idle gaps. */
+/* The residence below: the backing residence of a persistent storage, which is one for all its idle
+ * gaps. */
 static int32_t add_below(struct transfer *x, const struct idle_gap *a)
 {
     struct plan *p = x->p;
-    const struct away *k = &a->park;
-    int8_t tier = k->tier == FATE_PARK_NVME ? TIER_NVME : TIER_HOST;
-    bool home = a->residence < 0;
-    p->persistent -= home ? a->bytes : 0;
+    const struct away *k = &a->offload;
+    int8_t tier = k->tier == FATE_OFFLOAD_NVME ? TIER_NVME : TIER_HOST;
+    bool backing = a->residence < 0;
+    p->persistent -= backing ? a->bytes : 0;
     if (tier == TIER_NVME)
         p->staging_bytes = 2 * PLAN_STAGING_SLOTS * PLAN_STAGING_SLOT;
-    return plan_add_residence(p, (struct residence){a->storage, tier, home ? 0 : k->out_step,
-                                                    home ? p->n_steps - 1 : a->use_step,
+    return plan_add_residence(p, (struct residence){a->storage, tier, backing ? 0 : k->out_step,
+                                                    backing ? p->n_steps - 1 : a->use_step,
                                                     k->tier_offset});
 }
 

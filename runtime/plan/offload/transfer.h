@@ -13,7 +13,7 @@
  * the next one, and is then below out_step.
  */
 struct away {
-    enum fate tier; /* FATE_PARK_HOST or FATE_PARK_NVME */
+    enum fate tier; /* FATE_OFFLOAD_HOST or FATE_OFFLOAD_NVME */
     int32_t out_step, free_step, in_step;
     int64_t tier_offset;
     double out_start, out_end, in_start, in_end; /* as in a copy */
@@ -27,12 +27,12 @@ struct idle_gap {
     int64_t bytes;
     bool wraps, clean;
     bool state;    /* of a persistent storage that only the update uses */
-    bool needed;   /* a storage that is parked anywhere must be parked here too */
-    bool forced;   /* it is parked in any case: its home is in a tier */
+    bool needed;   /* a storage that is offloaded anywhere must be offloaded here too */
+    bool forced;   /* it is offloaded in any case: its backing is a lower tier */
     bool gradient; /* of a value whose update runs on the host: it leaves as it is made */
     bool taken;
-    int32_t group;    /* its value leaves with the gradient, for this one; or -1 */
-    struct away park; /* if taken */
+    int32_t group;       /* its value leaves with the gradient, for this one; or -1 */
+    struct away offload; /* if taken */
 };
 
 /* An update that may run on the host. */
@@ -47,7 +47,8 @@ struct update_group {
     double start, end; /* if taken */
 };
 
-/* The idle gaps of a plan without parks, those of one storage together, in the order of out_step.
+/* The idle gaps of a plan without offloads, those of one storage together, in the order of
+ * out_step.
  */
 int idle_gaps_find(const struct graph *g, const struct machine *m, const struct plan *p,
                    struct idle_gap **list, int32_t *n);

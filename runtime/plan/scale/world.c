@@ -18,7 +18,7 @@
 struct world {
     const struct machine *m;
     struct world_graph *graphs[WORLD_KINDS];
-    struct portfolio *pfs[WORLD_KINDS];
+    struct frontier *pfs[WORLD_KINDS];
 };
 
 /* The numbers that a search is made for; those of others are close. */
@@ -29,7 +29,7 @@ void world_free(struct world *w)
     if (!w)
         return;
     for (int k = 0; k < WORLD_KINDS; k++) {
-        portfolio_free(w->pfs[k]);
+        frontier_free(w->pfs[k]);
         world_graph_free(w->graphs[k]);
     }
     free(w);
@@ -51,7 +51,7 @@ int world_open(const struct graph *g, const struct machine *m, struct world **ou
             break;
         world_graph_resize(w->graphs[k], &first, m);
         rc = graph_check_seconds(world_graph(w->graphs[k]), error);
-        rc = rc ? rc : portfolio_build(world_graph(w->graphs[k]), &w->pfs[k]);
+        rc = rc ? rc : frontier_build(world_graph(w->graphs[k]), &w->pfs[k]);
     }
     if (rc) {
         world_free(w);
@@ -77,7 +77,7 @@ static void update_program(struct program *p)
 /* ---- the fastest step ------------------------------------------------------------------------ */
 
 struct choice {
-    struct portfolio *pf;
+    struct frontier *pf;
     const struct graph *g;
     int64_t device;
     bool keeps; /* what is gathered stays */

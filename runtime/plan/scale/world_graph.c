@@ -52,7 +52,7 @@ static int copy_names(struct graph *to, const struct graph *from)
     }
     for (int32_t i = 0; i < from->n_ops; i++) {
         to->ops[i] = from->ops[i];
-        to->ops[i].passing = false; /* of the ways to share here none asks for that */
+        to->ops[i].drop_after_forward = false; /* of the ways to share here none asks for that */
         to->ops[i].name = strdup(from->ops[i].name ? from->ops[i].name : "");
         to->n_ops = i + 1;
         if (!to->ops[i].name)

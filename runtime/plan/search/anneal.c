@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The local search: a schedule is changed at random places, one touch at a time, for one target of
+ * The local search: a schedule is changed at random places, one use at a time, for one target of
  * bytes after the other.  What is above the target has a price, so that the way may lead through
  * schedules that do not fit; it rises while the heat falls.  A change costs about a microsecond
  * however long the program is (stages.h), so this works at any size; it reaches less far where
@@ -12,20 +12,20 @@
 #include <stdlib.h>
 #include "plan/search/stages.h"
 
-#define PASSES  3   /* over the targets, each between those of the one before, and colder */
-#define TARGETS 100 /* of a pass, at most */
-#define ROUND   64  /* moves between two changes of heat and price */
-#define LEAST   16  /* work an op that is worth to begin with a target */
+#define PASSES     3    /* over the targets, each between those of the one before, and colder */
+#define TARGETS    100  /* of a pass, at most */
+#define ROUND      64   /* moves between two changes of heat and price */
+#define LEAST      16   /* work an op that is worth to begin with a target */
 #define ROUND_WORK 8000 /* an op: with more there is another round */
-#define LISTED  8   /* times that the largest storage is listed */
-#define DEAREST 30  /* in the end what is above the target costs so many times as much */
-#define MARGIN  512 /* on the way, a schedule is worth keeping that saves this part of recompute */
-#define SMALL   256 /* ops: every schedule is worth keeping */
-#define BELOW   16  /* the last target is by this part below the smallest load known */
-#define SMALLER 8   /* times that the smallest load is pushed down, at most */
+#define LISTED     8    /* times that the largest storage is listed */
+#define DEAREST    30   /* in the end what is above the target costs so many times as much */
+#define MARGIN     512  /* keep a schedule on the way that saves this part of recompute */
+#define SMALL      256  /* ops: every schedule is worth keeping */
+#define BELOW      16   /* the last target is by this part below the smallest load known */
+#define SMALLER    8    /* times that the smallest load is pushed down, at most */
 
 struct annealer {
-    struct portfolio *pf;
+    struct frontier *pf;
     struct stages *x;
     int64_t most; /* bytes: no target is above it */
     int32_t *hold;
@@ -66,18 +66,18 @@ static int keep(struct annealer *a, int64_t part)
 {
     const struct program *p = a->pf->p;
     int64_t peak = stages_peak(a->x);
-    const struct option *o = portfolio_within(a->pf, peak);
+    const struct option *o = frontier_within(a->pf, peak);
     if (!stages_playable(a->x) ||
         (o && o->seconds <= schedule_seconds(p, a->x->ticks + (part ? a->x->ticks / part : 0))))
         return 0;
     int rc = stages_hold(a->x, simulator_spans(a->pf->sim), a->hold);
     a->kept++;
-    return rc ? rc : portfolio_keep(a->pf, a->hold, peak, schedule_seconds(p, a->x->ticks), 0);
+    return rc ? rc : frontier_keep(a->pf, a->hold, peak, schedule_seconds(p, a->x->ticks), 0);
 }
 
 /* ---- moves ---------------------------------------------------------------------------------- */
 
-/* A stage between two others, half of the time one that touches what s is made of: to make s there
+/* A stage between two others, half of the time one that uses what s is made of: to make s there
  * may spare what else was kept for it. */
 static int32_t choose_stage(struct annealer *a, int32_t s, int32_t from, int32_t to)
 {
@@ -87,20 +87,20 @@ static int32_t choose_stage(struct annealer *a, int32_t s, int32_t from, int32_t
     if (o->n_reads == 0 || draw(a, 2) == 0)
         return any;
     int32_t read = p->g->refs[o->reads + (int32_t)draw(a, (uint32_t)o->n_reads)];
-    const struct life *l = &a->x->lives[read];
-    int32_t first = life_find(l, from + 1), n = life_find(l, to) - first;
-    return n > 0 ? touch_stage(l, first + (int32_t)draw(a, (uint32_t)n)) : any;
+    const struct uses *l = &a->x->uses[read];
+    int32_t first = uses_find(l, from + 1), n = uses_find(l, to) - first;
+    return n > 0 ? use_stage(l, first + (int32_t)draw(a, (uint32_t)n)) : any;
 }
 
 /* Whether keeping or dropping s costs more than most, by what is known without trying it. */
 static bool is_hopeless(const struct annealer *a, int32_t s, int32_t i, double most)
 {
-    bool drops = touch_kept(&a->x->lives[s], i);
+    bool drops = use_kept(&a->x->uses[s], i);
     double ticks = (double)stages_toggle_ticks(a->x, s, i), enough = (most - ticks) / a->price + 1;
     if (drops && ticks <= most)
         return false; /* the excess can only fall */
-    int64_t excess = stages_toggle_excess(a->x, s, i,
-                                          drops || enough > 0x1p62 ? INT64_MAX : (int64_t)enough);
+    int64_t excess =
+        stages_toggle_excess(a->x, s, i, drops || enough > 0x1p62 ? INT64_MAX : (int64_t)enough);
     return ticks + a->price * (double)excess > most;
 }
 
@@ -122,15 +122,15 @@ static bool is_lost(struct annealer *a, int32_t s, int32_t i, int32_t t, double 
 static bool move(struct annealer *a, double most)
 {
     int32_t s = a->storages[draw(a, (uint32_t)a->n_storages)];
-    const struct life *l = &a->x->lives[s];
+    const struct uses *l = &a->x->uses[s];
     int32_t i = (int32_t)draw(a, (uint32_t)l->n - 1);
     if (stages_fixed(a->x, s, i))
         return false;
-    int32_t from = touch_stage(l, i), to = touch_stage(l, i + 1);
-    if (to - from == 1 && touch_kept(l, i) && draw(a, 8) > 0)
+    int32_t from = use_stage(l, i), to = use_stage(l, i + 1);
+    if (to - from == 1 && use_kept(l, i) && draw(a, 8) > 0)
         return false; /* dropped it would be gone for no stage at all */
     bool shift = to - from > 1 && draw(a, 6) == 0;
-    int32_t t = shift ? choose_stage(a, s, from, to) : touch_kept(l, i) ? to : from;
+    int32_t t = shift ? choose_stage(a, s, from, to) : use_kept(l, i) ? to : from;
     if ((!shift && is_hopeless(a, s, i, most)) || is_lost(a, s, i, t, most))
         return false;
     if (shift)
@@ -188,8 +188,8 @@ static int load(struct annealer *a, const struct option *o)
 /* Goes on to a target, from a known schedule if that takes less. */
 static int aim(struct annealer *a, int64_t target, double heat, int64_t work)
 {
-    struct portfolio *pf = a->pf;
-    const struct option *all = &pf->options.data[pf->n - 1], *o = portfolio_within(pf, target);
+    struct frontier *pf = a->pf;
+    const struct option *all = &pf->options.data[pf->n - 1], *o = frontier_within(pf, target);
     o = o ? o : &pf->options.data[0];
     double ticks = (o->seconds - all->seconds) / pf->p->g->n_micro * TICKS_PER_SECOND;
     int rc = 0;
@@ -202,7 +202,7 @@ static int aim(struct annealer *a, int64_t target, double heat, int64_t work)
 }
 
 /* Targets from the most to the smallest load, the n-th by a part of d below the one before. */
-static int32_t list_targets(const struct portfolio *pf, int64_t d, int64_t most, int64_t *targets)
+static int32_t list_targets(const struct frontier *pf, int64_t d, int64_t most, int64_t *targets)
 {
     int64_t least = pf->options.data[0].load;
     int32_t n = 0;
@@ -216,7 +216,7 @@ static int32_t list_targets(const struct portfolio *pf, int64_t d, int64_t most,
 /* Lists as many targets as there is work for; of each pass between those of the others. */
 static int32_t choose_targets(const struct annealer *a, int pass, int64_t work, int64_t *targets)
 {
-    const struct portfolio *pf = a->pf;
+    const struct frontier *pf = a->pf;
     int64_t most = pf->options.data[pf->n - 1].load, d = 4;
     int64_t n = min_i64(TARGETS, work / LEAST / pf->p->g->n_ops);
     n = min_i64(n, most - pf->options.data[0].load); /* they are a byte apart at least */
@@ -244,7 +244,7 @@ static int run_pass(struct annealer *a, int pass, int64_t work)
 /* Pushes the smallest load down as long as it yields; then bytes are dearer than all else. */
 static int run_smallest(struct annealer *a, int64_t work)
 {
-    const struct portfolio *pf = a->pf;
+    const struct frontier *pf = a->pf;
     double all = a->ticks * pf->p->g->n_ops;
     int64_t before = INT64_MAX;
     int rc = 0;
@@ -265,7 +265,7 @@ static int run_round(struct annealer *a, int64_t work)
 {
     int64_t n_ops = a->pf->p->g->n_ops, smallest = work / 8;
     int32_t passes = (int32_t)min_i64(PASSES, 1 + work / (TARGETS * LEAST * n_ops));
-    int rc = load(a, portfolio_within(a->pf, a->most));
+    int rc = load(a, frontier_within(a->pf, a->most));
     for (int pass = 0; pass < passes && !rc; pass++)
         rc = run_pass(a, pass, (work - smallest) / passes);
     return rc ? rc : run_smallest(a, smallest);
@@ -319,7 +319,7 @@ static double average_ticks(const struct program *p)
     return (double)sum / p->g->n_ops;
 }
 
-int portfolio_anneal(struct portfolio *pf, int64_t work, int64_t most)
+int frontier_anneal(struct frontier *pf, int64_t work, int64_t most)
 {
     struct annealer a = {.pf = pf, .most = most, .random = 3, .ticks = average_ticks(pf->p)};
     size_t n = (size_t)pf->p->g->n_storages + 1;

@@ -142,7 +142,7 @@ static int list_reruns(const struct program *p, const struct schedule *s, struct
     }
     for (int32_t i = 0; i < g->n_body && !rc; i++)
         if (bytes[i] > 0)
-            o->list[o->n++] = (struct offer){spine_seconds(&g->ops[i]) * g->n_micro, bytes[i]};
+            o->list[o->n++] = (struct offer){compute_seconds(&g->ops[i]) * g->n_micro, bytes[i]};
     if (!rc)
         sort_offers(o);
     free(bytes);
@@ -178,7 +178,7 @@ static double seconds_between(const struct graph *g, int32_t from, int32_t to)
 {
     double seconds = 0;
     for (int32_t i = from; i < to; i++)
-        seconds += spine_seconds(&g->ops[i]);
+        seconds += compute_seconds(&g->ops[i]);
     return seconds;
 }
 
@@ -218,7 +218,7 @@ static void set_worth_rerun(struct bound *b)
             b->worth_rerun = b->reruns.sums[i];
 }
 
-static int find_facts(struct portfolio *pf, const struct schedule *s, struct bound *b)
+static int find_facts(struct frontier *pf, const struct schedule *s, struct bound *b)
 {
     const struct graph *g = pf->p->g;
     int32_t peak = s->n_steps ? s->steps.data[s->peak_step].op : 0;
@@ -233,8 +233,8 @@ static int find_facts(struct portfolio *pf, const struct schedule *s, struct bou
         bool here = at[i].written >= g->n_body || (at[i].written >= 0 && at[i].written <= peak);
         b->unwritten += g->storages[i].persistent && !here ? bytes : 0;
         b->updated += g->storages[i].persistent && at[i].needed ? bytes : 0;
-        b->held[TIER_HOST] += g->storages[i].home == HOME_HOST ? bytes : 0;
-        b->held[TIER_NVME] += g->storages[i].home == HOME_NVME ? bytes : 0;
+        b->held[TIER_HOST] += g->storages[i].backing == BACKING_HOST ? bytes : 0;
+        b->held[TIER_NVME] += g->storages[i].backing == BACKING_NVME ? bytes : 0;
     }
     if (!rc) {
         set_worth_rerun(b);
@@ -253,7 +253,7 @@ void bound_free(struct bound *b)
     free(b);
 }
 
-int bound_new(struct portfolio *pf, const struct machine *m, struct bound **out)
+int bound_new(struct frontier *pf, const struct machine *m, struct bound **out)
 {
     int32_t *hold = hold_all(pf->p);
     struct bound *b = calloc(1, sizeof(*b));

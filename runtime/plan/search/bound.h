@@ -9,7 +9,7 @@
 struct bound;
 
 /* Returns 0 or CKPT_ENOMEM. */
-int bound_new(struct portfolio *pf, const struct machine *m, struct bound **b);
+int bound_new(struct frontier *pf, const struct machine *m, struct bound **b);
 void bound_free(struct bound *b);
 
 /* No plan under these budgets is faster (device: persistent and transient bytes; tiers: behind

@@ -20,7 +20,7 @@
 
 #define UNITS      2048 /* of a table, at least half as many */
 #define MOST_ROWS  192
-#define PARTS      32 /* of kept bytes, of each of which a pair of groups has two picks */
+#define PARTS      32   /* of kept bytes, of each of which a pair of groups has two picks */
 #define BUDGETS    960  /* that tables are asked for, if there is time */
 #define PART       256  /* each takes off that part of the one before */
 #define COARSE     8    /* every so many of them in any case */
@@ -66,7 +66,7 @@ struct level {
 /* One way to cut the forward pass. */
 struct cutting {
     struct chain *chain;
-    struct front *fronts; /* per class */
+    struct pareto_set *pareto_sets;             /* per class */
     struct level levels[MOST_LEVELS_OF_GROUPS]; /* the first has a group for every block */
     int top;                                    /* the level that the table is made of */
     int shift;                                  /* a unit has 1 << shift bytes */
@@ -81,7 +81,7 @@ struct cutting {
 };
 
 struct cuttings {
-    struct portfolio *pf;
+    struct frontier *pf;
     struct cutting list[CHAINS];
     int32_t n;
     int32_t *hold;
@@ -145,9 +145,9 @@ static int build_fronts(struct cuttings *t, struct cutting *c, int64_t work)
     const struct chain *chain = c->chain;
     int rc = 0;
     for (int32_t i = 0; i < chain->n && !rc; i++) {
-        struct front *f = &c->fronts[chain->blocks[i].class];
+        struct pareto_set *f = &c->pareto_sets[chain->blocks[i].class];
         if (!f->n)
-            rc = front_build(chain, &chain->blocks[i], t->pf->sim, work / chain->n_classes, f);
+            rc = pareto_build(chain, &chain->blocks[i], t->pf->sim, work / chain->n_classes, f);
     }
     return rc;
 }
@@ -166,7 +166,7 @@ static int list_blocks(struct cutting *c)
     struct level *l = new_level(c, c->chain->n);
     for (int32_t n = 0; l && n < c->chain->n; n++) {
         const struct block *b = &c->chain->blocks[n];
-        const struct front *f = &c->fronts[b->class];
+        const struct pareto_set *f = &c->pareto_sets[b->class];
         l->groups[n].n = f->n;
         for (int32_t i = 0; i < f->n; i++) {
             const struct block_cost *o = &f->choices[i].cost;
@@ -249,7 +249,7 @@ static void choose_blocks(const struct cutting *c, int level, int32_t i, int32_t
 {
     const struct pick *p = &c->levels[level].groups[i].picks[pick];
     if (level == 0) {
-        chosen[i] = &c->fronts[c->chain->blocks[i].class].choices[p->left];
+        chosen[i] = &c->pareto_sets[c->chain->blocks[i].class].choices[p->left];
     } else if (2 * i + 1 < c->levels[level - 1].n) {
         choose_blocks(c, level - 1, 2 * i, p->left, chosen);
         choose_blocks(c, level - 1, 2 * i + 1, p->right, chosen);
@@ -347,9 +347,9 @@ static void set_holds(struct cuttings *t, const struct chain *c)
     }
 }
 
-/* Whether the portfolio has something as fast for less than the table asks; or what took the same
+/* Whether the frontier has something as fast for less than the table asks; or what took the same
  * ticks, which then is what another table or budget said. */
-static bool is_known(const struct portfolio *pf, const struct step *p)
+static bool is_known(const struct frontier *pf, const struct step *p)
 {
     double seconds = schedule_seconds(pf->p, p->ticks);
     for (int32_t i = 0; i < pf->n && pf->options.data[i].load <= p->bytes; i++) {
@@ -378,7 +378,7 @@ static struct proposal ask(const struct cutting *c, int64_t bytes)
  * many bytes. */
 static bool comes_true(const struct cuttings *t, const struct cutting *c)
 {
-    return c->chain->apart && !portfolio_anneals(t->pf);
+    return c->chain->apart && !frontier_anneals(t->pf);
 }
 
 /* Then the fastest is what it seems, and there is nothing in the others. */
@@ -410,10 +410,10 @@ static int try_budget(struct cuttings *t, int64_t bytes, int32_t rank)
     set_holds(t, all[rank].from->chain);
     if (comes_true(t, all[rank].from)) {
         const struct step *s = all[rank].step;
-        return portfolio_keep(t->pf, t->hold, s->bytes - s->bytes / ROUGH,
-                              schedule_seconds(t->pf->p, s->ticks), 0);
+        return frontier_keep(t->pf, t->hold, s->bytes - s->bytes / ROUGH,
+                             schedule_seconds(t->pf->p, s->ticks), 0);
     }
-    int rc = portfolio_try(t->pf, t->hold, NULL);
+    int rc = frontier_try(t->pf, t->hold, NULL);
     return rc < 0 ? rc : 0;
 }
 
@@ -451,13 +451,13 @@ static int add_cutting(struct cuttings *t, int32_t every, int32_t first)
         return 0;
     }
     t->n++;
-    c->fronts = calloc((size_t)c->chain->n_classes + 1, sizeof(*c->fronts));
-    return c->fronts ? find_bases(c->chain) : CKPT_ENOMEM;
+    c->pareto_sets = calloc((size_t)c->chain->n_classes + 1, sizeof(*c->pareto_sets));
+    return c->pareto_sets ? find_bases(c->chain) : CKPT_ENOMEM;
 }
 
 static int fill_cutting(struct cuttings *t, struct cutting *c, int64_t work)
 {
-    const struct portfolio *pf = t->pf;
+    const struct frontier *pf = t->pf;
     int rc = build_fronts(t, c, work);
     while (pf->options.data[pf->n - 1].load >> c->shift >= UNITS)
         c->shift++;
@@ -468,7 +468,7 @@ static int fill_cutting(struct cuttings *t, struct cutting *c, int64_t work)
 
 static int run(struct cuttings *t, int64_t work)
 {
-    struct portfolio *pf = t->pf;
+    struct frontier *pf = t->pf;
     int64_t most = pf->options.data[pf->n - 1].load, now = simulator_work(pf->sim);
     int rc = 0;
     for (int32_t every = MOST_EVERY; every > 0; every--)
@@ -488,18 +488,18 @@ static int run(struct cuttings *t, int64_t work)
 
 static void cutting_free(struct cutting *c)
 {
-    for (int32_t i = 0; c->fronts && i < c->chain->n_classes; i++)
-        front_free(&c->fronts[i]);
+    for (int32_t i = 0; c->pareto_sets && i < c->chain->n_classes; i++)
+        pareto_free(&c->pareto_sets[i]);
     for (int k = 0; k <= c->top; k++)
         free(c->levels[k].groups);
     free(c->links.data);
     free(c->row);
     free(c->steps);
-    free(c->fronts);
+    free(c->pareto_sets);
     chain_free(c->chain);
 }
 
-int portfolio_chain(struct portfolio *pf, int64_t work)
+int frontier_chain(struct frontier *pf, int64_t work)
 {
     struct cuttings t = {.pf = pf};
     t.hold = hold_all(pf->p);

@@ -55,13 +55,13 @@ struct choice {
     uint8_t *level;
 };
 #define MOST_CHOICES 64
-struct front {
+struct pareto_set {
     struct choice choices[MOST_CHOICES];
     int32_t n;
 };
 /* Finds the choices for one class; b is one of its blocks. */
-int front_build(const struct chain *c, const struct block *b, struct simulator *sim, int64_t work,
-                struct front *f);
-void front_free(struct front *f);
+int pareto_build(const struct chain *c, const struct block *b, struct simulator *sim, int64_t work,
+                 struct pareto_set *f);
+void pareto_free(struct pareto_set *f);
 
 #endif

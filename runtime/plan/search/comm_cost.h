@@ -25,14 +25,14 @@ bool graph_has_collectives(const struct graph *g);
 /* The ranks of the job that the graph is a step of. */
 int64_t graph_ranks(const struct graph *g);
 
-/* Sets what the search takes for the seconds of collectives: drag_seconds, and the part of
+/* Sets what the search takes for the seconds of collectives: contention_seconds, and the part of
  * comm_seconds that is not expected to hide behind the ops of the body. */
 void graph_price_collectives(struct graph *g);
 
 /* How long an op keeps those behind it from running. */
-static inline double spine_seconds(const struct graph_op *o)
+static inline double compute_seconds(const struct graph_op *o)
 {
-    return o->collective ? o->drag_seconds : o->seconds;
+    return o->collective ? o->contention_seconds : o->seconds;
 }
 
 /*
@@ -74,13 +74,13 @@ int comm_overlap(const struct graph *g, double lead, struct plan *p);
 
 /* Options with more and less overlap, and their time by the clock, instead of those that are there.
  * For a graph without collectives nothing changes. */
-int portfolio_overlap(struct portfolio *pf);
+int frontier_overlap(struct frontier *pf);
 /*
- * Of a portfolio that knows only what keeps everything: sets the seconds of that, with the overlap
- * that suits it best.  portfolio_overlap takes nothing in that is faster.  So a step that fits
+ * Of a frontier that knows only what keeps everything: sets the seconds of that, with the overlap
+ * that suits it best.  frontier_overlap takes nothing in that is faster.  So a step that fits
  * without recompute is known to be the fastest before anything is searched, under this budget and
  * every larger one.
  */
-int portfolio_set_floor(struct portfolio *pf);
+int frontier_set_floor(struct frontier *pf);
 
 #endif

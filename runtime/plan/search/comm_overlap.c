@@ -2,7 +2,7 @@
 /*
  * How much of the collectives hides.  A gather hides if there is room for its output while steps
  * before its first reader run; a reduction, if its input may stay while steps behind it do.  Both
- * take memory, so the search is offered plans with none of it and with more (portfolio_overlap).
+ * take memory, so the search is offered plans with none of it and with more (frontier_overlap).
  *
  * The queue is one line.  Going backward a bucket is reduced where its last gradient is made, just
  * before the gather for the block below runs again: that gather has to go first, and moves there.
@@ -186,7 +186,7 @@ static void start_times(struct overlap *v)
     double now = 0;
     for (int32_t k = 0; k < v->p->n_steps; k++) {
         v->time[k] = now;
-        now += spine_seconds(&v->g->ops[v->p->steps[k].op]);
+        now += compute_seconds(&v->g->ops[v->p->steps[k].op]);
     }
     v->time[v->p->n_steps] = now;
 }
@@ -235,7 +235,7 @@ static const double leads[] = {0, 1, 1.5, 3};
 
 enum { LEADS = sizeof(leads) / sizeof(*leads) };
 
-static int offer(struct portfolio *pf, const struct option *o, double lead)
+static int offer(struct frontier *pf, const struct option *o, double lead)
 {
     struct option with = *o;
     struct plan *p;
@@ -244,12 +244,12 @@ static int offer(struct portfolio *pf, const struct option *o, double lead)
     if (rc)
         return rc;
     if (p->seconds >= pf->floor)
-        rc = portfolio_keep(pf, o->hold, p->load, p->seconds, lead);
+        rc = frontier_keep(pf, o->hold, p->load, p->seconds, lead);
     plan_free(p);
     return rc;
 }
 
-int portfolio_overlap(struct portfolio *pf)
+int frontier_overlap(struct frontier *pf)
 {
     struct option *before = pf->options.data;
     int32_t n = pf->n;
@@ -267,7 +267,7 @@ int portfolio_overlap(struct portfolio *pf)
     return rc;
 }
 
-int portfolio_set_floor(struct portfolio *pf)
+int frontier_set_floor(struct frontier *pf)
 {
     int rc = 0;
     for (int k = 0; k < LEADS && graph_has_collectives(pf->p->g) && !rc; k++) {

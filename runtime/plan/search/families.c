@@ -20,7 +20,7 @@ struct shape {
 #define SMALL      512 /* ops; in larger programs holding nothing takes forever */
 
 struct family {
-    struct portfolio *pf;
+    struct frontier *pf;
     struct cuts *cuts;
     struct order orders[ORDER_COUNT];
     struct shape shapes[MAX_SHAPES];
@@ -100,7 +100,7 @@ static int try_share(struct family *f, const struct order *o, double share)
             f->hold[o->storages[i]] = HOLD_ALWAYS;
         dropped += g->storages[o->storages[i]].bytes;
     }
-    int rc = portfolio_try(f->pf, f->hold, NULL);
+    int rc = frontier_try(f->pf, f->hold, NULL);
     return rc < 0 ? rc : 0;
 }
 
@@ -134,7 +134,7 @@ static int run(struct family *f)
     return rc;
 }
 
-int portfolio_families(struct portfolio *pf, int64_t work)
+int frontier_families(struct frontier *pf, int64_t work)
 {
     struct family f = {.pf = pf, .work = simulator_work(pf->sim) + work};
     size_t n = (size_t)pf->p->g->n_storages + 1;

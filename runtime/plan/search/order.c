@@ -23,12 +23,12 @@ static int compare_entries(const void *a, const void *b)
 }
 
 /* What is gone after the forward pass whatever is decided: nobody but the forward pass reads it. */
-static bool passing(const struct program *p, int32_t s)
+static bool drop_after_forward(const struct program *p, int32_t s)
 {
     return p->droppable[s] && !p->needed[s];
 }
 
-/* Seconds to run each op again, with the passing storages it reads made first. */
+/* Seconds to run each op again, with the drop_after_forward storages it reads made first. */
 static double *chain_seconds(const struct program *p)
 {
     const struct graph *g = p->g;
@@ -38,7 +38,7 @@ static double *chain_seconds(const struct program *p)
         cost[i] = o->seconds;
         for (int32_t j = 0; j < o->n_reads; j++) {
             int32_t s = g->refs[o->reads + j];
-            if (!passing(p, s))
+            if (!drop_after_forward(p, s))
                 continue;
             for (int32_t k = p->writer_start[s]; k < p->writer_start[s + 1]; k++)
                 cost[i] += cost[p->writers[k]];

@@ -221,8 +221,9 @@ static void derive(struct program *p, struct scan *k)
     for (int32_t s = 0; s < g->n_storages; s++) {
         p->droppable[s] = can_drop(p, k, s);
         p->needed[s] = p->droppable[s] && p->last_use[s] > p->forward_last[s];
-        p->passing[s] = p->needed[s] && g->ops[p->position[s]].passing;
-        bool away = g->storages[s].home == HOME_HOST || g->storages[s].home == HOME_NVME;
+        p->drop_after_forward[s] = p->needed[s] && g->ops[p->position[s]].drop_after_forward;
+        bool away =
+            g->storages[s].backing == BACKING_HOST || g->storages[s].backing == BACKING_NVME;
         if (g->storages[s].persistent && (!away || p->last_use[s] >= 0))
             p->persistent += g->storages[s].bytes;
     }
@@ -247,13 +248,13 @@ static int program_alloc(struct program *p)
     p->wanted_at = new_array(n, sizeof(int32_t));
     p->droppable = new_array(n, sizeof(bool));
     p->needed = new_array(n, sizeof(bool));
-    p->passing = new_array(n, sizeof(bool));
+    p->drop_after_forward = new_array(n, sizeof(bool));
     p->rerun = new_array(p->g->n_ops, sizeof(bool));
     p->context = new_array(p->g->n_ops, sizeof(int32_t));
     p->ticks = new_array(p->g->n_ops, sizeof(int64_t));
     if (!p->writer_start || !p->position || !p->forward_last || !p->first_use || !p->last_use ||
-        !p->backward_last || !p->wanted_at || !p->droppable || !p->needed || !p->passing ||
-        !p->rerun || !p->context || !p->ticks)
+        !p->backward_last || !p->wanted_at || !p->droppable || !p->needed ||
+        !p->drop_after_forward || !p->rerun || !p->context || !p->ticks)
         return CKPT_ENOMEM;
     fill(p->position, n, -1);
     fill(p->forward_last, n, -1);
@@ -349,7 +350,7 @@ void program_free(struct program *p)
     free(p->wanted_at);
     free(p->droppable);
     free(p->needed);
-    free(p->passing);
+    free(p->drop_after_forward);
     free(p->rerun);
     free(p->context);
     free(p->ticks);

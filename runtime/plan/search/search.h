@@ -49,7 +49,7 @@ struct program {
     int32_t *wanted_at;              /* the context of its first read by such an op, or -1 */
     bool *droppable;                 /* can be freed and made again */
     bool *needed;                    /* a later op than the forward pass reads it */
-    bool *passing; /* needed, but it must go when the forward pass is done with it */
+    bool *drop_after_forward; /* needed, but it must go when the forward pass is done with it */
     /* per op */
     bool *rerun;        /* can run again in the body and give the same bytes */
     int64_t *ticks;     /* what it takes */
@@ -167,7 +167,7 @@ struct option {
     struct plan *plan; /* with addresses, once it was asked for */
 };
 
-struct portfolio {
+struct frontier {
     struct program *p;
     struct simulator *sim;
     struct {
@@ -176,39 +176,39 @@ struct portfolio {
     } options; /* load ascending, seconds descending */
     int32_t n;
     bool repeats;            /* most blocks of the forward pass are like others */
-    double floor;            /* seconds: nothing that is faster counts (portfolio_set_floor) */
+    double floor;            /* seconds: nothing that is faster counts (frontier_set_floor) */
     struct lattice *lattice; /* of the last question with tiers, or NULL */
 };
 
 /* Whether the local search goes on from all that the chain found, or at most from a part of it. */
-bool portfolio_anneals(const struct portfolio *pf);
+bool frontier_anneals(const struct frontier *pf);
 /* Simulates hold and keeps it if nothing known is better.  *result (may be NULL) as in simulate. */
-int portfolio_try(struct portfolio *pf, const int32_t *hold, const struct schedule **result);
+int frontier_try(struct frontier *pf, const int32_t *hold, const struct schedule **result);
 /* The fastest option with no more load, or NULL. */
-const struct option *portfolio_within(const struct portfolio *pf, int64_t bytes);
+const struct option *frontier_within(const struct frontier *pf, int64_t bytes);
 /* Keeps what is known of a schedule, unless another is better. */
-int portfolio_keep(struct portfolio *pf, const int32_t *hold, int64_t load, double seconds,
-                   double lead);
+int frontier_keep(struct frontier *pf, const int32_t *hold, int64_t load, double seconds,
+                  double lead);
 /* Ways to find schedules, each in the file of its name; they end after so much work.  most: bytes
  * above which the local search tries nothing.  Return 0 or CKPT_ENOMEM. */
-int portfolio_families(struct portfolio *pf, int64_t work);
-int portfolio_chain(struct portfolio *pf, int64_t work);
-int portfolio_anneal(struct portfolio *pf, int64_t work, int64_t most);
+int frontier_families(struct frontier *pf, int64_t work);
+int frontier_chain(struct frontier *pf, int64_t work);
+int frontier_anneal(struct frontier *pf, int64_t work, int64_t most);
 
 /* What was asked for, and what else takes of it. */
 struct request {
     const struct machine *m;
     struct budgets budgets;
     int64_t reserved;
-    bool homes; /* other programs keep storages of this one in a tier: no plan is without one */
+    bool backings; /* other programs keep storages of this one in a tier: no plan is without one */
     struct option *smallest;
     struct lattice *lattice;
 };
 
-/* The fastest plan for some budgets: an option, a plan with parks, or neither. */
+/* The fastest plan for some budgets: an option, a plan with offloads, or neither. */
 struct answer {
     struct option *option;
-    const struct plan *parked;
+    const struct plan *offloaded;
 };
 
 /* The smallest device budget, reserved bytes included, and its plan. */
@@ -218,21 +218,21 @@ struct smallest {
 };
 
 /* The option that takes least among those faster than seconds, or NULL. */
-int smallest_faster(struct portfolio *pf, double seconds, struct option **best);
+int smallest_faster(struct frontier *pf, double seconds, struct option **best);
 
 /* What is fastest under these budgets. */
-int answer_within(struct portfolio *pf, const struct request *q, const struct budgets *b,
+int answer_within(struct frontier *pf, const struct request *q, const struct budgets *b,
                   struct answer *a);
 /* The smallest device budget beside these lower tiers: where it is refused, all below it are.  plan
  * is NULL if there is none. */
-int smallest_device(struct portfolio *pf, const struct request *q, const struct budgets *b,
+int smallest_device(struct frontier *pf, const struct request *q, const struct budgets *b,
                     struct smallest *s);
 
 /* Writes the sentence: what is short and by how much.  Returns CKPT_EBUDGET or CKPT_ENOMEM. */
-int plan_refuse(struct portfolio *pf, const struct request *q, struct error *error);
+int plan_refuse(struct frontier *pf, const struct request *q, struct error *error);
 
 /* The schedule of an option without addresses. */
-int option_steps(struct portfolio *pf, const struct option *o, struct plan **plan);
+int option_steps(struct frontier *pf, const struct option *o, struct plan **plan);
 /* What the host could take of a step's time and of the device's bytes at most, and of the bytes
  * what takes it as long as the update and the forward pass. */
 struct hosted_bounds {
@@ -251,7 +251,7 @@ enum amount {
     AMOUNTS
 };
 
-/* A schedule of the portfolio and how much leaves it in any case. */
+/* A schedule of the frontier and how much leaves it in any case. */
 struct point {
     int32_t option;
     double amounts[AMOUNTS];
@@ -259,22 +259,22 @@ struct point {
 };
 
 /* The fastest point within device bytes that is found. */
-int parked_sketch(struct portfolio *pf, const struct machine *m, const struct budgets *b,
-                  int64_t device, struct point *sketch);
+int offload_sketch(struct frontier *pf, const struct machine *m, const struct budgets *b,
+                   int64_t device, struct point *sketch);
 /* No plan that is made from a sketch is faster than this. */
-double parked_floor(const struct point *sketch);
+double offload_floor(const struct point *sketch);
 /* Makes a plan from a sketch within as many bytes with addresses; *plan NULL if none is found.
  * Where other programs have addresses for what goes on in the next step, a plan that has others is
- * *apart; it is taken where it is more than PARKED_APART times as fast. */
-int parked_plan(struct portfolio *pf, const struct machine *m, const struct budgets *b,
-                int64_t device, const struct point *sketch, struct plan **plan, bool *apart);
-#define PARKED_APART 1.02
+ * *apart; it is taken where it is more than OFFLOAD_APART times as fast. */
+int offload_plan(struct frontier *pf, const struct machine *m, const struct budgets *b,
+                 int64_t device, const struct point *sketch, struct plan **plan, bool *apart);
+#define OFFLOAD_APART 1.02
 /* Whether there are such addresses. */
 bool graph_has_crossings(const struct graph *g);
-/* The plan with parks that takes the fewest device bytes; *plan NULL if none is found. */
-int parked_smallest(struct portfolio *pf, const struct machine *m, const struct budgets *b,
-                    struct plan **plan);
-/* No plan that parked_smallest finds, whatever the budgets, is faster than this. */
-double parked_smallest_seconds(const struct portfolio *pf, const struct machine *m);
+/* The plan with offloads that takes the fewest device bytes; *plan NULL if none is found. */
+int offload_smallest(struct frontier *pf, const struct machine *m, const struct budgets *b,
+                     struct plan **plan);
+/* No plan that offload_smallest finds, whatever the budgets, is faster than this. */
+double offload_smallest_seconds(const struct frontier *pf, const struct machine *m);
 
 #endif

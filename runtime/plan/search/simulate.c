@@ -5,13 +5,13 @@
  *
  * A base op whose reads are gone first runs their writers again, and before them the writers of
  * what those read, in program order.  A stretch ends at its last real use, so holding something
- * longer than anybody reads it costs nothing.  Storages that no hold concerns are steady (steady.h)
+ * longer than anybody reads it costs nothing.  Storages that no hold concerns are fixed (fixed.h)
  * and not looked at.
  */
 #include <stdlib.h>
 #include <string.h>
 #include "plan/search/spans.h"
-#include "plan/search/steady.h"
+#include "plan/search/fixed.h"
 
 /* An end of a span, listed with the op it is at. */
 struct span_end {
@@ -30,12 +30,12 @@ struct status {
     int32_t pins;                   /* ops of the running batch that still need it */
     int32_t wanted;                 /* the batch that makes it */
     int32_t position, forward_last; /* as in the program */
-    bool exists, droppable, passing;
+    bool exists, droppable, drop_after_forward;
 };
 
 struct simulator {
     const struct program *p;
-    struct steady steady;
+    struct fixed fixed;
     struct baseline program, block; /* the latter of the block played last */
     struct block last;
     const int32_t *hold;
@@ -79,21 +79,21 @@ void simulator_free(struct simulator *m)
     free(m->ends_at);
     free(m->ends.data);
     free(m->out.alive.data);
-    steady_free(&m->steady);
+    fixed_free(&m->fixed);
     baseline_free(&m->program);
     baseline_free(&m->block);
     free(m);
 }
 
-static int find_steady(struct simulator *m)
+static int find_fixed(struct simulator *m)
 {
-    int rc = steady_build(m->p, &m->steady);
+    int rc = fixed_build(m->p, &m->fixed);
     if (!rc)
         rc = baseline_new(m->p, &m->program);
     if (!rc)
         rc = baseline_new(m->p, &m->block);
     if (!rc)
-        baseline_of_program(&m->steady, &m->program);
+        baseline_of_program(&m->fixed, &m->program);
     return rc;
 }
 
@@ -119,7 +119,7 @@ int simulator_new(const struct program *p, struct simulator **out)
     m->at = calloc(n, sizeof(*m->at));
     m->marked = calloc(n_ops, sizeof(int32_t));
     m->ends_at = malloc(n_ops * sizeof(int32_t));
-    if (!m->at || !m->marked || !m->ends_at || find_steady(m) || reserve_steps(m)) {
+    if (!m->at || !m->marked || !m->ends_at || find_fixed(m) || reserve_steps(m)) {
         simulator_free(m);
         return CKPT_ENOMEM;
     }
@@ -128,7 +128,7 @@ int simulator_new(const struct program *p, struct simulator **out)
         m->at[s] = (struct status){.position = p->position[s],
                                    .forward_last = p->forward_last[s],
                                    .droppable = p->droppable[s],
-                                   .passing = p->passing[s]};
+                                   .drop_after_forward = p->drop_after_forward[s]};
     *out = m;
     return 0;
 }
@@ -192,7 +192,7 @@ static bool spans_cover(const struct simulator *m, int32_t s, int32_t b)
 static inline bool idles_after(const struct simulator *m, int32_t s, int32_t b)
 {
     const struct status *k = &m->at[s];
-    if (k->passing && b == k->forward_last)
+    if (k->drop_after_forward && b == k->forward_last)
         return true;
     if (hold_has_spans(m->hold[s]))
         return !spans_cover(m, s, b);
@@ -223,8 +223,8 @@ static void want(struct simulator *m, int32_t s)
 
 static void want_missing_reads(struct simulator *m, int32_t op)
 {
-    const struct loose_op *o = &m->steady.ops[op];
-    const int32_t *reads = m->steady.refs + o->refs;
+    const struct loose_op *o = &m->fixed.ops[op];
+    const int32_t *reads = m->fixed.refs + o->refs;
     for (int32_t j = 0; j < o->n_reads; j++)
         if (missing(m, reads[j]))
             want(m, reads[j]);
@@ -266,8 +266,7 @@ static void write_again(struct simulator *m, int32_t s, int32_t b)
     } else if (m->at[s].open >= 0) {
         rewrite(m, s);
     } else if (p->writer_start[s + 1] - p->writer_start[s] == 1 &&
-               (hold_has_spans(m->hold[s]) ? spans_cover(m, s, b)
-                                           : m->hold[s] >= p->context[b])) {
+               (hold_has_spans(m->hold[s]) ? spans_cover(m, s, b) : m->hold[s] >= p->context[b])) {
         touch(m, s);
         m->at[s].exists = true;
     } else {
@@ -277,8 +276,8 @@ static void write_again(struct simulator *m, int32_t s, int32_t b)
 
 static void run_again(struct simulator *m, int32_t op, int32_t b)
 {
-    const struct loose_op *o = &m->steady.ops[op];
-    const int32_t *reads = m->steady.refs + o->refs, *writes = reads + o->n_reads;
+    const struct loose_op *o = &m->fixed.ops[op];
+    const int32_t *reads = m->fixed.refs + o->refs, *writes = reads + o->n_reads;
     append_step(m, op, true);
     for (int32_t j = 0; j < o->n_reads; j++)
         touch(m, reads[j]);
@@ -335,8 +334,8 @@ static void end_spans(struct simulator *m, int32_t b)
 
 static void run_base(struct simulator *m, int32_t b)
 {
-    const struct loose_op *o = &m->steady.ops[b];
-    const int32_t *reads = m->steady.refs + o->refs, *writes = reads + o->n_reads;
+    const struct loose_op *o = &m->fixed.ops[b];
+    const int32_t *reads = m->fixed.refs + o->refs, *writes = reads + o->n_reads;
     bool ends = m->ends_at[b] >= 0, needs = ends; /* something is to be made again */
     for (int32_t j = 0; j < o->n_reads && !needs; j++)
         needs = missing(m, reads[j]);
@@ -403,8 +402,8 @@ static void start(struct simulator *m)
         m->at[s].pins = 0;
         m->at[s].exists = false;
     }
-    for (int32_t j = 0; j < m->steady.n_carried; j++)
-        m->at[m->steady.carried[j]].open = new_residence(m, m->steady.carried[j], 0);
+    for (int32_t j = 0; j < m->fixed.n_carried; j++)
+        m->at[m->fixed.carried[j]].open = new_residence(m, m->fixed.carried[j], 0);
 }
 
 /* A rewrite inside its stretch is nothing new; one behind it needs a place of its own. */
@@ -422,7 +421,7 @@ static void settle_rewrites(struct simulator *m)
 static void settle_carried(struct simulator *m)
 {
     struct schedule *out = &m->out;
-    for (int32_t j = 0; j < m->steady.n_carried; j++)
+    for (int32_t j = 0; j < m->fixed.n_carried; j++)
         if (out->residences.data[j].last < out->n_body - 1)
             out->residences.data[j].last = out->n_body - 1;
 }
@@ -494,7 +493,7 @@ int schedule_complete(struct simulator *m)
         if (!out->steps.data[k].again)
             step_of[out->steps.data[k].op] = k;
     for (int32_t s = 0; s < m->p->g->n_storages && !m->failed; s++)
-        if (steady_stay(&m->steady, s, &first, &last)) {
+        if (fixed_stay(&m->fixed, s, &first, &last)) {
             int32_t i = new_residence(m, s, step_of[first]);
             if (i >= 0)
                 out->residences.data[i].last = step_of[last];
@@ -507,9 +506,9 @@ int schedule_complete(struct simulator *m)
 static void start_block(struct simulator *m, const struct block *b, int32_t from, int32_t to)
 {
     for (int32_t i = from; i < to; i++) {
-        const struct loose_op *o = &m->steady.ops[i];
+        const struct loose_op *o = &m->fixed.ops[i];
         for (int32_t j = 0; j < o->n_reads + o->n_writes; j++) {
-            struct status *k = &m->at[m->steady.refs[o->refs + j]];
+            struct status *k = &m->at[m->fixed.refs[o->refs + j]];
             k->exists = k->position < b->forward || k->position >= b->forward_end;
             k->pins = 0;
             k->open = -1;
@@ -562,7 +561,7 @@ static void turn_baseline(struct simulator *m, const struct block *b)
     if (m->last.forward == b->forward && m->last.forward_end == b->forward_end &&
         m->last.backward == b->backward && m->last.backward_end == b->backward_end)
         return;
-    baseline_of_block(&m->steady, b, &m->block);
+    baseline_of_block(&m->fixed, b, &m->block);
     m->last = *b;
 }
 

@@ -9,27 +9,26 @@
 bool stages_fixed(const struct stages *x, int32_t s, int32_t i)
 {
     const struct program *p = x->p;
-    return !p->droppable[s] ||
-           touch_stage(&x->lives[s], i) < p->writers[p->writer_start[s + 1] - 1];
+    return !p->droppable[s] || use_stage(&x->uses[s], i) < p->writers[p->writer_start[s + 1] - 1];
 }
 
 int64_t stages_toggle_excess(const struct stages *x, int32_t s, int32_t i, int64_t enough)
 {
-    const struct life *l = &x->lives[s];
+    const struct uses *l = &x->uses[s];
     int64_t bytes = x->p->g->storages[s].bytes;
-    return range_max_gain(&x->top, touch_stage(l, i) + 1, touch_stage(l, i + 1) + touch_kept(l, i),
-                          touch_kept(l, i) ? -bytes : bytes, enough);
+    return range_max_gain(&x->top, use_stage(l, i) + 1, use_stage(l, i + 1) + use_kept(l, i),
+                          use_kept(l, i) ? -bytes : bytes, enough);
 }
 
 int64_t stages_toggle_ticks(const struct stages *x, int32_t s, int32_t i)
 {
     const struct program *p = x->p;
-    const struct life *l = &x->lives[s];
+    const struct uses *l = &x->uses[s];
     int64_t ticks = 0;
-    if (!touch_kept(l, i))
-        return -x->in->stages[touch_stage(l, i + 1)].ticks;
-    if (i > 0 && !touch_kept(l, i - 1))
-        return -x->in->stages[touch_stage(l, i)].ticks;
+    if (!use_kept(l, i))
+        return -x->in->stages[use_stage(l, i + 1)].ticks;
+    if (i > 0 && !use_kept(l, i - 1))
+        return -x->in->stages[use_stage(l, i)].ticks;
     for (int32_t k = p->writer_start[s]; k < p->writer_start[s + 1]; k++)
         ticks += p->g->ops[p->writers[k]].n_writes == 1 ? p->ticks[p->writers[k]] : 0;
     return ticks;
@@ -37,39 +36,39 @@ int64_t stages_toggle_ticks(const struct stages *x, int32_t s, int32_t i)
 
 void stages_toggle(struct stages *x, int32_t s, int32_t i)
 {
-    struct life *l = &x->lives[s];
-    int32_t from = touch_stage(l, i), to = touch_stage(l, i + 1);
-    stages_save_life(x, s);
-    stages_raise(x, s, from + 1, to, touch_kept(l, i) ? -1 : 1);
+    struct uses *l = &x->uses[s];
+    int32_t from = use_stage(l, i), to = use_stage(l, i + 1);
+    stages_save_uses(x, s);
+    stages_raise(x, s, from + 1, to, use_kept(l, i) ? -1 : 1);
     l->data[i] ^= 1;
-    stages_soil(x, from);
-    stages_soil(x, to);
-    stages_settle(x);
+    stages_mark_dirty(x, from);
+    stages_mark_dirty(x, to);
+    stages_propagate(x);
 }
 
 void stages_shift(struct stages *x, int32_t s, int32_t i, int32_t t)
 {
-    struct life *l = &x->lives[s];
+    struct uses *l = &x->uses[s];
     struct stage *g = &x->in->stages[t];
-    int32_t from = touch_stage(l, i), to = touch_stage(l, i + 1);
+    int32_t from = use_stage(l, i), to = use_stage(l, i + 1);
     if (array_reserve((void **)&g->touched, &g->capacity, g->n, sizeof(*g->touched))) {
         x->failed = true;
         return;
     }
-    stages_save_life(x, s);
+    stages_save_uses(x, s);
     stages_save(x, t);
-    if (touch_kept(l, i)) {
+    if (use_kept(l, i)) {
         stages_raise(x, s, from + 1, t, -1);
         l->data[i] &= ~1;
-        stages_soil(x, from);
+        stages_mark_dirty(x, from);
     } else {
         stages_raise(x, s, t + 1, to, 1);
-        stages_soil(x, to);
+        stages_mark_dirty(x, to);
     }
     stages_insert(x, s, i + 1, t, true);
     g->touched[g->n++] = s;
-    stages_soil(x, t);
-    stages_settle(x);
+    stages_mark_dirty(x, t);
+    stages_propagate(x);
 }
 
 /* ---- as a whole ----------------------------------------------------------------------------- */
@@ -91,14 +90,14 @@ bool stages_playable(const struct stages *x)
 
 static void add_initial(struct stages *x, int32_t s, int32_t t)
 {
-    struct life *l = &x->lives[s];
-    int32_t i = life_find(l, t);
-    if (i == l->n || touch_stage(l, i) != t)
+    struct uses *l = &x->uses[s];
+    int32_t i = uses_find(l, t);
+    if (i == l->n || use_stage(l, i) != t)
         stages_insert(x, s, i, t, false);
 }
 
-/* The touches that no decision changes. */
-static void add_base_touches(struct stages *x)
+/* The uses that no decision changes. */
+static void add_base_uses(struct stages *x)
 {
     for (int32_t t = 0; t < x->p->g->n_ops; t++) {
         const struct tracked_op *o = &x->in->tracked[t];
@@ -110,19 +109,19 @@ static void add_base_touches(struct stages *x)
 /* A stretch of residence from stage from to stage to. */
 static void add_stretch(struct stages *x, int32_t s, int32_t from, int32_t to)
 {
-    struct life *l = &x->lives[s];
+    struct uses *l = &x->uses[s];
     add_initial(x, s, from);
     add_initial(x, s, to);
     for (int32_t i = 0; i < l->n; i++)
-        if (touch_stage(l, i) >= from && touch_stage(l, i) < to)
+        if (use_stage(l, i) >= from && use_stage(l, i) < to)
             l->data[i] |= 1;
 }
 
-/* Carried storages are there all the time; those that are steady are counted. */
+/* Carried storages are there all the time; those that are fixed are counted. */
 static void raise_carried(struct stages *x)
 {
     const struct graph *g = x->p->g;
-    const struct steady *y = &x->in->steady;
+    const struct fixed *y = &x->in->fixed;
     for (int32_t j = 0; j < y->n_carried; j++)
         stages_lift(x, 0, (int32_t)max_i64(x->p->last_use[y->carried[j]], g->n_body - 1),
                     g->storages[y->carried[j]].bytes);
@@ -132,18 +131,18 @@ static void raise_lives(struct stages *x)
 {
     const struct graph *g = x->p->g;
     for (int32_t s = 0; s < g->n_storages; s++) {
-        const struct life *l = &x->lives[s];
+        const struct uses *l = &x->uses[s];
         for (int32_t i = 0; i + 1 < l->n; i++)
-            if (touch_kept(l, i) || !x->p->droppable[s])
-                stages_lift(x, touch_stage(l, i) + 1, touch_stage(l, i + 1), g->storages[s].bytes);
+            if (use_kept(l, i) || !x->p->droppable[s])
+                stages_lift(x, use_stage(l, i) + 1, use_stage(l, i + 1), g->storages[s].bytes);
     }
 }
 
 static void list_touched(struct stages *x)
 {
     for (int32_t s = 0; s < x->p->g->n_storages; s++)
-        for (int32_t i = 0; i < x->lives[s].n; i++) {
-            struct stage *g = &x->in->stages[touch_stage(&x->lives[s], i)];
+        for (int32_t i = 0; i < x->uses[s].n; i++) {
+            struct stage *g = &x->in->stages[use_stage(&x->uses[s], i)];
             if (array_reserve((void **)&g->touched, &g->capacity, g->n, sizeof(*g->touched)))
                 x->failed = true;
             else
@@ -151,7 +150,7 @@ static void list_touched(struct stages *x)
         }
 }
 
-/* Leaves the steady storages alone: a stage begins with those that came before it. */
+/* Leaves the fixed storages alone: a stage begins with those that came before it. */
 static void clear(struct stages *x)
 {
     const struct graph *g = x->p->g;
@@ -160,7 +159,7 @@ static void clear(struct stages *x)
     x->ticks = 0;
     x->n_steps = 0;
     for (int32_t s = 0; s < g->n_storages; s++) {
-        x->lives[s].n = 0;
+        x->uses[s].n = 0;
         stages_untell(x, s);
     }
     for (int32_t t = 0; t < g->n_ops; t++) {
@@ -186,7 +185,7 @@ int stages_load(struct stages *x, const struct schedule *s)
     }
     clear(x);
     stages_accept(x);
-    add_base_touches(x);
+    add_base_uses(x);
     for (int32_t i = 0; i < s->n_residences; i++) {
         const struct residence *k = &s->residences.data[i];
         if (x->p->droppable[k->storage] && stage_of[k->first] < stage_of[k->last])
@@ -196,8 +195,8 @@ int stages_load(struct stages *x, const struct schedule *s)
     raise_lives(x);
     list_touched(x);
     for (int32_t t = g->n_ops - 1; t >= 0; t--)
-        stages_soil(x, t);
-    stages_settle(x);
+        stages_mark_dirty(x, t);
+    stages_propagate(x);
     stages_accept(x);
     free(stage_of);
     return x->failed ? CKPT_ENOMEM : 0;
@@ -206,19 +205,19 @@ int stages_load(struct stages *x, const struct schedule *s)
 static int hold_of(const struct stages *x, struct spans *spans, int32_t s, struct span *list,
                    int32_t *hold)
 {
-    const struct life *l = &x->lives[s];
+    const struct uses *l = &x->uses[s];
     int32_t n = 0;
     for (int32_t i = 0; i + 1 < l->n; i++) {
-        if (!touch_kept(l, i))
+        if (!use_kept(l, i))
             continue;
-        if (n > 0 && list[n - 1].to == touch_stage(l, i))
-            list[n - 1].to = touch_stage(l, i + 1);
+        if (n > 0 && list[n - 1].to == use_stage(l, i))
+            list[n - 1].to = use_stage(l, i + 1);
         else
-            list[n++] = (struct span){touch_stage(l, i), touch_stage(l, i + 1)};
+            list[n++] = (struct span){use_stage(l, i), use_stage(l, i + 1)};
     }
     *hold = HOLD_ALWAYS;
     if (!x->p->droppable[s] || l->n < 2 ||
-        (n == 1 && list[0].from == touch_stage(l, 0) && list[0].to == touch_stage(l, l->n - 1)))
+        (n == 1 && list[0].from == use_stage(l, 0) && list[0].to == use_stage(l, l->n - 1)))
         return 0;
     return spans_hold(spans, list, n, hold);
 }
@@ -247,8 +246,8 @@ static void free_lists(struct stages_inside *in)
     free(in->ops.data);
     free(in->noted.data);
     free(in->journal.data);
-    free(in->lives.data);
-    free(in->formers.data);
+    free(in->uses.data);
+    free(in->undo_log.data);
     free(in->raised.data);
     free(in->untold.data);
 }
@@ -258,13 +257,13 @@ void stages_free(struct stages *x)
     if (!x)
         return;
     struct stages_inside *in = x->in;
-    for (int32_t s = 0; x->lives && s < x->p->g->n_storages; s++)
-        free(x->lives[s].data);
+    for (int32_t s = 0; x->uses && s < x->p->g->n_storages; s++)
+        free(x->uses[s].data);
     for (int32_t t = 0; in && in->stages && t < x->p->g->n_ops; t++)
         free(in->stages[t].touched);
     if (in) {
         free_lists(in);
-        steady_free(&in->steady);
+        fixed_free(&in->fixed);
         baseline_free(&in->baseline);
         free(in->stages);
         free(in->is_dirty);
@@ -276,7 +275,7 @@ void stages_free(struct stages *x)
         free(in->hold);
         free(in);
     }
-    free(x->lives);
+    free(x->uses);
     range_max_free(&x->top);
     free(x);
 }
@@ -301,8 +300,8 @@ static void list_tracked(struct stages *x)
                                         .writer = p->writer_start[s],
                                         .n_writers = p->writer_start[s + 1] - p->writer_start[s]};
     for (int32_t i = 0, at = 0; i < g->n_ops; i++) {
-        const struct loose_op *o = &x->in->steady.ops[i];
-        const int32_t *refs = x->in->steady.refs + o->refs;
+        const struct loose_op *o = &x->in->fixed.ops[i];
+        const int32_t *refs = x->in->fixed.refs + o->refs;
         struct tracked_op *k = &x->in->tracked[i];
         k->refs = at;
         k->strays = g->ops[i].n_writes > 1;
@@ -320,8 +319,8 @@ static int allocate(struct stages *x)
     for (int32_t i = 0; i < g->n_ops; i++)
         n_refs += (size_t)(g->ops[i].n_reads + g->ops[i].n_writes);
     struct stages_inside *in = x->in = calloc(1, sizeof(*in));
-    x->lives = calloc(n, sizeof(*x->lives));
-    if (range_max_new(&x->top, g->n_ops) || !in || !x->lives || steady_build(x->p, &in->steady) ||
+    x->uses = calloc(n, sizeof(*x->uses));
+    if (range_max_new(&x->top, g->n_ops) || !in || !x->uses || fixed_build(x->p, &in->fixed) ||
         baseline_new(x->p, &in->baseline))
         return CKPT_ENOMEM;
     in->stages = calloc(n_ops, sizeof(*in->stages));
@@ -336,7 +335,7 @@ static int allocate(struct stages *x)
         !in->refs || !in->hold)
         return CKPT_ENOMEM;
     in->stage_saved = in->ran + n_ops;
-    baseline_of_program(&in->steady, &in->baseline);
+    baseline_of_program(&in->fixed, &in->baseline);
     list_tracked(x);
     return 0;
 }

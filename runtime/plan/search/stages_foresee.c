@@ -23,8 +23,8 @@ static bool extends_a_life(const struct stages *x, int32_t op, int32_t t)
     const struct tracked_op *o = &x->in->tracked[op];
     for (int32_t j = 0; j < o->n_reads; j++) {
         int32_t s = x->in->refs[o->refs + j];
-        const struct life *l = &x->lives[s];
-        if (!x->in->marks[s].droppable && touch_stage(l, l->n - 1) < t)
+        const struct uses *l = &x->uses[s];
+        if (!x->in->marks[s].droppable && use_stage(l, l->n - 1) < t)
             return true;
     }
     return false;
@@ -49,14 +49,14 @@ static bool list_making(struct stages *x, int32_t s, int32_t t)
     return true;
 }
 
-/* Whether the stage of touch i of s runs the same ops if s is not kept behind it. */
+/* Whether the stage of use i of s runs the same ops if s is not kept behind it. */
 static bool runs_the_same(struct stages *x, int32_t s, int32_t i)
 {
     struct stages_inside *in = x->in;
-    const struct life *l = &x->lives[s];
-    int32_t t = touch_stage(l, i);
+    const struct uses *l = &x->uses[s];
+    int32_t t = use_stage(l, i);
     const struct tracked_op *o = &in->tracked[t];
-    if (i == 0 || touch_kept(l, i - 1))
+    if (i == 0 || use_kept(l, i - 1))
         return true;
     for (int32_t j = 0; j < o->n_reads; j++)
         if (in->refs[o->refs + j] == s)
@@ -82,19 +82,19 @@ static int64_t work_of(struct stages *x, int32_t from, int32_t to, int32_t t, in
 
 static bool foresee_drop(struct stages *x, int32_t s, int32_t i, int32_t t, struct foresight *f)
 {
-    int32_t from = touch_stage(&x->lives[s], i);
+    int32_t from = use_stage(&x->uses[s], i);
     if (!runs_the_same(x, s, i) || !list_making(x, s, t))
         return false;
     f->ticks = listed_ticks(x) - x->in->stages[t].ticks;
     f->excess = -range_max_above(&x->top, from, t + 1); /* no change takes away more */
-    stages_soil_strays(x, s, from + 1, t);
-    stages_soil(x, from);
-    stages_soil(x, t);
+    stages_mark_strays_dirty(x, s, from + 1, t);
+    stages_mark_dirty(x, from);
+    stages_mark_dirty(x, t);
     f->work = work_of(x, from + 1, t, t, x->in->ops.n + 1);
     return true;
 }
 
-/* Whether what stage t no longer touches was kept up to it and no further: it would go earlier. */
+/* Whether what stage t no longer uses was kept up to it and no further: it would go earlier. */
 static bool ends_a_stretch(struct stages *x, int32_t t)
 {
     const struct stage *g = &x->in->stages[t];
@@ -131,8 +131,8 @@ static bool writes_several(const struct stages *x, int32_t s)
 
 static bool foresee_keep(struct stages *x, int32_t s, int32_t i, int32_t t, struct foresight *f)
 {
-    const struct life *l = &x->lives[s];
-    int32_t from = touch_stage(l, i), to = touch_stage(l, i + 1), n_ops = x->in->stages[t].n_ops;
+    const struct uses *l = &x->uses[s];
+    int32_t from = use_stage(l, i), to = use_stage(l, i + 1), n_ops = x->in->stages[t].n_ops;
     int64_t made = 0, found;
     if (writes_several(x, s))
         return false;
@@ -153,5 +153,5 @@ static bool foresee_keep(struct stages *x, int32_t s, int32_t i, int32_t t, stru
 
 bool stages_foresee(struct stages *x, int32_t s, int32_t i, int32_t t, struct foresight *f)
 {
-    return (touch_kept(&x->lives[s], i) ? foresee_drop : foresee_keep)(x, s, i, t, f) && !x->failed;
+    return (use_kept(&x->uses[s], i) ? foresee_drop : foresee_keep)(x, s, i, t, f) && !x->failed;
 }

@@ -4,9 +4,9 @@
 #define CKPT_PLAN_STAGES_INSIDE_H
 
 #include "plan/search/stages.h"
-#include "plan/search/steady.h"
+#include "plan/search/fixed.h"
 
-/* What a stage touches, how many ops it runs and what they take, and how far its bytes rise above
+/* What a stage uses, how many ops it runs and what they take, and how far its bytes rise above
  * those it begins with. */
 struct stage {
     int32_t *touched;
@@ -27,8 +27,8 @@ struct raised {
     int64_t bytes;
 };
 
-/* A life or a stage as it was before the move: where the journal has its numbers. */
-struct former {
+/* A uses or a stage as it was before the move: where the journal has its numbers. */
+struct undo {
     int32_t index, n, n_ops;
     int64_t at, rise, ticks;
 };
@@ -39,28 +39,28 @@ struct mark {
     int64_t bytes;
     int32_t wanted, noted, old, met;
     int32_t first, last;       /* steps of the stage, if it is noted */
-    int32_t saved;             /* the last move that changed its life */
+    int32_t saved;             /* the last move that changed its uses */
     int32_t writer, n_writers; /* the first of program.writers, and how many there are */
     bool begins, ends;         /* whether it is there when the stage does, if it is met */
-    bool told;                 /* its hold, and its life did not change since */
+    bool told;                 /* its hold, and its uses did not change since */
     bool droppable;
 };
 
-/* The storages of an op that have lives, those it reads first. */
+/* The storages of an op that have uses, those it reads first. */
 struct tracked_op {
     int64_t ticks, workspace;
     int32_t refs, n_reads, n_writes;
     bool strays; /* it writes several: those nobody wants take a place where it runs again */
 };
 
-struct formers {
-    struct former *data;
+struct undo_log {
+    struct undo *data;
     int64_t capacity;
     int32_t n;
 };
 
 struct stages_inside {
-    struct steady steady; /* what no stage looks at: its bytes are the baseline */
+    struct fixed fixed; /* what no stage looks at: its bytes are the baseline */
     struct baseline baseline;
     struct stage *stages;
     struct list dirty, wanted, ops, noted, journal;
@@ -70,10 +70,10 @@ struct stages_inside {
     struct mark *marks;         /* per storage */
     struct tracked_op *tracked; /* per op: where its storages are in refs */
     int32_t *refs;
-    int32_t *hold; /* per storage: of its life, when it was told last */
+    int32_t *hold;              /* per storage: of its uses, when it was told last */
     int32_t *ran, *stage_saved; /* per op */
     int64_t *change;            /* per step of the running stage */
-    struct formers lives, formers;
+    struct undo_log uses, undo_log;
     struct {
         struct raised *data;
         int64_t capacity;
@@ -81,26 +81,26 @@ struct stages_inside {
     int32_t n_raised;
 };
 
-/* The journal: a life or a stage about to change, as it is. */
-void stages_save_life(struct stages *x, int32_t s);
+/* The journal: a uses or a stage about to change, as it is. */
+void stages_save_uses(struct stages *x, int32_t s);
 void stages_save(struct stages *x, int32_t t);
 void stages_untell(struct stages *x, int32_t s);
 /* Adds to the bytes alive in the stages from, ..., to; and in the journal too, for a storage that
  * comes to, or leaves, their beginning. */
 void stages_lift(struct stages *x, int32_t from, int32_t to, int64_t bytes);
 void stages_raise(struct stages *x, int32_t s, int32_t from, int32_t to, int sign);
-/* A new touch of s, before the i-th. */
+/* A new use of s, before the i-th. */
 void stages_insert(struct stages *x, int32_t s, int32_t i, int32_t t, bool kept);
 /* Stage t has to be played anew; plays all of these. */
-void stages_soil(struct stages *x, int32_t t);
-void stages_settle(struct stages *x);
+void stages_mark_dirty(struct stages *x, int32_t t);
+void stages_propagate(struct stages *x);
 /* The same of stages in which it matters whether s is there: an op of several outputs runs again
  * for another of them. */
-void stages_soil_strays(struct stages *x, int32_t s, int32_t from, int32_t to);
+void stages_mark_strays_dirty(struct stages *x, int32_t s, int32_t from, int32_t to);
 
 /* What stage t runs is found in a batch: stages_start, then stages_list. */
 void stages_start(struct stages *x);
-/* The mark of a storage in this batch, with its presence, which is found once.  Touches that come
+/* The mark of a storage in this batch, with its presence, which is found once.  Uses that come
  * and go with this stage do not change that. */
 void stages_find(const struct stages *x, struct mark *m, int32_t s, int32_t t);
 
@@ -117,7 +117,7 @@ void stages_want(struct stages *x, struct mark *m, int32_t s);
  * is wanted so far, and of what these want. */
 void stages_list(struct stages *x, int32_t t);
 void stages_list_writers(struct stages *x, int32_t t);
-/* Notes what the ops of the list touch, of which the last is the base op.  Returns the ticks of the
+/* Notes what the ops of the list use, of which the last is the base op.  Returns the ticks of the
  * others. */
 int64_t stages_note(struct stages *x);
 void stages_push(struct stages *x, struct list *l, int32_t value);

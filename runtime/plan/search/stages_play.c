@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One stage is played anew, and what it touches is compared with what it touched before; that may
+ * One stage is played anew, and what it uses is compared with what it touched before; that may
  * change what other stages have to do, until nothing is left to change.  Every change is written
  * down, so that a move can be taken back.
  *
  * Most of the time of planning goes into this: a stage takes about a microsecond.  So what is
  * asked of a storage or an op stands together (struct mark, struct tracked_op), lists are emptied
- * by the number of a batch, and a stage that touches what it did is left as it is.
+ * by the number of a batch, and a stage that uses what it did is left as it is.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +22,7 @@ void stages_push(struct stages *x, struct list *l, int32_t value)
 
 /* ---- the journal ---------------------------------------------------------------------------- */
 
-static void save(struct stages *x, struct formers *f, struct former was, const int32_t *data)
+static void save(struct stages *x, struct undo_log *f, struct undo was, const int32_t *data)
 {
     struct list *l = &x->in->journal;
     if (ARRAY_RESERVE(l, l->n + was.n) || ARRAY_RESERVE(f, f->n)) {
@@ -43,14 +43,14 @@ void stages_untell(struct stages *x, int32_t s)
     x->in->marks[s].told = false;
 }
 
-void stages_save_life(struct stages *x, int32_t s)
+void stages_save_uses(struct stages *x, int32_t s)
 {
-    const struct life *l = &x->lives[s];
+    const struct uses *l = &x->uses[s];
     if (x->in->marks[s].saved == x->in->move)
         return;
     x->in->marks[s].saved = x->in->move;
     stages_untell(x, s);
-    save(x, &x->in->lives, (struct former){.index = s, .n = l->n}, l->data);
+    save(x, &x->in->uses, (struct undo){.index = s, .n = l->n}, l->data);
 }
 
 void stages_save(struct stages *x, int32_t t)
@@ -59,7 +59,7 @@ void stages_save(struct stages *x, int32_t t)
     if (x->in->stage_saved[t] == x->in->move)
         return;
     x->in->stage_saved[t] = x->in->move;
-    save(x, &x->in->formers, (struct former){t, g->n, g->n_ops, 0, g->rise, g->ticks}, g->touched);
+    save(x, &x->in->undo_log, (struct undo){t, g->n, g->n_ops, 0, g->rise, g->ticks}, g->touched);
 }
 
 void stages_lift(struct stages *x, int32_t from, int32_t to, int64_t bytes)
@@ -68,15 +68,15 @@ void stages_lift(struct stages *x, int32_t from, int32_t to, int64_t bytes)
     x->work += (to - from) / 256;
 }
 
-void stages_soil_strays(struct stages *x, int32_t s, int32_t from, int32_t to)
+void stages_mark_strays_dirty(struct stages *x, int32_t s, int32_t from, int32_t to)
 {
     const struct program *p = x->p;
     for (int32_t k = p->writer_start[s]; k < p->writer_start[s + 1]; k++) {
         const struct graph_op *o = &p->g->ops[p->writers[k]];
         for (int32_t j = 0; j < o->n_writes && o->n_writes > 1; j++) {
-            const struct life *l = &x->lives[p->g->refs[o->writes + j]];
-            for (int32_t i = life_find(l, from); i < l->n && touch_stage(l, i) <= to; i++)
-                stages_soil(x, touch_stage(l, i));
+            const struct uses *l = &x->uses[p->g->refs[o->writes + j]];
+            for (int32_t i = uses_find(l, from); i < l->n && use_stage(l, i) <= to; i++)
+                stages_mark_dirty(x, use_stage(l, i));
         }
     }
 }
@@ -91,7 +91,7 @@ void stages_raise(struct stages *x, int32_t s, int32_t from, int32_t to, int sig
     int64_t bytes = sign * x->p->g->storages[s].bytes;
     in->raised.data[in->n_raised++] = (struct raised){from, to, bytes};
     stages_lift(x, from, to, bytes);
-    stages_soil_strays(x, s, from, to);
+    stages_mark_strays_dirty(x, s, from, to);
 }
 
 static void set_stage(struct stages *x, int32_t t, int32_t n_ops, int64_t rise, int64_t ticks)
@@ -110,7 +110,7 @@ void stages_accept(struct stages *x)
 {
     struct stages_inside *in = x->in;
     in->move++;
-    in->lives.n = in->formers.n = in->journal.n = in->n_raised = 0;
+    in->uses.n = in->undo_log.n = in->journal.n = in->n_raised = 0;
 }
 
 void stages_undo(struct stages *x)
@@ -120,15 +120,15 @@ void stages_undo(struct stages *x)
         struct raised r = in->raised.data[i];
         stages_lift(x, r.from, r.to, -r.bytes);
     }
-    for (int32_t i = 0; i < in->lives.n; i++) {
-        const struct former *f = &in->lives.data[i];
-        struct life *l = &x->lives[f->index];
+    for (int32_t i = 0; i < in->uses.n; i++) {
+        const struct undo *f = &in->uses.data[i];
+        struct uses *l = &x->uses[f->index];
         if (f->n > 0)
             memcpy(l->data, in->journal.data + f->at, (size_t)f->n * sizeof(int32_t));
         l->n = f->n;
     }
-    for (int32_t i = 0; i < in->formers.n; i++) {
-        const struct former *f = &in->formers.data[i];
+    for (int32_t i = 0; i < in->undo_log.n; i++) {
+        const struct undo *f = &in->undo_log.data[i];
         struct stage *g = &in->stages[f->index];
         if (f->n > 0)
             memcpy(g->touched, in->journal.data + f->at, (size_t)f->n * sizeof(int32_t));
@@ -138,9 +138,9 @@ void stages_undo(struct stages *x)
     stages_accept(x);
 }
 
-/* ---- touches -------------------------------------------------------------------------------- */
+/* ---- uses -------------------------------------------------------------------------------- */
 
-int32_t life_find(const struct life *l, int32_t t)
+int32_t uses_find(const struct uses *l, int32_t t)
 {
     const int32_t *from = l->data;
     uint32_t n = (uint32_t)l->n;
@@ -154,15 +154,15 @@ int32_t life_find(const struct life *l, int32_t t)
 
 void stages_find(const struct stages *x, struct mark *m, int32_t s, int32_t t)
 {
-    const struct life *l = &x->lives[s];
-    int32_t i = life_find(l, t);
-    bool here = i < l->n && touch_stage(l, i) == t;
+    const struct uses *l = &x->uses[s];
+    int32_t i = uses_find(l, t);
+    bool here = i < l->n && use_stage(l, i) == t;
     m->met = x->in->batch;
-    m->begins = i > 0 && (!m->droppable || touch_kept(l, i - 1));
-    m->ends = m->droppable ? (here ? touch_kept(l, i) : m->begins) : i + here < l->n;
+    m->begins = i > 0 && (!m->droppable || use_kept(l, i - 1));
+    m->ends = m->droppable ? (here ? use_kept(l, i) : m->begins) : i + here < l->n;
 }
 
-void stages_soil(struct stages *x, int32_t t)
+void stages_mark_dirty(struct stages *x, int32_t t)
 {
     if (x->in->is_dirty[t])
         return;
@@ -172,8 +172,8 @@ void stages_soil(struct stages *x, int32_t t)
 
 void stages_insert(struct stages *x, int32_t s, int32_t i, int32_t t, bool kept)
 {
-    struct life *l = &x->lives[s];
-    stages_save_life(x, s);
+    struct uses *l = &x->uses[s];
+    stages_save_uses(x, s);
     if (ARRAY_RESERVE(l, l->n)) {
         x->failed = true;
         return;
@@ -183,34 +183,34 @@ void stages_insert(struct stages *x, int32_t s, int32_t i, int32_t t, bool kept)
     l->n++;
 }
 
-/* Stage t touches s, which it did not. */
-static void add_touch(struct stages *x, int32_t s, int32_t t)
+/* Stage t uses s, which it did not. */
+static void add_use(struct stages *x, int32_t s, int32_t t)
 {
-    struct life *l = &x->lives[s];
-    int32_t i = life_find(l, t);
-    if (i < l->n && touch_stage(l, i) == t)
+    struct uses *l = &x->uses[s];
+    int32_t i = uses_find(l, t);
+    if (i < l->n && use_stage(l, i) == t)
         return;
     if (!x->p->droppable[s] && i == l->n && i > 0) {
-        stages_raise(x, s, touch_stage(l, i - 1) + 1, t, 1);
-        stages_soil(x, touch_stage(l, i - 1));
+        stages_raise(x, s, use_stage(l, i - 1) + 1, t, 1);
+        stages_mark_dirty(x, use_stage(l, i - 1));
     }
-    stages_insert(x, s, i, t, i > 0 && touch_kept(l, i - 1));
+    stages_insert(x, s, i, t, i > 0 && use_kept(l, i - 1));
 }
 
-/* Stage t no longer touches s; if it was kept only until then, it is not kept so long. */
-static void remove_touch(struct stages *x, int32_t s, int32_t t)
+/* Stage t no longer uses s; if it was kept only until then, it is not kept so long. */
+static void remove_use(struct stages *x, int32_t s, int32_t t)
 {
-    struct life *l = &x->lives[s];
-    int32_t i = life_find(l, t);
-    if (i == l->n || touch_stage(l, i) != t)
+    struct uses *l = &x->uses[s];
+    int32_t i = uses_find(l, t);
+    if (i == l->n || use_stage(l, i) != t)
         return;
-    stages_save_life(x, s);
-    bool ends = x->p->droppable[s] ? !touch_kept(l, i) : i == l->n - 1;
-    bool begins = x->p->droppable[s] ? i > 0 && touch_kept(l, i - 1) : i > 0;
+    stages_save_uses(x, s);
+    bool ends = x->p->droppable[s] ? !use_kept(l, i) : i == l->n - 1;
+    bool begins = x->p->droppable[s] ? i > 0 && use_kept(l, i - 1) : i > 0;
     if (begins && ends) {
         l->data[i - 1] &= ~1;
-        stages_raise(x, s, touch_stage(l, i - 1) + 1, t, -1);
-        stages_soil(x, touch_stage(l, i - 1));
+        stages_raise(x, s, use_stage(l, i - 1) + 1, t, -1);
+        stages_mark_dirty(x, use_stage(l, i - 1));
     }
     memmove(l->data + i, l->data + i + 1, (size_t)(l->n - i - 1) * sizeof(*l->data));
     l->n--;
@@ -346,8 +346,8 @@ static int64_t rise_of(struct stages *x, int32_t t)
     return most;
 }
 
-/* Writes down what the stage touches now. */
-static void compare_touches(struct stages *x, int32_t t)
+/* Writes down what the stage uses now. */
+static void compare_uses(struct stages *x, int32_t t)
 {
     struct stages_inside *in = x->in;
     struct stage *g = &in->stages[t];
@@ -358,10 +358,10 @@ static void compare_touches(struct stages *x, int32_t t)
         in->marks[g->touched[j]].old = in->batch;
     for (int32_t j = 0; j < in->noted.n; j++)
         if (in->marks[in->noted.data[j]].old != in->batch)
-            add_touch(x, in->noted.data[j], t);
+            add_use(x, in->noted.data[j], t);
     for (int32_t j = 0; j < g->n; j++)
         if (in->marks[g->touched[j]].noted != in->batch)
-            remove_touch(x, g->touched[j], t);
+            remove_use(x, g->touched[j], t);
     for (g->n = 0; g->n < in->noted.n; g->n++) {
         if (array_reserve((void **)&g->touched, &g->capacity, g->n, sizeof(*g->touched))) {
             x->failed = true;
@@ -379,12 +379,12 @@ static void play(struct stages *x, int32_t t)
     sort_ops(x->in->ops.data, x->in->ops.n);
     stages_push(x, &x->in->ops, t);
     int64_t ticks = stages_note(x);
-    compare_touches(x, t);
+    compare_uses(x, t);
     set_stage(x, t, x->in->ops.n, rise_of(x, t), ticks);
     x->work += 2 + x->in->ops.n;
 }
 
-void stages_settle(struct stages *x)
+void stages_propagate(struct stages *x)
 {
     struct stages_inside *in = x->in;
     while (in->dirty.n > 0 && !x->failed) {

@@ -111,7 +111,8 @@ static void list_storages(struct chain *c)
         for (int32_t i = b->forward; i < b->forward_end; i++)
             for (int32_t j = 0; j < g->ops[i].n_writes; j++) {
                 int32_t s = g->refs[g->ops[i].writes + j];
-                bool may = p->droppable[s] && (g->storages[s].bytes >= tiny || p->passing[s]);
+                bool may =
+                    p->droppable[s] && (g->storages[s].bytes >= tiny || p->drop_after_forward[s]);
                 if (may && p->position[s] == i)
                     c->storages[n++] = s;
             }
@@ -127,7 +128,7 @@ static bool is_apart(const struct chain *c, const struct block *b)
     for (int32_t i = 0; i < b->n_storage; i++) {
         int32_t s = c->storages[b->storage + i];
         bool freed = p->forward_last[s] < b->forward_end;
-        if (p->passing[s] || (freed && p->backward_last[s] >= b->backward_end))
+        if (p->drop_after_forward[s] || (freed && p->backward_last[s] >= b->backward_end))
             return false;
     }
     return true;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Plans with parks.  A point is a schedule of the portfolio and how much of each kind leaves it in
- * any case.  The clock compares points: less recompute needs more copies, and those that do not
- * hide make steps wait.  Points all over the portfolio come first, then a pattern search from the
+ * Plans with offloads.  A point is a schedule of the frontier and how much of each kind leaves it
+ * in any case.  The clock compares points: less recompute needs more copies, and those that do not
+ * hide make steps wait.  Points all over the frontier come first, then a pattern search from the
  * best. Addresses come last, and what they take above the bytes alive is taken off the budget of
  * another round; then bytes between what fits and what does not are tried.
  */
@@ -30,7 +30,7 @@ struct loaded {
 };
 
 struct search {
-    struct portfolio *pf;
+    struct frontier *pf;
     const struct machine *m;
     const struct budgets *b;
     int64_t device;              /* bytes alive may be so many */
@@ -92,7 +92,7 @@ static double excess_of(const struct search *x, int32_t option)
     return (double)o->load + (double)x->pf->p->persistent - (double)x->device;
 }
 
-/* No plan with parks of this option is faster: what the peak has above the budget comes back in
+/* No plan with offloads of this option is faster: what the peak has above the budget comes back in
  * every step. */
 static double least_seconds(const struct search *x, int32_t option)
 {
@@ -251,7 +251,7 @@ static int try_seeds(struct search *x, const double list[SEEDS][AMOUNTS], int32_
     return rc;
 }
 
-/* Tries points all over the portfolio, and goes on from the best of both beginnings. */
+/* Tries points all over the frontier, and goes on from the best of both beginnings. */
 static int search_points(struct search *x)
 {
     int32_t n = x->pf->n, stride = n / COARSE + 1;
@@ -402,7 +402,7 @@ static int search_within(struct search *x, struct plan **out)
     return rc || !*out ? rc : search_between(x, x->device, fails, out);
 }
 
-static struct search search_for(struct portfolio *pf, const struct machine *m,
+static struct search search_for(struct frontier *pf, const struct machine *m,
                                 const struct budgets *b, int64_t device)
 {
     struct search x = {.pf = pf, .m = m, .b = b, .wall = device, .device = device};
@@ -411,8 +411,8 @@ static struct search search_for(struct portfolio *pf, const struct machine *m,
     return x;
 }
 
-int parked_sketch(struct portfolio *pf, const struct machine *m, const struct budgets *b,
-                  int64_t device, struct point *p)
+int offload_sketch(struct frontier *pf, const struct machine *m, const struct budgets *b,
+                   int64_t device, struct point *p)
 {
     struct search x = search_for(pf, m, b, device);
     int rc = search_points(&x);
@@ -421,13 +421,13 @@ int parked_sketch(struct portfolio *pf, const struct machine *m, const struct bu
     return rc;
 }
 
-double parked_floor(const struct point *sketch)
+double offload_floor(const struct point *sketch)
 {
     return sketch->seconds < INFINITY ? sketch->seconds * (1 - TOLERANCE) : 0;
 }
 
 /* Wherever its addresses are. */
-static int plan_apart(struct portfolio *pf, const struct machine *m, const struct budgets *b,
+static int plan_apart(struct frontier *pf, const struct machine *m, const struct budgets *b,
                       int64_t device, const struct point *sketch, struct plan **out)
 {
     static const double shares[] = {0.92, 0.8}; /* where other options are the best ones */
@@ -435,7 +435,7 @@ static int plan_apart(struct portfolio *pf, const struct machine *m, const struc
     int64_t less;
     *out = NULL;
     x.best = *sketch;
-    x.floor = parked_floor(sketch);
+    x.floor = offload_floor(sketch);
     int rc = search_within(&x, out);
     for (size_t i = 0; i < sizeof(shares) / sizeof(*shares) && !rc && !*out; i++) {
         x.device = (int64_t)(shares[i] * (double)device);
@@ -470,7 +470,7 @@ static int64_t crossings_end(const struct graph *g)
 }
 
 /* A plan that has these addresses, or NULL. */
-static int plan_common(struct portfolio *pf, const struct machine *m, const struct budgets *b,
+static int plan_common(struct frontier *pf, const struct machine *m, const struct budgets *b,
                        int64_t device, const struct point *sketch, struct plan **out)
 {
     struct search x = search_for(pf, m, b, device);
@@ -479,30 +479,30 @@ static int plan_common(struct portfolio *pf, const struct machine *m, const stru
         return 0;
     x.common = true;
     x.best = *sketch;
-    x.floor = parked_floor(sketch);
+    x.floor = offload_floor(sketch);
     int rc = search_within(&x, out);
     unload_all(&x);
     return rc;
 }
 
-int parked_plan(struct portfolio *pf, const struct machine *m, const struct budgets *b,
-                int64_t device, const struct point *sketch, struct plan **out, bool *apart)
+int offload_plan(struct frontier *pf, const struct machine *m, const struct budgets *b,
+                 int64_t device, const struct point *sketch, struct plan **out, bool *apart)
 {
     struct plan *common;
     int rc = plan_common(pf, m, b, device, sketch, &common);
     *apart = false;
     *out = common;
-    if (rc || (common && common->seconds <= parked_floor(sketch) * PARKED_APART))
+    if (rc || (common && common->seconds <= offload_floor(sketch) * OFFLOAD_APART))
         return rc;
     rc = plan_apart(pf, m, b, device, sketch, out);
-    bool faster = !common || (*out && (*out)->seconds * PARKED_APART < common->seconds);
+    bool faster = !common || (*out && (*out)->seconds * OFFLOAD_APART < common->seconds);
     plan_free(faster ? common : *out);
     *out = faster ? *out : common;
     *apart = faster && graph_has_crossings(pf->p->g);
     return rc;
 }
 
-double parked_smallest_seconds(const struct portfolio *pf, const struct machine *m)
+double offload_smallest_seconds(const struct frontier *pf, const struct machine *m)
 {
     double least = INFINITY;
     for (int32_t i = 0; i < pf->n && i < FEW; i++)
@@ -510,8 +510,8 @@ double parked_smallest_seconds(const struct portfolio *pf, const struct machine 
     return least - (m->host_update > 0 ? hosted_most(pf->p->g, m).seconds : 0);
 }
 
-int parked_smallest(struct portfolio *pf, const struct machine *m, const struct budgets *b,
-                    struct plan **out)
+int offload_smallest(struct frontier *pf, const struct machine *m, const struct budgets *b,
+                     struct plan **out)
 {
     struct search x = search_for(pf, m, b, INT64_MAX);
     *out = NULL;

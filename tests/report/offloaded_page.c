@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writes the page of a small step that parks an activation in host memory and an optimizer state,
- * over the end of the step, on NVMe: for test_timeline.sh. */
+/* Writes the page of a small step that offloads an activation in host memory and an optimizer
+ * state, over the end of the step, on NVMe: for test_timeline.sh. */
 #include <stdio.h>
 #include <stdlib.h>
 #include "report/timeline.h"
@@ -91,7 +91,7 @@ int main(int argc, char **argv)
     machine.process = MIB;
     struct error error;
     if (argc != 2 || timeline_write(&g, &p, &machine, argv[1], &error)) {
-        fprintf(stderr, "%s\n", argc == 2 ? error.text : "usage: parked_page FILE");
+        fprintf(stderr, "%s\n", argc == 2 ? error.text : "usage: offloaded_page FILE");
         return 1;
     }
     return 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which storages are steady, and what they add up to. */
+/* Which storages are fixed, and what they add up to. */
 #include <stdlib.h>
-#include "plan/search/steady.h"
+#include "plan/search/fixed.h"
 
 int baseline_new(const struct program *p, struct baseline *t)
 {
@@ -16,7 +16,7 @@ void baseline_free(struct baseline *t)
     free(t->fall);
 }
 
-void steady_free(struct steady *y)
+void fixed_free(struct fixed *y)
 {
     free(y->is);
     free(y->carried);
@@ -26,7 +26,7 @@ void steady_free(struct steady *y)
 }
 
 /* Storages that are placed, not dropped and touched by no op that may run again. */
-static void find_steady(struct steady *y)
+static void find_fixed(struct fixed *y)
 {
     const struct program *p = y->p;
     const struct graph *g = p->g;
@@ -43,7 +43,7 @@ static void find_steady(struct steady *y)
             y->carried[y->n_carried++] = s;
 }
 
-static int32_t list_loose(struct steady *y, int32_t at, const int32_t *refs, int32_t n)
+static int32_t list_loose(struct fixed *y, int32_t at, const int32_t *refs, int32_t n)
 {
     int32_t count = 0;
     for (int32_t j = 0; j < n; j++)
@@ -52,13 +52,13 @@ static int32_t list_loose(struct steady *y, int32_t at, const int32_t *refs, int
     return count;
 }
 
-int steady_build(const struct program *p, struct steady *y)
+int fixed_build(const struct program *p, struct fixed *y)
 {
     const struct graph *g = p->g;
     size_t n = (size_t)g->n_storages + 1, n_refs = 1;
     for (int32_t i = 0; i < g->n_ops; i++)
         n_refs += (size_t)(g->ops[i].n_reads + g->ops[i].n_writes);
-    *y = (struct steady){.p = p};
+    *y = (struct fixed){.p = p};
     y->is = calloc(n, sizeof(*y->is));
     y->carried = calloc(n, sizeof(*y->carried));
     y->met = calloc(n, sizeof(*y->met));
@@ -66,7 +66,7 @@ int steady_build(const struct program *p, struct steady *y)
     y->refs = calloc(n_refs, sizeof(*y->refs));
     if (!y->is || !y->carried || !y->met || !y->ops || !y->refs)
         return CKPT_ENOMEM;
-    find_steady(y);
+    find_fixed(y);
     for (int32_t i = 0, at = 0; i < g->n_ops; i++) {
         struct loose_op *o = &y->ops[i];
         o->refs = at;
@@ -76,24 +76,24 @@ int steady_build(const struct program *p, struct steady *y)
     return 0;
 }
 
-bool steady_stay(const struct steady *y, int32_t s, int32_t *first, int32_t *last)
+bool fixed_stay(const struct fixed *y, int32_t s, int32_t *first, int32_t *last)
 {
     return y->is[s] && storage_stays(y->p, s, first, last);
 }
 
-void baseline_of_program(const struct steady *y, struct baseline *t)
+void baseline_of_program(const struct fixed *y, struct baseline *t)
 {
     const struct graph *g = y->p->g;
     int32_t first, last;
     for (int32_t s = 0; s < g->n_storages; s++)
-        if (steady_stay(y, s, &first, &last)) {
+        if (fixed_stay(y, s, &first, &last)) {
             t->rise[first] += g->storages[s].bytes;
             t->fall[last] += g->storages[s].bytes;
         }
 }
 
 /* Bytes of what op i uses and this round has not met. */
-static int64_t meet(struct steady *y, int32_t i)
+static int64_t meet(struct fixed *y, int32_t i)
 {
     const struct graph *g = y->p->g;
     const struct graph_op *o = &g->ops[i];
@@ -107,7 +107,7 @@ static int64_t meet(struct steady *y, int32_t i)
     return bytes;
 }
 
-void baseline_of_block(struct steady *y, const struct block *b, struct baseline *t)
+void baseline_of_block(struct fixed *y, const struct block *b, struct baseline *t)
 {
     y->round++;
     for (int32_t i = b->forward; i < b->forward_end; i++)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Portfolios that are kept for the next question about the same numbers.  A portfolio follows from
+ * Frontiers that are kept for the next question about the same numbers.  A frontier follows from
  * a graph without its names and without the places of what is persistent, so two shapes that are
  * each other's mirror image share one, and so do a size of micro-steps that was tried and the same
- * one chosen.  A kept portfolio gives the plans that a new one would.
+ * one chosen.  A kept frontier gives the plans that a new one would.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -11,17 +11,17 @@
 
 #define KEPT 8 /* at most; the one that was not asked for the longest goes */
 
-/* What a portfolio follows from, as hashes; homes: what its lattice does. */
+/* What a frontier follows from, as hashes; backings: what its lattice does. */
 struct key {
-    uint64_t structure, times, homes;
+    uint64_t structure, times, backings;
 };
 
 struct kept {
     struct key key;
-    struct portfolio *pf;
+    struct frontier *pf;
 };
 
-struct portfolios {
+struct frontiers {
     struct kept list[KEPT]; /* the last asked for comes first */
     int n;
     struct kept first; /* not searched; pf is NULL where none was asked for */
@@ -36,7 +36,7 @@ static uint64_t mix_seconds(uint64_t h, double seconds)
 
 static bool is_away(const struct graph_storage *s)
 {
-    return s->home == HOME_HOST || s->home == HOME_NVME;
+    return s->backing == BACKING_HOST || s->backing == BACKING_NVME;
 }
 
 static struct key key_of(const struct graph *g)
@@ -45,30 +45,30 @@ static struct key key_of(const struct graph *g)
     for (int32_t i = 0; i < g->n_ops; i++) {
         const struct graph_op *o = &g->ops[i];
         k.times = mix_seconds(mix_seconds(k.times, o->seconds), o->comm_seconds);
-        k.times = mix_seconds(k.times, o->drag_seconds);
+        k.times = mix_seconds(k.times, o->contention_seconds);
         k.times = hash_mix(hash_mix(k.times, o->ranks), o->replicas);
     }
     for (int32_t s = 0; s < g->n_storages; s++) {
         const struct graph_storage *t = &g->storages[s];
         k.times = hash_mix(k.times, is_away(t));
-        k.homes = hash_mix(hash_mix(k.homes, t->home), t->home_offset);
-        k.homes = hash_mix(hash_mix(k.homes, t->crosses), t->crossing);
+        k.backings = hash_mix(hash_mix(k.backings, t->backing), t->backing_offset);
+        k.backings = hash_mix(hash_mix(k.backings, t->crosses), t->crossing);
     }
     return k;
 }
 
-int portfolios_new(struct portfolios **all)
+int frontiers_new(struct frontiers **all)
 {
     *all = calloc(1, sizeof(**all));
     return *all ? 0 : CKPT_ENOMEM;
 }
 
-void portfolios_free(struct portfolios *all)
+void frontiers_free(struct frontiers *all)
 {
     for (int i = 0; all && i < all->n; i++)
-        portfolio_free(all->list[i].pf);
+        frontier_free(all->list[i].pf);
     if (all)
-        portfolio_free(all->first.pf);
+        frontier_free(all->first.pf);
     free(all);
 }
 
@@ -76,11 +76,11 @@ void portfolios_free(struct portfolios *all)
 static void turn_to(struct kept *k, const struct graph *g, const struct key *key)
 {
     k->pf->p->g = g;
-    if (k->key.homes == key->homes)
+    if (k->key.backings == key->backings)
         return;
     lattice_free(k->pf->lattice);
     k->pf->lattice = NULL;
-    k->key.homes = key->homes;
+    k->key.backings = key->backings;
 }
 
 static bool is_of(const struct kept *k, const struct key *key)
@@ -88,16 +88,16 @@ static bool is_of(const struct kept *k, const struct key *key)
     return k->pf && k->key.structure == key->structure && k->key.times == key->times;
 }
 
-int portfolios_get_first(struct portfolios *all, const struct graph *g, struct portfolio **pf)
+int frontiers_get_first(struct frontiers *all, const struct graph *g, struct frontier **pf)
 {
     const struct key key = key_of(g);
     struct kept *k = &all->first;
     if (is_of(k, &key)) {
         turn_to(k, g, &key);
     } else {
-        portfolio_free(k->pf);
+        frontier_free(k->pf);
         *k = (struct kept){.key = key};
-        int rc = portfolio_build_first(g, &k->pf);
+        int rc = frontier_build_first(g, &k->pf);
         if (rc)
             return rc;
     }
@@ -105,7 +105,7 @@ int portfolios_get_first(struct portfolios *all, const struct graph *g, struct p
     return 0;
 }
 
-int portfolios_get(struct portfolios *all, const struct graph *g, struct portfolio **pf)
+int frontiers_get(struct frontiers *all, const struct graph *g, struct frontier **pf)
 {
     const struct key key = key_of(g);
     struct kept k = {.key = key};
@@ -116,11 +116,11 @@ int portfolios_get(struct portfolios *all, const struct graph *g, struct portfol
         k = all->list[i];
         turn_to(&k, g, &key);
     } else {
-        int rc = portfolio_build(g, &k.pf);
+        int rc = frontier_build(g, &k.pf);
         if (rc)
             return rc;
         i = all->n < KEPT ? all->n++ : KEPT - 1;
-        portfolio_free(all->list[i].pf); /* NULL where there was room */
+        frontier_free(all->list[i].pf); /* NULL where there was room */
     }
     memmove(all->list + 1, all->list, (size_t)i * sizeof(k));
     all->list[0] = k;

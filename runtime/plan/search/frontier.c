@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The portfolio: schedules found whatever the budget, reduced to those that nothing else beats in
+ * The frontier: schedules found whatever the budget, reduced to those that nothing else beats in
  * both memory and time.  Because it does not depend on the budget, a larger budget can only have
  * more to choose from, and the smallest one is known exactly.
  */
@@ -27,7 +27,7 @@ static struct effort effort_for(const struct graph *g)
                            n > HUGE ? 0 : min_i64(60000 * n, 5 * million)};
 }
 
-void portfolio_free(struct portfolio *pf)
+void frontier_free(struct frontier *pf)
 {
     if (!pf)
         return;
@@ -43,7 +43,7 @@ void portfolio_free(struct portfolio *pf)
 }
 
 /* Index of the first option with a larger load. */
-static int32_t above(const struct portfolio *pf, int64_t load)
+static int32_t above(const struct frontier *pf, int64_t load)
 {
     int32_t lo = 0, hi = pf->n;
     while (lo < hi) {
@@ -56,14 +56,14 @@ static int32_t above(const struct portfolio *pf, int64_t load)
     return lo;
 }
 
-const struct option *portfolio_within(const struct portfolio *pf, int64_t bytes)
+const struct option *frontier_within(const struct frontier *pf, int64_t bytes)
 {
     int32_t i = above(pf, bytes);
     return i > 0 ? &pf->options.data[i - 1] : NULL;
 }
 
 /* Takes out what the new option, to stand at i, beats. */
-static int32_t remove_beaten(struct portfolio *pf, int32_t i, const struct option *o)
+static int32_t remove_beaten(struct frontier *pf, int32_t i, const struct option *o)
 {
     struct option *a = pf->options.data;
     int32_t from = i, to = i;
@@ -78,8 +78,8 @@ static int32_t remove_beaten(struct portfolio *pf, int32_t i, const struct optio
     return from;
 }
 
-int portfolio_keep(struct portfolio *pf, const int32_t *hold, int64_t load, double seconds,
-                   double lead)
+int frontier_keep(struct frontier *pf, const int32_t *hold, int64_t load, double seconds,
+                  double lead)
 {
     size_t n = (size_t)pf->p->g->n_storages;
     int32_t i = above(pf, load);
@@ -99,7 +99,7 @@ int portfolio_keep(struct portfolio *pf, const int32_t *hold, int64_t load, doub
     return 0;
 }
 
-int portfolio_try(struct portfolio *pf, const int32_t *hold, const struct schedule **result)
+int frontier_try(struct frontier *pf, const int32_t *hold, const struct schedule **result)
 {
     const struct schedule *s;
     int rc = simulate(pf->sim, hold, &s);
@@ -107,20 +107,20 @@ int portfolio_try(struct portfolio *pf, const int32_t *hold, const struct schedu
         return rc;
     if (result)
         *result = s;
-    return portfolio_keep(pf, hold, s->load, schedule_seconds(pf->p, s->ticks), 0);
+    return frontier_keep(pf, hold, s->load, schedule_seconds(pf->p, s->ticks), 0);
 }
 
-static int keep_all(struct portfolio *pf)
+static int keep_all(struct frontier *pf)
 {
     int32_t *hold = hold_all(pf->p);
-    int rc = hold ? portfolio_try(pf, hold, NULL) : CKPT_ENOMEM;
+    int rc = hold ? frontier_try(pf, hold, NULL) : CKPT_ENOMEM;
     free(hold);
     return rc;
 }
 
 /* Takes out what saves less than a part in 512 against the next larger option; addresses differ by
  * more.  The fastest and the smallest option stay. */
-static void thin(struct portfolio *pf)
+static void thin(struct frontier *pf)
 {
     struct option *a = pf->options.data;
     int32_t kept = pf->n;
@@ -134,7 +134,7 @@ static void thin(struct portfolio *pf)
     memmove(a, a + kept, (size_t)pf->n * sizeof(*a));
 }
 
-static int begin(struct portfolio *pf, const struct graph *g)
+static int begin(struct frontier *pf, const struct graph *g)
 {
     int rc = program_build(g, &pf->p);
     if (!rc)
@@ -143,13 +143,13 @@ static int begin(struct portfolio *pf, const struct graph *g)
 }
 
 /* Nothing is searched: what keeps everything is all that is known. */
-static int fill_first(struct portfolio *pf, const struct graph *g)
+static int fill_first(struct frontier *pf, const struct graph *g)
 {
     int rc = begin(pf, g);
-    return rc ? rc : portfolio_overlap(pf);
+    return rc ? rc : frontier_overlap(pf);
 }
 
-bool portfolio_anneals(const struct portfolio *pf)
+bool frontier_anneals(const struct frontier *pf)
 {
     return pf->p->g->n_ops <= LARGE || !pf->repeats;
 }
@@ -157,10 +157,10 @@ bool portfolio_anneals(const struct portfolio *pf)
 /*
  * The most bytes below which the chain has a leap, or 0.  A chain frees a storage once.  Where
  * there is room for what stands between its blocks it finds all there is; below that it can only
- * cut at every second block, which computes nearly all once more, and leaves a leap in the front.
- * The local search computes as many blocks a second time as there is no room for.
+ * cut at every second block, which computes nearly all once more, and leaves a leap in the
+ * frontier. The local search computes as many blocks a second time as there is no room for.
  */
-static int64_t find_leap(const struct portfolio *pf)
+static int64_t find_leap(const struct frontier *pf)
 {
     const struct option *a = pf->options.data, *all = &a[pf->n - 1];
     for (int32_t i = pf->n - 1; i > 0 && a[i].load >= all->load / DEEP; i--)
@@ -170,7 +170,7 @@ static int64_t find_leap(const struct portfolio *pf)
 }
 
 /* The smallest load is exact: what needs no less goes. */
-static int play_smallest(struct portfolio *pf)
+static int play_smallest(struct frontier *pf)
 {
     struct option *a = pf->options.data;
     const struct schedule *s;
@@ -186,48 +186,48 @@ static int play_smallest(struct portfolio *pf)
     return rc;
 }
 
-static int fill(struct portfolio *pf, const struct graph *g)
+static int fill(struct frontier *pf, const struct graph *g)
 {
     const struct effort e = effort_for(g);
     int rc = begin(pf, g);
     if (!rc)
-        rc = portfolio_set_floor(pf);
+        rc = frontier_set_floor(pf);
     if (!rc)
-        rc = portfolio_families(pf, e.families);
+        rc = frontier_families(pf, e.families);
     if (!rc)
-        rc = portfolio_chain(pf, e.chain);
+        rc = frontier_chain(pf, e.chain);
     if (!rc)
-        rc = portfolio_anneal(pf, e.anneal, portfolio_anneals(pf) ? INT64_MAX : find_leap(pf));
+        rc = frontier_anneal(pf, e.anneal, frontier_anneals(pf) ? INT64_MAX : find_leap(pf));
     if (!rc)
         thin(pf);
     if (!rc)
         rc = play_smallest(pf);
     if (!rc)
-        rc = portfolio_overlap(pf);
+        rc = frontier_overlap(pf);
     return rc;
 }
 
-static int build(const struct graph *g, int (*way)(struct portfolio *, const struct graph *),
-                 struct portfolio **out)
+static int build(const struct graph *g, int (*way)(struct frontier *, const struct graph *),
+                 struct frontier **out)
 {
-    struct portfolio *pf = calloc(1, sizeof(*pf));
+    struct frontier *pf = calloc(1, sizeof(*pf));
     if (!pf)
         return CKPT_ENOMEM;
     int rc = way(pf, g);
     if (rc) {
-        portfolio_free(pf);
+        frontier_free(pf);
         return rc;
     }
     *out = pf;
     return 0;
 }
 
-int portfolio_build(const struct graph *g, struct portfolio **pf)
+int frontier_build(const struct graph *g, struct frontier **pf)
 {
     return build(g, fill, pf);
 }
 
-int portfolio_build_first(const struct graph *g, struct portfolio **pf)
+int frontier_build_first(const struct graph *g, struct frontier **pf)
 {
     return build(g, fill_first, pf);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The front of a class of blocks: choices of holds between keeping all and keeping nothing but the
- * output.  A price on bytes turns two aims into one; for every price, storages are changed one at a
- * time until none helps, up through the prices from keeping all and down from keeping nothing.
+ * The pareto_set of a class of blocks: choices of holds between keeping all and keeping nothing but
+ * the output.  A price on bytes turns two aims into one; for every price, storages are changed one
+ * at a time until none helps, up through the prices from keeping all and down from keeping nothing.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +21,7 @@ struct search {
     const struct chain *c;
     const struct block *b;
     struct simulator *sim;
-    struct front *f;
+    struct pareto_set *f;
     int32_t *hold;
     uint8_t *level;
     uint64_t key;         /* of the levels */
@@ -33,7 +33,7 @@ struct search {
     int64_t work;
 };
 
-void front_free(struct front *f)
+void pareto_free(struct pareto_set *f)
 {
     for (int32_t i = 0; i < f->n; i++)
         free(f->choices[i].level);
@@ -147,7 +147,7 @@ static int descend(struct search *q, struct block_cost *cost)
     return rc < 0 ? rc : 0;
 }
 
-static bool is_known(const struct front *f, const struct block_cost *c)
+static bool is_known(const struct pareto_set *f, const struct block_cost *c)
 {
     for (int32_t i = 0; i < f->n; i++) {
         const struct block_cost *o = &f->choices[i].cost;
@@ -160,7 +160,7 @@ static bool is_known(const struct front *f, const struct block_cost *c)
 
 static int add_choice(struct search *q, const struct block_cost *cost)
 {
-    struct front *f = q->f;
+    struct pareto_set *f = q->f;
     if (f->n == MOST_CHOICES || is_known(f, cost))
         return 0;
     struct choice *o = &f->choices[f->n];
@@ -183,11 +183,10 @@ static int start_at(struct search *q, int32_t level)
 }
 
 /* Prices from where nothing is worth a second to where everything is. */
-static double price_at(const struct front *f, int32_t i)
+static double price_at(const struct pareto_set *f, int32_t i)
 {
     const struct block_cost *all = &f->choices[0].cost, *none = &f->choices[f->n - 1].cost;
-    double price =
-        (double)(none->ticks - all->ticks) / (double)max_i64(all->kept - none->kept, 1);
+    double price = (double)(none->ticks - all->ticks) / (double)max_i64(all->kept - none->kept, 1);
     for (price /= 24; i > 0; i--)
         price *= 1.55;
     return price;
@@ -237,8 +236,8 @@ static void search_free(struct search *q)
     free(q->trials);
 }
 
-int front_build(const struct chain *c, const struct block *b, struct simulator *sim, int64_t work,
-                struct front *f)
+int pareto_build(const struct chain *c, const struct block *b, struct simulator *sim, int64_t work,
+                 struct pareto_set *f)
 {
     struct search q = {.c = c, .b = b, .sim = sim, .f = f};
     int rc = search_new(&q);

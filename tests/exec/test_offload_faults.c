@@ -89,7 +89,7 @@ static struct {
 
 /* All come as far as this, with the same weights: the first one saves them.  Nothing is under way
  * then, as the tier is about to change. */
-static void open_parked(ckpt **c, ckpt_program **p)
+static void open_offloaded(ckpt **c, ckpt_program **p)
 {
     small_use_tiers(&here.run, here.plan, &here.tiers, here.nvme);
     small_open(&here.run, c, p);
@@ -140,7 +140,7 @@ static void fail_at_each(bool write)
     for (int n = 0; n < MOST_CALLS; n++) {
         ckpt *c;
         ckpt_program *p;
-        open_parked(&c, &p);
+        open_offloaded(&c, &p);
         stand_in_front(c->memory.tiers[TIER_NVME], FAIL, write, n * 7);
         assert_int_equal(train_on(p), CKPT_EIO);
         expect_sentence(c, write ? "writing " : "reading ", "nvme tier: planted");
@@ -169,7 +169,7 @@ static void test_a_feed_is_told(void **state)
     ckpt_program *p;
     (void)state;
     assert_non_null(x);
-    open_parked(&c, &p);
+    open_offloaded(&c, &p);
     stand_in_front(c->memory.tiers[TIER_NVME], FAIL, false, 0);
     for (int s = SAVED; s < SAVED + 2; s++) {
         small_feed(p, &here.run, s);
@@ -192,7 +192,7 @@ static int run_mishap(int n, int code)
     ckpt *c;
     ckpt_program *p;
     assert_non_null(x);
-    open_parked(&c, &p);
+    open_offloaded(&c, &p);
     stand_in_front(c->memory.tiers[TIER_NVME], FAIL, false, n);
     ckpt_fill_normal(7, SAVED, 1, x, numel);
     x[0] = 1e30f;
@@ -226,7 +226,7 @@ static void check_hang(bool write)
 {
     ckpt *c;
     ckpt_program *p, *other;
-    open_parked(&c, &p);
+    open_offloaded(&c, &p);
     if (ckpt_compile(c, small_record, &here.run, NULL, SMALL_BATCH, &other))
         fail_msg("%s", ckpt_error(c));
     struct tier *t = c->memory.tiers[TIER_NVME];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Parameters and optimizer state in the lower tiers: programs that are larger than the device,
- * homes that another program decided on, several micro-steps; and the checker sees every way in
- * which such parks can be wrong.
+ * backings that another program decided on, several micro-steps; and the checker sees every way in
+ * which such offloads can be wrong.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -56,22 +56,22 @@ static int64_t least_device(const struct graph *g, int64_t host, int64_t nvme)
 {
     struct budgets b = {.host = host, .nvme = nvme};
     int64_t low = 0, high = 2 * persistent_bytes(g);
-    struct portfolio *pf;
-    assert_int_equal(portfolio_build(g, &pf), 0);
+    struct frontier *pf;
+    assert_int_equal(frontier_build(g, &pf), 0);
     while (high - low > UNIT / 4) {
         int64_t middle = low + (high - low) / 2;
         struct point sketch;
         struct plan *p;
         bool apart;
-        assert_int_equal(parked_sketch(pf, &machine, &b, middle, &sketch), 0);
-        assert_int_equal(parked_plan(pf, &machine, &b, middle, &sketch, &p, &apart), 0);
+        assert_int_equal(offload_sketch(pf, &machine, &b, middle, &sketch), 0);
+        assert_int_equal(offload_plan(pf, &machine, &b, middle, &sketch, &p, &apart), 0);
         if (p)
             high = middle;
         else
             low = middle;
         plan_free(p);
     }
-    portfolio_free(pf);
+    frontier_free(pf);
     return high;
 }
 
@@ -129,7 +129,7 @@ static struct leave find_leave(const struct fixture *f, enum want clean, enum wa
     return found;
 }
 
-/* The home of a parameter in a lower tier. */
+/* The backing residence of a parameter in a lower tier. */
 static struct residence *find_below(const struct plan *p)
 {
     for (int32_t i = 0; i < p->n_residences; i++)
@@ -217,16 +217,16 @@ static void test_sampling(void **state)
     graph_free(g);
 }
 
-/* What another program parked stays where it is, and takes nothing anew. */
-static void test_home_in_tier(void **state)
+/* What another program offloaded stays where it is, and takes nothing anew. */
+static void test_backing_in_tier(void **state)
 {
     (void)state;
     struct graph *g = sampling(12);
     int64_t at = 0;
     for (int32_t s = 0; s < g->n_storages; s++)
         if (g->storages[s].persistent) {
-            g->storages[s].home = HOME_HOST;
-            g->storages[s].home_offset = at;
+            g->storages[s].backing = BACKING_HOST;
+            g->storages[s].backing_offset = at;
             at += g->storages[s].bytes;
         }
     struct budgets b = {.device = PLENTY, .host = at, .tier_base = {at, 0}};
@@ -239,20 +239,20 @@ static void test_home_in_tier(void **state)
     expect_fault(&f, "lives where the context does not have it");
 }
 
-static void test_home_on_device(void **state)
+static void test_backing_on_device(void **state)
 {
     (void)state;
     struct graph *g = sampling(12);
     struct error error;
     struct plan *p;
     for (int32_t s = 0; s < g->n_storages; s++)
-        g->storages[s].home = g->storages[s].persistent ? HOME_DEVICE : HOME_ANY;
+        g->storages[s].backing = g->storages[s].persistent ? BACKING_DEVICE : BACKING_ANY;
     struct budgets b = {.device = 8 * UNIT, .host = PLENTY};
     assert_int_equal(plan_make(g, &machine, &b, 0, &p, &error), CKPT_EBUDGET);
     for (int32_t s = 0; s < g->n_storages; s++)
-        g->storages[s].home = HOME_ANY;
+        g->storages[s].backing = BACKING_ANY;
     p = make(g, &b);
-    g->storages[find_below(p)->storage].home = HOME_DEVICE;
+    g->storages[find_below(p)->storage].backing = BACKING_DEVICE;
     struct fixture f = {g, p};
     expect_fault(&f, "lives where the context does not have it");
 }
@@ -300,7 +300,7 @@ static void test_crossings(void **state)
     done(&f);
 }
 
-/* New homes lie behind what other programs have taken. */
+/* New backing residences lie behind what other programs have taken. */
 static void test_tier_base(void **state)
 {
     (void)state;
@@ -327,7 +327,7 @@ static void test_clean_but_written(void **state)
     expect_fault(&f, "ends the step in version");
 }
 
-static void test_two_homes(void **state)
+static void test_two_backings(void **state)
 {
     (void)state;
     struct fixture f = fixture(1, PLENTY, 0);
@@ -436,15 +436,15 @@ static void test_monotone(void **state)
     enum { POINTS = 40 };
     struct graph *g = training(1);
     int64_t least = least_device(g, PLENTY, 0), most = 2 * persistent_bytes(g), device[POINTS];
-    struct portfolio *pf;
+    struct frontier *pf;
     struct plan *plans[POINTS], *alone;
     struct budgets b = {.host = PLENTY};
     struct error error;
     for (int i = 0; i < POINTS; i++)
         device[i] = least + (most - least) * i / (POINTS - 1);
-    assert_int_equal(portfolio_build(g, &pf), 0);
-    assert_int_equal(portfolio_sweep(pf, &machine, &b, 0, device, POINTS, plans), 0);
-    portfolio_free(pf);
+    assert_int_equal(frontier_build(g, &pf), 0);
+    assert_int_equal(frontier_sweep(pf, &machine, &b, 0, device, POINTS, plans), 0);
+    frontier_free(pf);
     for (int i = 0; i < POINTS; i++) {
         assert_non_null(plans[i]);
         assert_int_equal(plan_check_again(g, plans[i], &error), 0);
@@ -488,12 +488,12 @@ int main(void)
         cmocka_unit_test(test_micro_steps),
         cmocka_unit_test(test_nvme),
         cmocka_unit_test(test_sampling),
-        cmocka_unit_test(test_home_in_tier),
-        cmocka_unit_test(test_home_on_device),
+        cmocka_unit_test(test_backing_in_tier),
+        cmocka_unit_test(test_backing_on_device),
         cmocka_unit_test(test_crossings),
         cmocka_unit_test(test_tier_base),
         cmocka_unit_test(test_clean_but_written),
-        cmocka_unit_test(test_two_homes),
+        cmocka_unit_test(test_two_backings),
         cmocka_unit_test(test_body_writes),
         cmocka_unit_test(test_micro_step_copies),
         cmocka_unit_test(test_in_order),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Parking: a program that needs more than the device has gets by with a lower tier at no cost, the
- * plan is proved, written and read back; and the checker sees every way in which parks can be
+ * plan is proved, written and read back; and the checker sees every way in which offloads can be
  * wrong.
  */
 #include <setjmp.h>
@@ -29,25 +29,25 @@ static const struct machine machine = {.name = "test",
 struct fixture {
     struct graph *g;
     struct plan *p;
-    int64_t least, most; /* device bytes without parks */
+    int64_t least, most; /* device bytes without offloads */
 };
 
 /* A layer with gradients in bf16, searched once for all tests of it. */
 static struct graph *narrow;
-static struct portfolio *narrow_plans;
+static struct frontier *narrow_plans;
 
 static int make_narrow(void **state)
 {
     const struct stdit_shape shape = {.depth = 1, .tokens = 2048, .narrow = true};
     (void)state;
     narrow = model_stdit_shape(&shape, &machine_cuda);
-    return portfolio_build(narrow, &narrow_plans);
+    return frontier_build(narrow, &narrow_plans);
 }
 
 static int free_narrow(void **state)
 {
     (void)state;
-    portfolio_free(narrow_plans);
+    frontier_free(narrow_plans);
     graph_free(narrow);
     return 0;
 }
@@ -55,7 +55,7 @@ static int free_narrow(void **state)
 static int plan_for(const struct graph *g, const struct machine *m, const struct budgets *b,
                     struct plan **p, struct error *error)
 {
-    return g == narrow ? portfolio_plan(narrow_plans, m, b, 0, p, error)
+    return g == narrow ? frontier_plan(narrow_plans, m, b, 0, p, error)
                        : plan_make(g, m, b, 0, p, error);
 }
 
@@ -75,8 +75,8 @@ static struct plan *make(const struct graph *g, int64_t device, int64_t host, in
     return p;
 }
 
-/* A third of the way from the smallest to the largest budget without parks; or below the smallest,
- * where state has to leave. */
+/* A third of the way from the smallest to the largest budget without offloads; or below the
+ * smallest, where state has to leave. */
 static struct fixture fixture_at(bool below, int64_t host, int64_t nvme)
 {
     static int64_t least, most; /* searched for once */
@@ -166,16 +166,16 @@ static void test_sweep(void **state)
 {
     (void)state;
     struct fixture f = fixture(INT64_C(1) << 40, 0);
-    struct portfolio *pf;
+    struct frontier *pf;
     struct plan *plans[100];
     int64_t device[100];
     struct error error;
     double slower = 1e300;
     for (int i = 0; i < 100; i++)
         device[i] = f.least + (f.most - f.least) * i / 99;
-    assert_int_equal(portfolio_build(f.g, &pf), 0);
-    assert_int_equal(portfolio_sweep(pf, &machine, &f.p->budgets, 0, device, 100, plans), 0);
-    portfolio_free(pf);
+    assert_int_equal(frontier_build(f.g, &pf), 0);
+    assert_int_equal(frontier_sweep(pf, &machine, &f.p->budgets, 0, device, 100, plans), 0);
+    frontier_free(pf);
     for (int i = 0; i < 100; i++) {
         assert_non_null(plans[i]);
         assert_int_equal(plan_check_again(f.g, plans[i], &error), 0);
@@ -407,9 +407,9 @@ static void test_idle_gaps(void **state)
 {
     (void)state;
     struct graph *g = graph_transformer(3, UNIT, 1);
-    struct portfolio *pf;
+    struct frontier *pf;
     int32_t found = 0;
-    assert_int_equal(portfolio_build(g, &pf), 0);
+    assert_int_equal(frontier_build(g, &pf), 0);
     for (int32_t i = 0; i < pf->n; i++) {
         struct plan *p;
         struct idle_gap *list;
@@ -427,7 +427,7 @@ static void test_idle_gaps(void **state)
         plan_free(p);
     }
     assert_true(found > 0);
-    portfolio_free(pf);
+    frontier_free(pf);
     graph_free(g);
 }
 
@@ -476,7 +476,7 @@ static void test_gradients_in_values(void **state)
     (void)state;
     const struct graph *g = narrow;
     struct plan *all = make(g, INT64_MAX, 0, 0), *least = make(g, all->min_budget, 0, 0);
-    struct plan *parked = make(g, all->persistent / 7 * 2, INT64_C(1) << 40, 0);
+    struct plan *offloaded = make(g, all->persistent / 7 * 2, INT64_C(1) << 40, 0);
     bool *written = calloc((size_t)g->n_storages, sizeof(*written));
     int32_t again = 0, weights = 0;
     for (int32_t i = 0; i < g->n_body; i++)
@@ -487,8 +487,8 @@ static void test_gradients_in_values(void **state)
             again += least->steps[k].again &&
                      written[g->refs[g->ops[least->steps[k].op].reads + j]] &&
                      g->storages[g->refs[g->ops[least->steps[k].op].reads + j]].persistent;
-    for (int32_t i = 0; i < parked->n_copies; i++) {
-        int32_t s = parked->residences[parked->copies[i].from].storage;
+    for (int32_t i = 0; i < offloaded->n_copies; i++) {
+        int32_t s = offloaded->residences[offloaded->copies[i].from].storage;
         weights += written[s] && g->storages[s].persistent;
     }
     assert_true(again > 0 && weights > 0);
@@ -496,7 +496,7 @@ static void test_gradients_in_values(void **state)
     free(written);
     plan_free(all);
     plan_free(least);
-    plan_free(parked);
+    plan_free(offloaded);
 }
 
 /* Seconds in which copies in run from both tiers. */
