@@ -73,18 +73,18 @@ static int64_t rung_at(int64_t bytes, int bits)
 }
 
 /*
- * Those of the device are 3 to 6 % apart: 15G, 15.5G, 16G, 17G, ...; those of the host are 8G, 12G,
- * 16G, 24G, ..., those of NVMe 8G, 16G, ...: searches that are too much alike come out in any
- * order.
+ * Device rungs are 3 to 6 % apart: 15G, 15.5G, 16G, 17G, ...  Host rungs of a search for speed are
+ * 8G, 12G, 16G, 24G, ..., NVMe rungs 8G, 16G, ...: searches that are too much alike come out in any
+ * order.  A search for the fewest device bytes is cheap, and what the user has between two of its
+ * host rungs is lost: these are 6 to 12 % apart.
  */
-enum { DEVICE_BITS = 4, HOST_BITS = 1, NVME_BITS = 0 };
+enum { DEVICE_BITS = 4, HOST_BITS = 1, SMALLEST_HOST_BITS = 3, NVME_BITS = 0 };
 
-/* The next rung of a lower tier, of which a point took so much: after some one below another at
- * once half of that, for each is a search. */
+/* The next rung of a lower tier, of which a point took so many bytes: four octaves of rungs, or
+ * eight rungs, one by one; then half of the bytes at once, for each rung is a search. */
 static int64_t rung_below(int64_t used, int64_t least, int bits, int32_t k)
 {
-    enum { ONE_BY_ONE = 8 };
-    int64_t less = k < ONE_BY_ONE ? max_i64(used - 1, 0) : used / 2;
+    int64_t less = k < max_i64(8, INT64_C(4) << bits) ? max_i64(used - 1, 0) : used / 2;
     return max_i64(least, rung_at(less, bits));
 }
 
@@ -205,7 +205,8 @@ static int column_next(struct lattice *l, const struct stairs *s, struct column 
 {
     int64_t base = l->base[TIER_HOST], used = host_bytes(l, l->cells.data[c->first].plan);
     struct cell next = {.kind = s->kind, .device = s->first.device, .nvme = s->nvme};
-    next.host = rung_below(used, base, HOST_BITS, c->k++);
+    int bits = s->first.device == SMALLEST ? SMALLEST_HOST_BITS : HOST_BITS;
+    next.host = rung_below(used, base, bits, c->k++);
     c->first = -1;
     return used > base ? find_cell(l, next, &c->first) : 0;
 }

@@ -202,6 +202,37 @@ static void test_smallest(void **state)
     smallest_is_exact(graph_transformer(2, 4 * MIB, 1), 16 * MIB);
 }
 
+/* The fewest device bytes beside so much host memory. */
+static int64_t smallest_beside(struct frontier *pf, int64_t host)
+{
+    struct error error;
+    struct budgets b = {.device = MOST, .host = host};
+    struct plan *p = ask(pf, &b, &error);
+    assert_non_null(p);
+    int64_t bytes = p->min_budget;
+    plan_free(p);
+    return bytes;
+}
+
+/* Host memory between two rungs of the search for speed, as 80G between 64G and 96G, is of use. */
+static void test_smallest_between(void **state)
+{
+    (void)state;
+    struct stdit_shape shape = {.depth = 2, .tokens = 256};
+    struct graph *g = model_stdit_shape(&shape, &machine_cuda);
+    struct frontier *pf;
+    int64_t state_bytes = 0, rung = 1;
+    for (int32_t s = 0; s < g->n_storages; s++)
+        state_bytes += g->storages[s].persistent ? g->storages[s].bytes : 0;
+    while (4 * rung <= state_bytes)
+        rung *= 2;
+    assert_int_equal(frontier_build(g, &pf), 0);
+    int64_t below = smallest_beside(pf, rung), between = smallest_beside(pf, rung / 4 * 5);
+    assert_true(smallest_beside(pf, rung / 2 * 3) < between && between < below);
+    frontier_free(pf);
+    graph_free(g);
+}
+
 /* ---- the lower bound ------------------------------------------------------------------------- */
 
 static void test_bound_falls(void **state)
@@ -331,9 +362,13 @@ static void test_scalars(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tied),        cmocka_unit_test(test_transformer),
-        cmocka_unit_test(test_micro_steps), cmocka_unit_test(test_smallest),
-        cmocka_unit_test(test_bound_falls), cmocka_unit_test(test_unplayed),
+        cmocka_unit_test(test_tied),
+        cmocka_unit_test(test_transformer),
+        cmocka_unit_test(test_micro_steps),
+        cmocka_unit_test(test_smallest),
+        cmocka_unit_test(test_smallest_between),
+        cmocka_unit_test(test_bound_falls),
+        cmocka_unit_test(test_unplayed),
         cmocka_unit_test(test_scalars),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
