@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include "../common/directory.h"
 #include "../common/memory.h"
 #include "../common/options.h"
 #include "../common/outputs.h"
@@ -285,7 +286,7 @@ static int put(const struct infer *o, const struct volume *v)
         return 0;
     snprintf(copy, sizeof copy, "%s", v->path);
     snprintf(name, sizeof name, "%.2000s/%.2000s", o->out, basename(copy));
-    if (volume_write_labels(name, v, o->labels))
+    if (directory_make(o->out) || volume_write_labels(name, v, o->labels))
         return -1;
     say_print("  labels: %s\n", name);
     return 0;
