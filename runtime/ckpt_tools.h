@@ -103,7 +103,7 @@ enum ckpt_path_kind {
     CKPT_PATH_INPUT,    /* is read */
     CKPT_PATH_FILE,     /* is replaced by a new file, whole or not at all */
     CKPT_PATH_LOG,      /* is appended to */
-    CKPT_PATH_DIRECTORY /* is made if it is missing; files are written in it */
+    CKPT_PATH_DIRECTORY /* may be missing, for its writer makes it; files are written in it */
 };
 
 /* One name that a run reads or writes. */
@@ -123,8 +123,9 @@ enum { CKPT_FAMILY_PLAN = 1, CKPT_FAMILY_MACHINE, CKPT_FAMILY_OWN };
  * Refuses outputs that could not be written at the end: a missing or read-only directory, a
  * directory in the place of a file, too long a name, a FIFO that nobody reads, or the same file as
  * another output or as an input (by device and inode, so links count).  The files of o (plan_out,
- * machine_out, ...; NULL: none) are checked with those of the table.  Makes directories.  A FIFO
- * stays open until the process ends: its reader would else see an end of file.
+ * machine_out, ...; NULL: none) are checked with those of the table.  Leaves nothing behind: a
+ * missing directory is made and removed, and made by the first who writes in it.  A FIFO stays open
+ * until the process ends: its reader would else see an end of file.
  * Returns 0, CKPT_ENOMEM, or CKPT_EINVAL with the option and the path in the sentence.
  */
 CKPT_API int ckpt_paths_check(const struct ckpt_options *o, const struct ckpt_path *paths, int n);

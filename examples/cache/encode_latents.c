@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "../common/clip.h"
+#include "../common/directory.h"
 #include "../common/memory.h"
 #include "../stdit/schedule.h"
 #include "ckpt_tools.h"
@@ -210,7 +211,7 @@ static int make_shards(struct pass *p, int64_t shard)
     p->shard = shard;
     encode_shard_rows(p->e, shard, &p->row);
     p->progress = ckpt_progress_open(stderr, "encode", p->e->data.rows / p->e->ranks);
-    int rc = open_loader(p);
+    int rc = directory_make(p->e->options.output) || open_loader(p);
     for (; !rc && shard < encode_shards(p->e);) {
         rc = make_shard(p, shard);
         shard = rc ? shard : encode_next_shard(p->e, CACHE_LATENTS, shard + 1);
@@ -218,7 +219,7 @@ static int make_shards(struct pass *p, int64_t shard)
     }
     ckpt_progress_close(p->progress);
     loader_close(p->loader);
-    return rc;
+    return rc ? -1 : 0;
 }
 
 int encode_latents(struct encode *e)

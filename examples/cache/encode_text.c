@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The first pass of video-encode: captions to features, of the tokens that count. */
 #include <string.h>
+#include "../common/directory.h"
 #include "caption_pass.h"
 #include "ckpt_tools.h"
 #include "encode.h"
@@ -22,6 +23,8 @@ static int make_shards(struct encode *e, struct caption_pass *p, int64_t shard)
     char path[CACHE_PATH];
     int64_t first;
 
+    if (directory_make(e->options.output))
+        return -1;
     for (; shard >= 0 && shard < encode_shards(e);
          shard = encode_next_shard(e, CACHE_TEXT, shard + 1)) {
         int64_t n = encode_shard_rows(e, shard, &first);

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "../common/directory.h"
 #include "../common/memory.h"
 #include "../common/say.h"
 #include "../common/training.h"
@@ -277,7 +278,7 @@ static int write_clip(const struct cogvideo_sampler *s, int64_t clip)
     if (snprintf(path, sizeof path, "%s/latents-%lld.safetensors", out, (long long)clip + 1) >=
         PATH)
         return say_fail("--out %s: the name is too long", out);
-    if (cogvideo_sampler_write(s, s->x, path))
+    if (directory_make(out) || cogvideo_sampler_write(s, s->x, path))
         return -1;
     say_print("latents: %s\n", path);
     return 0;

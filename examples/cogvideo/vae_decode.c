@@ -19,7 +19,7 @@ static const char usage[] =
     "raw frames, or is a directory of PNG pictures.\n";
 
 struct options {
-    const char *latents, *output;
+    const char *latents, *output, *clip;
     double fps;
     bool tiling;
 };
@@ -32,6 +32,9 @@ static const struct ckpt_option table[] = {
         "encoded_video [16,F,h,w] or latents [F,16,h,w], both times the scaling factor "
         "(safetensors)"),
     ROW("output", STRING, output, "FILE", "the video to write"),
+    ROW("clip", STRING, clip, "TxHxW",
+        "with --plan-only: plan for a clip of so many frames, rows and columns (default: that of "
+        "--latents)"),
     RANGE("fps", FLOAT, fps, "X", "frames a second of it (default 8)", 0.1, 240),
     ROW("tiling", FLAG, tiling, NULL,
         "decode in overlapping tiles as published: approximate, in less memory"),
@@ -39,6 +42,25 @@ static const struct ckpt_option table[] = {
 };
 
 /* ---- before the first frame ---------------------------------------------------------------- */
+
+/* Latents such as those of a clip that is planned for. */
+static int size_latents(const struct cogvae_coder *k, const struct options *o,
+                        struct cogvae_latents *l)
+{
+    int64_t frames, factor = cogvae_factor(&k->m.config);
+    int64_t *size[] = {&frames, &l->height, &l->width};
+
+    if (option_sizes("clip", o->clip, "49x480x720", 3, size))
+        return -1;
+    if (l->height % factor || l->width % factor)
+        return say_fail("--clip %s: the sides of a frame are multiples of %lld", o->clip,
+                        (long long)factor);
+    l->frames = cogvae_clip_latents(&k->m.config, frames);
+    l->height /= factor;
+    l->width /= factor;
+    l->channels = k->m.config.latent;
+    return 0;
+}
 
 static int check(const struct cogvae_coder *k, const struct options *o,
                  const struct cogvae_latents *l)
@@ -54,8 +76,11 @@ static int check_paths(const struct cogvae_coder *k, const struct options *o)
     const struct ckpt_options *library = &k->options.library;
     const char *out = library->plan_only ? NULL : o->output;
 
-    if (!o->latents)
-        return say_fail("--latents FILE is missing: what is to be decoded; see --help");
+    if (o->clip && (!library->plan_only || o->latents))
+        return say_fail("--clip %s: is for --plan-only, in place of --latents", o->clip);
+    if (!o->latents && !o->clip)
+        return say_fail("--latents FILE is missing: what is to be decoded%s; see --help",
+                        library->plan_only ? ", or --clip TxHxW: what to plan for" : "");
     if (!o->output && !library->plan_only)
         return say_fail("--output VIDEO is missing: where the frames are to go; see --help");
     const struct ckpt_path all[] = {
@@ -72,7 +97,9 @@ static int go(struct cogvae_coder *k, const struct options *o, struct cogvae_lat
     bool plan_only = k->options.library.plan_only;
 
     if (check_paths(k, o) || cogvae_coder_config(k, true) ||
-        cogvae_latents_read(l, o->latents, !plan_only) || check(k, o, l) || cogvae_coder_open(k))
+        (o->clip ? size_latents(k, o, l)
+                 : cogvae_latents_read(l, o->latents, !plan_only) || check(k, o, l)) ||
+        cogvae_coder_open(k))
         return -1;
     bool tiles = o->tiling && cogvae_coder_tiles(k, l->height, l->width);
     if (o->tiling)

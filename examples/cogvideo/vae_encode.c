@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "../common/directory.h"
 #include "../common/memory.h"
 #include "../common/options.h"
 #include "../common/say.h"
@@ -54,6 +55,8 @@ static int write_clip(struct cogvae_coder *k, const struct options *o, struct co
 {
     if (!o->moments && cogvae_latents_draw(l, (uint64_t)k->options.library.seed,
                                            k->m.config.scaling, strrchr(path, '/') + 1))
+        return -1;
+    if (directory_make(o->output))
         return -1;
     return cogvae_latents_write(l, path, o->moments ? "moments" : "encoded_video",
                                 k->m.config.dtype);

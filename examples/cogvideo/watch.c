@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "../common/average.h"
+#include "../common/directory.h"
 #include "../common/memory.h"
 #include "../common/samples.h"
 #include "../common/say.h"
@@ -163,7 +164,8 @@ static int write_clip(struct cogvideo_watch *w, int64_t clip, int64_t step)
 
     if (snprintf(path, sizeof path, "%s/%s.safetensors", r->options.out, name.file) >= PATH)
         return say_fail("--out %s: the name is too long", r->options.out);
-    if (!ckpt_rank(r->context) && cogvideo_sampler_write(s, latents, path))
+    if (!ckpt_rank(r->context) &&
+        (directory_make(r->options.out) || cogvideo_sampler_write(s, latents, path)))
         return -1;
     return w->decodes ? write_video(w, latents, &name) : 0;
 }

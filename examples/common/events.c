@@ -13,6 +13,7 @@
 #include <unistd.h>
 #include "ckpt_files.h"
 #include "ckpt_tools.h"
+#include "directory.h"
 #include "events.h"
 #include "say.h"
 
@@ -309,6 +310,8 @@ int events_open(struct events *e, const char *dir, int64_t first)
                      next_time(dir, now), host, (long)getpid());
     if (n >= (int)sizeof e->path)
         return say_fail("--tensorboard %s: %s", dir, strerror(ENAMETOOLONG));
+    if (directory_make(dir))
+        return -1;
     if (ckpt_log_open(&e->f, e->path))
         return say_fail("--tensorboard %s", ckpt_error(NULL));
     write_head(e, now, first);

@@ -20,8 +20,8 @@ struct events {
     int failed; /* -1 where something was lost */
 };
 
-/* Opens a new file in a directory that is there; dir NULL: none.  first: the first step that will
- * be run.  Returns 0, or -1 after a sentence. */
+/* Opens a new file in a directory, which may be missing; dir NULL: none.  first: the first step
+ * that will be run.  Returns 0, or -1 after a sentence. */
 int events_open(struct events *e, const char *dir, int64_t first);
 
 /* Adds a number, or a PNG file, to the event that is being made. */

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include "ckpt_tools.h"
+#include "directory.h"
 #include "picture.h"
 #include "say.h"
 #include "sink.h"
@@ -67,10 +68,8 @@ static const struct sink_ops png_ops = {png_put, png_finish, png_close};
 
 static int open_directory(struct sink *s)
 {
-    if (mkdir(s->path, 0777) && errno != EEXIST)
-        return say_fail("%s: %s", s->path, strerror(errno));
     s->ops = &png_ops;
-    return 0;
+    return directory_make(s->path);
 }
 
 /* The ending of a name, or NULL. */

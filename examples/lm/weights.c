@@ -3,6 +3,7 @@
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+#include "../common/directory.h"
 #include "../common/names.h"
 #include "ckpt_dist.h"
 #include "ckpt_files.h"
@@ -168,6 +169,8 @@ int lm_save_hf(const struct lm *m, ckpt *c, const char *directory, int64_t most)
     int64_t bytes = 0;
     char path[4096];
 
+    if (!ckpt_rank(c))
+        rc = directory_make(directory);
     for (int i = 0; i < n && !rc; i++) {
         struct part p = next_part(c, at, most);
         rc = save_part(&p, directory, i, n, map);

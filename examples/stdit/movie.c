@@ -2,6 +2,7 @@
 /* What sampling gives where there is an autoencoder: videos, and pictures of their frames. */
 #include <stdlib.h>
 #include <string.h>
+#include "../common/directory.h"
 #include "movie.h"
 
 static struct sample_clip clip_of(const struct stdit_run *r, int64_t frames, const uint8_t *rgb)
@@ -28,7 +29,7 @@ int stdit_movie_open(struct stdit_movie *m, struct stdit_run *r, int64_t step, i
     m->strip = malloc((size_t)(sample_strip_frames(frames) * c.height * c.width * 3));
     if (!m->strip)
         return say_fail("no memory for pictures");
-    return sink_open(&m->video, m->video_path) ||
+    return directory_make(r->options.out) || sink_open(&m->video, m->video_path) ||
                    (!step && sink_open(&m->pictures, m->pictures_path))
                ? -1
                : 0;

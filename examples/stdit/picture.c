@@ -2,6 +2,7 @@
 /* Pictures of clips: one PNG a frame, one strip a clip, and the same strip of the data. */
 #include <math.h>
 #include <stdlib.h>
+#include "../common/directory.h"
 #include "../common/picture.h"
 #include "../common/samples.h"
 #include "run.h"
@@ -104,6 +105,8 @@ int stdit_write_pictures(struct stdit_run *r, const float *z, int64_t n, int64_t
     const char *out = r->options.out;
     uint8_t *rgb;
 
+    if (directory_make(out))
+        return -1;
     rgb = malloc((size_t)(g->frames * g->height * g->width * 3));
     if (!rgb)
         return say_fail("no memory for pictures");

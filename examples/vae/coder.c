@@ -25,6 +25,9 @@ static const struct ckpt_option table[] = {
           1, 65536),
     ROW("tile-blend", FLAG, blend, NULL,
         "code bands apart and blend them where they meet: approximate, in less memory"),
+    ROW("clip", STRING, clip, "TxHxW",
+        "with --plan-only: plan for a clip of so many frames, rows and columns (default: that of "
+        "the file)"),
     ROW("sample", FLAG, sample, NULL, "draw latents from their distribution instead of its mean"),
     HELP_ROWS,
     {0},
@@ -47,6 +50,23 @@ static int take_files(int *argc, char **argv, const char *file[2])
     return n;
 }
 
+/* What is read, and what is written: a plan alone needs neither where --clip gives the shape. */
+static int check_files(struct vae_coder_options *o, int n)
+{
+    int64_t *size[] = {&o->frames, &o->height, &o->width};
+    bool plan_only = o->library.plan_only;
+
+    if (o->clip && (!plan_only || n))
+        return say_fail("--clip %s: is for --plan-only, in place of a file", o->clip);
+    if (o->clip)
+        return option_sizes("clip", o->clip, "17x480x640", 3, size);
+    if (!n && plan_only)
+        return say_fail("a file to read is needed, or --clip TxHxW: what to plan for");
+    if (n < 2 && !plan_only)
+        return say_fail("two files are needed, what to read and what to write; see --help");
+    return 0;
+}
+
 int vae_coder_parse(struct vae_coder *k, int argc, char **argv, const char *usage,
                     const char *file[2])
 {
@@ -65,11 +85,12 @@ int vae_coder_parse(struct vae_coder *k, int argc, char **argv, const char *usag
         return say_fail("%s", ckpt_error(NULL));
     if (options_print(o->help, o->version, usage, 3, sections))
         return 1;
+    file[0] = file[1] = NULL;
     int n = take_files(&argc, argv, file);
     if (ckpt_options_reject(argc, argv, 3, tables))
         return say_fail("%s", ckpt_error(NULL));
-    if (n < 2)
-        return say_fail("two files are needed, what to read and what to write; see --help");
+    if (check_files(o, n))
+        return -1;
     if (!o->load && !o->library.plan_only)
         return say_fail("--load FILE is missing: weights of this model (%s)", o->model.model);
     return outputs_untrained(&o->library);

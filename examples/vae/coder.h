@@ -9,8 +9,9 @@
 
 struct vae_coder_options {
     struct vae_model_options model;
-    const char *load;
+    const char *load, *clip;
     int64_t part, bands; /* CKPT_AUTO: chosen by the planner */
+    int64_t frames, height, width; /* of `clip`, a shape that is planned for; 0: there is none */
     bool partial, sample, blend, help, version;
     struct ckpt_options library;
 };
@@ -32,8 +33,9 @@ struct vae_coder {
     double seconds, waited; /* that they took, and of these for the device */
 };
 
-/* Parses the command line: options and two names of files.  usage is for --help.  Returns 0 to go
- * on, 1 when all is done and -1 when a sentence was printed. */
+/* Parses the command line: options and two names of files, NULL where only a plan is asked for and
+ * none is needed.  usage is for --help.  Returns 0 to go on, 1 when all is done and -1 when a
+ * sentence was printed. */
 int vae_coder_parse(struct vae_coder *k, int argc, char **argv, const char *usage,
                     const char *file[2]);
 

@@ -155,13 +155,25 @@ static int check(const struct vae_coder *k, const struct vae_latent_reader *r)
     return 0;
 }
 
+/* Latents of a file, or such as those of a clip that is planned for. */
+static int open_latents(const struct vae_coder *k, struct vae_latent_reader *r, const char *path)
+{
+    const struct vae_coder_options *o = &k->options;
+
+    if (path)
+        return vae_latents_open(r, path);
+    r->info = (struct vae_latent_info){
+        .frames = o->frames, .height = o->height, .width = o->width, .chunk = VAE_CHUNK};
+    return 0;
+}
+
 static int go(struct vae_coder *k, struct vae_latent_reader *r, const char *file[2])
 {
     if (k->options.sample)
         return say_fail("--sample is for vae-encode: decoding draws nothing");
-    if (vae_coder_check_paths(k, file, sink_is_directory(file[1])) ||
-        vae_latents_open(r, file[0]) || vae_coder_open(k, r->info.height, r->info.width) ||
-        check(k, r))
+    if (vae_coder_check_paths(k, file, file[1] && sink_is_directory(file[1])) ||
+        open_latents(k, r, file[0]) || vae_coder_open(k, r->info.height, r->info.width) ||
+        (file[0] && check(k, r)))
         return -1;
     if (vae_coder_prepare(k, vae_coder_record_decode, r->info.frames, r->info.chunk))
         return -1;

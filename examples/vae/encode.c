@@ -160,9 +160,20 @@ static int encode_to(struct vae_coder *k, struct video *f, const char *path)
     return 0;
 }
 
+/* A video, or the shape of one that is planned for. */
+static int open_clip(const struct vae_coder *k, struct video *f, const char *path)
+{
+    if (path)
+        return video_open(f, path);
+    f->announced = k->options.frames;
+    f->height = k->options.height;
+    f->width = k->options.width;
+    return 0;
+}
+
 static int go(struct vae_coder *k, struct video *f, const char *file[2])
 {
-    if (vae_coder_check_paths(k, file, false) || video_open(f, file[0]) ||
+    if (vae_coder_check_paths(k, file, false) || open_clip(k, f, file[0]) ||
         vae_coder_open(k, f->height, f->width))
         return -1;
     if (k->padded_height != k->height || k->padded_width != k->width)

@@ -2,6 +2,7 @@
 /* How near a clip comes back: PSNR, and pictures to look at. */
 #include <math.h>
 #include <stdlib.h>
+#include "../common/directory.h"
 #include "../common/picture.h"
 #include "ckpt_dist.h"
 #include "run.h"
@@ -51,6 +52,8 @@ static int write_strip(struct vae_run *r, const char *name, int64_t row, const u
 
     if (!r->options.out || ckpt_rank(r->context) > 0)
         return 0;
+    if (directory_make(r->options.out))
+        return -1;
     snprintf(tag, sizeof tag, row ? "%s-%lld" : "%s", name, (long long)row);
     snprintf(path, sizeof path, "%s/%s.png", r->options.out, tag);
     if (picture_write(path, d->frames, d->height, d->width, rgb, width < 960 ? 1920 / width : 1))

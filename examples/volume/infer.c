@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include "../common/directory.h"
 #include "../common/memory.h"
 #include "../common/options.h"
 #include "../common/outputs.h"
@@ -86,7 +87,7 @@ static int check(struct infer *o)
     int64_t *side[] = {&o->side[0], &o->side[1], &o->side[2]};
     int64_t cell = INT64_C(1) << (o->levels - 1);
 
-    if (!o->load || !o->data)
+    if (!o->library.plan_only && (!o->load || !o->data))
         return say_fail("give weights with --load FILE and volumes with --data FILE");
     if (o->library.ranks)
         return say_fail("--ranks: volume-infer is one process; give each a list of its own");
@@ -153,7 +154,7 @@ static int make_program(struct infer *o)
     int unmatched = 0;
 
     unet_create(&o->model, o->context, &shape);
-    if (ckpt_load_params(o->context, o->load, NULL, NULL, &unmatched))
+    if (o->load && ckpt_load_params(o->context, o->load, NULL, NULL, &unmatched))
         return say_fail("%s", ckpt_error(o->context));
     if (unmatched)
         return say_fail("%s: is not of this model (see --levels, --width, --max-width)", o->load);
@@ -285,7 +286,7 @@ static int put(const struct infer *o, const struct volume *v)
         return 0;
     snprintf(copy, sizeof copy, "%s", v->path);
     snprintf(name, sizeof name, "%.2000s/%.2000s", o->out, basename(copy));
-    if (volume_write_labels(name, v, o->labels))
+    if (directory_make(o->out) || volume_write_labels(name, v, o->labels))
         return -1;
     say_print("  labels: %s\n", name);
     return 0;
@@ -430,10 +431,10 @@ static int go(struct infer *o)
 {
     int rc = 0;
 
-    o->data_set.classes = o->classes;
+    o->data_set.classes = !o->data && !o->classes ? 2 : o->classes;
     o->data_set.unlabelled = true;
-    if (check_outputs(o) || volume_set_open(&o->data_set, o->data, o->unpack) || check_names(o) ||
-        reserve(o))
+    if (check_outputs(o) || (o->data && volume_set_open(&o->data_set, o->data, o->unpack)) ||
+        check_names(o) || reserve(o))
         return -1;
     if (ckpt_open(&o->context, &o->library))
         return say_fail("%s", ckpt_error(NULL));

@@ -57,6 +57,8 @@ static void introduce(const struct volume_run *r)
            "%s)\n",
            say_count(count, r->trainable), (long long)o->levels, (long long)o->width,
            (long long)r->data.classes, o->dtype);
+    if (!o->data)
+        return;
     say_print("data: %s, %lld volumes, patches of %s\n", o->data, (long long)r->data.n, o->patch);
     if (k->window)
         printf("intensity: %g to %g as 0 to 1, cut beyond\n", k->low, k->high);
@@ -117,9 +119,10 @@ static int go(struct volume_run *r)
     o->train.samples = o->train.batch * ckpt_ranks(r->context);
     if (o->train.dump && ckpt_ranks(r->context) > 1)
         return say_fail("--dump is for one rank alone");
-    r->data.classes = o->classes;
+    r->data.classes = !o->data && !o->classes ? 2 : o->classes;
     r->data.intensity = o->scaling;
-    if (volume_set_open(&r->data, o->data, o->unpack) || agree_on_data(r) || make_model(r))
+    if ((o->data && volume_set_open(&r->data, o->data, o->unpack)) || agree_on_data(r) ||
+        make_model(r))
         return -1;
     introduce(r);
     return run(r);

@@ -88,7 +88,7 @@ static int check(struct volume_options *o)
 {
     struct training_files files = volume_files(o);
 
-    if (!o->data)
+    if (!o->data && !o->library.plan_only)
         return say_fail("give the volumes with --data FILE");
     o->draw.foreground = o->foreground;
     o->draw.flips = !o->no_flips;

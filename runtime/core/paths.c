@@ -167,13 +167,15 @@ static int check_log(const struct ckpt_path *p)
     return 0;
 }
 
-static int check_directory(const struct ckpt_path *p)
+/* Makes a missing one; remove_made takes it away again. */
+static int check_directory(const struct ckpt_path *p, bool *made)
 {
     struct stat st;
 
     if (strlen(p->path) + INSIDE_DIRECTORY > PATH_MAX)
         return refuse(p, "the name is too long");
-    if (mkdir(p->path, 0777) && errno != EEXIST)
+    *made = !mkdir(p->path, 0777);
+    if (!*made && errno != EEXIST)
         return refuse(p, "cannot be made: %s", strerror(errno));
     if (stat(p->path, &st))
         return refuse(p, "%s", strerror(errno));
@@ -183,15 +185,18 @@ static int check_directory(const struct ckpt_path *p)
                                         : 0;
 }
 
-static int check_one(const struct ckpt_path *p)
+static int check_one(const struct ckpt_path *p, bool *made)
 {
-    static int (*const check[])(const struct ckpt_path *p) = {
-        [CKPT_PATH_FILE] = check_file,
-        [CKPT_PATH_LOG] = check_log,
-        [CKPT_PATH_DIRECTORY] = check_directory,
-    };
-
-    return p->kind == CKPT_PATH_INPUT ? 0 : check[p->kind](p);
+    switch (p->kind) {
+    case CKPT_PATH_FILE:
+        return check_file(p);
+    case CKPT_PATH_LOG:
+        return check_log(p);
+    case CKPT_PATH_DIRECTORY:
+        return check_directory(p, made);
+    default:
+        return 0;
+    }
 }
 
 /* ---- the whole table ---------------------------------------------------------------------------
@@ -214,7 +219,15 @@ static int library_paths(const struct ckpt_options *o, struct ckpt_path rows[LIB
     return LIBRARY_PATHS;
 }
 
-static int check_all(const struct ckpt_path *paths, int n)
+/* Directories that were made to see that they can be: one may stand in another that came before. */
+static void remove_made(const struct ckpt_path *paths, int n, const bool *made)
+{
+    for (int i = n - 1; i >= 0; i--)
+        if (made[i])
+            rmdir(paths[i].path);
+}
+
+static int check_all(const struct ckpt_path *paths, int n, bool *made)
 {
     int rc = 0;
 
@@ -228,7 +241,8 @@ static int check_all(const struct ckpt_path *paths, int n)
                 rc = check_pair(&paths[i], &paths[k]);
     for (int i = 0; i < n && !rc; i++)
         if (paths[i].path)
-            rc = check_one(&paths[i]);
+            rc = check_one(&paths[i], &made[i]);
+    remove_made(paths, n, made);
     return rc;
 }
 
@@ -236,6 +250,7 @@ int ckpt_paths_check(const struct ckpt_options *o, const struct ckpt_path *paths
 {
     struct ckpt_options options = CKPT_OPTIONS_INIT;
     struct ckpt_path *all;
+    bool *made;
 
     if (n < 0 || (n && !paths))
         return error_set(CKPT_EINVAL, "ckpt_paths_check: %d rows, and no table", n);
@@ -243,12 +258,15 @@ int ckpt_paths_check(const struct ckpt_options *o, const struct ckpt_path *paths
     if (rc)
         return rc;
     all = calloc((size_t)n + LIBRARY_PATHS, sizeof *all);
-    if (!all)
-        return error_set(CKPT_ENOMEM, "no memory to check %d paths", n);
-    if (n)
-        memcpy(all, paths, (size_t)n * sizeof *all);
-    n += library_paths(&options, all + n);
-    rc = check_all(all, n);
+    made = calloc((size_t)n + LIBRARY_PATHS, sizeof *made);
+    if (all && made) {
+        if (n)
+            memcpy(all, paths, (size_t)n * sizeof *all);
+        n += library_paths(&options, all + n);
+        rc = check_all(all, n, made);
+    } else
+        rc = error_set(CKPT_ENOMEM, "no memory to check %d paths", n);
     free(all);
+    free(made);
     return rc;
 }

@@ -202,6 +202,12 @@ static void refresh_feeds(struct ckpt_program *p, int flight)
     }
 }
 
+/* printf shows the sign of a NaN, which is that of the processor. */
+static float without_nan_sign(float value)
+{
+    return isnan(value) ? NAN : value;
+}
+
 /* The mean over the micro-steps, in order. */
 static float read_loss(const struct ckpt_program *p, int flight)
 {
@@ -210,10 +216,11 @@ static float read_loss(const struct ckpt_program *p, int flight)
         return NAN;
     const float *loss = (const float *)p->fetches[p->loss].data[flight];
     if (program_is_shared(p)) /* the update fetched the sum over all ranks */
-        return (float)((double)loss[0] / p->tape->n_micro / p->programs->ranks->sharing.ranks);
+        return without_nan_sign((float)((double)loss[0] / p->tape->n_micro /
+                                        p->programs->ranks->sharing.ranks));
     for (int32_t m = 0; m < p->tape->n_micro; m++)
         sum += loss[m];
-    return (float)(sum / p->tape->n_micro);
+    return without_nan_sign((float)(sum / p->tape->n_micro));
 }
 
 /* Where the first value that is not finite comes from.  Neither this step counts nor one behind it,
@@ -432,7 +439,7 @@ static int finish_step(struct ckpt_program *p, int flight, float value)
 {
     read_requests(p, flight);
     if (p->norm >= 0)
-        p->grad_norm = ((const float *)p->fetches[p->norm].data[flight])[0];
+        p->grad_norm = without_nan_sign(((const float *)p->fetches[p->norm].data[flight])[0]);
     if (p->bad_index[flight].call)
         return report_bad_index(p, &p->bad_index[flight]);
     int64_t broken = p->trains ? broken_update(p) : 0;

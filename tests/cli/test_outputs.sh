@@ -91,6 +91,25 @@ for program in "$train $small" "$vae $auto $clips"; do
     [ -e "$work/ranks.log" ] && fail "a step was begun"
 done
 
+# A run that is refused, by its budget or its data, leaves no directory behind.
+none() {
+    [ ! -e "$work/made" ] || fail "left behind: $*"
+}
+for option in out tensorboard; do
+    refuses 1 "needs at least" "$vae" $auto $clips --vram 1K --$option "$work/made"
+    none "vae-train --$option"
+    refuses 1 "needs at least" "$train" $small --sample-steps 1 --vram 1K --$option "$work/made"
+    none "stdit-train --$option"
+    soon 1 "No such file" "$vae" $auto --video "$work/none.mp4" --$option "$work/made"
+    none "vae-train --$option, no video"
+done
+refuses 1 "needs at least" "$lm" $words --vram 1K --save-hf "$work/made"
+none "lm-train"
+soon 1 "No such file" "$sample" --load "$work/none" --vae "$work/none" --out "$work/made"
+none "stdit-sample"
+soon 1 "No such file" "$decode" $auto --load "$work/none" "$work/none" "$work/made"
+none "vae-decode"
+
 # ---- what is written ----------------------------------------------------------------------------------
 
 # A run that has no step left writes what it was asked for all the same.

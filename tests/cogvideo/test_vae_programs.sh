@@ -56,6 +56,16 @@ cmp -s "$work/whole.rgb" "$work/x.rgb" || fail "offloading changed the frames"
 
 runs "smallest possible" "$encode" $model $sizes --plan-only
 
+# A plan needs the shape of a clip and no file: the same plan as that of the file.
+runs "smallest possible" "$decode" $model --latents "$latents" --plan-only
+grep peak "$work/out" >"$work/peak"
+runs "smallest possible" "$decode" $model --clip 9x16x24 --plan-only
+grep peak "$work/out" | cmp -s "$work/peak" - || fail "another plan: $(cat "$work/out")"
+refuses 1 "multiples of" "$decode" $model --clip 9x17x24 --plan-only
+refuses 1 "in place of --latents" "$decode" $model --clip 9x16x24 --latents "$latents" --plan-only
+refuses 1 "in place of --latents" "$decode" $model --clip 9x16x24 --output "$work/x.rgb"
+refuses 1 "or --clip TxHxW" "$decode" $model --plan-only
+
 # ---- lists ------------------------------------------------------------------------------------------
 
 printf 'hare.rgb\n\n none.rgb \r\n' >"$work/videos.txt"

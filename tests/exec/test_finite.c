@@ -90,6 +90,31 @@ static void test_outputs_are_finite(void **state)
     }
 }
 
+/* Processors give NaN a sign of their own, which printf prints. */
+static void test_nan_has_no_sign(void **state)
+{
+    (void)state;
+    const float signs[] = {NAN, -NAN};
+    struct line m = {0};
+    struct ckpt_adamw a = CKPT_ADAMW_INIT;
+    struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
+    ckpt_program *p;
+    float x[4][3], loss = 0;
+    ckpt *c = open_line(&m, CKPT_F32, NULL);
+    assert_int_equal(ckpt_compile(c, overflow, &m, ckpt_adamw(c, &a), 4, &p), 0);
+    for (int i = 0; i < 2; i++) {
+        memcpy(x, batch_x, sizeof x);
+        x[1][1] = signs[i];
+        assert_int_equal(ckpt_feed(p, "x", x, sizeof x), 0);
+        assert_int_equal(ckpt_step(p, &loss), CKPT_ENAN);
+        assert_non_null(strstr(ckpt_error(c), "loss nan, gradient norm nan;"));
+        ckpt_program_info(p, &info);
+        assert_true(isnan(loss) && !signbit(loss));
+        assert_true(isnan(info.grad_norm) && !signbit(info.grad_norm));
+    }
+    ckpt_close(c);
+}
+
 /* Numbers of an update that are none are refused where they come in. */
 static void test_rates(void **state)
 {
@@ -254,9 +279,9 @@ static void test_update_with_tiers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_outputs_are_finite), cmocka_unit_test(test_rates),
-        cmocka_unit_test(test_files_are_finite),   cmocka_unit_test(test_update),
-        cmocka_unit_test(test_update_with_tiers),
+        cmocka_unit_test(test_outputs_are_finite), cmocka_unit_test(test_nan_has_no_sign),
+        cmocka_unit_test(test_rates),              cmocka_unit_test(test_files_are_finite),
+        cmocka_unit_test(test_update),             cmocka_unit_test(test_update_with_tiers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -41,6 +41,19 @@ runs "40 frames" "$decode" $weights "$work/odd" "$work/pictures"
 [ "$(ls "$work/pictures" | wc -l)" = 40 ] || fail "not a picture a frame"
 [ -e "$work/odd.partial" ] && fail "a partial file is left"
 
+# A plan needs the shape of a clip and no file: the same plan as that of the file.
+for both in "$encode $work/odd.rgb" "$decode $work/odd"; do
+    program=${both% *} file=${both#* }
+    runs "smallest possible" "$program" $small "$file" --plan-only
+    grep "peak\|predicted" "$work/out" >"$work/peak"
+    runs "smallest possible" "$program" $small --clip 40x9x15 --plan-only
+    grep "peak\|predicted" "$work/out" | cmp -s "$work/peak" - || fail "another plan: $both"
+    refuses 2 "or --clip TxHxW" "$program" $small --plan-only
+    refuses 2 "is for --plan-only" "$program" $weights "$file" "$work/x" --clip 40x9x15
+    refuses 2 "is for --plan-only" "$program" $small "$file" --plan-only --clip 40x9x15
+    refuses 2 "give frames, height and width" "$program" $small --plan-only --clip 40x9
+done
+
 # The same latents again, others with a sample, other samples with another seed.
 "$encode" $weights "$work/odd.rgb" "$work/again" >/dev/null 2>&1
 cmp -s "$work/odd" "$work/again" || fail "encoding twice gave different latents"

@@ -249,6 +249,7 @@ static void taken(struct ckpt_path a, struct ckpt_path b)
 
 static void test_check_each(void **state)
 {
+    struct ckpt_path before_refusal[] = {DIR_("made"), OUT("dir")};
     char name[NAME_MAX + 2];
 
     (void)state;
@@ -273,7 +274,11 @@ static void test_check_each(void **state)
     taken(ONE(OUT("new")), ONE(LOG("log")));
     taken(ONE(OUT("file")), ONE(DIR_("made")));
     taken(ONE(OUT("/dev/null")), ONE(LOG("/dev/null")));
-    assert_true(there("made") && !there("new") && !there("log") && !there(name));
+    taken(ONE(DIR_("made")), ONE(DIR_("made/inside")));
+    assert_int_not_equal(ckpt_paths_check(NULL, before_refusal, 2), 0);
+    assert_true(!there("made") && !there("new") && !there("log") && !there(name));
+    taken(ONE(DIR_("dir")), NOTHING);
+    assert_true(there("dir"));
     expect("file", "x");
 }
 

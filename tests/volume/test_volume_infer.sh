@@ -65,4 +65,6 @@ refuses 1 "two images are called image-10.mhd" "$infer" $model --load "$work/w" 
 refuses 2 "give multiples of 2" "$infer" $model --load w --data l --window 15x16x16
 refuses 2 "give gaussian or constant" "$infer" $model --load w --data l --blend flat
 refuses 2 "give weights with --load" "$infer"
+runs "smallest possible" "$infer" $model --window 16x16x16 --plan-only
+runs "smallest possible" "$train" $model --patch 16x16x16 --plan-only
 finish
