@@ -73,21 +73,50 @@ int device_architecture(void)
            device_attribute(cudaDevAttrComputeCapabilityMinor);
 }
 
-/* From disk, else by NVRTC, and then onto disk. */
-void compile(struct kernels *k, const char *source)
+/* A program to compile. */
+struct unit {
+    uint64_t key; /* of the call */
+    char *source;
+    struct kernel_key name; /* of the image on disk */
+    char *image;            /* NULL: there is none */
+    size_t bytes;
+    bool compiled; /* not read from disk */
+};
+
+/* The image from disk, if it is there and wanted from there, else by NVRTC. */
+void make_image(struct unit *u, int arch, bool from_disk)
 {
-    char *image = NULL, reason[256];
-    size_t bytes = 0;
-    int arch = device_architecture();
-    struct kernel_key key = kernel_key_of(source, nvrtc_options(), arch, nvrtc_version());
-    bool loaded = kernel_cache_read(&key, &image, &bytes) && load_image(k, image);
-    free(image);
-    image = NULL;
-    if (loaded || nvrtc_compile(source, arch, &image, &bytes, reason, sizeof reason))
+    char reason[256];
+    u->name = kernel_key_of(u->source, nvrtc_options(), arch, nvrtc_version());
+    if (from_disk && kernel_cache_read(&u->name, &u->image, &u->bytes))
         return;
-    if (load_image(k, image))
-        kernel_cache_write(&key, image, bytes);
-    free(image);
+    u->compiled = !nvrtc_compile(u->source, arch, &u->image, &u->bytes, reason, sizeof reason);
+    if (!u->compiled)
+        u->image = NULL;
+}
+
+/* Loads the image and frees it; one that was compiled goes onto disk. */
+bool take_image(struct kernels *k, struct unit *u)
+{
+    const bool loaded = u->image && load_image(k, u->image);
+    if (loaded && u->compiled)
+        kernel_cache_write(&u->name, u->image, u->bytes);
+    free(u->image);
+    u->image = NULL;
+    return loaded;
+}
+
+/* What came from disk and does not load is compiled. */
+void compile(struct kernels *k, char *source)
+{
+    struct unit u = {0, source, {}, NULL, 0, false};
+    bool loaded = false;
+    for (bool from_disk = true; !loaded && !u.compiled; from_disk = false) {
+        make_image(&u, device_architecture(), from_disk);
+        if (!u.image)
+            return;
+        loaded = take_image(k, &u);
+    }
 }
 
 void release(void *call)
@@ -133,16 +162,6 @@ struct kernels *find_kernels(const struct ckpt_kernel_args *a, const enum ckpt_d
 
 /* ---- many at once -------------------------------------------------------------------------- */
 
-/* A program to compile. */
-struct unit {
-    uint64_t key; /* of the call */
-    char *source;
-    struct kernel_key name; /* of the image on disk */
-    char *image;
-    size_t bytes;
-    bool compiled; /* not read from disk */
-};
-
 struct units {
     struct unit *data;
     int64_t n, next;
@@ -153,18 +172,9 @@ struct units {
 void make_images(void *user, int64_t from, int64_t end)
 {
     struct units *all = static_cast<struct units *>(user);
-    char reason[256];
     (void)from, (void)end; /* a share is a thread */
-    for (int64_t i; (i = __atomic_fetch_add(&all->next, 1, __ATOMIC_RELAXED)) < all->n;) {
-        struct unit *u = &all->data[i];
-        u->name = kernel_key_of(u->source, nvrtc_options(), all->arch, nvrtc_version());
-        if (kernel_cache_read(&u->name, &u->image, &u->bytes))
-            continue;
-        u->compiled =
-            !nvrtc_compile(u->source, all->arch, &u->image, &u->bytes, reason, sizeof reason);
-        if (!u->compiled)
-            u->image = NULL;
-    }
+    for (int64_t i; (i = __atomic_fetch_add(&all->next, 1, __ATOMIC_RELAXED)) < all->n;)
+        make_image(&all->data[i], all->arch, true);
 }
 
 /* The programs that no call was prepared for, each once. */
@@ -183,16 +193,13 @@ void list_units(const struct cuda_libs *libs, const struct expr_call *calls, int
 }
 
 /* What does not load is left to the op's first run. */
-void keep_unit(struct cuda_libs *libs, const struct unit *u)
+void keep_unit(struct cuda_libs *libs, struct unit *u)
 {
     struct kernels *k = static_cast<struct kernels *>(calloc(1, sizeof *k));
-    if (!k || !u->image || !find_driver(&k->driver) || !load_image(k, u->image)) {
+    if (k && find_driver(&k->driver) && take_image(k, u))
+        cuda_libs_keep(libs, u->key, k, release);
+    else
         free(k);
-        return;
-    }
-    if (u->compiled)
-        kernel_cache_write(&u->name, u->image, u->bytes);
-    cuda_libs_keep(libs, u->key, k, release);
 }
 
 /* Whether positions may be vectors of `elements`; *spread: operands that stand still there. */

@@ -28,19 +28,16 @@ struct shape {
     int lens[4];        /* packed keys, where the first is not negative */
 };
 
-static int failures;
 static struct cuda_libs *libs;
 
 static void check(bool ok, const char *what, const struct shape *s)
 {
-    if (ok)
-        return;
-    printf("FAIL %s: [%lld, %lld], %lld x %lld, heads %lld of %lld, width %lld, causal %d, "
-           "window %lld, layout %d, lens %d\n",
+    expect(ok,
+           "%s: [%lld, %lld], %lld x %lld, heads %lld of %lld, width %lld, causal %d, "
+           "window %lld, layout %d, lens %d",
            what, (long long)s->outer, (long long)s->inner, (long long)s->queries,
            (long long)s->keys, (long long)s->heads, (long long)s->shared, (long long)s->width,
            s->causal, (long long)s->window, s->layout, s->lens[0]);
-    failures++;
 }
 
 /* ---- operands ------------------------------------------------------------------------------- */
@@ -161,9 +158,9 @@ static void for_lengths(int64_t width, void (*test)(int64_t width, int64_t n, in
  * not: around the kernels' chunks, none, one, as many as fit (with 5 spare rows), and more. */
 static void for_texts(int64_t width, void (*test)(const struct shape *s))
 {
-    static const int lens[][4] = {{300},         {226},          {1},      {0},
-                                  {80, 81, 240}, {160, 161, 0},  {241, 1}, {304, 17, 63},
-                                  {305, 120},    {64, 128, 129}, {700},    {20, 300, 77},
+    static const int lens[][4] = {{300},         {226},          {1},          {0},
+                                  {80, 81, 240}, {160, 161, 0},  {241, 1},     {304, 17, 63},
+                                  {305, 120},    {64, 128, 129}, {700},        {20, 300, 77},
                                   {315},         {64, 65, 100},  {128, 0, 187}};
     for (size_t i = 0; i < sizeof lens / sizeof *lens; i++)
         for (int64_t queries = 1; queries < 1000; queries = queries * 7 + 58) {
@@ -190,8 +187,7 @@ static int test_widths(int argc, char **argv, void (*test)(int64_t width))
         if (argc < 2 || strtol(argv[1], NULL, 10) == widths[i])
             test(widths[i]);
     cuda_libs_close(libs);
-    printf("%s\n", failures ? "FAIL" : "ok");
-    return failures != 0;
+    return test_result();
 }
 
 #endif

@@ -32,15 +32,10 @@ struct data {
     char *workspace;
 };
 
-static int failures;
-
 static void check(bool ok, const char *what, const struct shape *s)
 {
-    if (ok)
-        return;
-    printf("FAIL %s, %lld x %lld x %lld\n", what, (long long)s->rows, (long long)s->inner,
+    expect(ok, "%s, %lld x %lld x %lld", what, (long long)s->rows, (long long)s->inner,
            (long long)s->cols);
-    failures++;
 }
 
 /* ---- operands ------------------------------------------------------------------------------- */
@@ -233,8 +228,7 @@ static int test_shapes(int argc, char **argv,
         test_all_shapes(test, libs);
     test_takes(takes);
     cuda_libs_close(libs);
-    printf("%s\n", failures ? "FAIL" : "ok");
-    return failures != 0;
+    return test_result();
 }
 
 #endif

@@ -1,19 +1,43 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How GPU tests end where the machine, not what they test, fails: the call and CUDA's error. */
+/* How GPU tests report: must() ends a test where the machine fails, not what it tests; expect()
+ * counts failures of what it tests, and test_result() is what main() returns. */
 #ifndef CKPT_TESTS_GPU_MUST_H
 #define CKPT_TESTS_GPU_MUST_H
 
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <cuda_runtime_api.h>
 
+static int failures;
+
+/* The call and CUDA's error. */
 static inline void must(bool ok, const char *what)
 {
     if (ok)
         return;
     printf("FAIL %s: %s\n", what, cudaGetErrorString(cudaGetLastError()));
     exit(1);
+}
+
+__attribute__((format(printf, 2, 3))) static inline void expect(bool ok, const char *format, ...)
+{
+    va_list args;
+    if (ok)
+        return;
+    va_start(args, format);
+    printf("FAIL ");
+    vprintf(format, args);
+    printf("\n");
+    va_end(args);
+    failures++;
+}
+
+static inline int test_result(void)
+{
+    printf("%s\n", failures ? "FAIL" : "ok");
+    return failures != 0;
 }
 
 #endif

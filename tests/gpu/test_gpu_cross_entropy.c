@@ -32,16 +32,11 @@ struct data {
     void *at[PLACES][OPERANDS], *workspace[PLACES];
 };
 
-static int failures;
-
 static void check(bool ok, const char *what, const struct shape *s)
 {
-    if (ok)
-        return;
-    printf("FAIL %s, %lld x %lld %s, smoothing %g, z %g, weights %d, reduction %d\n", what,
+    expect(ok, "%s, %lld x %lld %s, smoothing %g, z %g, weights %d, reduction %d", what,
            (long long)s->rows, (long long)s->n, s->dtype == CKPT_BF16 ? "bf16" : "fp32",
            (double)s->smoothing, (double)s->z, s->weights, s->reduction);
-    failures++;
 }
 
 /* ---- operands ------------------------------------------------------------------------------- */
@@ -186,9 +181,8 @@ static void check_same(const struct data *d, enum operand_name i, const void *ex
 
 static double value(const void *x, enum ckpt_dtype dtype, int64_t i)
 {
-    return dtype == CKPT_BF16
-               ? (double)float_of_bits((uint32_t)((const uint16_t *)x)[i] << 16)
-               : (double)((const float *)x)[i];
+    return dtype == CKPT_BF16 ? (double)float_of_bits((uint32_t)((const uint16_t *)x)[i] << 16)
+                              : (double)((const float *)x)[i];
 }
 
 /* The norm of the difference is a small part of that of the CPU's result; or of one for each row,

@@ -29,7 +29,6 @@ static struct {
     struct ckpt_run run;
     struct cuda_libs *libs;
 } device;
-static int failures;
 static uint64_t random_state = 1;
 
 static uint32_t draw(uint32_t below)
@@ -402,6 +401,5 @@ int main(void)
     check_far();
     check_sums();
     cuda_libs_close(device.libs);
-    printf("%s\n", failures ? "FAIL" : "ok");
-    return failures != 0;
+    return test_result();
 }

@@ -26,15 +26,10 @@ struct data {
     struct buffer own, own_largest, own_sums;
 };
 
-static int failures;
-
 static void check(bool ok, const char *what, const struct shape *s)
 {
-    if (ok)
-        return;
-    printf("FAIL %s, %lld x %lld x %lld\n", what, (long long)s->rows, (long long)s->inner,
+    expect(ok, "%s, %lld x %lld x %lld", what, (long long)s->rows, (long long)s->inner,
            (long long)s->cols);
-    failures++;
 }
 
 /* ---- data ------------------------------------------------------------------------------------ */
@@ -462,6 +457,5 @@ int main(int argc, char **argv)
             test_normal(&normal[i], libs);
     }
     cuda_libs_close(libs);
-    printf("%s\n", failures ? "FAIL" : "ok");
-    return failures != 0;
+    return test_result();
 }

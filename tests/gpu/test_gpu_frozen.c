@@ -16,8 +16,6 @@
 #include "cuda/kernels.h"
 #include "must.h"
 
-static int failures;
-
 /* A weight of codes and what it is made into, on both. */
 struct weight {
     struct dequantize_attr attr;

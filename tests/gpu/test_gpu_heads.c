@@ -86,8 +86,6 @@ static const struct kind {
 
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
-static int failures;
-
 /* ---- operands ------------------------------------------------------------------------------- */
 
 /* [outer, tokens, heads, last] inside of rows of `parts` times as much; permuted: the first two

@@ -19,8 +19,6 @@
 
 enum { GUARD = 64, MOST = 1 << 22 };
 
-static int failures;
-
 /* Values, codes and values again, on the host (0) and on the device (1), with bytes behind each. */
 struct buffers {
     int64_t n;

@@ -51,15 +51,10 @@ static const struct kind {
 
 enum { KINDS = sizeof kinds / sizeof *kinds, WORKSPACE = 64 << 20 };
 
-static int failures;
-
 static void check(bool ok, const char *what, const struct shape *s, const char *mode)
 {
-    if (ok)
-        return;
-    printf("FAIL %s, %lld x %lld x %lld, %s\n", what, (long long)s->rows, (long long)s->inner,
+    expect(ok, "%s, %lld x %lld x %lld, %s", what, (long long)s->rows, (long long)s->inner,
            (long long)s->cols, mode);
-    failures++;
 }
 
 /* ---- operands ------------------------------------------------------------------------------- */
@@ -310,10 +305,9 @@ static void print_times(const struct shape *s)
 
 int main(int argc, char **argv)
 {
-    static const struct shape shapes[] = {{1, 1, 1},     {7, 5, 3},      {1, 256, 1152},
-                                          {3, 33, 77},   {300, 64, 40},  {513, 72, 136},
-                                          {999, 31, 65}, {2048, 96, 192}, {5103, 72, 2312},
-                                          {5103, 2312, 72}};
+    static const struct shape shapes[] = {
+        {1, 1, 1},      {7, 5, 3},     {1, 256, 1152},  {3, 33, 77},      {300, 64, 40},
+        {513, 72, 136}, {999, 31, 65}, {2048, 96, 192}, {5103, 72, 2312}, {5103, 2312, 72}};
     static const struct shape large[] = {{13800, 1152, 3456}, {13800, 1152, 1152},
                                          {300, 1152, 2304},   {13800, 1152, 4608},
                                          {13800, 4608, 1152}, {1, 1152, 6912}};
@@ -335,6 +329,5 @@ int main(int argc, char **argv)
         test(&shapes[i], CKPT_F32);
         test(&shapes[i], CKPT_BF16);
     }
-    printf("%s\n", failures ? "FAIL" : "ok");
-    return failures != 0;
+    return test_result();
 }
