@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Compiling: among variants to record, and sizes of micro-steps, the one whose plan is the fastest.
- */
+/* Compiling: selects, among the variants to record and the sizes of micro-steps, the combination
+ * whose plan is the fastest. */
 #include <math.h>
 #include <stdlib.h>
 #include "ckpt.h"
@@ -17,8 +17,8 @@
 static const char *const requests[CKPT_REQUESTS] = {
     [CKPT_REQUEST_STOP] = "ckpt.stop", [CKPT_REQUEST_SAVE] = "ckpt.save"};
 
-/* *micro becomes CKPT_AUTO where it is to be chosen.  --micro-batch is for what trains: a smaller
- * batch of a program without an update is taken whole. */
+/* *micro becomes CKPT_AUTO if the size is to be selected.  --micro-batch applies to programs that
+ * train: the batch of another program is not split below its size. */
 static int check_batch(struct programs *ps, int64_t batch, bool trains, int64_t *micro)
 {
     *micro = ps->options->micro_batch ? ps->options->micro_batch : batch;
@@ -35,23 +35,22 @@ static int check_batch(struct programs *ps, int64_t batch, bool trains, int64_t 
     return 0;
 }
 
-/* What is chosen among: what ranks share over, variants to record the step, sizes of its
- * micro-steps.
- */
+/* The search space and its best point: what ranks share over, variants of the step, sizes of its
+ * micro-steps. */
 struct choice {
     const struct ckpt_variant *variants;
     int n;
     int variant;
     int64_t micro; /* CKPT_AUTO until it is known */
     enum ranks_over over;
-    double seconds;
-    int64_t sizes; /* of micro-steps that there were to choose from */
-    bool whole;    /* but for a variant whose numbers depend on them: its batch stays whole */
-    double limit;  /* seconds: nothing slower is planned */
+    double seconds; /* of the fastest plan so far */
+    int64_t sizes;  /* number of micro-step sizes tried */
+    bool whole;     /* this variant's numbers depend on the size: its batch is not split */
+    double limit;   /* seconds: nothing slower is planned */
 };
 
-/* Whether a plan may fit and take no more than so many seconds; seen without making one, which
- * takes most of the time. */
+/* Whether a plan may fit and take at most `most` seconds, by its lower bound: no plan is made,
+ * since planning takes most of the time. */
 static int look_before(struct ckpt_program *p, double most, bool *promising)
 {
     double seconds;
@@ -60,7 +59,7 @@ static int look_before(struct ckpt_program *p, double most, bool *promising)
     return rc ? rc : program_decide(p, promising);
 }
 
-/* Plans one variant at one size, and remembers it where it is the fastest so far. */
+/* Plans one variant at one size, and keeps it if it is the fastest so far. */
 static int consider(struct ckpt_program *p, struct choice *k, enum ranks_over over, int variant,
                     int64_t micro)
 {
@@ -71,7 +70,7 @@ static int consider(struct ckpt_program *p, struct choice *k, enum ranks_over ov
     if (!rc)
         rc = look_before(p, k->seconds, &promising);
     bool brief = p->brief;
-    p->brief = true; /* only the fastest one has to tell more */
+    p->brief = true; /* only the fastest one reports the smallest budget */
     if (!rc)
         rc = promising ? program_plan(p) : CKPT_EBUDGET;
     p->brief = brief;
@@ -86,8 +85,8 @@ static int consider(struct ckpt_program *p, struct choice *k, enum ranks_over ov
     return rc == CKPT_EBUDGET ? 0 : rc;
 }
 
-/* All variants and sizes: all those that divide the batch where none is given, but the batch alone
- * where another size would be another model.  Returns the last. */
+/* Tries all variants and sizes: all divisors of the batch if no size is given, but only the whole
+ * batch if another size would be another model.  *last is the last size tried. */
 static int consider_sizes(struct ckpt_program *p, struct choice *k, enum ranks_over over,
                           int64_t given, int64_t *last)
 {
@@ -109,8 +108,8 @@ static int consider_sizes(struct ckpt_program *p, struct choice *k, enum ranks_o
     return rc;
 }
 
-/* The variant and the size of micro-steps whose plan is the fastest, and what ranks share over
- * then. Where nothing fits it is the last one tried, to be refused. */
+/* Selects variant, size of micro-steps and sharing whose plan is the fastest.  If nothing fits it
+ * selects the last combination tried, whose refusal is then reported. */
 static int choose(struct ckpt_program *p, struct choice *k)
 {
     int64_t given = k->micro, last = given;
@@ -133,7 +132,7 @@ static int choose(struct ckpt_program *p, struct choice *k)
     return rc;
 }
 
-/* Whether what was chosen among differs in the order of sums.  Ways to share do not. */
+/* Whether the candidates differ in the order of sums.  Kinds of sharing do not. */
 static bool changes_bits(const struct ckpt_program *p, const struct choice *k)
 {
     bool same = !p->trains;
@@ -143,7 +142,7 @@ static bool changes_bits(const struct ckpt_program *p, const struct choice *k)
     return k->sizes > 1 || (k->n > 1 && !same);
 }
 
-/* What ranks share over may be chosen with the first program; others are compiled for it. */
+/* The first program may select what ranks share over; later ones are compiled for that. */
 static int check_over(struct ckpt_program *p, bool *open)
 {
     *open = ranks_may_share(p->programs->ranks, OVER_HOST) &&
@@ -155,7 +154,8 @@ static int check_over(struct ckpt_program *p, bool *open)
     return 0;
 }
 
-/* The plan of --plan-out is that of the youngest program that trains, which p may have moved. */
+/* --plan-out gets the plan of the program that trains and was compiled last; compiling p may have
+ * changed it. */
 static int write_plan(struct ckpt_program *p)
 {
     struct ckpt_program *o = p;
@@ -164,7 +164,8 @@ static int write_plan(struct ckpt_program *p)
     return o && (o == p || o->old_plan) ? program_write_plan(o) : 0;
 }
 
-/* Among the programs of the context, with a plan each that fits with those of all others. */
+/* Adds p to the programs of the context; every program then has a plan that fits beside the others.
+ */
 static int take_place(struct ckpt_program *p)
 {
     struct programs *ps = p->programs;
@@ -182,7 +183,7 @@ static int take_place(struct ckpt_program *p)
     return 0;
 }
 
-/* Why there were no smaller micro-steps; the sentence of rc goes on. */
+/* Extends the sentence of rc by the reason why there were no smaller micro-steps. */
 static int explain_whole(struct ckpt_program *p, int rc)
 {
     char sentence[CKPT_MESSAGE];
@@ -196,7 +197,7 @@ static int explain_whole(struct ckpt_program *p, int rc)
                       (long long)p->batch, sentence);
 }
 
-/* The recording and the plan of p: nothing is taken yet. */
+/* Makes the recording and the plan of p; no memory is mapped yet. */
 static int decide(struct ckpt_program *p, struct choice *k)
 {
     bool open = false;
@@ -249,15 +250,16 @@ static bool all_recorders(const struct ckpt_variant *variants, int n)
     return n > 0;
 }
 
-/* Steps of other programs end first: kernels are tried on the bytes above the parameters, which are
- * theirs. */
+/* Waits for the steps of other programs: kernels are tried on bytes above the parameters that these
+ * steps use. */
 static int await_steps(struct programs *ps)
 {
     int rc = ps->memory->device ? ps->memory->device->ops->sync(ps->memory->device) : 0;
     return rc ? programs_fail_device(ps, NULL, rc) : 0;
 }
 
-/* The same where it is one of this context, else NULL; from now on its groups are fixed. */
+/* Returns the optimizer if it is one of this context, else NULL; its groups are fixed from now on.
+ */
 static struct ckpt_optimizer *take_optimizer(const struct programs *ps,
                                              const struct ckpt_optimizer *optimizer)
 {
@@ -270,7 +272,7 @@ static struct ckpt_optimizer *take_optimizer(const struct programs *ps,
     return o;
 }
 
-/* Ranks lay parameters out by the groups of the first program. */
+/* Ranks lay out parameters by the groups of the first program. */
 static int lay_out(struct ckpt_program *p)
 {
     struct programs *ps = p->programs;
@@ -284,7 +286,7 @@ static int lay_out(struct ckpt_program *p)
     return rc;
 }
 
-/* Which parameter has which settings, and which are not trained. */
+/* Resolves which settings each parameter has, and which parameters are not trained. */
 static int resolve_optimizer(struct ckpt_program *p)
 {
     struct programs *ps = p->programs;
@@ -304,8 +306,7 @@ static int resolve_optimizer(struct ckpt_program *p)
     return rc;
 }
 
-/* A program with the settings of its optimizer, and nothing recorded; frees itself where that
- * fails. */
+/* Makes a program with the settings of its optimizer and no recording; frees it on failure. */
 static int begin(struct programs *ps, const struct ckpt_optimizer *optimizer, int64_t batch,
                  struct ckpt_program **out)
 {
@@ -435,8 +436,8 @@ void ckpt_program_free(ckpt_program *p)
     if (!p)
         return;
     struct device *d = p->programs->memory->device;
-    int rc = d ? d->ops->sync(d) : 0; /* a plan alone has no device */
-    if (rc)                           /* nobody will ask any more */
+    int rc = d ? d->ops->sync(d) : 0; /* --plan-only has no device */
+    if (rc)                           /* no later call can report it */
         programs_fail_device(p->programs, p, rc);
     program_leave_row(p);
     unlink_program(p);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Instructions become commands of the device: see enqueue.h. */
+/* Translates instructions to commands of the device: see enqueue.h. */
 #include "exec/enqueue.h"
 #include "exec/red_zones.h"
 #include "exec/timing.h"
@@ -26,7 +26,7 @@ static struct ckpt_kernel_args kernel_args(struct ckpt_program *p, const struct 
                                      .threads = 1};
 }
 
-/* The bytes of a port at this moment; constants have one slice. */
+/* The slice of an I/O buffer for this slot and micro-step; constants have one slice. */
 static char *port_bytes(const struct port *port, struct moment at)
 {
     return port->data[at.flight] + (port->bytes > port->slice ? port->slice * at.micro : 0);
@@ -59,7 +59,7 @@ int program_write_tier(void *user, int64_t offset, void *host, int64_t bytes)
     return t->ops->write(t, offset, host, bytes);
 }
 
-/* What READ calls: user is the tier. */
+/* The callback of READ: user is the tier. */
 static int program_read_tier(void *user, int64_t offset, void *host, int64_t bytes)
 {
     struct tier *t = user;
@@ -123,7 +123,7 @@ void enqueue_instr(struct ckpt_program *p, const struct instr *i, struct moment 
     case INSTR_WAIT:
         d->ops->wait(d, i->queue, i->event);
         break;
-    case INSTR_POISON: /* 0xff everywhere is a NaN in fp32 and bf16 */
+    case INSTR_POISON: /* bytes 0xff are a NaN in fp32 and bf16 */
         d->ops->fill(d, i->queue, i->device, 0xff, i->bytes);
         break;
     }

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A step whose loss or norm is not finite runs again, op by op, to see where that begins. */
+/* Runs a step whose loss or norm is not finite again, op by op, to find the first bad result. */
 #include <stdlib.h>
 #include "exec/enqueue.h"
 
 struct probe {
     struct ckpt_program *p;
-    char *host; /* room for the largest tensor */
-    int rc;     /* of the device: after a failure nothing is known of what it computes */
+    char *host; /* as many bytes as the largest tensor */
+    int rc;     /* the device's code: after a failure its results mean nothing */
 };
 
-/* A strided output shares its storage with others: what is wrong there shows in whoever reads it.
- */
+/* Strided outputs share their storage with others and are not checked: a bad value shows in the
+ * result of their reader. */
 static bool view_is_finite(struct probe *x, const struct ckpt_view *v)
 {
     struct device *d = x->p->programs->memory->device;
@@ -44,8 +44,8 @@ static int32_t find_input(const struct ckpt_program *p, int flight)
     return -1;
 }
 
-/* The tail behind a replay: gradients may stand where values were, and the update puts these back.
- * It changes nothing else, whatever the replay gave. */
+/* Runs the tail after a replay of the body: gradients may overwrite values, and the update writes
+ * these back.  With `halt` set it changes nothing else, whatever the replay computed. */
 static int run_tail_restoring(struct ckpt_program *p, int flight)
 {
     *p->halt = 1;
@@ -55,7 +55,7 @@ static int run_tail_restoring(struct ckpt_program *p, int flight)
     return rc;
 }
 
-/* The op of the first result that is not finite, or -1. */
+/* Replays the body; returns the op of the first result that is not finite, or -1. */
 static int32_t run_body(struct probe *x, int flight)
 {
     struct ckpt_program *p = x->p;

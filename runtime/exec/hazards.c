@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who waits for whom: see hazards.h. */
+/* Finds which command waits for which: see hazards.h. */
 #include <stdlib.h>
 #include <string.h>
 #include "exec/hazards.h"
 
-/* Addresses from begin to the next span's begin, with who touched them last: moments of the time
- * line, or -1.  And with who touched them before anybody wrote them: commands, or -1. */
+/* Addresses from begin to the next span's begin.  writer and reader are the last accesses, as
+ * moments of the time line, or -1; first_* are the first accesses of a step, up to its first write,
+ * as commands, or -1. */
 struct span {
     int64_t begin;
     int32_t writer, reader[QUEUE_COUNT];
     int32_t first_writer, first_reader[QUEUE_COUNT];
 };
 
-/* A command at one place of the time line, and what its queue knew when it was through: up to
- * which moment each queue has come. */
+/* One execution of a command on the time line: its queue's vector clock once it is done.
+ * known[q] is the last moment of queue q that has ended by then. */
 struct moment_known {
     int32_t command;
     int32_t known[QUEUE_COUNT];
@@ -26,9 +27,9 @@ struct board {
     int32_t n_spans[SPACE_COUNT];
     struct moment_known *moments;
     int32_t n;                               /* moments so far */
-    int32_t clock[QUEUE_COUNT][QUEUE_COUNT]; /* per queue, what it knows of the others */
-    int32_t fork;                            /* of the part at hand, or -1 */
-    int32_t joined[QUEUE_COUNT];             /* the last moment that has to be joined, or -1 */
+    int32_t clock[QUEUE_COUNT][QUEUE_COUNT]; /* vector clock of each queue */
+    int32_t fork;                            /* moment of the current part's fork, or -1 */
+    int32_t joined[QUEUE_COUNT];             /* last moment the join waits for, or -1 */
     bool whole, kept;
     int rc;
 };
@@ -46,7 +47,7 @@ static int by_begin(const void *a, const void *b)
     return (x->begin > y->begin) - (x->begin < y->begin);
 }
 
-/* One span between any two ends of accesses in a row. */
+/* One span between any two neighbouring boundaries of accesses. */
 static int make_spans(struct board *b, enum space space)
 {
     int32_t n = 0, kept = 0;
@@ -80,7 +81,7 @@ static void forget_spans(struct board *b)
         }
 }
 
-/* Nobody has touched anything before the step. */
+/* No range has been accessed in this step yet. */
 static void forget_firsts(struct board *b)
 {
     for (int i = 0; i < SPACE_COUNT; i++)
@@ -108,7 +109,7 @@ static void later(int32_t *a, int32_t b)
     *a = b > *a ? b : *a;
 }
 
-/* Adds to need, per queue, the last moment that an access conflicts with. */
+/* Raises need, per queue, to the last moment that an access conflicts with. */
 static void find_conflicts(const struct board *b, const struct access *a, int32_t need[QUEUE_COUNT])
 {
     const struct span *s = b->spans[a->space];
@@ -160,7 +161,7 @@ static void add_wait(struct board *b, int32_t waiting, int32_t awaited)
         h->list.data[h->n++] = (struct hazard){waiting, awaited};
 }
 
-/* Whether one of the other waits makes the one for a queue needless. */
+/* Whether another of the needed waits makes the one for a queue redundant. */
 static bool is_implied(const struct board *b, const int32_t need[QUEUE_COUNT], int queue)
 {
     for (int q = 0; q < QUEUE_COUNT; q++)
@@ -169,7 +170,7 @@ static bool is_implied(const struct board *b, const int32_t need[QUEUE_COUNT], i
     return false;
 }
 
-/* The command at this moment waits for what it needs that its queue does not know of. */
+/* Adds the waits of a command: the needed moments that its queue's clock does not cover. */
 static void wait_for(struct board *b, int32_t command, int32_t need[QUEUE_COUNT])
 {
     enum queue own = b->c->list.data[command].instr.queue;
@@ -211,7 +212,7 @@ static void run(struct board *b, int32_t command)
         b->joined[queue] = moment;
 }
 
-/* Commands [from, to) of the list: the body or the tail. */
+/* Runs commands [from, to) of the list: the body or the tail. */
 static void run_part(struct board *b, int32_t from, int32_t to)
 {
     b->fork = -1;
@@ -229,7 +230,7 @@ static int by_waiting(const void *a, const void *b)
     return (x->awaited > y->awaited) - (x->awaited < y->awaited);
 }
 
-/* Two bodies in a row give each the waits of both; once is enough. */
+/* Sorts the waits; each body of two in a row adds the same wait, and one is kept. */
 static void sort_waits(struct hazards *h)
 {
     int32_t n = 0;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The rates of copies and of updates on the host, timed before the first plan that may use them.
- * The machine files of the library know a GPU, not the computer that it is in: on an H200 of a
- * virtual host, steps under a host tier took 1.16 times what the file of that GPU predicts, and
- * 1.06 times with the rates of the computer.
+ * The rates of copies and of host updates, timed before the first plan that may use them.  The
+ * machine files of the library describe a GPU, not the computer around it: on an H200 of a virtual
+ * host, steps under a host tier took 1.16 times what the file of that GPU predicts, and 1.06 times
+ * with the rates of the computer.
  */
 #include "exec/program.h"
 #include "memory/link_rates.h"
 
-#define BYTES (INT64_C(256) << 20) /* of a copy: more than caches hold */
-#define FEW   (INT64_C(1) << 20)   /* of less the rates are those of single commands */
+#define BYTES (INT64_C(256) << 20) /* size of a timed copy: more than caches hold */
+#define FEW   (INT64_C(1) << 20)   /* smaller copies would time the launch, not the link */
 
 static bool wants_links(const struct programs *ps)
 {
@@ -20,7 +20,7 @@ static bool wants_links(const struct programs *ps)
            d->ops->backend == ps->backend;
 }
 
-/* Within both budgets, behind what parameters have of the arena. */
+/* Bytes per copy: within both budgets, above the parameters in the arena. */
 static int64_t bytes_of(const struct programs *ps)
 {
     struct memory *m = ps->memory;
@@ -30,7 +30,7 @@ static int64_t bytes_of(const struct programs *ps)
     return min_i64(BYTES, bytes / CKPT_ALIGN * CKPT_ALIGN);
 }
 
-/* Without memory for it the rates stay those of the file. */
+/* If memory for the copies is missing the rates stay those of the file. */
 static int time_links(struct programs *ps, int64_t bytes)
 {
     struct memory *m = ps->memory;

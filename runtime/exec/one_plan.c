@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One plan for all ranks, and one set of algorithms: rank 0 plans, under the smallest of their
- * budgets, and its files and measurements name algorithms.  What each would plan and measure by
- * itself need not be the same: GPUs differ in free memory and in the times that were measured on
- * them, and files in what hosts have of them.
+ * One plan and one set of algorithms for all ranks: rank 0 plans under the smallest budget of all
+ * ranks, and algorithms come from its files and measurements.  Plans and measurements of different
+ * ranks would differ, since GPUs differ in free memory and in measured times, and hosts differ in
+ * their files.
  */
 #include <stdlib.h>
 #include <string.h>
 #include "exec/program.h"
 
-/* What one rank has for a plan, in bytes. */
+/* The memory that one rank has for a plan, in bytes. */
 struct room {
     int64_t budget;           /* of the device, reserved bytes included */
-    int64_t left;             /* of the device, without them */
-    int64_t tier[TIER_COUNT]; /* budgets */
-    int64_t base[TIER_COUNT]; /* taken of them */
+    int64_t left;             /* of the device, reserved bytes excluded */
+    int64_t tier[TIER_COUNT]; /* budgets of the tiers */
+    int64_t base[TIER_COUNT]; /* bytes of each tier that are in use */
 };
 
 static struct room room_of(const struct ckpt_program *p)
@@ -29,7 +29,7 @@ static struct room room_of(const struct ckpt_program *p)
     return r;
 }
 
-/* The rank with the least of what stands at this offset of a room; *differ: others have more. */
+/* The rank with the smallest field at this offset of struct room; *differ: ranks differ in it. */
 static int least(const struct room *all, int n, size_t offset, bool *differ)
 {
     int64_t min = INT64_MAX;
@@ -55,7 +55,7 @@ static void say_least(struct programs *ps, const char *option, int rank, bool di
                  n ? ", " : "", option, rank);
 }
 
-/* The budgets that every rank has, and how many bytes are reserved of that of the device. */
+/* Sets the budgets to the smallest of all ranks, and p->reserved to match the device's. */
 static void take_least(struct ckpt_program *p, const struct room *all, struct budgets *b)
 {
     struct programs *ps = p->programs;
@@ -63,7 +63,7 @@ static void take_least(struct ckpt_program *p, const struct room *all, struct bu
     int n = ps->ranks->comm ? ps->ranks->sharing.ranks : 1,
         rank = least(all, n, offsetof(struct room, left), &differ);
     int64_t left = all[rank].left;
-    bool said = *ps->memory->least != '\0'; /* when the program before this one was planned */
+    bool said = *ps->memory->least != '\0'; /* the plan of an earlier program has set it */
     rank = least(all, n, offsetof(struct room, budget), &differ);
     say_least(ps, "--vram", rank, differ && !said);
     ps->memory->budget = all[rank].budget;
@@ -106,10 +106,10 @@ int program_find_budgets(struct ckpt_program *p, struct budgets *b)
 
 /* ---- the plan -------------------------------------------------------------------------------- */
 
-/* Rank 0 plans while the others wait for it: so much longer than for anything else. */
+/* The other ranks wait while rank 0 plans: their deadline is this many times the usual one. */
 enum { PLAN_PATIENCE = 20 };
 
-/* What rank 0 tells first: how planning ended, and the bytes of the plan's text. */
+/* Rank 0 broadcasts this first: how planning ended, and the bytes of the plan's text. */
 struct outcome {
     int64_t rc, size;
     char message[CKPT_MESSAGE];
@@ -137,8 +137,8 @@ int program_decide(struct ckpt_program *p, bool *decision)
     return rc;
 }
 
-/* Fills a text of n bytes up to what ranks tell each other, whole numbers of 32 bits, and its end.
- */
+/* Pads a text of n bytes with zeros to whole 32-bit words, the unit of a broadcast; at least one
+ * zero ends it. */
 static int fill_up(char **text, size_t n, int64_t *size)
 {
     *size = round_up((int64_t)n + 1, sizeof(int32_t));
@@ -150,7 +150,7 @@ static int fill_up(char **text, size_t n, int64_t *size)
     return 0;
 }
 
-/* Rank 0 hands its text on; the others get a copy. */
+/* Rank 0 sends its text; the others allocate and receive a copy. */
 static int tell_text(struct programs *ps, char **text, int64_t size)
 {
     if (ps->ranks->rank)
@@ -161,8 +161,8 @@ static int tell_text(struct programs *ps, char **text, int64_t size)
 }
 
 /*
- * Rank 0 has a text of n bytes, or a code with its sentence: all ranks have it after this, the text
- * with an end and to be freed.  Returns the code, or that of a failure on the way.
+ * Rank 0 has a text of n bytes, or a code with its sentence.  Broadcasts it to all ranks: the text
+ * ends with a zero and is freed by the caller.  Returns the code, or that of a failed broadcast.
  */
 static int share_text(struct programs *ps, int rc, char **text, size_t n)
 {
@@ -190,7 +190,7 @@ static int parse_plan(struct ckpt_program *p, char *text)
 {
     int rc = plan_parse(p->graph, text, strlen(text), &p->plan, p->programs->error);
     if (!rc)
-        pins_free(&p->plan->pins); /* each rank keeps those that it has used */
+        pins_free(&p->plan->pins); /* each rank keeps the pins that it has used itself */
     if (!rc && p->programs->options->verify)
         rc = plan_check(p->graph, p->plan, p->programs->error);
     return rc;
@@ -214,7 +214,7 @@ int program_share_plan(struct ckpt_program *p, int rc)
 
 /* ---- algorithms ------------------------------------------------------------------------------ */
 
-/* Without what the library proposes first, which it does on every rank. */
+/* Omits what the library proposes by itself, because it does so on every rank. */
 static int print_pins(const struct pins *pins, char **text, size_t *n)
 {
     struct pins some = {0};

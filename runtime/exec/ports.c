@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where inputs and outputs are staged on the host, and what kernels read of a step. */
+/* Host staging buffers of inputs and outputs, and the struct ckpt_run of each micro-step. */
 #include <stdlib.h>
 #include <string.h>
 #include "attr.h"
@@ -20,7 +20,7 @@ static int make_port(struct ckpt_program *p, struct port *port, int32_t tensor, 
     return 0;
 }
 
-/* Steps of all programs of an optimizer are one row. */
+/* All programs of an optimizer share one halt word: a failed step stops those after it. */
 static int share_halt(struct ckpt_program *p)
 {
     struct device *d = p->programs->memory->device;
@@ -54,7 +54,7 @@ int program_make_ports(struct ckpt_program *p)
             memcpy(p->feeds[i].data[0], f->constant, (size_t)p->feeds[i].bytes);
         p->feeds[i].fed = f->constant || !f->used;
     }
-    /* What the update fetches is fetched once; the body's outputs once per micro-step. */
+    /* Outputs of the update have one slice; outputs of the body have one per micro-step. */
     for (int32_t i = 0; i < t->n_ops && !rc; i++) {
         const struct op *o = &t->ops.data[i];
         if (o->fetch >= 0)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where the time of a step goes, by kind of op, from the times of the ops as they ran. */
+/* The time of a step by kind of op, from the times of the ops as they ran. */
 #include <stdlib.h>
 #include <string.h>
 #include "exec/timing.h"

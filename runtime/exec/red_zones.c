@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Copies of storages with bytes around them: see red_zones.h. */
+/* Copies of storages with guard bytes around them: see red_zones.h. */
 #include <stdlib.h>
 #include <string.h>
 #include "exec/red_zones.h"
 
 enum {
-    ZONE = CKPT_ALIGN, /* bytes before and behind, at least */
-    MARK = 0xa5        /* what stands in them */
+    ZONE = CKPT_ALIGN, /* guard bytes before and behind, at least */
+    MARK = 0xa5        /* their value */
 };
 
-/* A storage that the op writes, or its workspace (out -1), and its copy between two zones. */
+/* A storage that the op writes, or its workspace (out -1), and its copy between two guard zones. */
 struct copied {
     char *from; /* NULL: a workspace */
     char *to;
@@ -54,7 +54,7 @@ static int64_t room_of(const struct copied *c)
     return ZONE + round_up(c->bytes, ZONE) + ZONE;
 }
 
-/* Places the copies, and makes them.  Scratch bytes begin as NaN. */
+/* Makes the copies in one block.  The copy of a workspace begins as NaN. */
 static int copy_all(struct zones *z)
 {
     int64_t total = ZONE;
@@ -82,7 +82,7 @@ static int copy_all(struct zones *z)
     return 0;
 }
 
-/* The operands, those in copied storages in their copies. */
+/* The operands as views of the copies, where their storage was copied. */
 static void move_views(struct zones *z)
 {
     for (int i = 0; i < z->a->n_in + z->a->n_out; i++) {
@@ -105,7 +105,7 @@ static bool is_whole(const char *at, const char *end)
     return true;
 }
 
-/* Says which bytes the kernel wrote that are not its own. */
+/* Reports which guard bytes the kernel changed. */
 static int check(const struct zones *z)
 {
     char what[32] = "its workspace";
@@ -145,7 +145,7 @@ static int run(struct zones *z)
     return rc;
 }
 
-/* Lists for so many operands; steps ask for memory until every op has run once. */
+/* Makes room for this many operands; memory is allocated until every op has run once. */
 static int take_lists(struct zone_room *room, int64_t operands)
 {
     if (room->operands >= operands)

@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Recording steps, and the kernels between copies: see record.h. */
+/* Recording steps, and the kernels between copies: see segments.h. */
 #include <stdlib.h>
 #include "exec/enqueue.h"
 #include "exec/segments.h"
 
 /*
- * What recordings take of the device (H100, STDiT3-XL/2: 26 MiB of 6,352 kernels in two whole
- * steps, 28 of 3,667 in 175 segments, 56 of 3,688 in 422, 96 of 3,887 in 783), and the part of what
- * warm.c keeps for them that they may take: what would be more is handed over one by one.
+ * Device bytes of recordings (H100, STDiT3-XL/2: 26 MiB of 6,352 kernels in two whole steps, 28 of
+ * 3,667 in 175 segments, 56 of 3,688 in 422, 96 of 3,887 in 783), and the limit on their sum, a
+ * part of the slack that warm.c reserves.  Kernels beyond the limit are submitted one by one.
  */
 enum {
-    LEAST_KERNELS = 2, /* fewer in a row are handed over one by one */
+    LEAST_KERNELS = 2, /* shorter runs of kernels are submitted one by one */
     KERNEL_BYTES = 4400,
     SEGMENT_BYTES = 104 << 10,
     MOST_BYTES = 60 << 20,
     MOST_KERNELS = MOST_BYTES / KERNEL_BYTES
 };
 
-/* A segment ends before a wait, and before an event that threads may wait for: they are told of it
- * when it is handed over. */
+/* A segment ends before a wait, and before an event that host threads may wait for: submitting the
+ * event is what wakes them. */
 static bool ends_segment(const struct ckpt_program *p, const struct instr *i)
 {
     bool kept = i->kind == INSTR_COMPUTE || i->kind == INSTR_POISON ||
@@ -42,8 +42,8 @@ static int record_segment(struct ckpt_program *p, int32_t first, int32_t end, in
     return rc;
 }
 
-/* Finds the segment that begins at an instruction: its end, and where to look for the next one.
- * Returns the kernels it has, 0 where none begins. */
+/* Finds the segment that begins at an instruction: its end, and where to search for the next one.
+ * Returns its number of kernels; 0: no segment begins here. */
 static int32_t find_segment(const struct ckpt_program *p, int32_t first, int32_t to, int32_t *end,
                             int32_t *next)
 {
@@ -62,7 +62,7 @@ static int32_t find_segment(const struct ckpt_program *p, int32_t first, int32_t
     return kernels;
 }
 
-/* Of instructions [from, to), those of at least so many kernels. */
+/* Records the segments of instructions [from, to) that have at least `least` kernels. */
 static int record_segments(struct ckpt_program *p, int32_t from, int32_t to, int32_t micro,
                            int32_t least)
 {
@@ -73,7 +73,7 @@ static int record_segments(struct ckpt_program *p, int32_t from, int32_t to, int
     return rc;
 }
 
-/* Bytes of the device that these take. */
+/* Device bytes of the same segments. */
 static int64_t segment_bytes(const struct ckpt_program *p, int32_t from, int32_t to, int32_t least)
 {
     int64_t bytes = 0;
@@ -84,7 +84,7 @@ static int64_t segment_bytes(const struct ckpt_program *p, int32_t from, int32_t
     return bytes;
 }
 
-/* The fewest kernels of a segment such that all of so many micro-steps and of the tail fit. */
+/* The smallest minimum of kernels per segment with which `micros` micro-steps and the tail fit. */
 static int32_t least_kernels(const struct ckpt_program *p, int64_t micros)
 {
     const int32_t body = p->lowered.n_body, n = p->lowered.n_instrs;
@@ -103,7 +103,7 @@ static int32_t count_kernels(const struct ckpt_program *p, int32_t from, int32_t
     return n;
 }
 
-/* The micro-steps that can be recorded if the tail is, and no more than so many kernels. */
+/* How many micro-steps can be recorded beside the tail with at most `most` kernels in all. */
 static int64_t recorded_micros(const struct ckpt_program *p, int32_t most)
 {
     const int64_t body = max_i64(1, count_kernels(p, 0, p->lowered.n_body));
@@ -111,7 +111,7 @@ static int64_t recorded_micros(const struct ckpt_program *p, int32_t most)
     return min_i64(p->tape->n_micro, max_i64(0, most - tail) / body);
 }
 
-/* One recording does for both steps under way: what kernels see of the step is uploaded. */
+/* Both in-flight slots share one recording: struct ckpt_run is uploaded before each step. */
 static int record_offloaded(struct ckpt_program *p)
 {
     const int64_t micros = recorded_micros(p, MOST_KERNELS);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Feeding, stepping, fetching: the calls of a running program. */
+/* Feeding, stepping, fetching: the public calls of a compiled program. */
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
@@ -37,7 +37,7 @@ static int flight_of(int64_t step)
     return (int)(step % DEVICE_FLIGHTS);
 }
 
-/* After a failure nothing of what was under way counts, of no program that trains by the same
+/* After a failure no step in flight counts, of this program or another one of the same
  * optimizer. */
 static int abandon(struct ckpt_program *p, int rc)
 {
@@ -93,7 +93,7 @@ int ckpt_feed(ckpt_program *p, const char *name, const void *data, int64_t bytes
         return error_fail(p->programs->error, CKPT_EINVAL,
                           "input '%s' takes %lld bytes a batch, not %lld", name,
                           (long long)p->feeds[i].bytes, (long long)bytes);
-    if (p->submitted - p->steps == DEVICE_FLIGHTS) { /* it still reads what stands there */
+    if (p->submitted - p->steps == DEVICE_FLIGHTS) { /* the oldest step still reads this buffer */
         struct device *d = p->programs->memory->device;
         int rc = d->ops->reach(d, p->mark[flight_of(p->submitted)]);
         if (rc)
@@ -169,7 +169,7 @@ static int check_fed(struct ckpt_program *p)
     return 0;
 }
 
-/* Steps by the optimizer of a program that trains. */
+/* Steps in flight of the program's optimizer. */
 static int64_t under_way(const struct ckpt_program *p)
 {
     return p->optimizer->submitted - p->optimizer->waited;
@@ -190,7 +190,7 @@ void program_set_runs(struct ckpt_program *p, int flight)
     p->bad_index[flight] = (struct index_report){.first = UINT64_MAX};
 }
 
-/* Inputs that were not fed again keep their value: this flight gets it from the other one. */
+/* An input that was not fed again keeps its value: copies it from the other in-flight slot. */
 static void refresh_feeds(struct ckpt_program *p, int flight)
 {
     for (int32_t i = 0; i < p->tape->n_feeds; i++) {
@@ -216,15 +216,16 @@ static float read_loss(const struct ckpt_program *p, int flight)
     return (float)(sum / p->tape->n_micro);
 }
 
-/* Where the first value that is not finite comes from.  Neither this step counts nor one behind it,
- * which has changed nothing either.  Returns 0, or the code of a device that fails meanwhile. */
+/* Names the source of the first value that is not finite.  Neither this step counts nor the one
+ * after it, which has changed nothing either.  Returns 0, or the code of a device that fails
+ * meanwhile. */
 static int trace_nan(struct ckpt_program *p, int flight, char *where, size_t size)
 {
     int32_t feed = -1, op = -1;
     int rc = p->programs->memory->device->ops->sync(p->programs->memory->device);
     *p->halt = 0;
     snprintf(where, size, "%s", p->trains ? "the update" : "its outputs");
-    /* Ranks would have to look together. */
+    /* Finding it across ranks would need a replay on all of them. */
     if (program_is_shared(p))
         snprintf(where, size, "one of the ranks");
     else if (!rc)
@@ -262,7 +263,8 @@ static int report_nan(struct ckpt_program *p, int flight, float loss)
                       (long long)(p->before + p->steps) + 1, (double)loss, p->grad_norm, where);
 }
 
-/* Kernels of this step met an index out of range.  It changed nothing, nor did one behind it. */
+/* Kernels of this step found an index out of range.  Neither it nor a step after it changed
+ * anything. */
 static int report_bad_index(struct ckpt_program *p, const struct index_report *report)
 {
     struct device *d = p->programs->memory->device;
@@ -298,7 +300,7 @@ static const struct param *find_broken(struct programs *ps)
     return NULL;
 }
 
-/* By what this rank has alone: others may be in the step still. */
+/* Uses only this rank's shares: other ranks may still be in the step. */
 static void name_broken(struct programs *ps, char *where, size_t size)
 {
     const struct param *p =
@@ -306,7 +308,7 @@ static void name_broken(struct programs *ps, char *where, size_t size)
     snprintf(where, size, p ? "'%.200s'" : "a parameter", p ? p->name : "");
 }
 
-/* Gradients were finite and the weights are not: there is no way back, and nothing may be saved. */
+/* Gradients were finite and the weights are not: they cannot be restored and must not be saved. */
 static int report_update(struct ckpt_program *p, int64_t step)
 {
     struct programs *ps = p->programs;
@@ -325,8 +327,8 @@ static int report_update(struct ckpt_program *p, int64_t step)
     return ranks_give_up(ps->ranks, CKPT_ENAN);
 }
 
-/* Whose update broke a weight: this step's, or that of the one before, by a thread of the host that
- * was behind; else 0. */
+/* The step whose update made a weight infinite or NaN: this one, or the step before if a host
+ * thread finished its update late; else 0. */
 static int64_t broken_update(const struct ckpt_program *p)
 {
     int32_t why = __atomic_load_n(p->halt, __ATOMIC_RELAXED);
@@ -336,7 +338,8 @@ static int64_t broken_update(const struct ckpt_program *p)
     return why >= HALT_UPDATE && !isfinite(p->grad_norm) ? step - 1 : 0;
 }
 
-/* A compile behind this program moved the arena and found no memory for its instructions. */
+/* Makes the instructions again if a later compile moved the arena and ran out of memory for them.
+ */
 static int get_ready(struct ckpt_program *p)
 {
     if (p->lowered.whole)
@@ -345,7 +348,7 @@ static int get_ready(struct ckpt_program *p)
     return rc ? programs_fail_device(p->programs, p, rc) : program_get_ready(p);
 }
 
-/* What this rank requests of all travels with the step. */
+/* This rank's requests to all ranks are sent with the step. */
 static void set_requests(struct ckpt_program *p, int flight)
 {
     for (int i = 0; i < CKPT_REQUESTS && program_is_shared(p); i++) {
@@ -355,7 +358,7 @@ static void set_requests(struct ckpt_program *p, int flight)
     }
 }
 
-/* What any rank requested in a step, all know behind it. */
+/* After a step all ranks know what any rank requested in it. */
 static void read_requests(struct ckpt_program *p, int flight)
 {
     for (int i = 0; i < CKPT_REQUESTS; i++)
@@ -374,8 +377,8 @@ static int compare_ranks(struct ckpt_program *p)
     return ranks_before_step(ps->ranks, &s);
 }
 
-/* The update of a step knows how many came before it, of all programs of its optimizer: those under
- * way count, or it changes nothing either. */
+/* An update gets the number of updates before it, over all programs of its optimizer.  Steps in
+ * flight count: if one of them fails, the later ones change nothing. */
 static int check_room(const struct ckpt_program *p)
 {
     bool own = p->submitted - p->steps == DEVICE_FLIGHTS;
@@ -386,7 +389,7 @@ static int check_room(const struct ckpt_program *p)
                       (int)DEVICE_FLIGHTS, own ? "" : " by this optimizer");
 }
 
-/* Steps by one optimizer are waited for in the order in which they were handed over. */
+/* Steps of one optimizer are waited for in the order of their submission. */
 static int check_turn(const struct ckpt_program *p)
 {
     if (p->submitted == p->steps)
@@ -463,7 +466,7 @@ int ckpt_wait(ckpt_program *p, float *loss)
     if (rc)
         return abandon(p, programs_fail_device(p->programs, p, rc));
     rc = params_check_lost(p->programs->params,
-                           p->programs->error); /* whoever else waited was told of it */
+                           p->programs->error); /* reported to the caller that waited first */
     if (rc)
         return abandon(p, rc);
     float value = read_loss(p, flight);

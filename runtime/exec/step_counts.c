@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How far the programs of a context have come, for states of training. */
+/* Step and update counts of the programs of a context, for states of training. */
 #include "ckpt_files.h"
 #include "exec/program.h"
 #include "optim/optimizer.h"
@@ -21,7 +21,7 @@ bool programs_are_idle(const struct programs *ps)
     return true;
 }
 
-/* The list of the context begins with the youngest. */
+/* The list of the context begins with the program compiled last. */
 void programs_get_counts(const struct programs *ps, struct training_count *counts)
 {
     int at = programs_count_training(ps);
@@ -32,7 +32,8 @@ void programs_get_counts(const struct programs *ps, struct training_count *count
                 (struct training_count){p->before + p->steps, p->batch * ps->ranks->sharing.ranks};
 }
 
-/* Of an optimizer that all programs have, all updates; of one of several, those of its programs. */
+/* An optimizer that all programs share gets the count of all updates; each of several optimizers
+ * gets the steps of its own programs. */
 static void set_updates(struct programs *ps, int64_t updates)
 {
     const struct ckpt_optimizer *first = NULL;
@@ -107,7 +108,7 @@ int ckpt_set_random_step(ckpt_program *p, int64_t step)
     if (!anew)
         return CKPT_OK;
     p->told = true;
-    /* A recorded step keeps its micro-steps, which were those of the rank. */
+    /* A recorded step keeps its micro-step numbers, which were those of the rank. */
     int rc = program_record(p);
     return rc ? programs_fail_device(p->programs, p, rc) : CKPT_OK;
 }

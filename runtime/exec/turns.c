@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Programs in turn: see turns.h.
+ * Handover between programs: see turns.h.
  *
- * Of each program two lists are kept, in the order of addresses: which commands touch a range first
- * in a step, and which last.  Where programs change, one pass over the last of the one and the
- * first of the other finds for each command and queue the latest event to wait for.  An event is
- * that which its queue records next behind a command or, behind the last of these, the one at which
- * the programs join.
+ * Two lists per program, in the order of addresses: the commands that access a range first in a
+ * step, and those that access it last.  When the program changes, one pass over the last accesses
+ * of the old one and the first accesses of the new one finds, per command and queue, the latest
+ * event to wait for.  The event of a command is the next one its queue records at or after it;
+ * after the last of these it is the queue's handover event.
  */
 #include <stdlib.h>
 #include <string.h>
 #include "exec/turns.h"
 
-/* Who touches a range. */
+/* A command that accesses a range. */
 struct touch {
-    int32_t what; /* first: the slot of the command; last: the instruction that records its event */
+    int32_t what; /* first: its slot; last: the instruction that records its event */
     int16_t queue;
     bool writes;
 };
 
-/* A range and its touches; ranges of a list are apart. */
+/* A range and its accesses; the ranges of a list are disjoint. */
 struct stretch {
     int64_t begin, end;
     int32_t first, n;
@@ -37,11 +37,11 @@ struct side {
     int32_t n_stretches, n_touches;
 };
 
-/* A command that touches something first. */
+/* A command that is the first to access some range. */
 struct slot {
     int32_t instr;
     enum queue queue;
-    int32_t need[QUEUE_COUNT]; /* per queue, the instruction whose event it waits for, or -1 */
+    int32_t need[QUEUE_COUNT]; /* per queue, the instruction whose event it awaits, or -1 */
 };
 
 struct turns {
@@ -52,7 +52,7 @@ struct turns {
 
 /* ---- the lists ------------------------------------------------------------------------------- */
 
-/* Addresses of all spaces in one order. */
+/* Maps the addresses of all spaces to one order. */
 static int64_t address(const struct edge *e, int64_t offset)
 {
     return ((int64_t)e->space << 56) + offset;
@@ -65,7 +65,7 @@ static bool is_same(const struct side *s, const struct stretch *a, const struct 
                    (size_t)a->n * sizeof *s->touches.data);
 }
 
-/* The last stretch, where it goes on with the one before it. */
+/* Merges the last range into the one before it if both are adjacent and have equal accesses. */
 static void join_last(struct side *s)
 {
     if (s->n_stretches < 2)
@@ -88,7 +88,7 @@ static int begin_stretch(struct side *s, const struct edge *e)
     return 0;
 }
 
-/* what: per command. */
+/* what[i]: the value of touch.what for command i. */
 static int make_side(struct side *s, const struct commands *c, const struct edges *edges,
                      const int32_t *what)
 {
@@ -99,7 +99,7 @@ static int make_side(struct side *s, const struct commands *c, const struct edge
         if ((fresh && begin_stretch(s, e)) || ARRAY_RESERVE(&s->touches, s->n_touches))
             return CKPT_ENOMEM;
         struct touch *t = &s->touches.data[s->n_touches++];
-        memset(t, 0, sizeof *t); /* padding is compared, too */
+        memset(t, 0, sizeof *t); /* is_same compares padding, too */
         t->what = what[e->command];
         t->queue = (int16_t)c->list.data[e->command].instr.queue;
         t->writes = e->writes;
@@ -110,7 +110,7 @@ static int make_side(struct side *s, const struct commands *c, const struct edge
     return 0;
 }
 
-/* Sets what to the slot of each command that touches something first. */
+/* Makes a slot for each command that accesses a range first; what[i] is the slot of command i. */
 static int make_slots(struct turns *t, const struct commands *c, const struct edges *first,
                       const int32_t *at, int32_t *what)
 {
@@ -131,8 +131,8 @@ static int make_slots(struct turns *t, const struct commands *c, const struct ed
     return 0;
 }
 
-/* Sets what to the instruction that records an event behind each command, on its queue; or to the
- * end of all. */
+/* what[i] becomes the next instruction at or after command i that records an event on its queue; or
+ * n_instrs if there is none. */
 static void find_records(const struct lowered *l, const struct commands *c, const int32_t *at,
                          int32_t *what)
 {
@@ -199,7 +199,7 @@ static void meet_all(struct turns *t, const struct stretch *now, const struct tu
                  &before->last.touches.data[then->first + k]);
 }
 
-/* A wait that follows from an earlier one of the same queue is dropped. */
+/* Drops a wait that an earlier wait of the same queue covers. */
 static void drop_waits(struct turns *t)
 {
     int32_t clock[QUEUE_COUNT][QUEUE_COUNT];
@@ -233,7 +233,8 @@ static void find_waits(struct turns *t, const struct turns *before)
 
 /* ---- a step ---------------------------------------------------------------------------------- */
 
-/* The first events of a device: two sets, of which one is recorded where programs change. */
+/* The first events of a device: two sets, used alternately at handovers; back 1 is the set before.
+ */
 static int32_t joint_event(const struct programs *ps, int back, int queue)
 {
     return (ps->joint ^ back) * QUEUE_COUNT + queue;
@@ -282,7 +283,7 @@ static void wait_slot(const struct ckpt_program *p, const struct slot *s)
                                                   : joint_event(p->programs, 0, q));
 }
 
-/* The first slot at an instruction or behind it. */
+/* The first slot whose instruction is `instr` or a later one. */
 static int32_t find_slot(const struct turns *t, int32_t instr)
 {
     int32_t low = 0, high = t->n_slots;

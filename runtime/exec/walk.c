@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Walking the instructions of a step: nothing is decided and nothing is allocated. */
+/* Submits the instructions of a step: nothing is decided and nothing is allocated. */
 #include "exec/enqueue.h"
 #include "exec/segments.h"
 #include "exec/timing.h"
@@ -20,8 +20,8 @@ static void walk_segment(struct ckpt_program *p, int32_t i, int32_t end, int32_t
     segment_replay(p, (*next)++);
 }
 
-/* Instructions [from, to), with the segments recorded of them.  What other queues have to do beside
- * a segment comes behind it, for they may wait for its events. */
+/* Submits instructions [from, to), replaying recorded segments.  Instructions of other queues
+ * inside a segment follow it, since they may wait for its events. */
 static void walk_part(struct ckpt_program *p, int32_t from, int32_t to, struct moment at,
                       int32_t *next)
 {
@@ -38,8 +38,9 @@ static void walk_part(struct ckpt_program *p, int32_t from, int32_t to, struct m
 }
 
 /*
- * A step with offloads.  Its caller needs what is computed and fetched, and what was copied in was
- * for that.  All else may go on under the next step, which waits for what it needs of it.
+ * A step with offloads.  The mark covers all work submitted before, the compute queue, and the
+ * copies of outputs: this is what the caller waits for.  Everything else may run on under the next
+ * step, which waits for the parts that it needs.
  */
 static void walk_offloaded(struct ckpt_program *p, int flight)
 {

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The budget of the device, decided once when the context opens: memory that somebody frees later
- * changes no plan of this context.
+ * The device budget, set once when the context opens: memory that another process frees later does
+ * not change any plan of this context.
  */
 #include "memory/memory.h"
 #include "memory/tier/host_limits.h"
 
-/* What the host has left for this process beside its host tier.  Ranks would each take all. */
+/* --vram auto on the CPU: the free host memory minus the host tier; refused for several ranks, of
+ * which each would use all of it. */
 static int take_host(struct memory *m, bool alone)
 {
     if (!alone)
@@ -18,7 +19,7 @@ static int take_host(struct memory *m, bool alone)
     return 0;
 }
 
-/* Another process can open the card beside this one. */
+/* Leaves a margin in which another process can open a context on the GPU. */
 static void leave_margin(struct memory *m, const struct machine *machine, int64_t have)
 {
     m->margin = machine_margin(machine, have);
@@ -30,7 +31,7 @@ static void take_asked(struct memory *m, int64_t asked, int64_t have)
     if (asked < 0)
         asked = (int64_t)((double)have * (double)-asked / 100.);
     m->budget = asked;
-    /* A plan that will not run here may be for a larger device. */
+    /* With --plan-only the plan may be for a larger device. */
     if (asked <= have || m->options->plan_only)
         return;
     m->asked = asked;
@@ -40,7 +41,7 @@ static void take_asked(struct memory *m, int64_t asked, int64_t have)
 int memory_set_budget(struct memory *m, const struct machine *machine, enum ckpt_backend backend,
                       bool alone)
 {
-    /* Another machine's memory counts where a plan is made for it. */
+    /* If the plan is for another machine, that machine's memory counts. */
     bool foreign = machine_is_foreign(m->options), gpu = backend == CKPT_ON_CUDA;
     int64_t have = foreign ? machine->memory : m->device->ops->available(m->device);
     int64_t asked = m->options->vram;

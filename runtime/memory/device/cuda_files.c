@@ -7,7 +7,7 @@
 
 enum { FILE_QUEUES = QUEUE_COUNT - QUEUE_READ };
 
-/* What the function in a stream is called with: it lives as long as the event. */
+/* The argument of the host function in a stream; it lives as long as the event. */
 struct signal {
     struct host_shared *shared;
     int32_t event;
@@ -17,10 +17,10 @@ struct cuda_files {
     struct host_shared shared;
     struct host_queue queues[FILE_QUEUES];
     CUresult (*wait_value)(CUstream, CUdeviceptr, cuuint32_t, unsigned int);
-    uint32_t *counters;      /* how often each event was reached, in pinned memory */
-    CUdeviceptr on_device;   /* their address there */
-    struct signal **signals; /* one by one: those that were handed over must not move */
-    bool *by_thread;         /* who recorded each event last */
+    uint32_t *counters;      /* per event, how often it was reached; in pinned memory */
+    CUdeviceptr on_device;   /* device address of counters */
+    struct signal **signals; /* one by one: submitted ones must not move */
+    bool *by_thread;         /* per event: a thread's queue recorded it last, not a stream */
     int32_t n_events;
 };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Copies that have no end: see cuda_watch.h. */
+/* Detects copies that hang: see cuda_watch.h. */
 #include "memory/device/cuda_watch.h"
 
 static void make(cudaEvent_t *event)
@@ -10,7 +10,7 @@ static void make(cudaEvent_t *event)
     cudaGetLastError();
 }
 
-/* That it is not must not be taken for an error of what comes next. */
+/* Clears CUDA's "not ready", so that it is not taken for an error of the next call. */
 static bool is_ready(cudaEvent_t event)
 {
     bool ready = cudaEventQuery(event) != cudaErrorNotReady;
@@ -19,7 +19,7 @@ static bool is_ready(cudaEvent_t event)
     return ready;
 }
 
-/* All of a queue at once: later steps take nothing that the first did not. */
+/* Makes all events of a queue at once, so that later steps allocate nothing. */
 static void make_all(struct cuda_watch *w, int q)
 {
     for (int i = 0; i < CUDA_WATCHED; i++) {
@@ -29,7 +29,7 @@ static void make_all(struct cuda_watch *w, int q)
     w->queues[q].made = true;
 }
 
-/* Takes off what has ended. */
+/* Removes copies that have ended from the ring. */
 static void take_off(struct cuda_watch *w, int q)
 {
     while (w->queues[q].head < w->queues[q].tail &&

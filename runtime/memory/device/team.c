@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The threads of kernels: those of a thread that runs loops sleep until it has one.  gcc's library
- * of OpenMP lets them spin for milliseconds instead, so that a step took two to four times as long
- * beside another program, and it ends the process where a thread cannot be had.  The loops are
- * OpenMP's as ever; the three calls that the compiler makes of them come here (team_calls.h).
+ * The thread team of kernels: the worker threads of a thread that runs loops sleep until there is a
+ * loop.  gcc's OpenMP library lets them spin for milliseconds instead, so that a step took two to
+ * four times as long beside another program, and it ends the process if a thread cannot be started.
+ * The loops are ordinary OpenMP; the three calls that the compiler makes for them come here
+ * (team_calls.h).
  *
- * A loop is one word: a count that tells it from the loop before, and how many threads it has.
- * Threads that it leaves out see from the word alone that nobody waits for them.
+ * A loop is one word: a count that distinguishes it from the loop before, and its number of
+ * threads. A worker beyond that number sees from the word alone that nobody waits for it.
  */
 #include "core/base.h"
 #include "memory/device/team.h"
@@ -20,7 +21,7 @@
 #include <unistd.h>
 
 enum {
-    SPIN = 256, /* looks before a thread sleeps: some microseconds */
+    SPIN = 256, /* polls before a thread sleeps: some microseconds */
     MOST = 4095,
     NEXT = MOST + 1
 };
@@ -34,23 +35,23 @@ struct worker {
     uint32_t number;
 };
 
-/* Of one thread, the first of each loop. */
+/* The team of one thread, which is thread 0 of each loop. */
 struct team {
-    struct worker *workers; /* the last one first */
-    uint32_t size, started; /* threads to a loop; those there are, the first included */
+    struct worker *workers; /* the last started first */
+    uint32_t size, started; /* threads per loop; threads that exist, thread 0 included */
     void (*body)(void *data);
     void *data;
     bool ended;
-    uint32_t loop;    /* how many there were, times NEXT, and the threads of the last */
-    uint32_t asleep;  /* workers */
-    uint32_t busy;    /* workers that are not through yet */
-    uint32_t waiting; /* does the first sleep until they are? */
+    uint32_t loop;    /* number of loops so far, times NEXT, plus the threads of the last one */
+    uint32_t asleep;  /* number of sleeping workers */
+    uint32_t busy;    /* workers that have not finished the loop */
+    uint32_t waiting; /* 1 if thread 0 sleeps until they have */
 };
 
 static _Thread_local struct team *mine;
 static _Thread_local struct {
     uint32_t number, n;
-    bool inside; /* of a loop that several threads share */
+    bool inside; /* in a loop that several threads share */
 } place = {0, 1, false};
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -74,7 +75,7 @@ static void wake_all(uint32_t *x)
     syscall(SYS_futex, x, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
-/* Until x is no longer `value`; *asleep counts who sleeps meanwhile. */
+/* Waits until x differs from `value`; *asleep counts the threads that sleep meanwhile. */
 static uint32_t wait_while(uint32_t *x, uint32_t value, uint32_t *asleep)
 {
     for (int i = 0; i < SPIN; i++) {
@@ -97,7 +98,7 @@ static void *work(void *arg)
 {
     struct worker *w = arg;
     struct team *t = w->team;
-    /* It is part of no loop that was begun before it came. */
+    /* It takes no part in loops that began before it started. */
     for (uint32_t seen = 0;;) {
         seen = wait_while(&t->loop, seen, &t->asleep);
         if (w->number >= seen % NEXT)
@@ -113,7 +114,7 @@ static void *work(void *arg)
     }
 }
 
-/* Signals are for the threads of the program. */
+/* Blocks all signals in the worker: they are for the threads of the program. */
 static int start_thread(struct worker *w)
 {
     sigset_t all, before;
@@ -148,7 +149,7 @@ static void begin_loop(struct team *t, uint32_t n)
         wake_all(&t->loop);
 }
 
-/* With the thread whose team it is. */
+/* Called when the thread that owns the team exits. */
 static void end_team(void *arg)
 {
     struct team *t = arg;
@@ -167,7 +168,7 @@ static void make_key(void)
     have_key = !pthread_key_create(&at_exit, end_team);
 }
 
-/* NULL: no memory. */
+/* NULL: out of memory. */
 static struct team *team_of_thread(void)
 {
     if (mine)
@@ -210,7 +211,7 @@ int team_start(void)
     return t && t->started >= t->size ? 0 : CKPT_ENOMEM;
 }
 
-/* Loops in a loop, and those for which no thread can be had, are of one thread. */
+/* Nested loops, and loops for which no thread can be started, run on one thread. */
 void team_run(void (*body)(void *data), void *data, unsigned threads, unsigned flags)
 {
     struct team *t = place.inside ? NULL : team_of_thread();
@@ -273,6 +274,6 @@ void team_size(int threads)
 
 int team_start(void)
 {
-    return 0; /* OpenMP starts them with their first loop */
+    return 0; /* OpenMP starts its threads with the first loop */
 }
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The NVMe tier: blocks cut into requests, checksums, failures in one sentence, a back end chosen.
+/* The NVMe tier: cuts blocks into requests, keeps checksums, reports failures, selects a back end.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 #include "memory/tier/nvme.h"
 
-#define DEADLINE 30. /* seconds; a drive that resets itself needs some ten */
+#define DEADLINE 30. /* seconds; a drive that resets itself needs about ten */
 
 static struct nvme *nvme(struct tier *t)
 {
@@ -121,7 +121,7 @@ static int move(struct nvme *n, const struct nvme_call *call)
     return call->offset == call->end ? 0 : n->io->move(n, call);
 }
 
-/* A write takes the memory for reading only, whatever the type says. */
+/* A write only reads the memory, whatever its type. */
 static int nvme_write(struct tier *t, int64_t offset, const void *src, int64_t bytes)
 {
     struct nvme_call call = {true, offset, offset + bytes, (char *)(uintptr_t)src};
@@ -145,7 +145,7 @@ static void nvme_begin(struct tier *t, bool write, int64_t offset, void *memory,
 /* ---- opening ----------------------------------------------------------------------------------
  */
 
-/* Writes and reads a block at the beginning of every file. */
+/* Writes and reads a block at the start of every file. */
 static int probe_blocks(struct nvme *n, char *block)
 {
     int rc = 0;
@@ -161,8 +161,8 @@ static int probe_blocks(struct nvme *n, char *block)
     return rc;
 }
 
-/* On failure the sentence is in tier.reason.  The block is a mapping of its own: after a deadline
- * the kernel may still write to it, so it then stays. */
+/* Tests the back end; the sentence of a failure is in tier.reason.  The block is a separate
+ * mapping: after a deadline the kernel may still write to it, so it then stays mapped. */
 static int probe(struct nvme *n)
 {
     char *block =
@@ -197,7 +197,7 @@ static int use(struct nvme *n, const struct nvme_io *io, char *why, size_t size)
     return rc;
 }
 
-/* The first rung of the ladder that holds.  why: what was wrong with the one before. */
+/* Selects the first back end that works; why: the reason against the one before. */
 static int choose(struct nvme *n, enum tier_io asked, char *why, size_t size)
 {
     int rc = CKPT_EIO;
@@ -303,7 +303,7 @@ static int check_directories(const struct tier_directories *d)
     return 0;
 }
 
-/* Some file systems take O_DIRECT and then none of its requests: once more without. */
+/* Some file systems accept O_DIRECT and then reject every request: then opens again without it. */
 static int open_files(struct nvme *n, const struct tier_nvme_options *o)
 {
     char why[CKPT_MESSAGE] = "";

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Calls of the NVMe tier under way: one that is waited for, and one begun ahead of it. */
+/* In-flight slots of the NVMe tier: the call waited for, and one begun ahead. */
 #include "memory/tier/nvme.h"
 
 enum { MOST = 2 };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Requests by threads that pread and pwrite: works everywhere.  Threads take pieces off
- * calls to read and calls to write in turn.  A thread whose request never returns
- * cannot be stopped, so closing gives it up: it frees what is left when it does return.
+ * Requests by threads that call pread and pwrite: works everywhere.  Threads alternate between
+ * pieces of reads and of writes.  A thread whose request never returns cannot be stopped; closing
+ * then leaves it running, and it frees everything when it does return.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -13,16 +13,16 @@ enum { THREADS = 8 };
 
 struct lane {
     struct nvme_flights flights;
-    int64_t done; /* requests */
+    int64_t done; /* completed requests */
 };
 
 struct pool {
     struct nvme *nvme;
     pthread_mutex_t lock;
     pthread_cond_t work; /* for threads: there are pieces, or stop */
-    pthread_cond_t idle; /* for callers: a call is over, or a thread ended */
+    pthread_cond_t idle; /* for callers: a call is done, or a thread ended */
     struct lane lanes[2];
-    int turn; /* the lane that threads look at first */
+    int turn; /* the lane that threads try first */
     bool stop, given_up;
     int32_t n, alive;
     pthread_t threads[THREADS];
@@ -67,7 +67,7 @@ static struct nvme_flight *take(struct pool *p, struct lane **lane, struct nvme_
     return NULL;
 }
 
-/* With the lock held, which it gives up while the disk works. */
+/* Called with the lock held; releases it while the disk works. */
 static void work(struct pool *p, struct lane *l, struct nvme_flight *f,
                  const struct nvme_piece *piece)
 {
@@ -112,7 +112,7 @@ static void *pool_run(void *arg)
 /* ---- callers ----------------------------------------------------------------------------------
  */
 
-/* Waits on idle until so many seconds from now.  false: they are over. */
+/* Waits on idle for at most this many seconds.  false: they have passed. */
 static bool wait_idle(struct pool *p, double seconds)
 {
     struct timespec t;
@@ -141,8 +141,8 @@ static void pool_begin(struct nvme *n, const struct nvme_call *call)
     pthread_mutex_unlock(&p->lock);
 }
 
-/* Waits for the first flight.  The deadline counts from the last request that came back; false: it
- * has passed. */
+/* Waits for the first call.  The deadline counts from the last completed request; false: it has
+ * passed. */
 static bool settle(struct pool *p, struct lane *l)
 {
     const struct nvme_flight *f = nvme_flights_first(&l->flights);
@@ -154,7 +154,7 @@ static bool settle(struct pool *p, struct lane *l)
     return nvme_flight_over(f);
 }
 
-/* Nothing new is begun; what is under way ends. */
+/* Waits for all calls, without starting new requests. */
 static bool settle_all(struct pool *p, struct lane *l)
 {
     nvme_flights_cancel(&l->flights);
@@ -190,7 +190,7 @@ static int pool_move(struct nvme *n, const struct nvme_call *call)
     return !ended ? nvme_stuck(n, call->write) : failed ? CKPT_EIO : 0;
 }
 
-/* Waits for the threads no longer than the deadline, or hardly if it has passed before. */
+/* Waits for the threads up to the deadline, or hardly at all if it has passed before. */
 static bool pool_close(struct nvme *n)
 {
     struct pool *p = n->state;
@@ -229,7 +229,7 @@ static int pool_open(struct nvme *n, char *why, size_t size)
     pthread_cond_init(&p->idle, &monotonic);
     pthread_condattr_destroy(&monotonic);
     n->state = p;
-    pthread_mutex_lock(&p->lock); /* no thread counts before all are there */
+    pthread_mutex_lock(&p->lock); /* threads start work once `alive` is set */
     while (p->n < THREADS && !pthread_create(&p->threads[p->n], NULL, pool_run, p))
         p->n++;
     p->alive = p->n;
