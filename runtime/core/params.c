@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Parameters as a table: from handle to parameter, the shape and bytes of each slot (value, master,
- * moments ...), their axes in files, and whether the values are whole.
+ * moments ...), their axes in files, and whether the values are complete.
  *
- * - A handle is -1 - index.  Handles of another context, and those of hidden parameters (buckets),
- *   find nothing.
- * - The dtype of a slot is decided here alone (values_desc, param_slot_desc): a value has that of
- *   the parameter; state is fp32, bf16 or 8-bit codes; factors of second moments are fp32 vectors.
- *   Codes are counted in words of 32 bits.
- * - Values set before the first program is compiled wait on the host, in bf16 where that loses no
- *   bit, and as codes where the parameter is kept in codes.
- * - Weights that a failed step or a broken load left in pieces are remembered (lost, torn), and
- *   every later call that would use them fails with the sentence.
+ * - A handle is -1 - index.  Handles of another context, and of hidden parameters (buckets), find
+ *   nothing.
+ * - Only this file decides the dtype of a slot (values_desc, param_slot_desc): a value has the
+ *   parameter's dtype; state is fp32, bf16 or 8-bit codes; factors of second moments are fp32
+ *   vectors.  Codes are counted in words of 32 bits.
+ * - Values set before the first program is compiled wait on the host: in bf16 if that loses no bit,
+ *   and as codes if the parameter is kept in codes.
+ * - Weights that a failed step or a broken load left incomplete are marked (lost, torn), and every
+ *   later call that would use them fails with a sentence.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -92,9 +92,9 @@ void param_slot_decode(const struct param *p, int slot, const void *words, int64
         mean8_from((void *)(uintptr_t)words, n, slot == SLOT_EXP_AVG_SQ, dst);
 }
 
-/* ---- values that wait on the host ------------------------------------------------------------ */
+/* ---- initial values, kept on the host -------------------------------------------------------- */
 
-enum { SOME = 4096 /* elements, which stay in the first cache */ };
+enum { SOME = 4096 /* elements that fit in the first-level cache */ };
 
 void param_narrow(float *x, int64_t n)
 {
@@ -107,7 +107,7 @@ void param_narrow(float *x, int64_t n)
     }
 }
 
-/* Whether bf16 has all of it, bit for bit. */
+/* Whether all values are exact in bf16. */
 static bool fits_bf16(const float *x, int64_t n)
 {
     for (int64_t at = 0; at < n; at += SOME) {
@@ -170,7 +170,7 @@ void param_read_initial(const struct param *p, int64_t first, int64_t n, float *
 
 /* ---- shapes ---------------------------------------------------------------------------------- */
 
-/* A parameter of two axes and more is a matrix [shape[0], rest].  Means in codes count as fp32. */
+/* A parameter of two or more axes is a matrix [shape[0], rest].  Means in codes count as fp32. */
 static struct ckpt_desc values_desc(const struct param *p, int slot)
 {
     struct ckpt_desc d = p->desc;
@@ -216,7 +216,7 @@ int64_t param_slot_bytes(const struct param *p, int slot)
     return desc_bytes(&d);
 }
 
-/* The axes of files in their order, with the strides of the parameter's memory. */
+/* Shape in files, with the strides of the parameter's memory. */
 static struct ckpt_desc file_order(const struct param *p)
 {
     const struct ckpt_desc *own = p->file_view.ndim ? &p->file_view : &p->desc;
@@ -234,7 +234,7 @@ struct ckpt_desc param_file_desc(const struct param *p)
     return p->file_view.ndim ? p->desc : file_order(p);
 }
 
-/* Walks the values in the order of a file and hands over where each stands in the parameter. */
+/* Copies all values between the order of a file and the order of the parameter. */
 static void walk(const struct param *p, const float *src, float *dst, bool to_file)
 {
     struct ckpt_desc d = file_order(p);

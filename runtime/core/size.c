@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sizes in bytes: reading "24G" and writing "24 GiB"; and writing times. */
+/* Sizes in bytes: parses "24G", formats "24 GiB"; formats times. */
 #include <ctype.h>
 #include <math.h>
 #include <string.h>
@@ -14,7 +14,7 @@ static int size_error(const char *text)
     return error_set(CKPT_EINVAL, "'%s' is not a size; write it as 4096, 512M, 1.5G or 80%%", text);
 }
 
-/* Decimal digits at *s into *value, which saturates at limit + 1; false if there are none. */
+/* Parses decimal digits at *s; *value saturates at limit + 1; false if there are none. */
 static bool take_digits(const char **s, int64_t limit, int64_t *value)
 {
     if (!isdigit((unsigned char)**s))
@@ -27,7 +27,7 @@ static bool take_digits(const char **s, int64_t limit, int64_t *value)
     return true;
 }
 
-/* ".75" at *s as 0.75; 0 if there is no point; false for a point without digits. */
+/* Parses ".75" at *s as 0.75; 0 without a point; false for a point without digits. */
 static bool take_fraction(const char **s, double *fraction)
 {
     int64_t digits = 0, scale = 1;
@@ -48,7 +48,7 @@ static bool take_fraction(const char **s, double *fraction)
     return true;
 }
 
-/* K, M, G, T with "B" or "iB" after it, or only "B": the number of bytes it stands for. */
+/* Parses K, M, G or T followed by nothing, "B" or "iB", or only "B": *unit is its bytes. */
 static bool take_unit(const char *s, int64_t *unit)
 {
     static const char letters[] = "KMGT";
@@ -96,7 +96,7 @@ int ckpt_parse_size(const char *text, int64_t *bytes)
     return 0;
 }
 
-/* The next of the buffers that texts for people are written to. */
+/* The next of the rotating buffers for formatted texts. */
 static char *next_text(void)
 {
     static _Thread_local char text[8][TEXT_ROOM];

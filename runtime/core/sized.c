@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Structs of programs that were built against another header. */
+/* Reads and writes structs of programs that were built against another header: see sized.h. */
 #include <string.h>
 #include "core/sized.h"
 
-/* More bytes than any public struct will have: a larger size was never set. */
+/* A larger size than this means that the size was never set; no public struct is that large. */
 enum { MOST = 4096 };
 
 static int size_of(struct error *e, const char *name, const void *s, size_t *size)

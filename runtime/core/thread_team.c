@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Threads for work that comes once: see thread_team.h. */
+/* Threads for one-time work: see thread_team.h. */
 #include <pthread.h>
 #include <sched.h>
 #include "core/thread_team.h"

@@ -20,7 +20,7 @@ int ckpt_call_fail(struct ckpt_call *call, const char *fmt, ...)
     return CKPT_ESHAPE;
 }
 
-/* The sentence of a refused call: op, reason, operands. */
+/* Sets the sentence of a refused call: op, reason, operands. */
 static int fail_call(ckpt_tape *t, const struct ckpt_op_def *def, const struct ckpt_call *call,
                      int code)
 {
@@ -36,7 +36,7 @@ static int fail_call(ckpt_tape *t, const struct ckpt_op_def *def, const struct c
                      call->n_in ? "; got " : "", operands);
 }
 
-/* Resolves handles, feeds inputs, and makes dense what the kernel wants dense. */
+/* Resolves handles, records feeds, and makes operands dense unless the kernel accepts strides. */
 static int take_operands(ckpt_tape *t, const struct ckpt_op_def *def, int n, const ckpt_tensor *x,
                          ckpt_tensor *in, struct ckpt_desc *descs)
 {
@@ -62,7 +62,7 @@ static bool strides_unset(const struct ckpt_desc *d)
     return true;
 }
 
-/* Whether all elements of d share one place, so that a view of it has strides of 0, too. */
+/* Whether all elements of d have one address, so that a view of it may have strides of 0, too. */
 static bool is_one_place(const struct ckpt_desc *d)
 {
     for (int i = 0; i < d->ndim; i++)
@@ -71,7 +71,8 @@ static bool is_one_place(const struct ckpt_desc *d)
     return desc_numel(d) > 1;
 }
 
-/* Are all elements of d in a storage of so many bytes, or, if that is -1, in one that can be? */
+/* Whether all elements of d lie in a storage of this many bytes; -1: in one of any possible size.
+ */
 static bool strides_are_sane(const struct ckpt_desc *d, int64_t bytes)
 {
     int64_t last = d->offset, size = ckpt_dtype_size(d->dtype), step;
@@ -82,7 +83,7 @@ static bool strides_are_sane(const struct ckpt_desc *d, int64_t bytes)
     return d->offset >= 0 && last < (bytes < 0 ? INT64_MAX / 64 : bytes / size);
 }
 
-/* What a shape rule said of an output: whatever a rule of somebody else makes up ends here. */
+/* Checks an output that a shape rule described; rules of programs may be wrong in any way. */
 static int check_output(const ckpt_tape *t, const struct ckpt_op_def *def, struct ckpt_call *call,
                         const ckpt_tensor *in, int i)
 {
@@ -166,8 +167,8 @@ static enum storage_kind kind_of(enum phase phase)
     return phase == PHASE_FORWARD ? STORAGE_ACTIVATION : STORAGE_TEMPORARY;
 }
 
-/* Moves the operands of op i to the end of the list, with room for one more behind those in front
- * of `before`.  Returns where that is, or NULL with the tape's error. */
+/* Moves the operands of op i to the end of the list, with one free entry after the first `before`.
+ * Returns that entry, or NULL with the tape's error. */
 static int32_t *widen_operands(ckpt_tape *t, int32_t i, int32_t before)
 {
     const int32_t n = t->ops.data[i].n_in + t->ops.data[i].n_out;
@@ -287,7 +288,7 @@ static bool any_needs_grad(const ckpt_tape *t, const ckpt_tensor *in, int n)
     return false;
 }
 
-/* Whether a parameter takes part in what an op reads. */
+/* Whether an operand is a parameter or depends on one. */
 static bool any_learned(const ckpt_tape *t, const ckpt_tensor *in, int n)
 {
     for (int i = 0; i < n; i++) {
@@ -332,8 +333,8 @@ static int append_call(ckpt_tape *t, const struct ckpt_op_def *def, const struct
     return 0;
 }
 
-/* An op of a program that was built against another header, as this library knows it: what the
- * struct is too short for is NULL.  The copy lives as long as the tape. */
+/* The def of an op in this library's size, for a program that was built against another header:
+ * members that its struct is too short for are NULL.  The copy lives as long as the tape. */
 static const struct ckpt_op_def *whole_def(ckpt_tape *t, const struct ckpt_op_def *given)
 {
     struct error e;
