@@ -239,12 +239,12 @@ static void join_parts(ckpt *c)
 }
 
 /* Nothing reports a collective on a device that makes no progress, so waiting calls poll for it. */
-static void watch_collectives(ckpt *c)
+static void poll_collectives(ckpt *c)
 {
     if (!c->ranks.noted)
         return;
-    c->memory.device->look = programs_look;
-    c->memory.device->look_user = &c->programs;
+    c->memory.device->poll = programs_poll;
+    c->memory.device->poll_user = &c->programs;
 }
 
 int ckpt_open(ckpt **out, const struct ckpt_options *opt)
@@ -278,7 +278,7 @@ int ckpt_open(ckpt **out, const struct ckpt_options *opt)
     if (!rc)
         rc = ranks_open_device(&c->ranks);
     if (!rc)
-        watch_collectives(c);
+        poll_collectives(c);
     if (!rc)
         rc = memory_open(&c->memory);
     if (!rc)

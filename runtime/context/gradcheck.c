@@ -63,7 +63,8 @@ static int loss_at(struct gradcheck *k, ckpt_tensor w, int64_t n, double *loss)
 
 /* Computes central differences of element i with a few step lengths; *nearest is the one nearest to
  * its gradient.  Long steps see the curvature of the loss, short ones its rounding. */
-static int differ(struct gradcheck *k, ckpt_tensor w, int64_t n, int64_t i, double *nearest)
+static int find_difference(struct gradcheck *k, ckpt_tensor w, int64_t n, int64_t i,
+                           double *nearest)
 {
     float keep = k->value[i];
     double h = k->s.length * fmax(1, fabs((double)keep));
@@ -87,10 +88,10 @@ static int differ(struct gradcheck *k, ckpt_tensor w, int64_t n, int64_t i, doub
 
 static double largest_of(const float *x, int64_t n)
 {
-    double most = 0;
+    double largest = 0;
     for (int64_t i = 0; i < n; i++)
-        most = fmax(most, fabs((double)x[i]));
-    return most;
+        largest = fmax(largest, fabs((double)x[i]));
+    return largest;
 }
 
 /* Checks some elements of a parameter, spread evenly over it. */
@@ -103,7 +104,7 @@ static int check_elements(struct gradcheck *k, int param, const struct ckpt_para
     for (int64_t j = 0; j < samples && !rc; j++) {
         int64_t i = samples > 1 ? j * (n - 1) / (samples - 1) : 0;
         double slope;
-        rc = differ(k, w, n, i, &slope);
+        rc = find_difference(k, w, n, i, &slope);
         double error = fabs(slope - k->gradient[i]) / fmax(scale, k->s.smallest);
         if (!rc && !(error <= k->s.error)) {
             k->s.param = info->name;

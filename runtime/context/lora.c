@@ -60,7 +60,7 @@ static int add_adapter(ckpt *c, const struct ckpt_lora *s, int32_t i)
     return 0;
 }
 
-static bool may_have(const struct param *w, const char *pattern)
+static bool matches(const struct param *w, const char *pattern)
 {
     return !w->adapter && w->desc.ndim == 2 && !fnmatch(pattern, w->name, 0);
 }
@@ -77,9 +77,9 @@ static const char *find_fault(const ckpt *c, const struct ckpt_lora *s)
         return "a program was compiled: add adapters before";
     for (int32_t i = 0; i < c->params.n; i++) {
         const struct param *w = &c->params.data[i];
-        if (may_have(w, s->pattern) && w->lora.b)
+        if (matches(w, s->pattern) && w->lora.b)
             return "a weight of that name has an adapter already";
-        found += may_have(w, s->pattern);
+        found += matches(w, s->pattern);
     }
     return found ? NULL : "no parameter of two axes has such a name";
 }
@@ -104,7 +104,7 @@ int ckpt_lora(ckpt *c, const struct ckpt_lora *settings)
         if (!c->params.data[i].adapter)
             c->params.data[i].trainable = false;
     for (int32_t i = 0; i < n; i++)
-        if (may_have(&c->params.data[i], s.pattern)) {
+        if (matches(&c->params.data[i], s.pattern)) {
             int rc = add_adapter(c, &s, i);
             if (rc)
                 return rc;

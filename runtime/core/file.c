@@ -233,7 +233,7 @@ void file_sweep(const char *path)
 }
 
 /* Locks a new file; false if it was removed by a sweep between open and lock. */
-static bool hold(int fd)
+static bool lock_new(int fd)
 {
     struct stat st;
 
@@ -248,7 +248,7 @@ static int open_temporary(char *name, size_t size, const char *path)
     for (int i = 0; i < TRIES; i++) {
         snprintf(name, size, "%s.tmp-%ld-%d", path, (long)getpid(), i);
         int fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        if (fd >= 0 && hold(fd))
+        if (fd >= 0 && lock_new(fd))
             return fd;
         if (fd < 0 && errno != EEXIST)
             return -1;
@@ -325,7 +325,7 @@ static int close_output(struct ckpt_replacement *o)
 }
 
 /* Flushes all bytes to the system and, if durable, to the disk; closes the file. */
-static int settle(struct ckpt_replacement *o, bool durable)
+static int flush_output(struct ckpt_replacement *o, bool durable)
 {
     int rc = 0;
 
@@ -347,7 +347,8 @@ static int settle(struct ckpt_replacement *o, bool durable)
 int file_replacement_commit(struct ckpt_replacement *o, bool durable)
 {
     int lock = o->temporary ? fcntl(o->fd, F_DUPFD_CLOEXEC, 0) : -1;
-    int rc = o->temporary && lock < 0 ? io_error(o->path, "cannot be written") : settle(o, durable);
+    int rc = o->temporary && lock < 0 ? io_error(o->path, "cannot be written")
+                                      : flush_output(o, durable);
 
     if (!rc && o->temporary && rename(o->temporary, o->path))
         rc = io_error(o->path, "cannot rename the temporary file to it");

@@ -69,12 +69,12 @@ static inline int fp8_top(enum ckpt_dtype dtype)
     return dtype == CKPT_F8E4M3 ? FP8_E4M3_TOP : FP8_E5M2_TOP;
 }
 
-/* most: bits of the largest value; unit: bits of a power of two with the same spacing between
+/* largest: bits of the largest value; unit: bits of a power of two with the same spacing between
  * neighbours as values below the smallest normal one. */
-static inline uint8_t fp8_round(float x, int mantissa, int bias, uint32_t most, uint32_t unit)
+static inline uint8_t fp8_round(float x, int mantissa, int bias, uint32_t largest, uint32_t unit)
 {
     const int drop = 23 - mantissa;
-    const uint32_t bits = float_bits(x), all = bits & 0x7fffffff, a = all < most ? all : most;
+    const uint32_t bits = float_bits(x), all = bits & 0x7fffffff, a = all < largest ? all : largest;
     const uint32_t even = (a + (1u << (drop - 1)) - 1 + (a >> drop & 1)) >> drop;
     const uint32_t normal = even - ((uint32_t)(127 - bias) << mantissa);
     const uint32_t small = float_bits(float_of_bits(a) + float_of_bits(unit)) - unit;

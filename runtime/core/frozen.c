@@ -38,18 +38,18 @@ static uint16_t round_bits(uint32_t bits)
 /* The scale of a block, as bits of a bf16: 0, NaN, or a finite number. */
 static uint16_t scale_of(const float *x)
 {
-    const uint32_t least = (127 - 100) << 23, infinite = 0x7f800000;
+    const uint32_t smallest = (127 - 100) << 23, infinite = 0x7f800000;
     const uint16_t largest = 0x7f7f;
-    uint32_t most = 0;
+    uint32_t found = 0;
     for (int i = 0; i < FROZEN_BLOCK; i++) {
         const uint32_t bits = float_bits(x[i]) & 0x7fffffff;
-        most = bits > most ? bits : most;
+        found = bits > found ? bits : found;
     }
-    if (most < least)
+    if (found < smallest)
         return 0;
-    if (most >= infinite)
+    if (found >= infinite)
         return 0x7fc0;
-    const uint16_t rounded = round_bits(most);
+    const uint16_t rounded = round_bits(found);
     return rounded > largest ? largest : rounded;
 }
 

@@ -28,8 +28,8 @@
 #include "core/base.h"
 
 enum {
-    FROZEN_BLOCK = 64,  /* elements per scale; a weight has a multiple of it */
-    FROZEN_LEAST = 4096 /* elements; for smaller weights decoding by an op costs too much */
+    FROZEN_BLOCK = 64, /* elements per scale; a weight has a multiple of it */
+    FROZEN_MIN = 4096  /* elements; for smaller weights decoding by an op costs too much */
 };
 
 enum frozen_format { FROZEN_PLAIN, FROZEN_INT8, FROZEN_NF4 };
@@ -41,7 +41,7 @@ const char *frozen_name(int format);
 /* Whether a weight of n elements can be kept in codes. */
 static inline bool frozen_takes(int64_t n)
 {
-    return n >= FROZEN_LEAST && n % FROZEN_BLOCK == 0;
+    return n >= FROZEN_MIN && n % FROZEN_BLOCK == 0;
 }
 
 static inline int64_t frozen_code_bytes(int format, int64_t n)

@@ -59,10 +59,10 @@ INT8_FUNCTION uint32_t int8_to_bf16(float x)
 }
 
 /* The scale of a block, as the bits of a bf16, from the bits of its largest magnitude. */
-INT8_FUNCTION uint32_t int8_scale(uint32_t most)
+INT8_FUNCTION uint32_t int8_scale(uint32_t largest)
 {
-    const uint32_t scale = int8_to_bf16(INT8_FLOAT(most << 16) * 0x1.020408p-7f);
-    return most >= INT8_LARGEST ? INT8_NAN : most < INT8_SMALLEST ? 0u : scale;
+    const uint32_t scale = int8_to_bf16(INT8_FLOAT(largest << 16) * 0x1.020408p-7f);
+    return largest >= INT8_LARGEST ? INT8_NAN : largest < INT8_SMALLEST ? 0u : scale;
 }
 
 /* Whether a block has codes other than zeros. */

@@ -97,8 +97,8 @@ MEAN8_FUNCTION uint32_t mean8_ceil(float x)
 
 MEAN8_FUNCTION uint32_t mean8_base(uint32_t top, bool square)
 {
-    const uint32_t most = square ? 255u : 127u;
-    return top > most ? top - most : 0u;
+    const uint32_t range = square ? 255u : 127u;
+    return top > range ? top - range : 0u;
 }
 
 MEAN8_FUNCTION float mean8_decode(uint32_t code, uint32_t base, bool square)
@@ -112,12 +112,12 @@ MEAN8_FUNCTION float mean8_decode(uint32_t code, uint32_t base, bool square)
 MEAN8_FUNCTION uint32_t mean8_encode(float x, uint32_t base, uint32_t noise, bool square)
 {
     const uint32_t bits = mean8_bits(x), sign = square || x != x ? 0u : MEAN8_BITS(x) >> 24 & 128u;
-    const uint32_t least = (base + 1u) << MEAN8_SHIFT;
+    const uint32_t smallest = (base + 1u) << MEAN8_SHIFT;
     /* (noise + 1/2) / 2^16, by way of the float of [1, 2) that has these bits. */
     const float part = MEAN8_FLOAT(0x3f800040u | noise << 7) - 1.f;
-    const uint32_t up = square ? bits != 0u : part * MEAN8_FLOAT(least) < MEAN8_FLOAT(bits);
+    const uint32_t up = square ? bits != 0u : part * MEAN8_FLOAT(smallest) < MEAN8_FLOAT(bits);
     const uint32_t c = ((bits + (noise << 4) + 8u) >> MEAN8_SHIFT) - base;
-    return (bits < least ? up : c) | sign;
+    return (bits < smallest ? up : c) | sign;
 }
 
 #endif

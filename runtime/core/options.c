@@ -136,8 +136,8 @@ static int needs_value(const struct ckpt_option *row)
 }
 
 /* Stores one option; next is the argument after it or NULL; *used is how many arguments it took. */
-static int take_option(const struct ckpt_option *row, bool negated, void *dest,
-                       const char *argument, const char *next, int *used)
+static int parse_option(const struct ckpt_option *row, bool negated, void *dest,
+                        const char *argument, const char *next, int *used)
 {
     const char *equals = strchr(argument, '=');
     const char *text = equals ? equals + 1 : NULL;
@@ -173,8 +173,8 @@ int ckpt_option_table_parse(const struct ckpt_option *table, void *dest, int *ar
             dashes ? match(table, argv[i] + 2, &negated) : short_flag(table, argv[i]);
         int used = 1;
         if (row)
-            rc =
-                take_option(row, negated, dest, argv[i], i + 1 < *argc ? argv[i + 1] : NULL, &used);
+            rc = parse_option(row, negated, dest, argv[i], i + 1 < *argc ? argv[i + 1] : NULL,
+                              &used);
         else
             argv[kept++] = argv[i];
         if (!rc)

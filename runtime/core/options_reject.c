@@ -4,7 +4,7 @@
 #include <string.h>
 #include "core/options.h"
 
-#define LONGEST 64 /* longer names get no suggestion */
+#define MAX_NAME 64 /* longer names get no suggestion */
 
 static int min3(int a, int b, int c)
 {
@@ -19,7 +19,7 @@ static int min3(int a, int b, int c)
  */
 static int edit_distance(const char *a, int la, const char *b, int lb)
 {
-    int rows[3][LONGEST + 1];
+    int rows[3][MAX_NAME + 1];
 
     for (int j = 0; j <= lb; j++)
         rows[0][j] = j;
@@ -45,7 +45,7 @@ static void search_table(const struct ckpt_option *table, const char *word, int 
 {
     for (const struct ckpt_option *row = table; row->name; row++) {
         size_t n = strlen(row->name);
-        if (n > LONGEST)
+        if (n > MAX_NAME)
             continue;
         int distance = edit_distance(word, length, row->name, (int)n);
         if (distance < best->distance)
@@ -85,7 +85,7 @@ const char *option_nearest(const char *word, int length, int n, const struct ckp
         if (explained)
             return explained;
     }
-    for (int i = 0; i < n && length <= LONGEST; i++)
+    for (int i = 0; i < n && length <= MAX_NAME; i++)
         search_table(tables[i], word, length, &best);
     return best.name;
 }

@@ -94,24 +94,24 @@ void param_slot_decode(const struct param *p, int slot, const void *words, int64
 
 /* ---- initial values, kept on the host -------------------------------------------------------- */
 
-enum { SOME = 4096 /* elements that fit in the first-level cache */ };
+enum { CHUNK = 4096 /* elements that fit in the first-level cache */ };
 
 void param_narrow(float *x, int64_t n)
 {
-    uint16_t half[SOME];
+    uint16_t half[CHUNK];
 
-    for (int64_t at = 0; at < n; at += SOME) {
-        const int64_t some = min_i64(SOME, n - at);
-        ckpt_to_bf16(x + at, half, some);
-        ckpt_from_bf16(half, x + at, some);
+    for (int64_t at = 0; at < n; at += CHUNK) {
+        const int64_t count = min_i64(CHUNK, n - at);
+        ckpt_to_bf16(x + at, half, count);
+        ckpt_from_bf16(half, x + at, count);
     }
 }
 
 /* Whether all values are exact in bf16. */
 static bool fits_bf16(const float *x, int64_t n)
 {
-    for (int64_t at = 0; at < n; at += SOME) {
-        const int64_t end = min_i64(n, at + SOME);
+    for (int64_t at = 0; at < n; at += CHUNK) {
+        const int64_t end = min_i64(n, at + CHUNK);
         uint32_t low = 0, bits;
         for (int64_t i = at; i < end; i++) {
             memcpy(&bits, &x[i], sizeof bits);
@@ -235,7 +235,7 @@ struct ckpt_desc param_file_desc(const struct param *p)
 }
 
 /* Copies all values between the order of a file and the order of the parameter. */
-static void walk(const struct param *p, const float *src, float *dst, bool to_file)
+static void copy_reordered(const struct param *p, const float *src, float *dst, bool to_file)
 {
     struct ckpt_desc d = file_order(p);
     int64_t index[CKPT_MAX_DIMS] = {0}, n = desc_numel(&d), row = d.shape[d.ndim - 1];
@@ -258,12 +258,12 @@ static void walk(const struct param *p, const float *src, float *dst, bool to_fi
 
 void param_to_file(const struct param *p, const float *src, float *dst)
 {
-    walk(p, src, dst, true);
+    copy_reordered(p, src, dst, true);
 }
 
 void param_from_file(const struct param *p, const float *src, float *dst)
 {
-    walk(p, src, dst, false);
+    copy_reordered(p, src, dst, false);
 }
 
 int params_check_lost(const struct params *ps, struct error *e)

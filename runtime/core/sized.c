@@ -4,12 +4,12 @@
 #include "core/sized.h"
 
 /* A larger size than this means that the size was never set; no public struct is that large. */
-enum { MOST = 4096 };
+enum { MAX_SIZE = 4096 };
 
 static int size_of(struct error *e, const char *name, const void *s, size_t *size)
 {
     memcpy(size, s, sizeof *size);
-    if (*size >= sizeof *size && *size <= MOST)
+    if (*size >= sizeof *size && *size <= MAX_SIZE)
         return 0;
     return error_fail(e, CKPT_EINVAL, "%s has size %zu: start from its _INIT macro", name, *size);
 }

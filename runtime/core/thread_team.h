@@ -13,11 +13,11 @@
 extern "C" {
 #endif
 
-enum { THREAD_TEAM_MOST = 16 };
+enum { THREAD_TEAM_MAX = 16 };
 
 /* Number of threads for n bytes or elements: `threads`, or one per core if that is 0, at most
- * THREAD_TEAM_MOST, and at least `least` bytes or elements each; at least 1. */
-int thread_team_size(int threads, int64_t n, int64_t least);
+ * THREAD_TEAM_MAX, and at least `min_share` bytes or elements each; at least 1. */
+int thread_team_size(int threads, int64_t n, int64_t min_share);
 
 /* Cuts 0 .. n into one share per thread, which begin at multiples of unit, and calls run for each.
  * The caller runs a single share, and shares for which no thread could be started.  Returns when

@@ -26,22 +26,22 @@ static int read_algorithms(struct programs *ps, struct pins *to)
     return ps->options->plan_in ? plan_read_pins(ps->options->plan_in, to, ps->error) : 0;
 }
 
-int program_take_algorithms(struct ckpt_program *p)
+int program_load_algorithms(struct ckpt_program *p)
 {
     struct programs *ps = p->programs;
     struct pins *to = algorithms(ps);
     if (!to || ps->n_warm)
         return 0;
-    return program_share_algorithms(p, to, ps->ranks->rank ? 0 : read_algorithms(ps, to));
+    return program_broadcast_algorithms(p, to, ps->ranks->rank ? 0 : read_algorithms(ps, to));
 }
 
-int program_spread_algorithms(struct ckpt_program *p)
+int program_broadcast_measured(struct ckpt_program *p)
 {
     struct pins *own = algorithms(p->programs);
-    return own ? program_share_algorithms(p, own, 0) : 0;
+    return own ? program_broadcast_algorithms(p, own, 0) : 0;
 }
 
-int program_keep_algorithms(struct ckpt_program *p)
+int program_store_algorithms(struct ckpt_program *p)
 {
     const struct pins *from = algorithms(p->programs);
     for (int64_t i = 0; from && i < from->n; i++)

@@ -54,7 +54,7 @@ void program_join_ranks(struct ckpt_program *p)
 enum { CALL_SECONDS = 5 };
 
 /* Names the ranks that do not reach a barrier of the hosts.  Returns CKPT_ECOMM. */
-static int search(struct programs *ps, const char *name)
+static int find_missing(struct programs *ps, const char *name)
 {
     struct comm *comm = ps->ranks->comm, *hosts = comm_of_hosts(comm);
     char sentence[256];
@@ -72,7 +72,7 @@ static int search(struct programs *ps, const char *name)
     return CKPT_ECOMM;
 }
 
-int programs_look(void *user, int32_t *op)
+int programs_poll(void *user, int32_t *op)
 {
     struct programs *ps = user;
     const volatile int32_t *noted = ps->ranks->noted;
@@ -96,5 +96,5 @@ int programs_look(void *user, int32_t *op)
     if (known)
         snprintf(name, sizeof name, "%.20s of %.36s", p->tape->ops.data[at].def->name,
                  p->tape->labels.data[p->tape->ops.data[at].label]);
-    return search(ps, name);
+    return find_missing(ps, name);
 }

@@ -49,30 +49,30 @@ struct choice {
     double limit;   /* seconds: nothing slower is planned */
 };
 
-/* Whether a plan may fit and take at most `most` seconds, by its lower bound: no plan is made,
+/* Whether a plan may fit and take at most `limit` seconds, by its lower bound: no plan is made,
  * since planning takes most of the time. */
-static int look_before(struct ckpt_program *p, double most, bool *promising)
+static int check_bound(struct ckpt_program *p, double limit, bool *may_win)
 {
     double seconds;
     int rc = program_bound(p, &seconds);
-    *promising = !rc && (program_plan_is_given(p) || (seconds <= most && seconds < INFINITY));
-    return rc ? rc : program_decide(p, promising);
+    *may_win = !rc && (program_plan_is_given(p) || (seconds <= limit && seconds < INFINITY));
+    return rc ? rc : program_broadcast_decision(p, may_win);
 }
 
 /* Plans one variant at one size, and keeps it if it is the fastest so far. */
-static int consider(struct ckpt_program *p, struct choice *k, enum ranks_over over, int variant,
-                    int64_t micro)
+static int try_candidate(struct ckpt_program *p, struct choice *k, enum ranks_over over,
+                         int variant, int64_t micro)
 {
     int rc = program_draft(p, &k->variants[variant], micro);
-    bool promising = false;
+    bool may_win = false;
 
     k->whole = !rc && p->tape->couples_samples;
     if (!rc)
-        rc = look_before(p, k->seconds, &promising);
+        rc = check_bound(p, k->seconds, &may_win);
     bool brief = p->brief;
     p->brief = true; /* only the fastest one reports the smallest budget */
     if (!rc)
-        rc = promising ? program_plan(p) : CKPT_EBUDGET;
+        rc = may_win ? program_plan(p) : CKPT_EBUDGET;
     p->brief = brief;
     if (!rc && p->plan->seconds < k->seconds) {
         k->seconds = p->plan->seconds;
@@ -87,8 +87,8 @@ static int consider(struct ckpt_program *p, struct choice *k, enum ranks_over ov
 
 /* Tries all variants and sizes: all divisors of the batch if no size is given, but only the whole
  * batch if another size would be another model.  *last is the last size tried. */
-static int consider_sizes(struct ckpt_program *p, struct choice *k, enum ranks_over over,
-                          int64_t given, int64_t *last)
+static int try_sizes(struct ckpt_program *p, struct choice *k, enum ranks_over over, int64_t given,
+                     int64_t *last)
 {
     int rc = ranks_share(p->programs->ranks, over);
 
@@ -102,7 +102,7 @@ static int consider_sizes(struct ckpt_program *p, struct choice *k, enum ranks_o
                 continue;
             *last = size;
             k->sizes += variant == 0;
-            rc = consider(p, k, over, variant, size);
+            rc = try_candidate(p, k, over, variant, size);
         }
     }
     return rc;
@@ -110,7 +110,7 @@ static int consider_sizes(struct ckpt_program *p, struct choice *k, enum ranks_o
 
 /* Selects variant, size of micro-steps and sharing whose plan is the fastest.  If nothing fits it
  * selects the last combination tried, whose refusal is then reported. */
-static int choose(struct ckpt_program *p, struct choice *k)
+static int select_fastest(struct ckpt_program *p, struct choice *k)
 {
     int64_t given = k->micro, last = given;
     enum ranks_over last_over = OVER_ALL;
@@ -122,7 +122,7 @@ static int choose(struct ckpt_program *p, struct choice *k)
         if (ranks_may_share(p->programs->ranks, (enum ranks_over)over)) {
             k->sizes = 0;
             last_over = (enum ranks_over)over;
-            rc = consider_sizes(p, k, last_over, given, &last);
+            rc = try_sizes(p, k, last_over, given, &last);
         }
     if (k->micro == CKPT_AUTO) {
         k->over = last_over;
@@ -166,7 +166,7 @@ static int write_plan(struct ckpt_program *p)
 
 /* Adds p to the programs of the context; every program then has a plan that fits beside the others.
  */
-static int take_place(struct ckpt_program *p)
+static int add_program(struct ckpt_program *p)
 {
     struct programs *ps = p->programs;
     p->next = ps->first;
@@ -198,7 +198,7 @@ static int explain_whole(struct ckpt_program *p, int rc)
 }
 
 /* Makes the recording and the plan of p; no memory is mapped yet. */
-static int decide(struct ckpt_program *p, struct choice *k)
+static int draft_and_plan(struct ckpt_program *p, struct choice *k)
 {
     bool open = false;
     int rc = check_batch(p->programs, p->batch, p->trains, &k->micro);
@@ -206,7 +206,7 @@ static int decide(struct ckpt_program *p, struct choice *k)
     if (!rc)
         rc = check_over(p, &open);
     if (!rc && (k->micro == CKPT_AUTO || k->n > 1 || open)) {
-        rc = choose(p, k);
+        rc = select_fastest(p, k);
         if (!rc)
             rc = ranks_share(p->programs->ranks, k->over);
     }
@@ -216,7 +216,7 @@ static int decide(struct ckpt_program *p, struct choice *k)
         rc = program_draft(p, &k->variants[k->variant], k->micro);
     bool plans = true;
     if (!rc && k->limit < INFINITY)
-        rc = look_before(p, k->limit, &plans);
+        rc = check_bound(p, k->limit, &plans);
     if (!rc && plans)
         rc = program_plan(p);
     return chosen ? explain_whole(p, rc) : rc;
@@ -224,22 +224,22 @@ static int decide(struct ckpt_program *p, struct choice *k)
 
 static int compile(struct ckpt_program *p, struct choice *k)
 {
-    int rc = decide(p, k);
+    int rc = draft_and_plan(p, k);
     if (!rc)
-        rc = take_place(p);
+        rc = add_program(p);
     if (rc || p->programs->options->plan_only)
         return rc;
     p->loss = program_find_fetch(p, PROGRAM_LOSS);
     p->norm = program_find_fetch(p, NORM);
     for (int i = 0; i < CKPT_REQUESTS; i++)
         p->request[i] = program_find_fetch(p, requests[i]);
-    rc = program_make_ports(p);
+    rc = program_make_io_buffers(p);
     if (!rc &&
         (p->programs->options->profile ||
          (p->trains && (p->programs->options->machine_out || p->programs->options->trace_out))) &&
         timing_new(&p->timing, p))
         rc = error_fail(p->programs->error, CKPT_ENOMEM, "no memory for the times of ops");
-    return rc ? rc : program_take_memory(p);
+    return rc ? rc : program_map_memory(p);
 }
 
 static bool all_recorders(const struct ckpt_variant *variants, int n)
@@ -260,8 +260,8 @@ static int await_steps(struct programs *ps)
 
 /* Returns the optimizer if it is one of this context, else NULL; its groups are fixed from now on.
  */
-static struct ckpt_optimizer *take_optimizer(const struct programs *ps,
-                                             const struct ckpt_optimizer *optimizer)
+static struct ckpt_optimizer *use_optimizer(const struct programs *ps,
+                                            const struct ckpt_optimizer *optimizer)
 {
     struct ckpt_optimizer *o = ps->optimizers;
 
@@ -310,7 +310,7 @@ static int resolve_optimizer(struct ckpt_program *p)
 static int begin(struct programs *ps, const struct ckpt_optimizer *optimizer, int64_t batch,
                  struct ckpt_program **out)
 {
-    struct ckpt_optimizer *own = optimizer ? take_optimizer(ps, optimizer) : NULL;
+    struct ckpt_optimizer *own = optimizer ? use_optimizer(ps, optimizer) : NULL;
     *out = NULL;
     if (optimizer && !own)
         return error_fail(ps->error, CKPT_EINVAL,
@@ -412,7 +412,7 @@ int ckpt_forecast(ckpt *c, ckpt_recorder record, void *user, const struct ckpt_o
     int rc = begin(ps, optimizer, batch, &p);
     if (!rc) {
         p->brief = true;
-        rc = decide(p, &k);
+        rc = draft_and_plan(p, &k);
     }
     if (!rc)
         describe(p, &all);
@@ -439,14 +439,14 @@ void ckpt_program_free(ckpt_program *p)
     int rc = d ? d->ops->sync(d) : 0; /* --plan-only has no device */
     if (rc)                           /* no later call can report it */
         programs_fail_device(p->programs, p, rc);
-    program_leave_row(p);
+    program_drop_in_flight(p);
     unlink_program(p);
     if (p->programs->last_submitted == p)
         p->programs->last_submitted = NULL;
     program_forget(p);
     lowered_free(&p->lowered);
     timing_free(p->timing);
-    program_free_ports(p);
+    program_free_io_buffers(p);
     red_zones_free(p);
     program_drop_plan(p);
     free(p->groups);

@@ -170,7 +170,7 @@ static int make_graph(struct ckpt_program *p)
     if (!rc && ps->ranks->comm)
         rc = ranks_agree(ps->ranks, graph_signature(p->graph), optimizer);
     if (!rc)
-        rc = program_take_algorithms(p);
+        rc = program_load_algorithms(p);
     if (!rc)
         rc = program_warm(p);
     p->reserved = ps->memory->overhead + ps->memory->persistent - program_placed_bytes(p);
@@ -233,7 +233,7 @@ bool program_plan_is_given(const struct ckpt_program *p)
 }
 
 /* --vram none: the plan of an unlimited budget, or a refusal if the device is too small for it. */
-static int plan_without(struct ckpt_program *p, struct frontier *pf, const struct budgets *b)
+static int plan_unlimited(struct ckpt_program *p, struct frontier *pf, const struct budgets *b)
 {
     struct programs *ps = p->programs;
     struct budgets none = *b;
@@ -256,7 +256,7 @@ static int plan_by_option(struct ckpt_program *p, struct frontier *pf, const str
 {
     struct programs *ps = p->programs;
     if (ps->options->vram == CKPT_VRAM_NONE)
-        return plan_without(p, pf, b);
+        return plan_unlimited(p, pf, b);
     if (ps->memory->free_first)
         return frontier_plan_free(pf, &ps->machine, b, p->reserved, &p->plan, ps->error);
     return frontier_plan(pf, &ps->machine, b, p->reserved, &p->plan, ps->error);
@@ -318,7 +318,7 @@ void programs_forget_searches(struct programs *ps)
 }
 
 /* Whether the plan has to report everything; a plan written to a file does. */
-static bool needs_all(const struct ckpt_program *p)
+static bool needs_full_report(const struct ckpt_program *p)
 {
     return !p->brief || (p->programs->options->plan_out && p->trains);
 }
@@ -326,7 +326,7 @@ static bool needs_all(const struct ckpt_program *p)
 static int search_plan(struct ckpt_program *p, const struct budgets *budgets)
 {
     struct programs *ps = p->programs;
-    int rc = needs_all(p) ? 0 : try_first(p, budgets);
+    int rc = needs_full_report(p) ? 0 : try_first(p, budgets);
     if (!rc && !p->plan)
         rc = search(p, budgets);
     if (!rc && ps->options->verify)
@@ -343,9 +343,9 @@ int program_plan(struct ckpt_program *p)
         return rc;
     if (ps->ranks->rank == 0)
         rc = program_plan_is_given(p) ? read_plan(p) : search_plan(p, &budgets);
-    rc = program_share_plan(p, rc);
+    rc = program_broadcast_plan(p, rc);
     if (!rc)
-        rc = program_keep_algorithms(p);
+        rc = program_store_algorithms(p);
     return rc;
 }
 

@@ -10,17 +10,17 @@
 
 /* In-flight slot and micro-step of an instruction; micro is 0 in the tail. */
 struct moment {
-    int flight;
+    int slot;
     int32_t micro;
 };
 
 void enqueue_instr(struct ckpt_program *p, const struct instr *i, struct moment at);
 
 /* Before the first kernel of a step: copies the struct ckpt_run of the slot to the device. */
-void enqueue_run(struct ckpt_program *p, int flight);
+void enqueue_run(struct ckpt_program *p, int slot);
 
 /* Submits a whole step; submits only its tail. */
-void enqueue_step(struct ckpt_program *p, int flight);
-void enqueue_tail(struct ckpt_program *p, int flight);
+void enqueue_step(struct ckpt_program *p, int slot);
+void enqueue_tail(struct ckpt_program *p, int slot);
 
 #endif

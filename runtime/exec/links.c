@@ -8,10 +8,10 @@
 #include "exec/program.h"
 #include "memory/link_rates.h"
 
-#define BYTES (INT64_C(256) << 20) /* size of a timed copy: more than caches hold */
-#define FEW   (INT64_C(1) << 20)   /* smaller copies would time the launch, not the link */
+#define COPY_BYTES (INT64_C(256) << 20) /* size of a timed copy: more than caches hold */
+#define MIN_BYTES  (INT64_C(1) << 20)   /* smaller copies would time the launch, not the link */
 
-static bool wants_links(const struct programs *ps)
+static bool needs_links(const struct programs *ps)
 {
     const struct ckpt_options *o = ps->options;
     const struct device *d = ps->memory->device;
@@ -27,7 +27,7 @@ static int64_t bytes_of(const struct programs *ps)
     int64_t room = m->budget - m->device->ops->overhead(m->device) - m->persistent;
     int64_t bytes = min_i64(room / LINK_ARENA, m->options->host / LINK_HOST);
 
-    return min_i64(BYTES, bytes / CKPT_ALIGN * CKPT_ALIGN);
+    return min_i64(COPY_BYTES, bytes / CKPT_ALIGN * CKPT_ALIGN);
 }
 
 /* If memory for the copies is missing the rates stay those of the file. */
@@ -52,9 +52,9 @@ static int time_links(struct programs *ps, int64_t bytes)
 
 int programs_time_links(struct programs *ps)
 {
-    if (ps->timed_links || !wants_links(ps))
+    if (ps->timed_links || !needs_links(ps))
         return 0;
     ps->timed_links = true;
     int64_t bytes = bytes_of(ps);
-    return bytes < FEW ? 0 : time_links(ps, bytes);
+    return bytes < MIN_BYTES ? 0 : time_links(ps, bytes);
 }

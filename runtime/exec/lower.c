@@ -16,9 +16,9 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include "exec/turns.h"
+#include "exec/handover.h"
 
-/* The events below FIRST_EVENT are used at handovers between programs: see turns.h. */
+/* The events below FIRST_EVENT are used at handovers between programs: see handover.h. */
 enum { NO_EVENT = -1, FIRST_EVENT = 2 * QUEUE_COUNT };
 
 /* A residence or a copy, and the step at which it is handled. */
@@ -40,7 +40,7 @@ struct lowering {
     int32_t begun;         /* device residences that have begun, in order of `first` */
     int32_t host_begun;    /* the same for the host tier */
     struct due *ends;      /* device residences by their last step, modulo the step count */
-    struct due *copies;    /* by the point at which they are submitted: see turn_of */
+    struct due *copies;    /* by the point at which they are submitted: see point_of */
     int32_t n_ends, ended, n_copies, copied;
     int32_t slot[2]; /* pieces so far to files and from files */
     int rc;
@@ -59,7 +59,7 @@ static struct command *add_command(struct lowering *w, enum instr_kind kind, enu
     *c = (struct command){
         .access = w->c.n_access,
         .instr = {
-            .kind = kind, .queue = queue, .op = -1, .event = NO_EVENT, .port = -1, .copy = -1}};
+            .kind = kind, .queue = queue, .op = -1, .event = NO_EVENT, .buffer = -1, .copy = -1}};
     return c;
 }
 
@@ -127,14 +127,14 @@ static int64_t offset_of(const struct lowering *w, int32_t tensor, bool on_host)
 }
 
 /* An input or an output; its host side is an I/O buffer of the program. */
-static void lower_port(struct lowering *w, const struct op *o, bool in)
+static void lower_io(struct lowering *w, const struct op *o, bool in)
 {
     int32_t tensor = in ? op_out(w->p->tape, o, 0) : op_in(w->p->tape, o, 0);
     int32_t s = storage_of(w, tensor);
     struct command *c =
         add_command(w, in ? INSTR_COPY_IN : INSTR_COPY_OUT, in ? QUEUE_COPY_IN : QUEUE_COPY_OUT);
     c->joins = true;
-    c->instr.port = in ? o->feed : o->fetch;
+    c->instr.buffer = in ? o->feed : o->fetch;
     c->instr.device = device_address(w, offset_of(w, tensor, false));
     c->instr.bytes = desc_bytes(&w->p->tape->tensors.data[tensor].desc);
     add_access(w, SPACE_DEVICE, w->here[s], w->p->graph->storages[s].bytes, in);
@@ -207,7 +207,7 @@ static void lower_step(struct lowering *w, int32_t step)
     if (w->plan->steps[step].on_host)
         lower_kernel(w, QUEUE_HOST, step);
     else if (o->feed >= 0 || o->fetch >= 0)
-        lower_port(w, o, o->feed >= 0);
+        lower_io(w, o, o->feed >= 0);
     else
         lower_kernel(w, collective_is(o->def) ? QUEUE_COMM : QUEUE_COMPUTE, step);
 }
@@ -277,7 +277,7 @@ static void lower_copy(struct lowering *w, int32_t copy)
 /* ---- order ----------------------------------------------------------------------------------- */
 
 /* The point at which a copy is submitted: out after step k at 2k + 1, in before step k at 2k. */
-static int32_t turn_of(const struct plan *p, const struct copy *c)
+static int32_t point_of(const struct plan *p, const struct copy *c)
 {
     return 2 * c->after + (copy_is_out(p->residences, c) ? 1 : 2);
 }
@@ -290,9 +290,9 @@ static int by_step(const void *a, const void *b)
     return (x->index > y->index) - (x->index < y->index);
 }
 
-static void lower_copies(struct lowering *w, int32_t turn)
+static void lower_copies(struct lowering *w, int32_t point)
 {
-    for (; w->copied < w->n_copies && w->copies[w->copied].step <= turn; w->copied++)
+    for (; w->copied < w->n_copies && w->copies[w->copied].step <= point; w->copied++)
         lower_copy(w, w->copies[w->copied].index);
 }
 
@@ -375,7 +375,7 @@ static int start(struct lowering *w)
                 (struct due){r->last < p->n_steps ? r->last : r->last - p->n_steps, i};
     }
     for (int32_t i = 0; i < p->n_copies; i++) {
-        w->copies[w->n_copies++] = (struct due){turn_of(p, &p->copies[i]), i};
+        w->copies[w->n_copies++] = (struct due){point_of(p, &p->copies[i]), i};
         w->sent[p->copies[i].from] = true;
     }
     qsort(w->ends, (size_t)w->n_ends, sizeof *w->ends, by_step);
@@ -399,7 +399,7 @@ static int add_event(struct lowered *l, enum instr_kind kind, enum queue queue, 
                             .queue = queue,
                             .op = -1,
                             .event = event,
-                            .port = -1,
+                            .buffer = -1,
                             .copy = -1,
                             .for_threads = for_threads};
     return i ? 0 : CKPT_ENOMEM;
@@ -505,7 +505,7 @@ static int emit_all(struct lowering *w, const struct hazards *h)
             w->l->n_body = w->l->n_instrs;
     }
     if (!rc && w->plan->n_copies)
-        rc = turns_make(w->p, &w->c, h, at);
+        rc = handover_new(w->p, &w->c, h, at);
     free(e.number);
     free(e.for_threads);
     free(at);
@@ -559,6 +559,6 @@ void lowered_free(struct lowered *l)
 {
     free(l->instrs.data);
     free(l->views.data);
-    turns_free(l->turns);
+    handover_free(l->handover);
     *l = (struct lowered){0};
 }

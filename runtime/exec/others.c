@@ -94,7 +94,7 @@ int program_move_others(struct ckpt_program *p)
             continue;
         rc = plan_uses_host(o->plan) ? programs_open_steps(p->programs) : 0;
         if (!rc)
-            rc = program_get_ready(o);
+            rc = program_prepare(o);
     }
     return rc;
 }

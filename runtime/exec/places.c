@@ -3,7 +3,7 @@
 #include "exec/program.h"
 #include "dist/values.h"
 
-int program_get_ready(struct ckpt_program *p)
+int program_prepare(struct ckpt_program *p)
 {
     struct device *d = p->programs->memory->device;
     int rc = program_lower(p);
@@ -110,7 +110,7 @@ int programs_open_steps(struct programs *ps)
     return rc ? rc : record_again(ps);
 }
 
-int program_take_memory(struct ckpt_program *p)
+int program_map_memory(struct ckpt_program *p)
 {
     struct programs *ps = p->programs;
     int rc = reserve(ps);
@@ -124,5 +124,5 @@ int program_take_memory(struct ckpt_program *p)
     rc = program_move_others(p);
     if (!rc)
         rc = values_fill(ps->ranks);
-    return rc ? rc : program_get_ready(p);
+    return rc ? rc : program_prepare(p);
 }

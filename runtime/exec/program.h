@@ -51,7 +51,7 @@ struct instr {
     int32_t first;    /* COMPUTE: its operands in lowered.views */
     int32_t event;    /* RECORD, WAIT */
     bool for_threads; /* RECORD: a queue that is a host thread waits for it */
-    int32_t port;     /* COPY_IN: index of the feed; COPY_OUT: of the fetch */
+    int32_t buffer;   /* COPY_IN: index of the feed; COPY_OUT: of the fetch */
     int32_t copy;     /* OFFLOAD, READ, WRITE: index of the plan's copy */
     void *device;     /* COPY, OFFLOAD, POISON: device bytes; COMPUTE: workspace */
     void *host;       /* OFFLOAD, READ, WRITE */
@@ -68,8 +68,8 @@ struct lowered {
         struct ckpt_view *data;
         int64_t capacity;
     } views;
-    struct turns *turns;      /* of a step with offloads; see turns.h */
-    int32_t n_instrs, n_body; /* the body's instructions come first */
+    struct handover *handover; /* of a step with offloads; see handover.h */
+    int32_t n_instrs, n_body;  /* the body's instructions come first */
     int32_t n_views;
     int32_t first_event, end_event; /* device events [first, end): no other program uses these */
     int32_t last_fetch;             /* the last instruction that copies an output, or -1 */
@@ -79,12 +79,12 @@ struct lowered {
 
 /* Host staging buffer of an input or output: one slice per micro-step, one set of slices per
  * in-flight slot.  The device allocates it. */
-struct port {
-    char *data[DEVICE_FLIGHTS]; /* a constant has one buffer for all slots */
-    int64_t slice;              /* bytes of one micro-step */
-    int64_t bytes;              /* bytes of all slices */
+struct io_buffer {
+    char *data[DEVICE_IN_FLIGHT]; /* a constant has one buffer for all slots */
+    int64_t slice;                /* bytes of one micro-step */
+    int64_t bytes;                /* bytes of all slices */
     bool fed;
-    bool stale[DEVICE_FLIGHTS]; /* an input that was fed into the other slot since */
+    bool stale[DEVICE_IN_FLIGHT]; /* an input that was fed into the other slot since */
 };
 
 /* Consecutive kernels of a step with offloads, recorded: see segments.h.  Instructions
@@ -102,7 +102,7 @@ struct program_ranks {
 
 /* Buffers that red_zones.c reuses from call to call: one set for the host queue, one for the
  * others. */
-struct zone_room {
+struct zone_buffers {
     struct ckpt_program *p;
     char *block;
     int64_t bytes;
@@ -122,24 +122,25 @@ struct ckpt_program {
     struct lowered lowered;
     const struct ckpt_program *follows; /* the program whose step precedes this one; NULL: itself */
     struct timing *timing;              /* NULL unless the ops are timed */
-    struct port *feeds, *fetches;       /* per tape feed and fetch */
+    struct io_buffer *feeds, *fetches;  /* per tape feed and fetch */
     struct ckpt_run *runs;              /* per in-flight slot and micro-step */
     int32_t *halt;                      /* for runs: set by a step that failed */
     struct index_report *bad_index;     /* for runs: one per in-flight slot */
-    struct device_step *recorded[DEVICE_FLIGHTS]; /* NULL: submitted instruction by instruction */
+    struct device_step *recorded[DEVICE_IN_FLIGHT]; /* NULL: submitted instruction by instruction */
     struct {
         struct segment *data; /* of a step with offloads, in submission order */
         int64_t capacity;
     } segments;
     int32_t n_segments;
     int64_t batch;
-    int64_t reserved;             /* budget bytes that others used when the plan was made */
-    int64_t steps, submitted;     /* completed; submitted.  Step n uses in-flight slot n % 2 */
-    int64_t turn[DEVICE_FLIGHTS]; /* per slot: the step's number among its optimizer's steps */
-    int mark[DEVICE_FLIGHTS];     /* per slot: the device's mark for the step */
-    int64_t before;               /* steps of the runs that a loaded state resumes */
-    int64_t shift;                /* added to the step that random numbers are drawn for */
-    bool told;                    /* set by ckpt_set_random_step: ranks number micro-steps from 0 */
+    int64_t reserved;         /* budget bytes that others used when the plan was made */
+    int64_t steps, submitted; /* completed; submitted.  Step n uses in-flight slot n % 2 */
+    int64_t
+        sequence[DEVICE_IN_FLIGHT]; /* per slot: the step's number among its optimizer's steps */
+    int mark[DEVICE_IN_FLIGHT];     /* per slot: the device's mark for the step */
+    int64_t before;                 /* steps of the runs that a loaded state resumes */
+    int64_t random_offset;          /* added to the step that random numbers are drawn for */
+    bool explicit_step; /* set by ckpt_set_random_step: ranks number micro-steps from 0 */
     float lr;
     bool trains;
     bool brief; /* its plan need not report the smallest budget: see ckpt_plan_in_full */
@@ -152,7 +153,7 @@ struct ckpt_program {
     int32_t loss, norm; /* fetches, or -1 */
     int32_t request[CKPT_REQUESTS];
     bool compared; /* the ranks have compared what they start from */
-    struct zone_room zones[2];
+    struct zone_buffers zones[2];
 };
 
 struct ckpt_variant;
@@ -176,8 +177,8 @@ void program_drop_plan(struct ckpt_program *p);
 
 /* Allocates host buffers for inputs and outputs.  Returns 0 or a code, the sentence in the
  * context; free them in either case. */
-int program_make_ports(struct ckpt_program *p);
-void program_free_ports(struct ckpt_program *p);
+int program_make_io_buffers(struct ckpt_program *p);
+void program_free_io_buffers(struct ckpt_program *p);
 
 /* Bytes of the program's persistent storages that have an address in the arena. */
 int64_t program_placed_bytes(const struct ckpt_program *p);
@@ -209,12 +210,12 @@ void program_place(struct ckpt_program *p);
 /* Maps the arena, writes the values of parameters, makes the instructions.  By then the other
  * programs no longer use the new parameters' addresses, even if this fails.  Returns 0 or a code,
  * the sentence in the context. */
-int program_take_memory(struct ckpt_program *p);
+int program_map_memory(struct ckpt_program *p);
 
 /* Makes the instructions for the current base of the arena, and has the device record them.  Not
  * while a step is in flight.  Returns 0 or a code, the sentence in the context: if memory runs out
  * there are no instructions, and it has to be called again. */
-int program_get_ready(struct ckpt_program *p);
+int program_prepare(struct ckpt_program *p);
 
 /* Lowers the plan to instructions with addresses; none if it fails.  Returns 0, CKPT_ENOMEM or the
  * device's code. */
@@ -223,12 +224,12 @@ void lowered_free(struct lowered *l);
 
 /* Before the first kernel of the context runs: selects in the libraries the algorithms that the
  * machine and --plan-in name, for every program.  All ranks get those of rank 0, as with the plan.
- * program_spread_algorithms broadcasts those that rank 0 has measured since.  Once the program has
- * its plan, program_keep_algorithms stores the algorithms in it.  On the CPU all three do nothing.
+ * program_broadcast_measured broadcasts those that rank 0 has measured since.  Once the program has
+ * its plan, program_store_algorithms stores the algorithms in it.  On the CPU all three do nothing.
  * Return 0 or a code, the sentence in the context. */
-int program_take_algorithms(struct ckpt_program *p);
-int program_spread_algorithms(struct ckpt_program *p);
-int program_keep_algorithms(struct ckpt_program *p);
+int program_load_algorithms(struct ckpt_program *p);
+int program_broadcast_measured(struct ckpt_program *p);
+int program_store_algorithms(struct ckpt_program *p);
 /* Adds to list the algorithms for a machine file: those of the machine except where the library no
  * longer uses them, and those measured to be faster than the library's first proposal. */
 int program_list_algorithms(const struct ckpt_program *p, struct pins *list);
@@ -240,7 +241,7 @@ int program_warm(struct ckpt_program *p);
 
 /* Fills the struct ckpt_run of each micro-step of the next step.  Seed and micro-steps are the same
  * in all steps: a recorded step keeps the values it was recorded with. */
-void program_set_runs(struct ckpt_program *p, int flight);
+void program_set_runs(struct ckpt_program *p, int slot);
 
 /* Has the device record the step of each in-flight slot if it can; of a step with offloads only the
  * kernels between its copies.  Earlier recordings are freed.  Returns 0, CKPT_ENOMEM or the
@@ -249,21 +250,21 @@ int program_record(struct ckpt_program *p);
 void program_forget(struct ckpt_program *p);
 
 /* program_find_budgets: the budgets to plan with, this rank's or the smallest of all ranks; sets
- * p->reserved to the bytes already used of the device's.  Then rank 0 plans, and program_share_plan
- * broadcasts its plan or, where rc is not 0, code and sentence. */
+ * p->reserved to the bytes already used of the device's.  Then rank 0 plans, and
+ * program_broadcast_plan broadcasts its plan or, where rc is not 0, code and sentence. */
 int program_find_budgets(struct ckpt_program *p, struct budgets *b);
-int program_share_plan(struct ckpt_program *p, int rc);
+int program_broadcast_plan(struct ckpt_program *p, int rc);
 /* Broadcasts, in the same way, the pins of rank 0 that came from files or were measured. */
-int program_share_algorithms(struct ckpt_program *p, struct pins *pins, int rc);
+int program_broadcast_algorithms(struct ckpt_program *p, struct pins *pins, int rc);
 /* Broadcasts rank 0's decision: all ranks go on with the same. */
-int program_decide(struct ckpt_program *p, bool *decision);
+int program_broadcast_decision(struct ckpt_program *p, bool *decision);
 
 /* Sets p->ranks. */
 void program_join_ranks(struct ckpt_program *p);
 /* Nobody will wait for the steps of p in flight: removes them from its optimizer's sequence. */
-void program_leave_row(struct ckpt_program *p);
+void program_drop_in_flight(struct ckpt_program *p);
 /* Submits all instructions of one step to the device and marks their end. */
-void program_walk(struct ckpt_program *p, int flight);
+void program_submit(struct ckpt_program *p, int slot);
 
 /* The output of this name, or -1. */
 int32_t program_find_fetch(const struct ckpt_program *p, const char *name);
@@ -274,10 +275,10 @@ int program_write_tier(void *user, int64_t offset, void *host, int64_t bytes);
 /* Runs the step of this slot again, op by op; it changes nothing.  *op becomes the tape op of the
  * first result that is not finite, or -1; *feed an input that was not finite to begin with, or -1.
  * Returns 0 or the device's code. */
-int program_find_nan(struct ckpt_program *p, int flight, int32_t *op, int32_t *feed);
+int program_find_nan(struct ckpt_program *p, int slot, int32_t *op, int32_t *feed);
 
 /* The first output of the step of this slot with a value that is not finite, or -1. */
-int32_t program_find_bad_output(const struct ckpt_program *p, int flight);
+int32_t program_find_bad_output(const struct ckpt_program *p, int slot);
 
 /* Whether copies of its step may still run when the next one begins. */
 static inline bool program_is_offloaded(const struct ckpt_program *p)

@@ -14,7 +14,7 @@
 struct ckpt_program;
 
 struct ckpt_optimizer; /* optim/optimizer.h */
-struct frontiers;     /* plan/plan.h */
+struct frontiers;      /* plan/plan.h */
 
 /* Files that options ask for and that were written, as bits. */
 enum written { WRITTEN_PLAN = 1, WRITTEN_GRAPH = 2, WRITTEN_MACHINE = 4, WRITTEN_TRACE = 8 };
@@ -28,22 +28,22 @@ struct programs {
     enum ckpt_backend backend;           /* the device programs run on, or are planned for */
     enum matmul_dtype matmul;            /* --matmul */
     bool int8;                           /* --activations 8bit */
-    int64_t joined_tiles;                  /* see struct tape_env */
+    int64_t joined_tiles;                /* see struct tape_env */
     struct machine machine;              /* the planner's rates and op times */
     struct ckpt_program *first;          /* the last compiled one; a list */
     struct ckpt_optimizer *optimizers;   /* every optimizer of the context, a list */
     struct ckpt_program *last_submitted; /* the program of the last submitted step, or NULL */
-    int64_t walked;                      /* steps submitted */
-    int joint; /* 0 or 1: the set of handover events recorded last */
+    int64_t submitted;                   /* steps submitted */
+    int event_set;                       /* 0 or 1: the set of handover events recorded last */
     struct {
         uint64_t *data; /* cost keys of the ops whose kernels have run once on the device */
         int64_t capacity;
     } warm;
     int32_t n_warm;
-    unsigned written;            /* bits of enum written */
-    bool timed_links;            /* programs_time_links has run */
+    unsigned written;           /* bits of enum written */
+    bool timed_links;           /* programs_time_links has run */
     struct frontiers *searched; /* Pareto frontiers, kept until the first step, or NULL */
-    bool brief;                  /* default for programs compiled next: see ckpt_plan_in_full */
+    bool brief;                 /* default for programs compiled next: see ckpt_plan_in_full */
 };
 
 /* Frees the frontiers that are kept for the plans of further programs. */
@@ -88,6 +88,6 @@ bool programs_are_idle(const struct programs *ps);
 
 /* The device calls this while the caller waits (struct device): checks whether another rank failed
  * or a collective makes no progress.  user is a struct programs. */
-int programs_look(void *user, int32_t *op);
+int programs_poll(void *user, int32_t *op);
 
 #endif

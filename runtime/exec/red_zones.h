@@ -9,7 +9,7 @@
 
 #include "exec/program.h"
 
-/* A kernel that runs the op's own CPU kernel this way; args->device is a struct zone_room of the
+/* A kernel that runs the op's own CPU kernel this way; args->device is a struct zone_buffers of the
  * program. */
 int red_zones_run(const struct ckpt_kernel_args *a);
 void red_zones_free(struct ckpt_program *p);

@@ -13,7 +13,7 @@
 
 /* Whether an instruction belongs to another queue than the segments' compute queue; such
  * instructions are submitted after the segment they stand in. */
-static inline bool instr_is_beside(const struct instr *i)
+static inline bool instr_is_other_queue(const struct instr *i)
 {
     return i->queue != QUEUE_COMPUTE;
 }

@@ -84,12 +84,13 @@ int64_t programs_count_updates(const struct programs *ps)
 
 int64_t program_random_step(const struct ckpt_program *p)
 {
-    return (p->trains ? programs_count_updates(p->programs) : p->before + p->submitted) + p->shift;
+    return (p->trains ? programs_count_updates(p->programs) : p->before + p->submitted) +
+           p->random_offset;
 }
 
 void program_draw_as(struct ckpt_program *p, int64_t step)
 {
-    p->shift += step - program_random_step(p);
+    p->random_offset += step - program_random_step(p);
 }
 
 int ckpt_set_random_step(ckpt_program *p, int64_t step)
@@ -101,13 +102,13 @@ int ckpt_set_random_step(ckpt_program *p, int64_t step)
     if (step < 0 || step >= INT64_C(1) << 52)
         return error_fail(p->programs->error, CKPT_EINVAL, "step %lld is not in [0, 2^52)",
                           (long long)step);
-    bool anew = !p->told && p->programs->ranks->rank;
+    bool anew = !p->explicit_step && p->programs->ranks->rank;
     if (anew && p->submitted != p->steps)
         return error_fail(p->programs->error, CKPT_EINVAL, "a step of the program is under way");
     program_draw_as(p, step);
     if (!anew)
         return CKPT_OK;
-    p->told = true;
+    p->explicit_step = true;
     /* A recorded step keeps its micro-step numbers, which were those of the rank. */
     int rc = program_record(p);
     return rc ? programs_fail_device(p->programs, p, rc) : CKPT_OK;

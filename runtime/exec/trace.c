@@ -170,10 +170,10 @@ static void arrange(struct slices *s)
 
 static double earliest(const struct slices *s)
 {
-    double least = s->n ? s->data[0].start : 0;
+    double first = s->n ? s->data[0].start : 0;
     for (int32_t i = 1; i < s->n; i++)
-        least = fmin(least, s->data[i].start);
-    return least;
+        first = fmin(first, s->data[i].start);
+    return first;
 }
 
 static int64_t nanoseconds(const struct trace *t, const struct slices *s, double seconds)

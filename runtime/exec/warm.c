@@ -38,7 +38,7 @@ enum {
 #define COLD_SECONDS 5e-3 /* of a step: if untimed ops take less, heating is not worth the time */
 
 /* An op that no machine file has a time for. */
-struct fresh {
+struct untimed {
     uint64_t key;
     int32_t op;    /* of the graph */
     int32_t times; /* runs per step, over all ops with this key */
@@ -54,12 +54,12 @@ struct warmer {
     int64_t sample;          /* bytes after those: random numbers */
     struct ckpt_run *run;    /* on the host; the device reads its own copy */
     struct ckpt_view *views; /* of the operands of one op */
-    int64_t *at;             /* their offsets in the scratch bytes */
+    int64_t *offset;         /* their offsets in the scratch bytes */
     int32_t *host;           /* values of an i32 operand; guard bytes */
     struct machine_cost *costs;
     int32_t n_costs;
-    struct fresh *fresh;
-    int32_t n_fresh;
+    struct untimed *untimed;
+    int32_t n_untimed;
     double flops; /* of a step, over all ops without a known time */
 };
 
@@ -117,7 +117,7 @@ static int64_t lay_out(const struct warmer *w, const struct op *o)
             if (!v || is_persistent(w, v) != persistent || first_of_storage(w, o, k) != k)
                 continue;
             int64_t bytes = storage_bytes(w, v) + zone;
-            w->at[k] = total + bytes > w->bytes ? workspace : total;
+            w->offset[k] = total + bytes > w->bytes ? workspace : total;
             total += bytes;
         }
     return total;
@@ -132,7 +132,7 @@ static void set_views(struct warmer *w, const struct op *o)
         if (!v)
             continue;
         int64_t offset = v->desc.offset * ckpt_dtype_size(v->desc.dtype);
-        char *storage = w->base + w->at[first_of_storage(w, o, k)];
+        char *storage = w->base + w->offset[first_of_storage(w, o, k)];
         w->views[k] = (struct ckpt_view){storage + offset, v->desc};
     }
 }
@@ -207,7 +207,7 @@ static int each_zone(struct warmer *w, const struct op *o,
         const struct tensor *v = operand(w, o, k);
         int64_t bytes = v ? w->p->tape->storages.data[v->storage].bytes : 0;
         if (v)
-            rc = fn(w, k - o->n_in, w->base + w->at[first_of_storage(w, o, k)] + bytes,
+            rc = fn(w, k - o->n_in, w->base + w->offset[first_of_storage(w, o, k)] + bytes,
                     round_up(max_i64(1, bytes), CKPT_ALIGN) + ZONE - bytes);
     }
     return rc;
@@ -299,11 +299,11 @@ static int32_t times_of(const struct warmer *w, int32_t i)
 }
 
 /* Counts another op with the key of an untimed one. */
-static void count_fresh(struct warmer *w, int32_t i)
+static void count_untimed(struct warmer *w, int32_t i)
 {
-    for (int32_t n = 0; n < w->n_fresh; n++)
-        if (w->fresh[n].key == w->p->graph->ops[i].cost_key)
-            w->fresh[n].times += times_of(w, i);
+    for (int32_t n = 0; n < w->n_untimed; n++)
+        if (w->untimed[n].key == w->p->graph->ops[i].cost_key)
+            w->untimed[n].times += times_of(w, i);
 }
 
 /* All ranks must run a collective equally often, whether or not they know its time.  The smallest
@@ -331,7 +331,7 @@ static int warm_op(struct warmer *w, int32_t i)
     if (!is_kernel(tape_op(w, i)))
         return 0;
     if (is_warm(ps, o->cost_key)) {
-        count_fresh(w, i);
+        count_untimed(w, i);
         return 0;
     }
     if (ARRAY_RESERVE(&ps->warm, ps->n_warm))
@@ -343,16 +343,16 @@ static int warm_op(struct warmer *w, int32_t i)
     if (collective_is(tape_op(w, i)->def))
         return time_collective(w, i, timed);
     if (timed)
-        w->fresh[w->n_fresh++] =
-            (struct fresh){.key = o->cost_key, .op = i, .times = times_of(w, i)};
+        w->untimed[w->n_untimed++] =
+            (struct untimed){.key = o->cost_key, .op = i, .times = times_of(w, i)};
     return 0;
 }
 
 /* Runs all untimed ops once, in turn. */
 static int run_round(struct warmer *w, int round)
 {
-    for (int32_t n = 0; n < w->n_fresh; n++) {
-        struct fresh *f = &w->fresh[n];
+    for (int32_t n = 0; n < w->n_untimed; n++) {
+        struct untimed *f = &w->untimed[n];
         double seconds[REPEATS] = {0};
         int repeats = (int)min_i64(f->times, REPEATS), rc = run_cold(w, f->op, repeats, seconds);
         if (rc)
@@ -362,7 +362,7 @@ static int run_round(struct warmer *w, int round)
     return 0;
 }
 
-static int time_fresh(struct warmer *w)
+static int time_untimed(struct warmer *w)
 {
     bool hot = w->flops > COLD_SECONDS * w->p->programs->machine.flops;
     double until = clock_seconds() + (hot ? HOT_SECONDS : 0);
@@ -371,14 +371,14 @@ static int time_fresh(struct warmer *w)
         rc = run_round(w, 0);
     for (int k = 0; k < ROUNDS && !rc; k++)
         rc = run_round(w, k);
-    for (int32_t n = 0; n < w->n_fresh && !rc; n++)
+    for (int32_t n = 0; n < w->n_untimed && !rc; n++)
         w->costs[w->n_costs++] =
-            (struct machine_cost){w->fresh[n].key, median_of(w->fresh[n].seconds, ROUNDS)};
+            (struct machine_cost){w->untimed[n].key, median_of(w->untimed[n].seconds, ROUNDS)};
     return rc;
 }
 
 /* The smallest number of scratch bytes for an op: its parameters may overlap. */
-static int64_t least_bytes(const struct warmer *w, const struct op *o)
+static int64_t min_bytes(const struct warmer *w, const struct op *o)
 {
     int64_t largest = 0;
     for (int32_t k = 0; k < o->n_in + o->n_out; k++)
@@ -389,18 +389,18 @@ static int64_t least_bytes(const struct warmer *w, const struct op *o)
 }
 
 /* Maps scratch bytes for the largest op and for a flush, as far as the budget allows. */
-static int take_scratch(struct warmer *w)
+static int map_scratch(struct warmer *w)
 {
     struct programs *ps = w->p->programs;
-    int64_t need = PATTERN, least = max_i64(graph_largest_op(w->p->graph), PATTERN);
+    int64_t need = PATTERN, smallest = max_i64(graph_largest_op(w->p->graph), PATTERN);
     for (int32_t i = 0; i < w->p->graph->n_ops; i++)
         if (is_kernel(tape_op(w, i))) {
             need = max_i64(need, lay_out(w, tape_op(w, i)));
-            least = max_i64(least, least_bytes(w, tape_op(w, i)));
+            smallest = max_i64(smallest, min_bytes(w, tape_op(w, i)));
         }
     int64_t room =
         ps->memory->budget - ps->memory->device->ops->overhead(w->d) - ps->memory->persistent;
-    if (room < least) /* no plan can fit either; the planner reports that in more detail */
+    if (room < smallest) /* no plan can fit either; the planner reports that in more detail */
         return CKPT_EBUDGET;
     w->bytes = min_i64(need, room / CKPT_ALIGN * CKPT_ALIGN);
     w->flush = min_i64(FLUSH, room - w->bytes) / CKPT_ALIGN * CKPT_ALIGN;
@@ -447,7 +447,7 @@ static int fill_scratch(struct warmer *w)
 }
 
 /* Adds the new times to the machine and prices the graph again. */
-static void take_costs(struct warmer *w)
+static void add_costs(struct warmer *w)
 {
     struct machine *m = &w->p->programs->machine;
     memcpy(w->costs + w->n_costs, m->costs, (size_t)m->n_costs * sizeof *m->costs);
@@ -497,40 +497,41 @@ static int warm_kinds(struct warmer *w, bool collectives)
 static int warm_ops(struct warmer *w)
 {
     const struct programs *ps = w->p->programs;
-    bool spreads = ps->options->tune && ps->ranks->comm, follows = spreads && ps->ranks->rank;
+    bool broadcasts = ps->options->tune && ps->ranks->comm,
+         receives = broadcasts && ps->ranks->rank;
     int rc = fill_scratch(w);
     if (!rc)
         rc = compile_programs(w);
-    if (!rc && !follows)
+    if (!rc && !receives)
         rc = warm_kinds(w, false);
-    if (!rc && spreads)
-        rc = program_spread_algorithms(w->p);
-    if (!rc && follows)
+    if (!rc && broadcasts)
+        rc = program_broadcast_measured(w->p);
+    if (!rc && receives)
         rc = warm_kinds(w, false);
     if (!rc)
         rc = warm_kinds(w, true);
     if (!rc)
-        rc = time_fresh(w);
+        rc = time_untimed(w);
     if (!rc)
-        take_costs(w);
+        add_costs(w);
     return rc;
 }
 
 static int prepare(struct warmer *w)
 {
     size_t n = (size_t)w->p->graph->n_ops + (size_t)w->p->programs->machine.n_costs + 1;
-    size_t most = 1; /* operands of one op */
+    size_t max_operands = 1; /* operands of one op */
     for (int32_t i = 0; i < w->p->tape->n_ops; i++) {
         const struct op *o = &w->p->tape->ops.data[i];
-        most = (size_t)max_i64((int64_t)most, o->n_in + o->n_out);
+        max_operands = (size_t)max_i64((int64_t)max_operands, o->n_in + o->n_out);
     }
-    w->views = calloc(most, sizeof *w->views);
-    w->at = calloc(most, sizeof *w->at);
+    w->views = calloc(max_operands, sizeof *w->views);
+    w->offset = calloc(max_operands, sizeof *w->offset);
     w->host = w->d->ops->host_alloc(w->d, PATTERN);
     w->run = w->d->ops->host_alloc(w->d, sizeof *w->run);
     w->costs = calloc(n, sizeof *w->costs);
-    w->fresh = calloc((size_t)w->p->graph->n_ops + 1, sizeof *w->fresh);
-    if (!w->views || !w->at || !w->host || !w->run || !w->costs || !w->fresh)
+    w->untimed = calloc((size_t)w->p->graph->n_ops + 1, sizeof *w->untimed);
+    if (!w->views || !w->offset || !w->host || !w->run || !w->costs || !w->untimed)
         return no_memory(w);
     *w->run = (struct ckpt_run){.seed = 1, .n_micro = 1};
     return 0;
@@ -544,7 +545,7 @@ int program_warm(struct ckpt_program *p)
         return 0;
     int rc = prepare(&w);
     if (!rc)
-        rc = take_scratch(&w);
+        rc = map_scratch(&w);
     if (w.d->ops->measure)
         w.d->ops->measure(w.d, !rc && ps->options->tune && !ps->ranks->rank, w.base + w.bytes,
                           w.flush);
@@ -558,8 +559,8 @@ int program_warm(struct ckpt_program *p)
     w.d->ops->host_free(w.d, w.host);
     w.d->ops->host_free(w.d, w.run);
     free(w.views);
-    free(w.at);
+    free(w.offset);
     free(w.costs);
-    free(w.fresh);
+    free(w.untimed);
     return rc == CKPT_EBUDGET ? 0 : rc;
 }

@@ -8,7 +8,7 @@
 
 /* --vram auto on the CPU: the free host memory minus the host tier; refused for several ranks, of
  * which each would use all of it. */
-static int take_host(struct memory *m, bool alone)
+static int use_host_memory(struct memory *m, bool alone)
 {
     if (!alone)
         return error_set(CKPT_EINVAL, "--vram auto: ranks on the CPU share the memory of their "
@@ -26,7 +26,7 @@ static void leave_margin(struct memory *m, const struct machine *machine, int64_
     m->budget = have - m->margin;
 }
 
-static void take_asked(struct memory *m, int64_t asked, int64_t have)
+static void use_requested(struct memory *m, int64_t asked, int64_t have)
 {
     if (asked < 0)
         asked = (int64_t)((double)have * (double)-asked / 100.);
@@ -48,12 +48,12 @@ int memory_set_budget(struct memory *m, const struct machine *machine, enum ckpt
 
     m->free_first = !asked || asked == CKPT_VRAM_AUTO || asked == CKPT_VRAM_NONE;
     if (!m->free_first)
-        take_asked(m, asked, have);
+        use_requested(m, asked, have);
     else if (asked == CKPT_VRAM_NONE || (!asked && !gpu))
         m->budget = gpu && !m->options->plan_only ? have : INT64_MAX;
     else if (gpu || foreign)
         leave_margin(m, machine, have);
     else
-        return take_host(m, alone);
+        return use_host_memory(m, alone);
     return 0;
 }

@@ -16,7 +16,7 @@
 
 enum {
     ROUNDS = 5,
-    BESIDE = 8 /* copies each way during an update; they take longer than the update */
+    CONCURRENT_COPIES = 8 /* copies each way during an update; they take longer than the update */
 };
 
 struct bench {
@@ -28,12 +28,12 @@ struct bench {
 /* The first round touches the memory for the first time and does not count. */
 static double best(const struct bench *b, double (*round)(const struct bench *b))
 {
-    double least = INFINITY;
+    double fastest = INFINITY;
 
     round(b);
     for (int i = 0; i < ROUNDS; i++)
-        least = fmin(least, round(b));
-    return least;
+        fastest = fmin(fastest, round(b));
+    return fastest;
 }
 
 /* ---- copies ---------------------------------------------------------------------------------- */
@@ -119,7 +119,7 @@ static double round_update(const struct bench *b)
     struct updating u = {.bench = b, .seconds = INFINITY};
     pthread_t thread;
 
-    device_copy_both(b->device, s->arena, s->host + 2 * s->bytes, s->bytes / 2, BESIDE);
+    device_copy_both(b->device, s->arena, s->host + 2 * s->bytes, s->bytes / 2, CONCURRENT_COPIES);
     if (!pthread_create(&thread, NULL, run_update, &u))
         pthread_join(thread, NULL);
     return b->device->ops->sync(b->device) ? INFINITY : u.seconds;

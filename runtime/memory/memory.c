@@ -244,7 +244,7 @@ struct span {
     bool half, in;
 };
 
-static void carry_share(void *user, int64_t from, int64_t end)
+static void convert_share(void *user, int64_t from, int64_t end)
 {
     const struct span *s = user;
     size_t size = s->half ? 2 : 4, bytes = (size_t)(end - from) * size;
@@ -260,9 +260,9 @@ static void carry_share(void *user, int64_t from, int64_t end)
                s->in ? (char *)(s->values + from) : memory, bytes);
 }
 
-static void carry(struct span s, int64_t n)
+static void convert(struct span s, int64_t n)
 {
-    thread_team_run(thread_team_size(0, n, SHARE), n, UNIT, carry_share, &s);
+    thread_team_run(thread_team_size(0, n, SHARE), n, UNIT, convert_share, &s);
 }
 
 /* Copies a slot that only the device can access, piece by piece; bf16 is rounded in pinned memory.
@@ -281,11 +281,11 @@ static int copy_pieces(struct memory *m, const struct param *p, int slot, float 
         struct span s = {m->rounding, values + at, half, in};
         int64_t count = min_i64(n - at, most);
         if (half && in)
-            carry(s, count);
+            convert(s, count);
         rc = copy_device(m, p->offset[slot] + at * size, half ? s.memory : s.values, count * size,
                          in);
         if (half && !in && !rc)
-            carry(s, count);
+            convert(s, count);
     }
     return rc;
 }
@@ -314,7 +314,7 @@ static void fill_block(struct block *b)
     int64_t bytes = b->n * (b->span.half ? 2 : 4);
     b->span.in = true;
     memset((char *)b->span.memory + bytes, 0, (size_t)(b->bytes - bytes));
-    carry(b->span, b->n);
+    convert(b->span, b->n);
 }
 
 /* Copies a slot in a file.  While the disk works on one block, the one before or after is rounded.
@@ -338,7 +338,7 @@ static int copy_file(struct memory *m, const struct param *p, int slot, float *v
         rc = in ? t->ops->write(t, last.offset, last.span.memory, last.bytes)
                 : t->ops->read(t, last.offset, last.span.memory, last.bytes);
         if (!rc && !in)
-            carry(last.span, last.n);
+            convert(last.span, last.n);
     }
     return rc ? error_fail(m->error, rc, "parameter '%s': %s", p->name, t->reason) : 0;
 }
@@ -354,7 +354,7 @@ static int copy_slot(struct memory *m, const struct param *p, int slot, float *v
         return copy_file(m, p, slot, values, in);
     if (!backing)
         return copy_pieces(m, p, slot, values, n, in);
-    carry((struct span){backing, values, is_half(p, slot), in}, n);
+    convert((struct span){backing, values, is_half(p, slot), in}, n);
     return 0;
 }
 

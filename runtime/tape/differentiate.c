@@ -113,7 +113,7 @@ static void contribute_activation(struct reverse *r, int32_t x, ckpt_tensor g, b
 }
 
 /* Whether g, of the backward pass, has a reader or is the gradient of a tensor. */
-static bool is_taken(const struct reverse *r, ckpt_tensor g)
+static bool is_used(const struct reverse *r, ckpt_tensor g)
 {
     const ckpt_tape *t = r->t;
     for (int32_t i = 0; i < r->n; i++)
@@ -132,7 +132,7 @@ static bool is_own(const struct reverse *r, ckpt_tensor g, int32_t first_op)
     const struct tensor *v = &t->tensors.data[g.id];
     if (v->op < r->n_ops || v->desc.offset || !desc_is_dense(&v->desc))
         return false;
-    if (v->op < first_op && is_taken(r, g))
+    if (v->op < first_op && is_used(r, g))
         return false;
     const struct op *o = &t->ops.data[v->op];
     if (o->def->flags & (CKPT_OP_VIEW | CKPT_OP_INPLACE) || o->accumulate != ACCUMULATE_NEVER)
@@ -150,7 +150,7 @@ static bool can_add(const ckpt_tape *t, ckpt_tensor g)
 }
 
 /* Whether the gradient of parameter x is summed over micro-steps in bf16. */
-static bool sums_are_narrow(const ckpt_tape *t, int32_t x)
+static bool sums_are_bf16(const ckpt_tape *t, int32_t x)
 {
     return t->grad_dtype == CKPT_BF16 && t->n_micro > 1 && tape_param_of(t, x) >= 0 &&
            t->env.params->data[tape_param_of(t, x)].half_state;
@@ -159,7 +159,7 @@ static bool sums_are_narrow(const ckpt_tape *t, int32_t x)
 static ckpt_tensor new_gradient(ckpt_tape *t, int32_t x)
 {
     struct ckpt_desc d = t->tensors.data[x].desc;
-    d.dtype = sums_are_narrow(t, x) ? CKPT_BF16 : CKPT_F32;
+    d.dtype = sums_are_bf16(t, x) ? CKPT_BF16 : CKPT_F32;
     desc_dense(&d);
     return tape_new_tensor(t, &d, STORAGE_TEMPORARY);
 }
@@ -168,7 +168,7 @@ static ckpt_tensor first_contribution(ckpt_tape *t, int32_t x, int32_t param, ck
                                       bool own)
 {
     enum accumulate mode = t->n_micro > 1 ? ACCUMULATE_LATER_MICRO : ACCUMULATE_NEVER;
-    own = own && !sums_are_narrow(t, x);
+    own = own && !sums_are_bf16(t, x);
     if (own && (mode == ACCUMULATE_NEVER || can_add(t, g))) {
         t->ops.data[t->tensors.data[g.id].op].accumulate = mode;
     } else {
@@ -186,10 +186,10 @@ static ckpt_tensor first_contribution(ckpt_tape *t, int32_t x, int32_t param, ck
 
 /* Whether the gradient of x may be bf16, and this was requested: nothing is added to it, or only to
  * a sum in bf16. */
-static bool is_narrow(const struct reverse *r, int32_t x)
+static bool is_bf16_gradient(const struct reverse *r, int32_t x)
 {
     const ckpt_tape *t = r->t;
-    return t->grad_dtype == CKPT_BF16 && (t->n_micro == 1 || sums_are_narrow(t, x)) &&
+    return t->grad_dtype == CKPT_BF16 && (t->n_micro == 1 || sums_are_bf16(t, x)) &&
            r->uses[x] == 1 && tape_param_of(t, x) >= 0 &&
            t->tensors.data[x].desc.dtype == CKPT_BF16;
 }
@@ -220,7 +220,7 @@ static bool takes_value(const struct reverse *r, int32_t x, ckpt_tensor g, bool 
 {
     const ckpt_tape *t = r->t;
     const struct ckpt_desc *d = &t->tensors.data[x].desc;
-    return own && is_narrow(r, x) && has_master(t, x) && !t->env.sharing.layout &&
+    return own && is_bf16_gradient(r, x) && has_master(t, x) && !t->env.sharing.layout &&
            desc_is_dense(d) && !d->offset && t->tensors.data[g.id].desc.dtype == d->dtype &&
            !is_read_behind(t, g, x) && tape_can_rehome(t, g, d);
 }
@@ -230,13 +230,13 @@ static void contribute_parameter(struct reverse *r, int32_t x, ckpt_tensor g, bo
     ckpt_tape *t = r->t;
     int32_t param = tape_param_of(t, x);
     ckpt_tensor sum = tape_handle(t, t->param_gradient[param]);
-    own = own && (t->tensors.data[g.id].desc.dtype == CKPT_F32 || is_narrow(r, x));
+    own = own && (t->tensors.data[g.id].desc.dtype == CKPT_F32 || is_bf16_gradient(r, x));
     if (!sum.id && takes_value(r, x, g, own)) {
         tape_rehome(t, g, (ckpt_tensor){.id = x}, &t->tensors.data[x].desc);
         sum = g;
     } else if (!sum.id) {
         sum = first_contribution(t, x, param, g, own);
-    } else if (own && !sums_are_narrow(t, x) && can_add(t, g) &&
+    } else if (own && !sums_are_bf16(t, x) && can_add(t, g) &&
                tape_can_rehome(t, g, &t->tensors.data[sum.id].desc)) {
         tape_rehome(t, g, sum, &t->tensors.data[sum.id].desc);
         t->ops.data[t->tensors.data[g.id].op].accumulate = ACCUMULATE_ALWAYS;
@@ -283,7 +283,7 @@ static int contribute(struct reverse *r, int32_t x, ckpt_tensor g, bool own)
 
 /* ---- slices ---------------------------------------------------------------------------------- */
 
-static void stand_at(ckpt_tape *t, const struct op *o)
+static void set_place(ckpt_tape *t, const struct op *o)
 {
     t->file = o->file;
     t->line = o->line;
@@ -316,7 +316,7 @@ static void contribute_slices(struct reverse *r, int32_t x)
         parts[n++] = r->waiting.data[i].part;
     qsort(parts, (size_t)n, sizeof *parts, by_place);
     r->slices[x] = 0;
-    stand_at(t, &t->ops.data[r->waiting.data[first].op]);
+    set_place(t, &t->ops.data[r->waiting.data[first].op]);
     const struct ckpt_desc d = t->tensors.data[x].desc;
     ckpt_tensor g = ops_unslice(t, &d, n, parts);
     free(parts);
@@ -392,7 +392,7 @@ static int call_rule(struct reverse *r, struct rule *u)
     const bool wide = parts_are_wide(r, o);
     for (int k = 0; k < o->n_in; k++) {
         u->need[k] = t->tensors.data[u->in[k].id].needs_grad;
-        u->want_bf16[k] = u->need[k] && is_narrow(r, u->in[k].id);
+        u->want_bf16[k] = u->need[k] && is_bf16_gradient(r, u->in[k].id);
     }
     for (int k = 0; k < o->n_out; k++)
         u->dout[k] = wide ? tape_handle(t, r->gradient[u->out[k].id]) : finish(r, u->out[k].id);
@@ -418,7 +418,7 @@ static int reverse_op(struct reverse *r, int32_t i)
         live |= op_out(t, &o, k) > 0 && r->gradient[op_out(t, &o, k)] != 0;
     if (!live)
         return 0;
-    stand_at(t, &o);
+    set_place(t, &o);
     if (!o.def->grad)
         return !o.of_gradients
                    ? 0

@@ -48,7 +48,7 @@ static void add(struct partial *p, int32_t x, ckpt_tensor g)
 }
 
 /* The gradient of x, cast to its dtype; CKPT_NONE if it has none. */
-static ckpt_tensor take(const struct partial *p, int32_t x)
+static ckpt_tensor gradient_of(const struct partial *p, int32_t x)
 {
     if (x <= 0 || x >= p->n || !p->gradient[x])
         return CKPT_NONE;
@@ -64,7 +64,7 @@ static void call_rule(struct partial *p, struct rule *r)
         wanted |= r->need[k];
     }
     for (int k = 0; k < r->op->n_out && wanted; k++)
-        r->dout[k] = take(p, r->out[k].id);
+        r->dout[k] = gradient_of(p, r->out[k].id);
     if (rule_call(r, t))
         return;
     for (int k = 0; k < r->op->n_in && !t->error.code; k++)
@@ -133,7 +133,7 @@ int tape_pull(ckpt_tape *t, int32_t first_op, int ny, const ckpt_tensor *y, cons
     if (!partial_open(&p, t, first_op, n, x))
         reverse_all(&p, ny, y, dy);
     for (int i = 0; i < n && !t->error.code; i++)
-        dx[i] = take(&p, x[i].id);
+        dx[i] = gradient_of(&p, x[i].id);
     partial_close(&p);
     return t->error.code;
 }
@@ -165,7 +165,7 @@ static void differentiate(ckpt_tape *t, ckpt_tensor y, int n, const ckpt_tensor 
     }
     for (int i = 0; i < n && !t->error.code; i++) {
         const struct ckpt_desc d = t->tensors.data[x[i].id].desc;
-        dx[i] = take(&p, x[i].id);
+        dx[i] = gradient_of(&p, x[i].id);
         if (!dx[i].id)
             dx[i] = ops_fill(t, 0.f, d.dtype, d.ndim, d.shape);
     }

@@ -7,7 +7,7 @@
 #include "core/sized.h"
 #include "tape/tape.h"
 
-enum { MOST_OPERANDS = 1 << 16 };
+enum { MAX_OPERANDS = 1 << 16 };
 
 int ckpt_call_fail(struct ckpt_call *call, const char *fmt, ...)
 {
@@ -37,8 +37,8 @@ static int fail_call(ckpt_tape *t, const struct ckpt_op_def *def, const struct c
 }
 
 /* Resolves handles, records feeds, and makes operands dense unless the kernel accepts strides. */
-static int take_operands(ckpt_tape *t, const struct ckpt_op_def *def, int n, const ckpt_tensor *x,
-                         ckpt_tensor *in, struct ckpt_desc *descs)
+static int resolve_operands(ckpt_tape *t, const struct ckpt_op_def *def, int n,
+                            const ckpt_tensor *x, ckpt_tensor *in, struct ckpt_desc *descs)
 {
     for (int i = 0; i < n; i++) {
         in[i] = tape_resolve(t, x[i]);
@@ -73,7 +73,7 @@ static bool is_one_place(const struct ckpt_desc *d)
 
 /* Whether all elements of d lie in a storage of this many bytes; -1: in one of any possible size.
  */
-static bool strides_are_sane(const struct ckpt_desc *d, int64_t bytes)
+static bool strides_are_valid(const struct ckpt_desc *d, int64_t bytes)
 {
     int64_t last = d->offset, size = ckpt_dtype_size(d->dtype), step;
     for (int i = 0; i < d->ndim; i++)
@@ -98,7 +98,7 @@ static int check_output(const ckpt_tape *t, const struct ckpt_op_def *def, struc
     if (strides_unset(d) && !(view && (def == &op_expand || is_one_place(&call->in[0]))))
         desc_dense(d);
     int64_t bytes = view ? t->storages.data[t->tensors.data[in[0].id].storage].bytes : -1;
-    if (!strides_are_sane(d, bytes))
+    if (!strides_are_valid(d, bytes))
         return ckpt_call_fail(call, "output %d has elements outside of its storage", i);
     return 0;
 }
@@ -364,7 +364,7 @@ int ckpt_record(ckpt_tape *t, const struct ckpt_op_def *def, int n_in, const ckp
                 int n_out, ckpt_tensor *out, const void *attr, size_t attr_size)
 {
     NOT_NULL(NULL, t);
-    for (int i = 0; out && i < n_out && n_out <= MOST_OPERANDS; i++)
+    for (int i = 0; out && i < n_out && n_out <= MAX_OPERANDS; i++)
         out[i] = CKPT_NONE;
     if (t->error.code)
         return t->error.code;
@@ -372,7 +372,7 @@ int ckpt_record(ckpt_tape *t, const struct ckpt_op_def *def, int n_in, const ckp
         return t->error.code;
     if (!def || !def->name || !def->shape)
         return tape_fail(t, CKPT_EINVAL, "an op without name or shape rule was recorded");
-    if (n_in < 0 || n_out < 0 || n_in > MOST_OPERANDS || n_out > MOST_OPERANDS || (n_in && !x) ||
+    if (n_in < 0 || n_out < 0 || n_in > MAX_OPERANDS || n_out > MAX_OPERANDS || (n_in && !x) ||
         (n_out && !out) || (attr_size && !attr))
         return tape_fail(t, CKPT_EINVAL,
                          "%s: %d inputs, %d outputs and %zu bytes of attributes "
@@ -383,7 +383,7 @@ int ckpt_record(ckpt_tape *t, const struct ckpt_op_def *def, int n_in, const ckp
     struct ckpt_desc *descs = calloc(n, sizeof *descs);
     int rc = in && descs ? 0 : tape_fail(t, CKPT_ENOMEM, "no memory to record %s", def->name);
     if (!rc)
-        rc = take_operands(t, def, n_in, x, in, descs);
+        rc = resolve_operands(t, def, n_in, x, in, descs);
     if (!rc) {
         struct ckpt_call call = {.n_in = n_in,
                                  .n_out = n_out,

@@ -235,7 +235,7 @@ void tape_gather_updated(ckpt_tape *t, int32_t param)
  * result.  So no part of the norm counts twice, and the order of sums on another host does not
  * change it.
  */
-static void sum_some(ckpt_tape *t, int n, int once, ckpt_tensor *x)
+static void sum_values(ckpt_tape *t, int n, int once, ckpt_tensor *x)
 {
     const struct sharing *sharing = &t->env.sharing;
     int shares = n - once;
@@ -251,7 +251,7 @@ static void sum_some(ckpt_tape *t, int n, int once, ckpt_tensor *x)
 }
 
 /* Replaces the values by their mean, computed with all_reduce, so it is the same on all ranks. */
-static void share_some(ckpt_tape *t, int n, const int32_t *param)
+static void average_values(ckpt_tape *t, int n, const int32_t *param)
 {
     struct flatten_attr attr = {.dtype = CKPT_F32, .numel = 0};
     const struct collective_attr ranks = {.ranks = t->env.sharing.ranks};
@@ -279,7 +279,7 @@ void tape_share_buffers(ckpt_tape *t)
         if (t->param_next[i])
             param[n++] = i;
         if (n && (n == FLATTEN_PARTS || i == t->n_params - 1)) {
-            share_some(t, n, param);
+            average_values(t, n, param);
             n = 0;
         }
     }
@@ -288,5 +288,5 @@ void tape_share_buffers(ckpt_tape *t)
 void tape_sum_over_ranks(ckpt_tape *t, int once, int n, ckpt_tensor *x)
 {
     for (int i = 0; i < n; i += FLATTEN_PARTS)
-        sum_some(t, (int)min_i64(FLATTEN_PARTS, n - i), i ? 0 : once, x + i);
+        sum_values(t, (int)min_i64(FLATTEN_PARTS, n - i), i ? 0 : once, x + i);
 }

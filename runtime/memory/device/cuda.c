@@ -23,7 +23,7 @@
 
 #define STREAMS QUEUE_READ /* this queue and those after it are threads */
 
-/* After a failure reported by look, the streams get this many seconds to run empty. */
+/* After a failure reported by poll, the streams get this many seconds to run empty. */
 #define PATIENCE 10.0
 
 struct cuda_device {
@@ -229,7 +229,7 @@ static void cuda_record(struct device *d, enum queue q, int32_t event)
         return;
     }
     if (c->files)
-        cuda_files_by_stream(c->files, event);
+        cuda_files_set_by_stream(c->files, event);
     accepted(c, cudaEventRecordWithFlags(c->events.data[event], c->queues[q],
                                          c->part ? cudaEventRecordExternal : 0));
 }
@@ -241,7 +241,7 @@ static void cuda_wait(struct device *d, enum queue q, int32_t event)
         return;
     if (q >= STREAMS)
         cuda_files_wait(c->files, q, event);
-    else if (c->files && cuda_files_recorded(c->files, event))
+    else if (c->files && cuda_files_is_by_thread(c->files, event))
         accepted(c, cuda_files_await(c->files, c->queues[q], event));
     else
         accepted(c, cudaStreamWaitEvent(c->queues[q], c->events.data[event], 0));
@@ -255,10 +255,10 @@ static void cuda_signal(struct device *d, enum queue q, int32_t event)
         accepted(c, cuda_files_signal(c->files, c->queues[q], event));
 }
 
-static bool look_at_copies(void *user)
+static bool poll_copies(void *user)
 {
     struct cuda_device *c = user;
-    return cuda_watch_look(&c->watch, c->deadline);
+    return cuda_watch_poll(&c->watch, c->deadline);
 }
 
 static int cuda_io(struct device *d, enum queue q, const struct device_io *io)
@@ -266,7 +266,7 @@ static int cuda_io(struct device *d, enum queue q, const struct device_io *io)
     struct cuda_device *c = cuda(d);
     int rc = 0;
     if (!c->files)
-        rc = cuda_files_open(&c->files, c->index, c->deadline, look_at_copies, c);
+        rc = cuda_files_open(&c->files, c->index, c->deadline, poll_copies, c);
     if (!rc && c->n_events)
         rc = cuda_files_events(c->files, c->n_events);
     if (rc || !io || c->failure)
@@ -317,13 +317,13 @@ static void drain_files(struct cuda_device *c)
     }
 }
 
-/* Checks for hung copies and calls look, which knows of other ranks.  False if what is waited for
+/* Checks for hung copies and calls poll, which knows of other ranks.  False if what is waited for
  * hangs. */
-static bool look_around(struct cuda_device *c, double *failed_at)
+static bool poll_all(struct cuda_device *c, double *failed_at)
 {
     int32_t op = -1;
-    c->stuck = c->stuck || look_at_copies(c);
-    int rc = c->device.look && *failed_at == 0 ? c->device.look(c->device.look_user, &op) : 0;
+    c->stuck = c->stuck || poll_copies(c);
+    int rc = c->device.poll && *failed_at == 0 ? c->device.poll(c->device.poll_user, &op) : 0;
     if (rc) {
         keep_failure(c, rc, op, "");
         *failed_at = clock_seconds();
@@ -342,7 +342,7 @@ static void await(struct cuda_device *c, cudaStream_t stream, cudaEvent_t event)
     cudaError_t e = cudaErrorNotReady;
     if (c->stuck)
         return;
-    if (!c->files && !c->device.look && !cuda_watch_busy(&c->watch)) {
+    if (!c->files && !c->device.poll && !cuda_watch_busy(&c->watch)) {
         accepted(c, event ? cudaEventSynchronize(event) : cudaStreamSynchronize(stream));
         return;
     }
@@ -350,7 +350,7 @@ static void await(struct cuda_device *c, cudaStream_t stream, cudaEvent_t event)
         cudaGetLastError(); /* clears "not ready" before the next kernel checks it */
         if (c->files)
             cuda_files_check(c->files);
-        if (!look_around(c, &failed_at))
+        if (!poll_all(c, &failed_at))
             return;
         nanosleep(&nap, NULL);
     }

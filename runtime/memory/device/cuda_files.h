@@ -13,9 +13,9 @@
 
 struct cuda_files;
 
-/* look: as in struct host_shared.  Returns 0, CKPT_ENOMEM, or CKPT_EDEVICE if streams cannot wait
+/* poll: as in struct host_shared.  Returns 0, CKPT_ENOMEM, or CKPT_EDEVICE if streams cannot wait
  * for counters. */
-int cuda_files_open(struct cuda_files **f, int device, double deadline, bool (*look)(void *user),
+int cuda_files_open(struct cuda_files **f, int device, double deadline, bool (*poll)(void *user),
                     void *user);
 bool cuda_files_stop(struct cuda_files *f); /* as device_ops.stop */
 void cuda_files_close(struct cuda_files *f);
@@ -33,8 +33,8 @@ void cuda_files_wait(struct cuda_files *f, enum queue q, int32_t event);
 cudaError_t cuda_files_signal(struct cuda_files *f, cudaStream_t stream, int32_t event);
 cudaError_t cuda_files_await(struct cuda_files *f, cudaStream_t stream, int32_t event);
 /* Whether a thread's queue recorded the event last; notes that a stream records it now. */
-bool cuda_files_recorded(const struct cuda_files *f, int32_t event);
-void cuda_files_by_stream(struct cuda_files *f, int32_t event);
+bool cuda_files_is_by_thread(const struct cuda_files *f, int32_t event);
+void cuda_files_set_by_stream(struct cuda_files *f, int32_t event);
 
 /* Checks for hung operations; after one, streams no longer wait for the threads. */
 void cuda_files_check(struct cuda_files *f);

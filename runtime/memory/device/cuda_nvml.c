@@ -21,7 +21,7 @@ struct pci_info {
     char bus_id[32];
 };
 
-enum { PROCESSES = 512, MOST_LINKS = 18, P2P_NVLINK = 2, P2P_OK = 0 };
+enum { PROCESSES = 512, MAX_LINKS = 18, P2P_NVLINK = 2, P2P_OK = 0 };
 
 struct cuda_nvml {
     void *library;
@@ -94,7 +94,7 @@ int64_t cuda_nvml_process_bytes(struct cuda_nvml *n)
 static int count_links(struct cuda_nvml *n, const char *bus_id)
 {
     int up = 0, direct = 0;
-    for (unsigned int i = 0; i < MOST_LINKS; i++) {
+    for (unsigned int i = 0; i < MAX_LINKS; i++) {
         unsigned int active = 0;
         struct pci_info end = {.bus_id = ""};
         if (n->link_state(n->device, i, &active) != 0 || !active)

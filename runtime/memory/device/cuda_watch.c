@@ -2,7 +2,7 @@
 /* Detects copies that hang: see cuda_watch.h. */
 #include "memory/device/cuda_watch.h"
 
-static void make(cudaEvent_t *event)
+static void make_event(cudaEvent_t *event)
 {
     if (cudaEventCreateWithFlags(event, cudaEventDisableTiming) == cudaSuccess)
         return;
@@ -20,17 +20,17 @@ static bool is_ready(cudaEvent_t event)
 }
 
 /* Makes all events of a queue at once, so that later steps allocate nothing. */
-static void make_all(struct cuda_watch *w, int q)
+static void make_events(struct cuda_watch *w, int q)
 {
     for (int i = 0; i < CUDA_WATCHED; i++) {
-        make(&w->queues[q].ring[i].begin);
-        make(&w->queues[q].ring[i].end);
+        make_event(&w->queues[q].ring[i].begin);
+        make_event(&w->queues[q].ring[i].end);
     }
     w->queues[q].made = true;
 }
 
 /* Removes copies that have ended from the ring. */
-static void take_off(struct cuda_watch *w, int q)
+static void drop_ended(struct cuda_watch *w, int q)
 {
     while (w->queues[q].head < w->queues[q].tail &&
            is_ready(w->queues[q].ring[w->queues[q].head % CUDA_WATCHED].end)) {
@@ -42,9 +42,9 @@ static void take_off(struct cuda_watch *w, int q)
 void cuda_watch_begin(struct cuda_watch *w, enum queue q, cudaStream_t stream, int64_t bytes)
 {
     if (!w->queues[q].made)
-        make_all(w, q);
+        make_events(w, q);
     if (w->queues[q].tail - w->queues[q].head == CUDA_WATCHED)
-        take_off(w, q);
+        drop_ended(w, q);
     if (w->queues[q].tail - w->queues[q].head == CUDA_WATCHED)
         return;
     struct cuda_watched *c = &w->queues[q].ring[w->queues[q].tail % CUDA_WATCHED];
@@ -68,9 +68,9 @@ bool cuda_watch_busy(const struct cuda_watch *w)
     return busy;
 }
 
-static void look_at(struct cuda_watch *w, int q, double deadline)
+static void poll_queue(struct cuda_watch *w, int q, double deadline)
 {
-    take_off(w, q);
+    drop_ended(w, q);
     if (w->queues[q].head == w->queues[q].tail)
         return;
     const struct cuda_watched *c = &w->queues[q].ring[w->queues[q].head % CUDA_WATCHED];
@@ -85,10 +85,10 @@ static void look_at(struct cuda_watch *w, int q, double deadline)
              deadline);
 }
 
-bool cuda_watch_look(struct cuda_watch *w, double deadline)
+bool cuda_watch_poll(struct cuda_watch *w, double deadline)
 {
     for (int q = 0; q < QUEUE_COUNT && !w->lost; q++)
-        look_at(w, q, deadline);
+        poll_queue(w, q, deadline);
     return w->lost;
 }
 

@@ -35,7 +35,7 @@ void cuda_watch_end(struct cuda_watch *w, enum queue q, cudaStream_t stream);
 bool cuda_watch_busy(const struct cuda_watch *w);
 /* Checks all of them.  Returns w->lost, which is set once a copy has run for more than `deadline`
  * seconds; the sentence is in w->reason. */
-bool cuda_watch_look(struct cuda_watch *w, double deadline);
+bool cuda_watch_poll(struct cuda_watch *w, double deadline);
 void cuda_watch_close(struct cuda_watch *w);
 
 #endif

@@ -31,9 +31,9 @@ struct expr_call; /* expr/call.h */
 struct device_step;
 
 enum {
-    DEVICE_FLIGHTS = 2,  /* in-flight slots: steps of a program that may be submitted at once */
-    DEVICE_MARKS = 8,    /* marks that can be waited for, over all programs */
-    DEVICE_DEADLINE = 30 /* seconds for a file operation or a copy */
+    DEVICE_IN_FLIGHT = 2, /* in-flight slots: steps of a program that may be submitted at once */
+    DEVICE_MARKS = 8,     /* marks that can be waited for, over all programs */
+    DEVICE_DEADLINE = 30  /* seconds for a file operation or a copy */
 };
 
 /* One file operation.  call returns 0 or a code; owner, what and step identify it in messages.
@@ -140,8 +140,8 @@ struct device {
     struct ckpt_run *run; /* device memory that args.run_device points to, or NULL */
     /* NULL, or called repeatedly while the caller waits for work that may hang.  A result other
      * than 0 is the code of a failure, of the op that it sets; after it the queues run empty. */
-    int (*look)(void *user, int32_t *op);
-    void *look_user;
+    int (*poll)(void *user, int32_t *op);
+    void *poll_user;
     int32_t failed_op;          /* args.op of the kernel whose failure sync returned, or -1 */
     struct device_io failed_io; /* or the file operation that failed; else its call is NULL */
     char reason[256];           /* what the hardware or a library reported, or "" */

@@ -86,7 +86,7 @@ static void fail(struct host_shared *s, int rc, int32_t op, const struct device_
 void host_shared_check(struct host_shared *s)
 {
     double now = clock_seconds();
-    bool lost = s->look && s->look(s->looker);
+    bool lost = s->poll && s->poll(s->poll_user);
     pthread_mutex_lock(&s->lock);
     if (lost && !s->lost) {
         fail(s, CKPT_EDEVICE, -1, &(struct device_io){0});
@@ -170,7 +170,7 @@ static void begin_ahead(struct host_queue *q)
     }
 }
 
-static int carry_out(struct host_queue *q, const struct device_io *io)
+static int run_io(struct host_queue *q, const struct device_io *io)
 {
     if (io->begin)
         begin_ahead(q);
@@ -199,7 +199,7 @@ static void work(struct host_queue *q, const struct command *c)
     else if (c->kind == COMMAND_STAMP)
         *c->seconds = clock_seconds();
     else
-        rc = carry_out(q, &c->io);
+        rc = run_io(q, &c->io);
     if (!rc && !limited)
         return;
     pthread_mutex_lock(&s->lock);

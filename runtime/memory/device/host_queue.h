@@ -34,9 +34,9 @@ struct host_shared {
     bool hung; /* a copy or file operation exceeded the deadline */
     /* Called repeatedly by whoever waits: whether something else that threads wait for hangs. NULL:
      * there is nothing else. */
-    bool (*look)(void *looker);
-    void *looker;
-    bool lost;                  /* look returned true */
+    bool (*poll)(void *poll_user);
+    void *poll_user;
+    bool lost;                  /* poll returned true */
     double deadline;            /* seconds for one operation */
     int32_t users;              /* the device until it is closed, and threads it could not join */
     void (*unused)(void *user); /* called when users becomes 0 */

@@ -22,8 +22,8 @@
 
 enum {
     SPIN = 256, /* polls before a thread sleeps: some microseconds */
-    MOST = 4095,
-    NEXT = MOST + 1
+    MAX_THREADS = 4095,
+    LOOP_UNIT = MAX_THREADS + 1
 };
 
 struct team;
@@ -42,17 +42,17 @@ struct team {
     void (*body)(void *data);
     void *data;
     bool ended;
-    uint32_t loop;    /* number of loops so far, times NEXT, plus the threads of the last one */
-    uint32_t asleep;  /* number of sleeping workers */
-    uint32_t busy;    /* workers that have not finished the loop */
+    uint32_t loop;   /* number of loops so far, times LOOP_UNIT, plus the threads of the last one */
+    uint32_t asleep; /* number of sleeping workers */
+    uint32_t busy;   /* workers that have not finished the loop */
     uint32_t waiting; /* 1 if thread 0 sleeps until they have */
 };
 
-static _Thread_local struct team *mine;
+static _Thread_local struct team *own_team;
 static _Thread_local struct {
     uint32_t number, n;
     bool inside; /* in a loop that several threads share */
-} place = {0, 1, false};
+} current = {0, 1, false};
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t at_exit;
@@ -101,13 +101,13 @@ static void *work(void *arg)
     /* It takes no part in loops that began before it started. */
     for (uint32_t seen = 0;;) {
         seen = wait_while(&t->loop, seen, &t->asleep);
-        if (w->number >= seen % NEXT)
+        if (w->number >= seen % LOOP_UNIT)
             continue;
         if (t->ended)
             return NULL;
-        place.number = w->number;
-        place.n = seen % NEXT;
-        place.inside = true;
+        current.number = w->number;
+        current.n = seen % LOOP_UNIT;
+        current.inside = true;
         t->body(t->data);
         if (__atomic_sub_fetch(&t->busy, 1, __ATOMIC_SEQ_CST) == 0 && load(&t->waiting))
             wake_all(&t->busy);
@@ -144,7 +144,7 @@ static void start_workers(struct team *t, uint32_t n)
 static void begin_loop(struct team *t, uint32_t n)
 {
     store(&t->busy, n - 1);
-    store(&t->loop, (t->loop / NEXT + 1) * NEXT + n);
+    store(&t->loop, (t->loop / LOOP_UNIT + 1) * LOOP_UNIT + n);
     if (load(&t->asleep))
         wake_all(&t->loop);
 }
@@ -171,8 +171,8 @@ static void make_key(void)
 /* NULL: out of memory. */
 static struct team *team_of_thread(void)
 {
-    if (mine)
-        return mine;
+    if (own_team)
+        return own_team;
     pthread_once(&once, make_key);
     struct team *t = have_key ? calloc(1, sizeof *t) : NULL;
     if (t && pthread_setspecific(at_exit, t)) {
@@ -183,7 +183,7 @@ static struct team *team_of_thread(void)
         t->size = (uint32_t)team_count(0);
         t->started = 1;
     }
-    return mine = t;
+    return own_team = t;
 }
 
 /* ---- calls ----------------------------------------------------------------------------------- */
@@ -193,7 +193,7 @@ int team_count(int threads)
     cpu_set_t set;
     if (threads <= 0)
         threads = sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
-    return threads < MOST ? threads : MOST;
+    return threads < MAX_THREADS ? threads : MAX_THREADS;
 }
 
 void team_size(int threads)
@@ -214,35 +214,35 @@ int team_start(void)
 /* Nested loops, and loops for which no thread can be started, run on one thread. */
 void team_run(void (*body)(void *data), void *data, unsigned threads, unsigned flags)
 {
-    struct team *t = place.inside ? NULL : team_of_thread();
+    struct team *t = current.inside ? NULL : team_of_thread();
     uint32_t n = t ? (threads ? (uint32_t)team_count((int)threads) : t->size) : 1;
     (void)flags;
     if (n > 1)
         start_workers(t, n);
     n = t && n > t->started ? t->started : n;
-    const __typeof__(place) outside = place;
-    place.number = 0;
-    place.n = n;
+    const __typeof__(current) outside = current;
+    current.number = 0;
+    current.n = n;
     if (n > 1) {
-        place.inside = true;
+        current.inside = true;
         t->body = body;
         t->data = data;
         begin_loop(t, n);
     }
     body(data);
-    place = outside;
+    current = outside;
     for (uint32_t busy; n > 1 && (busy = load(&t->busy)) > 0;)
         wait_while(&t->busy, busy, &t->waiting);
 }
 
 int team_number(void)
 {
-    return (int)place.number;
+    return (int)current.number;
 }
 
 int team_threads(void)
 {
-    return (int)place.n;
+    return (int)current.n;
 }
 
 #else

@@ -108,7 +108,7 @@ static int pin_to(struct host_tier *h, int64_t end)
 
 /* ---- the arena ------------------------------------------------------------------------------- */
 
-static int refuse(const struct host_tier *h, int64_t bytes)
+static int check_limits(const struct host_tier *h, int64_t bytes)
 {
     struct host_need need = {.bytes = bytes,
                              .locked = h->pin.pin && h->pin.locks ? bytes : 0,
@@ -163,7 +163,7 @@ static int grow(struct host_tier *h, int64_t end)
 {
     char *at = h->base + h->mapped;
     int64_t bytes = end - h->mapped;
-    int rc = bytes ? refuse(h, bytes) : 0;
+    int rc = bytes ? check_limits(h, bytes) : 0;
     if (rc || !bytes)
         return rc;
     if (map(h, at, bytes, PROT_READ | PROT_WRITE) == MAP_FAILED)

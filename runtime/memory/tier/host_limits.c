@@ -9,10 +9,9 @@
 #include <string.h>
 #include "memory/tier/host_limits.h"
 
-#define KEEP_FREE (INT64_C(1) << 30) /* bytes left free, or a 64th of the memory if that is less   \
-                                      */
-#define TEXT 16384
-#define PATH 1024
+#define KEEP_FREE (INT64_C(1) << 30) /* bytes left free; at most a 64th of the memory */
+#define TEXT      16384
+#define PATH      1024
 
 enum { CAP_IPC_LOCK_BIT = 14 }; /* may lock past the limit; the number is in the kernel's ABI */
 
@@ -57,8 +56,8 @@ static int64_t number_after(const char *text, const char *word, int64_t unit, in
 
 /* Keeps the limit with the most missing bytes.  A part stays free, because the process uses more
  * memory than the tier, and a machine without free memory swaps. */
-static void hold_against(struct host_limit *worst, const char *name, int64_t left, int64_t all,
-                         int64_t bytes)
+static void keep_worst(struct host_limit *worst, const char *name, int64_t left, int64_t all,
+                       int64_t bytes)
 {
     left = max_i64(0, left - min_i64(all / 64, KEEP_FREE));
     if (bytes - left <= worst->short_by)
@@ -76,8 +75,8 @@ static void check_available(const char *root, const struct host_need *need,
         return;
     int64_t left = number_after(text, "MemAvailable:", 1024, -1);
     if (left >= 0)
-        hold_against(worst, "available memory (MemAvailable)", left,
-                     number_after(text, "MemTotal:", 1024, 0), need->bytes);
+        keep_worst(worst, "available memory (MemAvailable)", left,
+                   number_after(text, "MemTotal:", 1024, 0), need->bytes);
 }
 
 /* Counts the free pages of the node and its file pages, which can be reclaimed. */
@@ -96,7 +95,7 @@ static void check_node(const char *root, const struct host_need *need, struct ho
     left += number_after(text, "Inactive(file):", 1024, 0);
     left += number_after(text, "SReclaimable:", 1024, 0);
     snprintf(name, sizeof name, "free memory of NUMA node %d", need->node);
-    hold_against(worst, name, left, number_after(text, "MemTotal:", 1024, 0), need->bytes);
+    keep_worst(worst, name, left, number_after(text, "MemTotal:", 1024, 0), need->bytes);
 }
 
 /* ---- control groups -------------------------------------------------------------------------- */
@@ -138,7 +137,7 @@ static void check_one_group(const char *root, const struct group_files *files, c
         used -= number_after(text, files->inactive, 1, 0);
     }
     snprintf(name, sizeof name, "control group limit %.80s/%s", group, files->limit);
-    hold_against(worst, name, limit - max_i64(used, 0), limit, need->bytes);
+    keep_worst(worst, name, limit - max_i64(used, 0), limit, need->bytes);
 }
 
 /* Checks the group and all its ancestors.  In a container the path may be the host's, which is not
@@ -218,6 +217,6 @@ struct host_limit host_limits_check(const char *root, const struct host_need *ne
     check_control_groups(root, need, &worst);
     int64_t lockable = need->locked ? host_limits_lockable(root) : INT64_MAX;
     if (lockable < INT64_MAX)
-        hold_against(&worst, "limit of locked memory (ulimit -l)", lockable, 0, need->locked);
+        keep_worst(&worst, "limit of locked memory (ulimit -l)", lockable, 0, need->locked);
     return worst;
 }

@@ -175,7 +175,7 @@ static int probe(struct nvme *n)
     return rc;
 }
 
-static void leave(struct nvme *n)
+static void close_backend(struct nvme *n)
 {
     if (n->io)
         n->io->close(n);
@@ -183,7 +183,7 @@ static void leave(struct nvme *n)
     *n->tier.reason = 0;
 }
 
-static int use(struct nvme *n, const struct nvme_io *io, char *why, size_t size)
+static int try_backend(struct nvme *n, const struct nvme_io *io, char *why, size_t size)
 {
     n->io = io;
     int rc = io->open(n, why, size);
@@ -198,23 +198,23 @@ static int use(struct nvme *n, const struct nvme_io *io, char *why, size_t size)
 }
 
 /* Selects the first back end that works; why: the reason against the one before. */
-static int choose(struct nvme *n, enum tier_io asked, char *why, size_t size)
+static int select_backend(struct nvme *n, enum tier_io requested, char *why, size_t size)
 {
     int rc = CKPT_EIO;
 #ifdef HAVE_LIBURING
-    if (asked != TIER_IO_POOL) {
-        rc = use(n, &nvme_uring, why, size);
-        if (!rc || asked == TIER_IO_URING || n->tier.stuck)
+    if (requested != TIER_IO_POOL) {
+        rc = try_backend(n, &nvme_uring, why, size);
+        if (!rc || requested == TIER_IO_URING || n->tier.stuck)
             return rc;
-        leave(n);
+        close_backend(n);
     }
 #else
     snprintf(why, size, "built without liburing");
-    if (asked == TIER_IO_URING)
+    if (requested == TIER_IO_URING)
         return rc;
 #endif
     char failure[sizeof n->tier.reason];
-    rc = use(n, &nvme_pool, failure, sizeof failure);
+    rc = try_backend(n, &nvme_pool, failure, sizeof failure);
     if (rc)
         snprintf(why, size, "%s", failure);
     return rc;
@@ -311,13 +311,13 @@ static int open_files(struct nvme *n, const struct tier_nvme_options *o)
         int rc = nvme_files_open(&n->files, o->directories, n->sys, direct);
         if (rc)
             return rc;
-        rc = choose(n, o->io, why, sizeof why);
+        rc = select_backend(n, o->io, why, sizeof why);
         snprintf(n->why, sizeof n->why, "%.79s", why);
         if (!rc)
             return 0;
         if (!direct || !n->invalid || n->tier.stuck)
             return error_set(CKPT_EIO, "%s%s", *n->tier.reason ? "" : "nvme tier: ", why);
-        leave(n);
+        close_backend(n);
         nvme_files_close(&n->files);
     }
 }

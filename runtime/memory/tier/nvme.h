@@ -48,15 +48,15 @@ struct nvme_call {
 };
 
 /* An in-flight slot: one call and its requests. */
-struct nvme_flight {
+struct nvme_pending {
     struct nvme_call asked, left; /* the call as made; the part without requests so far */
     int32_t out;                  /* requests submitted to the disk and not completed */
     bool failed;
 };
 
 /* The in-flight slots of one direction: the call waited for, and one begun ahead. */
-struct nvme_flights {
-    struct nvme_flight at[2];
+struct nvme_pending_list {
+    struct nvme_pending at[2];
     int first, n;
 };
 
@@ -108,25 +108,25 @@ void nvme_files_close(struct nvme_files *f);
 /* Takes the next piece off the front of a call; false: none is left. */
 bool nvme_files_next(const struct nvme_files *f, struct nvme_call *call, struct nvme_piece *p);
 
-/* ---- nvme_flights.c ---------------------------------------------------------------------------
+/* ---- nvme_pending.c ---------------------------------------------------------------------------
  */
 
 /* Adds a call, or returns NULL if both slots are in use. */
-struct nvme_flight *nvme_flights_add(struct nvme_flights *f, const struct nvme_call *call);
+struct nvme_pending *nvme_pending_add(struct nvme_pending_list *f, const struct nvme_call *call);
 /* The first, or NULL. */
-struct nvme_flight *nvme_flights_first(struct nvme_flights *f);
-void nvme_flights_drop_first(struct nvme_flights *f);
+struct nvme_pending *nvme_pending_first(struct nvme_pending_list *f);
+void nvme_pending_drop_first(struct nvme_pending_list *f);
 /* No more pieces are taken off any call. */
-void nvme_flights_cancel(struct nvme_flights *f);
+void nvme_pending_cancel(struct nvme_pending_list *f);
 /* Whether a slot holds this call. */
-bool nvme_flight_is(const struct nvme_flight *f, const struct nvme_call *call);
+bool nvme_pending_is(const struct nvme_pending *f, const struct nvme_call *call);
 /* Whether all requests of a slot's call were made and have completed. */
-bool nvme_flight_over(const struct nvme_flight *f);
+bool nvme_pending_done(const struct nvme_pending *f);
 /* Takes the next piece off the first call that has one left, and counts it in `out`; NULL: none
  * has.
  */
-struct nvme_flight *nvme_flights_take(struct nvme_flights *f, const struct nvme_files *files,
-                                      struct nvme_piece *p);
+struct nvme_pending *nvme_pending_take(struct nvme_pending_list *f, const struct nvme_files *files,
+                                       struct nvme_piece *p);
 
 /* ---- nvme.c -----------------------------------------------------------------------------------
  */

@@ -18,12 +18,12 @@ struct lane {
     bool open;
     bool broken; /* prepared requests in the ring must not be submitted */
     bool stuck;  /* submitted requests do not complete */
-    struct nvme_flights flights;
+    struct nvme_pending_list pending;
     struct nvme_piece pieces[DEPTH];
-    struct nvme_flight *owner[DEPTH]; /* the in-flight slot of each piece */
+    struct nvme_pending *owner[DEPTH]; /* the in-flight slot of each piece */
     int32_t free[DEPTH], n_free;
     int32_t queued, sent; /* requests prepared; submitted and not completed */
-    double abort_text;    /* time of the last completion, for the deadline */
+    double last_answer;   /* time of the last completion, for the deadline */
 };
 
 struct rings {
@@ -66,14 +66,14 @@ static int prepare(struct nvme *n, struct lane *l, bool write, int32_t slot)
     return 0;
 }
 
-static bool drop_after_forward(int error)
+static bool is_transient(int error)
 {
     return error == -EINTR || error == -EAGAIN || error == -EBUSY;
 }
 
 static bool is_late(const struct nvme *n, const struct lane *l)
 {
-    return clock_seconds() - l->abort_text > n->deadline;
+    return clock_seconds() - l->last_answer > n->deadline;
 }
 
 static void give_up(struct nvme *n, struct lane *l, bool write)
@@ -90,7 +90,7 @@ static void submit(struct nvme *n, struct lane *l, bool write)
         if (taken > 0) {
             l->queued -= taken;
             l->sent += taken;
-        } else if (taken < 0 && !drop_after_forward(taken)) {
+        } else if (taken < 0 && !is_transient(taken)) {
             l->broken = true;
             char what[128];
             snprintf(what, sizeof what, "io_uring takes no request: %s", strerror(-taken));
@@ -113,7 +113,7 @@ static void release(struct lane *l, int32_t slot)
     l->free[l->n_free++] = slot;
 }
 
-static void fail_flight(struct nvme_flight *f)
+static void fail_pending(struct nvme_pending *f)
 {
     f->failed = true;
     f->left.offset = f->left.end;
@@ -125,13 +125,13 @@ static void fill(struct nvme *n, struct lane *l, bool write)
 {
     while (l->n_free && !l->broken) {
         int32_t slot = l->free[l->n_free - 1];
-        struct nvme_flight *f = nvme_flights_take(&l->flights, &n->files, &l->pieces[slot]);
+        struct nvme_pending *f = nvme_pending_take(&l->pending, &n->files, &l->pieces[slot]);
         if (!f)
             break;
         l->owner[slot] = f;
         l->n_free--;
         if ((write && nvme_before_write(n, &l->pieces[slot])) || prepare(n, l, write, slot)) {
-            fail_flight(f);
+            fail_pending(f);
             release(l, slot);
         } else if (write) {
             submit(n, l, write);
@@ -144,12 +144,12 @@ static void fill(struct nvme *n, struct lane *l, bool write)
 static void complete(struct nvme *n, struct lane *l, bool write, int32_t slot, int result)
 {
     const struct nvme_piece *p = &l->pieces[slot];
-    if (drop_after_forward(result) && !is_late(n, l) &&
+    if (is_transient(result) && !is_late(n, l) &&
         !prepare(n, l, write, slot)) /* it was not started: submit it again */
         return;
-    l->abort_text = clock_seconds();
+    l->last_answer = clock_seconds();
     if (nvme_result(n, write, p, result) || (!write && nvme_after_read(n, p)))
-        fail_flight(l->owner[slot]);
+        fail_pending(l->owner[slot]);
     release(l, slot);
 }
 
@@ -157,7 +157,7 @@ static void complete(struct nvme *n, struct lane *l, bool write, int32_t slot, i
  * each wake-up costs more than starting with the first completion gains. */
 static void collect(struct nvme *n, struct lane *l, bool write)
 {
-    const struct nvme_flight *first = nvme_flights_first(&l->flights);
+    const struct nvme_pending *first = nvme_pending_first(&l->pending);
     int64_t half = max_i64(1, min_i64(l->sent, (first->out + 1) / 2));
     unsigned many = io_uring_cq_ready(&l->ring) ? 1 : (unsigned)half;
     struct io_uring_cqe *cqe = NULL;
@@ -167,9 +167,9 @@ static void collect(struct nvme *n, struct lane *l, bool write)
     int rc = n->sys->uring_wait(&l->ring, &cqe, many, &t);
     if (rc == -ETIME && many > 1) /* fewer may have completed */
         rc = n->sys->uring_wait(&l->ring, &cqe, 1, &(struct __kernel_timespec){0});
-    if (rc == -ETIME || (drop_after_forward(rc) && is_late(n, l))) {
+    if (rc == -ETIME || (is_transient(rc) && is_late(n, l))) {
         give_up(n, l, write);
-    } else if (!drop_after_forward(rc) && (rc || !cqe)) {
+    } else if (!is_transient(rc) && (rc || !cqe)) {
         l->stuck = l->broken; /* failed again while draining: what is in flight cannot be awaited */
         l->broken = true;
         nvme_fail(n, write, &l->pieces[0], strerror(-rc));
@@ -185,8 +185,8 @@ static void collect(struct nvme *n, struct lane *l, bool write)
 /* Waits for the requests of the first call, or of all. */
 static void await(struct nvme *n, struct lane *l, bool write, bool all)
 {
-    const struct nvme_flight *f = nvme_flights_first(&l->flights);
-    while (l->sent && !l->stuck && (all || (!f->failed && !nvme_flight_over(f)))) {
+    const struct nvme_pending *f = nvme_pending_first(&l->pending);
+    while (l->sent && !l->stuck && (all || (!f->failed && !nvme_pending_done(f)))) {
         collect(n, l, write);
         fill(n, l, write);
     }
@@ -195,16 +195,16 @@ static void await(struct nvme *n, struct lane *l, bool write, bool all)
 /* After a failure: starts no new requests and waits for all in flight. */
 static void drain(struct nvme *n, struct lane *l, bool write)
 {
-    nvme_flights_cancel(&l->flights);
+    nvme_pending_cancel(&l->pending);
     await(n, l, write, true);
-    l->flights.n = 0;
+    l->pending.n = 0;
 }
 
 static void begin(struct nvme *n, struct lane *l, const struct nvme_call *call)
 {
-    if (!l->broken && nvme_flights_add(&l->flights, call)) {
+    if (!l->broken && nvme_pending_add(&l->pending, call)) {
         if (!l->sent)
-            l->abort_text = clock_seconds();
+            l->last_answer = clock_seconds();
         fill(n, l, call->write);
     }
 }
@@ -219,21 +219,21 @@ static int uring_move(struct nvme *n, const struct nvme_call *call)
 {
     struct rings *r = n->state;
     struct lane *l = &r->lanes[call->write];
-    const struct nvme_flight *f = nvme_flights_first(&l->flights);
-    if (f && !nvme_flight_is(f, call))
+    const struct nvme_pending *f = nvme_pending_first(&l->pending);
+    if (f && !nvme_pending_is(f, call))
         drain(n, l, call->write);
-    if (!l->flights.n)
+    if (!l->pending.n)
         begin(n, l, call);
-    f = nvme_flights_first(&l->flights);
+    f = nvme_pending_first(&l->pending);
     if (!f)
         return CKPT_EIO;
-    l->abort_text = clock_seconds();
+    l->last_answer = clock_seconds();
     await(n, l, call->write, false);
     if (f->failed || l->broken) {
         drain(n, l, call->write);
         return CKPT_EIO;
     }
-    nvme_flights_drop_first(&l->flights);
+    nvme_pending_drop_first(&l->pending);
     return 0;
 }
 

@@ -11,22 +11,22 @@
  * If one of the two steps is recorded as a whole, and for the queues that are host threads, every
  * queue waits for every other one, except for the host updates.
  */
-#ifndef CKPT_TURNS_H
-#define CKPT_TURNS_H
+#ifndef CKPT_HANDOVER_H
+#define CKPT_HANDOVER_H
 
 #include "exec/hazards.h"
 
-struct turns;
+struct handover;
 
 /* Keeps the edges of a program that was lowered; at[i] is the instruction of command i.  Returns 0
  * or CKPT_ENOMEM. */
-int turns_make(struct ckpt_program *p, const struct commands *c, const struct hazards *h,
-               const int32_t *at);
-void turns_free(struct turns *t);
+int handover_new(struct ckpt_program *p, const struct commands *c, const struct hazards *h,
+                 const int32_t *at);
+void handover_free(struct handover *t);
 
 /* Call before a step; before instruction i is submitted; before the kernels of [i, end) are. */
-void turns_begin(struct ckpt_program *p);
-void turns_wait(struct ckpt_program *p, int32_t i);
-void turns_wait_kernels(struct ckpt_program *p, int32_t i, int32_t end);
+void handover_begin(struct ckpt_program *p);
+void handover_wait(struct ckpt_program *p, int32_t i);
+void handover_wait_kernels(struct ckpt_program *p, int32_t i, int32_t end);
 
 #endif

@@ -3,37 +3,37 @@
 #include "exec/enqueue.h"
 #include "exec/segments.h"
 #include "exec/timing.h"
-#include "exec/turns.h"
+#include "exec/handover.h"
 
-static void walk_one(struct ckpt_program *p, int32_t i, struct moment at)
+static void submit_instr(struct ckpt_program *p, int32_t i, struct moment at)
 {
-    turns_wait(p, i);
+    handover_wait(p, i);
     enqueue_instr(p, &p->lowered.instrs.data[i], at);
     if (i == p->lowered.last_fetch)
-        p->programs->memory->device->ops->mark(p->programs->memory->device, p->mark[at.flight],
+        p->programs->memory->device->ops->mark(p->programs->memory->device, p->mark[at.slot],
                                                QUEUE_COPY_OUT);
 }
 
-static void walk_segment(struct ckpt_program *p, int32_t i, int32_t end, int32_t *next)
+static void submit_segment(struct ckpt_program *p, int32_t i, int32_t end, int32_t *next)
 {
-    turns_wait_kernels(p, i, end);
+    handover_wait_kernels(p, i, end);
     segment_replay(p, (*next)++);
 }
 
 /* Submits instructions [from, to), replaying recorded segments.  Instructions of other queues
  * inside a segment follow it, since they may wait for its events. */
-static void walk_part(struct ckpt_program *p, int32_t from, int32_t to, struct moment at,
-                      int32_t *next)
+static void submit_part(struct ckpt_program *p, int32_t from, int32_t to, struct moment at,
+                        int32_t *next)
 {
     for (int32_t i = from; i < to;) {
         int32_t end = segment_end(p, i, *next);
         if (end == i)
-            walk_one(p, i++, at);
+            submit_instr(p, i++, at);
         else
-            walk_segment(p, i, end, next);
+            submit_segment(p, i, end, next);
         for (; i < end; i++)
-            if (instr_is_beside(&p->lowered.instrs.data[i]))
-                walk_one(p, i, at);
+            if (instr_is_other_queue(&p->lowered.instrs.data[i]))
+                submit_instr(p, i, at);
     }
 }
 
@@ -42,33 +42,33 @@ static void walk_part(struct ckpt_program *p, int32_t from, int32_t to, struct m
  * copies of outputs: this is what the caller waits for.  Everything else may run on under the next
  * step, which waits for the parts that it needs.
  */
-static void walk_offloaded(struct ckpt_program *p, int flight)
+static void submit_offloaded(struct ckpt_program *p, int slot)
 {
     struct device *d = p->programs->memory->device;
     int32_t next = 0, body = p->lowered.n_body;
     for (int q = 0; q < QUEUE_COUNT; q++)
-        d->ops->mark(d, p->mark[flight], (enum queue)q);
-    enqueue_run(p, flight);
+        d->ops->mark(d, p->mark[slot], (enum queue)q);
+    enqueue_run(p, slot);
     for (int32_t micro = 0; micro < p->tape->n_micro; micro++)
-        walk_part(p, 0, body, (struct moment){flight, micro}, &next);
-    walk_part(p, body, p->lowered.n_instrs, (struct moment){flight, 0}, &next);
-    d->ops->mark(d, p->mark[flight], QUEUE_COMPUTE);
+        submit_part(p, 0, body, (struct moment){slot, micro}, &next);
+    submit_part(p, body, p->lowered.n_instrs, (struct moment){slot, 0}, &next);
+    d->ops->mark(d, p->mark[slot], QUEUE_COMPUTE);
 }
 
-void program_walk(struct ckpt_program *p, int flight)
+void program_submit(struct ckpt_program *p, int slot)
 {
     struct device *d = p->programs->memory->device;
-    p->mark[flight] = (int)(p->programs->walked++ % DEVICE_MARKS);
+    p->mark[slot] = (int)(p->programs->submitted++ % DEVICE_MARKS);
     timing_begin_step(p);
-    turns_begin(p);
+    handover_begin(p);
     if (program_is_offloaded(p)) {
-        walk_offloaded(p, flight);
+        submit_offloaded(p, slot);
         return;
     }
-    if (p->recorded[flight])
-        d->ops->replay(d, p->recorded[flight]);
+    if (p->recorded[slot])
+        d->ops->replay(d, p->recorded[slot]);
     else
-        enqueue_step(p, flight);
+        enqueue_step(p, slot);
     for (int q = 0; q < QUEUE_COUNT; q++)
-        d->ops->mark(d, p->mark[flight], (enum queue)q);
+        d->ops->mark(d, p->mark[slot], (enum queue)q);
 }
