@@ -141,17 +141,17 @@ int param_keep_initial(struct param *p, const float *src)
 {
     const int64_t n = desc_numel(&p->desc);
     const bool codes = p->codes != FROZEN_PLAIN;
-    const bool narrow = !codes && p->desc.dtype == CKPT_BF16 && fits_bf16(src, n);
-    const int64_t bytes = codes ? param_slot_bytes(p, SLOT_VALUE) : n * (narrow ? 2 : 4);
+    const bool bf16 = !codes && p->desc.dtype == CKPT_BF16 && fits_bf16(src, n);
+    const int64_t bytes = codes ? param_slot_bytes(p, SLOT_VALUE) : n * (bf16 ? 2 : 4);
 
     param_drop_initial(p);
     p->initial = malloc((size_t)bytes);
     if (!p->initial)
         return CKPT_ENOMEM;
-    p->initial_narrow = narrow;
+    p->initial_narrow = bf16;
     if (codes)
         param_slot_encode(p, SLOT_VALUE, src, n, p->initial);
-    else if (narrow)
+    else if (bf16)
         ckpt_to_bf16(src, p->initial, n);
     else
         memcpy(p->initial, src, (size_t)bytes);
@@ -272,12 +272,12 @@ int params_check_lost(const struct params *ps, struct error *e)
         return 0;
     if (ps->differ)
         return error_fail(e, CKPT_ECOMM,
-                          "the ranks differ since step %lld or before: start anew from what was "
-                          "saved last",
+                          "the ranks have differed since step %lld or earlier: restart from the "
+                          "last saved state",
                           (long long)ps->lost);
     return error_fail(e, CKPT_EDEVICE,
-                      "step %lld failed before it was through, and left the weights in pieces: "
-                      "open the context anew and load those saved last",
+                      "step %lld failed midway and left the weights incomplete: open a new context "
+                      "and load those saved last",
                       (long long)ps->lost);
 }
 
@@ -288,6 +288,6 @@ int params_check_whole(const struct params *ps, struct error *e)
     if (rc || !ps->torn)
         return rc;
     return error_fail(e, CKPT_EIO,
-                      "a load ended midway, and left some values of the file and some that were "
-                      "there before: load a whole file first");
+                      "a load ended midway and left a mixture of old values and values of the "
+                      "file: load a whole file first");
 }

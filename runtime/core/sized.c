@@ -22,8 +22,8 @@ int sized_read(struct error *e, const char *name, void *to, size_t known, const 
     for (size_t i = known; !rc && i < size; i++)
         if (((const char *)from)[i])
             rc = error_fail(e, CKPT_EINVAL,
-                            "%s has %zu bytes, of which libckpt %s knows %zu, and sets what stands "
-                            "behind them: update libckpt",
+                            "%s has %zu bytes, of which libckpt %s knows %zu, and sets some of the "
+                            "others: update libckpt",
                             name, size, ckpt_version(), known);
     if (rc)
         return rc;

@@ -63,7 +63,7 @@ static int find_missing(struct programs *ps, const char *name)
     hosts->deadline = deadline < CALL_SECONDS ? deadline : CALL_SECONDS;
     if (!comm_barrier(hosts, name)) {
         snprintf(sentence, sizeof sentence,
-                 "%s of step %lld has no end since %g s, though all ranks are there", name,
+                 "%s of step %lld has not finished for %g s, although all ranks are running", name,
                  (long long)comm->step, deadline);
         comm->ops->give_up(comm, sentence);
     }

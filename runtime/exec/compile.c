@@ -193,7 +193,7 @@ static int explain_whole(struct ckpt_program *p, int rc)
     return error_fail(p->programs->error, rc,
                       "--micro-batch auto keeps the batch of %lld whole, since batch_norm and "
                       "ckpt_update_buffer compute something else in smaller micro-steps; "
-                      "--micro-batch N takes them all the same: %s",
+                      "--micro-batch N splits it nevertheless: %s",
                       (long long)p->batch, sentence);
 }
 

@@ -28,7 +28,7 @@
 static int fail_with(struct programs *ps, int code, const char *sentence)
 {
     if (code == CKPT_EBUDGET && ps->memory->asked)
-        return error_fail(ps->error, code, "%s asked for, but the device has less: %s",
+        return error_fail(ps->error, code, "%s requested, but the device has less: %s",
                           human_bytes(ps->memory->asked), sentence);
     return error_fail(ps->error, code, "%s", sentence);
 }

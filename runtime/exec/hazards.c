@@ -290,7 +290,7 @@ void hazards_free(struct hazards *h)
     *h = (struct hazards){0};
 }
 
-/* ---- all of it ------------------------------------------------------------------------------- */
+/* ---- the whole list -------------------------------------------------------------------------- */
 
 int hazards_find(const struct commands *c, int32_t n_micro, bool whole, struct hazards *h)
 {

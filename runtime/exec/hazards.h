@@ -5,7 +5,6 @@
  * A command reads and writes address ranges.  Two commands of different queues conflict where they
  * touch one range and one of them writes it; the later one, in the order of the list, waits.  Of
  * each range only the last writer and, per queue, the last reader since then count.  A wait that
- * each range only the last writer and, per queue, the last reader since then count.  A wait that
  * follows from others is dropped: every queue has a vector clock, which says how far it has
  * already waited for each other queue.
  *

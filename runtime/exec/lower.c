@@ -512,7 +512,7 @@ static int emit_all(struct lowering *w, const struct hazards *h)
     return rc;
 }
 
-/* ---- all of it ------------------------------------------------------------------------------- */
+/* ---- the whole step -------------------------------------------------------------------------- */
 
 static int lower(struct lowering *w)
 {

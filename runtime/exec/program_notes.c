@@ -92,7 +92,7 @@ static void put_dtypes(FILE *f, const struct programs *ps)
     fprintf(f, "%d bf16, %d fp32", (int)n[1], (int)n[0]);
 }
 
-/* ---- all of it ----------------------------------------------------------------------------- */
+/* ---- the list of notes --------------------------------------------------------------------- */
 
 /* Adds a note: the inputs of p, a setting, or the dtypes. */
 static int add(struct note_list *l, const char *name, const struct programs *ps,

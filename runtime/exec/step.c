@@ -397,7 +397,7 @@ static int check_sequence(const struct ckpt_program *p)
     if (!p->optimizer || p->sequence[slot_of(p->steps)] == p->optimizer->waited)
         return 0;
     return error_fail(p->programs->error, CKPT_EINVAL,
-                      "a step of another program with this optimizer was handed over before: wait "
+                      "a step of another program with this optimizer was submitted before: wait "
                       "for that first");
 }
 

@@ -203,12 +203,12 @@ static int32_t collect(const struct timing *t, const struct ckpt_program *p,
 static int write_machine(const struct timing *t, const struct ckpt_program *p)
 {
     struct machine m = p->programs->machine;
-    size_t most = (size_t)p->graph->n_ops + (size_t)m.n_costs + 1;
+    size_t capacity = (size_t)p->graph->n_ops + (size_t)m.n_costs + 1;
     if (!p->programs->options->machine_out || !p->trains || p->steps > SAMPLES ||
         (p->steps & (p->steps - 1)))
         return 0;
     m.pins = (struct pins){0};
-    m.costs = calloc(most, sizeof *m.costs);
+    m.costs = calloc(capacity, sizeof *m.costs);
     if (!m.costs)
         return error_fail(p->programs->error, CKPT_ENOMEM, "no memory for the times of ops");
     m.n_costs = collect(t, p, m.costs);

@@ -308,7 +308,7 @@ static void put_all(FILE *f, const void *user)
     fputs("\n]}\n", f);
 }
 
-/* ---- all of it ------------------------------------------------------------------------------- */
+/* ---- the file -------------------------------------------------------------------------------- */
 
 static int prepare(struct trace *t, const struct trace_program *p)
 {

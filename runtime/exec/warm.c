@@ -398,13 +398,13 @@ static int map_scratch(struct warmer *w)
             need = max_i64(need, lay_out(w, tape_op(w, i)));
             smallest = max_i64(smallest, min_bytes(w, tape_op(w, i)));
         }
-    int64_t room =
+    int64_t left =
         ps->memory->budget - ps->memory->device->ops->overhead(w->d) - ps->memory->persistent;
-    if (room < smallest) /* no plan can fit either; the planner reports that in more detail */
+    if (left < smallest) /* no plan can fit either; the planner reports that in more detail */
         return CKPT_EBUDGET;
-    w->bytes = min_i64(need, room / CKPT_ALIGN * CKPT_ALIGN);
-    w->flush = min_i64(FLUSH, room - w->bytes) / CKPT_ALIGN * CKPT_ALIGN;
-    w->sample = min_i64(SAMPLE, room - w->bytes - w->flush) / CKPT_ALIGN * CKPT_ALIGN;
+    w->bytes = min_i64(need, left / CKPT_ALIGN * CKPT_ALIGN);
+    w->flush = min_i64(FLUSH, left - w->bytes) / CKPT_ALIGN * CKPT_ALIGN;
+    w->sample = min_i64(SAMPLE, left - w->bytes - w->flush) / CKPT_ALIGN * CKPT_ALIGN;
     int64_t end =
         max_i64(ps->memory->persistent + w->bytes + w->flush + w->sample, programs_arena_bytes(ps));
     if (w->d->ops->map(w->d, end))

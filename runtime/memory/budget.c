@@ -26,15 +26,15 @@ static void leave_margin(struct memory *m, const struct machine *machine, int64_
     m->budget = have - m->margin;
 }
 
-static void use_requested(struct memory *m, int64_t asked, int64_t have)
+static void use_requested(struct memory *m, int64_t requested, int64_t have)
 {
-    if (asked < 0)
-        asked = (int64_t)((double)have * (double)-asked / 100.);
-    m->budget = asked;
+    if (requested < 0)
+        requested = (int64_t)((double)have * (double)-requested / 100.);
+    m->budget = requested;
     /* With --plan-only the plan may be for a larger device. */
-    if (asked <= have || m->options->plan_only)
+    if (requested <= have || m->options->plan_only)
         return;
-    m->asked = asked;
+    m->asked = requested;
     m->budget = have;
 }
 
@@ -44,12 +44,12 @@ int memory_set_budget(struct memory *m, const struct machine *machine, enum ckpt
     /* If the plan is for another machine, that machine's memory counts. */
     bool foreign = machine_is_foreign(m->options), gpu = backend == CKPT_ON_CUDA;
     int64_t have = foreign ? machine->memory : m->device->ops->available(m->device);
-    int64_t asked = m->options->vram;
+    int64_t requested = m->options->vram;
 
-    m->free_first = !asked || asked == CKPT_VRAM_AUTO || asked == CKPT_VRAM_NONE;
+    m->free_first = !requested || requested == CKPT_VRAM_AUTO || requested == CKPT_VRAM_NONE;
     if (!m->free_first)
-        use_requested(m, asked, have);
-    else if (asked == CKPT_VRAM_NONE || (!asked && !gpu))
+        use_requested(m, requested, have);
+    else if (requested == CKPT_VRAM_NONE || (!requested && !gpu))
         m->budget = gpu && !m->options->plan_only ? have : INT64_MAX;
     else if (gpu || foreign)
         leave_margin(m, machine, have);

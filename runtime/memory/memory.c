@@ -271,15 +271,15 @@ static int copy_pieces(struct memory *m, const struct param *p, int slot, float 
                        bool in)
 {
     bool half = is_half(p, slot);
-    int64_t size = half ? 2 : 4, most = PLAN_STAGING_SLOT / size;
+    int64_t size = half ? 2 : 4, max_count = PLAN_STAGING_SLOT / size;
     int rc = 0;
     if (half && !m->rounding)
         m->rounding = m->device->ops->host_alloc(m->device, PLAN_STAGING_SLOT);
     if (half && !m->rounding)
         return error_fail(m->error, CKPT_ENOMEM, "no memory to round parameters");
-    for (int64_t at = 0; at < n && !rc; at += most) {
+    for (int64_t at = 0; at < n && !rc; at += max_count) {
         struct span s = {m->rounding, values + at, half, in};
-        int64_t count = min_i64(n - at, most);
+        int64_t count = min_i64(n - at, max_count);
         if (half && in)
             convert(s, count);
         rc = copy_device(m, p->offset[slot] + at * size, half ? s.memory : s.values, count * size,
@@ -300,8 +300,8 @@ static struct block block_of(struct memory *m, const struct param *p, int slot, 
                              int64_t i)
 {
     bool half = is_half(p, slot);
-    int64_t size = half ? 2 : 4, most = PLAN_STAGING_SLOT / size, at = i * most;
-    int64_t n = min_i64(stored(p, slot) - at, most);
+    int64_t size = half ? 2 : 4, max_count = PLAN_STAGING_SLOT / size, at = i * max_count;
+    int64_t n = min_i64(stored(p, slot) - at, max_count);
     return (struct block){
         .span = {m->staging + i % 2 * PLAN_STAGING_SLOT, values ? values + at : NULL, half, false},
         .n = n,

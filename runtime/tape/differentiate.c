@@ -420,13 +420,11 @@ static int reverse_op(struct reverse *r, int32_t i)
         return 0;
     set_place(t, &o);
     if (!o.def->grad)
-        return !o.of_gradients
-                   ? 0
-                   : tape_fail(
-                         t, CKPT_EINVAL,
-                         "the loss depends on a gradient (ckpt_gradients) that is made by %s, of "
-                         "which there is no gradient in turn",
-                         ops_name(o.def, o.attr));
+        return !o.of_gradients ? 0
+                               : tape_fail(t, CKPT_EINVAL,
+                                           "the loss depends on a gradient (ckpt_gradients) that "
+                                           "is made by %s, which has no gradient rule",
+                                           ops_name(o.def, o.attr));
     if (may_wait(r, &o))
         return wait_for_others(r, i, finish(r, op_out(t, &o, 0)));
     struct rule rule;

@@ -58,12 +58,12 @@ static ckpt_tensor gradient_of(const struct partial *p, int32_t x)
 static void call_rule(struct partial *p, struct rule *r)
 {
     ckpt_tape *t = p->t;
-    bool wanted = false;
+    bool any_needed = false;
     for (int k = 0; k < r->op->n_in; k++) {
         r->need[k] = p->on[r->in[k].id];
-        wanted |= r->need[k];
+        any_needed |= r->need[k];
     }
-    for (int k = 0; k < r->op->n_out && wanted; k++)
+    for (int k = 0; k < r->op->n_out && any_needed; k++)
         r->dout[k] = gradient_of(p, r->out[k].id);
     if (rule_call(r, t))
         return;

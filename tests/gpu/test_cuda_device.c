@@ -217,7 +217,7 @@ static void test_a_copy_without_end(void **state)
     for (int i = 0; i < 500 && !cuda_watch_poll(w, 0.1); i++)
         usleep(10000);
     assert_true(w->lost);
-    assert_non_null(strstr(w->reason, "to the device: no end of it within 0.1 s"));
+    assert_non_null(strstr(w->reason, "to the device: not finished within 0.1 s"));
     __atomic_store_n(&go[1], 1, __ATOMIC_RELEASE);
     assert_int_equal(cudaStreamSynchronize(stream), cudaSuccess);
     w->lost = false;

@@ -178,7 +178,7 @@ static bool cpu_stop(struct device *d)
 static void cpu_close(struct device *d)
 {
     cpu_stop(d);
-    host_shared_leave(&cpu(d)->shared);
+    host_shared_release(&cpu(d)->shared);
 }
 
 static const struct device_ops cpu_ops = {.name = "cpu",

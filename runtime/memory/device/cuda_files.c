@@ -100,7 +100,7 @@ void cuda_files_close(struct cuda_files *f)
 {
     cuda_files_stop(f);
     if (f)
-        host_shared_leave(&f->shared);
+        host_shared_release(&f->shared);
 }
 
 static int grow_counters(struct cuda_files *f, int32_t n)

@@ -80,7 +80,7 @@ static void poll_queue(struct cuda_watch *w, int q, double deadline)
     if (w->queues[q].since == 0 || now - w->queues[q].since < deadline)
         return;
     w->lost = true;
-    snprintf(w->reason, sizeof w->reason, "%s %s the device: no end of it within %g s",
+    snprintf(w->reason, sizeof w->reason, "%s %s the device: not finished within %g s",
              human_bytes(c->bytes), q == QUEUE_COPY_IN || q == QUEUE_FILE_IN ? "to" : "from",
              deadline);
 }

@@ -25,7 +25,7 @@ void host_shared_close(struct host_shared *s)
     free(s->events);
 }
 
-void host_shared_leave(struct host_shared *s)
+void host_shared_release(struct host_shared *s)
 {
     pthread_mutex_lock(&s->lock);
     bool last = --s->users == 0;
@@ -62,7 +62,7 @@ int host_shared_take_failure(struct host_shared *s, struct device *d)
     d->failed_op = rc ? s->failed_op : -1;
     d->failed_io = rc ? s->failed_io : (struct device_io){0};
     if (s->hung)
-        snprintf(d->reason, sizeof d->reason, "no end of it within %g s", s->deadline);
+        snprintf(d->reason, sizeof d->reason, "not finished within %g s", s->deadline);
     else if (rc)
         snprintf(d->reason, sizeof d->reason, "%s", s->reason);
     if (!s->hung)
@@ -225,7 +225,7 @@ static void *queue_main(void *arg)
     team_size(q->threads);
     pthread_mutex_lock(&q->lock);
     q->sleeping = true;
-    pthread_cond_signal(&q->room);
+    pthread_cond_signal(&q->drained);
     for (;;) {
         q->sleeping = true;
         while (q->head == q->tail && !q->stop)
@@ -239,26 +239,26 @@ static void *queue_main(void *arg)
         execute(q, c);
         pthread_mutex_lock(&q->lock);
         if (++q->head == q->awaited)
-            pthread_cond_signal(&q->room);
+            pthread_cond_signal(&q->drained);
     }
     pthread_mutex_unlock(&q->lock);
     pthread_mutex_lock(&q->shared->lock);
     bool orphan = q->orphan;
     pthread_mutex_unlock(&q->shared->lock);
     if (orphan)
-        host_shared_leave(q->shared);
+        host_shared_release(q->shared);
     return NULL;
 }
 
 /* ---- calls of the submitting thread ---------------------------------------------------------- */
 
-/* Waits on room are timed, to check for hung operations. */
-static void init_room(struct host_queue *q)
+/* Waits on drained are timed, to check for hung operations. */
+static void init_drained(struct host_queue *q)
 {
     pthread_condattr_t attr;
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&q->room, &attr);
+    pthread_cond_init(&q->drained, &attr);
     pthread_condattr_destroy(&attr);
 }
 
@@ -271,12 +271,12 @@ int host_queue_start(struct host_queue *q, struct host_shared *shared, enum queu
     q->threads = threads;
     pthread_mutex_init(&q->lock, NULL);
     pthread_cond_init(&q->work, NULL);
-    init_room(q);
+    init_drained(q);
     errno = pthread_create(&q->thread, NULL, queue_main, q);
     q->started = errno == 0;
     pthread_mutex_lock(&q->lock);
     while (q->started && !q->sleeping)
-        pthread_cond_wait(&q->room, &q->lock);
+        pthread_cond_wait(&q->drained, &q->lock);
     pthread_mutex_unlock(&q->lock);
     if (q->started)
         shared->queues[which] = q;
@@ -311,7 +311,7 @@ static bool await_done(struct host_queue *q, int64_t done)
         struct timespec until = time_after(tick);
         if (is_hung(q)) /* every later submission returns here as well */
             return false;
-        if (!pthread_cond_timedwait(&q->room, &q->lock, &until))
+        if (!pthread_cond_timedwait(&q->drained, &q->lock, &until))
             continue;
         pthread_mutex_unlock(&q->lock);
         host_shared_check(q->shared);
@@ -323,9 +323,9 @@ static bool await_done(struct host_queue *q, int64_t done)
 void host_queue_submit(struct host_queue *q, const struct command *c)
 {
     pthread_mutex_lock(&q->lock);
-    bool room =
+    bool fits =
         q->tail - q->head < HOST_QUEUE_DEPTH || await_done(q, q->tail - HOST_QUEUE_DEPTH / 2);
-    if (room) {
+    if (fits) {
         struct command *kept = &q->ring[q->tail++ % HOST_QUEUE_DEPTH];
         *kept = *c;
         if (c->kind == COMMAND_COMPUTE && c->args.run) {
@@ -380,7 +380,7 @@ bool host_queue_stop(struct host_queue *q)
     }
     pthread_join(q->thread, NULL);
     pthread_cond_destroy(&q->work);
-    pthread_cond_destroy(&q->room);
+    pthread_cond_destroy(&q->drained);
     pthread_mutex_destroy(&q->lock);
     return true;
 }

@@ -79,10 +79,10 @@ struct host_queue {
     bool hung;    /* the operation exceeded it; under shared.lock */
     bool orphan;  /* and the device was closed; under shared.lock */
     pthread_mutex_t lock;
-    pthread_cond_t work; /* for the thread: there is a command, or stop */
-    pthread_cond_t room; /* for the caller: command `awaited` is done */
-    int64_t awaited;     /* number of done commands at which room is signalled */
-    bool sleeping;       /* the thread waits for work */
+    pthread_cond_t work;    /* for the thread: there is a command, or stop */
+    pthread_cond_t drained; /* for the caller: command `awaited` is done */
+    int64_t awaited;        /* number of done commands at which drained is signalled */
+    bool sleeping;          /* the thread waits for work */
     struct command ring[HOST_QUEUE_DEPTH];
     int64_t head, tail; /* commands done; submitted */
     int64_t begun; /* file operations before this command have begun; used by the thread only */
@@ -92,7 +92,7 @@ struct host_queue {
 void host_shared_open(struct host_shared *s);
 void host_shared_close(struct host_shared *s);
 /* Removes one user. */
-void host_shared_leave(struct host_shared *s);
+void host_shared_release(struct host_shared *s);
 /* Events 0 .. n-1 exist after this.  Returns 0 or CKPT_ENOMEM. */
 int host_shared_events(struct host_shared *s, int32_t n);
 /* The failure since the last call, or 0; sets op, file operation and reason in d. */

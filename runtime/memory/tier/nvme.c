@@ -239,17 +239,17 @@ static void describe(struct nvme *n)
 static int nvme_reserve(struct tier *t, int64_t bytes)
 {
     struct nvme *n = nvme(t);
-    int64_t room = 0;
+    int64_t capacity = 0;
     if (bytes <= t->bytes)
         return 0;
     for (int32_t i = 0; i < n->files.n_zones; i++)
-        room += n->files.zones[i].bytes;
-    if (bytes > room)
+        capacity += n->files.zones[i].bytes;
+    if (bytes > capacity)
         return error_set(CKPT_ENOMEM,
                          "nvme tier: %s (%lld bytes) are needed, --nvme is %s: %lld "
                          "bytes short",
-                         human_bytes(bytes), (long long)bytes, human_bytes(room),
-                         (long long)(bytes - room));
+                         human_bytes(bytes), (long long)bytes, human_bytes(capacity),
+                         (long long)(bytes - capacity));
     int rc = nvme_files_reserve(&n->files, round_up(bytes, TIER_BLOCK));
     if (rc)
         return rc;

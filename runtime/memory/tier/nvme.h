@@ -49,8 +49,8 @@ struct nvme_call {
 
 /* An in-flight slot: one call and its requests. */
 struct nvme_pending {
-    struct nvme_call asked, left; /* the call as made; the part without requests so far */
-    int32_t out;                  /* requests submitted to the disk and not completed */
+    struct nvme_call call, left; /* the call as made; the part without requests so far */
+    int32_t out;                 /* requests submitted to the disk and not completed */
     bool failed;
 };
 

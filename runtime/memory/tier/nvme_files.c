@@ -6,8 +6,7 @@
 #include <string.h>
 #include "memory/tier/nvme.h"
 
-#define HEADROOM (INT64_C(1) << 30) /* bytes left free on a disk, or a 64th of it if that is less  \
-                                     */
+#define HEADROOM (INT64_C(1) << 30) /* bytes left free on a disk; at most a 64th of it */
 
 enum { TRIES = 8 };
 
@@ -102,14 +101,14 @@ static int check_space(const struct nvme_files *f, const int64_t *length)
             if (k == i || (s[i].f_fsid && s[k].f_fsid == s[i].f_fsid))
                 need += max_i64(0, length[k] - f->at[k].bytes);
         }
-        int64_t room =
+        int64_t left =
             (int64_t)s[i].f_bavail * unit - min_i64((int64_t)s[i].f_blocks * unit / 64, HEADROOM);
-        if (need > max_i64(room, 0))
+        if (need > max_i64(left, 0))
             return error_set(CKPT_ENOMEM,
                              "%s: %s: %s (%lld bytes) are needed, the disk has %s to give: %lld "
                              "bytes short",
                              tier_name, f->at[i].directory, human_bytes(need), (long long)need,
-                             human_bytes(max_i64(room, 0)), (long long)(need - max_i64(room, 0)));
+                             human_bytes(max_i64(left, 0)), (long long)(need - max_i64(left, 0)));
     }
     return 0;
 }

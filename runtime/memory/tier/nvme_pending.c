@@ -9,7 +9,7 @@ struct nvme_pending *nvme_pending_add(struct nvme_pending_list *f, const struct 
     if (f->n == MAX_PENDING)
         return NULL;
     struct nvme_pending *added = &f->at[(f->first + f->n++) % MAX_PENDING];
-    *added = (struct nvme_pending){.asked = *call, .left = *call};
+    *added = (struct nvme_pending){.call = *call, .left = *call};
     return added;
 }
 
@@ -32,8 +32,8 @@ void nvme_pending_cancel(struct nvme_pending_list *f)
 
 bool nvme_pending_is(const struct nvme_pending *f, const struct nvme_call *call)
 {
-    return f->asked.write == call->write && f->asked.offset == call->offset &&
-           f->asked.end == call->end && f->asked.memory == call->memory;
+    return f->call.write == call->write && f->call.offset == call->offset &&
+           f->call.end == call->end && f->call.memory == call->memory;
 }
 
 bool nvme_pending_done(const struct nvme_pending *f)
@@ -42,7 +42,7 @@ bool nvme_pending_done(const struct nvme_pending *f)
 }
 
 struct nvme_pending *nvme_pending_take(struct nvme_pending_list *f, const struct nvme_files *files,
-                                      struct nvme_piece *p)
+                                       struct nvme_piece *p)
 {
     for (int i = 0; i < f->n; i++) {
         struct nvme_pending *pending = &f->at[(f->first + i) % MAX_PENDING];
