@@ -17,8 +17,8 @@
 static const char *const requests[CKPT_REQUESTS] = {
     [CKPT_REQUEST_STOP] = "ckpt.stop", [CKPT_REQUEST_SAVE] = "ckpt.save"};
 
-/* *micro becomes CKPT_AUTO if the size is to be selected.  --micro-batch applies to programs that
- * train: the batch of another program is not split below its size. */
+/* *micro becomes CKPT_AUTO if the size is to be selected.  --micro-batch is meant for programs that
+ * train: another program with a smaller batch takes that batch whole. */
 static int check_batch(struct programs *ps, int64_t batch, bool trains, int64_t *micro)
 {
     *micro = ps->options->micro_batch ? ps->options->micro_batch : batch;
