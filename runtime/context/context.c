@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Opening and closing a context.  Options are copied and checked first, without touching a device;
- * then ranks meet, and the device, memory and the budget follow.  What a device cannot do is
- * refused here, before any planning, with what it can.  Where one of these fails, what had been
- * opened is closed again and there is no context.
+ * then ranks connect, and the device, memory and the budget follow.  Options that the device cannot
+ * satisfy are refused here, before any planning, with those that it can.  If one of these steps
+ * fails, everything opened so far is closed again and there is no context.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -89,7 +89,7 @@ static int check_options(const struct ckpt_options *o)
     return 0;
 }
 
-/* What the options name and the planner needs. */
+/* Reads the directories and the machine file that the options name. */
 static int read_options(ckpt *c)
 {
     struct error error;
@@ -110,8 +110,8 @@ static int open_cpu(ckpt *c)
                            c->options.threads);
 }
 
-/* Without --machine: the rates of a file for this GPU, or what any reaches.  Ops that the file has
- * no time for are timed before the plan is made. */
+/* Without --machine: the rates of a shipped file for this GPU, or default rates.  Ops that the file
+ * has no time for are timed before the plan is made. */
 static void find_machine(ckpt *c)
 {
     if (machine_for_device(c->memory.device->name, &c->programs.machine))
@@ -128,10 +128,10 @@ static int open_gpu(ckpt *c)
     return rc ? rc : device_open_cuda(&c->memory.device, index, c->options.deterministic);
 }
 
-/* Kernels of ours that do more at the end of products are Hopper's (cuda/gemm_hopper.cuh).  With
- * fewer tiles than an H100 or H200 has clusters of two, cuBLASLt has smaller ones, and a product
- * and a pass take less: GELU of 300 x 1,152 x 4,608 backward 0.0215 ms for 0.0227, a gate of
- * 256 x 1,536 x 8,960 0.0209 for 0.0290 (doc/bench/h200.md). */
+/* Our products with an epilogue need Hopper (cuda/gemm_hopper.cuh).  With fewer tiles than an H100
+ * or H200 has clusters of two, cuBLASLt has smaller tiles, and a product and a separate pass take
+ * less time: backward GELU of 300 x 1,152 x 4,608 0.0215 ms instead of 0.0227, a gate of
+ * 256 x 1,536 x 8,960 0.0209 instead of 0.0290 (doc/bench/h200.md). */
 enum { JOINED_CAPABILITY = 90, JOINED_TILES = 66 };
 
 static int64_t joined_tiles(int64_t capability)
@@ -170,10 +170,10 @@ static int open_device(ckpt *c)
     return 0;
 }
 
-/* Ada and Hopper were the first to multiply 8-bit values. */
+/* Ada, 8.9, was the first to multiply 8-bit floating-point values. */
 enum { FP8_CAPABILITY = 89 };
 
-/* Scales by block: our products of them are made of instructions that Hopper alone has. */
+/* Scales by block: our products use instructions that only Hopper has. */
 enum { FP8_BLOCK_CAPABILITY = 90 };
 
 static int check_blocks(const struct device *d)
@@ -201,7 +201,7 @@ static int check_fp8(const ckpt *c)
     return c->programs.matmul == MATMUL_FP8_BLOCK ? check_blocks(d) : 0;
 }
 
-/* The device first: nothing of it may be under way when the tiers go. */
+/* Stops the device first: no operation on a tier may be in flight when the tiers are closed. */
 static void close_all(ckpt *c)
 {
     bool ended = !c->memory.device || c->memory.device->ops->stop(c->memory.device);
@@ -219,7 +219,7 @@ static int fail_device(void *user, int rc)
     return programs_fail_device(user, NULL, rc);
 }
 
-/* Each part is told of those that it stands on. */
+/* Gives each part pointers to the parts that it uses. */
 static void join_parts(ckpt *c)
 {
     c->memory.options = &c->options;
@@ -238,13 +238,13 @@ static void join_parts(ckpt *c)
     c->programs.error = &c->error;
 }
 
-/* Collectives on a device tell nobody that they have no end: who waits for them looks. */
-static void watch_collectives(ckpt *c)
+/* Nothing reports a collective on a device that makes no progress, so waiting calls poll for it. */
+static void poll_collectives(ckpt *c)
 {
     if (!c->ranks.noted)
         return;
-    c->memory.device->look = programs_look;
-    c->memory.device->look_user = &c->programs;
+    c->memory.device->poll = programs_poll;
+    c->memory.device->poll_user = &c->programs;
 }
 
 int ckpt_open(ckpt **out, const struct ckpt_options *opt)
@@ -268,7 +268,7 @@ int ckpt_open(ckpt **out, const struct ckpt_options *opt)
         rc = read_options(c);
     if (!rc)
         rc = ranks_open(&c->ranks);
-    /* Of several ranks the first one writes. */
+    /* Of several ranks only the first writes. */
     if (!rc)
         rc = ckpt_paths_check(&c->options, NULL, 0);
     if (!rc)
@@ -278,7 +278,7 @@ int ckpt_open(ckpt **out, const struct ckpt_options *opt)
     if (!rc)
         rc = ranks_open_device(&c->ranks);
     if (!rc)
-        watch_collectives(c);
+        poll_collectives(c);
     if (!rc)
         rc = memory_open(&c->memory);
     if (!rc)
@@ -314,7 +314,7 @@ void ckpt_close(ckpt *c)
     close_all(c);
 }
 
-/* What the options of c ask for, and whether it was written. */
+/* Names the first output file that the options of c request and that was not written. */
 int ckpt_unwritten(ckpt *c)
 {
     NOT_NULL(NULL, c);

@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The context: four parts, each of which knows those before it and none behind, and what they
- * share.
+ * The context: four parts, each of which knows those listed before it and none after, and the
+ * options and error that they share.
  *
- *     parameters   what each is, which slots have a place and a value           params.h
- *     memory       device, tiers, budget; bytes in and out of places            memory.h
- *     ranks        who trains together, who has which share, what all agree on  ranks.h
- *     programs     what is compiled, and the steps of it                        exec/programs.h
+ *     parameters   what each is, which slots have a place and a value            params.h
+ *     memory       device, tiers, budget; access to bytes in any place           memory.h
+ *     ranks        the ranks of the job, their shares, what all of them agree on ranks.h
+ *     programs     compiled programs and their steps                             exec/programs.h
  *
- * A part holds pointers to those it stands on; its functions take the part.  What has to go the
- * other way goes by a function that the context sets when it opens (a device that failed, a
- * collective without an end) or is an argument (how many steps were made).  The options and the
- * error, whose sentence ckpt_error gives, are the context's, and every part has a pointer to them.
+ * A part holds pointers to the parts before it; its functions take the part.  Calls in the other
+ * direction use a callback that the context sets when it opens (a device that failed, a collective
+ * that makes no progress), or pass a value as an argument (the number of steps).  The context owns
+ * the options and the error, whose sentence ckpt_error returns; every part has a pointer to them.
  *
  * This room has the public calls that need several parts: open and close, parameters and their
  * values, ranks and their requests.  It decides the order in which a context opens: options are
- * checked, ranks meet, outputs are checked, the device opens, collectives on it, tiers, then the
- * budget is known.  Only these calls and the files of state see struct ckpt; a room below that
- * would like to is asking for an argument.
+ * checked, ranks connect, outputs are checked, the device opens, then collectives on it, then the
+ * tiers; last the budget is set.  Only these calls and the files of the state room see struct ckpt;
+ * a lower room that needs something from it should get an argument.
  *
- * A context and its programs are used by one thread at a time; two contexts share nothing.
+ * One thread at a time uses a context and its programs; two contexts share nothing.
  */
 #ifndef CKPT_CONTEXT_H
 #define CKPT_CONTEXT_H
@@ -40,11 +40,11 @@ struct ckpt {
     struct note_list notes; /* of ckpt_state_note */
 };
 
-/* Adds to the values of a weight what its adapter adds to them, if it has one.  A call of all
- * ranks. Returns 0 or a code, the sentence in the context. */
+/* Adds the product of a weight's adapter, if it has one, to its values.  All ranks call it.
+ * Returns 0 or a code, the sentence in the context. */
 int lora_add(ckpt *c, ckpt_tensor weight, float *values);
 
-/* NULL for no context: the sentence of the thread. */
+/* The context's error; NULL without a context: the thread's error. */
 static inline struct error *context_error(const ckpt *c)
 {
     return c ? &((ckpt *)(uintptr_t)c)->error : NULL;

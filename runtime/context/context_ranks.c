@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Calls about the ranks of a context, and what any of them requests. */
+/* Public calls about the ranks of a context and their requests. */
 #include "ckpt_dist.h"
 #include "context/context.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which weights are kept in codes (core/frozen.h).  That is a property of a parameter, set before
- * the first program is compiled: plans, tiers, files and ranks then see a value of fewer bytes, and
- * models the tensor that an op makes of it (tape.c).
+ * Selects the weights that are kept in codes (core/frozen.h).  This is a property of a parameter,
+ * set before the first program is compiled: plans, tiers, files and ranks then see a value of fewer
+ * bytes, and models read the tensor that an op decodes from it (tape.c).
  */
 #include <fnmatch.h>
 #include <stdlib.h>
@@ -48,7 +48,7 @@ static const char *find_fault(const ckpt *c, const char *pattern, int format)
                    "a name";
 }
 
-/* Values that were set come into codes at once: the host then holds no more than these. */
+/* Encodes an initial value at once, so that the host keeps only the codes. */
 static int encode_initial(ckpt *c, struct param *p, int to)
 {
     const int64_t n = desc_numel(&p->desc);

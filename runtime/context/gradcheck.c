@@ -2,9 +2,9 @@
 /*
  * Gradients against central differences: see ckpt_op.h.
  *
- * The model is compiled as it would be trained, with a learning rate of 0, and stepped again and
- * again: with the values as they are, which gives the gradients, and with one element moved up and
- * down.  Every step draws the random numbers of the first.
+ * The model is compiled as for training, with a learning rate of 0, and stepped repeatedly: with
+ * the unchanged values, which gives the gradients, and with one element moved up and down.  Every
+ * step draws the random numbers of the first.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -21,8 +21,8 @@ struct gradcheck {
     ckpt_recorder record;
     void *user;
     ckpt_program *p;
-    struct ckpt_gradcheck s; /* settings and what was found */
-    float *value, *gradient; /* of the parameter at hand */
+    struct ckpt_gradcheck s; /* settings and results */
+    float *value, *gradient; /* of the current parameter */
 };
 
 static const char *output_name(char dst[NAME], int param)
@@ -49,7 +49,7 @@ static ckpt_tensor record_all(ckpt_tape *t, int64_t batch, void *user)
     return loss;
 }
 
-/* The loss where the parameter has these values, by the random numbers of the first step. */
+/* The loss with k->value as the parameter's values, and the random numbers of the first step. */
 static int loss_at(struct gradcheck *k, ckpt_tensor w, int64_t n, double *loss)
 {
     float x = NAN;
@@ -61,9 +61,10 @@ static int loss_at(struct gradcheck *k, ckpt_tensor w, int64_t n, double *loss)
     return rc;
 }
 
-/* The central difference of element i that is nearest to its gradient, of a few step lengths: long
- * ones meet the curve of the loss, short ones its rounding. */
-static int differ(struct gradcheck *k, ckpt_tensor w, int64_t n, int64_t i, double *nearest)
+/* Computes central differences of element i with a few step lengths; *nearest is the one nearest to
+ * its gradient.  Long steps see the curvature of the loss, short ones its rounding. */
+static int find_difference(struct gradcheck *k, ckpt_tensor w, int64_t n, int64_t i,
+                           double *nearest)
 {
     float keep = k->value[i];
     double h = k->s.length * fmax(1, fabs((double)keep));
@@ -87,13 +88,13 @@ static int differ(struct gradcheck *k, ckpt_tensor w, int64_t n, int64_t i, doub
 
 static double largest_of(const float *x, int64_t n)
 {
-    double most = 0;
+    double largest = 0;
     for (int64_t i = 0; i < n; i++)
-        most = fmax(most, fabs((double)x[i]));
-    return most;
+        largest = fmax(largest, fabs((double)x[i]));
+    return largest;
 }
 
-/* Some elements of a parameter, spread over it. */
+/* Checks some elements of a parameter, spread evenly over it. */
 static int check_elements(struct gradcheck *k, int param, const struct ckpt_param_info *info)
 {
     ckpt_tensor w = ckpt_param_at(k->c, param);
@@ -103,7 +104,7 @@ static int check_elements(struct gradcheck *k, int param, const struct ckpt_para
     for (int64_t j = 0; j < samples && !rc; j++) {
         int64_t i = samples > 1 ? j * (n - 1) / (samples - 1) : 0;
         double slope;
-        rc = differ(k, w, n, i, &slope);
+        rc = find_difference(k, w, n, i, &slope);
         double error = fabs(slope - k->gradient[i]) / fmax(scale, k->s.smallest);
         if (!rc && !(error <= k->s.error)) {
             k->s.param = info->name;
@@ -114,7 +115,7 @@ static int check_elements(struct gradcheck *k, int param, const struct ckpt_para
         }
     }
     double loss;
-    return rc ? rc : loss_at(k, w, n, &loss); /* the values are as they were */
+    return rc ? rc : loss_at(k, w, n, &loss); /* restores the values */
 }
 
 static int check_param(struct gradcheck *k, int param)
@@ -142,14 +143,14 @@ static int check_param(struct gradcheck *k, int param)
     return rc;
 }
 
-/* Compiles the model, feeds it and compares. */
+/* Compiles the model, feeds it and compares the gradients of all parameters. */
 static int run(struct gradcheck *k)
 {
     struct ckpt_adamw still = CKPT_ADAMW_INIT;
     still.lr = 0;
     ckpt_optimizer *o = ckpt_adamw(k->c, &still);
     if (o)
-        o->keeps_buffers = true; /* all steps are to see the same values */
+        o->keeps_buffers = true; /* all steps must see the same buffers */
     int rc = ckpt_compile(k->c, record_all, k, o, k->s.batch, &k->p);
     struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
     if (!rc)

@@ -17,8 +17,8 @@ static int fail(ckpt *c, int code, const char *why, const char *pattern)
     return error_fail(&c->error, code, "ckpt_lora '%s': %s", pattern ? pattern : "", why);
 }
 
-/* "h.0.qkv.weight" and "lora_A" give "PREFIXh.0.qkv.lora_A.weight"; to be freed, NULL without
- * memory. */
+/* "h.0.qkv.weight" and "lora_A" give "PREFIXh.0.qkv.lora_A.weight"; freed by the caller; NULL: out
+ * of memory. */
 static char *adapter_name(const struct ckpt_lora *s, const char *weight, const char *which)
 {
     size_t n = strlen(weight), end = strlen(".weight");
@@ -29,7 +29,7 @@ static char *adapter_name(const struct ckpt_lora *s, const char *weight, const c
     return asprintf(&name, "%s%.*s.%s.weight", s->prefix, (int)n, weight, which) < 0 ? NULL : name;
 }
 
-/* Makes one of the two; its index, or a negative code that sticks. */
+/* Makes one of the two factors; returns its index, or a negative code that sticks. */
 static int32_t add_parameter(ckpt *c, const struct ckpt_lora *s, const struct param *w,
                              const char *which, int64_t rows, int64_t cols, struct ckpt_init init)
 {
@@ -43,7 +43,7 @@ static int32_t add_parameter(ckpt *c, const struct ckpt_lora *s, const struct pa
     return c->params.n - 1;
 }
 
-/* ckpt_param may move the parameters. */
+/* Copies the weight's struct, because ckpt_param may move the array of parameters. */
 static int add_adapter(ckpt *c, const struct ckpt_lora *s, int32_t i)
 {
     const struct param w = c->params.data[i];
@@ -60,7 +60,7 @@ static int add_adapter(ckpt *c, const struct ckpt_lora *s, int32_t i)
     return 0;
 }
 
-static bool may_have(const struct param *w, const char *pattern)
+static bool matches(const struct param *w, const char *pattern)
 {
     return !w->adapter && w->desc.ndim == 2 && !fnmatch(pattern, w->name, 0);
 }
@@ -77,9 +77,9 @@ static const char *find_fault(const ckpt *c, const struct ckpt_lora *s)
         return "a program was compiled: add adapters before";
     for (int32_t i = 0; i < c->params.n; i++) {
         const struct param *w = &c->params.data[i];
-        if (may_have(w, s->pattern) && w->lora.b)
+        if (matches(w, s->pattern) && w->lora.b)
             return "a weight of that name has an adapter already";
-        found += may_have(w, s->pattern);
+        found += matches(w, s->pattern);
     }
     return found ? NULL : "no parameter of two axes has such a name";
 }
@@ -104,7 +104,7 @@ int ckpt_lora(ckpt *c, const struct ckpt_lora *settings)
         if (!c->params.data[i].adapter)
             c->params.data[i].trainable = false;
     for (int32_t i = 0; i < n; i++)
-        if (may_have(&c->params.data[i], s.pattern)) {
+        if (matches(&c->params.data[i], s.pattern)) {
             int rc = add_adapter(c, &s, i);
             if (rc)
                 return rc;
@@ -188,7 +188,7 @@ static int merge(ckpt *c, int32_t i)
     return rc;
 }
 
-/* A weight in codes could not take what is added. */
+/* A weight with an adapter that is kept in codes, which would round the sum; or NULL. */
 static const struct param *find_coded(const ckpt *c)
 {
     for (int32_t i = 0; i < c->params.n; i++)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Optimizers as handles of a context: public settings to rules (optim/optimizer.h). */
+/* Optimizers as handles of a context: turns public settings into rules (optim/optimizer.h). */
 #include <stdlib.h>
 #include <string.h>
 #include "context/context.h"
 #include "core/sized.h"
 #include "optim/optimizer.h"
 
-/* Sticks to the context: the next ckpt_compile returns it. */
+/* The code sticks to the context: the next ckpt_compile returns it. */
 static ckpt_optimizer *fail(ckpt *c, int code)
 {
     if (!c->params.failed)
@@ -14,7 +14,7 @@ static ckpt_optimizer *fail(ckpt *c, int code)
     return NULL;
 }
 
-/* Reads the settings of a kind over its defaults, which are in *to. */
+/* Reads the settings of a kind over its defaults, which *to holds. */
 static bool read_settings(ckpt *c, const char *function, const char *name, void *to, size_t size,
                           const void *settings)
 {
@@ -25,7 +25,7 @@ static bool read_settings(ckpt *c, const char *function, const char *name, void 
     return !rc;
 }
 
-/* What all kinds have, in the names that their structs share. */
+/* Settings of all kinds, by the member names that their public structs share. */
 #define COMMON(s)                                                                                  \
     .params = &c->params, .error = &c->error, .lr = (s).lr, .clip_norm = (s).clip_norm,            \
     .grad_dtype = (s).grad_dtype
@@ -126,7 +126,7 @@ static bool is_factor(float x)
     return x >= 0.f && x <= 1e30f;
 }
 
-/* What belongs to the first optimizer alone is not set in another. */
+/* Whether an optimizer has settings that only a program's first optimizer may have. */
 static bool has_own_step(const struct ckpt_optimizer *o)
 {
     const struct update_attr *u = &o->rule.update;

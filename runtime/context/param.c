@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The public calls on parameters.  Their names are unique; over several ranks all are made before
- * the first program is compiled.  The first failure sticks to the context and is what the next
- * ckpt_compile returns, so that a model is made without a check at each line.  Values go in and out
- * in fp32, n elements; where they are (slots, shares of ranks, the host) is the matter of
- * dist/values.c.
+ * The public calls on parameters.  Their names are unique; with several ranks all are made before
+ * the first program is compiled.  The first failure sticks to the context and the next ckpt_compile
+ * returns it, so that a model needs no check after each call.  Values are passed as n fp32
+ * elements; dist/values.c finds where they are stored (slots, shares of ranks, the host).
  */
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +12,7 @@
 #include "dist/values.h"
 #include "core/sized.h"
 
-/* Makes the first failure of ckpt_param stick to the context. */
+/* Keeps the first failure of ckpt_param in the context. */
 static ckpt_tensor param_fail(ckpt *c, int code, const char *name, const char *why)
 {
     if (!c->params.failed)
@@ -126,7 +125,7 @@ int ckpt_param_info(const ckpt *c, ckpt_tensor x, struct ckpt_param_info *info)
     return sized_write(context_error(c), "struct ckpt_param_info", info, &all, sizeof all);
 }
 
-/* The parameter, if it exists, has n elements, and the slot is one. */
+/* Finds the parameter; fails unless the slot exists and has n elements. */
 static int find_slot(ckpt *c, ckpt_tensor x, enum ckpt_slot slot, int64_t n, struct param **p)
 {
     *p = params_at(&c->params, x);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What every room needs and none owns: growing arrays, the hash of signatures (the same on all
- * machines), the clock in seconds, names and bytes of dtypes, tensor descriptions (shape and
- * strides in elements, sizes in bytes), whether values are finite, and text in UTF-8.
+ * Code that every room needs and none owns: growing arrays, the hash of signatures (the same on all
+ * machines), the clock in seconds, names and sizes of dtypes, tensor descriptions (shape and
+ * strides in elements, sizes in bytes), whether values are finite, and UTF-8 text.
  */
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -78,7 +78,7 @@ const char *dtype_name(enum ckpt_dtype dtype)
     return names[dtype];
 }
 
-/* Sizes that overflow are refused behind the shape rule (tape/record.c); until then they wrap. */
+/* The caller of a shape rule refuses sizes that overflow (tape/record.c); until then they wrap. */
 static int64_t product(int64_t a, int64_t b)
 {
     return (int64_t)((uint64_t)a * (uint64_t)b);
@@ -172,8 +172,8 @@ double median_of(double *values, int32_t n)
     return values[n / 2];
 }
 
-/* All bits of the exponent are set in what is not finite.  Blocks, so that compilers make vectors
- * of the loop inside. */
+/* A value is not finite if all bits of its exponent are set.  The loop is split into blocks, so
+ * that compilers vectorize the inner loop. */
 #define FINITE_BLOCK 4096
 
 bool floats_are_finite(const float *x, int64_t n)
@@ -228,17 +228,17 @@ bool values_are_finite(const void *x, enum ckpt_dtype dtype, int64_t n)
     }
 }
 
-/* The number of continuation bytes that a first byte of UTF-8 asks for, or -1. */
+/* The number of continuation bytes that a first byte of UTF-8 requires, or -1. */
 static int utf8_tail(unsigned char first)
 {
     if (first < 0x80)
         return 0;
-    if (first < 0xc2 || first > 0xf4) /* a continuation byte, a long form, beyond U+10FFFF */
+    if (first < 0xc2 || first > 0xf4) /* a continuation byte, an overlong form, beyond U+10FFFF */
         return -1;
     return first < 0xe0 ? 1 : first < 0xf0 ? 2 : 3;
 }
 
-/* Surrogates and the long forms of three and four bytes are told by the second byte. */
+/* The second byte shows surrogates and overlong forms of three and four bytes. */
 static bool utf8_second_fits(unsigned char first, unsigned char second)
 {
     switch (first) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The bits of an fp32 value, and the value of bits. */
+/* Converts between an fp32 value and its bits. */
 #ifndef CKPT_BITS_H
 #define CKPT_BITS_H
 

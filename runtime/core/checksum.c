@@ -6,8 +6,8 @@
 
 #define MULTIPLIER UINT64_C(0x9fb21c651e98df25) /* odd, half of its bits set */
 
-/* One to one in h for every x and in x for every h: what changes a single word of a chain cannot
- * cancel out later.  The shift brings high bits down, which a product only moves up. */
+/* One to one in h for every x and in x for every h: a change in a single word of a chain cannot
+ * cancel out later.  The shift moves high bits down; a product only moves bits up. */
 static inline uint64_t chain(uint64_t h, uint64_t x)
 {
     h = (h ^ x) * MULTIPLIER;
@@ -21,7 +21,7 @@ void checksum_begin(struct checksum *s)
     s->bytes = 0;
 }
 
-/* The chains stand in a copy of their own: the compiler keeps them in registers. */
+/* The chains are in a local copy, so that the compiler keeps them in registers. */
 CKPT_CLONES static void add_blocks(uint64_t *chains, const char *at, int64_t bytes)
 {
     uint64_t h[CHECKSUM_CHAINS], x[CHECKSUM_CHAINS];

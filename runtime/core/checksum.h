@@ -9,7 +9,7 @@
  *     sum  = step(FNV-1a offset basis, number of bytes), then step(sum, h[i]) for i in 0..7
  *     step(h, x) = y ^ (y >> 32),  y = (h ^ x) * 0x9fb21c651e98df25 mod 2^64
  *
- * Words are little-endian; the last 64 bytes are filled up with zeros.
+ * Words are little-endian; the last 64 bytes are padded with zeros.
  */
 #ifndef CKPT_CHECKSUM_H
 #define CKPT_CHECKSUM_H
@@ -22,11 +22,11 @@ enum { CHECKSUM_CHAINS = 8, CHECKSUM_BLOCK = 8 * CHECKSUM_CHAINS };
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "checksums read words as they lie");
 
-/* Any change within one aligned word of 8 bytes changes it, for certain; any other change does but
- * for one in 2^64.  bytes: any number. */
+/* Any change within one aligned word of 8 bytes changes the checksum; any other change goes
+ * unnoticed once in 2^64.  bytes may be any number. */
 uint64_t checksum(const void *data, int64_t bytes);
 
-/* The same of bytes that come in parts: every part but the last is a multiple of CHECKSUM_BLOCK. */
+/* The same for bytes in parts: every part but the last is a multiple of CHECKSUM_BLOCK. */
 struct checksum {
     uint64_t h[CHECKSUM_CHAINS];
     int64_t bytes;

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One function, several instruction sets. */
+/* Builds one function for several instruction sets. */
 #ifndef CKPT_CLONES_H
 #define CKPT_CLONES_H
 
 /*
- * Functions with hot loops are built for several instruction sets and chosen at load time.
+ * Functions with hot loops are built for several instruction sets and selected at load time.
  * Sanitizers cannot run the resolvers, so configure leaves CKPT_CLONES empty there.
  *
  * clang makes the resolver of a static function a symbol of the whole library, so such functions
- * are static and have a name of their own in it (build-aux/lint).  It takes levels as x86-64-v3
- * for names of processors, which none has, and features one at a time: avx512bw brings AVX2 and
- * FMA, avx2 does not bring FMA.
+ * are static and their names are unique in the library (build-aux/lint).  clang would take
+ * x86-64-v3 for the name of a processor, and takes one feature at a time: avx512bw implies AVX2 and
+ * FMA, avx2 does not imply FMA.
  */
 #ifndef CKPT_CLONES
 #if defined(CKPT_HAVE_TARGET_CLONES) && defined(__clang__)

@@ -6,8 +6,8 @@
 
 static _Thread_local struct error last; /* of calls without a context */
 
-/* How many bytes at s a terminal would obey: a control character, or one of the second set (C1) in
- * UTF-8. */
+/* The number of bytes at s that form a control character, which a terminal would obey: of the first
+ * set, or of the second (C1) in UTF-8. */
 static size_t control_at(const unsigned char *s, bool one_line)
 {
     if (s[0] == '\n' || s[0] == '\t')
@@ -48,8 +48,8 @@ const char *ckpt_escape(char *dst, size_t size, const char *text)
     return text_escape(dst, size, text ? text : "", false);
 }
 
-/* The sentence is made aside first: an argument may well be the sentence that stands in dst.  Names
- * come out of files; a terminal must not obey what is written in them. */
+/* The sentence is formatted in a buffer first, because an argument may be the text in dst.  Control
+ * characters are escaped: names come from files, and a terminal must not obey them. */
 int error_vset(char *dst, size_t size, int code, const char *fmt, va_list ap)
 {
     char text[CKPT_MESSAGE];

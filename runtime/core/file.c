@@ -3,9 +3,9 @@
  * Outputs and inputs by name.
  *
  * An output is written to PATH.tmp-PID-N and renamed.  The writer holds a lock (flock) on that
- * file: who finds such a file unlocked knows that its writer is gone, also where the number of a
- * process says nothing, in another container or on another host, and removes it.  Where a file
- * system has no locks nothing is removed.
+ * file: a temporary file that is not locked was left by a process that has ended, and is removed.
+ * This also works where a process number has no meaning, in another container or on another host.
+ * On a file system without locks nothing is removed.
  */
 #include "ckpt_tools.h"
 #include "core/file.h"
@@ -18,7 +18,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define TRIES 100 /* names of temporary files; others may be in use */
+#define TRIES 100 /* names of temporary files to try; others may be in use */
 
 static int io_error(const char *path, const char *what)
 {
@@ -98,10 +98,10 @@ int ckpt_input_open(FILE **f, const char *path)
     return *f ? 0 : error_set(CKPT_EIO, "%s: cannot be read: %s", path, why);
 }
 
-/* ---- what is written to as it is ------------------------------------------------------------- */
+/* ---- devices and FIFOs, which are written in place ------------------------------------------- */
 
-/* The descriptor that a name in /dev stands for; opening the name anew would start at the beginning
- * of the file behind it. */
+/* The descriptor that a name in /dev refers to; opening the name itself would start at the
+ * beginning of the descriptor's file. */
 static int named_descriptor(const char *path)
 {
     char *end;
@@ -145,7 +145,7 @@ int file_open_special(const char *path, int *fd)
         return error_set(CKPT_EIO, "%s: is %s that nobody reads", path, file_kind(st.st_mode));
     if (*fd < 0)
         return io_error(path, "cannot be written to");
-    /* A reader that is slow is waited for. */
+    /* Blocking again: writes wait for a slow reader. */
     fcntl(*fd, F_SETFL, fcntl(*fd, F_GETFL) & ~O_NONBLOCK);
     return 0;
 }
@@ -173,7 +173,7 @@ int ckpt_log_open(FILE **f, const char *path)
 
 /* ---- temporary files ------------------------------------------------------------------------- */
 
-/* Where the name of the file begins in path. */
+/* The file name part of path. */
 static const char *name_of(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -181,7 +181,7 @@ static const char *name_of(const char *path)
     return slash ? slash + 1 : path;
 }
 
-/* "." where path has no directory; NULL without memory. */
+/* "." if path has no directory; freed by the caller; NULL: out of memory. */
 static char *directory_of(const char *path)
 {
     size_t n = (size_t)(name_of(path) - path);
@@ -189,7 +189,7 @@ static char *directory_of(const char *path)
     return n ? strndup(path, n) : strdup(".");
 }
 
-/* NAME.tmp-PID-N of the name that is given. */
+/* Whether entry is NAME.tmp-PID-N for this name. */
 static bool is_temporary(const char *entry, const char *name)
 {
     size_t n = strlen(name);
@@ -204,7 +204,8 @@ static bool is_temporary(const char *entry, const char *name)
     return number && !digits[pid + 1 + number];
 }
 
-/* The lock is held while the file is removed: who makes one of that name sees it. */
+/* Holds the lock while the file is removed, so that a process that makes one of the same name
+ * notices (see hold). */
 static void remove_unlocked(int directory, const char *entry)
 {
     struct stat st;
@@ -231,8 +232,8 @@ void file_sweep(const char *path)
     closedir(d);
 }
 
-/* Whether the new file is locked and still there.  Who sweeps between the two calls takes it. */
-static bool hold(int fd)
+/* Locks a new file; false if it was removed by a sweep between open and lock. */
+static bool lock_new(int fd)
 {
     struct stat st;
 
@@ -241,13 +242,13 @@ static bool hold(int fd)
     return !fstat(fd, &st) && st.st_nlink > 0;
 }
 
-/* A new file beside path, with the permissions a new file gets.  Returns its descriptor or -1. */
+/* Makes a file beside path, with the permissions of a new file.  Returns its descriptor or -1. */
 static int open_temporary(char *name, size_t size, const char *path)
 {
     for (int i = 0; i < TRIES; i++) {
         snprintf(name, size, "%s.tmp-%ld-%d", path, (long)getpid(), i);
         int fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        if (fd >= 0 && hold(fd))
+        if (fd >= 0 && lock_new(fd))
             return fd;
         if (fd < 0 && errno != EEXIST)
             return -1;
@@ -257,7 +258,7 @@ static int open_temporary(char *name, size_t size, const char *path)
     return -1;
 }
 
-/* Makes the rename last through a power cut.  Some file systems cannot sync a directory. */
+/* Makes the rename survive a power failure.  Some file systems cannot sync a directory. */
 static int sync_directory(const char *path)
 {
     char *dir = directory_of(path);
@@ -323,8 +324,8 @@ static int close_output(struct ckpt_replacement *o)
     return rc;
 }
 
-/* All bytes have left the process, and with durable the caches. */
-static int settle(struct ckpt_replacement *o, bool durable)
+/* Flushes all bytes to the system and, if durable, to the disk; closes the file. */
+static int flush_output(struct ckpt_replacement *o, bool durable)
 {
     int rc = 0;
 
@@ -333,7 +334,7 @@ static int settle(struct ckpt_replacement *o, bool durable)
         errno = errno ? errno : EIO;
         rc = io_error(o->path, "cannot be written");
     }
-    /* Devices and FIFOs cannot be synced, and need not be. */
+    /* Devices and FIFOs cannot be synced. */
     if (!rc && durable && o->temporary && fsync(o->fd))
         rc = io_error(o->path, "cannot be written");
     if (close_output(o) && !rc)
@@ -341,12 +342,13 @@ static int settle(struct ckpt_replacement *o, bool durable)
     return rc;
 }
 
-/* Network file systems tell of a failed write when the file is closed, so that comes before the
+/* Network file systems report a failed write when the file is closed, so it is closed before the
  * rename; a second descriptor keeps the lock until then. */
 int file_replacement_commit(struct ckpt_replacement *o, bool durable)
 {
     int lock = o->temporary ? fcntl(o->fd, F_DUPFD_CLOEXEC, 0) : -1;
-    int rc = o->temporary && lock < 0 ? io_error(o->path, "cannot be written") : settle(o, durable);
+    int rc = o->temporary && lock < 0 ? io_error(o->path, "cannot be written")
+                                      : flush_output(o, durable);
 
     if (!rc && o->temporary && rename(o->temporary, o->path))
         rc = io_error(o->path, "cannot rename the temporary file to it");
@@ -386,7 +388,7 @@ int file_replace(const char *path, int (*fill)(void *user, int fd), void *user)
     return rc;
 }
 
-/* ---- the public face ------------------------------------------------------------------------- */
+/* ---- public calls ---------------------------------------------------------------------------- */
 
 int ckpt_replace_open(struct ckpt_replacement **o, const char *path)
 {

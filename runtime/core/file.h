@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Files by name: an output takes the place of a file whole or not at all, an input is a regular
- * file.  Everything that the library reads or writes under a name of the user goes through here.
+ * Files by name: an output replaces a file whole or not at all, an input is a regular file.
+ * Everything that the library reads or writes under a name of the user goes through here.
  */
 #ifndef CKPT_RUNTIME_FILE_H
 #define CKPT_RUNTIME_FILE_H
@@ -15,19 +15,20 @@ extern "C" {
 #endif
 
 struct ckpt_replacement {
-    char *path;      /* the name that was asked for */
-    char *temporary; /* the file beside it that is written; NULL: path is no regular file */
+    char *path;      /* the name given by the caller */
+    char *temporary; /* the file beside it that is written; NULL: path is not a regular file */
     int fd;
-    FILE *stream; /* owns fd once it was asked for */
+    FILE *stream; /* NULL until requested; then it owns fd */
 };
 
-/* ckpt_replace_open and the others on a struct of the caller.  commit and abandon close it. */
+/* ckpt_replace_open and the others, on a struct owned by the caller.  commit and abandon close it.
+ */
 int file_replacement_open(struct ckpt_replacement *o, const char *path);
 FILE *file_replacement_stream(struct ckpt_replacement *o);
 int file_replacement_commit(struct ckpt_replacement *o, bool durable);
 void file_replacement_abandon(struct ckpt_replacement *o);
 
-/* Puts a file in the place of path, whole or not at all: fill writes it to the descriptor. */
+/* Replaces the file at path, whole or not at all: fill writes the new one to the descriptor. */
 int file_replace(const char *path, int (*fill)(void *user, int fd), void *user);
 
 /* Returns 0 or CKPT_EIO with the path in the sentence. */
@@ -39,15 +40,15 @@ int file_open_regular(const char *path, int *fd, int64_t *size, const char **why
 /* The same as a stream, or NULL. */
 FILE *file_open_input(const char *path, const char **why);
 
-/* Opens a descriptor onto a device, a FIFO, or a descriptor of this process under its name in
- * /dev; *fd is -1 where path is or will be a regular file, to be written as one.  Returns 0, or
- * CKPT_EIO with the sentence. */
+/* Opens a descriptor onto a device, a FIFO, or a descriptor of this process by its name in /dev.
+ * *fd is -1 if path is or will be a regular file, to be replaced as one.  Returns 0, or CKPT_EIO
+ * with the sentence. */
 int file_open_special(const char *path, int *fd);
 
-/* "a FIFO", "a directory": what a file of this mode is. */
+/* The kind of a file of this mode: "a FIFO", "a directory". */
 const char *file_kind(mode_t mode);
 
-/* Removes the temporary files of path that a writer left which is gone. */
+/* Removes the temporary files of path that were left by processes that have ended. */
 void file_sweep(const char *path);
 
 #ifdef __cplusplus

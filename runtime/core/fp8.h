@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * 8-bit floating-point values (OCP FP8): e4m3 with 4 bits of exponent, 3 of mantissa and values to
- * 448, no infinity; e5m2 with 5, 2, values to 57344, and infinity.  And the power of two that a
- * tensor is multiplied by before it is rounded to one of them.
+ * 8-bit floating-point values (OCP FP8): e4m3 has 4 bits of exponent, 3 of mantissa, values up to
+ * 448 and no infinity; e5m2 has 5, 2, values up to 57344, and infinity.  Before a tensor is rounded
+ * to one of them it is multiplied by a power of two, computed here.
  *
- * Conversion is to nearest even.  What is larger than the largest value becomes that, infinity too;
- * NaN stays NaN.  No branches, so that compilers make vectors of loops over these.
+ * Conversion rounds to nearest even.  Values beyond the largest one, infinity too, become the
+ * largest; NaN stays NaN.  There are no branches, so that compilers vectorize loops over these.
  */
 #ifndef CKPT_FP8_H
 #define CKPT_FP8_H
 
 #include "ckpt.h"
 
-/* --matmul: of what the operands of linear layers are.  matmul_dtype_of: NULL and "" are bf16; -1
- * where it is none of them. */
+/* --matmul: dtype of the operands of linear layers.  matmul_dtype_of: NULL and "" are bf16; returns
+ * -1 for an unknown name. */
 enum matmul_dtype { MATMUL_BF16, MATMUL_FP8, MATMUL_FP8_BLOCK };
 int matmul_dtype_of(const char *name);
 const char *matmul_dtype_name(enum matmul_dtype dtype);
 
-/* Scales by block (--matmul fp8-block): elements along an axis that share one. */
+/* Scales by block (--matmul fp8-block): consecutive elements along an axis that share a scale. */
 enum { FP8_BLOCK = 128 };
 
 /* The exponent of each dtype's largest value, which is 1.75 times this power of two. */
@@ -31,10 +31,10 @@ enum { FP8_E4M3_TOP = 8, FP8_E5M2_TOP = 15 };
 #endif
 
 /*
- * k of the largest 2^k that takes the largest magnitude of a tensor, given by its bits, to no more
- * than the dtype's largest value; 0 for a tensor of zeros.  Powers of two only: multiplying by
- * them, and back, is exact, so that rounding to 8 bits is the only error, whoever does it.  They
- * cost at most a bit of the range, none of the precision.  2^k and 2^-k are normal numbers.
+ * The k of the largest 2^k that keeps the largest magnitude of a tensor, given by its bits, within
+ * the dtype's range; 0 for a tensor of zeros.  Powers of two only: multiplying by them, and back,
+ * is exact, so that rounding to 8 bits is the only error, on any device.  They cost at most one bit
+ * of the range, and no precision.  2^k and 2^-k are normal numbers.
  */
 FP8_FUNCTION int fp8_exponent(uint32_t bits, int top)
 {
@@ -44,7 +44,7 @@ FP8_FUNCTION int fp8_exponent(uint32_t bits, int top)
     return k > 126 ? 126 : k;
 }
 
-/* Infinity or NaN. */
+/* Whether the bits, without the sign, are infinity or NaN. */
 FP8_FUNCTION int fp8_is_odd(uint32_t bits)
 {
     return bits >= 0x7f800000;
@@ -69,12 +69,12 @@ static inline int fp8_top(enum ckpt_dtype dtype)
     return dtype == CKPT_F8E4M3 ? FP8_E4M3_TOP : FP8_E5M2_TOP;
 }
 
-/* most: bits of the largest value; unit: bits of a power of two whose neighbours are as far apart
- * as values below the smallest normal one are. */
-static inline uint8_t fp8_round(float x, int mantissa, int bias, uint32_t most, uint32_t unit)
+/* largest: bits of the largest value; unit: bits of a power of two with the same spacing between
+ * neighbours as values below the smallest normal one. */
+static inline uint8_t fp8_round(float x, int mantissa, int bias, uint32_t largest, uint32_t unit)
 {
     const int drop = 23 - mantissa;
-    const uint32_t bits = float_bits(x), all = bits & 0x7fffffff, a = all < most ? all : most;
+    const uint32_t bits = float_bits(x), all = bits & 0x7fffffff, a = all < largest ? all : largest;
     const uint32_t even = (a + (1u << (drop - 1)) - 1 + (a >> drop & 1)) >> drop;
     const uint32_t normal = even - ((uint32_t)(127 - bias) << mantissa);
     const uint32_t small = float_bits(float_of_bits(a) + float_of_bits(unit)) - unit;
@@ -92,8 +92,8 @@ static inline uint8_t e5m2_round(float x)
     return fp8_round(x, 2, 15, 0x47600000, 0x43000000); /* 57344, 2^7 */
 }
 
-/* The code's bits lie as those of a small fp32 do, subnormal values too; the power of two puts the
- * exponent right. */
+/* Shifted, the code's bits are those of a small fp32, also for subnormal values; multiplying by the
+ * power of two corrects the exponent. */
 static inline float fp8_value(uint8_t code, int drop, float power, uint32_t odd, uint32_t nan)
 {
     const uint32_t a = code & 0x7f, sign = (uint32_t)(code & 0x80) << 24;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Weights that are not trained, in codes: see frozen.h. */
+/* Encoding and decoding of weights that are not trained: see frozen.h. */
 #include <math.h>
 #include <string.h>
 #include "core/bits.h"
@@ -7,7 +7,7 @@
 #include "core/frozen.h"
 #include "core/thread_team.h"
 
-enum { NF4_CODES = 16, SHARE = 1 << 16 /* elements that are worth a thread */ };
+enum { NF4_CODES = 16, SHARE = 1 << 16 /* elements: fewer do not justify another thread */ };
 
 static const float nf4_values[NF4_CODES] = NF4_VALUES;
 
@@ -27,29 +27,29 @@ const char *frozen_name(int format)
     return names[format];
 }
 
-/* ---- into codes ------------------------------------------------------------------------------ */
+/* ---- encoding -------------------------------------------------------------------------------- */
 
-/* The nearest bf16, of bits that are no NaN with a long fraction. */
+/* Rounds to bf16; the bits are no NaN whose fraction would overflow. */
 static uint16_t round_bits(uint32_t bits)
 {
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-/* The scale of a block, as bits of a bf16: 0, NaN, or a finite one. */
+/* The scale of a block, as bits of a bf16: 0, NaN, or a finite number. */
 static uint16_t scale_of(const float *x)
 {
-    const uint32_t least = (127 - 100) << 23, infinite = 0x7f800000;
+    const uint32_t smallest = (127 - 100) << 23, infinite = 0x7f800000;
     const uint16_t largest = 0x7f7f;
-    uint32_t most = 0;
+    uint32_t found = 0;
     for (int i = 0; i < FROZEN_BLOCK; i++) {
         const uint32_t bits = float_bits(x[i]) & 0x7fffffff;
-        most = bits > most ? bits : most;
+        found = bits > found ? bits : found;
     }
-    if (most < least)
+    if (found < smallest)
         return 0;
-    if (most >= infinite)
+    if (found >= infinite)
         return 0x7fc0;
-    const uint16_t rounded = round_bits(most);
+    const uint16_t rounded = round_bits(found);
     return rounded > largest ? largest : rounded;
 }
 
@@ -58,7 +58,7 @@ static float scale_value(uint16_t bits)
     return float_of_bits((uint32_t)bits << 16);
 }
 
-/* x / s, and 0 where that is not a number. */
+/* y = x / s, or 0 if s is not positive. */
 static void divide(float *restrict y, const float *restrict x, float s)
 {
     for (int i = 0; i < FROZEN_BLOCK; i++)
@@ -96,7 +96,7 @@ CKPT_CLONES static void encode_frozen_block(const float *x, int format, void *co
         encode_int8(y, code);
 }
 
-/* Of the blocks of one tensor. */
+/* The blocks of one tensor. */
 struct blocks {
     int format;
     enum ckpt_dtype dtype;
@@ -127,12 +127,12 @@ void frozen_encode(const float *src, int64_t n, int format, void *memory)
 {
     struct blocks b = blocks_of(memory, n, format);
     b.value = (float *)(uintptr_t)src;
-    /* The last word may have more bytes than there are. */
+    /* The last word may be longer than the codes and scales. */
     memset((char *)memory + frozen_words(format, n) * 4 - 4, 0, 4);
     thread_team_run(thread_team_size(0, n, SHARE), n, FROZEN_BLOCK, encode_share, &b);
 }
 
-/* ---- and back -------------------------------------------------------------------------------- */
+/* ---- decoding -------------------------------------------------------------------------------- */
 
 CKPT_CLONES static void decode_frozen_int8(const int8_t *restrict code, float scale,
                                            float *restrict dst)

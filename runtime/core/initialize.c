@@ -10,7 +10,7 @@
 #include "core/random.h"
 
 #define BLOCK (INT64_C(1) << 14) /* elements drawn and scaled while they are in the cache */
-#define SHARE (INT64_C(1) << 20) /* fewer are not worth a thread */
+#define SHARE (INT64_C(1) << 20) /* elements: fewer do not justify another thread */
 
 /* FNV-1a. */
 static uint64_t hash_name(const char *name)

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bf16 values as 8-bit integers in blocks (--activations 8bit): how they lie in memory, and their
+ * bf16 values as 8-bit integers in blocks (--activations 8bit): their layout in memory and their
  * arithmetic, written once for the CPU and for CUDA.
  *
- * A block of 128 consecutive values has a scale, a 127th of its largest magnitude rounded to bf16,
- * and each value a code from -127 to 127: its quotient by the scale, to nearest even.  A value read
- * back is code times scale, rounded to bf16: off by half a scale at most, a 254th of the largest
- * one of its block.  Of normally distributed values the error is 0.66 % of their deviation; e4m3
- * with a scale would have 2.6 %.
+ * A block of 128 consecutive values has a scale: its largest magnitude divided by 127, rounded to
+ * bf16.  Each value has a code from -127 to 127: its quotient by the scale, rounded to nearest
+ * even. A decoded value is code times scale, rounded to bf16; its error is at most half a scale,
+ * 1/254 of the largest magnitude of its block.  For normally distributed values the error is 0.66 %
+ * of their deviation; e4m3 with a scale would have 2.6 %.
  *
- * - A block with a NaN or a magnitude of 2^127 or more is read back as NaN, all of it: 127 scales
- *   would be no finite bf16.
- * - A block of magnitudes below 2^-111 is read back as zeros: the quotient stays a finite number.
- * - No code is beyond 127: rounding the scale moves a quotient by 2^-9 of itself at most.
+ * - A block with a NaN or a magnitude of 2^127 or more decodes to NaN in all elements: 127 scales
+ *   would not be a finite bf16.
+ * - A block of magnitudes below 2^-111 decodes to zeros, so that the quotient stays finite.
+ * - No code exceeds 127: rounding the scale changes a quotient by a factor of 1 + 2^-9 at most.
  *
- * In memory the codes of all blocks come first, then the scales as bf16.  The last block is filled
- * up with zeros.  So n values take 1.016 n bytes.
+ * In memory the codes of all blocks come first, then the scales as bf16.  The last block is padded
+ * with zeros.  So n values take 1.016 n bytes.
  */
 #ifndef CKPT_INT8_H
 #define CKPT_INT8_H
@@ -35,7 +35,7 @@ static inline int64_t int8_blocks(int64_t n)
     return (n + INT8_BLOCK - 1) / INT8_BLOCK;
 }
 
-/* What n values take: whole words of 4 bytes, as which they are planned. */
+/* Size of n values in words of 4 bytes, the unit in which they are planned. */
 static inline int64_t int8_words(int64_t n)
 {
     return (int8_blocks(n) * (INT8_BLOCK + 2) + 3) / 4;
@@ -51,21 +51,21 @@ static inline int64_t int8_words(int64_t n)
 #define INT8_FLOAT(b) float_of_bits(b)
 #endif
 
-/* The fp32 number x, which is finite, to nearest even as the bits of a bf16. */
+/* Rounds a finite fp32 number x to nearest even; returns the bits of the bf16. */
 INT8_FUNCTION uint32_t int8_to_bf16(float x)
 {
     const uint32_t bits = INT8_BITS(x);
     return (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
 }
 
-/* The scale of a block, as the bits of a bf16, from those of its largest magnitude. */
-INT8_FUNCTION uint32_t int8_scale(uint32_t most)
+/* The scale of a block, as the bits of a bf16, from the bits of its largest magnitude. */
+INT8_FUNCTION uint32_t int8_scale(uint32_t largest)
 {
-    const uint32_t scale = int8_to_bf16(INT8_FLOAT(most << 16) * 0x1.020408p-7f);
-    return most >= INT8_LARGEST ? INT8_NAN : most < INT8_SMALLEST ? 0u : scale;
+    const uint32_t scale = int8_to_bf16(INT8_FLOAT(largest << 16) * 0x1.020408p-7f);
+    return largest >= INT8_LARGEST ? INT8_NAN : largest < INT8_SMALLEST ? 0u : scale;
 }
 
-/* Whether a block has codes that are not all zero. */
+/* Whether a block has codes other than zeros. */
 INT8_FUNCTION bool int8_has_codes(uint32_t scale)
 {
     return scale != 0u && scale != INT8_NAN;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Strings of JSON: see json.h. */
+/* JSON strings: see json.h. */
 #include "core/json.h"
 
 void json_write_string(FILE *f, const char *text)

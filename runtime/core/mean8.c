@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Running means in 8 bits, all at once: see mean8.h. */
+/* Running means in 8 bits, whole tensors: see mean8.h. */
 #include "core/mean8.h"
 
 static void to_block(const float *src, int n, bool square, struct mean8 s)

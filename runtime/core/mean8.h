@@ -1,28 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A running mean in 8 bits an element (--state 8bit): how it lies in memory, and its arithmetic,
+ * A running mean with 8 bits per element (--state 8bit): its layout in memory and its arithmetic,
  * one element at a time, written once for the CPU and for CUDA.
  *
- * Every value is an fp32 of which the 3 first bits of the fraction are kept: a number of the grid
- * whose index is bits >> 20.  A block of 64 elements has a top, the index of the first number of
- * the grid that none of its elements exceeds, and a code counts from `base` below the top:
+ * Every value is an fp32 number with only the first 3 bits of the fraction: a number of a grid with
+ * index bits >> 20.  A block of 64 elements has a top, the index of the smallest number of the grid
+ * that is not exceeded by any of its elements, and a code counts from `base` below the top:
  *
  *   code 0        0
  *   code c        the number of index base + c, with base = max(0, top - most)
  *   a mean        most = 127, and the sign in bit 7: 15.9 octaves below the top
  *   of squares    most = 255: 31.9 octaves, in whose square root the same reach
  *
- * Why floating point inside a block.  An update divides the mean by the root of the mean of
- * squares, element by element, so what counts is the error beside the element, not beside the
- * largest one of the block; and the indices are cut out of the bits of an fp32, without a table, a
- * division or a search, by every processor alike.  The grid does not depend on the block: what was
- * kept once is a bf16 number, and stays what it is in any block that holds it.  So values pass
- * through fp32 or bf16 and back without a change (ranks, states, other dtypes).
+ * Why floating point inside a block: an update divides the mean by the root of the mean of squares,
+ * element by element, so the error relative to the element counts, not relative to the largest one
+ * of the block.  And an index is a bit field of an fp32: it needs no table, division or search, and
+ * all processors agree.  The grid does not depend on the block: a stored value is a bf16 number and
+ * is stored unchanged in any block that holds it.  So values pass through fp32 or bf16 and back
+ * without a change (ranks, states, other dtypes).
  *
- * A code is rounded stochastically, with 16 random bits, so that a mean which moves by a thousandth
- * of itself a step moves at all.  Below the smallest number of the block a mean becomes that number
- * or 0, with the expectation kept.  A mean of squares never becomes 0 there but the smallest
- * number, for it is divided by: what it loses in reach makes steps smaller, not larger.
+ * A code is rounded stochastically, with 16 random bits, because a mean that changes by a
+ * thousandth of itself per step would otherwise not change at all.  Below the smallest number of
+ * the block a mean becomes that number or 0, with its expectation kept.  A mean of squares becomes
+ * the smallest number, never 0, because it is a divisor: its limited range makes steps smaller, not
+ * larger.
  *
  * In memory the codes of all blocks come first, then the tops as bf16 numbers (index << 4).
  */
@@ -33,9 +34,9 @@
 #include "core/bits.h"
 
 enum {
-    MEAN8_BLOCK = 64,      /* elements; where ranks cut, a multiple of it (LAYOUT_ALIGN) */
+    MEAN8_BLOCK = 64,      /* elements; ranks cut at multiples of it (LAYOUT_ALIGN) */
     MEAN8_SHIFT = 20,      /* bits of an fp32 below the grid */
-    MEAN8_TOP = 4,         /* and of a bf16 */
+    MEAN8_TOP = 4,         /* bits of a bf16 below the grid */
     MEAN8_NEAREST = 0x7fff /* the noise that rounds to nearest */
 };
 
@@ -44,13 +45,13 @@ static inline int64_t mean8_blocks(int64_t n)
     return (n + MEAN8_BLOCK - 1) / MEAN8_BLOCK;
 }
 
-/* What n elements take: whole words of 4 bytes, as which they are planned and saved. */
+/* Size of n elements in words of 4 bytes, the unit in which they are planned and saved. */
 static inline int64_t mean8_words(int64_t n)
 {
     return (mean8_blocks(n) * (MEAN8_BLOCK + 2) + 3) / 4;
 }
 
-/* Where an element and the block that it is in stand in the memory of n elements. */
+/* Pointers to an element's code and to its block's top, in the memory of n elements. */
 struct mean8 {
     uint8_t *code;
     uint16_t *top; /* of its block, as bf16 */
@@ -64,7 +65,7 @@ static inline struct mean8 mean8_at(void *memory, int64_t n, int64_t first)
     return s;
 }
 
-/* All of n elements, to nearest and from what is kept.  square: they are means of squares. */
+/* Encode all n elements, rounding to nearest; decode them.  square: they are means of squares. */
 void mean8_to(const float *src, int64_t n, bool square, void *memory);
 void mean8_from(void *memory, int64_t n, bool square, float *dst);
 
@@ -80,14 +81,15 @@ void mean8_from(void *memory, int64_t n, bool square, float *dst);
 #define MEAN8_FLOAT(b) float_of_bits(b)
 #endif
 
-/* The bits of |x|; those of infinity where it is not a number. */
+/* The bits of |x|; for NaN those of infinity. */
 MEAN8_FUNCTION uint32_t mean8_bits(float x)
 {
     const uint32_t bits = MEAN8_BITS(x) & 0x7fffffffu;
     return bits < 0x7f800000u ? bits : 0x7f800000u;
 }
 
-/* The index of the first number of the grid that is not below |x|: the largest one is the top. */
+/* The index of the smallest number of the grid that is at least |x|; a block's largest is its top.
+ */
 MEAN8_FUNCTION uint32_t mean8_ceil(float x)
 {
     return (mean8_bits(x) + (1u << MEAN8_SHIFT) - 1u) >> MEAN8_SHIFT;
@@ -95,8 +97,8 @@ MEAN8_FUNCTION uint32_t mean8_ceil(float x)
 
 MEAN8_FUNCTION uint32_t mean8_base(uint32_t top, bool square)
 {
-    const uint32_t most = square ? 255u : 127u;
-    return top > most ? top - most : 0u;
+    const uint32_t range = square ? 255u : 127u;
+    return top > range ? top - range : 0u;
 }
 
 MEAN8_FUNCTION float mean8_decode(uint32_t code, uint32_t base, bool square)
@@ -105,17 +107,17 @@ MEAN8_FUNCTION float mean8_decode(uint32_t code, uint32_t base, bool square)
     return MEAN8_FLOAT((c ? (c + base) << MEAN8_SHIFT : 0u) | sign);
 }
 
-/* noise: 16 random bits.  What is not a number has no sign: processors differ in it.  All products
- * are exact but among the smallest floats. */
+/* noise: 16 random bits.  NaN gets no sign, because processors differ in it.  All products are
+ * exact except among the smallest floats. */
 MEAN8_FUNCTION uint32_t mean8_encode(float x, uint32_t base, uint32_t noise, bool square)
 {
     const uint32_t bits = mean8_bits(x), sign = square || x != x ? 0u : MEAN8_BITS(x) >> 24 & 128u;
-    const uint32_t least = (base + 1u) << MEAN8_SHIFT;
+    const uint32_t smallest = (base + 1u) << MEAN8_SHIFT;
     /* (noise + 1/2) / 2^16, by way of the float of [1, 2) that has these bits. */
     const float part = MEAN8_FLOAT(0x3f800040u | noise << 7) - 1.f;
-    const uint32_t up = square ? bits != 0u : part * MEAN8_FLOAT(least) < MEAN8_FLOAT(bits);
+    const uint32_t up = square ? bits != 0u : part * MEAN8_FLOAT(smallest) < MEAN8_FLOAT(bits);
     const uint32_t c = ((bits + (noise << 4) + 8u) >> MEAN8_SHIFT) - base;
-    return (bits < least ? up : c) | sign;
+    return (bits < smallest ? up : c) | sign;
 }
 
 #endif

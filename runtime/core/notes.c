@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* To be freed; NULL without memory. */
+/* Freed by the caller; NULL: out of memory. */
 static char *copy_utf8(const char *text)
 {
     char *copy = strdup(text);

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Named texts: what a state of training says of the run that made it. */
+/* Named texts that a state of training keeps about the run that made it. */
 #ifndef CKPT_NOTES_H
 #define CKPT_NOTES_H
 
 #include "core/base.h"
 
-/* The note of the dtype of state of bf16 parameters; without it that is fp32. */
+/* Name of the note of the dtype of bf16 parameters' state; without it the dtype is fp32. */
 #define NOTE_STATE "ckpt.state"
-/* The note of the operands of products; without it they are bf16. */
+/* Name of the note of the operands' dtype in products; without it they are bf16. */
 #define NOTE_MATMUL "ckpt.matmul"
-/* The note of what frozen weights are kept in; without it they are not in codes. */
+/* Name of the note of the format of frozen weights; without it they are not in codes. */
 #define NOTE_FROZEN "ckpt.frozen"
 
-/* The note of what the backward pass reads of the forward pass; without it that is bf16. */
+/* Name of the note of the dtype of saved activations; without it they are bf16. */
 #define NOTE_ACTIVATIONS "ckpt.activations"
 
 struct note {
@@ -25,10 +25,10 @@ struct note_list {
     int32_t n;
 };
 
-/* Adds a copy, in the place of one of that name.  Bytes that are not UTF-8 become '?': the notes
- * stand in JSON.  Returns 0 or CKPT_ENOMEM. */
+/* Adds a copy of a note, or replaces one of that name.  Bytes that are not UTF-8 become '?',
+ * because notes are written as JSON.  Returns 0 or CKPT_ENOMEM. */
 int note_set(struct note_list *l, const char *name, const char *text);
-/* NULL where there is none. */
+/* NULL if there is no such note. */
 const char *note_find(const struct note_list *l, const char *name);
 void note_list_free(struct note_list *l);
 

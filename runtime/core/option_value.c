@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The values of options: text to bool, int64_t, double, string or size. */
+/* The values of options: converts text to bool, int64_t, double, string or size. */
 #include <errno.h>
 #include <locale.h>
 #include <math.h>
@@ -56,7 +56,7 @@ static int store_int(int64_t *dst, const double range[2], const char *where, con
     return rc;
 }
 
-/* In the C locale: a program may have set one that writes 0,5. */
+/* Uses the C locale, because a program may have set one that writes 0,5. */
 static int store_float(double *dst, const double range[2], const char *where, const char *text)
 {
     locale_t c_locale = newlocale(LC_NUMERIC_MASK, "C", (locale_t)0);
@@ -95,7 +95,7 @@ static int store_budget(int64_t *dst, const char *where, const char *text)
     return 0;
 }
 
-/* A number below 0 would be taken for CKPT_AUTO. */
+/* Refuses numbers below 0, since CKPT_AUTO is one. */
 static int store_count(int64_t *dst, const double range[2], const char *where, const char *text)
 {
     const double any[] = {0, 0x1p53};

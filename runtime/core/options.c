@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Option tables: command line, environment, help and the complaint about what is left. */
+/* Option tables: command line, environment and help. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,11 +17,11 @@ static void env_name(char *dst, size_t size, const char *name)
         *dst = *dst == '-' ? '_' : (char)toupper((unsigned char)*dst);
 }
 
-/* What else is read from the environment, beside the options; tests have their own. */
+/* Other environment variables that are read, beside the options; tests have their own. */
 static const char *const other_names[] = {"HOST_NAME", "JOB_TOKEN", "MACHINE_DIR", "PLUGIN_DIR"};
 static const char *const test_names[] = {"TEST_", "TORTURE"};
 
-/* Whether something reads CKPT_ and this name, which ends at '='. */
+/* Whether CKPT_ followed by this name, which ends at '=', is read by anything. */
 static bool is_read(const char *name, size_t length)
 {
     char own[ENV_NAME];
@@ -40,7 +40,7 @@ static bool is_read(const char *name, size_t length)
     return false;
 }
 
-/* The option whose variable looks most like the name, or NULL. */
+/* The variable of the option whose name is nearest to this one, or NULL. */
 static const char *nearest_variable(const char *name, size_t length, char near[ENV_NAME])
 {
     char word[ENV_NAME];
@@ -78,7 +78,7 @@ int ckpt_environment_check(void)
     return 0;
 }
 
-/* An empty variable counts as one that is not set, as is usual. */
+/* An empty variable counts as not set, as is usual. */
 int option_environment(const struct ckpt_option *table, void *dest)
 {
     for (const struct ckpt_option *row = table; row->name; row++) {
@@ -135,9 +135,9 @@ static int needs_value(const struct ckpt_option *row)
                      row->metavar ? row->metavar : "VALUE");
 }
 
-/* Stores one option; next is the argument after it or NULL; *used says how many it took. */
-static int take_option(const struct ckpt_option *row, bool negated, void *dest,
-                       const char *argument, const char *next, int *used)
+/* Stores one option; next is the argument after it or NULL; *used is how many arguments it took. */
+static int parse_option(const struct ckpt_option *row, bool negated, void *dest,
+                        const char *argument, const char *next, int *used)
 {
     const char *equals = strchr(argument, '=');
     const char *text = equals ? equals + 1 : NULL;
@@ -173,8 +173,8 @@ int ckpt_option_table_parse(const struct ckpt_option *table, void *dest, int *ar
             dashes ? match(table, argv[i] + 2, &negated) : short_flag(table, argv[i]);
         int used = 1;
         if (row)
-            rc =
-                take_option(row, negated, dest, argv[i], i + 1 < *argc ? argv[i + 1] : NULL, &used);
+            rc = parse_option(row, negated, dest, argv[i], i + 1 < *argc ? argv[i + 1] : NULL,
+                              &used);
         else
             argv[kept++] = argv[i];
         if (!rc)

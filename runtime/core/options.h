@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Option tables: the parts that the files of this room share. */
+/* Option tables: declarations that the files of this room share. */
 #ifndef CKPT_REPORT_OPTIONS_H
 #define CKPT_REPORT_OPTIONS_H
 
@@ -7,15 +7,15 @@
 #include "ckpt_tools.h"
 
 /*
- * Stores the text of a value in the field of dest that belongs to the row.  where names the origin
- * ("option --vram", "environment variable CKPT_VRAM") in the error sentence.
+ * Stores the text of a value in the row's field of dest.  where names the origin ("option --vram",
+ * "environment variable CKPT_VRAM") in the error sentence.
  */
 int option_store(const struct ckpt_option *row, void *dest, const char *where, const char *text);
 
-/* The option of n tables whose name is nearest to a word of that length; NULL: none is near. */
+/* The option of n tables whose name is nearest to a word of this length; NULL: none is near. */
 const char *option_nearest(const char *word, int length, int n, const struct ckpt_option **tables);
 
-/* Stores what variables of the environment say: CKPT_VRAM for a row "vram". */
+/* Stores the values of environment variables: CKPT_VRAM for a row "vram". */
 int option_environment(const struct ckpt_option *table, void *dest);
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The complaint about arguments that no option table took, with the option that may be meant. */
+/* Rejects arguments that no option table took, and suggests the option that may be meant. */
 #include <stdio.h>
 #include <string.h>
 #include "core/options.h"
 
-#define LONGEST 64 /* longer names get no suggestion */
+#define MAX_NAME 64 /* longer names get no suggestion */
 
 static int min3(int a, int b, int c)
 {
@@ -14,12 +14,12 @@ static int min3(int a, int b, int c)
 }
 
 /*
- * Edits (insert, delete, replace, swap of neighbours) that turn a into b: the optimal string
- * alignment distance.  Three rows of its table are enough.
+ * The number of edits (insert, delete, replace, swap of neighbours) that turn a into b: the optimal
+ * string alignment distance.  Three rows of its table are enough.
  */
 static int edit_distance(const char *a, int la, const char *b, int lb)
 {
-    int rows[3][LONGEST + 1];
+    int rows[3][MAX_NAME + 1];
 
     for (int j = 0; j <= lb; j++)
         rows[0][j] = j;
@@ -45,7 +45,7 @@ static void search_table(const struct ckpt_option *table, const char *word, int 
 {
     for (const struct ckpt_option *row = table; row->name; row++) {
         size_t n = strlen(row->name);
-        if (n > LONGEST)
+        if (n > MAX_NAME)
             continue;
         int distance = edit_distance(word, length, row->name, (int)n);
         if (distance < best->distance)
@@ -53,7 +53,7 @@ static void search_table(const struct ckpt_option *table, const char *word, int 
     }
 }
 
-/* Whether the words of a name, with a dash or a blank between them, begin a text. */
+/* Whether a text begins with the words of a name, separated by a dash or a blank. */
 static bool begins_with(const char *text, const char *name, int length)
 {
     for (int i = 0; i < length; i++)
@@ -62,8 +62,8 @@ static bool begins_with(const char *text, const char *name, int length)
     return text[length] < 'a' || text[length] > 'z';
 }
 
-/* The option that is explained with this name, as --lr is by "learning rate", or is its beginning,
- * as --batch is of --batch-size. */
+/* The option whose help text begins with this name, as "learning rate" for --lr, or whose name is
+ * its beginning, as --batch for --batch-size. */
 static const char *search_words(const struct ckpt_option *table, const char *word, int length)
 {
     for (const struct ckpt_option *row = table; row->name && length > 1; row++) {
@@ -77,7 +77,7 @@ static const char *search_words(const struct ckpt_option *table, const char *wor
 
 const char *option_nearest(const char *word, int length, int n, const struct ckpt_option **tables)
 {
-    /* One edit in three letters still looks like a slip of the finger. */
+    /* About one edit in three letters still looks like a typing mistake. */
     struct nearest best = {NULL, length / 3 + 2};
 
     for (int i = 0; i < n; i++) {
@@ -85,7 +85,7 @@ const char *option_nearest(const char *word, int length, int n, const struct ckp
         if (explained)
             return explained;
     }
-    for (int i = 0; i < n && length <= LONGEST; i++)
+    for (int i = 0; i < n && length <= MAX_NAME; i++)
         search_table(tables[i], word, length, &best);
     return best.name;
 }
@@ -104,7 +104,7 @@ static bool is_word(const char *argument, const char *letter, const char *word)
     return !strcmp(argument, letter) || !strcmp(argument, word);
 }
 
-/* The answer of a program without help of its own: its options by name. */
+/* The help of a program without a help option: lists its options by name. */
 static int list_options(int n, const struct ckpt_option **tables)
 {
     char list[CKPT_MESSAGE];

@@ -100,8 +100,8 @@ static size_t field_end(const struct ckpt_option *row)
     return row->offset + sizes[row->type];
 }
 
-/* A program built against an older header has a shorter struct: options that it has no field for
- * are not taken, and stay in argv to be refused. */
+/* A program built against an older header has a shorter struct: options without a field in it are
+ * not parsed, and stay in argv to be refused. */
 int ckpt_options_parse(struct ckpt_options *opt, int *argc, char **argv)
 {
     NOT_NULL(NULL, opt);

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Parameters as a table: from handle to parameter, the shape and bytes of each slot (value, master,
- * moments ...), their axes in files, and whether the values are whole.
+ * moments ...), their axes in files, and whether the values are complete.
  *
- * - A handle is -1 - index.  Handles of another context, and those of hidden parameters (buckets),
- *   find nothing.
- * - The dtype of a slot is decided here alone (values_desc, param_slot_desc): a value has that of
- *   the parameter; state is fp32, bf16 or 8-bit codes; factors of second moments are fp32 vectors.
- *   Codes are counted in words of 32 bits.
- * - Values set before the first program is compiled wait on the host, in bf16 where that loses no
- *   bit, and as codes where the parameter is kept in codes.
- * - Weights that a failed step or a broken load left in pieces are remembered (lost, torn), and
- *   every later call that would use them fails with the sentence.
+ * - A handle is -1 - index.  Handles of another context, and of hidden parameters (buckets), find
+ *   nothing.
+ * - Only this file decides the dtype of a slot (values_desc, param_slot_desc): a value has the
+ *   parameter's dtype; state is fp32, bf16 or 8-bit codes; factors of second moments are fp32
+ *   vectors.  Codes are counted in words of 32 bits.
+ * - Values set before the first program is compiled wait on the host: in bf16 if that loses no bit,
+ *   and as codes if the parameter is kept in codes.
+ * - Weights that a failed step or a broken load left incomplete are marked (lost, torn), and every
+ *   later call that would use them fails with a sentence.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -92,26 +92,26 @@ void param_slot_decode(const struct param *p, int slot, const void *words, int64
         mean8_from((void *)(uintptr_t)words, n, slot == SLOT_EXP_AVG_SQ, dst);
 }
 
-/* ---- values that wait on the host ------------------------------------------------------------ */
+/* ---- initial values, kept on the host -------------------------------------------------------- */
 
-enum { SOME = 4096 /* elements, which stay in the first cache */ };
+enum { CHUNK = 4096 /* elements that fit in the first-level cache */ };
 
 void param_narrow(float *x, int64_t n)
 {
-    uint16_t half[SOME];
+    uint16_t half[CHUNK];
 
-    for (int64_t at = 0; at < n; at += SOME) {
-        const int64_t some = min_i64(SOME, n - at);
-        ckpt_to_bf16(x + at, half, some);
-        ckpt_from_bf16(half, x + at, some);
+    for (int64_t at = 0; at < n; at += CHUNK) {
+        const int64_t count = min_i64(CHUNK, n - at);
+        ckpt_to_bf16(x + at, half, count);
+        ckpt_from_bf16(half, x + at, count);
     }
 }
 
-/* Whether bf16 has all of it, bit for bit. */
+/* Whether all values are exact in bf16. */
 static bool fits_bf16(const float *x, int64_t n)
 {
-    for (int64_t at = 0; at < n; at += SOME) {
-        const int64_t end = min_i64(n, at + SOME);
+    for (int64_t at = 0; at < n; at += CHUNK) {
+        const int64_t end = min_i64(n, at + CHUNK);
         uint32_t low = 0, bits;
         for (int64_t i = at; i < end; i++) {
             memcpy(&bits, &x[i], sizeof bits);
@@ -141,17 +141,17 @@ int param_keep_initial(struct param *p, const float *src)
 {
     const int64_t n = desc_numel(&p->desc);
     const bool codes = p->codes != FROZEN_PLAIN;
-    const bool narrow = !codes && p->desc.dtype == CKPT_BF16 && fits_bf16(src, n);
-    const int64_t bytes = codes ? param_slot_bytes(p, SLOT_VALUE) : n * (narrow ? 2 : 4);
+    const bool bf16 = !codes && p->desc.dtype == CKPT_BF16 && fits_bf16(src, n);
+    const int64_t bytes = codes ? param_slot_bytes(p, SLOT_VALUE) : n * (bf16 ? 2 : 4);
 
     param_drop_initial(p);
     p->initial = malloc((size_t)bytes);
     if (!p->initial)
         return CKPT_ENOMEM;
-    p->initial_narrow = narrow;
+    p->initial_narrow = bf16;
     if (codes)
         param_slot_encode(p, SLOT_VALUE, src, n, p->initial);
-    else if (narrow)
+    else if (bf16)
         ckpt_to_bf16(src, p->initial, n);
     else
         memcpy(p->initial, src, (size_t)bytes);
@@ -170,7 +170,7 @@ void param_read_initial(const struct param *p, int64_t first, int64_t n, float *
 
 /* ---- shapes ---------------------------------------------------------------------------------- */
 
-/* A parameter of two axes and more is a matrix [shape[0], rest].  Means in codes count as fp32. */
+/* A parameter of two or more axes is a matrix [shape[0], rest].  Means in codes count as fp32. */
 static struct ckpt_desc values_desc(const struct param *p, int slot)
 {
     struct ckpt_desc d = p->desc;
@@ -216,7 +216,7 @@ int64_t param_slot_bytes(const struct param *p, int slot)
     return desc_bytes(&d);
 }
 
-/* The axes of files in their order, with the strides of the parameter's memory. */
+/* Shape in files, with the strides of the parameter's memory. */
 static struct ckpt_desc file_order(const struct param *p)
 {
     const struct ckpt_desc *own = p->file_view.ndim ? &p->file_view : &p->desc;
@@ -234,8 +234,8 @@ struct ckpt_desc param_file_desc(const struct param *p)
     return p->file_view.ndim ? p->desc : file_order(p);
 }
 
-/* Walks the values in the order of a file and hands over where each stands in the parameter. */
-static void walk(const struct param *p, const float *src, float *dst, bool to_file)
+/* Copies all values between the order of a file and the order of the parameter. */
+static void copy_reordered(const struct param *p, const float *src, float *dst, bool to_file)
 {
     struct ckpt_desc d = file_order(p);
     int64_t index[CKPT_MAX_DIMS] = {0}, n = desc_numel(&d), row = d.shape[d.ndim - 1];
@@ -258,12 +258,12 @@ static void walk(const struct param *p, const float *src, float *dst, bool to_fi
 
 void param_to_file(const struct param *p, const float *src, float *dst)
 {
-    walk(p, src, dst, true);
+    copy_reordered(p, src, dst, true);
 }
 
 void param_from_file(const struct param *p, const float *src, float *dst)
 {
-    walk(p, src, dst, false);
+    copy_reordered(p, src, dst, false);
 }
 
 int params_check_lost(const struct params *ps, struct error *e)
@@ -272,12 +272,12 @@ int params_check_lost(const struct params *ps, struct error *e)
         return 0;
     if (ps->differ)
         return error_fail(e, CKPT_ECOMM,
-                          "the ranks differ since step %lld or before: start anew from what was "
-                          "saved last",
+                          "the ranks have differed since step %lld or earlier: restart from the "
+                          "last saved state",
                           (long long)ps->lost);
     return error_fail(e, CKPT_EDEVICE,
-                      "step %lld failed before it was through, and left the weights in pieces: "
-                      "open the context anew and load those saved last",
+                      "step %lld failed midway and left the weights incomplete: open a new context "
+                      "and load those saved last",
                       (long long)ps->lost);
 }
 
@@ -288,6 +288,6 @@ int params_check_whole(const struct params *ps, struct error *e)
     if (rc || !ps->torn)
         return rc;
     return error_fail(e, CKPT_EIO,
-                      "a load ended midway, and left some values of the file and some that were "
-                      "there before: load a whole file first");
+                      "a load ended midway and left a mixture of old values and values of the "
+                      "file: load a whole file first");
 }

@@ -15,7 +15,7 @@
 #include "core/file.h"
 #include "core/sized.h"
 
-/* Names of files that programs make in an output directory are shorter. */
+/* Upper bound of the file names that programs make in an output directory. */
 #define INSIDE_DIRECTORY 128
 
 static int refuse(const struct ckpt_path *p, const char *fmt, ...) CKPT_PRINTF(2, 3);
@@ -31,11 +31,11 @@ static int refuse(const struct ckpt_path *p, const char *fmt, ...)
     return error_set(CKPT_EINVAL, "%s %.300s: %s", p->option, p->path, why);
 }
 
-/* ---- which file a name stands for -------------------------------------------------------------
+/* ---- identity of files ------------------------------------------------------------------------
  */
 
-/* An existing file by device and inode; one that is not there yet by those of its directory and
- * its name.  found: the file is there; known: so is its directory. */
+/* An existing file is identified by device and inode, a new one by those of its directory and by
+ * its name.  found: the file exists; known: at least its directory does. */
 struct identity {
     dev_t device;
     ino_t inode;
@@ -44,7 +44,7 @@ struct identity {
     bool found, known;
 };
 
-/* The directory of path into dst; false where it does not fit. */
+/* Copies the directory of path to dst; false if it does not fit. */
 static bool directory_of(const char *path, char dst[PATH_MAX])
 {
     const char *slash = strrchr(path, '/');
@@ -99,7 +99,7 @@ static int check_pair(const struct ckpt_path *a, const struct ckpt_path *b)
 /* ---- whether it can be written ----------------------------------------------------------------
  */
 
-/* Who may not write a file must not replace it either: it was made so to keep it. */
+/* A file that is not writable must not be replaced either: its owner protected it. */
 static int check_existing(const struct ckpt_path *p, const struct stat *st)
 {
     if (S_ISDIR(st->st_mode))
@@ -109,7 +109,8 @@ static int check_existing(const struct ckpt_path *p, const struct stat *st)
     return 0;
 }
 
-/* Writes nothing where a file will stand: the temporary file is made as at the end, and removed. */
+/* Makes and removes a temporary file, as a real write would begin; writes nothing to path itself.
+ */
 static int check_file(const struct ckpt_path *p)
 {
     struct ckpt_replacement o;
@@ -128,14 +129,14 @@ static int check_file(const struct ckpt_path *p)
                           strlen(name), NAME_MAX);
         return error_set(CKPT_EINVAL, "%s %s", p->option, error_get());
     }
-    /* A FIFO whose only writer goes has ended for its reader. */
+    /* Closing the only writer of a FIFO would end its reader, so the descriptor stays open. */
     if (!o.temporary && !fstat(o.fd, &st) && S_ISFIFO(st.st_mode))
         o.fd = -1;
     file_replacement_abandon(&o);
     return 0;
 }
 
-/* The directory of a file that is not there yet. */
+/* Checks the directory of a file that does not exist yet. */
 static int check_new_log(const struct ckpt_path *p)
 {
     char directory[PATH_MAX];
@@ -204,7 +205,7 @@ static int check_one(const struct ckpt_path *p, bool *made)
 
 enum { LIBRARY_PATHS = 6 };
 
-/* What the options of the library name; returns how many. */
+/* Lists the files that the library's options name; returns their number. */
 static int library_paths(const struct ckpt_options *o, struct ckpt_path rows[LIBRARY_PATHS])
 {
     const struct ckpt_path all[LIBRARY_PATHS] = {

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Philox 4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", 2011)
- * and what is drawn from it: uniform values and, by Box and Muller's formula, normal ones.
+ * and draws from it: uniform values and, by Box and Muller's formula, normal ones.
  *
  * The same draw gives the same bits on every machine.  The logarithm, sine and cosine are therefore
  * polynomials of our own in double: nothing but +, -, *, / and sqrt, which IEEE 754 rounds in one
- * way only, in a fixed order.  A fused multiply-add would round once instead of twice, so the
- * compiler is told not to contract.  The C library's functions would not do: they differ between
- * versions and choose code by the processor.  (The x87 unit of 32-bit x86 keeps extra digits and is
- * the exception.)
+ * polynomials of our own in double: only +, -, *, / and sqrt, which IEEE 754 rounds in exactly one
+ * way, in a fixed order.  A fused multiply-add would round once instead of twice, so contraction is
+ * switched off.  The C library's functions would not do: they differ between versions and select
+ * code by processor.  (The x87 unit of 32-bit x86 keeps extra digits and is the exception.)
  */
 #include <math.h>
 #include <string.h>
@@ -30,7 +30,7 @@
 #define VALUES (4 * BATCH)
 #define ROUNDS 10
 
-/* The factors of a round, and what the key grows by from one to the next. */
+/* The factors of a round, and the increments of the key from one round to the next. */
 #define PHILOX_M0 0xd2511f53u
 #define PHILOX_M1 0xcd9e8d57u
 #define PHILOX_K0 0x9e3779b9u
@@ -95,9 +95,10 @@ static void draw_batch_plain(struct batch *b, uint64_t seed)
 
 #ifdef __x86_64__
 /*
- * By hand, for compilers multiply 64 by 64 bits where 32 by 32 are asked for, which takes three
- * times as long: products of the even and of the odd blocks of a vector, and the halves of these
- * put in order again.  Blocks stay in registers from the first round to the last.
+ * Intrinsics, because compilers multiply 64 by 64 bits where the code asks for 32 by 32, which
+ * takes three times as long.  The products of the even and of the odd blocks of a vector are
+ * computed separately, and their halves put in order again.  Blocks stay in registers through all
+ * rounds.
  */
 __attribute__((target("avx2"), always_inline)) static inline void
 multiply_avx2(__m256i a, uint32_t by, __m256i *high, __m256i *low)
@@ -160,15 +161,16 @@ __attribute__((target("avx512f"))) static void draw_batch_avx512(struct batch *b
 }
 
 /*
- * The words of 64 blocks in order.  A block has a word in the low half of each of four lanes of 64
- * bits: the product of two such halves is one instruction, and nothing reads the high halves, so a
- * round is six instructions for 32 words, where halves that are put in order again take thirteen
- * for 64.  Lanes begin in the order that unpacking pairs of words makes the right one.
+ * The words of 64 blocks in order.  Each of four vectors has one word of a block in the low half of
+ * a 64-bit lane: the product of two such halves is one instruction, and nothing reads the high
+ * halves.  So a round is six instructions for 32 words; putting halves in order again would take
+ * thirteen for 64.  The initial order of lanes makes the final unpacking of word pairs give the
+ * right order.
  */
 __attribute__((target("avx512f"))) static void draw_words_avx512(const struct random_stream *s,
                                                                  uint64_t first, uint32_t *dst)
 {
-    enum { VECTORS = 4, STEP = 8 * VECTORS }; /* as many as hide how long a product takes */
+    enum { VECTORS = 4, STEP = 8 * VECTORS }; /* enough to hide the latency of a product */
     const __m512i m0 = _mm512_set1_epi64(PHILOX_M0), m1 = _mm512_set1_epi64(PHILOX_M1);
     const __m512i order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
     const uint32_t fixed = (uint32_t)KIND_WORDS << 20 | (uint32_t)(s->step >> 32 & 0xfffff);
@@ -188,7 +190,7 @@ __attribute__((target("avx512f"))) static void draw_words_avx512(const struct ra
                 const __m512i p0 = _mm512_mul_epu32(c[j][0], m0),
                               p1 = _mm512_mul_epu32(c[j][2], m1);
                 const __m512i h0 = _mm512_srli_epi64(p0, 32), h1 = _mm512_srli_epi64(p1, 32);
-                c[j][0] = _mm512_ternarylogic_epi64(h1, c[j][1], b0, 0x96); /* of all three: xor */
+                c[j][0] = _mm512_ternarylogic_epi64(h1, c[j][1], b0, 0x96); /* xor of all three */
                 c[j][2] = _mm512_ternarylogic_epi64(h0, c[j][3], b1, 0x96);
                 c[j][1] = p1, c[j][3] = p0;
             }
@@ -223,8 +225,8 @@ static void draw_batch(struct batch *b, uint64_t seed)
 /* log of u = (w + 1/2) / 2^32, exactly representable and never 0 or 1; relative error 1e-11. */
 static inline double log_unit(uint32_t w)
 {
-    /* 2w + 1 = 2^k m with sqrt(1/2) <= m < sqrt(2); the conversion is by way of a signed integer,
-     * which every instruction set has */
+    /* 2w + 1 = 2^k m with sqrt(1/2) <= m < sqrt(2); the conversion goes through a signed integer,
+     * because every instruction set has that conversion */
     double x = 2.0 * (double)(int32_t)(w ^ 0x80000000u) + 4294967297.0, m;
     uint64_t bits, low = 0x3fe6a09e667f3bcdu;
     memcpy(&bits, &x, sizeof bits);
@@ -246,7 +248,7 @@ static inline double log_unit(uint32_t w)
 /* Cosine and sine of 2 pi w / 2^32; absolute error 1e-11. */
 static inline void turn_unit(uint32_t w, double *cosine, double *sine)
 {
-    /* the nearest quarter turn, and what is left: at most an eighth of a turn */
+    /* the nearest quarter turn, and the remainder: at most an eighth of a turn */
     uint32_t quarter = (w + 0x20000000u) >> 30;
     double a = (double)(int32_t)(w - (quarter << 30)) * 1.4629180792671596e-9, a2 = a * a;
     double s = -1.0 / 39916800, c = 1.0 / 479001600;
@@ -262,7 +264,7 @@ static inline void turn_unit(uint32_t w, double *cosine, double *sine)
     c = c * a2 + 1.0 / 24;
     c = c * a2 - 1.0 / 2;
     c = c * a2 + 1.0;
-    /* odd quarters swap the two; the signs go round with the turn */
+    /* odd quarters swap the two; the signs follow the quadrant */
     double odd = (double)(int32_t)(quarter & 1), even = 1.0 - odd;
     double sign_c = 1.0 - (double)(int32_t)((quarter + 1) & 2);
     double sign_s = 1.0 - (double)(int32_t)(quarter & 2);
@@ -289,7 +291,7 @@ CKPT_CLONES static void to_unit(const uint32_t *word, float *value)
         value[i] = (float)(int32_t)(word[i] >> 8) * 0x1p-24f;
 }
 
-/* The 4 BATCH values from block `first` on, in order. */
+/* Draws the 4 BATCH values from block `first` on, in order. */
 static void make_values(const struct random_stream *s, enum kind kind, uint64_t first, float *dst)
 {
     struct batch b;
@@ -319,7 +321,7 @@ static void fill(const struct random_stream *s, enum kind kind, int64_t first, f
     }
 }
 
-/* Block by block. */
+/* Stores the words block by block. */
 CKPT_CLONES static void put_in_order(const struct batch *b, uint32_t *restrict dst)
 {
     for (int i = 0; i < BATCH; i++) {
@@ -330,7 +332,7 @@ CKPT_CLONES static void put_in_order(const struct batch *b, uint32_t *restrict d
     }
 }
 
-/* The VALUES words from block `first` on. */
+/* Draws the VALUES words from block `first` on. */
 static void draw_words(const struct random_stream *s, uint64_t first, uint32_t *dst)
 {
     struct batch b;

@@ -11,7 +11,7 @@
 /* One block of Philox 4x32 with 10 rounds: four words from a counter and a key. */
 void philox4x32(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
 
-/* Where in the endless sequences of one seed a draw stands. */
+/* A position in the sequences of one seed. */
 struct random_stream {
     uint64_t seed;
     uint64_t step; /* below 2^52 */
@@ -22,7 +22,7 @@ struct random_stream {
 void random_normal(const struct random_stream *s, int64_t first, float *dst, int64_t n);
 void random_uniform(const struct random_stream *s, int64_t first, float *dst, int64_t n);
 
-/* The same as words; they have nothing in common with those values. */
+/* Raw words of a stream; they are independent of the values above. */
 void random_words(const struct random_stream *s, int64_t first, uint32_t *dst, int64_t n);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sizes in bytes: reading "24G" and writing "24 GiB"; and writing times. */
+/* Sizes in bytes: parses "24G", formats "24 GiB"; formats times. */
 #include <ctype.h>
 #include <math.h>
 #include <string.h>
@@ -7,15 +7,15 @@
 #include "core/base.h"
 #include "ckpt_tools.h"
 
-enum { TEXT_ROOM = 32 };
+enum { TEXT_SIZE = 32 };
 
 static int size_error(const char *text)
 {
     return error_set(CKPT_EINVAL, "'%s' is not a size; write it as 4096, 512M, 1.5G or 80%%", text);
 }
 
-/* Decimal digits at *s into *value, which saturates at limit + 1; false if there are none. */
-static bool take_digits(const char **s, int64_t limit, int64_t *value)
+/* Parses decimal digits at *s; *value saturates at limit + 1; false if there are none. */
+static bool parse_digits(const char **s, int64_t limit, int64_t *value)
 {
     if (!isdigit((unsigned char)**s))
         return false;
@@ -27,8 +27,8 @@ static bool take_digits(const char **s, int64_t limit, int64_t *value)
     return true;
 }
 
-/* ".75" at *s as 0.75; 0 if there is no point; false for a point without digits. */
-static bool take_fraction(const char **s, double *fraction)
+/* Parses ".75" at *s as 0.75; 0 without a point; false for a point without digits. */
+static bool parse_fraction(const char **s, double *fraction)
 {
     int64_t digits = 0, scale = 1;
 
@@ -48,8 +48,8 @@ static bool take_fraction(const char **s, double *fraction)
     return true;
 }
 
-/* K, M, G, T with "B" or "iB" after it, or only "B": the number of bytes it stands for. */
-static bool take_unit(const char *s, int64_t *unit)
+/* Parses K, M, G or T followed by nothing, "B" or "iB", or only "B": *unit is its bytes. */
+static bool parse_unit(const char *s, int64_t *unit)
 {
     static const char letters[] = "KMGT";
     const char *letter = *s ? strchr(letters, toupper((unsigned char)*s)) : NULL;
@@ -67,7 +67,7 @@ static int parse_percent(const char *text, const char *s, int64_t *bytes)
 {
     int64_t percent;
 
-    if (!take_digits(&s, 100, &percent) || strcmp(s, "%") || percent < 1 || percent > 100)
+    if (!parse_digits(&s, 100, &percent) || strcmp(s, "%") || percent < 1 || percent > 100)
         return error_set(CKPT_EINVAL,
                          "'%s' is not a percentage; write a whole number, 1%% to 100%%", text);
     *bytes = -percent;
@@ -86,8 +86,8 @@ int ckpt_parse_size(const char *text, int64_t *bytes)
         return error_set(CKPT_EINVAL, "a size is missing; write it as 4096, 512M, 1.5G or 80%%");
     if (text[strlen(text) - 1] == '%')
         return parse_percent(text, s, bytes);
-    if (!take_digits(&s, INT64_MAX - 1, &whole) || !take_fraction(&s, &fraction) ||
-        !take_unit(s, &unit) || (fraction != 0 && unit == 1))
+    if (!parse_digits(&s, INT64_MAX - 1, &whole) || !parse_fraction(&s, &fraction) ||
+        !parse_unit(s, &unit) || (fraction != 0 && unit == 1))
         return size_error(text);
     int64_t part = (int64_t)(fraction * (double)unit);
     if (whole > (INT64_MAX - part) / unit || whole == INT64_MAX)
@@ -96,10 +96,10 @@ int ckpt_parse_size(const char *text, int64_t *bytes)
     return 0;
 }
 
-/* The next of the buffers that texts for people are written to. */
+/* The next of the rotating buffers for formatted texts. */
 static char *next_text(void)
 {
-    static _Thread_local char text[8][TEXT_ROOM];
+    static _Thread_local char text[8][TEXT_SIZE];
     static _Thread_local unsigned next;
     return text[next++ % 8];
 }
@@ -116,7 +116,7 @@ const char *human_bytes(int64_t bytes)
         value /= 1024;
         unit++;
     }
-    snprintf(dst, TEXT_ROOM, unit ? "%.2f %s" : "%.0f %s", value, units[unit]);
+    snprintf(dst, TEXT_SIZE, unit ? "%.2f %s" : "%.0f %s", value, units[unit]);
     return dst;
 }
 
@@ -124,10 +124,10 @@ const char *human_seconds(double seconds)
 {
     char *dst = next_text();
     if (seconds >= 1 || seconds == 0)
-        snprintf(dst, TEXT_ROOM, "%.4g s", seconds);
+        snprintf(dst, TEXT_SIZE, "%.4g s", seconds);
     else if (seconds >= 1e-3)
-        snprintf(dst, TEXT_ROOM, "%.4g ms", 1e3 * seconds);
+        snprintf(dst, TEXT_SIZE, "%.4g ms", 1e3 * seconds);
     else
-        snprintf(dst, TEXT_ROOM, "%.4g us", 1e6 * seconds);
+        snprintf(dst, TEXT_SIZE, "%.4g us", 1e6 * seconds);
     return dst;
 }

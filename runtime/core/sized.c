@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Structs of programs that were built against another header. */
+/* Reads and writes structs of programs that were built against another header: see sized.h. */
 #include <string.h>
 #include "core/sized.h"
 
-/* More bytes than any public struct will have: a larger size was never set. */
-enum { MOST = 4096 };
+/* A larger size than this means that the size was never set; no public struct is that large. */
+enum { MAX_SIZE = 4096 };
 
 static int size_of(struct error *e, const char *name, const void *s, size_t *size)
 {
     memcpy(size, s, sizeof *size);
-    if (*size >= sizeof *size && *size <= MOST)
+    if (*size >= sizeof *size && *size <= MAX_SIZE)
         return 0;
     return error_fail(e, CKPT_EINVAL, "%s has size %zu: start from its _INIT macro", name, *size);
 }
@@ -22,8 +22,8 @@ int sized_read(struct error *e, const char *name, void *to, size_t known, const 
     for (size_t i = known; !rc && i < size; i++)
         if (((const char *)from)[i])
             rc = error_fail(e, CKPT_EINVAL,
-                            "%s has %zu bytes, of which libckpt %s knows %zu, and sets what stands "
-                            "behind them: update libckpt",
+                            "%s has %zu bytes, of which libckpt %s knows %zu, and sets some of the "
+                            "others: update libckpt",
                             name, size, ckpt_version(), known);
     if (rc)
         return rc;

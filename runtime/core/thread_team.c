@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Threads for work that comes once: see thread_team.h. */
+/* Threads for one-time work: see thread_team.h. */
 #include <pthread.h>
 #include <sched.h>
 #include "core/thread_team.h"
@@ -24,16 +24,16 @@ static int count_cores(void)
     return sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
 }
 
-int thread_team_size(int threads, int64_t n, int64_t least)
+int thread_team_size(int threads, int64_t n, int64_t min_share)
 {
-    int most = threads > 0 ? threads : count_cores();
-    return (int)max_i64(1, min_i64(min_i64(most, THREAD_TEAM_MOST), n / least));
+    int max_threads = threads > 0 ? threads : count_cores();
+    return (int)max_i64(1, min_i64(min_i64(max_threads, THREAD_TEAM_MAX), n / min_share));
 }
 
 void thread_team_run(int threads, int64_t n, int64_t unit,
               void (*run)(void *user, int64_t from, int64_t end), void *user)
 {
-    struct share shares[THREAD_TEAM_MOST];
+    struct share shares[THREAD_TEAM_MAX];
     int started = 0;
     int64_t step = round_up((n + threads - 1) / threads, unit), from = 0;
     while (threads > 1 && started < threads && from < n) {

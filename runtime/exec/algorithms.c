@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Algorithms of libraries as part of a plan and of a machine: taken from their files before the
- * first kernel runs, kept with the plan when all have run once.  Another algorithm adds in another
- * order, so a plan that is read gives the same numbers only with those it was made with: what a
- * plan names goes before what the machine does.
+ * Library algorithms as part of a plan and of a machine file: read from these files before the
+ * first kernel runs, stored with the plan once all kernels have run.  Another algorithm adds in
+ * another order, so a plan read from a file gives the same numbers only with the algorithms it was
+ * made with: an algorithm named by the plan overrides the machine's.
  */
 #include "exec/program.h"
 
@@ -26,22 +26,22 @@ static int read_algorithms(struct programs *ps, struct pins *to)
     return ps->options->plan_in ? plan_read_pins(ps->options->plan_in, to, ps->error) : 0;
 }
 
-int program_take_algorithms(struct ckpt_program *p)
+int program_load_algorithms(struct ckpt_program *p)
 {
     struct programs *ps = p->programs;
     struct pins *to = algorithms(ps);
     if (!to || ps->n_warm)
         return 0;
-    return program_share_algorithms(p, to, ps->ranks->rank ? 0 : read_algorithms(ps, to));
+    return program_broadcast_algorithms(p, to, ps->ranks->rank ? 0 : read_algorithms(ps, to));
 }
 
-int program_spread_algorithms(struct ckpt_program *p)
+int program_broadcast_measured(struct ckpt_program *p)
 {
     struct pins *own = algorithms(p->programs);
-    return own ? program_share_algorithms(p, own, 0) : 0;
+    return own ? program_broadcast_algorithms(p, own, 0) : 0;
 }
 
-int program_keep_algorithms(struct ckpt_program *p)
+int program_store_algorithms(struct ckpt_program *p)
 {
     const struct pins *from = algorithms(p->programs);
     for (int64_t i = 0; from && i < from->n; i++)
@@ -51,8 +51,8 @@ int program_keep_algorithms(struct ckpt_program *p)
     return 0;
 }
 
-/* Whether the machine's pin for this key is of no use here: something else was used for it, but
- * what the plan names. */
+/* Whether the machine's pin for this key is not used here any more: the library proposed another
+ * algorithm, and the plan names none. */
 static bool is_outdated(const struct pins *used, uint64_t key)
 {
     for (int64_t i = 0; i < used->n; i++)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The collectives of a program: what the kernels of ops/cpu/collective.c call. */
+/* The collectives of a program: the callbacks of the kernels in ops/cpu/collective.c. */
 #include "dist/comm/comm.h"
 #include "exec/program.h"
 
-/* A sum of shares over a host goes on over the others: of each what has the same place. */
+/* After a sum over the ranks of one host: adds the same share over the hosts. */
 static int sum_over_replicas(struct programs *ps, const struct comm_call *first, void *stream)
 {
     struct comm_call call = *first;
@@ -26,7 +26,7 @@ static int run(struct ops_ranks *ranks, enum collective kind, const struct ckpt_
     const struct ckpt_view *in = &a->in[0], *out = &a->out[0];
     int64_t count = desc_numel(kind == COLLECTIVE_REDUCE_SCATTER ? &out->desc : &in->desc);
     const char *src = in->data;
-    if (kind == COLLECTIVE_ALL_GATHER && src == out->data) { /* in place: of it this rank's part */
+    if (kind == COLLECTIVE_ALL_GATHER && src == out->data) { /* in place: only this rank's part */
         count /= comm->size;
         src += comm->rank * count * ckpt_dtype_size(in->desc.dtype);
     }
@@ -48,13 +48,13 @@ void program_join_ranks(struct ckpt_program *p)
     p->ranks = (struct program_ranks){.ops = {run, p->programs->ranks->noted}, .p = p};
 }
 
-/* ---- collectives without an end ---------------------------------------------------------------
+/* ---- collectives that make no progress --------------------------------------------------------
  */
 
 enum { CALL_SECONDS = 5 };
 
-/* Who is missing: whoever does not come to a barrier of hosts.  CKPT_ECOMM. */
-static int search(struct programs *ps, const char *name)
+/* Names the ranks that do not reach a barrier of the hosts.  Returns CKPT_ECOMM. */
+static int find_missing(struct programs *ps, const char *name)
 {
     struct comm *comm = ps->ranks->comm, *hosts = comm_of_hosts(comm);
     char sentence[256];
@@ -63,7 +63,7 @@ static int search(struct programs *ps, const char *name)
     hosts->deadline = deadline < CALL_SECONDS ? deadline : CALL_SECONDS;
     if (!comm_barrier(hosts, name)) {
         snprintf(sentence, sizeof sentence,
-                 "%s of step %lld has no end since %g s, though all ranks are there", name,
+                 "%s of step %lld has not finished for %g s, although all ranks are running", name,
                  (long long)comm->step, deadline);
         comm->ops->give_up(comm, sentence);
     }
@@ -72,7 +72,7 @@ static int search(struct programs *ps, const char *name)
     return CKPT_ECOMM;
 }
 
-int programs_look(void *user, int32_t *op)
+int programs_poll(void *user, int32_t *op)
 {
     struct programs *ps = user;
     const volatile int32_t *noted = ps->ranks->noted;
@@ -96,5 +96,5 @@ int programs_look(void *user, int32_t *op)
     if (known)
         snprintf(name, sizeof name, "%.20s of %.36s", p->tape->ops.data[at].def->name,
                  p->tape->labels.data[p->tape->ops.data[at].label]);
-    return search(ps, name);
+    return find_missing(ps, name);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Compiling: among variants to record, and sizes of micro-steps, the one whose plan is the fastest.
- */
+/* Compiling: selects, among the variants to record and the sizes of micro-steps, the combination
+ * whose plan is the fastest. */
 #include <math.h>
 #include <stdlib.h>
 #include "ckpt.h"
@@ -17,8 +17,8 @@
 static const char *const requests[CKPT_REQUESTS] = {
     [CKPT_REQUEST_STOP] = "ckpt.stop", [CKPT_REQUEST_SAVE] = "ckpt.save"};
 
-/* *micro becomes CKPT_AUTO where it is to be chosen.  --micro-batch is for what trains: a smaller
- * batch of a program without an update is taken whole. */
+/* *micro becomes CKPT_AUTO if the size is to be selected.  --micro-batch is meant for programs that
+ * train: another program with a smaller batch takes that batch whole. */
 static int check_batch(struct programs *ps, int64_t batch, bool trains, int64_t *micro)
 {
     *micro = ps->options->micro_batch ? ps->options->micro_batch : batch;
@@ -35,45 +35,44 @@ static int check_batch(struct programs *ps, int64_t batch, bool trains, int64_t 
     return 0;
 }
 
-/* What is chosen among: what ranks share over, variants to record the step, sizes of its
- * micro-steps.
- */
+/* The search space and its best point: what ranks share over, variants of the step, sizes of its
+ * micro-steps. */
 struct choice {
     const struct ckpt_variant *variants;
     int n;
     int variant;
     int64_t micro; /* CKPT_AUTO until it is known */
     enum ranks_over over;
-    double seconds;
-    int64_t sizes; /* of micro-steps that there were to choose from */
-    bool whole;    /* but for a variant whose numbers depend on them: its batch stays whole */
-    double limit;  /* seconds: nothing slower is planned */
+    double seconds; /* of the fastest plan so far */
+    int64_t sizes;  /* number of micro-step sizes tried */
+    bool whole;     /* this variant's numbers depend on the size: its batch is not split */
+    double limit;   /* seconds: nothing slower is planned */
 };
 
-/* Whether a plan may fit and take no more than so many seconds; seen without making one, which
- * takes most of the time. */
-static int look_before(struct ckpt_program *p, double most, bool *promising)
+/* Whether a plan may fit and take at most `limit` seconds, by its lower bound: no plan is made,
+ * since planning takes most of the time. */
+static int check_bound(struct ckpt_program *p, double limit, bool *may_win)
 {
     double seconds;
     int rc = program_bound(p, &seconds);
-    *promising = !rc && (program_plan_is_given(p) || (seconds <= most && seconds < INFINITY));
-    return rc ? rc : program_decide(p, promising);
+    *may_win = !rc && (program_plan_is_given(p) || (seconds <= limit && seconds < INFINITY));
+    return rc ? rc : program_broadcast_decision(p, may_win);
 }
 
-/* Plans one variant at one size, and remembers it where it is the fastest so far. */
-static int consider(struct ckpt_program *p, struct choice *k, enum ranks_over over, int variant,
-                    int64_t micro)
+/* Plans one variant at one size, and keeps it if it is the fastest so far. */
+static int try_candidate(struct ckpt_program *p, struct choice *k, enum ranks_over over,
+                         int variant, int64_t micro)
 {
     int rc = program_draft(p, &k->variants[variant], micro);
-    bool promising = false;
+    bool may_win = false;
 
     k->whole = !rc && p->tape->couples_samples;
     if (!rc)
-        rc = look_before(p, k->seconds, &promising);
+        rc = check_bound(p, k->seconds, &may_win);
     bool brief = p->brief;
-    p->brief = true; /* only the fastest one has to tell more */
+    p->brief = true; /* only the fastest one reports the smallest budget */
     if (!rc)
-        rc = promising ? program_plan(p) : CKPT_EBUDGET;
+        rc = may_win ? program_plan(p) : CKPT_EBUDGET;
     p->brief = brief;
     if (!rc && p->plan->seconds < k->seconds) {
         k->seconds = p->plan->seconds;
@@ -86,10 +85,10 @@ static int consider(struct ckpt_program *p, struct choice *k, enum ranks_over ov
     return rc == CKPT_EBUDGET ? 0 : rc;
 }
 
-/* All variants and sizes: all those that divide the batch where none is given, but the batch alone
- * where another size would be another model.  Returns the last. */
-static int consider_sizes(struct ckpt_program *p, struct choice *k, enum ranks_over over,
-                          int64_t given, int64_t *last)
+/* Tries all variants and sizes: all divisors of the batch if no size is given, but only the whole
+ * batch if another size would be another model.  *last is the last size tried. */
+static int try_sizes(struct ckpt_program *p, struct choice *k, enum ranks_over over, int64_t given,
+                     int64_t *last)
 {
     int rc = ranks_share(p->programs->ranks, over);
 
@@ -103,15 +102,15 @@ static int consider_sizes(struct ckpt_program *p, struct choice *k, enum ranks_o
                 continue;
             *last = size;
             k->sizes += variant == 0;
-            rc = consider(p, k, over, variant, size);
+            rc = try_candidate(p, k, over, variant, size);
         }
     }
     return rc;
 }
 
-/* The variant and the size of micro-steps whose plan is the fastest, and what ranks share over
- * then. Where nothing fits it is the last one tried, to be refused. */
-static int choose(struct ckpt_program *p, struct choice *k)
+/* Selects variant, size of micro-steps and sharing whose plan is the fastest.  If nothing fits it
+ * selects the last combination tried, whose refusal is then reported. */
+static int select_fastest(struct ckpt_program *p, struct choice *k)
 {
     int64_t given = k->micro, last = given;
     enum ranks_over last_over = OVER_ALL;
@@ -123,7 +122,7 @@ static int choose(struct ckpt_program *p, struct choice *k)
         if (ranks_may_share(p->programs->ranks, (enum ranks_over)over)) {
             k->sizes = 0;
             last_over = (enum ranks_over)over;
-            rc = consider_sizes(p, k, last_over, given, &last);
+            rc = try_sizes(p, k, last_over, given, &last);
         }
     if (k->micro == CKPT_AUTO) {
         k->over = last_over;
@@ -133,7 +132,7 @@ static int choose(struct ckpt_program *p, struct choice *k)
     return rc;
 }
 
-/* Whether what was chosen among differs in the order of sums.  Ways to share do not. */
+/* Whether the candidates differ in the order of sums.  Kinds of sharing do not. */
 static bool changes_bits(const struct ckpt_program *p, const struct choice *k)
 {
     bool same = !p->trains;
@@ -143,7 +142,7 @@ static bool changes_bits(const struct ckpt_program *p, const struct choice *k)
     return k->sizes > 1 || (k->n > 1 && !same);
 }
 
-/* What ranks share over may be chosen with the first program; others are compiled for it. */
+/* The first program may select what ranks share over; later ones are compiled for that. */
 static int check_over(struct ckpt_program *p, bool *open)
 {
     *open = ranks_may_share(p->programs->ranks, OVER_HOST) &&
@@ -155,7 +154,8 @@ static int check_over(struct ckpt_program *p, bool *open)
     return 0;
 }
 
-/* The plan of --plan-out is that of the youngest program that trains, which p may have moved. */
+/* --plan-out gets the plan of the program that trains and was compiled last; compiling p may have
+ * changed it. */
 static int write_plan(struct ckpt_program *p)
 {
     struct ckpt_program *o = p;
@@ -164,8 +164,9 @@ static int write_plan(struct ckpt_program *p)
     return o && (o == p || o->old_plan) ? program_write_plan(o) : 0;
 }
 
-/* Among the programs of the context, with a plan each that fits with those of all others. */
-static int take_place(struct ckpt_program *p)
+/* Adds p to the programs of the context; every program then has a plan that fits beside the others.
+ */
+static int add_program(struct ckpt_program *p)
 {
     struct programs *ps = p->programs;
     p->next = ps->first;
@@ -182,7 +183,7 @@ static int take_place(struct ckpt_program *p)
     return 0;
 }
 
-/* Why there were no smaller micro-steps; the sentence of rc goes on. */
+/* Extends the sentence of rc by the reason why there were no smaller micro-steps. */
 static int explain_whole(struct ckpt_program *p, int rc)
 {
     char sentence[CKPT_MESSAGE];
@@ -192,12 +193,12 @@ static int explain_whole(struct ckpt_program *p, int rc)
     return error_fail(p->programs->error, rc,
                       "--micro-batch auto keeps the batch of %lld whole, since batch_norm and "
                       "ckpt_update_buffer compute something else in smaller micro-steps; "
-                      "--micro-batch N takes them all the same: %s",
+                      "--micro-batch N splits it nevertheless: %s",
                       (long long)p->batch, sentence);
 }
 
-/* The recording and the plan of p: nothing is taken yet. */
-static int decide(struct ckpt_program *p, struct choice *k)
+/* Makes the recording and the plan of p; no memory is mapped yet. */
+static int draft_and_plan(struct ckpt_program *p, struct choice *k)
 {
     bool open = false;
     int rc = check_batch(p->programs, p->batch, p->trains, &k->micro);
@@ -205,7 +206,7 @@ static int decide(struct ckpt_program *p, struct choice *k)
     if (!rc)
         rc = check_over(p, &open);
     if (!rc && (k->micro == CKPT_AUTO || k->n > 1 || open)) {
-        rc = choose(p, k);
+        rc = select_fastest(p, k);
         if (!rc)
             rc = ranks_share(p->programs->ranks, k->over);
     }
@@ -215,7 +216,7 @@ static int decide(struct ckpt_program *p, struct choice *k)
         rc = program_draft(p, &k->variants[k->variant], k->micro);
     bool plans = true;
     if (!rc && k->limit < INFINITY)
-        rc = look_before(p, k->limit, &plans);
+        rc = check_bound(p, k->limit, &plans);
     if (!rc && plans)
         rc = program_plan(p);
     return chosen ? explain_whole(p, rc) : rc;
@@ -223,22 +224,22 @@ static int decide(struct ckpt_program *p, struct choice *k)
 
 static int compile(struct ckpt_program *p, struct choice *k)
 {
-    int rc = decide(p, k);
+    int rc = draft_and_plan(p, k);
     if (!rc)
-        rc = take_place(p);
+        rc = add_program(p);
     if (rc || p->programs->options->plan_only)
         return rc;
     p->loss = program_find_fetch(p, PROGRAM_LOSS);
     p->norm = program_find_fetch(p, NORM);
     for (int i = 0; i < CKPT_REQUESTS; i++)
         p->request[i] = program_find_fetch(p, requests[i]);
-    rc = program_make_ports(p);
+    rc = program_make_io_buffers(p);
     if (!rc &&
         (p->programs->options->profile ||
          (p->trains && (p->programs->options->machine_out || p->programs->options->trace_out))) &&
         timing_new(&p->timing, p))
         rc = error_fail(p->programs->error, CKPT_ENOMEM, "no memory for the times of ops");
-    return rc ? rc : program_take_memory(p);
+    return rc ? rc : program_map_memory(p);
 }
 
 static bool all_recorders(const struct ckpt_variant *variants, int n)
@@ -249,17 +250,18 @@ static bool all_recorders(const struct ckpt_variant *variants, int n)
     return n > 0;
 }
 
-/* Steps of other programs end first: kernels are tried on the bytes above the parameters, which are
- * theirs. */
+/* Waits for the steps of other programs: kernels are tried on bytes above the parameters that these
+ * steps use. */
 static int await_steps(struct programs *ps)
 {
     int rc = ps->memory->device ? ps->memory->device->ops->sync(ps->memory->device) : 0;
     return rc ? programs_fail_device(ps, NULL, rc) : 0;
 }
 
-/* The same where it is one of this context, else NULL; from now on its groups are fixed. */
-static struct ckpt_optimizer *take_optimizer(const struct programs *ps,
-                                             const struct ckpt_optimizer *optimizer)
+/* Returns the optimizer if it is one of this context, else NULL; its groups are fixed from now on.
+ */
+static struct ckpt_optimizer *use_optimizer(const struct programs *ps,
+                                            const struct ckpt_optimizer *optimizer)
 {
     struct ckpt_optimizer *o = ps->optimizers;
 
@@ -270,7 +272,7 @@ static struct ckpt_optimizer *take_optimizer(const struct programs *ps,
     return o;
 }
 
-/* Ranks lay parameters out by the groups of the first program. */
+/* Ranks lay out parameters by the groups of the first program. */
 static int lay_out(struct ckpt_program *p)
 {
     struct programs *ps = p->programs;
@@ -284,7 +286,7 @@ static int lay_out(struct ckpt_program *p)
     return rc;
 }
 
-/* Which parameter has which settings, and which are not trained. */
+/* Resolves which settings each parameter has, and which parameters are not trained. */
 static int resolve_optimizer(struct ckpt_program *p)
 {
     struct programs *ps = p->programs;
@@ -304,12 +306,11 @@ static int resolve_optimizer(struct ckpt_program *p)
     return rc;
 }
 
-/* A program with the settings of its optimizer, and nothing recorded; frees itself where that
- * fails. */
+/* Makes a program with the settings of its optimizer and no recording; frees it on failure. */
 static int begin(struct programs *ps, const struct ckpt_optimizer *optimizer, int64_t batch,
                  struct ckpt_program **out)
 {
-    struct ckpt_optimizer *own = optimizer ? take_optimizer(ps, optimizer) : NULL;
+    struct ckpt_optimizer *own = optimizer ? use_optimizer(ps, optimizer) : NULL;
     *out = NULL;
     if (optimizer && !own)
         return error_fail(ps->error, CKPT_EINVAL,
@@ -411,7 +412,7 @@ int ckpt_forecast(ckpt *c, ckpt_recorder record, void *user, const struct ckpt_o
     int rc = begin(ps, optimizer, batch, &p);
     if (!rc) {
         p->brief = true;
-        rc = decide(p, &k);
+        rc = draft_and_plan(p, &k);
     }
     if (!rc)
         describe(p, &all);
@@ -435,17 +436,17 @@ void ckpt_program_free(ckpt_program *p)
     if (!p)
         return;
     struct device *d = p->programs->memory->device;
-    int rc = d ? d->ops->sync(d) : 0; /* a plan alone has no device */
-    if (rc)                           /* nobody will ask any more */
+    int rc = d ? d->ops->sync(d) : 0; /* --plan-only has no device */
+    if (rc)                           /* no later call can report it */
         programs_fail_device(p->programs, p, rc);
-    program_leave_row(p);
+    program_drop_in_flight(p);
     unlink_program(p);
     if (p->programs->last_submitted == p)
         p->programs->last_submitted = NULL;
     program_forget(p);
     lowered_free(&p->lowered);
     timing_free(p->timing);
-    program_free_ports(p);
+    program_free_io_buffers(p);
     red_zones_free(p);
     program_drop_plan(p);
     free(p->groups);

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a program is before it takes anything: its tape, the graph of that with times, a plan.  It
+ * The draft of a program, made before memory is mapped: its tape, the graph with times, a plan.  It
  * decides
  *
- * - in which order passes go over a complete tape (record_tape): operands of 8-bit products are
- *   let go, GELU and gates join the products beside them, losses move to the turn, chains are
- *   fused, activations get their codes, ops leave the largest magnitudes, and pairs are joined;
+ * - the order of passes over a complete tape (record_tape): drop the sources of 8-bit products,
+ *   join GELU and gates with the products beside them, move losses to the start of the backward
+ *   pass, fuse chains, compress activations, have ops store their largest magnitudes, join pairs;
  * - what all ranks compare before any of it runs (make_graph);
  * - whether a plan is read, found without a search, or searched for (program_plan), by rank 0.
  *
- * All of the tape follows from the model and the options, never from a budget.  A failure leaves
- * its sentence in the context, and the caller drops the draft.
+ * The tape follows from the model and the options, never from a budget.  A failure sets the
+ * context's sentence, and the caller drops the draft.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -24,11 +24,11 @@
 #include "optim/optim.h"
 #include "plan/graph/graph_file.h"
 
-/* Replaces the context's sentence by one of the tape's or planner's. */
+/* Sets the context's sentence to one of the tape or the planner. */
 static int fail_with(struct programs *ps, int code, const char *sentence)
 {
     if (code == CKPT_EBUDGET && ps->memory->asked)
-        return error_fail(ps->error, code, "%s asked for, but the device has less: %s",
+        return error_fail(ps->error, code, "%s requested, but the device has less: %s",
                           human_bytes(ps->memory->asked), sentence);
     return error_fail(ps->error, code, "%s", sentence);
 }
@@ -46,7 +46,8 @@ struct tape_env programs_tape_env(const struct programs *ps)
         .sharing = ps->ranks->sharing};
 }
 
-/* The means that one kind keeps are not those of another. */
+/* Refuses a parameter that two programs train by different kinds of optimizer: their states
+ * differ. */
 static int check_kinds(const struct ckpt_program *p)
 {
     const struct params *ps = p->programs->params;
@@ -99,9 +100,9 @@ static int record_tape(struct ckpt_program *p, ckpt_recorder record, void *user,
     return opt ? check_kinds(p) : 0;
 }
 
-/* Records the loss as an output before the tape is differentiated, whatever the model returns. */
+/* Wraps the recorder: makes the loss an output before the tape is differentiated. */
 struct wrapped {
-    bool of_ranks; /* the update makes their loss an output */
+    bool of_ranks; /* the update outputs the loss summed over ranks instead */
     ckpt_recorder record;
     void *user;
 };
@@ -116,7 +117,7 @@ static ckpt_tensor record_with_loss(ckpt_tape *t, int64_t micro, void *user)
     return loss;
 }
 
-/* Before any of it runs. */
+/* Before anything runs: every op must have a kernel for this device. */
 static int check_kernels(struct ckpt_program *p)
 {
     for (int32_t i = 0; i < p->tape->n_ops; i++) {
@@ -131,7 +132,7 @@ static int check_kernels(struct ckpt_program *p)
     return 0;
 }
 
-/* The same on all ranks that update alike; 0 without an optimizer. */
+/* Digest of the optimizer: equal on all ranks that update alike; 0 without an optimizer. */
 static int sign_optimizer(const struct ckpt_program *p, uint64_t *signature)
 {
     char *text = p->optimizer ? optim_describe(p->optimizer) : NULL;
@@ -145,8 +146,8 @@ static int sign_optimizer(const struct ckpt_program *p, uint64_t *signature)
     return 0;
 }
 
-/* The graph with the times that planning goes by.  Ranks compare what they are about to run before
- * any of it runs: the warm-up does already. */
+/* Makes the graph with the times that the planner uses.  Ranks compare graph and optimizer before
+ * any kernel runs, and the warm-up already runs kernels. */
 static int make_graph(struct ckpt_program *p)
 {
     struct programs *ps = p->programs;
@@ -169,7 +170,7 @@ static int make_graph(struct ckpt_program *p)
     if (!rc && ps->ranks->comm)
         rc = ranks_agree(ps->ranks, graph_signature(p->graph), optimizer);
     if (!rc)
-        rc = program_take_algorithms(p);
+        rc = program_load_algorithms(p);
     if (!rc)
         rc = program_warm(p);
     p->reserved = ps->memory->overhead + ps->memory->persistent - program_placed_bytes(p);
@@ -186,7 +187,7 @@ int program_draft(struct ckpt_program *p, const struct ckpt_variant *variant, in
 
 /* ---- the plan -------------------------------------------------------------------------------- */
 
-/* The addresses in the tiers of a plan from a file must be free here. */
+/* A plan from a file needs tier addresses that are free in this context. */
 static int check_tiers(struct ckpt_program *p)
 {
     struct programs *ps = p->programs;
@@ -231,8 +232,8 @@ bool program_plan_is_given(const struct ckpt_program *p)
     return p->programs->options->plan_in && p->trains;
 }
 
-/* --vram none: what no budget gives, or nothing. */
-static int plan_without(struct ckpt_program *p, struct frontier *pf, const struct budgets *b)
+/* --vram none: the plan of an unlimited budget, or a refusal if the device is too small for it. */
+static int plan_unlimited(struct ckpt_program *p, struct frontier *pf, const struct budgets *b)
 {
     struct programs *ps = p->programs;
     struct budgets none = *b;
@@ -255,7 +256,7 @@ static int plan_by_option(struct ckpt_program *p, struct frontier *pf, const str
 {
     struct programs *ps = p->programs;
     if (ps->options->vram == CKPT_VRAM_NONE)
-        return plan_without(p, pf, b);
+        return plan_unlimited(p, pf, b);
     if (ps->memory->free_first)
         return frontier_plan_free(pf, &ps->machine, b, p->reserved, &p->plan, ps->error);
     return frontier_plan(pf, &ps->machine, b, p->reserved, &p->plan, ps->error);
@@ -266,7 +267,7 @@ static int fail_memory(struct programs *ps, int rc)
     return error_fail(ps->error, rc, "planning ran out of host memory");
 }
 
-/* What is known of its graph without a search. */
+/* The frontier of p's graph as far as it is known without a search. */
 static int find_first(struct ckpt_program *p, struct frontier **pf)
 {
     struct programs *ps = p->programs;
@@ -279,7 +280,7 @@ static int find_first(struct ckpt_program *p, struct frontier **pf)
     return rc ? fail_memory(ps, rc) : 0;
 }
 
-/* Without a search, where that is enough; else there is no plan yet. */
+/* Plans without a search if that suffices; else leaves p->plan NULL. */
 static int try_first(struct ckpt_program *p, const struct budgets *b)
 {
     struct programs *ps = p->programs;
@@ -316,8 +317,8 @@ void programs_forget_searches(struct programs *ps)
     ps->searched = NULL;
 }
 
-/* A plan for a file says everything. */
-static bool needs_all(const struct ckpt_program *p)
+/* Whether the plan has to report everything; a plan written to a file does. */
+static bool needs_full_report(const struct ckpt_program *p)
 {
     return !p->brief || (p->programs->options->plan_out && p->trains);
 }
@@ -325,7 +326,7 @@ static bool needs_all(const struct ckpt_program *p)
 static int search_plan(struct ckpt_program *p, const struct budgets *budgets)
 {
     struct programs *ps = p->programs;
-    int rc = needs_all(p) ? 0 : try_first(p, budgets);
+    int rc = needs_full_report(p) ? 0 : try_first(p, budgets);
     if (!rc && !p->plan)
         rc = search(p, budgets);
     if (!rc && ps->options->verify)
@@ -342,9 +343,9 @@ int program_plan(struct ckpt_program *p)
         return rc;
     if (ps->ranks->rank == 0)
         rc = program_plan_is_given(p) ? read_plan(p) : search_plan(p, &budgets);
-    rc = program_share_plan(p, rc);
+    rc = program_broadcast_plan(p, rc);
     if (!rc)
-        rc = program_keep_algorithms(p);
+        rc = program_store_algorithms(p);
     return rc;
 }
 

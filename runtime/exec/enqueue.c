@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Instructions become commands of the device: see enqueue.h. */
+/* Translates instructions to commands of the device: see enqueue.h. */
 #include "exec/enqueue.h"
 #include "exec/red_zones.h"
 #include "exec/timing.h"
@@ -20,16 +20,16 @@ static struct ckpt_kernel_args kernel_args(struct ckpt_program *p, const struct 
                                      .accumulate = adds,
                                      .op = i->op,
                                      .number = o->number,
-                                     .run = &p->runs[at.flight * p->tape->n_micro + at.micro],
+                                     .run = &p->runs[at.slot * p->tape->n_micro + at.micro],
                                      .run_device = p->programs->memory->device->run,
                                      .device = i->queue == QUEUE_COMM ? &p->ranks.ops : NULL,
                                      .threads = 1};
 }
 
-/* The bytes of a port at this moment; constants have one slice. */
-static char *port_bytes(const struct port *port, struct moment at)
+/* The slice of an I/O buffer for this slot and micro-step; constants have one slice. */
+static char *buffer_slice(const struct io_buffer *buffer, struct moment at)
 {
-    return port->data[at.flight] + (port->bytes > port->slice ? port->slice * at.micro : 0);
+    return buffer->data[at.slot] + (buffer->bytes > buffer->slice ? buffer->slice * at.micro : 0);
 }
 
 static void enqueue_compute(struct ckpt_program *p, const struct instr *i, struct moment at)
@@ -59,7 +59,7 @@ int program_write_tier(void *user, int64_t offset, void *host, int64_t bytes)
     return t->ops->write(t, offset, host, bytes);
 }
 
-/* What READ calls: user is the tier. */
+/* The callback of READ: user is the tier. */
 static int program_read_tier(void *user, int64_t offset, void *host, int64_t bytes)
 {
     struct tier *t = user;
@@ -102,10 +102,10 @@ void enqueue_instr(struct ckpt_program *p, const struct instr *i, struct moment 
         enqueue_compute(p, i, at);
         break;
     case INSTR_COPY_IN:
-        d->ops->copy(d, i->queue, i->device, port_bytes(&p->feeds[i->port], at), i->bytes);
+        d->ops->copy(d, i->queue, i->device, buffer_slice(&p->feeds[i->buffer], at), i->bytes);
         break;
     case INSTR_COPY_OUT:
-        d->ops->copy(d, i->queue, port_bytes(&p->fetches[i->port], at), i->device, i->bytes);
+        d->ops->copy(d, i->queue, buffer_slice(&p->fetches[i->buffer], at), i->device, i->bytes);
         break;
     case INSTR_OFFLOAD_IN:
         d->ops->copy(d, i->queue, i->device, i->host, i->bytes);
@@ -123,32 +123,32 @@ void enqueue_instr(struct ckpt_program *p, const struct instr *i, struct moment 
     case INSTR_WAIT:
         d->ops->wait(d, i->queue, i->event);
         break;
-    case INSTR_POISON: /* 0xff everywhere is a NaN in fp32 and bf16 */
+    case INSTR_POISON: /* bytes 0xff are a NaN in fp32 and bf16 */
         d->ops->fill(d, i->queue, i->device, 0xff, i->bytes);
         break;
     }
     timing_stamp(p, i, at.micro, true);
 }
 
-void enqueue_run(struct ckpt_program *p, int flight)
+void enqueue_run(struct ckpt_program *p, int slot)
 {
     struct device *d = p->programs->memory->device;
     if (d->run)
-        d->ops->copy(d, QUEUE_COMPUTE, d->run, &p->runs[flight * p->tape->n_micro], sizeof *d->run);
+        d->ops->copy(d, QUEUE_COMPUTE, d->run, &p->runs[slot * p->tape->n_micro], sizeof *d->run);
 }
 
-void enqueue_step(struct ckpt_program *p, int flight)
+void enqueue_step(struct ckpt_program *p, int slot)
 {
     const struct instr *instrs = p->lowered.instrs.data;
-    enqueue_run(p, flight);
+    enqueue_run(p, slot);
     for (int32_t micro = 0; micro < p->tape->n_micro; micro++)
         for (int32_t i = 0; i < p->lowered.n_body; i++)
-            enqueue_instr(p, &instrs[i], (struct moment){flight, micro});
-    enqueue_tail(p, flight);
+            enqueue_instr(p, &instrs[i], (struct moment){slot, micro});
+    enqueue_tail(p, slot);
 }
 
-void enqueue_tail(struct ckpt_program *p, int flight)
+void enqueue_tail(struct ckpt_program *p, int slot)
 {
     for (int32_t i = p->lowered.n_body; i < p->lowered.n_instrs; i++)
-        enqueue_instr(p, &p->lowered.instrs.data[i], (struct moment){flight, 0});
+        enqueue_instr(p, &p->lowered.instrs.data[i], (struct moment){slot, 0});
 }

@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The instructions of a step, handed over to the queues of the device in the order of the list: to
- * be run, or between its begin and end to be recorded.  A failure is the device's to keep.
+ * Submits the instructions of a step to the queues of the device, in the order of the list: to be
+ * run, or between the device's begin and end to be recorded.  The device keeps any failure.
  */
 #ifndef CKPT_ENQUEUE_H
 #define CKPT_ENQUEUE_H
 
 #include "exec/program.h"
 
-/* Which step under way, and which of its micro-steps; in the tail 0. */
+/* In-flight slot and micro-step of an instruction; micro is 0 in the tail. */
 struct moment {
-    int flight;
+    int slot;
     int32_t micro;
 };
 
 void enqueue_instr(struct ckpt_program *p, const struct instr *i, struct moment at);
 
-/* Before the first kernel of a step: the device gets its copy of what kernels see of the step. */
-void enqueue_run(struct ckpt_program *p, int flight);
+/* Before the first kernel of a step: copies the struct ckpt_run of the slot to the device. */
+void enqueue_run(struct ckpt_program *p, int slot);
 
-/* A whole step, and of it the tail. */
-void enqueue_step(struct ckpt_program *p, int flight);
-void enqueue_tail(struct ckpt_program *p, int flight);
+/* Submits a whole step; submits only its tail. */
+void enqueue_step(struct ckpt_program *p, int slot);
+void enqueue_tail(struct ckpt_program *p, int slot);
 
 #endif

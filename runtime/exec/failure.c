@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a failure of the device means: one sentence, and whether the weights are still there. */
+/* Turns a failure of the device into one sentence, and marks the weights as lost. */
 #include "exec/program.h"
 
-/* One without an end is told of again and again, also when its program is gone. */
+/* Whether a program still exists: the device reports a hung operation again and again, also after
+ * its program was freed. */
 static bool is_alive(const struct programs *ps, const struct ckpt_program *program)
 {
     const struct ckpt_program *p = ps->first;
@@ -27,7 +28,8 @@ static void name_io(const struct programs *ps, const struct device_io *io, char 
              name ? name : "a storage", write ? "behind" : "for", p->graph->ops[at->op].name);
 }
 
-/* Kernels are known by their op alone, which is one of p unless others have steps under way. */
+/* Failed kernels are known by op number only: it is p's unless other programs have steps in
+ * flight. */
 static void name_kernel(const struct programs *ps, const struct ckpt_program *p, int32_t op,
                         char *dst, size_t size)
 {

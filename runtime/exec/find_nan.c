@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A step whose loss or norm is not finite runs again, op by op, to see where that begins. */
+/* Runs a step whose loss or norm is not finite again, op by op, to find the first bad result. */
 #include <stdlib.h>
 #include "exec/enqueue.h"
 
 struct probe {
     struct ckpt_program *p;
-    char *host; /* room for the largest tensor */
-    int rc;     /* of the device: after a failure nothing is known of what it computes */
+    char *host; /* as many bytes as the largest tensor */
+    int rc;     /* the device's code: after a failure its results mean nothing */
 };
 
-/* A strided output shares its storage with others: what is wrong there shows in whoever reads it.
- */
+/* Strided outputs share their storage with others and are not checked: a bad value shows in the
+ * result of their reader. */
 static bool view_is_finite(struct probe *x, const struct ckpt_view *v)
 {
     struct device *d = x->p->programs->memory->device;
@@ -32,39 +32,39 @@ static bool instr_is_finite(struct probe *x, const struct instr *i)
     return true;
 }
 
-static int32_t find_input(const struct ckpt_program *p, int flight)
+static int32_t find_input(const struct ckpt_program *p, int slot)
 {
     for (int32_t i = 0; i < p->tape->n_feeds; i++) {
         const struct ckpt_desc *d = &p->tape->tensors.data[p->tape->feeds.data[i].tensor].desc;
-        const struct port *port = &p->feeds[i];
-        if (port->data[flight] && !values_are_finite(port->data[flight], d->dtype,
-                                                     port->bytes / ckpt_dtype_size(d->dtype)))
+        const struct io_buffer *buffer = &p->feeds[i];
+        if (buffer->data[slot] && !values_are_finite(buffer->data[slot], d->dtype,
+                                                     buffer->bytes / ckpt_dtype_size(d->dtype)))
             return i;
     }
     return -1;
 }
 
-/* The tail behind a replay: gradients may stand where values were, and the update puts these back.
- * It changes nothing else, whatever the replay gave. */
-static int run_tail_restoring(struct ckpt_program *p, int flight)
+/* Runs the tail after a replay of the body: gradients may overwrite values, and the update writes
+ * these back.  With `halt` set it changes nothing else, whatever the replay computed. */
+static int run_tail_restoring(struct ckpt_program *p, int slot)
 {
     *p->halt = 1;
-    enqueue_tail(p, flight);
+    enqueue_tail(p, slot);
     int rc = p->programs->memory->device->ops->sync(p->programs->memory->device);
     *p->halt = 0;
     return rc;
 }
 
-/* The op of the first result that is not finite, or -1. */
-static int32_t run_body(struct probe *x, int flight)
+/* Replays the body; returns the op of the first result that is not finite, or -1. */
+static int32_t run_body(struct probe *x, int slot)
 {
     struct ckpt_program *p = x->p;
     int32_t found = -1;
-    enqueue_run(p, flight);
+    enqueue_run(p, slot);
     for (int32_t micro = 0; micro < p->tape->n_micro; micro++) {
         for (int32_t i = 0; i < p->lowered.n_body && !x->rc; i++) {
             const struct instr *instr = &p->lowered.instrs.data[i];
-            enqueue_instr(p, instr, (struct moment){flight, micro});
+            enqueue_instr(p, instr, (struct moment){slot, micro});
             if (found < 0 && instr->kind == INSTR_COMPUTE && !instr_is_finite(x, instr))
                 found = instr->op;
         }
@@ -72,32 +72,32 @@ static int32_t run_body(struct probe *x, int flight)
     return found;
 }
 
-int32_t program_find_bad_output(const struct ckpt_program *p, int flight)
+int32_t program_find_bad_output(const struct ckpt_program *p, int slot)
 {
     for (int32_t i = 0; i < p->tape->n_fetches; i++) {
         const struct ckpt_desc *d = &p->tape->tensors.data[p->tape->fetches.data[i].tensor].desc;
-        const struct port *port = &p->fetches[i];
-        if (!values_are_finite(port->data[flight], d->dtype,
-                               port->bytes / ckpt_dtype_size(d->dtype)))
+        const struct io_buffer *buffer = &p->fetches[i];
+        if (!values_are_finite(buffer->data[slot], d->dtype,
+                               buffer->bytes / ckpt_dtype_size(d->dtype)))
             return i;
     }
     return -1;
 }
 
-int program_find_nan(struct ckpt_program *p, int flight, int32_t *op, int32_t *feed)
+int program_find_nan(struct ckpt_program *p, int slot, int32_t *op, int32_t *feed)
 {
     struct probe x = {.p = p};
     int64_t largest = 1;
     for (int32_t i = 0; i < p->tape->n_storages; i++)
         largest = max_i64(largest, p->tape->storages.data[i].bytes);
     *op = -1;
-    *feed = find_input(p, flight);
+    *feed = find_input(p, slot);
     x.host = *feed < 0 ? malloc((size_t)largest) : NULL;
     if (!x.host)
         return 0;
-    *op = run_body(&x, flight);
+    *op = run_body(&x, slot);
     if (!x.rc)
-        x.rc = run_tail_restoring(p, flight);
+        x.rc = run_tail_restoring(p, slot);
     free(x.host);
     return x.rc;
 }

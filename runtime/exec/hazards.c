@@ -1,39 +1,40 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who waits for whom: see hazards.h. */
+/* Finds which command waits for which: see hazards.h. */
 #include <stdlib.h>
 #include <string.h>
 #include "exec/hazards.h"
 
-/* Addresses from begin to the next span's begin, with who touched them last: moments of the time
- * line, or -1.  And with who touched them before anybody wrote them: commands, or -1. */
+/* Addresses from begin to the next span's begin.  writer and reader are the last accesses, as
+ * moments of the time line, or -1; first_* are the first accesses of a step, up to its first write,
+ * as commands, or -1. */
 struct span {
     int64_t begin;
     int32_t writer, reader[QUEUE_COUNT];
     int32_t first_writer, first_reader[QUEUE_COUNT];
 };
 
-/* A command at one place of the time line, and what its queue knew when it was through: up to
- * which moment each queue has come. */
+/* One execution of a command on the time line: its queue's vector clock once it is done.
+ * known[q] is the last moment of queue q that has ended by then. */
 struct moment_known {
     int32_t command;
     int32_t known[QUEUE_COUNT];
 };
 
-struct board {
+struct analysis {
     const struct commands *c;
     struct hazards *h;
     struct span *spans[SPACE_COUNT];
     int32_t n_spans[SPACE_COUNT];
     struct moment_known *moments;
     int32_t n;                               /* moments so far */
-    int32_t clock[QUEUE_COUNT][QUEUE_COUNT]; /* per queue, what it knows of the others */
-    int32_t fork;                            /* of the part at hand, or -1 */
-    int32_t joined[QUEUE_COUNT];             /* the last moment that has to be joined, or -1 */
+    int32_t clock[QUEUE_COUNT][QUEUE_COUNT]; /* vector clock of each queue */
+    int32_t fork;                            /* moment of the current part's fork, or -1 */
+    int32_t joined[QUEUE_COUNT];             /* last moment the join waits for, or -1 */
     bool whole, kept;
     int rc;
 };
 
-static enum queue queue_of(const struct board *b, int32_t moment)
+static enum queue queue_of(const struct analysis *b, int32_t moment)
 {
     return b->c->list.data[b->moments[moment].command].instr.queue;
 }
@@ -46,8 +47,8 @@ static int by_begin(const void *a, const void *b)
     return (x->begin > y->begin) - (x->begin < y->begin);
 }
 
-/* One span between any two ends of accesses in a row. */
-static int make_spans(struct board *b, enum space space)
+/* One span between any two neighbouring boundaries of accesses. */
+static int make_spans(struct analysis *b, enum space space)
 {
     int32_t n = 0, kept = 0;
     for (int32_t i = 0; i < b->c->n_access; i++)
@@ -71,7 +72,7 @@ static int make_spans(struct board *b, enum space space)
     return 0;
 }
 
-static void forget_spans(struct board *b)
+static void reset_spans(struct analysis *b)
 {
     for (int i = 0; i < SPACE_COUNT; i++)
         for (int32_t n = 0; n < b->n_spans[i]; n++) {
@@ -80,8 +81,8 @@ static void forget_spans(struct board *b)
         }
 }
 
-/* Nobody has touched anything before the step. */
-static void forget_firsts(struct board *b)
+/* No range has been accessed in this step yet. */
+static void reset_firsts(struct analysis *b)
 {
     for (int i = 0; i < SPACE_COUNT; i++)
         for (int32_t n = 0; n < b->n_spans[i]; n++) {
@@ -90,7 +91,7 @@ static void forget_firsts(struct board *b)
         }
 }
 
-static int32_t find_span(const struct board *b, const struct access *a)
+static int32_t find_span(const struct analysis *b, const struct access *a)
 {
     int32_t low = 0, high = b->n_spans[a->space];
     while (low < high) {
@@ -103,24 +104,25 @@ static int32_t find_span(const struct board *b, const struct access *a)
     return low;
 }
 
-static void later(int32_t *a, int32_t b)
+static void raise(int32_t *a, int32_t b)
 {
     *a = b > *a ? b : *a;
 }
 
-/* Adds to need, per queue, the last moment that an access conflicts with. */
-static void find_conflicts(const struct board *b, const struct access *a, int32_t need[QUEUE_COUNT])
+/* Raises need, per queue, to the last moment that an access conflicts with. */
+static void find_conflicts(const struct analysis *b, const struct access *a,
+                           int32_t need[QUEUE_COUNT])
 {
     const struct span *s = b->spans[a->space];
     for (int32_t n = find_span(b, a); s[n].begin < a->offset + a->bytes; n++) {
         if (s[n].writer >= 0)
-            later(&need[queue_of(b, s[n].writer)], s[n].writer);
+            raise(&need[queue_of(b, s[n].writer)], s[n].writer);
         for (int q = 0; q < QUEUE_COUNT && a->writes; q++)
-            later(&need[q], s[n].reader[q]);
+            raise(&need[q], s[n].reader[q]);
     }
 }
 
-static void stamp_first(struct span *s, const struct access *a, enum queue queue, int32_t command)
+static void note_first(struct span *s, const struct access *a, enum queue queue, int32_t command)
 {
     if (s->first_writer >= 0)
         return;
@@ -130,11 +132,12 @@ static void stamp_first(struct span *s, const struct access *a, enum queue queue
         s->first_reader[queue] = command;
 }
 
-static void stamp(struct board *b, const struct access *a, enum queue queue, int32_t moment)
+static void note_access(struct analysis *b, const struct access *a, enum queue queue,
+                        int32_t moment)
 {
     struct span *s = b->spans[a->space];
     for (int32_t n = find_span(b, a); s[n].begin < a->offset + a->bytes; n++) {
-        stamp_first(&s[n], a, queue, b->moments[moment].command);
+        note_first(&s[n], a, queue, b->moments[moment].command);
         if (!a->writes) {
             s[n].reader[queue] = moment;
             continue;
@@ -146,7 +149,7 @@ static void stamp(struct board *b, const struct access *a, enum queue queue, int
 
 /* ---- waits ----------------------------------------------------------------------------------- */
 
-static void add_wait(struct board *b, int32_t waiting, int32_t awaited)
+static void add_wait(struct analysis *b, int32_t waiting, int32_t awaited)
 {
     struct hazards *h = b->h;
     if (!b->kept)
@@ -160,8 +163,8 @@ static void add_wait(struct board *b, int32_t waiting, int32_t awaited)
         h->list.data[h->n++] = (struct hazard){waiting, awaited};
 }
 
-/* Whether one of the other waits makes the one for a queue needless. */
-static bool is_implied(const struct board *b, const int32_t need[QUEUE_COUNT], int queue)
+/* Whether another of the needed waits makes the one for a queue redundant. */
+static bool is_implied(const struct analysis *b, const int32_t need[QUEUE_COUNT], int queue)
 {
     for (int q = 0; q < QUEUE_COUNT; q++)
         if (q != queue && need[q] >= 0 && b->moments[need[q]].known[queue] >= need[queue])
@@ -169,8 +172,8 @@ static bool is_implied(const struct board *b, const int32_t need[QUEUE_COUNT], i
     return false;
 }
 
-/* The command at this moment waits for what it needs that its queue does not know of. */
-static void wait_for(struct board *b, int32_t command, int32_t need[QUEUE_COUNT])
+/* Adds the waits of a command: the needed moments that its queue's clock does not cover. */
+static void wait_for(struct analysis *b, int32_t command, int32_t need[QUEUE_COUNT])
 {
     enum queue own = b->c->list.data[command].instr.queue;
     int32_t *clock = b->clock[own];
@@ -182,11 +185,11 @@ static void wait_for(struct board *b, int32_t command, int32_t need[QUEUE_COUNT]
             continue;
         add_wait(b, command, b->moments[need[q]].command);
         for (int other = 0; other < QUEUE_COUNT; other++)
-            later(&clock[other], b->moments[need[q]].known[other]);
+            raise(&clock[other], b->moments[need[q]].known[other]);
     }
 }
 
-static void run(struct board *b, int32_t command)
+static void analyze(struct analysis *b, int32_t command)
 {
     const struct command *c = &b->c->list.data[command];
     enum queue queue = c->instr.queue;
@@ -195,30 +198,30 @@ static void run(struct board *b, int32_t command)
     for (int32_t i = 0; i < c->n_access; i++)
         find_conflicts(b, &b->c->access.data[c->access + i], need);
     if (b->whole && b->fork >= 0)
-        later(&need[QUEUE_COMPUTE], b->fork);
+        raise(&need[QUEUE_COMPUTE], b->fork);
     for (int q = 0; q < QUEUE_COUNT && c->kind == COMMAND_JOINS; q++)
-        later(&need[q], b->joined[q]);
+        raise(&need[q], b->joined[q]);
     wait_for(b, command, need);
     b->clock[queue][queue] = moment;
     b->moments[moment].command = command;
     memcpy(b->moments[moment].known, b->clock[queue], sizeof(b->clock[queue]));
     b->n++;
     for (int32_t i = 0; i < c->n_access; i++)
-        stamp(b, &b->c->access.data[c->access + i], queue, moment);
+        note_access(b, &b->c->access.data[c->access + i], queue, moment);
     if (c->kind == COMMAND_FORKS)
         b->fork = moment;
     if (c->joins)
         b->joined[queue] = moment;
 }
 
-/* Commands [from, to) of the list: the body or the tail. */
-static void run_part(struct board *b, int32_t from, int32_t to)
+/* Runs commands [from, to) of the list: the body or the tail. */
+static void analyze_part(struct analysis *b, int32_t from, int32_t to)
 {
     b->fork = -1;
     if (b->whole)
-        forget_spans(b);
+        reset_spans(b);
     for (int32_t i = from; i < to; i++)
-        run(b, i);
+        analyze(b, i);
 }
 
 static int by_waiting(const void *a, const void *b)
@@ -229,7 +232,7 @@ static int by_waiting(const void *a, const void *b)
     return (x->awaited > y->awaited) - (x->awaited < y->awaited);
 }
 
-/* Two bodies in a row give each the waits of both; once is enough. */
+/* Sorts the waits; each body of two in a row adds the same wait, and one is kept. */
 static void sort_waits(struct hazards *h)
 {
     int32_t n = 0;
@@ -243,7 +246,7 @@ static void sort_waits(struct hazards *h)
 
 /* ---- edges ----------------------------------------------------------------------------------- */
 
-static void add_edge(struct board *b, struct edges *e, struct edge edge)
+static void add_edge(struct analysis *b, struct edges *e, struct edge edge)
 {
     if (b->rc || edge.command < 0)
         return;
@@ -253,12 +256,12 @@ static void add_edge(struct board *b, struct edges *e, struct edge edge)
         e->list.data[e->n++] = edge;
 }
 
-static int32_t command_of(const struct board *b, int32_t moment)
+static int32_t command_of(const struct analysis *b, int32_t moment)
 {
     return moment < 0 ? -1 : b->moments[moment].command;
 }
 
-static void find_edges(struct board *b)
+static void find_edges(struct analysis *b)
 {
     struct hazards *h = b->h;
     for (int space = 0; space < SPACE_COUNT; space++)
@@ -287,11 +290,11 @@ void hazards_free(struct hazards *h)
     *h = (struct hazards){0};
 }
 
-/* ---- all of it ------------------------------------------------------------------------------- */
+/* ---- the whole list -------------------------------------------------------------------------- */
 
 int hazards_find(const struct commands *c, int32_t n_micro, bool whole, struct hazards *h)
 {
-    struct board b = {.c = c, .h = h, .whole = whole};
+    struct analysis b = {.c = c, .h = h, .whole = whole};
     int bodies = n_micro > 1 && !whole ? 2 : 1, rounds = whole ? 1 : 2;
     *h = (struct hazards){0};
     memset(b.clock, -1, sizeof(b.clock));
@@ -301,14 +304,14 @@ int hazards_find(const struct commands *c, int32_t n_micro, bool whole, struct h
     for (int i = 0; i < SPACE_COUNT && !b.rc; i++)
         b.rc = make_spans(&b, (enum space)i);
     if (!b.rc) {
-        forget_spans(&b);
-        forget_firsts(&b);
+        reset_spans(&b);
+        reset_firsts(&b);
     }
     for (int round = 0; round < rounds && !b.rc; round++) {
         b.kept = round + 1 == rounds;
         for (int body = 0; body < bodies; body++)
-            run_part(&b, 0, c->n_body);
-        run_part(&b, c->n_body, c->n);
+            analyze_part(&b, 0, c->n_body);
+        analyze_part(&b, c->n_body, c->n);
     }
     if (!b.rc && !whole)
         find_edges(&b);

@@ -5,24 +5,24 @@
  * A command reads and writes address ranges.  Two commands of different queues conflict where they
  * touch one range and one of them writes it; the later one, in the order of the list, waits.  Of
  * each range only the last writer and, per queue, the last reader since then count.  A wait that
- * follows from others is dropped: every queue has a vector clock, which says how far each other
- * queue is known to be.
+ * follows from others is dropped: every queue has a vector clock, which says how far it has
+ * already waited for each other queue.
  *
  * The list is a body, run once for each micro-step, and a tail; step follows step.  So waits are
- * found on a time line of two steps, of which the second is kept: it begins with what the first one
- * left.  A wait is for the last time that a command was handed over, which is in the step before
- * where it stands behind the waiting one.  Bodies in a row may need other waits than one behind a
- * tail; they get both.
+ * found on a time line of two steps, of which only the second one's waits are kept: it sees what
+ * the first one left.  A wait refers to the last submission of a command; if that command comes
+ * later in the list than the waiting one, this is the submission of the step before.  A body behind
+ * another body may need other waits than a body behind a tail; every body gets both.
  *
- * Where a step is recorded as a whole, nothing may wait for a command of another part of it or of
- * another step: then each part begins behind all before it and ends with all that it began.
+ * If a step is recorded as a whole, nothing may wait for a command of another part of it or of
+ * another step: then each part starts after all work before it and ends when all its work is done.
  */
 #ifndef CKPT_HAZARDS_H
 #define CKPT_HAZARDS_H
 
 #include "exec/program.h"
 
-/* Where addresses mean the same bytes. */
+/* Address spaces: equal offsets are the same bytes only within one space. */
 enum space { SPACE_DEVICE, SPACE_HOST, SPACE_FILE, SPACE_SLOTS, SPACE_COUNT };
 
 struct access {
@@ -33,15 +33,15 @@ struct access {
 
 enum command_kind {
     COMMAND_RUNS,  /* instr */
-    COMMAND_FORKS, /* nothing: the first command of each queue in this part waits for it */
-    COMMAND_JOINS  /* nothing, on the compute queue: it waits for what `joins` was set of */
+    COMMAND_FORKS, /* no work: the first command of each queue in this part waits for it */
+    COMMAND_JOINS  /* no work, on the compute queue: waits for every command with `joins` set */
 };
 
 struct command {
     enum command_kind kind;
     struct instr instr;
-    int32_t access, n_access; /* in the list of accesses */
-    bool joins;               /* the part does not end before it has */
+    int32_t access, n_access; /* [access, access + n_access) in the list of accesses */
+    bool joins;               /* the part ends only after this command */
 };
 
 struct commands {
@@ -56,12 +56,12 @@ struct commands {
     int32_t n, n_body, n_access;
 };
 
-/* waiting waits for awaited; sorted by waiting. */
+/* Command `waiting` waits for command `awaited`; sorted by waiting. */
 struct hazard {
     int32_t waiting, awaited;
 };
 
-/* A command that touches a range before any other writes it, or that nobody wrote it behind. */
+/* A command that touches a range before any write of the step, or after its last write. */
 struct edge {
     enum space space;
     int64_t begin, end;
@@ -69,7 +69,7 @@ struct edge {
     bool writes;
 };
 
-/* By space and range: ranges of two edges are the same, or apart. */
+/* Sorted by space and range; the ranges of two edges are equal or disjoint. */
 struct edges {
     struct {
         struct edge *data;
@@ -84,8 +84,8 @@ struct hazards {
         int64_t capacity;
     } list;
     int32_t n;
-    /* What a step meets of the one before and leaves to the next, of each range and queue once;
-     * none where the step is recorded as a whole. */
+    /* First and last accesses of a step, for waits between steps: each range and queue once.  Empty
+     * if the step is recorded as a whole. */
     struct edges first, last;
 };
 

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The rates of copies and of updates on the host, timed before the first plan that may use them.
- * The machine files of the library know a GPU, not the computer that it is in: on an H200 of a
- * virtual host, steps under a host tier took 1.16 times what the file of that GPU predicts, and
- * 1.06 times with the rates of the computer.
+ * The rates of copies and of host updates, timed before the first plan that may use them.  The
+ * machine files of the library describe a GPU, not the computer around it: on an H200 of a virtual
+ * host, steps under a host tier took 1.16 times what the file of that GPU predicts, and 1.06 times
+ * with the rates of the computer.
  */
 #include "exec/program.h"
 #include "memory/link_rates.h"
 
-#define BYTES (INT64_C(256) << 20) /* of a copy: more than caches hold */
-#define FEW   (INT64_C(1) << 20)   /* of less the rates are those of single commands */
+#define COPY_BYTES (INT64_C(256) << 20) /* size of a timed copy: more than caches hold */
+#define MIN_BYTES  (INT64_C(1) << 20)   /* smaller copies would time the launch, not the link */
 
-static bool wants_links(const struct programs *ps)
+static bool needs_links(const struct programs *ps)
 {
     const struct ckpt_options *o = ps->options;
     const struct device *d = ps->memory->device;
@@ -20,17 +20,17 @@ static bool wants_links(const struct programs *ps)
            d->ops->backend == ps->backend;
 }
 
-/* Within both budgets, behind what parameters have of the arena. */
+/* Bytes per copy: within both budgets, above the parameters in the arena. */
 static int64_t bytes_of(const struct programs *ps)
 {
     struct memory *m = ps->memory;
-    int64_t room = m->budget - m->device->ops->overhead(m->device) - m->persistent;
-    int64_t bytes = min_i64(room / LINK_ARENA, m->options->host / LINK_HOST);
+    int64_t left = m->budget - m->device->ops->overhead(m->device) - m->persistent;
+    int64_t bytes = min_i64(left / LINK_ARENA, m->options->host / LINK_HOST);
 
-    return min_i64(BYTES, bytes / CKPT_ALIGN * CKPT_ALIGN);
+    return min_i64(COPY_BYTES, bytes / CKPT_ALIGN * CKPT_ALIGN);
 }
 
-/* Without memory for it the rates stay those of the file. */
+/* If memory for the copies is missing the rates stay those of the file. */
 static int time_links(struct programs *ps, int64_t bytes)
 {
     struct memory *m = ps->memory;
@@ -52,9 +52,9 @@ static int time_links(struct programs *ps, int64_t bytes)
 
 int programs_time_links(struct programs *ps)
 {
-    if (ps->timed_links || !wants_links(ps))
+    if (ps->timed_links || !needs_links(ps))
         return 0;
     ps->timed_links = true;
     int64_t bytes = bytes_of(ps);
-    return bytes < FEW ? 0 : time_links(ps, bytes);
+    return bytes < MIN_BYTES ? 0 : time_links(ps, bytes);
 }

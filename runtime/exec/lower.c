@@ -1,27 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From plan to instructions: every operand gets its address, every copy its queue, and then
- * hazards.c says who waits for whom.
+ * From plan to instructions: every operand gets its address, every copy its queue; then hazards.c
+ * finds the waits.
  *
- * First the commands, in the order of the record: before step k the copies into residences that
- * begin there, then step k, then the copies that were to be handed over behind it.  Each says what
- * it reads and writes.  What goes to a file passes in pieces through slots of pinned memory, a few
- * for each direction in turn: one queue moves a piece between device and slot, another between slot
- * and file, so that what goes to host memory does not wait for a drive.  Collectives have a queue
- * of their own, in the order of the plan, which is the same on all ranks: nobody overtakes, so
- * ranks never wait for each other in a circle.
+ * First come commands, in the order of the plan: before step k the copies into residences that
+ * begin there, then step k, then the copies submitted after it.  Each command lists the ranges that
+ * it reads and writes.  Copies to or from a file pass in pieces through staging slots of pinned
+ * memory, used in rotation, a few for each direction: one queue moves a piece between device and
+ * slot, another between slot and file, so that copies to host memory do not wait for a drive.
+ * Collectives have their own queue, in the order of the plan, which is the same on all ranks: no
+ * collective overtakes another, so ranks never wait for each other in a cycle.
  *
- * Then the instructions: a command that is waited for records an event.  In the very first step
- * there is nothing to wait for.
+ * Then come instructions: a command that others wait for records an event.  In the very first step
+ * such waits return at once, because no event was recorded before.
  */
 #include <stdlib.h>
 #include <string.h>
-#include "exec/turns.h"
+#include "exec/handover.h"
 
-/* The first events join programs: see turns.h. */
+/* The events below FIRST_EVENT are used at handovers between programs: see handover.h. */
 enum { NO_EVENT = -1, FIRST_EVENT = 2 * QUEUE_COUNT };
 
-/* A residence or a copy, and the step that it is due at. */
+/* A residence or a copy, and the step at which it is handled. */
 struct due {
     int32_t step, index;
 };
@@ -31,18 +31,18 @@ struct lowering {
     const struct plan *plan;
     struct lowered *l;
     struct commands c;
-    int64_t *here, *below; /* per graph storage: where its bytes are in the arena, and in host
+    int64_t *here, *below; /* per graph storage: its current offset in the arena, and in host
                               memory */
-    int32_t *last;         /* per graph storage: the last step of where it is in the arena */
+    int32_t *last;         /* per graph storage: the last step of its current residence */
     int32_t *storage;      /* per tape storage: graph storage */
-    bool *sent;            /* per residence: a copy leaves from it */
-    int64_t workspace;     /* of the step at hand, in the arena */
-    int32_t begun;         /* residences seen so far, of those in order of first */
-    int32_t host_begun;    /* the same of the host tier */
-    struct due *ends;      /* device residences by their last step in the circle */
-    struct due *copies;    /* by when they are handed over: see turn_of */
+    bool *sent;            /* per residence: a copy reads it when it ends */
+    int64_t workspace;     /* arena offset of the current step's workspace */
+    int32_t begun;         /* device residences that have begun, in order of `first` */
+    int32_t host_begun;    /* the same for the host tier */
+    struct due *ends;      /* device residences by their last step, modulo the step count */
+    struct due *copies;    /* by the point at which they are submitted: see point_of */
     int32_t n_ends, ended, n_copies, copied;
-    int32_t slot[2]; /* pieces so far to files and from them */
+    int32_t slot[2]; /* pieces so far to files and from files */
     int rc;
 };
 
@@ -59,11 +59,11 @@ static struct command *add_command(struct lowering *w, enum instr_kind kind, enu
     *c = (struct command){
         .access = w->c.n_access,
         .instr = {
-            .kind = kind, .queue = queue, .op = -1, .event = NO_EVENT, .port = -1, .copy = -1}};
+            .kind = kind, .queue = queue, .op = -1, .event = NO_EVENT, .buffer = -1, .copy = -1}};
     return c;
 }
 
-/* The command added last touches a range. */
+/* Adds a range to the accesses of the last command. */
 static void add_access(struct lowering *w, enum space space, int64_t offset, int64_t bytes,
                        bool writes)
 {
@@ -101,7 +101,7 @@ static int64_t bytes_of(const struct lowering *w, const struct residence *r)
     return op_at(w, -1 - r->storage)->workspace;
 }
 
-/* Where a residence on the device stands in the arena. */
+/* The arena offset of a residence on the device. */
 static int64_t place_of(const struct lowering *w, const struct residence *r)
 {
     const struct graph *g = w->p->graph;
@@ -126,15 +126,15 @@ static int64_t offset_of(const struct lowering *w, int32_t tensor, bool on_host)
     return (on_host ? w->below : w->here)[s] + v->desc.offset * ckpt_dtype_size(v->desc.dtype);
 }
 
-/* An input or an output, which the caller has in host bytes of its own. */
-static void lower_port(struct lowering *w, const struct op *o, bool in)
+/* An input or an output; its host side is an I/O buffer of the program. */
+static void lower_io(struct lowering *w, const struct op *o, bool in)
 {
     int32_t tensor = in ? op_out(w->p->tape, o, 0) : op_in(w->p->tape, o, 0);
     int32_t s = storage_of(w, tensor);
     struct command *c =
         add_command(w, in ? INSTR_COPY_IN : INSTR_COPY_OUT, in ? QUEUE_COPY_IN : QUEUE_COPY_OUT);
     c->joins = true;
-    c->instr.port = in ? o->feed : o->fetch;
+    c->instr.buffer = in ? o->feed : o->fetch;
     c->instr.device = device_address(w, offset_of(w, tensor, false));
     c->instr.bytes = desc_bytes(&w->p->tape->tensors.data[tensor].desc);
     add_access(w, SPACE_DEVICE, w->here[s], w->p->graph->storages[s].bytes, in);
@@ -149,7 +149,7 @@ static struct ckpt_view view_of(const struct lowering *w, int32_t tensor, bool o
                               .desc = w->p->tape->tensors.data[tensor].desc};
 }
 
-/* Whether nobody reads what a step writes to operand k: its residence ends there. */
+/* Whether no step reads what this one writes to operand k: the operand's residence ends here. */
 static bool is_for_nobody(const struct lowering *w, int32_t step, const struct op *o, int32_t k)
 {
     const int32_t x = w->p->tape->operands.data[o->operands + k];
@@ -207,14 +207,14 @@ static void lower_step(struct lowering *w, int32_t step)
     if (w->plan->steps[step].on_host)
         lower_kernel(w, QUEUE_HOST, step);
     else if (o->feed >= 0 || o->fetch >= 0)
-        lower_port(w, o, o->feed >= 0);
+        lower_io(w, o, o->feed >= 0);
     else
         lower_kernel(w, collective_is(o->def) ? QUEUE_COMM : QUEUE_COMPUTE, step);
 }
 
 /* ---- copies ---------------------------------------------------------------------------------- */
 
-/* Between the device and host memory: host is an offset in the host tier, or in the slots. */
+/* Between device and host memory: host is an offset in the host tier, or in the staging slots. */
 static void move(struct lowering *w, int32_t copy, int64_t device, enum space space, int64_t host,
                  int64_t bytes)
 {
@@ -231,7 +231,7 @@ static void move(struct lowering *w, int32_t copy, int64_t device, enum space sp
     add_access(w, space, host, bytes, out);
 }
 
-/* Between a slot and the file. */
+/* Between a staging slot and the file. */
 static void transfer(struct lowering *w, int32_t copy, bool out, int64_t slot, int64_t offset,
                      int64_t bytes)
 {
@@ -245,7 +245,7 @@ static void transfer(struct lowering *w, int32_t copy, bool out, int64_t slot, i
     add_access(w, SPACE_FILE, offset, c->instr.bytes, out);
 }
 
-/* Where the next piece in a direction passes through. */
+/* The offset of the staging slot for the next piece in a direction. */
 static int64_t next_slot(struct lowering *w, bool out)
 {
     int32_t n = w->slot[!out]++ % PLAN_STAGING_SLOTS;
@@ -276,8 +276,8 @@ static void lower_copy(struct lowering *w, int32_t copy)
 
 /* ---- order ----------------------------------------------------------------------------------- */
 
-/* When a copy is handed over: out behind step k at 2k + 1, in before step k at 2k. */
-static int32_t turn_of(const struct plan *p, const struct copy *c)
+/* The point at which a copy is submitted: out after step k at 2k + 1, in before step k at 2k. */
+static int32_t point_of(const struct plan *p, const struct copy *c)
 {
     return 2 * c->after + (copy_is_out(p->residences, c) ? 1 : 2);
 }
@@ -290,13 +290,13 @@ static int by_step(const void *a, const void *b)
     return (x->index > y->index) - (x->index < y->index);
 }
 
-static void lower_copies(struct lowering *w, int32_t turn)
+static void lower_copies(struct lowering *w, int32_t point)
 {
-    for (; w->copied < w->n_copies && w->copies[w->copied].step <= turn; w->copied++)
+    for (; w->copied < w->n_copies && w->copies[w->copied].step <= point; w->copied++)
         lower_copy(w, w->copies[w->copied].index);
 }
 
-/* Residences that begin at a step: from here on its operands are found there. */
+/* Begins the residences of a step: its operands are at their addresses from here on. */
 static void begin(struct lowering *w, int32_t step)
 {
     const struct residence *r = w->plan->residences;
@@ -315,7 +315,7 @@ static void begin(struct lowering *w, int32_t step)
         w->below[r[w->host_begun].storage] = r[w->host_begun].offset;
 }
 
-/* Under verify nobody can read the bytes of residences that have ended: behind what copied them. */
+/* Under --verify: fills residences that have ended with NaN, after the copies that read them. */
 static void end(struct lowering *w, int32_t step)
 {
     for (; w->ended < w->n_ends && w->ends[w->ended].step <= step; w->ended++) {
@@ -328,8 +328,8 @@ static void end(struct lowering *w, int32_t step)
     }
 }
 
-/* The body or the tail begins or ends, where a step is recorded as a whole; else it joins what the
- * caller waits for by the compute queue. */
+/* Begins or ends a part, if the step is recorded as a whole.  A step with copies only has the join:
+ * the caller waits for the compute queue. */
 static void add_mark(struct lowering *w, enum command_kind kind)
 {
     if (kind == COMMAND_JOINS || w->plan->n_copies == 0)
@@ -375,7 +375,7 @@ static int start(struct lowering *w)
                 (struct due){r->last < p->n_steps ? r->last : r->last - p->n_steps, i};
     }
     for (int32_t i = 0; i < p->n_copies; i++) {
-        w->copies[w->n_copies++] = (struct due){turn_of(p, &p->copies[i]), i};
+        w->copies[w->n_copies++] = (struct due){point_of(p, &p->copies[i]), i};
         w->sent[p->copies[i].from] = true;
     }
     qsort(w->ends, (size_t)w->n_ends, sizeof *w->ends, by_step);
@@ -399,20 +399,21 @@ static int add_event(struct lowered *l, enum instr_kind kind, enum queue queue, 
                             .queue = queue,
                             .op = -1,
                             .event = event,
-                            .port = -1,
+                            .buffer = -1,
                             .copy = -1,
                             .for_threads = for_threads};
     return i ? 0 : CKPT_ENOMEM;
 }
 
-/* What the commands before one were numbered as events, and which of them threads wait for. */
+/* Event numbers of commands, and which of them host threads wait for. */
 struct events {
     int32_t *number;
     bool *for_threads;
     int32_t n;
 };
 
-/* A queue that is a thread on every device is told of what it waits for. */
+/* Numbers the awaited commands.  A queue from QUEUE_READ on is a host thread on every device and
+ * needs events that threads can wait for. */
 static void find_events(struct lowering *w, const struct hazards *h, struct events *e)
 {
     const struct command *c = w->c.list.data;
@@ -427,9 +428,9 @@ static void find_events(struct lowering *w, const struct hazards *h, struct even
     }
 }
 
-/* The first of n events that no other program has.  A step may begin with waits for the one before
- * it, and what another program has recorded since, in the recording of a whole step say, must not
- * be what it finds there. */
+/* The first of n consecutive events that no other program uses.  A step may begin with waits for
+ * the step before; an event that another program has recorded since (in a recording of a whole
+ * step, for example) must not end such a wait. */
 static int32_t free_events(const struct ckpt_program *p, int32_t n)
 {
     int32_t first = FIRST_EVENT;
@@ -441,8 +442,8 @@ static int32_t free_events(const struct ckpt_program *p, int32_t n)
     return first;
 }
 
-/* Another program's step may wait for what touched a range last, and then for no more than that.
- * Kernels record no event for it: one between two of them would end a segment. */
+/* Another program's step may wait for the last access to a range, and for nothing after it. Kernels
+ * record no event for this: an event between two kernels would end a segment. */
 static void find_last_events(const struct lowering *w, const struct hazards *h, struct events *e)
 {
     for (int32_t i = 0; i < h->last.n; i++) {
@@ -463,7 +464,7 @@ static void number_events(struct lowering *w, struct events *e)
             e->number[i] += w->l->first_event;
 }
 
-/* Sets *at to the instruction that a command becomes. */
+/* Emits a command and its waits; *at is the instruction that the command becomes. */
 static int emit(struct lowering *w, int32_t i, const struct hazards *h, int32_t *next,
                 const struct events *e, int32_t *at)
 {
@@ -504,14 +505,14 @@ static int emit_all(struct lowering *w, const struct hazards *h)
             w->l->n_body = w->l->n_instrs;
     }
     if (!rc && w->plan->n_copies)
-        rc = turns_make(w->p, &w->c, h, at);
+        rc = handover_new(w->p, &w->c, h, at);
     free(e.number);
     free(e.for_threads);
     free(at);
     return rc;
 }
 
-/* ---- all of it ------------------------------------------------------------------------------- */
+/* ---- the whole step -------------------------------------------------------------------------- */
 
 static int lower(struct lowering *w)
 {
@@ -558,6 +559,6 @@ void lowered_free(struct lowered *l)
 {
     free(l->instrs.data);
     free(l->views.data);
-    turns_free(l->turns);
+    handover_free(l->handover);
     *l = (struct lowered){0};
 }

@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One plan for all ranks, and one set of algorithms: rank 0 plans, under the smallest of their
- * budgets, and its files and measurements name algorithms.  What each would plan and measure by
- * itself need not be the same: GPUs differ in free memory and in the times that were measured on
- * them, and files in what hosts have of them.
+ * One plan and one set of algorithms for all ranks: rank 0 plans under the smallest budget of all
+ * ranks, and algorithms come from its files and measurements.  Plans and measurements of different
+ * ranks would differ, since GPUs differ in free memory and in measured times, and hosts differ in
+ * their files.
  */
 #include <stdlib.h>
 #include <string.h>
 #include "exec/program.h"
 
-/* What one rank has for a plan, in bytes. */
-struct room {
+/* The memory that one rank has for a plan, in bytes. */
+struct capacity {
     int64_t budget;           /* of the device, reserved bytes included */
-    int64_t left;             /* of the device, without them */
-    int64_t tier[TIER_COUNT]; /* budgets */
-    int64_t base[TIER_COUNT]; /* taken of them */
+    int64_t left;             /* of the device, reserved bytes excluded */
+    int64_t tier[TIER_COUNT]; /* budgets of the tiers */
+    int64_t base[TIER_COUNT]; /* bytes of each tier that are in use */
 };
 
-static struct room room_of(const struct ckpt_program *p)
+static struct capacity capacity_of(const struct ckpt_program *p)
 {
     const struct programs *ps = p->programs;
-    struct room r = {
+    struct capacity r = {
         .budget = ps->memory->budget,
         .left = ps->memory->budget == INT64_MAX ? INT64_MAX : ps->memory->budget - p->reserved,
         .tier = {[TIER_HOST] = ps->options->host, [TIER_NVME] = ps->memory->directories.bytes}};
@@ -29,8 +29,9 @@ static struct room room_of(const struct ckpt_program *p)
     return r;
 }
 
-/* The rank with the least of what stands at this offset of a room; *differ: others have more. */
-static int least(const struct room *all, int n, size_t offset, bool *differ)
+/* The rank with the smallest field at this offset of struct capacity; *differ: ranks differ in it.
+ */
+static int smallest(const struct capacity *all, int n, size_t offset, bool *differ)
 {
     int64_t min = INT64_MAX;
     int rank = 0;
@@ -47,7 +48,7 @@ static int least(const struct room *all, int n, size_t offset, bool *differ)
     return rank;
 }
 
-static void say_least(struct programs *ps, const char *option, int rank, bool differ)
+static void report_smallest(struct programs *ps, const char *option, int rank, bool differ)
 {
     size_t n = strlen(ps->memory->least);
     if (differ)
@@ -55,23 +56,24 @@ static void say_least(struct programs *ps, const char *option, int rank, bool di
                  n ? ", " : "", option, rank);
 }
 
-/* The budgets that every rank has, and how many bytes are reserved of that of the device. */
-static void take_least(struct ckpt_program *p, const struct room *all, struct budgets *b)
+/* Sets the budgets to the smallest of all ranks, and p->reserved to match the device's. */
+static void use_smallest(struct ckpt_program *p, const struct capacity *all, struct budgets *b)
 {
     struct programs *ps = p->programs;
     bool differ;
     int n = ps->ranks->comm ? ps->ranks->sharing.ranks : 1,
-        rank = least(all, n, offsetof(struct room, left), &differ);
+        rank = smallest(all, n, offsetof(struct capacity, left), &differ);
     int64_t left = all[rank].left;
-    bool said = *ps->memory->least != '\0'; /* when the program before this one was planned */
-    rank = least(all, n, offsetof(struct room, budget), &differ);
-    say_least(ps, "--vram", rank, differ && !said);
+    bool reported = *ps->memory->least != '\0'; /* the plan of an earlier program has set it */
+    rank = smallest(all, n, offsetof(struct capacity, budget), &differ);
+    report_smallest(ps, "--vram", rank, differ && !reported);
     ps->memory->budget = all[rank].budget;
     p->reserved = ps->memory->budget == INT64_MAX ? p->reserved : ps->memory->budget - left;
     b->device = ps->memory->budget;
     for (int i = 0; i < TIER_COUNT; i++) {
-        rank = least(all, n, offsetof(struct room, tier) + (size_t)i * sizeof(int64_t), &differ);
-        say_least(ps, i == TIER_HOST ? "--host" : "--nvme", rank, differ && !said);
+        rank = smallest(all, n, offsetof(struct capacity, tier) + (size_t)i * sizeof(int64_t),
+                        &differ);
+        report_smallest(ps, i == TIER_HOST ? "--host" : "--nvme", rank, differ && !reported);
         *(i == TIER_HOST ? &b->host : &b->nvme) = all[rank].tier[i];
         b->tier_base[i] = 0;
         for (int r = 0; r < n; r++)
@@ -79,7 +81,7 @@ static void take_least(struct ckpt_program *p, const struct room *all, struct bu
     }
 }
 
-static int gather_rooms(struct programs *ps, const struct room *own, struct room *all)
+static int gather_capacities(struct programs *ps, const struct capacity *own, struct capacity *all)
 {
     struct comm *hosts = ranks_hosts(ps->ranks);
     int rc = comm_gather(hosts, own, all, sizeof *own, "budgets");
@@ -89,33 +91,33 @@ static int gather_rooms(struct programs *ps, const struct room *own, struct room
 int program_find_budgets(struct ckpt_program *p, struct budgets *b)
 {
     struct programs *ps = p->programs;
-    struct room own = room_of(p);
+    struct capacity own = capacity_of(p);
     if (!ps->ranks->comm) {
-        take_least(p, &own, b);
+        use_smallest(p, &own, b);
         return 0;
     }
-    struct room *all = calloc((size_t)ps->ranks->sharing.ranks, sizeof *all);
+    struct capacity *all = calloc((size_t)ps->ranks->sharing.ranks, sizeof *all);
     int rc = all ? 0 : error_fail(ps->error, CKPT_ENOMEM, "no memory for the budgets of ranks");
     if (!rc)
-        rc = gather_rooms(ps, &own, all);
+        rc = gather_capacities(ps, &own, all);
     if (!rc)
-        take_least(p, all, b);
+        use_smallest(p, all, b);
     free(all);
     return rc;
 }
 
 /* ---- the plan -------------------------------------------------------------------------------- */
 
-/* Rank 0 plans while the others wait for it: so much longer than for anything else. */
+/* The other ranks wait while rank 0 plans: their deadline is this many times the usual one. */
 enum { PLAN_PATIENCE = 20 };
 
-/* What rank 0 tells first: how planning ended, and the bytes of the plan's text. */
+/* Rank 0 broadcasts this first: how planning ended, and the bytes of the plan's text. */
 struct outcome {
     int64_t rc, size;
     char message[CKPT_MESSAGE];
 };
 
-static int tell(struct programs *ps, void *data, size_t bytes)
+static int broadcast(struct programs *ps, void *data, size_t bytes)
 {
     struct comm *hosts = ranks_hosts(ps->ranks);
     int rc = comm_run(hosts,
@@ -129,17 +131,17 @@ static int tell(struct programs *ps, void *data, size_t bytes)
     return rc ? error_fail(ps->error, rc, "%s", hosts->reason) : 0;
 }
 
-int program_decide(struct ckpt_program *p, bool *decision)
+int program_broadcast_decision(struct ckpt_program *p, bool *decision)
 {
     int32_t yes = *decision;
-    int rc = p->programs->ranks->comm ? tell(p->programs, &yes, sizeof yes) : 0;
+    int rc = p->programs->ranks->comm ? broadcast(p->programs, &yes, sizeof yes) : 0;
     *decision = yes != 0;
     return rc;
 }
 
-/* Fills a text of n bytes up to what ranks tell each other, whole numbers of 32 bits, and its end.
- */
-static int fill_up(char **text, size_t n, int64_t *size)
+/* Pads a text of n bytes with zeros to whole 32-bit words, the unit of a broadcast; at least one
+ * zero ends it. */
+static int pad_text(char **text, size_t n, int64_t *size)
 {
     *size = round_up((int64_t)n + 1, sizeof(int32_t));
     char *longer = realloc(*text, (size_t)*size);
@@ -150,38 +152,38 @@ static int fill_up(char **text, size_t n, int64_t *size)
     return 0;
 }
 
-/* Rank 0 hands its text on; the others get a copy. */
-static int tell_text(struct programs *ps, char **text, int64_t size)
+/* Rank 0 sends its text; the others allocate and receive a copy. */
+static int broadcast_text(struct programs *ps, char **text, int64_t size)
 {
     if (ps->ranks->rank)
         *text = malloc((size_t)size);
     if (!*text)
         return error_fail(ps->error, CKPT_ENOMEM, "no memory for the plan");
-    return tell(ps, *text, (size_t)size);
+    return broadcast(ps, *text, (size_t)size);
 }
 
 /*
- * Rank 0 has a text of n bytes, or a code with its sentence: all ranks have it after this, the text
- * with an end and to be freed.  Returns the code, or that of a failure on the way.
+ * Rank 0 has a text of n bytes, or a code with its sentence.  Broadcasts it to all ranks: the text
+ * ends with a zero and is freed by the caller.  Returns the code, or that of a failed broadcast.
  */
-static int share_text(struct programs *ps, int rc, char **text, size_t n)
+static int broadcast_result(struct programs *ps, int rc, char **text, size_t n)
 {
     struct outcome *o = calloc(1, sizeof *o);
     if (!o)
         return error_fail(ps->error, CKPT_ENOMEM, "no memory for the plan");
-    if (!rc && !ps->ranks->rank && fill_up(text, n, &o->size))
+    if (!rc && !ps->ranks->rank && pad_text(text, n, &o->size))
         rc = error_fail(ps->error, CKPT_ENOMEM, "no memory for the plan");
     o->rc = rc;
     snprintf(o->message, sizeof o->message, "%s", rc ? ps->error->text : "");
     struct comm *hosts = ranks_hosts(ps->ranks);
     double deadline = hosts->deadline;
     hosts->deadline = PLAN_PATIENCE * deadline;
-    rc = tell(ps, o, sizeof *o);
+    rc = broadcast(ps, o, sizeof *o);
     hosts->deadline = deadline;
     if (!rc && o->rc)
         rc = ps->ranks->rank ? error_fail(ps->error, (int)o->rc, "%s", o->message) : (int)o->rc;
     if (!rc)
-        rc = tell_text(ps, text, o->size);
+        rc = broadcast_text(ps, text, o->size);
     free(o);
     return rc;
 }
@@ -190,13 +192,13 @@ static int parse_plan(struct ckpt_program *p, char *text)
 {
     int rc = plan_parse(p->graph, text, strlen(text), &p->plan, p->programs->error);
     if (!rc)
-        pins_free(&p->plan->pins); /* each rank keeps those that it has used */
+        pins_free(&p->plan->pins); /* each rank keeps the pins that it has used itself */
     if (!rc && p->programs->options->verify)
         rc = plan_check(p->graph, p->plan, p->programs->error);
     return rc;
 }
 
-int program_share_plan(struct ckpt_program *p, int rc)
+int program_broadcast_plan(struct ckpt_program *p, int rc)
 {
     struct programs *ps = p->programs;
     char *text = NULL;
@@ -205,7 +207,7 @@ int program_share_plan(struct ckpt_program *p, int rc)
         return rc;
     if (!rc && !ps->ranks->rank && plan_print(p->graph, p->plan, &text, &n))
         rc = error_fail(ps->error, CKPT_ENOMEM, "no memory for the plan");
-    rc = share_text(ps, rc, &text, n);
+    rc = broadcast_result(ps, rc, &text, n);
     if (!rc && ps->ranks->rank)
         rc = parse_plan(p, text);
     free(text);
@@ -214,7 +216,7 @@ int program_share_plan(struct ckpt_program *p, int rc)
 
 /* ---- algorithms ------------------------------------------------------------------------------ */
 
-/* Without what the library proposes first, which it does on every rank. */
+/* Omits what the library proposes by itself, because it does so on every rank. */
 static int print_pins(const struct pins *pins, char **text, size_t *n)
 {
     struct pins some = {0};
@@ -240,7 +242,7 @@ static int parse_pins(char *text, struct pins *pins)
     return rc;
 }
 
-int program_share_algorithms(struct ckpt_program *p, struct pins *pins, int rc)
+int program_broadcast_algorithms(struct ckpt_program *p, struct pins *pins, int rc)
 {
     struct programs *ps = p->programs;
     char *text = NULL;
@@ -249,7 +251,7 @@ int program_share_algorithms(struct ckpt_program *p, struct pins *pins, int rc)
         return rc;
     if (!rc && !ps->ranks->rank && print_pins(pins, &text, &n))
         rc = error_fail(ps->error, CKPT_ENOMEM, "no memory for the algorithms of libraries");
-    rc = share_text(ps, rc, &text, n);
+    rc = broadcast_result(ps, rc, &text, n);
     if (!rc && ps->ranks->rank && parse_pins(text, pins))
         rc = error_fail(ps->error, CKPT_ENOMEM, "no memory for the algorithms of libraries");
     free(text);

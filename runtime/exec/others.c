@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What another program means to those compiled before it.  All stand above the parameters of the
- * context, at the bottom of its arena; a program that brings parameters of its own, or code of
- * libraries, leaves less above them.  Whoever fitted there and no longer does gets another plan for
- * what is left: plans change no numbers, so the order of compiles does not decide whether programs
- * fit.  The recording stays, and with it the size of micro-steps.
+ * Replans programs that were compiled before a new one.  All programs use the parameters of the
+ * context, at the bottom of its arena; a program that adds parameters, or loads library code,
+ * leaves fewer bytes above them.  A program that fitted and no longer does gets another plan for
+ * what is left: plans change no numbers, so the order of compiling does not decide whether programs
+ * fit. The recording stays, and with it the size of micro-steps.
  */
 #include "exec/program.h"
 #include "exec/timing.h"
@@ -18,7 +18,7 @@ int64_t program_placed_bytes(const struct ckpt_program *p)
     return bytes;
 }
 
-/* A new graph of the same recording: by now the context has places for its parameters. */
+/* Plans a new graph of the same recording: the context now has addresses for its parameters. */
 static int plan_again(struct ckpt_program *o, int64_t below)
 {
     struct programs *ps = o->programs;
@@ -33,7 +33,7 @@ static int plan_again(struct ckpt_program *o, int64_t below)
     return program_plan(o);
 }
 
-/* The sentence is about a program that the caller has compiled already. */
+/* Extends the sentence: it is about a program that the caller compiled earlier. */
 static int refuse(struct programs *ps, int rc)
 {
     char sentence[CKPT_MESSAGE];
@@ -94,7 +94,7 @@ int program_move_others(struct ckpt_program *p)
             continue;
         rc = plan_uses_host(o->plan) ? programs_open_steps(p->programs) : 0;
         if (!rc)
-            rc = program_get_ready(o);
+            rc = program_prepare(o);
     }
     return rc;
 }

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a program takes: places for its parameters, the arena, the instructions of a step. */
+/* Allocates what a program needs: addresses of its parameters, the arena, the instructions. */
 #include "exec/program.h"
 #include "dist/values.h"
 
-int program_get_ready(struct ckpt_program *p)
+int program_prepare(struct ckpt_program *p)
 {
     struct device *d = p->programs->memory->device;
     int rc = program_lower(p);
     if (rc) {
-        program_forget(p); /* what was recorded goes to where it was */
+        program_forget(p); /* recordings use the old addresses */
         return error_fail(p->programs->error, rc, "no memory for the instructions");
     }
     rc = program_record(p);
@@ -17,8 +17,8 @@ int program_get_ready(struct ckpt_program *p)
               : 0;
 }
 
-/* Where a storage goes on in the next step, on its way out: the first program that has such an
- * address gives it to those that are planned later. */
+/* A residence that runs into the next step while its bytes are copied out: programs that are
+ * planned later use the address that the first such program gave it. */
 static void place_crossing(struct ckpt_program *p, const struct residence *r)
 {
     const struct graph_storage *g = r->storage >= 0 ? &p->graph->storages[r->storage] : NULL;
@@ -31,7 +31,7 @@ static void place_crossing(struct ckpt_program *p, const struct residence *r)
     w->crosses[slot] = true;
 }
 
-/* In the order of storages, which is that of addresses. */
+/* Places storages in the order of residences, which is the order of addresses. */
 void program_place(struct ckpt_program *p)
 {
     static const enum backing backings[] = {BACKING_DEVICE, BACKING_HOST, BACKING_NVME};
@@ -62,7 +62,7 @@ static int64_t plan_end(const struct plan *p, int tier)
     return bytes ? p->budgets.tier_base[tier] + bytes : 0;
 }
 
-/* What parameters and plans take of a tier. */
+/* Bytes of a tier that parameters and plans use. */
 static int64_t programs_tier_bytes(const struct programs *ps, int tier)
 {
     int64_t end = memory_tier_bytes(ps->params, tier);
@@ -71,8 +71,8 @@ static int64_t programs_tier_bytes(const struct programs *ps, int tier)
     return end;
 }
 
-/* What programs keep in a tier within a step is there for the next one, too.  Backing residences
- * that are still to be found must be where no program has anything. */
+/* Bytes that a program keeps in a tier within a step may be overwritten by the next program.
+ * Backing residences that are still to be placed must lie where no program has anything. */
 int64_t program_tier_base(const struct ckpt_program *p, int tier)
 {
     for (int32_t s = 0; s < p->graph->n_storages; s++)
@@ -90,8 +90,8 @@ static int reserve(struct programs *ps)
     return memory_reserve(ps->memory, bytes);
 }
 
-/* Segments that were recorded when no thread could wait for an event have events in them, of which
- * threads would not be told. */
+/* Records segments again that contain events recorded when no thread could wait for them: those
+ * events would not wake a thread. */
 static int record_again(struct programs *ps)
 {
     int rc = 0;
@@ -110,7 +110,7 @@ int programs_open_steps(struct programs *ps)
     return rc ? rc : record_again(ps);
 }
 
-int program_take_memory(struct ckpt_program *p)
+int program_map_memory(struct ckpt_program *p)
 {
     struct programs *ps = p->programs;
     int rc = reserve(ps);
@@ -124,5 +124,5 @@ int program_take_memory(struct ckpt_program *p)
     rc = program_move_others(p);
     if (!rc)
         rc = values_fill(ps->ranks);
-    return rc ? rc : program_get_ready(p);
+    return rc ? rc : program_prepare(p);
 }

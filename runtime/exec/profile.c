@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where the time of a step goes, by kind of op, from the times of the ops as they ran. */
+/* The time of a step by kind of op, from the times of the ops as they ran. */
 #include <stdlib.h>
 #include <string.h>
 #include "exec/timing.h"
@@ -55,10 +55,10 @@ static double larger(double a, double b)
 
 static void print_kind(FILE *f, const struct kind *k, double all, const struct machine *m)
 {
-    double least = larger(k->flops / m->flops, k->bytes / m->bandwidth);
+    double bound = larger(k->flops / m->flops, k->bytes / m->bandwidth);
     fprintf(f, "  %-24s %6lld %10.3f %6.1f%% %10.4g %10.4g %8.0f%%\n", k->name, (long long)k->runs,
             1e3 * k->seconds, 100 * k->seconds / all, 1e-12 * k->flops / k->seconds,
-            1e-9 * k->bytes / k->seconds, 100 * least / k->seconds);
+            1e-9 * k->bytes / k->seconds, 100 * bound / k->seconds);
 }
 
 void ckpt_profile_print(const ckpt_program *p, FILE *f)

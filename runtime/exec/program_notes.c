@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a state of training should say of the programs that it is of, beside parameters and counts:
- * other optimizer settings, inputs of another shape or weights of another dtype give other bits.
- * The learning rate is not among them: it belongs to a step.  Nor is what a plan chose.
+ * What a state of training records about its programs, beside parameters and counts: other
+ * optimizer settings, inputs of another shape or weights of another dtype give other bits.  The
+ * learning rate is left out, since it belongs to a step, and so is everything that a plan chose.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +29,7 @@ static float setting_of(const struct ckpt_program *p, size_t i)
     return *(const float *)((const char *)p->optimizer + settings[i].offset);
 }
 
-/* The shortest text that is this float. */
+/* The shortest decimal text that reads back as this float. */
 static void put_float(FILE *f, float value)
 {
     char text[32];
@@ -42,7 +42,8 @@ static void put_float(FILE *f, float value)
     fputs(text, f);
 }
 
-/* The value of a setting in each program, the youngest first, or the one that all have. */
+/* The value of a setting, once if all programs share it; else of each program, the last compiled
+ * one first. */
 static void put_setting(FILE *f, const struct programs *ps, size_t i)
 {
     const struct ckpt_program *first = NULL;
@@ -62,7 +63,7 @@ static void put_setting(FILE *f, const struct programs *ps, size_t i)
 
 /* ---- shapes -------------------------------------------------------------------------------- */
 
-/* The first axis is that of the samples of a micro-step, which a plan may choose. */
+/* The first axis counts the samples of a micro-step, which a plan may choose: it is written "*". */
 static void put_inputs(FILE *f, const struct ckpt_program *p)
 {
     const ckpt_tape *t = p->tape;
@@ -91,9 +92,9 @@ static void put_dtypes(FILE *f, const struct programs *ps)
     fprintf(f, "%d bf16, %d fp32", (int)n[1], (int)n[0]);
 }
 
-/* ---- all of it ----------------------------------------------------------------------------- */
+/* ---- the list of notes --------------------------------------------------------------------- */
 
-/* A note whose text put writes. */
+/* Adds a note: the inputs of p, a setting, or the dtypes. */
 static int add(struct note_list *l, const char *name, const struct programs *ps,
                const struct ckpt_program *p, int setting)
 {
@@ -116,7 +117,7 @@ static int add(struct note_list *l, const char *name, const struct programs *ps,
     return rc;
 }
 
-/* What the settings above do not tell: another kind, groups. */
+/* Notes what the settings above leave out: another kind of optimizer, groups. */
 static int add_optimizer(struct note_list *l, const struct ckpt_program *p, int at)
 {
     char name[64], *text = optim_describe(p->optimizer);

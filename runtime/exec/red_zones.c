@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Copies of storages with bytes around them: see red_zones.h. */
+/* Copies of storages with guard bytes around them: see red_zones.h. */
 #include <stdlib.h>
 #include <string.h>
 #include "exec/red_zones.h"
 
 enum {
-    ZONE = CKPT_ALIGN, /* bytes before and behind, at least */
-    MARK = 0xa5        /* what stands in them */
+    ZONE = CKPT_ALIGN, /* guard bytes before and behind, at least */
+    MARK = 0xa5        /* their value */
 };
 
-/* A storage that the op writes, or its workspace (out -1), and its copy between two zones. */
+/* A storage that the op writes, or its workspace (out -1), and its copy between two guard zones. */
 struct copied {
     char *from; /* NULL: a workspace */
     char *to;
@@ -18,7 +18,7 @@ struct copied {
 };
 
 struct zones {
-    struct zone_room *room;
+    struct zone_buffers *buffers;
     const struct ckpt_program *p;
     const struct op *op;
     const struct ckpt_kernel_args *a;
@@ -49,23 +49,23 @@ static void list_output(struct zones *z, int i)
         .from = from, .bytes = z->p->tape->storages.data[t->storage].bytes, .out = i};
 }
 
-static int64_t room_of(const struct copied *c)
+static int64_t zone_bytes(const struct copied *c)
 {
     return ZONE + round_up(c->bytes, ZONE) + ZONE;
 }
 
-/* Places the copies, and makes them.  Scratch bytes begin as NaN. */
+/* Makes the copies in one block.  The copy of a workspace begins as NaN. */
 static int copy_all(struct zones *z)
 {
     int64_t total = ZONE;
     for (int k = 0; k < z->n; k++)
-        total += room_of(&z->list[k]);
-    if (z->room->bytes < total) {
-        free(z->room->block);
-        z->room->block = aligned_alloc(ZONE, (size_t)total);
-        z->room->bytes = z->room->block ? total : 0;
+        total += zone_bytes(&z->list[k]);
+    if (z->buffers->bytes < total) {
+        free(z->buffers->block);
+        z->buffers->block = aligned_alloc(ZONE, (size_t)total);
+        z->buffers->bytes = z->buffers->block ? total : 0;
     }
-    z->block = z->room->block;
+    z->block = z->buffers->block;
     if (!z->block)
         return CKPT_ENOMEM;
     memset(z->block, MARK, (size_t)total);
@@ -73,7 +73,7 @@ static int copy_all(struct zones *z)
     for (int k = 0; k < z->n; k++) {
         struct copied *c = &z->list[k];
         c->to = at + ZONE;
-        at += room_of(c);
+        at += zone_bytes(c);
         if (c->from)
             memcpy(c->to, c->from, (size_t)c->bytes);
         else
@@ -82,7 +82,7 @@ static int copy_all(struct zones *z)
     return 0;
 }
 
-/* The operands, those in copied storages in their copies. */
+/* The operands as views of the copies, where their storage was copied. */
 static void move_views(struct zones *z)
 {
     for (int i = 0; i < z->a->n_in + z->a->n_out; i++) {
@@ -105,14 +105,14 @@ static bool is_whole(const char *at, const char *end)
     return true;
 }
 
-/* Says which bytes the kernel wrote that are not its own. */
+/* Reports which guard bytes the kernel changed. */
 static int check(const struct zones *z)
 {
     char what[32] = "its workspace";
     for (int k = 0; k < z->n; k++) {
         const struct copied *c = &z->list[k];
         bool below = !is_whole(c->to - ZONE, c->to);
-        if (!below && is_whole(c->to + c->bytes, c->to - ZONE + room_of(c)))
+        if (!below && is_whole(c->to + c->bytes, c->to - ZONE + zone_bytes(c)))
             continue;
         if (c->from)
             snprintf(what, sizeof what, "output %d", c->out);
@@ -145,30 +145,30 @@ static int run(struct zones *z)
     return rc;
 }
 
-/* Lists for so many operands; steps ask for memory until every op has run once. */
-static int take_lists(struct zone_room *room, int64_t operands)
+/* Makes room for this many operands; memory is allocated until every op has run once. */
+static int reserve_lists(struct zone_buffers *buffers, int64_t operands)
 {
-    if (room->operands >= operands)
+    if (buffers->operands >= operands)
         return 0;
-    free(room->list);
-    free(room->views);
-    room->list = calloc((size_t)operands, sizeof(struct copied));
-    room->views = calloc((size_t)operands, sizeof(struct ckpt_view));
-    room->operands = room->list && room->views ? operands : 0;
-    return room->operands ? 0 : CKPT_ENOMEM;
+    free(buffers->list);
+    free(buffers->views);
+    buffers->list = calloc((size_t)operands, sizeof(struct copied));
+    buffers->views = calloc((size_t)operands, sizeof(struct ckpt_view));
+    buffers->operands = buffers->list && buffers->views ? operands : 0;
+    return buffers->operands ? 0 : CKPT_ENOMEM;
 }
 
 int red_zones_run(const struct ckpt_kernel_args *a)
 {
-    struct zone_room *room = a->device;
-    if (take_lists(room, (int64_t)a->n_in + a->n_out + 1))
+    struct zone_buffers *buffers = a->device;
+    if (reserve_lists(buffers, (int64_t)a->n_in + a->n_out + 1))
         return CKPT_ENOMEM;
-    struct zones z = {.room = room,
-                      .p = room->p,
-                      .op = &room->p->tape->ops.data[a->op],
+    struct zones z = {.buffers = buffers,
+                      .p = buffers->p,
+                      .op = &buffers->p->tape->ops.data[a->op],
                       .a = a,
-                      .list = room->list,
-                      .views = room->views};
+                      .list = buffers->list,
+                      .views = buffers->views};
     return run(&z);
 }
 
@@ -178,6 +178,6 @@ void red_zones_free(struct ckpt_program *p)
         free(p->zones[k].block);
         free(p->zones[k].list);
         free(p->zones[k].views);
-        p->zones[k] = (struct zone_room){.p = NULL};
+        p->zones[k] = (struct zone_buffers){.p = NULL};
     }
 }

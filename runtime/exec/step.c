@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Feeding, stepping, fetching: the calls of a running program. */
+/* Feeding, stepping, fetching: the public calls of a compiled program. */
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
@@ -32,12 +32,12 @@ static int refuse_plan_only(struct ckpt_program *p)
                       "this program was only planned (--plan-only)");
 }
 
-static int flight_of(int64_t step)
+static int slot_of(int64_t step)
 {
-    return (int)(step % DEVICE_FLIGHTS);
+    return (int)(step % DEVICE_IN_FLIGHT);
 }
 
-/* After a failure nothing of what was under way counts, of no program that trains by the same
+/* After a failure no step in flight counts, of this program or another one of the same
  * optimizer. */
 static int abandon(struct ckpt_program *p, int rc)
 {
@@ -52,31 +52,31 @@ static int abandon(struct ckpt_program *p, int rc)
     return rc;
 }
 
-static int64_t count_before(const struct ckpt_program *p, int64_t turn)
+static int64_t count_earlier(const struct ckpt_program *p, int64_t sequence)
 {
     int64_t n = 0;
     for (int64_t s = p->steps; s < p->submitted; s++)
-        n += p->turn[flight_of(s)] < turn;
+        n += p->sequence[slot_of(s)] < sequence;
     return n;
 }
 
-void program_leave_row(struct ckpt_program *p)
+void program_drop_in_flight(struct ckpt_program *p)
 {
     struct ckpt_optimizer *optimizer = p->optimizer;
     for (struct ckpt_program *o = p->programs->first; o && optimizer; o = o->next)
         for (int64_t s = o->steps; s < o->submitted && o != p && o->optimizer == optimizer; s++)
-            o->turn[flight_of(s)] -= count_before(p, o->turn[flight_of(s)]);
+            o->sequence[slot_of(s)] -= count_earlier(p, o->sequence[slot_of(s)]);
     if (optimizer)
         optimizer->submitted -= p->submitted - p->steps;
     p->submitted = p->steps;
 }
 
-static void feed_port(struct port *port, int flight, const void *data)
+static void feed_buffer(struct io_buffer *buffer, int slot, const void *data)
 {
-    memcpy(port->data[flight], data, (size_t)port->bytes);
-    for (int other = 0; other < DEVICE_FLIGHTS; other++)
-        port->stale[other] = other != flight;
-    port->fed = true;
+    memcpy(buffer->data[slot], data, (size_t)buffer->bytes);
+    for (int other = 0; other < DEVICE_IN_FLIGHT; other++)
+        buffer->stale[other] = other != slot;
+    buffer->fed = true;
 }
 
 int ckpt_feed(ckpt_program *p, const char *name, const void *data, int64_t bytes)
@@ -93,13 +93,13 @@ int ckpt_feed(ckpt_program *p, const char *name, const void *data, int64_t bytes
         return error_fail(p->programs->error, CKPT_EINVAL,
                           "input '%s' takes %lld bytes a batch, not %lld", name,
                           (long long)p->feeds[i].bytes, (long long)bytes);
-    if (p->submitted - p->steps == DEVICE_FLIGHTS) { /* it still reads what stands there */
+    if (p->submitted - p->steps == DEVICE_IN_FLIGHT) { /* the oldest step still reads this buffer */
         struct device *d = p->programs->memory->device;
-        int rc = d->ops->reach(d, p->mark[flight_of(p->submitted)]);
+        int rc = d->ops->reach(d, p->mark[slot_of(p->submitted)]);
         if (rc)
             return abandon(p, programs_fail_device(p->programs, p, rc));
     }
-    feed_port(&p->feeds[i], flight_of(p->submitted), data);
+    feed_buffer(&p->feeds[i], slot_of(p->submitted), data);
     return 0;
 }
 
@@ -116,11 +116,11 @@ int ckpt_fetch(ckpt_program *p, const char *name, void *dst, int64_t bytes)
     if (bytes != p->fetches[i].bytes)
         return error_fail(p->programs->error, CKPT_EINVAL, "output '%s' has %lld bytes, not %lld",
                           name, (long long)p->fetches[i].bytes, (long long)bytes);
-    if (!p->steps || p->submitted - p->steps == DEVICE_FLIGHTS)
+    if (!p->steps || p->submitted - p->steps == DEVICE_IN_FLIGHT)
         return error_fail(p->programs->error, CKPT_EINVAL, "output '%s': %s", name,
                           p->steps ? "two steps are under way: fetch before the second"
                                    : "no step was run yet");
-    memcpy(dst, p->fetches[i].data[flight_of(p->steps - 1)], (size_t)bytes);
+    memcpy(dst, p->fetches[i].data[slot_of(p->steps - 1)], (size_t)bytes);
     return 0;
 }
 
@@ -140,8 +140,8 @@ int ckpt_program_desc(const ckpt_program *p, const char *name, struct ckpt_desc 
              .data[in ? p->tape->feeds.data[i].tensor : p->tape->fetches.data[i].tensor];
     *desc = v->desc;
     desc->offset = 0;
-    const struct port *port = p->feeds ? (in ? &p->feeds[i] : &p->fetches[i]) : NULL;
-    int64_t times = port ? port->bytes / port->slice : p->tape->n_micro;
+    const struct io_buffer *buffer = p->feeds ? (in ? &p->feeds[i] : &p->fetches[i]) : NULL;
+    int64_t times = buffer ? buffer->bytes / buffer->slice : p->tape->n_micro;
     if (!desc->ndim && times > 1)
         desc->shape[desc->ndim++] = 1;
     if (desc->ndim)
@@ -169,36 +169,36 @@ static int check_fed(struct ckpt_program *p)
     return 0;
 }
 
-/* Steps by the optimizer of a program that trains. */
+/* Steps in flight of the program's optimizer. */
 static int64_t under_way(const struct ckpt_program *p)
 {
     return p->optimizer->submitted - p->optimizer->waited;
 }
 
-void program_set_runs(struct ckpt_program *p, int flight)
+void program_set_runs(struct ckpt_program *p, int slot)
 {
     for (int32_t m = 0; m < p->tape->n_micro; m++)
-        p->runs[flight * p->tape->n_micro + m] = (struct ckpt_run){
+        p->runs[slot * p->tape->n_micro + m] = (struct ckpt_run){
             .seed = (uint64_t)p->programs->options->seed,
             .step = program_random_step(p),
-            .micro = (p->told ? 0 : p->programs->ranks->rank * p->tape->n_micro) + m,
+            .micro = (p->explicit_step ? 0 : p->programs->ranks->rank * p->tape->n_micro) + m,
             .n_micro = p->tape->n_micro,
             .lr = p->lr,
             .opt_step = p->optimizer ? p->optimizer->updates + under_way(p) : 0,
             .halt = p->halt,
-            .bad_index = &p->bad_index[flight]};
-    p->bad_index[flight] = (struct index_report){.first = UINT64_MAX};
+            .bad_index = &p->bad_index[slot]};
+    p->bad_index[slot] = (struct index_report){.first = UINT64_MAX};
 }
 
-/* Inputs that were not fed again keep their value: this flight gets it from the other one. */
-static void refresh_feeds(struct ckpt_program *p, int flight)
+/* An input that was not fed again keeps its value: copies it from the other in-flight slot. */
+static void refresh_feeds(struct ckpt_program *p, int slot)
 {
     for (int32_t i = 0; i < p->tape->n_feeds; i++) {
-        struct port *port = &p->feeds[i];
-        if (!port->stale[flight])
+        struct io_buffer *buffer = &p->feeds[i];
+        if (!buffer->stale[slot])
             continue;
-        memcpy(port->data[flight], port->data[!flight], (size_t)port->bytes);
-        port->stale[flight] = false;
+        memcpy(buffer->data[slot], buffer->data[!slot], (size_t)buffer->bytes);
+        buffer->stale[slot] = false;
     }
 }
 
@@ -209,12 +209,12 @@ static float without_nan_sign(float value)
 }
 
 /* The mean over the micro-steps, in order. */
-static float read_loss(const struct ckpt_program *p, int flight)
+static float read_loss(const struct ckpt_program *p, int slot)
 {
     double sum = 0;
     if (p->loss < 0)
         return NAN;
-    const float *loss = (const float *)p->fetches[p->loss].data[flight];
+    const float *loss = (const float *)p->fetches[p->loss].data[slot];
     if (program_is_shared(p)) /* the update fetched the sum over all ranks */
         return without_nan_sign((float)((double)loss[0] / p->tape->n_micro /
                                         p->programs->ranks->sharing.ranks));
@@ -223,19 +223,20 @@ static float read_loss(const struct ckpt_program *p, int flight)
     return without_nan_sign((float)(sum / p->tape->n_micro));
 }
 
-/* Where the first value that is not finite comes from.  Neither this step counts nor one behind it,
- * which has changed nothing either.  Returns 0, or the code of a device that fails meanwhile. */
-static int trace_nan(struct ckpt_program *p, int flight, char *where, size_t size)
+/* Names the source of the first value that is not finite.  Neither this step counts nor the one
+ * after it, which has changed nothing either.  Returns 0, or the code of a device that fails
+ * meanwhile. */
+static int trace_nan(struct ckpt_program *p, int slot, char *where, size_t size)
 {
     int32_t feed = -1, op = -1;
     int rc = p->programs->memory->device->ops->sync(p->programs->memory->device);
     *p->halt = 0;
     snprintf(where, size, "%s", p->trains ? "the update" : "its outputs");
-    /* Ranks would have to look together. */
+    /* Finding it across ranks would need a replay on all of them. */
     if (program_is_shared(p))
         snprintf(where, size, "one of the ranks");
     else if (!rc)
-        rc = program_find_nan(p, flight, &op, &feed);
+        rc = program_find_nan(p, slot, &op, &feed);
     abandon(p, rc);
     if (feed >= 0)
         snprintf(where, size, "the input '%s'", p->tape->feeds.data[feed].name);
@@ -244,10 +245,10 @@ static int trace_nan(struct ckpt_program *p, int flight, char *where, size_t siz
     return rc ? programs_fail_device(p->programs, p, rc) : 0;
 }
 
-static int report_output(struct ckpt_program *p, int flight, int32_t output)
+static int report_output(struct ckpt_program *p, int slot, int32_t output)
 {
     char where[300];
-    int rc = trace_nan(p, flight, where, sizeof where);
+    int rc = trace_nan(p, slot, where, sizeof where);
     if (rc)
         return rc;
     return error_fail(p->programs->error, CKPT_ENAN,
@@ -257,10 +258,10 @@ static int report_output(struct ckpt_program *p, int flight, int32_t output)
                       where);
 }
 
-static int report_nan(struct ckpt_program *p, int flight, float loss)
+static int report_nan(struct ckpt_program *p, int slot, float loss)
 {
     char where[300];
-    int rc = trace_nan(p, flight, where, sizeof where);
+    int rc = trace_nan(p, slot, where, sizeof where);
     if (rc)
         return rc;
     return error_fail(p->programs->error, CKPT_ENAN,
@@ -269,7 +270,8 @@ static int report_nan(struct ckpt_program *p, int flight, float loss)
                       (long long)(p->before + p->steps) + 1, (double)loss, p->grad_norm, where);
 }
 
-/* Kernels of this step met an index out of range.  It changed nothing, nor did one behind it. */
+/* Kernels of this step found an index out of range.  Neither it nor a step after it changed
+ * anything. */
 static int report_bad_index(struct ckpt_program *p, const struct index_report *report)
 {
     struct device *d = p->programs->memory->device;
@@ -305,7 +307,7 @@ static const struct param *find_broken(struct programs *ps)
     return NULL;
 }
 
-/* By what this rank has alone: others may be in the step still. */
+/* Uses only this rank's shares: other ranks may still be in the step. */
 static void name_broken(struct programs *ps, char *where, size_t size)
 {
     const struct param *p =
@@ -313,7 +315,7 @@ static void name_broken(struct programs *ps, char *where, size_t size)
     snprintf(where, size, p ? "'%.200s'" : "a parameter", p ? p->name : "");
 }
 
-/* Gradients were finite and the weights are not: there is no way back, and nothing may be saved. */
+/* Gradients were finite and the weights are not: they cannot be restored and must not be saved. */
 static int report_update(struct ckpt_program *p, int64_t step)
 {
     struct programs *ps = p->programs;
@@ -332,8 +334,8 @@ static int report_update(struct ckpt_program *p, int64_t step)
     return ranks_give_up(ps->ranks, CKPT_ENAN);
 }
 
-/* Whose update broke a weight: this step's, or that of the one before, by a thread of the host that
- * was behind; else 0. */
+/* The step whose update made a weight infinite or NaN: this one, or the step before if a host
+ * thread finished its update late; else 0. */
 static int64_t broken_update(const struct ckpt_program *p)
 {
     int32_t why = __atomic_load_n(p->halt, __ATOMIC_RELAXED);
@@ -343,32 +345,33 @@ static int64_t broken_update(const struct ckpt_program *p)
     return why >= HALT_UPDATE && !isfinite(p->grad_norm) ? step - 1 : 0;
 }
 
-/* A compile behind this program moved the arena and found no memory for its instructions. */
-static int get_ready(struct ckpt_program *p)
+/* Makes the instructions again if a later compile moved the arena and ran out of memory for them.
+ */
+static int ensure_prepared(struct ckpt_program *p)
 {
     if (p->lowered.whole)
         return 0;
     int rc = p->programs->memory->device->ops->sync(p->programs->memory->device);
-    return rc ? programs_fail_device(p->programs, p, rc) : program_get_ready(p);
+    return rc ? programs_fail_device(p->programs, p, rc) : program_prepare(p);
 }
 
-/* What this rank requests of all travels with the step. */
-static void set_requests(struct ckpt_program *p, int flight)
+/* This rank's requests to all ranks are sent with the step. */
+static void set_requests(struct ckpt_program *p, int slot)
 {
     for (int i = 0; i < CKPT_REQUESTS && program_is_shared(p); i++) {
         float asked = (float)ranks_take_request(p->programs->ranks, i);
         for (int32_t m = 0; m < p->tape->n_micro; m++)
-            p->runs[flight * p->tape->n_micro + m].request[i] = asked;
+            p->runs[slot * p->tape->n_micro + m].request[i] = asked;
     }
 }
 
-/* What any rank requested in a step, all know behind it. */
-static void read_requests(struct ckpt_program *p, int flight)
+/* After a step all ranks know what any rank requested in it. */
+static void read_requests(struct ckpt_program *p, int slot)
 {
     for (int i = 0; i < CKPT_REQUESTS; i++)
         if (p->request[i] >= 0)
             p->programs->ranks->requested[i] |=
-                ((const float *)p->fetches[p->request[i]].data[flight])[0] > 0;
+                ((const float *)p->fetches[p->request[i]].data[slot])[0] > 0;
 }
 
 static int compare_ranks(struct ckpt_program *p)
@@ -381,27 +384,27 @@ static int compare_ranks(struct ckpt_program *p)
     return ranks_before_step(ps->ranks, &s);
 }
 
-/* The update of a step knows how many came before it, of all programs of its optimizer: those under
- * way count, or it changes nothing either. */
-static int check_room(const struct ckpt_program *p)
+/* An update gets the number of updates before it, over all programs of its optimizer.  Steps in
+ * flight count: if one of them fails, the later ones change nothing. */
+static int check_in_flight(const struct ckpt_program *p)
 {
-    bool own = p->submitted - p->steps == DEVICE_FLIGHTS;
-    if (!own && (!p->optimizer || under_way(p) < DEVICE_FLIGHTS))
+    bool own = p->submitted - p->steps == DEVICE_IN_FLIGHT;
+    if (!own && (!p->optimizer || under_way(p) < DEVICE_IN_FLIGHT))
         return 0;
     return error_fail(p->programs->error, CKPT_EINVAL,
                       "%d steps are under way%s: call ckpt_wait before the next",
-                      (int)DEVICE_FLIGHTS, own ? "" : " by this optimizer");
+                      (int)DEVICE_IN_FLIGHT, own ? "" : " by this optimizer");
 }
 
-/* Steps by one optimizer are waited for in the order in which they were handed over. */
-static int check_turn(const struct ckpt_program *p)
+/* Steps of one optimizer are waited for in the order of their submission. */
+static int check_sequence(const struct ckpt_program *p)
 {
     if (p->submitted == p->steps)
         return error_fail(p->programs->error, CKPT_EINVAL, "no step is under way");
-    if (!p->optimizer || p->turn[flight_of(p->steps)] == p->optimizer->waited)
+    if (!p->optimizer || p->sequence[slot_of(p->steps)] == p->optimizer->waited)
         return 0;
     return error_fail(p->programs->error, CKPT_EINVAL,
-                      "a step of another program with this optimizer was handed over before: wait "
+                      "a step of another program with this optimizer was submitted before: wait "
                       "for that first");
 }
 
@@ -410,13 +413,13 @@ int ckpt_submit(ckpt_program *p)
     NOT_NULL(NULL, p);
     if (!p->feeds)
         return refuse_plan_only(p);
-    int rc = check_room(p);
+    int rc = check_in_flight(p);
     if (!rc)
         rc = check_fed(p);
     if (!rc)
         rc = params_check_whole(p->programs->params, p->programs->error);
     if (!rc)
-        rc = get_ready(p);
+        rc = ensure_prepared(p);
     if (!rc && program_is_shared(p))
         rc = compare_ranks(p);
     if (rc)
@@ -424,32 +427,32 @@ int ckpt_submit(ckpt_program *p)
     p->compared = true;
     if (p->programs->searched)
         programs_forget_searches(p->programs);
-    int flight = flight_of(p->submitted);
-    refresh_feeds(p, flight);
-    program_set_runs(p, flight);
-    set_requests(p, flight);
-    program_walk(p, flight);
+    int slot = slot_of(p->submitted);
+    refresh_feeds(p, slot);
+    program_set_runs(p, slot);
+    set_requests(p, slot);
+    program_submit(p, slot);
     p->submitted++;
     if (p->optimizer)
-        p->turn[flight] = p->optimizer->submitted++;
+        p->sequence[slot] = p->optimizer->submitted++;
     return 0;
 }
 
-static int finish_step(struct ckpt_program *p, int flight, float value)
+static int finish_step(struct ckpt_program *p, int slot, float value)
 {
-    read_requests(p, flight);
+    read_requests(p, slot);
     if (p->norm >= 0)
-        p->grad_norm = without_nan_sign(((const float *)p->fetches[p->norm].data[flight])[0]);
-    if (p->bad_index[flight].call)
-        return report_bad_index(p, &p->bad_index[flight]);
+        p->grad_norm = without_nan_sign(((const float *)p->fetches[p->norm].data[slot])[0]);
+    if (p->bad_index[slot].call)
+        return report_bad_index(p, &p->bad_index[slot]);
     int64_t broken = p->trains ? broken_update(p) : 0;
     if (broken)
         return report_update(p, broken);
     if (p->trains && (!isfinite(value) || !isfinite(p->grad_norm)))
-        return report_nan(p, flight, value);
-    int32_t output = p->trains ? -1 : program_find_bad_output(p, flight);
+        return report_nan(p, slot, value);
+    int32_t output = p->trains ? -1 : program_find_bad_output(p, slot);
     if (output >= 0)
-        return report_output(p, flight, output);
+        return report_output(p, slot, output);
     p->steps++;
     p->programs->params->updates += p->trains;
     if (p->optimizer) {
@@ -463,20 +466,20 @@ int ckpt_wait(ckpt_program *p, float *loss)
 {
     NOT_NULL(NULL, p);
     struct device *d = p->programs->memory->device;
-    int flight = flight_of(p->steps), rc = check_turn(p);
+    int slot = slot_of(p->steps), rc = check_sequence(p);
     if (rc)
         return rc;
-    rc = p->timing ? d->ops->sync(d) : d->ops->reach(d, p->mark[flight]);
+    rc = p->timing ? d->ops->sync(d) : d->ops->reach(d, p->mark[slot]);
     if (rc)
         return abandon(p, programs_fail_device(p->programs, p, rc));
     rc = params_check_lost(p->programs->params,
-                           p->programs->error); /* whoever else waited was told of it */
+                           p->programs->error); /* reported to the caller that waited first */
     if (rc)
         return abandon(p, rc);
-    float value = read_loss(p, flight);
+    float value = read_loss(p, slot);
     if (loss)
         *loss = value;
-    return finish_step(p, flight, value);
+    return finish_step(p, slot, value);
 }
 
 int ckpt_step(ckpt_program *p, float *loss)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How far the programs of a context have come, for states of training. */
+/* Step and update counts of the programs of a context, for states of training. */
 #include "ckpt_files.h"
 #include "exec/program.h"
 #include "optim/optimizer.h"
@@ -21,7 +21,7 @@ bool programs_are_idle(const struct programs *ps)
     return true;
 }
 
-/* The list of the context begins with the youngest. */
+/* The list of the context begins with the program compiled last. */
 void programs_get_counts(const struct programs *ps, struct training_count *counts)
 {
     int at = programs_count_training(ps);
@@ -32,7 +32,8 @@ void programs_get_counts(const struct programs *ps, struct training_count *count
                 (struct training_count){p->before + p->steps, p->batch * ps->ranks->sharing.ranks};
 }
 
-/* Of an optimizer that all programs have, all updates; of one of several, those of its programs. */
+/* An optimizer that all programs share gets the count of all updates; each of several optimizers
+ * gets the steps of its own programs. */
 static void set_updates(struct programs *ps, int64_t updates)
 {
     const struct ckpt_optimizer *first = NULL;
@@ -83,12 +84,13 @@ int64_t programs_count_updates(const struct programs *ps)
 
 int64_t program_random_step(const struct ckpt_program *p)
 {
-    return (p->trains ? programs_count_updates(p->programs) : p->before + p->submitted) + p->shift;
+    return (p->trains ? programs_count_updates(p->programs) : p->before + p->submitted) +
+           p->random_offset;
 }
 
 void program_draw_as(struct ckpt_program *p, int64_t step)
 {
-    p->shift += step - program_random_step(p);
+    p->random_offset += step - program_random_step(p);
 }
 
 int ckpt_set_random_step(ckpt_program *p, int64_t step)
@@ -100,14 +102,14 @@ int ckpt_set_random_step(ckpt_program *p, int64_t step)
     if (step < 0 || step >= INT64_C(1) << 52)
         return error_fail(p->programs->error, CKPT_EINVAL, "step %lld is not in [0, 2^52)",
                           (long long)step);
-    bool anew = !p->told && p->programs->ranks->rank;
+    bool anew = !p->explicit_step && p->programs->ranks->rank;
     if (anew && p->submitted != p->steps)
         return error_fail(p->programs->error, CKPT_EINVAL, "a step of the program is under way");
     program_draw_as(p, step);
     if (!anew)
         return CKPT_OK;
-    p->told = true;
-    /* A recorded step keeps its micro-steps, which were those of the rank. */
+    p->explicit_step = true;
+    /* A recorded step keeps its micro-step numbers, which were those of the rank. */
     int rc = program_record(p);
     return rc ? programs_fail_device(p->programs, p, rc) : CKPT_OK;
 }

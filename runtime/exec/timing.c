@@ -7,8 +7,8 @@
 #include "exec/trace.h"
 #include "ops.h"
 
-enum { SAMPLES = 16 }; /* kept of an op: the first is warm-up */
-enum { PROGRAMS = 8 }; /* in a trace, the first ones that ran: it is written anew for each */
+enum { SAMPLES = 16 }; /* times kept per op; the first is warm-up */
+enum { PROGRAMS = 8 }; /* in a trace: the first to run, for each new one rewrites the file */
 
 struct samples {
     double seconds[SAMPLES];
@@ -17,19 +17,19 @@ struct samples {
 
 /* An instruction of the step that is traced. */
 struct run_span {
-    double start, end;     /* NaN: it did not get there */
-    double own;            /* the time of a kernel that has samples enough, */
-    const double *seconds; /* or where it stands; NULL: of no kernel */
+    double start, end;     /* NaN: not recorded */
+    double own;            /* seconds of a kernel that already has all its samples */
+    const double *seconds; /* where the kernel's time is: a sample or own; NULL: not a kernel */
 };
 
 struct timing {
     struct samples *ops; /* per op of the tape */
     struct {
-        struct run_span *data; /* per instruction as it is handed over: see span_of */
+        struct run_span *data; /* per submitted instruction: see span_of */
         int64_t capacity;
     } spans;
-    int64_t traced;             /* the step that they are of; -1: none is under way */
-    struct trace_slice *slices; /* of the step that was traced last; NULL: none was */
+    int64_t traced;             /* the step that spans belong to; -1: none is in flight */
+    struct trace_slice *slices; /* of the last traced step; NULL: there was none */
     int32_t n_slices;
 };
 
@@ -71,7 +71,7 @@ static int64_t count_spans(const struct ckpt_program *p)
     return body * p->tape->n_micro + p->lowered.n_instrs - body;
 }
 
-/* Every body has its own; the tail comes behind them. */
+/* Each body has its own spans; the tail's follow. */
 static struct run_span *span_of(const struct ckpt_program *p, const struct instr *i, int32_t micro)
 {
     int64_t n = i - p->lowered.instrs.data, body = p->lowered.n_body;
@@ -87,7 +87,7 @@ void timing_forget(struct timing *t)
     t->n_slices = 0;
 }
 
-/* Whether a trace has a step of p. */
+/* Whether the trace contains a step of p. */
 static bool has_trace(const struct ckpt_program *p)
 {
     return p->timing && p->timing->slices;
@@ -101,7 +101,7 @@ static bool has_place(const struct ckpt_program *p)
     return n < PROGRAMS;
 }
 
-/* Steps 1 to 4, 8 and 16, once the traced one before was written or failed. */
+/* Steps 1 to 4, 8 and 16, once the previous traced step was written or failed. */
 static bool is_due(const struct ckpt_program *p)
 {
     int64_t step = p->submitted + 1;
@@ -117,7 +117,7 @@ void timing_begin_step(struct ckpt_program *p)
     int64_t n = count_spans(p);
     if (array_reserve((void **)&p->timing->spans.data, &p->timing->spans.capacity, n,
                       sizeof *p->timing->spans.data))
-        return; /* ckpt_unwritten says so, if it stays at that */
+        return; /* without a later trace, ckpt_unwritten reports it */
     for (int64_t k = 0; k < n; k++)
         p->timing->spans.data[k] = (struct run_span){NAN, NAN, NAN, NULL};
     p->timing->traced = p->submitted;
@@ -166,7 +166,7 @@ double timing_median(const struct timing *t, int32_t op)
     return median_of(sorted, n);
 }
 
-/* One entry a key: the middle one of those that ops of this key got. */
+/* Keeps one entry per key: the median over the ops with this key. */
 static int32_t merge(struct machine_cost *costs, int32_t n)
 {
     int32_t kept = 0;
@@ -179,7 +179,7 @@ static int32_t merge(struct machine_cost *costs, int32_t n)
     return kept;
 }
 
-/* The costs of the machine that no op here has, and the times of those that ran. */
+/* Collects the times of ops that ran, and the machine's costs for all other keys. */
 static int32_t collect(const struct timing *t, const struct ckpt_program *p,
                        struct machine_cost *costs)
 {
@@ -203,12 +203,12 @@ static int32_t collect(const struct timing *t, const struct ckpt_program *p,
 static int write_machine(const struct timing *t, const struct ckpt_program *p)
 {
     struct machine m = p->programs->machine;
-    size_t most = (size_t)p->graph->n_ops + (size_t)m.n_costs + 1;
+    size_t capacity = (size_t)p->graph->n_ops + (size_t)m.n_costs + 1;
     if (!p->programs->options->machine_out || !p->trains || p->steps > SAMPLES ||
         (p->steps & (p->steps - 1)))
         return 0;
     m.pins = (struct pins){0};
-    m.costs = calloc(most, sizeof *m.costs);
+    m.costs = calloc(capacity, sizeof *m.costs);
     if (!m.costs)
         return error_fail(p->programs->error, CKPT_ENOMEM, "no memory for the times of ops");
     m.n_costs = collect(t, p, m.costs);
@@ -222,7 +222,7 @@ static int write_machine(const struct timing *t, const struct ckpt_program *p)
     return rc;
 }
 
-/* The storage or op that an instruction works for, and when it did. */
+/* The slice of an instruction: its step or copy, and its times. */
 static struct trace_slice slice_of(const struct ckpt_program *p, const struct instr *i,
                                    int32_t micro, int32_t step)
 {
@@ -236,7 +236,7 @@ static struct trace_slice slice_of(const struct ckpt_program *p, const struct in
     return slice;
 }
 
-/* Instructions that are no copies of the plan stand for its steps, in their order. */
+/* Instructions that are not copies of the plan correspond to its steps, in order. */
 static int32_t collect_slices(const struct ckpt_program *p, struct trace_slice *slices)
 {
     int32_t n = 0, n_body = p->lowered.n_body;
@@ -254,7 +254,7 @@ static int32_t collect_slices(const struct ckpt_program *p, struct trace_slice *
     return n;
 }
 
-/* The programs that a trace has a step of, in the order of their compile. */
+/* The programs in the trace, in the order they were compiled. */
 static int32_t list_traced(const struct programs *ps, struct trace_program *list)
 {
     int32_t n = 0, number = programs_count_training(ps);

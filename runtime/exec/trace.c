@@ -22,7 +22,7 @@ struct slices {
     struct trace_slice *data;
     int64_t capacity;
     int32_t n;
-    double zero; /* becomes the start of the trace, with `before` in front */
+    double zero; /* start of the trace is `before` seconds ahead of this time */
 };
 
 struct trace {
@@ -30,11 +30,11 @@ struct trace {
     const struct plan *p;
     const struct machine *m;
     struct slices planned, measured;
-    int64_t *bytes[TIER_COUNT + 1]; /* of the device and the tiers, per step */
-    double before;                  /* copies begin so long before the planned step */
-    int32_t number;                 /* of the program; 0: there is but one */
-    int32_t pids;                   /* of the programs in front of it */
-    int32_t written;                /* events, theirs included */
+    int64_t *bytes[TIER_COUNT + 1]; /* bytes in use per step: device, then tiers */
+    double before;                  /* seconds by which copies begin ahead of the planned step */
+    int32_t number;                 /* of the program; 0: there is only one */
+    int32_t pids;                   /* process numbers used by earlier programs */
+    int32_t written;                /* events so far, of all programs */
 };
 
 struct traces {
@@ -42,7 +42,7 @@ struct traces {
     int32_t n;
 };
 
-/* ---- what is planned ------------------------------------------------------------------------- */
+/* ---- planned slices -------------------------------------------------------------------------- */
 
 static int add(struct slices *s, const struct trace_slice *slice)
 {
@@ -59,7 +59,7 @@ static enum queue step_queue(const struct graph *g, const struct plan_step *s)
     return g->ops[s->op].collective ? QUEUE_COMM : QUEUE_COMPUTE;
 }
 
-/* What goes to a drive passes the staging slots meanwhile: it has one slice, that of the drive. */
+/* A copy to or from a drive also uses a staging slot; its one slice is the drive's. */
 static enum queue copy_queue(const struct residence *r, const struct copy *c)
 {
     bool out = copy_is_out(r, c);
@@ -74,7 +74,7 @@ static bool copy_in_body(const struct plan *p, const struct copy *c)
                                          : p->residences[c->to].first < p->n_body;
 }
 
-/* The body, or the tail behind all bodies. */
+/* Adds the body of a micro-step, or the tail behind all bodies. */
 static int add_part(struct trace *t, const struct plan_clock *k, int32_t micro, bool body)
 {
     const struct plan *p = &k->plan;
@@ -170,10 +170,10 @@ static void arrange(struct slices *s)
 
 static double earliest(const struct slices *s)
 {
-    double least = s->n ? s->data[0].start : 0;
+    double first = s->n ? s->data[0].start : 0;
     for (int32_t i = 1; i < s->n; i++)
-        least = fmin(least, s->data[i].start);
-    return least;
+        first = fmin(first, s->data[i].start);
+    return first;
 }
 
 static int64_t nanoseconds(const struct trace *t, const struct slices *s, double seconds)
@@ -263,7 +263,7 @@ static void put_slice(struct trace *t, FILE *f, enum process process, const stru
     (s->copy >= 0 ? put_copy : put_step)(t, f, s);
 }
 
-/* What stands in each tier as a step of the compute queue begins. */
+/* Counters: the bytes in each tier when a step of the compute queue begins. */
 static void put_bytes(struct trace *t, FILE *f, enum process process, const struct slices *all,
                       const struct trace_slice *s)
 {
@@ -308,7 +308,7 @@ static void put_all(FILE *f, const void *user)
     fputs("\n]}\n", f);
 }
 
-/* ---- all of it ------------------------------------------------------------------------------- */
+/* ---- the file -------------------------------------------------------------------------------- */
 
 static int prepare(struct trace *t, const struct trace_program *p)
 {

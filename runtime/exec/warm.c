@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The first run of every kind of op, on scratch bytes.  Libraries load code, compile and choose
+ * The first run of every kind of op, on scratch bytes.  Libraries load code, compile and select
  * algorithms when a kernel first runs; here they do it before the budget is divided, so that a step
- * takes nothing.
+ * allocates nothing.
  *
- * Then the planner gets the times of ops that no machine file has, as they are in a step: a GPU
- * that was idle multiplies a sixth faster than one that has been at it for a tenth of a second,
- * when its clock gives way to the limit of its power.  So all these ops run in turn until it is
- * hot, and then some rounds more, which are timed.  What a step runs often runs several times in a
- * round: pauses between ops would let it cool, and so would rounds with less arithmetic than a
- * step has.
+ * Then ops that no machine file has times for are timed under the conditions of a step: an idle GPU
+ * multiplies a sixth faster than one that has been busy for a tenth of a second, because then its
+ * power limit lowers the clock.  So all these ops run in turn until the GPU is hot, and then for
+ * some more rounds, which are timed.  An op that a step runs often runs several times in a round:
+ * pauses between ops would let the GPU cool, and so would rounds with less arithmetic than a step
+ * has.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -21,46 +21,46 @@
 #include "ops.h"
 
 enum {
-    REPEATS = 5,       /* of an op in its turn, at most */
-    ROUNDS = 3,        /* of all fresh ops that are timed */
+    REPEATS = 5,       /* of an op per round, at most */
+    ROUNDS = 3,        /* timed rounds over all untimed ops */
     PATTERN = 1 << 20, /* bytes of random numbers on the host */
-    FLUSH = 192 << 20, /* bytes written before a run of less: more than a cache holds */
+    FLUSH = 192 << 20, /* bytes written before timing a smaller op: more than a cache holds */
     SAMPLE = 64 << 20, /* bytes of random numbers on the device */
-    ZONE = CKPT_ALIGN, /* bytes behind a storage that must stay as they are, under --verify */
-    MARK = 0xa5,       /* what stands in them */
-    SLACK = 64 << 20,  /* for what recording a step takes */
-    /* and one with collectives, for which NCCL keeps plans: 119 MiB for STDiT3-XL/2 on two GPUs;
-     * where sums go over replicas as well there are twice as many calls */
+    ZONE = CKPT_ALIGN, /* guard bytes behind a storage, under --verify */
+    MARK = 0xa5,       /* value of a guard byte */
+    SLACK = 64 << 20,  /* device bytes reserved for recording a step */
+    /* The same for a step with collectives, whose plans NCCL keeps: 119 MiB for STDiT3-XL/2 on two
+     * GPUs; sums over replicas make twice as many calls. */
     SHARED_SLACK = 192 << 20
 };
 
-#define HOT_SECONDS  1.0  /* of ops in turn */
-#define COLD_SECONDS 5e-3 /* of a step: less arithmetic without a time is not worth the wait */
+#define HOT_SECONDS  1.0  /* untimed ops run this long before they are timed */
+#define COLD_SECONDS 5e-3 /* of a step: if untimed ops take less, heating is not worth the time */
 
 /* An op that no machine file has a time for. */
-struct fresh {
+struct untimed {
     uint64_t key;
     int32_t op;    /* of the graph */
-    int32_t times; /* that a step runs it */
+    int32_t times; /* runs per step, over all ops with this key */
     double seconds[ROUNDS];
 };
 
 struct warmer {
     struct ckpt_program *p;
     struct device *d;
-    char *base;              /* of the scratch bytes */
-    int64_t bytes;           /* of them */
-    int64_t flush;           /* bytes after them */
+    char *base;              /* of the scratch bytes, on the device */
+    int64_t bytes;           /* scratch bytes for the operands of one op */
+    int64_t flush;           /* bytes after these, written to flush caches */
     int64_t sample;          /* bytes after those: random numbers */
     struct ckpt_run *run;    /* on the host; the device reads its own copy */
-    struct ckpt_view *views; /* of the operands of one op, and their places */
-    int64_t *at;
-    int32_t *host; /* values of an i32 operand */
+    struct ckpt_view *views; /* of the operands of one op */
+    int64_t *offset;         /* their offsets in the scratch bytes */
+    int32_t *host;           /* values of an i32 operand; guard bytes */
     struct machine_cost *costs;
     int32_t n_costs;
-    struct fresh *fresh;
-    int32_t n_fresh;
-    double flops; /* of all ops of a step that they stand for */
+    struct untimed *untimed;
+    int32_t n_untimed;
+    double flops; /* of a step, over all ops without a known time */
 };
 
 static const struct op *tape_op(const struct warmer *w, int32_t i)
@@ -101,10 +101,11 @@ static bool is_persistent(const struct warmer *w, const struct tensor *v)
 }
 
 /*
- * Gives the storages of an op their places in the scratch bytes: behind its workspace what it
- * needs beside parameters and their state, then those.  Of that some may begin again behind the
- * workspace where there is not enough; in a workspace there may be counters that a kernel waits
- * for, and it would wait for ever where something else writes to them.  Returns what all takes.
+ * Assigns the storages of an op to the scratch bytes: its workspace first, then storages other than
+ * parameters and their state, then those.  If the bytes do not suffice, some of the latter overlap:
+ * they start again behind the workspace.  The workspace itself is never overlapped, because it may
+ * hold counters that a kernel waits for, and another write would make it wait for ever.  Returns
+ * the bytes of a layout without overlap.
  */
 static int64_t lay_out(const struct warmer *w, const struct op *o)
 {
@@ -116,7 +117,7 @@ static int64_t lay_out(const struct warmer *w, const struct op *o)
             if (!v || is_persistent(w, v) != persistent || first_of_storage(w, o, k) != k)
                 continue;
             int64_t bytes = storage_bytes(w, v) + zone;
-            w->at[k] = total + bytes > w->bytes ? workspace : total;
+            w->offset[k] = total + bytes > w->bytes ? workspace : total;
             total += bytes;
         }
     return total;
@@ -131,13 +132,13 @@ static void set_views(struct warmer *w, const struct op *o)
         if (!v)
             continue;
         int64_t offset = v->desc.offset * ckpt_dtype_size(v->desc.dtype);
-        char *storage = w->base + w->at[first_of_storage(w, o, k)];
+        char *storage = w->base + w->offset[first_of_storage(w, o, k)];
         w->views[k] = (struct ckpt_view){storage + offset, v->desc};
     }
 }
 
-/* Whole numbers choose, count or index: each is the rows before it over its own, at least 1.
- * Returns 0 or the device's code. */
+/* i32 operands select, count or index: each element is the number of rows of the operand before,
+ * divided by its own number of elements, at least 1.  Returns 0 or the device's code. */
 static int set_integers(struct warmer *w, const struct op *o)
 {
     int rc = 0;
@@ -152,7 +153,7 @@ static int set_integers(struct warmer *w, const struct op *o)
         for (int64_t i = 0; i < n; i += PATTERN / 4)
             w->d->ops->copy(w->d, QUEUE_COMPUTE, (int32_t *)w->views[k].data + i, w->host,
                             min_i64(n - i, PATTERN / 4) * 4);
-        rc = w->d->ops->sync(w->d); /* the next one is written to the same bytes of the host */
+        rc = w->d->ops->sync(w->d); /* the next operand reuses the same host bytes */
     }
     return rc;
 }
@@ -162,8 +163,8 @@ static enum queue queue_of(const struct op *o)
     return collective_is(o->def) ? QUEUE_COMM : QUEUE_COMPUTE;
 }
 
-/* Random numbers behind the workspace of an op, where the ones before it left their results: sums
- * of sums soon are no numbers any more, and on bits that do not change products take less power. */
+/* Refills the bytes behind the workspace with random numbers, where earlier ops left results:
+ * repeated sums soon overflow, and products on constant bits take less power. */
 static void refresh(struct warmer *w, const struct op *o)
 {
     int64_t at = round_up(o->workspace, CKPT_ALIGN), end = min_i64(lay_out(w, o), w->bytes), n;
@@ -173,7 +174,7 @@ static void refresh(struct warmer *w, const struct op *o)
     }
 }
 
-/* What a kernel is called with.  Returns 0 or the device's code. */
+/* Sets the arguments of an op's kernel.  Returns 0 or the device's code. */
 static int set_arguments(struct warmer *w, int32_t op, const struct op *o,
                          struct ckpt_kernel_args *args)
 {
@@ -195,8 +196,8 @@ static int set_arguments(struct warmer *w, int32_t op, const struct op *o,
     return set_integers(w, o);
 }
 
-/* Calls fn with the bytes behind the workspace and behind each storage that the op writes, while it
- * returns 0. */
+/* Calls fn with the guard bytes behind the workspace and behind each storage that the op writes, as
+ * long as it returns 0. */
 static int each_zone(struct warmer *w, const struct op *o,
                      int (*fn)(struct warmer *w, int out, char *at, int64_t bytes))
 {
@@ -206,7 +207,7 @@ static int each_zone(struct warmer *w, const struct op *o,
         const struct tensor *v = operand(w, o, k);
         int64_t bytes = v ? w->p->tape->storages.data[v->storage].bytes : 0;
         if (v)
-            rc = fn(w, k - o->n_in, w->base + w->at[first_of_storage(w, o, k)] + bytes,
+            rc = fn(w, k - o->n_in, w->base + w->offset[first_of_storage(w, o, k)] + bytes,
                     round_up(max_i64(1, bytes), CKPT_ALIGN) + ZONE - bytes);
     }
     return rc;
@@ -235,8 +236,8 @@ static int check_zone(struct warmer *w, int out, char *at, int64_t bytes)
     return rc;
 }
 
-/* Runs an op for the first time.  What adds in a later micro-step, or for another layer, may be
- * other code than what sets. */
+/* Runs an op for the first time.  The code that adds to a result (in a later micro-step, or for
+ * another layer) may differ from the code that sets it, so both run. */
 static int run_first(struct warmer *w, int32_t i)
 {
     const struct op *o = tape_op(w, i);
@@ -297,16 +298,16 @@ static int32_t times_of(const struct warmer *w, int32_t i)
     return i < w->p->graph->n_body ? w->p->graph->n_micro : 1;
 }
 
-/* Another op that a fresh one stands for. */
-static void count_fresh(struct warmer *w, int32_t i)
+/* Counts another op with the key of an untimed one. */
+static void count_untimed(struct warmer *w, int32_t i)
 {
-    for (int32_t n = 0; n < w->n_fresh; n++)
-        if (w->fresh[n].key == w->p->graph->ops[i].cost_key)
-            w->fresh[n].times += times_of(w, i);
+    for (int32_t n = 0; n < w->n_untimed; n++)
+        if (w->untimed[n].key == w->p->graph->ops[i].cost_key)
+            w->untimed[n].times += times_of(w, i);
 }
 
-/* Ranks run a collective equally often, whatever they know of it.  Its time is the least, as in
- * others a rank has waited for one that came later. */
+/* All ranks must run a collective equally often, whether or not they know its time.  The smallest
+ * time counts, because the others include waiting for a rank that came later. */
 static int time_collective(struct warmer *w, int32_t i, bool timed)
 {
     double seconds[REPEATS] = {0};
@@ -330,7 +331,7 @@ static int warm_op(struct warmer *w, int32_t i)
     if (!is_kernel(tape_op(w, i)))
         return 0;
     if (is_warm(ps, o->cost_key)) {
-        count_fresh(w, i);
+        count_untimed(w, i);
         return 0;
     }
     if (ARRAY_RESERVE(&ps->warm, ps->n_warm))
@@ -342,16 +343,16 @@ static int warm_op(struct warmer *w, int32_t i)
     if (collective_is(tape_op(w, i)->def))
         return time_collective(w, i, timed);
     if (timed)
-        w->fresh[w->n_fresh++] =
-            (struct fresh){.key = o->cost_key, .op = i, .times = times_of(w, i)};
+        w->untimed[w->n_untimed++] =
+            (struct untimed){.key = o->cost_key, .op = i, .times = times_of(w, i)};
     return 0;
 }
 
-/* All fresh ops in turn. */
+/* Runs all untimed ops once, in turn. */
 static int run_round(struct warmer *w, int round)
 {
-    for (int32_t n = 0; n < w->n_fresh; n++) {
-        struct fresh *f = &w->fresh[n];
+    for (int32_t n = 0; n < w->n_untimed; n++) {
+        struct untimed *f = &w->untimed[n];
         double seconds[REPEATS] = {0};
         int repeats = (int)min_i64(f->times, REPEATS), rc = run_cold(w, f->op, repeats, seconds);
         if (rc)
@@ -361,7 +362,7 @@ static int run_round(struct warmer *w, int round)
     return 0;
 }
 
-static int time_fresh(struct warmer *w)
+static int time_untimed(struct warmer *w)
 {
     bool hot = w->flops > COLD_SECONDS * w->p->programs->machine.flops;
     double until = clock_seconds() + (hot ? HOT_SECONDS : 0);
@@ -370,14 +371,14 @@ static int time_fresh(struct warmer *w)
         rc = run_round(w, 0);
     for (int k = 0; k < ROUNDS && !rc; k++)
         rc = run_round(w, k);
-    for (int32_t n = 0; n < w->n_fresh && !rc; n++)
+    for (int32_t n = 0; n < w->n_untimed && !rc; n++)
         w->costs[w->n_costs++] =
-            (struct machine_cost){w->fresh[n].key, median_of(w->fresh[n].seconds, ROUNDS)};
+            (struct machine_cost){w->untimed[n].key, median_of(w->untimed[n].seconds, ROUNDS)};
     return rc;
 }
 
-/* The fewest scratch bytes that an op can be laid out in, as far as parameters are concerned. */
-static int64_t least_bytes(const struct warmer *w, const struct op *o)
+/* The smallest number of scratch bytes for an op: its parameters may overlap. */
+static int64_t min_bytes(const struct warmer *w, const struct op *o)
 {
     int64_t largest = 0;
     for (int32_t k = 0; k < o->n_in + o->n_out; k++)
@@ -387,23 +388,23 @@ static int64_t least_bytes(const struct warmer *w, const struct op *o)
            (w->p->programs->options->verify ? 2 * ZONE : 0);
 }
 
-/* Scratch bytes for the largest op and for a flush, as far as the budget has room for them. */
-static int take_scratch(struct warmer *w)
+/* Maps scratch bytes for the largest op and for a flush, as far as the budget allows. */
+static int map_scratch(struct warmer *w)
 {
     struct programs *ps = w->p->programs;
-    int64_t need = PATTERN, least = max_i64(graph_largest_op(w->p->graph), PATTERN);
+    int64_t need = PATTERN, smallest = max_i64(graph_largest_op(w->p->graph), PATTERN);
     for (int32_t i = 0; i < w->p->graph->n_ops; i++)
         if (is_kernel(tape_op(w, i))) {
             need = max_i64(need, lay_out(w, tape_op(w, i)));
-            least = max_i64(least, least_bytes(w, tape_op(w, i)));
+            smallest = max_i64(smallest, min_bytes(w, tape_op(w, i)));
         }
-    int64_t room =
+    int64_t left =
         ps->memory->budget - ps->memory->device->ops->overhead(w->d) - ps->memory->persistent;
-    if (room < least) /* no plan can fit either; the planner says so better */
+    if (left < smallest) /* no plan can fit either; the planner reports that in more detail */
         return CKPT_EBUDGET;
-    w->bytes = min_i64(need, room / CKPT_ALIGN * CKPT_ALIGN);
-    w->flush = min_i64(FLUSH, room - w->bytes) / CKPT_ALIGN * CKPT_ALIGN;
-    w->sample = min_i64(SAMPLE, room - w->bytes - w->flush) / CKPT_ALIGN * CKPT_ALIGN;
+    w->bytes = min_i64(need, left / CKPT_ALIGN * CKPT_ALIGN);
+    w->flush = min_i64(FLUSH, left - w->bytes) / CKPT_ALIGN * CKPT_ALIGN;
+    w->sample = min_i64(SAMPLE, left - w->bytes - w->flush) / CKPT_ALIGN * CKPT_ALIGN;
     int64_t end =
         max_i64(ps->memory->persistent + w->bytes + w->flush + w->sample, programs_arena_bytes(ps));
     if (w->d->ops->map(w->d, end))
@@ -419,7 +420,7 @@ static int no_memory(struct warmer *w)
                       "no memory for the first run of the kernels");
 }
 
-/* Random numbers everywhere: timed on zeros, matrix products look faster than they are, too. */
+/* Fills all scratch bytes with random numbers: on zeros matrix products would run faster. */
 static int fill_scratch(struct warmer *w)
 {
     enum { N = PATTERN / 4 };
@@ -445,8 +446,8 @@ static int fill_scratch(struct warmer *w)
               : 0;
 }
 
-/* Puts the new times among those of the machine and prices the graph again. */
-static void take_costs(struct warmer *w)
+/* Adds the new times to the machine and prices the graph again. */
+static void add_costs(struct warmer *w)
 {
     struct machine *m = &w->p->programs->machine;
     memcpy(w->costs + w->n_costs, m->costs, (size_t)m->n_costs * sizeof *m->costs);
@@ -458,7 +459,7 @@ static void take_costs(struct warmer *w)
     graph_price(w->p->graph, m);
 }
 
-/* What would be compiled one after the other while these ops run for the first time. */
+/* Compiles all expressions at once; the first runs would compile them one after the other. */
 static int compile_programs(struct warmer *w)
 {
     if (!w->d->ops->compile)
@@ -491,44 +492,46 @@ static int warm_kinds(struct warmer *w, bool collectives)
     return rc;
 }
 
-/* Of ranks one measures algorithms, before the kernels of others run.  Collectives are for all. */
+/* With --tune rank 0 measures algorithms before the other ranks run their kernels; collectives then
+ * run on all ranks together. */
 static int warm_ops(struct warmer *w)
 {
     const struct programs *ps = w->p->programs;
-    bool spreads = ps->options->tune && ps->ranks->comm, follows = spreads && ps->ranks->rank;
+    bool broadcasts = ps->options->tune && ps->ranks->comm,
+         receives = broadcasts && ps->ranks->rank;
     int rc = fill_scratch(w);
     if (!rc)
         rc = compile_programs(w);
-    if (!rc && !follows)
+    if (!rc && !receives)
         rc = warm_kinds(w, false);
-    if (!rc && spreads)
-        rc = program_spread_algorithms(w->p);
-    if (!rc && follows)
+    if (!rc && broadcasts)
+        rc = program_broadcast_measured(w->p);
+    if (!rc && receives)
         rc = warm_kinds(w, false);
     if (!rc)
         rc = warm_kinds(w, true);
     if (!rc)
-        rc = time_fresh(w);
+        rc = time_untimed(w);
     if (!rc)
-        take_costs(w);
+        add_costs(w);
     return rc;
 }
 
 static int prepare(struct warmer *w)
 {
     size_t n = (size_t)w->p->graph->n_ops + (size_t)w->p->programs->machine.n_costs + 1;
-    size_t most = 1; /* operands of one op */
+    size_t max_operands = 1; /* operands of one op */
     for (int32_t i = 0; i < w->p->tape->n_ops; i++) {
         const struct op *o = &w->p->tape->ops.data[i];
-        most = (size_t)max_i64((int64_t)most, o->n_in + o->n_out);
+        max_operands = (size_t)max_i64((int64_t)max_operands, o->n_in + o->n_out);
     }
-    w->views = calloc(most, sizeof *w->views);
-    w->at = calloc(most, sizeof *w->at);
+    w->views = calloc(max_operands, sizeof *w->views);
+    w->offset = calloc(max_operands, sizeof *w->offset);
     w->host = w->d->ops->host_alloc(w->d, PATTERN);
     w->run = w->d->ops->host_alloc(w->d, sizeof *w->run);
     w->costs = calloc(n, sizeof *w->costs);
-    w->fresh = calloc((size_t)w->p->graph->n_ops + 1, sizeof *w->fresh);
-    if (!w->views || !w->at || !w->host || !w->run || !w->costs || !w->fresh)
+    w->untimed = calloc((size_t)w->p->graph->n_ops + 1, sizeof *w->untimed);
+    if (!w->views || !w->offset || !w->host || !w->run || !w->costs || !w->untimed)
         return no_memory(w);
     *w->run = (struct ckpt_run){.seed = 1, .n_micro = 1};
     return 0;
@@ -542,7 +545,7 @@ int program_warm(struct ckpt_program *p)
         return 0;
     int rc = prepare(&w);
     if (!rc)
-        rc = take_scratch(&w);
+        rc = map_scratch(&w);
     if (w.d->ops->measure)
         w.d->ops->measure(w.d, !rc && ps->options->tune && !ps->ranks->rank, w.base + w.bytes,
                           w.flush);
@@ -556,8 +559,8 @@ int program_warm(struct ckpt_program *p)
     w.d->ops->host_free(w.d, w.host);
     w.d->ops->host_free(w.d, w.run);
     free(w.views);
-    free(w.at);
+    free(w.offset);
     free(w.costs);
-    free(w.fresh);
+    free(w.untimed);
     return rc == CKPT_EBUDGET ? 0 : rc;
 }

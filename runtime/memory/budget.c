@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The budget of the device, decided once when the context opens: memory that somebody frees later
- * changes no plan of this context.
+ * The device budget, set once when the context opens: memory that another process frees later does
+ * not change any plan of this context.
  */
 #include "memory/memory.h"
 #include "memory/tier/host_limits.h"
 
-/* What the host has left for this process beside its host tier.  Ranks would each take all. */
-static int take_host(struct memory *m, bool alone)
+/* --vram auto on the CPU: the free host memory minus the host tier; refused for several ranks, of
+ * which each would use all of it. */
+static int use_host_memory(struct memory *m, bool alone)
 {
     if (!alone)
         return error_set(CKPT_EINVAL, "--vram auto: ranks on the CPU share the memory of their "
@@ -18,41 +19,41 @@ static int take_host(struct memory *m, bool alone)
     return 0;
 }
 
-/* Another process can open the card beside this one. */
+/* Leaves a margin in which another process can open a context on the GPU. */
 static void leave_margin(struct memory *m, const struct machine *machine, int64_t have)
 {
     m->margin = machine_margin(machine, have);
     m->budget = have - m->margin;
 }
 
-static void take_asked(struct memory *m, int64_t asked, int64_t have)
+static void use_requested(struct memory *m, int64_t requested, int64_t have)
 {
-    if (asked < 0)
-        asked = (int64_t)((double)have * (double)-asked / 100.);
-    m->budget = asked;
-    /* A plan that will not run here may be for a larger device. */
-    if (asked <= have || m->options->plan_only)
+    if (requested < 0)
+        requested = (int64_t)((double)have * (double)-requested / 100.);
+    m->budget = requested;
+    /* With --plan-only the plan may be for a larger device. */
+    if (requested <= have || m->options->plan_only)
         return;
-    m->asked = asked;
+    m->asked = requested;
     m->budget = have;
 }
 
 int memory_set_budget(struct memory *m, const struct machine *machine, enum ckpt_backend backend,
                       bool alone)
 {
-    /* Another machine's memory counts where a plan is made for it. */
+    /* If the plan is for another machine, that machine's memory counts. */
     bool foreign = machine_is_foreign(m->options), gpu = backend == CKPT_ON_CUDA;
     int64_t have = foreign ? machine->memory : m->device->ops->available(m->device);
-    int64_t asked = m->options->vram;
+    int64_t requested = m->options->vram;
 
-    m->free_first = !asked || asked == CKPT_VRAM_AUTO || asked == CKPT_VRAM_NONE;
+    m->free_first = !requested || requested == CKPT_VRAM_AUTO || requested == CKPT_VRAM_NONE;
     if (!m->free_first)
-        take_asked(m, asked, have);
-    else if (asked == CKPT_VRAM_NONE || (!asked && !gpu))
+        use_requested(m, requested, have);
+    else if (requested == CKPT_VRAM_NONE || (!requested && !gpu))
         m->budget = gpu && !m->options->plan_only ? have : INT64_MAX;
     else if (gpu || foreign)
         leave_margin(m, machine, have);
     else
-        return take_host(m, alone);
+        return use_host_memory(m, alone);
     return 0;
 }

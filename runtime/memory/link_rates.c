@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rates between host and device: see link_rates.h.  Each is the best of a few rounds, for other
- * programs only slow one down.
+ * Rates between host and device: see link_rates.h.  Each is the best of a few rounds, because other
+ * programs can only make a round slower.
  */
 #include <math.h>
 #include <pthread.h>
@@ -16,7 +16,7 @@
 
 enum {
     ROUNDS = 5,
-    BESIDE = 8 /* copies each way beside an update, which ends before them */
+    CONCURRENT_COPIES = 8 /* copies each way during an update; they take longer than the update */
 };
 
 struct bench {
@@ -25,15 +25,15 @@ struct bench {
     int node, processes;
 };
 
-/* The first round touches the memory and is not counted. */
+/* The first round touches the memory for the first time and does not count. */
 static double best(const struct bench *b, double (*round)(const struct bench *b))
 {
-    double least = INFINITY;
+    double fastest = INFINITY;
 
     round(b);
     for (int i = 0; i < ROUNDS; i++)
-        least = fmin(least, round(b));
-    return least;
+        fastest = fmin(fastest, round(b));
+    return fastest;
 }
 
 /* ---- copies ---------------------------------------------------------------------------------- */
@@ -68,7 +68,7 @@ static double round_both(const struct bench *b)
 
 /* ---- updates --------------------------------------------------------------------------------- */
 
-/* AdamW: w, m, v and, in bf16, gradient and value; 28 bytes move for each element. */
+/* AdamW on w, m, v in fp32, gradient and value in bf16: 28 bytes are moved per element. */
 static void update(const struct link_space *s)
 {
     const struct ckpt_adamw options = CKPT_ADAMW_INIT;
@@ -90,10 +90,10 @@ static void update(const struct link_space *s)
 
 struct updating {
     const struct bench *bench;
-    double seconds; /* INFINITY: it did not run */
+    double seconds; /* INFINITY: no thread could be started */
 };
 
-/* A thread of its own: its processors are chosen, and its team ends with it. */
+/* Runs on its own thread, because it binds itself to processors and its team ends with it. */
 static void *run_update(void *arg)
 {
     struct updating *u = arg;
@@ -101,7 +101,7 @@ static void *run_update(void *arg)
     int node = u->bench->node, processes = u->bench->processes;
     int threads = d->ops->numa_node ? host_update_bind(node, processes, NULL) : 0;
 
-    if (threads < 0) /* elsewhere it is only slower */
+    if (threads < 0) /* another node is only slower */
         threads = host_update_bind(-1, processes, NULL);
     if (threads > 0)
         team_size(threads);
@@ -119,7 +119,7 @@ static double round_update(const struct bench *b)
     struct updating u = {.bench = b, .seconds = INFINITY};
     pthread_t thread;
 
-    device_copy_both(b->device, s->arena, s->host + 2 * s->bytes, s->bytes / 2, BESIDE);
+    device_copy_both(b->device, s->arena, s->host + 2 * s->bytes, s->bytes / 2, CONCURRENT_COPIES);
     if (!pthread_create(&thread, NULL, run_update, &u))
         pthread_join(thread, NULL);
     return b->device->ops->sync(b->device) ? INFINITY : u.seconds;

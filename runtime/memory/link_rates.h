@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What copies between host and device reach, and updates on the host beside them.  Machine files
- * hold these rates of one computer; another with the same GPU may have other buses, memory and
- * processors, and virtual ones share them.
+ * Measures the rates of copies between host and device, and of host updates beside them.  Machine
+ * files hold these rates for one computer; another with the same GPU may have other buses, memory
+ * and processors, and virtual machines share them.
  */
 #ifndef CKPT_LINK_RATES_H
 #define CKPT_LINK_RATES_H
@@ -12,7 +12,8 @@
 struct device;
 struct machine;
 
-/* Where copies of so many bytes go from and to: 2 of them in the arena, 3 on the host. */
+/* Memory for copies of `bytes` bytes: LINK_ARENA such blocks in the arena, LINK_HOST on the host.
+ */
 struct link_space {
     char *arena, *host;
     int64_t bytes;
@@ -21,10 +22,10 @@ struct link_space {
 enum { LINK_ARENA = 2, LINK_HOST = 3 };
 
 /*
- * Sets d2h, h2d, d2h_both, h2d_both and host_update of a machine: the best of some rounds each.
- * Updates run in threads on the node of the device, of which so many processes have a part; where
- * there is no thread for them, host_update stays.  What was in the space is lost.  The device is
- * idle.  Returns 0, or CKPT_EDEVICE where a copy failed, and then changes nothing.
+ * Sets d2h, h2d, d2h_both, h2d_both and host_update of a machine to the best of several rounds.
+ * Updates run in threads on the NUMA node of the device, which `processes` processes share; if
+ * no thread can be started, host_update stays.  The contents of the space are overwritten.  The
+ * device is idle.  Returns 0, or CKPT_EDEVICE if a copy failed; then nothing changes.
  */
 int link_rates_time(struct device *d, const struct link_space *s, int processes,
                     struct machine *m);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opening and closing the tiers, places in them, and values in and out of any place. */
+/* Opening and closing the tiers, places in them, and access to values in any backing tier. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -9,8 +9,8 @@
 #include "memory/memory.h"
 #include "optim/host_update.h"
 
-#define SHARE (INT64_C(1) << 20) /* elements; fewer are not worth a thread */
-#define UNIT  (INT64_C(1) << 10) /* no two threads write to one page */
+#define SHARE (INT64_C(1) << 20) /* elements; fewer do not justify another thread */
+#define UNIT  (INT64_C(1) << 10) /* elements: no two threads write to one page */
 
 #define STAGING_BYTES (2 * PLAN_STAGING_SLOTS * PLAN_STAGING_SLOT)
 
@@ -39,8 +39,8 @@ static int open_host(struct memory *m)
     return tier_open_host(&m->tiers[TIER_HOST], &o);
 }
 
-/* The slots between device and files: anonymous memory, which io_uring wants, known to the device.
- */
+/* Allocates the staging slots between device and files: anonymous memory, which io_uring can
+ * register, pinned for the device. */
 static int open_staging(struct memory *m)
 {
     struct device *d = m->device;
@@ -57,7 +57,7 @@ static int open_staging(struct memory *m)
     return rc;
 }
 
-/* Queues of the host that the device waits for, as option needs them. */
+/* Opens the queues that are host threads; option is named in the failure. */
 static int open_threads(struct memory *m, const char *option)
 {
     struct device *d = m->device;
@@ -70,12 +70,12 @@ struct binding {
     int node, ranks;
 };
 
-/* The first command of QUEUE_HOST: where it runs, and the threads that help it. */
+/* The first command of QUEUE_HOST: binds its thread to processors and starts its team. */
 static int prepare_host(const struct ckpt_kernel_args *a)
 {
     const struct binding *b = a->attr;
     int threads = b->bind ? host_update_bind(b->node, b->ranks, NULL) : 0;
-    if (threads < 0) /* elsewhere it is only slower */
+    if (threads < 0) /* another node is only slower */
         threads = host_update_bind(-1, b->ranks, NULL);
     if (threads > 0)
         team_size(threads);
@@ -93,7 +93,7 @@ int memory_open_steps(struct memory *m, int ranks)
     d->ops->compute(d, QUEUE_HOST, prepare_host, &(struct ckpt_kernel_args){.attr = &b, .op = -1},
                     NULL);
     rc = d->ops->sync(d);
-    if (rc == CKPT_ENOMEM) /* nothing of a step was under way: nothing is lost */
+    if (rc == CKPT_ENOMEM) /* no step was in flight, so the weights are not lost */
         return error_fail(m->error, rc,
                           "cannot start the threads of updates on the host: lower "
                           "--threads, or raise the limits of processes and memory");
@@ -120,7 +120,7 @@ int memory_open(struct memory *m)
     int rc = 0;
     if (m->options->plan_only)
         return 0;
-    /* The tier sees most of what can hang, and says it better: it gets the first word. */
+    /* The tier detects most hangs and describes them in more detail, so its deadline is shorter. */
     if (m->options->io_deadline > 0)
         m->device->ops->deadline(m->device, 2 * m->options->io_deadline);
     if (m->options->host)
@@ -219,14 +219,14 @@ static bool is_half(const struct param *p, int slot)
     return param_slot_desc(p, slot).dtype == CKPT_BF16;
 }
 
-/* How many elements of its dtype a slot has: values, or words of codes. */
+/* The number of elements a slot stores, in its dtype: values, or words of codes. */
 static int64_t stored(const struct param *p, int slot)
 {
     struct ckpt_desc d = param_slot_desc(p, slot);
     return desc_numel(&d);
 }
 
-/* Where a slot stands if the host's own threads can write it, or NULL. */
+/* The address of a slot if host threads can write it, or NULL. */
 static char *find_backing(struct memory *m, const struct param *p, int slot)
 {
     struct tier *host = m->tiers[TIER_HOST];
@@ -237,14 +237,14 @@ static char *find_backing(struct memory *m, const struct param *p, int slot)
     return NULL;
 }
 
-/* Elements between fp32 values and memory where they are as the slot has them. */
+/* fp32 values and the memory of the same elements in the slot's dtype. */
 struct span {
     void *memory;
-    float *values; /* NULL: the memory becomes zero */
+    float *values; /* NULL: the memory is set to zero */
     bool half, in;
 };
 
-static void carry_share(void *user, int64_t from, int64_t end)
+static void convert_share(void *user, int64_t from, int64_t end)
 {
     const struct span *s = user;
     size_t size = s->half ? 2 : 4, bytes = (size_t)(end - from) * size;
@@ -260,37 +260,37 @@ static void carry_share(void *user, int64_t from, int64_t end)
                s->in ? (char *)(s->values + from) : memory, bytes);
 }
 
-static void carry(struct span s, int64_t n)
+static void convert(struct span s, int64_t n)
 {
-    thread_team_run(thread_team_size(0, n, SHARE), n, UNIT, carry_share, &s);
+    thread_team_run(thread_team_size(0, n, SHARE), n, UNIT, convert_share, &s);
 }
 
-/* All of a slot where only the device reaches it, piece by piece; bf16 is rounded in pinned memory.
+/* Copies a slot that only the device can access, piece by piece; bf16 is rounded in pinned memory.
  */
 static int copy_pieces(struct memory *m, const struct param *p, int slot, float *values, int64_t n,
                        bool in)
 {
     bool half = is_half(p, slot);
-    int64_t size = half ? 2 : 4, most = PLAN_STAGING_SLOT / size;
+    int64_t size = half ? 2 : 4, max_count = PLAN_STAGING_SLOT / size;
     int rc = 0;
     if (half && !m->rounding)
         m->rounding = m->device->ops->host_alloc(m->device, PLAN_STAGING_SLOT);
     if (half && !m->rounding)
         return error_fail(m->error, CKPT_ENOMEM, "no memory to round parameters");
-    for (int64_t at = 0; at < n && !rc; at += most) {
+    for (int64_t at = 0; at < n && !rc; at += max_count) {
         struct span s = {m->rounding, values + at, half, in};
-        int64_t count = min_i64(n - at, most);
+        int64_t count = min_i64(n - at, max_count);
         if (half && in)
-            carry(s, count);
+            convert(s, count);
         rc = copy_device(m, p->offset[slot] + at * size, half ? s.memory : s.values, count * size,
                          in);
         if (half && !in && !rc)
-            carry(s, count);
+            convert(s, count);
     }
     return rc;
 }
 
-/* A block of the executor: checksums in files are of the whole. */
+/* A block of a slot in a file, of the same size as the executor's: each has one checksum. */
 struct block {
     struct span span;
     int64_t n, offset, bytes;
@@ -300,8 +300,8 @@ static struct block block_of(struct memory *m, const struct param *p, int slot, 
                              int64_t i)
 {
     bool half = is_half(p, slot);
-    int64_t size = half ? 2 : 4, most = PLAN_STAGING_SLOT / size, at = i * most;
-    int64_t n = min_i64(stored(p, slot) - at, most);
+    int64_t size = half ? 2 : 4, max_count = PLAN_STAGING_SLOT / size, at = i * max_count;
+    int64_t n = min_i64(stored(p, slot) - at, max_count);
     return (struct block){
         .span = {m->staging + i % 2 * PLAN_STAGING_SLOT, values ? values + at : NULL, half, false},
         .n = n,
@@ -314,10 +314,10 @@ static void fill_block(struct block *b)
     int64_t bytes = b->n * (b->span.half ? 2 : 4);
     b->span.in = true;
     memset((char *)b->span.memory + bytes, 0, (size_t)(b->bytes - bytes));
-    carry(b->span, b->n);
+    convert(b->span, b->n);
 }
 
-/* All of a slot in a file.  A block is with the disk while the one before, or behind, is rounded.
+/* Copies a slot in a file.  While the disk works on one block, the one before or after is rounded.
  */
 static int copy_file(struct memory *m, const struct param *p, int slot, float *values, bool in)
 {
@@ -338,7 +338,7 @@ static int copy_file(struct memory *m, const struct param *p, int slot, float *v
         rc = in ? t->ops->write(t, last.offset, last.span.memory, last.bytes)
                 : t->ops->read(t, last.offset, last.span.memory, last.bytes);
         if (!rc && !in)
-            carry(last.span, last.n);
+            convert(last.span, last.n);
     }
     return rc ? error_fail(m->error, rc, "parameter '%s': %s", p->name, t->reason) : 0;
 }
@@ -347,18 +347,18 @@ static int copy_slot(struct memory *m, const struct param *p, int slot, float *v
                      bool in)
 {
     char *backing = find_backing(m, p, slot);
-    int rc = memory_sync(m); /* a step that failed in between left the values in pieces */
+    int rc = memory_sync(m); /* a step that failed may have left the values incomplete */
     if (rc)
         return rc;
     if (p->backing[slot] == BACKING_NVME)
         return copy_file(m, p, slot, values, in);
     if (!backing)
         return copy_pieces(m, p, slot, values, n, in);
-    carry((struct span){backing, values, is_half(p, slot), in}, n);
+    convert((struct span){backing, values, is_half(p, slot), in}, n);
     return 0;
 }
 
-/* Codes travel as they are kept, whole, and are converted beside. */
+/* Copies the codes of a slot as a whole and converts them in host memory. */
 static int copy_codes(struct memory *m, const struct param *p, int slot, float *values, int64_t n,
                       bool in)
 {

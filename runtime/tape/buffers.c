@@ -2,17 +2,17 @@
 /*
  * Buffers: parameters that no optimizer changes, to which the forward pass gives new values.
  *
- * What a buffer is to become stands in a storage of its own until the update, which takes it over
- * with the weights or, in a step that is not finite, leaves all as it was.  So every reader in the
- * step sees the buffer as the step found it, and the storage is also what micro-steps hand on: the
- * first one averages with the buffer, those behind with what is there.  Averages are in-place ops,
- * so no plan runs one again.
+ * The next value of a buffer has a storage of its own until the update, which moves it into the
+ * buffer together with the weights or, in a step that is not finite, changes nothing.  So every
+ * reader in the step sees the value from before the step.  The storage also passes the average from
+ * micro-step to micro-step: the first one averages with the buffer, later ones with the storage.
+ * Averages are in-place ops, so no plan runs one again.
  */
 #include "attr.h"
 #include "ops.h"
 #include "tape/tape.h"
 
-/* The parameter behind a handle, if its value can be averaged; else -1 and the tape's error. */
+/* The parameter of a handle, if its value can be averaged; else -1 and the tape's error. */
 static int32_t buffer_of(ckpt_tape *t, ckpt_tensor buffer)
 {
     const struct params *ps = t->env.params;
@@ -31,8 +31,8 @@ static int32_t buffer_of(ckpt_tape *t, ckpt_tensor buffer)
     return t->error.code ? -1 : (int32_t)(p - ps->data);
 }
 
-/* value as fp32 with one step between all its elements; none, and the tape's error, if its shape is
- * not that of the buffer. */
+/* value as fp32 with one stride between all its elements; none, and the tape's error, if its shape
+ * differs from the buffer's. */
 static ckpt_tensor value_for(ckpt_tape *t, int32_t param, ckpt_tensor value)
 {
     const struct param *p = &t->env.params->data[param];
@@ -51,7 +51,7 @@ static ckpt_tensor value_for(ckpt_tape *t, int32_t param, ckpt_tensor value)
     return desc_step(&d) ? value : ckpt_contiguous(t, value);
 }
 
-/* Where the next value of a buffer stands. */
+/* The tensor of a buffer's next value. */
 static ckpt_tensor next_of(ckpt_tape *t, int32_t param)
 {
     if (t->param_next[param])
@@ -62,7 +62,7 @@ static ckpt_tensor next_of(ckpt_tape *t, int32_t param)
     return x;
 }
 
-/* in: n next values, n buffers, n values.  again: all of them have been updated before. */
+/* in: n next values, n buffers, n values.  again: all of them have been updated on this tape. */
 static void record_average(ckpt_tape *t, int n, const int32_t *param, const ckpt_tensor *in,
                            float momentum, bool again)
 {
@@ -100,7 +100,7 @@ void tape_update_buffers(ckpt_tape *t, int n, const ckpt_tensor *buffer, const c
     }
     if (!t->updates_buffers || t->error.code)
         return;
-    t->couples_samples = true; /* micro-steps average in turn */
+    t->couples_samples = true; /* micro-steps average one after another */
     for (int k = 0; apart && k < n; k++)
         tape_update_buffers(t, 1, buffer + k, value + k, momentum);
     for (int k = 0; !apart && k < n; k++)

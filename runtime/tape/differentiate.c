@@ -2,34 +2,34 @@
 /*
  * Reverse mode: appends, to the same tape, the ops that compute the gradient of the loss.
  *
- * A tensor used n times gets n contributions, in the reverse order of its uses.  A few are added
- * one by one, each by the op that makes it where its kernel can; more are summed in an fp32
- * accumulator in place.  A parameter's gradient is one fp32
- * storage that every contribution and every micro-step is summed into, directly by the op that
- * makes the contribution where its kernel can add.  Where there is one contribution alone it may
- * be bf16, if so asked, and then takes the room of the value, which the update makes again of its
- * master, if there is one.
+ * A tensor with n uses gets n contributions, in the reverse order of its uses.  A few are added one
+ * by one, by the op that makes the contribution if its kernel can; more are summed in place in an
+ * fp32 accumulator.  The gradient of a parameter is one fp32 storage into which every contribution
+ * of every micro-step is summed, directly by the op that makes it if its kernel can add.  A single
+ * contribution may be bf16, if that was requested; it then uses the address range of the value,
+ * which the update rounds again from the master, if there is one.
  *
- * Gradients of slices of one tensor that lie apart wait until another contribution comes or the
- * tensor's own op is reversed, and are one contribution then: a loop that slices its input at every
- * turn would else make, and add, a tensor of the whole for each.
+ * Gradients of disjoint slices of one tensor wait until another contribution comes or the tensor's
+ * own op is reversed, and are joined to one contribution then: otherwise a loop over the slices of
+ * its input would make, and add, a tensor of the whole input in every iteration.
  */
 #include <stdlib.h>
 #include "ops.h"
 #include "tape/rule.h"
 
 /*
- * Contributions that are added one by one, each with a rounding, as PyTorch adds them all: queries,
- * keys and values of one x, an adapter beside each, and a residual.  Products that add make no pass
- * over x, where an accumulator in fp32 makes one for each, of ten bytes an element.
+ * Up to this many contributions are added one by one, each with a rounding, as PyTorch adds them:
+ * queries, keys and values of one x, an adapter beside each, and a residual.  Products that add
+ * make no extra pass over x; an accumulator in fp32 makes one per contribution, of ten bytes per
+ * element.
  */
 enum { ONE_BY_ONE = 7 };
 
-/* The gradient of a slice of a tensor, which waits for others. */
+/* The gradient of a slice, which waits for those of other slices. */
 struct waiting {
     struct ops_part part;
-    int32_t op;   /* the slice, for its place in the caller's file */
-    int32_t next; /* of the same tensor, or 0 */
+    int32_t op;   /* the slice op, for the caller's line */
+    int32_t next; /* the next one of the same tensor, or 0 */
 };
 
 struct reverse {
@@ -38,10 +38,10 @@ struct reverse {
         struct waiting *data;
         int64_t capacity;
     } waiting;
-    int32_t n_waiting; /* the first has no use */
-    int32_t *slices;   /* per tensor: the newest of those that wait, or 0 */
-    int32_t *gradient; /* per tensor: what was summed so far, or 0 */
-    int32_t *uses;     /* per tensor: contributions to expect at most */
+    int32_t n_waiting; /* index 0 is not used */
+    int32_t *slices;   /* per tensor: the last added waiting slice, or 0 */
+    int32_t *gradient; /* per tensor: the sum so far, or 0 */
+    int32_t *uses;     /* per tensor: upper bound of its contributions */
     int32_t *done;     /* per tensor: contributions so far */
     bool *live;        /* per tensor: the loss depends on it */
     int32_t n;         /* tensors of the forward pass */
@@ -78,8 +78,8 @@ static ckpt_tensor accumulate(ckpt_tape *t, ckpt_tensor sum, ckpt_tensor g, enum
 }
 
 /*
- * Lets the op that makes g add what was summed before it: a pass and a rounding less than an op of
- * its own.  Returns false where its kernel cannot.
+ * Has the op that makes g add the earlier sum: this saves a pass and a rounding over a separate op.
+ * Returns false if its kernel cannot.
  */
 static bool add_in_kernel(ckpt_tape *t, ckpt_tensor sum, ckpt_tensor g)
 {
@@ -112,8 +112,8 @@ static void contribute_activation(struct reverse *r, int32_t x, ckpt_tensor g, b
     r->done[x]++;
 }
 
-/* Whether g, of the backward pass, was read since it was made or is the gradient of a tensor. */
-static bool is_taken(const struct reverse *r, ckpt_tensor g)
+/* Whether g, of the backward pass, has a reader or is the gradient of a tensor. */
+static bool is_used(const struct reverse *r, ckpt_tensor g)
 {
     const ckpt_tape *t = r->t;
     for (int32_t i = 0; i < r->n; i++)
@@ -123,8 +123,8 @@ static bool is_taken(const struct reverse *r, ckpt_tensor g)
 }
 
 /*
- * Whether g can become the parameter's gradient storage as it is: made by this very gradient rule
- * or left over by an earlier one, for nobody else, alone on a storage of its own.
+ * Whether g can become the parameter's gradient storage as it is: made by the current gradient
+ * rule, or made by an earlier one and not used since, and alone on its storage.
  */
 static bool is_own(const struct reverse *r, ckpt_tensor g, int32_t first_op)
 {
@@ -132,7 +132,7 @@ static bool is_own(const struct reverse *r, ckpt_tensor g, int32_t first_op)
     const struct tensor *v = &t->tensors.data[g.id];
     if (v->op < r->n_ops || v->desc.offset || !desc_is_dense(&v->desc))
         return false;
-    if (v->op < first_op && is_taken(r, g))
+    if (v->op < first_op && is_used(r, g))
         return false;
     const struct op *o = &t->ops.data[v->op];
     if (o->def->flags & (CKPT_OP_VIEW | CKPT_OP_INPLACE) || o->accumulate != ACCUMULATE_NEVER)
@@ -149,8 +149,8 @@ static bool can_add(const ckpt_tape *t, ckpt_tensor g)
     return v->index == 0 && (t->ops.data[v->op].def->flags & CKPT_OP_ACCUMULATE);
 }
 
-/* Whether what several micro-steps make of parameter x is summed in bf16. */
-static bool sums_are_narrow(const ckpt_tape *t, int32_t x)
+/* Whether the gradient of parameter x is summed over micro-steps in bf16. */
+static bool sums_are_bf16(const ckpt_tape *t, int32_t x)
 {
     return t->grad_dtype == CKPT_BF16 && t->n_micro > 1 && tape_param_of(t, x) >= 0 &&
            t->env.params->data[tape_param_of(t, x)].half_state;
@@ -159,7 +159,7 @@ static bool sums_are_narrow(const ckpt_tape *t, int32_t x)
 static ckpt_tensor new_gradient(ckpt_tape *t, int32_t x)
 {
     struct ckpt_desc d = t->tensors.data[x].desc;
-    d.dtype = sums_are_narrow(t, x) ? CKPT_BF16 : CKPT_F32;
+    d.dtype = sums_are_bf16(t, x) ? CKPT_BF16 : CKPT_F32;
     desc_dense(&d);
     return tape_new_tensor(t, &d, STORAGE_TEMPORARY);
 }
@@ -168,7 +168,7 @@ static ckpt_tensor first_contribution(ckpt_tape *t, int32_t x, int32_t param, ck
                                       bool own)
 {
     enum accumulate mode = t->n_micro > 1 ? ACCUMULATE_LATER_MICRO : ACCUMULATE_NEVER;
-    own = own && !sums_are_narrow(t, x);
+    own = own && !sums_are_bf16(t, x);
     if (own && (mode == ACCUMULATE_NEVER || can_add(t, g))) {
         t->ops.data[t->tensors.data[g.id].op].accumulate = mode;
     } else {
@@ -184,17 +184,17 @@ static ckpt_tensor first_contribution(ckpt_tape *t, int32_t x, int32_t param, ck
     return g;
 }
 
-/* Whether the gradient of x may be bf16, and it was asked for: nothing is added to it, or only to
+/* Whether the gradient of x may be bf16, and this was requested: nothing is added to it, or only to
  * a sum in bf16. */
-static bool is_narrow(const struct reverse *r, int32_t x)
+static bool is_bf16_gradient(const struct reverse *r, int32_t x)
 {
     const ckpt_tape *t = r->t;
-    return t->grad_dtype == CKPT_BF16 && (t->n_micro == 1 || sums_are_narrow(t, x)) &&
+    return t->grad_dtype == CKPT_BF16 && (t->n_micro == 1 || sums_are_bf16(t, x)) &&
            r->uses[x] == 1 && tape_param_of(t, x) >= 0 &&
            t->tensors.data[x].desc.dtype == CKPT_BF16;
 }
 
-/* Whether an op behind the one that makes g reads the storage of x. */
+/* Whether an op after the one that makes g reads the storage of x. */
 static bool is_read_behind(const ckpt_tape *t, ckpt_tensor g, int32_t x)
 {
     const struct op *o = &t->ops.data[t->tensors.data[g.id].op];
@@ -212,15 +212,15 @@ static bool has_master(const ckpt_tape *t, int32_t x)
 }
 
 /*
- * Whether the narrow gradient g can take the room of the parameter x itself.  The rule of its only
- * use has been called, so nobody reads the value any more, and the update rounds the next one from
- * the master: also where the step is not finite and the master stays as it is.
+ * Whether the bf16 gradient g can use the address range of parameter x itself.  The rule of x's
+ * only use has been called, so nothing reads the value any more, and the update rounds the next
+ * value from the master, also in a step that is not finite, where the master does not change.
  */
 static bool takes_value(const struct reverse *r, int32_t x, ckpt_tensor g, bool own)
 {
     const ckpt_tape *t = r->t;
     const struct ckpt_desc *d = &t->tensors.data[x].desc;
-    return own && is_narrow(r, x) && has_master(t, x) && !t->env.sharing.layout &&
+    return own && is_bf16_gradient(r, x) && has_master(t, x) && !t->env.sharing.layout &&
            desc_is_dense(d) && !d->offset && t->tensors.data[g.id].desc.dtype == d->dtype &&
            !is_read_behind(t, g, x) && tape_can_rehome(t, g, d);
 }
@@ -230,13 +230,13 @@ static void contribute_parameter(struct reverse *r, int32_t x, ckpt_tensor g, bo
     ckpt_tape *t = r->t;
     int32_t param = tape_param_of(t, x);
     ckpt_tensor sum = tape_handle(t, t->param_gradient[param]);
-    own = own && (t->tensors.data[g.id].desc.dtype == CKPT_F32 || is_narrow(r, x));
+    own = own && (t->tensors.data[g.id].desc.dtype == CKPT_F32 || is_bf16_gradient(r, x));
     if (!sum.id && takes_value(r, x, g, own)) {
         tape_rehome(t, g, (ckpt_tensor){.id = x}, &t->tensors.data[x].desc);
         sum = g;
     } else if (!sum.id) {
         sum = first_contribution(t, x, param, g, own);
-    } else if (own && !sums_are_narrow(t, x) && can_add(t, g) &&
+    } else if (own && !sums_are_bf16(t, x) && can_add(t, g) &&
                tape_can_rehome(t, g, &t->tensors.data[sum.id].desc)) {
         tape_rehome(t, g, sum, &t->tensors.data[sum.id].desc);
         t->ops.data[t->tensors.data[g.id].op].accumulate = ACCUMULATE_ALWAYS;
@@ -283,7 +283,7 @@ static int contribute(struct reverse *r, int32_t x, ckpt_tensor g, bool own)
 
 /* ---- slices ---------------------------------------------------------------------------------- */
 
-static void stand_at(ckpt_tape *t, const struct op *o)
+static void set_place(ckpt_tape *t, const struct op *o)
 {
     t->file = o->file;
     t->line = o->line;
@@ -296,7 +296,7 @@ static int by_place(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* What waits for x becomes one contribution. */
+/* Joins the gradients that wait for x to one contribution. */
 static void contribute_slices(struct reverse *r, int32_t x)
 {
     ckpt_tape *t = r->t;
@@ -316,7 +316,7 @@ static void contribute_slices(struct reverse *r, int32_t x)
         parts[n++] = r->waiting.data[i].part;
     qsort(parts, (size_t)n, sizeof *parts, by_place);
     r->slices[x] = 0;
-    stand_at(t, &t->ops.data[r->waiting.data[first].op]);
+    set_place(t, &t->ops.data[r->waiting.data[first].op]);
     const struct ckpt_desc d = t->tensors.data[x].desc;
     ckpt_tensor g = ops_unslice(t, &d, n, parts);
     free(parts);
@@ -324,7 +324,7 @@ static void contribute_slices(struct reverse *r, int32_t x)
         contribute(r, x, g, false);
 }
 
-/* Whether a slice lies apart from those that wait for x, along their axis. */
+/* Whether a slice is disjoint from those that wait for x, along the same axis. */
 static bool is_apart(const struct reverse *r, int32_t x, const struct slice_attr *a)
 {
     for (int32_t i = r->slices[x]; i; i = r->waiting.data[i].next) {
@@ -335,7 +335,7 @@ static bool is_apart(const struct reverse *r, int32_t x, const struct slice_attr
     return true;
 }
 
-/* Whether the gradient of an op may wait: that of a slice of an activation. */
+/* Whether the gradient of an op may wait: it is a slice of an activation. */
 static bool may_wait(const struct reverse *r, const struct op *o)
 {
     const ckpt_tape *t = r->t;
@@ -372,8 +372,8 @@ static ckpt_tensor finish(struct reverse *r, int32_t x)
     return ckpt_cast(r->t, tape_handle(r->t, r->gradient[x]), r->t->tensors.data[x].desc.dtype);
 }
 
-/* Whether the gradients of all parts of a split are fp32 as they were made: they are joined as they
- * are, in place where their kernels can write there, and rounded together. */
+/* Whether the gradients of all parts of a split are fp32 with a single contribution: they are then
+ * joined in fp32, in place if their kernels can write there, and rounded together. */
 static bool parts_are_wide(const struct reverse *r, const struct op *o)
 {
     const ckpt_tape *t = r->t;
@@ -392,7 +392,7 @@ static int call_rule(struct reverse *r, struct rule *u)
     const bool wide = parts_are_wide(r, o);
     for (int k = 0; k < o->n_in; k++) {
         u->need[k] = t->tensors.data[u->in[k].id].needs_grad;
-        u->want_bf16[k] = u->need[k] && is_narrow(r, u->in[k].id);
+        u->want_bf16[k] = u->need[k] && is_bf16_gradient(r, u->in[k].id);
     }
     for (int k = 0; k < o->n_out; k++)
         u->dout[k] = wide ? tape_handle(t, r->gradient[u->out[k].id]) : finish(r, u->out[k].id);
@@ -418,15 +418,13 @@ static int reverse_op(struct reverse *r, int32_t i)
         live |= op_out(t, &o, k) > 0 && r->gradient[op_out(t, &o, k)] != 0;
     if (!live)
         return 0;
-    stand_at(t, &o);
+    set_place(t, &o);
     if (!o.def->grad)
-        return !o.of_gradients
-                   ? 0
-                   : tape_fail(
-                         t, CKPT_EINVAL,
-                         "the loss depends on a gradient (ckpt_gradients) that is made by %s, of "
-                         "which there is no gradient in turn",
-                         ops_name(o.def, o.attr));
+        return !o.of_gradients ? 0
+                               : tape_fail(t, CKPT_EINVAL,
+                                           "the loss depends on a gradient (ckpt_gradients) that "
+                                           "is made by %s, which has no gradient rule",
+                                           ops_name(o.def, o.attr));
     if (may_wait(r, &o))
         return wait_for_others(r, i, finish(r, op_out(t, &o, 0)));
     struct rule rule;
@@ -454,7 +452,7 @@ static int check_loss(ckpt_tape *t, ckpt_tensor loss)
     return 0;
 }
 
-/* Keeps the loss until the update, which must not happen if any micro-step's is not finite. */
+/* Keeps the loss until the update, which must not run if it is not finite in any micro-step. */
 static void keep_loss(ckpt_tape *t, ckpt_tensor loss)
 {
     t->loss = loss.id;

@@ -38,7 +38,7 @@ static int make_desc(ckpt_tape *t, const char *what, const char *name, enum ckpt
     return 0;
 }
 
-/* Several may have no name. */
+/* name may be NULL; several feeds may have none. */
 static ckpt_tensor add_feed(ckpt_tape *t, const char *what, const char *name,
                             const struct ckpt_desc *d, const void *constant)
 {

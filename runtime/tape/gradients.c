@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Gradients that a model asks for while it is recorded, as a penalty on them does, and those that a
- * rule asks for (tape_pull).  The rules of the ops between x and y are called as differentiate.c
- * calls them, but in whatever pass is recorded: in the forward pass what they record is
- * differentiated like any other op in the end.  So nothing is added up in place here, and an op
- * that has no rule of its own is noticed when the loss turns out to depend on it.
+ * Gradients requested while a model is recorded, for example for a penalty on them, and those that
+ * a rule requests (tape_pull).  The rules of the ops between x and y are called as in
+ * differentiate.c, but in the current pass: ops that they record in the forward pass are later
+ * differentiated like any other.  So nothing is added in place here, and an op without a rule is
+ * only an error if the loss turns out to depend on it.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -13,13 +13,13 @@
 
 struct partial {
     ckpt_tape *t;
-    int32_t n, n_ops;  /* tensors and ops so far */
+    int32_t n, n_ops;  /* tensors and ops when it was opened */
     int32_t first;     /* the first op between x and y */
     bool *on;          /* per tensor: it depends on one of x */
     int32_t *gradient; /* per tensor: the sum so far, or 0 */
 };
 
-/* What depends on x; integers have no gradient. */
+/* Marks the tensors that depend on x; integers have no gradient. */
 static void mark(struct partial *p)
 {
     const ckpt_tape *t = p->t;
@@ -47,8 +47,8 @@ static void add(struct partial *p, int32_t x, ckpt_tensor g)
     p->gradient[x] = g.id;
 }
 
-/* The gradient of x, in its dtype; none where there is none. */
-static ckpt_tensor take(const struct partial *p, int32_t x)
+/* The gradient of x, cast to its dtype; CKPT_NONE if it has none. */
+static ckpt_tensor gradient_of(const struct partial *p, int32_t x)
 {
     if (x <= 0 || x >= p->n || !p->gradient[x])
         return CKPT_NONE;
@@ -58,13 +58,13 @@ static ckpt_tensor take(const struct partial *p, int32_t x)
 static void call_rule(struct partial *p, struct rule *r)
 {
     ckpt_tape *t = p->t;
-    bool wanted = false;
+    bool any_needed = false;
     for (int k = 0; k < r->op->n_in; k++) {
         r->need[k] = p->on[r->in[k].id];
-        wanted |= r->need[k];
+        any_needed |= r->need[k];
     }
-    for (int k = 0; k < r->op->n_out && wanted; k++)
-        r->dout[k] = take(p, r->out[k].id);
+    for (int k = 0; k < r->op->n_out && any_needed; k++)
+        r->dout[k] = gradient_of(p, r->out[k].id);
     if (rule_call(r, t))
         return;
     for (int k = 0; k < r->op->n_in && !t->error.code; k++)
@@ -88,7 +88,7 @@ static void reverse_op(struct partial *p, int32_t i)
     rule_close(&r);
 }
 
-/* Begins with x; those that are marked on then depend on one of them. */
+/* Marks x and the tensors that depend on it. */
 static int partial_open(struct partial *p, ckpt_tape *t, int32_t first, int n, const ckpt_tensor *x)
 {
     *p = (struct partial){.t = t, .n = t->n_tensors, .n_ops = t->n_ops, .first = first};
@@ -108,7 +108,7 @@ static void partial_close(struct partial *p)
     free(p->gradient);
 }
 
-/* y: tensors of the tape that are on; dy, of their shapes, may be of other dtypes. */
+/* y: marked tensors of the tape; dy has their shapes, but may have other dtypes. */
 static void reverse_all(struct partial *p, int ny, const ckpt_tensor *y, const ckpt_tensor *dy)
 {
     ckpt_tape *t = p->t;
@@ -133,7 +133,7 @@ int tape_pull(ckpt_tape *t, int32_t first_op, int ny, const ckpt_tensor *y, cons
     if (!partial_open(&p, t, first_op, n, x))
         reverse_all(&p, ny, y, dy);
     for (int i = 0; i < n && !t->error.code; i++)
-        dx[i] = take(&p, x[i].id);
+        dx[i] = gradient_of(&p, x[i].id);
     partial_close(&p);
     return t->error.code;
 }
@@ -153,7 +153,7 @@ static int check(ckpt_tape *t, ckpt_tensor *y, int n, ckpt_tensor *x)
     return t->error.code;
 }
 
-/* Of tensors of the tape. */
+/* y and x are tensors of the tape. */
 static void differentiate(ckpt_tape *t, ckpt_tensor y, int n, const ckpt_tensor *x, ckpt_tensor *dx)
 {
     const struct ckpt_desc of_y = t->tensors.data[y.id].desc;
@@ -165,7 +165,7 @@ static void differentiate(ckpt_tape *t, ckpt_tensor y, int n, const ckpt_tensor 
     }
     for (int i = 0; i < n && !t->error.code; i++) {
         const struct ckpt_desc d = t->tensors.data[x[i].id].desc;
-        dx[i] = take(&p, x[i].id);
+        dx[i] = gradient_of(&p, x[i].id);
         if (!dx[i].id)
             dx[i] = ops_fill(t, 0.f, d.dtype, d.ndim, d.shape);
     }

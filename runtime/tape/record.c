@@ -7,7 +7,7 @@
 #include "core/sized.h"
 #include "tape/tape.h"
 
-enum { MOST_OPERANDS = 1 << 16 };
+enum { MAX_OPERANDS = 1 << 16 };
 
 int ckpt_call_fail(struct ckpt_call *call, const char *fmt, ...)
 {
@@ -20,7 +20,7 @@ int ckpt_call_fail(struct ckpt_call *call, const char *fmt, ...)
     return CKPT_ESHAPE;
 }
 
-/* The sentence of a refused call: op, reason, operands. */
+/* Sets the sentence of a refused call: op, reason, operands. */
 static int fail_call(ckpt_tape *t, const struct ckpt_op_def *def, const struct ckpt_call *call,
                      int code)
 {
@@ -36,9 +36,9 @@ static int fail_call(ckpt_tape *t, const struct ckpt_op_def *def, const struct c
                      call->n_in ? "; got " : "", operands);
 }
 
-/* Resolves handles, feeds inputs, and makes dense what the kernel wants dense. */
-static int take_operands(ckpt_tape *t, const struct ckpt_op_def *def, int n, const ckpt_tensor *x,
-                         ckpt_tensor *in, struct ckpt_desc *descs)
+/* Resolves handles, records feeds, and makes operands dense unless the kernel accepts strides. */
+static int resolve_operands(ckpt_tape *t, const struct ckpt_op_def *def, int n,
+                            const ckpt_tensor *x, ckpt_tensor *in, struct ckpt_desc *descs)
 {
     for (int i = 0; i < n; i++) {
         in[i] = tape_resolve(t, x[i]);
@@ -62,7 +62,7 @@ static bool strides_unset(const struct ckpt_desc *d)
     return true;
 }
 
-/* Whether all elements of d share one place, so that a view of it has strides of 0, too. */
+/* Whether all elements of d have one address, so that a view of it may have strides of 0, too. */
 static bool is_one_place(const struct ckpt_desc *d)
 {
     for (int i = 0; i < d->ndim; i++)
@@ -71,8 +71,9 @@ static bool is_one_place(const struct ckpt_desc *d)
     return desc_numel(d) > 1;
 }
 
-/* Are all elements of d in a storage of so many bytes, or, if that is -1, in one that can be? */
-static bool strides_are_sane(const struct ckpt_desc *d, int64_t bytes)
+/* Whether all elements of d lie in a storage of this many bytes; -1: in one of any possible size.
+ */
+static bool strides_are_valid(const struct ckpt_desc *d, int64_t bytes)
 {
     int64_t last = d->offset, size = ckpt_dtype_size(d->dtype), step;
     for (int i = 0; i < d->ndim; i++)
@@ -82,7 +83,7 @@ static bool strides_are_sane(const struct ckpt_desc *d, int64_t bytes)
     return d->offset >= 0 && last < (bytes < 0 ? INT64_MAX / 64 : bytes / size);
 }
 
-/* What a shape rule said of an output: whatever a rule of somebody else makes up ends here. */
+/* Checks an output that a shape rule described; rules of programs may be wrong in any way. */
 static int check_output(const ckpt_tape *t, const struct ckpt_op_def *def, struct ckpt_call *call,
                         const ckpt_tensor *in, int i)
 {
@@ -97,7 +98,7 @@ static int check_output(const ckpt_tape *t, const struct ckpt_op_def *def, struc
     if (strides_unset(d) && !(view && (def == &op_expand || is_one_place(&call->in[0]))))
         desc_dense(d);
     int64_t bytes = view ? t->storages.data[t->tensors.data[in[0].id].storage].bytes : -1;
-    if (!strides_are_sane(d, bytes))
+    if (!strides_are_valid(d, bytes))
         return ckpt_call_fail(call, "output %d has elements outside of its storage", i);
     return 0;
 }
@@ -166,8 +167,8 @@ static enum storage_kind kind_of(enum phase phase)
     return phase == PHASE_FORWARD ? STORAGE_ACTIVATION : STORAGE_TEMPORARY;
 }
 
-/* Moves the operands of op i to the end of the list, with room for one more behind those in front
- * of `before`.  Returns where that is, or NULL with the tape's error. */
+/* Moves the operands of op i to the end of the list, with one free entry after the first `before`.
+ * Returns that entry, or NULL with the tape's error. */
 static int32_t *widen_operands(ckpt_tape *t, int32_t i, int32_t before)
 {
     const int32_t n = t->ops.data[i].n_in + t->ops.data[i].n_out;
@@ -287,7 +288,7 @@ static bool any_needs_grad(const ckpt_tape *t, const ckpt_tensor *in, int n)
     return false;
 }
 
-/* Whether a parameter takes part in what an op reads. */
+/* Whether an operand is a parameter or depends on one. */
 static bool any_learned(const ckpt_tape *t, const ckpt_tensor *in, int n)
 {
     for (int i = 0; i < n; i++) {
@@ -332,8 +333,8 @@ static int append_call(ckpt_tape *t, const struct ckpt_op_def *def, const struct
     return 0;
 }
 
-/* An op of a program that was built against another header, as this library knows it: what the
- * struct is too short for is NULL.  The copy lives as long as the tape. */
+/* The def of an op in this library's size, for a program that was built against another header:
+ * members that its struct is too short for are NULL.  The copy lives as long as the tape. */
 static const struct ckpt_op_def *whole_def(ckpt_tape *t, const struct ckpt_op_def *given)
 {
     struct error e;
@@ -363,7 +364,7 @@ int ckpt_record(ckpt_tape *t, const struct ckpt_op_def *def, int n_in, const ckp
                 int n_out, ckpt_tensor *out, const void *attr, size_t attr_size)
 {
     NOT_NULL(NULL, t);
-    for (int i = 0; out && i < n_out && n_out <= MOST_OPERANDS; i++)
+    for (int i = 0; out && i < n_out && n_out <= MAX_OPERANDS; i++)
         out[i] = CKPT_NONE;
     if (t->error.code)
         return t->error.code;
@@ -371,7 +372,7 @@ int ckpt_record(ckpt_tape *t, const struct ckpt_op_def *def, int n_in, const ckp
         return t->error.code;
     if (!def || !def->name || !def->shape)
         return tape_fail(t, CKPT_EINVAL, "an op without name or shape rule was recorded");
-    if (n_in < 0 || n_out < 0 || n_in > MOST_OPERANDS || n_out > MOST_OPERANDS || (n_in && !x) ||
+    if (n_in < 0 || n_out < 0 || n_in > MAX_OPERANDS || n_out > MAX_OPERANDS || (n_in && !x) ||
         (n_out && !out) || (attr_size && !attr))
         return tape_fail(t, CKPT_EINVAL,
                          "%s: %d inputs, %d outputs and %zu bytes of attributes "
@@ -382,7 +383,7 @@ int ckpt_record(ckpt_tape *t, const struct ckpt_op_def *def, int n_in, const ckp
     struct ckpt_desc *descs = calloc(n, sizeof *descs);
     int rc = in && descs ? 0 : tape_fail(t, CKPT_ENOMEM, "no memory to record %s", def->name);
     if (!rc)
-        rc = take_operands(t, def, n_in, x, in, descs);
+        rc = resolve_operands(t, def, n_in, x, in, descs);
     if (!rc) {
         struct ckpt_call call = {.n_in = n_in,
                                  .n_out = n_out,

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Training by several ranks, on the tape.  The parameters of a block stand in a bucket (layout.h),
- * which is a parameter of its own: the update knows buckets only.  What the model reads of it is a
- * view, of the bucket itself where every rank has all of it (stages 0 and 1; at stage 1 each
- * updates its share of it, and new values are gathered in place), else of what an all_gather made
- * of the shares: dropping that between its uses is ZeRO-3, keeping it ZeRO-2, and the planner
- * treats it like anything else that can be made again.
+ * Training on several ranks, on the tape.  The parameters of a block form a bucket (layout.h),
+ * which is a parameter of its own: the update knows only buckets.  The model reads a view: at
+ * stages 0 and 1 of the bucket itself, since every rank has all of it (at stage 1 each rank updates
+ * its share, and new values are gathered in place); at stages 2 and 3 of the result of an
+ * all_gather of the shares.  Freeing that result between its uses is ZeRO-3, keeping it ZeRO-2, and
+ * the planner treats it like anything else that can be recomputed.
  *
- * Gradients are added up in the order of ranks once they are complete, each rank getting the sum of
- * its share (stage 0: of all), and the norm is made of the same partial sums at every stage: so the
- * stage changes no bit.  With one micro-step that is in the backward pass, where the last gradient
- * of a bucket is made, and a rank soon has no more than its share of it.  With several the body of
- * the program, the same for each of them, cannot know which is the last, and to reduce in each
- * would send as many times the bytes: then it is in the update.
+ * Gradients are summed in the order of ranks once they are complete; each rank gets the sum of its
+ * share (stage 0: of all).  The norm is computed from the same partial sums at every stage, so the
+ * stage changes no bit.  With one micro-step the sum is in the backward pass, where the last
+ * gradient of a bucket is made, and a rank then keeps only its share.  With several, the body of
+ * the program is the same for each micro-step and cannot know which is the last; reducing in each
+ * would multiply the bytes sent.  So the sum is in the update.
  */
 #include <stdlib.h>
 #include "collective.h"
@@ -20,7 +20,7 @@
 #include "dist/shard/layout.h"
 #include "tape/tape.h"
 
-/* Does every rank have all values?  All gradients and state? */
+/* Whether every rank has all values; whether it also has all gradients and state. */
 static bool has_values(const ckpt_tape *t)
 {
     return t->env.sharing.zero <= 1;
@@ -36,7 +36,7 @@ static int32_t bucket_param(const ckpt_tape *t, int32_t bucket)
     return t->env.params->n - t->env.params->n_hidden + bucket;
 }
 
-/* A label for what follows; the caller's comes back by assigning what is returned. */
+/* Sets the bucket's label; returns the caller's, to be assigned to t->label afterwards. */
 static int32_t label_bucket(ckpt_tape *t, int32_t bucket)
 {
     int32_t before = t->label;
@@ -100,8 +100,8 @@ int32_t tape_param_of(const ckpt_tape *t, int32_t x)
 
 /* ---- gradients ------------------------------------------------------------------------------- */
 
-/* The gradients of a bucket as one flat tensor, or none if no parameter of it has one.  Where bf16
- * was asked for, they travel so. */
+/* The gradients of a bucket as one flat tensor, or none if no parameter of it has one.  Ranks
+ * exchange them in bf16 if that was requested. */
 static ckpt_tensor flat_gradient(ckpt_tape *t, const struct layout_bucket *b)
 {
     const struct layout *l = t->env.sharing.layout;
@@ -230,11 +230,12 @@ void tape_gather_updated(ckpt_tape *t, int32_t param)
 }
 
 /*
- * Replaces n <= FLATTEN_PARTS values by their sums over the ranks; but of those from `once` on,
- * which are sums of shares, every copy has its own place, and all take what the first copy gives:
- * no part of the norm counts twice, and no order of sums in another host makes it another.
+ * Replaces n <= FLATTEN_PARTS values by their sums over the ranks.  Values from `once` on are sums
+ * over shares: each replica has its own place in the sum, and all ranks use the first replica's
+ * result.  So no part of the norm counts twice, and the order of sums on another host does not
+ * change it.
  */
-static void sum_some(ckpt_tape *t, int n, int once, ckpt_tensor *x)
+static void sum_values(ckpt_tape *t, int n, int once, ckpt_tensor *x)
 {
     const struct sharing *sharing = &t->env.sharing;
     int shares = n - once;
@@ -249,8 +250,8 @@ static void sum_some(ckpt_tape *t, int n, int once, ckpt_tensor *x)
         x[i] = ckpt_slice(t, all, 0, i, i + 1);
 }
 
-/* The same mean on all ranks, as `all_reduce` gives it. */
-static void share_some(ckpt_tape *t, int n, const int32_t *param)
+/* Replaces the values by their mean, computed with all_reduce, so it is the same on all ranks. */
+static void average_values(ckpt_tape *t, int n, const int32_t *param)
 {
     struct flatten_attr attr = {.dtype = CKPT_F32, .numel = 0};
     const struct collective_attr ranks = {.ranks = t->env.sharing.ranks};
@@ -278,7 +279,7 @@ void tape_share_buffers(ckpt_tape *t)
         if (t->param_next[i])
             param[n++] = i;
         if (n && (n == FLATTEN_PARTS || i == t->n_params - 1)) {
-            share_some(t, n, param);
+            average_values(t, n, param);
             n = 0;
         }
     }
@@ -287,5 +288,5 @@ void tape_share_buffers(ckpt_tape *t)
 void tape_sum_over_ranks(ckpt_tape *t, int once, int n, ckpt_tensor *x)
 {
     for (int i = 0; i < n; i += FLATTEN_PARTS)
-        sum_some(t, (int)min_i64(FLATTEN_PARTS, n - i), i ? 0 : once, x + i);
+        sum_values(t, (int)min_i64(FLATTEN_PARTS, n - i), i ? 0 : once, x + i);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tape's bookkeeping: storages, tensors, labels, the sticky error. */
+/* Bookkeeping of the tape: storages, tensors, labels, the sticky error. */
 #include <stdlib.h>
 #include <string.h>
 #include "attr.h"
@@ -89,7 +89,7 @@ int tape_fail(ckpt_tape *t, int code, const char *fmt, ...)
     return code;
 }
 
-/* In place of a tape that is NULL: one that has failed, so that nothing is done to it. */
+/* For a tape that is NULL: a tape that has failed, so that calls on it do nothing. */
 static ckpt_tape *tape_or_none(ckpt_tape *t)
 {
     static struct tensor none = {.desc.ndim = -1};
@@ -140,11 +140,11 @@ void ckpt_label(ckpt_tape *t, const char *fmt, ...)
     t->label = t->n_labels++;
 }
 
-/* Appends a tensor; its id, or 0 with the tape's error set. */
+/* Appends a tensor; returns its id, or 0 with the tape's error set. */
 static int32_t add_tensor(ckpt_tape *t, int32_t storage, const struct ckpt_desc *d, int32_t op,
                           int32_t index, bool needs_grad)
 {
-    struct ckpt_desc desc = *d; /* d may stand in the array that grows */
+    struct ckpt_desc desc = *d; /* d may point into the array that grows */
     if (ARRAY_RESERVE(&t->tensors, t->n_tensors)) {
         tape_fail(t, CKPT_ENOMEM, "no memory for tensor %d", t->n_tensors);
         return 0;
@@ -165,7 +165,7 @@ static int32_t add_storage(ckpt_tape *t, int64_t bytes, enum storage_kind kind, 
     return t->n_storages++;
 }
 
-/* Elements from the first to the last of a tensor, for the size of its storage. */
+/* Elements from the first to the last one of a tensor, which is the size of its storage. */
 static int64_t desc_span(const struct ckpt_desc *d)
 {
     int64_t span = 1;
@@ -191,8 +191,8 @@ ckpt_tensor tape_view_tensor(ckpt_tape *t, ckpt_tensor base, const struct ckpt_d
     return tape_handle(t, add_tensor(t, t->tensors.data[base.id].storage, d, -1, 0, false));
 }
 
-/* What codes stand for, made by an op that may run again wherever that beats keeping the result.
- * Random numbers of ops behind it are those of a model without it. */
+/* The decoded value of a parameter kept in codes.  Its op may be recomputed where that beats
+ * keeping the result.  It does not change the random numbers of later ops. */
 static ckpt_tensor decoded_value(ckpt_tape *t, int32_t param, ckpt_tensor codes)
 {
     const struct param *p = &t->env.params->data[param];
@@ -262,7 +262,7 @@ struct ckpt_desc ckpt_desc_of(ckpt_tape *t, ckpt_tensor x)
     return v ? v->desc : none;
 }
 
-/* Copies the axes of from that are not 1 onto those of to; false if their sizes differ. */
+/* Copies the strides of axes with more than one element; false if their sizes differ. */
 static bool match_axes(const struct ckpt_desc *from, struct ckpt_desc *to)
 {
     int k = 0;
@@ -281,7 +281,8 @@ static bool match_axes(const struct ckpt_desc *from, struct ckpt_desc *to)
     return k == from->ndim;
 }
 
-/* The tensor that x only renames: x itself, or what it is a reshape of but for axes of size 1. */
+/* The tensor that x only renames: its source if x is a reshape that adds or drops axes of size 1;
+ * else x itself. */
 static int32_t renamed(const ckpt_tape *t, int32_t x)
 {
     const struct tensor *v = &t->tensors.data[x];
@@ -296,7 +297,7 @@ static int32_t renamed(const ckpt_tape *t, int32_t x)
     return same ? op_in(t, o, 0) : x;
 }
 
-/* Made by its op for nobody but x: no other tensor on the storage, no other reader. */
+/* Whether root has no other tensor on its storage, and no reader, but x. */
 static bool is_fresh(const ckpt_tape *t, int32_t root, int32_t x)
 {
     const struct tensor *v = &t->tensors.data[root];
@@ -324,7 +325,7 @@ bool tape_is_fresh(const ckpt_tape *t, ckpt_tensor x)
     return is_fresh(t, x.id, x.id);
 }
 
-/* Whether a kernel can write an output as d describes it. */
+/* Whether a kernel can write an output with the strides of d. */
 static bool can_write(const struct ckpt_op_def *def, const struct ckpt_desc *d)
 {
     int last = d->ndim - 1;
@@ -342,7 +343,7 @@ bool tape_can_rehome(const ckpt_tape *t, ckpt_tensor x, const struct ckpt_desc *
     if (v->op < 0)
         return false;
     const struct op *o = &t->ops.data[v->op];
-    struct ckpt_desc d = v->desc; /* what the op itself would write; x may only rename it */
+    struct ckpt_desc d = v->desc; /* the op's own output; x may only rename it */
     match_axes(as, &d);
     if (o->feed >= 0 || o->accumulate != ACCUMULATE_NEVER ||
         (o->def->flags & (CKPT_OP_VIEW | CKPT_OP_INPLACE)) || !can_write(o->def, &d))

@@ -5,22 +5,22 @@
  * SSA: a tensor is made by one op.  An in-place op makes a new tensor on the same storage.
  *
  * The tape room decides what a training step computes.  It records the calls of a model, infers
- * shapes at once, appends the reverse of what was recorded (differentiate.c), and, for ranks that
- * share parameters, the gathers and sums (shard.c).  The update is appended by the optim room with
- * the same calls.  What comes out is a straight line of ops over storages; every later room works
- * on that line, and none changes which numbers it gives.
+ * shapes at once, appends the reverse of the recorded ops (differentiate.c) and, if ranks share
+ * parameters, the gathers and sums (shard.c).  The optim room appends the update by the same
+ * calls.  The result is a straight line of ops over storages; every later room works on that line,
+ * and none changes the numbers it computes.
  *
- * - The order of ops and of sums is fixed here: a gradient that is used often is added up in the
- *   reverse order of use, in fp32.
+ * - The order of ops and of sums is fixed here: the gradient of a tensor with many uses is summed
+ *   in the reverse order of use, in fp32.
  * - An error sticks: the first bad call is kept with op, shapes and the caller's line, later calls
  *   do nothing, and ckpt_compile returns it.
- * - A feed is an op just before its first use, so that it can come late and can be dropped.
- * - Indices, not pointers, name storages, tensors and ops: all three arrays grow.
+ * - A feed is an op just before its first use, so that it can be late and its copy can be freed.
+ * - Storages, tensors and ops are named by index, not by pointer, since all three arrays grow.
  *
- * It may know the core, the table of ops, and how ranks share parameters (sharing.h).  Of the
- * context it sees struct tape_env and no more; it knows nothing of plans, devices, tiers, files or
- * communicators.  A test makes a tape without a context (tests/unit/test_tape.c).  A tape is used
- * by one thread at a time.
+ * It may use the core, the table of ops, and how ranks share parameters (sharing.h).  Of the
+ * context it sees only struct tape_env; it knows nothing of plans, devices, tiers, files or
+ * communicators.  A test makes a tape without a context (tests/unit/test_tape.c).  One thread at a
+ * time uses a tape.
  */
 #ifndef CKPT_TAPE_H
 #define CKPT_TAPE_H
@@ -31,10 +31,10 @@
 #include "dist/shard/sharing.h"
 
 enum storage_kind {
-    STORAGE_INPUT,    /* fed before a step; its bytes also stand on the host */
+    STORAGE_INPUT,    /* fed before a step; the host has a copy of its bytes */
     STORAGE_CONSTANT, /* the same, fed once */
     STORAGE_VALUE,    /* persistent: a parameter as the model reads it */
-    STORAGE_MASTER,   /* persistent: its fp32 master */
+    STORAGE_MASTER,   /* persistent: the parameter's fp32 master */
     STORAGE_EXP_AVG,
     STORAGE_EXP_AVG_SQ,
     STORAGE_EMA,
@@ -49,7 +49,7 @@ struct storage {
     int64_t bytes;
     enum storage_kind kind;
     int32_t param;  /* index in env.params for persistent kinds and gradients, else -1 */
-    bool carried;   /* keeps its bytes from one micro-step to the next */
+    bool carried;   /* its bytes stay from one micro-step to the next */
     int32_t feed;   /* index in tape.feeds for inputs and constants, else -1 */
     int32_t tensor; /* the tensor that made it, for names in messages */
 };
@@ -58,10 +58,10 @@ struct tensor {
     int32_t storage;
     struct ckpt_desc desc; /* desc.offset counts elements from the start of the storage */
     int32_t op;            /* producer, or -1 */
-    int32_t index;         /* which output of it */
-    bool needs_grad;       /* a trainable parameter takes part in it */
-    bool learned;          /* a parameter of any kind does, in what its op read */
-    int32_t fp8_op;        /* the op that made its 8-bit copies, or 0 */
+    int32_t index;         /* output number of the producer */
+    bool needs_grad;       /* it depends on a trainable parameter */
+    bool learned;          /* its op reads something that depends on any parameter */
+    int32_t fp8_op;        /* the op that makes its 8-bit copies, or 0 */
 };
 
 enum phase { PHASE_FORWARD, PHASE_BACKWARD, PHASE_UPDATE };
@@ -71,7 +71,7 @@ enum accumulate { ACCUMULATE_NEVER, ACCUMULATE_ALWAYS, ACCUMULATE_LATER_MICRO };
 
 struct op {
     const struct ckpt_op_def *def;
-    int32_t operands; /* from here in tape.operands: n_in inputs, n_out outputs; -1 is absent */
+    int32_t operands; /* first one in tape.operands: n_in inputs, n_out outputs; -1 is absent */
     int32_t n_in, n_out;
     void *attr;
     size_t attr_size;
@@ -83,8 +83,8 @@ struct op {
     int32_t label;
     const char *file;
     int line;
-    int first_line;    /* of several ops that became one; 0: line */
-    bool of_gradients; /* ckpt_gradients recorded it: without a rule the loss cannot depend on it */
+    int first_line;    /* of several ops that were joined; 0: line */
+    bool of_gradients; /* recorded by ckpt_gradients: without a rule the loss cannot depend on it */
     int32_t number;    /* see struct ckpt_kernel_args */
 };
 
@@ -93,7 +93,7 @@ struct feed {
     char *name;
     int32_t tensor;
     void *constant; /* the bytes of a constant; NULL for an input */
-    bool used;      /* its op is on the tape: it is recorded just before the first use */
+    bool used;      /* its op is on the tape; it is recorded just before the first use */
 };
 
 struct fetch {
@@ -102,22 +102,22 @@ struct fetch {
     int32_t param; /* >= 0: the gradient of this parameter, filled in by tape_differentiate */
 };
 
-/* All that recording needs to know of what is outside the tape. */
+/* The tape's environment: everything that recording needs from outside the tape. */
 struct tape_env {
-    enum ckpt_backend backend;   /* whose kernels the ops are for: it decides their workspace */
-    bool deterministic;          /* kernels that add in a fixed order are asked for */
+    enum ckpt_backend backend;   /* backend of the kernels: it decides their workspace */
+    bool deterministic;          /* kernels must add in a fixed order */
     enum matmul_dtype matmul;    /* operands of products of linear layers: --matmul */
     bool int8;                   /* the backward pass reads codes: --activations 8bit */
-    int64_t joined_tiles;        /* products of layers of so many tiles or more do GELU or a gate
-                                    at their end (cuda_joined_tiles()); 0: none do */
+    int64_t joined_tiles;        /* products of layers with this many tiles or more do GELU or a
+                                    gate in their epilogue (cuda_joined_tiles()); 0: none do */
     int threads;                 /* of a kernel */
-    const struct params *params; /* what handles below 0 stand for; outlives the tape */
-    struct sharing sharing;      /* of the parameters, over ranks */
-    const bool *frozen; /* per parameter: it takes no gradient here; NULL: all take theirs; only
+    const struct params *params; /* the parameters, whose handles are below 0; outlives the tape */
+    struct sharing sharing;      /* how ranks share the parameters */
+    const bool *frozen; /* per parameter: it takes no gradient on this tape; NULL: all do; valid
                            while a model is recorded */
 };
 
-/* An op whose struct has another size than ours, and all of it. */
+/* The complete def of an op whose struct, built against another header, has another size. */
 struct op_copy {
     struct op_copy *next;
     const struct ckpt_op_def *given;
@@ -126,7 +126,7 @@ struct op_copy {
 
 struct ckpt_tape {
     struct tape_env env;
-    uint32_t owner; /* of the handles of its tensors: see handle_owner */
+    uint32_t owner; /* owner of its tensors' handles: see handle_owner */
     int64_t micro_batch;
     int32_t n_micro;
     enum phase phase;
@@ -163,33 +163,34 @@ struct ckpt_tape {
 
     int32_t (*slots)[SLOT_COUNT]; /* per parameter of env: the tensors of its slots here, or 0 */
     int32_t *param_gradient;      /* per parameter: the tensor of its summed gradient, or 0 */
-    int32_t *param_next;          /* per buffer: the tensor of what the step gives it, or 0 */
-    int32_t *buckets;             /* per bucket of the layout: the tensor of all of it, or 0 */
+    int32_t *param_next;          /* per buffer: the tensor of its next value, or 0 */
+    int32_t *buckets;             /* per bucket of the layout: the tensor of the whole, or 0 */
     int32_t *first_reader; /* per bucket: the op whose reverse completes its gradients, or 0 */
     int32_t n_params;
-    int32_t n_bringing;         /* of the ops: those that bring parameters, from other ranks or out
-                                   of codes */
-    bool in_gradients;          /* what is recorded are gradients that the model asked for */
+    int32_t n_bringing;         /* number of ops that gather parameters from other ranks or decode
+                                   them */
+    bool in_gradients;          /* ckpt_gradients is recording */
     bool trains;                /* it will be differentiated */
     bool full_precision;        /* layers recorded now have no 8-bit products */
-    bool couples_samples;       /* what is computed depends on the size of micro-steps */
+    bool couples_samples;       /* the results depend on the size of micro-steps */
     bool updates_buffers;       /* else ckpt_update_buffer records nothing */
-    enum ckpt_dtype grad_dtype; /* of bf16 parameters, where nothing is added up */
+    enum ckpt_dtype grad_dtype; /* of gradients of bf16 parameters that nothing is added to */
     int32_t loss;               /* tensor: the loss, summed over the micro-steps so far */
 
     struct op_copy *copies; /* a list */
-    int32_t label;          /* of what is recorded now */
-    const char *file;       /* where the caller stands */
+    int32_t label;          /* of the ops recorded now */
+    const char *file;       /* the caller's place */
     int line;
-    struct error error; /* sticky: the first one; its code is 0 while all is well */
+    struct error error; /* sticky: the first failure; code is 0 without one */
 };
 
-/* The tensor with index 0 is reserved, so that id 0 is "none".  env is copied.  Returns 0 or
+/* The tensor with index 0 is reserved, so that id 0 means "none".  env is copied.  Returns 0 or
  * CKPT_ENOMEM. */
 int tape_new(ckpt_tape **t, const struct tape_env *env, int64_t micro_batch, int32_t n_micro);
 void tape_free(ckpt_tape *t);
 
-/* Sets the sticky error (the first one wins) with the caller's place in front. Returns the code. */
+/* Sets the sticky error (the first one wins), with the caller's place in front.  Returns the code.
+ */
 int tape_fail(ckpt_tape *t, int code, const char *fmt, ...) CKPT_PRINTF(3, 4);
 
 /* The handle of a tensor. */
@@ -198,13 +199,13 @@ static inline ckpt_tensor tape_handle(const ckpt_tape *t, int32_t id)
     return (ckpt_tensor){.id = id, .owner = t->owner};
 }
 
-/* The tensor behind a handle: parameters are imported on first use.  NULL if it is none of ours. */
+/* The tensor of a handle; a parameter gets one on first use.  NULL if it is not of this tape. */
 struct tensor *tape_tensor(ckpt_tape *t, ckpt_tensor x);
 
-/* The tensor a handle stands for on this tape: parameters become one on first use. */
+/* The handle on this tape: a parameter's handle becomes that of its tensor here. */
 ckpt_tensor tape_resolve(ckpt_tape *t, ckpt_tensor x);
 
-/* A new tensor on a new storage of its own, and one on the storage of another. */
+/* Make a tensor on a new storage; make a tensor on the storage of another. */
 ckpt_tensor tape_new_tensor(ckpt_tape *t, const struct ckpt_desc *d, enum storage_kind kind);
 ckpt_tensor tape_view_tensor(ckpt_tape *t, ckpt_tensor base, const struct ckpt_desc *d);
 /* A persistent storage of a parameter (master, moments, EMA) as a tensor. */
@@ -216,97 +217,98 @@ static inline bool tape_trains(const ckpt_tape *t, int32_t param)
     return t->env.params->data[param].trainable && !(t->env.frozen && t->env.frozen[param]);
 }
 
-/* The parameter that a tensor is on this tape, or -1. */
+/* The parameter whose value a tensor is on this tape, or -1. */
 int32_t tape_param_of(const ckpt_tape *t, int32_t x);
 
-/* Several ranks (shard.c).  Whether a parameter stands in a bucket, and its tensor then. */
+/* Several ranks (shard.c).  Whether a parameter is part of a bucket; then the tensor of its value.
+ */
 bool tape_is_sharded(const ckpt_tape *t, int32_t param);
 ckpt_tensor tape_sharded_value(ckpt_tape *t, int32_t param);
-/* Notes, before the first op is reversed, which op is the first of the forward pass to read from
- * each bucket; then, when it has been reversed, reduces the bucket's gradients, which are complete.
- */
+/* tape_watch_buckets, called before the first op is reversed, finds for each bucket the first op of
+ * the forward pass that reads from it.  tape_reversed, called when an op has been reversed, reduces
+ * the gradients of a bucket if that was this op, since they are complete then. */
 void tape_watch_buckets(ckpt_tape *t);
 void tape_reversed(ckpt_tape *t, int32_t op);
-/* Replaces the gradients of parameters by those of buckets, summed over the ranks, where that was
- * not done yet.  Returns 0 or the tape's error. */
+/* Replaces the gradients of parameters by those of buckets, summed over the ranks, for buckets not
+ * reduced yet.  Returns 0 or the tape's error. */
 int tape_shard_gradients(ckpt_tape *t);
-/* What this rank adds to the norm, of a gradient of a parameter or bucket. */
+/* The part of a gradient, of a parameter or bucket, that this rank adds to the norm. */
 ckpt_tensor tape_norm_part(ckpt_tape *t, int32_t param, ckpt_tensor gradient);
-/* What this rank updates of the value of a parameter or bucket; and the gathering of what others
- * updated of it, where they did. */
+/* tape_updated_value: the part of the value of a parameter or bucket that this rank updates.
+ * tape_gather_updated: gathers the parts that other ranks updated, if there are any. */
 ckpt_tensor tape_updated_value(ckpt_tape *t, int32_t param);
 void tape_gather_updated(ckpt_tape *t, int32_t param);
-/* Of a bucket, flat: the whole of what this rank has its part of; and the part that it updates of
- * what every rank has.  tape_bucket_of: its number, below 0 for a parameter that is none. */
+/* On flat tensors of a bucket: gathers the whole from the parts of all ranks; takes from the whole
+ * the part that this rank updates.  tape_bucket_of: its number, below 0 if it is not a bucket. */
 ckpt_tensor tape_whole_bucket(ckpt_tape *t, int32_t param, ckpt_tensor part);
 ckpt_tensor tape_updated_part(ckpt_tape *t, int32_t param, ckpt_tensor whole);
 int32_t tape_bucket_of(const ckpt_tape *t, int32_t param);
-/* Buffers (buffers.c).  n <= AVERAGE_PAIRS of them, as ckpt_update_buffer, by one op. */
+/* Buffers (buffers.c).  Does ckpt_update_buffer for n <= AVERAGE_PAIRS buffers by one op. */
 void tape_update_buffers(ckpt_tape *t, int n, const ckpt_tensor *buffer, const ckpt_tensor *value,
                          float momentum);
-/* Replaces what the step gives each buffer by the mean over the ranks. */
+/* Replaces the next value of each buffer by its mean over the ranks. */
 void tape_share_buffers(ckpt_tape *t);
-/* Replaces each of n single values by its sum over several ranks: the first ones, up to `once`, are
- * of a rank alone, the others are of its shares. */
+/* Replaces each of n single values by its sum over the ranks: the first `once` values belong to one
+ * rank each, the others are sums over its shares. */
 void tape_sum_over_ranks(ckpt_tape *t, int once, int n, ckpt_tensor *x);
 
-/* Whether an op behind the one that made x has it as an operand. */
+/* Whether an op after the one that made x has it as an operand. */
 bool tape_is_read(const ckpt_tape *t, ckpt_tensor x);
-/* Whether nobody but its op has seen a tensor: it is alone on its storage and has no reader. */
+/* Whether only its op knows a tensor: it is alone on its storage and has no reader. */
 bool tape_is_fresh(const ckpt_tape *t, ckpt_tensor x);
 
-/* Whether a tensor, fresh from its producer and seen by nobody else, can be written elsewhere with
- * these strides; and the move onto the storage of another tensor. */
+/* tape_can_rehome: whether x, fresh from its producer (see tape_is_fresh), can be written elsewhere
+ * with these strides.  tape_rehome moves it onto the storage of another tensor. */
 bool tape_can_rehome(const ckpt_tape *t, ckpt_tensor x, const struct ckpt_desc *as);
 void tape_rehome(ckpt_tape *t, ckpt_tensor x, ckpt_tensor onto, const struct ckpt_desc *as);
 
-/* Records the copy-in of an input or constant, unless it was recorded. */
+/* Records the copy-in of an input or constant, unless it was recorded before. */
 void tape_use_feed(ckpt_tape *t, int32_t feed);
 
-/* Appends an op without looking at its def's rules.  Returns its index, or -1. */
+/* Appends an op without calling its def's rules.  Returns its index, or -1. */
 int32_t tape_append(ckpt_tape *t, const struct ckpt_op_def *def, int n_in, const ckpt_tensor *in,
                     int n_out, const ckpt_tensor *out);
 
-/* Gives op i one more output, behind those that it has.  Returns its tensor, or none with the
- * tape's error. */
+/* Gives op i one more output, after its others.  Returns its tensor, or none with the tape's
+ * error. */
 ckpt_tensor tape_add_output(ckpt_tape *t, int32_t i, const struct ckpt_desc *d);
 
-/* Gives op i tensor x as one more input, behind those that it has. */
+/* Gives op i tensor x as one more input, after its others. */
 void tape_add_input(ckpt_tape *t, int32_t i, int32_t x);
 
-/* Makes op i, in its place and phase, one of these operands, which makes the tensors of `out`; attr
- * is copied.  What it made before has no maker then, where it is not among them.  Scratch: none.
- * Returns 0 or the tape's error. */
+/* Replaces op i, in its place and phase, by one with these operands, which makes the tensors of
+ * `out`; attr is copied.  Former outputs that are not in `out` have no producer then.  It has no
+ * workspace.  Returns 0 or the tape's error. */
 int tape_replace_op(ckpt_tape *t, int32_t i, const struct ckpt_op_def *def, const void *attr,
                     size_t attr_size, int n_in, const int32_t *in, int n_out, const int32_t *out);
 
-/* What is recorded next is of the phase of op i, and named as that is. */
+/* Ops recorded next get the phase, label and place of op i. */
 void tape_stand_at(ckpt_tape *t, int32_t i);
 
-/* Puts the ops into another order, in which each still follows those that it reads from: order[i]
- * is the position, as it is now, of the op that comes to stand at i.  Returns 0 or the tape's
- * error. */
+/* Reorders the ops; each still follows the ops that it reads from.  order[i] is the present
+ * position of the op that moves to position i.  Returns 0 or the tape's error. */
 int tape_reorder(ckpt_tape *t, const int32_t *order);
 
-/* Makes outputs fetchable (see ckpt_output); the gradients asked for, once they are complete: of
- * one parameter, and of all whose were not fetched so. */
+/* Record the outputs of requested gradients (ckpt_output_gradient) once they are complete: of one
+ * parameter; of all parameters whose gradients have not been fetched that way. */
 void tape_fetch_gradient(ckpt_tape *t, int32_t param);
 void tape_fetch_gradients(ckpt_tape *t);
 
-/* Whether g, which a gradient rule returned, can be the gradient of tensor x.  Returns 0 or the
- * tape's error. */
+/* Whether g, returned by a gradient rule, can be the gradient of tensor x.  Returns 0 or the tape's
+ * error. */
 int tape_check_gradient(ckpt_tape *t, int32_t x, ckpt_tensor g);
 
-/* The gradients of x[0] to x[n - 1] through the ops from first_op on, where those of y are dy; for
- * rules of ops that are gradients (ops/again.h).  x are not made by these ops, and no two are one
- * tensor.  dx[i] is CKPT_NONE where no y depends on x[i].  Returns 0 or the tape's error. */
+/* Sets dx to the gradients of x[0] to x[n - 1] through the ops from first_op on, with dy the
+ * gradients of y; for rules of ops that are gradients (ops/again.h).  These ops do not make x, and
+ * no two x are one tensor.  dx[i] is CKPT_NONE if no y depends on x[i].  Returns 0 or the tape's
+ * error. */
 int tape_pull(ckpt_tape *t, int32_t first_op, int ny, const ckpt_tensor *y, const ckpt_tensor *dy,
               int n, const ckpt_tensor *x, ckpt_tensor *dx);
 
-/* Appends the reverse of everything that leads to loss; fills param_gradient and loss. */
+/* Appends the reverse of all ops that the loss depends on; sets param_gradient and loss. */
 int tape_differentiate(ckpt_tape *t, ckpt_tensor loss);
 
-/* Inputs (in = true) and outputs of an op as a public call description; arrays have room. */
+/* Fills the public description of an op's call; in and out have room for its operands. */
 void tape_call(const ckpt_tape *t, const struct op *o, struct ckpt_call *call, struct ckpt_desc *in,
                struct ckpt_desc *out);
 

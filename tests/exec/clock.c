@@ -215,7 +215,7 @@ static int make_ready(struct programs *ps)
     ps->memory->tiers[TIER_NVME] = ps->memory->directories.bytes ? &none : NULL;
     for (struct ckpt_program *p = ps->first; p && !rc; p = p->next) {
         ps->memory->host_steps |= plan_uses_host(p->plan);
-        rc = program_make_ports(p);
+        rc = program_make_io_buffers(p);
         if (!rc)
             rc = program_lower(p);
     }
@@ -248,6 +248,6 @@ void clock_end(struct clock *k)
 double clock_step(struct clock *k, struct ckpt_program *p)
 {
     k->at = p;
-    program_walk(p, (int)(k->ps->walked % DEVICE_FLIGHTS));
+    program_submit(p, (int)(k->ps->submitted % DEVICE_IN_FLIGHT));
     return k->now[QUEUE_COMPUTE];
 }

@@ -31,7 +31,7 @@ struct clock {
 int clock_begin(struct clock *k, struct programs *ps);
 void clock_end(struct clock *k);
 
-/* Hands over a step.  Returns when its last kernel has ended. */
+/* Submits a step.  Returns when its last kernel has ended. */
 double clock_step(struct clock *k, struct ckpt_program *p);
 
 #endif

@@ -401,7 +401,7 @@ static void test_refused(void **state)
 {
     struct penalty m = {.critic = OF_BENT, .dtype = CKPT_F32};
     (void)state;
-    expect_refusal(record, &m, "bent_dx, of which there is no gradient in turn");
+    expect_refusal(record, &m, "bent_dx, which has no gradient rule");
     expect_refusal(record_integers, &m, "gradients: x 0 is of integers");
 }
 

@@ -236,7 +236,7 @@ static void check_hang(bool write)
                                     HANG_SECONDS); /* what is to pass had half a minute */
     double start = clock_seconds();
     assert_int_equal(train_on(p), CKPT_EIO);
-    expect_sentence(c, write ? "writing " : "reading ", "no end of it within");
+    expect_sentence(c, write ? "writing " : "reading ", "not finished within");
     expect_lost(c, p);
     ckpt_program_free(p);
     ckpt_close(c);

@@ -500,7 +500,7 @@ static void test_two_under_way(void **state)
         assert_non_null(strstr(ckpt_error(r.c), "2 steps are under way"));
     }
     assert_int_equal(ckpt_wait(other, NULL), CKPT_EINVAL);
-    assert_non_null(strstr(ckpt_error(r.c), "handed over before"));
+    assert_non_null(strstr(ckpt_error(r.c), "submitted before"));
     assert_int_equal(ckpt_wait(one, NULL), 0);
     assert_int_equal(ckpt_wait(one, NULL), CKPT_EINVAL);
     assert_int_equal(ckpt_wait(other, NULL), 0);

@@ -526,10 +526,10 @@ static void test_random_step_under_way(void **state)
     assert_int_equal(ckpt_submit(p), 0);
     c->ranks.rank = 1;
     assert_int_equal(ckpt_set_random_step(p, 7), CKPT_EINVAL);
-    assert_int_equal(p->shift, 0);
+    assert_int_equal(p->random_offset, 0);
     assert_int_equal(ckpt_wait(p, NULL), 0);
     assert_int_equal(ckpt_set_random_step(p, 7), 0);
-    assert_int_equal(p->shift, 6);
+    assert_int_equal(p->random_offset, 6);
     c->ranks.rank = 0;
     ckpt_close(c);
 }

@@ -180,11 +180,11 @@ static void test_kernel_behind_a_watched_wait(void **state)
     const struct device_ops *ops = device->ops;
     assert_int_equal(ops->map(device, 512 * MIB), 0);
     char *base = ops->base(device);
-    device->look = see_nothing;
+    device->poll = see_nothing;
     for (int i = 0; i < 100; i++) /* some ten milliseconds */
         ops->fill(device, QUEUE_COMPUTE, base, i, 512 * MIB);
     assert_int_equal(ops->sync(device), 0);
-    device->look = NULL;
+    device->poll = NULL;
     gelu(QUEUE_COMPUTE, (float *)base, (float *)base + N);
     assert_int_equal(ops->sync(device), 0);
 }
@@ -209,19 +209,19 @@ static void test_a_copy_without_end(void **state)
     assert_int_equal(cudaLaunchHostFunc(stream, hold, &go[1]), cudaSuccess);
     cuda_watch_end(w, QUEUE_COPY_IN, stream);
     for (int i = 0; i < 50; i++) {
-        assert_false(cuda_watch_look(w, 0.1)); /* it has not begun */
+        assert_false(cuda_watch_poll(w, 0.1)); /* it has not begun */
         usleep(10000);
     }
     assert_true(cuda_watch_busy(w));
     __atomic_store_n(&go[0], 1, __ATOMIC_RELEASE);
-    for (int i = 0; i < 500 && !cuda_watch_look(w, 0.1); i++)
+    for (int i = 0; i < 500 && !cuda_watch_poll(w, 0.1); i++)
         usleep(10000);
     assert_true(w->lost);
-    assert_non_null(strstr(w->reason, "to the device: no end of it within 0.1 s"));
+    assert_non_null(strstr(w->reason, "to the device: not finished within 0.1 s"));
     __atomic_store_n(&go[1], 1, __ATOMIC_RELEASE);
     assert_int_equal(cudaStreamSynchronize(stream), cudaSuccess);
     w->lost = false;
-    assert_false(cuda_watch_look(w, 0.1));
+    assert_false(cuda_watch_poll(w, 0.1));
     assert_false(cuda_watch_busy(w));
     cuda_watch_close(w);
     cudaStreamDestroy(stream);

@@ -70,7 +70,7 @@ static void test_sizes(void **state)
     assert_int_equal(frozen_words(FROZEN_INT8, 4096), 1024 + 32);
     assert_int_equal(frozen_words(FROZEN_NF4, 4096), 512 + 32);
     assert_int_equal(frozen_words(FROZEN_NF4, 4096 + 64), 520 + 33); /* half a word at the end */
-    for (int64_t n = FROZEN_LEAST; n < 3 * FROZEN_LEAST; n += FROZEN_BLOCK)
+    for (int64_t n = FROZEN_MIN; n < 3 * FROZEN_MIN; n += FROZEN_BLOCK)
         for (int f = FROZEN_INT8; f < FORMATS; f++)
             assert_int_equal(frozen_format_of_words(n, frozen_words(f, n)), f);
     assert_false(frozen_takes(4096 - 64) || frozen_takes(4096 + 32) || frozen_takes(0));
@@ -132,10 +132,10 @@ static void test_all_codes(void **state)
 
 static void code_block(int format, float first, float other)
 {
-    for (int i = 0; i < FROZEN_LEAST; i++)
+    for (int i = 0; i < FROZEN_MIN; i++)
         values[i] = i == 0 ? first : i % 2 ? other : -other;
-    frozen_encode(values, FROZEN_LEAST, format, words);
-    frozen_decode(words, FROZEN_LEAST, format, 0, FROZEN_LEAST, decoded);
+    frozen_encode(values, FROZEN_MIN, format, words);
+    frozen_decode(words, FROZEN_MIN, format, 0, FROZEN_MIN, decoded);
 }
 
 static void test_odd_blocks(void **state)
@@ -143,10 +143,10 @@ static void test_odd_blocks(void **state)
     (void)state;
     for (int format = FROZEN_INT8; format < FORMATS; format++) {
         code_block(format, 0.f, 0.f);
-        for (int i = 0; i < FROZEN_LEAST; i++)
+        for (int i = 0; i < FROZEN_MIN; i++)
             assert_true(decoded[i] == 0.f);
         code_block(format, FLT_TRUE_MIN, 0x1p-101f);
-        for (int i = 0; i < FROZEN_LEAST; i++)
+        for (int i = 0; i < FROZEN_MIN; i++)
             assert_true(decoded[i] == 0.f);
         code_block(format, FLT_MAX, 0x1p-100f);
         assert_true(isfinite(decoded[0]) && fabsf(decoded[0] / FLT_MAX - 1.f) < 4e-3f);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The CPU device.  Its memory is one mapping inside an address range that was reserved at open; its
- * queues are threads, so that a missing event is a data race a sanitizer can see.
+ * queues are threads, so that a missing event is a data race that a sanitizer can detect.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -16,8 +16,8 @@ struct cpu_device {
     struct device device;
     char *base;
     int64_t reserved; /* bytes of address space */
-    int64_t mapped;   /* of them readable and writable, in whole pages */
-    int products;     /* threads that OpenBLAS has buffers for on our behalf */
+    int64_t mapped;   /* readable and writable bytes, in whole pages */
+    int products;     /* threads for which blas_open reserved buffers */
     struct host_shared shared;
     struct host_queue queues[QUEUE_COUNT];
     int64_t marks[DEVICE_MARKS][QUEUE_COUNT]; /* tails of the queues */
@@ -178,7 +178,7 @@ static bool cpu_stop(struct device *d)
 static void cpu_close(struct device *d)
 {
     cpu_stop(d);
-    host_shared_leave(&cpu(d)->shared);
+    host_shared_release(&cpu(d)->shared);
 }
 
 static const struct device_ops cpu_ops = {.name = "cpu",
@@ -207,7 +207,7 @@ static const struct device_ops cpu_ops = {.name = "cpu",
 
 static int reserve(struct cpu_device *c, int64_t budget)
 {
-    /* Without a budget: what the machine has. */
+    /* Without a budget: as many bytes as the machine has. */
     int64_t bytes = min_i64(budget, cpu_available(&c->device));
     c->reserved = round_up(bytes, page_size());
     int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
@@ -244,7 +244,7 @@ static int start_team(const struct ckpt_kernel_args *a)
     return team_start();
 }
 
-/* Those of QUEUE_HOST are started when it gets something to do. */
+/* Starts the team of QUEUE_COMPUTE; the team of QUEUE_HOST starts with its first command. */
 static int start_kernel_threads(struct cpu_device *c, int threads)
 {
     cpu_compute(&c->device, QUEUE_COMPUTE, start_team, &(struct ckpt_kernel_args){.op = -1}, NULL);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The CUDA device: queues are streams, events are CUDA events, a recorded step is a CUDA graph.  A
- * call that CUDA refuses is kept with its reason until the next sync; commands after it are
- * dropped.
+ * failed call is kept with its reason until the next sync; commands after it are dropped.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -22,24 +21,24 @@
 #include "memory/device/cuda_watch.h"
 #include "memory/device/device.h"
 
-#define STREAMS QUEUE_READ /* the queues from here on are threads */
+#define STREAMS QUEUE_READ /* this queue and those after it are threads */
 
-/* Seconds for the streams to run empty after a failure that look told of. */
+/* After a failure reported by poll, the streams get this many seconds to run empty. */
 #define PATIENCE 10.0
 
 struct cuda_device {
     struct device device;
     struct cuda_arena *arena;
-    struct cuda_nvml *nvml; /* NULL: the driver's own count of the whole device must do */
+    struct cuda_nvml *nvml; /* NULL: process_bytes falls back to the device's total use */
     struct cuda_libs *libs;
     cudaStream_t queues[STREAMS];
     cudaEvent_t marks[DEVICE_MARKS][STREAMS];
-    struct cuda_files *files; /* NULL until files are asked for */
+    struct cuda_files *files; /* NULL until the first call of cuda_io */
     int64_t file_marks[DEVICE_MARKS][QUEUE_COUNT];
     double deadline;
     struct cuda_watch watch;
     bool recording; /* commands are recorded, not run */
-    bool part;      /* of a step, whose events others wait for */
+    bool part;      /* recording a part of a step, whose events others wait for */
     struct cuda_pins pins;
     struct {
         cudaEvent_t *data;
@@ -48,7 +47,7 @@ struct cuda_device {
     int32_t n_events;
     struct cuda_clock clock;
     int failure; /* the first since the last sync */
-    bool stuck;  /* streams did not run empty after it: nobody waits for them any more */
+    bool stuck;  /* streams did not run empty after it: they are not waited for any more */
     int index;
 };
 
@@ -70,7 +69,7 @@ static void keep_failure(struct cuda_device *c, int rc, int32_t op, const char *
     snprintf(c->device.reason, sizeof c->device.reason, "%s", reason);
 }
 
-/* Was the call accepted?  If not, keeps why. */
+/* Whether the call succeeded; if not, keeps the failure. */
 static bool accepted(struct cuda_device *c, cudaError_t e)
 {
     if (e == cudaSuccess)
@@ -82,7 +81,7 @@ static bool accepted(struct cuda_device *c, cudaError_t e)
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* Bytes of the device this process takes; without NVML what everybody takes. */
+/* Bytes of the device this process uses; without NVML what all processes use. */
 static int64_t process_bytes(struct cuda_device *c)
 {
     size_t unused = 0, total = 0;
@@ -196,7 +195,7 @@ static void cuda_compute(struct device *d, enum queue q, ckpt_kernel fn,
                      e != cudaSuccess ? cudaGetErrorString(e) : cuda_libs_reason(c->libs));
 }
 
-/* In one piece, unless the host's bytes were pinned in several. */
+/* Copies in one piece, unless the host bytes are pinned in several. */
 static void cuda_copy(struct device *d, enum queue q, void *dst, const void *src, int64_t bytes)
 {
     struct cuda_device *c = cuda(d);
@@ -230,7 +229,7 @@ static void cuda_record(struct device *d, enum queue q, int32_t event)
         return;
     }
     if (c->files)
-        cuda_files_by_stream(c->files, event);
+        cuda_files_set_by_stream(c->files, event);
     accepted(c, cudaEventRecordWithFlags(c->events.data[event], c->queues[q],
                                          c->part ? cudaEventRecordExternal : 0));
 }
@@ -242,7 +241,7 @@ static void cuda_wait(struct device *d, enum queue q, int32_t event)
         return;
     if (q >= STREAMS)
         cuda_files_wait(c->files, q, event);
-    else if (c->files && cuda_files_recorded(c->files, event))
+    else if (c->files && cuda_files_is_by_thread(c->files, event))
         accepted(c, cuda_files_await(c->files, c->queues[q], event));
     else
         accepted(c, cudaStreamWaitEvent(c->queues[q], c->events.data[event], 0));
@@ -256,10 +255,10 @@ static void cuda_signal(struct device *d, enum queue q, int32_t event)
         accepted(c, cuda_files_signal(c->files, c->queues[q], event));
 }
 
-static bool look_at_copies(void *user)
+static bool poll_copies(void *user)
 {
     struct cuda_device *c = user;
-    return cuda_watch_look(&c->watch, c->deadline);
+    return cuda_watch_poll(&c->watch, c->deadline);
 }
 
 static int cuda_io(struct device *d, enum queue q, const struct device_io *io)
@@ -267,7 +266,7 @@ static int cuda_io(struct device *d, enum queue q, const struct device_io *io)
     struct cuda_device *c = cuda(d);
     int rc = 0;
     if (!c->files)
-        rc = cuda_files_open(&c->files, c->index, c->deadline, look_at_copies, c);
+        rc = cuda_files_open(&c->files, c->index, c->deadline, poll_copies, c);
     if (!rc && c->n_events)
         rc = cuda_files_events(c->files, c->n_events);
     if (rc || !io || c->failure)
@@ -285,13 +284,13 @@ static void cuda_deadline(struct device *d, double seconds)
         cuda_files_shared(c->files)->deadline = seconds;
 }
 
-/* A failure of files comes first: what it makes of the commands behind it is no news. */
+/* A failure of a thread's queue comes first: failures of later commands follow from it. */
 static int take_failure(struct cuda_device *c)
 {
     int rc = c->failure;
     c->failure = 0;
     c->device.failed_io = (struct device_io){0};
-    if (c->watch.lost) { /* and will be */
+    if (c->watch.lost) { /* it stays lost */
         c->device.failed_op = -1;
         snprintf(c->device.reason, sizeof c->device.reason, "%s", c->watch.reason);
         return CKPT_EDEVICE;
@@ -307,8 +306,8 @@ static int take_failure(struct cuda_device *c)
     return rc;
 }
 
-/* Streams wait for the threads of files: only when these have come so far, or never will, can a
- * stream be waited for without an end in sight. */
+/* Streams wait for the threads: a stream can only be waited for without a time limit once the
+ * threads have done all commands, or hang. */
 static void drain_files(struct cuda_device *c)
 {
     for (int q = STREAMS; q < QUEUE_COUNT && c->files; q++) {
@@ -318,13 +317,13 @@ static void drain_files(struct cuda_device *c)
     }
 }
 
-/* Looks at copies, and asks whoever knows of other ranks.  False if what is waited for has no end.
- */
-static bool look_around(struct cuda_device *c, double *failed_at)
+/* Checks for hung copies and calls poll, which knows of other ranks.  False if what is waited for
+ * hangs. */
+static bool poll_all(struct cuda_device *c, double *failed_at)
 {
     int32_t op = -1;
-    c->stuck = c->stuck || look_at_copies(c);
-    int rc = c->device.look && *failed_at == 0 ? c->device.look(c->device.look_user, &op) : 0;
+    c->stuck = c->stuck || poll_copies(c);
+    int rc = c->device.poll && *failed_at == 0 ? c->device.poll(c->device.poll_user, &op) : 0;
     if (rc) {
         keep_failure(c, rc, op, "");
         *failed_at = clock_seconds();
@@ -334,8 +333,8 @@ static bool look_around(struct cuda_device *c, double *failed_at)
     return !c->stuck;
 }
 
-/* Waits for an event, or for all of a stream where that is NULL.  Streams may wait for a file or
- * for another rank, and a copy may hang: then the caller looks now and then. */
+/* Waits for an event, or for all of a stream if event is NULL.  Streams may wait for a file or for
+ * another rank, and a copy may hang: then the wait polls and checks for that. */
 static void await(struct cuda_device *c, cudaStream_t stream, cudaEvent_t event)
 {
     const struct timespec nap = {.tv_nsec = 50000};
@@ -343,15 +342,15 @@ static void await(struct cuda_device *c, cudaStream_t stream, cudaEvent_t event)
     cudaError_t e = cudaErrorNotReady;
     if (c->stuck)
         return;
-    if (!c->files && !c->device.look && !cuda_watch_busy(&c->watch)) {
+    if (!c->files && !c->device.poll && !cuda_watch_busy(&c->watch)) {
         accepted(c, event ? cudaEventSynchronize(event) : cudaStreamSynchronize(stream));
         return;
     }
     while ((e = event ? cudaEventQuery(event) : cudaStreamQuery(stream)) == cudaErrorNotReady) {
-        cudaGetLastError(); /* not of the next kernel */
+        cudaGetLastError(); /* clears "not ready" before the next kernel checks it */
         if (c->files)
             cuda_files_check(c->files);
-        if (!look_around(c, &failed_at))
+        if (!poll_all(c, &failed_at))
             return;
         nanosleep(&nap, NULL);
     }
@@ -413,7 +412,7 @@ static void cuda_begin(struct device *d, bool part)
     accepted(c, cudaStreamBeginCapture(c->queues[QUEUE_COMPUTE], cudaStreamCaptureModeThreadLocal));
 }
 
-/* Queues that joined the recording by an event must end in the one it began on. */
+/* Streams that joined the recording by an event must be joined to the stream it began on. */
 static void join_queues(struct cuda_device *c)
 {
     for (int q = 0; q < STREAMS; q++) {
@@ -486,7 +485,7 @@ static void cuda_close(struct device *d)
     struct cuda_device *c = cuda(d);
     cuda_stop(d);
     if (c->stuck ||
-        c->watch.lost) /* only the end of the process helps: what hangs still uses all this */
+        c->watch.lost) /* the hung operation still uses all of this until the process ends */
         return;
     cudaDeviceSynchronize();
     cuda_watch_close(&c->watch);
@@ -561,7 +560,7 @@ static const struct device_ops cuda_ops = {.name = "cuda",
                                            .compile = cuda_compile,
                                            .close = cuda_close};
 
-/* The device of an index, with its context made, if the kernels were built for it. */
+/* Selects the device of an index and makes its context, if the kernels were built for it. */
 static int find_device(struct cuda_device *c, int index, int64_t *memory)
 {
     struct cudaDeviceProp prop;
@@ -596,7 +595,7 @@ static int make_queues(struct cuda_device *c)
     int low = 0, high = 0;
     bool ok = cudaDeviceGetStreamPriorityRange(&low, &high) == cudaSuccess;
     for (int q = 0; q < STREAMS && ok; q++) {
-        /* A collective that waits for free multiprocessors keeps other ranks waiting, too. */
+        /* A collective that waits for free multiprocessors makes other ranks wait, too. */
         ok = cudaStreamCreateWithPriority(&c->queues[q], cudaStreamNonBlocking,
                                           q == QUEUE_COMM ? high : low) == cudaSuccess;
         for (int mark = 0; mark < DEVICE_MARKS && ok; mark++)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reserved addresses and the pieces behind them: see cuda_arena.h. */
+/* The reserved address range and its pieces of device memory: see cuda_arena.h. */
 #include <stdlib.h>
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 #include "memory/device/cuda_arena.h"
 
-/* The calls of the driver that the runtime library has no counterpart of.  They are looked up, so
- * that a program starts where there is no driver. */
+/* Driver calls that the runtime library has no counterpart for.  They are looked up at run time, so
+ * that a program also starts without a driver. */
 struct driver {
     CUresult (*granularity)(size_t *, const CUmemAllocationProp *,
                             CUmemAllocationGranularity_flags);
@@ -20,7 +20,7 @@ struct driver {
     CUresult (*access)(CUdeviceptr, size_t, const CUmemAccessDesc *, size_t);
 };
 
-/* A piece of device memory, at offset in the range. */
+/* A piece of device memory, mapped at offset in the range. */
 struct piece {
     CUmemGenericAllocationHandle handle;
     int64_t offset, bytes;
@@ -32,7 +32,7 @@ struct cuda_arena {
     CUdeviceptr base;
     int64_t reserved, mapped, unit;
     struct {
-        struct piece *data; /* in the order of their offsets, without gaps */
+        struct piece *data; /* in the order of offsets, without gaps */
         int64_t capacity;
     } pieces;
     int64_t n_pieces;

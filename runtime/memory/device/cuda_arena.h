@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The arena of a CUDA device: one reserved range of addresses, backed from its start by pieces of
- * device memory that are mapped and unmapped whole.
+ * The arena of a CUDA device: one reserved address range; its first bytes are backed by pieces of
+ * device memory, each mapped and unmapped as a whole.
  */
 #ifndef CKPT_CUDA_ARENA_H
 #define CKPT_CUDA_ARENA_H
@@ -10,18 +10,18 @@
 
 struct cuda_arena;
 
-/* Reserves address space for so many bytes on a device.  Returns 0, CKPT_ENOMEM or CKPT_EDEVICE;
+/* Reserves address space of `reserve` bytes on a device.  Returns 0, CKPT_ENOMEM or CKPT_EDEVICE;
  * the sentence is in error_get(). */
 int cuda_arena_open(struct cuda_arena **arena, int device, int64_t reserve);
 void cuda_arena_close(struct cuda_arena *arena);
 
 char *cuda_arena_base(const struct cuda_arena *arena);
 
-/* Bytes of device memory behind it. */
+/* Bytes of device memory that back the arena. */
 int64_t cuda_arena_mapped(const struct cuda_arena *arena);
 
-/* Backs at least the first `bytes` bytes, and gives back pieces that lie wholly beyond them.
- * Returns 0 or CKPT_ENOMEM, having mapped nothing more. */
+/* Backs at least the first `bytes` bytes, and frees pieces that lie wholly beyond them.  Returns 0,
+ * or CKPT_ENOMEM without having mapped anything more. */
 int cuda_arena_map(struct cuda_arena *arena, int64_t bytes);
 
 #endif

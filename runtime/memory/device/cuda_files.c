@@ -7,7 +7,7 @@
 
 enum { FILE_QUEUES = QUEUE_COUNT - QUEUE_READ };
 
-/* What the function in a stream is called with: it lives as long as the event. */
+/* The argument of the host function in a stream; it lives as long as the event. */
 struct signal {
     struct host_shared *shared;
     int32_t event;
@@ -17,14 +17,14 @@ struct cuda_files {
     struct host_shared shared;
     struct host_queue queues[FILE_QUEUES];
     CUresult (*wait_value)(CUstream, CUdeviceptr, cuuint32_t, unsigned int);
-    uint32_t *counters;      /* how often each event was reached, in pinned memory */
-    CUdeviceptr on_device;   /* their address there */
-    struct signal **signals; /* one by one: those that were handed over must not move */
-    bool *by_thread;         /* who recorded each event last */
+    uint32_t *counters;      /* per event, how often it was reached; in pinned memory */
+    CUdeviceptr on_device;   /* device address of counters */
+    struct signal **signals; /* one by one: submitted ones must not move */
+    bool *by_thread;         /* per event: a thread's queue recorded it last, not a stream */
     int32_t n_events;
 };
 
-static void tell_streams(void *user, int32_t event, int64_t times)
+static void notify_streams(void *user, int32_t event, int64_t times)
 {
     struct cuda_files *f = user;
     __atomic_store_n(&f->counters[event], (uint32_t)times, __ATOMIC_RELEASE);
@@ -64,17 +64,17 @@ static int find_wait(struct cuda_files *f, int device)
     return 0;
 }
 
-int cuda_files_open(struct cuda_files **out, int device, double deadline, bool (*look)(void *user),
+int cuda_files_open(struct cuda_files **out, int device, double deadline, bool (*poll)(void *user),
                     void *user)
 {
     struct cuda_files *f = calloc(1, sizeof *f);
     if (!f)
         return CKPT_ENOMEM;
-    f->shared.on_reach = tell_streams;
+    f->shared.on_reach = notify_streams;
     f->shared.unused = release;
     f->shared.user = f;
-    f->shared.look = look;
-    f->shared.looker = user;
+    f->shared.poll = poll;
+    f->shared.poll_user = user;
     host_shared_open(&f->shared);
     f->shared.deadline = deadline;
     int rc = find_wait(f, device);
@@ -100,10 +100,10 @@ void cuda_files_close(struct cuda_files *f)
 {
     cuda_files_stop(f);
     if (f)
-        host_shared_leave(&f->shared);
+        host_shared_release(&f->shared);
 }
 
-static int more_counters(struct cuda_files *f, int32_t n)
+static int grow_counters(struct cuda_files *f, int32_t n)
 {
     void *device = NULL, *memory = NULL;
     size_t bytes = (size_t)n * sizeof *f->counters;
@@ -130,7 +130,7 @@ int cuda_files_events(struct cuda_files *f, int32_t n)
     f->signals = signals ? signals : f->signals;
     bool *by_thread = realloc(f->by_thread, (size_t)n * sizeof *by_thread);
     f->by_thread = by_thread ? by_thread : f->by_thread;
-    if (!signals || !by_thread || host_shared_events(&f->shared, n) || more_counters(f, n))
+    if (!signals || !by_thread || host_shared_events(&f->shared, n) || grow_counters(f, n))
         return CKPT_ENOMEM;
     for (; f->n_events < n; f->n_events++) {
         struct signal *s = malloc(sizeof *s);
@@ -184,12 +184,12 @@ cudaError_t cuda_files_await(struct cuda_files *f, cudaStream_t stream, int32_t 
     return e == CUDA_SUCCESS ? cudaSuccess : cudaErrorUnknown;
 }
 
-bool cuda_files_recorded(const struct cuda_files *f, int32_t event)
+bool cuda_files_is_by_thread(const struct cuda_files *f, int32_t event)
 {
     return f->by_thread[event];
 }
 
-void cuda_files_by_stream(struct cuda_files *f, int32_t event)
+void cuda_files_set_by_stream(struct cuda_files *f, int32_t event)
 {
     f->by_thread[event] = false;
 }
@@ -199,6 +199,6 @@ void cuda_files_check(struct cuda_files *f)
     host_shared_check(&f->shared);
     pthread_mutex_lock(&f->shared.lock);
     for (int32_t i = 0; i < f->n_events && f->shared.hung; i++)
-        tell_streams(f, i, f->shared.events[i].recorded);
+        notify_streams(f, i, f->shared.events[i].recorded);
     pthread_mutex_unlock(&f->shared.lock);
 }

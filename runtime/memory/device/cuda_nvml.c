@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* NVML by hand: see cuda_nvml.h. */
+/* NVML without its header: see cuda_nvml.h. */
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,21 +7,21 @@
 #include <unistd.h>
 #include "memory/device/cuda_nvml.h"
 
-/* As NVML's interface lays it out (nvmlProcessInfo_v2_t). */
+/* The layout of NVML's nvmlProcessInfo_v2_t. */
 struct process_info {
     unsigned int pid;
     unsigned long long used;
     unsigned int gpu_instance, compute_instance;
 };
 
-/* nvmlPciInfo_t. */
+/* The layout of nvmlPciInfo_t. */
 struct pci_info {
     char legacy[16];
     unsigned int domain, bus, device, id, subsystem;
     char bus_id[32];
 };
 
-enum { PROCESSES = 512, MOST_LINKS = 18, P2P_NVLINK = 2, P2P_OK = 0 };
+enum { PROCESSES = 512, MAX_LINKS = 18, P2P_NVLINK = 2, P2P_OK = 0 };
 
 struct cuda_nvml {
     void *library;
@@ -30,7 +30,7 @@ struct cuda_nvml {
     int (*shutdown)(void);
     int (*by_bus_id)(const char *, void **);
     int (*processes)(void *, unsigned int *, struct process_info *);
-    /* NULL in old drivers. */
+    /* NULL if the driver is too old for them. */
     int (*link_state)(void *, unsigned int, unsigned int *);
     int (*link_end)(void *, unsigned int, struct pci_info *);
     int (*p2p)(void *, void *, int, int *);
@@ -90,17 +90,17 @@ int64_t cuda_nvml_process_bytes(struct cuda_nvml *n)
     return -1;
 }
 
-/* Links that are up: those to this device, or all where none ends there, as behind a switch. */
+/* Active links: those to this device, or all if none ends there, as with a switch between. */
 static int count_links(struct cuda_nvml *n, const char *bus_id)
 {
     int up = 0, direct = 0;
-    for (unsigned int i = 0; i < MOST_LINKS; i++) {
+    for (unsigned int i = 0; i < MAX_LINKS; i++) {
         unsigned int active = 0;
         struct pci_info end = {.bus_id = ""};
         if (n->link_state(n->device, i, &active) != 0 || !active)
             continue;
         up++;
-        /* "00000000:18:00.0" there, "0000:18:00.0" here */
+        /* NVML writes "00000000:18:00.0", bus_id is "0000:18:00.0". */
         const char *id = end.bus_id;
         if (n->link_end && n->link_end(n->device, i, &end) == 0 && strlen(id) > strlen(bus_id))
             direct += !strcasecmp(id + strlen(id) - strlen(bus_id), bus_id);
@@ -111,7 +111,7 @@ static int count_links(struct cuda_nvml *n, const char *bus_id)
 void cuda_nvml_route(struct cuda_nvml *n, const char *bus_id, char text[DEVICE_ROUTE])
 {
     static const struct {
-        int level; /* of nvmlGpuTopologyLevel_t, up to this */
+        int level; /* the largest nvmlGpuTopologyLevel_t with this name */
         const char *name;
     } levels[] = {{20, "PCIe switch"}, {30, "PCIe"}, {40, "PCIe in a node"}, {50, "across nodes"}};
     void *other;

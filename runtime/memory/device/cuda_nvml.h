@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What nvidia-smi shows of this process and of the ways to other devices, through NVML, which comes
- * with the driver and has no header in the toolkit.
+ * Memory use of this process and connections to other devices, as nvidia-smi shows them, through
+ * NVML, which is part of the driver and has no header in the toolkit.
  */
 #ifndef CKPT_CUDA_NVML_H
 #define CKPT_CUDA_NVML_H
@@ -10,14 +10,14 @@
 
 struct cuda_nvml;
 
-/* bus_id: "0000:01:00.0".  NULL where there is no NVML or it does not know the device. */
+/* bus_id: "0000:01:00.0".  NULL without NVML, or if NVML does not know the device. */
 struct cuda_nvml *cuda_nvml_open(const char *bus_id);
 void cuda_nvml_close(struct cuda_nvml *n);
 
-/* Bytes of the device that this process takes, or -1 if NVML does not say. */
+/* Bytes of the device that this process uses, or -1 if NVML does not report them. */
 int64_t cuda_nvml_process_bytes(struct cuda_nvml *n);
 
-/* The way to another device, as device_ops.route tells it. */
+/* The connection to another device, in the words of device_ops.route. */
 void cuda_nvml_route(struct cuda_nvml *n, const char *bus_id, char text[DEVICE_ROUTE]);
 
 #endif

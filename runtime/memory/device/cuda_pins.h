@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Host memory that was registered with CUDA piece by piece. */
+/* Host memory that is registered with CUDA, in pieces. */
 #ifndef CKPT_CUDA_PINS_H
 #define CKPT_CUDA_PINS_H
 
@@ -19,7 +19,7 @@ int cuda_pins_add(struct cuda_pins *p, void *base, int64_t bytes);
 void cuda_pins_remove(struct cuda_pins *p, void *base);
 void cuda_pins_free(struct cuda_pins *p);
 
-/* How many of these bytes may be copied at once: a copy must not leave the piece it begins in. */
+/* How many of these bytes one copy may take: a copy must not leave the piece it begins in. */
 int64_t cuda_pins_run(const struct cuda_pins *p, const void *host, int64_t bytes);
 
 /* The NUMA node of a device by its PCI address, or -1. */

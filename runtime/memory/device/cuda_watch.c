@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Copies that have no end: see cuda_watch.h. */
+/* Detects copies that hang: see cuda_watch.h. */
 #include "memory/device/cuda_watch.h"
 
-static void make(cudaEvent_t *event)
+static void make_event(cudaEvent_t *event)
 {
     if (cudaEventCreateWithFlags(event, cudaEventDisableTiming) == cudaSuccess)
         return;
@@ -10,7 +10,7 @@ static void make(cudaEvent_t *event)
     cudaGetLastError();
 }
 
-/* That it is not must not be taken for an error of what comes next. */
+/* Clears CUDA's "not ready", so that it is not taken for an error of the next call. */
 static bool is_ready(cudaEvent_t event)
 {
     bool ready = cudaEventQuery(event) != cudaErrorNotReady;
@@ -19,18 +19,18 @@ static bool is_ready(cudaEvent_t event)
     return ready;
 }
 
-/* All of a queue at once: later steps take nothing that the first did not. */
-static void make_all(struct cuda_watch *w, int q)
+/* Makes all events of a queue at once, so that later steps allocate nothing. */
+static void make_events(struct cuda_watch *w, int q)
 {
     for (int i = 0; i < CUDA_WATCHED; i++) {
-        make(&w->queues[q].ring[i].begin);
-        make(&w->queues[q].ring[i].end);
+        make_event(&w->queues[q].ring[i].begin);
+        make_event(&w->queues[q].ring[i].end);
     }
     w->queues[q].made = true;
 }
 
-/* Takes off what has ended. */
-static void take_off(struct cuda_watch *w, int q)
+/* Removes copies that have ended from the ring. */
+static void drop_ended(struct cuda_watch *w, int q)
 {
     while (w->queues[q].head < w->queues[q].tail &&
            is_ready(w->queues[q].ring[w->queues[q].head % CUDA_WATCHED].end)) {
@@ -42,9 +42,9 @@ static void take_off(struct cuda_watch *w, int q)
 void cuda_watch_begin(struct cuda_watch *w, enum queue q, cudaStream_t stream, int64_t bytes)
 {
     if (!w->queues[q].made)
-        make_all(w, q);
+        make_events(w, q);
     if (w->queues[q].tail - w->queues[q].head == CUDA_WATCHED)
-        take_off(w, q);
+        drop_ended(w, q);
     if (w->queues[q].tail - w->queues[q].head == CUDA_WATCHED)
         return;
     struct cuda_watched *c = &w->queues[q].ring[w->queues[q].tail % CUDA_WATCHED];
@@ -68,9 +68,9 @@ bool cuda_watch_busy(const struct cuda_watch *w)
     return busy;
 }
 
-static void look_at(struct cuda_watch *w, int q, double deadline)
+static void poll_queue(struct cuda_watch *w, int q, double deadline)
 {
-    take_off(w, q);
+    drop_ended(w, q);
     if (w->queues[q].head == w->queues[q].tail)
         return;
     const struct cuda_watched *c = &w->queues[q].ring[w->queues[q].head % CUDA_WATCHED];
@@ -80,15 +80,15 @@ static void look_at(struct cuda_watch *w, int q, double deadline)
     if (w->queues[q].since == 0 || now - w->queues[q].since < deadline)
         return;
     w->lost = true;
-    snprintf(w->reason, sizeof w->reason, "%s %s the device: no end of it within %g s",
+    snprintf(w->reason, sizeof w->reason, "%s %s the device: not finished within %g s",
              human_bytes(c->bytes), q == QUEUE_COPY_IN || q == QUEUE_FILE_IN ? "to" : "from",
              deadline);
 }
 
-bool cuda_watch_look(struct cuda_watch *w, double deadline)
+bool cuda_watch_poll(struct cuda_watch *w, double deadline)
 {
     for (int q = 0; q < QUEUE_COUNT && !w->lost; q++)
-        look_at(w, q, deadline);
+        poll_queue(w, q, deadline);
     return w->lost;
 }
 

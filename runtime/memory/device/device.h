@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where compute happens.  A device has one arena (reserved at open, mapped at compile, never grown
- * while a program runs), a handful of queues that run commands in order, and events between queues.
- * The executor above it decides nothing: it hands over instructions in one fixed order.
+ * A device runs kernels and copies.  It has one arena (reserved at open, mapped at compile, never
+ * grown while a program runs), a few queues that run commands in order, and events between queues.
+ * It makes no scheduling decisions: the executor submits instructions in one fixed order.
  */
 #ifndef CKPT_DEVICE_H
 #define CKPT_DEVICE_H
@@ -14,11 +14,12 @@ enum queue {
     QUEUE_COPY_IN,
     QUEUE_COPY_OUT,
     QUEUE_COMM,    /* collectives */
-    QUEUE_FILE_IN, /* copies from what READ has read, which nothing faster should stand behind */
+    QUEUE_FILE_IN, /* copies from staging slots of READ; kept apart so that no copy waits for them
+                    */
     QUEUE_FILE_OUT,
-    QUEUE_READ, /* READ and WRITE are for files: they take io, record and wait only */
+    QUEUE_READ, /* file I/O; this queue and the next take io, record and wait only */
     QUEUE_WRITE,
-    QUEUE_HOST, /* kernels of the host, on bytes of the host; else as these */
+    QUEUE_HOST, /* kernels of the host, on host memory; also takes record and wait */
     QUEUE_COUNT
 };
 
@@ -26,17 +27,18 @@ struct device;
 struct pins;
 struct expr_call; /* expr/call.h */
 
-/* A whole step, or a part of QUEUE_COMPUTE's, recorded once to be handed over in one call. */
+/* A whole step, or a part of QUEUE_COMPUTE's, recorded once to be submitted in one call. */
 struct device_step;
 
 enum {
-    DEVICE_FLIGHTS = 2,  /* steps of a program that may be under way at once */
-    DEVICE_MARKS = 8,    /* steps of all that can be waited for alone */
-    DEVICE_DEADLINE = 30 /* seconds for a file operation or a copy */
+    DEVICE_IN_FLIGHT = 2, /* in-flight slots: steps of a program that may be submitted at once */
+    DEVICE_MARKS = 8,     /* marks that can be waited for, over all programs */
+    DEVICE_DEADLINE = 30  /* seconds for a file operation or a copy */
 };
 
-/* One file operation.  call returns 0 or a code; owner and what say whose it is, for messages.
- * begin: NULL, or may be called before, while the operation in front of it is under way. */
+/* One file operation.  call returns 0 or a code; owner, what and step identify it in messages.
+ * begin: NULL, or a function that may be called ahead of call, while the operation before it is
+ * still running. */
 struct device_io {
     int (*call)(void *user, int64_t offset, void *host, int64_t bytes);
     void *user;
@@ -53,79 +55,79 @@ enum { DEVICE_ROUTE = 24 };
 struct device_ops {
     const char *name;
     enum ckpt_backend backend;
-    /* Bytes of device memory this process could have in all, what it has now included. */
+    /* Bytes of device memory that this process could use in all, including what it uses now. */
     int64_t (*available)(struct device *d);
-    /* Bytes it has now outside the arena: context, code, what libraries keep. */
+    /* Bytes it uses now outside the arena: context, code, buffers of libraries. */
     int64_t (*overhead)(struct device *d);
-    /* Makes the arena this many bytes long, up to whole pages (0 unmaps it); contents below the
+    /* Makes the arena this many bytes long, rounded up to pages (0 unmaps it); contents below the
      * smaller of the two sizes stay.  Only while the queues are idle.  Returns 0 or CKPT_ENOMEM. */
     int (*map)(struct device *d, int64_t bytes);
     /* Base of the arena; constant from open to close. */
     char *(*base)(struct device *d);
-    /* Zeroed host memory that copies reach at full speed, or NULL; NULL may be freed. */
+    /* Zeroed host memory that copies access at full speed, or NULL; host_free accepts NULL. */
     void *(*host_alloc)(struct device *d, int64_t bytes);
     void (*host_free)(struct device *d, void *p);
-    /* Makes host memory known to the device, so that copies reach it at full speed and need nobody
-     * to wait; unpin wants the same range.  NULL: the device needs none.  Returns 0 or CKPT_ENOMEM,
-     * the sentence in error_get(). */
+    /* Pins host memory, so that copies access it at full speed and asynchronously; unpin takes the
+     * same range.  NULL: the device does not need it.  Returns 0 or CKPT_ENOMEM, the sentence in
+     * error_get(). */
     int (*pin)(struct device *d, void *base, int64_t bytes);
     void (*unpin)(struct device *d, void *base, int64_t bytes);
-    /* The NUMA node that is nearest to the device, or -1.  NULL: the device is the host. */
+    /* The NUMA node nearest to the device, or -1.  NULL: the device is the host. */
     int (*numa_node)(struct device *d);
-    /* How bytes get from here to the device that stands at this place of the bus of the same host:
-     * "NVLink x18", "PCIe in a node", "across nodes", or "" where that is not known.  NULL: the
-     * device has no place on a bus. */
+    /* The connection to another device of the same host, given by its PCI address: "NVLink x18",
+     * "PCIe in a node", "across nodes", or "" if unknown.  NULL: the device has no PCI address. */
     void (*route)(struct device *d, const char *where, char text[DEVICE_ROUTE]);
-    /* Queue commands.  All return at once; a failure is kept and returned by sync. seconds: NULL,
-     * or where the time of the kernel stands after the next sync. */
+    /* Queue commands.  All return at once; a failure is kept and returned by sync.  seconds: NULL,
+     * or where the kernel's time is stored by the next sync. */
     void (*compute)(struct device *d, enum queue q, ckpt_kernel fn,
                     const struct ckpt_kernel_args *args, double *seconds);
     void (*copy)(struct device *d, enum queue q, void *dst, const void *src, int64_t bytes);
     void (*fill)(struct device *d, enum queue q, void *dst, int byte, int64_t bytes);
     void (*record)(struct device *d, enum queue q, int32_t event);
     void (*wait)(struct device *d, enum queue q, int32_t event); /* for the last record so far */
-    /* *when: after the next sync, the seconds of one clock for all queues when this one came here;
-     * untouched after a failure.  Not between begin and end. */
+    /* The next sync sets *when to the time at which the queue got here, in seconds of one clock for
+     * all queues; a failure leaves it unchanged.  Not between begin and end. */
     void (*stamp)(struct device *d, enum queue q, double *when);
-    /* As record, for a wait by QUEUE_READ, QUEUE_WRITE or QUEUE_HOST. */
+    /* Like record, for events that QUEUE_READ, QUEUE_WRITE or QUEUE_HOST waits for. */
     void (*signal)(struct device *d, enum queue q, int32_t event);
-    /* On QUEUE_READ and QUEUE_WRITE; io is copied.  Returns 0, or CKPT_EDEVICE where the device can
-     * not wait for such a queue, before anything is handed over: call it with NULL to ask, also
-     * before the first use of QUEUE_HOST. */
+    /* On QUEUE_READ and QUEUE_WRITE; io is copied.  Returns 0, or CKPT_EDEVICE if the device cannot
+     * wait for such a queue; then nothing is submitted.  Call it with io NULL to query this and to
+     * open the queues, also before the first use of QUEUE_HOST. */
     int (*io)(struct device *d, enum queue q, const struct device_io *io);
     /* Waits until every queue is empty; returns the first failure since the last sync. */
     int (*sync)(struct device *d);
-    /* Marks the end of what was handed over to a queue so far; reach waits until all queues came to
-     * their marks and returns the first failure so far.  After one it waits like sync, so that
-     * nothing goes on with what is not there. */
+    /* mark marks the end of what was submitted to a queue so far; reach waits until all queues have
+     * passed their marks and returns the first failure so far.  After a failure it waits like sync,
+     * so that no work continues with missing data. */
     void (*mark)(struct device *d, int mark, enum queue q);
     int (*reach)(struct device *d, int mark);
     /* Between begin and end commands are recorded, not run; replay runs them, any number of times.
-     * Of a part the events are for others to wait for; no thread may, while there is any. NULL on a
-     * device without this.  end returns 0, CKPT_ENOMEM or CKPT_EDEVICE. */
+     * part: the recording's events are waited for by commands outside it; host threads cannot wait
+     * for them.  NULL on a device without recording.  end returns 0, CKPT_ENOMEM or CKPT_EDEVICE.
+     */
     void (*begin)(struct device *d, bool part);
     int (*end)(struct device *d, struct device_step **step);
     void (*replay)(struct device *d, struct device_step *step);
     void (*forget)(struct device *d, struct device_step *step);
     /* Events 0 .. n-1 exist after this.  Only while idle.  Returns 0 or CKPT_ENOMEM. */
     int (*events)(struct device *d, int32_t n);
-    /* Names what is handed over from here on in a profiler's timeline, until NULL ends it.  NULL on
-     * a device without this. */
+    /* Names the commands submitted from here on in a profiler's timeline, until NULL ends the
+     * range. NULL on a device without this. */
     void (*range)(struct device *d, const char *name);
-    /* Seconds that a file operation may take, and a copy, DEVICE_DEADLINE otherwise.  Only while
-     * idle. */
+    /* Sets the deadline of a file operation or a copy, in seconds; DEVICE_DEADLINE by default. Only
+     * while idle. */
     void (*deadline)(struct device *d, double seconds);
-    /* Lets what was handed over end, and takes no more.  False if a file operation has no end: what
-     * it may still touch must be left alone, also after close, which calls this if nobody did. */
+    /* Waits for submitted work and accepts no more.  False if a file operation hangs: memory that
+     * it may still access must be left alone, also after close.  close calls stop if nobody did. */
     bool (*stop)(struct device *d);
-    /* The algorithms that libraries use here: those put in before the first kernel runs are taken
-     * again.  While measuring, others are chosen by timing on the operands of a kernel's first run,
-     * whose result is then not to be used; cold: bytes of the arena that may be overwritten between
-     * runs.  NULL on a device without libraries that choose. */
+    /* The algorithms that libraries use here; those added before the first kernel runs are used
+     * again.  While measuring, others are selected by timing on the operands of a kernel's first
+     * run, whose result is then invalid; cold: arena bytes that may be overwritten between runs.
+     * NULL on a device without selectable algorithms. */
     struct pins *(*algorithms)(struct device *d);
     void (*measure)(struct device *d, bool measuring, void *cold, int64_t bytes);
-    /* Compiles so many programs at once, in several threads; each would be when it first runs.
-     * NULL on a device that compiles none. */
+    /* Compiles n programs at once, in several threads; otherwise each is compiled when it first
+     * runs.  NULL on a device that compiles none. */
     void (*compile)(struct device *d, const struct expr_call *calls, int64_t n);
     void (*close)(struct device *d);
 };
@@ -135,18 +137,18 @@ struct device {
     char name[64];        /* of the hardware */
     char where[32];       /* "0000:18:00.0", or "" */
     int capability;       /* CUDA: 90 for compute capability 9.0 */
-    struct ckpt_run *run; /* device memory behind args.run_device, or NULL */
-    /* NULL, or called now and then while the caller waits for what may never end: what it returns
-     * but 0 is a failure, of the op that it names, after which the queues run empty. */
-    int (*look)(void *user, int32_t *op);
-    void *look_user;
-    int32_t failed_op; /* args.op of the kernel behind the failure that sync returned, or -1 */
-    struct device_io failed_io; /* or the file operation; its call is NULL if it was none */
-    char reason[256];           /* what the hardware or a library said of it, or "" */
+    struct ckpt_run *run; /* device memory that args.run_device points to, or NULL */
+    /* NULL, or called repeatedly while the caller waits for work that may hang.  A result other
+     * than 0 is the code of a failure, of the op that it sets; after it the queues run empty. */
+    int (*poll)(void *user, int32_t *op);
+    void *poll_user;
+    int32_t failed_op;          /* args.op of the kernel whose failure sync returned, or -1 */
+    struct device_io failed_io; /* or the file operation that failed; else its call is NULL */
+    char reason[256];           /* what the hardware or a library reported, or "" */
 };
 
-/* Copies both ways at once, so many times: n bytes of the arena to host, and beside them the next n
- * of host to the next n of the arena. */
+/* Submits `times` rounds of copies in both directions at once: n bytes of the arena to host, and
+ * the n bytes after host to the n bytes after these in the arena. */
 static inline void device_copy_both(struct device *d, char *arena, char *host, int64_t n, int times)
 {
     for (int i = 0; i < times; i++) {
@@ -158,13 +160,13 @@ static inline void device_copy_both(struct device *d, char *arena, char *host, i
 /* budget: bytes to reserve address space for; threads: kernel threads, 0 for one per core. */
 int device_open_cpu(struct device **d, int64_t budget, int64_t threads);
 
-/* The CUDA device of this index, counted round those there are; deterministic: kernels must give
- * the same bits every time.  Returns 0, CKPT_ENOMEM, or CKPT_EDEVICE (no driver, no GPU, one that
- * the kernels were not built for, a build without CUDA), the sentence in error_get(). */
+/* Opens the CUDA device of this index modulo the number of devices; deterministic: kernels must
+ * give the same bits every time.  Returns 0, CKPT_ENOMEM, or CKPT_EDEVICE (no driver, no GPU, one
+ * that the kernels were not built for, a build without CUDA), the sentence in error_get(). */
 int device_open_cuda(struct device **d, int index, bool deterministic);
 
-/* Who compiles the kernels of element-wise expressions, and where they are kept, or that they are
- * interpreted; "" in a build without CUDA. */
+/* Describes the compiler of element-wise expressions and the directory of compiled kernels, or says
+ * that expressions are interpreted; "" in a build without CUDA. */
 void device_describe_compiler(char *dst, size_t size);
 
 #endif

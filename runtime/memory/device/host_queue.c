@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A queue of the host: its thread takes commands from a ring, in order. */
+/* A queue that is a host thread: it takes commands from a ring, in order. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include "memory/device/host_queue.h"
 #include "memory/device/team.h"
 
-/* ---- what queues share ----------------------------------------------------------------------- */
+/* ---- shared state ---------------------------------------------------------------------------- */
 
 void host_shared_open(struct host_shared *s)
 {
@@ -25,7 +25,7 @@ void host_shared_close(struct host_shared *s)
     free(s->events);
 }
 
-void host_shared_leave(struct host_shared *s)
+void host_shared_release(struct host_shared *s)
 {
     pthread_mutex_lock(&s->lock);
     bool last = --s->users == 0;
@@ -62,7 +62,7 @@ int host_shared_take_failure(struct host_shared *s, struct device *d)
     d->failed_op = rc ? s->failed_op : -1;
     d->failed_io = rc ? s->failed_io : (struct device_io){0};
     if (s->hung)
-        snprintf(d->reason, sizeof d->reason, "no end of it within %g s", s->deadline);
+        snprintf(d->reason, sizeof d->reason, "not finished within %g s", s->deadline);
     else if (rc)
         snprintf(d->reason, sizeof d->reason, "%s", s->reason);
     if (!s->hung)
@@ -71,13 +71,13 @@ int host_shared_take_failure(struct host_shared *s, struct device *d)
     return rc;
 }
 
-/* The caller holds the lock. */
+/* Keeps the first failure.  The caller holds the lock. */
 static void fail(struct host_shared *s, int rc, int32_t op, const struct device_io *io)
 {
     if (s->failure)
         return;
     s->failure = rc;
-    snprintf(s->reason, sizeof s->reason, "%s", error_get()); /* of a kernel of this thread */
+    snprintf(s->reason, sizeof s->reason, "%s", error_get()); /* set by a kernel on this thread */
     error_set(0, "%s", "");
     s->failed_op = op;
     s->failed_io = *io;
@@ -86,7 +86,7 @@ static void fail(struct host_shared *s, int rc, int32_t op, const struct device_
 void host_shared_check(struct host_shared *s)
 {
     double now = clock_seconds();
-    bool lost = s->look && s->look(s->looker);
+    bool lost = s->poll && s->poll(s->poll_user);
     pthread_mutex_lock(&s->lock);
     if (lost && !s->lost) {
         fail(s, CKPT_EDEVICE, -1, &(struct device_io){0});
@@ -97,7 +97,7 @@ void host_shared_check(struct host_shared *s)
         struct host_queue *q = s->queues[i];
         if (!q || q->since == 0 || now - q->since < s->deadline)
             continue;
-        /* The slot at head is the thread's own until the operation ends. */
+        /* The slot at head is not reused until the operation ends. */
         fail(s, CKPT_EIO, -1, &q->ring[q->head % HOST_QUEUE_DEPTH].io);
         q->hung = s->hung = true;
         pthread_cond_broadcast(&s->reached);
@@ -115,7 +115,7 @@ void host_shared_reach(struct host_shared *s, int32_t event)
     pthread_mutex_unlock(&s->lock);
 }
 
-/* Waits until an event was reached so often, or waiting has no end. */
+/* Waits until an event was reached `target` times, or an operation hangs. */
 static void host_shared_await(struct host_shared *s, int32_t event, int64_t target)
 {
     pthread_mutex_lock(&s->lock);
@@ -153,12 +153,12 @@ static void begin(struct host_queue *q, int64_t i)
     q->begun = max_i64(q->begun, i + 1);
 }
 
-/* Begins the file operation at hand and the one behind it, if that need not wait for anything else:
- * the disk then has work while this one ends. */
+/* Begins the current file operation and the next one, unless that has to wait for an event: so the
+ * disk has work while the current one ends. */
 static void begin_ahead(struct host_queue *q)
 {
     pthread_mutex_lock(&q->lock);
-    int64_t tail = q->tail; /* slots before it stay as they are until head moves */
+    int64_t tail = q->tail; /* slots before tail do not change until head moves */
     pthread_mutex_unlock(&q->lock);
     begin(q, q->head);
     for (int64_t i = q->head + 1; i < tail; i++) {
@@ -170,15 +170,15 @@ static void begin_ahead(struct host_queue *q)
     }
 }
 
-static int carry_out(struct host_queue *q, const struct device_io *io)
+static int run_io(struct host_queue *q, const struct device_io *io)
 {
     if (io->begin)
         begin_ahead(q);
     return io->call(io->user, io->offset, io->host, io->bytes);
 }
 
-/* Does what a command says.  After a failure all work is skipped until the next sync: its inputs
- * are not there, and what it would overwrite may be all that is left. */
+/* Runs a command.  After a failure all work is skipped until the next sync: its inputs are missing,
+ * and it may overwrite the only copy of other bytes. */
 static void work(struct host_queue *q, const struct command *c)
 {
     struct host_shared *s = q->shared;
@@ -199,7 +199,7 @@ static void work(struct host_queue *q, const struct command *c)
     else if (c->kind == COMMAND_STAMP)
         *c->seconds = clock_seconds();
     else
-        rc = carry_out(q, &c->io);
+        rc = run_io(q, &c->io);
     if (!rc && !limited)
         return;
     pthread_mutex_lock(&s->lock);
@@ -225,7 +225,7 @@ static void *queue_main(void *arg)
     team_size(q->threads);
     pthread_mutex_lock(&q->lock);
     q->sleeping = true;
-    pthread_cond_signal(&q->room);
+    pthread_cond_signal(&q->drained);
     for (;;) {
         q->sleeping = true;
         while (q->head == q->tail && !q->stop)
@@ -233,37 +233,37 @@ static void *queue_main(void *arg)
         q->sleeping = false;
         if (q->head == q->tail)
             break;
-        /* The slot stays ours until head moves. */
+        /* The caller does not reuse this slot until head moves. */
         const struct command *c = &q->ring[q->head % HOST_QUEUE_DEPTH];
         pthread_mutex_unlock(&q->lock);
         execute(q, c);
         pthread_mutex_lock(&q->lock);
         if (++q->head == q->awaited)
-            pthread_cond_signal(&q->room);
+            pthread_cond_signal(&q->drained);
     }
     pthread_mutex_unlock(&q->lock);
     pthread_mutex_lock(&q->shared->lock);
     bool orphan = q->orphan;
     pthread_mutex_unlock(&q->shared->lock);
     if (orphan)
-        host_shared_leave(q->shared);
+        host_shared_release(q->shared);
     return NULL;
 }
 
-/* ---- the caller's side ----------------------------------------------------------------------- */
+/* ---- calls of the submitting thread ---------------------------------------------------------- */
 
-/* Waiting for room wakes up now and then to look for what has no end. */
-static void init_room(struct host_queue *q)
+/* Waits on drained are timed, to check for hung operations. */
+static void init_drained(struct host_queue *q)
 {
     pthread_condattr_t attr;
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&q->room, &attr);
+    pthread_cond_init(&q->drained, &attr);
     pthread_condattr_destroy(&attr);
 }
 
-/* OpenMP ends the process where it has no memory for a thread.  So nobody else may run then, in
- * OpenMP or on the way out: that would be a crash. */
+/* Returns once the thread waits for commands.  OpenMP ends the process if it cannot start a thread;
+ * no other thread may then be starting in OpenMP, since that would crash instead of exiting. */
 int host_queue_start(struct host_queue *q, struct host_shared *shared, enum queue which,
                      int threads)
 {
@@ -271,12 +271,12 @@ int host_queue_start(struct host_queue *q, struct host_shared *shared, enum queu
     q->threads = threads;
     pthread_mutex_init(&q->lock, NULL);
     pthread_cond_init(&q->work, NULL);
-    init_room(q);
+    init_drained(q);
     errno = pthread_create(&q->thread, NULL, queue_main, q);
     q->started = errno == 0;
     pthread_mutex_lock(&q->lock);
     while (q->started && !q->sleeping)
-        pthread_cond_wait(&q->room, &q->lock);
+        pthread_cond_wait(&q->drained, &q->lock);
     pthread_mutex_unlock(&q->lock);
     if (q->started)
         shared->queues[which] = q;
@@ -302,17 +302,16 @@ static struct timespec time_after(double seconds)
     return t;
 }
 
-/* The caller holds the lock, which comes before that of what queues share.  False if that has no
- * end. */
+/* The caller holds q->lock, which is taken before shared.lock.  False if an operation hangs. */
 static bool await_done(struct host_queue *q, int64_t done)
 {
     double tick = fmin(q->shared->deadline / 4, 1.);
     q->awaited = done;
     while (q->head < done) {
         struct timespec until = time_after(tick);
-        if (is_hung(q)) /* all that is handed over behind it asks */
+        if (is_hung(q)) /* every later submission returns here as well */
             return false;
-        if (!pthread_cond_timedwait(&q->room, &q->lock, &until))
+        if (!pthread_cond_timedwait(&q->drained, &q->lock, &until))
             continue;
         pthread_mutex_unlock(&q->lock);
         host_shared_check(q->shared);
@@ -324,9 +323,9 @@ static bool await_done(struct host_queue *q, int64_t done)
 void host_queue_submit(struct host_queue *q, const struct command *c)
 {
     pthread_mutex_lock(&q->lock);
-    bool room =
+    bool fits =
         q->tail - q->head < HOST_QUEUE_DEPTH || await_done(q, q->tail - HOST_QUEUE_DEPTH / 2);
-    if (room) {
+    if (fits) {
         struct command *kept = &q->ring[q->tail++ % HOST_QUEUE_DEPTH];
         *kept = *c;
         if (c->kind == COMMAND_COMPUTE && c->args.run) {
@@ -367,7 +366,7 @@ bool host_queue_stop(struct host_queue *q)
     q->started = false;
     host_queue_drain(q, q->tail);
     pthread_mutex_lock(&q->shared->lock);
-    bool orphan = q->since != 0; /* what ended late after all has set it back */
+    bool orphan = q->since != 0; /* an operation that ended late has set it to 0 */
     q->orphan = orphan;
     q->shared->users += orphan;
     pthread_mutex_unlock(&q->shared->lock);
@@ -381,7 +380,7 @@ bool host_queue_stop(struct host_queue *q)
     }
     pthread_join(q->thread, NULL);
     pthread_cond_destroy(&q->work);
-    pthread_cond_destroy(&q->room);
+    pthread_cond_destroy(&q->drained);
     pthread_mutex_destroy(&q->lock);
     return true;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Queues that are threads of the host, and their events: all queues of the CPU device, those to and
- * from files of a GPU.  A queue is a thread and a ring of commands.
+ * Queues that are host threads, and their events: all queues of the CPU device, the queues for
+ * files and for host kernels of a GPU.  A queue is a thread and a ring of commands.
  */
 #ifndef CKPT_HOST_QUEUE_H
 #define CKPT_HOST_QUEUE_H
@@ -9,8 +9,8 @@
 #include <pthread.h>
 #include "memory/device/device.h"
 
-/* An event is a pair of counters: how often it was recorded by the caller, and reached by a queue.
- */
+/* An event is a pair of counters: how often the caller recorded it, and how often a queue reached
+ * it. */
 struct host_event {
     int64_t recorded;
     int64_t reached;
@@ -18,28 +18,28 @@ struct host_event {
 
 struct host_queue;
 
-/* What the queues of one device share. */
+/* State shared by the queues of one device. */
 struct host_shared {
     pthread_mutex_t lock;
-    pthread_cond_t reached; /* some event was, or waiting has no end */
+    pthread_cond_t reached; /* an event was reached, or an operation hangs */
     struct host_event *events;
     int32_t n_events;
-    /* Tells who else waits that an event was reached so many times.  NULL: nobody. */
+    /* Notifies others, who wait elsewhere, that an event was reached `times` times.  NULL: none. */
     void (*on_reach)(void *user, int32_t event, int64_t times);
     void *user;
     int failure; /* the first since the last sync; commands are skipped while there is one */
     int32_t failed_op;
     struct device_io failed_io;
     char reason[256];
-    bool hung; /* a copy or file operation had no end in time */
-    /* Asked now and then by who waits: whether something else that threads wait for has no end.
-     * NULL: there is nothing else. */
-    bool (*look)(void *looker);
-    void *looker;
-    bool lost;       /* it said so */
-    double deadline; /* seconds for one */
-    int32_t users;   /* the device, until it is closed, and threads that it could not wait for */
-    void (*unused)(void *user); /* called by the last of them */
+    bool hung; /* a copy or file operation exceeded the deadline */
+    /* Called repeatedly by whoever waits: whether something else that threads wait for hangs. NULL:
+     * there is nothing else. */
+    bool (*poll)(void *poll_user);
+    void *poll_user;
+    bool lost;                  /* poll returned true */
+    double deadline;            /* seconds for one operation */
+    int32_t users;              /* the device until it is closed, and threads it could not join */
+    void (*unused)(void *user); /* called when users becomes 0 */
     struct host_queue *queues[QUEUE_COUNT];
 };
 
@@ -57,14 +57,14 @@ struct command {
     enum command_kind kind;
     ckpt_kernel kernel;
     struct ckpt_kernel_args args;
-    struct ckpt_run run; /* what args.run pointed to: the caller's may be another step's by then */
-    double *seconds;     /* NULL, or where the kernel's time goes, or the clock of a stamp */
+    struct ckpt_run run; /* copy of *args.run: the caller reuses its own for another step */
+    double *seconds;     /* NULL, or where the kernel's time or the stamp's clock is stored */
     void *dst;
     const void *src;
     int64_t bytes;
     int byte;
     int32_t event;
-    int64_t target; /* a wait is over when event.reached gets here */
+    int64_t target; /* a wait ends when event.reached gets here */
     struct device_io io;
 };
 
@@ -75,44 +75,44 @@ struct host_queue {
     pthread_t thread;
     bool started;
     int threads;  /* kernel threads of this queue */
-    double since; /* when the operation at hand that has a deadline began, or 0; of shared.lock */
-    bool hung;    /* it never ended; of shared.lock */
-    bool orphan;  /* and the device was closed; of shared.lock */
+    double since; /* start of the running operation if it has a deadline, or 0; under shared.lock */
+    bool hung;    /* the operation exceeded it; under shared.lock */
+    bool orphan;  /* and the device was closed; under shared.lock */
     pthread_mutex_t lock;
-    pthread_cond_t work; /* for the thread: there is a command, or stop */
-    pthread_cond_t room; /* for the caller: what it awaits is done */
-    int64_t awaited;     /* done commands at which room is signalled */
-    bool sleeping;       /* the thread waits for work */
+    pthread_cond_t work;    /* for the thread: there is a command, or stop */
+    pthread_cond_t drained; /* for the caller: command `awaited` is done */
+    int64_t awaited;        /* number of done commands at which drained is signalled */
+    bool sleeping;          /* the thread waits for work */
     struct command ring[HOST_QUEUE_DEPTH];
-    int64_t head, tail; /* done, submitted */
-    int64_t begun;      /* file operations before this command have begun; of the thread */
+    int64_t head, tail; /* commands done; submitted */
+    int64_t begun; /* file operations before this command have begun; used by the thread only */
     bool stop;
 };
 
 void host_shared_open(struct host_shared *s);
 void host_shared_close(struct host_shared *s);
-/* One user less. */
-void host_shared_leave(struct host_shared *s);
+/* Removes one user. */
+void host_shared_release(struct host_shared *s);
 /* Events 0 .. n-1 exist after this.  Returns 0 or CKPT_ENOMEM. */
 int host_shared_events(struct host_shared *s, int32_t n);
-/* The failure since the last call, or 0; its op, file operation and reason go to d. */
+/* The failure since the last call, or 0; sets op, file operation and reason in d. */
 int host_shared_take_failure(struct host_shared *s, struct device *d);
 bool host_shared_failed(struct host_shared *s);
-/* Looks for an operation without end; if there is one all waiting ends, and that is the failure. */
+/* Checks for a hung operation; if there is one, all waiting ends with that failure. */
 void host_shared_check(struct host_shared *s);
-/* One more time. */
+/* Increments how often an event was reached. */
 void host_shared_reach(struct host_shared *s, int32_t event);
 
-/* Returns 0, or CKPT_ENOMEM and errno where there is no thread. */
+/* Returns 0, or CKPT_ENOMEM with errno set if the thread cannot be started. */
 int host_queue_start(struct host_queue *q, struct host_shared *shared, enum queue which,
                      int threads);
 void host_queue_submit(struct host_queue *q, const struct command *c);
 void host_queue_record(struct host_queue *q, int32_t event);
 void host_queue_wait(struct host_queue *q, int32_t event);
-/* Waits until this many commands are done, or the one at hand has no end. */
+/* Waits until `done` commands are done, or an operation hangs. */
 void host_queue_drain(struct host_queue *q, int64_t done);
-/* Ends the thread.  False if that is in an operation without end: then the queue and what it shares
- * must stay until nobody uses it. */
+/* Ends the thread.  False if the thread is in a hung operation: then the queue and the shared state
+ * must stay until nobody uses them. */
 bool host_queue_stop(struct host_queue *q);
 
 #endif

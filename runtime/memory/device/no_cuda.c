@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* In a build without the CUDA toolkit there is no CUDA device. */
+/* Stubs for a build without the CUDA toolkit: there is no CUDA device. */
 #include "memory/device/device.h"
 
 int device_open_cuda(struct device **d, int index, bool deterministic)

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The threads of kernels: those of a thread that runs loops sleep until it has one.  gcc's library
- * of OpenMP lets them spin for milliseconds instead, so that a step took two to four times as long
- * beside another program, and it ends the process where a thread cannot be had.  The loops are
- * OpenMP's as ever; the three calls that the compiler makes of them come here (team_calls.h).
+ * The thread team of kernels: the worker threads of a thread that runs loops sleep until there is a
+ * loop.  gcc's OpenMP library lets them spin for milliseconds instead, so that a step took two to
+ * four times as long beside another program, and it ends the process if a thread cannot be started.
+ * The loops are ordinary OpenMP; the three calls that the compiler makes for them come here
+ * (team_calls.h).
  *
- * A loop is one word: a count that tells it from the loop before, and how many threads it has.
- * Threads that it leaves out see from the word alone that nobody waits for them.
+ * A loop is one word: a count that distinguishes it from the loop before, and its number of
+ * threads. A worker beyond that number sees from the word alone that nobody waits for it.
  */
 #include "core/base.h"
 #include "memory/device/team.h"
@@ -20,9 +21,9 @@
 #include <unistd.h>
 
 enum {
-    SPIN = 256, /* looks before a thread sleeps: some microseconds */
-    MOST = 4095,
-    NEXT = MOST + 1
+    SPIN = 256, /* polls before a thread sleeps: some microseconds */
+    MAX_THREADS = 4095,
+    LOOP_UNIT = MAX_THREADS + 1
 };
 
 struct team;
@@ -34,24 +35,24 @@ struct worker {
     uint32_t number;
 };
 
-/* Of one thread, the first of each loop. */
+/* The team of one thread, which is thread 0 of each loop. */
 struct team {
-    struct worker *workers; /* the last one first */
-    uint32_t size, started; /* threads to a loop; those there are, the first included */
+    struct worker *workers; /* the last started first */
+    uint32_t size, started; /* threads per loop; threads that exist, thread 0 included */
     void (*body)(void *data);
     void *data;
     bool ended;
-    uint32_t loop;    /* how many there were, times NEXT, and the threads of the last */
-    uint32_t asleep;  /* workers */
-    uint32_t busy;    /* workers that are not through yet */
-    uint32_t waiting; /* does the first sleep until they are? */
+    uint32_t loop;   /* number of loops so far, times LOOP_UNIT, plus the threads of the last one */
+    uint32_t asleep; /* number of sleeping workers */
+    uint32_t busy;   /* workers that have not finished the loop */
+    uint32_t waiting; /* 1 if thread 0 sleeps until they have */
 };
 
-static _Thread_local struct team *mine;
+static _Thread_local struct team *own_team;
 static _Thread_local struct {
     uint32_t number, n;
-    bool inside; /* of a loop that several threads share */
-} place = {0, 1, false};
+    bool inside; /* in a loop that several threads share */
+} current = {0, 1, false};
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t at_exit;
@@ -74,7 +75,7 @@ static void wake_all(uint32_t *x)
     syscall(SYS_futex, x, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
-/* Until x is no longer `value`; *asleep counts who sleeps meanwhile. */
+/* Waits until x differs from `value`; *asleep counts the threads that sleep meanwhile. */
 static uint32_t wait_while(uint32_t *x, uint32_t value, uint32_t *asleep)
 {
     for (int i = 0; i < SPIN; i++) {
@@ -97,23 +98,23 @@ static void *work(void *arg)
 {
     struct worker *w = arg;
     struct team *t = w->team;
-    /* It is part of no loop that was begun before it came. */
+    /* It takes no part in loops that began before it started. */
     for (uint32_t seen = 0;;) {
         seen = wait_while(&t->loop, seen, &t->asleep);
-        if (w->number >= seen % NEXT)
+        if (w->number >= seen % LOOP_UNIT)
             continue;
         if (t->ended)
             return NULL;
-        place.number = w->number;
-        place.n = seen % NEXT;
-        place.inside = true;
+        current.number = w->number;
+        current.n = seen % LOOP_UNIT;
+        current.inside = true;
         t->body(t->data);
         if (__atomic_sub_fetch(&t->busy, 1, __ATOMIC_SEQ_CST) == 0 && load(&t->waiting))
             wake_all(&t->busy);
     }
 }
 
-/* Signals are for the threads of the program. */
+/* Blocks all signals in the worker: they are for the threads of the program. */
 static int start_thread(struct worker *w)
 {
     sigset_t all, before;
@@ -143,12 +144,12 @@ static void start_workers(struct team *t, uint32_t n)
 static void begin_loop(struct team *t, uint32_t n)
 {
     store(&t->busy, n - 1);
-    store(&t->loop, (t->loop / NEXT + 1) * NEXT + n);
+    store(&t->loop, (t->loop / LOOP_UNIT + 1) * LOOP_UNIT + n);
     if (load(&t->asleep))
         wake_all(&t->loop);
 }
 
-/* With the thread whose team it is. */
+/* Called when the thread that owns the team exits. */
 static void end_team(void *arg)
 {
     struct team *t = arg;
@@ -167,11 +168,11 @@ static void make_key(void)
     have_key = !pthread_key_create(&at_exit, end_team);
 }
 
-/* NULL: no memory. */
+/* NULL: out of memory. */
 static struct team *team_of_thread(void)
 {
-    if (mine)
-        return mine;
+    if (own_team)
+        return own_team;
     pthread_once(&once, make_key);
     struct team *t = have_key ? calloc(1, sizeof *t) : NULL;
     if (t && pthread_setspecific(at_exit, t)) {
@@ -182,7 +183,7 @@ static struct team *team_of_thread(void)
         t->size = (uint32_t)team_count(0);
         t->started = 1;
     }
-    return mine = t;
+    return own_team = t;
 }
 
 /* ---- calls ----------------------------------------------------------------------------------- */
@@ -192,7 +193,7 @@ int team_count(int threads)
     cpu_set_t set;
     if (threads <= 0)
         threads = sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
-    return threads < MOST ? threads : MOST;
+    return threads < MAX_THREADS ? threads : MAX_THREADS;
 }
 
 void team_size(int threads)
@@ -210,38 +211,38 @@ int team_start(void)
     return t && t->started >= t->size ? 0 : CKPT_ENOMEM;
 }
 
-/* Loops in a loop, and those for which no thread can be had, are of one thread. */
+/* Nested loops, and loops for which no thread can be started, run on one thread. */
 void team_run(void (*body)(void *data), void *data, unsigned threads, unsigned flags)
 {
-    struct team *t = place.inside ? NULL : team_of_thread();
+    struct team *t = current.inside ? NULL : team_of_thread();
     uint32_t n = t ? (threads ? (uint32_t)team_count((int)threads) : t->size) : 1;
     (void)flags;
     if (n > 1)
         start_workers(t, n);
     n = t && n > t->started ? t->started : n;
-    const __typeof__(place) outside = place;
-    place.number = 0;
-    place.n = n;
+    const __typeof__(current) outside = current;
+    current.number = 0;
+    current.n = n;
     if (n > 1) {
-        place.inside = true;
+        current.inside = true;
         t->body = body;
         t->data = data;
         begin_loop(t, n);
     }
     body(data);
-    place = outside;
+    current = outside;
     for (uint32_t busy; n > 1 && (busy = load(&t->busy)) > 0;)
         wait_while(&t->busy, busy, &t->waiting);
 }
 
 int team_number(void)
 {
-    return (int)place.number;
+    return (int)current.number;
 }
 
 int team_threads(void)
 {
-    return (int)place.n;
+    return (int)current.n;
 }
 
 #else
@@ -273,6 +274,6 @@ void team_size(int threads)
 
 int team_start(void)
 {
-    return 0; /* OpenMP starts them with their first loop */
+    return 0; /* OpenMP starts its threads with the first loop */
 }
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the compiler calls for a loop of OpenMP ("The libgomp ABI" in its manual) are functions of
- * ours, whose names nobody else has: programs that use OpenMP themselves, or link the library
- * statically, keep theirs.  Every file of the library includes this, before all else.
+ * Redirects the calls that the compiler makes for OpenMP loops ("The libgomp ABI" in its manual) to
+ * our own functions: programs that use OpenMP themselves, or link the library statically, keep
+ * theirs.  Every file of the library includes this before all else.
  */
 #ifndef CKPT_TEAM_CALLS_H
 #define CKPT_TEAM_CALLS_H

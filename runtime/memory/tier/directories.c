@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What --nvme says: directories, and the bytes that may be taken in each. */
+/* Parses --nvme: directories, and the bytes that may be used in each. */
 #include <string.h>
 #include "ckpt_tools.h"
 #include "memory/tier/tier.h"
 
-/* One element of --nvme, n bytes at text, into the next place of d. */
+/* Adds one element of --nvme, n bytes at text, to d. */
 static int add_directory(struct tier_directories *d, const char *text, size_t n)
 {
     char part[TIER_PATH + 64];
@@ -28,7 +28,7 @@ static int add_directory(struct tier_directories *d, const char *text, size_t n)
     return 0;
 }
 
-/* Whole stripes of several directories, whole blocks of one. */
+/* Rounds to whole stripes of several directories or whole blocks of one, and sums up. */
 static int add_up(struct tier_directories *d)
 {
     int64_t unit = d->n > 1 ? TIER_STRIPE : TIER_BLOCK;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The host tier: one range of anonymous memory.  Its addresses are set aside at open; reserve turns
- * them into pages that lie on the device's node, are huge where they can be, have been touched by
- * several threads and are known to the device.
+ * The host tier: one range of anonymous memory.  Its addresses are reserved at open; reserve maps
+ * pages there, on the device's NUMA node, as huge pages if possible, touches them with several
+ * threads and pins them for the device.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -19,7 +19,7 @@
 
 #define PAGE      INT64_C(4096)
 #define HUGE_PAGE (INT64_C(2) << 20)
-#define SHARE     (INT64_C(64) << 20) /* less than this is not worth a thread */
+#define SHARE     (INT64_C(64) << 20) /* bytes; fewer do not justify another thread */
 
 struct host_tier {
     struct tier tier;
@@ -27,11 +27,11 @@ struct host_tier {
     const struct tier_sys *sys;
     struct tier_pin pin;
     char root[256];
-    void *space; /* what was set aside, and base: the first huge page in it */
+    void *space; /* the reserved range; base is the first huge page in it */
     int64_t space_bytes;
     char *base;
-    int64_t mapped; /* bytes that are pages */
-    int64_t pinned; /* bytes the device knows */
+    int64_t mapped; /* bytes that have pages */
+    int64_t pinned; /* bytes that are pinned */
 };
 
 static struct host_tier *host(struct tier *t)
@@ -42,7 +42,7 @@ static struct host_tier *host(struct tier *t)
 /* ---- touching -------------------------------------------------------------------------------- */
 
 struct touch {
-    pthread_t caller; /* its own thread must not move to the node */
+    pthread_t caller; /* this thread stays on its own node */
     volatile char *at;
     int node;
 };
@@ -58,7 +58,8 @@ static void touch_share(void *user, int64_t from, int64_t end)
         t->at[i] = 0;
 }
 
-/* The kernel zeroes a page at its first touch, at the speed of one core: so several of them. */
+/* The kernel zeroes a page at its first touch, at the speed of one core: so several threads do it.
+ */
 static void touch(const struct host_tier *h, char *at, int64_t bytes)
 {
     struct touch t = {.caller = pthread_self(), .at = at, .node = h->options.node};
@@ -76,7 +77,8 @@ static void unpin_from(struct host_tier *h, int64_t from)
     h->pinned = min_i64(h->pinned, from);
 }
 
-/* From a multiple of the chunk to end.  On failure what was pinned by this call is not any more. */
+/* Pins from `from`, a multiple of the chunk, to end.  On failure the chunks it pinned are unpinned.
+ */
 static int pin_from(struct host_tier *h, int64_t from, int64_t end)
 {
     for (int64_t c = from; c < end; c += TIER_PIN_CHUNK) {
@@ -91,7 +93,7 @@ static int pin_from(struct host_tier *h, int64_t from, int64_t end)
     return 0;
 }
 
-/* A chunk that was pinned in part is pinned anew with what was added to it. */
+/* Pins up to end.  A chunk that was pinned in part is pinned again with what was added to it. */
 static int pin_to(struct host_tier *h, int64_t end)
 {
     if (!h->pin.pin)
@@ -106,7 +108,7 @@ static int pin_to(struct host_tier *h, int64_t end)
 
 /* ---- the arena ------------------------------------------------------------------------------- */
 
-static int refuse(const struct host_tier *h, int64_t bytes)
+static int check_limits(const struct host_tier *h, int64_t bytes)
 {
     struct host_need need = {.bytes = bytes,
                              .locked = h->pin.pin && h->pin.locks ? bytes : 0,
@@ -121,7 +123,7 @@ static int refuse(const struct host_tier *h, int64_t bytes)
                      human_bytes(limit.short_by), (long long)limit.short_by);
 }
 
-/* Says in how what came of the advice. */
+/* Describes page size and node in `how`. */
 static void describe(struct host_tier *h, bool huge, int bound)
 {
     char where[64] = "any node";
@@ -132,8 +134,8 @@ static void describe(struct host_tier *h, bool huge, int bound)
              where, h->pin.pin ? ", pinned" : "");
 }
 
-/* Placement is advice: without libnuma, or where a container forbids it, the arena works all the
- * same, and how says so. */
+/* Placement is advice: without libnuma, or if a container forbids it, the arena works as well, and
+ * `how` says so. */
 static void advise(struct host_tier *h, char *at, int64_t bytes)
 {
     int bound = 0;
@@ -161,7 +163,7 @@ static int grow(struct host_tier *h, int64_t end)
 {
     char *at = h->base + h->mapped;
     int64_t bytes = end - h->mapped;
-    int rc = bytes ? refuse(h, bytes) : 0;
+    int rc = bytes ? check_limits(h, bytes) : 0;
     if (rc || !bytes)
         return rc;
     if (map(h, at, bytes, PROT_READ | PROT_WRITE) == MAP_FAILED)

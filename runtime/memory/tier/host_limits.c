@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Limits of host memory as the kernel publishes them: available memory, the free memory of a NUMA
- * node, the control groups the process is in (both versions), locked memory.  Asking first is
- * kinder than being killed at the first touch of a page too many.
+ * node, the control groups of the process (both versions), locked memory.  They are checked in
+ * advance, because a process that touches a page too many is killed.
  */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include "memory/tier/host_limits.h"
 
-#define KEEP_FREE (INT64_C(1) << 30) /* at most; a 64th of what there is where that is less */
+#define KEEP_FREE (INT64_C(1) << 30) /* bytes left free; at most a 64th of the memory */
 #define TEXT      16384
 #define PATH      1024
 
 enum { CAP_IPC_LOCK_BIT = 14 }; /* may lock past the limit; the number is in the kernel's ABI */
 
-/* The beginning of a file below root as text; false where it cannot be read. */
+/* Reads the beginning of a file below root as text; false if it cannot be read. */
 static bool read_text(const char *root, const char *path, char text[TEXT])
 {
     char name[PATH];
@@ -30,7 +30,7 @@ static bool read_text(const char *root, const char *path, char text[TEXT])
     return n > 0;
 }
 
-/* What follows a word in a text, or NULL. */
+/* The text after a word, or NULL. */
 static const char *after_word(const char *text, const char *word)
 {
     for (const char *p = text; (p = strstr(p, word)); p++) {
@@ -40,7 +40,7 @@ static const char *after_word(const char *text, const char *word)
     return NULL;
 }
 
-/* The number after a word times unit, or otherwise where there is none. */
+/* The number after a word times unit, or `otherwise` if there is none. */
 static int64_t number_after(const char *text, const char *word, int64_t unit, int64_t otherwise)
 {
     const char *p = after_word(text, word);
@@ -54,10 +54,10 @@ static int64_t number_after(const char *text, const char *word, int64_t unit, in
     return value * unit;
 }
 
-/* Keeps the limit that lacks most.  Of all there is some stays free: the process takes more than
- * the tier, and a machine at its last page only swaps. */
-static void hold_against(struct host_limit *worst, const char *name, int64_t left, int64_t all,
-                         int64_t bytes)
+/* Keeps the limit with the most missing bytes.  A part stays free, because the process uses more
+ * memory than the tier, and a machine without free memory swaps. */
+static void keep_worst(struct host_limit *worst, const char *name, int64_t left, int64_t all,
+                       int64_t bytes)
 {
     left = max_i64(0, left - min_i64(all / 64, KEEP_FREE));
     if (bytes - left <= worst->short_by)
@@ -75,11 +75,11 @@ static void check_available(const char *root, const struct host_need *need,
         return;
     int64_t left = number_after(text, "MemAvailable:", 1024, -1);
     if (left >= 0)
-        hold_against(worst, "available memory (MemAvailable)", left,
-                     number_after(text, "MemTotal:", 1024, 0), need->bytes);
+        keep_worst(worst, "available memory (MemAvailable)", left,
+                   number_after(text, "MemTotal:", 1024, 0), need->bytes);
 }
 
-/* Free pages of the node and those of files, which make room. */
+/* Counts the free pages of the node and its file pages, which can be reclaimed. */
 static void check_node(const char *root, const struct host_need *need, struct host_limit *worst)
 {
     char path[PATH], name[64], text[TEXT];
@@ -95,12 +95,12 @@ static void check_node(const char *root, const struct host_need *need, struct ho
     left += number_after(text, "Inactive(file):", 1024, 0);
     left += number_after(text, "SReclaimable:", 1024, 0);
     snprintf(name, sizeof name, "free memory of NUMA node %d", need->node);
-    hold_against(worst, name, left, number_after(text, "MemTotal:", 1024, 0), need->bytes);
+    keep_worst(worst, name, left, number_after(text, "MemTotal:", 1024, 0), need->bytes);
 }
 
 /* ---- control groups -------------------------------------------------------------------------- */
 
-/* The files of one version. */
+/* The file names of one version of control groups. */
 struct group_files {
     const char *mount, *limit, *used, *active, *inactive;
 };
@@ -111,7 +111,7 @@ static const struct group_files version1 = {"/sys/fs/cgroup/memory", "memory.lim
 static const struct group_files version2 = {"/sys/fs/cgroup", "memory.max", "memory.current",
                                             "active_file ", "inactive_file "};
 
-/* A file that holds one number; otherwise where there is none, as in "max". */
+/* The number in a file of a group; `otherwise` if it holds none, as with "max". */
 static int64_t group_number(const char *root, const char *group, const char *file,
                             int64_t otherwise)
 {
@@ -130,18 +130,18 @@ static void check_one_group(const char *root, const struct group_files *files, c
     int64_t used = group_number(root, group, files->used, 0);
     if (limit == INT64_MAX)
         return;
-    /* What the group has of the page cache counts as used and goes when there is need. */
+    /* The group's page cache counts as used, but can be reclaimed. */
     snprintf(path, sizeof path, "%.1000s/memory.stat", group);
     if (read_text(root, path, text)) {
         used -= number_after(text, files->active, 1, 0);
         used -= number_after(text, files->inactive, 1, 0);
     }
     snprintf(name, sizeof name, "control group limit %.80s/%s", group, files->limit);
-    hold_against(worst, name, limit - max_i64(used, 0), limit, need->bytes);
+    keep_worst(worst, name, limit - max_i64(used, 0), limit, need->bytes);
 }
 
-/* The group and all above it.  In a container the path may be that of the host, where nothing is
- * seen from inside; the walk then ends at the mount, which is the container's own group. */
+/* Checks the group and all its ancestors.  In a container the path may be the host's, which is not
+ * visible inside; the loop then ends at the mount, which is the container's own group. */
 static void check_groups(const char *root, const struct group_files *files, const char *path,
                          const struct host_need *need, struct host_limit *worst)
 {
@@ -217,6 +217,6 @@ struct host_limit host_limits_check(const char *root, const struct host_need *ne
     check_control_groups(root, need, &worst);
     int64_t lockable = need->locked ? host_limits_lockable(root) : INT64_MAX;
     if (lockable < INT64_MAX)
-        hold_against(&worst, "limit of locked memory (ulimit -l)", lockable, 0, need->locked);
+        keep_worst(&worst, "limit of locked memory (ulimit -l)", lockable, 0, need->locked);
     return worst;
 }

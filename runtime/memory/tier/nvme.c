@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The NVMe tier: blocks cut into requests, checksums, failures in one sentence, a back end chosen.
+/* The NVMe tier: cuts blocks into requests, keeps checksums, reports failures, selects a back end.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 #include "memory/tier/nvme.h"
 
-#define DEADLINE 30. /* seconds; a drive that resets itself needs some ten */
+#define DEADLINE 30. /* seconds; a drive that resets itself needs about ten */
 
 static struct nvme *nvme(struct tier *t)
 {
@@ -121,7 +121,7 @@ static int move(struct nvme *n, const struct nvme_call *call)
     return call->offset == call->end ? 0 : n->io->move(n, call);
 }
 
-/* A write takes the memory for reading only, whatever the type says. */
+/* A write only reads the memory, whatever its type. */
 static int nvme_write(struct tier *t, int64_t offset, const void *src, int64_t bytes)
 {
     struct nvme_call call = {true, offset, offset + bytes, (char *)(uintptr_t)src};
@@ -145,7 +145,7 @@ static void nvme_begin(struct tier *t, bool write, int64_t offset, void *memory,
 /* ---- opening ----------------------------------------------------------------------------------
  */
 
-/* Writes and reads a block at the beginning of every file. */
+/* Writes and reads a block at the start of every file. */
 static int probe_blocks(struct nvme *n, char *block)
 {
     int rc = 0;
@@ -161,8 +161,8 @@ static int probe_blocks(struct nvme *n, char *block)
     return rc;
 }
 
-/* On failure the sentence is in tier.reason.  The block is a mapping of its own: after a deadline
- * the kernel may still write to it, so it then stays. */
+/* Tests the back end; the sentence of a failure is in tier.reason.  The block is a separate
+ * mapping: after a deadline the kernel may still write to it, so it then stays mapped. */
 static int probe(struct nvme *n)
 {
     char *block =
@@ -175,7 +175,7 @@ static int probe(struct nvme *n)
     return rc;
 }
 
-static void leave(struct nvme *n)
+static void close_backend(struct nvme *n)
 {
     if (n->io)
         n->io->close(n);
@@ -183,7 +183,7 @@ static void leave(struct nvme *n)
     *n->tier.reason = 0;
 }
 
-static int use(struct nvme *n, const struct nvme_io *io, char *why, size_t size)
+static int try_backend(struct nvme *n, const struct nvme_io *io, char *why, size_t size)
 {
     n->io = io;
     int rc = io->open(n, why, size);
@@ -197,24 +197,24 @@ static int use(struct nvme *n, const struct nvme_io *io, char *why, size_t size)
     return rc;
 }
 
-/* The first rung of the ladder that holds.  why: what was wrong with the one before. */
-static int choose(struct nvme *n, enum tier_io asked, char *why, size_t size)
+/* Selects the first back end that works; why: the reason against the one before. */
+static int select_backend(struct nvme *n, enum tier_io requested, char *why, size_t size)
 {
     int rc = CKPT_EIO;
 #ifdef HAVE_LIBURING
-    if (asked != TIER_IO_POOL) {
-        rc = use(n, &nvme_uring, why, size);
-        if (!rc || asked == TIER_IO_URING || n->tier.stuck)
+    if (requested != TIER_IO_POOL) {
+        rc = try_backend(n, &nvme_uring, why, size);
+        if (!rc || requested == TIER_IO_URING || n->tier.stuck)
             return rc;
-        leave(n);
+        close_backend(n);
     }
 #else
     snprintf(why, size, "built without liburing");
-    if (asked == TIER_IO_URING)
+    if (requested == TIER_IO_URING)
         return rc;
 #endif
     char failure[sizeof n->tier.reason];
-    rc = use(n, &nvme_pool, failure, sizeof failure);
+    rc = try_backend(n, &nvme_pool, failure, sizeof failure);
     if (rc)
         snprintf(why, size, "%s", failure);
     return rc;
@@ -239,17 +239,17 @@ static void describe(struct nvme *n)
 static int nvme_reserve(struct tier *t, int64_t bytes)
 {
     struct nvme *n = nvme(t);
-    int64_t room = 0;
+    int64_t capacity = 0;
     if (bytes <= t->bytes)
         return 0;
     for (int32_t i = 0; i < n->files.n_zones; i++)
-        room += n->files.zones[i].bytes;
-    if (bytes > room)
+        capacity += n->files.zones[i].bytes;
+    if (bytes > capacity)
         return error_set(CKPT_ENOMEM,
                          "nvme tier: %s (%lld bytes) are needed, --nvme is %s: %lld "
                          "bytes short",
-                         human_bytes(bytes), (long long)bytes, human_bytes(room),
-                         (long long)(bytes - room));
+                         human_bytes(bytes), (long long)bytes, human_bytes(capacity),
+                         (long long)(bytes - capacity));
     int rc = nvme_files_reserve(&n->files, round_up(bytes, TIER_BLOCK));
     if (rc)
         return rc;
@@ -303,7 +303,7 @@ static int check_directories(const struct tier_directories *d)
     return 0;
 }
 
-/* Some file systems take O_DIRECT and then none of its requests: once more without. */
+/* Some file systems accept O_DIRECT and then reject every request: then opens again without it. */
 static int open_files(struct nvme *n, const struct tier_nvme_options *o)
 {
     char why[CKPT_MESSAGE] = "";
@@ -311,13 +311,13 @@ static int open_files(struct nvme *n, const struct tier_nvme_options *o)
         int rc = nvme_files_open(&n->files, o->directories, n->sys, direct);
         if (rc)
             return rc;
-        rc = choose(n, o->io, why, sizeof why);
+        rc = select_backend(n, o->io, why, sizeof why);
         snprintf(n->why, sizeof n->why, "%.79s", why);
         if (!rc)
             return 0;
         if (!direct || !n->invalid || n->tier.stuck)
             return error_set(CKPT_EIO, "%s%s", *n->tier.reason ? "" : "nvme tier: ", why);
-        leave(n);
+        close_backend(n);
         nvme_files_close(&n->files);
     }
 }

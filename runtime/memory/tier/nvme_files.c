@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files of the NVMe tier: made, striped over, made longer. */
+/* Files of the NVMe tier: opening, striping, lengths. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include "memory/tier/nvme.h"
 
-#define HEADROOM (INT64_C(1) << 30) /* left on a disk; a 64th of it where that is less */
+#define HEADROOM (INT64_C(1) << 30) /* bytes left free on a disk; at most a 64th of it */
 
 enum { TRIES = 8 };
 
@@ -16,8 +16,8 @@ static const char tier_name[] = "nvme tier";
  */
 
 /*
- * Zones from equal shares: all files take part until the smallest is full, then the others, and so
- * on.  Drives mostly differ in size, not in speed, and the first bytes are used the most.
+ * Divides the arena into zones: all files take part until the smallest is full, then the others,
+ * and so on.  Drives mostly differ in size, not in speed, and the first bytes are used the most.
  */
 static void make_zones(struct nvme_files *f)
 {
@@ -65,7 +65,7 @@ bool nvme_files_next(const struct nvme_files *f, struct nvme_call *call, struct 
     return true;
 }
 
-/* Bytes of each file that an arena so long reaches. */
+/* The length of each file for an arena of `bytes` bytes. */
 static void lengths(const struct nvme_files *f, int64_t bytes, int64_t *length)
 {
     memset(length, 0, sizeof *length * TIER_DIRECTORIES);
@@ -86,7 +86,7 @@ static void lengths(const struct nvme_files *f, int64_t bytes, int64_t *length)
 /* ---- length -----------------------------------------------------------------------------------
  */
 
-/* The disk must hold what all files on it grow by, and some headroom: a full disk harms others. */
+/* Each disk must hold the growth of all files on it, and some headroom for other users. */
 static int check_space(const struct nvme_files *f, const int64_t *length)
 {
     struct statvfs s[TIER_DIRECTORIES];
@@ -101,20 +101,20 @@ static int check_space(const struct nvme_files *f, const int64_t *length)
             if (k == i || (s[i].f_fsid && s[k].f_fsid == s[i].f_fsid))
                 need += max_i64(0, length[k] - f->at[k].bytes);
         }
-        int64_t room =
+        int64_t left =
             (int64_t)s[i].f_bavail * unit - min_i64((int64_t)s[i].f_blocks * unit / 64, HEADROOM);
-        if (need > max_i64(room, 0))
+        if (need > max_i64(left, 0))
             return error_set(CKPT_ENOMEM,
                              "%s: %s: %s (%lld bytes) are needed, the disk has %s to give: %lld "
                              "bytes short",
                              tier_name, f->at[i].directory, human_bytes(need), (long long)need,
-                             human_bytes(max_i64(room, 0)), (long long)(need - max_i64(room, 0)));
+                             human_bytes(max_i64(left, 0)), (long long)(need - max_i64(left, 0)));
     }
     return 0;
 }
 
-/* Blocks are taken now, not when a step needs them.  Where the file system cannot, the file is long
- * but empty, and how says so. */
+/* Allocates the blocks now, not when a step needs them.  If the file system cannot, the file is
+ * sparse, and `how` says so. */
 static int lengthen(struct nvme_files *f, struct nvme_file *file, int64_t bytes)
 {
     int rc;
@@ -146,7 +146,7 @@ int nvme_files_reserve(struct nvme_files *f, int64_t bytes)
             f->at[k].bytes = max_i64(f->at[k].bytes, length[k]);
         else if (k < i && length[k] > f->at[k].bytes &&
                  f->sys->ftruncate(f->at[k].fd, f->at[k].bytes))
-            f->at[k].reserved = false; /* longer than it must be, and gone with the process */
+            f->at[k].reserved = false; /* longer than needed until the process ends */
     }
     return rc;
 }
@@ -167,8 +167,8 @@ static int close_with(const struct tier_sys *sys, int fd, int error)
 }
 
 /*
- * A file whose name is gone at once.  What is found under the name belongs to a process that was
- * killed there, or to one that is about to remove it, too.
+ * Opens a file and unlinks it at once.  An existing file of that name was left by a killed process,
+ * or another process is about to remove it; either way it is removed.
  */
 static int open_and_unlink(const struct tier_sys *sys, const char *directory, int flags)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Requests by threads that pread and pwrite: works everywhere.  Threads take pieces off
- * calls to read and calls to write in turn.  A thread whose request never returns
- * cannot be stopped, so closing gives it up: it frees what is left when it does return.
+ * Requests by threads that call pread and pwrite: works everywhere.  Threads alternate between
+ * pieces of reads and of writes.  A thread whose request never returns cannot be stopped; closing
+ * then leaves it running, and it frees everything when it does return.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -12,17 +12,17 @@
 enum { THREADS = 8 };
 
 struct lane {
-    struct nvme_flights flights;
-    int64_t done; /* requests */
+    struct nvme_pending_list pending;
+    int64_t done; /* completed requests */
 };
 
 struct pool {
     struct nvme *nvme;
     pthread_mutex_t lock;
     pthread_cond_t work; /* for threads: there are pieces, or stop */
-    pthread_cond_t idle; /* for callers: a call is over, or a thread ended */
+    pthread_cond_t idle; /* for callers: a call is done, or a thread ended */
     struct lane lanes[2];
-    int turn; /* the lane that threads look at first */
+    int turn; /* the lane that threads try first */
     bool stop, given_up;
     int32_t n, alive;
     pthread_t threads[THREADS];
@@ -39,7 +39,7 @@ static void pool_free(struct pool *p)
 /* ---- threads ----------------------------------------------------------------------------------
  */
 
-static int carry(struct nvme *n, bool write, const struct nvme_piece *p)
+static int transfer(struct nvme *n, bool write, const struct nvme_piece *p)
 {
     int fd = n->files.at[p->file].fd;
     ssize_t result;
@@ -53,11 +53,11 @@ static int carry(struct nvme *n, bool write, const struct nvme_piece *p)
     return rc || write ? rc : nvme_after_read(n, p);
 }
 
-static struct nvme_flight *take(struct pool *p, struct lane **lane, struct nvme_piece *piece)
+static struct nvme_pending *take_piece(struct pool *p, struct lane **lane, struct nvme_piece *piece)
 {
     for (int i = 0; i < 2; i++) {
         struct lane *l = &p->lanes[(p->turn + i) % 2];
-        struct nvme_flight *f = nvme_flights_take(&l->flights, &p->nvme->files, piece);
+        struct nvme_pending *f = nvme_pending_take(&l->pending, &p->nvme->files, piece);
         if (!f)
             continue;
         p->turn = !p->turn;
@@ -67,13 +67,13 @@ static struct nvme_flight *take(struct pool *p, struct lane **lane, struct nvme_
     return NULL;
 }
 
-/* With the lock held, which it gives up while the disk works. */
-static void work(struct pool *p, struct lane *l, struct nvme_flight *f,
+/* Called with the lock held; releases it while the disk works. */
+static void work(struct pool *p, struct lane *l, struct nvme_pending *f,
                  const struct nvme_piece *piece)
 {
     bool write = l == &p->lanes[1];
     pthread_mutex_unlock(&p->lock);
-    int rc = carry(p->nvme, write, piece);
+    int rc = transfer(p->nvme, write, piece);
     pthread_mutex_lock(&p->lock);
     f->out--;
     l->done++;
@@ -81,7 +81,7 @@ static void work(struct pool *p, struct lane *l, struct nvme_flight *f,
         f->failed = true;
         f->left.offset = f->left.end;
     }
-    if (nvme_flight_over(f))
+    if (nvme_pending_done(f))
         pthread_cond_broadcast(&p->idle);
 }
 
@@ -92,7 +92,7 @@ static void *pool_run(void *arg)
     struct lane *l;
     pthread_mutex_lock(&p->lock);
     while (!p->stop) {
-        struct nvme_flight *f = take(p, &l, &piece);
+        struct nvme_pending *f = take_piece(p, &l, &piece);
         if (f)
             work(p, l, f, &piece);
         else
@@ -112,7 +112,7 @@ static void *pool_run(void *arg)
 /* ---- callers ----------------------------------------------------------------------------------
  */
 
-/* Waits on idle until so many seconds from now.  false: they are over. */
+/* Waits on idle for at most this many seconds.  false: they have passed. */
 static bool wait_idle(struct pool *p, double seconds)
 {
     struct timespec t;
@@ -129,7 +129,7 @@ static bool wait_idle(struct pool *p, double seconds)
 
 static void begin(struct pool *p, struct lane *l, const struct nvme_call *call)
 {
-    if (nvme_flights_add(&l->flights, call))
+    if (nvme_pending_add(&l->pending, call))
         pthread_cond_broadcast(&p->work);
 }
 
@@ -141,27 +141,27 @@ static void pool_begin(struct nvme *n, const struct nvme_call *call)
     pthread_mutex_unlock(&p->lock);
 }
 
-/* Waits for the first flight.  The deadline counts from the last request that came back; false: it
- * has passed. */
-static bool settle(struct pool *p, struct lane *l)
+/* Waits for the first call.  The deadline counts from the last completed request; false: it has
+ * passed. */
+static bool finish_first(struct pool *p, struct lane *l)
 {
-    const struct nvme_flight *f = nvme_flights_first(&l->flights);
+    const struct nvme_pending *f = nvme_pending_first(&l->pending);
     bool late = false;
-    while (!late && !nvme_flight_over(f)) {
+    while (!late && !nvme_pending_done(f)) {
         int64_t done = l->done;
         late = !wait_idle(p, p->nvme->deadline) && l->done == done;
     }
-    return nvme_flight_over(f);
+    return nvme_pending_done(f);
 }
 
-/* Nothing new is begun; what is under way ends. */
-static bool settle_all(struct pool *p, struct lane *l)
+/* Waits for all calls, without starting new requests. */
+static bool finish_all(struct pool *p, struct lane *l)
 {
-    nvme_flights_cancel(&l->flights);
-    while (l->flights.n) {
-        if (!settle(p, l))
+    nvme_pending_cancel(&l->pending);
+    while (l->pending.n) {
+        if (!finish_first(p, l))
             return false;
-        nvme_flights_drop_first(&l->flights);
+        nvme_pending_drop_first(&l->pending);
     }
     return true;
 }
@@ -171,26 +171,26 @@ static int pool_move(struct nvme *n, const struct nvme_call *call)
     struct pool *p = n->state;
     struct lane *l = &p->lanes[call->write];
     pthread_mutex_lock(&p->lock);
-    struct nvme_flight *f = nvme_flights_first(&l->flights);
-    bool ended = !f || nvme_flight_is(f, call) || settle_all(p, l), failed = false;
+    struct nvme_pending *f = nvme_pending_first(&l->pending);
+    bool ended = !f || nvme_pending_is(f, call) || finish_all(p, l), failed = false;
     if (ended) {
-        if (!l->flights.n)
+        if (!l->pending.n)
             begin(p, l, call);
-        f = nvme_flights_first(&l->flights);
-        ended = settle(p, l);
+        f = nvme_pending_first(&l->pending);
+        ended = finish_first(p, l);
         failed = f->failed;
         if (!ended)
-            nvme_flights_cancel(&l->flights);
+            nvme_pending_cancel(&l->pending);
         else if (failed)
-            ended = settle_all(p, l);
+            ended = finish_all(p, l);
         else
-            nvme_flights_drop_first(&l->flights);
+            nvme_pending_drop_first(&l->pending);
     }
     pthread_mutex_unlock(&p->lock);
     return !ended ? nvme_stuck(n, call->write) : failed ? CKPT_EIO : 0;
 }
 
-/* Waits for the threads no longer than the deadline, or hardly if it has passed before. */
+/* Waits for the threads up to the deadline, or hardly at all if it has passed before. */
 static bool pool_close(struct nvme *n)
 {
     struct pool *p = n->state;
@@ -229,7 +229,7 @@ static int pool_open(struct nvme *n, char *why, size_t size)
     pthread_cond_init(&p->idle, &monotonic);
     pthread_condattr_destroy(&monotonic);
     n->state = p;
-    pthread_mutex_lock(&p->lock); /* no thread counts before all are there */
+    pthread_mutex_lock(&p->lock); /* threads start work once `alive` is set */
     while (p->n < THREADS && !pthread_create(&p->threads[p->n], NULL, pool_run, p))
         p->n++;
     p->alive = p->n;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Requests through io_uring: one ring to read and one to write, so that two threads never share
- * one. Files are registered; so is the staging memory where the kernel lets it be pinned.
+ * Requests through io_uring: one ring for reads and one for writes, so that two threads never share
+ * a ring.  Files are registered; so is the staging memory if the kernel can pin it.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -11,30 +11,30 @@
 
 enum { DEPTH = 32, SLICES = 64 };
 
-#define SLICE (INT64_C(1) << 30) /* the longest buffer that a ring takes */
+#define SLICE (INT64_C(1) << 30) /* the largest buffer that a ring registers */
 
 struct lane {
     struct io_uring ring;
     bool open;
-    bool broken; /* requests are left in it that must not go out */
-    bool stuck;  /* or that never come back */
-    struct nvme_flights flights;
+    bool broken; /* prepared requests in the ring must not be submitted */
+    bool stuck;  /* submitted requests do not complete */
+    struct nvme_pending_list pending;
     struct nvme_piece pieces[DEPTH];
-    struct nvme_flight *owner[DEPTH]; /* of the piece */
+    struct nvme_pending *owner[DEPTH]; /* the in-flight slot of each piece */
     int32_t free[DEPTH], n_free;
-    int32_t queued, sent; /* requests prepared; handed to the kernel and not back */
-    double abort_text;    /* when the last one came back */
+    int32_t queued, sent; /* requests prepared; submitted and not completed */
+    double last_answer;   /* time of the last completion, for the deadline */
 };
 
 struct rings {
     struct lane lanes[2];
-    bool buffers; /* the staging memory is registered with both */
+    bool buffers; /* the staging memory is registered with both rings */
 };
 
 /* ---- requests ---------------------------------------------------------------------------------
  */
 
-/* The registered slice that holds all of a piece, or -1. */
+/* The registered slice that contains all of a piece, or -1. */
 static int slice_of(const struct nvme *n, const struct nvme_piece *p)
 {
     const struct rings *r = n->state;
@@ -66,14 +66,14 @@ static int prepare(struct nvme *n, struct lane *l, bool write, int32_t slot)
     return 0;
 }
 
-static bool drop_after_forward(int error)
+static bool is_transient(int error)
 {
     return error == -EINTR || error == -EAGAIN || error == -EBUSY;
 }
 
 static bool is_late(const struct nvme *n, const struct lane *l)
 {
-    return clock_seconds() - l->abort_text > n->deadline;
+    return clock_seconds() - l->last_answer > n->deadline;
 }
 
 static void give_up(struct nvme *n, struct lane *l, bool write)
@@ -82,7 +82,7 @@ static void give_up(struct nvme *n, struct lane *l, bool write)
     nvme_stuck(n, write);
 }
 
-/* Hands over what is prepared.  A kernel short of memory takes it later. */
+/* Submits the prepared requests; retries later if the kernel is short of memory. */
 static void submit(struct nvme *n, struct lane *l, bool write)
 {
     while (l->queued) {
@@ -90,7 +90,7 @@ static void submit(struct nvme *n, struct lane *l, bool write)
         if (taken > 0) {
             l->queued -= taken;
             l->sent += taken;
-        } else if (taken < 0 && !drop_after_forward(taken)) {
+        } else if (taken < 0 && !is_transient(taken)) {
             l->broken = true;
             char what[128];
             snprintf(what, sizeof what, "io_uring takes no request: %s", strerror(-taken));
@@ -113,25 +113,25 @@ static void release(struct lane *l, int32_t slot)
     l->free[l->n_free++] = slot;
 }
 
-static void fail_flight(struct nvme_flight *f)
+static void fail_pending(struct nvme_pending *f)
 {
     f->failed = true;
     f->left.offset = f->left.end;
 }
 
-/* Fills the ring with pieces of the calls.  Those to write go out one by one: the disk need not
- * wait for the checksums of the others. */
+/* Fills the ring with pieces of the calls.  Writes are submitted one by one, so that the disk need
+ * not wait for the checksums of all. */
 static void fill(struct nvme *n, struct lane *l, bool write)
 {
     while (l->n_free && !l->broken) {
         int32_t slot = l->free[l->n_free - 1];
-        struct nvme_flight *f = nvme_flights_take(&l->flights, &n->files, &l->pieces[slot]);
+        struct nvme_pending *f = nvme_pending_take(&l->pending, &n->files, &l->pieces[slot]);
         if (!f)
             break;
         l->owner[slot] = f;
         l->n_free--;
         if ((write && nvme_before_write(n, &l->pieces[slot])) || prepare(n, l, write, slot)) {
-            fail_flight(f);
+            fail_pending(f);
             release(l, slot);
         } else if (write) {
             submit(n, l, write);
@@ -144,20 +144,20 @@ static void fill(struct nvme *n, struct lane *l, bool write)
 static void complete(struct nvme *n, struct lane *l, bool write, int32_t slot, int result)
 {
     const struct nvme_piece *p = &l->pieces[slot];
-    if (drop_after_forward(result) && !is_late(n, l) &&
-        !prepare(n, l, write, slot)) /* not begun: once more */
+    if (is_transient(result) && !is_late(n, l) &&
+        !prepare(n, l, write, slot)) /* it was not started: submit it again */
         return;
-    l->abort_text = clock_seconds();
+    l->last_answer = clock_seconds();
     if (nvme_result(n, write, p, result) || (!write && nvme_after_read(n, p)))
-        fail_flight(l->owner[slot]);
+        fail_pending(l->owner[slot]);
     release(l, slot);
 }
 
-/* Takes one request back.  If it has to wait it does so for half of those of the first call: where
- * cores are scarce each wake costs more than there is to gain by beginning with the first. */
+/* Handles one completion.  A wait is for half of the first call's requests, since with few cores
+ * each wake-up costs more than starting with the first completion gains. */
 static void collect(struct nvme *n, struct lane *l, bool write)
 {
-    const struct nvme_flight *first = nvme_flights_first(&l->flights);
+    const struct nvme_pending *first = nvme_pending_first(&l->pending);
     int64_t half = max_i64(1, min_i64(l->sent, (first->out + 1) / 2));
     unsigned many = io_uring_cq_ready(&l->ring) ? 1 : (unsigned)half;
     struct io_uring_cqe *cqe = NULL;
@@ -165,12 +165,12 @@ static void collect(struct nvme *n, struct lane *l, bool write)
     struct __kernel_timespec t = {.tv_sec = (int64_t)whole,
                                   .tv_nsec = (long long)((n->deadline - whole) * 1e9)};
     int rc = n->sys->uring_wait(&l->ring, &cqe, many, &t);
-    if (rc == -ETIME && many > 1) /* fewer may be there */
+    if (rc == -ETIME && many > 1) /* fewer may have completed */
         rc = n->sys->uring_wait(&l->ring, &cqe, 1, &(struct __kernel_timespec){0});
-    if (rc == -ETIME || (drop_after_forward(rc) && is_late(n, l))) {
+    if (rc == -ETIME || (is_transient(rc) && is_late(n, l))) {
         give_up(n, l, write);
-    } else if (!drop_after_forward(rc) && (rc || !cqe)) {
-        l->stuck = l->broken; /* asked again, to end what is under way: it cannot be waited for */
+    } else if (!is_transient(rc) && (rc || !cqe)) {
+        l->stuck = l->broken; /* failed again while draining: what is in flight cannot be awaited */
         l->broken = true;
         nvme_fail(n, write, &l->pieces[0], strerror(-rc));
     } else if (!rc) {
@@ -182,29 +182,29 @@ static void collect(struct nvme *n, struct lane *l, bool write)
     }
 }
 
-/* Takes back what is under way for the first call, or for all. */
+/* Waits for the requests of the first call, or of all. */
 static void await(struct nvme *n, struct lane *l, bool write, bool all)
 {
-    const struct nvme_flight *f = nvme_flights_first(&l->flights);
-    while (l->sent && !l->stuck && (all || (!f->failed && !nvme_flight_over(f)))) {
+    const struct nvme_pending *f = nvme_pending_first(&l->pending);
+    while (l->sent && !l->stuck && (all || (!f->failed && !nvme_pending_done(f)))) {
         collect(n, l, write);
         fill(n, l, write);
     }
 }
 
-/* After a failure nothing new is begun and all that is under way is waited for. */
+/* After a failure: starts no new requests and waits for all in flight. */
 static void drain(struct nvme *n, struct lane *l, bool write)
 {
-    nvme_flights_cancel(&l->flights);
+    nvme_pending_cancel(&l->pending);
     await(n, l, write, true);
-    l->flights.n = 0;
+    l->pending.n = 0;
 }
 
 static void begin(struct nvme *n, struct lane *l, const struct nvme_call *call)
 {
-    if (!l->broken && nvme_flights_add(&l->flights, call)) {
+    if (!l->broken && nvme_pending_add(&l->pending, call)) {
         if (!l->sent)
-            l->abort_text = clock_seconds();
+            l->last_answer = clock_seconds();
         fill(n, l, call->write);
     }
 }
@@ -219,21 +219,21 @@ static int uring_move(struct nvme *n, const struct nvme_call *call)
 {
     struct rings *r = n->state;
     struct lane *l = &r->lanes[call->write];
-    const struct nvme_flight *f = nvme_flights_first(&l->flights);
-    if (f && !nvme_flight_is(f, call))
+    const struct nvme_pending *f = nvme_pending_first(&l->pending);
+    if (f && !nvme_pending_is(f, call))
         drain(n, l, call->write);
-    if (!l->flights.n)
+    if (!l->pending.n)
         begin(n, l, call);
-    f = nvme_flights_first(&l->flights);
+    f = nvme_pending_first(&l->pending);
     if (!f)
         return CKPT_EIO;
-    l->abort_text = clock_seconds();
+    l->last_answer = clock_seconds();
     await(n, l, call->write, false);
     if (f->failed || l->broken) {
         drain(n, l, call->write);
         return CKPT_EIO;
     }
-    nvme_flights_drop_first(&l->flights);
+    nvme_pending_drop_first(&l->pending);
     return 0;
 }
 
@@ -250,7 +250,8 @@ static int register_files(struct nvme *n, struct lane *l)
     return n->sys->uring_files(&l->ring, fds, (unsigned)n->files.n);
 }
 
-/* Memory that a driver mapped, or more than may be locked, is refused: requests then go without. */
+/* The kernel refuses memory that a driver mapped, or beyond the lock limit: then requests use
+ * unregistered memory. */
 static bool register_staging(struct nvme *n, struct lane *l)
 {
     struct iovec v[SLICES];
@@ -274,8 +275,8 @@ static int open_lane(struct nvme *n, struct lane *l, char *why, size_t size)
     return rc ? uring_fail(n, "io_uring, registering files", rc, why, size) : 0;
 }
 
-/* The kernel takes a ring down at its leisure, and would keep the files and their room on the disk
- * so long.  With a request that never returns, to wait for that would be to hang. */
+/* The kernel frees a ring asynchronously, and until then keeps the files and their disk space: so
+ * both are unregistered first.  With a hung request unregistering would hang as well. */
 static bool uring_close(struct nvme *n)
 {
     struct rings *r = n->state;

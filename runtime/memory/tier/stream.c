@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Moves a run of bytes through two pieces of memory, as fast as a step would. */
+/* Transfers a range of bytes through two pieces of memory, as fast as a step would. */
 #include "memory/tier/tier.h"
 
 static char *memory_at(const struct tier_stream *s, int64_t at)

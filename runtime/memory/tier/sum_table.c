@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The sums of blocks, by offset: open addressing in a table of a power of two of places. */
+/* The checksums of blocks, by offset: open addressing in a table whose size is a power of two. */
 #include <stdlib.h>
 #include "memory/tier/sum_table.h"
 
@@ -26,7 +26,7 @@ void sum_table_free(struct sum_table *t)
     pthread_mutex_destroy(&t->lock);
 }
 
-/* The place of an offset, or the empty one where it would go. */
+/* The entry of an offset, or the empty entry where it would go. */
 static struct sum_entry *find(struct sum_entry *data, int64_t places, int64_t offset)
 {
     uint64_t mask = (uint64_t)places - 1;

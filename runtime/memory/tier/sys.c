@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The system's own calls. */
+/* The system's own calls, as a table. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #endif
 #include "memory/tier/sys.h"
 
-/* Nodes that a mask has room for.  The kernel takes one bit less than it is told. */
+/* Bits of a node mask.  mbind uses one bit less than maxnode says. */
 enum { NODES = 1024, WORD = 8 * sizeof(unsigned long) };
 
 static int sys_bind(void *address, size_t bytes, int node, bool prefer)

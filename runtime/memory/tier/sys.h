@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The calls of the system that the tiers make, as a table: tests replace it by one whose n-th call
- * fails.  Each entry is the call of its name with its meaning of results and errno; those of
- * io_uring return a negative errno, as liburing does.
+ * The system calls of the tiers, as a table: tests replace it by one whose n-th call fails.  Each
+ * entry has the results and errno of the call of its name; the io_uring entries return a negative
+ * errno, as liburing does.
  */
 #ifndef CKPT_TIER_SYS_H
 #define CKPT_TIER_SYS_H
@@ -35,8 +35,8 @@ struct tier_sys {
     int (*uring_files)(struct io_uring *ring, const int *fds, unsigned n);
     int (*uring_submit)(struct io_uring *ring);
     int (*uring_wait)(struct io_uring *ring, struct io_uring_cqe **cqe, unsigned n,
-                      struct __kernel_timespec *timeout); /* for n of them */
-    void (*uring_forget)(struct io_uring *ring);          /* what is registered */
+                      struct __kernel_timespec *timeout); /* waits for n completions */
+    void (*uring_forget)(struct io_uring *ring);          /* unregisters files and buffers */
     void (*uring_exit)(struct io_uring *ring);
 #endif
 };

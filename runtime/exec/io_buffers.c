@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Host staging buffers of inputs and outputs, and the struct ckpt_run of each micro-step. */
+#include <stdlib.h>
+#include <string.h>
+#include "attr.h"
+#include "exec/program.h"
+#include "optim/optimizer.h"
+
+static int make_io_buffer(struct ckpt_program *p, struct io_buffer *buffer, int32_t tensor,
+                          int64_t times, int sets)
+{
+    struct device *d = p->programs->memory->device;
+    buffer->slice = desc_bytes(&p->tape->tensors.data[tensor].desc);
+    buffer->bytes = buffer->slice * times;
+    for (int i = 0; i < DEVICE_IN_FLIGHT; i++) {
+        buffer->data[i] = i < sets ? d->ops->host_alloc(d, buffer->bytes) : buffer->data[0];
+        if (!buffer->data[i])
+            return CKPT_ENOMEM;
+    }
+    return 0;
+}
+
+/* All programs of an optimizer share one halt word: a failed step stops those after it. */
+static int share_halt(struct ckpt_program *p)
+{
+    struct device *d = p->programs->memory->device;
+    struct ckpt_optimizer *o = p->optimizer;
+    if (!o->halt)
+        o->halt = d->ops->host_alloc(d, (int64_t)sizeof *o->halt);
+    p->halt = o->halt;
+    return p->halt ? 0 : CKPT_ENOMEM;
+}
+
+int program_make_io_buffers(struct ckpt_program *p)
+{
+    const ckpt_tape *t = p->tape;
+    struct device *d = p->programs->memory->device;
+    p->feeds = calloc((size_t)t->n_feeds + 1, sizeof *p->feeds);
+    p->fetches = calloc((size_t)t->n_fetches + 1, sizeof *p->fetches);
+    int64_t n_runs = (int64_t)t->n_micro * DEVICE_IN_FLIGHT;
+    p->runs = d->ops->host_alloc(d, (int64_t)sizeof *p->runs * n_runs +
+                                        (int64_t)sizeof *p->bad_index * DEVICE_IN_FLIGHT +
+                                        (int64_t)sizeof *p->halt);
+    int rc = p->feeds && p->fetches && p->runs ? 0 : CKPT_ENOMEM;
+    p->bad_index = p->runs ? (struct index_report *)(p->runs + n_runs) : NULL;
+    p->halt = p->runs ? (int32_t *)(p->bad_index + DEVICE_IN_FLIGHT) : NULL;
+    if (!rc && p->optimizer)
+        rc = share_halt(p);
+    for (int32_t i = 0; i < t->n_feeds && !rc; i++) {
+        const struct feed *f = &t->feeds.data[i];
+        rc = make_io_buffer(p, &p->feeds[i], f->tensor, f->constant ? 1 : t->n_micro,
+                            f->constant ? 1 : DEVICE_IN_FLIGHT);
+        if (!rc && f->constant)
+            memcpy(p->feeds[i].data[0], f->constant, (size_t)p->feeds[i].bytes);
+        p->feeds[i].fed = f->constant || !f->used;
+    }
+    /* Outputs of the update have one slice; outputs of the body have one per micro-step. */
+    for (int32_t i = 0; i < t->n_ops && !rc; i++) {
+        const struct op *o = &t->ops.data[i];
+        if (o->fetch >= 0)
+            rc = make_io_buffer(p, &p->fetches[o->fetch], op_in(t, o, 0),
+                                o->phase == PHASE_UPDATE ? 1 : t->n_micro, DEVICE_IN_FLIGHT);
+    }
+    return rc ? error_fail(p->programs->error, rc, "no host memory to stage inputs and outputs")
+              : 0;
+}
+
+static void free_io_buffers(struct device *d, struct io_buffer *buffers, int32_t n)
+{
+    for (int32_t i = 0; buffers && i < n; i++) {
+        for (int k = 1; k < DEVICE_IN_FLIGHT; k++)
+            if (buffers[i].data[k] != buffers[i].data[0])
+                d->ops->host_free(d, buffers[i].data[k]);
+        d->ops->host_free(d, buffers[i].data[0]);
+    }
+    free(buffers);
+}
+
+void program_free_io_buffers(struct ckpt_program *p)
+{
+    struct device *d = p->programs->memory->device;
+    free_io_buffers(d, p->feeds, p->tape ? p->tape->n_feeds : 0);
+    free_io_buffers(d, p->fetches, p->tape ? p->tape->n_fetches : 0);
+    if (p->runs)
+        d->ops->host_free(d, p->runs);
+}
