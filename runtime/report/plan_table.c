@@ -176,9 +176,9 @@ static void print_ranks(const struct programs *ps, FILE *f)
     if (ps->ranks->sharing.replicas > 1)
         fprintf(f, "  %-24s %12d  share on each host, which has a copy\n", "",
                 ps->ranks->sharing.group_ranks);
-    else if (ps->ranks->asked_zero && !ps->ranks->sharing.zero)
+    else if (ps->ranks->requested_zero && !ps->ranks->sharing.zero)
         fprintf(f, "  %-24s %12s  share, as each is alone on its host\n", "", "none");
-    else if (ps->ranks->asked_zero && ps->ranks->hosts > 1 && !ps->ranks->per_host)
+    else if (ps->ranks->requested_zero && ps->ranks->hosts > 1 && !ps->ranks->per_host)
         fprintf(f, "  %-24s %12s  share, as not every host has as many\n", "", "all");
 }
 
