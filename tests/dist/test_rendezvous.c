@@ -573,7 +573,7 @@ static void check_prefix(int64_t prefix)
     assert_int_equal(rendezvous_connect(&m, 25, fds, how), 0);
     assert_true(socket_write(fds[0], &prefix, sizeof prefix, clock_seconds() + 5));
     join(&rank);
-    assert_says(&rank, "rank 1 is gone at barrier \"the test\" of step 0: it sent what is no "
+    assert_says(&rank, "rank 1 is gone at barrier \"the test\" of step 0: it sent an invalid "
                        "message");
     close(fds[0]);
 }
