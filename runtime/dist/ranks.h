@@ -47,11 +47,10 @@ struct ranks {
     struct machine *machine; /* used for planning; includes the measured rates between ranks */
     struct error *error;
     struct sharing sharing;
-    struct comm
-        *comm; /* with two or more ranks; NULL: one rank, or a plan for ranks that do not exist */
-    int32_t *noted; /* see struct ops_ranks; NULL except on a GPU */
-    int32_t seen;   /* last value of *noted */
-    double seen_at; /* time at which seen changed, in clock_seconds() */
+    struct comm *comm; /* two or more ranks; NULL: one rank, or ranks that are only planned */
+    int32_t *noted;    /* see struct ops_ranks; NULL except on a GPU */
+    int32_t seen;      /* last value of *noted */
+    double seen_at;    /* time at which seen changed, in clock_seconds() */
     int rank;
     uint64_t host;                /* hash that identifies the host of this rank */
     int hosts;                    /* number of hosts; 0: not known yet */

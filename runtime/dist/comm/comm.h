@@ -63,12 +63,11 @@ struct comm {
     const struct comm_ops *ops;
     const char *name; /* "self", "threads", "mpi", "tcp", "nccl" */
     int rank, size;
-    double deadline; /* timeout for waiting on another rank, seconds */
-    int64_t step;    /* set by the caller, for error messages */
-    int64_t n_calls; /* number of calls since open */
-    struct comm
-        *hosts;    /* if takes_stream: the communicator for host memory that it was opened over */
-    char how[128]; /* "Open MPI 4.1.4", "NCCL 2.28.9" */
+    double deadline;           /* timeout for waiting on another rank, seconds */
+    int64_t step;              /* set by the caller, for error messages */
+    int64_t n_calls;           /* number of calls since open */
+    struct comm *hosts;        /* if takes_stream: the communicator for host memory below it */
+    char how[128];             /* "Open MPI 4.1.4", "NCCL 2.28.9" */
     char reason[CKPT_MESSAGE]; /* the sentence after CKPT_ECOMM */
 };
 

@@ -51,8 +51,7 @@ struct nccl_comm {
     struct nccl_api api;
     struct ncclComm *nccl;
     bool failed;
-    double
-        close_until; /* of whole: time until which close waits for abort threads; 0: not closing */
+    double close_until;        /* of whole: end of the wait for abort threads; 0: not closing */
     struct ncclComm *aborting; /* communicator that the thread aborts */
     pthread_t abort_thread;
     atomic_bool aborted;
