@@ -2,62 +2,67 @@
 /*
  * libckpt: train under a memory budget.
  *
- * A program records its model on a tape; the library differentiates the tape, plans what stays
- * in device memory, what is computed again and what is offloaded, and then runs steps in
- * exactly the memory it planned.  The life of a program:
+ * A program records its model on a tape.  The library differentiates the tape, plans what stays in
+ * device memory, what is recomputed and what is offloaded, and then runs steps in exactly the
+ * planned memory.  The life of a program:
  *
  *     ckpt_options_parse -> ckpt_open -> ckpt_param ... -> ckpt_compile -> ckpt_feed, ckpt_step ...
  *
- * Headers, by reader.  A program that trains needs one include: ckpt.h brings ckpt_ops.h and
- * ckpt_conv.h (the ops a recorder calls) and ckpt_optim.h (optimizers).  The others are included by
- * who needs them:
+ * Headers.  A training program includes ckpt.h, which includes ckpt_ops.h and ckpt_conv.h (the ops
+ * that models record) and ckpt_optim.h (optimizers).  The other headers are included as needed:
  *
  *     ckpt_nn.h      modules: a linear layer, an MLP, attention as structs of parameters
- *     ckpt_files.h   safetensors files, loading and saving parameters and states of training
+ *     ckpt_files.h   safetensors files, loading and saving parameters and training states
  *     ckpt_dist.h    several ranks that train one model
  *     ckpt_tools.h   option tables, checked output files, random values, progress
- *     ckpt_op.h      ops of your own
+ *     ckpt_op.h      custom ops
  *
- * All compile alone as C11 and as C++17.  C++ wants the word struct where a function has the name
- * of a struct: struct ckpt_sgd settings = CKPT_SGD_INIT.
+ * All compile alone as C11 and as C++17. C++ needs the keyword struct where a function has the same
+ * name as a struct: struct ckpt_sgd settings = CKPT_SGD_INIT.
  *
  * Conventions of every call
- *   - A call that can fail returns 0 or a negative CKPT_E... code; ckpt_error() holds the sentence.
- *   - Recording calls (those that take a ckpt_tape) return a tensor and never fail visibly: the
- *     first error sticks to the tape with the op, the shapes and the caller's file and line, later
- *     calls do nothing, and ckpt_compile() returns it.
- *   - The library never aborts, and prints only where a FILE is given.
- *   - Shapes are row-major, sizes in elements unless the name says bytes.
- *   - Structs that a program fills or has filled begin with their size, and have an _INIT macro
- *     that sets it and the defaults.  They grow at their end.  Read: what the caller's struct is
- *     too short for has its default; a longer one of a newer header is taken if all that is unknown
- *     here is 0, else it is CKPT_EINVAL.  Written: no byte behind the caller's size is touched, and
- *     what is unknown here is 0.  Structs by value or in arrays never change (ckpt_tensor,
- *     ckpt_desc, ckpt_init, ckpt_view, ckpt_variant, ckpt_option, ckpt_path, ckpt_fact).  Those
- *     that the library hands to rules and kernels (ckpt_op.h) grow at their end.
- *   - NULL where nothing allows it is CKPT_EINVAL.
+ *
+ *   - A call that can fail returns 0 or a negative CKPT_E... code; ckpt_error() returns the
+ *     sentence.
+ *   - Recording calls (calls that take a ckpt_tape) return a tensor and report no errors
+ *     themselves: the tape keeps the first error with the op, the shapes and the caller's file and
+ *     line, later calls do nothing, and ckpt_compile() returns the error.
+ *   - The library never aborts, and prints only to a FILE passed by the caller.
+ *   - Shapes are row-major; sizes are in elements unless the name says bytes.
+ *   - Structs that a program passes in or has filled begin with their size and have an _INIT macro
+ *     that sets the size and the defaults.  New members are added at the end.  Reading: members
+ *     beyond the caller's size have their defaults; a longer struct of a newer header is accepted
+ *     if its unknown members are 0, else CKPT_EINVAL.  Writing: no byte beyond the caller's size is
+ *     written, and members unknown to the library become 0. Structs passed by value or in arrays
+ *     never change (ckpt_tensor, ckpt_desc, ckpt_init, ckpt_view, ckpt_variant, ckpt_option,
+ *     ckpt_path, ckpt_fact).  Structs that the library passes to rules and kernels (ckpt_op.h) grow
+ *     at their end.
+ *   - NULL is CKPT_EINVAL unless a call allows it.
  *
  * Threads
- *   - A context, with its tapes, programs and optimizers, is used by one thread at a time, of any.
- *     Two programs of one context share its memory, parameters and queues: calls on them take
- *     turns.
- *   - Two contexts share nothing: two threads may use one each at the same time, also to open and
- *     to close it.  Their steps then share processors, and each has kernel threads of its own.
- *   - ckpt_request_stop() and ckpt_request_save() may be called by any thread, and by a signal
- *     handler, while another uses the context.
- *   - Calls without a context (ckpt_tools.h, ckpt_file_...) may be made by any thread; two threads
- *     have two ckpt_error(NULL).
  *
- * The process.  The library handles, blocks and sends no signals, changes no umask, locale, working
- * directory or limit, and forks nothing.  What all of the process sees:
- *   - The first CPU context loads OpenBLAS for good, sets it to one thread, and has
+ *   - A context, with its tapes, programs and optimizers, may be used by any thread, but by only
+ *     one at a time.  Programs of one context share its memory, parameters and queues, so their
+ *     calls must not overlap.
+ *   - Contexts share nothing: threads may use, open and close different contexts at the same time.
+ *     Their steps then compete for processors, and each context has its own kernel threads.
+ *   - ckpt_request_stop() and ckpt_request_save() may be called by any thread, and by a signal
+ *     handler, while another thread uses the context.
+ *   - Calls without a context (ckpt_tools.h, ckpt_file_...) may be made by any thread;
+ *     ckpt_error(NULL) is per thread.
+ *
+ * Process-wide effects.  The library neither handles, blocks nor sends signals, does not change the
+ * umask, the locale, the working directory or limits, and does not fork.  What it does change for
+ * the whole process:
+ *
+ *   - The first CPU context loads OpenBLAS permanently, sets it to one thread, and sets
  *     OPENBLAS_NUM_THREADS=1 in the environment while it loads.  Other threads must not change the
  *     environment meanwhile, as with any setenv().
- *   - Ranks on GPUs set NCCL_NVLS_ENABLE, NCCL_GRAPH_REGISTER and NCCL_MIN_CTAS once, where these
- *     are not set.  Ranks by MPI call MPI_Init_thread(), unless the program did.
- *   - A CUDA context makes its GPU the current one of the calling thread.
- *   - The environment is read (CKPT_..., and what launchers set), files are written where options
- *     say so, and memory of --host is registered with the GPU's driver.
+ *   - Ranks on GPUs set NCCL_NVLS_ENABLE, NCCL_GRAPH_REGISTER and NCCL_MIN_CTAS once, unless they
+ *     are set.  Ranks over MPI call MPI_Init_thread(), unless the program did.
+ *   - A CUDA context makes its GPU the current device of the calling thread.
+ *   - The library reads the environment (CKPT_..., and variables of launchers), writes files that
+ *     options name, and registers the memory of --host with the GPU driver.
  */
 #ifndef CKPT_H
 #define CKPT_H
@@ -83,16 +88,16 @@ extern "C" {
 #define CKPT_VERSION_MINOR 2
 #define CKPT_VERSION_PATCH 0
 
-/* Of the header, and of the library that is running: 10000 major + 100 minor + patch. */
+/* Of the header, and of the library at run time: 10000 major + 100 minor + patch. */
 #define CKPT_VERSION_NUMBER                                                                        \
     (CKPT_VERSION_MAJOR * 10000 + CKPT_VERSION_MINOR * 100 + CKPT_VERSION_PATCH)
 CKPT_API int ckpt_version_number(void);
-/* The version of the library in words, as "0.2.0". */
+/* The version of the library as text, such as "0.2.0". */
 CKPT_API const char *ckpt_version(void);
 
 /* ---- errors -------------------------------------------------------------------------------- */
 
-/* What a call that can fail returns: 0, or one of these. */
+/* Return values of calls that can fail: 0, or one of these. */
 enum ckpt_code {
     CKPT_OK = 0,
     CKPT_EINVAL = -1,    /* an argument or option is wrong */
@@ -100,85 +105,87 @@ enum ckpt_code {
     CKPT_ESHAPE = -3,    /* shapes or dtypes do not fit; found while recording */
     CKPT_EBUDGET = -4,   /* no plan fits the budget; nothing was run */
     CKPT_EIO = -5,       /* a file cannot be read or written */
-    CKPT_EFORMAT = -6,   /* a file was read and is not what it should be */
+    CKPT_EFORMAT = -6,   /* a file was read and its content is invalid */
     CKPT_ENAN = -7,      /* a loss, gradient, output or value to save is not finite */
     CKPT_EDEVICE = -8,   /* the device is missing or failed */
-    CKPT_EPLAN = -9,     /* a plan does not belong to this program, or fails its check */
+    CKPT_EPLAN = -9,     /* a plan does not match this program, or fails its check */
     CKPT_ENAME = -10,    /* no such parameter, input or output */
     CKPT_ECOMM = -11,    /* another rank failed, is gone or runs another program */
     CKPT_EINDEX = -12,   /* a step met an index or a label out of range */
-    CKPT_EGRADIENT = -13 /* a gradient is not that of central differences (ckpt_gradcheck) */
+    CKPT_EGRADIENT = -13 /* a gradient differs from central differences (ckpt_gradcheck) */
 };
 
-/* The handles of the library.  Their contents are its own. */
+/* Opaque handles. */
 typedef struct ckpt ckpt;                 /* a context: device, budget, parameters */
 typedef struct ckpt_tape ckpt_tape;       /* a recording of one micro-batch */
 typedef struct ckpt_program ckpt_program; /* a compiled tape: plan and instructions */
 struct ckpt_optimizer;                    /* see ckpt_optim.h */
 
 /*
- * The sentence of the last failed call on c: what failed, where, and what to do.  c may be NULL for
- * calls that have no context (ckpt_options_parse, ckpt_open, ckpt_file_...); that sentence is kept
- * per thread.  Never NULL; valid until the next call.
+ * The sentence of the last failed call on c: what failed, where, and what to do. c may be NULL for
+ * calls without a context (ckpt_options_parse, ckpt_open, ckpt_file_...); that sentence is kept per
+ * thread.  Never NULL; valid until the next call.
  */
 CKPT_API const char *ckpt_error(const ckpt *c);
-/* The name of an error code, as "CKPT_EBUDGET". */
+/* The name of an error code, such as "CKPT_EBUDGET". */
 CKPT_API const char *ckpt_error_name(int code);
 /* ---- options ------------------------------------------------------------------------------- */
 
 #define CKPT_AUTO (-1) /* the library chooses */
 
 /*
- * options.vram beside a number of bytes and 0.  AUTO on a GPU: what is free when the context opens,
- * less what a process takes beside its arena (the machine file's "process"), so that another
- * process can still open the card.  AUTO on the CPU: what the system and its control groups have
- * left beside options.host, less a 64th that stays free (at most 1 GiB); not for several ranks.
- * NONE: plans as if the device had no end, and refuses what it does not hold.  Under both a step
- * that fits without a budget gets the plan that it gets without one.
+ * Values of options.vram other than a number of bytes and 0. AUTO on a GPU: the free memory when
+ * the context opens, minus what a process uses outside its arena (the machine file's "process"), so
+ * that another process can still use the GPU.  AUTO on the CPU: what the system and its control
+ * groups have left besides options.host, minus a 64th that stays free (at most 1 GiB); not for
+ * several ranks.  NONE: plans as for unlimited memory, and refuses a plan that the device cannot
+ * hold.  With both, a step that fits without a budget gets the same plan as without one.
  */
 #define CKPT_VRAM_AUTO INT64_MIN
 #define CKPT_VRAM_NONE INT64_MAX
 
-/* The options of the library itself.  Fields are added at the end; size says how many are there. */
+/* The options of the library.  Fields are added at the end; size says which exist. */
 struct ckpt_options {
     size_t size;
-    int64_t vram;          /* device budget: bytes; negative: per cent of the device; CKPT_VRAM_...;
-                            * 0: AUTO on a GPU, NONE on the CPU */
-    int64_t host;          /* bytes of host memory as a second tier; 0: none */
-    const char *nvme;      /* DIR:SIZE[,DIR:SIZE ...] of a third tier on NVMe; NULL: none */
-    const char *device;    /* "auto" (a GPU if there is one), "cpu", "cuda" */
-    int64_t micro_batch;   /* samples per micro-step; 0: the batch; CKPT_AUTO: what is fastest */
-    int64_t seed;          /* of initial values and of random ops */
-    int64_t threads;       /* kernel threads of the CPU device; 0: one per core */
-    const char *plan_in;   /* run this plan instead of searching one */
-    const char *plan_out;  /* write the plan here */
-    bool plan_only;        /* ckpt_compile stops after the plan; see ckpt_program_info.plan_only */
-    bool verify;           /* check plans, poison freed bytes, red zones (CKPT_VERIFY=1) */
-    const char *machine;   /* file, or name of a shipped one, with the rates to plan with; the
-                            * algorithms that it names are used, but plan_in goes before */
-    const char *graph_out; /* write the graph of the program that trains here, for "ckpt plan" */
-    const char *machine_out; /* write the machine with the measured times of ops after some steps */
-    bool profile;            /* time every op, for ckpt_profile_print; steps get a little slower */
-    bool deterministic;      /* GPU kernels that give the same bits every time; the CPU's do */
-    double io_deadline;      /* seconds without an answer from a disk that are too many; 0: 30 */
-    bool tune;         /* measure algorithms of GPU libraries: those more than 3 % faster than what
-                        * they propose are used; machine_out and plan_out keep them */
-    const char *ranks; /* "mpi", "tcp:HOST:PORT", "file:PATH": see ckpt_dist.h; NULL: one alone */
-    int64_t zero;      /* what ranks share: 0 nothing, 1 state, 2, 3 parameters too; CKPT_AUTO: 3 */
-    double comm_deadline;   /* seconds without another rank that are too many; 0: 30 */
-    const char *shard_over; /* which ranks share one copy: "host", "all"; NULL: what is faster */
-    int64_t check_ranks;    /* updates between two comparisons of what ranks have; 0: none */
-    const char *state;      /* "fp32", "bf16", "8bit": of bf16 parameters, see ckpt_optim.h */
-    const char *trace_out;  /* write the queues of a step, planned and measured, as a trace */
+    int64_t vram;         /* device budget: bytes; negative: per cent of the device; CKPT_VRAM_...;
+                           * 0: AUTO on a GPU, NONE on the CPU */
+    int64_t host;         /* bytes of host memory as a second tier; 0: none */
+    const char *nvme;     /* DIR:SIZE[,DIR:SIZE ...] of a third tier on NVMe; NULL: none */
+    const char *device;   /* "auto" (a GPU if there is one), "cpu", "cuda" */
+    int64_t micro_batch;  /* samples per micro-step; 0: the batch; CKPT_AUTO: the fastest size */
+    int64_t seed;         /* for initial values and random ops */
+    int64_t threads;      /* kernel threads of the CPU device; 0: one per core */
+    const char *plan_in;  /* use this plan file instead of searching */
+    const char *plan_out; /* write the plan to this file */
+    bool plan_only;       /* ckpt_compile stops after planning; see ckpt_program_info.plan_only */
+    bool verify;          /* check plans, poison freed bytes, red zones (CKPT_VERIFY=1) */
+    const char *machine; /* machine file, or name of a shipped one, with the rates to plan with; its
+                            algorithms are used, but plan_in has precedence */
+    const char *graph_out;   /* write the graph of the training program here, for "ckpt plan" */
+    const char *machine_out; /* write a machine file with measured times of ops after some steps */
+    bool profile;       /* time every op, for ckpt_profile_print; steps become slightly slower */
+    bool deterministic; /* GPU kernels that give the same bits every time; CPU kernels always do */
+    double io_deadline; /* timeout for a disk request, seconds; 0: 30 */
+    bool tune; /* measure algorithms of GPU libraries and use those more than 3 % faster than the
+                  library's proposal; machine_out and plan_out store them */
+    const char *ranks; /* "mpi", "tcp:HOST:PORT", "file:PATH": see ckpt_dist.h; NULL: one rank */
+    int64_t zero;      /* ZeRO stage, what ranks share: 0 nothing, 1 state, 2 and 3 parameters too;
+                          CKPT_AUTO: 3 */
+    double comm_deadline;   /* timeout for another rank, seconds; 0: 30 */
+    const char *shard_over; /* which ranks share one copy: "host", "all"; NULL: the faster choice */
+    int64_t check_ranks;    /* updates between two comparisons of the ranks' data; 0: never */
+    const char *state;      /* "fp32", "bf16", "8bit": for bf16 parameters, see ckpt_optim.h */
+    const char *trace_out;  /* write the planned and measured queues of a step as a trace */
     const char *matmul;     /* "bf16", "fp8", "fp8-block": see ckpt_linear; NULL: bf16 */
     /*
-     * "8bit": the backward pass reads bf16 activations as 8-bit codes, with a scale for 128 values:
-     * 1.016 bytes a value, off by a 254th of the largest one of these at most; results of norms,
-     * GELU and the like it makes again of such.  Those of which all readers bear that: gradients of
-     * weights, gates, norms, smooth functions.  Operands of attention, losses, masks, fp32, and
-     * what has less than 4096 values a sample, stay.  That follows from the model alone, and the
-     * forward pass, also where it is recomputed, reads bf16: so budgets and tiers change no bit.
-     * ckpt_plan_print has the list.  "bf16" or NULL: none.
+     * "8bit": the backward pass reads bf16 activations as 8-bit codes with a scale per 128 values:
+     * 1.016 bytes a value, with an error of at most a 254th of the largest of the 128. Results of
+     * norms, GELU and similar ops are recomputed from codes.  This applies to activations whose
+     * readers all tolerate the error: weight gradients, gates, norms, smooth functions.  Operands
+     * of attention, losses, masks, fp32, and tensors with less than 4096 values a sample are kept.
+     * The choice depends only on the model, and the forward pass reads bf16, also when it is
+     * recomputed, so budgets and tiers change no bit. ckpt_plan_print lists the choice.  "bf16" or
+     * NULL: no codes.
      */
     const char *activations;
 };
@@ -191,9 +198,9 @@ struct ckpt_options {
     }
 
 /*
- * Takes the options of the library out of argv (argc and argv shrink), after those of the
- * environment: --micro-batch is also CKPT_MICRO_BATCH, and the command line wins.  An empty
- * variable counts as one that is not set.  What is left in argv is the program's own; see
+ * Removes the options of the library from argv (argc and argv shrink).  Options of the environment
+ * are read first: --micro-batch is also CKPT_MICRO_BATCH, and the command line has precedence.  An
+ * empty variable counts as unset.  The rest of argv belongs to the program; see
  * ckpt_options_reject() in ckpt_tools.h.  Returns 0, or CKPT_EINVAL with the option and the value
  * in ckpt_error(NULL).
  */
@@ -202,10 +209,10 @@ CKPT_API int ckpt_options_parse(struct ckpt_options *opt, int *argc, char **argv
 /* ---- context ------------------------------------------------------------------------------- */
 
 /*
- * Opens the device and reserves (does not take) the budget; opt NULL: defaults.  A CPU device also
- * loads OpenBLAS, with OPENBLAS_NUM_THREADS=1 in the environment meanwhile, and takes 128 MiB of
- * address space per thread for its products, one thread each.  Returns 0, CKPT_EINVAL, CKPT_ENOMEM
- * or CKPT_EDEVICE, the sentence in ckpt_error(NULL).
+ * Opens the device and reserves the budget without allocating it; opt NULL: defaults.  A CPU device
+ * also loads OpenBLAS, with OPENBLAS_NUM_THREADS=1 in the environment meanwhile, and uses 128 MiB
+ * of address space per thread for its products, one thread each.  Returns 0, CKPT_EINVAL,
+ * CKPT_ENOMEM or CKPT_EDEVICE, with the sentence in ckpt_error(NULL).
  */
 CKPT_API int ckpt_open(ckpt **c, const struct ckpt_options *opt);
 /* Frees the context, its parameters and every program compiled in it.  NULL is allowed. */
@@ -213,15 +220,15 @@ CKPT_API void ckpt_close(ckpt *c);
 
 /* ---- tensors and parameters ---------------------------------------------------------------- */
 
-/* The 8-bit ones (OCP FP8, e4m3 without infinity) are of tensors that the library makes for
- * products (options.matmul); parameters and what models compute with are fp32 or bf16. */
+/* The 8-bit dtypes (OCP FP8, e4m3 without infinity) are used only by tensors that the library makes
+ * for products (options.matmul); parameters and model tensors are fp32 or bf16. */
 enum ckpt_dtype { CKPT_F32, CKPT_BF16, CKPT_I32, CKPT_F8E4M3, CKPT_F8E5M2 };
 CKPT_API int64_t ckpt_dtype_size(enum ckpt_dtype dtype); /* bytes of one element */
 
 #define CKPT_MAX_DIMS 8
 
-/* A tensor of a tape, or a parameter of a context.  id 0 is "no tensor"; owner says whose it is, so
- * that a tensor of another tape is refused.  Neither is for programs to set. */
+/* A tensor of a tape, or a parameter of a context. id 0 is "no tensor"; owner identifies the tape
+ * or context, so that a foreign tensor is refused.  Programs set neither. */
 typedef struct ckpt_tensor {
     int32_t id;
     uint32_t owner;
@@ -273,19 +280,18 @@ static inline struct ckpt_init ckpt_init_of(enum ckpt_init_kind kind, float a)
 #define CKPT_XAVIER     ckpt_init_of(CKPT_INIT_XAVIER_UNIFORM, 0.f)
 
 /*
- * Makes a parameter.  name is unique in the context and is the key in saved files.  The initial
- * value follows from (seed, name) alone.  trainable = false makes a buffer: saved and loaded, and
- * changed by ckpt_update_buffer() alone; its value is what its dtype has of what was set.  A
- * parameter of dtype bf16 gets an fp32 master copy when it is trained, unless options.state is
- * "bf16" or "8bit".
- * For CKPT_XAVIER fan_out is shape[0] and fan_in the product of the rest.
- * The tensor may be used in every tape of this context.  Errors (a name used twice, a bad shape)
- * stick to the context and are returned by ckpt_compile; the result is then CKPT_NONE.
+ * Makes a parameter. name is unique in the context and is the key in saved files.  The initial
+ * value depends only on (seed, name). trainable = false makes a buffer: it is saved and loaded, and
+ * only ckpt_update_buffer() changes it; its value is rounded to its dtype.  A bf16 parameter gets
+ * an fp32 master copy when it is trained, unless options.state is "bf16" or "8bit".  For
+ * CKPT_XAVIER fan_out is shape[0] and fan_in the product of the rest.  The tensor may be used in
+ * every tape of this context.  On errors (a duplicate name, a bad shape) the context keeps the
+ * error, ckpt_compile returns it, and the result is CKPT_NONE.
  */
 CKPT_API ckpt_tensor ckpt_param(ckpt *c, const char *name, enum ckpt_dtype dtype, int ndim,
                                 const int64_t *shape, struct ckpt_init init, bool trainable);
 
-/* ckpt_param() with these first values, row-major, which are copied. */
+/* ckpt_param() with given initial values, row-major; they are copied. */
 CKPT_API ckpt_tensor ckpt_param_from(ckpt *c, const char *name, enum ckpt_dtype dtype, int ndim,
                                      const int64_t *shape, const float *values, bool trainable);
 
@@ -302,28 +308,27 @@ struct ckpt_param_info {
         sizeof(struct ckpt_param_info), NULL, {CKPT_F32, 0, {0}, {0}, 0}, 0, false                 \
     }
 
-/* Number of parameters, the i-th in order of creation, one by name: 0 or CKPT_ENAME. */
+/* The number of parameters, the i-th in order of creation, and one by name: 0 or CKPT_ENAME. */
 CKPT_API int ckpt_param_count(const ckpt *c);
 CKPT_API ckpt_tensor ckpt_param_at(const ckpt *c, int i);
 CKPT_API int ckpt_param_find(const ckpt *c, const char *name, ckpt_tensor *param);
 CKPT_API int ckpt_param_info(const ckpt *c, ckpt_tensor param, struct ckpt_param_info *info);
 
-/* What is kept for a trained parameter. */
+/* The values stored for a trained parameter. */
 enum ckpt_slot {
     CKPT_VALUE,          /* the value: the fp32 master where there is one */
     CKPT_EXP_AVG,        /* first moment or momentum of the optimizer */
     CKPT_EXP_AVG_SQ,     /* second moment */
-    CKPT_EMA,            /* exponential moving average of that value */
+    CKPT_EMA,            /* exponential moving average of the value */
     CKPT_EXP_AVG_SQ_ROW, /* second moment of a matrix, factored: [rows] */
     CKPT_EXP_AVG_SQ_COL  /* and [columns] */
 };
 
 /*
- * Copies a slot out as fp32, or in, when the steps that are under way have ended; ckpt_wait still
- * tells of these.  n must be the number of its elements.  Setting CKPT_VALUE sets
- * the master and its rounded copy, and restarts the EMA from it if no step was run yet; state in
- * bf16 or 8 bits takes the nearest values.  Returns 0, CKPT_EINVAL (n), CKPT_ENAME (no such
- * parameter or slot).
+ * Copies a slot out as fp32, or in, after the steps in progress have ended; ckpt_wait still reports
+ * these steps. n must be its number of elements.  Setting CKPT_VALUE sets the master and its
+ * rounded copy, and restarts the EMA from it if no step was run yet; bf16 or 8-bit state takes the
+ * nearest values.  Returns 0, CKPT_EINVAL (n), CKPT_ENAME (no such parameter or slot).
  */
 CKPT_API int ckpt_param_get(ckpt *c, ckpt_tensor param, enum ckpt_slot slot, float *dst, int64_t n);
 CKPT_API int ckpt_param_set(ckpt *c, ckpt_tensor param, enum ckpt_slot slot, const float *src,
@@ -331,32 +336,32 @@ CKPT_API int ckpt_param_set(ckpt *c, ckpt_tensor param, enum ckpt_slot slot, con
 
 /* ---- recording: inputs and outputs --------------------------------------------------------- */
 
-/* Remembers where the next recording call stands; the macros below use it. */
+/* Stores the source location of the next recording call; the macros below use it. */
 CKPT_API ckpt_tape *ckpt_tape_at(ckpt_tape *t, const char *file, int line);
 #define CKPT_AT(t) ckpt_tape_at((t), __FILE__, __LINE__)
 
-/* A label for what is recorded next ("spatial_blocks.3"), shown in plans and messages. */
+/* A label for the ops recorded next ("spatial_blocks.3"), shown in plans and messages. */
 CKPT_API void ckpt_label(ckpt_tape *t, const char *fmt, ...) CKPT_PRINTF(2, 3);
 
-/* dtype and shape of a tensor of this tape.  If the tape has an error ndim is -1 and every size 1:
- * a model may go on and divide by it. */
+/* dtype and shape of a tensor of this tape.  If the tape has an error, ndim is -1 and every size 1,
+ * so that a model may continue and divide by sizes. */
 CKPT_API struct ckpt_desc ckpt_desc_of(ckpt_tape *t, ckpt_tensor x);
 
-/* An error of the recorder's own; it sticks as any other. */
+/* Reports an error of the recorder; the tape keeps it like any other error. */
 CKPT_API void ckpt_tape_fail(ckpt_tape *t, int code, const char *fmt, ...) CKPT_PRINTF(3, 4);
 
 /*
- * An input fed by name before a step.  shape[0] is the micro-batch: ckpt_feed takes the whole batch
- * and the library hands each micro-step its rows.
+ * An input fed by name before a step. shape[0] is the micro-batch: ckpt_feed takes the whole batch,
+ * and each micro-step reads its rows.
  */
 CKPT_API ckpt_tensor ckpt_input(ckpt_tape *t, const char *name, enum ckpt_dtype dtype, int ndim,
                                 const int64_t *shape);
 
-/* A constant table; data (row-major, of dtype) is copied at once.  name may be NULL. */
+/* A constant tensor; data (row-major, of dtype) is copied immediately. name may be NULL. */
 CKPT_API ckpt_tensor ckpt_constant(ckpt_tape *t, const char *name, enum ckpt_dtype dtype, int ndim,
                                    const int64_t *shape, const void *data);
 
-/* Makes x readable by ckpt_fetch after a step.  The rows of all micro-steps follow each other. */
+/* Makes x readable by ckpt_fetch after a step.  The rows of all micro-steps are concatenated. */
 CKPT_API void ckpt_output(ckpt_tape *t, const char *name, ckpt_tensor x);
 
 /* Makes the gradient of the loss with respect to parameter w readable by ckpt_fetch, as fp32,
@@ -365,88 +370,90 @@ CKPT_API void ckpt_output_gradient(ckpt_tape *t, const char *name, ckpt_tensor w
 
 /*
  * dx[i] becomes the gradient of the sum of y with respect to x[i], an input, a parameter or any
- * other tensor that y was computed from; of its shape and dtype, and 0 where y does not depend on
- * it.  It is computed by ops of the model, of which there is a gradient in turn (doc/ops.md): a
- * loss may depend on it, as a gradient penalty does (Gulrajani et al. 2017).  Where an op of one's
- * own recorded one that has none, ckpt_compile returns CKPT_EINVAL and names it.
+ * other tensor that y was computed from.  It has the shape and dtype of x[i], and is 0 if y does
+ * not depend on x[i].  It is computed by ops of the model that can be differentiated again
+ * (doc/ops.md): a loss may depend on it, as in a gradient penalty (Gulrajani et al. 2017).  If the
+ * gradient rule of a custom op recorded an op without a gradient, ckpt_compile returns CKPT_EINVAL
+ * and names it.
  */
 CKPT_API void ckpt_gradients(ckpt_tape *t, ckpt_tensor y, int n, const ckpt_tensor *x,
                              ckpt_tensor *dx);
-/* x, of which no gradient goes on to what it was computed from.  A view. */
+/* x as a constant for differentiation: no gradient flows through it.  A view. */
 CKPT_API ckpt_tensor ckpt_stop_gradient(ckpt_tape *t, ckpt_tensor x);
 
 /*
- * Gives a buffer (a parameter with trainable = false, fp32) a new value with the update of the
- * step: (1 - momentum) buffer + momentum value, value being a float tensor of its shape, momentum 0
- * to 1; with 1 it is assigned.  Everything in the step still reads the buffer as it was before.
- * Several calls for one buffer average in turn, and so do micro-steps, one behind the other: with
- * micro_batch CKPT_AUTO the batch stays whole.
- * Several ranks take the mean of what each would have.  A step that fails changes nothing, nor does
- * a program without an optimizer.  A value that is not finite, or above 1e19, ends the step with
- * CKPT_ENAN.  No gradient.
+ * Gives a buffer (an fp32 parameter with trainable = false) a new value with the update of the
+ * step: (1 - momentum) buffer + momentum value. value is a float tensor of its shape; momentum is 0
+ * to 1, and 1 assigns the value.  Everything in the step still reads the old value.  Several calls
+ * for one buffer average in turn, and so do micro-steps; with micro_batch CKPT_AUTO the batch stays
+ * whole.  Several ranks take the mean of their new values.  A step that fails changes nothing, nor
+ * does a program without an optimizer.  A value that is not finite, or above 1e19, ends the step
+ * with CKPT_ENAN.  No gradient.
  */
 CKPT_API void ckpt_update_buffer(ckpt_tape *t, ckpt_tensor buffer, ckpt_tensor value,
                                  float momentum);
 
 /* ---- compile and run ----------------------------------------------------------------------- */
 
-/* Records one micro-batch and returns its loss: a scalar to train, anything to run forward only. */
+/* Records one micro-batch and returns its loss: a scalar for training, any tensor for forward
+ * only. */
 typedef ckpt_tensor (*ckpt_recorder)(ckpt_tape *t, int64_t micro_batch, void *user);
 
 /*
- * Records, differentiates, plans and lowers.  optimizer, as ckpt_adamw() and others make it; NULL:
- * forward only.  batch is the number of
- * samples a step takes; options.micro_batch must divide it (or exceed it, where there is no
- * optimizer), or is CKPT_AUTO: then the model is recorded and planned at every size that divides
- * the batch, and the fastest step that fits is taken.  All a step needs is taken here.
- * Programs compiled before get another plan, with the same numbers, where they no longer fit beside
- * the parameters of this one.  Waits for their steps.  Returns 0; the tape's error; CKPT_EBUDGET
- * when no plan fits, of this program or of one before (those are then as they were): the sentence
- * names the smallest budget that does, the op at the peak, and what more memory would buy;
- * CKPT_EPLAN for a foreign plan file; CKPT_ENOMEM, CKPT_EIO, CKPT_EINVAL.
+ * Records, differentiates, plans and lowers a program. optimizer comes from ckpt_adamw() and
+ * similar calls; NULL: forward only. batch is the number of samples per step; options.micro_batch
+ * must divide it (or exceed it, without an optimizer).  With CKPT_AUTO the model is recorded and
+ * planned at every size that divides the batch, and the fastest step that fits is used.  All memory
+ * of a step is allocated here.  Programs compiled before are planned again, with the same numbers,
+ * if they no longer fit beside the parameters of this one.  Waits for their steps.  Returns 0; the
+ * tape's error; CKPT_EBUDGET if no plan fits, for this program or an earlier one (the earlier ones
+ * then stay unchanged): the sentence names the smallest feasible budget, the op at the peak, and
+ * the gain of more memory; CKPT_EPLAN for a plan file of another program; CKPT_ENOMEM, CKPT_EIO,
+ * CKPT_EINVAL.
  */
 CKPT_API int ckpt_compile(ckpt *c, ckpt_recorder record, void *user,
                           const struct ckpt_optimizer *optimizer, int64_t batch, ckpt_program **p);
 /*
- * One step recorded in several variants.  A model may be cut in pieces that are computed one after
- * the other, as frames of a clip or bands of a picture: small pieces need less memory and take
- * longer.  The planner sees each variant as a whole and takes the best.
+ * One step recorded in several variants.  A model may be computed in pieces, such as frames of a
+ * clip or bands of a picture: small pieces need less memory and take longer.  The planner plans
+ * each variant as a whole and uses the best.
  */
 struct ckpt_variant {
     ckpt_recorder record;
     void *user;
-    /* Its results have the same bits as those of every other variant that says so; then which one a
-     * budget takes cannot be seen in the numbers.  A variant that trains never has: the sums of
+    /* The results have the same bits as those of all other variants with this flag, so the budget's
+     * choice among them does not change numbers.  It must be false for training: the sums of
      * gradients over pieces have another order. */
     bool same_bits;
 };
 
 /*
- * ckpt_compile, but records and plans each of n variants to write down the same step and takes the
- * one whose plan is the fastest of those that fit the budget; with options.micro_batch CKPT_AUTO,
- * each at every size of micro-steps.  Of two that are as fast the first is taken.  All must have
- * the same inputs and outputs.  *variant (may be NULL) tells which it was.  When none fits the
- * sentence is about the last, so put that which needs least there.
+ * Like ckpt_compile, but records and plans n variants of the same step and uses the one with the
+ * fastest plan that fits the budget; with options.micro_batch CKPT_AUTO, each at every size of
+ * micro-steps.  Of equally fast variants the first is used.  All must have the same inputs and
+ * outputs.  *variant (may be NULL) receives the index of the variant.  If none fits, the sentence
+ * is about the last, so put the variant that needs the least memory there.
  *
- * Random values follow from where their call stands on the tape: record them before what differs.
- * Where several were chosen among, and not all have the same bits, the budget may change the last
- * bits of the numbers: ckpt_program_info.choice_changes_bits and the plan table say so.
+ * Random values depend on the position of their call on the tape: record them before the parts that
+ * differ.  If the chosen variant was one of several and not all have the same bits, the budget may
+ * change the last bits of the numbers: ckpt_program_info.choice_changes_bits and the plan table say
+ * so.
  */
 CKPT_API int ckpt_compile_variants(ckpt *c, int n, const struct ckpt_variant *variants,
                                    const struct ckpt_optimizer *optimizer, int64_t batch,
                                    ckpt_program **p, int *variant);
 
 /*
- * Whether the plans of programs that are compiled from now on tell everything; at first they do.
- * Without, a program that fits its budgets with nothing recomputed is not searched any further:
- * that takes a hundredth of the time, and of a run with many programs most of it.  Its step is as
- * fast, its peak may be a little higher, and ckpt_program_info.min_budget is 0.  A program that
- * does not fit so, or whose plan is written to a file, is searched all the same.  Returns 0 or
- * CKPT_EINVAL (no context).
+ * Whether programs compiled from now on are planned in full; the default is true.  If false, a
+ * program that fits its budgets without recomputation is not searched any further.  This takes a
+ * hundredth of the time, which matters for runs with many programs.  Its step is as fast, its peak
+ * may be slightly higher, and ckpt_program_info.min_budget is 0. A program that does not fit this
+ * way, or whose plan is written to a file, is still searched.  Returns 0 or CKPT_EINVAL (no
+ * context).
  */
 CKPT_API int ckpt_plan_in_full(ckpt *c, bool full);
 
-/* What a program would take. */
+/* The predicted memory and time of a program. */
 struct ckpt_forecast {
     size_t size;
     int64_t batch, micro_batch;
@@ -460,13 +467,13 @@ struct ckpt_forecast {
     }
 
 /*
- * Records and plans as ckpt_compile does, and keeps nothing: for a batch or a shape that is looked
- * for before the first step.  No step runs; on a GPU ops of which the machine has no time yet are
- * timed, as before every plan.  With a limit in seconds (not 0) a lower bound is looked at first:
- * where that is above the limit, or says that no plan fits, nothing is searched, which takes a
- * tenth of the time; then step_seconds is INFINITY and planned_peak 0.  Several ranks ask together
- * and are told the same.  Returns what ckpt_compile would, CKPT_EBUDGET with its sentence among it;
- * that is an answer, and the context goes on.
+ * Records and plans like ckpt_compile and keeps nothing: to find a batch size or shape before the
+ * first step.  Runs no step; on a GPU, ops without a time in the machine file are timed, as before
+ * every plan.  With a limit in seconds (not 0) a lower bound is checked first: if it exceeds the
+ * limit, or shows that no plan fits, there is no search, which takes a tenth of the time;
+ * step_seconds is then INFINITY and planned_peak 0. All ranks call it together and get the same
+ * result.  Returns what ckpt_compile would; CKPT_EBUDGET with its sentence is a valid answer and
+ * leaves the context usable.
  */
 CKPT_API int ckpt_forecast(ckpt *c, ckpt_recorder record, void *user,
                            const struct ckpt_optimizer *optimizer, int64_t batch, double limit,
@@ -475,31 +482,32 @@ CKPT_API int ckpt_forecast(ckpt *c, ckpt_recorder record, void *user,
 /* Waits for the steps of a program and frees it.  NULL is allowed. */
 CKPT_API void ckpt_program_free(ckpt_program *p);
 
-/* Copies one batch of an input in, all its bytes.  Returns 0, CKPT_ENAME, CKPT_EINVAL; where two
- * steps are under way it waits for the first, and returns how that failed, if it did. */
+/* Copies one batch of an input in, all its bytes.  Returns 0, CKPT_ENAME, CKPT_EINVAL; with two
+ * steps in progress it waits for the first, and returns its error if it failed. */
 CKPT_API int ckpt_feed(ckpt_program *p, const char *name, const void *data, int64_t bytes);
 
 /*
  * Runs a step: every micro-step, then the update.  *loss (may be NULL) is the mean over
  * micro-steps.  Every input must have been fed once; it keeps its value until it is fed again.
- * Steps of p that were submitted are waited for first, and nobody is told their losses.
- * Returns 0; CKPT_EINVAL (an input was never fed); CKPT_ENOMEM (after a failed compile); CKPT_ENAN:
- * loss, norm or (without optimizer) output not finite, the sentence names step and op, the weights
- * are those of the last good step, or are lost where an update broke them; CKPT_EINDEX: an index
- * was out of range, the sentence names op, place and index, the weights are those of the last good
- * step; CKPT_EIO, CKPT_EDEVICE, CKPT_ECOMM: they are lost, load those saved last.
+ * Submitted steps of p are waited for first, and their losses are dropped.  Returns 0; CKPT_EINVAL
+ * (an input was never fed); CKPT_ENOMEM (after a failed compile); CKPT_ENAN: loss, norm or (without
+ * optimizer) output not finite, the sentence names step and op, and the weights are those of the
+ * last good step, or are lost if an update made them non-finite; CKPT_EINDEX: an index was out of
+ * range, the sentence names op, position and index, and the weights are those of the last good
+ * step; CKPT_EIO, CKPT_EDEVICE, CKPT_ECOMM: the weights are lost, load the last saved ones.
  */
 CKPT_API int ckpt_step(ckpt_program *p, float *loss);
 
-/* The two halves of ckpt_step, to keep the device busy: ckpt_submit hands a step over; ckpt_wait
- * waits for the oldest not waited for, sets *loss (may be NULL) and returns what ckpt_step would.
- * Two may be under way: feed and submit the next, then wait for the one before.  After a failure
- * nothing that was under way counts.  Programs of one optimizer share these two, in the order in
- * which they were handed over.  Both return CKPT_EINVAL out of turn. */
+/* The two halves of ckpt_step, to keep the device busy: ckpt_submit submits a step; ckpt_wait waits
+ * for the oldest submitted step, sets *loss (may be NULL) and returns what ckpt_step would.  Two
+ * steps may be in progress: feed and submit the next, then wait for the previous one.  After a
+ * failure all steps in progress are discarded.  Programs of one optimizer share these two steps, in
+ * the order of submission.  Both return CKPT_EINVAL when called out of order. */
 CKPT_API int ckpt_submit(ckpt_program *p);
 CKPT_API int ckpt_wait(ckpt_program *p, float *loss);
 
-/* Copies an output of the last step waited for in its dtype: 0, CKPT_ENAME, CKPT_EINVAL (bytes). */
+/* Copies an output of the last step that was waited for, in its dtype: 0, CKPT_ENAME, CKPT_EINVAL
+ * (bytes). */
 CKPT_API int ckpt_fetch(ckpt_program *p, const char *name, void *dst, int64_t bytes);
 /* dtype and shape (of the whole batch) of an input or output.  Returns 0 or CKPT_ENAME. */
 CKPT_API int ckpt_program_desc(const ckpt_program *p, const char *name, struct ckpt_desc *desc);
@@ -516,22 +524,21 @@ struct ckpt_program_info {
     int64_t budget;         /* bytes; INT64_MAX without one */
     int64_t planned_peak;   /* bytes of the arena, exact */
     int64_t arena_bytes;    /* mapped now */
-    int64_t overhead_bytes; /* of the budget, outside the arena: context, libraries (GPU only) */
-    int64_t process_bytes;  /* of the device that this process takes now, all in all (GPU only) */
-    int64_t min_budget;     /* the smallest budget that would have been accepted; 0: nobody asked
-                             * (ckpt_plan_in_full) */
+    int64_t overhead_bytes; /* context and libraries: budget outside the arena (GPU only) */
+    int64_t process_bytes;  /* device memory used by this process, in total (GPU only) */
+    int64_t min_budget;     /* the smallest feasible budget; 0: not searched (ckpt_plan_in_full) */
     int64_t parameter_bytes, gradient_bytes, optimizer_bytes;
-    int64_t kept_bytes;       /* activations that stay from forward to backward */
-    int64_t recomputed_bytes; /* activations that are computed again */
+    int64_t kept_bytes;       /* activations kept from forward to backward */
+    int64_t recomputed_bytes; /* activations that are recomputed */
     int64_t workspace_bytes;  /* largest scratch of one op */
     double step_seconds;      /* predicted */
     double recompute_seconds; /* predicted, part of step_seconds */
     double exposed_seconds;   /* predicted, part of step_seconds: waiting for copies to tiers */
     double exposed_comm;      /* predicted, part of step_seconds: waiting for other ranks */
-    int64_t host_bytes, nvme_bytes; /* of the tiers, taken by this program; staging not counted */
+    int64_t host_bytes, nvme_bytes; /* bytes of the tiers used by this program, without staging */
     int ops, recomputed_ops;
-    /* The size of micro-steps or the variant to record was chosen by the plan, among some
-     * that differ in the order of sums: another budget may give other last bits. */
+    /* The plan selected the size of micro-steps or the variant among some that differ in the order
+     * of sums: another budget may change the last bits. */
     bool choice_changes_bits;
 };
 
@@ -541,21 +548,21 @@ struct ckpt_program_info {
             0, 0., 0., 0., 0., 0, 0, 0, 0, false                                                   \
     }
 
-/* What a program takes and what its plan predicts.  Returns 0, or CKPT_EINVAL if the size of info
- * was not set. */
+/* The memory of a program and the predictions of its plan.  Returns 0, or CKPT_EINVAL if the size
+ * of info was not set. */
 CKPT_API int ckpt_program_info(const ckpt_program *p, struct ckpt_program_info *info);
-/* Writes the plan as a table: what the memory is for, the budget, the cost of recompute. */
+/* Writes the plan as a table: memory by purpose, the budget, the cost of recompute. */
 CKPT_API void ckpt_plan_print(const ckpt_program *p, FILE *f);
-/* Writes where the time of the steps so far went, by kind of op (options.profile): runs a step,
- * milliseconds, arithmetic and memory rates, and their share of those of the machine file. */
+/* Writes the time of the steps so far by kind of op (options.profile): runs per step, milliseconds,
+ * arithmetic and memory rates, and their share of the machine file's rates. */
 CKPT_API void ckpt_profile_print(const ckpt_program *p, FILE *f);
 
 /* ---- the caller's place --------------------------------------------------------------------- */
 /*
- * Each recording call notes where it stands, so that an error can name the line of the model.
- * C leaves the order of arguments open: where an operand is recorded inside the argument list, by a
- * function of your own, the line may be that of the operand.
- * The library, and gradient rules that should keep the caller's place, compile with CKPT_NO_AT.
+ * Each recording call stores its source location, so that an error can name the line of the model.
+ * C does not define the order of evaluating arguments: if an operand is recorded inside the
+ * argument list by your own function, the line may be the operand's.  The library, and gradient
+ * rules that should keep the caller's location, compile with CKPT_NO_AT.
  */
 #ifndef CKPT_NO_AT
 #define ckpt_input(t, ...)           ckpt_input(CKPT_AT(t), __VA_ARGS__)
@@ -571,7 +578,7 @@ CKPT_API void ckpt_profile_print(const ckpt_program *p, FILE *f);
 }
 #endif
 
-/* What every program that trains needs besides: one include is enough for it. */
+/* Included for every training program, so that one include is enough. */
 #include "ckpt_ops.h"
 #include "ckpt_conv.h"
 #include "ckpt_optim.h"

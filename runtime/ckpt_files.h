@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * libckpt: tensors in files.  Three parts: safetensors files of any kind, the parameters of a
- * context in such files, and states, from which training goes on.
+ * context in such files, and training states, from which a run resumes.
  *
- * What ckpt_file_open opens: a safetensors file; or several as one, by their index
- * (*.safetensors.index.json) or by the directory where they are, as Hugging Face has them:
- * model.safetensors, diffusion_pytorch_model.safetensors or the index of one of these.  Index and
- * files must agree in both directions, and the files lie beside the index.  What torch.save wrote
- * (.bin, .pt, .pth, .ckpt) is recognised by its bytes; the sentence says how to convert it.
+ * ckpt_file_open opens a safetensors file, or several files as one: by their index
+ * (*.safetensors.index.json) or by their directory, as on Hugging Face: model.safetensors,
+ * diffusion_pytorch_model.safetensors or the index of one of these.  Index and files must match in
+ * both directions, and the files must be beside the index.  Files of torch.save (.bin, .pt, .pth,
+ * .ckpt) are recognised by their bytes; the sentence says how to convert them.
  *
- * Checksums: files that libckpt writes carry them in their metadata (ckpt.checksum...), unless they
- * were written to a pipe.  That of the header is compared when the file is opened, that of a tensor
- * when all of it was read.  Files without them are read as they are.
+ * Checksums: files that libckpt writes have checksums in their metadata (ckpt.checksum...), unless
+ * they were written to a pipe.  The header's checksum is compared when the file is opened, a
+ * tensor's when all of it was read.  Files without checksums are read unchecked.
  *
- * ckpt_load_params and ckpt_load_params_aliased check names, shapes and headers before anything is
- * changed, and values as they are read, once: after CKPT_EFORMAT or CKPT_EIO they may be of both,
- * and the context refuses to step and to save until a file with all parameters was loaded.  Where
- * all names of a file begin with "module." (DistributedDataParallel), and none here, that is left
- * out.
+ * ckpt_load_params and ckpt_load_params_aliased validate names, shapes and headers before anything
+ * changes.  Values are checked as they are read, once: after CKPT_EFORMAT or CKPT_EIO the values
+ * may be a mixture of old and new, and the context refuses to step and to save until a file with
+ * all parameters was loaded.  If all names of a file begin with "module." (DistributedDataParallel)
+ * and none here does, the prefix is ignored.
  */
 #ifndef CKPT_FILES_H
 #define CKPT_FILES_H
@@ -28,16 +28,15 @@
 extern "C" {
 #endif
 
-/* ---- safetensors files ------------------------------------------------------------------------
- */
+/* ---- safetensors files ----------------------------------------------------------------------- */
 
-/* A tensor file that was opened and whose header was checked against the format and file size. */
+/* An open tensor file whose header was validated against the format and the file size. */
 typedef struct ckpt_file ckpt_file;
 
 struct ckpt_file_entry {
     size_t size;
     const char *name;
-    const char *dtype; /* as the file names it: "F32", "BF16", "I64", ... */
+    const char *dtype; /* as in the file: "F32", "BF16", "I64", ... */
     int ndim;
     int64_t shape[CKPT_MAX_DIMS];
     int64_t numel;
@@ -61,16 +60,16 @@ CKPT_API int ckpt_file_find(const ckpt_file *f, const char *name);
 CKPT_API int ckpt_file_read_f32(ckpt_file *f, int i, float *dst, int64_t n);
 CKPT_API int ckpt_file_read_i32(ckpt_file *f, int i, int32_t *dst, int64_t n);
 
-/* ckpt_file_read_f32 of n elements from first on, for tensors that are larger than what one wants
- * in memory. */
+/* ckpt_file_read_f32 for n elements starting at element first, for tensors too large to read at
+ * once. */
 CKPT_API int ckpt_file_read_part_f32(ckpt_file *f, int i, int64_t first, float *dst, int64_t n);
 
-/* What a line of the metadata says, or NULL where there is none, as in several files.  Valid until
- * the file is closed. */
+/* The text of a metadata entry, or NULL if there is none; models of several files have none.  Valid
+ * until the file is closed. */
 CKPT_API const char *ckpt_file_note(const ckpt_file *f, const char *key);
 
 /* A file being written: add tensors, then commit, which writes a temporary file with checksums,
- * syncs it and renames it over path.  Data is borrowed until then. */
+ * syncs it and renames it to path.  Data passed to add must stay valid until then. */
 typedef struct ckpt_file_writer ckpt_file_writer;
 CKPT_API int ckpt_file_create(ckpt_file_writer **w, const char *path);
 CKPT_API int ckpt_file_add(ckpt_file_writer *w, const char *name, enum ckpt_dtype dtype, int ndim,
@@ -78,34 +77,36 @@ CKPT_API int ckpt_file_add(ckpt_file_writer *w, const char *name, enum ckpt_dtyp
 CKPT_API int ckpt_file_commit(ckpt_file_writer *w);   /* writes and frees w */
 CKPT_API void ckpt_file_abandon(ckpt_file_writer *w); /* frees w, writes nothing */
 
-/* ---- parameters -------------------------------------------------------------------------------
- */
+/* ---- parameters ------------------------------------------------------------------------------ */
 
-/* Called for each name that does not fit: what is "missing" (in the file) or "unexpected". */
+/* Called for each name without a match: what is "missing" (in the file) or "unexpected". */
 typedef void (*ckpt_name_report)(void *user, const char *what, const char *name);
 
 /*
- * Loads parameters by name from what ckpt_file_open opens.  Shapes must agree: a difference is an
- * error.  Names that are missing from the file or unexpected in it are reported, and counted in
- * *unmatched (may be NULL).  Returns 0, CKPT_EIO, CKPT_EFORMAT (also for values that are not
- * finite), CKPT_ESHAPE, CKPT_ENOMEM; CKPT_ENAME where both are NULL and not one name fits; of
+ * Loads parameters by name from anything ckpt_file_open opens.  A different shape is an error.
+ * Names that are missing from the file or unexpected in it are reported, and counted in *unmatched
+ * (may be NULL).  Returns 0, CKPT_EIO, CKPT_EFORMAT (also for values that are not finite),
+ * CKPT_ESHAPE, CKPT_ENOMEM; CKPT_ENAME if report and unmatched are NULL and no name matches; with
  * several ranks CKPT_ECOMM (ckpt_dist.h).
  */
 CKPT_API int ckpt_load_params(ckpt *c, const char *path, ckpt_name_report report, void *user,
                               int *unmatched);
 
-/* Saves a slot of every parameter as fp32 (of a buffer always the value), atomically; values that
- * are not finite are CKPT_ENAN, and the file at path stays. */
+/* Saves a slot of every parameter as fp32 (for buffers always the value), atomically.  Values that
+ * are not finite are CKPT_ENAN, and the old file stays. */
 CKPT_API int ckpt_save_params(ckpt *c, const char *path, enum ckpt_slot slot);
 
 /*
- * Says that files hold the values of a parameter in another order.
- *   shape NULL: axis i of the tensor in a file is axis axes[i] of the parameter.  A kernel
- *     [K, kh, kw, C] that files keep as [K, C, kh, kw] has {0, 3, 1, 2}.  ndim is the parameter's.
- *   shape [ndim], of as many elements: the parameter is seen so, and files have that view with its
- *     axes in the order of axes, under the parameter's own shape.  Rows [H D, C] whose pairs stand
- *     side by side here, and in the two halves of each head in files, are seen as [H, D/2, 2, C]
- *     and have {0, 2, 1, 3}.
+ * Declares that files store the values of a parameter in another order.
+ *
+ *   shape NULL: axis i of the tensor in a file is axis axes[i] of the parameter.  A kernel [K, kh,
+ *   kw, C] that files store as [K, C, kh, kw] has {0, 3, 1, 2}. ndim is the parameter's.
+ *
+ *   shape [ndim], with as many elements: the parameter is viewed with this shape; files store the
+ *   view with its axes in the order of axes, under the parameter's own shape.  Rows [H D, C] with
+ *   adjacent pairs here, and with the two halves of each head in files, are viewed as [H, D/2, 2,
+ *   C] and have {0, 2, 1, 3}.
+ *
  * Loading and saving then move the values, bit for bit; ckpt_param_get and ckpt_param_set do not.
  * Returns 0, CKPT_ENAME (no such parameter), CKPT_EINVAL (not a permutation; another number of axes
  * or elements).
@@ -114,123 +115,118 @@ CKPT_API int ckpt_param_file_axes(ckpt *c, ckpt_tensor param, int ndim, const in
                                   const int *axes);
 
 /*
- * Another name under which a file may hold a parameter: the i-th, i from 0, goes to alias.  Returns
- * false when there is none.
+ * Writes the i-th alternative name (from 0) of a parameter in files to alias.  Returns false if
+ * there is none.
  */
 typedef bool (*ckpt_name_alias)(void *user, const char *name, int i, char *alias, size_t size);
 
 /*
- * ckpt_load_params for files that may call parameters otherwise: where a name is not in the file
- * its other names are looked for, in order.  report and alias get the same user; alias may be NULL.
- * Under another name axes of size 1 at the end of a shape do not count: [512, 512, 1, 1] is taken
- * for [512, 512].
+ * ckpt_load_params with alternative names: if a name is not in the file, its aliases are tried in
+ * order. report and alias get the same user; alias may be NULL.  Under an alias, trailing axes of
+ * size 1 are ignored: [512, 512, 1, 1] matches [512, 512].
  */
 CKPT_API int ckpt_load_params_aliased(ckpt *c, const char *path, ckpt_name_alias alias,
                                       ckpt_name_report report, void *user, int *unmatched);
 
-/* Whether the parameter of that name is meant. */
+/* Returns whether the parameter with that name is selected. */
 typedef bool (*ckpt_param_filter)(void *user, const char *name);
 
-/* ckpt_save_params of the parameters that filter (NULL: all) returns true for: where one context
- * holds several models, each has a file of its own.  All ranks must filter alike. */
+/* ckpt_save_params for the parameters that filter (NULL: all) selects: if one context holds several
+ * models, each gets its own file.  All ranks must select the same. */
 CKPT_API int ckpt_save_params_filtered(ckpt *c, const char *path, enum ckpt_slot slot,
                                        ckpt_param_filter filter, void *user);
 
-/* ckpt_save_params_filtered of values, where a weight that has an adapter (ckpt_lora) is written
- * with what that adds to it, in fp32, and adapters are left out: who loads both would add them
- * twice.  Nothing changes in the context. */
+/* ckpt_save_params_filtered for values with adapters (ckpt_lora) merged: each weight is written
+ * with its adapter's product added, in fp32. Adapters are left out, because loading both would add
+ * them twice.  The context does not change. */
 CKPT_API int ckpt_save_params_merged(ckpt *c, const char *path, ckpt_param_filter filter,
                                      void *user);
 
 /*
- * ckpt_save_params_filtered with a line of the file's metadata, text under key, for readers that
- * know what it means; key NULL: none.  Both are UTF-8; keys that begin with "ckpt." and "format"
- * are the library's.  Returns what ckpt_save_params_filtered does, or CKPT_EINVAL.
+ * ckpt_save_params_filtered with an entry in the file's metadata, text under key; key NULL: none.
+ * Both are UTF-8; keys that begin with "ckpt." and the key "format" are reserved.  Returns what
+ * ckpt_save_params_filtered does, or CKPT_EINVAL.
  */
 CKPT_API int ckpt_save_params_noted(ckpt *c, const char *path, enum ckpt_slot slot,
                                     ckpt_param_filter filter, void *user, const char *key,
                                     const char *text);
 
-/* ---- states of training -----------------------------------------------------------------------
- */
+/* ---- states of training ---------------------------------------------------------------------- */
 /*
- * All that training goes on from, in one file: the values of all parameters, moments and moving
- * averages, in fp32, or in bf16 or 8 bits what is kept so (options.state, bf16 parameters that are
- * not trained), the number of updates by all programs, from which the random numbers of the next
- * step follow, and how many steps each program has run.  A run that loads it computes the bits that
- * the run which saved it would have:
- * under another budget, with other tiers, with other micro-steps as far as these change no bits,
- * and among another number of ranks up to the order of their sums.
+ * The complete state of training in one file: the values of all parameters, moments and moving
+ * averages, in fp32, or in bf16 or 8 bits where they are stored so (options.state, bf16 parameters
+ * that are not trained); the number of updates by all programs, which the random numbers of the
+ * next step depend on; and the number of steps of each program.  A run that loads it computes the
+ * same bits as the run that saved it: under another budget, with other tiers, with other
+ * micro-steps as far as these change no bits, and with another number of ranks up to the order of
+ * their sums.
  *
- *     ckpt_open -> ckpt_param ... -> ckpt_compile -> ckpt_load_state -> ckpt_feed, ckpt_step ...
+ *   ckpt_open -> ckpt_param ... -> ckpt_compile -> ckpt_load_state -> ckpt_feed, ckpt_step ...
  *
- * What a step is fed and its learning rate are the program's own: they should follow from
+ * The program provides the input data and the learning rate of each step: they should depend on
  * ckpt_updates.
  */
 
 /*
- * Writes the state between two steps as a safetensors file, atomically: whatever happens meanwhile,
- * path holds the state it had or the new one.  The tensors are value/NAME, exp_avg/NAME,
- * exp_avg_sq/NAME and ema/NAME.  Every tensor, the counts and the notes are written with checksums;
- * to a pipe they cannot be.  A call of all ranks together; rank 0 writes.
- * Returns 0; CKPT_EINVAL: a step is under way, or no program of the context trains; CKPT_EDEVICE
- * when a step failed and left the weights in pieces; CKPT_EIO, CKPT_ENOMEM, CKPT_ECOMM.
+ * Writes the state between two steps as a safetensors file, atomically: path always holds the old
+ * or the new state.  The tensors are value/NAME, exp_avg/NAME, exp_avg_sq/NAME and ema/NAME.  Every
+ * tensor, the counts and the notes have checksums, except when written to a pipe.  Collective; rank
+ * 0 writes.  Returns 0; CKPT_EINVAL: a step is in progress, or no program of the context trains;
+ * CKPT_EDEVICE: a step failed and left the weights inconsistent; CKPT_EIO, CKPT_ENOMEM, CKPT_ECOMM.
  */
 CKPT_API int ckpt_save_state(ckpt *c, const char *path);
 
 /*
- * A note that the states of this context carry: what else the bits of this run follow from, as the
- * options of a trainer and a digest of its data.  One of that name is replaced.  Names that begin
- * with "ckpt." are the library's: it notes the settings of the optimizer but for the learning rate,
- * dtype and shape of all inputs of a sample, the dtypes of parameters, and that of small state
- * ("ckpt.state": where such a difference is allowed, the nearest values are taken).  To be called
- * before a state is saved or loaded.  Both are UTF-8; other bytes become '?'.
- * Returns 0, CKPT_EINVAL or CKPT_ENOMEM.
+ * Sets a note in the states of this context about what else the bits of this run depend on, such as
+ * the options of a trainer and a digest of its data.  Replaces a note with the same name.  Names
+ * that begin with "ckpt." are reserved: the library notes the settings of the optimizer except the
+ * learning rate, dtype and shape of all inputs of a sample, the dtypes of parameters, and the dtype
+ * of optimizer state ("ckpt.state": if such a difference is allowed, the nearest values are used).
+ * Call it before a state is saved or loaded.  Both are UTF-8; other bytes become '?'.  Returns 0,
+ * CKPT_EINVAL or CKPT_ENOMEM.
  */
 CKPT_API int ckpt_state_note(ckpt *c, const char *name, const char *text);
-/* In the metadata of a state the name of such a note stands behind this: see ckpt_file_note. */
+/* Prefix of such a note's name in the metadata of a state: see ckpt_file_note. */
 #define CKPT_STATE_NOTE "ckpt.run."
 
 /*
- * Goes on from a state.  The same programs that train must have been compiled, in the same order,
- * and the notes that both this run and the state have must be the same.
- *
- * Names, shapes, counts and notes are checked before anything is changed.  The values are checked
- * against their checksums as they are read, once: where one is damaged, or cannot be read, values
- * are of both, and the context refuses to step and to save until a whole state was loaded.
- * A state without checksums, as older versions wrote, is read as it is.
- * A call of all ranks together, each of which reads the file.
- *
+ * Resumes from a state.  The same training programs must have been compiled, in the same order, and
+ * notes that both this run and the state have must be equal.  Names, shapes, counts and notes are
+ * validated before anything changes.  Values are checked against their checksums as they are read,
+ * once: if one is damaged or cannot be read, the values are a mixture of old and new, and the
+ * context refuses to step and to save until a complete state was loaded.  A state without
+ * checksums, from older versions, is read unchecked.  Collective; every rank reads the file.
  * Returns 0; CKPT_EFORMAT: not a state, or a damaged one; CKPT_EINVAL: another seed, other
- * programs, batches (of all ranks together) or notes, a step under way; CKPT_ENAME: the file lacks
- * what is trained here, or has more; CKPT_ESHAPE; CKPT_EIO, CKPT_ENOMEM, CKPT_ECOMM.
+ * programs, batches (of all ranks together) or notes, a step in progress; CKPT_ENAME: the file
+ * lacks trained parameters, or has others; CKPT_ESHAPE; CKPT_EIO, CKPT_ENOMEM, CKPT_ECOMM.
  */
 CKPT_API int ckpt_load_state(ckpt *c, const char *path);
 
 /*
- * Asked about each note that differs, before anything is changed: was is what the state says, is
- * what this run says, NULL where there is no such note.  "ckpt.checksum" with was NULL: the state
- * has no checksums.  "ckpt.step_samples": those of a step of one program, of all ranks together.
- * Returns whether to go on, though the bits are then not those of a run that was never interrupted.
- * All ranks must answer alike.
+ * Called for each note that differs, before anything changes: was is the note of the state, is the
+ * note of this run, NULL if there is no such note.  "ckpt.checksum" with was NULL: the state has no
+ * checksums.  "ckpt.step_samples": samples per step of one program, over all ranks.  Returns
+ * whether to continue, although the bits then differ from an uninterrupted run.  All ranks must
+ * answer the same.
  */
 typedef bool (*ckpt_state_change)(void *user, const char *name, const char *was, const char *is);
 
-/* ckpt_load_state that asks.  What is refused is in the sentence of CKPT_EINVAL. */
+/* ckpt_load_state with a callback for differences.  The sentence of CKPT_EINVAL lists refused
+ * ones. */
 CKPT_API int ckpt_load_state_changed(ckpt *c, const char *path, ckpt_state_change allow,
                                      void *user);
 
-/* Updates of the parameters so far, by all programs, those before a state that was loaded included.
- */
+/* The number of updates of the parameters by all programs, including those before a loaded
+ * state. */
 CKPT_API int64_t ckpt_updates(const ckpt *c);
 
 /*
- * A program that does not train is in no state, and begins to count its steps anew.  Where its
- * random numbers should not, as the noise of an encoder that works for a training program, this
- * says by which step the next one draws them, 0 <= step < 2^52, on whatever rank; those after it
- * go on from there.
- * Returns 0; CKPT_EINVAL: no such step, a program that trains, or (the first time, on other ranks
- * than 0) one that has a step under way; the code of a device.
+ * A program that does not train is not part of a state, and counts its steps from 0. If its random
+ * numbers should continue, such as the noise of an encoder that serves a training program, this
+ * sets the step number that its next step uses for random numbers, 0 <= step < 2^52, on whatever
+ * rank; later steps count on from there.  Returns 0; CKPT_EINVAL: no such step, a program that
+ * trains, or (the first time, on ranks other than 0) a program with a step in progress; the code of
+ * a device.
  */
 CKPT_API int ckpt_set_random_step(ckpt_program *p, int64_t step);
 

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * libckpt: modules.  A module is a small struct of parameters, made in one line and applied in one:
+ * libckpt: modules.  A module is a small struct of parameters, made by one call and applied by
+ * another:
  *
- *     struct ckpt_nn nn = CKPT_NN_INIT;
- *     nn.context = c;
- *     struct ckpt_nn_linear fc = ckpt_nn_linear(&nn, 784, 256, true, "layers.%d.fc", i);
- *     ...
- *     h = ckpt_nn_apply_linear(t, &fc, x);
+ *   struct ckpt_nn nn = CKPT_NN_INIT;
+ *   nn.context = c;
+ *   struct ckpt_nn_linear fc = ckpt_nn_linear(&nn, 784, 256, true, "layers.%d.fc", i);
+ *   ...
+ *   h = ckpt_nn_apply_linear(t, &fc, x);
  *
- * Parameters are called NAME.weight and NAME.bias and begin with the values that PyTorch's modules
- * of the same name begin with, unless the maker says otherwise.  Makers fail as ckpt_param() does:
- * the error sticks to the context, ckpt_compile() returns it, and the module has no parameters.
- * Appliers are recording calls.  The structs of modules never change: programs keep them in arrays.
+ * Parameters are named NAME.weight and NAME.bias and are initialized as in PyTorch's modules with
+ * the same name, unless a constructor says otherwise.  Constructors report errors like
+ * ckpt_param(): the context keeps the error, ckpt_compile() returns it, and the module has no
+ * parameters. ckpt_nn_apply_... are recording calls.  The structs of modules never change: programs
+ * keep them in arrays.
  */
 #ifndef CKPT_NN_H
 #define CKPT_NN_H
@@ -22,13 +24,13 @@
 extern "C" {
 #endif
 
-/* What modules are made with. */
+/* Settings of constructors. */
 struct ckpt_nn {
     size_t size;
     ckpt *context;
     enum ckpt_dtype dtype;
     bool frozen;                           /* the parameters are not trained */
-    const struct ckpt_init *weight, *bias; /* their first values; NULL: those of PyTorch */
+    const struct ckpt_init *weight, *bias; /* initial values; NULL: as in PyTorch */
 };
 
 #define CKPT_NN_INIT                                                                               \
@@ -38,7 +40,7 @@ struct ckpt_nn {
 
 /* ---- linear -------------------------------------------------------------------------------- */
 
-/* weight [out, in]; bias [out] or none.  Both begin as U(-1/sqrt(in), 1/sqrt(in)). */
+/* weight [out, in]; bias [out] or none.  Both start as U(-1/sqrt(in), 1/sqrt(in)). */
 struct ckpt_nn_linear {
     ckpt_tensor weight, bias;
 };
@@ -51,9 +53,9 @@ CKPT_API ckpt_tensor ckpt_nn_apply_linear(ckpt_tape *t, const struct ckpt_nn_lin
 
 /* ---- norms --------------------------------------------------------------------------------- */
 
-/* Over the last axis, of `width`.  weight begins as ones, bias as zeros. */
+/* Norm of the last axis, of size `width`. weight starts as ones, bias as zeros. */
 struct ckpt_nn_norm {
-    ckpt_tensor weight, bias; /* bias: CKPT_NONE where there is none */
+    ckpt_tensor weight, bias; /* bias: CKPT_NONE if there is none */
     float eps;
     bool rms; /* ckpt_rms_norm, else ckpt_layer_norm */
 };
@@ -65,9 +67,9 @@ CKPT_API struct ckpt_nn_norm ckpt_nn_rms_norm(const struct ckpt_nn *nn, int64_t 
 CKPT_API ckpt_tensor ckpt_nn_apply_norm(ckpt_tape *t, const struct ckpt_nn_norm *m, ckpt_tensor x);
 
 /*
- * Batch norm of the last axis, of `width`; see ckpt_batch_norm().  weight begins as ones and bias
- * as zeros; the buffers running_mean and running_var, fp32, as zeros and ones.  PyTorch's momentum
- * is 0.1, its eps 1e-5; its num_batches_tracked is left out.
+ * Batch norm of the last axis, of size `width`; see ckpt_batch_norm(). weight starts as ones and
+ * bias as zeros; the fp32 buffers running_mean and running_var as zeros and ones.  PyTorch's
+ * momentum is 0.1, its eps 1e-5; there is no num_batches_tracked.
  */
 struct ckpt_nn_batch_norm {
     ckpt_tensor weight, bias, running_mean, running_var;
@@ -77,14 +79,14 @@ struct ckpt_nn_batch_norm {
 CKPT_API struct ckpt_nn_batch_norm ckpt_nn_batch_norm(const struct ckpt_nn *nn, int64_t width,
                                                       float momentum, float eps, const char *name,
                                                       ...) CKPT_PRINTF(5, 6);
-/* Batch norm of x.  training: by the moments of the micro-batch, and updates the buffers; else by
- * the buffers. */
+/* Batch norm of x. training: uses the moments of the micro-batch and updates the buffers; otherwise
+ * uses the buffers. */
 CKPT_API ckpt_tensor ckpt_nn_apply_batch_norm(ckpt_tape *t, const struct ckpt_nn_batch_norm *m,
                                               ckpt_tensor x, bool training);
 
 /* ---- embedding ----------------------------------------------------------------------------- */
 
-/* weight [rows, width] begins as N(0, 1).  Applied to an index i32 [...] it gives [..., width]. */
+/* weight [rows, width] starts as N(0, 1).  Applied to an i32 index [...] it gives [..., width]. */
 struct ckpt_nn_embedding {
     ckpt_tensor weight;
 };
@@ -99,16 +101,17 @@ CKPT_API ckpt_tensor ckpt_nn_apply_embedding(ckpt_tape *t, const struct ckpt_nn_
 
 struct ckpt_nn_attention_spec {
     size_t size;
-    int64_t width, heads; /* width: of what goes in and comes out */
-    int64_t kv_heads;     /* of keys and values; 0: as many.  They divide heads */
+    int64_t width, heads; /* width: of input and output */
+    int64_t kv_heads;     /* of keys and values, a divisor of heads; 0: heads */
     int64_t head;         /* width of a head; 0: width / heads */
-    int64_t context;      /* width of what keys and values are made of; 0: width */
+    int64_t context;      /* input width of keys and values; 0: width */
     bool qkv_bias, out_bias;
-    /* Parts, behind NAME and a dot.  With qkv_name one projection makes q, k and v, side by side;
-     * it is for self attention, and q_name, k_name and v_name are not looked at. */
+    /* Names of the parts, appended to NAME and a dot.  With qkv_name one projection computes q, k
+     * and v, concatenated; this is for self attention, and q_name, k_name and v_name are
+     * ignored. */
     const char *q_name, *k_name, *v_name, *qkv_name, *out_name;
-    bool halves; /* files have the pairs of the rotary embedding in halves, as Hugging Face's */
-    const struct ckpt_init *out_weight; /* first values; NULL: as the others */
+    bool halves; /* files store rotary pairs as two halves of a head, like Hugging Face */
+    const struct ckpt_init *out_weight; /* initial values; NULL: like the others */
 };
 
 #define CKPT_NN_ATTENTION_INIT                                                                     \
@@ -122,16 +125,16 @@ struct ckpt_nn_attention {
     int64_t heads, kv_heads, head;
 };
 
-/* Makes the projections of queries, keys, values and result.  spec says how wide they are and what
- * they are called; its width and heads must be set. */
+/* Makes the projections of queries, keys, values and output. spec has their widths and names; its
+ * width and heads must be set. */
 CKPT_API struct ckpt_nn_attention ckpt_nn_attention(const struct ckpt_nn *nn,
                                                     const struct ckpt_nn_attention_spec *spec,
                                                     const char *name, ...) CKPT_PRINTF(3, 4);
 
 /*
- * Attention of x [..., L, width] to context [..., M, context], or to itself where that is
- * CKPT_NONE.  rope: a table for ckpt_rope [L, head / 2, 2], which turns q and k, or CKPT_NONE.
- * spec as for ckpt_attention(), NULL: every query sees every key.
+ * Attention of x [..., L, width] to context [..., M, context], or to itself if context is
+ * CKPT_NONE. rope: a table for ckpt_rope [L, head / 2, 2], applied to q and k, or CKPT_NONE. spec
+ * as for ckpt_attention(), NULL: every query sees every key.
  */
 CKPT_API ckpt_tensor ckpt_nn_apply_attention(ckpt_tape *t, const struct ckpt_nn_attention *m,
                                              ckpt_tensor x, ckpt_tensor context, ckpt_tensor rope,
@@ -143,8 +146,8 @@ CKPT_API ckpt_tensor ckpt_nn_apply_attention_add(ckpt_tape *t, const struct ckpt
                                                  const struct ckpt_attention_spec *spec,
                                                  ckpt_tensor a);
 
-/* Its parts, for programs that keep keys and values: q [..., L, heads, head], k and v
- * [..., M, kv_heads, head], not turned; and the last projection of what attention gives. */
+/* The parts of attention, for programs that keep keys and values: q [..., L, heads, head], k and v
+ * [..., M, kv_heads, head], without rotary embedding; and the output projection. */
 CKPT_API void ckpt_nn_attention_heads(ckpt_tape *t, const struct ckpt_nn_attention *m,
                                       ckpt_tensor x, ckpt_tensor context, ckpt_tensor *q,
                                       ckpt_tensor *k, ckpt_tensor *v);
@@ -155,18 +158,19 @@ CKPT_API ckpt_tensor ckpt_nn_attention_out(ckpt_tape *t, const struct ckpt_nn_at
 
 /*
  * One layer of PyTorch's LSTM or GRU: NAME.weight_ih_l0 [gates width, in], weight_hh_l0 [gates
- * width, width], and, with bias, bias_ih_l0 and bias_hh_l0 [gates width]; all begin as
- * U(-1/sqrt(width), 1/sqrt(width)).  The number behind the l is `layer`.  With s = sigmoid and
- * a = weight_ih x + bias_ih, b = weight_hh h + bias_hh cut into gates:
+ * width, width], and, with bias, bias_ih_l0 and bias_hh_l0 [gates width]; all start as
+ * U(-1/sqrt(width), 1/sqrt(width)).  The number after the l is `layer`.  With s = sigmoid and a =
+ * weight_ih x + bias_ih, b = weight_hh h + bias_hh split into gates:
+ *
  *   LSTM (Hochreiter & Schmidhuber 1997), gates i, f, g, o:
- *     c = s(a_f + b_f) c + s(a_i + b_i) tanh(a_g + b_g),  h = s(a_o + b_o) tanh(c)
+ *   c = s(a_f + b_f) c + s(a_i + b_i) tanh(a_g + b_g),  h = s(a_o + b_o) tanh(c)
  *   GRU (Cho et al. 2014), gates r, z, n:
- *     n = tanh(a_n + s(a_r + b_r) b_n),  h = n + s(a_z + b_z) (h - n)
+ *   n = tanh(a_n + s(a_r + b_r) b_n),  h = n + s(a_z + b_z) (h - n)
  */
 struct ckpt_nn_rnn {
     ckpt_tensor weight_ih, weight_hh, bias_ih, bias_hh;
     int64_t width;
-    bool gru; /* else an LSTM */
+    bool gru; /* false: LSTM */
 };
 
 CKPT_API struct ckpt_nn_rnn ckpt_nn_lstm(const struct ckpt_nn *nn, int64_t in, int64_t width,
@@ -176,13 +180,13 @@ CKPT_API struct ckpt_nn_rnn ckpt_nn_gru(const struct ckpt_nn *nn, int64_t in, in
                                         int layer, bool bias, const char *name, ...)
     CKPT_PRINTF(6, 7);
 
-/* One step: x [B, in]; *h and, of an LSTM, *c, [B, width], are replaced.  CKPT_NONE: zeros. */
+/* One step: x [B, in]; replaces *h and, for an LSTM, *c, [B, width].  CKPT_NONE: zeros. */
 CKPT_API void ckpt_nn_rnn_step(ckpt_tape *t, const struct ckpt_nn_rnn *m, ckpt_tensor x,
                                ckpt_tensor *h, ckpt_tensor *c);
 /*
- * All steps of x [B, L, in], labelled "step.0", "step.1", ...: h of each, [B, L, width].  *h and *c
- * are the states before the first step, CKPT_NONE: zeros, and become those behind the last; both
- * may be NULL.
+ * All steps of x [B, L, in], labelled "step.0", "step.1", ...: returns h of each, [B, L, width].
+ * *h and *c are the states before the first step, CKPT_NONE: zeros, and receive the states after
+ * the last step; both may be NULL.
  */
 CKPT_API ckpt_tensor ckpt_nn_apply_rnn(ckpt_tape *t, const struct ckpt_nn_rnn *m, ckpt_tensor x,
                                        ckpt_tensor *h, ckpt_tensor *c);
@@ -198,12 +202,12 @@ enum ckpt_nn_activation {
 
 struct ckpt_nn_mlp_spec {
     size_t size;
-    int64_t width, inner; /* of what goes in and comes out; between the two projections */
+    int64_t width, inner; /* width: of input and output; inner: between the two projections */
     enum ckpt_nn_activation activation;
     bool gated;                                  /* down(activation(gate(x)) up(x)); Shazeer 2020 */
     bool bias;                                   /* of all projections */
-    const char *gate_name, *up_name, *down_name; /* behind NAME and a dot */
-    const struct ckpt_init *down_weight;         /* first values; NULL: as the others */
+    const char *gate_name, *up_name, *down_name; /* appended to NAME and a dot */
+    const struct ckpt_init *down_weight;         /* initial values; NULL: like the others */
 };
 
 #define CKPT_NN_MLP_INIT                                                                           \
@@ -214,7 +218,7 @@ struct ckpt_nn_mlp_spec {
 
 /* down(activation(up(x))), or gated. */
 struct ckpt_nn_mlp {
-    struct ckpt_nn_linear gate, up, down; /* gate: CKPT_NONE where it is not gated */
+    struct ckpt_nn_linear gate, up, down; /* gate: CKPT_NONE if not gated */
     enum ckpt_nn_activation activation;
 };
 
@@ -229,17 +233,17 @@ CKPT_API ckpt_tensor ckpt_nn_apply_mlp_add(ckpt_tape *t, const struct ckpt_nn_ml
 /* ---- convolution --------------------------------------------------------------------------- */
 
 /*
- * weight [out, kernel..., in / groups] with one size per spatial axis, one to three; files have it
- * as PyTorch does, [out, in / groups, kernel...].  bias [out] or none.  Both begin as
- * U(-1/sqrt(fan), 1/sqrt(fan)), fan = in / groups times the places of the kernel.
- * Transposed: weight [in, kernel..., out / groups], in files [in, out / groups, kernel...], and
- * fan = out / groups times the places of the kernel, which is PyTorch's.
+ * weight [out, kernel..., in / groups] with one size per spatial axis, one to three; files store it
+ * like PyTorch, [out, in / groups, kernel...]. bias [out] or none.  Both start as U(-1/sqrt(fan),
+ * 1/sqrt(fan)), fan = in / groups times the size of the kernel.  Transposed: weight [in, kernel...,
+ * out / groups], in files [in, out / groups, kernel...], and fan = out / groups times the size of
+ * the kernel, as in PyTorch.
  */
 struct ckpt_nn_conv {
     ckpt_tensor weight, bias;
 };
 
-/* spec: that of the applier, or NULL for its defaults; of it the groups are looked at. */
+/* spec: the spec passed to ckpt_nn_apply_conv, or NULL for its defaults; only groups is read. */
 CKPT_API struct ckpt_nn_conv ckpt_nn_conv(const struct ckpt_nn *nn, int64_t in, int64_t out,
                                           int spatial, const int64_t *kernel,
                                           const struct ckpt_conv_spec *spec, bool bias,
@@ -257,28 +261,28 @@ CKPT_API ckpt_tensor ckpt_nn_apply_conv_transpose(ckpt_tape *t, const struct ckp
 /* ---- what programs remember ------------------------------------------------------------------ */
 
 /*
- * State that programs which do not train write while they run, as the keys and values of the tokens
- * that were read: a cache [samples, places, ...], zeros at first.  It is a parameter that no
- * optimizer trains: plans keep it on the device or offload it as they do weights, ckpt_param_get
- * and ckpt_param_set read and write it, and all programs of the context share it.  It is in no file
- * that the library writes; each rank has its own, and ranks are not compared in it.  Errors as
- * those of ckpt_param().
+ * State that programs without training write while they run, such as the keys and values of tokens
+ * read so far: a cache [samples, positions, ...], initially zeros.  It is a parameter that no
+ * optimizer trains: plans keep it on the device or offload it like weights, ckpt_param_get and
+ * ckpt_param_set read and write it, and all programs of the context share it.  The library writes
+ * it to no file; each rank has its own, which is not compared between ranks.  Errors as for
+ * ckpt_param().
  */
 CKPT_API ckpt_tensor ckpt_cache(ckpt *c, const char *name, enum ckpt_dtype dtype, int ndim,
                                 const int64_t *shape);
 
 /*
- * Writes x [B, T, ...], of the dtype of the cache [B, S, ...], over the rows at[b] to at[b] + T - 1
- * of each sample b; at is i32 [B].  Returns the cache as it is then.  B is the size of a
- * micro-step, and the cache is that of a whole batch: with smaller micro-steps it is refused.  A
- * program writes a cache once, and reads it behind that.  A row behind the last one ends the step
- * with CKPT_EINDEX: the cache is full.  What a step that failed left in a cache is undefined.  No
- * gradient; not in programs that train.
+ * Writes x [B, T, ...], with the dtype of the cache [B, S, ...], to the rows at[b] to at[b] + T - 1
+ * of each sample b; at is i32 [B].  Returns the updated cache.  B is the size of a micro-step, and
+ * the cache holds a whole batch: smaller micro-steps are refused.  A program writes a cache once,
+ * and reads it afterwards.  A row beyond the end (the cache is full) ends the step with
+ * CKPT_EINDEX.  After a failed step the content of a cache is undefined.  No gradient; not in
+ * training programs.
  */
 CKPT_API ckpt_tensor ckpt_cache_append(ckpt_tape *t, ckpt_tensor cache, ckpt_tensor x,
                                        ckpt_tensor at);
 
-/* Each applier notes the caller's place: see the end of ckpt.h. */
+/* Each call stores the caller's source location: see the end of ckpt.h. */
 #ifndef CKPT_NO_AT
 #define ckpt_nn_apply_linear(t, ...)        ckpt_nn_apply_linear(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_nn_apply_norm(t, ...)          ckpt_nn_apply_norm(CKPT_AT(t), __VA_ARGS__)

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * libckpt: the ops that a recorder calls.  A part of ckpt.h, which includes it; those on pictures
- * stand in ckpt_conv.h, which ckpt.h includes, too.
+ * libckpt: the ops that models record.  A part of ckpt.h, which includes it, and ckpt_conv.h with
+ * the ops on pictures.
  *
  * An op takes tensors of one tape, or parameters of its context, and returns a tensor of that tape.
- * Shapes are checked at once.  What does not fit is CKPT_ESHAPE, sticks to the tape and is returned
- * by ckpt_compile(); the op then returns CKPT_NONE.  The same holds for a tensor of another tape
- * and a parameter of another context (CKPT_EINVAL).
- * Floating dtypes of one call must agree unless said otherwise.  All arithmetic is fp32 inside;
+ * Shapes are checked immediately.  A mismatch is CKPT_ESHAPE, which the tape keeps and
+ * ckpt_compile() returns; the op then returns CKPT_NONE.  The same holds for a tensor of another
+ * tape and a parameter of another context (CKPT_EINVAL).
+ *
+ * Floating dtypes of one call must agree unless stated otherwise.  All arithmetic is fp32 inside;
  * results are rounded once, to nearest even.
  */
 #ifndef CKPT_OPS_H
@@ -19,37 +20,36 @@
 extern "C" {
 #endif
 
-#define CKPT_MAX_PARTS 64 /* of one split or concat */
+#define CKPT_MAX_PARTS 64 /* largest number of parts of a split or concat */
 
 /*
- * y[..., n] = sum_k x[..., k] w[n, k] + b[n], or that + a[..., n].  x [..., K], w [N, K], b [N] or
+ * y[..., n] = sum_k x[..., k] w[n, k] + b[n], or that + a[..., n]. x [..., K], w [N, K], b [N] or
  * CKPT_NONE.
  *
- * With options.matmul "fp8" a layer whose x and w are bf16, w a parameter, N and K multiples of 16,
- * these and the rows of x at least 128, and with some parameter before x, rounds x and w to 8 bits
- * (e4m3), each times a power of two that follows from its largest magnitude, and sums in fp32; for
- * the gradients of x and w that of y is rounded, too (e5m2).  Other layers, biases, what is stored
- * and gradients of parameters are as without.  The scale of x is that of all rows of a micro-step,
- * so other micro-batches have other bits; a budget has not.  What is infinite or NaN makes all of y
- * NaN.
+ * With options.matmul "fp8" a layer rounds x and w to 8 bits (e4m3) if both are bf16, w is a
+ * parameter, N and K are multiples of 16, N, K and the rows of x are at least 128, and x depends on
+ * a parameter.  Each is scaled by a power of two that follows from its largest magnitude, and
+ * products are summed in fp32; the gradients of x and w use a rounded gradient of y (e5m2).  Other
+ * layers, biases, stored tensors and gradients of parameters do not change.  The scale of x is
+ * common to all rows of a micro-step, so the bits depend on the micro-batch, but not on the budget.
+ * An infinite or NaN element makes all of y NaN.
  *
- * "fp8-block" has a power of two for 128 values along the axis that is summed over, of w for 128 x
- * 128, and e4m3 for the gradient of y, too.  What is infinite or NaN makes those results NaN that
- * its block takes part in.
+ * "fp8-block" has a power of two per 128 values along the summed axis, for w per 128 x 128 block,
+ * and e4m3 for the gradient of y too.  An infinite or NaN element makes those results NaN that use
+ * its block.
  */
 CKPT_API ckpt_tensor ckpt_linear(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b);
-/* Layers recorded from now on until `on` is false are not rounded to 8 bits: the last one of a
- * model.  That of ckpt_linear_cross_entropy never is. */
+/* While `on` is true, recorded layers are not rounded to 8 bits: for the last layer of a model.
+ * The layer of ckpt_linear_cross_entropy never is. */
 CKPT_API void ckpt_full_precision(ckpt_tape *t, bool on);
 CKPT_API ckpt_tensor ckpt_linear_add(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b,
                                      ckpt_tensor a);
 
 /*
- * Element-wise with NumPy broadcasting; fp32 with bf16 gives fp32.
- *
- * These three, ckpt_affine, ckpt_neg, ckpt_abs, ckpt_sign, ckpt_minimum, ckpt_maximum, ckpt_clamp
- * and ckpt_where also take i32, where all operands are (constants then are whole numbers, else
- * CKPT_EINVAL): the result is i32, exact where no number is beyond 2^24, and has no gradient.
+ * Element-wise with NumPy broadcasting; fp32 with bf16 gives fp32. These three, ckpt_affine,
+ * ckpt_neg, ckpt_abs, ckpt_sign, ckpt_minimum, ckpt_maximum, ckpt_clamp and ckpt_where also accept
+ * i32 if all operands are i32 (constants must then be whole numbers, else CKPT_EINVAL): the result
+ * is i32, exact for numbers up to 2^24, and has no gradient.
  */
 CKPT_API ckpt_tensor ckpt_add(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b);
 CKPT_API ckpt_tensor ckpt_sub(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b);
@@ -58,14 +58,13 @@ CKPT_API ckpt_tensor ckpt_mul(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b);
 /* y = a x + b with constants. */
 CKPT_API ckpt_tensor ckpt_affine(ckpt_tape *t, ckpt_tensor x, float a, float b);
 
-/* cond != 0 ? a : b, with broadcasting; cond is i32 and gets no gradient.  a and b have one dtype.
- */
+/* cond != 0 ? a : b, with broadcasting; cond is i32 and has no gradient. a and b have one dtype. */
 CKPT_API ckpt_tensor ckpt_where(ckpt_tape *t, ckpt_tensor cond, ckpt_tensor a, ckpt_tensor b);
 
 /*
- * Element-wise functions.  Recorded one by one; chains of them, and of the ops above, become one
- * kernel when the program is compiled, with the same bits.  Each has a gradient of which there is a
- * gradient again, unless its line says that it is 0 everywhere.
+ * Element-wise functions.  Chains of them, and of the ops above, are fused into one kernel when the
+ * program is compiled, with the same bits.  Each has a gradient that can be differentiated again,
+ * unless its line says that it is 0 everywhere.
  */
 CKPT_API ckpt_tensor ckpt_exp(ckpt_tape *t, ckpt_tensor x);
 CKPT_API ckpt_tensor ckpt_expm1(ckpt_tape *t, ckpt_tensor x); /* exp(x) - 1, exact near 0 */
@@ -84,24 +83,26 @@ CKPT_API ckpt_tensor ckpt_tanh(ckpt_tape *t, ckpt_tensor x);
 CKPT_API ckpt_tensor ckpt_sigmoid(ckpt_tape *t, ckpt_tensor x);
 CKPT_API ckpt_tensor ckpt_erf(ckpt_tape *t, ckpt_tensor x);
 CKPT_API ckpt_tensor ckpt_div(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b);
-/* a to the power b: NaN where a < 0 and b is no integer.  At a = 0 the gradient of b is 0. */
+/* a to the power b: NaN where a < 0 and b is not an integer.  At a = 0 the gradient of b is 0. */
 CKPT_API ckpt_tensor ckpt_pow(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b);
 CKPT_API ckpt_tensor ckpt_pow_scalar(ckpt_tape *t, ckpt_tensor x, float p);
-/* The smaller and the larger one; NaN if either is.  Equal ones get half of the gradient each. */
+/* The smaller and the larger one; NaN if either is.  Equal operands get half of the gradient
+ * each. */
 CKPT_API ckpt_tensor ckpt_minimum(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b);
 CKPT_API ckpt_tensor ckpt_maximum(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b);
-/* x held in [low, high], low <= high (CKPT_EINVAL); NaN stays.  The bounds hand on the gradient. */
+/* x clamped to [low, high], low <= high (CKPT_EINVAL); NaN stays.  At the bounds the gradient
+ * passes. */
 CKPT_API ckpt_tensor ckpt_clamp(ckpt_tape *t, ckpt_tensor x, float low, float high);
 
-/* 1 where it holds, else 0, as i32, with broadcasting; a and b of any dtypes (i32 is exact up to
- * 2^24).  NaN is equal to nothing and neither smaller nor larger. */
+/* 1 where true, else 0, as i32, with broadcasting; a and b of any dtypes (i32 is exact up to 2^24).
+ * NaN is not equal, smaller or larger than anything. */
 CKPT_API ckpt_tensor ckpt_eq(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b);
 CKPT_API ckpt_tensor ckpt_ne(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b);
 CKPT_API ckpt_tensor ckpt_lt(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b);
 CKPT_API ckpt_tensor ckpt_le(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b);
 CKPT_API ckpt_tensor ckpt_gt(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b);
 CKPT_API ckpt_tensor ckpt_ge(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b);
-/* Logical and, or, not of i32, where all that is not 0 is true; 1 or 0. */
+/* Logical and, or, not of i32, where every value except 0 is true; the result is 1 or 0. */
 CKPT_API ckpt_tensor ckpt_and(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b);
 CKPT_API ckpt_tensor ckpt_or(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b);
 CKPT_API ckpt_tensor ckpt_not(ckpt_tape *t, ckpt_tensor a);
@@ -116,18 +117,18 @@ CKPT_API ckpt_tensor ckpt_elu(ckpt_tape *t, ckpt_tensor x, float alpha);
 CKPT_API ckpt_tensor ckpt_softplus(ckpt_tape *t, ckpt_tensor x);
 CKPT_API ckpt_tensor ckpt_mish(ckpt_tape *t, ckpt_tensor x);
 
-/* `value` everywhere, cast to any dtype; with ndim 0 the scalar of sums, comparisons, where. */
+/* A tensor filled with `value`, of any dtype; with ndim 0 a scalar for sums, comparisons, where. */
 CKPT_API ckpt_tensor ckpt_full(ckpt_tape *t, float value, enum ckpt_dtype dtype, int ndim,
                                const int64_t *shape);
-/* The index along an axis of at most 2^24, as any dtype. */
+/* The index along an axis of size at most 2^24, as any dtype. */
 CKPT_API ckpt_tensor ckpt_iota(ckpt_tape *t, enum ckpt_dtype dtype, int ndim, const int64_t *shape,
                                int axis);
-/* 1 with probability p (0 to 1; CKPT_EINVAL), else 0, as any dtype; numbered as ckpt_randn is. */
+/* 1 with probability p (0 to 1; CKPT_EINVAL), else 0, as any dtype; random numbers as in
+ * ckpt_randn. */
 CKPT_API ckpt_tensor ckpt_bernoulli(ckpt_tape *t, float p, enum ckpt_dtype dtype, int ndim,
                                     const int64_t *shape);
-/* 0 with probability p (below 1), else x / (1 - p); Srivastava et al. 2014.  The backward pass
- * draws the same choice again: nothing is stored.  Axis 0 of x is the micro-batch, as in
- * ckpt_randn. */
+/* 0 with probability p (below 1), else x / (1 - p); Srivastava et al. 2014. The backward pass draws
+ * the same mask again, so it is not stored.  Axis 0 of x is the micro-batch, as in ckpt_randn. */
 CKPT_API ckpt_tensor ckpt_dropout(ckpt_tape *t, ckpt_tensor x, float p);
 
 /* x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))); Hendrycks & Gimpel 2016. */
@@ -144,52 +145,57 @@ CKPT_API ckpt_tensor ckpt_layer_norm(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w,
  * normalised value is rounded to the dtype of x before the product with w. */
 CKPT_API ckpt_tensor ckpt_rms_norm(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, float eps);
 
-/* x (1 + scale) + shift.  shift and scale have the rank of x, its last axis, and on every other
- * axis its size or 1 (adaptive layer norm; Peebles & Xie 2023). */
+/* x (1 + scale) + shift. shift and scale have the rank of x, the size of its last axis, and on
+ * every other axis its size or 1 (adaptive layer norm; Peebles & Xie 2023). */
 CKPT_API ckpt_tensor ckpt_modulate(ckpt_tape *t, ckpt_tensor x, ckpt_tensor shift,
                                    ckpt_tensor scale);
 
 /*
  * layer_norm(x) (1 + scale) + shift in one pass; shift and scale as for ckpt_modulate.  The
- * normalised value is neither rounded nor stored: mean and 1 / sqrt(var + eps) of a row are kept.
+ * normalised value is neither rounded nor stored; mean and 1 / sqrt(var + eps) of each row are
+ * kept.
  */
 CKPT_API ckpt_tensor ckpt_layer_norm_modulate(ckpt_tape *t, ckpt_tensor x, ckpt_tensor shift,
                                               ckpt_tensor scale, float eps);
 
-/* x + gate a.  gate has the rank of x, its last axis, and on every other axis its size or 1. */
+/* x + gate a. gate has the rank of x, the size of its last axis, and on every other axis its size
+ * or 1. */
 CKPT_API ckpt_tensor ckpt_gated_residual(ckpt_tape *t, ckpt_tensor x, ckpt_tensor gate,
                                          ckpt_tensor a);
 
 /*
- * Rotary embedding of interleaved pairs (Su et al. 2021): with p the index on axis `axis`,
- * (a, b) = x[..., 2k], x[..., 2k+1] becomes (a cos - b sin, b cos + a sin).
- * table fp32 [shape[axis], D/2, 2] holds (cos, sin).
+ * Rotary embedding of interleaved pairs (Su et al. 2021): with p the index on axis `axis`, (a, b) =
+ * x[..., 2k], x[..., 2k+1] becomes (a cos - b sin, b cos + a sin) with cos and sin of row p. table
+ * fp32 [shape[axis], D/2, 2] holds (cos, sin).
  */
 CKPT_API ckpt_tensor ckpt_rope(ckpt_tape *t, ckpt_tensor x, ckpt_tensor table, int axis);
 
 /* rope(rms_norm(x, w, eps), table, axis) in one pass.  The normalised value is rounded to the dtype
- * of x, as in ckpt_rms_norm; its product with w is not rounded before it is turned. */
+ * of x, as in ckpt_rms_norm; its product with w is not rounded before the rotation. */
 CKPT_API ckpt_tensor ckpt_rms_norm_rope(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, float eps,
                                         ckpt_tensor table, int axis);
 
 /*
- * Which keys a query sees.  A sequence has n keys: M, or lengths[...] of them, the others of its
- * rows are not read.  Query i of L stands at key place p = n - L + i, so that the last one stands
- * at the last key (with L = M and no lengths, query i at key i).  It sees key j if all of these
- * hold; one that sees no key gives zeros and gets zero gradients.
+ * The keys that a query sees.  A sequence has n keys: M, or lengths[...] of them; its other rows
+ * are not read.  Query i of L is at key position p = n - L + i, so that the last query is at the
+ * last key (with L = M and no lengths, query i at key i).  It sees key j if all of these hold; a
+ * query that sees no key gives zeros and gets zero gradients.
+ *
  *   causal:     j <= p
  *   window > 0: j > p - window; only with causal
- *   first:      j >= first[..., i], where a document begins among several in one sequence
- * Values of lengths and first outside of [0, M] count as the nearer end.
+ *   first:      j >= first[..., i], the start of its document among several in one sequence
+ *
+ * Values of lengths and first outside of [0, M] are clamped.
  */
 struct ckpt_attention_spec {
     size_t size;
     float scale; /* of q k^T; 0: 1 / sqrt(D) */
     bool causal;
     int64_t window;
-    ckpt_tensor first;   /* i32 [..., L], the axes of q but the last two, or CKPT_NONE */
+    ckpt_tensor first;   /* i32 [..., L], the axes of q except the last two, or CKPT_NONE */
     ckpt_tensor lengths; /* i32 [...], the leading axes, or CKPT_NONE */
-    ckpt_tensor bias;    /* where that of the call is CKPT_NONE: modules hand on this one */
+    ckpt_tensor
+        bias; /* used if the bias argument of the call is CKPT_NONE, so that modules can pass it */
 };
 
 #define CKPT_ATTENTION_INIT                                                                        \
@@ -201,28 +207,28 @@ struct ckpt_attention_spec {
     }
 
 /*
- * softmax(scale q k^T + bias) v per head (Vaswani et al. 2017).  q [..., L, H, D], k and v
- * [..., M, KV, D] with KV dividing H: query head h uses head h / (H / KV) of k and v, whose
- * gradients are sums over their query heads (Ainslie et al. 2023).  The leading axes are equal; any
- * strides as long as the last axis is dense, so a permuted view needs no copy.  bias CKPT_NONE, or
- * a float tensor that broadcasts to [..., H, L, M]; -INFINITY hides a key.  It gets a gradient.
- * spec NULL: every query sees every key.
- * The result has the shape and memory order of q.  A query that sees one key only gets its value;
- * with M = 1 dq and dk are exactly 0.
+ * softmax(scale q k^T + bias) v per head (Vaswani et al. 2017). q [..., L, H, D], k and v [..., M,
+ * KV, D] with KV dividing H: query head h uses head h / (H / KV) of k and v, whose gradients are
+ * sums over their query heads (Ainslie et al. 2023).  The leading axes are equal.  Strides may be
+ * any if the last axis is dense, so a permuted view needs no copy. bias CKPT_NONE, or a float
+ * tensor that broadcasts to [..., H, L, M]; -INFINITY hides a key.  It has a gradient. spec NULL:
+ * every query sees every key.  The result has the shape and memory order of q.  A query that sees a
+ * single key gets its value; with M = 1 dq and dk are exactly 0.
  */
 CKPT_API ckpt_tensor ckpt_attention(ckpt_tape *t, ckpt_tensor q, ckpt_tensor k, ckpt_tensor v,
                                     ckpt_tensor bias, const struct ckpt_attention_spec *spec);
 
 /*
- * Attention of B sequences of queries on a packed text: q [B, L, H, D], k and v [R, H, D], lens i32
- * [B].  Sample b sees the lens[b] rows that follow those of the samples before it; rows past the
- * sum are ignored and get zero gradient.  Without rows it gets zeros, with one as above.
+ * Attention of B sequences of queries on packed keys: q [B, L, H, D], k and v [R, H, D], lens i32
+ * [B].  Sample b sees the lens[b] rows after the rows of the samples before it; rows past the sum
+ * of lens are ignored and get zero gradient.  A sample without rows gives zeros; with one row as
+ * above.
  */
 CKPT_API ckpt_tensor ckpt_cross_attention(ckpt_tape *t, ckpt_tensor q, ckpt_tensor k, ckpt_tensor v,
                                           ckpt_tensor lens, float scale);
 
-/* Moves the rows of x [B, L, C] whose mask (i32 [B, L]) is not 0 to the front of the result
- * [B L, C], in order, and fills the rest with zeros; *lens becomes i32 [B]. */
+/* Moves the rows of x [B, L, C] whose mask (i32 [B, L]) is not 0 to the front of the result [B L,
+ * C], in order, and fills the rest with zeros; *lens becomes i32 [B]. */
 CKPT_API ckpt_tensor ckpt_pack(ckpt_tape *t, ckpt_tensor x, ckpt_tensor mask, ckpt_tensor *lens);
 
 /* [cos(x f_0..), sin(x f_0..)], f_i = max_period^(-i / (dim/2)); x fp32 [B] -> [B, dim] of dtype.
@@ -231,62 +237,64 @@ CKPT_API ckpt_tensor ckpt_timestep_embedding(ckpt_tape *t, ckpt_tensor x, int64_
                                              float max_period, enum ckpt_dtype dtype);
 
 /* x [B, C, T, H, W] -> [B, ceil(T/pt), ceil(H/ph) ceil(W/pw), C pt ph pw], zero-padded at the end;
- * inside a patch the order is (c, t, h, w), that of a convolution's weight. */
+ * inside a patch the order is (c, t, h, w), as in a convolution's weight. */
 CKPT_API ckpt_tensor ckpt_patchify(ckpt_tape *t, ckpt_tensor x, int64_t pt, int64_t ph, int64_t pw);
 
-/* The way back from ckpt_patchify(), cropped to [B, C, T, H, W]; inside a patch the order is
- * (t, h, w, c). */
+/* The inverse of ckpt_patchify(), cropped to [B, C, T, H, W]; inside a patch the order is (t, h, w,
+ * c). */
 CKPT_API ckpt_tensor ckpt_unpatchify(ckpt_tape *t, ckpt_tensor x, int64_t channels, int64_t frames,
                                      int64_t height, int64_t width, int64_t pt, int64_t ph,
                                      int64_t pw);
 
-/* Views: no bytes move, except where reshape meets strides that cannot be merged (then it copies).
- * One size of a reshape may be -1: what is left. */
+/* Views: no bytes move, except if a reshape cannot merge the strides (then it copies).  One size of
+ * a reshape may be -1: it is inferred. */
 CKPT_API ckpt_tensor ckpt_reshape(ckpt_tape *t, ckpt_tensor x, int ndim, const int64_t *shape);
 CKPT_API ckpt_tensor ckpt_permute(ckpt_tape *t, ckpt_tensor x, const int *axes);
 CKPT_API ckpt_tensor ckpt_slice(ckpt_tape *t, ckpt_tensor x, int axis, int64_t begin, int64_t end);
-/* n equal parts of an axis, which keeps its place; out has room for n. */
+/* Splits an axis into n equal parts; the axis stays. out has room for n. */
 CKPT_API void ckpt_split(ckpt_tape *t, ckpt_tensor x, int axis, int n, ckpt_tensor *out);
 
-/* Joins n tensors along an axis.  Where their producers can write in place no bytes are copied. */
+/* Joins n tensors along an axis.  No bytes are copied if the producers can write into the
+ * result. */
 CKPT_API ckpt_tensor ckpt_concat(ckpt_tape *t, int axis, int n, const ckpt_tensor *x);
 
-/* A dense row-major copy; x itself if it is one already. */
+/* A dense row-major copy; x itself if it is already dense. */
 CKPT_API ckpt_tensor ckpt_contiguous(ckpt_tape *t, ckpt_tensor x);
 
-/* Converts between dtypes; x itself if nothing changes.  To i32: towards 0, what is beyond its
- * range becomes its end, NaN becomes 0, and there is no gradient. */
+/* Converts between dtypes; x itself if nothing changes.  To i32: rounds towards 0, saturates
+ * out-of-range values, NaN becomes 0, and there is no gradient. */
 CKPT_API ckpt_tensor ckpt_cast(ckpt_tape *t, ckpt_tensor x, enum ckpt_dtype dtype);
 
-#define CKPT_ALL_AXES (~0u) /* as a mask: all axes of x, however many */
+#define CKPT_ALL_AXES (~0u) /* as a mask: all axes of x */
 
-/* Sum or mean over the axes whose bit is set in mask; they keep size 1.  The result is fp32. */
+/* Sum or mean over the axes whose bit is set in mask; these axes keep size 1. The result is
+ * fp32. */
 CKPT_API ckpt_tensor ckpt_sum(ckpt_tape *t, ckpt_tensor x, unsigned mask);
 CKPT_API ckpt_tensor ckpt_mean(ckpt_tape *t, ckpt_tensor x, unsigned mask);
 
-/* N(0,1) values that follow from (seed, step, this call, sample, element) alone: computing them
- * again gives the same bits, whatever the micro-batch.  shape[0] is the micro-batch. */
+/* N(0,1) values that depend only on (seed, step, this call, sample, element): recomputing them
+ * gives the same bits for any micro-batch. shape[0] is the micro-batch. */
 CKPT_API ckpt_tensor ckpt_randn(ckpt_tape *t, enum ckpt_dtype dtype, int ndim,
                                 const int64_t *shape);
 
 /*
- * Mean over the batch of each sample's mean squared error, fp32 scalar (ndim 0).  pred and target
+ * Mean over the batch of each sample's mean squared error, fp32 scalar (ndim 0). pred and target
  * [B, C, T, ...], any float dtypes.  With mask (i32 [B, T]) only frames whose mask is not 0 count:
- * sum / (frames C ...).  A sample with no frame counts 0.
+ * sum / (frames C ...).  A sample without such frames counts as 0.
  */
 CKPT_API ckpt_tensor ckpt_mse(ckpt_tape *t, ckpt_tensor pred, ckpt_tensor target, ckpt_tensor mask);
 
-/* What becomes of the losses of single rows. */
+/* The reduction of the losses of single rows. */
 enum ckpt_reduction { CKPT_REDUCE_MEAN, CKPT_REDUCE_SUM, CKPT_REDUCE_NONE };
 
 struct ckpt_cross_entropy_spec {
     size_t size;
     int32_t ignore_index;  /* rows with this label do not count */
-    float label_smoothing; /* e below; 0 to 1 */
-    float z_loss;          /* z below; Chowdhery et al. 2022 */
+    float label_smoothing; /* e in the formula; 0 to 1 */
+    float z_loss;          /* z in the formula; Chowdhery et al. 2022 */
     int reduction;         /* enum ckpt_reduction */
     ckpt_tensor weight;    /* of the classes, fp32 [V], no gradient; or CKPT_NONE: all 1 */
-    int64_t chunk;         /* ckpt_linear_cross_entropy: rows at a time; 0: up to 2^29 logits */
+    int64_t chunk;         /* ckpt_linear_cross_entropy: rows per chunk; 0: up to 2^29 logits */
 };
 
 #define CKPT_CROSS_ENTROPY_INIT                                                                    \
@@ -295,38 +303,41 @@ struct ckpt_cross_entropy_spec {
     }
 
 /*
- * Cross entropy of rows x [..., V] with labels i32 [...]; p = softmax(x), m = log sum exp(x),
- * c = weight:
+ * Cross entropy of rows x [..., V] with labels i32 [...]; p = softmax(x), m = log sum exp(x), c =
+ * weight:
+ *
  *   (1 - e) c[label] (-log p[label]) + e/V sum over v of c[v] (-log p[v]) + z c[label] m^2
- * The mean divides by the sum of c[label] over the rows that count; it is 0 where none does.  With
- * several micro-steps it is that of each, and the step takes the mean of these.  The result is
+ *
+ * The mean divides by the sum of c[label] over the rows that count; it is 0 if no row counts.  With
+ * several micro-steps each has its own mean, and the step takes the mean of these.  The result is
  * fp32, a scalar, or [...] with CKPT_REDUCE_NONE.  A label that is neither in [0, V) nor
- * ignore_index ends the step with CKPT_EINDEX.  spec NULL: the mean of -log p[label].
+ * ignore_index ends the step with CKPT_EINDEX. spec NULL: the mean of -log p[label].
  */
 CKPT_API ckpt_tensor ckpt_cross_entropy(ckpt_tape *t, ckpt_tensor x, ckpt_tensor label,
                                         const struct ckpt_cross_entropy_spec *spec);
 
 /*
- * ckpt_cross_entropy(ckpt_linear(x, w, b), label), in equal chunks of rows, at most 64.  The logits
- * of each chunk are a tensor of their own: training goes through the loss of a chunk and its
- * gradient before the next one begins, so those of one chunk exist at a time, under every budget.
- * With CKPT_REDUCE_NONE there is one chunk.
+ * ckpt_cross_entropy(ckpt_linear(x, w, b), label), in equal chunks of rows, at most 64. The logits
+ * of each chunk are a separate tensor: training computes the loss and the gradient of a chunk
+ * before the next one, so the logits of only one chunk exist at a time, under every budget.  With
+ * CKPT_REDUCE_NONE there is one chunk.
  */
 CKPT_API ckpt_tensor ckpt_linear_cross_entropy(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w,
                                                ckpt_tensor b, ckpt_tensor label,
                                                const struct ckpt_cross_entropy_spec *spec);
 
 /*
- * Losses of single elements, fp32 whatever the operands, with broadcasting; reduction is an enum
- * ckpt_reduction, over all elements.  s is softplus, d = pred - target.
- *   - bce_with_logits: s(x) - target x; with pos_weight w (or CKPT_NONE) (1 - target) x +
- *     (1 + (w - 1) target) s(-x).
+ * Element-wise losses, fp32 for any operands, with broadcasting; reduction is an enum
+ * ckpt_reduction, over all elements. s is softplus, d = pred - target.
+ *
+ *   - bce_with_logits: s(x) - target x; with pos_weight w (or CKPT_NONE) (1 - target) x + (1 + (w -
+ *     1) target) s(-x).
  *   - huber (Huber 1964): d^2 / 2 where |d| <= delta, else delta (|d| - delta / 2); delta > 0.
- *   - smooth_l1 (Girshick 2015): huber with delta = beta, over beta.
- *   - kl_div: target (log target - x), 0 where target is 0; x holds logarithms, and so does target
- *     with log_target.
- *   - cosine_embedding: of rows a and b [..., D] with cosine c and label i32 [...]: 1 - c where the
- *     label is 1, max(0, c - margin) where it is -1; under the root 1e-12 is added.
+ *   - smooth_l1 (Girshick 2015): huber with delta = beta, divided by beta.
+ *   - kl_div: target (log target - x), 0 where target is 0; x is a logarithm, and so is target with
+ *     log_target.
+ *   - cosine_embedding: for rows a and b [..., D] with cosine c and label i32 [...]: 1 - c where
+ *     the label is 1, max(0, c - margin) where it is -1; 1e-12 is added under the root.
  */
 CKPT_API ckpt_tensor ckpt_bce_with_logits(ckpt_tape *t, ckpt_tensor x, ckpt_tensor target,
                                           ckpt_tensor pos_weight, int reduction);
@@ -341,81 +352,84 @@ CKPT_API ckpt_tensor ckpt_cosine_embedding(ckpt_tape *t, ckpt_tensor a, ckpt_ten
 
 /*
  * Batch norm (Ioffe & Szegedy 2015) of x [N, ..., C]: (x - mean) / sqrt(var + eps) w + b with mean
- * and biased variance over all axes but the last; w and b [C] of the dtype of x, or CKPT_NONE.
- * mean and var, buffers fp32 [C] or both CKPT_NONE, are updated by these (ckpt_update_buffer), var
- * by the unbiased variance.  A micro-step normalises with its own moments, so their size is part of
- * the model: with micro_batch CKPT_AUTO the batch stays whole.
+ * and biased variance over all axes but the last; w and b [C] with the dtype of x, or CKPT_NONE.
+ * mean and var, fp32 buffers [C] or both CKPT_NONE, are updated (ckpt_update_buffer), var with the
+ * unbiased variance.  A micro-step normalises with its own moments, so its size is part of the
+ * model: with micro_batch CKPT_AUTO the batch stays whole.
  */
 CKPT_API ckpt_tensor ckpt_batch_norm(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b,
                                      ckpt_tensor mean, ckpt_tensor var, float momentum, float eps);
-/* ckpt_batch_norm() with the mean and variance that are given, as a trained model runs: an
- * expression. */
+/* ckpt_batch_norm() with the given mean and variance, for inference: an element-wise expression. */
 CKPT_API ckpt_tensor ckpt_batch_norm_apply(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w,
                                            ckpt_tensor b, ckpt_tensor mean, ckpt_tensor var,
                                            float eps);
-/* Instance norm (Ulyanov et al. 2016), per sample and channel: group norm with as many groups as
- * channels. */
+/* Instance norm (Ulyanov et al. 2016), per sample and channel: group norm with one channel per
+ * group. */
 CKPT_API ckpt_tensor ckpt_instance_norm(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b,
                                         float eps);
 
 /*
- * Group norm (Wu & He 2018) of x [N, ..., C]: per sample and group of C / groups neighbouring
- * channels, (x - mean) / sqrt(var + eps) w + b with biased variance over the group and all axes
- * between; w and b [C].  With silu, SiLU of that, not rounded in between.
+ * Group norm (Wu & He 2018) of x [N, ..., C]: per sample and group of C / groups adjacent channels,
+ * (x - mean) / sqrt(var + eps) w + b with biased variance over the group and all axes between; w
+ * and b [C].  With silu, SiLU of the result, without rounding in between.
  */
 CKPT_API ckpt_tensor ckpt_group_norm_silu(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b,
                                           int groups, float eps, bool silu);
 
-/* Mean of |pred - target| over all elements, fp32 scalar.  One shape, any float dtypes.  Where the
- * two are equal the gradient is 0. */
+/* Mean of |pred - target| over all elements, fp32 scalar.  Equal shapes, any float dtypes.  The
+ * gradient of equal elements is 0. */
 CKPT_API ckpt_tensor ckpt_l1(ckpt_tape *t, ckpt_tensor pred, ckpt_tensor target);
 
 /*
  * Divergence of N(mean, exp(logvar)) from N(0, 1), summed over a sample, mean over the batch:
+ *
  *   1/(2B) sum(mean^2 + exp(v) - 1 - v), v = logvar clamped to [-30, 20]; Kingma & Welling 2014.
- * mean and logvar [B, ...]; fp32 scalar.  What is clamped away gets no gradient.
+ *
+ * mean and logvar [B, ...]; fp32 scalar.  Clamped elements have no gradient.
  */
 CKPT_API ckpt_tensor ckpt_kl_normal(ckpt_tape *t, ckpt_tensor mean, ckpt_tensor logvar);
 
-/* mean + exp(v / 2) noise, v as above: a sample, where noise is ckpt_randn's.  One shape and dtype.
- * noise gets no gradient. */
+/* mean + exp(v / 2) noise, v as above: a sample, if noise comes from ckpt_randn.  Equal shapes and
+ * dtypes. noise has no gradient. */
 CKPT_API ckpt_tensor ckpt_sample_normal(ckpt_tape *t, ckpt_tensor mean, ckpt_tensor logvar,
                                         ckpt_tensor noise);
 
 /* ---- autoencoders ---------------------------------------------------------------------------- */
-/* A perceptual loss, a codebook, and group norm of a tensor that is computed part by part. */
+/* A perceptual loss, a codebook, and group norm of a tensor that is computed in parts. */
 
 /* max(x, 0); NaN stays. */
 CKPT_API ckpt_tensor ckpt_relu(ckpt_tape *t, ckpt_tensor x);
 
 /*
- * A layer of LPIPS (Zhang et al. 2018): with u and v the rows of a and b along the last axis over
- * their lengths, the mean over all rows of sum over c of w[c] (u[c] - v[c])^2, fp32 scalar.
- * a and b [..., C], w [C], one dtype.  A row of zeros is its own u and gets no gradient, nor does
- * w.
+ * A layer of LPIPS (Zhang et al. 2018): with u and v the rows of a and b along the last axis,
+ * normalised to unit length, the mean over all rows of sum over c of w[c] (u[c] - v[c])^2, fp32
+ * scalar. a and b [..., C], w [C], one dtype.  A row of zeros is not normalised and has no
+ * gradient; w has none either.
  */
 CKPT_API ckpt_tensor ckpt_feature_distance(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b,
                                            ckpt_tensor w);
 
 /*
- * The nearest entry of a codebook (van den Oord et al. 2017): z [..., D], codebook [K, D] of one
- * dtype.  The result has the entries in place of the rows of z, and hands its gradient on to z as
- * it is.  *index (may be NULL) becomes i32 [...]: which entry, the first of equally near ones.
+ * The nearest entry of a codebook (van den Oord et al. 2017): z [..., D], codebook [K, D] with one
+ * dtype.  The result has the entries in place of the rows of z; its gradient passes to z unchanged.
+ * *index (may be NULL) becomes i32 [...]: the index of the entry, the first of equally near ones.
  * *commitment (may be NULL) becomes the mean of (z - entry)^2 over all elements, fp32 scalar, with
- * a gradient to z.  The codebook gets none: it is moved towards its rows by whoever keeps it.
+ * a gradient to z.  The codebook has no gradient; the program updates it.
  */
 CKPT_API ckpt_tensor ckpt_quantize(ckpt_tape *t, ckpt_tensor z, ckpt_tensor codebook,
                                    ckpt_tensor *index, ckpt_tensor *commitment);
 
 /*
- * ckpt_group_norm_silu of a tensor of which only parts are there, cut along the first spatial axis:
- *   moments: of each row of a part [N, H, ..., C], fp32 [N, H, groups, 3]: mean, sum of squared
- *     deviations, count;
- *   join: those of all rows of n parts in order, to fp32 [N, groups, 2]: mean and
- *     1 / sqrt(var + eps);
- *   apply: these to a part (or to rows of several).
- * Each sample has the same bits however its rows are cut and however many samples there are.
- * For programs that run forward only: none of them has a gradient, and differentiation says so.
+ * ckpt_group_norm_silu of a tensor that is processed in parts, cut along the first spatial axis:
+ *
+ *   moments: for each row of a part [N, H, ..., C], fp32 [N, H, groups, 3]: mean, sum of squared
+ *   deviations, count;
+ *   join: combines the moments of all rows of n parts, in order, to fp32 [N, groups, 2]: mean and 1
+ *   / sqrt(var + eps);
+ *   apply: applies these to a part (or to rows of several).
+ *
+ * Each sample has the same bits for any division into parts and any number of samples.  For
+ * forward-only programs: there are no gradients, and differentiation reports an error.
  */
 CKPT_API ckpt_tensor ckpt_group_norm_moments(ckpt_tape *t, ckpt_tensor x, int groups);
 CKPT_API ckpt_tensor ckpt_group_norm_join(ckpt_tape *t, int n, const ckpt_tensor *moments,
@@ -426,14 +440,14 @@ CKPT_API ckpt_tensor ckpt_group_norm_apply(ckpt_tape *t, ckpt_tensor x, ckpt_ten
 /* ---- lookup, order, reductions, products ----------------------------------------------------- */
 
 /*
- * x with axis `axis` replaced by those of index (i32 [...]): the places that the index names.  x of
- * any dtype.  The gradient adds up, in fp32 and in the order of the index, what reaches a place.
- * An index that is negative or not below the size of the axis is an error of the step.
+ * x with axis `axis` replaced by the axes of index (i32 [...]): selects elements by index. x has
+ * any dtype.  The gradient sums, in fp32 and in the order of the index, the contributions to an
+ * element.  An index that is negative or not below the size of the axis is an error of the step.
  */
 CKPT_API ckpt_tensor ckpt_index_select(ckpt_tape *t, ckpt_tensor x, int axis, ckpt_tensor index);
 
-/* ckpt_index_select of the rows of a table [V, D].  Rows whose index is `padding` hand on no
- * gradient; -1: there is no such index.  padding outside of -1 .. V - 1 is CKPT_EINVAL. */
+/* ckpt_index_select of the rows of a table [V, D].  Rows with index `padding` have no gradient; -1:
+ * no such index. padding outside of -1 ..  V - 1 is CKPT_EINVAL. */
 CKPT_API ckpt_tensor ckpt_embedding(ckpt_tape *t, ckpt_tensor table, ckpt_tensor index,
                                     int64_t padding);
 
@@ -441,26 +455,26 @@ CKPT_API ckpt_tensor ckpt_embedding(ckpt_tape *t, ckpt_tensor table, ckpt_tensor
  * sizes on every other axis.  The gradient is a ckpt_scatter_add to zeros. */
 CKPT_API ckpt_tensor ckpt_gather(ckpt_tape *t, ckpt_tensor x, int axis, ckpt_tensor index);
 
-/* x, and source[..., i, ...] added to element index[..., i, ...] of axis `axis`, in the order of i
- * and in fp32; one rounding.  source and index (i32) have one shape, that of x but on the axis. */
+/* x, with source[..., i, ...] added to element index[..., i, ...] of axis `axis`, in the order of i
+ * and in fp32, with one rounding. source and index (i32) have equal shapes, that of x except on the
+ * axis. */
 CKPT_API ckpt_tensor ckpt_scatter_add(ckpt_tape *t, ckpt_tensor x, int axis, ckpt_tensor index,
                                       ckpt_tensor source);
 
-/* Largest, smallest and product of the elements over the axes whose bit is set in mask; these keep
- * size 1 and the result is fp32, as of ckpt_sum.
- * Of equal largest (smallest) elements each gets an equal share of the gradient (PyTorch's amax);
- * NaN wins. */
+/* Largest, smallest and product of the elements over the axes whose bit is set in mask; these axes
+ * keep size 1 and the result is fp32, as for ckpt_sum.  Equal largest (smallest) elements share the
+ * gradient equally (PyTorch's amax); NaN wins. */
 CKPT_API ckpt_tensor ckpt_amax(ckpt_tape *t, ckpt_tensor x, unsigned mask);
 CKPT_API ckpt_tensor ckpt_amin(ckpt_tape *t, ckpt_tensor x, unsigned mask);
 CKPT_API ckpt_tensor ckpt_prod(ckpt_tape *t, ckpt_tensor x, unsigned mask);
-/* Mean squared distance from the mean, by n - correction of n; correction is 0 to n - 1
+/* Mean squared distance from the mean, divided by n - correction; correction is 0 to n - 1
  * (CKPT_EINVAL). */
 CKPT_API ckpt_tensor ckpt_var(ckpt_tape *t, ckpt_tensor x, unsigned mask, int64_t correction);
-/* log(sum exp(x)); where all of x is -infinity that, without a gradient. */
+/* log(sum exp(x)); -infinity, without a gradient, if all of x is -infinity. */
 CKPT_API ckpt_tensor ckpt_logsumexp(ckpt_tape *t, ckpt_tensor x, unsigned mask);
 /* sqrt(sum x^2); its gradient is 0 at 0. */
 CKPT_API ckpt_tensor ckpt_norm(ckpt_tape *t, ckpt_tensor x, unsigned mask);
-/* Where on an axis, which keeps size 1, the largest element is: i32, the first of equal ones. */
+/* The index of the largest element on an axis, which keeps size 1: i32, the first of equal ones. */
 CKPT_API ckpt_tensor ckpt_argmax(ckpt_tape *t, ckpt_tensor x, int axis);
 
 /* exp(x) / sum exp(x) along an axis, and its logarithm; dtype of x, fp32 inside. */
@@ -469,51 +483,52 @@ CKPT_API ckpt_tensor ckpt_log_softmax(ckpt_tape *t, ckpt_tensor x, int axis);
 /* y[i] = x[0] + ... + x[i] along an axis; dtype of x. */
 CKPT_API ckpt_tensor ckpt_cumsum(ckpt_tape *t, ckpt_tensor x, int axis);
 
-/* Where the elements of the last axis stand in order: i32, equal ones in the order of x; NaN counts
- * as larger than all.  No gradient. */
+/* The indices that sort the last axis: i32, equal elements in the order of x; NaN is larger than
+ * all other values.  No gradient. */
 CKPT_API ckpt_tensor ckpt_argsort(ckpt_tape *t, ckpt_tensor x, bool descending);
-/* The elements of the last axis in the order of ckpt_argsort(), which *index (may be NULL)
- * becomes. */
+/* The elements of the last axis in the order of ckpt_argsort(), which is stored in *index (may be
+ * NULL). */
 CKPT_API ckpt_tensor ckpt_sort(ckpt_tape *t, ckpt_tensor x, bool descending, ckpt_tensor *index);
-/* The k largest elements of the last axis, in descending order; *index (may be NULL) becomes where
- * they stood, i32. */
+/* The k largest elements of the last axis, in descending order; *index (may be NULL) becomes their
+ * indices, i32. */
 CKPT_API ckpt_tensor ckpt_topk(ckpt_tape *t, ckpt_tensor x, int64_t k, ckpt_tensor *index);
 
 /*
- * y = a b of the last two axes, a [..., M, K] and b [..., K, N] of one dtype; with transpose_a a is
- * [..., K, M], with transpose_b b [..., N, K].  The axes before broadcast (NumPy rules).  A view
- * that is dense along one of its last two axes needs no copy.
+ * y = a b of the last two axes, a [..., M, K] and b [..., K, N] with one dtype; with transpose_a a
+ * is [..., K, M], with transpose_b b [..., N, K].  The leading axes broadcast (NumPy rules).  A
+ * view that is dense along one of its last two axes needs no copy.
  */
 CKPT_API ckpt_tensor ckpt_matmul(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b, bool transpose_a,
                                  bool transpose_b);
 
-/* x spread to a shape by NumPy's rules: a view, in which elements share their bytes. */
+/* x broadcast to a shape by NumPy's rules: a view whose elements share bytes. */
 CKPT_API ckpt_tensor ckpt_expand(ckpt_tape *t, ckpt_tensor x, int ndim, const int64_t *shape);
-/* x `times` over along each of its axes. */
+/* x repeated `times` times along each of its axes. */
 CKPT_API ckpt_tensor ckpt_repeat(ckpt_tape *t, ckpt_tensor x, const int64_t *times);
-/* Views: two axes change places; an axis of size 1 goes, or comes before `axis`. */
+/* Views: swaps two axes; removes an axis of size 1, or inserts one before `axis`. */
 CKPT_API ckpt_tensor ckpt_transpose(ckpt_tape *t, ckpt_tensor x, int axis, int other);
 CKPT_API ckpt_tensor ckpt_squeeze(ckpt_tape *t, ckpt_tensor x, int axis);
 CKPT_API ckpt_tensor ckpt_unsqueeze(ckpt_tape *t, ckpt_tensor x, int axis);
 /* n tensors of one shape along a new axis. */
 CKPT_API ckpt_tensor ckpt_stack(ckpt_tape *t, int axis, int n, const ckpt_tensor *x);
-/* The other way round along an axis; moved up by `shift` places, the last ones to the front. */
+/* Reverses an axis; shifts it up by `shift` elements, with the last ones moving to the front. */
 CKPT_API ckpt_tensor ckpt_flip(ckpt_tape *t, ckpt_tensor x, int axis);
 CKPT_API ckpt_tensor ckpt_roll(ckpt_tape *t, ckpt_tensor x, int axis, int64_t shift);
 
-/* What stands beyond the ends of an axis: a constant; x mirrored at its end elements; these. */
+/* The values beyond the ends of an axis: a constant; x mirrored at its end elements; the end
+ * elements. */
 enum ckpt_padding { CKPT_PAD_CONSTANT, CKPT_PAD_REFLECT, CKPT_PAD_REPLICATE };
-/* One axis with `before` and `after` elements more.  Reflection takes fewer than the axis has. */
+/* Extends one axis by `before` and `after` elements.  Reflection needs fewer than the axis has. */
 CKPT_API ckpt_tensor ckpt_pad(ckpt_tape *t, ckpt_tensor x, int axis, int64_t before, int64_t after,
                               enum ckpt_padding mode, float value);
 
-/* index i32 [...] to [..., classes] of dtype: 1 where the index is, else 0. */
+/* index i32 [...] to [..., classes] of dtype: 1 at the index, else 0. */
 CKPT_API ckpt_tensor ckpt_one_hot(ckpt_tape *t, ckpt_tensor index, int64_t classes,
                                   enum ckpt_dtype dtype);
 /* value where mask (i32, broadcast) is not 0, else x. */
 CKPT_API ckpt_tensor ckpt_masked_fill(ckpt_tape *t, ckpt_tensor x, ckpt_tensor mask, float value);
 
-/* Each op notes the caller's place: see the end of ckpt.h. */
+/* Each op stores the caller's source location: see the end of ckpt.h. */
 #ifndef CKPT_NO_AT
 #define ckpt_linear(t, ...)               ckpt_linear(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_linear_add(t, ...)           ckpt_linear_add(CKPT_AT(t), __VA_ARGS__)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * libckpt: what programs around a training step need, and the library has anyway: tables of
- * options, the files of a run, random values, bf16, a progress line.
+ * libckpt: tools for programs around a training step, which the library also uses: option tables,
+ * the files of a run, random values, bf16, a progress line.
  *
- * No call here takes the lock or the thread of a context.  All may be made from any thread; their
- * sentences are in ckpt_error(NULL) unless said otherwise.
+ * No call here uses a context.  All may be made from any thread; their sentences are in
+ * ckpt_error(NULL) unless stated otherwise.
  */
 #ifndef CKPT_TOOLS_H
 #define CKPT_TOOLS_H
@@ -28,20 +28,20 @@ enum ckpt_option_type {
 };
 
 /*
- * One row of an option table.  The table feeds the command line ("--micro-batch 4" or
- * "--micro-batch=4"), the help text and the man page.  The last row's name is NULL.
+ * One row of an option table.  The command line ("--micro-batch 4" or "--micro-batch=4"), the help
+ * text and the man page are generated from the table.  The last row's name is NULL.
  */
 struct ckpt_option {
     const char *name; /* long name without the dashes */
     enum ckpt_option_type type;
     size_t offset;       /* offsetof the field in the destination struct */
-    const char *metavar; /* what the help calls the value, e.g. "SIZE" */
+    const char *metavar; /* name of the value in the help text, such as "SIZE" */
     const char *help;    /* one sentence, no full stop */
     double range[2];     /* smallest and largest INT, COUNT or FLOAT; {0, 0}: any */
 };
 
-/* A row that fills a member of struct owner; and one whose number is in a range.  A value out of
- * range is refused, so a default outside of it can mean "not given". */
+/* A row for a member of struct owner; and one for a number with a range.  Values out of range are
+ * refused, so a default outside of it can mean "not given". */
 #define CKPT_OPTION(owner, name, type, member, metavar, help)                                      \
     {                                                                                              \
         name, CKPT_OPT_##type, offsetof(owner, member), metavar, help,                             \
@@ -57,16 +57,15 @@ struct ckpt_option {
         }                                                                                          \
     }
 
-/* The table behind struct ckpt_options, for help texts and man pages. */
+/* The option table of struct ckpt_options, for help texts and man pages. */
 CKPT_API const struct ckpt_option *ckpt_options_table(void);
 
 /*
- * Takes every option of the table out of argv (argc and argv shrink), storing values in dest.
- * What it does not know stays, for the next table; see ckpt_options_reject.  Everything after a
- * "--" is left alone.  Of an option that is given twice the last value counts; an empty one is
- * refused.  A CKPT_OPT_SIZE in per cent is stored as a negative number, -80 for 80%.  -h and -V are
- * short for --help and --version where the table has flags of these names.  The environment is not
- * read.
+ * Removes every option of the table from argv (argc and argv shrink) and stores the values in dest.
+ * Unknown options stay, for the next table; see ckpt_options_reject.  Everything after a "--" is
+ * left alone.  If an option is given twice the last value counts; an empty value is refused.  A
+ * CKPT_OPT_SIZE in per cent is stored as a negative number, -80 for 80%. -h and -V are short for
+ * --help and --version if the table has flags with these names.  The environment is not read.
  * Returns 0, or CKPT_EINVAL with the option and the value in ckpt_error(NULL).
  */
 CKPT_API int ckpt_option_table_parse(const struct ckpt_option *table, void *dest, int *argc,
@@ -74,17 +73,17 @@ CKPT_API int ckpt_option_table_parse(const struct ckpt_option *table, void *dest
 
 /*
  * Looks for a variable CKPT_... in the environment that neither the library nor its options read,
- * as CKPT_VRAN, so that a program can warn about it.  Returns 0, or CKPT_EINVAL with the variable
- * and, where one is near, the one that it may have meant, in ckpt_error(NULL).
+ * such as CKPT_VRAN, so that a program can warn about it.  Returns 0, or CKPT_EINVAL with the
+ * variable and, if there is a similar one, a suggestion in ckpt_error(NULL).
  */
 CKPT_API int ckpt_environment_check(void);
 
 /* Writes one aligned line per row. */
 CKPT_API void ckpt_option_table_help(const struct ckpt_option *table, FILE *f);
 
-/* Returns 0 if only argv[0] is left, else CKPT_EINVAL naming the first stray argument and, where
- * one is near, the option it may have meant (tables: up to n tables to look in).  Where no table
- * has "help", -h, --help, -V and --version get the version and the names of all options instead. */
+/* Returns 0 if only argv[0] is left, else CKPT_EINVAL with the first remaining argument and, if
+ * there is a similar option, a suggestion (tables: n tables to search).  If no table has "help",
+ * -h, --help, -V and --version give the version and the names of all options instead. */
 CKPT_API int ckpt_options_reject(int argc, char **argv, int n, const struct ckpt_option **tables);
 
 /*
@@ -95,95 +94,96 @@ CKPT_API int ckpt_parse_size(const char *text, int64_t *bytes);
 
 /* ---- the files of a run ---------------------------------------------------------------------- */
 /*
- * Outputs are checked before the first step, so that no work is lost to a wrong name; they are
- * written whole or not at all; inputs are regular files.
+ * Outputs are checked before the first step, so that a wrong name loses no work; they are replaced
+ * atomically; inputs are regular files.
  */
 
 enum ckpt_path_kind {
-    CKPT_PATH_INPUT,    /* is read */
-    CKPT_PATH_FILE,     /* is replaced by a new file, whole or not at all */
-    CKPT_PATH_LOG,      /* is appended to */
-    CKPT_PATH_DIRECTORY /* may be missing, for its writer makes it; files are written in it */
+    CKPT_PATH_INPUT,    /* read */
+    CKPT_PATH_FILE,     /* replaced atomically by a new file */
+    CKPT_PATH_LOG,      /* appended to */
+    CKPT_PATH_DIRECTORY /* may be missing: its writer creates it; files are written in it */
 };
 
-/* One name that a run reads or writes. */
+/* A path that a run reads or writes. */
 struct ckpt_path {
-    const char *option; /* as it is called in a sentence: "--save" */
-    const char *path;   /* NULL: not asked for */
+    const char *option; /* its name in error messages: "--save" */
+    const char *path;   /* NULL: not used */
     enum ckpt_path_kind kind;
-    /* Inputs and outputs of one family other than 0 may be one file: a state is read before the
-     * next one takes its place.  Two outputs may never be one file. */
+    /* An input and an output with the same family other than 0 may be one file: a state is read
+     * before the next one replaces it.  Two outputs may never be one file. */
     int family;
 };
 
-/* Families of the options of the library; programs number theirs from CKPT_FAMILY_OWN on. */
+/* Families of the library's options; programs number theirs from CKPT_FAMILY_OWN. */
 enum { CKPT_FAMILY_PLAN = 1, CKPT_FAMILY_MACHINE, CKPT_FAMILY_OWN };
 
 /*
  * Refuses outputs that could not be written at the end: a missing or read-only directory, a
- * directory in the place of a file, too long a name, a FIFO that nobody reads, or the same file as
- * another output or as an input (by device and inode, so links count).  The files of o (plan_out,
- * machine_out, ...; NULL: none) are checked with those of the table.  Leaves nothing behind: a
- * missing directory is made and removed, and made by the first who writes in it.  A FIFO stays open
- * until the process ends: its reader would else see an end of file.
+ * directory in place of a file, a name that is too long, a FIFO without a reader, or the same file
+ * as another output or as an input (by device and inode, so links count).  The files of o
+ * (plan_out, machine_out, ...; NULL: none) are checked together with the table.  Leaves nothing
+ * behind: a missing directory is created, removed again, and created by its first writer.  A FIFO
+ * stays open until the process ends, because its reader would otherwise see an end of file.
  * Returns 0, CKPT_ENOMEM, or CKPT_EINVAL with the option and the path in the sentence.
  */
 CKPT_API int ckpt_paths_check(const struct ckpt_options *o, const struct ckpt_path *paths, int n);
 
 /*
- * Whether a file that c's options ask for (plan_out, graph_out, machine_out) was not written, as
- * when a run had too few steps to time.  To be asked at the end of a run that went well.  Returns 0
- * or CKPT_EINVAL, the sentence in ckpt_error(c).
+ * Checks whether a file that c's options name (plan_out, graph_out, machine_out) was not written,
+ * for example because a run had too few steps to time.  Call it at the end of a successful run.
+ * Returns 0 or CKPT_EINVAL, with the sentence in ckpt_error(c).
  */
 CKPT_API int ckpt_unwritten(ckpt *c);
 
 /* ---- outputs ------------------------------------------------------------------------------- */
 
-/* A file that is written beside the one whose place it takes. */
+/* A file that is written beside the file it will replace. */
 struct ckpt_replacement;
 
 /*
- * Begins a file that takes the place of path at ckpt_replace_commit: until then it is
- * PATH.tmp-PID-N beside it, locked (flock), and what stood at path stays as it was.  Temporary
- * files of path that nobody holds locked are what a killed process left: they are removed.  A
- * device, a FIFO or a name like /dev/stdout is written to directly; a symbolic link to a file is
- * replaced, and what it led to stays.  Returns 0, CKPT_EINVAL, CKPT_EIO or CKPT_ENOMEM.
+ * Starts a file that replaces path at ckpt_replace_commit: until then it is PATH.tmp-PID-N, locked
+ * (flock), and the old file at path does not change.  Temporary files of path without a lock were
+ * left by a killed process and are removed.  A device, a FIFO or a name like /dev/stdout is written
+ * directly; a symbolic link to a file is replaced, and its target stays.  Returns 0, CKPT_EINVAL,
+ * CKPT_EIO or CKPT_ENOMEM.
  */
 CKPT_API int ckpt_replace_open(struct ckpt_replacement **o, const char *path);
 
-/* The stream to write to, owned by o; NULL without memory. */
+/* The stream to write to, owned by o; NULL if there is no memory. */
 CKPT_API FILE *ckpt_replace_stream(struct ckpt_replacement *o);
 
-/* The name under which a library that opens files itself writes instead. */
+/* The name to pass to a library that opens files itself. */
 CKPT_API const char *ckpt_replace_name(const struct ckpt_replacement *o);
 
-/* Closes the file and gives it its name.  durable: its bytes are on the disk first, and survive a
- * power cut; else only a crash of the process.  After a failure path is what it was.  Frees o. */
+/* Closes the file and renames it. durable: its bytes are synced to the disk first and survive a
+ * power failure; otherwise they survive only a crash of the process.  After a failure path is
+ * unchanged.  Frees o. */
 CKPT_API int ckpt_replace_commit(struct ckpt_replacement *o, bool durable);
 
-/* Closes and removes what was written, and frees o.  NULL is allowed. */
+/* Closes and removes the new file, and frees o.  NULL is allowed. */
 CKPT_API void ckpt_replace_abandon(struct ckpt_replacement *o);
 
-/* Opens a file to append lines to; a FIFO that nobody reads is refused. */
+/* Opens a file for appending lines; a FIFO without a reader is refused. */
 CKPT_API int ckpt_log_open(FILE **f, const char *path);
 
 /* ---- inputs -------------------------------------------------------------------------------- */
 
 /* Opens a regular file for reading; a FIFO, a device, a directory or a socket is refused, without
- * waiting for it. */
+ * blocking. */
 CKPT_API int ckpt_input_open(FILE **f, const char *path);
 
 /* ---- text ---------------------------------------------------------------------------------- */
 
-/* Text as a terminal may be shown it: control characters as \x1b, but for line ends and tabs.  At
- * most size bytes with the end; returns dst. */
+/* Makes text safe for a terminal: control characters become \x1b and the like, except line ends and
+ * tabs.  Writes at most size bytes including the NUL; returns dst. */
 CKPT_API const char *ckpt_escape(char *dst, size_t size, const char *text);
 
 /* ---- random values, bf16, progress ----------------------------------------------------------- */
 
-/* Values drawn by Philox 4x32-10 (Salmon et al. 2011) from (seed, step, stream, index), the same
- * bits on every machine.  step is below 2^52.  Streams below 2^31 are the caller's own; ckpt_randn
- * draws from those above. */
+/* Values drawn by Philox 4x32-10 (Salmon et al. 2011) from (seed, step, stream, index), with the
+ * same bits on every machine. step is below 2^52. Streams below 2^31 are for programs; ckpt_randn
+ * uses the others. */
 CKPT_API void ckpt_fill_normal(uint64_t seed, uint64_t step, uint32_t stream, float *dst,
                                int64_t n);
 CKPT_API void ckpt_fill_uniform(uint64_t seed, uint64_t step, uint32_t stream, float *dst,
@@ -194,9 +194,9 @@ CKPT_API void ckpt_to_bf16(const float *src, uint16_t *dst, int64_t n);
 CKPT_API void ckpt_from_bf16(const uint16_t *src, float *dst, int64_t n);
 
 /*
- * One progress line on a terminal (at most 10 a second), plain lines elsewhere: what, steps done of
- * total, time left, rate, loss (NaN: none is shown) and bytes of memory (0: none shown).  open
- * returns NULL without memory; step and close allow NULL.
+ * One progress line on a terminal (at most 10 updates a second), plain lines elsewhere: what, steps
+ * done of total, time left, rate, loss (NaN: not shown) and bytes of memory (0: not shown). open
+ * returns NULL if there is no memory; step and close allow NULL.
  */
 typedef struct ckpt_progress ckpt_progress;
 CKPT_API ckpt_progress *ckpt_progress_open(FILE *f, const char *what, int64_t total);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of ckpt advise share. */
+/* Common declarations of ckpt advise. */
 #ifndef CKPT_CLI_ADVISE_H
 #define CKPT_CLI_ADVISE_H
 
@@ -7,8 +7,9 @@
 
 enum { ADVISE_PATH = 512, ADVISE_LINE = 600 };
 
-/* Has a program write its graph; machine: NULL, or what it is planned for.  Its output goes to a
- * file in directory that is removed.  Returns 0 or an exit status, having said why. */
+/* Runs a program with --plan-only so that it writes its graph; machine: NULL, or the machine to
+ * plan for.  Its output goes to a file in directory, which is removed afterwards.  Returns 0, or an
+ * exit status after printing a message. */
 int advise_run(char **command, const char *machine, const char *directory, const char *graph);
 
 #endif

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ckpt bench: ops alone, on the device of a program. */
+/* ckpt bench: single ops on the device that a program would use. */
 #include <stdlib.h>
 #include <string.h>
 #include "ckpt_tools.h"
 #include "cli/bench.h"
 #include "context/context.h"
 
-enum { EXIT_SKIP = 77 }; /* as tests say it: nothing could be done here */
+enum { EXIT_SKIP = 77 }; /* the exit status of skipped tests */
 
 #define ROW(...)   CKPT_OPTION(struct bench_options, __VA_ARGS__)
 #define RANGE(...) CKPT_OPTION_RANGE(struct bench_options, __VA_ARGS__)
@@ -64,7 +64,7 @@ static int check_options(const struct bench_options *o)
     return 0;
 }
 
-/* Opens the device, and where it is a GPU whose results are compared, the CPU beside it. */
+/* Opens the device.  To compare results of a GPU it also opens the CPU. */
 static int open_bench(struct bench *b, bool compare)
 {
     struct ckpt_options library = CKPT_OPTIONS_INIT;

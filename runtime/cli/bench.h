@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ckpt bench --ops: what its files share.  A case records one family of ops; every op of a case is
- * run alone, on operands the bench made or the ops before it left. */
+/* ckpt bench --ops: common declarations.  A case records one family of ops.  Every op of a case
+ * runs alone, on operands that the bench fills or that earlier ops of the case computed. */
 #ifndef CKPT_CLI_BENCH_H
 #define CKPT_CLI_BENCH_H
 
@@ -10,32 +10,32 @@
 
 /* ---- cases ---------------------------------------------------------------------------------- */
 
-/* How many rows the operands of a case have; widths are those of the model in every case. */
+/* Lengths of the operands of a case; widths are the model's widths in every case. */
 struct bench_sizes {
     int32_t rows;                           /* of matrix products */
     int32_t places;                         /* of a frame, where all frames take part */
     int32_t spatial_frames, spatial_places; /* of spatial attention */
     int32_t text;
     int32_t height, width; /* of a latent */
-    int32_t picture;       /* places a side, of autoencoders */
+    int32_t picture;       /* side of an autoencoder's pictures */
     int32_t latent_frames;
     int32_t sequences, tokens; /* of language models */
     int32_t vocabulary;
 };
 
-/* As STDiT3 XL/2 has them; and so few that a table takes seconds. */
+/* Sizes of STDiT3 XL/2, and small sizes for a table within seconds. */
 extern const struct bench_sizes bench_full, bench_small;
 
 struct bench_case {
     const char *family;
-    /* Records the forward ops and returns what is differentiated; CKPT_NONE: nothing is. */
+    /* Records the forward ops and returns the tensor to differentiate, or CKPT_NONE. */
     ckpt_tensor (*record)(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z);
 };
 
-/* Ended by a family that is NULL. */
+/* Terminated by a NULL family. */
 extern const struct bench_case bench_cases[];
 
-/* The dtype of models that have tensors of this one: 8-bit copies are those of bf16. */
+/* The model dtype that uses tensors of this dtype: 8-bit copies belong to bf16 models. */
 static inline enum ckpt_dtype bench_dtype_of(enum ckpt_dtype dtype)
 {
     return dtype == CKPT_F8E4M3 || dtype == CKPT_F8E5M2 ? CKPT_BF16 : dtype;
@@ -45,8 +45,8 @@ static inline enum ckpt_dtype bench_dtype_of(enum ckpt_dtype dtype)
 
 enum {
     BENCH_OPERANDS = CKPT_MAX_PARTS + 16,
-    BENCH_PATTERN = 1 << 16, /* values before they come again */
-    BENCH_ROW = 80           /* columns of a table that say which op it is */
+    BENCH_PATTERN = 1 << 16, /* period of operand values */
+    BENCH_ROW = 80           /* width of the columns that identify an op */
 };
 
 struct bench_options {
@@ -58,57 +58,57 @@ struct bench_options {
 struct bench {
     const struct bench_options *options;
     const struct bench_sizes *sizes;
-    ckpt *c;                  /* on the device asked for */
-    struct device *device;    /* of it */
-    struct device *reference; /* the CPU that results are compared with, or NULL */
-    float *host;              /* values on their way to a device, and the same as bf16 */
-    struct ckpt_run *run;     /* on the host; a GPU reads its own copy */
+    ckpt *c;                  /* on the selected device */
+    struct device *device;    /* of c */
+    struct device *reference; /* the CPU to compare with, or NULL */
+    float *host;              /* host buffer for values, followed by the same values as bf16 */
+    struct ckpt_run *run;     /* on the host; a GPU has its own copy */
 };
 
-/* One op of a case, with the storages of its tape at the same offsets in the arena of every device
- * that takes part. */
+/* One op of a case.  The storages of its tape have the same offsets in the arena of every
+ * device. */
 struct bench_op {
     const char *family;
     const ckpt_tape *tape;
     const struct op *op;
-    int32_t index; /* on the tape */
+    int32_t index; /* index on the tape */
     enum ckpt_dtype dtype;
     bool gradient;         /* recorded by reverse mode */
     const int64_t *offset; /* per storage */
-    int64_t end;           /* of the last one: the workspace begins here */
+    int64_t end;           /* end of the last storage, where the workspace begins */
 };
 
-/* A call of its kernel on one device. */
+/* A kernel call on one device. */
 struct bench_job {
     struct device *device;
-    ckpt_kernel kernel; /* NULL: there is none */
+    ckpt_kernel kernel; /* NULL: no kernel */
     struct ckpt_kernel_args args;
     struct ckpt_view views[BENCH_OPERANDS];
 };
 
-/* Bytes mapped behind the workspace on a device: caches hold less. */
+/* Bytes mapped after the workspace to flush the caches with; larger than the caches. */
 int64_t bench_flush_bytes(const struct device *d);
 
-/* Calls visit for every op that runs, in order; each must leave its results in the arena of the
- * reference, or of the device where there is none.  Returns an exit status; a visit that returns
- * one ends it. */
+/* Calls visit for every op that runs, in order.  Each visit must leave its results in the arena of
+ * the reference, or of the device if there is no reference.  Stops at the first visit that returns
+ * an exit status, and returns it. */
 int bench_each(struct bench *b, int (*visit)(void *user, const struct bench_op *op), void *user);
 
-/* Records the ops of a case and their gradients; ops [own, seeded) lead to a loss and from it and
- * belong to no case. */
+/* Records the ops of a case and their gradients.  Ops [own, seeded) compute a loss and its gradient
+ * and belong to no case. */
 struct bench_scaffold {
     int32_t own, seeded;
 };
 struct bench_scaffold bench_record(const struct bench *b, ckpt_tape *t, const struct bench_case *k,
                                    enum ckpt_dtype dtype);
-/* Whether --only and --dtype ask for it. */
+/* Do --only and --dtype select this case? */
 bool bench_wants(const struct bench *b, const struct bench_case *k, enum ckpt_dtype dtype);
 
-/* j points into itself and must stay where it is. */
+/* j contains pointers into itself, so it must not be moved. */
 void bench_make_job(struct bench_job *j, struct bench *b, struct device *d,
                     const struct bench_op *op);
-/* Hands the kernel over and waits; 0 or a code, the reason in bench_reason.  seconds may be NULL.
- */
+/* Runs the kernel and waits; 0 or a code, with the reason from bench_reason. seconds may be
+ * NULL. */
 int bench_run(struct bench_job *j, double *seconds);
 const char *bench_reason(const struct bench_job *j, int rc);
 

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What ckpt bench runs: a case records one op or a short chain, whose gradient is timed as well.
+ * The cases of ckpt bench: a case records one op or a short chain, whose gradient is timed too.
  *
- * - The table at the end decides what is timed.  A case that is there for its shape says so in its
- *   name.  Ops and dtypes that no case records have a "-" under --mode support.
- * - Operands are tensors without a producer; the bench gives them bytes.
+ * - The table at the end defines what is timed.  A case that tests a special shape has it in its
+ *   name.  Ops and dtypes that no case records show "-" under --mode support.
+ * - Operands are tensors without a producer; the bench fills them.
  * - Widths are those of STDiT3-XL/2, GPT-2, Llama and a video autoencoder; bench_full has lengths
- *   that fill a GPU, bench_small the same shapes shorter, for a CPU.
- * - Heads are cut out of their projections as the model does it, without a copy.
+ *   that fill a GPU, bench_small has shorter ones for a CPU.
+ * - Heads are slices of their projection, as in the model, without a copy.
  */
 #include "attr.h"
 #include "cli/bench_record.h"
 #include "expr/expr.h"
 
-const struct bench_sizes bench_full = {.rows = ROWS_MOST,
+const struct bench_sizes bench_full = {.rows = MAX_ROWS,
                                        .places = 136,
                                        .spatial_frames = 4,
                                        .spatial_places = 920,
@@ -60,7 +60,7 @@ static ckpt_tensor record_mlp(ckpt_tape *t, enum ckpt_dtype dtype, const struct 
                        operand(t, dtype, SHAPE(MLP, WIDTH)), CKPT_NONE);
 }
 
-/* The gradient of GELU brings that of the bias along. */
+/* The gradient of GELU also computes the gradient of the bias. */
 static ckpt_tensor record_mlp_gelu(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
 {
     return ckpt_gelu(t, ckpt_linear(t, operand(t, dtype, SHAPE(z->rows, WIDTH)),
@@ -68,8 +68,8 @@ static ckpt_tensor record_mlp_gelu(ckpt_tape *t, enum ckpt_dtype dtype, const st
                                     operand(t, dtype, SHAPE(MLP))));
 }
 
-/* One of `parts` groups of heads in a projection [..., parts WIDTH]; shape is what stands before.
- */
+/* One of `parts` groups of heads in a projection [..., parts WIDTH]; shape holds the leading
+ * axes. */
 static ckpt_tensor heads(ckpt_tape *t, enum ckpt_dtype dtype, int parts, int ndim,
                          const int64_t *shape)
 {
@@ -105,7 +105,7 @@ static ckpt_tensor record_temporal(ckpt_tape *t, enum ckpt_dtype dtype, const st
     return swap_time(t, ckpt_attention(t, x[0], x[1], x[2], CKPT_NONE, NULL));
 }
 
-/* Causal attention of `heads` query heads on `shared` ones of keys and values. */
+/* Causal attention of heads[0] query heads and heads[1] key and value heads, of width heads[2]. */
 static ckpt_tensor causal_attention(ckpt_tape *t, enum ckpt_dtype dtype, int64_t sequences,
                                     int64_t tokens, const int64_t heads[3], int64_t window)
 {
@@ -133,11 +133,11 @@ static ckpt_tensor record_window(ckpt_tape *t, enum ckpt_dtype dtype, const stru
     return causal_attention(t, dtype, 2, z->tokens, (int64_t[]){14, 2, 64}, z->tokens / 4);
 }
 
-/* Documents of a quarter of the tokens each, packed into sequences. */
+/* Packed documents, each a quarter of the tokens. */
 static ckpt_tensor record_documents(ckpt_tape *t, enum ckpt_dtype dtype,
                                     const struct bench_sizes *z)
 {
-    int32_t first[2 * ROWS_MOST];
+    int32_t first[2 * MAX_ROWS];
     const int64_t n = 2 * z->tokens, each = z->tokens / 4;
     struct ckpt_attention_spec spec = CKPT_ATTENTION_INIT;
     ckpt_tensor x[3];
@@ -150,7 +150,7 @@ static ckpt_tensor record_documents(ckpt_tape *t, enum ckpt_dtype dtype,
     return ckpt_attention(t, x[0], x[1], x[2], CKPT_NONE, &spec);
 }
 
-/* Sequences of unequal lengths, as an encoder has them. */
+/* Sequences of unequal lengths, as in an encoder. */
 static ckpt_tensor record_lengths(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
 {
     struct ckpt_attention_spec spec = CKPT_ATTENTION_INIT;
@@ -162,7 +162,7 @@ static ckpt_tensor record_lengths(ckpt_tape *t, enum ckpt_dtype dtype, const str
     return ckpt_attention(t, x[0], x[1], x[2], CKPT_NONE, &spec);
 }
 
-/* A learned bias of relative places, as T5 has it. */
+/* A learned bias of relative positions, as in T5. */
 static ckpt_tensor record_biased(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
 {
     ckpt_tensor x[3];
@@ -181,7 +181,7 @@ static ckpt_tensor wide_attention(ckpt_tape *t, enum ckpt_dtype dtype, int64_t f
     return ckpt_attention(t, x[0], x[1], x[2], CKPT_NONE, NULL);
 }
 
-/* So many places that a GPU takes the queries of a frame in several tiles. */
+/* Enough positions that a GPU splits the queries of a frame into several tiles. */
 static ckpt_tensor record_wide(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
 {
     return wide_attention(t, dtype, BATCH, z->picture * z->picture * 5 / 4);
@@ -217,7 +217,7 @@ static ckpt_tensor record_rms_norm(ckpt_tape *t, enum ckpt_dtype dtype, const st
                          operand(t, dtype, SHAPE(HEAD)), 1e-6f);
 }
 
-/* Rows too long for a warp, as language models of billions of parameters have them. */
+/* Rows too long for a warp, as in language models with billions of parameters. */
 enum { LONG_ROW = 1536 };
 
 static ckpt_tensor record_rms_norm_wide(ckpt_tape *t, enum ckpt_dtype dtype,
@@ -276,7 +276,7 @@ static ckpt_tensor record_gelu(ckpt_tape *t, enum ckpt_dtype dtype, const struct
     return ckpt_gelu(t, operand(t, dtype, SHAPE(z->rows, MLP)));
 }
 
-/* At the end of products: of a layer, and of the gradient that the next one passes on. */
+/* GELU in the epilogue of a product and of its input gradient. */
 static ckpt_tensor record_linear_gelu(ckpt_tape *t, enum ckpt_dtype dtype,
                                       const struct bench_sizes *z)
 {
@@ -314,7 +314,7 @@ static ckpt_tensor record_silu(ckpt_tape *t, enum ckpt_dtype dtype, const struct
     return ckpt_silu(t, operand(t, dtype, SHAPE(z->rows, MLP)));
 }
 
-/* Twelve functions, each alone: what the fused chain is compared with. */
+/* Twelve functions, each a separate op: the baseline of the fused chain. */
 static ckpt_tensor functions(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
 {
     ckpt_tensor x = operand(t, dtype, SHAPE(z->rows, MLP)), row = operand(t, dtype, SHAPE(MLP));
@@ -324,7 +324,7 @@ static ckpt_tensor functions(ckpt_tape *t, enum ckpt_dtype dtype, const struct b
     return ckpt_gelu_erf(t, y);
 }
 
-/* No gradient: its ops would be joined with those that the bench adds. */
+/* Without a gradient: its ops would be fused with those that the bench adds. */
 static ckpt_tensor record_chain(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
 {
     functions(t, dtype, z);
@@ -353,7 +353,7 @@ static ckpt_tensor record_chain_sum(ckpt_tape *t, enum ckpt_dtype dtype,
     return CKPT_NONE;
 }
 
-/* With the gradients of both matrices, from one of each row. */
+/* With the gradients of both matrices, from one gradient per row. */
 static ckpt_tensor record_chain_gradient(ckpt_tape *t, enum ckpt_dtype dtype,
                                          const struct bench_sizes *z)
 {
@@ -412,7 +412,7 @@ static ckpt_tensor record_copy(ckpt_tape *t, enum ckpt_dtype dtype, const struct
         t, ckpt_permute(t, operand(t, dtype, SHAPE(FRAMES, z->places, WIDTH)), (int[]){1, 0, 2}));
 }
 
-/* Neither operand has a producer that could write in place, so bytes are copied. */
+/* The operands have no producer that could write in place, so the concat copies bytes. */
 static ckpt_tensor record_concat(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
 {
     ckpt_tensor part[] = {operand(t, dtype, SHAPE(z->rows, WIDTH)),
@@ -436,7 +436,7 @@ static ckpt_tensor record_sum(ckpt_tape *t, enum ckpt_dtype dtype, const struct 
     return ckpt_sum(t, tokens(t, dtype, z), 0xf);
 }
 
-/* Over the tokens of each frame, and back. */
+/* The mean over the tokens of each frame, and its gradient. */
 static ckpt_tensor record_mean(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
 {
     return ckpt_mean(t, tokens(t, dtype, z), 0x4);
@@ -503,14 +503,14 @@ static ckpt_tensor record_element_losses(ckpt_tape *t, enum ckpt_dtype dtype,
                     ckpt_huber(t, x, y, 1, CKPT_REDUCE_MEAN));
 }
 
-enum { TOKENS_MOST = 1 << 16 };
+enum { MAX_TOKENS = 1 << 16 };
 
-/* Of a language model's tokens. */
+/* The cross entropy of a language model's tokens. */
 static ckpt_tensor record_vocabulary(ckpt_tape *t, enum ckpt_dtype dtype,
                                      const struct bench_sizes *z)
 {
-    static int32_t label[TOKENS_MOST];
-    const int64_t rows = min_i64(TOKENS_MOST, (int64_t)z->sequences * z->tokens);
+    static int32_t label[MAX_TOKENS];
+    const int64_t rows = min_i64(MAX_TOKENS, (int64_t)z->sequences * z->tokens);
     for (int64_t i = 0; i < rows; i++)
         label[i] = (int32_t)(i * 7919 % z->vocabulary);
     return ckpt_cross_entropy(t, operand(t, dtype, SHAPE(rows, z->vocabulary)),
@@ -528,7 +528,7 @@ static ckpt_tensor record_group_norm(ckpt_tape *t, enum ckpt_dtype dtype,
         true);
 }
 
-/* It has no gradient. */
+/* These ops have no gradient. */
 static ckpt_tensor record_norm_parts(ckpt_tape *t, enum ckpt_dtype dtype,
                                      const struct bench_sizes *z)
 {
@@ -560,7 +560,7 @@ static ckpt_tensor record_latents(ckpt_tape *t, enum ckpt_dtype dtype, const str
     return ckpt_add(t, ckpt_mean(t, x, 0x1f), ckpt_kl_normal(t, mean, logvar));
 }
 
-/* A step of VGG16 and of the distance that LPIPS takes behind it. */
+/* A stage of VGG16 (ReLU and pooling), before the LPIPS distance. */
 static ckpt_tensor record_pool(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
 {
     ckpt_tensor x = operand(t, dtype, SHAPE(BATCH, z->picture, z->picture, FILTERS));

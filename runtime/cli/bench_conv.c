@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Cases of ckpt bench: convolutions of video autoencoders, and those and pools of models of any
- * kind. */
+/* Cases of ckpt bench: convolutions of video autoencoders, and convolutions and pools of other
+ * models. */
 #include "cli/bench_record.h"
 
 static ckpt_tensor picture(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z,
@@ -19,7 +19,7 @@ ckpt_tensor bench_record_conv(ckpt_tape *t, enum ckpt_dtype dtype, const struct 
                      operand(t, dtype, SHAPE(FILTERS)), &spec);
 }
 
-/* A step of 2 with zeros at the far ends. */
+/* Stride 2 with zero padding at the far ends. */
 ckpt_tensor bench_record_conv_down(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
 {
     struct ckpt_conv_spec spec = CKPT_CONV_INIT;
@@ -44,7 +44,7 @@ ckpt_tensor bench_record_conv_causal(ckpt_tape *t, enum ckpt_dtype dtype,
         operand(t, dtype, SHAPE(FILTERS, 3, 3, 3, FILTERS)), CKPT_NONE, &spec);
 }
 
-/* As ResNeXt's. */
+/* As in ResNeXt. */
 ckpt_tensor bench_record_conv_groups(ckpt_tape *t, enum ckpt_dtype dtype,
                                      const struct bench_sizes *z)
 {
@@ -57,7 +57,7 @@ ckpt_tensor bench_record_conv_groups(ckpt_tape *t, enum ckpt_dtype dtype,
                      &spec);
 }
 
-/* As ConvNeXt's. */
+/* As in ConvNeXt. */
 ckpt_tensor bench_record_depthwise(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
 {
     struct ckpt_conv_spec spec = CKPT_CONV_INIT;
@@ -68,7 +68,7 @@ ckpt_tensor bench_record_depthwise(ckpt_tape *t, enum ckpt_dtype dtype, const st
                      operand(t, dtype, SHAPE(FILTERS)), &spec);
 }
 
-/* As WaveNet's: causal. */
+/* Causal, as in WaveNet. */
 ckpt_tensor bench_record_sequence(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
 {
     struct ckpt_conv_spec spec = CKPT_CONV_INIT;
@@ -79,7 +79,7 @@ ckpt_tensor bench_record_sequence(ckpt_tape *t, enum ckpt_dtype dtype, const str
                      operand(t, dtype, SHAPE(FILTERS)), &spec);
 }
 
-/* Twice as large, as DCGAN's. */
+/* Doubles the size, as in DCGAN. */
 ckpt_tensor bench_record_conv_transpose(ckpt_tape *t, enum ckpt_dtype dtype,
                                         const struct bench_sizes *z)
 {
@@ -93,7 +93,7 @@ ckpt_tensor bench_record_conv_transpose(ckpt_tape *t, enum ckpt_dtype dtype,
         operand(t, dtype, SHAPE(FILTERS, 4, 4, FILTERS / 2)), CKPT_NONE, &spec);
 }
 
-/* As ResNet's. */
+/* As in ResNet. */
 ckpt_tensor bench_record_max_pool(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
 {
     struct ckpt_pool_spec spec = CKPT_POOL_INIT;

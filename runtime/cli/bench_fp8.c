@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Cases of ckpt bench: linear layers of 8-bit operands. */
+/* Cases of ckpt bench: linear layers with 8-bit operands. */
 #include "cli/bench_record.h"
 #include "attr.h"
 #include "fp8.h"
 #include "ops.h"
 #include "tape/tape.h"
 
-/* With 8-bit operands, as --matmul fp8 has it, whatever the sizes. */
+/* As with --matmul fp8, for any size. */
 ckpt_tensor bench_record_fp8(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
 {
     if (dtype != CKPT_BF16)
@@ -17,7 +17,7 @@ ckpt_tensor bench_record_fp8(ckpt_tape *t, enum ckpt_dtype dtype, const struct b
                       operand(t, dtype, SHAPE(z->rows, MLP)));
 }
 
-/* The same as --matmul fp8-block has it. */
+/* As with --matmul fp8-block. */
 ckpt_tensor bench_record_fp8_blocks(ckpt_tape *t, enum ckpt_dtype dtype,
                                     const struct bench_sizes *z)
 {
@@ -31,8 +31,8 @@ static ckpt_tensor layer_fp8(ckpt_tape *t, ckpt_tensor x, bool bias)
                       bias ? operand(t, CKPT_BF16, SHAPE(WIDTH)) : CKPT_NONE, CKPT_NONE);
 }
 
-/* The same behind all that leaves the largest magnitude of its result (ops/largest.c), and whose
- * gradients do. */
+/* Such layers after every op that outputs the largest magnitude of its result (ops/largest.c), and
+ * with gradients that do. */
 static ckpt_tensor record_chain(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z,
                                 enum matmul_dtype matmul)
 {
@@ -84,8 +84,8 @@ static void record_codes(ckpt_tape *t, enum ckpt_dtype dtype, int64_t rows, int6
     to[1] = out[0];
 }
 
-/* Before GELU, whose largest magnitude the layer leaves, and its gradient at the end of that of the
- * next layer. */
+/* A layer before GELU that outputs its largest magnitude, and the gradient of GELU in the epilogue
+ * of the next layer's input gradient. */
 ckpt_tensor bench_record_fp8_gelu(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
 {
     const struct linear_fp8_attr layer = {CKPT_BF16};

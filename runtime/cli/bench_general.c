@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Cases of ckpt bench: lookup, order, reductions and products of models of any kind, and updates.
- */
+/* Cases of ckpt bench: lookups, sorting, reductions, products and updates. */
 #include <stdlib.h>
 #include "attr.h"
 #include "ckpt_tools.h"
@@ -11,11 +10,11 @@
 #include "optim/optimizer.h"
 #include "optim/update_math.h"
 
-/* Half of the indices name one row. */
+/* Half of the indices select the same row. */
 ckpt_tensor bench_record_embedding(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
 {
-    int32_t index[ROWS_MOST];
-    for (int i = 0; i < ROWS_MOST; i++)
+    int32_t index[MAX_ROWS];
+    for (int i = 0; i < MAX_ROWS; i++)
         index[i] = i % 2 ? 3 : i * 7919 % MLP;
     ckpt_tensor at = ckpt_constant(t, "index", CKPT_I32, SHAPE(z->rows), index);
     return ckpt_embedding(t, operand(t, dtype, SHAPE(MLP, WIDTH)), at, -1);
@@ -58,13 +57,13 @@ ckpt_tensor bench_record_softmax(ckpt_tape *t, enum ckpt_dtype dtype, const stru
     return ckpt_softmax(t, operand(t, dtype, SHAPE(z->rows, WIDTH)), 1);
 }
 
-/* Loss and gradient of a chunk of a language model's tokens, as training has them. */
+/* Loss and gradient of a chunk of a language model's tokens, as in training. */
 ckpt_tensor bench_record_both(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
 {
-    enum { MOST = 4096 };
-    static int32_t label[MOST];
+    enum { MAX_LABELS = 4096 };
+    static int32_t label[MAX_LABELS];
     const struct cross_entropy_attr attr = {.ignore_index = -100, .reduction = CKPT_REDUCE_MEAN};
-    const int64_t rows = min_i64(MOST, (int64_t)z->sequences * z->tokens);
+    const int64_t rows = min_i64(MAX_LABELS, (int64_t)z->sequences * z->tokens);
     for (int64_t i = 0; i < rows; i++)
         label[i] = (int32_t)(i * 7919 % z->vocabulary);
     ckpt_tensor in[] = {ckpt_full(t, 1, CKPT_F32, 0, NULL),
@@ -98,7 +97,7 @@ ckpt_tensor bench_record_expand(ckpt_tape *t, enum ckpt_dtype dtype, const struc
     return ckpt_expand(t, sample_row(t, dtype), SHAPE(BATCH, FRAMES, z->places, WIDTH));
 }
 
-/* By the moments of a batch of pictures, then by given ones; and these, as a step moves them. */
+/* Batch norm with the moments of the batch, then with given moments, and the update of these. */
 ckpt_tensor bench_record_batch_norm(ckpt_tape *t, enum ckpt_dtype dtype,
                                     const struct bench_sizes *z)
 {
@@ -115,7 +114,7 @@ ckpt_tensor bench_record_batch_norm(ckpt_tape *t, enum ckpt_dtype dtype,
     return ckpt_batch_norm_apply(t, x, w, b, in[0], one, 1e-5f);
 }
 
-/* A weight in codes of one format, as its product reads it. */
+/* A weight stored in codes of one format, decoded as for its product. */
 static void record_codes(ckpt_tape *t, enum ckpt_dtype dtype, int format)
 {
     const struct dequantize_attr attr = {format, (int32_t)dtype, MLP, WIDTH};
@@ -142,7 +141,7 @@ ckpt_tensor bench_record_frozen(ckpt_tape *t, enum ckpt_dtype dtype, const struc
     return CKPT_NONE;
 }
 
-/* The codes of an activation, and what they stand for. */
+/* Encodes an activation in 8 bits and decodes it. */
 ckpt_tensor bench_record_int8(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
 {
     if (dtype == CKPT_BF16)
@@ -159,8 +158,8 @@ static ckpt_tensor record_state(ckpt_tape *t, enum ckpt_dtype dtype, int narrow,
     return operand(t, i == UPDATE_VALUE || (mean && narrow) ? dtype : CKPT_F32, SHAPE(MLP, WIDTH));
 }
 
-/* The update of one weight: value, fp32 master where there is one, running means where the kind
- * has them, EMA, gradient. */
+/* The update of one weight: value, fp32 master if there is one, the running means of the kind, EMA,
+ * gradient. */
 static void record_kind(ckpt_tape *t, enum ckpt_dtype dtype, const struct ckpt_op_def *def,
                         const struct update_attr *attr, size_t attr_size)
 {
@@ -175,7 +174,7 @@ static void record_kind(ckpt_tape *t, enum ckpt_dtype dtype, const struct ckpt_o
     for (int i = 0; i < 6; i++)
         if (has[i])
             in[i] = record_state(t, dtype, attr->narrow, i);
-    if (in[3].id) /* a mean of squares: the bench makes it positive */
+    if (in[3].id) /* a mean of squares: the bench fills it with positive values */
         t->storages.data[t->tensors.data[in[3].id].storage].kind = STORAGE_EXP_AVG_SQ;
     ckpt_tensor sum = OPS_RECORD(t, &op_sum_squares, (const char *)NULL, in[5]);
     in[6] = OPS_RECORD(t, &op_clip_coefficient, &clip, sum, sum);
@@ -192,7 +191,7 @@ ckpt_tensor bench_record_update(ckpt_tape *t, enum ckpt_dtype dtype, const struc
     return CKPT_NONE;
 }
 
-/* Of two parts, in which values and means are rounded. */
+/* Two parts, whose values and means are rounded. */
 static const struct rounding two_parts = {.begin = {0, 2}, .part = {{1, 0}, {2, 1024}}};
 
 static void record_narrow(ckpt_tape *t, enum narrow_state narrow)
@@ -204,7 +203,7 @@ static void record_narrow(ckpt_tape *t, enum narrow_state narrow)
     record_kind(t, CKPT_BF16, &op_adamw, &attr.update, sizeof attr);
 }
 
-/* Means in 8 bits, whatever the case is for: values in bf16 without masters. */
+/* Means in 8 bits: always bf16 values without masters, whatever the dtype of the case. */
 ckpt_tensor bench_record_byte_state(ckpt_tape *t, enum ckpt_dtype dtype,
                                     const struct bench_sizes *z)
 {
@@ -214,7 +213,7 @@ ckpt_tensor bench_record_byte_state(ckpt_tape *t, enum ckpt_dtype dtype,
     return CKPT_NONE;
 }
 
-/* State in bf16, whatever the case is for: without masters. */
+/* State in bf16, without masters, whatever the dtype of the case. */
 ckpt_tensor bench_record_half_state(ckpt_tape *t, enum ckpt_dtype dtype,
                                     const struct bench_sizes *z)
 {

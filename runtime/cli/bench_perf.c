@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ckpt bench --ops --mode perf: every op of every case timed alone, and what share of the machine's
- * rates it reaches.  A GPU gets cold caches, as in a step; the small operands of a CPU stay in its
- * caches, where an op may beat the rate of memory.
+ * ckpt bench --ops --mode perf: times every op of every case alone and prints its share of the
+ * machine's rates.  A GPU has cold caches, as in a step.  The small operands of a CPU stay in its
+ * caches, where an op may exceed the memory bandwidth.
  */
 #include <string.h>
 #include "cli/bench.h"
 #include "ops.h"
 #include "context/context.h"
 
-enum { ROWS_MOST = 512, BURST = 8 };
+enum { MAX_ROWS = 512, BURST = 8 };
 
 struct perf {
     struct bench *b;
     struct machine machine;
-    double seconds; /* to measure one op for */
-    char shown[ROWS_MOST][BENCH_ROW];
+    double seconds; /* time to spend on one op */
+    char shown[MAX_ROWS][BENCH_ROW];
     int n_shown;
 };
 
@@ -39,38 +39,38 @@ static struct ckpt_cost cost_of(const struct bench_op *op)
     return cost;
 }
 
-/* Whether an op is worth a row: it works on more than a few numbers, and some are of this dtype. */
-static bool is_worth(const struct bench_job *j, enum ckpt_dtype dtype)
+/* Does an op get a row?  It must process more than a few numbers, some of this dtype. */
+static bool gets_row(const struct bench_job *j, enum ckpt_dtype dtype)
 {
     bool has_dtype = false;
-    int64_t most = 0;
+    int64_t largest = 0;
     for (int i = 0; i < j->args.n_in + j->args.n_out; i++) {
         const struct ckpt_desc *d = &j->views[i].desc;
         if (d->ndim < 0)
             continue;
-        most = max_i64(most, desc_numel(d));
+        largest = max_i64(largest, desc_numel(d));
         has_dtype |= bench_dtype_of(d->dtype) == dtype;
     }
-    return has_dtype && most > 2;
+    return has_dtype && largest > 2;
 }
 
-/* False if there was such a row already. */
+/* False if the same row was already printed. */
 static bool is_new(struct perf *p, const char text[BENCH_ROW])
 {
     for (int i = 0; i < p->n_shown; i++)
         if (!strcmp(p->shown[i], text))
             return false;
-    if (p->n_shown < ROWS_MOST)
+    if (p->n_shown < MAX_ROWS)
         memcpy(p->shown[p->n_shown++], text, BENCH_ROW);
     return true;
 }
 
-/* The least seconds of several runs: other programs only slow one down. */
+/* The shortest time of several runs: other programs only make a run slower. */
 static int best_time(struct perf *p, struct bench_job *j, const struct bench_op *op, double *best)
 {
     struct device *d = j->device;
     int64_t flush = bench_flush_bytes(d);
-    char *behind = (char *)j->args.workspace + round_up(op->op->workspace, CKPT_ALIGN);
+    char *after_workspace = (char *)j->args.workspace + round_up(op->op->workspace, CKPT_ALIGN);
     double end = clock_seconds() + p->seconds;
     int rc = 0, burst = 1;
     *best = 1e9;
@@ -78,7 +78,7 @@ static int best_time(struct perf *p, struct bench_job *j, const struct bench_op 
         double seconds[BURST] = {0};
         for (int k = 0; k < burst; k++) {
             if (flush)
-                d->ops->fill(d, QUEUE_COMPUTE, behind, 0, flush);
+                d->ops->fill(d, QUEUE_COMPUTE, after_workspace, 0, flush);
             d->ops->compute(d, QUEUE_COMPUTE, j->kernel, &j->args, &seconds[k]);
         }
         rc = d->ops->sync(d);
@@ -90,7 +90,7 @@ static int best_time(struct perf *p, struct bench_job *j, const struct bench_op 
     return rc;
 }
 
-/* Three digits at least, where the value has them. */
+/* Prints at least three digits. */
 static void print_cell(int width, double value, const char *unit)
 {
     if (value > 0)
@@ -112,7 +112,7 @@ static void print_row(const struct perf *p, const struct bench_op *op, const cha
     fflush(stdout);
 }
 
-/* Runs an op, which the ops after it need, and where it is worth a row, times it. */
+/* Runs an op, because later ops need its results, and times it if it gets a row. */
 static int time_op(void *user, const struct bench_op *op)
 {
     struct perf *p = user;
@@ -122,7 +122,7 @@ static int time_op(void *user, const struct bench_op *op)
     bench_make_job(&j, p->b, p->b->device, op);
     int rc = bench_run(&j, NULL);
     bench_row_text(op, &j, text);
-    if (!rc && is_worth(&j, op->dtype) && is_new(p, text)) {
+    if (!rc && gets_row(&j, op->dtype) && is_new(p, text)) {
         rc = best_time(p, &j, op, &seconds);
         if (!rc)
             print_row(p, op, text, seconds);
@@ -136,8 +136,8 @@ static int time_op(void *user, const struct bench_op *op)
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-/* Rates from the file that was named, or measured now. */
-static int take_machine(struct perf *p)
+/* Reads the rates from the given file, or measures them. */
+static int read_machine(struct perf *p)
 {
     struct error error = {0};
     const char *from = p->b->options->machine;
@@ -152,7 +152,7 @@ int bench_perf(struct bench *b)
     static struct perf p;
     p.b = b;
     p.seconds = (double)b->options->ms * 1e-3;
-    int rc = take_machine(&p);
+    int rc = read_machine(&p);
     if (rc)
         return rc;
     printf("Kernels of --device %s alone, the best of several runs.\n"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the cases of ckpt bench are recorded with, and those of other files. */
+/* Helpers to record the cases of ckpt bench, and the cases of other files. */
 #ifndef CKPT_CLI_BENCH_RECORD_H
 #define CKPT_CLI_BENCH_RECORD_H
 
@@ -13,14 +13,14 @@ enum {
     MLP = 4 * WIDTH,
     HEADS = 16,
     HEAD = WIDTH / HEADS,
-    ROWS_MOST = 2048,
+    MAX_ROWS = 2048,
     BATCH = 2,
     FRAMES = 15,
     TIMESTEPS = 64,
     CHANNELS = 4,
     FILTERS = 128, /* of autoencoders */
-    WIDE = 512,    /* their widest level, and its one head */
-    CLIP = 17,     /* frames that they take together */
+    WIDE = 512,    /* channels of their deepest level, and its one head */
+    CLIP = 17,     /* frames per clip */
 };
 
 #define SHAPE(...)                                                                                 \
@@ -52,22 +52,22 @@ static inline ckpt_tensor operand(ckpt_tape *t, enum ckpt_dtype dtype, int ndim,
     return operand_of(t, &d, true);
 }
 
-/* Integers on which a mask, a choice or a label can be made: 1 in two places of three. */
+/* Integers for masks, choices and labels: 1 for two indices of three. */
 static inline ckpt_tensor choice(ckpt_tape *t, int ndim, const int64_t *shape)
 {
-    int32_t value[ROWS_MOST];
-    for (int i = 0; i < ROWS_MOST; i++)
+    int32_t value[MAX_ROWS];
+    for (int i = 0; i < MAX_ROWS; i++)
         value[i] = i % 3 != 0;
     return ckpt_constant(t, "choice", CKPT_I32, ndim, shape, value);
 }
 
-/* [BATCH, FRAMES, places, WIDTH], and a row for each sample. */
+/* A tensor [BATCH, FRAMES, places, WIDTH]. */
 static inline ckpt_tensor tokens(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
 {
     return operand(t, dtype, SHAPE(BATCH, FRAMES, z->places, WIDTH));
 }
 
-/* One row a sample, as the timestep's modulation. */
+/* One row per sample, such as the modulation by the timestep. */
 static inline ckpt_tensor sample_row(ckpt_tape *t, enum ckpt_dtype dtype)
 {
     return operand(t, dtype, SHAPE(BATCH, 1, 1, WIDTH));

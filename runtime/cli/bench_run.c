@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every case of the bench: recorded, given memory and operands, and taken op by op. */
+/* Records every case of the bench, gives it memory and operands, and visits it op by op. */
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -44,7 +44,7 @@ struct bench_scaffold bench_record(const struct bench *b, ckpt_tape *t, const st
     s.seeded += is_loss ? 1 : 3; /* fill; or sum, fill, broadcast */
     ops_leave_largest(t);
     ops_find_largest(t);
-    for (int32_t i = 0; i < t->n_ops; i++) /* what that has put in front of them */
+    for (int32_t i = 0; i < t->n_ops; i++) /* casts that ops_find_largest inserted before them */
         if (t->ops.data[i].def == &op_to_fp8_largest && t->ops.data[i].phase == PHASE_FORWARD)
             s.own++, s.seeded++;
     expr_pair(t);
@@ -58,7 +58,7 @@ int64_t bench_flush_bytes(const struct device *d)
     return d->ops->backend == CKPT_ON_CUDA ? FLUSH : 0;
 }
 
-/* The workspace of the tape is that of the device asked for; the reference may need another. */
+/* The tape's workspace is for the selected device; the reference may need another size. */
 static int64_t workspace_on(const struct device *d, const ckpt_tape *t, const struct op *o)
 {
     struct ckpt_desc in[BENCH_OPERANDS], out[BENCH_OPERANDS];
@@ -86,8 +86,8 @@ static int map(struct device *d, const ckpt_tape *t, int64_t bytes)
     return cli_fail("--device %s: there is no room for %s", d->ops->name, human_bytes(bytes));
 }
 
-/* Repeats random values of [-1, 1), or of [0, 1), over the bytes; words of means in 8 bits are 0.
- */
+/* Fills the bytes with repeated random values in [-1, 1), or in [0, 1) if positive.  Words of 8-bit
+ * means become 0. */
 static int fill_random(struct bench *b, struct device *d, char *dst, int64_t bytes,
                        enum ckpt_dtype dtype, bool positive, uint32_t stream)
 {
@@ -104,7 +104,8 @@ static int fill_random(struct bench *b, struct device *d, char *dst, int64_t byt
     ckpt_to_bf16(b->host, half, BENCH_PATTERN);
     for (int64_t at = 0; at < bytes; at += block)
         d->ops->copy(d, QUEUE_COMPUTE, dst + at, src, min_i64(block, bytes - at));
-    return d->ops->sync(d); /* the values are on the host, and another device may read the bytes */
+    return d->ops->sync(d); /* the values are in a host buffer that is reused, and another device
+                               may read the bytes */
 }
 
 static char *place_of(struct device *d, const struct bench_op *op, int32_t tensor)
@@ -113,7 +114,7 @@ static char *place_of(struct device *d, const struct bench_op *op, int32_t tenso
     return d->ops->base(d) + op->offset[v->storage];
 }
 
-/* Constants, and what no op of the case makes. */
+/* Fills constants, and tensors that no op of the case computes. */
 static int fill_operands(struct bench *b, struct device *d, const struct bench_op *op)
 {
     const ckpt_tape *t = op->tape;
@@ -131,7 +132,7 @@ static int fill_operands(struct bench *b, struct device *d, const struct bench_o
     return rc ? rc : d->ops->sync(d);
 }
 
-/* The gradient that reverse mode begins with is random too: ones would hide what a kernel does. */
+/* The initial gradient of reverse mode is random: ones would hide errors of kernels. */
 static int fill_seed(struct bench *b, struct device *d, const struct bench_op *op)
 {
     int32_t id = op_out(op->tape, op->op, 0);
@@ -193,8 +194,8 @@ static int put_shape(char *dst, int size, const struct ckpt_desc *d)
     return n;
 }
 
-/* The first operand that is more than a number, and the next where it is a matrix or more of
- * another shape; the result, where there is no such operand. */
+/* The shape of the first operand with more than one element, and of the next operand if it is a
+ * matrix with another shape.  Without such an operand, the shape of the result. */
 static void shape_of(const struct bench_job *j, char *dst, int size)
 {
     const struct ckpt_view *v = j->views;

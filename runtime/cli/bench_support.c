@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ckpt bench --ops --mode support: which op has a kernel where.  Nothing is run. */
+/* ckpt bench --ops --mode support: lists which op has a kernel on which device.  Runs nothing. */
 #include <string.h>
 #include "cli/bench.h"
 #include "context/context.h"
 #include "exec/program.h"
 #include "ops.h"
 
-enum { OPS_MOST = 256, BACKENDS = 2, DTYPES = 2 };
+enum { MAX_OPS = 256, BACKENDS = 2, DTYPES = 2 };
 
 static const char *const backend_names[BACKENDS] = {[CKPT_ON_CPU] = "cpu", [CKPT_ON_CUDA] = "cuda"};
 
-/* Where a case records the op with an operand of this dtype, its shape rule takes it. */
+/* A case recorded the op with an operand of this dtype, so its shape rule accepts it. */
 struct uses {
-    bool recorded[OPS_MOST][DTYPES];
+    bool recorded[MAX_OPS][DTYPES];
 };
 
 static bool has_dtype(const ckpt_tape *t, const struct op *o, int dtype)
@@ -34,7 +34,7 @@ static int note_ops(const struct bench *b, struct uses *u, const struct bench_ca
     bench_record(b, t, k, (enum ckpt_dtype)dtype);
     int rc = t->error.code ? cli_fail("%s: %s", k->family, t->error.text) : 0;
     for (int32_t i = 0; i < t->n_ops; i++)
-        for (int n = 0; ops_table[n] && n < OPS_MOST; n++)
+        for (int n = 0; ops_table[n] && n < MAX_OPS; n++)
             if (ops_table[n] == t->ops.data[i].def && has_dtype(t, &t->ops.data[i], dtype))
                 u->recorded[n][dtype] = true;
     tape_free(t);
@@ -91,7 +91,7 @@ int bench_support(struct bench *b)
         return rc;
     printf("%-24s %-11s %s\n%-24s %-5s %-5s %-5s %s\n", "", "cpu", "cuda", "op", "fp32", "bf16",
            "fp32", "bf16");
-    for (int n = 0; ops_table[n] && n < OPS_MOST; n++) {
+    for (int n = 0; ops_table[n] && n < MAX_OPS; n++) {
         printf("%-24s", ops_table[n]->name);
         for (int i = 0; i < BACKENDS * DTYPES; i++)
             printf(i + 1 < BACKENDS * DTYPES ? " %-5s" : " %s\n",

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ckpt bench --ops --mode test and grad: each op runs on the CPU and on the device with the same
- * operands.  The results of the CPU go on to the next op, so that every error belongs to one op.
+ * ckpt bench --ops --mode test and grad: runs each op on the CPU and on the device with the same
+ * operands.  The next op uses the CPU's results, so every error belongs to a single op.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 
 struct comparison {
     struct bench *b;
-    bool gradient; /* compare the ops that reverse mode recorded, not those of the case */
+    bool gradient; /* compare the ops recorded by reverse mode; else those of the case */
     int compared, failed;
 };
 
@@ -34,7 +34,7 @@ static double element(const void *data, enum ckpt_dtype dtype, int64_t at)
     return value;
 }
 
-/* ||got - expected|| / ||expected|| over the elements of a view; not a number where one is not. */
+/* ||got - expected|| / ||expected|| over the elements of a view; NaN if an element is NaN. */
 static double relative_error(const struct ckpt_desc *d, const void *expected, const void *got)
 {
     double square = 0, norm = 0;
@@ -66,8 +66,9 @@ static const struct storage *storage_of(const struct bench_op *op, int i, int64_
     return &op->tape->storages.data[storage];
 }
 
-/* All bytes of the operands; those of results too, for an op may add to them or write a part. */
-static int give_operands(const struct bench *b, const struct bench_op *op)
+/* Copies all bytes of the operands, and of the results too, because an op may add to them or write
+ * only a part. */
+static int copy_operands(const struct bench *b, const struct bench_op *op)
 {
     int64_t offset;
     for (int i = 0; i < op->op->n_in + op->op->n_out; i++) {
@@ -79,7 +80,7 @@ static int give_operands(const struct bench *b, const struct bench_op *op)
     return b->device->ops->sync(b->device);
 }
 
-/* The relative error of output i; a negative code where it cannot be had. */
+/* The relative error of output i; returns a code on failure. */
 static int compare_output(const struct comparison *c, const struct bench_op *op,
                           const struct bench_job *cpu, int i, double *error)
 {
@@ -102,7 +103,7 @@ static int compare_output(const struct comparison *c, const struct bench_op *op,
 static void print_verdict(struct comparison *c, const char *text, int output, double error,
                           double limit, const char *reason)
 {
-    bool pass = !reason && error <= limit; /* not where the error is not a number */
+    bool pass = !reason && error <= limit; /* false for NaN */
     c->compared++;
     c->failed += !pass;
     if (reason)
@@ -112,7 +113,7 @@ static void print_verdict(struct comparison *c, const char *text, int output, do
     fflush(stdout);
 }
 
-/* Runs the op on the CPU for those after it, and compares where it is of the kind asked for. */
+/* Runs the op on the CPU for the ops after it, and compares it if it is of the selected kind. */
 static int compare_op(void *user, const struct bench_op *op)
 {
     struct comparison *c = user;
@@ -125,7 +126,7 @@ static int compare_op(void *user, const struct bench_op *op)
     bench_make_job(&other, c->b, c->b->device, op);
     bench_row_text(op, &cpu, text);
     if (compared) {
-        rc = give_operands(c->b, op);
+        rc = copy_operands(c->b, op);
         if (!rc)
             rc = bench_run(&other, NULL);
         if (rc)

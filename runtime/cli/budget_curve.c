@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The curve of a step's time against the device budget.  It falls as the budget grows, so between
- * two known points it lies in the rectangle that they span: the next point halves the budgets (as
- * a ratio) of the largest rectangle.  Points then stand close where the curve bends.
+ * The curve of step time against device budget.  It is monotonic, so between two known points it
+ * lies in the rectangle they span.  The next point bisects the budgets (geometrically) of the
+ * largest rectangle, so points are dense where the curve bends.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@ void budget_curve_free(struct budget_curve *c)
     *c = (struct budget_curve){0};
 }
 
-/* Puts the plan for a budget in its place. */
+/* Inserts the plan for a budget in order. */
 static int add_point(const struct plan_job *job, struct budget_curve *c, int64_t budget)
 {
     struct plan *p;
@@ -36,17 +36,17 @@ static int add_point(const struct plan_job *job, struct budget_curve *c, int64_t
     return 0;
 }
 
-/* The interval whose rectangle is the largest, or -1 if no budget lies in one of any size. */
-static int32_t widest(const struct budget_curve *c)
+/* The interval with the largest rectangle, or -1 if no interval contains another budget. */
+static int32_t largest_interval(const struct budget_curve *c)
 {
-    double most = 0;
+    double largest = 0;
     int32_t best = -1;
     for (int32_t i = 0; i + 1 < c->n; i++) {
         double ratio = log((double)c->budgets[i + 1] / (double)c->budgets[i]);
-        /* Flat stretches get points, too, once the others are fine. */
-        double fall = c->plans[i]->seconds - c->plans[i + 1]->seconds + 1e-4 * c->plans[0]->seconds;
-        if (c->budgets[i + 1] - c->budgets[i] > 1 && ratio * fall > most) {
-            most = ratio * fall;
+        /* Flat intervals get points too, once the others are small. */
+        double drop = c->plans[i]->seconds - c->plans[i + 1]->seconds + 1e-4 * c->plans[0]->seconds;
+        if (c->budgets[i + 1] - c->budgets[i] > 1 && ratio * drop > largest) {
+            largest = ratio * drop;
             best = i;
         }
     }
@@ -79,14 +79,14 @@ int budget_curve_fill(const struct plan_job *job, int32_t points, struct budget_
     int rc = find_ends(job, c);
     if (rc)
         return rc;
-    int64_t most = min_i64(c->fastest, job->capacity);
+    int64_t largest = min_i64(c->fastest, job->capacity);
     c->budgets = calloc((size_t)points, sizeof(*c->budgets));
     c->plans = calloc((size_t)points, sizeof(struct plan *));
     rc = c->budgets && c->plans ? add_point(job, c, c->smallest) : CKPT_ENOMEM;
-    if (!rc && most > c->smallest)
-        rc = add_point(job, c, most);
+    if (!rc && largest > c->smallest)
+        rc = add_point(job, c, largest);
     while (!rc && c->n < points) {
-        int32_t i = widest(c);
+        int32_t i = largest_interval(c);
         if (i < 0)
             break;
         double middle = sqrt((double)c->budgets[i]) * sqrt((double)c->budgets[i + 1]);

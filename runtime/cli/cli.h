@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The ckpt command: what its files share.  One file holds one subcommand.
+ * The ckpt command: common declarations.  One file holds one subcommand.
  *
- * The cli room decides how a person asks the planner without training: plan a graph for a machine
- * file, sweep budgets, explain a fate, place buffers, measure a machine, time and test ops.  Each
- * subcommand is a table of options (ckpt_tools.h), a function, and lines on stdout that scripts
- * may read; messages go to stderr, and the exit status is 0, 1 for a failure, 2 for a wrong
- * command line.
+ * The cli room lets people use the planner without training: plan a graph for a machine file, sweep
+ * budgets, explain a fate, place buffers, measure a machine, time and test ops.  Each subcommand is
+ * a table of options (ckpt_tools.h), a function, and lines on stdout that scripts may parse.
+ * Messages go to stderr.  The exit status is 0, 1 for a failure, 2 for a wrong command line.
  *
- * It may know every room, and no room may know it.  What a subcommand computes belongs in the room
- * whose subject it is; here are words and tables.
+ * It may use every room, and no room may use it.  Computations belong in the room of their subject;
+ * this room holds texts and tables.
  */
 #ifndef CKPT_CLI_H
 #define CKPT_CLI_H
@@ -17,20 +16,20 @@
 #include "ckpt_tools.h"
 #include "plan/plan.h"
 
-enum { EXIT_USAGE = 2 }; /* a mistake on the command line; 1 is any other failure */
+enum { EXIT_USAGE = 2 }; /* wrong command line; 1 is any other failure */
 
 /* Prints "ckpt: ..." on standard error and returns 1, or 2 for a mistake on the command line. */
 int cli_fail(const char *fmt, ...) CKPT_PRINTF(1, 2);
 int cli_usage(const char *fmt, ...) CKPT_PRINTF(1, 2);
 
 /*
- * Takes the options of a subcommand.  Returns 0; -1 when --help was asked for and printed; or an
- * exit status.  help points at the flag in dest.
+ * Parses the options of a subcommand.  Returns 0; -1 after printing the help for --help; or an exit
+ * status. help points at the flag in dest.
  */
 int cli_parse(const struct ckpt_option *table, void *dest, const bool *help, int argc, char **argv,
               const char *synopsis);
 
-/* Whether what a subcommand is asked to write can be written.  Returns 0 or an exit status. */
+/* Checks that the output files of a subcommand can be written.  Returns 0 or an exit status. */
 int cli_check_paths(const struct ckpt_path *paths, int n);
 
 /* The subcommands: argv[0] is the name of the subcommand.  They return an exit status. */
@@ -47,17 +46,18 @@ struct plan_options {
     int64_t vram, host;
     bool sweep;
     int64_t points;
-    /* of --world */
-    int64_t world, hosts; /* 0: not asked for; as many as the machine file says */
+    /* Options of --world. */
+    int64_t world, hosts; /* 0: not given; then from the machine file */
     const char *link_file;
-    /* of --place */
+    /* Options of --place. */
     const char *place; /* a CSV file */
-    int64_t capacity;  /* bytes to reach; 0: as low as can be */
-    double seconds;    /* stop searching after this time; 0: by work done, the same everywhere */
+    int64_t capacity;  /* target bytes; 0: minimize */
+    double seconds;    /* search limit; 0: limited by a fixed amount of work, which gives the same
+                          result everywhere */
     bool help;
 };
 
-/* ckpt plan --place FILE.csv: gives buffers addresses.  Offsets are written to o->out. */
+/* ckpt plan --place FILE.csv: assigns addresses to buffers.  Writes the offsets to o->out. */
 int cli_place(const struct plan_options *o);
 
 /* A graph, the machine and budgets to plan it for, and the plan. */
@@ -67,46 +67,47 @@ struct plan_job {
     struct frontier *search;
     struct machine machine;
     struct budgets budgets;
-    int64_t asked;  /* device bytes asked for, where the machine has less */
-    int64_t capacity; /* device bytes that the machine has for a budget; INT64_MAX: not known */
-    int64_t margin; /* of --vram auto: what the machine has beside the budget */
+    int64_t asked;    /* requested device bytes, if the machine has less */
+    int64_t capacity; /* device bytes available for a budget; INT64_MAX: unknown */
+    int64_t margin;   /* with --vram auto: bytes left free beside the budget */
     struct plan *plan;
 };
 
-/* Reads what the options of a job name, and searches, once for all budgets.  Return 0 or an exit
- * status, having said why; the job is to be freed in any case. */
+/* Read the files that the options name, and run the search, once for all budgets.  Return 0, or an
+ * exit status after printing a message; free the job in any case. */
 int cli_read_job(struct plan_job *job);
 int cli_search(struct plan_job *job);
 void cli_free_job(struct plan_job *job);
 void cli_print_plan(const struct plan_job *job, FILE *f);
-/* The plans for n device budgets that also hold what a process takes beside its arena.  Returns 0
- * or CKPT_ENOMEM. */
+/* Plans for n device budgets; each budget includes the memory of the process outside its arena.
+ * Returns 0 or CKPT_ENOMEM. */
 int cli_plan_budgets(const struct plan_job *job, const int64_t *budgets, int32_t n,
                      struct plan **plans);
-/* Points of the curve, in the order of their budgets, from the smallest that works to the smallest
- * that makes nothing slower, or to the capacity. */
+/* Points of the curve in ascending order of budgets: from the smallest feasible budget to the
+ * smallest without slowdown, or to the capacity. */
 struct budget_curve {
     int64_t *budgets;
     struct plan **plans;
     int32_t n;
-    int64_t smallest, fastest; /* device bytes, whatever the capacity */
+    int64_t smallest, fastest; /* device bytes, regardless of the capacity */
 };
-/* At most so many points, 2 or more.  Returns 0 or an exit status, having said why; to be freed in
- * any case. */
+/* Computes at most `points` points, 2 or more.  Returns 0, or an exit status after printing a
+ * message; free the curve in any case. */
 int budget_curve_fill(const struct plan_job *job, int32_t points, struct budget_curve *c);
 void budget_curve_free(struct budget_curve *c);
-/* The whole curve, budget against time; drawn too where o->svg is given. */
+/* Prints the curve of step time against budget, and draws it if o->svg is set. */
 int cli_sweep(const struct plan_job *job);
-/* Numbers of ranks up to o->world. */
+/* Prints the scaling study for numbers of ranks up to o->world. */
 int cli_world(struct plan_job *job);
 int cli_explain(const struct plan_job *job, const char *name);
 
 /* ---- ckpt machine --------------------------------------------------------------------------- */
 
-/* Measures this computer.  Each returns 0 or a code, the sentence in error. */
+/* Measures this computer.  Each returns 0 or a code, with the sentence in error. */
 struct device;
 int measure_device(struct device *d, struct machine *m, struct error *error);
-/* Reads and writes a temporary file in dir past the page cache; leaves 0 where that cannot be. */
+/* Writes and reads a temporary file in dir without the page cache; leaves 0 if direct I/O is not
+ * supported. */
 int measure_disk(struct machine *m, const char *dir, struct error *error);
 
 #endif

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ckpt advise: three budgets for a step: the smallest that works, the knee of the curve, and the
- * one from which on nothing is faster, or what the device has.
+ * ckpt advise: three budgets for a step: the smallest feasible one, the knee of the curve, and the
+ * smallest one without slowdown, or the capacity of the device.
  *
  * The knee is that of Satopaa, Albrecht, Irwin and Raghavan, "Finding a 'Kneedle' in a Haystack:
- * Detecting Knee Points in System Behavior", ICDCSW 2011, for a curve that falls and is known
- * without noise: with budget and seconds of the curve scaled to [0, 1], the point with the largest
- * 1 - x - y, which is the one farthest below the line from the first to the last.
+ * Detecting Knee Points in System Behavior", ICDCSW 2011, for a decreasing curve without noise:
+ * with budgets and seconds scaled to [0, 1], the point with the largest 1 - x - y, which is
+ * farthest below the line from the first to the last point.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -39,8 +39,8 @@ static const struct ckpt_option advise_table[] = {
 
 /* ---- this machine ---------------------------------------------------------------------------- */
 
-/* Memory and context of the GPU here; false where there is none. */
-static bool take_gpu(struct plan_job *job)
+/* Sets memory and context size from the local GPU; false if there is none. */
+static bool use_gpu(struct plan_job *job)
 {
     struct device *d;
     struct machine m = machine_cuda;
@@ -56,7 +56,7 @@ static bool take_gpu(struct plan_job *job)
     return true;
 }
 
-static void take_host(struct plan_job *job)
+static void use_host(struct plan_job *job)
 {
     struct host_limit l =
         host_limits_check("", &(struct host_need){.bytes = INT64_MAX / 2, .node = -1});
@@ -82,7 +82,7 @@ static void put_word(const char *word)
     putchar('\'');
 }
 
-/* The line to type for a budget; an option that is given twice counts the last time. */
+/* Prints a command line for a budget.  If an option is given twice the last one counts. */
 static void put_command(const struct advise_options *o, char **command, int64_t budget)
 {
     const int64_t kib = 1 << 10, mib = 1 << 20;
@@ -171,8 +171,8 @@ static int advise(const struct advise_options *o, char **command, const char *gr
     struct plan_job job = {.o = &p};
     struct budget_curve c = {0};
     int rc = cli_read_job(&job);
-    if (!rc && !o->machine && !take_gpu(&job))
-        take_host(&job);
+    if (!rc && !o->machine && !use_gpu(&job))
+        use_host(&job);
     if (!rc)
         rc = cli_search(&job);
     if (!rc)
@@ -184,7 +184,7 @@ static int advise(const struct advise_options *o, char **command, const char *gr
     return rc;
 }
 
-/* Of a command line the graph stands in a directory of its own, for the time of this. */
+/* Plans for a command line: its graph is written to a temporary directory. */
 static int advise_command(const struct advise_options *o, char **command)
 {
     const char *parent = getenv("TMPDIR");

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Runs a program for the graph of its step: with --plan-only, which touches no data and runs no
- * step, and without a budget, so that nothing is refused before the graph is there.  What it prints
- * is kept for the sentence of a failure.
+ * Runs a program to get the graph of its step: with --plan-only, so it reads no data and runs no
+ * step, and without a budget, so that nothing is refused before the graph is written.  Its output
+ * is kept for an error message.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -15,7 +15,7 @@
 
 enum { ADDED = 7 };
 
-/* The command line with what makes it write its graph; for free(). */
+/* The command line with the options that make it write its graph; the caller frees it. */
 static char **planning_arguments(char **command, const char *graph, const char *machine)
 {
     int n = 0, k;
@@ -38,8 +38,8 @@ static char **planning_arguments(char **command, const char *graph, const char *
     return all;
 }
 
-/* In the child: its output goes to the file.  An exec that fails says why there. */
-static void become(char **arguments, int output)
+/* Runs in the child: redirects output to the file.  If exec fails, writes the reason there. */
+static void exec_program(char **arguments, int output)
 {
     dup2(output, STDOUT_FILENO);
     dup2(output, STDERR_FILENO);
@@ -48,7 +48,7 @@ static void become(char **arguments, int output)
     _exit(127);
 }
 
-/* Waits for the program; *status as of wait. */
+/* Runs the program and waits; *status as of wait. */
 static int run(char **arguments, int output, int *status)
 {
     fflush(NULL);
@@ -56,14 +56,14 @@ static int run(char **arguments, int output, int *status)
     if (child < 0)
         return cli_fail("%s cannot be started: %s", arguments[0], strerror(errno));
     if (!child)
-        become(arguments, output);
+        exec_program(arguments, output);
     while (waitpid(child, status, 0) < 0)
         if (errno != EINTR)
             return cli_fail("%s cannot be waited for: %s", arguments[0], strerror(errno));
     return 0;
 }
 
-/* The last line that it printed with something in it, without its end. */
+/* The last non-empty line of its output, without the newline. */
 static void last_line(const char *path, char line[ADVISE_LINE])
 {
     char next[ADVISE_LINE];
@@ -78,7 +78,7 @@ static void last_line(const char *path, char line[ADVISE_LINE])
         fclose(f);
 }
 
-/* What went wrong, in one sentence.  Options that it does not know: it is no trainer. */
+/* Prints what went wrong in one sentence.  A program that rejects the options is not a trainer. */
 static int explain(const char *program, int status, const char *log)
 {
     char line[ADVISE_LINE];

@@ -48,7 +48,8 @@ static void print_machine(const struct machine *m, bool disk)
     }
 }
 
-/* Opens what was asked for and names the machine; a code after a sentence. */
+/* Opens the selected device and names the machine; returns an exit status after printing a
+ * message. */
 static int open_device(const struct machine_options *o, struct device **d, struct machine *m)
 {
     bool automatic = !strcmp(o->device, "auto");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ckpt plan --place: gives the buffers of a list addresses. */
+/* ckpt plan --place: assigns addresses to the buffers of a list. */
 #include <stdlib.h>
 #include "cli/cli.h"
 #include "plan/place/place.h"
@@ -15,8 +15,8 @@ static void print_result(const struct place_file *file, const struct place_resul
     printf("seconds %.3f\n", seconds);
 }
 
-/* The sentence when the capacity was not met. */
-static int missed(const struct plan_options *o, const struct place_result *r)
+/* Prints why the capacity was not reached. */
+static int report_miss(const struct plan_options *o, const struct place_result *r)
 {
     if (o->capacity < r->load)
         return cli_fail("%s does not fit %lld bytes: %lld bytes are alive at one time", o->place,
@@ -41,7 +41,7 @@ static int place_and_print(const struct plan_options *o, struct place_file *file
     print_result(file, &r, o->capacity, clock_seconds() - start);
     if (o->out && place_file_write(file, o->out, &error))
         return cli_fail("%s", error.text);
-    return o->capacity > 0 && r.peak > o->capacity ? missed(o, &r) : EXIT_SUCCESS;
+    return o->capacity > 0 && r.peak > o->capacity ? report_miss(o, &r) : EXIT_SUCCESS;
 }
 
 int cli_place(const struct plan_options *o)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ckpt plan: a plan for the step in a graph file, on a machine that need not be here. */
+/* ckpt plan: makes a plan for the step in a graph file, for any machine. */
 #include <stdlib.h>
 #include <string.h>
 #include "ckpt_tools.h"

@@ -1,49 +1,53 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ckpt plan --world: the step of a rank for every number of ranks up to so many. */
+/* ckpt plan --world: a scaling study of a rank's step for numbers of ranks up to a limit. */
 #include <math.h>
 #include <stdlib.h>
 #include "cli/cli.h"
 #include "plan/scale/world.h"
-#include "report/world_svg.h"
+#include "report/scaling_svg.h"
 
-enum { MOST_NUMBERS = 24, WAYS = 7, LEAST = 3 /* way with the least memory */ };
+enum {
+    MAX_RANK_COUNTS = 24,
+    VARIANTS = 7,
+    LEAST_MEMORY = 3 /* the variant with the smallest memory */
+};
 
-static const char *const names[WAYS] = {"zero 0",
-                                        "zero 1",
-                                        "zero 2",
-                                        "zero auto",
-                                        "zero 1 in hosts",
-                                        "zero 2 in hosts",
-                                        "zero auto in hosts"};
+static const char *const names[VARIANTS] = {"zero 0",
+                                            "zero 1",
+                                            "zero 2",
+                                            "zero auto",
+                                            "zero 1 in hosts",
+                                            "zero 2 in hosts",
+                                            "zero auto in hosts"};
 
 struct row {
     int32_t ranks;
-    struct world_step steps[WAYS];
-    bool tried[WAYS];
+    struct world_step steps[VARIANTS];
+    bool tried[VARIANTS];
 };
 
 struct curve {
     const struct plan_job *job;
     struct world *world;
-    struct row rows[MOST_NUMBERS];
+    struct row rows[MAX_RANK_COUNTS];
     int32_t n;
-    double alone; /* seconds of the ops of one rank, without any waiting */
+    double alone; /* seconds of one rank's ops without any waiting */
 };
 
-static struct world_layout layout_of(const struct curve *c, int32_t ranks, int way)
+static struct world_layout layout_of(const struct curve *c, int32_t ranks, int variant)
 {
     int32_t host = (int32_t)c->job->machine.links.ranks_per_host;
-    return (struct world_layout){ranks, way > LEAST ? host : ranks,
-                                 way > LEAST ? way - LEAST : way};
+    return (struct world_layout){ranks, variant > LEAST_MEMORY ? host : ranks,
+                                 variant > LEAST_MEMORY ? variant - LEAST_MEMORY : variant};
 }
 
-/* Shares within hosts differ from others only where there are several, all of them full. */
-static bool makes_sense(const struct curve *c, int32_t ranks, int way)
+/* Sharing within hosts differs from sharing among all only with several full hosts. */
+static bool is_distinct(const struct curve *c, int32_t ranks, int variant)
 {
     int64_t host = c->job->machine.links.ranks_per_host;
-    if (way > LEAST)
+    if (variant > LEAST_MEMORY)
         return ranks > host && ranks % host == 0 && host > 1;
-    return way == 0 || ranks > 1;
+    return variant == 0 || ranks > 1;
 }
 
 static int fill_row(struct curve *c, struct row *r)
@@ -52,46 +56,46 @@ static int fill_row(struct curve *c, struct row *r)
     int64_t device = job->budgets.device;
     if (device != INT64_MAX)
         device = max_i64(1, device - job->machine.process);
-    for (int way = 0; way < WAYS; way++) {
-        struct world_layout l = layout_of(c, r->ranks, way);
-        r->tried[way] = makes_sense(c, r->ranks, way);
-        if (r->tried[way] && world_plan(c->world, &l, device, &r->steps[way]))
+    for (int variant = 0; variant < VARIANTS; variant++) {
+        struct world_layout l = layout_of(c, r->ranks, variant);
+        r->tried[variant] = is_distinct(c, r->ranks, variant);
+        if (r->tried[variant] && world_plan(c->world, &l, device, &r->steps[variant]))
             return cli_fail("out of host memory");
     }
     return 0;
 }
 
-/* The fastest that fits, with less memory where it takes as long; -1 if none fits. */
+/* The fastest variant that fits; on a tie the one with less memory; -1 if none fits. */
 static int best_of(const struct row *r)
 {
     int best = -1;
-    for (int way = 0; way < WAYS; way++) {
-        const struct world_step *s = &r->steps[way], *b = &r->steps[best < 0 ? 0 : best];
-        if (!r->tried[way] || !s->fits)
+    for (int variant = 0; variant < VARIANTS; variant++) {
+        const struct world_step *s = &r->steps[variant], *b = &r->steps[best < 0 ? 0 : best];
+        if (!r->tried[variant] || !s->fits)
             continue;
         double slack = 1e-4 * b->seconds;
         if (best < 0 || s->seconds < b->seconds - slack ||
             (s->seconds <= b->seconds + slack && s->bytes < b->bytes))
-            best = way;
+            best = variant;
     }
     return best;
 }
 
-static void print_head(void)
+static void print_header(void)
 {
     printf("%8s %6s  %-18s %12s %12s %10s %10s %10s %7s\n", "ranks", "hosts", "shares", "memory",
            "step", "recompute", "exposed", "comm", "speed");
 }
 
-static void print_step(const struct curve *c, const struct row *r, int way)
+static void print_step(const struct curve *c, const struct row *r, int variant)
 {
-    const struct world_step *s = &r->steps[way < 0 ? LEAST : way];
+    const struct world_step *s = &r->steps[variant < 0 ? LEAST_MEMORY : variant];
     int64_t host = c->job->machine.links.ranks_per_host;
     printf("%8d %6lld  %-18s ", (int)r->ranks, (long long)((r->ranks + host - 1) / host),
-           way < 0         ? "does not fit"
+           variant < 0     ? "does not fit"
            : r->ranks == 1 ? "nothing"
-                           : names[way]);
-    if (!r->tried[way < 0 ? LEAST : way]) {
+                           : names[variant]);
+    if (!r->tried[variant < 0 ? LEAST_MEMORY : variant]) {
         putchar('\n');
         return;
     }
@@ -117,14 +121,14 @@ static void print_curve(const struct curve *c)
            "hosts;\n%.3g us a collective, and %.3g of its time from what runs beside it\n\n",
            1e-9 * l->host, 1e6 * l->host_latency, 1e-9 * l->net, 1e6 * l->net_latency,
            1e6 * l->overhead, l->contention);
-    print_head();
+    print_header();
     for (int32_t i = 0; i < c->n; i++)
         print_step(c, &c->rows[i], best_of(&c->rows[i]));
     printf("\nways to share among %d ranks:\n", (int)last->ranks);
-    print_head();
-    for (int way = 0; way < WAYS; way++)
-        if (last->tried[way])
-            print_step(c, last, way);
+    print_header();
+    for (int variant = 0; variant < VARIANTS; variant++)
+        if (last->tried[variant])
+            print_step(c, last, variant);
     int best = best_of(last);
     if (best >= 0)
         printf("\nbest for %d ranks: %s\n", (int)last->ranks,
@@ -133,33 +137,34 @@ static void print_curve(const struct curve *c)
 
 static int draw(const struct curve *c)
 {
-    double values[WAYS][MOST_NUMBERS], memory[WAYS][MOST_NUMBERS];
-    const double *lines[WAYS], *bytes[WAYS];
+    double values[VARIANTS][MAX_RANK_COUNTS], memory[VARIANTS][MAX_RANK_COUNTS];
+    const double *lines[VARIANTS], *bytes[VARIANTS];
     int64_t budget = c->job->budgets.device;
-    int32_t ranks[MOST_NUMBERS];
+    int32_t ranks[MAX_RANK_COUNTS];
     struct error error;
     for (int32_t i = 0; i < c->n; i++)
         ranks[i] = c->rows[i].ranks;
-    for (int way = 0; way < WAYS; way++) {
-        lines[way] = values[way];
-        bytes[way] = memory[way];
+    for (int variant = 0; variant < VARIANTS; variant++) {
+        lines[variant] = values[variant];
+        bytes[variant] = memory[variant];
         for (int32_t i = 0; i < c->n; i++) {
             const struct row *r = &c->rows[i];
-            bool there = r->tried[way] && r->steps[way].fits;
-            values[way][i] = there ? c->alone / r->steps[way].seconds : -1;
-            memory[way][i] = there ? (double)(r->steps[way].bytes + c->job->machine.process) : -1;
+            bool fits = r->tried[variant] && r->steps[variant].fits;
+            values[variant][i] = fits ? c->alone / r->steps[variant].seconds : -1;
+            memory[variant][i] =
+                fits ? (double)(r->steps[variant].bytes + c->job->machine.process) : -1;
         }
     }
-    struct world_chart chart = {.title = "Speed against ranks, each with a batch of its own",
-                                .machine = c->job->machine.name,
-                                .ranks = ranks,
-                                .n = c->n,
-                                .names = names,
-                                .efficiency = lines,
-                                .bytes = bytes,
-                                .budget = budget == INT64_MAX ? 0 : (double)budget,
-                                .n_lines = WAYS};
-    return world_svg_write(&chart, c->job->o->svg, &error) ? cli_fail("%s", error.text) : 0;
+    struct scaling_chart chart = {.title = "Speed against ranks, each with a batch of its own",
+                                  .machine = c->job->machine.name,
+                                  .ranks = ranks,
+                                  .n = c->n,
+                                  .names = names,
+                                  .efficiency = lines,
+                                  .bytes = bytes,
+                                  .budget = budget == INT64_MAX ? 0 : (double)budget,
+                                  .n_lines = VARIANTS};
+    return scaling_svg_write(&chart, c->job->o->svg, &error) ? cli_fail("%s", error.text) : 0;
 }
 
 static int fill_curve(struct curve *c)

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ckpt plan --explain NAME: the gaps of a storage, the fate of each, and what another would cost.
- */
+/* ckpt plan --explain NAME: the gaps of a storage, the fate of each, and the cost of other
+ * fates. */
 #include <stdlib.h>
 #include <string.h>
 #include "cli/cli.h"
 
-#define MOST_MATCHES 12 /* more are counted, not shown */
-#define MOST_NAMES   4  /* of ops that run again for one gap */
+#define MAX_MATCHES 12 /* further storages are counted, not shown */
+#define MAX_NAMES   4  /* ops shown per recomputed gap */
 
 struct explainer {
     const struct plan_job *job;
     const struct graph *g;
     const struct plan *p;
-    double *start; /* per step: seconds before it, every body step once; and the end */
-    int64_t *load; /* per step: device bytes alive */
-    bool *wanted;  /* per storage: scratch of remake */
+    double *start; /* per step: seconds before it, with each body step once; and the end */
+    int64_t *load; /* per step: live device bytes */
+    bool *needed;  /* per storage: scratch of recomputed_ops() */
     struct gap *gaps;
     int32_t n_gaps;
     struct offload *offloads;
@@ -70,8 +70,8 @@ static int explainer_fill(struct explainer *e)
     size_t steps = (size_t)e->p->n_steps + 1;
     e->start = calloc(steps, sizeof(*e->start));
     e->load = calloc(steps + 1, sizeof(*e->load));
-    e->wanted = calloc((size_t)e->g->n_storages + 1, sizeof(*e->wanted));
-    if (!e->start || !e->load || !e->wanted)
+    e->needed = calloc((size_t)e->g->n_storages + 1, sizeof(*e->needed));
+    if (!e->start || !e->load || !e->needed)
         return CKPT_ENOMEM;
     for (int32_t k = 0; k < e->p->n_steps; k++)
         e->start[k + 1] = e->start[k] + op_at(e, k)->seconds;
@@ -88,34 +88,34 @@ static void explainer_free(struct explainer *e)
 {
     free(e->start);
     free(e->load);
-    free(e->wanted);
+    free(e->needed);
     free(e->gaps);
     free(e->offloads);
 }
 
 /* ---- one gap --------------------------------------------------------------------------------- */
 
-/* The ops that run again for the sake of the use at the end of a gap: walks back over what was
- * asked for. */
-static double remake(struct explainer *e, int32_t s, const struct gap *gap, int32_t *n,
-                     int32_t names[MOST_NAMES])
+/* Finds the ops that are recomputed for the use at the end of a gap, by following reads
+ * backwards. */
+static double recomputed_ops(struct explainer *e, int32_t s, const struct gap *gap, int32_t *n,
+                             int32_t names[MAX_NAMES])
 {
     double seconds = 0;
     *n = 0;
-    memset(e->wanted, 0, (size_t)e->g->n_storages * sizeof(*e->wanted));
-    e->wanted[s] = true;
+    memset(e->needed, 0, (size_t)e->g->n_storages * sizeof(*e->needed));
+    e->needed[s] = true;
     for (int32_t k = gap->to; k > gap->from; k--) {
         const struct graph_op *o = op_at(e, k);
-        bool asked = false;
+        bool is_needed = false;
         for (int32_t j = 0; j < o->n_writes && e->p->steps[k].again; j++)
-            asked |= e->wanted[e->g->refs[o->writes + j]];
-        if (!asked)
+            is_needed |= e->needed[e->g->refs[o->writes + j]];
+        if (!is_needed)
             continue;
         for (int32_t j = 0; j < o->n_writes; j++)
-            e->wanted[e->g->refs[o->writes + j]] = false;
+            e->needed[e->g->refs[o->writes + j]] = false;
         for (int32_t j = 0; j < o->n_reads; j++)
-            e->wanted[e->g->refs[o->reads + j]] = true;
-        if (*n < MOST_NAMES)
+            e->needed[e->g->refs[o->reads + j]] = true;
+        if (*n < MAX_NAMES)
             names[*n] = k;
         ++*n;
         seconds += o->seconds;
@@ -123,29 +123,29 @@ static double remake(struct explainer *e, int32_t s, const struct gap *gap, int3
     return seconds;
 }
 
-static void print_remake(struct explainer *e, const struct gap *gap)
+static void print_recompute(struct explainer *e, const struct gap *gap)
 {
-    int32_t n, names[MOST_NAMES];
-    double seconds = remake(e, gap->storage, gap, &n, names);
-    printf("      %d op%s run%s again for it, %.4g ms:", (int)n, n == 1 ? "" : "s",
-           n == 1 ? "s" : "", 1e3 * seconds);
-    for (int32_t i = min_i64(n, MOST_NAMES) - 1; i >= 0; i--)
+    int32_t n, names[MAX_NAMES];
+    double seconds = recomputed_ops(e, gap->storage, gap, &n, names);
+    printf("      %d op%s recomputed for it, %.4g ms:", (int)n, n == 1 ? "" : "s", 1e3 * seconds);
+    for (int32_t i = min_i64(n, MAX_NAMES) - 1; i >= 0; i--)
         printf(" %s%s", op_at(e, names[i])->name, i ? "," : "");
-    puts(n > MOST_NAMES ? " and what they read" : "");
+    puts(n > MAX_NAMES ? " and what they read" : "");
 }
 
-/* Copies out and back, against the time there is. */
+/* Prints the time of copies out and back, and the time of the gap. */
 static void print_link(const struct explainer *e, const struct gap *gap)
 {
     const struct machine *m = &e->job->machine;
     double bytes = (double)e->g->storages[gap->storage].bytes;
     double out = bytes / m->d2h_both, in = bytes / m->h2d_both;
-    double room = e->start[gap->to] - e->start[gap->from + 1];
+    double available = e->start[gap->to] - e->start[gap->from + 1];
     printf("      offloading it takes %.4g ms out and %.4g ms back; the gap lasts %.4g ms%s\n",
-           1e3 * out, 1e3 * in, 1e3 * room, out + in > room ? ", which is too short" : "");
+           1e3 * out, 1e3 * in, 1e3 * available,
+           out + in > available ? ", which is too short" : "");
 }
 
-/* The most that is alive at a step inside the gap where the storage is not. */
+/* Finds the step inside the gap with the most live bytes; keeping the storage would add to them. */
 static void print_keeping(const struct explainer *e, const struct gap *gap)
 {
     int64_t bytes = e->g->storages[gap->storage].bytes, budget = e->job->budgets.device;
@@ -165,22 +165,22 @@ static void print_keeping(const struct explainer *e, const struct gap *gap)
                human_bytes(budget - alive - bytes));
 }
 
-/* What a stay saves: its producers would have to run again. */
-static void print_stay(const struct explainer *e, const struct gap *gap)
+/* Prints what keeping saves: its producers would be recomputed otherwise. */
+static void print_kept(const struct explainer *e, const struct gap *gap)
 {
     double seconds = 0;
     int32_t n = 0;
-    bool again = !e->g->storages[gap->storage].persistent;
+    bool recomputable = !e->g->storages[gap->storage].persistent;
     for (int32_t i = 0; i < e->g->n_ops; i++)
         if (writes(e, &e->g->ops[i], gap->storage)) {
-            again &= e->g->ops[i].rerunnable && e->g->ops[i].phase == GRAPH_FORWARD;
+            recomputable &= e->g->ops[i].rerunnable && e->g->ops[i].phase == GRAPH_FORWARD;
             seconds += e->g->ops[i].seconds;
             n++;
         }
-    if (!again)
-        puts("      it cannot be made again");
+    if (!recomputable)
+        puts("      it cannot be recomputed");
     else
-        printf("      dropping it would run %d op%s again, %.4g ms, and keep what they read\n",
+        printf("      dropping it would recompute %d op%s, %.4g ms, and keep their operands\n",
                (int)n, n == 1 ? "" : "s", 1e3 * seconds);
 }
 
@@ -213,13 +213,13 @@ static void print_gap(struct explainer *e, const struct gap *gap)
     printf("    step %d to %d%s: %s\n", (int)gap->from, (int)gap->to,
            wraps ? " of the next step" : "", fate_names[gap->fate]);
     if (gap->fate == FATE_DROP)
-        print_remake(e, gap);
+        print_recompute(e, gap);
     if (gap->fate == FATE_OFFLOAD_HOST || gap->fate == FATE_OFFLOAD_NVME)
         print_offload(e, gap);
     if (wraps)
         return;
     if (gap->fate == FATE_KEEP)
-        print_stay(e, gap);
+        print_kept(e, gap);
     else
         print_keeping(e, gap);
     if (gap->fate == FATE_DROP || gap->fate == FATE_KEEP)
@@ -259,7 +259,7 @@ static void print_storage(struct explainer *e, int32_t s)
             print_gap(e, &e->gaps[i]);
 }
 
-/* "#12" is a number; else the exact name counts, and if there is none, a part of it. */
+/* "#12" is a number; else an exact name matches, and if none does, a part of a name. */
 static int match(const struct graph *g, const char *name, bool part, int32_t s)
 {
     char *end;
@@ -272,11 +272,11 @@ static int32_t explain_matches(struct explainer *e, const char *name, bool part)
 {
     int32_t n = 0;
     for (int32_t s = 0; s < e->g->n_storages; s++)
-        if (match(e->g, name, part, s) && n++ < MOST_MATCHES)
+        if (match(e->g, name, part, s) && n++ < MAX_MATCHES)
             print_storage(e, s);
-    if (n > MOST_MATCHES)
+    if (n > MAX_MATCHES)
         printf("and %d more storages of this name; give more of it, or a number\n",
-               (int)n - MOST_MATCHES);
+               (int)n - MAX_MATCHES);
     return n;
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ckpt info: the version, what is built in, and the machine files that can be named. */
+/* ckpt info: the version, built-in features, and the machine files that --machine accepts by
+ * name. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -24,7 +25,7 @@ static const struct ckpt_option info_table[] = {
 #define COMPILER "another than gcc and clang"
 #endif
 
-/* What configure found, a line each. */
+/* Prints the results of configure, one per line. */
 static void print_parts(void)
 {
     for (const char *at = CKPT_PARTS; *at; at += strcspn(at, "\n") + 1) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ckpt: plans, measures and tells what is built in, without running a model. */
+/* ckpt: plans, measures and reports features, without running a model. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,7 +50,7 @@ int cli_check_paths(const struct ckpt_path *paths, int n)
     return ckpt_paths_check(NULL, paths, n) ? cli_fail("%s", ckpt_error(NULL)) : 0;
 }
 
-/* What was printed and lost is a failure. */
+/* Lost output is a failure. */
 static int finish(int status)
 {
     if (!fflush(stdout) && !ferror(stdout))

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rates of a device as a step meets them: kernels run through its compute queue, copies through its
- * copy queues.  Each figure is the best of a few rounds, for other programs only slow one down.
+ * Measures a device under the conditions of a step: kernels run on its compute queue, copies on its
+ * copy queues.  Each figure is the best of a few rounds, because other programs only make a round
+ * slower.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -15,12 +16,12 @@
 
 enum { ROUNDS = 5, EMPTY_OPS = 4000, SMALL_COPIES = 500 };
 #define SMALL     (INT64_C(64) << 10)
-#define WORKSPACE (INT64_C(64) << 20) /* of a matrix product, at most */
+#define WORKSPACE (INT64_C(64) << 20) /* limit for a matrix product */
 
-/* Sizes that keep a device busy: enough for what it is, and no more than it takes to say so. */
+/* Sizes large enough to keep the device busy, and small enough for a quick measurement. */
 struct sizes {
     enum ckpt_dtype dtype; /* of the matrices */
-    int64_t side, bytes;   /* of a matrix; of a copy: more than caches hold */
+    int64_t side, bytes;   /* side of a matrix; bytes of a copy, larger than caches */
 };
 
 static const struct sizes sizes[] = {
@@ -31,8 +32,8 @@ static const struct sizes sizes[] = {
 struct bench {
     struct device *device;
     struct sizes size;
-    char *host;     /* LINK_HOST copies' bytes */
-    double seconds; /* that the last kernel took */
+    char *host;     /* LINK_HOST times the bytes of a copy */
+    double seconds; /* duration of the last kernel */
 };
 
 /* ---- kernels --------------------------------------------------------------------------------- */
@@ -83,7 +84,7 @@ static double round_gemm(struct bench *b)
     return b->seconds;
 }
 
-/* y = a x: reads and writes as most element-wise ops do. */
+/* y = a x: has the reads and writes of most element-wise ops. */
 static double round_scale(struct bench *b)
 {
     struct affine_attr attr = {1.0001f, 0.f};
@@ -93,7 +94,7 @@ static double round_scale(struct bench *b)
     return b->seconds;
 }
 
-/* What every kernel of the CPU pays beside the queue: waking the threads. */
+/* The fixed cost of every CPU kernel besides the queue: waking the threads. */
 static int run_nothing(const struct ckpt_kernel_args *a)
 {
     int32_t sum = 0;
@@ -128,8 +129,8 @@ static double round_out(struct bench *b)
     return clock_seconds() - before;
 }
 
-/* Small copies with the events that copies of a step have, all handed over while a large one runs,
- * so that the queue never waits for more. */
+/* Small copies with the same events as copies of a step.  All are submitted while a large copy
+ * runs, so the queue never runs empty. */
 static double round_small(struct bench *b)
 {
     const struct device_ops *ops = b->device->ops;
@@ -146,7 +147,7 @@ static double round_small(struct bench *b)
     return clock_seconds() - before;
 }
 
-/* Host memory itself, whatever the device is. */
+/* The bandwidth of host memory, for any device. */
 static double round_host(struct bench *b)
 {
     const float *restrict x = (const float *)b->host;
@@ -158,20 +159,20 @@ static double round_host(struct bench *b)
     return clock_seconds() - before;
 }
 
-/* The first round touches the memory and is not counted. */
+/* The first round touches the memory and does not count. */
 static double best(struct bench *b, double (*round)(struct bench *b))
 {
-    double least = 1e9;
+    double shortest = 1e9;
     round(b);
     for (int i = 0; i < ROUNDS; i++) {
         double seconds = round(b);
-        if (seconds > 0 && seconds < least)
-            least = seconds;
+        if (seconds > 0 && seconds < shortest)
+            shortest = seconds;
     }
-    return least;
+    return shortest;
 }
 
-/* Random numbers: on zeros a GPU multiplies faster than it will in training. */
+/* Fills the matrices with random numbers: on zeros a GPU multiplies faster than in training. */
 static void fill(struct bench *b)
 {
     const struct device_ops *ops = b->device->ops;

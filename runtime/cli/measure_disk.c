@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Disk rates as the NVMe tier reaches them: its files, its requests, its checksums. */
+/* Measures disk rates as the NVMe tier achieves them: with its files, requests and checksums. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include "cli/cli.h"
 #include "memory/tier/tier.h"
 
-#define PIECE (INT64_C(8) << 20)   /* of one call */
-#define BYTES (INT64_C(256) << 20) /* of the file */
+#define PIECE (INT64_C(8) << 20)   /* bytes per request */
+#define BYTES (INT64_C(256) << 20) /* bytes of the file */
 #define HALF  (BYTES / 2)
 
-/* Bytes that are not all alike, so that no drive makes them less. */
+/* Fills with incompressible bytes, so that no drive compresses them. */
 static void fill(char *buffer, int64_t bytes)
 {
     uint64_t state = 88172645463325252u;
@@ -22,7 +22,7 @@ static void fill(char *buffer, int64_t bytes)
     }
 }
 
-/* Moves the whole file.  B/s, or -1. */
+/* Transfers the whole file.  Returns B/s, or -1. */
 static double transfer(struct tier *t, char *buffer, bool write)
 {
     struct tier_stream s = {t, write, 0, BYTES, PIECE, buffer};
@@ -42,7 +42,7 @@ static void *run_reader(void *data)
     return NULL;
 }
 
-/* Writes one half and reads the other.  B/s of each, or -1. */
+/* Writes one half while reading the other.  Returns B/s of each, or -1. */
 static double transfer_both(struct tier *t, char *buffer)
 {
     struct tier_stream out = {t, true, 0, HALF, PIECE, buffer};
@@ -56,7 +56,7 @@ static double transfer_both(struct tier *t, char *buffer)
     return rc || in.rc ? -1 : (double)HALF / (clock_seconds() - before);
 }
 
-/* Written twice, for the first time takes longer and a step writes the same blocks each time. */
+/* Writes twice: the first write takes longer, and a step overwrites the same blocks. */
 static int measure(struct machine *m, struct tier *t, char *buffer, struct error *error)
 {
     if (t->ops->reserve(t, BYTES)) {
@@ -101,7 +101,7 @@ int measure_disk(struct machine *m, const char *dir, struct error *error)
         error_fail(error, rc, "%s", error_get());
     else
         rc = measure(m, t, buffer, error);
-    bool stuck = t && t->stuck; /* the disk may still write to the buffer, at some time */
+    bool stuck = t && t->stuck; /* the disk may still write to the buffer later */
     if (t)
         t->ops->close(t);
     if (!stuck)

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of ckpt plan: tiers, time, the peak, and what a little more or less memory does. */
+/* The table of ckpt plan: tiers, time, the peak, and the effect of slightly more or less memory. */
 #include <math.h>
 #include "cli/cli.h"
-#include "report/wear.h"
+#include "report/endurance.h"
 
-#define GIB          (INT64_C(1) << 30)
-#define LEAST_CHANGE 5e-4 /* of a step: less would be shown as 0.0 % */
+#define GIB        (INT64_C(1) << 30)
+#define MIN_CHANGE 5e-4 /* fraction of a step; less would be shown as 0.0 % */
 enum { N_KINDS = KIND_OPTIMIZER + 1 };
 
-/* Device bytes, those of the process outside the arena included. */
+/* Device bytes, including the process's memory outside the arena. */
 static int64_t peak_of(const struct plan_job *job, const struct plan *p)
 {
     return p->persistent + p->transient + job->machine.process;
@@ -31,7 +31,7 @@ static void part(FILE *f, const char *name, int64_t bytes)
         fprintf(f, "    %-24s %12s\n", name, human_bytes(bytes));
 }
 
-/* Bytes of each kind that are offloaded in a tier at some time. */
+/* Bytes of each kind that are offloaded to a tier at some time. */
 static void offloaded_bytes(const struct plan_job *job, int tier, int64_t bytes[N_KINDS])
 {
     const struct plan *p = job->plan;
@@ -59,14 +59,14 @@ static void print_lower_tier(FILE *f, const char *name, const int64_t offloaded[
 static void print_drive(FILE *f, const struct plan_job *job, int64_t written)
 {
     const struct plan *p = job->plan;
-    char text[WEAR_TEXT];
+    char text[ENDURANCE_TEXT];
     part(f, "staging in host memory", p->staging_bytes);
     if (written)
         fprintf(f, "    %-24s %12s   %s\n", "written", human_bytes(written),
-                wear_text(text, &job->machine, written, p->seconds));
+                endurance_text(text, &job->machine, written, p->seconds));
 }
 
-/* What offloads is listed where it offloads: on the device it is a guest. */
+/* Offloaded storages are listed under the tier that stores them, not under the device. */
 static void print_tiers(FILE *f, const struct plan_job *job)
 {
     const struct plan *p = job->plan;
@@ -98,7 +98,7 @@ static void time_row(FILE *f, const char *name, double seconds)
     fprintf(f, "  %-26s %12s", name, human_seconds(seconds));
 }
 
-/* A part of the time that is there, with what it adds to the compute. */
+/* Prints a component of the time and its share relative to the compute. */
 static void part_row(FILE *f, const char *name, double seconds, double compute, int count,
                      const char *of)
 {
@@ -148,13 +148,13 @@ static void print_neighbour(FILE *f, const struct plan *p, const struct plan *ot
         return;
     }
     fprintf(f, "  %-26s %12s", what, human_seconds(other->seconds));
-    if (fabs(other->seconds - p->seconds) < LEAST_CHANGE * p->seconds)
+    if (fabs(other->seconds - p->seconds) < MIN_CHANGE * p->seconds)
         fputs("   no change\n", f);
     else
         fprintf(f, "   %+.1f%%\n", percent(other->seconds - p->seconds, p->seconds));
 }
 
-/* Around the budget, or around the peak where there is none. */
+/* Compares budgets around the given one, or around the peak if there is no budget. */
 static void print_neighbours(FILE *f, const struct plan_job *job)
 {
     const struct plan *p = job->plan;

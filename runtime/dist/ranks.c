@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Joining ranks; buckets as hidden parameters; values of parameters that stand in shares. */
+/* Joining ranks; buckets as hidden parameters; values of parameters stored in shares. */
 #include <stdlib.h>
 #include <string.h>
 #include "dist/ranks.h"
@@ -9,16 +9,16 @@ void ranks_join(struct ranks *job, struct comm *comm, int zero)
     job->comm = comm;
     job->rank = comm->rank;
     job->sharing.ranks = comm->size;
-    job->sharing.zero = job->asked_zero = zero;
+    job->sharing.zero = job->requested_zero = zero;
     job->sharing.drop_after_forward = job->options->zero == 3;
     job->host = ranks_host_name();
-    if (job->rank) /* one writes what would be the same on all */
+    if (job->rank) /* rank 0 alone writes files that would be the same on all ranks */
         job->options->plan_out = job->options->graph_out = job->options->machine_out =
             job->options->trace_out = NULL;
 }
 
-/* A number stands for so many ranks of which none is there: enough to plan. */
-static int imagine(struct ranks *job, const char *where)
+/* --ranks N plans for N ranks without starting any. */
+static int plan_for_ranks(struct ranks *job, const char *where)
 {
     char *end;
     long n = strtol(where, &end, 10);
@@ -33,7 +33,7 @@ static int imagine(struct ranks *job, const char *where)
                          "--plan-only, or say where they meet, as mpi or tcp:HOST:PORT",
                          n);
     job->sharing.ranks = (int)n;
-    job->sharing.zero = job->asked_zero =
+    job->sharing.zero = job->requested_zero =
         job->options->zero == CKPT_AUTO ? 3 : (int)job->options->zero;
     job->sharing.drop_after_forward = job->options->zero == 3;
     return 0;
@@ -51,7 +51,7 @@ int ranks_open(struct ranks *job)
     if (!where || !*where || !strcmp(where, "none"))
         return 0;
     if (*where >= '0' && *where <= '9')
-        return imagine(job, where);
+        return plan_for_ranks(job, where);
     if (!strcmp(where, "mpi"))
         rc = comm_open_mpi(&comm, deadline);
     else
@@ -61,7 +61,7 @@ int ranks_open(struct ranks *job)
     if (rc)
         return rc;
     if (comm->size == 1)
-        comm_close(comm); /* one rank has nobody to agree with: it is as without --ranks */
+        comm_close(comm); /* a single rank runs as without --ranks */
     else
         ranks_join(job, comm, job->options->zero == CKPT_AUTO ? 3 : (int)job->options->zero);
     return 0;
@@ -84,11 +84,11 @@ void ranks_close(struct ranks *job, int code)
 
 int ranks_take_request(struct ranks *job, int request)
 {
-    int asked = job->request[request];
-    /* One that a signal makes in between is the same one. */
-    if (asked && request != CKPT_REQUEST_STOP)
+    int requested = job->request[request];
+    /* A second request made by a signal in between merges with this one. */
+    if (requested && request != CKPT_REQUEST_STOP)
         job->request[request] = 0;
-    return asked;
+    return requested;
 }
 
 /* ---- the layout ------------------------------------------------------------------------------ */
@@ -109,7 +109,7 @@ static int make_layout(struct ranks *job)
     return rc;
 }
 
-/* A bucket is trained as a parameter is, but is not one that anybody asks for. */
+/* A bucket is trained like a parameter, but it is hidden from callers. */
 static int add_bucket(struct ranks *job, const struct layout_bucket *b)
 {
     struct param p = {.desc = {.dtype = b->dtype, .ndim = 1, .stride = {1}}, .bucket = true};
@@ -130,7 +130,7 @@ static int add_bucket(struct ranks *job, const struct layout_bucket *b)
     return 0;
 }
 
-/* Nothing has been placed or filled yet. */
+/* Called only before anything was placed or filled. */
 static void drop_layout(struct ranks *job)
 {
     for (; job->params->n_hidden; job->params->n_hidden--)
@@ -162,11 +162,11 @@ void ranks_settle(struct ranks *job)
     job->settled = true;
 }
 
-/* Hidden parameters come behind those that have a group. */
+/* Hidden parameters are appended later and have no entry. */
 static int keep_groups(struct ranks *job, const int32_t *groups)
 {
     size_t bytes = (size_t)job->params->n * sizeof *groups;
-    free(job->groups); /* of a program that was not compiled in the end */
+    free(job->groups); /* from a program whose compilation failed */
     job->groups = NULL;
     if (!groups)
         return 0;
@@ -204,7 +204,7 @@ int ranks_give_up(struct ranks *job, int code)
     return code;
 }
 
-/* Messages are of whole numbers of 32 bits: each part is filled up to them. */
+/* Messages consist of whole 32-bit words: each part is padded. */
 static int gather_filled(struct ranks *job, const char *own, size_t bytes, char *all)
 {
     int n = job->sharing.ranks;
@@ -227,7 +227,8 @@ int ranks_gather(struct ranks *job, const void *own, size_t bytes, void *all)
         return 0;
     if (job->comm)
         return ranks_give_up(job, gather_filled(job, own, bytes, all));
-    for (int r = 0; r < job->sharing.ranks; r++) /* of ranks that are not there: the same of each */
+    for (int r = 0; r < job->sharing.ranks;
+         r++) /* planned ranks that do not exist: the same data for each */
         memmove((char *)all + (size_t)r * bytes, own, bytes);
     return 0;
 }
@@ -295,7 +296,7 @@ static int exact_slot(const struct param *bucket, int slot)
     return slot == SLOT_VALUE && bucket->filled[SLOT_MASTER] ? SLOT_MASTER : slot;
 }
 
-/* All of a slot of a bucket that this rank has, as fp32; to be freed. */
+/* A slot of a bucket as far as this rank holds it, as fp32. The caller frees it. */
 static float *read_bucket(struct ranks *job, const struct param *bucket, int slot)
 {
     int64_t n = param_slot_numel(bucket, slot);
@@ -306,8 +307,8 @@ static float *read_bucket(struct ranks *job, const struct param *bucket, int slo
     return NULL;
 }
 
-/* Every owner, of the first copy where there are several, sends its part to all. */
-static int collect(struct ranks *job, const struct param *p, const float *own, float *dst)
+/* The owner of each share (in the first replica) broadcasts its part to all ranks. */
+static int broadcast_parts(struct ranks *job, const struct param *p, const float *own, float *dst)
 {
     int32_t i = index_of(job, p);
     const struct layout_place *place = &job->sharing.layout->places[i];
@@ -340,7 +341,7 @@ int ranks_get(struct ranks *job, const struct param *p, int slot, float *dst)
         return error_fail(job->error, CKPT_ENOMEM, "cannot read parameter '%s'", p->name);
     int rc = 0;
     if (!ranks_is_whole(job, slot))
-        rc = collect(job, p, own, dst);
+        rc = broadcast_parts(job, p, own, dst);
     else
         memcpy(dst, own + job->sharing.layout->places[index_of(job, p)].offset,
                (size_t)desc_numel(&p->desc) * sizeof *dst);
@@ -348,8 +349,8 @@ int ranks_get(struct ranks *job, const struct param *p, int slot, float *dst)
     return rc;
 }
 
-static const struct param *find_broken(struct ranks *job, const struct layout_bucket *b,
-                                       const struct param *bucket)
+static const struct param *find_nonfinite(struct ranks *job, const struct layout_bucket *b,
+                                          const struct param *bucket)
 {
     int slot = exact_slot(bucket, SLOT_VALUE);
     float *own = bucket->filled[slot] ? read_bucket(job, bucket, slot) : NULL;
@@ -369,12 +370,12 @@ const struct param *ranks_find_broken(struct ranks *job)
     const struct param *buckets = job->params->data + job->params->n - job->params->n_hidden;
     const struct param *found = NULL;
     for (int32_t i = 0; i < job->params->n_hidden && !found; i++)
-        found = find_broken(job, &job->sharing.layout->buckets[i], &buckets[i]);
+        found = find_nonfinite(job, &job->sharing.layout->buckets[i], &buckets[i]);
     return found;
 }
 
-static int patch(struct ranks *job, const struct param *p, const struct param *bucket, int slot,
-                 const float *src)
+static int write_part(struct ranks *job, const struct param *p, const struct param *bucket,
+                      int slot, const float *src)
 {
     int64_t at = 0, in_bucket = 0, n = ranks_own_part(job, index_of(job, p), slot, &at, &in_bucket);
     if (!n)
@@ -391,10 +392,10 @@ static int patch(struct ranks *job, const struct param *p, const struct param *b
 int ranks_set(struct ranks *job, const struct param *p, int slot, const float *src)
 {
     const struct param *bucket = ranks_bucket_of(job, p);
-    int rc = patch(job, p, bucket, slot, src);
+    int rc = write_part(job, p, bucket, slot, src);
     if (!rc && slot == SLOT_VALUE && bucket->filled[SLOT_MASTER])
-        rc = patch(job, p, bucket, SLOT_MASTER, src);
+        rc = write_part(job, p, bucket, SLOT_MASTER, src);
     if (!rc && slot == SLOT_VALUE && bucket->filled[SLOT_EMA] && job->params->updates == 0)
-        rc = patch(job, p, bucket, SLOT_EMA, src);
+        rc = write_part(job, p, bucket, SLOT_EMA, src);
     return rc;
 }

@@ -1,32 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The ranks of a job: which of them this one is, where they run, what it has of each parameter,
- * and what all must agree on.
+ * The ranks of a job: the identity of this rank, the host and GPU of each rank, the parts of each
+ * parameter that this rank stores, and the checks that all ranks agree.
  *
  * The dist room decides how several ranks train one model:
  *
- * - comm carries calls between ranks: threads, sockets, MPI, NCCL behind one table of
- *   functions.  Every rank calls the same collectives in the same order, or all fail with one
- *   sentence;
- * - shard lays parameters out: those of a block in one flat bucket, cut into equal shares
- *   (layout.h), and says what of it the tape has to know (sharing.h);
- * - ranks_hosts.c finds where ranks run and which of them share one copy of everything: all, or
- *   those of each host; ranks_device.c which GPU each takes; ranks_copies.c what copies of all
- *   ranks of a host reach together;
- * - ranks_agree.c compares what must be the same: options, model and program before a plan, values
- *   before a first step and after a load, and every --check-ranks updates what several ranks
- *   have.  Ranks that differ have no weights to go on with;
- * - values.c reads and writes values of parameters wherever they are: on the host before they have
- *   a place, in memory, in the shares of other ranks.
+ * - comm carries collectives between ranks through one table of functions; threads, sockets, MPI
+ *   and NCCL implement it.  Every rank calls the same collectives in the same order, or all fail
+ *   with one sentence;
+ * - shard lays parameters out: the parameters of a block form one flat bucket, cut into equal
+ *   shares (layout.h). sharing.h holds what the tape has to know about it;
+ * - ranks_hosts.c finds the host of each rank and the ranks that share one copy of the model: all
+ *   ranks, or the ranks of each host; ranks_device.c selects the GPU of each rank; ranks_copies.c
+ *   measures host copies while all ranks of a host copy at once;
+ * - ranks_agree.c compares state that must be equal: options, model and program before planning,
+ *   values before a first step and after a load, and every --check-ranks updates the bytes that
+ *   several ranks hold.  Training stops if ranks differ;
+ * - values.c reads and writes parameter values wherever they are stored: on the host before they
+ *   have an address, in memory, or in the shares of other ranks.
  *
- * Buckets are parameters themselves, the hidden ones at the end of the list; so planner, memory
- * and update need no word about ranks.  With one rank there is no communicator and every call here
- * is over at once.
+ * Buckets are hidden parameters at the end of the parameter list, so planner, memory and update
+ * need no special case for ranks.  With one rank there is no communicator and every call here
+ * returns at once.
  *
- * The room may know the core, memory, and the machine that plans are made for.  It knows nothing
- * of programs: who has them hands in how many steps they made and how many updates are under
- * way.  A call of all ranks is marked so; it must be made by all, in the same order, by one thread
- * each.
+ * The room may use the core, memory, and the machine description of plans.  It does not know
+ * programs: the caller passes the number of steps and updates.  A call marked "collective" must be
+ * made by all ranks, in the same order, by one thread of each.
  */
 #ifndef CKPT_RANKS_INSIDE_H
 #define CKPT_RANKS_INSIDE_H
@@ -41,156 +40,160 @@
 struct rank_place;
 
 struct ranks {
-    int32_t *groups;              /* of the optimizer, per parameter: see ranks_lay_out */
-    struct ckpt_options *options; /* of the context, as are those up to the error */
+    int32_t *groups;              /* optimizer group of each parameter; see ranks_lay_out */
+    struct ckpt_options *options; /* of the context, like the members down to error */
     struct params *params;
     struct memory *memory;
-    struct machine *machine; /* to plan with: what ranks reach together is a part of it */
+    struct machine *machine; /* used for planning; includes the measured rates between ranks */
     struct error *error;
     struct sharing sharing;
-    struct comm *comm; /* of two ranks or more; NULL: one alone, or others only planned for */
-    int32_t *noted;    /* see struct ops_ranks; NULL but on a GPU */
-    int32_t seen;      /* of noted: how often */
-    double seen_at;    /* and when that changed, in clock_seconds() */
+    struct comm *comm; /* two or more ranks; NULL: one rank, or ranks that are only planned */
+    int32_t *noted;    /* see struct ops_ranks; NULL except on a GPU */
+    int32_t seen;      /* last value of *noted */
+    double seen_at;    /* time at which seen changed, in clock_seconds() */
     int rank;
-    uint64_t host;                /* where this rank runs */
-    int hosts;                    /* that the ranks run on; 0: not known yet */
-    int per_host;                 /* ranks on each of the hosts; 0: not all have as many */
-    int *placements;              /* ranks, host by host; NULL: not known yet */
-    struct comm *within, *across; /* of several copies: the ranks of this one; those of its place */
+    uint64_t host;                /* hash that identifies the host of this rank */
+    int hosts;                    /* number of hosts; 0: not known yet */
+    int per_host;                 /* ranks on each host; 0: hosts have different numbers */
+    int *placements;              /* ranks sorted by host; NULL: not known yet */
+    struct comm *within, *across; /* with replicas: the ranks of this replica; the ranks with the
+                                     same place in each replica */
     int over;                     /* enum ranks_over */
-    bool settled;                 /* on how they share */
-    char routes[64];              /* from this rank's GPU to those of others on its host; or "" */
-    struct rank_place *places;    /* per rank: where it runs; NULL: not known yet */
-    int asked_zero;               /* what sharing.zero is unless no rank shares anything */
-    atomic_int request[CKPT_REQUESTS]; /* 1: of this rank */
-    bool requested[CKPT_REQUESTS];     /* by any of several, in a step that has ended */
-    bool values_agreed;                /* all ranks have set their parameters to the same */
-    uint64_t rates;                    /* a digest of all learning rates so far */
+    bool settled;                 /* the choice of group_ranks is final */
+    char routes[64]; /* link kinds from this rank's GPU to other GPUs of its host; or "" */
+    struct rank_place *places; /* placement of each rank; NULL: not known yet */
+    int requested_zero; /* sharing.zero as requested; sharing.zero is 0 where group_ranks would be 1
+                         */
+    atomic_int request[CKPT_REQUESTS]; /* 1: requested by this rank */
+    bool requested[CKPT_REQUESTS];     /* requested by any rank, in a step that has ended */
+    bool values_agreed; /* all ranks have compared the values that were set, and they are equal */
+    uint64_t rates;     /* digest of all learning rates so far */
 };
 
-/* Makes this one of the ranks of comm, which it takes over.  zero: see struct sharing.  Before the
- * first program is compiled. */
+/* Makes this process a rank of comm and takes ownership of comm. zero: see struct sharing.  Call it
+ * before the first program is compiled. */
 void ranks_join(struct ranks *job, struct comm *comm, int zero);
 
-/* Opens what the options ask for (ranks, zero); before the device, for it depends on the others on
- * the same host which GPU this rank takes: ranks_placement tells its index.  ranks_open_device
- * opens NCCL, where the device is one for it, and refuses two ranks on one GPU, or GPUs for some
- * only. All return 0 or a code, the sentence in error_get(). */
+/* Opens the communicator that the options request (ranks, zero).  Call it before opening the
+ * device, because ranks_placement selects the GPU index from the ranks on the same host.
+ * ranks_open_device opens NCCL if the device supports it; it refuses two ranks on one GPU, and GPUs
+ * for only some ranks.  All return 0 or a code, with the sentence in error_get(). */
 int ranks_open(struct ranks *job);
 int ranks_placement(struct ranks *job, int *index);
 int ranks_open_device(struct ranks *job);
-/* Closes what is open, having told the others why if there is a code. */
+/* Closes the communicators.  If code is not 0, first sends the error to the other ranks. */
 void ranks_close(struct ranks *job, int code);
 
-/* What a rank tells of where it runs. */
+/* Placement of one rank, as it sends it to the others. */
 struct rank_place {
     uint64_t host;
-    uint64_t processors;  /* a mark of those that its threads may run on */
-    int32_t node;         /* of NUMA: nearest to its GPU, or where it runs now; -1: not known */
-    int32_t wants_copies; /* it wants to know what copies of all ranks of a host reach */
-    char over[8];         /* --shard-over, which decides what follows */
-    char gpu[32];         /* on the bus, or "" */
-    char routes[64];      /* to the GPUs of others on its host, or "" */
-    char text[192];       /* all that in words */
+    uint64_t processors;  /* hash of the processors its threads may run on */
+    int32_t node;         /* NUMA node nearest to its GPU, or where it runs now; -1: not known */
+    int32_t wants_copies; /* it needs the rate of host copies (ranks_want_copies) */
+    char over[8];         /* its --shard-over, compared between ranks */
+    char gpu[32];         /* PCI bus address, or "" */
+    char routes[64];      /* link kinds to other GPUs of its host, or "" */
+    char text[192];       /* the placement as a sentence */
 };
 
-/* How many ranks, this one included, have their threads where this one has them: on one host, near
- * the same node and allowed the same processors. */
+/* Number of ranks, this one included, whose threads compete with this rank's: same host, same NUMA
+ * node, same allowed processors. */
 int ranks_beside(const struct ranks *job);
 
-/* Sets host_copies of the machine to what copies of all ranks of a host reach together, if every
- * rank wants to know: it has a host tier, and its machine file does not say.  It stays 0 where
- * there is no room to copy.  Calls of all ranks, after they know where they are; returns 0 or a
- * code, the sentence in the error. */
+/* Measures host_copies of the machine: the rate of host copies while all ranks of a host copy at
+ * once.  It does so only if every rank needs it: there is a host tier, and the machine file does
+ * not give the rate.  The rate stays 0 if there is no memory for the measurement.  Collective,
+ * after placements are known; returns 0 or a code, with the sentence in the error. */
 bool ranks_want_copies(const struct ranks *job);
 int ranks_time_copies(struct ranks *job);
 
-/* Lines about all ranks, for the plan table. */
+/* Prints lines about all ranks for the plan table. */
 void ranks_print_places(const struct ranks *job, FILE *f);
 
-/* The same, or what CKPT_HOST_NAME says: ranks with one name share as those of a host do. */
+/* Hash of the host, or of CKPT_HOST_NAME: ranks with equal names count as ranks of one host. */
 uint64_t ranks_host_name(void);
 
-/* Where n ranks run, a number for each host: placements are the ranks, host by host, in the order
- * in which the hosts are met.  Returns how many every host has, or 0 if not all have as many; *most
- * is how many the fullest has. */
+/* Sorts n ranks by host; of[r] identifies the host of rank r. placements receives the ranks host by
+ * host, hosts in order of first appearance.  *most is the largest number of ranks on a host.
+ * Returns the number of ranks per host, or 0 if hosts differ in it. */
 int ranks_sort_by_host(int n, const uint64_t *of, int *placements, int *hosts, int *most);
 
-/* Finds out where the ranks run and lays the parameters out, once.  groups: of the optimizer of
- * each parameter, which share no bucket, LAYOUT_FROZEN where it is not trained; NULL: all in one.
- * Returns 0 or a code, the sentence in the context. */
+/* Finds the hosts of the ranks and lays the parameters out, once. groups: the optimizer group of
+ * each parameter; parameters of different groups share no bucket; LAYOUT_FROZEN: not trained; NULL:
+ * one group for all.  Returns 0 or a code, with the sentence in the context. */
 int ranks_lay_out(struct ranks *job, const int32_t *groups);
 
-/* What ranks share can be spread over those of each host, or over all of them: which is allowed by
- * the options and by where they run, and once one is settled on, whether it is that one.
- * Calls of all ranks; ranks_share returns 0 or a code, the sentence in the error. */
+/* Ranks can share a model within each host or over all ranks. ranks_may_share says whether the
+ * options and placements allow a choice; after ranks_settle, whether it is the final choice.
+ * Collective; ranks_share returns 0 or a code, with the sentence in the error. */
 enum ranks_over { OVER_HOST, OVER_ALL, OVER_COUNT };
 bool ranks_may_share(const struct ranks *job, enum ranks_over over);
 int ranks_share(struct ranks *job, enum ranks_over over);
 void ranks_settle(struct ranks *job);
 
-/* Parts of the above (ranks_hosts.c): placements and per_host; sharing.group_ranks, what follows
- * from it, and the communicators of groups. */
+/* Parts of the above (ranks_hosts.c).  They set placements and per_host, then sharing.group_ranks
+ * with the members derived from it, and open or close the communicators of groups. */
 int ranks_find_hosts(struct ranks *job);
 int ranks_choose_group(struct ranks *job, enum ranks_over over);
 void ranks_close_groups(struct ranks *job);
-/* The rank from which all take the share of this place. */
+/* The rank that broadcasts the share at this place to all. */
 int ranks_owner(const struct ranks *job, int place);
 
-/* What carries calls of hosts, at the update that all ranks have come to: which step of a device a
- * rank looked at last is its own affair. */
+/* The communicator for host memory, with its step set to the last update that all ranks reached.
+ * The step of a device that a rank polled last differs between ranks. */
 struct comm *ranks_hosts(struct ranks *job);
 
-/* All ranks must have recorded the same (ranks_agree.c): program is the signature of the graph,
- * optimizer that of its settings or 0.  Returns 0 or a code, as those below. */
+/* Compares what all ranks recorded (ranks_agree.c): program is the signature of the graph,
+ * optimizer the signature of its settings or 0. Returns 0 or a code, like the calls below. */
 int ranks_agree(struct ranks *job, uint64_t program, uint64_t optimizer);
-/* What ckpt_agree was given. */
+/* Compares the facts given to ckpt_agree. */
 int ranks_agree_facts(struct ranks *job, const struct ckpt_fact *facts, int n);
-/* What ckpt_gather_ranks was given. */
+/* Implements ckpt_gather_ranks. */
 int ranks_gather(struct ranks *job, const void *own, size_t bytes, void *all);
-/* Keeps in mind what a slot of a parameter was set to: all n elements of it. */
+/* Stores a digest of the n elements that a slot of a parameter was set to. */
 void ranks_note_set(struct ranks *job, struct param *p, enum ckpt_slot slot, const float *src,
                     int64_t n);
-/* After a file was loaded: all must have loaded the same.  Nothing before the first compile, where
- * the first step asks. */
+/* Compares loaded values after a file was loaded.  Does nothing before the first compile; the first
+ * step compares then. */
 int ranks_agree_loaded(struct ranks *job, uint64_t steps);
-/* Before a step of all ranks: what was set, if that is new or the program runs for the first time,
- * and every --check-ranks updates what several of them have. */
+/* Called before a step of all ranks.  Compares the values that were set, if they are new or the
+ * program runs for the first time, and every --check-ranks updates the bytes that several ranks
+ * hold. */
 struct ranks_step {
-    bool first;      /* of its program */
-    uint64_t steps;  /* a digest of how many each program has handed over */
-    int64_t updates; /* those under way included */
+    bool first;      /* first step of its program */
+    uint64_t steps;  /* digest of the number of steps submitted per program */
+    int64_t updates; /* including updates in progress */
     float lr;
 };
 int ranks_before_step(struct ranks *job, const struct ranks_step *s);
 
-/* What this rank requests with the step it hands over (enum ckpt_request): 1 or 0.  A stop lasts,
- * a save is requested once. */
+/* This rank's request with the step it submits (enum ckpt_request): 1 or 0. A stop request stays
+ * set; a save request is cleared. */
 int ranks_take_request(struct ranks *job, int request);
 
-/* Tells the others that this rank ends, with the context's sentence.  Returns code. */
+/* Sends the context's error to the other ranks: this rank ends.  Returns code. */
 int ranks_give_up(struct ranks *job, int code);
 
-/* Does every rank have all of this slot of a bucket?  The elements of parameter i that this rank
- * has in it, from `at` in the parameter and from in_bucket in what it has of the bucket. */
+/* ranks_is_whole: does every rank hold the whole of this slot of a bucket? ranks_own_part: the
+ * elements of parameter i that this rank holds, from *at in the parameter and from *in_bucket in
+ * this rank's part of the bucket.  Returns their number. */
 bool ranks_is_whole(const struct ranks *job, int slot);
 int64_t ranks_own_part(const struct ranks *job, int32_t i, int slot, int64_t *at,
                        int64_t *in_bucket);
 
-/* Is p a bucket?  Writes over dst, this rank's part of it, what only the host has: what was set, or
- * what follows from the seed. */
+/* ranks_is_bucket: is p a bucket? ranks_initial overwrites dst, this rank's part of a bucket, with
+ * the values that only the host has: values that were set, or initial values from the seed. */
 bool ranks_is_bucket(const struct ranks *job, const struct param *p);
 void ranks_initial(const struct ranks *job, const struct param *bucket, float *dst);
 
-/* The bucket that holds a parameter since it was filled, or NULL. */
+/* The bucket that stores a parameter, or NULL before the bucket was filled. */
 struct param *ranks_bucket_of(const struct ranks *job, const struct param *p);
-/* A slot of a parameter that stands in a bucket, as fp32.  All ranks call get together. */
+/* Reads or writes a slot of a parameter stored in a bucket, as fp32. ranks_get is collective. */
 int ranks_get(struct ranks *job, const struct param *p, int slot, float *dst);
 int ranks_set(struct ranks *job, const struct param *p, int slot, const float *src);
 
-/* A parameter in a bucket that is infinite or NaN in what this rank has of it, or NULL.  Asks no
- * other rank. */
+/* A parameter in a bucket with an infinite or NaN element in this rank's part, or NULL.  Local to
+ * this rank. */
 const struct param *ranks_find_broken(struct ranks *job);
 
 #endif

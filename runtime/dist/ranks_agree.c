@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What ranks compare, so that none trains on something else than the others:
+ * The state that ranks compare, so that no rank trains on different input:
  *
  *   before a plan       model, options that shape it, optimizer, program
- *   ckpt_agree          what a trainer does by itself: its options, its data
+ *   ckpt_agree          facts of the training program: its options, its data
  *   before a first step, and after a load
- *                       what every parameter was set to.  A rank that shares parameters keeps only
- *                       its part, but it saw all of each, and kept a digest of that
- *   every N steps       the bytes of all that several ranks have, and the learning rates since
+ *                       the values that every parameter was set to.  A rank that shards a parameter
+ *                                                                    keeps only its part, so it
+ *                                                                    keeps a digest of the whole
+ *                                                                    value when the value is set
+ *   every N steps       the bytes that several ranks hold, and the learning rates since the start
  */
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +21,7 @@
 
 enum { HOW_BYTES = 64, TEXT_BYTES = 48 };
 
-/* A list of terms that grows. */
+/* Growing list of terms. */
 struct terms {
     struct comm_term *data;
     int64_t capacity;
@@ -34,8 +36,8 @@ static int add(struct terms *t, struct comm_term term)
     return 0;
 }
 
-/* Nobody knows which rank is right: none goes on, or saves over what was good. */
-static int part(struct ranks *job, int rc)
+/* No rank can tell which rank is right, so all stop, and none overwrites a good checkpoint. */
+static int stop_if_different(struct ranks *job, int rc)
 {
     if (rc == CKPT_ECOMM && !job->params->lost) {
         job->params->lost = job->params->updates + 1;
@@ -44,7 +46,7 @@ static int part(struct ranks *job, int rc)
     return ranks_give_up(job, rc);
 }
 
-/* step: that which all have come to; 0 where that is the question. */
+/* step: the step that all ranks reached; 0 where the step is what may differ. */
 static int agree(struct ranks *job, int64_t step, const char *how, const struct comm_term *terms,
                  int n)
 {
@@ -61,7 +63,7 @@ static uint64_t mix_float(uint64_t h, float f)
     return hash_mix(h, (int32_t)float_bits(f));
 }
 
-/* Which weights are kept in which codes. */
+/* Signature of the codes in which frozen weights are stored. */
 static uint64_t codes_signature(const struct params *ps)
 {
     uint64_t h = HASH_START;
@@ -91,8 +93,8 @@ int ranks_agree(struct ranks *job, uint64_t program, uint64_t optimizer)
 
 /* ---- what a trainer does by itself ----------------------------------------------------------- */
 
-/* Short words can be shown. */
-static void show(char *dst, const struct ckpt_fact *f)
+/* Copies short printable text, which error messages can show. */
+static void copy_text(char *dst, const struct ckpt_fact *f)
 {
     const char *text = f->data;
     size_t n = 0;
@@ -109,10 +111,10 @@ int ranks_agree_facts(struct ranks *job, const struct ckpt_fact *facts, int n)
     struct comm_term *terms = calloc((size_t)n + 1, sizeof *terms);
     char(*text)[TEXT_BYTES] = calloc((size_t)n + 1, sizeof *text);
     int rc = terms && text ? 0 : error_fail(job->error, CKPT_ENOMEM, "no memory to compare ranks");
-    if (!rc) /* what is drawn from it would be another, too */
+    if (!rc) /* random numbers of the caller depend on the seed too */
         *terms = (struct comm_term){.name = "--seed", .value = (uint64_t)job->options->seed};
     for (int i = 0; i < n && !rc; i++) {
-        show(text[i], &facts[i]);
+        copy_text(text[i], &facts[i]);
         terms[i + 1] = (struct comm_term){.name = facts[i].name,
                                           .value = checksum(facts[i].data, (int64_t)facts[i].bytes),
                                           .text = text[i]};
@@ -139,7 +141,7 @@ void ranks_note_set(struct ranks *job, struct param *p, enum ckpt_slot slot, con
 static const char *const slot_names[] = {"value",          "exp_avg",        "exp_avg_sq",
                                          "moving average", "exp_avg_sq_row", "exp_avg_sq_col"};
 
-/* A value that nobody set follows from seed, which was compared, name and kind. */
+/* An initial value follows from the seed (compared separately), the name and the kind. */
 static uint64_t initial_signature(const struct param *p)
 {
     return mix_float(hash_mix(HASH_START, p->init.kind), p->init.a);
@@ -162,7 +164,7 @@ static int fail_memory(struct ranks *job)
     return error_fail(job->error, CKPT_ENOMEM, "no memory to compare the parameters of ranks");
 }
 
-/* steps: a digest of how many were made.  lr: of the step that comes; 0 where none does. */
+/* steps: digest of the numbers of steps per program. lr: learning rate of the next step, or 0. */
 static int agree_values(struct ranks *job, const char *how, uint64_t steps, float lr)
 {
     struct terms t = {0};
@@ -186,7 +188,7 @@ int ranks_agree_loaded(struct ranks *job, uint64_t steps)
         return 0;
     int rc = agree_values(job, "loaded", steps, 0.f);
     job->values_agreed = !rc;
-    return part(job, rc);
+    return stop_if_different(job, rc);
 }
 
 /* ---- what several ranks have ----------------------------------------------------------------- */
@@ -208,7 +210,8 @@ static int add_bytes(struct terms *t, int slot, const struct param *p, const flo
                                      .group = group});
 }
 
-/* Of a bucket: parameter by parameter.  What only this rank has, of this copy, is its own group. */
+/* Adds a term for each parameter of a bucket.  A part that only this rank of the replica holds gets
+ * a group of its own: it is compared between replicas only. */
 static int add_bucket(struct ranks *job, struct terms *t, int32_t b, int slot, const float *values)
 {
     const struct layout *l = job->sharing.layout;
@@ -222,7 +225,7 @@ static int add_bucket(struct ranks *job, struct terms *t, int32_t b, int slot, c
     return rc;
 }
 
-/* Of parameter i, which may be a bucket; buffer has room for its largest slot. */
+/* Adds the terms of parameter i, which may be a bucket. buffer holds its largest slot. */
 static int add_param(struct ranks *job, struct terms *t, int32_t i, float *buffer)
 {
     const struct param *p = &job->params->data[i];
@@ -281,7 +284,7 @@ int ranks_before_step(struct ranks *job, const struct ranks_step *s)
     snprintf(how, sizeof how, "came to step %lld with", (long long)updates + 1);
     bool values = s->first || !job->values_agreed;
     bool copies = every && updates && updates % every == 0;
-    /* Collectives of a step under way come first: on CPUs they take the same link. */
+    /* Collectives of a step in progress must end first: on CPUs they use the same link. */
     if (values || copies)
         rc = memory_sync(job->memory);
     if (rc)
@@ -292,5 +295,5 @@ int ranks_before_step(struct ranks *job, const struct ranks_step *s)
     if (!rc && copies)
         rc = agree_copies(job, updates, how);
     job->rates = mix_float(job->rates, s->lr);
-    return part(job, rc);
+    return stop_if_different(job, rc);
 }

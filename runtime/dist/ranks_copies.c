@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What copies between host and devices reach while all ranks of a host make them: host memory, and
- * what lies between it and the devices, may carry less than their links.  A machine file can tell;
- * else it is timed here, before the first plan, where there is a host tier to copy to.
+ * Measures the rate of copies between host and devices while all ranks of a host copy at once: host
+ * memory and shared links may carry less than the sum of the single links.  A machine file can give
+ * the rate; otherwise it is measured here, before the first plan, if there is a host tier.
  */
 #include <math.h>
 #include <stdlib.h>
 #include "dist/ranks.h"
 
 enum { ROUNDS = 4, COPIES = 4 };
-#define BYTES (INT64_C(256) << 20) /* of a copy: more than caches hold */
+#define BYTES (INT64_C(256) << 20) /* per copy: more than caches hold */
 
 bool ranks_want_copies(const struct ranks *job)
 {
@@ -17,19 +17,18 @@ bool ranks_want_copies(const struct ranks *job)
            job->machine->host_copies == 0;
 }
 
-/* What a rank copies to and from beside its arena; host is NULL where there is no memory for that.
- */
+/* Buffers of the measurement; host is NULL if there is no memory for them. */
 struct copying {
     int64_t bytes;
     char *host;
 };
 
-/* Within both budgets: nothing has a place in the arena yet. */
+/* Stays within both budgets: nothing is placed in the arena yet. */
 static void copying_open(const struct ranks *job, struct copying *x)
 {
     struct device *d = job->memory->device;
-    int64_t room = min_i64(job->memory->budget - d->ops->overhead(d), job->options->host);
-    *x = (struct copying){.bytes = min_i64(BYTES, room / 2 / CKPT_ALIGN * CKPT_ALIGN)};
+    int64_t available = min_i64(job->memory->budget - d->ops->overhead(d), job->options->host);
+    *x = (struct copying){.bytes = min_i64(BYTES, available / 2 / CKPT_ALIGN * CKPT_ALIGN)};
     if (x->bytes <= 0)
         return;
     x->host = d->ops->host_alloc(d, 2 * x->bytes);
@@ -47,8 +46,8 @@ static void copying_close(const struct ranks *job, struct copying *x)
     job->memory->device->ops->host_free(job->memory->device, x->host);
 }
 
-/* Both ways at once, as in a step.  B/s each way, or 0. */
-static double copy(const struct ranks *job, const struct copying *x)
+/* Copies in both directions at once, as a step does.  Returns B/s per direction, or 0. */
+static double copy_both_ways(const struct ranks *job, const struct copying *x)
 {
     struct device *d = job->memory->device;
     if (!x->host)
@@ -58,43 +57,43 @@ static double copy(const struct ranks *job, const struct copying *x)
     return d->ops->sync(d) ? 0 : COPIES * (double)x->bytes / (clock_seconds() - before);
 }
 
-/* All ranks begin together; *least is the rate of the slowest. */
-static int run_round(struct ranks *job, const struct copying *x, double *all, double *least)
+/* All ranks start together; *slowest is the rate of the slowest rank. */
+static int run_round(struct ranks *job, const struct copying *x, double *all, double *slowest)
 {
     struct comm *comm = ranks_hosts(job);
     int rc = comm_barrier(comm, "copies to the host");
     if (rc)
         return rc;
-    double own = copy(job, x);
+    double own = copy_both_ways(job, x);
     rc = comm_gather(comm, &own, all, sizeof own, "copies to the host");
-    *least = INFINITY;
+    *slowest = INFINITY;
     for (int r = 0; r < job->sharing.ranks && !rc; r++)
-        *least = fmin(*least, all[r]);
+        *slowest = fmin(*slowest, all[r]);
     return rc;
 }
 
-/* To two digits, so that a plan does not depend on the rest. */
-static double rounded(double rate)
+/* Rounds down to two digits, so that plans are the same for small variations. */
+static double round_rate(double rate)
 {
     double unit = rate > 0 ? pow(10, floor(log10(rate)) - 1) : 1;
     return floor(rate / unit) * unit;
 }
 
-/* The first round is the slowest, and forgotten; of the others the best. */
+/* The first round warms up and is ignored; the result is the best of the others. */
 static int time_copies(struct ranks *job, double *all)
 {
     struct copying x;
-    double best = 0, least = 0;
+    double best = 0, slowest = 0;
     int rc = 0;
     copying_open(job, &x);
     for (int i = 0; i < ROUNDS && !rc; i++) {
-        rc = run_round(job, &x, all, &least);
-        best = i && !rc ? fmax(best, least) : best;
+        rc = run_round(job, &x, all, &slowest);
+        best = i && !rc ? fmax(best, slowest) : best;
     }
     copying_close(job, &x);
     if (rc)
         return error_fail(job->error, rc, "%s", ranks_hosts(job)->reason);
-    job->machine->host_copies = rounded(best) * (double)job->machine->links.ranks_per_host;
+    job->machine->host_copies = round_rate(best) * (double)job->machine->links.ranks_per_host;
     return 0;
 }
 

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which GPU a rank takes, and what carries collectives between them. */
+/* The GPU of each rank, and the communicator for collectives between GPUs. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include "dist/ranks.h"
 
-/* Where a rank runs. */
+/* Host and GPU of a rank. */
 struct placement {
     uint64_t host;
-    char gpu[32]; /* its place on the bus, or "" */
+    char gpu[32]; /* PCI bus address, or "" */
 };
 
-/* This host, the same for all ranks of one kernel, also in containers. */
+/* Identifies this host: the same for all ranks under one kernel, also in containers. */
 static uint64_t ranks_host(void)
 {
     char text[256] = "";
@@ -29,14 +29,15 @@ uint64_t ranks_host_name(void)
     return name && *name ? hash_text(name) : ranks_host();
 }
 
-/* Every rank's placement, to be freed; or NULL, the code in *rc. */
+/* Gathers the placement of every rank; the caller frees it.  NULL on failure, with the code in
+ * *rc. */
 static struct placement *gather_placements(struct ranks *job, int *rc)
 {
     struct placement mine = {.host = ranks_host()};
     struct placement *all = calloc((size_t)job->sharing.ranks, sizeof *all);
     if (job->memory->device)
         snprintf(mine.gpu, sizeof mine.gpu, "%s", job->memory->device->where);
-    *rc = all ? comm_gather(job->comm, &mine, all, sizeof mine, "seats") : CKPT_ENOMEM;
+    *rc = all ? comm_gather(job->comm, &mine, all, sizeof mine, "placements") : CKPT_ENOMEM;
     if (!*rc)
         return all;
     error_set(*rc, "%s", *rc == CKPT_ECOMM ? job->comm->reason : "no memory for a communicator");
@@ -57,7 +58,7 @@ int ranks_placement(struct ranks *job, int *index)
     return rc;
 }
 
-/* All ranks come to the same answer. */
+/* All ranks compute the same result. */
 static int check_placements(const struct ranks *job, const struct placement *all)
 {
     bool *without = calloc((size_t)job->sharing.ranks, sizeof *without);
@@ -82,7 +83,7 @@ static int check_placements(const struct ranks *job, const struct placement *all
     return rc;
 }
 
-/* The ways from this rank's GPU to those of the others on its host, each kind once. */
+/* Lists the kinds of links from this rank's GPU to the other GPUs of its host. */
 static void note_routes(struct ranks *job, const struct placement *all)
 {
     char text[DEVICE_ROUTE];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where ranks run, and so which of them share: all, or those of each host, of which then every one
- * has a copy of everything in shares.  Gradients are summed within a host and those sums over the
- * hosts, so that only shares cross what is between them.
+ * The host of each rank, and the ranks that share one copy of the model: all ranks, or the ranks of
+ * each host.  In the second case every host holds a replica.  Gradients are summed within each
+ * host, then between hosts, so only shares cross the network.
  */
 #include <sched.h>
 #include <stdlib.h>
@@ -12,25 +12,25 @@
 
 int ranks_sort_by_host(int n, const uint64_t *of, int *placements, int *hosts, int *most)
 {
-    int seated = 0, least = n;
+    int placed = 0, fewest = n;
     *hosts = *most = 0;
     for (int i = 0; i < n; i++) {
-        int before = 0, with = 0;
+        int earlier = 0, count = 0;
         for (int k = 0; k < i; k++)
-            before += of[k] == of[i];
-        if (before)
+            earlier += of[k] == of[i];
+        if (earlier)
             continue;
         for (int k = i; k < n; k++) {
             if (of[k] != of[i])
                 continue;
-            placements[seated++] = k;
-            with++;
+            placements[placed++] = k;
+            count++;
         }
         ++*hosts;
-        *most = with > *most ? with : *most;
-        least = with < least ? with : least;
+        *most = count > *most ? count : *most;
+        fewest = count < fewest ? count : fewest;
     }
-    return least == *most ? least : 0;
+    return fewest == *most ? fewest : 0;
 }
 
 /* ---- what the ranks tell each other ---------------------------------------------------------- */
@@ -41,8 +41,8 @@ static const char *over_option(const struct ranks *job)
                                                                  : "auto";
 }
 
-/* All must be told the same: else they would go different ways from here on. */
-static int compare_orders(struct ranks *job)
+/* All ranks must have the same --shard-over: it selects which collectives follow. */
+static int compare_shard_over(struct ranks *job)
 {
     bool *other = calloc((size_t)job->sharing.ranks, sizeof *other);
     char who[256];
@@ -58,7 +58,7 @@ static int compare_orders(struct ranks *job)
              : 0;
 }
 
-static int take_placements(struct ranks *job)
+static int set_placements(struct ranks *job)
 {
     uint64_t *of = calloc((size_t)job->sharing.ranks, sizeof *of);
     int most;
@@ -115,7 +115,7 @@ static struct rank_place own_place(const struct ranks *job)
     return p;
 }
 
-/* Hosts are numbered in the order in which they are met. */
+/* Hosts are numbered in order of first appearance. */
 static void describe_places(struct ranks *job)
 {
     for (int s = 0, host = -1; s < job->sharing.ranks; s++) {
@@ -133,7 +133,7 @@ static void describe_places(struct ranks *job)
     }
 }
 
-/* For the plan, which prices collectives by it, its table, and the groups. */
+/* The plan prices collectives by the hosts; the plan table and the groups use them too. */
 static int find_hosts(struct ranks *job)
 {
     struct comm *comm = ranks_hosts(job);
@@ -143,16 +143,16 @@ static int find_hosts(struct ranks *job)
     if (rc == CKPT_ECOMM)
         return error_fail(job->error, rc, "%s", comm->reason);
     if (!rc)
-        rc = take_placements(job);
+        rc = set_placements(job);
     if (!rc)
-        rc = compare_orders(job);
+        rc = compare_shard_over(job);
     if (!rc)
         describe_places(job);
     return rc == CKPT_ENOMEM ? error_fail(job->error, rc, "no memory for ranks") : rc;
 }
 
-/* Ranks that are not there fill hosts of the machine they are planned for. */
-static void imagine_hosts(struct ranks *job)
+/* Planned ranks that do not exist fill the hosts of the machine that the plan is for. */
+static void plan_hosts(struct ranks *job)
 {
     int64_t n = job->machine->links.ranks_per_host;
     job->per_host = n > 1 && job->sharing.ranks % n == 0 ? (int)n : 0;
@@ -162,7 +162,7 @@ int ranks_find_hosts(struct ranks *job)
 {
     if (job->comm)
         return find_hosts(job);
-    imagine_hosts(job);
+    plan_hosts(job);
     return 0;
 }
 
@@ -208,19 +208,19 @@ void ranks_print_places(const struct ranks *job, FILE *f)
 
 bool ranks_may_share(const struct ranks *job, enum ranks_over over)
 {
-    const char *told = over_option(job);
+    const char *option = over_option(job);
     if (job->sharing.ranks < 2 || job->settled)
         return (int)over == job->over;
-    bool hosts = job->asked_zero && job->per_host && job->per_host < job->sharing.ranks &&
-                 strcmp(told, "all") != 0;
-    /* Where each host has one rank, to share within it is not to share at all. */
-    if (job->per_host == 1 && strcmp(told, "host") != 0 && job->options->zero != CKPT_AUTO)
+    bool hosts = job->requested_zero && job->per_host && job->per_host < job->sharing.ranks &&
+                 strcmp(option, "all") != 0;
+    /* With one rank per host, sharing within a host means no sharing. */
+    if (job->per_host == 1 && strcmp(option, "host") != 0 && job->options->zero != CKPT_AUTO)
         hosts = false;
-    return over == OVER_HOST ? hosts : !hosts || strcmp(told, "host") != 0;
+    return over == OVER_HOST ? hosts : !hosts || strcmp(option, "host") != 0;
 }
 
-/* Which share of which copy this rank has. */
-static void take_place(struct ranks *job)
+/* Sets the replica of this rank and its place in the replica. */
+static void set_place(struct ranks *job)
 {
     int at = 0;
     while (job->placements && job->placements[at] != job->rank)
@@ -258,9 +258,9 @@ int ranks_choose_group(struct ranks *job, enum ranks_over over)
 {
     bool hosts = over == OVER_HOST;
     job->over = over;
-    job->sharing.zero = hosts && job->per_host == 1 ? 0 : job->asked_zero;
+    job->sharing.zero = hosts && job->per_host == 1 ? 0 : job->requested_zero;
     job->sharing.group_ranks = hosts && job->per_host > 1 ? job->per_host : job->sharing.ranks;
-    take_place(job);
+    set_place(job);
     return job->comm && job->sharing.replicas > 1 && !job->within ? open_groups(job) : 0;
 }
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Values of parameters in and out, and first ones where nobody set any. */
+/* Reading and writing parameter values, and initial values where none were set. */
 #include <stdlib.h>
 #include <string.h>
 #include "dist/values.h"
 
-/* Where a slot begins among the elements of the whole parameter, which are given and taken. */
+/* Index of the slot's first element in the whole parameter, which callers pass. */
 static int64_t slot_first(const struct param *p, int slot)
 {
     return slot == SLOT_VALUE ? 0 : p->part_first;
@@ -23,16 +23,16 @@ static int read_slot(struct ranks *job, const struct param *p, int slot, float *
                        param_slot_numel(p, slot));
 }
 
-/* Whether the slots of `in` have a value as exact as it will be wanted.  One that an inference
- * program made has bf16 of what may be fp32: a master that comes later begins with the fp32. */
+/* Does `in` store the value with all the precision a later program may need?  After an inference
+ * program it may hold bf16 of an fp32 value, whereas a master created later starts from fp32. */
 static bool has_exact(const struct param *in)
 {
     return in->filled[SLOT_VALUE] && (in->filled[SLOT_MASTER] || in->desc.dtype == CKPT_F32 ||
                                       in->codes || param_is_narrow(in));
 }
 
-/* The slot of `in`, p or its bucket, that holds the value of p as exact as it is, or SLOT_COUNT
- * while only the host has it: what was set, or what follows from the seed. */
+/* The slot of `in` (p or its bucket) that holds the most exact value of p.  SLOT_COUNT if only the
+ * host has that value: it was set, or follows from the seed. */
 static int exact_slot(const struct param *p, const struct param *in)
 {
     if (in->filled[SLOT_MASTER])
@@ -47,7 +47,7 @@ static int fail_memory(struct ranks *job, const struct param *p)
     return error_fail(job->error, CKPT_ENOMEM, "no memory for parameter '%s'", p->name);
 }
 
-/* Values that nobody has set, of what is kept in codes: what these stand for. */
+/* Initial values of a parameter stored in codes: the decoded values. */
 static int read_coded(struct ranks *job, const struct param *p, float *dst)
 {
     const int64_t n = desc_numel(&p->desc);
@@ -61,7 +61,7 @@ static int read_coded(struct ranks *job, const struct param *p, float *dst)
     return 0;
 }
 
-/* What this rank has of a bucket: the slot, and over it what only the host has. */
+/* This rank's part of a bucket: the slot, overwritten by the values that only the host has. */
 static int read_bucket(struct ranks *job, const struct param *bucket, float *dst)
 {
     int rc = 0;
@@ -73,7 +73,7 @@ static int read_bucket(struct ranks *job, const struct param *bucket, float *dst
     return rc;
 }
 
-/* What was set, or what follows from the seed. */
+/* The value that was set, or the initial value from the seed. */
 static int read_host(struct ranks *job, const struct param *p, float *dst)
 {
     const int64_t n = desc_numel(&p->desc);
@@ -105,7 +105,7 @@ static bool is_full(const struct param *p)
     return true;
 }
 
-/* Running means of gradients begin at 0. */
+/* Running means of gradients start at 0. */
 static bool is_mean(int slot)
 {
     return slot != SLOT_VALUE && slot != SLOT_MASTER && slot != SLOT_EMA;
@@ -130,15 +130,15 @@ static int fill_param(struct ranks *job, struct param *p, float *value)
     return rc;
 }
 
-/* Where the value of p is: in itself or in its bucket. */
+/* The parameter that stores the value of p: p or its bucket. */
 static const struct param *place_of(const struct ranks *job, const struct param *p)
 {
     const struct param *bucket = ranks_bucket_of(job, p);
     return bucket ? bucket : p;
 }
 
-/* What a slot has, of p or of its bucket, does not stand on the host as well.  Returns whether it
- * did. */
+/* Frees the host copy of a value once a slot of p or of its bucket holds it.  Returns whether it
+ * was freed. */
 static bool drop_copy(struct ranks *job, struct param *p)
 {
     const struct param *in = place_of(job, p);
@@ -150,7 +150,7 @@ static bool drop_copy(struct ranks *job, struct param *p)
     return true;
 }
 
-/* Values on the host go as those in slots come, so that few stand twice. */
+/* Host copies are freed as slots are filled, so that few values exist twice. */
 static int fill_one(struct ranks *job, int32_t i, float *value, bool *dropped)
 {
     struct param *p = &job->params->data[i];
@@ -217,8 +217,8 @@ struct ckpt_desc values_state_desc(const struct param *p, enum ckpt_slot slot)
     return d;
 }
 
-/* The bucket that has a slot of p, or NULL where that is p's own: factors and what else an
- * optimizer keeps by whole parameters are whole on every rank. */
+/* The bucket that stores a slot of p, or NULL if p stores the slot itself.  Every rank holds all of
+ * the slots that an optimizer keeps per whole parameter, such as factors. */
 static const struct param *bucket_with(const struct ranks *job, const struct param *p, int slot)
 {
     return p->filled[slot] && slot != SLOT_VALUE ? NULL : ranks_bucket_of(job, p);
@@ -240,7 +240,7 @@ static int write_value(struct ranks *job, struct param *p, const float *src)
     return rc;
 }
 
-/* On the host too, until a slot has all of it. */
+/* The host keeps a copy until a slot holds the exact value. */
 static int set_value(struct ranks *job, struct param *p, const float *src)
 {
     const struct param *in = place_of(job, p);
@@ -273,7 +273,7 @@ static int set_slot(struct ranks *job, struct param *p, enum ckpt_slot slot, con
     return write_slot(job, p, slot_of[slot], src);
 }
 
-/* A value without a master is what bf16 has of it, also for the EMA that begins with it. */
+/* Without a master the value is rounded to bf16, also for the EMA that starts from it. */
 static int set_narrow(struct ranks *job, struct param *p, const float *src)
 {
     int64_t n = desc_numel(&p->desc);

@@ -5,35 +5,36 @@
 
 /* ---- parameters ---------------------------------------------------------------------------- */
 
-/* Rows of heads whose pairs stand side by side here, and in two halves of a head in files. */
-static void keep_halves(ckpt *c, ckpt_tensor w, int64_t heads, int64_t head, int64_t columns)
+/* Describes the file layout of rotary weights: here the two elements of a pair are adjacent; files
+ * store all first elements of a head, then all second elements. */
+static void set_rotary_layout(ckpt *c, ckpt_tensor w, int64_t heads, int64_t head, int64_t columns)
 {
     if (w.id)
         ckpt_param_file_axes(c, w, 4, (int64_t[]){heads, head / 2, 2, columns},
                              (int[]){0, 2, 1, 3});
 }
 
-/* The projection of q or k. */
-static struct ckpt_nn_linear turned(const struct nn_maker *m, int64_t in, int64_t heads,
-                                    int64_t head, bool bias, bool halves)
+/* The projection of q or k, in rotary layout if halves is set. */
+static struct ckpt_nn_linear rotary_projection(const struct nn_maker *m, int64_t in, int64_t heads,
+                                               int64_t head, bool bias, bool halves)
 {
     struct ckpt_nn_linear l = nn_linear(m, in, heads * head, bias);
 
     if (halves && head % 2 == 0) {
-        keep_halves(m->nn.context, l.weight, heads, head, in);
-        keep_halves(m->nn.context, l.bias, heads, head, 1);
+        set_rotary_layout(m->nn.context, l.weight, heads, head, in);
+        set_rotary_layout(m->nn.context, l.bias, heads, head, 1);
     }
     return l;
 }
 
-static void make_apart(struct ckpt_nn_attention *a, const struct nn_maker *m,
-                       const struct ckpt_nn_attention_spec *s, int64_t context)
+static void make_separate(struct ckpt_nn_attention *a, const struct nn_maker *m,
+                          const struct ckpt_nn_attention_spec *s, int64_t context)
 {
     struct nn_maker q = nn_part(m, s->q_name), k = nn_part(m, s->k_name);
     struct nn_maker v = nn_part(m, s->v_name);
 
-    a->q = turned(&q, s->width, a->heads, a->head, s->qkv_bias, s->halves);
-    a->k = turned(&k, context, a->kv_heads, a->head, s->qkv_bias, s->halves);
+    a->q = rotary_projection(&q, s->width, a->heads, a->head, s->qkv_bias, s->halves);
+    a->k = rotary_projection(&k, context, a->kv_heads, a->head, s->qkv_bias, s->halves);
     a->v = nn_linear(&v, context, a->kv_heads * a->head, s->qkv_bias);
 }
 
@@ -63,14 +64,14 @@ struct ckpt_nn_attention ckpt_nn_attention(const struct ckpt_nn *nn,
     if (s.qkv_name)
         a.qkv = nn_linear(&qkv, s.width, (a.heads + 2 * a.kv_heads) * a.head, s.qkv_bias);
     else
-        make_apart(&a, &m, &s, s.context ? s.context : s.width);
+        make_separate(&a, &m, &s, s.context ? s.context : s.width);
     a.out = nn_linear(&out, a.heads * a.head, s.width, s.out_bias);
     return a;
 }
 
 /* ---- recording ----------------------------------------------------------------------------- */
 
-/* [..., heads head] as [..., heads, head]. */
+/* Reshapes [..., heads head] to [..., heads, head]. */
 static ckpt_tensor as_heads(ckpt_tape *t, ckpt_tensor x, int64_t heads, int64_t head)
 {
     struct ckpt_desc d = ckpt_desc_of(t, x);
@@ -83,8 +84,8 @@ static ckpt_tensor as_heads(ckpt_tape *t, ckpt_tensor x, int64_t heads, int64_t 
 }
 
 /*
- * Equal parts are cut along an axis of their own: so their gradients are written side by side, as
- * that of the whole, and nobody copies them together.
+ * Equal parts are split along an axis of their own, so that their gradients are written directly
+ * into the gradient of the whole, without a copy.
  */
 static void cut_equal(ckpt_tape *t, const struct ckpt_nn_attention *m, ckpt_tensor x,
                       ckpt_tensor part[3])
@@ -168,7 +169,7 @@ ckpt_tensor ckpt_nn_attention_out(ckpt_tape *t, const struct ckpt_nn_attention *
                 : ckpt_linear(t, x, m->out.weight, m->out.bias);
 }
 
-static ckpt_tensor turn(ckpt_tape *t, ckpt_tensor x, ckpt_tensor rope)
+static ckpt_tensor apply_rope(ckpt_tape *t, ckpt_tensor x, ckpt_tensor rope)
 {
     return rope.id ? ckpt_rope(t, x, rope, ckpt_desc_of(t, x).ndim - 3) : x;
 }
@@ -182,7 +183,7 @@ ckpt_tensor ckpt_nn_apply_attention_add(ckpt_tape *t, const struct ckpt_nn_atten
     if (!m)
         return nn_no_module(t, __func__);
     heads_of(t, m, x, context, part);
-    ckpt_tensor q = turn(t, part[0], rope), k = turn(t, part[1], rope);
+    ckpt_tensor q = apply_rope(t, part[0], rope), k = apply_rope(t, part[1], rope);
     return ckpt_nn_attention_out(t, m, ckpt_attention(t, q, k, part[2], CKPT_NONE, spec), a);
 }
 

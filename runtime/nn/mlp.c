@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Multi-layer perceptrons of two layers, plain and gated. */
+/* Two-layer perceptrons, plain and gated. */
 #include "nn/nn.h"
 
 struct ckpt_nn_mlp ckpt_nn_mlp(const struct ckpt_nn *nn, const struct ckpt_nn_mlp_spec *spec,

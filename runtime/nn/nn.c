@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Modules of one layer, and what all makers share. */
+/* Single-layer modules, and common code of module constructors. */
 #include <math.h>
 #include <string.h>
 #include "ckpt_files.h"
@@ -9,8 +9,8 @@
 
 /* ---- makers -------------------------------------------------------------------------------- */
 
-/* Sticks to the context: the next ckpt_compile returns it. */
-static void stick(struct nn_maker *m, int code)
+/* Stores the error in the context; the next ckpt_compile returns it. */
+static void set_failure(struct nn_maker *m, int code)
 {
     ckpt *c = m->nn.context;
 
@@ -27,7 +27,7 @@ struct nn_maker nn_open(const struct ckpt_nn *nn, const char *name, va_list ap)
         m.failed = true;
         return m;
     }
-    /* The context stands where it does in every version, so a wrong size is told there. */
+    /* The position of the context member never changes, so it can report a wrong struct size. */
     struct error *e = &nn->context->error;
     int rc = sized_read(e, "struct ckpt_nn", &m.nn, sizeof m.nn, nn);
     m.nn.context = nn->context;
@@ -36,7 +36,7 @@ struct nn_maker nn_open(const struct ckpt_nn *nn, const char *name, va_list ap)
     else if (!rc && vsnprintf(m.name, sizeof m.name, name, ap) >= NN_NAME)
         rc = error_fail(e, CKPT_EINVAL, "the name of a module is too long: '%s...'", m.name);
     if (rc)
-        stick(&m, rc);
+        set_failure(&m, rc);
     return m;
 }
 
@@ -48,13 +48,14 @@ void nn_read_spec(struct nn_maker *m, const char *name, void *to, size_t known, 
     int rc = from ? sized_read(e, name, to, known, from)
                   : error_fail(e, CKPT_EINVAL, "module '%s': NULL for its %s", m->name, name);
     if (rc)
-        stick(m, rc);
+        set_failure(m, rc);
 }
 
 void nn_refuse(struct nn_maker *m, const char *why)
 {
     if (!m->failed)
-        stick(m, error_fail(&m->nn.context->error, CKPT_EINVAL, "module '%s': %s", m->name, why));
+        set_failure(
+            m, error_fail(&m->nn.context->error, CKPT_EINVAL, "module '%s': %s", m->name, why));
 }
 
 struct nn_maker nn_part(const struct nn_maker *m, const char *part)
@@ -65,8 +66,9 @@ struct nn_maker nn_part(const struct nn_maker *m, const char *part)
     if (m->failed)
         return p;
     if (!part || snprintf(p.name + n, NN_NAME - n, ".%s", part) >= (int)(NN_NAME - n))
-        stick(&p, error_fail(&m->nn.context->error, CKPT_EINVAL,
-                             "module '%s': the name of a part is missing or too long", m->name));
+        set_failure(&p,
+                    error_fail(&m->nn.context->error, CKPT_EINVAL,
+                               "module '%s': the name of a part is missing or too long", m->name));
     return p;
 }
 
@@ -80,7 +82,8 @@ ckpt_tensor nn_parameter(const struct nn_maker *m, const char *part, int ndim, c
     return ckpt_param(p.nn.context, p.name, p.nn.dtype, ndim, shape, init, !p.nn.frozen);
 }
 
-/* NAME.weight and NAME.bias; own is what PyTorch begins with, where nn says nothing else. */
+/* NAME.weight and NAME.bias; own is PyTorch's default initialization, used unless nn overrides
+ * it. */
 static ckpt_tensor nn_weight(const struct nn_maker *m, int ndim, const int64_t *shape,
                              struct ckpt_init own)
 {
@@ -93,7 +96,7 @@ static ckpt_tensor nn_bias(const struct nn_maker *m, int64_t n, struct ckpt_init
 }
 
 /* PyTorch's kaiming_uniform_(a=sqrt(5)): the bound is sqrt(6 / (6 fan)). */
-static struct ckpt_init by_fan(int64_t fan)
+static struct ckpt_init uniform_by_fan(int64_t fan)
 {
     return CKPT_UNIFORM(1.f / sqrtf((float)(fan > 0 ? fan : 1)));
 }
@@ -110,9 +113,9 @@ struct ckpt_nn_linear nn_linear(const struct nn_maker *m, int64_t in, int64_t ou
 {
     struct ckpt_nn_linear l = {CKPT_NONE, CKPT_NONE};
 
-    l.weight = nn_weight(m, 2, (int64_t[]){out, in}, by_fan(in));
+    l.weight = nn_weight(m, 2, (int64_t[]){out, in}, uniform_by_fan(in));
     if (bias)
-        l.bias = nn_bias(m, out, by_fan(in));
+        l.bias = nn_bias(m, out, uniform_by_fan(in));
     return l;
 }
 
@@ -136,7 +139,7 @@ ckpt_tensor ckpt_nn_apply_linear(ckpt_tape *t, const struct ckpt_nn_linear *m, c
 
 static struct ckpt_nn_norm make_norm(const struct nn_maker *m, int64_t width, float eps, bool rms)
 {
-    struct nn_maker own = *m; /* what projections begin with is nothing for norms */
+    struct nn_maker own = *m; /* the initialization of projections does not apply to norms */
 
     own.nn.weight = own.nn.bias = NULL;
     return (struct ckpt_nn_norm){nn_weight(&own, 1, &width, CKPT_ONES),
@@ -173,7 +176,7 @@ ckpt_tensor ckpt_nn_apply_norm(ckpt_tape *t, const struct ckpt_nn_norm *m, ckpt_
                   : ckpt_layer_norm(t, x, m->weight, m->bias, m->eps);
 }
 
-/* What a norm keeps is fp32, and no optimizer trains it. */
+/* Running statistics are fp32 and not trained by an optimizer. */
 static ckpt_tensor buffer(const struct nn_maker *m, const char *part, int64_t n,
                           struct ckpt_init init)
 {
@@ -233,7 +236,7 @@ ckpt_tensor ckpt_nn_apply_embedding(ckpt_tape *t, const struct ckpt_nn_embedding
 
 /* ---- convolution --------------------------------------------------------------------------- */
 
-/* Axis 0 stays, channels go from the end to place 1. */
+/* File layout of convolution weights: axis 0 stays, channels move from the last axis to axis 1. */
 static void channels_first(ckpt *c, ckpt_tensor weight, int spatial)
 {
     int axes[CKPT_MAX_DIMS] = {0, spatial + 1};
@@ -243,7 +246,7 @@ static void channels_first(ckpt *c, ckpt_tensor weight, int spatial)
     ckpt_param_file_axes(c, weight, spatial + 2, NULL, axes);
 }
 
-/* The channels of axis 0 of the weight, and those of the other axis in a group. */
+/* first: channels on axis 0 of the weight; last: channels of the other side, divided by groups. */
 static struct ckpt_nn_conv make_conv(struct nn_maker *m, int64_t first, int64_t last, int64_t out,
                                      int spatial, const int64_t *kernel,
                                      const struct ckpt_conv_spec *from, bool bias)
@@ -264,11 +267,11 @@ static struct ckpt_nn_conv make_conv(struct nn_maker *m, int64_t first, int64_t 
     shape[spatial + 1] = fan;
     for (int i = 0; i < spatial; i++)
         fan *= shape[i + 1] = kernel[i];
-    w.weight = nn_weight(m, spatial + 2, shape, by_fan(fan));
+    w.weight = nn_weight(m, spatial + 2, shape, uniform_by_fan(fan));
     if (w.weight.id)
         channels_first(m->nn.context, w.weight, spatial);
     if (bias)
-        w.bias = nn_bias(m, out, by_fan(fan));
+        w.bias = nn_bias(m, out, uniform_by_fan(fan));
     return w;
 }
 

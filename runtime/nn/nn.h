@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the makers of modules share. */
+/* Common code of module constructors. */
 #ifndef CKPT_NN_INSIDE_H
 #define CKPT_NN_INSIDE_H
 
 #include <stdarg.h>
 #include "ckpt_nn.h"
 
-enum { NN_NAME = 256 }; /* bytes of a name with its end */
+enum { NN_NAME = 256 }; /* bytes of a name, including the NUL */
 
 /*
- * A maker at work.  Where something is wrong with its arguments the error sticks to the context
- * and `failed` is set: it makes no parameters then.
+ * State of a constructor.  After an error in its arguments the context keeps the error and `failed`
+ * is set; no further parameters are made.
  */
 struct nn_maker {
     struct ckpt_nn nn;
@@ -18,23 +18,23 @@ struct nn_maker {
     bool failed;
 };
 
-/* Reads what a maker was given.  Where nn is NULL there is no context for a sentence. */
+/* Reads the arguments of a constructor.  If nn is NULL there is no context to store an error in. */
 struct nn_maker nn_open(const struct ckpt_nn *nn, const char *name, va_list ap) CKPT_PRINTF(2, 0);
 
-/* Reads the spec of a module over its defaults. */
+/* Copies the spec of a module over its defaults. */
 void nn_read_spec(struct nn_maker *m, const char *name, void *to, size_t known, const void *from);
 
-/* The module cannot be made: why is the rest of the sentence. */
+/* Records that the module cannot be made: why completes the sentence. */
 void nn_refuse(struct nn_maker *m, const char *why);
 
-/* A maker of the same for NAME.part. */
+/* A constructor with the same settings for NAME.part. */
 struct nn_maker nn_part(const struct nn_maker *m, const char *part);
 
-/* NAME.part, which begins so. */
+/* Creates the parameter NAME.part. */
 ckpt_tensor nn_parameter(const struct nn_maker *m, const char *part, int ndim, const int64_t *shape,
                          struct ckpt_init init);
 
-/* What an applier returns for a module that is NULL: the error sticks to the tape. */
+/* Reports a NULL module: the tape keeps the error.  Returns CKPT_NONE. */
 ckpt_tensor nn_no_module(ckpt_tape *t, const char *call);
 
 struct ckpt_nn_linear nn_linear(const struct nn_maker *m, int64_t in, int64_t out, bool bias);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Recurrent layers.  What a step needs of its input is one product for all steps, in the order of
- * time, so that a step reads rows side by side; what depends on the state is a product a step.
+ * Recurrent layers.  The products of all steps' inputs are one product with rows in order of time,
+ * so that a step reads adjacent rows; the product with the state is one per step.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -70,9 +70,9 @@ struct ckpt_nn_rnn ckpt_nn_gru(const struct ckpt_nn *nn, int64_t in, int64_t wid
 
 /* ---- recording ----------------------------------------------------------------------------- */
 
-/* What all steps take of their inputs.  The second bias of an LSTM is only added, so it may be here
- * and is no work of each step. */
-static ckpt_tensor of_inputs(ckpt_tape *t, const struct ckpt_nn_rnn *m, ckpt_tensor x)
+/* The input product of all steps.  The second bias of an LSTM is only added, so it is added here
+ * once and not in each step. */
+static ckpt_tensor input_product(ckpt_tape *t, const struct ckpt_nn_rnn *m, ckpt_tensor x)
 {
     ckpt_tensor bias = m->bias_ih;
 
@@ -81,7 +81,7 @@ static ckpt_tensor of_inputs(ckpt_tape *t, const struct ckpt_nn_rnn *m, ckpt_ten
     return ckpt_linear(t, x, m->weight_ih, bias);
 }
 
-/* a [B, gates width]: of the input. */
+/* a: the input product, [B, gates width]. */
 static void lstm_step(ckpt_tape *t, const struct ckpt_nn_rnn *m, ckpt_tensor a, ckpt_tensor *h,
                       ckpt_tensor *c)
 {
@@ -114,8 +114,8 @@ static void step(ckpt_tape *t, const struct ckpt_nn_rnn *m, ckpt_tensor a, ckpt_
         lstm_step(t, m, a, h, c);
 }
 
-/* Zeros [rows, width] of the dtype of x for a state that is not given. */
-static void begin_at_zero(ckpt_tape *t, const struct ckpt_nn_rnn *m, ckpt_tensor x, ckpt_tensor *s)
+/* Zeros [rows, width] with the dtype of x, for a state that was not given. */
+static void default_zero(ckpt_tape *t, const struct ckpt_nn_rnn *m, ckpt_tensor x, ckpt_tensor *s)
 {
     const struct ckpt_desc d = ckpt_desc_of(t, x);
 
@@ -130,13 +130,13 @@ void ckpt_nn_rnn_step(ckpt_tape *t, const struct ckpt_nn_rnn *m, ckpt_tensor x, 
         nn_no_module(t, __func__);
         return;
     }
-    begin_at_zero(t, m, x, h);
+    default_zero(t, m, x, h);
     if (!m->gru)
-        begin_at_zero(t, m, x, c);
-    step(t, m, of_inputs(t, m, x), h, c);
+        default_zero(t, m, x, c);
+    step(t, m, input_product(t, m, x), h, c);
 }
 
-/* y [L, B, gates width] of the inputs; the states of all steps, [L, B, width]. */
+/* y: the input products, [L, B, gates width].  Returns the states of all steps, [L, B, width]. */
 static ckpt_tensor run(ckpt_tape *t, const struct ckpt_nn_rnn *m, ckpt_tensor y, ckpt_tensor *h,
                        ckpt_tensor *c)
 {
@@ -169,9 +169,9 @@ ckpt_tensor ckpt_nn_apply_rnn(ckpt_tape *t, const struct ckpt_nn_rnn *m, ckpt_te
         ckpt_tape_fail(t, CKPT_ESHAPE, "a recurrent layer takes [B, L, in]; got %d axes", d.ndim);
         return CKPT_NONE;
     }
-    ckpt_tensor y = of_inputs(t, m, ckpt_transpose(t, x, 0, 1));
+    ckpt_tensor y = input_product(t, m, ckpt_transpose(t, x, 0, 1));
     for (int i = 0; i < (m->gru ? 1 : 2); i++)
-        begin_at_zero(t, m, y, &state[i]);
+        default_zero(t, m, y, &state[i]);
     y = run(t, m, y, &state[0], &state[1]);
     if (h)
         *h = state[0];

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Buffers take their next values with the update, which their being finite is a condition of. */
+/* Buffers (running statistics) are replaced with the update, and only if their new values are
+ * finite. */
 #include "attr.h"
 #include "ops.h"
 #include "optim/optim.h"
 
-/* Up to `most` buffers that the step updates, from *i on, which moves; how many. */
-static int next_some(const ckpt_tape *t, int32_t *i, int most, int32_t *param)
+/* Collects up to `limit` buffers that the step updates, starting at *i, which it advances.  Returns
+ * their number. */
+static int next_buffers(const ckpt_tape *t, int32_t *i, int limit, int32_t *param)
 {
     int n = 0;
-    for (; *i < t->n_params && n < most; (*i)++)
+    for (; *i < t->n_params && n < limit; (*i)++)
         if (t->param_next[*i])
             param[n++] = *i;
     return n;
@@ -19,7 +21,7 @@ int optim_check_buffers(ckpt_tape *t, ckpt_tensor *sums)
     ckpt_tensor x[ASSIGN_PAIRS];
     int32_t param[ASSIGN_PAIRS], i = 0;
     int n, count = 0;
-    while ((n = next_some(t, &i, ASSIGN_PAIRS, param)) > 0) {
+    while ((n = next_buffers(t, &i, ASSIGN_PAIRS, param)) > 0) {
         for (int k = 0; k < n; k++)
             x[k] = tape_handle(t, t->param_next[param[k]]);
         ckpt_tensor sum = ops_record1(t, &op_sum_squares, n, x, NULL, 0);
@@ -33,7 +35,7 @@ void optim_assign_buffers(ckpt_tape *t, ckpt_tensor clip)
     ckpt_tensor in[2 * ASSIGN_PAIRS + 1], out[ASSIGN_PAIRS];
     int32_t param[ASSIGN_PAIRS], i = 0;
     int n;
-    while ((n = next_some(t, &i, ASSIGN_PAIRS, param)) > 0) {
+    while ((n = next_buffers(t, &i, ASSIGN_PAIRS, param)) > 0) {
         for (int k = 0; k < n; k++) {
             in[k] = tape_slot(t, param[k], STORAGE_VALUE);
             in[n + k] = tape_handle(t, t->param_next[param[k]]);

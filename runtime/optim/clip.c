@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The global norm of all gradients, and what all updates share: see ops/attr.h. */
+/* The global norm of all gradients, and the scalars that all updates share: see ops/attr.h. */
 #include <stdlib.h>
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
@@ -9,7 +9,7 @@
 #include "ops.h"
 #include "optim/optim.h"
 
-/* One tensor after the other uses the same scratch on the CPU. */
+/* On the CPU all tensors use the same scratch in turn. */
 static int64_t sum_squares_workspace(const struct ckpt_call *call)
 {
     int64_t chunks = 0;
@@ -70,9 +70,9 @@ const struct ckpt_op_def op_clip_coefficient = {
 };
 
 /*
- * Gradients of one sum_squares.  Most parameters of a model are small: one by one, their launches
- * would cost more than their bytes.  A group stays small enough that not much has to be in memory
- * together.
+ * Limits of one sum_squares op.  Most parameters of a model are small, and one launch each would
+ * cost more than reading their bytes.  The limits bound how many gradients must be in memory at
+ * once.
  */
 #define GROUP_TENSORS 64
 #define GROUP_NUMEL   ((int64_t)1 << 26)
@@ -91,7 +91,7 @@ static ckpt_tensor close_group(ckpt_tape *t, struct group *g)
     return sum;
 }
 
-/* Records the sums of all gradients; returns how many there are. */
+/* Records the sums of squares of all gradients; returns the number of sums. */
 static int record_sums(ckpt_tape *t, ckpt_tensor *sums)
 {
     struct group g = {0};

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Threads of the update on the processors of one NUMA node: see host_update.h. */
+/* Binds threads of the host update to the processors of a NUMA node: see host_update.h. */
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include "optim/host_update.h"
 
-#define SPARE 2 /* processors for others */
+#define SPARE 2 /* processors left for other threads */
 
-/* "0-3,8,10-11" as a set; false where that is not what stands there. */
+/* Parses "0-3,8,10-11"; false if the text has another form. */
 static bool parse_list(const char *text, cpu_set_t *set)
 {
     CPU_ZERO(set);
@@ -31,7 +31,7 @@ static bool parse_list(const char *text, cpu_set_t *set)
     return true;
 }
 
-/* The processors of a node that this thread may use now. */
+/* The processors of a node that this thread is allowed to use. */
 static int read_node(int node, const char *nodes, cpu_set_t *set)
 {
     char path[4096], text[4096] = "";

@@ -7,30 +7,30 @@
 #include "optim/host_update.h"
 #include "optim/optim.h"
 
-/* Elements that stay in the first cache while one loop after the other goes over them: one loop for
- * all would be written once for each way to call it, for no gain. */
+/* Elements that stay in the L1 cache while several loops process them.  A single fused loop would
+ * need one copy for each combination of operands, without being faster. */
 #define BLOCK 256
 
-/* The operands of a block; m and v are NULL where the kind has none. */
+/* The operands of a block; m and v are NULL if the kind has no such mean. */
 struct block {
     const float *gradient;
     float *w, *m, *v;
     int64_t n;
 };
 
-/* As floats_are_finite, with the instructions of the set. */
+/* Like floats_are_finite, compiled for the instruction set. */
 UPDATE_FUNCTION bool are_finite(const float *x, int64_t n)
 {
-    uint32_t most = 0;
-#pragma omp simd reduction(max : most)
+    uint32_t largest = 0;
+#pragma omp simd reduction(max : largest)
     for (int64_t i = 0; i < n; i++) {
         const uint32_t bits = float_bits(x[i]) & 0x7fffffff;
-        most = bits > most ? bits : most;
+        largest = bits > largest ? bits : largest;
     }
-    return most < 0x7f800000;
+    return largest < 0x7f800000;
 }
 
-/* kind and mean are known where this is written out. */
+/* kind and mean are constants at each call, so each call is specialized. */
 UPDATE_FUNCTION void update_weights(enum update_kind kind, bool mean,
                                     const struct update_constants *c, const struct block *b)
 {
@@ -77,14 +77,14 @@ static uint16_t *half_at(uint16_t *p, int64_t at)
     return p ? p + at : NULL;
 }
 
-/* Elements [at, at + n), a block at most. */
+/* Updates elements [at, at + n), one block at most. */
 UPDATE_FUNCTION void update_block(const struct update_constants *c, const struct host_update *p,
                                   int64_t at, int64_t n)
 {
     float wide[BLOCK], *restrict w = p->w + at;
     const uint16_t *half = p->half ? (const uint16_t *)p->gradient + at : NULL;
     float *restrict ema = at_or_null(p->ema, at);
-    uint16_t *value = half_at(p->value, at); /* perhaps the gradient's own room */
+    uint16_t *value = half_at(p->value, at); /* may be the same memory as the gradient */
     const struct block b = {.gradient = half ? wide : (const float *)p->gradient + at,
                             .w = w,
                             .m = at_or_null(p->m, at),
@@ -111,17 +111,17 @@ UPDATE_FUNCTION void widen(float *restrict dst, const uint16_t *restrict src, in
         dst[i] = bf16_load(src[i]);
 }
 
-/* x as bf16, rounded by 16 random bits: update_round, of which infinities come out as they are.
- * What is not a number stays one. */
+/* x as bf16, rounded with 16 random bits like update_round.  Infinities are preserved; NaN stays
+ * NaN. */
 UPDATE_FUNCTION uint16_t round_half(float x, uint32_t noise)
 {
     const uint32_t up = (float_bits(x) + noise) >> 16;
     return (uint16_t)(x != x ? 0x7fc0u : up);
 }
 
-/* Elements [at, at + n) of a mean in 8 bits; at is a multiple of MEAN8_BLOCK. */
-UPDATE_FUNCTION void widen_bytes(float *restrict dst, const struct mean8 *s, int64_t at, int64_t n,
-                                 bool square)
+/* Decodes elements [at, at + n) of an 8-bit mean; at is a multiple of MEAN8_BLOCK. */
+UPDATE_FUNCTION void decode_mean8(float *restrict dst, const struct mean8 *s, int64_t at, int64_t n,
+                                  bool square)
 {
     for (int64_t begin = 0; begin < n; begin += MEAN8_BLOCK) {
         const uint8_t *restrict code = s->code + at + begin;
@@ -134,9 +134,9 @@ UPDATE_FUNCTION void widen_bytes(float *restrict dst, const struct mean8 *s, int
     }
 }
 
-/* Codes of n elements, a block at most, of which none is below the smallest number of the block
- * but 0 where `square`, and all are finite: what mean8_encode gives for these, in half as many
- * instructions. */
+/* Encodes n elements, one block at most.  All are finite, and none is below the block's smallest
+ * representable number, except 0 where `square`.  Gives the same codes as mean8_encode with half
+ * the instructions. */
 UPDATE_FUNCTION void encode_plain(uint8_t *restrict code, const float *restrict x,
                                   const uint32_t *restrict word, uint32_t base, int64_t n,
                                   bool square)
@@ -160,32 +160,33 @@ UPDATE_FUNCTION void encode(uint8_t *restrict code, const float *restrict x,
         code[i] = (uint8_t)mean8_encode(x[i], base, update_noise(word[i], of), square);
 }
 
-/* Rounds and stores them, with a new top for each block. */
-UPDATE_FUNCTION void narrow_bytes(const struct mean8 *s, int64_t at, const float *restrict x,
+/* Encodes and stores elements, with a new top for each block. */
+UPDATE_FUNCTION void encode_mean8(const struct mean8 *s, int64_t at, const float *restrict x,
                                   const uint32_t *restrict word, int64_t n, bool square)
 {
     for (int64_t begin = 0; begin < n; begin += MEAN8_BLOCK) {
         uint8_t *restrict code = s->code + at + begin;
-        const int64_t many = min_i64(n - begin, MEAN8_BLOCK);
+        const int64_t count = min_i64(n - begin, MEAN8_BLOCK);
         const float *restrict from = x + begin;
-        uint32_t most = 0, least = UINT32_MAX;
-#pragma omp simd reduction(max : most) reduction(min : least)
-        for (int64_t i = 0; i < many; i++) {
+        uint32_t largest = 0, smallest = UINT32_MAX;
+#pragma omp simd reduction(max : largest) reduction(min : smallest)
+        for (int64_t i = 0; i < count; i++) {
             const uint32_t bits = float_bits(from[i]) & 0x7fffffffu;
-            most = bits > most ? bits : most;
-            least = bits < least ? bits : least;
+            largest = bits > largest ? bits : largest;
+            smallest = bits < smallest ? bits : smallest;
         }
-        const uint32_t top = mean8_ceil(float_of_bits(most)), base = mean8_base(top, square);
-        if (most < 0x7f800000u && least >= (base + 1u) << MEAN8_SHIFT)
-            encode_plain(code, from, word + begin, base, many, square);
+        const uint32_t top = mean8_ceil(float_of_bits(largest)), base = mean8_base(top, square);
+        if (largest < 0x7f800000u && smallest >= (base + 1u) << MEAN8_SHIFT)
+            encode_plain(code, from, word + begin, base, count, square);
         else
-            encode(code, from, word + begin, base, many, square);
+            encode(code, from, word + begin, base, count, square);
         s->top[(at + begin) / MEAN8_BLOCK] = (uint16_t)(top << MEAN8_TOP);
     }
 }
 
-/* The operands of a block whose weight is bf16.  Its means are bf16, too, or those of m and v. */
-struct narrow_block {
+/* The operands of a block with bf16 weight.  Its means are bf16 (half_m, half_v) or decoded from 8
+ * bits (m, v). */
+struct bf16_block {
     const float *gradient;
     uint16_t *value, *half_m, *half_v;
     float *m, *v;
@@ -193,10 +194,11 @@ struct narrow_block {
     int64_t n;
 };
 
-/* kind, mean and half are known where this is written out: values go from memory through the
- * update and back without a stop, for loads, stores and conversions are most of its work. */
-UPDATE_FUNCTION void update_halves(enum update_kind kind, bool mean, bool half,
-                                   const struct update_constants *c, const struct narrow_block *b)
+/* kind, mean and half are constants at each call.  One loop loads, updates and stores, because
+ * loads, stores and conversions are most of its work. */
+UPDATE_FUNCTION void update_bf16_weights(enum update_kind kind, bool mean, bool half,
+                                         const struct update_constants *c,
+                                         const struct bf16_block *b)
 {
     const bool square = kind == UPDATE_ADAMW;
     const float *restrict gradient = b->gradient;
@@ -221,68 +223,68 @@ UPDATE_FUNCTION void update_halves(enum update_kind kind, bool mean, bool half,
     }
 }
 
-UPDATE_FUNCTION void update_narrow_kind(bool half, const struct update_constants *c,
-                                        const struct narrow_block *b)
+UPDATE_FUNCTION void update_bf16_kind(bool half, const struct update_constants *c,
+                                      const struct bf16_block *b)
 {
     switch ((enum update_kind)c->kind) {
     case UPDATE_ADAMW:
-        update_halves(UPDATE_ADAMW, true, half, c, b);
+        update_bf16_weights(UPDATE_ADAMW, true, half, c, b);
         break;
     case UPDATE_SGD:
         if (b->m || b->half_m)
-            update_halves(UPDATE_SGD, true, half, c, b);
+            update_bf16_weights(UPDATE_SGD, true, half, c, b);
         else
-            update_halves(UPDATE_SGD, false, half, c, b);
+            update_bf16_weights(UPDATE_SGD, false, half, c, b);
         break;
     case UPDATE_LION:
-        update_halves(UPDATE_LION, true, half, c, b);
+        update_bf16_weights(UPDATE_LION, true, half, c, b);
         break;
     default:
-        update_halves(UPDATE_STEP, false, half, c, b);
+        update_bf16_weights(UPDATE_STEP, false, half, c, b);
     }
 }
 
 UPDATE_FUNCTION bool halves_are_finite(const uint16_t *x, int64_t n)
 {
-    uint16_t most = 0;
-#pragma omp simd reduction(max : most)
+    uint16_t largest = 0;
+#pragma omp simd reduction(max : largest)
     for (int64_t i = 0; i < n; i++) {
         const uint16_t bits = x[i] & 0x7fff;
-        most = bits > most ? bits : most;
+        largest = bits > largest ? bits : largest;
     }
-    return most < 0x7f80;
+    return largest < 0x7f80;
 }
 
-/* The same where the state is bf16, or its means are in 8 bits. */
-UPDATE_FUNCTION void update_narrow_block(const struct update_constants *c,
-                                         const struct host_update *p, int64_t at, int64_t n)
+/* Like update_block, for bf16 state or 8-bit means. */
+UPDATE_FUNCTION void update_bf16_block(const struct update_constants *c,
+                                       const struct host_update *p, int64_t at, int64_t n)
 {
     float wide[BLOCK], m[BLOCK], v[BLOCK], *restrict ema = at_or_null(p->ema, at);
     uint32_t word[BLOCK];
     uint16_t *value = p->value + at;
-    const struct narrow_block b = {.gradient = p->half ? wide : (const float *)p->gradient + at,
-                                   .value = value,
-                                   .half_m = half_at(p->half_m, at),
-                                   .half_v = half_at(p->half_v, at),
-                                   .m = p->byte_m.code ? m : NULL,
-                                   .v = p->byte_v.code ? v : NULL,
-                                   .word = word,
-                                   .n = n};
+    const struct bf16_block b = {.gradient = p->half ? wide : (const float *)p->gradient + at,
+                                 .value = value,
+                                 .half_m = half_at(p->half_m, at),
+                                 .half_v = half_at(p->half_v, at),
+                                 .m = p->byte_m.code ? m : NULL,
+                                 .v = p->byte_v.code ? v : NULL,
+                                 .word = word,
+                                 .n = n};
     if (p->half)
         widen(wide, (const uint16_t *)p->gradient + at, n);
     if (p->byte_m.code)
-        widen_bytes(m, &p->byte_m, at, n, false);
+        decode_mean8(m, &p->byte_m, at, n, false);
     if (p->byte_v.code)
-        widen_bytes(v, &p->byte_v, at, n, true);
+        decode_mean8(v, &p->byte_v, at, n, true);
     random_words(&p->noise, p->first + at, word, n);
     if (p->byte_m.code)
-        update_narrow_kind(false, c, &b);
+        update_bf16_kind(false, c, &b);
     else
-        update_narrow_kind(true, c, &b);
+        update_bf16_kind(true, c, &b);
     if (p->byte_m.code)
-        narrow_bytes(&p->byte_m, at, m, word, n, false);
+        encode_mean8(&p->byte_m, at, m, word, n, false);
     if (p->byte_v.code)
-        narrow_bytes(&p->byte_v, at, v, word, n, true);
+        encode_mean8(&p->byte_v, at, v, word, n, true);
     if (p->broken && !halves_are_finite(value, n))
         __atomic_store_n(p->broken, true, __ATOMIC_RELAXED);
 #pragma omp simd
@@ -290,25 +292,25 @@ UPDATE_FUNCTION void update_narrow_block(const struct update_constants *c,
         ema[i] = update_ema(c, ema[i], bf16_load(value[i]));
 }
 
-/* Whole blocks are written out with their size, so that no loop has a remainder. */
+/* Whole blocks are called with a constant size, so that no loop has a remainder. */
 UPDATE_FUNCTION void update(const struct update_constants *constants, const struct host_update *p)
 {
     const struct update_constants c = *constants;
     const int64_t whole = p->n / BLOCK * BLOCK;
     for (int64_t at = 0; at < whole; at += BLOCK)
         if (p->narrow)
-            update_narrow_block(&c, p, at, BLOCK);
+            update_bf16_block(&c, p, at, BLOCK);
         else
             update_block(&c, p, at, BLOCK);
     if (whole < p->n && p->narrow)
-        update_narrow_block(&c, p, whole, p->n - whole);
+        update_bf16_block(&c, p, whole, p->n - whole);
     else if (whole < p->n)
         update_block(&c, p, whole, p->n - whole);
 }
 
 /* ---- instruction sets ------------------------------------------------------------------------ */
 
-/* On arm64 the plain one is NEON, which every such processor has. */
+/* On arm64 the compile target includes NEON. */
 static void update_plain(const struct update_constants *c, const struct host_update *p)
 {
     update(c, p);
@@ -342,7 +344,7 @@ static bool has_avx512(void)
 static const struct {
     const char *name;
     void (*run)(const struct update_constants *c, const struct host_update *p);
-    bool (*has)(void); /* NULL: always */
+    bool (*has)(void); /* NULL: always available */
 } sets[HOST_UPDATE_SETS] = {
 #if defined(__aarch64__)
     [HOST_UPDATE_PLAIN] = {"NEON", update_plain, NULL},
@@ -373,7 +375,7 @@ static struct mean8 bytes_at(struct mean8 s, int64_t at)
     return s.code ? (struct mean8){s.code + at, s.top + at / MEAN8_BLOCK} : s;
 }
 
-/* Elements [at, at + n). */
+/* The operands of elements [at, at + n). */
 static struct host_update piece_of(const struct host_update *p, int64_t at, int64_t n)
 {
     return (struct host_update){
@@ -396,13 +398,14 @@ static struct host_update piece_of(const struct host_update *p, int64_t at, int6
     };
 }
 
-/* Where the next chunk begins that nobody has taken yet. */
+/* Takes the next chunk and returns its first element. */
 static int64_t take_chunk(int64_t *next)
 {
     return __atomic_fetch_add(next, OPTIM_CHUNK, __ATOMIC_RELAXED);
 }
 
-/* A thread that has to share its processor takes fewer pieces: all would wait for a fixed part. */
+/* Chunks are distributed dynamically: a thread that shares its processor takes fewer.  With a
+ * static schedule all others would wait for it. */
 void host_update(const struct update_constants *c, const struct host_update *p)
 {
     enum host_update_set best = HOST_UPDATE_SETS - 1;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Muon (Jordan et al. 2024): momentum made nearly orthogonal.
+ * Muon (Jordan et al. 2024): orthogonalized momentum.
  *
- * The side of the product is the shorter one, so that A = X X^T (or X^T X) is as small as it can be
- * and no matrix is transposed in memory.  Products take and give bf16 and sum in fp32; the two
- * sums of a step are rounded to bf16 once each.  The coefficients are those of the authors: they
- * leave singular values in about 0.7 to 1.15, by design.
+ * The Gram matrix is formed on the shorter side, A = X X^T (or X^T X), so that it is as small as
+ * possible and no matrix is transposed in memory.  Products take and return bf16 and sum in fp32;
+ * the two sums of an iteration are rounded to bf16 once each.  The coefficients are the authors':
+ * by design they leave singular values between about 0.7 and 1.15.
  */
 #include <math.h>
 #include "attr.h"
@@ -14,7 +14,7 @@
 
 static const float coefficient[] = {3.4445f, -4.775f, 2.0315f};
 
-/* p x + q y in fp32, as bf16. */
+/* p x + q y computed in fp32, rounded to bf16. */
 static ckpt_tensor combine(ckpt_tape *t, float p, ckpt_tensor x, float q, ckpt_tensor y)
 {
     x = ckpt_affine(t, ckpt_cast(t, x, CKPT_F32), p, 0.f);
@@ -22,7 +22,7 @@ static ckpt_tensor combine(ckpt_tape *t, float p, ckpt_tensor x, float q, ckpt_t
     return ckpt_cast(t, ckpt_add(t, x, y), CKPT_BF16);
 }
 
-/* X X^T where there are no more rows than columns, else X^T X. */
+/* X X^T if there are no more rows than columns, else X^T X. */
 static ckpt_tensor gram(ckpt_tape *t, ckpt_tensor x, bool wide)
 {
     const struct linear_dw_attr dw = {.dtype = CKPT_BF16};

@@ -1,29 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a context knows of an optimizer, and which update each parameter gets.
+ * An optimizer as the context stores it, and the update rule of each parameter.
  *
- * An optimizer is a recorder of update ops with named state (the slots of core/params.h):
+ * An optimizer records update ops with named state (the slots of core/params.h):
  *
- * - Kinds of which each element is updated by itself (AdamW, SGD, Lion) are one op for many
- *   parameters.  Host and device have one kernel each for all of these kinds, made from a function
- *   of one element (update_math.h).  The state of such a kind may live on the host, where its
- *   update then runs, and ranks update flat shares of it.
- * - Kinds that look at whole matrices (Adafactor, Muon) are recorded in ops that any model uses:
- *   products, sums, expressions.  So both devices have them and they are planned like all else.
- *   `assign` writes their state, `step` their weights; both leave alone what a step that is not
- *   finite must not change.  Their state may stay or be offloaded; the update is on the device.
+ * - Element-wise optimizers (AdamW, SGD, Lion) use one op for many parameters.  Host and device
+ *   have one kernel each for all of them, made from a function of one element (update_math.h).
+ *   Their state may stay on the host, where the update then runs, and ranks update flat shares of
+ *   it.
+ * - Matrix optimizers (Adafactor, Muon) are recorded in the ops that models use: products, sums,
+ *   expressions.  So both devices support them and the planner handles them like other ops.
+ *   `assign` writes their state, `step` their weights; neither writes anything in a step that is
+ *   not finite.  Their state may be kept or offloaded; the update runs on the device.
  *
- * All settings that an update follows from are a struct optim_rule: one for the optimizer and one
- * for each group.  optim_resolve gives every parameter its rule: the last group that matches, or
- * none.  What is common to a step (clip_norm, the EMA, the dtype of gradients) belongs to the
- * optimizer alone.
+ * A struct optim_rule holds all settings of an update: one for the optimizer and one per group.
+ * optim_resolve assigns to every parameter the last group that matches, or none.  Settings that a
+ * step has once (clip_norm, the EMA, the dtype of gradients) belong to the optimizer only.
  *
- * - Frozen parameters take no gradient: the tape is told before the model is recorded.
- * - Learning rates: a program has one, which moves; a rule has a factor of it, fixed.
- * - Several ranks update buckets, so the layout never mixes groups in one (layout.h), and a bucket
- *   has the rule of its parameters.  Matrices are not whole there: those kinds are refused.
- * - A state says which optimizer it is of (optim_describe); for an AdamW without groups that is the
- *   notes which older files have.
+ * - Frozen parameters have no gradient: the tape knows them before the model is recorded.
+ * - Learning rates: a program has one, which may change; a rule has a constant factor of it.
+ * - Several ranks update buckets, so the layout never mixes groups in a bucket (layout.h), and a
+ *   bucket has the rule of its parameters.  For matrix optimizers a bucket is gathered, because
+ *   matrices may span shares.
+ * - A state names its optimizer (optim_describe); for AdamW without groups it uses the notes that
+ *   older files have.
  */
 #ifndef CKPT_OPTIM_OPTIMIZER_H
 #define CKPT_OPTIM_OPTIMIZER_H
@@ -33,14 +33,15 @@
 
 enum optim_kind { OPTIM_ADAMW, OPTIM_SGD, OPTIM_LION, OPTIM_ADAFACTOR, OPTIM_MUON };
 
-/* What the update of a parameter follows from. */
+/* The settings of a parameter's update. */
 struct optim_rule {
     enum optim_kind kind;
     bool frozen;
-    /* Of the kinds that are one op, all of it; else that of the `step` at the end. */
+    /* The whole setting for element-wise kinds; for matrix kinds the setting of the final `step`
+     * op. */
     struct update_attr update;
-    float d, eps2; /* adafactor; beta2 of update is its beta2_decay */
-    int ns_steps;  /* muon; momentum is beta1 of update */
+    float d, eps2; /* adafactor; its beta2_decay is in update.beta2 */
+    int ns_steps;  /* muon; its momentum is in update.beta1 */
     bool match_rms;
 };
 
@@ -51,40 +52,40 @@ struct optim_group {
 };
 
 struct ckpt_optimizer {
-    struct ckpt_optimizer *next; /* of the context */
-    struct params *params;       /* of the context, where errors stick */
+    struct ckpt_optimizer *next; /* list of the context */
+    struct params *params;       /* of the context, which also keeps errors */
     struct error *error;
     float lr, clip_norm;
     enum ckpt_dtype grad_dtype;
-    struct optim_rule rule; /* of what no group has */
+    struct optim_rule rule; /* for parameters without a group */
     struct optim_group *groups;
     int n_groups;
     bool keeps_buffers; /* ckpt_update_buffer has no effect */
-    bool compiled;      /* a program was given it: no more groups */
-    /* Updates by it so far, of all its programs: what corrections of means go by.  It begins with
-     * those that the context had when it was made, for means may go on. */
+    bool compiled;      /* used by a program: no more groups can be added */
+    /* Number of updates by this optimizer in all its programs; bias corrections use it.  It starts
+     * with the context's count at creation, because existing means may continue. */
     int64_t updates;
-    /* Steps of its programs that were handed over, and those of them that were waited for. */
+    /* Steps of its programs that were submitted, and steps that were waited for. */
     int64_t submitted, waited;
-    /* Set by a step that failed, so that those behind it change nothing: a word that the device
-     * reaches, NULL before the first program. */
+    /* Set by a failed step, so that later steps change nothing; device-accessible.  NULL before the
+     * first program. */
     int32_t *halt;
 };
 
-enum { OPTIM_GROUPS = 64 /* of one optimizer at most */ };
+enum { OPTIM_GROUPS = 64 /* limit for one optimizer */ };
 
-/* The optimizer's own kind and settings as flat numbers; lr_factor is 1. */
+/* The optimizer's kind and settings as plain numbers; lr_factor is 1. */
 struct update_attr optim_adamw_attr(const struct ckpt_adamw *settings);
 
 /* Frees an optimizer with its groups. */
 void optim_free(struct ckpt_optimizer *o);
 
-/* Checks the settings of a rule.  Returns 0, or CKPT_EINVAL and the sentence. */
+/* Validates the settings of a rule.  Returns 0, or CKPT_EINVAL and the sentence. */
 int optim_check(struct error *e, const struct ckpt_optimizer *o);
 
 /*
- * of[i] becomes the group of parameter i, or -1 where none has it; hidden ones, which are buckets,
- * are left out.  Returns 0, or CKPT_EINVAL and the sentence: a group that nothing belongs to.
+ * Sets of[i] to the group of parameter i, or -1 if none matches; hidden parameters (buckets) are
+ * skipped.  Returns 0, or CKPT_EINVAL and the sentence if a group matches no parameter.
  */
 int optim_resolve(struct error *e, const struct ckpt_optimizer *o, const struct params *ps,
                   int32_t *of);
@@ -94,14 +95,14 @@ static inline const struct optim_rule *optim_rule_at(const struct ckpt_optimizer
     return group < 0 ? &o->rule : &o->groups[group].rule;
 }
 
-/* Whether it is an AdamW whose settings the notes of older states tell. */
+/* Is it an AdamW whose settings fit in the notes of older states? */
 bool optim_is_plain_adamw(const struct ckpt_optimizer *o);
 
-/* All that the bits of an update follow from, but for the learning rate, as one line; to be freed.
- * NULL without memory. */
+/* All settings that the bits of an update depend on, except the learning rate, as one line.  The
+ * caller frees it.  NULL if there is no memory. */
 char *optim_describe(const struct ckpt_optimizer *o);
 
-/* The name of a kind, as its function has it. */
+/* The name of a kind, as in its public function. */
 const char *optim_kind_name(enum optim_kind kind);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which elements of an operand are which of a parameter: see struct rounding in ops/attr.h. */
+/* Maps elements of an operand to elements of parameters: see struct rounding in ops/attr.h. */
 #include "optim/optim.h"
 
 int optim_parts(const ckpt_tape *t, int32_t param)
@@ -14,7 +14,8 @@ static struct rounding_part part_of(const ckpt_tape *t, int32_t param, int64_t f
                                   .first = first};
 }
 
-/* Of a bucket this rank updates all, or its share, which is the operand then. */
+/* Of a bucket, this rank updates either all elements or only its share; the operand is then the
+ * share. */
 void optim_round(const ckpt_tape *t, int32_t param, int k, struct rounding *r)
 {
     const struct sharing *s = &t->env.sharing;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Settings of optimizers: which are good, which parameter has which, and what is said of them. */
+/* Optimizer settings: validation, the rule of each parameter, and their description as text. */
 #include <float.h>
 #include <fnmatch.h>
 #include <stdlib.h>
@@ -39,7 +39,7 @@ void optim_free(struct ckpt_optimizer *o)
 
 /* ---- checks ---------------------------------------------------------------------------------- */
 
-/* NaN compares with nothing. */
+/* Comparisons with NaN are false. */
 static bool is_size(float x)
 {
     return x >= 0.f && x <= FLT_MAX;
@@ -118,7 +118,7 @@ int optim_check(struct error *e, const struct ckpt_optimizer *o)
 
 /* ---- which parameter has which --------------------------------------------------------------- */
 
-static bool belongs(const struct optim_group *g, const struct param *p)
+static bool group_matches(const struct optim_group *g, const struct param *p)
 {
     return p->desc.ndim >= g->min_ndim && p->desc.ndim <= g->max_ndim &&
            !fnmatch(g->pattern, p->name, 0);
@@ -133,7 +133,7 @@ int optim_resolve(struct error *e, const struct ckpt_optimizer *o, const struct 
     for (int g = 0; g < o->n_groups; g++) {
         bool found = false;
         for (int32_t i = 0; i < n; i++)
-            if (ps->data[i].trainable && belongs(&o->groups[g], &ps->data[i])) {
+            if (ps->data[i].trainable && group_matches(&o->groups[g], &ps->data[i])) {
                 of[i] = g;
                 found = true;
             }

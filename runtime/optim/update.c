@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Updates as ops that change parameters and their state in place, and which of them are recorded.
- */
+/* Updates as ops that change parameters and their state in place, and the recording of these
+ * ops. */
 #include <stdlib.h>
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
@@ -11,14 +11,15 @@
 #include "optim/optim.h"
 #include "optim/update_math.h"
 
-/* What state i of a parameter is: its means are small where the attribute says so. */
+/* The dtype of state i of a parameter; means are bf16 or 8-bit where the attribute says so. */
 static enum ckpt_dtype dtype_of(const struct update_attr *attr, int i)
 {
     bool mean = i == UPDATE_EXP_AVG || i == UPDATE_EXP_AVG_SQ;
     return !mean || !attr->narrow ? CKPT_F32 : attr->narrow == NARROW_8BIT ? CKPT_I32 : CKPT_BF16;
 }
 
-/* Whether a state that a kind does not keep is absent, and one that it keeps of the size. */
+/* Checks that a state the kind does not keep is absent, and that a kept state has the right dtype
+ * and size. */
 static int check_state(struct ckpt_call *call, const struct ckpt_desc *in, int i, bool kept)
 {
     const enum ckpt_dtype dtype = dtype_of(call->attr, i);
@@ -79,8 +80,8 @@ static int update_shape(struct ckpt_call *call)
     return CKPT_OK;
 }
 
-/* Of an element: a quarter of ten rounds of Philox, and up to three sums; of 8 bits also the
- * largest of a block, and what is cut out of codes and put into them. */
+/* Per element: a quarter of ten rounds of Philox, and up to three sums.  With 8 bits also the
+ * maximum of a block, and decoding and encoding. */
 static const double rounding_flops[] = {[NARROW_NOT] = 0, [NARROW_BF16] = 24, [NARROW_8BIT] = 60};
 
 static void update_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
@@ -94,7 +95,7 @@ static void update_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
             (flops[attr->kind] + rounding_flops[attr->narrow]) * (double)desc_numel(&call->in[i]);
 }
 
-/* One op for each kind, so that each has a time of its own in machine files. */
+/* One op per kind, so that machine files time each separately. */
 #define UPDATE_OP(kind)                                                                            \
     const struct ckpt_op_def op_##kind = {                                                         \
         .size = sizeof(struct ckpt_op_def),                                                        \
@@ -116,7 +117,7 @@ static const struct ckpt_op_def *const defs[UPDATE_KINDS] = {[UPDATE_ADAMW] = &o
                                                              [UPDATE_LION] = &op_lion,
                                                              [UPDATE_STEP] = &op_step};
 
-/* n states, their next values, the clip values.  With an attribute states are bf16. */
+/* Operands: n states, their new values, the clip values.  With an attribute the states are bf16. */
 static int assign_shape(struct ckpt_call *call)
 {
     const int n = call->n_out;
@@ -144,28 +145,30 @@ const struct ckpt_op_def op_assign = {
 };
 
 /*
- * Parameters of one op.  Most of a model are small: one by one, their launches would cost more than
- * their bytes.  A large one stays alone, so that its state can come and go by itself.
+ * Limits of one update op.  Most parameters of a model are small, and one launch each would cost
+ * more than their bytes.  A large parameter has its own op, so that its state can be offloaded
+ * separately.
  */
 #define GROUP_NUMEL ((int64_t)1 << 22)
-#define GROUP_LARGE (GROUP_NUMEL / 2) /* a parameter from here on is a group of its own */
+#define GROUP_LARGE (GROUP_NUMEL / 2) /* a parameter of this size or larger has its own op */
 
-/* Parameters of one rule that wait to be updated together: all have small state, or none. */
+/* Parameters of one rule that will share an update op: either all have bf16 or 8-bit state, or
+ * none. */
 struct batch {
     int n, parts; /* see struct rounding */
     int64_t numel;
     int32_t param[UPDATE_PARAMS];
 };
 
-/* What is recorded: rule 0 is the optimizer's own, 1 + g that of group g. */
+/* The recorder.  Rule 0 is the optimizer's own, rule 1 + g belongs to group g. */
 struct appender {
     ckpt_tape *t;
     const struct ckpt_optimizer *o;
     struct clip_attr clip_attr;
     ckpt_tensor clip;
-    int32_t *rule;       /* per parameter, buckets too */
+    int32_t *rule;       /* per parameter, buckets included */
     int32_t *unbias;     /* per rule: see update_attr */
-    struct batch *batch; /* per rule: of fp32 state and of small state */
+    struct batch *batch; /* two per rule: with fp32 state, and with bf16 or 8-bit state */
 };
 
 static const struct optim_rule *rule_of(const struct appender *a, int32_t rule)
@@ -194,7 +197,8 @@ static enum narrow_state narrow_state_of(const struct appender *a, int32_t param
     return p->byte_state ? NARROW_8BIT : p->half_state ? NARROW_BF16 : NARROW_NOT;
 }
 
-/* Without how it rounds; param: of those that it is for, which have state of one dtype. */
+/* The attribute without rounding parts. param: any of the op's parameters, which have state of one
+ * dtype. */
 static struct narrow_update_attr attr_of(const struct appender *a, int32_t rule, int32_t param)
 {
     struct narrow_update_attr attr = {.update = rule_of(a, rule)->update};
@@ -254,7 +258,7 @@ static ckpt_tensor as_matrix(ckpt_tape *t, const struct optim_param *p, ckpt_ten
     return ckpt_reshape(t, x, p->cols ? 2 : 1, (int64_t[]){p->rows, p->cols});
 }
 
-/* g, of the parameter, in fp32 and clipped. */
+/* The parameter's gradient g in fp32, clipped. */
 static ckpt_tensor clip_gradient(ckpt_tape *t, const struct optim_param *p, ckpt_tensor g)
 {
     const struct update_attr *u = &p->rule->update;
@@ -287,13 +291,13 @@ void optim_assign(ckpt_tape *t, const struct optim_param *p, ckpt_tensor state, 
                 narrow ? sizeof attr : 0);
 }
 
-/* What the step of a matrix is multiplied by beside the learning rate. */
+/* The factor of a matrix's step besides the learning rate. */
 static float muon_scale(const struct optim_rule *r, double rows, double cols)
 {
     return (float)(r->match_rms ? 0.2 * sqrt(fmax(rows, cols)) : sqrt(fmax(1, rows / cols)));
 }
 
-/* A parameter or a bucket, without its gradient and weight. */
+/* A parameter or a bucket, without gradient and weight. */
 static struct optim_param param_of(const struct appender *a, int32_t param, int32_t rule)
 {
     const struct ckpt_desc *d = &a->t->env.params->data[param].desc;
@@ -345,7 +349,7 @@ static void append_matrix(const struct appender *a, int32_t param, int32_t rule)
     record_step(a, param, &attr, muon ? optim_muon(t, &p) : optim_adafactor(t, &p));
 }
 
-/* A parameter in a bucket that every rank has whole; returns its step, flat and in fp32. */
+/* Computes the step of a parameter in a gathered bucket; returns it flat, in fp32. */
 static ckpt_tensor step_of_part(const struct appender *a, int32_t param, int32_t rule,
                                 ckpt_tensor gradients, ckpt_tensor weights)
 {
@@ -366,9 +370,9 @@ static ckpt_tensor step_of_part(const struct appender *a, int32_t param, int32_t
 }
 
 /*
- * What looks at whole matrices sees them whole on every rank, which all compute the same steps; and
- * each takes of these what its share needs.  Muon's momentum is of the share, Adafactor's factors,
- * which are small, are whole on every rank.
+ * Matrix optimizers need whole matrices: every rank gathers the bucket and computes the same steps,
+ * then takes the part for its share.  Muon's momentum is stored per share; Adafactor's factors are
+ * small and stored whole on every rank.
  */
 static void append_bucket(const struct appender *a, int32_t param, int32_t rule)
 {
@@ -379,7 +383,7 @@ static void append_bucket(const struct appender *a, int32_t param, int32_t rule)
     struct flatten_attr flatten = {.dtype = CKPT_F32, .numel = b->padded};
     struct optim_param p = param_of(a, param, rule);
     ckpt_tensor steps[FLATTEN_PARTS], weights = CKPT_NONE;
-    attr.update.scale = 1.f; /* steps are scaled matrix by matrix */
+    attr.update.scale = 1.f; /* each matrix scales its own step */
     ckpt_label(t, "%s", b->name);
     p.gradient = clip_gradient(t, &p, tape_handle(t, t->param_gradient[param]));
     if (p.rule->kind == OPTIM_MUON)
@@ -397,7 +401,7 @@ static void append_bucket(const struct appender *a, int32_t param, int32_t rule)
     tape_gather_updated(t, param);
 }
 
-static bool takes_matrices(const struct optim_rule *r)
+static bool is_matrix_kind(const struct optim_rule *r)
 {
     return r->kind == OPTIM_MUON || r->kind == OPTIM_ADAFACTOR;
 }
@@ -410,7 +414,7 @@ static void append_param(struct appender *a, int32_t param)
     const int64_t numel = desc_numel(&a->t->env.params->data[param].desc);
     const int parts = narrow_state_of(a, param) ? optim_parts(a->t, param) : 0;
     struct batch *small = &a->batch[2 * rule + (parts > 0)];
-    if (takes_matrices(rule_of(a, rule))) {
+    if (is_matrix_kind(rule_of(a, rule))) {
         if (tape_bucket_of(a->t, param) >= 0)
             append_bucket(a, param, rule);
         else
@@ -442,7 +446,7 @@ static void append_updates(struct appender *a)
     }
 }
 
-/* The rule of parameter i, which may be a bucket: that of what stands in it. */
+/* Sets the rule of parameter i.  A bucket has the rule of its parameters. */
 static int find_rule(struct appender *a, const int32_t *of, int32_t i)
 {
     const ckpt_tape *t = a->t;
@@ -466,7 +470,7 @@ static int find_rule(struct appender *a, const int32_t *of, int32_t i)
     return 0;
 }
 
-/* What a kind cannot do is said before anything is recorded. */
+/* Reports unsupported combinations before anything is recorded. */
 static int check_param(const struct appender *a, int32_t i)
 {
     ckpt_tape *t = a->t;
@@ -477,7 +481,7 @@ static int check_param(const struct appender *a, int32_t i)
                          "'%s' is frozen here and trained by a program that was compiled before: "
                          "several ranks cannot do both",
                          p->name);
-    if (p->byte_state && takes_matrices(r))
+    if (p->byte_state && is_matrix_kind(r))
         return tape_fail(t, CKPT_EINVAL,
                          "%s keeps no state in 8 bits: '%s' needs --state bf16, or AdamW, SGD or "
                          "Lion by a group",
@@ -496,7 +500,7 @@ static int check_param(const struct appender *a, int32_t i)
     return 0;
 }
 
-/* Where the corrections of a rule stand: equal betas share them. */
+/* Assigns the bias corrections of a rule; rules with equal betas share them. */
 static int find_unbias(struct appender *a, int32_t rule)
 {
     const struct update_attr *u = &rule_of(a, rule)->update;

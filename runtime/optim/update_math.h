@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The arithmetic of the element-wise updates, one element at a time, written once for the CPU and
- * for CUDA.  A kind is a function of the gradient, the weight and up to two running means:
+ * The arithmetic of the element-wise updates, one element at a time, shared by the CPU and CUDA
+ * kernels.  A kind is a function of the gradient, the weight and up to two running means:
  *
  *   adamw  Loshchilov & Hutter 2019
- *   sgd    with momentum (Polyak 1964), as torch.optim.SGD has it: dampening, Nesterov
+ *   sgd    with momentum (Polyak 1964), as torch.optim.SGD: dampening, Nesterov
  *   lion   Chen et al. 2023
- *   step   takes what other ops have computed: w -= rate x + lr decay w (Muon, Adafactor)
+ *   step   applies a step that other ops computed: w -= rate x + lr decay w (Muon, Adafactor)
  *
- * A new kind is a function here, a case of update_weight and a line in update.c; both kernels, the
- * host's and the device's, are made from it.  Why not expression programs (ops/expr): an update has
- * several results in place of its operands, and all must be there before the first is written.
+ * A new kind is a function here, a case of update_weight and a line in update.c; the host and
+ * device kernels are both made from it.  Expression programs (ops/expr) do not fit: an update
+ * writes several results in place of its operands, and all must be computed before the first is
+ * written.
  *
- * Every operation is rounded by itself and none is fused with another, so that all instruction
- * sets, those without fused multiply-add too, give the same bits, and a parameter may be updated
- * now here and now there.  Memory is what an update waits for; fusing would gain nothing.  On CUDA
- * the intrinsics see to it; C has no word for it that all compilers obey, so host_update.c is built
- * with -ffp-contract=off (Makefile.am).  Only the payload of a NaN may differ.
+ * Every operation is rounded separately and none is fused, so that all instruction sets, including
+ * those without fused multiply-add, give the same bits, and a parameter may be updated on either
+ * side.  Updates are bound by memory, so fusing would not be faster.  On CUDA intrinsics prevent
+ * fusing; C has no construct that all compilers obey, so host_update.c is built with
+ * -ffp-contract=off (Makefile.am).  Only the payload of a NaN may differ.
  */
 #ifndef CKPT_UPDATE_MATH_H
 #define CKPT_UPDATE_MATH_H
@@ -25,14 +26,14 @@
 #include "attr.h"
 #include "core/bits.h"
 
-/* Constants of one update; new = 1 - beta, unbias = 1 / (1 - beta^k).  sgd: beta1 is the momentum,
- * new1 one minus the dampening. */
+/* Constants of one update; new = 1 - beta, unbias = 1 / (1 - beta^k). sgd: beta1 is the momentum,
+ * new1 is one minus the dampening. */
 struct update_constants {
-    float clip, limit; /* the factor of the gradient, and the bound behind it */
+    float clip, limit; /* the factor of the gradient, and the bound applied after it */
     float beta1, beta2, new1, new2;
     float unbias1, unbias2;
     float eps, lr, weight_decay, ema, new_ema;
-    float rate; /* of step */
+    float rate; /* used by step */
     int nesterov;
     int kind; /* enum update_kind */
 };
@@ -60,7 +61,7 @@ struct update_constants {
 #define UPDATE_FLOAT(a)  float_of_bits(a)
 #endif
 
-/* What does not move from step to step; update_begin fills in the rest. */
+/* The constants that do not change between steps; update_begin sets the others. */
 static inline struct update_constants update_constants_of(const struct update_attr *a)
 {
     struct update_constants c;
@@ -81,7 +82,7 @@ static inline struct update_constants update_constants_of(const struct update_at
     return c;
 }
 
-/* The constants of a step: clip points to its clip values, `updates` were made before it. */
+/* Sets the constants of a step. clip: its clip values; updates: number of updates before it. */
 UPDATE_FUNCTION void update_begin(struct update_constants *c, const struct update_attr *a,
                                   const float *clip, float lr, int64_t updates)
 {
@@ -95,7 +96,7 @@ UPDATE_FUNCTION void update_begin(struct update_constants *c, const struct updat
         c->new1 = 1.f;
     if (a->kind == UPDATE_STEP && !a->plain)
         c->rate = UPDATE_MUL(c->lr, c->rate);
-    if (a->ema_warmup && updates < 1 << 24) { /* as far as fp32 counts */
+    if (a->ema_warmup && updates < 1 << 24) { /* integers below 2^24 are exact in fp32 */
         float t = (float)updates, early = UPDATE_DIV(UPDATE_ADD(1.f, t), UPDATE_ADD(10.f, t));
         if (early < c->ema) {
             c->ema = early;
@@ -134,7 +135,7 @@ UPDATE_FUNCTION float update_sgd(const struct update_constants *c, float g, floa
     return UPDATE_SUB(w, UPDATE_MUL(c->lr, change));
 }
 
-/* Without momentum the sum is the gradient, and nobody keeps it. */
+/* Without momentum the sum equals the gradient and is not stored. */
 UPDATE_FUNCTION float update_sgd_alone(const struct update_constants *c, float g, float w)
 {
     g = UPDATE_ADD(g, UPDATE_MUL(c->weight_decay, w));
@@ -156,7 +157,7 @@ UPDATE_FUNCTION float update_step(const struct update_constants *c, float x, flo
     return UPDATE_SUB(w, UPDATE_ADD(UPDATE_MUL(c->rate, x), decay));
 }
 
-/* The new weight.  *m and *v are the running means; each stays as it is where the kind has none. */
+/* The new weight.  *m and *v are the running means, unchanged if the kind does not have them. */
 UPDATE_FUNCTION float update_weight(enum update_kind kind, const struct update_constants *c,
                                     float gradient, float w, float *m, float *v)
 {
@@ -173,7 +174,7 @@ UPDATE_FUNCTION float update_weight(enum update_kind kind, const struct update_c
     }
 }
 
-/* Which running means a kind keeps. */
+/* Which running means does a kind keep? */
 static inline int update_has_mean(const struct update_attr *a)
 {
     return a->kind == UPDATE_ADAMW || a->kind == UPDATE_LION ||
@@ -186,10 +187,10 @@ static inline int update_has_square(const struct update_attr *a)
 }
 
 /*
- * x as bf16, still as a float: the low half of its bits plus 16 random ones, and then cut.  So a
- * value between two of bf16 becomes each with the probability that makes x the expectation, and
- * what bf16 has stays.  Above the largest one may come infinity, as by rounding to nearest; NaN and
- * infinity stay.
+ * x rounded to bf16, as a float: adds 16 random bits to the low half and truncates.  A value
+ * between two bf16 values becomes either of them with probabilities that make x the expectation;
+ * bf16 values do not change.  Above the largest bf16 value the result may be infinity, as with
+ * rounding to nearest; NaN and infinity do not change.
  */
 UPDATE_FUNCTION float update_round(float x, uint32_t noise)
 {
@@ -197,14 +198,14 @@ UPDATE_FUNCTION float update_round(float x, uint32_t noise)
     return (bits & 0x7f800000u) == 0x7f800000u ? x : UPDATE_FLOAT(up);
 }
 
-/* 16 bits of a random word, each of them uniform, and any two of the three independent. */
+/* 16 bits of a random word, each uniform; any two of the three are independent. */
 UPDATE_FUNCTION uint32_t update_noise(uint32_t word, int of)
 {
     uint32_t high = word >> 16, low = word & 0xffffu;
     return of == NOISE_VALUE ? high : of == NOISE_MEAN ? low : high ^ low;
 }
 
-/* The running mean of weights. */
+/* The moving average of weights. */
 UPDATE_FUNCTION float update_ema(const struct update_constants *c, float ema, float w)
 {
     return UPDATE_ADD(UPDATE_MUL(c->ema, ema), UPDATE_MUL(c->new_ema, w));

@@ -1,30 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Snapshots of memory: see memory_viz.h.  A snapshot is a pickle, of protocol 2 and the few opcodes
- * that the viewer knows.  Its events are replayed from the last one backwards, so blocks that stand
- * at the end must be those that the events leave.
+ * Memory snapshots: see memory_viz.h.  A snapshot is a pickle of protocol 2 that uses only the
+ * opcodes the viewer supports.  The viewer replays the events backwards from the last one, so the
+ * blocks listed as live at the end must match the events.
  */
 #include <stdlib.h>
 #include <string.h>
 #include "plan/graph/lines.h"
 #include "report/memory_viz.h"
 
-enum { TIERS = TIER_COUNT + 1, BATCH = 1000 /* items that the viewer takes at once */ };
+enum { TIERS = TIER_COUNT + 1, BATCH = 1000 /* items per append, as the viewer reads them */ };
 
-/* Bytes that are in use from step first to step last. */
+/* Bytes in use from step first to step last. */
 struct block {
-    int tier;        /* 0 is the device */
-    int32_t storage; /* or -1 - k: the workspace of step k; PROCESS */
+    int tier;        /* 0: device */
+    int32_t storage; /* or -1 - k: the workspace of step k; or PROCESS */
     int32_t first, last;
     int64_t offset, bytes;
 };
 
 enum { PROCESS = INT32_MIN };
 
-/* In the order they happen. */
+/* Sorted by time. */
 struct event {
     int32_t step, block;
-    bool takes;
+    bool allocates;
 };
 
 struct snapshot {
@@ -37,8 +37,8 @@ struct snapshot {
     int32_t n_blocks;
     struct event *events;
     int32_t n_events;
-    struct block *standing; /* those of the last step, by tier and address */
-    int32_t n_standing;
+    struct block *live; /* live after the last step, by tier and address */
+    int32_t n_live;
     int64_t bytes[TIERS];
 };
 
@@ -54,7 +54,7 @@ static int add_block(struct snapshot *s, const struct block *b)
     return 0;
 }
 
-/* One that runs into the next step is in two pieces. */
+/* A residence that runs into the next step is split in two blocks. */
 static int add_residence(struct snapshot *s, const struct residence *r, int64_t base)
 {
     int32_t n = s->p->n_steps;
@@ -69,7 +69,7 @@ static int add_residence(struct snapshot *s, const struct residence *r, int64_t 
     return r->last < n ? 0 : add_block(s, &b);
 }
 
-/* What never leaves stands in front of the rest, its places are those of the context. */
+/* Persistent storages that never leave come first; the context assigns their addresses. */
 static int add_device(struct snapshot *s, int64_t process)
 {
     const struct plan *p = s->p;
@@ -106,14 +106,14 @@ static int add_blocks(struct snapshot *s, int64_t process)
     return rc;
 }
 
-/* Before a step takes bytes those of the step before it are free. */
+/* Within a step, frees of the previous step come before allocations. */
 static int by_time(const void *a, const void *b)
 {
     const struct event *x = a, *y = b;
     if (x->step != y->step)
         return x->step < y->step ? -1 : 1;
-    if (x->takes != y->takes)
-        return x->takes ? 1 : -1;
+    if (x->allocates != y->allocates)
+        return x->allocates ? 1 : -1;
     return (x->block > y->block) - (x->block < y->block);
 }
 
@@ -128,8 +128,8 @@ static int by_address(const void *a, const void *b)
 static int add_events(struct snapshot *s)
 {
     s->events = malloc((2 * (size_t)s->n_blocks + 1) * sizeof *s->events);
-    s->standing = malloc(((size_t)s->n_blocks + 1) * sizeof *s->standing);
-    if (!s->events || !s->standing)
+    s->live = malloc(((size_t)s->n_blocks + 1) * sizeof *s->live);
+    if (!s->events || !s->live)
         return CKPT_ENOMEM;
     for (int32_t i = 0; i < s->n_blocks; i++) {
         const struct block *b = &s->blocks.data[i];
@@ -137,9 +137,9 @@ static int add_events(struct snapshot *s)
         if (b->last < s->p->n_steps - 1)
             s->events[s->n_events++] = (struct event){b->last + 1, i, false};
         else
-            s->standing[s->n_standing++] = *b;
+            s->live[s->n_live++] = *b;
     }
-    qsort(s->standing, (size_t)s->n_standing, sizeof *s->standing, by_address);
+    qsort(s->live, (size_t)s->n_live, sizeof *s->live, by_address);
     qsort(s->events, (size_t)s->n_events, sizeof *s->events, by_time);
     return 0;
 }
@@ -152,7 +152,7 @@ static void put_little(FILE *f, uint64_t value, int bytes)
         fputc((int)(value >> (8 * i) & 0xff), f);
 }
 
-/* Readers refuse text that is no UTF-8. */
+/* Readers reject text that is not UTF-8. */
 static void put_text(FILE *f, const char *text)
 {
     size_t n = strlen(text);
@@ -196,7 +196,7 @@ static void begin_list(FILE *f)
     fputs("](", f);
 }
 
-/* In front of item i. */
+/* Called before item i. */
 static void next_item(FILE *f, int32_t i)
 {
     if (i && i % BATCH == 0)
@@ -210,7 +210,7 @@ static void end_list(FILE *f)
 
 /* ---- the snapshot ---------------------------------------------------------------------------- */
 
-/* Addresses of one tier are far from those of the others; viewers keep them in doubles. */
+/* Address ranges of tiers are far apart; viewers keep addresses in doubles. */
 static int64_t base_of(int tier)
 {
     return (int64_t)(tier + 1) << 44;
@@ -223,7 +223,8 @@ static const char *name_of(const struct snapshot *s, const struct block *b)
     return b->storage < 0 ? "workspace" : s->g->storages[b->storage].name;
 }
 
-/* Where a person looks for the place in the code: what it is, and for which step of the plan. */
+/* The frame shows the storage in place of the function, the op as the file, and the plan step as
+ * the line. */
 static void put_frames(const struct snapshot *s, FILE *f, const struct block *b)
 {
     put_text(f, "frames");
@@ -260,8 +261,8 @@ static void put_trace(const struct snapshot *s, FILE *f, int tier)
         if (b->tier != tier)
             continue;
         next_item(f, n++);
-        put_event(s, f, e->takes ? "alloc" : "free_requested", b);
-        if (e->takes)
+        put_event(s, f, e->allocates ? "alloc" : "free_requested", b);
+        if (e->allocates)
             continue;
         next_item(f, n++);
         put_event(s, f, "free_completed", b);
@@ -269,7 +270,7 @@ static void put_trace(const struct snapshot *s, FILE *f, int tier)
     end_list(f);
 }
 
-/* b NULL: bytes that nobody has. */
+/* b NULL: free bytes. */
 static void put_block(const struct snapshot *s, FILE *f, int64_t address, int64_t bytes,
                       const struct block *b)
 {
@@ -288,14 +289,14 @@ static void put_block(const struct snapshot *s, FILE *f, int64_t address, int64_
     end_dict(f);
 }
 
-/* Blocks have no gaps between them. */
+/* Blocks must cover the segment without gaps. */
 static int64_t put_blocks(const struct snapshot *s, FILE *f, int tier)
 {
     int64_t at = 0, active = 0;
     int32_t n = 0;
     begin_list(f);
-    for (int32_t i = 0; i < s->n_standing; i++) {
-        const struct block *b = &s->standing[i];
+    for (int32_t i = 0; i < s->n_live; i++) {
+        const struct block *b = &s->live[i];
         if (b->tier != tier)
             continue;
         if (b->offset > at) {
@@ -363,6 +364,6 @@ int memory_viz_write(const struct graph *g, const struct plan *p, const struct m
                   : error_fail(error, CKPT_ENOMEM, "no memory for the snapshot");
     free(s.blocks.data);
     free(s.events);
-    free(s.standing);
+    free(s.live);
     return rc;
 }

@@ -6,9 +6,9 @@
 
 #include "plan/plan.h"
 
-/* Device 0 is the device, 1 host memory, 2 NVMe; each is one segment, with what stands where in the
- * last step, and a trace of what takes and leaves its bytes, the body once.  What the process takes
- * of the machine beside the plan stands first.  Returns 0, CKPT_EIO or CKPT_ENOMEM. */
+/* Device 0 is the device, 1 host memory, 2 NVMe.  Each has one segment with the blocks of the last
+ * step, and a trace of allocations and frees, with the micro-step body once.  Memory of the process
+ * outside the plan comes first.  Returns 0, CKPT_EIO or CKPT_ENOMEM. */
 int memory_viz_write(const struct graph *g, const struct plan *p, const struct machine *machine,
                      const char *path, struct error *error);
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a person sees of a plan: what the memory is for, the budget, the price of recompute. */
+/* The plan table: memory by purpose, the budget, and the time that recompute and copies cost. */
 #include <string.h>
 #include "dist/comm/comm.h"
 #include "exec/program.h"
 #include "ops.h"
 #include "report/saved.h"
-#include "report/wear.h"
+#include "report/endurance.h"
 #include "core/sized.h"
 
 static int64_t process_bytes(const struct programs *ps)
@@ -19,7 +19,7 @@ static struct ckpt_program_info make_info(const ckpt_program *p)
     const struct plan *plan = p->plan;
     struct plan_summary s;
     plan_summarize(p->graph, plan, &s);
-    /* What other programs of the context keep on the device counts too. */
+    /* Includes memory that other programs of the context keep on the device. */
     int64_t persistent = max_i64(p->programs->memory->persistent, plan->persistent);
     return (struct ckpt_program_info){
         .plan_only = p->programs->options->plan_only,
@@ -75,8 +75,8 @@ static void tier_row(FILE *f, const struct programs *ps, int tier, int64_t bytes
     row(f, tier == TIER_HOST ? "offloaded to the host" : "offloaded to NVMe", bytes, how);
 }
 
-/* Where the times of ops come from: the rates of a file, and for so many ops a time of their own,
- * of the file or taken before this plan was made. */
+/* The source of op times: the machine file's rates, and the number of ops that were timed
+ * individually, in the file or before this plan was made. */
 static void print_costs(const struct graph *g, const struct machine *m, FILE *f)
 {
     int32_t timed = 0;
@@ -87,7 +87,8 @@ static void print_costs(const struct graph *g, const struct machine *m, FILE *f)
             m->estimate ? "an estimate" : "measured", (int)timed, (int)g->n_ops);
 }
 
-/* What matrix products use, and what a plan or machine file names that is of no use here. */
+/* The algorithms of matrix products, and how many entries of a plan or machine file do not apply
+ * here. */
 static void print_algorithms(struct device *d, FILE *f)
 {
     const struct pins *p = d->ops->algorithms ? d->ops->algorithms(d) : NULL;
@@ -124,7 +125,7 @@ static void time_row(FILE *f, const char *what, double seconds, const char *fmt,
     fputc('\n', f);
 }
 
-/* Digits behind the point, so that a small share is not shown as 0.0. */
+/* Decimals, so that a small share does not print as 0.0. */
 static int digits(double percents)
 {
     return percents >= 1 ? 1 : percents >= .1 ? 2 : 3;
@@ -136,7 +137,7 @@ static void share_row(FILE *f, const char *what, double seconds, double compute,
     time_row(f, what, seconds, "%.*f%% of the compute%s", digits(p), p, note);
 }
 
-/* What the budget costs is told as such: recompute, and copies that a step waits for. */
+/* Prints the cost of the budget separately: recompute, and copies that the step waits for. */
 static void print_time(const struct ckpt_program_info *i, const struct graph *g,
                        const struct plan *p, FILE *f)
 {
@@ -147,10 +148,10 @@ static void print_time(const struct ckpt_program_info *i, const struct graph *g,
     if (cost > 0)
         share_row(f, "cost of the budget", cost, compute, "");
     else
-        fprintf(f, "  %-24s %12s  nothing runs again, nothing waits for copies\n",
+        fprintf(f, "  %-24s %12s  nothing is recomputed, nothing waits for copies\n",
                 "cost of the budget", "none");
     if (i->recomputed_ops) {
-        snprintf(note, sizeof note, ", %d ops run again", i->recomputed_ops);
+        snprintf(note, sizeof note, ", %d ops recomputed", i->recomputed_ops);
         share_row(f, "  recompute", i->recompute_seconds, compute, note);
     }
     if (offloads) {
@@ -163,7 +164,7 @@ static void print_time(const struct ckpt_program_info *i, const struct graph *g,
     }
 }
 
-/* Where they are, and who shares with whom where that is not said by their number. */
+/* The hosts of the ranks, and which ranks share a copy if that differs from all ranks. */
 static void print_ranks(const struct programs *ps, FILE *f)
 {
     if (ps->ranks->hosts)
@@ -176,15 +177,15 @@ static void print_ranks(const struct programs *ps, FILE *f)
     if (ps->ranks->sharing.replicas > 1)
         fprintf(f, "  %-24s %12d  share on each host, which has a copy\n", "",
                 ps->ranks->sharing.group_ranks);
-    else if (ps->ranks->asked_zero && !ps->ranks->sharing.zero)
+    else if (ps->ranks->requested_zero && !ps->ranks->sharing.zero)
         fprintf(f, "  %-24s %12s  share, as each is alone on its host\n", "", "none");
-    else if (ps->ranks->asked_zero && ps->ranks->hosts > 1 && !ps->ranks->per_host)
+    else if (ps->ranks->requested_zero && ps->ranks->hosts > 1 && !ps->ranks->per_host)
         fprintf(f, "  %-24s %12s  share, as not every host has as many\n", "", "all");
 }
 
 enum { NOTE = 200 };
 
-/* Whether a parameter has this slot. */
+/* Does any parameter have this slot? */
 static bool any_has(const struct params *ps, int slot)
 {
     for (int32_t i = 0; i < ps->n; i++)
@@ -193,7 +194,7 @@ static bool any_has(const struct params *ps, int slot)
     return false;
 }
 
-/* What the optimizers of the context keep, by name: "master, first moment, EMA; fp32". */
+/* The optimizer state of the context, by name: "master, first moment, EMA; fp32". */
 static const char *optimizer_note(const struct params *ps, char text[NOTE])
 {
     static const char *const names[SLOT_COUNT] = {[SLOT_MASTER] = "master",
@@ -216,10 +217,10 @@ static const char *optimizer_note(const struct params *ps, char text[NOTE])
     return text;
 }
 
-/* A larger budget that saves less of a step, in per cent, is not worth a line. */
-#define LEAST_GAIN 0.5
+/* percent of a step; a smaller gain of a larger budget is not printed */
+#define MIN_GAIN 0.5
 
-/* What the next larger budget would save, as a size to type. */
+/* The gain of the next larger budget that is faster, as an option to type. */
 static void print_gain(const ckpt_program *p, const struct ckpt_program_info *i, FILE *f)
 {
     const struct plan *plan = p->plan;
@@ -230,7 +231,7 @@ static void print_gain(const ckpt_program *p, const struct ckpt_program_info *i,
     bool large = bytes >= INT64_C(1) << 30;
     int64_t unit = large ? 1 << 20 : 1 << 10;
 
-    if (gain >= LEAST_GAIN)
+    if (gain >= MIN_GAIN)
         fprintf(f, "  with --vram %lld%c the step would be %.1f%% faster\n",
                 (long long)(round_up(bytes, unit) / unit), large ? 'M' : 'K', gain);
 }
@@ -259,12 +260,12 @@ static void print_budget(const struct memory *m, const struct ckpt_program_info 
     else
         fputs("nothing is recomputed\n", f);
     if (m->margin)
-        row(f, "", m->margin, "free, too, and left for another process");
+        row(f, "", m->margin, "also free, left for another process");
     if (m->asked)
-        row(f, "", m->asked, "asked for; the device has less");
+        row(f, "", m->asked, "requested; the device has less");
 }
 
-/* Linear layers of the model whose operands are rounded to 8 bits. */
+/* Linear layers whose operands are rounded to 8 bits. */
 static void print_products(const ckpt_program *p, FILE *f)
 {
     int fp8 = 0, all = 0;
@@ -278,7 +279,7 @@ static void print_products(const ckpt_program *p, FILE *f)
                 fp8, all, matmul_dtype_name(p->programs->matmul));
 }
 
-/* Values that the program reads out of codes. */
+/* Frozen weights of the program that are stored in codes. */
 static void print_frozen(const ckpt_program *p, FILE *f)
 {
     const struct params *ps = p->programs->params;
@@ -339,13 +340,13 @@ void ckpt_plan_print(const ckpt_program *p, FILE *f)
             p->graph->ops[plan->steps[plan->peak_step].op].name);
     tier_row(f, p->programs, TIER_HOST, i.host_bytes);
     tier_row(f, p->programs, TIER_NVME, i.nvme_bytes);
-    char wear[WEAR_TEXT];
+    char endurance[ENDURANCE_TEXT];
     row(f, "written to NVMe", s.nvme_written,
-        wear_text(wear, &p->programs->machine, s.nvme_written, plan->seconds));
+        endurance_text(endurance, &p->programs->machine, s.nvme_written, plan->seconds));
     row(f, "staging", plan->staging_bytes, "of host memory, between device and NVMe");
     row(f, "context, libraries", i.overhead_bytes, "of the budget, outside the arena");
     if (i.overhead_bytes)
-        row(f, "device, all in all", i.planned_peak + i.overhead_bytes, "the peak and that");
+        row(f, "device, total", i.planned_peak + i.overhead_bytes, "the peak and the line above");
     print_budget(p->programs->memory, &i, f);
     if (*p->programs->memory->least)
         fprintf(f, "  %-24s %12s  %s, the smallest of %d ranks\n", "", "planned with",

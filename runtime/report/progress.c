@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The progress line of a trainer.  On a terminal one line is drawn over and over, without colours
- * or escape sequences, so NO_COLOR needs no special case; elsewhere plain lines are written.
+ * The progress line of a training program.  On a terminal one line is redrawn, without colours or
+ * escape sequences, so NO_COLOR needs no special case; otherwise plain lines are written.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -11,25 +11,25 @@
 #include "core/base.h"
 #include "ckpt_tools.h"
 
-#define LINE          256  /* longest line */
-#define DRAW_SECONDS  0.1  /* between two drawings on a terminal */
-#define PLAIN_SECONDS 10.0 /* between two plain lines at the latest */
-#define PLAIN_PARTS   20   /* of the whole, one plain line each */
+#define LINE          256  /* longest line, bytes */
+#define DRAW_SECONDS  0.1  /* shortest time between two drawings on a terminal */
+#define PLAIN_SECONDS 10.0 /* longest time between two plain lines */
+#define PLAIN_PARTS   20   /* number of plain lines over the whole run */
 
 struct ckpt_progress {
     FILE *f;
     bool terminal;
     char what[64];
-    int64_t total;       /* 0 or less: not known */
+    int64_t total;       /* 0 or less: unknown */
     int64_t done, bytes; /* of the last report */
     double loss;
-    bool reported;      /* there was a report */
-    int64_t first_done; /* the rate counts from the first report: the steps before it may */
-    double first_time;  /* belong to an earlier run, and the first step warms things up */
-    double start;       /* seconds */
-    double shown_time;  /* when a line was written last */
-    int64_t shown_done; /* what it said, or -1 */
-    int shown_length;   /* characters on the terminal's line */
+    bool reported;      /* a report was made */
+    int64_t first_done; /* the rate counts from the first report: steps before it may */
+    double first_time;  /* belong to an earlier run, and the first step is slower */
+    double start;       /* time of opening, seconds */
+    double shown_time;  /* time of the last line */
+    int64_t shown_done; /* `done` in the last line, or -1 */
+    int shown_length;   /* characters in the terminal's line */
 };
 
 static bool is_terminal(FILE *f)
@@ -55,7 +55,7 @@ ckpt_progress *ckpt_progress_open(FILE *f, const char *what, int64_t total)
     return pr;
 }
 
-/* Adds to a line that may be full already. */
+/* Appends to a line; truncates if it is full. */
 CKPT_PRINTF(2, 3) static void append(char *line, const char *fmt, ...)
 {
     size_t n = strlen(line);
@@ -116,7 +116,7 @@ static void append_details(char *line, const ckpt_progress *pr, double now)
     append(line, "]");
 }
 
-/* The line, with a bar of that many cells. */
+/* Formats the line with a bar of `cells` characters. */
 static void format_line(char *line, const ckpt_progress *pr, double now, int cells)
 {
     line[0] = 0;
@@ -147,19 +147,19 @@ static int terminal_columns(FILE *f)
     return (int)min_i64(size.ws_col, LINE);
 }
 
-/* Draws over the line before; spaces wipe out what the new one does not cover. */
+/* Redraws the line; spaces erase what the new one does not cover. */
 static void draw(ckpt_progress *pr, double now)
 {
     char line[LINE];
-    int room = terminal_columns(pr->f) - 1;
+    int columns = terminal_columns(pr->f) - 1;
 
     format_line(line, pr, now, 0);
-    int cells = (int)min_i64(30, room - (int)strlen(line) - 3);
+    int cells = (int)min_i64(30, columns - (int)strlen(line) - 3);
     if (cells >= 5)
         format_line(line, pr, now, cells);
-    int length = (int)min_i64((int64_t)strlen(line), room);
-    int wipe = (int)max_i64(0, min_i64(pr->shown_length, room) - length);
-    fprintf(pr->f, "\r%.*s%*s", length, line, wipe, "");
+    int length = (int)min_i64((int64_t)strlen(line), columns);
+    int erase = (int)max_i64(0, min_i64(pr->shown_length, columns) - length);
+    fprintf(pr->f, "\r%.*s%*s", length, line, erase, "");
     pr->shown_length = length;
 }
 
@@ -204,7 +204,7 @@ void ckpt_progress_step(ckpt_progress *pr, int64_t done, double loss, int64_t by
         show(pr, now);
 }
 
-/* The last report is always shown; without a report there is nothing to say. */
+/* Always shows the last report; prints nothing if there was none. */
 void ckpt_progress_close(ckpt_progress *pr)
 {
     if (!pr)

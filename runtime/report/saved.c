@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which activations the backward pass reads in 8 bits, which it makes again of those, and which it
- * reads as they are: storages and bytes of a micro-step, by the first op that reads each, or makes
- * it again.  What a plan keeps of them, it says elsewhere.
+ * Lists which activations the backward pass reads in 8 bits, which it recomputes from those, and
+ * which it reads unchanged: storages and bytes of a micro-step, grouped by the first op that reads
+ * each or recomputes it.  Which of them the plan keeps is shown elsewhere.
  */
 #include "report/saved.h"
 #include <stdlib.h>
 #include <string.h>
 #include "ops.h"
 
-enum { KINDS = 12 }; /* of ops that read them; the last one counts for all further ones */
+enum { KINDS = 12 }; /* kinds of ops listed; the last entry counts the others */
 
 struct kind {
     const char *reader;
     int n;
-    int64_t bytes; /* in bf16 where there are codes */
+    int64_t bytes; /* in bf16 if stored in codes */
 };
 
 struct group {
@@ -40,7 +40,7 @@ static int64_t bytes_of(const ckpt_tape *t, int32_t x)
     return t->storages.data[t->tensors.data[x].storage].bytes;
 }
 
-/* Each storage of the forward pass that op i of the backward pass reads, unless one before did. */
+/* Adds each storage of the forward pass that op i of the backward pass reads first. */
 static void add_reads(const ckpt_tape *t, int32_t i, bool *seen, struct group *g)
 {
     const struct op *o = &t->ops.data[i];
@@ -53,8 +53,8 @@ static void add_reads(const ckpt_tape *t, int32_t i, bool *seen, struct group *g
     }
 }
 
-/* The number of the last op that the model recorded: an op of the backward pass that has none
- * higher is one of those, run again. */
+/* The highest number of a recorded forward op: a backward op with a number up to it is a
+ * recomputation. */
 static int32_t last_number(const ckpt_tape *t)
 {
     int32_t last = -1;
@@ -66,7 +66,7 @@ static int32_t last_number(const ckpt_tape *t)
     return last;
 }
 
-/* The codes that op i decodes, by the next op: that reads what they stand for. */
+/* Adds the codes that op i decodes, under the op that reads the decoded values. */
 static void add_codes(const ckpt_tape *t, int32_t i, bool *seen, struct group *g)
 {
     const struct op *o = &t->ops.data[i], *reader = o;
@@ -79,7 +79,7 @@ static void add_codes(const ckpt_tape *t, int32_t i, bool *seen, struct group *g
 }
 
 struct saved {
-    struct group codes, again, whole;
+    struct group codes, recomputed, unchanged;
     int64_t bytes; /* of the codes */
 };
 
@@ -95,9 +95,9 @@ static void find(const ckpt_tape *t, struct saved *v, bool *seen)
         if (o->def == &op_from_int8)
             add_codes(t, i, seen, &v->codes);
         else if (o->number <= last)
-            add(&v->again, ops_name(o->def, o->attr), bytes_of(t, op_out(t, o, 0)));
+            add(&v->recomputed, ops_name(o->def, o->attr), bytes_of(t, op_out(t, o, 0)));
         if (o->def != &op_from_int8)
-            add_reads(t, i, seen, &v->whole);
+            add_reads(t, i, seen, &v->unchanged);
     }
 }
 
@@ -119,14 +119,15 @@ void saved_print(const ckpt_tape *t, FILE *f)
             "  %-24s %12s  (--activations 8bit) %d of the %d storages that the backward pass "
             "reads%s\n",
             "activations in 8 bits", v.codes.all.n ? human_bytes(v.bytes) : "none", v.codes.all.n,
-            v.codes.all.n + v.again.all.n + v.whole.all.n,
+            v.codes.all.n + v.recomputed.all.n + v.unchanged.all.n,
             v.codes.all.n ? "; bytes in bf16, by reader:" : "");
     print_kinds(&v.codes, f);
-    if (v.again.all.n)
-        fprintf(f, "  %-24s %12s  by\n", "made again of these", human_bytes(v.again.all.bytes));
-    print_kinds(&v.again, f);
-    fprintf(f, "  %-24s %12s  read by\n", "activations as they are",
-            human_bytes(v.whole.all.bytes));
-    print_kinds(&v.whole, f);
+    if (v.recomputed.all.n)
+        fprintf(f, "  %-24s %12s  by\n", "recomputed from these",
+                human_bytes(v.recomputed.all.bytes));
+    print_kinds(&v.recomputed, f);
+    fprintf(f, "  %-24s %12s  read by\n", "activations, unchanged",
+            human_bytes(v.unchanged.all.bytes));
+    print_kinds(&v.unchanged, f);
     free(seen);
 }

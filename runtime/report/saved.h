@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The rows of the plan table about what is in 8 bits for the backward pass (--activations 8bit). */
+/* The rows of the plan table about activations in 8 bits (--activations 8bit). */
 #ifndef CKPT_REPORT_SAVED_H
 #define CKPT_REPORT_SAVED_H
 

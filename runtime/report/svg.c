@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What drawings share: see svg.h. */
+/* Common parts of drawings: see svg.h. */
 #include <math.h>
 #include "report/svg.h"
 
-/* Text of a user in a drawing: no markup, no control characters. */
+/* Writes user text into a drawing without markup or control characters. */
 static void svg_put_text(FILE *f, const char *text)
 {
     for (; *text; text++) {

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What drawings share.
+ * Common parts of drawings.
  *
- * The report room decides what a person sees of a plan and of a run: the plan table, the progress
- * line, the page with the memory of a step over time, the curve of a sweep, the wear of a
- * drive.  It reads what other rooms have decided and changes nothing; numbers are printed with
- * units, sizes as GiB, times in the unit that suits them, and a figure once.  Names from files are
- * escaped before a terminal or a browser sees them.
+ * The report room presents plans and runs to people: the plan table, the progress line, the page
+ * with the memory of a step over time, the curve of a sweep, the write endurance of a drive.  It
+ * reads the state of other rooms and changes nothing.  Numbers have units; sizes are in GiB, times
+ * in a suitable unit, and each figure is printed once.  Names from files are escaped before they
+ * reach a terminal or a browser.
  *
- * It may know plans and programs, and what these stand on; no room but the command line may know
- * it.
+ * It may use plans and programs, and the rooms below them; only the command line may use it.
  */
 #ifndef CKPT_REPORT_SVG_H
 #define CKPT_REPORT_SVG_H
@@ -18,7 +17,7 @@
 
 /* A round step that gives about n ticks. */
 double svg_tick_step(double range, int n);
-/* The start of a drawing of this size with its styles, its heading and a lighter second one. */
+/* Starts a drawing of this size, with styles, a title and a lighter second title. */
 void svg_open(FILE *f, int width, int height, int left, const char *title, const char *second);
 
 #endif

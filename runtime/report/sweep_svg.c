@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The drawing of a sweep: compute, recompute and exposed copies stacked over the device budget.
- * One file without outside resources, for a browser or a page.
+ * One self-contained file.
  */
 #include <math.h>
 #include <string.h>
@@ -16,23 +16,23 @@
 #define TOP    84
 #define BOTTOM 412
 
-#define LOG_SPAN 3. /* budgets from one to so many times that are spread better so */
+#define LOG_SPAN 3. /* ratio of budgets from which the axis is logarithmic */
 
 struct drawing {
     const struct sweep *s;
     FILE *f;
-    double x0, x1, y0, y1; /* in the units of the axes */
+    double x0, x1, y0, y1; /* ranges, in the units of the axes */
     double byte_unit, second_unit;
-    bool logarithm; /* of the budgets: they span more than LOG_SPAN */
+    bool logarithm; /* the budget axis is logarithmic */
     const char *byte_name, *second_name;
 };
 
-/* Parts of a step's time from the bottom; each is drawn from the sum of those below it. */
+/* Parts of a step's time from bottom to top; each is drawn above the sum of the parts below it. */
 enum part { PART_COMPUTE, PART_RECOMPUTE, PART_EXPOSED, PART_COUNT };
 static const char *const part_names[] = {"compute", "recompute", "exposed"};
 static const char *const part_colours[] = {"#4f86d6", "#e8a33d", "#b8478f"};
 
-/* Seconds up to the top of a part. */
+/* Seconds up to the upper edge of a part. */
 static double top_of(const struct plan *p, int part)
 {
     double seconds = plan_compute_seconds(p);
@@ -57,15 +57,15 @@ static double y_of(const struct drawing *d, double seconds)
 static void set_ranges(struct drawing *d)
 {
     const struct sweep *s = d->s;
-    double most = 0;
+    double slowest = 0;
     for (int32_t i = 0; i < s->n; i++)
         if (s->plans[i])
-            most = fmax(most, s->plans[i]->seconds);
+            slowest = fmax(slowest, s->plans[i]->seconds);
     double bytes = (double)s->budgets[s->n - 1];
     d->byte_unit = bytes >= 0x1p30 ? 0x1p30 : bytes >= 0x1p20 ? 0x1p20 : 0x1p10;
     d->byte_name = bytes >= 0x1p30 ? "GiB" : bytes >= 0x1p20 ? "MiB" : "KiB";
-    d->second_unit = most >= 1 ? 1 : most >= 1e-3 ? 1e-3 : 1e-6;
-    d->second_name = most >= 1 ? "seconds" : most >= 1e-3 ? "ms" : "us";
+    d->second_unit = slowest >= 1 ? 1 : slowest >= 1e-3 ? 1e-3 : 1e-6;
+    d->second_name = slowest >= 1 ? "seconds" : slowest >= 1e-3 ? "ms" : "us";
     d->x0 = (double)s->budgets[0] / d->byte_unit;
     d->x1 = bytes / d->byte_unit;
     d->logarithm = d->x1 > LOG_SPAN * d->x0;
@@ -73,7 +73,7 @@ static void set_ranges(struct drawing *d)
     d->x0 = d->logarithm ? d->x0 / factor : fmax(0, d->x0 - margin);
     d->x1 = d->logarithm ? d->x1 * factor : d->x1 + margin;
     d->y0 = 0;
-    d->y1 = most > 0 ? 1.08 * most / d->second_unit : 1;
+    d->y1 = slowest > 0 ? 1.08 * slowest / d->second_unit : 1;
 }
 
 static void put_budget_tick(const struct drawing *d, double at)
@@ -85,7 +85,7 @@ static void put_budget_tick(const struct drawing *d, double at)
             x, BOTTOM, x, BOTTOM + 22, at);
 }
 
-/* 1, 2, 5, 10, ... and so on, with 3 and 7 where few of these are seen. */
+/* Ticks at 1, 2, 5, 10, ...; with 1.5, 3 and 7 on short axes. */
 static void put_log_ticks(const struct drawing *d)
 {
     static const double few[] = {1, 2, 5}, many[] = {1, 1.5, 2, 3, 5, 7};
@@ -122,8 +122,8 @@ static void put_axes(const struct drawing *d)
             d->second_name);
 }
 
-/* What the picture is of, below its axes: the parts of each budget that no plan can use, the lower
- * tiers, and what is not drawn. */
+/* Notes below the axes: memory of the process in each budget, the lower tiers, and what is not
+ * drawn. */
 static void put_notes(const struct drawing *d)
 {
     const struct sweep *s = d->s;
@@ -143,7 +143,7 @@ static void put_notes(const struct drawing *d)
     fputs("</text>\n", d->f);
 }
 
-/* The band of one part, from the sum below it to its own. */
+/* The band of one part, between the sum below it and its own. */
 static void put_part(const struct drawing *d, int part)
 {
     const struct sweep *s = d->s;

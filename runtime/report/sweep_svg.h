@@ -6,13 +6,13 @@
 #include "plan/plan.h"
 
 struct sweep {
-    const char *graph, *machine; /* the name of its file; "" */
+    const char *graph, *machine; /* file name of the graph; name of the machine or "" */
     const int64_t *budgets;      /* ascending */
     struct plan *const *plans;
     int32_t n;
-    int64_t mark;    /* a budget to mark, or 0 */
-    int64_t process; /* of each budget: context and libraries */
-    int64_t fastest; /* the smallest budget in which nothing is given up, drawn or not */
+    int64_t mark;    /* budget to mark, or 0 */
+    int64_t process; /* part of each budget used by context and libraries */
+    int64_t fastest; /* smallest budget without recompute or exposed copies, even if not drawn */
     int64_t host, nvme;
 };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Fills the page of timeline.html with a plan: arrays of numbers and names as JSON. */
+/* Fills timeline.html with a plan: arrays of numbers and names as JSON. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "report/memory_viz.h"
 #include "report/timeline.h"
 
-/* In the page: where the script goes; in the script: where the data goes. */
+/* Placeholder for the script in the page, and for the data in the script. */
 #define SCRIPT "<script src=\"timeline.js\"></script>"
 #define DATA   "/*DATA*/null"
 
@@ -77,7 +77,7 @@ static void put_graph(FILE *f, const struct graph *g)
     fputs("],\n", f);
 }
 
-/* [storage, first, last, offset]; one that runs into the next step is in two pieces */
+/* [storage, first, last, offset]; a residence that runs into the next step is split in two */
 static void put_residences(FILE *f, const struct graph *g, const struct plan *p)
 {
     int32_t n = 0;
@@ -109,9 +109,9 @@ static void put_offload(FILE *f, const struct offload *k)
     fputc(']', f);
 }
 
-enum { ON_DEVICE, COLLECTIVE, ON_HOST }; /* queues, as the page knows them */
+enum { ON_DEVICE, COLLECTIVE, ON_HOST }; /* queue numbers of the page */
 
-/* [op, again, queue, start, end] */
+/* [op, recomputed, queue, start, end] */
 static void put_step(FILE *f, const struct timeline *t, int32_t k)
 {
     const struct plan_step *s = &t->p->steps[k];
@@ -139,7 +139,7 @@ static void put_plan(FILE *f, const struct timeline *t)
     fputs("]}", f);
 }
 
-/* The script, with the data in the place of its mark. */
+/* Writes the script with the data in place of its placeholder. */
 static void put_script(FILE *f, const struct timeline *t)
 {
     for (const char *const *line = timeline_script; *line; line++) {

@@ -3,7 +3,7 @@ const D = /*DATA*/null;
 const errors = [];
 window.onerror = (m) => { errors.push(String(m)); };
 
-// ---- categories: the kinds of storages, and what is made again ---------------------------------
+// ---- categories: the kinds of storages, and recomputed ones ------------------------------------
 const KIND = ['input', 'activation', 'temporary', 'gradient', 'parameter', 'optimizer'];
 const CATEGORY = [
   ['parameters', '#3b6fb6'], ['optimizer state', '#8fb0dd'], ['gradients', '#8a63b8'],
@@ -13,7 +13,7 @@ const PROCESS = 8, UPWARD = [PROCESS, 0, 1, 2, 3, 4, 5, 6, 7]; // from the botto
 const OF_KIND = [3, 4, 6, 2, 0, 1];
 const PHASE = ['forward', 'backward', 'update'];
 const PHASE_COLOUR = ['#b9c2cd', '#64707f', '#4fb0c6'];
-const AGAIN = '#ef8e2c'; // as what it makes
+const AGAIN = '#ef8e2c'; // recomputed ops and their results
 const NS = D.steps.length;
 
 function category(plan, storage, first) {
@@ -23,9 +23,9 @@ function category(plan, storage, first) {
   return (c === 3 || c === 4) && plan.steps[first][1] ? 5 : c;
 }
 
-// ---- times: steps of the compute queue, one behind the other, with waits between them ------------
-// Collectives and updates on the host have queues of their own: they begin here as the compute queue
-// passes by, and take none of its time.
+// ---- times: the steps of the compute queue in order, with waits between them ----------------------
+// Collectives and host updates have their own queues.  Here they start at the current time of the
+// compute queue and take no time on it.
 const COMPUTE = 0, COLLECTIVE = 1;
 function timesOf(plan) {
   const n = plan.steps.length, start = new Float64Array(n + 1), waits = new Float64Array(n);
@@ -41,9 +41,9 @@ function timesOf(plan) {
 }
 const {start, waits} = timesOf(D);
 
-// ---- what stands where ---------------------------------------------------------------------------
+// ---- blocks of memory ----------------------------------------------------------------------------
 // A block: storage, first step, last step, offset, bytes, category.  Persistent storages that never
-// leave stand below the others for the whole step.
+// leave are drawn below the others for the whole step.
 function blocksOf(plan) {
   const device = [], host = [], nvme = [], n = plan.steps.length;
   if (plan.process) device.push([-2, 0, n - 1, 0, plan.process, PROCESS]);
@@ -153,7 +153,7 @@ showFacts();
     ([name, colour]) => `<span><i style="background:${colour}"></i>${name}</span>`).join('');
 }
 
-// ---- what runs beside the compute queue ------------------------------------------------------------
+// ---- the other queues ------------------------------------------------------------------------------
 const lanes = [];
 function addLane(name, spans) {
   if (spans.length) lanes.push({name, spans});
@@ -171,7 +171,7 @@ function addLane(name, spans) {
   addLane('collectives', beside(COLLECTIVE, PHASE_COLOUR[1], 'collective'));
   addLane('on host', beside(2, PHASE_COLOUR[2], 'update on the host'));
 }
-// What ends as the compute queue stops waiting.
+// The spans that end when the compute queue stops waiting.
 function awaited(k) {
   return lanes.flatMap((lane) => lane.spans).filter((q) =>
     Math.abs(q.time[1] - start[k]) <= 1e-6 * end()).map((q) => q.title);
@@ -182,7 +182,7 @@ const canvas = document.getElementById('plot'), c = canvas.getContext('2d');
 const tip = document.getElementById('tip');
 const LEFT = 86, RIGHT = 14, GAP = 34, OPS = 30, LANE = 13;
 let view = 'kind', axis = 'time', marked = -1, query = '', panels = [];
-let from = 0, to = 1; // of what is shown, in units of the axis
+let from = 0, to = 1; // visible range, in units of the axis
 let width = 0, height = 0;
 
 const end = () => axis === 'time' ? Math.max(start[NS], other ? other.start[other.n] : 0) || 1 : NS;
@@ -258,7 +258,7 @@ function drawScale(p) {
   }
 }
 
-// By kind: one column a pixel, the fullest step in it.
+// By kind: one column per pixel, showing the step with the most bytes.
 function drawKinds(p) {
   const t = p.tier, x1 = width - RIGHT;
   let k = stepAt(toV(LEFT));
@@ -279,7 +279,7 @@ function drawKinds(p) {
   }
 }
 
-// The other plan, as a line over the bytes of this one.
+// The other plan, as a line over this one.
 function drawOther(p) {
   const all = other && axis === 'time' && other.alive[p.tier.name];
   if (!all) return;
@@ -323,7 +323,7 @@ function drawBlock(p, b, strong) {
   }
 }
 
-function wanted(b) { // true: highlighted, false: faded, undefined: nothing is asked for
+function wanted(b) { // true: highlighted, false: faded, undefined: no filter
   if (marked >= 0) return b[0] === marked;
   if (query) return storageName(b[0], b[1]).toLowerCase().includes(query);
   return undefined;
@@ -377,7 +377,7 @@ function drawLimit(p) {
   const y = toY(p, t.budget);
   c.strokeStyle = c.fillStyle = ink.limit;
   c.textAlign = 'right';
-  if (t.budget > t.base + t.span) { // far above what is used
+  if (t.budget > t.base + t.span) { // far above the used memory
     c.fillText('budget ' + bytes(t.budget) + ' \u2191', width - RIGHT - 4, p.y - 1);
     return;
   }
@@ -391,7 +391,7 @@ function drawLimit(p) {
   c.fillText('budget ' + bytes(t.budget), width - RIGHT - 4, y - 2);
 }
 
-function drawLanes(p) { // each over the time it runs
+function drawLanes(p) { // each span at its own time
   c.font = '12px system-ui, sans-serif';
   c.textBaseline = 'middle';
   lanes.forEach((lane, i) => {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Parameters whose values stand in another order in files. */
+/* Parameters whose values are stored in another axis order in files. */
 #include <string.h>
 #include "ckpt_files.h"
 #include "context/context.h"
@@ -17,7 +17,7 @@ static bool is_permutation(int ndim, const int *axes)
     return true;
 }
 
-/* The dense view of that shape; false: it has another number of elements. */
+/* Makes the dense view of that shape; false if its number of elements differs. */
 static bool make_view(const struct param *p, int ndim, const int64_t *shape, struct ckpt_desc *view)
 {
     int64_t n = 1;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Loads parameters from a file by name: everything is checked before anything is changed. */
+/* Loads parameters from a file by name.  Everything is validated before anything changes. */
 #include <stdlib.h>
 #include <string.h>
 #include "ckpt_files.h"
@@ -7,23 +7,23 @@
 #include "dist/ranks.h"
 #include "state/safetensors.h"
 
-/* A load on its way: which entry of the file each parameter gets. */
+/* State of a load: the file entry of each parameter. */
 struct load {
     ckpt *c;
     ckpt_file *f;
     int n_params;
     int *entry;         /* per parameter: index in the file, or -1 */
-    bool *used;         /* per entry of the file */
-    const char *prefix; /* of all names of the file, and of none here; "" */
+    bool *used;         /* per file entry */
+    const char *prefix; /* prefix of all names in the file that no parameter here has; or "" */
     ckpt_name_alias other;
     ckpt_name_report report;
     void *user;
 };
 
-/* What DistributedDataParallel puts in front of every name. */
+/* DistributedDataParallel puts this prefix before every name. */
 #define MODULE "module."
 
-/* What all names of the file begin with, where no parameter does. */
+/* The prefix, if all names in the file have it and no parameter does. */
 static const char *find_prefix(const struct load *l)
 {
     for (int i = 0; i < l->f->count; i++)
@@ -35,23 +35,23 @@ static const char *find_prefix(const struct load *l)
     return MODULE;
 }
 
-static int without_ones(int ndim, const int64_t *shape)
+static int trim_ones(int ndim, const int64_t *shape)
 {
     while (ndim > 0 && shape[ndim - 1] == 1)
         ndim--;
     return ndim;
 }
 
-/* Under another name axes of size 1 at the end are one way to write the same tensor. */
+/* If the name differs, trailing axes of size 1 are ignored in the comparison of shapes. */
 static int check_fit(const struct load *l, const struct param *p, int entry)
 {
     const struct file_tensor *e = &l->f->tensors[entry];
     struct ckpt_desc d = param_file_desc(p);
     bool same = strcmp(e->name + strlen(l->prefix), p->name) == 0;
-    int ndim = same ? e->ndim : without_ones(e->ndim, e->shape);
+    int ndim = same ? e->ndim : trim_ones(e->ndim, e->shape);
     char have[200], want[200];
 
-    if (ndim != (same ? d.ndim : without_ones(d.ndim, d.shape)) ||
+    if (ndim != (same ? d.ndim : trim_ones(d.ndim, d.shape)) ||
         memcmp(e->shape, d.shape, (size_t)ndim * sizeof(e->shape[0]))) {
         shape_format(have, sizeof(have), e->ndim, e->shape);
         shape_format(want, sizeof(want), d.ndim, d.shape);
@@ -82,7 +82,7 @@ static int find_entry(const struct load *l, const char *name)
     return entry;
 }
 
-/* Finds and checks the entry of every parameter; *largest is their largest number of elements. */
+/* Finds and validates the entry of every parameter; *largest is the largest number of elements. */
 static int match_parameters(struct load *l, int64_t *largest)
 {
     *largest = 0;
@@ -123,8 +123,8 @@ static int report_unmatched(const struct load *l)
     return unmatched;
 }
 
-/* Whether the file has every parameter that files have. */
-static bool is_whole(const struct load *l)
+/* Does the file contain every parameter?  Caches are not stored in files. */
+static bool has_all_params(const struct load *l)
 {
     for (int i = 0; i < l->n_params; i++)
         if (l->entry[i] < 0 && !l->c->params.data[i].cache)
@@ -132,7 +132,8 @@ static bool is_whole(const struct load *l)
     return true;
 }
 
-/* A file of which nothing fits is another model's.  Who asks for no report would not know. */
+/* Refuses a file without any matching parameter if the caller requested no report and would not
+ * notice. */
 static int refuse_foreign(const struct load *l)
 {
     bool any = l->n_params == 0 || l->f->count == 0;
@@ -144,7 +145,7 @@ static int refuse_foreign(const struct load *l)
                            l->f->path, l->f->tensors[0].name);
 }
 
-/* buffer has room for the largest parameter twice. */
+/* buffer holds the largest parameter twice. */
 static int copy_values(const struct load *l, float *buffer, int64_t largest)
 {
     for (int i = 0; i < l->n_params; i++) {
@@ -186,10 +187,10 @@ static int load_parameters(struct load *l, int *unmatched)
     int n = report_unmatched(l);
     if (unmatched)
         *unmatched = n;
-    enum torn before = l->c->params.torn;
-    l->c->params.torn = before ? before : TORN_VALUES;
+    enum torn torn_before = l->c->params.torn;
+    l->c->params.torn = torn_before ? torn_before : TORN_VALUES;
     rc = copy_values(l, buffer, largest);
-    if (!rc && (!before || (before == TORN_VALUES && is_whole(l))))
+    if (!rc && (!torn_before || (torn_before == TORN_VALUES && has_all_params(l))))
         l->c->params.torn = TORN_NOT;
     free(buffer);
     return rc;
@@ -220,8 +221,9 @@ int ckpt_load_params_aliased(ckpt *c, const char *path, ckpt_name_alias other,
         error_fail(&c->error, rc, "%s", error_get());
     else
         rc = ranks_agree_loaded(&c->ranks, programs_digest_steps(&c->programs));
-    return c->ranks.sharing.layout ? ranks_give_up(&c->ranks, rc)
-                                   : rc; /* before there is one the others do not wait */
+    return c->ranks.sharing.layout
+               ? ranks_give_up(&c->ranks, rc)
+               : rc; /* before there is a layout the other ranks do not wait for a load */
 }
 
 int ckpt_load_params(ckpt *c, const char *path, ckpt_name_report report, void *user, int *unmatched)

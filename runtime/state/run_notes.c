@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The notes of a run: what its bits follow from beside parameters and counts.  A state carries
- * them, and a run that goes on with it compares: which differences matter is for its program to
- * say.
+ * The notes of a run: what its bits depend on besides parameters and counts.  A state carries them,
+ * and a resumed run compares them; its program decides which differences are allowed.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -51,7 +50,7 @@ static const char *or_default(const char *name, const char *text)
     return text;
 }
 
-/* Without anybody to ask, what only one side knows does not count: an older state knows less. */
+/* Without a callback, notes that only one side has are ignored: older states have fewer notes. */
 static void note_difference(struct differences *d, const char *name, const char *was,
                             const char *is)
 {
@@ -65,7 +64,7 @@ static void note_difference(struct differences *d, const char *name, const char 
              d->refused++ ? "; " : "", name, was ? was : "unknown", is ? is : "none");
 }
 
-/* What this run has is looked for in the file, and then the other way. */
+/* Compares the notes of this run with the file, then looks for notes that only the file has. */
 static int compare_notes(const struct note_list *l, const ckpt_file *f, struct differences *d)
 {
     json_t *metadata = json_object_get(f->parts[0].header, "__metadata__"), *value;

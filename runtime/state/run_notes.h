@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a state says of the run that made it, and how that differs from another run. */
+/* Notes in a state about the run that made it, and their comparison with the current run. */
 #ifndef CKPT_STATE_RUN_NOTES_H
 #define CKPT_STATE_RUN_NOTES_H
 
@@ -7,7 +7,7 @@
 #include "context/context.h"
 #include "state/safetensors.h"
 
-/* Who is asked about differences, and the sentence of those that were refused. */
+/* The callback that decides about differences, and the sentence about the refused ones. */
 struct differences {
     ckpt_state_change allow;
     void *user;
@@ -15,14 +15,15 @@ struct differences {
     int refused;
 };
 
-/* The notes of this run: its own, then what the library says of its programs.  Returns 0 or
- * CKPT_ENOMEM; free the list in any case. */
+/* Lists the notes of this run: those set by the program, then the library's notes about its
+ * programs.  Returns 0 or CKPT_ENOMEM; free the list in any case. */
 int state_list_notes(const ckpt *c, struct note_list *l);
 
-/* The name of a note in a file, to be freed; NULL without memory. */
+/* The metadata key of a note; the caller frees it.  NULL if there is no memory. */
 char *state_note_key(const char *name);
 
-/* Asks about each difference.  Returns 0, CKPT_EINVAL where one was refused, or CKPT_ENOMEM. */
+/* Passes each difference to the callback.  Returns 0, CKPT_EINVAL if one was refused, or
+ * CKPT_ENOMEM. */
 int state_compare_notes(const ckpt *c, const ckpt_file *f, struct differences *d);
 
 #endif

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The safetensors format: 8 bytes little-endian header length N, N bytes of JSON, then the data.
- * The JSON object maps each name to {"dtype", "shape", "data_offsets": [begin, end)}, offsets
- * counted from the start of the data; "__metadata__" maps strings to strings.
+ * The JSON object maps each name to {"dtype", "shape", "data_offsets": [begin, end)}; offsets count
+ * from the start of the data.  "__metadata__" maps strings to strings.
  *
- * A model is one such file, or several (shards) and an index that says which tensor is in which.
+ * A model is one such file, or several files (shards) with an index that maps tensors to files.
  *
- * Files that libckpt writes carry checksums (checksum.h) in three notes of the metadata:
- * NOTE_SUM names the function; NOTE_SUM_HEADER is the sum of everything before the data, length and
- * padding included, its own digits taken for zeros; NOTE_SUM_DATA has the sum of each tensor that
- * has bytes, in the order of the data.  Each is 16 digits of lower-case hexadecimal.  Three keys,
- * so that a bit that flips in one of them does not make a file look like one without checksums.
+ * Files that libckpt writes carry checksums (checksum.h) in three metadata notes: NOTE_SUM names
+ * the checksum function; NOTE_SUM_HEADER is the sum of all bytes before the data, length and
+ * padding included, with its own digits set to zeros; NOTE_SUM_DATA has the sum of each tensor that
+ * is not empty, in the order of the data.  Each sum is 16 digits of lower-case hexadecimal.  There
+ * are three keys so that a flipped bit in one of them cannot make the file look like one without
+ * checksums.
  */
 #ifndef CKPT_STATE_SAFETENSORS_H
 #define CKPT_STATE_SAFETENSORS_H
@@ -19,72 +20,75 @@
 #include "ckpt_files.h"
 #include "core/file.h"
 
-#define HEADER_MAX ((int64_t)100 * 1000 * 1000) /* bytes of JSON; the limit every reader has */
+#define HEADER_MAX                                                                                 \
+    ((int64_t)100 * 1000 * 1000) /* bytes of JSON; the usual limit of safetensors readers */
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the data of a file is little-endian");
 
-/* A dtype of the format.  Conversions are NULL where the value would not be what is asked for. */
+/* A dtype of the format.  A conversion is NULL if it could not represent the values. */
 struct file_dtype {
     const char *name;
     int64_t size;
     void (*to_f32)(const void *src, float *dst, int64_t n);
-    /* Returns how many were converted: the next one does not fit in 32 bits if that is below n. */
+    /* Returns the number of converted elements; if it is below n, the next element does not fit in
+     * 32 bits. */
     int64_t (*to_i32)(const void *src, int32_t *dst, int64_t n);
 };
 
-/* NULL if the format knows no such dtype. */
+/* NULL if the format has no such dtype. */
 const struct file_dtype *file_dtype_find(const char *name);
 
 struct file_part;
 
 struct file_tensor {
-    const struct file_part *part; /* that has its data */
+    const struct file_part *part; /* the file that stores its data */
     const char *name;             /* owned by the header */
     const struct file_dtype *dtype;
     int ndim;
     int64_t shape[CKPT_MAX_DIMS];
     int64_t numel;
-    int64_t begin, end; /* in the data */
-    uint64_t sum;       /* of its bytes, where part->summed */
+    int64_t begin, end; /* byte offsets in the data */
+    uint64_t sum;       /* checksum of its bytes, if part->summed */
 };
 
-/* One safetensors file: all there is, or a shard. */
+/* One safetensors file: the whole model, or a shard. */
 struct file_part {
     char *path;
     int fd;
     json_t *header;
     int64_t data_start, data_size;
-    struct file_tensor *tensors; /* handed on to the ckpt_file when all is read */
+    struct file_tensor *tensors; /* moved to the ckpt_file when all parts are read */
     int count;
-    bool summed; /* it carries checksums; that of the header was right */
+    bool summed; /* it has checksums, and the header's checksum matched */
 };
 
 struct ckpt_file {
-    char *path; /* as it was given: of a file, an index or a directory */
+    char *path; /* as passed by the caller: a file, an index or a directory */
     struct file_part *parts;
-    int n_parts;                 /* by path */
-    struct file_tensor *tensors; /* of all parts, by name */
+    int n_parts;                 /* sorted by path */
+    struct file_tensor *tensors; /* of all parts, sorted by name */
     int count;
 };
 
-/* Sets the sentence with the path in front; returns CKPT_EFORMAT. */
+/* Sets the sentence, prefixed by the path; returns CKPT_EFORMAT. */
 int file_bad(const char *path, const char *fmt, ...) CKPT_PRINTF(2, 3);
 /* Reads n bytes at an offset.  Returns 0 or CKPT_EIO. */
 int file_read_at(const char *path, int fd, void *dst, int64_t n, int64_t offset);
 
-/* Fills header and tensors and checks them against each other and the file's size. */
+/* Fills header and tensors, and validates them against each other and the file size. */
 int file_parse_header(struct file_part *p, const char *text, int64_t n);
 
-/* Appends the parts of a file to those of f: itself or, unless it has to be a shard, those that it
- * names as an index. */
+/* Appends the parts of a file to those of f: the file itself, or if it is an index (not allowed for
+ * a shard), the files it lists. */
 int file_open_parts(ckpt_file *f, const char *path, bool shard);
-/* Those that an index names, which is open and so long; each is checked against it. */
+/* Appends the files listed in an open index of `size` bytes, and validates each against the
+ * index. */
 int file_open_index(ckpt_file *f, const char *path, int fd, int64_t size);
-/* Those of the directory f->path. */
+/* Appends the parts found in the directory f->path. */
 int file_open_directory(ckpt_file *f);
 
-/* The sentence for a file that begins as another format does, or 0.  n: how many bytes of it are
- * known, 16 at most. */
+/* Sets the sentence if the file starts like another known format; else returns 0. n: number of
+ * bytes available, 16 at most. */
 int file_check_kind(const char *path, const char *bytes, int64_t n);
 
 /* ---- checksums ----------------------------------------------------------------------------- */
@@ -95,46 +99,46 @@ int file_check_kind(const char *path, const char *bytes, int64_t n);
 
 enum { SUM_DIGITS = 16 };
 
-/* text: everything before the data.  Puts its sum where the digits of NOTE_SUM_HEADER are. */
+/* text: everything before the data.  Writes its checksum at the digits of NOTE_SUM_HEADER. */
 void file_seal_header(char *text, int64_t n);
-/* Compares it where there is one; writes to text, and restores it. */
+/* Compares the header's checksum if there is one; modifies text and restores it. */
 int file_check_seal(const char *path, char *text, int64_t n);
-/* Fills the sums of the tensors of p, which are in the order of the data. */
+/* Reads the checksums of the tensors of p, which must be in the order of the data. */
 int file_take_sums(struct file_part *p);
-/* Compares the sum of what was read. */
+/* Compares a tensor's checksum with the sum of the bytes that were read. */
 int file_check_sum(const struct file_tensor *e, uint64_t sum);
 
 /* ---- writing ------------------------------------------------------------------------------- */
 
-/* "[2, 3]" into dst. */
+/* Writes "[2, 3]" to dst. */
 void shape_format(char *dst, size_t size, int ndim, const int64_t *shape);
 
 /* Writes all bytes of one tensor to dst.  Returns 0, or a code with its sentence set. */
 typedef int (*tensor_source)(void *user, void *dst, int64_t bytes);
 
-/* As ckpt_file_add, but the bytes are asked for when the file is written. */
+/* Like ckpt_file_add, but the bytes are requested when the file is written. */
 int file_add_source(ckpt_file_writer *w, const char *name, enum ckpt_dtype dtype, int ndim,
                     const int64_t *shape, tensor_source source, void *user);
 
-/* One tensor of a file being written. */
+/* One tensor of a file that is being written. */
 struct pending {
     char *name;
     enum ckpt_dtype dtype;
     int ndim;
     int64_t shape[CKPT_MAX_DIMS];
     int64_t bytes;
-    const void *data; /* the bytes, or NULL: they come from source */
+    const void *data; /* the bytes, or NULL: source provides them */
     tensor_source source;
     void *user;
-    uint64_t sum; /* of the bytes, once they are written */
+    uint64_t sum; /* checksum of the bytes, set when they are written */
 };
 
-/* A line of the metadata: text for readers that know what it means. */
+/* One metadata entry; only programs interpret its text. */
 struct file_note {
     const char *key, *text;
 };
 
-/* What a note of the metadata says, or NULL where there is none, as in several files. */
+/* The text of a metadata note, or NULL if there is none.  Models of several files have none. */
 const char *file_find_note(const ckpt_file *f, const char *key);
 
 struct ckpt_file_writer {
@@ -144,17 +148,17 @@ struct ckpt_file_writer {
         int64_t capacity;
     } tensors;
     int64_t count;
-    int error;                     /* of a failed add: such a file must not be written */
-    const struct file_note *notes; /* the caller's, until the file is written */
+    int error;                     /* of a failed add: the file must not be written */
+    const struct file_note *notes; /* owned by the caller until the file is written */
     int n_notes;
 };
 
-/* The header text of a writer's tensors, in their order, padded for the data to begin on a page.
- * sums: with checksums, those of the tensors as they are now; the length does not depend on them.
- */
+/* The header for a writer's tensors in their current order, padded so that the data starts on a
+ * page. sums: include the tensors' checksums as they are now; the length does not depend on
+ * them. */
 int file_make_header(const ckpt_file_writer *w, bool sums, char **text, int64_t *size);
 
-/* Sorts the tensors and writes all of the file to a descriptor.  Returns 0 or a code. */
+/* Sorts the tensors and writes the whole file to a descriptor.  Returns 0 or a code. */
 int file_write_to(ckpt_file_writer *w, int fd);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The JSON header of a safetensors file: parsed, and checked so that reading can trust it. */
+/* Parses the JSON header of a safetensors file and validates it, so that reading can trust it. */
 #include <stdlib.h>
 #include <string.h>
 #include "state/safetensors.h"

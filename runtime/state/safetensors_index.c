@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Models of several files: an index, as model.safetensors.index.json, maps the name of each tensor
- * to the file beside it that has it; a directory has such an index, or one file.  Index and files
- * must agree in both directions before anything is read from them.
+ * Models of several files.  An index, such as model.safetensors.index.json, maps each tensor name
+ * to a file in the same directory; a directory contains such an index, or one file.  Index and
+ * files must match in both directions before any tensor is read.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -36,7 +36,7 @@ static int parse_index(const char *path, int fd, int64_t size, json_t **root)
                     text_shown(error.text, why, sizeof why), error.position);
 }
 
-/* A file beside the index and nowhere else: an index comes from strangers. */
+/* The name must denote a file beside the index: an index is untrusted input. */
 static int check_shard(const char *path, const char *tensor, const char *shard)
 {
     if (!shard || !*shard)
@@ -47,8 +47,9 @@ static int check_shard(const char *path, const char *tensor, const char *shard)
     return 0;
 }
 
-/* The path of a file beside another one, or in a directory that ends in a slash; to be freed. */
-static char *beside(const char *path, const char *name)
+/* The path of a file beside another one, or in a directory path that ends in a slash.  The caller
+ * frees it. */
+static char *sibling_path(const char *path, const char *name)
 {
     const char *slash = strrchr(path, '/');
     char *made;
@@ -76,7 +77,7 @@ static const struct file_part *find_part(const ckpt_file *f, const char *shard)
 
 static int add_shard(ckpt_file *f, const char *path, const char *shard)
 {
-    char *whole = beside(path, shard);
+    char *whole = sibling_path(path, shard);
     int rc = whole ? file_open_parts(f, whole, true)
                    : error_set(CKPT_ENOMEM, "%s: no memory to open %s", path, shard);
 
@@ -89,7 +90,7 @@ static int by_text(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Opens each file that is named, once; in the order of names. */
+/* Opens each listed file once, in the order of names. */
 static int open_shards(ckpt_file *f, const char *path, json_t *map)
 {
     const char **shards = calloc(json_object_size(map) + 1, sizeof *shards);
@@ -114,7 +115,7 @@ static int open_shards(ckpt_file *f, const char *path, json_t *map)
     return rc;
 }
 
-/* Every tensor of a file is in the index, and said to be there. */
+/* Every tensor of a file must be in the index under that file. */
 static int check_part(const ckpt_file *f, const struct file_part *p, const char *path,
                       const json_t *map)
 {
@@ -130,7 +131,7 @@ static int check_part(const ckpt_file *f, const struct file_part *p, const char 
     return 0;
 }
 
-/* And every tensor of the index is in the file that it says. */
+/* Every tensor of the index must be in the file that the index names. */
 static int check_map(const ckpt_file *f, const char *path, json_t *map)
 {
     const char *name;
@@ -173,17 +174,17 @@ int file_open_index(ckpt_file *f, const char *path, int fd, int64_t size)
 static const char *const usual[] = {"model.safetensors", "diffusion_pytorch_model.safetensors",
                                     "model.safetensors.index.json",
                                     "diffusion_pytorch_model.safetensors.index.json"};
-/* What such directories hold where nobody converted it. */
+/* Names in directories that hold only PyTorch pickles. */
 static const char *const pickled[] = {"pytorch_model.bin", "diffusion_pytorch_model.bin",
                                       "pytorch_model.bin.index.json"};
 
-/* Those of the names that are there, at most two; returns how many, or CKPT_ENOMEM. */
-static int look_for(const char *directory, const char *const *names, int n, const char *found[2])
+/* Finds which of the names exist, at most two.  Returns their number, or CKPT_ENOMEM. */
+static int find_names(const char *directory, const char *const *names, int n, const char *found[2])
 {
     int count = 0;
 
     for (int i = 0; i < n && count < 2; i++) {
-        char *path = beside(directory, names[i]);
+        char *path = sibling_path(directory, names[i]);
         if (!path)
             return CKPT_ENOMEM;
         if (!access(path, F_OK))
@@ -197,7 +198,7 @@ static int refuse_directory(const ckpt_file *f, const char *directory)
 {
     const char *found[2];
 
-    if (look_for(directory, pickled, 3, found) > 0)
+    if (find_names(directory, pickled, 3, found) > 0)
         return file_bad(f->path,
                         "is a directory with %s, a pickle, and without safetensors; give "
                         "the file to see how to convert it",
@@ -208,7 +209,7 @@ static int refuse_directory(const ckpt_file *f, const char *directory)
 
 static int open_found(ckpt_file *f, const char *directory, const char *name)
 {
-    char *path = beside(directory, name);
+    char *path = sibling_path(directory, name);
     int rc = path ? file_open_parts(f, path, false)
                   : error_set(CKPT_ENOMEM, "%s: no memory to open it", f->path);
 
@@ -223,7 +224,7 @@ int file_open_directory(ckpt_file *f)
 
     if (asprintf(&directory, "%s/", f->path) < 0)
         return error_set(CKPT_ENOMEM, "%s: no memory to open it", f->path);
-    int n = look_for(directory, usual, 4, found), rc;
+    int n = find_names(directory, usual, 4, found), rc;
     if (n < 0)
         rc = error_set(CKPT_ENOMEM, "%s: no memory to open it", f->path);
     else if (n == 0)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files that are no safetensors files, recognised by how they begin: what to do with them. */
+/* Recognises files of other formats by their first bytes and says how to convert them. */
 #include <string.h>
 #include "state/safetensors.h"
 
-/* One line that turns what torch.save wrote into a safetensors file. */
+/* A command that converts a torch.save file to safetensors. */
 #define CONVERT                                                                                    \
     "; convert it: python3 -c 'import sys, torch, safetensors.torch as s; d = "                    \
     "torch.load(sys.argv[1], \"cpu\", weights_only=True); d = d.get(\"state_dict\", d); "          \
@@ -32,7 +32,7 @@ static const struct {
 
 int file_check_kind(const char *path, const char *bytes, int64_t n)
 {
-    /* A header begins at byte 8; with it, any length in front of it is one. */
+    /* If a JSON header starts at byte 8, the bytes before it are a length, whatever their value. */
     if (n < 9 || bytes[8] == '{')
         return 0;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The header that a writer puts in front of its tensors. */
+/* The header that a writer puts before its tensors. */
 #include <stdlib.h>
 #include <string.h>
 #include "core/checksum.h"
@@ -7,7 +7,7 @@
 #include "ckpt_files.h"
 #include "state/safetensors.h"
 
-#define PAGE 4096 /* the data begins on a page, for direct I/O and mmap */
+#define PAGE 4096 /* the data starts on a page, for direct I/O and mmap */
 
 static const char *format_name(enum ckpt_dtype dtype)
 {
@@ -38,7 +38,7 @@ static void put_note(FILE *f, const char *key, const char *text)
     json_write_string(f, text);
 }
 
-/* That of the header is put in its place when the text is whole. */
+/* The header's own checksum is filled in when the text is complete. */
 static void put_sums(FILE *f, const ckpt_file_writer *w)
 {
     put_note(f, NOTE_SUM, CHECKSUM_NAME);
@@ -50,7 +50,7 @@ static void put_sums(FILE *f, const ckpt_file_writer *w)
     fputc('"', f);
 }
 
-/* Readers of other projects look for the format in the metadata. */
+/* Other safetensors readers expect the "format" entry in the metadata. */
 static void put_json(FILE *f, const ckpt_file_writer *w, bool sums)
 {
     int64_t begin = 0;
@@ -104,7 +104,7 @@ static int check_unique(const ckpt_file_writer *w)
     return rc;
 }
 
-/* Length, JSON and spaces up to the next page, with their checksum if they have one. */
+/* Joins length, JSON and padding to a page, and fills in the header's checksum if there is one. */
 static int pad_header(const ckpt_file_writer *w, const char *json, char **text, int64_t *size)
 {
     int64_t n = (int64_t)strlen(json);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opening safetensors files: one, or the shards of a model as one list of tensors. */
+/* Opens safetensors files: one file, or the shards of a model as one list of tensors. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -17,7 +17,8 @@ int file_bad(const char *path, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(what, sizeof(what), fmt, ap);
     va_end(ap);
-    for (char *c = what; *c; c++) /* of names in the file: a sentence is one line */
+    for (char *c = what; *c;
+         c++) /* names in the file may contain newlines; a sentence is one line */
         *c = *c == '\n' || *c == '\r' ? ' ' : *c;
     return error_set(CKPT_EFORMAT, "%s: %s", path, what);
 }
@@ -46,7 +47,7 @@ int file_read_at(const char *path, int fd, void *dst, int64_t n, int64_t offset)
     return 0;
 }
 
-/* A regular file, with its size. */
+/* Opens a regular file and returns its size. */
 static int open_tensors(const char *path, int *fd, int64_t *size)
 {
     const char *why;
@@ -74,7 +75,7 @@ static int check_length(const struct file_part *p, uint64_t n, int64_t size)
     return 0;
 }
 
-/* length: of the JSON. */
+/* length: bytes of JSON. */
 static int read_header(struct file_part *p, int64_t length, int64_t size)
 {
     char *text = malloc((size_t)length + 9);
@@ -93,7 +94,7 @@ static int read_header(struct file_part *p, int64_t length, int64_t size)
     return rc;
 }
 
-/* Takes the descriptor. */
+/* Takes ownership of the descriptor. */
 static int add_part(ckpt_file *f, const char *path, int fd, uint64_t length, int64_t size)
 {
     struct file_part *parts = realloc(f->parts, (size_t)(f->n_parts + 1) * sizeof *parts);
@@ -140,7 +141,7 @@ static int by_name(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
-/* The tensors of all parts in one list; an index has each name once. */
+/* Joins the tensors of all parts in one list; an index has each name only once. */
 static int join_parts(ckpt_file *f)
 {
     int64_t all = 0;

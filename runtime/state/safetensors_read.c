@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading safetensors files: what is in them, and values, checked as they stream by. */
+/* Reads safetensors files: their entries, and their values, with checksums verified on the way. */
 #include <string.h>
 #include "core/checksum.h"
 #include "ckpt_files.h"
 #include "state/safetensors.h"
 #include "core/sized.h"
 
-#define CHUNK 65536 /* bytes converted at a time; whole elements, and whole blocks of checksums */
+#define CHUNK                                                                                      \
+    65536 /* bytes converted at a time; a multiple of every element size and of checksum blocks */
 
 /* ---- what is there ------------------------------------------------------------------------- */
 
@@ -61,7 +62,7 @@ int ckpt_file_find(const ckpt_file *f, const char *name)
 
 /* ---- values -------------------------------------------------------------------------------- */
 
-/* Checks what both reading calls ask for; to is the name of the wanted dtype. */
+/* Checks the arguments of both reading calls. */
 static int check_read(const ckpt_file *f, int i, int64_t n, bool f32)
 {
     int rc = check_index(f, i);
@@ -78,21 +79,21 @@ static int check_read(const ckpt_file *f, int i, int64_t n, bool f32)
     return 0;
 }
 
-/* Bytes of a tensor on their way through a chunk, and their sum so far. */
-struct reading {
+/* A tensor that is read in chunks, and the checksum of the bytes so far. */
+struct reader {
     const struct file_tensor *e;
     struct checksum sum;
     _Alignas(16) char chunk[CHUNK];
 };
 
-static void reading_begin(struct reading *r, const struct file_tensor *e)
+static void reader_begin(struct reader *r, const struct file_tensor *e)
 {
     r->e = e;
     checksum_begin(&r->sum);
 }
 
-/* The next `part` elements, the first of which is number `at`, into the chunk. */
-static int reading_next(struct reading *r, int64_t at, int64_t part)
+/* Reads the next `part` elements, starting at element `at`, into the chunk. */
+static int reader_next(struct reader *r, int64_t at, int64_t part)
 {
     const struct file_part *p = r->e->part;
     int64_t bytes = part * r->e->dtype->size;
@@ -104,16 +105,16 @@ static int reading_next(struct reading *r, int64_t at, int64_t part)
     return rc;
 }
 
-/* The sum is of all bytes: a part of a tensor cannot be checked. */
+/* A checksum covers a whole tensor, so a partial read is not checked. */
 static int read_f32(const struct file_tensor *e, int64_t first, float *dst, int64_t n)
 {
-    struct reading r;
+    struct reader r;
     int rc = 0;
 
-    reading_begin(&r, e);
+    reader_begin(&r, e);
     for (int64_t at = 0; at < n && !rc;) {
         int64_t part = min_i64(n - at, CHUNK / e->dtype->size);
-        rc = reading_next(&r, first + at, part);
+        rc = reader_next(&r, first + at, part);
         if (!rc)
             e->dtype->to_f32(r.chunk, dst + at, part);
         at += part;
@@ -149,17 +150,17 @@ int ckpt_file_read_i32(ckpt_file *f, int i, int32_t *dst, int64_t n)
 {
     NOT_NULL(NULL, f);
     NOT_NULL(NULL, dst);
-    struct reading r;
+    struct reader r;
     int64_t wrong = -1;
     int rc = check_read(f, i, n, false);
 
     if (rc)
         return rc;
     const struct file_tensor *e = &f->tensors[i];
-    reading_begin(&r, e);
+    reader_begin(&r, e);
     for (int64_t at = 0; at < n && !rc;) {
         int64_t part = min_i64(n - at, CHUNK / e->dtype->size);
-        rc = reading_next(&r, at, part);
+        rc = reader_next(&r, at, part);
         int64_t good = rc || wrong >= 0 ? part : e->dtype->to_i32(r.chunk, dst + at, part);
         if (good < part)
             wrong = at + good;

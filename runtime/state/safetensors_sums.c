@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The checksums of a safetensors file: where they stand in the header, and how they are compared.
- */
+/* The checksums of a safetensors file: their place in the header, and their comparison. */
 #include <string.h>
 #include "core/checksum.h"
 #include "state/safetensors.h"
 
 #define SEAL "\"" NOTE_SUM_HEADER "\":\""
 
-/* The digits of the header's own sum, or NULL. */
+/* The digits of the header's own checksum, or NULL. */
 static char *find_digits(char *text, int64_t n)
 {
     char *at = memmem(text, (size_t)n, SEAL, strlen(SEAL));
@@ -18,7 +17,7 @@ static char *find_digits(char *text, int64_t n)
     return text + n - at < SUM_DIGITS ? NULL : at;
 }
 
-/* The sum of a text whose digits are at that place; they are what they were when it returns. */
+/* The checksum of the text with these digits set to zeros; restores them. */
 static uint64_t sum_without(char *text, int64_t n, char *digits)
 {
     char kept[SUM_DIGITS];

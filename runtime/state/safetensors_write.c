@@ -30,8 +30,6 @@ void ckpt_file_abandon(ckpt_file_writer *w)
 {
     if (!w)
         return;
-    if (!w)
-        return;
     for (int64_t i = 0; i < w->count; i++)
         free(w->tensors.data[i].name);
     free(w->tensors.data);
@@ -39,7 +37,7 @@ void ckpt_file_abandon(ckpt_file_writer *w)
     free(w);
 }
 
-/* The format stores names as JSON strings, and keeps one of them for itself. */
+/* Names are JSON strings; "__metadata__" is reserved. */
 static int check_name(const ckpt_file_writer *w, const char *name)
 {
     if (!text_is_utf8(name))
@@ -68,7 +66,7 @@ static int check_shape(const ckpt_file_writer *w, struct pending *e)
     return 0;
 }
 
-/* Takes e, whose name is still the caller's. */
+/* Copies e into the list; e->name is still owned by the caller. */
 static int add(ckpt_file_writer *w, struct pending *e, const int64_t *shape)
 {
     int rc = check_name(w, e->name);
@@ -106,8 +104,8 @@ int file_add_source(ckpt_file_writer *w, const char *name, enum ckpt_dtype dtype
     return add(w, &e, shape);
 }
 
-/* Wide elements first keep every tensor aligned; then by name, so equal contents are equal files.
- */
+/* Wide elements first keep every tensor aligned.  Then by name, so that equal contents give equal
+ * files. */
 static int by_alignment_and_name(const void *a, const void *b)
 {
     const struct pending *x = a, *y = b;
@@ -120,7 +118,7 @@ static int by_alignment_and_name(const void *a, const void *b)
 
 struct writing {
     ckpt_file_writer *w;
-    void *buffer; /* for the largest tensor that comes from a source */
+    void *buffer; /* for the largest tensor with a source */
 };
 
 static int write_tensor(const struct writing *x, struct pending *e, int fd)
@@ -171,8 +169,8 @@ static int make_buffer(struct writing *x)
     return 0;
 }
 
-/* The sums are known when the data is written, and stand before it: the header is written twice,
- * with the same length.  What cannot be gone back in, a pipe or a file that is appended to, gets no
+/* Checksums are known after the data is written but are stored before it, so the header is written
+ * twice, with the same length.  Descriptors that cannot seek (pipes, append mode) get no
  * checksums. */
 static int write_contents(const struct writing *x, int fd)
 {

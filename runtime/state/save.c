@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Saves slots of parameters to a file. */
+/* Saves parameter slots to a file. */
 #include <stdlib.h>
 #include <string.h>
 #include "ckpt_files.h"
@@ -14,7 +14,7 @@ static const char *const slot_names[] = {[CKPT_VALUE] = "its value",
                                          [CKPT_EXP_AVG_SQ_ROW] = "its second moment by rows",
                                          [CKPT_EXP_AVG_SQ_COL] = "its second moment by columns"};
 
-/* Its values, from wherever they are: all ranks take part. */
+/* Reads the values from wherever they are stored.  Collective. */
 static int gather(const struct save_item *s, float *dst, int64_t n)
 {
     int rc = ckpt_param_get(s->c, s->param, s->slot, dst, n);
@@ -36,13 +36,14 @@ static int get(const struct save_item *s, float *dst, int64_t n)
                      params_at(&s->c->params, s->param)->name, slot_names[s->slot]);
 }
 
-/* What the file has of it. */
+/* dtype and shape of the item in the file. */
 static struct ckpt_desc desc_of(const struct save_item *s)
 {
     const struct param *p = params_at(&s->c->params, s->param);
-    struct ckpt_desc d = s->as_kept ? values_state_desc(p, s->slot) : values_file_desc(p, s->slot);
+    struct ckpt_desc d =
+        s->as_stored ? values_state_desc(p, s->slot) : values_file_desc(p, s->slot);
 
-    if (!s->as_kept)
+    if (!s->as_stored)
         d.dtype = CKPT_F32;
     return d;
 }
@@ -57,7 +58,7 @@ static int fail_memory(const struct param *p)
     return error_set(CKPT_ENOMEM, "no memory to write parameter '%s'", p->name);
 }
 
-/* As fp32, in the order of files. */
+/* Reads the values as fp32, in the axis order of files. */
 static int read_values(const struct save_item *s, float *dst, int64_t n)
 {
     const struct param *p = params_at(&s->c->params, s->param);
@@ -72,8 +73,9 @@ static int read_values(const struct save_item *s, float *dst, int64_t n)
     return rc;
 }
 
-/* As they are kept: values that are bf16 already, or numbers that have codes. */
-static int read_small(const struct save_item *s, float *values, int64_t n, void *dst, int64_t bytes)
+/* Reads the values in their stored form: bf16, or code words. */
+static int read_compact(const struct save_item *s, float *values, int64_t n, void *dst,
+                        int64_t bytes)
 {
     const bool words = dtype_of(s) == CKPT_I32;
     int rc = words ? get(s, values, n) : read_values(s, values, n);
@@ -87,7 +89,7 @@ static int read_small(const struct save_item *s, float *values, int64_t n, void 
     return rc;
 }
 
-/* Called while the file is written, so that only one parameter at a time stands on the host. */
+/* Called while the file is written, so the host holds only one parameter at a time. */
 static int read_slot(void *user, void *dst, int64_t bytes)
 {
     const struct save_item *s = user;
@@ -98,7 +100,7 @@ static int read_slot(void *user, void *dst, int64_t bytes)
     if (dtype_of(s) == CKPT_F32)
         return read_values(s, dst, n);
     float *values = malloc((size_t)n * sizeof *values);
-    int rc = values ? read_small(s, values, n, dst, bytes) : fail_memory(p);
+    int rc = values ? read_compact(s, values, n, dst, bytes) : fail_memory(p);
     free(values);
     return rc;
 }
@@ -147,8 +149,8 @@ static int64_t size_of(const struct save_item *s)
     return ckpt_dtype_size(dtype_of(s));
 }
 
-/* Wide elements first, then by name; no prefix begins another, so this is the order of whole names.
- */
+/* Wide elements first, then by name.  No prefix is a prefix of another, so this is the order of
+ * whole names. */
 static int as_in_file(const void *a, const void *b)
 {
     const struct save_item *x = a, *y = b;
@@ -162,7 +164,7 @@ static int as_in_file(const void *a, const void *b)
                           params_at(&y->c->params, y->param)->name);
 }
 
-static int take_part_in(ckpt *c, const struct save_item *s)
+static int join_gather(ckpt *c, const struct save_item *s)
 {
     const struct param *p = params_at(&c->params, s->param);
     struct ckpt_desc d = values_file_desc(p, s->slot);
@@ -182,18 +184,18 @@ int save_items(ckpt *c, const char *path, struct save_item *items, int n,
     struct comm *hosts = c->ranks.comm ? ranks_hosts(&c->ranks) : NULL;
     int rc = 0;
 
-    /* What another rank writes is gathered from all, in the order of the file. */
+    /* The other ranks join the gathers of the writing rank, in the order of the file. */
     qsort(items, (size_t)n, sizeof *items, as_in_file);
     if (!c->ranks.rank)
         rc = write_alone(c, path, items, n, notes, n_notes);
     for (int i = 0; c->ranks.rank && i < n && !rc; i++)
-        rc = take_part_in(c, &items[i]);
+        rc = join_gather(c, &items[i]);
     if (!rc && hosts && comm_barrier(hosts, "the end of a save"))
         rc = error_fail(&c->error, CKPT_ECOMM, "%s", hosts->reason);
     return ranks_give_up(&c->ranks, rc);
 }
 
-/* What no program trains, by itself or by its optimizer's word, has no other slot. */
+/* A parameter that is not trained (by its own flag or a frozen group) has only the value slot. */
 static enum ckpt_slot kept_or_value(ckpt *c, const struct param *p, enum ckpt_slot slot)
 {
     bool trained = p->trainable;

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Files of slots of parameters, written by one rank with what all of them have.
+ * Files of parameter slots, gathered from all ranks and written by one.
  *
- * The state room decides what of a training run survives it: files of weights, and states of
- * training with the optimizer's slots, counts and notes.  Its promises: a file is replaced whole
- * or the old one stays; everything about a file is checked before anything of the context changes;
- * what is saved is looked at for values that are not finite; a run that goes on from a state has
- * the bits of one that never stopped, or is told what differs (run_notes.h).  The format is
- * safetensors (safetensors.h), with checksums in its notes.
+ * The state room decides which parts of a training run are saved: files of weights, and training
+ * states with the optimizer's slots, counts and notes.  Invariants: a file is replaced atomically
+ * or stays as it was; a file is validated completely before the context changes; saved values are
+ * checked to be finite; a run resumed from a state computes the same bits as a run that never
+ * stopped, or an error lists the differences (run_notes.h).  The format is safetensors
+ * (safetensors.h), with checksums in its metadata.
  *
- * A load that ends midway leaves a mark in the parameters (enum torn): nothing steps or saves
- * until a whole file was loaded.
+ * A load that fails midway sets a mark in the parameters (enum torn): no step or save is allowed
+ * until a complete file was loaded.
  *
- * The room may know the context, for it reads and writes what all parts of it hold, and files by
- * name from the core.  It sees no plan and no device: values come and go through the public calls
- * of parameters, which find them wherever they are.  With several ranks all make each call; rank 0
- * writes.
+ * The room may use the context, because it reads and writes the state of all its parts, and the
+ * named files of the core.  It does not use plans or devices: values are read and written through
+ * the public calls for parameters, which find them wherever they are stored.  With several ranks
+ * all ranks make each call; rank 0 writes.
  */
 #ifndef CKPT_STATE_SAVE_H
 #define CKPT_STATE_SAVE_H
@@ -23,21 +23,21 @@
 #include "context/context.h"
 #include "state/safetensors.h"
 
-/* A slot of a parameter; its name in the file is that of the parameter behind a prefix. */
+/* A slot of a parameter to save; its name in the file is the prefix and the parameter's name. */
 struct save_item {
     ckpt *c;
     ckpt_tensor param;
     enum ckpt_slot slot;
     const char *prefix;
-    bool as_kept; /* bf16 where it is kept so, codes as words; else all is fp32 */
-    bool merged;  /* with what its adapter adds */
+    bool as_stored; /* keep bf16 and codes (as words); else everything is fp32 */
+    bool merged;    /* with the adapter's product added */
 };
 
-/* The name in the file, to be freed; NULL without memory. */
+/* The name in the file; the caller frees it.  NULL if there is no memory. */
 char *save_name(const struct save_item *s);
 
-/* Writes n items, which it sorts, and notes.  A call of all ranks, with the same items.  Returns 0
- * or a code, the sentence in the context. */
+/* Sorts the n items and writes them with the notes.  Collective, with the same items on all ranks.
+ * Returns 0 or a code, with the sentence in the context. */
 int save_items(ckpt *c, const char *path, struct save_item *items, int n,
                const struct file_note *notes, int n_notes);
 

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The counts of a state of training: from text to numbers that a run can go on with. */
+/* Parses the counts of a training state into validated numbers. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include "ckpt_files.h"
 #include "state/state_counts.h"
 
-/* The next number in [least, most] of a note, which moves on behind it.  Digits, and a sign where
- * there may be one: no blanks, which strtoll would skip. */
-static bool next_number(const char **text, int64_t least, int64_t most, int64_t *value)
+/* Parses the next number in [low, high] of a note and advances *text.  Accepts digits and, if low
+ * is negative, a minus sign; no blanks, which strtoll would skip. */
+static bool next_number(const char **text, int64_t low, int64_t high, int64_t *value)
 {
-    const char *at = *text + (least < 0 && **text == '-');
+    const char *at = *text + (low < 0 && **text == '-');
     char *end;
 
     if (*at < '0' || *at > '9')
@@ -18,22 +18,22 @@ static bool next_number(const char **text, int64_t least, int64_t most, int64_t 
     errno = 0;
     *value = strtoll(*text, &end, 10);
     *text = end;
-    return !errno && *value >= least && *value <= most;
+    return !errno && *value >= low && *value <= high;
 }
 
-/* Exactly n numbers of the file with a blank between, or the sentence that it is damaged. */
-static int read_numbers(const ckpt_file *f, const char *key, int64_t least, int64_t most, int n,
+/* Reads exactly n numbers separated by single blanks; otherwise sets a CKPT_EFORMAT sentence. */
+static int read_numbers(const ckpt_file *f, const char *key, int64_t low, int64_t high, int n,
                         int64_t *values)
 {
     const char *text = file_find_note(f, key), *at = text;
     bool good = text != NULL;
 
     for (int i = 0; good && i < n; i++)
-        good = (!i || *at++ == ' ') && next_number(&at, least, most, &values[i]);
+        good = (!i || *at++ == ' ') && next_number(&at, low, high, &values[i]);
     if (good && !*at)
         return 0;
     return file_bad(f->path, "the note '%s' is \"%.100s\", not %d whole number%s from %lld to %lld",
-                    key, text ? text : "", n, n == 1 ? "" : "s", (long long)least, (long long)most);
+                    key, text ? text : "", n, n == 1 ? "" : "s", (long long)low, (long long)high);
 }
 
 static int check_version(const ckpt_file *f)
@@ -60,7 +60,7 @@ static int count_programs(const ckpt_file *f)
     return n;
 }
 
-/* Every step was an update; programs that are gone may have made more of these. */
+/* Every step was an update.  Programs that were closed may have made more updates. */
 static int check_sum(const ckpt_file *f, const struct state_counts *n)
 {
     int64_t sum = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The state of training in a file, and on from there: see ckpt_files.h. */
+/* Saves and loads the state of training: see ckpt_files.h. */
 #include <stdlib.h>
 #include <string.h>
 #include "ckpt_files.h"
@@ -19,7 +19,7 @@ int64_t ckpt_updates(const ckpt *c)
 
 /* ---- what there is ------------------------------------------------------------------------- */
 
-/* The values first: setting them may begin the moving averages anew. */
+/* Values come first, because setting them may reset the moving averages. */
 static const struct {
     enum ckpt_slot slot;
     const char *prefix;
@@ -35,8 +35,8 @@ enum { KINDS = sizeof kinds / sizeof *kinds };
 struct state {
     ckpt *c;
     const char *path;
-    struct save_item *items;        /* all slots that the context keeps */
-    struct training_count *program; /* those that train, in the order they were compiled */
+    struct save_item *items;        /* all slots of the context */
+    struct training_count *program; /* the training programs, in the order they were compiled */
     int n_items, n_programs;
 };
 
@@ -87,8 +87,8 @@ static void state_close(struct state *s)
 
 /* ---- saving -------------------------------------------------------------------------------- */
 
-/* The steps or the samples of each program, with blanks between; to be freed. */
-static char *numbers(const struct state *s, bool steps)
+/* The steps or the samples per step of each program, separated by blanks.  The caller frees it. */
+static char *format_counts(const struct state *s, bool steps)
 {
     char *text = NULL;
     size_t size;
@@ -103,8 +103,8 @@ static char *numbers(const struct state *s, bool steps)
     return text;
 }
 
-/* The counts, then the notes of the run, whose keys are to be freed; without memory there is a NULL
- * among keys and texts. */
+/* The counts, then the notes of the run; the caller frees their keys.  If there is no memory, a key
+ * or text is NULL. */
 static int fill_notes(struct file_note *notes, const struct note_list *run)
 {
     int n = 5;
@@ -120,7 +120,7 @@ static int fill_notes(struct file_note *notes, const struct note_list *run)
 static int save(struct state *s)
 {
     char updates[24], seed[24];
-    char *steps = numbers(s, true), *batches = numbers(s, false);
+    char *steps = format_counts(s, true), *batches = format_counts(s, false);
     struct note_list run = {0};
     int rc = state_list_notes(s->c, &run);
     struct file_note *notes = rc ? NULL : calloc((size_t)run.n + 5, sizeof *notes);
@@ -162,8 +162,8 @@ int ckpt_save_state(ckpt *c, const char *path)
 
 /* ---- is it of such a run ------------------------------------------------------------------- */
 
-/* Whether a program may take another number of samples a step than the state says. */
-static bool may_take(const struct differences *d, int64_t was, int64_t is)
+/* May a program use another number of samples per step than the state? */
+static bool allow_samples(const struct differences *d, int64_t was, int64_t is)
 {
     char before[24], now[24];
 
@@ -182,7 +182,7 @@ static int check_programs(const struct state *s, const ckpt_file *f, const struc
         return error_set(CKPT_EINVAL, "%s: is of %d program%s that train, here are %d", f->path,
                          n->n_programs, n->n_programs == 1 ? "" : "s", s->n_programs);
     for (int i = 0; i < s->n_programs; i++)
-        if (!may_take(d, n->batches[i], s->program[i].samples))
+        if (!allow_samples(d, n->batches[i], s->program[i].samples))
             return error_set(
                 CKPT_EINVAL, "%s: program %d trained on %lld samples a step, here it takes %lld",
                 f->path, i + 1, (long long)n->batches[i], (long long)s->program[i].samples);
@@ -196,8 +196,8 @@ static bool is_mean(const struct save_item *item)
     return item->slot == CKPT_EXP_AVG || item->slot == CKPT_EXP_AVG_SQ;
 }
 
-/* Whether a tensor has codes: of a mean in 8 bits, or of a frozen weight. */
-static bool is_words(const struct save_item *item, const struct file_tensor *e)
+/* Does the tensor hold codes, of an 8-bit mean or a frozen weight? */
+static bool is_coded(const struct save_item *item, const struct file_tensor *e)
 {
     const struct ckpt_desc *d = &params_at(&item->c->params, item->param)->desc;
     bool weight = item->slot == CKPT_VALUE && frozen_takes(desc_numel(d));
@@ -205,7 +205,8 @@ static bool is_words(const struct save_item *item, const struct file_tensor *e)
     return (is_mean(item) || weight) && !strcmp(e->dtype->name, "I32");
 }
 
-/* How many words n values of a tensor of codes take; of weights the file tells their format. */
+/* Number of words for n coded values; for weights, the word count in the file determines the
+ * format. */
 static int64_t count_words(const struct save_item *item, const struct file_tensor *e, int64_t n)
 {
     const int format = frozen_format_of_words(n, e->numel);
@@ -220,8 +221,9 @@ static int check_tensor(const ckpt_file *f, const struct save_item *item, int en
     struct ckpt_desc d = values_file_desc(p, item->slot);
     char have[200], want[200];
 
-    /* That of this run, unless another one was allowed: see NOTE_STATE and NOTE_FROZEN. */
-    if (is_words(item, e))
+    /* dtype and shape of this run, unless another dtype was allowed: see NOTE_STATE and
+     * NOTE_FROZEN. */
+    if (is_coded(item, e))
         d = (struct ckpt_desc){.ndim = 1, .shape = {count_words(item, e, desc_numel(&p->desc))}};
     else if (strcmp(e->dtype->name, "F32") && strcmp(e->dtype->name, "BF16"))
         return file_bad(f->path, "tensor '%s' is %s; a state is fp32, bf16 or 8bit", e->name,
@@ -234,7 +236,7 @@ static int check_tensor(const ckpt_file *f, const struct save_item *item, int en
                      f->path, e->name, have, want);
 }
 
-/* Marks the entry of an item as used. */
+/* Validates the entry of an item and marks it as used. */
 static int match_item(const ckpt_file *f, const struct save_item *item, bool *used)
 {
     char *name = save_name(item);
@@ -266,7 +268,8 @@ static int match_all(const struct state *s, const ckpt_file *f)
     return rc;
 }
 
-/* The values of an item, in the order of the file, and whether that is the parameter's own. */
+/* Reads the values of an item.  They are in the axis order of files, or if *own, in the
+ * parameter's. */
 static int read_item(ckpt_file *f, const struct save_item *item, float *dst, int64_t n, bool *own)
 {
     char *name = save_name(item);
@@ -275,7 +278,7 @@ static int read_item(ckpt_file *f, const struct save_item *item, float *dst, int
     free(name);
     if (!name)
         return error_set(CKPT_ENOMEM, "%s: no memory for a name", f->path);
-    *own = is_words(item, &f->tensors[entry]);
+    *own = is_coded(item, &f->tensors[entry]);
     if (!*own)
         return ckpt_file_read_f32(f, entry, dst, n);
     const int64_t count = f->tensors[entry].numel;
@@ -300,8 +303,8 @@ static int fail_values(const ckpt_file *f, const struct save_item *item)
     return rc;
 }
 
-/* buffer has room for the largest parameter twice. */
-static int take_item(ckpt_file *f, const struct save_item *item, float *buffer, int64_t largest)
+/* buffer holds the largest parameter twice. */
+static int load_item(ckpt_file *f, const struct save_item *item, float *buffer, int64_t largest)
 {
     const struct param *p = params_at(&item->c->params, item->param);
     struct ckpt_desc d = values_file_desc(p, item->slot);
@@ -322,7 +325,7 @@ static int take_item(ckpt_file *f, const struct save_item *item, float *buffer, 
     return rc ? error_set(rc, "%s: %s", f->path, ckpt_error(item->c)) : 0;
 }
 
-static int take_all(const struct state *s, ckpt_file *f)
+static int load_all(const struct state *s, ckpt_file *f)
 {
     int64_t largest = 0;
     int rc = 0;
@@ -333,9 +336,9 @@ static int take_all(const struct state *s, ckpt_file *f)
     if (!buffer)
         return error_set(CKPT_ENOMEM, "%s: no memory to read a tensor of %s", f->path,
                          human_bytes(largest * (int64_t)sizeof *buffer));
-    s->c->params.torn = TORN_STATE; /* until all are set */
+    s->c->params.torn = TORN_STATE; /* until all items are set */
     for (int i = 0; i < s->n_items && !rc; i++)
-        rc = take_item(f, &s->items[i], buffer, largest);
+        rc = load_item(f, &s->items[i], buffer, largest);
     if (!rc)
         s->c->params.torn = TORN_NOT;
     free(buffer);
@@ -354,7 +357,7 @@ static int load(const struct state *s, ckpt_file *f, struct differences *d)
     if (!rc)
         rc = match_all(s, f);
     if (!rc)
-        rc = take_all(s, f);
+        rc = load_all(s, f);
     if (!rc) {
         programs_set_counts(&s->c->programs, n.steps, n.updates);
     }
@@ -379,7 +382,7 @@ int ckpt_load_state_changed(ckpt *c, const char *path, ckpt_state_change allow, 
             error_fail(&c->error, rc, "%s", error_get());
         ckpt_file_close(f);
     }
-    if (!rc) /* each rank has read a file for itself */
+    if (!rc) /* each rank has read the file by itself */
         rc = ranks_agree_loaded(&c->ranks, programs_digest_steps(&c->programs));
     state_close(&s);
     return ranks_give_up(&c->ranks, rc);

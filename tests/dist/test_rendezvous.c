@@ -99,7 +99,7 @@ static int where_free(char where[64])
 
 static void needs_secrets(void)
 {
-    if (!job_key_possible())
+    if (!job_key_available())
         skip();
 }
 
@@ -111,7 +111,7 @@ static void check_job(const char *where, const char *token, int size)
     for (int r = size - 1; r >= 0; r--)
         start(&ranks[r], where, token, r, size, 30);
     join_all_well(ranks, size);
-    bool proven = token || (!strncmp(where, "file:", 5) && job_key_possible());
+    bool proven = token || (!strncmp(where, "file:", 5) && job_key_available());
     assert_non_null(strstr(ranks[0].how, proven ? "authenticated" : "no job token"));
 }
 
@@ -120,7 +120,7 @@ static void test_jobs(void **state)
     char where[64];
     const char *tokens[] = {NULL, right};
     (void)state;
-    for (int t = 0; t < (job_key_possible() ? 2 : 1); t++)
+    for (int t = 0; t < (job_key_available() ? 2 : 1); t++)
         for (int size = 1; size <= MOST; size++) {
             where_free(where);
             check_job(where, tokens[t], size);
@@ -159,16 +159,16 @@ static void test_wrong_words(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         struct comm_rendezvous m = {.where = wrong[i], .rank = 1, .size = 2};
-        int rc = rendezvous_hold(&m, 1, fds, how);
+        int rc = rendezvous_connect(&m, 1, fds, how);
         if (rc != CKPT_EINVAL)
             fail_msg("\"%s\": %d, %s", wrong[i], rc, error_get());
     }
     struct comm_rendezvous m = {.where = "tcp:localhost:12", .token = "short", .size = 2};
-    assert_int_equal(rendezvous_hold(&m, 1, fds, how), CKPT_EINVAL);
+    assert_int_equal(rendezvous_connect(&m, 1, fds, how), CKPT_EINVAL);
     m.token = "";
-    assert_int_equal(rendezvous_hold(&m, 1, fds, how), CKPT_EINVAL);
+    assert_int_equal(rendezvous_connect(&m, 1, fds, how), CKPT_EINVAL);
     m = (struct comm_rendezvous){.where = "tcp:localhost:12", .job = "two words", .size = 2};
-    assert_int_equal(rendezvous_hold(&m, 1, fds, how), CKPT_EINVAL);
+    assert_int_equal(rendezvous_connect(&m, 1, fds, how), CKPT_EINVAL);
 }
 
 /* ---- where they listen ----------------------------------------------------------------------- */
@@ -517,7 +517,7 @@ static void test_file_is_secret(void **state)
     assert_int_equal(stat(path, &s), 0);
     assert_int_equal(s.st_mode & 0777, 0600);
     assert_null(rendezvous_file_read(path, &file));
-    assert_int_equal(file.has_secret, job_key_possible());
+    assert_int_equal(file.has_secret, job_key_available());
     start(&ranks[1], where, NULL, 1, 2, 30);
     join_all_well(ranks, 2);
     assert_int_equal(stat(path, &s), -1); /* nothing is left behind */
@@ -570,10 +570,10 @@ static void check_prefix(int64_t prefix)
     where_free(where);
     start(&rank, where, NULL, 0, 2, 25);
     struct comm_rendezvous m = {where, "test", NULL, 1, 2};
-    assert_int_equal(rendezvous_hold(&m, 25, fds, how), 0);
+    assert_int_equal(rendezvous_connect(&m, 25, fds, how), 0);
     assert_true(socket_write(fds[0], &prefix, sizeof prefix, clock_seconds() + 5));
     join(&rank);
-    assert_says(&rank, "rank 1 is gone at barrier \"the test\" of step 0: it sent what is no "
+    assert_says(&rank, "rank 1 is gone at barrier \"the test\" of step 0: it sent an invalid "
                        "message");
     close(fds[0]);
 }

@@ -80,7 +80,7 @@ static void check_answer(const uint8_t *bytes, size_t n)
 
 static void check_file(const uint8_t *bytes, size_t n)
 {
-    char text[RENDEZVOUS_FILE_MOST] = "";
+    char text[RENDEZVOUS_FILE_MAX] = "";
     struct rendezvous_file file;
     memcpy(text, bytes, n < sizeof text ? n : sizeof text - 1);
     if (!accepted(rendezvous_file_parse(text, &file)))

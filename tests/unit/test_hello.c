@@ -38,7 +38,7 @@ static void test_hellos_are_checked(void **state)
     CHECK_BAD(bad.rank = -1);
     CHECK_BAD(bad.to = 2);
     CHECK_BAD(bad.to = -1);
-    CHECK_BAD(bad.size = HELLO_MOST_RANKS + 1);
+    CHECK_BAD(bad.size = HELLO_MAX_RANKS + 1);
     CHECK_BAD(bad.secured = 2);
     CHECK_BAD(bad.pid = 0);
     CHECK_BAD(memset(bad.version, '1', sizeof bad.version));
@@ -61,7 +61,7 @@ static void test_hash_is_blake2b(void **state)
     struct job_key key = {0};
     uint8_t mac[JOB_MAC];
     (void)state;
-    if (!job_key_possible())
+    if (!job_key_available())
         skip();
     assert_int_equal(job_key_from_token(&key, "a token of sixteen bytes or more"), 0);
     job_key_hash(&key, parts, 2, mac);
@@ -111,7 +111,7 @@ static void test_answers_are_checked(void **state)
     CHECK_BAD(bad.verdict = ANSWER_UNPROVEN); /* with addresses */
     CHECK_BAD(bad.verdict = ANSWER_REFUSED);  /* the same, and without a reason */
     CHECK_BAD(bad.n_addresses = -1);
-    CHECK_BAD(bad.n_addresses = HELLO_MOST_RANKS + 1);
+    CHECK_BAD(bad.n_addresses = HELLO_MAX_RANKS + 1);
     CHECK_BAD(memset(bad.sentence, 's', sizeof bad.sentence));
 #undef CHECK_BAD
 }

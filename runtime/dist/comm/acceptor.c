@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Accepting ranks beside strangers.  All that connected are served by one poll, each for at most
- * ACCEPTOR_PATIENCE seconds; when too many wait, or no more descriptors are to be had, the one that
- * waits longest goes first.  A rank that had to go comes again.
+ * Accepts ranks and rejects other connections.  One poll serves all connections, each for at most
+ * ACCEPTOR_TIMEOUT seconds.  If there are too many, or no free descriptors, the oldest is closed;
+ * a rank closed this way connects again.
  */
 #include <errno.h>
 #include <poll.h>
@@ -12,24 +12,27 @@
 #include <unistd.h>
 #include "dist/comm/acceptor.h"
 
-enum { SPARE = 64 /* visitors beside the ranks of the job */, BURST = 16 /* accepted in a row */ };
+enum {
+    SPARE = 64 /* connections beyond the ranks of the job */,
+    BURST = 16 /* accepts in a row */
+};
 
 int acceptor_open(struct acceptor *a, int size)
 {
-    a->most = size + SPARE;
-    a->visitors = calloc((size_t)a->most, sizeof *a->visitors);
-    a->polled = calloc((size_t)(ACCEPTOR_LISTENERS + a->most + size), sizeof *a->polled);
-    return a->visitors && a->polled ? 0 : error_set(CKPT_ENOMEM, "no memory for %d ranks", size);
+    a->capacity = size + SPARE;
+    a->pending = calloc((size_t)a->capacity, sizeof *a->pending);
+    a->polled = calloc((size_t)(ACCEPTOR_LISTENERS + a->capacity + size), sizeof *a->polled);
+    return a->pending && a->polled ? 0 : error_set(CKPT_ENOMEM, "no memory for %d ranks", size);
 }
 
 void acceptor_close(struct acceptor *a)
 {
-    for (int i = 0; i < a->n_visitors; i++)
-        close(a->visitors[i].fd);
-    a->n_visitors = 0;
-    free(a->visitors);
+    for (int i = 0; i < a->n_pending; i++)
+        close(a->pending[i].fd);
+    a->n_pending = 0;
+    free(a->pending);
     free(a->polled);
-    a->visitors = NULL;
+    a->pending = NULL;
     a->polled = NULL;
 }
 
@@ -37,76 +40,75 @@ void acceptor_count(struct acceptor *a, const char *from, const char *why)
 {
     snprintf(a->last, sizeof a->last, "%s", from);
     a->why = why;
-    a->strangers++;
+    a->rejected++;
 }
 
 void acceptor_describe(const struct acceptor *a, char *dst, size_t size)
 {
     *dst = '\0';
-    if (a->strangers)
+    if (a->rejected)
         snprintf(dst, size, "; %lld other connection%s sent away, the last from %s: %s",
-                 (long long)a->strangers, a->strangers == 1 ? " was" : "s were", a->last, a->why);
+                 (long long)a->rejected, a->rejected == 1 ? " was" : "s were", a->last, a->why);
 }
 
 /* ---- visitors -------------------------------------------------------------------------------- */
 
-static void forget(struct acceptor *a, int i)
+static void remove_pending(struct acceptor *a, int i)
 {
-    a->n_visitors--;
-    memmove(&a->visitors[i], &a->visitors[i + 1],
-            (size_t)(a->n_visitors - i) * sizeof *a->visitors);
+    a->n_pending--;
+    memmove(&a->pending[i], &a->pending[i + 1], (size_t)(a->n_pending - i) * sizeof *a->pending);
 }
 
-static void send_away(struct acceptor *a, int i, const char *why)
+static void reject(struct acceptor *a, int i, const char *why)
 {
-    acceptor_count(a, a->visitors[i].from, why);
-    close(a->visitors[i].fd);
-    forget(a, i);
+    acceptor_count(a, a->pending[i].from, why);
+    close(a->pending[i].fd);
+    remove_pending(a, i);
 }
 
-/* One that cannot be challenged at once is none: a fresh connection has room for so much. */
-static void welcome(struct acceptor *a, int fd)
+/* A connection that cannot take a challenge at once is closed: a new socket always has room for
+ * it. */
+static void send_challenge(struct acceptor *a, int fd)
 {
-    if (a->n_visitors == a->most)
-        send_away(a, 0, "too many came at once");
-    int i = a->n_visitors++;
-    struct visitor *v = &a->visitors[i];
-    *v = (struct visitor){
-        .fd = fd, .until = clock_seconds() + ACCEPTOR_PATIENCE, .from = "an unknown address"};
+    if (a->n_pending == a->capacity)
+        reject(a, 0, "too many came at once");
+    int i = a->n_pending++;
+    struct pending_hello *v = &a->pending[i];
+    *v = (struct pending_hello){
+        .fd = fd, .until = clock_seconds() + ACCEPTOR_TIMEOUT, .from = "an unknown address"};
     socket_address(fd, true, v->from);
     v->challenge =
         (struct challenge){.magic = CHALLENGE_MAGIC, .secured = a->key->secured, .rank = a->rank};
     if (job_random(v->challenge.nonce, sizeof v->challenge.nonce))
-        send_away(a, i, "the system gave no random numbers");
+        reject(a, i, "the system gave no random numbers");
     else if (send(fd, &v->challenge, sizeof v->challenge, MSG_NOSIGNAL | MSG_DONTWAIT) !=
              (ssize_t)sizeof v->challenge)
-        send_away(a, i, "it was gone at once");
+        reject(a, i, "it closed at once");
 }
 
-/* False when a connection waits that cannot be taken now. */
+/* False if a connection waits that cannot be accepted now. */
 static bool accept_all(struct acceptor *a, int listener)
 {
     for (int i = 0; i < BURST; i++) {
         int fd = socket_accept(listener);
         if (fd >= 0) {
-            welcome(a, fd);
+            send_challenge(a, fd);
             continue;
         }
         if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM)
             return true;
-        if (!a->n_visitors)
+        if (!a->n_pending)
             return false;
-        send_away(a, 0, "no more connections could be opened");
+        reject(a, 0, "no more connections could be opened");
     }
     return true;
 }
 
 /* ---- hellos ---------------------------------------------------------------------------------- */
 
-/* An answer without addresses, which is small enough for the socket; who is gone by then misses
- * nothing. */
-static void answer_shortly(const struct acceptor *a, const struct visitor *v, const struct hello *h,
-                           enum answer_verdict verdict)
+/* Sends an answer without addresses, small enough for the socket buffer; failures do not matter. */
+static void send_short_answer(const struct acceptor *a, const struct pending_hello *v,
+                              const struct hello *h, enum answer_verdict verdict)
 {
     struct answer answer = {.magic = ANSWER_MAGIC, .verdict = verdict};
     if (verdict != ANSWER_UNPROVEN)
@@ -114,76 +116,77 @@ static void answer_shortly(const struct acceptor *a, const struct visitor *v, co
     (void)send(v->fd, &answer, sizeof answer, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-/* A hello is whole: true if it is that of a rank of this job. */
-static bool judge(struct acceptor *a, int i, struct arrival *arrival)
+/* Checks a complete hello: true if it comes from a rank of this job. */
+static bool check_hello(struct acceptor *a, int i, struct arrival *arrival)
 {
-    struct visitor *v = &a->visitors[i];
+    struct pending_hello *v = &a->pending[i];
     struct hello h;
     const char *wrong = hello_read(v->bytes, sizeof v->bytes, &h);
     if (!wrong && h.to != a->rank)
         wrong = "it looked for another rank";
     if (!wrong && !hello_is_proven(a->key, &v->challenge, &h)) {
-        answer_shortly(a, v, &h, ANSWER_UNPROVEN);
+        send_short_answer(a, v, &h, ANSWER_UNPROVEN);
         wrong = "it has another CKPT_JOB_TOKEN";
     }
     if (!wrong && strcmp(h.job, a->job)) {
-        answer_shortly(a, v, &h, ANSWER_OTHER_JOB);
+        send_short_answer(a, v, &h, ANSWER_OTHER_JOB);
         wrong = "it is of another job";
     }
     if (wrong) {
-        send_away(a, i, wrong);
+        reject(a, i, wrong);
         return false;
     }
     *arrival = (struct arrival){.fd = v->fd, .challenge = v->challenge, .hello = h};
     memcpy(arrival->from, v->from, sizeof arrival->from);
-    forget(a, i);
+    remove_pending(a, i);
     return true;
 }
 
-/* Takes what has come of a hello; true if that makes it a rank. */
-static bool take(struct acceptor *a, int i, struct arrival *arrival)
+/* Reads more of a hello; true if it is complete and valid. */
+static bool receive(struct acceptor *a, int i, struct arrival *arrival)
 {
-    struct visitor *v = &a->visitors[i];
+    struct pending_hello *v = &a->pending[i];
     ssize_t n = recv(v->fd, v->bytes + v->got, sizeof v->bytes - v->got, MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
         return false;
     if (n <= 0) {
-        send_away(a, i, v->got ? "it left in the middle of its hello" : "it left without a word");
+        reject(a, i, v->got ? "it closed in the middle of its hello" : "it closed without a hello");
         return false;
     }
     v->got += (size_t)n;
-    return v->got == sizeof v->bytes && judge(a, i, arrival);
+    return v->got == sizeof v->bytes && check_hello(a, i, arrival);
 }
 
-/* Listeners, then visitors, then those watched. */
+/* Polls listeners, connections and watched sockets, in this order. */
 static bool poll_all(struct acceptor *a, double until, const int *watched, int n)
 {
     double now = clock_seconds();
     int at = 0;
     for (int i = 0; i < a->n_listeners; i++)
         a->polled[at++] = (struct pollfd){.fd = a->listeners[i], .events = POLLIN};
-    for (int i = 0; i < a->n_visitors; i++)
-        a->polled[at++] = (struct pollfd){.fd = a->visitors[i].fd, .events = POLLIN};
+    for (int i = 0; i < a->n_pending; i++)
+        a->polled[at++] = (struct pollfd){.fd = a->pending[i].fd, .events = POLLIN};
     for (int i = 0; i < n; i++)
         a->polled[at++] = (struct pollfd){.fd = watched[i], .events = POLLIN};
-    if (a->n_visitors && a->visitors[0].until < until) /* all have the same patience */
-        until = a->visitors[0].until;
+    if (a->n_pending &&
+        a->pending[0].until < until) /* timeouts are equal, so the first is the oldest */
+        until = a->pending[0].until;
     double ms = until - now < 1 ? (until - now) * 1e3 + 1 : 1000;
     int ready = poll(a->polled, (nfds_t)at, ms > 0 ? (int)ms : 0);
     if (ready < 0)
-        usleep(1000); /* what failed at once would fail again at once */
+        usleep(1000); /* avoids spinning on an immediate error */
     return ready > 0;
 }
 
-static bool serve_visitors(struct acceptor *a, bool polled, struct arrival *arrival)
+static bool serve_pending(struct acceptor *a, bool polled, struct arrival *arrival)
 {
     const struct pollfd *p = a->polled + a->n_listeners;
-    /* From the last on: those before it keep their places when one goes. */
-    for (int i = a->n_visitors - 1; i >= 0 && polled; i--)
-        if (p[i].revents && take(a, i, arrival))
+    /* Backwards, so that removals do not move the entries still to visit. */
+    for (int i = a->n_pending - 1; i >= 0 && polled; i--)
+        if (p[i].revents && receive(a, i, arrival))
             return true;
-    while (a->n_visitors && clock_seconds() > a->visitors[0].until)
-        send_away(a, 0, "it said no hello");
+    while (a->n_pending && clock_seconds() > a->pending[0].until)
+        reject(a, 0, "it sent no hello in time");
     return false;
 }
 
@@ -192,13 +195,13 @@ enum acceptor_event acceptor_wait(struct acceptor *a, double until, const int *w
 {
     while (clock_seconds() <= until) {
         bool all_taken = true, polled = poll_all(a, until, watched, n);
-        const struct pollfd *rest = a->polled + a->n_listeners + a->n_visitors;
+        const struct pollfd *rest = a->polled + a->n_listeners + a->n_pending;
         for (int i = 0; i < n && polled; i++)
             if (rest[i].fd >= 0 && rest[i].revents) {
                 *which = i;
                 return ACCEPTOR_READABLE;
             }
-        if (serve_visitors(a, polled, arrival))
+        if (serve_pending(a, polled, arrival))
             return ACCEPTOR_ARRIVAL;
         for (int i = 0; i < a->n_listeners && polled; i++)
             if (a->polled[i].revents)

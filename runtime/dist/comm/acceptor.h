@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The listening side of ranks that meet: takes connections from its listeners, challenges each, and
- * hands over those that say a proven hello.  Everything else that connects is a stranger: it is
- * sent away and counted, and neither ends the job nor holds up a rank beside it.
+ * The listening side of a rendezvous: accepts connections, sends each a challenge, and returns the
+ * connections that answer with an authenticated hello.  Every other connection (a "stranger") is
+ * closed and counted; it neither fails the job nor delays other ranks.
  */
 #ifndef CKPT_ACCEPTOR_H
 #define CKPT_ACCEPTOR_H
@@ -11,15 +11,15 @@
 
 struct pollfd;
 
-enum { ACCEPTOR_LISTENERS = 8 }; /* addresses of one name */
+enum { ACCEPTOR_LISTENERS = 8 }; /* addresses that one name can have */
 
-#define ACCEPTOR_PATIENCE 2.0 /* seconds for a hello, from the challenge on */
+#define ACCEPTOR_TIMEOUT 2.0 /* seconds from challenge to hello */
 
-/* One that connected and has not said its hello yet. */
-struct visitor {
+/* A connection that has not sent its complete hello yet. */
+struct pending_hello {
     int fd;
     double until;
-    size_t got; /* bytes of its hello */
+    size_t got; /* bytes of its hello received so far */
     char from[SOCKET_HOST];
     struct challenge challenge;
     char bytes[sizeof(struct hello)];
@@ -28,37 +28,38 @@ struct visitor {
 struct acceptor {
     const struct job_key *key;
     const char *job;
-    int rank;                                       /* own */
-    int listeners[ACCEPTOR_LISTENERS], n_listeners; /* the caller opens and closes them */
-    struct visitor *visitors;                       /* in the order they came */
-    int n_visitors, most;
+    int rank;                                       /* of this process */
+    int listeners[ACCEPTOR_LISTENERS], n_listeners; /* opened and closed by the caller */
+    struct pending_hello *pending;                  /* in order of arrival */
+    int n_pending, capacity;
     struct pollfd *polled;
-    int64_t strangers; /* how many were sent away */
+    int64_t rejected; /* number of rejected connections */
     char last[SOCKET_HOST];
-    const char *why; /* what was wrong with the last */
+    const char *why; /* reason of the last rejection */
 };
 
-/* A rank, as it proved. */
+/* An accepted rank. */
 struct arrival {
-    int fd; /* the caller's to close */
+    int fd; /* owned by the caller */
     char from[SOCKET_HOST];
     struct challenge challenge;
     struct hello hello;
 };
 
-/* Counts one that was sent away. */
+/* Counts a rejected connection. */
 void acceptor_count(struct acceptor *a, const char *from, const char *why);
-/* What to say of the strangers, behind a sentence: "" or "; 3 other connections were ...". */
+/* Text about rejected connections to append to a sentence: "" or "; 3 other connections were
+ * ...". */
 void acceptor_describe(const struct acceptor *a, char *dst, size_t size);
 
-/* Room for a job of so many ranks; the other members are set by the caller.  0 or CKPT_ENOMEM. */
+/* Allocates for a job of `size` ranks; the caller sets the other members. 0 or CKPT_ENOMEM. */
 int acceptor_open(struct acceptor *a, int size);
 void acceptor_close(struct acceptor *a);
 
 enum acceptor_event { ACCEPTOR_LATE, ACCEPTOR_ARRIVAL, ACCEPTOR_READABLE };
 /*
- * Waits until a rank arrives, one of the `watched` (n sockets, -1 for none, n at most the size of
- * the job) can be read (*which), or the time is over.
+ * Waits until a rank is accepted, one of the n `watched` sockets is readable (*which; -1 entries
+ * are skipped; n is at most the size of the job), or the time `until` passes.
  */
 enum acceptor_event acceptor_wait(struct acceptor *a, double until, const int *watched, int n,
                                   struct arrival *arrival, int *which);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What all ranks must have in common, and who has it otherwise.  Every rank gives the same list of
- * terms, a signature each; all get the same answer.  The odd one out is told from the others by
- * number: whoever differs from most is named, from the lowest rank where two are equally many.
+ * Compares state that all ranks must have in common.  Every rank passes the same list of terms,
+ * each with a signature; all get the same result.  The sentence names the ranks that differ from
+ * the majority; on a tie, the lowest rank counts as the majority.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -10,21 +10,21 @@
 
 enum { NAME_BYTES = 128, TEXT_BYTES = 48 };
 
-/* Of each rank, first.  Where all are alike and none has groups, that is all. */
+/* Sent by each rank first.  If all are equal and no term has a group, nothing else is sent. */
 struct hello {
     char version[16];
     int64_t n;
-    uint64_t all; /* of all terms */
+    uint64_t all; /* digest of all terms */
     int64_t grouped;
 };
 
-/* Of each rank and term. */
+/* One per rank and term. */
 struct signature {
     uint64_t value;
     int64_t group;
 };
 
-/* Of each rank, about the first term that differs. */
+/* One per rank, for the first term that differs. */
 struct shown {
     char text[TEXT_BYTES];
 };
@@ -58,7 +58,7 @@ static int comm_fail(struct comm *c, const char *fmt, ...)
     return CKPT_ECOMM;
 }
 
-/* An entry of each rank in a gathered array. */
+/* One entry per rank inside a gathered array. */
 struct column {
     const char *first;
     size_t bytes, stride;
@@ -66,9 +66,9 @@ struct column {
 
 struct agreement {
     struct comm *comm;
-    const int64_t *group; /* per rank: only those of one group are compared; NULL: all */
+    const int64_t *group; /* per rank: only ranks of one group are compared; NULL: all */
     bool *odd;            /* per rank */
-    char who[256];        /* which are odd, in words */
+    char who[256];        /* names of the odd ranks */
 };
 
 static bool is_same(const struct column *k, int a, int b)
@@ -81,7 +81,7 @@ static bool is_together(const struct agreement *g, int a, int b)
     return !g->group || g->group[a] == g->group[b];
 }
 
-/* The first rank that another of its group differs from, or -1. */
+/* The first rank that differs from another of its group, or -1. */
 static int find_difference(const struct agreement *g, const struct column *k)
 {
     int n = g->comm->size;
@@ -92,8 +92,8 @@ static int find_difference(const struct agreement *g, const struct column *k)
     return -1;
 }
 
-/* The first of those in the group of a rank whose entry most of it have. */
-static int find_normal(const struct agreement *g, const struct column *k, int member)
+/* The first rank of the group that has the group's most frequent entry. */
+static int find_majority(const struct agreement *g, const struct column *k, int member)
 {
     int most = 0, normal = member;
     for (int a = 0; a < g->comm->size; a++) {
@@ -108,14 +108,14 @@ static int find_normal(const struct agreement *g, const struct column *k, int me
     return normal;
 }
 
-/* Marks and names the ranks that have another entry than most.  Returns a rank to compare them
- * with, and the first of them in *odd; -1 where all agree. */
+/* Marks and names the ranks that differ from the majority.  Returns a rank of the majority, and the
+ * first odd rank in *odd; -1 if all agree. */
 static int find_odd(struct agreement *g, const struct column *k, int *odd)
 {
     int member = find_difference(g, k), n = g->comm->size;
     if (member < 0)
         return -1;
-    int normal = find_normal(g, k, member);
+    int normal = find_majority(g, k, member);
     *odd = -1;
     for (int r = 0; r < n; r++) {
         g->odd[r] = is_together(g, member, r) && !is_same(k, normal, r);
@@ -126,7 +126,7 @@ static int find_odd(struct agreement *g, const struct column *k, int *odd)
     return normal;
 }
 
-/* "run", of one rank "runs". */
+/* "run", for one rank "runs". */
 static const char *ending(const struct agreement *g)
 {
     return strncmp(g->who, "ranks", 5) ? "s" : "";
@@ -140,7 +140,7 @@ static bool all_alike(const struct comm *c, const struct hello *all)
     return alike;
 }
 
-/* *alike: there is nothing more to compare. */
+/* *alike: nothing more needs to be compared. */
 static int compare_hellos(struct agreement *g, struct hello mine, bool *alike)
 {
     struct comm *c = g->comm;
@@ -163,9 +163,9 @@ static int compare_hellos(struct agreement *g, struct hello mine, bool *alike)
     return rc;
 }
 
-/* All are here because of this term. */
-static int say_difference(struct agreement *g, const char *how, const struct comm_term *t,
-                          int normal, int odd)
+/* Collective: all ranks found the same term to differ. */
+static int report_difference(struct agreement *g, const char *how, const struct comm_term *t,
+                             int normal, int odd)
 {
     struct comm *c = g->comm;
     struct shown mine = {""}, *all = calloc((size_t)c->size, sizeof *all);
@@ -203,7 +203,7 @@ static struct hello sign_terms(const struct comm_term *terms, int n, struct sign
     return h;
 }
 
-/* mine has n signatures, all those of each rank behind each other. */
+/* mine has n signatures; all has n signatures per rank. */
 static int compare_terms(struct agreement *g, const char *how, const struct comm_term *terms, int n,
                          const struct signature *mine, struct signature *all, int64_t *group)
 {
@@ -216,7 +216,7 @@ static int compare_terms(struct agreement *g, const char *how, const struct comm
             group[r] = all[(int64_t)r * n + i].group;
         int normal = find_odd(g, &k, &odd);
         if (normal >= 0)
-            rc = say_difference(g, how, &terms[i], normal, odd);
+            rc = report_difference(g, how, &terms[i], normal, odd);
     }
     return rc;
 }

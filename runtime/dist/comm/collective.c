@@ -1,58 +1,58 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The collectives, as flows of pieces.  Everybody sends directly to everybody: the bytes on the
- * wire are those of a ring, and whoever owns a part of a sum sees all its terms at once and adds
- * them in the order of ranks.
+ * The collectives, as phases of pieces.  Every rank sends directly to every other: this transfers
+ * as many bytes as a ring, and the owner of a part of a sum receives all terms and adds them in the
+ * order of ranks.
  */
 #include <string.h>
 #include "ckpt_tools.h"
 #include "dist/comm/linked.h"
 
-/* A sum this small is made by everybody: one round instead of two. */
+/* Up to this many bytes every rank computes the whole sum: one round instead of two. */
 enum { SMALL_SUM = 4096 };
 
-static int64_t piece_elements(const struct flow *f)
+static int64_t piece_elements(const struct exchange *f)
 {
     return LINKED_PIECE / f->unit;
 }
 
-/* Elements of piece p of a part of n. */
-static int64_t piece_length(const struct flow *f, int64_t p, int64_t n)
+/* Elements of piece p in a part of n elements. */
+static int64_t piece_length(const struct exchange *f, int64_t p, int64_t n)
 {
     return max_i64(0, min_i64(piece_elements(f), n - p * piece_elements(f)));
 }
 
 /* Elements that rank r owns. */
-static int64_t owned(const struct flow *f, int r)
+static int64_t owned_elements(const struct exchange *f, int r)
 {
     return max_i64(0, min_i64(f->share, f->total - r * f->share));
 }
 
-static struct span span_at(const struct flow *f, const void *base, int64_t first, int64_t n)
+static struct span span_at(const struct exchange *f, const void *base, int64_t first, int64_t n)
 {
     return (struct span){(char *)(uintptr_t)base + first * f->unit, n * f->unit};
 }
 
 /* ---- gathering ------------------------------------------------------------------------------- */
 
-static struct span give_own(const struct flow *f, int64_t p, int to)
+static struct span outgoing_own(const struct exchange *f, int64_t p, int to)
 {
     (void)to;
     return span_at(f, f->call->src, p * piece_elements(f),
-                   piece_length(f, p, owned(f, f->ranks->rank)));
+                   piece_length(f, p, owned_elements(f, f->ranks->rank)));
 }
 
-static int64_t expect_own(const struct flow *f, int64_t p, int from)
+static int64_t expect_own(const struct exchange *f, int64_t p, int from)
 {
-    return piece_length(f, p, owned(f, from)) * f->unit;
+    return piece_length(f, p, owned_elements(f, from)) * f->unit;
 }
 
-static void place_pieces(const struct flow *f, int64_t p, const char *const *from)
+static void place_pieces(const struct exchange *f, int64_t p, const char *const *from)
 {
     for (int r = 0; r < f->ranks->size; r++) {
         struct span to = span_at(f, f->call->dst, r * f->share + p * piece_elements(f),
-                                 piece_length(f, p, owned(f, r)));
-        const char *src = from[r] ? from[r] : give_own(f, p, r).data;
+                                 piece_length(f, p, owned_elements(f, r)));
+        const char *src = from[r] ? from[r] : outgoing_own(f, p, r).data;
         if (to.bytes && to.data != src)
             memmove(to.data, src, (size_t)to.bytes);
     }
@@ -78,8 +78,8 @@ static void store(char *dst, const float *src, enum ckpt_dtype dtype, int64_t n)
         ckpt_to_bf16(src, (uint16_t *)(void *)dst, n);
 }
 
-/* dst = the terms of all ranks, added in their order.  own, the term of this rank, may be dst. */
-static void sum_terms(const struct flow *f, char *dst, const char *own, const char *const *from,
+/* dst = the sum of all ranks' terms, in order of ranks. own, this rank's term, may be dst. */
+static void sum_terms(const struct exchange *f, char *dst, const char *own, const char *const *from,
                       int64_t n)
 {
     float sum[SUM_BLOCK], term[SUM_BLOCK];
@@ -96,40 +96,40 @@ static void sum_terms(const struct flow *f, char *dst, const char *own, const ch
     }
 }
 
-static struct span give_theirs(const struct flow *f, int64_t p, int to)
+static struct span outgoing_theirs(const struct exchange *f, int64_t p, int to)
 {
     return span_at(f, f->call->src, to * f->share + p * piece_elements(f),
-                   piece_length(f, p, owned(f, to)));
+                   piece_length(f, p, owned_elements(f, to)));
 }
 
-static int64_t expect_mine(const struct flow *f, int64_t p, int from)
+static int64_t expect_mine(const struct exchange *f, int64_t p, int from)
 {
     (void)from;
-    return piece_length(f, p, owned(f, f->ranks->rank)) * f->unit;
+    return piece_length(f, p, owned_elements(f, f->ranks->rank)) * f->unit;
 }
 
-static void sum_pieces(const struct flow *f, int64_t p, const char *const *from)
+static void sum_pieces(const struct exchange *f, int64_t p, const char *const *from)
 {
-    int64_t n = piece_length(f, p, owned(f, f->ranks->rank));
+    int64_t n = piece_length(f, p, owned_elements(f, f->ranks->rank));
     sum_terms(f, span_at(f, f->call->dst, p * piece_elements(f), n).data,
-              give_theirs(f, p, f->ranks->rank).data, from, n);
+              outgoing_theirs(f, p, f->ranks->rank).data, from, n);
 }
 
-static struct span give_all(const struct flow *f, int64_t p, int to)
+static struct span outgoing_all(const struct exchange *f, int64_t p, int to)
 {
     (void)p;
     (void)to;
     return span_at(f, f->call->src, 0, f->total);
 }
 
-static int64_t expect_all(const struct flow *f, int64_t p, int from)
+static int64_t expect_all(const struct exchange *f, int64_t p, int from)
 {
     (void)p;
     (void)from;
     return f->total * f->unit;
 }
 
-static void sum_all(const struct flow *f, int64_t p, const char *const *from)
+static void sum_all(const struct exchange *f, int64_t p, const char *const *from)
 {
     (void)p;
     sum_terms(f, f->call->dst, f->call->src, from, f->total);
@@ -137,8 +137,8 @@ static void sum_all(const struct flow *f, int64_t p, const char *const *from)
 
 /* ---- broadcast ------------------------------------------------------------------------------- */
 
-/* In the first piece all show that they are there, as in any other call. */
-static struct span give_root(const struct flow *f, int64_t p, int to)
+/* In the first piece every rank sends a message, so that a missing rank is detected. */
+static struct span outgoing_root(const struct exchange *f, int64_t p, int to)
 {
     (void)to;
     if (f->ranks->rank == f->call->root)
@@ -146,14 +146,14 @@ static struct span give_root(const struct flow *f, int64_t p, int to)
     return (struct span){NULL, p ? -1 : 0};
 }
 
-static int64_t expect_root(const struct flow *f, int64_t p, int from)
+static int64_t expect_root(const struct exchange *f, int64_t p, int from)
 {
     if (from == f->call->root)
         return piece_length(f, p, f->total) * f->unit;
     return p ? -1 : 0;
 }
 
-static void take_root(const struct flow *f, int64_t p, const char *const *from)
+static void receive_root(const struct exchange *f, int64_t p, const char *const *from)
 {
     struct span to = span_at(f, f->call->dst, p * piece_elements(f), piece_length(f, p, f->total));
     if (f->ranks->rank != f->call->root && to.bytes)
@@ -162,66 +162,66 @@ static void take_root(const struct flow *f, int64_t p, const char *const *from)
 
 /* ---- calls ----------------------------------------------------------------------------------- */
 
-static struct flow flow_of(const struct rank_group *c, const struct comm_call *call, int64_t share,
-                           int64_t total)
+static struct exchange exchange_of(const struct rank_group *c, const struct comm_call *call,
+                                   int64_t share, int64_t total)
 {
-    struct flow f = {.call = call,
-                     .ranks = c,
-                     .unit = ckpt_dtype_size(call->dtype),
-                     .share = share,
-                     .total = total};
+    struct exchange f = {.call = call,
+                         .ranks = c,
+                         .unit = ckpt_dtype_size(call->dtype),
+                         .share = share,
+                         .total = total};
     f.n_pieces = max_i64(1, round_up(share, piece_elements(&f)) / piece_elements(&f));
     return f;
 }
 
-static int gather(struct flow f)
+static int gather(struct exchange f)
 {
-    f.give = give_own;
+    f.outgoing = outgoing_own;
     f.expect = expect_own;
-    f.take = place_pieces;
-    return linked_flow(&f);
+    f.receive = place_pieces;
+    return linked_exchange(&f);
 }
 
-static int reduce(struct flow f)
+static int reduce(struct exchange f)
 {
-    f.give = give_theirs;
+    f.outgoing = outgoing_theirs;
     f.expect = expect_mine;
-    f.take = sum_pieces;
-    return linked_flow(&f);
+    f.receive = sum_pieces;
+    return linked_exchange(&f);
 }
 
-/* Every rank sums a share, then all get all shares. */
+/* Every rank sums its share, then all gather the shares. */
 static int all_reduce(const struct rank_group *c, const struct comm_call *call)
 {
     int64_t unit = ckpt_dtype_size(call->dtype);
     int64_t share = (call->count + c->size - 1) / c->size;
     if (call->count * unit <= SMALL_SUM) {
-        struct flow f = flow_of(c, call, call->count, call->count);
-        f.give = give_all;
+        struct exchange f = exchange_of(c, call, call->count, call->count);
+        f.outgoing = outgoing_all;
         f.expect = expect_all;
-        f.take = sum_all;
-        return linked_flow(&f);
+        f.receive = sum_all;
+        return linked_exchange(&f);
     }
     int64_t first = min_i64(call->count, c->rank * share);
     struct comm_call part = *call;
     part.dst = (char *)call->dst + first * unit;
-    int rc = reduce(flow_of(c, &part, share, call->count));
+    int rc = reduce(exchange_of(c, &part, share, call->count));
     if (rc)
         return rc;
     part.src = part.dst;
     part.dst = call->dst;
-    struct flow back = flow_of(c, &part, share, call->count);
+    struct exchange back = exchange_of(c, &part, share, call->count);
     back.phase = 1;
     return gather(back);
 }
 
 static int broadcast(const struct rank_group *c, const struct comm_call *call)
 {
-    struct flow f = flow_of(c, call, call->count, call->count);
-    f.give = give_root;
+    struct exchange f = exchange_of(c, call, call->count, call->count);
+    f.outgoing = outgoing_root;
     f.expect = expect_root;
-    f.take = take_root;
-    return linked_flow(&f);
+    f.receive = receive_root;
+    return linked_exchange(&f);
 }
 
 int linked_collective(const struct rank_group *c, const struct comm_call *call)
@@ -229,14 +229,14 @@ int linked_collective(const struct rank_group *c, const struct comm_call *call)
     int64_t total = call->count * c->size;
     switch (call->kind) {
     case COMM_ALL_GATHER:
-        return gather(flow_of(c, call, call->count, total));
+        return gather(exchange_of(c, call, call->count, total));
     case COMM_REDUCE_SCATTER:
-        return reduce(flow_of(c, call, call->count, total));
+        return reduce(exchange_of(c, call, call->count, total));
     case COMM_ALL_REDUCE:
         return all_reduce(c, call);
     case COMM_BROADCAST:
         return broadcast(c, call);
     default:
-        return gather(flow_of(c, call, 0, 0));
+        return gather(exchange_of(c, call, 0, 0));
     }
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What all communicators share: checks of calls, one rank alone. */
+/* Common code of all communicators: checks of calls, and the single rank. */
 #include <stdlib.h>
 #include <string.h>
 #include "dist/comm/comm.h"
 
 /* ---- one rank alone -------------------------------------------------------------------------- */
 
-/* Nothing moves but what does not stand where it is wanted. */
+/* Copies only if src and dst differ. */
 static int alone_run(struct comm *c, const struct comm_call *call, void *stream)
 {
     int64_t bytes = call->count * ckpt_dtype_size(call->dtype);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What may stand in the messages of ranks that meet, and what their hashes cover. */
+/* Validation of handshake messages, and the fields that their hashes cover. */
 #include <string.h>
 #include "dist/comm/hello.h"
 
@@ -31,7 +31,7 @@ bool hello_text_is_good(const char *text, size_t size, bool may_be_empty)
     return n < size && (n || may_be_empty);
 }
 
-/* Digits of IPv4 or IPv6, and the name of an interface where IPv6 needs one. */
+/* Numeric IPv4 or IPv6 address, with an interface name where IPv6 needs one. */
 static bool is_address(const char *host)
 {
     const char *scope = strchr(host, '%');
@@ -52,7 +52,7 @@ const char *challenge_read(const void *bytes, size_t n, struct challenge *out)
     memcpy(out, bytes, n);
     if ((wrong = magic_is_wrong(out->magic, CHALLENGE_MAGIC)))
         return wrong;
-    if (out->secured < 0 || out->secured > 1 || out->rank < 0 || out->rank >= HELLO_MOST_RANKS)
+    if (out->secured < 0 || out->secured > 1 || out->rank < 0 || out->rank >= HELLO_MAX_RANKS)
         return "numbers out of range";
     return NULL;
 }
@@ -70,7 +70,7 @@ const char *hello_read(const void *bytes, size_t n, struct hello *out)
         !hello_text_is_good(out->host, sizeof out->host, true))
         return endless;
     if (out->secured < 0 || out->secured > 1 || out->pid < 1 || !is_port(out->port) ||
-        out->size < 2 || out->size > HELLO_MOST_RANKS || out->rank < 1 || out->rank >= out->size ||
+        out->size < 2 || out->size > HELLO_MAX_RANKS || out->rank < 1 || out->rank >= out->size ||
         out->to < 0 || out->to >= out->rank)
         return "numbers out of range";
     return NULL;
@@ -87,7 +87,7 @@ const char *answer_read(const void *bytes, size_t n, struct answer *out)
     if (!memchr(out->sentence, '\0', sizeof out->sentence))
         return endless;
     if (out->verdict < ANSWER_WELCOME || out->verdict > ANSWER_UNPROVEN || out->n_addresses < 0 ||
-        out->n_addresses > (out->verdict == ANSWER_WELCOME ? HELLO_MOST_RANKS : 0) ||
+        out->n_addresses > (out->verdict == ANSWER_WELCOME ? HELLO_MAX_RANKS : 0) ||
         (out->verdict == ANSWER_REFUSED && !*out->sentence))
         return "numbers out of range";
     return NULL;
@@ -101,7 +101,7 @@ const char *addresses_read(const void *bytes, size_t n, struct address *out, int
         memmove(out, bytes, n);
     for (int32_t i = 0; i < n_addresses; i++) {
         if (!hello_text_is_good(out[i].host, sizeof out[i].host, false) || !is_address(out[i].host))
-            return "an address that is none";
+            return "an invalid address";
         if (!is_port(out[i].port))
             return "numbers out of range";
     }
@@ -110,7 +110,7 @@ const char *addresses_read(const void *bytes, size_t n, struct address *out, int
 
 /* ---- hashes ---------------------------------------------------------------------------------- */
 
-/* All of it but its own hash, after the challenge. */
+/* Covers the challenge and all of the hello except its own hash. */
 static void hash_hello(const struct job_key *key, const struct challenge *c, const struct hello *h,
                        uint8_t mac[JOB_MAC])
 {

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What two ranks say when one connects to the other, before any collective:
+ * The handshake of two ranks on a new connection, before any collective:
  *
- *   listener  -> connector   challenge   who listens, a fresh nonce
- *   connector -> listener    hello       who comes and where it listens, a nonce, a keyed hash
- *   listener  -> connector   answer      yes or no, then the addresses of all, a keyed hash
+ *   listener  -> connector   challenge   rank of the listener, a fresh nonce
+ *   connector -> listener    hello       rank and listening port of the connector, a nonce, a keyed
+ *                            hash
+ *   listener  -> connector   answer      verdict, then the addresses of all ranks, a keyed hash
  *
- * Both hashes cover both nonces, so that nothing that was abort_text can be said again, and neither
- * has the key in it.  Here is how the bytes are read: pure functions that believe nothing.  Numbers
- * travel as they stand in memory; the magic numbers are refused where the order of bytes differs.
+ * Both hashes cover both nonces, so recorded messages cannot be replayed; neither contains the key.
+ * The functions that parse the bytes are pure and trust nothing.  Numbers are sent in native byte
+ * order; a mismatch of byte order shows in the magic numbers and is refused.
  */
 #ifndef CKPT_HELLO_H
 #define CKPT_HELLO_H
@@ -16,63 +17,63 @@
 #include "dist/comm/job_key.h"
 #include "dist/comm/socket.h"
 
-enum { HELLO_TEXT = 64, HELLO_MOST_RANKS = 1 << 20 };
+enum { HELLO_TEXT = 64, HELLO_MAX_RANKS = 1 << 20 };
 
-/* The last byte counts the versions of these messages. */
+/* The last byte is the version of these messages. */
 #define CHALLENGE_MAGIC UINT64_C(0x636b70742d636801)
 #define HELLO_MAGIC     UINT64_C(0x636b70742d686901)
 #define ANSWER_MAGIC    UINT64_C(0x636b70742d616e01)
 
 struct challenge {
     uint64_t magic;
-    int32_t secured; /* 1: the job has a token, 0: it has none */
-    int32_t rank;    /* that listens */
+    int32_t secured; /* 1: the job has a token; 0: it has none */
+    int32_t rank;    /* rank of the listener */
     uint8_t nonce[JOB_NONCE];
 };
 
 struct hello {
     uint64_t magic;
     int32_t secured, pid;
-    int32_t rank, to; /* the own one, the one that it wants */
+    int32_t rank, to; /* rank of the sender, rank it wants to reach */
     int32_t size;     /* ranks of the job */
-    int32_t port;     /* where it listens, at the address it comes from */
+    int32_t port;     /* port it listens on, at the address it connects from */
     char version[16];
-    char job[HELLO_TEXT];  /* name of the job, often "" */
-    char host[HELLO_TEXT]; /* name of its machine, for sentences */
+    char job[HELLO_TEXT];  /* job name, often "" */
+    char host[HELLO_TEXT]; /* host name, for error messages */
     uint8_t nonce[JOB_NONCE];
-    uint8_t mac[JOB_MAC]; /* last */
+    uint8_t mac[JOB_MAC]; /* last member */
 };
 
 enum answer_verdict {
     ANSWER_WELCOME,
-    ANSWER_REFUSED,   /* for good, and the sentence says why */
-    ANSWER_OTHER_JOB, /* try again: this was not the job you look for */
-    ANSWER_UNPROVEN,  /* the token was not proven; this answer has no hash either */
+    ANSWER_REFUSED,   /* final; the sentence gives the reason */
+    ANSWER_OTHER_JOB, /* try again: the listener belongs to another job */
+    ANSWER_UNPROVEN,  /* the token was not proven; this answer has no hash */
 };
 
 struct answer {
     uint64_t magic;
     int32_t verdict;
-    int32_t n_addresses; /* that follow: of ranks 1 to n */
+    int32_t n_addresses; /* number of addresses that follow: ranks 1 to n */
     char sentence[CKPT_MESSAGE];
-    uint8_t mac[JOB_MAC]; /* last */
+    uint8_t mac[JOB_MAC]; /* last member */
 };
 
 struct address {
-    char host[SOCKET_HOST]; /* in digits */
+    char host[SOCKET_HOST]; /* numeric */
     int32_t port;
 };
 
-/* NULL, or what is wrong with bytes that came; then *out means nothing. */
+/* Parse received bytes.  Return NULL, or what is wrong; then *out is undefined. */
 const char *challenge_read(const void *bytes, size_t n, struct challenge *out);
 const char *hello_read(const void *bytes, size_t n, struct hello *out);
 const char *answer_read(const void *bytes, size_t n, struct answer *out);
 const char *addresses_read(const void *bytes, size_t n, struct address *out, int32_t n_addresses);
 
-/* Visible characters, an end within size bytes; empty only if it may be. */
+/* Printable characters with a NUL within size bytes; empty only if allowed. */
 bool hello_text_is_good(const char *text, size_t size, bool may_be_empty);
 
-/* The keyed hash of a hello to whoever said the challenge, of the answer to it. */
+/* Keyed hashes: of a hello as reply to a challenge, and of the answer to that hello. */
 void hello_sign(const struct job_key *key, const struct challenge *c, struct hello *h);
 bool hello_is_proven(const struct job_key *key, const struct challenge *c, const struct hello *h);
 void answer_sign(const struct job_key *key, const struct challenge *c, const struct hello *h,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Keys of jobs, by libsodium where there is one. */
+/* Keys of jobs, with libsodium if available. */
 #include <errno.h>
 #include <string.h>
 #include <sys/random.h>
@@ -8,7 +8,7 @@
 #endif
 #include "dist/comm/job_key.h"
 
-/* Not the generator of libsodium: that one ends the process where the kernel gives nothing. */
+/* Avoids libsodium's generator, which ends the process if the kernel fails. */
 int job_random(void *dst, size_t n)
 {
     for (size_t at = 0; at < n;) {
@@ -23,11 +23,11 @@ int job_random(void *dst, size_t n)
 int job_key_from_token(struct job_key *key, const char *token)
 {
     size_t n = strlen(token);
-    if (n < JOB_TOKEN_LEAST)
+    if (n < JOB_TOKEN_MIN)
         return error_set(CKPT_EINVAL,
                          "CKPT_JOB_TOKEN has %zu bytes, which can be guessed: %d or more, as from "
                          "\"openssl rand -hex 16\"",
-                         n, JOB_TOKEN_LEAST);
+                         n, JOB_TOKEN_MIN);
     return job_key_from_bytes(key, token, n);
 }
 
@@ -36,15 +36,14 @@ int job_key_from_token(struct job_key *key, const char *token)
 _Static_assert(JOB_MAC == crypto_generichash_BYTES && JOB_SECRET == crypto_generichash_KEYBYTES,
                "sizes of BLAKE2b");
 
-bool job_key_possible(void)
+bool job_key_available(void)
 {
     return true;
 }
 
 /*
- * Without sodium_init: that sets up random numbers, and ends the process where the kernel gives
- * none, and chooses faster code; BLAKE2b runs without either, also where a program calls it at the
- * same time.
+ * Does not call sodium_init: it initializes random numbers, may end the process, and selects faster
+ * code.  BLAKE2b works without it, also while the program calls it concurrently.
  */
 int job_key_from_bytes(struct job_key *key, const void *secret, size_t n)
 {
@@ -80,7 +79,7 @@ bool job_macs_equal(const uint8_t a[JOB_MAC], const uint8_t b[JOB_MAC])
 
 #else
 
-bool job_key_possible(void)
+bool job_key_available(void)
 {
     return false;
 }

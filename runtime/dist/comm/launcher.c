@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which rank a process is, and of how many: what its launcher left in the environment.  The first
- * launcher that names a rank is believed; what it says has to be whole, for a process that takes
- * itself for rank 0 of 1 by mistake would train alone, and nobody would see it.
+ * Rank and size of a process from the environment variables of its launcher.  The first launcher
+ * that names a rank wins.  Incomplete variables are an error: a process that wrongly takes itself
+ * for rank 0 of 1 would train alone without notice.
  */
 #include <errno.h>
 #include <stdlib.h>
 #include "dist/comm/comm.h"
 
-enum { MOST_RANKS = 1 << 20 };
+enum { MAX_RANKS = 1 << 20 };
 
 static const struct launcher {
     const char *rank, *size;
-    /* Slurm sets the number of tasks in an allocation too, where nothing was started with it. */
+    /* Slurm sets the number of tasks in an allocation too, where srun started nothing. */
     bool size_alone;
 } launchers[] = {
     {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", false},
@@ -21,22 +21,22 @@ static const struct launcher {
     {"RANK", "WORLD_SIZE", false},
 };
 
-/* A variable that is empty counts as one that is not set, as everywhere. */
+/* An empty variable counts as unset. */
 static const char *find(const char *name)
 {
     const char *text = getenv(name);
     return text && *text ? text : NULL;
 }
 
-static int read_number(const char *name, const char *text, int least, int *number)
+static int read_number(const char *name, const char *text, int min, int *number)
 {
     char *end;
     errno = 0;
     long n = *text >= '0' && *text <= '9' ? strtol(text, &end, 10) : -1;
-    if (n < least || errno || *end || n > MOST_RANKS)
+    if (n < min || errno || *end || n > MAX_RANKS)
         return error_set(CKPT_EINVAL,
                          "%s=%.40s in the environment: it must be a number from %d to %d", name,
-                         text, least, MOST_RANKS);
+                         text, min, MAX_RANKS);
     *number = (int)n;
     return 0;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A communicator made of a link.  Every message begins with a head that says which call of which
- * rank it belongs to, and carries a checksum: a rank that runs another program, or a byte that
- * changed on the way, is found where it happens and named.
+ * A communicator over a link.  Every message starts with a header that identifies the call, and
+ * carries a checksum.  So a rank that runs another program, or a corrupted byte, is detected and
+ * named where it happens.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +26,7 @@ static struct linked *linked(struct comm *c)
     return (struct linked *)c;
 }
 
-/* Four sums side by side, so that a core checks about as fast as it copies. */
+/* Four interleaved sums, so that checking runs about as fast as copying. */
 static uint64_t checksum(const char *data, int64_t bytes)
 {
     const uint64_t prime = UINT64_C(0x9e3779b97f4a7c15);
@@ -43,7 +43,7 @@ static uint64_t checksum(const char *data, int64_t bytes)
     return ((lane[0] * prime + lane[1]) * prime + lane[2]) * prime + lane[3] + (uint64_t)bytes;
 }
 
-static void nap(double seconds)
+static void sleep_for(double seconds)
 {
     struct timespec t = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
     nanosleep(&t, NULL);
@@ -61,9 +61,9 @@ static void describe(char *dst, size_t size, int kind, const char *name, int64_t
              (long long)step);
 }
 
-/* Keeps the first sentence for good.  Whoever found out by itself tells the others. */
-static int fail(struct linked *l, bool tell, const char *fmt, ...) CKPT_PRINTF(3, 4);
-static int fail(struct linked *l, bool tell, const char *fmt, ...)
+/* Keeps the first sentence.  The rank that detected the failure sends it to the others. */
+static int fail(struct linked *l, bool broadcast, const char *fmt, ...) CKPT_PRINTF(3, 4);
+static int fail(struct linked *l, bool broadcast, const char *fmt, ...)
 {
     va_list ap;
     if (l->failed)
@@ -72,13 +72,13 @@ static int fail(struct linked *l, bool tell, const char *fmt, ...)
     va_start(ap, fmt);
     error_vset(l->comm.reason, sizeof l->comm.reason, CKPT_ECOMM, fmt, ap);
     va_end(ap);
-    if (tell && !l->dead)
+    if (broadcast && !l->dead)
         l->link->ops->abort(l->link, l->comm.reason);
     return CKPT_ECOMM;
 }
 
-/* Ranks of a group may be late because they wait in another group, for the rank that is to blame:
- * whose time is over first is chance, so the sentence says so. */
+/* Ranks of a group may be late because they wait in another group for the rank that caused the
+ * delay.  Which deadline ends first is chance, so the sentence mentions this. */
 static int fail_late(struct linked *l, const struct rank_group *ranks, int slot, const char *where)
 {
     const struct link_part *parts = l->parts[slot];
@@ -111,7 +111,7 @@ static int fail_broken(struct linked *l, const char *where)
 
 /* ---- rounds ---------------------------------------------------------------------------------- */
 
-static void fill_head(struct linked *l, const struct flow *f, int64_t p, struct head *h)
+static void fill_head(struct linked *l, const struct exchange *f, int64_t p, struct head *h)
 {
     *h = (struct head){.magic = HEAD_MAGIC,
                        .seq = f->ranks->calls,
@@ -134,11 +134,11 @@ static bool fault_is_due(struct linked *l, enum comm_fault_kind kind)
     return true;
 }
 
-/* True if this rank is dead from here on. */
-static bool fault_before_call(struct linked *l)
+/* True if this rank was stopped by the fault. */
+static bool inject_fault(struct linked *l)
 {
     if (fault_is_due(l, COMM_FAULT_DELAY))
-        nap(l->fault.seconds);
+        sleep_for(l->fault.seconds);
     if (fault_is_due(l, COMM_FAULT_KILL)) {
         l->dead = true;
         fail(l, false, "rank %d was stopped by a test", l->comm.rank);
@@ -146,21 +146,22 @@ static bool fault_before_call(struct linked *l)
     return l->dead;
 }
 
-/* The rank in the whole communicator of one of the group. */
+/* The rank in the whole communicator of a group member. */
 static int member(const struct rank_group *c, int rank)
 {
     return c->members ? c->members[rank] : rank;
 }
 
-static void put_message(struct linked *l, int slot, int to, const struct head *h, struct span give)
+static void put_message(struct linked *l, int slot, int to, const struct head *h,
+                        struct span outgoing)
 {
     struct link_part *part = &l->parts[slot][to];
     char *message = l->out[slot] + (int64_t)to * MESSAGE;
     memcpy(message, h, sizeof *h);
-    if (give.bytes)
-        memcpy(message + sizeof *h, give.data, (size_t)give.bytes);
+    if (outgoing.bytes)
+        memcpy(message + sizeof *h, outgoing.data, (size_t)outgoing.bytes);
     part->out = message;
-    part->out_bytes = (int64_t)sizeof *h + give.bytes;
+    part->out_bytes = (int64_t)sizeof *h + outgoing.bytes;
     part->sent = false;
     if (l->fault.to == to && fault_is_due(l, COMM_FAULT_CORRUPT))
         message[part->out_bytes - 1] ^= 0x10;
@@ -170,7 +171,7 @@ static void put_message(struct linked *l, int slot, int to, const struct head *h
     }
 }
 
-static void start_piece(struct linked *l, const struct flow *f, int64_t p)
+static void start_piece(struct linked *l, const struct exchange *f, int64_t p)
 {
     int slot = (int)(p % LINK_SLOTS);
     struct head h;
@@ -182,21 +183,21 @@ static void start_piece(struct linked *l, const struct flow *f, int64_t p)
         struct link_part *part = &l->parts[slot][other];
         if (r == f->ranks->rank)
             continue;
-        struct span give = f->give(f, p, r);
-        if (give.bytes >= 0) {
-            h.sum = checksum(give.data, give.bytes);
-            put_message(l, slot, other, &h, give);
+        struct span outgoing = f->outgoing(f, p, r);
+        if (outgoing.bytes >= 0) {
+            h.sum = checksum(outgoing.data, outgoing.bytes);
+            put_message(l, slot, other, &h, outgoing);
         }
         if (f->expect(f, p, r) >= 0) {
             part->in = l->in[slot] + (int64_t)other * MESSAGE;
-            part->room = MESSAGE;
+            part->capacity = MESSAGE;
             part->came = false;
         }
     }
     l->link->ops->start(l->link, slot, l->parts[slot]);
 }
 
-static int check_message(struct linked *l, const struct flow *f, int64_t p, int r)
+static int check_message(struct linked *l, const struct exchange *f, int64_t p, int r)
 {
     int from = member(f->ranks, r), rank = l->comm.rank;
     const struct link_part *part = &l->parts[p % LINK_SLOTS][from];
@@ -240,8 +241,8 @@ static bool round_is_over(const struct link_part *parts, int n)
     return true;
 }
 
-/* Waits for a round, shortly at first: most are over in microseconds. */
-static int await_piece(struct linked *l, const struct flow *f, int slot)
+/* Waits for a round.  Pauses are short at first: most rounds end within microseconds. */
+static int await_piece(struct linked *l, const struct exchange *f, int slot)
 {
     double begin = clock_seconds(), pause = 0;
     char where[192];
@@ -261,7 +262,7 @@ static int await_piece(struct linked *l, const struct flow *f, int slot)
     }
 }
 
-static int finish_piece(struct linked *l, const struct flow *f, int64_t p)
+static int finish_piece(struct linked *l, const struct exchange *f, int64_t p)
 {
     int slot = (int)(p % LINK_SLOTS);
     int rc = await_piece(l, f, slot);
@@ -272,12 +273,12 @@ static int finish_piece(struct linked *l, const struct flow *f, int64_t p)
             rc = check_message(l, f, p, r);
     }
     if (!rc)
-        f->take(f, p, l->from);
+        f->receive(f, p, l->from);
     return rc;
 }
 
-/* One round is prepared while the one before is under way. */
-int linked_flow(const struct flow *f)
+/* One round is prepared while the previous one is in progress. */
+int linked_exchange(const struct exchange *f)
 {
     struct linked *l = f->ranks->l;
     int rc = 0;
@@ -295,7 +296,7 @@ int linked_flow(const struct flow *f)
 static int run_among(const struct rank_group *ranks, const struct comm_call *call)
 {
     struct linked *l = ranks->l;
-    if (l->failed || fault_before_call(l))
+    if (l->failed || inject_fault(l))
         return CKPT_ECOMM;
     int rc = linked_collective(ranks, call);
     l->calls++;
@@ -331,9 +332,9 @@ static void linked_give_up(struct comm *c, const char *sentence)
 /* ---- groups ---------------------------------------------------------------------------------- */
 
 /*
- * A group has no link of its own: its messages go where those of all ranks go, and since every rank
- * is in one call at a time and all in the same order, the next message from another rank is the one
- * that is awaited.
+ * A group has no link of its own; its messages use the link of all ranks.  Every rank is in one
+ * call at a time and all in the same order, so the next message from another rank is always the
+ * expected one.
  */
 struct group {
     struct comm comm;
@@ -407,7 +408,7 @@ static void free_slots(struct linked *l)
     }
 }
 
-/* After a failure the link may still hold our buffers. */
+/* After a failure the link may still use the buffers. */
 static void linked_close(struct comm *c)
 {
     struct linked *l = linked(c);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * MPI ranks.  Open MPI and MPICH do not share a binary interface, and a program that trains on one
- * machine should need neither: what speaks to MPI is a plugin (mpi_plugin.c), which is loaded when
- * ranks are opened and brings the MPI library along that it was built with.
+ * MPI ranks.  Open MPI and MPICH have different binary interfaces, and a program on one machine
+ * should need neither.  So a plugin (mpi_plugin.c) calls MPI; it is loaded when ranks are opened
+ * and links to the MPI library it was built with.
  */
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -10,12 +10,12 @@
 
 #define PLUGIN "ckpt_mpi.so"
 
-/* CKPT_PLUGIN_DIR in the environment goes before the place it was installed to. */
+/* CKPT_PLUGIN_DIR in the environment overrides the installed location. */
 static void *load(char *path, size_t size)
 {
     const char *dir = getenv("CKPT_PLUGIN_DIR");
     snprintf(path, size, "%s/" PLUGIN, dir && *dir ? dir : CKPT_PLUGIN_DIR);
-    /* MPI libraries load parts of their own, which look for the library's names. */
+    /* MPI libraries load components that look up symbols of the library. */
     return dlopen(path, RTLD_NOW | RTLD_GLOBAL);
 }
 
@@ -30,7 +30,7 @@ int comm_open_mpi(struct comm **c, double deadline)
     *(void **)&open = dlsym(plugin, LINK_MPI_SYMBOL);
     if (!open)
         return error_set(CKPT_ECOMM, "no ranks over MPI: %s is no plugin of libckpt", path);
-    /* It stays loaded: MPI does not start twice in a process. */
+    /* It stays loaded: MPI cannot start twice in a process. */
     struct link *link = open(LINK_ABI, reason, sizeof reason);
     if (!link)
         return error_set(CKPT_ECOMM, "no ranks over MPI: %s", reason);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The link between MPI processes, as a shared object of its own: the only file that sees mpi.h.  It
- * needs nothing of libckpt but link.h.  Only messages are left to MPI; sums are made by libckpt, as
- * MPI leaves their order to the library and the number of hosts.
+ * The link between MPI processes, as a separate shared object: the only file that includes mpi.h.
+ * It needs only link.h of libckpt.  MPI only carries messages; libckpt computes the sums, because
+ * MPI leaves their order to the implementation and the number of hosts.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,9 +16,9 @@ enum { TAG_MESSAGE = 1, TAG_ABORT = 2 };
 struct mpi_link {
     struct link link;
     MPI_Comm comm;
-    bool ours; /* MPI was started here, and ends here */
+    bool ours; /* MPI was initialized here and is finalized here */
     struct link_part *parts[LINK_SLOTS];
-    MPI_Request *sends[LINK_SLOTS], *takes[LINK_SLOTS];
+    MPI_Request *sends[LINK_SLOTS], *receives[LINK_SLOTS];
 };
 
 static struct mpi_link *mpi(struct link *l)
@@ -26,7 +26,7 @@ static struct mpi_link *mpi(struct link *l)
     return (struct mpi_link *)l;
 }
 
-/* False, with the reason kept, if MPI refused. */
+/* False if MPI reported an error; stores the reason. */
 static bool accepted(struct mpi_link *m, int rc, int rank)
 {
     char text[MPI_MAX_ERROR_STRING] = "";
@@ -46,11 +46,11 @@ static void mpi_start(struct link *l, int slot, struct link_part *parts)
     struct mpi_link *m = mpi(l);
     m->parts[slot] = parts;
     for (int r = 0; r < l->size; r++) {
-        m->sends[slot][r] = m->takes[slot][r] = MPI_REQUEST_NULL;
+        m->sends[slot][r] = m->receives[slot][r] = MPI_REQUEST_NULL;
         if (!parts[r].came)
             accepted(m,
-                     MPI_Irecv(parts[r].in, (int)parts[r].room, MPI_BYTE, r, TAG_MESSAGE, m->comm,
-                               &m->takes[slot][r]),
+                     MPI_Irecv(parts[r].in, (int)parts[r].capacity, MPI_BYTE, r, TAG_MESSAGE,
+                               m->comm, &m->receives[slot][r]),
                      r);
     }
     for (int r = 0; r < l->size; r++)
@@ -68,14 +68,14 @@ static void progress_part(struct mpi_link *m, int slot, int r)
     int done = 0, bytes = 0;
     if (!part->sent && accepted(m, MPI_Test(&m->sends[slot][r], &done, MPI_STATUS_IGNORE), r))
         part->sent = done != 0;
-    if (!part->came && accepted(m, MPI_Test(&m->takes[slot][r], &done, &status), r) && done) {
+    if (!part->came && accepted(m, MPI_Test(&m->receives[slot][r], &done, &status), r) && done) {
         MPI_Get_count(&status, MPI_BYTE, &bytes);
         part->got = bytes;
         part->came = true;
     }
 }
 
-static void listen(struct mpi_link *m)
+static void poll_abort(struct mpi_link *m)
 {
     MPI_Status status;
     int there = 0;
@@ -95,11 +95,11 @@ static bool mpi_progress(struct link *l)
         for (int r = 0; r < l->size && m->parts[slot]; r++)
             if (r != l->rank)
                 progress_part(m, slot, r);
-    listen(m);
+    poll_abort(m);
     return !*l->reason;
 }
 
-/* MPI moves messages only while it is called: naps stay short. */
+/* MPI makes progress only inside its calls, so sleeps are short. */
 static void mpi_wait(struct link *l, double seconds)
 {
     struct timespec t = {0, (long)(seconds * 1e9)};
@@ -114,7 +114,7 @@ static double now(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* The sentence outlives the call: a rank that stalls will read it when it comes back. */
+/* The buffer outlives the call: a stalled rank will read the sentence later. */
 static void mpi_abort(struct link *l, const char *sentence)
 {
     struct mpi_link *m = mpi(l);
@@ -140,7 +140,7 @@ static void mpi_abort(struct link *l, const char *sentence)
     free(requests);
 }
 
-/* After a failure MPI_Finalize would wait for ranks that may never come: the process just ends. */
+/* After a failure MPI_Finalize would wait for missing ranks, so it is not called. */
 static bool mpi_close(struct link *l, bool failed)
 {
     struct mpi_link *m = mpi(l);
@@ -152,7 +152,7 @@ static bool mpi_close(struct link *l, bool failed)
         MPI_Finalize();
     for (int slot = 0; slot < LINK_SLOTS; slot++) {
         free(m->sends[slot]);
-        free(m->takes[slot]);
+        free(m->receives[slot]);
     }
     free(m);
     return true;
@@ -164,7 +164,7 @@ static const struct link_ops mpi_ops = {.start = mpi_start,
                                         .abort = mpi_abort,
                                         .close = mpi_close};
 
-/* The first line of what the library says about itself. */
+/* The first line of MPI's version text. */
 static void describe(struct mpi_link *m)
 {
     char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
@@ -174,7 +174,7 @@ static void describe(struct mpi_link *m)
     snprintf(m->link.how, sizeof m->link.how, "%.100s", text);
 }
 
-/* Starts MPI unless the program did.  Returns what is wrong, or NULL. */
+/* Initializes MPI unless the program did.  Returns an error text, or NULL. */
 static const char *begin(bool *ours)
 {
     int started = 0, ended = 0, level = MPI_THREAD_SINGLE;
@@ -202,8 +202,8 @@ static bool make(struct mpi_link *m)
     MPI_Comm_size(m->comm, &m->link.size);
     for (int slot = 0; slot < LINK_SLOTS; slot++) {
         m->sends[slot] = calloc((size_t)m->link.size, sizeof(MPI_Request));
-        m->takes[slot] = calloc((size_t)m->link.size, sizeof(MPI_Request));
-        if (!m->sends[slot] || !m->takes[slot])
+        m->receives[slot] = calloc((size_t)m->link.size, sizeof(MPI_Request));
+        if (!m->sends[slot] || !m->receives[slot])
             return false;
     }
     return true;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The part of NCCL that is used, loaded from libnccl.so.2 when it is needed: a build needs neither
- * its header nor the library.  Where nccl.h is there, nccl.c checks this file against it.
+ * The part of NCCL that libckpt uses, loaded from libnccl.so.2 on demand: a build needs neither its
+ * header nor the library.  If nccl.h exists, nccl.c checks this file against it.
  */
 #ifndef CKPT_NCCL_API_H
 #define CKPT_NCCL_API_H
@@ -32,9 +32,9 @@ struct nccl_id {
 #define NCCL_BFLOAT16    ((nccl_dtype)9)
 #define NCCL_SUM         ((nccl_op)0)
 #define NCCL_MAGIC       0xcafebeefu
-#define NCCL_OLDEST      21400 /* the first with configurations */
+#define NCCL_OLDEST      21400 /* the first version with configurations */
 
-/* As of 2.14; newer libraries see by the version that there is no more of it. */
+/* Layout of 2.14; newer libraries know its size from the version. */
 struct nccl_config {
     size_t size;
     unsigned magic, version;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A rendezvous.  Rank 0 listens at the address that was named, every other rank says who it is and
- * where it can be reached, and rank 0 answers all at once: the addresses of all, or the sentence
- * that ends the job everywhere.  Then every pair that has no socket yet makes one, the higher rank
- * to the lower; each listens only at the address by which it reached rank 0.
+ * A rendezvous.  Rank 0 listens at the given address, every other rank sends its identity and
+ * listening address, and rank 0 answers all of them: the addresses of all, or an error that ends
+ * the job everywhere.  Then every pair of ranks without a socket opens one, the higher rank to the
+ * lower; each rank listens only at the address with which it reached rank 0.
  *
- * Where the job has a secret (CKPT_JOB_TOKEN, or one that rank 0 writes into the file of
- * "file:PATH") both ends of every connection prove that they know it (hello.h), and only whoever
- * did can end the job here.  Without one only the form of the messages is checked.
+ * If the job has a secret (CKPT_JOB_TOKEN, or one that rank 0 writes into the file of "file:PATH"),
+ * both ends of every connection prove that they know it (hello.h), and only a peer that did can end
+ * the job.  Without a secret only the form of the messages is checked.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -16,14 +16,13 @@
 #include "dist/comm/rendezvous.h"
 #include "dist/comm/rendezvous_state.h"
 
-/* Seconds in which whoever listens where rank 0 should has to say its challenge: rank 0 does so at
- * once, something else may never. */
-#define CHALLENGE_PATIENCE 5.0
+/* Seconds within which a listener must send its challenge.  Rank 0 sends it at once; another
+ * program may never. */
+#define CHALLENGE_TIMEOUT 5.0
 
 /* ---- where it is ----------------------------------------------------------------------------- */
 
-/* "tcp:HOST:PORT" or "tcp:[HOST]:PORT", without which an address of IPv6 cannot be told from its
- * port. */
+/* "tcp:HOST:PORT" or "tcp:[HOST]:PORT"; IPv6 addresses need the brackets. */
 static bool parse_where(struct rendezvous *v)
 {
     bool tcp = !strncmp(v->m->where, "tcp:", 4);
@@ -81,8 +80,8 @@ static const char *read_file(struct rendezvous *v)
     return NULL;
 }
 
-/* One that said a right hello, and is of no use all the same. */
-void rendezvous_send_away(struct rendezvous *v, const struct arrival *from, const char *why)
+/* Closes the connection of an authenticated rank that cannot be used. */
+void rendezvous_reject(struct rendezvous *v, const struct arrival *from, const char *why)
 {
     acceptor_count(&v->acceptor, from->from, why);
     close(from->fd);
@@ -104,7 +103,7 @@ static void fill_hello(const struct rendezvous *v, int to, struct hello *h)
     snprintf(h->job, sizeof h->job, "%s", v->m->job);
 }
 
-/* NULL, or why this is not the rank that is looked for. */
+/* NULL, or why this is not the wanted rank. */
 static const char *read_challenge(const struct rendezvous *v, int fd, int to, double until,
                                   struct challenge *c)
 {
@@ -121,7 +120,7 @@ static const char *read_challenge(const struct rendezvous *v, int fd, int to, do
     return NULL;
 }
 
-/* The answer to a hello, with n addresses if it is yes; NULL, or why it is not to be believed. */
+/* Reads the answer to a hello, with n addresses on success.  NULL, or why it is invalid. */
 static const char *read_answer(struct rendezvous *v, int fd, const struct challenge *c,
                                const struct hello *h, int n, double until, struct answer *a)
 {
@@ -143,8 +142,9 @@ static const char *read_answer(struct rendezvous *v, int fd, const struct challe
     return addresses_read(v->addresses, size, v->addresses, a->n_addresses);
 }
 
-/* Says a hello over a new connection.  0, CKPT_ECOMM when refused for good, or 1 with *why. */
-static int introduce(struct rendezvous *v, int fd, int to, double challenge_until, double until,
+/* Performs the handshake on a new connection. 0, CKPT_ECOMM when refused finally, or 1 with
+ * *why. */
+static int handshake(struct rendezvous *v, int fd, int to, double challenge_until, double until,
                      const char **why)
 {
     struct challenge c;
@@ -169,7 +169,7 @@ static int introduce(struct rendezvous *v, int fd, int to, double challenge_unti
     return a.verdict == ANSWER_WELCOME ? 0 : 1;
 }
 
-/* One try to reach rank 0: 0, a code, or 1 with *why. */
+/* One attempt to reach rank 0: 0, a code, or 1 with *why. */
 static int try_to_join(struct rendezvous *v, const char **why)
 {
     char own[SOCKET_HOST];
@@ -185,8 +185,8 @@ static int try_to_join(struct rendezvous *v, const char **why)
     double now = clock_seconds();
     if (rc == 1)
         *why = strerror(errno);
-    else if (!rc) /* rank 0 may have begun to wait later than we did */
-        rc = introduce(v, fd, 0, now + CHALLENGE_PATIENCE, now + v->deadline + 1, why);
+    else if (!rc) /* rank 0 may have started to wait later than this rank */
+        rc = handshake(v, fd, 0, now + CHALLENGE_TIMEOUT, now + v->deadline + 1, why);
     if (rc == 0) {
         v->fds[0] = fd;
         return 0;
@@ -196,7 +196,7 @@ static int try_to_join(struct rendezvous *v, const char **why)
     return rc;
 }
 
-/* Waits longer each time, so that one that is sent away again and again is no flood. */
+/* Waits longer after each attempt, to limit the rate of rejected connections. */
 static int join_rendezvous(struct rendezvous *v)
 {
     double pause = 0.02;
@@ -223,7 +223,7 @@ static int connect_down(struct rendezvous *v, int rank, double until)
     if (fd < 0)
         why = why ? why : strerror(errno);
     else
-        rc = introduce(v, fd, rank, until, until, &why);
+        rc = handshake(v, fd, rank, until, until, &why);
     v->fds[rank] = fd;
     if (rc <= 0)
         return rc;
@@ -231,8 +231,8 @@ static int connect_down(struct rendezvous *v, int rank, double until)
                      rank, at->host, at->port, why);
 }
 
-/* True if the rank was awaited.  Another socket of a rank that is there cannot be right. */
-static bool admit(struct rendezvous *v, const struct arrival *came)
+/* True if the rank was expected.  A second connection of a connected rank is rejected. */
+static bool accept_peer(struct rendezvous *v, const struct arrival *came)
 {
     const struct hello *h = &came->hello;
     struct answer a = {.magic = ANSWER_MAGIC, .verdict = ANSWER_WELCOME};
@@ -243,35 +243,35 @@ static bool admit(struct rendezvous *v, const struct arrival *came)
             return true;
         }
     }
-    rendezvous_send_away(v, came, "it is not a rank that is awaited");
+    rendezvous_reject(v, came, "it is not a rank that is awaited");
     return false;
 }
 
-/* The lower rank listens; the higher says who it is. */
+/* The lower rank listens; the higher one connects. */
 static int meet_peers(struct rendezvous *v)
 {
     const struct comm_rendezvous *m = v->m;
     double until = clock_seconds() + v->deadline;
     struct arrival came;
-    char strangers[192];
+    char rejected[192];
     int rc = 0, which;
     for (int r = 1; r < m->rank && !rc; r++)
         rc = connect_down(v, r, until);
     for (int missing = m->size - 1 - m->rank; missing > 0 && !rc;) {
         if (acceptor_wait(&v->acceptor, until, NULL, 0, &came, &which) == ACCEPTOR_ARRIVAL) {
-            missing -= admit(v, &came);
+            missing -= accept_peer(v, &came);
             continue;
         }
-        acceptor_describe(&v->acceptor, strangers, sizeof strangers);
+        acceptor_describe(&v->acceptor, rejected, sizeof rejected);
         rc = error_set(CKPT_ECOMM, "%d ranks above %d did not connect to it within %g s%s", missing,
-                       m->rank, v->deadline, strangers);
+                       m->rank, v->deadline, rejected);
     }
     return rc;
 }
 
 /* ---- both ------------------------------------------------------------------------------------ */
 
-static int hold(struct rendezvous *v)
+static int run_rendezvous(struct rendezvous *v)
 {
     int rc = v->m->token ? job_key_from_token(&v->key, v->m->token) : 0;
     if (!rc && v->m->rank == 0)
@@ -284,7 +284,7 @@ static int hold(struct rendezvous *v)
 static int check(struct rendezvous *v)
 {
     const struct comm_rendezvous *m = v->m;
-    if (m->size < 1 || m->size > HELLO_MOST_RANKS || m->rank < 0 || m->rank >= m->size)
+    if (m->size < 1 || m->size > HELLO_MAX_RANKS || m->rank < 0 || m->rank >= m->size)
         return error_set(CKPT_EINVAL, "rank %d of %d: there is no such rank", m->rank, m->size);
     if (!strncmp(m->where, "file:", 5) && m->where[5])
         v->path = m->where + 5;
@@ -301,16 +301,16 @@ static int check(struct rendezvous *v)
 
 static void describe(const struct rendezvous *v, char how[RENDEZVOUS_HOW])
 {
-    char strangers[48] = "";
-    if (v->acceptor.strangers)
-        snprintf(strangers, sizeof strangers, ", %lld stranger%s sent away",
-                 (long long)v->acceptor.strangers, v->acceptor.strangers == 1 ? "" : "s");
+    char rejected[48] = "";
+    if (v->acceptor.rejected)
+        snprintf(rejected, sizeof rejected, ", %lld stranger%s sent away",
+                 (long long)v->acceptor.rejected, v->acceptor.rejected == 1 ? "" : "s");
     snprintf(how, RENDEZVOUS_HOW, "sockets, met at %.48s, %s%s", v->m->where,
-             v->key.secured ? "authenticated" : "no job token", strangers);
+             v->key.secured ? "authenticated" : "no job token", rejected);
 }
 
-int rendezvous_hold(const struct comm_rendezvous *given, double deadline, int *fds,
-                    char how[RENDEZVOUS_HOW])
+int rendezvous_connect(const struct comm_rendezvous *given, double deadline, int *fds,
+                       char how[RENDEZVOUS_HOW])
 {
     struct comm_rendezvous m = *given;
     struct rendezvous v = {.m = &m, .deadline = deadline, .fds = fds};
@@ -331,7 +331,7 @@ int rendezvous_hold(const struct comm_rendezvous *given, double deadline, int *f
     rc = v.arrivals && v.addresses ? acceptor_open(&v.acceptor, m.size)
                                    : error_set(CKPT_ENOMEM, "no memory for %d ranks", m.size);
     if (!rc)
-        rc = hold(&v);
+        rc = run_rendezvous(&v);
     describe(&v, how);
     stop_listening(&v);
     acceptor_close(&v.acceptor);

@@ -10,12 +10,12 @@
 
 /* ---- the text -------------------------------------------------------------------------------- */
 
-static void print_file(const struct rendezvous_file *file, char text[RENDEZVOUS_FILE_MOST])
+static void print_file(const struct rendezvous_file *file, char text[RENDEZVOUS_FILE_MAX])
 {
     char secret[2 * JOB_SECRET + 1] = "none";
     for (int i = 0; i < JOB_SECRET && file->has_secret; i++)
         snprintf(secret + 2 * i, 3, "%02x", file->secret[i]);
-    snprintf(text, RENDEZVOUS_FILE_MOST, "libckpt rendezvous 1\naddress %s %d\njob %s\nsecret %s\n",
+    snprintf(text, RENDEZVOUS_FILE_MAX, "libckpt rendezvous 1\naddress %s %d\njob %s\nsecret %s\n",
              file->host, (int)file->port, *file->job ? file->job : "-", secret);
 }
 
@@ -34,11 +34,11 @@ static bool parse_secret(const char *text, struct rendezvous_file *out)
     return true;
 }
 
-/* What is printed again must be the same bytes: nothing else can stand in it. */
+/* The parsed file must print to the same bytes, so it contains nothing else. */
 const char *rendezvous_file_parse(const char *text, struct rendezvous_file *out)
 {
     static const char *const wrong = "it is not the file of a rendezvous";
-    char secret[2 * JOB_SECRET + 1] = "", again[RENDEZVOUS_FILE_MOST];
+    char secret[2 * JOB_SECRET + 1] = "", again[RENDEZVOUS_FILE_MAX];
     struct address address;
     memset(out, 0, sizeof *out);
     if (sscanf(text, "libckpt rendezvous 1\naddress %63s %7d\njob %63s\nsecret %64s\n", out->host,
@@ -71,14 +71,14 @@ static bool write_all(int fd, const char *text)
     return true;
 }
 
-/* A file of another job may lie there: it is written aside and put in place whole. */
+/* A file of another job may exist: the text is written to a temporary file and renamed. */
 int rendezvous_file_write(const char *path, const struct rendezvous_file *file)
 {
-    char aside[4096], text[RENDEZVOUS_FILE_MOST];
+    char aside[4096], text[RENDEZVOUS_FILE_MAX];
     if (snprintf(aside, sizeof aside, "%s.%ld", path, (long)getpid()) >= (int)sizeof aside)
         return error_set(CKPT_ECOMM, "the path of the rendezvous is too long: %.80s...", path);
     print_file(file, text);
-    unlink(aside); /* of a process that had this number and ended in between */
+    unlink(aside); /* left by an earlier process with the same pid */
     int fd = open(aside, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
     bool ok = fd >= 0 && write_all(fd, text);
     int error = ok ? 0 : errno;
@@ -93,7 +93,7 @@ int rendezvous_file_write(const char *path, const struct rendezvous_file *file)
     return error_set(CKPT_ECOMM, "cannot write the rendezvous file %s: %s", path, strerror(error));
 }
 
-/* Another user could write an address of his own where all may write. */
+/* In a shared directory another user could write an address of his own. */
 static const char *belongs_to_us(int fd)
 {
     struct stat s;
@@ -110,7 +110,7 @@ static const char *belongs_to_us(int fd)
 
 const char *rendezvous_file_read(const char *path, struct rendezvous_file *out)
 {
-    char text[RENDEZVOUS_FILE_MOST] = "";
+    char text[RENDEZVOUS_FILE_MAX] = "";
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0)
         return errno == ENOENT ? "rank 0 did not write it" : strerror(errno);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rank 0 of a rendezvous: listens, waits until all ranks are there, and answers all at once.  What
- * cannot be right in this job, said by a rank that proved to be of it, ends it for all.
+ * Rank 0 of a rendezvous: listens, waits until all ranks are connected, and answers all of them.
+ * An invalid message of an authenticated rank ends the job for all.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@ static bool answer(struct rendezvous *v, int rank, bool all, const char *sentenc
            socket_write(to->fd, v->addresses, (size_t)n * sizeof *v->addresses, until);
 }
 
-/* Tells everybody who is there, and fails. */
+/* Sends the error to all connected ranks, and fails. */
 static int refuse_all(struct rendezvous *v, const char *fmt, ...) CKPT_PRINTF(2, 3);
 static int refuse_all(struct rendezvous *v, const char *fmt, ...)
 {
@@ -38,8 +38,7 @@ static int refuse_all(struct rendezvous *v, const char *fmt, ...)
     return error_set(CKPT_ECOMM, "%s", sentence);
 }
 
-/* A name may stand for the machine itself in its own tables, and for its address in those of
- * others. */
+/* A host name may resolve to loopback on the host itself and to its address elsewhere. */
 static void describe_listener(const struct rendezvous *v, char *dst, size_t size)
 {
     char at[SOCKET_HOST];
@@ -53,7 +52,7 @@ static void describe_listener(const struct rendezvous *v, char *dst, size_t size
 
 static int refuse_missing(struct rendezvous *v)
 {
-    char who[256], where[224], strangers[192];
+    char who[256], where[224], rejected[192];
     bool *missing = calloc((size_t)v->m->size, sizeof *missing);
     if (!missing)
         return refuse_all(v, "not all ranks came to %.200s", v->m->where);
@@ -62,13 +61,13 @@ static int refuse_missing(struct rendezvous *v)
     comm_name_ranks(who, sizeof who, missing, v->m->size);
     free(missing);
     describe_listener(v, where, sizeof where);
-    acceptor_describe(&v->acceptor, strangers, sizeof strangers);
+    acceptor_describe(&v->acceptor, rejected, sizeof rejected);
     return refuse_all(v, "%s of %d did not come to %.200s within %g s%s%s", who, v->m->size,
-                      v->m->where, v->deadline, where, strangers);
+                      v->m->where, v->deadline, where, rejected);
 }
 
 /* What is wrong with a rank of this job, or "". */
-static void judge(const struct rendezvous *v, const struct hello *h, char *wrong, size_t size)
+static void check_hello(const struct rendezvous *v, const struct hello *h, char *wrong, size_t size)
 {
     *wrong = '\0';
     if (strcmp(h->version, v->version))
@@ -82,27 +81,27 @@ static void judge(const struct rendezvous *v, const struct hello *h, char *wrong
                  v->arrivals[h->rank].hello.pid, v->arrivals[h->rank].hello.host, h->pid, h->host);
 }
 
-/* A rank of this job.  What cannot be right in it ends it, for this rank and for all. */
-static int receive(struct rendezvous *v, struct arrival *came)
+/* Registers a rank of this job.  An inconsistent rank ends the job for all. */
+static int register_rank(struct rendezvous *v, struct arrival *came)
 {
     char wrong[512];
-    judge(v, &came->hello, wrong, sizeof wrong);
+    check_hello(v, &came->hello, wrong, sizeof wrong);
     if (!*wrong) {
         v->arrivals[came->hello.rank] = *came;
         v->fds[came->hello.rank] = came->fd;
         return 0;
     }
     int rc = refuse_all(v, "%s", wrong);
-    v->arrivals[0] = *came; /* the own place, which nobody takes */
+    v->arrivals[0] = *came; /* index 0 is this rank's own and unused */
     answer(v, 0, false, wrong, clock_seconds() + 1);
     close(came->fd);
     return rc;
 }
 
-/* A rank that says more before it is answered has ended, or is none; it may come again. */
-static void lose(struct rendezvous *v, int rank)
+/* A rank that sends data before it is answered has ended or is broken; it may connect again. */
+static void drop_rank(struct rendezvous *v, int rank)
 {
-    rendezvous_send_away(v, &v->arrivals[rank], "it left before all ranks were there");
+    rendezvous_reject(v, &v->arrivals[rank], "it left before all ranks were there");
     v->fds[rank] = -1;
 }
 
@@ -129,11 +128,11 @@ static int host_rendezvous(struct rendezvous *v)
         case ACCEPTOR_LATE:
             return refuse_missing(v);
         case ACCEPTOR_ARRIVAL:
-            rc = receive(v, &came);
+            rc = register_rank(v, &came);
             missing--;
             break;
         case ACCEPTOR_READABLE:
-            lose(v, which);
+            drop_rank(v, which);
             missing++;
             break;
         }
@@ -143,13 +142,13 @@ static int host_rendezvous(struct rendezvous *v)
 
 /* ---- listening ------------------------------------------------------------------------------- */
 
-/* Rank 0 says in the file where it is, and how to prove to it that one has read this. */
+/* Rank 0 writes its address and the secret, which lets readers of the file authenticate. */
 static int write_file(struct rendezvous *v)
 {
     int rc = 0;
     snprintf(v->file.job, sizeof v->file.job, "%s", v->m->job);
     v->file.port = v->port = v->own_port;
-    v->file.has_secret = !v->key.secured && job_key_possible();
+    v->file.has_secret = !v->key.secured && job_key_available();
     if (v->file.has_secret)
         rc = job_random(v->file.secret, sizeof v->file.secret);
     if (!rc && v->file.has_secret)

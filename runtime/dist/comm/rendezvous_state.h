@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the sides of a rendezvous share: rank 0 (rendezvous_host.c), and the others. */
+/* State shared by both sides of a rendezvous: rank 0 (rendezvous_host.c), and the others. */
 #ifndef CKPT_RENDEZVOUS_STATE_H
 #define CKPT_RENDEZVOUS_STATE_H
 
@@ -10,28 +10,28 @@
 struct rendezvous {
     const struct comm_rendezvous *m;
     double until, deadline;
-    char host[256]; /* where rank 0 listens */
+    char host[256]; /* address of rank 0 */
     int port;
     const char *path;      /* of "file:PATH", or NULL */
     char version[16];      /* as hellos carry it */
-    char node[HELLO_TEXT]; /* name of this machine */
+    char node[HELLO_TEXT]; /* name of this host */
     struct job_key key;
-    struct rendezvous_file file; /* that rank 0 wrote, or this rank read */
+    struct rendezvous_file file; /* written by rank 0, or read by this rank */
     struct acceptor acceptor;
     int own_port;
     int *fds;
-    struct arrival *arrivals;  /* of rank 0: what each rank said */
+    struct arrival *arrivals;  /* on rank 0: the hello of each rank */
     struct address *addresses; /* of ranks 1 to size - 1 */
 };
 
 /* Opens the listeners of this rank; port 0 takes any.  Returns 0 or CKPT_ECOMM. */
 int rendezvous_listen(struct rendezvous *v, const char *host, int port);
 
-/* Closes the connection of one that said a right hello and is of no use all the same. */
-void rendezvous_send_away(struct rendezvous *v, const struct arrival *from, const char *why);
+/* Closes the connection of an authenticated rank that cannot be used, and counts it. */
+void rendezvous_reject(struct rendezvous *v, const struct arrival *from, const char *why);
 
-/* The part of rank 0, from listening on; the key is made where the user gave a token.  Returns 0 or
- * a code, the sentence in error_get(). */
+/* Runs rank 0's part, starting with listening; if the user gave a token, the key is already set.
+ * Returns 0 or a code, with the sentence in error_get(). */
 int rendezvous_host(struct rendezvous *v);
 
 #endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sockets that never wait beyond a given moment, and which addresses they use: a listener is bound
- * to the addresses that were named and to no other.
+ * Sockets with absolute deadlines.  A listener is bound only to the addresses that were named.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -19,7 +18,7 @@ bool socket_ready(int fd, short events, double until)
     for (;;) {
         double left = until - clock_seconds();
         struct pollfd p = {.fd = fd, .events = events};
-        double ms = left < 1e6 ? left * 1e3 + 1 : 1e9; /* of any deadline, in an int */
+        double ms = left < 1e6 ? left * 1e3 + 1 : 1e9; /* clamps any deadline to an int */
         int n = poll(&p, 1, left > 0 ? (int)ms : 0);
         if (n > 0)
             return true;
@@ -32,8 +31,8 @@ bool socket_ready(int fd, short events, double until)
     }
 }
 
-/* More to do after this many bytes were moved, or -1 with errno? */
-static bool goes_on(int fd, ssize_t n, short events, double until)
+/* Should the loop continue after n moved bytes?  False with errno on failure. */
+static bool can_continue(int fd, ssize_t n, short events, double until)
 {
     if (n > 0)
         return true;
@@ -49,7 +48,7 @@ bool socket_write(int fd, const void *data, size_t bytes, double until)
 {
     for (size_t at = 0; at < bytes;) {
         ssize_t n = send(fd, (const char *)data + at, bytes - at, MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (!goes_on(fd, n, POLLOUT, until))
+        if (!can_continue(fd, n, POLLOUT, until))
             return false;
         at += n > 0 ? (size_t)n : 0;
     }
@@ -60,7 +59,7 @@ bool socket_read(int fd, void *data, size_t bytes, double until)
 {
     for (size_t at = 0; at < bytes;) {
         ssize_t n = recv(fd, (char *)data + at, bytes - at, MSG_DONTWAIT);
-        if (!goes_on(fd, n, POLLIN, until))
+        if (!can_continue(fd, n, POLLIN, until))
             return false;
         at += n > 0 ? (size_t)n : 0;
     }
@@ -80,7 +79,7 @@ static struct addrinfo *look_up(const char *host, int port, int flags, const cha
 
 /* ---- addresses ------------------------------------------------------------------------------- */
 
-static bool in_digits(const struct sockaddr *a, socklen_t size, char host[SOCKET_HOST])
+static bool format_numeric(const struct sockaddr *a, socklen_t size, char host[SOCKET_HOST])
 {
     int rc = getnameinfo(a, size, host, SOCKET_HOST, NULL, 0, NI_NUMERICHOST);
     if (rc)
@@ -94,7 +93,7 @@ bool socket_address(int fd, bool other, char host[SOCKET_HOST])
     socklen_t size = sizeof a;
     int rc = other ? getpeername(fd, (struct sockaddr *)&a, &size)
                    : getsockname(fd, (struct sockaddr *)&a, &size);
-    return rc == 0 && in_digits((struct sockaddr *)&a, size, host);
+    return rc == 0 && format_numeric((struct sockaddr *)&a, size, host);
 }
 
 bool socket_is_loopback(const char *host)
@@ -102,21 +101,21 @@ bool socket_is_loopback(const char *host)
     return !strncmp(host, "127.", 4) || !strcmp(host, "::1") || !strncmp(host, "::ffff:127.", 11);
 }
 
-/* The first address of a name that other hosts can reach. */
+/* The first address of a name that is not loopback. */
 static bool address_of_name(const char *name, char host[SOCKET_HOST])
 {
     const char *why;
     bool found = false;
     struct addrinfo *all = look_up(name, 0, 0, &why);
     for (struct addrinfo *a = all; a && !found; a = a->ai_next)
-        found = in_digits(a->ai_addr, a->ai_addrlen, host) && !socket_is_loopback(host);
+        found = format_numeric(a->ai_addr, a->ai_addrlen, host) && !socket_is_loopback(host);
     if (all)
         freeaddrinfo(all);
     return found;
 }
 
-/* Connecting a datagram socket sends nothing: the kernel only chooses the address to send from.
- * 192.0.2.1 is kept for documentation (RFC 5737) and belongs to nobody. */
+/* Connecting a datagram socket sends nothing: the kernel only selects the source address. 192.0.2.1
+ * is reserved for documentation (RFC 5737). */
 static bool address_of_route(char host[SOCKET_HOST])
 {
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(9)};
@@ -164,8 +163,8 @@ static int listen_at(const struct addrinfo *a)
     return -1;
 }
 
-/* An address of the name that this machine does not have, or a family that it lacks, is passed
- * over; one whose port is taken is not, for others would find somebody else there. */
+/* Skips addresses that this machine does not have and address families it lacks.  An occupied port
+ * is an error, because other ranks would reach another program there. */
 int socket_listen(const char *host, int *port, int *fds, int most, const char **why)
 {
     int n = 0, failure = EADDRNOTAVAIL;
@@ -208,7 +207,7 @@ int socket_accept(int listener)
 
 /* ---- connecting ------------------------------------------------------------------------------ */
 
-/* Connects without waiting longer than until; -1 with errno. */
+/* Connects before the deadline; -1 with errno. */
 static int connect_to(const struct addrinfo *a, double until)
 {
     int error = 0;

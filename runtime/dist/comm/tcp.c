@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The link between processes over sockets: every message goes behind its length. */
+/* The link between processes over sockets.  Every message is preceded by its length. */
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -10,16 +10,16 @@
 #include "dist/comm/rendezvous.h"
 #include "dist/comm/socket.h"
 
-/* In the place of a length: a sentence of a rank that gives up. */
+/* In place of a length: the sentence of a rank that aborts follows. */
 #define ABORT (INT64_C(1) << 62)
 
 struct peer {
     int fd;
-    int64_t prefix;   /* length of the message that comes in */
-    int64_t received; /* bytes of it, its prefix included */
-    int64_t sent;     /* bytes of the oldest message that is not sent, its prefix included */
-    bool closed;      /* by that rank, between two messages */
-    int broken;       /* errno of a send: what that rank said last is still to be read */
+    int64_t prefix;   /* length of the incoming message */
+    int64_t received; /* bytes received of it, prefix included */
+    int64_t sent;     /* bytes sent of the oldest unsent message, prefix included */
+    bool closed;      /* closed by that rank, between two messages */
+    int broken;       /* errno of a failed send; received data is still to be read */
     char sentence[LINK_SENTENCE];
 };
 
@@ -36,7 +36,7 @@ static struct tcp_link *tcp(struct link *l)
     return (struct tcp_link *)l;
 }
 
-static void lose(struct tcp_link *t, int rank, const char *why)
+static void set_lost(struct tcp_link *t, int rank, const char *why)
 {
     if (t->link.lost >= 0)
         return;
@@ -51,7 +51,7 @@ static void tcp_start(struct link *l, int slot, struct link_part *parts)
     t->oldest = (slot + 1) % LINK_SLOTS;
 }
 
-/* The part about a rank that is to be sent (or taken) first, or NULL. */
+/* The oldest part of a rank that is not completely sent (or received), or NULL. */
 static struct link_part *first_part(const struct tcp_link *t, int rank, bool sending)
 {
     for (int i = 0; i < LINK_SLOTS; i++) {
@@ -62,7 +62,7 @@ static struct link_part *first_part(const struct tcp_link *t, int rank, bool sen
     return NULL;
 }
 
-static bool may_go_on(int error)
+static bool is_transient(int error)
 {
     return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
 }
@@ -80,7 +80,7 @@ static void send_to(struct tcp_link *t, int rank)
         if (left)
             n = send(peer->fd, from, (size_t)left,
                      MSG_NOSIGNAL | MSG_DONTWAIT | (at < 0 ? MSG_MORE : 0));
-        if (n < 0 && !may_go_on(errno))
+        if (n < 0 && !is_transient(errno))
             peer->broken = errno;
         if (n < 0)
             return;
@@ -92,8 +92,8 @@ static void send_to(struct tcp_link *t, int rank)
     }
 }
 
-/* Where the next byte that comes from a rank belongs and how many; NULL: nowhere yet. */
-static char *landing(struct tcp_link *t, int rank, int64_t *left)
+/* Destination and length of the next bytes from a rank; NULL: no buffer yet. */
+static char *destination(struct tcp_link *t, int rank, int64_t *left)
 {
     struct peer *peer = &t->peers[rank];
     int64_t head = (int64_t)sizeof peer->prefix, at = peer->received - head;
@@ -106,15 +106,15 @@ static char *landing(struct tcp_link *t, int rank, int64_t *left)
         return peer->sentence + at;
     }
     struct link_part *part = first_part(t, rank, false);
-    if (peer->prefix <= 0 || (part && peer->prefix > part->room))
-        lose(t, rank, "it sent what is no message");
+    if (peer->prefix <= 0 || (part && peer->prefix > part->capacity))
+        set_lost(t, rank, "it sent an invalid message");
     if (!part || t->link.lost >= 0)
         return NULL;
     *left = peer->prefix - at;
     return (char *)part->in + at;
 }
 
-/* None is empty: what says so is refused where its first byte would belong. */
+/* No message is empty: a zero length is refused in landing(). */
 static bool message_is_whole(const struct peer *peer)
 {
     int64_t bytes = peer->prefix == ABORT ? LINK_SENTENCE : peer->prefix;
@@ -136,51 +136,51 @@ static void finish_message(struct tcp_link *t, int rank)
     part->came = true;
 }
 
-static void take_from(struct tcp_link *t, int rank)
+static void receive_from(struct tcp_link *t, int rank)
 {
     struct peer *peer = &t->peers[rank];
     int64_t left = 0;
     char *to;
-    while (!peer->closed && (to = landing(t, rank, &left))) {
+    while (!peer->closed && (to = destination(t, rank, &left))) {
         ssize_t n = left ? recv(peer->fd, to, (size_t)left, MSG_DONTWAIT) : 0;
-        if (n < 0 && may_go_on(errno))
+        if (n < 0 && is_transient(errno))
             return;
         if (n < 0 || (n == 0 && left)) {
             peer->closed = true;
             if (n < 0)
                 peer->broken = errno;
             else if (peer->received)
-                lose(t, rank, "its connection was closed");
+                set_lost(t, rank, "its connection was closed");
             return;
         }
         peer->received += n;
-        /* One of no bytes is whole before anybody awaits it. */
+        /* A message may be complete before its part is started. */
         if (message_is_whole(peer) && (peer->prefix & ABORT || first_part(t, rank, false)))
             finish_message(t, rank);
     }
 }
 
 /*
- * Which rank is to blame, if one is.  One that ended when all it had to say was said is missed only
- * when more is awaited.  One whose socket takes nothing any more has often left because of another
+ * Finds the rank that failed.  A rank that closed after its last message has failed only if more is
+ * expected from it.  A rank whose socket accepts no data has often ended because of another rank
  * that closed before.
  */
-static void judge(struct tcp_link *t)
+static void find_failed_rank(struct tcp_link *t)
 {
     int closed = -1, broken = -1;
     for (int r = t->link.size - 1; r >= 0; r--) {
         const struct peer *peer = &t->peers[r];
         if (peer->closed && first_part(t, r, false))
-            lose(t, r, "its connection was closed");
+            set_lost(t, r, "its connection was closed");
         if (peer->broken)
             broken = r;
         else if (peer->closed)
             closed = r;
     }
     if (broken >= 0 && closed >= 0)
-        lose(t, closed, "its connection was closed");
+        set_lost(t, closed, "its connection was closed");
     else if (broken >= 0)
-        lose(t, broken, strerror(t->peers[broken].broken));
+        set_lost(t, broken, strerror(t->peers[broken].broken));
 }
 
 static bool tcp_progress(struct link *l)
@@ -191,9 +191,9 @@ static bool tcp_progress(struct link *l)
             continue;
         if (!t->peers[r].broken)
             send_to(t, r);
-        take_from(t, r);
+        receive_from(t, r);
     }
-    judge(t);
+    find_failed_rank(t);
     return l->lost < 0;
 }
 
@@ -207,7 +207,7 @@ static void tcp_wait(struct link *l, double seconds)
     ppoll(t->polled, (nfds_t)l->size, &(struct timespec){0, (long)(seconds * 1e9)}, NULL);
 }
 
-/* A message that was begun goes out whole before it. */
+/* A partly sent message is completed first. */
 static void tcp_abort(struct link *l, const char *sentence)
 {
     struct tcp_link *t = tcp(l);
@@ -257,7 +257,7 @@ int comm_open_tcp(struct comm **c, const struct comm_rendezvous *m, double deadl
         t->polled = calloc(n, sizeof *t->polled);
     }
     int rc = t && fds && t->peers && t->polled
-                 ? rendezvous_hold(m, deadline > 0 ? deadline : COMM_DEADLINE, fds, t->link.how)
+                 ? rendezvous_connect(m, deadline > 0 ? deadline : COMM_DEADLINE, fds, t->link.how)
                  : error_set(CKPT_ENOMEM, "no memory for %d ranks", m->size);
     if (rc) {
         free(fds);

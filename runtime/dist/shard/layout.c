@@ -5,8 +5,7 @@
 #include <string.h>
 #include "dist/shard/layout.h"
 
-/* Bytes of a name that say which block it is in: up to the end of the last component that is a
- * number. */
+/* Length of the block's name in a parameter name: up to the last component that is a number. */
 static size_t block_length(const char *name)
 {
     size_t length = 0;
@@ -37,7 +36,7 @@ static void name_bucket(struct layout_bucket *b, const struct layout_param *p)
              p->dtype == CKPT_BF16 ? " (bf16)" : "");
 }
 
-/* Every bucket collects the parameters of its dtype and group that follow in the same block. */
+/* A bucket collects the following parameters of the same block, dtype and group. */
 static void fill_bucket(struct layout *l, const struct layout_param *params, int32_t first)
 {
     struct layout_bucket *b = &l->buckets[l->n_buckets];
@@ -79,13 +78,13 @@ static void find_owners(struct layout *l)
 int layout_make(struct layout **out, const struct layout_param *params, int32_t n, int32_t world)
 {
     struct layout *l = calloc(1, sizeof *l);
-    size_t room = (size_t)n + 1;
+    size_t capacity = (size_t)n + 1;
     if (!l)
         return CKPT_ENOMEM;
     *l = (struct layout){.world = world, .n_params = n};
-    l->buckets = calloc(room, sizeof *l->buckets);
-    l->places = calloc(room, sizeof *l->places);
-    l->order = calloc(room, sizeof *l->order);
+    l->buckets = calloc(capacity, sizeof *l->buckets);
+    l->places = calloc(capacity, sizeof *l->places);
+    l->order = calloc(capacity, sizeof *l->order);
     if (!l->buckets || !l->places || !l->order) {
         layout_free(l);
         return CKPT_ENOMEM;

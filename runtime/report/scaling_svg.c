@@ -1,41 +1,41 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The drawing of a scaling study: the speed of a rank above, its memory below, one line for every
- * way to share.  Ways that are the same everywhere are one line with both names, and what is drawn
- * first is the widest, so that no line hides another.  One file, no resources.
+ * The drawing of a scaling study: speed of a rank at the top, its memory below, one line per
+ * sharing variant.  Variants with equal values share one line with all their names.  Lines drawn
+ * first are wider, so that no line hides another.  One self-contained file.
  */
 #include <math.h>
 #include <string.h>
 #include "plan/graph/lines.h"
 #include "report/svg.h"
-#include "report/world_svg.h"
+#include "report/scaling_svg.h"
 
 #define WIDTH  860
 #define HEIGHT 620
 #define LEFT   76
 #define RIGHT  828
 
-enum { MOST_LINES = 8, NAME = 160 };
+enum { MAX_LINES = 8, NAME = 160 };
 
-static const char *const colours[MOST_LINES] = {"#8a6fc4", "#4f86d6", "#2f9e76", "#e8a33d",
-                                                "#c8553d", "#7a8a99", "#b8478f", "#3fa7c4"};
+static const char *const colours[MAX_LINES] = {"#8a6fc4", "#4f86d6", "#2f9e76", "#e8a33d",
+                                               "#c8553d", "#7a8a99", "#b8478f", "#3fa7c4"};
 
-/* A panel: where it is, the value at its top, and the values of a line. */
+/* A panel: its position, the value at its top, and the values of each line. */
 struct panel {
-    double top, bottom, most;
-    const double *const *values; /* below 0 for none */
+    double top, bottom, maximum;
+    const double *const *values; /* below 0: no value */
 };
 
 struct drawing {
-    const struct world_chart *c;
+    const struct scaling_chart *c;
     FILE *f;
     struct panel speed, memory;
-    bool drawn[MOST_LINES]; /* not as another one before it */
-    char names[MOST_LINES][NAME];
+    bool drawn[MAX_LINES]; /* false if an earlier line has the same values */
+    char names[MAX_LINES][NAME];
     int n_drawn;
 };
 
-static double x_of(const struct world_chart *c, int32_t i)
+static double x_of(const struct scaling_chart *c, int32_t i)
 {
     double last = log2((double)c->ranks[c->n - 1]);
     return LEFT + 12 + (last > 0 ? log2((double)c->ranks[i]) / last : 0) * (RIGHT - LEFT - 24);
@@ -43,29 +43,30 @@ static double x_of(const struct world_chart *c, int32_t i)
 
 static double y_of(const struct panel *p, double value)
 {
-    return p->bottom - value / p->most * (p->bottom - p->top);
+    return p->bottom - value / p->maximum * (p->bottom - p->top);
 }
 
-static double largest(const struct world_chart *c, const double *const *values, double least)
+static double largest(const struct scaling_chart *c, const double *const *values, double minimum)
 {
     for (int32_t k = 0; k < c->n_lines; k++)
         for (int32_t i = 0; i < c->n; i++)
-            least = fmax(least, values[k][i]);
-    return least;
+            minimum = fmax(minimum, values[k][i]);
+    return minimum;
 }
 
 /* ---- lines ----------------------------------------------------------------------------------- */
 
-/* Whether no eye could tell them apart. */
-static bool same_values(const struct world_chart *c, const double *a, const double *b, double most)
+/* Are the lines visually the same? */
+static bool same_values(const struct scaling_chart *c, const double *a, const double *b,
+                        double maximum)
 {
     for (int32_t i = 0; i < c->n; i++)
-        if ((a[i] < 0) != (b[i] < 0) || (a[i] >= 0 && fabs(a[i] - b[i]) > 2e-3 * most))
+        if ((a[i] < 0) != (b[i] < 0) || (a[i] >= 0 && fabs(a[i] - b[i]) > 2e-3 * maximum))
             return false;
     return true;
 }
 
-static bool has_points(const struct world_chart *c, int32_t k)
+static bool has_points(const struct scaling_chart *c, int32_t k)
 {
     bool any = false;
     for (int32_t i = 0; i < c->n; i++)
@@ -73,15 +74,15 @@ static bool has_points(const struct world_chart *c, int32_t k)
     return any;
 }
 
-/* Which lines are drawn, and under which names. */
+/* Selects the lines to draw and their names. */
 static void join_lines(struct drawing *d)
 {
-    const struct world_chart *c = d->c;
+    const struct scaling_chart *c = d->c;
     for (int32_t k = 0; k < c->n_lines; k++) {
         int32_t j = 0;
-        while (j < k &&
-               !(d->drawn[j] && same_values(c, c->efficiency[j], c->efficiency[k], d->speed.most) &&
-                 same_values(c, c->bytes[j], c->bytes[k], d->memory.most)))
+        while (j < k && !(d->drawn[j] &&
+                          same_values(c, c->efficiency[j], c->efficiency[k], d->speed.maximum) &&
+                          same_values(c, c->bytes[j], c->bytes[k], d->memory.maximum)))
             j++;
         d->drawn[k] = j == k && has_points(c, k);
         d->n_drawn += d->drawn[k];
@@ -95,7 +96,7 @@ static void join_lines(struct drawing *d)
 
 static void put_line(const struct drawing *d, const struct panel *p, int32_t line, double width)
 {
-    const struct world_chart *c = d->c;
+    const struct scaling_chart *c = d->c;
     const double *y = p->values[line];
     bool before = false;
     fprintf(d->f, "<path fill=\"none\" stroke=\"%s\" stroke-width=\"%.1f\" d=\"", colours[line],
@@ -143,15 +144,17 @@ static void put_label(const struct drawing *d, const struct panel *p, const char
 
 static void put_axes(const struct drawing *d)
 {
-    const struct world_chart *c = d->c;
+    const struct scaling_chart *c = d->c;
     char text[32];
-    for (int percent = 0; percent <= 100 * d->speed.most; percent += 20) {
+    for (int percent = 0; percent <= 100 * d->speed.maximum; percent += 20) {
         snprintf(text, sizeof text, "%d %%", percent);
         put_tick(d, &d->speed, percent / 100., text);
     }
-    double unit = d->memory.most >= 0x1p30 ? 0x1p30 : d->memory.most >= 0x1p20 ? 0x1p20 : 0x1p10;
-    double step = svg_tick_step(d->memory.most / unit, 4);
-    for (int i = 0; i * step * unit <= d->memory.most; i++) {
+    double unit = d->memory.maximum >= 0x1p30   ? 0x1p30
+                  : d->memory.maximum >= 0x1p20 ? 0x1p20
+                                                : 0x1p10;
+    double step = svg_tick_step(d->memory.maximum / unit, 4);
+    for (int i = 0; i * step * unit <= d->memory.maximum; i++) {
         snprintf(text, sizeof text, "%g", i * step);
         put_tick(d, &d->memory, i * step * unit, text);
     }
@@ -170,10 +173,10 @@ static void put_axes(const struct drawing *d)
             (LEFT + RIGHT) / 2, d->memory.bottom + 46);
 }
 
-/* What a budget leaves is a line where it is not far above all. */
+/* Draws the budget as a line unless it is far above all values. */
 static void put_budget(const struct drawing *d)
 {
-    if (!d->c->budget || d->c->budget > d->memory.most)
+    if (!d->c->budget || d->c->budget > d->memory.maximum)
         return;
     double y = y_of(&d->memory, d->c->budget);
     fprintf(d->f,
@@ -203,17 +206,17 @@ static void put_legend(const struct drawing *d)
 
 static void put_svg(FILE *f, const void *user)
 {
-    const struct world_chart *c = user;
+    const struct scaling_chart *c = user;
     struct drawing d = {.c = c,
                         .f = f,
                         .speed = {.top = 128, .bottom = 350, .values = c->efficiency},
                         .memory = {.top = 404, .bottom = 556, .values = c->bytes}};
-    /* Above 100 %: shares of state make the update of many ranks faster than that of one. */
-    d.speed.most = 1.04 * largest(c, c->efficiency, 1);
-    d.memory.most = largest(c, c->bytes, 1);
-    if (c->budget && c->budget < 1.5 * d.memory.most)
-        d.memory.most = fmax(d.memory.most, c->budget);
-    d.memory.most *= 1.08;
+    /* May exceed 100 %: sharded state makes the update of many ranks faster than on one. */
+    d.speed.maximum = 1.04 * largest(c, c->efficiency, 1);
+    d.memory.maximum = largest(c, c->bytes, 1);
+    if (c->budget && c->budget < 1.5 * d.memory.maximum)
+        d.memory.maximum = fmax(d.memory.maximum, c->budget);
+    d.memory.maximum *= 1.08;
     join_lines(&d);
     svg_open(f, WIDTH, HEIGHT, LEFT - 46, c->title, c->machine);
     put_axes(&d);
@@ -224,7 +227,7 @@ static void put_svg(FILE *f, const void *user)
     fputs("</svg>\n", f);
 }
 
-int world_svg_write(const struct world_chart *c, const char *path, struct error *error)
+int scaling_svg_write(const struct scaling_chart *c, const char *path, struct error *error)
 {
     return lines_write("drawing", path, put_svg, c, error);
 }
