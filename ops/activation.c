@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Activations: GELU by its tanh formula and SiLU, and their derivatives. */
+/* Activations: GELU in its tanh approximation and SiLU, with their derivatives. */
 #include "again.h"
 #include "ops.h"
 #include "cpu/kernels.h"
@@ -11,7 +11,7 @@ static int shape_activation(struct ckpt_call *call)
     return call_float(call, 0);
 }
 
-/* {dy, x} -> dx of the dtype of x; dy may be wider. */
+/* {dy, x} -> dx in the dtype of x; dy may be fp32 where x is bf16. */
 static int shape_activation_dx(struct ckpt_call *call)
 {
     if (!desc_same_shape(&call->in[0], &call->in[1]))
@@ -20,7 +20,7 @@ static int shape_activation_dx(struct ckpt_call *call)
     return call_float(call, 0) ? CKPT_ESHAPE : call_float(call, 1);
 }
 
-/* {dy, x} -> {dx, its column sums}, all dense. */
+/* {dy, x} -> {dx, the column sums of dx}.  All tensors are dense. */
 static int shape_gelu_dx_sums(struct ckpt_call *call)
 {
     if (shape_activation_dx(call))
@@ -29,7 +29,7 @@ static int shape_gelu_dx_sums(struct ckpt_call *call)
     return CKPT_OK;
 }
 
-/* An exponential and a division, in operations of their polynomials. */
+/* An exponential and a division, counted as the operations of their polynomials. */
 static void cost_activation(const struct ckpt_call *call, struct ckpt_cost *cost)
 {
     cost->flops = 24.0 * (double)desc_numel(&call->out[0]);

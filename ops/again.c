@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Gradients of ops that are gradients: see again.h. */
+/* Gradients of gradient ops by decomposition: see again.h. */
 #include "again.h"
 #include "ops.h"
 #include "tape/tape.h"
@@ -9,8 +9,8 @@ static bool is_float(ckpt_tape *t, ckpt_tensor x)
     return x.id && ckpt_desc_of(t, x).dtype != CKPT_I32;
 }
 
-/* A view where it is fp32 already: two operands may be one tensor and have gradients of their own.
- */
+/* The operand in fp32.  An fp32 operand becomes a view, because two operands may be the same tensor
+ * and need separate gradients. */
 static ckpt_tensor own_operand(ckpt_tape *t, ckpt_tensor x)
 {
     int axes[CKPT_MAX_DIMS];
@@ -24,8 +24,9 @@ static ckpt_tensor own_operand(ckpt_tape *t, ckpt_tensor x)
 }
 
 /*
- * A gradient as that of operand x: for an activation in its dtype, for a parameter in fp32, which
- * sums it.  The tape may add to what a rule hands it in place, so nobody else may read it.
+ * Converts a gradient for operand x: an activation gets the dtype of x, a parameter fp32, the dtype
+ * in which parameter gradients are summed.  The tape may accumulate into the tensor that a rule
+ * returns, so a tensor with another reader is copied.
  */
 static ckpt_tensor finish(ckpt_tape *t, ckpt_tensor x, ckpt_tensor g)
 {

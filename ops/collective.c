@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shapes and costs of what all ranks run together. */
+/* Shape rules of the collective ops. */
 #include "collective.h"
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
 #include "ops.h"
 
-/* out[0] is a flat tensor of numel elements, of the dtype of the operand. */
+/* out[0] becomes a 1-D tensor of numel elements in the dtype of the operand. */
 static int flat(struct ckpt_call *call, int64_t numel)
 {
     if (call_float(call, 0))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Ops that all ranks run together, on flat tensors of one axis.  A kernel is given how to reach the
- * other ranks in args->device; all else about them is the executor's.
+ * Collective ops, on 1-D tensors.  A kernel reaches the other ranks through args->device, a struct
+ * ops_ranks that the executor provides.
  */
 #ifndef CKPT_OPS_COLLECTIVE_H
 #define CKPT_OPS_COLLECTIVE_H
@@ -10,38 +10,40 @@
 
 enum collective { COLLECTIVE_ALL_GATHER, COLLECTIVE_REDUCE_SCATTER, COLLECTIVE_ALL_REDUCE };
 
-/* Runs the collective of a kernel: in[0] to out[0].  Returns 0 or a code. */
+/* run: performs a collective from in[0] to out[0].  Returns 0 or an error code. */
 struct ops_ranks {
     int (*run)(struct ops_ranks *r, enum collective kind, const struct ckpt_kernel_args *a);
-    /* NULL, or host memory where a device writes which op it is in, plus 1, or 0, and how often it
-     * has written that. */
+    /* NULL, or host memory in which a device records the current op: noted[0] is its index plus 1,
+     * or 0 between ops; noted[1] counts the writes. */
     int32_t *noted;
 };
 
 struct collective_attr {
     int64_t ranks;
-    bool drop_after_forward; /* of a gather: its result is dropped between forward and backward */
-    int64_t replicas; /* of a sum of shares: so many groups of ranks have one each; 0 for one */
+    bool drop_after_forward; /* all_gather: the result is freed between forward and backward */
+    int64_t replicas; /* reduce_scatter: groups of ranks with a copy of the shares each; 0: one */
 };
 
-/* Is an op one of these? */
+/* Whether def is a collective op. */
 bool collective_is(const struct ckpt_op_def *def);
 
-/* [n] of every rank to [ranks * n]; the second is never run again.  The third has [ranks * n] for
- * an operand, of which each rank has its [n], and fills in the others'. */
+/* All-gather: the [n] of every rank becomes [ranks * n].  all_gather_once is never recomputed.
+ * all_gather_in_place has the operand [ranks * n]; each rank provides its own [n] in it and
+ * receives the others. */
 extern const struct ckpt_op_def op_all_gather, op_all_gather_once, op_all_gather_in_place;
-/* Sums: [ranks * n] to the [n] of this rank, over the copies as well, and [n] to [n]. */
+/* Sums.  reduce_scatter: [ranks * n] to the [n] of this rank, summed over replicas as well.
+ * all_reduce: [n] to [n]. */
 extern const struct ckpt_op_def op_reduce_scatter, op_all_reduce;
 
-/* [CKPT_REQUESTS]: what this rank requests in this step (struct ckpt_run). */
+/* [CKPT_REQUESTS]: the requests of this rank in this step (struct ckpt_run). */
 extern const struct ckpt_op_def op_requests;
 
-/* Tensors one behind the other, each at an offset of its own, as [numel]; zeros between. */
+/* flatten: copies tensors to given offsets of a 1-D tensor [numel], with zeros in the gaps. */
 enum { FLATTEN_PARTS = 60 };
 struct flatten_attr {
-    enum ckpt_dtype dtype; /* of the result: fp32 or bf16 */
+    enum ckpt_dtype dtype; /* dtype of the result: fp32 or bf16 */
     int64_t numel;
-    int64_t offset[FLATTEN_PARTS]; /* rising */
+    int64_t offset[FLATTEN_PARTS]; /* in elements, ascending */
 };
 extern const struct ckpt_op_def op_flatten;
 

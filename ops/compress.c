@@ -1,26 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Activations in 8 bits (--activations 8bit): what the backward pass reads of the forward pass.
+ * Compression of activations to 8 bits between forward and backward (--activations 8bit).
  *
- * On the complete tape, behind fusion, every storage that the forward pass makes is looked at.  It
- * is compressed if all ops of the backward pass that read it may do so in 8 bits.  Then the op
- * behind its last writer makes codes of it (to_int8), the ops of the backward pass read what these
- * stand for (from_int8, just before them), and nobody reads the storage itself behind the forward
- * pass.  Ops of the forward pass read it as it is, also where they are recomputed.
+ * It runs on the complete tape, after fusion, over every storage that the forward pass writes.  A
+ * storage is compressed if every op of the backward pass that reads it tolerates 8 bits.  Then
+ * to_int8 encodes it after its last writer, from_int8 decodes it just before the ops of the
+ * backward pass, and no op reads the original after the forward pass.  Ops of the forward pass read
+ * the original, also where they are recomputed.
  *
- * A result of a cheap op (a norm, GELU, a fused chain) needs no codes if its large operands,
- * one or two, have codes: the backward pass makes the result again of what these stand for.
- * That takes as long as codes of its own, and no memory; the error is about the same.  It is not
- * done twice in a row, so errors do not add up along the layers.
+ * The result of a cheap op (a norm, GELU, a fused chain) needs no codes if its one or two large
+ * operands have codes: the backward pass recomputes it from the decoded operands.  This takes about
+ * as long as decoding, and no memory; the error is similar.  It is never chained, so errors do not
+ * add up over layers.
  *
- * So which numbers the backward pass reads follows from the tape, and a budget changes no bit: the
- * codes are kept, or made again of the same values, or offloaded, as the plan has it.
+ * The tape alone determines which values the backward pass reads, so a memory budget changes no
+ * bit: the plan may keep the codes, recompute them from the same values, or offload them.
  *
- * Which ops may: gradients that are linear in the operand (of weights of layers and convolutions,
- * of gates and scales), and those of smooth functions and norms, of which the statistics stay fp32.
- * Not attention, whose scores are exponents, nor softmax, losses, masks, maxima, lookups.  One op
- * that reads a storage and may not keeps all of it as it is: both copies would take more room than
- * the one.  Small storages stay: a sample's condition counts more than its bytes.
+ * Ops that tolerate 8 bits: gradients that are linear in the operand (of weights of layers and
+ * convolutions, of gates and scales), and gradients of smooth functions and norms, whose statistics
+ * stay fp32.  Not attention, whose scores are exponents, nor softmax, losses, masks, maxima,
+ * lookups.  One reader that does not tolerate 8 bits keeps the storage uncompressed, because both
+ * copies together would take more memory.  Small storages stay uncompressed: the conditioning of a
+ * sample matters more than its bytes.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -30,12 +31,12 @@
 #include "tape/tape.h"
 
 enum {
-    SMALLEST = 4096,  /* values of a sample, below which a storage stays as it is */
-    MOST_RESULTS = 4, /* of an op that runs again */
-    NEAR = 8          /* ops behind the first reader of a decoded copy that take the same one */
+    SMALLEST = 4096,  /* values per sample; a smaller storage stays uncompressed */
+    MOST_RESULTS = 4, /* of an op that is recomputed */
+    NEAR = 8          /* a decoded copy is reused by later ops within this distance */
 };
 
-/* Operands that may be in 8 bits. */
+/* Operands that may be read from 8-bit codes. */
 static const struct {
     const struct ckpt_op_def *def;
     int operand;
@@ -64,8 +65,8 @@ static const struct {
 };
 
 /*
- * Functions whose result moves with an argument no more than in proportion.  Not exp, powers and
- * quotients, which may be steep, nor comparisons, whose results jump.
+ * Functions whose result changes at most in proportion to an argument (bounded slope).  Not exp,
+ * powers and quotients, which may be steep, nor comparisons, whose results jump.
  */
 static bool is_gentle(const struct expr_node *n, const bool *taken)
 {
@@ -94,7 +95,7 @@ static bool is_gentle(const struct expr_node *n, const bool *taken)
     }
 }
 
-/* Whether all that an expression makes of an operand is gentle. */
+/* Whether all functions that an expression applies to an operand have a bounded slope. */
 static bool expr_may_read(const struct expr *e, int operand)
 {
     bool taken[EXPR_NODES] = {false};
@@ -110,13 +111,13 @@ static bool expr_may_read(const struct expr *e, int operand)
     return true;
 }
 
-/* Ops that take no longer than coding and decoding their result would. */
+/* Ops that take no longer than encoding and decoding their result. */
 static const struct ckpt_op_def *const cheap[] = {
     &op_gelu,     &op_silu,     &op_layer_norm, &op_layer_norm_modulate,
     &op_modulate, &op_rms_norm, &op_group_norm, &op_rms_norm_rope,
 };
 
-/* Whether op o can make its result again of another operand like that one. */
+/* Whether op o can recompute its result from a decoded operand. */
 static bool may_run_again(const struct op *o, int operand)
 {
     if (o->def == &op_expr)
@@ -140,17 +141,17 @@ static bool may_read(const struct op *o, int operand)
 /* ---- which storages -------------------------------------------------------------------------- */
 
 struct use {
-    int32_t writer;   /* the last op of the forward pass that writes it, or -1 */
-    int32_t reader;   /* the first op behind the forward pass that reads it, or -1 */
-    int32_t writers;  /* ops */
-    int64_t written;  /* values, by all of them */
-    bool stays;       /* somebody wants it as it is */
-    bool overwritten; /* by the backward pass */
-    bool narrow;      /* the backward pass reads something else */
-    bool again;       /* ... that its op makes again of codes of its operands */
-    int32_t codes;    /* the tensor of to_int8, or 0 */
-    int32_t copy;     /* the last one that the backward pass reads instead, or 0 */
-    int32_t since;    /* the op for which that was made */
+    int32_t writer;   /* last op of the forward pass that writes it, or -1 */
+    int32_t reader;   /* first op after the forward pass that reads it, or -1 */
+    int32_t writers;  /* number of ops that write it */
+    int64_t written;  /* number of values that all of them write */
+    bool stays;       /* some reader needs the original */
+    bool overwritten; /* the backward pass writes it */
+    bool narrow;      /* the backward pass reads a decoded copy */
+    bool again;       /* ... which is recomputed from the codes of its op's operands */
+    int32_t codes;    /* tensor of to_int8, or 0 */
+    int32_t copy;     /* the last copy that the backward pass reads instead, or 0 */
+    int32_t since;    /* the op for which `copy` was made */
 };
 
 static void note_reads(const ckpt_tape *t, struct use *use, int32_t i)
@@ -183,7 +184,7 @@ static void note_writes(const ckpt_tape *t, struct use *use, int32_t i)
     }
 }
 
-/* Whether the step makes a storage anew, as activations are. */
+/* Whether each step writes the storage anew, like an activation. */
 static bool is_made(const struct storage *s)
 {
     return s->kind == STORAGE_ACTIVATION && !s->carried && s->param < 0 && s->feed < 0;
@@ -218,28 +219,29 @@ static int64_t values_of(const ckpt_tape *t, int32_t storage)
     return t->storages.data[storage].bytes / ckpt_dtype_size(CKPT_BF16);
 }
 
-/* By sample, so that the size of a micro-step does not decide. */
+/* Measured per sample, so the result does not depend on the size of a micro-step. */
 static bool is_large(const ckpt_tape *t, int64_t values)
 {
     return values / max_i64(1, t->micro_batch) >= SMALLEST;
 }
 
-/* A large one: not a row that all others are moved by. */
+/* Whether x is large; a row that broadcasts over all others (scale, shift) is not. */
 static bool is_activation(const ckpt_tape *t, int32_t x)
 {
     const struct tensor *v = &t->tensors.data[x];
     return is_made(&t->storages.data[v->storage]) && is_large(t, desc_numel(&v->desc));
 }
 
-/* Without holes, whose bytes would be seen by the values beside them. */
+/* Whether a storage is compressed.  Its values must fill it: unwritten gaps would change the scales
+ * of the blocks that contain them. */
 static bool is_compressed(const ckpt_tape *t, const struct use *u, int32_t storage)
 {
     return !u->stays && u->writer >= 0 && u->reader >= 0 && u->written == values_of(t, storage) &&
            is_large(t, values_of(t, storage));
 }
 
-/* Whether the result of op i can be made again of codes of its large operands, of which there are
- * one or two. */
+/* Whether the result of op i can be recomputed from codes of its large operands, of which there
+ * must be one or two. */
 static bool can_run_again(const ckpt_tape *t, const struct use *use, int32_t i)
 {
     const struct op *o = &t->ops.data[i];
@@ -261,7 +263,7 @@ static bool can_run_again(const ckpt_tape *t, const struct use *use, int32_t i)
     return n == 1 || n == 2;
 }
 
-/* In the order of the ops: that of an operand is known before that of the result. */
+/* In tape order, so the operands of an op are decided before its result. */
 static void choose(const ckpt_tape *t, struct use *use)
 {
     for (int32_t s = 0; s < t->n_storages; s++)
@@ -275,11 +277,11 @@ static void choose(const ckpt_tape *t, struct use *use)
     }
 }
 
-/* ---- where the new ops stand ----------------------------------------------------------------- */
+/* ---- positions of the new ops ---------------------------------------------------------------- */
 
-/* New ops are recorded at the end of the tape, and then all are put in order of their keys. */
+/* New ops are appended to the tape, then all ops are sorted by key. */
 struct place {
-    int64_t key; /* op i of before has 3 i + 1; one less is before it, one more behind */
+    int64_t key; /* original op i has key 3 i + 1; one less is before it, one more after it */
     int32_t op;
 };
 
@@ -301,7 +303,8 @@ static int add_place(struct compression *c, int32_t op, int64_t key)
     return 0;
 }
 
-/* The ops recorded from `first` on stand beside op i: behind it (1) or before it (-1). */
+/* Places the ops from `first` to the end of the tape beside op i: after it (side 1) or before it
+ * (side -1). */
 static int put_beside(struct compression *c, int32_t first, int32_t i, int side)
 {
     ckpt_tape *t = c->t;
@@ -313,7 +316,7 @@ static int put_beside(struct compression *c, int32_t first, int32_t i, int side)
     return rc;
 }
 
-/* The storage as one row of values, as they lie. */
+/* Encodes a storage as a 1-D tensor of values in memory order. */
 static int encode(struct compression *c, int32_t storage)
 {
     ckpt_tape *t = c->t;
@@ -332,7 +335,7 @@ static bool is_near(const struct use *u, int32_t i)
     return u->copy && i - u->since <= NEAR;
 }
 
-/* A copy of what the codes stand for, for op i, or that of an op close before it. */
+/* Decodes a storage for op i, or reuses the copy made for a nearby earlier op. */
 static int decode(struct compression *c, int32_t storage, int32_t i)
 {
     ckpt_tape *t = c->t;
@@ -346,7 +349,7 @@ static int decode(struct compression *c, int32_t storage, int32_t i)
     return put_beside(c, first, i, -1);
 }
 
-/* The view of a copy that tensor x is of its storage. */
+/* Tensor x viewed in the decoded copy of its storage. */
 static ckpt_tensor view_copy(struct compression *c, int32_t x)
 {
     ckpt_tape *t = c->t;
@@ -355,8 +358,8 @@ static ckpt_tensor view_copy(struct compression *c, int32_t x)
     return tape_view_tensor(t, tape_handle(t, copy), &d);
 }
 
-/* Runs the op that made a storage again for op i, with a copy of its operand, as the same op of the
- * model: it draws the same random numbers. */
+/* Recomputes a storage for op i: records its producer again on decoded operands.  The new op has
+ * the same op number, so it draws the same random numbers. */
 static int run_again(struct compression *c, int32_t storage, int32_t i)
 {
     ckpt_tape *t = c->t;
@@ -384,7 +387,7 @@ static int run_again(struct compression *c, int32_t storage, int32_t i)
     return put_beside(c, first, i, -1);
 }
 
-/* Lets op i of the backward pass read copies instead of storages that are compressed. */
+/* Makes op i of the backward pass read copies of the compressed storages. */
 static int redirect(struct compression *c, int32_t i)
 {
     ckpt_tape *t = c->t;
@@ -425,7 +428,7 @@ static int by_key(const void *a, const void *b)
     return x->key != y->key ? (x->key < y->key ? -1 : 1) : (x->op > y->op) - (x->op < y->op);
 }
 
-/* Ops in the order of their keys. */
+/* Reorders the tape by key. */
 static int put_in_order(struct compression *c)
 {
     ckpt_tape *t = c->t;

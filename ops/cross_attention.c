@@ -74,7 +74,7 @@ static void cross_attention_dx_grad(struct ckpt_grad *g)
     ops_grad_again(g, again_cross_attention_dx);
 }
 
-/* As if every packed row were used: each meets the queries of its own sample only. */
+/* An upper bound: counts every packed row as used, each by the queries of its own sample. */
 static double score_macs(const struct ckpt_call *call)
 {
     const struct ckpt_desc *q = &call->in[0], *k = &call->in[1];

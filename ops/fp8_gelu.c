@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * GELU beside products of 8 bits (--matmul fp8): which products do a part of it in their epilogue.
+ * GELU in the epilogues of 8-bit products (--matmul fp8).
  *
- *   pre, its largest    = linear_fp8(x, w1, b1)         of gelu(pre), as to_fp8 rounds that
+ *   pre, its largest    = linear_fp8(x, w1, b1)           largest of gelu(pre), for to_fp8
  *   y                   = linear_fp8(gelu(pre), w2, b2)
  *   dpre, sums, largest = linear_fp8_dx_gelu(dy, w2, pre)     dpre = gelu'(pre) (dy w2)
  *
- * GELU itself is done where its result is rounded (fp8.c), so the forward pass is spared the pass
- * that finds its largest magnitude.  That is one more output of linear_fp8, which ops_leave_largest
- * asks for.  The backward pass is spared reading and writing the gradient of gelu(pre).
+ * GELU itself is computed while its result is rounded (fp8.c).  The forward pass saves the pass
+ * that finds its largest magnitude, which is an extra output of linear_fp8 requested by
+ * ops_leave_largest.  The backward pass saves writing and reading the gradient of gelu(pre).
  *
- * Where it is done: see join.c.  The products are kernels of our own, which sum as cuBLASLt's do
- * where it may sum in the accumulators of the tensor cores (FP8_SHORT_SUMS); longer sums are left
- * to that.  So are products of blocks.
+ * join.c describes where this is done.  The products are our own kernels.  Up to FP8_SHORT_SUMS
+ * they sum like cuBLASLt when it may use the accumulators of the tensor cores; longer sums and
+ * products of blocks are left to cuBLASLt.
  */
 #include "attr.h"
 #include "cpu/kernels.h"
@@ -22,7 +22,7 @@
 #include "fp8.h"
 #include "join.h"
 
-/* {qdy, scale, qw transposed, scale, pre} -> {dpre, its sums over the rows where asked for} */
+/* {qdy, scale, transposed qw, scale, pre} -> {dpre, its column sums if requested} */
 static int linear_fp8_dx_gelu_shape(struct ckpt_call *call)
 {
     const struct linear_dx_gelu_attr *attr = call->attr;
@@ -53,9 +53,9 @@ const struct ckpt_op_def op_linear_fp8_dx_gelu = {
     .cuda = CUDA_KERNEL(cuda_linear_fp8_dx_gelu),
 };
 
-/* ---- what is joined -------------------------------------------------------------------------- */
+/* ---- which products -------------------------------------------------------------------------- */
 
-/* Whether a product of codes q with result y has a kernel of ours, and is worth it. */
+/* Whether we have a kernel for a product of codes q with result y, and it is fast enough. */
 static bool is_ours(const ckpt_tape *t, int32_t q, int32_t y)
 {
     const struct ckpt_desc *dq = &t->tensors.data[q].desc, *dy = &t->tensors.data[y].desc;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Group norm (Wu & He 2018) with its affine map, and SiLU after it where asked for. */
+/* Group norm (Wu & He 2018) with its affine map, optionally followed by SiLU. */
 #include <math.h>
 #include "again.h"
 #include "cpu/kernels.h"
@@ -52,7 +52,7 @@ static void group_norm_grad(struct ckpt_grad *g)
                 sizeof(struct group_norm_attr));
 }
 
-/* The statistics, the map and the exponential of the SiLU. */
+/* Statistics, affine map and the exponential of SiLU. */
 static void group_norm_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
 {
     const struct group_norm_attr *attr = call->attr;

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Joining products with what stands behind them: the survey of a complete tape, what both patterns
- * ask (join.h), and the order in which they look for their ops.
+ * Epilogue fusion: GELU, gates and their gradients become part of adjacent matrix products.  This
+ * file counts the reads of a complete tape, tests which ops can be fused (join.h), and applies the
+ * patterns in order.
  *
- * What is joined follows from the tape alone, when gradients are complete, and every value is
- * rounded where it was before, so no bit but those of sums depends on it.  It is done where the
- * device has such products and they are large enough (tape_env.joined_tiles).  Of 8-bit products
- * only the gradient of GELU is: where GELU is rounded it is done there (fp8.c).
+ * The tape alone determines what is fused, after differentiation.  Every value is rounded where it
+ * was rounded before, so only the order of sums can change bits.  Fusion needs a device with such
+ * kernels and products that are large enough (tape_env.joined_tiles).  Of 8-bit products only the
+ * gradient of GELU is fused; the forward GELU is computed while its result is rounded (fp8.c).
  */
 #include <stdlib.h>
 #include "cpu/linear.h"
@@ -14,10 +15,11 @@
 #include "expr/expr.h"
 #include "join.h"
 
-/* Of both matrices of a layer: what box copies take, and less is not worth it. */
+/* For both matrix sizes of a layer: bulk tensor copies (TMA) need multiples of SIDE_UNIT; below
+ * LEAST_SIDE fusion does not pay. */
 enum { LEAST_SIDE = 64, SIDE_UNIT = 8 };
 
-/* ---- what may be joined ---------------------------------------------------------------------- */
+/* ---- tests ----------------------------------------------------------------------------------- */
 
 const struct op *join_maker(const ckpt_tape *t, int32_t x, const struct ckpt_op_def *def)
 {
@@ -32,7 +34,7 @@ bool join_is_plain(const ckpt_tape *t, int32_t x)
     return d->dtype == CKPT_BF16 && d->ndim >= 1 && d->offset == 0 && desc_is_dense(d);
 }
 
-/* A weight may be one of several in its storage. */
+/* A weight may share its storage with others, so its offset need not be 0. */
 static bool is_weight(const ckpt_tape *t, int32_t x)
 {
     const struct ckpt_desc *d = &t->tensors.data[x].desc;
@@ -44,7 +46,7 @@ bool join_is_before(const ckpt_tape *t, int32_t x, int32_t i)
     return t->tensors.data[x].op < i;
 }
 
-/* Of a product that makes y of x. */
+/* Whether the product that computes y from x is large enough. */
 static bool is_large(const ckpt_tape *t, int32_t x, int32_t y)
 {
     const struct ckpt_desc *dx = &t->tensors.data[x].desc, *dy = &t->tensors.data[y].desc;
@@ -53,7 +55,7 @@ static bool is_large(const ckpt_tape *t, int32_t x, int32_t y)
            cols >= LEAST_SIDE && inner % SIDE_UNIT == 0 && cols % SIDE_UNIT == 0;
 }
 
-/* Product o, without an addend, of a plain operand, a weight and to a plain result. */
+/* Whether product o has no addend, and plain operand, weight and result. */
 static bool is_joinable(const ckpt_tape *t, const struct op *o, int addend)
 {
     const int32_t x = op_in(t, o, 0), y = op_out(t, o, 0);
@@ -81,9 +83,9 @@ bool join_can_leave(const struct joining *j, int32_t x, int32_t i)
            (!r->backward || r->first > i);
 }
 
-/* ---- who reads what -------------------------------------------------------------------------- */
+/* ---- reads ----------------------------------------------------------------------------------- */
 
-/* Op i reads x so many times more. */
+/* Adds n reads of x by op i (negative: removes them). */
 static void count_read(struct joining *j, int32_t i, int32_t x, int32_t n)
 {
     const int32_t backward = j->t->ops.data[i].phase != PHASE_FORWARD ? n : 0;
@@ -115,7 +117,7 @@ static void note_op(struct joining *j, int32_t i)
         j->mul[op_in(j->t, o, 0)] = j->mul[op_in(j->t, o, 1)] = i;
 }
 
-/* A join makes one tensor more, at most. */
+/* Allocates the tables and counts all reads.  A fusion adds at most one tensor. */
 static bool survey(struct joining *j)
 {
     ckpt_tape *t = j->t;
@@ -131,13 +133,13 @@ static bool survey(struct joining *j)
     return true;
 }
 
-/* ---- joining --------------------------------------------------------------------------------- */
+/* ---- rewriting ------------------------------------------------------------------------------- */
 
 int join_become(struct joining *j, int32_t i, const struct ckpt_op_def *def, const void *attr,
                 size_t attr_size, int n_in, const int32_t *in, int n_out, const int32_t *out)
 {
     ckpt_tape *t = j->t;
-    enum { MOST = 6 }; /* operands, and results */
+    enum { MOST = 6 }; /* maximum number of operands and of results */
     struct ckpt_desc of_in[MOST], of_out[MOST];
     struct ckpt_call call;
     char message[CKPT_MESSAGE];
@@ -177,9 +179,9 @@ int32_t join_read_again(struct joining *j, int32_t x)
     return again;
 }
 
-/* ---- a tape ---------------------------------------------------------------------------------- */
+/* ---- patterns -------------------------------------------------------------------------------- */
 
-/* Calls what knows op i, of the forward or the backward pass. */
+/* Applies the pattern that matches op i, if it belongs to the given pass. */
 static void join_op(struct joining *j, int32_t i, enum phase phase)
 {
     const struct op *o = &j->t->ops.data[i];

@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Largest magnitudes from the ops that make them.
+ * Largest magnitudes as extra outputs of the producing ops.
  *
- * to_fp8 needs the largest magnitude of its operand before it can round the first element, which
- * costs a pass over it.  An op that knows how leaves it as one more output, a single fp32, behind
- * those of its rule; its kernel sees that there is one (n_out).  Gradients of attention have three
- * results, so their attribute says which of them an output is of (attention_left).  Which ops do
- * follows from the tape alone, when it is complete and chains are fused, and the largest is the
- * same whoever finds it: no bit of a step depends on this.  Where the op does not know how, as
- * most products and updates do not, to_fp8_largest reads the operand.  A layer of 8 bits before
- * GELU, which is done where its result is rounded, leaves the magnitude of that (fp8_gelu.c).
+ * to_fp8 needs the largest magnitude of its operand before it can round the first element.  Finding
+ * it costs a pass over the operand.  Many kernels can write it as one more output, a single fp32
+ * after the outputs of their rule; the kernel sees the output in n_out.  Gradients of attention
+ * have three results, so their attribute says which result each extra output is for
+ * (attention_left).  The tape alone determines which ops do this, when it is complete and fused.
+ * The largest magnitude is the same by any method, so it changes no bit of a step.  Where the
+ * producer has no such output, as most products and updates, to_fp8_largest reads the operand.  An
+ * 8-bit layer before a GELU that is computed while rounding outputs the largest magnitude of the
+ * GELU (fp8_gelu.c).
  *
- * The op that made an operand is found through views of all its elements.  Its result must fill its
- * storage, so that where the elements lie does not matter; or the operand is joined of parts that
- * ops have written side by side, as gradients of queries, keys and values are, and each leaves that
- * of its part.
+ * The producer of an operand is found through views that keep all elements.  Its result must fill
+ * its storage, so that the order of the elements does not matter.  The operand may also consist of
+ * parts that several ops wrote next to each other, like the gradients of queries, keys and values;
+ * then each op outputs the largest magnitude of its part.
  */
 #include <stdlib.h>
 #include "attr.h"
@@ -23,7 +24,7 @@
 #include "ops.h"
 #include "tape/tape.h"
 
-/* The kernels that can. */
+/* Ops whose kernels can output it. */
 static const struct ckpt_op_def *const able[] = {&op_gelu,
                                                  &op_gelu_dx,
                                                  &op_gelu_dx_sums,
@@ -53,7 +54,7 @@ static const struct ckpt_op_def *const able[] = {&op_gelu,
                                                  &op_rms_norm_rope_dx,
                                                  &op_expr};
 
-/* Those that can where their result lies beside others, with gaps between its rows. */
+/* Ops whose kernels also can if the result is a part of a larger tensor, with gaps between rows. */
 static const struct ckpt_op_def *const able_apart[] = {&op_attention_dx,  &op_cross_attention_dx,
                                                        &op_layer_norm_dx, &op_layer_norm_affine_dx,
                                                        &op_rms_norm_dx,   &op_rms_norm_rope_dx};
@@ -71,7 +72,8 @@ static bool is_among(const struct ckpt_op_def *def, const struct ckpt_op_def *co
     return false;
 }
 
-/* Whether op o leaves the largest magnitude of its result number `index`. */
+/* Whether the kernel of op o can output the largest magnitude of result `index`; apart: of a part
+ * of a larger tensor. */
 static bool is_able(const struct op *o, int32_t index, bool apart)
 {
     if (o->def == &op_expr && ((const struct expr *)o->attr)->reduced)
@@ -88,7 +90,7 @@ static bool fills_storage(const ckpt_tape *t, int32_t x)
     return v->desc.offset == 0 && desc_bytes(&v->desc) == t->storages.data[v->storage].bytes;
 }
 
-/* What x, or all of its elements, was first called. */
+/* Follows views back to the tensor that x, or all of its elements, is a view of. */
 static int32_t first_name(const ckpt_tape *t, int32_t x)
 {
     int32_t i = t->tensors.data[x].op;
@@ -99,7 +101,8 @@ static int32_t first_name(const ckpt_tape *t, int32_t x)
     return x;
 }
 
-/* Results of ops that are all elements of x, and nothing else.  Returns how many, or 0. */
+/* Finds the results of ops that together are exactly the elements of x.  Returns their number, or
+ * 0. */
 static int parts_of(const ckpt_tape *t, int32_t x, int32_t part[FP8_PARTS])
 {
     const int32_t whole = first_name(t, x), i = t->tensors.data[whole].op;
@@ -122,8 +125,8 @@ static int parts_of(const ckpt_tape *t, int32_t x, int32_t part[FP8_PARTS])
     return o->n_in;
 }
 
-/* The layer whose result x is, where that leaves the largest magnitude of GELU of it.  Returns
- * how many, or 0. */
+/* The 8-bit layer that produces x, if it can output the largest magnitude of GELU of x.  Returns 1
+ * or 0. */
 static int layer_of(const ckpt_tape *t, int32_t x, int32_t part[FP8_PARTS])
 {
     const int32_t i = t->tensors.data[part[0] = first_name(t, x)].op;
@@ -131,8 +134,8 @@ static int layer_of(const ckpt_tape *t, int32_t x, int32_t part[FP8_PARTS])
            fp8_leaves_gelu(t, &t->ops.data[i]);
 }
 
-/* The output of the op that made x which is its largest magnitude, added if it is not there.
- * largest: per tensor. */
+/* The output of the producer of x that is the largest magnitude of x, added if it does not exist
+ * yet.  largest: that output per tensor, 0 if there is none. */
 static int32_t leave(ckpt_tape *t, int32_t x, int32_t *largest)
 {
     const int32_t i = t->tensors.data[x].op, index = t->tensors.data[x].index;
@@ -148,7 +151,7 @@ static int32_t leave(ckpt_tape *t, int32_t x, int32_t *largest)
     return largest[x] = tape_add_output(t, i, &(struct ckpt_desc){.dtype = CKPT_F32, .ndim = 0}).id;
 }
 
-/* Whoever makes what op i rounds leaves its largest magnitude, or those of its parts. */
+/* Makes the producers of what op i rounds output their largest magnitudes. */
 static void leave_for(ckpt_tape *t, int32_t i, int32_t *largest)
 {
     const struct op *o = &t->ops.data[i];
@@ -191,7 +194,7 @@ static bool lacks_largest(const ckpt_tape *t, int32_t i)
     return t->ops.data[i].def == &op_to_fp8 && op_in(t, &t->ops.data[i], FP8_MOST) <= 0;
 }
 
-/* Records the op that finds it for op i, at the end of the tape. */
+/* Records to_fp8_largest for op i at the end of the tape. */
 static void find_for(ckpt_tape *t, int32_t i)
 {
     const struct to_fp8_attr *of = t->ops.data[i].attr;

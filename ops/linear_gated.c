@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The gate of a gated MLP behind its two layers, and its gradient behind the next one's, at the end
- * of the products.
+ * Gated MLPs (SwiGLU): the gate in the epilogue of the first two layers, and its gradient in the
+ * epilogue of the third layer's gradient.
  *
  *   gate, up, h       = linear_gated(x, wg, wu)         gate = x wg^T, up = x wu^T,
  *                                                       h = silu(gate) up
@@ -11,10 +11,10 @@
  *                                                       dgate = silu'(gate) (dh up)
  *   dwd               = linear_dw(dy, h')
  *
- * Both save a pass over the widest activations of a model, and h', h made once more where gate and
- * up are read anyway, saves a third of their memory: no plan keeps h.  The gradient is joined
- * whether or not the forward pass is: layers with biases or adapters make gate and up on their own.
- * Where it is done: see join.c.
+ * Both fusions save a pass over the widest activations of a model.  h' is h recomputed where gate
+ * and up are read anyway, so no plan keeps h, a third of the memory of these activations.  The
+ * gradient is fused whether or not the forward pass is: layers with biases or adapters compute gate
+ * and up separately.  join.c describes where this is done.
  */
 #include "cpu/kernels.h"
 #include "cpu/linear.h"
@@ -22,16 +22,16 @@
 #include "cuda/workspace.h"
 #include "join.h"
 
-/* ---- rules ----------------------------------------------------------------------------------- */
+/* ---- shape rules ----------------------------------------------------------------------------- */
 
-/* Where kernels of parts may want it (linear_gated_by_parts).  On a GPU those are for sizes and
- * devices for which nothing is joined. */
+/* Bytes for the kernels that compute in parts (linear_gated_by_parts).  A GPU uses those only for
+ * sizes and devices without fusion. */
 static int64_t scratch(const struct ckpt_call *call)
 {
     return call->backend == CKPT_ON_CPU ? linear_gated_scratch(&call->out[0]) : 0;
 }
 
-/* {x, wg, wu} -> {gate, up, h}, of which those that nobody reads are not written */
+/* {x, wg, wu} -> {gate, up, h}.  Results without a reader are not written. */
 static int linear_gated_shape(struct ckpt_call *call)
 {
     const struct ckpt_desc none = {.ndim = -1}, of_linear[] = {call->in[0], call->in[1], none};
@@ -49,7 +49,7 @@ static int linear_gated_shape(struct ckpt_call *call)
     return CKPT_OK;
 }
 
-/* {dy, w, gate, up} -> {dgate, dup, and h if it is asked for} */
+/* {dy, w, gate, up} -> {dgate, dup, and h if requested} */
 static int linear_dx_gated_shape(struct ckpt_call *call)
 {
     const int rc = op_linear_dx.shape(call);
@@ -64,7 +64,7 @@ static int linear_dx_gated_shape(struct ckpt_call *call)
     return CKPT_OK;
 }
 
-/* Both products. */
+/* The cost of two products. */
 static void linear_gated_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
 {
     linear_cost(call, cost);
@@ -90,22 +90,22 @@ const struct ckpt_op_def op_linear_dx_gated = {
     .cuda = CUDA_KERNEL(cuda_linear_dx_gated),
 };
 
-/* ---- joining --------------------------------------------------------------------------------- */
+/* ---- fusion ---------------------------------------------------------------------------------- */
 
-/* The other factor of a product of two that x is one of. */
+/* The operand of a mul op other than x. */
 static int32_t other_factor(const ckpt_tape *t, const struct op *mul, int32_t x)
 {
     return op_in(t, mul, op_in(t, mul, 0) == x);
 }
 
-/* The gradient of a gate. */
+/* The ops and tensors of the gradient of a gate. */
 struct gate {
-    int32_t gate, up, silu, dgate, dup; /* tensors; silu: of gate */
-    int32_t product;                    /* op that makes the gradient of silu times up */
-    int32_t mul_up, mul_silu;           /* ops that multiply that with up, and with silu */
+    int32_t gate, up, silu, dgate, dup; /* tensors; silu: silu(gate) */
+    int32_t product;                    /* op that computes dh, the gradient of silu times up */
+    int32_t mul_up, mul_silu;           /* ops that multiply dh by up, and by silu */
 };
 
-/* The op behind `after` that reads x; `but` reads it as well. */
+/* The first op after `after`, other than `but`, that reads x, or -1. */
 static int32_t reader(const ckpt_tape *t, int32_t x, int32_t after, int32_t but)
 {
     for (int32_t i = after + 1; i < t->n_ops; i++)
@@ -115,7 +115,8 @@ static int32_t reader(const ckpt_tape *t, int32_t x, int32_t after, int32_t but)
     return -1;
 }
 
-/* Of the op silu_dx(dh up, gate); true where it can be done in the product that makes dh. */
+/* Matches op i = silu_dx(dh up, gate).  Returns whether it can be fused into the product that
+ * computes dh. */
 static bool find_gradient(const struct joining *j, int32_t i, struct gate *g)
 {
     const ckpt_tape *t = j->t;
@@ -143,7 +144,7 @@ static bool find_gradient(const struct joining *j, int32_t i, struct gate *g)
     return false;
 }
 
-/* Whether all operands and results of the gradient are as the kernel has them. */
+/* Whether the operands and results have the layout and shape that the kernel requires. */
 static bool is_plain(const struct joining *j, const struct gate *g)
 {
     const ckpt_tape *t = j->t;
@@ -155,7 +156,7 @@ static bool is_plain(const struct joining *j, const struct gate *g)
     return plain;
 }
 
-/* silu times up, which the forward pass makes of the same; or 0. */
+/* The result of the forward op silu times up, or 0. */
 static int32_t find_h(const struct joining *j, int32_t silu, int32_t up)
 {
     const ckpt_tape *t = j->t;
@@ -165,8 +166,8 @@ static int32_t find_h(const struct joining *j, int32_t silu, int32_t up)
                                                                                   : 0;
 }
 
-/* Op i, a gradient of SiLU, and those of the product with up go into the product behind whose
- * result they stand; which makes h again where all that read it in the backward pass come later. */
+/* Fuses op i, a gradient of SiLU, and both multiplications by dh into the product that computes dh.
+ * The product also recomputes h if all its reads in the backward pass come later. */
 void join_gate_dx(struct joining *j, int32_t i)
 {
     ckpt_tape *t = j->t;
@@ -186,7 +187,7 @@ void join_gate_dx(struct joining *j, int32_t i)
     join_remove(j, i, g.product);
 }
 
-/* Whether an op in (after, before) other than `but` reads x. */
+/* Whether an op in the open interval (after, before) other than `but` reads x. */
 static bool is_read_between(const ckpt_tape *t, int32_t x, int32_t after, int32_t before,
                             int32_t but)
 {
@@ -194,15 +195,16 @@ static bool is_read_between(const ckpt_tape *t, int32_t x, int32_t after, int32_
     return i >= 0 && i < before;
 }
 
-/* The layer without a bias that makes x, if what is behind it can be done in it; or -1. */
+/* The linear op without bias that produces x if an epilogue can be fused into it, else -1. */
 static int32_t bare_layer(const ckpt_tape *t, int32_t x)
 {
     const int32_t i = join_layer(t, x);
     return i >= 0 && op_in(t, &t->ops.data[i], 2) <= 0 ? i : -1;
 }
 
-/* Op i, the SiLU of a gate, and the product behind it go into the layers that make gate and up,
- * where the backward pass does not read h: into the later one, and the other becomes a gap. */
+/* Fuses op i, the SiLU of a gate, and the multiplication by up into the two layers that compute
+ * gate and up, if the backward pass does not read h.  The later layer does all the work; the other
+ * ops are removed. */
 void join_gate(struct joining *j, int32_t i)
 {
     ckpt_tape *t = j->t;

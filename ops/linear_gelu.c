@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * GELU behind a linear layer, and its gradient behind the next one's, at the end of the products.
+ * GELU in the epilogue of a linear layer, and its gradient in the epilogue of the next layer's
+ * gradient.
  *
  *   pre, post         = linear_gelu(x, w1, b1)          pre = x w1^T + b1, post = gelu(pre)
  *   y                 = linear(post, w2, b2)
  *   dpre, sums, post' = linear_dx_gelu(dy, w2, pre)     dpre = gelu'(pre) (dy w2)
  *   dw2               = linear_dw(dy, post')
  *
- * A product that writes pre has it in registers, and so has one that makes dpre of it, beside what
- * it needs for post: both save passes over the widest activations of a model.  post' is post, made
- * once more where the backward pass has to read pre anyway.  So nothing keeps post from the forward
- * pass to the backward pass, under no budget: it takes half of the memory of such a layer.
+ * The first product has pre in registers when it computes post.  The gradient's product has dy w2
+ * in registers when it computes dpre, and all inputs to recompute post.  Both save passes over the
+ * widest activations of a model.  post' is post, recomputed where the backward pass reads pre
+ * anyway, so no plan keeps post for the backward pass: half of the memory of such a layer.
  *
- * Where it is done: see join.c.
+ * join.c describes where this is done.
  */
 #include "attr.h"
 #include "cpu/kernels.h"
@@ -21,9 +22,9 @@
 #include "cuda/workspace.h"
 #include "join.h"
 
-/* ---- rules ----------------------------------------------------------------------------------- */
+/* ---- shape rules ----------------------------------------------------------------------------- */
 
-/* {x, w, b} -> {pre, post}, of which the one that nobody reads is not written */
+/* {x, w, b} -> {pre, post}.  A result without a reader is not written. */
 static int linear_gelu_shape(struct ckpt_call *call)
 {
     const int rc = op_linear.shape(call);
@@ -35,7 +36,7 @@ static int linear_gelu_shape(struct ckpt_call *call)
     return CKPT_OK;
 }
 
-/* {dy, w, pre} -> {dpre, then what is asked for: its sums over the rows, post} */
+/* {dy, w, pre} -> {dpre, and if requested its column sums, post} */
 static int linear_dx_gelu_shape(struct ckpt_call *call)
 {
     const struct linear_dx_gelu_attr *attr = call->attr;
@@ -79,10 +80,10 @@ const struct ckpt_op_def op_linear_dx_gelu = {
     .cuda = CUDA_KERNEL(cuda_linear_dx_gelu),
 };
 
-/* ---- joining --------------------------------------------------------------------------------- */
+/* ---- fusion ---------------------------------------------------------------------------------- */
 
-/* Op i, a gradient of GELU, goes into the product behind whose result it stands; and the GELU may
- * go into its layer, where all that read its result in the backward pass stand behind that. */
+/* Fuses op i, a gradient of GELU, into the product that computes its dy.  The product also
+ * recomputes the result of GELU if all its reads in the backward pass come later. */
 void join_gelu_dx(struct joining *j, int32_t i)
 {
     ckpt_tape *t = j->t;
@@ -110,7 +111,7 @@ void join_gelu_dx(struct joining *j, int32_t i)
         join_remove(j, i, product);
 }
 
-/* Op i, a GELU of which the backward pass reads nothing, goes into its layer. */
+/* Fuses op i, a GELU whose result the backward pass does not read, into its layer. */
 void join_gelu(struct joining *j, int32_t i)
 {
     ckpt_tape *t = j->t;

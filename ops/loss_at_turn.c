@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Losses at the turn: on the complete tape, softmax cross-entropy and its gradient become one op
- * that reads the logits once, and comes, with the layer that makes the logits, to where the
- * backward pass begins with it.
+ * Moves losses to the start of the backward pass.
  *
- * A gradient needs what reaches the loss, and that is known beforehand: the share of a micro-step,
- * or a quotient by a count of labels.  So nothing of the backward pass waits for the loss itself.
- * What else reads the loss (sums of chunks, what is fetched, the loss of a step) comes behind.  Of
- * a loss in chunks each then goes through its layer, its loss and the gradients of both before the
- * next one begins: the logits of one chunk exist at a time, and no budget computes any twice.
+ * On the complete tape, softmax cross-entropy and its gradient become one op that reads the logits
+ * once.  This op, with the layer that computes the logits, moves to the position of the gradient.
+ * The gradient depends on the gradient of the loss, which is known beforehand (the weight of a
+ * micro-step, or a quotient by a count of labels), and not on the value of the loss.  Other readers
+ * of the loss (sums of chunks, fetches, the loss of a step) move after it.
  *
- * It depends on the tape alone and changes no bit.  A tape on which a gradient does depend on a
- * loss, as of one that weighs another, stays as it is.
+ * A loss computed in chunks then runs layer, loss and both gradients of one chunk before the next
+ * chunk begins.  Only the logits of one chunk exist at a time, and no budget recomputes any.
+ *
+ * The pass depends on the tape alone and changes no bit.  A tape where a gradient does depend on a
+ * loss, for example one that weighs another loss, is left unchanged.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -20,16 +21,16 @@
 #include "ops.h"
 #include "tape/tape.h"
 
-/* Operands of cross_entropy_dx that cross_entropy makes, and ops of a loss that may move with it.
- */
+/* Operands of cross_entropy_dx that cross_entropy produces; CHAIN: maximum ops moved with a
+ * loss. */
 enum { DX_X = 1, DX_STATS = 3, DX_COUNT = 4, DX_WEIGHT = 5, CHAIN = 6 };
 
 struct turn {
     ckpt_tape *t;
-    int32_t *loss;  /* per op, of a gradient: the op that makes its loss, or -1 */
-    int32_t *to;    /* per op: the position it moves to, before the op there; or -1 */
-    bool *late;     /* per tensor: a loss takes part in it */
-    int32_t behind; /* late ops come behind this position: the last of the gradients */
+    int32_t *loss;  /* per op that is a gradient: the op that computes its loss, or -1 */
+    int32_t *to;    /* per op: the position of the op before which it moves, or -1 */
+    bool *late;     /* per tensor: whether it depends on a loss */
+    int32_t behind; /* position of the last gradient; ops that depend on a loss move after it */
 };
 
 static int32_t storage_of(const ckpt_tape *t, int32_t x)
@@ -55,9 +56,9 @@ static bool writes(const ckpt_tape *t, int32_t i, int32_t storage)
     return false;
 }
 
-/* ---- which ---------------------------------------------------------------------------------- */
+/* ---- pairs of loss and gradient -------------------------------------------------------------- */
 
-/* Whether no op but i reads x. */
+/* Whether no op other than i reads x. */
 static bool is_read_by_one(const ckpt_tape *t, int32_t x, int32_t i)
 {
     for (int32_t k = 0; k < t->n_ops; k++)
@@ -66,7 +67,7 @@ static bool is_read_by_one(const ckpt_tape *t, int32_t x, int32_t i)
     return true;
 }
 
-/* The op that makes the loss of gradient i, if the two can be one; or -1. */
+/* The op that computes the loss of gradient i if the two can become one op, else -1. */
 static int32_t loss_of(const ckpt_tape *t, int32_t i)
 {
     const struct op *dx = &t->ops.data[i];
@@ -99,7 +100,7 @@ static bool find_pairs(struct turn *u)
     return u->behind >= 0;
 }
 
-/* ---- what reads a loss ----------------------------------------------------------------------- */
+/* ---- readers of a loss ----------------------------------------------------------------------- */
 
 static bool is_late(const struct turn *u, int32_t i)
 {
@@ -110,7 +111,8 @@ static bool is_late(const struct turn *u, int32_t i)
     return false;
 }
 
-/* No larger than the losses of rows: sums and the like, not a model that goes on with them. */
+/* Whether the results are no larger than the losses of rows: sums and the like, not a model that
+ * continues from the loss. */
 static bool is_small(const struct turn *u, const struct op *o)
 {
     const ckpt_tape *t = u->t;
@@ -122,7 +124,8 @@ static bool is_small(const struct turn *u, const struct op *o)
     return true;
 }
 
-/* Marks what depends on a loss.  Returns whether all of it can come behind the gradients. */
+/* Marks all tensors that depend on a loss.  Returns whether all their ops can move after the
+ * gradients. */
 static bool mark_late(struct turn *u)
 {
     const ckpt_tape *t = u->t;
@@ -138,8 +141,7 @@ static bool mark_late(struct turn *u)
     return true;
 }
 
-/* Whether an op that stays, of those behind `from` up to `to`, writes the storage or, as what is
- * moved writes it, reads it. */
+/* Whether an op that is not moved, in (from, to], writes the storage; with `read`: reads it. */
 static bool is_touched(const struct turn *u, int32_t storage, int32_t from, int32_t to, bool read)
 {
     for (int32_t i = from + 1; i <= to && storage >= 0; i++)
@@ -149,7 +151,8 @@ static bool is_touched(const struct turn *u, int32_t storage, int32_t from, int3
     return false;
 }
 
-/* Whether op i would find in memory at `to` what it finds where it is, and nobody misses it. */
+/* Whether op i can move to position `to`: its operands still have the same values there, and no op
+ * in between needs its results. */
 static bool can_move(const struct turn *u, int32_t i, int32_t to)
 {
     const ckpt_tape *t = u->t;
@@ -172,9 +175,10 @@ static bool late_can_move(const struct turn *u)
     return true;
 }
 
-/* ---- what makes the logits ------------------------------------------------------------------- */
+/* ---- producers of the logits ----------------------------------------------------------------- */
 
-/* Whether an operand is there at `to` anyhow: state, or read behind it. */
+/* Whether operand x exists at `to` anyway: it is state, or a later op of the backward pass reads
+ * it. */
 static bool is_there(const ckpt_tape *t, int32_t x, int32_t to)
 {
     const int32_t s = storage_of(t, x);
@@ -186,7 +190,7 @@ static bool is_there(const ckpt_tape *t, int32_t x, int32_t to)
     return false;
 }
 
-/* Whether op i, whose only result that counts is an operand of what moves, may move, too. */
+/* Whether op i, whose result is an operand of a moved op, can move, too. */
 static bool may_follow(const struct turn *u, int32_t i, int32_t to)
 {
     const ckpt_tape *t = u->t;
@@ -214,9 +218,9 @@ static int64_t bytes_read(const ckpt_tape *t, const struct op *o)
 }
 
 /*
- * From the logits back to the op that makes more bytes than it reads, the last layer: these ops
- * move with the loss.  What is before that op is smaller, and the backward pass reads it in any
- * case.
+ * Walks from the logits back to the last layer, the op that writes more bytes than it reads.  These
+ * ops move with the loss.  The operands of that op are smaller, and the backward pass reads them in
+ * any case.
  */
 static void follow(struct turn *u, int32_t dx)
 {
@@ -230,7 +234,7 @@ static void follow(struct turn *u, int32_t dx)
         if (!o || made < bytes_read(t, o) || !may_follow(u, i, dx))
             break;
         chain[n++] = i;
-        u->to[i] = dx; /* those before it have a reader that moves */
+        u->to[i] = dx; /* already marked, so producers of its operands see a moved reader */
         keep = made > bytes_read(t, o) ? n : keep;
         x = op_in(t, o, 0);
         if (x <= 0)
@@ -242,8 +246,8 @@ static void follow(struct turn *u, int32_t dx)
 
 /* ---- moving ---------------------------------------------------------------------------------- */
 
-/* Whether nobody reads the logits of op i but it, and they are alone on their storage: the gradient
- * may be written over them.  No plan runs an op of the backward pass again. */
+/* Whether op i is the only reader of the logits x and they fill their storage, so the gradient can
+ * overwrite them.  A plan never recomputes ops of the backward pass. */
 static bool is_spent(const ckpt_tape *t, int32_t x, int32_t i)
 {
     const struct tensor *v = &t->tensors.data[x];
@@ -254,8 +258,8 @@ static bool is_spent(const ckpt_tape *t, int32_t x, int32_t i)
            is_read_by_one(t, x, i);
 }
 
-/* The gradient, and what is a view of it, comes onto the storage of the logits, if it has one of
- * its own. */
+/* Moves the gradient and its views to the storage of the logits, if the gradient fills its own
+ * storage. */
 static void write_over(ckpt_tape *t, int32_t logits, int32_t dx)
 {
     const int32_t to = t->tensors.data[logits].storage, from = t->tensors.data[dx].storage;
@@ -268,7 +272,7 @@ static void write_over(ckpt_tape *t, int32_t logits, int32_t dx)
             t->tensors.data[x].storage = to;
 }
 
-/* Gradient i becomes loss and gradient; the op that made the loss a gap. */
+/* Turns gradient op i into loss and gradient, and removes the op that computed the loss. */
 static int join(struct turn *u, int32_t i)
 {
     ckpt_tape *t = u->t;
@@ -300,7 +304,7 @@ static int join(struct turn *u, int32_t i)
     return 0;
 }
 
-/* An op that runs in the backward pass, with what it makes. */
+/* Marks an op and its results as part of the backward pass. */
 static void turn_op(ckpt_tape *t, struct op *o)
 {
     o->phase = PHASE_BACKWARD;
@@ -312,7 +316,7 @@ static void turn_op(ckpt_tape *t, struct op *o)
 }
 
 struct place {
-    int64_t key; /* op i has 3 i + 1; one less is before it, one more behind */
+    int64_t key; /* op i has key 3 i + 1; one less is before it, one more after it */
     int32_t op;
 };
 

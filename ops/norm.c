@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Layer norm (Ba et al. 2016) and RMS norm (Zhang & Sennrich 2019), over the last axis: shapes,
+ * Layer norm (Ba et al. 2016) and RMS norm (Zhang & Sennrich 2019) over the last axis: shapes,
  * gradients and costs.
  *
- * - The forward op has a second output, the fp32 statistics of each row, which the backward op
- *   reads: two floats a row are cheaper to keep than a row is to read twice.
- * - A backward op is one pass that makes dx and the gradients of weight and bias.  There are three
- *   kinds: layer norm without weight (ahead of modulate), with one, and RMS norm.  Each has a twin
- *   "_sums", recorded where a linear layer in front wants the column sums of dx (linear.c); twins
- *   have no gradient of their own.
- * - Backward ops take the addend of dx, the gradient that comes past the norm in a residual block.
- * - Gradients of gradients record the forward formula again (again.h) and differentiate that;
- *   norm_dx_attr() gives the backward op its eps only then.
+ * - The forward op has a second output, the fp32 statistics of each row, for the backward op:
+ *   keeping two floats per row is cheaper than reading a row twice.
+ * - A backward op computes dx and the gradients of weight and bias in one pass.  There are three
+ *   kinds: layer norm without weight (used before modulate), with weight, and RMS norm.  Each has a
+ *   "_sums" variant, recorded where the linear layer that produced x needs the column sums of dx
+ *   (linear.c).  These variants have no gradient.
+ * - Backward ops take an addend for dx: the gradient of the skip connection of a residual block.
+ * - Second gradients come from the decomposed forward formula (again.h); norm_dx_attr() passes eps
+ *   to the backward op only for them.
  */
 #include "again.h"
 #include "cpu/kernels.h"
@@ -115,7 +115,7 @@ const struct ckpt_op_def op_layer_norm = {
     .cuda = CUDA_KERNEL(cuda_layer_norm),
 };
 
-/* dy, x, stats, addend -> dx */
+/* {dy, x, stats, addend} -> dx */
 static int layer_norm_dx_shape(struct ckpt_call *call)
 {
     if (call_float(call, 0) || call_dense_rows(call, 0) || call_dense_rows(call, 1))
@@ -158,7 +158,7 @@ const struct ckpt_op_def op_layer_norm_dx = {
     .cuda = CUDA_KERNEL(cuda_layer_norm_dx),
 };
 
-/* The same, and the sums over the rows of dx. */
+/* The same, and the column sums of dx. */
 static int layer_norm_dx_sums_shape(struct ckpt_call *call)
 {
     if (layer_norm_dx_shape(call))
@@ -193,7 +193,7 @@ static int affine_dx_shape(struct ckpt_call *call, bool sums)
     call_sum_like(call, 2, 2);
     const int64_t c = x->shape[x->ndim - 1], rows = desc_numel(x) / c;
     call->workspace = call->backend == CKPT_ON_CUDA
-                          ? max_i64(2 * cuda_weight_sums_workspace(rows, c), /* short rows */
+                          ? max_i64(2 * cuda_weight_sums_workspace(rows, c), /* for short rows */
                                     cuda_row_sums_workspace(x, &w.desc, 2, sums))
                           : rows_partial_bytes(x, &w.desc, 2);
     if (sums)
@@ -201,13 +201,13 @@ static int affine_dx_shape(struct ckpt_call *call, bool sums)
     return CKPT_OK;
 }
 
-/* dy, x, w, stats, addend -> dx, db, dw */
+/* {dy, x, w, stats, addend} -> {dx, db, dw} */
 static int layer_norm_affine_dx_shape(struct ckpt_call *call)
 {
     return affine_dx_shape(call, false);
 }
 
-/* The same, and the sums over the rows of dx. */
+/* The same, and the column sums of dx. */
 static int layer_norm_affine_dx_sums_shape(struct ckpt_call *call)
 {
     return affine_dx_shape(call, true);
@@ -217,7 +217,7 @@ static void again_layer_norm_affine_dx(const struct ckpt_grad *g, const ckpt_ten
                                        ckpt_tensor *out)
 {
     ckpt_tape *t = g->tape;
-    ckpt_tensor x[] = {in[1], ops_zeros_like(t, in[2]), in[2]}; /* as dx, db, dw */
+    ckpt_tensor x[] = {in[1], ops_zeros_like(t, in[2]), in[2]}; /* in the order of dx, db, dw */
     const int first = ops_count(t);
     ckpt_tensor y = ckpt_mul(t, normalised_rows(g, x[0], true), x[2]);
     ops_pull(t, first, ckpt_add(t, y, x[1]), in[0], 3, x, out);
@@ -300,7 +300,8 @@ void norm_weight_dx_shape(struct ckpt_call *call, int x, int w)
     int64_t c = d->shape[d->ndim - 1], rows = desc_numel(d) / c;
     call_like_memory(call, 0, x);
     call_sum_like(call, 1, w);
-    /* dw: on CUDA of short rows or of any, on the CPU a total and a block sum per chunk of rows */
+    /* dw: on CUDA the larger workspace of two kernels, for short rows and for any rows; on the CPU
+     * a total and a block sum per chunk of rows */
     if (call->backend == CKPT_ON_CUDA)
         call->workspace = max_i64(cuda_weight_sums_workspace(rows, c),
                                   cuda_sums_workspace(1, rows, c, 1, false));
@@ -308,7 +309,7 @@ void norm_weight_dx_shape(struct ckpt_call *call, int x, int w)
         call->workspace = rows_sum_chunks(rows) * 2 * c * (int64_t)sizeof(float);
 }
 
-/* dy, x, w, rstd, addend -> dx, dw */
+/* {dy, x, w, rstd, addend} -> {dx, dw} */
 static int rms_norm_dx_shape(struct ckpt_call *call)
 {
     if (call_float(call, 0) || call_dense_rows(call, 0) || call_dense_rows(call, 1))
@@ -340,7 +341,7 @@ const struct ckpt_op_def op_rms_norm_dx = {
     .cuda = CUDA_KERNEL(cuda_rms_norm_dx),
 };
 
-/* The same, and the sums over the rows of dx. */
+/* The same, and the column sums of dx. */
 static int rms_norm_dx_sums_shape(struct ckpt_call *call)
 {
     const struct ckpt_desc *x = &call->in[1];

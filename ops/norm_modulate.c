@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Adaptive layer norm in one op: (x - mean) rstd (1 + scale) + shift.  Only the statistics are kept
- * for the way back; the normalised value is made again from them.
+ * Adaptive layer norm in one op: (x - mean) rstd (1 + scale) + shift.  The backward pass keeps the
+ * statistics only and recomputes the normalised value from them.
  */
 #include "again.h"
 #include "cpu/kernels.h"
@@ -71,13 +71,13 @@ static int modulate_dx_shape(struct ckpt_call *call, bool sums)
     return CKPT_OK;
 }
 
-/* dy, x, scale, stats, addend -> dx, dshift, dscale */
+/* {dy, x, scale, stats, addend} -> {dx, dshift, dscale} */
 static int norm_modulate_dx_shape(struct ckpt_call *call)
 {
     return modulate_dx_shape(call, false);
 }
 
-/* The same, and the sums over the rows of dx. */
+/* The same, and the column sums of dx. */
 static int norm_modulate_dx_sums_shape(struct ckpt_call *call)
 {
     return modulate_dx_shape(call, true);

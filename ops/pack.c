@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Packing of masked rows to the front, and the way back, which is its gradient. */
+/* Packing of masked rows to the front, and unpacking, which is its gradient. */
 #include "ops.h"
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The nearest entry of a codebook, with a straight-through gradient and the commitment to it. */
+/* Vector quantisation: nearest codebook entry, with a straight-through gradient and the commitment
+ * loss. */
 #include "ckpt.h"
 #include "again.h"
 #include "cpu/kernels.h"
@@ -30,7 +31,7 @@ static int quantize_rule(struct ckpt_call *call)
     return CKPT_OK;
 }
 
-/* What reaches the entries goes on to z as it is. */
+/* Straight-through: the gradient of the entries passes to z unchanged. */
 static void quantize_grad(struct ckpt_grad *g)
 {
     if (!g->dout[2].id)
@@ -67,7 +68,7 @@ static void cost_quantize_dx(const struct ckpt_call *call, struct ckpt_cost *cos
     cost->flops = 3. * (double)desc_numel(&call->in[1]);
 }
 
-/* The entries stand still, as the codebook does. */
+/* The entries get no gradient, like the codebook. */
 static void again_quantize_dx(const struct ckpt_grad *g, const ckpt_tensor *in, ckpt_tensor *out)
 {
     ckpt_tape *t = g->tape;

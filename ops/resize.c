@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Adaptive pools and resizing, channels last.  For means and between two places each spatial axis
- * is multiplied with a matrix whose rows say what a place of the result is made of, so the
- * gradients are products, too.  For the largest and the nearest places are looked up: these are
- * values of x, bit for bit.
+ * Adaptive pooling and resizing, channels last.  Means and linear interpolation multiply each
+ * spatial axis by a matrix whose rows are the weights of a result position, so the gradients are
+ * products, too.  Maxima and nearest neighbours use lookups, so results are exact values of x.
  */
 #include <math.h>
 #include <stdio.h>
@@ -13,7 +12,7 @@
 
 enum { CELLS_MOST = 1 << 24 }; /* elements of a matrix */
 
-/* Sets row i of [to, from], which is all 0. */
+/* Fills row i of a matrix [to, from] that is initially 0. */
 typedef void (*fill_row)(float *row, int64_t i, int64_t to, int64_t from);
 
 static void mean_row(float *row, int64_t i, int64_t to, int64_t from)
@@ -38,7 +37,7 @@ static ckpt_tensor refuse(ckpt_tape *t, int code, const char *name, const char *
     return CKPT_NONE;
 }
 
-/* x fp32, its axis made `to` long. */
+/* Resizes an axis of fp32 x to `to`. */
 static ckpt_tensor multiply_axis(ckpt_tape *t, const char *name, ckpt_tensor x, int axis,
                                  int64_t to, fill_row fill)
 {
@@ -98,10 +97,10 @@ ckpt_tensor ckpt_resize_linear(ckpt_tape *t, ckpt_tensor x, const int64_t *sizes
     return multiply_axes(t, "resize_linear", x, sizes, linear_row);
 }
 
-/* Which of `from` places stands at place i of what look_up() returns. */
+/* The source position (of `from`) for position i of the result of look_up(). */
 typedef int64_t (*place_of)(int64_t i, int64_t to, int64_t from, int64_t window);
 
-/* x with its axis `to` windows of `window` places long. */
+/* Gathers an axis of x to `to` windows of `window` positions each. */
 static ckpt_tensor look_up(ckpt_tape *t, const char *name, ckpt_tensor x, int axis, int64_t to,
                            int64_t window, place_of place)
 {
@@ -121,8 +120,8 @@ static ckpt_tensor look_up(ckpt_tape *t, const char *name, ckpt_tensor x, int ax
     return ckpt_index_select(t, x, axis, index);
 }
 
-/* Windows that are shorter than the longest one see their last place again: of equal values the
- * first is taken, so that changes neither the result nor its gradient. */
+/* Windows shorter than the longest one repeat their last position.  The first of equal values is
+ * taken, so this changes neither the result nor its gradient. */
 static int64_t place_in_window(int64_t i, int64_t to, int64_t from, int64_t window)
 {
     int64_t at = i / window, end = ((at + 1) * from + to - 1) / to;
@@ -181,7 +180,7 @@ ckpt_tensor ckpt_resize_nearest(ckpt_tape *t, ckpt_tensor x, const int64_t *size
     return x;
 }
 
-/* [N, s.., C, f..] to [N, (s, f).., C] */
+/* [N, s.., C f..] to [N, (s f).., C], with upscale factors f */
 ckpt_tensor ckpt_pixel_shuffle(ckpt_tape *t, ckpt_tensor x, const int64_t *factors)
 {
     struct ckpt_desc d = ckpt_desc_of(t, x);

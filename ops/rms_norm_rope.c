@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* RMS norm and rotary embedding in one op, as queries and keys of a transformer want them. */
+/* RMS norm and rotary embedding in one op, for the queries and keys of transformers. */
 #include "again.h"
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
@@ -45,7 +45,7 @@ const struct ckpt_op_def op_rms_norm_rope = {
     .cuda = CUDA_KERNEL(cuda_rms_norm_rope),
 };
 
-/* dy, x, w, rstd, table -> dx, dw */
+/* {dy, x, w, rstd, table} -> {dx, dw} */
 static int norm_rope_dx_shape(struct ckpt_call *call)
 {
     if (call_float(call, 0) || call_dense_rows(call, 0) || call_dense_rows(call, 1))

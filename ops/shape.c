@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shapes: expand, which is a view, and what is made of views, concat and lookup: repeat, transpose,
- * squeeze, stack, flip, roll, pad, one_hot, masked_fill.
+ * Shape ops: expand, which is a view, and ops recorded as views, concat and lookups: repeat,
+ * transpose, squeeze, stack, flip, roll, pad, one_hot, masked_fill.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -171,7 +171,7 @@ ckpt_tensor ckpt_roll(ckpt_tape *t, ckpt_tensor x, int axis, int64_t shift)
     return ckpt_concat(t, axis, 2, part);
 }
 
-/* What stands at one end: `n` elements. */
+/* The padding at one end: n elements. */
 static ckpt_tensor beyond(ckpt_tape *t, ckpt_tensor x, int axis, int64_t n, bool front,
                           enum ckpt_padding mode, float value)
 {
