@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Kernels of convolutions.  Each is a product of matrices, one of which holds, row by row, the
- * values that the taps see from one position (im2col).  That matrix is nowhere in memory: gemm asks
- * for its blocks one by one and they are gathered into its scratch.  Groups have files of their
- * own: conv_groups.c, and conv_depthwise.c where they have one channel of x.
+ * Convolution kernels.  Each is a matrix product with one im2col matrix, whose rows are the values
+ * that the taps read for one position.  This matrix is never stored: gemm requests it block by
+ * block, and blocks are gathered into its scratch.  Grouped convolutions are in conv_groups.c,
+ * depthwise ones in conv_depthwise.c.
  */
 #include "conv.h"
 #include "conv_kernels.h"
@@ -12,16 +12,17 @@
 #include "gemm.h"
 #include "kernels.h"
 
-enum { FEW = 32 /* channels: a copy for each tap then takes longer to begin than to do */ };
+enum { FEW = 32 /* channels; with fewer, starting a copy per tap costs more than the copy */ };
 
-/* The values of a gathered matrix. */
+/* Source of a gathered (im2col) matrix. */
 struct source {
     struct conv_gather g;
     const char *data;
     enum ckpt_dtype dtype;
 };
 
-/* Row: tap and output channel; column: input channel, of w [k, taps..., c]. */
+/* The weight w [k, taps..., c] as a matrix with a row per tap and output channel and a column per
+ * input channel. */
 struct turned_weight {
     const char *data;
     enum ckpt_dtype dtype;
@@ -51,7 +52,7 @@ static void fill_row(const struct source *x, float *dst, int64_t row, int64_t co
     }
 }
 
-/* Whether the taps along the last axis read places side by side, of few channels each. */
+/* Whether the taps along the last axis read adjacent positions, with few channels each. */
 static bool reads_lines(const struct conv_gather *g)
 {
     return g->channels < FEW && g->turn[2] == 1 && g->divide[2] == 1 && g->taps[2] > 1 &&
@@ -63,8 +64,8 @@ static int64_t within(int64_t at, int64_t least, int64_t most)
     return min_i64(max_i64(at, least), most);
 }
 
-/* Elements begin .. end - 1 of what a line of taps reads; element 0 of the line is element `from`
- * of the source, which has those from `first` up to `last`. */
+/* Copies elements begin .. end - 1 of what a line of taps reads, zeros outside [first, last).
+ * Element 0 of the line is element `from` of the source. */
 static void fill_line(const struct source *x, float *dst, int64_t begin, int64_t end, int64_t from,
                       int64_t first, int64_t last)
 {
@@ -76,14 +77,14 @@ static void fill_line(const struct source *x, float *dst, int64_t begin, int64_t
     memset(dst + b - begin, 0, (size_t)(end - b) * sizeof *dst);
 }
 
-/* The same as fill_row, line by line of taps: with few channels that is much shorter. */
+/* The same as fill_row, by whole lines of taps, which is much faster with few channels. */
 static void fill_row_lines(const struct source *x, float *dst, int64_t row, int64_t col, int64_t n)
 {
     const struct conv_gather *g = &x->g;
     const int64_t across = g->taps[2], line = across * g->channels;
     struct conv_walk w;
     int64_t sample = conv_walk_begin(g, &w, row, col / line * across), begin = col % line;
-    const int64_t left = w.position[2] * g->scale[2] + g->shift[2]; /* what the first tap reads */
+    const int64_t left = w.position[2] * g->scale[2] + g->shift[2]; /* position of the first tap */
     const int64_t first = within(-left, 0, across) * g->pitch;
     const int64_t last = within(g->source[2] - left, 0, across) * g->pitch;
     for (int64_t done = 0, m; done < n; done += m, begin = 0) {
@@ -117,7 +118,7 @@ static void fill_turned(const void *ctx, float *dst, int64_t row, int64_t col, i
     }
 }
 
-/* A matrix that is gathered, or read as it stands where there is nothing to gather. */
+/* An operand that is gathered, or read directly if the convolution is pointwise. */
 static struct gemm_operand gathered(const struct conv_shape *s, const struct source *x)
 {
     if (conv_is_pointwise(s))
@@ -125,7 +126,7 @@ static struct gemm_operand gathered(const struct conv_shape *s, const struct sou
     return (struct gemm_operand){.dtype = x->dtype, .fill = fill_gathered, .ctx = x};
 }
 
-/* y = gathered x times w^T */
+/* y = (gathered x) w^T */
 static void forward_product(struct product *p, const struct conv_shape *s, enum ckpt_dtype dtype,
                             const void *x)
 {
@@ -139,7 +140,7 @@ static void forward_product(struct product *p, const struct conv_shape *s, enum 
                             .c_dtype = dtype};
 }
 
-/* dx = gathered dy times w, its rows ordered as the columns are gathered */
+/* dx = (gathered dy) w, with the rows of w in the order of the gathered columns */
 static void dx_product(struct product *p, const struct conv_shape *s, enum ckpt_dtype dtype,
                        const void *dy, const void *w)
 {
@@ -158,7 +159,7 @@ static void dx_product(struct product *p, const struct conv_shape *s, enum ckpt_
     }
 }
 
-/* dw = dy^T times gathered x */
+/* dw = dy^T (gathered x) */
 static void dw_product(struct product *p, const struct conv_shape *s, enum ckpt_dtype dtype,
                        const void *x)
 {
@@ -201,7 +202,7 @@ int64_t cpu_conv_dw_workspace(const struct conv_shape *s, enum ckpt_dtype dtype)
     return gemm_workspace(&p.gemm);
 }
 
-/* Where there are groups: the kernels of one group are not for them. */
+/* Runs the depthwise or grouped kernel if there are groups.  Returns whether there are. */
 static bool in_groups(const struct ckpt_kernel_args *a, const struct conv_shape *s,
                       void (*depthwise)(const struct ckpt_kernel_args *, const struct conv_shape *),
                       void (*groups)(const struct ckpt_kernel_args *, const struct conv_shape *))

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Depthwise convolutions: a channel of x makes k / c channels of y and meets no other.  A place of
- * the result is a sum over taps, vectorised along the channels; the weight is turned first, to
- * [taps, k] in fp32, so that its channels lie side by side, too.
+ * Depthwise convolutions: each channel of x produces k / c channels of y, independent of other
+ * channels.  A position of the result is a sum over taps, vectorised along the channels.  The
+ * weight is transposed first, to [taps, k] in fp32, so that its channels are contiguous, too.
  */
 #include "conv.h"
 #include "conv_kernels.h"
@@ -11,13 +11,13 @@
 #include "rows.h"
 
 enum {
-    LANES = 256, /* channels whose sums are held together */
-    UNIT = 64    /* places of one partial sum of a weight gradient */
+    LANES = 256, /* channels summed together */
+    UNIT = 64    /* positions per partial sum of the weight gradient */
 };
 
 struct depthwise {
-    struct conv_gather g; /* with all channels */
-    int64_t k, each;      /* channels of y; of y to one of x */
+    struct conv_gather g; /* over all channels */
+    int64_t k, each;      /* channels of y; channels of y per channel of x */
     const float *weight;
     const void *source, *bias;
     void *out;
@@ -37,7 +37,7 @@ static const float *turn_weight(const struct conv_shape *s, const struct ckpt_vi
     return to;
 }
 
-/* sum[j] += of a tap, for n channels of y from `first` on. */
+/* sum[j] += the products of one tap, for n channels of y from `first` on. */
 ROWS_INLINE void add_tap(const struct depthwise *d, float *sum, int64_t tap, int64_t from,
                          int64_t first, int64_t n, bool half)
 {
@@ -52,7 +52,7 @@ ROWS_INLINE void add_tap(const struct depthwise *d, float *sum, int64_t tap, int
         sum[j] += w[j] * row_get(d->source, from + (first + j) / d->each, half);
 }
 
-/* The same for channels of x, each of which has several of y. */
+/* The same for channels of x, each with `each` channels of y. */
 ROWS_INLINE void add_tap_dx(const struct depthwise *d, float *sum, int64_t tap, int64_t from,
                             int64_t first, int64_t n, bool half)
 {
@@ -126,7 +126,7 @@ void cpu_depthwise_dx(const struct ckpt_kernel_args *a, const struct conv_shape 
     fill_all(&d, s->n * conv_volume(s->in), true, view_half(&a->in[0]));
 }
 
-/* ---- the gradient of the weight -------------------------------------------------------------- */
+/* ---- gradient of the weight ------------------------------------------------------------------ */
 
 static int64_t units_of(const struct conv_shape *s)
 {
@@ -139,13 +139,13 @@ static int64_t slots_of(const struct conv_shape *s)
     return cpu_slots(units_of(s), places * (double)conv_volume(s->kernel) * (double)s->k);
 }
 
-/* A slot: the sums [taps, k] of a unit, and of its units. */
+/* A slot holds two sums [taps, k]: the total and that of one unit. */
 int64_t cpu_depthwise_dw_workspace(const struct conv_shape *s)
 {
     return slots_of(s) * 2 * conv_volume(s->kernel) * s->k * (int64_t)sizeof(float);
 }
 
-/* to[j] += dy times what the tap reads, for all channels of y; d->out: dy. */
+/* to[j] += dy times the input of the tap, for all channels of y.  d->out is dy. */
 ROWS_INLINE void add_product(const struct depthwise *d, float *to, int64_t y, int64_t from,
                              bool half)
 {
@@ -159,7 +159,7 @@ ROWS_INLINE void add_product(const struct depthwise *d, float *to, int64_t y, in
         to[j] += row_get(d->out, y + j, half) * row_get(d->source, from + j / d->each, half);
 }
 
-/* sum [taps, k]: of places begin .. end - 1. */
+/* Sums positions begin .. end - 1 into sum [taps, k]. */
 ROWS_INLINE void sum_places(const struct depthwise *d, float *sum, int64_t begin, int64_t end,
                             bool half)
 {
@@ -175,7 +175,7 @@ ROWS_INLINE void sum_places(const struct depthwise *d, float *sum, int64_t begin
     }
 }
 
-/* Places begin .. end - 1 of a slot, unit by unit. */
+/* Sums positions begin .. end - 1 of a slot, unit by unit. */
 CKPT_CLONES static void sum_slot(const struct depthwise *d, float *slot, int64_t begin, int64_t end,
                                  int64_t cells, bool half)
 {

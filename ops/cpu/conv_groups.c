@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Convolutions in groups of several channels.  A block of rows is gathered once for all groups,
- * which finds out only once what each tap sees, and lies in memory group by group; then each group
- * is a product of matrices.  Blocks follow from the shape alone, and a slot of the scratch takes
- * its share of them in order, so no bit depends on the number of threads.
+ * Convolutions in groups of several channels.  A block of rows is gathered once for all groups, so
+ * tap positions are computed once, and stored group by group; then each group is a matrix product.
+ * The shape alone determines the blocks, and a slot of the workspace processes its blocks in order,
+ * so no bit depends on the number of threads.
  */
 #include "conv.h"
 #include "blas.h"
@@ -12,18 +12,18 @@
 #include "cpu.h"
 
 enum {
-    BLOCK = 128,          /* rows of a block, at most */
-    GATHERED = 256 * 1024 /* elements of one, about */
+    BLOCK = 128,          /* maximum rows of a block */
+    GATHERED = 256 * 1024 /* approximate elements of a gathered block */
 };
 
-/* One of the three products, and how it is cut. */
+/* One of the three products, and its division into blocks. */
 struct groups {
     struct conv_gather g;
     const void *source;
     enum ckpt_dtype dtype;
-    int64_t n, taps;    /* groups; of the kernel */
-    int64_t seen, made; /* channels of a group that are gathered, and of the other side */
-    int64_t rows, unit; /* all; so many are cut alike */
+    int64_t n, taps;    /* number of groups; taps of the kernel */
+    int64_t seen, made; /* channels per group of the gathered tensor, and of the other one */
+    int64_t rows, unit; /* rows in all; rows that are divided alike */
     int64_t block, per_unit, blocks, slots;
 };
 
@@ -48,7 +48,8 @@ static struct groups cut(const struct conv_shape *s, enum ckpt_dtype dtype, cons
     return p;
 }
 
-/* Floats of a slot: a gathered block, what a tap reads, and a block of the other side. */
+/* A slot holds a gathered block, the values of one tap, and a block of the other tensor, in
+ * floats. */
 static int64_t gathered_floats(const struct groups *p)
 {
     return round_up(p->block * p->taps * p->g.pitch, 16);
@@ -71,7 +72,7 @@ static void load_tap(const struct groups *p, float *to, const float *from, int64
             to[i * stride + j] = from ? from[i * p->seen + j] : 0.f;
 }
 
-/* Rows [row, row + n) to [groups, n, taps, seen]. */
+/* Gathers rows [row, row + n) to [groups, n, taps, seen]. */
 static void gather(const struct groups *p, float *to, float *line, int64_t row, int64_t n)
 {
     const int64_t each = p->taps * p->seen, size = ckpt_dtype_size(p->dtype);
@@ -87,7 +88,7 @@ static void gather(const struct groups *p, float *to, float *line, int64_t row, 
     }
 }
 
-/* Does the work of block i with its slot of the scratch. */
+/* Processes block i with its slot of the workspace. */
 typedef void (*block_work)(const struct groups *p, int64_t row, int64_t n, float *slot,
                            const void *user);
 
@@ -105,7 +106,7 @@ static void for_blocks(const struct groups *p, float *scratch, int64_t floats, b
 
 /* ---- y and dx -------------------------------------------------------------------------------- */
 
-/* What a block is multiplied with: [groups, made, taps seen], or the other way round. */
+/* The weight [groups, made, taps seen], or transposed if `turned`, and the result. */
 struct target {
     const float *weight;
     bool turned;
@@ -145,7 +146,7 @@ void cpu_groups(const struct ckpt_kernel_args *a, const struct conv_shape *s)
     for_blocks(&p, weight + weight_floats(&p), slot_floats(&p), multiply, &t);
 }
 
-/* w [groups, k, taps, c] to [groups, taps, k, c] */
+/* Transposes w [groups, k, taps, c] to [groups, taps, k, c]. */
 static void turn_weight(const struct groups *p, const struct ckpt_view *w, float *to)
 {
     const int64_t size = ckpt_dtype_size(p->dtype);
@@ -166,9 +167,9 @@ void cpu_groups_dx(const struct ckpt_kernel_args *a, const struct conv_shape *s)
     for_blocks(&p, weight + weight_floats(&p), slot_floats(&p), multiply, &t);
 }
 
-/* ---- the gradient of the weight -------------------------------------------------------------- */
+/* ---- gradient of the weight ------------------------------------------------------------------ */
 
-/* A slot as above, and behind it the sum of its blocks. */
+/* The slot is followed by the sum of its blocks. */
 static void add_block(const struct groups *p, int64_t row, int64_t n, float *slot, const void *user)
 {
     const int64_t each = p->taps * p->seen, across = p->n * p->made;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A walk over the taps of one position of a convolution: where each reads. */
+/* Iterator over the taps of one position of a convolution. */
 #ifndef CKPT_CPU_CONV_WALK_H
 #define CKPT_CPU_CONV_WALK_H
 
@@ -7,7 +7,7 @@
 
 struct conv_walk {
     int64_t position[3], tap[3];
-    int64_t at[3]; /* along each axis of the source; -1: outside */
+    int64_t at[3]; /* source index on each axis; -1: padding */
 };
 
 static inline void conv_walk_set(const struct conv_gather *g, struct conv_walk *w, int axis,
@@ -17,7 +17,7 @@ static inline void conv_walk_set(const struct conv_gather *g, struct conv_walk *
     w->at[axis] = conv_gather_at(g, axis, w->position[axis], tap);
 }
 
-/* At this tap of a row of the gathered matrix, whose sample is returned. */
+/* Starts at a tap of a row of the gathered matrix.  Returns the sample of the row. */
 static inline int64_t conv_walk_begin(const struct conv_gather *g, struct conv_walk *w, int64_t row,
                                       int64_t tap)
 {
@@ -30,7 +30,7 @@ static inline int64_t conv_walk_begin(const struct conv_gather *g, struct conv_w
     return row;
 }
 
-/* To the next tap; behind the last one comes the first. */
+/* Advances to the next tap, from the last one to the first. */
 static inline void conv_walk_on(const struct conv_gather *g, struct conv_walk *w)
 {
     for (int i = 2; i >= 0; i--) {
@@ -41,7 +41,7 @@ static inline void conv_walk_on(const struct conv_gather *g, struct conv_walk *w
     }
 }
 
-/* The first element of the source that the tap reads, or -1. */
+/* The index of the first element that the tap reads, or -1 on padding. */
 static inline int64_t conv_walk_from(const struct conv_gather *g, const struct conv_walk *w,
                                      int64_t sample)
 {

@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Softmax cross-entropy.  Sums are double. */
+/* Softmax cross-entropy.  Sums are in double. */
 #include "attr.h"
 #include "kernels.h"
 #include "report.h"
 #include "rows.h"
 #include "vmath.h"
 
-/* What is the same for all rows. */
+/* Parameters common to all rows. */
 struct cross_entropy {
     const struct cross_entropy_attr *attr;
     const int32_t *label;
-    const float *weight;   /* of the classes, or NULL */
+    const float *weight;   /* class weights, or NULL */
     double all;            /* sum of the class weights */
-    int64_t rows, n, step; /* step: bytes */
+    int64_t rows, n, step; /* step: bytes per row */
     bool half;
 };
 
-/* label and x are operands first and first + 1; the weight is operand `weight`, if there is one. */
+/* Label and x are operands first and first + 1; the class weights are operand `weight`, if
+ * present. */
 static struct cross_entropy open_call(const struct ckpt_kernel_args *a, int first, int weight)
 {
     const struct ckpt_desc *x = &a->in[first].desc;
@@ -49,7 +50,7 @@ static double weight_of(const struct cross_entropy *c, int32_t label)
     return !c->weight || !fits(c, label) ? 1 : (double)c->weight[label];
 }
 
-/* Largest value of a row: a maximum of lanes, as compilers will not reorder one of floats. */
+/* The maximum of a row, over 16 lanes, because compilers do not reorder a maximum of floats. */
 ROWS_INLINE float largest_of(const void *x, int64_t n, bool half)
 {
     float lane[16], top = -INFINITY;
@@ -72,8 +73,8 @@ ROWS_INLINE float largest_of(const void *x, int64_t n, bool half)
     return top;
 }
 
-/* Largest value of a row, and the sum of exp(x - largest): double, as near 1 a small loss is all in
- * the digits behind the point. */
+/* The maximum of a row, and the sum of exp(x - maximum).  The sum is double: near 1, a small loss
+ * is in the digits after the point. */
 ROWS_INLINE double softmax_row(const void *x, int64_t n, bool half, float *largest)
 {
     float top = largest_of(x, n, half);
@@ -90,7 +91,7 @@ CKPT_CLONES static double exp_sum_leaf(const void *x, int64_t n, bool half, floa
     return half ? softmax_row(x, n, true, largest) : softmax_row(x, n, false, largest);
 }
 
-/* sum over the classes of weight x */
+/* sum over the classes of weight times x */
 static double weighted_sum(const struct cross_entropy *c, const void *x)
 {
     double sum = 0;
@@ -99,7 +100,7 @@ static double weighted_sum(const struct cross_entropy *c, const void *x)
     return sum;
 }
 
-/* NaN where the label is outside [0, n). */
+/* The loss of a row; NaN where the label is outside [0, n). */
 static double row_loss(const struct cross_entropy *c, const void *x, int32_t label, float stats[2])
 {
     const double e = (double)c->attr->label_smoothing, z = (double)c->attr->z_loss;
@@ -120,7 +121,7 @@ static double row_loss(const struct cross_entropy *c, const void *x, int32_t lab
     return (1 - e) * loss + e / (double)c->n * smooth + z * weight_of(c, label) * lse * lse;
 }
 
-/* What the loss is divided by. */
+/* The divisor of the mean. */
 static double count_rows(const struct cross_entropy *c)
 {
     double total = 0;
@@ -177,7 +178,7 @@ int cpu_cross_entropy_count(const struct ckpt_kernel_args *a)
     return CKPT_OK;
 }
 
-/* dx = scale p - at[label] - rest weight */
+/* dx = slope (scale p - (at where j is the label) - rest weight[j]) */
 struct slopes {
     float slope, scale, at, rest;
 };
@@ -194,7 +195,8 @@ static struct slopes slopes_of(const struct cross_entropy *c, int32_t label, flo
     return s;
 }
 
-/* dx = slope (softmax(x) - one_hot(label)), and with weights, smoothing or z: struct slopes. */
+/* dx = slope (softmax(x) - one_hot(label)); with weights, label smoothing or z-loss see struct
+ * slopes. */
 ROWS_INLINE void slope_row(const struct cross_entropy *c, const void *x, void *dx, int32_t label,
                            struct slopes s, const float stats[2], bool half)
 {
@@ -222,7 +224,7 @@ CKPT_CLONES static void entropy_slope_leaf(const struct cross_entropy *c, const 
         slope_row(c, x, dx, label, s, stats, false);
 }
 
-/* The gradient of row b; `reached`: what reaches its loss. */
+/* The gradient of row b; `reached`: the gradient of its loss. */
 static void row_slope(const struct cross_entropy *c, const void *x, void *dx, int64_t b,
                       float reached, const float stats[2])
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * 8-bit copies of a tensor, and products of them: values times their scale in fp32, which is exact,
- * and then as any other product.
+ * 8-bit copies of a tensor, and their products.  A product decodes values times scale to fp32,
+ * which is exact, and then runs as any other product.
  */
 #include "attr.h"
 #include "core/fp8.h"
@@ -12,11 +12,15 @@
 #include "kernels.h"
 #include "linear.h"
 
-enum { BLOCK = FP8_BLOCK, BLOCK_ROWS = 64, PARTS = 512 /* that threads share */ };
+enum {
+    BLOCK = FP8_BLOCK,
+    BLOCK_ROWS = 64,
+    PARTS = 512 /* partial maxima, divided among threads */
+};
 
-/* ---- the largest magnitude ------------------------------------------------------------------- */
+/* ---- largest magnitude ----------------------------------------------------------------------- */
 
-/* Magnitudes as bits order as the values do, and NaN is above all. */
+/* Magnitudes compared as bits have the same order as their values, and NaN is above all. */
 CKPT_CLONES static uint32_t largest_fp8_input_bf16(const uint16_t *x, int64_t n)
 {
     uint16_t most = 0;
@@ -37,7 +41,7 @@ CKPT_CLONES static uint32_t largest_in_row(const float *x, int64_t n)
     return most;
 }
 
-/* n values of bf16 from `at` on, as the op in front would have stored them.  x: its operands. */
+/* Loads n bf16 values from `at` on, as the source op would have stored them.  x: its operands. */
 static void load_source(enum fp8_source source, const struct ckpt_view *x, int64_t at, int64_t n,
                         float *value)
 {
@@ -58,7 +62,7 @@ static void load_source(enum fp8_source source, const struct ckpt_view *x, int64
     cpu_load(value, half, CKPT_BF16, n);
 }
 
-/* Of elements [begin, end). */
+/* The largest magnitude of elements [begin, end). */
 static uint32_t largest_in_part(const struct ckpt_view *x, enum fp8_source source, int64_t begin,
                                 int64_t end)
 {
@@ -107,7 +111,8 @@ static void raise_to_rows(const struct row_run *run, int64_t c, const void *user
     rows_raise_to(to->most, most);
 }
 
-/* Of a result that may lie beside others: rows are dense, and what is between them is not its. */
+/* The largest magnitude of a result that may be a part of a larger tensor: rows are dense, but gaps
+ * between them belong to other tensors. */
 static uint32_t largest_of_result(const struct ckpt_view *x)
 {
     const struct ckpt_desc *d = &x->desc;
@@ -148,16 +153,17 @@ int cpu_to_fp8_largest(const struct ckpt_kernel_args *a)
     return CKPT_OK;
 }
 
-/* ---- the copies ------------------------------------------------------------------------------ */
+/* ---- copies ---------------------------------------------------------------------------------- */
 
 struct copying {
     const struct ckpt_view *x;
     enum fp8_source source;
-    struct fp8_vector shift, scale; /* of a modulated norm */
+    struct fp8_vector shift, scale; /* vectors of a modulated norm */
     int64_t rows, cols, pitch;
-    float power; /* NaN where a value is infinite or NaN: so is every product with this tensor */
+    float
+        power; /* factor before rounding; NaN if a value is infinite or NaN, as products then are */
     enum ckpt_dtype dtype;
-    uint8_t *by_rows, *by_columns; /* either may be NULL */
+    uint8_t *by_rows, *by_columns; /* each may be NULL */
 };
 
 CKPT_CLONES static void multiply_fp8_input(float *x, float power, int64_t n)
@@ -166,7 +172,7 @@ CKPT_CLONES static void multiply_fp8_input(float *x, float power, int64_t n)
         x[i] *= power;
 }
 
-/* A row of a norm that is modulated, from its statistics on, as cpu_layer_norm_modulate has it. */
+/* A row of a modulated norm, from its statistics, rounded as in cpu_layer_norm_modulate. */
 CKPT_CLONES static void normalise_fp8_input(float *x, const float *stats, const uint16_t *shift,
                                             const uint16_t *scale, int64_t n)
 {
@@ -177,7 +183,7 @@ CKPT_CLONES static void normalise_fp8_input(float *x, const float *stats, const 
     }
 }
 
-/* Where shift and scale of a norm have the rows of x. */
+/* Finds the rows of shift and scale of a norm that belong to the rows of x. */
 static void find_vectors(const struct ckpt_kernel_args *a, struct copying *c)
 {
     if (c->source != FP8_NORM_MODULATE)
@@ -193,7 +199,7 @@ static const uint16_t *vector_row(const struct ckpt_view *v, struct fp8_vector b
     return (const uint16_t *)v->data + row / by.share * by.step + col;
 }
 
-/* n values of row `row` from column col on. */
+/* Loads n values of row `row` from column col on. */
 static void load_values(const struct copying *c, int64_t row, int64_t col, int64_t n, float *value)
 {
     const struct ckpt_view *x = c->x;
@@ -209,7 +215,8 @@ static void load_values(const struct copying *c, int64_t row, int64_t col, int64
                             vector_row(&x[FP8_SCALE], c->scale, row, col), n);
 }
 
-/* Rows [row, row + n_rows) and columns [col, col + n_cols), and zeros behind the last row. */
+/* Writes rows [row, row + n_rows) and columns [col, col + n_cols), with zeros after the last
+ * row. */
 static void copy_block(const struct copying *c, int64_t row, int64_t col, int64_t n_rows,
                        int64_t n_cols)
 {
@@ -243,7 +250,7 @@ static void copy_all(const struct copying *c)
     }
 }
 
-/* The sums over the rows of the operand, which are the last output, where somebody reads them. */
+/* Writes the column sums of the operand to the last output, if it is present. */
 static int sum_operand(const struct ckpt_kernel_args *a)
 {
     struct ckpt_kernel_args sums = *a;
@@ -288,21 +295,21 @@ int cpu_to_fp8(const struct ckpt_kernel_args *a)
     return attr->sums ? sum_operand(a) : CKPT_OK;
 }
 
-/* ---- copies with a scale for each block ------------------------------------------------------ */
+/* ---- copies with block scales ---------------------------------------------------------------- */
 
-/* A tile of BLOCK x BLOCK elements at most, and what of them shares a scale. */
+/* A tile of at most BLOCK x BLOCK elements, with the layout of its scales. */
 struct tile {
     const struct copying *from;
     int64_t rows, cols, pitch, row, col, n_rows, n_cols;
     bool square;
     float *row_scale, *column_scale;
-    int64_t row_ld, column_ld; /* from a row of scales to the next */
+    int64_t row_ld, column_ld; /* pitch of the rows of scales */
     uint8_t *by_rows, *by_columns;
-    float *sums; /* over the rows of each row of tiles, or NULL */
+    float *sums; /* column sums of each row of tiles, or NULL */
 };
 
 struct powers {
-    float up, down; /* what values are multiplied by, and codes; both NaN where a value is odd */
+    float up, down; /* factors of values and of codes; both NaN if a value is infinite or NaN */
 };
 
 static struct powers powers_of(uint32_t most)
@@ -313,8 +320,8 @@ static struct powers powers_of(uint32_t most)
     return (struct powers){float_of_bits(fp8_power_bits(k)), float_of_bits(fp8_power_bits(-k))};
 }
 
-/* Codes of the n rows of x, as they lie in memory, to rows of dst, with zeros up to `filled`;
- * beside each row its scale; either may be nowhere. */
+/* Rounds n rows of x to rows of dst, padded with zeros up to `filled`, and writes the scale of each
+ * row.  whole: the largest magnitude of the block, NULL: per row.  dst and scale may be NULL. */
 static void round_rows(float (*x)[BLOCK], int64_t n, int64_t length, int64_t filled,
                        const uint32_t *whole, uint8_t *dst, int64_t ld, float *scale)
 {
@@ -334,7 +341,7 @@ static void place_square(const struct tile *t, uint32_t most)
 {
     const float down = powers_of(most).down;
     const int64_t i = t->row / BLOCK, j = t->col / BLOCK;
-    /* The last one writes what rows of scales are filled up with, too. */
+    /* The last block also writes the padding of its row of scales. */
     for (int64_t k = j; t->row_scale && k < (t->col + BLOCK < t->cols ? j + 1 : t->row_ld); k++)
         t->row_scale[i * t->row_ld + k] = k == j ? down : 0.f;
     for (int64_t k = i; t->column_scale && k < (t->row + BLOCK < t->rows ? i + 1 : t->column_ld);
@@ -342,7 +349,7 @@ static void place_square(const struct tile *t, uint32_t most)
         t->column_scale[j * t->column_ld + k] = k == i ? down : 0.f;
 }
 
-/* What the row of scales is filled up with behind those of the last rows. */
+/* Writes the padding of a row of scales after the last rows. */
 static void fill_row_scales(const struct tile *t)
 {
     float *scale = t->row_scale + t->col / BLOCK * t->row_ld;
@@ -360,7 +367,7 @@ static void sum_tile(const struct tile *t, float (*value)[BLOCK])
             sum[j] += value[i][j];
 }
 
-/* Of the rows of tiles, in order. */
+/* Adds the sums of the rows of tiles in order. */
 static void add_sums(const struct tile *t, int64_t down, float *sum)
 {
     memset(sum, 0, (size_t)t->cols * sizeof *sum);

@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Kernels: group norm and SiLU.  A sample is a matrix of rows (places) and channels.  Statistics
- * are made per block of rows, mean first and squared deviations from it second, while the block is
- * in the cache; blocks are joined in order by the formula of Chan et al. 1983, so x is read from
- * memory once for them and never loses digits to a large mean.
+ * Kernels: group norm and SiLU.  A sample is a matrix of rows (positions) and channels.  Statistics
+ * are computed per block of rows, first the mean, then squared deviations from it, while the block
+ * is in the cache.  Blocks are merged in order (Chan et al. 1983), so x is read from memory once,
+ * and a large mean costs no precision.
  */
 #include "group_norm.h"
 #include "kernels.h"
 #include "rows.h"
 #include "vmath.h"
 
-#define BLOCK 32768 /* elements of a block, about */
-#define LEAST 64    /* rows of a block */
+#define BLOCK 32768 /* approximate elements of a block */
+#define LEAST 64    /* minimum and maximum rows of a block */
 #define MOST  512
 
-/* How the rows of all samples are cut: `blocks` a sample, walked by `slots` workers in order. */
+/* How the rows of all samples are divided: `blocks` per sample, processed by `slots` workers in
+ * order. */
 struct cut {
-    int64_t rows, blocks, slots; /* rows of a block */
+    int64_t rows, blocks, slots; /* rows per block */
 };
 
 static struct cut cut_of(const struct group_norm_shape *s)
@@ -27,7 +28,7 @@ static struct cut cut_of(const struct group_norm_shape *s)
     return c;
 }
 
-/* What a kernel works on.  Per sample and channel: the map's coefficients, as rows of c floats. */
+/* A call of a kernel.  coefficients: rows of c floats per sample. */
 struct task {
     struct group_norm_shape s;
     struct cut cut;
@@ -55,13 +56,13 @@ static int64_t coefficients_bytes(const struct group_norm_shape *s)
     return round_up(s->n * COEFFICIENTS * s->c * (int64_t)sizeof(float), 64);
 }
 
-/* What stands behind the coefficients: results of the blocks. */
+/* The memory after the coefficients: results of the blocks. */
 static float *behind_coefficients(const struct task *t)
 {
     return t->coefficients + coefficients_bytes(&t->s) / (int64_t)sizeof(float);
 }
 
-/* The rows of a block, and where they begin in the tensor. */
+/* The number of rows of a block; *at becomes its first element in the tensor. */
 static int64_t block_rows(const struct task *t, int64_t block, int64_t *at)
 {
     int64_t first = block % t->cut.blocks * t->cut.rows;
@@ -76,7 +77,7 @@ static const char *element_at(const struct task *t, const char *base, int64_t at
 
 typedef void (*block_fn)(const struct task *t, int64_t block, float *scratch);
 
-/* Every block of every sample; a slot has `floats` of scratch at `scratch`. */
+/* Runs fn on every block of every sample; each slot has `floats` floats of scratch. */
 static void for_all_blocks(const struct task *t, block_fn fn, float *scratch, int64_t floats)
 {
     int64_t blocks = t->s.n * t->cut.blocks, slots = t->cut.slots;
@@ -86,9 +87,9 @@ static void for_all_blocks(const struct task *t, block_fn fn, float *scratch, in
             fn(t, k, scratch + i * floats);
 }
 
-/* ---- forward -------------------------------------------------------------------------------- */
+/* ---- forward --------------------------------------------------------------------------------- */
 
-/* sum[j] = sum over rows of x[j] - mean[j], squared or not */
+/* sum[j] = sum over rows of x[j] - mean[j], squared if `square` */
 ROWS_INLINE void sum_rows(float *restrict sum, const void *restrict x, const float *restrict mean,
                           int64_t rows, int64_t c, bool square, bool half)
 {
@@ -140,7 +141,7 @@ static void block_statistics(const struct task *t, int64_t block, float *scratch
     }
 }
 
-/* Moments of parts of a group, joined so far. */
+/* Merged moments of parts of a group. */
 struct joined {
     double mean, squares, count;
 };
@@ -153,7 +154,7 @@ static void join(struct joined *all, double mean, double squares, double count)
     all->count = total;
 }
 
-/* The blocks of group g of sample n. */
+/* Merges the blocks of group g of sample n. */
 static struct joined join_blocks(const struct task *t, const float *partial, int64_t n, int64_t g)
 {
     struct joined all = {0, 0, 0};
@@ -165,14 +166,14 @@ static struct joined join_blocks(const struct task *t, const float *partial, int
     return all;
 }
 
-/* Mean and 1 / sqrt(variance + eps). */
+/* Writes mean and 1 / sqrt(variance + eps). */
 static void store_stats(float *stats, const struct joined *all, float eps)
 {
     stats[0] = (float)all->mean;
     stats[1] = (float)(1 / sqrt(all->squares / all->count + (double)eps));
 }
 
-/* Statistics of all blocks, behind the coefficients; returns where. */
+/* Computes the statistics of all blocks, after the coefficients, and returns them. */
 static const float *find_partials(const struct task *t)
 {
     float *partial = behind_coefficients(t);
@@ -216,7 +217,7 @@ static void map_block(const struct task *t, int64_t block, float *scratch)
              t->half);
 }
 
-/* Mean, slope and bias of each channel of sample n. */
+/* Sets mean, slope and bias of each channel of sample n. */
 static void spread(const struct task *t, const struct ckpt_view *w, const struct ckpt_view *b,
                    const float *stats, int64_t n)
 {
@@ -254,7 +255,7 @@ int cpu_group_norm(const struct ckpt_kernel_args *a)
     return CKPT_OK;
 }
 
-/* ---- in parts ------------------------------------------------------------------------------- */
+/* ---- in parts -------------------------------------------------------------------------------- */
 
 int cpu_group_norm_moments(const struct ckpt_kernel_args *a)
 {
@@ -272,7 +273,7 @@ int cpu_group_norm_moments(const struct ckpt_kernel_args *a)
     return CKPT_OK;
 }
 
-/* The rows of a part, from above to below, to group g of sample n. */
+/* Merges the rows of a part, in order, into the moments of group g of sample n. */
 static void join_rows(struct joined *all, const struct ckpt_view *part, int64_t n, int64_t g)
 {
     const int64_t rows = part->desc.shape[1], groups = part->desc.shape[2];
@@ -309,15 +310,15 @@ int cpu_group_norm_apply(const struct ckpt_kernel_args *a)
     return CKPT_OK;
 }
 
-/* ---- backward ------------------------------------------------------------------------------- */
+/* ---- backward -------------------------------------------------------------------------------- */
 
-/* The gradient before the SiLU, at z = slope (x - mean) + bias. */
+/* The gradient before SiLU, at z = slope (x - mean) + bias. */
 ROWS_INLINE float before_silu(float dy, float z, bool silu)
 {
     return silu ? dy * vsigmoid(z) * (1.f + z * vsigmoid(-z)) : dy;
 }
 
-/* da[j] = sum over rows of d, dm[j] = of d (x - mean), d the gradient before the SiLU. */
+/* da[j] = sum over rows of d, dm[j] = sum of d (x - mean), where d is the gradient before SiLU. */
 ROWS_INLINE void sum_slopes(const void *restrict x, const void *restrict dy,
                             const float *restrict k, float *restrict da, float *restrict dm,
                             int64_t rows, int64_t c, bool silu, bool half)
@@ -348,7 +349,7 @@ CKPT_CLONES static void slopes_leaf(const void *x, const void *dy, const float *
         sum_slopes(x, dy, k, da, dm, rows, c, false, false);
 }
 
-/* Sums of a block, to [n blocks, 2, c]. */
+/* The sums of a block, to [n blocks, 2, c]. */
 static void block_slopes(const struct task *t, int64_t block, float *scratch)
 {
     int64_t c = t->s.c, at, rows = block_rows(t, block, &at);
@@ -396,7 +397,7 @@ static void dx_block(const struct task *t, int64_t block, float *scratch)
             rows, t->s.c, t->silu, t->half);
 }
 
-/* total[2 c] = the sums of the blocks of sample n, added in order. */
+/* total[2 c] = sums of the blocks of sample n, added in order. */
 static void add_blocks(const struct task *t, int64_t n, double *total)
 {
     const float *sums = behind_coefficients(t) + n * t->cut.blocks * 2 * t->s.c;
@@ -436,7 +437,7 @@ static void join_slopes(const struct task *t, const struct ckpt_kernel_args *a, 
     }
 }
 
-/* Sums of the blocks, and of all of them in double. */
+/* The sums of the blocks, and their total in double. */
 int64_t cpu_group_norm_dx_workspace(const struct group_norm_shape *s)
 {
     return coefficients_bytes(s) + s->n * cut_of(s).blocks * 2 * s->c * (int64_t)sizeof(float) +

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Kernels of linear layers: y = x w^T + b, and the gradients of x, w and b.
- *
- * All products are struct gemm, with [..., K] as rows of K; linear_gemm() and its like say which
- * operand is transposed, for the shape rules and CUDA as well.  Column sums are made of at most
- * CHUNKS partial sums, cut by the number of rows alone and added in order: the bits do not depend
- * on the number of threads.
+ * Kernels of linear layers: y = x w^T + b, and the gradients of x, w and b.  All products are
+ * struct gemm, with [..., K] viewed as rows of K; linear_gemm() and the similar functions say which
+ * operand is transposed, for the shape rules and CUDA as well.  Column sums consist of at most
+ * CHUNKS partial sums, divided by the number of rows alone and added in order, so the bits do not
+ * depend on the number of threads.
  */
 #include "core/fp8.h"
 #include "attr.h"
@@ -52,7 +51,8 @@ struct gemm linear_dw_gemm(const struct ckpt_desc *dy, const struct ckpt_desc *x
                          .c_dtype = dtype};
 }
 
-/* By their shape, [K / 128, n] or [n / 128, K / 128], each rounded up: for n >= 16 these differ. */
+/* Derived from the shape of the scales, [K / 128, n] or [n / 128, K / 128], rounded up: these
+ * differ for n >= 16. */
 static enum gemm_scaling scaling_of(const struct ckpt_desc *scale, const struct ckpt_desc *codes)
 {
     if (scale->ndim < 1)
@@ -115,7 +115,7 @@ int cpu_linear_dw(const struct ckpt_kernel_args *a)
     return run(&g, a);
 }
 
-/* ---- with GELU at their end ------------------------------------------------------------------ */
+/* ---- GELU epilogues -------------------------------------------------------------------------- */
 
 int linear_gelu_by_parts(const struct ckpt_kernel_args *a, const struct linear_gelu_parts *parts)
 {
@@ -128,8 +128,8 @@ int linear_gelu_by_parts(const struct ckpt_kernel_args *a, const struct linear_g
     return rc || !a->out[1].data ? rc : parts->gelu(&gelu);
 }
 
-/* The gradient of GELU takes the place of what it is made of.  Where the largest magnitude is asked
- * for, its kernel leaves that. */
+/* The product's result is overwritten by the gradient of GELU.  An extra output for the largest
+ * magnitude is written by that kernel. */
 int linear_dx_gelu_by_parts(const struct ckpt_kernel_args *a,
                             const struct linear_gelu_parts *parts)
 {
@@ -168,14 +168,14 @@ int cpu_linear_dx_gelu(const struct ckpt_kernel_args *a)
     return linear_dx_gelu_by_parts(a, &parts);
 }
 
-/* ---- with a gate at their end ---------------------------------------------------------------- */
+/* ---- gate epilogues -------------------------------------------------------------------------- */
 
 int64_t linear_gated_scratch(const struct ckpt_desc *gate)
 {
     return round_up(desc_bytes(gate), GATED_ALIGN);
 }
 
-/* A call of one result, with the scratch behind `taken` bytes. */
+/* Calls a kernel with one result and the workspace after the first `taken` bytes. */
 static int call_part(const struct ckpt_kernel_args *a, ckpt_kernel kernel, int n_in,
                      const struct ckpt_view *in, const struct ckpt_view *out, int64_t taken)
 {
@@ -190,7 +190,8 @@ static int call_part(const struct ckpt_kernel_args *a, ckpt_kernel kernel, int n
     return kernel(&own);
 }
 
-/* Puts a result that is absent into the scratch, of which so much is taken then; or fails. */
+/* Places an absent result into the workspace and sets *taken to its bytes.  Fails if the workspace
+ * is too small. */
 static int take_scratch(const struct ckpt_kernel_args *a, struct ckpt_view *result, int64_t *taken)
 {
     *taken = linear_gated_scratch(&result->desc);
@@ -200,7 +201,7 @@ static int take_scratch(const struct ckpt_kernel_args *a, struct ckpt_view *resu
     return CKPT_OK;
 }
 
-/* Where gate is absent h's place does for it, since its SiLU may come there too. */
+/* If gate is absent, it is computed in h, where its SiLU is computed, too. */
 int linear_gated_by_parts(const struct ckpt_kernel_args *a, const struct linear_gated_parts *parts)
 {
     const struct ckpt_view none = {.desc = {.ndim = -1}}, h = a->out[2];
@@ -221,7 +222,7 @@ int linear_gated_by_parts(const struct ckpt_kernel_args *a, const struct linear_
     return rc;
 }
 
-/* The gradient of h stands in the place of dup at first. */
+/* The gradient of h is first stored in dup. */
 int linear_dx_gated_by_parts(const struct ckpt_kernel_args *a,
                              const struct linear_gated_parts *parts)
 {
@@ -292,7 +293,7 @@ CKPT_CLONES static void add_rows_bf16(float *restrict sum, const uint16_t *restr
             sum[j] += bf16_load(x[i * ld + j]);
 }
 
-/* sum = rows [begin, end) of x, in blocks: short sums first keep the rounding error small. */
+/* sum = rows [begin, end) of x, in blocks: short partial sums keep the rounding error small. */
 static void sum_rows(float *sum, const struct ckpt_view *x, int64_t begin, int64_t end,
                      int64_t cols)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Element-wise maps: the loops are cut into tiles of at most TILE elements, two axes deep, that
- * stand in the first-level cache as floats.  A dense fp32 operand is used where it lies.
+ * Element-wise maps: the loops are divided into tiles of at most TILE elements over two axes, which
+ * fit the first-level cache as floats.  A dense fp32 operand is used in place.
  */
 #include "map.h"
 
@@ -13,7 +13,7 @@ struct tile {
     char *data;
     enum ckpt_dtype dtype;
     int64_t rows, cols, row_stride, col_stride;
-    int64_t at; /* of the first element, for sources without memory */
+    int64_t at; /* index of the first element, for sources without memory */
 };
 
 static bool tile_dense(const struct tile *t)
@@ -34,7 +34,7 @@ static void store_one(char *p, enum ckpt_dtype dtype, float v)
         *(uint16_t *)p = bf16_round(v);
     else if (dtype == CKPT_F32)
         *(float *)p = v;
-    else /* held in the range of i32; NaN is 0 */
+    else /* clamped to the range of i32; NaN is 0 */
         *(int32_t *)p = v >= 2147483648.f    ? INT32_MAX
                         : v >= -2147483648.f ? (int32_t)v
                         : v < 0.f            ? INT32_MIN
@@ -68,7 +68,7 @@ static void store_row(char *dst, const float *src, enum ckpt_dtype dtype, int64_
         store_one(dst + i * step, dtype, src[i]);
 }
 
-/* n values of a source without memory. */
+/* Generates n values of a source without memory. */
 static void make_row(float *dst, const struct map_source *s, int64_t at, int64_t stride, int64_t n)
 {
     if (s->kind == MAP_UNIFORM && (stride == 1 || n == 1)) {
@@ -93,7 +93,7 @@ static const float *tile_make(const struct tile *t, float *buffer)
     return buffer;
 }
 
-/* The tile as dense floats: the operand itself where it is that already, else a copy in buffer. */
+/* The tile as dense floats: the operand itself if it is dense fp32, else a copy in buffer. */
 static const float *tile_load(const struct tile *t, float *buffer)
 {
     int64_t step = t->row_stride * ckpt_dtype_size(t->dtype);
@@ -137,11 +137,11 @@ static void tile_map(const struct tile *t, int n_in, map_fn fn, const void *ctx)
         tile_store(t, buffer[0]);
 }
 
-/* How the loops are cut: the last two axes into tiles, the others element by element. */
+/* Division of the loops: the last two axes into tiles, the outer axes element by element. */
 struct cut {
-    int64_t outer, rows, cols;    /* sizes */
-    int64_t tile_rows, tile_cols; /* of a full tile */
-    int64_t across, down;         /* tiles along cols and rows */
+    int64_t outer, rows, cols;    /* sizes in elements */
+    int64_t tile_rows, tile_cols; /* sizes of a full tile */
+    int64_t across, down;         /* number of tiles along cols and rows */
 };
 
 static struct cut cut_tiles(const struct loops *l)
@@ -195,9 +195,9 @@ void cpu_map_sources(const struct ckpt_view *y, int n_in, const struct map_sourc
     }
 }
 
-/* ---- with a sum at the end --------------------------------------------------------------------*/
+/* ---- with a sum ------------------------------------------------------------------------------ */
 
-/* Of operands that are broadcast to `walk`: its axes [from, to). */
+/* Initialises loops over axes [from, to) of operands that broadcast to `walk`. */
 static void init_axes(struct loops *l, const struct ckpt_desc *walk, int from, int to, int n_in,
                       const struct map_source *x)
 {
@@ -205,7 +205,7 @@ static void init_axes(struct loops *l, const struct ckpt_desc *walk, int from, i
     const struct ckpt_desc *desc[LOOPS_OPERANDS];
     for (int k = 0; k <= n_in; k++) {
         const struct ckpt_desc *d = k ? &x[k - 1].view.desc : walk;
-        int missing = walk->ndim - d->ndim; /* axes in front that it does not have */
+        int missing = walk->ndim - d->ndim; /* leading axes that it does not have */
         part[k] = (struct ckpt_desc){.dtype = d->dtype};
         for (int i = from > missing ? from : missing; i < to; i++) {
             part[k].shape[part[k].ndim] = d->shape[i - missing];
@@ -224,7 +224,8 @@ struct row_sums {
     const void *ctx;
 };
 
-/* fn over n elements of a row, along the last reduced axis, from these offsets on, summed up. */
+/* Applies fn to n elements along the last reduced axis, from these offsets on, and sums the
+ * results. */
 static double sum_stretch(const struct row_sums *s, const int64_t *at, int64_t n)
 {
     _Alignas(64) float buffer[LOOPS_OPERANDS][TILE];

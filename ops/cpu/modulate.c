@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * x (1 + scale) + shift and x + gate a, with the gradients.  The gradients of shift, scale and gate
- * are sums over the axes on which they stand still (row_sums.h).
+ * Kernels: x (1 + scale) + shift and x + gate a, with their gradients.  The gradients of shift,
+ * scale and gate are sums over the axes on which they broadcast (row_sums.h).
  */
 #include "kernels.h"
 #include "row_sums.h"
 
-/* One op of three operands and a result of the same dtype. */
+/* Runs an op with three operands and a result of the same dtype. */
 static int forward(const struct ckpt_kernel_args *a, rows_leaf leaf)
 {
     const struct ckpt_view *x = &a->in[0];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Layer norm and RMS norm over dense rows.  Statistics and sums are fp32; a row fits the cache, so
- * mean and variance take a pass each.
+ * Layer norm and RMS norm over dense rows.  Statistics and sums are fp32.  A row fits the cache, so
+ * mean and variance take one pass each.
  */
 #include "kernels.h"
 #include "rms_norm.h"
@@ -74,7 +74,8 @@ int cpu_layer_norm(const struct ckpt_kernel_args *a)
 }
 
 /*
- * run: x, dy, stats, dx, the addend if adds.  With n = (x - mean) rstd:
+ * run: x, dy, stats, dx, and the addend if `adds`.  With n = (x - mean) rstd:
+ *
  *   dx = rstd (dy - mean(dy) - n mean(dy n)) + addend
  */
 ROWS_INLINE void layer_norm_dx_rows(const struct row_run *run, int64_t c, bool half, bool dy_half,
@@ -193,9 +194,12 @@ int cpu_rms_norm(const struct ckpt_kernel_args *a)
 }
 
 /*
- * run: x, dy, rstd, dx, the addend if adds.  With n = x rstd and g = dy w:
+ * run: x, dy, rstd, dx, and the addend if `adds`.  With n = x rstd and g = dy w:
+ *
  *   dx = rstd (g - n mean(g n)) + addend, dw += dy n
- * Rounding of the normalised value counts as the identity, as automatic differentiation has it.
+ *
+ * The gradient treats the rounding of the normalised value as the identity, like automatic
+ * differentiation does.
  */
 ROWS_INLINE void rms_norm_dx_rows(const struct row_run *run, int64_t c, const void *restrict w,
                                   float *restrict dw, bool half, bool dy_half, bool adds)
@@ -246,7 +250,8 @@ CKPT_CLONES static void rms_norm_dx_add_leaf(const struct row_run *run, int64_t 
     rms_norm_dx_any(run, c, w, dw, half, dy_half, true);
 }
 
-/* Rows [row, end) in blocks of at most 64: long sums lose less in two levels. */
+/* Processes rows [row, end) in blocks of at most 64: two levels of summation lose less
+ * precision. */
 static void rms_norm_chunk(const struct ckpt_kernel_args *a, const struct rows *r, int64_t row,
                            int64_t end, rms_norm_leaf leaf, float *total)
 {

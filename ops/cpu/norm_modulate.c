@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Layer norm and modulation in one pass, and its gradient, which is that of a norm with weight and
- * bias, too.  The normalised value lives in a register: it is not
- * rounded before it is scaled, and the way back makes it again from x and the statistics.
+ * Layer norm and modulation in one pass, and the gradient, which also serves a norm with weight and
+ * bias.  The normalised value stays in a register: it is not rounded before it is scaled, and the
+ * backward pass recomputes it from x and the statistics.
  */
 #include "kernels.h"
 #include "norm.h"
 #include "row_sums.h"
 
-/* Of all rows; most: the largest magnitude of y where that is not written, or NULL. */
+/* Parameters of all rows.  most: where to store the largest magnitude of y if y is not written, or
+ * NULL. */
 struct norm_modulate {
     float eps;
     uint32_t *most;
 };
 
-/* run: x, y or none, stats or none, shift, scale */
+/* run: x, y or NULL, stats or NULL, shift, scale */
 ROWS_INLINE void norm_modulate_rows(const struct row_run *run, int64_t c,
                                     const struct norm_modulate *m, bool half)
 {
@@ -79,7 +80,7 @@ int cpu_layer_norm_modulate(const struct ckpt_kernel_args *a)
     return there && largest ? cpu_leave_largest(a, 2, CKPT_OK) : CKPT_OK;
 }
 
-/* What dy is multiplied with: 1 + scale, or the weight of an affine norm. */
+/* The factor of dy: 1 + scale, or the weight of an affine norm. */
 ROWS_INLINE float factor_at(const void *scale, int64_t j, bool half, bool weight)
 {
     return weight ? row_get(scale, j, half) : 1.f + row_get(scale, j, half);
@@ -105,7 +106,8 @@ ROWS_INLINE struct row_means row_means_of(const void *restrict x, const void *re
 }
 
 /*
- * run: x, dy, scale, dx, the sums, stats, the addend if adds.
+ * run: x, dy, scale, dx, two sums, stats, and the addend if `adds`.
+ *
  *   dx = rstd (g - mean(g) - n mean(g n)) + addend, dshift += dy, dscale += dy n
  */
 ROWS_INLINE void norm_modulate_dx_rows(const struct row_run *run, int64_t column, int64_t c,

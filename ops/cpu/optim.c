@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The optimizer's kernels: sums of squares, the clip values, updates and assignments. */
+/* Optimizer kernels: sums of squares, clip values, updates and assignments. */
 #include "attr.h"
 #include "kernels.h"
 #include "optim/update_math.h"
@@ -28,7 +28,7 @@ CKPT_CLONES static double sum_squares_bf16(const uint16_t *g, int64_t n)
     return sum;
 }
 
-/* Elements [i, i + n) of a gradient. */
+/* The sum over elements [i, i + n) of a gradient. */
 static double sum_squares_leaf(const struct ckpt_view *v, int64_t i, int64_t n)
 {
     return view_half(v) ? sum_squares_bf16((const uint16_t *)v->data + i, n)
@@ -54,7 +54,8 @@ int cpu_sum_squares(const struct ckpt_kernel_args *a)
     double sum = 0;
     for (int i = 0; i < a->n_in; i++)
         sum += sum_squares_of(&a->in[i], a->workspace);
-    if (report_is_halted(a->run)) /* other ranks learn of it by the sum */
+    /* the sum tells the other ranks */
+    if (report_is_halted(a->run))
         sum = NAN;
     *(float *)a->out[0].data = (float)sum;
     return CKPT_OK;
@@ -104,7 +105,8 @@ static void update_param(const struct update_constants *c, const struct ckpt_vie
     host_update(c, &p);
 }
 
-/* What a part of operand k has of [0, n): from *from on, so many; below 1 where it has nothing. */
+/* Sets *from to the first element of part j of operand k, clipped to [0, n).  Returns the number of
+ * its elements, below 1 if none is inside. */
 static int64_t part_of(const struct rounding *r, int k, int j, int64_t n, int64_t *from)
 {
     int64_t end = j + 1 < r->begin[k + 1] ? r->part[j + 1].first : n;
@@ -139,7 +141,7 @@ static void add_means(const struct update_attr *attr, const struct ckpt_view *st
     }
 }
 
-/* Parameter k, whose state is small: each of its parts is rounded by itself. */
+/* Updates parameter k with low-precision state; each of its parts has its own rounding stream. */
 static void update_narrow(const struct update_constants *c, const struct ckpt_kernel_args *a, int k,
                           bool *broken)
 {
@@ -167,7 +169,8 @@ static void update_narrow(const struct update_constants *c, const struct ckpt_ke
     }
 }
 
-/* The values as they were: the room of one may hold its gradient. */
+/* Restores the values from the masters: the gradient may have overwritten a value that shares its
+ * memory. */
 static void restore_values(const struct ckpt_kernel_args *a)
 {
     for (int k = 0; k < update_params(a->n_in); k++) {
@@ -202,7 +205,7 @@ int cpu_update(const struct ckpt_kernel_args *a)
     return CKPT_OK;
 }
 
-/* Values x from element `first` of a parameter on, to bf16. */
+/* Rounds values x, from element `first` of a parameter on, to bf16. */
 static void round_some(uint16_t *dst, const float *x, int64_t n, const struct random_stream *s,
                        int64_t first, int of)
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kernels of pools: a place after the other, vectorised along the channels. */
+/* Pooling kernels: position by position, vectorised along the channels. */
 #include "kernels.h"
 #include "pool.h"
 #include "rows.h"
 
-enum { LANES = 256 }; /* channels that are worked on together */
+enum { LANES = 256 }; /* channels processed together */
 
-/* Of LANES channels: the largest value so far, and which place of the window had it. */
+/* For LANES channels: the maximum so far, and its index in the window. */
 struct best {
     float most[LANES];
     int32_t tap[LANES];
@@ -19,7 +19,7 @@ struct pool {
     bool half;
 };
 
-/* The place along each axis and, what is left, the sample. */
+/* Splits a position index into the index along each axis, and returns the sample. */
 static int64_t split_place(const int32_t *size, int64_t place, int32_t *at)
 {
     for (int i = 2; i >= 0; i--) {
@@ -40,7 +40,7 @@ static void window_of(const struct pool_shape *s, const int32_t *o, struct pool_
         r[i] = pool_window(s, i, o[i]);
 }
 
-/* A walk over a box of places, row by row; i counts them. */
+/* Iterator over a box of positions, row by row; i counts them. */
 struct walk {
     int32_t at[3];
     int32_t i;
@@ -64,7 +64,7 @@ static inline void walk_on(struct walk *w, const struct pool_range *r)
     w->more = false;
 }
 
-/* The first of the largest values of a window; NaN is larger than all and stays. */
+/* Finds the first maximum of a window; NaN is larger than any number. */
 ROWS_INLINE void look(const struct pool *p, int64_t sample, const struct pool_range *r,
                       int64_t first, int64_t n, struct best *b, bool half)
 {
@@ -81,7 +81,7 @@ ROWS_INLINE void look(const struct pool *p, int64_t sample, const struct pool_ra
     }
 }
 
-/* A part of the work: channels first .. first + n - 1 of one place of the result, or of x. */
+/* Processes channels first .. first + n - 1 of one position of the result, or of x. */
 typedef void (*pool_leaf)(const struct pool *p, int64_t place, int64_t first, int64_t n);
 
 static void for_all(const struct pool *p, int64_t places, pool_leaf leaf)
@@ -93,7 +93,7 @@ static void for_all(const struct pool *p, int64_t places, pool_leaf leaf)
             leaf(p, i, first, min_i64(LANES, c - first));
 }
 
-/* ---- the largest value ----------------------------------------------------------------------- */
+/* ---- maximum --------------------------------------------------------------------------------- */
 
 ROWS_INLINE void largest(const struct pool *p, int64_t place, int64_t first, int64_t n, bool half)
 {
@@ -115,7 +115,8 @@ CKPT_CLONES static void largest_leaf(const struct pool *p, int64_t place, int64_
         largest(p, place, first, n, false);
 }
 
-/* dy of a window to its winner, 0 to the others: where no place is in two windows. */
+/* Writes dy of a window to its maximum and 0 to its other positions, for windows that do not
+ * overlap. */
 ROWS_INLINE void hand_down(const struct pool *p, int64_t place_y, int64_t first, int64_t n,
                            bool half)
 {
@@ -143,7 +144,7 @@ CKPT_CLONES static void hand_down_leaf(const struct pool *p, int64_t place, int6
         hand_down(p, place, first, n, false);
 }
 
-/* Which place of a box of ranges q is. */
+/* The index of position q inside a box of ranges. */
 static int32_t index_in(const struct pool_range *r, const int32_t *q)
 {
     int32_t index = 0;
@@ -152,7 +153,7 @@ static int32_t index_in(const struct pool_range *r, const int32_t *q)
     return index;
 }
 
-/* A place of x takes dy of the windows that it wins, in their order. */
+/* Sums dy of the windows whose maximum is at a position of x, in their order. */
 ROWS_INLINE void collect(const struct pool *p, int64_t place_x, int64_t first, int64_t n, bool half)
 {
     const struct pool_shape *s = &p->s;
@@ -211,7 +212,7 @@ int cpu_max_pool_dx(const struct ckpt_kernel_args *a)
     return CKPT_OK;
 }
 
-/* ---- the mean -------------------------------------------------------------------------------- */
+/* ---- average --------------------------------------------------------------------------------- */
 
 ROWS_INLINE void mean(const struct pool *p, int64_t place_y, int64_t first, int64_t n, bool half)
 {
@@ -239,7 +240,7 @@ CKPT_CLONES static void mean_leaf(const struct pool *p, int64_t place, int64_t f
         mean(p, place, first, n, false);
 }
 
-/* A place of x takes its share of dy of each window that it is in. */
+/* Sums the share of dy of each window that contains a position of x. */
 ROWS_INLINE void spread(const struct pool *p, int64_t place_x, int64_t first, int64_t n, bool half)
 {
     const struct pool_shape *s = &p->s;

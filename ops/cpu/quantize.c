@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kernels: the nearest entry of a codebook by exhaustive search, and the gradient to z. */
+/* Kernels: nearest codebook entry by exhaustive search, and the gradient for z. */
 #include "kernels.h"
 #include "quantize.h"
 #include "rows.h"
@@ -16,8 +16,8 @@ ROWS_INLINE float distance(const void *z, int64_t at, const void *book, int64_t 
     return sum;
 }
 
-/* The first of the nearest entries; *least becomes its distance.  Of a row with NaN the first, so
- * that the NaN shows in the commitment. */
+/* The first of the nearest entries; *least becomes its distance.  For a row with NaN it is entry 0,
+ * so that the commitment loss becomes NaN. */
 ROWS_INLINE int64_t nearest(const void *z, int64_t at, const void *book, int64_t k, int64_t d,
                             float *least, bool half)
 {

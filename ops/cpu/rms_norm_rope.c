@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * RMS norm and rotary embedding in one pass.  The normalised value is rounded as rms_norm rounds
- * it; its product with the weight is turned before it is rounded.
+ * it; its product with the weight is rotated before it is rounded.
  */
 #include "kernels.h"
 #include "rms_norm.h"
 #include "rope.h"
 
-/* Pair k of the normalised row times the weight, turned by the angle of its table entry. */
+/* Rotates pair k of the normalised row times the weight by the angle in its table entry. */
 ROWS_INLINE void norm_rope_pair(const void *restrict x, const void *restrict w,
                                 const float *restrict table, void *restrict y, int64_t k,
                                 float rstd, bool half)
@@ -63,7 +63,7 @@ int cpu_rms_norm_rope(const struct ckpt_kernel_args *a)
     return CKPT_OK;
 }
 
-/* A pair of dy turned back: the gradient of what was turned. */
+/* A pair of dy rotated by the negative angle: the gradient of the value before the rotation. */
 struct pair {
     float a, b;
 };
@@ -76,7 +76,7 @@ ROWS_INLINE struct pair turned_back(const void *restrict dy, const float *restri
     return (struct pair){.a = a * cosine + b * sine, .b = b * cosine - a * sine};
 }
 
-/* run: x, dy, rstd, dx, table.  As rms_norm_dx, with dy turned back first. */
+/* run: x, dy, rstd, dx, table.  The same as rms_norm_dx with dy rotated back first. */
 ROWS_INLINE void norm_rope_dx_rows(const struct row_run *run, int64_t c, const void *restrict w,
                                    float *restrict dw, bool half, bool dy_half)
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kernels: nearest upsampling and the sums that are its gradient. */
+/* Kernels: nearest-neighbour upsampling, and the sums that are its gradient. */
 #include "kernels.h"
 #include "rows.h"
 #include "upsample.h"
 
 #define SOME 1024 /* channels summed at once */
 
-/* Where copy i of place p of x stands among the places of the result. */
+/* The position in the result of copy i of position p of x. */
 static int64_t place_of(const struct upsample_shape *s, int64_t p, int64_t i)
 {
     int64_t at = 0;
@@ -48,7 +48,7 @@ CKPT_CLONES static void add_leaf(float *sum, const void *x, int64_t n, bool half
         add_row(sum, x, n, false);
 }
 
-/* Channels [j, j + n) of place p: its copies in order, rounded once. */
+/* Sums the copies of channels [j, j + n) of position p in order, and rounds once. */
 static void sum_copies(const struct upsample_shape *s, const struct ckpt_kernel_args *a, int64_t p,
                        int64_t j, int64_t n)
 {
