@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Activations: GELU in its tanh approximation and SiLU, with their derivatives. */
-#include "again.h"
+#include "decompose.h"
 #include "ops.h"
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
@@ -63,7 +63,7 @@ const struct ckpt_op_def op_gelu = {
 };
 
 /* x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) */
-static void again_gelu_dx(const struct ckpt_grad *g, const ckpt_tensor *in, ckpt_tensor *out)
+static void decompose_gelu_dx(const struct ckpt_grad *g, const ckpt_tensor *in, ckpt_tensor *out)
 {
     ckpt_tape *t = g->tape;
     const int first = ops_count(t);
@@ -76,7 +76,7 @@ static void again_gelu_dx(const struct ckpt_grad *g, const ckpt_tensor *in, ckpt
 
 static void grad_gelu_dx(struct ckpt_grad *g)
 {
-    ops_grad_again(g, again_gelu_dx);
+    ops_grad_decomposed(g, decompose_gelu_dx);
 }
 
 const struct ckpt_op_def op_gelu_dx = {
@@ -121,7 +121,7 @@ const struct ckpt_op_def op_silu = {
     .cuda = CUDA_KERNEL(cuda_silu),
 };
 
-static void again_silu_dx(const struct ckpt_grad *g, const ckpt_tensor *in, ckpt_tensor *out)
+static void decompose_silu_dx(const struct ckpt_grad *g, const ckpt_tensor *in, ckpt_tensor *out)
 {
     ckpt_tape *t = g->tape;
     const int first = ops_count(t);
@@ -131,7 +131,7 @@ static void again_silu_dx(const struct ckpt_grad *g, const ckpt_tensor *in, ckpt
 
 static void grad_silu_dx(struct ckpt_grad *g)
 {
-    ops_grad_again(g, again_silu_dx);
+    ops_grad_decomposed(g, decompose_silu_dx);
 }
 
 const struct ckpt_op_def op_silu_dx = {

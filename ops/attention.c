@@ -2,9 +2,9 @@
 /* Attention: shapes, gradients and costs of softmax(scale q k^T + bias) v per head. */
 #include <math.h>
 #include <string.h>
-#include "again.h"
+#include "decompose.h"
 #include "attention.h"
-#include "attention_again.h"
+#include "attention_decompose.h"
 #include "attention_fold.h"
 #include "core/sized.h"
 #include "cpu/attention.h"
@@ -213,22 +213,23 @@ static const ckpt_tensor *extras_of(const struct ckpt_grad *g, const ckpt_tensor
     return g->n_in > ATTENTION_DX_PLAIN ? in + ATTENTION_DX_PLAIN : NULL;
 }
 
-static void again_attention_dx(const struct ckpt_grad *g, const ckpt_tensor *in, ckpt_tensor *out)
+static void decompose_attention_dx(const struct ckpt_grad *g, const ckpt_tensor *in,
+                                   ckpt_tensor *out)
 {
     const int first = ops_count(g->tape);
-    ckpt_tensor y = attention_again(g->tape, g->attr, in[ATTENTION_Q], in[ATTENTION_K],
-                                    in[ATTENTION_V], extras_of(g, in));
+    ckpt_tensor y = attention_decomposed(g->tape, g->attr, in[ATTENTION_Q], in[ATTENTION_K],
+                                         in[ATTENTION_V], extras_of(g, in));
     ops_pull(g->tape, first, y, in[ATTENTION_D_O], 3, in, out);
 }
 
 static void attention_dx_grad(struct ckpt_grad *g)
 {
-    ops_grad_again(g, again_attention_dx);
+    ops_grad_decomposed(g, decompose_attention_dx);
 }
 
 /* The bias is expanded to the shape of the op's result, which has all queries and keys. */
-static void again_attention_dbias(const struct ckpt_grad *g, const ckpt_tensor *in,
-                                  ckpt_tensor *out)
+static void decompose_attention_dbias(const struct ckpt_grad *g, const ckpt_tensor *in,
+                                      ckpt_tensor *out)
 {
     ckpt_tape *t = g->tape;
     ckpt_tensor extra[ATTENTION_EXTRAS];
@@ -236,13 +237,13 @@ static void again_attention_dbias(const struct ckpt_grad *g, const ckpt_tensor *
     extra[ATTENTION_BIAS] = ckpt_add(t, extra[ATTENTION_BIAS], ops_zeros_like(t, g->out[0]));
     const int first = ops_count(t);
     ckpt_tensor y =
-        attention_again(t, g->attr, in[ATTENTION_Q], in[ATTENTION_K], in[ATTENTION_V], extra);
+        attention_decomposed(t, g->attr, in[ATTENTION_Q], in[ATTENTION_K], in[ATTENTION_V], extra);
     ops_pull(t, first, y, in[ATTENTION_D_O], 1, &extra[ATTENTION_BIAS], out);
 }
 
 static void attention_dbias_grad(struct ckpt_grad *g)
 {
-    ops_grad_again(g, again_attention_dbias);
+    ops_grad_decomposed(g, decompose_attention_dbias);
 }
 
 /* ---- costs ---------------------------------------------------------------------------------- */

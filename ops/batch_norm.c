@@ -69,8 +69,8 @@ static ckpt_tensor unbiased(ckpt_tape *t, ckpt_tensor rstd, double n, float eps)
 }
 
 /* Updates the buffers with the moments in stats [1, C, 2] of n rows. */
-static void keep_moments(ckpt_tape *t, ckpt_tensor stats, const ckpt_tensor buffer[2], double n,
-                         float momentum, float eps)
+static void update_buffers(ckpt_tape *t, ckpt_tensor stats, const ckpt_tensor buffer[2], double n,
+                           float momentum, float eps)
 {
     const int64_t c = ckpt_desc_of(t, stats).shape[1];
     ckpt_tensor value[2];
@@ -132,7 +132,7 @@ ckpt_tensor ckpt_batch_norm(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_ten
                         vector_or(t, w, 1.f, d.dtype, c), vector_or(t, b, 0.f, d.dtype, c)};
     ckpt_record(t, &op_group_norm, 3, in, 2, out, &attr, sizeof attr);
     if (mean.id && t->updates_buffers)
-        keep_moments(t, out[1], (ckpt_tensor[]){mean, var}, (double)rows, momentum, eps);
+        update_buffers(t, out[1], (ckpt_tensor[]){mean, var}, (double)rows, momentum, eps);
     return ckpt_reshape(t, out[0], d.ndim, d.shape);
 }
 

@@ -162,9 +162,9 @@ static int check_bias(struct ckpt_call *call)
     return CKPT_OK;
 }
 
-static bool outside(int64_t x, int64_t least)
+static bool outside(int64_t x, int64_t min)
 {
-    return x < least || x > MAX_STEP;
+    return x < min || x > MAX_STEP;
 }
 
 static int check_steps(struct ckpt_call *call)

@@ -10,7 +10,7 @@
  * that reads x once (cross_entropy_both), when the tape is complete: see loss_at_turn.c.
  */
 #include <math.h>
-#include "again.h"
+#include "decompose.h"
 #include "attr.h"
 #include "core/sized.h"
 #include "cpu/kernels.h"
@@ -143,8 +143,8 @@ static ckpt_tensor row_losses(const struct ckpt_grad *g, const ckpt_tensor *in)
     return ckpt_where(t, counts, y, number(t, 0));
 }
 
-static void again_cross_entropy_dx(const struct ckpt_grad *g, const ckpt_tensor *in,
-                                   ckpt_tensor *out)
+static void decompose_cross_entropy_dx(const struct ckpt_grad *g, const ckpt_tensor *in,
+                                       ckpt_tensor *out)
 {
     ckpt_tape *t = g->tape;
     const struct cross_entropy_attr *a = g->attr;
@@ -165,7 +165,7 @@ static void again_cross_entropy_dx(const struct ckpt_grad *g, const ckpt_tensor 
 
 static void cross_entropy_dx_grad(struct ckpt_grad *g)
 {
-    ops_grad_again(g, again_cross_entropy_dx);
+    ops_grad_decomposed(g, decompose_cross_entropy_dx);
 }
 
 const struct ckpt_op_def op_cross_entropy_dx = {
@@ -287,11 +287,12 @@ ckpt_tensor ckpt_cross_entropy(ckpt_tape *t, ckpt_tensor x, ckpt_tensor label,
  * H100 with 8,192 rows, at 565 to 715 with 4,096. */
 enum { LOGITS_AT_ONCE = 1 << 29 };
 
-/* The smallest number of equal parts with at most `most` rows each, limited to CKPT_MAX_PARTS. */
-static int parts_of(int64_t rows, int64_t most)
+/* The smallest number of equal parts with at most `max_rows` rows each, limited to CKPT_MAX_PARTS.
+ */
+static int parts_of(int64_t rows, int64_t max_rows)
 {
     for (int64_t n = 1; n <= CKPT_MAX_PARTS; n++)
-        if (rows % n == 0 && rows / n <= most)
+        if (rows % n == 0 && rows / n <= max_rows)
             return (int)n;
     for (int n = CKPT_MAX_PARTS; n > 1; n--)
         if (rows % n == 0)

@@ -22,8 +22,8 @@
  * be known in advance, so the op can also compute a preceding GELU or its gradient.
  *
  * The tape alone, never a plan, determines which layers use 8 bits: bf16 operands, a 2-D parameter,
- * sizes of at least FP8_LEAST, some parameter upstream of x (so not the first layers of a model),
- * and no ckpt_full_precision (used for the last layers).
+ * sizes of at least FP8_MIN_SIDE, some parameter upstream of x (so not the first layers of a
+ * model), and no ckpt_full_precision (used for the last layers).
  *
  * The largest magnitude of an operand is an output of the op that produced it, or of to_fp8_largest
  * (ops/largest.c).  It is a tensor of four bytes, and is kept where a plan recomputes copies.
@@ -303,7 +303,7 @@ static struct fp8_copies copies_in(const ckpt_tensor *out, bool blocks, int copi
 
 /* The op to compute while rounding x, if its producer is cheap, and the operands of that op.  The
  * copy then takes no pass over x, which may not be written at all (ops_forget_sources). */
-struct fp8_made {
+struct fp8_producer {
     enum fp8_source source;
     ckpt_tensor in[2];
 };
@@ -314,7 +314,7 @@ static bool is_plain(const ckpt_tape *t, int32_t x)
     return d->dtype == CKPT_BF16 && desc_is_dense(d);
 }
 
-static struct fp8_made made_of(const ckpt_tape *t, ckpt_tensor x)
+static struct fp8_producer producer_of(const ckpt_tape *t, ckpt_tensor x)
 {
     const struct tensor *v = &t->tensors.data[x.id];
     const struct op *o = v->op >= 0 && !v->index ? &t->ops.data[v->op] : NULL;
@@ -322,8 +322,8 @@ static struct fp8_made made_of(const ckpt_tape *t, ckpt_tensor x)
     const bool dx = o && (o->def == &op_gelu_dx || o->def == &op_gelu_dx_sums);
     if (!(gelu || dx) || t->env.matmul != MATMUL_FP8_BLOCK || !is_plain(t, op_in(t, o, 0)) ||
         (dx && !is_plain(t, op_in(t, o, 1))))
-        return (struct fp8_made){FP8_OPERAND, {x, CKPT_NONE}};
-    return (struct fp8_made){
+        return (struct fp8_producer){FP8_OPERAND, {x, CKPT_NONE}};
+    return (struct fp8_producer){
         gelu ? FP8_GELU : FP8_GELU_DX,
         {tape_handle(t, op_in(t, o, 0)), gelu ? CKPT_NONE : tape_handle(t, op_in(t, o, 1))}};
 }
@@ -336,7 +336,7 @@ static struct fp8_copies record_copies(ckpt_tape *t, ckpt_tensor x, enum fp8_kin
                                        bool sums)
 {
     const bool blocks = t->env.matmul == MATMUL_FP8_BLOCK;
-    const struct fp8_made made = made_of(t, x);
+    const struct fp8_producer made = producer_of(t, x);
     const struct to_fp8_attr attr = {.dtype = kind == FP8_GRADIENT && !blocks ? CKPT_F8E5M2
                                                                               : CKPT_F8E4M3,
                                      .copies = copies,
@@ -409,20 +409,21 @@ static bool is_learned(ckpt_tape *t, ckpt_tensor x)
     return v && (v->learned || t->storages.data[v->storage].kind == STORAGE_VALUE);
 }
 
-static bool is_worth_it(const struct ckpt_desc *x, const struct ckpt_desc *w)
+static bool is_large_enough(const struct ckpt_desc *x, const struct ckpt_desc *w)
 {
     return w->ndim == 2 && x->ndim >= 1 && x->shape[x->ndim - 1] == w->shape[1] &&
-           w->shape[0] % FP8_SIDE == 0 && w->shape[1] % FP8_SIDE == 0 && w->shape[0] >= FP8_LEAST &&
-           w->shape[1] >= FP8_LEAST && linear_rows(x) >= FP8_LEAST;
+           w->shape[0] % FP8_SIDE == 0 && w->shape[1] % FP8_SIDE == 0 &&
+           w->shape[0] >= FP8_MIN_SIDE && w->shape[1] >= FP8_MIN_SIDE &&
+           linear_rows(x) >= FP8_MIN_SIDE;
 }
 
-bool fp8_takes(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w)
+bool fp8_applies(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w)
 {
     if (t->error.code || !t->env.matmul || t->full_precision || t->phase != PHASE_FORWARD ||
         t->in_gradients || !params_at(t->env.params, w))
         return false;
     const struct ckpt_desc dx = ckpt_desc_of(t, x), dw = ckpt_desc_of(t, w);
-    return dx.dtype == CKPT_BF16 && dw.dtype == CKPT_BF16 && is_worth_it(&dx, &dw) &&
+    return dx.dtype == CKPT_BF16 && dw.dtype == CKPT_BF16 && is_large_enough(&dx, &dw) &&
            is_learned(t, x);
 }
 
@@ -445,10 +446,10 @@ static struct fp8_copies transposed(ckpt_tape *t, ckpt_tensor rows, ckpt_tensor 
 
 /* Whether the op that rounds dy also sums its rows.  This saves a pass over dy where the producer
  * of dy wrote no sums, or where dy is computed while rounding. */
-static bool copies_sum(const ckpt_tape *t, ckpt_tensor dy)
+static bool should_sum_rows(const ckpt_tape *t, ckpt_tensor dy)
 {
-    return made_of(t, dy).source == FP8_GELU_DX ||
-           (!linear_sums_left(t, dy).id && t->tensors.data[dy.id].desc.dtype == CKPT_BF16);
+    return producer_of(t, dy).source == FP8_GELU_DX ||
+           (!linear_column_sums_of(t, dy).id && t->tensors.data[dy.id].desc.dtype == CKPT_BF16);
 }
 
 /* Gradients recorded by ckpt_gradients are differentiated again, so they are not in 8 bits. */
@@ -462,7 +463,7 @@ static void linear_fp8_grad(struct ckpt_grad *g)
         linear_grad(g);
         return;
     }
-    const bool sums = copies && g->need[FP8_BIAS] && copies_sum(t, dy);
+    const bool sums = copies && g->need[FP8_BIAS] && should_sum_rows(t, dy);
     if (g->need[FP8_BIAS] && !sums)
         g->din[FP8_BIAS] = linear_bias_gradient(t, dy);
     if (g->need[FP8_ADDEND])
@@ -485,7 +486,7 @@ static void linear_fp8_grad(struct ckpt_grad *g)
 }
 
 /* Whether no op reads the results of a GELU op or its gradient any more. */
-static bool is_idle(const ckpt_tape *t, const struct op *o, const int32_t *reads)
+static bool is_unread(const ckpt_tape *t, const struct op *o, const int32_t *reads)
 {
     if ((o->def != &op_gelu && o->def != &op_gelu_dx && o->def != &op_gelu_dx_sums) ||
         o->accumulate != ACCUMULATE_NEVER)
@@ -518,7 +519,7 @@ static int32_t *count_reads(ckpt_tape *t, bool all)
 }
 
 /* If x is the result of GELU, makes op i round from the input of GELU. */
-static bool take_gelu(ckpt_tape *t, int32_t i, const struct op *gelu)
+static bool fuse_gelu(ckpt_tape *t, int32_t i, const struct op *gelu)
 {
     const struct op *o = &t->ops.data[i];
     if (gelu->def != &op_gelu || !is_plain(t, op_in(t, gelu, 0)))
@@ -531,7 +532,7 @@ static bool take_gelu(ckpt_tape *t, int32_t i, const struct op *gelu)
 /* If x is the result of a modulated norm, makes op i round from the input and the statistics of the
  * norm.  The norm still runs for its statistics and, with one scale per tensor, for the largest
  * magnitude. */
-static bool take_norm(ckpt_tape *t, int32_t i, const struct op *norm)
+static bool fuse_norm(ckpt_tape *t, int32_t i, const struct op *norm)
 {
     struct fp8_vector v;
     if (norm->def != &op_layer_norm_modulate || !is_plain(t, op_in(t, norm, 0)))
@@ -555,7 +556,7 @@ static bool take_norm(ckpt_tape *t, int32_t i, const struct op *norm)
 
 /* If only ops that make copies read the result of a GELU or a modulated norm, they compute it from
  * its inputs, and the result is never written. */
-static void take_sources(ckpt_tape *t)
+static void fuse_sources(ckpt_tape *t)
 {
     int32_t *all = count_reads(t, true), *copies = count_reads(t, false);
     for (int32_t i = 0; all && copies && i < t->n_ops; i++) {
@@ -564,19 +565,19 @@ static void take_sources(ckpt_tape *t)
             continue;
         const int32_t y = op_in(t, o, FP8_FROM), made = t->tensors.data[y].op;
         if (made >= 0 && t->tensors.data[y].index == 0 && all[y] == copies[y] && is_plain(t, y) &&
-            !take_gelu(t, i, &t->ops.data[made]))
-            take_norm(t, i, &t->ops.data[made]);
+            !fuse_gelu(t, i, &t->ops.data[made]))
+            fuse_norm(t, i, &t->ops.data[made]);
     }
     free(all);
     free(copies);
 }
 
 /* Removes GELU ops and their gradients that are computed while rounding only. */
-static void drop_idle(ckpt_tape *t)
+static void remove_unread(ckpt_tape *t)
 {
     int32_t *reads = count_reads(t, true);
     for (int32_t i = 0; reads && i < t->n_ops; i++)
-        if (is_idle(t, &t->ops.data[i], reads))
+        if (is_unread(t, &t->ops.data[i], reads))
             expr_remove_op(t, i);
     free(reads);
 }
@@ -588,9 +589,9 @@ void ops_forget_sources(ckpt_tape *t)
             for (int k = FP8_X; k <= FP8_W; k++)
                 t->operands.data[t->ops.data[i].operands + k] = -1;
     if (!t->error.code && t->env.matmul)
-        take_sources(t);
+        fuse_sources(t);
     if (!t->error.code && t->env.matmul)
-        drop_idle(t);
+        remove_unread(t);
 }
 
 const struct ckpt_op_def op_linear_fp8 = {

@@ -10,7 +10,7 @@ enum {
     FP8_SIDE = 16,      /* unit of matrix sizes: kernels read 16 bytes at a time */
     FP8_SCALE_SIDE = 4, /* rows of scales are padded to a multiple of it, for the same reason */
     FP8_LINE = 128,     /* bytes of a cache line; the unit of writing transposed copies */
-    FP8_LEAST =
+    FP8_MIN_SIDE =
         128, /* minimum rows and weight sizes for which two passes over the operands pay off */
     /*
      * Longest sum that Hopper may keep in its 14-bit accumulators (short_sums of struct gemm).
@@ -119,17 +119,17 @@ void fp8_gradient_cost(const struct ckpt_call *call, struct ckpt_cost *cost);
 
 /* Whether op o is a linear_fp8 whose kernel can output the largest magnitude of GELU of its result
  * (fp8_gelu.c). */
-bool fp8_leaves_gelu(const ckpt_tape *t, const struct op *o);
+bool fp8_has_gelu_largest(const ckpt_tape *t, const struct op *o);
 
 /* From linear.c: the gradient rule of layers without 8-bit products, and the gradient of a bias. */
 void linear_grad(struct ckpt_grad *grad);
 ckpt_tensor linear_bias_gradient(ckpt_tape *t, ckpt_tensor dy);
 /* The column sums that the op which produced dy wrote as an output, or CKPT_NONE. */
-ckpt_tensor linear_sums_left(const ckpt_tape *t, ckpt_tensor dy);
+ckpt_tensor linear_column_sums_of(const ckpt_tape *t, ckpt_tensor dy);
 
-/* fp8_linear records y = x w^T + b + a with 8-bit operands.  fp8_takes: whether --matmul and the
+/* fp8_linear records y = x w^T + b + a with 8-bit operands.  fp8_applies: whether --matmul and the
  * sizes call for it; w is the argument of ckpt_linear. */
-bool fp8_takes(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w);
+bool fp8_applies(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w);
 ckpt_tensor fp8_linear(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b, ckpt_tensor a);
 
 #endif

@@ -25,39 +25,39 @@
 #include "tape/tape.h"
 
 /* Ops whose kernels can output it. */
-static const struct ckpt_op_def *const able[] = {&op_gelu,
-                                                 &op_gelu_dx,
-                                                 &op_gelu_dx_sums,
-                                                 &op_linear_fp8_dx_gelu,
-                                                 &op_layer_norm,
-                                                 &op_layer_norm_dx,
-                                                 &op_layer_norm_affine_dx,
-                                                 &op_layer_norm_modulate,
-                                                 &op_layer_norm_modulate_dx,
-                                                 &op_modulate,
-                                                 &op_modulate_dx,
-                                                 &op_gated_residual,
-                                                 &op_gated_residual_dx,
-                                                 &op_rms_norm,
-                                                 &op_rms_norm_dx,
-                                                 &op_layer_norm_dx_sums,
-                                                 &op_layer_norm_affine_dx_sums,
-                                                 &op_layer_norm_modulate_dx_sums,
-                                                 &op_rms_norm_dx_sums,
-                                                 &op_gated_residual_dx_sums,
-                                                 &op_silu,
-                                                 &op_silu_dx,
-                                                 &op_attention,
-                                                 &op_attention_dx,
-                                                 &op_cross_attention,
-                                                 &op_cross_attention_dx,
-                                                 &op_rms_norm_rope_dx,
-                                                 &op_expr};
+static const struct ckpt_op_def *const supported[] = {&op_gelu,
+                                                      &op_gelu_dx,
+                                                      &op_gelu_dx_sums,
+                                                      &op_linear_fp8_dx_gelu,
+                                                      &op_layer_norm,
+                                                      &op_layer_norm_dx,
+                                                      &op_layer_norm_affine_dx,
+                                                      &op_layer_norm_modulate,
+                                                      &op_layer_norm_modulate_dx,
+                                                      &op_modulate,
+                                                      &op_modulate_dx,
+                                                      &op_gated_residual,
+                                                      &op_gated_residual_dx,
+                                                      &op_rms_norm,
+                                                      &op_rms_norm_dx,
+                                                      &op_layer_norm_dx_sums,
+                                                      &op_layer_norm_affine_dx_sums,
+                                                      &op_layer_norm_modulate_dx_sums,
+                                                      &op_rms_norm_dx_sums,
+                                                      &op_gated_residual_dx_sums,
+                                                      &op_silu,
+                                                      &op_silu_dx,
+                                                      &op_attention,
+                                                      &op_attention_dx,
+                                                      &op_cross_attention,
+                                                      &op_cross_attention_dx,
+                                                      &op_rms_norm_rope_dx,
+                                                      &op_expr};
 
 /* Ops whose kernels also can if the result is a part of a larger tensor, with gaps between rows. */
-static const struct ckpt_op_def *const able_apart[] = {&op_attention_dx,  &op_cross_attention_dx,
-                                                       &op_layer_norm_dx, &op_layer_norm_affine_dx,
-                                                       &op_rms_norm_dx,   &op_rms_norm_rope_dx};
+static const struct ckpt_op_def *const supported_apart[] = {
+    &op_attention_dx,         &op_cross_attention_dx, &op_layer_norm_dx,
+    &op_layer_norm_affine_dx, &op_rms_norm_dx,        &op_rms_norm_rope_dx};
 
 static bool is_gradient_of_attention(const struct op *o)
 {
@@ -74,14 +74,15 @@ static bool is_among(const struct ckpt_op_def *def, const struct ckpt_op_def *co
 
 /* Whether the kernel of op o can output the largest magnitude of result `index`; apart: of a part
  * of a larger tensor. */
-static bool is_able(const struct op *o, int32_t index, bool apart)
+static bool can_output_largest(const struct op *o, int32_t index, bool apart)
 {
     if (o->def == &op_expr && ((const struct expr *)o->attr)->reduced)
         return false;
     if (index >= (is_gradient_of_attention(o) ? ATTENTION_RESULTS : 1))
         return false;
-    return apart ? is_among(o->def, able_apart, sizeof able_apart / sizeof *able_apart)
-                 : is_among(o->def, able, sizeof able / sizeof *able);
+    return apart
+               ? is_among(o->def, supported_apart, sizeof supported_apart / sizeof *supported_apart)
+               : is_among(o->def, supported, sizeof supported / sizeof *supported);
 }
 
 static bool fills_storage(const ckpt_tape *t, int32_t x)
@@ -91,7 +92,7 @@ static bool fills_storage(const ckpt_tape *t, int32_t x)
 }
 
 /* Follows views back to the tensor that x, or all of its elements, is a view of. */
-static int32_t first_name(const ckpt_tape *t, int32_t x)
+static int32_t view_origin(const ckpt_tape *t, int32_t x)
 {
     int32_t i = t->tensors.data[x].op;
     while (i >= 0 && t->ops.data[i].def->flags & CKPT_OP_VIEW && t->ops.data[i].n_in == 1) {
@@ -103,23 +104,23 @@ static int32_t first_name(const ckpt_tape *t, int32_t x)
 
 /* Finds the results of ops that together are exactly the elements of x.  Returns their number, or
  * 0. */
-static int parts_of(const ckpt_tape *t, int32_t x, int32_t part[FP8_PARTS])
+static int find_parts(const ckpt_tape *t, int32_t x, int32_t part[FP8_PARTS])
 {
-    const int32_t whole = first_name(t, x), i = t->tensors.data[whole].op;
+    const int32_t whole = view_origin(t, x), i = t->tensors.data[whole].op;
     const struct op *o = i >= 0 ? &t->ops.data[i] : NULL;
     if (!o || !fills_storage(t, x) || !fills_storage(t, whole))
         return 0;
     part[0] = whole;
     if (o->def != &op_join)
-        return is_able(o, t->tensors.data[whole].index, false) ? 1 : 0;
+        return can_output_largest(o, t->tensors.data[whole].index, false) ? 1 : 0;
     if (o->n_in > FP8_PARTS)
         return 0;
     for (int k = 0; k < o->n_in; k++) {
         const struct tensor *v = &t->tensors.data[op_in(t, o, k)];
-        part[k] = first_name(t, op_in(t, o, k));
+        part[k] = view_origin(t, op_in(t, o, k));
         const struct tensor *made = &t->tensors.data[part[k]];
         if (made->op < 0 || desc_numel(&made->desc) != desc_numel(&v->desc) ||
-            !is_able(&t->ops.data[made->op], made->index, true))
+            !can_output_largest(&t->ops.data[made->op], made->index, true))
             return 0;
     }
     return o->n_in;
@@ -127,16 +128,16 @@ static int parts_of(const ckpt_tape *t, int32_t x, int32_t part[FP8_PARTS])
 
 /* The 8-bit layer that produces x, if it can output the largest magnitude of GELU of x.  Returns 1
  * or 0. */
-static int layer_of(const ckpt_tape *t, int32_t x, int32_t part[FP8_PARTS])
+static int find_layer(const ckpt_tape *t, int32_t x, int32_t part[FP8_PARTS])
 {
-    const int32_t i = t->tensors.data[part[0] = first_name(t, x)].op;
+    const int32_t i = t->tensors.data[part[0] = view_origin(t, x)].op;
     return i >= 0 && fills_storage(t, x) && fills_storage(t, part[0]) &&
-           fp8_leaves_gelu(t, &t->ops.data[i]);
+           fp8_has_gelu_largest(t, &t->ops.data[i]);
 }
 
 /* The output of the producer of x that is the largest magnitude of x, added if it does not exist
  * yet.  largest: that output per tensor, 0 if there is none. */
-static int32_t leave(ckpt_tape *t, int32_t x, int32_t *largest)
+static int32_t add_largest_output(ckpt_tape *t, int32_t x, int32_t *largest)
 {
     const int32_t i = t->tensors.data[x].op, index = t->tensors.data[x].index;
     struct op *o = &t->ops.data[i];
@@ -152,7 +153,7 @@ static int32_t leave(ckpt_tape *t, int32_t x, int32_t *largest)
 }
 
 /* Makes the producers of what op i rounds output their largest magnitudes. */
-static void leave_for(ckpt_tape *t, int32_t i, int32_t *largest)
+static void request_largest(ckpt_tape *t, int32_t i, int32_t *largest)
 {
     const struct op *o = &t->ops.data[i];
     const enum fp8_source source = (enum fp8_source)((const struct to_fp8_attr *)o->attr)->source;
@@ -162,12 +163,12 @@ static void leave_for(ckpt_tape *t, int32_t i, int32_t *largest)
         const int32_t norm = t->tensors.data[op_in(t, o, FP8_STATS)].op;
         part[n++] = op_out(t, &t->ops.data[norm], 0);
     } else if (source == FP8_OPERAND) {
-        n = parts_of(t, op_in(t, o, FP8_FROM), part);
+        n = find_parts(t, op_in(t, o, FP8_FROM), part);
     } else if (source == FP8_GELU) {
-        n = layer_of(t, op_in(t, o, FP8_FROM), part);
+        n = find_layer(t, op_in(t, o, FP8_FROM), part);
     }
     for (int k = 0; k < n && !t->error.code; k++) {
-        const int32_t x = leave(t, part[k], largest);
+        const int32_t x = add_largest_output(t, part[k], largest);
         if (k)
             tape_add_input(t, i, x);
         else
@@ -184,7 +185,7 @@ int ops_leave_largest(ckpt_tape *t)
         return tape_fail(t, CKPT_ENOMEM, "no memory for the largest magnitudes of a tape");
     for (int32_t i = 0; i < t->n_ops && !t->error.code; i++)
         if (t->ops.data[i].def == &op_to_fp8)
-            leave_for(t, i, largest);
+            request_largest(t, i, largest);
     free(largest);
     return t->error.code;
 }
@@ -195,7 +196,7 @@ static bool lacks_largest(const ckpt_tape *t, int32_t i)
 }
 
 /* Records to_fp8_largest for op i at the end of the tape. */
-static void find_for(ckpt_tape *t, int32_t i)
+static void record_largest(ckpt_tape *t, int32_t i)
 {
     const struct to_fp8_attr *of = t->ops.data[i].attr;
     const struct to_fp8_largest_attr attr = {.source = of->source};
@@ -217,7 +218,7 @@ int ops_find_largest(ckpt_tape *t)
         return tape_fail(t, CKPT_ENOMEM, "no memory to order the ops of a tape");
     for (int32_t i = 0; i < n_ops && !t->error.code; i++) {
         if (lacks_largest(t, i)) {
-            find_for(t, i);
+            record_largest(t, i);
             order[n++] = t->n_ops - 1;
         }
         order[n++] = i;

@@ -127,8 +127,7 @@ void call_dx_sums(struct ckpt_call *call, int out)
 {
     const int64_t before = call->workspace;
     call_column_sum(call, out, &call->out[0]);
-    call->workspace =
-        call->backend == CKPT_ON_CUDA ? before : max_i64(before, call->workspace);
+    call->workspace = call->backend == CKPT_ON_CUDA ? before : max_i64(before, call->workspace);
 }
 
 static int column_sum_shape(struct ckpt_call *call)
@@ -165,7 +164,7 @@ static const struct {
     {&op_gated_residual_dx_sums, 2},
 };
 
-ckpt_tensor linear_sums_left(const ckpt_tape *t, ckpt_tensor dy)
+ckpt_tensor linear_column_sums_of(const ckpt_tape *t, ckpt_tensor dy)
 {
     const struct op *o = producer(t, dy);
     for (size_t i = 0; o && i < sizeof summing / sizeof *summing; i++)
@@ -177,7 +176,7 @@ ckpt_tensor linear_sums_left(const ckpt_tape *t, ckpt_tensor dy)
 /* The column sums that were written with dy, or a pass over dy. */
 ckpt_tensor linear_bias_gradient(ckpt_tape *t, ckpt_tensor dy)
 {
-    const ckpt_tensor left = linear_sums_left(t, dy);
+    const ckpt_tensor left = linear_column_sums_of(t, dy);
     return left.id ? left : ops_record1(t, &op_column_sum, 1, &dy, NULL, 0);
 }
 
@@ -303,7 +302,7 @@ static ckpt_tensor add_adapter(ckpt_tape *t, const struct param *p, ckpt_tensor 
 ckpt_tensor ckpt_linear(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b)
 {
     const struct param *adapter = find_adapter(t, w);
-    ckpt_tensor y = fp8_takes(t, x, w)
+    ckpt_tensor y = fp8_applies(t, x, w)
                         ? fp8_linear(t, x, w, b, CKPT_NONE)
                         : ops_record1(t, &op_linear, 3, (ckpt_tensor[]){x, w, b}, NULL, 0);
     return adapter ? add_adapter(t, adapter, x, y) : y;
@@ -313,7 +312,7 @@ ckpt_tensor ckpt_linear_add(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_ten
                             ckpt_tensor a)
 {
     const struct param *adapter = find_adapter(t, w);
-    ckpt_tensor y = fp8_takes(t, x, w)
+    ckpt_tensor y = fp8_applies(t, x, w)
                         ? fp8_linear(t, x, w, b, a)
                         : ops_record1(t, &op_linear, 4, (ckpt_tensor[]){x, w, b, a}, NULL, 0);
     return adapter ? add_adapter(t, adapter, x, y) : y;

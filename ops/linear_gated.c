@@ -14,19 +14,19 @@
  * Both fusions save a pass over the widest activations of a model.  h' is h recomputed where gate
  * and up are read anyway, so no plan keeps h, a third of the memory of these activations.  The
  * gradient is fused whether or not the forward pass is: layers with biases or adapters compute gate
- * and up separately.  join.c describes where this is done.
+ * and up separately.  epilogue.c describes where this is done.
  */
 #include "cpu/kernels.h"
 #include "cpu/linear.h"
 #include "cuda/kernels.h"
 #include "cuda/workspace.h"
-#include "join.h"
+#include "epilogue.h"
 
 /* ---- shape rules ----------------------------------------------------------------------------- */
 
 /* Bytes for the kernels that compute in parts (linear_gated_by_parts).  A GPU uses those only for
  * sizes and devices without fusion. */
-static int64_t scratch(const struct ckpt_call *call)
+static int64_t parts_workspace(const struct ckpt_call *call)
 {
     return call->backend == CKPT_ON_CPU ? linear_gated_scratch(&call->out[0]) : 0;
 }
@@ -44,7 +44,7 @@ static int linear_gated_shape(struct ckpt_call *call)
         return ckpt_call_fail(call, "the operands must be bf16");
     if (call->in[2].dtype != CKPT_BF16 || !desc_same_shape(&call->in[1], &call->in[2]))
         return ckpt_call_fail(call, "the weights must be of one shape and dtype");
-    call->workspace = linear.workspace + scratch(call);
+    call->workspace = linear.workspace + parts_workspace(call);
     call->out[1] = call->out[2] = call->out[0];
     return CKPT_OK;
 }
@@ -60,7 +60,7 @@ static int linear_dx_gated_shape(struct ckpt_call *call)
             return ckpt_call_fail(call, "gate and up must be bf16 and of the gradient's shape");
     for (int k = 1; k < call->n_out; k++)
         call->out[k] = call->out[0];
-    call->workspace += call->n_out > 2 ? 0 : scratch(call);
+    call->workspace += call->n_out > 2 ? 0 : parts_workspace(call);
     return CKPT_OK;
 }
 
@@ -106,7 +106,7 @@ struct gate {
 };
 
 /* The first op after `after`, other than `but`, that reads x, or -1. */
-static int32_t reader(const ckpt_tape *t, int32_t x, int32_t after, int32_t but)
+static int32_t next_reader(const ckpt_tape *t, int32_t x, int32_t after, int32_t but)
 {
     for (int32_t i = after + 1; i < t->n_ops; i++)
         for (int k = 0; k < t->ops.data[i].n_in && i != but; k++)
@@ -117,10 +117,10 @@ static int32_t reader(const ckpt_tape *t, int32_t x, int32_t after, int32_t but)
 
 /* Matches op i = silu_dx(dh up, gate).  Returns whether it can be fused into the product that
  * computes dh. */
-static bool find_gradient(const struct joining *j, int32_t i, struct gate *g)
+static bool find_gradient(const struct epilogues *j, int32_t i, struct gate *g)
 {
     const ckpt_tape *t = j->t;
-    const struct op *o = &t->ops.data[i], *mul_up = join_maker(t, op_in(t, o, 0), &op_mul);
+    const struct op *o = &t->ops.data[i], *mul_up = epilogue_producer(t, op_in(t, o, 0), &op_mul);
     g->gate = op_in(t, o, 1);
     g->dgate = op_out(t, o, 0);
     const int32_t activation = j->activation[g->gate];
@@ -132,8 +132,8 @@ static bool find_gradient(const struct joining *j, int32_t i, struct gate *g)
     for (int k = 0; k < 2; k++) {
         const int32_t dh = op_in(t, mul_up, k);
         g->up = op_in(t, mul_up, 1 - k);
-        g->product = join_layer_dx(j, dh, 2);
-        g->mul_silu = g->product < 0 ? -1 : reader(t, dh, g->product, g->mul_up);
+        g->product = epilogue_layer_dx(j, dh, 2);
+        g->mul_silu = g->product < 0 ? -1 : next_reader(t, dh, g->product, g->mul_up);
         const struct op *b = g->mul_silu < 0 ? NULL : &t->ops.data[g->mul_silu];
         if (b && b->def == &op_mul && b->accumulate == ACCUMULATE_NEVER &&
             other_factor(t, b, dh) == g->silu) {
@@ -145,19 +145,20 @@ static bool find_gradient(const struct joining *j, int32_t i, struct gate *g)
 }
 
 /* Whether the operands and results have the layout and shape that the kernel requires. */
-static bool is_plain(const struct joining *j, const struct gate *g)
+static bool is_plain(const struct epilogues *j, const struct gate *g)
 {
     const ckpt_tape *t = j->t;
     const int32_t x[] = {g->gate, g->up, g->dgate, g->dup};
-    bool plain = join_is_before(t, g->gate, g->product) && join_is_before(t, g->up, g->product);
+    bool plain =
+        epilogue_is_before(t, g->gate, g->product) && epilogue_is_before(t, g->up, g->product);
     for (int k = 0; k < 4; k++)
-        plain = plain && join_is_plain(t, x[k]) &&
+        plain = plain && epilogue_is_plain(t, x[k]) &&
                 desc_same_shape(&t->tensors.data[x[k]].desc, &t->tensors.data[g->gate].desc);
     return plain;
 }
 
 /* The result of the forward op silu times up, or 0. */
-static int32_t find_h(const struct joining *j, int32_t silu, int32_t up)
+static int32_t find_h(const struct epilogues *j, int32_t silu, int32_t up)
 {
     const ckpt_tape *t = j->t;
     const int32_t i = j->mul[silu];
@@ -168,7 +169,7 @@ static int32_t find_h(const struct joining *j, int32_t silu, int32_t up)
 
 /* Fuses op i, a gradient of SiLU, and both multiplications by dh into the product that computes dh.
  * The product also recomputes h if all its reads in the backward pass come later. */
-void join_gate_dx(struct joining *j, int32_t i)
+void epilogue_gate_dx(struct epilogues *j, int32_t i)
 {
     ckpt_tape *t = j->t;
     struct gate g;
@@ -178,42 +179,43 @@ void join_gate_dx(struct joining *j, int32_t i)
     const int32_t in[] = {op_in(t, p, 0), op_in(t, p, 1), g.gate, g.up};
     int32_t out[] = {g.dgate, g.dup, 0}, n = 2;
     const int32_t h = find_h(j, g.silu, g.up);
-    if (h && j->reads[h].backward && join_can_leave(j, h, g.product))
-        out[n++] = join_read_again(j, h);
-    if (t->error.code || join_become(j, g.product, &op_linear_dx_gated, NULL, 0, 4, in, n, out))
+    if (h && j->reads[h].backward && epilogue_can_redirect(j, h, g.product))
+        out[n++] = epilogue_redirect_reads(j, h);
+    if (t->error.code ||
+        epilogue_replace_op(j, g.product, &op_linear_dx_gated, NULL, 0, 4, in, n, out))
         return;
-    join_remove(j, g.mul_up, g.product);
-    join_remove(j, g.mul_silu, g.product);
-    join_remove(j, i, g.product);
+    epilogue_remove_op(j, g.mul_up, g.product);
+    epilogue_remove_op(j, g.mul_silu, g.product);
+    epilogue_remove_op(j, i, g.product);
 }
 
 /* Whether an op in the open interval (after, before) other than `but` reads x. */
 static bool is_read_between(const ckpt_tape *t, int32_t x, int32_t after, int32_t before,
                             int32_t but)
 {
-    const int32_t i = reader(t, x, after, but);
+    const int32_t i = next_reader(t, x, after, but);
     return i >= 0 && i < before;
 }
 
 /* The linear op without bias that produces x if an epilogue can be fused into it, else -1. */
-static int32_t bare_layer(const ckpt_tape *t, int32_t x)
+static int32_t layer_without_bias(const ckpt_tape *t, int32_t x)
 {
-    const int32_t i = join_layer(t, x);
+    const int32_t i = epilogue_layer(t, x);
     return i >= 0 && op_in(t, &t->ops.data[i], 2) <= 0 ? i : -1;
 }
 
 /* Fuses op i, the SiLU of a gate, and the multiplication by up into the two layers that compute
  * gate and up, if the backward pass does not read h.  The later layer does all the work; the other
  * ops are removed. */
-void join_gate(struct joining *j, int32_t i)
+void epilogue_gate(struct epilogues *j, int32_t i)
 {
     ckpt_tape *t = j->t;
     const int32_t gate = op_in(t, &t->ops.data[i], 0), silu = op_out(t, &t->ops.data[i], 0);
     const int32_t mul = j->mul[silu], up = mul ? other_factor(t, &t->ops.data[mul], silu) : 0;
     const int32_t h = mul ? find_h(j, silu, up) : 0;
-    const int32_t of_gate = bare_layer(t, gate), of_up = h ? bare_layer(t, up) : -1;
+    const int32_t of_gate = layer_without_bias(t, gate), of_up = h ? layer_without_bias(t, up) : -1;
     if (of_gate < 0 || of_up < 0 || of_gate == of_up || j->reads[silu].all != 1 ||
-        j->reads[h].backward || !join_can_leave(j, h, -1))
+        j->reads[h].backward || !epilogue_can_redirect(j, h, -1))
         return;
     const struct op *g = &t->ops.data[of_gate], *u = &t->ops.data[of_up];
     const int32_t first = of_gate < of_up ? of_gate : of_up, last = of_gate + of_up - first;
@@ -222,9 +224,9 @@ void join_gate(struct joining *j, int32_t i)
         is_read_between(t, first == of_gate ? gate : up, first, last, i))
         return;
     const int32_t in[] = {op_in(t, g, 0), op_in(t, g, 1), op_in(t, u, 1)}, out[] = {gate, up, h};
-    if (join_become(j, last, &op_linear_gated, NULL, 0, 3, in, 3, out))
+    if (epilogue_replace_op(j, last, &op_linear_gated, NULL, 0, 3, in, 3, out))
         return;
-    join_remove(j, first, last);
-    join_remove(j, i, last);
-    join_remove(j, mul, last);
+    epilogue_remove_op(j, first, last);
+    epilogue_remove_op(j, i, last);
+    epilogue_remove_op(j, mul, last);
 }

@@ -13,14 +13,14 @@
  * widest activations of a model.  post' is post, recomputed where the backward pass reads pre
  * anyway, so no plan keeps post for the backward pass: half of the memory of such a layer.
  *
- * join.c describes where this is done.
+ * epilogue.c describes where this is done.
  */
 #include "attr.h"
 #include "cpu/kernels.h"
 #include "cpu/linear.h"
 #include "cuda/kernels.h"
 #include "cuda/workspace.h"
-#include "join.h"
+#include "epilogue.h"
 
 /* ---- shape rules ----------------------------------------------------------------------------- */
 
@@ -84,17 +84,17 @@ const struct ckpt_op_def op_linear_dx_gelu = {
 
 /* Fuses op i, a gradient of GELU, into the product that computes its dy.  The product also
  * recomputes the result of GELU if all its reads in the backward pass come later. */
-void join_gelu_dx(struct joining *j, int32_t i)
+void epilogue_gelu_dx(struct epilogues *j, int32_t i)
 {
     ckpt_tape *t = j->t;
     const struct op *o = &t->ops.data[i];
     const int32_t pre = op_in(t, o, 1), gelu = j->activation[pre];
-    const int32_t product = join_layer_dx(j, op_in(t, o, 0), 1);
-    if (product < 0 || !join_is_plain(t, pre) || !join_is_before(t, pre, product) ||
-        !join_is_plain(t, op_out(t, o, 0)))
+    const int32_t product = epilogue_layer_dx(j, op_in(t, o, 0), 1);
+    if (product < 0 || !epilogue_is_plain(t, pre) || !epilogue_is_before(t, pre, product) ||
+        !epilogue_is_plain(t, op_out(t, o, 0)))
         return;
     const struct op *p = &t->ops.data[product];
-    const bool layer = gelu && t->ops.data[gelu].def == &op_gelu && join_layer(t, pre) >= 0;
+    const bool layer = gelu && t->ops.data[gelu].def == &op_gelu && epilogue_layer(t, pre) >= 0;
     const int32_t post = layer ? op_out(t, &t->ops.data[gelu], 0) : 0;
     struct linear_dx_gelu_attr attr = {.sums = o->def == &op_gelu_dx_sums};
     const int32_t in[] = {op_in(t, p, 0), op_in(t, p, 1), pre};
@@ -102,25 +102,25 @@ void join_gelu_dx(struct joining *j, int32_t i)
     out[n++] = op_out(t, o, 0);
     if (attr.sums)
         out[n++] = op_out(t, o, 1);
-    if (post && j->reads[post].backward && join_can_leave(j, post, product)) {
+    if (post && j->reads[post].backward && epilogue_can_redirect(j, post, product)) {
         attr.post = 1;
-        out[n++] = join_read_again(j, post);
+        out[n++] = epilogue_redirect_reads(j, post);
     }
     if (!t->error.code &&
-        !join_become(j, product, &op_linear_dx_gelu, &attr, sizeof attr, 3, in, n, out))
-        join_remove(j, i, product);
+        !epilogue_replace_op(j, product, &op_linear_dx_gelu, &attr, sizeof attr, 3, in, n, out))
+        epilogue_remove_op(j, i, product);
 }
 
 /* Fuses op i, a GELU whose result the backward pass does not read, into its layer. */
-void join_gelu(struct joining *j, int32_t i)
+void epilogue_gelu(struct epilogues *j, int32_t i)
 {
     ckpt_tape *t = j->t;
     const struct op *o = &t->ops.data[i];
-    const int32_t pre = op_in(t, o, 0), post = op_out(t, o, 0), layer = join_layer(t, pre);
-    if (layer < 0 || j->reads[post].backward || !join_can_leave(j, post, -1))
+    const int32_t pre = op_in(t, o, 0), post = op_out(t, o, 0), layer = epilogue_layer(t, pre);
+    if (layer < 0 || j->reads[post].backward || !epilogue_can_redirect(j, post, -1))
         return;
     const struct op *l = &t->ops.data[layer];
     const int32_t in[] = {op_in(t, l, 0), op_in(t, l, 1), op_in(t, l, 2)}, out[] = {pre, post};
-    if (!join_become(j, layer, &op_linear_gelu, NULL, 0, 3, in, 2, out))
-        join_remove(j, i, layer);
+    if (!epilogue_replace_op(j, layer, &op_linear_gelu, NULL, 0, 3, in, 2, out))
+        epilogue_remove_op(j, i, layer);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Mean squared error with a frame mask. */
-#include "again.h"
+#include "decompose.h"
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
 #include "cuda/workspace.h"
@@ -88,7 +88,7 @@ static ckpt_tensor mse_slope(ckpt_tape *t, const struct ckpt_desc *pred, ckpt_te
     return ckpt_reshape(t, mask, pred->ndim, shape);
 }
 
-static void again_mse_dx(const struct ckpt_grad *g, const ckpt_tensor *in, ckpt_tensor *out)
+static void decompose_mse_dx(const struct ckpt_grad *g, const ckpt_tensor *in, ckpt_tensor *out)
 {
     ckpt_tape *t = g->tape;
     const struct ckpt_desc pred = ckpt_desc_of(t, in[1]);
@@ -98,7 +98,7 @@ static void again_mse_dx(const struct ckpt_grad *g, const ckpt_tensor *in, ckpt_
 
 static void mse_dx_grad(struct ckpt_grad *g)
 {
-    ops_grad_again(g, again_mse_dx);
+    ops_grad_decomposed(g, decompose_mse_dx);
 }
 
 const struct ckpt_op_def op_mse_dx = {

@@ -10,7 +10,7 @@
  * - If a linear layer produced `a`, the backward op also writes the column sums for its bias
  *   gradient (linear.c).
  */
-#include "again.h"
+#include "decompose.h"
 #include "cpu/kernels.h"
 #include "cpu/rows.h"
 #include "cuda/kernels.h"
@@ -74,7 +74,8 @@ static void modulate_dx_cost(const struct ckpt_call *call, struct ckpt_cost *cos
     *cost = (struct ckpt_cost){.flops = 5.0 * (double)desc_numel(&call->in[0])};
 }
 
-static void again_modulate_dx(const struct ckpt_grad *g, const ckpt_tensor *in, ckpt_tensor *out)
+static void decompose_modulate_dx(const struct ckpt_grad *g, const ckpt_tensor *in,
+                                  ckpt_tensor *out)
 {
     ckpt_tape *t = g->tape;
     ckpt_tensor x[] = {in[1], ops_zeros_like(t, in[2]), in[2]}; /* x, shift, scale */
@@ -85,7 +86,7 @@ static void again_modulate_dx(const struct ckpt_grad *g, const ckpt_tensor *in, 
 
 static void modulate_dx_grad(struct ckpt_grad *g)
 {
-    ops_grad_again(g, again_modulate_dx);
+    ops_grad_decomposed(g, decompose_modulate_dx);
 }
 
 const struct ckpt_op_def op_modulate_dx = {
@@ -172,8 +173,8 @@ static int gated_residual_dx_sums_shape(struct ckpt_call *call)
     return gate_dx_shape(call, true);
 }
 
-static void again_gated_residual_dx(const struct ckpt_grad *g, const ckpt_tensor *in,
-                                    ckpt_tensor *out)
+static void decompose_gated_residual_dx(const struct ckpt_grad *g, const ckpt_tensor *in,
+                                        ckpt_tensor *out)
 {
     ckpt_tensor x[] = {in[2], in[1]}; /* a, gate */
     const int first = ops_count(g->tape);
@@ -182,7 +183,7 @@ static void again_gated_residual_dx(const struct ckpt_grad *g, const ckpt_tensor
 
 static void gated_residual_dx_grad(struct ckpt_grad *g)
 {
-    ops_grad_again(g, again_gated_residual_dx);
+    ops_grad_decomposed(g, decompose_gated_residual_dx);
 }
 
 const struct ckpt_op_def op_gated_residual_dx = {

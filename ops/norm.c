@@ -10,10 +10,10 @@
  *   "_sums" variant, recorded where the linear layer that produced x needs the column sums of dx
  *   (linear.c).  These variants have no gradient.
  * - Backward ops take an addend for dx: the gradient of the skip connection of a residual block.
- * - Second gradients come from the decomposed forward formula (again.h); norm_dx_attr() passes eps
- *   to the backward op only for them.
+ * - Second gradients come from the decomposed forward formula (decompose.h); norm_dx_attr() passes
+ * eps to the backward op only for them.
  */
-#include "again.h"
+#include "decompose.h"
 #include "cpu/kernels.h"
 #include "cpu/rows.h"
 #include "cuda/kernels.h"
@@ -135,7 +135,8 @@ static ckpt_tensor normalised_rows(const struct ckpt_grad *g, ckpt_tensor x, boo
     return ops_normalised(g->tape, x, last_axis(g->tape, x), attr->eps, centred);
 }
 
-static void again_layer_norm_dx(const struct ckpt_grad *g, const ckpt_tensor *in, ckpt_tensor *out)
+static void decompose_layer_norm_dx(const struct ckpt_grad *g, const ckpt_tensor *in,
+                                    ckpt_tensor *out)
 {
     const int first = ops_count(g->tape);
     ckpt_tensor y = normalised_rows(g, in[1], true);
@@ -144,7 +145,7 @@ static void again_layer_norm_dx(const struct ckpt_grad *g, const ckpt_tensor *in
 
 static void layer_norm_dx_grad(struct ckpt_grad *g)
 {
-    ops_grad_again(g, again_layer_norm_dx);
+    ops_grad_decomposed(g, decompose_layer_norm_dx);
 }
 
 const struct ckpt_op_def op_layer_norm_dx = {
@@ -213,8 +214,8 @@ static int layer_norm_affine_dx_sums_shape(struct ckpt_call *call)
     return affine_dx_shape(call, true);
 }
 
-static void again_layer_norm_affine_dx(const struct ckpt_grad *g, const ckpt_tensor *in,
-                                       ckpt_tensor *out)
+static void decompose_layer_norm_affine_dx(const struct ckpt_grad *g, const ckpt_tensor *in,
+                                           ckpt_tensor *out)
 {
     ckpt_tape *t = g->tape;
     ckpt_tensor x[] = {in[1], ops_zeros_like(t, in[2]), in[2]}; /* in the order of dx, db, dw */
@@ -225,7 +226,7 @@ static void again_layer_norm_affine_dx(const struct ckpt_grad *g, const ckpt_ten
 
 static void layer_norm_affine_dx_grad(struct ckpt_grad *g)
 {
-    ops_grad_again(g, again_layer_norm_affine_dx);
+    ops_grad_decomposed(g, decompose_layer_norm_affine_dx);
 }
 
 const struct ckpt_op_def op_layer_norm_affine_dx = {
@@ -303,8 +304,8 @@ void norm_weight_dx_shape(struct ckpt_call *call, int x, int w)
     /* dw: on CUDA the larger workspace of two kernels, for short rows and for any rows; on the CPU
      * a total and a block sum per chunk of rows */
     if (call->backend == CKPT_ON_CUDA)
-        call->workspace = max_i64(cuda_weight_sums_workspace(rows, c),
-                                  cuda_sums_workspace(1, rows, c, 1, false));
+        call->workspace =
+            max_i64(cuda_weight_sums_workspace(rows, c), cuda_sums_workspace(1, rows, c, 1, false));
     else
         call->workspace = rows_sum_chunks(rows) * 2 * c * (int64_t)sizeof(float);
 }
@@ -318,7 +319,8 @@ static int rms_norm_dx_shape(struct ckpt_call *call)
     return CKPT_OK;
 }
 
-static void again_rms_norm_dx(const struct ckpt_grad *g, const ckpt_tensor *in, ckpt_tensor *out)
+static void decompose_rms_norm_dx(const struct ckpt_grad *g, const ckpt_tensor *in,
+                                  ckpt_tensor *out)
 {
     const int first = ops_count(g->tape);
     ckpt_tensor y = ckpt_mul(g->tape, normalised_rows(g, in[1], false), in[2]);
@@ -327,7 +329,7 @@ static void again_rms_norm_dx(const struct ckpt_grad *g, const ckpt_tensor *in, 
 
 static void rms_norm_dx_grad(struct ckpt_grad *g)
 {
-    ops_grad_again(g, again_rms_norm_dx);
+    ops_grad_decomposed(g, decompose_rms_norm_dx);
 }
 
 const struct ckpt_op_def op_rms_norm_dx = {

@@ -187,7 +187,7 @@ void call_dx_sums(struct ckpt_call *call, int out);
 void ops_forget_sources(ckpt_tape *t);
 
 /* After differentiation: fuses GELU, gates and their gradients into adjacent products of layers,
- * where the device has such kernels (join.c).  Returns 0 or the error of the tape. */
+ * where the device has such kernels (epilogue.c).  Returns 0 or the error of the tape. */
 int ops_join_products(ckpt_tape *t);
 
 /* After differentiation: moves cross-entropy losses to the start of the backward pass, each with

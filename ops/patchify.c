@@ -12,9 +12,9 @@
 #define MAX_PATCH ((int64_t)1 << 12)
 #define MAX_VIDEO ((int64_t)1 << 24)
 
-static bool is_within(int64_t n, int64_t most)
+static bool is_within(int64_t n, int64_t max)
 {
-    return n >= 1 && n <= most;
+    return n >= 1 && n <= max;
 }
 
 static int check_sizes(struct ckpt_call *call)

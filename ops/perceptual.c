@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ops of perceptual losses: ReLU, and distances between features. */
 #include "ckpt.h"
-#include "again.h"
+#include "decompose.h"
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
 #include "ops.h"
@@ -128,8 +128,8 @@ static ckpt_tensor unit_rows(ckpt_tape *t, ckpt_tensor x)
         t, x, ckpt_where(t, none, ckpt_full(t, 0.f, CKPT_F32, 0, NULL), ckpt_rsqrt(t, square)));
 }
 
-static void again_feature_distance_dx(const struct ckpt_grad *g, const ckpt_tensor *in,
-                                      ckpt_tensor *out)
+static void decompose_feature_distance_dx(const struct ckpt_grad *g, const ckpt_tensor *in,
+                                          ckpt_tensor *out)
 {
     ckpt_tape *t = g->tape;
     const int first = ops_count(t);
@@ -144,7 +144,7 @@ static void again_feature_distance_dx(const struct ckpt_grad *g, const ckpt_tens
 
 static void feature_distance_dx_grad(struct ckpt_grad *g)
 {
-    ops_grad_again(g, again_feature_distance_dx);
+    ops_grad_decomposed(g, decompose_feature_distance_dx);
 }
 
 const struct ckpt_op_def op_feature_distance_dx = {

@@ -35,12 +35,12 @@ static void pool_dx_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
 static int check_axis(struct ckpt_call *call, int axis, int64_t size, int i)
 {
     const struct pool_attr *a = call->attr;
-    const int64_t most = INT32_MAX;
-    if (a->window[i] < 1 || a->stride[i] < 1 || a->stride[i] > most)
+    const int64_t max = INT32_MAX;
+    if (a->window[i] < 1 || a->stride[i] < 1 || a->stride[i] > max)
         return ckpt_call_fail(call, "a window of %lld with a stride of %lld; they must be above 0",
                               (long long)a->window[i], (long long)a->stride[i]);
     if (a->before[i] < 0 || a->after[i] < 0 || a->before[i] >= a->window[i] ||
-        a->after[i] >= a->window[i] || a->before[i] > most || a->after[i] > most)
+        a->after[i] >= a->window[i] || a->before[i] > max || a->after[i] > max)
         return ckpt_call_fail(call,
                               "padding of %lld and %lld; it must be 0 to less than the window "
                               "of %lld",
@@ -115,9 +115,9 @@ static ckpt_tensor pad_windows(ckpt_tape *t, ckpt_tensor x, const struct pool_at
     const int ndim = ckpt_desc_of(t, x).ndim;
     for (int i = 1; i < ndim - 1; i++) {
         const int k = i - 1 + 5 - ndim;
-        int64_t behind = a->window[k] - 1 + s->size[k] * a->stride[k] - a->before[k] - s->from[k];
-        if (a->before[k] || behind)
-            x = ckpt_pad(t, x, i, a->before[k], behind, CKPT_PAD_CONSTANT, value);
+        int64_t after = a->window[k] - 1 + s->size[k] * a->stride[k] - a->before[k] - s->from[k];
+        if (a->before[k] || after)
+            x = ckpt_pad(t, x, i, a->before[k], after, CKPT_PAD_CONSTANT, value);
     }
     return x;
 }

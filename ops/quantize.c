@@ -2,7 +2,7 @@
 /* Vector quantisation: nearest codebook entry, with a straight-through gradient and the commitment
  * loss. */
 #include "ckpt.h"
-#include "again.h"
+#include "decompose.h"
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
 #include "ops.h"
@@ -69,7 +69,8 @@ static void cost_quantize_dx(const struct ckpt_call *call, struct ckpt_cost *cos
 }
 
 /* The entries get no gradient, like the codebook. */
-static void again_quantize_dx(const struct ckpt_grad *g, const ckpt_tensor *in, ckpt_tensor *out)
+static void decompose_quantize_dx(const struct ckpt_grad *g, const ckpt_tensor *in,
+                                  ckpt_tensor *out)
 {
     ckpt_tape *t = g->tape;
     const struct ckpt_desc d = ckpt_desc_of(t, in[1]);
@@ -81,7 +82,7 @@ static void again_quantize_dx(const struct ckpt_grad *g, const ckpt_tensor *in, 
 
 static void quantize_dx_grad(struct ckpt_grad *g)
 {
-    ops_grad_again(g, again_quantize_dx);
+    ops_grad_decomposed(g, decompose_quantize_dx);
 }
 
 const struct ckpt_op_def op_quantize_dx = {

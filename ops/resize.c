@@ -10,7 +10,7 @@
 #include "ops.h"
 #include "tape/tape.h"
 
-enum { CELLS_MOST = 1 << 24 }; /* elements of a matrix */
+enum { MAX_CELLS = 1 << 24 }; /* elements of a matrix */
 
 /* Fills row i of a matrix [to, from] that is initially 0. */
 typedef void (*fill_row)(float *row, int64_t i, int64_t to, int64_t from);
@@ -31,7 +31,7 @@ static void linear_row(float *row, int64_t i, int64_t to, int64_t from)
     row[high] += (float)share;
 }
 
-static ckpt_tensor refuse(ckpt_tape *t, int code, const char *name, const char *why)
+static ckpt_tensor fail(ckpt_tape *t, int code, const char *name, const char *why)
 {
     ckpt_tape_fail(t, code, "%s: %s", name, why);
     return CKPT_NONE;
@@ -47,11 +47,11 @@ static ckpt_tensor multiply_axis(ckpt_tape *t, const char *name, ckpt_tensor x, 
     for (int i = 0; i < d.ndim; i++)
         if (i != axis)
             flat[i < axis ? 0 : 2] *= d.shape[i];
-    if (to < 1 || to > CELLS_MOST / from)
-        return refuse(t, CKPT_ESHAPE, name, "a size is below 1 or too large");
+    if (to < 1 || to > MAX_CELLS / from)
+        return fail(t, CKPT_ESHAPE, name, "a size is below 1 or too large");
     float *cells = calloc((size_t)(to * from), sizeof *cells);
     if (!cells)
-        return refuse(t, CKPT_ENOMEM, name, "no memory");
+        return fail(t, CKPT_ENOMEM, name, "no memory");
     for (int64_t i = 0; i < to; i++)
         fill(cells + i * from, i, to, from);
     snprintf(unique, sizeof unique, "%s:%d", name, (int)t->n_feeds);
@@ -66,9 +66,9 @@ static bool is_picture(ckpt_tape *t, const char *name, const struct ckpt_desc *d
                        const int64_t *sizes)
 {
     if (!sizes)
-        refuse(t, CKPT_EINVAL, name, "no sizes");
+        fail(t, CKPT_EINVAL, name, "no sizes");
     else if (d->ndim < 3 || d->ndim > 5)
-        refuse(t, CKPT_ESHAPE, name, "x must be [N, ..., C] with one to three axes between");
+        fail(t, CKPT_ESHAPE, name, "x must be [N, ..., C] with one to three axes between");
     else
         return true;
     return false;
@@ -106,12 +106,12 @@ static ckpt_tensor look_up(ckpt_tape *t, const char *name, ckpt_tensor x, int ax
 {
     const int64_t from = ckpt_desc_of(t, x).shape[axis];
     char unique[64];
-    if (to < 1 || to > CELLS_MOST / window)
-        return refuse(t, CKPT_ESHAPE, name, "a size is below 1 or too large");
+    if (to < 1 || to > MAX_CELLS / window)
+        return fail(t, CKPT_ESHAPE, name, "a size is below 1 or too large");
     const int64_t n = to * window;
     int32_t *places = malloc((size_t)n * sizeof *places);
     if (!places)
-        return refuse(t, CKPT_ENOMEM, name, "no memory");
+        return fail(t, CKPT_ENOMEM, name, "no memory");
     for (int64_t i = 0; i < n; i++)
         places[i] = (int32_t)place(i, to, from, window);
     snprintf(unique, sizeof unique, "%s:%d", name, (int)t->n_feeds);
@@ -145,8 +145,8 @@ ckpt_tensor ckpt_adaptive_max_pool(ckpt_tape *t, ckpt_tensor x, const int64_t *s
         return CKPT_NONE;
     for (int i = 0; i < d.ndim - 2 && x.id; i++) {
         const int64_t from = d.shape[i + 1], to = sizes[i];
-        if (to < 1 || to > CELLS_MOST)
-            return refuse(t, CKPT_ESHAPE, "adaptive_max_pool", "a size is below 1 or too large");
+        if (to < 1 || to > MAX_CELLS)
+            return fail(t, CKPT_ESHAPE, "adaptive_max_pool", "a size is below 1 or too large");
         window[i] = longest_window(to, from);
         one &= window[i] == 1;
         if (window[i] * to != from)
@@ -192,7 +192,7 @@ ckpt_tensor ckpt_pixel_shuffle(ckpt_tape *t, ckpt_tensor x, const int64_t *facto
     apart[n + 1] = d.shape[n + 1];
     for (int i = 0; i < n; i++) {
         if (factors[i] < 1 || apart[n + 1] % factors[i])
-            return refuse(t, CKPT_ESHAPE, "pixel_shuffle", "the channels do not divide by these");
+            return fail(t, CKPT_ESHAPE, "pixel_shuffle", "the channels do not divide by these");
         apart[i + 1] = d.shape[i + 1];
         apart[n + 2 + i] = factors[i];
         apart[n + 1] /= factors[i];

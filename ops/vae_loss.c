@@ -10,7 +10,7 @@
  * - The noise is an operand and not drawn here, so a recomputed sample is the same one.  It has no
  *   gradient.
  */
-#include "again.h"
+#include "decompose.h"
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
 #include "ops.h"
@@ -74,7 +74,7 @@ static int l1_dx_rule(struct ckpt_call *call)
 }
 
 /* Linear in dloss; the sign has no gradient. */
-static void again_l1_dx(const struct ckpt_grad *g, const ckpt_tensor *in, ckpt_tensor *out)
+static void decompose_l1_dx(const struct ckpt_grad *g, const ckpt_tensor *in, ckpt_tensor *out)
 {
     const struct ckpt_desc d = ckpt_desc_of(g->tape, in[1]);
     ckpt_tensor sign = ckpt_sign(g->tape, ckpt_sub(g->tape, in[1], in[2]));
@@ -83,7 +83,7 @@ static void again_l1_dx(const struct ckpt_grad *g, const ckpt_tensor *in, ckpt_t
 
 static void l1_dx_grad(struct ckpt_grad *g)
 {
-    ops_grad_again(g, again_l1_dx);
+    ops_grad_decomposed(g, decompose_l1_dx);
 }
 
 const struct ckpt_op_def op_l1_dx = {
@@ -157,7 +157,8 @@ static ckpt_tensor clamped(ckpt_tape *t, ckpt_tensor logvar)
     return ckpt_clamp(t, logvar, LOGVAR_LOW, LOGVAR_HIGH);
 }
 
-static void again_kl_normal_dx(const struct ckpt_grad *g, const ckpt_tensor *in, ckpt_tensor *out)
+static void decompose_kl_normal_dx(const struct ckpt_grad *g, const ckpt_tensor *in,
+                                   ckpt_tensor *out)
 {
     ckpt_tape *t = g->tape;
     const struct ckpt_desc d = ckpt_desc_of(t, in[1]);
@@ -171,7 +172,7 @@ static void again_kl_normal_dx(const struct ckpt_grad *g, const ckpt_tensor *in,
 
 static void kl_normal_dx_grad(struct ckpt_grad *g)
 {
-    ops_grad_again(g, again_kl_normal_dx);
+    ops_grad_decomposed(g, decompose_kl_normal_dx);
 }
 
 const struct ckpt_op_def op_kl_normal_dx = {
@@ -223,8 +224,8 @@ static int sample_normal_dx_rule(struct ckpt_call *call)
     return CKPT_OK;
 }
 
-static void again_sample_normal_dx(const struct ckpt_grad *g, const ckpt_tensor *in,
-                                   ckpt_tensor *out)
+static void decompose_sample_normal_dx(const struct ckpt_grad *g, const ckpt_tensor *in,
+                                       ckpt_tensor *out)
 {
     ckpt_tape *t = g->tape;
     const int first = ops_count(t);
@@ -235,7 +236,7 @@ static void again_sample_normal_dx(const struct ckpt_grad *g, const ckpt_tensor 
 
 static void sample_normal_dx_grad(struct ckpt_grad *g)
 {
-    ops_grad_again(g, again_sample_normal_dx);
+    ops_grad_decomposed(g, decompose_sample_normal_dx);
 }
 
 const struct ckpt_op_def op_sample_normal_dx = {

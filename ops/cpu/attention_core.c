@@ -80,7 +80,7 @@ int64_t attention_backward_workspace(const struct attention_job *job)
     return slots_of(job, job->n_heads / job->group) * backward_floats(&l) * (int64_t)sizeof(float);
 }
 
-static float *take(float **scratch, int64_t floats)
+static float *allocate(float **scratch, int64_t floats)
 {
     float *p = *scratch;
     *scratch += floats;
@@ -169,7 +169,7 @@ static void find_spans(const struct attention_job *job, const struct attention_h
     }
 }
 
-static bool spans_meet(const struct spans *s, int64_t first_key, int64_t n)
+static bool spans_overlap(const struct spans *s, int64_t first_key, int64_t n)
 {
     return first_key < s->all.end && first_key + n > s->all.begin;
 }
@@ -313,17 +313,17 @@ static void forward_tile(const struct attention_job *job, const struct layout *l
                          const struct attention_head *h, int64_t first, float *scratch)
 {
     const int64_t n = min_i64(l->queries, h->n_queries - first), width = job->width;
-    float *k_rows = take(&scratch, l->key_rows), *v_rows = take(&scratch, l->key_rows);
-    struct tile q = load_rows(&h->q, first, n, width, take(&scratch, l->query_rows));
-    struct tile o = open_rows(&h->o, first, width, take(&scratch, l->query_rows));
-    struct tile s = {take(&scratch, l->scores), l->keys};
+    float *k_rows = allocate(&scratch, l->key_rows), *v_rows = allocate(&scratch, l->key_rows);
+    struct tile q = load_rows(&h->q, first, n, width, allocate(&scratch, l->query_rows));
+    struct tile o = open_rows(&h->o, first, width, allocate(&scratch, l->query_rows));
+    struct tile s = {allocate(&scratch, l->scores), l->keys};
     struct running r = running_open(l, scratch);
     struct spans spans;
     bool begun = false;
     find_spans(job, h, first, n, &spans);
     for (int64_t j = 0; j < h->n_keys; j += l->keys) {
         int64_t m = min_i64(l->keys, h->n_keys - j);
-        if (!spans_meet(&spans, j, m))
+        if (!spans_overlap(&spans, j, m))
             continue;
         struct tile k = load_rows(&h->k, j, m, width, k_rows);
         struct tile v = load_rows(&h->v, j, m, width, v_rows);
@@ -420,15 +420,15 @@ static struct backward backward_open(const struct attention_job *job, const stru
                                      float *scratch)
 {
     struct backward b = {.job = job, .l = l};
-    b.q_rows = take(&scratch, l->query_rows);
-    b.o_rows = take(&scratch, l->query_rows);
-    b.k_rows = take(&scratch, l->key_rows);
-    b.v_rows = take(&scratch, l->key_rows);
-    b.dk_rows = take(&scratch, l->key_rows);
-    b.dv_rows = take(&scratch, l->key_rows);
-    b.s = (struct tile){take(&scratch, l->scores), l->keys};
-    b.ds = (struct tile){take(&scratch, l->scores), l->keys};
-    b.delta = take(&scratch, l->group * l->statistics);
+    b.q_rows = allocate(&scratch, l->query_rows);
+    b.o_rows = allocate(&scratch, l->query_rows);
+    b.k_rows = allocate(&scratch, l->key_rows);
+    b.v_rows = allocate(&scratch, l->key_rows);
+    b.dk_rows = allocate(&scratch, l->key_rows);
+    b.dv_rows = allocate(&scratch, l->key_rows);
+    b.s = (struct tile){allocate(&scratch, l->scores), l->keys};
+    b.ds = (struct tile){allocate(&scratch, l->scores), l->keys};
+    b.delta = allocate(&scratch, l->group * l->statistics);
     b.dq = scratch;
     return b;
 }
@@ -504,7 +504,7 @@ static void backward_queries(const struct backward *b, const struct backward_hea
     for (int64_t i = 0; i < h->n_queries; i += b->l->queries) {
         int64_t n = min_i64(b->l->queries, h->n_queries - i);
         find_spans(b->job, h, i, n, &spans);
-        if (!spans_meet(&spans, t->first, m))
+        if (!spans_overlap(&spans, t->first, m))
             continue;
         struct tile q = load_rows(&h->q, i, n, width, b->q_rows);
         struct tile d_o = load_rows(&h->d_o, i, n, width, b->o_rows);
@@ -602,7 +602,7 @@ static void bias_head(const struct backward *b, const struct attention_head *h, 
     struct tile d_o = load_rows(&h->d_o, first, n, width, b->o_rows);
     for (int64_t j = 0; j < h->n_keys; j += b->l->keys) {
         int64_t m = min_i64(b->l->keys, h->n_keys - j);
-        if (!spans_meet(&spans, j, m))
+        if (!spans_overlap(&spans, j, m))
             continue;
         struct tile k = load_rows(&h->k, j, m, width, b->k_rows);
         struct tile v = load_rows(&h->v, j, m, width, b->v_rows);

@@ -7,12 +7,14 @@
  */
 #include "conv.h"
 #include "conv_kernels.h"
-#include "conv_walk.h"
+#include "conv_taps.h"
 #include "cpu.h"
 #include "gemm.h"
 #include "kernels.h"
 
-enum { FEW = 32 /* channels; with fewer, starting a copy per tap costs more than the copy */ };
+enum {
+    FEW_CHANNELS = 32 /* channels; with fewer, starting a copy per tap costs more than the copy */
+};
 
 /* Source of a gathered (im2col) matrix. */
 struct source {
@@ -23,7 +25,7 @@ struct source {
 
 /* The weight w [k, taps..., c] as a matrix with a row per tap and output channel and a column per
  * input channel. */
-struct turned_weight {
+struct transposed_weight {
     const char *data;
     enum ckpt_dtype dtype;
     int64_t k, taps, c;
@@ -32,7 +34,7 @@ struct turned_weight {
 struct product {
     struct gemm gemm;
     struct source gathered;
-    struct turned_weight weight;
+    struct transposed_weight weight;
 };
 
 static void fill_row(const struct source *x, float *dst, int64_t row, int64_t col, int64_t n)
@@ -40,10 +42,10 @@ static void fill_row(const struct source *x, float *dst, int64_t row, int64_t co
     const struct conv_gather *g = &x->g;
     const int64_t size = ckpt_dtype_size(x->dtype);
     int64_t channel = col % g->channels;
-    struct conv_walk w;
-    int64_t sample = conv_walk_begin(g, &w, row, col / g->channels);
-    for (int64_t done = 0, m; done < n; done += m, channel = 0, conv_walk_on(g, &w)) {
-        int64_t from = conv_walk_from(g, &w, sample);
+    struct conv_taps w;
+    int64_t sample = conv_taps_begin(g, &w, row, col / g->channels);
+    for (int64_t done = 0, m; done < n; done += m, channel = 0, conv_taps_next(g, &w)) {
+        int64_t from = conv_taps_source(g, &w, sample);
         m = min_i64(g->channels - channel, n - done);
         if (from < 0)
             memset(dst + done, 0, (size_t)m * sizeof *dst);
@@ -55,13 +57,13 @@ static void fill_row(const struct source *x, float *dst, int64_t row, int64_t co
 /* Whether the taps along the last axis read adjacent positions, with few channels each. */
 static bool reads_lines(const struct conv_gather *g)
 {
-    return g->channels < FEW && g->turn[2] == 1 && g->divide[2] == 1 && g->taps[2] > 1 &&
+    return g->channels < FEW_CHANNELS && g->turn[2] == 1 && g->divide[2] == 1 && g->taps[2] > 1 &&
            g->channels == g->pitch;
 }
 
-static int64_t within(int64_t at, int64_t least, int64_t most)
+static int64_t clamp(int64_t at, int64_t low, int64_t high)
 {
-    return min_i64(max_i64(at, least), most);
+    return min_i64(max_i64(at, low), high);
 }
 
 /* Copies elements begin .. end - 1 of what a line of taps reads, zeros outside [first, last).
@@ -69,7 +71,7 @@ static int64_t within(int64_t at, int64_t least, int64_t most)
 static void fill_line(const struct source *x, float *dst, int64_t begin, int64_t end, int64_t from,
                       int64_t first, int64_t last)
 {
-    const int64_t a = within(first, begin, end), b = within(last, a, end);
+    const int64_t a = clamp(first, begin, end), b = clamp(last, a, end);
     memset(dst, 0, (size_t)(a - begin) * sizeof *dst);
     if (a < b)
         cpu_load(dst + a - begin, x->data + (from + a) * ckpt_dtype_size(x->dtype), x->dtype,
@@ -82,11 +84,11 @@ static void fill_row_lines(const struct source *x, float *dst, int64_t row, int6
 {
     const struct conv_gather *g = &x->g;
     const int64_t across = g->taps[2], line = across * g->channels;
-    struct conv_walk w;
-    int64_t sample = conv_walk_begin(g, &w, row, col / line * across), begin = col % line;
+    struct conv_taps w;
+    int64_t sample = conv_taps_begin(g, &w, row, col / line * across), begin = col % line;
     const int64_t left = w.position[2] * g->scale[2] + g->shift[2]; /* position of the first tap */
-    const int64_t first = within(-left, 0, across) * g->pitch;
-    const int64_t last = within(g->source[2] - left, 0, across) * g->pitch;
+    const int64_t first = clamp(-left, 0, across) * g->pitch;
+    const int64_t last = clamp(g->source[2] - left, 0, across) * g->pitch;
     for (int64_t done = 0, m; done < n; done += m, begin = 0) {
         bool there = w.at[0] >= 0 && w.at[1] >= 0;
         int64_t place = (sample * g->source[0] + w.at[0]) * g->source[1] + w.at[1];
@@ -94,7 +96,7 @@ static void fill_row_lines(const struct source *x, float *dst, int64_t row, int6
         fill_line(x, dst + done, begin, begin + m, (place * g->source[2] + left) * g->pitch, first,
                   there ? last : first);
         w.tap[2] = across - 1;
-        conv_walk_on(g, &w);
+        conv_taps_next(g, &w);
     }
 }
 
@@ -107,10 +109,10 @@ static void fill_gathered(const void *ctx, float *dst, int64_t row, int64_t col,
         (lines ? fill_row_lines : fill_row)(x, dst + i * n_cols, row + i, col, n_cols);
 }
 
-static void fill_turned(const void *ctx, float *dst, int64_t row, int64_t col, int64_t n_rows,
-                        int64_t n_cols)
+static void fill_transposed(const void *ctx, float *dst, int64_t row, int64_t col, int64_t n_rows,
+                            int64_t n_cols)
 {
-    const struct turned_weight *w = ctx;
+    const struct transposed_weight *w = ctx;
     for (int64_t i = 0; i < n_rows; i++) {
         int64_t tap = (row + i) / w->k, k = (row + i) % w->k;
         int64_t at = (k * w->taps + tap) * w->c + col;
@@ -145,7 +147,7 @@ static void dx_product(struct product *p, const struct conv_shape *s, enum ckpt_
                        const void *dy, const void *w)
 {
     p->gathered = (struct source){conv_gather_dy(s), dy, dtype};
-    p->weight = (struct turned_weight){
+    p->weight = (struct transposed_weight){
         .data = w, .dtype = dtype, .k = s->k, .taps = conv_volume(s->kernel), .c = s->c};
     p->gemm = (struct gemm){.rows = s->n * conv_volume(s->in),
                             .cols = s->c,
@@ -154,7 +156,7 @@ static void dx_product(struct product *p, const struct conv_shape *s, enum ckpt_
                             .b = {.data = w, .dtype = dtype},
                             .c_dtype = dtype};
     if (p->weight.taps > 1) {
-        p->gemm.b.fill = fill_turned;
+        p->gemm.b.fill = fill_transposed;
         p->gemm.b.ctx = &p->weight;
     }
 }
@@ -203,9 +205,10 @@ int64_t cpu_conv_dw_workspace(const struct conv_shape *s, enum ckpt_dtype dtype)
 }
 
 /* Runs the depthwise or grouped kernel if there are groups.  Returns whether there are. */
-static bool in_groups(const struct ckpt_kernel_args *a, const struct conv_shape *s,
-                      void (*depthwise)(const struct ckpt_kernel_args *, const struct conv_shape *),
-                      void (*groups)(const struct ckpt_kernel_args *, const struct conv_shape *))
+static bool run_groups(const struct ckpt_kernel_args *a, const struct conv_shape *s,
+                       void (*depthwise)(const struct ckpt_kernel_args *,
+                                         const struct conv_shape *),
+                       void (*groups)(const struct ckpt_kernel_args *, const struct conv_shape *))
 {
     if (s->groups == 1)
         return false;
@@ -218,7 +221,7 @@ int cpu_conv(const struct ckpt_kernel_args *a)
     struct ckpt_desc in[] = {a->in[0].desc, a->in[1].desc};
     struct conv_shape s = conv_shape_forward(in, a->attr);
     struct product p;
-    if (in_groups(a, &s, cpu_depthwise, cpu_groups))
+    if (run_groups(a, &s, cpu_depthwise, cpu_groups))
         return CKPT_OK;
     forward_product(&p, &s, in[0].dtype, a->in[0].data);
     p.gemm.b.data = a->in[1].data;
@@ -233,7 +236,7 @@ int cpu_conv_dx(const struct ckpt_kernel_args *a)
     struct ckpt_desc in[] = {a->in[0].desc, a->in[1].desc};
     struct conv_shape s = conv_shape_dx(in, a->attr);
     struct product p;
-    if (in_groups(a, &s, cpu_depthwise_dx, cpu_groups_dx))
+    if (run_groups(a, &s, cpu_depthwise_dx, cpu_groups_dx))
         return CKPT_OK;
     dx_product(&p, &s, in[0].dtype, a->in[0].data, a->in[1].data);
     p.gemm.c = a->out[0].data;
@@ -246,7 +249,7 @@ int cpu_conv_dw(const struct ckpt_kernel_args *a)
     struct ckpt_desc in[] = {a->in[0].desc, a->in[1].desc};
     struct conv_shape s = conv_shape_dw(in, a->attr);
     struct product p;
-    if (in_groups(a, &s, cpu_depthwise_dw, cpu_groups_dw))
+    if (run_groups(a, &s, cpu_depthwise_dw, cpu_groups_dw))
         return CKPT_OK;
     dw_product(&p, &s, in[0].dtype, a->in[1].data);
     p.gemm.a.data = a->in[0].data;

@@ -6,7 +6,7 @@
  */
 #include "conv.h"
 #include "conv_kernels.h"
-#include "conv_walk.h"
+#include "conv_taps.h"
 #include "cpu.h"
 #include "rows.h"
 
@@ -28,7 +28,8 @@ int64_t cpu_depthwise_workspace(const struct conv_shape *s)
     return conv_volume(s->kernel) * s->k * (int64_t)sizeof(float);
 }
 
-static const float *turn_weight(const struct conv_shape *s, const struct ckpt_view *w, float *to)
+static const float *transpose_weight(const struct conv_shape *s, const struct ckpt_view *w,
+                                     float *to)
 {
     int64_t taps = conv_volume(s->kernel);
     for (int64_t k = 0; k < s->k; k++)
@@ -63,18 +64,18 @@ ROWS_INLINE void add_tap_dx(const struct depthwise *d, float *sum, int64_t tap, 
                 w[j * d->each + i] * row_get(d->source, from + (first + j) * d->each + i, half);
 }
 
-ROWS_INLINE void fill_place(const struct depthwise *d, int64_t row, bool back, bool half)
+ROWS_INLINE void compute_position(const struct depthwise *d, int64_t row, bool back, bool half)
 {
     float sum[LANES];
     const int64_t channels = back ? d->k / d->each : d->k, taps = conv_volume(d->g.taps);
-    struct conv_walk w;
+    struct conv_taps w;
     for (int64_t first = 0, n; first < channels; first += n) {
         n = min_i64(LANES, channels - first);
         for (int64_t j = 0; j < n; j++)
             sum[j] = d->bias ? row_get(d->bias, first + j, half) : 0.f;
-        int64_t sample = conv_walk_begin(&d->g, &w, row, 0);
-        for (int64_t t = 0; t < taps; t++, conv_walk_on(&d->g, &w)) {
-            int64_t from = conv_walk_from(&d->g, &w, sample);
+        int64_t sample = conv_taps_begin(&d->g, &w, row, 0);
+        for (int64_t t = 0; t < taps; t++, conv_taps_next(&d->g, &w)) {
+            int64_t from = conv_taps_source(&d->g, &w, sample);
             if (from >= 0 && back && d->each > 1)
                 add_tap_dx(d, sum, t, from, first, n, half);
             else if (from >= 0)
@@ -85,22 +86,22 @@ ROWS_INLINE void fill_place(const struct depthwise *d, int64_t row, bool back, b
     }
 }
 
-CKPT_CLONES static void fill_places(const struct depthwise *d, int64_t begin, int64_t end,
-                                    bool back, bool half)
+CKPT_CLONES static void compute_positions(const struct depthwise *d, int64_t begin, int64_t end,
+                                          bool back, bool half)
 {
     for (int64_t row = begin; row < end; row++)
         if (half)
-            fill_place(d, row, back, true);
+            compute_position(d, row, back, true);
         else
-            fill_place(d, row, back, false);
+            compute_position(d, row, back, false);
 }
 
-static void fill_all(const struct depthwise *d, int64_t rows, bool back, bool half)
+static void compute_all(const struct depthwise *d, int64_t rows, bool back, bool half)
 {
     const int64_t piece = rows_per_chunk(d->k), pieces = (rows + piece - 1) / piece;
 #pragma omp parallel for schedule(static) if (pieces > 1)
     for (int64_t i = 0; i < pieces; i++)
-        fill_places(d, i * piece, min_i64(rows, (i + 1) * piece), back, half);
+        compute_positions(d, i * piece, min_i64(rows, (i + 1) * piece), back, half);
 }
 
 void cpu_depthwise(const struct ckpt_kernel_args *a, const struct conv_shape *s)
@@ -108,11 +109,11 @@ void cpu_depthwise(const struct ckpt_kernel_args *a, const struct conv_shape *s)
     struct depthwise d = {.g = conv_gather_x(s),
                           .k = s->k,
                           .each = s->k / s->c,
-                          .weight = turn_weight(s, &a->in[1], a->workspace),
+                          .weight = transpose_weight(s, &a->in[1], a->workspace),
                           .source = a->in[0].data,
                           .bias = a->in[2].data,
                           .out = a->out[0].data};
-    fill_all(&d, s->n * conv_volume(s->out), false, view_half(&a->in[0]));
+    compute_all(&d, s->n * conv_volume(s->out), false, view_half(&a->in[0]));
 }
 
 void cpu_depthwise_dx(const struct ckpt_kernel_args *a, const struct conv_shape *s)
@@ -120,10 +121,10 @@ void cpu_depthwise_dx(const struct ckpt_kernel_args *a, const struct conv_shape 
     struct depthwise d = {.g = conv_gather_dy(s),
                           .k = s->k,
                           .each = s->k / s->c,
-                          .weight = turn_weight(s, &a->in[1], a->workspace),
+                          .weight = transpose_weight(s, &a->in[1], a->workspace),
                           .source = a->in[0].data,
                           .out = a->out[0].data};
-    fill_all(&d, s->n * conv_volume(s->in), true, view_half(&a->in[0]));
+    compute_all(&d, s->n * conv_volume(s->in), true, view_half(&a->in[0]));
 }
 
 /* ---- gradient of the weight ------------------------------------------------------------------ */
@@ -165,10 +166,10 @@ ROWS_INLINE void sum_places(const struct depthwise *d, float *sum, int64_t begin
 {
     const int64_t taps = conv_volume(d->g.taps);
     for (int64_t row = begin; row < end; row++) {
-        struct conv_walk w;
-        int64_t sample = conv_walk_begin(&d->g, &w, row, 0);
-        for (int64_t t = 0; t < taps; t++, conv_walk_on(&d->g, &w)) {
-            int64_t from = conv_walk_from(&d->g, &w, sample);
+        struct conv_taps w;
+        int64_t sample = conv_taps_begin(&d->g, &w, row, 0);
+        for (int64_t t = 0; t < taps; t++, conv_taps_next(&d->g, &w)) {
+            int64_t from = conv_taps_source(&d->g, &w, sample);
             if (from >= 0)
                 add_product(d, sum + t * d->k, row * d->k, from, half);
         }

@@ -11,8 +11,8 @@
 #define SIDE 64   /* of a transposed block */
 #define RUN  8192 /* elements per task when copying rows */
 
-static void turn4(uint32_t *dst, int64_t dst_step, const uint32_t *src, int64_t src_step, int64_t n,
-                  int64_t m)
+static void transpose4(uint32_t *dst, int64_t dst_step, const uint32_t *src, int64_t src_step,
+                       int64_t n, int64_t m)
 {
     uint32_t block[SIDE][SIDE];
     for (int64_t j = 0; j < m; j++)
@@ -22,8 +22,8 @@ static void turn4(uint32_t *dst, int64_t dst_step, const uint32_t *src, int64_t 
         memcpy(dst + i * dst_step, block[i], (size_t)m * sizeof *dst);
 }
 
-static void turn2(uint16_t *dst, int64_t dst_step, const uint16_t *src, int64_t src_step, int64_t n,
-                  int64_t m)
+static void transpose2(uint16_t *dst, int64_t dst_step, const uint16_t *src, int64_t src_step,
+                       int64_t n, int64_t m)
 {
     uint16_t block[SIDE][SIDE];
     for (int64_t j = 0; j < m; j++)
@@ -93,7 +93,7 @@ static void copy_rows(const struct loops *l, char *dst, const char *src, size_t 
 
 /* For dst dense along the last axis and src along the one before it.  Consecutive tasks follow the
  * rows of src. */
-static void copy_turned(const struct loops *l, char *dst, const char *src, size_t size)
+static void copy_transposed(const struct loops *l, char *dst, const char *src, size_t size)
 {
     int p = l->ndim - 2, q = l->ndim - 1;
     int64_t down = (l->shape[p] + SIDE - 1) / SIDE, across = (l->shape[q] + SIDE - 1) / SIDE;
@@ -106,9 +106,11 @@ static void copy_turned(const struct loops *l, char *dst, const char *src, size_
         char *to = dst + (at[0] + i * l->stride[0][p] + j) * (int64_t)size;
         const char *from = src + (at[1] + i + j * l->stride[1][q]) * (int64_t)size;
         if (size == 4)
-            turn4((uint32_t *)to, l->stride[0][p], (const uint32_t *)from, l->stride[1][q], n, m);
+            transpose4((uint32_t *)to, l->stride[0][p], (const uint32_t *)from, l->stride[1][q], n,
+                       m);
         else
-            turn2((uint16_t *)to, l->stride[0][p], (const uint16_t *)from, l->stride[1][q], n, m);
+            transpose2((uint16_t *)to, l->stride[0][p], (const uint16_t *)from, l->stride[1][q], n,
+                       m);
     }
 }
 
@@ -123,7 +125,7 @@ static void copy_view(const struct ckpt_view *y, const struct ckpt_view *x)
         return;
     }
     loops_move_axis(&l, axis);
-    copy_turned(&l, y->data, x->data, size);
+    copy_transposed(&l, y->data, x->data, size);
 }
 
 int cpu_copy(const struct ckpt_kernel_args *a)

@@ -11,7 +11,7 @@ struct cross_entropy {
     const struct cross_entropy_attr *attr;
     const int32_t *label;
     const float *weight;   /* class weights, or NULL */
-    double all;            /* sum of the class weights */
+    double weight_sum;     /* sum of the class weights */
     int64_t rows, n, step; /* step: bytes per row */
     bool half;
 };
@@ -28,13 +28,13 @@ static struct cross_entropy open_call(const struct ckpt_kernel_args *a, int firs
     c.step = c.n * ckpt_dtype_size(x->dtype);
     c.half = view_half(&a->in[first]);
     for (int64_t j = 0; c.weight && j < c.n; j++)
-        c.all += (double)c.weight[j];
+        c.weight_sum += (double)c.weight[j];
     if (!c.weight)
-        c.all = (double)c.n;
+        c.weight_sum = (double)c.n;
     return c;
 }
 
-static bool counts(const struct cross_entropy *c, int32_t label)
+static bool is_counted(const struct cross_entropy *c, int32_t label)
 {
     return label != c->attr->ignore_index;
 }
@@ -105,7 +105,7 @@ static double row_loss(const struct cross_entropy *c, const void *x, int32_t lab
 {
     const double e = (double)c->attr->label_smoothing, z = (double)c->attr->z_loss;
     stats[0] = stats[1] = 0;
-    if (!counts(c, label))
+    if (!is_counted(c, label))
         return 0;
     double sum = exp_sum_leaf(x, c->n, c->half, &stats[0]);
     stats[1] = (float)sum;
@@ -117,7 +117,7 @@ static double row_loss(const struct cross_entropy *c, const void *x, int32_t lab
     if (e == 0 && z == 0)
         return loss;
     double lse = (double)stats[0] + log(sum);
-    double smooth = e > 0 ? c->all * lse - weighted_sum(c, x) : 0;
+    double smooth = e > 0 ? c->weight_sum * lse - weighted_sum(c, x) : 0;
     return (1 - e) * loss + e / (double)c->n * smooth + z * weight_of(c, label) * lse * lse;
 }
 
@@ -126,7 +126,7 @@ static double count_rows(const struct cross_entropy *c)
 {
     double total = 0;
     for (int64_t b = 0; b < c->rows; b++)
-        total += counts(c, c->label[b]) ? weight_of(c, c->label[b]) : 0;
+        total += is_counted(c, c->label[b]) ? weight_of(c, c->label[b]) : 0;
     return total;
 }
 
@@ -152,13 +152,13 @@ int cpu_cross_entropy(const struct ckpt_kernel_args *a)
 #pragma omp parallel for schedule(static) if (c.rows * c.n > ROWS_CHUNK)
     for (int64_t b = 0; b < c.rows; b++) {
         each[b] = row_loss(&c, (const char *)a->in[0].data + b * c.step, c.label[b], stats + 2 * b);
-        if (counts(&c, c.label[b]) && !fits(&c, c.label[b]))
+        if (is_counted(&c, c.label[b]) && !fits(&c, c.label[b]))
             report_index(a, b, c.label[b], c.n);
     }
     const double total = count_rows(&c);
     reduce_rows(&c, each, total, out);
     count[0] = (float)total;
-    count[1] = (float)c.all;
+    count[1] = (float)c.weight_sum;
     return CKPT_OK;
 }
 
@@ -172,9 +172,9 @@ int cpu_cross_entropy_count(const struct ckpt_kernel_args *a)
         c.n = a->in[1].desc.shape[0];
     }
     for (int64_t j = 0; j < c.n; j++)
-        c.all += (double)c.weight[j];
+        c.weight_sum += (double)c.weight[j];
     count[0] = (float)count_rows(&c);
-    count[1] = (float)c.all;
+    count[1] = (float)c.weight_sum;
     return CKPT_OK;
 }
 
@@ -191,7 +191,8 @@ static struct slopes slopes_of(const struct cross_entropy *c, int32_t label, flo
     struct slopes s = {.slope = fits(c, label) ? slope : NAN};
     s.at = (float)((1 - e) * w);
     s.rest = (float)(e / (double)c->n);
-    s.scale = (float)((1 - e) * w + e * c->all / (double)c->n + (z > 0 ? 2 * z * lse * w : 0));
+    s.scale =
+        (float)((1 - e) * w + e * c->weight_sum / (double)c->n + (z > 0 ? 2 * z * lse * w : 0));
     return s;
 }
 
@@ -229,7 +230,7 @@ static void row_slope(const struct cross_entropy *c, const void *x, void *dx, in
                       float reached, const float stats[2])
 {
     const int32_t label = c->label[b];
-    if (counts(c, label))
+    if (is_counted(c, label))
         entropy_slope_leaf(c, (const char *)x + b * c->step, (char *)dx + b * c->step, label,
                            slopes_of(c, label, reached, stats), stats);
     else
@@ -261,7 +262,7 @@ int cpu_cross_entropy_both(const struct ckpt_kernel_args *a)
     for (int64_t b = 0; b < c.rows; b++) {
         float stats[2];
         losses[b] = row_loss(&c, (const char *)a->in[1].data + b * c.step, c.label[b], stats);
-        if (counts(&c, c.label[b]) && !fits(&c, c.label[b]))
+        if (is_counted(&c, c.label[b]) && !fits(&c, c.label[b]))
             report_index(a, b, c.label[b], c.n);
         row_slope(&c, a->in[1].data, a->out[1].data, b,
                   mean ? dloss[0] / (float)total : dloss[each ? b : 0], stats);

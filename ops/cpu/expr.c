@@ -39,7 +39,7 @@ static const map_fn functions[EXPR_CODES] = {
 };
 
 /* Finds the last reader of each value, after which its register is free. */
-static void find_last(const struct expr *e, int *last)
+static void find_last_reads(const struct expr *e, int *last)
 {
     for (int i = 0; i < e->n_nodes; i++) {
         last[i] = i;
@@ -49,7 +49,7 @@ static void find_last(const struct expr *e, int *last)
     last[e->n_nodes - 1] = e->n_nodes;
 }
 
-static int take_register(struct machine *m, bool *busy)
+static int allocate_register(struct machine *m, bool *busy)
 {
     int r = m->n_in;
     while (busy[r])
@@ -62,11 +62,11 @@ static int take_register(struct machine *m, bool *busy)
 
 /* Constants get the first registers to themselves: they are written once for all blocks of a
  * tile. */
-static void take_constants(struct machine *m, bool *busy)
+static void allocate_constants(struct machine *m, bool *busy)
 {
     for (int i = 0; i < m->e->n_nodes; i++)
         if (m->e->node[i].code == EXPR_CONSTANT) {
-            m->constant[m->n_constants].to = (uint8_t)take_register(m, busy);
+            m->constant[m->n_constants].to = (uint8_t)allocate_register(m, busy);
             m->constant[m->n_constants++].value = m->e->node[i].p;
         }
 }
@@ -77,8 +77,8 @@ static void assemble(struct machine *m)
     const struct expr *e = m->e;
     int at[EXPR_LIMIT], last[EXPR_LIMIT], leaf = e->n_in, constant = m->n_in;
     bool busy[EXPR_LIMIT + LOOPS_OPERANDS] = {false};
-    find_last(e, last);
-    take_constants(m, busy);
+    find_last_reads(e, last);
+    allocate_constants(m, busy);
     for (int i = 0; i < e->n_nodes; i++) {
         const struct expr_node *n = &e->node[i];
         if (n->code == EXPR_INPUT) {
@@ -96,7 +96,7 @@ static void assemble(struct machine *m)
             for (int k = 0; k < s->n_from; k++)
                 if (at[n->arg[k]] >= m->n_in + m->n_constants && last[n->arg[k]] == i)
                     busy[at[n->arg[k]]] = false;
-            at[i] = take_register(m, busy);
+            at[i] = allocate_register(m, busy);
             s->to = (uint8_t)at[i];
         }
     }
@@ -165,9 +165,9 @@ static void run(const struct ckpt_kernel_args *a, const struct expr *e, const st
             source[m.n_in++] = leaf_source(a, n);
     }
     assemble(&m);
-    struct ckpt_desc walk = expr_walk(e, &out->desc);
+    struct ckpt_desc domain = expr_walk(e, &out->desc);
     if (e->reduced)
-        cpu_map_sum(out, &walk, e->reduced, e->scale, m.n_in, source, run_tile, &m);
+        cpu_map_sum(out, &domain, e->reduced, e->scale, m.n_in, source, run_tile, &m);
     else
         cpu_map_sources(out, m.n_in, source, run_tile, &m);
 }
@@ -178,7 +178,7 @@ int cpu_expr(const struct ckpt_kernel_args *a)
     const struct expr *e = a->attr;
     run(a, e, &a->out[0]);
     if (!e->second)
-        return cpu_leave_largest(a, 1, CKPT_OK);
+        return cpu_write_largest(a, 1, CKPT_OK);
     struct expr other;
     memcpy(&other, e, expr_size(e));
     other.n_nodes = e->second;

@@ -14,9 +14,9 @@
 
 enum {
     TILE = 256, /* maximum rows and columns of a tile */
-    TILE_LEAST = 64,
-    TILES_WANTED = 8, /* tiles are halved until there are this many */
-    INNER = 256       /* maximum length of a converted block along the summed axis */
+    TILE_MIN = 64,
+    MIN_TILES = 8, /* tiles are halved until there are this many */
+    INNER = 256    /* maximum length of a converted block along the summed axis */
 };
 
 struct layout {
@@ -49,11 +49,11 @@ static struct layout layout_of(const struct gemm *g)
     bool a = in_blocks(&g->a), b = in_blocks(&g->b), c = g->c_dtype != CKPT_F32;
     struct layout l = {.tile_rows = TILE, .tile_cols = TILE, .unit = g->unit ? g->unit : g->rows};
     while (!g->unit &&
-           tile_count(g->rows, l.tile_rows) * tile_count(g->cols, l.tile_cols) < TILES_WANTED) {
+           tile_count(g->rows, l.tile_rows) * tile_count(g->cols, l.tile_cols) < MIN_TILES) {
         int64_t *longer = min_i64(g->rows, l.tile_rows) > min_i64(g->cols, l.tile_cols)
                               ? &l.tile_rows
                               : &l.tile_cols;
-        if (*longer <= TILE_LEAST)
+        if (*longer <= TILE_MIN)
             break;
         *longer /= 2;
     }

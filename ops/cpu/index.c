@@ -21,7 +21,7 @@ static const int32_t *indices_of(const struct ckpt_kernel_args *a)
 }
 
 /* Whether index i is valid for an axis of `size`; reports it if not. */
-static inline bool fits(const struct ckpt_kernel_args *a, int64_t i, int64_t size)
+static inline bool is_valid(const struct ckpt_kernel_args *a, int64_t i, int64_t size)
 {
     int32_t index = ((const int32_t *)a->in[1].data)[i];
     bool good = index >= 0 && index < size;
@@ -31,7 +31,7 @@ static inline bool fits(const struct ckpt_kernel_args *a, int64_t i, int64_t siz
 }
 
 /* Copies the indexed element, or sets all bits, which is NaN, for an invalid index. */
-static inline void take(char *to, const char *from, int64_t bytes, bool good)
+static inline void copy_or_nan(char *to, const char *from, int64_t bytes, bool good)
 {
     if (good)
         memcpy(to, from, (size_t)bytes);
@@ -49,8 +49,8 @@ int cpu_index_select(const struct ckpt_kernel_args *a)
 #pragma omp parallel for schedule(static) if (s.outer * s.n * s.inner > ROWS_CHUNK)
     for (int64_t r = 0; r < s.outer * s.n; r++) {
         int64_t from = r / s.n * s.size + index[r % s.n];
-        take((char *)a->out[0].data + r * row, (const char *)a->in[0].data + from * row, row,
-             fits(a, r % s.n, s.size));
+        copy_or_nan((char *)a->out[0].data + r * row, (const char *)a->in[0].data + from * row, row,
+                    is_valid(a, r % s.n, s.size));
     }
     return CKPT_OK;
 }
@@ -63,7 +63,7 @@ static void list_places(const struct ckpt_kernel_args *a, const struct index_sha
     const int32_t *index = indices_of(a);
     memset(start, 0, (size_t)(s->size + 2) * sizeof *start);
     for (int64_t i = 0; i < s->n; i++)
-        if (fits(a, i, s->size) && index[i] != skip)
+        if (is_valid(a, i, s->size) && index[i] != skip)
             start[index[i] + 2]++;
     for (int64_t k = 2; k < s->size + 2; k++)
         start[k] += start[k - 1];
@@ -144,8 +144,8 @@ int cpu_gather(const struct ckpt_kernel_args *a)
     for (int64_t i = 0; i < n; i++) {
         int64_t o = i / (s.n * s.inner);
         int64_t from = (o * s.size + index[i]) * s.inner + i % s.inner;
-        take((char *)a->out[0].data + i * size, (const char *)a->in[0].data + from * size, size,
-             fits(a, i, s.size));
+        copy_or_nan((char *)a->out[0].data + i * size, (const char *)a->in[0].data + from * size,
+                    size, is_valid(a, i, s.size));
     }
     return CKPT_OK;
 }
@@ -165,7 +165,7 @@ int cpu_scatter(const struct ckpt_kernel_args *a)
         int64_t o = lane / s.inner, c = lane % s.inner;
         for (int64_t i = 0; i < s.n; i++) {
             int64_t from = (o * s.n + i) * s.inner + c;
-            if (fits(a, from, s.size))
+            if (is_valid(a, from, s.size))
                 y[(o * s.size + index[from]) * s.inner + c] += row_get(a->in[0].data, from, half);
         }
     }

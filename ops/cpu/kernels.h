@@ -17,10 +17,10 @@ int cpu_to_fp8_largest(const struct ckpt_kernel_args *a);
 int cpu_to_fp8_blocks(const struct ckpt_kernel_args *a);
 /* Called at the end of a kernel with n outputs that returned rc: if the call has an extra output,
  * writes the largest magnitude of output 0, whose rows are dense (ops_leave_largest). */
-int cpu_leave_largest(const struct ckpt_kernel_args *a, int n, int rc);
+int cpu_write_largest(const struct ckpt_kernel_args *a, int n, int rc);
 
 /* The same for gradients of attention: writes the largest magnitudes that `left` lists. */
-void cpu_leave_attention(const struct ckpt_kernel_args *a, uint16_t left);
+void cpu_write_attention_largest(const struct ckpt_kernel_args *a, uint16_t left);
 
 /* Runs the gradient kernel dx with n outputs, then writes the column sums of output 0, as stored
  * and dense, to output n. */

@@ -130,8 +130,7 @@ int linear_gelu_by_parts(const struct ckpt_kernel_args *a, const struct linear_g
 
 /* The product's result is overwritten by the gradient of GELU.  An extra output for the largest
  * magnitude is written by that kernel. */
-int linear_dx_gelu_by_parts(const struct ckpt_kernel_args *a,
-                            const struct linear_gelu_parts *parts)
+int linear_dx_gelu_by_parts(const struct ckpt_kernel_args *a, const struct linear_gelu_parts *parts)
 {
     const struct linear_dx_gelu_attr *attr = a->attr;
     const struct ckpt_view pre = a->in[parts->pre], of_dx[] = {a->out[0], pre};
@@ -192,7 +191,8 @@ static int call_part(const struct ckpt_kernel_args *a, ckpt_kernel kernel, int n
 
 /* Places an absent result into the workspace and sets *taken to its bytes.  Fails if the workspace
  * is too small. */
-static int take_scratch(const struct ckpt_kernel_args *a, struct ckpt_view *result, int64_t *taken)
+static int place_in_workspace(const struct ckpt_kernel_args *a, struct ckpt_view *result,
+                              int64_t *taken)
 {
     *taken = linear_gated_scratch(&result->desc);
     if (a->workspace_bytes < *taken)
@@ -210,7 +210,7 @@ int linear_gated_by_parts(const struct ckpt_kernel_args *a, const struct linear_
     struct ckpt_view up = a->out[1];
     const struct ckpt_view gate = a->out[0].data ? a->out[0] : h;
     int64_t taken = 0;
-    int rc = h.data && !up.data ? take_scratch(a, &up, &taken) : CKPT_OK;
+    int rc = h.data && !up.data ? place_in_workspace(a, &up, &taken) : CKPT_OK;
     if (!rc && gate.data)
         rc = call_part(a, parts->product, 3, of_gate, &gate, taken);
     if (!rc && up.data)
@@ -231,7 +231,7 @@ int linear_dx_gated_by_parts(const struct ckpt_kernel_args *a,
     const struct ckpt_view *dgate = &a->out[0], *dup = &a->out[1];
     struct ckpt_view silu = a->n_out > 2 ? a->out[2] : (struct ckpt_view){.desc = gate.desc};
     int64_t taken = 0;
-    int rc = silu.data ? CKPT_OK : take_scratch(a, &silu, &taken);
+    int rc = silu.data ? CKPT_OK : place_in_workspace(a, &silu, &taken);
     if (!rc)
         rc = call_part(a, parts->product, 3, of_product, dup, taken);
     if (!rc)
@@ -337,5 +337,5 @@ int cpu_with_dx_sums(const struct ckpt_kernel_args *a, int n, ckpt_kernel dx)
     sums.in = &a->out[0];
     sums.out = &a->out[n];
     const int rc = dx(&own);
-    return cpu_leave_largest(a, n + 1, rc ? rc : cpu_column_sum(&sums));
+    return cpu_write_largest(a, n + 1, rc ? rc : cpu_column_sum(&sums));
 }

@@ -37,10 +37,10 @@ void cpu_map_sources(const struct ckpt_view *y, int n_in, const struct map_sourc
 
 /*
  * y = scale times the sum over the last `reduced` axes of fn(x...), which is evaluated over the
- * shape `walk`; y is dense fp32.  Sums are fp64, in an order that depends on the shapes alone.
+ * shape `domain`; y is dense fp32.  Sums are fp64, in an order that depends on the shapes alone.
  */
-void cpu_map_sum(const struct ckpt_view *y, const struct ckpt_desc *walk, int reduced, float scale,
-                 int n_in, const struct map_source *x, map_fn fn, const void *ctx);
+void cpu_map_sum(const struct ckpt_view *y, const struct ckpt_desc *domain, int reduced,
+                 float scale, int n_in, const struct map_source *x, map_fn fn, const void *ctx);
 
 /* Whether the work is large enough for several threads. */
 static inline bool loops_parallel(int64_t elements)

@@ -88,7 +88,7 @@ int cpu_clip_coefficient(const struct ckpt_kernel_args *a)
 }
 
 static void update_param(const struct update_constants *c, const struct ckpt_view *state,
-                         const struct ckpt_view *gradient, bool *broken)
+                         const struct ckpt_view *gradient, bool *not_finite)
 {
     const bool half = view_half(&state[UPDATE_VALUE]);
     struct host_update p = {
@@ -100,7 +100,7 @@ static void update_param(const struct update_constants *c, const struct ckpt_vie
         .gradient = gradient->data,
         .half = view_half(gradient),
         .n = desc_numel(&state[UPDATE_VALUE].desc),
-        .broken = broken,
+        .broken = not_finite,
     };
     host_update(c, &p);
 }
@@ -129,8 +129,8 @@ static struct mean8 bytes_at(const struct ckpt_view *v, int64_t n, int64_t at)
     return v->data ? mean8_at(v->data, n, at) : (struct mean8){NULL, NULL};
 }
 
-static void add_means(const struct update_attr *attr, const struct ckpt_view *state, int64_t n,
-                      int64_t at, struct host_update *p)
+static void set_moments(const struct update_attr *attr, const struct ckpt_view *state, int64_t n,
+                        int64_t at, struct host_update *p)
 {
     if (attr->narrow == NARROW_8BIT) {
         p->byte_m = bytes_at(&state[UPDATE_EXP_AVG], n, at);
@@ -143,7 +143,7 @@ static void add_means(const struct update_attr *attr, const struct ckpt_view *st
 
 /* Updates parameter k with low-precision state; each of its parts has its own rounding stream. */
 static void update_narrow(const struct update_constants *c, const struct ckpt_kernel_args *a, int k,
-                          bool *broken)
+                          bool *not_finite)
 {
     const struct narrow_update_attr *attr = a->attr;
     const struct rounding *r = &attr->rounding;
@@ -158,12 +158,12 @@ static void update_narrow(const struct update_constants *c, const struct ckpt_ke
             .gradient = (const char *)gradient->data + at * size,
             .half = view_half(gradient),
             .n = some,
-            .broken = broken,
+            .broken = not_finite,
             .narrow = true,
             .noise = noise_of(a->run, &r->part[j]),
             .first = at - r->part[j].first,
         };
-        add_means(&attr->update, state, n, at, &p);
+        set_moments(&attr->update, state, n, at, &p);
         if (some > 0)
             host_update(c, &p);
     }
@@ -192,15 +192,15 @@ int cpu_update(const struct ckpt_kernel_args *a)
         restore_values(a);
         return CKPT_OK;
     }
-    bool broken = false;
+    bool not_finite = false;
     struct update_constants c = update_constants_of(attr);
     update_begin(&c, attr, clip, a->run->lr, a->run->opt_step);
     for (int k = 0; k < update_params(a->n_in); k++)
         if (attr->narrow)
-            update_narrow(&c, a, k, &broken);
+            update_narrow(&c, a, k, &not_finite);
         else
-            update_param(&c, a->out + k * UPDATE_STATES, &gradient[k], &broken);
-    if (broken)
+            update_param(&c, a->out + k * UPDATE_STATES, &gradient[k], &not_finite);
+    if (not_finite)
         report_halt(a->run, HALT_UPDATE + (int32_t)(a->run->opt_step & 1));
     return CKPT_OK;
 }

@@ -68,8 +68,8 @@ struct pair {
     float a, b;
 };
 
-ROWS_INLINE struct pair turned_back(const void *restrict dy, const float *restrict table, int64_t k,
-                                    bool dy_half)
+ROWS_INLINE struct pair rotated_back(const void *restrict dy, const float *restrict table,
+                                     int64_t k, bool dy_half)
 {
     float cosine = table[2 * k], sine = table[2 * k + 1];
     float a = row_get(dy, 2 * k, dy_half), b = row_get(dy, 2 * k + 1, dy_half);
@@ -89,14 +89,14 @@ ROWS_INLINE void norm_rope_dx_rows(const struct row_run *run, int64_t c, const v
         float dot = 0.f;
 #pragma omp simd reduction(+ : dot)
         for (int64_t k = 0; k < c / 2; k++) {
-            struct pair d = turned_back(dy, table, k, dy_half);
+            struct pair d = rotated_back(dy, table, k, dy_half);
             dot += d.a * row_get(w, 2 * k, half) * row_get(x, 2 * k, half) +
                    d.b * row_get(w, 2 * k + 1, half) * row_get(x, 2 * k + 1, half);
         }
         float slope = dot * rstd * rstd / (float)c;
 #pragma omp simd
         for (int64_t k = 0; k < c / 2; k++) {
-            struct pair d = turned_back(dy, table, k, dy_half);
+            struct pair d = rotated_back(dy, table, k, dy_half);
             float a = row_get(x, 2 * k, half), b = row_get(x, 2 * k + 1, half);
             row_put(dx, 2 * k, rstd * (d.a * row_get(w, 2 * k, half) - a * slope), half);
             row_put(dx, 2 * k + 1, rstd * (d.b * row_get(w, 2 * k + 1, half) - b * slope), half);
@@ -123,5 +123,5 @@ int cpu_rms_norm_rope_dx(const struct ckpt_kernel_args *a)
 {
     const struct rms_norm_rope_attr *attr = a->attr;
     struct ckpt_view table = rope_table_rows(&a->in[4], &a->in[1].desc, attr->axis);
-    return cpu_leave_largest(a, 2, rms_norm_backward(a, &table, norm_rope_dx_leaf));
+    return cpu_write_largest(a, 2, rms_norm_backward(a, &table, norm_rope_dx_leaf));
 }

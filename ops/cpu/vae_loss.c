@@ -5,7 +5,7 @@
 #include "vae_loss.h"
 #include "vmath.h"
 
-#define SOME 1024 /* elements per float buffer */
+#define BUFFER 1024 /* elements per float buffer */
 
 /* Loads values [i, i + n) of v as floats. */
 static void load(float *dst, const struct ckpt_view *v, int64_t i, int64_t n)
@@ -24,9 +24,9 @@ typedef double (*loss_fn)(const float *a, const float *b, int64_t n);
 static double sum_chunk(const struct ckpt_kernel_args *k, loss_fn fn, int64_t begin, int64_t end)
 {
     double sum = 0;
-    for (int64_t i = begin; i < end; i += SOME) {
-        float a[SOME], b[SOME];
-        int64_t n = min_i64(SOME, end - i);
+    for (int64_t i = begin; i < end; i += BUFFER) {
+        float a[BUFFER], b[BUFFER];
+        int64_t n = min_i64(BUFFER, end - i);
         load(a, &k->in[0], i, n);
         load(b, &k->in[1], i, n);
         sum += fn(a, b, n);
@@ -54,11 +54,11 @@ typedef void (*map_fn)(float *restrict y, float *const *x, int64_t n, float slop
 static void run_map(const struct ckpt_kernel_args *k, int out, int first, int n_in, map_fn fn,
                     float slope)
 {
-    int64_t all = desc_numel(&k->out[out].desc), chunks = (all + SOME - 1) / SOME;
+    int64_t all = desc_numel(&k->out[out].desc), chunks = (all + BUFFER - 1) / BUFFER;
 #pragma omp parallel for schedule(static) if (all > ROWS_CHUNK)
     for (int64_t i = 0; i < chunks; i++) {
-        float x0[SOME], x1[SOME], x2[SOME], y[SOME], *x[] = {x0, x1, x2};
-        int64_t at = i * SOME, n = min_i64(SOME, all - at);
+        float x0[BUFFER], x1[BUFFER], x2[BUFFER], y[BUFFER], *x[] = {x0, x1, x2};
+        int64_t at = i * BUFFER, n = min_i64(BUFFER, all - at);
         for (int j = 0; j < n_in; j++)
             load(x[j], &k->in[first + j], at, n);
         fn(y, x, n, slope);

@@ -298,8 +298,8 @@ void tape_fetch_gradients(ckpt_tape *t);
 int tape_check_gradient(ckpt_tape *t, int32_t x, ckpt_tensor g);
 
 /* The gradients of x[0] to x[n - 1] through the ops from first_op on, where those of y are dy; for
- * rules of ops that are gradients (ops/again.h).  x are not made by these ops, and no two are one
- * tensor.  dx[i] is CKPT_NONE where no y depends on x[i].  Returns 0 or the tape's error. */
+ * rules of ops that are gradients (ops/decompose.h).  x are not made by these ops, and no two are
+ * one tensor.  dx[i] is CKPT_NONE where no y depends on x[i].  Returns 0 or the tape's error. */
 int tape_pull(ckpt_tape *t, int32_t first_op, int ny, const ckpt_tensor *y, const ckpt_tensor *dy,
               int n, const ckpt_tensor *x, ckpt_tensor *dx);
 

@@ -6,12 +6,12 @@
  * sequence of ops that have gradients of gradients, which the tape then differentiates.  The cost
  * is the cost of those ops, a few passes over fp32 tensors.  Gradients of any order follow.
  */
-#ifndef CKPT_OPS_AGAIN_H
-#define CKPT_OPS_AGAIN_H
+#ifndef CKPT_OPS_DECOMPOSE_H
+#define CKPT_OPS_DECOMPOSE_H
 
 #include "ckpt_op.h"
 
-enum { AGAIN_OPERANDS = 16, AGAIN_RESULTS = 4 };
+enum { DECOMPOSED_OPERANDS = 16, DECOMPOSED_RESULTS = 4 };
 
 /*
  * Records the decomposition of the op of g.
@@ -21,10 +21,11 @@ enum { AGAIN_OPERANDS = 16, AGAIN_RESULTS = 4 };
  *
  * out: results, to be filled in.  Results without dout may stay CKPT_NONE.
  */
-typedef void (*ops_again)(const struct ckpt_grad *g, const ckpt_tensor *in, ckpt_tensor *out);
+typedef void (*ops_decomposition)(const struct ckpt_grad *g, const ckpt_tensor *in,
+                                  ckpt_tensor *out);
 
-/* The gradient rule of an op whose decomposition is recorded by `again`. */
-void ops_grad_again(struct ckpt_grad *g, ops_again again);
+/* The gradient rule of an op with this decomposition. */
+void ops_grad_decomposed(struct ckpt_grad *g, ops_decomposition decomposition);
 
 /* For a decomposition: gradients of y with respect to x[0] to x[n - 1], which are distinct tensors,
  * given the gradient dy of y.  first_op is ops_count() before y was recorded.  dx[i] is CKPT_NONE

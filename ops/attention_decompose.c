@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Attention decomposed into matrix products, softmax and expressions, for second gradients
- * (again.h).  The scores of all sequences are tensors: [..., H, L, M], for packed text [B, H, L,
- * R].
+ * (decompose.h).  The scores of all sequences are tensors: [..., H, L, M], or for packed text
+ * [B, H, L, R].
  */
-#include "attention_again.h"
+#include "attention_decompose.h"
 #include "ops.h"
 
 /* The score of a hidden key.  Unlike with -INFINITY, a softmax of hidden keys only is finite. */
@@ -89,8 +89,8 @@ static ckpt_tensor probabilities(ckpt_tape *t, ckpt_tensor scores, ckpt_tensor s
     return ckpt_where(t, seen, ckpt_softmax(t, scores, last), number(t, 0.f));
 }
 
-ckpt_tensor attention_again(ckpt_tape *t, const struct attention_attr *a, ckpt_tensor q,
-                            ckpt_tensor k, ckpt_tensor v, const ckpt_tensor *extra)
+ckpt_tensor attention_decomposed(ckpt_tape *t, const struct attention_attr *a, ckpt_tensor q,
+                                 ckpt_tensor k, ckpt_tensor v, const ckpt_tensor *extra)
 {
     const struct ckpt_desc of_q = ckpt_desc_of(t, q), of_k = ckpt_desc_of(t, k);
     if (of_q.ndim < 3 || of_k.ndim < 3)
@@ -128,8 +128,8 @@ static ckpt_tensor packed_visible(ckpt_tape *t, ckpt_tensor lens, int64_t sample
     return ckpt_and(t, ckpt_ge(t, row, begin), ckpt_lt(t, row, end));
 }
 
-ckpt_tensor cross_attention_again(ckpt_tape *t, float scale, ckpt_tensor q, ckpt_tensor k,
-                                  ckpt_tensor v, ckpt_tensor lens)
+ckpt_tensor cross_attention_decomposed(ckpt_tape *t, float scale, ckpt_tensor q, ckpt_tensor k,
+                                       ckpt_tensor v, ckpt_tensor lens)
 {
     const struct ckpt_desc of_q = ckpt_desc_of(t, q), of_k = ckpt_desc_of(t, k);
     const int by_head[] = {0, 2, 1, 3}, packed[] = {1, 0, 2};
