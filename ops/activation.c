@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Activations: GELU by its tanh formula and SiLU, and their derivatives. */
-#include "again.h"
+/* Activations: GELU in its tanh approximation and SiLU, with their derivatives. */
+#include "decompose.h"
 #include "ops.h"
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
@@ -11,7 +11,7 @@ static int shape_activation(struct ckpt_call *call)
     return call_float(call, 0);
 }
 
-/* {dy, x} -> dx of the dtype of x; dy may be wider. */
+/* {dy, x} -> dx in the dtype of x; dy may be fp32 where x is bf16. */
 static int shape_activation_dx(struct ckpt_call *call)
 {
     if (!desc_same_shape(&call->in[0], &call->in[1]))
@@ -20,7 +20,7 @@ static int shape_activation_dx(struct ckpt_call *call)
     return call_float(call, 0) ? CKPT_ESHAPE : call_float(call, 1);
 }
 
-/* {dy, x} -> {dx, its column sums}, all dense. */
+/* {dy, x} -> {dx, the column sums of dx}.  All tensors are dense. */
 static int shape_gelu_dx_sums(struct ckpt_call *call)
 {
     if (shape_activation_dx(call))
@@ -29,7 +29,7 @@ static int shape_gelu_dx_sums(struct ckpt_call *call)
     return CKPT_OK;
 }
 
-/* An exponential and a division, in operations of their polynomials. */
+/* An exponential and a division, counted as the operations of their polynomials. */
 static void cost_activation(const struct ckpt_call *call, struct ckpt_cost *cost)
 {
     cost->flops = 24.0 * (double)desc_numel(&call->out[0]);
@@ -63,7 +63,7 @@ const struct ckpt_op_def op_gelu = {
 };
 
 /* x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) */
-static void again_gelu_dx(const struct ckpt_grad *g, const ckpt_tensor *in, ckpt_tensor *out)
+static void decompose_gelu_dx(const struct ckpt_grad *g, const ckpt_tensor *in, ckpt_tensor *out)
 {
     ckpt_tape *t = g->tape;
     const int first = ops_count(t);
@@ -76,7 +76,7 @@ static void again_gelu_dx(const struct ckpt_grad *g, const ckpt_tensor *in, ckpt
 
 static void grad_gelu_dx(struct ckpt_grad *g)
 {
-    ops_grad_again(g, again_gelu_dx);
+    ops_grad_decomposed(g, decompose_gelu_dx);
 }
 
 const struct ckpt_op_def op_gelu_dx = {
@@ -121,7 +121,7 @@ const struct ckpt_op_def op_silu = {
     .cuda = CUDA_KERNEL(cuda_silu),
 };
 
-static void again_silu_dx(const struct ckpt_grad *g, const ckpt_tensor *in, ckpt_tensor *out)
+static void decompose_silu_dx(const struct ckpt_grad *g, const ckpt_tensor *in, ckpt_tensor *out)
 {
     ckpt_tape *t = g->tape;
     const int first = ops_count(t);
@@ -131,7 +131,7 @@ static void again_silu_dx(const struct ckpt_grad *g, const ckpt_tensor *in, ckpt
 
 static void grad_silu_dx(struct ckpt_grad *g)
 {
-    ops_grad_again(g, again_silu_dx);
+    ops_grad_decomposed(g, decompose_silu_dx);
 }
 
 const struct ckpt_op_def op_silu_dx = {

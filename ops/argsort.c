@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Order along the last axis.  Only the places are sorted out; the elements are gathered by them,
- * and so the gradient goes back to where they came from. */
+/* Sorting along the last axis.  The kernel computes only the sorted indices (argsort).  sort and
+ * topk gather the elements by these indices, so the gradient is the adjoint of the gather. */
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
 #include "cuda/sort.h"
@@ -42,7 +42,7 @@ ckpt_tensor ckpt_argsort(ckpt_tape *t, ckpt_tensor x, bool descending)
     return OPS_RECORD(t, &op_argsort, &attr, x);
 }
 
-/* The first k in order. */
+/* The first k elements in sorted order. */
 static ckpt_tensor sorted(ckpt_tape *t, ckpt_tensor x, int64_t k, bool descending,
                           ckpt_tensor *index)
 {

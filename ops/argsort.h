@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Keys of a sort: 32 bits whose order is that of the floats, NaN last. */
+/* Sort keys: unsigned 32-bit integers in the same order as the floats, NaN last. */
 #ifndef CKPT_OPS_ARGSORT_H
 #define CKPT_OPS_ARGSORT_H
 
@@ -15,7 +15,8 @@ struct sort_attr {
     int32_t descending;
 };
 
-/* Bits of a float as a key.  -0 is 0; descending turns the order round, NaN first. */
+/* The key of a float, given its bits.  -0 and 0 have equal keys.  descending reverses the order, so
+ * NaN comes first. */
 SORT_INLINE uint32_t sort_key(uint32_t bits, bool descending)
 {
     uint32_t key = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
@@ -28,7 +29,8 @@ SORT_INLINE uint32_t sort_key(uint32_t bits, bool descending)
 
 enum { SORT_SLOTS = 16 };
 
-/* Keys with their places, twice, for each slot of rows. */
+/* Bytes: two buffers of (key, index) pairs for each of the SORT_SLOTS groups of rows that threads
+ * sort at once. */
 static inline int64_t cpu_argsort_workspace(int64_t rows, int64_t n)
 {
     return min_i64(rows, SORT_SLOTS) * 2 * n * (int64_t)sizeof(uint64_t);

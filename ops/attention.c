@@ -2,9 +2,9 @@
 /* Attention: shapes, gradients and costs of softmax(scale q k^T + bias) v per head. */
 #include <math.h>
 #include <string.h>
-#include "again.h"
+#include "decompose.h"
 #include "attention.h"
-#include "attention_again.h"
+#include "attention_decompose.h"
 #include "attention_fold.h"
 #include "core/sized.h"
 #include "cpu/attention.h"
@@ -60,9 +60,9 @@ ckpt_tensor attention_rows_dense(ckpt_tape *t, ckpt_tensor x)
     return d.ndim < 1 || last_axis_dense(&d) ? x : ckpt_contiguous(t, x);
 }
 
-/* ---- what an attention sees ----------------------------------------------------------------- */
+/* ---- operands -------------------------------------------------------------------------------- */
 
-/* Optional operand `which` of a call whose others are the first `plain`; NULL: absent. */
+/* Optional operand `which` of a call with `plain` required operands, or NULL if it is absent. */
 static const struct ckpt_desc *extra_of(const struct ckpt_call *call, int plain, int which)
 {
     return call->n_in > plain && call->in[plain + which].ndim >= 0 ? &call->in[plain + which]
@@ -95,7 +95,7 @@ static int check_bias(struct ckpt_call *call, int plain)
                                  (long long)k->shape[k->ndim - 3]);
 }
 
-/* i32 with the leading axes of q, and for `first` an axis of its queries. */
+/* The operand must be i32 with the leading axes of q; `first` also has the axis of queries. */
 static int check_places(struct ckpt_call *call, int plain, int which)
 {
     const struct ckpt_desc *q = &call->in[ATTENTION_Q];
@@ -157,7 +157,7 @@ static int attention_dx_shape(struct ckpt_call *call)
     return CKPT_OK;
 }
 
-/* The gradient of the bias, summed where it is broadcast over sequences and heads. */
+/* The gradient of the bias, summed over the sequences and heads that share it. */
 static int attention_dbias_shape(struct ckpt_call *call)
 {
     const struct ckpt_desc *q = &call->in[ATTENTION_Q], *k = &call->in[ATTENTION_K];
@@ -206,29 +206,30 @@ static void attention_grad(struct ckpt_grad *grad)
             bias_gradient(grad, ATTENTION_DX_PLAIN + extras, in);
 }
 
-/* ---- gradients of these --------------------------------------------------------------------- */
+/* ---- second gradients ------------------------------------------------------------------------ */
 
 static const ckpt_tensor *extras_of(const struct ckpt_grad *g, const ckpt_tensor *in)
 {
     return g->n_in > ATTENTION_DX_PLAIN ? in + ATTENTION_DX_PLAIN : NULL;
 }
 
-static void again_attention_dx(const struct ckpt_grad *g, const ckpt_tensor *in, ckpt_tensor *out)
+static void decompose_attention_dx(const struct ckpt_grad *g, const ckpt_tensor *in,
+                                   ckpt_tensor *out)
 {
     const int first = ops_count(g->tape);
-    ckpt_tensor y = attention_again(g->tape, g->attr, in[ATTENTION_Q], in[ATTENTION_K],
-                                    in[ATTENTION_V], extras_of(g, in));
+    ckpt_tensor y = attention_decomposed(g->tape, g->attr, in[ATTENTION_Q], in[ATTENTION_K],
+                                         in[ATTENTION_V], extras_of(g, in));
     ops_pull(g->tape, first, y, in[ATTENTION_D_O], 3, in, out);
 }
 
 static void attention_dx_grad(struct ckpt_grad *g)
 {
-    ops_grad_again(g, again_attention_dx);
+    ops_grad_decomposed(g, decompose_attention_dx);
 }
 
-/* The bias is spread over what its gradient is not summed over. */
-static void again_attention_dbias(const struct ckpt_grad *g, const ckpt_tensor *in,
-                                  ckpt_tensor *out)
+/* The bias is expanded to the shape of the op's result, which has all queries and keys. */
+static void decompose_attention_dbias(const struct ckpt_grad *g, const ckpt_tensor *in,
+                                      ckpt_tensor *out)
 {
     ckpt_tape *t = g->tape;
     ckpt_tensor extra[ATTENTION_EXTRAS];
@@ -236,18 +237,19 @@ static void again_attention_dbias(const struct ckpt_grad *g, const ckpt_tensor *
     extra[ATTENTION_BIAS] = ckpt_add(t, extra[ATTENTION_BIAS], ops_zeros_like(t, g->out[0]));
     const int first = ops_count(t);
     ckpt_tensor y =
-        attention_again(t, g->attr, in[ATTENTION_Q], in[ATTENTION_K], in[ATTENTION_V], extra);
+        attention_decomposed(t, g->attr, in[ATTENTION_Q], in[ATTENTION_K], in[ATTENTION_V], extra);
     ops_pull(t, first, y, in[ATTENTION_D_O], 1, &extra[ATTENTION_BIAS], out);
 }
 
 static void attention_dbias_grad(struct ckpt_grad *g)
 {
-    ops_grad_again(g, again_attention_dbias);
+    ops_grad_decomposed(g, decompose_attention_dbias);
 }
 
 /* ---- costs ---------------------------------------------------------------------------------- */
 
-/* Pairs of a query and a key it sees; where documents begin and end is not known yet. */
+/* Number of visible (query, key) pairs.  Document boundaries and lengths are not known yet, so
+ * these do not reduce it. */
 static double visible_pairs(const struct attention_attr *attr, int64_t n_queries, int64_t n_keys)
 {
     double pairs = 0;
@@ -260,7 +262,7 @@ static double visible_pairs(const struct attention_attr *attr, int64_t n_queries
     return pairs;
 }
 
-/* Visible pairs over all heads, times the width. */
+/* Multiply-adds of one score product: visible pairs over all heads, times the head width. */
 static double score_macs(const struct ckpt_call *call)
 {
     struct attention_job job = attention_job_of(&call->in[0], &call->in[1]);
@@ -275,7 +277,7 @@ static void attention_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
 
 static void attention_dx_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
 {
-    cost->flops = 2 * 5 * score_macs(call); /* q k^T again, dp, dq, dk, dv */
+    cost->flops = 2 * 5 * score_macs(call); /* q k^T recomputed, dp, dq, dk, dv */
 }
 
 const struct ckpt_op_def op_attention = {.size = sizeof(struct ckpt_op_def),
@@ -301,17 +303,18 @@ const struct ckpt_op_def op_attention_dbias = {.size = sizeof(struct ckpt_op_def
                                                .flags = CKPT_OP_STRIDED,
                                                .shape = attention_dbias_shape,
                                                .grad = attention_dbias_grad,
-                                               .cost = attention_cost, /* q k^T again, dp */
+                                               .cost = attention_cost, /* q k^T recomputed, dp */
                                                .cpu = cpu_attention_dbias,
                                                .cuda = CUDA_KERNEL(cuda_attention_dbias)};
 
 /* ---- recording ------------------------------------------------------------------------------ */
 
 /*
- * Before a single key the probability is 1 whatever the score.  With a scale of 0 every kernel of
- * every device finds it so, and gradients of q and k that are exactly 0: p (dp - delta) would leave
- * what two sums of the same numbers differ by, and an optimizer without epsilon makes full steps of
- * that.  Where lengths are known at run time only, kernels do the same by sequence or query.
+ * With a single key the probability is 1 for any score.  A scale of 0 makes every kernel on every
+ * device compute exactly 1, and gradients of q and k that are exactly 0.  Otherwise p (dp - delta)
+ * would leave the rounding difference of two sums of the same numbers, and an optimizer without
+ * epsilon turns that into full steps.  Where lengths are known at run time only, the kernels apply
+ * the same rule to each sequence or query.
  */
 static float scale_of(const struct ckpt_attention_spec *spec, const struct ckpt_desc *k)
 {
@@ -320,16 +323,18 @@ static float scale_of(const struct ckpt_attention_spec *spec, const struct ckpt_
     return spec->scale != 0.f ? spec->scale : 1.f / sqrtf((float)k->shape[k->ndim - 1]);
 }
 
-/* One attribute for all that see the same, so that they share kernels and measured times. */
+/* Normalises the attributes: calls with the same visible keys get equal attributes, so they share
+ * kernels and measured times. */
 static struct attention_attr attr_of(const struct ckpt_attention_spec *spec,
                                      const struct ckpt_desc *q, const struct ckpt_desc *k)
 {
     struct attention_attr a = {.scale = scale_of(spec, k), .causal = spec->causal};
-    if (q->ndim < 3 || k->ndim < 3) /* the shape rule refuses */
+    if (q->ndim < 3 || k->ndim < 3) /* the shape rule fails */
         return a;
     if (spec->window < k->shape[k->ndim - 3])
         a.window = spec->window;
-    if (q->shape[q->ndim - 3] == 1 && !a.window) /* the last query sees all */
+    /* a single query is the last one and sees every key */
+    if (q->shape[q->ndim - 3] == 1 && !a.window)
         a.causal = 0;
     return a;
 }

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What self attention and cross attention share in their rules. */
+/* Shape rules and helpers shared by self attention and cross attention. */
 #ifndef CKPT_OPS_ATTENTION_H
 #define CKPT_OPS_ATTENTION_H
 
 #include "attr.h"
 #include "ops.h"
 
-/* q, k, v (inputs 0 to 2) must be of one floating dtype, of the given ranks, last axis dense. */
+/* Inputs 0 to 2 (q, k, v) must have one floating dtype, the given ranks and a dense last axis. */
 int attention_check(struct ckpt_call *call, int q_ndim, int k_ndim);
 
-/* out[i] gets the shape of in[j], dense in the memory order of its axes. */
+/* out[i] gets the shape of in[j], dense, with its axes in the same memory order as in[j]. */
 void attention_like(struct ckpt_call *call, int out, int in);
 
-/* out[i] is the lse of q: fp32, [..., H, L]. */
+/* out[i] is the log-sum-exp of the scores of each query: fp32, [..., H, L]. */
 void attention_lse(struct ckpt_call *call, int out);
 
-/* x, or a copy whose last axis is dense: what a gradient needs to enter a kernel. */
+/* x, or a copy with a dense last axis, as the kernels require of a gradient. */
 ckpt_tensor attention_rows_dense(ckpt_tape *t, ckpt_tensor x);
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A bias of attention that is broadcast over sequences or heads gets the sum of their gradients.
- * A fold says which: its units are the matrices of the gradient, each the sum over its members.
+ * An attention bias that broadcasts over sequences or heads gets the sum of their gradients.  A
+ * fold describes this sum: each unit is one matrix of the bias gradient, and its members are the
+ * heads whose gradients are added to it.
  */
 #ifndef CKPT_ATTENTION_FOLD_H
 #define CKPT_ATTENTION_FOLD_H
@@ -16,8 +17,8 @@
 
 struct attention_fold {
     int n;                       /* axes: the leading ones of q, then the heads */
-    int64_t size[CKPT_MAX_DIMS]; /* of q */
-    int64_t kept[CKPT_MAX_DIMS]; /* of the gradient: the same, or 1 where it is a sum */
+    int64_t size[CKPT_MAX_DIMS]; /* sizes of these axes in q */
+    int64_t kept[CKPT_MAX_DIMS]; /* sizes in the gradient: the same, or 1 where it is summed */
     int64_t units, members;
 };
 
@@ -29,7 +30,7 @@ FOLD_INLINE struct attention_fold attention_fold_of(const struct ckpt_desc *q,
     f.n = q->ndim - 2;
     f.units = f.members = 1;
     for (int i = 0; i < f.n; i++) {
-        int at = bias->ndim - q->ndim + i; /* the same axis of the bias */
+        int at = bias->ndim - q->ndim + i; /* the corresponding axis of the bias */
         f.size[i] = q->shape[i + 1 == f.n ? q->ndim - 2 : i];
         f.kept[i] = at >= 0 ? bias->shape[at] : 1;
         f.units *= f.kept[i];
@@ -38,7 +39,7 @@ FOLD_INLINE struct attention_fold attention_fold_of(const struct ckpt_desc *q,
     return f;
 }
 
-/* The number of a head, over all sequences: of a unit, and of one of its members. */
+/* The index of a head, counted over all sequences, from the index of its unit and its member. */
 FOLD_INLINE int64_t attention_fold_head(const struct attention_fold *f, int64_t unit,
                                         int64_t member)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Axes in order, joined where they can be: see axes.h. */
+/* Sorts and merges loop axes: see axes.h. */
 #include "axes.h"
 
 struct axes {
@@ -36,7 +36,7 @@ static void drop_single(struct axes *a)
     a->ndim = left;
 }
 
-/* Whether axis j belongs outside axis i. */
+/* Whether axis j belongs outside axis i in the loop nest. */
 static bool outer(const struct axes *a, int j, int i)
 {
     if (a->still >= 0) {
@@ -54,7 +54,7 @@ static void sort(struct axes *a)
             swap_axes(a, j, j - 1);
 }
 
-/* Whether axis i and axis j, which comes next inside of it, can be walked as one. */
+/* Whether axis i and the next inner axis j can be iterated as one axis. */
 static bool joins(const struct axes *a, int i, int j)
 {
     for (int k = 0; k < a->n; k++)

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The axes along which several operands are walked together: their order, and which become one.
- * Behind loops.h and rows.h. */
+/* Axes of a loop nest over several operands: sorts the axes and merges those that can be one loop.
+ * Used by loops.h and rows.h. */
 #ifndef CKPT_AXES_H
 #define CKPT_AXES_H
 
 #include "core/base.h"
 
 /*
- * n operands on ndim axes of these sizes: step[k][i] is what operand k moves per step of axis i.
- * Drops axes of size 1, puts those on which operand 0 moves most first (ties keep their order), and
- * joins neighbours that every operand walks as one.  Axes on which operand `still` does not move
- * come last; -1: no matter which.  Returns how many are left; there is always one.
+ * Takes n operands on ndim axes of the given sizes.  step[k][i] is the stride of operand k on axis
+ * i, in elements.
+ *
+ * Drops axes of size 1, sorts the others by the stride of operand 0, largest first (a stable sort),
+ * and merges adjacent axes that are contiguous for every operand.  Axes with stride 0 in operand
+ * `still` come last; -1: no such operand.  Returns the number of remaining axes, at least 1.
  */
 int axes_simplify(int ndim, int64_t *size, int n, int64_t (*step)[CKPT_MAX_DIMS], int still);
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Batch norm (Ioffe & Szegedy 2015) and the moving averages that it leaves in buffers.
+ * Batch norm (Ioffe & Szegedy 2015) and the moving averages that it keeps in buffers.
  *
- * A batch seen as one sample of many rows is group norm with one channel a group: its kernels make
- * the moments in one pass over x and map it in a second one, and need two passes over x and dy on
- * the way back.  What runs with the averages is an expression, for which chains have room.
+ * A batch viewed as one sample with many rows is group norm with one channel per group.  The group
+ * norm kernels compute the moments in one pass over x and the result in a second one; the backward
+ * pass takes two passes over x and dy.  Inference with the running averages is an expression, which
+ * fuses with its neighbours.
  */
 #include <math.h>
 #include "expr/expr.h"
@@ -15,10 +16,10 @@
 #include "ops.h"
 #include "tape/tape.h"
 
-/* ---- the op that averages -------------------------------------------------------------------- */
+/* ---- moving averages ------------------------------------------------------------------------- */
 
-/* n averages, n buffers, n values -> the averages: of the value and, where it adds, the average
- * before, else the buffer. */
+/* n averages, n buffers, n values -> the new averages: of the value and the old average where the
+ * op accumulates, otherwise of the value and the buffer. */
 static int moving_average_shape(struct ckpt_call *call)
 {
     const struct ckpt_desc *before = call->in + call->n_out, *x = before + call->n_out;
@@ -46,14 +47,15 @@ const struct ckpt_op_def op_moving_average = {
 
 /* ---- norms ----------------------------------------------------------------------------------- */
 
-/* w, or n times `value` where it is absent. */
+/* w, or a vector of n times `value` if w is absent. */
 static ckpt_tensor vector_or(ckpt_tape *t, ckpt_tensor w, float value, enum ckpt_dtype dtype,
                              int64_t n)
 {
     return w.id ? w : ops_fill(t, value, dtype, 1, &n);
 }
 
-/* The unbiased variance of n rows, from 1 / sqrt(var + eps): k (1 / s^2 - eps), not below 0. */
+/* The unbiased variance of n rows, from s = 1 / sqrt(var + eps): n / (n - 1) (1 / s^2 - eps),
+ * clamped to at least 0. */
 static ckpt_tensor unbiased(ckpt_tape *t, ckpt_tensor rstd, double n, float eps)
 {
     const double k = n / (n - 1);
@@ -66,9 +68,9 @@ static ckpt_tensor unbiased(ckpt_tape *t, ckpt_tensor rstd, double n, float eps)
     return expr_record(t, &e, &rstd);
 }
 
-/* stats [1, C, 2] of n rows go into the buffers. */
-static void keep_moments(ckpt_tape *t, ckpt_tensor stats, const ckpt_tensor buffer[2], double n,
-                         float momentum, float eps)
+/* Updates the buffers with the moments in stats [1, C, 2] of n rows. */
+static void update_buffers(ckpt_tape *t, ckpt_tensor stats, const ckpt_tensor buffer[2], double n,
+                           float momentum, float eps)
 {
     const int64_t c = ckpt_desc_of(t, stats).shape[1];
     ckpt_tensor value[2];
@@ -78,14 +80,14 @@ static void keep_moments(ckpt_tape *t, ckpt_tensor stats, const ckpt_tensor buff
     tape_update_buffers(t, 2, buffer, value, momentum);
 }
 
-/* Whether v is [C] of that dtype, or absent. */
+/* Whether v is absent or [C] in the given dtype. */
 static bool is_channels(ckpt_tape *t, ckpt_tensor v, enum ckpt_dtype dtype, int64_t c)
 {
     struct ckpt_desc d = ckpt_desc_of(t, v);
     return !v.id || (d.ndim == 1 && d.shape[0] == c && d.dtype == dtype);
 }
 
-/* Returns 0 or the tape's error. */
+/* Checks the operands of batch norm.  Returns 0 or the error of the tape. */
 static int check(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b, ckpt_tensor mean,
                  ckpt_tensor var, float eps)
 {
@@ -130,7 +132,7 @@ ckpt_tensor ckpt_batch_norm(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_ten
                         vector_or(t, w, 1.f, d.dtype, c), vector_or(t, b, 0.f, d.dtype, c)};
     ckpt_record(t, &op_group_norm, 3, in, 2, out, &attr, sizeof attr);
     if (mean.id && t->updates_buffers)
-        keep_moments(t, out[1], (ckpt_tensor[]){mean, var}, (double)rows, momentum, eps);
+        update_buffers(t, out[1], (ckpt_tensor[]){mean, var}, (double)rows, momentum, eps);
     return ckpt_reshape(t, out[0], d.ndim, d.shape);
 }
 

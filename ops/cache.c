@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A cache is state that programs which do not train write while they run: the keys and values of
- * the tokens that were read.  A step adds rows to it in place and reads the whole.
+ * A cache is state that an inference program writes while it runs: the keys and values of the
+ * tokens read so far.  A step appends rows in place and reads the whole cache.
  *
- * The op writes the storage of a parameter, so no plan runs it again.  What read the cache before
- * the rows were there could not be run again behind it either; hence a tape may add to a cache
- * once, and read it behind that alone.
+ * The op writes the storage of a parameter, so a plan never recomputes it.  An op that read the
+ * cache before the append could not be recomputed after it.  A tape may therefore append to a cache
+ * once, and read it only after that.
  */
 #include "cache.h"
 #include "ckpt_nn.h"
@@ -35,7 +35,7 @@ static int cache_append_shape(struct ckpt_call *call)
     return CKPT_OK;
 }
 
-/* The rows come and go; of the cache nothing else is touched. */
+/* Reads and writes the new rows only; the rest of the cache is not touched. */
 static void cache_append_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
 {
     *cost = (struct ckpt_cost){.bytes = 2.0 * (double)desc_bytes(&call->in[CACHE_ROWS])};
@@ -51,7 +51,7 @@ const struct ckpt_op_def op_cache_append = {
     .cuda = CUDA_KERNEL(cuda_cache_append),
 };
 
-/* The sentence on what keeps this tape from adding to the cache, or NULL. */
+/* The reason why this tape cannot append to the cache, or NULL. */
 static const char *find_fault(ckpt_tape *t, ckpt_tensor cache)
 {
     const struct param *p = params_at(t->env.params, cache);
@@ -62,7 +62,7 @@ static const char *find_fault(ckpt_tape *t, ckpt_tensor cache)
     return NULL;
 }
 
-/* Whether an op of this tape has a cache, or what was made of it, as an operand. */
+/* Whether an op of this tape has the cache, or a view of it, as an operand. */
 static bool is_used(const ckpt_tape *t, ckpt_tensor cache)
 {
     const int32_t storage = t->tensors.data[cache.id].storage;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows that a step adds to a cache (ckpt_cache_append), and the kernels that write them. */
+/* cache_append: appends the rows of a step to a cache (ckpt_cache_append). */
 #ifndef CKPT_CACHE_H
 #define CKPT_CACHE_H
 
 #include "ckpt_op.h"
 
-/* Operands of cache_append: the cache [B, S, ...], what is added [B, T, ...], and where i32 [B]. */
+/* Operands of cache_append: the cache [B, S, ...], the rows [B, T, ...], the positions i32 [B]. */
 enum { CACHE, CACHE_ROWS, CACHE_AT };
 
 extern const struct ckpt_op_def op_cache_append;

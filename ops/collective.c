@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shapes and costs of what all ranks run together. */
+/* Shape rules of the collective ops. */
 #include "collective.h"
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
 #include "ops.h"
 
-/* out[0] is a flat tensor of numel elements, of the dtype of the operand. */
-static int flat(struct ckpt_call *call, int64_t numel)
+/* out[0] becomes a 1-D tensor of numel elements in the dtype of the operand. */
+static int set_flat_out(struct ckpt_call *call, int64_t numel)
 {
     if (call_float(call, 0))
         return CKPT_ESHAPE;
@@ -24,7 +24,7 @@ static int64_t ranks_of(const struct ckpt_call *call)
 
 static int all_gather_shape(struct ckpt_call *call)
 {
-    return flat(call, desc_numel(&call->in[0]) * ranks_of(call));
+    return set_flat_out(call, desc_numel(&call->in[0]) * ranks_of(call));
 }
 
 static int reduce_scatter_shape(struct ckpt_call *call)
@@ -32,12 +32,12 @@ static int reduce_scatter_shape(struct ckpt_call *call)
     int64_t n = desc_numel(&call->in[0]), ranks = ranks_of(call);
     if (n % ranks)
         return ckpt_call_fail(call, "%lld ranks cannot have equal parts", (long long)ranks);
-    return flat(call, n / ranks);
+    return set_flat_out(call, n / ranks);
 }
 
 static int same_shape(struct ckpt_call *call)
 {
-    return flat(call, desc_numel(&call->in[0]));
+    return set_flat_out(call, desc_numel(&call->in[0]));
 }
 
 const struct ckpt_op_def op_all_gather = {.size = sizeof(struct ckpt_op_def),

@@ -1,26 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Activations in 8 bits (--activations 8bit): what the backward pass reads of the forward pass.
+ * Compression of activations to 8 bits between forward and backward (--activations 8bit).
  *
- * On the complete tape, behind fusion, every storage that the forward pass makes is looked at.  It
- * is compressed if all ops of the backward pass that read it may do so in 8 bits.  Then the op
- * behind its last writer makes codes of it (to_int8), the ops of the backward pass read what these
- * stand for (from_int8, just before them), and nobody reads the storage itself behind the forward
- * pass.  Ops of the forward pass read it as it is, also where they are recomputed.
+ * It runs on the complete tape, after fusion, over every storage that the forward pass writes.  A
+ * storage is compressed if every op of the backward pass that reads it tolerates 8 bits.  Then
+ * to_int8 encodes it after its last writer, from_int8 decodes it just before the ops of the
+ * backward pass, and no op reads the original after the forward pass.  Ops of the forward pass read
+ * the original, also where they are recomputed.
  *
- * A result of a cheap op (a norm, GELU, a fused chain) needs no codes if its large operands,
- * one or two, have codes: the backward pass makes the result again of what these stand for.
- * That takes as long as codes of its own, and no memory; the error is about the same.  It is not
- * done twice in a row, so errors do not add up along the layers.
+ * The result of a cheap op (a norm, GELU, a fused chain) needs no codes if its one or two large
+ * operands have codes: the backward pass recomputes it from the decoded operands.  This takes about
+ * as long as decoding, and no memory; the error is similar.  It is never chained, so errors do not
+ * add up over layers.
  *
- * So which numbers the backward pass reads follows from the tape, and a budget changes no bit: the
- * codes are kept, or made again of the same values, or offloaded, as the plan has it.
+ * The tape alone determines which values the backward pass reads, so a memory budget changes no
+ * bit: the plan may keep the codes, recompute them from the same values, or offload them.
  *
- * Which ops may: gradients that are linear in the operand (of weights of layers and convolutions,
- * of gates and scales), and those of smooth functions and norms, of which the statistics stay fp32.
- * Not attention, whose scores are exponents, nor softmax, losses, masks, maxima, lookups.  One op
- * that reads a storage and may not keeps all of it as it is: both copies would take more room than
- * the one.  Small storages stay: a sample's condition counts more than its bytes.
+ * Ops that tolerate 8 bits: gradients that are linear in the operand (of weights of layers and
+ * convolutions, of gates and scales), and gradients of smooth functions and norms, whose statistics
+ * stay fp32.  Not attention, whose scores are exponents, nor softmax, losses, masks, maxima,
+ * lookups.  One reader that does not tolerate 8 bits keeps the storage uncompressed, because both
+ * copies together would take more memory.  Small storages stay uncompressed: the conditioning of a
+ * sample matters more than its bytes.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -30,16 +31,16 @@
 #include "tape/tape.h"
 
 enum {
-    SMALLEST = 4096,  /* values of a sample, below which a storage stays as it is */
-    MOST_RESULTS = 4, /* of an op that runs again */
-    NEAR = 8          /* ops behind the first reader of a decoded copy that take the same one */
+    MIN_VALUES = 4096, /* values per sample; a smaller storage stays uncompressed */
+    MAX_RESULTS = 4,   /* of an op that is recomputed */
+    REUSE_DISTANCE = 8 /* a decoded copy is reused by later ops within this distance */
 };
 
-/* Operands that may be in 8 bits. */
+/* Operands that may be read from 8-bit codes. */
 static const struct {
     const struct ckpt_op_def *def;
     int operand;
-} readers[] = {
+} compressible[] = {
     {&op_linear_dw, 1},
     {&op_conv_dw, 1},
     {&op_gelu_dx, 1},
@@ -64,10 +65,10 @@ static const struct {
 };
 
 /*
- * Functions whose result moves with an argument no more than in proportion.  Not exp, powers and
- * quotients, which may be steep, nor comparisons, whose results jump.
+ * Functions whose result changes at most in proportion to an argument (bounded slope).  Not exp,
+ * powers and quotients, which may be steep, nor comparisons, whose results jump.
  */
-static bool is_gentle(const struct expr_node *n, const bool *taken)
+static bool has_bounded_slope(const struct expr_node *n, const bool *depends)
 {
     switch (n->code) {
     case EXPR_SCALE:
@@ -86,53 +87,53 @@ static bool is_gentle(const struct expr_node *n, const bool *taken)
     case EXPR_SILU_DX:
         return true;
     case EXPR_DIV:
-        return !taken[n->arg[1]];
+        return !depends[n->arg[1]];
     case EXPR_WHERE:
-        return !taken[n->arg[0]];
+        return !depends[n->arg[0]];
     default:
         return false;
     }
 }
 
-/* Whether all that an expression makes of an operand is gentle. */
-static bool expr_may_read(const struct expr *e, int operand)
+/* Whether all functions that an expression applies to an operand have a bounded slope. */
+static bool expr_tolerates_codes(const struct expr *e, int operand)
 {
-    bool taken[EXPR_NODES] = {false};
+    bool depends[EXPR_NODES] = {false};
     for (int i = 0; i < e->n_nodes; i++) {
         const struct expr_node *n = &e->node[i];
         const int arguments = expr_arguments(n->code);
-        taken[i] = n->code == EXPR_INPUT && n->arg[0] == operand;
+        depends[i] = n->code == EXPR_INPUT && n->arg[0] == operand;
         for (int k = 0; k < arguments; k++)
-            taken[i] |= taken[n->arg[k]];
-        if (taken[i] && arguments && !is_gentle(n, taken))
+            depends[i] |= depends[n->arg[k]];
+        if (depends[i] && arguments && !has_bounded_slope(n, depends))
             return false;
     }
     return true;
 }
 
-/* Ops that take no longer than coding and decoding their result would. */
+/* Ops that take no longer than encoding and decoding their result. */
 static const struct ckpt_op_def *const cheap[] = {
     &op_gelu,     &op_silu,     &op_layer_norm, &op_layer_norm_modulate,
     &op_modulate, &op_rms_norm, &op_group_norm, &op_rms_norm_rope,
 };
 
-/* Whether op o can make its result again of another operand like that one. */
-static bool may_run_again(const struct op *o, int operand)
+/* Whether op o can recompute its result from a decoded operand. */
+static bool may_recompute(const struct op *o, int operand)
 {
     if (o->def == &op_expr)
-        return !((const struct expr *)o->attr)->reduced && expr_may_read(o->attr, operand);
+        return !((const struct expr *)o->attr)->reduced && expr_tolerates_codes(o->attr, operand);
     for (size_t i = 0; i < sizeof cheap / sizeof *cheap; i++)
         if (cheap[i] == o->def)
             return operand == 0;
     return false;
 }
 
-static bool may_read(const struct op *o, int operand)
+static bool tolerates_codes(const struct op *o, int operand)
 {
     if (o->def == &op_expr)
-        return expr_may_read(o->attr, operand);
-    for (size_t i = 0; i < sizeof readers / sizeof *readers; i++)
-        if (readers[i].def == o->def && readers[i].operand == operand)
+        return expr_tolerates_codes(o->attr, operand);
+    for (size_t i = 0; i < sizeof compressible / sizeof *compressible; i++)
+        if (compressible[i].def == o->def && compressible[i].operand == operand)
             return true;
     return false;
 }
@@ -140,20 +141,20 @@ static bool may_read(const struct op *o, int operand)
 /* ---- which storages -------------------------------------------------------------------------- */
 
 struct use {
-    int32_t writer;   /* the last op of the forward pass that writes it, or -1 */
-    int32_t reader;   /* the first op behind the forward pass that reads it, or -1 */
-    int32_t writers;  /* ops */
-    int64_t written;  /* values, by all of them */
-    bool stays;       /* somebody wants it as it is */
-    bool overwritten; /* by the backward pass */
-    bool narrow;      /* the backward pass reads something else */
-    bool again;       /* ... that its op makes again of codes of its operands */
-    int32_t codes;    /* the tensor of to_int8, or 0 */
-    int32_t copy;     /* the last one that the backward pass reads instead, or 0 */
-    int32_t since;    /* the op for which that was made */
+    int32_t writer;    /* last op of the forward pass that writes it, or -1 */
+    int32_t reader;    /* first op after the forward pass that reads it, or -1 */
+    int32_t writers;   /* number of ops that write it */
+    int64_t written;   /* number of values that all of them write */
+    bool uncompressed; /* some reader needs the original */
+    bool overwritten;  /* the backward pass writes it */
+    bool compressed;   /* the backward pass reads a decoded copy */
+    bool recomputed;   /* ... which is recomputed from the codes of its op's operands */
+    int32_t codes;     /* tensor of to_int8, or 0 */
+    int32_t copy;      /* the last copy that the backward pass reads instead, or 0 */
+    int32_t copy_op;   /* the op for which `copy` was made */
 };
 
-static void note_reads(const ckpt_tape *t, struct use *use, int32_t i)
+static void record_reads(const ckpt_tape *t, struct use *use, int32_t i)
 {
     const struct op *o = &t->ops.data[i];
     for (int k = 0; k < o->n_in && o->phase != PHASE_FORWARD; k++) {
@@ -162,11 +163,11 @@ static void note_reads(const ckpt_tape *t, struct use *use, int32_t i)
         if (!u)
             continue;
         u->reader = u->reader < 0 ? i : u->reader;
-        u->stays |= o->phase != PHASE_BACKWARD || !may_read(o, k);
+        u->uncompressed |= o->phase != PHASE_BACKWARD || !tolerates_codes(o, k);
     }
 }
 
-static void note_writes(const ckpt_tape *t, struct use *use, int32_t i)
+static void record_writes(const ckpt_tape *t, struct use *use, int32_t i)
 {
     const struct op *o = &t->ops.data[i];
     for (int k = 0; k < o->n_out; k++) {
@@ -178,37 +179,38 @@ static void note_writes(const ckpt_tape *t, struct use *use, int32_t i)
         u->overwritten |= o->phase == PHASE_BACKWARD;
         u->writers++;
         u->written += desc_numel(&t->tensors.data[x].desc);
-        u->stays |= o->phase != PHASE_FORWARD || o->accumulate != ACCUMULATE_NEVER ||
-                    (o->def->flags & CKPT_OP_INPLACE);
+        u->uncompressed |= o->phase != PHASE_FORWARD || o->accumulate != ACCUMULATE_NEVER ||
+                           (o->def->flags & CKPT_OP_INPLACE);
     }
 }
 
-/* Whether the step makes a storage anew, as activations are. */
+/* Whether each step writes the storage anew, like an activation. */
 static bool is_made(const struct storage *s)
 {
     return s->kind == STORAGE_ACTIVATION && !s->carried && s->param < 0 && s->feed < 0;
 }
 
-static void note_storages(const ckpt_tape *t, struct use *use)
+static void init_uses(const ckpt_tape *t, struct use *use)
 {
     for (int32_t s = 0; s < t->n_storages; s++)
-        use[s] = (struct use){.writer = -1, .reader = -1, .stays = !is_made(&t->storages.data[s])};
+        use[s] = (struct use){
+            .writer = -1, .reader = -1, .uncompressed = !is_made(&t->storages.data[s])};
     for (int32_t x = 1; x < t->n_tensors; x++)
-        use[t->tensors.data[x].storage].stays |= t->tensors.data[x].desc.dtype != CKPT_BF16;
+        use[t->tensors.data[x].storage].uncompressed |= t->tensors.data[x].desc.dtype != CKPT_BF16;
     if (t->loss > 0)
-        use[t->tensors.data[t->loss].storage].stays = true;
+        use[t->tensors.data[t->loss].storage].uncompressed = true;
 }
 
-static int note_uses(ckpt_tape *t, struct use **use)
+static int find_uses(ckpt_tape *t, struct use **use)
 {
     *use = malloc((size_t)(t->n_storages + 1) * sizeof **use);
     if (!*use)
         return tape_fail(t, CKPT_ENOMEM, "no memory to compress activations");
-    note_storages(t, *use);
+    init_uses(t, *use);
     for (int32_t i = 0; i < t->n_ops; i++)
         if (!(t->ops.data[i].def->flags & CKPT_OP_VIEW)) {
-            note_reads(t, *use, i);
-            note_writes(t, *use, i);
+            record_reads(t, *use, i);
+            record_writes(t, *use, i);
         }
     return 0;
 }
@@ -218,68 +220,69 @@ static int64_t values_of(const ckpt_tape *t, int32_t storage)
     return t->storages.data[storage].bytes / ckpt_dtype_size(CKPT_BF16);
 }
 
-/* By sample, so that the size of a micro-step does not decide. */
+/* Measured per sample, so the result does not depend on the size of a micro-step. */
 static bool is_large(const ckpt_tape *t, int64_t values)
 {
-    return values / max_i64(1, t->micro_batch) >= SMALLEST;
+    return values / max_i64(1, t->micro_batch) >= MIN_VALUES;
 }
 
-/* A large one: not a row that all others are moved by. */
+/* Whether x is large; a row that broadcasts over all others (scale, shift) is not. */
 static bool is_activation(const ckpt_tape *t, int32_t x)
 {
     const struct tensor *v = &t->tensors.data[x];
     return is_made(&t->storages.data[v->storage]) && is_large(t, desc_numel(&v->desc));
 }
 
-/* Without holes, whose bytes would be seen by the values beside them. */
+/* Whether a storage is compressed.  Its values must fill it: unwritten gaps would change the scales
+ * of the blocks that contain them. */
 static bool is_compressed(const ckpt_tape *t, const struct use *u, int32_t storage)
 {
-    return !u->stays && u->writer >= 0 && u->reader >= 0 && u->written == values_of(t, storage) &&
-           is_large(t, values_of(t, storage));
+    return !u->uncompressed && u->writer >= 0 && u->reader >= 0 &&
+           u->written == values_of(t, storage) && is_large(t, values_of(t, storage));
 }
 
-/* Whether the result of op i can be made again of codes of its large operands, of which there are
- * one or two. */
-static bool can_run_again(const ckpt_tape *t, const struct use *use, int32_t i)
+/* Whether the result of op i can be recomputed from codes of its large operands, of which there
+ * must be one or two. */
+static bool can_recompute(const ckpt_tape *t, const struct use *use, int32_t i)
 {
     const struct op *o = &t->ops.data[i];
     const struct ckpt_desc *y = &t->tensors.data[op_out(t, o, 0)].desc;
     int n = 0;
-    if (o->n_in > EXPR_INPUTS || o->n_out > MOST_RESULTS || !desc_is_dense(y) || y->offset)
+    if (o->n_in > EXPR_INPUTS || o->n_out > MAX_RESULTS || !desc_is_dense(y) || y->offset)
         return false;
     for (int k = 0; k < o->n_in; k++) {
         const int32_t x = op_in(t, o, k), s = x > 0 ? t->tensors.data[x].storage : -1;
         if (s >= 0 && use[s].overwritten)
             return false;
-        if (s < 0 || !(use[s].narrow || is_activation(t, x)))
+        if (s < 0 || !(use[s].compressed || is_activation(t, x)))
             continue;
-        if (!use[s].narrow || use[s].again || !desc_is_dense(&t->tensors.data[x].desc) ||
-            !may_run_again(o, k))
+        if (!use[s].compressed || use[s].recomputed || !desc_is_dense(&t->tensors.data[x].desc) ||
+            !may_recompute(o, k))
             return false;
         n++;
     }
     return n == 1 || n == 2;
 }
 
-/* In the order of the ops: that of an operand is known before that of the result. */
-static void choose(const ckpt_tape *t, struct use *use)
+/* In tape order, so the operands of an op are decided before its result. */
+static void select_storages(const ckpt_tape *t, struct use *use)
 {
     for (int32_t s = 0; s < t->n_storages; s++)
-        use[s].narrow = is_compressed(t, &use[s], s);
+        use[s].compressed = is_compressed(t, &use[s], s);
     for (int32_t i = 0; i < t->n_ops; i++) {
         const struct op *o = &t->ops.data[i];
         const int32_t x = o->n_out ? op_out(t, o, 0) : 0;
         struct use *u = x > 0 ? &use[t->tensors.data[x].storage] : NULL;
-        if (u && u->narrow && u->writer == i && u->writers == 1)
-            u->again = can_run_again(t, use, i);
+        if (u && u->compressed && u->writer == i && u->writers == 1)
+            u->recomputed = can_recompute(t, use, i);
     }
 }
 
-/* ---- where the new ops stand ----------------------------------------------------------------- */
+/* ---- positions of the new ops ---------------------------------------------------------------- */
 
-/* New ops are recorded at the end of the tape, and then all are put in order of their keys. */
+/* New ops are appended to the tape, then all ops are sorted by key. */
 struct place {
-    int64_t key; /* op i of before has 3 i + 1; one less is before it, one more behind */
+    int64_t key; /* original op i has key 3 i + 1; one less is before it, one more after it */
     int32_t op;
 };
 
@@ -301,8 +304,9 @@ static int add_place(struct compression *c, int32_t op, int64_t key)
     return 0;
 }
 
-/* The ops recorded from `first` on stand beside op i: behind it (1) or before it (-1). */
-static int put_beside(struct compression *c, int32_t first, int32_t i, int side)
+/* Places the ops from `first` to the end of the tape beside op i: after it (side 1) or before it
+ * (side -1). */
+static int place_beside(struct compression *c, int32_t first, int32_t i, int side)
 {
     ckpt_tape *t = c->t;
     int rc = t->error.code;
@@ -313,7 +317,7 @@ static int put_beside(struct compression *c, int32_t first, int32_t i, int side)
     return rc;
 }
 
-/* The storage as one row of values, as they lie. */
+/* Encodes a storage as a 1-D tensor of values in memory order. */
 static int encode(struct compression *c, int32_t storage)
 {
     ckpt_tape *t = c->t;
@@ -324,29 +328,29 @@ static int encode(struct compression *c, int32_t storage)
     tape_stand_at(t, u->writer);
     ckpt_tensor x = tape_view_tensor(t, tape_handle(t, t->storages.data[storage].tensor), &d);
     u->codes = int8_encode(t, x).id;
-    return put_beside(c, first, u->writer, 1);
+    return place_beside(c, first, u->writer, 1);
 }
 
-static bool is_near(const struct use *u, int32_t i)
+static bool can_reuse_copy(const struct use *u, int32_t i)
 {
-    return u->copy && i - u->since <= NEAR;
+    return u->copy && i - u->copy_op <= REUSE_DISTANCE;
 }
 
-/* A copy of what the codes stand for, for op i, or that of an op close before it. */
+/* Decodes a storage for op i, or reuses the copy made for a nearby earlier op. */
 static int decode(struct compression *c, int32_t storage, int32_t i)
 {
     ckpt_tape *t = c->t;
     struct use *u = &c->use[storage];
     const int32_t first = t->n_ops;
-    if (is_near(u, i))
+    if (can_reuse_copy(u, i))
         return 0;
     tape_stand_at(t, i);
     u->copy = int8_decode(t, tape_handle(t, u->codes), values_of(t, storage)).id;
-    u->since = i;
-    return put_beside(c, first, i, -1);
+    u->copy_op = i;
+    return place_beside(c, first, i, -1);
 }
 
-/* The view of a copy that tensor x is of its storage. */
+/* Tensor x viewed in the decoded copy of its storage. */
 static ckpt_tensor view_copy(struct compression *c, int32_t x)
 {
     ckpt_tape *t = c->t;
@@ -355,20 +359,20 @@ static ckpt_tensor view_copy(struct compression *c, int32_t x)
     return tape_view_tensor(t, tape_handle(t, copy), &d);
 }
 
-/* Runs the op that made a storage again for op i, with a copy of its operand, as the same op of the
- * model: it draws the same random numbers. */
-static int run_again(struct compression *c, int32_t storage, int32_t i)
+/* Recomputes a storage for op i: records its producer again on decoded operands.  The new op has
+ * the same op number, so it draws the same random numbers. */
+static int recompute(struct compression *c, int32_t storage, int32_t i)
 {
     ckpt_tape *t = c->t;
     struct use *u = &c->use[storage];
     const struct op o = t->ops.data[u->writer];
-    ckpt_tensor in[EXPR_INPUTS], out[MOST_RESULTS];
-    if (is_near(u, i))
+    ckpt_tensor in[EXPR_INPUTS], out[MAX_RESULTS];
+    if (can_reuse_copy(u, i))
         return 0;
     int rc = 0;
     for (int k = 0; k < o.n_in && !rc; k++) {
         const int32_t x = op_in(t, &o, k), s = x > 0 ? t->tensors.data[x].storage : -1;
-        const bool coded = s >= 0 && c->use[s].narrow;
+        const bool coded = s >= 0 && c->use[s].compressed;
         rc = coded ? decode(c, s, i) : 0;
         in[k] = coded && !rc ? view_copy(c, x) : x > 0 ? tape_handle(t, x) : CKPT_NONE;
     }
@@ -380,11 +384,11 @@ static int run_again(struct compression *c, int32_t storage, int32_t i)
         return rc;
     t->ops.data[t->n_ops - 1].number = o.number;
     u->copy = out[0].id;
-    u->since = i;
-    return put_beside(c, first, i, -1);
+    u->copy_op = i;
+    return place_beside(c, first, i, -1);
 }
 
-/* Lets op i of the backward pass read copies instead of storages that are compressed. */
+/* Makes op i of the backward pass read copies of the compressed storages. */
 static int redirect(struct compression *c, int32_t i)
 {
     ckpt_tape *t = c->t;
@@ -392,9 +396,9 @@ static int redirect(struct compression *c, int32_t i)
     for (int k = 0; k < t->ops.data[i].n_in && !rc; k++) {
         const int32_t at = t->ops.data[i].operands + k, x = t->operands.data[at];
         const int32_t storage = x > 0 ? t->tensors.data[x].storage : -1;
-        if (storage < 0 || !c->use[storage].narrow)
+        if (storage < 0 || !c->use[storage].compressed)
             continue;
-        rc = (c->use[storage].again ? run_again : decode)(c, storage, i);
+        rc = (c->use[storage].recomputed ? recompute : decode)(c, storage, i);
         if (!rc) {
             const ckpt_tensor copy = view_copy(c, x);
             t->operands.data[at] = copy.id;
@@ -404,12 +408,12 @@ static int redirect(struct compression *c, int32_t i)
     return rc;
 }
 
-static int record(struct compression *c, int32_t n_ops, int32_t n_storages)
+static int record_ops(struct compression *c, int32_t n_ops, int32_t n_storages)
 {
     ckpt_tape *t = c->t;
     int rc = 0;
     for (int32_t s = 0; s < n_storages && !rc; s++)
-        if (c->use[s].narrow && !c->use[s].again)
+        if (c->use[s].compressed && !c->use[s].recomputed)
             rc = encode(c, s);
     for (int32_t i = 0; i < n_ops && !rc; i++)
         if (t->ops.data[i].phase == PHASE_BACKWARD && !(t->ops.data[i].def->flags & CKPT_OP_VIEW))
@@ -425,8 +429,8 @@ static int by_key(const void *a, const void *b)
     return x->key != y->key ? (x->key < y->key ? -1 : 1) : (x->op > y->op) - (x->op < y->op);
 }
 
-/* Ops in the order of their keys. */
-static int put_in_order(struct compression *c)
+/* Reorders the tape by key. */
+static int reorder(struct compression *c)
 {
     ckpt_tape *t = c->t;
     int32_t *order = malloc((size_t)t->n_ops * sizeof *order);
@@ -447,13 +451,13 @@ int ops_compress(ckpt_tape *t)
     if (t->error.code || !t->env.int8 || !t->trains)
         return t->error.code;
     const int32_t n_ops = t->n_ops, n_storages = t->n_storages;
-    int rc = note_uses(t, &c.use);
+    int rc = find_uses(t, &c.use);
     if (!rc)
-        choose(t, c.use);
+        select_storages(t, c.use);
     if (!rc)
-        rc = record(&c, n_ops, n_storages);
+        rc = record_ops(&c, n_ops, n_storages);
     if (!rc && t->n_ops > n_ops)
-        rc = put_in_order(&c);
+        rc = reorder(&c);
     t->phase = phase;
     free(c.use);
     free(c.places.data);

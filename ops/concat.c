@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Concat.  Where every producer can write its part straight into the result (join) no bytes are
- * copied; else a kernel copies them.
+ * Concatenation.  If every producer can write its part directly into the result (join), no bytes
+ * are copied.  Otherwise a kernel copies them.
  */
 #include <string.h>
 #include "cpu/kernels.h"
@@ -51,7 +51,7 @@ const struct ckpt_op_def op_concat = {.size = sizeof(struct ckpt_op_def),
                                       .cpu = cpu_concat,
                                       .cuda = CUDA_KERNEL(cuda_concat)};
 
-/* The parts stand in their places already: the whole has the strides of each of them. */
+/* The parts already are in place in one storage, so the result has the strides of each part. */
 static int join_shape(struct ckpt_call *call)
 {
     if (concat_shape(call))
@@ -67,7 +67,7 @@ const struct ckpt_op_def op_join = {.size = sizeof(struct ckpt_op_def),
                                     .shape = join_shape,
                                     .grad = concat_grad};
 
-/* Where part i stands inside the whole, as a view of it. */
+/* The view of part i inside the whole. */
 static struct ckpt_desc part_of(const struct ckpt_desc *whole, const struct ckpt_desc *part,
                                 int axis, int64_t at)
 {
@@ -77,8 +77,9 @@ static struct ckpt_desc part_of(const struct ckpt_desc *whole, const struct ckpt
     return d;
 }
 
-/* The shape of the result if every part can be written in place.  Its axes lie in memory in the
- * order of those of the first part: whoever made that permuted wants to read the whole so. */
+/* Computes the shape of the result if every part can be written in place.  The axes of the result
+ * have the memory order of the first part: a permuted part means that the reader wants this order.
+ */
 static bool can_join(ckpt_tape *t, int axis, int n, const ckpt_tensor *x, struct ckpt_desc *whole)
 {
     struct ckpt_desc in[CKPT_MAX_PARTS];

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Convolutions over one to three axes, channels last.  Padding may differ at the two ends of an
- * axis, as causal video models want it.  A transposed convolution is the gradient of x of another:
- * one set of kernels does both, and the gradients of each of the three ops are made of the others.
+ * axis, as causal video models need.  A transposed convolution is the gradient with respect to x of
+ * a convolution: both use the same kernels, and the gradients of each of the three ops are recorded
+ * as the other two.
  */
 #include <string.h>
 #include "conv.h"
@@ -13,10 +14,10 @@
 #include "ops.h"
 #include "core/sized.h"
 
-/* Keeps every product of sizes far from overflow. */
+/* Bound on strides, dilations and padding; keeps every product of sizes far from overflow. */
 #define MAX_STEP ((int64_t)1 << 24)
 
-/* The spatial sizes of a tensor [n, ..., c], three of them. */
+/* The spatial sizes of a tensor [n, ..., c], extended to three axes with leading 1s. */
 static void spatial_sizes(const struct ckpt_desc *d, int64_t *size)
 {
     int absent = 5 - d->ndim;
@@ -93,7 +94,7 @@ struct conv_gather conv_gather_x(const struct conv_shape *s)
     return g;
 }
 
-/* With a stride most taps find nothing. */
+/* Every tap of every position is gathered; with stride s only 1 of s taps hits an element of dy. */
 struct conv_gather conv_gather_dy(const struct conv_shape *s)
 {
     struct conv_gather g = {.channels = conv_group_k(s), .pitch = s->k};
@@ -109,7 +110,7 @@ struct conv_gather conv_gather_dy(const struct conv_shape *s)
     return g;
 }
 
-/* out[0] as [n, size..., channels], with as many axes as `like`. */
+/* Sets out[0] to [n, size..., channels], with as many axes as `like`. */
 static void set_out(struct ckpt_call *call, enum ckpt_dtype dtype, const struct ckpt_desc *like,
                     int64_t n, const int64_t *size, int64_t channels)
 {
@@ -121,7 +122,7 @@ static void set_out(struct ckpt_call *call, enum ckpt_dtype dtype, const struct 
     call->out[0] = d;
 }
 
-/* Transposed: axis 0 of w is of the channels of x. */
+/* transposed: axis 0 of w is the channels of x. */
 static int check_operands(struct ckpt_call *call, bool transposed)
 {
     const struct ckpt_desc *x = &call->in[0], *w = &call->in[1];
@@ -161,9 +162,9 @@ static int check_bias(struct ckpt_call *call)
     return CKPT_OK;
 }
 
-static bool outside(int64_t x, int64_t least)
+static bool outside(int64_t x, int64_t min)
 {
-    return x < least || x > MAX_STEP;
+    return x < min || x > MAX_STEP;
 }
 
 static int check_steps(struct ckpt_call *call)
@@ -199,7 +200,7 @@ static int check_fit(struct ckpt_call *call)
     return CKPT_OK;
 }
 
-/* Kernels count the places of a sample, and what one of them sees, in 32 bits. */
+/* Kernels index the positions of a sample, and the inputs of one position, in 32 bits. */
 static int check_volume(struct ckpt_call *call, const struct conv_shape *s)
 {
     double taps = (double)s->kernel[0] * (double)s->kernel[1] * (double)s->kernel[2];
@@ -242,7 +243,7 @@ static int conv_dw_rule(struct ckpt_call *call)
     return CKPT_OK;
 }
 
-/* {x, w} -> y of the size that attr has. */
+/* {x, w} -> y of the size given by the attributes. */
 static int conv_transpose_rule(struct ckpt_call *call)
 {
     const struct conv_attr *a = call->attr;
@@ -278,7 +279,7 @@ static void conv_grad(struct ckpt_grad *g)
         g->din[2] = ops_record1(g->tape, &op_column_sum, 1, &dy, NULL, 0);
 }
 
-/* The convolution whose gradient an op with these attributes is. */
+/* The attributes of the convolution whose gradient the op of g is. */
 static struct conv_attr forward_attr(const struct ckpt_grad *g)
 {
     struct conv_attr attr = *(const struct conv_attr *)g->attr;
@@ -287,7 +288,7 @@ static struct conv_attr forward_attr(const struct ckpt_grad *g)
     return attr;
 }
 
-/* Of {dy, w} -> dx and of {x, w} -> y of a transposed one: linear in both. */
+/* {dy, w} -> dx, and {x, w} -> y of a transposed convolution: linear in both operands. */
 static void conv_dx_grad(struct ckpt_grad *g)
 {
     ckpt_tensor dy = g->in[0], w = g->in[1], ddx = g->dout[0];
@@ -301,7 +302,7 @@ static void conv_dx_grad(struct ckpt_grad *g)
     }
 }
 
-/* Of {dy, x} -> dw. */
+/* {dy, x} -> dw, linear in both operands. */
 static void conv_dw_grad(struct ckpt_grad *g)
 {
     ckpt_tensor dy = g->in[0], x = g->in[1];
@@ -316,7 +317,7 @@ static void conv_dw_grad(struct ckpt_grad *g)
     }
 }
 
-/* Two flops per multiply-add; taps that fall on padding count too. */
+/* Two flops per multiply-add; taps on padding are counted too. */
 static double flops_of(const struct conv_shape *s)
 {
     return 2. * (double)s->n * (double)conv_volume(s->out) * (double)conv_volume(s->kernel) *
@@ -372,7 +373,7 @@ const struct ckpt_op_def op_conv_dw = {
     .cuda = CUDA_KERNEL(cuda_conv_dw),
 };
 
-/* conv_dx by a name of its own, and what a program asks for is checked. */
+/* conv_dx with its own name, and with checks of the caller's arguments. */
 const struct ckpt_op_def op_conv_transpose = {
     .size = sizeof(struct ckpt_op_def),
     .name = "conv_transpose",
@@ -391,7 +392,8 @@ uint64_t conv_hash(uint64_t h, const struct conv_attr *a)
     return h;
 }
 
-/* spec, or the defaults where it is NULL, for `spatial` axes: 1 to 3, or the shape rule refuses. */
+/* Copies spec, or the defaults if it is NULL, to attributes for `spatial` axes.  The shape rule
+ * checks that there are 1 to 3. */
 static int read_spec(ckpt_tape *t, const char *name, const struct ckpt_conv_spec *spec, int spatial,
                      struct ckpt_conv_spec *whole, struct conv_attr *attr)
 {
@@ -426,7 +428,8 @@ ckpt_tensor ckpt_conv(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b,
     return OPS_RECORD(t, &op_conv, &attr, x, w, b);
 }
 
-/* The size of the result along an axis; 0 where the shape rule will refuse, or it is too large. */
+/* The size of the result along an axis; 0 where the arguments are invalid or too large, which the
+ * shape rule reports. */
 static int64_t transposed_size(const struct conv_attr *a, int axis, int64_t n, int64_t kernel)
 {
     const int64_t stride = a->stride[axis], dilation = a->dilation[axis];
@@ -451,12 +454,12 @@ ckpt_tensor ckpt_conv_transpose(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt
         ckpt_tape_fail(t, CKPT_EINVAL, "conv_transpose: it cannot be asked to be invariant");
         return CKPT_NONE;
     }
-    if (dx.ndim >= 3 && dx.ndim <= 5 && dw.ndim == dx.ndim) { /* else the shape rule refuses */
+    if (dx.ndim >= 3 && dx.ndim <= 5 && dw.ndim == dx.ndim) { /* else the shape rule fails */
         spatial_sizes(&dx, n);
         spatial_sizes(&dw, kernel);
         for (int i = 0; i < 3; i++) {
             int64_t less = max_i64(0, min_i64(attr.after[i], attr.more[i]));
-            attr.after[i] -= less; /* places that are not cut off are the first to be added */
+            attr.after[i] -= less; /* output padding first cancels padding, then adds positions */
             attr.more[i] -= less;
             attr.size[i] = transposed_size(&attr, i, n[i], kernel[i]);
         }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ops that move values: copy (dense from any strides), cast, pad. */
+/* Copy (dense from any strides), cast and pad. */
 #include "ops.h"
 #include "attr.h"
 #include "cpu/kernels.h"
@@ -56,7 +56,7 @@ static int shape_cast(struct ckpt_call *call)
     return call_float(call, 0);
 }
 
-/* A gradient may stay fp32; what was rounded is widened again where the input is fp32. */
+/* The gradient of a bf16 input may stay fp32; the gradient of an fp32 input is cast to fp32. */
 static void grad_cast(struct ckpt_grad *g)
 {
     bool wide = ckpt_desc_of(g->tape, g->in[0]).dtype == CKPT_F32;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Cross attention on packed text: shapes, gradients and costs. */
-#include "again.h"
+#include "decompose.h"
 #include "attention.h"
-#include "attention_again.h"
+#include "attention_decompose.h"
 #include "cpu/attention.h"
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
@@ -60,21 +60,21 @@ static void cross_attention_grad(struct ckpt_grad *grad)
         grad->din[i] = grad->need[i] ? out[i] : CKPT_NONE;
 }
 
-static void again_cross_attention_dx(const struct ckpt_grad *g, const ckpt_tensor *in,
-                                     ckpt_tensor *out)
+static void decompose_cross_attention_dx(const struct ckpt_grad *g, const ckpt_tensor *in,
+                                         ckpt_tensor *out)
 {
     const int first = ops_count(g->tape);
-    ckpt_tensor y = cross_attention_again(
+    ckpt_tensor y = cross_attention_decomposed(
         g->tape, ((const struct cross_attention_attr *)g->attr)->scale, in[0], in[1], in[2], in[3]);
     ops_pull(g->tape, first, y, in[6], 3, in, out);
 }
 
 static void cross_attention_dx_grad(struct ckpt_grad *g)
 {
-    ops_grad_again(g, again_cross_attention_dx);
+    ops_grad_decomposed(g, decompose_cross_attention_dx);
 }
 
-/* As if every packed row were used: each meets the queries of its own sample only. */
+/* An upper bound: counts every packed row as used, each by the queries of its own sample. */
 static double score_macs(const struct ckpt_call *call)
 {
     const struct ckpt_desc *q = &call->in[0], *k = &call->in[1];

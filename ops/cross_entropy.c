@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Softmax cross-entropy of rows of classes, and the same of a linear layer.
+ * Softmax cross-entropy of rows of class scores, and the same fused with a linear layer.
  *
- * Results are the loss; of each row its largest value and the sum of exp(x - largest), by which the
- * gradient finds probabilities with one read; and what the mean divides by with the sum of all
- * class weights.
+ * Results: the loss; per row its maximum and the sum of exp(x - maximum), from which the gradient
+ * computes probabilities with one read of x; the divisor of the mean and the sum of all class
+ * weights.
  *
- * Where the gradient does not wait for the loss, as in training, both are one op that reads x once
- * (cross_entropy_both), made when the tape is complete: see loss_at_turn.c.
+ * Where the gradient does not depend on the loss, as in training, loss and gradient become one op
+ * that reads x once (cross_entropy_both), when the tape is complete: see loss_at_turn.c.
  */
 #include <math.h>
-#include "again.h"
+#include "decompose.h"
 #include "attr.h"
 #include "core/sized.h"
 #include "cpu/kernels.h"
@@ -115,7 +115,7 @@ static ckpt_tensor number(ckpt_tape *t, float value)
     return ckpt_full(t, value, CKPT_F32, 0, NULL);
 }
 
-/* The losses of rows, [..., 1]: see ckpt_cross_entropy(). */
+/* The loss of each row, [..., 1]: see ckpt_cross_entropy(). */
 static ckpt_tensor row_losses(const struct ckpt_grad *g, const ckpt_tensor *in)
 {
     ckpt_tape *t = g->tape;
@@ -143,8 +143,8 @@ static ckpt_tensor row_losses(const struct ckpt_grad *g, const ckpt_tensor *in)
     return ckpt_where(t, counts, y, number(t, 0));
 }
 
-static void again_cross_entropy_dx(const struct ckpt_grad *g, const ckpt_tensor *in,
-                                   ckpt_tensor *out)
+static void decompose_cross_entropy_dx(const struct ckpt_grad *g, const ckpt_tensor *in,
+                                       ckpt_tensor *out)
 {
     ckpt_tape *t = g->tape;
     const struct cross_entropy_attr *a = g->attr;
@@ -165,7 +165,7 @@ static void again_cross_entropy_dx(const struct ckpt_grad *g, const ckpt_tensor 
 
 static void cross_entropy_dx_grad(struct ckpt_grad *g)
 {
-    ops_grad_again(g, again_cross_entropy_dx);
+    ops_grad_decomposed(g, decompose_cross_entropy_dx);
 }
 
 const struct ckpt_op_def op_cross_entropy_dx = {
@@ -178,7 +178,7 @@ const struct ckpt_op_def op_cross_entropy_dx = {
     .cuda = CUDA_KERNEL(cuda_cross_entropy_dx),
 };
 
-/* Loss and gradient of the same rows: inputs dloss, x, label and the weight, if there is one. */
+/* Loss and gradient of the same rows.  Operands: dloss, x, label and the class weights if any. */
 static int cross_entropy_both_shape(struct ckpt_call *call)
 {
     const struct cross_entropy_attr *attr = call->attr;
@@ -209,7 +209,8 @@ const struct ckpt_op_def op_cross_entropy_both = {
     .cuda = CUDA_KERNEL(cuda_cross_entropy_both),
 };
 
-/* What a mean over these labels divides by, and the sum of all class weights, 0 without any. */
+/* {labels, class weights} -> the divisor of a mean over these labels, and the sum of all class
+ * weights, 0 without weights. */
 static int cross_entropy_count_shape(struct ckpt_call *call)
 {
     const struct ckpt_desc *label = &call->in[0], *weight = &call->in[1];
@@ -232,7 +233,8 @@ const struct ckpt_op_def op_cross_entropy_count = {
 
 /* ---- recording ------------------------------------------------------------------------------ */
 
-/* Reads the caller's spec.  Returns whether it can be used; else the tape has the error. */
+/* Copies and checks the caller's spec.  Returns false if it is invalid; then the tape has the
+ * error. */
 static bool read_spec(ckpt_tape *t, const struct ckpt_cross_entropy_spec *spec,
                       struct ckpt_cross_entropy_spec *whole)
 {
@@ -261,7 +263,7 @@ static struct cross_entropy_attr attr_of(const struct ckpt_cross_entropy_spec *s
                                        .z_loss = spec->z_loss};
 }
 
-/* The loss of rows, with this reduction. */
+/* Records the loss of rows with the given reduction. */
 static ckpt_tensor record_rows(ckpt_tape *t, ckpt_tensor x, ckpt_tensor label,
                                const struct ckpt_cross_entropy_spec *spec, int reduction)
 {
@@ -279,17 +281,18 @@ ckpt_tensor ckpt_cross_entropy(ckpt_tape *t, ckpt_tensor x, ckpt_tensor label,
                                       : CKPT_NONE;
 }
 
-/* ---- of a linear layer ---------------------------------------------------------------------- */
+/* ---- fused with a linear layer --------------------------------------------------------------- */
 
-/* 1 GiB in bf16: products of 8,192 rows of GPT-2 124M run at 751 to 791 TFLOP/s on an H100, those
- * of 4,096 rows at 565 to 715. */
+/* Logits in one chunk.  1 GiB in bf16: the products of GPT-2 124M run at 751 to 791 TFLOP/s on an
+ * H100 with 8,192 rows, at 565 to 715 with 4,096. */
 enum { LOGITS_AT_ONCE = 1 << 29 };
 
-/* The smallest number of equal parts of at most `most` rows, CKPT_MAX_PARTS at most. */
-static int parts_of(int64_t rows, int64_t most)
+/* The smallest number of equal parts with at most `max_rows` rows each, limited to CKPT_MAX_PARTS.
+ */
+static int parts_of(int64_t rows, int64_t max_rows)
 {
     for (int64_t n = 1; n <= CKPT_MAX_PARTS; n++)
-        if (rows % n == 0 && rows / n <= most)
+        if (rows % n == 0 && rows / n <= max_rows)
             return (int)n;
     for (int n = CKPT_MAX_PARTS; n > 1; n--)
         if (rows % n == 0)
@@ -297,8 +300,8 @@ static int parts_of(int64_t rows, int64_t most)
     return 1;
 }
 
-/* What the mean over all labels divides by, which no logits are needed for: so the gradient of the
- * first chunk does not wait for the last one. */
+/* The divisor of the mean over all labels.  It needs no logits, so the gradient of the first chunk
+ * does not wait for the last chunk. */
 static ckpt_tensor count_labels(ckpt_tape *t, ckpt_tensor label,
                                 const struct ckpt_cross_entropy_spec *spec)
 {
@@ -309,7 +312,7 @@ static ckpt_tensor count_labels(ckpt_tape *t, ckpt_tensor label,
     return ckpt_reshape(t, ckpt_slice(t, count, 0, 0, 1), 0, NULL);
 }
 
-/* The loss of all parts: sums, and for a mean their quotient, 0 where nothing counts. */
+/* The sum of the losses of all parts, or their mean; 0 where no row counts. */
 static ckpt_tensor join_parts(ckpt_tape *t, int n, const ckpt_tensor *sums, ckpt_tensor count)
 {
     ckpt_tensor sum = sums[0];
@@ -317,13 +320,13 @@ static ckpt_tensor join_parts(ckpt_tape *t, int n, const ckpt_tensor *sums, ckpt
         sum = ckpt_add(t, sum, sums[i]);
     if (!count.id)
         return sum;
-    /* a sum of nothing is 0, whatever it is divided by */
+    /* without counted rows the sum is 0, so any divisor other than 0 works */
     return ckpt_div(t, sum,
                     ckpt_where(t, ckpt_eq(t, count, ckpt_affine(t, count, 0, 0)),
                                ckpt_affine(t, count, 0, 1), count));
 }
 
-/* The last layer of a model, which is never of 8 bits. */
+/* The logits, in full precision: the last layer of a model is never computed in 8 bits. */
 static ckpt_tensor logits_of(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b)
 {
     const bool before = t->full_precision;
@@ -333,7 +336,8 @@ static ckpt_tensor logits_of(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_te
     return y;
 }
 
-/* Chunk after chunk, of which a training step needs one at a time (loss_at_turn.c). */
+/* Records one chunk after the other; a training step holds the logits of one chunk at a time
+ * (loss_at_turn.c). */
 ckpt_tensor ckpt_linear_cross_entropy(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b,
                                       ckpt_tensor label, const struct ckpt_cross_entropy_spec *spec)
 {

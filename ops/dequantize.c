@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A frozen weight of codes (core/frozen.h) as the product reads it.  The op is recorded where a
- * model first uses such a parameter (tape.c).  What it writes is a tensor like any other, and cheap
- * to make again: whether it stays from the forward to the backward pass is for the plan to say.
- * Nobody asks for a gradient of codes, so there is no rule.
+ * Decodes a frozen quantised weight (core/frozen.h) for its product.
+ *
+ * The op is recorded where a model first uses such a parameter (tape.c).  Its result is a tensor
+ * like any other and cheap to recompute, so the plan decides whether it is kept from forward to
+ * backward.  Codes never need a gradient, so the op has no gradient rule.
  */
 #include "attr.h"
 #include "core/frozen.h"
@@ -25,7 +26,7 @@ static int dequantize_shape(struct ckpt_call *call)
     return CKPT_OK;
 }
 
-/* A look-up and a product each. */
+/* One lookup and one multiplication per value. */
 static void dequantize_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
 {
     cost->flops = 2. * (double)desc_numel(&call->out[0]);

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Losses that are expressions of their operands, element by element: recorded as such, in fp32, so
- * that ops/expr makes one kernel of each and the gradients come by themselves.
+ * Element-wise losses, recorded as expressions in fp32.  ops/expr compiles each to one kernel and
+ * differentiates it.
  */
 #include <float.h>
 #include <math.h>
 #include "ops.h"
 
-/* All in fp32: an expression would round between its functions as its operands are. */
+/* To fp32: with bf16 operands an expression would round to bf16 between its functions. */
 static ckpt_tensor wide(ckpt_tape *t, ckpt_tensor x)
 {
     return ckpt_cast(t, x, CKPT_F32);
 }
 
-/* The losses of all elements, or their mean or sum as a scalar. */
+/* The loss of every element, or its mean or sum as a scalar. */
 static ckpt_tensor reduced(ckpt_tape *t, ckpt_tensor x, int reduction)
 {
     const struct ckpt_desc d = ckpt_desc_of(t, x);
@@ -75,7 +75,8 @@ ckpt_tensor ckpt_kl_div(ckpt_tape *t, ckpt_tensor x, ckpt_tensor target, bool lo
     target = wide(t, target);
     if (log_target)
         return reduced(t, ckpt_mul(t, ckpt_exp(t, target), ckpt_sub(t, target, x)), reduction);
-    /* the smallest number that has all its digits stands for 0, times which it is 0 */
+    /* clamping 0 to the smallest normal number keeps the logarithm finite; target 0 then makes the
+     * product 0 */
     ckpt_tensor log = ckpt_log(t, ckpt_clamp(t, target, FLT_MIN, FLT_MAX));
     return reduced(t, ckpt_mul(t, target, ckpt_sub(t, log, x)), reduction);
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Element-wise ops: add, sub, mul, affine, where, and the sum of gradient contributions. */
+/* Element-wise ops: add, sub, mul, affine, where, and accumulation of gradients. */
 #include "ops.h"
 #include "attr.h"
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
 #include "expr/expr.h"
 
-/* The gradient of an operand that broadcasting spread out is summed back to its shape. */
+/* The gradient of a broadcast operand: d summed to the operand's shape. */
 static ckpt_tensor unbroadcast(const struct ckpt_grad *g, int operand, ckpt_tensor d)
 {
     struct ckpt_desc x = ckpt_desc_of(g->tape, g->in[operand]), have = ckpt_desc_of(g->tape, d);
@@ -18,7 +18,7 @@ static int shape_binary(struct ckpt_call *call)
     return call_broadcast(call, 0, 0, 1);
 }
 
-/* Floating numbers by the op, integers by an expression. */
+/* Records op for floating-point operands, an expression for integers. */
 static ckpt_tensor record_two(ckpt_tape *t, const struct ckpt_op_def *op, enum expr_code code,
                               ckpt_tensor a, ckpt_tensor b)
 {
@@ -55,7 +55,7 @@ ckpt_tensor ckpt_sub(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b)
     return record_two(t, &op_sub, EXPR_SUB, a, b);
 }
 
-/* The sum is taken before the sign is changed: it is the smaller tensor. */
+/* Reduces before the negation, so the smaller tensor is negated. */
 static void grad_sub(struct ckpt_grad *g)
 {
     if (g->need[0])
@@ -134,7 +134,7 @@ ckpt_tensor ckpt_where(ckpt_tape *t, ckpt_tensor cond, ckpt_tensor a, ckpt_tenso
     return ops_record1(t, &op_where, 3, in, NULL, 0);
 }
 
-/* Spreads out[0] over the condition too: broadcasting is associative. */
+/* Broadcasts out[0] against the condition as well; broadcasting is associative. */
 static int shape_where(struct ckpt_call *call)
 {
     if (call->in[0].ndim < 0 || call->in[0].dtype != CKPT_I32)
@@ -152,7 +152,7 @@ static int shape_where(struct ckpt_call *call)
 }
 
 /*
- * Where an operand was not chosen its gradient is 0, by choice and not by a product: 0 times an
+ * An operand that was not selected gets gradient 0 by selection, not by multiplication: 0 times an
  * infinite gradient would be NaN.
  */
 static void grad_where(struct ckpt_grad *g)
@@ -206,9 +206,9 @@ static int shape_accumulate_narrow(struct ckpt_call *call)
     return call_float(call, 1);
 }
 
-/* The sum in bf16, rounded stochastically: small addends are not lost, as their expectation stays.
- * The random bits are of the seed, the update, the micro-step, the op's place on the tape and the
- * element. */
+/* bf16 sum with stochastic rounding: its expectation is exact, so small addends are not lost.  The
+ * random bits are a function of the seed, the update, the micro-step, the op's position on the tape
+ * and the element. */
 const struct ckpt_op_def op_accumulate_narrow = {
     .size = sizeof(struct ckpt_op_def),
     .name = "accumulate_narrow",

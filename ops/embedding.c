@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sinusoidal embedding of one number per sample (Vaswani et al. 2017): cosines first, then sines.
- */
+/* Sinusoidal embedding of one number per sample (Vaswani et al. 2017): cosines, then sines. */
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
 #include "embedding.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reductions over any axes: amax, amin, prod, logsumexp and argmax by kernels, var and norm of
- * sums. The gradients are made of recorded ops, so they have gradients again.
+ * Reductions over any axes: kernels for amax, amin, prod, logsumexp and argmax; var and norm are
+ * recorded as sums.  All gradients are recorded ops, so second gradients exist.
  */
 #include <float.h>
 #include <math.h>
@@ -48,15 +48,14 @@ static unsigned fold_mask(const struct ckpt_grad *g)
     return ((1u << a->count) - 1) << a->first;
 }
 
-/* ---- gradients
- * ---------------------------------------------------------------------------------*/
+/* ---- gradients ------------------------------------------------------------------------------- */
 
 static ckpt_tensor zero_of(ckpt_tape *t)
 {
     return ops_fill(t, 0.f, CKPT_F32, 0, NULL);
 }
 
-/* Equal shares to all that are equal to the result. */
+/* Divides the gradient equally among all elements that equal the result. */
 static void extreme_grad(struct ckpt_grad *g)
 {
     ckpt_tape *t = g->tape;
@@ -65,8 +64,9 @@ static void extreme_grad(struct ckpt_grad *g)
     g->din[0] = ckpt_where(t, equal, ckpt_div(t, g->dout[0], count), zero_of(t));
 }
 
-/* The product of the others: all but zeros are divided by; where one is 0 it alone gets anything.
- */
+/* The gradient of an element is the product of the others.  Without zeros, this is the total
+ * product divided by the element.  With exactly one zero, only that element has a gradient; with
+ * more, none has. */
 static void prod_grad(struct ckpt_grad *g)
 {
     ckpt_tape *t = g->tape;
@@ -81,7 +81,7 @@ static void prod_grad(struct ckpt_grad *g)
     g->din[0] = ckpt_where(t, some, others, ckpt_div(t, rest, safe));
 }
 
-/* dy exp(x - y), and 0 where y is -infinity: operands x, y, dy. */
+/* dy exp(x - y), or 0 where y is -infinity.  Operands: x, y, dy. */
 static void logsumexp_grad(struct ckpt_grad *g)
 {
     struct expr e;
@@ -110,10 +110,9 @@ FOLD(prod, fold_float_rule, prod_grad)
 FOLD(logsumexp, fold_float_rule, logsumexp_grad)
 FOLD(argmax, fold_index_rule, NULL)
 
-/* ---- axes
- * --------------------------------------------------------------------------------------*/
+/* ---- axes ------------------------------------------------------------------------------------ */
 
-/* Sets axes to those that stay and then those of mask.  Returns how many are of mask. */
+/* Lists the axes that are not in mask, then those in mask.  Returns the number of axes in mask. */
 static int reduced_last(unsigned mask, int ndim, int *axes)
 {
     int n = 0, count = 0;
@@ -126,7 +125,7 @@ static int reduced_last(unsigned mask, int ndim, int *axes)
     return count;
 }
 
-/* Axes side by side are folded where they are; others are moved to the end first. */
+/* Adjacent axes are reduced in place; otherwise the reduced axes are permuted to the end first. */
 static ckpt_tensor fold(ckpt_tape *t, const struct ckpt_op_def *def, ckpt_tensor x, unsigned mask)
 {
     struct ckpt_desc d = ckpt_desc_of(t, x);
@@ -197,7 +196,7 @@ ckpt_tensor ckpt_var(ckpt_tape *t, ckpt_tensor x, unsigned mask, int64_t correct
     return ckpt_affine(t, mean, (float)(n / (n - (double)correction)), 0.f);
 }
 
-/* The root sees no 0: its gradient would be infinite there. */
+/* The root never sees 0, where its gradient is infinite. */
 ckpt_tensor ckpt_norm(ckpt_tape *t, ckpt_tensor x, unsigned mask)
 {
     ckpt_tensor wide = ckpt_cast(t, x, CKPT_F32);
@@ -206,7 +205,7 @@ ckpt_tensor ckpt_norm(ckpt_tape *t, ckpt_tensor x, unsigned mask)
     expr_init(&e, "norm", 1);
     int zero = expr_constant(&e, 0.f), some = expr_binary(&e, EXPR_LT, zero, 0);
     int root = expr_unary(&e, EXPR_SQRT, expr_where(&e, some, 0, expr_constant(&e, 1.f)));
-    /* NaN is not larger than 0, and stays */
+    /* NaN compares false, so it is returned as it is */
     expr_finish(&e, expr_where(&e, some, root, 0), NULL);
     return expr_record(t, &e, &sum);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reductions other than sums: amax, amin, prod, logsumexp, argmax.  A dense operand is seen as
- * [outer, n, inner] and folded over n.  How that is cut into parts follows from the shape alone and
- * is the same on both devices.
+ * Reductions other than sums: amax, amin, prod, logsumexp, argmax.  A dense operand is viewed as
+ * [outer, n, inner] and reduced over n.  n is split into parts by a rule that depends on the shape
+ * alone and is the same on both devices.
  */
 #ifndef CKPT_OPS_FOLD_H
 #define CKPT_OPS_FOLD_H
@@ -15,7 +15,7 @@
 #define FOLD_INLINE static inline
 #endif
 
-/* The axes [first, first + count). */
+/* Reduces the axes [first, first + count). */
 struct fold_attr {
     int32_t first, count;
 };
@@ -26,8 +26,8 @@ struct fold_shape {
     int64_t outer, n, inner, parts;
 };
 
-/* What is known of some elements.  Largest: value (negated for the smallest), and where; product:
- * value; logsumexp: the largest and the sum of exp(x - value). */
+/* The partial result over some elements.  Extremes: value (negated for a minimum) and index in
+ * `other`.  Product: value.  logsumexp: maximum in value, sum of exp(x - maximum) in `other`. */
 struct fold {
     double value, other;
 };
@@ -53,11 +53,12 @@ FOLD_INLINE struct fold fold_begin(int kind)
 {
     struct fold f = {kind == FOLD_PROD ? 1. : -INFINITY, 0.};
     if (kind != FOLD_PROD && kind != FOLD_LSE)
-        f.other = -1.; /* nowhere yet */
+        f.other = -1.; /* no index yet */
     return f;
 }
 
-/* Whether b is the larger one, or as large and before; NaN is larger than all. */
+/* Whether b replaces a: it is larger, or equal with a smaller index.  NaN is larger than any
+ * number. */
 FOLD_INLINE bool fold_larger(struct fold a, struct fold b)
 {
     if (a.other < 0. || b.other < 0.)
@@ -68,7 +69,7 @@ FOLD_INLINE bool fold_larger(struct fold a, struct fold b)
     return b.value > a.value || (b.value == a.value && b.other < a.other);
 }
 
-/* Takes in element i. */
+/* Adds element i with value x. */
 FOLD_INLINE void fold_add(int kind, struct fold *f, float x, int64_t i)
 {
     if (kind == FOLD_PROD) {

@@ -1,35 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Linear layers whose products have 8-bit operands (--matmul fp8, fp8-block): y = x w^T + b, and
- * gradients.
+ * Linear layers with 8-bit matrix products (--matmul fp8, fp8-block): y = x w^T + b, and gradients.
  *
- * An operand is rounded to 8 bits by an op of its own, to_fp8, times one power of two for the whole
- * tensor that follows from its largest magnitude (core/fp8.h): x and w to e4m3, dy to e5m2, for
+ * A separate op, to_fp8, rounds an operand to 8 bits.  Its scale is one power of two for the whole
+ * tensor, from the largest magnitude (core/fp8.h).  x and w become e4m3; dy becomes e5m2, because
  * gradients need the range.  Hopper multiplies 8-bit matrices only where the summed axis of both is
- * dense, so the gradients need transposed copies, which the same op makes while it has the values:
+ * dense, so the gradients need transposed copies, which the same op writes while it has the values:
  *
  *   y  = qx qw^T           x [M, K], w [N, K]
- *   dx = qdy (qw^T)^T      the copy of w as [K, N]
- *   dw = qdy^T (qx^T)^T    those of dy and x as [N, M'] and [K, M']
+ *   dx = qdy (qw^T)^T      transposed copy of w, [K, N]
+ *   dw = qdy^T (qx^T)^T    transposed copies of dy and x, [N, M'] and [K, M']
  *
- * M' is M filled up to whole lines of the cache with zeros, which add nothing.  Copies and scale
- * are tensors like any other: kept for the backward pass, recomputed or offloaded, as the plan has
- * it, and what is kept of x is a byte an element where it was two.  A tensor that several layers
- * read is rounded once.
+ * M' is M padded with zeros to whole cache lines.  Copies and scale are tensors like any other: the
+ * plan keeps them for the backward pass, recomputes or offloads them.  A kept copy of x takes one
+ * byte per element instead of two.  A tensor that several layers read is rounded once.
  *
- * With fp8-block the op is to_fp8_blocks.  Of x and dy 128 elements along the axis that is summed
- * over have a scale of their own, of w 128 x 128, so a large value costs its neighbours alone, and
- * e4m3 has range enough for dy as well.  The two copies of x differ in what shares a scale, so each
- * is rounded from x itself; those of w have the same codes.  Nothing of the whole tensor has to be
- * known before, so the op does what is in front of it on the way where that is GELU or its
- * gradient.
+ * With fp8-block the op is to_fp8_blocks.  Each 128 elements of x and dy along the summed axis
+ * share a scale, and each 128 x 128 block of w.  An outlier affects its block only, and e4m3 has
+ * enough range for dy as well.  The two copies of x share scales along different axes, so each is
+ * rounded from x itself; both copies of w have the same codes.  No value of the whole tensor must
+ * be known in advance, so the op can also compute a preceding GELU or its gradient.
  *
- * Which layers are done so follows from the tape alone, never from a plan: bf16 operands, a
- * parameter of two axes, sizes worth it, some parameter before x (so not the first layers of a
- * model), and not where the model said ckpt_full_precision (the last ones).
+ * The tape alone, never a plan, determines which layers use 8 bits: bf16 operands, a 2-D parameter,
+ * sizes of at least FP8_MIN_SIDE, some parameter upstream of x (so not the first layers of a
+ * model), and no ckpt_full_precision (used for the last layers).
  *
- * The largest magnitude of an operand comes from the op that made it, or from to_fp8_largest
- * (ops/largest.c).  It is a tensor of four bytes, so where a plan makes copies again it is there.
+ * The largest magnitude of an operand is an output of the op that produced it, or of to_fp8_largest
+ * (ops/largest.c).  It is a tensor of four bytes, and is kept where a plan recomputes copies.
  */
 #include <stdlib.h>
 #include "fp8.h"
@@ -44,7 +41,7 @@
 
 /* ---- to_fp8 ---------------------------------------------------------------------------------- */
 
-/* What is done on the way to a copy, and to its rounding, in operations an element. */
+/* Flops per element of the source function and the rounding. */
 static double source_flops(int32_t source)
 {
     return source == FP8_OPERAND ? 1 : source == FP8_NORM_MODULATE ? 6 : 25;
@@ -74,8 +71,8 @@ static int64_t fp8_sums_workspace(enum ckpt_backend backend, int64_t rows, int64
     return backend == CKPT_ON_CUDA ? cuda_column_sum_workspace(rows, cols) : 0;
 }
 
-/* Output n as the sums over the rows of x.  Scratch: those of each tile, and what adding them
- * takes; on the CPU what a pass over x does. */
+/* Output n becomes the column sums of x.  Workspace: the sums of each tile of rows and the scratch
+ * to add them; at least the workspace of column_sum, which the CPU kernel calls. */
 static void call_fp8_sums(struct ckpt_call *call, int n, const struct ckpt_desc *x)
 {
     const int64_t down = (linear_rows(x) + FP8_BLOCK - 1) / FP8_BLOCK;
@@ -85,8 +82,8 @@ static void call_fp8_sums(struct ckpt_call *call, int n, const struct ckpt_desc 
                                                    fp8_sums_workspace(call->backend, down, cols));
 }
 
-/* {x [..., K], the largest magnitude, that ops/largest.c finds, shift, scale and statistics of a
- * norm or none} -> {scale, the copies asked for, [..., K] and [K, M'], the sums over the rows} */
+/* {x [..., K], the largest magnitude (added by ops/largest.c), shift, scale and statistics of a
+ * norm or none} -> {scale, the requested copies [..., K] and [K, M'], the column sums} */
 static int to_fp8_shape(struct ckpt_call *call)
 {
     const struct ckpt_desc *x = &call->in[0];
@@ -154,9 +151,9 @@ const struct ckpt_op_def op_to_fp8_largest = {
 
 /* ---- to_fp8_blocks --------------------------------------------------------------------------- */
 
-/* {x [..., K], what its gradient of GELU is of or none, shift, scale and statistics of a norm where
- * it is that of one} -> of each copy asked for {scales, codes},
- * [..., K] and [K, M'], and the sums over the rows */
+/* {x [..., K], the input of GELU if x is dy of its gradient, shift, scale and statistics if the
+ * source is a norm} -> {scales, codes} of each requested copy, [..., K] and [K, M'], and the column
+ * sums */
 static int to_fp8_blocks_shape(struct ckpt_call *call)
 {
     const struct ckpt_desc *x = &call->in[0], *other = &call->in[1];
@@ -252,7 +249,7 @@ static int gradient_shape(struct ckpt_call *call)
 }
 
 /*
- * Rates of machines are those of bf16 products; on a GPU 8 bits take half of the time, so they
+ * Machine rates are for bf16 products.  8-bit products run twice as fast on a GPU, so their flops
  * count half.  The emulation on the CPU gains nothing.
  */
 static double product_flops(const struct ckpt_call *call, int a)
@@ -261,7 +258,7 @@ static double product_flops(const struct ckpt_call *call, int a)
     return call->backend == CKPT_ON_CUDA ? flops / 2 : flops;
 }
 
-/* Without what only its rule reads. */
+/* Without x and w, which only the gradient rule reads. */
 static void linear_fp8_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
 {
     cost->flops = product_flops(call, FP8_QX);
@@ -277,13 +274,13 @@ void fp8_gradient_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
 
 /* ---- recording ------------------------------------------------------------------------------- */
 
-/* The copies as they were asked for, or none, and the scale or scales of each; that of a tensor is
- * the same for both. */
+/* The requested copies, or CKPT_NONE, with their scales.  With one scale per tensor both scales are
+ * the same tensor. */
 struct fp8_copies {
     ckpt_tensor row_scale, rows, column_scale, columns, sums;
 };
 
-/* From the outputs of an op. */
+/* Assigns the outputs of an op to the fields. */
 static struct fp8_copies copies_in(const ckpt_tensor *out, bool blocks, int copies)
 {
     struct fp8_copies c = {CKPT_NONE, CKPT_NONE, CKPT_NONE, CKPT_NONE, CKPT_NONE};
@@ -304,9 +301,9 @@ static struct fp8_copies copies_in(const ckpt_tensor *out, bool blocks, int copi
     return c;
 }
 
-/* Where an op that is cheap to do again made x, what that read: a copy then takes no pass of its
- * own over x, which need not be there at all (ops_forget_sources). */
-struct fp8_made {
+/* The op to compute while rounding x, if its producer is cheap, and the operands of that op.  The
+ * copy then takes no pass over x, which may not be written at all (ops_forget_sources). */
+struct fp8_producer {
     enum fp8_source source;
     ckpt_tensor in[2];
 };
@@ -317,7 +314,7 @@ static bool is_plain(const ckpt_tape *t, int32_t x)
     return d->dtype == CKPT_BF16 && desc_is_dense(d);
 }
 
-static struct fp8_made made_of(const ckpt_tape *t, ckpt_tensor x)
+static struct fp8_producer producer_of(const ckpt_tape *t, ckpt_tensor x)
 {
     const struct tensor *v = &t->tensors.data[x.id];
     const struct op *o = v->op >= 0 && !v->index ? &t->ops.data[v->op] : NULL;
@@ -325,21 +322,21 @@ static struct fp8_made made_of(const ckpt_tape *t, ckpt_tensor x)
     const bool dx = o && (o->def == &op_gelu_dx || o->def == &op_gelu_dx_sums);
     if (!(gelu || dx) || t->env.matmul != MATMUL_FP8_BLOCK || !is_plain(t, op_in(t, o, 0)) ||
         (dx && !is_plain(t, op_in(t, o, 1))))
-        return (struct fp8_made){FP8_OPERAND, {x, CKPT_NONE}};
-    return (struct fp8_made){
+        return (struct fp8_producer){FP8_OPERAND, {x, CKPT_NONE}};
+    return (struct fp8_producer){
         gelu ? FP8_GELU : FP8_GELU_DX,
         {tape_handle(t, op_in(t, o, 0)), gelu ? CKPT_NONE : tape_handle(t, op_in(t, o, 1))}};
 }
 
-/* What is rounded, and how: weights, or what has a row for each token. */
+/* What is rounded: a weight, an activation with a row per token, or a gradient. */
 enum fp8_kind { FP8_WEIGHT, FP8_TOKENS, FP8_GRADIENT };
 
-/* sums: those over the rows of x as well. */
+/* sums: also output the column sums of x. */
 static struct fp8_copies record_copies(ckpt_tape *t, ckpt_tensor x, enum fp8_kind kind, int copies,
                                        bool sums)
 {
     const bool blocks = t->env.matmul == MATMUL_FP8_BLOCK;
-    const struct fp8_made made = made_of(t, x);
+    const struct fp8_producer made = producer_of(t, x);
     const struct to_fp8_attr attr = {.dtype = kind == FP8_GRADIENT && !blocks ? CKPT_F8E5M2
                                                                               : CKPT_F8E4M3,
                                      .copies = copies,
@@ -356,7 +353,7 @@ static struct fp8_copies record_copies(ckpt_tape *t, ckpt_tensor x, enum fp8_kin
     return copies_in(out, blocks, copies);
 }
 
-/* The copies that an op made. */
+/* The copies that an op wrote. */
 static struct fp8_copies copies_of(const ckpt_tape *t, const struct op *o)
 {
     const struct to_fp8_attr *attr = o->attr;
@@ -371,8 +368,8 @@ static enum fp8_kind kind_of(const struct op *o)
     return ((const struct to_fp8_attr *)o->attr)->fill == FP8_SIDE ? FP8_WEIGHT : FP8_TOKENS;
 }
 
-/* The e4m3 copies of a dense tensor of the tape, made at its first use in a product.  A tape that
- * will be differentiated wants the transposed one, too. */
+/* The e4m3 copies of a dense tensor, recorded at its first use in a product.  A tape that will be
+ * differentiated needs the transposed copy, too. */
 static struct fp8_copies copies_for(ckpt_tape *t, ckpt_tensor x, bool transposed,
                                     enum fp8_kind kind)
 {
@@ -405,27 +402,28 @@ ckpt_tensor fp8_linear(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b
     return ops_record1(t, &op_linear_fp8, FP8_INPUTS, in, &attr, sizeof attr);
 }
 
-/* Whether a parameter, trained or not, takes part in x. */
+/* Whether x is a parameter, trained or not, or depends on one. */
 static bool is_learned(ckpt_tape *t, ckpt_tensor x)
 {
     const struct tensor *v = tape_tensor(t, x);
     return v && (v->learned || t->storages.data[v->storage].kind == STORAGE_VALUE);
 }
 
-static bool is_worth_it(const struct ckpt_desc *x, const struct ckpt_desc *w)
+static bool is_large_enough(const struct ckpt_desc *x, const struct ckpt_desc *w)
 {
     return w->ndim == 2 && x->ndim >= 1 && x->shape[x->ndim - 1] == w->shape[1] &&
-           w->shape[0] % FP8_SIDE == 0 && w->shape[1] % FP8_SIDE == 0 && w->shape[0] >= FP8_LEAST &&
-           w->shape[1] >= FP8_LEAST && linear_rows(x) >= FP8_LEAST;
+           w->shape[0] % FP8_SIDE == 0 && w->shape[1] % FP8_SIDE == 0 &&
+           w->shape[0] >= FP8_MIN_SIDE && w->shape[1] >= FP8_MIN_SIDE &&
+           linear_rows(x) >= FP8_MIN_SIDE;
 }
 
-bool fp8_takes(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w)
+bool fp8_applies(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w)
 {
     if (t->error.code || !t->env.matmul || t->full_precision || t->phase != PHASE_FORWARD ||
         t->in_gradients || !params_at(t->env.params, w))
         return false;
     const struct ckpt_desc dx = ckpt_desc_of(t, x), dw = ckpt_desc_of(t, w);
-    return dx.dtype == CKPT_BF16 && dw.dtype == CKPT_BF16 && is_worth_it(&dx, &dw) &&
+    return dx.dtype == CKPT_BF16 && dw.dtype == CKPT_BF16 && is_large_enough(&dx, &dw) &&
            is_learned(t, x);
 }
 
@@ -437,8 +435,8 @@ void ckpt_full_precision(ckpt_tape *t, bool on)
 
 /* ---- gradients ------------------------------------------------------------------------------- */
 
-/* The transposed copy of operand x, from the op that made the other copy, or one more rounding of
- * it: the same bits. */
+/* The transposed copy of operand x, from the op that wrote the other copy, or from one more
+ * rounding with the same bits. */
 static struct fp8_copies transposed(ckpt_tape *t, ckpt_tensor rows, ckpt_tensor x)
 {
     const struct op *o = &t->ops.data[t->tensors.data[rows.id].op];
@@ -446,15 +444,15 @@ static struct fp8_copies transposed(ckpt_tape *t, ckpt_tensor rows, ckpt_tensor 
     return c.columns.id ? c : record_copies(t, x, kind_of(o), FP8_COLUMNS, false);
 }
 
-/* Whether the op that rounds dy sums its rows: it has all of them, so a pass is spared where what
- * made dy has left none, or makes dy on the way. */
-static bool copies_sum(const ckpt_tape *t, ckpt_tensor dy)
+/* Whether the op that rounds dy also sums its rows.  This saves a pass over dy where the producer
+ * of dy wrote no sums, or where dy is computed while rounding. */
+static bool should_sum_rows(const ckpt_tape *t, ckpt_tensor dy)
 {
-    return made_of(t, dy).source == FP8_GELU_DX ||
-           (!linear_sums_left(t, dy).id && t->tensors.data[dy.id].desc.dtype == CKPT_BF16);
+    return producer_of(t, dy).source == FP8_GELU_DX ||
+           (!linear_column_sums_of(t, dy).id && t->tensors.data[dy.id].desc.dtype == CKPT_BF16);
 }
 
-/* What ckpt_gradients records is differentiated once more, so it is not of 8 bits. */
+/* Gradients recorded by ckpt_gradients are differentiated again, so they are not in 8 bits. */
 static void linear_fp8_grad(struct ckpt_grad *g)
 {
     ckpt_tape *t = g->tape;
@@ -465,7 +463,7 @@ static void linear_fp8_grad(struct ckpt_grad *g)
         linear_grad(g);
         return;
     }
-    const bool sums = copies && g->need[FP8_BIAS] && copies_sum(t, dy);
+    const bool sums = copies && g->need[FP8_BIAS] && should_sum_rows(t, dy);
     if (g->need[FP8_BIAS] && !sums)
         g->din[FP8_BIAS] = linear_bias_gradient(t, dy);
     if (g->need[FP8_ADDEND])
@@ -487,8 +485,8 @@ static void linear_fp8_grad(struct ckpt_grad *g)
     }
 }
 
-/* Whether nobody reads what an op made that copies were rounded of. */
-static bool is_idle(const ckpt_tape *t, const struct op *o, const int32_t *reads)
+/* Whether no op reads the results of a GELU op or its gradient any more. */
+static bool is_unread(const ckpt_tape *t, const struct op *o, const int32_t *reads)
 {
     if ((o->def != &op_gelu && o->def != &op_gelu_dx && o->def != &op_gelu_dx_sums) ||
         o->accumulate != ACCUMULATE_NEVER)
@@ -504,7 +502,7 @@ static bool makes_copies(const struct op *o)
     return o->def == &op_to_fp8 || o->def == &op_to_fp8_blocks;
 }
 
-/* Readers of each tensor, or those that make copies in the forward pass. */
+/* Counts the reads of each tensor: all, or those by ops that make copies in the forward pass. */
 static int32_t *count_reads(ckpt_tape *t, bool all)
 {
     int32_t *reads = calloc((size_t)t->n_tensors + 1, sizeof *reads);
@@ -520,8 +518,8 @@ static int32_t *count_reads(ckpt_tape *t, bool all)
     return reads;
 }
 
-/* The op that made x is GELU: of what that reads. */
-static bool take_gelu(ckpt_tape *t, int32_t i, const struct op *gelu)
+/* If x is the result of GELU, makes op i round from the input of GELU. */
+static bool fuse_gelu(ckpt_tape *t, int32_t i, const struct op *gelu)
 {
     const struct op *o = &t->ops.data[i];
     if (gelu->def != &op_gelu || !is_plain(t, op_in(t, gelu, 0)))
@@ -531,9 +529,10 @@ static bool take_gelu(ckpt_tape *t, int32_t i, const struct op *gelu)
     return true;
 }
 
-/* The op that made x is a norm: of what that reads and its statistics.  It runs for these and,
- * where there is one scale, the largest magnitude, which it leaves. */
-static bool take_norm(ckpt_tape *t, int32_t i, const struct op *norm)
+/* If x is the result of a modulated norm, makes op i round from the input and the statistics of the
+ * norm.  The norm still runs for its statistics and, with one scale per tensor, for the largest
+ * magnitude. */
+static bool fuse_norm(ckpt_tape *t, int32_t i, const struct op *norm)
 {
     struct fp8_vector v;
     if (norm->def != &op_layer_norm_modulate || !is_plain(t, op_in(t, norm, 0)))
@@ -555,9 +554,9 @@ static bool take_norm(ckpt_tape *t, int32_t i, const struct op *norm)
     return true;
 }
 
-/* Copies of what is the result of GELU or a modulated norm, and of
- * nobody else's interest: they read what that reads, and its result is never written. */
-static void take_sources(ckpt_tape *t)
+/* If only ops that make copies read the result of a GELU or a modulated norm, they compute it from
+ * its inputs, and the result is never written. */
+static void fuse_sources(ckpt_tape *t)
 {
     int32_t *all = count_reads(t, true), *copies = count_reads(t, false);
     for (int32_t i = 0; all && copies && i < t->n_ops; i++) {
@@ -566,19 +565,19 @@ static void take_sources(ckpt_tape *t)
             continue;
         const int32_t y = op_in(t, o, FP8_FROM), made = t->tensors.data[y].op;
         if (made >= 0 && t->tensors.data[y].index == 0 && all[y] == copies[y] && is_plain(t, y) &&
-            !take_gelu(t, i, &t->ops.data[made]))
-            take_norm(t, i, &t->ops.data[made]);
+            !fuse_gelu(t, i, &t->ops.data[made]))
+            fuse_norm(t, i, &t->ops.data[made]);
     }
     free(all);
     free(copies);
 }
 
-/* GELU and its gradients that are made with the copies alone. */
-static void drop_idle(ckpt_tape *t)
+/* Removes GELU ops and their gradients that are computed while rounding only. */
+static void remove_unread(ckpt_tape *t)
 {
     int32_t *reads = count_reads(t, true);
     for (int32_t i = 0; reads && i < t->n_ops; i++)
-        if (is_idle(t, &t->ops.data[i], reads))
+        if (is_unread(t, &t->ops.data[i], reads))
             expr_remove_op(t, i);
     free(reads);
 }
@@ -590,9 +589,9 @@ void ops_forget_sources(ckpt_tape *t)
             for (int k = FP8_X; k <= FP8_W; k++)
                 t->operands.data[t->ops.data[i].operands + k] = -1;
     if (!t->error.code && t->env.matmul)
-        take_sources(t);
+        fuse_sources(t);
     if (!t->error.code && t->env.matmul)
-        drop_idle(t);
+        remove_unread(t);
 }
 
 const struct ckpt_op_def op_linear_fp8 = {
@@ -605,7 +604,7 @@ const struct ckpt_op_def op_linear_fp8 = {
     .cuda = CUDA_KERNEL(cuda_linear_fp8),
 };
 
-/* {qdy, scale, qw transposed, scale, addend or none} -> dx */
+/* {qdy, scale, transposed qw, scale, addend or none} -> dx */
 const struct ckpt_op_def op_linear_fp8_dx = {
     .size = sizeof(struct ckpt_op_def),
     .name = "linear_fp8_dx",
@@ -616,7 +615,7 @@ const struct ckpt_op_def op_linear_fp8_dx = {
     .cuda = CUDA_KERNEL(cuda_linear_fp8_dx),
 };
 
-/* {qdy transposed, scale, qx transposed, scale} -> dw */
+/* {transposed qdy, scale, transposed qx, scale} -> dw */
 const struct ckpt_op_def op_linear_fp8_dw = {
     .size = sizeof(struct ckpt_op_def),
     .name = "linear_fp8_dw",

@@ -7,46 +7,48 @@
 #include "core/fp8.h"
 
 enum {
-    FP8_SIDE = 16,      /* sizes of matrices are multiples of it: kernels read 16 bytes at a time */
-    FP8_SCALE_SIDE = 4, /* rows of scales are filled up to a multiple of it, for the same reason */
-    FP8_LINE = 128,     /* bytes of a line of the cache, of which transposed copies are made */
-    FP8_LEAST = 128,    /* rows, and sizes of weights, from which on a product is worth two passes
-                         * over its operands */
+    FP8_SIDE = 16,      /* unit of matrix sizes: kernels read 16 bytes at a time */
+    FP8_SCALE_SIDE = 4, /* rows of scales are padded to a multiple of it, for the same reason */
+    FP8_LINE = 128,     /* bytes of a cache line; the unit of writing transposed copies */
+    FP8_MIN_SIDE =
+        128, /* minimum rows and weight sizes for which two passes over the operands pay off */
     /*
-     * Values that Hopper may sum in its accumulators of 14 bits (short_sums of struct gemm).  They
-     * cut what does not fit, so sums of one sign come out too small: at 4,608 values by 5.4 %, no
-     * more than rounding one factor to e4m3 may cost.  Where signs differ it is 0.14 %, where
-     * rounding costs 3.7 %.  Measured on an H100 (tests/gpu/test_gpu_fp8 errors).
+     * Longest sum that Hopper may keep in its 14-bit accumulators (short_sums of struct gemm).
+     * They truncate, so sums of one sign come out too small: by 5.4 % at 4,608 values, no more than
+     * rounding one factor to e4m3 may cost.  With mixed signs the error is 0.14 %, beside 3.7 %
+     * from rounding.  Measured on an H100 (tests/gpu/test_gpu_fp8 errors).
      */
     FP8_SHORT_SUMS = 4608
 };
 
-/* The copies that to_fp8 makes, as matrices: x as it lies, and transposed. */
+/* The copies that to_fp8 writes: x as a row-major matrix, and its transpose. */
 enum { FP8_ROWS = 1, FP8_COLUMNS = 2 };
 
 struct to_fp8_attr {
     int32_t dtype;  /* CKPT_F8E4M3 or CKPT_F8E5M2 */
-    int32_t copies; /* a sum of the above */
-    int32_t fill;   /* rows of the transposed copy are filled up to a multiple of it: FP8_LINE; of
-                     * weights FP8_SIDE, so not at all, for dy has as many columns */
-    int32_t square; /* of to_fp8_blocks: a scale is for 128 x 128 elements, of weights, not for 128
-                     * along the axis that the copy is summed over */
-    int32_t source; /* enum fp8_source; of to_fp8 no gradient, where the largest magnitude is that
-                     * of what is rounded */
-    int32_t sums;   /* the sums over the rows, the gradient of a bias, are one more output */
+    int32_t copies; /* bit mask of FP8_ROWS and FP8_COLUMNS */
+    int32_t fill;   /* rows of the transposed copy are padded to a multiple of it: FP8_LINE;
+                     * FP8_SIDE for weights, which adds nothing, because dy has as many columns */
+    int32_t square; /* to_fp8_blocks, weights: a scale covers 128 x 128 elements instead of 128
+                     * along the axis that the product sums */
+    int32_t source; /* enum fp8_source; to_fp8 accepts no gradient, because it would need the
+                     * largest magnitude of the computed values */
+    int32_t sums;   /* also output the column sums, the gradient of a bias */
 };
 
-/* What is rounded: the operand, GELU of that, the gradient of GELU, of {dy, x}, or the operand
- * normalised and modulated; each rounded to bf16 first, as the op of that name does. */
+/* What is rounded: the operand, its GELU, the gradient of GELU for {dy, x}, or the operand
+ * normalised and modulated.  All but the first are rounded to bf16 first, as the separate op
+ * does. */
 enum fp8_source { FP8_OPERAND, FP8_GELU, FP8_GELU_DX, FP8_NORM_MODULATE };
 
-/* Operands of to_fp8.  The last three are those of FP8_NORM_MODULATE: of each row mean and 1 over
- * its deviation.  Where several ops have written FROM side by side, MOST is the largest magnitude
- * of the first part, and those of the others stand behind. */
+/* Operands of to_fp8.  SHIFT, SCALE and STATS (mean and 1 / deviation of each row) are for
+ * FP8_NORM_MODULATE.  Where several ops wrote parts of FROM, MOST is the largest magnitude of the
+ * first part, and those of the other parts follow after STATS. */
 enum { FP8_FROM, FP8_MOST, FP8_SHIFT, FP8_SCALE, FP8_STATS, FP8_FROM_INPUTS };
 enum { FP8_PARTS = 3 };
 
-/* Rows of x, of which `share` neighbours have one of v, `step` elements from the one before. */
+/* A broadcast row vector v: `share` consecutive rows of x use the same row of v; rows of v are
+ * `step` elements apart. */
 struct fp8_vector {
     int64_t share, step;
 };
@@ -55,7 +57,8 @@ struct fp8_vector {
 extern "C" {
 #endif
 
-/* Whether v is such rows that kernels read in pieces of 16 bytes; x is dense, both are bf16. */
+/* Whether v is such a vector that kernels can read 16 bytes at a time, and its layout.  x must be
+ * dense; both must be bf16. */
 bool fp8_vector_of(const struct ckpt_desc *v, const struct ckpt_desc *x, struct fp8_vector *to);
 
 #ifdef __cplusplus
@@ -65,20 +68,20 @@ bool fp8_vector_of(const struct ckpt_desc *v, const struct ckpt_desc *x, struct 
 struct op;
 
 struct to_fp8_largest_attr {
-    int32_t source; /* as in struct to_fp8_attr */
+    int32_t source; /* enum fp8_source, as in struct to_fp8_attr */
 };
 
-/* linear_fp8 and its gradients: of the result; only fp32 can be added to. */
+/* linear_fp8 and its gradients: dtype of the result.  Only fp32 can be accumulated into. */
 struct linear_fp8_attr {
     int32_t dtype;
 };
 
-/* Operands of linear_fp8_dx_gelu, whose attributes are those of linear_dx_gelu (no post): those of
- * the product, and what GELU is of. */
+/* Operands of linear_fp8_dx_gelu: those of the product, then the input of GELU.  Its attribute is
+ * struct linear_dx_gelu_attr with post 0. */
 enum { FP8_DX_PRE = 4, FP8_DX_INPUTS };
 
-/* Operands of linear_fp8.  The first two are there for its gradient rule: no kernel reads them, and
- * ops_forget_sources takes them away. */
+/* Operands of linear_fp8.  X and W are for the gradient rule only; no kernel reads them, and
+ * ops_forget_sources removes them. */
 enum {
     FP8_X,
     FP8_W,
@@ -91,15 +94,14 @@ enum {
     FP8_INPUTS
 };
 
-/* Rows of the matrix that a copy stands for, and what lies between rows of the transposed one: as
- * many, rounded up; there are zeros behind them. */
+/* Row pitch of a transposed copy: the number of rows of x, rounded up.  Zeros fill the rest. */
 static inline int64_t fp8_pitch(int64_t rows, const struct to_fp8_attr *attr)
 {
     return round_up(rows, attr->fill);
 }
 
-/* The scales of a copy [rows, cols], cols summed over: a row of them for 128 columns, or, square,
- * for 128 rows; there are zeros behind. */
+/* The scales of a copy [rows, cols] whose product sums over cols: a row of scales per 128 columns,
+ * or, if square, per 128 rows.  Zeros fill the padding. */
 static inline struct ckpt_desc fp8_scales(int64_t rows, int64_t cols, bool square)
 {
     const int64_t blocks = (cols + FP8_BLOCK - 1) / FP8_BLOCK;
@@ -110,25 +112,24 @@ static inline struct ckpt_desc fp8_scales(int64_t rows, int64_t cols, bool squar
     return d;
 }
 
-/* The result of a product whose operands begin with input a: two 8-bit matrices, each with its
- * scale or scales behind it.  And what a product costs whose operands do so with the first. */
+/* Shape rule of a product whose operands start at input a: {matrix, scale, matrix, scale}, the
+ * matrices 8-bit.  fp8_gradient_cost: the cost of a product whose operands start at input 0. */
 int fp8_product_shape(struct ckpt_call *call, int a, int32_t dtype);
 void fp8_gradient_cost(const struct ckpt_call *call, struct ckpt_cost *cost);
 
-/* Whether op o is a linear_fp8 that can leave the largest magnitude of GELU of its result, as one
- * more output (fp8_gelu.c). */
-bool fp8_leaves_gelu(const ckpt_tape *t, const struct op *o);
+/* Whether op o is a linear_fp8 whose kernel can output the largest magnitude of GELU of its result
+ * (fp8_gelu.c). */
+bool fp8_has_gelu_largest(const ckpt_tape *t, const struct op *o);
 
-/* Linear layers (linear.c): the rule of those that are not of 8 bits, and the gradient of a bias.
- */
+/* From linear.c: the gradient rule of layers without 8-bit products, and the gradient of a bias. */
 void linear_grad(struct ckpt_grad *grad);
 ckpt_tensor linear_bias_gradient(ckpt_tape *t, ckpt_tensor dy);
-/* The sums over the rows that the op which made dy has left, or none. */
-ckpt_tensor linear_sums_left(const ckpt_tape *t, ckpt_tensor dy);
+/* The column sums that the op which produced dy wrote as an output, or CKPT_NONE. */
+ckpt_tensor linear_column_sums_of(const ckpt_tape *t, ckpt_tensor dy);
 
-/* Records y = x w^T + b + a with 8-bit operands.  fp8_takes: whether it should be, as --matmul and
- * sizes are; w is what the caller of ckpt_linear gave. */
-bool fp8_takes(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w);
+/* fp8_linear records y = x w^T + b + a with 8-bit operands.  fp8_applies: whether --matmul and the
+ * sizes call for it; w is the argument of ckpt_linear. */
+bool fp8_applies(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w);
 ckpt_tensor fp8_linear(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b, ckpt_tensor a);
 
 #endif

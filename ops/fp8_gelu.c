@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * GELU beside products of 8 bits (--matmul fp8): which products do a part of it in their epilogue.
+ * GELU in the epilogues of 8-bit products (--matmul fp8).
  *
- *   pre, its largest    = linear_fp8(x, w1, b1)         of gelu(pre), as to_fp8 rounds that
+ *   pre, its largest    = linear_fp8(x, w1, b1)           largest of gelu(pre), for to_fp8
  *   y                   = linear_fp8(gelu(pre), w2, b2)
  *   dpre, sums, largest = linear_fp8_dx_gelu(dy, w2, pre)     dpre = gelu'(pre) (dy w2)
  *
- * GELU itself is done where its result is rounded (fp8.c), so the forward pass is spared the pass
- * that finds its largest magnitude.  That is one more output of linear_fp8, which ops_leave_largest
- * asks for.  The backward pass is spared reading and writing the gradient of gelu(pre).
+ * GELU itself is computed while its result is rounded (fp8.c).  The forward pass saves the pass
+ * that finds its largest magnitude, which is an extra output of linear_fp8 requested by
+ * ops_leave_largest.  The backward pass saves writing and reading the gradient of gelu(pre).
  *
- * Where it is done: see join.c.  The products are kernels of our own, which sum as cuBLASLt's do
- * where it may sum in the accumulators of the tensor cores (FP8_SHORT_SUMS); longer sums are left
- * to that.  So are products of blocks.
+ * epilogue.c describes where this is done.  The products are our own kernels.  Up to FP8_SHORT_SUMS
+ * they sum like cuBLASLt when it may use the accumulators of the tensor cores; longer sums and
+ * products of blocks are left to cuBLASLt.
  */
 #include "attr.h"
 #include "cpu/kernels.h"
@@ -20,9 +20,9 @@
 #include "cuda/kernels.h"
 #include "cuda/workspace.h"
 #include "fp8.h"
-#include "join.h"
+#include "epilogue.h"
 
-/* {qdy, scale, qw transposed, scale, pre} -> {dpre, its sums over the rows where asked for} */
+/* {qdy, scale, transposed qw, scale, pre} -> {dpre, its column sums if requested} */
 static int linear_fp8_dx_gelu_shape(struct ckpt_call *call)
 {
     const struct linear_dx_gelu_attr *attr = call->attr;
@@ -53,44 +53,44 @@ const struct ckpt_op_def op_linear_fp8_dx_gelu = {
     .cuda = CUDA_KERNEL(cuda_linear_fp8_dx_gelu),
 };
 
-/* ---- what is joined -------------------------------------------------------------------------- */
+/* ---- which products -------------------------------------------------------------------------- */
 
-/* Whether a product of codes q with result y has a kernel of ours, and is worth it. */
-static bool is_ours(const ckpt_tape *t, int32_t q, int32_t y)
+/* Whether we have a kernel for a product of codes q with result y, and it is fast enough. */
+static bool has_kernel(const ckpt_tape *t, int32_t q, int32_t y)
 {
     const struct ckpt_desc *dq = &t->tensors.data[q].desc, *dy = &t->tensors.data[y].desc;
-    return t->env.joined_tiles && t->env.matmul == MATMUL_FP8 && join_is_plain(t, y) &&
+    return t->env.joined_tiles && t->env.matmul == MATMUL_FP8 && epilogue_is_plain(t, y) &&
            dq->shape[dq->ndim - 1] <= FP8_SHORT_SUMS &&
            cuda_joined_tiles(linear_rows(dy), dy->shape[dy->ndim - 1]) >= t->env.joined_tiles;
 }
 
-bool fp8_leaves_gelu(const ckpt_tape *t, const struct op *o)
+bool fp8_has_gelu_largest(const ckpt_tape *t, const struct op *o)
 {
     return o->def == &op_linear_fp8 && op_in(t, o, FP8_ADDEND) <= 0 &&
-           is_ours(t, op_in(t, o, FP8_QX), op_out(t, o, 0));
+           has_kernel(t, op_in(t, o, FP8_QX), op_out(t, o, 0));
 }
 
-void join_gelu_fp8_dx(struct joining *j, int32_t i)
+void epilogue_gelu_fp8_dx(struct epilogues *j, int32_t i)
 {
     ckpt_tape *t = j->t;
     const struct op *o = &t->ops.data[i];
     const int32_t dy = op_in(t, o, 0), pre = op_in(t, o, 1);
-    const struct op *p = join_maker(t, dy, &op_linear_fp8_dx);
+    const struct op *p = epilogue_producer(t, dy, &op_linear_fp8_dx);
     if (!p || (p->n_in > FP8_DX_PRE && op_in(t, p, FP8_DX_PRE) > 0) || j->reads[dy].all != 1 ||
-        !join_is_plain(t, pre) || !join_is_plain(t, op_out(t, o, 0)) ||
-        !is_ours(t, op_in(t, p, 0), dy))
+        !epilogue_is_plain(t, pre) || !epilogue_is_plain(t, op_out(t, o, 0)) ||
+        !has_kernel(t, op_in(t, p, 0), dy))
         return;
     const int32_t product = t->tensors.data[dy].op;
     const struct linear_dx_gelu_attr attr = {.sums = o->def == &op_gelu_dx_sums};
     int32_t in[FP8_DX_INPUTS], out[2];
-    if (!join_is_before(t, pre, product))
+    if (!epilogue_is_before(t, pre, product))
         return;
     for (int k = 0; k < FP8_DX_PRE; k++)
         in[k] = op_in(t, p, k);
     in[FP8_DX_PRE] = pre;
     for (int k = 0; k < 1 + attr.sums; k++)
         out[k] = op_out(t, o, k);
-    if (!join_become(j, product, &op_linear_fp8_dx_gelu, &attr, sizeof attr, FP8_DX_INPUTS, in,
-                     1 + attr.sums, out))
-        join_remove(j, i, product);
+    if (!epilogue_replace_op(j, product, &op_linear_fp8_dx_gelu, &attr, sizeof attr, FP8_DX_INPUTS,
+                             in, 1 + attr.sums, out))
+        epilogue_remove_op(j, i, product);
 }

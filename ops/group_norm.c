@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Group norm (Wu & He 2018) with its affine map, and SiLU after it where asked for. */
+/* Group norm (Wu & He 2018) with its affine map, optionally followed by SiLU. */
 #include <math.h>
-#include "again.h"
+#include "decompose.h"
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
 #include "cuda/workspace.h"
@@ -52,7 +52,7 @@ static void group_norm_grad(struct ckpt_grad *g)
                 sizeof(struct group_norm_attr));
 }
 
-/* The statistics, the map and the exponential of the SiLU. */
+/* Statistics, affine map and the exponential of SiLU. */
 static void group_norm_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
 {
     const struct group_norm_attr *attr = call->attr;
@@ -84,7 +84,8 @@ static int group_norm_dx_rule(struct ckpt_call *call)
     return CKPT_OK;
 }
 
-static void again_group_norm_dx(const struct ckpt_grad *g, const ckpt_tensor *in, ckpt_tensor *out)
+static void decompose_group_norm_dx(const struct ckpt_grad *g, const ckpt_tensor *in,
+                                    ckpt_tensor *out)
 {
     ckpt_tape *t = g->tape;
     const struct group_norm_attr *attr = g->attr;
@@ -103,7 +104,7 @@ static void again_group_norm_dx(const struct ckpt_grad *g, const ckpt_tensor *in
 
 static void group_norm_dx_grad(struct ckpt_grad *g)
 {
-    ops_grad_again(g, again_group_norm_dx);
+    ops_grad_decomposed(g, decompose_group_norm_dx);
 }
 
 const struct ckpt_op_def op_group_norm_dx = {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Group norm: attributes, and x [n, ..., c] seen as samples of rows of channels. */
+/* Group norm: attributes, and x [n, ..., c] viewed as samples, rows and channels. */
 #ifndef CKPT_OPS_GROUP_NORM_H
 #define CKPT_OPS_GROUP_NORM_H
 
@@ -8,11 +8,11 @@
 struct group_norm_attr {
     int32_t groups;
     float eps;
-    int32_t silu; /* is the result followed by SiLU? */
+    int32_t silu; /* 1: SiLU follows */
 };
 
 struct group_norm_shape {
-    int64_t n, rows, c, groups, width; /* width: channels of a group */
+    int64_t n, rows, c, groups, width; /* width: channels per group */
 };
 
 static inline struct group_norm_shape group_norm_shape(const struct ckpt_desc *x,
@@ -25,7 +25,7 @@ static inline struct group_norm_shape group_norm_shape(const struct ckpt_desc *x
     return s;
 }
 
-/* Rows along the first spatial axis as samples of their own. */
+/* The same with each row along the first spatial axis as a sample. */
 static inline struct group_norm_shape group_norm_row_shape(const struct ckpt_desc *x,
                                                            const struct group_norm_attr *attr)
 {
@@ -35,14 +35,14 @@ static inline struct group_norm_shape group_norm_row_shape(const struct ckpt_des
     return s;
 }
 
-/* What is known of a row of a group; all are joined to its mean and 1 / sqrt(var + eps). */
+/* The moments of one row and group.  Merging them gives the mean and 1 / sqrt(var + eps). */
 enum { MOMENT_MEAN, MOMENT_SQUARES, MOMENT_COUNT, MOMENTS };
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* Scratch of the CPU kernels. */
+/* Workspace of the CPU kernels, in bytes. */
 int64_t cpu_group_norm_workspace(const struct group_norm_shape *s);
 int64_t cpu_group_norm_dx_workspace(const struct group_norm_shape *s);
 int64_t cpu_group_norm_apply_workspace(const struct group_norm_shape *s);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Group norm of tensors that are there in parts: moments of each, joined, then the map.  Moments
- * are those of single rows, and rows are joined in one order: so the statistics have the same bits
- * however the rows are cut into parts.
+ * Group norm of a tensor that exists in parts: moments of each part, merge, affine map.  Moments
+ * are per row, and rows are merged in a fixed order, so the statistics have the same bits for any
+ * division into parts.
  */
 #include <math.h>
 #include "ckpt.h"
@@ -12,7 +12,7 @@
 #include "group_norm.h"
 #include "ops.h"
 
-/* A part does not know what the others add to the gradient. */
+/* A part does not see the contributions of the other parts, so there is no gradient. */
 static void no_gradient(struct ckpt_grad *g)
 {
     ckpt_tape_fail(g->tape, CKPT_EINVAL,
@@ -64,7 +64,7 @@ ckpt_tensor ckpt_group_norm_moments(ckpt_tape *t, ckpt_tensor x, int groups)
 
 /* ---- join: moments of every part -> [N, groups, 2] ------------------------------------------- */
 
-/* Of the samples and groups that m has, and any number of rows. */
+/* Whether part has the samples and groups of m, with any number of rows. */
 static bool are_moments(const struct ckpt_desc *m, const struct ckpt_desc *part)
 {
     return part->dtype == CKPT_F32 && part->ndim == 4 && m->ndim == 4 &&

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Lookup: index_select (an embedding is one), gather, and their adjoints index_add and scatter,
- * which add in fp32 in the order of the indices, whatever the device, the threads and the dtype.
- * Each pair is the other's gradient, so there are gradients of any order.
+ * Lookups: index_select (used by embeddings) and gather, with their adjoints index_add and scatter.
+ * The adjoints add in fp32 in the order of the indices, on any device, with any number of threads,
+ * for any dtype.  Each pair is each other's gradient, so gradients of any order exist.
  */
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
@@ -34,7 +34,7 @@ static int check_axis(struct ckpt_call *call, int64_t axis)
     return 0;
 }
 
-/* d with the axes [axis, axis + old) replaced by those of `by`. */
+/* Replaces the axes [axis, axis + old) of d by the axes of `by`. */
 static int replace_axes(struct ckpt_call *call, struct ckpt_desc *d, int64_t axis, int old,
                         const struct ckpt_desc *by)
 {
@@ -59,8 +59,7 @@ static void moving_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
     *cost = (struct ckpt_cost){.bytes = 2. * (double)desc_numel(&call->out[0]) * (double)size};
 }
 
-/* ---- index_select, index_add
- * -------------------------------------------------------------------*/
+/* ---- index_select, index_add ----------------------------------------------------------------- */
 
 static int select_shape(struct ckpt_call *call)
 {
@@ -106,7 +105,7 @@ static int add_shape(struct ckpt_call *call)
     return 0;
 }
 
-/* Where the index is `skip` the gradient is 0: operands dy and the index, spread to its axes. */
+/* Sets the gradient to 0 where the index is `skip`.  The index broadcasts to dy. */
 static ckpt_tensor without(ckpt_tape *t, ckpt_tensor dy, ckpt_tensor index, int64_t skip)
 {
     struct expr e;
@@ -172,8 +171,7 @@ ckpt_tensor ckpt_embedding(ckpt_tape *t, ckpt_tensor table, ckpt_tensor index, i
     return OPS_RECORD(t, &op_index_select, &attr, table, index);
 }
 
-/* ---- gather, scatter
- * ---------------------------------------------------------------------------*/
+/* ---- gather, scatter ------------------------------------------------------------------------- */
 
 static int gather_shape(struct ckpt_call *call)
 {
@@ -210,7 +208,7 @@ const struct ckpt_op_def op_gather = {
     .cuda = CUDA_KERNEL(cuda_gather),
 };
 
-/* {source, index} -> zeros with the source added where the index says. */
+/* {source, index} -> zeros, with the source added at the indices. */
 static int scatter_shape(struct ckpt_call *call)
 {
     const struct index_attr *attr = call->attr;
@@ -251,7 +249,7 @@ ckpt_tensor ckpt_gather(ckpt_tape *t, ckpt_tensor x, int axis, ckpt_tensor index
     return OPS_RECORD(t, &op_gather, &attr, x, index);
 }
 
-/* The sums are made in fp32 and rounded with x. */
+/* The sums are fp32; the result is rounded to the dtype of x. */
 ckpt_tensor ckpt_scatter_add(ckpt_tape *t, ckpt_tensor x, int axis, ckpt_tensor index,
                              ckpt_tensor source)
 {

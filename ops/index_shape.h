@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Lookup along an axis by i32 indices, and its adjoint.  Operands are dense and seen as
- * [outer, size or n, inner]: `size` places of the axis, of which n are chosen.
+ * Lookup along an axis by i32 indices, and its adjoint.  Dense operands are viewed as [outer, size,
+ * inner] and [outer, n, inner]: n of `size` positions on the axis are selected.
  */
 #ifndef CKPT_OPS_INDEX_SHAPE_H
 #define CKPT_OPS_INDEX_SHAPE_H
@@ -10,15 +10,15 @@
 
 struct index_attr {
     int64_t axis;
-    int64_t size; /* of the axis in the result of an adjoint; else 0 */
-    int64_t skip; /* an index that hands on no gradient, or -1 */
+    int64_t size; /* adjoint: size of the axis in the result; otherwise 0 */
+    int64_t skip; /* index without a gradient (padding), or -1 */
 };
 
 struct index_shape {
     int64_t outer, size, n, inner;
 };
 
-/* x [A, size, B] and index [...]: one list of indices for all of A and B. */
+/* x [A, size, B] and index [...]: the same indices for all of A and B. */
 static inline struct index_shape index_rows(const struct ckpt_desc *x,
                                             const struct ckpt_desc *index, int64_t axis,
                                             int64_t size, int64_t axes)
@@ -34,7 +34,7 @@ static inline struct index_shape index_rows(const struct ckpt_desc *x,
     return s;
 }
 
-/* index [A, n, B]: a list for every element of A and B. */
+/* index [A, n, B]: separate indices for every element of A and B. */
 static inline struct index_shape index_lanes(const struct ckpt_desc *index, int64_t axis,
                                              int64_t size)
 {
@@ -47,7 +47,8 @@ static inline struct index_shape index_lanes(const struct ckpt_desc *index, int6
     return s;
 }
 
-/* Scratch of index_add on the CPU: where the list of each place begins, and the lists. */
+/* Workspace of index_add on the CPU, in bytes: the list of uses of each position (CSR offsets and
+ * entries). */
 static inline int64_t cpu_index_add_workspace(const struct index_shape *s)
 {
     return (s->size + 2 + s->n) * (int64_t)sizeof(int32_t);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bf16 values to 8-bit codes in blocks, and back (core/int8.h).  The codes are one tensor of words
- * (i32), which a plan keeps, recomputes or offloads like any other.  Blocks are of consecutive
- * values in memory, whatever the axes, so that all views of a storage share its codes.
+ * Conversion of bf16 values to 8-bit codes in blocks, and back (core/int8.h).  The codes are an i32
+ * tensor of packed words, which a plan keeps, recomputes or offloads like any other.  Blocks are
+ * consecutive values in memory, independent of the axes, so all views of a storage share its codes.
  */
 #include "int8.h"
 #include "core/int8.h"
@@ -10,7 +10,7 @@
 #include "cuda/kernels.h"
 #include "ops.h"
 
-enum { OPERATIONS = 4 }; /* a value: magnitude, product, rounding, conversion */
+enum { OPERATIONS = 4 }; /* flops per value: magnitude, product, rounding, conversion */
 
 /* {x} -> codes [words] */
 static int to_int8_shape(struct ckpt_call *call)

@@ -5,18 +5,18 @@
 
 #include "core/base.h"
 
-/* from_int8: how many values there are. */
+/* from_int8: number of values. */
 struct from_int8_attr {
     int64_t n;
 };
 
-/* Records the codes of x, dense, and the n values that codes stand for. */
+/* int8_encode records the codes of a dense x; int8_decode the n values of codes. */
 ckpt_tensor int8_encode(ckpt_tape *t, ckpt_tensor x);
 ckpt_tensor int8_decode(ckpt_tape *t, ckpt_tensor codes, int64_t n);
 
 /*
- * On a complete tape, behind fusion: storages of the forward pass that the backward pass may read
- * in 8 bits are so.  Returns 0 or the tape's error.
+ * Runs on a complete tape, after fusion: the backward pass reads 8-bit codes of the storages of the
+ * forward pass that permit it.  Returns 0 or the error of the tape.
  */
 int ops_compress(ckpt_tape *t);
 

@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Largest magnitudes from the ops that make them.
+ * Largest magnitudes as extra outputs of the producing ops.
  *
- * to_fp8 needs the largest magnitude of its operand before it can round the first element, which
- * costs a pass over it.  An op that knows how leaves it as one more output, a single fp32, behind
- * those of its rule; its kernel sees that there is one (n_out).  Gradients of attention have three
- * results, so their attribute says which of them an output is of (attention_left).  Which ops do
- * follows from the tape alone, when it is complete and chains are fused, and the largest is the
- * same whoever finds it: no bit of a step depends on this.  Where the op does not know how, as
- * most products and updates do not, to_fp8_largest reads the operand.  A layer of 8 bits before
- * GELU, which is done where its result is rounded, leaves the magnitude of that (fp8_gelu.c).
+ * to_fp8 needs the largest magnitude of its operand before it can round the first element.  Finding
+ * it costs a pass over the operand.  Many kernels can write it as one more output, a single fp32
+ * after the outputs of their rule; the kernel sees the output in n_out.  Gradients of attention
+ * have three results, so their attribute says which result each extra output is for
+ * (attention_left).  The tape alone determines which ops do this, when it is complete and fused.
+ * The largest magnitude is the same by any method, so it changes no bit of a step.  Where the
+ * producer has no such output, as most products and updates, to_fp8_largest reads the operand.  An
+ * 8-bit layer before a GELU that is computed while rounding outputs the largest magnitude of the
+ * GELU (fp8_gelu.c).
  *
- * The op that made an operand is found through views of all its elements.  Its result must fill its
- * storage, so that where the elements lie does not matter; or the operand is joined of parts that
- * ops have written side by side, as gradients of queries, keys and values are, and each leaves that
- * of its part.
+ * The producer of an operand is found through views that keep all elements.  Its result must fill
+ * its storage, so that the order of the elements does not matter.  The operand may also consist of
+ * parts that several ops wrote next to each other, like the gradients of queries, keys and values;
+ * then each op outputs the largest magnitude of its part.
  */
 #include <stdlib.h>
 #include "attr.h"
@@ -23,40 +24,40 @@
 #include "ops.h"
 #include "tape/tape.h"
 
-/* The kernels that can. */
-static const struct ckpt_op_def *const able[] = {&op_gelu,
-                                                 &op_gelu_dx,
-                                                 &op_gelu_dx_sums,
-                                                 &op_linear_fp8_dx_gelu,
-                                                 &op_layer_norm,
-                                                 &op_layer_norm_dx,
-                                                 &op_layer_norm_affine_dx,
-                                                 &op_layer_norm_modulate,
-                                                 &op_layer_norm_modulate_dx,
-                                                 &op_modulate,
-                                                 &op_modulate_dx,
-                                                 &op_gated_residual,
-                                                 &op_gated_residual_dx,
-                                                 &op_rms_norm,
-                                                 &op_rms_norm_dx,
-                                                 &op_layer_norm_dx_sums,
-                                                 &op_layer_norm_affine_dx_sums,
-                                                 &op_layer_norm_modulate_dx_sums,
-                                                 &op_rms_norm_dx_sums,
-                                                 &op_gated_residual_dx_sums,
-                                                 &op_silu,
-                                                 &op_silu_dx,
-                                                 &op_attention,
-                                                 &op_attention_dx,
-                                                 &op_cross_attention,
-                                                 &op_cross_attention_dx,
-                                                 &op_rms_norm_rope_dx,
-                                                 &op_expr};
+/* Ops whose kernels can output it. */
+static const struct ckpt_op_def *const supported[] = {&op_gelu,
+                                                      &op_gelu_dx,
+                                                      &op_gelu_dx_sums,
+                                                      &op_linear_fp8_dx_gelu,
+                                                      &op_layer_norm,
+                                                      &op_layer_norm_dx,
+                                                      &op_layer_norm_affine_dx,
+                                                      &op_layer_norm_modulate,
+                                                      &op_layer_norm_modulate_dx,
+                                                      &op_modulate,
+                                                      &op_modulate_dx,
+                                                      &op_gated_residual,
+                                                      &op_gated_residual_dx,
+                                                      &op_rms_norm,
+                                                      &op_rms_norm_dx,
+                                                      &op_layer_norm_dx_sums,
+                                                      &op_layer_norm_affine_dx_sums,
+                                                      &op_layer_norm_modulate_dx_sums,
+                                                      &op_rms_norm_dx_sums,
+                                                      &op_gated_residual_dx_sums,
+                                                      &op_silu,
+                                                      &op_silu_dx,
+                                                      &op_attention,
+                                                      &op_attention_dx,
+                                                      &op_cross_attention,
+                                                      &op_cross_attention_dx,
+                                                      &op_rms_norm_rope_dx,
+                                                      &op_expr};
 
-/* Those that can where their result lies beside others, with gaps between its rows. */
-static const struct ckpt_op_def *const able_apart[] = {&op_attention_dx,  &op_cross_attention_dx,
-                                                       &op_layer_norm_dx, &op_layer_norm_affine_dx,
-                                                       &op_rms_norm_dx,   &op_rms_norm_rope_dx};
+/* Ops whose kernels also can if the result is a part of a larger tensor, with gaps between rows. */
+static const struct ckpt_op_def *const supported_apart[] = {
+    &op_attention_dx,         &op_cross_attention_dx, &op_layer_norm_dx,
+    &op_layer_norm_affine_dx, &op_rms_norm_dx,        &op_rms_norm_rope_dx};
 
 static bool is_gradient_of_attention(const struct op *o)
 {
@@ -71,15 +72,17 @@ static bool is_among(const struct ckpt_op_def *def, const struct ckpt_op_def *co
     return false;
 }
 
-/* Whether op o leaves the largest magnitude of its result number `index`. */
-static bool is_able(const struct op *o, int32_t index, bool apart)
+/* Whether the kernel of op o can output the largest magnitude of result `index`; apart: of a part
+ * of a larger tensor. */
+static bool can_output_largest(const struct op *o, int32_t index, bool apart)
 {
     if (o->def == &op_expr && ((const struct expr *)o->attr)->reduced)
         return false;
     if (index >= (is_gradient_of_attention(o) ? ATTENTION_RESULTS : 1))
         return false;
-    return apart ? is_among(o->def, able_apart, sizeof able_apart / sizeof *able_apart)
-                 : is_among(o->def, able, sizeof able / sizeof *able);
+    return apart
+               ? is_among(o->def, supported_apart, sizeof supported_apart / sizeof *supported_apart)
+               : is_among(o->def, supported, sizeof supported / sizeof *supported);
 }
 
 static bool fills_storage(const ckpt_tape *t, int32_t x)
@@ -88,8 +91,8 @@ static bool fills_storage(const ckpt_tape *t, int32_t x)
     return v->desc.offset == 0 && desc_bytes(&v->desc) == t->storages.data[v->storage].bytes;
 }
 
-/* What x, or all of its elements, was first called. */
-static int32_t first_name(const ckpt_tape *t, int32_t x)
+/* Follows views back to the tensor that x, or all of its elements, is a view of. */
+static int32_t view_origin(const ckpt_tape *t, int32_t x)
 {
     int32_t i = t->tensors.data[x].op;
     while (i >= 0 && t->ops.data[i].def->flags & CKPT_OP_VIEW && t->ops.data[i].n_in == 1) {
@@ -99,41 +102,42 @@ static int32_t first_name(const ckpt_tape *t, int32_t x)
     return x;
 }
 
-/* Results of ops that are all elements of x, and nothing else.  Returns how many, or 0. */
-static int parts_of(const ckpt_tape *t, int32_t x, int32_t part[FP8_PARTS])
+/* Finds the results of ops that together are exactly the elements of x.  Returns their number, or
+ * 0. */
+static int find_parts(const ckpt_tape *t, int32_t x, int32_t part[FP8_PARTS])
 {
-    const int32_t whole = first_name(t, x), i = t->tensors.data[whole].op;
+    const int32_t whole = view_origin(t, x), i = t->tensors.data[whole].op;
     const struct op *o = i >= 0 ? &t->ops.data[i] : NULL;
     if (!o || !fills_storage(t, x) || !fills_storage(t, whole))
         return 0;
     part[0] = whole;
     if (o->def != &op_join)
-        return is_able(o, t->tensors.data[whole].index, false) ? 1 : 0;
+        return can_output_largest(o, t->tensors.data[whole].index, false) ? 1 : 0;
     if (o->n_in > FP8_PARTS)
         return 0;
     for (int k = 0; k < o->n_in; k++) {
         const struct tensor *v = &t->tensors.data[op_in(t, o, k)];
-        part[k] = first_name(t, op_in(t, o, k));
+        part[k] = view_origin(t, op_in(t, o, k));
         const struct tensor *made = &t->tensors.data[part[k]];
         if (made->op < 0 || desc_numel(&made->desc) != desc_numel(&v->desc) ||
-            !is_able(&t->ops.data[made->op], made->index, true))
+            !can_output_largest(&t->ops.data[made->op], made->index, true))
             return 0;
     }
     return o->n_in;
 }
 
-/* The layer whose result x is, where that leaves the largest magnitude of GELU of it.  Returns
- * how many, or 0. */
-static int layer_of(const ckpt_tape *t, int32_t x, int32_t part[FP8_PARTS])
+/* The 8-bit layer that produces x, if it can output the largest magnitude of GELU of x.  Returns 1
+ * or 0. */
+static int find_layer(const ckpt_tape *t, int32_t x, int32_t part[FP8_PARTS])
 {
-    const int32_t i = t->tensors.data[part[0] = first_name(t, x)].op;
+    const int32_t i = t->tensors.data[part[0] = view_origin(t, x)].op;
     return i >= 0 && fills_storage(t, x) && fills_storage(t, part[0]) &&
-           fp8_leaves_gelu(t, &t->ops.data[i]);
+           fp8_has_gelu_largest(t, &t->ops.data[i]);
 }
 
-/* The output of the op that made x which is its largest magnitude, added if it is not there.
- * largest: per tensor. */
-static int32_t leave(ckpt_tape *t, int32_t x, int32_t *largest)
+/* The output of the producer of x that is the largest magnitude of x, added if it does not exist
+ * yet.  largest: that output per tensor, 0 if there is none. */
+static int32_t add_largest_output(ckpt_tape *t, int32_t x, int32_t *largest)
 {
     const int32_t i = t->tensors.data[x].op, index = t->tensors.data[x].index;
     struct op *o = &t->ops.data[i];
@@ -148,8 +152,8 @@ static int32_t leave(ckpt_tape *t, int32_t x, int32_t *largest)
     return largest[x] = tape_add_output(t, i, &(struct ckpt_desc){.dtype = CKPT_F32, .ndim = 0}).id;
 }
 
-/* Whoever makes what op i rounds leaves its largest magnitude, or those of its parts. */
-static void leave_for(ckpt_tape *t, int32_t i, int32_t *largest)
+/* Makes the producers of what op i rounds output their largest magnitudes. */
+static void request_largest(ckpt_tape *t, int32_t i, int32_t *largest)
 {
     const struct op *o = &t->ops.data[i];
     const enum fp8_source source = (enum fp8_source)((const struct to_fp8_attr *)o->attr)->source;
@@ -159,12 +163,12 @@ static void leave_for(ckpt_tape *t, int32_t i, int32_t *largest)
         const int32_t norm = t->tensors.data[op_in(t, o, FP8_STATS)].op;
         part[n++] = op_out(t, &t->ops.data[norm], 0);
     } else if (source == FP8_OPERAND) {
-        n = parts_of(t, op_in(t, o, FP8_FROM), part);
+        n = find_parts(t, op_in(t, o, FP8_FROM), part);
     } else if (source == FP8_GELU) {
-        n = layer_of(t, op_in(t, o, FP8_FROM), part);
+        n = find_layer(t, op_in(t, o, FP8_FROM), part);
     }
     for (int k = 0; k < n && !t->error.code; k++) {
-        const int32_t x = leave(t, part[k], largest);
+        const int32_t x = add_largest_output(t, part[k], largest);
         if (k)
             tape_add_input(t, i, x);
         else
@@ -181,7 +185,7 @@ int ops_leave_largest(ckpt_tape *t)
         return tape_fail(t, CKPT_ENOMEM, "no memory for the largest magnitudes of a tape");
     for (int32_t i = 0; i < t->n_ops && !t->error.code; i++)
         if (t->ops.data[i].def == &op_to_fp8)
-            leave_for(t, i, largest);
+            request_largest(t, i, largest);
     free(largest);
     return t->error.code;
 }
@@ -191,8 +195,8 @@ static bool lacks_largest(const ckpt_tape *t, int32_t i)
     return t->ops.data[i].def == &op_to_fp8 && op_in(t, &t->ops.data[i], FP8_MOST) <= 0;
 }
 
-/* Records the op that finds it for op i, at the end of the tape. */
-static void find_for(ckpt_tape *t, int32_t i)
+/* Records to_fp8_largest for op i at the end of the tape. */
+static void record_largest(ckpt_tape *t, int32_t i)
 {
     const struct to_fp8_attr *of = t->ops.data[i].attr;
     const struct to_fp8_largest_attr attr = {.source = of->source};
@@ -214,7 +218,7 @@ int ops_find_largest(ckpt_tape *t)
         return tape_fail(t, CKPT_ENOMEM, "no memory to order the ops of a tape");
     for (int32_t i = 0; i < n_ops && !t->error.code; i++) {
         if (lacks_largest(t, i)) {
-            find_for(t, i);
+            record_largest(t, i);
             order[n++] = t->n_ops - 1;
         }
         order[n++] = i;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Linear layers, y = x w^T + b, or that and an addend: shapes, gradients and costs.
+ * Linear layers, y = x w^T + b, optionally plus an addend: shapes, gradients and costs.
  *
- * - A gradient is three ops, so that a plan can run one again or free its operands alone: bias,
- *   then dx, then dw.  dw adds up over micro-steps in fp32 unless the optimizer takes bf16.
- * - The bias gradient is the column sums of dy.  Where the op that makes dy can leave them as a
- *   second output (the table `summing`), no pass over dy is needed: that op asks
- *   ops_sums_wanted().  A gradient that is itself to be differentiated has no such sums.
- * - An addend takes the place of an add behind the product, forward and in dx.
- * - ckpt_linear() decides what is recorded: products of 8-bit operands (fp8.c), and the adapter
- *   that ckpt_lora() put beside w.
+ * - The gradient is three ops, bias, dx, dw, so a plan can recompute one of them or free its
+ *   operands separately.  dw accumulates over micro-steps in fp32 unless the optimizer takes bf16.
+ * - The bias gradient is the column sums of dy.  An op that produces dy can write them as an
+ *   extra output (the table `summing`) if ops_sums_wanted(), which saves a pass over dy.  A
+ *   gradient that is itself differentiated has no such sums.
+ * - An addend replaces a separate add after the product, in forward and in dx.
+ * - ckpt_linear() decides what is recorded: 8-bit products (fp8.c), and the adapter that
+ *   ckpt_lora() attached to w.
  */
 #include "attr.h"
 #include "fp8.h"
@@ -25,7 +25,7 @@ static int64_t last_size(const struct ckpt_desc *d)
     return d->shape[d->ndim - 1];
 }
 
-/* d as in, but for its last axis and dtype. */
+/* Sets d to the shape of `in` with another last axis and dtype, dense. */
 static void like_but_last(struct ckpt_desc *d, const struct ckpt_desc *in, int64_t last,
                           enum ckpt_dtype dtype)
 {
@@ -127,8 +127,7 @@ void call_dx_sums(struct ckpt_call *call, int out)
 {
     const int64_t before = call->workspace;
     call_column_sum(call, out, &call->out[0]);
-    call->workspace =
-        call->backend == CKPT_ON_CUDA ? before : max_i64(before, call->workspace);
+    call->workspace = call->backend == CKPT_ON_CUDA ? before : max_i64(before, call->workspace);
 }
 
 static int column_sum_shape(struct ckpt_call *call)
@@ -137,7 +136,7 @@ static int column_sum_shape(struct ckpt_call *call)
     return CKPT_OK;
 }
 
-/* What made x, or NULL. */
+/* The op that produced x, or NULL. */
 static const struct op *producer(const ckpt_tape *t, ckpt_tensor x)
 {
     int32_t op = x.id > 0 ? t->tensors.data[x.id].op : -1;
@@ -146,13 +145,13 @@ static const struct op *producer(const ckpt_tape *t, ckpt_tensor x)
 
 bool ops_sums_wanted(const ckpt_tape *t, ckpt_tensor x)
 {
-    const struct op *o = t->in_gradients ? NULL : producer(t, x); /* a loss may depend on them */
+    const struct op *o = t->in_gradients ? NULL : producer(t, x); /* sums would have no gradient */
     bool linear = o && (o->def == &op_linear || o->def == &op_linear_fp8);
     int32_t bias = linear ? op_in(t, o, 2) : 0;
     return bias > 0 && t->tensors.data[bias].needs_grad;
 }
 
-/* Ops that sum the columns of their first output, and which output the sums are. */
+/* Ops that write the column sums of their first output, and the index of that extra output. */
 static const struct {
     const struct ckpt_op_def *def;
     int sums;
@@ -165,7 +164,7 @@ static const struct {
     {&op_gated_residual_dx_sums, 2},
 };
 
-ckpt_tensor linear_sums_left(const ckpt_tape *t, ckpt_tensor dy)
+ckpt_tensor linear_column_sums_of(const ckpt_tape *t, ckpt_tensor dy)
 {
     const struct op *o = producer(t, dy);
     for (size_t i = 0; o && i < sizeof summing / sizeof *summing; i++)
@@ -174,15 +173,14 @@ ckpt_tensor linear_sums_left(const ckpt_tape *t, ckpt_tensor dy)
     return CKPT_NONE;
 }
 
-/* The sums that came with dy, or a pass over it. */
+/* The column sums that were written with dy, or a pass over dy. */
 ckpt_tensor linear_bias_gradient(ckpt_tape *t, ckpt_tensor dy)
 {
-    const ckpt_tensor left = linear_sums_left(t, dy);
+    const ckpt_tensor left = linear_column_sums_of(t, dy);
     return left.id ? left : ops_record1(t, &op_column_sum, 1, &dy, NULL, 0);
 }
 
-/* The bias comes first: it has no arithmetic to wait for, and what made dy has just left it in the
- * cache. */
+/* The bias comes first: it is bound by memory, and dy is still in the cache. */
 void linear_grad(struct ckpt_grad *grad)
 {
     ckpt_tensor x = grad->in[0], w = grad->in[1], dy = grad->dout[0];
@@ -198,7 +196,7 @@ void linear_grad(struct ckpt_grad *grad)
         grad->din[3] = dy;
 }
 
-/* dx = dy W + addend. */
+/* dx = dy w + addend */
 static void linear_dx_grad(struct ckpt_grad *g)
 {
     ckpt_tensor dy = g->in[0], w = g->in[1], ddx = g->dout[0];
@@ -213,7 +211,7 @@ static void linear_dx_grad(struct ckpt_grad *g)
         g->din[2] = ddx;
 }
 
-/* dw = dy^T x. */
+/* dw = dy^T x */
 static void linear_dw_grad(struct ckpt_grad *g)
 {
     ckpt_tensor dy = g->in[0], x = g->in[1];
@@ -233,7 +231,7 @@ static void column_sum_grad(struct ckpt_grad *g)
     g->din[0] = ckpt_contiguous(g->tape, ckpt_expand(g->tape, row, x.ndim, x.shape));
 }
 
-/* Two flops per multiply-add: rows of the first operand times the size of the weight. */
+/* Two flops per multiply-add: elements of the first operand times columns of the result. */
 void linear_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
 {
     cost->flops = 2. * (double)desc_numel(&call->in[0]) * (double)last_size(&call->out[0]);
@@ -284,14 +282,14 @@ const struct ckpt_op_def op_column_sum = {.size = sizeof(struct ckpt_op_def),
                                           .cpu = cpu_column_sum,
                                           .cuda = CUDA_KERNEL(cuda_column_sum)};
 
-/* The parameter behind w if it has an adapter (ckpt_lora), else NULL. */
+/* The parameter w if it has an adapter (ckpt_lora), else NULL. */
 static const struct param *find_adapter(const ckpt_tape *t, ckpt_tensor w)
 {
     const struct param *p = t && t->env.params ? params_at(t->env.params, w) : NULL;
     return p && p->lora.b ? p : NULL;
 }
 
-/* y, and what the adapter adds: scale (x A^T) B^T. */
+/* Adds the adapter to y: scale (x A^T) B^T. */
 static ckpt_tensor add_adapter(ckpt_tape *t, const struct param *p, ckpt_tensor x, ckpt_tensor y)
 {
     ckpt_tensor a = params_handle(t->env.params, p->lora.a);
@@ -304,7 +302,7 @@ static ckpt_tensor add_adapter(ckpt_tape *t, const struct param *p, ckpt_tensor 
 ckpt_tensor ckpt_linear(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b)
 {
     const struct param *adapter = find_adapter(t, w);
-    ckpt_tensor y = fp8_takes(t, x, w)
+    ckpt_tensor y = fp8_applies(t, x, w)
                         ? fp8_linear(t, x, w, b, CKPT_NONE)
                         : ops_record1(t, &op_linear, 3, (ckpt_tensor[]){x, w, b}, NULL, 0);
     return adapter ? add_adapter(t, adapter, x, y) : y;
@@ -314,7 +312,7 @@ ckpt_tensor ckpt_linear_add(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_ten
                             ckpt_tensor a)
 {
     const struct param *adapter = find_adapter(t, w);
-    ckpt_tensor y = fp8_takes(t, x, w)
+    ckpt_tensor y = fp8_applies(t, x, w)
                         ? fp8_linear(t, x, w, b, a)
                         : ops_record1(t, &op_linear, 4, (ckpt_tensor[]){x, w, b, a}, NULL, 0);
     return adapter ? add_adapter(t, adapter, x, y) : y;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The gate of a gated MLP behind its two layers, and its gradient behind the next one's, at the end
- * of the products.
+ * Gated MLPs (SwiGLU): the gate in the epilogue of the first two layers, and its gradient in the
+ * epilogue of the third layer's gradient.
  *
  *   gate, up, h       = linear_gated(x, wg, wu)         gate = x wg^T, up = x wu^T,
  *                                                       h = silu(gate) up
@@ -11,27 +11,27 @@
  *                                                       dgate = silu'(gate) (dh up)
  *   dwd               = linear_dw(dy, h')
  *
- * Both save a pass over the widest activations of a model, and h', h made once more where gate and
- * up are read anyway, saves a third of their memory: no plan keeps h.  The gradient is joined
- * whether or not the forward pass is: layers with biases or adapters make gate and up on their own.
- * Where it is done: see join.c.
+ * Both fusions save a pass over the widest activations of a model.  h' is h recomputed where gate
+ * and up are read anyway, so no plan keeps h, a third of the memory of these activations.  The
+ * gradient is fused whether or not the forward pass is: layers with biases or adapters compute gate
+ * and up separately.  epilogue.c describes where this is done.
  */
 #include "cpu/kernels.h"
 #include "cpu/linear.h"
 #include "cuda/kernels.h"
 #include "cuda/workspace.h"
-#include "join.h"
+#include "epilogue.h"
 
-/* ---- rules ----------------------------------------------------------------------------------- */
+/* ---- shape rules ----------------------------------------------------------------------------- */
 
-/* Where kernels of parts may want it (linear_gated_by_parts).  On a GPU those are for sizes and
- * devices for which nothing is joined. */
-static int64_t scratch(const struct ckpt_call *call)
+/* Bytes for the kernels that compute in parts (linear_gated_by_parts).  A GPU uses those only for
+ * sizes and devices without fusion. */
+static int64_t parts_workspace(const struct ckpt_call *call)
 {
     return call->backend == CKPT_ON_CPU ? linear_gated_scratch(&call->out[0]) : 0;
 }
 
-/* {x, wg, wu} -> {gate, up, h}, of which those that nobody reads are not written */
+/* {x, wg, wu} -> {gate, up, h}.  Results without a reader are not written. */
 static int linear_gated_shape(struct ckpt_call *call)
 {
     const struct ckpt_desc none = {.ndim = -1}, of_linear[] = {call->in[0], call->in[1], none};
@@ -44,12 +44,12 @@ static int linear_gated_shape(struct ckpt_call *call)
         return ckpt_call_fail(call, "the operands must be bf16");
     if (call->in[2].dtype != CKPT_BF16 || !desc_same_shape(&call->in[1], &call->in[2]))
         return ckpt_call_fail(call, "the weights must be of one shape and dtype");
-    call->workspace = linear.workspace + scratch(call);
+    call->workspace = linear.workspace + parts_workspace(call);
     call->out[1] = call->out[2] = call->out[0];
     return CKPT_OK;
 }
 
-/* {dy, w, gate, up} -> {dgate, dup, and h if it is asked for} */
+/* {dy, w, gate, up} -> {dgate, dup, and h if requested} */
 static int linear_dx_gated_shape(struct ckpt_call *call)
 {
     const int rc = op_linear_dx.shape(call);
@@ -60,11 +60,11 @@ static int linear_dx_gated_shape(struct ckpt_call *call)
             return ckpt_call_fail(call, "gate and up must be bf16 and of the gradient's shape");
     for (int k = 1; k < call->n_out; k++)
         call->out[k] = call->out[0];
-    call->workspace += call->n_out > 2 ? 0 : scratch(call);
+    call->workspace += call->n_out > 2 ? 0 : parts_workspace(call);
     return CKPT_OK;
 }
 
-/* Both products. */
+/* The cost of two products. */
 static void linear_gated_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
 {
     linear_cost(call, cost);
@@ -90,23 +90,23 @@ const struct ckpt_op_def op_linear_dx_gated = {
     .cuda = CUDA_KERNEL(cuda_linear_dx_gated),
 };
 
-/* ---- joining --------------------------------------------------------------------------------- */
+/* ---- fusion ---------------------------------------------------------------------------------- */
 
-/* The other factor of a product of two that x is one of. */
+/* The operand of a mul op other than x. */
 static int32_t other_factor(const ckpt_tape *t, const struct op *mul, int32_t x)
 {
     return op_in(t, mul, op_in(t, mul, 0) == x);
 }
 
-/* The gradient of a gate. */
+/* The ops and tensors of the gradient of a gate. */
 struct gate {
-    int32_t gate, up, silu, dgate, dup; /* tensors; silu: of gate */
-    int32_t product;                    /* op that makes the gradient of silu times up */
-    int32_t mul_up, mul_silu;           /* ops that multiply that with up, and with silu */
+    int32_t gate, up, silu, dgate, dup; /* tensors; silu: silu(gate) */
+    int32_t product;                    /* op that computes dh, the gradient of silu times up */
+    int32_t mul_up, mul_silu;           /* ops that multiply dh by up, and by silu */
 };
 
-/* The op behind `after` that reads x; `but` reads it as well. */
-static int32_t reader(const ckpt_tape *t, int32_t x, int32_t after, int32_t but)
+/* The first op after `after`, other than `but`, that reads x, or -1. */
+static int32_t next_reader(const ckpt_tape *t, int32_t x, int32_t after, int32_t but)
 {
     for (int32_t i = after + 1; i < t->n_ops; i++)
         for (int k = 0; k < t->ops.data[i].n_in && i != but; k++)
@@ -115,11 +115,12 @@ static int32_t reader(const ckpt_tape *t, int32_t x, int32_t after, int32_t but)
     return -1;
 }
 
-/* Of the op silu_dx(dh up, gate); true where it can be done in the product that makes dh. */
-static bool find_gradient(const struct joining *j, int32_t i, struct gate *g)
+/* Matches op i = silu_dx(dh up, gate).  Returns whether it can be fused into the product that
+ * computes dh. */
+static bool find_gradient(const struct epilogues *j, int32_t i, struct gate *g)
 {
     const ckpt_tape *t = j->t;
-    const struct op *o = &t->ops.data[i], *mul_up = join_maker(t, op_in(t, o, 0), &op_mul);
+    const struct op *o = &t->ops.data[i], *mul_up = epilogue_producer(t, op_in(t, o, 0), &op_mul);
     g->gate = op_in(t, o, 1);
     g->dgate = op_out(t, o, 0);
     const int32_t activation = j->activation[g->gate];
@@ -131,8 +132,8 @@ static bool find_gradient(const struct joining *j, int32_t i, struct gate *g)
     for (int k = 0; k < 2; k++) {
         const int32_t dh = op_in(t, mul_up, k);
         g->up = op_in(t, mul_up, 1 - k);
-        g->product = join_layer_dx(j, dh, 2);
-        g->mul_silu = g->product < 0 ? -1 : reader(t, dh, g->product, g->mul_up);
+        g->product = epilogue_layer_dx(j, dh, 2);
+        g->mul_silu = g->product < 0 ? -1 : next_reader(t, dh, g->product, g->mul_up);
         const struct op *b = g->mul_silu < 0 ? NULL : &t->ops.data[g->mul_silu];
         if (b && b->def == &op_mul && b->accumulate == ACCUMULATE_NEVER &&
             other_factor(t, b, dh) == g->silu) {
@@ -143,20 +144,21 @@ static bool find_gradient(const struct joining *j, int32_t i, struct gate *g)
     return false;
 }
 
-/* Whether all operands and results of the gradient are as the kernel has them. */
-static bool is_plain(const struct joining *j, const struct gate *g)
+/* Whether the operands and results have the layout and shape that the kernel requires. */
+static bool is_plain(const struct epilogues *j, const struct gate *g)
 {
     const ckpt_tape *t = j->t;
     const int32_t x[] = {g->gate, g->up, g->dgate, g->dup};
-    bool plain = join_is_before(t, g->gate, g->product) && join_is_before(t, g->up, g->product);
+    bool plain =
+        epilogue_is_before(t, g->gate, g->product) && epilogue_is_before(t, g->up, g->product);
     for (int k = 0; k < 4; k++)
-        plain = plain && join_is_plain(t, x[k]) &&
+        plain = plain && epilogue_is_plain(t, x[k]) &&
                 desc_same_shape(&t->tensors.data[x[k]].desc, &t->tensors.data[g->gate].desc);
     return plain;
 }
 
-/* silu times up, which the forward pass makes of the same; or 0. */
-static int32_t find_h(const struct joining *j, int32_t silu, int32_t up)
+/* The result of the forward op silu times up, or 0. */
+static int32_t find_h(const struct epilogues *j, int32_t silu, int32_t up)
 {
     const ckpt_tape *t = j->t;
     const int32_t i = j->mul[silu];
@@ -165,9 +167,9 @@ static int32_t find_h(const struct joining *j, int32_t silu, int32_t up)
                                                                                   : 0;
 }
 
-/* Op i, a gradient of SiLU, and those of the product with up go into the product behind whose
- * result they stand; which makes h again where all that read it in the backward pass come later. */
-void join_gate_dx(struct joining *j, int32_t i)
+/* Fuses op i, a gradient of SiLU, and both multiplications by dh into the product that computes dh.
+ * The product also recomputes h if all its reads in the backward pass come later. */
+void epilogue_gate_dx(struct epilogues *j, int32_t i)
 {
     ckpt_tape *t = j->t;
     struct gate g;
@@ -177,41 +179,43 @@ void join_gate_dx(struct joining *j, int32_t i)
     const int32_t in[] = {op_in(t, p, 0), op_in(t, p, 1), g.gate, g.up};
     int32_t out[] = {g.dgate, g.dup, 0}, n = 2;
     const int32_t h = find_h(j, g.silu, g.up);
-    if (h && j->reads[h].backward && join_can_leave(j, h, g.product))
-        out[n++] = join_read_again(j, h);
-    if (t->error.code || join_become(j, g.product, &op_linear_dx_gated, NULL, 0, 4, in, n, out))
+    if (h && j->reads[h].backward && epilogue_can_redirect(j, h, g.product))
+        out[n++] = epilogue_redirect_reads(j, h);
+    if (t->error.code ||
+        epilogue_replace_op(j, g.product, &op_linear_dx_gated, NULL, 0, 4, in, n, out))
         return;
-    join_remove(j, g.mul_up, g.product);
-    join_remove(j, g.mul_silu, g.product);
-    join_remove(j, i, g.product);
+    epilogue_remove_op(j, g.mul_up, g.product);
+    epilogue_remove_op(j, g.mul_silu, g.product);
+    epilogue_remove_op(j, i, g.product);
 }
 
-/* Whether an op in (after, before) other than `but` reads x. */
+/* Whether an op in the open interval (after, before) other than `but` reads x. */
 static bool is_read_between(const ckpt_tape *t, int32_t x, int32_t after, int32_t before,
                             int32_t but)
 {
-    const int32_t i = reader(t, x, after, but);
+    const int32_t i = next_reader(t, x, after, but);
     return i >= 0 && i < before;
 }
 
-/* The layer without a bias that makes x, if what is behind it can be done in it; or -1. */
-static int32_t bare_layer(const ckpt_tape *t, int32_t x)
+/* The linear op without bias that produces x if an epilogue can be fused into it, else -1. */
+static int32_t layer_without_bias(const ckpt_tape *t, int32_t x)
 {
-    const int32_t i = join_layer(t, x);
+    const int32_t i = epilogue_layer(t, x);
     return i >= 0 && op_in(t, &t->ops.data[i], 2) <= 0 ? i : -1;
 }
 
-/* Op i, the SiLU of a gate, and the product behind it go into the layers that make gate and up,
- * where the backward pass does not read h: into the later one, and the other becomes a gap. */
-void join_gate(struct joining *j, int32_t i)
+/* Fuses op i, the SiLU of a gate, and the multiplication by up into the two layers that compute
+ * gate and up, if the backward pass does not read h.  The later layer does all the work; the other
+ * ops are removed. */
+void epilogue_gate(struct epilogues *j, int32_t i)
 {
     ckpt_tape *t = j->t;
     const int32_t gate = op_in(t, &t->ops.data[i], 0), silu = op_out(t, &t->ops.data[i], 0);
     const int32_t mul = j->mul[silu], up = mul ? other_factor(t, &t->ops.data[mul], silu) : 0;
     const int32_t h = mul ? find_h(j, silu, up) : 0;
-    const int32_t of_gate = bare_layer(t, gate), of_up = h ? bare_layer(t, up) : -1;
+    const int32_t of_gate = layer_without_bias(t, gate), of_up = h ? layer_without_bias(t, up) : -1;
     if (of_gate < 0 || of_up < 0 || of_gate == of_up || j->reads[silu].all != 1 ||
-        j->reads[h].backward || !join_can_leave(j, h, -1))
+        j->reads[h].backward || !epilogue_can_redirect(j, h, -1))
         return;
     const struct op *g = &t->ops.data[of_gate], *u = &t->ops.data[of_up];
     const int32_t first = of_gate < of_up ? of_gate : of_up, last = of_gate + of_up - first;
@@ -220,9 +224,9 @@ void join_gate(struct joining *j, int32_t i)
         is_read_between(t, first == of_gate ? gate : up, first, last, i))
         return;
     const int32_t in[] = {op_in(t, g, 0), op_in(t, g, 1), op_in(t, u, 1)}, out[] = {gate, up, h};
-    if (join_become(j, last, &op_linear_gated, NULL, 0, 3, in, 3, out))
+    if (epilogue_replace_op(j, last, &op_linear_gated, NULL, 0, 3, in, 3, out))
         return;
-    join_remove(j, first, last);
-    join_remove(j, i, last);
-    join_remove(j, mul, last);
+    epilogue_remove_op(j, first, last);
+    epilogue_remove_op(j, i, last);
+    epilogue_remove_op(j, mul, last);
 }

@@ -1,29 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * GELU behind a linear layer, and its gradient behind the next one's, at the end of the products.
+ * GELU in the epilogue of a linear layer, and its gradient in the epilogue of the next layer's
+ * gradient.
  *
  *   pre, post         = linear_gelu(x, w1, b1)          pre = x w1^T + b1, post = gelu(pre)
  *   y                 = linear(post, w2, b2)
  *   dpre, sums, post' = linear_dx_gelu(dy, w2, pre)     dpre = gelu'(pre) (dy w2)
  *   dw2               = linear_dw(dy, post')
  *
- * A product that writes pre has it in registers, and so has one that makes dpre of it, beside what
- * it needs for post: both save passes over the widest activations of a model.  post' is post, made
- * once more where the backward pass has to read pre anyway.  So nothing keeps post from the forward
- * pass to the backward pass, under no budget: it takes half of the memory of such a layer.
+ * The first product has pre in registers when it computes post.  The gradient's product has dy w2
+ * in registers when it computes dpre, and all inputs to recompute post.  Both save passes over the
+ * widest activations of a model.  post' is post, recomputed where the backward pass reads pre
+ * anyway, so no plan keeps post for the backward pass: half of the memory of such a layer.
  *
- * Where it is done: see join.c.
+ * epilogue.c describes where this is done.
  */
 #include "attr.h"
 #include "cpu/kernels.h"
 #include "cpu/linear.h"
 #include "cuda/kernels.h"
 #include "cuda/workspace.h"
-#include "join.h"
+#include "epilogue.h"
 
-/* ---- rules ----------------------------------------------------------------------------------- */
+/* ---- shape rules ----------------------------------------------------------------------------- */
 
-/* {x, w, b} -> {pre, post}, of which the one that nobody reads is not written */
+/* {x, w, b} -> {pre, post}.  A result without a reader is not written. */
 static int linear_gelu_shape(struct ckpt_call *call)
 {
     const int rc = op_linear.shape(call);
@@ -35,7 +36,7 @@ static int linear_gelu_shape(struct ckpt_call *call)
     return CKPT_OK;
 }
 
-/* {dy, w, pre} -> {dpre, then what is asked for: its sums over the rows, post} */
+/* {dy, w, pre} -> {dpre, and if requested its column sums, post} */
 static int linear_dx_gelu_shape(struct ckpt_call *call)
 {
     const struct linear_dx_gelu_attr *attr = call->attr;
@@ -79,21 +80,21 @@ const struct ckpt_op_def op_linear_dx_gelu = {
     .cuda = CUDA_KERNEL(cuda_linear_dx_gelu),
 };
 
-/* ---- joining --------------------------------------------------------------------------------- */
+/* ---- fusion ---------------------------------------------------------------------------------- */
 
-/* Op i, a gradient of GELU, goes into the product behind whose result it stands; and the GELU may
- * go into its layer, where all that read its result in the backward pass stand behind that. */
-void join_gelu_dx(struct joining *j, int32_t i)
+/* Fuses op i, a gradient of GELU, into the product that computes its dy.  The product also
+ * recomputes the result of GELU if all its reads in the backward pass come later. */
+void epilogue_gelu_dx(struct epilogues *j, int32_t i)
 {
     ckpt_tape *t = j->t;
     const struct op *o = &t->ops.data[i];
     const int32_t pre = op_in(t, o, 1), gelu = j->activation[pre];
-    const int32_t product = join_layer_dx(j, op_in(t, o, 0), 1);
-    if (product < 0 || !join_is_plain(t, pre) || !join_is_before(t, pre, product) ||
-        !join_is_plain(t, op_out(t, o, 0)))
+    const int32_t product = epilogue_layer_dx(j, op_in(t, o, 0), 1);
+    if (product < 0 || !epilogue_is_plain(t, pre) || !epilogue_is_before(t, pre, product) ||
+        !epilogue_is_plain(t, op_out(t, o, 0)))
         return;
     const struct op *p = &t->ops.data[product];
-    const bool layer = gelu && t->ops.data[gelu].def == &op_gelu && join_layer(t, pre) >= 0;
+    const bool layer = gelu && t->ops.data[gelu].def == &op_gelu && epilogue_layer(t, pre) >= 0;
     const int32_t post = layer ? op_out(t, &t->ops.data[gelu], 0) : 0;
     struct linear_dx_gelu_attr attr = {.sums = o->def == &op_gelu_dx_sums};
     const int32_t in[] = {op_in(t, p, 0), op_in(t, p, 1), pre};
@@ -101,25 +102,25 @@ void join_gelu_dx(struct joining *j, int32_t i)
     out[n++] = op_out(t, o, 0);
     if (attr.sums)
         out[n++] = op_out(t, o, 1);
-    if (post && j->reads[post].backward && join_can_leave(j, post, product)) {
+    if (post && j->reads[post].backward && epilogue_can_redirect(j, post, product)) {
         attr.post = 1;
-        out[n++] = join_read_again(j, post);
+        out[n++] = epilogue_redirect_reads(j, post);
     }
     if (!t->error.code &&
-        !join_become(j, product, &op_linear_dx_gelu, &attr, sizeof attr, 3, in, n, out))
-        join_remove(j, i, product);
+        !epilogue_replace_op(j, product, &op_linear_dx_gelu, &attr, sizeof attr, 3, in, n, out))
+        epilogue_remove_op(j, i, product);
 }
 
-/* Op i, a GELU of which the backward pass reads nothing, goes into its layer. */
-void join_gelu(struct joining *j, int32_t i)
+/* Fuses op i, a GELU whose result the backward pass does not read, into its layer. */
+void epilogue_gelu(struct epilogues *j, int32_t i)
 {
     ckpt_tape *t = j->t;
     const struct op *o = &t->ops.data[i];
-    const int32_t pre = op_in(t, o, 0), post = op_out(t, o, 0), layer = join_layer(t, pre);
-    if (layer < 0 || j->reads[post].backward || !join_can_leave(j, post, -1))
+    const int32_t pre = op_in(t, o, 0), post = op_out(t, o, 0), layer = epilogue_layer(t, pre);
+    if (layer < 0 || j->reads[post].backward || !epilogue_can_redirect(j, post, -1))
         return;
     const struct op *l = &t->ops.data[layer];
     const int32_t in[] = {op_in(t, l, 0), op_in(t, l, 1), op_in(t, l, 2)}, out[] = {pre, post};
-    if (!join_become(j, layer, &op_linear_gelu, NULL, 0, 3, in, 2, out))
-        join_remove(j, i, layer);
+    if (!epilogue_replace_op(j, layer, &op_linear_gelu, NULL, 0, 3, in, 2, out))
+        epilogue_remove_op(j, i, layer);
 }

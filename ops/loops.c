@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Loops over views of any strides: which axes to walk, and where. */
+/* Loop nests over views of any strides: see loops.h. */
 #include "axes.h"
 #include "loops.h"
 
-/* What operand d moves per step of the axis that is `back` axes from the last. */
+/* The stride of operand d on the axis `back` axes before the last, 0 where it broadcasts. */
 static int64_t broadcast_stride(const struct ckpt_desc *d, int back)
 {
     int axis = d->ndim - 1 - back;

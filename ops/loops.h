@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Loops over views of any strides: which axes to walk, and where.  Host side of both devices. */
+/* Loop nests over views of any strides: axes, sizes and offsets.  Host code of both devices. */
 #ifndef CKPT_LOOPS_H
 #define CKPT_LOOPS_H
 
@@ -9,11 +9,11 @@
 extern "C" {
 #endif
 
-#define LOOPS_OPERANDS 13 /* of an expression: the result, what it reads, leaves with a place */
+#define LOOPS_OPERANDS 13 /* of an expression: result, inputs, positioned leaves */
 
 /*
- * A nest of loops over a few operands, outermost first.  stride[k][i] is what operand k moves, in
- * elements, per step of axis i; 0 where it is broadcast.  There is always at least one axis.
+ * A loop nest over several operands, outermost axis first.  stride[k][i] is the stride of operand k
+ * on axis i in elements, 0 where it broadcasts.  There is always at least one axis.
  */
 struct loops {
     int ndim, n;
@@ -22,22 +22,22 @@ struct loops {
 };
 
 /*
- * Loops over the shape of d[0]; the others are broadcast to it, aligned at the last axis.  The
- * order is that of d[0] in memory; axes of size 1 are left out and adjacent axes that every operand
- * walks as one are merged.
+ * Loops over the shape of d[0].  The other operands broadcast to it, aligned at the last axis.
+ * Axes are sorted by the strides of d[0], axes of size 1 are dropped, and adjacent axes that are
+ * contiguous for every operand are merged.
  */
 void loops_init(struct loops *l, int n, const struct ckpt_desc *const *d);
 
-/* The element offsets of every operand at position i of the first `axes` axes, row-major. */
+/* The element offset of every operand at row-major position i of the first `axes` axes. */
 void loops_seek(const struct loops *l, int axes, int64_t i, int64_t *offset);
 
 /* Product of shape[from .. to - 1]. */
 int64_t loops_count(const struct loops *l, int from, int to);
 
-/* The last axis along which operand k is dense, or -1. */
+/* The innermost axis with stride 1 in operand k, or -1. */
 int loops_dense_axis(const struct loops *l, int k);
 
-/* Makes axis i the last but one; the order of the others stays.  i is not the last. */
+/* Makes axis i, which must not be the last, the last but one.  The others keep their order. */
 void loops_move_axis(struct loops *l, int i);
 
 #ifdef __cplusplus

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Mean squared error with a frame mask. */
-#include "again.h"
+#include "decompose.h"
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
 #include "cuda/workspace.h"
@@ -12,7 +12,7 @@ static void scalar(struct ckpt_call *call, int out)
     call->out[out] = (struct ckpt_desc){.dtype = CKPT_F32, .ndim = 0};
 }
 
-/* pred, target and mask stand at first, first + 1 and first + 2. */
+/* pred, target and mask are operands first, first + 1 and first + 2. */
 static int check_mse(struct ckpt_call *call, int first)
 {
     const struct ckpt_desc *pred = &call->in[first], *mask = &call->in[first + 2];
@@ -73,7 +73,8 @@ static int mse_dx_shape(struct ckpt_call *call)
     return CKPT_OK;
 }
 
-/* 2 / (B elements that count in a sample), 0 where none does: [B, 1, T, 1, ...], or one number. */
+/* d loss / d pred over pred - target: 2 / (B times the unmasked elements of a sample), 0 for a
+ * sample without any.  [B, 1, T, 1, ...], or a scalar without a mask. */
 static ckpt_tensor mse_slope(ckpt_tape *t, const struct ckpt_desc *pred, ckpt_tensor mask)
 {
     int64_t shape[CKPT_MAX_DIMS] = {pred->shape[0], 1, pred->shape[2], 1, 1, 1, 1, 1};
@@ -87,7 +88,7 @@ static ckpt_tensor mse_slope(ckpt_tape *t, const struct ckpt_desc *pred, ckpt_te
     return ckpt_reshape(t, mask, pred->ndim, shape);
 }
 
-static void again_mse_dx(const struct ckpt_grad *g, const ckpt_tensor *in, ckpt_tensor *out)
+static void decompose_mse_dx(const struct ckpt_grad *g, const ckpt_tensor *in, ckpt_tensor *out)
 {
     ckpt_tape *t = g->tape;
     const struct ckpt_desc pred = ckpt_desc_of(t, in[1]);
@@ -97,7 +98,7 @@ static void again_mse_dx(const struct ckpt_grad *g, const ckpt_tensor *in, ckpt_
 
 static void mse_dx_grad(struct ckpt_grad *g)
 {
-    ops_grad_again(g, again_mse_dx);
+    ops_grad_decomposed(g, decompose_mse_dx);
 }
 
 const struct ckpt_op_def op_mse_dx = {

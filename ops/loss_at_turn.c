@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Losses at the turn: on the complete tape, softmax cross-entropy and its gradient become one op
- * that reads the logits once, and comes, with the layer that makes the logits, to where the
- * backward pass begins with it.
+ * Moves losses to the start of the backward pass.
  *
- * A gradient needs what reaches the loss, and that is known beforehand: the share of a micro-step,
- * or a quotient by a count of labels.  So nothing of the backward pass waits for the loss itself.
- * What else reads the loss (sums of chunks, what is fetched, the loss of a step) comes behind.  Of
- * a loss in chunks each then goes through its layer, its loss and the gradients of both before the
- * next one begins: the logits of one chunk exist at a time, and no budget computes any twice.
+ * On the complete tape, softmax cross-entropy and its gradient become one op that reads the logits
+ * once.  This op, with the layer that computes the logits, moves to the position of the gradient.
+ * The gradient depends on the gradient of the loss, which is known beforehand (the weight of a
+ * micro-step, or a quotient by a count of labels), and not on the value of the loss.  Other readers
+ * of the loss (sums of chunks, fetches, the loss of a step) move after it.
  *
- * It depends on the tape alone and changes no bit.  A tape on which a gradient does depend on a
- * loss, as of one that weighs another, stays as it is.
+ * A loss computed in chunks then runs layer, loss and both gradients of one chunk before the next
+ * chunk begins.  Only the logits of one chunk exist at a time, and no budget recomputes any.
+ *
+ * The pass depends on the tape alone and changes no bit.  A tape where a gradient does depend on a
+ * loss, for example one that weighs another loss, is left unchanged.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -20,16 +21,17 @@
 #include "ops.h"
 #include "tape/tape.h"
 
-/* Operands of cross_entropy_dx that cross_entropy makes, and ops of a loss that may move with it.
- */
+/* Operands of cross_entropy_dx that cross_entropy produces; CHAIN: maximum ops moved with a
+ * loss. */
 enum { DX_X = 1, DX_STATS = 3, DX_COUNT = 4, DX_WEIGHT = 5, CHAIN = 6 };
 
-struct turn {
+struct loss_move {
     ckpt_tape *t;
-    int32_t *loss;  /* per op, of a gradient: the op that makes its loss, or -1 */
-    int32_t *to;    /* per op: the position it moves to, before the op there; or -1 */
-    bool *late;     /* per tensor: a loss takes part in it */
-    int32_t behind; /* late ops come behind this position: the last of the gradients */
+    int32_t *loss; /* per op that is a gradient: the op that computes its loss, or -1 */
+    int32_t *to;   /* per op: the position of the op before which it moves, or -1 */
+    bool *late;    /* per tensor: whether it depends on a loss */
+    int32_t
+        last_gradient; /* position of the last gradient; ops that depend on a loss move after it */
 };
 
 static int32_t storage_of(const ckpt_tape *t, int32_t x)
@@ -55,9 +57,9 @@ static bool writes(const ckpt_tape *t, int32_t i, int32_t storage)
     return false;
 }
 
-/* ---- which ---------------------------------------------------------------------------------- */
+/* ---- pairs of loss and gradient -------------------------------------------------------------- */
 
-/* Whether no op but i reads x. */
+/* Whether no op other than i reads x. */
 static bool is_read_by_one(const ckpt_tape *t, int32_t x, int32_t i)
 {
     for (int32_t k = 0; k < t->n_ops; k++)
@@ -66,7 +68,7 @@ static bool is_read_by_one(const ckpt_tape *t, int32_t x, int32_t i)
     return true;
 }
 
-/* The op that makes the loss of gradient i, if the two can be one; or -1. */
+/* The op that computes the loss of gradient i if the two can become one op, else -1. */
 static int32_t loss_of(const ckpt_tape *t, int32_t i)
 {
     const struct op *dx = &t->ops.data[i];
@@ -83,25 +85,25 @@ static int32_t loss_of(const ckpt_tape *t, int32_t i)
     return is_read_by_one(t, op_out(t, o, 1), i) && is_read_by_one(t, op_out(t, o, 2), i) ? c : -1;
 }
 
-static bool find_pairs(struct turn *u)
+static bool find_pairs(struct loss_move *u)
 {
     const ckpt_tape *t = u->t;
-    u->behind = -1;
+    u->last_gradient = -1;
     for (int32_t i = 0; i < t->n_ops; i++) {
         u->to[i] = -1;
         u->loss[i] = loss_of(t, i);
         if (u->loss[i] >= 0)
-            u->behind = i;
+            u->last_gradient = i;
     }
-    for (int32_t i = 0; i <= u->behind; i++)
+    for (int32_t i = 0; i <= u->last_gradient; i++)
         if (u->loss[i] >= 0)
             u->to[u->loss[i]] = i;
-    return u->behind >= 0;
+    return u->last_gradient >= 0;
 }
 
-/* ---- what reads a loss ----------------------------------------------------------------------- */
+/* ---- readers of a loss ----------------------------------------------------------------------- */
 
-static bool is_late(const struct turn *u, int32_t i)
+static bool is_late(const struct loss_move *u, int32_t i)
 {
     const struct op *o = &u->t->ops.data[i];
     for (int k = 0; k < o->n_in; k++)
@@ -110,11 +112,12 @@ static bool is_late(const struct turn *u, int32_t i)
     return false;
 }
 
-/* No larger than the losses of rows: sums and the like, not a model that goes on with them. */
-static bool is_small(const struct turn *u, const struct op *o)
+/* Whether the results are no larger than the losses of rows: sums and the like, not a model that
+ * continues from the loss. */
+static bool is_small(const struct loss_move *u, const struct op *o)
 {
     const ckpt_tape *t = u->t;
-    const struct op *last = &t->ops.data[u->behind];
+    const struct op *last = &t->ops.data[u->last_gradient];
     const int64_t rows = desc_numel(&t->tensors.data[op_in(t, last, DX_X + 1)].desc);
     for (int k = 0; k < o->n_out; k++)
         if (op_out(t, o, k) > 0 && desc_numel(&t->tensors.data[op_out(t, o, k)].desc) > rows)
@@ -122,8 +125,9 @@ static bool is_small(const struct turn *u, const struct op *o)
     return true;
 }
 
-/* Marks what depends on a loss.  Returns whether all of it can come behind the gradients. */
-static bool mark_late(struct turn *u)
+/* Marks all tensors that depend on a loss.  Returns whether all their ops can move after the
+ * gradients. */
+static bool mark_late(struct loss_move *u)
 {
     const ckpt_tape *t = u->t;
     for (int32_t i = 0; i < t->n_ops && t->ops.data[i].phase != PHASE_UPDATE; i++) {
@@ -138,9 +142,9 @@ static bool mark_late(struct turn *u)
     return true;
 }
 
-/* Whether an op that stays, of those behind `from` up to `to`, writes the storage or, as what is
- * moved writes it, reads it. */
-static bool is_touched(const struct turn *u, int32_t storage, int32_t from, int32_t to, bool read)
+/* Whether an op that is not moved, in (from, to], writes the storage; with `read`: reads it. */
+static bool is_accessed(const struct loss_move *u, int32_t storage, int32_t from, int32_t to,
+                        bool read)
 {
     for (int32_t i = from + 1; i <= to && storage >= 0; i++)
         if (!is_late(u, i) && u->to[i] < 0 &&
@@ -149,33 +153,35 @@ static bool is_touched(const struct turn *u, int32_t storage, int32_t from, int3
     return false;
 }
 
-/* Whether op i would find in memory at `to` what it finds where it is, and nobody misses it. */
-static bool can_move(const struct turn *u, int32_t i, int32_t to)
+/* Whether op i can move to position `to`: its operands still have the same values there, and no op
+ * in between needs its results. */
+static bool can_move(const struct loss_move *u, int32_t i, int32_t to)
 {
     const ckpt_tape *t = u->t;
     const struct op *o = &t->ops.data[i];
     for (int k = 0; k < o->n_in; k++)
-        if (is_touched(u, storage_of(t, op_in(t, o, k)), i, to, false))
+        if (is_accessed(u, storage_of(t, op_in(t, o, k)), i, to, false))
             return false;
     for (int k = 0; k < o->n_out; k++)
-        if (is_touched(u, storage_of(t, op_out(t, o, k)), i, to, true) ||
-            is_touched(u, storage_of(t, op_out(t, o, k)), i, to, false))
+        if (is_accessed(u, storage_of(t, op_out(t, o, k)), i, to, true) ||
+            is_accessed(u, storage_of(t, op_out(t, o, k)), i, to, false))
             return false;
     return true;
 }
 
-static bool late_can_move(const struct turn *u)
+static bool late_can_move(const struct loss_move *u)
 {
-    for (int32_t i = 0; i < u->behind; i++)
-        if (is_late(u, i) && !can_move(u, i, u->behind))
+    for (int32_t i = 0; i < u->last_gradient; i++)
+        if (is_late(u, i) && !can_move(u, i, u->last_gradient))
             return false;
     return true;
 }
 
-/* ---- what makes the logits ------------------------------------------------------------------- */
+/* ---- producers of the logits ----------------------------------------------------------------- */
 
-/* Whether an operand is there at `to` anyhow: state, or read behind it. */
-static bool is_there(const ckpt_tape *t, int32_t x, int32_t to)
+/* Whether operand x exists at `to` anyway: it is state, or a later op of the backward pass reads
+ * it. */
+static bool is_live(const ckpt_tape *t, int32_t x, int32_t to)
 {
     const int32_t s = storage_of(t, x);
     if (s < 0 || (t->storages.data[s].kind != STORAGE_ACTIVATION))
@@ -186,8 +192,8 @@ static bool is_there(const ckpt_tape *t, int32_t x, int32_t to)
     return false;
 }
 
-/* Whether op i, whose only result that counts is an operand of what moves, may move, too. */
-static bool may_follow(const struct turn *u, int32_t i, int32_t to)
+/* Whether op i, whose result is an operand of a moved op, can move, too. */
+static bool can_follow(const struct loss_move *u, int32_t i, int32_t to)
 {
     const ckpt_tape *t = u->t;
     const struct op *o = &t->ops.data[i];
@@ -196,7 +202,7 @@ static bool may_follow(const struct turn *u, int32_t i, int32_t to)
         !can_move(u, i, to - 1))
         return false;
     for (int k = 0; k < o->n_in; k++)
-        if (!is_there(t, op_in(t, o, k), to))
+        if (!is_live(t, op_in(t, o, k), to))
             return false;
     return true;
 }
@@ -214,11 +220,11 @@ static int64_t bytes_read(const ckpt_tape *t, const struct op *o)
 }
 
 /*
- * From the logits back to the op that makes more bytes than it reads, the last layer: these ops
- * move with the loss.  What is before that op is smaller, and the backward pass reads it in any
- * case.
+ * Walks from the logits back to the last layer, the op that writes more bytes than it reads.  These
+ * ops move with the loss.  The operands of that op are smaller, and the backward pass reads them in
+ * any case.
  */
-static void follow(struct turn *u, int32_t dx)
+static void move_producers(struct loss_move *u, int32_t dx)
 {
     const ckpt_tape *t = u->t;
     int32_t chain[CHAIN], x = op_in(t, &t->ops.data[dx], DX_X);
@@ -227,10 +233,10 @@ static void follow(struct turn *u, int32_t dx)
         const int32_t i = t->tensors.data[x].op;
         const struct op *o = i >= 0 ? &t->ops.data[i] : NULL;
         const int64_t made = desc_bytes(&t->tensors.data[x].desc);
-        if (!o || made < bytes_read(t, o) || !may_follow(u, i, dx))
+        if (!o || made < bytes_read(t, o) || !can_follow(u, i, dx))
             break;
         chain[n++] = i;
-        u->to[i] = dx; /* those before it have a reader that moves */
+        u->to[i] = dx; /* already marked, so producers of its operands see a moved reader */
         keep = made > bytes_read(t, o) ? n : keep;
         x = op_in(t, o, 0);
         if (x <= 0)
@@ -242,9 +248,9 @@ static void follow(struct turn *u, int32_t dx)
 
 /* ---- moving ---------------------------------------------------------------------------------- */
 
-/* Whether nobody reads the logits of op i but it, and they are alone on their storage: the gradient
- * may be written over them.  No plan runs an op of the backward pass again. */
-static bool is_spent(const ckpt_tape *t, int32_t x, int32_t i)
+/* Whether op i is the only reader of the logits x and they fill their storage, so the gradient can
+ * overwrite them.  A plan never recomputes ops of the backward pass. */
+static bool can_overwrite(const ckpt_tape *t, int32_t x, int32_t i)
 {
     const struct tensor *v = &t->tensors.data[x];
     const struct storage *s = &t->storages.data[v->storage];
@@ -254,9 +260,9 @@ static bool is_spent(const ckpt_tape *t, int32_t x, int32_t i)
            is_read_by_one(t, x, i);
 }
 
-/* The gradient, and what is a view of it, comes onto the storage of the logits, if it has one of
- * its own. */
-static void write_over(ckpt_tape *t, int32_t logits, int32_t dx)
+/* Moves the gradient and its views to the storage of the logits, if the gradient fills its own
+ * storage. */
+static void overwrite_logits(ckpt_tape *t, int32_t logits, int32_t dx)
 {
     const int32_t to = t->tensors.data[logits].storage, from = t->tensors.data[dx].storage;
     const struct storage *s = &t->storages.data[from];
@@ -268,13 +274,13 @@ static void write_over(ckpt_tape *t, int32_t logits, int32_t dx)
             t->tensors.data[x].storage = to;
 }
 
-/* Gradient i becomes loss and gradient; the op that made the loss a gap. */
-static int join(struct turn *u, int32_t i)
+/* Turns gradient op i into loss and gradient, and removes the op that computed the loss. */
+static int fuse_pair(struct loss_move *u, int32_t i)
 {
     ckpt_tape *t = u->t;
     const int32_t c = u->loss[i];
     if (ARRAY_RESERVE(&t->operands, t->n_operands + 6))
-        return tape_fail(t, CKPT_ENOMEM, "no memory to join a loss with its gradient");
+        return tape_fail(t, CKPT_ENOMEM, "no memory to fuse a loss with its gradient");
     struct op *o = &t->ops.data[i];
     const struct op *of = &t->ops.data[c];
     const int32_t loss = op_out(t, of, 0), dx = op_out(t, o, 0), rows = op_in(t, o, DX_X + 1);
@@ -292,16 +298,16 @@ static int join(struct turn *u, int32_t i)
     o->workspace = cross_entropy_both_workspace(&t->tensors.data[rows].desc);
     memcpy(t->operands.data + t->n_operands, all, (size_t)(o->n_in + 2) * sizeof *all);
     t->n_operands += o->n_in + 2;
-    if (is_spent(t, op_in(t, o, DX_X), i))
-        write_over(t, op_in(t, o, DX_X), dx);
+    if (can_overwrite(t, op_in(t, o, DX_X), i))
+        overwrite_logits(t, op_in(t, o, DX_X), dx);
     t->tensors.data[loss].op = t->tensors.data[dx].op = i;
     t->tensors.data[loss].index = 0;
     t->tensors.data[dx].index = 1;
     return 0;
 }
 
-/* An op that runs in the backward pass, with what it makes. */
-static void turn_op(ckpt_tape *t, struct op *o)
+/* Marks an op and its results as part of the backward pass. */
+static void move_to_backward(ckpt_tape *t, struct op *o)
 {
     o->phase = PHASE_BACKWARD;
     for (int k = 0; k < o->n_out; k++) {
@@ -312,7 +318,7 @@ static void turn_op(ckpt_tape *t, struct op *o)
 }
 
 struct place {
-    int64_t key; /* op i has 3 i + 1; one less is before it, one more behind */
+    int64_t key; /* op i has key 3 i + 1; one less is before it, one more after it */
     int32_t op;
 };
 
@@ -322,14 +328,15 @@ static int by_key(const void *a, const void *b)
     return x->key != y->key ? (x->key < y->key ? -1 : 1) : (x->op > y->op) - (x->op < y->op);
 }
 
-static int64_t key_of(const struct turn *u, int32_t i)
+static int64_t key_of(const struct loss_move *u, int32_t i)
 {
     if (u->to[i] >= 0)
         return 3 * (int64_t)u->to[i];
-    return i < u->behind && is_late(u, i) ? 3 * (int64_t)u->behind + 2 : 3 * (int64_t)i + 1;
+    return i < u->last_gradient && is_late(u, i) ? 3 * (int64_t)u->last_gradient + 2
+                                                 : 3 * (int64_t)i + 1;
 }
 
-static int move(struct turn *u)
+static int reorder(struct loss_move *u)
 {
     ckpt_tape *t = u->t;
     struct place *places = malloc((size_t)t->n_ops * sizeof *places);
@@ -338,10 +345,10 @@ static int move(struct turn *u)
     for (int32_t i = 0; i < t->n_ops && !rc; i++) {
         places[i] = (struct place){key_of(u, i), i};
         if (places[i].key != 3 * (int64_t)i + 1)
-            turn_op(t, &t->ops.data[i]);
+            move_to_backward(t, &t->ops.data[i]);
     }
     for (int32_t i = 0; i < t->n_ops && !rc; i++)
-        rc = u->loss[i] >= 0 ? join(u, i) : 0;
+        rc = u->loss[i] >= 0 ? fuse_pair(u, i) : 0;
     if (!rc) {
         qsort(places, (size_t)t->n_ops, sizeof *places, by_key);
         for (int32_t i = 0; i < t->n_ops; i++)
@@ -355,7 +362,7 @@ static int move(struct turn *u)
 
 int ops_turn_losses(ckpt_tape *t)
 {
-    struct turn u = {.t = t};
+    struct loss_move u = {.t = t};
     int rc = t->error.code;
     if (rc || !t->trains)
         return rc;
@@ -365,10 +372,10 @@ int ops_turn_losses(ckpt_tape *t)
     if (!u.loss || !u.to || !u.late)
         rc = tape_fail(t, CKPT_ENOMEM, "no memory to move losses");
     else if (find_pairs(&u) && mark_late(&u) && late_can_move(&u)) {
-        for (int32_t i = 0; i <= u.behind; i++)
+        for (int32_t i = 0; i <= u.last_gradient; i++)
             if (u.loss[i] >= 0)
-                follow(&u, i);
-        rc = move(&u);
+                move_producers(&u, i);
+        rc = reorder(&u);
     }
     free(u.loss);
     free(u.to);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Matrix products of any two tensors: the leading axes broadcast, views are read where they lie.
- * The gradients are products again; where an operand was broadcast they are summed.
+ * Batched matrix products: leading axes broadcast, and views are read in place.  The gradients are
+ * products, summed over the axes on which an operand broadcast.
  */
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
@@ -10,8 +10,8 @@
 #include "ops.h"
 #include "tape/tape.h"
 
-/* Whether x can be read as a row-major matrix along its last two axes, or one stored the other way
- * round (*transposed); *ld becomes what lies between its rows. */
+/* Whether the last two axes of x are a row-major matrix, or a column-major one (*transposed).  *ld
+ * becomes its leading dimension in elements. */
 static bool matmul_lies_well(const struct ckpt_desc *x, bool *transposed, int64_t *ld)
 {
     int64_t rows = x->shape[x->ndim - 2], cols = x->shape[x->ndim - 1];
@@ -29,7 +29,7 @@ static bool matmul_lies_well(const struct ckpt_desc *x, bool *transposed, int64_
     return false;
 }
 
-/* Sizes of the product: op(a) [rows, inner], op(b) [inner, cols]. */
+/* Sizes of the product op(a) [rows, inner] times op(b) [inner, cols]. */
 static struct gemm sizes_of(const struct ckpt_desc *a, const struct ckpt_desc *b,
                             const struct matmul_attr *attr)
 {
@@ -132,8 +132,8 @@ static ckpt_tensor readable(ckpt_tape *t, ckpt_tensor x)
 }
 
 /*
- * The gradient of operand k: a product, summed back to the operand's shape where that was
- * broadcast.  It is fp32 where it is summed, and of a parameter.
+ * The gradient of operand k: the product of a and b, summed to the shape of the operand if it
+ * broadcast.  Summed gradients and those of parameters are fp32.
  */
 static ckpt_tensor gradient(const struct ckpt_grad *g, int k, ckpt_tensor a, ckpt_tensor b,
                             bool transpose_a, bool transpose_b)
@@ -154,7 +154,7 @@ static void matmul_grad(struct ckpt_grad *g)
     const struct matmul_attr *attr = g->attr;
     const bool ta = attr->transpose_a, tb = attr->transpose_b;
     ckpt_tensor a = g->in[0], b = g->in[1];
-    /* Of a gradient that was summed the result is wider than the operands. */
+    /* A gradient that was summed is fp32 and wider than the operands. */
     ckpt_tensor dy = ckpt_cast(g->tape, g->dout[0], ckpt_desc_of(g->tape, a).dtype);
     if (g->need[0])
         g->din[0] = ta ? gradient(g, 0, b, dy, tb, true) : gradient(g, 0, dy, b, false, !tb);
@@ -179,7 +179,8 @@ const struct ckpt_op_def op_matmul = {
     .cuda = CUDA_KERNEL(cuda_matmul),
 };
 
-/* Many matrices times the same one are one product, and so are their gradients. */
+/* Whether many matrices are multiplied by the same b: then one large product suffices, also for the
+ * gradients. */
 static bool is_one_product(const struct ckpt_desc *a, const struct ckpt_desc *b, bool transpose_a)
 {
     return a->ndim > 2 && b->ndim == 2 && !transpose_a && desc_is_dense(a);

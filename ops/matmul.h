@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Products of the last two axes: how the operands lie, and the batches that share a launch. */
+/* Batched matrix products: layout of the operands, and the batches that share a launch. */
 #ifndef CKPT_OPS_MATMUL_H
 #define CKPT_OPS_MATMUL_H
 
@@ -8,10 +8,10 @@
 
 struct matmul_attr {
     int32_t transpose_a, transpose_b;
-    int32_t wide; /* the result is fp32 */
+    int32_t wide; /* 1: the result is fp32 */
 };
 
-/* One product, and loops over the matrices of y, a and b, in elements. */
+/* One product, and loops over the batch axes of y, a and b in elements. */
 struct matmul {
     struct gemm g;
     struct loops batch;
@@ -20,7 +20,8 @@ struct matmul {
 struct matmul matmul_of(const struct ckpt_desc *a, const struct ckpt_desc *b,
                         const struct ckpt_desc *y, const struct matmul_attr *attr);
 
-/* On the CPU many products are shared among slots of scratch, few are shared each. */
+/* CPU: with at least 8 products, threads take whole products, each with its own slot of workspace;
+ * fewer products are split among threads. */
 static inline int64_t matmul_slots(int64_t products)
 {
     return products >= 8 ? min_i64(products, 16) : 1;
@@ -31,7 +32,7 @@ static inline int64_t matmul_slot_bytes(const struct gemm *g)
     return round_up(gemm_workspace(g), 64);
 }
 
-/* g at position i of the batches: its matrices begin at offset[k] of y, a and b. */
+/* Sets g to the product at position i of the batch, with the data pointers of y, a and b. */
 void matmul_seek(const struct matmul *m, const struct ckpt_kernel_args *args, int axes, int64_t i,
                  struct gemm *g);
 

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Adaptive layer norm (Peebles & Xie 2023): x (1 + scale) + shift, and the gated residual x + gate
- * a.  shift, scale and gate are broadcast along the axes on which their size is 1, and have the
- * last axis of x: their gradients are sums over rows, in workspace for partial sums.
+ * Adaptive layer norm modulation (Peebles & Xie 2023), x (1 + scale) + shift, and the gated
+ * residual x + gate a.  shift, scale and gate have the last axis of x and broadcast along axes on
+ * which their size is 1.  Their gradients are sums over rows, with partial sums in workspace.
  *
- * - One backward op makes all gradients of a forward op: it reads dy once.  dx of the residual is
- *   dy itself and takes no op.
- * - A gate that is not trained takes a multiplication alone, and `a` need not be kept.
- * - Where a linear layer made `a`, the backward op leaves the column sums for its bias, too
- *   (linear.c).
+ * - One backward op computes all gradients of a forward op and reads dy once.  dx of the gated
+ *   residual is dy itself and needs no op.
+ * - If the gate is not trained, the gradient is one multiplication, and `a` need not be kept.
+ * - If a linear layer produced `a`, the backward op also writes the column sums for its bias
+ *   gradient (linear.c).
  */
-#include "again.h"
+#include "decompose.h"
 #include "cpu/kernels.h"
 #include "cpu/rows.h"
 #include "cuda/kernels.h"
@@ -74,7 +74,8 @@ static void modulate_dx_cost(const struct ckpt_call *call, struct ckpt_cost *cos
     *cost = (struct ckpt_cost){.flops = 5.0 * (double)desc_numel(&call->in[0])};
 }
 
-static void again_modulate_dx(const struct ckpt_grad *g, const ckpt_tensor *in, ckpt_tensor *out)
+static void decompose_modulate_dx(const struct ckpt_grad *g, const ckpt_tensor *in,
+                                  ckpt_tensor *out)
 {
     ckpt_tape *t = g->tape;
     ckpt_tensor x[] = {in[1], ops_zeros_like(t, in[2]), in[2]}; /* x, shift, scale */
@@ -85,7 +86,7 @@ static void again_modulate_dx(const struct ckpt_grad *g, const ckpt_tensor *in, 
 
 static void modulate_dx_grad(struct ckpt_grad *g)
 {
-    ops_grad_again(g, again_modulate_dx);
+    ops_grad_decomposed(g, decompose_modulate_dx);
 }
 
 const struct ckpt_op_def op_modulate_dx = {
@@ -122,7 +123,7 @@ static void gated_residual_grad(struct ckpt_grad *g)
     ckpt_tensor out[3] = {CKPT_NONE};
 
     g->din[0] = g->dout[0];
-    if (!g->need[1]) { /* a frozen gate: nobody reads a again, so it need not be kept */
+    if (!g->need[1]) { /* frozen gate: no gradient reads a, so it need not be kept */
         if (g->need[2])
             g->din[2] = ckpt_mul(g->tape, in[0], in[1]);
         return;
@@ -160,20 +161,20 @@ static int gate_dx_shape(struct ckpt_call *call, bool sums)
     return CKPT_OK;
 }
 
-/* dy, gate, a -> da, dgate */
+/* {dy, gate, a} -> {da, dgate} */
 static int gated_residual_dx_shape(struct ckpt_call *call)
 {
     return gate_dx_shape(call, false);
 }
 
-/* The same, and the sums over the rows of da. */
+/* The same, and the column sums of da. */
 static int gated_residual_dx_sums_shape(struct ckpt_call *call)
 {
     return gate_dx_shape(call, true);
 }
 
-static void again_gated_residual_dx(const struct ckpt_grad *g, const ckpt_tensor *in,
-                                    ckpt_tensor *out)
+static void decompose_gated_residual_dx(const struct ckpt_grad *g, const ckpt_tensor *in,
+                                        ckpt_tensor *out)
 {
     ckpt_tensor x[] = {in[2], in[1]}; /* a, gate */
     const int first = ops_count(g->tape);
@@ -182,7 +183,7 @@ static void again_gated_residual_dx(const struct ckpt_grad *g, const ckpt_tensor
 
 static void gated_residual_dx_grad(struct ckpt_grad *g)
 {
-    ops_grad_again(g, again_gated_residual_dx);
+    ops_grad_decomposed(g, decompose_gated_residual_dx);
 }
 
 const struct ckpt_op_def op_gated_residual_dx = {

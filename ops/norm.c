@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Layer norm (Ba et al. 2016) and RMS norm (Zhang & Sennrich 2019), over the last axis: shapes,
+ * Layer norm (Ba et al. 2016) and RMS norm (Zhang & Sennrich 2019) over the last axis: shapes,
  * gradients and costs.
  *
- * - The forward op has a second output, the fp32 statistics of each row, which the backward op
- *   reads: two floats a row are cheaper to keep than a row is to read twice.
- * - A backward op is one pass that makes dx and the gradients of weight and bias.  There are three
- *   kinds: layer norm without weight (ahead of modulate), with one, and RMS norm.  Each has a twin
- *   "_sums", recorded where a linear layer in front wants the column sums of dx (linear.c); twins
- *   have no gradient of their own.
- * - Backward ops take the addend of dx, the gradient that comes past the norm in a residual block.
- * - Gradients of gradients record the forward formula again (again.h) and differentiate that;
- *   norm_dx_attr() gives the backward op its eps only then.
+ * - The forward op has a second output, the fp32 statistics of each row, for the backward op:
+ *   keeping two floats per row is cheaper than reading a row twice.
+ * - A backward op computes dx and the gradients of weight and bias in one pass.  There are three
+ *   kinds: layer norm without weight (used before modulate), with weight, and RMS norm.  Each has a
+ *   "_sums" variant, recorded where the linear layer that produced x needs the column sums of dx
+ *   (linear.c).  These variants have no gradient.
+ * - Backward ops take an addend for dx: the gradient of the skip connection of a residual block.
+ * - Second gradients come from the decomposed forward formula (decompose.h); norm_dx_attr() passes
+ * eps to the backward op only for them.
  */
-#include "again.h"
+#include "decompose.h"
 #include "cpu/kernels.h"
 #include "cpu/rows.h"
 #include "cuda/kernels.h"
@@ -115,7 +115,7 @@ const struct ckpt_op_def op_layer_norm = {
     .cuda = CUDA_KERNEL(cuda_layer_norm),
 };
 
-/* dy, x, stats, addend -> dx */
+/* {dy, x, stats, addend} -> dx */
 static int layer_norm_dx_shape(struct ckpt_call *call)
 {
     if (call_float(call, 0) || call_dense_rows(call, 0) || call_dense_rows(call, 1))
@@ -135,7 +135,8 @@ static ckpt_tensor normalised_rows(const struct ckpt_grad *g, ckpt_tensor x, boo
     return ops_normalised(g->tape, x, last_axis(g->tape, x), attr->eps, centred);
 }
 
-static void again_layer_norm_dx(const struct ckpt_grad *g, const ckpt_tensor *in, ckpt_tensor *out)
+static void decompose_layer_norm_dx(const struct ckpt_grad *g, const ckpt_tensor *in,
+                                    ckpt_tensor *out)
 {
     const int first = ops_count(g->tape);
     ckpt_tensor y = normalised_rows(g, in[1], true);
@@ -144,7 +145,7 @@ static void again_layer_norm_dx(const struct ckpt_grad *g, const ckpt_tensor *in
 
 static void layer_norm_dx_grad(struct ckpt_grad *g)
 {
-    ops_grad_again(g, again_layer_norm_dx);
+    ops_grad_decomposed(g, decompose_layer_norm_dx);
 }
 
 const struct ckpt_op_def op_layer_norm_dx = {
@@ -158,7 +159,7 @@ const struct ckpt_op_def op_layer_norm_dx = {
     .cuda = CUDA_KERNEL(cuda_layer_norm_dx),
 };
 
-/* The same, and the sums over the rows of dx. */
+/* The same, and the column sums of dx. */
 static int layer_norm_dx_sums_shape(struct ckpt_call *call)
 {
     if (layer_norm_dx_shape(call))
@@ -193,7 +194,7 @@ static int affine_dx_shape(struct ckpt_call *call, bool sums)
     call_sum_like(call, 2, 2);
     const int64_t c = x->shape[x->ndim - 1], rows = desc_numel(x) / c;
     call->workspace = call->backend == CKPT_ON_CUDA
-                          ? max_i64(2 * cuda_weight_sums_workspace(rows, c), /* short rows */
+                          ? max_i64(2 * cuda_weight_sums_workspace(rows, c), /* for short rows */
                                     cuda_row_sums_workspace(x, &w.desc, 2, sums))
                           : rows_partial_bytes(x, &w.desc, 2);
     if (sums)
@@ -201,23 +202,23 @@ static int affine_dx_shape(struct ckpt_call *call, bool sums)
     return CKPT_OK;
 }
 
-/* dy, x, w, stats, addend -> dx, db, dw */
+/* {dy, x, w, stats, addend} -> {dx, db, dw} */
 static int layer_norm_affine_dx_shape(struct ckpt_call *call)
 {
     return affine_dx_shape(call, false);
 }
 
-/* The same, and the sums over the rows of dx. */
+/* The same, and the column sums of dx. */
 static int layer_norm_affine_dx_sums_shape(struct ckpt_call *call)
 {
     return affine_dx_shape(call, true);
 }
 
-static void again_layer_norm_affine_dx(const struct ckpt_grad *g, const ckpt_tensor *in,
-                                       ckpt_tensor *out)
+static void decompose_layer_norm_affine_dx(const struct ckpt_grad *g, const ckpt_tensor *in,
+                                           ckpt_tensor *out)
 {
     ckpt_tape *t = g->tape;
-    ckpt_tensor x[] = {in[1], ops_zeros_like(t, in[2]), in[2]}; /* as dx, db, dw */
+    ckpt_tensor x[] = {in[1], ops_zeros_like(t, in[2]), in[2]}; /* in the order of dx, db, dw */
     const int first = ops_count(t);
     ckpt_tensor y = ckpt_mul(t, normalised_rows(g, x[0], true), x[2]);
     ops_pull(t, first, ckpt_add(t, y, x[1]), in[0], 3, x, out);
@@ -225,7 +226,7 @@ static void again_layer_norm_affine_dx(const struct ckpt_grad *g, const ckpt_ten
 
 static void layer_norm_affine_dx_grad(struct ckpt_grad *g)
 {
-    ops_grad_again(g, again_layer_norm_affine_dx);
+    ops_grad_decomposed(g, decompose_layer_norm_affine_dx);
 }
 
 const struct ckpt_op_def op_layer_norm_affine_dx = {
@@ -300,15 +301,16 @@ void norm_weight_dx_shape(struct ckpt_call *call, int x, int w)
     int64_t c = d->shape[d->ndim - 1], rows = desc_numel(d) / c;
     call_like_memory(call, 0, x);
     call_sum_like(call, 1, w);
-    /* dw: on CUDA of short rows or of any, on the CPU a total and a block sum per chunk of rows */
+    /* dw: on CUDA the larger workspace of two kernels, for short rows and for any rows; on the CPU
+     * a total and a block sum per chunk of rows */
     if (call->backend == CKPT_ON_CUDA)
-        call->workspace = max_i64(cuda_weight_sums_workspace(rows, c),
-                                  cuda_sums_workspace(1, rows, c, 1, false));
+        call->workspace =
+            max_i64(cuda_weight_sums_workspace(rows, c), cuda_sums_workspace(1, rows, c, 1, false));
     else
         call->workspace = rows_sum_chunks(rows) * 2 * c * (int64_t)sizeof(float);
 }
 
-/* dy, x, w, rstd, addend -> dx, dw */
+/* {dy, x, w, rstd, addend} -> {dx, dw} */
 static int rms_norm_dx_shape(struct ckpt_call *call)
 {
     if (call_float(call, 0) || call_dense_rows(call, 0) || call_dense_rows(call, 1))
@@ -317,7 +319,8 @@ static int rms_norm_dx_shape(struct ckpt_call *call)
     return CKPT_OK;
 }
 
-static void again_rms_norm_dx(const struct ckpt_grad *g, const ckpt_tensor *in, ckpt_tensor *out)
+static void decompose_rms_norm_dx(const struct ckpt_grad *g, const ckpt_tensor *in,
+                                  ckpt_tensor *out)
 {
     const int first = ops_count(g->tape);
     ckpt_tensor y = ckpt_mul(g->tape, normalised_rows(g, in[1], false), in[2]);
@@ -326,7 +329,7 @@ static void again_rms_norm_dx(const struct ckpt_grad *g, const ckpt_tensor *in, 
 
 static void rms_norm_dx_grad(struct ckpt_grad *g)
 {
-    ops_grad_again(g, again_rms_norm_dx);
+    ops_grad_decomposed(g, decompose_rms_norm_dx);
 }
 
 const struct ckpt_op_def op_rms_norm_dx = {
@@ -340,7 +343,7 @@ const struct ckpt_op_def op_rms_norm_dx = {
     .cuda = CUDA_KERNEL(cuda_rms_norm_dx),
 };
 
-/* The same, and the sums over the rows of dx. */
+/* The same, and the column sums of dx. */
 static int rms_norm_dx_sums_shape(struct ckpt_call *call)
 {
     const struct ckpt_desc *x = &call->in[1];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Norms: attributes, and what their shape rules share. */
+/* Norms: attributes and shared parts of the shape rules. */
 #ifndef CKPT_OPS_NORM_H
 #define CKPT_OPS_NORM_H
 
@@ -9,20 +9,22 @@ struct norm_attr {
     float eps;
 };
 
-/* The attribute of a gradient's op: the norm's where a loss may depend on that gradient, whose rule
- * then asks for eps.  Kernels have the statistics and need none. */
+/* The attribute for a backward op: that of the norm if the gradient may be differentiated, whose
+ * rule needs eps, else none.  Kernels use the statistics and need no eps. */
 const void *norm_dx_attr(const struct ckpt_grad *g, size_t *size);
 
 /* Checks that eps is finite and not negative. */
 int norm_check_eps(struct ckpt_call *call, float eps);
 
-/* out[out] as fp32 with the axes of operand in but the last, and then n > 0 values a row. */
+/* out[out] becomes fp32 with the axes of operand `in` except the last; if n > 0 an axis of n values
+ * per row follows. */
 void norm_stats_shape(struct ckpt_call *call, int out, int in, int64_t n);
 
-/* Checks operand w of an RMS norm of operand x. */
+/* Checks the weight, operand w, of a norm of operand x. */
 int norm_check_weight(struct ckpt_call *call, int w, int x);
 
-/* The gradients of an RMS norm: out[0] of operand x, out[1] of the weight w, and the workspace. */
+/* Gradients of an RMS norm: sets out[0] for operand x, out[1] for the weight w, and the
+ * workspace. */
 void norm_weight_dx_shape(struct ckpt_call *call, int x, int w);
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Adaptive layer norm in one op: (x - mean) rstd (1 + scale) + shift.  Only the statistics are kept
- * for the way back; the normalised value is made again from them.
+ * Adaptive layer norm in one op: (x - mean) rstd (1 + scale) + shift.  The backward pass keeps the
+ * statistics only and recomputes the normalised value from them.
  */
-#include "again.h"
+#include "decompose.h"
 #include "cpu/kernels.h"
 #include "cpu/rows.h"
 #include "cuda/kernels.h"
@@ -71,13 +71,13 @@ static int modulate_dx_shape(struct ckpt_call *call, bool sums)
     return CKPT_OK;
 }
 
-/* dy, x, scale, stats, addend -> dx, dshift, dscale */
+/* {dy, x, scale, stats, addend} -> {dx, dshift, dscale} */
 static int norm_modulate_dx_shape(struct ckpt_call *call)
 {
     return modulate_dx_shape(call, false);
 }
 
-/* The same, and the sums over the rows of dx. */
+/* The same, and the column sums of dx. */
 static int norm_modulate_dx_sums_shape(struct ckpt_call *call)
 {
     return modulate_dx_shape(call, true);
@@ -88,8 +88,8 @@ static void norm_modulate_dx_cost(const struct ckpt_call *call, struct ckpt_cost
     *cost = (struct ckpt_cost){.flops = 16.0 * (double)desc_numel(&call->in[0])};
 }
 
-static void again_norm_modulate_dx(const struct ckpt_grad *g, const ckpt_tensor *in,
-                                   ckpt_tensor *out)
+static void decompose_norm_modulate_dx(const struct ckpt_grad *g, const ckpt_tensor *in,
+                                       ckpt_tensor *out)
 {
     ckpt_tape *t = g->tape;
     const struct norm_attr *attr = g->attr;
@@ -103,7 +103,7 @@ static void again_norm_modulate_dx(const struct ckpt_grad *g, const ckpt_tensor 
 
 static void norm_modulate_dx_grad(struct ckpt_grad *g)
 {
-    ops_grad_again(g, again_norm_modulate_dx);
+    ops_grad_decomposed(g, decompose_norm_modulate_dx);
 }
 
 const struct ckpt_op_def op_layer_norm_modulate_dx = {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The op table, and what shape rules and gradient rules of every family share. */
+/* The op table, and helpers for the shape and gradient rules of all families. */
 #include "ops.h"
 
 #define X(name) &op_##name,
@@ -33,7 +33,7 @@ int call_float(struct ckpt_call *call, int in)
     return ckpt_call_fail(call, "operand %d is %s and must be fp32 or bf16", in, dtype_name(dtype));
 }
 
-/* Size of d on an axis counted from the last one, 1 where d has no such axis. */
+/* Size of d on the axis `axis` axes before the last, 1 if d has no such axis. */
 static int64_t size_from_end(const struct ckpt_desc *d, int axis)
 {
     return axis < d->ndim ? d->shape[d->ndim - 1 - axis] : 1;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The op table: every op of the library, for its gradient rules and for the bench tool. */
+/* The op table: every op of the library, for gradient rules and the bench tool. */
 #ifndef CKPT_OPS_OPS_H
 #define CKPT_OPS_OPS_H
 
 #include "core/base.h"
 
-/* One op_<name> per op; one file per family in ops/, kernels in ops/cpu and ops/cuda. */
+/* One op_<name> per op.  One file per family in ops/, kernels in ops/cpu and ops/cuda. */
 #define OPS(X)                                                                                     \
     X(linear)                                                                                      \
     X(linear_dx)                                                                                   \
@@ -41,11 +41,11 @@
                                         X(adamw) X(sgd) X(lion) X(step) X(assign) X(feed) X(fetch) \
                                             X(expr)
 
-/* Those of language models. */
+/* Ops of language models. */
 #define OPS_LANGUAGE(X)                                                                            \
     X(attention_dbias) X(cross_entropy_both) X(cross_entropy_count) X(cache_append)
 
-/* Those of video autoencoders. */
+/* Ops of video autoencoders. */
 #define OPS_VAE(X)                                                                                 \
     X(conv)                                                                                        \
     X(conv_dx)                                                                                     \
@@ -59,10 +59,10 @@
         X(max_pool) X(max_pool_dx) X(feature_distance) X(feature_distance_dx) X(quantize)          \
             X(quantize_dx) X(group_norm_moments) X(group_norm_join) X(group_norm_apply)
 
-/* Convolutions and pools, but for those above. */
+/* Convolutions and pools other than those above. */
 #define OPS_CONV(X) X(conv_transpose) X(avg_pool) X(avg_pool_dx)
 
-/* Lookup, order, reductions, products: what models of any kind need. */
+/* Lookup, sorting, reductions, products: ops for models of any kind. */
 #define OPS_GENERAL(X)                                                                             \
     X(layer_norm_affine_dx)                                                                        \
     X(layer_norm_dx_sums)                                                                          \
@@ -96,10 +96,10 @@ OPS_CONV(X)
 OPS_GENERAL(X)
 #undef X
 
-/* Every op above, ended by NULL. */
+/* Every op above; the last entry is NULL. */
 extern const struct ckpt_op_def *const ops_table[];
 
-/* Records a call with one output, keeping the caller's place.  For ops/ and tape/. */
+/* Records a call with one output; errors report the caller's file and line.  For ops/ and tape/. */
 ckpt_tensor ops_record1(ckpt_tape *t, const struct ckpt_op_def *def, int n_in,
                         const ckpt_tensor *in, const void *attr, size_t attr_size);
 #define OPS_RECORD(t, def, attr, ...)                                                              \
@@ -111,33 +111,36 @@ static inline size_t ops_attr_size(const void *attr, size_t size)
     return attr ? size : 0;
 }
 
-/* What a call is named in messages and tables, and a number for what it computes: those of the op,
- * but expressions have their own (expr/expr.h). */
+/* Name of a call for messages and tables, and a hash of what it computes.  They are per op, but
+ * expressions have their own (expr/expr.h). */
 const char *ops_name(const struct ckpt_op_def *def, const void *attr);
 uint64_t ops_hash(const struct ckpt_op_def *def, const void *attr);
 
-/* Shape-rule helpers: out[i] as in[j]; check a dtype is floating; NumPy broadcasting. */
+/* Shape-rule helpers.  call_like: out[i] gets the shape and dtype of in[j], dense.  call_float:
+ * in[i] must be fp32 or bf16.  call_broadcast: out[i] is the NumPy broadcast of two inputs. */
 void call_like(struct ckpt_call *call, int out, int in);
 int call_float(struct ckpt_call *call, int in);
 int call_broadcast(struct ckpt_call *call, int out, int a, int b);
-/* Makes d the shape that d and in[in] broadcast to; strides are not set. */
+/* Sets d to the broadcast shape of d and in[in]; strides are not set. */
 int call_spread(struct ckpt_call *call, struct ckpt_desc *d, int in);
 
-/* Dense strides for d whose axes lie in memory in the order of those of `order` (same rank). */
+/* Sets dense strides of d with its axes in the memory order of `order`, which has the same rank. */
 void desc_dense_as(struct ckpt_desc *d, const struct ckpt_desc *order);
 
-/* Rows: out[i] as in[j] with the memory order of its axes kept; check that the last axis is dense;
- * a copy of x if its last axis is not. */
+/* Helpers for row-wise ops.  call_like_memory: out[i] gets the shape of in[j] and its memory order
+ * of axes.  call_dense_rows: the last axis must be dense.  ops_dense_rows: x, or a copy with a
+ * dense last axis. */
 void call_like_memory(struct ckpt_call *call, int out, int in);
 int call_dense_rows(struct ckpt_call *call, int in);
 ckpt_tensor ops_dense_rows(ckpt_tape *t, ckpt_tensor x);
 
-/* Row vectors of x (a shift, a scale, a gate): check that operand v has the rank and dtype of
- * operand x, its last axis, and elsewhere its size or 1; out[i] as the gradient of in[v], fp32. */
+/* Row vectors (a shift, a scale, a gate).  call_row_vector: operand v must have the rank, dtype and
+ * last axis of operand x, and on other axes the same size or 1.  call_sum_like: out[i] becomes the
+ * fp32 gradient of in[v]. */
 int call_row_vector(struct ckpt_call *call, int v, int x);
 void call_sum_like(struct ckpt_call *call, int out, int v);
 
-/* Attributes of pad: zeros of `size` along axis with x placed at begin; the gradient of slice. */
+/* pad, the gradient of slice: x at `begin` on an axis of `size`, zeros elsewhere. */
 struct pad_attr {
     int axis;
     int64_t begin, size;
@@ -149,13 +152,14 @@ struct slice_attr {
     int64_t begin, end;
 };
 
-/* A gradient of a slice. */
+/* The gradient of a slice. */
 struct ops_part {
     struct slice_attr of;
     ckpt_tensor g;
 };
 
-/* The gradient of x, of which n parts along one axis, in order and apart, have these gradients. */
+/* The gradient of x from the gradients of n slices along one axis, which are sorted and do not
+ * overlap. */
 ckpt_tensor ops_unslice(ckpt_tape *t, const struct ckpt_desc *x, int64_t n,
                         const struct ops_part *parts);
 
@@ -163,48 +167,50 @@ ckpt_tensor ops_unslice(ckpt_tape *t, const struct ckpt_desc *x, int64_t n,
 ckpt_tensor ops_concat(ckpt_tape *t, int axis, int64_t n, ckpt_tensor *x);
 
 /*
- * The gradient of a bias is the sum over the rows of what reaches its linear layer.  An op that
- * makes that may sum it on the way: it asks whether x, whose gradient it is, is the result of a
- * layer with a bias to train, and gives the sums as one more output; the layer's rule finds them.
+ * Whether the producer of x, a linear layer with a trained bias, needs the column sums of the
+ * gradient of x.  The op that computes this gradient can write them as an extra output, which the
+ * rule of the layer then uses as the bias gradient.
  */
 bool ops_sums_wanted(const ckpt_tape *t, ckpt_tensor x);
 
-/* Two operations for each element of the first operand and column of the first result. */
+/* Two flops for each element of the first operand and column of the first result. */
 void linear_cost(const struct ckpt_call *call, struct ckpt_cost *cost);
 
-/* out[out] as the sums over the rows of x, and the scratch that column_sum takes. */
+/* out[out] becomes the column sums of x; sets the workspace of column_sum. */
 void call_column_sum(struct ckpt_call *call, int out, const struct ckpt_desc *x);
 
-/* out[out] as the sums over the rows of out[0].  On the CPU the scratch is for them as well. */
+/* out[out] becomes the column sums of out[0].  On the CPU the workspace covers them as well. */
 void call_dx_sums(struct ckpt_call *call, int out);
 
-/* Behind differentiation: 8-bit products no longer read what only their gradient rule asked for,
- * and GELUs of which nobody reads anything but 8-bit copies are done where these are made. */
+/* After differentiation: removes operands of 8-bit products that only their gradient rule reads,
+ * and GELU ops whose result is read only to make 8-bit copies, which then compute it. */
 void ops_forget_sources(ckpt_tape *t);
 
-/* Behind differentiation: GELU, gates and their gradients come into the products of layers beside
- * them, where the device has such products (join.c).  Returns 0 or the tape's error. */
+/* After differentiation: fuses GELU, gates and their gradients into adjacent products of layers,
+ * where the device has such kernels (epilogue.c).  Returns 0 or the error of the tape. */
 int ops_join_products(ckpt_tape *t);
 
-/* Behind differentiation: losses of rows of classes come to where the backward pass begins, one by
- * one with their gradients (loss_at_turn.c).  Returns 0 or the tape's error. */
+/* After differentiation: moves cross-entropy losses to the start of the backward pass, each with
+ * its gradient (loss_at_turn.c).  Returns 0 or the error of the tape. */
 int ops_turn_losses(ckpt_tape *t);
 
-/* Scratch of a loss of so many rows with its gradient: of each the loss and two floats, then two
+/* Workspace of a loss with its gradient, in bytes: per row the loss and two floats, then two
  * counts. */
 static inline int64_t cross_entropy_both_workspace(const struct ckpt_desc *label)
 {
     return 2 * (desc_numel(label) + 1) * (int64_t)sizeof(double);
 }
 
-/* Behind fusion: what makes an operand of to_fp8 leaves its largest magnitude where it can; then an
- * op of its own finds those that nobody leaves (largest.c).  Return 0 or the tape's error. */
+/* After fusion.  ops_leave_largest: producers of operands of to_fp8 write the largest magnitude as
+ * an extra output where they can.  ops_find_largest: records an op that finds the others
+ * (largest.c).  Return 0 or the error of the tape. */
 int ops_leave_largest(ckpt_tape *t);
 int ops_find_largest(ckpt_tape *t);
 
-/* Recorded by gradient rules. */
-unsigned ops_axes(ckpt_tape *t, ckpt_tensor x, unsigned mask); /* CKPT_ALL_AXES: those of x */
-ckpt_tensor ops_sum_to(ckpt_tape *t, ckpt_tensor x, const struct ckpt_desc *like); /* fp32 result */
+/* Helpers for gradient rules.  ops_axes: replaces CKPT_ALL_AXES by the mask of x's axes.
+ * ops_sum_to: sums x to the shape of `like`, in fp32. */
+unsigned ops_axes(ckpt_tape *t, ckpt_tensor x, unsigned mask);
+ckpt_tensor ops_sum_to(ckpt_tape *t, ckpt_tensor x, const struct ckpt_desc *like);
 ckpt_tensor ops_fill(ckpt_tape *t, float value, enum ckpt_dtype dtype, int ndim,
                      const int64_t *shape);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows: results that keep the memory order of their input's axes, so that no bytes move later. */
+/* Row-wise ops: results keep the memory order of the axes of their input, so no later op has to
+ * transpose. */
 #include "ops.h"
 
 void call_like_memory(struct ckpt_call *call, int out, int in)

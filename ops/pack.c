@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Packing of masked rows to the front, and the way back, which is its gradient. */
+/* Packing of masked rows to the front, and unpacking, which is its gradient. */
 #include "ops.h"
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
@@ -15,7 +15,7 @@ static int check_mask(struct ckpt_call *call, int64_t batch, int64_t length)
     return CKPT_OK;
 }
 
-static void ask_workspace(struct ckpt_call *call)
+static void set_workspace(struct ckpt_call *call)
 {
     if (call->backend == CKPT_ON_CUDA)
         call->workspace = cuda_pack_workspace(desc_numel(&call->in[1]));
@@ -33,7 +33,7 @@ static int pack_shape(struct ckpt_call *call)
     call->out[1] = (struct ckpt_desc){.dtype = CKPT_I32, .ndim = 1, .shape = {x->shape[0]}};
     desc_dense(&call->out[0]);
     desc_dense(&call->out[1]);
-    ask_workspace(call);
+    set_workspace(call);
     return CKPT_OK;
 }
 
@@ -44,7 +44,7 @@ static int unpack_shape(struct ckpt_call *call)
                                       .ndim = 3,
                                       .shape = {mask->shape[0], mask->shape[1], packed->shape[1]}};
     desc_dense(&call->out[0]);
-    ask_workspace(call);
+    set_workspace(call);
     return CKPT_OK;
 }
 

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Video to tokens and back.  Both ops move every element once and know both orders inside a patch,
- * so each is the gradient of the other: what padding adds, cropping drops.
+ * Video to patch tokens and back.  Both ops move every element once and support both element orders
+ * inside a patch, so each is the gradient of the other: padding in one is cropping in the other.
  */
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
 #include "ops.h"
 #include "patchify.h"
 
-/* Limits that keep every product of sizes far from overflow. */
+/* Bounds that keep every product of sizes far from overflow. */
 #define MAX_PATCH ((int64_t)1 << 12)
 #define MAX_VIDEO ((int64_t)1 << 24)
 
-static bool is_within(int64_t n, int64_t most)
+static bool is_within(int64_t n, int64_t max)
 {
-    return n >= 1 && n <= most;
+    return n >= 1 && n <= max;
 }
 
 static int check_sizes(struct ckpt_call *call)
@@ -104,7 +104,7 @@ ckpt_tensor ckpt_patchify(ckpt_tape *t, ckpt_tensor x, int64_t pt, int64_t ph, i
 {
     struct ckpt_desc d = ckpt_desc_of(t, x);
     struct patch_attr attr = {.pt = pt, .ph = ph, .pw = pw};
-    if (d.ndim == 5) { /* otherwise the shape rule refuses */
+    if (d.ndim == 5) { /* else the shape rule fails */
         attr.channels = d.shape[1];
         attr.frames = d.shape[2];
         attr.height = d.shape[3];

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What networks that judge pictures are made of: ReLU, distances of features. */
+/* Ops of perceptual losses: ReLU, and distances between features. */
 #include "ckpt.h"
-#include "again.h"
+#include "decompose.h"
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
 #include "ops.h"
 #include "perceptual.h"
 
-/* One comparison an element. */
+/* One comparison per element. */
 static void cost_compare(const struct ckpt_call *call, struct ckpt_cost *cost)
 {
     *cost = (struct ckpt_cost){.flops = (double)desc_numel(&call->in[0])};
@@ -21,7 +21,7 @@ static int relu_rule(struct ckpt_call *call)
     return call_float(call, 0);
 }
 
-/* By the result: it is needed behind, x is not. */
+/* The gradient reads the result, which later layers keep anyway, and not x. */
 static void relu_grad(struct ckpt_grad *g)
 {
     g->din[0] = OPS_RECORD(g->tape, &op_relu_dx, (const char *)NULL, g->dout[0], g->out[0]);
@@ -45,7 +45,7 @@ static int relu_dx_rule(struct ckpt_call *call)
     return CKPT_OK;
 }
 
-/* Of dy alone: where y is above 0 does not change. */
+/* Linear in dy; the mask y > 0 has no gradient. */
 static void relu_dx_grad(struct ckpt_grad *g)
 {
     g->din[0] = OPS_RECORD(g->tape, &op_relu_dx, (const char *)NULL, g->dout[0], g->in[1]);
@@ -86,7 +86,7 @@ static int feature_distance_rule(struct ckpt_call *call)
     return CKPT_OK;
 }
 
-/* Symmetric: the gradient of b is that of a with the two exchanged. */
+/* Symmetric: the gradient of b is the gradient of a with a and b exchanged. */
 static void feature_distance_grad(struct ckpt_grad *g)
 {
     for (int i = 0; i < 2; i++)
@@ -117,7 +117,7 @@ static int feature_distance_dx_rule(struct ckpt_call *call)
     return CKPT_OK;
 }
 
-/* The rows of x over their lengths, those of zeros as they are. */
+/* The rows of x divided by their length; rows of zeros stay 0. */
 static ckpt_tensor unit_rows(ckpt_tape *t, ckpt_tensor x)
 {
     const unsigned last = 1u << (ckpt_desc_of(t, x).ndim - 1);
@@ -128,8 +128,8 @@ static ckpt_tensor unit_rows(ckpt_tape *t, ckpt_tensor x)
         t, x, ckpt_where(t, none, ckpt_full(t, 0.f, CKPT_F32, 0, NULL), ckpt_rsqrt(t, square)));
 }
 
-static void again_feature_distance_dx(const struct ckpt_grad *g, const ckpt_tensor *in,
-                                      ckpt_tensor *out)
+static void decompose_feature_distance_dx(const struct ckpt_grad *g, const ckpt_tensor *in,
+                                          ckpt_tensor *out)
 {
     ckpt_tape *t = g->tape;
     const int first = ops_count(t);
@@ -144,7 +144,7 @@ static void again_feature_distance_dx(const struct ckpt_grad *g, const ckpt_tens
 
 static void feature_distance_dx_grad(struct ckpt_grad *g)
 {
-    ops_grad_again(g, again_feature_distance_dx);
+    ops_grad_decomposed(g, decompose_feature_distance_dx);
 }
 
 const struct ckpt_op_def op_feature_distance_dx = {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Feature distances: how they are cut, for shape rules and kernels. */
+/* Feature distances: division into partial sums, for shape rules and kernels. */
 #ifndef CKPT_OPS_PERCEPTUAL_H
 #define CKPT_OPS_PERCEPTUAL_H
 
 #include "core/base.h"
 
-/* A feature distance is summed in double, so many rows to a partial sum. */
+/* Rows per partial sum.  Sums are in double. */
 #define DISTANCE_ROWS 256
 
 static inline int64_t distance_chunks(int64_t rows)

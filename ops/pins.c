@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Algorithms chosen once and written down: see pins.h. */
+/* Recorded algorithm choices: see pins.h. */
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@ void pins_free(struct pins *p)
     *p = (struct pins){0};
 }
 
-/* Where the key stands, or would stand. */
+/* The index of the key, or the index where it would be inserted. */
 static int64_t find(const struct pins *p, uint64_t key)
 {
     int64_t low = 0, high = p->n;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Pins: which of its algorithms a library was told to use for a call, by the call's key.  Sums are
- * taken in another order by another algorithm, so a choice that was measured once is written down,
- * with the plan or for the machine, and taken again in every later run.
+ * Pins: recorded choices of library algorithms, by the key of the call.  Another algorithm sums in
+ * another order, so a choice that was measured once is saved with the plan or the machine file and
+ * used in every later run.
  */
 #ifndef CKPT_OPS_PINS_H
 #define CKPT_OPS_PINS_H
@@ -15,23 +15,23 @@ extern "C" {
 #endif
 
 enum pin_origin {
-    PIN_GIVEN,    /* a file names it; no call has used it */
-    PIN_TAKEN,    /* a file names it, and a call uses it */
-    PIN_PROPOSED, /* what the library proposes first */
-    PIN_FASTER    /* measured in this process, and faster than that */
+    PIN_GIVEN,    /* from a file; not used by a call yet */
+    PIN_TAKEN,    /* from a file, and used by a call */
+    PIN_PROPOSED, /* the first proposal of the library */
+    PIN_FASTER    /* measured in this process as faster than the proposal */
 };
 
 struct pin {
     uint64_t key;
-    char *choice; /* a line of text that only the kernel that wrote it understands */
+    char *choice; /* one line of text in a format private to the kernel that wrote it; owned */
     enum pin_origin origin;
 };
 
 struct pins {
-    struct pin *data; /* sorted by key, so that equal choices are written as equal text */
+    struct pin *data; /* sorted by key, so equal choices are written as equal text */
     int64_t capacity;
     int64_t n;
-    int64_t ignored; /* pins that no longer fitted: of another library, of another card */
+    int64_t ignored; /* pins that did not apply: from another library version or GPU */
 };
 
 void pins_free(struct pins *p);
@@ -39,23 +39,24 @@ void pins_free(struct pins *p);
 /* The choice for this key, or NULL. */
 const char *pins_get(const struct pins *p, uint64_t key);
 
-/* Sets or replaces the choice for this key, as a file does.  Returns 0 or CKPT_ENOMEM. */
+/* Sets or replaces the choice for a key, with origin PIN_GIVEN.  Returns 0 or CKPT_ENOMEM. */
 int pins_set(struct pins *p, uint64_t key, const char *choice);
 
-/* The same of another origin: choice may be that which the key has. */
+/* The same with any origin.  choice may point to the current choice of the key. */
 int pins_put(struct pins *p, uint64_t key, const char *choice, enum pin_origin origin);
 
-/* How many there are of this origin. */
+/* Number of pins with this origin. */
 int64_t pins_count(const struct pins *p, enum pin_origin origin);
 
-/* Sets all pins of from, as a file does.  Returns 0 or CKPT_ENOMEM; some are then set. */
+/* Sets all pins of `from`, with origin PIN_GIVEN.  Returns 0 or CKPT_ENOMEM, after which some may
+ * be set. */
 int pins_add(struct pins *p, const struct pins *from);
 
 /* Writes "pin KEY CHOICE" lines, keys as 16 hexadecimal digits.  Returns 0 or CKPT_EIO. */
 int pins_write(const struct pins *p, FILE *f);
 
-/* Takes over one such line; *is_pin tells whether it was one.  Returns 0, CKPT_ENOMEM, or
- * CKPT_EFORMAT for a pin without key or choice. */
+/* Reads one such line; *is_pin says whether it is one.  Returns 0, CKPT_ENOMEM, or CKPT_EFORMAT for
+ * a pin without key or choice. */
 int pins_read(struct pins *p, const char *line, bool *is_pin);
 
 #ifdef __cplusplus

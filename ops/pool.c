@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Pools over one to three axes, channels last.  The gradient of a largest value is looked for again
- * in x: nothing is kept.  A place of x that several windows see takes what it gets from them in
- * their order, so there is nothing to add in a race.
+ * Pooling over one to three axes, channels last.  The gradient of max pooling finds the maximum
+ * again in x, so no indices are kept.  A position of x in several windows sums their gradients in
+ * window order, so there are no atomics.
  */
 #include <math.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 #include "core/sized.h"
 #include "tape/tape.h"
 
-/* A comparison or a sum per place of a window. */
+/* One comparison or addition per window position. */
 static void cost_of(const struct ckpt_call *call, const struct ckpt_desc *result,
                     struct ckpt_cost *cost)
 {
@@ -35,12 +35,12 @@ static void pool_dx_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
 static int check_axis(struct ckpt_call *call, int axis, int64_t size, int i)
 {
     const struct pool_attr *a = call->attr;
-    const int64_t most = INT32_MAX;
-    if (a->window[i] < 1 || a->stride[i] < 1 || a->stride[i] > most)
+    const int64_t max = INT32_MAX;
+    if (a->window[i] < 1 || a->stride[i] < 1 || a->stride[i] > max)
         return ckpt_call_fail(call, "a window of %lld with a stride of %lld; they must be above 0",
                               (long long)a->window[i], (long long)a->stride[i]);
     if (a->before[i] < 0 || a->after[i] < 0 || a->before[i] >= a->window[i] ||
-        a->after[i] >= a->window[i] || a->before[i] > most || a->after[i] > most)
+        a->after[i] >= a->window[i] || a->before[i] > max || a->after[i] > max)
         return ckpt_call_fail(call,
                               "padding of %lld and %lld; it must be 0 to less than the window "
                               "of %lld",
@@ -107,22 +107,22 @@ const struct ckpt_op_def op_max_pool = {
     .cuda = CUDA_KERNEL(cuda_max_pool),
 };
 
-/* x with what windows reach beyond its ends, of this value, and so much that each tap has as many
- * strides as there are windows. */
+/* Pads x with `value` where windows reach beyond its ends, and so far that each tap can be sliced
+ * with the stride. */
 static ckpt_tensor pad_windows(ckpt_tape *t, ckpt_tensor x, const struct pool_attr *a,
                                const struct pool_shape *s, float value)
 {
     const int ndim = ckpt_desc_of(t, x).ndim;
     for (int i = 1; i < ndim - 1; i++) {
         const int k = i - 1 + 5 - ndim;
-        int64_t behind = a->window[k] - 1 + s->size[k] * a->stride[k] - a->before[k] - s->from[k];
-        if (a->before[k] || behind)
-            x = ckpt_pad(t, x, i, a->before[k], behind, CKPT_PAD_CONSTANT, value);
+        int64_t after = a->window[k] - 1 + s->size[k] * a->stride[k] - a->before[k] - s->from[k];
+        if (a->before[k] || after)
+            x = ckpt_pad(t, x, i, a->before[k], after, CKPT_PAD_CONSTANT, value);
     }
     return x;
 }
 
-/* What place `at` of each window has of what pad_windows returned. */
+/* The element at position `at` of each window, from the result of pad_windows. */
 static ckpt_tensor tap_of(ckpt_tape *t, ckpt_tensor x, const struct pool_attr *a,
                           const struct pool_shape *s, const int64_t at[3])
 {
@@ -142,8 +142,8 @@ static ckpt_tensor tap_of(ckpt_tape *t, ckpt_tensor x, const struct pool_attr *a
     return x;
 }
 
-/* Of dy alone, which is what the gradient has at the first of the largest values: places of the
- * windows are looked at in their order. */
+/* Linear in dy: the element of the gradient at the first maximum of each window.  Visits the
+ * positions of the windows in order. */
 static void max_pool_dx_grad(struct ckpt_grad *g)
 {
     ckpt_tape *t = g->tape;
@@ -176,9 +176,9 @@ const struct ckpt_op_def op_max_pool_dx = {
     .cuda = CUDA_KERNEL(cuda_max_pool_dx),
 };
 
-/* {dy} -> dx of the sizes that the attributes have. */
+/* {dy} -> dx of the sizes in the attribute. */
 struct avg_dx_attr {
-    struct pool_attr pool; /* first: kernels and avg_pool read it alone */
+    struct pool_attr pool; /* must be first: kernels and avg_pool read it as their attribute */
     int64_t from[3];
 };
 
@@ -200,7 +200,7 @@ static void avg_pool_grad(struct ckpt_grad *g)
     g->din[0] = OPS_RECORD(g->tape, &op_avg_pool_dx, &attr, g->dout[0]);
 }
 
-/* Linear: the mean of the gradients. */
+/* Linear: the average of the gradients. */
 static void avg_pool_dx_grad(struct ckpt_grad *g)
 {
     const struct avg_dx_attr *a = g->attr;
@@ -248,7 +248,7 @@ static ckpt_tensor record(ckpt_tape *t, const struct ckpt_op_def *def, ckpt_tens
         return CKPT_NONE;
     }
     attr.count_include_pad = whole.count_include_pad;
-    for (int i = 0; i < spatial && absent >= 0; i++) { /* else the shape rule refuses */
+    for (int i = 0; i < spatial && absent >= 0; i++) { /* else the shape rule fails */
         attr.window[absent + i] = window[i];
         attr.stride[absent + i] = whole.stride[i] ? whole.stride[i] : window[i];
         attr.before[absent + i] = whole.before[i];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pools: attributes and sizes, for shape rules and the kernels of every device. */
+/* Pooling: attributes and sizes, for the shape rules and the kernels of all devices. */
 #ifndef CKPT_OPS_POOL_H
 #define CKPT_OPS_POOL_H
 
@@ -11,31 +11,31 @@
 #define POOL_INLINE static inline
 #endif
 
-/* Always three spatial axes, outermost first; the missing ones have windows of 1. */
+/* Always three spatial axes, outermost first; absent ones have windows of 1. */
 struct pool_attr {
     int64_t window[3], stride[3], before[3], after[3];
     int64_t count_include_pad; /* 0 or 1 */
 };
 
-/* The places of a sample, and those of a window, are below 2^31 in all: see pool_rule. */
+/* Positions of a sample and of a window are fewer than 2^31: see pool_rule. */
 struct pool_shape {
     int64_t n, c;
-    int32_t from[3], size[3]; /* of x and of the result */
+    int32_t from[3], size[3]; /* sizes of x and of the result */
     int32_t window[3], stride[3], before[3];
     int32_t count_include_pad;
 };
 
 #ifndef __cplusplus
-/* h, mixed with what of the attributes costs time and does not follow from the shapes. */
+/* Mixes into h the attributes that affect the time and do not follow from the shapes. */
 uint64_t pool_hash(uint64_t h, const struct pool_attr *a);
 #endif
 
-/* Places begin .. end - 1 along an axis. */
+/* Positions begin .. end - 1 along an axis. */
 struct pool_range {
     int32_t begin, end;
 };
 
-/* From the shape of x. */
+/* Computed from the shape of x. */
 static inline struct pool_shape pool_shape(const struct ckpt_desc *x, const struct pool_attr *a)
 {
     struct pool_shape s = {.n = x->shape[0], .c = x->shape[x->ndim - 1]};
@@ -58,20 +58,20 @@ POOL_INLINE int64_t pool_volume(const int32_t *size)
     return (int64_t)size[0] * size[1] * size[2];
 }
 
-/* The place of a sample at these places along the axes. */
+/* The index of a position in a sample. */
 POOL_INLINE int32_t pool_place(const int32_t *size, int32_t d, int32_t h, int32_t w)
 {
     return (d * size[1] + h) * size[2] + w;
 }
 
-/* Is no place of x in two windows? */
+/* Whether no position of x is in two windows. */
 static inline bool pool_is_disjoint(const struct pool_shape *s)
 {
     return s->stride[0] >= s->window[0] && s->stride[1] >= s->window[1] &&
            s->stride[2] >= s->window[2];
 }
 
-/* Is every place of x in a window, where none is in two? */
+/* Whether every position of x is in exactly one window. */
 static inline bool pool_is_tiling(const struct pool_shape *s)
 {
     for (int i = 0; i < 3; i++)
@@ -80,7 +80,7 @@ static inline bool pool_is_tiling(const struct pool_shape *s)
     return true;
 }
 
-/* What x has of the window of place o of the result; never nothing. */
+/* The part of window o that lies inside x; never empty. */
 POOL_INLINE struct pool_range pool_window(const struct pool_shape *s, int axis, int32_t o)
 {
     int64_t begin = (int64_t)o * s->stride[axis] - s->before[axis], end = begin + s->window[axis];
@@ -89,19 +89,19 @@ POOL_INLINE struct pool_range pool_window(const struct pool_shape *s, int axis, 
     return r;
 }
 
-/* The places of the result in whose windows place q of x is; there may be none. */
+/* The windows that contain position q of x; possibly none. */
 POOL_INLINE struct pool_range pool_windows_of(const struct pool_shape *s, int axis, int32_t q)
 {
-    const uint32_t stride = (uint32_t)s->stride[axis]; /* 64 bits are long to divide */
+    const uint32_t stride = (uint32_t)s->stride[axis]; /* 64-bit division is slow */
     int64_t at = (int64_t)q + s->before[axis], last = (uint32_t)at / stride;
-    int64_t over = at - s->window[axis]; /* windows that begin here end before q */
+    int64_t over = at - s->window[axis]; /* windows that begin here or earlier end before q */
     struct pool_range r = {over < 0 ? 0 : (int32_t)((uint32_t)over / stride) + 1, s->size[axis]};
     if (last + 1 < r.end)
         r.end = (int32_t)last + 1;
     return r;
 }
 
-/* What the sum over a window is divided by. */
+/* The divisor of the sum over a window. */
 POOL_INLINE float pool_count(const struct pool_shape *s, const struct pool_range *r)
 {
     if (s->count_include_pad)

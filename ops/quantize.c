@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The nearest entry of a codebook, with a straight-through gradient and the commitment to it. */
+/* Vector quantisation: nearest codebook entry, with a straight-through gradient and the commitment
+ * loss. */
 #include "ckpt.h"
-#include "again.h"
+#include "decompose.h"
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
 #include "ops.h"
@@ -30,7 +31,7 @@ static int quantize_rule(struct ckpt_call *call)
     return CKPT_OK;
 }
 
-/* What reaches the entries goes on to z as it is. */
+/* Straight-through: the gradient of the entries passes to z unchanged. */
 static void quantize_grad(struct ckpt_grad *g)
 {
     if (!g->dout[2].id)
@@ -67,8 +68,9 @@ static void cost_quantize_dx(const struct ckpt_call *call, struct ckpt_cost *cos
     cost->flops = 3. * (double)desc_numel(&call->in[1]);
 }
 
-/* The entries stand still, as the codebook does. */
-static void again_quantize_dx(const struct ckpt_grad *g, const ckpt_tensor *in, ckpt_tensor *out)
+/* The entries get no gradient, like the codebook. */
+static void decompose_quantize_dx(const struct ckpt_grad *g, const ckpt_tensor *in,
+                                  ckpt_tensor *out)
 {
     ckpt_tape *t = g->tape;
     const struct ckpt_desc d = ckpt_desc_of(t, in[1]);
@@ -80,7 +82,7 @@ static void again_quantize_dx(const struct ckpt_grad *g, const ckpt_tensor *in, 
 
 static void quantize_dx_grad(struct ckpt_grad *g)
 {
-    ops_grad_again(g, again_quantize_dx);
+    ops_grad_decomposed(g, decompose_quantize_dx);
 }
 
 const struct ckpt_op_def op_quantize_dx = {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Codebooks: z [..., D] as rows, a codebook [K, D]. */
+/* Vector quantisation: z [..., D] viewed as rows, a codebook [K, D]. */
 #ifndef CKPT_OPS_QUANTIZE_H
 #define CKPT_OPS_QUANTIZE_H
 
 #include "core/base.h"
 
-#define QUANTIZE_ROWS 64 /* of a partial sum of the commitment */
+#define QUANTIZE_ROWS 64 /* rows per partial sum of the commitment loss */
 
 static inline int64_t quantize_chunks(int64_t rows)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ops that make values out of nothing: fill and randn. */
+/* Ops without operands: fill and randn. */
 #include "ops.h"
 #include "attr.h"
 #include "cpu/kernels.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reductions and their opposite: sum, mean, sum_to (the adjoint of broadcasting), broadcast. */
+/* Reductions and their adjoints: sum, mean, sum_to (the adjoint of broadcasting), broadcast. */
 #include "ops.h"
 #include "attr.h"
 #include "cpu/kernels.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The axes of a summed tensor, sorted into kept ones and reduced ones. */
+/* Divides the axes of a summed tensor into kept and reduced ones. */
 #include "reduction.h"
 
-/* x without the axes that are (reduced) or are not (kept) summed away. */
+/* x with its kept axes only, or with its reduced axes only. */
 static struct ckpt_desc select_axes(const struct ckpt_desc *x, const struct ckpt_desc *y, bool kept)
 {
     struct ckpt_desc d = {.dtype = x->dtype};
@@ -16,7 +16,8 @@ static struct ckpt_desc select_axes(const struct ckpt_desc *x, const struct ckpt
     return d;
 }
 
-/* Kept axes stay in the order of the results, so only neighbours merge; reduced axes are free. */
+/* Kept axes keep the order of the results, so only adjacent ones merge.  Reduced axes may be
+ * reordered. */
 static void kept_init(struct loops *l, const struct ckpt_desc *x)
 {
     struct ckpt_desc order = *x;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How a sum over some axes of a tensor walks it.  Host side of both devices. */
+/* Iteration over a tensor that is summed over some axes.  Host code of both devices. */
 #ifndef CKPT_OPS_REDUCTION_H
 #define CKPT_OPS_REDUCTION_H
 
@@ -11,12 +11,12 @@ extern "C" {
 
 struct reduction {
     struct loops kept;       /* operand 0: the results, dense; operand 1: x */
-    struct loops reduced;    /* over x alone */
-    int64_t results, length; /* products of their shapes */
-    bool columns; /* the last kept axis is the denser one in x: add rows to rows of sums */
+    struct loops reduced;    /* operand 0: x */
+    int64_t results, length; /* number of results, and of elements per result */
+    bool columns; /* the last kept axis has the smaller stride in x: add rows to rows of sums */
 };
 
-/* x is summed to the shape of y, whose axes are aligned with its last ones. */
+/* x is summed to the shape of y, whose axes align with the last axes of x. */
 void reduction_init(struct reduction *r, const struct ckpt_desc *x, const struct ckpt_desc *y);
 
 #ifdef __cplusplus

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Adaptive pools and resizing, channels last.  For means and between two places each spatial axis
- * is multiplied with a matrix whose rows say what a place of the result is made of, so the
- * gradients are products, too.  For the largest and the nearest places are looked up: these are
- * values of x, bit for bit.
+ * Adaptive pooling and resizing, channels last.  Means and linear interpolation multiply each
+ * spatial axis by a matrix whose rows are the weights of a result position, so the gradients are
+ * products, too.  Maxima and nearest neighbours use lookups, so results are exact values of x.
  */
 #include <math.h>
 #include <stdio.h>
@@ -11,9 +10,9 @@
 #include "ops.h"
 #include "tape/tape.h"
 
-enum { CELLS_MOST = 1 << 24 }; /* elements of a matrix */
+enum { MAX_CELLS = 1 << 24 }; /* elements of a matrix */
 
-/* Sets row i of [to, from], which is all 0. */
+/* Fills row i of a matrix [to, from] that is initially 0. */
 typedef void (*fill_row)(float *row, int64_t i, int64_t to, int64_t from);
 
 static void mean_row(float *row, int64_t i, int64_t to, int64_t from)
@@ -32,13 +31,13 @@ static void linear_row(float *row, int64_t i, int64_t to, int64_t from)
     row[high] += (float)share;
 }
 
-static ckpt_tensor refuse(ckpt_tape *t, int code, const char *name, const char *why)
+static ckpt_tensor fail(ckpt_tape *t, int code, const char *name, const char *why)
 {
     ckpt_tape_fail(t, code, "%s: %s", name, why);
     return CKPT_NONE;
 }
 
-/* x fp32, its axis made `to` long. */
+/* Resizes an axis of fp32 x to `to`. */
 static ckpt_tensor multiply_axis(ckpt_tape *t, const char *name, ckpt_tensor x, int axis,
                                  int64_t to, fill_row fill)
 {
@@ -48,11 +47,11 @@ static ckpt_tensor multiply_axis(ckpt_tape *t, const char *name, ckpt_tensor x, 
     for (int i = 0; i < d.ndim; i++)
         if (i != axis)
             flat[i < axis ? 0 : 2] *= d.shape[i];
-    if (to < 1 || to > CELLS_MOST / from)
-        return refuse(t, CKPT_ESHAPE, name, "a size is below 1 or too large");
+    if (to < 1 || to > MAX_CELLS / from)
+        return fail(t, CKPT_ESHAPE, name, "a size is below 1 or too large");
     float *cells = calloc((size_t)(to * from), sizeof *cells);
     if (!cells)
-        return refuse(t, CKPT_ENOMEM, name, "no memory");
+        return fail(t, CKPT_ENOMEM, name, "no memory");
     for (int64_t i = 0; i < to; i++)
         fill(cells + i * from, i, to, from);
     snprintf(unique, sizeof unique, "%s:%d", name, (int)t->n_feeds);
@@ -67,9 +66,9 @@ static bool is_picture(ckpt_tape *t, const char *name, const struct ckpt_desc *d
                        const int64_t *sizes)
 {
     if (!sizes)
-        refuse(t, CKPT_EINVAL, name, "no sizes");
+        fail(t, CKPT_EINVAL, name, "no sizes");
     else if (d->ndim < 3 || d->ndim > 5)
-        refuse(t, CKPT_ESHAPE, name, "x must be [N, ..., C] with one to three axes between");
+        fail(t, CKPT_ESHAPE, name, "x must be [N, ..., C] with one to three axes between");
     else
         return true;
     return false;
@@ -98,21 +97,21 @@ ckpt_tensor ckpt_resize_linear(ckpt_tape *t, ckpt_tensor x, const int64_t *sizes
     return multiply_axes(t, "resize_linear", x, sizes, linear_row);
 }
 
-/* Which of `from` places stands at place i of what look_up() returns. */
+/* The source position (of `from`) for position i of the result of look_up(). */
 typedef int64_t (*place_of)(int64_t i, int64_t to, int64_t from, int64_t window);
 
-/* x with its axis `to` windows of `window` places long. */
+/* Gathers an axis of x to `to` windows of `window` positions each. */
 static ckpt_tensor look_up(ckpt_tape *t, const char *name, ckpt_tensor x, int axis, int64_t to,
                            int64_t window, place_of place)
 {
     const int64_t from = ckpt_desc_of(t, x).shape[axis];
     char unique[64];
-    if (to < 1 || to > CELLS_MOST / window)
-        return refuse(t, CKPT_ESHAPE, name, "a size is below 1 or too large");
+    if (to < 1 || to > MAX_CELLS / window)
+        return fail(t, CKPT_ESHAPE, name, "a size is below 1 or too large");
     const int64_t n = to * window;
     int32_t *places = malloc((size_t)n * sizeof *places);
     if (!places)
-        return refuse(t, CKPT_ENOMEM, name, "no memory");
+        return fail(t, CKPT_ENOMEM, name, "no memory");
     for (int64_t i = 0; i < n; i++)
         places[i] = (int32_t)place(i, to, from, window);
     snprintf(unique, sizeof unique, "%s:%d", name, (int)t->n_feeds);
@@ -121,8 +120,8 @@ static ckpt_tensor look_up(ckpt_tape *t, const char *name, ckpt_tensor x, int ax
     return ckpt_index_select(t, x, axis, index);
 }
 
-/* Windows that are shorter than the longest one see their last place again: of equal values the
- * first is taken, so that changes neither the result nor its gradient. */
+/* Windows shorter than the longest one repeat their last position.  The first of equal values is
+ * taken, so this changes neither the result nor its gradient. */
 static int64_t place_in_window(int64_t i, int64_t to, int64_t from, int64_t window)
 {
     int64_t at = i / window, end = ((at + 1) * from + to - 1) / to;
@@ -179,7 +178,7 @@ ckpt_tensor ckpt_resize_nearest(ckpt_tape *t, ckpt_tensor x, const int64_t *size
     return x;
 }
 
-/* [N, s.., C, f..] to [N, (s, f).., C] */
+/* [N, s.., C f..] to [N, (s f).., C], with upscale factors f */
 ckpt_tensor ckpt_pixel_shuffle(ckpt_tape *t, ckpt_tensor x, const int64_t *factors)
 {
     struct ckpt_desc d = ckpt_desc_of(t, x);
@@ -191,7 +190,7 @@ ckpt_tensor ckpt_pixel_shuffle(ckpt_tape *t, ckpt_tensor x, const int64_t *facto
     apart[n + 1] = d.shape[n + 1];
     for (int i = 0; i < n; i++) {
         if (factors[i] < 1 || apart[n + 1] % factors[i])
-            return refuse(t, CKPT_ESHAPE, "pixel_shuffle", "the channels do not divide by these");
+            return fail(t, CKPT_ESHAPE, "pixel_shuffle", "the channels do not divide by these");
         apart[i + 1] = d.shape[i + 1];
         apart[n + 2 + i] = factors[i];
         apart[n + 1] /= factors[i];

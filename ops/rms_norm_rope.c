@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* RMS norm and rotary embedding in one op, as queries and keys of a transformer want them. */
-#include "again.h"
+/* RMS norm and rotary embedding in one op, for the queries and keys of transformers. */
+#include "decompose.h"
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
 #include "norm.h"
@@ -45,7 +45,7 @@ const struct ckpt_op_def op_rms_norm_rope = {
     .cuda = CUDA_KERNEL(cuda_rms_norm_rope),
 };
 
-/* dy, x, w, rstd, table -> dx, dw */
+/* {dy, x, w, rstd, table} -> {dx, dw} */
 static int norm_rope_dx_shape(struct ckpt_call *call)
 {
     if (call_float(call, 0) || call_dense_rows(call, 0) || call_dense_rows(call, 1))
@@ -54,7 +54,8 @@ static int norm_rope_dx_shape(struct ckpt_call *call)
     return CKPT_OK;
 }
 
-static void again_norm_rope_dx(const struct ckpt_grad *g, const ckpt_tensor *in, ckpt_tensor *out)
+static void decompose_norm_rope_dx(const struct ckpt_grad *g, const ckpt_tensor *in,
+                                   ckpt_tensor *out)
 {
     ckpt_tape *t = g->tape;
     const struct rms_norm_rope_attr *attr = g->attr;
@@ -66,7 +67,7 @@ static void again_norm_rope_dx(const struct ckpt_grad *g, const ckpt_tensor *in,
 
 static void norm_rope_dx_grad(struct ckpt_grad *g)
 {
-    ops_grad_again(g, again_norm_rope_dx);
+    ops_grad_decomposed(g, decompose_norm_rope_dx);
 }
 
 const struct ckpt_op_def op_rms_norm_rope_dx = {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Rotary embedding of interleaved pairs (Su et al. 2021) from a table of cosines and sines.  A
- * rotation is orthogonal, so the gradient is the rotation by the opposite angle.
+ * rotation is orthogonal, so the gradient is the inverse rotation.
  */
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"

@@ -11,7 +11,7 @@ extern "C" {
 
 struct rope_attr {
     int32_t axis;
-    int32_t inverse; /* 1: turn back */
+    int32_t inverse; /* 1: rotate by the negative angles */
 };
 
 /* Attributes of rms_norm_rope. */
@@ -23,7 +23,7 @@ struct rms_norm_rope_attr {
 /* Checks axis, the last axis of in[0] and the table in[table]. */
 int rope_check(struct ckpt_call *call, int table, int axis);
 
-/* The table [n, D/2, 2] as rows of D that move along one axis of x only. */
+/* The table [n, D/2, 2] as rows of D that vary along one axis of x only. */
 struct ckpt_view rope_table_rows(const struct ckpt_view *table, const struct ckpt_desc *x,
                                  int axis);
 

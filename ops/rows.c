@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Walks the outer axes of several operands together; see rows.h. */
+/* Iteration over rows of several operands: see rows.h. */
 #include <string.h>
 #include "axes.h"
 #include "rows.h"
@@ -28,7 +28,7 @@ int rows_operand(struct rows *r, const struct ckpt_view *v)
 
 int rows_absent(struct rows *r)
 {
-    return r->n++; /* rows_begin has cleared it */
+    return r->n++; /* rows_begin has zeroed its base and steps */
 }
 
 void rows_finish(struct rows *r)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Softmax and its logarithm over rows (other axes are moved there), and cumsum over any axis. */
+/* Softmax and log-softmax over rows (another axis is transposed to the end), and cumsum over any
+ * axis. */
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
 #include "ops.h"
@@ -16,8 +17,8 @@ static void softmax_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
     *cost = (struct ckpt_cost){.flops = 40. * (double)desc_numel(&call->out[0])};
 }
 
-/* Of the gradients' own gradients the rule is made of recorded ops: y (g - sum(g y)), or
- * g - exp(y) sum(g). */
+/* Second gradients are recorded ops.  dx is y (dy - sum(dy y)), or dy - exp(y) sum(dy) for the
+ * logarithm. */
 static void softmax_dx_grad(struct ckpt_grad *g)
 {
     ckpt_tape *t = g->tape;

@@ -5,14 +5,14 @@
 
 #include "ckpt_op.h"
 
-/* softmax, softmax_dx: of rows. */
+/* softmax, softmax_dx: over the last axis. */
 struct softmax_attr {
-    int32_t log; /* the logarithm */
+    int32_t log; /* 1: log-softmax */
 };
 
-/* cumsum: dense [outer, n, inner] along n. */
+/* cumsum: along n of a dense [outer, n, inner]. */
 struct cumsum_attr {
-    int32_t axis, reverse; /* from the end */
+    int32_t axis, reverse; /* reverse: from the end */
 };
 
 struct cumsum_shape {

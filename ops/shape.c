@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shapes: expand, which is a view, and what is made of views, concat and lookup: repeat, transpose,
- * squeeze, stack, flip, roll, pad, one_hot, masked_fill.
+ * Shape ops: expand, which is a view, and ops recorded as views, concat and lookups: repeat,
+ * transpose, squeeze, stack, flip, roll, pad, one_hot, masked_fill.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -45,7 +45,7 @@ const struct ckpt_op_def op_expand = {.size = sizeof(struct ckpt_op_def),
                                       .shape = expand_shape,
                                       .grad = expand_grad};
 
-static ckpt_tensor refuse(ckpt_tape *t, const char *name, const char *why)
+static ckpt_tensor fail(ckpt_tape *t, const char *name, const char *why)
 {
     ckpt_tape_fail(t, CKPT_ESHAPE, "%s: %s", name, why);
     return CKPT_NONE;
@@ -60,7 +60,7 @@ ckpt_tensor ckpt_expand(ckpt_tape *t, ckpt_tensor x, int ndim, const int64_t *sh
 {
     struct sum_to_attr attr = {.ndim = ndim};
     if (ndim < 0 || ndim > CKPT_MAX_DIMS)
-        return refuse(t, "expand", "the result has too many axes");
+        return fail(t, "expand", "the result has too many axes");
     if (ndim > 0 && !shape) {
         ckpt_tape_fail(t, CKPT_EINVAL, "expand: no shape");
         return CKPT_NONE;
@@ -77,7 +77,7 @@ ckpt_tensor ckpt_unsqueeze(ckpt_tape *t, ckpt_tensor x, int axis)
 {
     struct ckpt_desc d = ckpt_desc_of(t, x);
     if (d.ndim < 0 || axis < 0 || axis > d.ndim || d.ndim == CKPT_MAX_DIMS)
-        return refuse(t, "unsqueeze", "there is no room for an axis there");
+        return fail(t, "unsqueeze", "there is no room for an axis there");
     for (int i = d.ndim++; i > axis; i--)
         d.shape[i] = d.shape[i - 1];
     d.shape[axis] = 1;
@@ -88,7 +88,7 @@ ckpt_tensor ckpt_squeeze(ckpt_tape *t, ckpt_tensor x, int axis)
 {
     struct ckpt_desc d = ckpt_desc_of(t, x);
     if (!has_axis(&d, axis) || d.shape[axis] != 1)
-        return refuse(t, "squeeze", "the axis is not there or its size is not 1");
+        return fail(t, "squeeze", "the axis is not there or its size is not 1");
     for (int i = axis; i < d.ndim - 1; i++)
         d.shape[i] = d.shape[i + 1];
     return ckpt_reshape(t, x, d.ndim - 1, d.shape);
@@ -99,7 +99,7 @@ ckpt_tensor ckpt_transpose(ckpt_tape *t, ckpt_tensor x, int axis, int other)
     struct ckpt_desc d = ckpt_desc_of(t, x);
     int axes[CKPT_MAX_DIMS];
     if (!has_axis(&d, axis) || !has_axis(&d, other))
-        return refuse(t, "transpose", "there is no such axis");
+        return fail(t, "transpose", "there is no such axis");
     for (int i = 0; i < CKPT_MAX_DIMS; i++)
         axes[i] = i == axis ? other : i == other ? axis : i;
     return ckpt_permute(t, x, axes);
@@ -126,13 +126,13 @@ ckpt_tensor ckpt_repeat(ckpt_tape *t, ckpt_tensor x, const int64_t *times)
         return CKPT_NONE;
     }
     if (d.ndim < 0)
-        return refuse(t, "repeat", "the operand is missing");
+        return fail(t, "repeat", "the operand is missing");
     for (int i = 0; i < d.ndim; i++) {
         struct ckpt_desc wide = ckpt_desc_of(t, x);
         if (times[i] == 1)
             continue;
         if (wide.ndim == CKPT_MAX_DIMS)
-            return refuse(t, "repeat", "the operand has too many axes");
+            return fail(t, "repeat", "the operand has too many axes");
         x = ckpt_unsqueeze(t, x, i);
         wide = ckpt_desc_of(t, x);
         wide.shape[i] = times[i];
@@ -140,7 +140,7 @@ ckpt_tensor ckpt_repeat(ckpt_tape *t, ckpt_tensor x, const int64_t *times)
         for (int k = i; k < wide.ndim - 1; k++)
             wide.shape[k] = wide.shape[k + 1];
         if (__builtin_mul_overflow(wide.shape[i], times[i], &wide.shape[i]))
-            return refuse(t, "repeat", "the result would be too large");
+            return fail(t, "repeat", "the result would be too large");
         x = ckpt_reshape(t, x, wide.ndim - 1, wide.shape);
     }
     return x;
@@ -153,7 +153,7 @@ ckpt_tensor ckpt_flip(ckpt_tape *t, ckpt_tensor x, int axis)
 {
     struct ckpt_desc d = ckpt_desc_of(t, x);
     if (!has_axis(&d, axis))
-        return refuse(t, "flip", "there is no such axis");
+        return fail(t, "flip", "there is no such axis");
     int64_t n = d.shape[axis];
     ckpt_tensor back = ckpt_affine(t, ckpt_iota(t, CKPT_F32, 1, &n, 0), -1.f, (float)(n - 1));
     return ckpt_index_select(t, x, axis, ckpt_cast(t, back, CKPT_I32));
@@ -163,7 +163,7 @@ ckpt_tensor ckpt_roll(ckpt_tape *t, ckpt_tensor x, int axis, int64_t shift)
 {
     struct ckpt_desc d = ckpt_desc_of(t, x);
     if (!has_axis(&d, axis))
-        return refuse(t, "roll", "there is no such axis");
+        return fail(t, "roll", "there is no such axis");
     int64_t n = d.shape[axis], up = (shift % n + n) % n;
     if (up == 0)
         return x;
@@ -171,9 +171,9 @@ ckpt_tensor ckpt_roll(ckpt_tape *t, ckpt_tensor x, int axis, int64_t shift)
     return ckpt_concat(t, axis, 2, part);
 }
 
-/* What stands at one end: `n` elements. */
-static ckpt_tensor beyond(ckpt_tape *t, ckpt_tensor x, int axis, int64_t n, bool front,
-                          enum ckpt_padding mode, float value)
+/* The padding at one end: n elements. */
+static ckpt_tensor padding_of(ckpt_tape *t, ckpt_tensor x, int axis, int64_t n, bool front,
+                              enum ckpt_padding mode, float value)
 {
     struct ckpt_desc d = ckpt_desc_of(t, x);
     int64_t size = d.shape[axis];
@@ -196,16 +196,16 @@ ckpt_tensor ckpt_pad(ckpt_tape *t, ckpt_tensor x, int axis, int64_t before, int6
     ckpt_tensor part[3];
     int n = 0;
     if (!has_axis(&d, axis))
-        return refuse(t, "pad", "there is no such axis");
+        return fail(t, "pad", "there is no such axis");
     if (before < 0 || after < 0 || mode < CKPT_PAD_CONSTANT || mode > CKPT_PAD_REPLICATE)
-        return refuse(t, "pad", "no way to pad, or fewer elements than before");
+        return fail(t, "pad", "no way to pad, or fewer elements than before");
     if (mode == CKPT_PAD_REFLECT && (before >= d.shape[axis] || after >= d.shape[axis]))
-        return refuse(t, "pad", "reflection takes fewer elements than the axis has");
+        return fail(t, "pad", "reflection takes fewer elements than the axis has");
     if (before)
-        part[n++] = beyond(t, x, axis, before, true, mode, value);
+        part[n++] = padding_of(t, x, axis, before, true, mode, value);
     part[n++] = x;
     if (after)
-        part[n++] = beyond(t, x, axis, after, false, mode, value);
+        part[n++] = padding_of(t, x, axis, after, false, mode, value);
     return n == 1 ? x : ckpt_concat(t, axis, n, part);
 }
 
@@ -216,9 +216,9 @@ ckpt_tensor ckpt_one_hot(ckpt_tape *t, ckpt_tensor index, int64_t classes, enum 
 {
     struct ckpt_desc d = ckpt_desc_of(t, index);
     if (d.ndim >= 0 && d.dtype != CKPT_I32)
-        return refuse(t, "one_hot", "the index must be i32");
+        return fail(t, "one_hot", "the index must be i32");
     if (classes < 1)
-        return refuse(t, "one_hot", "there must be a class at least");
+        return fail(t, "one_hot", "there must be a class at least");
     ckpt_tensor at = ckpt_unsqueeze(t, index, d.ndim);
     ckpt_tensor equal = ckpt_eq(t, at, ckpt_iota(t, CKPT_I32, 1, &classes, 0));
     return ckpt_cast(t, equal, dtype);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Feed and fetch: bytes between host and device, moved by the executor on its copy queues. */
+/* feed and fetch: copies between host and device, which the executor runs on its copy queues. */
 #include "ops.h"
 
 static int no_shape(struct ckpt_call *call)

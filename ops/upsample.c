@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Nearest upsampling by whole factors, channels last. */
+/* Nearest-neighbour upsampling by integer factors, channels last. */
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
 #include "ops.h"
@@ -7,7 +7,8 @@
 
 #define MAX_FACTOR ((int64_t)1 << 12)
 
-/* call->in[0] with its spatial axes larger by the factors, or smaller. */
+/* out[0] gets the shape of in[0] with its spatial axes multiplied (up) or divided by the
+ * factors. */
 static void scale_out(struct ckpt_call *call, bool up)
 {
     const struct upsample_attr *attr = call->attr;
@@ -77,7 +78,7 @@ ckpt_tensor ckpt_upsample_nearest(ckpt_tape *t, ckpt_tensor x, const int64_t *fa
     int spatial = ckpt_desc_of(t, x).ndim - 2;
     if (!factors)
         ckpt_tape_fail(t, CKPT_EINVAL, "upsample_nearest: no factors");
-    for (int i = 0; factors && i < spatial && spatial <= 3; i++) /* else the shape rule refuses */
+    for (int i = 0; factors && i < spatial && spatial <= 3; i++) /* else the shape rule fails */
         attr.factor[3 - spatial + i] = factors[i];
     return OPS_RECORD(t, &op_upsample_nearest, &attr, x);
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Nearest upsampling: x [n, size..., c] becomes [n, (size factor)..., c]. */
+/* Nearest-neighbour upsampling: x [n, size..., c] becomes [n, (size factor)..., c]. */
 #ifndef CKPT_OPS_UPSAMPLE_H
 #define CKPT_OPS_UPSAMPLE_H
 
 #include "core/base.h"
 
-/* Always three spatial axes, outermost first; the missing ones have factor 1. */
+/* Always three spatial axes, outermost first; absent ones have factor 1. */
 struct upsample_attr {
     int64_t factor[3];
 };
@@ -13,10 +13,10 @@ struct upsample_attr {
 struct upsample_shape {
     int64_t n, c;
     int64_t size[3], factor[3]; /* size: of x */
-    int64_t step[3];            /* places of the result from one of its planes, rows to the next */
+    int64_t step[3];            /* positions of the result per plane and per row */
 };
 
-/* From the shape of x. */
+/* Computed from the shape of x. */
 static inline struct upsample_shape upsample_shape(const struct ckpt_desc *x,
                                                    const struct upsample_attr *attr)
 {
@@ -31,7 +31,7 @@ static inline struct upsample_shape upsample_shape(const struct ckpt_desc *x,
     return s;
 }
 
-/* Places of x, and how many of the result each becomes. */
+/* Number of positions of x, and of copies of each in the result. */
 static inline int64_t upsample_places(const struct upsample_shape *s)
 {
     return s->n * s->size[0] * s->size[1] * s->size[2];

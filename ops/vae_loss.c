@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a variational autoencoder trains with: the L1 distance to a target; the divergence of the
- * normal distribution of its latents from N(0, 1); and a sample of that distribution, mean +
- * exp(logvar / 2) noise.
+ * Losses of variational autoencoders: the L1 distance to a target; the KL divergence of the latent
+ * normal distribution from N(0, 1); and a sample of that distribution, mean + exp(logvar / 2)
+ * noise.
  *
  * - Losses are fp32 scalars.  They are sums of chunks in double, added in order, so the bits do not
  *   depend on the number of threads.
- * - logvar is held in [LOGVAR_LOW, LOGVAR_HIGH] wherever it is read; outside, its gradient is 0.
- * - The noise is an operand, not drawn here: a sample that runs again is the same one.  It takes no
+ * - logvar is clamped to [LOGVAR_LOW, LOGVAR_HIGH] in all ops; outside, its gradient is 0.
+ * - The noise is an operand and not drawn here, so a recomputed sample is the same one.  It has no
  *   gradient.
  */
-#include "again.h"
+#include "decompose.h"
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
 #include "ops.h"
@@ -22,7 +22,7 @@ static void scalar(struct ckpt_call *call)
     call->workspace = vae_loss_chunks(desc_numel(&call->in[0])) * (int64_t)sizeof(double);
 }
 
-/* Operands first and first + 1 are floating and of one shape. */
+/* Operands first and first + 1 must be floating and have the same shape. */
 static int check_pair(struct ckpt_call *call, int first)
 {
     if (call_float(call, first) || call_float(call, first + 1))
@@ -73,8 +73,8 @@ static int l1_dx_rule(struct ckpt_call *call)
     return CKPT_OK;
 }
 
-/* Of dloss alone. */
-static void again_l1_dx(const struct ckpt_grad *g, const ckpt_tensor *in, ckpt_tensor *out)
+/* Linear in dloss; the sign has no gradient. */
+static void decompose_l1_dx(const struct ckpt_grad *g, const ckpt_tensor *in, ckpt_tensor *out)
 {
     const struct ckpt_desc d = ckpt_desc_of(g->tape, in[1]);
     ckpt_tensor sign = ckpt_sign(g->tape, ckpt_sub(g->tape, in[1], in[2]));
@@ -83,7 +83,7 @@ static void again_l1_dx(const struct ckpt_grad *g, const ckpt_tensor *in, ckpt_t
 
 static void l1_dx_grad(struct ckpt_grad *g)
 {
-    ops_grad_again(g, again_l1_dx);
+    ops_grad_decomposed(g, decompose_l1_dx);
 }
 
 const struct ckpt_op_def op_l1_dx = {
@@ -101,7 +101,7 @@ ckpt_tensor ckpt_l1(ckpt_tape *t, ckpt_tensor pred, ckpt_tensor target)
     return OPS_RECORD(t, &op_l1, (const char *)NULL, pred, target);
 }
 
-/* ---- the normal distribution of the latents ------------------------------------------------- */
+/* ---- latent normal distribution -------------------------------------------------------------- */
 
 static int check_normal(struct ckpt_call *call, int first)
 {
@@ -128,7 +128,7 @@ static void kl_normal_grad(struct ckpt_grad *g)
     ckpt_record(g->tape, &op_kl_normal_dx, 3, in, 2, g->din, NULL, 0);
 }
 
-/* An exponential, in operations of its polynomial. */
+/* An exponential, counted as the operations of its polynomial. */
 static void cost_exp(const struct ckpt_call *call, struct ckpt_cost *cost)
 {
     *cost = (struct ckpt_cost){.flops = 20. * (double)desc_numel(&call->in[1])};
@@ -157,7 +157,8 @@ static ckpt_tensor clamped(ckpt_tape *t, ckpt_tensor logvar)
     return ckpt_clamp(t, logvar, LOGVAR_LOW, LOGVAR_HIGH);
 }
 
-static void again_kl_normal_dx(const struct ckpt_grad *g, const ckpt_tensor *in, ckpt_tensor *out)
+static void decompose_kl_normal_dx(const struct ckpt_grad *g, const ckpt_tensor *in,
+                                   ckpt_tensor *out)
 {
     ckpt_tape *t = g->tape;
     const struct ckpt_desc d = ckpt_desc_of(t, in[1]);
@@ -165,13 +166,13 @@ static void again_kl_normal_dx(const struct ckpt_grad *g, const ckpt_tensor *in,
     ckpt_tensor v = clamped(t, in[2]);
     ckpt_tensor sum = ckpt_add(t, ckpt_mul(t, in[1], in[1]), ckpt_sub(t, ckpt_exp(t, v), v));
     sum = ckpt_reshape(t, ckpt_sum(t, sum, ~(~0u << d.ndim)), 0, NULL);
-    sum = ckpt_affine(t, sum, 0.5f / (float)d.shape[0], 0.f); /* but for a constant */
+    sum = ckpt_affine(t, sum, 0.5f / (float)d.shape[0], 0.f); /* up to a constant */
     ops_pull(t, first, sum, in[0], 2, in + 1, out);
 }
 
 static void kl_normal_dx_grad(struct ckpt_grad *g)
 {
-    ops_grad_again(g, again_kl_normal_dx);
+    ops_grad_decomposed(g, decompose_kl_normal_dx);
 }
 
 const struct ckpt_op_def op_kl_normal_dx = {
@@ -223,8 +224,8 @@ static int sample_normal_dx_rule(struct ckpt_call *call)
     return CKPT_OK;
 }
 
-static void again_sample_normal_dx(const struct ckpt_grad *g, const ckpt_tensor *in,
-                                   ckpt_tensor *out)
+static void decompose_sample_normal_dx(const struct ckpt_grad *g, const ckpt_tensor *in,
+                                       ckpt_tensor *out)
 {
     ckpt_tape *t = g->tape;
     const int first = ops_count(t);
@@ -235,7 +236,7 @@ static void again_sample_normal_dx(const struct ckpt_grad *g, const ckpt_tensor 
 
 static void sample_normal_dx_grad(struct ckpt_grad *g)
 {
-    ops_grad_again(g, again_sample_normal_dx);
+    ops_grad_decomposed(g, decompose_sample_normal_dx);
 }
 
 const struct ckpt_op_def op_sample_normal_dx = {

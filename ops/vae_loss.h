@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The losses of autoencoders: how their sums are cut, by their shape rules and every kernel. */
+/* Losses of autoencoders: division into partial sums, for the shape rules and all kernels. */
 #ifndef CKPT_OPS_VAE_LOSS_H
 #define CKPT_OPS_VAE_LOSS_H
 
 #include "core/base.h"
 
-#define VAE_LOSS_CHUNK 16384 /* elements of a partial sum */
+#define VAE_LOSS_CHUNK 16384 /* elements per partial sum */
 
-/* A logarithm of a variance is clamped to these, as everywhere since Rombach et al. 2022. */
+/* Range to which the log-variance is clamped, customary since Rombach et al. 2022. */
 #define LOGVAR_LOW  -30.f
 #define LOGVAR_HIGH 20.f
 

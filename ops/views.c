@@ -17,8 +17,8 @@ struct permute_attr {
 /* ---- reshape ---- */
 
 /*
- * Strides of d seen as another shape, axis group by axis group: a group of old axes and a group of
- * new ones of the same size; the old ones must be mergeable.  Returns false where they are not.
+ * Computes the strides of d viewed with another shape.  Contiguous old axes are merged first.
+ * Returns false if a new axis would span axes that cannot be merged.
  */
 static bool reshape_strides(const struct ckpt_desc *d, struct ckpt_desc *to)
 {
@@ -87,7 +87,7 @@ const struct ckpt_op_def op_reshape = {.size = sizeof(struct ckpt_op_def),
                                        .shape = reshape_shape,
                                        .grad = reshape_grad};
 
-/* Replaces one -1 by what is left. */
+/* Replaces a -1 by the remaining size. */
 static void infer_axis(struct reshape_attr *a, int64_t numel)
 {
     int64_t known = 1;
@@ -96,7 +96,7 @@ static void infer_axis(struct reshape_attr *a, int64_t numel)
         if (a->shape[i] == -1 && open < 0)
             open = i;
         else if (__builtin_mul_overflow(known, a->shape[i], &known))
-            return; /* the shape rule refuses it */
+            return; /* the shape rule fails */
     }
     if (open >= 0 && known > 0 && numel % known == 0)
         a->shape[open] = numel / known;
@@ -189,7 +189,7 @@ static int slice_shape(struct ckpt_call *call)
     return 0;
 }
 
-/* Zeros in place of the elements [begin, end) of the axis. */
+/* Zeros for the elements [begin, end) of the axis. */
 static ckpt_tensor gap(ckpt_tape *t, const struct ckpt_desc *x, enum ckpt_dtype dtype, int axis,
                        int64_t begin, int64_t end)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kernel: accumulate_narrow, a sum in bf16 that is rounded stochastically. */
+/* Kernel: accumulate_narrow, a bf16 sum with stochastic rounding. */
 #include "core/random.h"
 #include "cpu.h"
 #include "kernels.h"
 #include "optim/update_math.h"
 
-#define BLOCK 256 /* elements whose random words are drawn at once */
+#define BLOCK 256 /* elements per batch of random words */
 
 /* sum[i] (+)= x[i] for elements [at, at + n). */
 static void add_block(uint16_t *sum, const struct ckpt_view *addend, int64_t at, int64_t n,
@@ -23,7 +23,7 @@ static void add_block(uint16_t *sum, const struct ckpt_view *addend, int64_t at,
 int cpu_accumulate_narrow(const struct ckpt_kernel_args *a)
 {
     const int64_t numel = desc_numel(&a->out[0].desc);
-    const int64_t first = a->run->micro * round_up(numel, 4); /* as CUDA draws, four at once */
+    const int64_t first = a->run->micro * round_up(numel, 4); /* fours, as on CUDA */
     const struct random_stream s = {
         .seed = a->run->seed, .step = (uint64_t)a->run->opt_step, .stream = (uint32_t)a->number};
 #pragma omp parallel for schedule(static) if (numel > 64 * BLOCK)

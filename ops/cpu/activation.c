@@ -5,8 +5,8 @@
 #include "map.h"
 #include "vmath.h"
 
-/* tanh(u) = 2 sigmoid(2u) - 1, so x/2 (1 + tanh(u)) = x sigmoid(2u), which keeps its precision
- * where the tanh is close to -1.  2u = x (C1 + C3 x^2). */
+/* tanh(u) = 2 sigmoid(2u) - 1, so x/2 (1 + tanh(u)) = x sigmoid(2u), which is accurate where the
+ * tanh is close to -1.  2u = x (C1 + C3 x^2). */
 #define GELU_C1 1.5957691216057308f  /* 2 sqrt(2/pi) */
 #define GELU_C3 0.07135481627159595f /* C1 * 0.044715 */
 
@@ -21,8 +21,8 @@ CPU_MAP(map_gelu)
 CPU_MAP_CALL(map_gelu)
 
 /*
- * With s the sigmoid and v its argument: d(x s)/dx = s + x s (1 - s) v'.  Beyond |x| = 100 s is 0
- * or 1 and x^2 only has to stay finite.
+ * With s = sigmoid(v): d(x s)/dx = s + x s (1 - s) v'.  For |x| > 100, s is 0 or 1, and x^2 is
+ * clamped to stay finite.
  */
 CPU_MAP(map_gelu_dx)
 {
@@ -64,13 +64,13 @@ CPU_MAP_CALL(map_silu_dx)
 int cpu_gelu(const struct ckpt_kernel_args *a)
 {
     cpu_map(&a->out[0], 1, a->in, map_gelu, NULL);
-    return cpu_leave_largest(a, 1, CKPT_OK);
+    return cpu_write_largest(a, 1, CKPT_OK);
 }
 
 int cpu_gelu_dx(const struct ckpt_kernel_args *a)
 {
     cpu_map(&a->out[0], 2, a->in, map_gelu_dx, NULL);
-    return cpu_leave_largest(a, 1, CKPT_OK);
+    return cpu_write_largest(a, 1, CKPT_OK);
 }
 
 int cpu_gelu_dx_sums(const struct ckpt_kernel_args *a)
@@ -81,11 +81,11 @@ int cpu_gelu_dx_sums(const struct ckpt_kernel_args *a)
 int cpu_silu(const struct ckpt_kernel_args *a)
 {
     cpu_map(&a->out[0], 1, a->in, map_silu, NULL);
-    return cpu_leave_largest(a, 1, CKPT_OK);
+    return cpu_write_largest(a, 1, CKPT_OK);
 }
 
 int cpu_silu_dx(const struct ckpt_kernel_args *a)
 {
     cpu_map(&a->out[0], 2, a->in, map_silu_dx, NULL);
-    return cpu_leave_largest(a, 1, CKPT_OK);
+    return cpu_write_largest(a, 1, CKPT_OK);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kernel: argsort of rows, by insertion where they are short, else by four passes over bytes. */
+/* Kernel: argsort of rows, by insertion sort where they are short, else by radix sort with four
+ * passes over bytes. */
 #include "core/bits.h"
 #include "kernels.h"
 #include "rows.h"
@@ -7,7 +8,7 @@
 
 enum { INSERTION = 48, DIGITS = 256 };
 
-/* Pairs are key << 32 | place: all differ, and equal keys stand in the order of their places. */
+/* Pairs are key << 32 | index: all are distinct, and equal keys are sorted by index. */
 static void insert_all(uint64_t *pair, int64_t n)
 {
     for (int64_t i = 1; i < n; i++) {
@@ -19,7 +20,8 @@ static void insert_all(uint64_t *pair, int64_t n)
     }
 }
 
-/* Stable passes from the lowest byte of the key on; an even number of them ends in `pair`. */
+/* Stable passes from the lowest byte of the key to the highest.  After an even number of passes the
+ * result is in `pair`. */
 static void sort_bytes(uint64_t *pair, uint64_t *other, int64_t n)
 {
     for (int shift = 32; shift < 64; shift += 8) {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kernels of attention: where the rows of each head are. */
+/* Attention kernels: locate the rows of each head. */
 #include "cpu.h"
 #include "attention.h"
 #include "attention_fold.h"
 #include "attr.h"
 #include "kernels.h"
 
-/* Elements from the start of x to entry `sequence` of its first n_lead axes taken as one. */
+/* Element offset of entry `sequence` of the first n_lead axes of x, viewed as one axis. */
 static int64_t sequence_offset(const struct ckpt_desc *x, int n_lead, int64_t sequence)
 {
     int64_t offset = 0;
@@ -46,13 +46,13 @@ struct attention_job attention_job_of(const struct ckpt_desc *q, const struct ck
     return job;
 }
 
-/* Optional operand `which` of a call whose others are the first `plain`; NULL: absent. */
+/* Optional operand `which` of a call with `plain` required operands, or NULL if it is absent. */
 static const struct ckpt_view *extra_of(const struct ckpt_kernel_args *a, int plain, int which)
 {
     return a->n_in > plain && a->in[plain + which].data ? &a->in[plain + which] : NULL;
 }
 
-/* The stride of axis `from_end`, counted from the last one; 0 where x is broadcast along it. */
+/* Stride of the axis `from_end` axes before the last; 0 where x broadcasts along it. */
 static int64_t broadcast_step(const struct ckpt_desc *x, int from_end)
 {
     const int axis = x->ndim - 1 - from_end;
@@ -73,7 +73,7 @@ static struct attention_bias bias_at(const struct ckpt_view *x, const struct ckp
     return b;
 }
 
-/* What a head sees: the number of its keys, where its queries begin to look, its bias. */
+/* Sets the optional inputs of a head: number of keys, first visible keys, bias. */
 static void locate_extras(const struct ckpt_kernel_args *a, int plain, struct attention_head *h,
                           int64_t sequence, int64_t head)
 {
@@ -94,7 +94,7 @@ static void locate_extras(const struct ckpt_kernel_args *a, int plain, struct at
     }
 }
 
-/* in: q, k, v, then going backward o, lse, d_o; out: o, lse or dq, dk, dv. */
+/* in: q, k, v, in the backward pass also o, lse, d_o.  out: o, lse, or dq, dk, dv. */
 static void locate_inputs(const struct ckpt_kernel_args *a, int plain, int64_t i,
                           struct attention_head *h, int64_t *sequence, int64_t *head,
                           int64_t *shared)
@@ -159,7 +159,7 @@ int cpu_attention(const struct ckpt_kernel_args *a)
     struct attention_job job = job_of(a, ATTENTION_PLAIN);
     job.locate = locate_forward;
     attention_forward(&job, a->workspace);
-    return cpu_leave_largest(a, 2, CKPT_OK);
+    return cpu_write_largest(a, 2, CKPT_OK);
 }
 
 int cpu_attention_dx(const struct ckpt_kernel_args *a)
@@ -167,7 +167,7 @@ int cpu_attention_dx(const struct ckpt_kernel_args *a)
     struct attention_job job = job_of(a, ATTENTION_DX_PLAIN);
     job.locate = locate_backward;
     attention_backward(&job, a->workspace);
-    cpu_leave_attention(a, ((const struct attention_attr *)a->attr)->left);
+    cpu_write_attention_largest(a, ((const struct attention_attr *)a->attr)->left);
     return CKPT_OK;
 }
 

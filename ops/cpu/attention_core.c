@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tiled attention with a running maximum and sum (Milakov & Gimelshein 2018; Dao et al. 2022).
- * Going backward the probabilities are computed again from the stored lse, so only one row of
- * statistics per query is kept between the passes.
+ * Tiled attention with a running maximum and sum (Milakov & Gimelshein 2018; Dao et al. 2022).  The
+ * backward pass recomputes the probabilities from the stored lse, so only one statistic per query
+ * is kept between the passes.
  *
- * A query sees a span of keys.  Tiles that no query of theirs sees are passed over; in the others
- * what lies outside of a row's span has probability 0.
+ * Each query sees a span of keys.  Tiles that no query of the tile sees are skipped; in other
+ * tiles, keys outside a row's span get probability 0.
  */
 #include "cpu.h"
 #include "attention_core.h"
@@ -15,11 +15,11 @@
 
 enum { QUERY_TILE = 128, KEY_TILE = 128 };
 
-/* Floats of each part of a slot. */
+/* Sizes of the parts of a workspace slot, in floats. */
 struct layout {
-    int64_t queries, keys; /* sizes of a tile */
+    int64_t queries, keys; /* rows of a tile */
     int64_t query_rows, key_rows, scores, statistics, dq;
-    int64_t group; /* heads that have statistics and dq beside each other */
+    int64_t group; /* heads whose statistics and dq are held together */
 };
 
 struct tile {
@@ -61,7 +61,7 @@ static int64_t forward_units(const struct attention_job *job, const struct layou
     return job->n_heads * tile_count(job->n_queries, l->queries);
 }
 
-/* Slots for the units that all heads fall into. */
+/* Number of slots when all heads together have `units` units of work. */
 static int64_t slots_of(const struct attention_job *job, int64_t units)
 {
     return cpu_slots(units, 2. * (double)job->n_heads * (double)job->n_queries *
@@ -80,7 +80,7 @@ int64_t attention_backward_workspace(const struct attention_job *job)
     return slots_of(job, job->n_heads / job->group) * backward_floats(&l) * (int64_t)sizeof(float);
 }
 
-static float *take(float **scratch, int64_t floats)
+static float *allocate(float **scratch, int64_t floats)
 {
     float *p = *scratch;
     *scratch += floats;
@@ -92,7 +92,7 @@ static void *row_at(const struct attention_rows *r, int64_t i)
     return (char *)r->data + i * r->stride * ckpt_dtype_size(r->dtype);
 }
 
-/* Rows [first, first + n) as fp32: where they stand if they are, else converted into scratch. */
+/* Rows [first, first + n) as fp32: in place if they are fp32, else converted into scratch. */
 static struct tile load_rows(const struct attention_rows *r, int64_t first, int64_t n,
                              int64_t width, float *scratch)
 {
@@ -103,11 +103,13 @@ static struct tile load_rows(const struct attention_rows *r, int64_t first, int6
     return (struct tile){scratch, width};
 }
 
-/* Where a result is summed up: in place if it is fp32, else in scratch until store_rows. */
+/* The tile in which a result is accumulated: in place if it is fp32, else in scratch until
+ * store_rows. */
 static struct tile open_rows(const struct attention_rows *r, int64_t first, int64_t width,
                              float *scratch)
 {
-    if (r->dtype == CKPT_F32) /* a smaller stride is that of a single row */
+    /* a stride below the width belongs to a single row */
+    if (r->dtype == CKPT_F32)
         return (struct tile){row_at(r, first), max_i64(r->stride, width)};
     return (struct tile){scratch, width};
 }
@@ -127,7 +129,7 @@ static void zero_rows(struct tile x, int64_t n, int64_t width)
         memset(x.data + i * x.ld, 0, (size_t)width * sizeof(float));
 }
 
-/* ---- what a query sees ----------------------------------------------------------------------- */
+/* ---- visible keys ---------------------------------------------------------------------------- */
 
 /* Keys [begin, end). */
 struct span {
@@ -148,7 +150,7 @@ static struct span span_of(const struct attention_job *job, const struct attenti
     return s;
 }
 
-/* The spans of a tile of queries, and the keys that any of them sees. */
+/* The spans of a tile of queries, and the union of these spans. */
 struct spans {
     struct span row[QUERY_TILE], all;
 };
@@ -167,12 +169,13 @@ static void find_spans(const struct attention_job *job, const struct attention_h
     }
 }
 
-static bool spans_meet(const struct spans *s, int64_t first_key, int64_t n)
+static bool spans_overlap(const struct spans *s, int64_t first_key, int64_t n)
 {
     return first_key < s->all.end && first_key + n > s->all.begin;
 }
 
-/* What row i sees of n keys from `first_key` on; begin == end: nothing. */
+/* The part of row i's span inside n keys from first_key on, relative to first_key; {0, 0} if
+ * empty. */
 static struct span span_in(const struct spans *s, int64_t i, int64_t first_key, int64_t n)
 {
     struct span in = {max_i64(s->row[i].begin - first_key, 0),
@@ -180,7 +183,7 @@ static struct span span_in(const struct spans *s, int64_t i, int64_t first_key, 
     return in.begin < in.end ? in : (struct span){0, 0};
 }
 
-/* Adds the bias to scores of n_queries by n_keys. */
+/* Adds the bias to n_queries x n_keys scores. */
 static void add_bias(const struct attention_head *h, struct tile s, int64_t query, int64_t key,
                      int64_t n_queries, int64_t n_keys)
 {
@@ -199,7 +202,7 @@ static void add_bias(const struct attention_head *h, struct tile s, int64_t quer
     }
 }
 
-/* 0 before a single key: its probability is 1 whatever its score, exactly, and gradients of its
+/* 0 for a single key: its probability is then exactly 1 for any score, and the gradients of its
  * score are 0. */
 static float score_scale(const struct attention_job *job, const struct attention_head *h)
 {
@@ -216,10 +219,10 @@ static void product(enum side ta, enum side tb, int64_t m, int64_t n, int64_t k,
                (struct blas_matrix){b.data, b.ld, tb == TRANSPOSED}, beta, c.data, c.ld);
 }
 
-/* ---- forward ------------------------------------------------------------------------------- */
+/* ---- forward --------------------------------------------------------------------------------- */
 
-/* The largest of n values.  Compared as integers in the order of floats: compilers vectorise that
- * maximum whatever they assume of NaN, which counts as larger than all. */
+/* The maximum of n values.  They are compared as integers in the order of floats, which compilers
+ * vectorise without assumptions on NaN; a positive NaN is the largest value. */
 static inline float row_maximum(const float *x, int64_t n)
 {
     int32_t top = INT32_MIN;
@@ -231,14 +234,15 @@ static inline float row_maximum(const float *x, int64_t n)
     return vmath_float(top ^ ((top >> 31) & INT32_MAX));
 }
 
-/* Per query of a tile: the running maximum and sum of exp(score - maximum), and for the keys at
- * hand their share of the sum and the factor that brings earlier results to the new maximum. */
+/* Running softmax state, per query of a tile: maximum, sum of exp(score - maximum), the
+ * contribution of the current keys to the sum, and the factor that rescales earlier results to the
+ * new maximum. */
 struct running {
     float *maximum, *sum, *share, *factor;
 };
 
-/* Turns a tile of scores into exp(score - maximum), 0 where a row does not look.  Scores of
- * -infinity are biases that hide a key: a row of them alone leaves the maximum there. */
+/* Turns a tile of scores into exp(score - maximum), 0 outside a row's span.  A score of -infinity
+ * is a bias that hides a key; if a row has only such scores, its maximum stays -infinity. */
 CKPT_CLONES static void softmax_tile(struct tile s, int64_t n_queries, int64_t n_keys,
                                      const struct spans *spans, int64_t first_key, struct running r)
 {
@@ -280,7 +284,8 @@ CKPT_CLONES static void scale_rows(struct tile x, int64_t n, int64_t width, cons
     }
 }
 
-/* lse, and the factor that makes probabilities of what was summed; both 0 where that is nothing. */
+/* Sets lse and the factor that normalises the accumulated o; both are 0 for a query that sees no
+ * key. */
 CKPT_CLONES static void finish_statistics(struct running r, int64_t n, float *lse)
 {
 #pragma omp simd
@@ -308,17 +313,17 @@ static void forward_tile(const struct attention_job *job, const struct layout *l
                          const struct attention_head *h, int64_t first, float *scratch)
 {
     const int64_t n = min_i64(l->queries, h->n_queries - first), width = job->width;
-    float *k_rows = take(&scratch, l->key_rows), *v_rows = take(&scratch, l->key_rows);
-    struct tile q = load_rows(&h->q, first, n, width, take(&scratch, l->query_rows));
-    struct tile o = open_rows(&h->o, first, width, take(&scratch, l->query_rows));
-    struct tile s = {take(&scratch, l->scores), l->keys};
+    float *k_rows = allocate(&scratch, l->key_rows), *v_rows = allocate(&scratch, l->key_rows);
+    struct tile q = load_rows(&h->q, first, n, width, allocate(&scratch, l->query_rows));
+    struct tile o = open_rows(&h->o, first, width, allocate(&scratch, l->query_rows));
+    struct tile s = {allocate(&scratch, l->scores), l->keys};
     struct running r = running_open(l, scratch);
     struct spans spans;
     bool begun = false;
     find_spans(job, h, first, n, &spans);
     for (int64_t j = 0; j < h->n_keys; j += l->keys) {
         int64_t m = min_i64(l->keys, h->n_keys - j);
-        if (!spans_meet(&spans, j, m))
+        if (!spans_overlap(&spans, j, m))
             continue;
         struct tile k = load_rows(&h->k, j, m, width, k_rows);
         struct tile v = load_rows(&h->v, j, m, width, v_rows);
@@ -353,9 +358,9 @@ void attention_forward(const struct attention_job *job, void *workspace)
         }
 }
 
-/* ---- backward ------------------------------------------------------------------------------ */
+/* ---- backward -------------------------------------------------------------------------------- */
 
-/* delta = rowsum(d_o o), which is also the sum of probability times its gradient. */
+/* delta = rowsum(d_o o), which equals the sum of p dp over the keys. */
 CKPT_CLONES static void row_dots(struct tile a, struct tile b, int64_t n, int64_t width, float *dot)
 {
     for (int64_t i = 0; i < n; i++) {
@@ -369,8 +374,9 @@ CKPT_CLONES static void row_dots(struct tile a, struct tile b, int64_t n, int64_
 }
 
 /*
- * p = exp(score - lse) in place of the scores; ds = p (dp - delta) in place of dp.  lse is rounded
- * as the scores are, to multiples of 64 at 1e9: p is held at 1, or it could be exp(64).
+ * Replaces the scores by p = exp(score - lse), and dp by ds = p (dp - delta).  lse is rounded like
+ * the scores, at 1e9 to multiples of 64, so the exponent is clamped to 0; otherwise p could be
+ * exp(64).
  */
 CKPT_CLONES static void softmax_backward(struct tile s, struct tile ds, int64_t n_queries,
                                          int64_t n_keys, const float *lse, const float *delta)
@@ -381,13 +387,14 @@ CKPT_CLONES static void softmax_backward(struct tile s, struct tile ds, int64_t 
 #pragma omp simd
         for (int64_t j = 0; j < n_keys; j++) {
             float below = p[j] - shift;
-            p[j] = vexp(vmath_select(below > 0.f, 0.f, below)); /* NaN stays */
+            p[j] = vexp(vmath_select(below > 0.f, 0.f, below)); /* NaN passes through */
             dp[j] = p[j] * (dp[j] - mean);
         }
     }
 }
 
-/* 0 where a row does not look; before a single key, see score_scale, ds is 0. */
+/* Sets p and ds to 0 outside the spans.  If a row sees a single key, ds is 0 there, too (see
+ * score_scale). */
 static void hide_outside(const struct spans *spans, int64_t first_key, struct tile s,
                          struct tile ds, int64_t n_queries, int64_t n_keys)
 {
@@ -401,7 +408,7 @@ static void hide_outside(const struct spans *spans, int64_t first_key, struct ti
     }
 }
 
-/* The scratch of the heads of a group going backward. */
+/* The workspace of a group of heads in the backward pass. */
 struct backward {
     const struct attention_job *job;
     const struct layout *l;
@@ -413,20 +420,20 @@ static struct backward backward_open(const struct attention_job *job, const stru
                                      float *scratch)
 {
     struct backward b = {.job = job, .l = l};
-    b.q_rows = take(&scratch, l->query_rows);
-    b.o_rows = take(&scratch, l->query_rows);
-    b.k_rows = take(&scratch, l->key_rows);
-    b.v_rows = take(&scratch, l->key_rows);
-    b.dk_rows = take(&scratch, l->key_rows);
-    b.dv_rows = take(&scratch, l->key_rows);
-    b.s = (struct tile){take(&scratch, l->scores), l->keys};
-    b.ds = (struct tile){take(&scratch, l->scores), l->keys};
-    b.delta = take(&scratch, l->group * l->statistics);
+    b.q_rows = allocate(&scratch, l->query_rows);
+    b.o_rows = allocate(&scratch, l->query_rows);
+    b.k_rows = allocate(&scratch, l->key_rows);
+    b.v_rows = allocate(&scratch, l->key_rows);
+    b.dk_rows = allocate(&scratch, l->key_rows);
+    b.dv_rows = allocate(&scratch, l->key_rows);
+    b.s = (struct tile){allocate(&scratch, l->scores), l->keys};
+    b.ds = (struct tile){allocate(&scratch, l->scores), l->keys};
+    b.delta = allocate(&scratch, l->group * l->statistics);
     b.dq = scratch;
     return b;
 }
 
-/* One head of a group, with its part of the scratch. */
+/* One head of a group with its part of the workspace. */
 struct backward_head {
     struct attention_head h;
     struct tile dq;
@@ -443,7 +450,7 @@ static struct backward_head head_of(const struct backward *b, int64_t unit, int6
     return x;
 }
 
-/* deltas of n queries from `first` on. */
+/* Computes delta for n queries from `first` on. */
 static void find_deltas(const struct backward *b, const struct attention_head *h, int64_t first,
                         int64_t n, float *delta)
 {
@@ -462,7 +469,7 @@ static void backward_begin(const struct backward *b, const struct backward_head 
         find_deltas(b, h, i, min_i64(b->l->queries, h->n_queries - i), x->delta + i);
 }
 
-/* p in place of the scores, and ds, of a tile of queries and keys. */
+/* Computes p (in place of the scores) and ds for a tile of queries and keys. */
 static void score_gradients(const struct backward *b, const struct attention_head *h,
                             const struct spans *spans, struct tile q, struct tile d_o,
                             struct tile k, struct tile v, int64_t query, int64_t key, int64_t n,
@@ -477,14 +484,15 @@ static void score_gradients(const struct backward *b, const struct attention_hea
         hide_outside(spans, key, b->s, b->ds, n, m);
 }
 
-/* A tile of keys of a group, and whether its sums have begun. */
+/* A tile of keys of a group.  begun: dk and dv hold a partial sum. */
 struct key_tile {
     int64_t first, m;
     struct tile k, v, dk, dv;
     bool begun;
 };
 
-/* What the keys and values of a tile get from the queries of one head, and these from them. */
+/* Accumulates dk and dv of a tile from the queries of one head, and dq from the keys of the
+ * tile. */
 static void backward_queries(const struct backward *b, const struct backward_head *x,
                              struct key_tile *t)
 {
@@ -496,7 +504,7 @@ static void backward_queries(const struct backward *b, const struct backward_hea
     for (int64_t i = 0; i < h->n_queries; i += b->l->queries) {
         int64_t n = min_i64(b->l->queries, h->n_queries - i);
         find_spans(b->job, h, i, n, &spans);
-        if (!spans_meet(&spans, t->first, m))
+        if (!spans_overlap(&spans, t->first, m))
             continue;
         struct tile q = load_rows(&h->q, i, n, width, b->q_rows);
         struct tile d_o = load_rows(&h->d_o, i, n, width, b->o_rows);
@@ -532,7 +540,7 @@ static void backward_keys(const struct backward *b, int64_t unit, int64_t first)
     store_rows(&h->dv, first, t.m, width, t.dv);
 }
 
-/* Rows of nobody get no gradient. */
+/* Sets gradients of unused rows to 0. */
 static void clear_rows(const struct attention_rows *r, int64_t first, int64_t end, int64_t width)
 {
     for (int64_t i = first; i < end; i++)
@@ -569,8 +577,7 @@ void attention_backward(const struct attention_job *job, void *workspace)
             backward_group(job, &l, i, (float *)workspace + s * backward_floats(&l));
 }
 
-/* ---- the gradient of the bias -----------------------------------------------------------------
- */
+/* ---- gradient of the bias -------------------------------------------------------------------- */
 
 static int64_t bias_tiles(const struct layout *l, const struct attention_job *job, int64_t units)
 {
@@ -595,7 +602,7 @@ static void bias_head(const struct backward *b, const struct attention_head *h, 
     struct tile d_o = load_rows(&h->d_o, first, n, width, b->o_rows);
     for (int64_t j = 0; j < h->n_keys; j += b->l->keys) {
         int64_t m = min_i64(b->l->keys, h->n_keys - j);
-        if (!spans_meet(&spans, j, m))
+        if (!spans_overlap(&spans, j, m))
             continue;
         struct tile k = load_rows(&h->k, j, m, width, b->k_rows);
         struct tile v = load_rows(&h->v, j, m, width, b->v_rows);

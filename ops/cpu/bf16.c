@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Arrays between fp32 and bf16. */
+/* Conversion of arrays between fp32 and bf16. */
 #include "ckpt_tools.h"
 #include "cpu.h"
 

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * OpenBLAS as this library wants it: one thread a call, and nothing allocated while a step runs.
+ * Loads OpenBLAS and limits it to one thread per call and no allocation during a step.
  *
- * It is loaded when the first CPU device opens, not linked.  Linked, it starts a thread per core
- * before main(), each of which maps a buffer; where that fails the thread tries again for ever, and
- * the process cannot even exit.  With OPENBLAS_NUM_THREADS=1 while it is loaded there are none.
+ * It is loaded when the first CPU device opens, not linked.  A linked OpenBLAS starts a thread per
+ * core before main(), and each maps a buffer; where mapping fails the thread retries forever, and
+ * the process cannot even exit.  With OPENBLAS_NUM_THREADS=1 while loading, it starts no threads.
  *
- * A product works in a buffer out of a pool that belongs to the process.  OpenBLAS maps a buffer
- * when none is free and, where it cannot, tries again for ever.  So as many as there are threads
- * are taken and given back here, after mappings of that size have shown that they can be had.
+ * A product works in a buffer from a pool that belongs to the process.  OpenBLAS maps a buffer when
+ * none is free, and retries forever if it cannot.  Therefore this file takes and returns one buffer
+ * per thread in advance, after a probe that mappings of this size are possible.
  */
 #include <cblas.h>
 #include <dlfcn.h>
@@ -20,8 +20,8 @@
 #include "core/base.h"
 #include "blas.h"
 
-/* Bytes of a buffer: 32 << 22 in OpenBLAS since 0.3.4 on x86-64, AArch64 and s390x.  Our mappings
- * are a little larger, for what the process may need besides. */
+/* Bytes of a buffer: 32 << 22 in OpenBLAS since 0.3.4 on x86-64, AArch64 and s390x.  Probe mappings
+ * are SPARE larger, to leave address space for the rest of the process. */
 #define BUFFER (INT64_C(128) << 20)
 #define SPARE  (INT64_C(1) << 20)
 
@@ -29,11 +29,11 @@ static struct {
     pthread_mutex_t lock;
     void *library;
     __typeof__(&cblas_sgemm) sgemm;
-    /* Its own names for the pool: part of no header, but exported since GotoBLAS. */
+    /* OpenBLAS's internal pool functions: in no header, but exported since GotoBLAS. */
     void *(*take)(int place);
     void (*give)(void *buffer);
-    int64_t threads; /* that may be in a product at once */
-    int64_t pool;    /* buffers that were taken at once so far: so many are mapped */
+    int64_t threads; /* maximum number of threads in products at once */
+    int64_t pool;    /* buffers mapped so far: the most that were taken at once */
 } blas = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static int find_calls(void *library)
@@ -45,8 +45,8 @@ static int find_calls(void *library)
     *(void **)&set_num_threads = dlsym(library, "openblas_set_num_threads");
     if (!blas.sgemm || !blas.take || !blas.give || !set_num_threads)
         return error_set(CKPT_EDEVICE, "%s is not OpenBLAS: it lacks calls of it", OPENBLAS_FILE);
-    /* It may have been there, with as many threads as its owner gave it.  Our threads divide the
-     * work; threads under them would fight for the same cores. */
+    /* The library may have been loaded before, with a thread count of its own.  Our threads already
+     * divide the work; further threads would compete for the same cores. */
     set_num_threads(1);
     return 0;
 }
@@ -65,7 +65,7 @@ static int load(void)
     int rc =
         library ? find_calls(library) : error_set(CKPT_EDEVICE, "cannot load OpenBLAS: %s", why);
     if (before)
-        setenv(name, before, 1); /* of a name that is there: in place of what was allocated */
+        setenv(name, before, 1); /* cannot fail: the name exists */
     else
         unsetenv(name);
     free(before);
@@ -76,7 +76,7 @@ static int load(void)
     return rc;
 }
 
-/* Maps what n buffers need, and lets go of it. */
+/* Checks that n buffers can be mapped, and unmaps them. */
 static int probe(void **buffers, int64_t n)
 {
     int64_t had = 0;
@@ -99,13 +99,13 @@ static int probe(void **buffers, int64_t n)
                      strerror(why));
 }
 
-/* Takes n at once, for one that was given back is handed out again. */
+/* Takes n buffers at once, because OpenBLAS would hand out a returned buffer again. */
 static int fill_pool(int64_t n)
 {
     void **buffers = calloc((size_t)n, sizeof *buffers);
     if (!buffers)
         return error_set(CKPT_ENOMEM, "no memory for the buffers of %lld threads", (long long)n);
-    /* Those of the threads that are there may all be in use. */
+    /* All buffers of the current threads may be in use. */
     int rc = probe(buffers, n - (blas.pool - blas.threads));
     int64_t had = 0;
     while (!rc && had < n && (buffers[had] = blas.take(0)))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* OpenBLAS, loaded by name; its buffers are taken before the first product. */
+/* OpenBLAS, loaded at run time; its buffers are mapped before the first product. */
 #ifndef CKPT_CPU_BLAS_H
 #define CKPT_CPU_BLAS_H
 
@@ -7,21 +7,22 @@
 #include <stdint.h>
 
 /*
- * From now on so many more threads may be in a product at once, until blas_close says the same
- * number.  Products take no memory after this.  Any thread may call both.  Returns 0; CKPT_EDEVICE:
- * OpenBLAS cannot be loaded; CKPT_ENOMEM: its buffers cannot be had; the sentence is error_get()'s.
+ * blas_open permits `threads` more threads in products at once, until blas_close with the same
+ * number.  Products allocate no memory.  Any thread may call either.  blas_open returns 0,
+ * CKPT_EDEVICE if OpenBLAS cannot be loaded, or CKPT_ENOMEM if its buffers cannot be mapped;
+ * error_get() has the message.
  */
 int blas_open(int threads);
 void blas_close(int threads);
 
-/* A row-major matrix of a product; transposed: it is stored the other way round. */
+/* A row-major operand; transposed: stored as its transpose. */
 struct blas_matrix {
     const float *data;
     int64_t ld;
     bool transposed;
 };
 
-/* c [m, n] = alpha a b + beta c, on the calling thread; blas_open came before. */
+/* c [m, n] = alpha a b + beta c on the calling thread, after blas_open. */
 void blas_sgemm(int64_t m, int64_t n, int64_t k, float alpha, struct blas_matrix a,
                 struct blas_matrix b, float beta, float *c, int64_t ldc);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows into a cache, by samples. */
+/* Kernel: copies rows into a cache, sample by sample. */
 #include <string.h>
 #include "cache.h"
 #include "cpu.h"

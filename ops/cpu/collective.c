@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Collectives on the CPU: handed on to whoever reaches the other ranks. */
+/* Collectives on the CPU: forwarded to the executor's struct ops_ranks. */
 #include "collective.h"
 #include "cpu/cpu.h"
 #include "cpu/kernels.h"
@@ -25,7 +25,7 @@ int cpu_all_reduce(const struct ckpt_kernel_args *a)
     return run(COLLECTIVE_ALL_REDUCE, a);
 }
 
-/* n elements of a view to `to`, rounded where that is bf16 and they are not. */
+/* Copies n elements of a view to `to`, converted to dtype. */
 static void place(char *to, enum ckpt_dtype dtype, const struct ckpt_view *v, int64_t n)
 {
     if (v->desc.dtype == dtype)

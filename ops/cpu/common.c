@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows of values between memory of a floating dtype and float buffers. */
+/* Conversion of rows between memory of a floating dtype and float buffers. */
 #include "core/fp8.h"
 #include "cpu.h"
 

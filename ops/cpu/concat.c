@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Concat: each operand is a dense block of rows; its rows interleave in the result. */
+/* Kernel: concat.  Each operand is dense; its rows interleave in the result. */
 #include "cpu.h"
 #include "kernels.h"
 

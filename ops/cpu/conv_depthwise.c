@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Depthwise convolutions: a channel of x makes k / c channels of y and meets no other.  A place of
- * the result is a sum over taps, vectorised along the channels; the weight is turned first, to
- * [taps, k] in fp32, so that its channels lie side by side, too.
+ * Depthwise convolutions: each channel of x produces k / c channels of y, independent of other
+ * channels.  A position of the result is a sum over taps, vectorised along the channels.  The
+ * weight is transposed first, to [taps, k] in fp32, so that its channels are contiguous, too.
  */
 #include "conv.h"
 #include "conv_kernels.h"
-#include "conv_walk.h"
+#include "conv_taps.h"
 #include "cpu.h"
 #include "rows.h"
 
 enum {
-    LANES = 256, /* channels whose sums are held together */
-    UNIT = 64    /* places of one partial sum of a weight gradient */
+    LANES = 256, /* channels summed together */
+    UNIT = 64    /* positions per partial sum of the weight gradient */
 };
 
 struct depthwise {
-    struct conv_gather g; /* with all channels */
-    int64_t k, each;      /* channels of y; of y to one of x */
+    struct conv_gather g; /* over all channels */
+    int64_t k, each;      /* channels of y; channels of y per channel of x */
     const float *weight;
     const void *source, *bias;
     void *out;
@@ -28,7 +28,8 @@ int64_t cpu_depthwise_workspace(const struct conv_shape *s)
     return conv_volume(s->kernel) * s->k * (int64_t)sizeof(float);
 }
 
-static const float *turn_weight(const struct conv_shape *s, const struct ckpt_view *w, float *to)
+static const float *transpose_weight(const struct conv_shape *s, const struct ckpt_view *w,
+                                     float *to)
 {
     int64_t taps = conv_volume(s->kernel);
     for (int64_t k = 0; k < s->k; k++)
@@ -37,7 +38,7 @@ static const float *turn_weight(const struct conv_shape *s, const struct ckpt_vi
     return to;
 }
 
-/* sum[j] += of a tap, for n channels of y from `first` on. */
+/* sum[j] += the products of one tap, for n channels of y from `first` on. */
 ROWS_INLINE void add_tap(const struct depthwise *d, float *sum, int64_t tap, int64_t from,
                          int64_t first, int64_t n, bool half)
 {
@@ -52,7 +53,7 @@ ROWS_INLINE void add_tap(const struct depthwise *d, float *sum, int64_t tap, int
         sum[j] += w[j] * row_get(d->source, from + (first + j) / d->each, half);
 }
 
-/* The same for channels of x, each of which has several of y. */
+/* The same for channels of x, each with `each` channels of y. */
 ROWS_INLINE void add_tap_dx(const struct depthwise *d, float *sum, int64_t tap, int64_t from,
                             int64_t first, int64_t n, bool half)
 {
@@ -63,18 +64,18 @@ ROWS_INLINE void add_tap_dx(const struct depthwise *d, float *sum, int64_t tap, 
                 w[j * d->each + i] * row_get(d->source, from + (first + j) * d->each + i, half);
 }
 
-ROWS_INLINE void fill_place(const struct depthwise *d, int64_t row, bool back, bool half)
+ROWS_INLINE void compute_position(const struct depthwise *d, int64_t row, bool back, bool half)
 {
     float sum[LANES];
     const int64_t channels = back ? d->k / d->each : d->k, taps = conv_volume(d->g.taps);
-    struct conv_walk w;
+    struct conv_taps w;
     for (int64_t first = 0, n; first < channels; first += n) {
         n = min_i64(LANES, channels - first);
         for (int64_t j = 0; j < n; j++)
             sum[j] = d->bias ? row_get(d->bias, first + j, half) : 0.f;
-        int64_t sample = conv_walk_begin(&d->g, &w, row, 0);
-        for (int64_t t = 0; t < taps; t++, conv_walk_on(&d->g, &w)) {
-            int64_t from = conv_walk_from(&d->g, &w, sample);
+        int64_t sample = conv_taps_begin(&d->g, &w, row, 0);
+        for (int64_t t = 0; t < taps; t++, conv_taps_next(&d->g, &w)) {
+            int64_t from = conv_taps_source(&d->g, &w, sample);
             if (from >= 0 && back && d->each > 1)
                 add_tap_dx(d, sum, t, from, first, n, half);
             else if (from >= 0)
@@ -85,22 +86,22 @@ ROWS_INLINE void fill_place(const struct depthwise *d, int64_t row, bool back, b
     }
 }
 
-CKPT_CLONES static void fill_places(const struct depthwise *d, int64_t begin, int64_t end,
-                                    bool back, bool half)
+CKPT_CLONES static void compute_positions(const struct depthwise *d, int64_t begin, int64_t end,
+                                          bool back, bool half)
 {
     for (int64_t row = begin; row < end; row++)
         if (half)
-            fill_place(d, row, back, true);
+            compute_position(d, row, back, true);
         else
-            fill_place(d, row, back, false);
+            compute_position(d, row, back, false);
 }
 
-static void fill_all(const struct depthwise *d, int64_t rows, bool back, bool half)
+static void compute_all(const struct depthwise *d, int64_t rows, bool back, bool half)
 {
     const int64_t piece = rows_per_chunk(d->k), pieces = (rows + piece - 1) / piece;
 #pragma omp parallel for schedule(static) if (pieces > 1)
     for (int64_t i = 0; i < pieces; i++)
-        fill_places(d, i * piece, min_i64(rows, (i + 1) * piece), back, half);
+        compute_positions(d, i * piece, min_i64(rows, (i + 1) * piece), back, half);
 }
 
 void cpu_depthwise(const struct ckpt_kernel_args *a, const struct conv_shape *s)
@@ -108,11 +109,11 @@ void cpu_depthwise(const struct ckpt_kernel_args *a, const struct conv_shape *s)
     struct depthwise d = {.g = conv_gather_x(s),
                           .k = s->k,
                           .each = s->k / s->c,
-                          .weight = turn_weight(s, &a->in[1], a->workspace),
+                          .weight = transpose_weight(s, &a->in[1], a->workspace),
                           .source = a->in[0].data,
                           .bias = a->in[2].data,
                           .out = a->out[0].data};
-    fill_all(&d, s->n * conv_volume(s->out), false, view_half(&a->in[0]));
+    compute_all(&d, s->n * conv_volume(s->out), false, view_half(&a->in[0]));
 }
 
 void cpu_depthwise_dx(const struct ckpt_kernel_args *a, const struct conv_shape *s)
@@ -120,13 +121,13 @@ void cpu_depthwise_dx(const struct ckpt_kernel_args *a, const struct conv_shape 
     struct depthwise d = {.g = conv_gather_dy(s),
                           .k = s->k,
                           .each = s->k / s->c,
-                          .weight = turn_weight(s, &a->in[1], a->workspace),
+                          .weight = transpose_weight(s, &a->in[1], a->workspace),
                           .source = a->in[0].data,
                           .out = a->out[0].data};
-    fill_all(&d, s->n * conv_volume(s->in), true, view_half(&a->in[0]));
+    compute_all(&d, s->n * conv_volume(s->in), true, view_half(&a->in[0]));
 }
 
-/* ---- the gradient of the weight -------------------------------------------------------------- */
+/* ---- gradient of the weight ------------------------------------------------------------------ */
 
 static int64_t units_of(const struct conv_shape *s)
 {
@@ -139,13 +140,13 @@ static int64_t slots_of(const struct conv_shape *s)
     return cpu_slots(units_of(s), places * (double)conv_volume(s->kernel) * (double)s->k);
 }
 
-/* A slot: the sums [taps, k] of a unit, and of its units. */
+/* A slot holds two sums [taps, k]: the total and that of one unit. */
 int64_t cpu_depthwise_dw_workspace(const struct conv_shape *s)
 {
     return slots_of(s) * 2 * conv_volume(s->kernel) * s->k * (int64_t)sizeof(float);
 }
 
-/* to[j] += dy times what the tap reads, for all channels of y; d->out: dy. */
+/* to[j] += dy times the input of the tap, for all channels of y.  d->out is dy. */
 ROWS_INLINE void add_product(const struct depthwise *d, float *to, int64_t y, int64_t from,
                              bool half)
 {
@@ -159,23 +160,23 @@ ROWS_INLINE void add_product(const struct depthwise *d, float *to, int64_t y, in
         to[j] += row_get(d->out, y + j, half) * row_get(d->source, from + j / d->each, half);
 }
 
-/* sum [taps, k]: of places begin .. end - 1. */
+/* Sums positions begin .. end - 1 into sum [taps, k]. */
 ROWS_INLINE void sum_places(const struct depthwise *d, float *sum, int64_t begin, int64_t end,
                             bool half)
 {
     const int64_t taps = conv_volume(d->g.taps);
     for (int64_t row = begin; row < end; row++) {
-        struct conv_walk w;
-        int64_t sample = conv_walk_begin(&d->g, &w, row, 0);
-        for (int64_t t = 0; t < taps; t++, conv_walk_on(&d->g, &w)) {
-            int64_t from = conv_walk_from(&d->g, &w, sample);
+        struct conv_taps w;
+        int64_t sample = conv_taps_begin(&d->g, &w, row, 0);
+        for (int64_t t = 0; t < taps; t++, conv_taps_next(&d->g, &w)) {
+            int64_t from = conv_taps_source(&d->g, &w, sample);
             if (from >= 0)
                 add_product(d, sum + t * d->k, row * d->k, from, half);
         }
     }
 }
 
-/* Places begin .. end - 1 of a slot, unit by unit. */
+/* Sums positions begin .. end - 1 of a slot, unit by unit. */
 CKPT_CLONES static void sum_slot(const struct depthwise *d, float *slot, int64_t begin, int64_t end,
                                  int64_t cells, bool half)
 {

@@ -1,54 +1,55 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Convolutions in groups of several channels.  A block of rows is gathered once for all groups,
- * which finds out only once what each tap sees, and lies in memory group by group; then each group
- * is a product of matrices.  Blocks follow from the shape alone, and a slot of the scratch takes
- * its share of them in order, so no bit depends on the number of threads.
+ * Convolutions in groups of several channels.  A block of rows is gathered once for all groups, so
+ * tap positions are computed once, and stored group by group; then each group is a matrix product.
+ * The shape alone determines the blocks, and a slot of the workspace processes its blocks in order,
+ * so no bit depends on the number of threads.
  */
 #include "conv.h"
 #include "blas.h"
 #include "conv_kernels.h"
-#include "conv_walk.h"
+#include "conv_taps.h"
 #include "cpu.h"
 
 enum {
-    BLOCK = 128,          /* rows of a block, at most */
-    GATHERED = 256 * 1024 /* elements of one, about */
+    BLOCK = 128,          /* maximum rows of a block */
+    GATHERED = 256 * 1024 /* approximate elements of a gathered block */
 };
 
-/* One of the three products, and how it is cut. */
+/* One of the three products, and its division into blocks. */
 struct groups {
     struct conv_gather g;
     const void *source;
     enum ckpt_dtype dtype;
-    int64_t n, taps;    /* groups; of the kernel */
-    int64_t seen, made; /* channels of a group that are gathered, and of the other side */
-    int64_t rows, unit; /* all; so many are cut alike */
+    int64_t n, taps;     /* number of groups; taps of the kernel */
+    int64_t c_in, c_out; /* channels per group of the gathered tensor, and of the other one */
+    int64_t rows, unit;  /* rows in all; rows that are divided alike */
     int64_t block, per_unit, blocks, slots;
 };
 
-static struct groups cut(const struct conv_shape *s, enum ckpt_dtype dtype, const void *source,
-                         bool back)
+static struct groups divide(const struct conv_shape *s, enum ckpt_dtype dtype, const void *source,
+                            bool back)
 {
     struct groups p = {.g = back ? conv_gather_dy(s) : conv_gather_x(s),
                        .source = source,
                        .dtype = dtype,
                        .n = s->groups,
                        .taps = conv_volume(s->kernel),
-                       .seen = back ? conv_group_k(s) : conv_group_c(s),
-                       .made = back ? conv_group_c(s) : conv_group_k(s),
+                       .c_in = back ? conv_group_k(s) : conv_group_c(s),
+                       .c_out = back ? conv_group_c(s) : conv_group_k(s),
                        .rows = s->n * conv_volume(back ? s->in : s->out)};
     p.unit = s->invariant ? s->out[2] : p.rows;
     p.block = max_i64(4, min_i64(BLOCK, GATHERED / (p.taps * p.g.pitch)));
     p.block = min_i64(p.block, p.unit);
     p.per_unit = (p.unit + p.block - 1) / p.block;
     p.blocks = p.rows / p.unit * p.per_unit;
-    p.slots = cpu_slots(p.blocks, (double)p.rows * (double)p.taps * (double)p.seen *
-                                      (double)p.made * (double)p.n);
+    p.slots = cpu_slots(p.blocks, (double)p.rows * (double)p.taps * (double)p.c_in *
+                                      (double)p.c_out * (double)p.n);
     return p;
 }
 
-/* Floats of a slot: a gathered block, what a tap reads, and a block of the other side. */
+/* A slot holds a gathered block, the values of one tap, and a block of the other tensor, in
+ * floats. */
 static int64_t gathered_floats(const struct groups *p)
 {
     return round_up(p->block * p->taps * p->g.pitch, 16);
@@ -56,38 +57,38 @@ static int64_t gathered_floats(const struct groups *p)
 
 static int64_t slot_floats(const struct groups *p)
 {
-    return gathered_floats(p) + round_up(p->g.pitch, 16) + round_up(p->block * p->n * p->made, 16);
+    return gathered_floats(p) + round_up(p->g.pitch, 16) + round_up(p->block * p->n * p->c_out, 16);
 }
 
 static int64_t weight_floats(const struct groups *p)
 {
-    return round_up(p->n * p->made * p->taps * p->seen, 16);
+    return round_up(p->n * p->c_out * p->taps * p->c_in, 16);
 }
 
 static void load_tap(const struct groups *p, float *to, const float *from, int64_t stride)
 {
     for (int64_t i = 0; i < p->n; i++)
-        for (int64_t j = 0; j < p->seen; j++)
-            to[i * stride + j] = from ? from[i * p->seen + j] : 0.f;
+        for (int64_t j = 0; j < p->c_in; j++)
+            to[i * stride + j] = from ? from[i * p->c_in + j] : 0.f;
 }
 
-/* Rows [row, row + n) to [groups, n, taps, seen]. */
+/* Gathers rows [row, row + n) to [groups, n, taps, c_in]. */
 static void gather(const struct groups *p, float *to, float *line, int64_t row, int64_t n)
 {
-    const int64_t each = p->taps * p->seen, size = ckpt_dtype_size(p->dtype);
+    const int64_t each = p->taps * p->c_in, size = ckpt_dtype_size(p->dtype);
     for (int64_t r = 0; r < n; r++) {
-        struct conv_walk w;
-        int64_t sample = conv_walk_begin(&p->g, &w, row + r, 0);
-        for (int64_t t = 0; t < p->taps; t++, conv_walk_on(&p->g, &w)) {
-            int64_t from = conv_walk_from(&p->g, &w, sample);
+        struct conv_taps w;
+        int64_t sample = conv_taps_begin(&p->g, &w, row + r, 0);
+        for (int64_t t = 0; t < p->taps; t++, conv_taps_next(&p->g, &w)) {
+            int64_t from = conv_taps_source(&p->g, &w, sample);
             if (from >= 0)
                 cpu_load(line, (const char *)p->source + from * size, p->dtype, p->g.pitch);
-            load_tap(p, to + r * each + t * p->seen, from >= 0 ? line : NULL, n * each);
+            load_tap(p, to + r * each + t * p->c_in, from >= 0 ? line : NULL, n * each);
         }
     }
 }
 
-/* Does the work of block i with its slot of the scratch. */
+/* Processes block i with its slot of the workspace. */
 typedef void (*block_work)(const struct groups *p, int64_t row, int64_t n, float *slot,
                            const void *user);
 
@@ -105,10 +106,10 @@ static void for_blocks(const struct groups *p, float *scratch, int64_t floats, b
 
 /* ---- y and dx -------------------------------------------------------------------------------- */
 
-/* What a block is multiplied with: [groups, made, taps seen], or the other way round. */
+/* The weight [groups, c_out, taps c_in], or transposed if `transposed`, and the result. */
 struct target {
     const float *weight;
-    bool turned;
+    bool transposed;
     const void *bias;
     void *out;
 };
@@ -116,82 +117,82 @@ struct target {
 static void multiply(const struct groups *p, int64_t row, int64_t n, float *slot, const void *user)
 {
     const struct target *t = user;
-    const int64_t each = p->taps * p->seen, across = p->n * p->made;
+    const int64_t each = p->taps * p->c_in, across = p->n * p->c_out;
     float *line = slot + gathered_floats(p), *result = line + round_up(p->g.pitch, 16);
     gather(p, slot, line, row, n);
     for (int64_t r = 0; t->bias && r < n; r++)
         cpu_load(result + r * across, t->bias, p->dtype, across);
     for (int64_t i = 0; i < p->n; i++)
-        blas_sgemm(n, p->made, each, 1.f, (struct blas_matrix){slot + i * n * each, each, false},
-                   (struct blas_matrix){t->weight + i * p->made * each, t->turned ? p->made : each,
-                                        !t->turned},
-                   t->bias ? 1.f : 0.f, result + i * p->made, across);
+        blas_sgemm(n, p->c_out, each, 1.f, (struct blas_matrix){slot + i * n * each, each, false},
+                   (struct blas_matrix){t->weight + i * p->c_out * each,
+                                        t->transposed ? p->c_out : each, !t->transposed},
+                   t->bias ? 1.f : 0.f, result + i * p->c_out, across);
     cpu_store((char *)t->out + row * across * ckpt_dtype_size(p->dtype), result, p->dtype,
               n * across);
 }
 
 int64_t cpu_groups_workspace(const struct conv_shape *s, enum ckpt_dtype dtype, bool back)
 {
-    struct groups p = cut(s, dtype, NULL, back);
+    struct groups p = divide(s, dtype, NULL, back);
     return (weight_floats(&p) + p.slots * slot_floats(&p)) * (int64_t)sizeof(float);
 }
 
 void cpu_groups(const struct ckpt_kernel_args *a, const struct conv_shape *s)
 {
-    const struct groups p = cut(s, a->in[0].desc.dtype, a->in[0].data, false);
+    const struct groups p = divide(s, a->in[0].desc.dtype, a->in[0].data, false);
     float *weight = a->workspace;
     const struct target t = {weight, false, a->in[2].data, a->out[0].data};
     cpu_load(weight, a->in[1].data, p.dtype, desc_numel(&a->in[1].desc));
     for_blocks(&p, weight + weight_floats(&p), slot_floats(&p), multiply, &t);
 }
 
-/* w [groups, k, taps, c] to [groups, taps, k, c] */
-static void turn_weight(const struct groups *p, const struct ckpt_view *w, float *to)
+/* Transposes w [groups, k, taps, c] to [groups, taps, k, c]. */
+static void transpose_weight(const struct groups *p, const struct ckpt_view *w, float *to)
 {
     const int64_t size = ckpt_dtype_size(p->dtype);
     for (int64_t i = 0; i < p->n; i++)
         for (int64_t t = 0; t < p->taps; t++)
-            for (int64_t k = 0; k < p->seen; k++, to += p->made)
-                cpu_load(to,
-                         (const char *)w->data + ((i * p->seen + k) * p->taps + t) * p->made * size,
-                         p->dtype, p->made);
+            for (int64_t k = 0; k < p->c_in; k++, to += p->c_out)
+                cpu_load(
+                    to, (const char *)w->data + ((i * p->c_in + k) * p->taps + t) * p->c_out * size,
+                    p->dtype, p->c_out);
 }
 
 void cpu_groups_dx(const struct ckpt_kernel_args *a, const struct conv_shape *s)
 {
-    const struct groups p = cut(s, a->in[0].desc.dtype, a->in[0].data, true);
+    const struct groups p = divide(s, a->in[0].desc.dtype, a->in[0].data, true);
     float *weight = a->workspace;
     const struct target t = {weight, true, NULL, a->out[0].data};
-    turn_weight(&p, &a->in[1], weight);
+    transpose_weight(&p, &a->in[1], weight);
     for_blocks(&p, weight + weight_floats(&p), slot_floats(&p), multiply, &t);
 }
 
-/* ---- the gradient of the weight -------------------------------------------------------------- */
+/* ---- gradient of the weight ------------------------------------------------------------------ */
 
-/* A slot as above, and behind it the sum of its blocks. */
+/* The slot is followed by the sum of its blocks. */
 static void add_block(const struct groups *p, int64_t row, int64_t n, float *slot, const void *user)
 {
-    const int64_t each = p->taps * p->seen, across = p->n * p->made;
+    const int64_t each = p->taps * p->c_in, across = p->n * p->c_out;
     float *line = slot + gathered_floats(p), *dy = line + round_up(p->g.pitch, 16);
     float *sum = slot + slot_floats(p);
     gather(p, slot, line, row, n);
     cpu_load(dy, (const char *)user + row * across * ckpt_dtype_size(p->dtype), p->dtype,
              n * across);
     for (int64_t i = 0; i < p->n; i++)
-        blas_sgemm(p->made, each, n, 1.f, (struct blas_matrix){dy + i * p->made, across, true},
+        blas_sgemm(p->c_out, each, n, 1.f, (struct blas_matrix){dy + i * p->c_out, across, true},
                    (struct blas_matrix){slot + i * n * each, each, false}, 1.f,
-                   sum + i * p->made * each, each);
+                   sum + i * p->c_out * each, each);
 }
 
 int64_t cpu_groups_dw_workspace(const struct conv_shape *s, enum ckpt_dtype dtype)
 {
-    struct groups p = cut(s, dtype, NULL, false);
+    struct groups p = divide(s, dtype, NULL, false);
     return p.slots * (slot_floats(&p) + weight_floats(&p)) * (int64_t)sizeof(float);
 }
 
 void cpu_groups_dw(const struct ckpt_kernel_args *a, const struct conv_shape *s)
 {
-    const struct groups p = cut(s, a->in[0].desc.dtype, a->in[1].data, false);
+    const struct groups p = divide(s, a->in[0].desc.dtype, a->in[1].data, false);
     const int64_t floats = slot_floats(&p) + weight_floats(&p), n = desc_numel(&a->out[0].desc);
     float *scratch = a->workspace, *dw = a->out[0].data;
     for (int64_t i = 0; i < p.slots; i++)

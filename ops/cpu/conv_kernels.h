@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Convolutions on the CPU: scratch that shape rules ask for, and kernels for groups. */
+/* CPU convolutions: workspace in bytes for the shape rules, and kernels for groups. */
 #ifndef CKPT_CPU_CONV_KERNELS_H
 #define CKPT_CPU_CONV_KERNELS_H
 
@@ -11,14 +11,14 @@ int64_t cpu_conv_workspace(const struct conv_shape *s, enum ckpt_dtype dtype);
 int64_t cpu_conv_dx_workspace(const struct conv_shape *s, enum ckpt_dtype dtype);
 int64_t cpu_conv_dw_workspace(const struct conv_shape *s, enum ckpt_dtype dtype);
 
-/* Where a group has one channel of x: conv_is_depthwise(). */
-int64_t cpu_depthwise_workspace(const struct conv_shape *s); /* of y and of dx */
+/* For conv_is_depthwise() shapes. */
+int64_t cpu_depthwise_workspace(const struct conv_shape *s); /* for y and dx */
 int64_t cpu_depthwise_dw_workspace(const struct conv_shape *s);
 void cpu_depthwise(const struct ckpt_kernel_args *a, const struct conv_shape *s);
 void cpu_depthwise_dx(const struct ckpt_kernel_args *a, const struct conv_shape *s);
 void cpu_depthwise_dw(const struct ckpt_kernel_args *a, const struct conv_shape *s);
 
-/* Other groups; back: of dx, else of y. */
+/* For other groups.  back: for dx, else for y. */
 int64_t cpu_groups_workspace(const struct conv_shape *s, enum ckpt_dtype dtype, bool back);
 int64_t cpu_groups_dw_workspace(const struct conv_shape *s, enum ckpt_dtype dtype);
 void cpu_groups(const struct ckpt_kernel_args *a, const struct conv_shape *s);

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Kernels: copy and pad.  Bits move as they are.  Where both sides run along the same axis rows are
- * copied whole; otherwise blocks of 64 x 64 turn round in a small buffer, so that both sides touch
- * whole cache lines.
+ * Kernels: copy and pad, without conversion.  If both sides are dense along the same axis, rows are
+ * copied whole.  Otherwise blocks of SIDE x SIDE are transposed in a small buffer, so that both
+ * sides access whole cache lines.
  */
 #include "kernels.h"
 #include "loops.h"
 #include "map.h"
 
-#define SIDE 64   /* of a turned block */
-#define RUN  8192 /* elements per task where rows are copied */
+#define SIDE 64   /* of a transposed block */
+#define RUN  8192 /* elements per task when copying rows */
 
-static void turn4(uint32_t *dst, int64_t dst_step, const uint32_t *src, int64_t src_step, int64_t n,
-                  int64_t m)
+static void transpose4(uint32_t *dst, int64_t dst_step, const uint32_t *src, int64_t src_step,
+                       int64_t n, int64_t m)
 {
     uint32_t block[SIDE][SIDE];
     for (int64_t j = 0; j < m; j++)
@@ -22,8 +22,8 @@ static void turn4(uint32_t *dst, int64_t dst_step, const uint32_t *src, int64_t 
         memcpy(dst + i * dst_step, block[i], (size_t)m * sizeof *dst);
 }
 
-static void turn2(uint16_t *dst, int64_t dst_step, const uint16_t *src, int64_t src_step, int64_t n,
-                  int64_t m)
+static void transpose2(uint16_t *dst, int64_t dst_step, const uint16_t *src, int64_t src_step,
+                       int64_t n, int64_t m)
 {
     uint16_t block[SIDE][SIDE];
     for (int64_t j = 0; j < m; j++)
@@ -45,7 +45,7 @@ static void row2(uint16_t *dst, int64_t dst_step, const uint16_t *src, int64_t s
         dst[i * dst_step] = src[i * src_step];
 }
 
-/* n elements of one row, any steps. */
+/* Copies n elements of one row with any strides. */
 static void copy_row(char *dst, int64_t dst_step, const char *src, int64_t src_step, int64_t n,
                      size_t size)
 {
@@ -57,7 +57,7 @@ static void copy_row(char *dst, int64_t dst_step, const char *src, int64_t src_s
         row2((uint16_t *)dst, dst_step, (const uint16_t *)src, src_step, n);
 }
 
-/* Columns [from, from + n) of rows [row, end), stretch by stretch of the axis above. */
+/* Copies columns [from, from + n) of rows [row, end), in runs along the next outer axis. */
 static void copy_band(const struct loops *l, char *dst, const char *src, size_t size, int64_t row,
                       int64_t end, int64_t from, int64_t n)
 {
@@ -77,7 +77,7 @@ static void copy_band(const struct loops *l, char *dst, const char *src, size_t 
     }
 }
 
-/* The last axis is cut into runs; short rows go many to a task. */
+/* Splits the last axis into runs; a task takes several short rows. */
 static void copy_rows(const struct loops *l, char *dst, const char *src, size_t size)
 {
     int64_t cols = l->shape[l->ndim - 1], rows = loops_count(l, 0, l->ndim - 1);
@@ -91,9 +91,9 @@ static void copy_rows(const struct loops *l, char *dst, const char *src, size_t 
     }
 }
 
-/* dst is dense along the last axis, src along the one before it; blocks follow src, whose rows are
- * then read to their end. */
-static void copy_turned(const struct loops *l, char *dst, const char *src, size_t size)
+/* For dst dense along the last axis and src along the one before it.  Consecutive tasks follow the
+ * rows of src. */
+static void copy_transposed(const struct loops *l, char *dst, const char *src, size_t size)
 {
     int p = l->ndim - 2, q = l->ndim - 1;
     int64_t down = (l->shape[p] + SIDE - 1) / SIDE, across = (l->shape[q] + SIDE - 1) / SIDE;
@@ -106,9 +106,11 @@ static void copy_turned(const struct loops *l, char *dst, const char *src, size_
         char *to = dst + (at[0] + i * l->stride[0][p] + j) * (int64_t)size;
         const char *from = src + (at[1] + i + j * l->stride[1][q]) * (int64_t)size;
         if (size == 4)
-            turn4((uint32_t *)to, l->stride[0][p], (const uint32_t *)from, l->stride[1][q], n, m);
+            transpose4((uint32_t *)to, l->stride[0][p], (const uint32_t *)from, l->stride[1][q], n,
+                       m);
         else
-            turn2((uint16_t *)to, l->stride[0][p], (const uint16_t *)from, l->stride[1][q], n, m);
+            transpose2((uint16_t *)to, l->stride[0][p], (const uint16_t *)from, l->stride[1][q], n,
+                       m);
     }
 }
 
@@ -123,7 +125,7 @@ static void copy_view(const struct ckpt_view *y, const struct ckpt_view *x)
         return;
     }
     loops_move_axis(&l, axis);
-    copy_turned(&l, y->data, x->data, size);
+    copy_transposed(&l, y->data, x->data, size);
 }
 
 int cpu_copy(const struct ckpt_kernel_args *a)

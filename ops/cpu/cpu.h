@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What CPU kernels share: typed element access, loops over views, vector maths, workspaces. */
+/* Shared by the CPU kernels: element access by dtype, and division of work into slots. */
 #ifndef CKPT_CPU_H
 #define CKPT_CPU_H
 
@@ -9,7 +9,7 @@
 #include "core/clones.h"
 #include "ops.h"
 
-/* fp32 of a bf16, and back to nearest even (NaN stays NaN). */
+/* bf16 to fp32, and back with rounding to nearest even; NaN stays NaN. */
 static inline float bf16_load(uint16_t h)
 {
     return float_of_bits((uint32_t)h << 16);
@@ -23,18 +23,20 @@ static inline uint16_t bf16_round(float f)
     return (uint16_t)((u & 0x7fffffff) > 0x7f800000 ? nan : rounded);
 }
 
-/* Rows of n values between a float buffer and memory of a floating dtype. */
+/* Convert rows of n values between a float buffer and memory of a floating dtype. */
 void cpu_load(float *dst, const void *src, enum ckpt_dtype dtype, int64_t n);
 void cpu_store(void *dst, const float *src, enum ckpt_dtype dtype, int64_t n);
 
 /*
- * Work is cut into chunks whose number and size depend on the shape alone, never on the number of
- * threads, and partial sums are added in chunk order: results do not depend on the machine's cores.
+ * Work is divided into chunks whose number and size depend on the shape alone, never on the number
+ * of threads.  Partial sums are added in chunk order, so results do not depend on the machine's
+ * cores.
  */
 
 /*
- * Slots of scratch for n units of work of so many multiply-adds in all; a slot walks its share of
- * the units in order.  Little work gets few slots: its scratch should not shape a plan.
+ * Number of workspace slots for n units of work with `macs` multiply-adds in all.  A slot processes
+ * its units in order.  Little work gets few slots, so that its workspace does not raise the peak of
+ * a plan.
  */
 static inline int64_t cpu_slots(int64_t n, double macs)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kernels of cross attention on packed text: where the rows of each sample's heads are. */
+/* Cross attention kernels on packed text: locate the rows of each sample's heads. */
 #include "cpu.h"
 #include "attention.h"
 #include "attr.h"
 #include "kernels.h"
 
-/* Operands differ going forward and backward, but for q, k, v and lens. */
+/* Operands common to the forward and the backward op. */
 enum { Q, K, V, LENS };
 
 struct attention_job cross_attention_job_of(const struct ckpt_desc *q, const struct ckpt_desc *k)
@@ -18,7 +18,7 @@ struct attention_job cross_attention_job_of(const struct ckpt_desc *q, const str
                                   .dtype = q->dtype};
 }
 
-/* Rows before sample b. */
+/* Number of packed rows before sample b. */
 static int64_t first_row(const struct ckpt_view *lens, int64_t b)
 {
     int64_t sum = 0;
@@ -27,7 +27,7 @@ static int64_t first_row(const struct ckpt_view *lens, int64_t b)
     return sum;
 }
 
-/* The lengths are data: they are checked before any row is touched. */
+/* Checks the lengths, which are data, before any row is accessed. */
 static bool lens_fit(const struct ckpt_kernel_args *a)
 {
     const struct ckpt_view *lens = &a->in[LENS];
@@ -93,10 +93,10 @@ int cpu_cross_attention(const struct ckpt_kernel_args *a)
         return CKPT_EINVAL;
     job.locate = locate_forward;
     attention_forward(&job, a->workspace);
-    return cpu_leave_largest(a, 2, CKPT_OK);
+    return cpu_write_largest(a, 2, CKPT_OK);
 }
 
-/* Rows that belong to no sample get no gradient. */
+/* Sets gradients of rows that belong to no sample to 0. */
 static void zero_rest(const struct ckpt_view *x, int64_t first)
 {
     for (int64_t head = 0; head < x->desc.shape[1]; head++)
@@ -115,6 +115,6 @@ int cpu_cross_attention_dx(const struct ckpt_kernel_args *a)
     int64_t used = first_row(&a->in[LENS], a->in[LENS].desc.shape[0]);
     zero_rest(&a->out[1], used);
     zero_rest(&a->out[2], used);
-    cpu_leave_attention(a, ((const struct cross_attention_attr *)a->attr)->left);
+    cpu_write_attention_largest(a, ((const struct cross_attention_attr *)a->attr)->left);
     return CKPT_OK;
 }

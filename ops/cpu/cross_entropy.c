@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Softmax cross-entropy.  Sums are double. */
+/* Softmax cross-entropy.  Sums are in double. */
 #include "attr.h"
 #include "kernels.h"
 #include "report.h"
 #include "rows.h"
 #include "vmath.h"
 
-/* What is the same for all rows. */
+/* Parameters common to all rows. */
 struct cross_entropy {
     const struct cross_entropy_attr *attr;
     const int32_t *label;
-    const float *weight;   /* of the classes, or NULL */
-    double all;            /* sum of the class weights */
-    int64_t rows, n, step; /* step: bytes */
+    const float *weight;   /* class weights, or NULL */
+    double weight_sum;     /* sum of the class weights */
+    int64_t rows, n, step; /* step: bytes per row */
     bool half;
 };
 
-/* label and x are operands first and first + 1; the weight is operand `weight`, if there is one. */
+/* Label and x are operands first and first + 1; the class weights are operand `weight`, if
+ * present. */
 static struct cross_entropy open_call(const struct ckpt_kernel_args *a, int first, int weight)
 {
     const struct ckpt_desc *x = &a->in[first].desc;
@@ -27,13 +28,13 @@ static struct cross_entropy open_call(const struct ckpt_kernel_args *a, int firs
     c.step = c.n * ckpt_dtype_size(x->dtype);
     c.half = view_half(&a->in[first]);
     for (int64_t j = 0; c.weight && j < c.n; j++)
-        c.all += (double)c.weight[j];
+        c.weight_sum += (double)c.weight[j];
     if (!c.weight)
-        c.all = (double)c.n;
+        c.weight_sum = (double)c.n;
     return c;
 }
 
-static bool counts(const struct cross_entropy *c, int32_t label)
+static bool is_counted(const struct cross_entropy *c, int32_t label)
 {
     return label != c->attr->ignore_index;
 }
@@ -49,7 +50,7 @@ static double weight_of(const struct cross_entropy *c, int32_t label)
     return !c->weight || !fits(c, label) ? 1 : (double)c->weight[label];
 }
 
-/* Largest value of a row: a maximum of lanes, as compilers will not reorder one of floats. */
+/* The maximum of a row, over 16 lanes, because compilers do not reorder a maximum of floats. */
 ROWS_INLINE float largest_of(const void *x, int64_t n, bool half)
 {
     float lane[16], top = -INFINITY;
@@ -72,8 +73,8 @@ ROWS_INLINE float largest_of(const void *x, int64_t n, bool half)
     return top;
 }
 
-/* Largest value of a row, and the sum of exp(x - largest): double, as near 1 a small loss is all in
- * the digits behind the point. */
+/* The maximum of a row, and the sum of exp(x - maximum).  The sum is double: near 1, a small loss
+ * is in the digits after the point. */
 ROWS_INLINE double softmax_row(const void *x, int64_t n, bool half, float *largest)
 {
     float top = largest_of(x, n, half);
@@ -90,7 +91,7 @@ CKPT_CLONES static double exp_sum_leaf(const void *x, int64_t n, bool half, floa
     return half ? softmax_row(x, n, true, largest) : softmax_row(x, n, false, largest);
 }
 
-/* sum over the classes of weight x */
+/* sum over the classes of weight times x */
 static double weighted_sum(const struct cross_entropy *c, const void *x)
 {
     double sum = 0;
@@ -99,12 +100,12 @@ static double weighted_sum(const struct cross_entropy *c, const void *x)
     return sum;
 }
 
-/* NaN where the label is outside [0, n). */
+/* The loss of a row; NaN where the label is outside [0, n). */
 static double row_loss(const struct cross_entropy *c, const void *x, int32_t label, float stats[2])
 {
     const double e = (double)c->attr->label_smoothing, z = (double)c->attr->z_loss;
     stats[0] = stats[1] = 0;
-    if (!counts(c, label))
+    if (!is_counted(c, label))
         return 0;
     double sum = exp_sum_leaf(x, c->n, c->half, &stats[0]);
     stats[1] = (float)sum;
@@ -116,16 +117,16 @@ static double row_loss(const struct cross_entropy *c, const void *x, int32_t lab
     if (e == 0 && z == 0)
         return loss;
     double lse = (double)stats[0] + log(sum);
-    double smooth = e > 0 ? c->all * lse - weighted_sum(c, x) : 0;
+    double smooth = e > 0 ? c->weight_sum * lse - weighted_sum(c, x) : 0;
     return (1 - e) * loss + e / (double)c->n * smooth + z * weight_of(c, label) * lse * lse;
 }
 
-/* What the loss is divided by. */
+/* The divisor of the mean. */
 static double count_rows(const struct cross_entropy *c)
 {
     double total = 0;
     for (int64_t b = 0; b < c->rows; b++)
-        total += counts(c, c->label[b]) ? weight_of(c, c->label[b]) : 0;
+        total += is_counted(c, c->label[b]) ? weight_of(c, c->label[b]) : 0;
     return total;
 }
 
@@ -151,13 +152,13 @@ int cpu_cross_entropy(const struct ckpt_kernel_args *a)
 #pragma omp parallel for schedule(static) if (c.rows * c.n > ROWS_CHUNK)
     for (int64_t b = 0; b < c.rows; b++) {
         each[b] = row_loss(&c, (const char *)a->in[0].data + b * c.step, c.label[b], stats + 2 * b);
-        if (counts(&c, c.label[b]) && !fits(&c, c.label[b]))
+        if (is_counted(&c, c.label[b]) && !fits(&c, c.label[b]))
             report_index(a, b, c.label[b], c.n);
     }
     const double total = count_rows(&c);
     reduce_rows(&c, each, total, out);
     count[0] = (float)total;
-    count[1] = (float)c.all;
+    count[1] = (float)c.weight_sum;
     return CKPT_OK;
 }
 
@@ -171,13 +172,13 @@ int cpu_cross_entropy_count(const struct ckpt_kernel_args *a)
         c.n = a->in[1].desc.shape[0];
     }
     for (int64_t j = 0; j < c.n; j++)
-        c.all += (double)c.weight[j];
+        c.weight_sum += (double)c.weight[j];
     count[0] = (float)count_rows(&c);
-    count[1] = (float)c.all;
+    count[1] = (float)c.weight_sum;
     return CKPT_OK;
 }
 
-/* dx = scale p - at[label] - rest weight */
+/* dx = slope (scale p - (at where j is the label) - rest weight[j]) */
 struct slopes {
     float slope, scale, at, rest;
 };
@@ -190,11 +191,13 @@ static struct slopes slopes_of(const struct cross_entropy *c, int32_t label, flo
     struct slopes s = {.slope = fits(c, label) ? slope : NAN};
     s.at = (float)((1 - e) * w);
     s.rest = (float)(e / (double)c->n);
-    s.scale = (float)((1 - e) * w + e * c->all / (double)c->n + (z > 0 ? 2 * z * lse * w : 0));
+    s.scale =
+        (float)((1 - e) * w + e * c->weight_sum / (double)c->n + (z > 0 ? 2 * z * lse * w : 0));
     return s;
 }
 
-/* dx = slope (softmax(x) - one_hot(label)), and with weights, smoothing or z: struct slopes. */
+/* dx = slope (softmax(x) - one_hot(label)); with weights, label smoothing or z-loss see struct
+ * slopes. */
 ROWS_INLINE void slope_row(const struct cross_entropy *c, const void *x, void *dx, int32_t label,
                            struct slopes s, const float stats[2], bool half)
 {
@@ -222,12 +225,12 @@ CKPT_CLONES static void entropy_slope_leaf(const struct cross_entropy *c, const 
         slope_row(c, x, dx, label, s, stats, false);
 }
 
-/* The gradient of row b; `reached`: what reaches its loss. */
+/* The gradient of row b; `reached`: the gradient of its loss. */
 static void row_slope(const struct cross_entropy *c, const void *x, void *dx, int64_t b,
                       float reached, const float stats[2])
 {
     const int32_t label = c->label[b];
-    if (counts(c, label))
+    if (is_counted(c, label))
         entropy_slope_leaf(c, (const char *)x + b * c->step, (char *)dx + b * c->step, label,
                            slopes_of(c, label, reached, stats), stats);
     else
@@ -259,7 +262,7 @@ int cpu_cross_entropy_both(const struct ckpt_kernel_args *a)
     for (int64_t b = 0; b < c.rows; b++) {
         float stats[2];
         losses[b] = row_loss(&c, (const char *)a->in[1].data + b * c.step, c.label[b], stats);
-        if (counts(&c, c.label[b]) && !fits(&c, c.label[b]))
+        if (is_counted(&c, c.label[b]) && !fits(&c, c.label[b]))
             report_index(a, b, c.label[b], c.n);
         row_slope(&c, a->in[1].data, a->out[1].data, b,
                   mean ? dloss[0] / (float)total : dloss[each ? b : 0], stats);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kernel: dequantize, some blocks at a time by way of fp32. */
+/* Kernel: dequantize, CHUNK values at a time through an fp32 buffer. */
 #include "attr.h"
 #include "core/frozen.h"
 #include "cpu.h"

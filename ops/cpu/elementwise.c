@@ -109,7 +109,7 @@ int cpu_where(const struct ckpt_kernel_args *a)
     return CKPT_OK;
 }
 
-/* The first contribution sets the sum, so that nothing has to clear it before. */
+/* The first contribution sets the sum, so the accumulator is never cleared. */
 int cpu_accumulate(const struct ckpt_kernel_args *a)
 {
     if (a->accumulate)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Timestep embedding.  Angles reach a thousand, where an fp32 angle is only good to 6e-5: they are
- * formed in double, and the result is rounded once.
+ * Timestep embedding.  Angles reach 1,000, where fp32 resolves only 6e-5, so they are computed in
+ * double; the result is rounded once.
  */
 #include "embedding.h"
 #include "kernels.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Kernel: expr, an interpreter.  A program runs node by node over blocks of BLOCK elements, whose
- * values stand in registers of one block each; a register is used again when its value has been
- * read for the last time.  Half a dozen are alive in a usual chain: they stay in the first cache.
+ * Kernel: expr, an interpreter.  It runs a program node by node over blocks of BLOCK elements.
+ * Values are in registers of one block each; a register is reused after the last read of its value.
+ * A typical chain has about six live registers, which fit the first-level cache.
  */
 #include "expr/expr.h"
 #include "functions.h"
@@ -11,7 +11,7 @@
 
 #define BLOCK 512
 
-/* A node on registers; those below n_in are the operands where they lie. */
+/* A node on registers; registers below n_in are operands, read in place. */
 struct step {
     map_fn function;
     const void *constants;
@@ -20,16 +20,16 @@ struct step {
 
 struct machine {
     const struct expr *e;
-    int n_in; /* operands and leaves with a place */
+    int n_in; /* operands and leaf nodes with a position */
     struct step step[EXPR_LIMIT];
     int n_steps;
-    int n_registers; /* beside the operands */
+    int n_registers; /* besides the operands */
     struct {
         uint8_t to;
         float value;
     } constant[EXPR_LIMIT];
     int n_constants;
-    int result; /* register, or operand where there is no step */
+    int result; /* register, or operand if there are no steps */
 };
 
 static const map_fn functions[EXPR_CODES] = {
@@ -38,8 +38,8 @@ static const map_fn functions[EXPR_CODES] = {
 #undef X
 };
 
-/* Which node reads a value last, so that its register is free behind it. */
-static void find_last(const struct expr *e, int *last)
+/* Finds the last reader of each value, after which its register is free. */
+static void find_last_reads(const struct expr *e, int *last)
 {
     for (int i = 0; i < e->n_nodes; i++) {
         last[i] = i;
@@ -49,7 +49,7 @@ static void find_last(const struct expr *e, int *last)
     last[e->n_nodes - 1] = e->n_nodes;
 }
 
-static int take_register(struct machine *m, bool *busy)
+static int allocate_register(struct machine *m, bool *busy)
 {
     int r = m->n_in;
     while (busy[r])
@@ -60,24 +60,25 @@ static int take_register(struct machine *m, bool *busy)
     return r;
 }
 
-/* Constants are written once, for all blocks of a tile: the first registers are theirs alone. */
-static void take_constants(struct machine *m, bool *busy)
+/* Constants get the first registers to themselves: they are written once for all blocks of a
+ * tile. */
+static void allocate_constants(struct machine *m, bool *busy)
 {
     for (int i = 0; i < m->e->n_nodes; i++)
         if (m->e->node[i].code == EXPR_CONSTANT) {
-            m->constant[m->n_constants].to = (uint8_t)take_register(m, busy);
+            m->constant[m->n_constants].to = (uint8_t)allocate_register(m, busy);
             m->constant[m->n_constants++].value = m->e->node[i].p;
         }
 }
 
-/* Turns nodes into steps.  Leaves with a place have been counted as operands, in order. */
+/* Turns nodes into steps.  Leaf nodes with a position count as operands, in order. */
 static void assemble(struct machine *m)
 {
     const struct expr *e = m->e;
     int at[EXPR_LIMIT], last[EXPR_LIMIT], leaf = e->n_in, constant = m->n_in;
     bool busy[EXPR_LIMIT + LOOPS_OPERANDS] = {false};
-    find_last(e, last);
-    take_constants(m, busy);
+    find_last_reads(e, last);
+    allocate_constants(m, busy);
     for (int i = 0; i < e->n_nodes; i++) {
         const struct expr_node *n = &e->node[i];
         if (n->code == EXPR_INPUT) {
@@ -95,14 +96,14 @@ static void assemble(struct machine *m)
             for (int k = 0; k < s->n_from; k++)
                 if (at[n->arg[k]] >= m->n_in + m->n_constants && last[n->arg[k]] == i)
                     busy[at[n->arg[k]]] = false;
-            at[i] = take_register(m, busy);
+            at[i] = allocate_register(m, busy);
             s->to = (uint8_t)at[i];
         }
     }
     m->result = at[e->n_nodes - 1];
 }
 
-/* One block: the last step writes where the result belongs. */
+/* Runs one block; the last step writes directly to the result. */
 static void run_block(const struct machine *m, float *y, const float **value, int64_t n)
 {
     for (int k = 0; k < m->n_steps; k++) {
@@ -119,7 +120,8 @@ static void run_block(const struct machine *m, float *y, const float **value, in
 static void run_tile(float *y, const float *const *x, int64_t n, const void *ctx)
 {
     const struct machine *m = ctx;
-    _Alignas(64) float registers[EXPR_LIMIT][BLOCK + 16]; /* none 4 KiB from another */
+    /* rows not 4 KiB apart, which would conflict in the cache */
+    _Alignas(64) float registers[EXPR_LIMIT][BLOCK + 16];
     const float *value[EXPR_LIMIT + LOOPS_OPERANDS];
     for (int r = 0; r < m->n_registers; r++)
         value[m->n_in + r] = registers[r];
@@ -133,8 +135,8 @@ static void run_tile(float *y, const float *const *x, int64_t n, const void *ctx
     }
 }
 
-/* The place that a leaf has, as strides over the result: of one axis, or of all elements in order;
- * random values are numbered over the whole batch, as those of randn are. */
+/* The source of a leaf node, with strides over the result: along one axis for an index, over all
+ * elements for random values, which are numbered over the whole batch like those of randn. */
 static struct map_source leaf_source(const struct ckpt_kernel_args *a, const struct expr_node *n)
 {
     struct map_source s = {.kind = n->code == EXPR_INDEX ? MAP_INDEX : MAP_UNIFORM};
@@ -150,7 +152,7 @@ static struct map_source leaf_source(const struct ckpt_kernel_args *a, const str
     return s;
 }
 
-/* Program e, the result of which is *out. */
+/* Runs program e with result *out. */
 static void run(const struct ckpt_kernel_args *a, const struct expr *e, const struct ckpt_view *out)
 {
     struct machine m = {.e = e, .n_in = a->n_in};
@@ -163,20 +165,20 @@ static void run(const struct ckpt_kernel_args *a, const struct expr *e, const st
             source[m.n_in++] = leaf_source(a, n);
     }
     assemble(&m);
-    struct ckpt_desc walk = expr_walk(e, &out->desc);
+    struct ckpt_desc domain = expr_walk(e, &out->desc);
     if (e->reduced)
-        cpu_map_sum(out, &walk, e->reduced, e->scale, m.n_in, source, run_tile, &m);
+        cpu_map_sum(out, &domain, e->reduced, e->scale, m.n_in, source, run_tile, &m);
     else
         cpu_map_sources(out, m.n_in, source, run_tile, &m);
 }
 
-/* A second result is that of the program up to its node. */
+/* A second result is the value of the program up to its node. */
 int cpu_expr(const struct ckpt_kernel_args *a)
 {
     const struct expr *e = a->attr;
     run(a, e, &a->out[0]);
     if (!e->second)
-        return cpu_leave_largest(a, 1, CKPT_OK);
+        return cpu_write_largest(a, 1, CKPT_OK);
     struct expr other;
     memcpy(&other, e, expr_size(e));
     other.n_nodes = e->second;

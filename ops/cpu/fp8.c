@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * 8-bit copies of a tensor, and products of them: values times their scale in fp32, which is exact,
- * and then as any other product.
+ * 8-bit copies of a tensor, and their products.  A product decodes values times scale to fp32,
+ * which is exact, and then runs as any other product.
  */
 #include "attr.h"
 #include "core/fp8.h"
@@ -12,32 +12,36 @@
 #include "kernels.h"
 #include "linear.h"
 
-enum { BLOCK = FP8_BLOCK, BLOCK_ROWS = 64, PARTS = 512 /* that threads share */ };
+enum {
+    BLOCK = FP8_BLOCK,
+    BLOCK_ROWS = 64,
+    PARTS = 512 /* partial maxima, divided among threads */
+};
 
-/* ---- the largest magnitude ------------------------------------------------------------------- */
+/* ---- largest magnitude ----------------------------------------------------------------------- */
 
-/* Magnitudes as bits order as the values do, and NaN is above all. */
+/* Magnitudes compared as bits have the same order as their values, and NaN is above all. */
 CKPT_CLONES static uint32_t largest_fp8_input_bf16(const uint16_t *x, int64_t n)
 {
-    uint16_t most = 0;
+    uint16_t largest_bits = 0;
     for (int64_t i = 0; i < n; i++) {
         const uint16_t a = x[i] & 0x7fff;
-        most = a > most ? a : most;
+        largest_bits = a > largest_bits ? a : largest_bits;
     }
-    return (uint32_t)most << 16;
+    return (uint32_t)largest_bits << 16;
 }
 
 CKPT_CLONES static uint32_t largest_in_row(const float *x, int64_t n)
 {
-    uint32_t most = 0;
+    uint32_t largest_bits = 0;
     for (int64_t i = 0; i < n; i++) {
         const uint32_t a = float_bits(x[i]) & 0x7fffffff;
-        most = a > most ? a : most;
+        largest_bits = a > largest_bits ? a : largest_bits;
     }
-    return most;
+    return largest_bits;
 }
 
-/* n values of bf16 from `at` on, as the op in front would have stored them.  x: its operands. */
+/* Loads n bf16 values from `at` on, as the source op would have stored them.  x: its operands. */
 static void load_source(enum fp8_source source, const struct ckpt_view *x, int64_t at, int64_t n,
                         float *value)
 {
@@ -58,12 +62,12 @@ static void load_source(enum fp8_source source, const struct ckpt_view *x, int64
     cpu_load(value, half, CKPT_BF16, n);
 }
 
-/* Of elements [begin, end). */
+/* The largest magnitude of elements [begin, end). */
 static uint32_t largest_in_part(const struct ckpt_view *x, enum fp8_source source, int64_t begin,
                                 int64_t end)
 {
     float value[BLOCK];
-    uint32_t most = 0;
+    uint32_t largest_bits = 0;
     if (source == FP8_OPERAND)
         return x->desc.dtype == CKPT_BF16
                    ? largest_fp8_input_bf16((const uint16_t *)x->data + begin, end - begin)
@@ -72,42 +76,43 @@ static uint32_t largest_in_part(const struct ckpt_view *x, enum fp8_source sourc
         const int64_t n = min_i64(BLOCK, end - at);
         load_source(source, x, at, n, value);
         const uint32_t here = largest_in_row(value, n);
-        most = here > most ? here : most;
+        largest_bits = here > largest_bits ? here : largest_bits;
     }
-    return most;
+    return largest_bits;
 }
 
 static uint32_t largest(const struct ckpt_view *x, enum fp8_source source)
 {
     const int64_t n = desc_numel(&x->desc);
-    uint32_t part[PARTS], most = 0;
+    uint32_t part[PARTS], largest_bits = 0;
 #pragma omp parallel for schedule(static) if (n > 32768)
     for (int64_t i = 0; i < PARTS; i++)
         part[i] = largest_in_part(x, source, i * n / PARTS, (i + 1) * n / PARTS);
     for (int i = 0; i < PARTS; i++)
-        most = part[i] > most ? part[i] : most;
-    return most;
+        largest_bits = part[i] > largest_bits ? part[i] : largest_bits;
+    return largest_bits;
 }
 
-struct raised {
-    uint32_t *most;
+struct shared_largest {
+    uint32_t *largest_bits;
     bool half;
 };
 
-static void raise_to_rows(const struct row_run *run, int64_t c, const void *user)
+static void raise_by_rows(const struct row_run *run, int64_t c, const void *user)
 {
-    const struct raised *to = user;
-    uint32_t most = 0;
+    const struct shared_largest *to = user;
+    uint32_t largest_bits = 0;
     for (int64_t i = 0; i < run->n; i++) {
         const char *at = run->at[0] + i * run->step[0];
         const uint32_t row = to->half ? largest_fp8_input_bf16((const uint16_t *)at, c)
                                       : largest_in_row((const float *)at, c);
-        most = row > most ? row : most;
+        largest_bits = row > largest_bits ? row : largest_bits;
     }
-    rows_raise_to(to->most, most);
+    rows_raise_to(to->largest_bits, largest_bits);
 }
 
-/* Of a result that may lie beside others: rows are dense, and what is between them is not its. */
+/* The largest magnitude of a result that may be a part of a larger tensor: rows are dense, but gaps
+ * between them belong to other tensors. */
 static uint32_t largest_of_result(const struct ckpt_view *x)
 {
     const struct ckpt_desc *d = &x->desc;
@@ -116,23 +121,23 @@ static uint32_t largest_of_result(const struct ckpt_view *x)
         span += (d->shape[i] - 1) * d->stride[i];
     if (span == desc_numel(d) || desc_numel(d) == 0)
         return largest(x, FP8_OPERAND);
-    uint32_t most = 0;
-    const struct raised to = {&most, d->dtype == CKPT_BF16};
+    uint32_t largest_bits = 0;
+    const struct shared_largest to = {&largest_bits, d->dtype == CKPT_BF16};
     struct rows r;
     rows_begin(&r, x);
     rows_finish(&r);
-    rows_for_all(&r, d->shape[d->ndim - 1], raise_to_rows, &to);
-    return most;
+    rows_for_all(&r, d->shape[d->ndim - 1], raise_by_rows, &to);
+    return largest_bits;
 }
 
-int cpu_leave_largest(const struct ckpt_kernel_args *a, int n, int rc)
+int cpu_write_largest(const struct ckpt_kernel_args *a, int n, int rc)
 {
     if (!rc && a->n_out > n)
         *(uint32_t *)a->out[n].data = largest_of_result(&a->out[0]);
     return rc;
 }
 
-void cpu_leave_attention(const struct ckpt_kernel_args *a, uint16_t left)
+void cpu_write_attention_largest(const struct ckpt_kernel_args *a, uint16_t left)
 {
     for (int i = 0; a->n_out > ATTENTION_RESULTS && i < ATTENTION_RESULTS; i++) {
         const int to = attention_left(left, i);
@@ -148,16 +153,17 @@ int cpu_to_fp8_largest(const struct ckpt_kernel_args *a)
     return CKPT_OK;
 }
 
-/* ---- the copies ------------------------------------------------------------------------------ */
+/* ---- copies ---------------------------------------------------------------------------------- */
 
 struct copying {
     const struct ckpt_view *x;
     enum fp8_source source;
-    struct fp8_vector shift, scale; /* of a modulated norm */
+    struct fp8_vector shift, scale; /* vectors of a modulated norm */
     int64_t rows, cols, pitch;
-    float power; /* NaN where a value is infinite or NaN: so is every product with this tensor */
+    float
+        power; /* factor before rounding; NaN if a value is infinite or NaN, as products then are */
     enum ckpt_dtype dtype;
-    uint8_t *by_rows, *by_columns; /* either may be NULL */
+    uint8_t *by_rows, *by_columns; /* each may be NULL */
 };
 
 CKPT_CLONES static void multiply_fp8_input(float *x, float power, int64_t n)
@@ -166,7 +172,7 @@ CKPT_CLONES static void multiply_fp8_input(float *x, float power, int64_t n)
         x[i] *= power;
 }
 
-/* A row of a norm that is modulated, from its statistics on, as cpu_layer_norm_modulate has it. */
+/* A row of a modulated norm, from its statistics, rounded as in cpu_layer_norm_modulate. */
 CKPT_CLONES static void normalise_fp8_input(float *x, const float *stats, const uint16_t *shift,
                                             const uint16_t *scale, int64_t n)
 {
@@ -177,7 +183,7 @@ CKPT_CLONES static void normalise_fp8_input(float *x, const float *stats, const 
     }
 }
 
-/* Where shift and scale of a norm have the rows of x. */
+/* Finds the rows of shift and scale of a norm that belong to the rows of x. */
 static void find_vectors(const struct ckpt_kernel_args *a, struct copying *c)
 {
     if (c->source != FP8_NORM_MODULATE)
@@ -193,7 +199,7 @@ static const uint16_t *vector_row(const struct ckpt_view *v, struct fp8_vector b
     return (const uint16_t *)v->data + row / by.share * by.step + col;
 }
 
-/* n values of row `row` from column col on. */
+/* Loads n values of row `row` from column col on. */
 static void load_values(const struct copying *c, int64_t row, int64_t col, int64_t n, float *value)
 {
     const struct ckpt_view *x = c->x;
@@ -209,7 +215,8 @@ static void load_values(const struct copying *c, int64_t row, int64_t col, int64
                             vector_row(&x[FP8_SCALE], c->scale, row, col), n);
 }
 
-/* Rows [row, row + n_rows) and columns [col, col + n_cols), and zeros behind the last row. */
+/* Writes rows [row, row + n_rows) and columns [col, col + n_cols), with zeros after the last
+ * row. */
 static void copy_block(const struct copying *c, int64_t row, int64_t col, int64_t n_rows,
                        int64_t n_cols)
 {
@@ -243,7 +250,7 @@ static void copy_all(const struct copying *c)
     }
 }
 
-/* The sums over the rows of the operand, which are the last output, where somebody reads them. */
+/* Writes the column sums of the operand to the last output, if it is present. */
 static int sum_operand(const struct ckpt_kernel_args *a)
 {
     struct ckpt_kernel_args sums = *a;
@@ -254,12 +261,12 @@ static int sum_operand(const struct ckpt_kernel_args *a)
 
 static uint32_t largest_of_parts(const struct ckpt_kernel_args *a)
 {
-    uint32_t most = *(const uint32_t *)a->in[FP8_MOST].data;
+    uint32_t largest_bits = *(const uint32_t *)a->in[FP8_MOST].data;
     for (int i = FP8_FROM_INPUTS; i < a->n_in; i++) {
         const uint32_t part = *(const uint32_t *)a->in[i].data;
-        most = part > most ? part : most;
+        largest_bits = part > largest_bits ? part : largest_bits;
     }
-    return most;
+    return largest_bits;
 }
 
 int cpu_to_fp8(const struct ckpt_kernel_args *a)
@@ -267,13 +274,13 @@ int cpu_to_fp8(const struct ckpt_kernel_args *a)
     const struct to_fp8_attr *attr = a->attr;
     const struct ckpt_desc *x = &a->in[0].desc;
     const enum ckpt_dtype dtype = (enum ckpt_dtype)attr->dtype;
-    const uint32_t most = largest_of_parts(a);
-    const int k = fp8_is_odd(most) ? 0 : fp8_exponent(most, fp8_top(dtype));
+    const uint32_t largest_bits = largest_of_parts(a);
+    const int k = fp8_is_odd(largest_bits) ? 0 : fp8_exponent(largest_bits, fp8_top(dtype));
     struct copying c = {.x = &a->in[0],
                         .source = (enum fp8_source)attr->source,
                         .rows = linear_rows(x),
                         .cols = x->shape[x->ndim - 1],
-                        .power = fp8_is_odd(most) ? NAN : float_of_bits(fp8_power_bits(k)),
+                        .power = fp8_is_odd(largest_bits) ? NAN : float_of_bits(fp8_power_bits(k)),
                         .dtype = dtype};
     int n = 1;
     find_vectors(a, &c);
@@ -283,38 +290,39 @@ int cpu_to_fp8(const struct ckpt_kernel_args *a)
     if (attr->copies & FP8_COLUMNS)
         c.by_columns = a->out[n].data;
     if (a->out[0].data)
-        *(float *)a->out[0].data = fp8_is_odd(most) ? NAN : float_of_bits(fp8_power_bits(-k));
+        *(float *)a->out[0].data =
+            fp8_is_odd(largest_bits) ? NAN : float_of_bits(fp8_power_bits(-k));
     copy_all(&c);
     return attr->sums ? sum_operand(a) : CKPT_OK;
 }
 
-/* ---- copies with a scale for each block ------------------------------------------------------ */
+/* ---- copies with block scales ---------------------------------------------------------------- */
 
-/* A tile of BLOCK x BLOCK elements at most, and what of them shares a scale. */
+/* A tile of at most BLOCK x BLOCK elements, with the layout of its scales. */
 struct tile {
     const struct copying *from;
     int64_t rows, cols, pitch, row, col, n_rows, n_cols;
     bool square;
     float *row_scale, *column_scale;
-    int64_t row_ld, column_ld; /* from a row of scales to the next */
+    int64_t row_ld, column_ld; /* pitch of the rows of scales */
     uint8_t *by_rows, *by_columns;
-    float *sums; /* over the rows of each row of tiles, or NULL */
+    float *sums; /* column sums of each row of tiles, or NULL */
 };
 
 struct powers {
-    float up, down; /* what values are multiplied by, and codes; both NaN where a value is odd */
+    float up, down; /* factors of values and of codes; both NaN if a value is infinite or NaN */
 };
 
-static struct powers powers_of(uint32_t most)
+static struct powers powers_of(uint32_t largest_bits)
 {
-    const int k = fp8_is_odd(most) ? 0 : fp8_exponent(most, FP8_E4M3_TOP);
-    if (fp8_is_odd(most))
+    const int k = fp8_is_odd(largest_bits) ? 0 : fp8_exponent(largest_bits, FP8_E4M3_TOP);
+    if (fp8_is_odd(largest_bits))
         return (struct powers){NAN, NAN};
     return (struct powers){float_of_bits(fp8_power_bits(k)), float_of_bits(fp8_power_bits(-k))};
 }
 
-/* Codes of the n rows of x, as they lie in memory, to rows of dst, with zeros up to `filled`;
- * beside each row its scale; either may be nowhere. */
+/* Rounds n rows of x to rows of dst, padded with zeros up to `filled`, and writes the scale of each
+ * row.  whole: the largest magnitude of the block, NULL: per row.  dst and scale may be NULL. */
 static void round_rows(float (*x)[BLOCK], int64_t n, int64_t length, int64_t filled,
                        const uint32_t *whole, uint8_t *dst, int64_t ld, float *scale)
 {
@@ -330,11 +338,11 @@ static void round_rows(float (*x)[BLOCK], int64_t n, int64_t length, int64_t fil
     }
 }
 
-static void place_square(const struct tile *t, uint32_t most)
+static void write_block_scales(const struct tile *t, uint32_t largest_bits)
 {
-    const float down = powers_of(most).down;
+    const float down = powers_of(largest_bits).down;
     const int64_t i = t->row / BLOCK, j = t->col / BLOCK;
-    /* The last one writes what rows of scales are filled up with, too. */
+    /* The last block also writes the padding of its row of scales. */
     for (int64_t k = j; t->row_scale && k < (t->col + BLOCK < t->cols ? j + 1 : t->row_ld); k++)
         t->row_scale[i * t->row_ld + k] = k == j ? down : 0.f;
     for (int64_t k = i; t->column_scale && k < (t->row + BLOCK < t->rows ? i + 1 : t->column_ld);
@@ -342,8 +350,8 @@ static void place_square(const struct tile *t, uint32_t most)
         t->column_scale[j * t->column_ld + k] = k == i ? down : 0.f;
 }
 
-/* What the row of scales is filled up with behind those of the last rows. */
-static void fill_row_scales(const struct tile *t)
+/* Writes the padding of a row of scales after the last rows. */
+static void pad_row_scales(const struct tile *t)
 {
     float *scale = t->row_scale + t->col / BLOCK * t->row_ld;
     for (int64_t i = t->row + t->n_rows; t->row + t->n_rows == t->rows && i < t->row_ld; i++)
@@ -360,7 +368,7 @@ static void sum_tile(const struct tile *t, float (*value)[BLOCK])
             sum[j] += value[i][j];
 }
 
-/* Of the rows of tiles, in order. */
+/* Adds the sums of the rows of tiles in order. */
 static void add_sums(const struct tile *t, int64_t down, float *sum)
 {
     memset(sum, 0, (size_t)t->cols * sizeof *sum);
@@ -371,33 +379,33 @@ static void add_sums(const struct tile *t, int64_t down, float *sum)
 
 static void round_tile(const struct tile *t)
 {
-    float value[BLOCK][BLOCK], turned[BLOCK][BLOCK];
-    uint32_t most = 0;
+    float value[BLOCK][BLOCK], transposed[BLOCK][BLOCK];
+    uint32_t largest_bits = 0;
     for (int64_t i = 0; i < t->n_rows; i++) {
         load_values(t->from, t->row + i, t->col, t->n_cols, value[i]);
         for (int64_t j = 0; j < t->n_cols; j++)
-            turned[j][i] = value[i][j];
+            transposed[j][i] = value[i][j];
         if (t->square) {
             const uint32_t row = largest_in_row(value[i], t->n_cols);
-            most = row > most ? row : most;
+            largest_bits = row > largest_bits ? row : largest_bits;
         }
     }
-    const uint32_t *whole = t->square ? &most : NULL;
+    const uint32_t *whole = t->square ? &largest_bits : NULL;
     if (t->sums)
         sum_tile(t, value);
     if (t->square)
-        place_square(t, most);
+        write_block_scales(t, largest_bits);
     uint8_t *rows = t->by_rows ? t->by_rows + t->row * t->cols + t->col : NULL;
     uint8_t *columns = t->by_columns ? t->by_columns + t->col * t->pitch + t->row : NULL;
     float *row_scale = NULL, *column_scale = NULL;
     if (t->row_scale && !whole) {
         row_scale = t->row_scale + t->col / BLOCK * t->row_ld + t->row;
-        fill_row_scales(t);
+        pad_row_scales(t);
     }
     if (t->column_scale && !whole)
         column_scale = t->column_scale + t->row / BLOCK * t->column_ld + t->col;
     round_rows(value, t->n_rows, t->n_cols, t->n_cols, whole, rows, t->cols, row_scale);
-    round_rows(turned, t->n_cols, t->n_rows, min_i64(BLOCK, t->pitch - t->row), whole, columns,
+    round_rows(transposed, t->n_cols, t->n_rows, min_i64(BLOCK, t->pitch - t->row), whole, columns,
                t->pitch, column_scale);
 }
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The functions of expressions that no other kernel has. */
+/* Functions of expressions without a kernel of their own. */
 #include "functions.h"
 #include "vmath.h"
 
-/* y[i] = value, a formula of u, one of u and v; p and q are the node's constants. */
+/* Define map_<name>: y[i] = value, an expression in u, or in u and v; p and q are the constants of
+ * the node. */
 #define UNARY(name, value)                                                                         \
     CPU_MAP(map_##name)                                                                            \
     {                                                                                              \
@@ -30,7 +31,7 @@
     }                                                                                              \
     CPU_MAP_CALL(map_##name)
 
-/* The nearest integer of i32, as a float; what is beyond its range becomes its end. */
+/* Rounds toward zero to an i32 value, as a float; clamped to its range; NaN becomes 0. */
 static inline float integer_of(float x)
 {
     float a = vmath_select(x < -2147483648.f, -2147483648.f, x);
@@ -40,10 +41,10 @@ static inline float integer_of(float x)
 
 static inline float sign_of(float x)
 {
-    return vmath_select((x > 0.f) | (x < 0.f), copysignf(1.f, x), x); /* zeros and NaN stay */
+    return vmath_select((x > 0.f) | (x < 0.f), copysignf(1.f, x), x); /* zeros and NaN unchanged */
 }
 
-/* bf16_round and bf16_load in one. */
+/* bf16_load(bf16_round(x)) */
 static inline float rounded(float x)
 {
     uint32_t u = (uint32_t)vmath_bits(x), kept = (u + 0x7fff + ((u >> 16) & 1)) & 0xffff0000u;
@@ -74,7 +75,7 @@ UNARY(round, rintf(u))
 UNARY(not, vmath_select(u == 0.f, 1.f, 0.f))
 BINARY(div, u / v)
 BINARY(pow, vpow(u, v))
-/* NaN of either side stays: nothing is larger than it, and it is larger than nothing. */
+/* NaN on either side gives NaN: every comparison with NaN is false. */
 BINARY(minimum, vmath_select((u < v) | (u != u), u, v))
 BINARY(maximum, vmath_select((u > v) | (u != u), u, v))
 BINARY(eq, vmath_select(u == v, 1.f, 0.f))

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The functions of expressions on stretches of floats, one per code of expr/expr.h.  ctx: the
+ * The functions of expressions on arrays of floats, one per code of expr/expr.h.  ctx: the
  * constants p and q of the node.  Ops with a kernel of their own (add, gelu, ...) call the same
- * ones, so that they give the same bits alone and in a chain.
+ * functions, so results have the same bits alone and in a fused chain.
  */
 #ifndef CKPT_CPU_FUNCTIONS_H
 #define CKPT_CPU_FUNCTIONS_H
@@ -16,9 +16,9 @@ EXPR_FUNCTIONS(X)
 #undef X
 
 /*
- * CPU_MAP begins the definition of one, CPU_MAP_CALL stands behind it: some compilers let only the
- * file that defines a function for several instruction sets call it, so others call a plain one
- * round it.  It comes second: clang 14 leaves the body out where a call stands before it.
+ * CPU_MAP begins the definition of such a function; CPU_MAP_CALL must follow it.  Some compilers
+ * permit calls of a multi-versioned function only in the file that defines it, so other files call
+ * a plain wrapper.  The wrapper comes second: clang 14 omits the body if a call precedes it.
  */
 #define CPU_MAP(name)                                                                              \
     CKPT_CLONES static void name##_loop(float *y, const float *const *x, int64_t n, const void *ctx)

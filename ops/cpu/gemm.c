@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Matrix products for the linear family.
+ * Matrix products.
  *
- * The result is cut into tiles that depend on the shape alone.  fp32 operands go to OpenBLAS as
- * they stand.  Others are converted, or filled, block by block into a slot of the workspace; a slot
- * walks its tiles in order, so neither the scratch nor the order of any sum depends on the number
- * of threads.
+ * The result is divided into tiles that depend on the shape alone.  fp32 operands are passed to
+ * OpenBLAS directly.  Others are converted, or filled, block by block into a slot of the workspace.
+ * A slot processes its tiles in order, so neither the workspace nor the order of any sum depends on
+ * the number of threads.
  */
 #include "blas.h"
 #include "core/fp8.h"
@@ -13,18 +13,18 @@
 #include "gemm.h"
 
 enum {
-    TILE = 256, /* rows and columns of a tile, at most */
-    TILE_LEAST = 64,
-    TILES_WANTED = 8, /* tiles are halved until there are so many */
-    INNER = 256       /* length of a converted block along the summed axis */
+    TILE = 256, /* maximum rows and columns of a tile */
+    TILE_MIN = 64,
+    MIN_TILES = 8, /* tiles are halved until there are this many */
+    INNER = 256    /* maximum length of a converted block along the summed axis */
 };
 
 struct layout {
-    int64_t tile_rows, tile_cols, inner; /* sizes of a tile and of a step along the summed axis */
-    int64_t unit, down;                  /* rows that are cut alike, and tiles of them */
-    int64_t tiles, across;               /* tiles in all, and of one row of tiles */
+    int64_t tile_rows, tile_cols, inner; /* sizes of a tile, and of a step along the summed axis */
+    int64_t unit, down;                  /* rows that are divided alike, and tiles of such a unit */
+    int64_t tiles, across;               /* tiles in all, and per row of tiles */
     int64_t slots;
-    int64_t a_floats, b_floats, c_floats; /* parts of a slot */
+    int64_t a_floats, b_floats, c_floats; /* parts of a slot, in floats */
 };
 
 static int64_t tile_count(int64_t n, int64_t tile)
@@ -32,7 +32,7 @@ static int64_t tile_count(int64_t n, int64_t tile)
     return (n + tile - 1) / tile;
 }
 
-/* Tiles of nearly equal size, so that no thread is left with a thin one. */
+/* Tiles of nearly equal size, so that no thread gets a much smaller one. */
 static int64_t even_tile(int64_t n, int64_t tile)
 {
     int64_t even = (n + tile_count(n, tile) - 1) / tile_count(n, tile);
@@ -49,11 +49,11 @@ static struct layout layout_of(const struct gemm *g)
     bool a = in_blocks(&g->a), b = in_blocks(&g->b), c = g->c_dtype != CKPT_F32;
     struct layout l = {.tile_rows = TILE, .tile_cols = TILE, .unit = g->unit ? g->unit : g->rows};
     while (!g->unit &&
-           tile_count(g->rows, l.tile_rows) * tile_count(g->cols, l.tile_cols) < TILES_WANTED) {
+           tile_count(g->rows, l.tile_rows) * tile_count(g->cols, l.tile_cols) < MIN_TILES) {
         int64_t *longer = min_i64(g->rows, l.tile_rows) > min_i64(g->cols, l.tile_cols)
                               ? &l.tile_rows
                               : &l.tile_cols;
-        if (*longer <= TILE_LEAST)
+        if (*longer <= TILE_MIN)
             break;
         *longer /= 2;
     }
@@ -89,7 +89,7 @@ CKPT_CLONES static void scale_values(float *x, float scale, int64_t n)
         x[i] *= scale;
 }
 
-/* Of a stored block, whose columns are the summed axis where scales are by block. */
+/* Scales a stored block.  With block scales its columns are the summed axis. */
 static void scale_block(const struct gemm_operand *m, int64_t row, int64_t col, int64_t n_rows,
                         int64_t n_cols, float *x)
 {
@@ -108,7 +108,7 @@ static void scale_block(const struct gemm_operand *m, int64_t row, int64_t col, 
         }
 }
 
-/* The stored block of n_rows x n_cols at (row, col) of a matrix of ld columns, as fp32. */
+/* The stored block n_rows x n_cols at (row, col) of a matrix with pitch ld, as fp32. */
 static struct block block_of(const struct gemm_operand *m, int64_t ld, int64_t row, int64_t col,
                              int64_t n_rows, int64_t n_cols, float *scratch)
 {
@@ -123,7 +123,7 @@ static struct block block_of(const struct gemm_operand *m, int64_t ld, int64_t r
     return (struct block){scratch, n_cols};
 }
 
-/* A block by its logical place, whichever way the matrix is stored. */
+/* A block by its logical position, for either storage order. */
 static struct block block_at(const struct gemm_operand *m, int64_t rows, int64_t cols, int64_t row,
                              int64_t col, int64_t n_rows, int64_t n_cols, float *scratch)
 {
@@ -152,7 +152,7 @@ static void add_row(float *c, const void *from, enum ckpt_dtype dtype, int64_t n
             dtype == CKPT_BF16 ? bf16_load(((const uint16_t *)from)[j]) : ((const float *)from)[j];
 }
 
-/* To the bias, if there is one. */
+/* Adds to the bias if there is one, else sets c. */
 static void fill_addend(const struct gemm *g, int64_t row, int64_t col, int64_t n_rows,
                         int64_t n_cols, float *c, int64_t ldc)
 {

@@ -1,36 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Kernels: group norm and SiLU.  A sample is a matrix of rows (places) and channels.  Statistics
- * are made per block of rows, mean first and squared deviations from it second, while the block is
- * in the cache; blocks are joined in order by the formula of Chan et al. 1983, so x is read from
- * memory once for them and never loses digits to a large mean.
+ * Kernels: group norm and SiLU.  A sample is a matrix of rows (positions) and channels.  Statistics
+ * are computed per block of rows, first the mean, then squared deviations from it, while the block
+ * is in the cache.  Blocks are merged in order (Chan et al. 1983), so x is read from memory once,
+ * and a large mean costs no precision.
  */
 #include "group_norm.h"
 #include "kernels.h"
 #include "rows.h"
 #include "vmath.h"
 
-#define BLOCK 32768 /* elements of a block, about */
-#define LEAST 64    /* rows of a block */
-#define MOST  512
+#define BLOCK_ELEMENTS 32768 /* approximate elements of a block */
+#define MIN_ROWS       64    /* minimum and maximum rows of a block */
+#define MAX_ROWS       512
 
-/* How the rows of all samples are cut: `blocks` a sample, walked by `slots` workers in order. */
-struct cut {
-    int64_t rows, blocks, slots; /* rows of a block */
+/* How the rows of all samples are divided: `blocks` per sample, processed by `slots` workers in
+ * order. */
+struct division {
+    int64_t rows, blocks, slots; /* rows per block */
 };
 
-static struct cut cut_of(const struct group_norm_shape *s)
+static struct division division_of(const struct group_norm_shape *s)
 {
-    struct cut c = {.rows = max_i64(LEAST, min_i64(MOST, BLOCK / s->c))};
+    struct division c = {.rows = max_i64(MIN_ROWS, min_i64(MAX_ROWS, BLOCK_ELEMENTS / s->c))};
     c.blocks = (s->rows + c.rows - 1) / c.rows;
     c.slots = cpu_slots(s->n * c.blocks, (double)s->n * (double)s->rows * (double)s->c);
     return c;
 }
 
-/* What a kernel works on.  Per sample and channel: the map's coefficients, as rows of c floats. */
+/* A call of a kernel.  coefficients: rows of c floats per sample. */
 struct task {
     struct group_norm_shape s;
-    struct cut cut;
+    struct division division;
     const char *x, *dy;
     char *out;
     bool half, silu;
@@ -43,7 +44,7 @@ static struct task task_of(const struct ckpt_kernel_args *a, const struct ckpt_v
 {
     const struct group_norm_attr *attr = a->attr;
     struct task t = {.s = group_norm_shape(&x->desc, attr), .x = x->data, .out = a->out[0].data};
-    t.cut = cut_of(&t.s);
+    t.division = division_of(&t.s);
     t.half = view_half(x);
     t.silu = attr->silu;
     t.coefficients = a->workspace;
@@ -55,18 +56,18 @@ static int64_t coefficients_bytes(const struct group_norm_shape *s)
     return round_up(s->n * COEFFICIENTS * s->c * (int64_t)sizeof(float), 64);
 }
 
-/* What stands behind the coefficients: results of the blocks. */
-static float *behind_coefficients(const struct task *t)
+/* The memory after the coefficients: results of the blocks. */
+static float *after_coefficients(const struct task *t)
 {
     return t->coefficients + coefficients_bytes(&t->s) / (int64_t)sizeof(float);
 }
 
-/* The rows of a block, and where they begin in the tensor. */
+/* The number of rows of a block; *at becomes its first element in the tensor. */
 static int64_t block_rows(const struct task *t, int64_t block, int64_t *at)
 {
-    int64_t first = block % t->cut.blocks * t->cut.rows;
-    *at = (block / t->cut.blocks * t->s.rows + first) * t->s.c;
-    return min_i64(t->cut.rows, t->s.rows - first);
+    int64_t first = block % t->division.blocks * t->division.rows;
+    *at = (block / t->division.blocks * t->s.rows + first) * t->s.c;
+    return min_i64(t->division.rows, t->s.rows - first);
 }
 
 static const char *element_at(const struct task *t, const char *base, int64_t at)
@@ -76,19 +77,19 @@ static const char *element_at(const struct task *t, const char *base, int64_t at
 
 typedef void (*block_fn)(const struct task *t, int64_t block, float *scratch);
 
-/* Every block of every sample; a slot has `floats` of scratch at `scratch`. */
+/* Runs fn on every block of every sample; each slot has `floats` floats of scratch. */
 static void for_all_blocks(const struct task *t, block_fn fn, float *scratch, int64_t floats)
 {
-    int64_t blocks = t->s.n * t->cut.blocks, slots = t->cut.slots;
+    int64_t blocks = t->s.n * t->division.blocks, slots = t->division.slots;
 #pragma omp parallel for schedule(static) if (slots > 1)
     for (int64_t i = 0; i < slots; i++)
         for (int64_t k = i * blocks / slots; k < (i + 1) * blocks / slots; k++)
             fn(t, k, scratch + i * floats);
 }
 
-/* ---- forward -------------------------------------------------------------------------------- */
+/* ---- forward --------------------------------------------------------------------------------- */
 
-/* sum[j] = sum over rows of x[j] - mean[j], squared or not */
+/* sum[j] = sum over rows of x[j] - mean[j], squared if `square` */
 ROWS_INLINE void sum_rows(float *restrict sum, const void *restrict x, const float *restrict mean,
                           int64_t rows, int64_t c, bool square, bool half)
 {
@@ -120,7 +121,7 @@ static void block_statistics(const struct task *t, int64_t block, float *scratch
     int64_t c = t->s.c, at, rows = block_rows(t, block, &at);
     const char *x = element_at(t, t->x, at);
     float *sum = scratch, *mean = scratch + c;
-    float *partial = behind_coefficients(t) + block * t->s.groups * 2;
+    float *partial = after_coefficients(t) + block * t->s.groups * 2;
     memset(mean, 0, (size_t)c * sizeof *mean);
     sum_leaf(sum, x, mean, rows, c, false, t->half);
     for (int64_t g = 0; g < t->s.groups; g++) {
@@ -140,12 +141,12 @@ static void block_statistics(const struct task *t, int64_t block, float *scratch
     }
 }
 
-/* Moments of parts of a group, joined so far. */
-struct joined {
+/* Merged moments of parts of a group. */
+struct moments {
     double mean, squares, count;
 };
 
-static void join(struct joined *all, double mean, double squares, double count)
+static void merge(struct moments *all, double mean, double squares, double count)
 {
     double away = mean - all->mean, total = all->count + count;
     all->squares += squares + away * away * all->count * count / total;
@@ -153,30 +154,30 @@ static void join(struct joined *all, double mean, double squares, double count)
     all->count = total;
 }
 
-/* The blocks of group g of sample n. */
-static struct joined join_blocks(const struct task *t, const float *partial, int64_t n, int64_t g)
+/* Merges the blocks of group g of sample n. */
+static struct moments merge_blocks(const struct task *t, const float *partial, int64_t n, int64_t g)
 {
-    struct joined all = {0, 0, 0};
-    for (int64_t i = 0; i < t->cut.blocks; i++) {
-        const float *p = partial + ((n * t->cut.blocks + i) * t->s.groups + g) * 2;
-        int64_t rows = min_i64(t->cut.rows, t->s.rows - i * t->cut.rows);
-        join(&all, (double)p[0], (double)p[1], (double)(rows * t->s.width));
+    struct moments all = {0, 0, 0};
+    for (int64_t i = 0; i < t->division.blocks; i++) {
+        const float *p = partial + ((n * t->division.blocks + i) * t->s.groups + g) * 2;
+        int64_t rows = min_i64(t->division.rows, t->s.rows - i * t->division.rows);
+        merge(&all, (double)p[0], (double)p[1], (double)(rows * t->s.width));
     }
     return all;
 }
 
-/* Mean and 1 / sqrt(variance + eps). */
-static void store_stats(float *stats, const struct joined *all, float eps)
+/* Writes mean and 1 / sqrt(variance + eps). */
+static void store_stats(float *stats, const struct moments *all, float eps)
 {
     stats[0] = (float)all->mean;
     stats[1] = (float)(1 / sqrt(all->squares / all->count + (double)eps));
 }
 
-/* Statistics of all blocks, behind the coefficients; returns where. */
+/* Computes the statistics of all blocks, after the coefficients, and returns them. */
 static const float *find_partials(const struct task *t)
 {
-    float *partial = behind_coefficients(t);
-    for_all_blocks(t, block_statistics, partial + t->s.n * t->cut.blocks * t->s.groups * 2,
+    float *partial = after_coefficients(t);
+    for_all_blocks(t, block_statistics, partial + t->s.n * t->division.blocks * t->s.groups * 2,
                    2 * t->s.c);
     return partial;
 }
@@ -210,15 +211,15 @@ CKPT_CLONES static void map_leaf(const void *x, void *y, const float *k, int64_t
 static void map_block(const struct task *t, int64_t block, float *scratch)
 {
     int64_t at, rows = block_rows(t, block, &at);
-    const float *k = t->coefficients + block / t->cut.blocks * COEFFICIENTS * t->s.c;
+    const float *k = t->coefficients + block / t->division.blocks * COEFFICIENTS * t->s.c;
     (void)scratch;
     map_leaf(element_at(t, t->x, at), (char *)element_at(t, t->out, at), k, rows, t->s.c, t->silu,
              t->half);
 }
 
-/* Mean, slope and bias of each channel of sample n. */
-static void spread(const struct task *t, const struct ckpt_view *w, const struct ckpt_view *b,
-                   const float *stats, int64_t n)
+/* Sets mean, slope and bias of each channel of sample n. */
+static void set_coefficients(const struct task *t, const struct ckpt_view *w,
+                             const struct ckpt_view *b, const float *stats, int64_t n)
 {
     int64_t c = t->s.c;
     float *k = t->coefficients + n * COEFFICIENTS * c;
@@ -232,8 +233,8 @@ static void spread(const struct task *t, const struct ckpt_view *w, const struct
 
 int64_t cpu_group_norm_workspace(const struct group_norm_shape *s)
 {
-    struct cut cut = cut_of(s);
-    int64_t floats = s->n * cut.blocks * s->groups * 2 + cut.slots * 2 * s->c;
+    struct division division = division_of(s);
+    int64_t floats = s->n * division.blocks * s->groups * 2 + division.slots * 2 * s->c;
     return coefficients_bytes(s) + floats * (int64_t)sizeof(float);
 }
 
@@ -245,26 +246,26 @@ int cpu_group_norm(const struct ckpt_kernel_args *a)
     const float *partial = find_partials(&t);
     for (int64_t n = 0; n < t.s.n; n++) {
         for (int64_t g = 0; g < t.s.groups; g++) {
-            struct joined all = join_blocks(&t, partial, n, g);
+            struct moments all = merge_blocks(&t, partial, n, g);
             store_stats(stats + (n * t.s.groups + g) * 2, &all, attr->eps);
         }
-        spread(&t, &a->in[1], &a->in[2], stats, n);
+        set_coefficients(&t, &a->in[1], &a->in[2], stats, n);
     }
     for_all_blocks(&t, map_block, NULL, 0);
     return CKPT_OK;
 }
 
-/* ---- in parts ------------------------------------------------------------------------------- */
+/* ---- in parts -------------------------------------------------------------------------------- */
 
 int cpu_group_norm_moments(const struct ckpt_kernel_args *a)
 {
     struct task t = task_of(a, &a->in[0]);
     t.s = group_norm_row_shape(&a->in[0].desc, a->attr);
-    t.cut = cut_of(&t.s);
+    t.division = division_of(&t.s);
     const float *partial = find_partials(&t);
     float *moments = a->out[0].data;
     for (int64_t i = 0; i < t.s.n * t.s.groups; i++) {
-        struct joined all = join_blocks(&t, partial, i / t.s.groups, i % t.s.groups);
+        struct moments all = merge_blocks(&t, partial, i / t.s.groups, i % t.s.groups);
         moments[i * MOMENTS + MOMENT_MEAN] = (float)all.mean;
         moments[i * MOMENTS + MOMENT_SQUARES] = (float)all.squares;
         moments[i * MOMENTS + MOMENT_COUNT] = (float)all.count;
@@ -272,13 +273,13 @@ int cpu_group_norm_moments(const struct ckpt_kernel_args *a)
     return CKPT_OK;
 }
 
-/* The rows of a part, from above to below, to group g of sample n. */
-static void join_rows(struct joined *all, const struct ckpt_view *part, int64_t n, int64_t g)
+/* Merges the rows of a part, in order, into the moments of group g of sample n. */
+static void merge_rows(struct moments *all, const struct ckpt_view *part, int64_t n, int64_t g)
 {
     const int64_t rows = part->desc.shape[1], groups = part->desc.shape[2];
     for (int64_t row = n * rows; row < (n + 1) * rows; row++) {
         const float *m = (const float *)part->data + (row * groups + g) * MOMENTS;
-        join(all, (double)m[MOMENT_MEAN], (double)m[MOMENT_SQUARES], (double)m[MOMENT_COUNT]);
+        merge(all, (double)m[MOMENT_MEAN], (double)m[MOMENT_SQUARES], (double)m[MOMENT_COUNT]);
     }
 }
 
@@ -287,9 +288,9 @@ int cpu_group_norm_join(const struct ckpt_kernel_args *a)
     const struct group_norm_attr *attr = a->attr;
     int64_t n = a->out[0].desc.shape[0], groups = a->out[0].desc.shape[1];
     for (int64_t i = 0; i < n * groups; i++) {
-        struct joined all = {0, 0, 0};
+        struct moments all = {0, 0, 0};
         for (int k = 0; k < a->n_in; k++)
-            join_rows(&all, &a->in[k], i / groups, i % groups);
+            merge_rows(&all, &a->in[k], i / groups, i % groups);
         store_stats((float *)a->out[0].data + 2 * i, &all, attr->eps);
     }
     return CKPT_OK;
@@ -304,20 +305,20 @@ int cpu_group_norm_apply(const struct ckpt_kernel_args *a)
 {
     struct task t = task_of(a, &a->in[0]);
     for (int64_t n = 0; n < t.s.n; n++)
-        spread(&t, &a->in[2], &a->in[3], a->in[1].data, n);
+        set_coefficients(&t, &a->in[2], &a->in[3], a->in[1].data, n);
     for_all_blocks(&t, map_block, NULL, 0);
     return CKPT_OK;
 }
 
-/* ---- backward ------------------------------------------------------------------------------- */
+/* ---- backward -------------------------------------------------------------------------------- */
 
-/* The gradient before the SiLU, at z = slope (x - mean) + bias. */
+/* The gradient before SiLU, at z = slope (x - mean) + bias. */
 ROWS_INLINE float before_silu(float dy, float z, bool silu)
 {
     return silu ? dy * vsigmoid(z) * (1.f + z * vsigmoid(-z)) : dy;
 }
 
-/* da[j] = sum over rows of d, dm[j] = of d (x - mean), d the gradient before the SiLU. */
+/* da[j] = sum over rows of d, dm[j] = sum of d (x - mean), where d is the gradient before SiLU. */
 ROWS_INLINE void sum_slopes(const void *restrict x, const void *restrict dy,
                             const float *restrict k, float *restrict da, float *restrict dm,
                             int64_t rows, int64_t c, bool silu, bool half)
@@ -348,12 +349,12 @@ CKPT_CLONES static void slopes_leaf(const void *x, const void *dy, const float *
         sum_slopes(x, dy, k, da, dm, rows, c, false, false);
 }
 
-/* Sums of a block, to [n blocks, 2, c]. */
+/* The sums of a block, to [n blocks, 2, c]. */
 static void block_slopes(const struct task *t, int64_t block, float *scratch)
 {
     int64_t c = t->s.c, at, rows = block_rows(t, block, &at);
-    const float *k = t->coefficients + block / t->cut.blocks * COEFFICIENTS * c;
-    float *sums = behind_coefficients(t) + block * 2 * c;
+    const float *k = t->coefficients + block / t->division.blocks * COEFFICIENTS * c;
+    float *sums = after_coefficients(t) + block * 2 * c;
     (void)scratch;
     slopes_leaf(element_at(t, t->x, at), element_at(t, t->dy, at), k, sums, sums + c, rows, c,
                 t->silu, t->half);
@@ -390,18 +391,18 @@ CKPT_CLONES static void dx_leaf(const void *x, const void *dy, void *dx, const f
 static void dx_block(const struct task *t, int64_t block, float *scratch)
 {
     int64_t at, rows = block_rows(t, block, &at);
-    const float *k = t->coefficients + block / t->cut.blocks * COEFFICIENTS * t->s.c;
+    const float *k = t->coefficients + block / t->division.blocks * COEFFICIENTS * t->s.c;
     (void)scratch;
     dx_leaf(element_at(t, t->x, at), element_at(t, t->dy, at), (char *)element_at(t, t->out, at), k,
             rows, t->s.c, t->silu, t->half);
 }
 
-/* total[2 c] = the sums of the blocks of sample n, added in order. */
+/* total[2 c] = sums of the blocks of sample n, added in order. */
 static void add_blocks(const struct task *t, int64_t n, double *total)
 {
-    const float *sums = behind_coefficients(t) + n * t->cut.blocks * 2 * t->s.c;
+    const float *sums = after_coefficients(t) + n * t->division.blocks * 2 * t->s.c;
     memset(total, 0, (size_t)(2 * t->s.c) * sizeof *total);
-    for (int64_t i = 0; i < t->cut.blocks; i++)
+    for (int64_t i = 0; i < t->division.blocks; i++)
         for (int64_t j = 0; j < 2 * t->s.c; j++)
             total[j] += (double)sums[i * 2 * t->s.c + j];
 }
@@ -411,49 +412,50 @@ static void add_blocks(const struct task *t, int64_t n, double *total)
  * and z = w h + b, over the m elements of a group:
  *   db = sum d,  dw = sum d h,  dx = rstd (w d - sum(w d) / m - h sum(w d h) / m)
  */
-static void join_slopes(const struct task *t, const struct ckpt_kernel_args *a, int64_t n,
-                        const double *total)
+static void finish_gradients(const struct task *t, const struct ckpt_kernel_args *a, int64_t n,
+                             const double *total)
 {
     const float *stats = (const float *)a->in[4].data + n * t->s.groups * 2;
     float *dw = a->out[1].data, *db = a->out[2].data;
     float *k = t->coefficients + n * COEFFICIENTS * t->s.c;
     double m = (double)(t->s.rows * t->s.width);
     for (int64_t g = 0; g < t->s.groups; g++) {
-        double rstd = (double)stats[2 * g + 1], flat = 0, tilted = 0;
+        double rstd = (double)stats[2 * g + 1], sum_wd = 0, sum_wdh = 0;
         int64_t first = g * t->s.width, end = first + t->s.width;
         for (int64_t j = first; j < end; j++) {
             double w = (double)row_get(a->in[2].data, j, t->half);
             double shift = total[j], slope = total[t->s.c + j] * rstd;
-            flat += w * shift;
-            tilted += w * slope;
+            sum_wd += w * shift;
+            sum_wdh += w * slope;
             db[j] = (float)shift + (n ? db[j] : 0.f);
             dw[j] = (float)slope + (n ? dw[j] : 0.f);
         }
         for (int64_t j = first; j < end; j++) {
-            k[SHIFT * t->s.c + j] = (float)(rstd * flat / m);
-            k[CURVE * t->s.c + j] = (float)(rstd * rstd * tilted / m);
+            k[SHIFT * t->s.c + j] = (float)(rstd * sum_wd / m);
+            k[CURVE * t->s.c + j] = (float)(rstd * rstd * sum_wdh / m);
         }
     }
 }
 
-/* Sums of the blocks, and of all of them in double. */
+/* The sums of the blocks, and their total in double. */
 int64_t cpu_group_norm_dx_workspace(const struct group_norm_shape *s)
 {
-    return coefficients_bytes(s) + s->n * cut_of(s).blocks * 2 * s->c * (int64_t)sizeof(float) +
+    return coefficients_bytes(s) +
+           s->n * division_of(s).blocks * 2 * s->c * (int64_t)sizeof(float) +
            2 * s->c * (int64_t)sizeof(double);
 }
 
 int cpu_group_norm_dx(const struct ckpt_kernel_args *a)
 {
     struct task t = task_of(a, &a->in[1]);
-    double *total = (double *)(behind_coefficients(&t) + t.s.n * t.cut.blocks * 2 * t.s.c);
+    double *total = (double *)(after_coefficients(&t) + t.s.n * t.division.blocks * 2 * t.s.c);
     t.dy = a->in[0].data;
     for (int64_t n = 0; n < t.s.n; n++)
-        spread(&t, &a->in[2], &a->in[3], a->in[4].data, n);
+        set_coefficients(&t, &a->in[2], &a->in[3], a->in[4].data, n);
     for_all_blocks(&t, block_slopes, NULL, 0);
     for (int64_t n = 0; n < t.s.n; n++) {
         add_blocks(&t, n, total);
-        join_slopes(&t, a, n, total);
+        finish_gradients(&t, a, n, total);
     }
     for_all_blocks(&t, dx_block, NULL, 0);
     return CKPT_OK;

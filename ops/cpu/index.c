@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Kernels of lookup.  The adjoint of a row lookup first lists, for each place, which rows name it
- * (a stable counting sort), then makes each sum by itself; that of a gather walks every lane in
- * order.  So neither the order of a sum nor its bits depend on the threads.
+ * Lookup kernels.  The adjoint of a row lookup first builds, for each position, the list of rows
+ * that refer to it (a stable counting sort), then computes each sum separately.  The adjoint of
+ * gather processes each lane in order.  So no sum depends on the threads.
  */
 #include "cpu.h"
 #include "index_shape.h"
@@ -13,15 +13,15 @@
 enum {
     COLUMNS = 256,
     BLOCK_ROWS = 64
-}; /* of a sum: side by side, and added before the next level */
+}; /* block of a sum: columns processed together, rows summed before the next level */
 
 static const int32_t *indices_of(const struct ckpt_kernel_args *a)
 {
     return a->in[1].data;
 }
 
-/* Whether index i is a place of an axis; reports it if not. */
-static inline bool fits(const struct ckpt_kernel_args *a, int64_t i, int64_t size)
+/* Whether index i is valid for an axis of `size`; reports it if not. */
+static inline bool is_valid(const struct ckpt_kernel_args *a, int64_t i, int64_t size)
 {
     int32_t index = ((const int32_t *)a->in[1].data)[i];
     bool good = index >= 0 && index < size;
@@ -30,8 +30,8 @@ static inline bool fits(const struct ckpt_kernel_args *a, int64_t i, int64_t siz
     return good;
 }
 
-/* Copies what an index names, or sets all bits, which is NaN. */
-static inline void take(char *to, const char *from, int64_t bytes, bool good)
+/* Copies the indexed element, or sets all bits, which is NaN, for an invalid index. */
+static inline void copy_or_nan(char *to, const char *from, int64_t bytes, bool good)
 {
     if (good)
         memcpy(to, from, (size_t)bytes);
@@ -49,20 +49,21 @@ int cpu_index_select(const struct ckpt_kernel_args *a)
 #pragma omp parallel for schedule(static) if (s.outer * s.n * s.inner > ROWS_CHUNK)
     for (int64_t r = 0; r < s.outer * s.n; r++) {
         int64_t from = r / s.n * s.size + index[r % s.n];
-        take((char *)a->out[0].data + r * row, (const char *)a->in[0].data + from * row, row,
-             fits(a, r % s.n, s.size));
+        copy_or_nan((char *)a->out[0].data + r * row, (const char *)a->in[0].data + from * row, row,
+                    is_valid(a, r % s.n, s.size));
     }
     return CKPT_OK;
 }
 
-/* start[k] .. start[k + 1]: the part of the list with the rows that name place k, in order. */
+/* Builds the lists: list[start[k]] .. list[start[k + 1] - 1] are the rows with index k, in
+ * order. */
 static void list_places(const struct ckpt_kernel_args *a, const struct index_shape *s, int64_t skip,
                         int32_t *start, int32_t *list)
 {
     const int32_t *index = indices_of(a);
     memset(start, 0, (size_t)(s->size + 2) * sizeof *start);
     for (int64_t i = 0; i < s->n; i++)
-        if (fits(a, i, s->size) && index[i] != skip)
+        if (is_valid(a, i, s->size) && index[i] != skip)
             start[index[i] + 2]++;
     for (int64_t k = 2; k < s->size + 2; k++)
         start[k] += start[k - 1];
@@ -71,7 +72,7 @@ static void list_places(const struct ckpt_kernel_args *a, const struct index_sha
             list[start[index[i] + 1]++] = (int32_t)i;
 }
 
-/* sum[0 .. c - 1] += the elements from `at` on of the listed rows. */
+/* sum[0 .. c - 1] += elements from `at` on of the listed rows. */
 ROWS_INLINE void add_listed(float *restrict sum, const void *restrict x, const int32_t *list,
                             int64_t count, int64_t at, int64_t inner, int64_t c, bool half)
 {
@@ -93,7 +94,7 @@ CKPT_CLONES static void add_listed_leaf(float *sum, const void *x, const int32_t
         add_listed(sum, x, list, count, at, inner, c, false);
 }
 
-/* One place: long lists in blocks, whose sums are added in turn. */
+/* The sum of one position.  Long lists are summed in blocks. */
 static void sum_place(float *to, const void *x, const int32_t *list, int64_t count, int64_t inner,
                       bool half, bool accumulate)
 {
@@ -143,13 +144,13 @@ int cpu_gather(const struct ckpt_kernel_args *a)
     for (int64_t i = 0; i < n; i++) {
         int64_t o = i / (s.n * s.inner);
         int64_t from = (o * s.size + index[i]) * s.inner + i % s.inner;
-        take((char *)a->out[0].data + i * size, (const char *)a->in[0].data + from * size, size,
-             fits(a, i, s.size));
+        copy_or_nan((char *)a->out[0].data + i * size, (const char *)a->in[0].data + from * size,
+                    size, is_valid(a, i, s.size));
     }
     return CKPT_OK;
 }
 
-/* A lane writes to its own elements alone. */
+/* Each lane writes only its own elements. */
 int cpu_scatter(const struct ckpt_kernel_args *a)
 {
     const struct index_attr *attr = a->attr;
@@ -164,7 +165,7 @@ int cpu_scatter(const struct ckpt_kernel_args *a)
         int64_t o = lane / s.inner, c = lane % s.inner;
         for (int64_t i = 0; i < s.n; i++) {
             int64_t from = (o * s.n + i) * s.inner + c;
-            if (fits(a, from, s.size))
+            if (is_valid(a, from, s.size))
                 y[(o * s.size + index[from]) * s.inner + c] += row_get(a->in[0].data, from, half);
         }
     }

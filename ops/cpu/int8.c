@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bf16 values to 8-bit codes in blocks, and back.  Compiled without fusing a product with a sum
- * (Makefile.am), so that all processors have the bits of the GPU.
+ * Conversion of bf16 values to 8-bit codes in blocks, and back.  Compiled without fused
+ * multiply-add (Makefile.am), so that all processors give the bits of the GPU.
  */
 #include "core/int8.h"
 #include "cpu.h"
 #include "int8.h"
 #include "kernels.h"
 
-enum { PIECE = 64 }; /* blocks of one piece of a loop over threads: 24 KiB are read and written */
+enum { PIECE = 64 }; /* blocks per loop iteration of a thread: 24 KiB are read and written */
 
-/* 1.5 times 2^23: the last bits of a sum with it are the other summand, rounded to nearest even. */
+/* 1.5 * 2^23: adding it to a float leaves the nearest integer (ties to even) in the low bits. */
 #define ROUNDS      12582912.f
 #define ROUNDS_BITS 0x4b400000
 
@@ -49,7 +49,7 @@ CKPT_CLONES static void encode_int8_blocks(const uint16_t *x, int64_t blocks, in
         encode_block(x + b * INT8_BLOCK, code + b * INT8_BLOCK, scale + b);
 }
 
-/* Of what is not a number all bits are the same on every device. */
+/* NaN has the same bits on every device. */
 CKPT_CLONES static void decode_int8_blocks(const int8_t *code, const uint16_t *scale,
                                            int64_t blocks, uint16_t *x)
 {
@@ -78,7 +78,7 @@ int cpu_to_int8(const struct ckpt_kernel_args *a)
         encode_int8_blocks(last, 1, p.code + whole * INT8_BLOCK, p.scale + whole);
     }
     if (blocks % 2)
-        p.scale[blocks] = 0; /* the other half of the last word */
+        p.scale[blocks] = 0; /* padding half of the last word */
     return CKPT_OK;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The CPU kernels, one per op that computes something; ops/<family>.c points at them. */
+/* The CPU kernels, one per op that computes something; the op definitions refer to them. */
 #ifndef CKPT_CPU_KERNELS_H
 #define CKPT_CPU_KERNELS_H
 
@@ -15,15 +15,15 @@ int cpu_linear_dx_gated(const struct ckpt_kernel_args *a);
 int cpu_to_fp8(const struct ckpt_kernel_args *a);
 int cpu_to_fp8_largest(const struct ckpt_kernel_args *a);
 int cpu_to_fp8_blocks(const struct ckpt_kernel_args *a);
-/* The end of a kernel of n outputs that returns rc: where one more is asked for, the largest
- * magnitude of the first, whose rows are dense (ops_leave_largest). */
-int cpu_leave_largest(const struct ckpt_kernel_args *a, int n, int rc);
+/* Called at the end of a kernel with n outputs that returned rc: if the call has an extra output,
+ * writes the largest magnitude of output 0, whose rows are dense (ops_leave_largest). */
+int cpu_write_largest(const struct ckpt_kernel_args *a, int n, int rc);
 
-/* The end of a gradient of attention: the largest magnitudes of results that are asked for. */
-void cpu_leave_attention(const struct ckpt_kernel_args *a, uint16_t left);
+/* The same for gradients of attention: writes the largest magnitudes that `left` lists. */
+void cpu_write_attention_largest(const struct ckpt_kernel_args *a, uint16_t left);
 
-/* A gradient of n outputs, and as output n the sums over the rows of the first as it was written;
- * their rows lie without gaps. */
+/* Runs the gradient kernel dx with n outputs, then writes the column sums of output 0, as stored
+ * and dense, to output n. */
 int cpu_with_dx_sums(const struct ckpt_kernel_args *a, int n, ckpt_kernel dx);
 int cpu_to_int8(const struct ckpt_kernel_args *a);
 int cpu_from_int8(const struct ckpt_kernel_args *a);

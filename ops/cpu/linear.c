@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Kernels of linear layers: y = x w^T + b, and the gradients of x, w and b.
- *
- * All products are struct gemm, with [..., K] as rows of K; linear_gemm() and its like say which
- * operand is transposed, for the shape rules and CUDA as well.  Column sums are made of at most
- * CHUNKS partial sums, cut by the number of rows alone and added in order: the bits do not depend
- * on the number of threads.
+ * Kernels of linear layers: y = x w^T + b, and the gradients of x, w and b.  All products are
+ * struct gemm, with [..., K] viewed as rows of K; linear_gemm() and the similar functions say which
+ * operand is transposed, for the shape rules and CUDA as well.  Column sums consist of at most
+ * CHUNKS partial sums, divided by the number of rows alone and added in order, so the bits do not
+ * depend on the number of threads.
  */
 #include "core/fp8.h"
 #include "attr.h"
@@ -52,7 +51,8 @@ struct gemm linear_dw_gemm(const struct ckpt_desc *dy, const struct ckpt_desc *x
                          .c_dtype = dtype};
 }
 
-/* By their shape, [K / 128, n] or [n / 128, K / 128], each rounded up: for n >= 16 these differ. */
+/* Derived from the shape of the scales, [K / 128, n] or [n / 128, K / 128], rounded up: these
+ * differ for n >= 16. */
 static enum gemm_scaling scaling_of(const struct ckpt_desc *scale, const struct ckpt_desc *codes)
 {
     if (scale->ndim < 1)
@@ -115,7 +115,7 @@ int cpu_linear_dw(const struct ckpt_kernel_args *a)
     return run(&g, a);
 }
 
-/* ---- with GELU at their end ------------------------------------------------------------------ */
+/* ---- GELU epilogues -------------------------------------------------------------------------- */
 
 int linear_gelu_by_parts(const struct ckpt_kernel_args *a, const struct linear_gelu_parts *parts)
 {
@@ -128,10 +128,9 @@ int linear_gelu_by_parts(const struct ckpt_kernel_args *a, const struct linear_g
     return rc || !a->out[1].data ? rc : parts->gelu(&gelu);
 }
 
-/* The gradient of GELU takes the place of what it is made of.  Where the largest magnitude is asked
- * for, its kernel leaves that. */
-int linear_dx_gelu_by_parts(const struct ckpt_kernel_args *a,
-                            const struct linear_gelu_parts *parts)
+/* The product's result is overwritten by the gradient of GELU.  An extra output for the largest
+ * magnitude is written by that kernel. */
+int linear_dx_gelu_by_parts(const struct ckpt_kernel_args *a, const struct linear_gelu_parts *parts)
 {
     const struct linear_dx_gelu_attr *attr = a->attr;
     const struct ckpt_view pre = a->in[parts->pre], of_dx[] = {a->out[0], pre};
@@ -168,14 +167,14 @@ int cpu_linear_dx_gelu(const struct ckpt_kernel_args *a)
     return linear_dx_gelu_by_parts(a, &parts);
 }
 
-/* ---- with a gate at their end ---------------------------------------------------------------- */
+/* ---- gate epilogues -------------------------------------------------------------------------- */
 
 int64_t linear_gated_scratch(const struct ckpt_desc *gate)
 {
     return round_up(desc_bytes(gate), GATED_ALIGN);
 }
 
-/* A call of one result, with the scratch behind `taken` bytes. */
+/* Calls a kernel with one result and the workspace after the first `taken` bytes. */
 static int call_part(const struct ckpt_kernel_args *a, ckpt_kernel kernel, int n_in,
                      const struct ckpt_view *in, const struct ckpt_view *out, int64_t taken)
 {
@@ -190,8 +189,10 @@ static int call_part(const struct ckpt_kernel_args *a, ckpt_kernel kernel, int n
     return kernel(&own);
 }
 
-/* Puts a result that is absent into the scratch, of which so much is taken then; or fails. */
-static int take_scratch(const struct ckpt_kernel_args *a, struct ckpt_view *result, int64_t *taken)
+/* Places an absent result into the workspace and sets *taken to its bytes.  Fails if the workspace
+ * is too small. */
+static int place_in_workspace(const struct ckpt_kernel_args *a, struct ckpt_view *result,
+                              int64_t *taken)
 {
     *taken = linear_gated_scratch(&result->desc);
     if (a->workspace_bytes < *taken)
@@ -200,7 +201,7 @@ static int take_scratch(const struct ckpt_kernel_args *a, struct ckpt_view *resu
     return CKPT_OK;
 }
 
-/* Where gate is absent h's place does for it, since its SiLU may come there too. */
+/* If gate is absent, it is computed in h, where its SiLU is computed, too. */
 int linear_gated_by_parts(const struct ckpt_kernel_args *a, const struct linear_gated_parts *parts)
 {
     const struct ckpt_view none = {.desc = {.ndim = -1}}, h = a->out[2];
@@ -209,7 +210,7 @@ int linear_gated_by_parts(const struct ckpt_kernel_args *a, const struct linear_
     struct ckpt_view up = a->out[1];
     const struct ckpt_view gate = a->out[0].data ? a->out[0] : h;
     int64_t taken = 0;
-    int rc = h.data && !up.data ? take_scratch(a, &up, &taken) : CKPT_OK;
+    int rc = h.data && !up.data ? place_in_workspace(a, &up, &taken) : CKPT_OK;
     if (!rc && gate.data)
         rc = call_part(a, parts->product, 3, of_gate, &gate, taken);
     if (!rc && up.data)
@@ -221,7 +222,7 @@ int linear_gated_by_parts(const struct ckpt_kernel_args *a, const struct linear_
     return rc;
 }
 
-/* The gradient of h stands in the place of dup at first. */
+/* The gradient of h is first stored in dup. */
 int linear_dx_gated_by_parts(const struct ckpt_kernel_args *a,
                              const struct linear_gated_parts *parts)
 {
@@ -230,7 +231,7 @@ int linear_dx_gated_by_parts(const struct ckpt_kernel_args *a,
     const struct ckpt_view *dgate = &a->out[0], *dup = &a->out[1];
     struct ckpt_view silu = a->n_out > 2 ? a->out[2] : (struct ckpt_view){.desc = gate.desc};
     int64_t taken = 0;
-    int rc = silu.data ? CKPT_OK : take_scratch(a, &silu, &taken);
+    int rc = silu.data ? CKPT_OK : place_in_workspace(a, &silu, &taken);
     if (!rc)
         rc = call_part(a, parts->product, 3, of_product, dup, taken);
     if (!rc)
@@ -292,7 +293,7 @@ CKPT_CLONES static void add_rows_bf16(float *restrict sum, const uint16_t *restr
             sum[j] += bf16_load(x[i * ld + j]);
 }
 
-/* sum = rows [begin, end) of x, in blocks: short sums first keep the rounding error small. */
+/* sum = rows [begin, end) of x, in blocks: short partial sums keep the rounding error small. */
 static void sum_rows(float *sum, const struct ckpt_view *x, int64_t begin, int64_t end,
                      int64_t cols)
 {
@@ -336,5 +337,5 @@ int cpu_with_dx_sums(const struct ckpt_kernel_args *a, int n, ckpt_kernel dx)
     sums.in = &a->out[0];
     sums.out = &a->out[n];
     const int rc = dx(&own);
-    return cpu_leave_largest(a, n + 1, rc ? rc : cpu_column_sum(&sums));
+    return cpu_write_largest(a, n + 1, rc ? rc : cpu_column_sum(&sums));
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Mean squared error with a frame mask.  Sums are double. */
+/* Mean squared error with a frame mask.  Sums are in double. */
 #include "kernels.h"
 #include "loss.h"
 #include "rows.h"
 
-/* Prediction [B, C, T, ...] as samples of lines: a line is what one frame of one channel holds. */
+/* Prediction [B, C, T, ...] viewed as lines: a line is the elements of one frame of one channel. */
 struct frames {
     const struct ckpt_view *pred, *target;
     const int32_t *mask; /* [B, T] or NULL */
@@ -22,7 +22,7 @@ static struct frames frames_of(const struct ckpt_view *pred, const struct ckpt_v
     return f;
 }
 
-/* 1 / (elements that count in sample b), or 0 where none does. */
+/* 1 / (unmasked elements of sample b), or 0 if there are none. */
 static double sample_weight(const struct frames *f, int64_t b)
 {
     int64_t shown = 0;
@@ -31,7 +31,8 @@ static double sample_weight(const struct frames *f, int64_t b)
     return shown ? (double)f->frames / ((double)shown * (double)f->sample) : 0.0;
 }
 
-/* The run of elements [i, *end) of sample b that lie in one frame; whether that frame counts. */
+/* Sets *end so that elements [i, *end) of sample b lie in one frame.  Returns whether that frame is
+ * unmasked. */
 static bool frame_at(const struct frames *f, int64_t b, int64_t i, int64_t *end)
 {
     *end = min_i64(*end, (i / f->line + 1) * f->line);

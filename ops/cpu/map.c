@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Element-wise maps: the loops are cut into tiles of at most TILE elements, two axes deep, that
- * stand in the first-level cache as floats.  A dense fp32 operand is used where it lies.
+ * Element-wise maps: the loops are divided into tiles of at most TILE elements over two axes, which
+ * fit the first-level cache as floats.  A dense fp32 operand is used in place.
  */
 #include "map.h"
 
@@ -13,7 +13,7 @@ struct tile {
     char *data;
     enum ckpt_dtype dtype;
     int64_t rows, cols, row_stride, col_stride;
-    int64_t at; /* of the first element, for sources without memory */
+    int64_t at; /* index of the first element, for sources without memory */
 };
 
 static bool tile_dense(const struct tile *t)
@@ -34,7 +34,7 @@ static void store_one(char *p, enum ckpt_dtype dtype, float v)
         *(uint16_t *)p = bf16_round(v);
     else if (dtype == CKPT_F32)
         *(float *)p = v;
-    else /* held in the range of i32; NaN is 0 */
+    else /* clamped to the range of i32; NaN is 0 */
         *(int32_t *)p = v >= 2147483648.f    ? INT32_MAX
                         : v >= -2147483648.f ? (int32_t)v
                         : v < 0.f            ? INT32_MIN
@@ -68,7 +68,7 @@ static void store_row(char *dst, const float *src, enum ckpt_dtype dtype, int64_
         store_one(dst + i * step, dtype, src[i]);
 }
 
-/* n values of a source without memory. */
+/* Generates n values of a source without memory. */
 static void make_row(float *dst, const struct map_source *s, int64_t at, int64_t stride, int64_t n)
 {
     if (s->kind == MAP_UNIFORM && (stride == 1 || n == 1)) {
@@ -93,7 +93,7 @@ static const float *tile_make(const struct tile *t, float *buffer)
     return buffer;
 }
 
-/* The tile as dense floats: the operand itself where it is that already, else a copy in buffer. */
+/* The tile as dense floats: the operand itself if it is dense fp32, else a copy in buffer. */
 static const float *tile_load(const struct tile *t, float *buffer)
 {
     int64_t step = t->row_stride * ckpt_dtype_size(t->dtype);
@@ -137,16 +137,17 @@ static void tile_map(const struct tile *t, int n_in, map_fn fn, const void *ctx)
         tile_store(t, buffer[0]);
 }
 
-/* How the loops are cut: the last two axes into tiles, the others element by element. */
-struct cut {
-    int64_t outer, rows, cols;    /* sizes */
-    int64_t tile_rows, tile_cols; /* of a full tile */
-    int64_t across, down;         /* tiles along cols and rows */
+/* Division of the loops: the last two axes into tiles, the outer axes element by element. */
+struct division {
+    int64_t outer, rows, cols;    /* sizes in elements */
+    int64_t tile_rows, tile_cols; /* sizes of a full tile */
+    int64_t across, down;         /* number of tiles along cols and rows */
 };
 
-static struct cut cut_tiles(const struct loops *l)
+static struct division divide_tiles(const struct loops *l)
 {
-    struct cut c = {.cols = l->shape[l->ndim - 1], .rows = l->ndim > 1 ? l->shape[l->ndim - 2] : 1};
+    struct division c = {.cols = l->shape[l->ndim - 1],
+                         .rows = l->ndim > 1 ? l->shape[l->ndim - 2] : 1};
     c.outer = loops_count(l, 0, l->ndim - 2);
     c.tile_cols = max_i64(1, min_i64(c.cols, TILE));
     c.tile_rows = max_i64(1, min_i64(c.rows, TILE / c.tile_cols));
@@ -155,7 +156,7 @@ static struct cut cut_tiles(const struct loops *l)
     return c;
 }
 
-static void find_tile(const struct loops *l, const struct cut *c, int64_t i,
+static void find_tile(const struct loops *l, const struct division *c, int64_t i,
                       const struct ckpt_view *y, const struct map_source *x, struct tile *t)
 {
     int64_t offset[LOOPS_OPERANDS] = {0};
@@ -185,7 +186,7 @@ void cpu_map_sources(const struct ckpt_view *y, int n_in, const struct map_sourc
     for (int k = 0; k < n_in; k++)
         desc[k + 1] = &x[k].view.desc;
     loops_init(&l, n_in + 1, desc);
-    struct cut c = cut_tiles(&l);
+    struct division c = divide_tiles(&l);
     int64_t n = c.outer * c.down * c.across;
 #pragma omp parallel for schedule(static) if (loops_parallel(n * TILE))
     for (int64_t i = 0; i < n; i++) {
@@ -195,17 +196,17 @@ void cpu_map_sources(const struct ckpt_view *y, int n_in, const struct map_sourc
     }
 }
 
-/* ---- with a sum at the end --------------------------------------------------------------------*/
+/* ---- with a sum ------------------------------------------------------------------------------ */
 
-/* Of operands that are broadcast to `walk`: its axes [from, to). */
-static void init_axes(struct loops *l, const struct ckpt_desc *walk, int from, int to, int n_in,
+/* Initialises loops over axes [from, to) of operands that broadcast to `domain`. */
+static void init_axes(struct loops *l, const struct ckpt_desc *domain, int from, int to, int n_in,
                       const struct map_source *x)
 {
     struct ckpt_desc part[LOOPS_OPERANDS];
     const struct ckpt_desc *desc[LOOPS_OPERANDS];
     for (int k = 0; k <= n_in; k++) {
-        const struct ckpt_desc *d = k ? &x[k - 1].view.desc : walk;
-        int missing = walk->ndim - d->ndim; /* axes in front that it does not have */
+        const struct ckpt_desc *d = k ? &x[k - 1].view.desc : domain;
+        int missing = domain->ndim - d->ndim; /* leading axes that it does not have */
         part[k] = (struct ckpt_desc){.dtype = d->dtype};
         for (int i = from > missing ? from : missing; i < to; i++) {
             part[k].shape[part[k].ndim] = d->shape[i - missing];
@@ -224,8 +225,9 @@ struct row_sums {
     const void *ctx;
 };
 
-/* fn over n elements of a row, along the last reduced axis, from these offsets on, summed up. */
-static double sum_stretch(const struct row_sums *s, const int64_t *at, int64_t n)
+/* Applies fn to n elements along the last reduced axis, from these offsets on, and sums the
+ * results. */
+static double sum_segment(const struct row_sums *s, const int64_t *at, int64_t n)
 {
     _Alignas(64) float buffer[LOOPS_OPERANDS][TILE];
     const float *x[LOOPS_OPERANDS - 1] = {NULL};
@@ -264,19 +266,19 @@ static double sum_row(const struct row_sums *s, int64_t row)
             loops_seek(&s->reduced, last, i, at);
             for (int k = 0; k <= s->n_in; k++)
                 at[k] += base[k] + col * s->reduced.stride[k][last];
-            sum += sum_stretch(s, at, min_i64(TILE, width - col));
+            sum += sum_segment(s, at, min_i64(TILE, width - col));
         }
     return sum;
 }
 
-void cpu_map_sum(const struct ckpt_view *y, const struct ckpt_desc *walk, int reduced, float scale,
-                 int n_in, const struct map_source *x, map_fn fn, const void *ctx)
+void cpu_map_sum(const struct ckpt_view *y, const struct ckpt_desc *domain, int reduced,
+                 float scale, int n_in, const struct map_source *x, map_fn fn, const void *ctx)
 {
     struct row_sums s = {.n_in = n_in, .x = x, .fn = fn, .ctx = ctx};
     int64_t rows = desc_numel(&y->desc);
-    init_axes(&s.kept, walk, 0, walk->ndim - reduced, n_in, x);
-    init_axes(&s.reduced, walk, walk->ndim - reduced, walk->ndim, n_in, x);
-#pragma omp parallel for schedule(static) if (loops_parallel(desc_numel(walk)))
+    init_axes(&s.kept, domain, 0, domain->ndim - reduced, n_in, x);
+    init_axes(&s.reduced, domain, domain->ndim - reduced, domain->ndim, n_in, x);
+#pragma omp parallel for schedule(static) if (loops_parallel(desc_numel(domain)))
     for (int64_t row = 0; row < rows; row++)
         ((float *)y->data)[row] = (float)((double)scale * sum_row(&s, row));
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Element-wise maps in float tiles. */
+/* Element-wise maps in tiles of floats. */
 #ifndef CKPT_CPU_MAP_H
 #define CKPT_CPU_MAP_H
 
@@ -7,22 +7,21 @@
 #include "cpu.h"
 #include "loops.h"
 
-/* A stretch of n results from n values of each input; y may be one of the inputs. */
+/* Computes n results from n values of each input; y may be one of the inputs. */
 typedef void (*map_fn)(float *y, const float *const *x, int64_t n, const void *ctx);
 
 /*
- * y = fn(x...) element by element with broadcasting, computed in fp32 and rounded once.  Inputs of
- * dtype i32 arrive as floats that are 0 exactly where the integer is.  There are at most
- * LOOPS_OPERANDS - 1 inputs.
+ * y = fn(x...) element by element with broadcasting, computed in fp32 and rounded once.  i32 inputs
+ * are converted to floats, and are 0 only where the integer is.  At most LOOPS_OPERANDS - 1 inputs.
  */
 void cpu_map(const struct ckpt_view *y, int n_in, const struct ckpt_view *x, map_fn fn,
              const void *ctx);
 
-/* Where the values of an input come from. */
+/* Source of the values of an input. */
 enum map_kind {
     MAP_MEMORY,
-    MAP_INDEX,  /* the element's offset by the strides of view.desc; there is no memory */
-    MAP_UNIFORM /* the value of that number, from `first` on, in a stream */
+    MAP_INDEX,  /* the element's offset by the strides of view.desc; no memory */
+    MAP_UNIFORM /* random values of a stream, numbered from `first` on */
 };
 
 struct map_source {
@@ -32,18 +31,18 @@ struct map_source {
     int64_t first;
 };
 
-/* The same of inputs from anywhere. */
+/* The same with inputs from any source. */
 void cpu_map_sources(const struct ckpt_view *y, int n_in, const struct map_source *x, map_fn fn,
                      const void *ctx);
 
 /*
- * y = scale times the sum over the last `reduced` axes of fn(x...), which is computed over the
- * shape `walk`; y is dense fp32.  Sums are fp64, in an order that follows from the shapes alone.
+ * y = scale times the sum over the last `reduced` axes of fn(x...), which is evaluated over the
+ * shape `domain`; y is dense fp32.  Sums are fp64, in an order that depends on the shapes alone.
  */
-void cpu_map_sum(const struct ckpt_view *y, const struct ckpt_desc *walk, int reduced, float scale,
-                 int n_in, const struct map_source *x, map_fn fn, const void *ctx);
+void cpu_map_sum(const struct ckpt_view *y, const struct ckpt_desc *domain, int reduced,
+                 float scale, int n_in, const struct map_source *x, map_fn fn, const void *ctx);
 
-/* Is the work worth several threads? */
+/* Whether the work is large enough for several threads. */
 static inline bool loops_parallel(int64_t elements)
 {
     return elements >= 32768;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kernel: matrix products of batches.  Which thread makes one changes no bit of it. */
+/* Kernel: batched matrix products.  The bits do not depend on which thread computes a product. */
 #include "cpu.h"
 #include "kernels.h"
 #include "matmul.h"

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * x (1 + scale) + shift and x + gate a, with the gradients.  The gradients of shift, scale and gate
- * are sums over the axes on which they stand still (row_sums.h).
+ * Kernels: x (1 + scale) + shift and x + gate a, with their gradients.  The gradients of shift,
+ * scale and gate are sums over the axes on which they broadcast (row_sums.h).
  */
 #include "kernels.h"
 #include "row_sums.h"
 
-/* One op of three operands and a result of the same dtype. */
+/* Runs an op with three operands and a result of the same dtype. */
 static int forward(const struct ckpt_kernel_args *a, rows_leaf leaf)
 {
     const struct ckpt_view *x = &a->in[0];
@@ -47,7 +47,7 @@ CKPT_CLONES static void modulate_leaf(const struct row_run *run, int64_t c, cons
 
 int cpu_modulate(const struct ckpt_kernel_args *a)
 {
-    return cpu_leave_largest(a, 1, forward(a, modulate_leaf));
+    return cpu_write_largest(a, 1, forward(a, modulate_leaf));
 }
 
 /* run: x, gate, a, y */
@@ -74,7 +74,7 @@ CKPT_CLONES static void gated_residual_leaf(const struct row_run *run, int64_t c
 
 int cpu_gated_residual(const struct ckpt_kernel_args *a)
 {
-    return cpu_leave_largest(a, 1, forward(a, gated_residual_leaf));
+    return cpu_write_largest(a, 1, forward(a, gated_residual_leaf));
 }
 
 /* dx = dy (1 + scale), dshift += dy, dscale += dy x */
@@ -146,13 +146,13 @@ CKPT_CLONES static void gated_residual_dx_leaf(const struct row_run *run, int64_
 
 int cpu_modulate_dx(const struct ckpt_kernel_args *a)
 {
-    return cpu_leave_largest(
+    return cpu_write_largest(
         a, 3, row_sums_backward(a, &a->in[1], &a->in[2], 0, NULL, 2, modulate_dx_leaf));
 }
 
 int cpu_gated_residual_dx(const struct ckpt_kernel_args *a)
 {
-    return cpu_leave_largest(
+    return cpu_write_largest(
         a, 2, row_sums_backward(a, &a->in[2], &a->in[1], 0, NULL, 1, gated_residual_dx_leaf));
 }
 

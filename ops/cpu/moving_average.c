@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The next values of buffers: compiled without fused products, so that CUDA gives the same bits. */
+/* Kernel: moving_average.  Compiled without fused multiply-add, so that CUDA gives the same
+ * bits. */
 #include "attr.h"
 #include "cpu.h"
 #include "kernels.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Layer norm and RMS norm over dense rows.  Statistics and sums are fp32; a row fits the cache, so
- * mean and variance take a pass each.
+ * Layer norm and RMS norm over dense rows.  Statistics and sums are fp32.  A row fits the cache, so
+ * mean and variance take one pass each.
  */
 #include "kernels.h"
 #include "rms_norm.h"
@@ -70,22 +70,23 @@ int cpu_layer_norm(const struct ckpt_kernel_args *a)
     rows_finish(&r);
     rows_for_all(&r, last_axis(&a->in[0]), view_half(&a->in[0]) ? layer_norm_bf16 : layer_norm_f32,
                  &p);
-    return cpu_leave_largest(a, 2, CKPT_OK);
+    return cpu_write_largest(a, 2, CKPT_OK);
 }
 
 /*
- * run: x, dy, stats, dx, the addend if adds.  With n = (x - mean) rstd:
+ * run: x, dy, stats, dx, and the addend if `has_addend`.  With n = (x - mean) rstd:
+ *
  *   dx = rstd (dy - mean(dy) - n mean(dy n)) + addend
  */
 ROWS_INLINE void layer_norm_dx_rows(const struct row_run *run, int64_t c, bool half, bool dy_half,
-                                    bool adds)
+                                    bool has_addend)
 {
     for (int64_t i = 0; i < run->n; i++) {
         const void *restrict x = run->at[0] + i * run->step[0];
         const void *restrict dy = run->at[1] + i * run->step[1];
         const float *stats = (const float *)(run->at[2] + i * run->step[2]);
         void *restrict dx = run->at[3] + i * run->step[3];
-        const void *restrict addend = adds ? run->at[4] + i * run->step[4] : NULL;
+        const void *restrict addend = has_addend ? run->at[4] + i * run->step[4] : NULL;
         float mean = stats[0], rstd = stats[1], sum = 0.f, dot = 0.f;
 #pragma omp simd reduction(+ : sum, dot)
         for (int64_t j = 0; j < c; j++) {
@@ -97,24 +98,24 @@ ROWS_INLINE void layer_norm_dx_rows(const struct row_run *run, int64_t c, bool h
 #pragma omp simd
         for (int64_t j = 0; j < c; j++) {
             float d = row_get(dy, j, dy_half) - shift;
-            float before = adds ? row_get(addend, j, half) : 0.f;
+            float before = has_addend ? row_get(addend, j, half) : 0.f;
             row_put(dx, j, rstd * (d - (row_get(x, j, half) - mean) * slope) + before, half);
         }
     }
 }
 
 struct layer_norm_dx {
-    bool half, dy_half, adds;
+    bool half, dy_half, has_addend;
 };
 
 ROWS_INLINE void layer_norm_dx_any(const struct row_run *run, int64_t c, bool half,
                                    const struct layer_norm_dx *p)
 {
-    if (p->dy_half && p->adds)
+    if (p->dy_half && p->has_addend)
         layer_norm_dx_rows(run, c, half, true, true);
     else if (p->dy_half)
         layer_norm_dx_rows(run, c, half, true, false);
-    else if (p->adds)
+    else if (p->has_addend)
         layer_norm_dx_rows(run, c, half, false, true);
     else
         layer_norm_dx_rows(run, c, half, false, false);
@@ -133,17 +134,17 @@ int cpu_layer_norm_dx(const struct ckpt_kernel_args *a)
 {
     const struct ckpt_view *x = &a->in[1];
     struct layer_norm_dx p = {
-        .half = view_half(x), .dy_half = view_half(&a->in[0]), .adds = a->in[3].data != NULL};
+        .half = view_half(x), .dy_half = view_half(&a->in[0]), .has_addend = a->in[3].data != NULL};
     struct rows r;
     rows_begin(&r, x);
     rows_operand(&r, &a->in[0]);
     rows_operand(&r, &a->in[2]);
     rows_operand(&r, &a->out[0]);
-    if (p.adds)
+    if (p.has_addend)
         rows_operand(&r, &a->in[3]);
     rows_finish(&r);
     rows_for_all(&r, last_axis(x), layer_norm_dx_leaf, &p);
-    return cpu_leave_largest(a, 1, CKPT_OK);
+    return cpu_write_largest(a, 1, CKPT_OK);
 }
 
 int cpu_layer_norm_dx_sums(const struct ckpt_kernel_args *a)
@@ -189,23 +190,26 @@ int cpu_rms_norm(const struct ckpt_kernel_args *a)
     rows_operand(&r, &a->out[1]);
     rows_finish(&r);
     rows_for_all(&r, last_axis(&a->in[0]), view_half(&a->in[0]) ? rms_norm_bf16 : rms_norm_f32, &p);
-    return cpu_leave_largest(a, 2, CKPT_OK);
+    return cpu_write_largest(a, 2, CKPT_OK);
 }
 
 /*
- * run: x, dy, rstd, dx, the addend if adds.  With n = x rstd and g = dy w:
+ * run: x, dy, rstd, dx, and the addend if `has_addend`.  With n = x rstd and g = dy w:
+ *
  *   dx = rstd (g - n mean(g n)) + addend, dw += dy n
- * Rounding of the normalised value counts as the identity, as automatic differentiation has it.
+ *
+ * The gradient treats the rounding of the normalised value as the identity, like automatic
+ * differentiation does.
  */
 ROWS_INLINE void rms_norm_dx_rows(const struct row_run *run, int64_t c, const void *restrict w,
-                                  float *restrict dw, bool half, bool dy_half, bool adds)
+                                  float *restrict dw, bool half, bool dy_half, bool has_addend)
 {
     for (int64_t i = 0; i < run->n; i++) {
         const void *restrict x = run->at[0] + i * run->step[0];
         const void *restrict dy = run->at[1] + i * run->step[1];
         float rstd = *(const float *)(run->at[2] + i * run->step[2]);
         void *restrict dx = run->at[3] + i * run->step[3];
-        const void *restrict addend = adds ? run->at[4] + i * run->step[4] : NULL;
+        const void *restrict addend = has_addend ? run->at[4] + i * run->step[4] : NULL;
         float dot = 0.f;
 #pragma omp simd reduction(+ : dot)
         for (int64_t j = 0; j < c; j++)
@@ -214,7 +218,7 @@ ROWS_INLINE void rms_norm_dx_rows(const struct row_run *run, int64_t c, const vo
 #pragma omp simd
         for (int64_t j = 0; j < c; j++) {
             float d = row_get(dy, j, dy_half), v = row_get(x, j, half);
-            float before = adds ? row_get(addend, j, half) : 0.f;
+            float before = has_addend ? row_get(addend, j, half) : 0.f;
             row_put(dx, j, rstd * (d * row_get(w, j, half) - v * slope) + before, half);
             dw[j] += d * rms_normalized(v, rstd, half);
         }
@@ -222,16 +226,16 @@ ROWS_INLINE void rms_norm_dx_rows(const struct row_run *run, int64_t c, const vo
 }
 
 ROWS_INLINE void rms_norm_dx_any(const struct row_run *run, int64_t c, const void *w, float *dw,
-                                 bool half, bool dy_half, bool adds)
+                                 bool half, bool dy_half, bool has_addend)
 {
     if (half && dy_half)
-        rms_norm_dx_rows(run, c, w, dw, true, true, adds);
+        rms_norm_dx_rows(run, c, w, dw, true, true, has_addend);
     else if (half)
-        rms_norm_dx_rows(run, c, w, dw, true, false, adds);
+        rms_norm_dx_rows(run, c, w, dw, true, false, has_addend);
     else if (dy_half)
-        rms_norm_dx_rows(run, c, w, dw, false, true, adds);
+        rms_norm_dx_rows(run, c, w, dw, false, true, has_addend);
     else
-        rms_norm_dx_rows(run, c, w, dw, false, false, adds);
+        rms_norm_dx_rows(run, c, w, dw, false, false, has_addend);
 }
 
 CKPT_CLONES static void rms_norm_dx_leaf(const struct row_run *run, int64_t c, const void *w,
@@ -246,7 +250,8 @@ CKPT_CLONES static void rms_norm_dx_add_leaf(const struct row_run *run, int64_t 
     rms_norm_dx_any(run, c, w, dw, half, dy_half, true);
 }
 
-/* Rows [row, end) in blocks of at most 64: long sums lose less in two levels. */
+/* Processes rows [row, end) in blocks of at most 64: two levels of summation lose less
+ * precision. */
 static void rms_norm_chunk(const struct ckpt_kernel_args *a, const struct rows *r, int64_t row,
                            int64_t end, rms_norm_leaf leaf, float *total)
 {
@@ -293,8 +298,8 @@ int rms_norm_backward(const struct ckpt_kernel_args *a, const struct ckpt_view *
 int cpu_rms_norm_dx(const struct ckpt_kernel_args *a)
 {
     if (a->in[4].data)
-        return cpu_leave_largest(a, 2, rms_norm_backward(a, &a->in[4], rms_norm_dx_add_leaf));
-    return cpu_leave_largest(a, 2, rms_norm_backward(a, NULL, rms_norm_dx_leaf));
+        return cpu_write_largest(a, 2, rms_norm_backward(a, &a->in[4], rms_norm_dx_add_leaf));
+    return cpu_write_largest(a, 2, rms_norm_backward(a, NULL, rms_norm_dx_leaf));
 }
 
 int cpu_rms_norm_dx_sums(const struct ckpt_kernel_args *a)

@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Layer norm and modulation in one pass, and its gradient, which is that of a norm with weight and
- * bias, too.  The normalised value lives in a register: it is not
- * rounded before it is scaled, and the way back makes it again from x and the statistics.
+ * Layer norm and modulation in one pass, and the gradient, which also serves a norm with weight and
+ * bias.  The normalised value stays in a register: it is not rounded before it is scaled, and the
+ * backward pass recomputes it from x and the statistics.
  */
 #include "kernels.h"
 #include "norm.h"
 #include "row_sums.h"
 
-/* Of all rows; most: the largest magnitude of y where that is not written, or NULL. */
+/* Parameters of all rows.  most: where to store the largest magnitude of y if y is not written, or
+ * NULL. */
 struct norm_modulate {
     float eps;
     uint32_t *most;
 };
 
-/* run: x, y or none, stats or none, shift, scale */
+/* run: x, y or NULL, stats or NULL, shift, scale */
 ROWS_INLINE void norm_modulate_rows(const struct row_run *run, int64_t c,
                                     const struct norm_modulate *m, bool half)
 {
@@ -60,8 +61,8 @@ int cpu_layer_norm_modulate(const struct ckpt_kernel_args *a)
 {
     const struct norm_attr *attr = a->attr;
     const struct ckpt_view *x = &a->in[0];
-    const bool there = a->out[0].data, largest = a->n_out > 2 && a->out[2].data;
-    struct norm_modulate m = {attr->eps, largest && !there ? a->out[2].data : NULL};
+    const bool has_y = a->out[0].data, largest = a->n_out > 2 && a->out[2].data;
+    struct norm_modulate m = {attr->eps, largest && !has_y ? a->out[2].data : NULL};
     struct rows r;
     rows_begin(&r, x);
     for (int i = 0; i < 2; i++)
@@ -76,10 +77,10 @@ int cpu_layer_norm_modulate(const struct ckpt_kernel_args *a)
         *m.most = 0;
     rows_for_all(&r, x->desc.shape[x->desc.ndim - 1],
                  view_half(x) ? norm_modulate_bf16 : norm_modulate_f32, &m);
-    return there && largest ? cpu_leave_largest(a, 2, CKPT_OK) : CKPT_OK;
+    return has_y && largest ? cpu_write_largest(a, 2, CKPT_OK) : CKPT_OK;
 }
 
-/* What dy is multiplied with: 1 + scale, or the weight of an affine norm. */
+/* The factor of dy: 1 + scale, or the weight of an affine norm. */
 ROWS_INLINE float factor_at(const void *scale, int64_t j, bool half, bool weight)
 {
     return weight ? row_get(scale, j, half) : 1.f + row_get(scale, j, half);
@@ -105,11 +106,12 @@ ROWS_INLINE struct row_means row_means_of(const void *restrict x, const void *re
 }
 
 /*
- * run: x, dy, scale, dx, the sums, stats, the addend if adds.
+ * run: x, dy, scale, dx, two sums, stats, and the addend if `has_addend`.
+ *
  *   dx = rstd (g - mean(g) - n mean(g n)) + addend, dshift += dy, dscale += dy n
  */
 ROWS_INLINE void norm_modulate_dx_rows(const struct row_run *run, int64_t column, int64_t c,
-                                       bool half, bool dy_half, bool adds, bool weight,
+                                       bool half, bool dy_half, bool has_addend, bool weight,
                                        const struct row_sums *sums)
 {
     float *restrict dshift = sums->first, *restrict dscale = sums->second;
@@ -121,14 +123,14 @@ ROWS_INLINE void norm_modulate_dx_rows(const struct row_run *run, int64_t column
         struct row_means m = row_means_of(x, dy, scale, stats, sums->width, half, dy_half, weight);
         const void *restrict x1 = x + skip, *restrict dy1 = dy + dy_skip;
         const void *restrict scale1 = scale + skip;
-        const void *restrict addend = adds ? run->at[7] + i * run->step[7] + skip : NULL;
+        const void *restrict addend = has_addend ? run->at[7] + i * run->step[7] + skip : NULL;
         void *restrict dx = run->at[3] + i * run->step[3] + skip;
         float mean = stats[0], rstd = stats[1];
 #pragma omp simd
         for (int64_t j = 0; j < c; j++) {
             float d = row_get(dy1, j, dy_half), n = (row_get(x1, j, half) - mean) * rstd;
             float g = d * factor_at(scale1, j, half, weight);
-            float before = adds ? row_get(addend, j, half) : 0.f;
+            float before = has_addend ? row_get(addend, j, half) : 0.f;
             row_put(dx, j, rstd * (g - m.g - n * m.gn) + before, half);
             dshift[j] += d;
             dscale[j] += d * n;
@@ -137,37 +139,38 @@ ROWS_INLINE void norm_modulate_dx_rows(const struct row_run *run, int64_t column
 }
 
 ROWS_INLINE void norm_modulate_dx_any(const struct row_run *run, int64_t column, int64_t c,
-                                      bool half, bool dy_half, bool adds, bool weight,
+                                      bool half, bool dy_half, bool has_addend, bool weight,
                                       const struct row_sums *sums)
 {
     if (half && dy_half)
-        norm_modulate_dx_rows(run, column, c, true, true, adds, weight, sums);
+        norm_modulate_dx_rows(run, column, c, true, true, has_addend, weight, sums);
     else if (half)
-        norm_modulate_dx_rows(run, column, c, true, false, adds, weight, sums);
+        norm_modulate_dx_rows(run, column, c, true, false, has_addend, weight, sums);
     else if (dy_half)
-        norm_modulate_dx_rows(run, column, c, false, true, adds, weight, sums);
+        norm_modulate_dx_rows(run, column, c, false, true, has_addend, weight, sums);
     else
-        norm_modulate_dx_rows(run, column, c, false, false, adds, weight, sums);
+        norm_modulate_dx_rows(run, column, c, false, false, has_addend, weight, sums);
 }
 
-#define LEAF(name, adds, weight)                                                                   \
+#define LEAF(name, has_addend, weight)                                                             \
     CKPT_CLONES static void name(const struct row_run *run, int64_t column, int64_t c, bool half,  \
                                  bool dy_half, const struct row_sums *sums)                        \
     {                                                                                              \
-        norm_modulate_dx_any(run, column, c, half, dy_half, adds, weight, sums);                   \
+        norm_modulate_dx_any(run, column, c, half, dy_half, has_addend, weight, sums);             \
     }
 LEAF(norm_modulate_dx_leaf, false, false)
-LEAF(modulate_dx_adding, true, false)
+LEAF(norm_modulate_dx_add_leaf, true, false)
 LEAF(affine_dx_leaf, false, true)
-LEAF(affine_dx_adding, true, true)
+LEAF(affine_dx_add_leaf, true, true)
 
 int cpu_layer_norm_modulate_dx(const struct ckpt_kernel_args *a)
 {
     const struct ckpt_view *kept[] = {&a->in[3], &a->in[4]};
-    bool adds = a->in[4].data != NULL;
-    return cpu_leave_largest(a, 3,
-                             row_sums_backward(a, &a->in[1], &a->in[2], adds ? 2 : 1, kept, 2,
-                                               adds ? modulate_dx_adding : norm_modulate_dx_leaf));
+    bool has_addend = a->in[4].data != NULL;
+    return cpu_write_largest(
+        a, 3,
+        row_sums_backward(a, &a->in[1], &a->in[2], has_addend ? 2 : 1, kept, 2,
+                          has_addend ? norm_modulate_dx_add_leaf : norm_modulate_dx_leaf));
 }
 
 int cpu_layer_norm_modulate_dx_sums(const struct ckpt_kernel_args *a)
@@ -179,15 +182,15 @@ int cpu_layer_norm_affine_dx(const struct ckpt_kernel_args *a)
 {
     const struct ckpt_view *kept[] = {&a->in[3], &a->in[4]};
     const int ndim = a->in[1].desc.ndim;
-    bool adds = a->in[4].data != NULL;
+    bool has_addend = a->in[4].data != NULL;
     struct ckpt_view w = rows_vector(a->in[2], ndim);
     struct ckpt_view out[] = {a->out[0], rows_vector(a->out[1], ndim),
                               rows_vector(a->out[2], ndim)};
     struct ckpt_kernel_args spread = *a;
     spread.out = out;
-    return cpu_leave_largest(a, 3,
-                             row_sums_backward(&spread, &a->in[1], &w, adds ? 2 : 1, kept, 2,
-                                               adds ? affine_dx_adding : affine_dx_leaf));
+    return cpu_write_largest(a, 3,
+                             row_sums_backward(&spread, &a->in[1], &w, has_addend ? 2 : 1, kept, 2,
+                                               has_addend ? affine_dx_add_leaf : affine_dx_leaf));
 }
 
 int cpu_layer_norm_affine_dx_sums(const struct ckpt_kernel_args *a)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The optimizer's kernels: sums of squares, the clip values, updates and assignments. */
+/* Optimizer kernels: sums of squares, clip values, updates and assignments. */
 #include "attr.h"
 #include "kernels.h"
 #include "optim/update_math.h"
@@ -28,7 +28,7 @@ CKPT_CLONES static double sum_squares_bf16(const uint16_t *g, int64_t n)
     return sum;
 }
 
-/* Elements [i, i + n) of a gradient. */
+/* The sum over elements [i, i + n) of a gradient. */
 static double sum_squares_leaf(const struct ckpt_view *v, int64_t i, int64_t n)
 {
     return view_half(v) ? sum_squares_bf16((const uint16_t *)v->data + i, n)
@@ -54,7 +54,8 @@ int cpu_sum_squares(const struct ckpt_kernel_args *a)
     double sum = 0;
     for (int i = 0; i < a->n_in; i++)
         sum += sum_squares_of(&a->in[i], a->workspace);
-    if (report_is_halted(a->run)) /* other ranks learn of it by the sum */
+    /* the sum tells the other ranks */
+    if (report_is_halted(a->run))
         sum = NAN;
     *(float *)a->out[0].data = (float)sum;
     return CKPT_OK;
@@ -87,7 +88,7 @@ int cpu_clip_coefficient(const struct ckpt_kernel_args *a)
 }
 
 static void update_param(const struct update_constants *c, const struct ckpt_view *state,
-                         const struct ckpt_view *gradient, bool *broken)
+                         const struct ckpt_view *gradient, bool *not_finite)
 {
     const bool half = view_half(&state[UPDATE_VALUE]);
     struct host_update p = {
@@ -99,12 +100,13 @@ static void update_param(const struct update_constants *c, const struct ckpt_vie
         .gradient = gradient->data,
         .half = view_half(gradient),
         .n = desc_numel(&state[UPDATE_VALUE].desc),
-        .broken = broken,
+        .broken = not_finite,
     };
     host_update(c, &p);
 }
 
-/* What a part of operand k has of [0, n): from *from on, so many; below 1 where it has nothing. */
+/* Sets *from to the first element of part j of operand k, clipped to [0, n).  Returns the number of
+ * its elements, below 1 if none is inside. */
 static int64_t part_of(const struct rounding *r, int k, int j, int64_t n, int64_t *from)
 {
     int64_t end = j + 1 < r->begin[k + 1] ? r->part[j + 1].first : n;
@@ -127,8 +129,8 @@ static struct mean8 bytes_at(const struct ckpt_view *v, int64_t n, int64_t at)
     return v->data ? mean8_at(v->data, n, at) : (struct mean8){NULL, NULL};
 }
 
-static void add_means(const struct update_attr *attr, const struct ckpt_view *state, int64_t n,
-                      int64_t at, struct host_update *p)
+static void set_moments(const struct update_attr *attr, const struct ckpt_view *state, int64_t n,
+                        int64_t at, struct host_update *p)
 {
     if (attr->narrow == NARROW_8BIT) {
         p->byte_m = bytes_at(&state[UPDATE_EXP_AVG], n, at);
@@ -139,9 +141,9 @@ static void add_means(const struct update_attr *attr, const struct ckpt_view *st
     }
 }
 
-/* Parameter k, whose state is small: each of its parts is rounded by itself. */
+/* Updates parameter k with low-precision state; each of its parts has its own rounding stream. */
 static void update_narrow(const struct update_constants *c, const struct ckpt_kernel_args *a, int k,
-                          bool *broken)
+                          bool *not_finite)
 {
     const struct narrow_update_attr *attr = a->attr;
     const struct rounding *r = &attr->rounding;
@@ -156,18 +158,19 @@ static void update_narrow(const struct update_constants *c, const struct ckpt_ke
             .gradient = (const char *)gradient->data + at * size,
             .half = view_half(gradient),
             .n = some,
-            .broken = broken,
+            .broken = not_finite,
             .narrow = true,
             .noise = noise_of(a->run, &r->part[j]),
             .first = at - r->part[j].first,
         };
-        add_means(&attr->update, state, n, at, &p);
+        set_moments(&attr->update, state, n, at, &p);
         if (some > 0)
             host_update(c, &p);
     }
 }
 
-/* The values as they were: the room of one may hold its gradient. */
+/* Restores the values from the masters: the gradient may have overwritten a value that shares its
+ * memory. */
 static void restore_values(const struct ckpt_kernel_args *a)
 {
     for (int k = 0; k < update_params(a->n_in); k++) {
@@ -189,20 +192,20 @@ int cpu_update(const struct ckpt_kernel_args *a)
         restore_values(a);
         return CKPT_OK;
     }
-    bool broken = false;
+    bool not_finite = false;
     struct update_constants c = update_constants_of(attr);
     update_begin(&c, attr, clip, a->run->lr, a->run->opt_step);
     for (int k = 0; k < update_params(a->n_in); k++)
         if (attr->narrow)
-            update_narrow(&c, a, k, &broken);
+            update_narrow(&c, a, k, &not_finite);
         else
-            update_param(&c, a->out + k * UPDATE_STATES, &gradient[k], &broken);
-    if (broken)
+            update_param(&c, a->out + k * UPDATE_STATES, &gradient[k], &not_finite);
+    if (not_finite)
         report_halt(a->run, HALT_UPDATE + (int32_t)(a->run->opt_step & 1));
     return CKPT_OK;
 }
 
-/* Values x from element `first` of a parameter on, to bf16. */
+/* Rounds values x, from element `first` of a parameter on, to bf16. */
 static void round_some(uint16_t *dst, const float *x, int64_t n, const struct random_stream *s,
                        int64_t first, int of)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kernels of pack and unpack. */
+/* Kernels: pack and unpack. */
 #include "cpu.h"
 #include "kernels.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Loops of kernels on the CPU, divided among their threads: see ckpt_op.h. */
+/* Parallel loops of CPU kernels: see ckpt_op.h. */
 #ifdef _OPENMP
 #include <omp.h>
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Video to tokens and back: one walk over the patches, copying in either direction. */
+/* Kernels: patchify and unpatchify.  One loop over the patches copies in either direction. */
 #include "kernels.h"
 #include "patchify.h"
 #include "rows.h"
@@ -7,12 +7,12 @@
 struct patches {
     const struct patch_attr *a;
     char *video, *tokens;
-    int64_t element; /* bytes */
+    int64_t element; /* in bytes */
     bool to_tokens;
-    int64_t step_c, step_t, step_h, step_w; /* inside a token, in elements */
+    int64_t step_c, step_t, step_h, step_w; /* strides inside a token, in elements */
 };
 
-/* One line of a patch: n elements inside the video, pw in the token. */
+/* Copies one line of a patch: n elements are inside the video, pw in the token. */
 static void move_line(const struct patches *p, char *video, char *token, int64_t n)
 {
     for (int64_t w = 0; w < p->a->pw; w++) {
@@ -26,7 +26,7 @@ static void move_line(const struct patches *p, char *video, char *token, int64_t
     }
 }
 
-/* The patch of sample b with its first corner at (t0, h0, w0). */
+/* Copies the patch of sample b with its first corner at (t0, h0, w0). */
 static void move_patch(const struct patches *p, int64_t b, int64_t t0, int64_t h0, int64_t w0,
                        char *token)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kernels: ReLU, distances of features along the last axis. */
+/* Kernels: ReLU, and distances between features along the last axis. */
 #include "functions.h"
 #include "kernels.h"
 #include "map.h"
@@ -15,7 +15,7 @@ CPU_MAP(map_relu)
     (void)ctx;
 #pragma omp simd
     for (int64_t i = 0; i < n; i++)
-        y[i] = vmath_select(u[i] <= 0.f, 0.f, u[i]); /* NaN stays */
+        y[i] = vmath_select(u[i] <= 0.f, 0.f, u[i]); /* NaN passes through */
 }
 CPU_MAP_CALL(map_relu)
 
@@ -43,7 +43,7 @@ int cpu_relu_dx(const struct ckpt_kernel_args *a)
 
 /* ---- distance of features ------------------------------------------------------------------- */
 
-/* 1 / length of a row; 0 of a row of zeros. */
+/* 1 / length of a row; 0 for a row of zeros. */
 ROWS_INLINE float per_length(const void *x, int64_t at, int64_t c, bool half)
 {
     float squares = 0;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kernels of pools: a place after the other, vectorised along the channels. */
+/* Pooling kernels: position by position, vectorised along the channels. */
 #include "kernels.h"
 #include "pool.h"
 #include "rows.h"
 
-enum { LANES = 256 }; /* channels that are worked on together */
+enum { LANES = 256 }; /* channels processed together */
 
-/* Of LANES channels: the largest value so far, and which place of the window had it. */
+/* For LANES channels: the maximum so far, and its index in the window. */
 struct best {
-    float most[LANES];
+    float value[LANES];
     int32_t tap[LANES];
 };
 
@@ -19,7 +19,7 @@ struct pool {
     bool half;
 };
 
-/* The place along each axis and, what is left, the sample. */
+/* Splits a position index into the index along each axis, and returns the sample. */
 static int64_t split_place(const int32_t *size, int64_t place, int32_t *at)
 {
     for (int i = 2; i >= 0; i--) {
@@ -40,20 +40,20 @@ static void window_of(const struct pool_shape *s, const int32_t *o, struct pool_
         r[i] = pool_window(s, i, o[i]);
 }
 
-/* A walk over a box of places, row by row; i counts them. */
-struct walk {
+/* Iterator over a box of positions, row by row; i counts them. */
+struct box {
     int32_t at[3];
     int32_t i;
     bool more;
 };
 
-static inline struct walk walk_begin(const struct pool_range *r)
+static inline struct box box_begin(const struct pool_range *r)
 {
     bool some = r[0].begin < r[0].end && r[1].begin < r[1].end && r[2].begin < r[2].end;
-    return (struct walk){{r[0].begin, r[1].begin, r[2].begin}, 0, some};
+    return (struct box){{r[0].begin, r[1].begin, r[2].begin}, 0, some};
 }
 
-static inline void walk_on(struct walk *w, const struct pool_range *r)
+static inline void box_next(struct box *w, const struct pool_range *r)
 {
     w->i++;
     for (int k = 2; k >= 0; k--) {
@@ -64,24 +64,24 @@ static inline void walk_on(struct walk *w, const struct pool_range *r)
     w->more = false;
 }
 
-/* The first of the largest values of a window; NaN is larger than all and stays. */
-ROWS_INLINE void look(const struct pool *p, int64_t sample, const struct pool_range *r,
-                      int64_t first, int64_t n, struct best *b, bool half)
+/* Finds the first maximum of a window; NaN is larger than any number. */
+ROWS_INLINE void find_maximum(const struct pool *p, int64_t sample, const struct pool_range *r,
+                              int64_t first, int64_t n, struct best *b, bool half)
 {
     const int64_t c = p->s.c;
-    for (struct walk at = walk_begin(r); at.more; walk_on(&at, r)) {
+    for (struct box at = box_begin(r); at.more; box_next(&at, r)) {
         const int64_t from = place_of(p->s.from, sample, at.at) * c + first;
         const int32_t tap = at.i;
         for (int64_t j = 0; j < n; j++) {
-            float v = row_get(p->x, from + j, half), most = b->most[j];
-            bool wins = tap == 0 || (!(v <= most) && most == most);
-            b->most[j] = wins ? v : most;
+            float v = row_get(p->x, from + j, half), value = b->value[j];
+            bool wins = tap == 0 || (!(v <= value) && value == value);
+            b->value[j] = wins ? v : value;
             b->tap[j] = wins ? tap : b->tap[j];
         }
     }
 }
 
-/* A part of the work: channels first .. first + n - 1 of one place of the result, or of x. */
+/* Processes channels first .. first + n - 1 of one position of the result, or of x. */
 typedef void (*pool_leaf)(const struct pool *p, int64_t place, int64_t first, int64_t n);
 
 static void for_all(const struct pool *p, int64_t places, pool_leaf leaf)
@@ -93,7 +93,7 @@ static void for_all(const struct pool *p, int64_t places, pool_leaf leaf)
             leaf(p, i, first, min_i64(LANES, c - first));
 }
 
-/* ---- the largest value ----------------------------------------------------------------------- */
+/* ---- maximum --------------------------------------------------------------------------------- */
 
 ROWS_INLINE void largest(const struct pool *p, int64_t place, int64_t first, int64_t n, bool half)
 {
@@ -102,9 +102,9 @@ ROWS_INLINE void largest(const struct pool *p, int64_t place, int64_t first, int
     int32_t o[3];
     const int64_t sample = split_place(p->s.size, place, o);
     window_of(&p->s, o, r);
-    look(p, sample, r, first, n, &b, half);
+    find_maximum(p, sample, r, first, n, &b, half);
     for (int64_t j = 0; j < n; j++)
-        row_put(p->out, place * p->s.c + first + j, b.most[j], half);
+        row_put(p->out, place * p->s.c + first + j, b.value[j], half);
 }
 
 CKPT_CLONES static void largest_leaf(const struct pool *p, int64_t place, int64_t first, int64_t n)
@@ -115,9 +115,10 @@ CKPT_CLONES static void largest_leaf(const struct pool *p, int64_t place, int64_
         largest(p, place, first, n, false);
 }
 
-/* dy of a window to its winner, 0 to the others: where no place is in two windows. */
-ROWS_INLINE void hand_down(const struct pool *p, int64_t place_y, int64_t first, int64_t n,
-                           bool half)
+/* Writes dy of a window to its maximum and 0 to its other positions, for windows that do not
+ * overlap. */
+ROWS_INLINE void scatter_gradient(const struct pool *p, int64_t place_y, int64_t first, int64_t n,
+                                  bool half)
 {
     const int64_t c = p->s.c, from = place_y * c + first;
     struct best b;
@@ -125,8 +126,8 @@ ROWS_INLINE void hand_down(const struct pool *p, int64_t place_y, int64_t first,
     int32_t o[3];
     const int64_t sample = split_place(p->s.size, place_y, o);
     window_of(&p->s, o, r);
-    look(p, sample, r, first, n, &b, half);
-    for (struct walk at = walk_begin(r); at.more; walk_on(&at, r)) {
+    find_maximum(p, sample, r, first, n, &b, half);
+    for (struct box at = box_begin(r); at.more; box_next(&at, r)) {
         const int64_t to = place_of(p->s.from, sample, at.at) * c + first;
         const int32_t tap = at.i;
         for (int64_t j = 0; j < n; j++)
@@ -134,16 +135,16 @@ ROWS_INLINE void hand_down(const struct pool *p, int64_t place_y, int64_t first,
     }
 }
 
-CKPT_CLONES static void hand_down_leaf(const struct pool *p, int64_t place, int64_t first,
-                                       int64_t n)
+CKPT_CLONES static void scatter_gradient_leaf(const struct pool *p, int64_t place, int64_t first,
+                                              int64_t n)
 {
     if (p->half)
-        hand_down(p, place, first, n, true);
+        scatter_gradient(p, place, first, n, true);
     else
-        hand_down(p, place, first, n, false);
+        scatter_gradient(p, place, first, n, false);
 }
 
-/* Which place of a box of ranges q is. */
+/* The index of position q inside a box of ranges. */
 static int32_t index_in(const struct pool_range *r, const int32_t *q)
 {
     int32_t index = 0;
@@ -152,8 +153,9 @@ static int32_t index_in(const struct pool_range *r, const int32_t *q)
     return index;
 }
 
-/* A place of x takes dy of the windows that it wins, in their order. */
-ROWS_INLINE void collect(const struct pool *p, int64_t place_x, int64_t first, int64_t n, bool half)
+/* Sums dy of the windows whose maximum is at a position of x, in their order. */
+ROWS_INLINE void gather_gradient(const struct pool *p, int64_t place_x, int64_t first, int64_t n,
+                                 bool half)
 {
     const struct pool_shape *s = &p->s;
     float sum[LANES] = {0};
@@ -162,12 +164,12 @@ ROWS_INLINE void collect(const struct pool *p, int64_t place_x, int64_t first, i
     const int64_t sample = split_place(s->from, place_x, q);
     for (int k = 0; k < 3; k++)
         windows[k] = pool_windows_of(s, k, q[k]);
-    for (struct walk at = walk_begin(windows); at.more; walk_on(&at, windows)) {
+    for (struct box at = box_begin(windows); at.more; box_next(&at, windows)) {
         struct best b;
         struct pool_range r[3];
         const int64_t from = place_of(s->size, sample, at.at) * s->c + first;
         window_of(s, at.at, r);
-        look(p, sample, r, first, n, &b, half);
+        find_maximum(p, sample, r, first, n, &b, half);
         const int32_t own = index_in(r, q);
         for (int64_t j = 0; j < n; j++)
             sum[j] += b.tap[j] == own ? row_get(p->dy, from + j, half) : 0.f;
@@ -176,12 +178,13 @@ ROWS_INLINE void collect(const struct pool *p, int64_t place_x, int64_t first, i
         row_put(p->out, place_x * s->c + first + j, sum[j], half);
 }
 
-CKPT_CLONES static void collect_leaf(const struct pool *p, int64_t place, int64_t first, int64_t n)
+CKPT_CLONES static void gather_gradient_leaf(const struct pool *p, int64_t place, int64_t first,
+                                             int64_t n)
 {
     if (p->half)
-        collect(p, place, first, n, true);
+        gather_gradient(p, place, first, n, true);
     else
-        collect(p, place, first, n, false);
+        gather_gradient(p, place, first, n, false);
 }
 
 int cpu_max_pool(const struct ckpt_kernel_args *a)
@@ -202,16 +205,16 @@ int cpu_max_pool_dx(const struct ckpt_kernel_args *a)
                            .out = a->out[0].data,
                            .half = view_half(&a->in[1])};
     if (!pool_is_disjoint(&p.s)) {
-        for_all(&p, p.s.n * pool_volume(p.s.from), collect_leaf);
+        for_all(&p, p.s.n * pool_volume(p.s.from), gather_gradient_leaf);
         return CKPT_OK;
     }
     if (!pool_is_tiling(&p.s))
         memset(p.out, 0, (size_t)desc_bytes(&a->out[0].desc));
-    for_all(&p, p.s.n * pool_volume(p.s.size), hand_down_leaf);
+    for_all(&p, p.s.n * pool_volume(p.s.size), scatter_gradient_leaf);
     return CKPT_OK;
 }
 
-/* ---- the mean -------------------------------------------------------------------------------- */
+/* ---- average --------------------------------------------------------------------------------- */
 
 ROWS_INLINE void mean(const struct pool *p, int64_t place_y, int64_t first, int64_t n, bool half)
 {
@@ -222,7 +225,7 @@ ROWS_INLINE void mean(const struct pool *p, int64_t place_y, int64_t first, int6
     const int64_t sample = split_place(p->s.size, place_y, o);
     window_of(&p->s, o, r);
     const float count = pool_count(&p->s, r);
-    for (struct walk at = walk_begin(r); at.more; walk_on(&at, r)) {
+    for (struct box at = box_begin(r); at.more; box_next(&at, r)) {
         const int64_t from = place_of(p->s.from, sample, at.at) * c + first;
         for (int64_t j = 0; j < n; j++)
             sum[j] += row_get(p->x, from + j, half);
@@ -239,8 +242,9 @@ CKPT_CLONES static void mean_leaf(const struct pool *p, int64_t place, int64_t f
         mean(p, place, first, n, false);
 }
 
-/* A place of x takes its share of dy of each window that it is in. */
-ROWS_INLINE void spread(const struct pool *p, int64_t place_x, int64_t first, int64_t n, bool half)
+/* Sums the share of dy of each window that contains a position of x. */
+ROWS_INLINE void average_gradient(const struct pool *p, int64_t place_x, int64_t first, int64_t n,
+                                  bool half)
 {
     const struct pool_shape *s = &p->s;
     float sum[LANES] = {0};
@@ -249,7 +253,7 @@ ROWS_INLINE void spread(const struct pool *p, int64_t place_x, int64_t first, in
     const int64_t sample = split_place(s->from, place_x, q);
     for (int k = 0; k < 3; k++)
         windows[k] = pool_windows_of(s, k, q[k]);
-    for (struct walk at = walk_begin(windows); at.more; walk_on(&at, windows)) {
+    for (struct box at = box_begin(windows); at.more; box_next(&at, windows)) {
         struct pool_range r[3];
         const int64_t from = place_of(s->size, sample, at.at) * s->c + first;
         window_of(s, at.at, r);
@@ -261,12 +265,13 @@ ROWS_INLINE void spread(const struct pool *p, int64_t place_x, int64_t first, in
         row_put(p->out, place_x * s->c + first + j, sum[j], half);
 }
 
-CKPT_CLONES static void spread_leaf(const struct pool *p, int64_t place, int64_t first, int64_t n)
+CKPT_CLONES static void average_gradient_leaf(const struct pool *p, int64_t place, int64_t first,
+                                              int64_t n)
 {
     if (p->half)
-        spread(p, place, first, n, true);
+        average_gradient(p, place, first, n, true);
     else
-        spread(p, place, first, n, false);
+        average_gradient(p, place, first, n, false);
 }
 
 int cpu_avg_pool(const struct ckpt_kernel_args *a)
@@ -285,6 +290,6 @@ int cpu_avg_pool_dx(const struct ckpt_kernel_args *a)
                            .dy = a->in[0].data,
                            .out = a->out[0].data,
                            .half = view_half(&a->in[0])};
-    for_all(&p, p.s.n * pool_volume(p.s.from), spread_leaf);
+    for_all(&p, p.s.n * pool_volume(p.s.from), average_gradient_leaf);
     return CKPT_OK;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kernels: the nearest entry of a codebook by exhaustive search, and the gradient to z. */
+/* Kernels: nearest codebook entry by exhaustive search, and the gradient for z. */
 #include "kernels.h"
 #include "quantize.h"
 #include "rows.h"
@@ -16,17 +16,17 @@ ROWS_INLINE float distance(const void *z, int64_t at, const void *book, int64_t 
     return sum;
 }
 
-/* The first of the nearest entries; *least becomes its distance.  Of a row with NaN the first, so
- * that the NaN shows in the commitment. */
+/* The first of the nearest entries; *best_distance becomes its distance.  For a row with NaN it is
+ * entry 0, so that the commitment loss becomes NaN. */
 ROWS_INLINE int64_t nearest(const void *z, int64_t at, const void *book, int64_t k, int64_t d,
-                            float *least, bool half)
+                            float *best_distance, bool half)
 {
     int64_t best = 0;
-    *least = distance(z, at, book, 0, d, half);
+    *best_distance = distance(z, at, book, 0, d, half);
     for (int64_t i = 1; i < k; i++) {
-        float far = distance(z, at, book, i * d, d, half);
-        if (far < *least) {
-            *least = far;
+        float this_distance = distance(z, at, book, i * d, d, half);
+        if (this_distance < *best_distance) {
+            *best_distance = this_distance;
             best = i;
         }
     }
@@ -34,10 +34,10 @@ ROWS_INLINE int64_t nearest(const void *z, int64_t at, const void *book, int64_t
 }
 
 CKPT_CLONES static int64_t nearest_leaf(const void *z, int64_t at, const void *book, int64_t k,
-                                        int64_t d, float *least, bool half)
+                                        int64_t d, float *best_distance, bool half)
 {
-    return half ? nearest(z, at, book, k, d, least, true)
-                : nearest(z, at, book, k, d, least, false);
+    return half ? nearest(z, at, book, k, d, best_distance, true)
+                : nearest(z, at, book, k, d, best_distance, false);
 }
 
 int cpu_quantize(const struct ckpt_kernel_args *a)
@@ -51,11 +51,11 @@ int cpu_quantize(const struct ckpt_kernel_args *a)
     for (int64_t i = 0; i < chunks; i++) {
         partial[i] = 0;
         for (int64_t r = i * QUANTIZE_ROWS; r < min_i64(rows, (i + 1) * QUANTIZE_ROWS); r++) {
-            float least;
-            int64_t best = nearest_leaf(a->in[0].data, r * d, a->in[1].data, k, d, &least,
+            float best_distance;
+            int64_t best = nearest_leaf(a->in[0].data, r * d, a->in[1].data, k, d, &best_distance,
                                         view_half(&a->in[0]));
             index[r] = (int32_t)best;
-            partial[i] += (double)least;
+            partial[i] += (double)best_distance;
             memcpy((char *)a->out[0].data + r * row, (const char *)a->in[1].data + best * row,
                    (size_t)row);
         }
@@ -66,8 +66,8 @@ int cpu_quantize(const struct ckpt_kernel_args *a)
     return CKPT_OK;
 }
 
-ROWS_INLINE void add_pull(void *dz, const void *z, const void *entry, const void *through,
-                          int64_t n, float slope, bool half)
+ROWS_INLINE void add_commitment(void *dz, const void *z, const void *entry, const void *through,
+                                int64_t n, float slope, bool half)
 {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) {
@@ -82,8 +82,8 @@ int cpu_quantize_dx(const struct ckpt_kernel_args *a)
     float slope = (float)(2. * (double)*(const float *)a->in[0].data / (double)n);
     void *dz = a->out[0].data, *through = a->in[3].data;
     if (view_half(&a->in[1]))
-        add_pull(dz, a->in[1].data, a->in[2].data, through, n, slope, true);
+        add_commitment(dz, a->in[1].data, a->in[2].data, through, n, slope, true);
     else
-        add_pull(dz, a->in[1].data, a->in[2].data, through, n, slope, false);
+        add_commitment(dz, a->in[1].data, a->in[2].data, through, n, slope, false);
     return CKPT_OK;
 }

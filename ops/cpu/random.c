@@ -7,9 +7,9 @@
 #define CHUNK 4096
 
 /*
- * The stream is the op, in the half of all streams that ckpt.h keeps for us; values are numbered
- * over the whole batch, sample by sample, so that a sample's noise is the same whatever the
- * micro-batch.
+ * The stream is the number of the op, in the half of all streams that ckpt.h reserves for the
+ * library.  Values are numbered over the whole batch, sample by sample, so the noise of a sample
+ * does not depend on the micro-batch size.
  */
 int cpu_randn(const struct ckpt_kernel_args *a)
 {

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Kernels: sum and sum_to.  The axes of x are sorted into kept ones and reduced ones; the reduced
- * range is cut into parts.  A task sums one part for a block of results in fp64; where there are
- * several parts they meet in the workspace and are added in order.  Blocks and parts follow from
- * the shape alone.
+ * Kernels: sum and sum_to.  The axes of x are kept or reduced; the reduced range is divided into
+ * parts.  A task sums one part for a block of results in fp64.  Several parts are collected in the
+ * workspace and added in order.  The shape alone determines blocks and parts.
  */
 #include "attr.h"
 #include "kernels.h"
@@ -11,16 +10,16 @@
 #include "reduce.h"
 #include "reduction.h"
 
-#define BLOCK 4096  /* results per task, at most */
-#define ROWS  4     /* added to the sums in one pass */
-#define WORK  65536 /* elements that are worth a task of their own */
-#define PARTS 64    /* at most */
+#define BLOCK 4096  /* maximum results per task */
+#define ROWS  4     /* rows added to the sums in one pass */
+#define WORK  65536 /* elements that justify another task */
+#define PARTS 64    /* maximum number of parts */
 #define LANES 16    /* running sums along a dense row */
 
-/* A reduction, and how it is cut into tasks. */
+/* A reduction and its division into tasks. */
 struct task_plan {
     struct reduction r;
-    int64_t blocks, parts, block; /* results per block, but for the last */
+    int64_t blocks, parts, block; /* results per block; the last may have fewer */
     const char *x;
     enum ckpt_dtype dtype;
 };
@@ -68,7 +67,7 @@ CKPT_CLONES static void reduce_rows_bf16(double *sum, const uint16_t *x, int64_t
                   ((double)bf16_load(x2[i]) + (double)bf16_load(x3[i]));
 }
 
-/* sum[i] += x[at + i step] for all rows, `stride` apart; ROWS at a time where they are dense. */
+/* sum[i] += x[at + i step] for all rows, `stride` apart; ROWS rows at a time if they are dense. */
 static void add_rows(const struct task_plan *p, double *sum, int64_t at, int64_t stride,
                      int64_t rows, int64_t step, int64_t n)
 {
@@ -83,7 +82,7 @@ static void add_rows(const struct task_plan *p, double *sum, int64_t at, int64_t
             sum[i] += (double)element(p, at + row * stride + i * step);
 }
 
-/* lane[i mod LANES] += x[i], n a multiple of LANES. */
+/* lane[i mod LANES] += x[i]; n is a multiple of LANES. */
 CKPT_CLONES static void add_lanes_f32(double *lane, const float *x, int64_t n)
 {
     double sum[LANES] = {0};
@@ -106,7 +105,7 @@ CKPT_CLONES static void add_lanes_bf16(double *lane, const uint16_t *x, int64_t 
         lane[k] += sum[k];
 }
 
-/* The sum of n elements that are step apart: element i goes to running sum i mod LANES. */
+/* The sum of n elements `step` apart: element i is added to running sum i mod LANES. */
 static double sum_run(const struct task_plan *p, int64_t at, int64_t step, int64_t n)
 {
     double lane[LANES] = {0};
@@ -123,7 +122,7 @@ static double sum_run(const struct task_plan *p, int64_t at, int64_t step, int64
     return lane[0];
 }
 
-/* sum[0 .. n - 1]: results from `first` on, over the reduced positions [from, to). */
+/* sum[0 .. n - 1]: results from `first` on, summed over the reduced positions [from, to). */
 static void sum_rows(const struct task_plan *p, double *sum, int64_t first, int64_t n, int64_t from,
                      int64_t to)
 {
@@ -140,7 +139,7 @@ static void sum_rows(const struct task_plan *p, double *sum, int64_t first, int6
     }
 }
 
-/* The same where results lie side by side: stretches of the last kept axis are added as rows. */
+/* The same where results are contiguous: runs along the last kept axis are added as rows. */
 static void sum_columns(const struct task_plan *p, double *sum, int64_t first, int64_t n,
                         int64_t from, int64_t to)
 {
@@ -168,7 +167,7 @@ static void sum_task(const struct task_plan *p, double *sum, int64_t first, int6
         sum_rows(p, sum, first, n, from, to);
 }
 
-/* A block of results from its partial sums, `stride` apart. */
+/* Writes a block of results from its partial sums, which are `stride` apart. */
 static void finish(float *y, const double *sum, int64_t n, int64_t parts, int64_t stride,
                    double scale, bool accumulate)
 {

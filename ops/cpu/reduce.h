@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How much scratch a reduction takes; the shape rules ask before there is anything to run. */
+/* Workspace of reductions, for the shape rules. */
 #ifndef CKPT_CPU_REDUCE_H
 #define CKPT_CPU_REDUCE_H
 

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How CPU kernels say that a step must not count: see HALT_NAN and struct index_report (attr.h). */
+/* How CPU kernels report that a step must have no effect: see HALT_NAN and struct index_report
+ * (attr.h). */
 #ifndef CKPT_CPU_REPORT_H
 #define CKPT_CPU_REPORT_H
 
 #include "attr.h"
 #include "ckpt_op.h"
 
-/* The first reason stays.  Updates on the host have a thread of their own. */
+/* Keeps the first reason.  Atomic, because updates on the host run in another thread. */
 static inline void report_halt(const struct ckpt_run *run, int32_t why)
 {
     int32_t none = 0;
@@ -15,14 +16,14 @@ static inline void report_halt(const struct ckpt_run *run, int32_t why)
                                     __ATOMIC_RELAXED);
 }
 
-/* Whether a step or update failed so far. */
+/* Whether this step or an update has failed so far. */
 static inline bool report_is_halted(const struct ckpt_run *run)
 {
     return run->halt && __atomic_load_n(run->halt, __ATOMIC_RELAXED);
 }
 
-/* Element `place`, in row-major order, of the indices of this call is `index`, outside [0, size).
- * Any thread of a kernel may call it. */
+/* Reports that element `place`, in row-major order, of the indices of this call is `index`, outside
+ * [0, size).  Any thread of a kernel may call it. */
 static inline void report_index(const struct ckpt_kernel_args *a, int64_t place, int32_t index,
                                 int64_t size)
 {

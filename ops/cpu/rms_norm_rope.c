@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * RMS norm and rotary embedding in one pass.  The normalised value is rounded as rms_norm rounds
- * it; its product with the weight is turned before it is rounded.
+ * it; its product with the weight is rotated before it is rounded.
  */
 #include "kernels.h"
 #include "rms_norm.h"
 #include "rope.h"
 
-/* Pair k of the normalised row times the weight, turned by the angle of its table entry. */
+/* Rotates pair k of the normalised row times the weight by the angle in its table entry. */
 ROWS_INLINE void norm_rope_pair(const void *restrict x, const void *restrict w,
                                 const float *restrict table, void *restrict y, int64_t k,
                                 float rstd, bool half)
@@ -63,20 +63,20 @@ int cpu_rms_norm_rope(const struct ckpt_kernel_args *a)
     return CKPT_OK;
 }
 
-/* A pair of dy turned back: the gradient of what was turned. */
+/* A pair of dy rotated by the negative angle: the gradient of the value before the rotation. */
 struct pair {
     float a, b;
 };
 
-ROWS_INLINE struct pair turned_back(const void *restrict dy, const float *restrict table, int64_t k,
-                                    bool dy_half)
+ROWS_INLINE struct pair rotated_back(const void *restrict dy, const float *restrict table,
+                                     int64_t k, bool dy_half)
 {
     float cosine = table[2 * k], sine = table[2 * k + 1];
     float a = row_get(dy, 2 * k, dy_half), b = row_get(dy, 2 * k + 1, dy_half);
     return (struct pair){.a = a * cosine + b * sine, .b = b * cosine - a * sine};
 }
 
-/* run: x, dy, rstd, dx, table.  As rms_norm_dx, with dy turned back first. */
+/* run: x, dy, rstd, dx, table.  The same as rms_norm_dx with dy rotated back first. */
 ROWS_INLINE void norm_rope_dx_rows(const struct row_run *run, int64_t c, const void *restrict w,
                                    float *restrict dw, bool half, bool dy_half)
 {
@@ -89,14 +89,14 @@ ROWS_INLINE void norm_rope_dx_rows(const struct row_run *run, int64_t c, const v
         float dot = 0.f;
 #pragma omp simd reduction(+ : dot)
         for (int64_t k = 0; k < c / 2; k++) {
-            struct pair d = turned_back(dy, table, k, dy_half);
+            struct pair d = rotated_back(dy, table, k, dy_half);
             dot += d.a * row_get(w, 2 * k, half) * row_get(x, 2 * k, half) +
                    d.b * row_get(w, 2 * k + 1, half) * row_get(x, 2 * k + 1, half);
         }
         float slope = dot * rstd * rstd / (float)c;
 #pragma omp simd
         for (int64_t k = 0; k < c / 2; k++) {
-            struct pair d = turned_back(dy, table, k, dy_half);
+            struct pair d = rotated_back(dy, table, k, dy_half);
             float a = row_get(x, 2 * k, half), b = row_get(x, 2 * k + 1, half);
             row_put(dx, 2 * k, rstd * (d.a * row_get(w, 2 * k, half) - a * slope), half);
             row_put(dx, 2 * k + 1, rstd * (d.b * row_get(w, 2 * k + 1, half) - b * slope), half);
@@ -123,5 +123,5 @@ int cpu_rms_norm_rope_dx(const struct ckpt_kernel_args *a)
 {
     const struct rms_norm_rope_attr *attr = a->attr;
     struct ckpt_view table = rope_table_rows(&a->in[4], &a->in[1].desc, attr->axis);
-    return cpu_leave_largest(a, 2, rms_norm_backward(a, &table, norm_rope_dx_leaf));
+    return cpu_write_largest(a, 2, rms_norm_backward(a, &table, norm_rope_dx_leaf));
 }

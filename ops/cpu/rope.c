@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rotary embedding: each pair of neighbours is turned by the angle of its position. */
+/* Rotary embedding: rotates each pair of adjacent elements by the angle of its position. */
 #include "kernels.h"
 #include "rope.h"
 #include "rows.h"
 
-/* A bf16 pair is loaded and stored as one word: both halves widen without moving lanes. */
+/* A bf16 pair is loaded and stored as one word, so both halves widen without a shuffle. */
 ROWS_INLINE void rope_row_bf16(const char *restrict x, const float *restrict table,
                                char *restrict y, int64_t pairs, float sign)
 {

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Gradients with sums over rows; see row_sums.h. */
+/* Gradients with sums over rows: see row_sums.h. */
 #include "row_sums.h"
 
 #define TILE 2048 /* columns whose sums a leaf keeps in the first-level cache */
 
-/* A gradient kernel: its rows, its sums and how they are cut. */
+/* A gradient kernel: rows, sums and their division into chunks. */
 struct backward {
     struct rows r;
     row_sums_leaf leaf;
     bool half, dy_half;
     int n_sums;
-    int64_t c, vectors, rows_each, chunks; /* rows_each rows to a vector, in chunks */
+    int64_t c, vectors, rows_each, chunks; /* rows_each: rows per vector, divided into chunks */
 };
 
 /* Sums rows [row, end), which share a vector, into sum[n_sums][c]. */
@@ -35,7 +35,7 @@ static void backward_chunk(const struct backward *b, int64_t row, int64_t end, f
     }
 }
 
-/* The place of a vector in the gradients: operands 4 and 5 follow the vector. */
+/* Finds the gradients of a vector: operands 4 and 5 move along with the vector. */
 static void gradient_rows(const struct backward *b, int64_t vector, float **sum)
 {
     struct row_run run;
@@ -45,7 +45,7 @@ static void gradient_rows(const struct backward *b, int64_t vector, float **sum)
         sum[s] = (float *)run.at[4 + s];
 }
 
-/* Adds the chunks of one vector, in order. */
+/* Adds the chunks of one vector in order. */
 static void add_partials(const struct backward *b, int64_t vector, const float *partial)
 {
     float *sum[2];

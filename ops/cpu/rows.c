@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows on the CPU, chunk by chunk: see rows.h. */
+/* Row-wise kernels on the CPU, in chunks: see rows.h. */
 #include "rows.h"
 
 void rows_for_all(const struct rows *r, int64_t c, rows_leaf leaf, const void *extra)

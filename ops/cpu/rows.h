@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows on the CPU: how work on them is cut, and their elements. */
+/* Row-wise kernels on the CPU: division into chunks, and element access. */
 #ifndef CKPT_CPU_ROWS_H
 #define CKPT_CPU_ROWS_H
 
@@ -8,21 +8,22 @@
 
 #define ROWS_INLINE static inline __attribute__((always_inline))
 
-#define ROWS_CHUNK 16384 /* elements; on fewer, a second thread costs more than it saves */
+#define ROWS_CHUNK 16384 /* elements; with fewer, a second thread costs more than it saves */
 
-/* Rows of one parallel chunk, for rows of c elements. */
+/* Rows per parallel chunk, for rows of c elements. */
 static inline int64_t rows_per_chunk(int64_t c)
 {
     return max_i64(1, ROWS_CHUNK / c);
 }
 
-/* A leaf function works through one run of rows of c elements. */
+/* A leaf function processes one run of rows of c elements. */
 typedef void (*rows_leaf)(const struct row_run *run, int64_t c, const void *extra);
 
-/* All rows, chunk by chunk. */
+/* Processes all rows in chunks. */
 void rows_for_all(const struct rows *r, int64_t c, rows_leaf leaf, const void *extra);
 
-/* Raises a largest magnitude that threads share; magnitudes as bits order as the values do. */
+/* Raises a shared largest magnitude atomically; magnitudes as bits have the order of their
+ * values. */
 static inline void rows_raise_to(uint32_t *most, uint32_t x)
 {
     uint32_t seen = __atomic_load_n(most, __ATOMIC_RELAXED);
@@ -31,19 +32,20 @@ static inline void rows_raise_to(uint32_t *most, uint32_t x)
         ;
 }
 
-/* Number of chunks of a sum over rows, few enough that partial sums stay small. */
+/* Number of chunks of a sum over rows, limited so that partial sums stay small. */
 static inline int64_t rows_sum_chunks(int64_t rows)
 {
     return min_i64(64, (rows + 15) / 16);
 }
 
-/* The same where the sum is made for each of k vectors: chunks per vector. */
+/* The same for sums per vector with k vectors: chunks per vector. */
 static inline int64_t rows_vector_chunks(int64_t k, int64_t rows)
 {
     return k >= 32 ? 1 : min_i64((rows + 15) / 16, (32 + k - 1) / k);
 }
 
-/* Scratch for n sums, of the shape of v, over the rows of x; none where one chunk does each. */
+/* Workspace for n sums of the shape of v over the rows of x, in bytes; 0 with one chunk per
+ * vector. */
 static inline int64_t rows_partial_bytes(const struct ckpt_desc *x, const struct ckpt_desc *v,
                                          int n)
 {
@@ -52,7 +54,7 @@ static inline int64_t rows_partial_bytes(const struct ckpt_desc *x, const struct
     return chunks == 1 ? 0 : k * chunks * n * c * (int64_t)sizeof(float);
 }
 
-/* Element i of a row; half says bf16 and is a constant after inlining. */
+/* Element i of a row.  `half` means bf16 and must be a constant after inlining. */
 ROWS_INLINE float row_get(const void *p, int64_t i, bool half)
 {
     return half ? bf16_load(((const uint16_t *)p)[i]) : ((const float *)p)[i];
@@ -66,7 +68,7 @@ ROWS_INLINE void row_put(void *p, int64_t i, float f, bool half)
         ((float *)p)[i] = f;
 }
 
-/* Of a row of c elements: its mean, and 1 over its deviation. */
+/* Mean and 1 / standard deviation of a row of c elements. */
 struct row_stats {
     float mean, rstd;
 };

@@ -99,7 +99,7 @@ int cpu_softmax_dx(const struct ckpt_kernel_args *a)
     return CKPT_OK;
 }
 
-/* A lane at a time. */
+/* Each lane is summed by one thread. */
 int cpu_cumsum(const struct ckpt_kernel_args *a)
 {
     const struct cumsum_attr *attr = a->attr;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kernels: nearest upsampling and the sums that are its gradient. */
+/* Kernels: nearest-neighbour upsampling, and the sums that are its gradient. */
 #include "kernels.h"
 #include "rows.h"
 #include "upsample.h"
 
-#define SOME 1024 /* channels summed at once */
+#define CHANNELS 1024 /* channels summed at once */
 
-/* Where copy i of place p of x stands among the places of the result. */
+/* The position in the result of copy i of position p of x. */
 static int64_t place_of(const struct upsample_shape *s, int64_t p, int64_t i)
 {
     int64_t at = 0;
@@ -48,11 +48,11 @@ CKPT_CLONES static void add_leaf(float *sum, const void *x, int64_t n, bool half
         add_row(sum, x, n, false);
 }
 
-/* Channels [j, j + n) of place p: its copies in order, rounded once. */
+/* Sums the copies of channels [j, j + n) of position p in order, and rounds once. */
 static void sum_copies(const struct upsample_shape *s, const struct ckpt_kernel_args *a, int64_t p,
                        int64_t j, int64_t n)
 {
-    float sum[SOME] = {0};
+    float sum[CHANNELS] = {0};
     enum ckpt_dtype dtype = a->out[0].desc.dtype;
     int64_t size = ckpt_dtype_size(dtype), copies = upsample_copies(s);
     const char *dy = a->in[0].data;
@@ -67,7 +67,7 @@ int cpu_upsample_nearest_dx(const struct ckpt_kernel_args *a)
     int64_t places = upsample_places(&s);
 #pragma omp parallel for schedule(static) if (places * upsample_copies(&s) * s.c > ROWS_CHUNK)
     for (int64_t p = 0; p < places; p++)
-        for (int64_t j = 0; j < s.c; j += SOME)
-            sum_copies(&s, a, p, j, min_i64(SOME, s.c - j));
+        for (int64_t j = 0; j < s.c; j += CHANNELS)
+            sum_copies(&s, a, p, j, min_i64(CHANNELS, s.c - j));
     return CKPT_OK;
 }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kernels: L1, divergence of a normal distribution, a sample of it.  Sums are double. */
+/* Kernels: L1, KL divergence of a normal distribution, and a sample of it.  Sums are in double. */
 #include "kernels.h"
 #include "rows.h"
 #include "vae_loss.h"
 #include "vmath.h"
 
-#define SOME 1024 /* elements in float buffers at a time */
+#define BUFFER 1024 /* elements per float buffer */
 
-/* Values [i, i + n) of v as floats. */
+/* Loads values [i, i + n) of v as floats. */
 static void load(float *dst, const struct ckpt_view *v, int64_t i, int64_t n)
 {
     cpu_load(dst, (const char *)v->data + i * ckpt_dtype_size(v->desc.dtype), v->desc.dtype, n);
@@ -18,15 +18,15 @@ static void store(const struct ckpt_view *v, int64_t i, const float *src, int64_
     cpu_store((char *)v->data + i * ckpt_dtype_size(v->desc.dtype), src, v->desc.dtype, n);
 }
 
-/* The sum of what one element of each of two operands adds to a loss. */
+/* The sum of the loss over n elements of two operands. */
 typedef double (*loss_fn)(const float *a, const float *b, int64_t n);
 
 static double sum_chunk(const struct ckpt_kernel_args *k, loss_fn fn, int64_t begin, int64_t end)
 {
     double sum = 0;
-    for (int64_t i = begin; i < end; i += SOME) {
-        float a[SOME], b[SOME];
-        int64_t n = min_i64(SOME, end - i);
+    for (int64_t i = begin; i < end; i += BUFFER) {
+        float a[BUFFER], b[BUFFER];
+        int64_t n = min_i64(BUFFER, end - i);
         load(a, &k->in[0], i, n);
         load(b, &k->in[1], i, n);
         sum += fn(a, b, n);
@@ -47,18 +47,18 @@ static void run_loss(const struct ckpt_kernel_args *k, loss_fn fn, double scale)
     *(float *)k->out[0].data = (float)(scale * sum);
 }
 
-/* y from x (three of them at most), n elements; slope is that of the loss. */
+/* Computes n elements of y from up to three x; slope is the gradient of the loss. */
 typedef void (*map_fn)(float *restrict y, float *const *x, int64_t n, float slope);
 
-/* Output `out` from n_in operands, the first of which is in[first]. */
+/* Computes output `out` from n_in operands starting with in[first]. */
 static void run_map(const struct ckpt_kernel_args *k, int out, int first, int n_in, map_fn fn,
                     float slope)
 {
-    int64_t all = desc_numel(&k->out[out].desc), chunks = (all + SOME - 1) / SOME;
+    int64_t all = desc_numel(&k->out[out].desc), chunks = (all + BUFFER - 1) / BUFFER;
 #pragma omp parallel for schedule(static) if (all > ROWS_CHUNK)
     for (int64_t i = 0; i < chunks; i++) {
-        float x0[SOME], x1[SOME], x2[SOME], y[SOME], *x[] = {x0, x1, x2};
-        int64_t at = i * SOME, n = min_i64(SOME, all - at);
+        float x0[BUFFER], x1[BUFFER], x2[BUFFER], y[BUFFER], *x[] = {x0, x1, x2};
+        int64_t at = i * BUFFER, n = min_i64(BUFFER, all - at);
         for (int j = 0; j < n_in; j++)
             load(x[j], &k->in[first + j], at, n);
         fn(y, x, n, slope);
@@ -82,7 +82,7 @@ CKPT_CLONES static void map_sign(float *restrict y, float *const *x, int64_t n, 
     const float *a = x[0], *b = x[1];
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) {
-        float d = a[i] - b[i]; /* NaN stays */
+        float d = a[i] - b[i]; /* NaN passes through */
         y[i] = vmath_select(d < 0.f, -slope, vmath_select(d > 0.f, slope, d));
     }
 }
@@ -100,7 +100,7 @@ int cpu_l1_dx(const struct ckpt_kernel_args *k)
     return CKPT_OK;
 }
 
-/* ---- the normal distribution ---------------------------------------------------------------- */
+/* ---- normal distribution --------------------------------------------------------------------- */
 
 static inline float clamp(float logvar)
 {
@@ -108,7 +108,7 @@ static inline float clamp(float logvar)
     return vmath_select(v > LOGVAR_HIGH, LOGVAR_HIGH, v);
 }
 
-/* 0 where the clamp holds the value. */
+/* 0 where the value is clamped. */
 static inline float inside(float logvar, float slope)
 {
     return vmath_select(logvar < LOGVAR_LOW || logvar > LOGVAR_HIGH, 0.f, slope);

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * exp, log, tanh, sigmoid and others without branches or calls, so that a loop over them vectorises
- * under `#pragma omp simd` and gives the same bits in every lane and in the scalar tail.
- *
- * Errors stay below 2 units in the last place, 2.5 for expm1, log1p, softplus and erf; infinities,
- * NaN, overflow and underflow come out as the C library's do.  Must not be compiled with
- * -ffast-math: rounding by adding and subtracting a constant, and NaN passing through comparisons,
- * are relied on.
+ * exp, log, tanh, sigmoid and others without branches or calls, so that loops over them vectorise
+ * under `#pragma omp simd` and give the same bits in every lane and in the scalar tail.  Errors are
+ * below 2 units in the last place, 2.5 for expm1, log1p, softplus and erf.  Infinities, NaN,
+ * overflow and underflow behave as in the C library.  Must not be compiled with -ffast-math: the
+ * code relies on rounding by adding and subtracting a constant, and on comparisons with NaN.
  */
 #ifndef CKPT_VMATH_H
 #define CKPT_VMATH_H
@@ -16,7 +14,7 @@
 #include <string.h>
 #include "core/bits.h"
 
-/* 1.5 * 2^23: added to a small float it leaves the nearest integer in the low mantissa bits. */
+/* 1.5 * 2^23: adding it to a small float leaves the nearest integer in the low mantissa bits. */
 #define VMATH_ROUND      12582912.f
 #define VMATH_ROUND_BITS 0x4b400000
 
@@ -36,8 +34,8 @@ static inline float vmath_float(int32_t i)
 }
 
 /*
- * condition ? yes : no, by masks: written with ?: the compiler makes branches of it, for fear of
- * floating-point traps, and then does not vectorise.
+ * condition ? yes : no, by masks: compilers turn ?: into branches because of floating-point traps,
+ * and then do not vectorise.
  */
 static inline float vmath_select(int condition, float yes, float no)
 {
@@ -66,7 +64,7 @@ static inline float vmath_exp_reduced(float x, int32_t *n)
     return 1.f + vmath_expm1_reduced(x, n);
 }
 
-/* 2^n for n of a normal number. */
+/* 2^n where the result is a normal number. */
 static inline float vmath_pow2(int32_t n)
 {
     return vmath_float((int32_t)((uint32_t)(n + 127) << 23));
@@ -75,7 +73,7 @@ static inline float vmath_pow2(int32_t n)
 static inline float vexp(float x)
 {
     int32_t n;
-    x = vmath_select(x > 89.f, 89.f, x); /* beyond it infinity; NaN stays */
+    x = vmath_select(x > 89.f, 89.f, x); /* above it infinity; NaN passes through */
     x = vmath_select(x < -105.f, -105.f, x);
     float e = vmath_exp_reduced(x, &n);
     /* Two factors: 2^n itself may be out of range where the result is not. */
@@ -84,8 +82,8 @@ static inline float vexp(float x)
 
 static inline float vsigmoid(float x)
 {
-    float z = vexp(-fabsf(x));             /* at most 1: no overflow */
-    float below = z - z * (z / (1.f + z)); /* of -|x|: z / (1 + z), but rounded less often */
+    float z = vexp(-fabsf(x));             /* at most 1, so no overflow */
+    float below = z - z * (z / (1.f + z)); /* sigmoid(-|x|) = z / (1 + z), with fewer roundings */
     return vmath_select(x > 0.f, 1.f - below, below);
 }
 
@@ -121,10 +119,10 @@ static inline float vlog(float x)
     float y = f - (half - (s * (half + tail) + k * VMATH_LN2_LOW)) + k * VMATH_LN2_HIGH;
     y = vmath_select(x == INFINITY, x, y);
     y = vmath_select(x == 0.f, -INFINITY, y);
-    return vmath_select(x >= 0.f, y, NAN); /* also for NaN */
+    return vmath_select(x >= 0.f, y, NAN); /* also NaN for NaN */
 }
 
-/* exp(x) - 1 = 2^n (exp(r) - 1) + (2^n - 1); from 2^24 on the 1 does not show. */
+/* exp(x) - 1 = 2^n (exp(r) - 1) + (2^n - 1); from 2^24 on the 1 is below the precision. */
 static inline float vexpm1(float x)
 {
     int32_t n;
@@ -133,11 +131,11 @@ static inline float vexpm1(float x)
     a = vmath_select(a < -18.f, -18.f, a);
     float e = vmath_expm1_reduced(a, &n);
     float scale = vmath_pow2(n), y = scale * e + (scale - 1.f);
-    y = vmath_select(fabsf(x) < 1e-7f, x, y); /* also the sign of a zero */
+    y = vmath_select(fabsf(x) < 1e-7f, x, y); /* also keeps the sign of zero */
     return vmath_select(x > 17.f, large, y);
 }
 
-/* log(u) x / (u - 1) with u = 1 + x rounded: what u lacks of x cancels (Kahan). */
+/* log(u) x / (u - 1) with u = 1 + x rounded: the rounding error of u cancels (Kahan). */
 static inline float vlog1p(float x)
 {
     float u = 1.f + x, d = u - 1.f;
@@ -164,7 +162,7 @@ static inline float verf(float x)
     p = p * t + 0.1128359472f;
     p = p * t - 0.3761262667f;
     p = p * t + 1.128379166f;
-    /* -log(erfc(a)) for 1 <= a <= 4 in a - 5/2; behind it erf rounds to 1 */
+    /* -log(erfc(a)) for 1 <= a <= 4 in a - 5/2; above 4 erf rounds to 1 */
     float s = vmath_select(a > 4.f, 4.f, a) - 2.5f;
     float q = -1.637151415e-6f;
     q = q * s + 1.33150144e-5f;
@@ -179,8 +177,8 @@ static inline float verf(float x)
     return vmath_select(a < 1.f, x * p, vmath_select(x == x, far, x));
 }
 
-/* Sine and cosine share a reduction by quarter turns, in double: the rest is good to 2^-45 up to
- * |x| = 2^20, and to 2^-20 up to 2^30.  *quarter is modulo 4. */
+/* Range reduction of sine and cosine by quarter turns, in double: the remainder is accurate to
+ * 2^-45 up to |x| = 2^20, and to 2^-20 up to 2^30.  *quarter is modulo 4. */
 static inline float vmath_quarter(float x, int32_t *quarter)
 {
     const double round = 6755399441055744.0; /* 1.5 * 2^52 */
@@ -276,7 +274,7 @@ static inline double vmath_exp2(double x)
     return p * scale;
 }
 
-/* In double, so that the error of log(x) times y does not show. */
+/* Computed in double, so that the error of log(x) times y is below fp32 precision. */
 static inline float vpow(float x, float y)
 {
     float a = fabsf(x), whole = floorf(y), half = 0.5f * y;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reverse mode over the DAG of an expression.  A node that leads to no wanted operand is left out
- * by never giving it an adjoint: there is no product with 0, which would make NaN of what a where
- * did not choose.
+ * Reverse mode over the DAG of an expression.  A node from which no requested operand is reachable
+ * gets no adjoint at all, rather than a product with 0, which would turn values that a where did
+ * not select into NaN.
  */
 #include <string.h>
 #include "expr/expr.h"
@@ -10,15 +10,15 @@
 struct reverse {
     const struct expr *e;
     struct expr *d;
-    int to[EXPR_NODES];      /* per node of e: the same in d */
-    int adjoint[EXPR_NODES]; /* per node of e: in d, or -1 */
-    bool leads[EXPR_NODES];  /* to the operand */
+    int to[EXPR_NODES];       /* per node of e: the same node in d */
+    int adjoint[EXPR_NODES];  /* per node of e: its adjoint in d, or -1 */
+    bool depends[EXPR_NODES]; /* per node of e: whether it depends on the operand */
 };
 
 static void add_to(struct reverse *r, int node, int value)
 {
     int *sum = &r->adjoint[node];
-    if (r->leads[node])
+    if (r->depends[node])
         *sum = *sum < 0 ? value : expr_binary(r->d, EXPR_ADD, *sum, value);
 }
 
@@ -66,7 +66,7 @@ static int gelu_second(struct expr *d, int x)
     return times(d, h, expr_binary(d, EXPR_ADD, scaled(d, 2.f, v1), tail));
 }
 
-/* The larger (or smaller) operand takes the gradient; equal ones half of it each. */
+/* The larger (or smaller) operand gets the gradient; equal operands get half of it each. */
 static void reverse_extreme(struct reverse *r, const struct expr_node *n, int a, int b, int g)
 {
     struct expr *d = r->d;
@@ -83,21 +83,21 @@ static void reverse_pow(struct reverse *r, const struct expr_node *n, int a, int
 {
     struct expr *d = r->d;
     const struct expr_node *p = &d->node[b];
-    if (r->leads[n->arg[0]] && p->code == EXPR_CONSTANT) {
+    if (r->depends[n->arg[0]] && p->code == EXPR_CONSTANT) {
         add_to(r, n->arg[0], times(d, g, scaled(d, p->p, expr_power(d, a, p->p - 1.f))));
-    } else if (r->leads[n->arg[0]]) {
+    } else if (r->depends[n->arg[0]]) {
         int slope = times(d, b, expr_binary(d, EXPR_POW, a, affine(d, 1.f, b, -1.f)));
         int flat = expr_binary(d, EXPR_EQ, b, expr_constant(d, 0.f));
         add_to(r, n->arg[0], expr_where(d, flat, expr_constant(d, 0.f), times(d, g, slope)));
     }
-    if (r->leads[n->arg[1]]) {
+    if (r->depends[n->arg[1]]) {
         int slope = times(d, g, times(d, y, expr_unary(d, EXPR_LOG, a)));
         int zero = expr_binary(d, EXPR_EQ, a, expr_constant(d, 0.f));
         add_to(r, n->arg[1], expr_where(d, zero, expr_constant(d, 0.f), slope));
     }
 }
 
-/* dy/da of a function of one argument times g; a and y are nodes of d.  -1: it is 0. */
+/* g times dy/da of a function of one argument; a and y are nodes of d.  -1: the gradient is 0. */
 static int reverse_unary(struct expr *d, const struct expr_node *n, int a, int y, int g)
 {
     const float two_over_root_pi = 1.1283791670955126f;
@@ -199,7 +199,7 @@ static void reverse_node(struct reverse *r, int i)
 {
     const struct expr_node *n = &r->e->node[i];
     int g = r->adjoint[i];
-    if (g < 0 || !r->leads[i])
+    if (g < 0 || !r->depends[i])
         return;
     if (expr_arguments(n->code) == 1) {
         int value = reverse_unary(r->d, n, r->to[n->arg[0]], r->to[i], g);
@@ -214,7 +214,7 @@ static void reverse_node(struct reverse *r, int i)
     }
 }
 
-/* The nodes of e in d, behind its operands; returns that of operand k in e, or -1. */
+/* Copies the nodes of e to d, after its operands.  Returns the node of operand k in e, or -1. */
 static int copy_nodes(struct reverse *r, int k)
 {
     int wanted = -1;
@@ -222,10 +222,10 @@ static int copy_nodes(struct reverse *r, int k)
         const struct expr_node *n = &r->e->node[i];
         int arguments = expr_arguments(n->code), leaf = n->arg[0];
         r->adjoint[i] = -1;
-        r->leads[i] = n->code == EXPR_INPUT && leaf == k;
-        wanted = r->leads[i] ? i : wanted;
+        r->depends[i] = n->code == EXPR_INPUT && leaf == k;
+        wanted = r->depends[i] ? i : wanted;
         for (int j = 0; j < arguments; j++)
-            r->leads[i] |= r->leads[n->arg[j]];
+            r->depends[i] |= r->depends[n->arg[j]];
         r->to[i] = expr_node(r->d, n->code, arguments > 0 ? r->to[n->arg[0]] : leaf,
                              arguments > 1 ? r->to[n->arg[1]] : 0,
                              arguments > 2 ? r->to[n->arg[2]] : 0, n->p, n->q);
@@ -233,15 +233,15 @@ static int copy_nodes(struct reverse *r, int k)
     return wanted;
 }
 
-/* 1 - y loses what bf16 has rounded away of y. */
-static bool result_will_do(const struct expr *e, enum ckpt_dtype dtype)
+/* With a bf16 result, 1 - y would lose the digits that rounding removed from y. */
+static bool result_suffices(const struct expr *e, enum ckpt_dtype dtype)
 {
     uint8_t code = e->node[e->n_nodes - 1].code;
     return dtype == CKPT_F32 || (code != EXPR_TANH && code != EXPR_SIGMOID && code != EXPR_EXPM1);
 }
 
-/* Drops dead nodes, and reads the result in place of the operands where nothing else of them is
- * needed: they can be freed when the forward pass is done with them. */
+/* Drops dead nodes.  If the gradient can read the result instead of all operands, it does, so that
+ * the operands can be freed after the forward pass. */
 static void finish(struct reverse *r, int adjoint, enum ckpt_dtype dtype, int *used)
 {
     const struct expr *e = r->e;
@@ -250,7 +250,7 @@ static void finish(struct reverse *r, int adjoint, enum ckpt_dtype dtype, int *u
     by_result.node[r->to[e->n_nodes - 1]] = by_result.node[e->n_in + 1];
     expr_finish(&by_result, adjoint, operands);
     expr_finish(r->d, adjoint, used);
-    bool better = by_result.n_in <= r->d->n_in && result_will_do(e, dtype);
+    bool better = by_result.n_in <= r->d->n_in && result_suffices(e, dtype);
     for (int k = 0; k < by_result.n_in; k++)
         better &= operands[k] >= e->n_in;
     if (!better)
@@ -275,7 +275,8 @@ bool expr_adjoint(const struct expr *e, int k, enum ckpt_dtype dtype, struct exp
         reverse_node(&r, i);
     for (int i = 0; i < EXPR_OPERANDS; i++)
         used[i] = i;
-    if (r.adjoint[wanted] >= 0 && !d->full) /* what is too large is refused when it is recorded */
+    /* a program that is too large fails when it is recorded */
+    if (r.adjoint[wanted] >= 0 && !d->full)
         finish(&r, r.adjoint[wanted], dtype, used);
     return r.adjoint[wanted] >= 0;
 }

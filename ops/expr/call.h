@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the code of a program depends on, for a device that compiles before the first run. */
+/* What the generated code of a program depends on, for a device that compiles it before the first
+ * run. */
 #ifndef CKPT_EXPR_CALL_H
 #define CKPT_EXPR_CALL_H
 
@@ -7,7 +8,7 @@
 
 struct expr_call {
     const struct expr *program;
-    enum ckpt_dtype dtype[EXPR_INPUTS + 1]; /* of the result, then the operands */
+    enum ckpt_dtype dtype[EXPR_INPUTS + 1]; /* of the result, then of the operands */
 };
 
 #endif

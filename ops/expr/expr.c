@@ -19,7 +19,7 @@
 #include "cuda/kernels.h"
 #include "pool.h"
 
-/* ---- what there is to know of a code ----------------------------------------------------------*/
+/* ---- properties of codes --------------------------------------------------------------------- */
 
 static const struct {
     const char *function;
@@ -129,8 +129,8 @@ static bool is_commutative(enum expr_code code)
            code == EXPR_AND || code == EXPR_OR;
 }
 
-/* A sum, difference, product or quotient of constants, as the kernels would round it. */
-static int fold(struct expr *e, enum expr_code code, float x, float y)
+/* The sum, difference, product or quotient of constants, rounded as the kernels do. */
+static int fold_constants(struct expr *e, enum expr_code code, float x, float y)
 {
     volatile float r = code == EXPR_ADD   ? x + y
                        : code == EXPR_SUB ? x - y
@@ -139,8 +139,8 @@ static int fold(struct expr *e, enum expr_code code, float x, float y)
     return expr_constant(e, r);
 }
 
-/* Another node that has the same value as this one, or -1.  One factor or term that is a constant
- * goes into the node: p x, and 1 x + q, which rounds once, as x + q does. */
+/* An existing or simpler node with the same value, or -1.  A constant factor or term becomes part
+ * of the node: p x, and 1 x + q, which rounds once, like x + q. */
 static int identity(struct expr *e, const struct expr_node *n)
 {
     int a = n->arg[0], b = n->arg[1];
@@ -148,27 +148,27 @@ static int identity(struct expr *e, const struct expr_node *n)
     float p = is_constant(e, a) ? e->node[a].p : 0.f, q = is_constant(e, b) ? e->node[b].p : 0.f;
     switch (n->code) {
     case EXPR_ADD:
-        return both                ? fold(e, EXPR_ADD, p, q)
+        return both                ? fold_constants(e, EXPR_ADD, p, q)
                : is_constant(e, a) ? expr_node(e, EXPR_AFFINE, b, 0, 0, 1.f, p)
                : is_constant(e, b) ? expr_node(e, EXPR_AFFINE, a, 0, 0, 1.f, q)
                                    : -1;
     case EXPR_SUB:
-        return both                ? fold(e, EXPR_SUB, p, q)
+        return both                ? fold_constants(e, EXPR_SUB, p, q)
                : is_constant(e, a) ? expr_node(e, EXPR_AFFINE, b, 0, 0, -1.f, p)
                : is_constant(e, b) ? expr_node(e, EXPR_AFFINE, a, 0, 0, 1.f, -q)
                                    : -1;
     case EXPR_MUL:
-        return both                ? fold(e, EXPR_MUL, p, q)
+        return both                ? fold_constants(e, EXPR_MUL, p, q)
                : is_constant(e, a) ? expr_node(e, EXPR_SCALE, b, 0, 0, p, 0.f)
                : is_constant(e, b) ? expr_node(e, EXPR_SCALE, a, 0, 0, q, 0.f)
                                    : -1;
     case EXPR_DIV:
-        return both ? fold(e, EXPR_DIV, p, q) : is_constant(e, b) && q == 1.f ? a : -1;
+        return both ? fold_constants(e, EXPR_DIV, p, q) : is_constant(e, b) && q == 1.f ? a : -1;
     case EXPR_SCALE:
         if (n->p == 1.f)
             return a;
         if (is_constant(e, a))
-            return fold(e, EXPR_MUL, n->p, p);
+            return fold_constants(e, EXPR_MUL, n->p, p);
         if (n->p == -1.f && e->node[a].code == EXPR_SCALE)
             return expr_node(e, EXPR_SCALE, e->node[a].arg[0], 0, 0, -e->node[a].p, 0.f);
         return -1;
@@ -188,7 +188,7 @@ static bool same_node(const struct expr_node *a, const struct expr_node *b)
            float_bits(a->q) == float_bits(b->q);
 }
 
-/* As it is: found, or appended. */
+/* Finds an equal node or appends this one. */
 static int put_node(struct expr *e, const struct expr_node *n)
 {
     for (int i = 0; i < e->n_nodes; i++)
@@ -257,7 +257,7 @@ int expr_power(struct expr *e, int a, float p)
     return expr_binary(e, EXPR_POW, a, expr_constant(e, p));
 }
 
-/* The operands that live nodes read, in order; to[k] becomes the new index of operand k. */
+/* Keeps the operands that live nodes read, in order; to[k] becomes the new index of operand k. */
 static void keep_operands(struct expr *e, const bool *live, int *used, int *to)
 {
     int n = 0;
@@ -318,7 +318,7 @@ static int check_operand(struct ckpt_call *call, const struct expr *e, int k)
     return 0;
 }
 
-/* The dtype that the floating operands have in common, or fp32. */
+/* The common dtype of the floating-point operands, or fp32. */
 static enum ckpt_dtype promoted(const struct ckpt_call *call)
 {
     enum ckpt_dtype dtype = CKPT_F32;
@@ -369,7 +369,8 @@ static void cost_expr(const struct ckpt_call *call, struct ckpt_cost *cost)
     cost->flops = expr_flops(call->attr) * (double)desc_numel(&walk);
 }
 
-/* Of the dtype of the operand, or, before it is summed to the operand's shape, of the gradient. */
+/* dx gets the dtype of the operand, or, if it is then summed to the operand's shape, of the
+ * gradient. */
 static ckpt_tensor record_adjoint(struct ckpt_grad *g, struct expr *d, int k, const int *used)
 {
     const struct expr *e = g->attr;

@@ -2,37 +2,36 @@
 /*
  * Element-wise expressions: one op, `expr`, whose attribute is a small program.
  *
- * A program (struct expr) is a DAG over the elements of up to EXPR_INPUTS operands: nodes in an
- * order in which arguments come first, the last node is the result.  A function of ckpt_ops.h such
- * as ckpt_exp() records a program of one node or a few; expr_fuse() joins chains of them into one
- * when the tape is complete.  So a single function and a fused chain are the same op, with one
- * shape rule, one gradient rule, one cost and one kernel for each device.
+ * A program (struct expr) is a DAG over the elements of up to EXPR_INPUTS operands.  Nodes follow
+ * their arguments; the last node is the result.  A function of ckpt_ops.h such as ckpt_exp()
+ * records a program of one or a few nodes; expr_fuse() joins chains of them into one when the tape
+ * is complete.  A single function and a fused chain are the same op, with one shape rule, one
+ * gradient rule, one cost and one kernel per device.
  *
- * - Values: every node is fp32.  bf16 operands are widened as they are read; a bf16 result is
- *   rounded as it is written.  Where a chain is fused, a node BF16 rounds what the op before would
- *   have written, so the bits are those of the ops one by one.  i32 operands are converted to fp32
- *   (exact up to 2^24); an i32 result has integral values, which writing converts.
+ * - Values: every node is fp32.  bf16 operands are converted when read, a bf16 result is rounded
+ *   when written.  In a fused chain a BF16 node rounds what the separate op would have written, so
+ *   the bits are those of the separate ops.  i32 operands are converted to fp32 (exact up to 2^24);
+ *   an i32 result has integral values, which are converted when written.
  * - Leaves besides operands: constants, the index along an axis, and uniform random values from
  *   the counter, whose stream is the number of the op that drew them first.  So a dropout mask
  *   is never stored: the backward pass draws it again.
- * - Building: expr_node() appends a node unless an equal one is there (hash-consing; programs are
- *   so short that a scan does) and applies identities that are exact for every value, NaN, infinite
- *   ones and zeros of either sign included.  What does not fit sets `full` and fails when recorded.
+ * - Building: expr_node() appends a node unless an equal one exists (hash-consing by a scan, since
+ *   programs are short) and applies identities that are exact for every value, including NaN,
+ *   infinities and signed zeros.  A program that is too large sets `full` and fails when recorded.
  * - Gradients (adjoint.c): reverse mode over the DAG gives another program over the same operands,
  *   the gradient of the result, and the result itself where that saves reading the operands.  It is
- *   recorded as an expr op, so gradients of gradients need no rule of their own.
- * - Fusion (fuse.c): a producer goes into its readers when nobody else reads it, and into a few
- *   readers when it is cheap: those of the backward pass compute it again.  It depends on the tape
- *   alone, never on a budget or a device.  Ops with kernels of their own (add, gelu, ...) can be
- *   swallowed: expr_of_op() has their programs.
- *   Their nodes call the functions of those kernels, so this changes no bit either.
- * - Pairs (pair.c): two gradients beside each other that read the same are one op of two results.
- * - Reductions: a sum or mean over the last axes takes in the chain that made its operand.  The
- *   program is then walked over the shape of that operand (e->shape), and each result is `scale`
- *   times the sum of a row of `reduced` axes.  Nothing joins such an op further.
- * - CPU (cpu/expr.c): an interpreter, a node at a time, over blocks that stay in the first cache.
- * - CUDA (cuda/expr*.c, .cu): a kernel for a program, compiled by NVRTC before the first step and
- *   kept on disk; where there is no NVRTC, a kernel that interprets the program.
+ *   recorded as an expr op, so gradients of gradients need no further rule.
+ * - Fusion (fuse.c): a producer is fused into its readers when no other op reads it, and into a few
+ *   readers when it is cheap to recompute in each.  Fusion depends on the tape alone, never on a
+ *   budget or a device.  Ops with kernels of their own (add, gelu, ...) can be fused: expr_of_op()
+ *   has their programs, whose nodes call the functions of those kernels, so no bit changes.
+ * - Pairs (pair.c): two adjacent gradients with the same operands become one op with two results.
+ * - Reductions: a sum or mean over the last axes is fused with the chain that produces its operand.
+ *   The program then iterates over the shape of that operand (e->shape), and each result is `scale`
+ *   times the sum of a row of `reduced` axes.  Such an op is fused no further.
+ * - CPU (cpu/expr.c): an interpreter, node by node, over blocks that fit the first-level cache.
+ * - CUDA (cuda/expr*.c, .cu): a kernel per program, compiled by NVRTC before the first step and
+ *   cached on disk; without NVRTC, a kernel that interprets the program.
  */
 #ifndef CKPT_EXPR_H
 #define CKPT_EXPR_H
@@ -45,17 +44,17 @@ extern "C" {
 #endif
 
 enum {
-    EXPR_INPUTS = 8,  /* operands of a recorded op, at most */
-    EXPR_LIMIT = 128, /* nodes of a recorded op, at most */
-    EXPR_OPERANDS =
-        EXPR_INPUTS + 2, /* while a gradient is built: with that of the result, and it */
-    EXPR_NODES = 250,    /* the same for nodes */
+    EXPR_INPUTS = 8,                 /* maximum operands of a recorded op */
+    EXPR_LIMIT = 128,                /* maximum nodes of a recorded op */
+    EXPR_OPERANDS = EXPR_INPUTS + 2, /* while a gradient is built: also the gradient of the result,
+                                      * and the result */
+    EXPR_NODES = 250,                /* maximum nodes while a gradient is built */
     EXPR_NAME = 48
 };
 
 /*
- * X(CODE, function, arguments, operations an element).  The function is the suffix of that of the
- * CPU (map_<function>) and of CUDA (expr_<function>).  Constants p and q stand in the node.
+ * X(CODE, function, arguments, flops per element).  The function is the suffix of its name on the
+ * CPU (map_<function>) and in CUDA (expr_<function>).  The node has the constants p and q.
  */
 #define EXPR_LEAVES(X)                                                                             \
     X(INPUT, input, 0, 0)       /* operand arg[0] */                                               \
@@ -65,10 +64,10 @@ enum {
 #define EXPR_FUNCTIONS(X)                                                                          \
     X(SCALE, scale, 1, 1)     /* p x */                                                            \
     X(AFFINE, affine, 1, 2)   /* p x + q */                                                        \
-    X(CLAMP, clamp, 1, 2)     /* x held in [p, q]; NaN stays */                                    \
+    X(CLAMP, clamp, 1, 2)     /* x clamped to [p, q]; NaN stays */                                 \
     X(LEAKY, leaky, 1, 2)     /* x, or p x below 0 */                                              \
     X(BF16, bf16, 1, 3)       /* rounded to bf16 */                                                \
-    X(INTEGER, integer, 1, 3) /* towards 0, held in the range of i32; NaN is 0 */                  \
+    X(INTEGER, integer, 1, 3) /* toward 0, clamped to i32; NaN is 0 */                             \
     X(EXP, exp, 1, 16)                                                                             \
     X(EXPM1, expm1, 1, 20)                                                                         \
     X(LOG, log, 1, 20)                                                                             \
@@ -113,30 +112,31 @@ enum expr_code { EXPR_LEAVES(X) EXPR_FUNCTIONS(X) EXPR_CODES };
 
 struct expr_node {
     uint8_t code;
-    uint8_t arg[3]; /* nodes before this one; 0 where there is none */
+    uint8_t arg[3]; /* earlier nodes; unused ones are 0 */
     union {
         float p;
-        uint32_t stream; /* of UNIFORM */
+        uint32_t stream; /* UNIFORM: random stream */
     };
     float q;
 };
 
-/* What an operand may be. */
+/* Permitted dtypes of an operand. */
 enum expr_operand { EXPR_FLOAT, EXPR_I32, EXPR_ANY };
 
-/* A program, and the attribute of the op: of `node` as many as there are. */
+/* A program, the attribute of the op.  The attribute ends after the used elements of `node`. */
 struct expr {
     char name[EXPR_NAME]; /* "exp", "mul+add+gelu" */
     int32_t n_in, n_nodes;
-    int32_t dtype; /* of the result; EXPR_PROMOTE: that of the floating operands */
-    int32_t ndim;  /* -1: the shape follows from the operands by broadcasting */
+    int32_t dtype; /* of the result; EXPR_PROMOTE: common dtype of the floating-point operands */
+    int32_t ndim;  /* -1: broadcast shape of the operands */
     int64_t shape[CKPT_MAX_DIMS];
     uint8_t operand[EXPR_OPERANDS]; /* enum expr_operand */
-    uint8_t full;                   /* a node did not fit */
-    uint8_t reduced; /* trailing axes that are summed: they keep size 1 in the result */
-    uint8_t largest; /* the op has an output 1, the largest magnitude of the result */
-    uint8_t second;  /* the op has an output 1 like the first, this node less one; 0: it has not */
-    float scale;     /* of such a sum */
+    uint8_t full;                   /* 1: a node did not fit */
+    uint8_t reduced; /* number of trailing axes that are summed and keep size 1 in the result */
+    uint8_t largest; /* 1: output 1 is the largest magnitude of the result */
+    uint8_t second;  /* above 0: output 1 has the shape of output 0 and is the value of node
+                      * second - 1 */
+    float scale;     /* factor of the sum */
     struct expr_node node[EXPR_NODES];
 };
 
@@ -144,71 +144,72 @@ enum { EXPR_PROMOTE = -1 };
 
 /* ---- building ---------------------------------------------------------------------------------*/
 
-/* An empty program of n_in operands that are EXPR_FLOAT; its first n_in nodes read them. */
+/* Initialises a program with n_in operands of kind EXPR_FLOAT, read by its first n_in nodes. */
 void expr_init(struct expr *e, const char *name, int n_in);
 
-/* Appends a node, or finds an equal one; both return its index.  p and q are 0 where the code has
- * none, and so are arguments. */
+/* Appends a node or finds an equal one, and returns its index.  Unused constants and arguments are
+ * 0. */
 int expr_node(struct expr *e, enum expr_code code, int a, int b, int c, float p, float q);
 int expr_constant(struct expr *e, float value);
 int expr_unary(struct expr *e, enum expr_code code, int a);
 int expr_binary(struct expr *e, enum expr_code code, int a, int b);
 int expr_where(struct expr *e, int condition, int yes, int no);
 
-/* x to a constant power, by simpler functions where they do. */
+/* x to a constant power, by simpler functions where they give it. */
 int expr_power(struct expr *e, int a, float p);
 
-/* Makes node `result` the last one and drops what it does not need: nodes, and operands.  used[k]
- * becomes the index that operand k had before; NULL: operands stay. */
+/* Makes node `result` the last one and drops nodes and operands that it does not need.  used[k]
+ * becomes the old index of operand k; NULL: keeps all operands. */
 void expr_finish(struct expr *e, int result, int *used);
 
-/* Bytes of the attribute; arguments and operations of a code; its name in CUDA sources. */
+/* Size of the attribute in bytes; number of arguments of a code; flops per element of a program;
+ * name of a code in CUDA sources. */
 size_t expr_size(const struct expr *e);
 int expr_arguments(enum expr_code code);
 double expr_flops(const struct expr *e);
 const char *expr_function(enum expr_code code);
 
-/* Whether a node reads a leaf whose value follows from the place in the result. */
+/* Whether a leaf of the program depends on the position in the result. */
 bool expr_has_place(const struct expr *e);
 
-/* What the program is computed over: the result, or the operand of the sum at its end. */
+/* The shape over which the program is evaluated: the result, or the operand of its sum. */
 struct ckpt_desc expr_walk(const struct expr *e, const struct ckpt_desc *out);
 
-/* Equal for programs that take equally long. */
+/* Equal for programs that take the same time. */
 uint64_t expr_hash(const struct expr *e);
 
 /* ---- the op -----------------------------------------------------------------------------------*/
 
 ckpt_tensor expr_record(ckpt_tape *t, const struct expr *e, const ckpt_tensor *in);
 
-/* Whether all of x are i32; not where one of them is no tensor of t. */
+/* Whether all of x are i32.  False if one is not a tensor of t. */
 bool expr_are_integers(ckpt_tape *t, int n, const ckpt_tensor *x);
 
-/* A node of arithmetic of i32 operands, with the result as i32: fp32 between, which is exact up to
- * 2^24.  p and q are its constants, whole numbers. */
+/* Records arithmetic on i32 operands with an i32 result; fp32 inside, exact up to 2^24.  The
+ * constants p and q must be integers. */
 ckpt_tensor expr_integers(ckpt_tape *t, const char *name, enum expr_code code, int n,
                           const ckpt_tensor *x, float p, float q);
 
-/* x as i32, or i32 x as a floating dtype. */
+/* Casts x to i32, or i32 x to a floating-point dtype. */
 ckpt_tensor expr_cast(ckpt_tape *t, ckpt_tensor x, enum ckpt_dtype dtype);
 
 /*
- * The program of the gradient with respect to operand k: operand e->n_in is the gradient of the
- * result, e->n_in + 1 the result, which is of this dtype.  used: room for EXPR_OPERANDS.  Returns
- * false where it is 0 everywhere.
+ * Builds the program of the gradient with respect to operand k.  Its operand e->n_in is the
+ * gradient of the result, operand e->n_in + 1 the result, which has this dtype.  used:
+ * EXPR_OPERANDS elements, the operands that it reads.  Returns false if the gradient is 0.
  */
 bool expr_adjoint(const struct expr *e, int k, enum ckpt_dtype dtype, struct expr *d, int *used);
 
 /* ---- fusion -----------------------------------------------------------------------------------*/
 
-/* Joins chains of a complete tape.  Returns 0 or the tape's error. */
+/* Fuses the chains of a complete tape.  Returns 0 or the error of the tape. */
 int expr_fuse(ckpt_tape *t);
 
-/* Makes one op of two that read the same, when all else is decided.  Returns 0 or the tape's error.
- */
+/* Combines adjacent ops that read the same operands into one op with two results, after all other
+ * passes.  Returns 0 or the error of the tape. */
 int expr_pair(ckpt_tape *t);
 
-/* What both do (join.c).  A program of several: its operands are tensors of the tape. */
+/* A combined program (join.c), whose operands are tensors of the tape. */
 struct expr_joined {
     struct expr e;
     int32_t in[EXPR_INPUTS];
@@ -217,20 +218,20 @@ struct expr_joined {
 
 struct op;
 
-/* Appends the nodes of e, the program of o, for whose operand `replaced` node `value` stands, if it
- * is not -1; returns the result. */
+/* Appends the nodes of e, the program of o, and returns its result.  If `replaced` is not -1, node
+ * `value` stands for that operand. */
 int expr_append(struct expr_joined *j, const ckpt_tape *t, const struct op *o, const struct expr *e,
                 int32_t replaced, int value);
 
-/* Puts a program in the place of op i, with these results.  Returns 0 or CKPT_ENOMEM. */
+/* Replaces op i by a program with these results.  Returns 0 or CKPT_ENOMEM. */
 int expr_replace_op(ckpt_tape *t, int32_t i, const struct expr_joined *j, const int32_t *out,
                     int n_out);
 
-/* A gap: where an op stood that is part of another now.  Its results have no op then, unless
- * another makes them by now. */
+/* An empty position on the tape, whose op is now part of another one.  expr_remove_op makes op i
+ * one; its results have no op unless another op writes them by now. */
 extern const struct ckpt_op_def expr_fused;
 void expr_remove_op(ckpt_tape *t, int32_t i);
-/* b gets the lines of both, where they are of one file. */
+/* Extends the source lines of b by those of a, if both are in one file. */
 void expr_join_lines(const struct op *a, struct op *b);
 
 #ifdef __cplusplus

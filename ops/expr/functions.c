@@ -58,7 +58,7 @@ ckpt_tensor expr_integers(ckpt_tape *t, const char *name, enum expr_code code, i
     return expr_record(t, &e, x);
 }
 
-/* unary() and binary() that take integers, too. */
+/* Like unary() and binary(), but integers are accepted, too. */
 static ckpt_tensor unary_any(ckpt_tape *t, const char *name, enum expr_code code, ckpt_tensor x,
                              float p, float q)
 {
@@ -163,7 +163,7 @@ ckpt_tensor ckpt_leaky_relu(ckpt_tape *t, ckpt_tensor x, float slope)
     return unary(t, "leaky_relu", EXPR_LEAKY, x, slope, 0.f);
 }
 
-/* The exponential sees no positive number: an infinite one would make NaN of the gradient. */
+/* The exponential gets no positive argument: where it is infinite the gradient would be NaN. */
 ckpt_tensor ckpt_elu(ckpt_tape *t, ckpt_tensor x, float alpha)
 {
     struct expr e;
@@ -246,9 +246,10 @@ ckpt_tensor expr_cast(ckpt_tape *t, ckpt_tensor x, enum ckpt_dtype dtype)
     return expr_record(t, &e, &x);
 }
 
-/* ---- values out of nothing --------------------------------------------------------------------*/
+/* ---- generated values ------------------------------------------------------------------------ */
 
-/* A program without operands, of a dtype and shape.  Returns 0, or the tape's error. */
+/* Initialises a program without operands, with a dtype and shape.  Returns 0 or the error of the
+ * tape. */
 static int init_made(ckpt_tape *t, struct expr *e, const char *name, enum ckpt_dtype dtype,
                      int ndim, const int64_t *shape)
 {
@@ -290,8 +291,9 @@ ckpt_tensor ckpt_iota(ckpt_tape *t, enum ckpt_dtype dtype, int ndim, const int64
     return expr_record(t, &e, NULL);
 }
 
-/* A node of uniform values of the op that is recorded next; streams of ours have the highest bit.
- * Feeds may be recorded before it, but no other op that draws. */
+/* A node of uniform values for the next op that is recorded; the streams of the library have the
+ * highest bit set.  Feeds may be recorded before that op, but no other op that draws random
+ * values. */
 static int uniform_node(const ckpt_tape *t, struct expr *e)
 {
     int i = expr_node(e, EXPR_UNIFORM, 0, 0, 0, 0.f, 0.f);

@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Fusion: puts the program of an op into those of the ops that read its result, so that the result
- * need not be there.
+ * Fusion: computes the program of an op inside the ops that read its result, so that the result is
+ * never written.
  *
- * Ops are taken in order.  A producer goes away only if every reader of its result can take it in;
- * then each reader stands where it stood, reads what the producer read, and the producer becomes a
- * gap on the tape (expr_fused: no operands, no kernel), so that positions, which are the streams of
- * random ops, stay.  The rules below see the tape alone.
+ * Ops are processed in order.  A producer is removed only if every reader can compute it.  Each
+ * reader then keeps its position and reads the operands of the producer.  The producer becomes an
+ * empty position on the tape (expr_fused: no operands, no kernel), so that op positions, which
+ * select the streams of random ops, do not change.  The rules below depend on the tape alone.  A
+ * sum over the last axes can absorb the chain that produces its operand, and is fused no further.
  *
- * A sum over the last axes takes in the chain that made its operand, and is the end of it.
+ * Cost of recomputing: writing and reading one bf16 element takes an H100 as long as 40
+ * instructions.  A program takes about a quarter of the instructions that expr_flops() counts,
+ * since it processes two elements at a time.
  *
- * What computing again may cost: an element of bf16 that is written and read again takes an H100 as
- * long as 40 instructions, and a program takes about a quarter as many as expr_flops() counts,
- * since it takes two elements at a time.
- *
- * What a reader takes in must mean the same there: of one shape, with all operands not written in
- * between.  And it must pay: results that many read, or whose operands would have to be kept longer
- * than the result in their place, stay.  What is kept is weighed for groups of ops first.
+ * Legality: the producer must have the same value inside the reader: equal shapes, and no operand
+ * written in between.  Profit: a result with many readers, or whose operands would have to be kept
+ * longer and are larger, is not fused.  Operands worth keeping are determined first, for groups of
+ * ops.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -25,17 +25,17 @@
 #include "tape/tape.h"
 
 enum {
-    READERS = 4,     /* of a result that is computed in each of them, at most */
-    CHEAP = 200,     /* operations an element that this may cost in all: see above */
-    PLACES = 4,      /* leaves with a place in a program, at most: see LOOPS_OPERANDS */
-    LONG_ROW = 8192, /* elements of a row, whose sum may then be one of few */
+    MAX_READERS = 4,       /* maximum readers of a result that is computed in each of them */
+    MAX_EXTRA_FLOPS = 200, /* per element, in all extra computations: see above */
+    MAX_POSITIONED = 4,    /* maximum positioned leaves in a program: see LOOPS_OPERANDS */
+    LONG_ROW = 8192, /* elements of a row above which the sum must have at least FEW_ROWS results */
     FEW_ROWS = 64,
-    MOST_SUMMED = 1 << 30 /* elements: what one launch walks */
+    MAX_SUMMED = 1 << 30 /* elements: limit of one launch */
 };
 
-/* A list of ops for every tensor or storage, ascending. */
+/* A list of ops for every tensor or storage, ascending (CSR). */
 struct lists {
-    int32_t *first; /* n + 1 of them */
+    int32_t *first; /* n + 1 offsets into op */
     int32_t *op;
 };
 
@@ -43,11 +43,11 @@ struct fusion {
     ckpt_tape *t;
     struct lists readers; /* per tensor */
     struct lists writers; /* per storage */
-    int32_t *views;       /* per storage: tensors on it */
+    int32_t *views;       /* per storage: number of tensors on it */
     int32_t *last_read;   /* per storage: the last op that reads it */
 };
 
-/* ---- programs of ops that have kernels of their own -------------------------------------------*/
+/* ---- programs of ops with kernels of their own ----------------------------------------------- */
 
 static const struct {
     const struct ckpt_op_def *def;
@@ -66,7 +66,7 @@ static void finish_own(struct expr *e, enum expr_code code, float p, float q)
     expr_finish(e, expr_node(e, code, 0, n > 1, n > 2 ? 2 : 0, p, q), NULL);
 }
 
-/* Ops that set the whole program but for the function. */
+/* Ops whose whole program differs, not only the function. */
 static bool expr_of_others(const struct op *o, struct expr *e)
 {
     if (o->def == &op_broadcast)
@@ -80,7 +80,8 @@ static bool expr_of_others(const struct op *o, struct expr *e)
     return true;
 }
 
-/* The program of an op, of the dtype and shape that its result has on the tape. */
+/* The program of an op, with the dtype and shape of its result on the tape.  Returns false if it
+ * has none. */
 static bool expr_of_op(const ckpt_tape *t, const struct op *o, struct expr *e)
 {
     if (o->n_out != 1 || o->n_in > EXPR_INPUTS || o->accumulate != ACCUMULATE_NEVER)
@@ -108,9 +109,9 @@ static bool expr_of_op(const ckpt_tape *t, const struct op *o, struct expr *e)
     return true;
 }
 
-/* ---- joining two programs ---------------------------------------------------------------------*/
+/* ---- joining two programs -------------------------------------------------------------------- */
 
-/* "mul+add+gelu"; what is too long loses its middle. */
+/* "mul+add+gelu"; a name that is too long loses its middle. */
 static void join_names(char *dst, const char *a, const char *b)
 {
     char text[2 * EXPR_NAME + 2];
@@ -122,7 +123,7 @@ static void join_names(char *dst, const char *a, const char *b)
         memcpy(dst, text, (size_t)n + 1);
 }
 
-static int places(const struct expr *e)
+static int count_positioned(const struct expr *e)
 {
     int n = 0;
     for (int i = 0; i < e->n_nodes; i++)
@@ -130,8 +131,8 @@ static int places(const struct expr *e)
     return n;
 }
 
-/* Puts producer a, whose program is ea, into reader b; false if that has no program, or the two
- * are too large for one. */
+/* Fuses producer a, whose program is ea, into reader b.  Returns false if b has no program, or the
+ * result is too large. */
 static bool join(const ckpt_tape *t, const struct expr *ea, const struct op *a, const struct op *b,
                  struct expr_joined *j)
 {
@@ -158,13 +159,13 @@ static bool join(const ckpt_tape *t, const struct expr *ea, const struct op *a, 
     j->e.dtype = eb.dtype;
     j->e.ndim = eb.ndim;
     memcpy(j->e.shape, eb.shape, sizeof eb.shape);
-    return j->e.n_nodes <= EXPR_LIMIT && places(&j->e) <= PLACES;
+    return j->e.n_nodes <= EXPR_LIMIT && count_positioned(&j->e) <= MAX_POSITIONED;
 }
 
-/* ---- a sum at the end -------------------------------------------------------------------------*/
+/* ---- sums ------------------------------------------------------------------------------------ */
 
-/* How many trailing axes of x op b sums, and no others; 0: it is no such sum, or has too few
- * results of too much each: a block of threads makes one. */
+/* The number of trailing axes of x that op b sums.  0 if it is another kind of sum, or has few
+ * results that are long each: one block of threads computes a result. */
 static int summed_axes(const ckpt_tape *t, const struct op *b, const struct ckpt_desc *x)
 {
     const struct sum_attr *sum = b->attr;
@@ -176,11 +177,11 @@ static int summed_axes(const ckpt_tape *t, const struct op *b, const struct ckpt
         length *= x->shape[x->ndim - 1 - n];
     bool others = x->ndim > n && sum->mask & ((1u << (x->ndim - n)) - 1);
     int64_t results = desc_numel(&t->tensors.data[op_out(t, b, 0)].desc);
-    bool fits = desc_numel(x) <= MOST_SUMMED && (length <= LONG_ROW || results >= FEW_ROWS);
+    bool fits = desc_numel(x) <= MAX_SUMMED && (length <= LONG_ROW || results >= FEW_ROWS);
     return others || !fits ? 0 : n;
 }
 
-/* Puts producer a into sum b. */
+/* Fuses producer a into sum b. */
 static bool join_sum(const ckpt_tape *t, const struct expr *ea, const struct op *a,
                      const struct op *b, struct expr_joined *j)
 {
@@ -206,9 +207,9 @@ static bool join_sum(const ckpt_tape *t, const struct expr *ea, const struct op 
     return j->e.n_nodes <= EXPR_LIMIT && j->e.n_in <= EXPR_INPUTS;
 }
 
-/* ---- who reads and writes what ----------------------------------------------------------------*/
+/* ---- readers and writers --------------------------------------------------------------------- */
 
-/* Makes room for the lists of n things with `total` entries; 0 or CKPT_ENOMEM. */
+/* Allocates lists for n keys with `total` entries.  Returns 0 or CKPT_ENOMEM. */
 static int make_lists(struct lists *l, int32_t n, int32_t total)
 {
     l->first = calloc((size_t)n + 2, sizeof *l->first);
@@ -216,7 +217,8 @@ static int make_lists(struct lists *l, int32_t n, int32_t total)
     return l->first && l->op ? 0 : CKPT_ENOMEM;
 }
 
-/* Counts, or enters, op i in the list of thing `at`; counts stand one further on. */
+/* Counts op i in the list of key `at`, or enters it.  Counts are stored two positions later, so
+ * that entering turns them into offsets. */
 static void enter(struct lists *l, int32_t at, int32_t op, bool count)
 {
     if (count)
@@ -269,7 +271,7 @@ static int prepare(struct fusion *f)
     return 0;
 }
 
-/* Whether an op in (after, before) writes the storage of x. */
+/* Whether an op in the open interval (after, before) writes the storage of x. */
 static bool is_written(const struct fusion *f, int32_t x, int32_t after, int32_t before)
 {
     int32_t s = f->t->tensors.data[x].storage;
@@ -279,9 +281,9 @@ static bool is_written(const struct fusion *f, int32_t x, int32_t after, int32_t
     return false;
 }
 
-/* ---- what may be joined, and what pays --------------------------------------------------------*/
+/* ---- legality and profit --------------------------------------------------------------------- */
 
-/* A result that nothing but ops sees: alone on a storage that no step keeps. */
+/* Whether only ops of this step see x: it is alone on a storage that no step keeps. */
 static bool is_private(const struct fusion *f, int32_t x)
 {
     const ckpt_tape *t = f->t;
@@ -297,13 +299,13 @@ static bool same_sizes(const struct ckpt_desc *a, const struct ckpt_desc *b, boo
     return exactly ? desc_same_shape(a, b) : desc_numel(a) == desc_numel(b);
 }
 
-/* Whether reader b at j can take in a at i: the same values from the same operands. */
-static bool may_join(const struct fusion *f, const struct expr *ea, int32_t i, int32_t j)
+/* Whether reader b at j can compute a at i: the same values from unchanged operands. */
+static bool can_fuse(const struct fusion *f, const struct expr *ea, int32_t i, int32_t j)
 {
     const ckpt_tape *t = f->t;
     const struct op *a = &t->ops.data[i], *b = &t->ops.data[j];
     if (b->n_out != 1 || (a->phase == PHASE_UPDATE) != (b->phase == PHASE_UPDATE))
-        return false; /* what is fetched, say, has no result */
+        return false; /* e.g. a fetch has no result */
     const struct ckpt_desc *x = &t->tensors.data[op_out(t, a, 0)].desc;
     const struct ckpt_desc *y = &t->tensors.data[op_out(t, b, 0)].desc;
     bool constant = ea->n_nodes == 1 && ea->node[0].code == EXPR_CONSTANT;
@@ -315,8 +317,7 @@ static bool may_join(const struct fusion *f, const struct expr *ea, int32_t i, i
     return true;
 }
 
-/* Bytes of operands that nobody reads as late as op j, and which would have to be kept till then.
- */
+/* Bytes of the operands of a that no op reads as late as op j, so they would be kept longer. */
 static int64_t bytes_kept(const struct fusion *f, const struct op *a, int32_t j)
 {
     const ckpt_tape *t = f->t;
@@ -326,14 +327,14 @@ static int64_t bytes_kept(const struct fusion *f, const struct op *a, int32_t j)
         bool again = false;
         for (int i = 0; i < k; i++)
             again |= t->tensors.data[op_in(t, a, i)].storage == s;
-        bool stays = t->storages.data[s].kind == STORAGE_VALUE && !t->env.sharing.layout;
-        if (!again && !stays && f->last_read[s] < j)
+        bool is_resident = t->storages.data[s].kind == STORAGE_VALUE && !t->env.sharing.layout;
+        if (!again && !is_resident && f->last_read[s] < j)
             bytes += desc_bytes(&t->tensors.data[x].desc);
     }
     return bytes;
 }
 
-/* Whether what stands between two ops are chains of expressions and views: short of time. */
+/* Whether only chains of expressions and views are between two ops, which take little time. */
 static bool is_close(const struct fusion *f, int32_t i, int32_t j)
 {
     struct expr e;
@@ -350,33 +351,33 @@ static bool pays(const struct fusion *f, const struct expr *e, int32_t i, const 
 {
     const struct op *a = &f->t->ops.data[i];
     int32_t last = reader[n - 1];
-    if (n > 1 && (n > READERS || (n - 1) * expr_flops(e) > CHEAP))
+    if (n > 1 && (n > MAX_READERS || (n - 1) * expr_flops(e) > MAX_EXTRA_FLOPS))
         return false;
     if (n == 1 && a->phase == f->t->ops.data[last].phase && is_close(f, i, last))
         return true;
     return bytes_kept(f, a, last) <= desc_bytes(&f->t->tensors.data[op_out(f->t, a, 0)].desc);
 }
 
-/* ---- operands that are worth keeping ----------------------------------------------------------*/
+/* ---- operands worth keeping ------------------------------------------------------------------ */
 
 /*
- * One result alone seldom pays for operands that are kept into the backward pass for it: a chain
- * that begins with two and has a dozen results would keep the dozen.  So groups of ops are looked
- * at, as far as results may go into their readers: where the operands of all take half the room of
- * the results that the backward pass reads, at most, they count as read by the last of the group,
- * and every result is then free to go.
+ * A single result rarely justifies keeping its operands for the backward pass: a chain with two
+ * operands and a dozen results would keep the dozen.  So groups of ops whose results may all be
+ * fused into their readers are considered.  If the operands of a group take at most half the bytes
+ * of its results that the backward pass reads, they count as read by the last op of the group, and
+ * each result may then be fused.
  */
 struct group {
-    int64_t kept, saved; /* bytes: of operands that nobody reads as late; of results */
-    int32_t last;        /* op */
+    int64_t kept, saved; /* bytes: of operands not read as late; of results for backward */
+    int32_t last;        /* last op of the group */
 };
 
 struct groups {
-    int32_t *parent;  /* per op */
+    int32_t *parent;  /* per op: union-find parent */
     struct group *of; /* per op that is its own parent */
-    int32_t *seen;    /* per storage: the group that counted it last, and 1 */
-    bool *program;    /* per op: it has one, or is a sum */
-    bool *goes;       /* per op: its result may go into its readers */
+    int32_t *seen;    /* per storage: the group that counted it last, plus 1 */
+    bool *program;    /* per op: whether it has a program or is a sum */
+    bool *fusable;    /* per op: whether its result may be fused into all readers */
 };
 
 static int32_t root_of(struct groups *g, int32_t i)
@@ -393,9 +394,8 @@ static bool has_program(const struct fusion *f, int32_t i)
     return o->def == &op_sum || expr_of_op(f->t, o, &e);
 }
 
-/* Whether all readers of what op i makes may take it in; what they are too large for shows later.
- */
-static bool may_go(const struct fusion *f, const struct groups *g, int32_t i)
+/* Whether all readers of the result of op i may compute it.  Size limits are checked later. */
+static bool is_fusable(const struct fusion *f, const struct groups *g, int32_t i)
 {
     const ckpt_tape *t = f->t;
     const struct op *a = &t->ops.data[i];
@@ -406,12 +406,12 @@ static bool may_go(const struct fusion *f, const struct groups *g, int32_t i)
     int32_t k = f->readers.first[x];
     if (k == end)
         return false;
-    while (k < end && g->program[f->readers.op[k]] && may_join(f, &e, i, f->readers.op[k]))
+    while (k < end && g->program[f->readers.op[k]] && can_fuse(f, &e, i, f->readers.op[k]))
         k++;
     return k == end;
 }
 
-/* Joins op i and its readers to a group; what the backward pass reads of it is saved. */
+/* Unites op i and its readers in a group.  Its result is saved if the backward pass reads it. */
 static void group_op(const struct fusion *f, struct groups *g, int32_t i)
 {
     const ckpt_tape *t = f->t;
@@ -430,7 +430,8 @@ static void group_op(const struct fusion *f, struct groups *g, int32_t i)
     g->of[root_of(g, i)].saved += saved;
 }
 
-/* Counts operands of op i that come from outside of its group; or has those kept that pay. */
+/* count: adds up the operands of op i from outside its group; else extends the lifetime of those
+ * that pay off. */
 static void keep_operands(struct fusion *f, struct groups *g, int32_t i, bool count)
 {
     const ckpt_tape *t = f->t;
@@ -439,11 +440,12 @@ static void keep_operands(struct fusion *f, struct groups *g, int32_t i, bool co
     struct group *group = &g->of[root];
     for (int k = 0; k < o->n_in && group->saved > 0; k++) {
         const int32_t x = op_in(t, o, k);
-        if (x <= 0 || (t->tensors.data[x].op >= 0 && g->goes[t->tensors.data[x].op]))
+        if (x <= 0 || (t->tensors.data[x].op >= 0 && g->fusable[t->tensors.data[x].op]))
             continue;
         const int32_t s = t->tensors.data[x].storage;
-        const bool stays = t->storages.data[s].kind == STORAGE_VALUE && !t->env.sharing.layout;
-        if (stays || f->last_read[s] >= group->last)
+        const bool is_resident =
+            t->storages.data[s].kind == STORAGE_VALUE && !t->env.sharing.layout;
+        if (is_resident || f->last_read[s] >= group->last)
             continue;
         if (!count && 2 * group->kept <= group->saved)
             f->last_read[s] = group->last;
@@ -461,9 +463,9 @@ static void keep_all(struct fusion *f, struct groups *g)
         g->program[i] = has_program(f, i);
     }
     for (int32_t i = 0; i < n; i++)
-        g->goes[i] = may_go(f, g, i);
+        g->fusable[i] = is_fusable(f, g, i);
     for (int32_t i = 0; i < n; i++)
-        if (g->goes[i])
+        if (g->fusable[i])
             group_op(f, g, i);
     for (int32_t i = 0; i < n; i++)
         g->of[root_of(g, i)].last = i;
@@ -480,9 +482,9 @@ static int find_groups(struct fusion *f)
                        .of = calloc(n, sizeof *g.of),
                        .seen = calloc((size_t)f->t->n_storages + 1, sizeof *g.seen),
                        .program = calloc(n, sizeof *g.program),
-                       .goes = calloc(n, sizeof *g.goes)};
+                       .fusable = calloc(n, sizeof *g.fusable)};
     int rc = 0;
-    if (g.parent && g.of && g.seen && g.program && g.goes)
+    if (g.parent && g.of && g.seen && g.program && g.fusable)
         keep_all(f, &g);
     else
         rc = tape_fail(f->t, CKPT_ENOMEM, "no memory to join the ops of a tape");
@@ -490,13 +492,13 @@ static int find_groups(struct fusion *f)
     free(g.of);
     free(g.seen);
     free(g.program);
-    free(g.goes);
+    free(g.fusable);
     return rc;
 }
 
-/* ---- the tape afterwards ----------------------------------------------------------------------*/
+/* ---- changing the tape ----------------------------------------------------------------------- */
 
-/* Op j takes in a. */
+/* Replaces op j by its fusion with a. */
 static int replace(struct fusion *f, const struct expr_joined *joined, const struct op *a,
                    int32_t j)
 {
@@ -512,25 +514,25 @@ static int replace(struct fusion *f, const struct expr_joined *joined, const str
     return rc;
 }
 
-/* Joins op i with its readers if that can and should be. */
+/* Fuses op i into its readers if that is legal and pays off. */
 static int fuse_op(struct fusion *f, int32_t i)
 {
     ckpt_tape *t = f->t;
     const struct op *a = &t->ops.data[i];
     struct expr e;
-    struct expr_joined joined[READERS];
-    int32_t reader[READERS];
+    struct expr_joined joined[MAX_READERS];
+    int32_t reader[MAX_READERS];
     int n = 0;
     if (!expr_of_op(t, a, &e) || !is_private(f, op_out(t, a, 0)))
         return 0;
     int32_t x = op_out(t, a, 0);
     for (int32_t k = f->readers.first[x]; k < f->readers.first[x + 1]; k++) {
         int32_t j = f->readers.op[k];
-        if (n && reader[n - 1] == j) /* reads it twice */
+        if (n && reader[n - 1] == j) /* b reads x twice */
             continue;
         const struct op *b = &t->ops.data[j];
         bool sum = b->def == &op_sum;
-        if (n == READERS || !may_join(f, &e, i, j) ||
+        if (n == MAX_READERS || !can_fuse(f, &e, i, j) ||
             !(sum ? join_sum : join)(t, &e, a, b, &joined[n]))
             return 0;
         reader[n++] = j;

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Joining: what fusion and pairs do alike.  The nodes of several ops go into one program, the
- * program goes into the place of one of these ops, and the others become gaps on the tape
- * (expr_fused: no operands, no kernel), so that positions, which are the streams of random ops,
- * stay.
+ * Joining of programs, shared by fusion and pairs.  The nodes of several ops become one program
+ * that replaces one of these ops.  The others become empty positions on the tape (expr_fused: no
+ * operands, no kernel), so that op positions, which select the streams of random ops, do not
+ * change.
  */
 #include <stdlib.h>
 #include <string.h>
 #include "expr/expr.h"
 #include "tape/tape.h"
 
-/* Where an op stood that is part of another now. */
+/* An empty position: the op is now part of another one. */
 static int no_shape(struct ckpt_call *call)
 {
     return ckpt_call_fail(call, "it cannot be recorded");

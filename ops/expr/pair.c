@@ -1,19 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Pairs: of two expressions beside each other in the backward pass that read the same operands,
- * one op with two results is made, which reads them once: the gradients of a gated activation,
- * act(x) u, read the gradient of the product and x for both.
- *
- * They are neighbours, so that nothing has to be kept longer, and of the backward pass, where no
- * plan wants one result again without the other.  Each result is computed as it was: no bit
- * changes.
+ * Pairs: two adjacent expressions of the backward pass that read the same operands become one op
+ * with two results, which reads them once.  Example: the two gradients of a gated activation,
+ * act(x) u, both read the gradient of the product and x.  They must be adjacent, so that no tensor
+ * is kept longer, and in the backward pass, where no plan recomputes one result without the other.
+ * Each result is computed as before, so no bit changes.
  */
 #include <stdlib.h>
 #include <string.h>
 #include "expr/expr.h"
 #include "tape/tape.h"
 
-/* The program of an op that may be one of a pair, or NULL. */
+/* The program of an op that may be part of a pair, or NULL. */
 static const struct expr *single(const ckpt_tape *t, int32_t i)
 {
     const struct op *o = &t->ops.data[i];
@@ -33,7 +31,7 @@ static int32_t storage_of(const ckpt_tape *t, int32_t i)
     return t->tensors.data[op_out(t, &t->ops.data[i], 0)].storage;
 }
 
-/* Whether b reads a full operand of a, and nothing that is made from a on. */
+/* Whether b reads a full-size operand of a, and no result of a or a later op. */
 static bool share_operands(const ckpt_tape *t, int32_t a, int32_t b)
 {
     const struct op *first = &t->ops.data[a], *other = &t->ops.data[b];
@@ -49,8 +47,8 @@ static bool share_operands(const ckpt_tape *t, int32_t a, int32_t b)
     return shared;
 }
 
-/* The program of both; false where they do not fit in one, or are one.  The last node is the first
- * result: it is that of b, unless they are swapped. */
+/* The combined program.  Returns false if the two do not fit in one, or are equal.  The last node
+ * is the first result: the result of b, unless they are swapped. */
 static bool join(const ckpt_tape *t, int32_t a, int32_t b, struct expr_joined *j, bool *swapped)
 {
     const struct op *first = &t->ops.data[a], *other = &t->ops.data[b];
@@ -59,7 +57,7 @@ static bool join(const ckpt_tape *t, int32_t a, int32_t b, struct expr_joined *j
     j->fits = true;
     expr_init(e, "", 0);
     const int x = expr_append(j, t, first, ea, -1, 0), y = expr_append(j, t, other, eb, -1, 0);
-    /* The second result takes the place of an operand. */
+    /* The second result takes the position of an operand. */
     if (!j->fits || e->full || e->n_in == EXPR_INPUTS || e->n_nodes > EXPR_LIMIT || x == y)
         return false;
     *swapped = x > y;
@@ -73,7 +71,7 @@ static bool join(const ckpt_tape *t, int32_t a, int32_t b, struct expr_joined *j
     return true;
 }
 
-/* Op a becomes both; b a gap. */
+/* Replaces op a by the pair and removes b. */
 static int replace(ckpt_tape *t, int32_t a, int32_t b, const struct expr_joined *j, bool swapped)
 {
     const int32_t x = op_out(t, &t->ops.data[a], 0), y = op_out(t, &t->ops.data[b], 0);
@@ -86,8 +84,8 @@ static int replace(ckpt_tape *t, int32_t a, int32_t b, const struct expr_joined 
     return 0;
 }
 
-/* first: per storage, the first op that makes a tensor on it.  The result of b is written earlier:
- * nothing else may lie there by then. */
+/* first: per storage, the first op that writes a tensor on it.  The result of b is written earlier
+ * than before, so nothing else may use its storage until then. */
 static int pair_op(ckpt_tape *t, int32_t a, int32_t b, const int32_t *first)
 {
     const struct expr *x = single(t, a), *y = single(t, b);

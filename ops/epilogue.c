@@ -1,90 +1,93 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Joining products with what stands behind them: the survey of a complete tape, what both patterns
- * ask (join.h), and the order in which they look for their ops.
+ * Epilogue fusion: GELU, gates and their gradients become part of adjacent matrix products.  This
+ * file counts the reads of a complete tape, tests which ops can be fused (epilogue.h), and applies
+ * the patterns in order.
  *
- * What is joined follows from the tape alone, when gradients are complete, and every value is
- * rounded where it was before, so no bit but those of sums depends on it.  It is done where the
- * device has such products and they are large enough (tape_env.joined_tiles).  Of 8-bit products
- * only the gradient of GELU is: where GELU is rounded it is done there (fp8.c).
+ * The tape alone determines what is fused, after differentiation.  Every value is rounded where it
+ * was rounded before, so only the order of sums can change bits.  Fusion needs a device with such
+ * kernels and products that are large enough (tape_env.joined_tiles).  Of 8-bit products only the
+ * gradient of GELU is fused; the forward GELU is computed while its result is rounded (fp8.c).
  */
 #include <stdlib.h>
 #include "cpu/linear.h"
 #include "cuda/workspace.h"
 #include "expr/expr.h"
-#include "join.h"
+#include "epilogue.h"
 
-/* Of both matrices of a layer: what box copies take, and less is not worth it. */
-enum { LEAST_SIDE = 64, SIDE_UNIT = 8 };
+/* For both matrix sizes of a layer: bulk tensor copies (TMA) need multiples of SIDE_UNIT; below
+ * MIN_SIDE fusion does not pay. */
+enum { MIN_SIDE = 64, SIDE_UNIT = 8 };
 
-/* ---- what may be joined ---------------------------------------------------------------------- */
+/* ---- tests ----------------------------------------------------------------------------------- */
 
-const struct op *join_maker(const ckpt_tape *t, int32_t x, const struct ckpt_op_def *def)
+const struct op *epilogue_producer(const ckpt_tape *t, int32_t x, const struct ckpt_op_def *def)
 {
     const struct tensor *v = &t->tensors.data[x];
     const struct op *o = v->op >= 0 && !v->index ? &t->ops.data[v->op] : NULL;
     return o && o->def == def && o->accumulate == ACCUMULATE_NEVER ? o : NULL;
 }
 
-bool join_is_plain(const ckpt_tape *t, int32_t x)
+bool epilogue_is_plain(const ckpt_tape *t, int32_t x)
 {
     const struct ckpt_desc *d = &t->tensors.data[x].desc;
     return d->dtype == CKPT_BF16 && d->ndim >= 1 && d->offset == 0 && desc_is_dense(d);
 }
 
-/* A weight may be one of several in its storage. */
+/* A weight may share its storage with others, so its offset need not be 0. */
 static bool is_weight(const ckpt_tape *t, int32_t x)
 {
     const struct ckpt_desc *d = &t->tensors.data[x].desc;
     return d->dtype == CKPT_BF16 && d->offset % SIDE_UNIT == 0 && desc_is_dense(d);
 }
 
-bool join_is_before(const ckpt_tape *t, int32_t x, int32_t i)
+bool epilogue_is_before(const ckpt_tape *t, int32_t x, int32_t i)
 {
     return t->tensors.data[x].op < i;
 }
 
-/* Of a product that makes y of x. */
+/* Whether the product that computes y from x is large enough. */
 static bool is_large(const ckpt_tape *t, int32_t x, int32_t y)
 {
     const struct ckpt_desc *dx = &t->tensors.data[x].desc, *dy = &t->tensors.data[y].desc;
     const int64_t inner = dx->shape[dx->ndim - 1], cols = dy->shape[dy->ndim - 1];
-    return cuda_joined_tiles(linear_rows(dx), cols) >= t->env.joined_tiles && inner >= LEAST_SIDE &&
-           cols >= LEAST_SIDE && inner % SIDE_UNIT == 0 && cols % SIDE_UNIT == 0;
+    return cuda_joined_tiles(linear_rows(dx), cols) >= t->env.joined_tiles && inner >= MIN_SIDE &&
+           cols >= MIN_SIDE && inner % SIDE_UNIT == 0 && cols % SIDE_UNIT == 0;
 }
 
-/* Product o, without an addend, of a plain operand, a weight and to a plain result. */
+/* Whether product o has no addend, and plain operand, weight and result. */
 static bool is_joinable(const ckpt_tape *t, const struct op *o, int addend)
 {
     const int32_t x = op_in(t, o, 0), y = op_out(t, o, 0);
-    return (o->n_in <= addend || op_in(t, o, addend) <= 0) && join_is_plain(t, x) &&
-           is_weight(t, op_in(t, o, 1)) && join_is_plain(t, y) && is_large(t, x, y);
+    return (o->n_in <= addend || op_in(t, o, addend) <= 0) && epilogue_is_plain(t, x) &&
+           is_weight(t, op_in(t, o, 1)) && epilogue_is_plain(t, y) && is_large(t, x, y);
 }
 
-int32_t join_layer(const ckpt_tape *t, int32_t x)
+int32_t epilogue_layer(const ckpt_tape *t, int32_t x)
 {
-    const struct op *o = join_maker(t, x, &op_linear);
+    const struct op *o = epilogue_producer(t, x, &op_linear);
     return o && is_joinable(t, o, 3) ? t->tensors.data[x].op : -1;
 }
 
-int32_t join_layer_dx(const struct joining *j, int32_t dx, int32_t readers)
+int32_t epilogue_layer_dx(const struct epilogues *j, int32_t dx, int32_t readers)
 {
-    const struct op *o = join_maker(j->t, dx, &op_linear_dx);
+    const struct op *o = epilogue_producer(j->t, dx, &op_linear_dx);
     return o && is_joinable(j->t, o, 2) && j->reads[dx].all == readers ? j->t->tensors.data[dx].op
                                                                        : -1;
 }
 
-bool join_can_leave(const struct joining *j, int32_t x, int32_t i)
+bool epilogue_can_redirect(const struct epilogues *j, int32_t x, int32_t i)
 {
     const struct reads *r = &j->reads[x];
-    return join_is_plain(j->t, x) && j->backward[j->t->tensors.data[x].storage] == r->backward &&
+    return epilogue_is_plain(j->t, x) &&
+           j->backward[j->t->tensors.data[x].storage] == r->backward &&
            (!r->backward || r->first > i);
 }
 
-/* ---- who reads what -------------------------------------------------------------------------- */
+/* ---- reads ----------------------------------------------------------------------------------- */
 
-/* Op i reads x so many times more. */
-static void count_read(struct joining *j, int32_t i, int32_t x, int32_t n)
+/* Adds n reads of x by op i (negative: removes them). */
+static void count_read(struct epilogues *j, int32_t i, int32_t x, int32_t n)
 {
     const int32_t backward = j->t->ops.data[i].phase != PHASE_FORWARD ? n : 0;
     struct reads *r = &j->reads[x];
@@ -95,7 +98,7 @@ static void count_read(struct joining *j, int32_t i, int32_t x, int32_t n)
     j->backward[j->t->tensors.data[x].storage] += backward;
 }
 
-static void count_reads(struct joining *j, int32_t i, int32_t n)
+static void count_reads(struct epilogues *j, int32_t i, int32_t n)
 {
     const struct op *o = &j->t->ops.data[i];
     for (int k = 0; k < o->n_in; k++)
@@ -103,7 +106,7 @@ static void count_reads(struct joining *j, int32_t i, int32_t n)
             count_read(j, i, op_in(j->t, o, k), n);
 }
 
-static void note_op(struct joining *j, int32_t i)
+static void note_op(struct epilogues *j, int32_t i)
 {
     const struct op *o = &j->t->ops.data[i];
     count_reads(j, i, 1);
@@ -115,8 +118,8 @@ static void note_op(struct joining *j, int32_t i)
         j->mul[op_in(j->t, o, 0)] = j->mul[op_in(j->t, o, 1)] = i;
 }
 
-/* A join makes one tensor more, at most. */
-static bool survey(struct joining *j)
+/* Allocates the tables and counts all reads.  A fusion adds at most one tensor. */
+static bool count_all_reads(struct epilogues *j)
 {
     ckpt_tape *t = j->t;
     const size_t n = (size_t)t->n_tensors + (size_t)t->n_ops + 1;
@@ -131,14 +134,15 @@ static bool survey(struct joining *j)
     return true;
 }
 
-/* ---- joining --------------------------------------------------------------------------------- */
+/* ---- rewriting ------------------------------------------------------------------------------- */
 
-int join_become(struct joining *j, int32_t i, const struct ckpt_op_def *def, const void *attr,
-                size_t attr_size, int n_in, const int32_t *in, int n_out, const int32_t *out)
+int epilogue_replace_op(struct epilogues *j, int32_t i, const struct ckpt_op_def *def,
+                        const void *attr, size_t attr_size, int n_in, const int32_t *in, int n_out,
+                        const int32_t *out)
 {
     ckpt_tape *t = j->t;
-    enum { MOST = 6 }; /* operands, and results */
-    struct ckpt_desc of_in[MOST], of_out[MOST];
+    enum { MAX = 6 }; /* maximum number of operands and of results */
+    struct ckpt_desc of_in[MAX], of_out[MAX];
     struct ckpt_call call;
     char message[CKPT_MESSAGE];
     count_reads(j, i, -1);
@@ -155,14 +159,14 @@ int join_become(struct joining *j, int32_t i, const struct ckpt_op_def *def, con
     return CKPT_OK;
 }
 
-void join_remove(struct joining *j, int32_t i, int32_t by)
+void epilogue_remove_op(struct epilogues *j, int32_t i, int32_t by)
 {
     expr_join_lines(&j->t->ops.data[i], &j->t->ops.data[by]);
     count_reads(j, i, -1);
     expr_remove_op(j->t, i);
 }
 
-int32_t join_read_again(struct joining *j, int32_t x)
+int32_t epilogue_redirect_reads(struct epilogues *j, int32_t x)
 {
     ckpt_tape *t = j->t;
     struct ckpt_desc d = t->tensors.data[x].desc;
@@ -177,40 +181,40 @@ int32_t join_read_again(struct joining *j, int32_t x)
     return again;
 }
 
-/* ---- a tape ---------------------------------------------------------------------------------- */
+/* ---- patterns -------------------------------------------------------------------------------- */
 
-/* Calls what knows op i, of the forward or the backward pass. */
-static void join_op(struct joining *j, int32_t i, enum phase phase)
+/* Applies the pattern that matches op i, if it belongs to the given pass. */
+static void epilogue_op(struct epilogues *j, int32_t i, enum phase phase)
 {
     const struct op *o = &j->t->ops.data[i];
     const bool gelu_dx = o->def == &op_gelu_dx || o->def == &op_gelu_dx_sums;
     if (o->phase != phase)
         return;
     if (phase == PHASE_BACKWARD && gelu_dx && j->t->env.matmul == MATMUL_FP8)
-        join_gelu_fp8_dx(j, i);
+        epilogue_gelu_fp8_dx(j, i);
     if (j->t->env.matmul)
         return;
     if (phase == PHASE_BACKWARD && gelu_dx)
-        join_gelu_dx(j, i);
+        epilogue_gelu_dx(j, i);
     else if (phase == PHASE_BACKWARD && o->def == &op_silu_dx)
-        join_gate_dx(j, i);
+        epilogue_gate_dx(j, i);
     else if (phase == PHASE_FORWARD && o->def == &op_gelu)
-        join_gelu(j, i);
+        epilogue_gelu(j, i);
     else if (phase == PHASE_FORWARD && o->def == &op_silu)
-        join_gate(j, i);
+        epilogue_gate(j, i);
 }
 
 int ops_join_products(ckpt_tape *t)
 {
-    struct joining j = {.t = t};
+    struct epilogues j = {.t = t};
     if (t->error.code || !t->env.joined_tiles || t->env.int8)
         return t->error.code;
-    if (!survey(&j))
+    if (!count_all_reads(&j))
         tape_fail(t, CKPT_ENOMEM, "no memory to join the products of a tape");
     for (int32_t i = 0; i < t->n_ops && !t->error.code; i++)
-        join_op(&j, i, PHASE_BACKWARD);
+        epilogue_op(&j, i, PHASE_BACKWARD);
     for (int32_t i = 0; i < t->n_ops && !t->error.code; i++)
-        join_op(&j, i, PHASE_FORWARD);
+        epilogue_op(&j, i, PHASE_FORWARD);
     free(j.reads);
     free(j.activation);
     free(j.mul);

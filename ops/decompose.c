@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Gradients of ops that are gradients: see again.h. */
-#include "again.h"
+/* Gradients of gradient ops by decomposition: see decompose.h. */
+#include "decompose.h"
 #include "ops.h"
 #include "tape/tape.h"
 
@@ -9,9 +9,9 @@ static bool is_float(ckpt_tape *t, ckpt_tensor x)
     return x.id && ckpt_desc_of(t, x).dtype != CKPT_I32;
 }
 
-/* A view where it is fp32 already: two operands may be one tensor and have gradients of their own.
- */
-static ckpt_tensor own_operand(ckpt_tape *t, ckpt_tensor x)
+/* The operand in fp32.  An fp32 operand becomes a view, because two operands may be the same tensor
+ * and need separate gradients. */
+static ckpt_tensor separate_operand(ckpt_tape *t, ckpt_tensor x)
 {
     int axes[CKPT_MAX_DIMS];
     if (!is_float(t, x))
@@ -24,8 +24,9 @@ static ckpt_tensor own_operand(ckpt_tape *t, ckpt_tensor x)
 }
 
 /*
- * A gradient as that of operand x: for an activation in its dtype, for a parameter in fp32, which
- * sums it.  The tape may add to what a rule hands it in place, so nobody else may read it.
+ * Converts a gradient for operand x: an activation gets the dtype of x, a parameter fp32, the dtype
+ * in which parameter gradients are summed.  The tape may accumulate into the tensor that a rule
+ * returns, so a tensor with another reader is copied.
  */
 static ckpt_tensor finish(ckpt_tape *t, ckpt_tensor x, ckpt_tensor g)
 {
@@ -36,18 +37,19 @@ static ckpt_tensor finish(ckpt_tape *t, ckpt_tensor x, ckpt_tensor g)
     return g.id && tape_is_read(t, g) ? ops_record1(t, &op_copy, 1, &g, NULL, 0) : g;
 }
 
-void ops_grad_again(struct ckpt_grad *g, ops_again again)
+void ops_grad_decomposed(struct ckpt_grad *g, ops_decomposition decomposition)
 {
     ckpt_tape *t = g->tape;
     const bool before = t->in_gradients;
-    ckpt_tensor in[AGAIN_OPERANDS] = {CKPT_NONE}, out[AGAIN_RESULTS] = {CKPT_NONE};
-    ckpt_tensor y[AGAIN_RESULTS], dy[AGAIN_RESULTS], x[AGAIN_OPERANDS], dx[AGAIN_OPERANDS];
-    int n = 0, wanted = 0, place[AGAIN_OPERANDS];
+    ckpt_tensor in[DECOMPOSED_OPERANDS] = {CKPT_NONE}, out[DECOMPOSED_RESULTS] = {CKPT_NONE};
+    ckpt_tensor y[DECOMPOSED_RESULTS], dy[DECOMPOSED_RESULTS], x[DECOMPOSED_OPERANDS],
+        dx[DECOMPOSED_OPERANDS];
+    int n = 0, n_wanted = 0, place[DECOMPOSED_OPERANDS];
     t->in_gradients = true;
     for (int i = 0; i < g->n_in; i++)
-        in[i] = own_operand(t, g->in[i]);
+        in[i] = separate_operand(t, g->in[i]);
     const int32_t first = t->n_ops;
-    again(g, in, out);
+    decomposition(g, in, out);
     for (int i = 0; i < g->n_out && !t->error.code; i++) {
         if (!out[i].id || !g->dout[i].id)
             continue;
@@ -57,11 +59,11 @@ void ops_grad_again(struct ckpt_grad *g, ops_again again)
     for (int i = 0; i < g->n_in; i++) {
         if (!g->need[i] || !is_float(t, in[i]))
             continue;
-        place[wanted] = i;
-        x[wanted++] = in[i];
+        place[n_wanted] = i;
+        x[n_wanted++] = in[i];
     }
-    if (!t->error.code && !tape_pull(t, first, n, y, dy, wanted, x, dx))
-        for (int i = 0; i < wanted; i++)
+    if (!t->error.code && !tape_pull(t, first, n, y, dy, n_wanted, x, dx))
+        for (int i = 0; i < n_wanted; i++)
             g->din[place[i]] = finish(t, g->in[place[i]], dx[i]);
     t->in_gradients = before;
 }

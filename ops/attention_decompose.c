@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Attention in products, softmax and expressions, for gradients of its gradients.  All scores of
- * all sequences are tensors: [..., H, L, M], and for packed text [B, H, L, R].
+ * Attention decomposed into matrix products, softmax and expressions, for second gradients
+ * (decompose.h).  The scores of all sequences are tensors: [..., H, L, M], or for packed text
+ * [B, H, L, R].
  */
-#include "attention_again.h"
+#include "attention_decompose.h"
 #include "ops.h"
 
-/* Scores below hide a key, as -INFINITY does; a softmax of nothing else stays finite. */
+/* The score of a hidden key.  Unlike with -INFINITY, a softmax of hidden keys only is finite. */
 #define HIDDEN (-1e30f)
 
 struct sizes {
-    int64_t sequences, queries, keys, groups, shared, width; /* shared: heads of q to one of k */
+    int64_t sequences, queries, keys, groups, shared, width; /* shared: heads of q per head of k */
 };
 
 static struct sizes sizes_of(const struct ckpt_desc *q, const struct ckpt_desc *k)
@@ -31,7 +32,7 @@ static ckpt_tensor number(ckpt_tape *t, float value)
     return ckpt_full(t, value, CKPT_F32, 0, NULL);
 }
 
-/* x [..., n, heads, D] as [sequences, groups, heads of a group, n, D]. */
+/* Reshapes x [..., n, heads, D] to [sequences, groups, heads per group, n, D]. */
 static ckpt_tensor heads_first(ckpt_tape *t, ckpt_tensor x, const struct sizes *s, int64_t n,
                                int64_t shared)
 {
@@ -44,7 +45,7 @@ static ckpt_tensor both(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b)
     return a.id ? ckpt_and(t, a, b) : b;
 }
 
-/* i32 values of sequences, or of their queries, as fp32 that broadcasts to scores. */
+/* Converts i32 values, one for each sequence or query, to fp32 that broadcasts to the scores. */
 static ckpt_tensor as_places(ckpt_tape *t, ckpt_tensor x, int ndim)
 {
     struct ckpt_desc d = ckpt_desc_of(t, x);
@@ -57,8 +58,8 @@ static ckpt_tensor as_places(ckpt_tape *t, ckpt_tensor x, int ndim)
     return ckpt_cast(t, ckpt_reshape(t, x, ndim, shape), CKPT_F32);
 }
 
-/* Which keys a query sees: i32 that broadcasts to scores, or CKPT_NONE where all do.  See struct
- * ckpt_attention_spec. */
+/* The visibility mask: i32 that broadcasts to the scores, or CKPT_NONE where every key is visible.
+ * See struct ckpt_attention_spec. */
 static ckpt_tensor visible(ckpt_tape *t, const struct attention_attr *a, const struct sizes *s,
                            ckpt_tensor first, ckpt_tensor lengths, int ndim)
 {
@@ -78,7 +79,7 @@ static ckpt_tensor visible(ckpt_tape *t, const struct attention_attr *a, const s
     return first.id ? both(t, seen, ckpt_ge(t, key, as_places(t, first, ndim))) : seen;
 }
 
-/* Probabilities of scores; 0 for all keys of a query that sees none. */
+/* Softmax of the scores; all 0 for a query that sees no key. */
 static ckpt_tensor probabilities(ckpt_tape *t, ckpt_tensor scores, ckpt_tensor seen)
 {
     const int last = ckpt_desc_of(t, scores).ndim - 1;
@@ -88,15 +89,15 @@ static ckpt_tensor probabilities(ckpt_tape *t, ckpt_tensor scores, ckpt_tensor s
     return ckpt_where(t, seen, ckpt_softmax(t, scores, last), number(t, 0.f));
 }
 
-ckpt_tensor attention_again(ckpt_tape *t, const struct attention_attr *a, ckpt_tensor q,
-                            ckpt_tensor k, ckpt_tensor v, const ckpt_tensor *extra)
+ckpt_tensor attention_decomposed(ckpt_tape *t, const struct attention_attr *a, ckpt_tensor q,
+                                 ckpt_tensor k, ckpt_tensor v, const ckpt_tensor *extra)
 {
     const struct ckpt_desc of_q = ckpt_desc_of(t, q), of_k = ckpt_desc_of(t, k);
     if (of_q.ndim < 3 || of_k.ndim < 3)
         return CKPT_NONE;
     const struct sizes s = sizes_of(&of_q, &of_k);
     const int64_t parts[] = {s.sequences, s.groups, s.shared, s.queries, s.keys};
-    struct ckpt_desc d = of_q; /* of scores */
+    struct ckpt_desc d = of_q; /* the shape of the scores */
     ckpt_tensor bias = extra ? extra[ATTENTION_BIAS] : CKPT_NONE;
     d.shape[d.ndim - 3] = of_q.shape[of_q.ndim - 2];
     d.shape[d.ndim - 2] = s.queries;
@@ -116,7 +117,7 @@ ckpt_tensor attention_again(ckpt_tape *t, const struct attention_attr *a, ckpt_t
     return ckpt_reshape(t, y, of_q.ndim, of_q.shape);
 }
 
-/* The rows of sample b begin behind those of the samples before it. */
+/* The mask of packed rows: the rows of sample b start after the rows of all earlier samples. */
 static ckpt_tensor packed_visible(ckpt_tape *t, ckpt_tensor lens, int64_t samples, int64_t rows)
 {
     const int64_t shape[] = {samples, 1, 1, 1};
@@ -127,8 +128,8 @@ static ckpt_tensor packed_visible(ckpt_tape *t, ckpt_tensor lens, int64_t sample
     return ckpt_and(t, ckpt_ge(t, row, begin), ckpt_lt(t, row, end));
 }
 
-ckpt_tensor cross_attention_again(ckpt_tape *t, float scale, ckpt_tensor q, ckpt_tensor k,
-                                  ckpt_tensor v, ckpt_tensor lens)
+ckpt_tensor cross_attention_decomposed(ckpt_tape *t, float scale, ckpt_tensor q, ckpt_tensor k,
+                                       ckpt_tensor v, ckpt_tensor lens)
 {
     const struct ckpt_desc of_q = ckpt_desc_of(t, q), of_k = ckpt_desc_of(t, k);
     const int by_head[] = {0, 2, 1, 3}, packed[] = {1, 0, 2};
