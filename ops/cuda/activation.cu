@@ -36,8 +36,8 @@ struct silu_dx {
     }
 };
 
-/* gelu_dx as a source of column sums (column_sum.cuh): dx is written as it is made, and what counts
- * is dx as it was written. */
+/* gelu_dx as a source of column sums (column_sum.cuh): it writes dx while it makes it; the sums are
+ * of the rounded dx. */
 template <typename D, typename T, int N> struct gelu_dx_source {
     static constexpr int n = N;
     static constexpr int ahead = sizeof(D) > sizeof(T) ? 2 : 3;
@@ -49,7 +49,7 @@ template <typename D, typename T, int N> struct gelu_dx_source {
     const T *x;
     T *dx;
     uint32_t *to;            /* the largest magnitude of dx, or NULL */
-    mutable largest<T> most; /* of a thread */
+    mutable largest<T> most; /* of one thread */
 
     __device__ __forceinline__ void load(raw &r, int64_t at) const
     {
@@ -96,7 +96,7 @@ template <typename D, typename T> void gelu_dx_with_sums(const struct ckpt_kerne
                     stream_of(a));
 }
 
-/* f of one operand, and with the largest magnitude of the result where it is asked for. */
+/* Maps one operand; also writes the largest magnitude of the result if it is requested. */
 template <typename F> int map_one(const struct ckpt_kernel_args *a, const F &f)
 {
     return cuda_map<map_types<bf16, bf16>, map_types<float, float>>(a, &a->out[0], 1, a->in, f);
@@ -108,7 +108,7 @@ template <typename F> int activate(const struct ckpt_kernel_args *a)
     return most ? map_one(a, map_largest<F>{F(), most}) : map_one(a, F());
 }
 
-/* The same of a gradient and an input. */
+/* The same for a gradient and an input. */
 template <typename F> int map_two(const struct ckpt_kernel_args *a, const F &f)
 {
     return cuda_map<map_types<bf16, bf16, bf16>, map_types<bf16, float, bf16>,

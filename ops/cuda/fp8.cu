@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * 8-bit copies of a tensor.  Where what made it left no largest magnitude, one kernel finds that.
- * Another makes the copies: a block takes a tile of 128 rows and columns, writes its codes as they
- * lie, and keeps them in shared memory, where threads read words of four columns down 16 rows and
- * write four pieces of 16 bytes of the transposed copy.  GELU may be done on the way, by both, or a
- * modulated norm by the latter.
+ * 8-bit copies of a tensor.  If the kernel that made the tensor did not compute its largest
+ * magnitude, one kernel finds it, and another makes the copies.  A block of the latter handles a
+ * tile of 128 rows and columns: it writes the codes in row order and keeps them in shared memory;
+ * there each thread reads words of four columns down 16 rows, and writes four pieces of 16 bytes of
+ * the transposed copy.  Both kernels can apply GELU on the way; the second one can apply a
+ * modulated norm.
  *
- * With a scale for each block (to_fp8_blocks) the magnitudes are those of a tile's rows, columns or
- * all of it, which threads have in registers: there is one kernel, and one read.  Copies have other
- * codes then, so shared memory holds those of the transposed one.  GELU or its gradient is done on
- * the way there as well, with the sums of the latter's columns.
+ * With a scale per block (to_fp8_blocks) the scales follow from the largest magnitudes of a tile's
+ * rows, of its columns, or of the tile.  Threads have all of these in registers, so there is one
+ * kernel and one read.  The codes of the two copies then differ, and shared memory holds those of
+ * the transposed copy.  This kernel can also apply GELU or its gradient, and sum the latter's
+ * columns.
  *
- * The first kernel walks from the end to the beginning, the second the other way round: what one
- * has read last, or the kernel before it has written last, is still in the cache.
+ * The first kernel goes from the end to the beginning, the second the other way round: what the
+ * previous kernel read or wrote last is still in the L2 cache.
  */
 #include <cuda_fp8.h>
 #include "core/fp8.h"
@@ -27,14 +29,14 @@ namespace
 
 enum {
     THREADS = 512,
-    TILE = 128,              /* rows and columns */
-    RUN = 16,                /* codes that a thread writes side by side, in either copy */
-    ACROSS = TILE / RUN,     /* threads to a row of a tile */
+    TILE = 128,              /* rows, and columns */
+    RUN = 16,                /* consecutive codes that a thread writes, in either copy */
+    ACROSS = TILE / RUN,     /* threads per row of a tile */
     STEP = THREADS / ACROSS, /* rows that a block loads at once */
-    RUNS = TILE / STEP,      /* of a thread, all on their way at once */
+    RUNS = TILE / STEP,      /* runs of a thread, all loaded before the first is used */
     WARPS = THREADS / 32,
-    GROUP = 4,            /* columns of a word */
-    WORDS = TILE / GROUP, /* of a row of a tile */
+    GROUP = 4,            /* columns in a word */
+    WORDS = TILE / GROUP, /* words per row of a tile */
 };
 
 /* ---- the largest magnitude ------------------------------------------------------------------- */
@@ -42,7 +44,8 @@ enum {
 /* Blocks that fill a large GPU. */
 enum { PARTS = 512 };
 
-/* What the op in front would have stored of n elements x and, for its gradient, of other. */
+/* Computes the values that the fused op would have stored: from n elements x and, for a gradient,
+ * `other`. */
 template <int SOURCE, int N, typename T> __device__ __forceinline__ void apply(T *x, const T *other)
 {
 #pragma unroll
@@ -54,7 +57,7 @@ template <int SOURCE, int N, typename T> __device__ __forceinline__ void apply(T
     }
 }
 
-/* n: a multiple of RUN, as all rows are. */
+/* n is a multiple of RUN, as all row lengths are. */
 template <typename T, int SOURCE>
 __global__ void __launch_bounds__(THREADS) find_largest(const T *x, int64_t n, uint32_t *to)
 {
@@ -74,14 +77,14 @@ __global__ void __launch_bounds__(THREADS) find_largest(const T *x, int64_t n, u
 /* ---- the copies ------------------------------------------------------------------------------ */
 
 struct copies {
-    int64_t rows, cols, pitch, across; /* across: tiles side by side */
+    int64_t rows, cols, pitch, across; /* across: tiles per row of tiles */
     uint8_t *by_rows, *by_columns;     /* either may be NULL */
     float *scale;                      /* or NULL */
     const uint32_t *most[FP8_PARTS];   /* the largest magnitudes of parts, or NULL */
-    float *sums;                       /* over the rows of each row of tiles, or NULL */
+    float *sums;                       /* column sums of each row of tiles, or NULL */
 };
 
-/* What a modulated norm takes beside x. */
+/* Operands of a modulated norm besides x. */
 struct modulation {
     const bf16 *shift, *scale;
     const float2 *stats;
@@ -98,8 +101,8 @@ __device__ __forceinline__ uint32_t encode(const float *x, float power)
     return low | high << 16;
 }
 
-/* What the values are multiplied by: NaN where one is infinite or NaN.  The first block writes what
- * the codes are to be multiplied by. */
+/* The factor of the values, NaN if one of them is infinite or NaN.  The first block writes the
+ * inverse, the scale of the codes. */
 template <__nv_fp8_interpretation_t KIND> __device__ __forceinline__ float power_of(const copies &c)
 {
     uint32_t most = *c.most[0];
@@ -114,12 +117,12 @@ template <__nv_fp8_interpretation_t KIND> __device__ __forceinline__ float power
     return odd ? nan : __uint_as_float(fp8_power_bits(k));
 }
 
-/* A run of elements as they came from memory. */
+/* A run of elements in the format of memory. */
 template <typename T> struct run {
     static constexpr int N = wide<T>::n, VECTORS = RUN / N;
     uint4 raw[VECTORS];
 
-    /* It is read for the last time. */
+    /* Loads with a hint that the data is not read again. */
     __device__ __forceinline__ void load(const T *p)
     {
 #pragma unroll
@@ -148,17 +151,17 @@ template <typename T> struct run {
 };
 
 /*
- * Where word `word` of row `row` of a tile is kept.  Rows are turned against each other so that
- * neither those who write, four rows of eight runs a warp, nor those who read, four words of every
- * 16th row, meet in a bank.
+ * The index in shared memory of word `word` of row `row` of a tile.  Rows are rotated against each
+ * other so that neither the writers (four rows of eight runs a warp) nor the readers (four words of
+ * every 16th row) have bank conflicts.
  */
-__device__ __forceinline__ int place(int row, int word)
+__device__ __forceinline__ int tile_index(int row, int word)
 {
     return row * WORDS + (word + row + row / RUN * GROUP) % WORDS;
 }
 
-/* A tile as a thread sees it: the element of the tensor where its first run begins; the other runs
- * are STEP rows apart. */
+/* A thread's part of a tile: the row and column in the tensor where its first run begins.  Its
+ * other runs are STEP rows apart. */
 struct mine {
     int64_t row, col;
 
@@ -173,7 +176,7 @@ struct mine {
     }
 };
 
-/* Codes of a tile to the copy by rows and to shared memory, zeros where there is no element. */
+/* Writes the codes of a tile to the row copy and to shared memory, zeros outside of the tensor. */
 template <typename T, __nv_fp8_interpretation_t KIND>
 __device__ __forceinline__ void store_rows(const run<T> (&x)[RUNS], const copies &c, const mine &m,
                                            float power, uint32_t *tile)
@@ -190,20 +193,20 @@ __device__ __forceinline__ void store_rows(const run<T> (&x)[RUNS], const copies
         }
 #pragma unroll
         for (int k = 0; k < RUN / GROUP && c.by_columns; k++)
-            tile[place((int)threadIdx.x / ACROSS + i * STEP, word + k)] = w[k];
+            tile[tile_index((int)threadIdx.x / ACROSS + i * STEP, word + k)] = w[k];
     }
 }
 
-/* Byte k of each of four words, the first one lowest. */
-__device__ __forceinline__ uint32_t byte_of(const uint32_t *w, int k)
+/* Gathers byte k of each of four words, that of the first word lowest. */
+__device__ __forceinline__ uint32_t gather_bytes(const uint32_t *w, int k)
 {
     const uint32_t pick = (uint32_t)k | (uint32_t)(k + 4) << 4;
     const uint32_t low = __byte_perm(w[0], w[1], pick), high = __byte_perm(w[2], w[3], pick);
     return __byte_perm(low, high, 0x5410);
 }
 
-/* Eight neighbours in a warp take the pieces of the same columns: 128 bytes of a row of the copy.
- */
+/* Eight adjacent lanes of a warp write the pieces of one column: 128 bytes of a row of the
+ * transposed copy. */
 __device__ __forceinline__ void store_columns(const copies &c, int64_t row, int64_t col,
                                               const uint32_t *tile)
 {
@@ -214,14 +217,16 @@ __device__ __forceinline__ void store_columns(const copies &c, int64_t row, int6
         return;
 #pragma unroll
     for (int i = 0; i < RUN; i++)
-        w[i] = tile[place(piece * RUN + i, group)];
+        w[i] = tile[tile_index(piece * RUN + i, group)];
 #pragma unroll
     for (int k = 0; k < GROUP; k++)
         *reinterpret_cast<uint4 *>(c.by_columns + (at + k) * c.pitch + first) =
-            make_uint4(byte_of(w, k), byte_of(w + 4, k), byte_of(w + 8, k), byte_of(w + 12, k));
+            make_uint4(gather_bytes(w, k), gather_bytes(w + 4, k), gather_bytes(w + 8, k),
+                       gather_bytes(w + 12, k));
 }
 
-/* What a modulated norm would have stored of a run of row `row`, in the arithmetic of norm.cu. */
+/* Computes what a modulated norm would have stored for a run of row `row`, with the arithmetic of
+ * norm.cu. */
 __device__ __forceinline__ void normalise(run<bf16> &x, const modulation &m, int64_t row,
                                           int64_t col)
 {
@@ -242,9 +247,10 @@ __device__ __forceinline__ void normalise(run<bf16> &x, const modulation &m, int
     }
 }
 
-/* Of 2 N values that lanes `apart` from each other have, each lane gets N sums of two. */
+/* Adds the 2 N values of two lanes that are `apart` from each other; each of them gets N of the
+ * sums. */
 template <int N>
-__device__ __forceinline__ void share_sums(float (&half)[N], const float (&all)[2 * N], int apart)
+__device__ __forceinline__ void add_halves(float (&half)[N], const float (&all)[2 * N], int apart)
 {
     const bool upper = threadIdx.x & apart;
 #pragma unroll
@@ -254,7 +260,7 @@ __device__ __forceinline__ void share_sums(float (&half)[N], const float (&all)[
     }
 }
 
-/* The sums over the rows of a tile: of a thread, a warp, all of them, in this order. */
+/* Sums the columns of a tile: over a thread's rows, then over a warp, then over all warps. */
 template <typename T>
 __device__ __forceinline__ void sum_columns(const run<T> (&x)[RUNS], const copies &c, int64_t down,
                                             int64_t col, float *part)
@@ -269,8 +275,8 @@ __device__ __forceinline__ void sum_columns(const run<T> (&x)[RUNS], const copie
         for (int k = 0; k < RUNS; k++)
             mine[i] += to_float(reinterpret_cast<const T *>(x[k].raw)[i]);
     }
-    share_sums(two, mine, ACROSS);
-    share_sums(four, two, 2 * ACROSS);
+    add_halves(two, mine, ACROSS);
+    add_halves(four, two, 2 * ACROSS);
     *reinterpret_cast<float4 *>(part + threadIdx.x / 32 * TILE + lane % ACROSS * RUN + first) =
         make_float4(four[0], four[1], four[2], four[3]);
     __syncthreads();
@@ -318,18 +324,18 @@ __global__ void __launch_bounds__(THREADS, 2)
     store_columns(c, row, col, tile);
 }
 
-/* ---- copies with a scale for each block ------------------------------------------------------ */
+/* ---- copies with a scale per block ----------------------------------------------------------- */
 
 static_assert((int)TILE == (int)FP8_BLOCK, "a tile has a scale, or each of its rows and columns");
 
 struct block_copies {
     copies c;
     float *row_scale, *column_scale;
-    int64_t row_ld, column_ld; /* from a row of scales to the next */
+    int64_t row_ld, column_ld; /* floats from one row of scales to the next */
 };
 
 struct powers {
-    float up, down; /* what values are multiplied by, and codes; both NaN where one is odd */
+    float up, down; /* the factors of values and of codes; both NaN if a value is infinite or NaN */
 };
 
 __device__ __forceinline__ powers powers_of(uint32_t most)
@@ -342,11 +348,11 @@ __device__ __forceinline__ powers powers_of(uint32_t most)
 }
 
 enum {
-    PAIRS = RUN / 2,              /* of bf16 elements in a run, a word each */
-    ROW_OF_PAIRS = ACROSS * PAIRS /* of a row of a tile */
+    PAIRS = RUN / 2,              /* words of two bf16 elements in a run */
+    ROW_OF_PAIRS = ACROSS * PAIRS /* such words in a row of a tile */
 };
 
-/* Magnitudes of a run, in pairs. */
+/* The magnitudes of two elements of a run. */
 __device__ __forceinline__ uint32_t magnitudes(const run<bf16> &x, int pair)
 {
     return reinterpret_cast<const uint32_t *>(x.raw)[pair] & 0x7fff7fffu;
@@ -357,7 +363,7 @@ __device__ __forceinline__ uint32_t of_pair(uint32_t pair)
     return max(pair & 0xffffu, pair >> 16) << 16;
 }
 
-/* The largest of the row that a run is of, of which eight neighbours hold one each. */
+/* The largest magnitude of a row, whose runs are in eight adjacent lanes. */
 __device__ __forceinline__ uint32_t largest_of_row(const run<bf16> &x)
 {
     uint32_t most = 0;
@@ -370,7 +376,8 @@ __device__ __forceinline__ uint32_t largest_of_row(const run<bf16> &x)
     return of_pair(most);
 }
 
-/* The largest of each column of a tile to most, in pairs: of the rows of a warp, then of all. */
+/* Writes the largest magnitude of each column of a tile to `most`, in pairs: first over the rows of
+ * a warp, then over all. */
 __device__ __forceinline__ void largest_of_columns(const run<bf16> (&x)[RUNS], uint32_t *part,
                                                    uint32_t *most)
 {
@@ -398,7 +405,7 @@ __device__ __forceinline__ void largest_of_columns(const run<bf16> (&x)[RUNS], u
     __syncthreads();
 }
 
-/* Codes of a run whose elements have a power each. */
+/* The codes of a run whose elements have a factor each. */
 __device__ __forceinline__ void codes_of(const run<bf16> &x, uint32_t (&word)[RUN / GROUP],
                                          const float (&power)[RUN])
 {
@@ -413,7 +420,7 @@ __device__ __forceinline__ void codes_of(const run<bf16> &x, uint32_t (&word)[RU
     }
 }
 
-/* Codes for the copy by rows, where it is asked for, each row with its power. */
+/* Writes codes to the row copy; each row has its factor. */
 __device__ __forceinline__ void store_block_rows(const run<bf16> (&x)[RUNS], const block_copies &b,
                                                  const mine &m, const float (&power)[RUNS])
 {
@@ -427,7 +434,7 @@ __device__ __forceinline__ void store_block_rows(const run<bf16> (&x)[RUNS], con
     }
 }
 
-/* Codes for the transposed copy to shared memory, each column with its power. */
+/* Writes codes for the transposed copy to shared memory; each column has its factor. */
 __device__ __forceinline__ void keep_columns(const run<bf16> (&x)[RUNS], const block_copies &b,
                                              const mine &m, const float (&power)[RUN],
                                              uint32_t *tile)
@@ -440,11 +447,12 @@ __device__ __forceinline__ void keep_columns(const run<bf16> (&x)[RUNS], const b
             codes_of(x[i], w, power);
 #pragma unroll
         for (int k = 0; k < RUN / GROUP; k++)
-            tile[place((int)threadIdx.x / ACROSS + i * STEP, word + k)] = w[k];
+            tile[tile_index((int)threadIdx.x / ACROSS + i * STEP, word + k)] = w[k];
     }
 }
 
-/* The scale of a tile, for both copies; the last tile of a row of scales fills that up. */
+/* Writes the scale of a tile for both copies; the last tile also clears the padding of its row of
+ * scales. */
 __device__ __forceinline__ void store_tile_scale(const block_copies &b, int64_t row, int64_t col,
                                                  float down)
 {
@@ -577,7 +585,7 @@ void launch_blocks(const struct ckpt_kernel_args *a, const block_copies &b,
         norm);
 }
 
-/* The last output: the sums over the rows of tiles. */
+/* Adds the column sums of the rows of tiles; they are the last output. */
 void add_sums(const struct ckpt_kernel_args *a, const copies &c)
 {
     const int64_t down = (c.rows + TILE - 1) / TILE;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A pass over a result for its largest magnitude, where the kernel that made it cannot leave it. */
+/* A separate pass that finds the largest magnitude of a result whose kernel cannot do it. */
 #include "cuda/largest_find.cuh"
 #include "cuda/rows.cuh"
 
 namespace
 {
 
-enum { THREADS = 512, BLOCKS = 512 }; /* which fill a large GPU */
+enum { THREADS = 512, BLOCKS = 512 }; /* they fill a large GPU */
 
 /* Rows of n pieces of 16 bytes. */
 template <typename T>

@@ -9,7 +9,7 @@ template <bool GATE> __device__ __forceinline__ float joined(float x, float v, f
     return GATE ? x + v * w : x * (1.f + w) + v;
 }
 
-/* A warp to a row; its loads are all under way before the first result. */
+/* One warp per row; it loads up to PIECES pieces a lane of all operands before it computes. */
 template <typename T, bool GATE>
 static __global__ void __launch_bounds__(32 * WARPS)
     modulate_rows(const __grid_constant__ struct rows r, int64_t n, uint32_t *to)
@@ -41,7 +41,7 @@ static __global__ void __launch_bounds__(32 * WARPS)
     leave_largest(to, most);
 }
 
-/* Rows of any width and place: a warp to a row, element by element. */
+/* Rows of any width and alignment: one warp per row, one element at a time. */
 template <bool GATE>
 static __global__ void __launch_bounds__(32 * WARPS)
     modulate_elements(const __grid_constant__ struct rows r, int64_t c, bool half, uint32_t *to)

@@ -1,28 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sums over rows: the sums of chunks of rows added in order. */
+/* Second stage of sums over rows: adds the partial sums of chunks in order. */
 #ifndef CKPT_CUDA_ROW_SUMS_CUH
 #define CKPT_CUDA_ROW_SUMS_CUH
 
 #include "cuda/rows.cuh"
 
-/* Sums of one more kind: over all rows, from so many parts. */
+/* One more sum: over all rows, from `parts` partial sums. */
 struct total {
     const float *partial; /* [parts][c] */
-    float *to;            /* NULL: there are none */
+    float *to;            /* NULL: not requested */
     int64_t parts;
 };
 
 /*
- * Sum s of vector v is the sum over chunks of partial[v][chunk][s], in an order that depends on
- * their number alone; it goes to the row of operand first + s that belongs to the vector.  The
- * total comes behind the n_sums sums.  A block takes 32 columns, each of its warps every ADDERS-th
- * chunk: a launch is little more than the time of two rounds of loads, one after the other.  The
- * kernel that makes the partial sums comes right before.
+ * Sum s of vector v is the sum over chunks of partial[v][chunk][s], in an order that depends only
+ * on the number of chunks.  It is written to the row of operand first + s that belongs to the
+ * vector.  The total follows the n_sums sums.
+ *
+ * A block sums 32 columns; each of its warps adds every ADDERS-th chunk, so a launch takes little
+ * more than two consecutive rounds of loads.  The kernel that writes the partial sums must be the
+ * previous one of the stream.
  */
 constexpr int ADDERS = 32, ADD_AHEAD = 8;
 
-/* The sum of rows first, first + ADDERS, ... of `parts` rows in one column, ADD_AHEAD loads at a
- * time. */
+/* Sums rows first, first + ADDERS, ... of `parts` rows in one column, with ADD_AHEAD loads in
+ * flight. */
 __device__ __forceinline__ double add_column(const float *from, int64_t first, int64_t parts,
                                              int64_t stride)
 {
