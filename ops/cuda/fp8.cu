@@ -1,20 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * 8-bit copies of a tensor.  If the kernel that made the tensor did not compute its largest
- * magnitude, one kernel finds it, and another makes the copies.  A block of the latter handles a
- * tile of 128 rows and columns: it writes the codes in row order and keeps them in shared memory;
- * there each thread reads words of four columns down 16 rows, and writes four pieces of 16 bytes of
- * the transposed copy.  Both kernels can apply GELU on the way; the second one can apply a
+ * 8-bit copies of a tensor.  If its largest magnitude is not known yet, one kernel finds it;
+ * another makes the copies.  A block of the latter handles a tile of 128 x 128: it writes codes in
+ * row order and keeps them in shared memory, from where threads read words of four columns down 16
+ * rows and write 16-byte pieces of the transposed copy.  Both can apply GELU, the second also a
  * modulated norm.
  *
- * With a scale per block (to_fp8_blocks) the scales follow from the largest magnitudes of a tile's
- * rows, of its columns, or of the tile.  Threads have all of these in registers, so there is one
- * kernel and one read.  The codes of the two copies then differ, and shared memory holds those of
- * the transposed copy.  This kernel can also apply GELU or its gradient, and sum the latter's
- * columns.
+ * With a scale per block (to_fp8_blocks) scales follow from the rows, the columns, or all of a
+ * tile, which is in registers: there is one kernel and one read.  The copies then have different
+ * codes.  This kernel can also apply GELU or its gradient, and sum the latter's columns.
  *
- * The first kernel goes from the end to the beginning, the second the other way round: what the
- * previous kernel read or wrote last is still in the L2 cache.
+ * The first kernel goes from the end to the beginning, the second the other way round: what was
+ * read or written last is still in the L2 cache.
  */
 #include <cuda_fp8.h>
 #include "core/fp8.h"
@@ -225,8 +222,7 @@ __device__ __forceinline__ void store_columns(const copies &c, int64_t row, int6
                        gather_bytes(w + 12, k));
 }
 
-/* Computes what a modulated norm would have stored for a run of row `row`, with the arithmetic of
- * norm.cu. */
+/* Applies a modulated norm to a run of row `row`, with the arithmetic of norm.cu. */
 __device__ __forceinline__ void normalise(run<bf16> &x, const modulation &m, int64_t row,
                                           int64_t col)
 {
@@ -247,8 +243,7 @@ __device__ __forceinline__ void normalise(run<bf16> &x, const modulation &m, int
     }
 }
 
-/* Adds the 2 N values of two lanes that are `apart` from each other; each of them gets N of the
- * sums. */
+/* Adds the 2 N values of two lanes `apart` from each other; each lane gets N of the sums. */
 template <int N>
 __device__ __forceinline__ void add_halves(float (&half)[N], const float (&all)[2 * N], int apart)
 {
@@ -376,8 +371,7 @@ __device__ __forceinline__ uint32_t largest_of_row(const run<bf16> &x)
     return of_pair(most);
 }
 
-/* Writes the largest magnitude of each column of a tile to `most`, in pairs: first over the rows of
- * a warp, then over all. */
+/* Writes the largest magnitude of each column of a tile to `most`, in pairs. */
 __device__ __forceinline__ void largest_of_columns(const run<bf16> (&x)[RUNS], uint32_t *part,
                                                    uint32_t *most)
 {
