@@ -39,7 +39,7 @@ template <typename S> struct block_group {
     int group, rank;
     float product[BLOCK_UNITS][4], sum[BLOCK_UNITS][4];
 
-    __device__ __forceinline__ bool leads(void) const
+    __device__ __forceinline__ bool is_leader(void) const
     {
         return threadIdx.x % GROUP == 0;
     }
@@ -95,7 +95,7 @@ template <typename S> struct block_group {
     __device__ __forceinline__ void load_addend(const struct block_tile &t) const
     {
         const uint64_t *barrier = &here->addend[group];
-        if (!leads())
+        if (!is_leader())
             return;
         stores_read<0>();
         barrier_expect(barrier, sizeof here->result[0]);
@@ -171,7 +171,7 @@ template <typename S> struct block_group {
         if (a.add) {
             add_addend(round);
         } else {
-            if (leads())
+            if (is_leader())
                 stores_read<0>();
             named_sync(1 + group, GROUP);
         }
@@ -183,7 +183,7 @@ template <typename S> struct block_group {
         }
         show_products();
         named_sync(1 + group, GROUP);
-        if (!leads())
+        if (!is_leader())
             return;
 #pragma unroll
         for (int i = 0; i < BLOCK_LINES; i++)
@@ -234,7 +234,7 @@ template <typename S> struct block_group {
             multiply(t, turn);
             store(t, round);
         }
-        if (leads())
+        if (is_leader())
             stores_read<0>();
     }
 };

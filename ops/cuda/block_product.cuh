@@ -18,8 +18,7 @@
 constexpr int BLOCK_GROUPS = 3; /* warpgroups that multiply */
 constexpr int BLOCK_THREADS = GROUP * (BLOCK_GROUPS + 1);
 constexpr int BLOCK_ROWS = BLOCK_GROUPS * GROUP_ROWS; /* of a tile */
-constexpr int BLOCK_COLS =
-    FP8_BLOCK; /* a scale of b per 128 x 128 block is then uniform in a tile */
+constexpr int BLOCK_COLS = FP8_BLOCK; /* a tile has one scale of b per 128 x 128 block */
 constexpr int BLOCK_UNITS = BLOCK_COLS / 8;
 constexpr int BLOCK_STAGES = 4;
 constexpr int BLOCK_BAND = 8;  /* rows of items that are processed concurrently (rasterization) */

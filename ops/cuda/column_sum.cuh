@@ -121,8 +121,8 @@ static __global__ void __launch_bounds__(COLUMN_ACROSS *COLUMN_DOWN, 4)
     const int64_t row = blockIdx.y * rows / gridDim.y + down, step = COLUMN_DOWN * cols;
     const int64_t end = (blockIdx.y + 1) * rows / gridDim.y;
     float sum[N] = {};
-    wait_for_kernel_before();
-    let_next_kernel_come();
+    wait_for_previous_kernel();
+    launch_dependents();
     if (col < cols)
         add_rows(sum, src, row * cols + col, step,
                  (int)((end - row + COLUMN_DOWN - 1) / COLUMN_DOWN));
@@ -153,9 +153,9 @@ template <int N>
 static void add_partial(float *out, const float *partial, int64_t chunks, int64_t cols,
                         bool accumulate, cudaStream_t stream)
 {
-    launch_behind(stream, column_grid(cols, COLUMN_ACROSS * N, 1), COLUMN_ACROSS * COLUMN_DOWN,
-                  column_sum_kernel<matrix_source<float, N>>, out, matrix_source<float, N>{partial},
-                  chunks, cols, accumulate);
+    launch_dependent(stream, column_grid(cols, COLUMN_ACROSS * N, 1), COLUMN_ACROSS * COLUMN_DOWN,
+                     column_sum_kernel<matrix_source<float, N>>, out,
+                     matrix_source<float, N>{partial}, chunks, cols, accumulate);
 }
 
 /* out [cols] = or += the sums over all rows; scratch has cuda_column_sum_workspace bytes. */

@@ -89,10 +89,10 @@ static int convolve(const struct ckpt_kernel_args *a, const struct conv_shape *s
     return cuda_conv_direct(&part, s);
 }
 
-/* Splits n into the fewest calls of at most `most`; returns the nearly equal size of a call. */
-static int64_t evenly(int64_t n, int64_t most)
+/* Splits n into the fewest calls of at most `limit`; returns the nearly equal size of a call. */
+static int64_t evenly(int64_t n, int64_t limit)
 {
-    int64_t calls = (n + most - 1) / most;
+    int64_t calls = (n + limit - 1) / limit;
     return (n + calls - 1) / calls;
 }
 
@@ -101,8 +101,8 @@ static int64_t evenly(int64_t n, int64_t most)
 static int64_t samples_at_once(const struct conv_shape *s)
 {
     int64_t each = max_i64(conv_volume(s->in) * s->c, conv_volume(s->out) * s->k);
-    int64_t most = INT32_MAX / each;
-    return most ? evenly(s->n, most) : 0;
+    int64_t limit = INT32_MAX / each;
+    return limit ? evenly(s->n, limit) : 0;
 }
 
 /* Output positions along the first axis per call, if a single sample is too large. */
@@ -110,8 +110,8 @@ static int64_t places_at_once(const struct conv_shape *s)
 {
     int64_t x = INT32_MAX / (s->in[1] * s->in[2] * s->c);
     int64_t y = INT32_MAX / (s->out[1] * s->out[2] * s->k);
-    int64_t most = min_i64(y, (x - conv_extent(s, 0)) / s->stride[0] + 1);
-    return evenly(s->out[0], max_i64(1, most));
+    int64_t limit = min_i64(y, (x - conv_extent(s, 0)) / s->stride[0] + 1);
+    return evenly(s->out[0], max_i64(1, limit));
 }
 
 /* The shape for output positions [first, first + n) along the first axis; *from: the first input

@@ -286,13 +286,14 @@ struct depthwise depthwise_of(const struct conv_shape *s, bool back)
 /* Are all indices within a sample, and those that taps compute outside of it, below 2^31? */
 bool fits_int32(const struct conv_gather *g)
 {
-    int64_t most = conv_volume(g->source) * g->pitch;
+    int64_t largest = conv_volume(g->source) * g->pitch;
     for (int i = 0; i < 3; i++) {
         int64_t step = g->turn[i] < 0 ? -g->turn[i] : g->turn[i];
         int64_t shift = g->shift[i] < 0 ? -g->shift[i] : g->shift[i];
-        most = max_i64(most, (g->positions[i] + RUN) * g->scale[i] + shift + g->taps[i] * step);
+        largest =
+            max_i64(largest, (g->positions[i] + RUN) * g->scale[i] + shift + g->taps[i] * step);
     }
-    return most <= INT32_MAX && conv_volume(g->positions) <= INT32_MAX / RUN;
+    return largest <= INT32_MAX && conv_volume(g->positions) <= INT32_MAX / RUN;
 }
 
 template <typename T, bool BACK>

@@ -117,7 +117,7 @@ static void launch_units(cudaStream_t stream, const struct walk *w, char *const 
 static void copy_straight(cudaStream_t stream, struct loops l, char *const *base, int64_t element)
 {
     int64_t n = unit_of(&l, base, element);
-    walk_stretch(&l, n);
+    walk_by_vectors(&l, n);
     struct walk w = walk_of(&l, l.ndim);
     if (n * element == 16)
         launch_units<uint4>(stream, &w, base, (int)element);
@@ -206,7 +206,7 @@ static void fill_piece(cudaStream_t stream, struct loops l, char *const *base, u
     int64_t n = unit_of(&l, base, element);
     if (n * element < 16)
         n = 1;
-    walk_stretch(&l, n);
+    walk_by_vectors(&l, n);
     struct walk w = walk_of(&l, l.ndim);
     unsigned blocks = blocks_of(w.count, EACH * WALK_THREADS);
     int size = (int)element;

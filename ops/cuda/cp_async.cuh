@@ -20,13 +20,6 @@ __device__ __forceinline__ void copy8(uint32_t dst, const void *src, bool valid)
                  : "memory");
 }
 
-__device__ __forceinline__ void copy4(uint32_t dst, const void *src, bool valid)
-{
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(dst), "l"(src),
-                 "r"(valid ? 4 : 0)
-                 : "memory");
-}
-
 /* Waits for all copies of this thread; other threads see them after a barrier. */
 __device__ __forceinline__ void copies_wait(void)
 {

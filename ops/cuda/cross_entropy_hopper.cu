@@ -114,13 +114,13 @@ template <typename T>
 static bool launch_cluster(const struct both_operands<T> &o, const struct cross_entropy &c,
                            const struct index_reporter &reporter, cudaStream_t stream)
 {
-    const int64_t most = device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin) - 1024;
+    const int64_t limit = device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin) - 1024;
     const int64_t threads = row_threads(c.n);
     const int64_t whole = (c.n / wide<T>::n + threads - 1) / threads * threads * 16;
     int64_t blocks = 2;
-    while (blocks < MOST_BLOCKS && whole / blocks > most / 3)
+    while (blocks < MOST_BLOCKS && whole / blocks > limit / 3)
         blocks *= 2;
-    if (whole <= most / 2 || whole / blocks > most ||
+    if (whole <= limit / 2 || whole / blocks > limit ||
         device_attribute(cudaDevAttrComputeCapabilityMajor) != 9)
         return false;
     const int bytes = (int)(whole / blocks);

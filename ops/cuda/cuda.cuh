@@ -156,7 +156,7 @@ static inline cudaStream_t stream_of(const struct ckpt_kernel_args *a)
 /* ---- programmatic dependent launch ----------------------------------------------------------- */
 
 /* Allows blocks of the next kernel of the stream to start as soon as resources are free. */
-__device__ __forceinline__ void let_next_kernel_come(void)
+__device__ __forceinline__ void launch_dependents(void)
 {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;");
@@ -164,7 +164,7 @@ __device__ __forceinline__ void let_next_kernel_come(void)
 }
 
 /* Waits until the previous kernel has finished and its writes are visible. */
-__device__ __forceinline__ void wait_for_kernel_before(void)
+__device__ __forceinline__ void wait_for_previous_kernel(void)
 {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -181,11 +181,11 @@ static inline int device_attribute(cudaDeviceAttr attribute)
     return value;
 }
 
-/* Launches a kernel that calls wait_for_kernel_before before it reads results of the previous
+/* Launches a kernel that calls wait_for_previous_kernel before it reads results of the previous
  * kernel.  On Hopper and later its blocks may start while the previous kernel finishes. */
 template <typename... P, typename... A>
-static void launch_behind(cudaStream_t stream, dim3 grid, dim3 block, void (*kernel)(P...),
-                          A... args)
+static void launch_dependent(cudaStream_t stream, dim3 grid, dim3 block, void (*kernel)(P...),
+                             A... args)
 {
     cudaLaunchAttribute early = {};
     cudaLaunchConfig_t config = {};

@@ -53,7 +53,7 @@ static void expr_each_part(const struct ckpt_kernel_args *args, int vector, F la
     const struct ckpt_desc walk = expr_walk(e, &args->out[0].desc);
     a.length = (unsigned)expr_row_positions(e, vector);
     a.scale = e->scale;
-    walk_stretch(&l, vector);
+    walk_by_vectors(&l, vector);
     walk_pieces(&l, base, size, [&](const struct loops *part, char *const *at) {
         a.ndim = part->ndim;
         a.count = (unsigned)loops_count(part, 0, part->ndim);

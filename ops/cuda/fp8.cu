@@ -61,14 +61,14 @@ __global__ void __launch_bounds__(THREADS) find_largest(const T *x, int64_t n, u
     constexpr int N = wide<T>::n;
     const int64_t stride = (int64_t)gridDim.x * THREADS * N;
     const T *last = x + n - N;
-    largest<T> most;
+    largest<T> amax;
 #pragma unroll 8
     for (int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * N; i < n; i += stride) {
         vec<T, N> v = *reinterpret_cast<const vec<T, N> *>(last - i);
         apply<SOURCE, N>(v.at, v.at);
-        most.see(v);
+        amax.see(v);
     }
-    leave_largest(to, most);
+    leave_largest(to, amax);
 }
 
 /* ---- the copies ------------------------------------------------------------------------------ */
@@ -77,7 +77,7 @@ struct copies {
     int64_t rows, cols, pitch, across; /* across: tiles per row of tiles */
     uint8_t *by_rows, *by_columns;     /* either may be NULL */
     float *scale;                      /* or NULL */
-    const uint32_t *most[FP8_PARTS];   /* the largest magnitudes of parts, or NULL */
+    const uint32_t *amax[FP8_PARTS];   /* the largest magnitudes of parts, or NULL */
     float *sums;                       /* column sums of each row of tiles, or NULL */
 };
 
@@ -102,12 +102,12 @@ __device__ __forceinline__ uint32_t encode(const float *x, float power)
  * inverse, the scale of the codes. */
 template <__nv_fp8_interpretation_t KIND> __device__ __forceinline__ float power_of(const copies &c)
 {
-    uint32_t most = *c.most[0];
+    uint32_t amax = *c.amax[0];
 #pragma unroll
     for (int i = 1; i < FP8_PARTS; i++)
-        most = c.most[i] ? max(most, *c.most[i]) : most;
-    const bool odd = fp8_is_odd(most);
-    const int k = odd ? 0 : fp8_exponent(most, KIND == __NV_E4M3 ? FP8_E4M3_TOP : FP8_E5M2_TOP);
+        amax = c.amax[i] ? max(amax, *c.amax[i]) : amax;
+    const bool odd = fp8_is_odd(amax);
+    const int k = odd ? 0 : fp8_exponent(amax, KIND == __NV_E4M3 ? FP8_E4M3_TOP : FP8_E5M2_TOP);
     const float nan = __uint_as_float(0x7fc00000u);
     if (c.scale && blockIdx.x == 0 && threadIdx.x == 0)
         *c.scale = odd ? nan : __uint_as_float(fp8_power_bits(-k));
@@ -333,10 +333,10 @@ struct powers {
     float up, down; /* the factors of values and of codes; both NaN if a value is infinite or NaN */
 };
 
-__device__ __forceinline__ powers powers_of(uint32_t most)
+__device__ __forceinline__ powers powers_of(uint32_t amax)
 {
-    const bool odd = fp8_is_odd(most);
-    const int k = odd ? 0 : fp8_exponent(most, FP8_E4M3_TOP);
+    const bool odd = fp8_is_odd(amax);
+    const int k = odd ? 0 : fp8_exponent(amax, FP8_E4M3_TOP);
     const uint32_t nan = 0x7fc00000u;
     return {__uint_as_float(odd ? nan : fp8_power_bits(k)),
             __uint_as_float(odd ? nan : fp8_power_bits(-k))};
@@ -361,19 +361,19 @@ __device__ __forceinline__ uint32_t of_pair(uint32_t pair)
 /* The largest magnitude of a row, whose runs are in eight adjacent lanes. */
 __device__ __forceinline__ uint32_t largest_of_row(const run<bf16> &x)
 {
-    uint32_t most = 0;
+    uint32_t amax = 0;
 #pragma unroll
     for (int i = 0; i < PAIRS; i++)
-        most = larger_pair(most, magnitudes(x, i));
+        amax = larger_pair(amax, magnitudes(x, i));
 #pragma unroll
     for (int lane = 1; lane < ACROSS; lane *= 2)
-        most = larger_pair(most, __shfl_xor_sync(0xffffffffu, most, lane));
-    return of_pair(most);
+        amax = larger_pair(amax, __shfl_xor_sync(0xffffffffu, amax, lane));
+    return of_pair(amax);
 }
 
-/* Writes the largest magnitude of each column of a tile to `most`, in pairs. */
+/* Writes the largest magnitude of each column of a tile to `amax`, in pairs. */
 __device__ __forceinline__ void largest_of_columns(const run<bf16> (&x)[RUNS], uint32_t *part,
-                                                   uint32_t *most)
+                                                   uint32_t *amax)
 {
     const int lane = threadIdx.x % 32;
 #pragma unroll
@@ -394,7 +394,7 @@ __device__ __forceinline__ void largest_of_columns(const run<bf16> (&x)[RUNS], u
 #pragma unroll
         for (int k = 0; k < WARPS; k++)
             v = larger_pair(v, part[k * ROW_OF_PAIRS + threadIdx.x]);
-        most[threadIdx.x] = v;
+        amax[threadIdx.x] = v;
     }
     __syncthreads();
 }
@@ -468,17 +468,17 @@ __global__ void __launch_bounds__(THREADS, 2)
     const int64_t col = (blockIdx.x - down * b.c.across) * TILE;
     const mine m = {row + threadIdx.x / ACROSS, col + threadIdx.x % ACROSS * RUN};
     run<bf16> v[RUNS] = {};
-    uint32_t most = 0;
+    uint32_t amax = 0;
 #pragma unroll
     for (int i = 0; i < RUNS; i++)
         if (m.has(b.c, i))
             v[i].load(x + m.at(b.c, i));
 #pragma unroll
     for (int i = 0; i < RUNS; i++)
-        most = max(most, largest_of_row(v[i]));
-    most = block_largest(most);
+        amax = max(amax, largest_of_row(v[i]));
+    amax = block_largest(amax);
     if (threadIdx.x == 0)
-        all = most;
+        all = amax;
     __syncthreads();
     const powers p = powers_of(all);
     store_tile_scale(b, row, col, p.down);
@@ -494,7 +494,7 @@ __global__ void __launch_bounds__(THREADS, 2)
     make_block_copies(const bf16 *x, const bf16 *other, const block_copies b, const modulation norm)
 {
     __shared__ alignas(16) uint32_t tile[TILE * WORDS];
-    __shared__ uint32_t most[ROW_OF_PAIRS];
+    __shared__ uint32_t amax[ROW_OF_PAIRS];
     __shared__ alignas(16) float column_up[TILE];
     static_assert(WARPS * ROW_OF_PAIRS <= TILE * WORDS, "the parts of columns fit in the tile");
     const int64_t down = blockIdx.x / (uint32_t)b.c.across, row = down * TILE;
@@ -537,9 +537,9 @@ __global__ void __launch_bounds__(THREADS, 2)
     }
     if (!b.c.by_columns && !b.column_scale)
         return;
-    largest_of_columns(v, tile, most);
+    largest_of_columns(v, tile, amax);
     if (threadIdx.x < TILE) {
-        const uint32_t pair = most[threadIdx.x / 2];
+        const uint32_t pair = amax[threadIdx.x / 2];
         const powers p = powers_of(threadIdx.x % 2 ? pair & 0xffff0000u : pair << 16);
         column_up[threadIdx.x] = p.up;
         if (b.column_scale && col + threadIdx.x < b.c.cols)
@@ -636,9 +636,9 @@ int cuda_to_fp8(const struct ckpt_kernel_args *a)
     c.pitch = fp8_pitch(c.rows, attr);
     c.across = (c.cols + TILE - 1) / TILE;
     c.scale = static_cast<float *>(a->out[0].data);
-    c.most[0] = static_cast<const uint32_t *>(a->in[FP8_MOST].data);
+    c.amax[0] = static_cast<const uint32_t *>(a->in[FP8_MOST].data);
     for (int i = FP8_FROM_INPUTS; i < a->n_in; i++)
-        c.most[1 + i - FP8_FROM_INPUTS] = static_cast<const uint32_t *>(a->in[i].data);
+        c.amax[1 + i - FP8_FROM_INPUTS] = static_cast<const uint32_t *>(a->in[i].data);
     if (attr->copies & FP8_ROWS)
         c.by_rows = static_cast<uint8_t *>(a->out[n++].data);
     if (attr->copies & FP8_COLUMNS)

@@ -90,7 +90,7 @@ static bool fits(cublasLtHandle_t handle, struct product *p, const struct ckpt_k
 }
 
 static bool use_pin(cublasLtHandle_t handle, struct product *p, const struct ckpt_kernel_args *a,
-                     bool own_takes, struct pins *pins)
+                    bool own_takes, struct pins *pins)
 {
     const char *choice = pins_get(pins, p->key);
     if (!choice)
@@ -139,7 +139,7 @@ static cublasStatus_t set_limits(cublasLtMatmulPreference_t limits, const struct
 
 /* Fills `found` with cuBLASLt's proposals that can run, best first; returns their number. */
 static int query_heuristics(cublasLtHandle_t handle, struct product *p, const struct gemm *g,
-               const struct ckpt_kernel_args *a, struct choice *found)
+                            const struct ckpt_kernel_args *a, struct choice *found)
 {
     cublasLtMatmulPreferenceOpaque_t limits;
     cublasLtMatmulHeuristicResult_t all[PROPOSALS];
@@ -181,7 +181,7 @@ struct timer {
 /* Evicts the operands from the caches, as the rest of a step would.  It also keeps the device busy
  * while the product is enqueued, so that the launch latency is not measured. */
 static bool evict_operands(cublasLtHandle_t handle, struct product *p, const struct gemm *g,
-                      const struct ckpt_kernel_args *a)
+                           const struct ckpt_kernel_args *a)
 {
     size_t bytes;
     void *cold = cuda_libs_cold(a->device, &bytes);
@@ -208,8 +208,7 @@ static double time_run(struct timer *w, cublasLtHandle_t handle, struct product 
  * affects all of them.  One more round before warms up. */
 static void time_all(struct timer *w, cublasLtHandle_t handle, struct product *p,
                      const struct gemm *g, const struct ckpt_kernel_args *a,
-                     const struct choice *found, int n, int rounds,
-                     double *median)
+                     const struct choice *found, int n, int rounds, double *median)
 {
     double ms[CANDIDATES][ROUNDS];
     for (int round = -1; round < rounds; round++)

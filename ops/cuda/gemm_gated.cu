@@ -243,7 +243,8 @@ template <typename S> struct backward_group {
         static_assert(STEPS % SLOTS == 0, "a step always has the same slot");
         const bool lane = threadIdx.x % 32 == 0, more = next < gemm_tiles(a.sizes);
         const struct gemm_tile next_tile = gemm_tile_of<S>(a.sizes, more ? next : 0, rank);
-        const auto load_next = [&](int step) { /* starts the next load into the slot of `step` */
+        /* Starts the next load into the slot of `step`. */
+        const auto load_next = [&](int step) {
             if (step + SLOTS < STEPS)
                 load_step(tile, step + SLOTS);
             else if (more)

@@ -115,9 +115,9 @@ template <typename S> __device__ __forceinline__ uint32_t largest_gelu(const gem
                 low = smaller_values(low, pre.at[m][u][half]);
             }
     const int pair = max((int)(top << 16), (int)(top & 0xffff0000u)); /* NaN is 0x7fff */
-    const int most = __reduce_max_sync(0xffffffffu, pair);
+    const int maximum = __reduce_max_sync(0xffffffffu, pair);
     const bool below = low << 16 == 0xff800000u || (low & 0xffff0000u) == 0xff800000u;
-    const float mapped = to_float(from_float<bf16>(expr_gelu(__int_as_float(most), 0.f, 0.f)));
+    const float mapped = to_float(from_float<bf16>(expr_gelu(__int_as_float(maximum), 0.f, 0.f)));
     if (__any_sync(0xffffffffu, below))
         return 0x7fc00000u;
     if (!(mapped <= dip))
@@ -183,7 +183,7 @@ __device__ __forceinline__ void finish_forward(const forward_args &a, forward_sh
 
 template <typename S>
 __device__ __forceinline__ void load_bias(const forward_args &a, forward_shared<S> *here,
-                                           const struct gemm_tile &tile, int group)
+                                          const struct gemm_tile &tile, int group)
 {
     const int i = threadIdx.x % GROUP, col = tile.col + 2 * i;
     named_sync(1 + group, GROUP); /* no thread still reads the bias of the previous tile */
@@ -287,7 +287,7 @@ template <typename S> struct backward_group {
     /* Processes a box of v, and adds the stored values to the lane's column sums. */
     __device__ __forceinline__ void map_box(const gemm_rounded<S> &v, int box, int m, int pre,
                                             const gemm_box_lane<BOX> &rows, float (&sum)[16],
-                                            largest<bf16> &most)
+                                            largest<bf16> &amax)
     {
         const int post = SLOTS + m;
         uint32_t x[4][4]; /* all loads first: the compiler does not move loads across the stores */
@@ -306,7 +306,7 @@ template <typename S> struct backward_group {
                 derive(slope[1], mapped[1], f.y);
                 dx[i] = pack2(__fmul_rn(dy.x, slope[0]), __fmul_rn(dy.y, slope[1]));
                 if constexpr (S::BYTES)
-                    most.see(dx[i]);
+                    amax.see(dx[i]);
                 else
                     y[i] = pack2(mapped[0], mapped[1]);
                 const float2 rounded = unpack2(dx[i]);
@@ -408,17 +408,17 @@ template <typename S> struct backward_group {
                                            int i, int number)
     {
         const int next = number + OWNERS * gemm_step();
-        const bool more = next < gemm_tiles(a.sizes), leads = threadIdx.x % 32 == 0;
+        const bool more = next < gemm_tiles(a.sizes), is_leader = threadIdx.x % 32 == 0;
         const struct gemm_tile next_tile = gemm_tile_of<S>(a.sizes, more ? next : 0, rank);
         const gemm_box_lane<BOX> rows(here->warp[owner()][warp].pre);
         const auto load_next = [&](int n) {
             const int k = n + SLOTS;
-            if (leads && (k < BOXES || more))
+            if (is_leader && (k < BOXES || more))
                 load_box(k < BOXES ? tile : next_tile, k % BOXES, OWNERS > 1 ? group : 1 - group);
         };
         gemm_rounded<S> v;
         float2 sum[S::BOXES];
-        largest<bf16> most;
+        largest<bf16> amax;
         v.round(sums, here->scale);
         for (int n = 0; OWNERS == 1 && n < BOXES; n++) /* the slots of post are free by then */
             wait_for_box(i, n);
@@ -433,10 +433,10 @@ template <typename S> struct backward_group {
                     load_next(n - 2);
                 if (OWNERS > 1)
                     wait_for_box(i, n);
-                map_box(v, box, m, slot, rows, lane_sum, most);
+                map_box(v, box, m, slot, rows, lane_sum, amax);
                 show_products();
                 __syncwarp();
-                if (leads)
+                if (is_leader)
                     store(tile, box, m, slot);
             }
             sum[box] = add_lanes(lane_sum);
@@ -445,9 +445,9 @@ template <typename S> struct backward_group {
             store_sums(sum, tile);
         if constexpr (S::BYTES)
             if (a.largest)
-                warp_leave_largest(a.largest, warp_largest(most));
+                warp_leave_largest(a.largest, warp_largest(amax));
         if (OWNERS == 1) { /* the other warpgroup cannot know when its slots are free */
-            if (leads)
+            if (is_leader)
                 stores_read<0>();
             load_next(BOXES - 2);
             load_next(BOXES - 1);

@@ -52,7 +52,7 @@ struct gemm_shape {
     static_assert(!(BYTES && ACROSS), "8-bit operands lie along the sum");
     static constexpr int UNITS = COLS / 8;
     static constexpr int STRIP = BESIDE ? COLS / 2 : COLS; /* columns of a tile's results */
-    static constexpr int BOXES = COLS / 64; /* of an MN-major right operand */
+    static constexpr int BOXES = COLS / 64;                /* of an MN-major right operand */
     /* The operands of a stage, as swizzled rows of 128 bytes.  The right operand has COLS rows if
      * it is contiguous along the summed axis, else BOXES boxes of 64 rows. */
     struct alignas(1024) buffer {
@@ -122,7 +122,7 @@ __device__ __forceinline__ struct gemm_tile gemm_tile_of(const struct gemm_sizes
  * both blocks.  The halves are of the tile's columns or of the summed axis. */
 template <typename S>
 __device__ __forceinline__ void gemm_load_right(const CUtensorMap *maps, typename S::buffer &to,
-                                                 const uint64_t *full, int col, int k, int rank)
+                                                const uint64_t *full, int col, int k, int rank)
 {
     const uint16_t both = (1 << GEMM_PAIR) - 1;
     const CUtensorMap *map = maps + (S::BESIDE ? rank : 0);
@@ -141,8 +141,8 @@ __device__ __forceinline__ void gemm_load_right(const CUtensorMap *maps, typenam
 /* Loads the operands of all tiles; called by one thread. */
 template <typename S>
 __device__ __forceinline__ void gemm_load_operands(const struct gemm_sizes &g,
-                                           const struct gemm_operands &maps, gemm_ring<S> &ring,
-                                           int rank)
+                                                   const struct gemm_operands &maps,
+                                                   gemm_ring<S> &ring, int rank)
 {
     int stage = 0, round = 0;
     for (int number = gemm_first(); number < gemm_tiles(g); number += gemm_step()) {
@@ -443,10 +443,10 @@ int gemm_launch(void (*kernel)(A), const A &a, size_t shared, cudaStream_t strea
 /* Can the current device compute these products, with results in tiles of `strip` columns? */
 static inline bool gemm_takes(int64_t rows, int64_t inner, int64_t cols, int strip)
 {
-    const int64_t most = INT32_MAX / 2;
-    return rows > 0 && inner > 0 && cols > 0 && rows < most && inner < most && cols < most &&
+    const int64_t limit = INT32_MAX / 2;
+    return rows > 0 && inner > 0 && cols > 0 && rows < limit && inner < limit && cols < limit &&
            inner % 8 == 0 && cols % 8 == 0 &&
-           (rows + GEMM_ROWS) / GEMM_ROWS * ((cols + strip) / strip) < most &&
+           (rows + GEMM_ROWS) / GEMM_ROWS * ((cols + strip) / strip) < limit &&
            device_attribute(cudaDevAttrComputeCapabilityMajor) == 9 &&
            device_attribute(cudaDevAttrComputeCapabilityMinor) == 0;
 }

@@ -47,7 +47,7 @@ template <typename S, bool ADDS> struct plain_group {
     int group, rank, warp;
 
     __device__ __forceinline__ void step_coordinates(const struct gemm_tile &tile, int step,
-                                             int (&at)[2]) const
+                                                     int (&at)[2]) const
     {
         at[0] = tile.col + step / GEMM_HALVES * BOX;
         at[1] = gemm_box_row(tile, step % GEMM_HALVES, warp);
@@ -131,7 +131,8 @@ template <typename S, bool ADDS> struct plain_group {
     {
         const bool lane = threadIdx.x % 32 == 0, more = ADDS && next < gemm_tiles(a.sizes);
         const struct gemm_tile next_tile = tile_of(next);
-        const auto load_next = [&](int step) { /* starts the next load into the slot of `step` */
+        /* Starts the next load into the slot of `step`. */
+        const auto load_next = [&](int step) {
             if (step + SLOTS < STEPS)
                 load_step(tile, step + SLOTS);
             else if (more)

@@ -129,8 +129,7 @@ template <typename X> __device__ __forceinline__ void keep_in_register(X &x)
  * the end of a row), and its sums: SUMS for the vectors, and those of dx. */
 template <typename T, int P, int KIND, bool DX> struct columns {
     static constexpr int N = piece<T>::n, SUMS = traits<KIND>::sums;
-    int offset;   /* of the first piece, in bytes; for a piece past the end, the offset of the last
-                     piece of the row */
+    int offset;   /* of the first piece, in bytes; past the end of a row, of its last piece */
     int delta[P]; /* of the others, relative to `offset` */
     int valid[P];
     piece<T> vector[P];
@@ -257,8 +256,7 @@ template <int P, int KIND> struct row_total {
  * and reads only its own pieces, so it needs no barrier.
  */
 template <typename T, int P, int KIND> struct ring {
-    static constexpr int PIECE =
-        16 * shape<P, KIND>::threads; /* bytes between the pieces of a thread */
+    static constexpr int PIECE = 16 * shape<P, KIND>::threads; /* bytes from piece to piece */
     static constexpr int ROW = P * PIECE, SLOT = (traits<KIND>::norm ? 3 : 2) * ROW;
     static constexpr int BYTES = shape<P, KIND>::depth * SLOT;
     uint32_t begin, at; /* the first slot; the current one */
@@ -319,10 +317,10 @@ __device__ __forceinline__ void prefetch_row(const ring<T, P, KIND> &ring,
 /* Stores dx of a piece, and adds the stored values to the column sums. */
 template <typename T, int P, int KIND, bool DX>
 __device__ __forceinline__ void finish_piece(columns<T, P, KIND, DX> &c, char *row, int i,
-                                             float (&dx)[piece<T>::n], largest<T> &most)
+                                             float (&dx)[piece<T>::n], largest<T> &amax)
 {
     if (c.valid[i])
-        piece_store<T>(row + c.delta[i], 0, dx, most);
+        piece_store<T>(row + c.delta[i], 0, dx, amax);
     if constexpr (DX) {
         round_piece<T>(dx);
 #pragma unroll
@@ -336,7 +334,7 @@ __device__ __forceinline__ void finish_piece(columns<T, P, KIND, DX> &c, char *r
 template <typename T, int P, int KIND, bool DX>
 __device__ __forceinline__ void
 norm_row(columns<T, P, KIND, DX> &c, const ring<T, P, KIND> &ring, float2 stats,
-         const cursor<KIND> &row, const row_total<P, KIND> &sums, uint32_t half, largest<T> &most)
+         const cursor<KIND> &row, const row_total<P, KIND> &sums, uint32_t half, largest<T> &amax)
 {
     constexpr int N = piece<T>::n, SUMS = traits<KIND>::sums, M = shape<P, KIND>::row_sums;
     const float rstd = stats.y, shift = -stats.x * rstd;
@@ -354,8 +352,7 @@ norm_row(columns<T, P, KIND, DX> &c, const ring<T, P, KIND> &ring, float2 stats,
                 mean[0] += s[i][j];
             mean[M - 1] += s[i][j] * n[j];
         }
-        if constexpr (KIND ==
-                      RMS) /* RMS norm rounds its result before it multiplies by the weight */
+        if constexpr (KIND == RMS) /* rounds its result before it multiplies by the weight */
             round_piece<T>(n);
 #pragma unroll
         for (int j = 0; j < N; j++) {
@@ -379,14 +376,14 @@ norm_row(columns<T, P, KIND, DX> &c, const ring<T, P, KIND> &ring, float2 stats,
             for (int j = 0; j < N; j++)
                 dx[j] += addend.at(j);
         }
-        finish_piece(c, row.at[2], i, dx, most);
+        finish_piece(c, row.at[2], i, dx, amax);
     }
 }
 
 /* A row of a kind that has no sums over a row. */
 template <typename T, int P, int KIND, bool DX>
 __device__ __forceinline__ void plain_row(columns<T, P, KIND, DX> &c, const ring<T, P, KIND> &ring,
-                                          const cursor<KIND> &row, largest<T> &most)
+                                          const cursor<KIND> &row, largest<T> &amax)
 {
     constexpr int N = piece<T>::n, SUMS = traits<KIND>::sums;
 #pragma unroll
@@ -400,7 +397,7 @@ __device__ __forceinline__ void plain_row(columns<T, P, KIND, DX> &c, const ring
                 c.sum[0][i][j] += dy.at(j);
             c.sum[SUMS - 1][i][j] += dy.at(j) * x.at(j);
         }
-        finish_piece(c, row.at[2], i, dx, most);
+        finish_piece(c, row.at[2], i, dx, amax);
     }
 }
 
@@ -410,7 +407,7 @@ template <typename T, int P, int KIND, bool DX>
 __device__ __forceinline__ void
 group_rows(columns<T, P, KIND, DX> &c, const struct steps &step,
            char *const (&start)[traits<KIND>::operands], int first, int apart, int end,
-           char *memory, const row_total<P, KIND> &sums, uint32_t &half, largest<T> &most)
+           char *memory, const row_total<P, KIND> &sums, uint32_t &half, largest<T> &amax)
 {
     constexpr bool NORMS = traits<KIND>::norm;
     constexpr int DEPTH = shape<P, KIND>::depth;
@@ -446,10 +443,10 @@ group_rows(columns<T, P, KIND, DX> &c, const struct steps &step,
             row.at[VECTOR] += (int64_t)apart * step.stats;
             if (first + apart < end)
                 stats = stats_of<KIND>(row.at[VECTOR]);
-            norm_row(c, out, now, row, sums, half, most);
+            norm_row(c, out, now, row, sums, half, amax);
             half ^= 1;
         } else {
-            plain_row(c, out, row, most);
+            plain_row(c, out, row, amax);
         }
         row.at[2] += (int64_t)apart * step.row[2];
         out.next();
@@ -497,10 +494,10 @@ static __global__ void __launch_bounds__(shape<P, KIND>::threads, 1)
                             threads};
     const row_total<P, KIND> sums(parts, g);
     const bool interleaved = cut.each == r.size[r.ndim - 1];
-    largest<T> most(to);
+    largest<T> amax(to);
     columns<T, P, KIND, DX> c;
     uint32_t half = 0;
-    let_next_kernel_come();
+    launch_dependents();
     columns_find(c, g, n);
     for (int64_t unit = blockIdx.x; unit < cut.units; unit += gridDim.x) {
         int64_t end, first = unit_rows(cut, unit, &end);
@@ -517,7 +514,7 @@ static __global__ void __launch_bounds__(shape<P, KIND>::threads, 1)
             char *at[traits<KIND>::operands];
             const int ahead = rows_ahead(r, row, end, at);
             group_rows(c, step, at, begin, apart, ahead, reinterpret_cast<char *>(shared), sums,
-                       half, most);
+                       half, amax);
             row += ahead;
         }
 #pragma unroll
@@ -529,7 +526,7 @@ static __global__ void __launch_bounds__(shape<P, KIND>::threads, 1)
     if constexpr (DX)
         store_sums<T, P>(dx_partial + blockIdx.x * (int64_t)(n * N), c.dx, g, n, c.valid,
                          reinterpret_cast<float *>(shared));
-    leave_largest(to, most);
+    leave_largest(to, amax);
 }
 
 #endif

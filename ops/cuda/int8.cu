@@ -49,8 +49,9 @@ __device__ __forceinline__ uint4 load_piece(const uint16_t *x, int64_t at, int64
 /* The largest magnitude of a block, as the bits of a bf16, in each of its lanes. */
 __device__ __forceinline__ uint32_t largest_of_block(const uint4 &v)
 {
-    const uint32_t most = 0x7fff7fffu;
-    uint32_t a = __vmaxu2(__vmaxu2(v.x & most, v.y & most), __vmaxu2(v.z & most, v.w & most));
+    const uint32_t magnitude = 0x7fff7fffu;
+    uint32_t a = __vmaxu2(__vmaxu2(v.x & magnitude, v.y & magnitude),
+                          __vmaxu2(v.z & magnitude, v.w & magnitude));
     a = max(a & 0xffffu, a >> 16);
 #pragma unroll
     for (int offset = LANES / 2; offset; offset >>= 1)

@@ -114,6 +114,5 @@ void kernel_cache_write(const struct kernel_key *key, const char *image, size_t 
         file_write_all(path, o.fd, image, (int64_t)bytes))
         file_replacement_abandon(&o);
     else
-        file_replacement_commit(
-            &o, false); /* not synced to disk: the checksum detects what a crash damages */
+        file_replacement_commit(&o, false); /* no sync: the checksum detects a crash */
 }

@@ -63,8 +63,7 @@ int cuda_layer_norm_dx_sums(const struct ckpt_kernel_args *a);
 int cuda_rms_norm(const struct ckpt_kernel_args *a);
 int cuda_rms_norm_dx(const struct ckpt_kernel_args *a);
 int cuda_rms_norm_dx_sums(const struct ckpt_kernel_args *a);
-int cuda_rms_norm_rows_dx(
-    const struct ckpt_kernel_args *a); /* any strides of rows, with an addend */
+int cuda_rms_norm_rows_dx(const struct ckpt_kernel_args *a); /* any rows, with an addend */
 int cuda_modulate(const struct ckpt_kernel_args *a);
 int cuda_modulate_dx(const struct ckpt_kernel_args *a);
 int cuda_layer_norm_modulate(const struct ckpt_kernel_args *a);
@@ -100,8 +99,7 @@ int cuda_cross_entropy_both(const struct ckpt_kernel_args *a);
 int cuda_cross_entropy_count(const struct ckpt_kernel_args *a);
 
 int cuda_layer_norm_affine_dx(const struct ckpt_kernel_args *a);
-int cuda_layer_norm_rows_affine_dx(
-    const struct ckpt_kernel_args *a); /* the same for any strides of rows */
+int cuda_layer_norm_rows_affine_dx(const struct ckpt_kernel_args *a); /* the same, any rows */
 int cuda_layer_norm_affine_dx_sums(const struct ckpt_kernel_args *a);
 int cuda_index_select(const struct ckpt_kernel_args *a);
 int cuda_index_add(const struct ckpt_kernel_args *a);

@@ -25,28 +25,28 @@ __device__ __forceinline__ uint32_t larger_pair(uint32_t a, uint32_t b)
 /* The running maximum of one thread over words of memory that hold elements of T.  A kernel that
  * passes the address of the result skips the work if the address is NULL. */
 template <typename T> struct largest {
-    uint32_t most = 0;
-    bool wanted = true;
+    uint32_t value = 0;
+    bool requested = true;
 
     __device__ __forceinline__ largest()
     {
     }
 
-    __device__ __forceinline__ explicit largest(const uint32_t *to) : wanted(to != nullptr)
+    __device__ __forceinline__ explicit largest(const uint32_t *to) : requested(to != nullptr)
     {
     }
 
     __device__ __forceinline__ void see(uint32_t word)
     {
         if constexpr (sizeof(T) == 2)
-            most = larger_pair(most, word & 0x7fff7fffu);
+            value = larger_pair(value, word & 0x7fff7fffu);
         else
-            most = max(most, word & 0x7fffffffu);
+            value = max(value, word & 0x7fffffffu);
     }
 
     template <int N> __device__ __forceinline__ void see(const uint32_t (&words)[N])
     {
-        if (!wanted)
+        if (!requested)
             return;
 #pragma unroll
         for (int i = 0; i < N; i++)
@@ -65,9 +65,9 @@ template <typename T> struct largest {
     __device__ __forceinline__ uint32_t bits(void) const
     {
         if constexpr (sizeof(T) == 2)
-            return max(most & 0xffffu, most >> 16) << 16;
+            return max(value & 0xffffu, value >> 16) << 16;
         else
-            return most;
+            return value;
     }
 };
 

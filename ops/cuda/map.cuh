@@ -25,10 +25,10 @@ template <typename F> static constexpr bool leaves_largest<map_largest<F>> = tru
 
 /* Ends a block of such a map; all threads of the block must call it. */
 template <typename F, typename Y>
-__device__ __forceinline__ void map_end(const F &f, const largest<Y> &most)
+__device__ __forceinline__ void map_end(const F &f, const largest<Y> &amax)
 {
     if constexpr (leaves_largest<F>)
-        leave_largest(f.to, most);
+        leave_largest(f.to, amax);
 }
 
 /* The type of an absent input. */
@@ -82,7 +82,7 @@ template <int V, typename A, typename B, typename C> struct map_lanes {
     lanes<C, V> c;
 
     template <typename F, typename Y>
-    __device__ __forceinline__ void finish(const F &f, Y *y, largest<Y> &most) const
+    __device__ __forceinline__ void finish(const F &f, Y *y, largest<Y> &amax) const
     {
         vec<Y, V> r;
 #pragma unroll
@@ -90,7 +90,7 @@ template <int V, typename A, typename B, typename C> struct map_lanes {
             r.at[i] = from_float<Y>(f(a.get(i), b.get(i), c.get(i)));
         *reinterpret_cast<vec<Y, V> *>(y) = r;
         if constexpr (leaves_largest<F>)
-            most.see(r);
+            amax.see(r);
     }
 };
 
@@ -102,7 +102,7 @@ static __global__ void __launch_bounds__(WALK_THREADS)
 {
     int64_t first = (int64_t)blockIdx.x * (U * WALK_THREADS) + threadIdx.x;
     map_lanes<V, A, B, C> x[U];
-    largest<Y> most;
+    largest<Y> amax;
 #pragma unroll
     for (int u = 0; u < U; u++) {
         int64_t i = first + u * WALK_THREADS;
@@ -116,9 +116,9 @@ static __global__ void __launch_bounds__(WALK_THREADS)
     for (int u = 0; u < U; u++) {
         int64_t i = first + u * WALK_THREADS;
         if (i < vectors)
-            x[u].finish(f, o.y + i * V, most);
+            x[u].finish(f, o.y + i * V, amax);
     }
-    map_end(f, most);
+    map_end(f, amax);
 }
 
 /* A map over strided operands in steps of V elements.  Bit k of `spread`: operand k is constant
@@ -130,7 +130,7 @@ static __global__ void __launch_bounds__(WALK_THREADS)
 {
     uint32_t first = blockIdx.x * (U * WALK_THREADS) + threadIdx.x;
     map_lanes<V, A, B, C> x[U];
-    largest<Y> most;
+    largest<Y> amax;
     int64_t at[U][4];
 #pragma unroll
     for (int u = 0; u < U; u++) {
@@ -154,8 +154,8 @@ static __global__ void __launch_bounds__(WALK_THREADS)
 #pragma unroll
     for (int u = 0; u < U; u++)
         if (first + u * WALK_THREADS < w.count)
-            x[u].finish(f, o.y + at[u][0], most);
-    map_end(f, most);
+            x[u].finish(f, o.y + at[u][0], amax);
+    map_end(f, amax);
 }
 
 /* An operand whose dtype is known at run time. */
@@ -202,15 +202,15 @@ static __global__ void __launch_bounds__(WALK_THREADS)
 {
     uint32_t i = blockIdx.x * WALK_THREADS + threadIdx.x;
     int64_t at[WALK_OPERANDS];
-    largest<float> most;
+    largest<float> amax;
     if (i < w.count) {
         walk_seek(w, i, at);
         float y = f(any_load(o.x[1], at[1]), any_load(o.x[2], at[2]), any_load(o.x[3], at[3]));
         any_store(o.x[0], at[0], y);
         if constexpr (leaves_largest<F>)
-            most.see(any_bits(o.x[0], y));
+            amax.see(any_bits(o.x[0], y));
     }
-    map_end(f, most);
+    map_end(f, amax);
 }
 
 /* ---- host ----------------------------------------------------------------------------------- */
@@ -291,7 +291,7 @@ struct map_typed {
             else if (!walk_runs(l, k, base[k], job->size[k], V))
                 return false;
         }
-        walk_stretch(&steps, V);
+        walk_by_vectors(&steps, V);
         struct walk w = walk_of(&steps, steps.ndim);
         map_rows<V, U><<<blocks_of(w.count, U * WALK_THREADS), WALK_THREADS, 0, job->stream>>>(
             f, map_cast<Y, A, B, C>(base), w, spread);

@@ -22,14 +22,14 @@ __device__ __forceinline__ float apply_epilogue(float n, float shift, float scal
  * largest magnitude is requested. */
 template <typename T, int EPILOGUE>
 __device__ __forceinline__ void finish(char *row, int column, const float (&y)[piece<T>::n],
-                                       largest<T> &most)
+                                       largest<T> &amax)
 {
     piece<T> p;
     p.set(y);
     if (EPILOGUE == MODULATE && !row)
-        most.see(p.word);
+        amax.see(p.word);
     else
-        piece_store<T>(row, column, y, most);
+        piece_store<T>(row, column, y, amax);
 }
 
 /* The statistics of a modulated norm may be NULL as well. */
@@ -50,7 +50,7 @@ template <typename T, int W, int P, int EPILOGUE>
 static __global__ void __launch_bounds__(W == 1 ? 32 * WARPS : 32 * W)
     layer_norm_rows(const __grid_constant__ struct rows r, int n, float eps, uint32_t *to)
 {
-    largest<T> most(to);
+    largest<T> amax(to);
     constexpr int LANES = 32 * W, N = piece<T>::n;
     int rank = (int)threadIdx.x % LANES;
     int64_t per = blockDim.x / LANES, row = blockIdx.x * per + threadIdx.x / LANES;
@@ -93,12 +93,12 @@ static __global__ void __launch_bounds__(W == 1 ? 32 * WARPS : 32 * W)
 #pragma unroll
             for (int j = 0; j < N; j++)
                 y[j] = apply_epilogue<EPILOGUE>(x[i][j] * rstd, shift.at(j), scale.at(j));
-            finish<T, EPILOGUE>(at[1], column, y, most);
+            finish<T, EPILOGUE>(at[1], column, y, amax);
         }
         if (rank == 0)
             store_stats<EPILOGUE>(at[norm_operands<EPILOGUE> - 1], mean, rstd);
     }
-    leave_largest(to, most);
+    leave_largest(to, amax);
 }
 
 /* Sums over G adjacent lanes. */
@@ -116,7 +116,7 @@ template <typename T, int G, int EPILOGUE>
 static __global__ void __launch_bounds__(32 * WARPS)
     layer_norm_short(const __grid_constant__ struct rows r, int n, float eps, uint32_t *to)
 {
-    largest<T> most(to);
+    largest<T> amax(to);
     constexpr int N = piece<T>::n, PER = 32 * WARPS / G;
     const int rank = (int)threadIdx.x % G;
     const float c = (float)(n * N);
@@ -145,11 +145,11 @@ static __global__ void __launch_bounds__(32 * WARPS)
         for (int j = 0; j < N; j++)
             y[j] = apply_epilogue<EPILOGUE>((x.at(j) - mean) * rstd, shift.at(j), scale.at(j));
         if (valid)
-            finish<T, EPILOGUE>(at[1], rank, y, most);
+            finish<T, EPILOGUE>(at[1], rank, y, amax);
         if (valid && rank == 0)
             store_stats<EPILOGUE>(at[norm_operands<EPILOGUE> - 1], mean, rstd);
     }
-    leave_largest(to, most);
+    leave_largest(to, amax);
 }
 
 /* Rows of any width and alignment: one warp per row, which it reads three times. */
@@ -158,7 +158,7 @@ static __global__ void __launch_bounds__(32 * WARPS)
     layer_norm_elements(const __grid_constant__ struct rows r, int64_t c, bool half, float eps,
                         uint32_t *to)
 {
-    largest<float> most(to);
+    largest<float> amax(to);
     int lane = threadIdx.x & 31;
     int64_t row = (int64_t)blockIdx.x * WARPS + (threadIdx.x >> 5);
     for (; row < r.count; row += (int64_t)gridDim.x * WARPS) {
@@ -182,14 +182,14 @@ static __global__ void __launch_bounds__(32 * WARPS)
             const float y =
                 apply_epilogue<EPILOGUE>((row_get(at[0], j, half) - mean) * rstd, shift, scale);
             if (EPILOGUE == MODULATE && !at[1])
-                most.see(__float_as_uint(half ? to_float(from_float<bf16>(y)) : y));
+                amax.see(__float_as_uint(half ? to_float(from_float<bf16>(y)) : y));
             else
-                row_put(at[1], j, y, half, most);
+                row_put(at[1], j, y, half, amax);
         }
         if (lane == 0)
             store_stats<EPILOGUE>(at[norm_operands<EPILOGUE> - 1], mean, rstd);
     }
-    leave_largest(to, most);
+    leave_largest(to, amax);
 }
 
 template <typename T, int EPILOGUE>

@@ -212,11 +212,11 @@ static void launch_piece(const struct job *j, const struct loops *piece, const T
 {
     struct loops kept = *piece, reduced = j->r.reduced;
     if (j->r.columns && walk_runs(&kept, 1, x, sizeof(T), V) && strides_divide(&reduced, 0, V)) {
-        walk_stretch(&kept, V);
+        walk_by_vectors(&kept, V);
         launch<V, T>(j, &kept, &reduced, x, first);
     } else if (!j->r.columns && walk_runs(&reduced, 0, x, sizeof(T), V) &&
                strides_divide(&kept, 1, V)) {
-        walk_stretch(&reduced, V);
+        walk_by_vectors(&reduced, V);
         launch<V, T>(j, &kept, &reduced, x, first);
     } else {
         launch<1, T>(j, &kept, &reduced, x, first);

@@ -71,7 +71,7 @@ static __global__ void __launch_bounds__(32 * WARPS)
                    int n, int reciprocal, const char *w, float eps, uint32_t *to)
 {
     __shared__ float memory[WARPS][TILE_MEMORY];
-    largest<T> most(to);
+    largest<T> amax(to);
     constexpr int N = piece<T>::n, RSTD = forward_operands<ROPE> - 1;
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     struct places p;
@@ -109,11 +109,11 @@ static __global__ void __launch_bounds__(32 * WARPS)
 #pragma unroll
             for (int j = 0; j < N; j++)
                 y[j] *= weight.at(j);
-            turn<ROPE>(y, table, 1.f);
-            piece_store<T>(at[1], lane + 32 * i, y, most);
+            rotate<ROPE>(y, table, 1.f);
+            piece_store<T>(at[1], lane + 32 * i, y, amax);
         }
     }
-    leave_largest(to, most);
+    leave_largest(to, amax);
 }
 
 /* W warps per row, P pieces per lane; each row is read once. */
@@ -122,7 +122,7 @@ static __global__ void __launch_bounds__(W == 1 ? 32 * WARPS : 32 * W)
     rms_norm_long(const __grid_constant__ struct rows r, int n, const char *w, float eps,
                   uint32_t *to)
 {
-    largest<T> most(to);
+    largest<T> amax(to);
     constexpr int LANES = 32 * W, N = piece<T>::n;
     int rank = (int)threadIdx.x % LANES;
     int64_t per = blockDim.x / LANES, row = blockIdx.x * per + threadIdx.x / LANES;
@@ -154,12 +154,12 @@ static __global__ void __launch_bounds__(W == 1 ? 32 * WARPS : 32 * W)
 #pragma unroll
             for (int j = 0; j < N; j++)
                 y[j] *= weight.at(j);
-            piece_store<T>(at[1], column, y, most);
+            piece_store<T>(at[1], column, y, amax);
         }
         if (rank == 0)
             *reinterpret_cast<float *>(at[2]) = rstd;
     }
-    leave_largest(to, most);
+    leave_largest(to, amax);
 }
 
 /* Rows of any width and alignment: one warp per row, which it reads twice. */
@@ -168,7 +168,7 @@ static __global__ void __launch_bounds__(32 * WARPS)
     rms_norm_elements(const __grid_constant__ struct rows r, int64_t c, bool half, const char *w,
                       float eps, uint32_t *to)
 {
-    largest<float> most(to);
+    largest<float> amax(to);
     constexpr int S = ROPE ? 2 : 1;
     int64_t row = (int64_t)blockIdx.x * WARPS + (threadIdx.x >> 5);
     int lane = threadIdx.x & 31;
@@ -183,14 +183,14 @@ static __global__ void __launch_bounds__(32 * WARPS)
             float y[S];
             for (int k = 0; k < S; k++)
                 y[k] = rounded(row_get(at[0], j + k, half) * rstd, half) * row_get(w, j + k, half);
-            turn<ROPE>(y, reinterpret_cast<const float *>(at[2]) + j, 1.f);
+            rotate<ROPE>(y, reinterpret_cast<const float *>(at[2]) + j, 1.f);
             for (int k = 0; k < S; k++)
-                row_put(at[1], j + k, y[k], half, most);
+                row_put(at[1], j + k, y[k], half, amax);
         }
         if (lane == 0)
             *reinterpret_cast<float *>(at[forward_operands<ROPE> - 1]) = rstd;
     }
-    leave_largest(to, most);
+    leave_largest(to, amax);
 }
 
 /* ---- launches -------------------------------------------------------------------------------- */

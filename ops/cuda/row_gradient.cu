@@ -19,10 +19,10 @@ template <int KIND>
 static __global__ void __launch_bounds__(ELEMENTS)
     gradient_elements(const __grid_constant__ struct rows r, const __grid_constant__ struct cut cut,
                       int64_t c, bool half, bool dy_half, float *partial, float *dx_partial,
-                      uint32_t *most_to)
+                      uint32_t *amax_to)
 {
     constexpr int SUMS = traits<KIND>::sums;
-    largest<float> most(most_to);
+    largest<float> amax(amax_to);
     for (int64_t unit = blockIdx.x; unit < cut.units; unit += gridDim.x) {
         int64_t end, first = unit_rows(cut, unit, &end);
         float *to[2], *dx_to = dx_partial ? dx_partial + blockIdx.x * c : nullptr;
@@ -48,7 +48,7 @@ static __global__ void __launch_bounds__(ELEMENTS)
                 float x = normalized<KIND>(row_get(at[0], j, half), stats);
                 float before = at[ADDEND] ? row_get(at[ADDEND], j, half) : 0.f;
                 float dx = gradient_of<KIND>(scaled<KIND>(d, v), x, stats.y, mean) + before;
-                row_put(at[2], j, dx, half, most);
+                row_put(at[2], j, dx, half, amax);
                 if constexpr (SUMS == 2)
                     to[0][j] = d + (row == first ? 0.f : to[0][j]);
                 float n = KIND == RMS ? rounded(x, half) : x;
@@ -61,7 +61,7 @@ static __global__ void __launch_bounds__(ELEMENTS)
             }
         }
     }
-    leave_largest(most_to, most);
+    leave_largest(amax_to, amax);
 }
 
 /* The arguments of a launch. */

@@ -57,7 +57,7 @@ static __global__ void __launch_bounds__(32 * ADDERS)
         double sum = 0;
         if (is_total && v > 0)
             return;
-        wait_for_kernel_before();
+        wait_for_previous_kernel();
         if (column < c)
             sum = add_column(from + column, threadIdx.y, parts, stride);
         __syncthreads();
@@ -75,8 +75,8 @@ static inline void launch_add_chunks(const struct rows *r, int64_t rows_each, in
 {
     int64_t vectors = n_sums ? min_i64(r->count / rows_each, 65535) : 1;
     dim3 grid((unsigned)((c + 31) / 32), (unsigned)(n_sums + (all.to ? 1 : 0)), (unsigned)vectors);
-    launch_behind(stream, grid, dim3(32, ADDERS), add_chunks, *r, rows_each, chunks, c, first,
-                  n_sums, partial, all);
+    launch_dependent(stream, grid, dim3(32, ADDERS), add_chunks, *r, rows_each, chunks, c, first,
+                     n_sums, partial, all);
 }
 
 #endif

@@ -17,8 +17,7 @@
 constexpr int PIECES = 5;  /* 32 lanes hold 1280 bf16; a row of STDiT-XL, 1152, takes 4.5 a lane */
 constexpr int WARPS = 4;   /* warps of a block in which every warp has its own row */
 constexpr int WIDE = 1536; /* most pieces of a row that a block keeps in registers */
-constexpr int64_t GRID =
-    1 << 30; /* most blocks of a grid; each then loops over its share of the work */
+constexpr int64_t GRID = 1 << 30; /* most blocks of a grid; each loops over its share */
 
 /* An integer constant passed as an argument, to instantiate a kernel with it. */
 template <int N> using constant = std::integral_constant<int, N>;
@@ -132,12 +131,12 @@ __device__ __forceinline__ void piece_store(char *row, int i, const float (&f)[p
 /* Stores a piece and updates the largest magnitude of the result. */
 template <typename T>
 __device__ __forceinline__ void piece_store(char *row, int i, const float (&f)[piece<T>::n],
-                                            largest<T> &most)
+                                            largest<T> &amax)
 {
     piece<T> p;
     p.set(f);
     reinterpret_cast<uint4 *>(row)[i] = make_uint4(p.word[0], p.word[1], p.word[2], p.word[3]);
-    most.see(p.word);
+    amax.see(p.word);
 }
 
 /* Piece i of a row of n pieces; zeros past its end. */
@@ -170,17 +169,6 @@ __device__ __forceinline__ void row_floats(float (&x)[P][piece<T>::n], const cha
 #pragma unroll
         for (int j = 0; j < piece<T>::n; j++)
             x[i][j] = p[i].at(j);
-}
-
-/* Prevents the compiler from unpacking pieces early and keeping the floats: these would not fit in
- * the registers. */
-template <typename T, int P> __device__ __forceinline__ void keep_packed(piece<T> (&p)[P])
-{
-#pragma unroll
-    for (int i = 0; i < P; i++)
-#pragma unroll
-        for (int j = 0; j < 4; j++)
-            asm volatile("" : "+r"(p[i].word[j]));
 }
 
 /* Loads N floats, a multiple of 4, from a multiple of 16 bytes. */
@@ -229,10 +217,10 @@ __device__ __forceinline__ void row_put(char *row, int64_t i, float x, bool half
 /* Stores an element and updates the largest magnitude of the result; magnitudes are compared as
  * fp32. */
 __device__ __forceinline__ void row_put(char *row, int64_t i, float x, bool half,
-                                        largest<float> &most)
+                                        largest<float> &amax)
 {
     row_put(row, i, x, half);
-    most.see(__float_as_uint(half ? to_float(from_float<bf16>(x)) : x));
+    amax.see(__float_as_uint(half ? to_float(from_float<bf16>(x)) : x));
 }
 
 /* Rounds the elements of a piece as storing them as T would. bf16 elements are rounded in pairs,

@@ -148,7 +148,7 @@ __device__ __forceinline__ void sum_pieces(float (&x)[M], vec<float, M> *shared,
 template <typename T, int KIND, int R>
 __device__ __forceinline__ void
 tiles_gradient(tile_walk<T, KIND> &w, const struct rows &r, int rows, bool alone,
-               vec<float, R * tile_sums<KIND>> *shared, largest<T> &most)
+               vec<float, R * tile_sums<KIND>> *shared, largest<T> &amax)
 {
     constexpr int N = piece<T>::n, SUMS = tile_sums<KIND>;
     constexpr bool ROPE = KIND == HEAD_ROPE, CENTRED = KIND == HEAD_AFFINE;
@@ -171,7 +171,7 @@ tiles_gradient(tile_walk<T, KIND> &w, const struct rows &r, int rows, bool alone
 #pragma unroll
         for (int j = 0; j < N; j++)
             d[k][j] = dy[k].at(j);
-        turn<ROPE>(d[k], table[k], -1.f);
+        rotate<ROPE>(d[k], table[k], -1.f);
 #pragma unroll
         for (int j = 0; j < N; j++) {
             const float g = d[k][j] * w.weight[j], v = x[k].at(j);
@@ -201,7 +201,7 @@ tiles_gradient(tile_walk<T, KIND> &w, const struct rows &r, int rows, bool alone
             w.sum[SUMS - 1][j] += d[k][j] * v[j];
         }
         if (valid)
-            piece_store<T>(to[k], 0, dx, most);
+            piece_store<T>(to[k], 0, dx, amax);
     }
 }
 
@@ -239,18 +239,18 @@ static __global__ void __launch_bounds__(BLOCK, 4)
     __shared__ float4 sums[BLOCK * piece<T>::n / 4];
     tile_walk<T, KIND> w(t, n, weight);
     int side = 0;
-    largest<T> most(to);
-    let_next_kernel_come();
+    largest<T> amax(to);
+    launch_dependents();
     walk_tiles(w, r, t, each, [&](auto many, int rows) {
         constexpr int R = decltype(many)::value;
         tiles_gradient<T, KIND, R>(w, r, rows, t.rows == 1,
                                    reinterpret_cast<vec<float, R * SUMS> *>(memory.half[side]),
-                                   most);
+                                   amax);
         side ^= 1;
     });
     store_tile_sums(w, t, reinterpret_cast<float *>(sums),
                     partial + (int64_t)blockIdx.x * SUMS * n * piece<T>::n);
-    leave_largest(to, most);
+    leave_largest(to, amax);
 }
 
 /* Rows with a rotary embedding, of any width, alignment and dtypes: one block per chunk of rows;
@@ -260,7 +260,7 @@ static __global__ void __launch_bounds__(128)
                               bool half, bool dy_half, const char *w, float *partial, uint32_t *to)
 {
     float *dw = partial + blockIdx.x * c;
-    largest<float> most(to);
+    largest<float> amax(to);
     int64_t first = blockIdx.x * chunk;
     for (int64_t row = first; row < first + chunk && row < r.count; row++) {
         char *at[tile_operands<HEAD_ROPE>];
@@ -272,7 +272,7 @@ static __global__ void __launch_bounds__(128)
             float d[2];
             for (int k = 0; k < 2; k++)
                 d[k] = row_get(at[1], j + k, dy_half);
-            turn<true>(d, table + j, -1.f);
+            rotate<true>(d, table + j, -1.f);
             for (int k = 0; k < 2; k++)
                 dot += d[k] * row_get(w, j + k, half) * row_get(at[0], j + k, half);
         }
@@ -281,16 +281,16 @@ static __global__ void __launch_bounds__(128)
             float d[2];
             for (int k = 0; k < 2; k++)
                 d[k] = row_get(at[1], j + k, dy_half);
-            turn<true>(d, table + j, -1.f);
+            rotate<true>(d, table + j, -1.f);
             for (int k = 0; k < 2; k++) {
                 float x = row_get(at[0], j + k, half), v = row_get(w, j + k, half);
                 float before = row == first ? 0.f : dw[j + k];
-                row_put(at[2], j + k, rstd * (d[k] * v - x * slope), half, most);
+                row_put(at[2], j + k, rstd * (d[k] * v - x * slope), half, amax);
                 dw[j + k] = before + d[k] * rounded(x * rstd, half);
             }
         }
     }
-    leave_largest(to, most);
+    leave_largest(to, amax);
 }
 
 /* ---- launches -------------------------------------------------------------------------------- */
@@ -310,11 +310,11 @@ static int64_t launch_tiles(const struct ckpt_kernel_args *a, const struct rows 
     return grid;
 }
 
-/* Can tiles hold rows of c elements of x and dy, given a limit of `most` pieces? */
-static bool in_tiles(const struct ckpt_kernel_args *a, const struct rows *r, int64_t c, int most)
+/* Can tiles hold rows of c elements of x and dy, of at most `limit` pieces? */
+static bool in_tiles(const struct ckpt_kernel_args *a, const struct rows *r, int64_t c, int limit)
 {
     bool half = view_half(&a->in[1]);
-    return c <= most * (half ? 8 : 4) && half == view_half(&a->in[0]) &&
+    return c <= limit * (half ? 8 : 4) && half == view_half(&a->in[0]) &&
            rows_in_pieces(r, r->n - 1, c, half) && aligned16(a->in[2].data);
 }
 

@@ -20,7 +20,7 @@ struct tiles {
 
 /* Rotates S elements, in pairs, by the angles of the table (RoPE); sign = -1 rotates back. */
 template <bool ROPE, int S>
-__device__ __forceinline__ void turn(float (&x)[S], const float *table, float sign)
+__device__ __forceinline__ void rotate(float (&x)[S], const float *table, float sign)
 {
     if constexpr (ROPE) {
 #pragma unroll
@@ -40,11 +40,11 @@ __device__ __forceinline__ void table_load(float (&table)[N], const char *at)
         floats_load(table, reinterpret_cast<const float *>(at));
 }
 
-/* Splits rows of n pieces into tiles of at most `most` rows.  The first n_dense operands must be
+/* Splits rows of n pieces into tiles of at most `limit` rows.  The first n_dense operands must be
  * contiguous within a run, and the table, if there is one, must be the same for all its rows; else
  * a tile is one row. */
 static inline struct tiles tiles_of(const struct rows *r, int n_dense, bool rope, int64_t n,
-                                    int64_t most)
+                                    int64_t limit)
 {
     int last = r->ndim - 1;
     bool runs = !rope || r->step[n_dense][last] == 0;
@@ -54,7 +54,7 @@ static inline struct tiles tiles_of(const struct rows *r, int n_dense, bool rope
     if (!runs)
         return t;
     t.run = r->size[last];
-    t.rows = (int)min_i64(min_i64(t.run, most), 32 * PIECES / n);
+    t.rows = (int)min_i64(min_i64(t.run, limit), 32 * PIECES / n);
     t.per_run = (t.run + t.rows - 1) / t.rows;
     t.rows = (int)((t.run + t.per_run - 1) / t.per_run); /* nearly equal tiles */
     t.last = (int)(t.run - (t.per_run - 1) * t.rows);

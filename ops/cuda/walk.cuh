@@ -114,7 +114,7 @@ static inline bool walk_runs(const struct loops *l, int k, const void *base, int
 }
 
 /* Makes the last axis advance by n elements; strides are still in elements. */
-static inline void walk_stretch(struct loops *l, int64_t n)
+static inline void walk_by_vectors(struct loops *l, int64_t n)
 {
     l->shape[l->ndim - 1] /= n;
     for (int k = 0; k < l->n; k++)

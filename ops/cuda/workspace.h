@@ -200,8 +200,8 @@ static inline struct group_norm_cut group_norm_cut(const struct group_norm_shape
         k.lanes *= 2;
     k.at_once = 256 / k.lanes;
     k.tiles = (s->c + k.lanes * vector - 1) / (k.lanes * vector);
-    int64_t wanted = max_i64(1, GROUP_NORM_BLOCKS / (s->n * k.tiles));
-    k.chunk_rows = round_up((s->rows + wanted - 1) / wanted, k.at_once * GROUP_NORM_STEP);
+    int64_t chunks = max_i64(1, GROUP_NORM_BLOCKS / (s->n * k.tiles));
+    k.chunk_rows = round_up((s->rows + chunks - 1) / chunks, k.at_once * GROUP_NORM_STEP);
     k.chunks = (s->rows + k.chunk_rows - 1) / k.chunk_rows;
     return k;
 }
@@ -246,10 +246,10 @@ static inline int64_t cuda_group_norm_dx_workspace(const struct group_norm_shape
  */
 static inline int64_t cuda_gemm_workspace(int64_t rows, int64_t cols)
 {
-    const int64_t most = (int64_t)32 << 20, each = 8 * (int64_t)sizeof(float);
-    if (rows >= most / each || cols >= most / each)
-        return most;
-    return min_i64(most, round_up(rows * cols * each, 4096));
+    const int64_t limit = (int64_t)32 << 20, each = 8 * (int64_t)sizeof(float);
+    if (rows >= limit / each || cols >= limit / each)
+        return limit;
+    return min_i64(limit, round_up(rows * cols * each, 4096));
 }
 
 /*
@@ -315,8 +315,8 @@ static inline int64_t cuda_attention_key_tiles(const struct cuda_attention_sizes
 static inline int64_t cuda_attention_chunks(const struct cuda_attention_sizes *s)
 {
     int64_t blocks = s->n_shared * cuda_attention_key_tiles(s, CUDA_ATTENTION_KEYS);
-    int64_t most = s->n_queries / CUDA_ATTENTION_CHUNK;
-    return max_i64(1, min_i64(most, CUDA_ATTENTION_BLOCKS / max_i64(blocks, 1)));
+    int64_t limit = s->n_queries / CUDA_ATTENTION_CHUNK;
+    return max_i64(1, min_i64(limit, CUDA_ATTENTION_BLOCKS / max_i64(blocks, 1)));
 }
 
 /* The statistics cover whole tiles of queries, since some kernels index them so. */
@@ -412,14 +412,14 @@ static inline struct cuda_wide_cut cuda_wide_cut_of(const struct cuda_attention_
 {
     const int64_t matrices = s->n_sequences * s->n_heads;
     struct cuda_wide_cut c = {round_up(s->n_keys, 8), s->n_queries, 1};
-    const int64_t most = CUDA_WIDE_SCORES / c.pitch; /* most rows of a tile */
-    if (s->n_queries > max_i64(most, CUDA_WIDE_ROWS)) {
-        int64_t rows = max_i64(CUDA_WIDE_ROWS, most / CUDA_WIDE_ROWS * CUDA_WIDE_ROWS);
+    const int64_t limit = CUDA_WIDE_SCORES / c.pitch; /* most rows of a tile */
+    if (s->n_queries > max_i64(limit, CUDA_WIDE_ROWS)) {
+        int64_t rows = max_i64(CUDA_WIDE_ROWS, limit / CUDA_WIDE_ROWS * CUDA_WIDE_ROWS);
         int64_t tiles = (s->n_queries + rows - 1) / rows;
         c.rows = round_up((s->n_queries + tiles - 1) / tiles, CUDA_WIDE_ROWS);
         return c;
     }
-    int64_t at_once = max_i64(1, min_i64(CUDA_WIDE_BATCH, most / s->n_queries));
+    int64_t at_once = max_i64(1, min_i64(CUDA_WIDE_BATCH, limit / s->n_queries));
     int64_t tiles = (matrices + at_once - 1) / at_once;
     c.matrices = (matrices + tiles - 1) / tiles;
     return c;
@@ -535,8 +535,8 @@ enum { CUDA_COLUMN_STRIP = 128, CUDA_COLUMN_WAVE = 528, CUDA_COLUMN_ROWS = 128 }
 static inline int64_t cuda_column_sum_chunks(int64_t rows, int64_t cols)
 {
     int64_t strips = (cols + CUDA_COLUMN_STRIP - 1) / CUDA_COLUMN_STRIP;
-    int64_t most = (rows + CUDA_COLUMN_ROWS - 1) / CUDA_COLUMN_ROWS;
-    return rows <= 2 * CUDA_COLUMN_ROWS ? 1 : min_i64(most, max_i64(1, CUDA_COLUMN_WAVE / strips));
+    int64_t limit = (rows + CUDA_COLUMN_ROWS - 1) / CUDA_COLUMN_ROWS;
+    return rows <= 2 * CUDA_COLUMN_ROWS ? 1 : min_i64(limit, max_i64(1, CUDA_COLUMN_WAVE / strips));
 }
 
 static inline int64_t cuda_column_sum_workspace(int64_t rows, int64_t cols)
@@ -586,15 +586,15 @@ static inline int64_t cuda_row_chunk(int64_t wave, int64_t vectors, int64_t rows
 static inline int64_t cuda_sums_workspace(int64_t vectors, int64_t rows, int64_t c, int n,
                                           bool dx_sums)
 {
-    int64_t most = 0;
+    int64_t limit = 0;
     for (int pieces = 0; pieces < 2; pieces++) {
         int64_t each = cuda_row_chunk(cuda_row_wave(c, pieces), vectors, rows);
         int64_t chunks = (rows + each - 1) / each, units = vectors * chunks;
         int64_t sums = (chunks == 1 ? 0 : units * n) +
                        (dx_sums ? min_i64(units, CUDA_ROW_BLOCKS) : 0);
-        most = max_i64(most, sums * c * (int64_t)sizeof(float));
+        limit = max_i64(limit, sums * c * (int64_t)sizeof(float));
     }
-    return most;
+    return limit;
 }
 
 /* The scratch of sums of the shape of v over the rows of x. */

@@ -111,11 +111,11 @@ template <typename K, typename... ARGS>
 static void attention_launch(K kernel, int64_t units, int threads, size_t shared,
                              cudaStream_t stream, const ARGS &...args)
 {
-    const int64_t most = 0x7fffffff;
+    const int64_t limit = 0x7fffffff;
     if (shared > 48 * 1024)
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
-    for (int64_t first = 0; first < units; first += most) {
-        int64_t n = units - first < most ? units - first : most;
+    for (int64_t first = 0; first < units; first += limit) {
+        int64_t n = units - first < limit ? units - first : limit;
         kernel<<<(unsigned)n, threads, shared, stream>>>(args..., first);
     }
 }
@@ -128,15 +128,15 @@ __host__ __device__ static inline int64_t attention_tile_count(int64_t n, int64_
 /* The number of parts into which the `tiles` tiles of each of `units` heads are split, such that a
  * device with one block on each of 132 multiprocessors finishes first.  A block processes `at_once`
  * tiles per step; its start takes the time of three steps. */
-static inline int64_t attention_parts(int64_t units, int64_t tiles, int64_t at_once, int64_t most)
+static inline int64_t attention_parts(int64_t units, int64_t tiles, int64_t at_once, int64_t limit)
 {
-    int64_t best = 1, least = INT64_MAX;
-    for (int64_t parts = 1; parts <= most && parts <= tiles; parts++) {
+    int64_t best = 1, best_time = INT64_MAX;
+    for (int64_t parts = 1; parts <= limit && parts <= tiles; parts++) {
         int64_t waves = (units * parts + 131) / 132;
         int64_t each = (tiles + parts - 1) / parts;
         int64_t time = waves * ((each + at_once - 1) / at_once + 3);
-        if (time < least) {
-            least = time;
+        if (time < best_time) {
+            best_time = time;
             best = parts;
         }
     }

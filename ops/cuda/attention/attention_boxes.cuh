@@ -34,13 +34,13 @@ static inline bool attention_box_takes(const struct attention_args &a,
                                        const struct attention_operand &x, int64_t rows,
                                        int64_t heads, bool packed)
 {
-    const int64_t most = (int64_t)1 << 38; /* elements of a stride */
+    const int64_t limit = (int64_t)1 << 38; /* elements of a stride */
     bool good = x.vectors && rows < INT32_MAX && heads < INT32_MAX &&
                 (packed || a.n_lead <= ATTENTION_BOX_LEADS) &&
-                (rows == 1 || (x.row > 0 && x.row < most)) &&
-                (heads == 1 || (x.head > 0 && x.head < most));
+                (rows == 1 || (x.row > 0 && x.row < limit)) &&
+                (heads == 1 || (x.head > 0 && x.head < limit));
     for (int i = 0; !packed && i < a.n_lead; i++)
-        good = good && x.lead[i] > 0 && x.lead[i] < most && a.lead[i] < INT32_MAX;
+        good = good && x.lead[i] > 0 && x.lead[i] < limit && a.lead[i] < INT32_MAX;
     return good;
 }
 

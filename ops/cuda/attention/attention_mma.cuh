@@ -380,18 +380,18 @@ template <int DP, int THREADS, int HEADS = 1> struct tile_mover {
                                           int n_heads, int width, const bf16 *tile,
                                           uint32_t *to) const
     {
-        largest<bf16> most(to);
+        largest<bf16> amax(to);
         if (!x.vectors)
-            store_elements<ROWS>(x, apart, n, n_heads, width, tile, most);
+            store_elements<ROWS>(x, apart, n, n_heads, width, tile, amax);
         else if (head < n_heads && column < width)
-            store_pieces<ROWS>(x, apart, n, tile, most);
+            store_pieces<ROWS>(x, apart, n, tile, amax);
         if (to)
-            warp_leave_largest(to, warp_largest(most));
+            warp_leave_largest(to, warp_largest(amax));
     }
 
     template <int ROWS>
     __device__ __forceinline__ void store_pieces(const attention_rows &x, int64_t apart, int n,
-                                                 const bf16 *tile, largest<bf16> &most) const
+                                                 const bf16 *tile, largest<bf16> &amax) const
     {
         bf16 *to = (bf16 *)x.data + row * x.row + head * apart + column;
         const bf16 *from = tile + (head * ROWS + row) * shape::pitch + column;
@@ -400,21 +400,21 @@ template <int DP, int THREADS, int HEADS = 1> struct tile_mover {
             if (row + i * step < n) {
                 const uint4 v = *reinterpret_cast<const uint4 *>(from + i * step * shape::pitch);
                 *reinterpret_cast<uint4 *>(to + i * step * x.row) = v;
-                most.see({v.x, v.y, v.z, v.w});
+                amax.see({v.x, v.y, v.z, v.w});
             }
     }
 
     template <int ROWS>
     static __device__ __noinline__ void store_elements(attention_rows x, int64_t apart, int n,
                                                        int n_heads, int width, const bf16 *tile,
-                                                       largest<bf16> &most)
+                                                       largest<bf16> &amax)
     {
         for (int i = threadIdx.x; i < HEADS * ROWS * DP; i += THREADS) {
             int d = i % DP, r = i / DP % ROWS, h = i / DP / ROWS;
             if (h < n_heads && r < n && d < width) {
                 const bf16 v = tile[(h * ROWS + r) * shape::pitch + d];
                 attention_set_element(x, r * x.row + h * apart + d, to_float(v));
-                most.see((uint32_t)__bfloat16_as_ushort(v));
+                amax.see((uint32_t)__bfloat16_as_ushort(v));
             }
         }
     }

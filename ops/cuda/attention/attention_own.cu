@@ -251,22 +251,22 @@ static void partition_work(struct attention_args *x, const struct cuda_attention
  * block's start takes three units; adding the sums of chunks moves as many bytes as a tile does per
  * 3,800 keys.  Blocks of fewer than 28 tiles would wait for their turns. */
 static int64_t turn_chunks(const struct attention_args &x, int64_t blocks, int64_t tiles,
-                           int64_t most)
+                           int64_t limit)
 {
     const double rows = (double)(x.n_sequences * x.n_shared * x.n_keys);
-    double least = HUGE_VAL;
+    double best_time = HUGE_VAL;
     int64_t best = 1;
     if (!x.mask.causal || x.mask.window || x.group == 1)
-        return attention_parts(blocks, tiles, 1, most);
-    for (int64_t parts = 1; parts <= most && parts <= tiles; parts++) {
+        return attention_parts(blocks, tiles, 1, limit);
+    for (int64_t parts = 1; parts <= limit && parts <= tiles; parts++) {
         const int64_t each = attention_tile_count(tiles, parts) * x.group;
         const double longest = (double)each + 3;
         const double average = (double)(tiles * x.group) / 2 + 3 * (double)parts;
         const double share = (double)blocks * average / 132;
         const double sums = parts > 1 ? 2 + (double)parts * rows / 3800 : 0;
         const double time = (longest > share ? longest : share) + sums;
-        if (time < least && (parts == 1 || each >= 28)) {
-            least = time;
+        if (time < best_time && (parts == 1 || each >= 28)) {
+            best_time = time;
             best = parts;
         }
     }

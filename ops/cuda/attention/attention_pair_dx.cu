@@ -247,16 +247,16 @@ template <typename S> struct pair_queries_group {
     int tiles, sent; /* tiles of keys; those of the other block */
     uint32_t *to;    /* address for the largest magnitude of dq, or NULL */
     float dq[S::UNITS][4];
-    largest<bf16> most;
+    largest<bf16> amax;
 
-    __device__ __forceinline__ bool leads(void) const
+    __device__ __forceinline__ bool is_leader(void) const
     {
         return threadIdx.x % GROUP == 0;
     }
 
     __device__ __forceinline__ void expect(int slot) const
     {
-        if (leads())
+        if (is_leader())
             barrier_expect(&here->slot_full[slot], sent * (uint32_t)sizeof here->ds[0][0]);
     }
 
@@ -290,7 +290,7 @@ template <typename S> struct pair_queries_group {
             __syncwarp();
             if (threadIdx.x % 32 < 2 && t + PAIR_SLOTS < n)
                 barrier_arrive_in(&here->slot_empty[slot], threadIdx.x % 32);
-            if (leads())
+            if (is_leader())
                 stores_read<0>();
 #pragma unroll
             for (int i = 0; i < S::UNITS; i++)
@@ -298,17 +298,17 @@ template <typename S> struct pair_queries_group {
                 for (int j = 0; j < 4; j++)
                     dq[i][j] *= factor;
             if (to) /* missing queries have zeros */
-                most.see(attention_largest(dq, 1.f, GROUP_ROWS).most);
+                amax.see(attention_largest(dq, 1.f, GROUP_ROWS).value);
             named_sync(RESULT, GROUP);
             put_rows<S>(here->dq, dq);
             show_products();
             named_sync(RESULT, GROUP);
-            if (leads())
+            if (is_leader())
                 store_tile<S>(&here->dq, m.dq, here->work, t * S::QUERIES);
         }
         if (to)
-            warp_leave_largest(to, warp_largest(most));
-        if (leads())
+            warp_leave_largest(to, warp_largest(amax));
+        if (is_leader())
             stores_read<0>();
     }
 

@@ -164,8 +164,7 @@ template <typename S> struct passing_group {
         results_read();
         stored = before ? (q.stage + S::Q_STAGES - 1) % S::Q_STAGES : q.stage;
         const int lane = threadIdx.x % 32, first = x.first + group * GROUP_ROWS;
-        const int row =
-            threadIdx.x / 32 * 16 + lane / 4; /* the lane's first row, within the item */
+        const int row = threadIdx.x / 32 * 16 + lane / 4; /* the lane's first, within the item */
         const int left = x.end - x.first - row;
         const float log_scale = x.scale * LN2;
         float *lse = x.lse + row * a.lse.row, factor[2];

@@ -49,7 +49,7 @@ template <typename S> struct queries_group {
     float dq[S::UNITS][4];
     uint32_t q[S::STEPS][4];
 
-    __device__ __forceinline__ bool leads(void) const
+    __device__ __forceinline__ bool is_leader(void) const
     {
         return threadIdx.x % GROUP == 0;
     }
@@ -207,7 +207,7 @@ template <typename S> struct queries_group {
         put_rows<S>(here->o[group][stage], dq);
         show_products();
         named_sync(RESULT + group, GROUP);
-        if (leads()) {
+        if (is_leader()) {
             store_tile<S>(&here->o[group][stage], m.dq, here->work, row);
             load_stage(stage, row + STAGES * BLOCK_ROWS, false);
         }
@@ -230,7 +230,7 @@ template <typename S> struct queries_group {
     /* The work that is done once per tile, overlapped with its first product. */
     __device__ __forceinline__ void begin_beside(int stage, int row)
     {
-        if (leads() && row >= BLOCK_ROWS && row + BLOCK_ROWS < here->work.n) {
+        if (is_leader() && row >= BLOCK_ROWS && row + BLOCK_ROWS < here->work.n) {
             stores_read<0>(); /* until dq has left the buffer for the next o */
             load_tile<S>(&here->o[group][stage ^ 1], m.o, &here->full[group][stage ^ 1], here->work,
                          row + BLOCK_ROWS);
@@ -273,7 +273,7 @@ template <typename S> struct queries_group {
         }
         if (a.most[0])
             attention_leave_kept(a.most[0], here->most);
-        if (leads())
+        if (is_leader())
             stores_read<0>();
     }
 };
@@ -288,13 +288,13 @@ __global__ void __launch_bounds__(THREADS, 1)
     queries_group<S> g = {a, m, here, group_index()};
     if (threadIdx.x == 0)
         here->work = resident_work_of(a, blockIdx.x);
-    if (g.leads()) {
+    if (g.is_leader()) {
         for (int i = 0; i < STAGES; i++)
             barrier_init(&here->full[g.group][i], 1);
         barrier_inits_end();
     }
     __syncthreads();
-    for (int i = 0; g.leads() && i < STAGES; i++)
+    for (int i = 0; g.is_leader() && i < STAGES; i++)
         g.load_stage(i, g.group * GROUP_ROWS + i * BLOCK_ROWS, true);
     load_resident_keys<S>(a, here->work, here->k, here->v, 0);
     g.run();
@@ -319,10 +319,10 @@ template <typename S> static bool launch(struct attention_args a, cudaStream_t s
  * not have are NULL. */
 bool attention_resident_fits(const struct attention_args &a)
 {
-    const int64_t most = INT32_MAX / 4, tiles = attention_tile_count(a.n_queries, GROUP_ROWS);
+    const int64_t limit = INT32_MAX / 4, tiles = attention_tile_count(a.n_queries, GROUP_ROWS);
     return (a.width == 64 || a.width == 72) && a.lens && a.n_queries > 0 && a.n_keys > 0 &&
-           a.n_sequences > 0 && a.n_heads > 0 && a.n_queries <= most && a.n_keys <= most &&
-           a.n_sequences * a.n_heads <= most / tiles && a.k.vectors && a.v.vectors &&
+           a.n_sequences > 0 && a.n_heads > 0 && a.n_queries <= limit && a.n_keys <= limit &&
+           a.n_sequences * a.n_heads <= limit / tiles && a.k.vectors && a.v.vectors &&
            attention_box_takes(a, a.q, a.n_queries, a.n_heads, false) && attention_on_hopper();
 }
 

@@ -15,9 +15,9 @@ struct seen_keys {
 };
 
 /* A query past `end` sees no key. */
-__device__ __forceinline__ struct seen_keys seen_by(const struct attention_args &a,
-                                                    int64_t sequence, int64_t query, int64_t end,
-                                                    int64_t n_keys)
+__device__ __forceinline__ struct seen_keys keys_seen_by(const struct attention_args &a,
+                                                         int64_t sequence, int64_t query,
+                                                         int64_t end, int64_t n_keys)
 {
     struct seen_keys k = {0, 0};
     if (query >= end)
@@ -36,11 +36,11 @@ template <int M> struct seen_rows {
 };
 
 /* first: the warp's first query; end: one past the block's last.  A row that sees fewer than
- * `least` keys is treated as if it saw none. */
+ * `min_keys` keys is treated as if it saw none. */
 template <int M>
 __device__ __forceinline__ void find_seen_rows(seen_rows<M> &seen, const struct attention_args &a,
                                                int64_t sequence, int64_t first, int64_t end,
-                                               int64_t n_keys, int least)
+                                               int64_t n_keys, int min_keys)
 {
     int begin = 0, stop = (int)n_keys;
 #pragma unroll
@@ -48,8 +48,8 @@ __device__ __forceinline__ void find_seen_rows(seen_rows<M> &seen, const struct 
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             int64_t query = first + m * 16 + half * 8 + (threadIdx.x & 31) / 4;
-            struct seen_keys k = seen_by(a, sequence, query, end, n_keys);
-            if (k.end - k.begin < least)
+            struct seen_keys k = keys_seen_by(a, sequence, query, end, n_keys);
+            if (k.end - k.begin < min_keys)
                 k.begin = k.end = 0;
             seen.row[m][half] = k;
             begin = max(begin, k.begin);
@@ -124,9 +124,10 @@ score_rows(float (&s)[M][N][4], const seen_rows<M> &seen, const struct attention
 
 /* The keys that any of the queries [first, end) may see.  All threads of a block must call it;
  * `shared` is an int in shared memory. */
-__device__ __forceinline__ struct seen_keys seen_by_block(const struct attention_args &a,
-                                                          int64_t sequence, int64_t first,
-                                                          int64_t end, int64_t n_keys, int *shared)
+__device__ __forceinline__ struct seen_keys keys_seen_by_block(const struct attention_args &a,
+                                                               int64_t sequence, int64_t first,
+                                                               int64_t end, int64_t n_keys,
+                                                               int *shared)
 {
     const struct attention_span s = attention_span_of_rows(a, first, end, n_keys);
     struct seen_keys k = {(int)s.begin, (int)s.end};
@@ -152,11 +153,11 @@ template <int M> struct query_block {
     struct attention_bias bias;
 };
 
-/* Sets up block number `unit` of ROWS queries. least: see find_seen_rows; document: an int in
+/* Sets up block number `unit` of ROWS queries. min_keys: see find_seen_rows; document: an int in
  * shared memory. */
 template <int M, int ROWS, bool MASKED>
 __device__ __forceinline__ void find_queries(query_block<M> &b, const struct attention_args &a,
-                                             int64_t unit, int least, int *document)
+                                             int64_t unit, int min_keys, int *document)
 {
     const int64_t n_tiles = (a.n_queries + ROWS - 1) / ROWS;
     b.head = take_index(unit, a.n_heads);
@@ -172,8 +173,8 @@ __device__ __forceinline__ void find_queries(query_block<M> &b, const struct att
     if constexpr (MASKED) {
         const int64_t end = b.first + b.n_rows;
         b.bias = attention_bias_of(a, b.sequence, b.head);
-        b.span = seen_by_block(a, b.sequence, b.first, end, b.keys.n, document);
-        find_seen_rows(b.seen, a, b.sequence, b.first + b.row, end, b.keys.n, least);
+        b.span = keys_seen_by_block(a, b.sequence, b.first, end, b.keys.n, document);
+        find_seen_rows(b.seen, a, b.sequence, b.first + b.row, end, b.keys.n, min_keys);
     }
 }
 
@@ -187,9 +188,9 @@ keys_of(const struct attention_args &a, const struct attention_operand &x, const
 
 /* The end of the queries of [first, end): one past the last query whose document begins before key
  * `stop`. */
-__device__ __forceinline__ int64_t last_that_sees(const struct attention_args &a, int64_t sequence,
-                                                  int64_t first, int64_t end, int64_t stop,
-                                                  int *shared)
+__device__ __forceinline__ int64_t last_query_seeing(const struct attention_args &a,
+                                                     int64_t sequence, int64_t first, int64_t end,
+                                                     int64_t stop, int *shared)
 {
     if (!a.mask.first.data)
         return end;

@@ -280,7 +280,7 @@ __device__ __forceinline__ struct attention_span queries_of(const struct attenti
             attention_queries_of_keys(a, tile.first, stop, tile.keys.n);
         s.begin = may.begin > s.begin ? may.begin : s.begin;
         s.end = may.end < s.end ? may.end : s.end;
-        s.end = n_keys > 0 ? last_that_sees(a, tile.sequence, s.begin, s.end, stop, shared) : 0;
+        s.end = n_keys > 0 ? last_query_seeing(a, tile.sequence, s.begin, s.end, stop, shared) : 0;
     }
     return s;
 }
@@ -348,7 +348,7 @@ __global__ void __launch_bounds__(THREADS, DP <= 72 && !MASKED ? 3 : 2)
         const int n = left < STEP ? (int)left : STEP;
         if (MASKED && threadIdx.x < STEP)
             seen[stage * STEP + threadIdx.x] =
-                seen_by(a, sequence, queries.at + threadIdx.x, queries.at + n, tile.keys.n);
+                keys_seen_by(a, sequence, queries.at + threadIdx.x, queries.at + n, tile.keys.n);
         queries.load(a, mover, stage, n, statistics);
     };
     mover.template load<ROWS>(q_tile, attention_rows_at(a, a.k, sequence, shared, first_key), 0,
@@ -409,11 +409,11 @@ __global__ void __launch_bounds__(THREADS, DP <= 72 && !MASKED ? 3 : 2)
 template <int N>
 __device__ __forceinline__ uint32_t largest_of_sums(const float (&sum)[N], bool counts)
 {
-    largest<bf16> most;
+    largest<bf16> amax;
 #pragma unroll
     for (int n = 0; n < N; n++)
-        most.see(pack2(counts ? sum[n] : 0.f, 0.f));
-    return warp_largest(most);
+        amax.see(pack2(counts ? sum[n] : 0.f, 0.f));
+    return warp_largest(amax);
 }
 
 /* Adds the chunks' sums of dk and dv, N adjacent elements per thread; packed rows that belong to no

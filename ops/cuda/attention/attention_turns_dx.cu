@@ -180,12 +180,12 @@ constexpr int64_t GRID = 65535; /* most blocks along the second and third axes o
  */
 template <typename S> static int64_t lines_together(const struct attention_args &a, int64_t lines)
 {
-    const int64_t bytes = a.n_queries * S::D * 8, served = (int64_t)33 << 20, least = 32;
+    const int64_t bytes = a.n_queries * S::D * 8, served = (int64_t)33 << 20, fewest = 32;
     int64_t n = 528 / attention_tile_count(a.n_queries, S::QUERIES) + 1;
     if (a.mask.causal && n < served / bytes)
         n = served / bytes;
-    if (a.mask.causal && n < least)
-        n = least;
+    if (a.mask.causal && n < fewest)
+        n = fewest;
     if (n < attention_tile_count(lines, GRID))
         n = attention_tile_count(lines, GRID);
     return attention_tile_count(lines, attention_tile_count(lines, n));
@@ -244,14 +244,14 @@ template <typename S> static bool launch(const struct attention_args &a, cudaStr
 /* Do the kernels support the call? */
 bool attention_turns_takes(const struct attention_args &a)
 {
-    const int64_t most = INT32_MAX / 4;
+    const int64_t limit = INT32_MAX / 4;
     const int64_t tiles = attention_tile_count(a.n_queries, CUDA_ATTENTION_TURN_QUERIES);
     return (a.width == 64 || a.width == 72 || a.width == 128) && !a.lens && !a.mask.bias.data &&
            !a.mask.first.data && !a.mask.lengths.data && a.n_queries > 0 && a.n_keys > 0 &&
-           a.n_sequences > 0 && a.n_heads > 0 && a.n_queries <= most && a.n_keys <= most &&
-           a.mask.window <= most && a.n_keys / CUDA_ATTENTION_TURN_KEYS < GRID &&
-           a.n_sequences * a.n_heads <= most / tiles && a.k.vectors && a.v.vectors && a.o.vectors &&
-           a.dq.vectors && a.dk.vectors && a.dv.vectors &&
+           a.n_sequences > 0 && a.n_heads > 0 && a.n_queries <= limit && a.n_keys <= limit &&
+           a.mask.window <= limit && a.n_keys / CUDA_ATTENTION_TURN_KEYS < GRID &&
+           a.n_sequences * a.n_heads <= limit / tiles && a.k.vectors && a.v.vectors &&
+           a.o.vectors && a.dq.vectors && a.dk.vectors && a.dv.vectors &&
            attention_box_takes(a, a.q, a.n_queries, a.n_heads, false) &&
            attention_box_takes(a, a.d_o, a.n_queries, a.n_heads, false) && attention_on_hopper();
 }

@@ -304,7 +304,7 @@ template <typename S, bool MASKED> struct turns_group {
     /* Processes a tile; its scores were issued one tile ahead, and dq follows one tile behind.  To
      * keep one order of products, the last tile's scores are issued once more, and the first tile
      * issues a dq that is not used. */
-    __device__ __forceinline__ void pass_ahead(int t, int stage, int ahead, int ahead_round)
+    __device__ __forceinline__ void process_ahead(int t, int stage, int ahead, int ahead_round)
     {
         const bool all = !MASKED || sees_all(place.tile);
         barrier_wait(&here->come[ahead], ahead_round);
@@ -353,7 +353,7 @@ template <typename S, bool MASKED> struct turns_group {
     }
 
     /* The same without dq. */
-    __device__ __forceinline__ void pass_keys(int stage, int ahead, int ahead_round)
+    __device__ __forceinline__ void process_keys(int stage, int ahead, int ahead_round)
     {
         barrier_wait(&here->come[ahead], ahead_round);
         products_begin();
@@ -403,7 +403,7 @@ template <typename S, bool MASKED> struct turns_group {
         for (; t < n; t += step) {
             const bool wraps = stage + step >= S::STAGES, last = t + step >= n;
             const int after = stage + step - (wraps ? S::STAGES : 0), round_after = round + wraps;
-            pass_keys(stage, last ? stage : after, last ? round : round_after);
+            process_keys(stage, last ? stage : after, last ? round : round_after);
             stage = after;
             round = round_after;
         }
@@ -424,7 +424,7 @@ template <typename S, bool MASKED> struct turns_group {
     }
 
     /* Processes one tile from its scores to dq. */
-    __device__ __forceinline__ void pass_whole(int t, int stage, int round)
+    __device__ __forceinline__ void process_whole(int t, int stage, int round)
     {
         const bool all = !MASKED || sees_all(place.tile);
         barrier_wait(&here->come[stage], round);
@@ -481,9 +481,9 @@ template <typename S, bool MASKED> struct turns_group {
             const bool wraps = stage + 1 == S::STAGES, last = t + 1 == n;
             const int after = wraps ? 0 : stage + 1, round_after = round + wraps;
             if constexpr (S::AHEAD)
-                pass_ahead(t, stage, last ? stage : after, last ? round : round_after);
+                process_ahead(t, stage, last ? stage : after, last ? round : round_after);
             else
-                pass_whole(t, stage, round);
+                process_whole(t, stage, round);
             stage = after;
             round = round_after;
         }
