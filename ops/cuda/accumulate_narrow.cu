@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kernel: accumulate_narrow, a sum in bf16 that is rounded stochastically: a thread has four. */
+/* Kernel of accumulate_narrow: adds to a bf16 sum with stochastic rounding, four elements a
+ * thread. */
 #include "cuda/kernels.h"
 #include "cuda/philox.cuh"
 #include "cuda/walk.cuh"
@@ -14,12 +15,12 @@ template <typename T> struct narrow_sum {
     bf16 *sum;
     const T *x;
     int64_t n;
-    int64_t first; /* random words before, in fours */
+    int64_t first; /* Philox blocks (four words each) used by earlier micro-steps */
     uint32_t stream;
     bool add;
 };
 
-/* N elements of one draw. */
+/* Adds N elements, with the words of one draw. */
 template <typename T, int N>
 __device__ __forceinline__ void add_some(const struct narrow_sum<T> &s, int64_t at,
                                          const uint32_t (&word)[LANES])

@@ -36,8 +36,8 @@ struct silu_dx {
     }
 };
 
-/* gelu_dx as a source of column sums (column_sum.cuh): dx is written as it is made, and what counts
- * is dx as it was written. */
+/* gelu_dx as a source of column sums (column_sum.cuh): it writes dx while it makes it; the sums are
+ * of the rounded dx. */
 template <typename D, typename T, int N> struct gelu_dx_source {
     static constexpr int n = N;
     static constexpr int ahead = sizeof(D) > sizeof(T) ? 2 : 3;
@@ -49,7 +49,7 @@ template <typename D, typename T, int N> struct gelu_dx_source {
     const T *x;
     T *dx;
     uint32_t *to;            /* the largest magnitude of dx, or NULL */
-    mutable largest<T> most; /* of a thread */
+    mutable largest<T> amax; /* of one thread */
 
     __device__ __forceinline__ void load(raw &r, int64_t at) const
     {
@@ -70,12 +70,12 @@ template <typename D, typename T, int N> struct gelu_dx_source {
         for (int i = 0; i < N; i++)
             v[i] = to_float(y.at[i]);
         *reinterpret_cast<vec<T, N> *>(dx + at) = y;
-        most.see(y);
+        amax.see(y);
     }
 
     __device__ __forceinline__ void end(void) const
     {
-        leave_largest(to, most);
+        leave_largest(to, amax);
     }
 };
 
@@ -87,16 +87,16 @@ template <typename D, typename T> void gelu_dx_with_sums(const struct ckpt_kerne
     const T *x = static_cast<const T *>(a->in[1].data);
     T *dx = static_cast<T *>(a->out[0].data);
     float *sums = static_cast<float *>(a->out[1].data);
-    uint32_t *most = largest_begin(a, 2);
+    uint32_t *amax = largest_begin(a, 2);
     if (aligned16(dy) && aligned16(x) && aligned16(dx) && cols % wide<T>::n == 0)
-        column_sums(sums, gelu_dx_source<D, T, wide<T>::n>{dy, x, dx, most}, rows, cols, false,
+        column_sums(sums, gelu_dx_source<D, T, wide<T>::n>{dy, x, dx, amax}, rows, cols, false,
                     a->workspace, stream_of(a));
     else
-        column_sums(sums, gelu_dx_source<D, T, 1>{dy, x, dx, most}, rows, cols, false, a->workspace,
+        column_sums(sums, gelu_dx_source<D, T, 1>{dy, x, dx, amax}, rows, cols, false, a->workspace,
                     stream_of(a));
 }
 
-/* f of one operand, and with the largest magnitude of the result where it is asked for. */
+/* Maps one operand; also writes the largest magnitude of the result if it is requested. */
 template <typename F> int map_one(const struct ckpt_kernel_args *a, const F &f)
 {
     return cuda_map<map_types<bf16, bf16>, map_types<float, float>>(a, &a->out[0], 1, a->in, f);
@@ -104,11 +104,11 @@ template <typename F> int map_one(const struct ckpt_kernel_args *a, const F &f)
 
 template <typename F> int activate(const struct ckpt_kernel_args *a)
 {
-    uint32_t *most = largest_begin(a, 1);
-    return most ? map_one(a, map_largest<F>{F(), most}) : map_one(a, F());
+    uint32_t *amax = largest_begin(a, 1);
+    return amax ? map_one(a, map_largest<F>{F(), amax}) : map_one(a, F());
 }
 
-/* The same of a gradient and an input. */
+/* The same for a gradient and an input. */
 template <typename F> int map_two(const struct ckpt_kernel_args *a, const F &f)
 {
     return cuda_map<map_types<bf16, bf16, bf16>, map_types<bf16, float, bf16>,
@@ -117,8 +117,8 @@ template <typename F> int map_two(const struct ckpt_kernel_args *a, const F &f)
 
 template <typename F> int derive(const struct ckpt_kernel_args *a)
 {
-    uint32_t *most = largest_begin(a, 1);
-    return most ? map_two(a, map_largest<F>{F(), most}) : map_two(a, F());
+    uint32_t *amax = largest_begin(a, 1);
+    return amax ? map_two(a, map_largest<F>{F(), amax}) : map_two(a, F());
 }
 
 } // namespace

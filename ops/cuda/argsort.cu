@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* argsort of rows: several short ones in the shared memory of a block, long ones by radix sort. */
+/* argsort of rows: a block sorts several short rows in shared memory; long rows use radix sort. */
 #include "cuda/kernels.h"
 #include "cuda/rows.cuh"
 #include "cuda/sort.h"
@@ -16,8 +16,9 @@ template <typename T> __device__ __forceinline__ uint32_t key_of(T x, bool desce
 }
 
 /*
- * Bitonic sort (Batcher 1968) of SORT_TILE / width rows, each with room for `width` pairs, a power
- * of 2.  Pairs are key << 32 | place, so that all differ; those past the end of a row are largest.
+ * Bitonic sort (Batcher 1968) of SORT_TILE / width rows.  Each has `width` slots, a power of 2, for
+ * pairs key << 32 | index, which are all different.  Slots past the end of a row have the largest
+ * key.
  */
 template <typename T>
 __global__ void __launch_bounds__(THREADS)

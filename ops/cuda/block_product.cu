@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * c = a b^T + bias + addend of e4m3 operands with a scale for each block, on Hopper
- * (block_product.cuh): what warpgroups do, how the work is divided, and launching.
+ * c = a b^T + bias + addend of e4m3 operands with a scale per block, on Hopper (block_product.cuh):
+ * the roles of warpgroups, the partition of the work, and launches.
  *
- * A tensor core keeps 14 bits of a sum of 8-bit products, so sums of 128 are added, times their
- * scales, to fp32 registers.  A tile has three warpgroups of 64 rows: while one adds its sums or
- * stores its results, the tensor cores have the products of the two others.
+ * Tensor cores keep 14 bits of a sum of 8-bit products, so sums of 128 products are multiplied by
+ * their scales and added to fp32 registers.  A tile has three warpgroups of 64 rows: while one adds
+ * its sums or stores its results, the tensor cores compute the products of the two others.
  *
- * Compiled for sm_90a alone, since PTX of these instructions fits no other device.
+ * Compiled only for sm_90a, since the PTX of these instructions is not portable.
  */
 #include "cuda/block_product.cuh"
 #include "cuda/block_product.h"
@@ -19,18 +19,18 @@ extern __shared__ __align__(1024) char block_shared_memory[];
 struct block_args {
     void *c;
     const bf16 *bias;
-    float *parts; /* of tiles that are cut: [part][BLOCK_ROWS][N] */
+    float *parts; /* of split tiles: [part][BLOCK_ROWS][N] */
     int64_t rows, cols;
-    bool add, accumulate; /* the addend; to c */
+    bool add, accumulate; /* there is an addend; add to c */
 };
 
-/* What is the same for a warp, as the compiler can see. */
+/* Tells the compiler that x is uniform in a warp. */
 __device__ __forceinline__ int same_in_warp(int x)
 {
     return __shfl_sync(0xffffffffu, x, 0);
 }
 
-/* ---- a warpgroup's rows of tiles ------------------------------------------------------------- */
+/* ---- the rows of a warpgroup ----------------------------------------------------------------- */
 
 template <typename S> struct block_group {
     const struct block_args &a;
@@ -39,12 +39,12 @@ template <typename S> struct block_group {
     int group, rank;
     float product[BLOCK_UNITS][4], sum[BLOCK_UNITS][4];
 
-    __device__ __forceinline__ bool leads(void) const
+    __device__ __forceinline__ bool is_leader(void) const
     {
         return threadIdx.x % GROUP == 0;
     }
 
-    /* The thread's first row of the warpgroup's; the other is 8 further down. */
+    /* The thread's first row within its warpgroup; its other row is 8 below. */
     static __device__ __forceinline__ int row(void)
     {
         return threadIdx.x % GROUP / 32 * 16 + threadIdx.x % 32 / 4;
@@ -62,7 +62,8 @@ template <typename S> struct block_group {
         products_commit();
     }
 
-    /* Adds products, times their scales, of which those of rows come while products run. */
+    /* Adds the products times their scales; the scales of rows are loaded while the products
+     * run. */
     __device__ __forceinline__ void add(int stage, int k)
     {
         const float *left = here->a_scale[stage] + group * GROUP_ROWS + row();
@@ -82,7 +83,7 @@ template <typename S> struct block_group {
         }
     }
 
-    /* Either block may fill the stage again. */
+    /* Tells both blocks that this warp has read the stage. */
     __device__ __forceinline__ void release(int stage) const
     {
         __syncwarp();
@@ -90,11 +91,11 @@ template <typename S> struct block_group {
             barrier_arrive_in(&here->empty[stage], threadIdx.x % 32);
     }
 
-    /* The addend to where the result before was stored from. */
-    __device__ __forceinline__ void bring_addend(const struct block_tile &t) const
+    /* Loads the addend to the buffer from which the previous result was stored. */
+    __device__ __forceinline__ void load_addend(const struct block_tile &t) const
     {
         const uint64_t *barrier = &here->addend[group];
-        if (!leads())
+        if (!is_leader())
             return;
         stores_read<0>();
         barrier_expect(barrier, sizeof here->result[0]);
@@ -118,11 +119,11 @@ template <typename S> struct block_group {
             add(turn.stage, k);
             release(turn.stage);
             if (a.add && k == min(t.first + 1, t.last - 1))
-                bring_addend(t);
+                load_addend(t);
         }
     }
 
-    /* Pairs of columns of a row as box copies have them. */
+    /* The address of a pair of columns in the layout of TMA copies. */
     __device__ __forceinline__ uint32_t *pair_at(int unit, int below) const
     {
         const int r = row() + below;
@@ -162,7 +163,7 @@ template <typename S> struct block_group {
         }
     }
 
-    /* As bf16; `round` tiles came before. */
+    /* Stores the result as bf16; round: the number of earlier tiles of this block. */
     __device__ __forceinline__ void store_boxes(const struct block_tile &t, int round)
     {
         if (a.bias)
@@ -170,7 +171,7 @@ template <typename S> struct block_group {
         if (a.add) {
             add_addend(round);
         } else {
-            if (leads())
+            if (is_leader())
                 stores_read<0>();
             named_sync(1 + group, GROUP);
         }
@@ -182,7 +183,7 @@ template <typename S> struct block_group {
         }
         show_products();
         named_sync(1 + group, GROUP);
-        if (!leads())
+        if (!is_leader())
             return;
 #pragma unroll
         for (int i = 0; i < BLOCK_LINES; i++)
@@ -191,7 +192,7 @@ template <typename S> struct block_group {
         stores_commit();
     }
 
-    /* As fp32, to c or the scratch. */
+    /* Stores the result as fp32, to c or to the scratch. */
     __device__ __forceinline__ void store_floats(float *to, int64_t ld, int64_t rows, int64_t cols,
                                                  bool accumulate) const
     {
@@ -233,7 +234,7 @@ template <typename S> struct block_group {
             multiply(t, turn);
             store(t, round);
         }
-        if (leads())
+        if (is_leader())
             stores_read<0>();
     }
 };
@@ -260,7 +261,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(BLOCK_THREADS, 1)
     if (group == BLOCK_GROUPS) {
         registers_fewer<32>();
         if (threadIdx.x == BLOCK_GROUPS * GROUP)
-            block_feed<S>(m, w, here, rank);
+            block_load_operands<S>(m, w, here, rank);
     } else {
         registers_more<160>();
         block_group<S> g = {a, m, here, group, rank};
@@ -270,9 +271,9 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(BLOCK_THREADS, 1)
     cluster_sync();
 }
 
-constexpr int ADD_THREADS = 256, ADD_ROWS = 8; /* of a tile, to a block */
+constexpr int ADD_THREADS = 256, ADD_ROWS = 8; /* rows of a tile per block */
 
-/* Tile blockIdx.x of those that were cut: its parts in their order, and c where asked for. */
+/* Adds the parts of split tile blockIdx.x in order, and the old c if requested. */
 template <typename S>
 __global__ void __launch_bounds__(ADD_THREADS) add_parts(const block_args a, const block_work w)
 {
@@ -304,10 +305,10 @@ __global__ void __launch_bounds__(ADD_THREADS) add_parts(const block_args a, con
     }
 }
 
-/* ---- how a product is divided ---------------------------------------------------------------- */
+/* ---- partition of a product ------------------------------------------------------------------ */
 
-/* In times that a tile takes for 128 along the sum, of `clusters`: a part of an item, written and
- * read again, takes a third of one of the whole device. */
+/* The estimated time, in units of one 128-wide step of a tile on all `clusters`.  A part of a split
+ * item is written and read again, which takes a third of a unit of the whole device. */
 static double block_time(const struct block_work &w, int clusters)
 {
     const int parts = w.cut * w.parts;
@@ -317,9 +318,9 @@ static double block_time(const struct block_work &w, int clusters)
     return whole + cut + (parts ? parts / 3. + 8 : 0);
 }
 
-/* Items of the last round cut so that it takes least; parts of fewer than 16 x 128 along the sum
- * are not worth it. */
-static struct block_work cut_last(struct block_work w, int clusters, int64_t room)
+/* Splits the items of the last wave into the number of parts that takes the least time.  Parts of
+ * fewer than 16 steps of 128 are not worth it. */
+static struct block_work split_last(struct block_work w, int clusters, int64_t room)
 {
     const int64_t bytes = 2 * (int64_t)BLOCK_ROWS * BLOCK_COLS * (int64_t)sizeof(float);
     struct block_work best = w;
@@ -332,7 +333,7 @@ static struct block_work cut_last(struct block_work w, int clusters, int64_t roo
 }
 
 /* room: bytes of scratch for parts. */
-static struct block_work divide(const struct gemm *g, int clusters, int64_t room)
+static struct block_work partition(const struct gemm *g, int clusters, int64_t room)
 {
     const int down = (int)((g->rows + BLOCK_ROWS - 1) / BLOCK_ROWS);
     const int across = (int)((g->cols + BLOCK_COLS - 1) / BLOCK_COLS);
@@ -345,7 +346,7 @@ static struct block_work divide(const struct gemm *g, int clusters, int64_t room
         w.blocks = (int)((g->inner + FP8_BLOCK - 1) / FP8_BLOCK);
         w.whole = w.down * w.across;
         w.parts = 1;
-        w = cut_last(w, clusters, room);
+        w = split_last(w, clusters, room);
         if (!beside || block_time(w, clusters) < .97 * block_time(best, clusters))
             best = w;
     }
@@ -400,7 +401,7 @@ template <typename S> static int launch(const struct ckpt_kernel_args *args, con
     const int shared = (int)sizeof(block_shared);
     const int clusters = device_attribute(cudaDevAttrMultiProcessorCount) / 2;
     const bool may_cut = !S::SQUARE && !g->bias && !g->addend && aligned16(args->workspace);
-    const block_work w = divide(g, clusters, may_cut ? args->workspace_bytes : 0);
+    const block_work w = partition(g, clusters, may_cut ? args->workspace_bytes : 0);
     const block_args a = {g->c,
                           static_cast<const bf16 *>(g->bias),
                           static_cast<float *>(args->workspace),
@@ -411,8 +412,8 @@ template <typename S> static int launch(const struct ckpt_kernel_args *args, con
     struct block_maps m = {};
     if (!map_all(&m, g))
         return cuda_libs_fail(static_cast<struct cuda_libs *>(args->device),
-                              "product of %lld x %lld x %lld in blocks: the driver copies no boxes "
-                              "of such operands",
+                              "product of %lld x %lld x %lld in blocks: the driver rejects the "
+                              "tensor maps of its operands",
                               (long long)g->rows, (long long)g->inner, (long long)g->cols);
     cudaFuncSetAttribute(multiply_blocks<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
     const int grid = 2 * (block_items(w) < clusters ? block_items(w) : clusters);

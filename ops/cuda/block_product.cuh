@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Products of e4m3 operands with a scale for each block, on Hopper: which tiles blocks work on, how
- * these lie in shared memory, and the thread that brings them.
+ * Products of e4m3 operands with a scale per block, on Hopper: the tiles of a block, the layout of
+ * shared memory, and the thread that loads operands.
  *
- * Blocks come in clusters of two, as many as there is room for, and each cluster takes item after
- * item.  An item is two tiles of the result, side by side or one above the other, so that one
- * operand is the same for both: either block brings half of it for both.  Where the last round of
- * items would leave many clusters without work, its tiles are cut along the sum; parts then go to
- * scratch as fp32, and another kernel adds them in their order.
+ * Blocks are persistent and form clusters of two; each cluster loops over items.  An item is two
+ * tiles of the result, side by side or one above the other, so that they share one operand: each
+ * block loads half of it and multicasts it to both.  If the last wave of items would leave many
+ * clusters idle, its tiles are split along the summed axis; the parts go to scratch as fp32, and
+ * another kernel adds them in order.
  */
 #ifndef CKPT_CUDA_BLOCK_PRODUCT_CUH
 #define CKPT_CUDA_BLOCK_PRODUCT_CUH
@@ -18,15 +18,15 @@
 constexpr int BLOCK_GROUPS = 3; /* warpgroups that multiply */
 constexpr int BLOCK_THREADS = GROUP * (BLOCK_GROUPS + 1);
 constexpr int BLOCK_ROWS = BLOCK_GROUPS * GROUP_ROWS; /* of a tile */
-constexpr int BLOCK_COLS = FP8_BLOCK; /* so that a square of b is the same for all */
+constexpr int BLOCK_COLS = FP8_BLOCK; /* a tile has one scale of b per 128 x 128 block */
 constexpr int BLOCK_UNITS = BLOCK_COLS / 8;
 constexpr int BLOCK_STAGES = 4;
-constexpr int BLOCK_BAND = 8;  /* rows of items that are worked on side by side */
-constexpr int BLOCK_FEW = 4;   /* scales of squares side by side that come at once, 16 bytes */
-constexpr int BLOCK_LINE = 64; /* columns of bf16 in 128 bytes, as box copies swizzle them */
+constexpr int BLOCK_BAND = 8;  /* rows of items that are processed concurrently (rasterization) */
+constexpr int BLOCK_FEW = 4;   /* adjacent scales of square blocks per load, 16 bytes */
+constexpr int BLOCK_LINE = 64; /* columns of bf16 in 128 bytes, the width of the TMA swizzle */
 constexpr int BLOCK_LINES = BLOCK_COLS / BLOCK_LINE;
 
-/* SQUARE: a scale of b is for 128 x 128. */
+/* SQUARE: b has one scale per 128 x 128 block. */
 template <bool SQUARE_, typename T_> struct block_shape {
     static constexpr bool SQUARE = SQUARE_;
     typedef T_ result;
@@ -39,7 +39,7 @@ struct block_stage {
     uint8_t a[BLOCK_ROWS][FP8_BLOCK], b[BLOCK_COLS][FP8_BLOCK];
 };
 
-/* Of a warpgroup: what box copies read and write. */
+/* The result of a warpgroup, in the layout of TMA copies. */
 struct block_result {
     uint32_t line[BLOCK_LINES][GROUP_ROWS][BLOCK_LINE / 2];
 };
@@ -48,7 +48,7 @@ struct block_shared {
     block_stage stage[BLOCK_STAGES];
     block_result result[BLOCK_GROUPS];
     float a_scale[BLOCK_STAGES][BLOCK_ROWS], b_scale[BLOCK_STAGES][BLOCK_COLS];
-    uint64_t full[BLOCK_STAGES], empty[BLOCK_STAGES]; /* of both blocks: empty */
+    uint64_t full[BLOCK_STAGES], empty[BLOCK_STAGES]; /* empty: counts both blocks of the cluster */
     uint64_t addend[BLOCK_GROUPS];
 };
 
@@ -56,20 +56,20 @@ struct block_maps {
     CUtensorMap a, b, a_scale, b_scale, c, addend;
 };
 
-/* How a product is divided. */
+/* The partition of a product. */
 struct block_work {
     int down, across; /* items of the result */
-    int beside;       /* the two tiles of an item stand side by side: a is the same for both */
-    int whole;        /* items that are not cut */
-    int cut, parts;   /* items that are, and into how many parts each */
-    int blocks;       /* of 128 along the sum */
+    int beside;       /* the tiles of an item are side by side and share a (else: share b) */
+    int whole;        /* items that are not split */
+    int cut, parts;   /* items that are split, and parts of each */
+    int blocks;       /* steps of 128 along the summed axis */
 };
 
-/* A tile of an item or a part of it. */
+/* The tile of an item or of a part of one. */
 struct block_tile {
-    int row, col;    /* of the result: the first one */
-    int first, last; /* blocks along the sum */
-    int part;        /* its place in the scratch, or -1 */
+    int row, col;    /* first row and column in the result */
+    int first, last; /* steps along the summed axis */
+    int part;        /* index of the part in the scratch, or -1 */
 };
 
 __host__ __device__ inline int block_items(const struct block_work &w)
@@ -77,8 +77,8 @@ __host__ __device__ inline int block_items(const struct block_work &w)
     return w.whole + w.cut * w.parts;
 }
 
-/* Parts that are worked on at a time have the same place along the sum, so that they share what
- * they read. */
+/* Concurrent parts have the same range of the summed axis, so that they share operands in the
+ * cache. */
 __device__ __forceinline__ struct block_tile block_tile_of(const struct block_work &w, int item,
                                                            int rank)
 {
@@ -98,7 +98,7 @@ __device__ __forceinline__ struct block_tile block_tile_of(const struct block_wo
     return t;
 }
 
-/* Which stage comes next, and how often it was passed. */
+/* The next stage, and the number of completed rounds of the ring. */
 struct block_turn {
     int stage, round;
 
@@ -111,10 +111,10 @@ struct block_turn {
     }
 };
 
-/* Rows of an operand: all, or, where it is the same for both blocks, half of it for both. */
-__device__ __forceinline__ void block_bring(void *to, const CUtensorMap *map,
-                                            const uint64_t *barrier, int along, int row, int half,
-                                            bool shared, int rank)
+/* Loads rows of an operand: all of them or, if both blocks share it, one half with multicast. */
+__device__ __forceinline__ void block_load(void *to, const CUtensorMap *map,
+                                           const uint64_t *barrier, int along, int row, int half,
+                                           bool shared, int rank)
 {
     char *data = (char *)to;
     if (shared) {
@@ -125,10 +125,11 @@ __device__ __forceinline__ void block_bring(void *to, const CUtensorMap *map,
     }
 }
 
-/* One thread brings everything. */
+/* Loads all operands; called by one thread. */
 template <typename S>
-__device__ __forceinline__ void block_feed(const struct block_maps &m, const struct block_work &w,
-                                           block_shared *here, int rank)
+__device__ __forceinline__ void block_load_operands(const struct block_maps &m,
+                                                    const struct block_work &w, block_shared *here,
+                                                    int rank)
 {
     block_turn turn = {0, 0};
     const int n = block_items(w), clusters = gridDim.x / 2;
@@ -142,8 +143,8 @@ __device__ __forceinline__ void block_feed(const struct block_maps &m, const str
             if (turn.round > 0)
                 barrier_wait(&here->empty[turn.stage], turn.round - 1);
             barrier_expect(full, S::BYTES);
-            block_bring(to->a, &m.a, full, k * FP8_BLOCK, t.row, BLOCK_ROWS / 2, w.beside, rank);
-            block_bring(to->b, &m.b, full, k * FP8_BLOCK, t.col, BLOCK_COLS / 2, !w.beside, rank);
+            block_load(to->a, &m.a, full, k * FP8_BLOCK, t.row, BLOCK_ROWS / 2, w.beside, rank);
+            block_load(to->b, &m.b, full, k * FP8_BLOCK, t.col, BLOCK_COLS / 2, !w.beside, rank);
             box_load(here->a_scale[turn.stage], &m.a_scale, full, {t.row, k});
             if (S::SQUARE)
                 box_load(here->b_scale[turn.stage], &m.b_scale, full,

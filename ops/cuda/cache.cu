@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows into a cache: a block for some bytes of a sample's rows, which follow each other there. */
+/* Appends rows to a cache.  A sample's rows are contiguous there; each thread block copies a part
+ * of them. */
 #include "cache.h"
 #include "core/base.h"
 #include "cuda/report.cuh"

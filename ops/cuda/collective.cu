@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Collectives on a GPU, handed on to whoever reaches the other ranks, and flatten.  Kernels around
- * a collective note in host memory which one the device is in: a recorded step tells nobody else.
+ * Collectives on a GPU, which are passed on to the communicator, and flatten.  A kernel before and
+ * after each collective records in host memory which collective the device is in; a recorded step
+ * (CUDA graph) gives no other sign of it.
  */
 #include "collective.h"
 #include "cuda/cuda.cuh"
 #include "cuda/kernels.h"
 
 #define THREADS 256
-#define EACH    4                    /* elements that a thread moves at once */
-#define PIECE   (THREADS * EACH * 4) /* elements that a thread block moves */
+#define EACH    4                    /* elements that a thread copies at once */
+#define PIECE   (THREADS * EACH * 4) /* elements that a thread block copies */
 
-/* ---- all ranks together -----------------------------------------------------------------------
- */
+/* ---- collectives ----------------------------------------------------------------------------- */
 
-/* One stream does this, so the count needs nothing atomic. */
+/* Only one stream runs this kernel, so the count needs no atomics. */
 static __global__ void note_kernel(volatile int32_t *noted, int32_t op)
 {
     noted[0] = op;
@@ -59,16 +59,17 @@ int cuda_all_reduce(const struct ckpt_kernel_args *a)
 /* ---- flatten ----------------------------------------------------------------------------------
  */
 
-/* An operand and where it goes; the room before it, from the end of the one before, is cleared. */
+/* An operand and its place in the output.  The gap before it, from the end of the previous operand,
+ * is cleared. */
 struct part {
     const void *from;
     int64_t before, offset, numel;
-    uint32_t first; /* thread block */
+    uint32_t first; /* its first thread block */
     bool narrow;    /* bf16 */
 };
 
 struct parts {
-    struct part at[FLATTEN_PARTS + 1]; /* behind the last operand an empty one, at the very end */
+    struct part at[FLATTEN_PARTS + 1]; /* an empty one at the very end follows the last operand */
     int n;
 };
 
@@ -88,7 +89,7 @@ static __device__ __forceinline__ void move_piece(To *to, const T *from, int64_t
         to[i] = from_float<To>(to_float(from[i]));
 }
 
-/* Thread blocks: one per piece of every operand, at least one each. */
+/* The grid has one thread block per piece of every operand, at least one for each. */
 template <typename To>
 static __global__ void __launch_bounds__(THREADS)
     flatten_kernel(To *out, const __grid_constant__ struct parts parts)

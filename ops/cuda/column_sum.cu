@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The gradient of a bias, the sum over the rows of a matrix; and a row copied to all rows. */
+/* The gradient of a bias (the sum over the rows of a matrix), and a kernel that copies a row to all
+ * rows. */
 #include "cuda/column_sum.cuh"
 #include "cuda/gemm.h"
 #include "cuda/kernels.h"
@@ -27,7 +28,7 @@ int cuda_column_sum(const struct ckpt_kernel_args *a)
     return launched();
 }
 
-/* A thread walks down its column; blocks take strips of columns and of rows. */
+/* A thread writes one column; blocks cover strips of columns and of rows. */
 template <typename T>
 __global__ void spread_row_kernel(T *dst, const T *row, int64_t rows, int64_t cols)
 {

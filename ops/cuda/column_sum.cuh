@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sums over the rows of a matrix, which is read or made on the way. */
+/* Sums over the rows of a matrix that is read from memory or computed on the fly. */
 #ifndef CKPT_CUDA_COLUMN_SUM_CUH
 #define CKPT_CUDA_COLUMN_SUM_CUH
 
@@ -11,8 +11,8 @@ enum {
     COLUMN_DOWN = 16    /* threads along the columns */
 };
 
-/* N elements side by side as they were loaded.  Where they are whole words they are kept as such:
- * elements that wait would each take a register. */
+/* N contiguous elements as they were loaded.  Whole 16-byte words stay packed: as single elements
+ * in flight each would take a register. */
 template <typename T, int N, bool WORDS = N * sizeof(T) % 16 == 0> struct loaded {
     T at[N];
 
@@ -51,11 +51,9 @@ template <typename T, int N> struct loaded<T, N, true> {
 };
 
 /*
- * A source gives the elements of a matrix.  A thread asks for S::n elements side by side at a time:
- * load() fetches what they take, `ahead` rows before values() makes them of it.  All threads of a
- * block call end() behind their last row.
- *
- * This one is a matrix as it stands.
+ * A source supplies the elements of a matrix.  A thread takes S::n contiguous elements at a time:
+ * load() fetches the operands, `ahead` rows before values() computes the elements.  All threads of
+ * a block call end() after their last row.  This source is a matrix in memory.
  */
 template <typename T, int N> struct matrix_source {
     static constexpr int n = N;
@@ -78,15 +76,15 @@ template <typename T, int N> struct matrix_source {
     }
 };
 
-/* sum += `left` rows of a thread, from `at` on; S::ahead of them are on their way while one is
- * added. */
+/* sum += `left` rows of a thread, from `at` on.  Loads of S::ahead rows are in flight while a row
+ * is added. */
 template <typename S>
 static __device__ __forceinline__ void add_rows(float (&sum)[S::n], const S &src, int64_t at,
                                                 int64_t step, int left)
 {
     constexpr int A = S::ahead;
     typename S::raw raw[A];
-    int64_t next = at; /* the row to load */
+    int64_t next = at; /* the next row to load */
 #pragma unroll
     for (int k = 0; k < A; k++, next += step)
         if (k < left)
@@ -107,10 +105,10 @@ static __device__ __forceinline__ void add_rows(float (&sum)[S::n], const S &src
 }
 
 /*
- * Each block sums one chunk of rows (blockIdx.y of gridDim.y) in COLUMN_ACROSS * S::n columns: a
- * thread walks down its columns in steps of COLUMN_DOWN rows, then one thread per column adds the
- * COLUMN_DOWN sums in order.  Which rows meet in which sum does not depend on S::n.  The kernel
- * that adds the sums of chunks is this one too.
+ * Each block sums one chunk of rows (blockIdx.y of gridDim.y) in COLUMN_ACROSS * S::n columns.  A
+ * thread goes down its columns in steps of COLUMN_DOWN rows; then one thread per column adds the
+ * COLUMN_DOWN sums in order.  The order of additions does not depend on S::n.  The same kernel adds
+ * the sums of chunks.
  */
 template <typename S>
 static __global__ void __launch_bounds__(COLUMN_ACROSS *COLUMN_DOWN, 4)
@@ -123,8 +121,8 @@ static __global__ void __launch_bounds__(COLUMN_ACROSS *COLUMN_DOWN, 4)
     const int64_t row = blockIdx.y * rows / gridDim.y + down, step = COLUMN_DOWN * cols;
     const int64_t end = (blockIdx.y + 1) * rows / gridDim.y;
     float sum[N] = {};
-    wait_for_kernel_before();
-    let_next_kernel_come();
+    wait_for_previous_kernel();
+    launch_dependents();
     if (col < cols)
         add_rows(sum, src, row * cols + col, step,
                  (int)((end - row + COLUMN_DOWN - 1) / COLUMN_DOWN));
@@ -149,15 +147,15 @@ static inline dim3 column_grid(int64_t cols, int strip, int64_t chunks)
     return dim3((unsigned)((cols + strip - 1) / strip), (unsigned)chunks);
 }
 
-/* out [cols] = or += the sums over the chunks of partial [chunks, cols], right behind the kernel
- * that makes them. */
+/* out [cols] = or += the sums over the chunks of partial [chunks, cols].  The kernel that writes
+ * `partial` must be the previous one of the stream. */
 template <int N>
 static void add_partial(float *out, const float *partial, int64_t chunks, int64_t cols,
                         bool accumulate, cudaStream_t stream)
 {
-    launch_behind(stream, column_grid(cols, COLUMN_ACROSS * N, 1), COLUMN_ACROSS * COLUMN_DOWN,
-                  column_sum_kernel<matrix_source<float, N>>, out, matrix_source<float, N>{partial},
-                  chunks, cols, accumulate);
+    launch_dependent(stream, column_grid(cols, COLUMN_ACROSS * N, 1), COLUMN_ACROSS * COLUMN_DOWN,
+                     column_sum_kernel<matrix_source<float, N>>, out,
+                     matrix_source<float, N>{partial}, chunks, cols, accumulate);
 }
 
 /* out [cols] = or += the sums over all rows; scratch has cuda_column_sum_workspace bytes. */
@@ -172,13 +170,13 @@ static void column_sums(float *out, const S &src, int64_t rows, int64_t cols, bo
         chunks == 1 ? out : partial, src, rows, cols, chunks == 1 && accumulate);
     if (chunks == 1)
         return;
-    if (cols % 4 == 0 && aligned16(out)) /* and so is the scratch */
+    if (cols % 4 == 0 && aligned16(out)) /* the scratch is aligned, too */
         add_partial<4>(out, partial, chunks, cols, accumulate, stream);
     else
         add_partial<1>(out, partial, chunks, cols, accumulate, stream);
 }
 
-/* A tensor as a matrix of its last axis; its rows. */
+/* The rows of a tensor seen as a matrix of its last axis. */
 static inline int64_t column_rows(const struct ckpt_desc *d)
 {
     int64_t rows = 1;

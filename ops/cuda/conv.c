@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Convolutions by cuDNN.  Every engine must give the same bits every time, and keep fp32 as it is.
- * What cuDNN refuses goes to conv_direct.cu, and depthwise ones, which are bound by memory, to
- * conv_depthwise.cu: sums in fp32, and no gradient of a weight is rounded on the way.  An invariant
- * convolution (struct ckpt_conv_spec) takes the engine of one fixed picture size: the sum over taps
- * and channels of a place then has one order, wherever the place is and whatever is computed beside
- * it.
+ * Convolutions by cuDNN.  An engine must be deterministic and must not reduce the precision of
+ * fp32.  Convolutions that cuDNN refuses run in conv_direct.cu.  Depthwise ones, which are bound by
+ * memory, run in conv_depthwise.cu; they sum in fp32 and do not round the weight gradient on the
+ * way.
+ *
+ * An invariant convolution (struct ckpt_conv_spec) uses the engine selected for one fixed picture
+ * size.  The sum over taps and channels of an output element then has one order, independent of its
+ * position and of the size of the tensor.
  */
 #include "cuda/conv_direct.h"
 #include "cuda/cudnn_conv.h"
@@ -20,15 +22,15 @@ static struct cudnn_recipe recipe_of(const struct cudnn_conv_graph *k, int64_t w
                                  .limits = {workspace, true, k->dtype == CKPT_F32}};
 }
 
-/* Whether any number of rows after an aligned address is aligned: for invariant convolutions an
- * address must not choose. */
+/* Does adding any number of rows to an aligned address keep it aligned?  The engine of an invariant
+ * convolution must not depend on an address. */
 static bool rows_are_aligned(const struct cudnn_conv_graph *k)
 {
     int64_t size = ckpt_dtype_size((enum ckpt_dtype)k->dtype);
     return k->s.in[2] * k->s.c * size % 16 == 0 && k->s.out[2] * k->s.k * size % 16 == 0;
 }
 
-/* The plan that cuDNN has for k, or NULL: also where an address is not aligned as it was told. */
+/* *plan: cuDNN's plan for k, or NULL if cuDNN refuses or an address is not aligned to 16 bytes. */
 static int find_plan(const struct ckpt_kernel_args *a, const struct cudnn_conv_graph *k,
                      int64_t workspace, void *const *pointers, const struct cudnn_plan **plan)
 {
@@ -62,7 +64,8 @@ static int run_plan(const struct ckpt_kernel_args *a, const struct cudnn_conv_gr
     return cudnn_plan_run(a->device, a->stream, plan, k->bias ? 4 : 3, uids, pointers, workspace);
 }
 
-/* A convolution of shape s, which is a part of the call, from places x and y of its operands. */
+/* Convolves a part of the call, of shape s. from_x and from_y are the positions, in elements of a
+ * single channel, at which the part of each operand begins. */
 static int convolve(const struct ckpt_kernel_args *a, const struct conv_shape *s, int64_t from_x,
                     int64_t from_y)
 {
@@ -86,31 +89,33 @@ static int convolve(const struct ckpt_kernel_args *a, const struct conv_shape *s
     return cuda_conv_direct(&part, s);
 }
 
-/* n in calls of about as many each, `most` at most. */
-static int64_t evenly(int64_t n, int64_t most)
+/* Splits n into the fewest calls of at most `limit`; returns the nearly equal size of a call. */
+static int64_t evenly(int64_t n, int64_t limit)
 {
-    int64_t calls = (n + most - 1) / most;
+    int64_t calls = (n + limit - 1) / limit;
     return (n + calls - 1) / calls;
 }
 
-/* Samples that an engine which counts elements in 32 bits takes at once; 0: not even one. */
+/* Samples per call for engines that index elements with 32 bits; 0: a single sample is too
+ * large. */
 static int64_t samples_at_once(const struct conv_shape *s)
 {
     int64_t each = max_i64(conv_volume(s->in) * s->c, conv_volume(s->out) * s->k);
-    int64_t most = INT32_MAX / each;
-    return most ? evenly(s->n, most) : 0;
+    int64_t limit = INT32_MAX / each;
+    return limit ? evenly(s->n, limit) : 0;
 }
 
-/* And places along the first axis of one sample, if samples are too large. */
+/* Output positions along the first axis per call, if a single sample is too large. */
 static int64_t places_at_once(const struct conv_shape *s)
 {
     int64_t x = INT32_MAX / (s->in[1] * s->in[2] * s->c);
     int64_t y = INT32_MAX / (s->out[1] * s->out[2] * s->k);
-    int64_t most = min_i64(y, (x - conv_extent(s, 0)) / s->stride[0] + 1);
-    return evenly(s->out[0], max_i64(1, most));
+    int64_t limit = min_i64(y, (x - conv_extent(s, 0)) / s->stride[0] + 1);
+    return evenly(s->out[0], max_i64(1, limit));
 }
 
-/* What places [first, first + n) of y along the first axis see; *from: the first place of x. */
+/* The shape for output positions [first, first + n) along the first axis; *from: the first input
+ * position that they read. */
 static struct conv_shape cut(const struct conv_shape *s, int64_t first, int64_t n, int64_t *from)
 {
     struct conv_shape part = *s;
@@ -124,7 +129,7 @@ static struct conv_shape cut(const struct conv_shape *s, int64_t first, int64_t 
     return part;
 }
 
-/* One sample after another, each in parts. */
+/* Convolves one sample after another, each in parts along the first axis. */
 static int convolve_places(const struct ckpt_kernel_args *a, const struct conv_shape *all)
 {
     struct conv_shape one = *all;
@@ -140,8 +145,8 @@ static int convolve_places(const struct ckpt_kernel_args *a, const struct conv_s
     return rc;
 }
 
-/* For an invariant convolution another engine is none, so where the one of all sizes does not reach
- * it is called several times. */
+/* An invariant convolution must not switch to another engine.  If its sizes exceed 32-bit indices,
+ * it is split into several calls of the same engine. */
 int cuda_conv(const struct ckpt_kernel_args *a)
 {
     struct ckpt_desc in[] = {a->in[0].desc, a->in[1].desc};
@@ -176,8 +181,8 @@ int cuda_conv_dx(const struct ckpt_kernel_args *a)
 }
 
 /*
- * cuDNN's engines make the gradient of bf16 operands in bf16: it goes to the front of the workspace
- * and is widened, or added, from there.
+ * cuDNN computes the weight gradient of bf16 operands in bf16.  It goes to the front of the
+ * workspace; cuda_conv_widen then stores it as fp32 or adds it.
  */
 int cuda_conv_dw(const struct ckpt_kernel_args *a)
 {

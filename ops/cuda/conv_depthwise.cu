@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Depthwise convolutions: see ops/cpu/conv_depthwise.c.  Neighbouring threads take neighbouring
- * channels, so that what a tap reads lies side by side.  A block has its channels of the weight,
- * which stand in memory one behind the other, in shared memory, turned round; a thread takes some
- * neighbouring places, for each of which it would have to fetch the weight again.  Indices within a
- * sample have 32 bits.  What is too large for that goes place by place (fill_places).
+ * Depthwise convolutions: see ops/cpu/conv_depthwise.c.  Neighbouring threads compute neighbouring
+ * channels, so the reads of a tap are contiguous.
+ *
+ * A block keeps the weight of its channels, transposed, in shared memory.  A thread computes
+ * several neighbouring positions, so that it loads each weight once for all of them. fill_runs and
+ * indices within a sample use 32 bits; larger tensors use fill_places, one position per thread.
  */
 #include "cuda/cuda.cuh"
 #include "cuda/conv_direct.h"
@@ -16,22 +17,23 @@ namespace
 enum {
     LANES = CUDA_DEPTHWISE_CHANNELS,
     PLACES = CUDA_DEPTHWISE_PLACES,
-    RUN = 4,           /* places of a thread, along the last axis */
-    TURNS = 2,         /* runs of a thread */
-    PITCH = LANES + 1, /* of a tap in shared memory: so that turning it round hits all banks */
+    RUN = 4,           /* positions of a thread, along the last axis */
+    RUNS = 2,          /* runs of positions per thread */
+    PITCH = LANES + 1, /* of a tap in shared memory; one more than LANES avoids bank conflicts in
+                          the transposition */
     SHARED = 8192      /* floats of the weight in shared memory */
 };
 
 struct depthwise {
-    struct conv_gather g; /* with all channels */
+    struct conv_gather g; /* its channels are those of all groups */
     int64_t rows;         /* positions of all samples */
-    int64_t k, channels;  /* of y; of the result */
+    int64_t k, channels;  /* channels of y; channels of the result */
     int64_t across;       /* blocks along the channels */
-    int64_t parts, part;  /* of a weight gradient: parts of the sum, and their length */
-    int each, taps;       /* channels of y to one of x; taps of the kernel */
+    int64_t parts, part;  /* for a weight gradient: parts of the sum, and positions of a part */
+    int each, taps;       /* channels of y per channel of x; taps of the kernel */
 };
 
-/* A position: its sample, and its place along each axis. */
+/* A position: its sample, and its index along each axis. */
 struct place {
     int64_t sample;
     int at[3];
@@ -49,8 +51,8 @@ __device__ __forceinline__ struct place place_of(const struct conv_gather &g, in
     return p;
 }
 
-/* The place so many further on; divisions would take longer than what is done with it. */
-__device__ __forceinline__ void move_on(const struct conv_gather &g, struct place *p, int places)
+/* Advances p by `places` positions.  Increments are cheaper here than divisions. */
+__device__ __forceinline__ void advance(const struct conv_gather &g, struct place *p, int places)
 {
     p->at[2] += places;
     while (p->at[2] >= (int)g.positions[2]) {
@@ -65,14 +67,14 @@ __device__ __forceinline__ void move_on(const struct conv_gather &g, struct plac
     }
 }
 
-/* Where a tap reads along an axis, or -1. */
-__device__ __forceinline__ int64_t along(const struct conv_gather &g, int axis, int position,
-                                         int tap)
+/* The index that a tap reads along an axis, or -1. */
+__device__ __forceinline__ int64_t source_index(const struct conv_gather &g, int axis, int position,
+                                                int tap)
 {
     int64_t at = position * g.scale[axis] + g.shift[axis] + tap * g.turn[axis];
     if (at < 0)
         return -1;
-    if (g.divide[axis] > 1) { /* at: below 2^32, as all sizes and steps are */
+    if (g.divide[axis] > 1) { /* at is below 2^32, as all sizes and strides are */
         unsigned divide = (unsigned)g.divide[axis], whole = (unsigned)at / divide;
         if (whole * divide != (unsigned)at)
             return -1;
@@ -81,21 +83,21 @@ __device__ __forceinline__ int64_t along(const struct conv_gather &g, int axis, 
     return at < g.source[axis] ? at : -1;
 }
 
-/* One channel of one place of y, or of x where BACK. */
+/* Sums one channel of one position of y, or of x if BACK. */
 template <typename T, bool BACK>
 __device__ __forceinline__ float sum_taps(const struct depthwise &d, const T *source, const T *w,
                                           const struct place &p, int64_t channel, float sum)
 {
     const struct conv_gather &g = d.g;
     int64_t from = BACK ? channel * d.each : channel / d.each; /* the channel that is read */
-    int64_t own = BACK ? from : channel;                       /* that of y, and of the weight */
+    int64_t own = BACK ? from : channel; /* the channel of y and of the weight */
     int tap = 0;
     for (int a = 0; a < (int)g.taps[0]; a++) {
-        int64_t z = along(g, 0, p.at[0], a);
+        int64_t z = source_index(g, 0, p.at[0], a);
         for (int b = 0; b < (int)g.taps[1]; b++) {
-            int64_t y = z < 0 ? -1 : along(g, 1, p.at[1], b);
+            int64_t y = z < 0 ? -1 : source_index(g, 1, p.at[1], b);
             for (int c = 0; c < (int)g.taps[2]; c++, tap++) {
-                int64_t x = y < 0 ? -1 : along(g, 2, p.at[2], c);
+                int64_t x = y < 0 ? -1 : source_index(g, 2, p.at[2], c);
                 if (x < 0)
                     continue;
                 int64_t at = ((p.sample * g.source[0] + z) * g.source[1] + y) * g.source[2] + x;
@@ -108,9 +110,9 @@ __device__ __forceinline__ float sum_taps(const struct depthwise &d, const T *so
     return sum;
 }
 
-/* The same where everything is below 2^31. */
-__device__ __forceinline__ int along_small(const struct conv_gather &g, int axis, int position,
-                                           int tap)
+/* The same if all values are below 2^31. */
+__device__ __forceinline__ int source_index_small(const struct conv_gather &g, int axis,
+                                                  int position, int tap)
 {
     int at = position * (int)g.scale[axis] + (int)g.shift[axis] + tap * (int)g.turn[axis];
     if (g.divide[axis] > 1 && at >= 0) {
@@ -120,10 +122,10 @@ __device__ __forceinline__ int along_small(const struct conv_gather &g, int axis
     return at < (int)g.source[axis] ? at : -1;
 }
 
-/* weight [taps, several, PITCH] = those of this block's channels, in fp32. */
+/* weight [taps, several, PITCH] = the weight of this block's channels, in fp32. */
 template <typename T>
-__device__ __forceinline__ void turn_weight(float *weight, const T *w, int taps, int several,
-                                            int channels)
+__device__ __forceinline__ void transpose_weight(float *weight, const T *w, int taps, int several,
+                                                 int channels)
 {
     for (int i = threadIdx.x; i < channels * several * taps; i += LANES * PLACES) {
         int own = i / taps, tap = i - own * taps, lane = own / several;
@@ -131,8 +133,8 @@ __device__ __forceinline__ void turn_weight(float *weight, const T *w, int taps,
     }
 }
 
-/* One channel of RUN places from p on: the sums of sum_taps, tap by tap.  source: of the channel in
- * the sample. */
+/* Adds the same sums as sum_taps for one channel of RUN positions from p on. source: the channel,
+ * in p's sample. */
 template <typename T>
 __device__ __forceinline__ void sum_run(const struct depthwise &d, const T *source,
                                         const float *weight, int several, const struct place &p,
@@ -141,9 +143,9 @@ __device__ __forceinline__ void sum_run(const struct depthwise &d, const T *sour
     const struct conv_gather &g = d.g;
     const int across = (int)g.taps[2], pitch = (int)g.pitch;
     for (int a = 0; a < (int)g.taps[0]; a++) {
-        int z = along_small(g, 0, p.at[0], a);
+        int z = source_index_small(g, 0, p.at[0], a);
         for (int b = 0; b < (int)g.taps[1]; b++, weight += across * several * PITCH) {
-            int y = z < 0 ? -1 : along_small(g, 1, p.at[1], b);
+            int y = z < 0 ? -1 : source_index_small(g, 1, p.at[1], b);
             if (y < 0)
                 continue;
             const T *line = source + (z * (int)g.source[1] + y) * (int)g.source[2] * pitch;
@@ -151,7 +153,7 @@ __device__ __forceinline__ void sum_run(const struct depthwise &d, const T *sour
                 int x[RUN];
 #pragma unroll
                 for (int r = 0; r < RUN; r++)
-                    x[r] = along_small(g, 2, p.at[2] + r, c);
+                    x[r] = source_index_small(g, 2, p.at[2] + r, c);
                 for (int i = 0; i < several; i++) {
                     const float factor = weight[(c * several + i) * PITCH];
 #pragma unroll
@@ -164,7 +166,7 @@ __device__ __forceinline__ void sum_run(const struct depthwise &d, const T *sour
     }
 }
 
-/* Run number `run` of all samples: its first place. */
+/* The first position of run number `run` of all samples. */
 __device__ __forceinline__ struct place run_of(const struct conv_gather &g, int64_t run)
 {
     struct place p;
@@ -178,7 +180,7 @@ __device__ __forceinline__ struct place run_of(const struct conv_gather &g, int6
     return p;
 }
 
-/* runs: of all samples.  Same sums as fill_places. */
+/* Same sums as fill_places. runs: the number of runs of all samples. */
 template <typename T, bool BACK>
 __global__ void __launch_bounds__(LANES *PLACES)
     fill_runs(const __grid_constant__ struct depthwise d, const T *source, const T *w,
@@ -190,14 +192,14 @@ __global__ void __launch_bounds__(LANES *PLACES)
     const int64_t first = blockIdx.x % d.across * LANES, channel = first + lane;
     const int64_t volume = g.source[0] * g.source[1] * g.source[2];
     const int64_t from = BACK ? channel * d.each : channel / d.each;
-    turn_weight(weight, w + first * several * d.taps, d.taps, several,
-                (int)min((int64_t)LANES, d.channels - first));
+    transpose_weight(weight, w + first * several * d.taps, d.taps, several,
+                     (int)min((int64_t)LANES, d.channels - first));
     __syncthreads();
     if (channel >= d.channels)
         return;
     const float begin = bias ? to_float(bias[channel]) : 0.f;
-    int64_t run = blockIdx.x / d.across * (PLACES * TURNS) + threadIdx.x / LANES;
-    for (int turn = 0; turn < TURNS && run < runs; turn++, run += PLACES) {
+    int64_t run = blockIdx.x / d.across * (PLACES * RUNS) + threadIdx.x / LANES;
+    for (int turn = 0; turn < RUNS && run < runs; turn++, run += PLACES) {
         const struct place p = run_of(g, run);
         float sum[RUN];
 #pragma unroll
@@ -229,8 +231,8 @@ __global__ void __launch_bounds__(LANES *PLACES)
 }
 
 /*
- * A block sums one tap of LANES channels over one part of the places: a thread takes every
- * PLACES-th of them, and the first ones add up what the others found, in order.  part [parts, k,
+ * A block sums one tap of LANES channels over one part of the positions.  Each thread sums every
+ * PLACES-th position; then the first LANES threads add the partial sums in order. part: [parts, k,
  * taps], or the gradient itself.
  */
 template <typename T>
@@ -238,7 +240,7 @@ __global__ void __launch_bounds__(LANES *PLACES)
     sum_places(const __grid_constant__ struct depthwise d, const T *dy, const T *x, float *part,
                bool add)
 {
-    __shared__ float found[PLACES][LANES];
+    __shared__ float partial[PLACES][LANES];
     const struct conv_gather &g = d.g;
     int64_t block = blockIdx.x / d.across;
     int tap = (int)(block % d.taps), lane = threadIdx.x % LANES, first = threadIdx.x / LANES;
@@ -250,20 +252,20 @@ __global__ void __launch_bounds__(LANES *PLACES)
     int64_t from = channel / d.each;
     struct place p = place_of(g, begin + first);
     for (int64_t row = begin + first; row < end && channel < d.k;
-         row += PLACES, move_on(g, &p, PLACES)) {
-        int64_t a = along(g, 0, p.at[0], t[0]), b = along(g, 1, p.at[1], t[1]);
-        int64_t c = along(g, 2, p.at[2], t[2]);
+         row += PLACES, advance(g, &p, PLACES)) {
+        int64_t a = source_index(g, 0, p.at[0], t[0]), b = source_index(g, 1, p.at[1], t[1]);
+        int64_t c = source_index(g, 2, p.at[2], t[2]);
         if (a < 0 || b < 0 || c < 0)
             continue;
         int64_t at = ((p.sample * g.source[0] + a) * g.source[1] + b) * g.source[2] + c;
         sum += to_float(dy[row * d.k + channel]) * to_float(x[at * g.pitch + from]);
     }
-    found[first][lane] = sum;
+    partial[first][lane] = sum;
     __syncthreads();
     if (first || channel >= d.k)
         return;
     for (int i = 1; i < PLACES; i++)
-        sum += found[i][lane];
+        sum += partial[i][lane];
     int64_t to = (which * d.k + channel) * d.taps + tap;
     part[to] = add ? part[to] + sum : sum;
 }
@@ -281,16 +283,17 @@ struct depthwise depthwise_of(const struct conv_shape *s, bool back)
     return d;
 }
 
-/* Whether all indices within a sample, and what taps ask for outside of it, are below 2^31. */
-bool is_small(const struct conv_gather *g)
+/* Are all indices within a sample, and those that taps compute outside of it, below 2^31? */
+bool fits_int32(const struct conv_gather *g)
 {
-    int64_t most = conv_volume(g->source) * g->pitch;
+    int64_t largest = conv_volume(g->source) * g->pitch;
     for (int i = 0; i < 3; i++) {
         int64_t step = g->turn[i] < 0 ? -g->turn[i] : g->turn[i];
         int64_t shift = g->shift[i] < 0 ? -g->shift[i] : g->shift[i];
-        most = max_i64(most, (g->positions[i] + RUN) * g->scale[i] + shift + g->taps[i] * step);
+        largest =
+            max_i64(largest, (g->positions[i] + RUN) * g->scale[i] + shift + g->taps[i] * step);
     }
-    return most <= INT32_MAX && conv_volume(g->positions) <= INT32_MAX / RUN;
+    return largest <= INT32_MAX && conv_volume(g->positions) <= INT32_MAX / RUN;
 }
 
 template <typename T, bool BACK>
@@ -299,10 +302,10 @@ int fill(const struct ckpt_kernel_args *a, const struct conv_shape *s, const voi
     struct depthwise d = depthwise_of(s, BACK);
     const T *source = (const T *)a->in[0].data, *w = (const T *)a->in[1].data;
     T *out = (T *)a->out[0].data;
-    if (is_small(&d.g) && (int64_t)d.taps * (BACK ? d.each : 1) * PITCH <= SHARED) {
+    if (fits_int32(&d.g) && (int64_t)d.taps * (BACK ? d.each : 1) * PITCH <= SHARED) {
         int64_t lines = d.rows / d.g.positions[2];
         int64_t runs = lines * ((d.g.positions[2] + RUN - 1) / RUN);
-        int64_t blocks = (runs + PLACES * TURNS - 1) / (PLACES * TURNS) * d.across;
+        int64_t blocks = (runs + PLACES * RUNS - 1) / (PLACES * RUNS) * d.across;
         fill_runs<T, BACK><<<(unsigned)blocks, LANES * PLACES, 0, stream_of(a)>>>(
             d, source, w, (const T *)bias, out, runs);
     } else {

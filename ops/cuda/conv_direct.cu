@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Convolutions without cuDNN, for shapes that it refuses: products of matrices in fp32, one of
- * which is gathered element by element (see struct conv_gather).  Groups are products of their own,
- * in one launch.
+ * Convolutions without cuDNN, for shapes that cuDNN refuses: matrix products in fp32 that gather
+ * one operand element by element (implicit GEMM, see struct conv_gather).  Each group is a product
+ * of its own; one launch computes all.
  */
 #include "cuda/cuda.cuh"
 #include "cuda/conv_direct.h"
@@ -13,21 +13,22 @@ namespace
 
 enum { TILE = CUDA_CONV_TILE, DEPTH = 16, THREADS = 256, EACH = TILE / 16 };
 
-/* Which product: y = gathered x w^T, dx = gathered dy w, dw = dy^T gathered x. */
+/* The product: y = gathered x w^T, dx = gathered dy w, dw = dy^T gathered x. */
 enum kind { FORWARD, DX, DW };
 
 struct product {
     struct conv_gather g;
-    int64_t rows, cols, inner;    /* of the result; summed */
+    int64_t rows, cols, inner;    /* of the result; length of the summed axis */
     int64_t across, splits, part; /* tiles in a row; parts of the sum, and their length */
-    int64_t tiles, groups;        /* tiles of a part */
-    int64_t k;                    /* channels of y in a group */
-    int64_t pitch, left_pitch;    /* from row to row of the result, and of what is not gathered */
-    int64_t left_step, right_step, out_step, bias_step; /* from group to group */
+    int64_t tiles, groups;        /* tiles of one part */
+    int64_t k;                    /* channels of y per group */
+    int64_t pitch, left_pitch;    /* elements from one row to the next, of the result and of the
+                                     operand that is not gathered */
+    int64_t left_step, right_step, out_step, bias_step; /* elements from one group to the next */
     int taps;
 };
 
-/* Element (row, col) of the gathered matrix; source: the first channel of the group. */
+/* Element (row, col) of the gathered matrix; source points to the first channel of the group. */
 template <typename T>
 __device__ float gathered(const struct conv_gather &g, const T *source, int64_t row, int col)
 {
@@ -77,8 +78,9 @@ __device__ float right(const struct product &p, const T *b, int64_t k, int64_t c
 }
 
 /*
- * A block makes one tile of the result over one part of the sum; a thread makes 4 x 4 of it.  Tiles
- * are loaded along the axis that is dense in memory: `inner`, or the tile's own.
+ * A block computes one tile of the result over one part of the sum, a thread 4 x 4 elements.  Tiles
+ * are loaded along the axis that is dense in memory: the summed one, or rows or columns of the
+ * result.
  */
 template <typename T, int KIND>
 __device__ void load_tiles(const struct product &p, const T *a, const T *b, int64_t row,
@@ -163,7 +165,7 @@ struct product product_of(const struct conv_shape *s, enum kind kind)
     p.part = (p.inner + p.splits - 1) / p.splits;
     p.pitch = kind == FORWARD ? s->k : kind == DX ? s->c : p.cols;
     p.left_pitch = s->k;
-    p.left_step = kind == FORWARD ? c : k; /* of x, of dy */
+    p.left_step = kind == FORWARD ? c : k; /* channels of x, channels of dy */
     p.right_step = kind == DW ? c : k * taps * c;
     p.out_step = kind == FORWARD ? k : kind == DX ? c : k * taps * c;
     p.bias_step = k;
@@ -181,7 +183,7 @@ int run(const struct ckpt_kernel_args *a, const struct conv_shape *s, const void
     return launched();
 }
 
-/* A thread widens one element of a weight. */
+/* A thread converts one element of a weight gradient to fp32. */
 __global__ void widen(const bf16 *from, float *to, int64_t n, bool add)
 {
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Convolutions on CUDA without cuDNN: what it refuses, and depthwise ones. */
+/* CUDA convolutions without cuDNN: those that cuDNN refuses, and depthwise ones. */
 #ifndef CKPT_CUDA_CONV_DIRECT_H
 #define CKPT_CUDA_CONV_DIRECT_H
 
@@ -17,7 +17,7 @@ int cuda_depthwise(const struct ckpt_kernel_args *a, const struct conv_shape *s)
 int cuda_depthwise_dx(const struct ckpt_kernel_args *a, const struct conv_shape *s);
 int cuda_depthwise_dw(const struct ckpt_kernel_args *a, const struct conv_shape *s);
 
-/* out [n], fp32, = or += the sum of so many parts, in order. */
+/* out [n], fp32, = or += the sum of `parts` partial results, in order. */
 int cuda_conv_add_parts(const struct ckpt_kernel_args *a, const float *part, int64_t parts,
                         int64_t n);
 

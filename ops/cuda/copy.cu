@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * copy, pad, concat and fill.  Bits move as they are, in units as large as both sides allow: 16
- * bytes down to one element.  Where the sides run along different axes, blocks of 64 x 64 elements
- * turn round in shared memory, so that both are read and written along memory.
+ * copy, pad, concat and fill.  Bits are copied unchanged, in the largest unit that both views
+ * allow, from 16 bytes down to one element.  If the views are dense along different axes, blocks of
+ * 64 x 64 elements are transposed in shared memory, so that reads and writes both are coalesced.
  */
 #include "attr.h"
 #include "cuda/copy.h"
@@ -10,10 +10,11 @@
 #include "cuda/walk.cuh"
 #include "ops.h"
 
-#define SIDE 64 /* of a turned block */
+#define SIDE 64 /* of a transposed block */
 #define EACH 4  /* units per thread */
 
-/* Units of T through a walk whose steps are in elements of `element` bytes; EACH in flight. */
+/* Copies units of T along a walk whose steps are in elements of `element` bytes; EACH loads are in
+ * flight. */
 template <typename T>
 static __global__ void __launch_bounds__(WALK_THREADS)
     copy_units(char *y, const char *x, const __grid_constant__ struct walk w, int element)
@@ -51,20 +52,21 @@ static __global__ void __launch_bounds__(WALK_THREADS)
     }
 }
 
-/* A block of elements that turns round: sizes of the last two axes, and the steps across them. */
-struct turn {
+/* A transposition of the last two axes. */
+struct transposition {
     uint32_t rows, cols;    /* y is dense along cols, x along rows */
-    uint32_t down, across;  /* blocks along each */
-    int64_t y_step, x_step; /* of y per row, of x per column */
+    uint32_t down, across;  /* blocks of SIDE along rows and columns */
+    int64_t y_step, x_step; /* elements of y per row, of x per column */
 };
 
 /*
- * A thread block per block: 32 lanes by 8, along the rows while reading and along the columns while
- * writing.  The tile's rows are padded by 4 bytes against bank conflicts.
+ * One thread block per block of elements: 32 lanes x 8 lines, along the rows for reads and along
+ * the columns for writes.  Rows of the tile are padded by 4 bytes to avoid bank conflicts.
  */
 template <typename T>
 static __global__ void __launch_bounds__(WALK_THREADS)
-    copy_turned(T *y, const T *x, const __grid_constant__ struct walk outer, struct turn t)
+    copy_transposed(T *y, const T *x, const __grid_constant__ struct walk outer,
+                    struct transposition t)
 {
     __shared__ T tile[SIDE][SIDE + 4 / sizeof(T)];
     uint32_t lane = threadIdx.x % 32, line = threadIdx.x / 32;
@@ -92,7 +94,7 @@ static __global__ void __launch_bounds__(WALK_THREADS)
 
 /* ---- host ----------------------------------------------------------------------------------- */
 
-/* The largest unit, in elements, that every operand of the loops can be taken in. */
+/* The largest unit, in elements, in which every operand of the loops can be accessed. */
 static int64_t unit_of(const struct loops *l, char *const *base, int64_t element)
 {
     for (int64_t n = 16 / element; n > 1; n /= 2) {
@@ -115,7 +117,7 @@ static void launch_units(cudaStream_t stream, const struct walk *w, char *const 
 static void copy_straight(cudaStream_t stream, struct loops l, char *const *base, int64_t element)
 {
     int64_t n = unit_of(&l, base, element);
-    walk_stretch(&l, n);
+    walk_by_vectors(&l, n);
     struct walk w = walk_of(&l, l.ndim);
     if (n * element == 16)
         launch_units<uint4>(stream, &w, base, (int)element);
@@ -128,10 +130,10 @@ static void copy_straight(cudaStream_t stream, struct loops l, char *const *base
 }
 
 template <typename T>
-static void launch_turned(cudaStream_t stream, const struct loops *l, char *const *base)
+static void launch_transposed(cudaStream_t stream, const struct loops *l, char *const *base)
 {
     int p = l->ndim - 2, q = l->ndim - 1;
-    struct turn t = {};
+    struct transposition t = {};
     t.rows = (uint32_t)l->shape[p];
     t.cols = (uint32_t)l->shape[q];
     t.down = blocks_of(t.rows, SIDE);
@@ -139,12 +141,12 @@ static void launch_turned(cudaStream_t stream, const struct loops *l, char *cons
     t.y_step = l->stride[0][p];
     t.x_step = l->stride[1][q];
     struct walk outer = walk_of(l, p);
-    copy_turned<T><<<outer.count * t.down * t.across, WALK_THREADS, 0, stream>>>(
+    copy_transposed<T><<<outer.count * t.down * t.across, WALK_THREADS, 0, stream>>>(
         reinterpret_cast<T *>(base[0]), reinterpret_cast<const T *>(base[1]), outer, t);
 }
 
-/* Thin blocks are not worth turning. */
-static bool turns(const struct loops *l, int axis)
+/* Is the copy a transposition, of blocks wide enough to be worth it? */
+static bool worth_transposing(const struct loops *l, int axis)
 {
     int last = l->ndim - 1;
     return axis >= 0 && axis != last && l->stride[0][last] == 1 && l->shape[axis] >= 8 &&
@@ -155,16 +157,16 @@ static void copy_piece(cudaStream_t stream, const struct loops *l, char *const *
                        int64_t element)
 {
     int axis = loops_dense_axis(l, 1);
-    if (!turns(l, axis)) {
+    if (!worth_transposing(l, axis)) {
         copy_straight(stream, *l, base, element);
         return;
     }
     struct loops moved = *l;
     loops_move_axis(&moved, axis);
     if (element == 4)
-        launch_turned<uint32_t>(stream, &moved, base);
+        launch_transposed<uint32_t>(stream, &moved, base);
     else
-        launch_turned<uint16_t>(stream, &moved, base);
+        launch_transposed<uint16_t>(stream, &moved, base);
 }
 
 int cuda_copy_view(const struct ckpt_kernel_args *a, const struct ckpt_view *y,
@@ -184,7 +186,7 @@ int cuda_copy_view(const struct ckpt_kernel_args *a, const struct ckpt_view *y,
     return launched();
 }
 
-/* The bits of a value, twice where they are 16. */
+/* The bits of a value of dtype; those of 16-bit types are repeated in both halves. */
 static uint32_t bits_of(float value, enum ckpt_dtype dtype)
 {
     uint32_t bits;
@@ -204,7 +206,7 @@ static void fill_piece(cudaStream_t stream, struct loops l, char *const *base, u
     int64_t n = unit_of(&l, base, element);
     if (n * element < 16)
         n = 1;
-    walk_stretch(&l, n);
+    walk_by_vectors(&l, n);
     struct walk w = walk_of(&l, l.ndim);
     unsigned blocks = blocks_of(w.count, EACH * WALK_THREADS);
     int size = (int)element;
@@ -242,7 +244,7 @@ int cuda_fill(const struct ckpt_kernel_args *a)
     return cuda_fill_view(a, &a->out[0], static_cast<const struct make_attr *>(a->attr)->value);
 }
 
-/* The part [begin, end) of an axis. */
+/* The part [begin, end) of v along an axis. */
 static struct ckpt_view band(const struct ckpt_view *v, int axis, int64_t begin, int64_t end)
 {
     struct ckpt_view part = *v;

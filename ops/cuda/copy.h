@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Moving and setting the elements of views, for kernels of several families. */
+/* Copying and filling views, for kernels of several families. */
 #ifndef CKPT_CUDA_COPY_H
 #define CKPT_CUDA_COPY_H
 
@@ -9,11 +9,11 @@
 extern "C" {
 #endif
 
-/* y = x, bit by bit; x is broadcast to y.  Only launches; nothing where y is empty. */
+/* y = x, bit by bit; x is broadcast to y.  Only launches kernels; does nothing if y is empty. */
 int cuda_copy_view(const struct ckpt_kernel_args *a, const struct ckpt_view *y,
                    const struct ckpt_view *x);
 
-/* y = value everywhere. */
+/* Fills y with a value. */
 int cuda_fill_view(const struct ckpt_kernel_args *a, const struct ckpt_view *y, float value);
 
 #ifdef __cplusplus

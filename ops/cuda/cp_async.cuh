@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Copies from global to shared memory in the background. */
+/* Asynchronous copies from global to shared memory (cp.async). */
 #ifndef CKPT_CUDA_CP_ASYNC_CUH
 #define CKPT_CUDA_CP_ASYNC_CUH
 
 #include "cuda/cuda.cuh"
 
-/* Copies 16 bytes to shared memory in the background, or clears them. */
+/* Starts a copy of 16 bytes to shared memory; clears them if not valid. */
 __device__ __forceinline__ void copy16(uint32_t dst, const void *src, bool valid)
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(dst), "l"(src),
@@ -20,20 +20,14 @@ __device__ __forceinline__ void copy8(uint32_t dst, const void *src, bool valid)
                  : "memory");
 }
 
-__device__ __forceinline__ void copy4(uint32_t dst, const void *src, bool valid)
-{
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(dst), "l"(src),
-                 "r"(valid ? 4 : 0)
-                 : "memory");
-}
-
-/* Waits for all copies of this thread; others see them after a barrier. */
+/* Waits for all copies of this thread; other threads see them after a barrier. */
 __device__ __forceinline__ void copies_wait(void)
 {
     asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
-/* Copies begun so far are one batch; waits until at most N batches are under way. */
+/* copies_commit makes a group of the copies begun so far; copies_wait_but waits until at most N
+ * groups are in flight. */
 __device__ __forceinline__ void copies_commit(void)
 {
     asm volatile("cp.async.commit_group;" ::: "memory");

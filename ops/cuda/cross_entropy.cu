@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Softmax cross-entropy: a thread block per row, which is read once in each direction, in vectors
- * of 16 bytes.  Maximum and sum run side by side (Milakov & Gimelshein 2018); sums over threads and
- * rows are double, in an order that follows from the shapes.
+ * Softmax cross-entropy: one thread block per row, which is read once in forward and once in
+ * backward, in vectors of 16 bytes.  Maximum and sum are computed together, online (Milakov &
+ * Gimelshein 2018).  Sums over threads and rows are in double, in an order that depends only on the
+ * shapes.
  *
- * Loss and gradient together read a row once: it stays in shared memory between the two, of a block
- * or of a cluster of them (cross_entropy_hopper.cu).  The bits are those of the two kernels.
+ * The kernel of loss and gradient together reads a row once: it keeps the row in the shared memory
+ * of a block, or of a cluster of blocks (cross_entropy_hopper.cu).  Its results have the same bits
+ * as the two separate kernels.
  */
 #include "cuda/cross_entropy.cuh"
 #include "cuda/workspace.h"
@@ -26,7 +28,7 @@ static struct cross_entropy open_call(const struct ckpt_kernel_args *a, int firs
     return c;
 }
 
-/* Rows of a grid: blocks walk them, so that any number goes. */
+/* Blocks of the grid; each loops over several rows if there are more. */
 static unsigned row_blocks(const struct cross_entropy &c)
 {
     return (unsigned)min_i64(c.rows, 1 << 20);
@@ -62,7 +64,8 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* By one block: what the loss of all rows is divided by, and the sum of the class weights. */
+/* Run by one block of 1024 threads. *total: the divisor of the mean loss; *all: the sum of the
+ * class weights. */
 static __device__ void count_rows(const struct cross_entropy &c, double *total, double *all)
 {
     double of_rows = 0, of_classes = 0;
@@ -89,7 +92,7 @@ static __global__ void __launch_bounds__(1024)
     count[1] = (float)all;
 }
 
-/* One block: the loss of all rows. */
+/* One block: the loss over all rows. */
 static __global__ void __launch_bounds__(1024)
     cross_entropy_mean(float *loss, float *count, const double *each,
                        const __grid_constant__ struct cross_entropy c)
@@ -191,7 +194,8 @@ int cuda_cross_entropy_dx(const struct ckpt_kernel_args *a)
     return launched();
 }
 
-/* Blocks that the device has room for, each with a row; 0: shared memory is too small. */
+/* The number of blocks that fit on the device at once, each with a row in shared memory; 0: a row
+ * does not fit. */
 template <typename K> static int blocks_for(K kernel, int threads, int64_t bytes)
 {
     int blocks = 0;
@@ -212,7 +216,8 @@ static __global__ void __launch_bounds__(THREADS)
     both_rows<T, SMOOTH>(row_block(), o, stage, c, reporter);
 }
 
-/* A row that fits nowhere is read twice, by the kernels of the two ops. */
+/* A row that does not fit in shared memory is read twice, by the kernels of the two separate
+ * ops. */
 template <typename T>
 static void launch_both(const struct ckpt_kernel_args *a, const struct cross_entropy &c,
                         double *each, float2 *stats, float *count)
@@ -242,7 +247,7 @@ static void launch_both(const struct ckpt_kernel_args *a, const struct cross_ent
     slope<<<row_blocks(c), threads, 0, stream_of(a)>>>(o.dx, o.x, stats, o.dloss, count, c);
 }
 
-/* The workspace: a loss for each row, what its gradient needs, the counts. */
+/* The workspace holds a loss for each row, the statistics for the gradient, and the counts. */
 int cuda_cross_entropy_both(const struct ckpt_kernel_args *a)
 {
     const struct cross_entropy c = open_call(a, 1, 3);

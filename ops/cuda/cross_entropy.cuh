@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Softmax cross-entropy of rows, by teams of threads that have one row each: the arithmetic that
- * its kernels have in common.
- *
- * Which threads are a team does not show in the bits: how many have a row follows from its length,
- * vector j is of thread j modulo that, and sums over threads go warp by warp in one order.
+ * Softmax cross-entropy of rows: the arithmetic shared by its kernels.  A team of threads processes
+ * one row.  The bits do not depend on the kind of team: the number of threads follows from the row
+ * length, vector j belongs to thread j modulo that number, and sums over threads go warp by warp in
+ * one order.
  */
 #ifndef CKPT_CUDA_CROSS_ENTROPY_CUH
 #define CKPT_CUDA_CROSS_ENTROPY_CUH
@@ -15,9 +14,9 @@
 #include "cuda/report.cuh"
 #include "cuda/rows.cuh"
 
-constexpr int THREADS = 1024; /* of a row, at most */
+constexpr int THREADS = 1024; /* most threads of a row */
 
-/* What is the same for all rows. */
+/* The arguments common to all rows. */
 struct cross_entropy {
     const int32_t *label;
     const float *weight; /* of the classes, or NULL */
@@ -27,7 +26,7 @@ struct cross_entropy {
     float smoothing, z;
 };
 
-/* The exponential: bf16 has no digits for more than the fast one gives. */
+/* exp(x).  The approximation is exact enough for bf16 results. */
 template <typename T> static __device__ __forceinline__ float power_of_e(float x)
 {
     return expf(x);
@@ -40,7 +39,7 @@ template <> __device__ __forceinline__ float power_of_e<bf16>(float x)
     return y;
 }
 
-/* Elements before the first address that is a multiple of 16 bytes. */
+/* The number of elements before the first address that is a multiple of 16 bytes. */
 template <typename T>
 static __device__ __forceinline__ int64_t before_vectors(const T *x, int64_t n)
 {
@@ -48,7 +47,7 @@ static __device__ __forceinline__ int64_t before_vectors(const T *x, int64_t n)
     return skip < n ? skip : n;
 }
 
-/* Over N values, neighbours first: fewer steps one behind the other. */
+/* Reductions of N values as a tree: a shorter chain of dependent operations. */
 template <int N> static __device__ __forceinline__ float tree_max(const float (&x)[N])
 {
     float y[N];
@@ -73,7 +72,7 @@ template <int N> static __device__ __forceinline__ float tree_sum(float (&x)[N])
     return x[0];
 }
 
-/* A thread's share of a row: the largest value, and the sum of exp(x - largest). */
+/* One thread's part of a row: the maximum, and the sum of exp(x - maximum). */
 template <typename T> struct running {
     float top, sum;
 
@@ -89,7 +88,7 @@ template <typename T> struct running {
     }
 };
 
-/* Largest value over a warp, in every lane; NaN does not count. */
+/* The maximum over a warp, in every lane; NaN is ignored. */
 static __device__ __forceinline__ float warp_max(float x)
 {
 #pragma unroll
@@ -98,7 +97,7 @@ static __device__ __forceinline__ float warp_max(float x)
     return x;
 }
 
-/* The same over the block. */
+/* The maximum over a block, in every thread. */
 static __device__ __forceinline__ float block_max(float x)
 {
     __shared__ float part[32];
@@ -114,8 +113,8 @@ static __device__ __forceinline__ float block_max(float x)
     return x;
 }
 
-/* The threads that have a row in common; they number its rows, too.  Here they are a block;
- * cross_entropy_hopper.cu has clusters. */
+/* A team: the threads that process a row together.  It also says which rows are the team's.  This
+ * team is a block; cross_entropy_hopper.cu defines clusters. */
 struct row_block {
     __device__ __forceinline__ int thread(void) const
     {
@@ -127,7 +126,7 @@ struct row_block {
         return blockDim.x;
     }
 
-    /* Where the block keeps vector j, which is the thread's. */
+    /* Where the block keeps vector j, which belongs to the calling thread. */
     __device__ __forceinline__ int64_t slot(int64_t j) const
     {
         return j;
@@ -154,8 +153,8 @@ struct row_block {
     }
 };
 
-/* Largest value of a row, and the sum of exp(x - largest), in every thread.  load(v, j) gives
- * vector j of those behind the first `skip` elements. */
+/* The maximum of a row, and the sum of exp(x - maximum), in every thread. load(v, j) loads vector j
+ * of the elements after the first `skip`. */
 template <typename T, typename TEAM, typename LOAD>
 static __device__ __forceinline__ double softmax_row(TEAM &team, const T *x, int64_t n,
                                                      int64_t skip, LOAD load, float *largest)
@@ -185,7 +184,7 @@ static __device__ __forceinline__ float class_weight(const struct cross_entropy 
     return c.weight ? c.weight[class_] : 1.f;
 }
 
-/* Sum over the classes of weight x, and of the weights. */
+/* *sum: the sum over the classes of weight * x; *all: the sum of the weights. */
 template <typename T, typename TEAM>
 static __device__ void weighted_sums(TEAM &team, const struct cross_entropy &c, const T *x,
                                      double *sum, double *all)
@@ -199,15 +198,15 @@ static __device__ void weighted_sums(TEAM &team, const struct cross_entropy &c, 
     *all = team.sum(w);
 }
 
-/* What a row's loss is made of: the largest value, the sum of exp(x - largest), with smoothing the
- * sum over the classes of weight x and that of the weights. */
+/* The values from which a row's loss is computed: the maximum, the sum of exp(x - maximum) and,
+ * with smoothing, the sum over the classes of weight * x and the sum of the weights. */
 struct row_sums {
     float largest;
     double sum, smooth, all;
-    float at; /* of the label; read before other threads write the gradient over it */
+    float at; /* x at the label; read before other threads overwrite it with the gradient */
 };
 
-/* The loss of row b, by one thread; NaN, and a report, where its label is no class. */
+/* The loss of row b, computed by one thread; NaN, with a report, if its label is not a class. */
 static __device__ double row_loss(const struct cross_entropy &c, const struct row_sums &r,
                                   int64_t b, int32_t at, const struct index_reporter &reporter)
 {
@@ -225,12 +224,12 @@ static __device__ double row_loss(const struct cross_entropy &c, const struct ro
     return loss;
 }
 
-/* dx = scale exp(x - largest) - slope (at[label] + rest weight) */
+/* dx = scale exp(x - largest) - slope ([j == label] at + rest weight[j]) */
 struct slopes {
     float slope, scale, at, rest, largest;
 };
 
-/* What reaches the loss of row b. */
+/* The gradient that reaches the loss of row b. */
 static __device__ __forceinline__ float slope_of(const struct cross_entropy &c, const float *dloss,
                                                  const float *count, int64_t b)
 {
@@ -238,7 +237,7 @@ static __device__ __forceinline__ float slope_of(const struct cross_entropy &c, 
     return c.reduction == CKPT_REDUCE_MEAN && count[0] > 0.f ? slope / count[0] : slope;
 }
 
-/* Of a row with the sum of exp(x - largest); all: the sum of the class weights. */
+/* The coefficients of a row; sum: of exp(x - largest); all: the sum of the class weights. */
 static __device__ struct slopes slopes_of(const struct cross_entropy &c, int32_t at, float slope,
                                           float largest, float sum, float all)
 {
@@ -264,7 +263,7 @@ static __device__ __forceinline__ float slope_at(const struct cross_entropy &c,
     return s.scale * power_of_e<T>(x - s.largest) - s.slope * ((j == at ? s.at : 0.f) + rest);
 }
 
-/* The slopes of N elements from j on; the label, if it is one of them, is looked at once. */
+/* The gradients of N elements from j on.  Whether the label is one of them is tested once. */
 template <typename T, bool SMOOTH, int N>
 static __device__ __forceinline__ void slopes_at(const struct cross_entropy &c,
                                                  const struct slopes &s, float (&v)[N], int64_t j,
@@ -281,8 +280,8 @@ static __device__ __forceinline__ void slopes_at(const struct cross_entropy &c,
     }
 }
 
-/* 16 bytes in one access, which the compiler does not always make of a struct.  Nothing reads them
- * soon: they leave the cache first. */
+/* Stores 16 bytes with one instruction, which the compiler does not always do for a struct.  The
+ * hint evicts the line first, since the data is not read soon. */
 static __device__ __forceinline__ void stream_floats(float *dst, const float (&v)[4])
 {
     __stcs(reinterpret_cast<float4 *>(dst), make_float4(v[0], v[1], v[2], v[3]));
@@ -297,8 +296,8 @@ static __device__ __forceinline__ void stream_floats(bf16 *dst, const float (&v)
 
 /* ---- loss and gradient together -------------------------------------------------------------- */
 
-/* A row in shared memory, of which a block of a team has its share.  The thread that fills a slot is
- * the one that reads it. */
+/* A row in shared memory; each block of a team keeps a part.  Every slot is filled and read by the
+ * same thread. */
 template <typename T> struct staged_row {
     const T *at;
     uint4 *slots;
@@ -321,23 +320,23 @@ template <typename T> struct staged_row {
     }
 };
 
-/* Threads for a row of n: short rows are left to a warp. */
+/* Threads for a row of n elements; a short row uses a single warp. */
 static inline int row_threads(int64_t n)
 {
     return n <= 256 ? 32 : n <= 4096 ? 128 : n <= 65536 ? THREADS / 2 : THREADS;
 }
 
-/* x and dx are multiples of 16 bytes, and may be one. */
+/* x and dx are aligned to 16 bytes, and may be the same tensor. */
 template <typename T> struct both_operands {
     double *each;
-    float *out; /* NULL: only the sum of all rows is wanted */
+    float *out; /* NULL: only the sum over all rows is requested */
     T *dx;
     const T *x;
     const float *dloss, *count;
 };
 
-/* The rows of a team: the next one comes, vector by vector, to where this one was read the second
- * time. */
+/* Processes the rows of a team.  Each vector of the next row is loaded into its slot as soon as the
+ * second read of the current row has freed it. */
 template <typename T, bool SMOOTH, typename TEAM>
 static __device__ __forceinline__ void both_rows(TEAM team, const struct both_operands<T> &o,
                                                  uint4 *stage, const struct cross_entropy &c,
@@ -398,8 +397,8 @@ static __device__ __forceinline__ void both_rows(TEAM team, const struct both_op
     }
 }
 
-/* Rows of which a multiprocessor has not room for two, by clusters of blocks on Hopper.  False:
- * nothing was launched. */
+/* Computes rows of which a multiprocessor cannot hold two, by clusters of blocks on Hopper.
+ * Returns false if it launched nothing. */
 bool cross_entropy_cluster(const struct both_operands<float> &o, const struct cross_entropy &c,
                            const struct index_reporter &reporter, cudaStream_t stream);
 bool cross_entropy_cluster(const struct both_operands<bf16> &o, const struct cross_entropy &c,

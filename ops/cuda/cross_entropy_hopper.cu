@@ -1,24 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Loss and gradient of wide rows (cross_entropy.cuh) by clusters of blocks on Hopper, which have a
- * row together: each block keeps a part of it in shared memory, and every warp's largest value and
- * sum go to all blocks.
- *
- * Compiled for sm_90a alone, since PTX of these instructions fits no other device.
+ * Loss and gradient of wide rows (cross_entropy.cuh) on Hopper.  A cluster of blocks shares a row:
+ * each block keeps a part of it in shared memory, and the maximum and sum of every warp are sent to
+ * all blocks.  Compiled only for sm_90a, since the PTX of cluster instructions is not portable.
  */
 #include "cuda/cross_entropy.cuh"
 #include "cuda/hopper_cluster.cuh"
 
 constexpr int MOST_BLOCKS = 8;
 
-/* What the warps of a row tell each other; every second time in the other half, so that nobody
- * writes what another block may not have read. */
-typedef double told_pair[2][THREADS / 32];
+/* Values that the warps of a row exchange.  Two halves are used in turn, so that no block
+ * overwrites values that another block may not have read yet. */
+typedef double exchange_buffer[2][THREADS / 32];
 
-/* A cluster of C blocks. */
+/* A team that is a cluster of C blocks. */
 template <int C> struct row_cluster {
-    told_pair *told;
-    int rank, turn;
+    exchange_buffer *values;
+    int rank, half;
 
     __device__ __forceinline__ int thread(void) const
     {
@@ -45,27 +43,28 @@ template <int C> struct row_cluster {
         return gridDim.x / C;
     }
 
-    /* The warp's number to all blocks; returns that of warp `lane` of the row, or `none`. */
-    __device__ __forceinline__ double tell(double x, double none)
+    /* Sends this warp's x to all blocks.  Returns the value of warp `lane` of the row, or `none` if
+     * there is no such warp. */
+    __device__ __forceinline__ double exchange(double x, double none)
     {
         const int lane = threadIdx.x % 32;
-        double *at = (*told)[turn];
+        double *at = (*values)[half];
         if (lane < C)
             double_put(at + thread() / 32, x, lane);
         cluster_sync();
-        turn ^= 1;
+        half ^= 1;
         return lane < threads() / 32 ? at[lane] : none;
     }
 
     __device__ __forceinline__ float largest(float x)
     {
         x = warp_max(x);
-        return warp_max((float)tell((double)x, -INFINITY));
+        return warp_max((float)exchange((double)x, -INFINITY));
     }
 
     __device__ __forceinline__ double sum(double x)
     {
-        return warp_sum(tell(warp_sum(x), 0.));
+        return warp_sum(exchange(warp_sum(x), 0.));
     }
 };
 
@@ -76,9 +75,9 @@ static __global__ void __launch_bounds__(THREADS / C)
                        const __grid_constant__ struct index_reporter reporter)
 {
     extern __shared__ uint4 stage[];
-    __shared__ told_pair told;
-    struct row_cluster<C> team = {&told, cluster_rank(), 0};
-    cluster_sync(); /* all have begun */
+    __shared__ exchange_buffer values;
+    struct row_cluster<C> team = {&values, cluster_rank(), 0};
+    cluster_sync(); /* all blocks of the cluster have started */
     both_rows<T, SMOOTH>(team, o, stage, c, reporter);
 }
 
@@ -109,19 +108,19 @@ static bool launch(const struct both_operands<T> &o, const struct cross_entropy 
     return cudaLaunchKernelEx(&config, kernel, o, c, reporter) == cudaSuccess;
 }
 
-/* The smallest cluster of which a multiprocessor holds three blocks, so that some of them have its
- * memory busy while others find exponentials; else the largest. */
+/* Selects the smallest cluster of which a multiprocessor holds three blocks, so that some blocks
+ * access memory while others compute exponentials; else the largest. */
 template <typename T>
 static bool launch_cluster(const struct both_operands<T> &o, const struct cross_entropy &c,
                            const struct index_reporter &reporter, cudaStream_t stream)
 {
-    const int64_t most = device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin) - 1024;
+    const int64_t limit = device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin) - 1024;
     const int64_t threads = row_threads(c.n);
     const int64_t whole = (c.n / wide<T>::n + threads - 1) / threads * threads * 16;
     int64_t blocks = 2;
-    while (blocks < MOST_BLOCKS && whole / blocks > most / 3)
+    while (blocks < MOST_BLOCKS && whole / blocks > limit / 3)
         blocks *= 2;
-    if (whole <= most / 2 || whole / blocks > most ||
+    if (whole <= limit / 2 || whole / blocks > limit ||
         device_attribute(cudaDevAttrComputeCapabilityMajor) != 9)
         return false;
     const int bytes = (int)(whole / blocks);

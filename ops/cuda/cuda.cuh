@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What CUDA kernels share: element access, vectors of 16 bytes, sums in a fixed order, launching.
- */
+/* Helpers shared by all CUDA kernels: element access, vectors of 16 bytes, reductions in a fixed
+ * order, kernel launches. */
 #ifndef CKPT_CUDA_CUH
 #define CKPT_CUDA_CUH
 
@@ -28,19 +28,19 @@ template <> __device__ __forceinline__ float from_float<float>(float x)
     return x;
 }
 
-/* To nearest even, as everywhere. */
+/* Rounds to nearest even, as all of libckpt does. */
 template <> __device__ __forceinline__ bf16 from_float<bf16>(float x)
 {
     return __float2bfloat16_rn(x);
 }
 
-/* N elements that are read and written in one access; the address must be a multiple of its size.
- */
+/* N elements that are loaded or stored by one instruction; the address must be a multiple of their
+ * size. */
 template <typename T, int N> struct alignas(sizeof(T) * N) vec {
     T at[N];
 };
 
-/* Elements of T in 16 bytes. */
+/* The number of elements of T in 16 bytes. */
 template <typename T> struct wide {
     static constexpr int n = 16 / (int)sizeof(T);
 };
@@ -64,13 +64,14 @@ __device__ __forceinline__ void store_floats(T *dst, const float (&src)[N])
     *reinterpret_cast<vec<T, N> *>(dst) = v;
 }
 
-/* As instructions take it. */
+/* The 32-bit address of shared memory that PTX instructions expect. */
 __device__ __forceinline__ uint32_t shared_address(const void *p)
 {
     return (uint32_t)__cvta_generic_to_shared(p);
 }
 
-/* Four 8 x 8 matrices in shared memory; lane i gives the address of row i % 8 of matrix i / 8. */
+/* Loads four 8 x 8 matrices of bf16 from shared memory; lane i passes the address of row i % 8 of
+ * matrix i / 8. */
 __device__ __forceinline__ void load_matrix4(uint32_t (&r)[4], uint32_t row)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -84,20 +85,20 @@ __device__ __forceinline__ void load_matrix4(uint32_t (&r)[4], const bf16 *row)
     load_matrix4(r, shared_address(row));
 }
 
-/* Two floats rounded to bf16, the first in the lower half. */
+/* Rounds two floats to bf16 and packs them, the first in the lower half. */
 __device__ __forceinline__ uint32_t pack2(float first, float second)
 {
     __nv_bfloat162 pair = __floats2bfloat162_rn(first, second);
     return *reinterpret_cast<uint32_t *>(&pair);
 }
 
-/* And back. */
+/* Unpacks a word that pack2 made. */
 __device__ __forceinline__ float2 unpack2(uint32_t pair)
 {
     return float2{__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u)};
 }
 
-/* The smaller of x and 0; NaN stays, which fminf would turn into 0. */
+/* Returns the smaller of x and 0.  A NaN stays NaN; fminf would return 0. */
 __device__ __forceinline__ float at_most_zero(float x)
 {
     float y;
@@ -105,7 +106,7 @@ __device__ __forceinline__ float at_most_zero(float x)
     return y;
 }
 
-/* The sum over the lanes of a warp, in every lane; the order is fixed. */
+/* Sums x over the lanes of a warp in a fixed order; every lane gets the sum. */
 __device__ __forceinline__ float warp_sum(float x)
 {
 #pragma unroll
@@ -122,8 +123,9 @@ __device__ __forceinline__ double warp_sum(double x)
     return x;
 }
 
-/* The sum over the threads of a block (a multiple of 32, at most 1024), in every thread; the order
- * is fixed.  All threads must come here; it may be called again at once. */
+/* Sums x over the threads of a block (a multiple of 32, at most 1024) in a fixed order; every
+ * thread gets the sum.  All threads of the block must call it; consecutive calls need no barrier
+ * between them. */
 template <typename T> __device__ __forceinline__ T block_sum(T x)
 {
     __shared__ T part[32];
@@ -136,7 +138,7 @@ template <typename T> __device__ __forceinline__ T block_sum(T x)
     return warp_sum(lane < warps ? part[lane] : T(0));
 }
 
-/* The sum of what the threads of other blocks left, for one block of THREADS, in every thread. */
+/* Sums n partial sums of other blocks; every thread of a block of THREADS gets the sum. */
 template <int THREADS>
 __device__ __forceinline__ double block_sum_of(const double *partial, int64_t n)
 {
@@ -151,25 +153,25 @@ static inline cudaStream_t stream_of(const struct ckpt_kernel_args *a)
     return (cudaStream_t)a->stream;
 }
 
-/* ---- a kernel right behind another of the same op -------------------------------------------- */
+/* ---- programmatic dependent launch ----------------------------------------------------------- */
 
-/* Lets blocks of the kernel behind this one come as soon as there is room for them. */
-__device__ __forceinline__ void let_next_kernel_come(void)
+/* Allows blocks of the next kernel of the stream to start as soon as resources are free. */
+__device__ __forceinline__ void launch_dependents(void)
 {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;");
 #endif
 }
 
-/* Until the kernel before this one is done and what it wrote can be read. */
-__device__ __forceinline__ void wait_for_kernel_before(void)
+/* Waits until the previous kernel has finished and its writes are visible. */
+__device__ __forceinline__ void wait_for_previous_kernel(void)
 {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 
-/* Of the device that is current; 0 where it cannot be told. */
+/* Returns an attribute of the current device, or 0 if the query fails. */
 static inline int device_attribute(cudaDeviceAttr attribute)
 {
     int device, value = 0;
@@ -179,11 +181,11 @@ static inline int device_attribute(cudaDeviceAttr attribute)
     return value;
 }
 
-/* Launches a kernel that begins with wait_for_kernel_before: on devices that can, its blocks are
- * set up while those of the kernel before it finish. */
+/* Launches a kernel that calls wait_for_previous_kernel before it reads results of the previous
+ * kernel.  On Hopper and later its blocks may start while the previous kernel finishes. */
 template <typename... P, typename... A>
-static void launch_behind(cudaStream_t stream, dim3 grid, dim3 block, void (*kernel)(P...),
-                          A... args)
+static void launch_dependent(cudaStream_t stream, dim3 grid, dim3 block, void (*kernel)(P...),
+                             A... args)
 {
     cudaLaunchAttribute early = {};
     cudaLaunchConfig_t config = {};
@@ -197,13 +199,14 @@ static void launch_behind(cudaStream_t stream, dim3 grid, dim3 block, void (*ker
     cudaLaunchKernelEx(&config, kernel, args...);
 }
 
-/* A kernel's result: whether its launches were accepted.  The device asks CUDA for the reason. */
+/* The return value of a kernel's function: CKPT_EDEVICE if a launch was refused.  The device later
+ * asks CUDA for the reason. */
 static inline int launched(void)
 {
     return cudaPeekAtLastError() == cudaSuccess ? CKPT_OK : CKPT_EDEVICE;
 }
 
-/* Is every one of these bytes counts or addresses a multiple of 16? */
+/* Is the address a multiple of 16? */
 static inline bool aligned16(const void *p)
 {
     return ((uintptr_t)p & 15) == 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Convolutions as cuDNN graphs, channels last; asymmetric padding needs no copy. */
+/* Convolutions as cuDNN graphs, in channels-last layout.  Asymmetric padding needs no copy. */
 #include "cuda/cudnn_conv.h"
 
-/* [n, c, size...] with channels last in memory. */
+/* Adds a tensor [n, c, size...], channels last in memory. */
 static cudnn_tensor add_tensor(struct cudnn_graph *g, const struct cudnn_conv_graph *k, int64_t uid,
                                bool wide, int64_t n, int64_t c, const int64_t *size)
 {
@@ -32,7 +32,7 @@ static struct cudnn_conv_spec spec_of(const struct cudnn_conv_graph *k)
     return spec;
 }
 
-/* cuDNN finds the groups by the channels of x and of w. */
+/* cuDNN derives the number of groups from the channels of x and w. */
 void cudnn_conv_describe(struct cudnn_graph *g, const void *graph)
 {
     static const int64_t one[3] = {1, 1, 1};
@@ -50,7 +50,7 @@ void cudnn_conv_describe(struct cudnn_graph *g, const void *graph)
     cudnn_graph_pointwise(g, CUDNN_POINTWISE_ADD, y, b, sum);
 }
 
-/* Where nothing happens along the first axis its places are samples. */
+/* If the convolution does nothing along the first axis, folds that axis into the samples. */
 static struct conv_shape fold_first_axis(struct conv_shape s)
 {
     if (s.kernel[0] != 1 || s.stride[0] != 1 || s.in[0] != s.out[0])
@@ -80,7 +80,7 @@ static struct cudnn_conv_graph resized(struct cudnn_conv_graph k, int64_t frames
     return k;
 }
 
-/* The first is so large that every tile is full, as it is where time is spent. */
+/* The first size fills every tile, as the large sizes do that take most of the time. */
 void cudnn_conv_like(const struct cudnn_conv_graph *k, struct cudnn_conv_graph like[CUDNN_LIKE])
 {
     like[0] = resized(*k, k->spatial == 3 ? 16 : 1, 256);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Between cudnn_graph.c, which describes, and cudnn_plan.c, which compiles: descriptors of cuDNN
- * that are freed together, with the first failure. */
+/* Shared by cudnn_graph.c, which describes graphs, and cudnn_plan.c, which compiles them: a list of
+ * cuDNN descriptors that are freed together, with the first failure. */
 #ifndef CKPT_CUDA_CUDNN_DESCRIPTOR_H
 #define CKPT_CUDA_CUDNN_DESCRIPTOR_H
 
@@ -11,8 +11,8 @@ enum { CUDNN_GRAPH_TENSORS = 64, CUDNN_GRAPH_OPERATIONS = 48 };
 struct descriptors {
     cudnnBackendDescriptor_t *data;
     int64_t capacity, n;
-    int rc;      /* CKPT_ENOMEM; CKPT_EDEVICE: for this reason */
-    bool broken; /* it is not that cuDNN refuses, the device does not work */
+    int rc;      /* 0, CKPT_ENOMEM, or CKPT_EDEVICE with `reason` */
+    bool broken; /* the device failed, rather than cuDNN refusing the graph */
     char reason[512];
 };
 
@@ -26,13 +26,13 @@ struct cudnn_graph {
     cudnnBackendDescriptor_t operation[CUDNN_GRAPH_OPERATIONS];
 };
 
-/* Once d->rc is set these do nothing, and make returns NULL. */
+/* Once d->rc is set these functions do nothing, and descriptor_make returns NULL. */
 cudnnBackendDescriptor_t descriptor_make(struct descriptors *d, cudnnBackendDescriptorType_t type);
 void descriptor_set(struct descriptors *d, cudnnBackendDescriptor_t x,
                     cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, int64_t n,
                     const void *values);
 void descriptor_finish(struct descriptors *d, cudnnBackendDescriptor_t x, const char *what);
-/* Remembers that cuDNN returned a failure, with the sentence that it keeps. */
+/* Records a failed status of cuDNN together with cuDNN's last error message. */
 void descriptor_check(struct descriptors *d, cudnnStatus_t status, const char *what);
 void descriptors_refuse(struct descriptors *d, const char *why);
 void descriptors_free(struct descriptors *d);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Describing cuDNN graphs: see cudnn_graph.h. */
+/* Building descriptions of cuDNN graphs: see cudnn_graph.h. */
 #include <stdlib.h>
 #include <string.h>
 #include "cuda/cudnn_graph.h"
@@ -14,7 +14,7 @@ static cudnnBackendDescriptor_t tensor_of(struct cudnn_graph *g, cudnn_tensor x)
     return g->d.rc ? NULL : g->tensor[x].descriptor;
 }
 
-/* Adds an operation that has all its attributes. */
+/* Adds an operation whose attributes are all set. */
 static void add_operation(struct cudnn_graph *g, cudnnBackendDescriptor_t operation)
 {
     descriptor_finish(&g->d, operation, "operation");
@@ -54,7 +54,7 @@ static cudnn_tensor add_tensor(struct cudnn_graph *g, const struct cudnn_tensor_
                                bool by_value)
 {
     const int64_t alignment = spec->alignment ? spec->alignment : 16;
-    /* every tensor has a name; those inside the graph get theirs from the far end */
+    /* Every tensor has an id; virtual tensors get ids above 2^32. */
     const int64_t uid = spec->uid ? spec->uid : INT64_C(1) << 32 | g->n_tensors;
     const bool inside = !spec->uid;
     int64_t stride[CUDNN_GRAPH_NDIM];
@@ -116,10 +116,10 @@ void cudnn_graph_matmul(struct cudnn_graph *g, cudnn_tensor a, cudnn_tensor b, c
     add_operation(g, op);
 }
 
-/* A pointwise operation; operands that it has not are CUDNN_NO_TENSOR, axis is of an index only. */
+/* A pointwise operation.  Absent operands are CUDNN_NO_TENSOR; axis is used by GEN_INDEX only. */
 struct pointwise {
     cudnnPointwiseMode_t mode;
-    cudnnDataType_t type; /* computed in */
+    cudnnDataType_t type; /* of the computation */
     int64_t axis;
     cudnn_tensor x, b, t, y;
 };

@@ -1,43 +1,44 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From a described graph to a plan that runs: cuDNN's heuristics offer configurations of engines,
- * best first; the first that keeps the limits and compiles is taken.  A graph that is to compute
- * like others takes the configuration that the others would share.
+ * Compiles a described graph to a plan that runs. cuDNN's heuristics offer engine configurations,
+ * best first; the first that is within the limits and compiles is used.  A graph that must compute
+ * like others (recipe->like) uses the configuration that the others share.
  */
 #include <stdlib.h>
 #include <string.h>
 #include <cuda_runtime_api.h>
 #include "cuda/cudnn_descriptor.h"
 
-enum { OFFERS = 32, NOTES = 16, KNOBS = CUDNN_KNOB_TYPE_COUNTS };
+enum { CONFIGS = 32, NOTES = 16, KNOBS = CUDNN_KNOB_TYPE_COUNTS };
 
 struct cudnn_plan {
-    struct descriptors d;      /* of the compiled plan; or why the graph was refused */
-    struct descriptors offers; /* among them what it was compiled from */
+    struct descriptors d; /* of the compiled plan; or the reason why the graph was refused */
+    struct descriptors
+        configs; /* the configurations of the last query, among them the compiled one */
     cudnnBackendDescriptor_t compiled;
     int64_t workspace;
-    bool settled; /* the configuration is given: no other may do instead */
+    bool fixed; /* the configuration is determined by `like`: no other may replace it */
 };
 
-/* The plan fails for the reason that something it is made from did. */
-static void blame(struct cudnn_plan *plan, const struct descriptors *d)
+/* Copies the failure of d, a part from which the plan is made, to the plan. */
+static void copy_failure(struct cudnn_plan *plan, const struct descriptors *d)
 {
     plan->d.rc = d->rc;
     plan->d.broken = d->broken;
     memcpy(plan->d.reason, d->reason, sizeof plan->d.reason);
 }
 
-/* What is being compiled, and for what. */
+/* A graph to compile, and the device to compile it for. */
 struct request {
     cudnnBackendDescriptor_t graph;
-    cudnnBackendDescriptor_t device; /* a device that is described, */
+    cudnnBackendDescriptor_t device; /* a described device, */
     cudnnHandle_t handle;            /* or the current one */
     const struct cudnn_limits *limits;
-    const struct request *like; /* what chooses the configuration, */
-    int n_like;                 /* where this is not 0 */
+    const struct request *like; /* the graphs that determine the configuration, */
+    int n_like;                 /* if there are any */
 };
 
-/* Later versions of cuDNN call the handle deprecated, but take it; earlier ones want it. */
+/* Later versions of cuDNN deprecate the handle attribute but accept it; earlier ones require it. */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 static const cudnnBackendAttributeName_t graph_handle = CUDNN_ATTR_OPERATIONGRAPH_HANDLE;
@@ -58,7 +59,7 @@ static void set_device(const struct request *r, struct descriptors *d, cudnnBack
         descriptor_set(d, x, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &r->device);
 }
 
-/* ---- choosing ------------------------------------------------------------------------------ */
+/* ---- selecting a configuration --------------------------------------------------------------- */
 
 static bool read_attribute(cudnnBackendDescriptor_t x, cudnnBackendAttributeName_t name,
                            cudnnBackendAttributeType_t type, int64_t room, int64_t *n, void *values)
@@ -66,9 +67,10 @@ static bool read_attribute(cudnnBackendDescriptor_t x, cudnnBackendAttributeName
     return cudnnBackendGetAttribute(x, name, type, room, n, values) == CUDNN_STATUS_SUCCESS;
 }
 
-/* The configurations that one mode of the heuristics offers. */
-static int64_t ask(const struct request *r, struct descriptors *d, cudnnBackendHeurMode_t mode,
-                   cudnnBackendDescriptor_t offer[OFFERS])
+/* Fills configs with those that one mode of the heuristics offers; returns their number. */
+static int64_t query_heuristics(const struct request *r, struct descriptors *d,
+                                cudnnBackendHeurMode_t mode,
+                                cudnnBackendDescriptor_t config[CONFIGS])
 {
     int64_t n = 0, got = 0;
     cudnnBackendDescriptor_t h = descriptor_make(d, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
@@ -80,17 +82,17 @@ static int64_t ask(const struct request *r, struct descriptors *d, cudnnBackendH
     if (d->rc || !read_attribute(h, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, 0,
                                  &n, NULL))
         return 0;
-    n = min_i64(n, OFFERS);
+    n = min_i64(n, CONFIGS);
     for (int64_t i = 0; i < n; i++)
-        offer[i] = descriptor_make(d, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+        config[i] = descriptor_make(d, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
     if (d->rc || !read_attribute(h, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, n,
-                                 &got, offer))
+                                 &got, config))
         return 0;
     return min_i64(n, got);
 }
 
-/* Rounds fp32 operands, or computes with large numbers that cancel. */
-static bool loses_digits(cudnnBackendNumericalNote_t note)
+/* Does the note mean that fp32 operands are rounded, or that large intermediate values cancel? */
+static bool reduces_precision(cudnnBackendNumericalNote_t note)
 {
     static const cudnnBackendNumericalNote_t notes[] = {
         CUDNN_NUMERICAL_NOTE_TENSOR_CORE, CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS,
@@ -101,24 +103,24 @@ static bool loses_digits(cudnnBackendNumericalNote_t note)
     return false;
 }
 
-/* The engine behind an offer must round the same way every time, and as little, as asked. */
+/* Refuses a configuration whose engine does not meet the limits on determinism and precision. */
 static void check_notes(const struct cudnn_limits *limits, struct descriptors *d,
-                        cudnnBackendDescriptor_t offer)
+                        cudnnBackendDescriptor_t config)
 {
     cudnnBackendNumericalNote_t note[NOTES];
     int64_t n = 0;
     cudnnBackendDescriptor_t engine = descriptor_make(d, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
     if (d->rc)
         return;
-    if (!read_attribute(offer, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &n,
+    if (!read_attribute(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &n,
                         &engine) ||
         !read_attribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE, NOTES,
                         &n, note))
-        descriptors_refuse(d, "an engine does not tell how it computes");
+        descriptors_refuse(d, "an engine has no numerical notes");
     for (int64_t i = 0; i < min_i64(n, NOTES); i++)
         if ((limits->deterministic && note[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) ||
-            (limits->exact && loses_digits(note[i])))
-            descriptors_refuse(d, "no engine computes as asked");
+            (limits->exact && reduces_precision(note[i])))
+            descriptors_refuse(d, "no engine meets the limits on determinism and precision");
 }
 
 static void limit_workspace(const struct request *r, struct cudnn_plan *plan,
@@ -129,24 +131,24 @@ static void limit_workspace(const struct request *r, struct cudnn_plan *plan,
         return;
     if (!read_attribute(x, name, CUDNN_TYPE_INT64, 1, &n, &plan->workspace) ||
         plan->workspace > r->limits->workspace) {
-        descriptors_refuse(&plan->d, "no engine has room in the workspace");
+        descriptors_refuse(&plan->d, "no engine fits in the workspace");
         plan->workspace = 0;
     }
 }
 
-/* The engine of an offer, by its number, for the graph of r. */
-static cudnnBackendDescriptor_t same_engine(const struct request *r, struct descriptors *d,
-                                            cudnnBackendDescriptor_t offer)
+/* The engine of a configuration, found by its global index, for the graph of r. */
+static cudnnBackendDescriptor_t engine_for_graph(const struct request *r, struct descriptors *d,
+                                                 cudnnBackendDescriptor_t config)
 {
     int64_t n = 0, index = 0;
     cudnnBackendDescriptor_t from = descriptor_make(d, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
     cudnnBackendDescriptor_t to = descriptor_make(d, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
     if (d->rc)
         return NULL;
-    if (!read_attribute(offer, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &n,
+    if (!read_attribute(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &n,
                         &from) ||
         !read_attribute(from, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &n, &index))
-        descriptors_refuse(d, "an engine does not tell its number");
+        descriptors_refuse(d, "an engine has no index");
     descriptor_set(d, to, CUDNN_ATTR_ENGINE_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
                    &r->graph);
     descriptor_set(d, to, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &index);
@@ -155,19 +157,19 @@ static cudnnBackendDescriptor_t same_engine(const struct request *r, struct desc
     return to;
 }
 
-/* An offer that was made for another graph, with all its settings, for that of r. */
-static cudnnBackendDescriptor_t same_offer(const struct request *r, struct descriptors *d,
-                                           cudnnBackendDescriptor_t offer)
+/* A configuration of another graph, with all its settings, for the graph of r. */
+static cudnnBackendDescriptor_t config_for_graph(const struct request *r, struct descriptors *d,
+                                                 cudnnBackendDescriptor_t config)
 {
     cudnnBackendDescriptor_t knob[KNOBS];
     int64_t n = 0;
-    cudnnBackendDescriptor_t engine = same_engine(r, d, offer);
+    cudnnBackendDescriptor_t engine = engine_for_graph(r, d, config);
     for (int i = 0; i < KNOBS; i++)
         knob[i] = descriptor_make(d, CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR);
     cudnnBackendDescriptor_t x = descriptor_make(d, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
-    if (!d->rc && !read_attribute(offer, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES,
+    if (!d->rc && !read_attribute(config, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES,
                                   CUDNN_TYPE_BACKEND_DESCRIPTOR, KNOBS, &n, knob))
-        descriptors_refuse(d, "an engine does not tell its settings");
+        descriptors_refuse(d, "an engine has no settings");
     descriptor_set(d, x, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &engine);
     if (n)
         descriptor_set(d, x, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_TYPE_BACKEND_DESCRIPTOR,
@@ -176,62 +178,64 @@ static cudnnBackendDescriptor_t same_offer(const struct request *r, struct descr
     return x;
 }
 
-/* Compiles an offer if it keeps the limits; else says why not.  A foreign one was made for another
- * graph. */
-static void compile(const struct request *r, cudnnBackendDescriptor_t offer, bool foreign,
+/* Compiles a configuration if it is within the limits; else records the reason. other_graph: it was
+ * offered for another graph. */
+static void compile(const struct request *r, cudnnBackendDescriptor_t config, bool other_graph,
                     struct cudnn_plan *plan)
 {
     struct descriptors *d = &plan->d;
     descriptors_free(d);
-    if (foreign)
-        offer = same_offer(r, d, offer);
-    check_notes(r->limits, d, offer);
-    limit_workspace(r, plan, offer, CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE);
+    if (other_graph)
+        config = config_for_graph(r, d, config);
+    check_notes(r->limits, d, config);
+    limit_workspace(r, plan, config, CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE);
     cudnnBackendDescriptor_t x = descriptor_make(d, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
     set_handle(r, d, x, plan_handle);
     descriptor_set(d, x, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
-                   &offer);
+                   &config);
     set_device(r, d, x, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP);
     descriptor_finish(d, x, "plan");
     limit_workspace(r, plan, x, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE);
     plan->compiled = d->rc ? NULL : x;
 }
 
-/* Another offer may do where one is refused. */
-static bool undecided(const struct cudnn_plan *plan)
+/* May the next configuration be tried? */
+static bool may_try_next(const struct cudnn_plan *plan)
 {
-    return !plan->compiled && !plan->settled && !plan->d.broken && plan->d.rc != CKPT_ENOMEM;
+    return !plan->compiled && !plan->fixed && !plan->d.broken && plan->d.rc != CKPT_ENOMEM;
 }
 
-/* Compiles an offer for all that choose it: the first of them was asked for it. */
-static void compile_shared(const struct request *r, cudnnBackendDescriptor_t offer,
+/* Compiles a configuration for all graphs of r->like; it was offered for the first of them. */
+static void compile_shared(const struct request *r, cudnnBackendDescriptor_t config,
                            struct cudnn_plan *plan)
 {
-    compile(&r->like[0], offer, false, plan);
+    compile(&r->like[0], config, false, plan);
     for (int i = 1; i < r->n_like && plan->compiled; i++)
-        compile(&r->like[i], offer, true, plan);
+        compile(&r->like[i], config, true, plan);
 }
 
-/* Compiles the first offer of a mode that can be.  What computes like others takes the offer that
- * they would: that it compiles for this one, too, is no condition, or sizes would choose. */
-static void choose(const struct request *r, cudnnBackendHeurMode_t mode, struct cudnn_plan *plan)
+/* Compiles the first configuration of a heuristics mode that works.  If r has `like`, the
+ * configuration is the first that works for all of them.  Whether it also compiles for r's own
+ * graph does not count, since then the choice would depend on sizes. */
+static void select_config(const struct request *r, cudnnBackendHeurMode_t mode,
+                          struct cudnn_plan *plan)
 {
-    struct descriptors *d = &plan->offers;
-    cudnnBackendDescriptor_t offer[OFFERS];
+    struct descriptors *d = &plan->configs;
+    cudnnBackendDescriptor_t config[CONFIGS];
     descriptors_free(d);
-    int64_t n = ask(r->n_like ? &r->like[0] : r, d, mode, offer), i = 0;
-    for (; i < n && undecided(plan); i++)
+    int64_t n = query_heuristics(r->n_like ? &r->like[0] : r, d, mode, config), i = 0;
+    for (; i < n && may_try_next(plan); i++)
         if (r->n_like)
-            compile_shared(r, offer[i], plan);
+            compile_shared(r, config[i], plan);
         else
-            compile(r, offer[i], false, plan);
-    if (r->n_like && !undecided(plan)) {
+            compile(r, config[i], false, plan);
+    if (r->n_like && !may_try_next(plan)) {
         plan->compiled = NULL;
-        compile(r, offer[i - 1], true, plan);
-        plan->settled = true;
+        compile(r, config[i - 1], true, plan);
+        plan->fixed = true;
     }
     if (d->rc && !plan->d.rc)
-        blame(plan, d);
+        copy_failure(plan, d);
     else if (n == 0)
         descriptors_refuse(&plan->d, "no engine is offered");
 }
@@ -247,7 +251,7 @@ static cudnnBackendDescriptor_t describe_device(struct descriptors *d, const cha
     return x;
 }
 
-/* A request for a recipe; g gets its graph. */
+/* Makes a request from a recipe; g receives the description of its graph. */
 static struct request request_of(struct cudnn_graph *g, const struct cudnn_recipe *recipe,
                                  void *handle, const char *device)
 {
@@ -262,7 +266,7 @@ static struct request request_of(struct cudnn_graph *g, const struct cudnn_recip
     return r;
 }
 
-/* g: for the graph of the recipe, and of those that it computes like. */
+/* g[0]: the recipe's graph; g[1 + i]: the graph of recipe->like[i]. */
 static void make(struct cudnn_graph g[1 + CUDNN_LIKE], const struct cudnn_recipe *recipe,
                  void *handle, const char *device, struct cudnn_plan *plan)
 {
@@ -273,12 +277,12 @@ static void make(struct cudnn_graph g[1 + CUDNN_LIKE], const struct cudnn_recipe
     r.n_like = recipe->n_like;
     for (int i = 0; i <= recipe->n_like; i++)
         if (g[i].d.rc) {
-            blame(plan, &g[i].d);
+            copy_failure(plan, &g[i].d);
             return;
         }
-    choose(&r, CUDNN_HEUR_MODE_A, plan);
-    if (undecided(plan))
-        choose(&r, CUDNN_HEUR_MODE_FALLBACK, plan);
+    select_config(&r, CUDNN_HEUR_MODE_A, plan);
+    if (may_try_next(plan))
+        select_config(&r, CUDNN_HEUR_MODE_FALLBACK, plan);
 }
 
 struct cudnn_plan *cudnn_plan_make(const struct cudnn_recipe *recipe, void *handle,
@@ -305,7 +309,7 @@ void cudnn_plan_free(void *call)
     if (!plan)
         return;
     descriptors_free(&plan->d);
-    descriptors_free(&plan->offers);
+    descriptors_free(&plan->configs);
     free(plan);
 }
 
@@ -329,7 +333,7 @@ const char *cudnn_plan_reason(const struct cudnn_plan *plan)
     return plan->compiled ? "" : plan->d.reason;
 }
 
-/* ---- keeping and running ------------------------------------------------------------------- */
+/* ---- caching and running --------------------------------------------------------------------- */
 
 static uint64_t key_of(const struct cudnn_recipe *recipe)
 {
@@ -355,7 +359,7 @@ int cudnn_plan_get(struct cuda_libs *libs, void *stream, const struct cudnn_reci
     if (!handle)
         return CKPT_EDEVICE;
     found = cudnn_plan_make(recipe, handle, NULL);
-    cudaGetLastError(); /* engines that were tried in vain may leave an error behind */
+    cudaGetLastError(); /* engines that failed to compile may leave a CUDA error behind */
     if (!found)
         return CKPT_ENOMEM;
     if (cudnn_plan_broken(found)) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Kernel: dequantize.  A thread makes 8 elements at a time, which it writes in 16 bytes (bf16), of
- * GROUPS places a block apart: their codes are all asked for before the first is used.  The table
- * of NF4 stands in shared memory, where its 16 values are in different banks.
+ * Kernel of dequantize.  A thread decodes GROUPS vectors of 8 elements, which lie a block's width
+ * apart, and stores each with 16-byte writes (bf16).  It loads the codes of all groups before it
+ * decodes the first.  The 16 values of NF4 are in shared memory, in different banks.
  */
 #include "attr.h"
 #include "core/frozen.h"
@@ -14,7 +14,7 @@ namespace
 
 enum { THREADS = 256, VECTOR = 8, GROUPS = 4, NF4_CODES = 16 };
 
-/* The codes of VECTOR elements. */
+/* The word that holds the codes of VECTOR elements. */
 template <int FORMAT> struct codes_of;
 template <> struct codes_of<FROZEN_INT8> {
     typedef uint2 type;
@@ -33,7 +33,7 @@ __device__ __forceinline__ void decode(float (&x)[VECTOR], uint2 code, float s, 
     }
 }
 
-/* The first of two stands in the high half of its byte. */
+/* The first of two elements is in the high half of their byte. */
 __device__ __forceinline__ void decode(float (&x)[VECTOR], uint32_t code, float s,
                                        const float *value)
 {

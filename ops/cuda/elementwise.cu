@@ -61,7 +61,7 @@ struct same {
 
 } // namespace
 
-/* The result is fp32 where the operands' dtypes differ. */
+/* The result is fp32 if the operands' dtypes differ. */
 template <typename F> static int binary(const struct ckpt_kernel_args *a, const F &f)
 {
     return cuda_map<map_types<bf16, bf16, bf16>, map_types<float, float, float>,
@@ -104,7 +104,7 @@ static int convert(const struct ckpt_kernel_args *a, const struct ckpt_view *x)
     return cuda_map<map_types<bf16, float>, map_types<float, bf16>>(a, &a->out[0], 1, x, same());
 }
 
-/* The first contribution sets the sum, so that nothing has to clear it before. */
+/* The first contribution sets the sum, so it need not be cleared first. */
 int cuda_accumulate(const struct ckpt_kernel_args *a)
 {
     if (!a->accumulate)

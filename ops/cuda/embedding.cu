@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Timestep embedding: angles in double, as on the CPU.  A thread per cosine and sine. */
+/* Timestep embedding: angles in double, as on the CPU.  One thread per pair of cosine and sine. */
 #include "cuda/kernels.h"
 #include "cuda/walk.cuh"
 #include "embedding.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What kernels of expressions are called with, from the arguments of the op. */
+/* Fills the arguments of expression kernels from the arguments of the op. */
 #ifndef CKPT_CUDA_EXPR_ARGS_CUH
 #define CKPT_CUDA_EXPR_ARGS_CUH
 
@@ -11,7 +11,8 @@ static_assert(EXPR_POINTERS == EXPR_INPUTS + 1 && EXPR_STEPS == LOOPS_OPERANDS &
                   EXPR_AXES == CKPT_MAX_DIMS,
               "the text that NVRTC gets includes no header");
 
-/* Vectors of `vector` elements in a row that is summed; 0: nothing is. */
+/* The number of vectors of `vector` elements in a row that is summed; 0 if the expression has no
+ * sum. */
 static int64_t expr_row_positions(const struct expr *e, int vector)
 {
     int64_t n = e->reduced > 0;
@@ -20,7 +21,7 @@ static int64_t expr_row_positions(const struct expr *e, int vector)
     return n / vector;
 }
 
-/* Threads of a block that sums a row: whole warps, all of which take part in nearly every turn. */
+/* Threads of a block that sums a row: whole warps, nearly all of them busy in every iteration. */
 static unsigned expr_row_threads(unsigned positions)
 {
     unsigned turns = positions > 256 ? (positions + 255) / 256 : 1;
@@ -28,7 +29,7 @@ static unsigned expr_row_threads(unsigned positions)
 }
 
 /*
- * Calls launch(args) for parts of at most WALK_MOST positions each.  A position is `vector`
+ * Calls launch(args) for consecutive parts of at most WALK_MOST positions.  A position is `vector`
  * elements along the last axis.
  */
 template <typename F>
@@ -43,7 +44,8 @@ static void expr_each_part(const struct ckpt_kernel_args *args, int vector, F la
     for (int k = 0; k < l.n; k++) {
         const struct ckpt_view *v = k < views ? expr_view(args, k) : NULL;
         size[k] = v ? ckpt_dtype_size(v->desc.dtype) : 1;
-        base[k] = v ? static_cast<char *>(v->data) : NULL; /* of a leaf: its place */
+        base[k] = v ? static_cast<char *>(v->data)
+                    : NULL; /* for a leaf, the address is its index instead */
     }
     a.step = reinterpret_cast<const long long *>(&args->run_device->step);
     a.seed = args->run->seed;
@@ -51,7 +53,7 @@ static void expr_each_part(const struct ckpt_kernel_args *args, int vector, F la
     const struct ckpt_desc walk = expr_walk(e, &args->out[0].desc);
     a.length = (unsigned)expr_row_positions(e, vector);
     a.scale = e->scale;
-    walk_stretch(&l, vector);
+    walk_by_vectors(&l, vector);
     walk_pieces(&l, base, size, [&](const struct loops *part, char *const *at) {
         a.ndim = part->ndim;
         a.count = (unsigned)loops_count(part, 0, part->ndim);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A kernel that interprets the program of an expression, an element a thread.  Values stand in
- * local memory, so it is several times slower than a kernel compiled for the program; it runs where
- * there is no NVRTC.
+ * A kernel that interprets the program of an expression, one element per thread.  Values are in
+ * local memory, so it is several times slower than a kernel compiled for the program.  It is used
+ * where NVRTC is missing.
  */
 #include <string.h>
 #include "cuda/expr_args.cuh"
@@ -13,9 +13,9 @@
 namespace
 {
 
-/* Fits with struct expr_args in the 4 KiB that every device takes as arguments. */
+/* Together with struct expr_args it fits in 4 KiB, the size of kernel arguments on every device. */
 struct program {
-    int n_nodes, n_in, second;          /* as struct expr has it */
+    int n_nodes, n_in, second;          /* as in struct expr */
     unsigned char dtype[EXPR_POINTERS]; /* of the result and the operands */
     struct expr_node node[EXPR_LIMIT];
 };
@@ -62,7 +62,8 @@ __device__ long long place_of(const struct expr_args &a, const long long *at, in
     return at[n_in + 1 + leaf] + a.place[leaf];
 }
 
-/* The value at position i; *result becomes where it goes.  Writes a second one. */
+/* The value at position i; sets *result to its offset.  Stores the second result, if there is
+ * one. */
 __device__ float evaluate(const struct expr_args &a, const struct program &p, unsigned i,
                           long long *result)
 {

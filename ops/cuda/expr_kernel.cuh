@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the kernels of one expression are made of.  NVRTC gets this text behind expr_math.cuh and
- * expr_pair.cuh, and behind it what expr_source.c writes: the program as a function, and two
- * kernels.  A position is a vector of V elements along the last axis, or one element.
+ * Building blocks of the kernels of one expression.  The source for NVRTC consists of
+ * expr_math.cuh, expr_pair.cuh, this text, and the text that expr_source.c writes: the program as a
+ * function, and two kernels.  A position is a vector of V elements along the last axis, or one
+ * element.
  */
 
-/* bf16 as it lies in memory. */
+/* The memory format of bf16. */
 struct expr_half {
     unsigned short bits;
 };
@@ -47,7 +48,7 @@ template <typename T, int V> struct alignas(sizeof(T) * V) expr_vector {
     T at[V];
 };
 
-/* from + n step, in one instruction: what the compiler makes of 64 bits takes five. */
+/* from + n step in one instruction; the compiler's 64-bit code takes five. */
 static __device__ __forceinline__ long long expr_move(long long from, unsigned n, long long step)
 {
     long long to;
@@ -55,8 +56,8 @@ static __device__ __forceinline__ long long expr_move(long long from, unsigned n
     return to;
 }
 
-/* What position i is along an axis; i becomes the position among the axes above. */
-static __device__ __forceinline__ unsigned expr_along(const struct expr_args &a, int axis,
+/* Returns the index of position i along an axis; sets i to the position within the axes above. */
+static __device__ __forceinline__ unsigned expr_index(const struct expr_args &a, int axis,
                                                       unsigned &i)
 {
     if (axis + 1 >= a.ndim)
@@ -67,7 +68,7 @@ static __device__ __forceinline__ unsigned expr_along(const struct expr_args &a,
     return here;
 }
 
-/* Offsets of N operands in bytes, and places of leaves, at a position. */
+/* The offsets of N operands in bytes, and the indices of leaves, at position i. */
 template <int N>
 static __device__ __forceinline__ void expr_seek(const struct expr_args &a, unsigned i,
                                                  long long (&at)[N])
@@ -78,7 +79,7 @@ static __device__ __forceinline__ void expr_seek(const struct expr_args &a, unsi
     if (!a.far) {
 #pragma unroll
         for (int axis = 0; axis < 2 && axis < a.ndim; axis++) {
-            const unsigned here = expr_along(a, axis, i);
+            const unsigned here = expr_index(a, axis, i);
 #pragma unroll
             for (int k = 0; k < N; k++)
                 at[k] = expr_move(at[k], here, a.axis[axis].step[k]);
@@ -86,14 +87,14 @@ static __device__ __forceinline__ void expr_seek(const struct expr_args &a, unsi
     }
 #pragma unroll 1
     for (int axis = a.far ? 0 : 2; axis < a.ndim; axis++) {
-        const unsigned here = expr_along(a, axis, i);
+        const unsigned here = expr_index(a, axis, i);
 #pragma unroll
         for (int k = 0; k < N; k++)
             at[k] += here * a.axis[axis].step[k];
     }
 }
 
-/* The same at position i of a row that is one axis and begins at `from`. */
+/* The same for position i of a row that consists of one axis and begins at `from`. */
 template <int N>
 static __device__ __forceinline__ void
 expr_step(const struct expr_args &a, const long long (&from)[N], unsigned i, long long (&at)[N])
@@ -103,7 +104,8 @@ expr_step(const struct expr_args &a, const long long (&from)[N], unsigned i, lon
         at[k] = expr_move(from[k], i, a.axis[0].step[k]);
 }
 
-/* V elements of operand k side by side, or one of them V times. */
+/* Loads V contiguous elements of operand k, or one element into all of x if the operand is constant
+ * along the axis. */
 template <typename T, int V>
 static __device__ __forceinline__ void expr_load(struct expr_vector<T, V> &x,
                                                  const struct expr_args &a, int k, long long at)
@@ -119,7 +121,7 @@ static __device__ __forceinline__ void expr_load(struct expr_vector<T, V> &x,
     }
 }
 
-/* The same of bf16, as words of two. */
+/* The same for bf16, in words of two elements. */
 template <int W>
 static __device__ __forceinline__ void expr_load(struct expr_vector<unsigned, W> &x,
                                                  const struct expr_args &a, int k, long long at)
@@ -144,7 +146,7 @@ static __device__ __forceinline__ void expr_store(const struct expr_vector<T, V>
     *reinterpret_cast<struct expr_vector<T, V> *>(p) = y;
 }
 
-/* The bits of a magnitude as it was written, as those of an fp32. */
+/* The bits, as fp32, of the magnitude of a stored value. */
 static __device__ __forceinline__ unsigned expr_magnitude(struct expr_half x)
 {
     return (x.bits & 0x7fffu) << 16;
@@ -157,10 +159,11 @@ static __device__ __forceinline__ unsigned expr_magnitude(float x)
 
 static __device__ __forceinline__ unsigned expr_magnitude(int)
 {
-    return 0; /* no operand of an 8-bit product */
+    return 0; /* an int32 result never is an operand of an 8-bit product */
 }
 
-/* Raises *to to the largest of a block of 256 threads, all of which come here: see largest.cuh. */
+/* Raises *to to the maximum of a block of 256 threads; all of them must call it: see
+ * largest.cuh. */
 static __device__ __forceinline__ void expr_leave_largest(unsigned most, unsigned *to)
 {
     __shared__ unsigned part[8];
@@ -178,7 +181,7 @@ static __device__ __forceinline__ void expr_leave_largest(unsigned most, unsigne
     }
 }
 
-/* y becomes scale times the sum over the threads of a block, of whole warps, in a fixed order. */
+/* Sets y to scale times the sum over the threads of a block of whole warps, in a fixed order. */
 static __device__ __forceinline__ void expr_sum_block(float sum, float scale, float *y)
 {
     __shared__ float part[8];
@@ -196,7 +199,7 @@ static __device__ __forceinline__ void expr_sum_block(float sum, float scale, fl
     }
 }
 
-/* Values of a leaf; step: from element to element. */
+/* The values of a leaf; step: the difference between consecutive elements. */
 template <int V>
 static __device__ __forceinline__ void expr_indices(float (&x)[V], long long at, long long step)
 {

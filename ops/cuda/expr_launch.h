@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ways to run an expression on the device; host side. */
+/* Host side of the kernels that run an expression. */
 #ifndef CKPT_CUDA_EXPR_LAUNCH_H
 #define CKPT_CUDA_EXPR_LAUNCH_H
 
@@ -13,7 +13,7 @@ extern "C" {
 
 struct cuda_libs;
 
-/* What a call reads and writes: the result, its operands, and a second result where it has one. */
+/* The tensors of a call: the result, the operands, then the second result if there is one. */
 static inline int expr_views(const struct ckpt_kernel_args *a)
 {
     return a->n_in + 1 + (((const struct expr *)a->attr)->second > 0);
@@ -24,40 +24,43 @@ static inline const struct ckpt_view *expr_view(const struct ckpt_kernel_args *a
     return k == 0 ? &a->out[0] : k <= a->n_in ? &a->in[k - 1] : &a->out[1];
 }
 
-/* The loops of a call: its views, then the leaves with a place, whose strides are those of the
- * result in order (random values), or 1 along an axis.  A program with two results has none. */
+/* The loops of a call: its tensors, then the leaves with an index.  Random leaves have the strides
+ * of a dense result, index leaves have 1 along their axis.  A program with two results has no such
+ * leaves. */
 void expr_loops(const struct ckpt_kernel_args *a, struct loops *l);
 
-/* Interprets the program, an element at a time; with a sum at its end, a row by a block.  Returns 0
- * or CKPT_EDEVICE. */
+/* Interprets the program, one element per thread or, if the expression ends with a sum, one row per
+ * block.  Returns 0 or CKPT_EDEVICE. */
 int expr_interpret(const struct ckpt_kernel_args *a);
 
-/* Vectors, or elements, that a thread of the kernels of a program takes. */
+/* Vectors, or elements, that a thread of a compiled kernel handles. */
 int expr_unroll(const struct expr *e);
 
-/* Elements of a vector of the kernel for these dtypes: of the result, then the operands. */
+/* Elements per vector of the compiled kernel; dtype: of the result, then of the operands. */
 int expr_vector_elements(const struct expr *e, const enum ckpt_dtype *dtype);
 
 /*
- * The source of the kernels expr_vector_kernel and expr_single_kernel of a program, for these
- * dtypes: malloc'ed, or NULL.  With a sum at its end a block of threads makes one result of them.
- * It says nothing of shapes, strides and streams, so equal layers share one.
+ * The source of the kernels expr_vector_kernel and expr_single_kernel of a program for these
+ * dtypes; malloc'ed, or NULL.  If the expression ends with a sum, one block computes one result.
+ * The source does not depend on shapes, strides or random streams, so equal layers share it.
  */
 char *expr_source(const struct expr *e, const enum ckpt_dtype *dtype);
 
 /*
- * Prepares the calls of so many programs: their code is read from disk or compiled, in several
- * threads, and kept with the calls of the device.  What fails is left to the first run.
+ * Prepares the kernels of n calls: reads their code from the disk cache or compiles it, in several
+ * threads, and stores it with the device.  Failures are reported when a call first runs.
  */
 void cuda_expr_compile(struct cuda_libs *libs, const struct expr_call *calls, int64_t n);
 
-/* What stands in front: cuda/expr_math.cuh, cuda/expr_pair.cuh and cuda/expr_kernel.cuh. */
+/* The texts at the start of every source: cuda/expr_math.cuh, cuda/expr_pair.cuh and
+ * cuda/expr_kernel.cuh. */
 extern const char *const expr_math_text[], *const expr_pair_text[], *const expr_kernel_text[];
 
-/* Writes the function program_of_pair of two neighbours, or program_of_element. */
+/* Writes the function program_of_pair, for two adjacent elements, or program_of_element. */
 void expr_write_program(FILE *f, const struct expr *e, const enum ckpt_dtype *dtype, bool pairs);
 
-/* Whether a node is a leaf with a place, and how many are; what elements are in memory. */
+/* Is the node a leaf with an index?  How many such leaves are there?  What is the C type of an
+ * element? */
 bool expr_leaf_has_place(const struct expr_node *n);
 int expr_count_leaves(const struct expr *e);
 const char *expr_type_name(enum ckpt_dtype dtype);

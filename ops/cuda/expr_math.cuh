@@ -1,23 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The functions of expressions on the device, one per code of expr/expr.h, and what a kernel of an
- * expression is called with.  This text is compiled by nvcc, for the kernel that interprets
- * programs and for the ops that have kernels of their own, and stands in front of every source that
- * NVRTC gets: it includes nothing.  Whoever compiles it forbids contraction (-fmad=false) or calls
- * only functions that spell out every rounding, so a value has the same bits wherever it is made.
+ * The functions of expressions on the device, one per code of expr/expr.h, and the kernel
+ * arguments. nvcc compiles this text for the interpreter and for ops with kernels of their own; it
+ * is also the start of every source for NVRTC, so it includes nothing.  Its users either forbid
+ * contraction (-fmad=false) or call only functions that specify every rounding, so a value has the
+ * same bits in all of them.
  */
 #ifndef CKPT_CUDA_EXPR_MATH_CUH
 #define CKPT_CUDA_EXPR_MATH_CUH
 
 #define EXPR_FUNCTION static __device__ __forceinline__ float
 
-/* ---- arguments of a kernel ------------------------------------------------------------------- */
+/* ---- kernel arguments ------------------------------------------------------------------------ */
 
-#define EXPR_POINTERS 9  /* the result, the operands */
-#define EXPR_STEPS    13 /* and leaves with a place */
+#define EXPR_POINTERS 9  /* the result and the operands */
+#define EXPR_STEPS    13 /* the same and the leaves with an index */
 #define EXPR_AXES     8
 
-/* One axis: its size, how to divide by it, what everything moves per step: bytes, or places. */
+/* One axis: its size, the constants for division by it, and the strides: bytes for tensors, indices
+ * for leaves. */
 struct expr_axis {
     unsigned size, magic, shift, unused;
     long long step[EXPR_STEPS];
@@ -25,21 +26,21 @@ struct expr_axis {
 
 struct expr_args {
     void *data[EXPR_POINTERS];
-    const long long *step; /* of training, for random values */
-    unsigned *largest;     /* where the largest magnitude of the result is left, if it is wanted */
+    const long long *step; /* number of the training step, for random values */
+    unsigned *largest;     /* receives the largest magnitude of the result, unless NULL */
     unsigned long long seed;
-    long long first;                             /* number of the first random value */
-    long long place[EXPR_STEPS - EXPR_POINTERS]; /* of leaves, at position 0 */
+    long long first;                             /* index of the call's first random value */
+    long long place[EXPR_STEPS - EXPR_POINTERS]; /* indices of leaves at position 0 */
     unsigned count;                              /* positions */
     int ndim;
-    unsigned stream[EXPR_STEPS - EXPR_POINTERS]; /* of leaves that are random */
-    unsigned length;                             /* positions of a row, where rows are summed */
-    float scale;                                 /* of such a sum */
-    unsigned spread;   /* bit k: operand k stands still along the last axis */
-    unsigned aligned;  /* random values of a vector begin with the first word of a draw */
-    unsigned far;      /* a step of the last two axes needs more than 32 bits */
-    unsigned straight; /* a row is one axis, and nothing is far */
-    struct expr_axis axis[EXPR_AXES]; /* the last one of the walk first */
+    unsigned stream[EXPR_STEPS - EXPR_POINTERS]; /* random streams of leaves */
+    unsigned length;                             /* positions of a row that is summed */
+    float scale;                                 /* factor of such a sum */
+    unsigned spread;   /* bit k: operand k is constant along the last axis */
+    unsigned aligned;  /* the random values of every vector begin with the first word of a draw */
+    unsigned far;      /* a stride of the last two axes does not fit in 32 bits */
+    unsigned straight; /* a row is one axis, and `far` is 0 */
+    struct expr_axis axis[EXPR_AXES]; /* the innermost axis first */
 };
 
 /* n / size for n below 2^31 (Granlund & Montgomery 1994). */
@@ -54,7 +55,7 @@ struct expr_words {
     unsigned at[4];
 };
 
-/* Four words of Philox 4x32-10: see runtime/core/random.c; the kind of a uniform draw is 0. */
+/* Four words of Philox 4x32-10: see runtime/core/random.c; uniform draws have kind 0. */
 static __device__ __forceinline__ struct expr_words expr_draw(const struct expr_args &a,
                                                               long long block, unsigned stream)
 {
@@ -90,10 +91,9 @@ EXPR_FUNCTION expr_uniform(const struct expr_args &a, long long at, unsigned str
     return expr_unit(i & 2 ? high : low);
 }
 
-/* ---- the hardware's approximations
- * -------------------------------------------------------------*/
+/* ---- hardware approximations ----------------------------------------------------------------- */
 
-/* 2^x to 2 units in the last place; results under 2^-126 are 0. */
+/* 2^x with an error of at most 2 ulp; results below 2^-126 are 0. */
 EXPR_FUNCTION expr_power_of_2(float x)
 {
     float y;
@@ -101,7 +101,7 @@ EXPR_FUNCTION expr_power_of_2(float x)
     return y;
 }
 
-/* 1 / x to 1 unit in the last place, for x of at least 1; 0 from 2^126 on. */
+/* 1 / x for x >= 1, with an error of at most 1 ulp; 0 from 2^126 on. */
 EXPR_FUNCTION expr_reciprocal(float x)
 {
     float y;
@@ -109,18 +109,18 @@ EXPR_FUNCTION expr_reciprocal(float x)
     return y;
 }
 
-/* x / y, to nearest where result and rest are normal numbers, else to 2 units in the last place.
- * The division that always rounds has a branch, which vectors of elements cannot hide. */
+/* x / y, correctly rounded if the result and the remainder are normal numbers, else within 2 ulp.
+ * IEEE division has a branch, whose cost vectors of elements cannot hide. */
 EXPR_FUNCTION expr_quotient(float x, float y)
 {
     float z, inverse;
     asm("div.full.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y));
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(y)); /* 0 for a large y */
     float better = __fmaf_rn(__fmaf_rn(-z, y, x), inverse, z);
-    return fabsf(better) <= 0x1p127f ? better : z; /* not where z, y or the inverse is infinite */
+    return fabsf(better) <= 0x1p127f ? better : z; /* unless z, y or the inverse is infinite */
 }
 
-/* ---- functions of one argument, with the node's constants ------------------------------------ */
+/* ---- functions of one argument and the node's constants -------------------------------------- */
 
 EXPR_FUNCTION expr_scale(float x, float p, float)
 {
@@ -142,7 +142,7 @@ EXPR_FUNCTION expr_leaky(float x, float p, float)
     return x > 0.f ? x : __fmul_rn(p, x);
 }
 
-/* Bits of x rounded to bf16; NaN is 0x7fff. */
+/* The bits of x rounded to bf16; NaN becomes 0x7fff. */
 static __device__ __forceinline__ unsigned short expr_bf16_bits(float x)
 {
     unsigned short y;
@@ -188,7 +188,7 @@ EXPR_FUNCTION expr_sqrt(float x, float, float)
 
 EXPR_FUNCTION expr_rsqrt(float x, float, float)
 {
-    float y; /* 2 units in the last place */
+    float y; /* at most 2 ulp of error */
     asm("rsqrt.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
@@ -250,13 +250,13 @@ EXPR_FUNCTION expr_not(float x, float, float)
 
 EXPR_FUNCTION expr_relu(float x, float, float)
 {
-    return x <= 0.f ? 0.f : x; /* NaN stays */
+    return x <= 0.f ? 0.f : x; /* keeps NaN */
 }
 
-/* ---- activations: as the ops of that name compute them --------------------------------------- */
+/* ---- activations: the same arithmetic as the ops of these names ------------------------------ */
 
-/* The tanh formula of GELU is x sigmoid(x (C1 + C3 x^2)); here with log2(e) in the constants, as
- * the hardware's exponential is that of 2. */
+/* The tanh formula of GELU is x sigmoid(x (C1 + C3 x^2)).  The code multiplies the constants by
+ * log2(e), since the hardware computes powers of 2. */
 #define EXPR_LOG2E   1.4426950408889634f
 #define EXPR_GELU_C1 1.5957691216057308f  /* 2 sqrt(2/pi) */
 #define EXPR_GELU_C3 0.07135481627159595f /* C1 * 0.044715 */
@@ -283,16 +283,16 @@ EXPR_FUNCTION expr_silu(float x, float, float)
 }
 
 /*
- * With s the sigmoid and v its argument: d(x s)/dx = s + x s (1 - s) v'.  Beyond |x| = 100 s is 0
- * or 1 and x^2 only has to stay finite.  1 - s is off by at most 6e-8, and x v' is below 60 where s
- * is not yet 1: next to a slope of 1 that does not show.
+ * With s the sigmoid and v its argument: d(x s)/dx = s + x s (1 - s) v'.  For |x| > 100, s is 0 or
+ * 1, and x^2 only has to stay finite.  The error of 1 - s is at most 6e-8, and x v' is below 60
+ * wherever s is not yet 1, so the error is negligible next to a slope of 1.
  */
 EXPR_FUNCTION expr_gelu_square(float x)
 {
     return fminf(__fmul_rn(x, x), 1e4f);
 }
 
-/* x2 is that square, s the sigmoid. */
+/* x2 is expr_gelu_square(x), s the sigmoid. */
 EXPR_FUNCTION expr_gelu_slope(float x, float x2, float s)
 {
     float slope = __fmaf_rn(3.f * EXPR_GELU_C3, x2, EXPR_GELU_C1);

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Functions of two neighbours in bf16 at once: the low half of a word and the high half.  NVRTC
- * gets this text behind expr_math.cuh; expr_program.c says which nodes become these functions.
+ * Functions of two adjacent bf16 values at once, in the low and the high half of a word.  The text
+ * is part of the NVRTC sources, after expr_math.cuh; expr_program.c decides which nodes use these
+ * functions.
  *
- * Each gives the bits of its fp32 function followed by rounding to bf16, for every pair of values.
- * For sums, products, and sums of an exact product that is so because fp32 has more than twice the
- * digits of bf16 and two: rounding to fp32 first changes nothing.  The rest chooses or compares.
- * NaN is 0x7fff where it was computed; what came from memory may be another NaN, which
- * expr_settled_pair() makes that one.
+ * Each function has the bits of its fp32 function followed by rounding to bf16, for every pair of
+ * values.  For sums, products, and sums with an exact product this holds because fp32 has more than
+ * twice the digits of bf16 plus two: rounding to fp32 first changes nothing.  The other functions
+ * select or compare.  Computed NaNs are 0x7fff; values from memory may be other NaNs, which
+ * expr_settled_pair() converts to 0x7fff.
  */
 #ifndef CKPT_CUDA_EXPR_PAIR_CUH
 #define CKPT_CUDA_EXPR_PAIR_CUH
@@ -24,7 +25,7 @@ EXPR_FUNCTION expr_high(unsigned x)
     return __uint_as_float(x & 0xffff0000u);
 }
 
-/* Both rounded to bf16. */
+/* Rounds both to bf16. */
 EXPR_PAIR expr_round_pair(float low, float high)
 {
     unsigned y;
@@ -32,7 +33,7 @@ EXPR_PAIR expr_round_pair(float low, float high)
     return y;
 }
 
-/* x y + z, rounded once. */
+/* x y + z with a single rounding. */
 EXPR_PAIR expr_fma_pair(unsigned x, unsigned y, unsigned z)
 {
     unsigned r;
@@ -54,13 +55,13 @@ EXPR_PAIR expr_sub_pair(unsigned x, unsigned y)
     return expr_fma_pair(y, EXPR_MINUS_ONES, x);
 }
 
-/* -0 keeps the sign of a product that is 0. */
+/* Adding -0 keeps the sign of a product that is 0. */
 EXPR_PAIR expr_mul_pair(unsigned x, unsigned y)
 {
     return expr_fma_pair(x, y, EXPR_MINUS_ZEROS);
 }
 
-/* The same values, NaN as 0x7fff. */
+/* Returns x with every NaN replaced by 0x7fff. */
 EXPR_PAIR expr_settled_pair(unsigned x)
 {
     return expr_fma_pair(x, EXPR_ONES, EXPR_MINUS_ZEROS);
@@ -71,7 +72,7 @@ EXPR_PAIR expr_abs_pair(unsigned x)
     return x & 0x7fff7fffu;
 }
 
-/* ---- comparisons: all bits of a half where it holds, else none ------------------------------- */
+/* ---- comparisons: a half is all ones if true, else all zeros --------------------------------- */
 
 #if __CUDA_ARCH__ >= 900
 #define EXPR_COMPARE(name, code, low, high)                                                        \
@@ -93,7 +94,7 @@ EXPR_COMPARE(eq, "eq", xl == yl, xh == yh)
 EXPR_COMPARE(ne, "neu", xl != yl, xh != yh)
 EXPR_COMPARE(lt, "lt", xl < yl, xh < yh)
 EXPR_COMPARE(le, "le", xl <= yl, xh <= yh)
-/* and where one of them is NaN */
+/* also true if an operand is NaN */
 EXPR_COMPARE(not_le, "gtu", !(xl <= yl), !(xh <= yh))
 EXPR_COMPARE(not_ge, "ltu", !(xl >= yl), !(xh >= yh))
 
@@ -107,16 +108,16 @@ EXPR_PAIR expr_mask_pair(unsigned mask)
     return mask & EXPR_ONES;
 }
 
-/* ---- what chooses: operands are settled ------------------------------------------------------ */
+/* ---- selections: NaN operands must be 0x7fff (settled) --------------------------------------- */
 
-/* A zero and NaN stay. */
+/* Zeros and NaN are returned unchanged. */
 EXPR_PAIR expr_sign_pair(unsigned x)
 {
     return expr_select_pair(expr_lt_mask(0u, expr_abs_pair(x)), (x & EXPR_MINUS_ZEROS) | EXPR_ONES,
                             x);
 }
 
-/* The instructions: -0 is below +0. */
+/* The hardware instructions, which order -0 below +0. */
 EXPR_PAIR expr_smaller_pair(unsigned x, unsigned y)
 {
     unsigned r;
@@ -131,7 +132,7 @@ EXPR_PAIR expr_larger_pair(unsigned x, unsigned y)
     return r;
 }
 
-/* Of zeros, y is taken; a NaN in x was taken, one in y is then. */
+/* For two zeros the result is y; a NaN in either operand is returned. */
 EXPR_PAIR expr_minimum_pair(unsigned x, unsigned y)
 {
     return expr_smaller_pair(expr_select_pair(expr_not_ge_mask(x, y), x, y), y);
@@ -142,7 +143,7 @@ EXPR_PAIR expr_maximum_pair(unsigned x, unsigned y)
     return expr_larger_pair(expr_select_pair(expr_not_le_mask(x, y), x, y), y);
 }
 
-/* With p <= q, neither of them 0. */
+/* Requires p <= q, both non-zero. */
 EXPR_PAIR expr_clamp_pair(unsigned x, unsigned p, unsigned q)
 {
     return expr_smaller_pair(expr_larger_pair(x, p), q);
@@ -160,7 +161,7 @@ EXPR_PAIR expr_relu_dx_pair(unsigned dy, unsigned y)
 
 /* ---- the largest magnitude of a result: see largest.cuh -------------------------------------- */
 
-/* The larger ones of two pairs of bits. */
+/* The maximum of each of two 16-bit magnitudes. */
 EXPR_PAIR expr_most_pair(unsigned most, unsigned y)
 {
 #if __CUDA_ARCH__ >= 900
@@ -172,7 +173,7 @@ EXPR_PAIR expr_most_pair(unsigned most, unsigned y)
 #endif
 }
 
-/* The larger one, as the bits of an fp32. */
+/* The larger half, as the bits of an fp32. */
 EXPR_PAIR expr_most_of_pair(unsigned most)
 {
     return max(most << 16, most & 0xffff0000u);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The program of an expression as a CUDA function, of one element or of two neighbours; it is
- * written node by node.  Floats are written as their bits, so that none is rounded on the way.
+ * Writes the program of an expression as a CUDA function, node by node, for one element or for two
+ * adjacent ones.  Float constants are written as bits, so that none is rounded.
  *
- * Of two neighbours, node i has its fp32 values in a<i> and b<i>.  Where both are values of bf16
- * for sure, they also stand in a word h<i>: operands in bf16, constants, what was rounded to bf16,
- * what chooses from such values or compares them.  A node that rounds the sum, say, of two such
- * words is one instruction for both elements (expr_pair.cuh), where fp32 takes seven.  A node is
- * written in every form that it has: the compiler drops what nobody reads.
+ * With two elements, node i has its fp32 values in a<i> and b<i>.  If both are certain to be bf16
+ * values, they are also packed in a word h<i>: bf16 operands, constants, values that were rounded
+ * to bf16, and selections from or comparisons of such values.  A node that rounds, say, the sum of
+ * two such words takes one instruction for both elements (expr_pair.cuh); in fp32 it takes seven.
+ * All forms of a node are written; the compiler removes unused ones.
  */
 #include <string.h>
 #include "core/bits.h"
@@ -16,12 +16,12 @@
 struct writer {
     FILE *f;
     const struct expr *e;
-    const enum ckpt_dtype *dtype; /* of the result and the operands */
+    const enum ckpt_dtype *dtype; /* of the result, then of the operands */
     bool pairs;
-    bool word[EXPR_LIMIT];    /* h<i> is there */
-    bool settled[EXPR_LIMIT]; /* and has no NaN but 0x7fff */
-    bool mask[EXPR_LIMIT];    /* m<i>, a comparison's, is there */
-    bool rounded[EXPR_LIMIT]; /* r<i>, node i rounded to bf16, is there */
+    bool word[EXPR_LIMIT];    /* h<i> exists */
+    bool settled[EXPR_LIMIT]; /* every NaN in h<i> is 0x7fff */
+    bool mask[EXPR_LIMIT];    /* m<i>, the mask of a comparison, exists */
+    bool rounded[EXPR_LIMIT]; /* r<i>, node i rounded to bf16, exists */
 };
 
 bool expr_leaf_has_place(const struct expr_node *n)
@@ -42,10 +42,10 @@ const char *expr_type_name(enum ckpt_dtype dtype)
     return dtype == CKPT_BF16 ? "struct expr_half" : dtype == CKPT_F32 ? "float" : "int";
 }
 
-/* ---- words of two values ----------------------------------------------------------------------*/
+/* ---- words of two bf16 values ---------------------------------------------------------------- */
 
-/* Whether a constant is a value of bf16, and no NaN. */
-static bool is_narrow(float x)
+/* Is the constant a bf16 value other than NaN? */
+static bool is_bf16(float x)
 {
     return !(float_bits(x) & 0xffff) && x == x;
 }
@@ -55,7 +55,7 @@ static unsigned word_of(float x)
     return float_bits(x) | float_bits(x) >> 16;
 }
 
-/* A normal power of 2, of either sign: x p is exact but for its range. */
+/* Is p a normal power of 2 of either sign?  Then x p is exact unless it overflows or underflows. */
 static bool is_power_of_2(float p)
 {
     uint32_t exponent = float_bits(p) >> 23 & 0xff;
@@ -83,8 +83,8 @@ static bool compares(enum expr_code code)
     return code == EXPR_EQ || code == EXPR_NE || code == EXPR_LT || code == EXPR_LE;
 }
 
-/* Whether node n of words is a word itself: it rounds nothing. */
-static bool chooses(const struct expr_node *n)
+/* Is the result of node n a word if its operands are?  True for nodes that round nothing. */
+static bool selects(const struct expr_node *n)
 {
     switch (n->code) {
     case EXPR_ABS:
@@ -95,27 +95,27 @@ static bool chooses(const struct expr_node *n)
     case EXPR_RELU_DX:
     case EXPR_WHERE:
         return true;
-    case EXPR_CLAMP: /* the instructions do not tell the signs of zeros apart as it does */
-        return is_narrow(n->p) && is_narrow(n->q) && n->p != 0.f && n->q != 0.f && n->p <= n->q;
+    case EXPR_CLAMP: /* the instructions order zeros of different signs, expr_clamp does not */
+        return is_bf16(n->p) && is_bf16(n->q) && n->p != 0.f && n->q != 0.f && n->p <= n->q;
     default:
         return compares(n->code);
     }
 }
 
-/* Word i with no NaN but one. */
+/* Writes word i with every NaN replaced by 0x7fff. */
 static void write_settled(const struct writer *w, int i)
 {
     fprintf(w->f, w->settled[i] ? "h%d" : "expr_settled_pair(h%d)", i);
 }
 
-/* The mask of a condition. */
+/* Writes the mask of a condition. */
 static void write_mask(const struct writer *w, int i)
 {
     fprintf(w->f, w->mask[i] ? "m%d" : "expr_ne_mask(h%d, 0u)", i);
 }
 
 /* "    const unsigned h4 = expr_maximum_pair(h2, h3);" */
-static void write_choice(struct writer *w, int i)
+static void write_selection(struct writer *w, int i)
 {
     const struct expr_node *n = &w->e->node[i];
     const char *name = expr_function(n->code);
@@ -140,12 +140,12 @@ static void write_choice(struct writer *w, int i)
     fprintf(w->f, ");\n");
 }
 
-/* x where it is above 0, else p x. */
+/* x if it is above 0, else p x. */
 static void write_leaky(const struct writer *w, const struct expr_node *n)
 {
     const int x = n->arg[0];
     fprintf(w->f, "expr_select_pair(expr_lt_mask(0u, h%d), h%d, ", x, x);
-    if (is_narrow(n->p))
+    if (is_bf16(n->p))
         fprintf(w->f, "expr_mul_pair(h%d, 0x%08xu))", x, word_of(n->p));
     else
         fprintf(w->f,
@@ -154,29 +154,30 @@ static void write_leaky(const struct writer *w, const struct expr_node *n)
                 float_bits(n->p), x, float_bits(n->p), x);
 }
 
-/* r<i>: node i rounded to bf16.  What was chosen is rounded before the choice. */
+/* Writes r<i>: node i rounded to bf16.  The operands of a selection are rounded before the
+ * selection. */
 static void write_rounded(struct writer *w, int i)
 {
     const struct expr_node *n = &w->e->node[i];
     const bool words = all_words(w, n);
-    const bool choice = n->code == EXPR_WHERE && w->word[n->arg[0]] && !w->word[i];
+    const bool selection = n->code == EXPR_WHERE && w->word[n->arg[0]] && !w->word[i];
     if (w->rounded[i])
         return;
     w->rounded[i] = true;
-    for (int k = 1; k < 3 && choice; k++)
+    for (int k = 1; k < 3 && selection; k++)
         write_rounded(w, n->arg[k]);
     fprintf(w->f, "    const unsigned r%d = ", i);
     if (w->word[i]) {
         write_settled(w, i);
-    } else if (choice) {
+    } else if (selection) {
         fprintf(w->f, "expr_select_pair(");
         write_mask(w, n->arg[0]);
         fprintf(w->f, ", r%d, r%d)", n->arg[1], n->arg[2]);
     } else if (words && (n->code == EXPR_ADD || n->code == EXPR_SUB || n->code == EXPR_MUL)) {
         fprintf(w->f, "expr_%s_pair(h%d, h%d)", expr_function(n->code), n->arg[0], n->arg[1]);
-    } else if (words && n->code == EXPR_SCALE && is_narrow(n->p)) {
+    } else if (words && n->code == EXPR_SCALE && is_bf16(n->p)) {
         fprintf(w->f, "expr_mul_pair(h%d, 0x%08xu)", n->arg[0], word_of(n->p));
-    } else if (words && n->code == EXPR_AFFINE && is_power_of_2(n->p) && is_narrow(n->q)) {
+    } else if (words && n->code == EXPR_AFFINE && is_power_of_2(n->p) && is_bf16(n->q)) {
         fprintf(w->f, "expr_fma_pair(h%d, 0x%08xu, 0x%08xu)", n->arg[0], word_of(n->p),
                 word_of(n->q));
     } else if (words && n->code == EXPR_LEAKY) {
@@ -187,20 +188,20 @@ static void write_rounded(struct writer *w, int i)
     fprintf(w->f, ";\n");
 }
 
-/* The word of node i, where it has one. */
+/* Writes the word of node i, if it has one. */
 static void write_word(struct writer *w, int i)
 {
     const struct expr_node *n = &w->e->node[i];
     w->settled[i] = n->code != EXPR_INPUT;
     if (n->code == EXPR_INPUT && w->dtype[n->arg[0] + 1] == CKPT_BF16) {
         fprintf(w->f, "    const unsigned h%d = x%d;\n", i, n->arg[0]);
-    } else if (n->code == EXPR_CONSTANT && is_narrow(n->p)) {
+    } else if (n->code == EXPR_CONSTANT && is_bf16(n->p)) {
         fprintf(w->f, "    const unsigned h%d = 0x%08xu;\n", i, word_of(n->p));
     } else if (n->code == EXPR_BF16) {
         write_rounded(w, n->arg[0]);
         fprintf(w->f, "    const unsigned h%d = r%d;\n", i, n->arg[0]);
-    } else if (all_words(w, n) && chooses(n)) {
-        write_choice(w, i);
+    } else if (all_words(w, n) && selects(n)) {
+        write_selection(w, i);
     } else {
         return;
     }
@@ -220,7 +221,7 @@ static void write_float(const struct writer *w, int i, char element, int leaf)
     const struct expr_node *n = &w->e->node[i];
     const int arguments = expr_arguments(n->code);
     fprintf(w->f, "    const float %c%d = ", element, i);
-    /* a NaN that was chosen keeps its bits in fp32 */
+    /* in fp32 a NaN that was selected keeps its bits */
     if (w->word[i] && (n->code == EXPR_BF16 || arguments == 0 || all_settled(w, n))) {
         fprintf(w->f, "expr_%s(h%d);\n", element == 'a' ? "low" : "high", i);
     } else if (n->code == EXPR_INPUT) {
@@ -280,7 +281,7 @@ static void write_parameters(const struct writer *w)
             write_parameter(w, &first, type, "yz"[k], -1);
 }
 
-/* Node i goes to result y or z. */
+/* Stores node i in result y or z. */
 static void write_result(struct writer *w, char name, int i)
 {
     if (w->pairs && w->dtype[0] == CKPT_BF16) {

@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The CUDA source of an expression: two kernels around the functions that expr_program.c writes,
- * one for vectors, which takes two neighbours at a time, and one for single elements.
+ * The CUDA source of an expression: two kernels around the functions that expr_program.c writes.
+ * One kernel handles vectors, two adjacent elements at a time; the other one single elements.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "cuda/expr_launch.h"
 
-/* Two loads on their way hide each other; where computing takes longer than that, a second copy of
- * the program only takes the compiler's time. */
+/* Two loads in flight hide each other's latency.  If the program takes longer than a load, a second
+ * copy would only cost compile time. */
 int expr_unroll(const struct expr *e)
 {
     return expr_flops(e) > 64 ? 1 : 2;
 }
 
-/* 16 bytes of most of what is read and written: the gradient of a row, say, in fp32, that stands
- * still along it shall not halve the vectors of all others. */
+/* Elements in 16 bytes of the dtype that most tensors have.  A single fp32 tensor, such as a
+ * gradient that is constant along a row, does not halve the vectors of the others. */
 int expr_vector_elements(const struct expr *e, const enum ckpt_dtype *dtype)
 {
     int narrow = 0, all = 0;
@@ -25,7 +25,7 @@ int expr_vector_elements(const struct expr *e, const enum ckpt_dtype *dtype)
     return 2 * narrow > all ? 8 : 4;
 }
 
-/* What V elements of a kernel of vectors are in registers: words of two, where they are bf16. */
+/* Writes the type of V elements in registers; bf16 elements are words of two. */
 static void write_vector(FILE *f, enum ckpt_dtype dtype, bool pairs)
 {
     if (pairs && dtype == CKPT_BF16)
@@ -34,7 +34,7 @@ static void write_vector(FILE *f, enum ckpt_dtype dtype, bool pairs)
         fprintf(f, "struct expr_vector<%s, V>", expr_type_name(dtype));
 }
 
-/* The values of leaf number `leaf`, node n, of the vector u. */
+/* Writes the values of leaf number `leaf`, node n, for vector u. */
 static void write_leaf(FILE *f, const struct expr *e, const struct expr_node *n, int leaf)
 {
     int at = e->n_in + 1 + leaf;
@@ -47,7 +47,8 @@ static void write_leaf(FILE *f, const struct expr *e, const struct expr_node *n,
                 leaf, at, leaf, leaf, leaf);
 }
 
-/* Calls the program for element j of the vector u, or for j and the next; the results are named. */
+/* Writes the call of the program for element j of vector u, or for elements j and j + 1. result and
+ * second are the expressions that receive its results. */
 static void write_call(FILE *f, const struct expr *e, const enum ckpt_dtype *dtype, bool pairs,
                        const char *result, const char *second)
 {
@@ -65,7 +66,8 @@ static void write_call(FILE *f, const struct expr *e, const enum ckpt_dtype *dty
     fprintf(f, "%s%s%s);\n", result, second ? ", " : "", second ? second : "");
 }
 
-/* The head of a kernel: its name, offsets of U vectors, and the vectors of every operand. */
+/* Writes the head of a kernel: its name, the offsets of U vectors, and registers for every
+ * operand. */
 static void write_head(FILE *f, const struct expr *e, const enum ckpt_dtype *dtype,
                        const char *name, int elements, int unroll)
 {
@@ -75,7 +77,8 @@ static void write_head(FILE *f, const struct expr *e, const enum ckpt_dtype *dty
             elements, unroll);
     fprintf(f, "    %s(const __grid_constant__ struct expr_args a)\n{\n", name);
     fprintf(f, "    long long at[U][%d];\n", e->n_in + 1 + leaves + (e->second > 0));
-    for (int k = 0; k < leaves; k++) /* per element: the step of a position over its elements */
+    for (int k = 0; k < leaves;
+         k++) /* per element: the stride of a position divided by its elements */
         fprintf(f, "%s a.axis[0].step[%d] / V%s", k ? "," : "    const long long inner[] = {",
                 e->n_in + 1 + k, k + 1 < leaves ? "" : "};\n");
     for (int k = 0; k < e->n_in; k++) {
@@ -99,9 +102,9 @@ static void write_leaves(FILE *f, const struct expr *e)
             write_leaf(f, e, &e->node[i], leaf++);
 }
 
-/* What the program writes of vector `name` at element j. */
-static void name_result(char *text, size_t size, const char *name, enum ckpt_dtype dtype,
-                        bool pairs)
+/* Writes the expression for element j of the result vector `name`. */
+static void result_element(char *text, size_t size, const char *name, enum ckpt_dtype dtype,
+                           bool pairs)
 {
     if (pairs && dtype == CKPT_BF16)
         snprintf(text, size, "%s.at[j / 2]", name);
@@ -111,14 +114,14 @@ static void name_result(char *text, size_t size, const char *name, enum ckpt_dty
         snprintf(text, size, "%s.at[j]", name);
 }
 
-/* Every vector is loaded before the first is used. */
+/* The kernel loads all its vectors before it uses the first. */
 static void write_kernel(FILE *f, const struct expr *e, const enum ckpt_dtype *dtype,
                          const char *name, int elements)
 {
     const bool pairs = elements > 1, words = pairs && dtype[0] == CKPT_BF16;
     char y[40], z[40];
-    name_result(y, sizeof y, "y", dtype[0], pairs);
-    name_result(z, sizeof z, "z", dtype[0], pairs);
+    result_element(y, sizeof y, "y", dtype[0], pairs);
+    result_element(z, sizeof z, "z", dtype[0], pairs);
     write_head(f, e, dtype, name, elements, expr_unroll(e));
     if (e->largest)
         fprintf(f, "    unsigned most = 0;\n");

@@ -19,8 +19,8 @@ template <int KIND> __device__ __forceinline__ void put(void *y, int64_t r, stru
 }
 
 /*
- * `lanes` threads (a power of 2) share a part of a result and take every lanes-th element of it; a
- * tree joins what they found.  Parts of one result stand side by side.
+ * `lanes` threads (a power of 2) share one part of a result: each handles every lanes-th element,
+ * then a tree combines their values.  Parts of the same result are contiguous.
  */
 template <typename T, int KIND>
 __global__ void __launch_bounds__(THREADS)
@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(THREADS)
     __shared__ struct fold found[THREADS];
     int lane = (int)threadIdx.x % lanes;
     int64_t task = (int64_t)blockIdx.x * (THREADS / lanes) + threadIdx.x / lanes;
-    /* neighbours read neighbouring columns: the parts are the outer index */
+    /* part is the outer index, so adjacent threads read adjacent columns */
     int64_t results = s.outer * s.inner, part = quotient(task, results), r = task - part * results;
     struct fold f = fold_begin(KIND);
     if (part < s.parts) {

@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * 8-bit copies of a tensor.  Where what made it left no largest magnitude, one kernel finds that.
- * Another makes the copies: a block takes a tile of 128 rows and columns, writes its codes as they
- * lie, and keeps them in shared memory, where threads read words of four columns down 16 rows and
- * write four pieces of 16 bytes of the transposed copy.  GELU may be done on the way, by both, or a
- * modulated norm by the latter.
+ * 8-bit copies of a tensor.  If its largest magnitude is not known yet, one kernel finds it;
+ * another makes the copies.  A block of the latter handles a tile of 128 x 128: it writes codes in
+ * row order and keeps them in shared memory, from where threads read words of four columns down 16
+ * rows and write 16-byte pieces of the transposed copy.  Both can apply GELU, the second also a
+ * modulated norm.
  *
- * With a scale for each block (to_fp8_blocks) the magnitudes are those of a tile's rows, columns or
- * all of it, which threads have in registers: there is one kernel, and one read.  Copies have other
- * codes then, so shared memory holds those of the transposed one.  GELU or its gradient is done on
- * the way there as well, with the sums of the latter's columns.
+ * With a scale per block (to_fp8_blocks) scales follow from the rows, the columns, or all of a
+ * tile, which is in registers: there is one kernel and one read.  The copies then have different
+ * codes.  This kernel can also apply GELU or its gradient, and sum the latter's columns.
  *
- * The first kernel walks from the end to the beginning, the second the other way round: what one
- * has read last, or the kernel before it has written last, is still in the cache.
+ * The first kernel goes from the end to the beginning, the second the other way round: what was
+ * read or written last is still in the L2 cache.
  */
 #include <cuda_fp8.h>
 #include "core/fp8.h"
@@ -27,14 +26,14 @@ namespace
 
 enum {
     THREADS = 512,
-    TILE = 128,              /* rows and columns */
-    RUN = 16,                /* codes that a thread writes side by side, in either copy */
-    ACROSS = TILE / RUN,     /* threads to a row of a tile */
+    TILE = 128,              /* rows, and columns */
+    RUN = 16,                /* consecutive codes that a thread writes, in either copy */
+    ACROSS = TILE / RUN,     /* threads per row of a tile */
     STEP = THREADS / ACROSS, /* rows that a block loads at once */
-    RUNS = TILE / STEP,      /* of a thread, all on their way at once */
+    RUNS = TILE / STEP,      /* runs of a thread, all loaded before the first is used */
     WARPS = THREADS / 32,
-    GROUP = 4,            /* columns of a word */
-    WORDS = TILE / GROUP, /* of a row of a tile */
+    GROUP = 4,            /* columns in a word */
+    WORDS = TILE / GROUP, /* words per row of a tile */
 };
 
 /* ---- the largest magnitude ------------------------------------------------------------------- */
@@ -42,7 +41,8 @@ enum {
 /* Blocks that fill a large GPU. */
 enum { PARTS = 512 };
 
-/* What the op in front would have stored of n elements x and, for its gradient, of other. */
+/* Computes the values that the fused op would have stored: from n elements x and, for a gradient,
+ * `other`. */
 template <int SOURCE, int N, typename T> __device__ __forceinline__ void apply(T *x, const T *other)
 {
 #pragma unroll
@@ -54,34 +54,34 @@ template <int SOURCE, int N, typename T> __device__ __forceinline__ void apply(T
     }
 }
 
-/* n: a multiple of RUN, as all rows are. */
+/* n is a multiple of RUN, as all row lengths are. */
 template <typename T, int SOURCE>
 __global__ void __launch_bounds__(THREADS) find_largest(const T *x, int64_t n, uint32_t *to)
 {
     constexpr int N = wide<T>::n;
     const int64_t stride = (int64_t)gridDim.x * THREADS * N;
     const T *last = x + n - N;
-    largest<T> most;
+    largest<T> amax;
 #pragma unroll 8
     for (int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * N; i < n; i += stride) {
         vec<T, N> v = *reinterpret_cast<const vec<T, N> *>(last - i);
         apply<SOURCE, N>(v.at, v.at);
-        most.see(v);
+        amax.see(v);
     }
-    leave_largest(to, most);
+    leave_largest(to, amax);
 }
 
 /* ---- the copies ------------------------------------------------------------------------------ */
 
 struct copies {
-    int64_t rows, cols, pitch, across; /* across: tiles side by side */
+    int64_t rows, cols, pitch, across; /* across: tiles per row of tiles */
     uint8_t *by_rows, *by_columns;     /* either may be NULL */
     float *scale;                      /* or NULL */
-    const uint32_t *most[FP8_PARTS];   /* the largest magnitudes of parts, or NULL */
-    float *sums;                       /* over the rows of each row of tiles, or NULL */
+    const uint32_t *amax[FP8_PARTS];   /* the largest magnitudes of parts, or NULL */
+    float *sums;                       /* column sums of each row of tiles, or NULL */
 };
 
-/* What a modulated norm takes beside x. */
+/* Operands of a modulated norm besides x. */
 struct modulation {
     const bf16 *shift, *scale;
     const float2 *stats;
@@ -98,28 +98,28 @@ __device__ __forceinline__ uint32_t encode(const float *x, float power)
     return low | high << 16;
 }
 
-/* What the values are multiplied by: NaN where one is infinite or NaN.  The first block writes what
- * the codes are to be multiplied by. */
+/* The factor of the values, NaN if one of them is infinite or NaN.  The first block writes the
+ * inverse, the scale of the codes. */
 template <__nv_fp8_interpretation_t KIND> __device__ __forceinline__ float power_of(const copies &c)
 {
-    uint32_t most = *c.most[0];
+    uint32_t amax = *c.amax[0];
 #pragma unroll
     for (int i = 1; i < FP8_PARTS; i++)
-        most = c.most[i] ? max(most, *c.most[i]) : most;
-    const bool odd = fp8_is_odd(most);
-    const int k = odd ? 0 : fp8_exponent(most, KIND == __NV_E4M3 ? FP8_E4M3_TOP : FP8_E5M2_TOP);
+        amax = c.amax[i] ? max(amax, *c.amax[i]) : amax;
+    const bool odd = fp8_is_odd(amax);
+    const int k = odd ? 0 : fp8_exponent(amax, KIND == __NV_E4M3 ? FP8_E4M3_TOP : FP8_E5M2_TOP);
     const float nan = __uint_as_float(0x7fc00000u);
     if (c.scale && blockIdx.x == 0 && threadIdx.x == 0)
         *c.scale = odd ? nan : __uint_as_float(fp8_power_bits(-k));
     return odd ? nan : __uint_as_float(fp8_power_bits(k));
 }
 
-/* A run of elements as they came from memory. */
+/* A run of elements in the format of memory. */
 template <typename T> struct run {
     static constexpr int N = wide<T>::n, VECTORS = RUN / N;
     uint4 raw[VECTORS];
 
-    /* It is read for the last time. */
+    /* Loads with a hint that the data is not read again. */
     __device__ __forceinline__ void load(const T *p)
     {
 #pragma unroll
@@ -148,17 +148,17 @@ template <typename T> struct run {
 };
 
 /*
- * Where word `word` of row `row` of a tile is kept.  Rows are turned against each other so that
- * neither those who write, four rows of eight runs a warp, nor those who read, four words of every
- * 16th row, meet in a bank.
+ * The index in shared memory of word `word` of row `row` of a tile.  Rows are rotated against each
+ * other so that neither the writers (four rows of eight runs a warp) nor the readers (four words of
+ * every 16th row) have bank conflicts.
  */
-__device__ __forceinline__ int place(int row, int word)
+__device__ __forceinline__ int tile_index(int row, int word)
 {
     return row * WORDS + (word + row + row / RUN * GROUP) % WORDS;
 }
 
-/* A tile as a thread sees it: the element of the tensor where its first run begins; the other runs
- * are STEP rows apart. */
+/* A thread's part of a tile: the row and column in the tensor where its first run begins.  Its
+ * other runs are STEP rows apart. */
 struct mine {
     int64_t row, col;
 
@@ -173,7 +173,7 @@ struct mine {
     }
 };
 
-/* Codes of a tile to the copy by rows and to shared memory, zeros where there is no element. */
+/* Writes the codes of a tile to the row copy and to shared memory, zeros outside of the tensor. */
 template <typename T, __nv_fp8_interpretation_t KIND>
 __device__ __forceinline__ void store_rows(const run<T> (&x)[RUNS], const copies &c, const mine &m,
                                            float power, uint32_t *tile)
@@ -190,20 +190,20 @@ __device__ __forceinline__ void store_rows(const run<T> (&x)[RUNS], const copies
         }
 #pragma unroll
         for (int k = 0; k < RUN / GROUP && c.by_columns; k++)
-            tile[place((int)threadIdx.x / ACROSS + i * STEP, word + k)] = w[k];
+            tile[tile_index((int)threadIdx.x / ACROSS + i * STEP, word + k)] = w[k];
     }
 }
 
-/* Byte k of each of four words, the first one lowest. */
-__device__ __forceinline__ uint32_t byte_of(const uint32_t *w, int k)
+/* Gathers byte k of each of four words, that of the first word lowest. */
+__device__ __forceinline__ uint32_t gather_bytes(const uint32_t *w, int k)
 {
     const uint32_t pick = (uint32_t)k | (uint32_t)(k + 4) << 4;
     const uint32_t low = __byte_perm(w[0], w[1], pick), high = __byte_perm(w[2], w[3], pick);
     return __byte_perm(low, high, 0x5410);
 }
 
-/* Eight neighbours in a warp take the pieces of the same columns: 128 bytes of a row of the copy.
- */
+/* Eight adjacent lanes of a warp write the pieces of one column: 128 bytes of a row of the
+ * transposed copy. */
 __device__ __forceinline__ void store_columns(const copies &c, int64_t row, int64_t col,
                                               const uint32_t *tile)
 {
@@ -214,14 +214,15 @@ __device__ __forceinline__ void store_columns(const copies &c, int64_t row, int6
         return;
 #pragma unroll
     for (int i = 0; i < RUN; i++)
-        w[i] = tile[place(piece * RUN + i, group)];
+        w[i] = tile[tile_index(piece * RUN + i, group)];
 #pragma unroll
     for (int k = 0; k < GROUP; k++)
         *reinterpret_cast<uint4 *>(c.by_columns + (at + k) * c.pitch + first) =
-            make_uint4(byte_of(w, k), byte_of(w + 4, k), byte_of(w + 8, k), byte_of(w + 12, k));
+            make_uint4(gather_bytes(w, k), gather_bytes(w + 4, k), gather_bytes(w + 8, k),
+                       gather_bytes(w + 12, k));
 }
 
-/* What a modulated norm would have stored of a run of row `row`, in the arithmetic of norm.cu. */
+/* Applies a modulated norm to a run of row `row`, with the arithmetic of norm.cu. */
 __device__ __forceinline__ void normalise(run<bf16> &x, const modulation &m, int64_t row,
                                           int64_t col)
 {
@@ -242,9 +243,9 @@ __device__ __forceinline__ void normalise(run<bf16> &x, const modulation &m, int
     }
 }
 
-/* Of 2 N values that lanes `apart` from each other have, each lane gets N sums of two. */
+/* Adds the 2 N values of two lanes `apart` from each other; each lane gets N of the sums. */
 template <int N>
-__device__ __forceinline__ void share_sums(float (&half)[N], const float (&all)[2 * N], int apart)
+__device__ __forceinline__ void add_halves(float (&half)[N], const float (&all)[2 * N], int apart)
 {
     const bool upper = threadIdx.x & apart;
 #pragma unroll
@@ -254,7 +255,7 @@ __device__ __forceinline__ void share_sums(float (&half)[N], const float (&all)[
     }
 }
 
-/* The sums over the rows of a tile: of a thread, a warp, all of them, in this order. */
+/* Sums the columns of a tile: over a thread's rows, then over a warp, then over all warps. */
 template <typename T>
 __device__ __forceinline__ void sum_columns(const run<T> (&x)[RUNS], const copies &c, int64_t down,
                                             int64_t col, float *part)
@@ -269,8 +270,8 @@ __device__ __forceinline__ void sum_columns(const run<T> (&x)[RUNS], const copie
         for (int k = 0; k < RUNS; k++)
             mine[i] += to_float(reinterpret_cast<const T *>(x[k].raw)[i]);
     }
-    share_sums(two, mine, ACROSS);
-    share_sums(four, two, 2 * ACROSS);
+    add_halves(two, mine, ACROSS);
+    add_halves(four, two, 2 * ACROSS);
     *reinterpret_cast<float4 *>(part + threadIdx.x / 32 * TILE + lane % ACROSS * RUN + first) =
         make_float4(four[0], four[1], four[2], four[3]);
     __syncthreads();
@@ -318,35 +319,35 @@ __global__ void __launch_bounds__(THREADS, 2)
     store_columns(c, row, col, tile);
 }
 
-/* ---- copies with a scale for each block ------------------------------------------------------ */
+/* ---- copies with a scale per block ----------------------------------------------------------- */
 
 static_assert((int)TILE == (int)FP8_BLOCK, "a tile has a scale, or each of its rows and columns");
 
 struct block_copies {
     copies c;
     float *row_scale, *column_scale;
-    int64_t row_ld, column_ld; /* from a row of scales to the next */
+    int64_t row_ld, column_ld; /* floats from one row of scales to the next */
 };
 
 struct powers {
-    float up, down; /* what values are multiplied by, and codes; both NaN where one is odd */
+    float up, down; /* the factors of values and of codes; both NaN if a value is infinite or NaN */
 };
 
-__device__ __forceinline__ powers powers_of(uint32_t most)
+__device__ __forceinline__ powers powers_of(uint32_t amax)
 {
-    const bool odd = fp8_is_odd(most);
-    const int k = odd ? 0 : fp8_exponent(most, FP8_E4M3_TOP);
+    const bool odd = fp8_is_odd(amax);
+    const int k = odd ? 0 : fp8_exponent(amax, FP8_E4M3_TOP);
     const uint32_t nan = 0x7fc00000u;
     return {__uint_as_float(odd ? nan : fp8_power_bits(k)),
             __uint_as_float(odd ? nan : fp8_power_bits(-k))};
 }
 
 enum {
-    PAIRS = RUN / 2,              /* of bf16 elements in a run, a word each */
-    ROW_OF_PAIRS = ACROSS * PAIRS /* of a row of a tile */
+    PAIRS = RUN / 2,              /* words of two bf16 elements in a run */
+    ROW_OF_PAIRS = ACROSS * PAIRS /* such words in a row of a tile */
 };
 
-/* Magnitudes of a run, in pairs. */
+/* The magnitudes of two elements of a run. */
 __device__ __forceinline__ uint32_t magnitudes(const run<bf16> &x, int pair)
 {
     return reinterpret_cast<const uint32_t *>(x.raw)[pair] & 0x7fff7fffu;
@@ -357,22 +358,22 @@ __device__ __forceinline__ uint32_t of_pair(uint32_t pair)
     return max(pair & 0xffffu, pair >> 16) << 16;
 }
 
-/* The largest of the row that a run is of, of which eight neighbours hold one each. */
+/* The largest magnitude of a row, whose runs are in eight adjacent lanes. */
 __device__ __forceinline__ uint32_t largest_of_row(const run<bf16> &x)
 {
-    uint32_t most = 0;
+    uint32_t amax = 0;
 #pragma unroll
     for (int i = 0; i < PAIRS; i++)
-        most = larger_pair(most, magnitudes(x, i));
+        amax = larger_pair(amax, magnitudes(x, i));
 #pragma unroll
     for (int lane = 1; lane < ACROSS; lane *= 2)
-        most = larger_pair(most, __shfl_xor_sync(0xffffffffu, most, lane));
-    return of_pair(most);
+        amax = larger_pair(amax, __shfl_xor_sync(0xffffffffu, amax, lane));
+    return of_pair(amax);
 }
 
-/* The largest of each column of a tile to most, in pairs: of the rows of a warp, then of all. */
+/* Writes the largest magnitude of each column of a tile to `amax`, in pairs. */
 __device__ __forceinline__ void largest_of_columns(const run<bf16> (&x)[RUNS], uint32_t *part,
-                                                   uint32_t *most)
+                                                   uint32_t *amax)
 {
     const int lane = threadIdx.x % 32;
 #pragma unroll
@@ -393,12 +394,12 @@ __device__ __forceinline__ void largest_of_columns(const run<bf16> (&x)[RUNS], u
 #pragma unroll
         for (int k = 0; k < WARPS; k++)
             v = larger_pair(v, part[k * ROW_OF_PAIRS + threadIdx.x]);
-        most[threadIdx.x] = v;
+        amax[threadIdx.x] = v;
     }
     __syncthreads();
 }
 
-/* Codes of a run whose elements have a power each. */
+/* The codes of a run whose elements have a factor each. */
 __device__ __forceinline__ void codes_of(const run<bf16> &x, uint32_t (&word)[RUN / GROUP],
                                          const float (&power)[RUN])
 {
@@ -413,7 +414,7 @@ __device__ __forceinline__ void codes_of(const run<bf16> &x, uint32_t (&word)[RU
     }
 }
 
-/* Codes for the copy by rows, where it is asked for, each row with its power. */
+/* Writes codes to the row copy; each row has its factor. */
 __device__ __forceinline__ void store_block_rows(const run<bf16> (&x)[RUNS], const block_copies &b,
                                                  const mine &m, const float (&power)[RUNS])
 {
@@ -427,7 +428,7 @@ __device__ __forceinline__ void store_block_rows(const run<bf16> (&x)[RUNS], con
     }
 }
 
-/* Codes for the transposed copy to shared memory, each column with its power. */
+/* Writes codes for the transposed copy to shared memory; each column has its factor. */
 __device__ __forceinline__ void keep_columns(const run<bf16> (&x)[RUNS], const block_copies &b,
                                              const mine &m, const float (&power)[RUN],
                                              uint32_t *tile)
@@ -440,11 +441,12 @@ __device__ __forceinline__ void keep_columns(const run<bf16> (&x)[RUNS], const b
             codes_of(x[i], w, power);
 #pragma unroll
         for (int k = 0; k < RUN / GROUP; k++)
-            tile[place((int)threadIdx.x / ACROSS + i * STEP, word + k)] = w[k];
+            tile[tile_index((int)threadIdx.x / ACROSS + i * STEP, word + k)] = w[k];
     }
 }
 
-/* The scale of a tile, for both copies; the last tile of a row of scales fills that up. */
+/* Writes the scale of a tile for both copies; the last tile also clears the padding of its row of
+ * scales. */
 __device__ __forceinline__ void store_tile_scale(const block_copies &b, int64_t row, int64_t col,
                                                  float down)
 {
@@ -466,17 +468,17 @@ __global__ void __launch_bounds__(THREADS, 2)
     const int64_t col = (blockIdx.x - down * b.c.across) * TILE;
     const mine m = {row + threadIdx.x / ACROSS, col + threadIdx.x % ACROSS * RUN};
     run<bf16> v[RUNS] = {};
-    uint32_t most = 0;
+    uint32_t amax = 0;
 #pragma unroll
     for (int i = 0; i < RUNS; i++)
         if (m.has(b.c, i))
             v[i].load(x + m.at(b.c, i));
 #pragma unroll
     for (int i = 0; i < RUNS; i++)
-        most = max(most, largest_of_row(v[i]));
-    most = block_largest(most);
+        amax = max(amax, largest_of_row(v[i]));
+    amax = block_largest(amax);
     if (threadIdx.x == 0)
-        all = most;
+        all = amax;
     __syncthreads();
     const powers p = powers_of(all);
     store_tile_scale(b, row, col, p.down);
@@ -492,7 +494,7 @@ __global__ void __launch_bounds__(THREADS, 2)
     make_block_copies(const bf16 *x, const bf16 *other, const block_copies b, const modulation norm)
 {
     __shared__ alignas(16) uint32_t tile[TILE * WORDS];
-    __shared__ uint32_t most[ROW_OF_PAIRS];
+    __shared__ uint32_t amax[ROW_OF_PAIRS];
     __shared__ alignas(16) float column_up[TILE];
     static_assert(WARPS * ROW_OF_PAIRS <= TILE * WORDS, "the parts of columns fit in the tile");
     const int64_t down = blockIdx.x / (uint32_t)b.c.across, row = down * TILE;
@@ -535,9 +537,9 @@ __global__ void __launch_bounds__(THREADS, 2)
     }
     if (!b.c.by_columns && !b.column_scale)
         return;
-    largest_of_columns(v, tile, most);
+    largest_of_columns(v, tile, amax);
     if (threadIdx.x < TILE) {
-        const uint32_t pair = most[threadIdx.x / 2];
+        const uint32_t pair = amax[threadIdx.x / 2];
         const powers p = powers_of(threadIdx.x % 2 ? pair & 0xffff0000u : pair << 16);
         column_up[threadIdx.x] = p.up;
         if (b.column_scale && col + threadIdx.x < b.c.cols)
@@ -577,7 +579,7 @@ void launch_blocks(const struct ckpt_kernel_args *a, const block_copies &b,
         norm);
 }
 
-/* The last output: the sums over the rows of tiles. */
+/* Adds the column sums of the rows of tiles; they are the last output. */
 void add_sums(const struct ckpt_kernel_args *a, const copies &c)
 {
     const int64_t down = (c.rows + TILE - 1) / TILE;
@@ -634,9 +636,9 @@ int cuda_to_fp8(const struct ckpt_kernel_args *a)
     c.pitch = fp8_pitch(c.rows, attr);
     c.across = (c.cols + TILE - 1) / TILE;
     c.scale = static_cast<float *>(a->out[0].data);
-    c.most[0] = static_cast<const uint32_t *>(a->in[FP8_MOST].data);
+    c.amax[0] = static_cast<const uint32_t *>(a->in[FP8_MOST].data);
     for (int i = FP8_FROM_INPUTS; i < a->n_in; i++)
-        c.most[1 + i - FP8_FROM_INPUTS] = static_cast<const uint32_t *>(a->in[i].data);
+        c.amax[1 + i - FP8_FROM_INPUTS] = static_cast<const uint32_t *>(a->in[i].data);
     if (attr->copies & FP8_ROWS)
         c.by_rows = static_cast<uint8_t *>(a->out[n++].data);
     if (attr->copies & FP8_COLUMNS)

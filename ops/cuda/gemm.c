@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Preparing and running matrix products: see gemm.h. */
+/* Prepares and launches matrix products: see gemm.h. */
 #include <stdlib.h>
 #include "cuda/gemm.h"
 #include "cuda/gemm_plain.h"
@@ -18,8 +18,9 @@ static cudaDataType_t type_of(enum ckpt_dtype dtype)
     }
 }
 
-/* Everything that the choice of an algorithm may depend on.  Adding to c is not among it: a step
- * that sets in its first micro-step and adds in the next uses one product. */
+/* A hash of everything on which the choice of an algorithm may depend.  Accumulation is not part
+ * of it: a product that sets c in the first micro-step and adds to it in later ones is prepared
+ * once. */
 static uint64_t key_of(const struct gemm *g, const struct gemm_batch *batch, int64_t workspace,
                        bool spread_bias)
 {
@@ -52,7 +53,7 @@ static uint64_t key_of(const struct gemm *g, const struct gemm_batch *batch, int
     return g->addend ? hash_mix(h, gemm_alignment(g->addend)) : h;
 }
 
-/* A dense row-major matrix as cuBLASLt sees it. */
+/* Describes a dense row-major matrix, which is column-major and transposed for cuBLASLt. */
 static cublasStatus_t describe_matrix(cublasLtMatrixLayout_t layout, enum ckpt_dtype dtype,
                                       int64_t rows, int64_t cols)
 {
@@ -86,7 +87,7 @@ static cublasStatus_t spread_matrix(cublasLtMatrixLayout_t layout, const struct 
 
 static cublasStatus_t spread_matrices(struct product *p, const struct gemm_batch *batch)
 {
-    cublasStatus_t s = spread_matrix(&p->a, batch, 1); /* cuBLASLt's first operand is our b */
+    cublasStatus_t s = spread_matrix(&p->a, batch, 1); /* cuBLASLt's first operand is b */
     s = s ? s : spread_matrix(&p->b, batch, 0);
     return s ? s : spread_matrix(&p->c, batch, 2);
 }
@@ -97,16 +98,16 @@ static cublasStatus_t set_task(struct product *p, cublasLtMatmulDescAttributes_t
     return cublasLtMatmulDescSetAttribute(&p->task, attribute, &value, sizeof value);
 }
 
-/* The algorithms differ by how well the bias is aligned, so its address is set before the choice.
- */
+/* The algorithms depend on the alignment of the bias, so its address is set before one is
+ * selected. */
 static cublasStatus_t set_bias(struct product *p, const void *bias)
 {
     return cublasLtMatmulDescSetAttribute(&p->task, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
                                           sizeof bias);
 }
 
-/* Sums stay in the tensor cores' accumulators, where Hopper keeps 14 bits of the sum of 8-bit
- * products, instead of being added to fp32 registers on the way. */
+/* Keeps sums in the tensor cores' accumulators, instead of adding them to fp32 registers at
+ * intervals.  On Hopper these have 14 bits for sums of 8-bit products. */
 static cublasStatus_t set_short_sums(struct product *p)
 {
     const int8_t fast = 1;
@@ -114,7 +115,8 @@ static cublasStatus_t set_short_sums(struct product *p)
                                           sizeof fast);
 }
 
-/* Where 8-bit operands have their scales; each call has its own, as it has its bias. */
+/* Sets the addresses of the scales of 8-bit operands, which like the bias differ from call to
+ * call. */
 static cublasStatus_t set_scales(struct product *p, const struct gemm *g)
 {
     cublasStatus_t s = CUBLAS_STATUS_SUCCESS;

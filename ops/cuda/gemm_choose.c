@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which algorithm a product uses: the pinned one; while measuring, one that is faster than the
- * first proposed by more than AHEAD; or the first proposed.  So what a run that measures has used
- * follows from the first proposals and the few pins that it leaves for the machine.
+ * Selects the algorithm of a product: the pinned one; or, while measuring, one that is faster than
+ * the first proposal by more than AHEAD; or the first proposal.  So the algorithms of a run that
+ * measures follow from the first proposals and the few pins that it records for the machine.
  *
- * Our own kernel is an algorithm like those of cuBLASLt.  Where it is fast as a rule it is the
- * first one proposed, elsewhere the last.
+ * libckpt's kernel is a candidate like cuBLASLt's algorithms.  Where it is usually fast it is the
+ * first proposal, elsewhere the last.
  */
 #include <cuda_runtime.h>
 #include <inttypes.h>
@@ -18,35 +18,37 @@ enum {
     PROPOSALS = 8, /* of cuBLASLt */
     CANDIDATES = PROPOSALS + 1,
     SCREENING = 7, /* rounds of all candidates */
-    ROUNDS = 21,   /* and of the best beside the first, at most that many of anything */
+    ROUNDS = 21,   /* rounds of the best against the first; most rounds of all */
     WORDS = sizeof(((cublasLtMatmulAlgo_t *)0)->data) / sizeof(uint64_t),
     PIN_TEXT = 32 + 17 * WORDS
 };
 
 /* Whole steps with the same algorithms differ by up to 1 % between two processes (GPT-2 124M on an
- * H100: 117 and 118 ms), so what gains a product less than this is not worth other sums. */
+ * H100: 117 and 118 ms).  A product that gains less than this is not worth a change of bits. */
 #define AHEAD 1.03
 
 /* A candidate. */
 struct choice {
     bool own;
-    cublasLtMatmulAlgo_t algo; /* of cuBLASLt, unless it is our own kernel */
+    cublasLtMatmulAlgo_t algo; /* of cuBLASLt, unless own */
     size_t workspace;
 };
 
-static void take(struct product *p, const struct choice *c)
+static void use_choice(struct product *p, const struct choice *c)
 {
     p->own = c->own;
     p->algo = c->algo;
     p->workspace = c->workspace;
 }
 
-/* ---- pins: "cublaslt VERSION" and the algorithm's words, which only that version understands; or
- * OWN_PIN ---- */
+/* ---- pins ------------------------------------------------------------------------------------ */
+
+/* A pin is OWN_PIN, or "cublaslt VERSION" and the words of the algorithm, which only that version
+ * understands. */
 
 #define OWN_PIN "libckpt 1"
 
-static void write_choice(char *dst, size_t size, const struct product *p)
+static void write_pin(char *dst, size_t size, const struct product *p)
 {
     if (p->own) {
         snprintf(dst, size, OWN_PIN);
@@ -57,7 +59,7 @@ static void write_choice(char *dst, size_t size, const struct product *p)
         n += snprintf(dst + n, size - (size_t)n, " %" PRIx64, p->algo.data[i]);
 }
 
-static bool read_choice(const char *text, struct product *p)
+static bool read_pin(const char *text, struct product *p)
 {
     size_t version;
     int n = 0, used;
@@ -72,7 +74,7 @@ static bool read_choice(const char *text, struct product *p)
     return text[n] == '\0';
 }
 
-/* Whether what is in p runs here; sets the workspace that it uses. */
+/* Can the algorithm in p run here?  Sets the size of its workspace. */
 static bool fits(cublasLtHandle_t handle, struct product *p, const struct ckpt_kernel_args *a,
                  bool own_takes)
 {
@@ -87,13 +89,13 @@ static bool fits(cublasLtHandle_t handle, struct product *p, const struct ckpt_k
            result.workspaceSize <= (size_t)a->workspace_bytes;
 }
 
-static bool take_pin(cublasLtHandle_t handle, struct product *p, const struct ckpt_kernel_args *a,
-                     bool own_takes, struct pins *pins)
+static bool use_pin(cublasLtHandle_t handle, struct product *p, const struct ckpt_kernel_args *a,
+                    bool own_takes, struct pins *pins)
 {
     const char *choice = pins_get(pins, p->key);
     if (!choice)
         return false;
-    if (read_choice(choice, p) && fits(handle, p, a, own_takes)) {
+    if (read_pin(choice, p) && fits(handle, p, a, own_takes)) {
         pins_put(pins, p->key, choice, PIN_TAKEN);
         return true;
     }
@@ -110,7 +112,7 @@ static cublasStatus_t set_limit(cublasLtMatmulPreference_t limits,
     return cublasLtMatmulPreferenceSetAttribute(limits, attribute, &value, sizeof value);
 }
 
-/* Partial sums stay in fp32: no splits that meet in a bf16 output or are stored as bf16. */
+/* Partial sums must be fp32: no split that adds in a bf16 output or stores bf16 parts. */
 static cublasStatus_t set_limits(cublasLtMatmulPreference_t limits, const struct gemm *g,
                                  const struct ckpt_kernel_args *a)
 {
@@ -135,9 +137,9 @@ static cublasStatus_t set_limits(cublasLtMatmulPreference_t limits, const struct
              : set_limit(limits, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, gemm_alignment(g->c));
 }
 
-/* Fills found with cuBLASLt's proposals that can run, best guess first; returns their number. */
-static int ask(cublasLtHandle_t handle, struct product *p, const struct gemm *g,
-               const struct ckpt_kernel_args *a, struct choice *found)
+/* Fills `found` with cuBLASLt's proposals that can run, best first; returns their number. */
+static int query_heuristics(cublasLtHandle_t handle, struct product *p, const struct gemm *g,
+                            const struct ckpt_kernel_args *a, struct choice *found)
 {
     cublasLtMatmulPreferenceOpaque_t limits;
     cublasLtMatmulHeuristicResult_t all[PROPOSALS];
@@ -154,7 +156,7 @@ static int ask(cublasLtHandle_t handle, struct product *p, const struct gemm *g,
     return kept;
 }
 
-/* The same of all candidates; only the first where the others are not asked for. */
+/* The same for all candidates; without `all` only for those that can come first. */
 static int propose(cublasLtHandle_t handle, struct product *p, const struct gemm *g,
                    const struct ckpt_kernel_args *a, bool own_takes, bool all,
                    struct choice *found)
@@ -164,7 +166,7 @@ static int propose(cublasLtHandle_t handle, struct product *p, const struct gemm
     if (own_first)
         found[n++] = (struct choice){.own = true};
     if (!own_first || all)
-        n += ask(handle, p, g, a, found + n);
+        n += query_heuristics(handle, p, g, a, found + n);
     if (own_takes && !own_first)
         found[n++] = (struct choice){.own = true};
     return n;
@@ -172,14 +174,14 @@ static int propose(cublasLtHandle_t handle, struct product *p, const struct gemm
 
 /* ---- measuring ------------------------------------------------------------------------------- */
 
-struct watch {
+struct timer {
     cudaEvent_t begin, end;
 };
 
-/* Takes the operands out of the caches, in which a step has much else; and the device is at work
- * when the product is handed over, which thus is no part of its time. */
-static bool make_cold(cublasLtHandle_t handle, struct product *p, const struct gemm *g,
-                      const struct ckpt_kernel_args *a)
+/* Evicts the operands from the caches, as the rest of a step would.  It also keeps the device busy
+ * while the product is enqueued, so that the launch latency is not measured. */
+static bool evict_operands(cublasLtHandle_t handle, struct product *p, const struct gemm *g,
+                           const struct ckpt_kernel_args *a)
 {
     size_t bytes;
     void *cold = cuda_libs_cold(a->device, &bytes);
@@ -188,11 +190,11 @@ static bool make_cold(cublasLtHandle_t handle, struct product *p, const struct g
 }
 
 /* Milliseconds of a launch, or infinity if it was refused. */
-static double time_run(struct watch *w, cublasLtHandle_t handle, struct product *p,
+static double time_run(struct timer *w, cublasLtHandle_t handle, struct product *p,
                        const struct gemm *g, const struct ckpt_kernel_args *a)
 {
     float ms = INFINITY;
-    bool ok = make_cold(handle, p, g, a) &&
+    bool ok = evict_operands(handle, p, g, a) &&
               cudaEventRecord(w->begin, (cudaStream_t)a->stream) == cudaSuccess &&
               gemm_launch(handle, p, g, a) == CUBLAS_STATUS_SUCCESS &&
               cudaEventRecord(w->end, (cudaStream_t)a->stream) == cudaSuccess &&
@@ -202,26 +204,25 @@ static double time_run(struct watch *w, cublasLtHandle_t handle, struct product 
     return (double)ms;
 }
 
-/* The medians of so many rounds, each of which runs every proposal once, so that a change of clocks
- * meets them all.  The round before them only warms up. */
-static void time_all(struct watch *w, cublasLtHandle_t handle, struct product *p,
+/* The median times over some rounds.  A round runs every candidate once, so that a change of clocks
+ * affects all of them.  One more round before warms up. */
+static void time_all(struct timer *w, cublasLtHandle_t handle, struct product *p,
                      const struct gemm *g, const struct ckpt_kernel_args *a,
-                     const struct choice *found, int n, int rounds,
-                     double *median)
+                     const struct choice *found, int n, int rounds, double *median)
 {
     double ms[CANDIDATES][ROUNDS];
     for (int round = -1; round < rounds; round++)
         for (int i = 0; i < n; i++) {
-            take(p, &found[i]);
+            use_choice(p, &found[i]);
             ms[i][max_i64(round, 0)] = time_run(w, handle, p, g, a);
         }
     for (int i = 0; i < n; i++)
         median[i] = median_of(ms[i], rounds);
 }
 
-/* The proposal with the smallest median where it still beats the first one by AHEAD when only these
- * two run: the best of eight looks better than it is.  Else the first. */
-static int fastest(struct watch *w, cublasLtHandle_t handle, struct product *p,
+/* The candidate with the smallest median, if it beats the first one by AHEAD again when only these
+ * two run (the best of several noisy medians is biased); else the first. */
+static int fastest(struct timer *w, cublasLtHandle_t handle, struct product *p,
                    const struct gemm *g, const struct ckpt_kernel_args *a,
                    const struct choice *found, int n)
 {
@@ -242,7 +243,7 @@ static int measure(cublasLtHandle_t handle, struct product *p, const struct gemm
                    const struct ckpt_kernel_args *a, const struct choice *found,
                    int n)
 {
-    struct watch w = {NULL, NULL};
+    struct timer w = {NULL, NULL};
     int at = 0;
     if (cudaEventCreate(&w.begin) == cudaSuccess && cudaEventCreate(&w.end) == cudaSuccess)
         at = fastest(&w, handle, p, g, a, found, n);
@@ -250,11 +251,11 @@ static int measure(cublasLtHandle_t handle, struct product *p, const struct gemm
         cudaEventDestroy(w.begin);
     if (w.end)
         cudaEventDestroy(w.end);
-    cudaGetLastError(); /* what was refused here is no error of the step */
+    cudaGetLastError(); /* launches that were refused here are no error of the step */
     return at;
 }
 
-/* A step that is being recorded cannot be waited for. */
+/* False while a stream is captured: a captured launch cannot be waited for. */
 static bool may_measure(struct cuda_libs *libs, const struct ckpt_kernel_args *a)
 {
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
@@ -270,16 +271,16 @@ bool gemm_choose(cublasLtHandle_t handle, struct product *p, const struct gemm *
     struct cuda_libs *libs = a->device;
     struct pins *pins = cuda_libs_pins(libs);
     char text[PIN_TEXT];
-    if (take_pin(handle, p, a, own_takes, pins))
+    if (use_pin(handle, p, a, own_takes, pins))
         return true;
     const bool measures = may_measure(libs, a);
     const int n = propose(handle, p, g, a, own_takes, measures, found);
     if (!n)
         return false;
     const int at = measures ? measure(handle, p, g, a, found, n) : 0;
-    take(p, &found[at]);
-    write_choice(text, sizeof text, p);
-    /* without memory for it the choice is only not written down */
+    use_choice(p, &found[at]);
+    write_pin(text, sizeof text, p);
+    /* if memory is exhausted, only the pin is lost */
     pins_put(pins, p->key, text, at ? PIN_FASTER : PIN_PROPOSED);
     return true;
 }

@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Products with a gate or its gradient in their epilogue (gemm_gated.h, gemm_hopper.cuh).
+ * Products with a gate or its gradient in their epilogue (gemm_gated.h, gemm_hopper.cuh).  In the
+ * forward kernel a tile has 96 columns of gate and the same 96 of up, so that a thread has both in
+ * registers.
  *
- * Forward a tile has 96 columns of gate and the same ones of up, so that a thread has both in its
- * registers.  In the backward pass boxes of gate and up come to slots of a warp while those before
- * are mapped, and dgate and dup take their place.  The same warps of the two warpgroups have the
- * slots in turn, as one has an epilogue while the other one multiplies: who has stored what is in a
- * slot lets what comes next there come, for itself or, at the end of a tile, for the other one.
+ * In the backward kernel each warp loads boxes of gate and up into slots of shared memory while it
+ * processes earlier ones; dgate and dup replace them in place.  Warp w of both warpgroups uses the
+ * same slots in turn, since one warpgroup runs its epilogue while the other one multiplies.  Once a
+ * slot's results have been stored, that warp starts the next load into the slot, at the end of a
+ * tile for the other warpgroup.
  *
- * Of the backward pass 31,000 cycles a tile go by for 1,536 channels, of which its epilogue takes
- * 17,000 and products alone 19,000: five matrices that come and go delay operands.  So boxes of the
- * same rows are stored one behind the other, which is 2 to 6 % faster than columns first (an H100,
- * 16,384 x 1,536 x 8,960: 0.946 ms for 1.004; without these matrices 0.668).  Boxes for all four
- * warps, of 32 columns, hints for the L2, and other numbers of tiles side by side change less.
+ * A backward tile takes 31,000 cycles for 1,536 channels; its epilogue takes 17,000 of them, and
+ * products alone would take 19,000: the traffic of five matrices delays the operands.  So boxes of
+ * the same rows are stored one after the other, which is 2 to 6 % faster than columns first (H100,
+ * 16,384 x 1,536 x 8,960: 0.946 ms instead of 1.004; without these matrices 0.668).  Boxes for all
+ * four warps, boxes of 32 columns, L2 hints, and other rasterizations of tiles change less.
  *
- * Compiled for sm_90a alone, since PTX of these instructions fits no other device.
+ * Compiled only for sm_90a, since the PTX of these instructions is not portable.
  */
 #include "cuda/expr_math.cuh"
 #include "cuda/expr_pair.cuh"
@@ -24,7 +26,7 @@
 namespace
 {
 
-/* silu(x) of a pair, rounded; s: the sigmoids. */
+/* silu(x) of a pair, rounded; s receives the sigmoids. */
 __device__ __forceinline__ uint32_t silu2(float2 x, float (&s)[2])
 {
     s[0] = expr_sigmoid2(__fmul_rn(EXPR_LOG2E, x.x));
@@ -32,7 +34,7 @@ __device__ __forceinline__ uint32_t silu2(float2 x, float (&s)[2])
     return pack2(__fmul_rn(x.x, s[0]), __fmul_rn(x.y, s[1]));
 }
 
-/* As expr_silu_dx, s being the sigmoid of x. */
+/* Same as expr_silu_dx, given s, the sigmoid of x. */
 __device__ __forceinline__ float silu_dx(float dy, float x, float s)
 {
     return __fmul_rn(__fmul_rn(dy, s), __fmaf_rn(x, __fsub_rn(1.f, s), 1.f));
@@ -42,7 +44,7 @@ __device__ __forceinline__ float silu_dx(float dy, float x, float s)
 
 enum { GATE, UP, HIDDEN, RESULTS };
 
-constexpr int BOX = 32; /* columns of a box: 96 are no multiple of more */
+constexpr int BOX = 32; /* columns of a box: 96 is not a multiple of anything larger than 32 */
 
 struct forward_args {
     struct gemm_sizes sizes;
@@ -53,10 +55,10 @@ struct forward_args {
 
 template <typename S> struct forward_shared {
     gemm_ring<S> ring;
-    gemm_box<BOX> out[GEMM_GROUPS][GEMM_WARPS][GEMM_HALVES][RESULTS]; /* of two batches */
+    gemm_box<BOX> out[GEMM_GROUPS][GEMM_WARPS][GEMM_HALVES][RESULTS]; /* double buffered */
 };
 
-/* A warp's box number m of a strip of BOX columns. */
+/* Computes box m of a warp, in a strip of BOX columns. */
 template <typename S>
 __device__ __forceinline__ void map_forward(const gemm_rounded<S> &both, int box, int m,
                                             const gemm_box_lane<BOX> &rows)
@@ -115,7 +117,7 @@ __global__ void __cluster_dims__(GEMM_PAIR, 1, 1) __launch_bounds__(GEMM_THREADS
     static_assert(S::STRIP % BOX == 0, "whole boxes");
     forward_shared<S> *here = (forward_shared<S> *)gemm_shared;
     const int group = group_index(), rank = cluster_rank();
-    const int steps = gemm_places<S>(a.sizes);
+    const int steps = gemm_stages<S>(a.sizes);
     if (threadIdx.x == 0) {
         gemm_init(here->ring);
         barrier_inits_end();
@@ -124,7 +126,7 @@ __global__ void __cluster_dims__(GEMM_PAIR, 1, 1) __launch_bounds__(GEMM_THREADS
     const auto work = [&](int i, int number) {
         const struct gemm_tile tile = gemm_tile_of<S>(a.sizes, number, rank);
         gemm_sums<S> sums;
-        sums.find(here->ring, i, steps, group);
+        sums.compute(here->ring, i, steps, group);
         finish_forward(a, here, sums, tile, group);
     };
     gemm_run<S>(a.sizes, a.operands, here->ring, group, rank, [] {}, work);
@@ -141,15 +143,15 @@ struct backward_args {
 
 constexpr int DX_BOX = 64, SLOTS = 3;
 
-/* A warp maps a tile in steps of 16 rows and 64 columns, those of one half of the rows behind each
- * other; step k of each tile has slot k % SLOTS. */
+/* A warp processes a tile in steps of 16 rows and 64 columns, all columns of one half of the rows
+ * first; step k of each tile uses slot k % SLOTS. */
 template <typename S> struct backward_shared {
     gemm_ring<S> ring;
     struct {
-        gemm_box<DX_BOX> slot[SLOTS][2]; /* gate and up, then their gradients */
+        gemm_box<DX_BOX> slot[SLOTS][2]; /* gate and up, later their gradients */
         gemm_box<DX_BOX> h[2];           /* of two steps */
     } warp[GEMM_WARPS];
-    uint64_t come[GEMM_WARPS][SLOTS], turn[GEMM_GROUPS][GEMM_WARPS];
+    uint64_t full[GEMM_WARPS][SLOTS], turn[GEMM_GROUPS][GEMM_WARPS];
 };
 
 template <typename S> struct backward_group {
@@ -169,33 +171,34 @@ template <typename S> struct backward_group {
         return gemm_box_row(tile, step / ACROSS, warp);
     }
 
-    /* One lane lets gate and up of a step come. */
-    __device__ __forceinline__ void bring(const struct gemm_tile &tile, int step) const
+    /* One lane starts the loads of gate and up of a step. */
+    __device__ __forceinline__ void load_step(const struct gemm_tile &tile, int step) const
     {
         gemm_box<DX_BOX>(&slot)[2] = here->warp[warp].slot[step % SLOTS];
-        const uint64_t *come = &here->come[warp][step % SLOTS];
+        const uint64_t *full = &here->full[warp][step % SLOTS];
         const int at[2] = {step_col(tile, step), step_row(tile, step)};
-        barrier_expect(come, sizeof slot);
-        box_load(&slot[0], &a.gate, come, at);
-        box_load(&slot[1], &a.up, come, at);
+        barrier_expect(full, sizeof slot);
+        box_load(&slot[0], &a.gate, full, at);
+        box_load(&slot[1], &a.up, full, at);
     }
 
-    __device__ __forceinline__ void bring_first(void) const
+    __device__ __forceinline__ void load_first_steps(void) const
     {
         const struct gemm_tile tile = gemm_tile_of<S>(a.sizes, gemm_first(), rank);
         if (group == 0 || threadIdx.x % 32 || gemm_first() >= gemm_tiles(a.sizes))
             return;
         for (int step = 0; step < SLOTS; step++)
-            bring(tile, step);
+            load_step(tile, step);
     }
 
-    /* Makes the gradients of gate and up and h of a step. */
+    /* Computes dgate, dup and h of a step. */
     static __device__ __forceinline__ void map_step(const gemm_rounded<S> &dh, int step,
                                                     const gemm_box_lane<DX_BOX> &rows)
     {
         constexpr int PAIRS = DX_BOX / 16;
         const int slot = step % SLOTS * 2;
-        uint32_t gate[PAIRS][4], up[PAIRS][4]; /* at once: stores keep their place among loads */
+        /* All loads first: the compiler does not move loads across the stores. */
+        uint32_t gate[PAIRS][4], up[PAIRS][4];
 #pragma unroll
         for (int n = 0; n < PAIRS; n++) {
             rows.take(gate[n], slot, n);
@@ -231,19 +234,21 @@ template <typename S> struct backward_group {
         stores_commit();
     }
 
-    /* i: the tile's number in the block.  The slot of two steps before has been stored: the step
-     * that has it next comes there, of this tile or of the next one. */
+    /* i: the number of the tile in this block.  At each step the results of two steps ago have been
+     * read out of their slot, so the next loads into that slot start, for this tile or the next
+     * one. */
     __device__ __forceinline__ void finish(const gemm_sums<S> &sums, const struct gemm_tile &tile,
                                            int i, int next) const
     {
         static_assert(STEPS % SLOTS == 0, "a step always has the same slot");
         const bool lane = threadIdx.x % 32 == 0, more = next < gemm_tiles(a.sizes);
         const struct gemm_tile next_tile = gemm_tile_of<S>(a.sizes, more ? next : 0, rank);
-        const auto follow = [&](int step) { /* what has the slot of that one next */
+        /* Starts the next load into the slot of `step`. */
+        const auto load_next = [&](int step) {
             if (step + SLOTS < STEPS)
-                bring(tile, step + SLOTS);
+                load_step(tile, step + SLOTS);
             else if (more)
-                bring(next_tile, step + SLOTS - STEPS);
+                load_step(next_tile, step + SLOTS - STEPS);
         };
         const gemm_box_lane<DX_BOX> rows(here->warp[warp].slot[0]);
         gemm_rounded<S> dh;
@@ -254,8 +259,8 @@ template <typename S> struct backward_group {
         for (int step = 0; step < STEPS; step++) {
             gemm_stores_read<1>();
             if (lane && step >= 2)
-                follow(step - 2);
-            barrier_wait(&here->come[warp][step % SLOTS], i * (STEPS / SLOTS) + step / SLOTS);
+                load_next(step - 2);
+            barrier_wait(&here->full[warp][step % SLOTS], i * (STEPS / SLOTS) + step / SLOTS);
             map_step(dh, step, rows);
             show_products();
             __syncwarp();
@@ -264,8 +269,8 @@ template <typename S> struct backward_group {
         }
         if (lane) {
             stores_read<0>();
-            follow(STEPS - 2);
-            follow(STEPS - 1);
+            load_next(STEPS - 2);
+            load_next(STEPS - 1);
             barrier_arrive(&here->turn[1 - group][warp]);
         }
     }
@@ -278,26 +283,28 @@ __global__ void __cluster_dims__(GEMM_PAIR, 1, 1) __launch_bounds__(GEMM_THREADS
     static_assert(sizeof(backward_shared<S>) <= 227 * 1024, "what a block may have");
     backward_shared<S> *here = (backward_shared<S> *)gemm_shared;
     const int group = group_index(), rank = cluster_rank();
-    const int steps = gemm_places<S>(a.sizes);
+    const int steps = gemm_stages<S>(a.sizes);
     if (threadIdx.x == 0) {
         gemm_init(here->ring);
         for (int i = 0; i < GEMM_WARPS * SLOTS; i++)
-            barrier_init(&here->come[i / SLOTS][i % SLOTS], 1);
+            barrier_init(&here->full[i / SLOTS][i % SLOTS], 1);
         for (int i = 0; i < GEMM_GROUPS * GEMM_WARPS; i++)
             barrier_init(&here->turn[i / GEMM_WARPS][i % GEMM_WARPS], 1);
         barrier_inits_end();
     }
     cluster_sync();
-    const auto own = [&] { /* made where it is used: it takes no registers beside the products */
+    /* Constructed where it is used, so that it takes no registers during the products. */
+    const auto own = [&] {
         return backward_group<S>{a, here, group, rank, (int)threadIdx.x / 32 % GEMM_WARPS};
     };
     const auto work = [&](int i, int number) {
         const struct gemm_tile tile = gemm_tile_of<S>(a.sizes, number, rank);
         gemm_sums<S> sums;
-        sums.find(here->ring, i, steps, group);
+        sums.compute(here->ring, i, steps, group);
         own().finish(sums, tile, i, number + gemm_step());
     };
-    gemm_run<S>(a.sizes, a.operands, here->ring, group, rank, [&] { own().bring_first(); }, work);
+    const auto begin = [&] { own().load_first_steps(); };
+    gemm_run<S>(a.sizes, a.operands, here->ring, group, rank, begin, work);
 }
 
 /* ---- launching ------------------------------------------------------------------------------- */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Products of bf16 on Hopper that do a gate, h = silu(gate) up, or its gradient in their epilogue
- * (gemm_gated.cu).  All matrices are dense and row-major, at multiples of 16 bytes.  Sums are fp32,
- * in an order that depends on the sizes alone; every value of silu, silu_dx and mul is rounded as
- * by these ops one behind the other.
+ * bf16 products on Hopper that compute a gate, h = silu(gate) up, or its gradient in their epilogue
+ * (gemm_gated.cu).  All matrices are dense and row-major, aligned to 16 bytes.  Sums are fp32, in
+ * an order that depends on the sizes alone.  Values are rounded like those of the separate ops
+ * silu, silu_dx and mul.
  */
 #ifndef CKPT_CUDA_GEMM_GATED_H
 #define CKPT_CUDA_GEMM_GATED_H
@@ -16,15 +16,15 @@ extern "C" {
 #endif
 
 /* gate [rows, cols] = x [rows, inner] wg^T, up = x wu^T, h = silu(gate) up; wg, wu [cols, inner].
- * Results may be NULL: they are not written. */
+ * A result that is NULL is not written. */
 struct gemm_gated {
     int64_t rows, inner, cols;
     const void *x, *wg, *wu;
     void *gate, *up, *h;
 };
 
-/* With dh the rounded dy [rows, inner] w, w [inner, cols], the gradients of h's operands: dgate
- * [rows, cols] = silu_dx(dh up, gate), dup = dh silu(gate); and h once more unless it is NULL.
+/* With dh = dy [rows, inner] w, rounded, w [inner, cols], the gradients of h's operands: dgate
+ * [rows, cols] = silu_dx(dh up, gate), dup = dh silu(gate).  Also recomputes h unless it is NULL.
  * dgate may be gate, dup may be up. */
 struct gemm_gated_dx {
     int64_t rows, inner, cols;
@@ -32,11 +32,11 @@ struct gemm_gated_dx {
     void *dgate, *dup, *h;
 };
 
-/* Whether the current device has these products. */
+/* Can the current device compute these products? */
 bool cuda_gemm_gated_takes(int64_t rows, int64_t inner, int64_t cols);
 
-/* Any sizes of at least 1 on such a device, inner and cols being multiples of 8.  Return 0 or
- * CKPT_EDEVICE. */
+/* All sizes must be at least 1, inner and cols multiples of 8, and cuda_gemm_gated_takes true.
+ * Return 0 or CKPT_EDEVICE. */
 int cuda_gemm_gated(const struct gemm_gated *g, void *stream);
 int cuda_gemm_gated_dx(const struct gemm_gated_dx *g, void *stream);
 

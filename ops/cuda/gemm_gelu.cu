@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Products with GELU or its gradient in their epilogue (gemm_gelu.h, gemm_hopper.cuh).
+ * Products with GELU or its gradient in their epilogue (gemm_gelu.h, gemm_hopper.cuh).  A warp
+ * rounds its sums, which frees half of their registers, processes 16 rows and 64 columns at a time,
+ * and stores them by TMA from its own slots, so that warps do not wait for each other.  In the
+ * backward kernel pre is prefetched into such a slot and dpre replaces it in place; whoever has
+ * finished with a slot starts its next load.
  *
- * A warp rounds its sums, which frees half of their registers, maps 16 rows and 64 columns at a
- * time and has them stored by box copies from places of its own, so that warps do not wait for each
- * other.  Going backward pre comes to such a place beforehand and dpre takes its place; whoever is
- * done with a place lets the next box come there.
+ * Tried and slower (H100, 13,800 x 1,152 x 4,608 backward, 0.301 ms): column sums as products of
+ * mma.sync with ones, 0.316; the same with stores by warps instead of TMA, 0.333.
  *
- * Tried and slower (an H100, 13,800 x 1,152 x 4,608 backward, 0.301 ms): sums over rows as products
- * of mma.sync with ones, 0.316; with these, lines stored by warps instead of box copies, 0.333.
- *
- * Compiled for sm_90a alone, since PTX of these instructions fits no other device.
+ * Compiled only for sm_90a, since the PTX of these instructions is not portable.
  */
 #include "cuda/column_sum.cuh"
 #include "cuda/expr_math.cuh"
@@ -30,14 +29,14 @@ struct forward_args {
     const bf16 *bias;
     bool has_pre, has_post;
     const float *scale[2]; /* of 8-bit operands */
-    uint32_t *largest;     /* magnitude of GELU of a result of these, or NULL */
+    uint32_t *largest;     /* of GELU, for 8-bit operands; or NULL */
     struct gemm_operands operands;
     CUtensorMap pre, post;
 };
 
 template <typename S> struct forward_shared {
     gemm_ring<S> ring;
-    /* Of two batches: pre and, of bf16, post. */
+    /* Double buffered: pre and, for bf16, post. */
     gemm_box<BOX> out[GEMM_GROUPS][GEMM_WARPS][GEMM_HALVES][S::BYTES ? 1 : 2];
     uint32_t bias[GEMM_GROUPS][S::COLS / 2];
     float scale;
@@ -49,7 +48,7 @@ __device__ __forceinline__ uint32_t gelu2(uint32_t x)
     return pack2(expr_gelu(f.x, 0.f, 0.f), expr_gelu(f.y, 0.f, 0.f));
 }
 
-/* The sums with their bias, rounded; those of 8-bit operands are times `scale`. */
+/* Adds the bias and rounds; the sums of 8-bit operands are multiplied by `scale`. */
 template <typename S>
 __device__ __forceinline__ void round_forward(gemm_rounded<S> &pre, const gemm_sums<S> &sums,
                                               const uint32_t *bias, float scale)
@@ -83,7 +82,7 @@ __device__ __forceinline__ uint32_t smaller_values(uint32_t a, uint32_t b)
     return c;
 }
 
-/* Rows behind the last one, which hold the bias, become zero. */
+/* Clears the rows past the last one, which contain the bias. */
 template <typename S> __device__ __forceinline__ void clear_tail(gemm_rounded<S> &pre, int left)
 {
     const int row = threadIdx.x / 32 % GEMM_WARPS * GEMM_WARP_ROWS + threadIdx.x % 32 / 4;
@@ -98,9 +97,9 @@ template <typename S> __device__ __forceinline__ void clear_tail(gemm_rounded<S>
 }
 
 /*
- * The largest magnitude of GELU of what a warp has, as bits of an fp32.  From its least value,
- * -0.17, on upwards GELU rises, so that of the largest operand is the largest of all, where it is
- * more than that.
+ * The largest magnitude of GELU over a warp's values, as the bits of an fp32.  GELU increases from
+ * its minimum of -0.17 upwards.  So if GELU of the largest operand is above 0.17, that is the
+ * largest magnitude.
  */
 template <typename S> __device__ __forceinline__ uint32_t largest_gelu(const gemm_rounded<S> &pre)
 {
@@ -116,9 +115,9 @@ template <typename S> __device__ __forceinline__ uint32_t largest_gelu(const gem
                 low = smaller_values(low, pre.at[m][u][half]);
             }
     const int pair = max((int)(top << 16), (int)(top & 0xffff0000u)); /* NaN is 0x7fff */
-    const int most = __reduce_max_sync(0xffffffffu, pair);
+    const int maximum = __reduce_max_sync(0xffffffffu, pair);
     const bool below = low << 16 == 0xff800000u || (low & 0xffff0000u) == 0xff800000u;
-    const float mapped = to_float(from_float<bf16>(expr_gelu(__int_as_float(most), 0.f, 0.f)));
+    const float mapped = to_float(from_float<bf16>(expr_gelu(__int_as_float(maximum), 0.f, 0.f)));
     if (__any_sync(0xffffffffu, below))
         return 0x7fc00000u;
     if (!(mapped <= dip))
@@ -183,11 +182,11 @@ __device__ __forceinline__ void finish_forward(const forward_args &a, forward_sh
 }
 
 template <typename S>
-__device__ __forceinline__ void bring_bias(const forward_args &a, forward_shared<S> *here,
-                                           const struct gemm_tile &tile, int group)
+__device__ __forceinline__ void load_bias(const forward_args &a, forward_shared<S> *here,
+                                          const struct gemm_tile &tile, int group)
 {
     const int i = threadIdx.x % GROUP, col = tile.col + 2 * i;
-    named_sync(1 + group, GROUP); /* nobody reads that of the tile before */
+    named_sync(1 + group, GROUP); /* no thread still reads the bias of the previous tile */
     if (i < S::COLS / 2)
         here->bias[group][i] =
             a.bias && col < a.sizes.cols ? *reinterpret_cast<const uint32_t *>(a.bias + col) : 0;
@@ -200,7 +199,7 @@ __global__ void __cluster_dims__(GEMM_PAIR, 1, 1) __launch_bounds__(GEMM_THREADS
     static_assert(sizeof(forward_shared<S>) <= 227 * 1024, "what a block may have");
     forward_shared<S> *here = (forward_shared<S> *)gemm_shared;
     const int group = group_index(), rank = cluster_rank();
-    const int steps = gemm_places<S>(a.sizes);
+    const int steps = gemm_stages<S>(a.sizes);
     if (threadIdx.x == 0) {
         gemm_init(here->ring);
         barrier_inits_end();
@@ -210,8 +209,8 @@ __global__ void __cluster_dims__(GEMM_PAIR, 1, 1) __launch_bounds__(GEMM_THREADS
     const auto work = [&](int i, int number) {
         const struct gemm_tile tile = gemm_tile_of<S>(a.sizes, number, rank);
         gemm_sums<S> sums;
-        bring_bias(a, here, tile, group);
-        sums.find(here->ring, i, steps, group);
+        load_bias(a, here, tile, group);
+        sums.compute(here->ring, i, steps, group);
         named_sync(1 + group, GROUP);
         finish_forward(a, here, sums, tile, group);
     };
@@ -222,31 +221,32 @@ __global__ void __cluster_dims__(GEMM_PAIR, 1, 1) __launch_bounds__(GEMM_THREADS
 
 struct backward_args {
     struct gemm_sizes sizes;
-    float *partial; /* sums of 128 rows each, or NULL */
+    float *partial; /* column sums of 128 rows each, or NULL */
     bool has_post;
     const float *scale[2]; /* of 8-bit operands */
-    uint32_t *largest;     /* magnitude of a result of these, or NULL */
+    uint32_t *largest;     /* magnitude of the result, for 8-bit operands; or NULL */
     struct gemm_operands operands;
     CUtensorMap pre, dpre, post;
 };
 
 /*
- * Boxes of pre come to places beforehand, and dpre leaves from there.  Sums of 8 bits may take less
- * time than an epilogue: so both warpgroups have places for themselves then, and epilogues run
- * beside each other (54,000 x 1,152 x 4,608 in 0.63 ms on an H100, for 0.70); fewer of them, to
- * fit.  Else the same warps of both share places for a whole tile.
+ * Boxes of pre are prefetched into slots, and dpre is stored from there.  The products of 8-bit
+ * operands may take less time than an epilogue.  Each warpgroup then has its own slots, so that the
+ * two epilogues run concurrently (54,000 x 1,152 x 4,608 in 0.63 ms on an H100, instead of 0.70);
+ * to fit, there are fewer of them.  Otherwise warp w of both warpgroups shares its slots, for a
+ * whole tile at a time.
  */
 template <typename S> struct backward_shared {
     static constexpr int OWNERS = S::BYTES ? GEMM_GROUPS : 1;
     static constexpr int BOXES = S::BOXES * GEMM_HALVES; /* of a warp's part of a tile */
-    static constexpr int PLACES = S::BYTES ? 3 : BOXES;
-    static_assert(BOXES % PLACES == 0, "box n of any tile comes to the same place");
+    static constexpr int SLOTS = S::BYTES ? 3 : BOXES;
+    static_assert(BOXES % SLOTS == 0, "box n of any tile comes to the same place");
     gemm_ring<S> ring;
     struct {
-        gemm_box<BOX> pre[PLACES], post[S::BYTES ? 0 : GEMM_HALVES];
+        gemm_box<BOX> pre[SLOTS], post[S::BYTES ? 0 : GEMM_HALVES];
     } warp[OWNERS][GEMM_WARPS];
     float2 sums[OWNERS][S::COLS / 2];
-    uint64_t come[GEMM_GROUPS][GEMM_WARPS][PLACES]; /* of who maps the box */
+    uint64_t full[GEMM_GROUPS][GEMM_WARPS][SLOTS]; /* of the warpgroup that processes the box */
     float scale;
 };
 
@@ -256,40 +256,41 @@ template <typename S> struct backward_group {
     int group, rank, warp;
 
     static constexpr int OWNERS = backward_shared<S>::OWNERS, BOXES = backward_shared<S>::BOXES;
-    static constexpr int PLACES = backward_shared<S>::PLACES;
+    static constexpr int SLOTS = backward_shared<S>::SLOTS;
 
     __device__ __forceinline__ int owner(void) const
     {
         return OWNERS > 1 ? group : 0;
     }
 
-    /* One lane lets box number n of pre of a tile of warpgroup `user` come. */
-    __device__ __forceinline__ void bring(const struct gemm_tile &tile, int n, int user)
+    /* One lane starts the load of box n of pre, for a tile of warpgroup `user`. */
+    __device__ __forceinline__ void load_box(const struct gemm_tile &tile, int n, int user)
     {
-        const uint64_t *come = &here->come[user][warp][n % PLACES];
-        barrier_expect(come, sizeof(gemm_box<BOX>));
-        box_load(&here->warp[owner()][warp].pre[n % PLACES], &a.pre, come,
+        const uint64_t *full = &here->full[user][warp][n % SLOTS];
+        barrier_expect(full, sizeof(gemm_box<BOX>));
+        box_load(&here->warp[owner()][warp].pre[n % SLOTS], &a.pre, full,
                  {tile.col + n / GEMM_HALVES * BOX, gemm_box_row(tile, n % GEMM_HALVES, warp)});
     }
 
-    /* What finish() does not bring of a first tile: where places are shared, all of it. */
-    __device__ __forceinline__ void bring_first(void)
+    /* Starts the loads of a first tile that finish() does not start: if slots are shared, all of
+     * them. */
+    __device__ __forceinline__ void load_first_boxes(void)
     {
         const int number = gemm_first() + owner() * gemm_step();
         if (threadIdx.x % 32 || number >= gemm_tiles(a.sizes) || (OWNERS == 1 && group == 0))
             return;
         const struct gemm_tile tile = gemm_tile_of<S>(a.sizes, number, rank);
-        for (int n = 0; n < (OWNERS > 1 ? PLACES - 2 : PLACES); n++)
-            bring(tile, n, owner());
+        for (int n = 0; n < (OWNERS > 1 ? SLOTS - 2 : SLOTS); n++)
+            load_box(tile, n, owner());
     }
 
-    /* A warp's box of v; adds what it stores to the lane's sums over rows. */
+    /* Processes a box of v, and adds the stored values to the lane's column sums. */
     __device__ __forceinline__ void map_box(const gemm_rounded<S> &v, int box, int m, int pre,
                                             const gemm_box_lane<BOX> &rows, float (&sum)[16],
-                                            largest<bf16> &most)
+                                            largest<bf16> &amax)
     {
-        const int post = PLACES + m;
-        uint32_t x[4][4]; /* at once: stores keep their place among loads */
+        const int post = SLOTS + m;
+        uint32_t x[4][4]; /* all loads first: the compiler does not move loads across the stores */
 #pragma unroll
         for (int n = 0; n < 4; n++)
             rows.take(x[n], pre, n);
@@ -305,7 +306,7 @@ template <typename S> struct backward_group {
                 derive(slope[1], mapped[1], f.y);
                 dx[i] = pack2(__fmul_rn(dy.x, slope[0]), __fmul_rn(dy.y, slope[1]));
                 if constexpr (S::BYTES)
-                    most.see(dx[i]);
+                    amax.see(dx[i]);
                 else
                     y[i] = pack2(mapped[0], mapped[1]);
                 const float2 rounded = unpack2(dx[i]);
@@ -318,7 +319,8 @@ template <typename S> struct backward_group {
         }
     }
 
-    /* As expr_gelu_dx and expr_gelu: beyond |x| = 100 the sigmoid is 0 or 1 with either square. */
+    /* The same values as expr_gelu_dx and expr_gelu.  The clamped square may serve both: for |x| >
+     * 100 the sigmoid is 0 or 1 either way. */
     static __device__ __forceinline__ void derive(float &slope, float &mapped, float x)
     {
         const float x2 = expr_gelu_square(x), s = expr_sigmoid2(expr_gelu_argument(x, x2));
@@ -326,7 +328,7 @@ template <typename S> struct backward_group {
         mapped = __fmul_rn(x, s);
     }
 
-    /* Lanes `apart` share their sums: either keeps N of 2N. */
+    /* Lanes that are `apart` add their sums; each keeps N of 2N. */
     template <int N> static __device__ __forceinline__ void halve(float (&sum)[16], int apart)
     {
         const bool upper = threadIdx.x & apart;
@@ -337,7 +339,8 @@ template <typename S> struct backward_group {
         }
     }
 
-    /* The sums of lanes that have the same columns; a lane keeps columns 2 lane and 2 lane + 1. */
+    /* Adds the sums of lanes that have the same columns; a lane keeps columns 2 lane and 2 lane +
+     * 1. */
     static __device__ __forceinline__ float2 add_lanes(float (&sum)[16])
     {
         halve<8>(sum, 16);
@@ -346,17 +349,17 @@ template <typename S> struct backward_group {
         return float2{sum[0], sum[1]};
     }
 
-    __device__ __forceinline__ void store(const struct gemm_tile &tile, int box, int m, int place)
+    __device__ __forceinline__ void store(const struct gemm_tile &tile, int box, int m, int slot)
     {
         const int at[2] = {tile.col + box * BOX, gemm_box_row(tile, m, warp)};
-        box_store(&a.dpre, &here->warp[owner()][warp].pre[place], at);
+        box_store(&a.dpre, &here->warp[owner()][warp].pre[slot], at);
         if constexpr (!S::BYTES)
             if (a.has_post)
                 box_store(&a.post, &here->warp[owner()][warp].post[m], at);
         stores_commit();
     }
 
-    /* Adds the sums of one warp to those of another, which takes them from shared memory. */
+    /* Adds the sums of warp `from` to those of warp `to`, through shared memory. */
     __device__ __forceinline__ void add_warp(float2 (&sum)[S::BOXES], int from, int to)
     {
         float2 *between = here->sums[owner()] + threadIdx.x % 32;
@@ -374,8 +377,8 @@ template <typename S> struct backward_group {
         named_sync(1 + group, GROUP);
     }
 
-    /* The four warps' sums, first and third, second and fourth, and both. */
-    __device__ __forceinline__ void leave_sums(float2 (&sum)[S::BOXES],
+    /* Adds the sums of the four warps, (0 + 2) + (1 + 3), and stores them. */
+    __device__ __forceinline__ void store_sums(float2 (&sum)[S::BOXES],
                                                const struct gemm_tile &tile)
     {
         add_warp(sum, 2, 0);
@@ -394,59 +397,60 @@ template <typename S> struct backward_group {
 
     __device__ __forceinline__ void wait_for_box(int i, int n) const
     {
-        barrier_wait(&here->come[group][warp][n % PLACES],
-                     i / GEMM_GROUPS * (BOXES / PLACES) + n / PLACES);
+        barrier_wait(&here->full[group][warp][n % SLOTS],
+                     i / GEMM_GROUPS * (BOXES / SLOTS) + n / SLOTS);
     }
 
-    /* i: the tile's number in the block.  The place of the box two before may be written again, and
-     * the box that follows there comes: of this tile, or the next one of these places. */
+    /* i: the number of the tile in this block.  At each step the results of two boxes ago have been
+     * read out of their slot, so the next load into that slot starts, for this tile or the next one
+     * that uses the slots. */
     __device__ __forceinline__ void finish(const gemm_sums<S> &sums, const struct gemm_tile &tile,
                                            int i, int number)
     {
         const int next = number + OWNERS * gemm_step();
-        const bool more = next < gemm_tiles(a.sizes), leads = threadIdx.x % 32 == 0;
+        const bool more = next < gemm_tiles(a.sizes), is_leader = threadIdx.x % 32 == 0;
         const struct gemm_tile next_tile = gemm_tile_of<S>(a.sizes, more ? next : 0, rank);
         const gemm_box_lane<BOX> rows(here->warp[owner()][warp].pre);
-        const auto follow = [&](int n) {
-            const int k = n + PLACES;
-            if (leads && (k < BOXES || more))
-                bring(k < BOXES ? tile : next_tile, k % BOXES, OWNERS > 1 ? group : 1 - group);
+        const auto load_next = [&](int n) {
+            const int k = n + SLOTS;
+            if (is_leader && (k < BOXES || more))
+                load_box(k < BOXES ? tile : next_tile, k % BOXES, OWNERS > 1 ? group : 1 - group);
         };
         gemm_rounded<S> v;
         float2 sum[S::BOXES];
-        largest<bf16> most;
+        largest<bf16> amax;
         v.round(sums, here->scale);
-        for (int n = 0; OWNERS == 1 && n < BOXES; n++) /* places of post are free by then */
+        for (int n = 0; OWNERS == 1 && n < BOXES; n++) /* the slots of post are free by then */
             wait_for_box(i, n);
 #pragma unroll
         for (int box = 0; box < S::BOXES; box++) {
             float lane_sum[16] = {};
 #pragma unroll
             for (int m = 0; m < GEMM_HALVES; m++) {
-                const int n = box * GEMM_HALVES + m, place = n % PLACES;
+                const int n = box * GEMM_HALVES + m, slot = n % SLOTS;
                 gemm_stores_read<1>();
                 if (OWNERS > 1 || n >= 2)
-                    follow(n - 2);
+                    load_next(n - 2);
                 if (OWNERS > 1)
                     wait_for_box(i, n);
-                map_box(v, box, m, place, rows, lane_sum, most);
+                map_box(v, box, m, slot, rows, lane_sum, amax);
                 show_products();
                 __syncwarp();
-                if (leads)
-                    store(tile, box, m, place);
+                if (is_leader)
+                    store(tile, box, m, slot);
             }
             sum[box] = add_lanes(lane_sum);
         }
         if (a.partial)
-            leave_sums(sum, tile);
+            store_sums(sum, tile);
         if constexpr (S::BYTES)
             if (a.largest)
-                warp_leave_largest(a.largest, warp_largest(most));
-        if (OWNERS == 1) { /* the other warpgroup cannot know when its boxes may come */
-            if (leads)
+                warp_leave_largest(a.largest, warp_largest(amax));
+        if (OWNERS == 1) { /* the other warpgroup cannot know when its slots are free */
+            if (is_leader)
                 stores_read<0>();
-            follow(BOXES - 2);
-            follow(BOXES - 1);
+            load_next(BOXES - 2);
+            load_next(BOXES - 1);
         }
     }
 };
@@ -458,30 +462,32 @@ __global__ void __cluster_dims__(GEMM_PAIR, 1, 1) __launch_bounds__(GEMM_THREADS
     static_assert(sizeof(backward_shared<S>) <= 227 * 1024, "what a block may have");
     backward_shared<S> *here = (backward_shared<S> *)gemm_shared;
     const int group = group_index(), rank = cluster_rank();
-    const int steps = gemm_places<S>(a.sizes);
+    const int steps = gemm_stages<S>(a.sizes);
     if (threadIdx.x == 0) {
         gemm_init(here->ring);
-        for (uint64_t *come = here->come[0][0]; come < (uint64_t *)(&here->come + 1); come++)
-            barrier_init(come, 1);
+        for (uint64_t *full = here->full[0][0]; full < (uint64_t *)(&here->full + 1); full++)
+            barrier_init(full, 1);
         barrier_inits_end();
         here->scale = S::BYTES ? *a.scale[0] * *a.scale[1] : 1.f;
     }
     cluster_sync();
-    const auto own = [&] { /* made where it is used: it takes no registers beside the products */
+    /* Constructed where it is used, so that it takes no registers during the products. */
+    const auto own = [&] {
         return backward_group<S>{a, here, group, rank, (int)threadIdx.x / 32 % GEMM_WARPS};
     };
     const auto work = [&](int i, int number) {
         const struct gemm_tile tile = gemm_tile_of<S>(a.sizes, number, rank);
         gemm_sums<S> sums;
-        sums.find(here->ring, i, steps, group);
+        sums.compute(here->ring, i, steps, group);
         own().finish(sums, tile, i, number);
     };
-    gemm_run<S>(a.sizes, a.operands, here->ring, group, rank, [&] { own().bring_first(); }, work);
+    const auto begin = [&] { own().load_first_boxes(); };
+    gemm_run<S>(a.sizes, a.operands, here->ring, group, rank, begin, work);
 }
 
 /* ---- launching ------------------------------------------------------------------------------- */
 
-/* Both scales, and the largest magnitude, now 0, of what has such. */
+/* Sets both scales, and clears the largest magnitude if it is requested. */
 template <typename A> int begin_fp8(A *a, const struct gemm_gelu_fp8 &fp8, cudaStream_t stream)
 {
     a->scale[0] = fp8.scale[0];

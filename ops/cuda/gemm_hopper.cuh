@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Matrix products of bf16 or 8 bits on Hopper by kernels of our own: which tiles a block
- * takes, how operands come to shared memory, the products, boxes of results, and launching.
- * c [rows, cols] = a b with a [rows, inner] along the sum and b along (w^T of w [cols, inner]) or
- * across it (w [inner, cols]).  Or two products with one a and two such w beside each other, of
- * which a tile has the same columns.
+ * Matrix products of bf16 or 8-bit operands on Hopper by libckpt's kernels: the tiles of a block,
+ * the loads of operands to shared memory, the products, boxes of results, and launches.
  *
- * Blocks stay and take tiles in turn.  A tile of 128 rows is one warpgroup's: two of them take
- * tiles alternately, so that one rounds, maps and stores its tile while the tensor cores work for
- * the other.  They get the tensor cores in turn: `turn` passes once a warpgroup has begun its last
- * products.  A third warpgroup brings operands.
+ * c [rows, cols] = a b, where a [rows, inner] is contiguous along the summed axis (K-major), and b
+ * along it (w^T of w [cols, inner]) or across it (w [inner, cols], MN-major).  Or two products with
+ * the same a and two such w, of which a tile has the same columns.
  *
- * Two blocks are a cluster with the same columns and 256 rows: either brings half of the right
- * operand for both.  A place of the ring is free once both have used it.
+ * Blocks are persistent and loop over tiles.  The schedule is ping-pong: a tile of 128 rows belongs
+ * to one warpgroup, and two warpgroups take tiles alternately, so that one runs its epilogue while
+ * the tensor cores work for the other one.  They hand the tensor cores over by the barrier `turn`,
+ * at which a warpgroup arrives once it has issued its last products.  A third warpgroup loads
+ * operands.
+ *
+ * Two blocks form a cluster with the same columns and 256 rows; each loads half of the right
+ * operand and multicasts it to both.  A stage of the ring is free once both blocks have read it.
  */
 #ifndef CKPT_CUDA_GEMM_HOPPER_CUH
 #define CKPT_CUDA_GEMM_HOPPER_CUH
@@ -24,57 +26,58 @@
 extern __shared__ __align__(1024) char gemm_shared[];
 
 constexpr int GEMM_ROWS = 128;              /* of a tile */
-constexpr int GEMM_HALVES = GEMM_ROWS / 64; /* products of a step, one below the other */
-constexpr int GEMM_LINE = 128;              /* bytes of the sum in a place of the ring */
-constexpr int GEMM_INNER = GEMM_LINE / 2;   /* of bf16 */
+constexpr int GEMM_HALVES = GEMM_ROWS / 64; /* products per step, one below the other */
+constexpr int GEMM_LINE = 128;              /* bytes of the summed axis in a stage of the ring */
+constexpr int GEMM_INNER = GEMM_LINE / 2;   /* the same in bf16 elements */
 constexpr int GEMM_PAIR = 2;                /* blocks of a cluster */
 constexpr int GEMM_GROUPS = 2;              /* warpgroups that multiply */
 constexpr int GEMM_THREADS = GROUP * (GEMM_GROUPS + 1);
 constexpr int GEMM_WARPS = GROUP / 32;
-constexpr int GEMM_WARP_ROWS = 16; /* of a box of a result: a warp's */
-constexpr int GEMM_TOGETHER = 8;   /* pairs of tiles down that go side by side: 2,048 rows */
+constexpr int GEMM_WARP_ROWS = 16; /* rows of a box of a result, stored by one warp */
+constexpr int GEMM_TOGETHER = 8;   /* rasterization: pairs of tiles down a column, 2,048 rows */
 
 static_assert(GEMM_ROWS == CUDA_JOINED_ROWS && GEMM_PAIR == 2, "the scratch for sums, and tiles");
 
-/* What operands are: bf16; e4m3; a left one of e5m2 and a right one of e4m3. */
+/* dtypes of the operands: bf16; e4m3; e5m2 on the left and e4m3 on the right. */
 enum gemm_kind { GEMM_BF16, GEMM_E4M3, GEMM_E5M2 };
 
-/* Tiles of COLS columns; STAGES places of the ring.  BESIDE: half of them is of either product. */
+/* The shape of a tile: COLS columns, STAGES stages of the ring.  BESIDE: two products, with half of
+ * the columns each. */
 template <int COLS_, bool ACROSS_, int STAGES_, bool BESIDE_ = false, gemm_kind KIND_ = GEMM_BF16>
 struct gemm_shape {
     static constexpr int COLS = COLS_, STAGES = STAGES_;
     static constexpr gemm_kind KIND = KIND_;
     static constexpr bool ACROSS = ACROSS_, BESIDE = BESIDE_, BYTES = KIND != GEMM_BF16;
-    static constexpr int INNER = BYTES ? GEMM_LINE : GEMM_INNER; /* of the sum in a place */
+    static constexpr int INNER = BYTES ? GEMM_LINE : GEMM_INNER; /* elements per stage */
     static_assert(!(BYTES && ACROSS), "8-bit operands lie along the sum");
     static constexpr int UNITS = COLS / 8;
-    static constexpr int STRIP = BESIDE ? COLS / 2 : COLS; /* columns of a result */
-    static constexpr int BOXES = COLS / 64; /* of a right operand across the sum */
-    /* Rows of 128 bytes, swizzled.  The right operand: COLS rows along the sum, else BOXES boxes of
-     * 64 rows across it. */
-    struct alignas(1024) place {
+    static constexpr int STRIP = BESIDE ? COLS / 2 : COLS; /* columns of a tile's results */
+    static constexpr int BOXES = COLS / 64;                /* of an MN-major right operand */
+    /* The operands of a stage, as swizzled rows of 128 bytes.  The right operand has COLS rows if
+     * it is contiguous along the summed axis, else BOXES boxes of 64 rows. */
+    struct alignas(1024) buffer {
         uint4 a[GEMM_ROWS][8], b[COLS][8];
     };
 };
 
 struct gemm_sizes {
     int rows, inner, cols;
-    int pairs, strips; /* of tiles down, tiles across */
+    int pairs, strips; /* pairs of tiles down, tiles across */
 };
 
 template <typename S> struct gemm_ring {
-    typename S::place place[S::STAGES];
-    uint64_t come[S::STAGES], done[S::STAGES];
+    typename S::buffer buffer[S::STAGES];
+    uint64_t full[S::STAGES], empty[S::STAGES];
     uint64_t turn[GEMM_GROUPS];
 };
 
 struct gemm_operands {
-    CUtensorMap a, b[2]; /* the second of two products beside each other */
+    CUtensorMap a, b[2]; /* the second one for a second product */
 };
 
 /* ---- tiles ----------------------------------------------------------------------------------- */
 
-/* The cluster's tiles: number `first`, and each `step` further. */
+/* A cluster starts with tile number `first` and advances by `step`. */
 __device__ __forceinline__ int gemm_first(void)
 {
     return blockIdx.x / GEMM_PAIR;
@@ -90,18 +93,19 @@ __device__ __forceinline__ int gemm_tiles(const struct gemm_sizes &g)
     return g.pairs * g.strips;
 }
 
-/* Places of the ring that a tile's sums take. */
-template <typename S> __device__ __forceinline__ int gemm_places(const struct gemm_sizes &g)
+/* The number of ring stages that the sums of a tile take. */
+template <typename S> __device__ __forceinline__ int gemm_stages(const struct gemm_sizes &g)
 {
     return (g.inner + S::INNER - 1) / S::INNER;
 }
 
-/* Where a block's tile begins. */
+/* The first row and column of a block's tile. */
 struct gemm_tile {
     int row, col;
 };
 
-/* Pairs side by side go down first: tiles of one time share operands in the L2 both ways. */
+/* Groups of GEMM_TOGETHER pairs go down first, so that concurrent tiles share rows and columns of
+ * operands in the L2 cache. */
 template <typename S>
 __device__ __forceinline__ struct gemm_tile gemm_tile_of(const struct gemm_sizes &g, int number,
                                                          int rank)
@@ -112,12 +116,13 @@ __device__ __forceinline__ struct gemm_tile gemm_tile_of(const struct gemm_sizes
                      left / down * S::STRIP};
 }
 
-/* ---- operands that come ---------------------------------------------------------------------- */
+/* ---- loads of operands ----------------------------------------------------------------------- */
 
-/* Half of the right operand, or one of two, for both blocks: rows of columns, or of the sum. */
+/* Loads this block's half of the right operand (of one of two right operands) and multicasts it to
+ * both blocks.  The halves are of the tile's columns or of the summed axis. */
 template <typename S>
-__device__ __forceinline__ void gemm_bring_right(const CUtensorMap *maps, typename S::place &to,
-                                                 const uint64_t *come, int col, int k, int rank)
+__device__ __forceinline__ void gemm_load_right(const CUtensorMap *maps, typename S::buffer &to,
+                                                const uint64_t *full, int col, int k, int rank)
 {
     const uint16_t both = (1 << GEMM_PAIR) - 1;
     const CUtensorMap *map = maps + (S::BESIDE ? rank : 0);
@@ -125,19 +130,19 @@ __device__ __forceinline__ void gemm_bring_right(const CUtensorMap *maps, typena
         constexpr int half = GEMM_INNER / GEMM_PAIR;
 #pragma unroll
         for (int i = 0; i < S::BOXES; i++)
-            box_load_all(to.b[i * GEMM_INNER + rank * half], map, come,
+            box_load_all(to.b[i * GEMM_INNER + rank * half], map, full,
                          {col + i * 64, k + rank * half}, both);
     } else {
         constexpr int half = S::COLS / GEMM_PAIR;
-        box_load_all(to.b[rank * half], map, come, {k, col + (S::BESIDE ? 0 : rank * half)}, both);
+        box_load_all(to.b[rank * half], map, full, {k, col + (S::BESIDE ? 0 : rank * half)}, both);
     }
 }
 
-/* One thread. */
+/* Loads the operands of all tiles; called by one thread. */
 template <typename S>
-__device__ __forceinline__ void gemm_bring(const struct gemm_sizes &g,
-                                           const struct gemm_operands &maps, gemm_ring<S> &ring,
-                                           int rank)
+__device__ __forceinline__ void gemm_load_operands(const struct gemm_sizes &g,
+                                                   const struct gemm_operands &maps,
+                                                   gemm_ring<S> &ring, int rank)
 {
     int stage = 0, round = 0;
     for (int number = gemm_first(); number < gemm_tiles(g); number += gemm_step()) {
@@ -145,10 +150,10 @@ __device__ __forceinline__ void gemm_bring(const struct gemm_sizes &g,
 #pragma unroll 1
         for (int k = 0; k < g.inner; k += S::INNER) {
             if (round > 0)
-                barrier_wait(&ring.done[stage], round - 1);
-            barrier_expect(&ring.come[stage], sizeof(typename S::place));
-            box_load(ring.place[stage].a, &maps.a, &ring.come[stage], {k, tile.row});
-            gemm_bring_right<S>(maps.b, ring.place[stage], &ring.come[stage], tile.col, k, rank);
+                barrier_wait(&ring.empty[stage], round - 1);
+            barrier_expect(&ring.full[stage], sizeof(typename S::buffer));
+            box_load(ring.buffer[stage].a, &maps.a, &ring.full[stage], {k, tile.row});
+            gemm_load_right<S>(maps.b, ring.buffer[stage], &ring.full[stage], tile.col, k, rank);
             if (++stage == S::STAGES) {
                 stage = 0;
                 round++;
@@ -159,26 +164,26 @@ __device__ __forceinline__ void gemm_bring(const struct gemm_sizes &g,
 
 /* ---- products -------------------------------------------------------------------------------- */
 
-/* One lane tells for its warp. */
-__device__ __forceinline__ void gemm_tell(const uint64_t *barrier)
+/* Arrives once for the whole warp. */
+__device__ __forceinline__ void gemm_arrive(const uint64_t *barrier)
 {
     __syncwarp();
     if (threadIdx.x % 32 == 0)
         barrier_arrive(barrier);
 }
 
-/* One thread. */
+/* Initializes the barriers; called by one thread. */
 template <typename S> __device__ __forceinline__ void gemm_init(gemm_ring<S> &ring)
 {
     for (int i = 0; i < S::STAGES; i++) {
-        barrier_init(&ring.come[i], 1);
-        barrier_init(&ring.done[i], 4 * GEMM_PAIR);
+        barrier_init(&ring.full[i], 1);
+        barrier_init(&ring.empty[i], 4 * GEMM_PAIR);
     }
     for (int i = 0; i < GEMM_GROUPS; i++)
         barrier_init(&ring.turn[i], 4);
 }
 
-/* A tile's sums, as accumulators lie: two times 64 rows. */
+/* The sums of a tile in accumulator layout: two times 64 rows. */
 template <typename S> struct gemm_sums {
     float c[GEMM_HALVES][S::UNITS][4];
 
@@ -189,8 +194,8 @@ template <typename S> struct gemm_sums {
             pin_registers(c[m]);
     }
 
-    /* Products that only add: where the first one stored, the compiler would keep what it believes
-     * to be read, all registers of the tile before, through the epilogue. */
+    /* All products add to cleared sums.  If the first product overwrote them instead, the compiler
+     * would treat the old registers as read and keep them live through the epilogue. */
     __device__ __forceinline__ void clear(void)
     {
 #pragma unroll
@@ -202,7 +207,7 @@ template <typename S> struct gemm_sums {
                     c[m][u][i] = 0;
     }
 
-    /* += the products of 32 bytes of the sum. */
+    /* Adds the products of 32 bytes of the summed axis. */
     static __device__ __forceinline__ void multiply(float (&sum)[S::UNITS][4], uint64_t a,
                                                     uint64_t b)
     {
@@ -214,8 +219,8 @@ template <typename S> struct gemm_sums {
             multiply_shared<0, S::ACROSS>(sum, a, b, 1);
     }
 
-    /* += a place's products. */
-    __device__ __forceinline__ void add(const typename S::place &x)
+    /* Adds the products of one stage. */
+    __device__ __forceinline__ void add(const typename S::buffer &x)
     {
         const uint32_t a = piece_in_block(x.a), b = piece_in_block(x.b);
         products_begin();
@@ -231,17 +236,18 @@ template <typename S> struct gemm_sums {
         products_commit();
     }
 
-    /* Both blocks may write there again. */
-    static __device__ __forceinline__ void free(const gemm_ring<S> &ring, int stage)
+    /* Tells both blocks that this warp has read a stage. */
+    static __device__ __forceinline__ void release(const gemm_ring<S> &ring, int stage)
     {
         __syncwarp();
         if (threadIdx.x % 32 < GEMM_PAIR)
-            barrier_arrive_in(&ring.done[stage], threadIdx.x % 32);
+            barrier_arrive_in(&ring.empty[stage], threadIdx.x % 32);
     }
 
-    /* The block's tile number i, counted from 0, of `steps` places.  The other warpgroup has waited
-     * for all places before, so that no barrier is more than one use behind. */
-    __device__ __forceinline__ void find(const gemm_ring<S> &ring, int i, int steps, int group)
+    /* Computes the block's tile number i, counted from 0, over `steps` stages.  The other warpgroup
+     * has waited for all stages of the previous tile, so no barrier can be more than one phase
+     * ahead. */
+    __device__ __forceinline__ void compute(const gemm_ring<S> &ring, int i, int steps, int group)
     {
         int stage = i * steps % S::STAGES, round = i * steps / S::STAGES, before = 0;
         clear();
@@ -249,11 +255,11 @@ template <typename S> struct gemm_sums {
             barrier_wait(&ring.turn[group], group == 0 ? i / 2 - 1 : i / 2);
 #pragma unroll 1
         for (int k = 0; k < steps; k++) {
-            barrier_wait(&ring.come[stage], round);
-            add(ring.place[stage]);
+            barrier_wait(&ring.full[stage], round);
+            add(ring.buffer[stage]);
             if (k > 0) {
                 products_wait<1>();
-                free(ring, before);
+                release(ring, before);
             }
             before = stage;
             if (++stage == S::STAGES) {
@@ -261,14 +267,14 @@ template <typename S> struct gemm_sums {
                 round++;
             }
         }
-        gemm_tell(&ring.turn[1 - group]);
+        gemm_arrive(&ring.turn[1 - group]);
         products_wait<0>();
         pin();
-        free(ring, before);
+        release(ring, before);
     }
 };
 
-/* Rounded to bf16, pairs of columns: they take half of the registers from then on. */
+/* The sums rounded to bf16 and packed in pairs of columns, which halves their registers. */
 template <typename S> struct gemm_rounded {
     uint32_t at[GEMM_HALVES][S::UNITS][2]; /* upper and lower 8 rows */
 
@@ -281,7 +287,7 @@ template <typename S> struct gemm_rounded {
                 asm volatile("" : "+r"(at[m][u][0]), "+r"(at[m][u][1])::"memory");
     }
 
-    /* scale: of 8-bit operands. */
+    /* scale: the product of the scales of 8-bit operands. */
     __device__ __forceinline__ void round(const gemm_sums<S> &sums, float scale = 1.f)
     {
 #pragma unroll
@@ -297,7 +303,7 @@ template <typename S> struct gemm_rounded {
         pin();
     }
 
-    /* Units u and u + 1 as matrix loads and stores have them. */
+    /* Units u and u + 1 in the layout of matrix loads and stores. */
     __device__ __forceinline__ void take(uint32_t (&x)[4], int m, int u) const
     {
 #pragma unroll
@@ -308,19 +314,20 @@ template <typename S> struct gemm_rounded {
 
 /* ---- boxes of results ------------------------------------------------------------------------ */
 
-/* COLS columns, swizzled as wide as a row is. */
+/* A box of COLS columns, swizzled with the width of its rows. */
 template <int COLS> struct alignas(1024) gemm_box {
     uint4 row[GEMM_WARP_ROWS][COLS / 8];
 };
 
-/* Rows of the warp's box number m, one for each 64 rows. */
+/* The first row of box number m of a warp; there is one for each 64 rows of the tile. */
 __device__ __forceinline__ int gemm_box_row(const struct gemm_tile &tile, int m, int warp)
 {
     return tile.row + m * 64 + warp * GEMM_WARP_ROWS;
 }
 
-/* A lane's rows of four 8 x 8 matrices of a box each: units 2n and 2n + 1, upper and lower 8 rows.
- * Their places in shared memory, to which a box's distance from the first one is added. */
+/* The addresses of a lane's rows for matrix loads and stores of a box: four 8 x 8 matrices, units
+ * 2n and 2n + 1, upper and lower 8 rows.  They are addresses in the first box; other boxes are at
+ * constant distances from it. */
 template <int COLS> struct gemm_box_lane {
     uint32_t at[COLS / 16];
 
@@ -344,7 +351,7 @@ template <int COLS> struct gemm_box_lane {
     }
 };
 
-/* Until the lane's stores but N batches have been read. */
+/* Waits until all but N groups of the lane's stores have read shared memory. */
 template <int N> __device__ __forceinline__ void gemm_stores_read(void)
 {
     if (threadIdx.x % 32 == 0)
@@ -352,10 +359,10 @@ template <int N> __device__ __forceinline__ void gemm_stores_read(void)
     __syncwarp();
 }
 
-/* ---- a block --------------------------------------------------------------------------------- */
+/* ---- the roles of a block -------------------------------------------------------------------- */
 
-/* What the warpgroups do, to the end of the kernel: one brings operands, the others begin() and
- * then work(i, number) on every second tile, the block's i-th. */
+/* Runs the warpgroups to the end of the kernel: one loads operands; the others call begin() and
+ * then work(i, number) for every second tile, i being its number within the block. */
 template <typename S, typename Begin, typename Work>
 __device__ __forceinline__ void gemm_run(const struct gemm_sizes &g,
                                          const struct gemm_operands &operands, gemm_ring<S> &ring,
@@ -364,7 +371,7 @@ __device__ __forceinline__ void gemm_run(const struct gemm_sizes &g,
     if (group == GEMM_GROUPS) {
         registers_fewer<24>();
         if (threadIdx.x % GROUP == 0)
-            gemm_bring<S>(g, operands, ring, rank);
+            gemm_load_operands<S>(g, operands, ring, rank);
         __syncwarp();
     } else {
         registers_more<240>();
@@ -375,7 +382,7 @@ __device__ __forceinline__ void gemm_run(const struct gemm_sizes &g,
             work(i, number);
         stores_read<0>();
     }
-    cluster_sync(); /* the other one may still free places here */
+    cluster_sync(); /* the other block may still arrive at barriers of this one */
 }
 
 /* ---- launching ------------------------------------------------------------------------------- */
@@ -391,8 +398,8 @@ template <typename S> struct gemm_sizes gemm_sizes_of(int64_t rows, int64_t inne
                       gemm_parts(cols, S::STRIP)};
 }
 
-/* A dense matrix of bf16, or of bytes, in boxes of so many rows and columns, swizzled as wide as
- * these are. */
+/* Describes a dense matrix of bf16, or of bytes, in boxes of box_rows x box_cols, swizzled with the
+ * width of a box. */
 static inline bool gemm_matrix_map(CUtensorMap *map, const void *data, int64_t rows, int64_t cols,
                                    int box_rows, int box_cols, bool bytes = false)
 {
@@ -402,7 +409,7 @@ static inline bool gemm_matrix_map(CUtensorMap *map, const void *data, int64_t r
     return cuda_hopper_map(map, &x, box, (bytes ? 1 : 2) * box_cols);
 }
 
-/* a, and b of the product or of both. */
+/* The maps of a, and of b for one product or both. */
 template <typename S>
 bool gemm_operand_maps(struct gemm_operands *maps, const struct gemm_sizes &g, const void *a,
                        const void *b, const void *beside)
@@ -415,7 +422,7 @@ bool gemm_operand_maps(struct gemm_operands *maps, const struct gemm_sizes &g, c
             gemm_matrix_map(&maps->b[1], beside, rows, cols, box_rows, S::INNER, S::BYTES));
 }
 
-/* A result or an operand of the epilogue, unless it is absent. */
+/* The map of a result or of an operand of the epilogue; true if it is absent. */
 template <int COLS>
 bool gemm_result_map(CUtensorMap *map, const void *data, const struct gemm_sizes &g)
 {
@@ -433,13 +440,13 @@ int gemm_launch(void (*kernel)(A), const A &a, size_t shared, cudaStream_t strea
     return launched();
 }
 
-/* Whether the current device has these products, for results in tiles of `strip` columns. */
+/* Can the current device compute these products, with results in tiles of `strip` columns? */
 static inline bool gemm_takes(int64_t rows, int64_t inner, int64_t cols, int strip)
 {
-    const int64_t most = INT32_MAX / 2;
-    return rows > 0 && inner > 0 && cols > 0 && rows < most && inner < most && cols < most &&
+    const int64_t limit = INT32_MAX / 2;
+    return rows > 0 && inner > 0 && cols > 0 && rows < limit && inner < limit && cols < limit &&
            inner % 8 == 0 && cols % 8 == 0 &&
-           (rows + GEMM_ROWS) / GEMM_ROWS * ((cols + strip) / strip) < most &&
+           (rows + GEMM_ROWS) / GEMM_ROWS * ((cols + strip) / strip) < limit &&
            device_attribute(cudaDevAttrComputeCapabilityMajor) == 9 &&
            device_attribute(cudaDevAttrComputeCapabilityMinor) == 0;
 }

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * c = a b + bias + addend of bf16, a and b of that or of 8 bits (gemm_plain.h, gemm_hopper.cuh).
- *
- * Tiles of 128 x 192 fit widths of 768, 1,152, 1,536 and their multiples, and one warpgroup stores
- * a tile while the other one multiplies: so what is gained over cuBLASLt grows as sums are shorter
+ * c = a b + bias + addend in bf16; a and b are bf16 or 8-bit (gemm_plain.h, gemm_hopper.cuh).
+ * Tiles of 128 x 192 fit widths of 768, 1,152, 1,536 and their multiples.  One warpgroup stores a
+ * tile while the other one multiplies, so the gain over cuBLASLt grows as sums get shorter
  * (doc/bench/h200.md).
  *
- * A warp stores its part of a tile in steps of 16 rows and 64 columns, from slots that it fills in
- * turn.  Where there is an addend its boxes come there beforehand: of a step once the one before it
- * in that slot has left, and so of the next tile while the products run.
+ * A warp stores its part of a tile in steps of 16 rows and 64 columns, through slots of shared
+ * memory in rotation.  An addend is prefetched into the slots: a step's load starts once the
+ * previous step's result has been stored from its slot, so loads for the next tile run during its
+ * products.
  *
- * Compiled for sm_90a alone, since PTX of these instructions fits no other device.
+ * Compiled only for sm_90a, since the PTX of these instructions is not portable.
  */
 #include "cuda/gemm_hopper.cuh"
 #include "cuda/gemm_plain.h"
@@ -31,11 +31,11 @@ struct plain_args {
 template <typename S> struct plain_shared {
     gemm_ring<S> ring;
     gemm_box<BOX> slot[GEMM_GROUPS][GEMM_WARPS][SLOTS];
-    uint64_t come[GEMM_GROUPS][GEMM_WARPS][SLOTS];
+    uint64_t full[GEMM_GROUPS][GEMM_WARPS][SLOTS];
     float scale;
 };
 
-/* Pairs of columns of a warp's step, as matrix stores have them. */
+/* Pairs of columns of a warp's step, in the layout of matrix stores. */
 typedef uint32_t plain_step[BOX / 16][4];
 
 template <typename S, bool ADDS> struct plain_group {
@@ -46,22 +46,22 @@ template <typename S, bool ADDS> struct plain_group {
     plain_shared<S> *here;
     int group, rank, warp;
 
-    __device__ __forceinline__ void place_of(const struct gemm_tile &tile, int step,
-                                             int (&at)[2]) const
+    __device__ __forceinline__ void step_coordinates(const struct gemm_tile &tile, int step,
+                                                     int (&at)[2]) const
     {
         at[0] = tile.col + step / GEMM_HALVES * BOX;
         at[1] = gemm_box_row(tile, step % GEMM_HALVES, warp);
     }
 
-    /* One lane lets the addend of a step come. */
-    __device__ __forceinline__ void bring(const struct gemm_tile &tile, int step) const
+    /* One lane starts the load of a step's addend. */
+    __device__ __forceinline__ void load_step(const struct gemm_tile &tile, int step) const
     {
         gemm_box<BOX> &slot = here->slot[group][warp][step % SLOTS];
-        const uint64_t *come = &here->come[group][warp][step % SLOTS];
+        const uint64_t *full = &here->full[group][warp][step % SLOTS];
         int at[2];
-        place_of(tile, step, at);
-        barrier_expect(come, sizeof slot);
-        box_load(&slot, &a.addend, come, at);
+        step_coordinates(tile, step, at);
+        barrier_expect(full, sizeof slot);
+        box_load(&slot, &a.addend, full, at);
     }
 
     __device__ __forceinline__ struct gemm_tile tile_of(int number) const
@@ -69,16 +69,16 @@ template <typename S, bool ADDS> struct plain_group {
         return gemm_tile_of<S>(a.sizes, number < gemm_tiles(a.sizes) ? number : 0, rank);
     }
 
-    __device__ __forceinline__ void bring_first(void) const
+    __device__ __forceinline__ void load_first_steps(void) const
     {
         const int number = gemm_first() + group * gemm_step();
         if (!ADDS || threadIdx.x % 32 || number >= gemm_tiles(a.sizes))
             return;
         for (int step = 0; step < SLOTS; step++)
-            bring(tile_of(number), step);
+            load_step(tile_of(number), step);
     }
 
-    /* Of columns 8 u and on, the lane's two. */
+    /* The bias of the lane's two columns in columns 8 u to 8 u + 7 of the tile. */
     __device__ __forceinline__ float2 bias_of(const struct gemm_tile &tile, int u) const
     {
         const int col = tile.col + u * 8 + threadIdx.x % 4 * 2;
@@ -87,8 +87,8 @@ template <typename S, bool ADDS> struct plain_group {
                    : float2{0, 0};
     }
 
-    /* The sums times the scale of 8-bit operands, a power of two, and the bias unless it is added
-     * behind an addend. */
+    /* Multiplies the sums by the scale of 8-bit operands, a power of two, and adds the bias unless
+     * add_step adds it after an addend. */
     __device__ __forceinline__ void complete(gemm_sums<S> &sums, const struct gemm_tile &tile) const
     {
         const float scale = here->scale;
@@ -105,7 +105,7 @@ template <typename S, bool ADDS> struct plain_group {
         }
     }
 
-    /* A step's sums, what came for it, and the bias, in cuBLASLt's order, rounded once. */
+    /* x = the step's sums + addend (in x) + bias, in cuBLASLt's order, rounded once. */
     __device__ __forceinline__ void add_step(plain_step &x, const gemm_sums<S> &sums,
                                              const struct gemm_tile &tile, int step) const
     {
@@ -125,17 +125,18 @@ template <typename S, bool ADDS> struct plain_group {
             }
     }
 
-    /* i: the tile's number in the block. */
+    /* i: the number of the tile in this block. */
     __device__ __forceinline__ void finish(gemm_sums<S> &sums, const struct gemm_tile &tile, int i,
                                            int next) const
     {
         const bool lane = threadIdx.x % 32 == 0, more = ADDS && next < gemm_tiles(a.sizes);
         const struct gemm_tile next_tile = tile_of(next);
-        const auto follow = [&](int step) { /* what has the slot of that one next */
+        /* Starts the next load into the slot of `step`. */
+        const auto load_next = [&](int step) {
             if (step + SLOTS < STEPS)
-                bring(tile, step + SLOTS);
+                load_step(tile, step + SLOTS);
             else if (more)
-                bring(next_tile, step + SLOTS - STEPS);
+                load_step(next_tile, step + SLOTS - STEPS);
         };
         const gemm_box_lane<BOX> rows(here->slot[group][warp]);
         gemm_rounded<S> rounded;
@@ -149,8 +150,8 @@ template <typename S, bool ADDS> struct plain_group {
             gemm_stores_read<ADDS ? SLOTS - 2 : SLOTS - 1>();
             if (ADDS) {
                 if (lane && step >= 2)
-                    follow(step - 2);
-                barrier_wait(&here->come[group][warp][step % SLOTS],
+                    load_next(step - 2);
+                barrier_wait(&here->full[group][warp][step % SLOTS],
                              i / 2 * (STEPS / SLOTS) + step / SLOTS);
 #pragma unroll
                 for (int n = 0; n < BOX / 16; n++)
@@ -171,15 +172,15 @@ template <typename S, bool ADDS> struct plain_group {
         }
         if (ADDS && lane) {
             stores_read<0>();
-            follow(STEPS - 2);
-            follow(STEPS - 1);
+            load_next(STEPS - 2);
+            load_next(STEPS - 1);
         }
     }
 
     __device__ __forceinline__ void store(const struct gemm_tile &tile, int step) const
     {
         int at[2];
-        place_of(tile, step, at);
+        step_coordinates(tile, step, at);
         box_store(&a.c, &here->slot[group][warp][step % SLOTS], at);
         stores_commit();
     }
@@ -192,25 +193,27 @@ __global__ void __cluster_dims__(GEMM_PAIR, 1, 1) __launch_bounds__(GEMM_THREADS
     static_assert(sizeof(plain_shared<S>) <= 227 * 1024, "what a block may have");
     plain_shared<S> *here = (plain_shared<S> *)gemm_shared;
     const int group = group_index(), rank = cluster_rank();
-    const int steps = gemm_places<S>(a.sizes);
+    const int steps = gemm_stages<S>(a.sizes);
     if (threadIdx.x == 0) {
         gemm_init(here->ring);
         for (int i = 0; i < GEMM_GROUPS * GEMM_WARPS * SLOTS; i++)
-            barrier_init(&here->come[0][0][0] + i, 1);
+            barrier_init(&here->full[0][0][0] + i, 1);
         barrier_inits_end();
         here->scale = S::BYTES ? *a.scale[0] * *a.scale[1] : 1.f;
     }
     cluster_sync();
-    const auto own = [&] { /* made where it is used: it takes no registers beside the products */
+    /* Constructed where it is used, so that it takes no registers during the products. */
+    const auto own = [&] {
         return plain_group<S, ADDS>{a, here, group, rank, (int)threadIdx.x / 32 % GEMM_WARPS};
     };
     const auto work = [&](int i, int number) {
         const struct gemm_tile tile = gemm_tile_of<S>(a.sizes, number, rank);
         gemm_sums<S> sums;
-        sums.find(here->ring, i, steps, group);
+        sums.compute(here->ring, i, steps, group);
         own().finish(sums, tile, i, number + 2 * gemm_step());
     };
-    gemm_run<S>(a.sizes, a.operands, here->ring, group, rank, [&] { own().bring_first(); }, work);
+    const auto begin = [&] { own().load_first_steps(); };
+    gemm_run<S>(a.sizes, a.operands, here->ring, group, rank, begin, work);
 }
 
 template <typename S> int launch_plain(const struct gemm *g, cudaStream_t stream)
@@ -241,7 +244,8 @@ bool is_bf16(const struct gemm *g)
     return g->a.dtype == CKPT_BF16 && g->b.dtype == CKPT_BF16;
 }
 
-/* Both along the sum, with a scale for the whole, and sums that may stay in the accumulators. */
+/* Are both operands 8-bit, K-major, with one scale each, and may the sums stay in the
+ * accumulators? */
 bool is_fp8(const struct gemm *g)
 {
     return (g->a.dtype == CKPT_F8E4M3 || g->a.dtype == CKPT_F8E5M2) &&
@@ -260,9 +264,9 @@ bool cuda_gemm_plain_takes(const struct gemm *g)
            gemm_takes(g->rows, g->inner, g->cols, CUDA_JOINED_COLS);
 }
 
-/* Measured on an H100 for 512 to 65,536 rows, 256 to 4,096 columns and sums of 256 to 12,288: with
- * longer sums, fewer tiles or a last round that leaves clusters idle cuBLASLt is faster, by up to
- * 10 % in the midst and by half where there is one round. */
+/* Measured on an H100 for 512 to 65,536 rows, 256 to 4,096 columns and sums of 256 to 12,288.
+ * cuBLASLt is faster for longer sums, for few tiles, and if the last wave of tiles leaves clusters
+ * idle: by up to 10 % in between, and by half with a single wave. */
 bool cuda_gemm_plain_is_fast(const struct gemm *g)
 {
     enum { LONGEST = 3200, ROUNDS = 3, BUSY_PERCENT = 93 };

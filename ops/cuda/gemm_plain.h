@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Products on Hopper, c = a b + bias + addend of bf16, a and b of that or of 8 bits with a scale
- * for the whole, by kernels of our own (gemm_plain.cu): what cuda_gemm() uses where they are faster
- * than what cuBLASLt proposes, which is with short sums.  Sums are taken in the order of the summed
- * axis, whatever the sizes, in fp32, or of 8 bits as the accumulators of the tensor cores keep
- * them, and have had the bits of cuBLASLt's wherever they were compared.
+ * Products on Hopper by libckpt's kernels (gemm_plain.cu): c = a b + bias + addend in bf16; a and b
+ * are bf16, or 8-bit with one scale per tensor. cuda_gemm() uses them where they are faster than
+ * cuBLASLt's proposals, mostly for short sums.
+ *
+ * Sums are taken in the order of the summed axis, whatever the sizes; in fp32, or for 8-bit
+ * operands in the precision of the tensor cores' accumulators.  Wherever they were compared, they
+ * had the bits of cuBLASLt's results.
  */
 #ifndef CKPT_CUDA_GEMM_PLAIN_H
 #define CKPT_CUDA_GEMM_PLAIN_H
@@ -15,10 +17,11 @@
 extern "C" {
 #endif
 
-/* Whether the current device has these products, and takes operands like these. */
+/* Can the current device compute this product? */
 bool cuda_gemm_plain_takes(const struct gemm *g);
 
-/* Whether a product that it takes is as a rule faster so.  Depends on sizes and device alone. */
+/* Is a product that it takes usually faster than cuBLASLt's?  Depends on the sizes and the device
+ * alone. */
 bool cuda_gemm_plain_is_fast(const struct gemm *g);
 
 /* Returns 0 or CKPT_EDEVICE. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Gradients of norms, modulation and gate where rows come in pieces of 16 bytes: kinds and
- * operands, how rows are cut, and the kernel.  row_gradient.cu has the other one, and launches
- * them.
+ * Gradients of norms, modulation and gates for rows that consist of pieces of 16 bytes: kinds and
+ * operands, the partition of rows, and the kernel. row_gradient.cu has the kernel for other rows,
+ * and launches both.
  */
 #ifndef CKPT_CUDA_GRADIENT_ROWS_CUH
 #define CKPT_CUDA_GRADIENT_ROWS_CUH
@@ -10,14 +10,15 @@
 #include "cuda/cp_async.cuh"
 #include "cuda/rows.cuh"
 
-constexpr int MOST_GROUPS = 15; /* barriers that a block has for them */
+constexpr int MOST_GROUPS = 15; /* named barriers of a block, one per group */
 
-/* Groups of warps that share a row: of FEW at most a thread has one piece, of MANY two or three. */
+/* Most warps that share a row: with up to FEW, a thread has one piece; with up to MANY, two or
+ * three. */
 constexpr int FEW = 6, MANY = 12;
 
 enum kind { NORM, MODULATE, GATE, NORM_MODULATE, NORM_AFFINE, RMS };
 
-/* Operands: x (or a), dy, dx, the addend of dx; the vector and its sums; last the statistics, where
+/* Operands: x (or a), dy, dx, the addend of dx; the vector and its sums; then the statistics, if
  * there are any. */
 constexpr int ADDEND = 3, VECTOR = 4;
 
@@ -26,17 +27,17 @@ template <int KIND> struct traits {
     static constexpr bool norm = centred || KIND == RMS;
     static constexpr bool weight = KIND == GATE || KIND == NORM_AFFINE || KIND == RMS;
     static constexpr int sums = KIND == NORM ? 0 : KIND == GATE || KIND == RMS ? 1 : 2;
-    static constexpr bool dx_sums = KIND != MODULATE; /* some op wants those of dx, too */
+    static constexpr bool dx_sums = KIND != MODULATE; /* an op exists that also sums dx over rows */
     static constexpr int stats = KIND == NORM ? VECTOR : VECTOR + 1 + sums;
     static constexpr int operands = stats + (norm ? 1 : 0);
 };
 
-/* How the rows are cut: a unit is one chunk of the rows of one vector. */
+/* The partition of rows: a unit is one chunk of the rows of one vector. */
 struct cut {
-    int64_t each, chunk, chunks, units; /* rows of a vector, of a chunk; chunks of a vector */
+    int64_t each, chunk, chunks, units; /* rows per vector, rows per chunk; chunks per vector */
 };
 
-/* Mean and rstd of a row; of RMS norm rstd alone is kept. */
+/* Mean and rstd of a row; RMS norm stores only rstd. */
 template <int KIND> __device__ __forceinline__ float2 stats_of(const char *at)
 {
     if constexpr (traits<KIND>::centred)
@@ -45,7 +46,7 @@ template <int KIND> __device__ __forceinline__ float2 stats_of(const char *at)
         return make_float2(0.f, *reinterpret_cast<const float *>(at));
 }
 
-/* What the statistics make of x, and what dy becomes on the way to it. */
+/* The normalized x, and the gradient of the normalized x. */
 template <int KIND> __device__ __forceinline__ float normalized(float x, float2 stats)
 {
     return traits<KIND>::norm ? (x - stats.x) * stats.y : x;
@@ -63,7 +64,7 @@ __device__ __forceinline__ float gradient_of(float g, float n, float rstd, float
     return traits<KIND>::norm ? rstd * (g - mean.x - n * mean.y) : g;
 }
 
-/* The first and last row of a unit. */
+/* Returns the first row of a unit; sets *end to the row after its last. */
 __device__ __forceinline__ int64_t unit_rows(const struct cut &cut, int64_t unit, int64_t *end)
 {
     int64_t vector = quotient(unit, cut.chunks), chunk = unit - vector * cut.chunks;
@@ -72,7 +73,8 @@ __device__ __forceinline__ int64_t unit_rows(const struct cut &cut, int64_t unit
     return vector * cut.each + first;
 }
 
-/* Where sum s of a unit goes: to the partial sums, or to its final place if there is one chunk. */
+/* The address for sum s of a unit: among the partial sums, or the final place if there is a single
+ * chunk. */
 template <int KIND>
 __device__ __forceinline__ float *unit_sum(const struct rows &r, const struct cut &cut,
                                            int64_t unit, int64_t first, int64_t c, float *partial,
@@ -86,14 +88,17 @@ __device__ __forceinline__ float *unit_sum(const struct rows &r, const struct cu
 /* ---- rows in pieces -------------------------------------------------------------------------- */
 
 /*
- * A block is a few groups of warps, each with a row of its own: a group waits for itself alone, at
- * its own barrier, and the others fill the time.  One block lives on a multiprocessor, so that few
- * partial sums are left to add.  Rows of one vector that are one step apart are dealt out to all
- * groups of its blocks in turn: so what is read at a time lies close together.  Other rows are cut
- * into stretches.  Rows are on their way `depth` at a time.
+ * A block has several groups of warps, each with its own row.  A group synchronizes alone, at its
+ * own named barrier, while the others fill the time.  One block runs on each multiprocessor, so
+ * that few partial sums remain to be added.
  *
- * What bounds these kernels is the instructions of a row and the chain of its sum: so there are as
- * many warps as registers allow, and what a row needs no sum for is done before it.
+ * Rows of one vector that are one stride apart are dealt to all groups of its blocks round-robin,
+ * so that concurrent reads are close together.  Other rows are split into contiguous ranges.
+ * `depth` rows are in flight at a time.
+ *
+ * These kernels are bound by the instructions of a row and by the latency of its reduction.  So
+ * there are as many warps as registers allow, and work that does not need the sums of a row is done
+ * before them.
  */
 template <int P, int KIND> struct shape {
     static constexpr bool norm = traits<KIND>::norm;
@@ -101,40 +106,40 @@ template <int P, int KIND> struct shape {
     static constexpr int depth = P == (norm ? 2 : 1) ? 3 : 2; /* threads: at most */
     static constexpr int most_warps = P > 1 ? MANY : FEW;     /* of a group */
     static constexpr int row_sums = traits<KIND>::centred ? 2 : 1;
-    static constexpr int parts = (most_warps * row_sums + 3) / 4 * 4; /* of the sums of a row */
+    static constexpr int parts = (most_warps * row_sums + 3) / 4 * 4; /* partial sums of a row */
 };
 
-/* Bytes from row to row of the operands up to VECTOR, and of the statistics. */
+/* Bytes from one row to the next, of the operands before VECTOR and of the statistics. */
 struct steps {
     int row[VECTOR], stats;
 };
 
-/* The place of a thread in its group, and of the group in its block. */
+/* The index of a group in its block, the number of groups, and a thread's rank in its group. */
 struct group {
     int index, count, rank, threads;
 };
 
-/* Keeps x in a register, where the compiler would rather find it again in every row. */
-template <typename X> __device__ __forceinline__ void hold(X &x)
+/* Keeps x in a register; the compiler would otherwise recompute it for every row. */
+template <typename X> __device__ __forceinline__ void keep_in_register(X &x)
 {
     asm volatile("" : "+r"(x));
 }
 
-/* What a thread works with: where its pieces are in a row, the factors of its columns (zeros past
- * the end of a row), and its sums: SUMS of the vectors, and of dx. */
+/* A thread's state: the positions of its pieces in a row, the factors of its columns (zeros past
+ * the end of a row), and its sums: SUMS for the vectors, and those of dx. */
 template <typename T, int P, int KIND, bool DX> struct columns {
     static constexpr int N = piece<T>::n, SUMS = traits<KIND>::sums;
-    int offset;    /* of the first, in bytes; past the end, that of the last piece of the row */
-    int behind[P]; /* where the others are from there */
-    int there[P];
+    int offset;   /* of the first piece, in bytes; past the end of a row, of its last piece */
+    int delta[P]; /* of the others, relative to `offset` */
+    int valid[P];
     piece<T> vector[P];
-    float factor[P][N]; /* of vector, when the first rows are on their way */
-    float share;        /* of a column in a row: one over their number */
+    float factor[P][N]; /* of `vector`, unpacked once the first rows are in flight */
+    float share;        /* one over the number of columns */
     float sum[SUMS ? SUMS : 1][P][N];
     float dx[DX ? P : 1][N];
 };
 
-/* What dy becomes on the way to x: a factor per column. */
+/* The factor that turns dy into the gradient of the normalized x, per column. */
 template <int KIND> __device__ __forceinline__ float factor_of(float v)
 {
     return KIND == NORM ? 1.f : traits<KIND>::weight ? v : 1.f + v;
@@ -149,9 +154,9 @@ __device__ __forceinline__ void columns_find(columns<T, P, KIND, DX> &c, const s
 #pragma unroll
     for (int i = 0; i < P; i++) {
         int at = g.rank + i * g.threads;
-        c.there[i] = at < n;
-        c.behind[i] = i ? min(at, n - 1) * 16 - c.offset : 0;
-        hold(c.there[i]);
+        c.valid[i] = at < n;
+        c.delta[i] = i ? min(at, n - 1) * 16 - c.offset : 0;
+        keep_in_register(c.valid[i]);
 #pragma unroll
         for (int j = 0; j < piece<T>::n; j++)
             c.dx[DX ? i : 0][j] = 0.f;
@@ -165,7 +170,7 @@ __device__ __forceinline__ void columns_begin(columns<T, P, KIND, DX> &c, const 
     for (int i = 0; i < P; i++) {
         c.vector[i] = piece<T>{};
         if constexpr (traits<KIND>::sums > 0)
-            c.vector[i] = piece_load<T>(vector + c.offset + c.behind[i], 0);
+            c.vector[i] = piece_load<T>(vector + c.offset + c.delta[i], 0);
 #pragma unroll
         for (int j = 0; j < piece<T>::n; j++)
 #pragma unroll
@@ -181,21 +186,21 @@ __device__ __forceinline__ void columns_unpack(columns<T, P, KIND, DX> &c)
     for (int i = 0; i < P; i++)
 #pragma unroll
         for (int j = 0; j < piece<T>::n; j++)
-            c.factor[i][j] = c.there[i] ? factor_of<KIND>(c.vector[i].at(j)) : 0.f;
+            c.factor[i][j] = c.valid[i] ? factor_of<KIND>(c.vector[i].at(j)) : 0.f;
 }
 
 /*
- * The sums of one row over the threads of its group, through shared memory.  The next ones go to
- * the other half, so that one barrier does: whoever is past it has read what was there before.
- * Warps that a group does not have leave zeros.
+ * Sums one row over the threads of its group, through shared memory.  Consecutive rows use
+ * alternate halves of it, so one barrier per row suffices: a thread that has passed it has read the
+ * values of the row before.  The slots of warps that a group does not have stay zero.
  */
 template <int P, int KIND> struct row_total {
     static constexpr int M = shape<P, KIND>::row_sums, PARTS = shape<P, KIND>::parts;
     struct memory {
         float4 parts[2][MOST_GROUPS][PARTS / 4];
     };
-    uint32_t from; /* address of the parts of the group; of the other half, FLIP away */
-    uint32_t to;   /* of this warp's part, from there */
+    uint32_t from; /* address of the group's partial sums; the other half is HALF bytes away */
+    uint32_t to;   /* offset of this warp's partial sum */
     int barrier, threads;
     static constexpr uint32_t HALF = 4 * MOST_GROUPS * PARTS;
 
@@ -208,15 +213,16 @@ template <int P, int KIND> struct row_total {
         to = 4 * (M * (g.rank >> 5) + (M > 1 ? (threadIdx.x & 31) >> 4 : 0));
         barrier = g.index + 1;
         threads = g.threads;
-        hold(from), hold(to), hold(barrier), hold(threads);
+        keep_in_register(from), keep_in_register(to), keep_in_register(barrier),
+            keep_in_register(threads);
     }
 
-    /* In every thread; half: 0 or 1 in turn. */
+    /* Every thread gets the sums; half: alternately 0 and 1. */
     __device__ __forceinline__ void add(float (&x)[M], uint32_t half) const
     {
         const uint32_t at = from + half * HALF;
         float mine = x[0];
-        if constexpr (M == 2) { /* the upper half of a warp takes x[1] */
+        if constexpr (M == 2) { /* the upper half of a warp sums x[1] */
             const bool upper = threadIdx.x & 16;
             mine = (upper ? x[1] : x[0]) + __shfl_xor_sync(0xffffffffu, upper ? x[0] : x[1], 16);
         }
@@ -246,19 +252,19 @@ template <int P, int KIND> struct row_total {
 };
 
 /*
- * Rows on their way, in shared memory: of x, dy and, for norms, the addend.  A thread copies its
- * own pieces there and reads them itself, so it waits for nobody.
+ * A ring of rows in flight, in shared memory: x, dy and, for norms, the addend.  A thread copies
+ * and reads only its own pieces, so it needs no barrier.
  */
 template <typename T, int P, int KIND> struct ring {
     static constexpr int PIECE = 16 * shape<P, KIND>::threads; /* bytes from piece to piece */
     static constexpr int ROW = P * PIECE, SLOT = (traits<KIND>::norm ? 3 : 2) * ROW;
     static constexpr int BYTES = shape<P, KIND>::depth * SLOT;
-    uint32_t begin, at; /* the first slot; the next */
+    uint32_t begin, at; /* the first slot; the current one */
 
     __device__ __forceinline__ explicit ring(const void *shared)
     {
         begin = shared_address(shared) + 16 * threadIdx.x;
-        hold(begin);
+        keep_in_register(begin);
         at = begin;
     }
 
@@ -283,38 +289,38 @@ template <typename T, int P, int KIND> struct ring {
     }
 };
 
-/* Where a group is in its rows: those to send for, and those to write. */
+/* The position of a group in its rows: addresses of the next loads and of the next store. */
 template <int KIND> struct cursor {
-    char *at[VECTOR + 1]; /* x, dy, dx, the addend; last the statistics */
+    char *at[VECTOR + 1]; /* x, dy, dx, the addend; then the statistics */
     bool adds;
 };
 
-/* Sends for the row at hand and moves on. */
+/* Starts the loads of the next row and advances. */
 template <typename T, int P, int KIND, bool DX>
-__device__ __forceinline__ void send_row(const ring<T, P, KIND> &ring,
-                                         const columns<T, P, KIND, DX> &c, const struct steps &step,
-                                         cursor<KIND> &row, int apart)
+__device__ __forceinline__ void prefetch_row(const ring<T, P, KIND> &ring,
+                                             const columns<T, P, KIND, DX> &c,
+                                             const struct steps &step, cursor<KIND> &row, int apart)
 {
 #pragma unroll
     for (int i = 0; i < P; i++) {
-        ring.copy(0, i, row.at[0] + c.behind[i]);
-        ring.copy(1, i, row.at[1] + c.behind[i]);
+        ring.copy(0, i, row.at[0] + c.delta[i]);
+        ring.copy(1, i, row.at[1] + c.delta[i]);
         if constexpr (traits<KIND>::norm)
             if (row.adds)
-                ring.copy(2, i, row.at[ADDEND] + c.behind[i]);
+                ring.copy(2, i, row.at[ADDEND] + c.delta[i]);
     }
     row.at[0] += (int64_t)apart * step.row[0];
     row.at[1] += (int64_t)apart * step.row[1];
     row.at[ADDEND] += (int64_t)apart * step.row[ADDEND];
 }
 
-/* dx of a piece leaves, and is added to its column's sums as it was written. */
+/* Stores dx of a piece, and adds the stored values to the column sums. */
 template <typename T, int P, int KIND, bool DX>
 __device__ __forceinline__ void finish_piece(columns<T, P, KIND, DX> &c, char *row, int i,
-                                             float (&dx)[piece<T>::n], largest<T> &most)
+                                             float (&dx)[piece<T>::n], largest<T> &amax)
 {
-    if (c.there[i])
-        piece_store<T>(row + c.behind[i], 0, dx, most);
+    if (c.valid[i])
+        piece_store<T>(row + c.delta[i], 0, dx, amax);
     if constexpr (DX) {
         round_piece<T>(dx);
 #pragma unroll
@@ -323,12 +329,12 @@ __device__ __forceinline__ void finish_piece(columns<T, P, KIND, DX> &c, char *r
     }
 }
 
-/* A row of a norm.  The sums of columns need no means, so x and dy are done with in one go; what is
- * kept of them is what dx takes. */
+/* A row of a norm.  The column sums need no means, so x and dy are consumed in one pass; only the
+ * values for dx are kept. */
 template <typename T, int P, int KIND, bool DX>
 __device__ __forceinline__ void
 norm_row(columns<T, P, KIND, DX> &c, const ring<T, P, KIND> &ring, float2 stats,
-         const cursor<KIND> &row, const row_total<P, KIND> &sums, uint32_t half, largest<T> &most)
+         const cursor<KIND> &row, const row_total<P, KIND> &sums, uint32_t half, largest<T> &amax)
 {
     constexpr int N = piece<T>::n, SUMS = traits<KIND>::sums, M = shape<P, KIND>::row_sums;
     const float rstd = stats.y, shift = -stats.x * rstd;
@@ -346,7 +352,7 @@ norm_row(columns<T, P, KIND, DX> &c, const ring<T, P, KIND> &ring, float2 stats,
                 mean[0] += s[i][j];
             mean[M - 1] += s[i][j] * n[j];
         }
-        if constexpr (KIND == RMS) /* its result is rounded before the weight comes */
+        if constexpr (KIND == RMS) /* rounds its result before it multiplies by the weight */
             round_piece<T>(n);
 #pragma unroll
         for (int j = 0; j < N; j++) {
@@ -370,14 +376,14 @@ norm_row(columns<T, P, KIND, DX> &c, const ring<T, P, KIND> &ring, float2 stats,
             for (int j = 0; j < N; j++)
                 dx[j] += addend.at(j);
         }
-        finish_piece(c, row.at[2], i, dx, most);
+        finish_piece(c, row.at[2], i, dx, amax);
     }
 }
 
-/* A row where no row has sums of its own. */
+/* A row of a kind that has no sums over a row. */
 template <typename T, int P, int KIND, bool DX>
 __device__ __forceinline__ void plain_row(columns<T, P, KIND, DX> &c, const ring<T, P, KIND> &ring,
-                                          const cursor<KIND> &row, largest<T> &most)
+                                          const cursor<KIND> &row, largest<T> &amax)
 {
     constexpr int N = piece<T>::n, SUMS = traits<KIND>::sums;
 #pragma unroll
@@ -391,23 +397,24 @@ __device__ __forceinline__ void plain_row(columns<T, P, KIND, DX> &c, const ring
                 c.sum[0][i][j] += dy.at(j);
             c.sum[SUMS - 1][i][j] += dy.at(j) * x.at(j);
         }
-        finish_piece(c, row.at[2], i, dx, most);
+        finish_piece(c, row.at[2], i, dx, amax);
     }
 }
 
-/* Rows first, first + apart, ... below `end` of those one step apart that begin at start[]. */
+/* Processes rows first, first + apart, ... below `end` of the equidistant rows that begin at
+ * start[]. */
 template <typename T, int P, int KIND, bool DX>
 __device__ __forceinline__ void
 group_rows(columns<T, P, KIND, DX> &c, const struct steps &step,
            char *const (&start)[traits<KIND>::operands], int first, int apart, int end,
-           char *memory, const row_total<P, KIND> &sums, uint32_t &half, largest<T> &most)
+           char *memory, const row_total<P, KIND> &sums, uint32_t &half, largest<T> &amax)
 {
     constexpr bool NORMS = traits<KIND>::norm;
     constexpr int DEPTH = shape<P, KIND>::depth;
     ring<T, P, KIND> in(memory), out = in;
     cursor<KIND> row;
     float2 stats = {};
-    int sent = first;
+    int prefetched = first;
     if (first >= end)
         return;
     row.adds = NORMS && start[ADDEND];
@@ -418,16 +425,16 @@ group_rows(columns<T, P, KIND, DX> &c, const struct steps &step,
         row.at[VECTOR] = start[traits<KIND>::operands - 1] + (int64_t)first * step.stats;
         stats = stats_of<KIND>(row.at[VECTOR]);
     }
-    auto send = [&](void) {
-        if (sent < end)
-            send_row(in, c, step, row, apart);
-        sent += apart;
+    auto prefetch = [&](void) {
+        if (prefetched < end)
+            prefetch_row(in, c, step, row, apart);
+        prefetched += apart;
         in.next();
         copies_commit();
     };
 #pragma unroll
     for (int i = 0; i < DEPTH; i++)
-        send();
+        prefetch();
     columns_unpack(c);
     for (; first < end; first += apart) {
         copies_wait_but<DEPTH - 1>();
@@ -436,29 +443,29 @@ group_rows(columns<T, P, KIND, DX> &c, const struct steps &step,
             row.at[VECTOR] += (int64_t)apart * step.stats;
             if (first + apart < end)
                 stats = stats_of<KIND>(row.at[VECTOR]);
-            norm_row(c, out, now, row, sums, half, most);
+            norm_row(c, out, now, row, sums, half, amax);
             half ^= 1;
         } else {
-            plain_row(c, out, row, most);
+            plain_row(c, out, row, amax);
         }
         row.at[2] += (int64_t)apart * step.row[2];
         out.next();
-        send();
+        prefetch();
     }
     copies_wait_but<0>();
 }
 
-/* Adds what the groups of a block have summed, in their order, and leaves it at `to`. */
+/* Adds the sums of a block's groups in order, and stores the total at `to`. */
 template <typename T, int P>
-__device__ __forceinline__ void leave_sums(float *to, const float (&sum)[P][piece<T>::n],
-                                           const struct group &g, int n, const int (&there)[P],
+__device__ __forceinline__ void store_sums(float *to, const float (&sum)[P][piece<T>::n],
+                                           const struct group &g, int n, const int (&valid)[P],
                                            float *shared)
 {
     constexpr int N = piece<T>::n;
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < P; i++)
-        if (there[i])
+        if (valid[i])
             floats_store((g.count > 1 ? shared + g.index * n * N : to) +
                              (g.rank + i * g.threads) * N,
                          sum[i]);
@@ -486,16 +493,16 @@ static __global__ void __launch_bounds__(shape<P, KIND>::threads, 1)
     const struct group g = {index, (int)blockDim.x / threads, (int)threadIdx.x - index * threads,
                             threads};
     const row_total<P, KIND> sums(parts, g);
-    const bool in_turn = cut.each == r.size[r.ndim - 1];
-    largest<T> most(to);
+    const bool interleaved = cut.each == r.size[r.ndim - 1];
+    largest<T> amax(to);
     columns<T, P, KIND, DX> c;
     uint32_t half = 0;
-    let_next_kernel_come();
+    launch_dependents();
     columns_find(c, g, n);
     for (int64_t unit = blockIdx.x; unit < cut.units; unit += gridDim.x) {
         int64_t end, first = unit_rows(cut, unit, &end);
         int begin = g.index, apart = g.count;
-        if (in_turn) {
+        if (interleaved) {
             const int64_t vector = quotient(unit, cut.chunks);
             begin += (int)(unit - vector * cut.chunks) * g.count;
             apart *= (int)cut.chunks;
@@ -507,19 +514,19 @@ static __global__ void __launch_bounds__(shape<P, KIND>::threads, 1)
             char *at[traits<KIND>::operands];
             const int ahead = rows_ahead(r, row, end, at);
             group_rows(c, step, at, begin, apart, ahead, reinterpret_cast<char *>(shared), sums,
-                       half, most);
+                       half, amax);
             row += ahead;
         }
 #pragma unroll
         for (int s = 0; s < traits<KIND>::sums; s++)
-            leave_sums<T, P>(unit_sum<KIND>(r, cut, unit, first, n * N, partial, s), c.sum[s], g, n,
-                             c.there, reinterpret_cast<float *>(shared));
-        __syncthreads(); /* before the memory takes rows again */
+            store_sums<T, P>(unit_sum<KIND>(r, cut, unit, first, n * N, partial, s), c.sum[s], g, n,
+                             c.valid, reinterpret_cast<float *>(shared));
+        __syncthreads(); /* before rows are loaded into the same memory again */
     }
     if constexpr (DX)
-        leave_sums<T, P>(dx_partial + blockIdx.x * (int64_t)(n * N), c.dx, g, n, c.there,
+        store_sums<T, P>(dx_partial + blockIdx.x * (int64_t)(n * N), c.dx, g, n, c.valid,
                          reinterpret_cast<float *>(shared));
-    leave_largest(to, most);
+    leave_largest(to, amax);
 }
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Group norm and SiLU.  In every kernel over x a thread stays with a few neighbouring channels and
- * goes down the rows of a chunk (see struct group_norm_cut), so what belongs to its channels is
- * kept in registers and rows are read in whole lines.  Partial results meet in fixed order.
+ * Group norm and SiLU.  In every kernel over x a thread handles a few adjacent channels and goes
+ * down the rows of a chunk (see struct group_norm_cut), so the values of its channels stay in
+ * registers and rows are read in whole cache lines.  Partial results are combined in a fixed order.
  */
 #include "cuda/cuda.cuh"
 #include "cuda/kernels.h"
@@ -11,7 +11,11 @@
 namespace
 {
 
-enum { THREADS = 256, STEP = GROUP_NORM_STEP, PAIRS = 4 /* rows of x and dy loaded together */ };
+enum {
+    THREADS = 256,
+    STEP = GROUP_NORM_STEP,
+    PAIRS = 4 /* rows of x and dy that are loaded together */
+};
 
 struct task {
     struct group_norm_shape s;
@@ -19,9 +23,9 @@ struct task {
     bool silu;
 };
 
-/* Where a thread is: its sample, chunk, channels, and its rows first, first + at_once, ... */
+/* A thread's part: its sample, chunk and channels, and its rows first, first + at_once, ... */
 struct place {
-    int64_t n, chunk, rows, offset; /* rows of the chunk; offset of its first element here */
+    int64_t n, chunk, rows, offset; /* rows of the chunk; offset of the thread's first element */
     int channel, first;
     bool active;
 };
@@ -42,7 +46,7 @@ template <int V> __device__ __forceinline__ struct place place_of(const struct t
     return p;
 }
 
-/* Rows row, row + at_once, ... of the chunk; zeros past its end. */
+/* Loads rows row, row + at_once, ... of the chunk; zeros past its end. */
 template <typename T, int V, int N>
 __device__ __forceinline__ void load_rows(vec<T, V> (&v)[N], const T *x, const struct task &t,
                                           const struct place &p, int64_t row)
@@ -58,13 +62,13 @@ __device__ __forceinline__ void load_rows(vec<T, V> (&v)[N], const T *x, const s
 
 /* ---- statistics ---------------------------------------------------------------------------- */
 
-/* Mean and squared deviations of `count` values of each channel. */
+/* The mean and the sum of squared deviations of `count` values, for each channel. */
 template <int V> struct moments {
     float mean[V], squares[V], count;
 };
 
-/* Joins b to a: Chan et al. 1983.  Where a is empty the square of the way, which may be infinite,
- * is not multiplied by its count. */
+/* Combines b into a: Chan et al. 1983.  If a is empty, the squared difference, which may be
+ * infinite, is not multiplied by its count of 0. */
 template <int V>
 __device__ __forceinline__ void join(struct moments<V> &a, const float (&mean)[V],
                                      const float (&squares)[V], float count)
@@ -72,14 +76,15 @@ __device__ __forceinline__ void join(struct moments<V> &a, const float (&mean)[V
     float total = a.count + count, share = total > 0.f ? count / total : 0.f;
 #pragma unroll
     for (int j = 0; j < V; j++) {
-        float away = mean[j] - a.mean[j];
-        a.mean[j] += away * share;
-        a.squares[j] += squares[j] + (a.count * share > 0.f ? away * away * a.count * share : 0.f);
+        float deviation = mean[j] - a.mean[j];
+        a.mean[j] += deviation * share;
+        a.squares[j] +=
+            squares[j] + (a.count * share > 0.f ? deviation * deviation * a.count * share : 0.f);
     }
     a.count = total;
 }
 
-/* Moments of the rows that are in registers: mean first, then deviations from it. */
+/* Adds the moments of the rows in registers: first their mean, then the deviations from it. */
 template <typename T, int V>
 __device__ __forceinline__ void add_rows(struct moments<V> &a, const vec<T, V> (&v)[STEP], int rows)
 {
@@ -101,7 +106,7 @@ __device__ __forceinline__ void add_rows(struct moments<V> &a, const vec<T, V> (
     join<V>(a, mean, squares, (float)rows);
 }
 
-/* Joins the moments of the threads that share channels; the result is in the first of them. */
+/* Combines the moments of the threads that share channels; the first of them gets the result. */
 template <int V>
 __device__ __forceinline__ void join_threads(struct moments<V> &a, const struct task &t)
 {
@@ -123,7 +128,8 @@ __device__ __forceinline__ void join_threads(struct moments<V> &a, const struct 
     }
 }
 
-/* Per sample and chunk: the means of all channels, then their squared deviations. */
+/* Writes, per sample and chunk, the means of all channels, then the sums of their squared
+ * deviations. */
 template <typename T, int V>
 __global__ void __launch_bounds__(THREADS)
     find_moments(const __grid_constant__ struct task t, const T *x, float *partial)
@@ -148,8 +154,8 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* The mean of one group and its squared deviations from it, of all chunks and channels, by a block.
- * Deviations are taken from the first mean, which is near all others. */
+/* The mean and the sum of squared deviations of one group over all chunks and channels, computed by
+ * a block.  Deviations are relative to the first mean, which is close to all others. */
 struct group_moments {
     double mean, squares, count;
 };
@@ -189,20 +195,20 @@ __global__ void __launch_bounds__(THREADS)
         store_stats(stats + 2 * blockIdx.x, m, eps);
 }
 
-/* Joins b to a: Chan et al. 1983. */
+/* Combines b into a: Chan et al. 1983. */
 __device__ __forceinline__ void join_groups(struct group_moments &a, const struct group_moments &b)
 {
-    double total = a.count + b.count, away = b.mean - a.mean;
+    double total = a.count + b.count, deviation = b.mean - a.mean;
     if (b.count <= 0)
         return;
-    a.squares += b.squares + away * away * a.count * b.count / total;
-    a.mean += away * b.count / total;
+    a.squares += b.squares + deviation * deviation * a.count * b.count / total;
+    a.mean += deviation * b.count / total;
     a.count = total;
 }
 
-/* A thread joins the channels of one group in one row, in order. */
+/* A thread combines the channels of one group in one row, in order. */
 __global__ void __launch_bounds__(THREADS)
-    keep_rows(const __grid_constant__ struct task t, const float *partial, float *moments)
+    join_channels(const __grid_constant__ struct task t, const float *partial, float *moments)
 {
     int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (i >= t.s.n * t.s.groups)
@@ -217,7 +223,7 @@ __global__ void __launch_bounds__(THREADS)
     to[MOMENT_COUNT] = (float)all.count;
 }
 
-/* The parts of a tensor, and how many rows each has: more than a concat takes there are not. */
+/* The parts of a tensor and the rows of each; a concat takes at most CKPT_MAX_PARTS. */
 struct parts {
     const float *at[CKPT_MAX_PARTS];
     int32_t rows[CKPT_MAX_PARTS];
@@ -225,15 +231,16 @@ struct parts {
 };
 
 /*
- * A warp joins the rows of one group.  A lane takes every 32nd row, counted from the first part on,
- * then the lanes are joined pairwise: whatever the cut into parts, the order is the same.
+ * A warp combines the rows of one group.  A lane handles every 32nd row, counted from the first
+ * part on; then the lanes are combined pairwise.  The order does not depend on the split into
+ * parts.
  */
 __global__ void __launch_bounds__(THREADS)
     join_parts(const __grid_constant__ struct parts p, int64_t n, int64_t groups, float eps,
                float *stats)
 {
     int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) / 32;
-    int lane = threadIdx.x % 32, row = lane; /* row: of the part */
+    int lane = threadIdx.x % 32, row = lane; /* row: within the part */
     struct group_moments all = {0, 0, 0};
     if (i >= n * groups)
         return;
@@ -254,9 +261,9 @@ __global__ void __launch_bounds__(THREADS)
         store_stats(stats + 2 * i, all, eps);
 }
 
-/* ---- the map ------------------------------------------------------------------------------- */
+/* ---- the normalization ----------------------------------------------------------------------- */
 
-/* z = slope (x - mean) + bias of each channel. */
+/* z = slope (x - mean) + bias, for each channel. */
 template <int V> struct channel_map {
     float mean[V], slope[V], bias[V];
 };
@@ -281,7 +288,7 @@ map_of(const struct task &t, const struct place &p, const T *w, const T *b, cons
 __device__ __forceinline__ float
 sigmoid(float z)
 {
-    return __fdividef(1.f, 1.f + __expf(-z)); /* of a large denominator 0 */
+    return __fdividef(1.f, 1.f + __expf(-z)); /* 0 for a large denominator */
 }
 
 template <typename T, int V, bool SILU>
@@ -312,7 +319,7 @@ __global__ void __launch_bounds__(THREADS)
 
 /* ---- backward ------------------------------------------------------------------------------ */
 
-/* The gradient before the SiLU. */
+/* The gradient before SiLU. */
 template <bool SILU> __device__ __forceinline__ float before_silu(float dy, float z)
 {
     if (!SILU)
@@ -321,7 +328,7 @@ template <bool SILU> __device__ __forceinline__ float before_silu(float dy, floa
     return dy * s * (1.f + z * (1.f - s));
 }
 
-/* Adds the sums of the threads that share channels; the result is in the first of them. */
+/* Adds the sums of the threads that share channels; the first of them gets the result. */
 template <int V>
 __device__ __forceinline__ void add_threads(float (&a)[V], float (&b)[V], const struct task &t)
 {
@@ -347,11 +354,12 @@ __device__ __forceinline__ void add_threads(float (&a)[V], float (&b)[V], const 
     }
 }
 
-/* Per sample and chunk, with d the gradient before the SiLU: sums of d, then of d (x - mean). */
+/* Writes, per sample and chunk, the sums of d, then of d (x - mean); d is the gradient before
+ * SiLU. */
 template <typename T, int V, bool SILU>
 __global__ void __launch_bounds__(THREADS)
-    sum_slopes(const __grid_constant__ struct task t, const T *dy, const T *x, const T *w,
-               const T *b, const float *stats, float *partial)
+    sum_gradients(const __grid_constant__ struct task t, const T *dy, const T *x, const T *w,
+                  const T *b, const float *stats, float *partial)
 {
     struct place p = place_of<V>(t);
     struct channel_map<V> m = map_of<T, V>(t, p, w, b, stats);
@@ -365,10 +373,11 @@ __global__ void __launch_bounds__(THREADS)
             bool inside = row + i * t.k.at_once < p.rows;
 #pragma unroll
             for (int j = 0; j < V; j++) {
-                float away = to_float(v[i].at[j]) - m.mean[j];
-                float d = before_silu<SILU>(to_float(dv[i].at[j]), away * m.slope[j] + m.bias[j]);
+                float deviation = to_float(v[i].at[j]) - m.mean[j];
+                float d =
+                    before_silu<SILU>(to_float(dv[i].at[j]), deviation * m.slope[j] + m.bias[j]);
                 flat[j] += inside ? d : 0.f;
-                tilted[j] += inside ? d * away : 0.f;
+                tilted[j] += inside ? d * deviation : 0.f;
             }
         }
     }
@@ -383,7 +392,7 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* A block adds the chunks of 32 of the 2 c sums of a sample: a warp takes every 32nd chunk. */
+/* A block adds the chunks of 32 of the 2 c sums of a sample; each warp adds every 32nd chunk. */
 __global__ void __launch_bounds__(1024)
     add_chunks(const __grid_constant__ struct task t, const float *partial, double *sums)
 {
@@ -402,15 +411,17 @@ __global__ void __launch_bounds__(1024)
 }
 
 /*
- * A warp takes a group of a sample, a thread of the warps after them a channel.  With
+ * A warp handles a group of a sample; each thread of the warps after those handles a channel.  With
  * h = (x - mean) rstd, over the m elements of a group:
+ *
  *   db = sum d,  dw = sum d h,  dx = rstd (w d - sum(w d) / m - h sum(w d h) / m)
+ *
  * coefficients: rstd sum(w d) / m and rstd^2 sum(w d h) / m of each group.
  */
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
-    join_slopes(const __grid_constant__ struct task t, const T *w, const float *stats,
-                const double *sums, float *coefficients, float *dw, float *db)
+    join_gradients(const __grid_constant__ struct task t, const T *w, const float *stats,
+                   const double *sums, float *coefficients, float *dw, float *db)
 {
     int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x, group = i / 32;
     if (group < t.s.n * t.s.groups) {
@@ -446,8 +457,8 @@ __global__ void __launch_bounds__(THREADS)
 
 template <typename T, int V, bool SILU>
 __global__ void __launch_bounds__(THREADS)
-    map_back(const __grid_constant__ struct task t, const T *dy, const T *x, const T *w, const T *b,
-             const float *stats, const float *coefficients, T *dx)
+    normalize_dx(const __grid_constant__ struct task t, const T *dy, const T *x, const T *w,
+                 const T *b, const float *stats, const float *coefficients, T *dx)
 {
     struct place p = place_of<V>(t);
     struct channel_map<V> m = map_of<T, V>(t, p, w, b, stats);
@@ -469,9 +480,10 @@ __global__ void __launch_bounds__(THREADS)
             float out[V];
 #pragma unroll
             for (int j = 0; j < V; j++) {
-                float away = to_float(v[i].at[j]) - m.mean[j];
-                float d = before_silu<SILU>(to_float(dv[i].at[j]), away * m.slope[j] + m.bias[j]);
-                out[j] = m.slope[j] * d - shift[j] - curve[j] * away;
+                float deviation = to_float(v[i].at[j]) - m.mean[j];
+                float d =
+                    before_silu<SILU>(to_float(dv[i].at[j]), deviation * m.slope[j] + m.bias[j]);
+                out[j] = m.slope[j] * d - shift[j] - curve[j] * deviation;
             }
             if (at < p.rows)
                 store_floats(dx + p.offset + at * t.s.c, out);
@@ -532,7 +544,7 @@ template <typename T, int V> int find_parts(const struct ckpt_kernel_args *a)
     find_moments<T, V>
         <<<blocks_of(t), THREADS, 0, stream_of(a)>>>(t, (const T *)a->in[0].data, partial);
     unsigned blocks = (unsigned)((t.s.n * t.s.groups + THREADS - 1) / THREADS);
-    keep_rows<<<blocks, THREADS, 0, stream_of(a)>>>(t, partial, (float *)a->out[0].data);
+    join_channels<<<blocks, THREADS, 0, stream_of(a)>>>(t, partial, (float *)a->out[0].data);
     return launched();
 }
 
@@ -555,18 +567,18 @@ template <typename T, int V, bool SILU> int backward(const struct ckpt_kernel_ar
                               round_up(t.s.n * t.k.chunks * columns * (int64_t)sizeof(float), 16));
     float *coefficients = (float *)(sums + t.s.n * columns);
     unsigned joins = (unsigned)((groups * 32 + t.s.c + THREADS - 1) / THREADS);
-    sum_slopes<T, V, SILU>
+    sum_gradients<T, V, SILU>
         <<<blocks_of(t), THREADS, 0, stream_of(a)>>>(t, dy, x, w, b, stats, partial);
     add_chunks<<<(unsigned)(t.s.n * ((columns + 31) / 32)), dim3(32, 32), 0, stream_of(a)>>>(
         t, partial, sums);
-    join_slopes<T><<<joins, THREADS, 0, stream_of(a)>>>(
+    join_gradients<T><<<joins, THREADS, 0, stream_of(a)>>>(
         t, w, stats, sums, coefficients, (float *)a->out[1].data, (float *)a->out[2].data);
-    map_back<T, V, SILU><<<blocks_of(t), THREADS, 0, stream_of(a)>>>(
+    normalize_dx<T, V, SILU><<<blocks_of(t), THREADS, 0, stream_of(a)>>>(
         t, dy, x, w, b, stats, coefficients, (T *)a->out[0].data);
     return launched();
 }
 
-/* Whether channels can be read in vectors of 16 bytes. */
+/* Can channels be accessed in vectors of 16 bytes? */
 bool is_wide(const struct ckpt_view *x, const void *y, const void *z)
 {
     int64_t c = x->desc.shape[x->desc.ndim - 1];

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Instructions that Hopper alone has: products (hopper_product.cuh), barriers in shared memory that
- * count bytes, copies of boxes of a tensor, and the division of registers among warpgroups.  Files
- * that include this are compiled for sm_90a alone (hopper_objects in Makefile.am).
+ * Instructions specific to Hopper: warpgroup products (hopper_product.cuh), transaction barriers in
+ * shared memory (mbarrier), TMA copies of boxes of a tensor, and register reallocation between
+ * warpgroups.  Files that include this are compiled only for sm_90a (hopper_objects in
+ * Makefile.am).
  */
 #ifndef CKPT_CUDA_HOPPER_CUH
 #define CKPT_CUDA_HOPPER_CUH
@@ -12,7 +13,8 @@
 
 /* ---- barriers -------------------------------------------------------------------------------- */
 
-/* In shared memory; passed each time that `count` have arrived and all bytes expected have come. */
+/* mbarriers in shared memory.  A phase completes when `count` threads have arrived and all expected
+ * bytes have been written. */
 __device__ __forceinline__ void barrier_init(const uint64_t *barrier, int count)
 {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)),
@@ -20,7 +22,8 @@ __device__ __forceinline__ void barrier_init(const uint64_t *barrier, int count)
                  : "memory");
 }
 
-/* Behind the inits, before a barrier that all threads of the block pass: box copies see them. */
+/* Call after the inits and before a barrier of all threads of the block, so that TMA copies see the
+ * initialized barriers. */
 __device__ __forceinline__ void barrier_inits_end(void)
 {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -33,7 +36,7 @@ __device__ __forceinline__ void barrier_arrive(const uint64_t *barrier)
                  : "memory");
 }
 
-/* Arrives, and expects that many bytes of box copies more. */
+/* Arrives, and adds to the bytes that this phase expects from TMA copies. */
 __device__ __forceinline__ void barrier_expect(const uint64_t *barrier, uint32_t bytes)
 {
     asm volatile(
@@ -42,7 +45,8 @@ __device__ __forceinline__ void barrier_expect(const uint64_t *barrier, uint32_t
         : "memory");
 }
 
-/* Until it has been passed more than `before` times; it may not be passed twice more meanwhile. */
+/* Waits until more than `before` phases have completed.  The barrier must not complete two more
+ * phases in the meantime, since only the parity is tested. */
 __device__ __forceinline__ void barrier_wait(const uint64_t *barrier, int before)
 {
     asm volatile("{ .reg .pred passed;\n"
@@ -52,7 +56,7 @@ __device__ __forceinline__ void barrier_wait(const uint64_t *barrier, int before
                  : "memory");
 }
 
-/* Numbered barriers of a block, 1 to 15 (0 is __syncthreads()), for `count` threads. */
+/* Named barriers of a block, 1 to 15 (0 is __syncthreads()), for `count` threads. */
 __device__ __forceinline__ void named_sync(int barrier, int count)
 {
     asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(count) : "memory");
@@ -63,7 +67,7 @@ __device__ __forceinline__ void named_arrive(int barrier, int count)
     asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(count) : "memory");
 }
 
-/* The same; returns whether x is true in any of the threads. */
+/* The same as named_sync; returns whether x is true in any of the threads. */
 __device__ __forceinline__ bool named_any(int barrier, int count, bool x)
 {
     int any;
@@ -78,8 +82,8 @@ __device__ __forceinline__ bool named_any(int barrier, int count, bool x)
 
 /* ---- matrices -------------------------------------------------------------------------------- */
 
-/* Four (two) 8 x 8 matrices of bf16 as accumulators hold them; lane i gives the address of row
- * i % 8 of matrix i / 8. */
+/* Stores four (two) 8 x 8 matrices of bf16 from accumulator layout; lane i passes the address of
+ * row i % 8 of matrix i / 8. */
 __device__ __forceinline__ void store_matrix4(uint32_t row, uint32_t a, uint32_t b, uint32_t c,
                                               uint32_t d)
 {
@@ -97,8 +101,8 @@ __device__ __forceinline__ void store_matrix2(uint32_t row, uint32_t a, uint32_t
 
 /* ---- registers ------------------------------------------------------------------------------- */
 
-/* Each warpgroup says once, in the one branch that is its role, how many registers a thread keeps;
- * the kernel is bounded by __launch_bounds__(threads, 1). */
+/* Sets the registers per thread of the calling warpgroup (setmaxnreg).  Every warpgroup calls one
+ * of these once, in the branch of its role; the kernel must have __launch_bounds__(threads, 1). */
 template <int N> __device__ __forceinline__ void registers_more(void)
 {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
@@ -109,11 +113,11 @@ template <int N> __device__ __forceinline__ void registers_fewer(void)
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
 }
 
-/* ---- box copies ------------------------------------------------------------------------------ */
+/* ---- TMA copies ------------------------------------------------------------------------------ */
 
-/* One thread begins the copy of a box; `at` are its first coordinates, the innermost first.  What
- * lies beyond the tensor comes as zeros and is not written.  A load counts its bytes at `barrier`.
- */
+/* One thread starts the copy of a box; `at` has its first coordinates, innermost first.
+ * Elements outside of the tensor are loaded as zeros and not stored.  A load counts its bytes at
+ * `barrier`. */
 __device__ __forceinline__ void box_load(void *to, const CUtensorMap *map, const uint64_t *barrier,
                                          const int (&at)[2])
 {
@@ -152,7 +156,7 @@ __device__ __forceinline__ void box_load(void *to, const CUtensorMap *map, const
                  : "memory");
 }
 
-/* Of rows of 16 bytes' multiples that lie side by side, at such addresses. */
+/* Starts a copy of contiguous bytes; both addresses and the size must be multiples of 16. */
 __device__ __forceinline__ void bulk_load(void *to, const void *from, uint32_t bytes,
                                           const uint64_t *barrier)
 {
@@ -162,7 +166,7 @@ __device__ __forceinline__ void bulk_load(void *to, const void *from, uint32_t b
                  : "memory");
 }
 
-/* Stores read shared memory that was shown by show_products() and a barrier. */
+/* Starts a store.  The data must have been made visible by show_products() and a barrier. */
 __device__ __forceinline__ void box_store(const CUtensorMap *map, const void *from,
                                           const int (&at)[2])
 {
@@ -200,7 +204,7 @@ __device__ __forceinline__ void box_store(const CUtensorMap *map, const void *fr
                  : "memory");
 }
 
-/* Bytes side by side; a multiple of 16 at such addresses, as of the next one. */
+/* Stores contiguous bytes; both addresses and the size must be multiples of 16. */
 __device__ __forceinline__ void bulk_store(void *to, const void *from, uint32_t bytes)
 {
     asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to),
@@ -208,7 +212,8 @@ __device__ __forceinline__ void bulk_store(void *to, const void *from, uint32_t 
                  : "memory");
 }
 
-/* Bytes are added to floats in memory, in no fixed order but where the caller gives one. */
+/* Adds floats to memory.  The order of several additions is undefined unless the caller enforces
+ * one. */
 __device__ __forceinline__ void bulk_add(float *to, const void *from, uint32_t bytes)
 {
     asm volatile(
@@ -222,25 +227,25 @@ __device__ __forceinline__ void stores_commit(void)
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
 
-/* Until at most N batches of stores still read shared memory. */
+/* Waits until at most N groups of stores still read shared memory. */
 template <int N> __device__ __forceinline__ void stores_read(void)
 {
     asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory");
 }
 
-/* Until at most N batches of stores are under way at all. */
+/* Waits until at most N groups of stores are incomplete. */
 template <int N> __device__ __forceinline__ void stores_wait(void)
 {
     asm volatile("cp.async.bulk.wait_group %0;" ::"n"(N) : "memory");
 }
 
-/* What the thread knows to be in memory is seen by copies that it begins. */
+/* Makes global memory writes that the thread has observed visible to TMA copies it starts later. */
 __device__ __forceinline__ void show_copies(void)
 {
     asm volatile("fence.proxy.async;" ::: "memory");
 }
 
-/* A map is read sooner the first time. */
+/* Prefetches a tensor map for its first use. */
 __device__ __forceinline__ void map_prefetch(const CUtensorMap *map)
 {
     asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Blocks of a cluster on Hopper, which read and write each other's shared memory.  The same
- * variable has an address in each of them; barriers and copies take those of any block.
+ * Blocks of a cluster on Hopper, which can access each other's shared memory.  A variable has the
+ * same offset in all of them; barriers and copies accept addresses in any block.
  */
 #ifndef CKPT_CUDA_HOPPER_CLUSTER_CUH
 #define CKPT_CUDA_HOPPER_CLUSTER_CUH
 
 #include "cuda/hopper.cuh"
 
-/* The block's number within its cluster. */
+/* The block's rank within its cluster. */
 __device__ __forceinline__ int cluster_rank(void)
 {
     uint32_t rank;
@@ -16,8 +16,9 @@ __device__ __forceinline__ int cluster_rank(void)
     return (int)rank;
 }
 
-/* All threads of all blocks.  A block neither reaches another one before this has been passed, as
- * that one may not have begun, nor ends before it where it may still be reached. */
+/* A barrier of all threads of the cluster.  A block must not access another one before the first
+ * such barrier, since that block may not have started.  It must not exit before a last one if
+ * others may still access it. */
 __device__ __forceinline__ void cluster_sync(void)
 {
     asm volatile("barrier.cluster.arrive.release.aligned;\n"
@@ -25,14 +26,14 @@ __device__ __forceinline__ void cluster_sync(void)
                      : "memory");
 }
 
-/* piece_at() where shared addresses have the block's number in their upper byte, of which
- * descriptors know nothing. */
+/* piece_at() for blocks of a cluster: their shared addresses have the block's rank in the upper
+ * byte, which descriptors must not contain. */
 __device__ __forceinline__ uint32_t piece_in_block(const void *p)
 {
     return shared_address(p) % (1 << 18) / 16;
 }
 
-/* Where a variable of shared memory lies in block `rank`. */
+/* The address of a shared variable in block `rank`. */
 __device__ __forceinline__ uint32_t address_in(const void *p, int rank)
 {
     uint32_t there;
@@ -48,8 +49,8 @@ __device__ __forceinline__ void barrier_arrive_in(const uint64_t *barrier, int r
                  : "memory");
 }
 
-/* box_load() into every block of `blocks` (a bit for each), there to the same place and counting at
- * the same barrier. */
+/* box_load() with multicast to every block of the bit mask `blocks`, at the same offset and counted
+ * at the same barrier in each. */
 __device__ __forceinline__ void box_load_all(void *to, const CUtensorMap *map,
                                              const uint64_t *barrier, const int (&at)[2],
                                              uint16_t blocks)
@@ -60,13 +61,13 @@ __device__ __forceinline__ void box_load_all(void *to, const CUtensorMap *map,
                  : "memory");
 }
 
-/* A double goes to where `to` lies in block `rank`, which sees it behind cluster_sync(). */
+/* Writes a double to `to` in block `rank`, which sees it after cluster_sync(). */
 __device__ __forceinline__ void double_put(const double *to, double x, int rank)
 {
     asm volatile("st.shared::cluster.f64 [%0], %1;" ::"r"(address_in(to, rank)), "d"(x) : "memory");
 }
 
-/* Two floats go to where `to` lies in block `rank` and count there at its barrier. */
+/* Writes two floats to `to` in block `rank`; counts at that block's barrier. */
 __device__ __forceinline__ void floats_send(const float2 *to, float2 x, const uint64_t *barrier,
                                             int rank)
 {
@@ -76,7 +77,7 @@ __device__ __forceinline__ void floats_send(const float2 *to, float2 x, const ui
                  : "memory");
 }
 
-/* Bytes side by side go to where `to` lies in block `rank` and count there at its barrier. */
+/* Copies contiguous bytes to `to` in block `rank`; counts at that block's barrier. */
 __device__ __forceinline__ void bulk_send(const void *to, const void *from, uint32_t bytes,
                                           const uint64_t *barrier, int rank)
 {

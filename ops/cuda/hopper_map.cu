@@ -2,7 +2,8 @@
 #include "cuda/hopper_map.h"
 #include <cuda_runtime.h>
 
-/* A call of the driver, which the library is not linked with; NULL: this one has no maps. */
+/* The driver's function, found at run time since the library is not linked with the driver; NULL if
+ * the driver lacks it. */
 static decltype(&cuTensorMapEncodeTiled) encoder(void)
 {
     static void *call;
@@ -38,7 +39,7 @@ bool cuda_hopper_map(CUtensorMap *map, const struct hopper_tensor *x, const int 
         size[i] = (cuuint64_t)x->size[i];
         box_size[i] = (cuuint32_t)box[i];
         every[i] = 1;
-        /* The step along an axis of size 1 means nothing, but has to be a good one. */
+        /* The stride of an axis of size 1 is unused but must be valid. */
         if (i > 0)
             bytes[i - 1] =
                 x->size[i] == 1 ? 16 : elements[x->element].bytes * (cuuint64_t)x->step[i];

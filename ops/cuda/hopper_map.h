@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Maps of tensors from which Hopper copies boxes (box_load() and box_store() in hopper.cuh). */
+/* Tensor maps for TMA copies of boxes on Hopper (box_load() and box_store() in hopper.cuh). */
 #ifndef CKPT_CUDA_HOPPER_MAP_H
 #define CKPT_CUDA_HOPPER_MAP_H
 
@@ -9,11 +9,11 @@
 
 enum { HOPPER_AXES = 5 };
 
-/* Elements of a tensor; bf16 where nothing is said. */
+/* Elements of a tensor; bf16 by default. */
 enum hopper_element { HOPPER_BF16, HOPPER_BYTE, HOPPER_FLOAT };
 
-/* The first axis is the innermost, whose step is 1; steps are in elements.  All steps but that one
- * are multiples of 16 bytes, and data begins at such an address. */
+/* The first axis is the innermost, with stride 1.  Strides are in elements; all others are
+ * multiples of 16 bytes, and data is aligned to 16 bytes. */
 struct hopper_tensor {
     void *data;
     int n_axes;
@@ -21,8 +21,8 @@ struct hopper_tensor {
     enum hopper_element element;
 };
 
-/* box: its size along each axis, at most 256; swizzle: bytes of its rows (128, 64 or 32), or 0.
- * False if the driver takes no such map. */
+/* box: its size along each axis, at most 256; swizzle: bytes of a box row (128, 64 or 32), or 0.
+ * Returns false if the driver rejects the map. */
 bool cuda_hopper_map(CUtensorMap *map, const struct hopper_tensor *x, const int *box, int swizzle);
 
 #endif

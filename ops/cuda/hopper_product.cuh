@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Products of a warpgroup (four warps) by the tensor cores of Hopper (hopper.cuh).
+ * Products of a warpgroup (four warps) on Hopper's tensor cores (wgmma; see hopper.cuh).  A product
+ * is c [64, N] += a [64, 16] b [16, N], bf16 with fp32 sums.  Each warp has accumulators in the
+ * layout of mma.m16n8k16, warp w for rows 16w to 16w + 15.  Rounded, they can be left operands in
+ * registers.
  *
- * A product is c [64, N] += a [64, 16] b [16, N], bf16 with fp32 sums.  Accumulators lie in each of
- * the warps as those of mma.m16n8k16 do, warp w holding rows 16w to 16w + 15; rounded they are left
- * operands in registers.  Operands in shared memory are told by a descriptor (PTX ISA, "wgmma"):
- * where the operand begins, how it is swizzled, and two strides.
+ * Operands in shared memory are described by a descriptor (PTX ISA, "wgmma"): the start address,
+ * the swizzle, and two strides.  An operand is K-major ("along" the sum) if the 16 summed elements
+ * are contiguous, else MN-major ("across" it).
  *
- * Operands lie along the sum (K-major) where the 16 that are summed over stand side by side, else
- * across it (MN-major).  Without swizzle a tile is made of cores, 8 rows of 16 bytes in 128 bytes
- * side by side.  With a swizzle of W bytes (128, 64 or 32) rows of W bytes lie one behind another,
- * their pieces of 16 bytes permuted as box copies do it, and tiles begin at multiples of 8 W bytes.
+ * Without swizzle a tile consists of core matrices, 8 rows of 16 bytes in 128 contiguous bytes.
+ * With a swizzle of W bytes (128, 64 or 32) rows of W bytes follow each other, their 16-byte pieces
+ * permuted as TMA copies do it, and tiles begin at multiples of 8 W bytes.
  */
 #ifndef CKPT_CUDA_HOPPER_PRODUCT_CUH
 #define CKPT_CUDA_HOPPER_PRODUCT_CUH
@@ -20,13 +21,14 @@
 constexpr int GROUP = 128;     /* threads of a warpgroup */
 constexpr int GROUP_ROWS = 64; /* rows of its products */
 
-/* The block's warpgroup that the thread is in, the same for a warp as the compiler can see. */
+/* The index of the calling thread's warpgroup, in a form that the compiler recognizes as uniform in
+ * a warp. */
 __device__ __forceinline__ int group_index(void)
 {
     return __shfl_sync(0xffffffffu, threadIdx.x / GROUP, 0);
 }
 
-/* Shared memory in pieces of 16 bytes, as descriptors count. */
+/* An address in shared memory in units of 16 bytes, as in descriptors. */
 __device__ __forceinline__ uint32_t piece_at(const void *p)
 {
     return shared_address(p) / 16;
@@ -34,32 +36,33 @@ __device__ __forceinline__ uint32_t piece_at(const void *p)
 
 /* ---- order of products ----------------------------------------------------------------------- */
 
-/* Before the first product: registers are as the program left them. */
+/* Call before the first product: orders it after earlier accesses to its registers. */
 __device__ __forceinline__ void products_begin(void)
 {
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
 
-/* Products begun so far are one batch. */
+/* Makes a group of the products issued so far. */
 __device__ __forceinline__ void products_commit(void)
 {
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
-/* Waits until at most N batches are under way. */
+/* Waits until at most N groups are in flight. */
 template <int N> __device__ __forceinline__ void products_wait(void)
 {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 }
 
-/* What the thread wrote to shared memory may be read by products and box copies, once a barrier has
- * passed. */
+/* Makes the thread's writes to shared memory visible to products and TMA copies, once a barrier has
+ * been passed. */
 __device__ __forceinline__ void show_products(void)
 {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-/* Registers keep their place in the order of the program: products come and go behind its back. */
+/* Prevents the compiler from moving accesses to c across this point; it does not know that products
+ * access registers asynchronously. */
 template <int N> __device__ __forceinline__ void pin_registers(float (&c)[N][4])
 {
 #pragma unroll
@@ -76,15 +79,19 @@ template <int N> __device__ __forceinline__ void pin_registers(uint32_t (&c)[N][
 
 /* ---- operands -------------------------------------------------------------------------------- */
 
-/* The swizzle of a tile, as descriptors say it. */
+/* The swizzle field of a descriptor. */
 enum hopper_swizzle { CORES = 0, SWIZZLE_128 = 1, SWIZZLE_64 = 2, SWIZZLE_32 = 3 };
 
-/* Both strides are in pieces of 16 bytes.
+/*
+ * Both strides are in units of 16 bytes.
+ *
  *   cores:              first: to the next core along the sum; second: along the other axis
- *   swizzled, along:    first: none (1); second: to the next 8 rows
+ *   swizzled, along:    first: unused (1); second: to the next 8 rows
  *   swizzled, across:   first: to the next W bytes of the other axis; second: to the next 8 along
  *                       the sum
- * Shared memory has fewer pieces than the first field holds, so that steps can be added to a whole.
+ *
+ * Shared memory has fewer pieces than the address field holds, so a step can be added to a whole
+ * descriptor.
  */
 template <int SWIZZLE>
 __device__ __forceinline__ uint64_t operand_with(uint32_t piece, int first, int second)
@@ -93,7 +100,7 @@ __device__ __forceinline__ uint64_t operand_with(uint32_t piece, int first, int 
            (uint64_t)(piece + ((uint32_t)first << 16));
 }
 
-/* Of cores. */
+/* A descriptor of core matrices. */
 __device__ __forceinline__ uint64_t operand_at(uint32_t piece, int summed, int other)
 {
     return operand_with<CORES>(piece, summed, other);
@@ -101,8 +108,8 @@ __device__ __forceinline__ uint64_t operand_at(uint32_t piece, int summed, int o
 
 /* ---- products -------------------------------------------------------------------------------- */
 
-/* c [64, N] = a b, or += that if add is not 0.  AA, BA: the operand in shared memory lies across
- * the sum.  of_shared takes a from shared memory, of_registers from registers. */
+/* c [64, N] = a b, or += a b if add is not 0.  AA, BA: the operand in shared memory is MN-major.
+ * of_shared reads a from shared memory, of_registers from registers. */
 template <int N> struct hopper_product;
 
 #define HOPPER_C(n) "+f"(c[n][0]), "+f"(c[n][1]), "+f"(c[n][2]), "+f"(c[n][3])
@@ -171,7 +178,8 @@ template <int N> struct hopper_product;
 #define HOPPER_R30 HOPPER_R29 ", %120, %121, %122, %123"
 #define HOPPER_R31 HOPPER_R30 ", %124, %125, %126, %127"
 
-/* N columns, LAST = N / 8 - 1; I0 to I6 number the operands behind the N / 2 accumulators. */
+/* N columns, LAST = N / 8 - 1; I0 to I6 are the asm operand numbers after the N / 2
+ * accumulators. */
 #define HOPPER_PRODUCT(N, LAST, I0, I1, I2, I3, I4, I5, I6)                                        \
     template <> struct hopper_product<N> {                                                         \
         template <int AA, int BA>                                                                  \
@@ -222,7 +230,7 @@ HOPPER_PRODUCT(256, 31, 128, 129, 130, 131, 132, 133, 134)
 
 #undef HOPPER_PRODUCT
 
-/* The same, N taken from the accumulators. */
+/* The same, with N deduced from the accumulators. */
 template <int AA, int BA, int UNITS>
 __device__ __forceinline__ void multiply_shared(float (&c)[UNITS][4], uint64_t a, uint64_t b,
                                                 int add)
@@ -237,14 +245,14 @@ __device__ __forceinline__ void multiply_registers(float (&c)[UNITS][4], const u
     hopper_product<UNITS * 8>::template of_registers<BA>(c, a, b, add);
 }
 
-/* ---- products of 8 bits ---------------------------------------------------------------------- */
+/* ---- 8-bit products -------------------------------------------------------------------------- */
 
-/* c [64, N] = a [64, 32] b [32, N], or += that if add is not 0; both operands lie along the sum in
- * shared memory, b is e4m3 and a, as the function says, e4m3 or e5m2.  The sum of 32 products and c
- * keep 14 bits. */
+/* c [64, N] = a [64, 32] b [32, N], or += if add is not 0.  Both operands are K-major in shared
+ * memory; b is e4m3, and a is e4m3 or e5m2, as the name says.  The sums of 32 products and c have
+ * 14 bits. */
 template <int N> struct hopper_product_fp8;
 
-/* As above, N columns; I0 to I2 number the operands behind the accumulators. */
+/* As above, N columns; I0 to I2 are the asm operand numbers after the accumulators. */
 #define HOPPER_FUNCTION_FP8(A, N, LAST, I0, I1, I2)                                                \
     static __device__ __forceinline__ void of_##A(float (&c)[N / 8][4], uint64_t a, uint64_t b,    \
                                                   int add)                                         \

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Lookup and its adjoints.  Sums are made without atomics: the indices are sorted stably, a thread
- * adds up INDEX_CHUNK sorted positions of a few columns, and sums that go beyond a chunk meet in
- * the workspace and are added in order.
+ * Index lookup and its gradients.  The gradients use no atomics: the indices are sorted stably, a
+ * thread adds INDEX_CHUNK sorted positions of a few columns, and sums that cross the border of a
+ * chunk go to the workspace and are added in order.
  */
 #include "cuda/copy.h"
 #include "cuda/kernels.h"
@@ -27,7 +27,7 @@ __device__ __forceinline__ int64_t thread_of_grid(void)
 
 /* ---- lookup ---------------------------------------------------------------------------------- */
 
-/* All bits set, which is NaN: in place of what an index out of range names. */
+/* Sets all bits, which is NaN: the result for an index out of range. */
 __device__ __forceinline__ void set_bits(uint4 &u)
 {
     u = make_uint4(~0u, ~0u, ~0u, ~0u);
@@ -38,7 +38,7 @@ template <typename U> __device__ __forceinline__ void set_bits(U &u)
     u = (U)~0u;
 }
 
-/* A thread moves one unit of a row. */
+/* A thread copies one unit of a row. */
 template <typename U>
 __global__ void __launch_bounds__(THREADS)
     select_rows(U *y, const U *x, const int32_t *index, struct index_shape s, int64_t units,
@@ -82,10 +82,10 @@ __global__ void __launch_bounds__(THREADS)
     y[t] = value;
 }
 
-/* ---- sums by place --------------------------------------------------------------------------- */
+/* ---- sums by destination --------------------------------------------------------------------- */
 
-/* Sorted positions: the place each adds to, and the row of x [outer, n, inner] that it adds.  Keys
- * of `size` and more, which come last, are dropped. */
+/* Sorted positions: the destination of each, and its row in x [outer, n, inner].  Keys >= `size`,
+ * which are last, are dropped. */
 struct segments {
     const uint32_t *key, *row;
     int64_t outer, n, inner, chunks;
@@ -94,10 +94,10 @@ struct segments {
     bool accumulate;
 };
 
-/* What a thread works on: N columns of one chunk. */
+/* A thread's part: N columns of one chunk. */
 struct share {
     int64_t o, chunk, column, begin, end;
-    bool there;
+    bool valid;
 };
 
 template <int N> __device__ __forceinline__ struct share share_of(const struct segments &g)
@@ -109,7 +109,7 @@ template <int N> __device__ __forceinline__ struct share share_of(const struct s
     s.chunk = rest - s.o * g.chunks;
     s.begin = s.chunk * INDEX_CHUNK;
     s.end = min(g.n, s.begin + INDEX_CHUNK);
-    s.there = s.o < g.outer;
+    s.valid = s.o < g.outer;
     return s;
 }
 
@@ -133,13 +133,14 @@ __device__ __forceinline__ void put(const struct segments &g, const struct share
     store_floats<float, N>(y, all);
 }
 
-/* The sum of a run of equal keys: finished, or one side of those that neighbours complete. */
+/* Stores the sum of a run of equal keys: to its destination, or as a partial sum if the run
+ * continues in a neighbouring chunk. */
 template <int N>
 __device__ __forceinline__ void end_run(const struct segments &g, const struct share &s,
-                                        uint32_t key, bool before, bool behind,
+                                        uint32_t key, bool before, bool after,
                                         const float (&sum)[N])
 {
-    if (before || behind) {
+    if (before || after) {
         store_floats<float, N>(partial_of(g, s, s.chunk, before ? 0 : 1), sum);
     } else {
         put<N>(g, s, key, sum);
@@ -150,7 +151,7 @@ template <typename T, int N>
 __global__ void __launch_bounds__(THREADS) sum_chunks(const T *x, const struct segments g)
 {
     struct share s = share_of<N>(g);
-    if (!s.there)
+    if (!s.valid)
         return;
     const T *from = x + s.o * g.n * g.inner + s.column;
     uint32_t current = g.key[s.begin];
@@ -187,7 +188,7 @@ __global__ void __launch_bounds__(THREADS) sum_chunks(const T *x, const struct s
         end_run<N>(g, s, current, before, s.end < g.n && g.key[s.end] == current, sum);
 }
 
-/* The first position behind those of a key. */
+/* The first position after a run of `key` that includes position from - 1. */
 __device__ __forceinline__ int64_t end_of(const struct segments &g, uint32_t key, int64_t from)
 {
     int64_t to = g.n;
@@ -201,11 +202,11 @@ __device__ __forceinline__ int64_t end_of(const struct segments &g, uint32_t key
     return from;
 }
 
-/* Runs that begin in this chunk and go beyond it. */
+/* Completes runs that begin in this chunk and continue after it. */
 template <int N> __global__ void __launch_bounds__(THREADS) join_chunks(const struct segments g)
 {
     struct share s = share_of<N>(g);
-    if (!s.there || s.end >= g.n)
+    if (!s.valid || s.end >= g.n)
         return;
     uint32_t key = g.key[s.end - 1];
     if (key >= g.size || g.key[s.end] != key)
@@ -278,7 +279,7 @@ __global__ void __launch_bounds__(THREADS) row_keys(uint32_t *key, const int32_t
     key[i] = (uint32_t)(index_fits(reporter, i, at) && at != skip ? at : reporter.size);
 }
 
-/* The element that each index of a lane names. */
+/* The element of y that each index of a lane refers to. */
 __global__ void __launch_bounds__(THREADS)
     element_keys(uint32_t *key, const int32_t *index, struct index_shape s,
                  struct index_reporter reporter)
@@ -288,11 +289,11 @@ __global__ void __launch_bounds__(THREADS)
         return;
     int64_t row = quotient(t, s.inner), c = t - row * s.inner, o = quotient(row, s.n);
     int32_t at = index[t];
-    bool there = index_fits(reporter, t, at);
-    key[t] = (uint32_t)((there ? o * s.size + at : s.outer * s.size) * s.inner + (there ? c : 0));
+    bool valid = index_fits(reporter, t, at);
+    key[t] = (uint32_t)((valid ? o * s.size + at : s.outer * s.size) * s.inner + (valid ? c : 0));
 }
 
-/* A thread walks a lane, and nobody else writes to its elements. */
+/* A thread processes a whole lane; no other thread writes to its elements. */
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
     scatter_lanes(float *y, const T *x, const int32_t *index, struct index_shape s,

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bf16 values to 8-bit codes in blocks of 128, and back, in one pass.  A thread has pieces of 8
- * values, 16 bytes of bf16 and 8 of codes; 16 neighbours share a block and find its largest
- * magnitude by shuffles.  All bits are the CPU's: products are not fused with sums, the quotient is
- * the IEEE one.
+ * Converts bf16 values to 8-bit codes in blocks of 128, and back, in one pass.  A thread handles
+ * pieces of 8 values: 16 bytes of bf16, 8 of codes. 16 adjacent lanes share a block and find its
+ * largest magnitude by shuffles.  The results have the same bits as on the CPU: no product is fused
+ * with a sum, and division is IEEE.
  */
 #include "core/int8.h"
 #include "cuda/cuda.cuh"
@@ -16,10 +16,10 @@ namespace
 enum {
     THREADS = 256,
     VALUES = 8,                  /* of a piece */
-    LANES = INT8_BLOCK / VALUES, /* that share a block */
-    PIECES = 4,                  /* of a thread, so that their loads are under way together */
-    STRIDE = THREADS * VALUES,   /* from piece to piece of a thread */
-    CHUNK = STRIDE * PIECES      /* values of a block of threads */
+    LANES = INT8_BLOCK / VALUES, /* lanes that share a block */
+    PIECES = 4,                  /* pieces of a thread, all loaded before the first is used */
+    STRIDE = THREADS * VALUES,   /* values between the pieces of a thread */
+    CHUNK = STRIDE * PIECES      /* values of a thread block */
 };
 
 struct packed {
@@ -35,7 +35,7 @@ packed packed_at(void *memory, int64_t n)
     return p;
 }
 
-/* Two bf16 a word.  Behind the last value there are zeros. */
+/* Loads two bf16 per word; zeros past the last value. */
 __device__ __forceinline__ uint4 load_piece(const uint16_t *x, int64_t at, int64_t n)
 {
     if (at + VALUES <= n)
@@ -46,11 +46,12 @@ __device__ __forceinline__ uint4 load_piece(const uint16_t *x, int64_t at, int64
     return make_uint4(w[0], w[1], w[2], w[3]);
 }
 
-/* The largest magnitude of a block, as bits of a bf16, in each of its lanes. */
+/* The largest magnitude of a block, as the bits of a bf16, in each of its lanes. */
 __device__ __forceinline__ uint32_t largest_of_block(const uint4 &v)
 {
-    const uint32_t most = 0x7fff7fffu;
-    uint32_t a = __vmaxu2(__vmaxu2(v.x & most, v.y & most), __vmaxu2(v.z & most, v.w & most));
+    const uint32_t magnitude = 0x7fff7fffu;
+    uint32_t a = __vmaxu2(__vmaxu2(v.x & magnitude, v.y & magnitude),
+                          __vmaxu2(v.z & magnitude, v.w & magnitude));
     a = max(a & 0xffffu, a >> 16);
 #pragma unroll
     for (int offset = LANES / 2; offset; offset >>= 1)
@@ -93,11 +94,11 @@ __global__ void __launch_bounds__(THREADS) encode(const uint16_t *x, const packe
         if (threadIdx.x % LANES == 0)
             p.scale[at / INT8_BLOCK] = (uint16_t)scale;
         if (at + VALUES == end && p.blocks % 2)
-            p.scale[p.blocks] = 0; /* the other half of the last word */
+            p.scale[p.blocks] = 0; /* the unused half of the last word */
     }
 }
 
-/* Bytes 2 k and 2 k + 1 of codes as two bf16. */
+/* Decodes bytes 2 k and 2 k + 1 to two bf16. */
 __device__ __forceinline__ uint32_t decode_pair(uint32_t codes, int k, float scale, bool nan)
 {
     const int low = (int)(codes << (24 - 16 * k)) >> 24, high = (int)(codes << (16 - 16 * k)) >> 24;

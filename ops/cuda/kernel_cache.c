@@ -9,7 +9,7 @@
 #include "core/file.h"
 #include "cuda/kernel_cache.h"
 
-enum { MOST = 64 << 20 }; /* bytes of an image */
+enum { MOST = 64 << 20 }; /* largest image that is accepted, in bytes */
 
 struct header {
     char magic[8];
@@ -40,7 +40,7 @@ void kernel_cache_directory(char *dst, size_t size)
         *dst = '\0';
 }
 
-/* Makes the directory and those above it. */
+/* Creates the directory and its parents. */
 static bool make_directory(char *path)
 {
     for (char *p = path + 1; *p; p++) {
@@ -55,7 +55,7 @@ static bool make_directory(char *path)
     return !mkdir(path, 0700) || errno == EEXIST;
 }
 
-/* "<directory>/<key>.cubin"; false where there is no directory. */
+/* "<directory>/<key>.cubin"; returns false if there is no directory. */
 static bool file_name(const struct kernel_key *key, char *path, size_t size)
 {
     char directory[3072];
@@ -114,5 +114,5 @@ void kernel_cache_write(const struct kernel_key *key, const char *image, size_t 
         file_write_all(path, o.fd, image, (int64_t)bytes))
         file_replacement_abandon(&o);
     else
-        file_replacement_commit(&o, false); /* the sum tells what a crash left */
+        file_replacement_commit(&o, false); /* no sync: the checksum detects a crash */
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Compiled kernels on disk, in $XDG_CACHE_HOME/libckpt/kernels or ~/.cache/libckpt/kernels: a file
- * an entry, named by its key.  A file that is damaged, of another key or not the user's own counts
- * as none.  Without a place to write, nothing is kept.
+ * Cache of compiled kernels on disk, in $XDG_CACHE_HOME/libckpt/kernels or
+ * ~/.cache/libckpt/kernels, with one file per entry, named by its key.  A file that is damaged, has
+ * another key or belongs to another user is ignored.  If the directory is not writable, nothing is
+ * cached.
  */
 #ifndef CKPT_CUDA_KERNEL_CACHE_H
 #define CKPT_CUDA_KERNEL_CACHE_H
@@ -13,21 +14,21 @@
 extern "C" {
 #endif
 
-/* Two independent digests of what an image was made from. */
+/* Two independent digests of the source and options of an image. */
 struct kernel_key {
     uint64_t name, check;
 };
 
 struct kernel_key kernel_key_of(const char *source, const char *options, int arch, int version);
 
-/* The directory, or "" where there is none to be had. */
+/* The directory, or "" if neither variable is set. */
 void kernel_cache_directory(char *dst, size_t size);
 
-/* *image is malloc'ed.  Returns false where there is no good entry. */
+/* *image is malloc'ed.  Returns false if there is no valid entry. */
 bool kernel_cache_read(const struct kernel_key *key, char **image, size_t *bytes);
 
-/* Under a name of its own first, then in place at once: whoever reads sees all of it or nothing.
- * What fails is no error. */
+/* Writes to a temporary file and renames it, so that readers see all of the entry or none.
+ * Failures are ignored. */
 void kernel_cache_write(const struct kernel_key *key, const char *image, size_t bytes);
 
 #ifdef __cplusplus

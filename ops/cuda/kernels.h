@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The CUDA kernels, one per op that computes something; ops/<family>.c points at them.  Without the
- * toolkit there are none: the slots are NULL.
+ * The CUDA kernels, one per op that computes something; the tables in ops/<family>.c refer to them.
+ * Without the CUDA toolkit the entries are NULL.
  */
 #ifndef CKPT_CUDA_KERNELS_H
 #define CKPT_CUDA_KERNELS_H
@@ -63,7 +63,7 @@ int cuda_layer_norm_dx_sums(const struct ckpt_kernel_args *a);
 int cuda_rms_norm(const struct ckpt_kernel_args *a);
 int cuda_rms_norm_dx(const struct ckpt_kernel_args *a);
 int cuda_rms_norm_dx_sums(const struct ckpt_kernel_args *a);
-int cuda_rms_norm_rows_dx(const struct ckpt_kernel_args *a); /* of any rows, with an addend */
+int cuda_rms_norm_rows_dx(const struct ckpt_kernel_args *a); /* any rows, with an addend */
 int cuda_modulate(const struct ckpt_kernel_args *a);
 int cuda_modulate_dx(const struct ckpt_kernel_args *a);
 int cuda_layer_norm_modulate(const struct ckpt_kernel_args *a);
@@ -99,7 +99,7 @@ int cuda_cross_entropy_both(const struct ckpt_kernel_args *a);
 int cuda_cross_entropy_count(const struct ckpt_kernel_args *a);
 
 int cuda_layer_norm_affine_dx(const struct ckpt_kernel_args *a);
-int cuda_layer_norm_rows_affine_dx(const struct ckpt_kernel_args *a); /* the same of any rows */
+int cuda_layer_norm_rows_affine_dx(const struct ckpt_kernel_args *a); /* the same, any rows */
 int cuda_layer_norm_affine_dx_sums(const struct ckpt_kernel_args *a);
 int cuda_index_select(const struct ckpt_kernel_args *a);
 int cuda_index_add(const struct ckpt_kernel_args *a);

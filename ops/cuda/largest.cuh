@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The largest magnitude of a result, from the kernel that makes it: rounding to 8 bits (fp8.cu)
- * then needs no pass of its own for it.  What counts is the result as it was written.
- *
- * Magnitudes are compared as bits, which order as the values do, NaN above all: so no order of
- * blocks can change the largest.
+ * Computes the largest magnitude of a result in the kernel that writes it, so that rounding to 8
+ * bits (fp8.cu) needs no pass of its own.  It is the largest of the rounded values.  Magnitudes are
+ * compared as bits: these order as the values do, with NaN above all.  So the order of blocks
+ * cannot change the result.
  */
 #ifndef CKPT_CUDA_LARGEST_CUH
 #define CKPT_CUDA_LARGEST_CUH
 
 #include "cuda/cuda.cuh"
 
-/* The larger ones of two pairs of 16 bits. */
+/* The maximum of each of two pairs of 16-bit halves. */
 __device__ __forceinline__ uint32_t larger_pair(uint32_t a, uint32_t b)
 {
 #if __CUDA_ARCH__ >= 900
@@ -23,31 +22,31 @@ __device__ __forceinline__ uint32_t larger_pair(uint32_t a, uint32_t b)
 #endif
 }
 
-/* The largest of what a thread has seen: words of memory that hold elements of T.  A kernel that
- * tells where it goes spares the work where nobody wants it. */
+/* The running maximum of one thread over words of memory that hold elements of T.  A kernel that
+ * passes the address of the result skips the work if the address is NULL. */
 template <typename T> struct largest {
-    uint32_t most = 0;
-    bool wanted = true;
+    uint32_t value = 0;
+    bool requested = true;
 
     __device__ __forceinline__ largest()
     {
     }
 
-    __device__ __forceinline__ explicit largest(const uint32_t *to) : wanted(to != nullptr)
+    __device__ __forceinline__ explicit largest(const uint32_t *to) : requested(to != nullptr)
     {
     }
 
     __device__ __forceinline__ void see(uint32_t word)
     {
         if constexpr (sizeof(T) == 2)
-            most = larger_pair(most, word & 0x7fff7fffu);
+            value = larger_pair(value, word & 0x7fff7fffu);
         else
-            most = max(most, word & 0x7fffffffu);
+            value = max(value, word & 0x7fffffffu);
     }
 
     template <int N> __device__ __forceinline__ void see(const uint32_t (&words)[N])
     {
-        if (!wanted)
+        if (!requested)
             return;
 #pragma unroll
         for (int i = 0; i < N; i++)
@@ -62,18 +61,18 @@ template <typename T> struct largest {
             see((uint32_t) * reinterpret_cast<const uint16_t *>(&v));
     }
 
-    /* As bits of an fp32. */
+    /* The maximum as the bits of an fp32. */
     __device__ __forceinline__ uint32_t bits(void) const
     {
         if constexpr (sizeof(T) == 2)
-            return max(most & 0xffffu, most >> 16) << 16;
+            return max(value & 0xffffu, value >> 16) << 16;
         else
-            return most;
+            return value;
     }
 };
 
-/* The largest over the threads of a block (a multiple of 32, at most 1024), in the first warp.  All
- * threads must come here, once. */
+/* The maximum over the threads of a block (a multiple of 32, at most 1024), valid in the first
+ * warp.  All threads must call it, once. */
 __device__ __forceinline__ uint32_t block_largest(uint32_t x)
 {
     __shared__ uint32_t part[32];
@@ -91,8 +90,8 @@ __device__ __forceinline__ uint32_t block_largest(uint32_t x)
     return x;
 }
 
-/* Raises *to to the largest of a block, where it is wanted.  All threads must come here, once.  Few
- * blocks have to write: one that finds as much there already need not. */
+/* Raises *to to the maximum of a block; does nothing if `to` is NULL.  All threads must call it,
+ * once.  Few blocks write: a block whose maximum is not above *to skips the atomic. */
 template <typename T>
 __device__ __forceinline__ void leave_largest(uint32_t *to, const largest<T> &mine)
 {
@@ -103,21 +102,21 @@ __device__ __forceinline__ void leave_largest(uint32_t *to, const largest<T> &mi
         atomicMax(to, x);
 }
 
-/* The largest over a warp, all of whose lanes must come here. */
+/* The maximum over a warp; all of its lanes must call it. */
 template <typename T> __device__ __forceinline__ uint32_t warp_largest(const largest<T> &mine)
 {
     return __reduce_max_sync(0xffffffffu, mine.bits());
 }
 
-/* Raises *to to that of a warp. */
+/* Raises *to to x, the maximum of a warp. */
 __device__ __forceinline__ void warp_leave_largest(uint32_t *to, uint32_t x)
 {
     if (threadIdx.x % 32 == 0 && x > __ldcg(to))
         atomicMax(to, x);
 }
 
-/* Where an op of n outputs leaves the largest magnitude of the first, now 0: behind them, or NULL
- * where nobody asked for it (ops_leave_largest). */
+/* Returns where an op of n outputs writes the largest magnitude of its first output, and sets it to
+ * 0: it is the output after the n-th.  NULL if it was not requested (ops_leave_largest). */
 static inline uint32_t *largest_begin(const struct ckpt_kernel_args *a, int n)
 {
     if (a->n_out <= n)

@@ -1,39 +1,39 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A pass over a result for its largest magnitude, where the kernel that made it cannot leave it. */
+/* A separate pass that finds the largest magnitude of a result whose kernel cannot do it. */
 #include "cuda/largest_find.cuh"
 #include "cuda/rows.cuh"
 
 namespace
 {
 
-enum { THREADS = 512, BLOCKS = 512 }; /* which fill a large GPU */
+enum { THREADS = 512, BLOCKS = 512 }; /* they fill a large GPU */
 
 /* Rows of n pieces of 16 bytes. */
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
     find_in_pieces(const __grid_constant__ struct rows r, int64_t n, uint32_t *to)
 {
-    largest<T> most;
+    largest<T> amax;
 #pragma unroll 4
     for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < r.count * n;
          i += (int64_t)BLOCKS * THREADS) {
         const int64_t row = quotient(i, n);
-        most.see(piece_load<T>(rows_seek_one(r, row, 0), (int)(i - row * n)).word);
+        amax.see(piece_load<T>(rows_seek_one(r, row, 0), (int)(i - row * n)).word);
     }
-    leave_largest(to, most);
+    leave_largest(to, amax);
 }
 
 /* Rows of c elements. */
 __global__ void __launch_bounds__(THREADS)
     find_in_elements(const __grid_constant__ struct rows r, int64_t c, bool half, uint32_t *to)
 {
-    largest<float> most;
+    largest<float> amax;
     for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < r.count * c;
          i += (int64_t)BLOCKS * THREADS) {
         const int64_t row = quotient(i, c);
-        most.see(__float_as_uint(row_get(rows_seek_one(r, row, 0), i - row * c, half)));
+        amax.see(__float_as_uint(row_get(rows_seek_one(r, row, 0), i - row * c, half)));
     }
-    leave_largest(to, most);
+    leave_largest(to, amax);
 }
 
 } // namespace

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Handles of the libraries and the calls prepared with them: see libs.h. */
+/* Library handles and the calls prepared with them: see libs.h. */
 #include <stdlib.h>
 #include <cublasLt.h>
 #include <cudnn.h>
@@ -19,7 +19,7 @@ struct cuda_libs {
     size_t cold_bytes;
     struct pins pins;
     struct {
-        struct prepared *data; /* in the order of their making: there are some hundred at most */
+        struct prepared *data; /* in order of creation; a few hundred at most */
         int64_t capacity;
     } prepared;
     int64_t n_prepared;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Linear layers: y = x w^T + b and the gradients of x and w as products of cuBLASLt, of their
- * operands or of 8-bit copies of these.  Those with GELU or a gate at their end, on Hopper, and
- * those of copies with a scale for each block are our own. */
+/* Linear layers: y = x w^T + b and the gradients of x and w, as products by cuBLASLt of the
+ * operands or of their 8-bit copies.  Products with GELU or a gate in their epilogue, on Hopper,
+ * and products of copies with a scale per block use libckpt's kernels. */
 #include "attr.h"
 #include "cpu/linear.h"
 #include "cuda/block_product.h"
@@ -41,7 +41,7 @@ int cuda_linear_dw(const struct ckpt_kernel_args *a)
     return run(&g, a);
 }
 
-/* ---- with GELU at their end ------------------------------------------------------------------ */
+/* ---- with GELU in the epilogue --------------------------------------------------------------- */
 
 int cuda_linear_gelu(const struct ckpt_kernel_args *a)
 {
@@ -84,7 +84,7 @@ int cuda_linear_dx_gelu(const struct ckpt_kernel_args *a)
     return cuda_gemm_gelu_dx(&own, a->stream);
 }
 
-/* ---- with a gate at their end ---------------------------------------------------------------- */
+/* ---- with a gate in the epilogue ------------------------------------------------------------- */
 
 int cuda_linear_gated(const struct ckpt_kernel_args *a)
 {
@@ -132,7 +132,7 @@ static int run_copies(const struct ckpt_kernel_args *a, const struct gemm *g)
     return g->a.scaling == SCALE_ALL ? cuda_gemm(a, g) : cuda_block_product(a, g);
 }
 
-/* y and dx: sums over channels. */
+/* The product for y or dx, which sums over channels. */
 static struct gemm channel_gemm(const struct ckpt_view *in, const struct ckpt_kernel_args *a)
 {
     struct gemm g = fp8_gemm(in, a->out[0].desc.dtype);
@@ -141,7 +141,7 @@ static struct gemm channel_gemm(const struct ckpt_view *in, const struct ckpt_ke
     return g;
 }
 
-/* The largest magnitude of GELU of what has been made. */
+/* Finds the largest magnitude of GELU of the result, in a separate pass. */
 static int find_gelu(const struct ckpt_kernel_args *a)
 {
     static const struct to_fp8_largest_attr attr = {FP8_GELU};
@@ -153,7 +153,7 @@ static int find_gelu(const struct ckpt_kernel_args *a)
     return cuda_to_fp8_largest(&find);
 }
 
-/* Where the largest magnitude of GELU of the result is asked for, a product of our own. */
+/* The product if the largest magnitude of GELU of its result is requested: fused on Hopper. */
 static int run_before_gelu(const struct ckpt_kernel_args *a, const struct gemm *g)
 {
     const struct gemm_gelu own = {
@@ -212,7 +212,7 @@ int cuda_linear_fp8_dx_gelu(const struct ckpt_kernel_args *a)
     return cuda_gemm_gelu_dx(&own, a->stream);
 }
 
-/* Sums over all rows: too long for 14 bits. */
+/* dw sums over all rows, too many for accumulators of 14 bits. */
 int cuda_linear_fp8_dw(const struct ckpt_kernel_args *a)
 {
     struct gemm g = fp8_gemm(a->in, a->out[0].desc.dtype);

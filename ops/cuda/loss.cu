@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Mean squared error with a frame mask.  Sums are double, in an order that follows from the shapes.
- */
+/* Mean squared error with a frame mask.  Sums are in double, in an order that depends only on the
+ * shapes. */
 #include "cuda/kernels.h"
 #include "cuda/walk.cuh"
 #include "cuda/workspace.h"
 
 #define THREADS 256
-#define FLIGHT  4 /* loads before the first is used */
+#define FLIGHT  4 /* loads in flight */
 
 /* y = sum(x[0 .. n - 1]) / divisor, by one thread block. */
 static __global__ void __launch_bounds__(1024)
@@ -22,13 +22,15 @@ static __global__ void __launch_bounds__(1024)
 
 /* ---- mean squared error --------------------------------------------------------------------- */
 
-/* Prediction [B, C, T, ...] as samples of lines: a line is what one frame of one channel holds. */
+/* The prediction [B, C, T, ...] as samples that consist of lines; a line is one frame of one
+ * channel. */
 struct frames {
     const int32_t *mask; /* [B, T] or NULL */
     int64_t batch, sample, frames, line;
 };
 
-/* 1 / (elements that count in sample b), or 0 where none does; all threads must come here. */
+/* 1 / (the number of unmasked elements of sample b), or 0 if there are none; all threads must call
+ * it. */
 static __device__ double sample_weight(const struct frames &f, int64_t b)
 {
     double shown = 0;
@@ -40,13 +42,13 @@ static __device__ double sample_weight(const struct frames &f, int64_t b)
     return shown > 0 ? (double)f.frames / (shown * (double)f.sample) : 0.0;
 }
 
-/* Does the frame of element i of sample b count? */
+/* Is the frame of element i of sample b unmasked? */
 static __device__ __forceinline__ bool frame_counts(const struct frames &f, int64_t b, int64_t i)
 {
     return !f.mask || f.mask[b * f.frames + i / f.line % f.frames] != 0;
 }
 
-/* A thread block per chunk of a sample, which it also weighs. */
+/* One thread block per chunk of a sample; it also applies the weight of the sample. */
 template <typename P, typename Q>
 static __global__ void __launch_bounds__(THREADS)
     mse_chunk(double *partial, const P *pred, const Q *target, struct frames f, int64_t chunks)
@@ -72,7 +74,7 @@ static __global__ void __launch_bounds__(THREADS)
         partial[blockIdx.x] = sum * weight;
 }
 
-/* dpred = slope (pred - target); the same blocks. */
+/* dpred = slope (pred - target), with the same partition into blocks. */
 template <typename P, typename Q>
 static __global__ void __launch_bounds__(THREADS)
     mse_slope(P *dpred, const P *pred, const Q *target, const float *dloss, struct frames f,

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Element-wise maps: y = f(a, b, c) with broadcasting, in fp32, rounded once.
+ * Element-wise maps y = f(a, b, c) with broadcasting: computed in fp32, rounded once. f is a
+ * functor of three floats and uses as many as there are inputs.
  *
- * f is a functor of three floats, of which it reads as many as there are inputs.  A thread takes a
- * few vectors of 16 bytes of the widest operand, all loaded before the first is used.  Dense
- * operands need no index arithmetic; with rows of any strides, or an operand that stands still
- * along the last axis, every vector is looked up; whatever else there is goes element by element,
- * dtypes chosen at run time.
+ * A thread handles a few vectors of V elements and loads all of them before it uses the first.
+ * There are three kernels. map_dense: all operands are dense, so no index arithmetic. map_rows:
+ * rows of any strides, or operands that are constant along the last axis; the offset of every
+ * vector is computed. map_any: every other layout and dtype, one element at a time, with dtypes
+ * selected at run time.
  */
 #ifndef CKPT_CUDA_MAP_CUH
 #define CKPT_CUDA_MAP_CUH
@@ -14,7 +15,7 @@
 #include "cuda/largest.cuh"
 #include "cuda/walk.cuh"
 
-/* A map that leaves the largest magnitude of its result, too: see largest.cuh. */
+/* A map that also writes the largest magnitude of its result: see largest.cuh. */
 template <typename F> struct map_largest : F {
     uint32_t *to;
 };
@@ -22,19 +23,19 @@ template <typename F> struct map_largest : F {
 template <typename F> static constexpr bool leaves_largest = false;
 template <typename F> static constexpr bool leaves_largest<map_largest<F>> = true;
 
-/* What a block of such a map ends with; all of its threads come here. */
+/* Ends a block of such a map; all threads of the block must call it. */
 template <typename F, typename Y>
-__device__ __forceinline__ void map_end(const F &f, const largest<Y> &most)
+__device__ __forceinline__ void map_end(const F &f, const largest<Y> &amax)
 {
     if constexpr (leaves_largest<F>)
-        leave_largest(f.to, most);
+        leave_largest(f.to, amax);
 }
 
-/* The type of an input that is not there. */
+/* The type of an absent input. */
 struct nothing {
 };
 
-/* V elements in registers as they came from memory. */
+/* V elements in registers, in the dtype they have in memory. */
 template <typename T, int V> struct lanes {
     vec<T, V> raw;
     __device__ __forceinline__ void load(const T *p)
@@ -67,7 +68,7 @@ template <int V> struct lanes<nothing, V> {
     }
 };
 
-/* Everything a map reads; absent inputs are NULL. */
+/* The result and the inputs of a map; absent inputs are NULL. */
 template <typename Y, typename A, typename B, typename C> struct map_operands {
     Y *y;
     const A *a;
@@ -81,7 +82,7 @@ template <int V, typename A, typename B, typename C> struct map_lanes {
     lanes<C, V> c;
 
     template <typename F, typename Y>
-    __device__ __forceinline__ void finish(const F &f, Y *y, largest<Y> &most) const
+    __device__ __forceinline__ void finish(const F &f, Y *y, largest<Y> &amax) const
     {
         vec<Y, V> r;
 #pragma unroll
@@ -89,19 +90,19 @@ template <int V, typename A, typename B, typename C> struct map_lanes {
             r.at[i] = from_float<Y>(f(a.get(i), b.get(i), c.get(i)));
         *reinterpret_cast<vec<Y, V> *>(y) = r;
         if constexpr (leaves_largest<F>)
-            most.see(r);
+            amax.see(r);
     }
 };
 
-/* Block i takes vectors U * WALK_THREADS * i and on; neighbours in a warp are neighbours in memory.
- */
+/* Block i handles vectors from U * WALK_THREADS * i on; neighbouring lanes of a warp access
+ * neighbouring vectors. */
 template <int V, int U, typename F, typename Y, typename A, typename B, typename C>
 static __global__ void __launch_bounds__(WALK_THREADS)
     map_dense(F f, struct map_operands<Y, A, B, C> o, int64_t vectors)
 {
     int64_t first = (int64_t)blockIdx.x * (U * WALK_THREADS) + threadIdx.x;
     map_lanes<V, A, B, C> x[U];
-    largest<Y> most;
+    largest<Y> amax;
 #pragma unroll
     for (int u = 0; u < U; u++) {
         int64_t i = first + u * WALK_THREADS;
@@ -115,13 +116,13 @@ static __global__ void __launch_bounds__(WALK_THREADS)
     for (int u = 0; u < U; u++) {
         int64_t i = first + u * WALK_THREADS;
         if (i < vectors)
-            x[u].finish(f, o.y + i * V, most);
+            x[u].finish(f, o.y + i * V, amax);
     }
-    map_end(f, most);
+    map_end(f, amax);
 }
 
-/* The same through a walk in steps of V elements; bit k of `spread`: operand k stands still there.
- */
+/* A map over strided operands in steps of V elements.  Bit k of `spread`: operand k is constant
+ * along the last axis. */
 template <int V, int U, typename F, typename Y, typename A, typename B, typename C>
 static __global__ void __launch_bounds__(WALK_THREADS)
     map_rows(F f, struct map_operands<Y, A, B, C> o, const __grid_constant__ struct walk w,
@@ -129,7 +130,7 @@ static __global__ void __launch_bounds__(WALK_THREADS)
 {
     uint32_t first = blockIdx.x * (U * WALK_THREADS) + threadIdx.x;
     map_lanes<V, A, B, C> x[U];
-    largest<Y> most;
+    largest<Y> amax;
     int64_t at[U][4];
 #pragma unroll
     for (int u = 0; u < U; u++) {
@@ -153,8 +154,8 @@ static __global__ void __launch_bounds__(WALK_THREADS)
 #pragma unroll
     for (int u = 0; u < U; u++)
         if (first + u * WALK_THREADS < w.count)
-            x[u].finish(f, o.y + at[u][0], most);
-    map_end(f, most);
+            x[u].finish(f, o.y + at[u][0], amax);
+    map_end(f, amax);
 }
 
 /* An operand whose dtype is known at run time. */
@@ -174,7 +175,7 @@ static __device__ __forceinline__ float any_load(const struct any_operand &x, in
     return to_float(reinterpret_cast<const int32_t *>(x.data)[i]);
 }
 
-/* The element as it was written, as the bits of an fp32. */
+/* The bits, as fp32, of the value that any_store writes. */
 static __device__ __forceinline__ uint32_t any_bits(const struct any_operand &y, float v)
 {
     return __float_as_uint(y.dtype == CKPT_BF16 ? to_float(from_float<bf16>(v)) : v);
@@ -194,27 +195,27 @@ struct any_operands {
     struct any_operand x[WALK_OPERANDS];
 };
 
-/* A thread per element. */
+/* One thread per element. */
 template <typename F>
 static __global__ void __launch_bounds__(WALK_THREADS)
     map_any(F f, struct any_operands o, const __grid_constant__ struct walk w)
 {
     uint32_t i = blockIdx.x * WALK_THREADS + threadIdx.x;
     int64_t at[WALK_OPERANDS];
-    largest<float> most;
+    largest<float> amax;
     if (i < w.count) {
         walk_seek(w, i, at);
         float y = f(any_load(o.x[1], at[1]), any_load(o.x[2], at[2]), any_load(o.x[3], at[3]));
         any_store(o.x[0], at[0], y);
         if constexpr (leaves_largest<F>)
-            most.see(any_bits(o.x[0], y));
+            amax.see(any_bits(o.x[0], y));
     }
-    map_end(f, most);
+    map_end(f, amax);
 }
 
 /* ---- host ----------------------------------------------------------------------------------- */
 
-/* What a map runs over: y first, then its inputs. */
+/* The operands of a map: y first, then its inputs. */
 struct map_job {
     int n;
     enum ckpt_dtype dtype[WALK_OPERANDS];
@@ -244,7 +245,7 @@ static void map_any_launch(const F &f, const struct map_job *job, const struct l
     map_any<<<blocks_of(w.count, WALK_THREADS), WALK_THREADS, 0, job->stream>>>(f, o, w);
 }
 
-/* The end of a dense map that fills no vector. */
+/* Maps the elements of a dense map behind the last whole vector. */
 template <typename F>
 static void map_tail(const F &f, const struct map_job *job, const struct loops *l,
                      char *const *base, int64_t done)
@@ -264,7 +265,7 @@ static struct map_operands<Y, A, B, C> map_cast(char *const *base) {
             reinterpret_cast<const B *>(base[2]), reinterpret_cast<const C *>(base[3])};
 }
 
-/* Launches a map whose operands have these types. */
+/* Launches a map whose operands have these element types. */
 template <typename F, typename Y, typename A, typename B, typename C>
 struct map_typed {
     static constexpr int V =
@@ -276,7 +277,7 @@ struct map_typed {
             : 4;
     static constexpr int U = std::is_same_v<B, nothing> ? 4 : 2;
 
-    /* Returns false where the operands do not come in vectors. */
+    /* Returns false if the operands cannot be accessed in vectors. */
     static bool launch(const F &f, const struct map_job *job, const struct loops *l,
                        char *const *base)
     {
@@ -290,7 +291,7 @@ struct map_typed {
             else if (!walk_runs(l, k, base[k], job->size[k], V))
                 return false;
         }
-        walk_stretch(&steps, V);
+        walk_by_vectors(&steps, V);
         struct walk w = walk_of(&steps, steps.ndim);
         map_rows<V, U><<<blocks_of(w.count, U * WALK_THREADS), WALK_THREADS, 0, job->stream>>>(
             f, map_cast<Y, A, B, C>(base), w, spread);
@@ -312,7 +313,7 @@ struct map_typed {
     }
 };
 
-/* The dtype that a type stands for; -1 where there is no operand. */
+/* The dtype of a C++ type; -1 for an absent operand. */
 template <typename T> static constexpr int dtype_of()
 {
     return std::is_same_v<T, float>     ? (int)CKPT_F32
@@ -321,7 +322,8 @@ template <typename T> static constexpr int dtype_of()
                                         : (int)CKPT_I32;
 }
 
-/* A choice of operand types to try, in turn; the first that fits is launched. */
+/* One combination of operand types. cuda_map tries its combinations in order and launches the first
+ * that matches. */
 template <typename Y, typename A = nothing, typename B = nothing, typename C = nothing>
 struct map_types {
     template <typename F>
@@ -337,8 +339,8 @@ struct map_types {
 };
 
 /*
- * y = f(x[0], x[1], ...): by vectors where the operands are of one of Types and lie well, else
- * element by element.
+ * y = f(x[0], x[1], ...): with vectors if the operand types are one of Types and the layout allows
+ * it, else one element at a time.
  */
 template <typename... Types, typename F>
 static int cuda_map(const struct ckpt_kernel_args *args, const struct ckpt_view *y, int n_in,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Matrix products of batches: the innermost of the merged leading axes is one launch. */
+/* Batched matrix products: one launch covers the innermost of the merged batch axes. */
 #include "cuda/gemm.h"
 #include "cuda/kernels.h"
 #include "cuda/workspace.h"

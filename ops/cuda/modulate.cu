@@ -9,13 +9,13 @@ template <bool GATE> __device__ __forceinline__ float joined(float x, float v, f
     return GATE ? x + v * w : x * (1.f + w) + v;
 }
 
-/* A warp to a row; its loads are all under way before the first result. */
+/* One warp per row; it loads up to PIECES pieces a lane of all operands before it computes. */
 template <typename T, bool GATE>
 static __global__ void __launch_bounds__(32 * WARPS)
     modulate_rows(const __grid_constant__ struct rows r, int64_t n, uint32_t *to)
 {
     constexpr int N = piece<T>::n;
-    largest<T> most(to);
+    largest<T> amax(to);
     int lane = threadIdx.x & 31;
     int64_t row = (int64_t)blockIdx.x * WARPS + (threadIdx.x >> 5);
     for (; row < r.count; row += (int64_t)gridDim.x * WARPS) {
@@ -34,19 +34,19 @@ static __global__ void __launch_bounds__(32 * WARPS)
                 for (int j = 0; j < N; j++)
                     y[j] = joined<GATE>(x[i].at(j), v[i].at(j), w[i].at(j));
                 if (lane + 32 * i < left)
-                    piece_store<T>(at[3] + first * 16, lane + 32 * i, y, most);
+                    piece_store<T>(at[3] + first * 16, lane + 32 * i, y, amax);
             }
         }
     }
-    leave_largest(to, most);
+    leave_largest(to, amax);
 }
 
-/* Rows of any width and place: a warp to a row, element by element. */
+/* Rows of any width and alignment: one warp per row, one element at a time. */
 template <bool GATE>
 static __global__ void __launch_bounds__(32 * WARPS)
     modulate_elements(const __grid_constant__ struct rows r, int64_t c, bool half, uint32_t *to)
 {
-    largest<float> most(to);
+    largest<float> amax(to);
     int64_t row = (int64_t)blockIdx.x * WARPS + (threadIdx.x >> 5);
     for (; row < r.count; row += (int64_t)gridDim.x * WARPS) {
         char *at[4];
@@ -55,9 +55,9 @@ static __global__ void __launch_bounds__(32 * WARPS)
             row_put(at[3], j,
                     joined<GATE>(row_get(at[0], j, half), row_get(at[1], j, half),
                                  row_get(at[2], j, half)),
-                    half, most);
+                    half, amax);
     }
-    leave_largest(to, most);
+    leave_largest(to, amax);
 }
 
 template <bool GATE> static int modulate(const struct ckpt_kernel_args *a)

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* NVRTC by dlopen: see nvrtc.h.  The few calls used are the same in every version from 11.1 on. */
+/* NVRTC by dlopen: see nvrtc.h.  The few functions used are the same in every version since
+ * 11.1. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include "cuda/nvrtc.h"
 
-/* No product is fused with a sum: a chain has the bits of its ops one by one. */
+/* No product is fused with a sum: a chain has the same bits as its ops executed one by one. */
 #define STANDARD "--std=c++17"
 #define NO_FUSED "--fmad=false"
 
@@ -21,7 +22,7 @@ static struct {
     int (*image)(struct nvrtc_program *p, char *image);
     int (*log_size)(struct nvrtc_program *p, size_t *bytes);
     int (*log)(struct nvrtc_program *p, char *log);
-    int number; /* the version; 0: the library is not there */
+    int number; /* version of the library; 0: not found */
 } api;
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -66,7 +67,7 @@ const char *nvrtc_options(void)
     return STANDARD " " NO_FUSED;
 }
 
-/* The compiler's reason, as far as there is room. */
+/* Copies the compiler's log, truncated to `size`. */
 static void read_log(struct nvrtc_program *p, char *reason, size_t size)
 {
     size_t bytes = 0;
@@ -95,10 +96,10 @@ int nvrtc_compile(const char *source, int arch, char **image, size_t *bytes, cha
     struct nvrtc_program *p = NULL;
     char architecture[40];
     const char *const options[] = {STANDARD, NO_FUSED, architecture};
-    snprintf(reason, size, "NVRTC is not there");
+    snprintf(reason, size, "NVRTC is not installed");
     if (!nvrtc_version())
         return CKPT_EDEVICE;
-    snprintf(reason, size, "NVRTC refused it without a reason");
+    snprintf(reason, size, "NVRTC failed without a message");
     snprintf(architecture, sizeof architecture, "--gpu-architecture=sm_%d", arch);
     if (api.create(&p, source, "expression.cu", 0, NULL, NULL))
         return CKPT_EDEVICE;

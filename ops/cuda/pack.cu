@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pack and unpack.  Rows are numbered over the whole batch; a row that is masked in stands, packed,
- * at its rank among those that are.  One launch counts the rows masked in, 32 at a time; the next
- * adds up the counts before its 32 rows and moves them.
+ * pack and unpack.  Rows are numbered over the whole batch; the packed position of an unmasked row
+ * is its rank among the unmasked rows.  The first launch counts the unmasked rows in groups of 32.
+ * The second one sums the counts before its group and copies its rows.
  */
 #include "cuda/kernels.h"
 #include "cuda/walk.cuh"
@@ -10,9 +10,9 @@
 
 #define THREADS 256
 #define WARPS   (THREADS / 32)
-#define STRIP   512 /* bytes of a row that one thread block moves: 16 per lane */
+#define STRIP   512 /* bytes of a row that one thread block copies: 16 per lane */
 
-/* Sum over the block, in every thread. */
+/* Sums over the block; every thread gets the sum. */
 static __device__ __forceinline__ int64_t block_count(int64_t x)
 {
     __shared__ int64_t part[WARPS];
@@ -28,7 +28,7 @@ static __device__ __forceinline__ int64_t block_count(int64_t x)
     return x;
 }
 
-/* A warp per 32 rows. */
+/* One warp per 32 rows. */
 static __global__ void __launch_bounds__(THREADS)
     count_rows(int32_t *count, const int32_t *mask, int64_t rows)
 {
@@ -38,7 +38,7 @@ static __global__ void __launch_bounds__(THREADS)
         count[i / CUDA_PACK_ROWS] = __popc(set);
 }
 
-/* A thread block per sample. */
+/* One thread block per sample. */
 static __global__ void __launch_bounds__(THREADS)
     count_sample(int32_t *lens, const int32_t *mask, int64_t length)
 {
@@ -50,7 +50,7 @@ static __global__ void __launch_bounds__(THREADS)
         lens[blockIdx.x] = (int32_t)n;
 }
 
-/* Copies a strip of a row, or clears it where there is no source; `size` bytes in units of T. */
+/* Copies a strip of a row, or clears it if `from` is NULL; `size` bytes in units of T. */
 template <typename T>
 static __device__ __forceinline__ void move_strip(char *to, const char *from, int64_t begin,
                                                   int64_t size)
@@ -65,8 +65,8 @@ static __device__ __forceinline__ void move_strip(char *to, const char *from, in
 }
 
 /*
- * Blocks: 32 rows by strips of `size` bytes; a warp takes every WARPS-th row.  Packing sends what
- * is masked in to its rank and clears as many rows at the end as are masked out.
+ * Blocks: groups of 32 rows x strips of `size` bytes; a warp handles every WARPS-th row.  Packing
+ * copies unmasked rows to their rank and clears as many rows at the end as are masked.
  */
 template <typename T, bool PACK>
 static __global__ void __launch_bounds__(THREADS)

@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Video to tokens and back: a thread per element of what is written, gathering what it holds. */
+/* Video to tokens and back: one thread per element of the result, which gathers it. */
 #include "cuda/kernels.h"
 #include "cuda/walk.cuh"
 #include "patchify.h"
 
-/* Takes the last `size` from a position. */
-static __device__ __forceinline__ int64_t take(int64_t *at, int64_t size)
+/* Splits a position: returns its index along an axis of `size`, and leaves the rest in *at. */
+static __device__ __forceinline__ int64_t split_position(int64_t *at, int64_t size)
 {
     int64_t above = *at / size, here = *at - above * size;
     *at = above;
     return here;
 }
 
-/* Patches along each axis. */
+/* The number of patches along each axis. */
 struct patch_grid {
     int64_t t, h, w;
 };
 
-/* Tokens [B, T', H'W', C pt ph pw] from video [B, C, T, H, W]; zeros past the video's end. */
+/* Tokens [B, T', H'W', C pt ph pw] from video [B, C, T, H, W]; zeros outside of the video. */
 template <typename T>
 static __global__ void __launch_bounds__(WALK_THREADS)
     to_tokens(T *tokens, const T *video, struct patch_attr a, struct patch_grid n, int64_t count)
@@ -26,13 +26,14 @@ static __global__ void __launch_bounds__(WALK_THREADS)
     if (i >= count)
         return;
     if (a.channels_last)
-        c = take(&at, a.channels);
-    int64_t w = take(&at, a.pw), h = take(&at, a.ph), t = take(&at, a.pt);
+        c = split_position(&at, a.channels);
+    int64_t w = split_position(&at, a.pw), h = split_position(&at, a.ph),
+            t = split_position(&at, a.pt);
     if (!a.channels_last)
-        c = take(&at, a.channels);
-    w += take(&at, n.w) * a.pw;
-    h += take(&at, n.h) * a.ph;
-    t += take(&at, n.t) * a.pt;
+        c = split_position(&at, a.channels);
+    w += split_position(&at, n.w) * a.pw;
+    h += split_position(&at, n.h) * a.ph;
+    t += split_position(&at, n.t) * a.pt;
     bool inside = t < a.frames && h < a.height && w < a.width;
     int64_t from = (((at * a.channels + c) * a.frames + t) * a.height + h) * a.width + w;
     tokens[i] = inside ? video[from] : T(0);
@@ -45,8 +46,9 @@ static __global__ void __launch_bounds__(WALK_THREADS)
     int64_t i = (int64_t)blockIdx.x * WALK_THREADS + threadIdx.x, at = i;
     if (i >= count)
         return;
-    int64_t w = take(&at, a.width), h = take(&at, a.height), t = take(&at, a.frames);
-    int64_t c = take(&at, a.channels);
+    int64_t w = split_position(&at, a.width), h = split_position(&at, a.height),
+            t = split_position(&at, a.frames);
+    int64_t c = split_position(&at, a.channels);
     int64_t token = ((at * n.t + t / a.pt) * n.h + h / a.ph) * n.w + w / a.pw;
     int64_t line = (t % a.pt * a.ph + h % a.ph) * a.pw + w % a.pw, size = a.pt * a.ph * a.pw;
     int64_t in_token = a.channels_last ? line * a.channels + c : c * size + line;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ReLU, distances of features along the last axis; see ops/cpu/perceptual.c. */
+/* ReLU, and distances of features along the last axis; see ops/cpu/perceptual.c. */
 #include "cuda/cuda.cuh"
 #include "cuda/kernels.h"
 #include "cuda/map.cuh"
@@ -13,7 +13,7 @@ enum { THREADS = 256, WARPS = THREADS / 32 };
 struct relu {
     __device__ float operator()(float x, float, float) const
     {
-        return x <= 0.f ? 0.f : x; /* NaN stays */
+        return x <= 0.f ? 0.f : x; /* keeps NaN */
     }
 };
 
@@ -24,9 +24,9 @@ struct relu_dx {
     }
 };
 
-/* ---- distance of features: a warp takes a row ------------------------------------------------ */
+/* ---- feature distance: one warp per row ------------------------------------------------------ */
 
-template <typename T> __device__ __forceinline__ float per_length(const T *x, int64_t c)
+template <typename T> __device__ __forceinline__ float inverse_length(const T *x, int64_t c)
 {
     float squares = 0.f;
     for (int64_t j = threadIdx.x % 32; j < c; j += 32)
@@ -35,7 +35,7 @@ template <typename T> __device__ __forceinline__ float per_length(const T *x, in
     return squares == 0.f ? 0.f : 1.f / sqrtf(squares);
 }
 
-/* A block sums DISTANCE_ROWS rows: its warps take every eighth. */
+/* A block sums DISTANCE_ROWS rows; each of its warps handles every eighth one. */
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
     sum_distances(const T *a, const T *b, const T *w, int64_t rows, int64_t c, double *partial)
@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(THREADS)
     double sum = 0;
     for (int64_t r = begin + threadIdx.x / 32; r < end; r += WARPS) {
         const T *x = a + r * c, *y = b + r * c;
-        float by_x = per_length(x, c), by_y = per_length(y, c), part = 0.f;
+        float by_x = inverse_length(x, c), by_y = inverse_length(y, c), part = 0.f;
         for (int64_t j = lane; j < c; j += 32) {
             float d = to_float(x[j]) * by_x - to_float(y[j]) * by_y;
             part += to_float(w[j]) * d * d;
@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(THREADS)
         return;
     const T *x = a + r * c, *y = b + r * c;
     int lane = threadIdx.x % 32;
-    float by_x = per_length(x, c), by_y = per_length(y, c), along = 0.f;
+    float by_x = inverse_length(x, c), by_y = inverse_length(y, c), along = 0.f;
     for (int64_t j = lane; j < c; j += 32) {
         float u = to_float(x[j]) * by_x, v = to_float(y[j]) * by_y;
         along += u * to_float(w[j]) * (u - v);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Philox on the device: the same words as runtime/core/random.c, which says what a counter is. */
+/* Philox on the device: the same random words as runtime/core/random.c, which defines the
+ * counter. */
 #ifndef CKPT_CUDA_PHILOX_CUH
 #define CKPT_CUDA_PHILOX_CUH
 
@@ -8,7 +9,7 @@
 
 #define PHILOX_ROUNDS 10
 
-/* The kind of a draw, in the counter. */
+/* The kind of a draw, a field of the counter. */
 #define PHILOX_NORMAL 1u
 #define PHILOX_WORDS  2u
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Asks CUDA for the code of one kernel; where the GPU has no image of it, it has none of any. */
+/* Asks CUDA for the attributes of one kernel.  If the build has no image of it for the current GPU,
+ * it has no image of any kernel. */
 #include "cuda/cuda.cuh"
 #include "cuda/probe.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The nearest entry of a codebook, a warp to a row of z, and the gradient to z. */
+/* The nearest entry of a codebook, one warp per row of z, and the gradient for z. */
 #include "cuda/cuda.cuh"
 #include "cuda/kernels.h"
 #include "quantize.h"
@@ -14,27 +14,27 @@ __device__ __forceinline__ float distance(const T *z, const T *entry, int64_t d)
 {
     float sum = 0.f;
     for (int64_t j = 0; j < d; j++) {
-        float away = to_float(z[j]) - to_float(entry[j]);
-        sum += away * away;
+        float difference = to_float(z[j]) - to_float(entry[j]);
+        sum += difference * difference;
     }
     return sum;
 }
 
-/* The nearest entry of all lanes, the first of equally near ones, in every lane. */
-__device__ __forceinline__ void nearest_of_warp(float &least, int32_t &best)
+/* The nearest entry over all lanes, in every lane; the lowest index if several are equally near. */
+__device__ __forceinline__ void nearest_of_warp(float &smallest, int32_t &best)
 {
 #pragma unroll
     for (int offset = 16; offset; offset >>= 1) {
-        float other = __shfl_xor_sync(0xffffffffu, least, offset);
+        float other = __shfl_xor_sync(0xffffffffu, smallest, offset);
         int32_t at = __shfl_xor_sync(0xffffffffu, best, offset);
-        if (at >= 0 && (best < 0 || other < least || (other == least && at < best))) {
-            least = other;
+        if (at >= 0 && (best < 0 || other < smallest || (other == smallest && at < best))) {
+            smallest = other;
             best = at;
         }
     }
 }
 
-/* A block takes QUANTIZE_ROWS rows; a lane looks at every 32nd entry. */
+/* A block handles QUANTIZE_ROWS rows; a lane tests every 32nd entry. */
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
     find_nearest(const T *z, const T *book, int64_t rows, int64_t k, int64_t d, T *entries,
@@ -45,20 +45,20 @@ __global__ void __launch_bounds__(THREADS)
     double sum = 0;
     for (int64_t r = begin + threadIdx.x / 32; r < end; r += WARPS) {
         int32_t best = -1;
-        float least = 0.f;
+        float smallest = 0.f;
         for (int64_t i = lane; i < k; i += 32) {
             float far = distance(z + r * d, book + i * d, d);
-            if (best < 0 || far < least) {
-                least = far;
+            if (best < 0 || far < smallest) {
+                smallest = far;
                 best = (int32_t)i;
             }
         }
-        nearest_of_warp(least, best);
+        nearest_of_warp(smallest, best);
         for (int64_t j = lane; j < d; j += 32)
             entries[r * d + j] = book[best * d + j];
         if (lane == 0) {
             index[r] = best;
-            sum += (double)least;
+            sum += (double)smallest;
         }
     }
     sum = block_sum(sum);
@@ -76,7 +76,8 @@ __global__ void __launch_bounds__(THREADS)
 
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
-    add_pull(const float *dloss, const T *z, const T *entry, const T *through, T *dz, int64_t n)
+    quantize_gradient(const float *dloss, const T *z, const T *entry, const T *through, T *dz,
+                      int64_t n)
 {
     int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     float slope = (float)(2. * (double)*dloss / (double)n);
@@ -102,7 +103,7 @@ template <typename T> int quantize(const struct ckpt_kernel_args *a)
 template <typename T> int quantize_dx(const struct ckpt_kernel_args *a)
 {
     int64_t n = desc_numel(&a->in[1].desc);
-    add_pull<T><<<(unsigned)((n + THREADS - 1) / THREADS), THREADS, 0, stream_of(a)>>>(
+    quantize_gradient<T><<<(unsigned)((n + THREADS - 1) / THREADS), THREADS, 0, stream_of(a)>>>(
         (const float *)a->in[0].data, (const T *)a->in[1].data, (const T *)a->in[2].data,
         (const T *)a->in[3].data, (T *)a->out[0].data, n);
     return launched();

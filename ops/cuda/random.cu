@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * randn: the same bits as runtime/core/random.c, which says how a value follows from its counter
- * and why logarithm, sine and cosine are polynomials of our own.  Every operation rounds by itself
- * here too: the _rn intrinsics are never contracted.
+ * randn: the same bits as runtime/core/random.c, which defines how a value follows from its
+ * counter, and why logarithm, sine and cosine are polynomials.  Every operation is rounded
+ * separately here, too: the compiler never contracts the _rn intrinsics.
  */
 #include "attr.h"
 #include "cuda/kernels.h"
@@ -35,7 +35,7 @@ static __device__ __forceinline__ double log_unit(uint32_t w)
 }
 
 /* Cosine and sine of 2 pi w / 2^32. */
-static __device__ __forceinline__ void turn_unit(uint32_t w, double *cosine, double *sine)
+static __device__ __forceinline__ void sincos_unit(uint32_t w, double *cosine, double *sine)
 {
     uint32_t quarter = (w + 0x20000000u) >> 30;
     double a = __dmul_rn((double)(int32_t)(w - (quarter << 30)), 1.4629180792671596e-9);
@@ -61,12 +61,12 @@ static __device__ __forceinline__ void box_muller(uint32_t radius, uint32_t angl
                                                   float *second)
 {
     double r = __dsqrt_rn(__dmul_rn(-2.0, log_unit(radius))), c, s;
-    turn_unit(angle, &c, &s);
+    sincos_unit(angle, &c, &s);
     *first = (float)__dmul_rn(r, c);
     *second = (float)__dmul_rn(r, s);
 }
 
-/* A thread per block of four values; those of y are the n from `first` on. */
+/* One thread per Philox block of four values; y has the n values from number `first` on. */
 template <typename T>
 static __global__ void __launch_bounds__(WALK_THREADS)
     randn(T *y, int64_t n, int64_t first, uint64_t seed, uint32_t stream,

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sum and sum_to.  Sums are fp64 and their order follows from the shapes.  Where results lie side
- * by side in memory a thread adds up a column of vectors; where the summed elements do, a power of
- * 2 of threads share a result.  A long range is cut into parts whose sums meet in the workspace, as
- * the rows of a matrix that is then summed by columns in turn.
+ * sum and sum_to.  Sums are in double, and their order depends only on the shapes.  If the results
+ * are contiguous in memory, a thread adds a column of vectors; if the summed elements are, a power
+ * of 2 of threads share a result.  A long range is split into parts, whose sums form the rows of a
+ * matrix in the workspace; these are then summed by columns.
  */
 #include "attr.h"
 #include "cuda/kernels.h"
@@ -28,9 +28,9 @@ static __device__ __forceinline__ double to_double(double x)
     return x;
 }
 
-/* Where sums go: to their part's row of the workspace, or finished to y. */
+/* The destination of sums: the row of their part in the workspace, or y. */
 struct target {
-    double *partial; /* NULL: to y */
+    double *partial; /* NULL: final results go to y */
     float *y;
     int64_t results;
     double scale;
@@ -48,9 +48,9 @@ static __device__ __forceinline__ void put(const struct target &t, int64_t part,
 
 /* The reduced range; positions are steps of a walk over x. */
 struct range {
-    int64_t length, part; /* positions in all, and of one part */
+    int64_t length, part; /* positions of the range, and of one part */
     uint32_t parts;
-    bool far; /* longer than a walk's 32-bit positions */
+    bool far; /* more positions than fit in 32 bits */
 };
 
 static __device__ __forceinline__ int64_t offset_in(const struct walk &w, const struct range &r,
@@ -86,8 +86,9 @@ static __device__ __forceinline__ void add_up(double (&sum)[V], const T *x, cons
 }
 
 /*
- * Blocks: columns / lanes by parts.  `lanes` threads side by side take a vector of V results each,
- * the others every (THREADS / lanes)-th position of the range; a tree adds them up.
+ * Blocks: (columns / lanes) x parts.  `lanes` adjacent threads handle a vector of V results each;
+ * each line of threads adds every (THREADS / lanes)-th position of the range; a tree adds the
+ * lines.
  */
 template <int V, typename T>
 static __global__ void __launch_bounds__(THREADS)
@@ -122,7 +123,7 @@ static __global__ void __launch_bounds__(THREADS)
             put(t, part, at[0] + v, share[v][threadIdx.x]);
 }
 
-/* Blocks: results / (THREADS / lanes) by parts; `lanes` threads take the vectors of one result. */
+/* Blocks: (results / (THREADS / lanes)) x parts; `lanes` threads add the vectors of one result. */
 template <int V, typename T>
 static __global__ void __launch_bounds__(THREADS)
     sum_rows(const T *x, const __grid_constant__ struct walk kept,
@@ -162,7 +163,7 @@ struct job {
     cudaStream_t stream;
 };
 
-/* Lanes for so many columns: neighbours first, but no more than there are. */
+/* Adjacent threads for a number of columns: a power of 2, at most 32. */
 static int lanes_for(int64_t columns)
 {
     int lanes = 1;
@@ -171,7 +172,8 @@ static int lanes_for(int64_t columns)
     return lanes;
 }
 
-/* kept and reduced are in steps already; at result `first` begins the piece. */
+/* kept and reduced are already in steps of V; `first` is the index of the first result of the
+ * piece. */
 template <int V, typename T>
 static void launch(const struct job *j, const struct loops *kept, const struct loops *reduced,
                    const T *x, int64_t first)
@@ -204,17 +206,17 @@ static bool strides_divide(const struct loops *l, int k, int64_t n)
     return true;
 }
 
-/* By vectors along the denser of the two nests, where elements lie well for that. */
+/* Launches with vectors along the dense axis if strides and alignment allow it. */
 template <int V, typename T>
 static void launch_piece(const struct job *j, const struct loops *piece, const T *x, int64_t first)
 {
     struct loops kept = *piece, reduced = j->r.reduced;
     if (j->r.columns && walk_runs(&kept, 1, x, sizeof(T), V) && strides_divide(&reduced, 0, V)) {
-        walk_stretch(&kept, V);
+        walk_by_vectors(&kept, V);
         launch<V, T>(j, &kept, &reduced, x, first);
     } else if (!j->r.columns && walk_runs(&reduced, 0, x, sizeof(T), V) &&
                strides_divide(&kept, 1, V)) {
-        walk_stretch(&reduced, V);
+        walk_by_vectors(&reduced, V);
         launch<V, T>(j, &kept, &reduced, x, first);
     } else {
         launch<1, T>(j, &kept, &reduced, x, first);
@@ -232,7 +234,7 @@ template <typename T> static void sum_all(const struct job *j, const void *data)
     });
 }
 
-/* The rows of the workspace, added up in order. */
+/* Adds the rows of the workspace, in order. */
 static void finish(const struct job *first)
 {
     struct job j = *first;

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How CUDA kernels say that an index is out of range: see struct index_report (attr.h). */
+/* How CUDA kernels report an index out of range: see struct index_report (attr.h). */
 #ifndef CKPT_CUDA_REPORT_CUH
 #define CKPT_CUDA_REPORT_CUH
 
 #include "attr.h"
 #include "cuda/cuda.cuh"
 
-/* What a kernel needs for it: passed by value. */
+/* The kernel argument for such reports, passed by value. */
 struct index_reporter {
-    const struct ckpt_run *run; /* on the device */
+    const struct ckpt_run *run; /* device address */
     unsigned long long call;
-    int64_t size; /* indices are to be in [0, size) */
+    int64_t size; /* valid indices are in [0, size) */
 };
 
 static inline struct index_reporter index_reporter_of(const struct ckpt_kernel_args *a,
@@ -23,8 +23,8 @@ static inline struct index_reporter index_reporter_of(const struct ckpt_kernel_a
     return r;
 }
 
-/* Element `place`, in row-major order, of the indices of this call is `index`, out of range.  Any
- * thread may call it.  The report is in host memory; only this device writes it. */
+/* Reports that element `place`, in row-major order, of the indices of this call is `index`, out of
+ * range.  Any thread may call it.  The report is in host memory; only this device writes it. */
 static __device__ __noinline__ void report_index(const struct index_reporter &r, int64_t place,
                                                  int32_t index)
 {
@@ -42,7 +42,7 @@ static __device__ __noinline__ void report_index(const struct index_reporter &r,
     atomicMin(first, (unsigned long long)place << 32 | (uint32_t)index);
 }
 
-/* Whether index is in range; reports it if not. */
+/* Returns whether index is in range; reports it if not. */
 static __device__ __forceinline__ bool index_fits(const struct index_reporter &r, int64_t place,
                                                   int32_t index)
 {

@@ -13,12 +13,13 @@ __device__ __forceinline__ int64_t tile_seek(const struct tiles &t, int64_t tile
     return run * t.run + first;
 }
 
-/* Where the pieces of a lane stand in a tile. */
+/* The rows and columns of a lane's pieces in a tile. */
 struct places {
-    int row[PIECES], column[PIECES]; /* the column in pieces */
+    int row[PIECES], column[PIECES]; /* column: in pieces */
 };
 
-/* Division by n through its reciprocal in 1/65536, rounded up: exact below 65536 / n. */
+/* Divides by n as a product with its reciprocal in units of 1/65536, rounded up: exact below 65536
+ * / n. */
 __device__ __forceinline__ void places_find(struct places &p, int lane, int n, int reciprocal)
 {
 #pragma unroll
@@ -30,8 +31,8 @@ __device__ __forceinline__ void places_find(struct places &p, int lane, int n, i
 
 constexpr int TILE_MEMORY = 32 * PIECES + 32;
 
-/* From a value per piece: the sum over row `lane` of the tile, in lanes below rows.  Rows stand at
- * odd distances in memory, so that lanes which walk them meet no bank twice. */
+/* From one value per piece: lane i < rows gets the sum over row i of the tile.  In shared memory
+ * rows have an odd pitch, so lanes that go along different rows have no bank conflicts. */
 __device__ __forceinline__ float tile_sum(const float (&x)[PIECES], const struct places &p,
                                           int rows, int n, float *memory)
 {
@@ -70,7 +71,7 @@ static __global__ void __launch_bounds__(32 * WARPS)
                    int n, int reciprocal, const char *w, float eps, uint32_t *to)
 {
     __shared__ float memory[WARPS][TILE_MEMORY];
-    largest<T> most(to);
+    largest<T> amax(to);
     constexpr int N = piece<T>::n, RSTD = forward_operands<ROPE> - 1;
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     struct places p;
@@ -96,7 +97,9 @@ static __global__ void __launch_bounds__(32 * WARPS)
             float y[N], table[N], by = of_row(rstd, p.row[i]);
             if (lane + 32 * i >= rows * n)
                 continue;
-            asm volatile("" ::: "memory"); /* not earlier: registers are rows under way */
+            asm volatile(
+                "" ::
+                    : "memory"); /* no earlier loads: fewer registers allow more rows in flight */
             piece<T> weight = piece_load<T>(w, p.column[i]);
             table_load<ROPE>(table, at[2] + p.column[i] * N * (int)sizeof(float));
 #pragma unroll
@@ -106,20 +109,20 @@ static __global__ void __launch_bounds__(32 * WARPS)
 #pragma unroll
             for (int j = 0; j < N; j++)
                 y[j] *= weight.at(j);
-            turn<ROPE>(y, table, 1.f);
-            piece_store<T>(at[1], lane + 32 * i, y, most);
+            rotate<ROPE>(y, table, 1.f);
+            piece_store<T>(at[1], lane + 32 * i, y, amax);
         }
     }
-    leave_largest(to, most);
+    leave_largest(to, amax);
 }
 
-/* W warps to a row, P pieces a lane; it is read once. */
+/* W warps per row, P pieces per lane; each row is read once. */
 template <typename T, int W, int P>
 static __global__ void __launch_bounds__(W == 1 ? 32 * WARPS : 32 * W)
     rms_norm_long(const __grid_constant__ struct rows r, int n, const char *w, float eps,
                   uint32_t *to)
 {
-    largest<T> most(to);
+    largest<T> amax(to);
     constexpr int LANES = 32 * W, N = piece<T>::n;
     int rank = (int)threadIdx.x % LANES;
     int64_t per = blockDim.x / LANES, row = blockIdx.x * per + threadIdx.x / LANES;
@@ -140,7 +143,9 @@ static __global__ void __launch_bounds__(W == 1 ? 32 * WARPS : 32 * W)
             float y[N];
             if (column >= n)
                 continue;
-            asm volatile("" ::: "memory"); /* not earlier: registers are rows under way */
+            asm volatile(
+                "" ::
+                    : "memory"); /* no earlier loads: fewer registers allow more rows in flight */
             piece<T> weight = piece_load<T>(w, column);
 #pragma unroll
             for (int j = 0; j < N; j++)
@@ -149,21 +154,21 @@ static __global__ void __launch_bounds__(W == 1 ? 32 * WARPS : 32 * W)
 #pragma unroll
             for (int j = 0; j < N; j++)
                 y[j] *= weight.at(j);
-            piece_store<T>(at[1], column, y, most);
+            piece_store<T>(at[1], column, y, amax);
         }
         if (rank == 0)
             *reinterpret_cast<float *>(at[2]) = rstd;
     }
-    leave_largest(to, most);
+    leave_largest(to, amax);
 }
 
-/* Rows of any width and place: a warp to a row, which it reads twice. */
+/* Rows of any width and alignment: one warp per row, which it reads twice. */
 template <bool ROPE>
 static __global__ void __launch_bounds__(32 * WARPS)
     rms_norm_elements(const __grid_constant__ struct rows r, int64_t c, bool half, const char *w,
                       float eps, uint32_t *to)
 {
-    largest<float> most(to);
+    largest<float> amax(to);
     constexpr int S = ROPE ? 2 : 1;
     int64_t row = (int64_t)blockIdx.x * WARPS + (threadIdx.x >> 5);
     int lane = threadIdx.x & 31;
@@ -178,19 +183,19 @@ static __global__ void __launch_bounds__(32 * WARPS)
             float y[S];
             for (int k = 0; k < S; k++)
                 y[k] = rounded(row_get(at[0], j + k, half) * rstd, half) * row_get(w, j + k, half);
-            turn<ROPE>(y, reinterpret_cast<const float *>(at[2]) + j, 1.f);
+            rotate<ROPE>(y, reinterpret_cast<const float *>(at[2]) + j, 1.f);
             for (int k = 0; k < S; k++)
-                row_put(at[1], j + k, y[k], half, most);
+                row_put(at[1], j + k, y[k], half, amax);
         }
         if (lane == 0)
             *reinterpret_cast<float *>(at[forward_operands<ROPE> - 1]) = rstd;
     }
-    leave_largest(to, most);
+    leave_largest(to, amax);
 }
 
 /* ---- launches -------------------------------------------------------------------------------- */
 
-/* Rows of n pieces, too many for two of them to share a tile. */
+/* Rows of n pieces, too long for two of them to share a tile. */
 template <typename T>
 static int launch_long(const struct ckpt_kernel_args *a, const struct rows *r, int64_t n, float eps,
                        uint32_t *to)

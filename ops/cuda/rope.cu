@@ -4,8 +4,9 @@
 #include "cuda/rows.cuh"
 #include "rope.h"
 
-/* A thread to the same piece of ROWS rows that are neighbours along the last axis, where heads
- * share a row of the table: one search for all of them, and several loads under way. */
+/* A thread handles the same piece of ROWS rows that are adjacent along the last axis, where
+ * heads share a row of the table: one address computation for all of them, and several loads in
+ * flight. */
 template <typename T, int ROWS>
 static __global__ void __launch_bounds__(256)
     rope_pieces(const __grid_constant__ struct rows r, int64_t n, float sign)
@@ -40,7 +41,7 @@ static __global__ void __launch_bounds__(256)
     }
 }
 
-/* A thread to a pair. */
+/* One thread per pair. */
 static __global__ void __launch_bounds__(256)
     rope_pairs(const __grid_constant__ struct rows r, int64_t pairs, bool half, float sign)
 {

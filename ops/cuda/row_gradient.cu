@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Gradients of layer norm, RMS norm, modulation and gated residual.  Those of weight, shift, scale
- * and gate are sums over the rows that share one; they are made in the pass that makes dx: each
- * chunk of rows gives a partial sum, and a second kernel adds those (ops/cuda/workspace.h says how
- * rows are cut).
+ * Gradients of layer norm, RMS norm, modulation and gated residual.  The gradients of weight,
+ * shift, scale and gate are sums over the rows that share such a vector.  They are computed in the
+ * pass that computes dx: each chunk of rows yields a partial sum, and a second kernel adds these
+ * (ops/cuda/workspace.h defines the partition).
  */
 #include <string.h>
 #include "cuda/gradient_rows.cuh"
@@ -11,18 +11,18 @@
 #include "cuda/row_sums.cuh"
 #include "cuda/workspace.h"
 
-constexpr int ELEMENTS = 512; /* threads of a block that goes element by element */
+constexpr int ELEMENTS = 512; /* threads of a block of gradient_elements */
 
-/* Rows of any width, place and dtypes: a block to a unit, a thread to every ELEMENTS-th column,
- * whose sums stand in memory. */
+/* Rows of any width, alignment and dtypes: one block per unit; each thread handles every
+ * ELEMENTS-th column, whose sums are in memory. */
 template <int KIND>
 static __global__ void __launch_bounds__(ELEMENTS)
     gradient_elements(const __grid_constant__ struct rows r, const __grid_constant__ struct cut cut,
                       int64_t c, bool half, bool dy_half, float *partial, float *dx_partial,
-                      uint32_t *most_to)
+                      uint32_t *amax_to)
 {
     constexpr int SUMS = traits<KIND>::sums;
-    largest<float> most(most_to);
+    largest<float> amax(amax_to);
     for (int64_t unit = blockIdx.x; unit < cut.units; unit += gridDim.x) {
         int64_t end, first = unit_rows(cut, unit, &end);
         float *to[2], *dx_to = dx_partial ? dx_partial + blockIdx.x * c : nullptr;
@@ -48,7 +48,7 @@ static __global__ void __launch_bounds__(ELEMENTS)
                 float x = normalized<KIND>(row_get(at[0], j, half), stats);
                 float before = at[ADDEND] ? row_get(at[ADDEND], j, half) : 0.f;
                 float dx = gradient_of<KIND>(scaled<KIND>(d, v), x, stats.y, mean) + before;
-                row_put(at[2], j, dx, half, most);
+                row_put(at[2], j, dx, half, amax);
                 if constexpr (SUMS == 2)
                     to[0][j] = d + (row == first ? 0.f : to[0][j]);
                 float n = KIND == RMS ? rounded(x, half) : x;
@@ -61,21 +61,21 @@ static __global__ void __launch_bounds__(ELEMENTS)
             }
         }
     }
-    leave_largest(most_to, most);
+    leave_largest(amax_to, amax);
 }
 
-/* What a launch is made of. */
+/* The arguments of a launch. */
 struct launch {
     const struct ckpt_kernel_args *a;
     struct rows r;
     struct cut cut;
     int64_t c, n; /* elements and pieces of a row */
     unsigned blocks;
-    float *partial, *dx_partial; /* the latter NULL where no sums of dx are wanted */
+    float *partial, *dx_partial; /* dx_partial is NULL if no sums of dx are requested */
     uint32_t *to;
 };
 
-/* Bytes of the ring, whose memory takes the sums of the groups in the end. */
+/* Bytes of shared memory: the ring, which is reused for the sums of the groups at the end. */
 template <typename T, int P, int KIND> static constexpr int shared_bytes(void)
 {
     constexpr int sums = 4 * shape<P, KIND>::threads * P * piece<T>::n;
@@ -83,7 +83,7 @@ template <typename T, int P, int KIND> static constexpr int shared_bytes(void)
     return sums > rows ? sums : rows;
 }
 
-/* Returns false where the device has not the shared memory. */
+/* Returns false if the device does not have enough shared memory. */
 template <typename T, int P, int KIND> static bool launch_rows(const struct launch *l)
 {
     const int threads = 32 * (int)((l->n + 32 * P - 1) / (32 * P)), last = l->r.ndim - 1;
@@ -106,7 +106,7 @@ template <typename T, int P, int KIND> static bool launch_rows(const struct laun
     return true;
 }
 
-/* Launches the kernel that fits, if there is one. */
+/* Launches the kernel for rows of pieces; returns false if none fits. */
 template <typename T, int KIND> static bool launch_pieces(const struct launch *l)
 {
     if (l->n <= 32 * FEW)
@@ -116,7 +116,7 @@ template <typename T, int KIND> static bool launch_pieces(const struct launch *l
     return l->n <= 3 * 32 * MANY && launch_rows<T, 3, KIND>(l);
 }
 
-/* Does an int hold the bytes from row to row? */
+/* Do all row strides, in bytes, fit in an int? */
 static bool steps_are_small(const struct rows *r)
 {
     for (int k = 0; k < r->n; k++)
@@ -125,7 +125,7 @@ static bool steps_are_small(const struct rows *r)
     return true;
 }
 
-/* Cuts the rows and finds room for partial sums. */
+/* Partitions the rows and places the partial sums in the workspace. */
 static void cut_rows(struct launch *l, bool pieces, int sums, bool dx_sums)
 {
     struct cut *cut = &l->cut;
@@ -151,8 +151,9 @@ static void launch_gradient(struct launch *l, bool half, bool dy_half, bool dx_s
         l->r, l->cut, l->c, half, dy_half, l->partial, l->dx_partial, l->to);
 }
 
-/* x: the operand of dx; v: the vector; in[0] is dy, out[0] is dx, the sums of the vectors follow,
- * then those of dx if they are wanted; norms have statistics and perhaps an addend behind them. */
+/* x: the operand of dx; v: the vector. in[0] is dy and out[0] is dx; the sums for the vectors
+ * follow, then those of dx if requested.  The view after stats is the addend of a norm, if there is
+ * one. */
 template <int KIND>
 static int gradient(const struct ckpt_kernel_args *a, const struct ckpt_view *x,
                     const struct ckpt_view *v, const struct ckpt_view *stats, bool dx_sums)

@@ -1,28 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sums over rows: the sums of chunks of rows added in order. */
+/* Second stage of sums over rows: adds the partial sums of chunks in order. */
 #ifndef CKPT_CUDA_ROW_SUMS_CUH
 #define CKPT_CUDA_ROW_SUMS_CUH
 
 #include "cuda/rows.cuh"
 
-/* Sums of one more kind: over all rows, from so many parts. */
+/* One more sum: over all rows, from `parts` partial sums. */
 struct total {
     const float *partial; /* [parts][c] */
-    float *to;            /* NULL: there are none */
+    float *to;            /* NULL: not requested */
     int64_t parts;
 };
 
 /*
- * Sum s of vector v is the sum over chunks of partial[v][chunk][s], in an order that depends on
- * their number alone; it goes to the row of operand first + s that belongs to the vector.  The
- * total comes behind the n_sums sums.  A block takes 32 columns, each of its warps every ADDERS-th
- * chunk: a launch is little more than the time of two rounds of loads, one after the other.  The
- * kernel that makes the partial sums comes right before.
+ * Sum s of vector v is the sum over chunks of partial[v][chunk][s], in an order that depends only
+ * on the number of chunks.  It is written to the row of operand first + s that belongs to the
+ * vector.  The total follows the n_sums sums.
+ *
+ * A block sums 32 columns; each of its warps adds every ADDERS-th chunk, so a launch takes little
+ * more than two consecutive rounds of loads.  The kernel that writes the partial sums must be the
+ * previous one of the stream.
  */
 constexpr int ADDERS = 32, ADD_AHEAD = 8;
 
-/* The sum of rows first, first + ADDERS, ... of `parts` rows in one column, ADD_AHEAD loads at a
- * time. */
+/* Sums rows first, first + ADDERS, ... of `parts` rows in one column, with ADD_AHEAD loads in
+ * flight. */
 __device__ __forceinline__ double add_column(const float *from, int64_t first, int64_t parts,
                                              int64_t stride)
 {
@@ -55,7 +57,7 @@ static __global__ void __launch_bounds__(32 * ADDERS)
         double sum = 0;
         if (is_total && v > 0)
             return;
-        wait_for_kernel_before();
+        wait_for_previous_kernel();
         if (column < c)
             sum = add_column(from + column, threadIdx.y, parts, stride);
         __syncthreads();
@@ -73,8 +75,8 @@ static inline void launch_add_chunks(const struct rows *r, int64_t rows_each, in
 {
     int64_t vectors = n_sums ? min_i64(r->count / rows_each, 65535) : 1;
     dim3 grid((unsigned)((c + 31) / 32), (unsigned)(n_sums + (all.to ? 1 : 0)), (unsigned)vectors);
-    launch_behind(stream, grid, dim3(32, ADDERS), add_chunks, *r, rows_each, chunks, c, first,
-                  n_sums, partial, all);
+    launch_dependent(stream, grid, dim3(32, ADDERS), add_chunks, *r, rows_each, chunks, c, first,
+                     n_sums, partial, all);
 }
 
 #endif

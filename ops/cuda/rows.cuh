@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rows on the device: where they start, and their elements in pieces of 16 bytes.
+ * Access to rows on the device: their addresses, and their elements in pieces of 16 bytes.
  *
- * The fast kernels keep a row in registers, PIECES pieces a lane: lane i has pieces i, i + lanes,
- * i + 2 lanes, ...  They need rows of whole pieces at multiples of 16 bytes; whatever else there is
- * goes element by element.
+ * The fast kernels keep a whole row in registers, PIECES pieces a lane: lane i has pieces i, i +
+ * lanes, i + 2 lanes, ...  They need rows of whole pieces at addresses that are multiples of 16
+ * bytes.  Other rows are processed one element at a time.
  */
 #ifndef CKPT_CUDA_ROWS_CUH
 #define CKPT_CUDA_ROWS_CUH
@@ -14,15 +14,15 @@
 #include "cuda/largest.cuh"
 #include "rows.h"
 
-constexpr int PIECES = 5;         /* 32 lanes hold 1280 bf16; the 1152 of STDiT-XL are 4.5 a lane */
-constexpr int WARPS = 4;          /* of the blocks in which a warp has a row of its own */
-constexpr int WIDE = 1536;        /* pieces of the longest row that a block keeps */
-constexpr int64_t GRID = 1 << 30; /* blocks at most; further work is done in turns */
+constexpr int PIECES = 5;  /* 32 lanes hold 1280 bf16; a row of STDiT-XL, 1152, takes 4.5 a lane */
+constexpr int WARPS = 4;   /* warps of a block in which every warp has its own row */
+constexpr int WIDE = 1536; /* most pieces of a row that a block keeps in registers */
+constexpr int64_t GRID = 1 << 30; /* most blocks of a grid; each loops over its share */
 
-/* A number that is a type: what a kernel is made for. */
+/* An integer constant passed as an argument, to instantiate a kernel with it. */
 template <int N> using constant = std::integral_constant<int, N>;
 
-/* n / by; in 32 bits where that is enough, as nearly always. */
+/* n / by, by 32-bit division if both fit, as they nearly always do. */
 __device__ __forceinline__ int64_t quotient(int64_t n, int64_t by)
 {
     if (((uint64_t)n | (uint64_t)by) >> 32)
@@ -30,7 +30,7 @@ __device__ __forceinline__ int64_t quotient(int64_t n, int64_t by)
     return (int64_t)((uint32_t)n / (uint32_t)by);
 }
 
-/* Where row `row` of the first N operands starts. */
+/* The addresses of row `row` of the first N operands. */
 template <int N>
 __device__ __forceinline__ void rows_seek(const struct rows &r, int64_t row, char *(&at)[N])
 {
@@ -47,7 +47,7 @@ __device__ __forceinline__ void rows_seek(const struct rows &r, int64_t row, cha
     }
 }
 
-/* The same for operand k. */
+/* The address of row `row` of operand k. */
 __device__ __forceinline__ char *rows_seek_one(const struct rows &r, int64_t row, int k)
 {
     char *at = r.base[k];
@@ -60,8 +60,8 @@ __device__ __forceinline__ char *rows_seek_one(const struct rows &r, int64_t row
     return at;
 }
 
-/* Finds `row` in the first N operands.  Returns how many rows from there on, below end, are one
- * step of the last axis apart. */
+/* Finds `row` in the first N operands.  Returns the number of rows from `row` on, below `end`, that
+ * follow each other by one step of the last axis. */
 template <int N>
 __device__ __forceinline__ int rows_ahead(const struct rows &r, int64_t row, int64_t end,
                                           char *(&at)[N])
@@ -73,12 +73,12 @@ __device__ __forceinline__ int rows_ahead(const struct rows &r, int64_t row, int
 
 /* ---- pieces ---------------------------------------------------------------------------------- */
 
-/* 16 bytes of a row as they lie in memory; n elements. */
+/* 16 bytes of a row in their memory layout; n elements. */
 template <typename T> struct alignas(16) piece {
     static constexpr int n = 16 / (int)sizeof(T);
     uint32_t word[4];
 
-    /* Element i; i is a constant after unrolling. */
+    /* Element i; i must be a constant after unrolling. */
     __device__ __forceinline__ float at(int i) const;
     __device__ __forceinline__ void set(const float (&f)[n]);
 };
@@ -128,25 +128,25 @@ __device__ __forceinline__ void piece_store(char *row, int i, const float (&f)[p
     reinterpret_cast<uint4 *>(row)[i] = make_uint4(p.word[0], p.word[1], p.word[2], p.word[3]);
 }
 
-/* The same, of a result whose largest magnitude is wanted. */
+/* Stores a piece and updates the largest magnitude of the result. */
 template <typename T>
 __device__ __forceinline__ void piece_store(char *row, int i, const float (&f)[piece<T>::n],
-                                            largest<T> &most)
+                                            largest<T> &amax)
 {
     piece<T> p;
     p.set(f);
     reinterpret_cast<uint4 *>(row)[i] = make_uint4(p.word[0], p.word[1], p.word[2], p.word[3]);
-    most.see(p.word);
+    amax.see(p.word);
 }
 
-/* Piece i of a row of n, zeros past its end. */
+/* Piece i of a row of n pieces; zeros past its end. */
 template <typename T>
 __device__ __forceinline__ piece<T> piece_within(const char *row, int i, int n)
 {
     return i < n ? piece_load<T>(row, i) : piece<T>{{0, 0, 0, 0}};
 }
 
-/* This lane's pieces of a row of n; zeros past its end. */
+/* Loads this lane's pieces of a row of n pieces; zeros past its end. */
 template <typename T, int LANES, int P>
 __device__ __forceinline__ void row_load(piece<T> (&p)[P], const char *row, int rank, int n)
 {
@@ -155,8 +155,9 @@ __device__ __forceinline__ void row_load(piece<T> (&p)[P], const char *row, int 
         p[i] = piece_within<T>(row, rank + i * LANES, n);
 }
 
-/* The same as floats: rows under way are packed, those at hand are not, for to unpack them again
- * takes an instruction an element. */
+/* Loads this lane's pieces as floats.  Use row_load for rows that are prefetched, since packed
+ * pieces need fewer registers, and this for a row in use, since unpacking again costs an
+ * instruction per element. */
 template <typename T, int LANES, int P>
 __device__ __forceinline__ void row_floats(float (&x)[P][piece<T>::n], const char *row, int rank,
                                            int n)
@@ -170,17 +171,7 @@ __device__ __forceinline__ void row_floats(float (&x)[P][piece<T>::n], const cha
             x[i][j] = p[i].at(j);
 }
 
-/* Keeps packed what is unpacked more than once: unpacked early, it would not fit the registers. */
-template <typename T, int P> __device__ __forceinline__ void keep_packed(piece<T> (&p)[P])
-{
-#pragma unroll
-    for (int i = 0; i < P; i++)
-#pragma unroll
-        for (int j = 0; j < 4; j++)
-            asm volatile("" : "+r"(p[i].word[j]));
-}
-
-/* N floats, a multiple of 4, at a multiple of 16 bytes. */
+/* Loads N floats, a multiple of 4, from a multiple of 16 bytes. */
 template <int N> __device__ __forceinline__ void floats_load(float (&f)[N], const float *p)
 {
 #pragma unroll
@@ -197,7 +188,7 @@ template <int N> __device__ __forceinline__ void floats_store(float *p, const fl
         *reinterpret_cast<float4 *>(p + i) = make_float4(f[i], f[i + 1], f[i + 2], f[i + 3]);
 }
 
-/* The sum over the lanes that share a row: W warps, which are a block if they are several. */
+/* The sum over the W warps that share a row; if W > 1, they are the whole block. */
 template <int W> __device__ __forceinline__ float row_sum(float x)
 {
     if constexpr (W == 1)
@@ -206,7 +197,7 @@ template <int W> __device__ __forceinline__ float row_sum(float x)
         return block_sum(x);
 }
 
-/* ---- elements of rows that are not made of pieces -------------------------------------------- */
+/* ---- rows that do not consist of whole pieces ------------------------------------------------ */
 
 __device__ __forceinline__ float row_get(const char *row, int64_t i, bool half)
 {
@@ -223,16 +214,17 @@ __device__ __forceinline__ void row_put(char *row, int64_t i, float x, bool half
         reinterpret_cast<float *>(row)[i] = x;
 }
 
-/* The same, of a result whose largest magnitude is wanted; it is compared as fp32. */
+/* Stores an element and updates the largest magnitude of the result; magnitudes are compared as
+ * fp32. */
 __device__ __forceinline__ void row_put(char *row, int64_t i, float x, bool half,
-                                        largest<float> &most)
+                                        largest<float> &amax)
 {
     row_put(row, i, x, half);
-    most.see(__float_as_uint(half ? to_float(from_float<bf16>(x)) : x));
+    amax.see(__float_as_uint(half ? to_float(from_float<bf16>(x)) : x));
 }
 
-/* The elements of a piece as a result of T would keep them; bf16 in pairs, which is one quick
- * instruction where a single one is a slow one. */
+/* Rounds the elements of a piece as storing them as T would. bf16 elements are rounded in pairs,
+ * which takes one fast instruction; rounding a single one is slow. */
 template <typename T> __device__ __forceinline__ void round_piece(float (&f)[piece<T>::n])
 {
     piece<T> p;
@@ -242,13 +234,13 @@ template <typename T> __device__ __forceinline__ void round_piece(float (&f)[pie
         f[i] = p.at(i);
 }
 
-/* x as a bf16 result would keep it. */
+/* Rounds x as storing it as bf16 would, if half. */
 __device__ __forceinline__ float rounded(float x, bool half)
 {
     return half ? to_float(from_float<bf16>(x)) : x;
 }
 
-/* ---- the host's choices ---------------------------------------------------------------------- */
+/* ---- host ------------------------------------------------------------------------------------ */
 
 static inline int64_t row_width(const struct ckpt_view *v)
 {
@@ -260,7 +252,7 @@ static inline bool view_half(const struct ckpt_view *v)
     return v->desc.dtype == CKPT_BF16;
 }
 
-/* Do rows of c elements of the first n operands consist of whole pieces? */
+/* Do rows of c elements of the first n operands consist of whole, aligned pieces? */
 static inline bool rows_in_pieces(const struct rows *r, int n, int64_t c, bool half)
 {
     bool whole = c % (half ? 8 : 4) == 0;
@@ -273,8 +265,8 @@ static inline bool rows_in_pieces(const struct rows *r, int n, int64_t c, bool h
 }
 
 /*
- * Calls f(W, P), two constants: W warps that share a row of n pieces, at most WIDE, P pieces a
- * lane. The fewest warps that can keep it, with the fewest pieces that there are kernels for.
+ * Calls f(W, P) with two constants: W warps share a row of n pieces (n <= WIDE), P pieces a lane.
+ * Selects the fewest warps whose registers hold the row, then the smallest instantiated P.
  */
 template <typename F> static int row_shape(int64_t n, const F &f)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Softmax over rows and its gradient: a warp or a block to a row, whose second pass finds it in a
- * cache.  cumsum: a block to a row, or a thread to a lane. */
+/* Softmax over rows and its gradient: one warp or one block per row; its later passes find the row
+ * in a cache. cumsum: one block per row, or one thread per lane. */
 #include "cuda/kernels.h"
 #include "cuda/rows.cuh"
 #include "scan.h"
@@ -8,9 +8,9 @@
 namespace
 {
 
-constexpr int THREADS = 256, SHORT = 1024; /* a row up to which a warp does it alone */
+constexpr int THREADS = 256, SHORT = 1024; /* longest row that a single warp handles */
 
-/* The sum, or the largest, over the threads of a row: a warp, or the block. */
+/* The sum, or the maximum, over the threads of a row: a warp or the block. */
 template <int LANES> __device__ __forceinline__ float sum_of(float x)
 {
     if constexpr (LANES == 32)
@@ -36,7 +36,7 @@ template <int LANES> __device__ __forceinline__ float largest_of(float x)
     return x;
 }
 
-/* The row of this thread; all threads of a block come as often. */
+/* The row of this thread.  All threads of a row make the same calls. */
 template <int LANES> __device__ __forceinline__ int64_t row_of_thread(void)
 {
     return (int64_t)blockIdx.x * (THREADS / LANES) + threadIdx.x / LANES;
@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(THREADS)
     softmax_rows(T *y, const T *x, int64_t rows, int64_t n, bool log_of)
 {
     int64_t row = row_of_thread<LANES>(), first = threadIdx.x % LANES;
-    if (row >= rows) /* a whole warp, or none of the block */
+    if (row >= rows) /* a whole warp, or no thread of the block */
         return;
     float top = -INFINITY, sum = 0.f;
     x += row * n;
@@ -123,8 +123,8 @@ template <typename T, typename G> int softmax_dx(const struct ckpt_kernel_args *
 
 /* ---- cumsum ---------------------------------------------------------------------------------- */
 
-/* A block to a row, THREADS elements at a time: sums within warps, of warps, and what came before.
- */
+/* One block per row, THREADS elements at a time: sums within warps, then of warps, then the
+ * carry. */
 template <typename T>
 __global__ void __launch_bounds__(THREADS) cumsum_rows(T *y, const T *x, int64_t n, bool reverse)
 {

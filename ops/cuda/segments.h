@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Scratch of the adjoints of lookup, which sort the indices and add up segments of equal ones. */
+/* Scratch of the gradients of index lookups, which sort the indices and add segments of equal
+ * indices. */
 #ifndef CKPT_CUDA_SEGMENTS_H
 #define CKPT_CUDA_SEGMENTS_H
 
@@ -7,11 +8,11 @@
 #include "index_shape.h"
 
 enum {
-    INDEX_CHUNK = 64,   /* sorted positions that a thread adds up */
-    SCATTER_LONG = 1024 /* indices of a lane from which on lanes are sorted */
+    INDEX_CHUNK = 64,   /* sorted positions that one thread adds */
+    SCATTER_LONG = 1024 /* fewest indices of a lane for which lanes are sorted */
 };
 
-/* Sums of chunks that a neighbour completes: two for every chunk and column. */
+/* Partial sums that cross a chunk's border: two for every chunk and column. */
 static inline int64_t cuda_segments_workspace(int64_t outer, int64_t n, int64_t inner)
 {
     return outer * ((n + INDEX_CHUNK - 1) / INDEX_CHUNK) * 2 * inner * (int64_t)sizeof(float);
@@ -22,8 +23,8 @@ static inline int64_t cuda_index_add_workspace(const struct index_shape *s)
     return cuda_sort_workspace(1, s->n) + cuda_segments_workspace(s->outer, s->n, s->inner);
 }
 
-/* Lanes are walked one by one where there are many or they are short; else all are sorted together
- * by the place they write to. */
+/* If lanes are many or short, a thread processes each lane sequentially; else all lanes are sorted
+ * together by destination. */
 static inline bool cuda_scatter_sorts(const struct index_shape *s)
 {
     int64_t lanes = s->outer * s->inner;

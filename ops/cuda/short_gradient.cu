@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Gradients of norms of short rows, as of single heads: RMS norm, alone and with the rotary
- * embedding behind it, and layer norm with weight and bias.  A block takes tiles of rows
- * (tiles.cuh), a piece a thread, and sums for the weight in registers; a second kernel adds what
- * blocks have summed.  Longer rows are those of row_gradient.cu.
+ * Gradients of norms of short rows, such as single heads: RMS norm, alone and with the rotary
+ * embedding after it, and layer norm with weight and bias.  A block processes tiles of rows
+ * (tiles.cuh), one piece per thread, and keeps sums for the weight in registers; a second kernel
+ * adds the sums of all blocks.  Longer rows use row_gradient.cu.
  */
 #include "cuda/kernels.h"
 #include "cuda/row_sums.cuh"
@@ -12,33 +12,33 @@
 #include "norm.h"
 #include "rope.h"
 
-constexpr int BLOCK = 32 * PIECES; /* threads: 16 heads of 72 bf16 are 144 pieces */
-constexpr int TOGETHER = 2;        /* tiles that are loaded and summed together */
+constexpr int BLOCK = 32 * PIECES; /* threads; 16 heads of 72 bf16 are 144 pieces */
+constexpr int TOGETHER = 2;        /* tiles that are loaded and reduced together */
 
-/* What the norm is.  Operands: x, dy, dx, the table if there is one, the statistics. */
+/* The kind of norm.  Operands: x, dy, dx, the table if there is one, the statistics. */
 enum kind { HEAD_RMS, HEAD_ROPE, HEAD_AFFINE };
 
 template <int KIND> static constexpr int tile_operands = KIND == HEAD_ROPE ? 5 : 4;
 template <int KIND> static constexpr int tile_sums = KIND == HEAD_AFFINE ? 2 : 1;
 
 /*
- * Where a thread's piece is in x, dy and dx, in the table if there is one, and where the statistics
- * of its row are; and what does not change from tile to tile.
+ * A thread's position: the addresses of its piece in x, dy, dx and the table, and of the statistics
+ * of its row; then its values that stay the same for all tiles.
  */
 template <typename T, int KIND> struct tile_walk {
     static constexpr int N = piece<T>::n, SUMS = tile_sums<KIND>, STATS = tile_operands<KIND> - 1;
     char *at[tile_operands<KIND>];
-    int row, n, column; /* the column in pieces */
-    bool there;         /* has it a piece at all? */
+    int row, n, column; /* column: in pieces */
+    bool valid;         /* the thread has a piece */
     float weight[N], sum[SUMS][N];
-    float share; /* of a column in a row: one over their number */
+    float share; /* one over the number of columns */
 
     __device__ __forceinline__ tile_walk(const struct tiles &t, int n, const char *w) : n(n)
     {
         row = threadIdx.x / n;
         column = threadIdx.x - row * n;
-        there = row < t.rows;
-        row = there ? row : 0;
+        valid = row < t.rows;
+        row = valid ? row : 0;
         share = 1.f / (float)(n * N);
         piece<T> all = piece_load<T>(w, column);
 #pragma unroll
@@ -50,14 +50,15 @@ template <typename T, int KIND> struct tile_walk {
         }
     }
 
-    /* Returns how many tiles from this one on, below end, are one step apart. */
+    /* Moves to a tile.  Returns the number of tiles from it on, below end, that follow each other
+     * by one stride. */
     __device__ __forceinline__ int seek(const struct rows &r, const struct tiles &t, int64_t tile,
                                         int64_t end)
     {
         int ahead = rows_ahead(r, tile, end, at);
 #pragma unroll
         for (int k = 0; k < 3; k++)
-            at[k] += there ? threadIdx.x * 16 : 0;
+            at[k] += valid ? threadIdx.x * 16 : 0;
         if constexpr (KIND == HEAD_ROPE)
             at[3] += column * N * (int)sizeof(float);
         at[STATS] += row * t.step;
@@ -80,8 +81,8 @@ template <typename T, int KIND> struct tile_walk {
     }
 };
 
-/* Calls step(how many, rows of each) for a block's stretch of tiles, TOGETHER at a time as far as
- * they reach; there are at most `each` of them. */
+/* Calls step(count, rows) for a block's range of at most `each` tiles, for TOGETHER tiles at a time
+ * where as many are equidistant. */
 template <typename W, typename F>
 __device__ __forceinline__ void walk_tiles(W &w, const struct rows &r, const struct tiles &t,
                                            int64_t each, const F &step)
@@ -102,20 +103,21 @@ __device__ __forceinline__ void walk_tiles(W &w, const struct rows &r, const str
     }
 }
 
-/* Room for the sums over the rows of some tiles; the next ones go to the other half, so that one
- * barrier does: whoever is past it has read what was there before. */
+/* Shared memory for the sums over rows of some tiles.  Consecutive steps use alternate halves, so
+ * one barrier per step suffices: a thread that has passed it has read the values of the step
+ * before. */
 template <int M> struct tile_memory {
     vec<float, M> half[2][BLOCK];
 };
 
-/* The sums of x over the row that a thread's piece belongs to. */
+/* Sums x over the row to which the thread's piece belongs. */
 template <int M>
 __device__ __forceinline__ void sum_pieces(float (&x)[M], vec<float, M> *shared, int row, int n,
                                            bool alone)
 {
     int first = row * n, count = n, at = threadIdx.x;
     vec<float, M> mine;
-    if (alone) { /* the block has one row */
+    if (alone) { /* a tile is a single row */
         first = 0;
         at = threadIdx.x >> 5;
         count = blockDim.x >> 5;
@@ -141,25 +143,25 @@ __device__ __forceinline__ void sum_pieces(float (&x)[M], vec<float, M> *shared,
     }
 }
 
-/* R tiles of `rows` rows: sets dx and adds to the sums of this thread's columns.  All of them are
- * on their way before the first is used. */
+/* R tiles of `rows` rows: stores dx and adds to the sums of this thread's columns.  All R tiles are
+ * loaded before the first is used. */
 template <typename T, int KIND, int R>
 __device__ __forceinline__ void
 tiles_gradient(tile_walk<T, KIND> &w, const struct rows &r, int rows, bool alone,
-               vec<float, R * tile_sums<KIND>> *shared, largest<T> &most)
+               vec<float, R * tile_sums<KIND>> *shared, largest<T> &amax)
 {
     constexpr int N = piece<T>::n, SUMS = tile_sums<KIND>;
     constexpr bool ROPE = KIND == HEAD_ROPE, CENTRED = KIND == HEAD_AFFINE;
-    const bool there = w.there && w.row < rows;
+    const bool valid = w.valid && w.row < rows;
     piece<T> x[R], dy[R];
     float2 stats[R];
     float table[R][N], d[R][N], mean[R * SUMS] = {};
     char *to[R];
 #pragma unroll
     for (int k = 0; k < R; k++) {
-        dy[k] = there ? piece_load<T>(w.at[1], 0) : piece<T>{};
-        x[k] = there ? piece_load<T>(w.at[0], 0) : piece<T>{};
-        stats[k] = there ? w.stats() : make_float2(0.f, 0.f);
+        dy[k] = valid ? piece_load<T>(w.at[1], 0) : piece<T>{};
+        x[k] = valid ? piece_load<T>(w.at[0], 0) : piece<T>{};
+        stats[k] = valid ? w.stats() : make_float2(0.f, 0.f);
         table_load<ROPE>(table[k], w.at[3]);
         to[k] = w.at[2];
         w.next(r);
@@ -169,7 +171,7 @@ tiles_gradient(tile_walk<T, KIND> &w, const struct rows &r, int rows, bool alone
 #pragma unroll
         for (int j = 0; j < N; j++)
             d[k][j] = dy[k].at(j);
-        turn<ROPE>(d[k], table[k], -1.f);
+        rotate<ROPE>(d[k], table[k], -1.f);
 #pragma unroll
         for (int j = 0; j < N; j++) {
             const float g = d[k][j] * w.weight[j], v = x[k].at(j);
@@ -190,7 +192,7 @@ tiles_gradient(tile_walk<T, KIND> &w, const struct rows &r, int rows, bool alone
             v[j] = from * by;
             dx[j] = by * (d[k][j] * w.weight[j] - from * down - level);
         }
-        if constexpr (!CENTRED) /* its result is rounded before the weight comes */
+        if constexpr (!CENTRED) /* RMS norm rounds its result before it multiplies by the weight */
             round_piece<T>(v);
 #pragma unroll
         for (int j = 0; j < N; j++) {
@@ -198,14 +200,14 @@ tiles_gradient(tile_walk<T, KIND> &w, const struct rows &r, int rows, bool alone
                 w.sum[0][j] += d[k][j];
             w.sum[SUMS - 1][j] += d[k][j] * v[j];
         }
-        if (there)
-            piece_store<T>(to[k], 0, dx, most);
+        if (valid)
+            piece_store<T>(to[k], 0, dx, amax);
     }
 }
 
-/* Adds, in shared memory, what the threads of a block have of the same column. */
+/* Adds the sums of a column over the threads of a block, in shared memory. */
 template <typename T, int KIND>
-__device__ __forceinline__ void leave_tile_sums(const tile_walk<T, KIND> &w, const struct tiles &t,
+__device__ __forceinline__ void store_tile_sums(const tile_walk<T, KIND> &w, const struct tiles &t,
                                                 float *total, float *to)
 {
     constexpr int N = piece<T>::n;
@@ -213,7 +215,7 @@ __device__ __forceinline__ void leave_tile_sums(const tile_walk<T, KIND> &w, con
 #pragma unroll
     for (int s = 0; s < tile_sums<KIND>; s++) {
         __syncthreads();
-        if (w.there)
+        if (w.valid)
             floats_store(total + threadIdx.x * N, w.sum[s]);
         __syncthreads();
         for (int j = threadIdx.x; j < c; j += blockDim.x) {
@@ -226,7 +228,7 @@ __device__ __forceinline__ void leave_tile_sums(const tile_walk<T, KIND> &w, con
     }
 }
 
-/* A block to a stretch of `each` tiles.  Threads sum their columns over it in registers. */
+/* One block per range of `each` tiles; threads sum their columns over it in registers. */
 template <typename T, int KIND>
 static __global__ void __launch_bounds__(BLOCK, 4)
     norm_dx_tiles(const __grid_constant__ struct rows r, const __grid_constant__ struct tiles t,
@@ -237,28 +239,28 @@ static __global__ void __launch_bounds__(BLOCK, 4)
     __shared__ float4 sums[BLOCK * piece<T>::n / 4];
     tile_walk<T, KIND> w(t, n, weight);
     int side = 0;
-    largest<T> most(to);
-    let_next_kernel_come();
+    largest<T> amax(to);
+    launch_dependents();
     walk_tiles(w, r, t, each, [&](auto many, int rows) {
         constexpr int R = decltype(many)::value;
         tiles_gradient<T, KIND, R>(w, r, rows, t.rows == 1,
                                    reinterpret_cast<vec<float, R * SUMS> *>(memory.half[side]),
-                                   most);
+                                   amax);
         side ^= 1;
     });
-    leave_tile_sums(w, t, reinterpret_cast<float *>(sums),
+    store_tile_sums(w, t, reinterpret_cast<float *>(sums),
                     partial + (int64_t)blockIdx.x * SUMS * n * piece<T>::n);
-    leave_largest(to, most);
+    leave_largest(to, amax);
 }
 
-/* Turned rows of any width, place and dtypes: a block to a chunk of rows, a thread to every 128th
- * pair of columns, whose sums stand in memory. */
+/* Rows with a rotary embedding, of any width, alignment and dtypes: one block per chunk of rows;
+ * each thread handles every 128th pair of columns, whose sums are in memory. */
 static __global__ void __launch_bounds__(128)
     rms_norm_rope_dx_elements(const __grid_constant__ struct rows r, int64_t chunk, int64_t c,
                               bool half, bool dy_half, const char *w, float *partial, uint32_t *to)
 {
     float *dw = partial + blockIdx.x * c;
-    largest<float> most(to);
+    largest<float> amax(to);
     int64_t first = blockIdx.x * chunk;
     for (int64_t row = first; row < first + chunk && row < r.count; row++) {
         char *at[tile_operands<HEAD_ROPE>];
@@ -270,7 +272,7 @@ static __global__ void __launch_bounds__(128)
             float d[2];
             for (int k = 0; k < 2; k++)
                 d[k] = row_get(at[1], j + k, dy_half);
-            turn<true>(d, table + j, -1.f);
+            rotate<true>(d, table + j, -1.f);
             for (int k = 0; k < 2; k++)
                 dot += d[k] * row_get(w, j + k, half) * row_get(at[0], j + k, half);
         }
@@ -279,22 +281,22 @@ static __global__ void __launch_bounds__(128)
             float d[2];
             for (int k = 0; k < 2; k++)
                 d[k] = row_get(at[1], j + k, dy_half);
-            turn<true>(d, table + j, -1.f);
+            rotate<true>(d, table + j, -1.f);
             for (int k = 0; k < 2; k++) {
                 float x = row_get(at[0], j + k, half), v = row_get(w, j + k, half);
                 float before = row == first ? 0.f : dw[j + k];
-                row_put(at[2], j + k, rstd * (d[k] * v - x * slope), half, most);
+                row_put(at[2], j + k, rstd * (d[k] * v - x * slope), half, amax);
                 dw[j + k] = before + d[k] * rounded(x * rstd, half);
             }
         }
     }
-    leave_largest(to, most);
+    leave_largest(to, amax);
 }
 
 /* ---- launches -------------------------------------------------------------------------------- */
 
-/* Launches the kernel that fits and returns the number of its partial sums, of which there are no
- * more than cuda_weight_chunks(). */
+/* Launches the kernel for tiles; returns the number of partial sums, at most
+ * cuda_weight_chunks(). */
 template <typename T, int KIND>
 static int64_t launch_tiles(const struct ckpt_kernel_args *a, const struct rows *r, int64_t n)
 {
@@ -308,11 +310,11 @@ static int64_t launch_tiles(const struct ckpt_kernel_args *a, const struct rows 
     return grid;
 }
 
-/* Do the tiles take rows of x and dy of c elements, at most so many pieces? */
-static bool in_tiles(const struct ckpt_kernel_args *a, const struct rows *r, int64_t c, int most)
+/* Can tiles hold rows of c elements of x and dy, of at most `limit` pieces? */
+static bool in_tiles(const struct ckpt_kernel_args *a, const struct rows *r, int64_t c, int limit)
 {
     bool half = view_half(&a->in[1]);
-    return c <= most * (half ? 8 : 4) && half == view_half(&a->in[0]) &&
+    return c <= limit * (half ? 8 : 4) && half == view_half(&a->in[0]) &&
            rows_in_pieces(r, r->n - 1, c, half) && aligned16(a->in[2].data);
 }
 
@@ -327,7 +329,7 @@ static void add_parts(const struct ckpt_kernel_args *a, int64_t chunks, int sums
                       total{}, stream_of(a));
 }
 
-/* The rows of x, dy and dx, the table if there is one, and the statistics. */
+/* Sets up the rows of x, dy and dx, the table if there is one, and the statistics. */
 static void gradient_operands(struct rows *r, const struct ckpt_kernel_args *a,
                               const struct ckpt_view *table)
 {
@@ -350,7 +352,7 @@ static int launch_gradient(const struct ckpt_kernel_args *a, const struct rows *
     return launched();
 }
 
-/* In a group of row_gradient.cu a row of few pieces would leave most of a warp idle. */
+/* Rows of at most 16 pieces; in a group of row_gradient.cu they would leave most of a warp idle. */
 int cuda_layer_norm_affine_dx(const struct ckpt_kernel_args *a)
 {
     struct rows r;

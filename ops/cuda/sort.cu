@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Stable radix sort, a pass to eight bits: count the digits of each tile, find where each tile's
- * keys of each digit go, move them.  A warp owns 256 keys of a tile in a row, so that the place of
- * a key among equal digits is known from those before it: the result depends on the keys alone.
+ * Stable radix sort, eight bits per pass: count the digits of each tile, scan the counts for the
+ * destination of each tile's keys of each digit, move the keys.  A warp owns 256 consecutive keys
+ * of a tile, so the rank of a key among equal digits follows from the keys before it: the result
+ * depends on the keys alone.
  */
 #include "cuda/cuda.cuh"
 #include "cuda/sort.h"
@@ -13,7 +14,7 @@ namespace
 constexpr int WARPS = 8, THREADS = 32 * WARPS, ROUNDS = SORT_TILE / THREADS;
 static_assert(THREADS == SORT_DIGITS, "a thread to a digit");
 
-/* One of the keys of this lane; whether it is there. */
+/* Sets *at to the position of one of this lane's keys; returns whether it exists. */
 __device__ __forceinline__ bool key_at(int64_t tile, int round, int64_t n, int64_t *at)
 {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -21,12 +22,12 @@ __device__ __forceinline__ bool key_at(int64_t tile, int round, int64_t n, int64
     return *at < n;
 }
 
-/* Lanes of the warp with the same digit; absent lanes keep to themselves. */
-__device__ __forceinline__ unsigned same_digit(uint32_t digit, bool there)
+/* The lanes of the warp with the same digit; 0 for absent lanes. */
+__device__ __forceinline__ unsigned same_digit(uint32_t digit, bool present)
 {
-    unsigned with = __ballot_sync(0xffffffffu, there);
+    unsigned with = __ballot_sync(0xffffffffu, present);
     unsigned same = __match_any_sync(0xffffffffu, digit);
-    return there ? same & with : 0;
+    return present ? same & with : 0;
 }
 
 /* counts[warp][digit] of this block's tile. */
@@ -39,17 +40,17 @@ __device__ __forceinline__ void count_tile(uint32_t (&counts)[WARPS][SORT_DIGITS
     __syncwarp();
     for (int round = 0; round < ROUNDS; round++) {
         int64_t at;
-        bool there = key_at(tile, round, n, &at);
-        uint32_t digit = there ? key[at] >> shift & 255 : 0;
-        unsigned same = same_digit(digit, there);
-        if (there && lane == __ffs((int)same) - 1)
+        bool present = key_at(tile, round, n, &at);
+        uint32_t digit = present ? key[at] >> shift & 255 : 0;
+        unsigned same = same_digit(digit, present);
+        if (present && lane == __ffs((int)same) - 1)
             counts[warp][digit] += (uint32_t)__popc(same);
         __syncwarp();
     }
     __syncthreads();
 }
 
-/* Blocks: tiles by rows.  count[row][digit][tile]. */
+/* Blocks: rows x tiles. count[row][digit][tile]. */
 __global__ void __launch_bounds__(THREADS)
     count_digits(const uint32_t *keys, uint32_t *count, int64_t n, int64_t tiles, int shift)
 {
@@ -62,7 +63,7 @@ __global__ void __launch_bounds__(THREADS)
     count[(row * SORT_DIGITS + threadIdx.x) * tiles + tile] = sum;
 }
 
-/* A block to a row: every count becomes the sum of those before it. */
+/* One block per row: an exclusive scan of the counts. */
 __global__ void __launch_bounds__(1024) add_counts(uint32_t *count, int64_t n)
 {
     __shared__ uint32_t sums[32];
@@ -92,7 +93,7 @@ __global__ void __launch_bounds__(1024) add_counts(uint32_t *count, int64_t n)
     }
 }
 
-/* Blocks as in count_digits.  value_in NULL: the places of the keys. */
+/* Blocks as in count_digits. value_in NULL: values are the positions of the keys. */
 __global__ void __launch_bounds__(THREADS)
     move_keys(const uint32_t *key_in, const uint32_t *value_in, uint32_t *key_out,
               uint32_t *value_out, const uint32_t *count, int64_t n, int64_t tiles, int shift)
@@ -111,12 +112,12 @@ __global__ void __launch_bounds__(THREADS)
     __syncthreads();
     for (int round = 0; round < ROUNDS; round++) {
         int64_t at;
-        bool there = key_at(tile, round, n, &at);
-        uint32_t key = there ? key_in[at] : 0, digit = there ? key >> shift & 255 : 0;
-        unsigned same = same_digit(digit, there);
+        bool present = key_at(tile, round, n, &at);
+        uint32_t key = present ? key_in[at] : 0, digit = present ? key >> shift & 255 : 0;
+        unsigned same = same_digit(digit, present);
         uint32_t first = next[warp][digit];
         __syncwarp();
-        if (there) {
+        if (present) {
             int64_t place = row * n + first + (uint32_t)__popc(same & ((1u << lane) - 1));
             key_out[place] = key;
             value_out[place] = value_in ? value_in[row * n + at] : (uint32_t)at;

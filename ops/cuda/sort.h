@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Stable radix sort of rows of 32-bit keys.  Sizes of scratch follow from the shapes alone, as in
+ * Stable radix sort of rows of 32-bit keys.  Scratch sizes depend on the shapes alone, as in
  * workspace.h.
  */
 #ifndef CKPT_CUDA_SORT_H
@@ -14,7 +14,7 @@ extern "C" {
 
 enum {
     SORT_TILE = 2048, /* keys of one thread block */
-    SORT_DIGITS = 256 /* of a pass */
+    SORT_DIGITS = 256 /* values of a digit, 8 bits */
 };
 
 static inline int64_t sort_tiles(int64_t n)
@@ -22,7 +22,7 @@ static inline int64_t sort_tiles(int64_t n)
     return (n + SORT_TILE - 1) / SORT_TILE;
 }
 
-/* Keys and values twice, and the counts of digits of each tile. */
+/* Two buffers of keys and values each, and the digit counts of each tile. */
 static inline int64_t cuda_sort_workspace(int64_t rows, int64_t n)
 {
     return round_up(4 * rows * n * 4 + rows * sort_tiles(n) * SORT_DIGITS * 4, 256);
@@ -44,12 +44,12 @@ static inline struct sort_buffers sort_buffers_of(void *scratch, int64_t rows, i
 }
 
 /*
- * Sorts each row of b->key[0] by its lowest `bits` bits, stably; values are the places that keys
+ * Sorts each row of b->key[0] by its lowest `bits` bits, stably; values are the positions that keys
  * had in their row.  Returns which of the two buffers has the result.
  */
 int cuda_sort_rows(const struct sort_buffers *b, int64_t rows, int64_t n, int bits, void *stream);
 
-/* argsort: rows that a block sorts in shared memory need none. */
+/* argsort: rows that a block sorts in shared memory need no scratch. */
 static inline int64_t cuda_argsort_workspace(int64_t rows, int64_t n)
 {
     return n <= SORT_TILE ? 0 : cuda_sort_workspace(rows, n);

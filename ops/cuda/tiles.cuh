@@ -1,25 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tiles of short rows: the heads of a token, 72 elements or so each, lie one after the other.  A
- * tile of such rows is one stretch of pieces, which a warp (forward, rms_norm.cu) or a block, a
- * piece a thread (backward, short_gradient.cu), reads and writes in order; which row and column a
- * thread's pieces belong to is the same in every tile.
+ * Tiles of short rows, such as the heads of a token (72 elements or so each), which are contiguous
+ * in memory.  A tile is one contiguous range of pieces.  A warp (forward, rms_norm.cu) or a block
+ * with one piece per thread (backward, short_gradient.cu) loads and stores it in order.  The row
+ * and column of a thread's pieces are the same in every tile.
  */
 #ifndef CKPT_CUDA_TILES_CUH
 #define CKPT_CUDA_TILES_CUH
 
 #include "cuda/rows.cuh"
 
-/* Runs of rows without gaps between them, each cut into tiles of so many rows, the last shorter. */
+/* Runs of contiguous rows.  Each run is split into tiles of `rows` rows; its last tile may be
+ * shorter. */
 struct tiles {
-    int rows, last;              /* of a tile, of the last one of a run */
+    int rows, last;              /* rows of a tile, and of the last tile of a run */
     int64_t run, per_run, count; /* rows of a run, tiles of a run, tiles in all */
-    int64_t step;                /* of the statistics, from row to row */
+    int64_t step;                /* of the statistics, in bytes from one row to the next */
 };
 
-/* S elements, a pair if they are turned: by their angle, or back. */
+/* Rotates S elements, in pairs, by the angles of the table (RoPE); sign = -1 rotates back. */
 template <bool ROPE, int S>
-__device__ __forceinline__ void turn(float (&x)[S], const float *table, float sign)
+__device__ __forceinline__ void rotate(float (&x)[S], const float *table, float sign)
 {
     if constexpr (ROPE) {
 #pragma unroll
@@ -31,7 +32,7 @@ __device__ __forceinline__ void turn(float (&x)[S], const float *table, float si
     }
 }
 
-/* The table entries of a piece. */
+/* Loads the table entries of a piece. */
 template <bool ROPE, int N>
 __device__ __forceinline__ void table_load(float (&table)[N], const char *at)
 {
@@ -39,10 +40,11 @@ __device__ __forceinline__ void table_load(float (&table)[N], const char *at)
         floats_load(table, reinterpret_cast<const float *>(at));
 }
 
-/* Cuts rows of n pieces into tiles of `most` rows, or of as many as fit; the first n_dense operands
- * must lie without gaps in a run, and the table, if there is one, must stand still. */
+/* Splits rows of n pieces into tiles of at most `limit` rows.  The first n_dense operands must be
+ * contiguous within a run, and the table, if there is one, must be the same for all its rows; else
+ * a tile is one row. */
 static inline struct tiles tiles_of(const struct rows *r, int n_dense, bool rope, int64_t n,
-                                    int64_t most)
+                                    int64_t limit)
 {
     int last = r->ndim - 1;
     bool runs = !rope || r->step[n_dense][last] == 0;
@@ -52,15 +54,15 @@ static inline struct tiles tiles_of(const struct rows *r, int n_dense, bool rope
     if (!runs)
         return t;
     t.run = r->size[last];
-    t.rows = (int)min_i64(min_i64(t.run, most), 32 * PIECES / n);
+    t.rows = (int)min_i64(min_i64(t.run, limit), 32 * PIECES / n);
     t.per_run = (t.run + t.rows - 1) / t.rows;
-    t.rows = (int)((t.run + t.per_run - 1) / t.per_run); /* about the same in each */
+    t.rows = (int)((t.run + t.per_run - 1) / t.per_run); /* nearly equal tiles */
     t.last = (int)(t.run - (t.per_run - 1) * t.rows);
     t.count = r->count / t.run * t.per_run;
     return t;
 }
 
-/* The tiles as rows of their own. */
+/* The tiles as rows, to find their addresses. */
 static inline struct rows rows_of_tiles(const struct rows *r, const struct tiles *t)
 {
     struct rows tiles = *r;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Nearest upsampling and its gradient.  A thread takes up to 16 bytes of neighbouring channels of
- * one place of x: it writes all copies of them, or adds all in order.
+ * Nearest upsampling and its gradient.  A thread handles up to 16 bytes of adjacent channels at one
+ * position of x: it writes all copies, or adds them in order.
  */
 #include "cuda/cuda.cuh"
 #include "cuda/kernels.h"
@@ -12,8 +12,8 @@ namespace
 
 enum { THREADS = 256 };
 
-/* Where the first copy of place p of x stands among the places of the result.  I: unsigned of 32
- * bits where they are enough, as divisions of 64 take long. */
+/* The position in the result of the first copy of position p of x.  I: 32-bit unsigned if that
+ * suffices, since 64-bit divisions are slow. */
 template <typename I>
 __device__ __forceinline__ int64_t first_copy(const struct upsample_shape &s, I p)
 {
@@ -86,7 +86,7 @@ int launch(const struct ckpt_kernel_args *a, const struct upsample_shape &s, boo
 template <typename T, int V>
 int launch_counting(const struct ckpt_kernel_args *a, const struct upsample_shape &s, bool up)
 {
-    bool few = upsample_places(&s) * (s.c / V) < INT32_MAX; /* also of threads past the end */
+    bool few = upsample_places(&s) * (s.c / V) < INT32_MAX; /* also counting threads past the end */
     return few ? launch<T, V, uint32_t>(a, s, up) : launch<T, V, uint64_t>(a, s, up);
 }
 

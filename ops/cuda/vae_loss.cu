@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * L1, the divergence of a normal distribution and a sample of it, on dense operands.  A block sums
- * one chunk in double; one block then adds the chunks in order.
+ * L1 loss, KL divergence of a normal distribution, and sampling from it, for dense operands.  A
+ * block sums one chunk in double; then one block adds the chunks in order.
  */
 #include "cuda/cuda.cuh"
 #include "cuda/kernels.h"
@@ -14,17 +14,17 @@ enum { THREADS = 256 };
 
 __device__ __forceinline__ float clamped(float logvar)
 {
-    float v = logvar < LOGVAR_LOW ? LOGVAR_LOW : logvar; /* NaN stays */
+    float v = logvar < LOGVAR_LOW ? LOGVAR_LOW : logvar; /* keeps NaN */
     return v > LOGVAR_HIGH ? LOGVAR_HIGH : v;
 }
 
-/* 0 where the clamp holds the value. */
+/* The gradient through the clamp: 0 outside of its bounds. */
 __device__ __forceinline__ float inside(float logvar, float slope)
 {
     return logvar < LOGVAR_LOW || logvar > LOGVAR_HIGH ? 0.f : slope;
 }
 
-/* ---- losses: what a pair of elements adds -------------------------------------------------- */
+/* ---- losses: the term of a pair of elements -------------------------------------------------- */
 
 struct distance {
     __device__ double operator()(float a, float b) const
@@ -75,9 +75,9 @@ int run_loss(const struct ckpt_kernel_args *k, double scale)
     return launched();
 }
 
-/* ---- maps: one result from an element of up to three operands ------------------------------- */
+/* ---- maps: one result from an element of up to three operands -------------------------------- */
 
-/* The slope of a loss is that of its result, read on the device, over a count; NULL: 1. */
+/* slope is *dloss, read on the device, over count; 1 if dloss is NULL. */
 template <typename Y, typename A, typename B, typename C, typename F>
 __global__ void __launch_bounds__(THREADS)
     map(const float *dloss, double count, const A *a, const B *b, const C *c, Y *y, int64_t n)
@@ -102,7 +102,7 @@ int run_map(const struct ckpt_kernel_args *k, const float *dloss, double count, 
 struct sign {
     __device__ float operator()(float a, float b, float, float slope) const
     {
-        float d = a - b; /* NaN stays */
+        float d = a - b; /* keeps NaN */
         return d < 0.f ? -slope : d > 0.f ? slope : d;
     }
 };

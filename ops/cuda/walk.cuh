@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Walking views of any strides on the device: struct loops with the divisions prepared.
+ * Iteration over views of any strides on the device: struct loops with precomputed divisions.
  *
- * A walk covers at most WALK_MOST positions, so that positions are 32-bit; the host cuts what is
- * larger (walk_pieces).  Offsets are 64-bit.
+ * A walk covers at most WALK_MOST positions, so that positions fit in 32 bits; the host splits
+ * larger ones (walk_pieces).  Offsets are 64-bit.
  */
 #ifndef CKPT_CUDA_WALK_CUH
 #define CKPT_CUDA_WALK_CUH
@@ -15,7 +15,7 @@
 #define WALK_THREADS 256
 #define WALK_OPERANDS 4
 
-/* One axis: its size, how to divide by it, what each operand moves per step. */
+/* One axis: its size, the constants for division by it, and the stride of each operand. */
 struct walk_axis {
     int64_t size;
     uint32_t magic, shift;
@@ -24,7 +24,7 @@ struct walk_axis {
 
 struct walk {
     int32_t ndim;
-    uint32_t count; /* positions in all */
+    uint32_t count; /* positions of the whole walk */
     struct walk_axis axis[CKPT_MAX_DIMS];
 };
 
@@ -34,7 +34,7 @@ static __device__ __forceinline__ uint32_t walk_divide(uint32_t n, const struct 
     return (__umulhi(n, a.magic) + n) >> a.shift;
 }
 
-/* The offsets of the first N operands at a position, row-major. */
+/* The offsets of the first N operands at position `at`, in row-major order. */
 template <int N>
 static __device__ __forceinline__ void walk_seek(const struct walk &w, uint32_t at,
                                                  int64_t (&offset)[N])
@@ -55,7 +55,7 @@ static __device__ __forceinline__ void walk_seek(const struct walk &w, uint32_t 
         offset[k] += (int64_t)at * w.axis[0].step[k];
 }
 
-/* The same for a walk of any length, whose count does not hold; slower. */
+/* The same for a walk of any length, whose count does not fit in 32 bits; slower. */
 template <int N>
 static __device__ __forceinline__ void walk_seek_far(const struct walk &w, int64_t at,
                                                      int64_t (&offset)[N])
@@ -100,7 +100,7 @@ static inline struct walk walk_of(const struct loops *l, int axes)
     return w;
 }
 
-/* May n elements of operand k be taken at a time: side by side, and at multiples of their size? */
+/* Can operand k be accessed in vectors of n elements: contiguous, and aligned to their size? */
 static inline bool walk_runs(const struct loops *l, int k, const void *base, int64_t element,
                              int64_t n)
 {
@@ -113,8 +113,8 @@ static inline bool walk_runs(const struct loops *l, int k, const void *base, int
     return true;
 }
 
-/* The last axis in steps of n elements; strides stay in elements. */
-static inline void walk_stretch(struct loops *l, int64_t n)
+/* Makes the last axis advance by n elements; strides are still in elements. */
+static inline void walk_by_vectors(struct loops *l, int64_t n)
 {
     l->shape[l->ndim - 1] /= n;
     for (int k = 0; k < l->n; k++)
@@ -127,8 +127,8 @@ static inline unsigned blocks_of(int64_t n, int64_t per_block)
 }
 
 /*
- * Calls launch(loops, base) for parts of at most WALK_MOST positions each, in turn.  base[k] is
- * where operand k, of size[k] bytes an element, begins.
+ * Calls launch(loops, base) for consecutive parts of at most WALK_MOST positions. base[k] is the
+ * start of operand k, whose elements have size[k] bytes.
  */
 template <typename F>
 static void walk_pieces(const struct loops *l, char *const *base, const int64_t *size, F launch)
@@ -142,7 +142,7 @@ static void walk_pieces(const struct loops *l, char *const *base, const int64_t 
     int axis = 0;
     while (l->shape[axis] == 1)
         axis++;
-    /* a multiple of any vector where there is enough to choose from */
+    /* a multiple of any vector length, if the axis is long enough */
     int64_t half = l->shape[axis] / 2;
     if (half > 64)
         half = half / 64 * 64;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Scratch bytes of the CUDA kernels: functions of the shapes alone, so that a plan made on a
- * machine without a GPU holds on one that has it.  Shape rules ask where call->backend is
- * CKPT_ON_CUDA.  Here too stands how a kernel cuts its work, where its scratch follows from that.
+ * Scratch sizes of the CUDA kernels.  They are functions of the shapes alone, so a plan made on a
+ * machine without a GPU is valid on one with a GPU.  Shape rules call them if call->backend is
+ * CKPT_ON_CUDA.  The file also defines how a kernel partitions its work wherever the scratch size
+ * depends on it.
  */
 #ifndef CKPT_CUDA_WORKSPACE_H
 #define CKPT_CUDA_WORKSPACE_H
@@ -14,7 +15,7 @@
 
 /* ---- sum, sum_to ---------------------------------------------------------------------------- */
 
-/* Threads that share a result whose elements lie side by side: a power of 2 up to 256. */
+/* Threads that share one result if the reduced elements are contiguous: a power of 2 up to 256. */
 static inline int64_t cuda_reduce_lanes(const struct reduction *r)
 {
     int64_t lanes = 1;
@@ -23,7 +24,8 @@ static inline int64_t cuda_reduce_lanes(const struct reduction *r)
     return lanes;
 }
 
-/* Parts of the reduced range: enough thread blocks to fill any GPU, none with next to nothing. */
+/* Parts into which the reduced range is split: enough thread blocks to fill any GPU, and enough
+ * elements in each part to be worth a block. */
 static inline int64_t cuda_reduce_parts(const struct reduction *r)
 {
     int64_t blocks, worth;
@@ -45,14 +47,14 @@ static inline int64_t cuda_reduce_workspace(const struct ckpt_desc *x, const str
     return parts > 1 ? parts * r.results * (int64_t)sizeof(double) : 0;
 }
 
-/* ---- products with more at their end --------------------------------------------------------- */
+/* ---- products with fused epilogues ----------------------------------------------------------- */
 
-/* Of a tile, of which linear_dx_gelu leaves sums first.  A cluster of two blocks takes two at a
- * time, one below the other. */
+/* A tile of the fused products; linear_dx_gelu writes one partial column sum per tile.  A cluster
+ * of two blocks computes two tiles at a time, one below the other. */
 #define CUDA_JOINED_ROWS 128
 #define CUDA_JOINED_COLS 192
 
-/* What clusters share: pairs of tiles. */
+/* The number of work items for clusters: pairs of tiles. */
 static inline int64_t cuda_joined_tiles(int64_t rows, int64_t cols)
 {
     return (rows + 2 * CUDA_JOINED_ROWS - 1) / (2 * CUDA_JOINED_ROWS) *
@@ -68,7 +70,7 @@ static inline int64_t cuda_gelu_sums_workspace(int64_t rows, int64_t cols)
 
 #define CUDA_MSE_CHUNK 2048 /* elements of one partial sum */
 
-/* Chunks of one sample of pred [B, ...]. */
+/* The number of chunks in one sample of pred [B, ...]. */
 static inline int64_t cuda_mse_chunks(const struct ckpt_desc *pred)
 {
     return (desc_numel(pred) / pred->shape[0] + CUDA_MSE_CHUNK - 1) / CUDA_MSE_CHUNK;
@@ -81,7 +83,7 @@ static inline int64_t cuda_mse_workspace(const struct ckpt_desc *pred)
 
 /* ---- pack, unpack --------------------------------------------------------------------------- */
 
-#define CUDA_PACK_ROWS 32 /* of one count */
+#define CUDA_PACK_ROWS 32 /* rows counted by one block */
 
 static inline int64_t cuda_pack_workspace(int64_t rows)
 {
@@ -105,7 +107,7 @@ static inline int64_t cuda_sum_squares_workspace(const struct ckpt_desc *in, int
     return chunks * (int64_t)sizeof(double);
 }
 
-/* The sum over the operands so far, where one launch cannot take them all. */
+/* The running sum over operands, for norms whose operands do not fit in one launch. */
 static inline int64_t cuda_clip_workspace(void)
 {
     return (int64_t)sizeof(double);
@@ -113,15 +115,15 @@ static inline int64_t cuda_clip_workspace(void)
 
 /* ---- convolutions -------------------------------------------------------------------------- */
 
-#define CUDA_CONV_TILE 64 /* of the kernels without cuDNN: rows and columns of a tile */
+#define CUDA_CONV_TILE 64 /* rows and columns of a tile, in the kernels that do not use cuDNN */
 
-/* Elements of the weight. */
+/* The number of elements of the weight. */
 static inline int64_t cuda_conv_weights(const struct conv_shape *s)
 {
     return s->k * conv_volume(s->kernel) * conv_group_c(s);
 }
 
-/* Parts that the sum of a weight gradient is cut into, so that it fills the device. */
+/* Parts into which the sum of a weight gradient is split, to fill the device. */
 static inline int64_t cuda_conv_dw_splits(const struct conv_shape *s)
 {
     int64_t places = s->n * conv_volume(s->out);
@@ -131,11 +133,11 @@ static inline int64_t cuda_conv_dw_splits(const struct conv_shape *s)
     return max_i64(1, min_i64(512 / tiles, places / 1024));
 }
 
-/* Depthwise: a block has so many channels of y, and so many places at once. */
+/* Depthwise: channels of y per block, and output positions that it processes at once. */
 #define CUDA_DEPTHWISE_CHANNELS 32
 #define CUDA_DEPTHWISE_PLACES   8
 
-/* Parts of the sum of a depthwise weight gradient. */
+/* Parts into which the sum of a depthwise weight gradient is split. */
 static inline int64_t cuda_depthwise_parts(const struct conv_shape *s)
 {
     int64_t places = s->n * conv_volume(s->out), across = CUDA_DEPTHWISE_CHANNELS;
@@ -143,18 +145,18 @@ static inline int64_t cuda_depthwise_parts(const struct conv_shape *s)
     return max_i64(1, min_i64(4096 / blocks, places / 256));
 }
 
-/* The weight gradient in bf16, before it is widened. */
+/* Bytes of the weight gradient in bf16, before it is converted to fp32. */
 static inline int64_t cuda_conv_dw_front(const struct conv_shape *s)
 {
     return round_up(cuda_conv_weights(s) * 2, 512);
 }
 
-/* What engines of cuDNN may take: sums in parts, and copies of operands whose channels do not fill
- * 16 bytes.  Invariant convolutions are not summed in parts. */
+/* An upper bound of the scratch of cuDNN's engines: split sums, and copies of operands whose
+ * channels do not fill 16 bytes.  Invariant convolutions use no split sums. */
 static inline int64_t cuda_conv_workspace(const struct conv_shape *s, enum ckpt_dtype dtype)
 {
     int64_t size = ckpt_dtype_size(dtype), unit = 16 / size, bytes = INT64_C(8) << 20;
-    if (conv_is_depthwise(s)) /* kernels of our own */
+    if (conv_is_depthwise(s)) /* uses kernels of libckpt */
         return 0;
     if (s->invariant) {
         bytes = 4096;
@@ -180,16 +182,16 @@ static inline int64_t cuda_conv_dw_workspace(const struct conv_shape *s, enum ck
 /* ---- group norm ---------------------------------------------------------------------------- */
 
 /*
- * A block has 256 threads: `lanes` across, of `vector` neighbouring channels each, times
- * `at_once` rows.  It works on one tile of channels of one chunk of rows of one sample.
+ * A block has 256 threads: `lanes` along the channels, with `vector` adjacent channels each, times
+ * `at_once` rows.  A block works on one tile of channels of one chunk of rows of one sample.
  */
 struct group_norm_cut {
     int vector, lanes, at_once;
     int64_t tiles, chunks, chunk_rows;
 };
 
-#define GROUP_NORM_BLOCKS 2048 /* about so many in all */
-#define GROUP_NORM_STEP   8    /* rows of a thread that are loaded together */
+#define GROUP_NORM_BLOCKS 2048 /* the approximate number of blocks of a grid */
+#define GROUP_NORM_STEP   8    /* rows that a thread loads together */
 
 static inline struct group_norm_cut group_norm_cut(const struct group_norm_shape *s, int vector)
 {
@@ -198,13 +200,13 @@ static inline struct group_norm_cut group_norm_cut(const struct group_norm_shape
         k.lanes *= 2;
     k.at_once = 256 / k.lanes;
     k.tiles = (s->c + k.lanes * vector - 1) / (k.lanes * vector);
-    int64_t wanted = max_i64(1, GROUP_NORM_BLOCKS / (s->n * k.tiles));
-    k.chunk_rows = round_up((s->rows + wanted - 1) / wanted, k.at_once * GROUP_NORM_STEP);
+    int64_t chunks = max_i64(1, GROUP_NORM_BLOCKS / (s->n * k.tiles));
+    k.chunk_rows = round_up((s->rows + chunks - 1) / chunks, k.at_once * GROUP_NORM_STEP);
     k.chunks = (s->rows + k.chunk_rows - 1) / k.chunk_rows;
     return k;
 }
 
-/* For moments of rows: a row is one chunk, however many there are. */
+/* The partition for moments of rows: each row is a single chunk, whatever its length. */
 static inline struct group_norm_cut group_norm_row_cut(const struct group_norm_shape *s, int vector)
 {
     struct group_norm_cut k = group_norm_cut(s, vector);
@@ -218,8 +220,9 @@ static inline int64_t cuda_group_norm_rows_workspace(const struct group_norm_sha
     return s->n * 2 * s->c * (int64_t)sizeof(float);
 }
 
-/* Two numbers per sample, chunk and channel; backward also their sums, double, per sample and
- * channel, and two numbers per sample and group.  For vectors of 16 bytes or none. */
+/* Two floats per sample, chunk and channel.  Backward adds their sums, in double, per sample and
+ * channel, and two floats per sample and group.  Large enough for access by vectors of 16 bytes and
+ * by single elements. */
 static inline int64_t cuda_group_norm_workspace(const struct group_norm_shape *s,
                                                 enum ckpt_dtype dtype)
 {
@@ -237,36 +240,36 @@ static inline int64_t cuda_group_norm_dx_workspace(const struct group_norm_shape
 }
 
 /*
- * Matrix products: room for the partial results of eight splits of the summed axis in fp32, which
- * is as far as cuBLASLt goes for results that are too small to fill the chip, up to the 32 MiB that
- * its kernels are made for on Hopper.
+ * Matrix products: fp32 partial results of eight splits of the summed axis, at most 32 MiB.  Eight
+ * is the largest number of splits that cuBLASLt uses for results too small to fill the GPU; 32 MiB
+ * is the workspace for which its kernels for Hopper are tuned.
  */
 static inline int64_t cuda_gemm_workspace(int64_t rows, int64_t cols)
 {
-    const int64_t most = (int64_t)32 << 20, each = 8 * (int64_t)sizeof(float);
-    if (rows >= most / each || cols >= most / each)
-        return most;
-    return min_i64(most, round_up(rows * cols * each, 4096));
+    const int64_t limit = (int64_t)32 << 20, each = 8 * (int64_t)sizeof(float);
+    if (rows >= limit / each || cols >= limit / each)
+        return limit;
+    return min_i64(limit, round_up(rows * cols * each, 4096));
 }
 
 /*
- * Our own attention (attention_core.h).  Going forward it needs no scratch; going backward the
- * tensor core kernels keep two floats per query and, where the keys alone would leave most of the
- * device idle, partial sums of dk and dv per chunk of queries.
+ * libckpt's own attention kernels (attention_core.h).  The forward pass needs no scratch.  In the
+ * backward pass the tensor core kernels keep two floats per query and, if blocks of keys alone
+ * would leave most of the device idle, partial sums of dk and dv per chunk of queries.
  */
 enum {
-    CUDA_ATTENTION_WIDTH = 128,  /* the widest head of the tensor core kernels */
-    CUDA_ATTENTION_SHORT = 32,   /* up to so many queries and keys a warp does a head alone */
-    CUDA_ATTENTION_KEYS = 64,    /* of one block of the kernel for dk and dv */
-    CUDA_ATTENTION_BLOCKS = 750, /* that fill a device about twice */
-    CUDA_ATTENTION_CHUNK = 256   /* the fewest queries worth a chunk */
+    CUDA_ATTENTION_WIDTH = 128,  /* widest head of the tensor core kernels */
+    CUDA_ATTENTION_SHORT = 32,   /* most queries and keys of a head that one warp computes alone */
+    CUDA_ATTENTION_KEYS = 64,    /* keys of one block of the kernel for dk and dv */
+    CUDA_ATTENTION_BLOCKS = 750, /* blocks that fill a device about twice */
+    CUDA_ATTENTION_CHUNK = 256   /* fewest queries of a chunk */
 };
 
 struct cuda_attention_sizes {
     enum ckpt_dtype dtype;
     int64_t n_sequences, n_heads, n_queries, width;
-    int64_t n_shared; /* heads of keys */
-    int64_t n_keys;   /* of a sequence, or all packed rows */
+    int64_t n_shared; /* heads of the keys and values */
+    int64_t n_keys;   /* keys of a sequence; if packed, all rows */
     bool packed;
 };
 
@@ -287,7 +290,7 @@ cuda_attention_sizes_of(const struct ckpt_desc *q, const struct ckpt_desc *k, bo
     return s;
 }
 
-/* Do the tensor core kernels take it, and is it short? */
+/* Can the tensor core kernels compute this attention?  Can the kernel for short sequences? */
 static inline bool cuda_attention_on_tensor_cores(const struct cuda_attention_sizes *s)
 {
     return s->dtype == CKPT_BF16 && s->width <= CUDA_ATTENTION_WIDTH;
@@ -299,7 +302,8 @@ static inline bool cuda_attention_is_short(const struct cuda_attention_sizes *s)
            s->n_queries <= CUDA_ATTENTION_SHORT && s->n_keys <= CUDA_ATTENTION_SHORT;
 }
 
-/* Tiles of `tile` keys that all sequences fall into, at most: packed sequences begin anywhere. */
+/* An upper bound of the tiles of `tile` keys over all sequences.  Packed sequences begin
+ * anywhere. */
 static inline int64_t cuda_attention_key_tiles(const struct cuda_attention_sizes *s, int64_t tile)
 {
     if (s->packed)
@@ -307,22 +311,23 @@ static inline int64_t cuda_attention_key_tiles(const struct cuda_attention_sizes
     return s->n_sequences * ((s->n_keys + tile - 1) / tile);
 }
 
-/* Chunks that the queries of a sequence are cut into for dk and dv. */
+/* Chunks into which the queries of a sequence are split for dk and dv. */
 static inline int64_t cuda_attention_chunks(const struct cuda_attention_sizes *s)
 {
     int64_t blocks = s->n_shared * cuda_attention_key_tiles(s, CUDA_ATTENTION_KEYS);
-    int64_t most = s->n_queries / CUDA_ATTENTION_CHUNK;
-    return max_i64(1, min_i64(most, CUDA_ATTENTION_BLOCKS / max_i64(blocks, 1)));
+    int64_t limit = s->n_queries / CUDA_ATTENTION_CHUNK;
+    return max_i64(1, min_i64(limit, CUDA_ATTENTION_BLOCKS / max_i64(blocks, 1)));
 }
 
-/* Of whole tiles of queries, as some kernels number them. */
+/* The statistics cover whole tiles of queries, since some kernels index them so. */
 static inline int64_t cuda_attention_statistics_bytes(const struct cuda_attention_sizes *s)
 {
     const int64_t rows = round_up(s->n_queries, CUDA_ATTENTION_KEYS);
     return round_up(s->n_sequences * s->n_heads * rows * 8, 256);
 }
 
-/* Packed dk and dv are summed up even of one chunk: that pass also clears the rows of nobody. */
+/* If packed, dk and dv go through partial sums even with one chunk: the pass that adds them also
+ * clears rows that belong to no sequence. */
 static inline int64_t cuda_attention_partial_bytes(const struct cuda_attention_sizes *s)
 {
     int64_t chunks = cuda_attention_chunks(s), rows = s->n_keys * (s->packed ? 1 : s->n_sequences);
@@ -330,9 +335,9 @@ static inline int64_t cuda_attention_partial_bytes(const struct cuda_attention_s
 }
 
 /*
- * On Hopper the same in one pass (attention_turns.cuh), tiles of keys taking turns at adding to dq:
- * statistics of whole tiles of queries, sums of their dq in fp32 where keys have several tiles, and
- * whose turn it is.
+ * The one-pass backward kernel for Hopper (attention_turns.cuh).  Tiles of keys add to dq in a
+ * fixed order.  Scratch: statistics of whole tiles of queries; fp32 sums of dq if the keys have
+ * several tiles; and the counters of the order.
  */
 enum { CUDA_ATTENTION_TURN_QUERIES = 64, CUDA_ATTENTION_TURN_KEYS = 128 };
 
@@ -366,7 +371,7 @@ static inline int64_t cuda_attention_turns_bytes(const struct cuda_attention_siz
            cuda_attention_partial_bytes(s) + cuda_attention_turn_tiles(s) * 4;
 }
 
-/* The scratch of cuda_attention_own_dx, or packed that of cuda_cross_attention_own_dx. */
+/* The scratch of cuda_attention_own_dx or, if packed, of cuda_cross_attention_own_dx. */
 static inline int64_t cuda_attention_own_dx_workspace(const struct ckpt_desc *q,
                                                       const struct ckpt_desc *k, bool packed)
 {
@@ -378,15 +383,15 @@ static inline int64_t cuda_attention_own_dx_workspace(const struct ckpt_desc *q,
 }
 
 /*
- * Self attention of heads wider than our kernels take (attention_wide.h): scores of a tile in
- * fp32, probabilities in the dtype of the operands, where a sequence has several tiles fp32 sums of
- * dk and dv, and what the products want.  Tiles are so large that the products fill a device, and
- * so small that decoding a large frame needs little more than that.
+ * Self attention of heads wider than CUDA_ATTENTION_WIDTH (attention_wide.h).  Scratch: fp32 scores
+ * of a tile; probabilities in the operands' dtype; fp32 sums of dk and dv if a sequence has several
+ * tiles; and the workspace of the products.  A tile is large enough for its products to fill a
+ * device, and small enough that decoding a large frame needs little scratch.
  */
 enum {
-    CUDA_WIDE_SCORES = 1 << 24, /* of a tile, about */
-    CUDA_WIDE_ROWS = 128,       /* tiles have multiples of it */
-    CUDA_WIDE_BATCH = 65535     /* matrices of one product */
+    CUDA_WIDE_SCORES = 1 << 24, /* scores of a tile, approximately */
+    CUDA_WIDE_ROWS = 128,       /* rows of a tile are a multiple of it */
+    CUDA_WIDE_BATCH = 65535     /* most matrices of one batched product */
 };
 
 static inline bool cuda_attention_is_wide(const struct ckpt_desc *q, const struct ckpt_desc *k)
@@ -396,9 +401,10 @@ static inline bool cuda_attention_is_wide(const struct ckpt_desc *q, const struc
            desc_numel(q) > 0 && desc_numel(k) > 0;
 }
 
-/* A tile has some queries of one matrix (a head of a sequence), or all of several matrices. */
+/* A tile has some queries of one matrix (a head of a sequence), or all queries of several
+ * matrices. */
 struct cuda_wide_cut {
-    int64_t pitch; /* from row to row of scores */
+    int64_t pitch; /* elements from one row of scores to the next */
     int64_t rows, matrices;
 };
 
@@ -406,14 +412,14 @@ static inline struct cuda_wide_cut cuda_wide_cut_of(const struct cuda_attention_
 {
     const int64_t matrices = s->n_sequences * s->n_heads;
     struct cuda_wide_cut c = {round_up(s->n_keys, 8), s->n_queries, 1};
-    const int64_t most = CUDA_WIDE_SCORES / c.pitch; /* rows */
-    if (s->n_queries > max_i64(most, CUDA_WIDE_ROWS)) {
-        int64_t rows = max_i64(CUDA_WIDE_ROWS, most / CUDA_WIDE_ROWS * CUDA_WIDE_ROWS);
+    const int64_t limit = CUDA_WIDE_SCORES / c.pitch; /* most rows of a tile */
+    if (s->n_queries > max_i64(limit, CUDA_WIDE_ROWS)) {
+        int64_t rows = max_i64(CUDA_WIDE_ROWS, limit / CUDA_WIDE_ROWS * CUDA_WIDE_ROWS);
         int64_t tiles = (s->n_queries + rows - 1) / rows;
         c.rows = round_up((s->n_queries + tiles - 1) / tiles, CUDA_WIDE_ROWS);
         return c;
     }
-    int64_t at_once = max_i64(1, min_i64(CUDA_WIDE_BATCH, most / s->n_queries));
+    int64_t at_once = max_i64(1, min_i64(CUDA_WIDE_BATCH, limit / s->n_queries));
     int64_t tiles = (matrices + at_once - 1) / at_once;
     c.matrices = (matrices + tiles - 1) / tiles;
     return c;
@@ -449,13 +455,16 @@ static inline int64_t cuda_attention_wide_workspace(const struct ckpt_desc *q,
 }
 
 /*
- * Self attention: cuDNN where it is fast (attention.c), our kernels elsewhere and where cuDNN
- * refuses, which is known on the device only: so room for both.  Going backward cuDNN sums dq up in
- * fp32; it gets no more scratch of its own than CUDA_ATTENTION_CUDNN, which Hopper and Blackwell
- * are content with, and where heads share keys dk and dv of each in bf16.
+ * Self attention runs in cuDNN where it is fast (attention.c), and in libckpt's kernels elsewhere
+ * and where cuDNN refuses.  Only the device knows whether cuDNN refuses, so the scratch serves
+ * both.
+ *
+ * In the backward pass cuDNN accumulates dq in fp32.  Its own workspace is limited to
+ * CUDA_ATTENTION_CUDNN, which is enough on Hopper and Blackwell.  If heads share keys, the scratch
+ * also holds bf16 dk and dv of every head.
  */
 enum {
-    CUDA_ATTENTION_LONG = 129, /* queries or keys from which on cuDNN is asked */
+    CUDA_ATTENTION_LONG = 129, /* fewest queries or keys for which cuDNN is used */
     CUDA_ATTENTION_CUDNN = 65536,
     CUDA_ATTENTION_CUDNN_WIDTH = 256,
     CUDA_ATTENTION_CUDNN_ALIGN = 256
@@ -465,7 +474,7 @@ static inline bool cuda_attention_in_cudnn(const struct ckpt_desc *q, const stru
 {
     struct cuda_attention_sizes s = cuda_attention_sizes_of(q, k, false);
     return s.dtype == CKPT_BF16 && max_i64(s.n_queries, s.n_keys) >= CUDA_ATTENTION_LONG &&
-           s.n_keys > 1 && /* else the scale is 0, and what is masked inside would become NaN */
+           s.n_keys > 1 && /* else the scale is 0, and cuDNN's internal mask would yield NaN */
            s.width % 8 == 0 && s.width <= CUDA_ATTENTION_CUDNN_WIDTH;
 }
 
@@ -481,7 +490,7 @@ static inline int64_t cuda_attention_workspace(const struct ckpt_desc *q, const 
     return max_i64(wide, cuda_attention_cudnn_workspace(q, k));
 }
 
-/* The first two parts of cuDNN's scratch going backward: the sums of dq, and delta. */
+/* The first two parts of the scratch of cuDNN's backward pass: fp32 sums of dq, and delta. */
 static inline int64_t cuda_attention_dq_bytes(int64_t n_rows, int64_t width)
 {
     return round_up(n_rows * width * 4, CUDA_ATTENTION_CUDNN_ALIGN);
@@ -492,7 +501,7 @@ static inline int64_t cuda_attention_delta_bytes(int64_t n_rows)
     return round_up(n_rows * 4, CUDA_ATTENTION_CUDNN_ALIGN);
 }
 
-/* dk and dv of every head of `batch` sequences, where several share keys and values. */
+/* Bytes of dk and dv of every head of `batch` sequences, if several heads share keys and values. */
 static inline int64_t cuda_attention_shared_bytes(const struct ckpt_desc *q,
                                                   const struct ckpt_desc *k, int64_t batch)
 {
@@ -517,17 +526,17 @@ static inline int64_t cuda_attention_dx_workspace(const struct ckpt_desc *q,
 }
 
 /*
- * column_sum: chunks of rows whose partial sums are added afterwards; one chunk needs no scratch.
- * All chunks of all strips of columns together are one wave of blocks on a large device; a chunk
- * has at least what a block reads at once.
+ * column_sum: chunks of rows have partial sums, which a second kernel adds; a single chunk needs no
+ * scratch.  All chunks of all strips of columns are one wave of blocks on a large device.  A chunk
+ * has at least as many rows as a block loads at once.
  */
 enum { CUDA_COLUMN_STRIP = 128, CUDA_COLUMN_WAVE = 528, CUDA_COLUMN_ROWS = 128 };
 
 static inline int64_t cuda_column_sum_chunks(int64_t rows, int64_t cols)
 {
     int64_t strips = (cols + CUDA_COLUMN_STRIP - 1) / CUDA_COLUMN_STRIP;
-    int64_t most = (rows + CUDA_COLUMN_ROWS - 1) / CUDA_COLUMN_ROWS;
-    return rows <= 2 * CUDA_COLUMN_ROWS ? 1 : min_i64(most, max_i64(1, CUDA_COLUMN_WAVE / strips));
+    int64_t limit = (rows + CUDA_COLUMN_ROWS - 1) / CUDA_COLUMN_ROWS;
+    return rows <= 2 * CUDA_COLUMN_ROWS ? 1 : min_i64(limit, max_i64(1, CUDA_COLUMN_WAVE / strips));
 }
 
 static inline int64_t cuda_column_sum_workspace(int64_t rows, int64_t cols)
@@ -537,20 +546,22 @@ static inline int64_t cuda_column_sum_workspace(int64_t rows, int64_t cols)
 }
 
 /*
- * Sums over rows: how many chunks the rows that share one of `vectors` vectors are cut into.  All
- * chunks together are one block for each multiprocessor of a large device, or two and so on; where
- * rows go element by element, more blocks the shorter they are.  A chunk has at least 4 rows, and
- * so few that fp32 sums lose nothing that counts.  Chunks of row_chunk rows leave none empty.
+ * Sums over rows: the number of rows per chunk, for rows that share one of `vectors` vectors.
+ *
+ * All chunks together are a whole number of blocks per multiprocessor of a large device; if rows
+ * are processed one element at a time, shorter rows get more blocks.  A chunk has at least 4 rows,
+ * and at most CUDA_CHUNK_ROWS, which keeps the error of fp32 sums negligible.  No chunk of
+ * row_chunk rows is empty.
  */
 enum {
-    CUDA_ROW_WAVE = 132,    /* multiprocessors; each takes a block that sums rows */
-    CUDA_ROW_BLOCKS = 1056, /* at most; more chunks are done in turns */
-    CUDA_WEIGHT_WAVE = 528, /* blocks that sum for the weights of norms of short rows */
+    CUDA_ROW_WAVE = 132,    /* multiprocessors of a large device, one block on each */
+    CUDA_ROW_BLOCKS = 1056, /* most blocks; each loops over several chunks if there are more */
+    CUDA_WEIGHT_WAVE = 528, /* blocks that sum the weight gradients of norms of short rows */
     CUDA_CHUNK_ROWS = 1024,
-    CUDA_ELEMENT_COLUMNS = 1024 /* of a row that a block is busy with */
+    CUDA_ELEMENT_COLUMNS = 1024 /* columns of a row that keep a block busy */
 };
 
-/* Rows of a chunk; all chunks are `wave` blocks, or as many again. */
+/* Rows of a chunk, so that the chunks are a multiple of `wave` blocks. */
 static inline int64_t cuda_chunk(int64_t wave, int64_t rows)
 {
     int64_t waves = (rows + wave * CUDA_CHUNK_ROWS - 1) / (wave * CUDA_CHUNK_ROWS);
@@ -558,7 +569,7 @@ static inline int64_t cuda_chunk(int64_t wave, int64_t rows)
     return max_i64(4, (rows + blocks - 1) / blocks);
 }
 
-/* The wave for rows of c elements, in pieces or one by one. */
+/* The wave for rows of c elements, in pieces of 16 bytes or one element at a time. */
 static inline int64_t cuda_row_wave(int64_t c, bool pieces)
 {
     int64_t more = pieces ? 1 : max_i64(1, min_i64(8, CUDA_ELEMENT_COLUMNS / c));
@@ -570,23 +581,23 @@ static inline int64_t cuda_row_chunk(int64_t wave, int64_t vectors, int64_t rows
     return cuda_chunk(max_i64(1, wave / vectors), rows);
 }
 
-/* n sums of vectors over so many rows each: a partial sum per chunk, none for a single one; and
- * where dx_sums are wanted, sums over all rows: one per block. */
+/* The scratch of n sums of `vectors` vectors over `rows` rows each: a partial sum per chunk, none
+ * if there is a single chunk; with dx_sums also sums over all rows, one per block. */
 static inline int64_t cuda_sums_workspace(int64_t vectors, int64_t rows, int64_t c, int n,
                                           bool dx_sums)
 {
-    int64_t most = 0;
+    int64_t limit = 0;
     for (int pieces = 0; pieces < 2; pieces++) {
         int64_t each = cuda_row_chunk(cuda_row_wave(c, pieces), vectors, rows);
         int64_t chunks = (rows + each - 1) / each, units = vectors * chunks;
         int64_t sums = (chunks == 1 ? 0 : units * n) +
                        (dx_sums ? min_i64(units, CUDA_ROW_BLOCKS) : 0);
-        most = max_i64(most, sums * c * (int64_t)sizeof(float));
+        limit = max_i64(limit, sums * c * (int64_t)sizeof(float));
     }
-    return most;
+    return limit;
 }
 
-/* The same for sums of the shape of v over the rows of x. */
+/* The scratch of sums of the shape of v over the rows of x. */
 static inline int64_t cuda_row_sums_workspace(const struct ckpt_desc *x, const struct ckpt_desc *v,
                                               int n, bool dx_sums)
 {
@@ -598,7 +609,7 @@ static inline int64_t cuda_row_sums_workspace(const struct ckpt_desc *x, const s
     return cuda_sums_workspace(vectors, rows / vectors, c, n, dx_sums);
 }
 
-/* The sum of one vector of c over all rows: chunks as above. */
+/* Chunks for the sum of one vector of c elements over all rows. */
 static inline int64_t cuda_weight_chunks(int64_t rows)
 {
     int64_t each = cuda_chunk(CUDA_WEIGHT_WAVE, rows);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Attention on CUDA.  Long bf16 self attention goes to cuDNN, heads too wide for it to products of
- * cuBLASLt; short sequences, fp32, packed text, what else is not taken and what cuDNN does no
- * faster go to kernels of our own.  The choice follows from the device, shapes, strides and what
- * cuDNN says of them, so it is the same in every step.
+ * Attention on CUDA.  Long bf16 self attention runs in cuDNN; heads too wide for cuDNN use products
+ * of cuBLASLt.  Short sequences, fp32, packed text, calls that the libraries refuse, and calls for
+ * which they are not faster use libckpt's kernels.  The choice follows from the device, the shapes,
+ * the strides, and cuDNN's answer for them, so it is the same in every step.
  */
 #include <math.h>
 #include <string.h>
@@ -15,27 +15,28 @@
 #include "cuda/workspace.h"
 
 enum {
-    GRID = 65535, /* blocks along the second and third axes of a grid */
-    LAUNCHES = 64 /* graphs in a row before our kernels are the better choice */
+    GRID = 65535, /* most blocks along the second and third axes of a grid */
+    LAUNCHES = 64 /* most graph launches per call; for more, libckpt's kernels are better */
 };
 
 /*
- * The operands, by enum cudnn_attention_tensor, and the sequences: leading axes merged where every
- * operand allows it.  The largest is the batch of the graph, the others are walked one by one.
+ * The operands, in the order of enum cudnn_attention_tensor, and the sequences: leading axes,
+ * merged where the strides of all operands allow it.  The largest one is the batch axis of the
+ * graph; the others are looped over, with one launch each.
  */
 struct attention_call {
     const struct attention_attr *attr;
-    bool extras; /* a bias, documents or lengths */
+    bool extras; /* has a bias, documents or lengths */
     int n;       /* operands */
     const struct ckpt_view *view[CUDNN_ATTENTION_OPERANDS];
-    int n_axes, batch; /* batch: which of the axes, or -1 */
+    int n_axes, batch; /* batch: the index of an axis, or -1 */
     int64_t size[CKPT_MAX_DIMS];
-    int64_t step[CKPT_MAX_DIMS][CUDNN_ATTENTION_OPERANDS]; /* elements */
+    int64_t step[CKPT_MAX_DIMS][CUDNN_ATTENTION_OPERANDS]; /* in elements */
 };
 
-/* ---- the sequences ------------------------------------------------------------------------- */
+/* ---- the sequences --------------------------------------------------------------------------- */
 
-/* Appends an axis, or merges it into the one before. */
+/* Appends an axis, or merges it into the previous one. */
 static void add_axis(struct attention_call *c, int64_t size, const int64_t *step)
 {
     int last = c->n_axes - 1;
@@ -70,7 +71,7 @@ static int64_t sequences_at_once(const struct attention_call *c)
     return c->batch < 0 ? 1 : c->size[c->batch];
 }
 
-/* Graphs to launch. */
+/* The number of graph launches. */
 static int64_t launches(const struct attention_call *c)
 {
     int64_t n = 1;
@@ -79,7 +80,7 @@ static int64_t launches(const struct attention_call *c)
     return n;
 }
 
-/* Where operand i of launch number `launch` begins. */
+/* The start of operand i in launch number `launch`. */
 static void *operand_at(const struct attention_call *c, int i, int64_t launch)
 {
     const struct ckpt_view *v = c->view[i];
@@ -92,11 +93,11 @@ static void *operand_at(const struct attention_call *c, int i, int64_t launch)
     return (char *)v->data + offset * ckpt_dtype_size(v->desc.dtype);
 }
 
-/* ---- does cuDNN take it? ------------------------------------------------------------------- */
+/* ---- does cuDNN support it? ------------------------------------------------------------------ */
 
 /*
- * Before 9.6 the caller had to clear the sums of dq; 9.10.0 and 9.10.1 are broken; up to 9.15.0
- * keys past the last full tile of 128 have to be masked going backward, which our graph does not.
+ * Before 9.6 the caller had to clear the sums of dq. 9.10.0 and 9.10.1 are broken.  Up to 9.15.0
+ * the backward pass requires a mask for keys past the last full tile of 128, which our graph lacks.
  */
 static bool version_is_good(const struct attention_call *c)
 {
@@ -107,7 +108,7 @@ static bool version_is_good(const struct attention_call *c)
     return version > 91500 || c->n != CUDNN_ATTENTION_OPERANDS || k->shape[k->ndim - 3] % 128 == 0;
 }
 
-/* Rows of 16 byte pieces at 16 byte steps; nothing is broadcast. */
+/* Rows and strides must be multiples of 16 bytes; no axis may be broadcast. */
 static bool rows_fit(const struct ckpt_view *v)
 {
     const struct ckpt_desc *d = &v->desc;
@@ -125,7 +126,8 @@ static bool lse_fits(const struct ckpt_view *v)
     return d->stride[d->ndim - 1] == 1 || d->shape[d->ndim - 1] == 1;
 }
 
-/* Its masks are those of as many queries as keys: no lengths, documents or biases. */
+/* cuDNN's causal mask needs as many queries as keys; lengths, documents and biases are not
+ * supported. */
 static bool mask_fits(const struct attention_call *c)
 {
     const struct ckpt_desc *q = &c->view[CUDNN_ATTENTION_Q]->desc;
@@ -133,7 +135,7 @@ static bool mask_fits(const struct attention_call *c)
     return !c->extras && (!c->attr->causal || q->shape[q->ndim - 3] == k->shape[k->ndim - 3]);
 }
 
-/* Fills the sequences of c as well. */
+/* Also sets the sequences of c. */
 static bool worth_cudnn(struct attention_call *c)
 {
     const struct ckpt_desc *q = &c->view[CUDNN_ATTENTION_Q]->desc;
@@ -148,10 +150,10 @@ static bool worth_cudnn(struct attention_call *c)
     return q->shape[q->ndim - 2] <= GRID && sequences_at_once(c) <= GRID && launches(c) <= LAUNCHES;
 }
 
-/* ---- running ------------------------------------------------------------------------------- */
+/* ---- running --------------------------------------------------------------------------------- */
 
-/* The stride of an axis of size 1 says nothing: so that equal calls have equal specs, it gets what
- * a dense operand has. */
+/* The stride of an axis of size 1 is undefined.  It is set to that of a dense operand, so that
+ * equal calls have equal specs. */
 static int64_t stride_of(const struct ckpt_desc *d, int axis, int64_t dense)
 {
     return d->shape[axis] == 1 ? dense : d->stride[axis];
@@ -198,7 +200,7 @@ static void bind(struct binding *b, int tensor, void *at)
     b->at[b->n++] = at;
 }
 
-/* Runs the graph on all sequences; the operands are not bound yet. */
+/* Runs the graph on all sequences; `scratch` has all bindings but the operands. */
 static int run(const struct ckpt_kernel_args *a, const struct attention_call *c,
                const struct cudnn_plan *plan, const struct binding *scratch, void *workspace)
 {
@@ -212,7 +214,7 @@ static int run(const struct ckpt_kernel_args *a, const struct attention_call *c,
     return rc;
 }
 
-/* Whether cuDNN takes the call; then *plan is its graph, for as many sequences as go at once. */
+/* *plan: the graph for the sequences of one launch, or NULL if cuDNN does not support the call. */
 static int find_plan(const struct ckpt_kernel_args *a,
                      void (*describe)(struct cudnn_graph *g, const void *spec),
                      struct attention_call *c, const struct cudnn_plan **plan)
@@ -235,8 +237,8 @@ static int find_plan(const struct ckpt_kernel_args *a,
     return rc;
 }
 
-/* Takes bytes off the scratch. */
-static void *take(char **at, int64_t bytes)
+/* Allocates bytes from the scratch. */
+static void *allocate(char **at, int64_t bytes)
 {
     char *taken = *at;
     *at += bytes;
@@ -248,7 +250,7 @@ static char *scratch_begin(const struct ckpt_kernel_args *a)
     return (char *)a->workspace + -(uintptr_t)a->workspace % CUDA_ATTENTION_CUDNN_ALIGN;
 }
 
-/* What the kernels of wide heads take: plain attention. */
+/* The kernels of wide heads support only attention without masks, biases and groups. */
 static bool is_plain(const struct attention_call *c)
 {
     const struct ckpt_desc *q = &c->view[CUDNN_ATTENTION_Q]->desc;
@@ -307,7 +309,7 @@ int cuda_attention(const struct ckpt_kernel_args *a)
     return rc ? rc : cuda_attention_find_largest(a, true);
 }
 
-/* cuDNN adds up dq in whatever order its blocks come to it. */
+/* cuDNN's sums of dq have no fixed order, so --deterministic does not use it. */
 int cuda_attention_dx(const struct ckpt_kernel_args *a)
 {
     struct attention_call c = {.attr = a->attr,
@@ -329,8 +331,8 @@ int cuda_attention_dx(const struct ckpt_kernel_args *a)
     bind_scalars(&b, &c, &scalars);
     bind(&b, CUDNN_ATTENTION_ONE, &scalars.one);
     bind(&b, CUDNN_ATTENTION_DQ_SUM,
-         take(&scratch, cuda_attention_dq_bytes(n_rows, q->shape[q->ndim - 1])));
-    bind(&b, CUDNN_ATTENTION_DELTA, take(&scratch, cuda_attention_delta_bytes(n_rows)));
+         allocate(&scratch, cuda_attention_dq_bytes(n_rows, q->shape[q->ndim - 1])));
+    bind(&b, CUDNN_ATTENTION_DELTA, allocate(&scratch, cuda_attention_delta_bytes(n_rows)));
     rc = run(a, &c, plan, &b, scratch);
     return rc ? rc : cuda_attention_find_largest(a, false);
 }

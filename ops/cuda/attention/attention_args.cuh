@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What our attention kernels are told, and how a block finds its rows. */
+/* The arguments of libckpt's attention kernels, and functions that find a block's rows. */
 #ifndef CKPT_CUDA_ATTENTION_ARGS_CUH
 #define CKPT_CUDA_ATTENTION_ARGS_CUH
 
@@ -9,21 +9,21 @@
 
 constexpr int ATTENTION_LEAD = CKPT_MAX_DIMS - 3;
 
-/* One operand.  Strides are in elements; that of an axis of size 1 is 0. */
+/* One operand.  Strides are in elements; the stride of an axis of size 1 is 0. */
 struct attention_operand {
     void *data;
     int64_t row, head, lead[ATTENTION_LEAD];
-    bool vectors; /* bf16 whose rows can be moved in pieces of 16 bytes */
+    bool vectors; /* bf16 whose rows can be accessed in pieces of 16 bytes */
     bool f32;
 };
 
-/* What a query does not see, and what is added to its scores: see struct ckpt_attention_spec. */
+/* Which keys a query sees, and the bias of its scores: see struct ckpt_attention_spec. */
 struct attention_mask {
-    bool hidden; /* not every query sees every key */
+    bool hidden; /* some query does not see some key */
     bool causal;
     int64_t window;
-    struct attention_operand first, lengths; /* i32, data NULL where absent; row and lead only */
-    struct attention_operand bias;           /* lead, head; row: of queries; data NULL: none */
+    struct attention_operand first, lengths; /* int32, data NULL if absent; row and lead only */
+    struct attention_operand bias;           /* data NULL if absent; row: of queries */
     int64_t bias_column;
 };
 
@@ -32,65 +32,69 @@ struct attention_args {
     struct attention_mask mask;
     int64_t group;    /* query heads that share keys and values */
     int64_t n_shared; /* heads of keys and values */
-    int n_lead;       /* axes that number the sequences, but those of size 1 */
+    int n_lead;       /* axes that enumerate the sequences, without those of size 1 */
     int64_t lead[ATTENTION_LEAD];
     int64_t n_sequences, n_heads, n_queries;
     int64_t n_keys;      /* of a sequence, or all packed rows */
-    const int32_t *lens; /* keys per sequence where they are packed, else NULL */
+    const int32_t *lens; /* keys per sequence if they are packed, else NULL */
     int64_t lens_stride;
     int width;
     float scale;
-    /* scratch [sequences, heads, queries]: lse in base 2, delta; where tiles of keys take turns,
-     * queries are whole tiles, and sums of dq and turns are of tiles */
+    /* scratch [sequences, heads, queries]: lse in base 2, and delta.  For the kernels of
+     * attention_turns.cuh the queries are padded to whole tiles; sums of dq and turns are per
+     * tile */
     float2 *statistics;
     float *sums;
     int *turns;
     float *partial; /* scratch [chunks, 2, packed rows or sequences x keys, heads, width] */
     int64_t n_chunks, chunk;
-    uint32_t *most[ATTENTION_RESULTS]; /* where the largest magnitudes of o, or of dq, dk, dv, are
-                                        * raised (ops/largest.c); NULL: they are not wanted */
+    /* Addresses for the largest magnitudes of o, or of dq, dk, dv (ops/largest.c); NULL: not
+     * requested. */
+    uint32_t *most[ATTENTION_RESULTS];
 };
 
-/* Is there more than every query seeing every key of a head of its own? */
+/* Is it anything else than every query seeing every key of its own head? */
 static inline bool attention_is_masked(const struct attention_args &a)
 {
     return a.mask.hidden || a.mask.bias.data || a.group != 1;
 }
 
-/* The kernels, by family; all launch on the stream.  All but the plain ones leave the largest
- * magnitudes that are wanted. */
+/* The kernels, by family; all launch on the stream.  All families but the plain one compute the
+ * requested largest magnitudes. */
 void attention_short_forward(const struct attention_args &a, cudaStream_t stream);
 void attention_short_backward(const struct attention_args &a, cudaStream_t stream);
 void attention_tiles_forward(const struct attention_args &a, cudaStream_t stream);
 void attention_tiles_backward(const struct attention_args &a, cudaStream_t stream);
-/* dk and dv of what the chunks of queries have left of them, where there are several. */
+/* Adds the partial sums of dk and dv of the chunks of queries, if there are several. */
 void attention_sum_chunks(const struct attention_args &a, cudaStream_t stream);
 bool attention_on_hopper(void);
-/* Packed keys on Hopper, for heads of 64 and 72: up to ATTENTION_RESIDENT of them stay in shared
- * memory.  Forward takes no more for all sequences together, as the host does not know the lengths
- * of each.  False: nothing was launched. */
+/* Packed keys on Hopper, for heads of 64 and 72: up to ATTENTION_RESIDENT keys stay in shared
+ * memory.  The forward kernel requires this for all sequences together, since the host does not
+ * know the length of each.  The launchers return false if they launched nothing. */
 constexpr int ATTENTION_RESIDENT = 304;
 bool attention_resident_fits(const struct attention_args &a);
 bool attention_resident_takes(const struct attention_args &a);
 bool attention_resident_forward(const struct attention_args &a, cudaStream_t stream);
 bool attention_resident_dx_takes(const struct attention_args &a);
 bool attention_resident_backward(const struct attention_args &a, cudaStream_t stream);
-/* Backward in one pass by pairs of blocks, where all sequences together have no more keys than a
- * pair.  Divides queries into chunks itself, at most n_chunks.  False: nothing was launched. */
+/* Backward in one pass by clusters of two blocks, if all sequences together have at most
+ * ATTENTION_PAIR keys. attention_pair_divide chooses the chunks of queries, at most n_chunks.  The
+ * launcher returns false if it launched nothing. */
 constexpr int ATTENTION_PAIR = 320;
 bool attention_pair_takes(const struct attention_args &a);
 void attention_pair_divide(struct attention_args &a);
 bool attention_pair_backward(const struct attention_args &a, cudaStream_t stream);
-/* Forward for heads of 64, 72 and 128 on Hopper: causal, window and groups too.  False: nothing was
- * launched. */
+/* Forward for heads of 64, 72 and 128 on Hopper, with causal masks, windows and groups.  The
+ * launcher returns false if it launched nothing. */
 bool attention_passing_takes(const struct attention_args &a);
-bool attention_passing_is_fast(const struct attention_args &a); /* next to the library */
+bool attention_passing_is_fast(const struct attention_args &a); /* compared with cuDNN */
 bool attention_passing_forward(const struct attention_args &a, cudaStream_t stream);
-/* Backward for the same, but for packed keys.  False: nothing was launched. */
+/* Backward for the same calls except packed keys.  The launcher returns false if it launched
+ * nothing. */
 bool attention_turns_takes(const struct attention_args &a);
-bool attention_turns_is_fast(const struct attention_args &a); /* faster than cuDNN */
+bool attention_turns_is_fast(const struct attention_args &a); /* compared with cuDNN */
 bool attention_turns_backward(const struct attention_args &a, cudaStream_t stream);
-/* dk and dv alone, of packed keys, in at most n_chunks chunks of queries. */
+/* dk and dv alone, for packed keys, in at most n_chunks chunks of queries. */
 bool attention_turns_takes_keys(const struct attention_args &a);
 int64_t attention_turns_key_chunks(const struct attention_args &a);
 bool attention_turns_keys(const struct attention_args &a, cudaStream_t stream);
@@ -102,16 +106,16 @@ void attention_tiles_bias(const struct attention_args &a, const struct attention
 void attention_plain_bias(const struct attention_args &a, const struct attention_fold &fold,
                           float *out, cudaStream_t stream);
 
-/* Launches kernel(args..., first unit) with a block for each unit. */
+/* Launches kernel(args..., first unit) with one block per unit. */
 template <typename K, typename... ARGS>
 static void attention_launch(K kernel, int64_t units, int threads, size_t shared,
                              cudaStream_t stream, const ARGS &...args)
 {
-    const int64_t most = 0x7fffffff;
+    const int64_t limit = 0x7fffffff;
     if (shared > 48 * 1024)
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
-    for (int64_t first = 0; first < units; first += most) {
-        int64_t n = units - first < most ? units - first : most;
+    for (int64_t first = 0; first < units; first += limit) {
+        int64_t n = units - first < limit ? units - first : limit;
         kernel<<<(unsigned)n, threads, shared, stream>>>(args..., first);
     }
 }
@@ -121,25 +125,25 @@ __host__ __device__ static inline int64_t attention_tile_count(int64_t n, int64_
     return (n + tile - 1) / tile;
 }
 
-/* How many parts the `tiles` tiles of each of `units` heads are cut into: such that the device, a
- * block on each of its 132 multiprocessors, is done first.  A block takes `at_once` tiles at a time
- * and needs the time of three such steps to begin. */
-static inline int64_t attention_parts(int64_t units, int64_t tiles, int64_t at_once, int64_t most)
+/* The number of parts into which the `tiles` tiles of each of `units` heads are split, such that a
+ * device with one block on each of 132 multiprocessors finishes first.  A block processes `at_once`
+ * tiles per step; its start takes the time of three steps. */
+static inline int64_t attention_parts(int64_t units, int64_t tiles, int64_t at_once, int64_t limit)
 {
-    int64_t best = 1, least = INT64_MAX;
-    for (int64_t parts = 1; parts <= most && parts <= tiles; parts++) {
+    int64_t best = 1, best_time = INT64_MAX;
+    for (int64_t parts = 1; parts <= limit && parts <= tiles; parts++) {
         int64_t waves = (units * parts + 131) / 132;
         int64_t each = (tiles + parts - 1) / parts;
         int64_t time = waves * ((each + at_once - 1) / at_once + 3);
-        if (time < least) {
-            least = time;
+        if (time < best_time) {
+            best_time = time;
             best = parts;
         }
     }
     return best;
 }
 
-/* index mod n; index becomes the quotient. */
+/* Returns index mod n; sets index to the quotient. */
 __device__ __forceinline__ int64_t take_index(int64_t &index, int64_t n)
 {
     int64_t whole = ((index | n) >> 32) == 0 ? (uint32_t)index / (uint32_t)n : index / n;
@@ -160,14 +164,14 @@ __device__ __forceinline__ int64_t attention_offset(const struct attention_args 
     return offset + sequence * x.lead[0];
 }
 
-/* Rows of one head, or of several side by side. */
+/* Rows of one head, or of several adjacent heads. */
 struct attention_rows {
     void *data;
     int64_t row;
     bool vectors, f32;
 };
 
-/* From row `first` on. */
+/* The rows from number `first` on. */
 __device__ __forceinline__ struct attention_rows
 attention_rows_at(const struct attention_args &a, const struct attention_operand &x,
                   int64_t sequence, int64_t head, int64_t first)
@@ -197,14 +201,14 @@ __device__ __forceinline__ float *attention_lse_at(const struct attention_args &
     return (float *)a.lse.data + attention_offset(a, a.lse, sequence, head);
 }
 
-/* ---- which keys a query sees ----------------------------------------------------------------- */
+/* ---- keys visible to a query ----------------------------------------------------------------- */
 
-/* Where the keys of a sequence begin among the packed rows, and how many there are. */
+/* The first key of a sequence among the packed rows, and the number of its keys. */
 struct attention_keys {
     int64_t first, n;
 };
 
-/* Keys [begin, end) of a sequence. */
+/* The keys [begin, end) of a sequence. */
 struct attention_span {
     int64_t begin, end;
 };
@@ -216,7 +220,7 @@ __device__ __forceinline__ int64_t attention_place(const struct attention_args &
     return ((const int32_t *)x.data)[attention_offset(a, x, sequence, 0) + row * x.row];
 }
 
-/* Of n keys those that a query sees. */
+/* The keys, of n, that are visible to a query. */
 __device__ __forceinline__ struct attention_span
 attention_span_of(const struct attention_args &a, int64_t sequence, int64_t query, int64_t n)
 {
@@ -233,7 +237,7 @@ attention_span_of(const struct attention_args &a, int64_t sequence, int64_t quer
     return s;
 }
 
-/* Keys that queries [first, end) may see, as far as causal and window tell. */
+/* The keys that queries [first, end) may see according to causal and window. */
 __device__ __forceinline__ struct attention_span
 attention_span_of_rows(const struct attention_args &a, int64_t first, int64_t end, int64_t n)
 {
@@ -246,7 +250,7 @@ attention_span_of_rows(const struct attention_args &a, int64_t first, int64_t en
     return s;
 }
 
-/* Queries that may see any of keys [first, end), as far as causal and window tell. */
+/* The queries that may see any of the keys [first, end) according to causal and window. */
 __device__ __forceinline__ struct attention_span
 attention_queries_of_keys(const struct attention_args &a, int64_t first, int64_t end, int64_t n)
 {
@@ -259,7 +263,7 @@ attention_queries_of_keys(const struct attention_args &a, int64_t first, int64_t
     return s;
 }
 
-/* The bias of one head: its first element, or NULL. */
+/* The bias of one head; data is its first element, or NULL. */
 struct attention_bias {
     const void *data;
     int64_t row, column;
@@ -307,15 +311,15 @@ __device__ __forceinline__ struct attention_keys attention_keys_of(const struct 
     return k;
 }
 
-/* 0 before a single key: its probability is 1 whatever its score, exactly, and gradients of its
- * score are 0. */
+/* Returns 0 if there is a single key: its probability is exactly 1 whatever its score, and
+ * gradients of the score are 0. */
 __device__ __forceinline__ float attention_scale(const struct attention_args &a,
                                                  const struct attention_keys &keys)
 {
     return keys.n == 1 ? 0.f : a.scale;
 }
 
-/* Packed rows that belong to somebody. */
+/* The number of packed rows that belong to a sequence. */
 __device__ __forceinline__ int64_t attention_packed_rows(const struct attention_args &a)
 {
     int64_t sum = 0;
@@ -324,11 +328,11 @@ __device__ __forceinline__ int64_t attention_packed_rows(const struct attention_
     return sum;
 }
 
-/* Tile number `tile` of all tiles of `size` keys, sequence after sequence. */
+/* Tile number `tile` of all tiles of `size` keys, enumerated sequence after sequence. */
 struct attention_key_tile {
-    int64_t sequence; /* negative: there are not so many tiles */
+    int64_t sequence; /* negative if there are fewer tiles */
     struct attention_keys keys;
-    int64_t first; /* within the sequence */
+    int64_t first; /* first key, within the sequence */
 };
 
 __device__ __forceinline__ struct attention_key_tile

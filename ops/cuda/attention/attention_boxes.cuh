@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Operands of attention as tensors whose boxes Hopper copies: [width, rows, heads, inner, outer],
- * the last two being leading axes; packed rows have none.  Boxes are of one head.
+ * Attention operands as tensors for TMA copies: [width, rows, heads, inner, outer], the last two
+ * being leading axes, which packed rows do not have.  A box belongs to one head.
  */
 #ifndef CKPT_CUDA_ATTENTION_BOXES_CUH
 #define CKPT_CUDA_ATTENTION_BOXES_CUH
@@ -11,7 +11,7 @@
 
 constexpr int ATTENTION_BOX_LEADS = 2;
 
-/* Coordinates of a sequence along the leading axes. */
+/* The coordinates of a sequence along the leading axes. */
 struct attention_lead_place {
     int inner, outer;
 };
@@ -28,22 +28,24 @@ attention_lead_place_of(const struct attention_args &a, int sequence)
     return p;
 }
 
-/* Rows of 16 byte pieces at 16 byte steps, none of them broadcast, nor beyond what maps take. */
+/* Can TMA copy the operand?  Rows and strides must be multiples of 16 bytes, no axis may be
+ * broadcast, and sizes must be within the limits of tensor maps. */
 static inline bool attention_box_takes(const struct attention_args &a,
                                        const struct attention_operand &x, int64_t rows,
                                        int64_t heads, bool packed)
 {
-    const int64_t most = (int64_t)1 << 38; /* elements of a step */
+    const int64_t limit = (int64_t)1 << 38; /* elements of a stride */
     bool good = x.vectors && rows < INT32_MAX && heads < INT32_MAX &&
                 (packed || a.n_lead <= ATTENTION_BOX_LEADS) &&
-                (rows == 1 || (x.row > 0 && x.row < most)) &&
-                (heads == 1 || (x.head > 0 && x.head < most));
+                (rows == 1 || (x.row > 0 && x.row < limit)) &&
+                (heads == 1 || (x.head > 0 && x.head < limit));
     for (int i = 0; !packed && i < a.n_lead; i++)
-        good = good && x.lead[i] > 0 && x.lead[i] < most && a.lead[i] < INT32_MAX;
+        good = good && x.lead[i] > 0 && x.lead[i] < limit && a.lead[i] < INT32_MAX;
     return good;
 }
 
-/* Boxes of `columns` (of 2 bytes, which make the bytes of the swizzle) and `box_rows`. */
+/* Makes the map for boxes of `columns` x `box_rows`; the swizzle is as wide as a row of a box, 2
+ * bytes per column. */
 static inline bool attention_box_map(CUtensorMap *map, const struct attention_args &a,
                                      const struct attention_operand &x, int64_t rows, int64_t heads,
                                      bool packed, int columns, int box_rows)

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Attention forward on Hopper (attention_passing.cuh), for heads of 64, 72 and 128: the kernel, and
- * which calls it takes.
- *
- * Compiled for sm_90a alone, since PTX of these instructions fits no other device.
+ * Forward attention on Hopper (attention_passing.cuh), for heads of 64, 72 and 128: the kernel, and
+ * the calls that it supports.  Compiled only for sm_90a, since the PTX of these instructions is not
+ * portable.
  */
 #include "cuda/attention/attention_passing_group.cuh"
 
@@ -11,15 +10,15 @@ extern __shared__ __align__(1024) char attention_shared[];
 
 /* ---- the kernel ------------------------------------------------------------------------------ */
 
-__device__ __forceinline__ void init_barriers(uint64_t *come, uint64_t *done, int n, int users)
+__device__ __forceinline__ void init_barriers(uint64_t *full, uint64_t *empty, int n, int users)
 {
     for (int i = 0; i < n; i++) {
-        barrier_init(&come[i], 1);
-        barrier_init(&done[i], users);
+        barrier_init(&full[i], 1);
+        barrier_init(&empty[i], users);
     }
 }
 
-/* Registers: 64 Ki in all; a thread that copies needs few. */
+/* A multiprocessor has 64 Ki registers; the producer warpgroup needs few of them. */
 template <typename S>
 __global__ void __launch_bounds__(S::THREADS, 1)
     passing_forward(const __grid_constant__ attention_args a,
@@ -29,33 +28,33 @@ __global__ void __launch_bounds__(S::THREADS, 1)
     typename S::shared *here = (typename S::shared *)attention_shared;
     const int group = group_index(), warps = S::GROUPS * 4;
     if (threadIdx.x == 0) {
-        init_barriers(here->q_come, here->q_done, S::Q_STAGES, S::GROUPS);
-        init_barriers(here->k_come, here->k_done, S::STAGES, warps);
-        init_barriers(here->v_come, here->v_done, S::STAGES, warps);
-        init_barriers(here->item_come, here->item_done, S::ITEMS, warps + 1);
+        init_barriers(here->q_full, here->q_empty, S::Q_STAGES, S::GROUPS);
+        init_barriers(here->k_full, here->k_empty, S::STAGES, warps);
+        init_barriers(here->v_full, here->v_empty, S::STAGES, warps);
+        init_barriers(here->item_full, here->item_empty, S::ITEMS, warps + 1);
         barrier_inits_end();
     }
     __syncthreads();
     if (group == S::GROUPS) {
         registers_fewer<S::GROUPS == 2 ? 24 : 32>();
         if (threadIdx.x % GROUP == 0)
-            passing_copier<S>{here, m}.run(w);
+            passing_loader<S>{here, m}.run(w);
         else if (threadIdx.x % GROUP == 32)
-            passing_tell<S>(here, a, w);
+            passing_schedule<S>(here, a, w);
     } else {
         registers_more<S::GROUPS == 2 ? 240 : 160>();
         passing_group<S> g{a, m, here, group};
         if (group == S::GROUPS - 1)
             g.turn_end();
         g.run(w);
-        if (group == 0) /* what the last one has told */
+        if (group == 0) /* consumes the last arrival of the other warpgroup */
             g.turn_begin();
     }
 }
 
 /* ---- launching ------------------------------------------------------------------------------- */
 
-/* Keys and values of heads that go side by side: well within the 50 MB of L2. */
+/* Keys and values of the heads that are processed concurrently: well within the 50 MB L2 cache. */
 constexpr int64_t SECTION_BYTES = 24 << 20;
 
 bool attention_on_hopper(void)
@@ -64,9 +63,9 @@ bool attention_on_hopper(void)
            device_attribute(cudaDevAttrComputeCapabilityMinor) == 0;
 }
 
-/* Causal items of one tile of several heads go side by side, so that blocks have equal work; those
- * of one head otherwise, which read the same keys.  Where the last round would leave most blocks
- * without work, its items are cut into one for each warpgroup. */
+/* Causal items are ordered such that the same tile of several heads runs concurrently, so that
+ * blocks have equal work; other items such that the tiles of one head do, which read the same keys.
+ * If the last wave would leave most blocks idle, its items are split into one per warpgroup. */
 template <typename S> static struct passing_work work_of(const struct attention_args &a, int blocks)
 {
     const int64_t head_bytes = 4 * a.n_keys * a.width / a.group;
@@ -122,21 +121,22 @@ template <typename S> static bool launch(const struct attention_args &a, cudaStr
     return true;
 }
 
-/* Tiles by measurement (doc/bench/h200.md). */
+/* Tile sizes by measurement (doc/bench/h200.md). */
 typedef passing_shape<64, 128, 3, true> shape_64;
 typedef passing_shape<72, 104, 3, true> shape_72;
 typedef passing_shape<128, 128, 2, true> shape_128;
 
-/* Whether the kernel takes the call: with heads of 72, whose tiles have no other kernel that is as
- * fast, any number of queries; with others more than 64, as fewer have not been measured. */
+/* Does the kernel support the call?  Heads of 72, for which no other kernel is as fast, may have
+ * any number of queries; others need more than 64, since fewer have not been measured. */
 bool attention_passing_takes(const struct attention_args &a)
 {
-    const int64_t most = INT32_MAX / 4, rows = attention_tile_count(a.n_queries, GROUP_ROWS);
+    const int64_t limit = INT32_MAX / 4, rows = attention_tile_count(a.n_queries, GROUP_ROWS);
     const bool worth = a.width == 72 || a.n_queries > GROUP_ROWS;
     return (a.width == 64 || a.width == 72 || a.width == 128) && worth && a.scale > 0 &&
            !a.mask.bias.data && !a.mask.first.data && !a.mask.lengths.data && a.n_queries > 0 &&
-           a.n_keys > 0 && a.n_sequences > 0 && a.n_heads > 0 && a.n_queries <= most &&
-           a.n_keys <= most && a.mask.window <= most && a.n_sequences * a.n_heads <= most / rows &&
+           a.n_keys > 0 && a.n_sequences > 0 && a.n_heads > 0 && a.n_queries <= limit &&
+           a.n_keys <= limit && a.mask.window <= limit &&
+           a.n_sequences * a.n_heads <= limit / rows &&
            attention_box_takes(a, a.q, a.n_queries, a.n_heads, false) &&
            attention_box_takes(a, a.o, a.n_queries, a.n_heads, false) &&
            attention_box_takes(a, a.k, a.n_keys, a.n_shared, a.lens) &&
@@ -144,9 +144,9 @@ bool attention_passing_takes(const struct attention_args &a)
 }
 
 /*
- * Where it is as fast as the library, by the rows of doc/bench/h200.md: with heads of 72 always,
- * and with heads that share keys; causal up to half a billion scores; with heads of 64 that see
- * all, and of 128 that see few or many.  Windows have not been measured.
+ * Is it as fast as cuDNN, according to doc/bench/h200.md?  Always with heads of 72 and with heads
+ * that share keys; with causal masks up to half a billion scores; without masks with heads of 64,
+ * and with heads of 128 that see few or many keys.  Windows have not been measured.
  */
 constexpr double CAUSAL_SCORES = 5e8, FEW_SCORES = 1.6e7;
 constexpr int64_t MANY_KEYS = 4096;
@@ -161,7 +161,7 @@ bool attention_passing_is_fast(const struct attention_args &a)
                           : a.width == 64 || scores <= FEW_SCORES || a.n_keys > MANY_KEYS);
 }
 
-/* False: nothing was launched. */
+/* Returns false if it launched nothing. */
 bool attention_passing_forward(const struct attention_args &a, cudaStream_t stream)
 {
     return a.width == 64   ? launch<shape_64>(a, stream)

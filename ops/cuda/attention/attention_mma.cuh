@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tiles of bf16 rows in shared memory and products of them by the tensor cores of a warp.
+ * Tiles of bf16 rows in shared memory, and their products by the tensor cores of a warp (mma.sync).
  *
- * A fragment is what a warp's lanes hold of a small matrix (PTX ISA, "Matrix fragments for
- * mma.m16n8k16"): with g = lane / 4 and t = lane % 4, lane holds of the 16 x 8 accumulator the
- * columns 2t and 2t + 1 of row g (c[0], c[1]) and of row g + 8 (c[2], c[3]).  Two accumulators side
- * by side, rounded to bf16, are the 16 x 16 left operand of the next product, with no data moved.
- *
- * Heads of 72 are 4 steps of 16 and one of 8: nothing is padded but the tiles of other widths.
+ * A fragment is the part of a small matrix that the lanes of a warp hold (PTX ISA, "Matrix
+ * fragments for mma.m16n8k16").  With g = lane / 4 and t = lane % 4, a lane holds of a 16 x 8
+ * accumulator the columns 2t and 2t + 1 of row g (c[0], c[1]) and of row g + 8 (c[2], c[3]).  Two
+ * adjacent accumulators, rounded to bf16, are the 16 x 16 left operand of the next product without
+ * any data movement.  A head of 72 is 4 steps of 16 and one of 8, so it needs no padding; other
+ * widths are padded.
  */
 #ifndef CKPT_CUDA_ATTENTION_MMA_CUH
 #define CKPT_CUDA_ATTENTION_MMA_CUH
@@ -16,13 +16,13 @@
 #include "cuda/cp_async.cuh"
 #include "cuda/largest.cuh"
 
-/* DP is the width of a head, rounded up to what kernels are made for. */
+/* DP is the width of a head, rounded up to one for which kernels are instantiated. */
 template <int DP> struct tile_shape {
     static constexpr int units = DP / 8; /* pieces of 16 bytes in a row */
-    /* Elements between rows.  An odd number of units: the 8 rows that a matrix load takes at once
-     * lie in different banks. */
+    /* Elements from one row to the next: an odd number of units, so that the 8 rows of a matrix
+     * load are in different banks. */
     static constexpr int pitch = (units | 1) * 8;
-    static constexpr int k16 = DP / 16; /* steps of 16 of a product along the width */
+    static constexpr int k16 = DP / 16; /* steps of 16 in a product along the width */
     static constexpr bool k8 = units % 2 == 1;
 
     /* Elements of a tile of n rows. */
@@ -32,9 +32,10 @@ template <int DP> struct tile_shape {
     }
 };
 
-/* ---- instructions -------------------------------------------------------------------------- */
+/* ---- instructions ---------------------------------------------------------------------------- */
 
-/* As load_matrix4() reads four matrices; transposed: what a lane holds is of a column. */
+/* Loads two matrices the way load_matrix4() loads four; the transposed variants give a lane
+ * elements of a column. */
 __device__ __forceinline__ void load_matrix2(uint32_t (&r)[2], const bf16 *row)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
@@ -59,7 +60,7 @@ __device__ __forceinline__ void load_matrix2_transposed(uint32_t (&r)[2], const 
                  : "memory");
 }
 
-/* An 8 x 8 matrix of bf16 held by the warp, transposed. */
+/* Transposes an 8 x 8 matrix of bf16 that the warp holds. */
 __device__ __forceinline__ uint32_t transpose8(uint32_t x)
 {
     uint32_t y;
@@ -93,14 +94,15 @@ __device__ __forceinline__ float power2(float x)
     return y;
 }
 
-/* The probability of a score from its lse, both in base 2.  lse is rounded as the scores are, to
- * multiples of 64 at 1e9: a probability is held at 1, or it could be 2^64. */
+/* The probability of a score from its lse, both in base 2. lse is rounded like the scores, for
+ * example to multiples of 64 at 1e9.  So the probability is clamped to 1; it could otherwise be
+ * 2^64. */
 __device__ __forceinline__ float probability(float score, float lse)
 {
     return power2(at_most_zero(score - lse));
 }
 
-/* The sum and maximum over the four lanes that share a row of an accumulator. */
+/* The sum and the maximum over the four lanes that share a row of an accumulator. */
 __device__ __forceinline__ float quad_sum(float x)
 {
     x += __shfl_xor_sync(0xffffffffu, x, 1);
@@ -115,7 +117,7 @@ __device__ __forceinline__ float quad_maximum(float x)
 
 constexpr float ATTENTION_LOG2E = 1.44269504f;
 
-/* ---- products ------------------------------------------------------------------------------ */
+/* ---- products -------------------------------------------------------------------------------- */
 
 /* 16 rows of a tile as the left operand of a product along the width. */
 template <int DP> struct row_fragment {
@@ -147,9 +149,9 @@ template <int M, int N> __device__ __forceinline__ void clear_accumulators(float
                 c[m][n][i] = 0;
 }
 
-/* What stands behind the first columns gets a value. */
+/* Sets all columns from number `columns` on to a value. */
 template <int M, int N>
-__device__ __forceinline__ void fill_behind(float (&c)[M][N][4], int columns, float value)
+__device__ __forceinline__ void fill_after(float (&c)[M][N][4], int columns, float value)
 {
     if (columns >= 8 * N)
         return;
@@ -163,7 +165,7 @@ __device__ __forceinline__ void fill_behind(float (&c)[M][N][4], int columns, fl
                     c[m][n][i] = value;
 }
 
-/* c [16 M, 8 N] += a x^T with x the first 8 N rows of a tile. */
+/* c [16 M, 8 N] += a x^T; x is the first 8 N rows of a tile. */
 template <int DP, int M, int N>
 __device__ __forceinline__ void multiply_transposed(float (&c)[M][N][4],
                                                     const row_fragment<DP> (&a)[M], const bf16 *x)
@@ -195,7 +197,7 @@ __device__ __forceinline__ void multiply_transposed(float (&c)[M][N][4],
     }
 }
 
-/* c [16 M, DP] += p x with x the first 16 K rows of a tile. */
+/* c [16 M, DP] += p x; x is the first 16 K rows of a tile. */
 template <int DP, int M, int K>
 __device__ __forceinline__ void multiply_rows(float (&c)[M][tile_shape<DP>::units][4],
                                               const uint32_t (&p)[M][K][4], const bf16 *x)
@@ -226,7 +228,7 @@ __device__ __forceinline__ void multiply_rows(float (&c)[M][tile_shape<DP>::unit
     }
 }
 
-/* Accumulators [16 M, 16 K] rounded to left operands. */
+/* Rounds accumulators [16 M, 16 K] to left operands. */
 template <int M, int K>
 __device__ __forceinline__ void pack_accumulators(uint32_t (&p)[M][K][4],
                                                   const float (&c)[M][2 * K][4])
@@ -241,7 +243,7 @@ __device__ __forceinline__ void pack_accumulators(uint32_t (&p)[M][K][4],
                     pack2(c[m][2 * k + i / 2][i % 2 * 2], c[m][2 * k + i / 2][i % 2 * 2 + 1]);
 }
 
-/* The left operand of p^T from that of p. */
+/* The left operand for p^T from the one for p. */
 template <int M, int K>
 __device__ __forceinline__ void transpose_operand(uint32_t (&t)[K][M][4],
                                                   const uint32_t (&p)[M][K][4])
@@ -257,7 +259,7 @@ __device__ __forceinline__ void transpose_operand(uint32_t (&t)[K][M][4],
         }
 }
 
-/* Writes accumulators, each row times factor, as the first 16 M rows of a tile. */
+/* Writes accumulators, each row times its factor, to the first 16 M rows of a tile. */
 template <int DP, int M>
 __device__ __forceinline__ void put_accumulators(bf16 *tile,
                                                  const float (&c)[M][tile_shape<DP>::units][4],
@@ -288,8 +290,8 @@ put_accumulators(bf16 *tile, const float (&c)[M][tile_shape<DP>::units][4], floa
     put_accumulators<DP, M>(tile, c, factors);
 }
 
-/* What the backward pass needs of a query: its lse in base 2, and delta = sum(o d_o), rows of
- * tiles. */
+/* The statistics of a query for the backward pass: its lse in base 2, and delta = sum(o d_o); o and
+ * d_o are rows of tiles. */
 template <int DP>
 __device__ __forceinline__ float2 row_statistics(float lse, const bf16 *o, const bf16 *d_o)
 {
@@ -309,17 +311,17 @@ __device__ __forceinline__ float2 row_statistics(float lse, const bf16 *o, const
 /* ---- rows between global memory and tiles ---------------------------------------------------- */
 
 /*
- * How THREADS threads share the rows of a tile that holds HEADS heads, one below the other: a
- * thread keeps its piece of 16 bytes and goes down the rows, so that its addresses only need
- * adding.  Neighbouring threads take neighbouring pieces of a row, then those of the next head,
- * which in memory follow mostly.
+ * How THREADS threads share the rows of a tile that holds HEADS heads, one below the other.  A
+ * thread handles one 16-byte piece of a row and goes down the rows, so its addresses need only
+ * additions.  Adjacent threads handle adjacent pieces of a row, then those of the next head, which
+ * usually follow in memory.
  */
 template <int DP, int THREADS, int HEADS = 1> struct tile_mover {
     using shape = tile_shape<DP>;
     static constexpr int line = shape::units * HEADS;
     static constexpr int step = THREADS / line; /* rows per pass */
     static_assert(step > 0, "a row needs as many threads as it has pieces");
-    int row, head, column; /* the thread's first row; beyond all tiles where it has none */
+    int row, head, column; /* the thread's first row; beyond all tiles if it has none */
 
     __device__ __forceinline__ tile_mover()
     {
@@ -329,8 +331,8 @@ template <int DP, int THREADS, int HEADS = 1> struct tile_mover {
         column = piece % shape::units * 8;
     }
 
-    /* Rows [0, n) of x, `apart` elements between heads, into tiles of ROWS rows; the rest of the
-     * tiles becomes zero. */
+    /* Loads rows [0, n) of x, whose heads are `apart` elements from each other, into tiles of ROWS
+     * rows; clears the remaining rows. */
     template <int ROWS>
     __device__ __forceinline__ void load(bf16 *tile, const attention_rows &x, int64_t apart, int n,
                                          int n_heads, int width) const
@@ -344,8 +346,8 @@ template <int DP, int THREADS, int HEADS = 1> struct tile_mover {
                    x.row, n, head < n_heads && column < width);
     }
 
-    /* The thread's pieces: `from` is that in its first row.  Addresses of what is not there are
-     * made but not read. */
+    /* Copies the thread's pieces; `from` is the piece in its first row.  Addresses out of range are
+     * computed but not read. */
     template <int ROWS>
     __device__ __forceinline__ void copy(uint32_t to, const char *from, int64_t stride, int n,
                                          bool inside) const
@@ -359,7 +361,7 @@ template <int DP, int THREADS, int HEADS = 1> struct tile_mover {
                        inside && row + i * step < n);
     }
 
-    /* Any strides, any type; not inlined, since it is rare. */
+    /* Any strides and dtype; not inlined, since it is rare. */
     template <int ROWS>
     static __device__ __noinline__ void load_elements(bf16 *tile, attention_rows x, int64_t apart,
                                                       int n, int n_heads, int width)
@@ -372,24 +374,24 @@ template <int DP, int THREADS, int HEADS = 1> struct tile_mover {
         }
     }
 
-    /* to: where the largest magnitude is raised, or NULL. */
+    /* to: the address for the largest magnitude, or NULL. */
     template <int ROWS>
     __device__ __forceinline__ void store(const attention_rows &x, int64_t apart, int n,
                                           int n_heads, int width, const bf16 *tile,
                                           uint32_t *to) const
     {
-        largest<bf16> most(to);
+        largest<bf16> amax(to);
         if (!x.vectors)
-            store_elements<ROWS>(x, apart, n, n_heads, width, tile, most);
+            store_elements<ROWS>(x, apart, n, n_heads, width, tile, amax);
         else if (head < n_heads && column < width)
-            store_pieces<ROWS>(x, apart, n, tile, most);
+            store_pieces<ROWS>(x, apart, n, tile, amax);
         if (to)
-            warp_leave_largest(to, warp_largest(most));
+            warp_leave_largest(to, warp_largest(amax));
     }
 
     template <int ROWS>
     __device__ __forceinline__ void store_pieces(const attention_rows &x, int64_t apart, int n,
-                                                 const bf16 *tile, largest<bf16> &most) const
+                                                 const bf16 *tile, largest<bf16> &amax) const
     {
         bf16 *to = (bf16 *)x.data + row * x.row + head * apart + column;
         const bf16 *from = tile + (head * ROWS + row) * shape::pitch + column;
@@ -398,33 +400,33 @@ template <int DP, int THREADS, int HEADS = 1> struct tile_mover {
             if (row + i * step < n) {
                 const uint4 v = *reinterpret_cast<const uint4 *>(from + i * step * shape::pitch);
                 *reinterpret_cast<uint4 *>(to + i * step * x.row) = v;
-                most.see({v.x, v.y, v.z, v.w});
+                amax.see({v.x, v.y, v.z, v.w});
             }
     }
 
     template <int ROWS>
     static __device__ __noinline__ void store_elements(attention_rows x, int64_t apart, int n,
                                                        int n_heads, int width, const bf16 *tile,
-                                                       largest<bf16> &most)
+                                                       largest<bf16> &amax)
     {
         for (int i = threadIdx.x; i < HEADS * ROWS * DP; i += THREADS) {
             int d = i % DP, r = i / DP % ROWS, h = i / DP / ROWS;
             if (h < n_heads && r < n && d < width) {
                 const bf16 v = tile[(h * ROWS + r) * shape::pitch + d];
                 attention_set_element(x, r * x.row + h * apart + d, to_float(v));
-                most.see((uint32_t)__bfloat16_as_ushort(v));
+                amax.see((uint32_t)__bfloat16_as_ushort(v));
             }
         }
     }
 };
 
 /*
- * The rows of one operand, coming in tile after tile into two tiles of ROWS rows in turn.  A thread
- * keeps one address, to which each tile only adds.
+ * Loads the rows of one operand tile by tile, alternately into two tiles of ROWS rows.  A thread
+ * keeps one address, which every tile increments.
  */
 template <int DP, int THREADS, int ROWS> struct tile_stream {
-    attention_rows x; /* from the next tile on */
-    const char *from; /* the thread's first piece of it */
+    attention_rows x; /* starts at the next tile */
+    const char *from; /* the thread's first piece in it */
     bf16 *tiles;
     bool inside;
 
@@ -437,7 +439,7 @@ template <int DP, int THREADS, int ROWS> struct tile_stream {
         inside = mover.column < width;
     }
 
-    /* The next tile, n rows of which are there, into tile `which`. */
+    /* Loads the next tile, with n valid rows, into buffer `which`. */
     __device__ __forceinline__ void load(const tile_mover<DP, THREADS> &mover, int which, int n,
                                          int width)
     {

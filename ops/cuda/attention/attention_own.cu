@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Our own attention: what the kernels are told of their operands, and which of them runs. */
+/* Attention by libckpt's kernels: converts operands to kernel arguments, and selects the kernel. */
 #include <cmath>
 #include "cuda/attention/attention_args.cuh"
 #include "cuda/attention/attention_core.h"
@@ -7,7 +7,7 @@
 #include "cuda/largest_find.cuh"
 #include "cuda/workspace.h"
 
-/* Removes leading axes that are one with the next, for all operands. */
+/* Merges leading axes that are contiguous with the next one in all operands. */
 static void merge_leads(struct attention_args *x)
 {
     struct attention_operand *all[] = {
@@ -29,7 +29,8 @@ static void merge_leads(struct attention_args *x)
     }
 }
 
-/* Operand of [leading axes..., rows, heads, width].  Strides of axes of size 1 mean nothing. */
+/* Converts an operand [leading axes..., rows, heads, width].  Strides of axes of size 1 are
+ * undefined and become 0. */
 static struct attention_operand operand_of(const struct ckpt_view *v, int n_lead)
 {
     const struct ckpt_desc *d = &v->desc;
@@ -47,7 +48,7 @@ static struct attention_operand operand_of(const struct ckpt_view *v, int n_lead
     return x;
 }
 
-/* lse, [leading axes..., heads, rows]. */
+/* Converts lse, [leading axes..., heads, rows]. */
 static struct attention_operand lse_of(const struct ckpt_view *v, int n_lead)
 {
     const struct ckpt_desc *d = &v->desc;
@@ -62,13 +63,13 @@ static struct attention_operand lse_of(const struct ckpt_view *v, int n_lead)
     return x;
 }
 
-/* Optional operand `which` of a call whose others are the first `plain`; NULL: absent. */
+/* The optional operand `which` of a call with `plain` mandatory ones, or NULL. */
 static const struct ckpt_view *extra_of(const struct ckpt_kernel_args *a, int plain, int which)
 {
     return a->n_in > plain && a->in[plain + which].data ? &a->in[plain + which] : NULL;
 }
 
-/* first [leading axes..., queries] and lengths [leading axes...]. */
+/* Converts first [leading axes..., queries] or lengths [leading axes...]. */
 static struct attention_operand places_of(const struct ckpt_view *v, int n_lead)
 {
     struct attention_operand x = {};
@@ -82,7 +83,7 @@ static struct attention_operand places_of(const struct ckpt_view *v, int n_lead)
     return x;
 }
 
-/* The stride of an axis counted from the last one; 0 where x is broadcast along it. */
+/* The stride of an axis counted from the last one; 0 if x is broadcast along it. */
 static int64_t broadcast_step(const struct ckpt_desc *x, int from_end)
 {
     const int axis = x->ndim - 1 - from_end;
@@ -103,7 +104,7 @@ static void add_bias(struct attention_mask *m, const struct ckpt_view *v, const 
             m->bias.lead[kept++] = broadcast_step(&v->desc, q->ndim - 1 - i);
 }
 
-/* Of self attention, whose operands but the optional ones are the first `plain`. */
+/* Sets the mask of self attention, which has `plain` mandatory operands. */
 static void add_mask(struct attention_args *x, const struct ckpt_kernel_args *a, int plain)
 {
     const struct attention_attr *attr = (const struct attention_attr *)a->attr;
@@ -119,13 +120,13 @@ static void add_mask(struct attention_args *x, const struct ckpt_kernel_args *a,
     x->group = max_i64(1, x->n_heads / max_i64(1, x->n_shared));
 }
 
-/* Packed rows [rows, heads, width] are the same for every sequence. */
+/* Packed rows [rows, heads, width] are common to all sequences. */
 static struct attention_operand keys_of(const struct ckpt_view *v, int n_lead, bool packed)
 {
     return operand_of(v, packed ? 0 : n_lead);
 }
 
-/* What does not depend on the direction; lens is NULL for self attention. */
+/* Sets the arguments common to forward and backward; lens is NULL for self attention. */
 static struct attention_args args_of(const struct ckpt_kernel_args *a,
                                      const struct cuda_attention_sizes *s,
                                      const struct ckpt_view *lens)
@@ -146,7 +147,7 @@ static struct attention_args args_of(const struct ckpt_kernel_args *a,
     x.lens = lens ? (const int32_t *)lens->data : NULL;
     x.lens_stride = lens ? lens->desc.stride[0] : 0;
     x.width = (int)s->width;
-    x.scale = *(const float *)a->attr; /* the first of struct attention_attr, too */
+    x.scale = *(const float *)a->attr; /* also the first member of struct attention_attr */
     x.group = 1;
     x.n_shared = s->n_heads;
     return x;
@@ -165,7 +166,8 @@ static struct attention_args forward_args(const struct ckpt_kernel_args *a,
     return x;
 }
 
-/* Widths beyond the tensor core kernels, and masks of short sequences, are for the plain ones. */
+/* Can the tensor core kernels compute it?  Greater widths and masks of short sequences use the
+ * plain kernels. */
 static bool on_tensor_cores(const struct attention_args *x, const struct cuda_attention_sizes *s)
 {
     return cuda_attention_on_tensor_cores(s) &&
@@ -173,7 +175,7 @@ static bool on_tensor_cores(const struct attention_args *x, const struct cuda_at
             (!cuda_attention_is_short(s) && s->n_queries <= INT32_MAX && s->n_keys <= INT32_MAX));
 }
 
-/* Which results of a gradient are wanted the largest magnitude of. */
+/* The results of a gradient whose largest magnitudes are requested. */
 static uint16_t left_of(const struct ckpt_kernel_args *a, bool packed)
 {
     if (a->n_out <= ATTENTION_RESULTS)
@@ -224,10 +226,10 @@ static int forward(const struct ckpt_kernel_args *a, bool packed)
     return launched();
 }
 
-/* Scratch of the tensor core kernels, and the chunks of queries for dk and dv: whole steps of those
- * kernels, so that no chunk but the last ends within one. */
-static void divide_work(struct attention_args *x, const struct cuda_attention_sizes *s,
-                        void *workspace)
+/* Partitions the scratch of the tensor core kernels and the queries into chunks for dk and dv.
+ * Chunks are whole steps of these kernels, so only the last one may end within a step. */
+static void partition_work(struct attention_args *x, const struct cuda_attention_sizes *s,
+                           void *workspace)
 {
     int64_t bytes = cuda_attention_statistics_bytes(s);
     x->statistics = (float2 *)workspace;
@@ -243,37 +245,37 @@ static void divide_work(struct attention_args *x, const struct cuda_attention_si
     x->chunk = round_up(attention_tile_count(s->n_queries, x->n_chunks), CUDA_ATTENTION_KEYS);
 }
 
-/* Chunks of queries where tiles of keys take turns.  Causal blocks whose heads share keys see half
- * of their tiles on the average: all are done when the longest is, or when the multiprocessors have
- * done their share.  Times are in tiles of queries: three go by before the first one of a block,
- * and sums of chunks move as many bytes as a tile takes of 3,800 keys.  Blocks of less than 28
- * tiles wait for their turns. */
+/* The number of chunks of queries for the kernels of attention_turns.cuh.  Blocks of causal masks
+ * whose heads share keys see half of their tiles on average.  The estimated time is the maximum of
+ * the longest block and of the average share of a multiprocessor, in units of a tile of queries.  A
+ * block's start takes three units; adding the sums of chunks moves as many bytes as a tile does per
+ * 3,800 keys.  Blocks of fewer than 28 tiles would wait for their turns. */
 static int64_t turn_chunks(const struct attention_args &x, int64_t blocks, int64_t tiles,
-                           int64_t most)
+                           int64_t limit)
 {
     const double rows = (double)(x.n_sequences * x.n_shared * x.n_keys);
-    double least = HUGE_VAL;
+    double best_time = HUGE_VAL;
     int64_t best = 1;
     if (!x.mask.causal || x.mask.window || x.group == 1)
-        return attention_parts(blocks, tiles, 1, most);
-    for (int64_t parts = 1; parts <= most && parts <= tiles; parts++) {
+        return attention_parts(blocks, tiles, 1, limit);
+    for (int64_t parts = 1; parts <= limit && parts <= tiles; parts++) {
         const int64_t each = attention_tile_count(tiles, parts) * x.group;
         const double longest = (double)each + 3;
         const double average = (double)(tiles * x.group) / 2 + 3 * (double)parts;
         const double share = (double)blocks * average / 132;
         const double sums = parts > 1 ? 2 + (double)parts * rows / 3800 : 0;
         const double time = (longest > share ? longest : share) + sums;
-        if (time < least && (parts == 1 || each >= 28)) {
-            least = time;
+        if (time < best_time && (parts == 1 || each >= 28)) {
+            best_time = time;
             best = parts;
         }
     }
     return best;
 }
 
-/* The same of the kernels where tiles of keys take turns. */
-static void divide_turns(struct attention_args *x, const struct cuda_attention_sizes *s,
-                         void *workspace)
+/* The same partition for the kernels of attention_turns.cuh. */
+static void partition_turns(struct attention_args *x, const struct cuda_attention_sizes *s,
+                            void *workspace)
 {
     const int64_t tiles = attention_tile_count(s->n_queries, CUDA_ATTENTION_TURN_QUERIES);
     const int64_t blocks =
@@ -314,11 +316,11 @@ static int backward(const struct ckpt_kernel_args *a, bool packed)
     begin_largest(a, packed, false, x);
     if (tensor_cores && !short_ones && attention_turns_takes(x)) {
         struct attention_args turns = x;
-        divide_turns(&turns, &s, a->workspace);
+        partition_turns(&turns, &s, a->workspace);
         if (attention_turns_backward(turns, stream_of(a)))
             return launched();
     }
-    divide_work(&x, &s, a->workspace);
+    partition_work(&x, &s, a->workspace);
     if (!tensor_cores) {
         attention_plain_backward(x, stream_of(a));
         find_largest_of(a, x);

@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Attention backward of packed keys on Hopper by pairs of blocks (attention_pair.cuh): what
- * warpgroups do, and which calls go this way.
+ * Backward attention of packed keys on Hopper by pairs of blocks (attention_pair.cuh): the consumer
+ * warpgroups, and the calls that this kernel supports.
  *
- * Scores stand transposed, keys down and queries across, so that rounded they are the left operands
- * that dk and dv need.  While a warpgroup finds exponentials, products of the two others run:
- * registers are too few to have scores of two tiles of queries, 152 a thread, of which dk and dv
- * take 72.
+ * Scores are transposed, keys x queries, so that rounded they are the left operands that dk and dv
+ * need.  While a warpgroup computes exponentials, products of the two others run.  The registers,
+ * 152 per thread of which dk and dv take 72, are too few for the scores of two tiles of queries.
  *
- * Missing queries add nothing: their q and d_o are zero, their lse and delta too.  Missing keys are
- * zero, so that they add nothing to dq.
+ * Missing queries contribute nothing: their q, d_o, lse and delta are zero.  Missing keys are zero,
+ * so they add nothing to dq.
  *
- * Compiled for sm_90a alone, since PTX of these instructions fits no other device.
+ * Compiled only for sm_90a, since the PTX of these instructions is not portable.
  */
 #include "cuda/attention/attention_largest.cuh"
 #include "cuda/attention/attention_pair.cuh"
@@ -19,33 +18,34 @@
 
 extern __shared__ __align__(1024) char attention_shared[];
 
-constexpr int RESULT = 1; /* a numbered barrier of the warpgroup for dq */
+constexpr int RESULT = 1; /* a named barrier of the warpgroup for dq */
 
-/* What is the same for a warp, as the compiler can see. */
+/* Tells the compiler that x is uniform in a warp. */
 __device__ __forceinline__ int same_in_warp(int x)
 {
     return __shfl_sync(0xffffffffu, x, 0);
 }
 
-/* ---- a warpgroup's keys ---------------------------------------------------------------------- */
+/* ---- the keys of a warpgroup ----------------------------------------------------------------- */
 
 template <typename S> struct pair_keys_group {
     const struct attention_args &a;
     pair_shared<S> *here;
     int tile; /* of keys */
     bool second;
-    uint32_t keys, values; /* where they are */
+    uint32_t keys, values; /* shared addresses */
     float s[8][4], ds[4][4], dk[S::UNITS][4], dv[S::UNITS][4];
     uint32_t p_rounded[4][4], ds_rounded[4][4];
 
-    /* Nothing that is made of x is kept from tile to tile, as registers are short. */
-    static __device__ __forceinline__ uint32_t hidden(uint32_t x)
+    /* Hides x from the compiler, so that it does not keep values derived from x across tiles:
+     * registers are short. */
+    static __device__ __forceinline__ uint32_t opaque(uint32_t x)
     {
         asm volatile("" : "+r"(x));
         return x;
     }
 
-    /* c [64, 8 N] = keys queries^T, for queries from number `first` of the tile on. */
+    /* Issues c [64, 8 N] = keys queries^T, for queries from number `first` of the tile on. */
     template <int ROWS, int N>
     static __device__ __forceinline__ void begin(float (&c)[N][4], uint32_t left,
                                                  const typename S::row_tile &right, int first)
@@ -57,7 +57,8 @@ template <typename S> struct pair_keys_group {
         products_commit();
     }
 
-    /* c [64, D] += p queries of a half of the tile, whose last 8 columns stand alone. */
+    /* Issues c [64, D] += p queries for one half of the tile; the last 8 columns are separate
+     * products. */
     template <int HALF>
     static __device__ __forceinline__ void add(float (&c)[S::UNITS][4], const uint32_t (&p)[4][4],
                                                const typename S::row_tile &right)
@@ -104,7 +105,7 @@ template <typename S> struct pair_keys_group {
             }
     }
 
-    /* Of the warp's 16 keys; nobody sees them before pass_gradients(). */
+    /* Writes the gradients of the warp's 16 keys; send_gradients() makes them visible to others. */
     __device__ __forceinline__ void put_gradients(int slot, int warp)
     {
         const int row = threadIdx.x % 16, unit = threadIdx.x % 32 / 16;
@@ -116,28 +117,29 @@ template <typename S> struct pair_keys_group {
         show_products();
     }
 
-    __device__ __forceinline__ void pass_gradients(int slot, int warp)
+    __device__ __forceinline__ void send_gradients(int slot, int warp)
     {
         const pair_scores *at = &here->ds[slot][tile][warp];
         __syncwarp();
         if (threadIdx.x % 32 == 0 && second)
-            barrier_arrive(&here->full[slot]);
-        else if (threadIdx.x % 32 == 0) /* to the same place there */
-            bulk_send(at, at, sizeof *at, &here->full[slot], 1);
+            barrier_arrive(&here->slot_full[slot]);
+        else if (threadIdx.x % 32 == 0) /* to the same place in the second block */
+            bulk_send(at, at, sizeof *at, &here->slot_full[slot], 1);
     }
 
     /*
-     * Scores of a tile, and behind them what is left of the tile before.  Gradients of
-     * probabilities come by halves of the queries, so that with scores, dk and dv they fit into
-     * registers.
+     * Issues the scores of a tile and, with them, the pending products of the previous tile.
+     * Gradients of probabilities are computed for half of the queries at a time, so that they fit
+     * in registers with scores, dk and dv.
      */
-    __device__ __forceinline__ void pass(int t, int before, int stage, int round, float scale)
+    __device__ __forceinline__ void process_tile(int t, int before, int stage, int round,
+                                                 float scale)
     {
         const int slot = t % PAIR_SLOTS, passed = t / PAIR_SLOTS - 1;
         const int warp = threadIdx.x % GROUP / 32, known = t % PAIR_KNOWN;
         const typename S::row_tile &q = here->ring[stage][0], &d_o = here->ring[stage][1];
-        const uint32_t k = hidden(keys), v = hidden(values);
-        barrier_wait(&here->come[stage], round);
+        const uint32_t k = opaque(keys), v = opaque(values);
+        barrier_wait(&here->tile_full[stage], round);
         products_begin();
         add<1>(dv, p_rounded, here->ring[before][1]);
         add<1>(dk, ds_rounded, here->ring[before][0]);
@@ -149,7 +151,7 @@ template <typename S> struct pair_keys_group {
         pin_registers(dv);
         pin_registers(dk);
         if (t > 0)
-            pair_tell(&here->done[before]);
+            pair_arrive(&here->tile_empty[before]);
         products_begin();
         begin<S::VALUES>(ds, v, d_o, 0);
         barrier_wait(&here->known[known], t / PAIR_KNOWN);
@@ -165,12 +167,12 @@ template <typename S> struct pair_keys_group {
         add<0>(dk, ds_rounded, q);
         products_commit();
         if (passed >= 0)
-            barrier_wait(&here->room[slot], passed);
+            barrier_wait(&here->slot_empty[slot], passed);
         products_wait<1>();
         pin_registers(ds);
         find_gradients<1>(known);
         put_gradients(slot, warp);
-        pass_gradients(slot, warp);
+        send_gradients(slot, warp);
         products_wait<0>();
         pin_registers(p_rounded);
         pin_registers(ds_rounded);
@@ -195,7 +197,7 @@ template <typename S> struct pair_keys_group {
                 p_rounded[i][j] = ds_rounded[i][j] = 0;
 #pragma unroll 1
         for (int t = 0; t < n; t++) {
-            pass(t, before, stage, round, scale);
+            process_tile(t, before, stage, round, scale);
             before = stage;
             if (++stage == S::STAGES) {
                 stage = 0;
@@ -211,7 +213,7 @@ template <typename S> struct pair_keys_group {
         pin_registers(dv);
     }
 
-    /* In fp32 to the scratch of the chunk. */
+    /* Stores fp32 partial sums to the scratch of the chunk. */
     __device__ __forceinline__ void put_partial(float *to, const float (&c)[S::UNITS][4],
                                                 float times) const
     {
@@ -242,20 +244,20 @@ template <typename S> struct pair_keys_group {
 template <typename S> struct pair_queries_group {
     const struct pair_maps &m;
     pair_shared<S> *here;
-    int tiles, sent; /* of keys; of them those of the other block */
-    uint32_t *to;    /* the largest magnitude of dq, or NULL */
+    int tiles, sent; /* tiles of keys; those of the other block */
+    uint32_t *to;    /* address for the largest magnitude of dq, or NULL */
     float dq[S::UNITS][4];
-    largest<bf16> most;
+    largest<bf16> amax;
 
-    __device__ __forceinline__ bool leads(void) const
+    __device__ __forceinline__ bool is_leader(void) const
     {
         return threadIdx.x % GROUP == 0;
     }
 
     __device__ __forceinline__ void expect(int slot) const
     {
-        if (leads())
-            barrier_expect(&here->full[slot], sent * (uint32_t)sizeof here->ds[0][0]);
+        if (is_leader())
+            barrier_expect(&here->slot_full[slot], sent * (uint32_t)sizeof here->ds[0][0]);
     }
 
     template <int TILES> __device__ __forceinline__ void multiply(int slot)
@@ -272,7 +274,7 @@ template <typename S> struct pair_queries_group {
         pin_registers(dq);
     }
 
-    template <int TILES> __device__ __forceinline__ void pass_all(void)
+    template <int TILES> __device__ __forceinline__ void process_tiles(void)
     {
         const float factor = here->work.factor;
         const int n = pair_query_tiles(here->work);
@@ -281,14 +283,14 @@ template <typename S> struct pair_queries_group {
 #pragma unroll 1
         for (int t = 0; t < n; t++) {
             const int slot = t % PAIR_SLOTS;
-            barrier_wait(&here->full[slot], t / PAIR_SLOTS);
+            barrier_wait(&here->slot_full[slot], t / PAIR_SLOTS);
             multiply<TILES>(slot);
             if (t + PAIR_SLOTS < n)
                 expect(slot);
             __syncwarp();
             if (threadIdx.x % 32 < 2 && t + PAIR_SLOTS < n)
-                barrier_arrive_in(&here->room[slot], threadIdx.x % 32);
-            if (leads())
+                barrier_arrive_in(&here->slot_empty[slot], threadIdx.x % 32);
+            if (is_leader())
                 stores_read<0>();
 #pragma unroll
             for (int i = 0; i < S::UNITS; i++)
@@ -296,30 +298,30 @@ template <typename S> struct pair_queries_group {
                 for (int j = 0; j < 4; j++)
                     dq[i][j] *= factor;
             if (to) /* missing queries have zeros */
-                most.see(attention_largest(dq, 1.f, GROUP_ROWS).most);
+                amax.see(attention_largest(dq, 1.f, GROUP_ROWS).value);
             named_sync(RESULT, GROUP);
             put_rows<S>(here->dq, dq);
             show_products();
             named_sync(RESULT, GROUP);
-            if (leads())
+            if (is_leader())
                 store_tile<S>(&here->dq, m.dq, here->work, t * S::QUERIES);
         }
         if (to)
-            warp_leave_largest(to, warp_largest(most));
-        if (leads())
+            warp_leave_largest(to, warp_largest(amax));
+        if (is_leader())
             stores_read<0>();
     }
 
     __device__ __forceinline__ void run(void)
     {
         if (tiles == 5)
-            pass_all<5>();
+            process_tiles<5>();
         else if (tiles == 4)
-            pass_all<4>();
+            process_tiles<4>();
         else if (tiles == 3)
-            pass_all<3>();
+            process_tiles<3>();
         else
-            pass_all<2>();
+            process_tiles<2>();
         static_assert(PAIR_TILES == 5 && ATTENTION_PAIR == S::KEYS, "tiles of keys");
     }
 };
@@ -330,19 +332,19 @@ template <typename S>
 __device__ __forceinline__ void init_pair(pair_shared<S> *here, const struct pair_share &share)
 {
     for (int i = 0; i < S::STAGES; i++) {
-        barrier_init(&here->come[i], 1);
-        barrier_init(&here->done[i], 4 * (share.n + 1));
+        barrier_init(&here->tile_full[i], 1);
+        barrier_init(&here->tile_empty[i], 4 * (share.n + 1));
     }
     for (int i = 0; i < PAIR_KNOWN; i++)
         barrier_init(&here->known[i], 1);
     for (int i = 0; i < PAIR_SLOTS; i++) {
-        barrier_init(&here->full[i], 4 * share.n + 1);
-        barrier_init(&here->room[i], 4);
+        barrier_init(&here->slot_full[i], 4 * share.n + 1);
+        barrier_init(&here->slot_empty[i], 4);
     }
     barrier_inits_end();
 }
 
-/* Registers: 64 Ki in all. */
+/* A multiprocessor has 64 Ki registers. */
 template <typename S>
 __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(PAIR_THREADS, 1)
     pair_backward(const __grid_constant__ attention_args a, const __grid_constant__ pair_maps m)
@@ -369,7 +371,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(PAIR_THREADS, 1)
     cluster_sync();
     if (group == PAIR_GROUPS) {
         registers_fewer<56>();
-        pair_feed<S>(a, m, here, rank, same_in_warp(threadIdx.x / 32) % 4);
+        pair_produce<S>(a, m, here, rank, same_in_warp(threadIdx.x / 32) % 4);
     } else if (group == PAIR_GROUPS - 1 && rank == 1) {
         registers_more<152>();
         pair_queries_group<S> g = {m, here, same_in_warp(share.tiles), share.first, a.most[0]};
@@ -414,7 +416,7 @@ bool attention_pair_takes(const struct attention_args &a)
     return attention_resident_dx_takes(a) && a.n_keys <= ATTENTION_PAIR;
 }
 
-/* No chunk is empty. */
+/* Selects the chunks such that none is empty. */
 void attention_pair_divide(struct attention_args &a)
 {
     const int64_t tiles = attention_tile_count(a.n_queries, GROUP_ROWS);

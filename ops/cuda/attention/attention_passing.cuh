@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Attention on Hopper where queries stay and keys pass: what a block works on, how its tiles lie in
- * shared memory, and the thread that has them copied.
+ * Attention on Hopper in the manner of FlashAttention-3: a block keeps a tile of queries while
+ * tiles of keys and values stream through a ring in shared memory.  This file has the work of a
+ * block, the layout of shared memory, and the producer threads.
  *
- * A block has GROUPS warpgroups of 64 queries each and one more that copies.  There are as many
- * blocks as multiprocessors; each takes one item (a tile of queries of one head) after the other,
- * and tiles of the next item come while the last one is finished.  Tiles of keys are taken from the
- * last one to the first, so that those with a mask come first.
+ * A block has GROUPS consumer warpgroups of 64 queries each, which issue their products in turn
+ * (ping-pong), and one producer warpgroup.  Blocks are persistent: there is one per multiprocessor,
+ * which loops over items (a tile of queries of one head).  Tiles of the next item are loaded while
+ * the current one finishes.  Tiles of keys are processed from the last to the first, so that those
+ * with a mask come first.
  */
 #ifndef CKPT_CUDA_ATTENTION_PASSING_CUH
 #define CKPT_CUDA_ATTENTION_PASSING_CUH
@@ -16,44 +18,46 @@
 #include "cuda/attention/attention_mma.cuh"
 #include "cuda/hopper.cuh"
 
-/* What the others are told of an item. */
+/* The description of an item, from the scheduler thread to all others. */
 struct passing_item {
     float *lse;              /* of the first query */
-    int head, first, end;    /* queries */
-    int key_head, first_key; /* its place among packed rows */
+    int head, first, end;    /* queries [first, end) */
+    int key_head, first_key; /* first_key: among the packed rows */
     int n_keys;
-    int begin_tile, end_tile; /* tiles of keys that any of its queries sees */
-    float scale;              /* of scores in base 2 */
+    int begin_tile, end_tile; /* tiles of keys that at least one of its queries sees */
+    float scale;              /* from products to scores in base 2 */
     struct attention_lead_place lead, key_lead;
 };
 
-/* Heads of D; KEYS in a tile of keys, which products of values round up to VALUES. */
+/* Heads of width D.  A tile has KEYS keys; products with values round that up to VALUES. */
 template <int D_, int KEYS_, int GROUPS_, bool TURNS_> struct passing_shape {
     static constexpr int D = D_, KEYS = KEYS_, GROUPS = GROUPS_;
-    static constexpr bool TURNS = TURNS_; /* warpgroups begin their products in turns */
+    static constexpr bool TURNS = TURNS_; /* ping-pong: warpgroups issue their products in turn */
     static constexpr int VALUES = (KEYS + 15) / 16 * 16;
     static constexpr int ROWS = GROUP_ROWS * GROUPS;
     static constexpr int UNITS = D / 8; /* pieces of 16 bytes in a row */
     static constexpr int STEPS = (D + 15) / 16;
     static constexpr int THREADS = GROUP * (GROUPS + 1);
-    /* A tile is made of boxes of 64 columns, rows of 128 bytes.  The last 8 columns of 72 stand,
-     * with 8 of zeros, in a box of 16 columns of their own; those of values in one of 64, as the
-     * product along the keys takes all columns from one kind of box. */
+    /* A tile consists of boxes of 64 columns, i.e. rows of 128 bytes.  The last 8 columns of a
+     * head of 72 are, padded with 8 zero columns, in a separate box of 16 columns; those of
+     * values are in a box of 64, since a product along the keys needs all columns in boxes of
+     * the same kind. */
     static constexpr int BOXES = D / 64;
     static constexpr bool NARROW = D % 64 != 0;
-    /* In pieces. */
+    /* Sizes in pieces of 16 bytes. */
     static constexpr int Q_TILE = ROWS * (8 * BOXES + 2 * NARROW);
     static constexpr int K_TILE = KEYS * (8 * BOXES + 2 * NARROW);
     static constexpr int V_TILE = VALUES * 8 * (BOXES + NARROW);
-    /* Stages of the rings that fit; tiles begin at multiples of 1024 bytes. */
+    /* The number of ring stages that fit in shared memory; tiles begin at multiples of 1024
+     * bytes. */
     static constexpr int SHARED = 226 * 1024;
     static constexpr int in_1024(int pieces)
     {
         return (pieces + 63) / 64 * 1024;
     }
     static constexpr int STAGE = in_1024(K_TILE) + in_1024(V_TILE);
-    /* Queries of this item, of the next, and of the one before, where its results are stored from.
-     */
+    /* Queries of this item, of the next one, and of the previous one, whose stage is the staging
+     * buffer of its results. */
     static constexpr int Q_STAGES = 3;
     static constexpr int FIT = (SHARED - Q_STAGES * in_1024(Q_TILE)) / STAGE;
     static constexpr int STAGES = FIT < 4 ? FIT : 4;
@@ -69,19 +73,20 @@ template <int D_, int KEYS_, int GROUPS_, bool TURNS_> struct passing_shape {
     struct alignas(1024) tile_v {
         uint4 piece[V_TILE];
     };
-    static constexpr int ITEMS = 4; /* told ahead */
+    static constexpr int ITEMS = 4; /* items that are scheduled ahead */
     struct shared {
         tile_q q[Q_STAGES];
         tile_k k[STAGES];
         tile_v v[STAGES];
-        uint64_t q_come[Q_STAGES], q_done[Q_STAGES];
-        uint64_t k_come[STAGES], k_done[STAGES], v_come[STAGES], v_done[STAGES];
-        uint64_t item_come[ITEMS], item_done[ITEMS];
+        uint64_t q_full[Q_STAGES], q_empty[Q_STAGES];
+        uint64_t k_full[STAGES], k_empty[STAGES], v_full[STAGES], v_empty[STAGES];
+        uint64_t item_full[ITEMS], item_empty[ITEMS];
         struct passing_item item[ITEMS];
-        uint16_t most[GROUP * GROUPS]; /* of the results of each thread */
+        uint16_t most[GROUP * GROUPS]; /* largest magnitude of each thread's results */
     };
 
-    /* Descriptors of step k along the width, of a warpgroup's queries and of a tile of keys. */
+    /* Descriptor of step k of the product along the width, for a warpgroup's queries or a tile of
+     * keys. */
     template <int N>
     static __device__ __forceinline__ uint64_t along(uint32_t tile, int first, int k)
     {
@@ -90,28 +95,28 @@ template <int D_, int KEYS_, int GROUPS_, bool TURNS_> struct passing_shape {
         return operand_with<SWIZZLE_128>(tile + k / 4 * N * 8 + first * 8 + k % 4 * 2, 1, 64);
     }
 
-    /* Of 16 values from 16 k on. */
+    /* Descriptor of 16 values, from number 16 k on. */
     static __device__ __forceinline__ uint64_t across(uint32_t tile, int k)
     {
         return operand_with<SWIZZLE_128>(tile + k * 16 * 8, VALUES * 8, 64);
     }
 };
 
-/* Maps of the operands by boxes of 64 columns, and of 16. */
+/* Maps of the operands with boxes of 64 columns, and of 16. */
 struct passing_maps {
     CUtensorMap q, k, v, o, q_narrow, k_narrow, o_narrow;
 };
 
-/* What all items have in common. */
+/* The partition of the work, common to all blocks. */
 struct passing_work {
-    int items, tiles, units; /* all; tiles of queries of a head; heads of all sequences */
-    int section;             /* heads whose items go side by side, the longest first */
+    int items, tiles, units; /* of all; tiles of queries per head; heads of all sequences */
+    int section;             /* heads whose items run concurrently, the longest items first */
     int whole;               /* items from this one on have 64 queries */
 };
 
 /* ---- items ----------------------------------------------------------------------------------- */
 
-/* Tiles of keys that queries [first, end) see (attention_span_of_rows()). */
+/* The tiles of keys that queries [first, end) see (attention_span_of_rows()). */
 template <typename S>
 __device__ __forceinline__ void passing_tiles(const struct attention_args &a, int n_keys, int first,
                                               int end, int &begin_tile, int &end_tile)
@@ -126,16 +131,16 @@ __device__ __forceinline__ void passing_tiles(const struct attention_args &a, in
     end_tile = end > first ? (n + S::KEYS - 1) / S::KEYS : begin_tile;
 }
 
-/* Item number `turn` of this block: blocks take them in turns, every second time the other way
- * around, so that one that got long items gets short ones next. */
+/* The number of this block's item in round `turn`.  Every second round assigns items in reverse
+ * order, so that a block with a long item gets a short one next. */
 __device__ __forceinline__ int passing_number(int turn)
 {
     return turn * gridDim.x + (turn % 2 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
 }
 
-/* Where an item is. */
+/* The position of an item. */
 struct passing_place {
-    int sequence, head, first, end; /* queries */
+    int sequence, head, first, end; /* queries [first, end) */
 };
 
 template <typename S>
@@ -183,7 +188,7 @@ __device__ __forceinline__ void passing_item_of(struct passing_item &x,
     x.scale = fmaxf(attention_scale(a, keys) * ATTENTION_LOG2E, 1e-30f);
 }
 
-/* A place in a ring of N: which of its stages, and how often it has been around. */
+/* A position in a ring of N: the stage, and the number of completed rounds. */
 template <int N> struct ring_place {
     int stage, round;
 
@@ -196,35 +201,37 @@ template <int N> struct ring_place {
     }
 };
 
-/* ---- the thread that tells items ------------------------------------------------------------- */
+/* ---- the scheduler thread -------------------------------------------------------------------- */
 
-/* Finding an item takes one thread about a thousand cycles, which nobody waits for. */
+/* Describes the items ahead of time: this takes one thread about a thousand cycles per item, which
+ * stay hidden. */
 template <typename S>
-__device__ __forceinline__ void
-passing_tell(typename S::shared *here, const struct attention_args &a, const struct passing_work &w)
+__device__ __forceinline__ void passing_schedule(typename S::shared *here,
+                                                 const struct attention_args &a,
+                                                 const struct passing_work &w)
 {
     ring_place<S::ITEMS> item = {0, 0};
     int number;
     for (int turn = 0; (number = passing_number(turn)) < w.items; turn++) {
         struct passing_item x;
         passing_item_of<S>(x, a, passing_place_of<S>(a, w, number));
-        barrier_wait(&here->item_done[item.stage], item.round - 1);
+        barrier_wait(&here->item_empty[item.stage], item.round - 1);
         here->item[item.stage] = x;
-        barrier_arrive(&here->item_come[item.stage]);
+        barrier_arrive(&here->item_full[item.stage]);
         item.next();
     }
 }
 
-/* ---- the thread that has tiles copied -------------------------------------------------------- */
+/* ---- the thread that loads tiles ------------------------------------------------------------- */
 
-template <typename S> struct passing_copier {
+template <typename S> struct passing_loader {
     typename S::shared *here;
     const struct passing_maps &m;
     ring_place<S::Q_STAGES> q;
     ring_place<S::STAGES> k, v;
     ring_place<S::ITEMS> item;
 
-    /* N rows from `row` on, in BOXES boxes of 64 columns. */
+    /* Loads N rows, from `row` on, in BOXES boxes of 64 columns. */
     template <int N, int BOXES>
     static __device__ __forceinline__ void load(uint4 *tile, const CUtensorMap *map,
                                                 const uint64_t *barrier, int row, int head,
@@ -247,33 +254,33 @@ template <typename S> struct passing_copier {
 
     __device__ __forceinline__ void queries(const passing_item &x)
     {
-        const uint64_t *come = &here->q_come[q.stage];
+        const uint64_t *full = &here->q_full[q.stage];
         uint4 *tile = here->q[q.stage].piece;
-        barrier_wait(&here->q_done[q.stage], q.round - 1);
-        barrier_expect(come, S::Q_TILE * 16);
-        load<S::ROWS, S::BOXES>(tile, &m.q, come, x.first, x.head, x.lead);
-        load_narrow<S::ROWS>(tile, &m.q_narrow, come, x.first, x.head, x.lead);
+        barrier_wait(&here->q_empty[q.stage], q.round - 1);
+        barrier_expect(full, S::Q_TILE * 16);
+        load<S::ROWS, S::BOXES>(tile, &m.q, full, x.first, x.head, x.lead);
+        load_narrow<S::ROWS>(tile, &m.q_narrow, full, x.first, x.head, x.lead);
         q.next();
     }
 
     __device__ __forceinline__ void keys(const passing_item &x, int t)
     {
-        const uint64_t *come = &here->k_come[k.stage];
+        const uint64_t *full = &here->k_full[k.stage];
         uint4 *tile = here->k[k.stage].piece;
         const int row = x.first_key + t * S::KEYS;
-        barrier_wait(&here->k_done[k.stage], k.round - 1);
-        barrier_expect(come, S::K_TILE * 16);
-        load<S::KEYS, S::BOXES>(tile, &m.k, come, row, x.key_head, x.key_lead);
-        load_narrow<S::KEYS>(tile, &m.k_narrow, come, row, x.key_head, x.key_lead);
+        barrier_wait(&here->k_empty[k.stage], k.round - 1);
+        barrier_expect(full, S::K_TILE * 16);
+        load<S::KEYS, S::BOXES>(tile, &m.k, full, row, x.key_head, x.key_lead);
+        load_narrow<S::KEYS>(tile, &m.k_narrow, full, row, x.key_head, x.key_lead);
         k.next();
     }
 
     __device__ __forceinline__ void values(const passing_item &x, int t)
     {
-        const uint64_t *come = &here->v_come[v.stage];
-        barrier_wait(&here->v_done[v.stage], v.round - 1);
-        barrier_expect(come, S::V_TILE * 16);
-        load<S::VALUES, S::BOXES + S::NARROW>(here->v[v.stage].piece, &m.v, come,
+        const uint64_t *full = &here->v_full[v.stage];
+        barrier_wait(&here->v_empty[v.stage], v.round - 1);
+        barrier_expect(full, S::V_TILE * 16);
+        load<S::VALUES, S::BOXES + S::NARROW>(here->v[v.stage].piece, &m.v, full,
                                               x.first_key + t * S::KEYS, x.key_head, x.key_lead);
         v.next();
     }
@@ -284,7 +291,7 @@ template <typename S> struct passing_copier {
         map_prefetch(&m.k);
         map_prefetch(&m.v);
         for (int turn = 0; passing_number(turn) < w.items; turn++) {
-            barrier_wait(&here->item_come[item.stage], item.round);
+            barrier_wait(&here->item_full[item.stage], item.round);
             const struct passing_item x = here->item[item.stage];
             int t = x.end_tile - 1;
             if (t >= x.begin_tile)
@@ -296,7 +303,7 @@ template <typename S> struct passing_copier {
             }
             if (x.end_tile > x.begin_tile)
                 values(x, x.begin_tile);
-            barrier_arrive(&here->item_done[item.stage]);
+            barrier_arrive(&here->item_empty[item.stage]);
             item.next();
         }
     }

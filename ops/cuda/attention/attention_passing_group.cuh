@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a warpgroup does with its 64 queries (attention_passing.cuh).
- *
- * Scores of a tile of keys are begun before the product of the probabilities and values of the tile
- * before, which runs while exponentials are found.  The first tile of an item goes on so behind the
- * last one of the item before, whose results are stored in between.
+ * A consumer warpgroup with its 64 queries (attention_passing.cuh).  The scores of a tile of keys
+ * are issued before the product of the previous tile's probabilities and values, which runs while
+ * exponentials are computed.  The first tile of an item overlaps with the last one of the previous
+ * item in the same way; the previous item's results are stored in between.
  */
 #ifndef CKPT_CUDA_ATTENTION_PASSING_GROUP_CUH
 #define CKPT_CUDA_ATTENTION_PASSING_GROUP_CUH
@@ -21,8 +20,8 @@ template <typename S> struct passing_group {
     ring_place<S::Q_STAGES> q;
     ring_place<S::STAGES> k, v;
     ring_place<S::ITEMS> item;
-    int stored;   /* the stage of queries where results are */
-    bool pending; /* they may not have been read */
+    int stored;   /* the stage of queries that is the staging buffer of the results */
+    bool pending; /* a store may still read it */
 
     __device__ __forceinline__ void turn_begin(void) const
     {
@@ -36,49 +35,49 @@ template <typename S> struct passing_group {
             named_arrive(1 + (group + 1) % S::GROUPS, 2 * GROUP);
     }
 
-    __device__ __forceinline__ void done(const uint64_t *barrier) const
+    __device__ __forceinline__ void arrive(const uint64_t *barrier) const
     {
         if (threadIdx.x % 32 == 0)
             barrier_arrive(barrier);
     }
 
-    __device__ __forceinline__ void keys_come(void) const
+    __device__ __forceinline__ void wait_keys(void) const
     {
-        barrier_wait(&here->k_come[k.stage], k.round);
+        barrier_wait(&here->k_full[k.stage], k.round);
     }
 
-    __device__ __forceinline__ void keys_done(void)
+    __device__ __forceinline__ void release_keys(void)
     {
-        done(&here->k_done[k.stage]);
+        arrive(&here->k_empty[k.stage]);
         k.next();
     }
 
-    __device__ __forceinline__ void values_come(void) const
+    __device__ __forceinline__ void wait_values(void) const
     {
-        barrier_wait(&here->v_come[v.stage], v.round);
+        barrier_wait(&here->v_full[v.stage], v.round);
     }
 
-    __device__ __forceinline__ void values_done(void)
+    __device__ __forceinline__ void release_values(void)
     {
-        done(&here->v_done[v.stage]);
+        arrive(&here->v_empty[v.stage]);
         v.next();
     }
 
-    /* Tiles that other warpgroups use. */
-    __device__ __forceinline__ void skip(int n)
+    /* Passes over n tiles that only other warpgroups use. */
+    __device__ __forceinline__ void skip_tiles(int n)
     {
 #pragma unroll 1
         for (; n > 0; n--) {
-            keys_come();
+            wait_keys();
             turn_begin();
             turn_end();
-            keys_done();
-            values_come();
-            values_done();
+            release_keys();
+            wait_values();
+            release_values();
         }
     }
 
-    /* Scores of tile t, of queries from `row` on, that are not seen. */
+    /* Hides the scores of tile t that are not visible to queries from `row` on. */
     __device__ __forceinline__ void mask(float (&s)[S::KEYS / 8][4], int n_keys, int row,
                                          int t) const
     {
@@ -93,17 +92,17 @@ template <typename S> struct passing_group {
             hide_before(s, seen - (int)a.mask.window - from, seen + 8 - (int)a.mask.window - from);
     }
 
-    /* Packed rows behind the last key belong to another sequence or to nobody: their values, which
-     * meet probabilities of 0, become 0 too, as they might be anything.  A tile of values may reach
-     * into the next one's, so the last tile is not the only one that has such rows.  Every warp
-     * clears them before its own products, so that none waits for another. */
+    /* Packed rows after the last key belong to another sequence or to none.  Their probabilities
+     * are 0, but their values might be anything, also NaN, so they are cleared.  A tile of values
+     * may reach into the next tile's keys, so the last tile is not the only one with such rows.
+     * Every warp clears them before its own products, so that no warp waits for another. */
     __device__ __forceinline__ void clear_values(int n_keys, int t) const
     {
         if (!a.lens || t * S::KEYS + S::VALUES <= n_keys)
             return;
         uint4 *tile = here->v[v.stage].piece;
         const int first = min(n_keys - t * S::KEYS, S::VALUES) * 8;
-        values_come();
+        wait_values();
         for (int box = 0; box < S::V_TILE; box += S::VALUES * 8)
 #pragma unroll 1
             for (int i = first + threadIdx.x % 32; i < S::VALUES * 8; i += 32)
@@ -112,18 +111,18 @@ template <typename S> struct passing_group {
         __syncwarp();
     }
 
-    /* The warpgroup's results are stored from where its queries were.  Once they have been read
-     * there, its part of that stage is free. */
+    /* Results are stored from the stage of the item's queries.  Once the store has read it, the
+     * warpgroup releases its part of that stage. */
     __device__ __forceinline__ void results_read(void)
     {
         if (pending && threadIdx.x % GROUP == 0) {
             stores_read<0>();
-            barrier_arrive(&here->q_done[stored]);
+            barrier_arrive(&here->q_empty[stored]);
         }
         pending = false;
     }
 
-    /* The warp's 16 rows; pieces of 16 bytes lie as the swizzle of the boxes has them. */
+    /* Writes the warp's 16 rows to shared memory with the swizzle of the boxes. */
     __device__ __forceinline__ void put_results(const float (&o)[S::UNITS][4]) const
     {
         const int lane = threadIdx.x % 32, row = threadIdx.x % GROUP / 32 * 16 + lane % 16;
@@ -154,13 +153,14 @@ template <typename S> struct passing_group {
         stores_commit();
     }
 
-    /* o and lse of the item before, or of this one, whose rows have these scores of probability 1
-     * and sums.  Without keys both are zero. */
+    /* Stores o and lse of the previous item (before) or of this one; top: the raw scores with
+     * probability 1, sums: the sums of probabilities.  Both results are zero for rows that see no
+     * key. */
     __device__ __forceinline__ void finish(float (&o)[S::UNITS][4], const float (&top)[2],
                                            const float (&sums)[2], bool before)
     {
-        const int told = before ? (item.stage + S::ITEMS - 1) % S::ITEMS : item.stage;
-        const passing_item &x = here->item[told];
+        const int item_stage = before ? (item.stage + S::ITEMS - 1) % S::ITEMS : item.stage;
+        const passing_item &x = here->item[item_stage];
         results_read();
         stored = before ? (q.stage + S::Q_STAGES - 1) % S::Q_STAGES : q.stage;
         const int lane = threadIdx.x % 32, first = x.first + group * GROUP_ROWS;
@@ -184,30 +184,30 @@ template <typename S> struct passing_group {
         if (threadIdx.x % GROUP == 0 && first < x.end)
             store_results(x, first);
         pending = true;
-        done(&here->item_done[told]);
+        arrive(&here->item_empty[item_stage]);
     }
 
-    /* One tile of keys, for queries from `row` on.  FIRST: of an item; WARM: the product of the
-     * tile before is to come. */
+    /* Processes one tile of keys for queries from `row` on.  FIRST: the first tile of an item;
+     * WARM: the product with the previous tile's values is pending. */
     template <bool FIRST, bool WARM>
     __device__ __forceinline__ void step(passing_rows<S> &r, int n_keys, int row, int t,
                                          float scale)
     {
         float s[S::KEYS / 8][4];
         const float top[2] = {r.top[0], r.top[1]}, sum[2] = {r.sum[0], r.sum[1]};
-        keys_come();
+        wait_keys();
         turn_begin();
         products_begin();
         begin_scores<S, S::ROWS>(s, piece_at(here->q[q.stage].piece),
                                  piece_at(here->k[k.stage].piece), group * GROUP_ROWS);
         if (WARM) {
-            values_come();
+            wait_values();
             begin_sums(r, piece_at(here->v[v.stage].piece));
         }
         turn_end();
         products_wait<WARM ? 1 : 0>();
         pin_registers(s);
-        keys_done();
+        release_keys();
         if (!FIRST)
             results_read();
         mask(s, n_keys, row, t);
@@ -221,7 +221,7 @@ template <typename S> struct passing_group {
             products_wait<0>();
             pin_registers(r.o);
             pin_registers(r.p);
-            values_done();
+            release_values();
         }
         if (FIRST && WARM)
             finish(r.o, top, sum, true);
@@ -233,21 +233,22 @@ template <typename S> struct passing_group {
         pin_registers(r.p);
     }
 
-    /* The last product of the item before, or of this one, where no other goes on behind it. */
+    /* Completes the pending product of the previous item (before) or of this one, if no next tile
+     * overlaps with it. */
     __device__ __forceinline__ void end_item(passing_rows<S> &r, bool before)
     {
-        values_come();
+        wait_values();
         products_begin();
         begin_sums(r, piece_at(here->v[v.stage].piece));
         products_wait<0>();
         pin_registers(r.o);
-        values_done();
+        release_values();
         finish(r.o, r.top, r.sum, before);
     }
 
-    /* Takes the next item; warm: the last product of the item before is to come.  Returns whether
-     * that of this one is. */
-    __device__ __forceinline__ bool take(passing_rows<S> &r, bool warm)
+    /* Processes the next item. warm: the last product of the previous item is pending.  Returns
+     * whether that of this item is. */
+    __device__ __forceinline__ bool process_item(passing_rows<S> &r, bool warm)
     {
         const passing_item &x = here->item[item.stage];
         const int row = x.first + group * GROUP_ROWS, n_keys = x.n_keys;
@@ -259,16 +260,16 @@ template <typename S> struct passing_group {
             end_item(r, true);
             warm = false;
         }
-        if (begin >= end) { /* no rows, or none that sees a key */
+        if (begin >= end) { /* there are no rows, or they see no key */
             if (warm)
                 end_item(r, true);
             open_rows(r);
             clear_sums(r);
             finish(r.o, r.top, r.sum, false);
-            skip(end_tile - begin_tile);
+            skip_tiles(end_tile - begin_tile);
             return false;
         }
-        skip(end_tile - end);
+        skip_tiles(end_tile - end);
         if (warm)
             step<true, true>(r, n_keys, row, end - 1, scale);
         else
@@ -283,7 +284,7 @@ template <typename S> struct passing_group {
         if (begin == begin_tile)
             return true;
         end_item(r, false);
-        skip(begin - begin_tile);
+        skip_tiles(begin - begin_tile);
         return false;
     }
 
@@ -295,8 +296,8 @@ template <typename S> struct passing_group {
 #pragma unroll 1
         for (int turn = 0; passing_number(turn) < w.items; turn++) {
             results_read();
-            barrier_wait(&here->q_come[q.stage], q.round);
-            warm = take(r, warm);
+            barrier_wait(&here->q_full[q.stage], q.round);
+            warm = process_item(r, warm);
             q.next();
             item.next();
         }

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the lanes of a warpgroup do with one tile of keys (attention_passing.cuh). */
+/* The computation of one tile of keys by a lane (attention_passing.cuh). */
 #ifndef CKPT_CUDA_ATTENTION_PASSING_TILE_CUH
 #define CKPT_CUDA_ATTENTION_PASSING_TILE_CUH
 
 #include "cuda/attention/attention_passing.cuh"
 
-/* Sums are brought to a new maximum where that would make a probability more than 2^8. */
+/* Sums are rescaled to a new maximum only if a probability would exceed 2^8 otherwise. */
 constexpr float RAISE = 8.f;
 
-/* What a lane knows of its two rows, 8 apart: sums, the score that has probability 1 (not scaled
- * yet), its share of the sum of probabilities; and probabilities of the tile before, rounded. */
+/* A lane's state of its two rows, 8 apart: the sums o; the raw score with probability 1; the lane's
+ * part of the sum of probabilities; and the rounded probabilities of the previous tile. */
 template <typename S> struct passing_rows {
     float o[S::UNITS][4], top[2], sum[2];
     uint32_t p[S::VALUES / 16][4];
@@ -28,7 +28,7 @@ template <typename S> __device__ __forceinline__ void clear_sums(passing_rows<S>
         r.o[n][0] = r.o[n][1] = r.o[n][2] = r.o[n][3] = 0.f;
 }
 
-/* Of 64 queries from `row` on of a tile of ROWS. */
+/* Issues the scores of 64 queries, from `row` on, of a tile of ROWS queries. */
 template <typename S, int ROWS>
 __device__ __forceinline__ void begin_scores(float (&s)[S::KEYS / 8][4], uint32_t q, uint32_t k,
                                              int row)
@@ -48,7 +48,7 @@ template <typename S> __device__ __forceinline__ void begin_sums(passing_rows<S>
     products_commit();
 }
 
-/* Scores from column `end` on, and before `begin`, count as unseen; rows are two. */
+/* Hide scores from column `end` on, and before column `begin`, for each of the two rows. */
 template <int UNITS>
 __device__ __forceinline__ void hide_after(float (&s)[UNITS][4], int end0, int end1)
 {
@@ -71,7 +71,7 @@ __device__ __forceinline__ void hide_before(float (&s)[UNITS][4], int begin0, in
                 s[n][i] = -INFINITY;
 }
 
-/* Scores become probabilities; returns what sums so far are to be multiplied with. */
+/* Converts scores to probabilities; returns the factor for the sums so far. */
 template <typename S>
 __device__ __forceinline__ float find_probabilities(passing_rows<S> &r, float (&s)[S::KEYS / 8][4],
                                                     float scale, int half)
@@ -87,7 +87,7 @@ __device__ __forceinline__ float find_probabilities(passing_rows<S> &r, float (&
         factor = power2((r.top[half] - top[0]) * scale);
         r.top[half] = top[0];
     }
-    /* Before the first key that is seen all are -infinity. */
+    /* Until a row sees its first key, all its scores are -infinity. */
     const float shift = r.top[half] == -INFINITY ? 0.f : r.top[half] * scale;
 #pragma unroll
     for (int n = 0; n < S::KEYS / 8; n++)
@@ -125,8 +125,9 @@ __device__ __forceinline__ void multiply_sums(float (&o)[UNITS][4], float upper,
     }
 }
 
-/* The compiler would wait for products before it finds the probabilities that are to be found while
- * they run: it lets no store pass, and this one, of a sum that is never negative, never happens. */
+/* Prevents the compiler from waiting for products before it computes the probabilities, which
+ * should overlap with them.  The compiler moves nothing across a store; this store never executes,
+ * since the sum is never negative. */
 __device__ __forceinline__ void before_wait(float sum, uint32_t address)
 {
     asm volatile("{ .reg .pred p; setp.lt.f32 p, %0, 0f00000000;\n"

@@ -1,31 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Attention backward of packed keys on Hopper, for heads of 64 and 72 (attention_resident.cuh),
- * where there are more than pairs of blocks take (attention_pair.cuh): dq.  Keys and values stay in
- * shared memory while queries pass; where a sequence has more than fit, they are taken in RESIDENT
- * at a time for each tile of queries.  The kernel also leaves what that for dk and dv
- * (attention_turns.cuh) needs to know of a query.
+ * dq of backward attention of packed keys on Hopper, for heads of 64 and 72
+ * (attention_resident.cuh), if there are more keys than pairs of blocks support
+ * (attention_pair.cuh).  Keys and values stay in shared memory while queries stream through; if a
+ * sequence has too many, RESIDENT at a time are loaded for each tile of queries.  The kernel also
+ * writes the statistics of queries for the kernel of dk and dv (attention_turns.cuh).
  *
- * Scores are found a chunk of keys ahead, so that the tensor cores have work while exponentials are
- * found.  Missing keys are zero, so that they add nothing to dq.
+ * Scores are issued a chunk of keys ahead, so that the tensor cores have work while exponentials
+ * are computed.  Missing keys are zero, so they add nothing to dq.
  *
- * Compiled for sm_90a alone, since PTX of these instructions fits no other device.
+ * Compiled only for sm_90a, since the PTX of these instructions is not portable.
  */
 #include "cuda/attention/attention_resident.cuh"
 #include "cuda/workspace.h"
 
-constexpr int STAGES = 2; /* tiles of queries under way */
-constexpr int RESULT = 1; /* numbered barriers of warpgroups */
+constexpr int STAGES = 2; /* tiles of queries in flight */
+constexpr int RESULT = 1; /* first of the warpgroups' named barriers */
 
 extern __shared__ __align__(1024) char attention_shared[];
 
 template <typename S> struct queries_shared {
     typename S::row_tile q[GROUPS][STAGES], d_o[GROUPS][STAGES];
-    typename S::row_tile o[GROUPS][STAGES]; /* and then dq */
+    typename S::row_tile o[GROUPS][STAGES]; /* later dq */
     typename S::key_tile k, v;
-    uint64_t come[GROUPS][STAGES];
+    uint64_t full[GROUPS][STAGES];
     struct resident_work work;
-    uint16_t most[THREADS]; /* of dq, of each thread */
+    uint16_t most[THREADS]; /* largest magnitude of each thread's dq */
 };
 
 struct queries_maps {
@@ -44,40 +44,41 @@ template <typename S> struct queries_group {
     const struct queries_maps &m;
     queries_shared<S> *here;
     int group;
-    /* Of the thread's two rows: lse in base 2 and delta = sum(o d_o); lse of the next tile. */
-    float lse[2], delta[2], coming[2];
+    /* Of the thread's two rows: lse in base 2, delta = sum(o d_o), and lse of the next tile. */
+    float lse[2], delta[2], next_lse[2];
     float dq[S::UNITS][4];
     uint32_t q[S::STEPS][4];
 
-    __device__ __forceinline__ bool leads(void) const
+    __device__ __forceinline__ bool is_leader(void) const
     {
         return threadIdx.x % GROUP == 0;
     }
 
-    /* One thread; o comes later where dq may still be stored from its place. */
-    __device__ __forceinline__ void bring(int stage, int row, bool with_o) const
+    /* Called by one thread.  Without with_o, o is loaded later, because dq may still be stored from
+     * its buffer. */
+    __device__ __forceinline__ void load_stage(int stage, int row, bool with_o) const
     {
-        const uint64_t *come = &here->come[group][stage];
+        const uint64_t *full = &here->full[group][stage];
         if (row >= here->work.n)
             return;
-        barrier_expect(come, 3 * S::TILE_BYTES);
-        load_tile<S>(&here->q[group][stage], m.q, come, here->work, row);
-        load_tile<S>(&here->d_o[group][stage], m.d_o, come, here->work, row);
+        barrier_expect(full, 3 * S::TILE_BYTES);
+        load_tile<S>(&here->q[group][stage], m.q, full, here->work, row);
+        load_tile<S>(&here->d_o[group][stage], m.d_o, full, here->work, row);
         if (with_o)
-            load_tile<S>(&here->o[group][stage], m.o, come, here->work, row);
+            load_tile<S>(&here->o[group][stage], m.o, full, here->work, row);
     }
 
-    __device__ __forceinline__ void bring_lse(int row)
+    __device__ __forceinline__ void load_next_lse(int row)
     {
         const struct resident_work *w = &here->work;
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             const int mine = row + resident_row() + half * 8;
-            coming[half] = mine < w->n ? w->lse[mine * a.lse.row] : 0.f;
+            next_lse[half] = mine < w->n ? w->lse[mine * a.lse.row] : 0.f;
         }
     }
 
-    /* delta of the tile, which the next kernel gets with lse. */
+    /* Computes delta of the tile, and writes the statistics for the kernel of dk and dv. */
     __device__ __forceinline__ void find_delta(int stage, int row)
     {
         const struct resident_work *w = &here->work;
@@ -100,7 +101,7 @@ template <typename S> struct queries_group {
         }
     }
 
-    /* c = d_o values^T: d_o stays in shared memory, as registers are short. */
+    /* Issues c = d_o values^T; d_o stays in shared memory, since registers are short. */
     template <int N>
     __device__ __forceinline__ void begin_gradients(float (&c)[N][4], int stage, uint32_t values)
     {
@@ -116,7 +117,7 @@ template <typename S> struct queries_group {
         products_commit();
     }
 
-    /* Chunk I of C, whose scores are s; those of the next one are begun. */
+    /* Processes chunk I of C, whose scores are s; issues the scores of the next chunk. */
     template <int I, int C, int N>
     __device__ __forceinline__ void add_chunk(float (&s)[N][4], int stage, float scale)
     {
@@ -162,8 +163,7 @@ template <typename S> struct queries_group {
         pin_registers(left);
     }
 
-    /* The keys that are in shared memory, C chunks of them.  beside() runs beside the first
-     * product. */
+    /* Processes the C chunks of keys in shared memory; beside() overlaps with the first product. */
     template <int C, typename B>
     __device__ __forceinline__ void add_keys(int stage, float scale, const B &beside)
     {
@@ -192,7 +192,7 @@ template <typename S> struct queries_group {
             add_keys<1>(stage, scale, beside);
     }
 
-    /* dq of queries from number `row` of the block's on. */
+    /* Stores dq of queries from the block's number `row` on. */
     __device__ __forceinline__ void finish(int stage, int row)
     {
         const float factor = here->work.factor;
@@ -207,18 +207,18 @@ template <typename S> struct queries_group {
         put_rows<S>(here->o[group][stage], dq);
         show_products();
         named_sync(RESULT + group, GROUP);
-        if (leads()) {
+        if (is_leader()) {
             store_tile<S>(&here->o[group][stage], m.dq, here->work, row);
-            bring(stage, row + STAGES * BLOCK_ROWS, false);
+            load_stage(stage, row + STAGES * BLOCK_ROWS, false);
         }
     }
 
     __device__ __forceinline__ void begin(int stage, int round, int row)
     {
-        lse[0] = coming[0] * ATTENTION_LOG2E;
-        lse[1] = coming[1] * ATTENTION_LOG2E;
-        bring_lse(row + BLOCK_ROWS);
-        barrier_wait(&here->come[group][stage], round);
+        lse[0] = next_lse[0] * ATTENTION_LOG2E;
+        lse[1] = next_lse[1] * ATTENTION_LOG2E;
+        load_next_lse(row + BLOCK_ROWS);
+        barrier_wait(&here->full[group][stage], round);
         load_left<S>(q, here->q[group][stage]);
 #pragma unroll
         for (int n = 0; n < S::UNITS; n++)
@@ -227,25 +227,25 @@ template <typename S> struct queries_group {
                 dq[n][i] = 0;
     }
 
-    /* What needs doing once for a tile, beside its first product. */
+    /* The work that is done once per tile, overlapped with its first product. */
     __device__ __forceinline__ void begin_beside(int stage, int row)
     {
-        if (leads() && row >= BLOCK_ROWS && row + BLOCK_ROWS < here->work.n) {
-            stores_read<0>(); /* from where o of the next tile comes to */
-            load_tile<S>(&here->o[group][stage ^ 1], m.o, &here->come[group][stage ^ 1], here->work,
+        if (is_leader() && row >= BLOCK_ROWS && row + BLOCK_ROWS < here->work.n) {
+            stores_read<0>(); /* until dq has left the buffer for the next o */
+            load_tile<S>(&here->o[group][stage ^ 1], m.o, &here->full[group][stage ^ 1], here->work,
                          row + BLOCK_ROWS);
         }
         find_delta(stage, row);
     }
 
-    /* Both warpgroups go through equally many rounds, as they load keys together where those do not
-     * stay. */
+    /* Both warpgroups run the same number of rounds, since they load keys together if these do not
+     * all fit. */
     __device__ __forceinline__ void run(void)
     {
         const float scale = here->work.factor * ATTENTION_LOG2E;
         int stage = 0, round = 0;
         attention_keep_none(here->most);
-        bring_lse(group * GROUP_ROWS);
+        load_next_lse(group * GROUP_ROWS);
 #pragma unroll 1
         for (int row = group * GROUP_ROWS; row - group * GROUP_ROWS < here->work.n;
              row += BLOCK_ROWS) {
@@ -273,7 +273,7 @@ template <typename S> struct queries_group {
         }
         if (a.most[0])
             attention_leave_kept(a.most[0], here->most);
-        if (leads())
+        if (is_leader())
             stores_read<0>();
     }
 };
@@ -288,14 +288,14 @@ __global__ void __launch_bounds__(THREADS, 1)
     queries_group<S> g = {a, m, here, group_index()};
     if (threadIdx.x == 0)
         here->work = resident_work_of(a, blockIdx.x);
-    if (g.leads()) {
+    if (g.is_leader()) {
         for (int i = 0; i < STAGES; i++)
-            barrier_init(&here->come[g.group][i], 1);
+            barrier_init(&here->full[g.group][i], 1);
         barrier_inits_end();
     }
     __syncthreads();
-    for (int i = 0; g.leads() && i < STAGES; i++)
-        g.bring(i, g.group * GROUP_ROWS + i * BLOCK_ROWS, true);
+    for (int i = 0; g.is_leader() && i < STAGES; i++)
+        g.load_stage(i, g.group * GROUP_ROWS + i * BLOCK_ROWS, true);
     load_resident_keys<S>(a, here->work, here->k, here->v, 0);
     g.run();
 }
@@ -315,14 +315,14 @@ template <typename S> static bool launch(struct attention_args a, cudaStream_t s
     return true;
 }
 
-/* Whether packed keys of a call go to kernels where they stay.  Operands that a direction does not
- * have are NULL. */
+/* Can packed keys use the kernels that keep them in shared memory?  Operands that a direction does
+ * not have are NULL. */
 bool attention_resident_fits(const struct attention_args &a)
 {
-    const int64_t most = INT32_MAX / 4, tiles = attention_tile_count(a.n_queries, GROUP_ROWS);
+    const int64_t limit = INT32_MAX / 4, tiles = attention_tile_count(a.n_queries, GROUP_ROWS);
     return (a.width == 64 || a.width == 72) && a.lens && a.n_queries > 0 && a.n_keys > 0 &&
-           a.n_sequences > 0 && a.n_heads > 0 && a.n_queries <= most && a.n_keys <= most &&
-           a.n_sequences * a.n_heads <= most / tiles && a.k.vectors && a.v.vectors &&
+           a.n_sequences > 0 && a.n_heads > 0 && a.n_queries <= limit && a.n_keys <= limit &&
+           a.n_sequences * a.n_heads <= limit / tiles && a.k.vectors && a.v.vectors &&
            attention_box_takes(a, a.q, a.n_queries, a.n_heads, false) && attention_on_hopper();
 }
 
@@ -335,7 +335,7 @@ bool attention_resident_dx_takes(const struct attention_args &a)
     return takes;
 }
 
-/* False: nothing was launched. */
+/* Returns false if it launched nothing. */
 bool attention_resident_backward(const struct attention_args &a, cudaStream_t stream)
 {
     const bool launched = a.width == 64 ? launch<resident_shape<64>>(a, stream)

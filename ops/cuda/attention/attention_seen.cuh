@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Masks and biases in the tensor core kernels: scores of a tile become base 2, get their bias, and
- * are -infinity where the query does not see the key, so that their probability is 0 from then on.
- * Tiles that no query of a block sees are not loaded at all.
+ * Masks and biases in the tensor core kernels: converts the products of a tile to scores in base 2,
+ * adds the bias, and sets scores of hidden keys to -infinity, so that their probability is 0.
+ * Tiles of keys that are hidden from all queries of a block are not loaded.
  */
 #ifndef CKPT_CUDA_ATTENTION_SEEN_CUH
 #define CKPT_CUDA_ATTENTION_SEEN_CUH
 
 #include "cuda/attention/attention_mma.cuh"
 
-/* Keys [begin, end) that a query sees. */
+/* The keys [begin, end) that are visible to a query. */
 struct seen_keys {
     int begin, end;
 };
 
-/* A query that is not there sees nothing. */
-__device__ __forceinline__ struct seen_keys seen_by(const struct attention_args &a,
-                                                    int64_t sequence, int64_t query, int64_t end,
-                                                    int64_t n_keys)
+/* A query past `end` sees no key. */
+__device__ __forceinline__ struct seen_keys keys_seen_by(const struct attention_args &a,
+                                                         int64_t sequence, int64_t query,
+                                                         int64_t end, int64_t n_keys)
 {
     struct seen_keys k = {0, 0};
     if (query >= end)
@@ -28,18 +28,19 @@ __device__ __forceinline__ struct seen_keys seen_by(const struct attention_args 
     return k;
 }
 
-/* What the rows of a lane's accumulators see, and what all rows of its warp do. */
+/* The keys visible to the rows of a lane's accumulators, and those visible to all rows of its
+ * warp. */
 template <int M> struct seen_rows {
     struct seen_keys row[M][2];
     struct seen_keys all;
 };
 
-/* first: the warp's first query, end: behind the block's last.  least: a row that sees fewer keys
- * is taken to see none. */
+/* first: the warp's first query; end: one past the block's last.  A row that sees fewer than
+ * `min_keys` keys is treated as if it saw none. */
 template <int M>
 __device__ __forceinline__ void find_seen_rows(seen_rows<M> &seen, const struct attention_args &a,
                                                int64_t sequence, int64_t first, int64_t end,
-                                               int64_t n_keys, int least)
+                                               int64_t n_keys, int min_keys)
 {
     int begin = 0, stop = (int)n_keys;
 #pragma unroll
@@ -47,8 +48,8 @@ __device__ __forceinline__ void find_seen_rows(seen_rows<M> &seen, const struct 
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             int64_t query = first + m * 16 + half * 8 + (threadIdx.x & 31) / 4;
-            struct seen_keys k = seen_by(a, sequence, query, end, n_keys);
-            if (k.end - k.begin < least)
+            struct seen_keys k = keys_seen_by(a, sequence, query, end, n_keys);
+            if (k.end - k.begin < min_keys)
                 k.begin = k.end = 0;
             seen.row[m][half] = k;
             begin = max(begin, k.begin);
@@ -58,8 +59,8 @@ __device__ __forceinline__ void find_seen_rows(seen_rows<M> &seen, const struct 
     seen.all.end = __reduce_min_sync(0xffffffffu, stop);
 }
 
-/* The scores of a warp's rows get their bias.  Where a row or key is not there, the nearest one's
- * is read: no load waits for another. */
+/* Adds the bias to the scores of a warp's rows.  For a row or key out of range it reads the bias of
+ * the nearest valid one, so that no load depends on a condition. */
 template <int M, int N>
 __device__ __forceinline__ void add_bias(float (&s)[M][N][4], const struct attention_args &a,
                                          const struct attention_bias &bias, int64_t query, int key)
@@ -96,7 +97,8 @@ __device__ __forceinline__ void scale_scores(float (&s)[M][N][4], float scale)
                 s[m][n][i] *= scale;
 }
 
-/* Products of queries and the keys from `key` on to scores; scale is that in base 2. */
+/* Converts products of queries and the keys from `key` on to scores in base 2 and hides keys;
+ * scale: from products to scores in base 2. */
 template <int M, int N>
 __device__ __forceinline__ void
 score_rows(float (&s)[M][N][4], const seen_rows<M> &seen, const struct attention_args &a,
@@ -120,11 +122,12 @@ score_rows(float (&s)[M][N][4], const seen_rows<M> &seen, const struct attention
             }
 }
 
-/* The keys that any of queries [first, end) may see.  All threads of a block call it, shared is
- * one int of theirs. */
-__device__ __forceinline__ struct seen_keys seen_by_block(const struct attention_args &a,
-                                                          int64_t sequence, int64_t first,
-                                                          int64_t end, int64_t n_keys, int *shared)
+/* The keys that any of the queries [first, end) may see.  All threads of a block must call it;
+ * `shared` is an int in shared memory. */
+__device__ __forceinline__ struct seen_keys keys_seen_by_block(const struct attention_args &a,
+                                                               int64_t sequence, int64_t first,
+                                                               int64_t end, int64_t n_keys,
+                                                               int *shared)
 {
     const struct attention_span s = attention_span_of_rows(a, first, end, n_keys);
     struct seen_keys k = {(int)s.begin, (int)s.end};
@@ -140,26 +143,27 @@ __device__ __forceinline__ struct seen_keys seen_by_block(const struct attention
     return k;
 }
 
-/* The queries of a block, which are of one head, and what they see. */
+/* The queries of a block, all of one head, and the keys visible to them. */
 template <int M> struct query_block {
     int64_t sequence, head, shared, first; /* shared: the head of keys and values */
-    int n_rows, row;                       /* row: the warp's first */
+    int n_rows, row;                       /* row: the warp's first row */
     struct attention_keys keys;
-    struct seen_keys span; /* the keys that any of them sees */
+    struct seen_keys span; /* keys that are visible to at least one of them */
     seen_rows<M> seen;
     struct attention_bias bias;
 };
 
-/* Block `unit` of ROWS queries.  least: see find_seen_rows; document: one int of the block. */
+/* Sets up block number `unit` of ROWS queries. min_keys: see find_seen_rows; document: an int in
+ * shared memory. */
 template <int M, int ROWS, bool MASKED>
 __device__ __forceinline__ void find_queries(query_block<M> &b, const struct attention_args &a,
-                                             int64_t unit, int least, int *document)
+                                             int64_t unit, int min_keys, int *document)
 {
     const int64_t n_tiles = (a.n_queries + ROWS - 1) / ROWS;
     b.head = take_index(unit, a.n_heads);
     const int64_t tile = take_index(unit, n_tiles);
     b.sequence = unit;
-    /* The last rows see most: the longest work begins first. */
+    /* The last rows of a causal mask see most keys: the longest blocks start first. */
     b.first = (MASKED && a.mask.causal ? n_tiles - 1 - tile : tile) * ROWS;
     b.shared = MASKED ? b.head / a.group : b.head;
     b.n_rows = a.n_queries - b.first < ROWS ? (int)(a.n_queries - b.first) : ROWS;
@@ -169,12 +173,12 @@ __device__ __forceinline__ void find_queries(query_block<M> &b, const struct att
     if constexpr (MASKED) {
         const int64_t end = b.first + b.n_rows;
         b.bias = attention_bias_of(a, b.sequence, b.head);
-        b.span = seen_by_block(a, b.sequence, b.first, end, b.keys.n, document);
-        find_seen_rows(b.seen, a, b.sequence, b.first + b.row, end, b.keys.n, least);
+        b.span = keys_seen_by_block(a, b.sequence, b.first, end, b.keys.n, document);
+        find_seen_rows(b.seen, a, b.sequence, b.first + b.row, end, b.keys.n, min_keys);
     }
 }
 
-/* The rows of k or v that a block needs, from the first on. */
+/* The rows of k or v that a block needs, starting with the first. */
 template <int M>
 __device__ __forceinline__ struct attention_rows
 keys_of(const struct attention_args &a, const struct attention_operand &x, const query_block<M> &b)
@@ -182,10 +186,11 @@ keys_of(const struct attention_args &a, const struct attention_operand &x, const
     return attention_rows_at(a, x, b.sequence, b.shared, b.keys.first + b.span.begin);
 }
 
-/* Of queries [first, end) those up to the last whose document begins before key `stop`. */
-__device__ __forceinline__ int64_t last_that_sees(const struct attention_args &a, int64_t sequence,
-                                                  int64_t first, int64_t end, int64_t stop,
-                                                  int *shared)
+/* The end of the queries of [first, end): one past the last query whose document begins before key
+ * `stop`. */
+__device__ __forceinline__ int64_t last_query_seeing(const struct attention_args &a,
+                                                     int64_t sequence, int64_t first, int64_t end,
+                                                     int64_t stop, int *shared)
 {
     if (!a.mask.first.data)
         return end;
@@ -197,7 +202,7 @@ __device__ __forceinline__ int64_t last_that_sees(const struct attention_args &a
             atomicMax(shared, (int)i + 1);
     __syncthreads();
     const int last = *shared;
-    __syncthreads(); /* before somebody uses it again */
+    __syncthreads(); /* before `shared` is used again */
     return last;
 }
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Self attention of many short sequences, up to 32 queries and keys (the frames at one place of a
- * video): nothing but moving bytes.  A block takes four neighbouring heads of one sequence, whose
- * rows lie side by side in memory; once they are in shared memory each warp does one head alone,
- * probabilities never leaving its registers.
+ * Self attention of many short sequences, up to 32 queries and keys (such as the frames at one
+ * position of a video), which is bound by memory.  A block handles four adjacent heads of one
+ * sequence, whose rows are contiguous in memory.  From shared memory each warp computes one head
+ * alone, and keeps the probabilities in registers.
  */
 #include "cuda/attention/attention_mma.cuh"
 
@@ -53,7 +53,7 @@ __device__ __forceinline__ void store_group(const tile_mover<DP, THREADS, HEADS>
                                  g.n_heads, a.width, tile, most);
 }
 
-/* Scores in base 2, -inf at columns from n_keys on. */
+/* Scores in base 2; -infinity in columns from n_keys on. */
 template <int DP, int R>
 __device__ __forceinline__ void short_scores(float (&s)[R][2 * R][4], const bf16 *q, const bf16 *k,
                                              float scale, int n_keys)
@@ -75,7 +75,7 @@ __device__ __forceinline__ void short_scores(float (&s)[R][2 * R][4], const bf16
                                  : -INFINITY;
 }
 
-/* Scores to exp(score - maximum), not yet divided by their sum. */
+/* Converts scores to exp(score - maximum), not yet divided by their sum. */
 template <int R>
 __device__ __forceinline__ void short_softmax(float (&s)[R][2 * R][4], float (&maximum)[R][2],
                                               float (&sum)[R][2])
@@ -101,7 +101,7 @@ __device__ __forceinline__ void short_softmax(float (&s)[R][2 * R][4], float (&m
         }
 }
 
-/* One head of a warp: o replaces q in its tile. */
+/* Computes one head of a warp; o replaces q in its tile. */
 template <int DP, int R>
 __device__ __forceinline__ void short_forward_head(const struct attention_args &a,
                                                    const struct group &g, bf16 *q, const bf16 *k,
@@ -149,7 +149,7 @@ __global__ void __launch_bounds__(THREADS)
     store_group<DP, R>(mover, a.o, a, g, g.n_queries, q, a.most[0]);
 }
 
-/* Probabilities from the stored lse, in place of the scores. */
+/* Converts scores to probabilities with the stored lse. */
 template <int R>
 __device__ __forceinline__ void short_probabilities(float (&s)[R][2 * R][4],
                                                     const struct attention_args &a,
@@ -169,7 +169,7 @@ __device__ __forceinline__ void short_probabilities(float (&s)[R][2 * R][4],
         }
 }
 
-/* ds = p (dp - delta) in place of dp.  delta, the sum of p dp, is had here without reading o. */
+/* Replaces dp by ds = p (dp - delta). delta is the sum of p dp, so o is not read. */
 template <int R>
 __device__ __forceinline__ void short_gradient(float (&dp)[R][2 * R][4],
                                                const float (&p)[R][2 * R][4])
@@ -193,8 +193,8 @@ __device__ __forceinline__ void short_gradient(float (&dp)[R][2 * R][4],
         }
 }
 
-/* One head of a warp: dq, dv and dk replace q, v and d_o in their tiles, each as soon as nobody
- * needs what stood there. */
+/* Computes one head of a warp; dq, dv and dk replace q, v and d_o in their tiles as soon as these
+ * are no longer needed. */
 template <int DP, int R>
 __device__ __forceinline__ void short_backward_head(const struct attention_args &a,
                                                     const struct group &g, bf16 *q, const bf16 *k,

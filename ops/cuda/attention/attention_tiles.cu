@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Attention forward on tensor cores, tile by tile with a running maximum and sum (Milakov &
- * Gimelshein 2018; Dao 2023): long self attention and cross attention on packed text.  A block has
- * four warps and takes a tile of queries of one head; each warp keeps its rows of q, the
- * probabilities and o in registers, and tiles of 64 keys come in by copies that run one tile ahead.
+ * Forward attention on tensor cores, tile by tile with a running maximum and sum (Milakov &
+ * Gimelshein 2018; FlashAttention-2, Dao 2023): long self attention and cross attention on packed
+ * text.  A block has four warps and a tile of queries of one head.  Each warp keeps its rows of q,
+ * the probabilities and o in registers; tiles of 64 keys are loaded one tile ahead.
  */
 #include "cuda/attention/attention_seen.cuh"
 
@@ -14,14 +14,12 @@ constexpr float LN2 = 0.69314718f;
 
 extern __shared__ uint4 attention_shared[];
 
-/* Tiles of 16 queries that a warp works on at once: two share every load of keys, if they fit the
- * registers. */
+/* Tiles of 16 queries per warp: two share every load of keys, if they fit in the registers. */
 template <int DP> constexpr int warp_tiles = DP <= 72 ? 2 : 1;
 template <int DP> constexpr int block_rows = warp_tiles<DP> * 16 * WARPS;
 template <int DP> constexpr int key_tile = tile_shape<DP>::rows(KEYS);
 
-/* The state of a warp's rows: maximum (of scores not scaled yet) and each lane's share of the sum.
- */
+/* The state of a warp's rows; maximum is of raw scores, sum is each lane's part. */
 template <int DP> struct running {
     static constexpr int M = warp_tiles<DP>;
     float o[M][tile_shape<DP>::units][4], maximum[M][2], sum[M][2];
@@ -39,9 +37,9 @@ template <int DP> __device__ __forceinline__ void running_open(running<DP> &r)
         }
 }
 
-/* Half of the rows of products s to exp(score - maximum), scale being that of scores in base 2;
- * what was summed before is brought to the new maximum.  One of -infinity, before the first key
- * that is seen, is not subtracted. */
+/* Converts one half of the rows of raw scores s to exp(score - maximum), and rescales earlier sums;
+ * scale: from raw scores to base 2.  A maximum of -infinity, before the first visible key, is not
+ * subtracted. */
 template <int DP>
 __device__ __forceinline__ void softmax_rows(running<DP> &r, float (&s)[KEYS / 8][4], float scale,
                                              int m, int half)
@@ -85,7 +83,7 @@ template <int DP, int M> __device__ __forceinline__ void negate_fragments(row_fr
     }
 }
 
-/* One tile of keys.  mask(s) hides what a query does not see; scale is that of what it leaves. */
+/* Processes one tile of keys. mask(s) hides scores; scale applies to the values it leaves. */
 template <int DP, typename MASK>
 __device__ __forceinline__ void
 forward_step(running<DP> &r, const row_fragment<DP> (&q)[warp_tiles<DP>], const bf16 *k,
@@ -106,8 +104,8 @@ forward_step(running<DP> &r, const row_fragment<DP> (&q)[warp_tiles<DP>], const 
     multiply_rows<DP>(r.o, p, v);
 }
 
-/* o into the warp's rows of a tile, lse to where it belongs; both are zero where no key was seen.
- */
+/* Writes o to the warp's rows of a tile, and lse to memory; both are zero for rows that saw no
+ * key. */
 template <int DP>
 __device__ __forceinline__ void forward_finish(running<DP> &r, bf16 *tile, float *lse,
                                                int64_t lse_row, int n_rows, float scale)
@@ -140,7 +138,7 @@ __global__ void __launch_bounds__(THREADS, 2)
     find_queries<M, ROWS, MASKED>(b, a, first_unit + blockIdx.x, 0, &document);
     const struct attention_rows o = attention_rows_at(a, a.o, b.sequence, b.head, b.first);
     const int row = b.row;
-    /* Positive, so that the largest product has the largest score. */
+    /* positive, so that the largest product has the largest score */
     const float scale = fmaxf(fabsf(attention_scale(a, b.keys)) * ATTENTION_LOG2E, 1e-30f);
     const tile_mover<DP, THREADS> mover;
     float *lse = attention_lse_at(a, b.sequence, b.head) + (b.first + row) * a.lse.row;
@@ -168,7 +166,7 @@ __global__ void __launch_bounds__(THREADS, 2)
         int now = n;
         n = left - KEYS < KEYS ? (int)(left - KEYS) : KEYS;
         copies_wait();
-        __syncthreads(); /* this tile has come; nobody works on the one before */
+        __syncthreads(); /* this tile has arrived, and no warp still uses the previous one */
         if (n > 0) {
             k.load(mover, stage ^ 1, n, a.width);
             v.load(mover, stage ^ 1, n, a.width);
@@ -182,7 +180,7 @@ __global__ void __launch_bounds__(THREADS, 2)
             });
         else
             forward_step<DP>(r, q, k_now, v_now, scale,
-                             [&](float(&s)[M][KEYS / 8][4]) { fill_behind(s, now, -INFINITY); });
+                             [&](float(&s)[M][KEYS / 8][4]) { fill_after(s, now, -INFINITY); });
     }
     __syncwarp();
     forward_finish<DP>(r, q_tile + row * tile_shape<DP>::pitch, lse, a.lse.row, b.n_rows - row,

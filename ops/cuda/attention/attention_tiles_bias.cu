@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The gradient of attention's bias on tensor cores: a block has 64 queries and 64 keys of one
- * matrix of the gradient, and goes through the heads that share it, in order (see
- * attention_fold.h); its sums stay in registers.
+ * matrix of the gradient, and loops over the heads that share it, in order (see attention_fold.h);
+ * its sums stay in registers.
  */
 #include "cuda/attention/attention_seen.cuh"
 
@@ -14,7 +14,7 @@ extern __shared__ uint4 attention_shared[];
 
 template <int DP> constexpr int side_tile = tile_shape<DP>::rows(SIDE);
 
-/* One head's part of a block: where its rows begin, and how many there are. */
+/* The part of a block for one head: the positions and numbers of its rows. */
 struct bias_part {
     int64_t sequence, head, shared, query, key;
     int n_queries, n_keys;
@@ -101,9 +101,9 @@ __global__ void __launch_bounds__(THREADS)
         const struct attention_span span =
             attention_span_of_rows(a, b.query, b.query + b.n_queries, b.keys.n);
         if (b.key >= span.end || b.key + SIDE <= span.begin)
-            continue; /* as all threads do */
+            continue; /* for all threads of the block */
         b.n_keys = b.keys.n - b.key < SIDE ? (int)(b.keys.n - b.key) : SIDE;
-        __syncthreads(); /* nobody reads the tiles of the one before */
+        __syncthreads(); /* before the tiles of the previous member are overwritten */
         load_part<DP>(a, b, tiles, statistics);
         add_part<DP>(sum, a, b, tiles, statistics);
     }

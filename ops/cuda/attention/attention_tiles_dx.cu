@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Attention backward on tensor cores (see attention_tiles.cu), the same bits every time: one kernel
- * for dq, whose blocks take a tile of queries and go through the keys, then one for dk and dv,
- * whose blocks take a tile of keys and go through the queries, or through one chunk of them where
- * the keys alone are too few to fill the device.  Nothing is added up across blocks but the chunks'
- * sums, by a last kernel, in order.  Probabilities are computed again from lse.
+ * Backward attention on tensor cores (see attention_tiles.cu), deterministic.  One kernel computes
+ * dq: its blocks have a tile of queries and loop over the keys.  Another computes dk and dv: its
+ * blocks have a tile of keys and loop over the queries, or over one chunk of them if the tiles of
+ * keys alone are too few to fill the device.  Only the sums of chunks are added across blocks, in
+ * order, by a last kernel.  Probabilities are recomputed from lse.
  */
 #include "cuda/attention/attention_seen.cuh"
 #include "cuda/workspace.h"
 
 constexpr int WARPS = 4;
 constexpr int THREADS = 32 * WARPS;
-constexpr int STEP = 32; /* keys or queries that a block takes in at once */
+constexpr int STEP = 32; /* keys or queries that a block loads at once */
 extern __shared__ uint4 attention_shared[];
 
 template <int DP> constexpr int step_tile = tile_shape<DP>::rows(STEP);
@@ -21,8 +21,8 @@ template <int DP> constexpr int step_tile = tile_shape<DP>::rows(STEP);
 template <int DP> constexpr int warp_tiles = DP <= 72 ? 2 : 1;
 template <int DP> constexpr int block_rows = warp_tiles<DP> * 16 * WARPS;
 
-/* lse in base 2 and delta = sum(o d_o) of the block's rows, for this kernel and the next.  A thread
- * has one row of the tiles. */
+/* Computes lse in base 2 and delta = sum(o d_o) of the block's rows, for this kernel and the next.
+ * A thread handles one row of the tiles. */
 template <int DP>
 __device__ __forceinline__ void find_statistics(const struct attention_args &a, const float *lse,
                                                 float2 *global, float2 *shared, const bf16 *o,
@@ -40,7 +40,7 @@ __device__ __forceinline__ void find_statistics(const struct attention_args &a, 
     shared[row] = s;
 }
 
-/* What a warp keeps of its queries. */
+/* The state of a warp's queries. */
 template <int DP> struct query_rows {
     static constexpr int M = warp_tiles<DP>;
     row_fragment<DP> q[M], d_o[M];
@@ -65,8 +65,8 @@ __device__ __forceinline__ void open_queries(query_rows<DP> &r, const bf16 *q, c
     clear_accumulators(r.dq);
 }
 
-/* One tile of keys, n_keys of them valid.  mask(s) makes scores of products and hides what a query
- * does not see. */
+/* Processes one tile of keys, n_keys of them valid. mask(s) converts products to scores and hides
+ * keys. */
 template <int DP, typename MASK>
 __device__ __forceinline__ void query_step(query_rows<DP> &r, const bf16 *k, const bf16 *v,
                                            int n_keys, const MASK &mask)
@@ -88,7 +88,7 @@ __device__ __forceinline__ void query_step(query_rows<DP> &r, const bf16 *k, con
                 float p = probability(s[m][n][i], r.shift[m][i / 2]);
                 ds[m][n][i] = p * (ds[m][n][i] - r.delta[m][i / 2]);
             }
-    fill_behind(ds, n_keys, 0.f);
+    fill_after(ds, n_keys, 0.f);
     pack_accumulators(operand, ds);
     multiply_rows<DP>(r.dq, operand, k);
 }
@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(THREADS, 2)
 
     k.open(mover, keys_of(a, a.k, b), a.width, k_tile);
     v.open(mover, keys_of(a, a.v, b), a.width, v_tile);
-    /* o is needed only now: it stands where keys and values come later. */
+    /* o is needed only here: its buffer is that of later keys and values. */
     static_assert(4 * STEP >= ROWS, "o does not fit");
     mover.template load<ROWS>(q_tile, attention_rows_at(a, a.q, b.sequence, b.head, b.first), 0,
                               n_rows, 1, a.width);
@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(THREADS, 2)
         int now = n;
         n = left - STEP < STEP ? (int)(left - STEP) : STEP;
         copies_wait();
-        __syncthreads(); /* this tile has come; nobody works on the one before */
+        __syncthreads(); /* this tile has arrived, and no warp still uses the previous one */
         if (n > 0) {
             k.load(mover, stage ^ 1, n, a.width);
             v.load(mover, stage ^ 1, n, a.width);
@@ -163,21 +163,21 @@ __global__ void __launch_bounds__(THREADS, 2)
 
 /* ---- dk and dv ------------------------------------------------------------------------------ */
 
-/* What a warp keeps of its 16 keys. */
+/* The state of a warp's 16 keys. */
 template <int DP> struct key_rows {
     row_fragment<DP> k[1], v[1];
     float dk[1][tile_shape<DP>::units][4], dv[1][tile_shape<DP>::units][4];
 };
 
-/* What a step needs to know of masks and biases: its queries, and the warp's first key. */
+/* The masks and the bias of a step: the keys visible to its queries, and the warp's first key. */
 struct key_mask {
-    const struct seen_keys *seen; /* by each query of the step */
+    const struct seen_keys *seen; /* for each query of the step */
     struct attention_bias bias;
     int64_t query, key;
 };
 
-/* p and dp become the probabilities and their gradients, 0 where a query does not see a key; the
- * score of a single key gets no gradient, exactly. */
+/* Converts p and dp to probabilities and gradients of scores, 0 for keys that a query does not see.
+ * The score of a single key gets no gradient, exactly. */
 template <bool MASKED>
 __device__ __forceinline__ void find_gradient(float (&p)[4], float (&dp)[4], float4 statistics,
                                               const key_mask &mask, int n)
@@ -198,8 +198,8 @@ __device__ __forceinline__ void find_gradient(float (&p)[4], float (&dp)[4], flo
     }
 }
 
-/* Products to scores in base 2, keys down and queries across.  Where a query or key is not there,
- * the nearest one's bias is read: no load waits for another. */
+/* Converts products to scores in base 2, keys x queries.  For a query or key out of range it reads
+ * the bias of the nearest valid one, so that no load depends on a condition. */
 template <bool MASKED>
 __device__ __forceinline__ void score_columns(float (&s)[STEP / 8][4],
                                               const struct attention_args &a, float scale,
@@ -223,9 +223,9 @@ __device__ __forceinline__ void score_columns(float (&s)[STEP / 8][4],
             s[n][i] = MASKED ? s[n][i] * scale + b[n][i] * ATTENTION_LOG2E : s[n][i] * scale;
 }
 
-/* One tile of queries.  Scores stand transposed, keys down and queries across, so that rounded they
- * are the left operands that both sums need.  Missing queries add nothing: their q and d_o are
- * zero, their statistics too. */
+/* Processes one tile of queries.  Scores are transposed, keys x queries, so that rounded they are
+ * the left operands that both sums need.  Missing queries contribute nothing: their q, d_o and
+ * statistics are zero. */
 template <int DP, bool MASKED>
 __device__ __forceinline__ void key_step(key_rows<DP> &r, const struct attention_args &a,
                                          const bf16 *q, const bf16 *d_o, const float2 *statistics,
@@ -249,7 +249,7 @@ __device__ __forceinline__ void key_step(key_rows<DP> &r, const struct attention
     multiply_rows<DP>(r.dk, operand, q);
 }
 
-/* A warp's rows of a sum, in fp32 to the scratch of a chunk. */
+/* Stores a warp's rows of a sum, in fp32, to the scratch of a chunk. */
 template <int DP>
 __device__ __forceinline__ void put_partial(const struct attention_args &a, float *to, int n_rows,
                                             const float (&c)[1][tile_shape<DP>::units][4],
@@ -266,7 +266,7 @@ __device__ __forceinline__ void put_partial(const struct attention_args &a, floa
         }
 }
 
-/* Queries [begin, end) of a chunk that may see any of a tile's keys. */
+/* The queries [begin, end) of a chunk that may see any of a tile's keys. */
 template <bool MASKED>
 __device__ __forceinline__ struct attention_span queries_of(const struct attention_args &a,
                                                             const struct attention_key_tile &tile,
@@ -280,16 +280,16 @@ __device__ __forceinline__ struct attention_span queries_of(const struct attenti
             attention_queries_of_keys(a, tile.first, stop, tile.keys.n);
         s.begin = may.begin > s.begin ? may.begin : s.begin;
         s.end = may.end < s.end ? may.end : s.end;
-        s.end = n_keys > 0 ? last_that_sees(a, tile.sequence, s.begin, s.end, stop, shared) : 0;
+        s.end = n_keys > 0 ? last_query_seeing(a, tile.sequence, s.begin, s.end, stop, shared) : 0;
     }
     return s;
 }
 
-/* A thread's part of loading steps of queries: those of one head, in a span. */
+/* A thread's loads of steps of queries, of one head and within a span. */
 template <int DP> struct query_stream {
     tile_stream<DP, THREADS, STEP> q, d_o;
     const float2 *from; /* the thread's statistics */
-    int64_t at;         /* the next step's first query */
+    int64_t at;         /* first query of the next step */
 
     __device__ __forceinline__ void open(const struct attention_args &a,
                                          const tile_mover<DP, THREADS> &mover, int64_t sequence,
@@ -301,7 +301,7 @@ template <int DP> struct query_stream {
         d_o.open(mover, attention_rows_at(a, a.d_o, sequence, head, begin), a.width, d_o_tile);
     }
 
-    /* n of them are there. */
+    /* Loads the next step, with n valid queries. */
     __device__ __forceinline__ void load(const struct attention_args &a,
                                          const tile_mover<DP, THREADS> &mover, int stage, int n,
                                          float2 *statistics)
@@ -335,7 +335,7 @@ __global__ void __launch_bounds__(THREADS, DP <= 72 && !MASKED ? 3 : 2)
     const float scale = attention_scale(a, tile.keys);
     const int64_t first_key = tile.keys.first + tile.first, keys = tile.keys.n - tile.first;
     const int n_keys = keys < ROWS ? (int)(keys > 0 ? keys : 0) : ROWS;
-    /* Keys behind the length of a sequence get zeros. */
+    /* Keys past the length of a sequence get zero gradients. */
     const int64_t rows = MASKED ? a.n_keys - tile.first : keys;
     const int n_rows = rows < ROWS ? (int)rows : ROWS, row = threadIdx.x / 32 * 16;
     const struct attention_span span = queries_of<MASKED>(a, tile, chunk, n_keys, &document);
@@ -348,7 +348,7 @@ __global__ void __launch_bounds__(THREADS, DP <= 72 && !MASKED ? 3 : 2)
         const int n = left < STEP ? (int)left : STEP;
         if (MASKED && threadIdx.x < STEP)
             seen[stage * STEP + threadIdx.x] =
-                seen_by(a, sequence, queries.at + threadIdx.x, queries.at + n, tile.keys.n);
+                keys_seen_by(a, sequence, queries.at + threadIdx.x, queries.at + n, tile.keys.n);
         queries.load(a, mover, stage, n, statistics);
     };
     mover.template load<ROWS>(q_tile, attention_rows_at(a, a.k, sequence, shared, first_key), 0,
@@ -363,7 +363,7 @@ __global__ void __launch_bounds__(THREADS, DP <= 72 && !MASKED ? 3 : 2)
     clear_accumulators(r.dv);
     const int64_t members = MASKED ? a.group : 1;
     for (int64_t head = shared * members; head < (shared + 1) * members; head++) {
-        __syncthreads(); /* nobody reads the tiles any more */
+        __syncthreads(); /* before the tiles are overwritten */
         queries.open(a, mover, sequence, head, span.begin, q_tile, d_o_tile);
         int stage = 0;
         if (MASKED) {
@@ -374,7 +374,7 @@ __global__ void __launch_bounds__(THREADS, DP <= 72 && !MASKED ? 3 : 2)
             load_queries(0, span.end - span.begin);
         for (int64_t at = span.begin; at < span.end; at += STEP, stage ^= 1) {
             copies_wait();
-            __syncthreads(); /* this tile has come; nobody works on the one before */
+            __syncthreads(); /* this tile has arrived, and no warp still uses the previous one */
             if (at + STEP < span.end)
                 load_queries(stage ^ 1, span.end - at - STEP);
             mask.query = at;
@@ -404,19 +404,20 @@ __global__ void __launch_bounds__(THREADS, DP <= 72 && !MASKED ? 3 : 2)
                                1, a.width, d_o_tile, a.most[2]);
 }
 
-/* Over a warp, of those that count, as bf16. */
+/* The largest magnitude over a warp, as rounded to bf16, of the lanes for which `counts` is
+ * true. */
 template <int N>
 __device__ __forceinline__ uint32_t largest_of_sums(const float (&sum)[N], bool counts)
 {
-    largest<bf16> most;
+    largest<bf16> amax;
 #pragma unroll
     for (int n = 0; n < N; n++)
-        most.see(pack2(counts ? sum[n] : 0.f, 0.f));
-    return warp_largest(most);
+        amax.see(pack2(counts ? sum[n] : 0.f, 0.f));
+    return warp_largest(amax);
 }
 
-/* dk and dv from the chunks' sums, a thread for N elements side by side; packed rows of nobody
- * become zero. */
+/* Adds the chunks' sums of dk and dv, N adjacent elements per thread; packed rows that belong to no
+ * sequence become zero. */
 template <int N>
 __global__ void __launch_bounds__(256)
     sum_chunks(const __grid_constant__ attention_args a, int64_t first_unit)
@@ -428,11 +429,11 @@ __global__ void __launch_bounds__(256)
     if (threadIdx.x == 0)
         used = a.lens ? attention_packed_rows(a) : rows;
     __syncthreads();
-    const bool there = i < 2 * matrix;
-    int64_t index = there ? i : 0, column = take_index(index, a.width);
+    const bool valid = i < 2 * matrix;
+    int64_t index = valid ? i : 0, column = take_index(index, a.width);
     int64_t head = take_index(index, a.n_shared), row = take_index(index, rows), sequence = row;
     float sum[N] = {};
-    if (there && row < used) {
+    if (valid && row < used) {
 #pragma unroll 8
         for (int64_t c = 0; c < a.n_chunks; c++) {
             float x[N];
@@ -447,10 +448,10 @@ __global__ void __launch_bounds__(256)
     else
         row = take_index(sequence, a.n_keys);
     const struct attention_rows to = attention_rows_at(a, index ? a.dv : a.dk, sequence, head, row);
-    if (there && N == 1)
+    if (valid && N == 1)
         attention_set_element(to, column, sum[0]);
     else if constexpr (N > 1)
-        if (there)
+        if (valid)
             store_floats((bf16 *)to.data + column, sum);
     for (int k = 1; k < ATTENTION_RESULTS; k++)
         if (a.most[k])

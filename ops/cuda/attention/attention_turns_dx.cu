@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Attention backward on Hopper in one pass (attention_turns.cuh), for heads of 64, 72 and 128: the
- * kernels, and which calls they take.
- *
- * Compiled for sm_90a alone, since PTX of these instructions fits no other device.
+ * Backward attention on Hopper in one pass (attention_turns.cuh), for heads of 64, 72 and 128: the
+ * kernels, and the calls that they support.  Compiled only for sm_90a, since the PTX of these
+ * instructions is not portable.
  */
 #include "cuda/attention/attention_turns_group.cuh"
 
@@ -13,10 +12,10 @@ extern __shared__ __align__(1024) char attention_shared[];
 
 constexpr int STATISTICS_THREADS = 256, ROW_THREADS = 8;
 
-/* Where queries see no key, no block writes dq. */
+/* Clears dq of queries that see no key, since no other block writes it. */
 template <typename S>
-__device__ __forceinline__ void clear_unseeing(const struct attention_args &a, int64_t sequence,
-                                               int64_t head, int64_t first, int n)
+__device__ __forceinline__ void clear_without_keys(const struct attention_args &a, int64_t sequence,
+                                                   int64_t head, int64_t first, int n)
 {
     const struct attention_span seen = attention_span_of_rows(a, first, first + n, a.n_keys);
     if (seen.end > max(seen.begin, (int64_t)0))
@@ -27,7 +26,7 @@ __device__ __forceinline__ void clear_unseeing(const struct attention_args &a, i
             uint4{0, 0, 0, 0};
 }
 
-/* Of 8 pairs. */
+/* The dot product of 8 pairs. */
 __device__ __forceinline__ float dot8(const uint4 &x, const uint4 &y)
 {
     const __nv_bfloat162 *p = (const __nv_bfloat162 *)&x, *q = (const __nv_bfloat162 *)&y;
@@ -40,8 +39,8 @@ __device__ __forceinline__ float dot8(const uint4 &x, const uint4 &y)
     return sum;
 }
 
-/* lse in base 2 and delta = sum(o d_o) of a tile of queries, zeros beyond the last one; clears the
- * tile's turn.  Eight threads have a row. */
+/* Computes lse in base 2 and delta = sum(o d_o) of a tile of queries, zeros past the last one;
+ * resets the tile's turn counter.  Eight threads share a row. */
 template <typename S>
 __global__ void __launch_bounds__(STATISTICS_THREADS)
     turns_statistics(const __grid_constant__ attention_args a, int64_t first_unit)
@@ -73,13 +72,13 @@ __global__ void __launch_bounds__(STATISTICS_THREADS)
             a.statistics[tile * S::QUERIES + row] =
                 row < n ? float2{lse[row * a.lse.row] * ATTENTION_LOG2E, sum} : float2{0.f, 0.f};
     }
-    clear_unseeing<S>(a, sequence, head, first, n);
+    clear_without_keys<S>(a, sequence, head, first, n);
 }
 
 /* ---- the kernel ------------------------------------------------------------------------------ */
 
-/* The warp's share of n rows; zeros beyond them.  A warp copies four pieces of eight rows at once,
- * which fill their banks and whole sectors of memory. */
+/* Loads the warp's part of n rows; zeros after them.  A warp copies four pieces of eight rows at
+ * once, which use all banks and whole sectors of memory. */
 template <typename S>
 __device__ __forceinline__ void load_keys(typename S::key_tile &tile, const attention_rows &x,
                                           int n)
@@ -116,7 +115,7 @@ template <typename S> __device__ __forceinline__ void init_barriers(turns_shared
     barrier_inits_end();
 }
 
-/* Registers: 64 Ki in all; a thread that copies needs few. */
+/* A multiprocessor has 64 Ki registers; the producer warpgroup needs few of them. */
 template <typename S, bool MASKED>
 __global__ void __launch_bounds__(S::THREADS, 1)
     turns_backward(const __grid_constant__ attention_args a,
@@ -160,29 +159,33 @@ __global__ void __launch_bounds__(S::THREADS, 1)
 
 /* ---- launching ------------------------------------------------------------------------------- */
 
-/* Stages and sums by what fits into shared memory. */
+/* As many stages and sums as fit in shared memory. */
 typedef turns_shape<64, 4, 3> shape_64;
 typedef turns_shape<72, 3, 3> shape_72;
 typedef turns_shape<128, 2, 2> shape_128;
 typedef turns_shape<64, 5, 0> keys_64;
 typedef turns_shape<72, 5, 0> keys_72;
 
-constexpr int64_t GRID = 65535; /* blocks along the second and third axes of a grid */
+constexpr int64_t GRID = 65535; /* most blocks along the second and third axes of a grid */
 
-/* Lines that go side by side.  A turn takes the time of about two tiles to pass and 132 blocks
- * begin in that of a block, so that 2 x 132 / tiles would do, of blocks that take the same time;
- * twice that is faster.  Causal tiles of keys have unequal work: as many lines as the L2 serves, so
- * that the longest blocks of all begin first and sums of dq still do not go to memory and back;
- * of long lines 32 at least, as else too many blocks of a line wait for each other.  Groups
- * of lines are alike, as the blocks of a few left over would wait for each other, too. */
+/*
+ * The number of lines that run concurrently.  A turn is passed on in the time of about two tiles,
+ * and the 132 blocks that run at once start spread over the time of a block.  So 2 x 132 / tiles
+ * lines would suffice if all blocks took the same time; twice as many are faster.
+ *
+ * Causal tiles of keys have unequal work.  There as many lines run as the L2 cache serves, so that
+ * the longest blocks of all start first while sums of dq stay in the cache; at least 32 of long
+ * lines, since otherwise too many blocks of a line wait for each other.  Groups of lines have equal
+ * sizes, because the blocks of a small rest would wait for each other, too.
+ */
 template <typename S> static int64_t lines_together(const struct attention_args &a, int64_t lines)
 {
-    const int64_t bytes = a.n_queries * S::D * 8, served = (int64_t)33 << 20, least = 32;
+    const int64_t bytes = a.n_queries * S::D * 8, served = (int64_t)33 << 20, fewest = 32;
     int64_t n = 528 / attention_tile_count(a.n_queries, S::QUERIES) + 1;
     if (a.mask.causal && n < served / bytes)
         n = served / bytes;
-    if (a.mask.causal && n < least)
-        n = least;
+    if (a.mask.causal && n < fewest)
+        n = fewest;
     if (n < attention_tile_count(lines, GRID))
         n = attention_tile_count(lines, GRID);
     return attention_tile_count(lines, attention_tile_count(lines, n));
@@ -208,7 +211,7 @@ static void launch_turns(const struct attention_args &a, const struct turns_maps
     turns_backward<S, MASKED><<<grid, S::THREADS, shared, stream>>>(a, maps, (int)lines);
 }
 
-/* dk and dv alone of packed keys, whose statistics are there. */
+/* dk and dv alone, for packed keys, whose statistics must have been computed. */
 template <typename S> static bool launch_keys(const struct attention_args &a, cudaStream_t stream)
 {
     struct turns_maps maps;
@@ -238,30 +241,30 @@ template <typename S> static bool launch(const struct attention_args &a, cudaStr
     return true;
 }
 
-/* Whether the kernels take the call. */
+/* Do the kernels support the call? */
 bool attention_turns_takes(const struct attention_args &a)
 {
-    const int64_t most = INT32_MAX / 4;
+    const int64_t limit = INT32_MAX / 4;
     const int64_t tiles = attention_tile_count(a.n_queries, CUDA_ATTENTION_TURN_QUERIES);
     return (a.width == 64 || a.width == 72 || a.width == 128) && !a.lens && !a.mask.bias.data &&
            !a.mask.first.data && !a.mask.lengths.data && a.n_queries > 0 && a.n_keys > 0 &&
-           a.n_sequences > 0 && a.n_heads > 0 && a.n_queries <= most && a.n_keys <= most &&
-           a.mask.window <= most && a.n_keys / CUDA_ATTENTION_TURN_KEYS < GRID &&
-           a.n_sequences * a.n_heads <= most / tiles && a.k.vectors && a.v.vectors && a.o.vectors &&
-           a.dq.vectors && a.dk.vectors && a.dv.vectors &&
+           a.n_sequences > 0 && a.n_heads > 0 && a.n_queries <= limit && a.n_keys <= limit &&
+           a.mask.window <= limit && a.n_keys / CUDA_ATTENTION_TURN_KEYS < GRID &&
+           a.n_sequences * a.n_heads <= limit / tiles && a.k.vectors && a.v.vectors &&
+           a.o.vectors && a.dq.vectors && a.dk.vectors && a.dv.vectors &&
            attention_box_takes(a, a.q, a.n_queries, a.n_heads, false) &&
            attention_box_takes(a, a.d_o, a.n_queries, a.n_heads, false) && attention_on_hopper();
 }
 
-/* Where it was measured (doc/bench/h200.md), all but many queries of heads of 128 without a mask:
- * 0.86 of cuDNN's time over 1,560 places, 1.03 over 8,192, 0.96 over 4,096, 0.99 to 1.04 over
- * 17,776. */
+/* As measured (doc/bench/h200.md): everywhere but for many queries of heads of 128 without a mask.
+ * There it takes 0.86 of cuDNN's time for 1,560 tokens, 1.03 for 8,192, 0.96 for 4,096, 0.99 to
+ * 1.04 for 17,776. */
 bool attention_turns_is_fast(const struct attention_args &a)
 {
     return attention_turns_takes(a) && (a.width < 128 || a.mask.causal || a.n_queries <= 2048);
 }
 
-/* False: nothing was launched. */
+/* Returns false if it launched nothing. */
 bool attention_turns_backward(const struct attention_args &a, cudaStream_t stream)
 {
     const bool launched = a.width == 64   ? launch<shape_64>(a, stream)
@@ -282,7 +285,7 @@ bool attention_turns_takes_keys(const struct attention_args &a)
            attention_box_takes(a, a.d_o, a.n_queries, a.n_heads, false) && attention_on_hopper();
 }
 
-/* As if there were one sequence of keys. */
+/* Computed as if there were one sequence of keys. */
 int64_t attention_turns_key_chunks(const struct attention_args &a)
 {
     const int64_t tiles = attention_tile_count(a.n_queries, CUDA_ATTENTION_TURN_QUERIES);

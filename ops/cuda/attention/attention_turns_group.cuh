@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Attention backward on Hopper in one pass (attention_turns.cuh): what a warpgroup does with its 64
+ * Backward attention on Hopper in one pass (attention_turns.cuh): a consumer warpgroup with its 64
  * keys.
  *
- * Scores stand transposed, keys down and queries across, so that rounded they are the left operands
- * that dk and dv need.  Their gradients also go to shared memory, where both warpgroups take them
- * all for half of the columns of dq each.
+ * Scores are transposed, keys x queries, so that rounded they are the left operands that dk and dv
+ * need.  The gradients of scores also go to shared memory; from there each of the two warpgroups
+ * reads all of them for its half of the columns of dq.  Where registers allow, scores are issued
+ * one tile ahead and dq one tile behind, so that the tensor cores have work while exponentials are
+ * computed, and no warpgroup waits for the other.
  *
- * Where registers allow, scores are found one tile ahead and dq one tile behind, so that the tensor
- * cores have work while exponentials are found, and no warpgroup waits for the other.
- *
- * Missing queries add nothing: their q and d_o are zero, their lse and delta too.  Missing keys are
- * zero, so that they add nothing to dq.
+ * Missing queries contribute nothing: their q, d_o, lse and delta are zero.  Missing keys are zero,
+ * so they add nothing to dq.
  */
 #ifndef CKPT_CUDA_ATTENTION_TURNS_GROUP_CUH
 #define CKPT_CUDA_ATTENTION_TURNS_GROUP_CUH
@@ -20,14 +19,14 @@
 
 /* ---- operands -------------------------------------------------------------------------------- */
 
-/* 64 rows of keys as the left operand along the width, from shared memory. */
+/* Descriptor of 64 rows of keys in shared memory as left operand along the width. */
 template <typename S>
 __device__ __forceinline__ uint64_t turns_keys_along(uint32_t tile, int first, int k)
 {
     return operand_at(tile + 2 * k * S::KEYS + first, S::KEYS, 8);
 }
 
-/* The warp's 16 rows of them in registers. */
+/* Loads the warp's 16 rows of keys to registers. */
 template <typename S>
 __device__ __forceinline__ void turns_load_keys(uint32_t (&x)[S::STEPS][4],
                                                 const typename S::key_tile &tile, int first)
@@ -39,13 +38,13 @@ __device__ __forceinline__ void turns_load_keys(uint32_t (&x)[S::STEPS][4],
         load_matrix4(x[k], (const bf16 *)&tile.unit[2 * k + unit][row]);
 }
 
-/* Queries along the width, as right operand. */
+/* Descriptor of queries along the width as right operand. */
 template <typename S> __device__ __forceinline__ uint64_t turns_queries_along(uint32_t tile, int k)
 {
     return operand_with<SWIZZLE_128>(tile + k / 4 * S::QUERIES * 8 + k % 4 * 2, 1, 64);
 }
 
-/* c [64, 64] = keys queries^T, keys in registers or in shared memory. */
+/* Issues c [64, 64] = keys queries^T, with keys in registers or in shared memory. */
 template <typename S>
 __device__ __forceinline__ void turns_scores(float (&c)[8][4], const uint32_t (&x)[S::STEPS][4],
                                              uint32_t queries)
@@ -67,7 +66,7 @@ __device__ __forceinline__ void turns_scores(float (&c)[8][4], uint32_t tile, in
     products_commit();
 }
 
-/* c [64, D] += p queries. */
+/* Issues c [64, D] += p queries. */
 template <typename S>
 __device__ __forceinline__ void turns_add(float (&c)[S::UNITS][4], const uint32_t (&p)[4][4],
                                           uint32_t queries)
@@ -88,8 +87,8 @@ __device__ __forceinline__ void turns_round(uint32_t (&p)[4][4], const float (&c
             p[k][i] = pack2(c[2 * k + i / 2][i % 2 * 2], c[2 * k + i / 2][i % 2 * 2 + 1]);
 }
 
-/* One lane tells for its warp. */
-__device__ __forceinline__ void turns_tell(const uint64_t *barrier)
+/* Arrives once for the whole warp. */
+__device__ __forceinline__ void turns_arrive(const uint64_t *barrier)
 {
     __syncwarp();
     if (threadIdx.x % 32 == 0)
@@ -102,15 +101,15 @@ template <typename S, bool MASKED> struct turns_group {
     const struct attention_args &a;
     turns_shared<S> *here;
     int group;
-    int first, key; /* the warpgroup's first key in the block, the thread's in the sequence */
-    float factor;   /* of scores */
-    /* Keys stay in registers where there are some left, values where there are more. */
+    int first, key; /* of the warpgroup in the block, of the thread in the sequence */
+    float factor;   /* scale of scores */
+    /* Keys stay in registers where some are left, values where even more are. */
     static constexpr bool K_STAYS = S::AHEAD, V_STAYS = S::D <= 64 || !S::DQ;
     uint32_t k[S::STEPS][4], v[S::STEPS][4];
     float s[8][4], next[8][4], ds[8][4], dq[S::DQ_UNITS][4];
     float dk[S::UNITS][4], dv[S::UNITS][4];
     uint32_t p_rounded[4][4], ds_rounded[4][4];
-    struct turns_turn turn; /* at the tile whose dq is found */
+    struct turns_turn turn; /* at the tile whose dq is computed */
     struct turns_place place, before;
 
     __device__ __forceinline__ turns_group(const struct attention_args &args,
@@ -153,7 +152,7 @@ template <typename S, bool MASKED> struct turns_group {
             turns_scores<S>(ds, piece_at(&here->v), first, d_o);
     }
 
-    /* The warpgroup's half of the columns of dq of tile t. */
+    /* Issues the warpgroup's half of the columns of dq of tile t. */
     __device__ __forceinline__ void begin_dq(int t)
     {
         const uint32_t left = piece_at(&here->ds[t & 1]);
@@ -167,7 +166,7 @@ template <typename S, bool MASKED> struct turns_group {
 
     /* ---- scores ---- */
 
-    /* Does every query of a tile see every key of the block, and more than one? */
+    /* Does every query of a tile see every key of the block, and more than one key? */
     __device__ __forceinline__ bool sees_all(int tile) const
     {
         const turns_work &w = here->work;
@@ -176,7 +175,7 @@ template <typename S, bool MASKED> struct turns_group {
                (!a.mask.window || first + S::QUERIES - w.first_key <= (int)a.mask.window);
     }
 
-    /* Keys that the query of a column of accumulators sees. */
+    /* The keys [x, y) visible to the query of an accumulator column. */
     __device__ __forceinline__ int2 seen(int tile, int column) const
     {
         const int n = here->work.keys;
@@ -240,7 +239,8 @@ template <typename S, bool MASKED> struct turns_group {
             }
     }
 
-    /* To where both warpgroups find them, once they see them. */
+    /* Writes the gradients to shared memory for both warpgroups; a fence and a barrier must
+     * follow. */
     __device__ __forceinline__ void put_gradients(int t)
     {
         const int row = threadIdx.x / 32 * 16 + threadIdx.x % 16, unit = threadIdx.x % 32 / 16;
@@ -252,11 +252,12 @@ template <typename S, bool MASKED> struct turns_group {
 
     /* ---- dq ---- */
 
-    /* Of tile t, at place p: to the sum that takes turns, or with that to memory. */
+    /* Adds dq of tile t, at position p, to the sum that tiles of keys pass on; the last tile of
+     * keys writes the total as dq. */
     __device__ __forceinline__ void put_dq(int t, const turns_place &p)
     {
         const int slot = t % S::PASSING, unit = group * (S::UNITS / 2);
-        const int first = S::UNITS % 2 ? group : 0; /* the other one has the unit before */
+        const int first = S::UNITS % 2 ? group : 0; /* the other warpgroup has the unit before */
         float4 *sum = &here->sums[slot][unit][threadIdx.x % GROUP];
         barrier_wait(&here->room[slot], t / S::PASSING);
         if (turn.number < turn.last) {
@@ -300,9 +301,10 @@ template <typename S, bool MASKED> struct turns_group {
 
     /* ---- tiles of queries ---- */
 
-    /* Scores are one tile ahead, dq one behind.  The last tile's scores are found once more and dq
-     * of none at first, so that products have one order. */
-    __device__ __forceinline__ void pass_ahead(int t, int stage, int ahead, int ahead_round)
+    /* Processes a tile; its scores were issued one tile ahead, and dq follows one tile behind.  To
+     * keep one order of products, the last tile's scores are issued once more, and the first tile
+     * issues a dq that is not used. */
+    __device__ __forceinline__ void process_ahead(int t, int stage, int ahead, int ahead_round)
     {
         const bool all = !MASKED || sees_all(place.tile);
         barrier_wait(&here->come[ahead], ahead_round);
@@ -322,7 +324,8 @@ template <typename S, bool MASKED> struct turns_group {
         pin_registers(ds);
         find_gradients(stage, all);
         turns_round(ds_rounded, ds);
-        products_wait<1>(); /* the other one may now write over what dq was made of */
+        /* The other warpgroup may then overwrite the gradients that dq was computed from. */
+        products_wait<1>();
         pin_registers(next);
         pin_registers(dq);
         put_gradients(t);
@@ -332,9 +335,9 @@ template <typename S, bool MASKED> struct turns_group {
         if (MASKED)
             turn = turns_turn_of<S>(a, here->work, place.tile);
         show_products();
-        turns_tell(&here->exchanged[t & 1]);
+        turns_arrive(&here->exchanged[t & 1]);
         if (t > 0)
-            turns_tell(&here->full[(t - 1) % S::PASSING]);
+            turns_arrive(&here->full[(t - 1) % S::PASSING]);
         products_begin();
         turns_add<S>(dk, ds_rounded, piece_at(&here->ring[stage][0]));
 #pragma unroll
@@ -345,12 +348,12 @@ template <typename S, bool MASKED> struct turns_group {
         products_wait<0>();
         pin_registers(p_rounded);
         pin_registers(ds_rounded);
-        turns_tell(&here->done[stage]);
+        turns_arrive(&here->done[stage]);
         place.next(a, here->work);
     }
 
     /* The same without dq. */
-    __device__ __forceinline__ void pass_keys(int stage, int ahead, int ahead_round)
+    __device__ __forceinline__ void process_keys(int stage, int ahead, int ahead_round)
     {
         barrier_wait(&here->come[ahead], ahead_round);
         products_begin();
@@ -381,10 +384,10 @@ template <typename S, bool MASKED> struct turns_group {
         pin_registers(ds_rounded);
         pin_registers(dv);
         pin_registers(dk);
-        turns_tell(&here->done[stage]);
+        turns_arrive(&here->done[stage]);
     }
 
-    /* Tiles of queries, every one or every second one. */
+    /* Processes all tiles of queries, or every second one. */
     __device__ __forceinline__ void run_keys(void)
     {
         const int n = here->work.n, step = here->work.halves ? 2 : 1;
@@ -400,7 +403,7 @@ template <typename S, bool MASKED> struct turns_group {
         for (; t < n; t += step) {
             const bool wraps = stage + step >= S::STAGES, last = t + step >= n;
             const int after = stage + step - (wraps ? S::STAGES : 0), round_after = round + wraps;
-            pass_keys(stage, last ? stage : after, last ? round : round_after);
+            process_keys(stage, last ? stage : after, last ? round : round_after);
             stage = after;
             round = round_after;
         }
@@ -417,11 +420,11 @@ template <typename S, bool MASKED> struct turns_group {
         pin_registers(dq);
         put_dq(t, before);
         show_products();
-        turns_tell(&here->full[t % S::PASSING]);
+        turns_arrive(&here->full[t % S::PASSING]);
     }
 
-    /* One tile from its scores to dq. */
-    __device__ __forceinline__ void pass_whole(int t, int stage, int round)
+    /* Processes one tile from its scores to dq. */
+    __device__ __forceinline__ void process_whole(int t, int stage, int round)
     {
         const bool all = !MASKED || sees_all(place.tile);
         barrier_wait(&here->come[stage], round);
@@ -442,7 +445,7 @@ template <typename S, bool MASKED> struct turns_group {
         turns_round(ds_rounded, ds);
         put_gradients(t);
         show_products();
-        turns_tell(&here->exchanged[t & 1]);
+        turns_arrive(&here->exchanged[t & 1]);
         products_begin();
         turns_add<S>(dk, ds_rounded, piece_at(&here->ring[stage][0]));
         barrier_wait(&here->exchanged[t & 1], t / 2);
@@ -450,14 +453,14 @@ template <typename S, bool MASKED> struct turns_group {
         products_wait<1>();
         pin_registers(p_rounded);
         pin_registers(ds_rounded);
-        turns_tell(&here->done[stage]);
+        turns_arrive(&here->done[stage]);
         if (MASKED)
             turn = turns_turn_of<S>(a, here->work, place.tile);
         products_wait<0>();
         pin_registers(dq);
         put_dq(t, place);
         show_products();
-        turns_tell(&here->full[t % S::PASSING]);
+        turns_arrive(&here->full[t % S::PASSING]);
         place.next(a, here->work);
     }
 
@@ -478,9 +481,9 @@ template <typename S, bool MASKED> struct turns_group {
             const bool wraps = stage + 1 == S::STAGES, last = t + 1 == n;
             const int after = wraps ? 0 : stage + 1, round_after = round + wraps;
             if constexpr (S::AHEAD)
-                pass_ahead(t, stage, last ? stage : after, last ? round : round_after);
+                process_ahead(t, stage, last ? stage : after, last ? round : round_after);
             else
-                pass_whole(t, stage, round);
+                process_whole(t, stage, round);
             stage = after;
             round = round_after;
         }
@@ -494,7 +497,7 @@ template <typename S, bool MASKED> struct turns_group {
 
     /* ---- dk and dv ---- */
 
-    /* In fp32 to the scratch of a chunk. */
+    /* Stores fp32 partial sums to the scratch of a chunk. */
     __device__ __forceinline__ void put_partial(float *to, const float (&c)[S::UNITS][4],
                                                 float times) const
     {
@@ -512,7 +515,8 @@ template <typename S, bool MASKED> struct turns_group {
         }
     }
 
-    /* The warp's 16 rows through shared memory, as accumulators write but 8 bytes side by side. */
+    /* Stores the warp's 16 rows through shared memory, since accumulators have only 8 contiguous
+     * bytes per row. */
     __device__ __forceinline__ void put_rows(const struct attention_operand &x, char *room,
                                              const float (&c)[S::UNITS][4], float times,
                                              uint32_t *most) const
@@ -539,7 +543,7 @@ template <typename S, bool MASKED> struct turns_group {
         __syncwarp();
     }
 
-    /* The second warpgroup's sums of the same keys are added to those of the first. */
+    /* Adds the second warpgroup's sums for the same keys to those of the first. */
     __device__ __forceinline__ void join_halves(float (&c)[S::UNITS][4]) const
     {
         float4 *room = (float4 *)here->ring + threadIdx.x % GROUP;
@@ -575,7 +579,7 @@ template <typename S, bool MASKED> struct turns_group {
             put_partial(to + matrix, dv, 1.f);
             return;
         }
-        named_sync(1, GROUP * S::GROUPS); /* nobody reads tiles of queries any more */
+        named_sync(1, GROUP * S::GROUPS); /* before tiles of queries are overwritten */
         char *room = (char *)here->ring + threadIdx.x / 32 * 16 * (S::UNITS | 1) * 16;
         put_rows(a.dk, room, dk, factor, a.most[1]);
         put_rows(a.dv, room, dv, 1.f, a.most[2]);

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Attention of wide heads: which calls, their tiles, and the products of each. */
+/* Attention of wide heads: the calls that it supports, their tiles, and the products of each
+ * tile. */
 #include "cuda/attention/attention_wide.h"
 #include "cuda/gemm.h"
 #include "cuda/workspace.h"
 
-/* ---- does it fit? --------------------------------------------------------------------------- */
+/* ---- supported operands ---------------------------------------------------------------------- */
 
-/* The heads of all sequences lie at one distance: to cuBLASLt they are one batch.  Operands are
- * [leading axes..., rows, heads, width], lse is [leading axes..., heads, rows]. */
+/* The heads of all sequences must be equidistant, so that they are one batch for cuBLASLt.
+ * Operands are [leading axes..., rows, heads, width], lse is [leading axes..., heads, rows]. */
 static bool find_step(const struct ckpt_desc *d, bool lse, int64_t *step)
 {
     int64_t n = 1;
@@ -30,7 +31,7 @@ static int64_t row_of(const struct ckpt_desc *d)
     return d->shape[d->ndim - 3] == 1 ? width : d->stride[d->ndim - 3];
 }
 
-/* Rows of 16 byte pieces at 16 byte steps. */
+/* Rows and strides must be multiples of 16 bytes. */
 static bool fits(const struct ckpt_view *v)
 {
     const struct ckpt_desc *d = &v->desc;
@@ -64,7 +65,8 @@ bool cuda_attention_wide_takes(const struct ckpt_kernel_args *a)
 
 /* ---- tiles and products ---------------------------------------------------------------------- */
 
-/* The call and its scratch: scores, probabilities, sums of dk and dv, and what products have. */
+/* The call and its scratch: scores, probabilities, sums of dk and dv, and the workspace of
+ * products. */
 struct wide_call {
     const struct ckpt_kernel_args *a;
     struct ckpt_kernel_args products;
@@ -74,7 +76,7 @@ struct wide_call {
     void *probabilities;
 };
 
-/* Matrices [matrix, matrix + matrices), of each the queries [first, first + rows). */
+/* Matrices [matrix, matrix + matrices), and of each the queries [first, first + rows). */
 struct wide_tile {
     int64_t matrix, matrices, first, rows;
 };
@@ -112,7 +114,7 @@ static int each_tile(const struct wide_call *c, run_tile run)
     return rc;
 }
 
-/* What of an operand belongs to the tile: its queries from `first` on, or all keys. */
+/* The part of an operand that belongs to the tile: its queries from `first` on, or all keys. */
 static struct wide_matrix part_of(const struct ckpt_view *v, const struct wide_tile *t,
                                   int64_t first)
 {
@@ -131,7 +133,7 @@ static struct wide_matrix lse_of(const struct ckpt_view *v, const struct wide_ti
     return m;
 }
 
-/* Scores or probabilities of the tile. */
+/* The scores or probabilities of the tile. */
 static struct wide_matrix scratch_of(const struct wide_call *c, void *data)
 {
     return (struct wide_matrix){data, c->cut.pitch, c->cut.rows * c->cut.pitch};
@@ -151,7 +153,7 @@ static struct wide_scores scores_of(const struct wide_call *c, const struct wide
                                 .lse = lse_of(lse, t)};
 }
 
-/* c = a b, a product of each matrix of the tile; g tells the sizes, and what is transposed. */
+/* c = a b, one product per matrix of the tile; g has the sizes and transpositions. */
 static int multiply(const struct wide_call *c, const struct wide_tile *t, struct gemm g,
                     const struct wide_matrix *x, const struct wide_matrix *y,
                     const struct wide_matrix *to)
@@ -165,7 +167,7 @@ static int multiply(const struct wide_call *c, const struct wide_tile *t, struct
     return cuda_gemm_batch(&c->products, &g, &batch);
 }
 
-/* scores = x y^T, x rows of queries, y of keys. */
+/* scores = x y^T; rows of x are queries, rows of y are keys. */
 static int find_scores(const struct wide_call *c, const struct wide_tile *t,
                        const struct wide_matrix *x, const struct wide_matrix *y)
 {
@@ -176,7 +178,8 @@ static int find_scores(const struct wide_call *c, const struct wide_tile *t,
     return multiply(c, t, g, x, y, &to);
 }
 
-/* to, rows of queries, = what stands for probabilities times y, rows of keys. */
+/* to = p y; rows of `to` are queries, rows of y are keys, p is the matrix in the place of the
+ * probabilities. */
 static int mix_keys(const struct wide_call *c, const struct wide_tile *t,
                     const struct wide_matrix *y, const struct wide_matrix *to)
 {
@@ -186,8 +189,8 @@ static int mix_keys(const struct wide_call *c, const struct wide_tile *t,
     return multiply(c, t, g, &p, y, to);
 }
 
-/* to, rows of keys, = what stands for probabilities, transposed, times y, rows of queries.  Where a
- * sequence has several tiles they are added up in fp32. */
+/* to = p^T y; rows of `to` are keys, rows of y are queries.  If a sequence has several tiles, they
+ * are summed in fp32. */
 static int mix_queries(const struct wide_call *c, const struct wide_tile *t,
                        const struct wide_matrix *y, const struct wide_matrix *to, float *sums)
 {
@@ -203,7 +206,7 @@ static int mix_queries(const struct wide_call *c, const struct wide_tile *t,
     return cuda_wide_store(to, c->s.dtype, sums, c->s.n_keys, c->s.width, c->a->stream);
 }
 
-/* ---- the two directions ---------------------------------------------------------------------- */
+/* ---- forward and backward -------------------------------------------------------------------- */
 
 static int forward_tile(const struct wide_call *c, const struct wide_tile *t)
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What attention of wide heads does between its products: a block of 256 threads has a row. */
+/* The kernels between the products of wide attention: one block of 256 threads per row. */
 #include "cuda/attention/attention_wide.h"
 #include "cuda/cuda.cuh"
 
 constexpr int THREADS = 256;
-constexpr int EACH = 4; /* neighbouring elements of a thread */
+constexpr int EACH = 4; /* adjacent elements of a thread */
 
-/* The largest x of a block of THREADS, in every thread. */
+/* The maximum of x over a block of THREADS, in every thread. */
 __device__ __forceinline__ float block_maximum(float x)
 {
     __shared__ float part[THREADS / 32];
@@ -22,7 +22,7 @@ __device__ __forceinline__ float block_maximum(float x)
     return x;
 }
 
-/* Where the row of this block has its lse. */
+/* The offset of the lse of this block's row. */
 __device__ __forceinline__ int64_t row_offset(const struct wide_scores &w,
                                               const struct wide_matrix &x)
 {
@@ -30,7 +30,7 @@ __device__ __forceinline__ int64_t row_offset(const struct wide_scores &w,
     return matrix * x.step + row * x.row;
 }
 
-/* The logarithm of the sum of exp(scale s).  Each thread keeps a maximum and the sum below it. */
+/* The logarithm of the sum of exp(scale s).  Each thread keeps a running maximum and sum. */
 __device__ __forceinline__ float find_lse(const struct wide_scores &w, const float *s)
 {
     float maximum = -INFINITY, total = 0;
@@ -52,7 +52,7 @@ __device__ __forceinline__ float find_lse(const struct wide_scores &w, const flo
     return top + logf(block_sum(maximum == -INFINITY ? 0.f : total * expf(maximum - top)));
 }
 
-/* lse is rounded as the scores are: a probability is held at 1. */
+/* lse is rounded like the scores, so a probability is clamped to 1. */
 template <typename T, bool KNOWN>
 __global__ void __launch_bounds__(THREADS) find_probabilities(const __grid_constant__ wide_scores w)
 {
@@ -72,8 +72,8 @@ __global__ void __launch_bounds__(THREADS) find_probabilities(const __grid_const
     }
 }
 
-/* The mean of dp by the probabilities as they were rounded, not o d_o: what is left after the
- * subtraction is small, and o was rounded by itself. */
+/* delta is the mean of dp weighted by the rounded probabilities, not o d_o: the difference dp -
+ * delta is small, and o was rounded separately. */
 template <typename T>
 __global__ void __launch_bounds__(THREADS) find_gradient(const __grid_constant__ wide_scores w)
 {

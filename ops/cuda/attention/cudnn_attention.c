@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Attention as cuDNN graphs.  cuDNN recognises the pattern of the operations and runs a fused
- * kernel, so their order is not a matter of taste; see the section on fused attention in NVIDIA's
- * documentation of the cuDNN graph API.  Matrices on the right of a product are described
- * transposed, with the strides to match.
+ * Attention as cuDNN graphs. cuDNN recognises a fixed pattern of operations and runs a fused
+ * kernel, so their order must not change; see the section on fused attention in NVIDIA's
+ * documentation of the cuDNN graph API.  Right operands of products are described transposed, with
+ * matching strides.
  */
 #include "cuda/attention/cudnn_attention.h"
 
@@ -14,7 +14,7 @@ struct sketch {
 
 /* ---- tensors in memory --------------------------------------------------------------------- */
 
-/* The rows of an operand; inside the graph if uid is 0. */
+/* The rows of an operand; virtual if uid is 0. */
 static cudnn_tensor make_rows(struct sketch k, int64_t uid, int x, int64_t heads, int64_t n_rows)
 {
     struct cudnn_tensor_spec t = {
@@ -36,7 +36,7 @@ static cudnn_tensor key_rows(struct sketch k, int x)
     return make_rows(k, x + 1, x, k.s->shared, k.s->keys);
 }
 
-/* Keys or values as the right side of a product. */
+/* Keys or values as right operand of a product. */
 static cudnn_tensor key_columns(struct sketch k, int x)
 {
     struct cudnn_tensor_spec t = {
@@ -59,7 +59,7 @@ static cudnn_tensor lse_of(struct sketch k)
     return cudnn_graph_tensor(k.g, &t);
 }
 
-/* fp32 scratch, dense. */
+/* Dense fp32 scratch. */
 static cudnn_tensor scratch(struct sketch k, int x, int64_t n_columns)
 {
     struct cudnn_tensor_spec t = {.uid = x + 1,
@@ -74,7 +74,7 @@ static cudnn_tensor scalar(struct sketch k, int x)
     return cudnn_graph_scalar(k.g, x + 1, CUDNN_DATA_FLOAT, 4);
 }
 
-/* ---- tensors inside the graph, and what makes them ------------------------------------------- */
+/* ---- virtual tensors, and the operations that make them -------------------------------------- */
 
 static cudnn_tensor inside(struct sketch k, cudnnDataType_t type, int64_t m, int64_t n)
 {
@@ -82,7 +82,7 @@ static cudnn_tensor inside(struct sketch k, cudnnDataType_t type, int64_t m, int
     return cudnn_graph_tensor(k.g, &t);
 }
 
-/* fp32 [queries, keys], one per head. */
+/* fp32 [queries, keys] per head. */
 static cudnn_tensor scores(struct sketch k)
 {
     return inside(k, CUDNN_DATA_FLOAT, k.s->queries, k.s->keys);
@@ -103,7 +103,7 @@ static cudnn_tensor score_map(struct sketch k, cudnnPointwiseMode_t mode, cudnn_
     return y;
 }
 
-/* One number per query. */
+/* One value per query. */
 static cudnn_tensor query_reduction(struct sketch k, cudnnReduceTensorOp_t op, cudnn_tensor x)
 {
     cudnn_tensor y = inside(k, CUDNN_DATA_FLOAT, k.s->queries, 1);
@@ -111,7 +111,7 @@ static cudnn_tensor query_reduction(struct sketch k, cudnnReduceTensorOp_t op, c
     return y;
 }
 
-/* The scores of keys by queries, as operands of a product. */
+/* Scores transposed to keys x queries, as operand of a product. */
 static cudnn_tensor transposed_scores(struct sketch k, cudnn_tensor x)
 {
     const int64_t n = k.s->queries * k.s->keys;
@@ -131,8 +131,8 @@ static cudnn_tensor scaled_scores(struct sketch k, cudnn_tensor q, cudnn_tensor 
     return score_map(k, CUDNN_POINTWISE_MUL, score_product(k, q, k_columns), scale);
 }
 
-/* x where `mode` holds between the place of the query (or that plus `more`) and the key's, else
- * hidden. */
+/* Keeps x where `mode` holds between a and b, the indices of the query and the key (or one of them
+ * plus the window), else `hidden`. */
 static cudnn_tensor hide(struct sketch k, cudnn_tensor x, cudnnPointwiseMode_t mode, cudnn_tensor a,
                          cudnn_tensor b, cudnn_tensor hidden)
 {
@@ -149,7 +149,7 @@ static cudnn_tensor index_along(struct sketch k, cudnn_tensor x, int64_t axis)
     return y;
 }
 
-/* Scores of keys that a query does not see become -infinity. */
+/* Sets scores of keys that a query does not see to -infinity. */
 static cudnn_tensor masked(struct sketch k, cudnn_tensor x)
 {
     if (!k.s->causal)
@@ -214,7 +214,7 @@ static cudnn_tensor delta_of(struct sketch k, cudnn_tensor d_o, cudnn_tensor o)
     return delta;
 }
 
-/* dq, summed up over the keys in fp32. */
+/* dq, summed over the keys in fp32. */
 static void dq_of(struct sketch k, cudnn_tensor ds, cudnn_tensor k_columns)
 {
     cudnn_tensor dq = query_rows(k, CUDNN_ATTENTION_DQ);
