@@ -18,6 +18,7 @@
 #define SMALLER   3
 #define LOADED    6     /* options kept for more points */
 #define FEW       8     /* options that may need least */
+#define TRIED     512   /* entries of the table of selections that were played */
 #define TOLERANCE 0.005 /* how much faster than its sketch a plan may be */
 
 /* ---- the search ----------------------------------------------------------------------------- */
@@ -27,6 +28,12 @@ struct loaded {
     int32_t option;
     struct plan *p;
     struct transfer *t; /* or NULL: there is none */
+};
+
+/* A selection of idle gaps that was played, by its hash; direct-mapped. */
+struct tried {
+    uint64_t key;
+    double seconds; /* its step takes at least this */
 };
 
 struct search {
@@ -41,6 +48,7 @@ struct search {
     struct hosted_bounds hosted; /* what the host can take */
     struct point best;
     struct loaded loaded[LOADED]; /* the last option that was asked for comes first */
+    struct tried tried[TRIED];
 };
 
 static void unload(struct loaded *l)
@@ -100,19 +108,34 @@ static double least_seconds(const struct search *x, int32_t option)
                 (excess_of(x, option) - x->hosted.bytes) / x->m->h2d_both);
 }
 
+/* The entry of what is taken of the loaded option: half of all points take what another one did. */
+static struct tried *find_tried(struct search *x)
+{
+    uint64_t key = transfer_key(x->loaded->t, x->device, x->loaded->option);
+    struct tried *t = &x->tried[key % TRIED];
+    if (t->key != key)
+        *t = (struct tried){key, 0};
+    return t;
+}
+
 /* Makes a point the best one if it is faster; *better is then true. */
 static int try_point(struct search *x, const struct point *at, bool *better)
 {
-    const struct transfer *t;
-    bool fits;
+    double limit = x->best.seconds;
+    bool fits = false;
     *better = false;
-    if (at->option < 0 || at->option >= x->pf->n || least_seconds(x, at->option) >= x->best.seconds)
+    if (at->option < 0 || at->option >= x->pf->n || least_seconds(x, at->option) >= limit)
         return 0;
     int rc = load(x, at->option);
-    if (!rc)
-        rc = transfer_try(x->loaded->t, at->amounts, x->device, x->best.seconds, &fits);
-    t = x->loaded->t;
-    if (rc || !fits || t->seconds >= x->best.seconds || t->seconds < x->floor)
+    struct transfer *t = x->loaded->t;
+    if (rc || transfer_choose(t, at->amounts, x->device) > x->device)
+        return rc;
+    struct tried *tried = find_tried(x);
+    if (tried->seconds >= limit)
+        return 0;
+    rc = transfer_try(t, x->device, limit, &fits);
+    tried->seconds = fits ? fmin(t->seconds, limit) : INFINITY;
+    if (rc || !fits || t->seconds >= limit || t->seconds < x->floor)
         return rc;
     x->best = *at;
     x->best.seconds = t->seconds;
@@ -323,7 +346,9 @@ static int build(struct search *x, struct plan **out)
     *out = NULL;
     int rc = load(x, x->best.option);
     if (!rc)
-        rc = transfer_try(x->loaded->t, x->best.amounts, x->device, INFINITY, &fits);
+        fits = transfer_choose(x->loaded->t, x->best.amounts, x->device) <= x->device;
+    if (!rc && fits)
+        rc = transfer_try(x->loaded->t, x->device, INFINITY, &fits);
     if (!rc && fits)
         rc = transfer_order_outs(x->loaded->t, x->device);
     if (!rc && fits)

@@ -187,12 +187,26 @@ void transfer_free(struct transfer *x)
     free(x);
 }
 
-int transfer_try(struct transfer *x, const double amounts[AMOUNTS], int64_t device, double limit,
-                 bool *fits)
+static uint64_t mix(uint64_t key, uint64_t value)
 {
-    *fits = transfer_choose(x, amounts, device) <= device;
-    if (!*fits)
-        return 0;
+    key = (key ^ value) * 0x9e6c63d0876a9a35;
+    return key ^ key >> 32;
+}
+
+uint64_t transfer_key(const struct transfer *x, int64_t device, int32_t option)
+{
+    uint64_t key = mix((uint64_t)device, (uint64_t)option + 1);
+    for (int32_t i = 0; i < x->n; i++)
+        if (x->list[i].taken)
+            key = mix(key, (uint64_t)i);
+    for (int32_t i = 0; i < x->n_groups; i++)
+        if (x->groups[i].taken)
+            key = mix(key, (uint64_t)(x->n + i));
+    return key;
+}
+
+int transfer_try(struct transfer *x, int64_t device, double limit, bool *fits)
+{
     int rc = transfer_assign(x, true, fits);
     if (rc || !*fits)
         return rc;

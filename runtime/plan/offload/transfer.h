@@ -126,9 +126,10 @@ int transfer_assign(struct transfer *x, bool sketch, bool *fits);
 void transfer_play(struct transfer *x, int64_t device, double limit);
 /* Plays the step once more with the copies out in an order that leaves few holes (outs.c). */
 int transfer_order_outs(struct transfer *x, int64_t device);
-/* All three, as a sketch, if *fits then is true.  Returns 0 or CKPT_ENOMEM. */
-int transfer_try(struct transfer *x, const double amounts[AMOUNTS], int64_t device, double limit,
-                 bool *fits);
+/* Assigns what is taken, as a sketch, and plays it if *fits.  Returns 0 or CKPT_ENOMEM. */
+int transfer_try(struct transfer *x, int64_t device, double limit, bool *fits);
+/* A hash of what is taken, of which option and for how many device bytes. */
+uint64_t transfer_key(const struct transfer *x, int64_t device, int32_t option);
 /* Writes what is taken into the plan: residences and copies. */
 int transfer_rewrite(struct transfer *x);
 
