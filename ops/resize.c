@@ -129,12 +129,13 @@ static int64_t place_in_window(int64_t i, int64_t to, int64_t from, int64_t wind
     return min_i64(at * from / to + i % window, end - 1);
 }
 
+/* A window begins at a multiple of from / to, and reaches into one place more where that is not
+ * whole.  Some window reaches into two, unless `rest` divides `to`: then fractions of beginnings
+ * are multiples of rest / to. */
 static int64_t longest_window(int64_t to, int64_t from)
 {
-    int64_t longest = 1;
-    for (int64_t i = 0; i < to; i++)
-        longest = max_i64(longest, ((i + 1) * from + to - 1) / to - i * from / to);
-    return longest;
+    const int64_t rest = from % to;
+    return from / to + (rest == 0 ? 0 : to % rest == 0 ? 1 : 2);
 }
 
 ckpt_tensor ckpt_adaptive_max_pool(ckpt_tape *t, ckpt_tensor x, const int64_t *sizes)
@@ -146,9 +147,7 @@ ckpt_tensor ckpt_adaptive_max_pool(ckpt_tape *t, ckpt_tensor x, const int64_t *s
         return CKPT_NONE;
     for (int i = 0; i < d.ndim - 2 && x.id; i++) {
         const int64_t from = d.shape[i + 1], to = sizes[i];
-        if (to < 1 || to > CELLS_MOST)
-            return refuse(t, CKPT_ESHAPE, "adaptive_max_pool", "a size is below 1 or too large");
-        window[i] = longest_window(to, from);
+        window[i] = to < 1 ? 1 : longest_window(to, from); /* below 1: look_up() refuses */
         one &= window[i] == 1;
         if (window[i] * to != from)
             x = look_up(t, "adaptive_max_pool", x, i + 1, to, window[i], place_in_window);
