@@ -128,8 +128,9 @@ static int64_t place_in_window(int64_t i, int64_t to, int64_t from, int64_t wind
     return min_i64(at * from / to + i % window, end - 1);
 }
 
-/* Windows begin at multiples of from / to.  Where that is no whole number, each reaches into one
- * place more; where none of them ends at a whole number before the last, one reaches into two. */
+/* A window begins at a multiple of from / to, and reaches into one place more where that is not
+ * whole.  Some window reaches into two, unless `rest` divides `to`: then fractions of beginnings
+ * are multiples of rest / to. */
 static int64_t longest_window(int64_t to, int64_t from)
 {
     const int64_t rest = from % to;

@@ -55,7 +55,7 @@ template <int KIND, bool MEAN, int V, bool EMA, typename S> struct update_lanes 
             load_floats(ema, p.ema + i);
     }
 
-    /* What is stored to nearest after that is what it is. */
+    /* After that, storing to nearest changes nothing. */
     __device__ __forceinline__ void round_lane(int i)
     {
         w[i] = update_round(w[i], update_noise(word[i], NOISE_VALUE));
@@ -65,7 +65,7 @@ template <int KIND, bool MEAN, int V, bool EMA, typename S> struct update_lanes 
             v[i] = update_round(v[i], update_noise(word[i], NOISE_SQUARE));
     }
 
-    /* A weight that is not finite any more is told of: see HALT_UPDATE. */
+    /* Reports a weight that is not finite: see HALT_UPDATE. */
     __device__ __forceinline__ void update(const struct update_constants &c,
                                            const struct ckpt_run *run)
     {

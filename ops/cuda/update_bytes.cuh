@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The update of bf16 weights beside means in 8 bits (core/mean8.h).  What it takes is instructions
- * as much as memory: so a thread has eight elements at a time, draws random words while memory
- * answers, and divides, rounds and encodes without comparisons where no element asks for one.
+ * The update of bf16 weights beside means in 8 bits (core/mean8.h).  Instructions and
+ * latency cost as much as memory: so a thread has eight elements at a time, operands of the next
+ * chunk are on their way meanwhile, and it divides, rounds and encodes without comparisons where no
+ * element asks for one.  Fewer instructions alone do not help: see doc/bench/h200.md.
  */
 #ifndef CKPT_CUDA_UPDATE_BYTES_CUH
 #define CKPT_CUDA_UPDATE_BYTES_CUH
@@ -55,7 +56,7 @@ static __device__ __forceinline__ float larger_magnitude(float a, float b)
     return a;
 }
 
-/* What a thread knows of the magnitudes of a mean. */
+/* The smallest and the largest magnitude of a thread's means. */
 struct byte_range {
     float low, high;
 
@@ -228,8 +229,7 @@ struct byte_codes {
     }
 };
 
-/* What a thread reads: nothing of it is looked at before the random words are drawn, so that these
- * take the time that memory does. */
+/* The operands of a thread, as they stand in memory. */
 template <int KIND, bool EMA> struct byte_operands {
     uint32_t w[BYTE_LANES / 2], g[BYTE_LANES], ema[BYTE_LANES];
     struct byte_codes m, v;
@@ -250,8 +250,8 @@ template <int KIND, bool EMA> struct byte_operands {
     }
 };
 
-/* Elements i .. i + 7, of which n are there (0 to 8), or WHOLE: all, at good addresses; those that
- * are not there count as 0.  The kind has a first mean: without one nothing is in 8 bits. */
+/* Elements i .. i + 7, of which n are there (0 to 8), or WHOLE: all, at good addresses; missing
+ * ones count as 0.  The kind has a first mean: without one nothing is in 8 bits. */
 template <int KIND, bool EMA, bool WHOLE> struct byte_lanes {
     static constexpr bool SQUARE = KIND == UPDATE_ADAMW;
     float w[BYTE_LANES], m[BYTE_LANES], v[BYTE_LANES], g[BYTE_LANES], ema[BYTE_LANES];
@@ -338,7 +338,7 @@ template <int KIND, bool EMA, bool WHOLE> struct byte_lanes {
         }
     }
 
-    /* The gradients as clipped; nobody compares where there is no bound. */
+    /* Clips gradients, without comparisons where there is no bound. */
     __device__ __forceinline__ void clip(const struct update_constants &c)
     {
         if (c.limit < INFINITY) {
@@ -376,8 +376,8 @@ template <int KIND, bool EMA, bool WHOLE> struct byte_lanes {
         }
     }
 
-    /* Corrections are at least 1.  Where they are no more than 2^20, these ranges are those of
-     * plain_root and plain_quotient. */
+    /* Corrections are at least 1.  Where they are no more than 2^20, plain_root and plain_quotient
+     * are exact in these ranges. */
     __device__ __forceinline__ void adamw(const struct update_constants &c)
     {
         const bool usual =
@@ -459,8 +459,8 @@ template <int KIND, bool EMA, bool WHOLE> struct byte_lanes {
     }
 };
 
-/* A chunk from element `begin` on, whose operands are there where it is WHOLE.  Those of the next
- * one, if that is whole too, are on their way while this one is worked on.  Returns whether. */
+/* A chunk from element `begin` on, whose operands are there where it is WHOLE.  Operands of the
+ * next chunk, if that is whole too, load meanwhile.  Returns whether they do. */
 template <int KIND, bool EMA, bool WHOLE>
 static __device__ __forceinline__ bool
 update_chunk(const struct update_param &p, const struct update_constants &c,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the kernels of updates share: the parameters of a launch, and where an element of one stands
- * among those that are rounded. */
+/* Shared by the kernels of updates: the parameters of a launch, and the part of a parameter that an
+ * element is rounded with. */
 #ifndef CKPT_CUDA_UPDATE_PARAM_CUH
 #define CKPT_CUDA_UPDATE_PARAM_CUH
 

@@ -181,7 +181,7 @@ static bool same(const struct data *d, int t)
 
 /* ---- sizes ----------------------------------------------------------------------------------- */
 
-/* Those that fit, and none else. */
+/* It takes the sizes that fit, and no other. */
 static void test_takes(bool (*takes)(int64_t rows, int64_t inner, int64_t cols))
 {
     static const struct shape large = {65536, 768, 3072};

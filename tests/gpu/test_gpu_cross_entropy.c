@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Loss and gradient of rows of classes in one kernel on a GPU, against the two ops one by one, bit
- * for bit: rows that a block holds, that a cluster of blocks holds and that nobody does, whole
+ * for bit: rows that a block holds, that a cluster of blocks holds and that neither holds, whole
  * vectors or not, with every option, the gradient in a place of its own and over the logits.  The
- * gradient of a few rows is compared with that of the CPU, too.
+ * gradient of a few rows is compared with the CPU's, too.
  */
 #include <math.h>
 #include <string.h>
@@ -185,8 +185,8 @@ static double value(const void *x, enum ckpt_dtype dtype, int64_t i)
                               : (double)((const float *)x)[i];
 }
 
-/* The norm of the difference is a small part of that of the CPU's result; or of one for each row,
- * for of a likely class next to nothing is left of numbers of that size. */
+/* The norm of the difference is small beside the norm of the CPU's result, or beside 1 for each
+ * row: the gradient of a likely class is a difference of numbers near 1. */
 static void check_near(const struct data *d, enum operand_name i, const void *found)
 {
     double apart = 0, all = 0;

@@ -4,7 +4,7 @@
  * the bits of the kernel that interprets it node by node in fp32.  Every function stands between
  * values in bf16 and in fp32, on operands of all kinds of bits (NaN of any sort, infinite ones,
  * subnormal ones, zeros of both signs), in views that are dense, odd, not aligned, spread, permuted
- * or far apart.  What is done on two values of bf16 at once sees every first value with many second
+ * or far apart.  Functions of two values of bf16 at once see every first value with many second
  * ones.  Sums of whole numbers are exact in any order, and are compared, too.
  */
 #include <stdlib.h>
@@ -161,7 +161,7 @@ static int pick(struct expr *e, int which, const int *node, int n)
     return y;
 }
 
-/* PICKS functions from number `first` on, of what is there by then, most of them rounded. */
+/* PICKS functions from number `first` on, of the nodes made so far; most of them round. */
 static int make_program(struct expr *e, int first, int *picked)
 {
     static const float constants[][2] = {{0.25f, 0.75f}, {-4.f, 4.f}, {0.f, 1.f}, {0.1f, 3.f},

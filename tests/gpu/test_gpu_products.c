@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The linear family on a GPU against the CPU's kernels, with the algorithm that is proposed first,
- * of cuBLASLt or our own, with the fastest measured, and with the pins that measuring left: those
+ * of cuBLASLt or our own, with the fastest measured, and with the pins that measuring left, which
  * give the same bits.
- * "test_gpu_products times" prints what the products of a large model take instead.
+ * "test_gpu_products times" prints times of the products of a large model instead.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -151,7 +151,7 @@ static double relative_error(const void *a, const void *b, const struct ckpt_des
     return sqrt(error / norm);
 }
 
-/* Every kind once, and those that add once more on top; the outputs go to result. */
+/* Every kind once; kinds that can add run once more on top.  The outputs go to result. */
 static void run_all(const struct data *d, const struct shape *s, struct cuda_libs *libs,
                     const char *mode, void *result[KINDS])
 {
