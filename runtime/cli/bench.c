@@ -12,12 +12,12 @@ enum { EXIT_SKIP = 77 }; /* the exit status of skipped tests */
 #define RANGE(...) CKPT_OPTION_RANGE(struct bench_options, __VA_ARGS__)
 
 static const struct ckpt_option bench_table[] = {
-    ROW("ops", FLAG, ops, NULL, "take the ops of the library one by one"),
+    ROW("ops", FLAG, ops, NULL, "benchmark the ops of the library one by one"),
     ROW("mode", STRING, mode, "MODE",
         "test (results against the CPU's), grad (the same of gradient ops), perf (default) or "
         "support"),
     ROW("only", STRING, only, "NAME",
-        "only families whose name has this in it, in capitals or not (default: all)"),
+        "only families whose name contains this, ignoring case (default: all)"),
     ROW("device", STRING, device, "NAME",
         "where ops run: auto (a GPU if there is one), cpu or cuda (default auto)"),
     ROW("dtype", STRING, dtype, "DTYPE", "only fp32 or only bf16 (default both)"),
@@ -74,7 +74,7 @@ static int open_bench(struct bench *b, bool compare)
         return cli_fail("%s", ckpt_error(NULL));
     struct device *d = b->device = b->c->memory.device;
     if (compare && d->ops->backend == CKPT_ON_CPU) {
-        printf("there is only a CPU: nothing to compare it with\n");
+        printf("there is only a CPU: nothing to compare with\n");
         return EXIT_SKIP;
     }
     if (compare && device_open_cpu(&b->reference, INT64_MAX, b->options->threads))

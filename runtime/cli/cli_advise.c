@@ -28,9 +28,9 @@ struct advise_options {
 
 static const struct ckpt_option advise_table[] = {
     ROW("graph", STRING, graph, "FILE",
-        "the step, as a program writes it with --graph-out; or give a command line after --"),
+        "the step, written by a program with --graph-out; or give a command line after --"),
     ROW("machine", STRING, machine, "FILE",
-        "rates and memory of the machine, or the name of a shipped one (default: this one)"),
+        "machine file, or the name of a shipped one (default: this machine)"),
     ROW("host", SIZE, host, "SIZE", "host memory as a second tier (default none)"),
     ROW("nvme", STRING, nvme, "DIR:SIZE", "NVMe as a third tier (default none)"),
     ROW("help", FLAG, help, NULL, "print this text (-h)"),
@@ -208,9 +208,8 @@ static int check_options(const struct advise_options *o, char **command)
     if (command && o->graph)
         return cli_usage("--graph %s and a command line: give one of them", o->graph);
     if (!command && !o->graph)
-        return cli_usage(
-            "what is to be advised? give --graph FILE, or -- and the command line of a "
-            "trainer");
+        return cli_usage("nothing to plan: give --graph FILE, or -- and the command line of a "
+                         "trainer");
     if (o->host < 0)
         return cli_usage("--host %lld%%: give it in bytes, as 64G", (long long)-o->host);
     return 0;

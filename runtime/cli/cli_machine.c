@@ -14,11 +14,11 @@ struct machine_options {
 #define ROW(...) CKPT_OPTION(struct machine_options, __VA_ARGS__)
 
 static const struct ckpt_option machine_table[] = {
-    ROW("out", STRING, out, "FILE", "where to write (default machine.json)"),
+    ROW("out", STRING, out, "FILE", "output file (default machine.json)"),
     ROW("dir", STRING, dir, "DIR",
         "measure the disk of this directory too: 256 MiB are written, read and removed"),
     ROW("name", STRING, name, "NAME",
-        "what to call the machine (default its host name, or that of the GPU)"),
+        "name of the machine (default its host name, or the name of the GPU)"),
     ROW("device", STRING, device, "NAME",
         "what to measure: auto (a GPU if there is one), cpu or cuda (default auto)"),
     ROW("help", FLAG, help, NULL, "print this text (-h)"),

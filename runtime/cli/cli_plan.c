@@ -14,18 +14,16 @@
 enum { NO_WORLD = INT32_MIN }; /* --world is not given */
 
 static const struct ckpt_option plan_table[] = {
-    ROW("graph", STRING, graph, "FILE",
-        "the step to plan, as a program writes it with --graph-out"),
+    ROW("graph", STRING, graph, "FILE", "the step to plan, written by a program with --graph-out"),
     ROW("machine", STRING, machine, "FILE",
-        "rates of the machine, or the name of a shipped one as h200-141"),
+        "machine file with rates, or the name of a shipped one such as h200-141"),
     ROW("vram", BUDGET, vram, "SIZE",
-        "device memory: bytes, 24G, 512M, a share as 80%, none, or auto: what the machine has, "
-        "less "
-        "a margin; without --machine none (default auto)"),
+        "device memory: bytes, 24G, 512M, a share such as 80%, none, or auto: the memory of the "
+        "machine minus a margin; without --machine none (default auto)"),
     ROW("host", SIZE, host, "SIZE", "host memory as a second tier (default none)"),
     ROW("nvme", STRING, nvme, "SIZE", "NVMe as a third tier (default none)"),
     ROW("out", STRING, out, "FILE", "write the plan, or with --place the offsets"),
-    ROW("plan-in", STRING, plan_in, "FILE", "show this plan instead of searching one"),
+    ROW("plan-in", STRING, plan_in, "FILE", "show this plan instead of searching"),
     ROW("explain", STRING, explain, "NAME",
         "say why the storages of this name, or number as #12, got their fate (default: none)"),
     ROW("timeline", STRING, timeline, "FILE",
@@ -33,23 +31,23 @@ static const struct ckpt_option plan_table[] = {
         "Perfetto; FILE.pickle: a snapshot for pytorch.org/memory_viz"),
     ROW("sweep", FLAG, sweep, NULL, "print step time against device budget"),
     RANGE("points", INT, points, "N", "budgets of a sweep, 2 to 1000 (default 24)", 2, 1000),
-    RANGE(
-        "world", INT, world, "N",
-        "print a rank's memory and step for 1, 2, 4 to N ranks and the ways to share; the graph is "
-        "one of several ranks, by --ranks 2 --plan-only --graph-out FILE (default: none)",
-        1, 1 << 20),
+    RANGE("world", INT, world, "N",
+          "print memory and step time of a rank for 1, 2, 4 to N ranks and each way to shard; the "
+          "graph comes from --ranks 2 --plan-only --graph-out FILE (default: none)",
+          1, 1 << 20),
     RANGE("hosts", INT, hosts, "H",
           "with --world: the hosts that N ranks fill (default: ranks_per_host of the machine file)",
           1, 1 << 20),
     ROW("link-file", STRING, link_file, "FILE",
         "with --world: links between ranks, instead of those in the machine file"),
-    ROW("svg", STRING, svg, "FILE", "draw the sweep, or with --world the curve"),
+    ROW("svg", STRING, svg, "FILE", "draw the sweep, or with --world the scaling curves"),
     ROW("place", STRING, place, "FILE",
-        "only give the buffers of a CSV file (id,lower,upper,size) addresses"),
+        "only assign addresses to the buffers of a CSV file (id,lower,upper,size)"),
     ROW("capacity", SIZE, capacity, "SIZE",
-        "with --place: stop when this many bytes are enough (default: as few as can be)"),
+        "with --place: stop when this many bytes are enough (default: minimize)"),
     RANGE("seconds", FLOAT, seconds, "S",
-          "with --place: stop searching after this time (default: by work done)", 0, 1e9),
+          "with --place: stop searching after this time (default: after a fixed amount of work)", 0,
+          1e9),
     ROW("help", FLAG, help, NULL, "print this text (-h)"),
     {0},
 };
@@ -73,7 +71,7 @@ static int check_options(const struct plan_options *o)
     if (o->svg && !o->sweep && o->world == NO_WORLD)
         return cli_usage("--svg draws a sweep or a curve: add --sweep or --world");
     if (o->plan_in && (o->sweep || o->out))
-        return cli_usage("--plan-in shows a plan that is there: leave out --sweep and --out");
+        return cli_usage("--plan-in shows an existing plan: leave out --sweep and --out");
     if (o->sweep && (o->out || o->timeline || o->explain))
         return cli_usage("--sweep shows many plans and keeps none: leave out --out, --timeline and "
                          "--explain");
