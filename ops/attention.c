@@ -37,12 +37,6 @@ int attention_check(struct ckpt_call *call, int q_ndim, int k_ndim)
     return CKPT_OK;
 }
 
-void attention_like(struct ckpt_call *call, int out, int in)
-{
-    call_like(call, out, in);
-    desc_dense_as(&call->out[out], &call->in[in]);
-}
-
 void attention_lse(struct ckpt_call *call, int out)
 {
     const struct ckpt_desc *q = &call->in[0];
@@ -138,7 +132,7 @@ static int attention_shape(struct ckpt_call *call)
         check_bias(call, ATTENTION_PLAIN) || check_places(call, ATTENTION_PLAIN, ATTENTION_FIRST) ||
         check_places(call, ATTENTION_PLAIN, ATTENTION_LENGTHS))
         return CKPT_ESHAPE;
-    attention_like(call, 0, 0);
+    call_like_memory(call, 0, 0);
     attention_lse(call, 1);
     struct attention_job job = attention_job_of(q, k);
     call->workspace = call->backend == CKPT_ON_CUDA ? cuda_attention_workspace(q, k)
@@ -150,7 +144,7 @@ static int attention_dx_shape(struct ckpt_call *call)
 {
     const struct ckpt_desc *q = &call->in[ATTENTION_Q], *k = &call->in[ATTENTION_K];
     for (int i = 0; i < 3; i++)
-        attention_like(call, i, i);
+        call_like_memory(call, i, i);
     struct attention_job job = attention_job_of(q, k);
     call->workspace = call->backend == CKPT_ON_CUDA ? cuda_attention_dx_workspace(q, k)
                                                     : attention_backward_workspace(&job);
@@ -351,13 +345,14 @@ ckpt_tensor ckpt_attention(ckpt_tape *t, ckpt_tensor q, ckpt_tensor k, ckpt_tens
     }
     if (whole.window < 0 || (whole.window && !whole.causal) || !isfinite(whole.scale)) {
         ckpt_tape_fail(t, CKPT_EINVAL,
-                       "attention: a window of %lld and a scale of %g: a window is above 0 and "
-                       "needs causal, a scale is finite",
+                       "attention: window %lld, scale %g: a window must be positive and needs "
+                       "causal, a scale must be finite",
                        (long long)whole.window, (double)whole.scale);
         return CKPT_NONE;
     }
     if (bias.id && whole.bias.id) {
-        ckpt_tape_fail(t, CKPT_EINVAL, "attention: one bias in the call and one in its spec");
+        ckpt_tape_fail(t, CKPT_EINVAL,
+                       "attention: the bias is given both in the call and in the spec");
         return CKPT_NONE;
     }
     bias = bias.id ? bias : whole.bias;

@@ -9,9 +9,6 @@
 /* Inputs 0 to 2 (q, k, v) must have one floating dtype, the given ranks and a dense last axis. */
 int attention_check(struct ckpt_call *call, int q_ndim, int k_ndim);
 
-/* out[i] gets the shape of in[j], dense, with its axes in the same memory order as in[j]. */
-void attention_like(struct ckpt_call *call, int out, int in);
-
 /* out[i] is the log-sum-exp of the scores of each query: fp32, [..., H, L]. */
 void attention_lse(struct ckpt_call *call, int out);
 

@@ -5,6 +5,7 @@
  * [B, H, L, R].
  */
 #include "attention_decompose.h"
+#include "decompose.h"
 #include "ops.h"
 
 /* The score of a hidden key.  Unlike with -INFINITY, a softmax of hidden keys only is finite. */
@@ -25,11 +26,6 @@ static struct sizes sizes_of(const struct ckpt_desc *q, const struct ckpt_desc *
     for (int i = 0; i < q->ndim - 3; i++)
         s.sequences *= q->shape[i];
     return s;
-}
-
-static ckpt_tensor number(ckpt_tape *t, float value)
-{
-    return ckpt_full(t, value, CKPT_F32, 0, NULL);
 }
 
 /* Reshapes x [..., n, heads, D] to [sequences, groups, heads per group, n, D]. */
@@ -64,7 +60,7 @@ static ckpt_tensor visible(ckpt_tape *t, const struct attention_attr *a, const s
                            ckpt_tensor first, ckpt_tensor lengths, int ndim)
 {
     ckpt_tensor key = ckpt_iota(t, CKPT_F32, 2, (int64_t[]){1, s->keys}, 1), seen = CKPT_NONE;
-    ckpt_tensor n = number(t, (float)s->keys);
+    ckpt_tensor n = ops_scalar(t, (float)s->keys);
     if (lengths.id) {
         n = ckpt_clamp(t, as_places(t, lengths, ndim), 0.f, (float)s->keys);
         seen = ckpt_lt(t, key, n);
@@ -85,8 +81,8 @@ static ckpt_tensor probabilities(ckpt_tape *t, ckpt_tensor scores, ckpt_tensor s
     const int last = ckpt_desc_of(t, scores).ndim - 1;
     if (!seen.id)
         return ckpt_softmax(t, scores, last);
-    scores = ckpt_where(t, seen, scores, number(t, HIDDEN));
-    return ckpt_where(t, seen, ckpt_softmax(t, scores, last), number(t, 0.f));
+    scores = ckpt_where(t, seen, scores, ops_scalar(t, HIDDEN));
+    return ckpt_where(t, seen, ckpt_softmax(t, scores, last), ops_scalar(t, 0.f));
 }
 
 ckpt_tensor attention_decomposed(ckpt_tape *t, const struct attention_attr *a, ckpt_tensor q,
@@ -109,7 +105,7 @@ ckpt_tensor attention_decomposed(ckpt_tape *t, const struct attention_attr *a, c
                                extra ? extra[ATTENTION_LENGTHS] : CKPT_NONE, d.ndim);
     if (bias.id) {
         scores = ckpt_add(t, scores, bias);
-        seen = both(t, seen, ckpt_gt(t, scores, number(t, HIDDEN)));
+        seen = both(t, seen, ckpt_gt(t, scores, ops_scalar(t, HIDDEN)));
     }
     ckpt_tensor p = ckpt_reshape(t, probabilities(t, scores, seen), 5, parts);
     ckpt_tensor y = ckpt_matmul(t, p, heads_first(t, v, &s, s.keys, 1), false, false);

@@ -94,7 +94,7 @@ static int check(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b, ckpt
     struct ckpt_desc d = ckpt_desc_of(t, x);
     char got[128];
     if (d.ndim < 0)
-        return tape_fail(t, CKPT_EINVAL, "batch_norm: there is no x");
+        return tape_fail(t, CKPT_EINVAL, "batch_norm: x is missing");
     const int64_t c = d.ndim ? d.shape[d.ndim - 1] : 1;
     desc_format(got, sizeof got, &d);
     if (d.ndim < 2 || d.dtype == CKPT_I32)
@@ -104,13 +104,15 @@ static int check(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b, ckpt
                          "batch_norm: weight and bias must be [%lld] of the dtype of x; got %s",
                          (long long)c, got);
     if (!mean.id != !var.id)
-        return tape_fail(t, CKPT_EINVAL, "batch_norm: a mean without a variance, or without mean");
+        return tape_fail(t, CKPT_EINVAL, "batch_norm: mean and variance must be given together");
     if (!is_channels(t, mean, CKPT_F32, c) || !is_channels(t, var, CKPT_F32, c))
         return tape_fail(t, CKPT_ESHAPE,
                          "batch_norm: the running mean and variance must be fp32 [%lld]; got %s",
                          (long long)c, got);
     if (!(eps >= 0.f) || isinf(eps))
-        return tape_fail(t, CKPT_EINVAL, "batch_norm: eps is %g", (double)eps);
+        return tape_fail(t, CKPT_EINVAL,
+                         "batch_norm: eps is %g and must be a finite number, 0 or more",
+                         (double)eps);
     return t->error.code;
 }
 
@@ -147,7 +149,7 @@ ckpt_tensor ckpt_batch_norm_apply(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ck
     if (!t || check(t, x, w, b, mean, var, eps))
         return CKPT_NONE;
     if (!mean.id) {
-        tape_fail(t, CKPT_EINVAL, "batch_norm: there is no mean and variance to apply");
+        tape_fail(t, CKPT_EINVAL, "batch_norm: mean and variance are missing");
         return CKPT_NONE;
     }
     struct ckpt_desc d = ckpt_desc_of(t, x);

@@ -30,7 +30,7 @@ static int cache_append_shape(struct ckpt_call *call)
         return ckpt_call_fail(call, "%lld rows do not fit into a cache of %lld",
                               (long long)x->shape[1], (long long)cache->shape[1]);
     if (at->dtype != CKPT_I32 || at->ndim != 1 || at->shape[0] != x->shape[0])
-        return ckpt_call_fail(call, "the places must be i32 [B]");
+        return ckpt_call_fail(call, "the positions must be i32 [B]");
     call->out[0].ndim = -1;
     return CKPT_OK;
 }
@@ -56,9 +56,9 @@ static const char *find_fault(ckpt_tape *t, ckpt_tensor cache)
 {
     const struct param *p = params_at(t->env.params, cache);
     if (!p || !p->cache)
-        return "what is added to must be a cache of this context (ckpt_cache)";
+        return "the first operand must be a cache of this context (ckpt_cache)";
     if (t->trains)
-        return "a program that trains adds to no cache: a step that fails leaves all as it was";
+        return "a training program cannot append to a cache: a failed step must change nothing";
     return NULL;
 }
 
@@ -86,8 +86,8 @@ ckpt_tensor ckpt_cache_append(ckpt_tape *t, ckpt_tensor cache, ckpt_tensor x, ck
     if (!t->error.code && is_used(t, cache))
         ckpt_tape_fail(
             t, CKPT_EINVAL,
-            "cache_append: '%s' was read before; a program adds to a cache once and reads "
-            "it behind that",
+            "cache_append: '%s' was read before; a program may append to a cache once, and "
+            "read it only after that",
             p->name);
     return t->error.code ? CKPT_NONE
                          : OPS_RECORD(t, &op_cache_append, (const char *)NULL, cache, x, at);

@@ -11,7 +11,7 @@ static int set_flat_out(struct ckpt_call *call, int64_t numel)
     if (call_float(call, 0))
         return CKPT_ESHAPE;
     if (call->in[0].ndim != 1)
-        return ckpt_call_fail(call, "the operand must be flat");
+        return ckpt_call_fail(call, "the operand must have one axis");
     call->out[0] =
         (struct ckpt_desc){.dtype = call->in[0].dtype, .ndim = 1, .shape = {numel}, .stride = {1}};
     return CKPT_OK;
@@ -31,7 +31,8 @@ static int reduce_scatter_shape(struct ckpt_call *call)
 {
     int64_t n = desc_numel(&call->in[0]), ranks = ranks_of(call);
     if (n % ranks)
-        return ckpt_call_fail(call, "%lld ranks cannot have equal parts", (long long)ranks);
+        return ckpt_call_fail(call, "the operand does not divide into equal parts for %lld ranks",
+                              (long long)ranks);
     return set_flat_out(call, n / ranks);
 }
 
@@ -88,11 +89,12 @@ static int flatten_shape(struct ckpt_call *call)
         if (call_float(call, i))
             return CKPT_ESHAPE;
         if (attr->offset[i] < end)
-            return ckpt_call_fail(call, "operand %d stands on the one before", i);
+            return ckpt_call_fail(call, "operand %d overlaps the one before it", i);
         end = attr->offset[i] + desc_numel(&call->in[i]);
     }
     if (end > attr->numel)
-        return ckpt_call_fail(call, "there is room for %lld elements", (long long)attr->numel);
+        return ckpt_call_fail(call, "the operands exceed the %lld elements of the result",
+                              (long long)attr->numel);
     call->out[0] =
         (struct ckpt_desc){.dtype = attr->dtype, .ndim = 1, .shape = {attr->numel}, .stride = {1}};
     return CKPT_OK;

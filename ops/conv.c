@@ -209,7 +209,7 @@ static int check_volume(struct ckpt_call *call, const struct conv_shape *s)
     if (in <= INT32_MAX && out <= INT32_MAX && taps * (double)conv_group_c(s) <= INT32_MAX &&
         taps * (double)conv_group_k(s) <= INT32_MAX)
         return CKPT_OK;
-    return ckpt_call_fail(call, "a sample, or the kernel, has more than %d places", INT32_MAX);
+    return ckpt_call_fail(call, "a sample, or the kernel, has more than %d positions", INT32_MAX);
 }
 
 static int conv_rule(struct ckpt_call *call)
@@ -252,11 +252,11 @@ static int conv_transpose_rule(struct ckpt_call *call)
     for (int i = 0; i < 3; i++) {
         if (a->more[i] < 0 || a->more[i] >= a->stride[i])
             return ckpt_call_fail(call,
-                                  "an output padding must be 0 to the stride of %lld, without it, "
-                                  "plus the padding behind",
+                                  "an output padding must be at least 0 and below the stride of "
+                                  "%lld plus the padding at the end",
                                   (long long)a->stride[i]);
         if (a->size[i] < 1)
-            return ckpt_call_fail(call, "the result has no places along an axis, or too many");
+            return ckpt_call_fail(call, "the result has no positions along an axis, or too many");
     }
     struct conv_shape s = conv_shape_dx(call->in, a);
     return check_volume(call, &s) ? CKPT_ESHAPE : conv_dx_rule(call);
@@ -451,7 +451,7 @@ ckpt_tensor ckpt_conv_transpose(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt
     if (read_spec(t, "conv_transpose", spec, dx.ndim - 2, &whole, &attr))
         return CKPT_NONE;
     if (whole.invariant) {
-        ckpt_tape_fail(t, CKPT_EINVAL, "conv_transpose: it cannot be asked to be invariant");
+        ckpt_tape_fail(t, CKPT_EINVAL, "conv_transpose: invariant is not supported");
         return CKPT_NONE;
     }
     if (dx.ndim >= 3 && dx.ndim <= 5 && dw.ndim == dx.ndim) { /* else the shape rule fails */

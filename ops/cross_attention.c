@@ -26,7 +26,7 @@ static int cross_attention_shape(struct ckpt_call *call)
         return ckpt_call_fail(call, "q has %lld heads of width %lld, k %lld of %lld",
                               (long long)q->shape[2], (long long)q->shape[3],
                               (long long)k->shape[1], (long long)k->shape[2]);
-    attention_like(call, 0, 0);
+    call_like_memory(call, 0, 0);
     attention_lse(call, 1);
     struct attention_job job = cross_attention_job_of(q, k);
     call->workspace = call->backend == CKPT_ON_CUDA ? 0 : attention_forward_workspace(&job);
@@ -37,7 +37,7 @@ static int cross_attention_dx_shape(struct ckpt_call *call)
 {
     const struct ckpt_desc *q = &call->in[0], *k = &call->in[1];
     for (int i = 0; i < 3; i++)
-        attention_like(call, i, i);
+        call_like_memory(call, i, i);
     struct attention_job job = cross_attention_job_of(q, k);
     call->workspace = call->backend == CKPT_ON_CUDA ? cuda_attention_own_dx_workspace(q, k, true)
                                                     : attention_backward_workspace(&job);

@@ -110,11 +110,6 @@ static int cross_entropy_dx_shape(struct ckpt_call *call)
     return CKPT_OK;
 }
 
-static ckpt_tensor number(ckpt_tape *t, float value)
-{
-    return ckpt_full(t, value, CKPT_F32, 0, NULL);
-}
-
 /* The loss of each row, [..., 1]: see ckpt_cross_entropy(). */
 static ckpt_tensor row_losses(const struct ckpt_grad *g, const ckpt_tensor *in)
 {
@@ -124,23 +119,24 @@ static ckpt_tensor row_losses(const struct ckpt_grad *g, const ckpt_tensor *in)
     const int64_t classes = d.shape[d.ndim - 1];
     const unsigned last = 1u << (d.ndim - 1);
     d.shape[d.ndim - 1] = 1;
-    ckpt_tensor weight = g->n_in > DX_WEIGHT ? ckpt_stop_gradient(t, in[DX_WEIGHT]) : number(t, 1);
+    ckpt_tensor weight =
+        g->n_in > DX_WEIGHT ? ckpt_stop_gradient(t, in[DX_WEIGHT]) : ops_scalar(t, 1);
     ckpt_tensor hit = ckpt_one_hot(t, in[DX_LABEL], classes, CKPT_I32);
     ckpt_tensor counts = ckpt_ne(t, ckpt_reshape(t, in[DX_LABEL], d.ndim, d.shape),
-                                 number(t, (float)a->ignore_index));
+                                 ops_scalar(t, (float)a->ignore_index));
     ckpt_tensor lse = ckpt_logsumexp(t, in[DX_X], last);
     ckpt_tensor loss = ckpt_mul(t, weight, ckpt_sub(t, lse, in[DX_X])); /* -c log p */
-    ckpt_tensor y = ckpt_sum(t, ckpt_where(t, hit, loss, number(t, 0)), last);
+    ckpt_tensor y = ckpt_sum(t, ckpt_where(t, hit, loss, ops_scalar(t, 0)), last);
     y = ckpt_affine(t, y, 1.f - a->label_smoothing, 0.f);
     if (a->label_smoothing > 0) {
         loss = ckpt_sum(t, loss, last);
         y = ckpt_add(t, y, ckpt_affine(t, loss, a->label_smoothing / (float)classes, 0.f));
     }
     if (a->z_loss > 0) {
-        ckpt_tensor at = ckpt_sum(t, ckpt_where(t, hit, weight, number(t, 0)), last);
+        ckpt_tensor at = ckpt_sum(t, ckpt_where(t, hit, weight, ops_scalar(t, 0)), last);
         y = ckpt_add(t, y, ckpt_affine(t, ckpt_mul(t, at, ckpt_mul(t, lse, lse)), a->z_loss, 0.f));
     }
-    return ckpt_where(t, counts, y, number(t, 0));
+    return ckpt_where(t, counts, y, ops_scalar(t, 0));
 }
 
 static void decompose_cross_entropy_dx(const struct ckpt_grad *g, const ckpt_tensor *in,
@@ -157,7 +153,7 @@ static void decompose_cross_entropy_dx(const struct ckpt_grad *g, const ckpt_ten
     if (a->reduction == CKPT_REDUCE_MEAN) {
         ckpt_tensor count = ckpt_slice(t, ckpt_stop_gradient(t, in[DX_COUNT]), 0, 0, 1);
         count = ckpt_reshape(t, count, 0, NULL);
-        count = ckpt_where(t, ckpt_eq(t, count, number(t, 0.f)), number(t, 1.f), count);
+        count = ckpt_where(t, ckpt_eq(t, count, ops_scalar(t, 0.f)), ops_scalar(t, 1.f), count);
         y = ckpt_div(t, y, count);
     }
     ops_pull(t, first, y, in[DX_DLOSS], 1, &in[DX_X], out);

@@ -80,6 +80,11 @@ int ops_count(const ckpt_tape *t)
     return t->n_ops;
 }
 
+ckpt_tensor ops_scalar(ckpt_tape *t, float value)
+{
+    return ckpt_full(t, value, CKPT_F32, 0, NULL);
+}
+
 ckpt_tensor ops_zeros_like(ckpt_tape *t, ckpt_tensor x)
 {
     const struct ckpt_desc d = ckpt_desc_of(t, x);

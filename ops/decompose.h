@@ -34,6 +34,9 @@ void ops_pull(ckpt_tape *t, int first_op, ckpt_tensor y, ckpt_tensor dy, int n,
               const ckpt_tensor *x, ckpt_tensor *dx);
 int ops_count(const ckpt_tape *t);
 
+/* An fp32 scalar. */
+ckpt_tensor ops_scalar(ckpt_tape *t, float value);
+
 /* fp32 zeros of the shape of x, for a value of the forward op that the gradient op does not
  * read. */
 ckpt_tensor ops_zeros_like(ckpt_tape *t, ckpt_tensor x);

@@ -19,7 +19,8 @@ static int dequantize_shape(struct ckpt_call *call)
     const struct dequantize_attr *attr = call->attr;
     const int64_t n = attr->rows * attr->cols;
     if (!frozen_takes(n) || x->dtype != CKPT_I32 || desc_numel(x) != frozen_words(attr->format, n))
-        return ckpt_call_fail(call, "its operand is not %lld values in codes", (long long)n);
+        return ckpt_call_fail(call, "the operand does not have the codes of %lld values",
+                              (long long)n);
     call->out[0] = (struct ckpt_desc){
         .dtype = (enum ckpt_dtype)attr->dtype, .ndim = 2, .shape = {attr->rows, attr->cols}};
     desc_dense(&call->out[0]);

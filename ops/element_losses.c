@@ -61,7 +61,8 @@ ckpt_tensor ckpt_smooth_l1(ckpt_tape *t, ckpt_tensor pred, ckpt_tensor target, f
                            int reduction)
 {
     if (!(beta > 0 && beta <= FLT_MAX)) {
-        ckpt_tape_fail(t, CKPT_EINVAL, "smooth_l1: beta is %g and must be above 0; ckpt_l1 is 0",
+        ckpt_tape_fail(t, CKPT_EINVAL,
+                       "smooth_l1: beta is %g and must be above 0; use ckpt_l1 for 0",
                        (double)beta);
         return CKPT_NONE;
     }

@@ -210,7 +210,7 @@ int ops_join_products(ckpt_tape *t)
     if (t->error.code || !t->env.joined_tiles || t->env.int8)
         return t->error.code;
     if (!count_all_reads(&j))
-        tape_fail(t, CKPT_ENOMEM, "no memory to join the products of a tape");
+        tape_fail(t, CKPT_ENOMEM, "no memory to fuse the products of a tape");
     for (int32_t i = 0; i < t->n_ops && !t->error.code; i++)
         epilogue_op(&j, i, PHASE_BACKWARD);
     for (int32_t i = 0; i < t->n_ops && !t->error.code; i++)

@@ -160,7 +160,7 @@ static int to_fp8_blocks_shape(struct ckpt_call *call)
     const struct to_fp8_attr *attr = call->attr;
     int n = 0;
     if (x->dtype != CKPT_BF16 || (other->ndim >= 0 && other->dtype != CKPT_BF16))
-        return ckpt_call_fail(call, "needs bf16");
+        return ckpt_call_fail(call, "the operands must be bf16");
     if (other->ndim >= 0 && !desc_same_shape(x, other))
         return ckpt_call_fail(call, "the gradient differs in shape from the input");
     if (x->ndim < 1 || x->shape[x->ndim - 1] % FP8_SIDE)
@@ -208,7 +208,8 @@ int fp8_product_shape(struct ckpt_call *call, int a, int32_t dtype)
     struct ckpt_desc *y = &call->out[0];
     if (!dtype_is_fp8(qa->dtype) || !dtype_is_fp8(qb->dtype) || qa->ndim < 1 || qb->ndim != 2 ||
         qa->shape[qa->ndim - 1] != qb->shape[1])
-        return ckpt_call_fail(call, "its operands are not two 8-bit matrices of as many columns");
+        return ckpt_call_fail(call,
+                              "the operands must be 8-bit matrices with equally many columns");
     *y = *qa;
     y->dtype = (enum ckpt_dtype)dtype;
     y->offset = 0;

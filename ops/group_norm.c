@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Group norm (Wu & He 2018) with its affine map, optionally followed by SiLU. */
-#include <math.h>
 #include "decompose.h"
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
@@ -25,10 +24,7 @@ static int check_group_norm(struct ckpt_call *call)
                               (long long)c);
     if (w->dtype != x->dtype || b->dtype != x->dtype)
         return ckpt_call_fail(call, "x, the weight and the bias must have the same dtype");
-    if (!(attr->eps >= 0.f) || isinf(attr->eps))
-        return ckpt_call_fail(call, "eps is %g and must be a finite number, 0 or more",
-                              (double)attr->eps);
-    return CKPT_OK;
+    return call_eps(call, attr->eps);
 }
 
 static int group_norm_rule(struct ckpt_call *call)

@@ -4,7 +4,6 @@
  * are per row, and rows are merged in a fixed order, so the statistics have the same bits for any
  * division into parts.
  */
-#include <math.h>
 #include "ckpt.h"
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
@@ -79,9 +78,8 @@ static int join_rule(struct ckpt_call *call)
     for (int i = 0; i < call->n_in; i++)
         if (!are_moments(m, &call->in[i]))
             return ckpt_call_fail(call, "operand %d must be the moments of a part of x", i);
-    if (!(attr->eps >= 0.f) || isinf(attr->eps))
-        return ckpt_call_fail(call, "eps is %g and must be a finite number, 0 or more",
-                              (double)attr->eps);
+    if (call_eps(call, attr->eps))
+        return CKPT_ESHAPE;
     call->out[0] =
         (struct ckpt_desc){.dtype = CKPT_F32, .ndim = 3, .shape = {m->shape[0], m->shape[2], 2}};
     return CKPT_OK;

@@ -80,10 +80,9 @@ static ckpt_tensor mse_slope(ckpt_tape *t, const struct ckpt_desc *pred, ckpt_te
     int64_t shape[CKPT_MAX_DIMS] = {pred->shape[0], 1, pred->shape[2], 1, 1, 1, 1, 1};
     const float n = (float)desc_numel(pred);
     if (!mask.id)
-        return ckpt_full(t, 2.f / n, CKPT_F32, 0, NULL);
-    mask = ckpt_cast(t, ckpt_ne(t, mask, ckpt_full(t, 0.f, CKPT_F32, 0, NULL)), CKPT_F32);
-    ckpt_tensor shown =
-        ckpt_maximum(t, ckpt_sum(t, mask, 1u << 1), ckpt_full(t, 1.f, CKPT_F32, 0, NULL));
+        return ops_scalar(t, 2.f / n);
+    mask = ckpt_cast(t, ckpt_ne(t, mask, ops_scalar(t, 0.f)), CKPT_F32);
+    ckpt_tensor shown = ckpt_maximum(t, ckpt_sum(t, mask, 1u << 1), ops_scalar(t, 1.f));
     mask = ckpt_affine(t, ckpt_div(t, mask, shown), 2.f * (float)pred->shape[2] / n, 0.f);
     return ckpt_reshape(t, mask, pred->ndim, shape);
 }

@@ -33,13 +33,6 @@ void norm_stats_shape(struct ckpt_call *call, int out, int in, int64_t n)
     call->out[out] = d;
 }
 
-int norm_check_eps(struct ckpt_call *call, float eps)
-{
-    if (eps >= 0.f && isfinite(eps))
-        return CKPT_OK;
-    return ckpt_call_fail(call, "eps is %g and must be a finite number, 0 or more", (double)eps);
-}
-
 int norm_check_weight(struct ckpt_call *call, int w, int x)
 {
     const struct ckpt_desc *d = &call->in[x], *weight = &call->in[w];
@@ -55,7 +48,7 @@ int norm_check_weight(struct ckpt_call *call, int w, int x)
 static int layer_norm_shape(struct ckpt_call *call)
 {
     const struct norm_attr *attr = call->attr;
-    if (call_float(call, 0) || call_dense_rows(call, 0) || norm_check_eps(call, attr->eps))
+    if (call_float(call, 0) || call_dense_rows(call, 0) || call_eps(call, attr->eps))
         return CKPT_ESHAPE;
     call_like_memory(call, 0, 0);
     norm_stats_shape(call, 1, 0, 2);
@@ -264,7 +257,7 @@ static int rms_norm_shape(struct ckpt_call *call)
 {
     const struct norm_attr *attr = call->attr;
     if (call_float(call, 0) || call_dense_rows(call, 0) || norm_check_weight(call, 1, 0) ||
-        norm_check_eps(call, attr->eps))
+        call_eps(call, attr->eps))
         return CKPT_ESHAPE;
     call_like_memory(call, 0, 0);
     norm_stats_shape(call, 1, 0, 0);

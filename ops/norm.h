@@ -13,9 +13,6 @@ struct norm_attr {
  * rule needs eps, else none.  Kernels use the statistics and need no eps. */
 const void *norm_dx_attr(const struct ckpt_grad *g, size_t *size);
 
-/* Checks that eps is finite and not negative. */
-int norm_check_eps(struct ckpt_call *call, float eps);
-
 /* out[out] becomes fp32 with the axes of operand `in` except the last; if n > 0 an axis of n values
  * per row follows. */
 void norm_stats_shape(struct ckpt_call *call, int out, int in, int64_t n);

@@ -14,7 +14,7 @@ static int norm_modulate_shape(struct ckpt_call *call)
 {
     const struct norm_attr *attr = call->attr;
     if (call_float(call, 0) || call_dense_rows(call, 0) || call_row_vector(call, 1, 0) ||
-        call_row_vector(call, 2, 0) || norm_check_eps(call, attr->eps))
+        call_row_vector(call, 2, 0) || call_eps(call, attr->eps))
         return CKPT_ESHAPE;
     call_like_memory(call, 0, 0);
     norm_stats_shape(call, 1, 0, 2);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The op table, and helpers for the shape and gradient rules of all families. */
+#include <math.h>
 #include "ops.h"
 
 #define X(name) &op_##name,
@@ -31,6 +32,13 @@ int call_float(struct ckpt_call *call, int in)
     if (dtype == CKPT_F32 || dtype == CKPT_BF16)
         return CKPT_OK;
     return ckpt_call_fail(call, "operand %d is %s and must be fp32 or bf16", in, dtype_name(dtype));
+}
+
+int call_eps(struct ckpt_call *call, float eps)
+{
+    if (eps >= 0.f && isfinite(eps))
+        return CKPT_OK;
+    return ckpt_call_fail(call, "eps is %g and must be a finite number, 0 or more", (double)eps);
 }
 
 /* Size of d on the axis `axis` axes before the last, 1 if d has no such axis. */

@@ -121,6 +121,9 @@ uint64_t ops_hash(const struct ckpt_op_def *def, const void *attr);
 void call_like(struct ckpt_call *call, int out, int in);
 int call_float(struct ckpt_call *call, int in);
 int call_broadcast(struct ckpt_call *call, int out, int a, int b);
+/* Checks that eps is finite and not negative. */
+int call_eps(struct ckpt_call *call, float eps);
+
 /* Sets d to the broadcast shape of d and in[in]; strides are not set. */
 int call_spread(struct ckpt_call *call, struct ckpt_desc *d, int in);
 

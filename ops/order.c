@@ -5,22 +5,9 @@
 
 void call_like_memory(struct ckpt_call *call, int out, int in)
 {
-    const struct ckpt_desc *x = &call->in[in];
-    struct ckpt_desc *y = &call->out[out];
-    int axis[CKPT_MAX_DIMS];
-    *y = *x;
-    y->offset = 0;
-    for (int i = 0; i < x->ndim; i++) {
-        int j = i; /* insertion sort by stride; axes of equal stride keep their order */
-        for (; j > 0 && x->stride[axis[j - 1]] < x->stride[i]; j--)
-            axis[j] = axis[j - 1];
-        axis[j] = i;
-    }
-    int64_t stride = 1;
-    for (int i = x->ndim - 1; i >= 0; i--) {
-        y->stride[axis[i]] = stride;
-        stride *= x->shape[axis[i]];
-    }
+    call->out[out] = call->in[in];
+    call->out[out].offset = 0;
+    desc_dense_as(&call->out[out], &call->in[in]);
 }
 
 int call_dense_rows(struct ckpt_call *call, int in)

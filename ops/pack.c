@@ -85,6 +85,6 @@ ckpt_tensor ckpt_pack(ckpt_tape *t, ckpt_tensor x, ckpt_tensor mask, ckpt_tensor
     if (lens)
         *lens = out[1];
     else
-        ckpt_tape_fail(t, CKPT_EINVAL, "pack: no room for the lengths");
+        ckpt_tape_fail(t, CKPT_EINVAL, "pack: lens is NULL");
     return out[0];
 }

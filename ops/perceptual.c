@@ -122,10 +122,9 @@ static ckpt_tensor unit_rows(ckpt_tape *t, ckpt_tensor x)
 {
     const unsigned last = 1u << (ckpt_desc_of(t, x).ndim - 1);
     ckpt_tensor square = ckpt_sum(t, ckpt_mul(t, x, x), last);
-    ckpt_tensor none = ckpt_eq(t, square, ckpt_full(t, 0.f, CKPT_F32, 0, NULL));
-    square = ckpt_where(t, none, ckpt_full(t, 1.f, CKPT_F32, 0, NULL), square);
-    return ckpt_mul(
-        t, x, ckpt_where(t, none, ckpt_full(t, 0.f, CKPT_F32, 0, NULL), ckpt_rsqrt(t, square)));
+    ckpt_tensor none = ckpt_eq(t, square, ops_scalar(t, 0.f));
+    square = ckpt_where(t, none, ops_scalar(t, 1.f), square);
+    return ckpt_mul(t, x, ckpt_where(t, none, ops_scalar(t, 0.f), ckpt_rsqrt(t, square)));
 }
 
 static void decompose_feature_distance_dx(const struct ckpt_grad *g, const ckpt_tensor *in,

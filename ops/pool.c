@@ -74,7 +74,7 @@ static int pool_rule(struct ckpt_call *call)
     for (int i = 0; i < 3; i++)
         taps *= (double)a->window[i];
     if (places > INT32_MAX || results > INT32_MAX || taps > INT32_MAX)
-        return ckpt_call_fail(call, "a sample, its result, or a window has more than %d places",
+        return ckpt_call_fail(call, "a sample, its result, or a window has more than %d positions",
                               INT32_MAX);
     struct pool_shape s = pool_shape(x, a);
     call_like(call, 0, 0);

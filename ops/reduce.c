@@ -135,7 +135,7 @@ static int shape_broadcast(struct ckpt_call *call)
         int axis = i - (d.ndim - x->ndim);
         d.shape[i] = attr->shape[i];
         if (axis >= 0 && x->shape[axis] != 1 && x->shape[axis] != d.shape[i])
-            return ckpt_call_fail(call, "axis %d cannot be spread to size %lld", axis,
+            return ckpt_call_fail(call, "axis %d does not broadcast to size %lld", axis,
                                   (long long)d.shape[i]);
     }
     if (x->ndim > d.ndim)

@@ -191,7 +191,7 @@ ckpt_tensor ckpt_pixel_shuffle(ckpt_tape *t, ckpt_tensor x, const int64_t *facto
     apart[n + 1] = d.shape[n + 1];
     for (int i = 0; i < n; i++) {
         if (factors[i] < 1 || apart[n + 1] % factors[i])
-            return fail(t, CKPT_ESHAPE, "pixel_shuffle", "the channels do not divide by these");
+            return fail(t, CKPT_ESHAPE, "pixel_shuffle", "the factors do not divide the channels");
         apart[i + 1] = d.shape[i + 1];
         apart[n + 2 + i] = factors[i];
         apart[n + 1] /= factors[i];

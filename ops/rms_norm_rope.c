@@ -11,7 +11,7 @@ static int norm_rope_shape(struct ckpt_call *call)
 {
     const struct rms_norm_rope_attr *attr = call->attr;
     if (call_float(call, 0) || call_dense_rows(call, 0) || norm_check_weight(call, 1, 0) ||
-        norm_check_eps(call, attr->eps) || rope_check(call, 2, attr->axis))
+        call_eps(call, attr->eps) || rope_check(call, 2, attr->axis))
         return CKPT_ESHAPE;
     call_like_memory(call, 0, 0);
     norm_stats_shape(call, 1, 0, 0);

@@ -26,7 +26,7 @@ static int expand_shape(struct ckpt_call *call)
         d.shape[i] = attr->shape[i];
         d.stride[i] = axis < 0 || own != d.shape[i] ? 0 : x->stride[axis];
         if (own != 1 && own != d.shape[i])
-            return ckpt_call_fail(call, "axis %d cannot be spread to size %lld", axis,
+            return ckpt_call_fail(call, "axis %d does not broadcast to size %lld", axis,
                                   (long long)d.shape[i]);
     }
     call->out[0] = d;
@@ -77,7 +77,7 @@ ckpt_tensor ckpt_unsqueeze(ckpt_tape *t, ckpt_tensor x, int axis)
 {
     struct ckpt_desc d = ckpt_desc_of(t, x);
     if (d.ndim < 0 || axis < 0 || axis > d.ndim || d.ndim == CKPT_MAX_DIMS)
-        return fail(t, "unsqueeze", "there is no room for an axis there");
+        return fail(t, "unsqueeze", "an axis cannot be inserted there");
     for (int i = d.ndim++; i > axis; i--)
         d.shape[i] = d.shape[i - 1];
     d.shape[axis] = 1;
@@ -88,7 +88,7 @@ ckpt_tensor ckpt_squeeze(ckpt_tape *t, ckpt_tensor x, int axis)
 {
     struct ckpt_desc d = ckpt_desc_of(t, x);
     if (!has_axis(&d, axis) || d.shape[axis] != 1)
-        return fail(t, "squeeze", "the axis is not there or its size is not 1");
+        return fail(t, "squeeze", "there is no such axis, or its size is not 1");
     for (int i = axis; i < d.ndim - 1; i++)
         d.shape[i] = d.shape[i + 1];
     return ckpt_reshape(t, x, d.ndim - 1, d.shape);
@@ -122,7 +122,7 @@ ckpt_tensor ckpt_repeat(ckpt_tape *t, ckpt_tensor x, const int64_t *times)
 {
     struct ckpt_desc d = ckpt_desc_of(t, x);
     if (!times) {
-        ckpt_tape_fail(t, CKPT_EINVAL, "repeat: no numbers");
+        ckpt_tape_fail(t, CKPT_EINVAL, "repeat: times is NULL");
         return CKPT_NONE;
     }
     if (d.ndim < 0)
@@ -198,7 +198,7 @@ ckpt_tensor ckpt_pad(ckpt_tape *t, ckpt_tensor x, int axis, int64_t before, int6
     if (!has_axis(&d, axis))
         return fail(t, "pad", "there is no such axis");
     if (before < 0 || after < 0 || mode < CKPT_PAD_CONSTANT || mode > CKPT_PAD_REPLICATE)
-        return fail(t, "pad", "no way to pad, or fewer elements than before");
+        return fail(t, "pad", "the mode is unknown, or a number of elements negative");
     if (mode == CKPT_PAD_REFLECT && (before >= d.shape[axis] || after >= d.shape[axis]))
         return fail(t, "pad", "reflection takes fewer elements than the axis has");
     if (before)
@@ -218,7 +218,7 @@ ckpt_tensor ckpt_one_hot(ckpt_tape *t, ckpt_tensor index, int64_t classes, enum 
     if (d.ndim >= 0 && d.dtype != CKPT_I32)
         return fail(t, "one_hot", "the index must be i32");
     if (classes < 1)
-        return fail(t, "one_hot", "there must be a class at least");
+        return fail(t, "one_hot", "there must be at least one class");
     ckpt_tensor at = ckpt_unsqueeze(t, index, d.ndim);
     ckpt_tensor equal = ckpt_eq(t, at, ckpt_iota(t, CKPT_I32, 1, &classes, 0));
     return ckpt_cast(t, equal, dtype);

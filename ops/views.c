@@ -64,8 +64,8 @@ static int reshape_shape(struct ckpt_call *call)
     memcpy(out->shape, a->shape, sizeof out->shape);
     if (!desc_is_sane(out))
         return ckpt_call_fail(call,
-                              "sizes are above 0, one of them may be -1, and %lld elements must "
-                              "divide by their product",
+                              "sizes must be positive, except for one -1, and their product must "
+                              "divide %lld elements",
                               (long long)desc_numel(&call->in[0]));
     if (desc_numel(out) != desc_numel(&call->in[0]))
         return ckpt_call_fail(call, "%lld elements cannot become %lld",
@@ -284,7 +284,7 @@ void ckpt_split(ckpt_tape *t, ckpt_tensor x, int axis, int n, ckpt_tensor *out)
     if (!t->error.code && (n < 1 || n > CKPT_MAX_PARTS))
         tape_fail(t, CKPT_ESHAPE, "split: %d parts; 1 to %d are possible", n, CKPT_MAX_PARTS);
     if (!t->error.code && !out)
-        tape_fail(t, CKPT_EINVAL, "split: no room for the parts");
+        tape_fail(t, CKPT_EINVAL, "split: out is NULL");
     if (!t->error.code)
         ckpt_record(t, &op_split, 1, &x, n, out, &axis, sizeof axis);
     else if (out && n > 0 && n <= CKPT_MAX_PARTS)

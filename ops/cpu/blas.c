@@ -44,7 +44,7 @@ static int find_calls(void *library)
     *(void **)&blas.give = dlsym(library, "blas_memory_free");
     *(void **)&set_num_threads = dlsym(library, "openblas_set_num_threads");
     if (!blas.sgemm || !blas.take || !blas.give || !set_num_threads)
-        return error_set(CKPT_EDEVICE, "%s is not OpenBLAS: it lacks calls of it", OPENBLAS_FILE);
+        return error_set(CKPT_EDEVICE, "%s is not OpenBLAS: functions are missing", OPENBLAS_FILE);
     /* The library may have been loaded before, with a thread count of its own.  Our threads already
      * divide the work; further threads would compete for the same cores. */
     set_num_threads(1);
@@ -93,8 +93,8 @@ static int probe(void **buffers, int64_t n)
     if (had == n)
         return 0;
     return error_set(CKPT_ENOMEM,
-                     "products of matrices need %s of address space for each thread, and there is "
-                     "no more for %lld of %lld: %s; lower --threads or raise ulimit -v",
+                     "matrix products need %s of address space for each thread, and %lld of %lld "
+                     "threads cannot get it: %s; lower --threads or raise ulimit -v",
                      human_bytes(BUFFER + SPARE), (long long)(n - had), (long long)n,
                      strerror(why));
 }
@@ -115,7 +115,7 @@ static int fill_pool(int64_t n)
     free(buffers);
     blas.pool = max_i64(blas.pool, had);
     if (!rc && had < n)
-        rc = error_set(CKPT_ENOMEM, "OpenBLAS has room for %lld threads: lower --threads",
+        rc = error_set(CKPT_ENOMEM, "OpenBLAS supports only %lld threads: lower --threads",
                        (long long)had);
     return rc;
 }

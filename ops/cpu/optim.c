@@ -142,8 +142,8 @@ static void set_moments(const struct update_attr *attr, const struct ckpt_view *
 }
 
 /* Updates parameter k with low-precision state; each of its parts has its own rounding stream. */
-static void update_narrow(const struct update_constants *c, const struct ckpt_kernel_args *a, int k,
-                          bool *not_finite)
+static void update_low_precision(const struct update_constants *c, const struct ckpt_kernel_args *a,
+                                 int k, bool *not_finite)
 {
     const struct narrow_update_attr *attr = a->attr;
     const struct rounding *r = &attr->rounding;
@@ -197,7 +197,7 @@ int cpu_update(const struct ckpt_kernel_args *a)
     update_begin(&c, attr, clip, a->run->lr, a->run->opt_step);
     for (int k = 0; k < update_params(a->n_in); k++)
         if (attr->narrow)
-            update_narrow(&c, a, k, &not_finite);
+            update_low_precision(&c, a, k, &not_finite);
         else
             update_param(&c, a->out + k * UPDATE_STATES, &gradient[k], &not_finite);
     if (not_finite)
@@ -219,7 +219,7 @@ static void round_some(uint16_t *dst, const float *x, int64_t n, const struct ra
     }
 }
 
-static void assign_narrow(const struct ckpt_kernel_args *a, int k)
+static void assign_low_precision(const struct ckpt_kernel_args *a, int k)
 {
     const struct narrow_assign_attr *attr = a->attr;
     const struct rounding *r = &attr->rounding;
@@ -239,7 +239,7 @@ int cpu_assign(const struct ckpt_kernel_args *a)
     const float *clip = a->in[a->n_in - 1].data;
     for (int k = 0; k < a->n_out && isfinite(clip[CLIP_NORM]); k++)
         if (view_half(&a->out[k]))
-            assign_narrow(a, k);
+            assign_low_precision(a, k);
         else
             memcpy(a->out[k].data, a->in[a->n_out + k].data, (size_t)desc_bytes(&a->out[k].desc));
     return CKPT_OK;

@@ -575,9 +575,9 @@ static ckpt_tensor record_refused(ckpt_tape *t, int64_t n, void *user)
 
 static void test_refused(void **state)
 {
-    static const char *const words[] = {"one value per channel", "weight and bias must be [3]",
-                                        "a mean without",        "must be fp32 [3]",
-                                        "no mean and variance",  "eps is -1",
+    static const char *const words[] = {"one value per channel",  "weight and bias must be [3]",
+                                        "must be given together", "must be fp32 [3]",
+                                        "variance are missing",   "eps is -1",
                                         "NULL for its module"};
     struct ckpt_options o = options();
     ckpt_program *p;

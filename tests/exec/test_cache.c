@@ -246,7 +246,7 @@ static void test_refused(void **state)
         [NO_CACHE] = "must be a cache of this context",
         [OTHER_DTYPE] = "rows and cache must have one dtype",
         [TOO_LONG] = "13 rows do not fit into a cache of 12",
-        [TRAINS] = "a program that trains adds to no cache",
+        [TRAINS] = "a training program cannot append to a cache",
     };
     struct ckpt_options o = options();
     struct ckpt_adamw adamw = CKPT_ADAMW_INIT;

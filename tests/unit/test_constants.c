@@ -145,7 +145,7 @@ static void test_bias(void **state)
         run(record_attention, &how, y[how], sizeof y[how]);
     assert_memory_equal(y[0], y[1], sizeof y[0]);
     assert_int_equal(ckpt_compile(c, record_attention, &both, NULL, 1, &p), CKPT_EINVAL);
-    assert_non_null(strstr(ckpt_error(c), "one bias in the call"));
+    assert_non_null(strstr(ckpt_error(c), "the bias is given both"));
     ckpt_close(c);
 }
 
