@@ -533,12 +533,16 @@ struct ckpt_program_info {
     /* The size of micro-steps or the variant to record was chosen by the plan, among some
      * that differ in the order of sums: another budget may give other last bits. */
     bool choice_changes_bits;
+    /* Seconds of CLOCK_MONOTONIC at which the last step that was waited for ended (on a GPU: at
+     * which the wait for it ended); 0: none was.  A step takes the time between two of them,
+     * however many are under way. */
+    double ended;
 };
 
 #define CKPT_PROGRAM_INFO_INIT                                                                     \
     {                                                                                              \
         sizeof(struct ckpt_program_info), false, 0, 0, 0, 0, 0., 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,  \
-            0, 0., 0., 0., 0., 0, 0, 0, 0, false                                                   \
+            0, 0., 0., 0., 0., 0, 0, 0, 0, false, 0.                                               \
     }
 
 /* What a program takes and what its plan predicts.  Returns 0, or CKPT_EINVAL if the size of info

@@ -148,6 +148,7 @@ struct ckpt_program {
     bool *frozen;                     /* per parameter */
     struct program_ranks ranks;
     double grad_norm;
+    double ended; /* as ckpt_program_info.ended */
     int32_t loss, norm; /* fetches, or -1 */
     int32_t request[CKPT_REQUESTS];
     bool compared; /* of several ranks: what it begins with */

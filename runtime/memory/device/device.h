@@ -97,9 +97,10 @@ struct device_ops {
     int (*sync)(struct device *d);
     /* Marks the end of what was handed over to a queue so far; reach waits until all queues came to
      * their marks and returns the first failure so far.  After one it waits like sync, so that
-     * nothing goes on with what is not there. */
+     * nothing goes on with what is not there.  *when (NULL: not asked for): seconds of the clock of
+     * the host when QUEUE_COMPUTE came there, or, on a GPU, when the wait ended. */
     void (*mark)(struct device *d, int mark, enum queue q);
-    int (*reach)(struct device *d, int mark);
+    int (*reach)(struct device *d, int mark, double *when);
     /* Between begin and end commands are recorded, not run; replay runs them, any number of times.
      * Of a part the events are for others to wait for; no thread may, while there is any. NULL on a
      * device without this.  end returns 0, CKPT_ENOMEM or CKPT_EDEVICE. */
