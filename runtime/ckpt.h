@@ -540,12 +540,16 @@ struct ckpt_program_info {
     /* The plan selected the size of micro-steps or the variant among some that differ in the order
      * of sums: another budget may change the last bits. */
     bool choice_changes_bits;
+    /* Seconds of CLOCK_MONOTONIC at which the last step that was waited for ended (on a GPU: at
+     * which the wait for it ended); 0: none was.  A step takes the time between two of them,
+     * however many are under way. */
+    double ended;
 };
 
 #define CKPT_PROGRAM_INFO_INIT                                                                     \
     {                                                                                              \
         sizeof(struct ckpt_program_info), false, 0, 0, 0, 0, 0., 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,  \
-            0, 0., 0., 0., 0., 0, 0, 0, 0, false                                                   \
+            0, 0., 0., 0., 0., 0, 0, 0, 0, false, 0.                                               \
     }
 
 /* The memory of a program and the predictions of its plan.  Returns 0, or CKPT_EINVAL if the size

@@ -71,7 +71,7 @@ static int compile(struct cogvideo_run *r)
 {
     struct training_setup setup;
 
-    training_setup_begin(&setup, cogvideo_parameters(&r->model.config),
+    training_setup_begin(&setup, r->context, cogvideo_parameters(&r->model.config),
                          r->options.library.plan_only);
     if (cogvideo_images_compile(r->images, true) || cogvideo_watch_compile_first(r->watch) ||
         cogvideo_compile(r) || cogvideo_validation_compile(r->validation, r) ||

@@ -69,7 +69,7 @@ void log_config_end(struct run_log *log, const ckpt *c, const ckpt_program *p,
     json_put_int(f, "micro_batch", info.micro_batch);
     json_put_int(f, "steps", t->steps);
     json_put_int(f, "warmup", t->warmup);
-    json_put_string(f, "schedule", t->schedule ? t->schedule : "constant");
+    json_put_string(f, "schedule", t->schedule);
     json_put_int(f, "vram", library->vram);
     json_put_string(f, "device", library->device);
     json_put_int(f, "seed", library->seed);

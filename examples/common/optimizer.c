@@ -66,7 +66,7 @@ static int find(const char *kind)
 {
     int i = 0;
 
-    while (i < KINDS && strcmp(kind ? kind : "adamw", kinds[i].name))
+    while (i < KINDS && strcmp(kind, kinds[i].name))
         i++;
     return i;
 }

@@ -11,7 +11,7 @@
         "adamw (default), sgd (momentum 0.9), lion, adafactor, or muon for matrices and adamw "    \
         "for the rest; --lr has the default of adamw")
 
-/* Whether there is such a kind; NULL is adamw.  Returns 0, or -1 after a sentence. */
+/* Whether there is such a kind.  Returns 0, or -1 after a sentence. */
 int optimizer_check(const char *kind);
 
 /* One of this kind; learning rate, decay, clipping, moving average and dtype of gradients are those

@@ -66,7 +66,7 @@ int option_schedule(const char *kind, int64_t warmup, int64_t steps, double fina
     enum { KINDS = sizeof kinds / sizeof *kinds };
     int i = 0;
 
-    while (i < KINDS && strcmp(kind ? kind : "constant", kinds[i]))
+    while (i < KINDS && strcmp(kind, kinds[i]))
         i++;
     if (i == KINDS)
         return say_fail("--schedule %s: give constant, linear, cosine, wsd or invsqrt", kind);

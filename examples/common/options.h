@@ -58,8 +58,8 @@ int option_duration(const char *option, const char *text, double *seconds);
 /* Whether the name is that of a type to compute in.  Returns 0, or -1 after a sentence. */
 int option_dtype(const char *option, const char *name);
 
-/* The learning rates of --schedule (NULL: constant), --warmup, --steps and --final-lr.  Returns 0,
- * or -1 after a sentence. */
+/* The learning rates of --schedule, --warmup, --steps and --final-lr.  Returns 0, or -1 after a
+ * sentence. */
 int option_schedule(const char *kind, int64_t warmup, int64_t steps, double final_lr,
                     struct ckpt_schedule *schedule);
 

@@ -137,6 +137,17 @@ static bool is_place(const struct asked *a, const char *name, const char *was)
     return true;
 }
 
+/* States of version 0.2 call a default that was not given "none". */
+static bool is_default(const char *name, const char *was, const char *is)
+{
+    static const char *const usual[][2] = {{"optimizer", "adamw"}, {"schedule", "constant"}};
+
+    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
+        if (!strcmp(name, usual[i][0]))
+            return !strcmp(was, "none") && !strcmp(is, usual[i][1]);
+    return false;
+}
+
 /* The settings of the optimizer are noted by the library and by the option: one of them is said. */
 static bool may_change(void *user, const char *name, const char *was, const char *is)
 {
@@ -153,6 +164,8 @@ static bool may_change(void *user, const char *name, const char *was, const char
         names_add(&a->unknown, own_name(name));
         return true;
     }
+    if (is_default(name, was, is))
+        return true;
     if (role == OPTION_SHAPES && !a->options->changed) {
         a->refused = true;
         return false;

@@ -17,8 +17,9 @@ enum {
 
 /* ---- before the first step ------------------------------------------------------------------ */
 
-void training_setup_begin(struct training_setup *s, int64_t parameters, bool plan_only)
+void training_setup_begin(struct training_setup *s, ckpt *c, int64_t parameters, bool plan_only)
 {
+    ckpt_plan_in_full(c, plan_only);
     *s = (struct training_setup){parameters >= LARGE && !plan_only, time(NULL)};
     if (s->says)
         printf("setting up: a plan, its memory, and the first values\n");
@@ -34,19 +35,16 @@ void training_setup_end(const struct training_setup *s)
 
 /* ---- what is said of steps ------------------------------------------------------------------ */
 
-static double milliseconds(void)
+/* When the step ended and not when its end was noticed: to hand over the next one can take until
+ * then, where queues are full. */
+double training_lap(struct training *t, const ckpt_program *p)
 {
-    struct timespec now;
+    struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
 
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
-}
+    ckpt_program_info(p, &info);
+    double lap = (info.ended - t->last) * 1e3;
 
-double training_lap(struct training *t)
-{
-    double now = milliseconds(), lap = now - t->last;
-
-    t->last = now;
+    t->last = info.ended;
     t->ms += lap;
     t->waited_ms += t->data_ms;
     return lap;
@@ -101,7 +99,7 @@ int training_end(struct training *t, ckpt_program *p, int64_t step, int64_t toke
 {
     float loss = NAN;
     int rc = ckpt_wait(p, &loss);
-    double ms = training_lap(t);
+    double ms = training_lap(t, p);
 
     if (!rc || rc == CKPT_ENAN)
         log_step(t, p, step, (double)loss, ms, tokens);
@@ -159,7 +157,8 @@ static int save_state(struct training *t)
     if (saves && !rc)
         rc = resume_save(&t->options->state, t->context, t->ended);
     t->saved = t->ended;
-    run_clock_save(&t->clock, from, run_clock_now());
+    t->last = run_clock_now();
+    run_clock_save(&t->clock, from, t->last);
     return rc;
 }
 
@@ -179,15 +178,14 @@ bool training_is_stopped(const ckpt *c)
     return ckpt_ranks(c) == 1 && ckpt_stop_requested(c);
 }
 
-/* Its time is none of the next step's. */
 static int look(struct training *t)
 {
     double from = run_clock_now();
     int rc = end_all(t);
 
     rc = rc ? rc : t->look(t, t->submitted);
-    training_lap(t);
-    run_clock_look(&t->clock, from, run_clock_now());
+    t->last = run_clock_now();
+    run_clock_look(&t->clock, from, t->last);
     return rc;
 }
 
@@ -267,7 +265,7 @@ int training_run(struct training *t)
 
     t->submitted = t->ended = t->first;
     t->saved = -1; /* what was resumed is written again, where no step is left */
-    training_lap(t);
+    t->last = run_clock_now();
     if (ckpt_rank(t->context) == 0)
         t->progress = ckpt_progress_open(stderr, "train", t->options->steps - t->first);
     signals_watch(t->context);

@@ -17,13 +17,18 @@ struct training_summary {
     int64_t n;
 };
 
-/* What is said around compiling a model so large that it takes a while. */
+/*
+ * Around the compiles of a run.  A run that fits with everything kept searches for no other plan,
+ * so it starts at once and does not know the smallest possible budget; with --plan-only, whose
+ * table names it, the search is made.  Of a model so large that compiling takes a while something
+ * is said.
+ */
 struct training_setup {
     bool says;
     time_t start;
 };
 
-void training_setup_begin(struct training_setup *s, int64_t parameters, bool plan_only);
+void training_setup_begin(struct training_setup *s, ckpt *c, int64_t parameters, bool plan_only);
 void training_setup_end(const struct training_setup *s);
 
 struct training {
@@ -55,7 +60,7 @@ struct training {
     ckpt_progress *progress;
     int64_t submitted, ended; /* steps */
     int64_t saved;            /* steps in the state that was written last; -1: none was */
-    double last;              /* when the last one ended */
+    double last; /* when the last one ended, or what is none of the next one's time: seconds */
     struct run_clock clock;
     double ms, waited_ms; /* of all steps: in all, and for data */
 };
@@ -78,9 +83,10 @@ double training_rate(const struct training *t, int64_t step);
 /* For end: waits for a step of p, writes its line of the log, sums up and shows its loss.  tokens:
  * of all ranks, for the log; 0: it says none. */
 int training_end(struct training *t, ckpt_program *p, int64_t step, int64_t tokens);
-/* For end: milliseconds since it was last asked, or since the run began; counts them, and data_ms,
+/* For end: milliseconds from the end of the step before, or the begin of the run, to that of the
+ * step of p that was waited for, but for looks and saves between them; counts them, and data_ms,
  * for the report. */
-double training_lap(struct training *t);
+double training_lap(struct training *t, const ckpt_program *p);
 /* For end: the oldest step has ended well, with a value to sum up. */
 void training_ended(struct training *t, double value);
 /* For end, behind that: the progress line with this value and the bytes of the arena of p, whose

@@ -21,7 +21,9 @@ struct training_options {
 };
 
 /* Defaults of all, among designated initializers. */
-#define TRAINING_DEFAULTS .grad_dtype = "fp32", .steps = -1, .warmup = -1, .lr = -1, .clip_norm = 1
+#define TRAINING_DEFAULTS                                                                          \
+    .grad_dtype = "fp32", .optimizer = "adamw", .schedule = "constant", .steps = -1, .warmup = -1, \
+    .lr = -1, .clip_norm = 1
 
 /* Rows for all structs that have the one above as member `train`. */
 #define GRAD_DTYPE_ROW                                                                             \

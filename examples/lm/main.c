@@ -49,7 +49,8 @@ static int compile(struct lm_run *r, bool trains)
 {
     struct training_setup setup;
 
-    training_setup_begin(&setup, trains ? r->trainable : 0, r->options.library.plan_only);
+    training_setup_begin(&setup, r->context, trains ? r->trainable : 0,
+                         r->options.library.plan_only);
     if (lm_compile(r, trains))
         return -1;
     if (trains)

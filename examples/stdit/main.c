@@ -90,9 +90,8 @@ static int compile(struct stdit_run *r)
     bool trains = is_training(r);
     struct training_setup setup;
 
-    if (r->data.buckets.n && ckpt_plan_in_full(r->context, false))
-        return say_fail("%s", ckpt_error(r->context));
-    training_setup_begin(&setup, trains ? r->trainable : 0, r->options.library.plan_only);
+    training_setup_begin(&setup, r->context, trains ? r->trainable : 0,
+                         r->options.library.plan_only && !r->data.buckets.n);
     if (stdit_compile(r, trains ? compile_steps : NULL))
         return -1;
     if (trains && r->data.buckets.n)

@@ -154,7 +154,8 @@ int stdit_plan_ahead(struct stdit_run *r, int ranks, int (*compile)(struct stdit
     r->options.vae = NULL; /* no weights are read */
     r->context = NULL;
     int rc = ckpt_open(&r->context, library) ? say_fail("%s", ckpt_error(NULL))
-                                             : stdit_make_model(r) || compile(r);
+                                             : ckpt_plan_in_full(r->context, false) ||
+                                                   stdit_make_model(r) || compile(r);
     r->options = asked;
     if (forget(r))
         rc = -1;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include "../common/log.h"
 #include "../common/signals.h"
+#include "../common/training.h"
 #include "ckpt_dist.h"
 #include "ckpt_tools.h"
 #include "run.h"
@@ -91,12 +92,17 @@ static int note(const struct vae_run *r)
  * last. */
 static int compile(struct vae_run *r, bool trains)
 {
+    struct training_setup setup;
+
+    training_setup_begin(&setup, r->context, trains ? r->trainable : 0,
+                         r->options.library.plan_only);
     if (trains && vae_compile(r))
         return -1;
     if (!r->options.train.dump && vae_reconstruct_compile(r))
         return -1;
     if (trains)
         print_plans(r);
+    training_setup_end(&setup);
     return trains && r->options.video_dir ? vae_ahead_plan(r) : 0;
 }
 

@@ -168,7 +168,7 @@ static int end(struct training *t, int64_t step)
     struct vae_result result = {NAN, NAN, NAN, NAN, NAN, {0}, training_rate(t, step), 0, 0};
     int rc = ckpt_wait(p->program, &result.loss);
 
-    result.ms = training_lap(t);
+    result.ms = training_lap(t, p->program);
     result.data_ms = t->data_ms;
     if (!rc)
         terms(p, &result);

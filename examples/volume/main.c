@@ -90,7 +90,7 @@ static int run(struct volume_run *r)
     const struct volume_options *o = &r->options;
     struct training_setup setup;
 
-    training_setup_begin(&setup, r->trainable, o->library.plan_only);
+    training_setup_begin(&setup, r->context, r->trainable, o->library.plan_only);
     if (volume_compile(r))
         return -1;
     ckpt_plan_print(r->training, stdout);

@@ -150,6 +150,7 @@ struct ckpt_program {
     bool *frozen;                     /* per parameter */
     struct program_ranks ranks;
     double grad_norm;
+    double ended; /* as ckpt_program_info.ended */
     int32_t loss, norm; /* fetches, or -1 */
     int32_t request[CKPT_REQUESTS];
     bool compared; /* the ranks have compared what they start from */

@@ -95,7 +95,7 @@ int ckpt_feed(ckpt_program *p, const char *name, const void *data, int64_t bytes
                           (long long)p->feeds[i].bytes, (long long)bytes);
     if (p->submitted - p->steps == DEVICE_IN_FLIGHT) { /* the oldest step still reads this buffer */
         struct device *d = p->programs->memory->device;
-        int rc = d->ops->reach(d, p->mark[slot_of(p->submitted)]);
+        int rc = d->ops->reach(d, p->mark[slot_of(p->submitted)], NULL);
         if (rc)
             return abandon(p, programs_fail_device(p->programs, p, rc));
     }
@@ -469,7 +469,8 @@ int ckpt_wait(ckpt_program *p, float *loss)
     int slot = slot_of(p->steps), rc = check_sequence(p);
     if (rc)
         return rc;
-    rc = p->timing ? d->ops->sync(d) : d->ops->reach(d, p->mark[slot]);
+    rc = p->timing ? d->ops->sync(d) : 0;
+    rc = rc ? rc : d->ops->reach(d, p->mark[slot], &p->ended);
     if (rc)
         return abandon(p, programs_fail_device(p->programs, p, rc));
     rc = params_check_lost(p->programs->params,

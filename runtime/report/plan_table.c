@@ -52,6 +52,7 @@ static struct ckpt_program_info make_info(const ckpt_program *p)
         .ops = p->graph->n_ops,
         .recomputed_ops = s.recomputed_ops,
         .choice_changes_bits = p->choice_changes_bits,
+        .ended = p->ended,
     };
 }
 

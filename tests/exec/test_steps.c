@@ -534,6 +534,35 @@ static void test_random_step_under_way(void **state)
     ckpt_close(c);
 }
 
+/* A step ends when it ends, however late it is waited for. */
+static void test_ended(void **state)
+{
+    struct line m = {0};
+    struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
+    ckpt_program *p;
+    double begun = clock_seconds(), waited = 0;
+    (void)state;
+    ckpt *c = open_line(&m, CKPT_F32, NULL);
+    assert_int_equal(ckpt_compile(c, predict, &m, NULL, 4, &p), 0);
+    ckpt_program_info(p, &info);
+    assert_true(info.ended == 0);
+    assert_int_equal(ckpt_feed(p, "x", batch_x, sizeof batch_x), 0);
+    for (useconds_t pause = 1000; pause < 8000000 && info.ended >= waited; pause *= 2) {
+        assert_int_equal(ckpt_submit(p), 0);
+        assert_int_equal(ckpt_submit(p), 0);
+        usleep(pause);
+        waited = clock_seconds();
+        for (int i = 0; i < 2; i++) {
+            assert_int_equal(ckpt_wait(p, NULL), 0);
+            ckpt_program_info(p, &info);
+            assert_true(info.ended > begun);
+            begun = info.ended;
+        }
+    }
+    assert_true(info.ended < waited);
+    ckpt_close(c);
+}
+
 static void test_plan_only(void **state)
 {
     (void)state;
@@ -624,6 +653,7 @@ int main(void)
         cmocka_unit_test(test_failure_under_two_programs),
         cmocka_unit_test(test_infinite_loss_keeps_weights),
         cmocka_unit_test(test_random_step_under_way),
+        cmocka_unit_test(test_ended),
         cmocka_unit_test(test_plan_only),
         cmocka_unit_test(test_bad_parameters),
         cmocka_unit_test(test_untrainable_operand),

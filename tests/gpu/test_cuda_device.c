@@ -90,7 +90,7 @@ static void test_recorded_step_does_the_same(void **state)
         host[i] = (float)(i % 1000) * 0.01f - 5.f;
     hand_over(in, out, host);
     mark_all(0);
-    assert_int_equal(ops->reach(device, 0), 0);
+    assert_int_equal(ops->reach(device, 0, NULL), 0);
     memcpy(kept, host + N, N * 4);
     assert_true(kept[0] != 0 && kept[999] > 4);
     ops->begin(device, false);
@@ -100,7 +100,7 @@ static void test_recorded_step_does_the_same(void **state)
         memset(host + N, 0, N * 4);
         ops->replay(device, step);
         mark_all(round % 2);
-        assert_int_equal(ops->reach(device, round % 2), 0);
+        assert_int_equal(ops->reach(device, round % 2, NULL), 0);
         assert_memory_equal(kept, host + N, N * 4);
     }
     ops->forget(device, step);

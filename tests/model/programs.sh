@@ -34,7 +34,8 @@ needed() {
     sed -n 's/.*needs at least \([0-9]*\) bytes.*/\1/p' "$work/err"
 }
 
-# possible OUTPUT: the least budget that the plan printed there names, as a value of --vram.
+# possible OUTPUT: the least budget that the plan printed there names, as a value of --vram; of a
+# run whose plan goes to a file, too, for others do not search for it.
 possible() {
     awk '{
         for (i = 1; i < NF; i++)

@@ -29,7 +29,7 @@ run() {
 }
 
 for model in gpt2 llama qwen2; do
-    run $model-fp32 $model fp32 1e-5 0
+    run $model-fp32 $model fp32 1e-5 0 --plan-out "$work/plan"
     run $model-least $model fp32 1e-5 0 --vram "$(possible "$work/$model-fp32.log")"
     run $model-bf16 $model bf16 3e-2 1e-2
 done

@@ -90,6 +90,10 @@ losses "$work/rest.log" >"$work/b"
 cmp -s "$work/a" "$work/b" || fail "resumed: $(cat "$work/a" "$work/b")"
 cmp -s "$work/whole" "$work/rest" || fail "the weights of a resumed run differ"
 refuses 1 "length" "$train" $small --data "$book" --length 8 --resume "$work/state"
+# What was not given is the same as its default.
+on_text --steps 8 --resume "$work/state" --optimizer adamw --schedule constant ||
+    fail "defaults: $(cat "$work/err")"
+grep "^changed" "$work/out" && fail "a default is no change"
 
 # Every optimizer, with small state: the same bits in the least memory and resumed.
 for kind in "8bit adamw" "8bit sgd" "8bit lion" "bf16 adamw" "bf16 sgd" "bf16 lion" "bf16 adafactor" "bf16 muon"; do

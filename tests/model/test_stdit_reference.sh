@@ -30,7 +30,7 @@ run() {
     "$compare" "$here/stdit_expected.safetensors" "$work/$name.safetensors" "$tolerance" "$floor"
 }
 
-run fp32 fp32 1e-5 0
+run fp32 fp32 1e-5 0 --plan-out "$work/plan"
 run fp32-micro fp32 1e-5 0 --micro-batch 1
 # Once more in the least memory that the plan of the first run names: much is computed again.
 least=$(possible "$work/fp32.log")

@@ -34,7 +34,7 @@ run() {
 
 run stage1 1 image fp32 2e-5 1e-3
 run stage2 2 clip fp32 2e-5 1e-3
-run stage3 3 clip fp32 2e-5 1e-3
+run stage3 3 clip fp32 2e-5 1e-3 --plan-out "$work/plan"
 run stage3-clips 3 clip fp32 2e-5 1e-3 --micro-batch 1
 run stage3-frames 3 clip fp32 2e-5 1e-3 --frames-2d 3
 # Once more in the least memory that the plan of the first run names: much is computed again.

@@ -230,7 +230,7 @@ static void test_failed_file(void **state)
     go_round(d, &file, 100);
     for (int q = 0; q < QUEUE_COUNT; q++)
         d->ops->mark(d, 0, (enum queue)q);
-    assert_int_equal(d->ops->reach(d, 0), CKPT_EIO);
+    assert_int_equal(d->ops->reach(d, 0, NULL), CKPT_EIO);
     assert_ptr_equal(d->failed_io.owner, &file);
     assert_int_equal(d->failed_io.what, 5);
     assert_int_equal(d->failed_io.step, 30);

@@ -27,7 +27,7 @@ small="--data $work/d/list.csv --classes 3 --levels 3 --width 4 --patch 16x8x16 
 small="$small --threads 1 --lr 1e-2 --warmup 0"
 
 # The same weights whatever the budget and the tiers, and of a run in two parts.
-runs "z-score of the voxels" "$train" $small --steps 6 --save "$work/all"
+runs "z-score of the voxels" "$train" $small --steps 6 --save "$work/all" --plan-out "$work/plan"
 least=$(possible "$work/out")
 same() {
     cmp -s "$work/all" "$work/other" || fail "other bits: $*"

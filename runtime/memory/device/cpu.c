@@ -21,6 +21,7 @@ struct cpu_device {
     struct host_shared shared;
     struct host_queue queues[QUEUE_COUNT];
     int64_t marks[DEVICE_MARKS][QUEUE_COUNT]; /* tails of the queues */
+    double when[DEVICE_MARKS];                /* QUEUE_COMPUTE came there */
 };
 
 static struct cpu_device *cpu(struct device *d)
@@ -136,14 +137,18 @@ static int cpu_sync(struct device *d)
 
 static void cpu_mark(struct device *d, int mark, enum queue q)
 {
+    if (q == QUEUE_COMPUTE)
+        cpu_stamp(d, q, &cpu(d)->when[mark]);
     cpu(d)->marks[mark][q] = cpu(d)->queues[q].tail;
 }
 
-static int cpu_reach(struct device *d, int mark)
+static int cpu_reach(struct device *d, int mark, double *when)
 {
     struct cpu_device *c = cpu(d);
     for (int q = 0; q < QUEUE_COUNT; q++)
         host_queue_drain(&c->queues[q], c->marks[mark][q]);
+    if (when)
+        *when = c->when[mark];
     return host_shared_failed(&c->shared) ? cpu_sync(d) : 0;
 }
 

@@ -376,13 +376,15 @@ static void cuda_mark(struct device *d, int mark, enum queue q)
         accepted(c, cudaEventRecord(c->marks[mark][q], c->queues[q]));
 }
 
-static int cuda_reach(struct device *d, int mark)
+static int cuda_reach(struct device *d, int mark, double *when)
 {
     struct cuda_device *c = cuda(d);
     for (int q = STREAMS; q < QUEUE_COUNT && c->files; q++)
         host_queue_drain(cuda_files_queue(c->files, (enum queue)q), c->file_marks[mark][q]);
     for (int q = 0; q < STREAMS; q++)
         await(c, NULL, c->marks[mark][q]);
+    if (when)
+        *when = clock_seconds();
     if (c->failure || c->watch.lost ||
         (c->files && host_shared_failed(cuda_files_shared(c->files))))
         return cuda_sync(d);

@@ -98,9 +98,10 @@ struct device_ops {
     int (*sync)(struct device *d);
     /* mark marks the end of what was submitted to a queue so far; reach waits until all queues have
      * passed their marks and returns the first failure so far.  After a failure it waits like sync,
-     * so that no work continues with missing data. */
+     * so that no work continues with missing data.  *when (may be NULL): the time of the host's
+     * clock, in seconds, at which QUEUE_COMPUTE passed its mark or, on a GPU, the wait ended. */
     void (*mark)(struct device *d, int mark, enum queue q);
-    int (*reach)(struct device *d, int mark);
+    int (*reach)(struct device *d, int mark, double *when);
     /* Between begin and end commands are recorded, not run; replay runs them, any number of times.
      * part: the recording's events are waited for by commands outside it; host threads cannot wait
      * for them.  NULL on a device without recording.  end returns 0, CKPT_ENOMEM or CKPT_EDEVICE.
