@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include "ckpt_tools.h"
 #include "say.h"
 #include "settings.h"
@@ -11,12 +12,15 @@ int settings_open(struct settings *s, const char *path)
 {
     char inside[sizeof s->path];
     json_error_t e;
+    struct stat st;
     FILE *f;
 
     *s = (struct settings){.root = NULL};
     if (snprintf(inside, sizeof inside, "%s/config.json", path) < (int)sizeof inside &&
         ckpt_input_open(&f, inside) == 0)
         path = inside;
+    else if (!stat(path, &st) && S_ISDIR(st.st_mode))
+        return say_fail("%s: has no config.json", path);
     else if (ckpt_input_open(&f, path))
         return say_fail("%s", ckpt_error(NULL));
     snprintf(s->path, sizeof s->path, "%s", path);

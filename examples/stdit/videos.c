@@ -189,7 +189,7 @@ static int add_directory(struct stdit_videos *v, const char *directory, int64_t 
         free(entry[i]);
     }
     free(entry);
-    return v->rows ? 0 : say_fail("%s: no video to train on", directory);
+    return v->rows ? 0 : say_fail("%s: there is no video in it", directory);
 }
 
 int stdit_videos_open(struct stdit_videos *v, const char *path, int64_t clips)
@@ -200,7 +200,9 @@ int stdit_videos_open(struct stdit_videos *v, const char *path, int64_t clips)
         return say_fail("%s: %s", path, strerror(errno));
     if (S_ISDIR(st.st_mode))
         return add_directory(v, path, clips);
-    return add_path(v, path, clips) ? -1 : v->rows ? 0 : say_fail("%s: no video to train on", path);
+    if (add_path(v, path, clips))
+        return -1;
+    return v->rows ? 0 : say_fail("%s: there is no video in it", path);
 }
 
 void stdit_videos_close(struct stdit_videos *v)
@@ -335,7 +337,7 @@ int stdit_videos_lines(struct stdit_videos *v, const char *directory)
         free(path);
     }
     cogvideo_list_free(&l);
-    return v->rows ? 0 : say_fail("%s: no video to train on", paths);
+    return v->rows ? 0 : say_fail("%s: there is no video in it", paths);
 }
 
 /* ---- whole files ---------------------------------------------------------------------------- */

@@ -138,6 +138,8 @@ all $lora --steps 2 --log "$work/first.log" --save-state "$work/state" || fail "
 all $lora --log "$work/rest.log" --resume "$work/state" --save "$work/both" || fail "$(cat "$work/err")"
 cat "$work/first.log" "$work/rest.log" >"$work/both.log"
 same both
+mkdir "$work/no-model"
+refuses 2 "no-model: has no config.json" "$train" $small --model "$work/no-model"
 refuses 1 "lora-rank" "$train" $small --lora-rank 4 --resume "$work/state"
 refuses 1 "frozen" "$train" $small $lora --frozen int8 --resume "$work/state"
 runs "frozen" "$train" $small $lora --frozen int8 --resume "$work/state" --resume-changed

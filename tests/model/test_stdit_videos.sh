@@ -90,7 +90,7 @@ refuses 2 "no such preset" "$sample" $weights --model none
 refuses 2 "--steps: 0 is out of range" "$sample" $weights --steps 0
 refuses 1 "No such file" "$train" $data --video-dir "$work/nothing"
 mkdir "$work/empty"
-refuses 1 "no video to train on" "$train" $data --video-dir "$work/empty"
+refuses 1 "there is no video in it" "$train" $data --video-dir "$work/empty"
 refuses 1 "parameters are missing" "$train" $data --vae "$work/w"
 refuses 1 "parameters are missing" "$sample" $weights --load "$work/vae"
 refuses 1 "has no tensor" "$sample" $weights --text "$work/vae"

@@ -150,7 +150,7 @@ for name in cuda:99 vaapi:/dev/none; do
 done
 refuses 1 "nothing-here" "$train" $small --video-dir "$work/nothing-here"
 mkdir "$work/empty"
-refuses 1 "no video to train on" "$train" $small --video-dir "$work/empty"
+refuses 1 "there is no video in it" "$train" $small --video-dir "$work/empty"
 refuses 1 "is left out" "$train" $small --frames 40 --video-dir "$work/videos"
 
 finish
