@@ -281,26 +281,20 @@ static void select_storages(const ckpt_tape *t, struct use *use)
 /* ---- positions of the new ops ---------------------------------------------------------------- */
 
 /* New ops are appended to the tape, then all ops are sorted by key. */
-struct place {
-    int64_t key; /* original op i has key 3 i + 1; one less is before it, one more after it */
-    int32_t op;
-};
-
 struct compression {
     ckpt_tape *t;
     struct use *use;
     struct {
-        struct place *data;
+        int64_t *data; /* per op: see ops_key() */
         int64_t capacity;
-    } places;
-    int32_t n_places;
+    } keys;
 };
 
-static int add_place(struct compression *c, int32_t op, int64_t key)
+static int set_key(struct compression *c, int32_t op, int64_t key)
 {
-    if (ARRAY_RESERVE(&c->places, c->n_places))
+    if (ARRAY_RESERVE(&c->keys, op))
         return tape_fail(c->t, CKPT_ENOMEM, "no memory to compress activations");
-    c->places.data[c->n_places++] = (struct place){key, op};
+    c->keys.data[op] = key;
     return 0;
 }
 
@@ -312,7 +306,7 @@ static int place_beside(struct compression *c, int32_t first, int32_t i, int sid
     int rc = t->error.code;
     for (int32_t k = first; k < t->n_ops && !rc; k++) {
         t->ops.data[k].first_line = t->ops.data[i].first_line;
-        rc = add_place(c, k, 3 * (int64_t)i + 1 + side);
+        rc = set_key(c, k, ops_key(i, side));
     }
     return rc;
 }
@@ -412,35 +406,14 @@ static int record_ops(struct compression *c, int32_t n_ops, int32_t n_storages)
 {
     ckpt_tape *t = c->t;
     int rc = 0;
+    for (int32_t i = 0; i < n_ops && !rc; i++)
+        rc = set_key(c, i, ops_key(i, 0));
     for (int32_t s = 0; s < n_storages && !rc; s++)
         if (c->use[s].compressed && !c->use[s].recomputed)
             rc = encode(c, s);
     for (int32_t i = 0; i < n_ops && !rc; i++)
         if (t->ops.data[i].phase == PHASE_BACKWARD && !(t->ops.data[i].def->flags & CKPT_OP_VIEW))
             rc = redirect(c, i);
-    for (int32_t i = 0; i < n_ops && !rc; i++)
-        rc = add_place(c, i, 3 * (int64_t)i + 1);
-    return rc;
-}
-
-static int by_key(const void *a, const void *b)
-{
-    const struct place *x = a, *y = b;
-    return x->key != y->key ? (x->key < y->key ? -1 : 1) : (x->op > y->op) - (x->op < y->op);
-}
-
-/* Reorders the tape by key. */
-static int reorder(struct compression *c)
-{
-    ckpt_tape *t = c->t;
-    int32_t *order = malloc((size_t)t->n_ops * sizeof *order);
-    if (!order)
-        return tape_fail(t, CKPT_ENOMEM, "no memory to compress activations");
-    qsort(c->places.data, (size_t)t->n_ops, sizeof *c->places.data, by_key);
-    for (int32_t i = 0; i < t->n_ops; i++)
-        order[i] = c->places.data[i].op;
-    const int rc = tape_reorder(t, order);
-    free(order);
     return rc;
 }
 
@@ -457,9 +430,9 @@ int ops_compress(ckpt_tape *t)
     if (!rc)
         rc = record_ops(&c, n_ops, n_storages);
     if (!rc && t->n_ops > n_ops)
-        rc = reorder(&c);
+        rc = ops_reorder(t, c.keys.data);
     t->phase = phase;
     free(c.use);
-    free(c.places.data);
+    free(c.keys.data);
     return rc;
 }

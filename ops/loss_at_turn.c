@@ -317,46 +317,28 @@ static void move_to_backward(ckpt_tape *t, struct op *o)
     }
 }
 
-struct place {
-    int64_t key; /* op i has key 3 i + 1; one less is before it, one more after it */
-    int32_t op;
-};
-
-static int by_key(const void *a, const void *b)
-{
-    const struct place *x = a, *y = b;
-    return x->key != y->key ? (x->key < y->key ? -1 : 1) : (x->op > y->op) - (x->op < y->op);
-}
-
 static int64_t key_of(const struct loss_move *u, int32_t i)
 {
     if (u->to[i] >= 0)
-        return 3 * (int64_t)u->to[i];
-    return i < u->last_gradient && is_late(u, i) ? 3 * (int64_t)u->last_gradient + 2
-                                                 : 3 * (int64_t)i + 1;
+        return ops_key(u->to[i], -1);
+    return i < u->last_gradient && is_late(u, i) ? ops_key(u->last_gradient, 1) : ops_key(i, 0);
 }
 
 static int reorder(struct loss_move *u)
 {
     ckpt_tape *t = u->t;
-    struct place *places = malloc((size_t)t->n_ops * sizeof *places);
-    int32_t *order = malloc((size_t)t->n_ops * sizeof *order);
-    int rc = places && order ? 0 : tape_fail(t, CKPT_ENOMEM, "no memory to move losses");
+    int64_t *key = malloc((size_t)t->n_ops * sizeof *key);
+    int rc = key ? 0 : tape_fail(t, CKPT_ENOMEM, "no memory to move losses");
     for (int32_t i = 0; i < t->n_ops && !rc; i++) {
-        places[i] = (struct place){key_of(u, i), i};
-        if (places[i].key != 3 * (int64_t)i + 1)
+        key[i] = key_of(u, i);
+        if (key[i] != ops_key(i, 0))
             move_to_backward(t, &t->ops.data[i]);
     }
     for (int32_t i = 0; i < t->n_ops && !rc; i++)
         rc = u->loss[i] >= 0 ? fuse_pair(u, i) : 0;
-    if (!rc) {
-        qsort(places, (size_t)t->n_ops, sizeof *places, by_key);
-        for (int32_t i = 0; i < t->n_ops; i++)
-            order[i] = places[i].op;
-        rc = tape_reorder(t, order);
-    }
-    free(places);
-    free(order);
+    if (!rc)
+        rc = ops_reorder(t, key);
+    free(key);
     return rc;
 }
 

@@ -197,6 +197,15 @@ int ops_join_products(ckpt_tape *t);
  * its gradient (loss_at_turn.c).  Returns 0 or the error of the tape. */
 int ops_turn_losses(ckpt_tape *t);
 
+/* Sorts the ops of a tape by key[i] of op i; equal keys keep their order.  ops_key() leaves op i in
+ * place, or (side -1 or 1) puts an op just before or after it.  Returns 0 or the error of the
+ * tape. */
+int ops_reorder(ckpt_tape *t, const int64_t *key);
+static inline int64_t ops_key(int32_t i, int side)
+{
+    return 3 * (int64_t)i + 1 + side;
+}
+
 /* Workspace of a loss with its gradient, in bytes: per row the loss and two floats, then two
  * counts. */
 static inline int64_t cross_entropy_both_workspace(const struct ckpt_desc *label)

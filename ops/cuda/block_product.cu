@@ -24,12 +24,6 @@ struct block_args {
     bool add, accumulate; /* there is an addend; add to c */
 };
 
-/* Tells the compiler that x is uniform in a warp. */
-__device__ __forceinline__ int same_in_warp(int x)
-{
-    return __shfl_sync(0xffffffffu, x, 0);
-}
-
 /* ---- the rows of a warpgroup ----------------------------------------------------------------- */
 
 template <typename S> struct block_group {

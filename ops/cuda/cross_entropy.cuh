@@ -290,8 +290,8 @@ static __device__ __forceinline__ void stream_floats(float *dst, const float (&v
 static __device__ __forceinline__ void stream_floats(bf16 *dst, const float (&v)[8])
 {
     __stcs(reinterpret_cast<uint4 *>(dst),
-           make_uint4(bf16_pair(v[0], v[1]), bf16_pair(v[2], v[3]), bf16_pair(v[4], v[5]),
-                      bf16_pair(v[6], v[7])));
+           make_uint4(pack2(v[0], v[1]), pack2(v[2], v[3]), pack2(v[4], v[5]),
+                      pack2(v[6], v[7])));
 }
 
 /* ---- loss and gradient together -------------------------------------------------------------- */

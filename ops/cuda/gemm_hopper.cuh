@@ -164,14 +164,6 @@ __device__ __forceinline__ void gemm_load_operands(const struct gemm_sizes &g,
 
 /* ---- products -------------------------------------------------------------------------------- */
 
-/* Arrives once for the whole warp. */
-__device__ __forceinline__ void gemm_arrive(const uint64_t *barrier)
-{
-    __syncwarp();
-    if (threadIdx.x % 32 == 0)
-        barrier_arrive(barrier);
-}
-
 /* Initializes the barriers; called by one thread. */
 template <typename S> __device__ __forceinline__ void gemm_init(gemm_ring<S> &ring)
 {
@@ -267,7 +259,7 @@ template <typename S> struct gemm_sums {
                 round++;
             }
         }
-        gemm_arrive(&ring.turn[1 - group]);
+        barrier_arrive_warp(&ring.turn[1 - group]);
         products_wait<0>();
         pin();
         release(ring, before);

@@ -36,6 +36,14 @@ __device__ __forceinline__ void barrier_arrive(const uint64_t *barrier)
                  : "memory");
 }
 
+/* Arrives once for the whole warp. */
+__device__ __forceinline__ void barrier_arrive_warp(const uint64_t *barrier)
+{
+    __syncwarp();
+    if (threadIdx.x % 32 == 0)
+        barrier_arrive(barrier);
+}
+
 /* Arrives, and adds to the bytes that this phase expects from TMA copies. */
 __device__ __forceinline__ void barrier_expect(const uint64_t *barrier, uint32_t bytes)
 {

@@ -21,11 +21,16 @@
 constexpr int GROUP = 128;     /* threads of a warpgroup */
 constexpr int GROUP_ROWS = 64; /* rows of its products */
 
-/* The index of the calling thread's warpgroup, in a form that the compiler recognizes as uniform in
- * a warp. */
+/* Tells the compiler that x is uniform in a warp. */
+__device__ __forceinline__ int same_in_warp(int x)
+{
+    return __shfl_sync(0xffffffffu, x, 0);
+}
+
+/* The index of the calling thread's warpgroup. */
 __device__ __forceinline__ int group_index(void)
 {
-    return __shfl_sync(0xffffffffu, threadIdx.x / GROUP, 0);
+    return same_in_warp(threadIdx.x / GROUP);
 }
 
 /* An address in shared memory in units of 16 bytes, as in descriptors. */

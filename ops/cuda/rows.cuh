@@ -100,18 +100,11 @@ template <> __device__ __forceinline__ void piece<float>::set(const float (&f)[4
         word[i] = __float_as_uint(f[i]);
 }
 
-/* Two floats rounded to nearest even, the first in the low half. */
-__device__ __forceinline__ uint32_t bf16_pair(float low, float high)
-{
-    __nv_bfloat162 h = __floats2bfloat162_rn(low, high);
-    return *reinterpret_cast<const uint32_t *>(&h);
-}
-
 template <> __device__ __forceinline__ void piece<bf16>::set(const float (&f)[8])
 {
 #pragma unroll
     for (int i = 0; i < 4; i++)
-        word[i] = bf16_pair(f[2 * i], f[2 * i + 1]);
+        word[i] = pack2(f[2 * i], f[2 * i + 1]);
 }
 
 template <typename T> __device__ __forceinline__ piece<T> piece_load(const char *row, int i)

@@ -104,14 +104,6 @@ __device__ __forceinline__ uint64_t pair_queries_along(const typename S::row_til
 
 /* ---- loads of queries ------------------------------------------------------------------------ */
 
-/* Arrives once for the whole warp. */
-__device__ __forceinline__ void pair_arrive(const uint64_t *barrier)
-{
-    __syncwarp();
-    if (threadIdx.x % 32 == 0)
-        barrier_arrive(barrier);
-}
-
 /* Loads tile t of q and d_o; called by one thread. */
 template <typename S>
 __device__ __forceinline__ void pair_load(const struct pair_maps &maps, pair_shared<S> *here,
@@ -208,7 +200,7 @@ __device__ __forceinline__ void pair_produce(const struct attention_args &a,
         if (lane < 2)
             floats_send(&here->statistics[slot][row], float2{x.lse * ATTENTION_LOG2E, delta},
                         &here->known[slot], lane);
-        pair_arrive(&here->tile_empty[stage]);
+        barrier_arrive_warp(&here->tile_empty[stage]);
         load_output(x, a, w, o, (t + 1) * S::QUERIES + row);
     }
 }

@@ -20,12 +20,6 @@ extern __shared__ __align__(1024) char attention_shared[];
 
 constexpr int RESULT = 1; /* a named barrier of the warpgroup for dq */
 
-/* Tells the compiler that x is uniform in a warp. */
-__device__ __forceinline__ int same_in_warp(int x)
-{
-    return __shfl_sync(0xffffffffu, x, 0);
-}
-
 /* ---- the keys of a warpgroup ----------------------------------------------------------------- */
 
 template <typename S> struct pair_keys_group {
@@ -33,7 +27,7 @@ template <typename S> struct pair_keys_group {
     pair_shared<S> *here;
     int tile; /* of keys */
     bool second;
-    uint32_t keys, values; /* shared addresses */
+    uint32_t keys, values; /* addresses, in units of 16 bytes */
     float s[8][4], ds[4][4], dk[S::UNITS][4], dv[S::UNITS][4];
     uint32_t p_rounded[4][4], ds_rounded[4][4];
 
@@ -151,7 +145,7 @@ template <typename S> struct pair_keys_group {
         pin_registers(dv);
         pin_registers(dk);
         if (t > 0)
-            pair_arrive(&here->tile_empty[before]);
+            barrier_arrive_warp(&here->tile_empty[before]);
         products_begin();
         begin<S::VALUES>(ds, v, d_o, 0);
         barrier_wait(&here->known[known], t / PAIR_KNOWN);

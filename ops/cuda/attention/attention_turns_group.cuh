@@ -87,14 +87,6 @@ __device__ __forceinline__ void turns_round(uint32_t (&p)[4][4], const float (&c
             p[k][i] = pack2(c[2 * k + i / 2][i % 2 * 2], c[2 * k + i / 2][i % 2 * 2 + 1]);
 }
 
-/* Arrives once for the whole warp. */
-__device__ __forceinline__ void turns_arrive(const uint64_t *barrier)
-{
-    __syncwarp();
-    if (threadIdx.x % 32 == 0)
-        barrier_arrive(barrier);
-}
-
 /* ---- a warpgroup ----------------------------------------------------------------------------- */
 
 template <typename S, bool MASKED> struct turns_group {
@@ -335,9 +327,9 @@ template <typename S, bool MASKED> struct turns_group {
         if (MASKED)
             turn = turns_turn_of<S>(a, here->work, place.tile);
         show_products();
-        turns_arrive(&here->exchanged[t & 1]);
+        barrier_arrive_warp(&here->exchanged[t & 1]);
         if (t > 0)
-            turns_arrive(&here->full[(t - 1) % S::PASSING]);
+            barrier_arrive_warp(&here->full[(t - 1) % S::PASSING]);
         products_begin();
         turns_add<S>(dk, ds_rounded, piece_at(&here->ring[stage][0]));
 #pragma unroll
@@ -348,7 +340,7 @@ template <typename S, bool MASKED> struct turns_group {
         products_wait<0>();
         pin_registers(p_rounded);
         pin_registers(ds_rounded);
-        turns_arrive(&here->done[stage]);
+        barrier_arrive_warp(&here->done[stage]);
         place.next(a, here->work);
     }
 
@@ -384,7 +376,7 @@ template <typename S, bool MASKED> struct turns_group {
         pin_registers(ds_rounded);
         pin_registers(dv);
         pin_registers(dk);
-        turns_arrive(&here->done[stage]);
+        barrier_arrive_warp(&here->done[stage]);
     }
 
     /* Processes all tiles of queries, or every second one. */
@@ -420,7 +412,7 @@ template <typename S, bool MASKED> struct turns_group {
         pin_registers(dq);
         put_dq(t, before);
         show_products();
-        turns_arrive(&here->full[t % S::PASSING]);
+        barrier_arrive_warp(&here->full[t % S::PASSING]);
     }
 
     /* Processes one tile from its scores to dq. */
@@ -445,7 +437,7 @@ template <typename S, bool MASKED> struct turns_group {
         turns_round(ds_rounded, ds);
         put_gradients(t);
         show_products();
-        turns_arrive(&here->exchanged[t & 1]);
+        barrier_arrive_warp(&here->exchanged[t & 1]);
         products_begin();
         turns_add<S>(dk, ds_rounded, piece_at(&here->ring[stage][0]));
         barrier_wait(&here->exchanged[t & 1], t / 2);
@@ -453,14 +445,14 @@ template <typename S, bool MASKED> struct turns_group {
         products_wait<1>();
         pin_registers(p_rounded);
         pin_registers(ds_rounded);
-        turns_arrive(&here->done[stage]);
+        barrier_arrive_warp(&here->done[stage]);
         if (MASKED)
             turn = turns_turn_of<S>(a, here->work, place.tile);
         products_wait<0>();
         pin_registers(dq);
         put_dq(t, place);
         show_products();
-        turns_arrive(&here->full[t % S::PASSING]);
+        barrier_arrive_warp(&here->full[t % S::PASSING]);
         place.next(a, here->work);
     }
 
