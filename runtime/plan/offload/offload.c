@@ -455,15 +455,15 @@ double offload_floor(const struct point *sketch)
 static int plan_apart(struct frontier *pf, const struct machine *m, const struct budgets *b,
                       int64_t device, const struct point *sketch, struct plan **out)
 {
-    static const double shares[] = {0.92, 0.8}; /* where other options are the best ones */
+    const double share = 0.92; /* of the device; other options are often best there */
     struct search x = search_for(pf, m, b, device);
     int64_t less;
     *out = NULL;
     x.best = *sketch;
     x.floor = offload_floor(sketch);
     int rc = search_within(&x, out);
-    for (size_t i = 0; i < sizeof(shares) / sizeof(*shares) && !rc && !*out; i++) {
-        x.device = (int64_t)(shares[i] * (double)device);
+    if (!rc && !*out) {
+        x.device = (int64_t)(share * (double)device);
         rc = search_points(&x);
         if (!rc)
             rc = search_within(&x, out);

@@ -60,16 +60,9 @@ static int32_t class_of(const struct placer *m, int32_t i, enum by by)
     }
 }
 
-static void heat(struct placer *m, int32_t permille)
-{
-    double least = 0.001 * permille * (double)m->sections.load;
-    for (int32_t k = 0; k < m->sections.n; k++)
-        m->hot[k + 1] = m->hot[k] + (permille > 0 && (double)m->loads[k] >= least);
-}
-
 static int32_t rank_class(const struct placer *m, int32_t i, const struct recipe *r)
 {
-    bool hot = m->hot[m->sections.upper[i]] > m->hot[m->sections.lower[i]];
+    bool hot = sections_hot(&m->sections, m->hot, i);
     return hot ? class_of(m, i, r->hot) : CLASSES + class_of(m, i, r->cold);
 }
 
@@ -77,7 +70,7 @@ static void sort_order(struct placer *m, const struct recipe *r)
 {
     int32_t n = m->sections.n_items, start[2 * CLASSES + 1] = {0};
     packing_keep(&m->pack, 0);
-    heat(m, r->permille);
+    sections_heat(&m->sections, m->loads, 0.001 * r->permille * (double)m->sections.load, m->hot);
     for (int32_t j = 0; j < n; j++)
         start[rank_class(m, j, r) + 1]++;
     for (int32_t c = 0; c < 2 * CLASSES; c++)

@@ -72,12 +72,6 @@ static struct place_key key_of(const struct circle *c, int32_t i, enum by by)
     }
 }
 
-static bool is_hot(const struct circle *c, int32_t i)
-{
-    const struct sections *s = &c->sections;
-    return c->hot[s->upper[i]] > c->hot[s->lower[i]] || c->hot[s->again[i]] > 0;
-}
-
 static bool is_fixed(const struct circle *c, int32_t i)
 {
     return c->fixed && c->fixed[i];
@@ -85,14 +79,15 @@ static bool is_fixed(const struct circle *c, int32_t i)
 
 static void sort_order(struct circle *c, const struct recipe *r)
 {
-    double least = 0.001 * r->permille * (double)c->sections.load;
     int32_t n = 0, first = 0;
-    for (int32_t k = 0; k < c->sections.n; k++)
-        c->hot[k + 1] = c->hot[k] + (r->permille > 0 && (double)c->loads[k] >= least);
+    sections_heat(&c->sections, c->loads, 0.001 * r->permille * (double)c->sections.load, c->hot);
     for (int pass = 0; pass < 4; pass++) {
         for (int32_t i = 0; i < c->n; i++) {
             bool early = r->wrapped_first && c->sections.again[i] > 0;
-            int group = is_fixed(c, i) ? 0 : early ? 1 : is_hot(c, i) ? 2 : 3;
+            int group = is_fixed(c, i)                          ? 0
+                        : early                                 ? 1
+                        : sections_hot(&c->sections, c->hot, i) ? 2
+                                                                : 3;
             if (group == pass)
                 c->keys[n++] = key_of(c, i, pass < 3 ? r->hot : r->cold);
         }

@@ -17,19 +17,13 @@ struct hot {
     int64_t *offsets;  /* of items[] */
 };
 
-static bool is_hot(const struct hot *h, int32_t i)
-{
-    return h->count[h->s->upper[i]] > h->count[h->s->lower[i]];
-}
-
 /* Calls hot what has at least so many bytes alive, and counts the items that live there. */
 static int32_t heat(struct hot *h, int64_t least)
 {
     int32_t n = 0;
-    for (int32_t k = 0; k < h->s->n; k++)
-        h->count[k + 1] = h->count[k] + (h->loads[k] >= least);
+    sections_heat(h->s, h->loads, (double)max_i64(least, 1), h->count);
     for (int32_t i = 0; i < h->s->n_items; i++)
-        n += is_hot(h, i);
+        n += sections_hot(h->s, h->count, i);
     return n;
 }
 
@@ -45,7 +39,9 @@ static bool choose_heat(struct hot *h, int32_t most, int64_t work)
         if (heat(h, (int64_t)((double)h->s->load * 0.01 * percent[k])) <= most)
             break;
     for (int32_t i = 0; i < h->s->n_items; i++)
-        cost += is_hot(h, i) ? h->count[h->s->upper[i]] - h->count[h->s->lower[i]] : 0;
+        cost += sections_hot(h->s, h->count, i)
+                    ? h->count[h->s->upper[i]] - h->count[h->s->lower[i]]
+                    : 0;
     return cost < work / 8;
 }
 
@@ -56,7 +52,7 @@ static int list_items(struct hot *h)
     if (!cold)
         return CKPT_ENOMEM;
     for (int32_t i = 0; i < n; i++) {
-        if (is_hot(h, i))
+        if (sections_hot(h->s, h->count, i))
             h->items[h->n++] = i;
         else
             cold[n_cold++] = (struct place_key){-(double)h->bytes[i], 0, i};

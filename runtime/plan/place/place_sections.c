@@ -182,6 +182,12 @@ void sections_loads(const struct sections *s, const int64_t *bytes, int64_t *loa
         loads[k + 1] += loads[k];
 }
 
+void sections_heat(const struct sections *s, const int64_t *loads, double least, int32_t *count)
+{
+    for (int32_t k = 0; k < s->n; k++)
+        count[k + 1] = count[k] + (least > 0 && (double)loads[k] >= least);
+}
+
 int sections_alive(const struct sections *s, struct rows *r)
 {
     return fill_rows(r, s->n, s->n_items, s->lower, s->upper, 0);

@@ -28,6 +28,15 @@ void sections_free(struct sections *s);
 /* Adds up what is alive: loads[0 .. n), and loads[n], which is 0. */
 void sections_loads(const struct sections *s, const int64_t *bytes, int64_t *loads);
 
+/* A section is hot where at least `least` bytes are alive; with least 0 none is.  count[k] is the
+ * number of hot sections before section k; count has n + 1 entries. */
+void sections_heat(const struct sections *s, const int64_t *loads, double least, int32_t *count);
+/* Whether an item is alive in a hot section. */
+static inline bool sections_hot(const struct sections *s, const int32_t *count, int32_t item)
+{
+    return count[s->upper[item]] > count[s->lower[item]] || count[s->again[item]] > 0;
+}
+
 /* Items by section: those alive in it, those whose first it is, those whose end it is. */
 int sections_alive(const struct sections *s, struct rows *r);
 int sections_starting(const struct sections *s, struct rows *r);
