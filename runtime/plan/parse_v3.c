@@ -102,7 +102,7 @@ static int32_t backing_of(struct reader *r, int32_t s, int8_t tier, int64_t offs
         if (t->storage != s || !plan_is_backing(r->g, r->p, t))
             continue;
         if (t->tier != tier || t->offset != offset)
-            lines_fail(r->l, CKPT_EPLAN, "storage %d has two homes", (int)s);
+            lines_fail(r->l, CKPT_EPLAN, "storage %d has two backing residences", (int)s);
         return i;
     }
     return add(r, (struct residence){s, tier, 0, r->p->n_steps - 1, offset});
