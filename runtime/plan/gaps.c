@@ -20,8 +20,8 @@ int32_t plan_count_offloads(const struct graph *g, const struct plan *p)
     return n;
 }
 
-/* Of every device residence the one of its storage that comes before it, round the end of the step;
- * and the copy that leaves from it. */
+/* Finds for every device residence the previous one of its storage, cyclically; and its copy out.
+ */
 static void find_neighbours(const struct plan *p, int32_t *last, int32_t *before,
                             const struct copy **out)
 {
@@ -84,8 +84,8 @@ int plan_offloads(const struct graph *g, const struct plan *p, struct offload **
 
 /* ---- gaps ------------------------------------------------------------------------------------ */
 
-/* Where the walk over the steps stands, per storage. */
-struct walk {
+/* The state of the scan over the steps; arrays are per storage unless noted. */
+struct scan {
     int32_t *used; /* the last step that used it, or -1 */
     int32_t *ends; /* the last step of its residence at that use */
     int32_t *away; /* the last offload of it, or -1 */
@@ -104,7 +104,7 @@ static enum fate fate_below(const struct offload *o)
     return o->tier == TIER_NVME ? FATE_OFFLOAD_NVME : FATE_OFFLOAD_HOST;
 }
 
-static enum fate fate_of(const struct walk *w, const struct graph *g, int32_t s, int32_t to)
+static enum fate fate_of(const struct scan *w, const struct graph *g, int32_t s, int32_t to)
 {
     for (int32_t i = w->away[s]; i >= 0; i = w->next[i])
         if (w->offloads[i].use_step == to)
@@ -112,7 +112,7 @@ static enum fate fate_of(const struct walk *w, const struct graph *g, int32_t s,
     return g->storages[s].persistent || w->ends[s] >= to ? FATE_KEEP : FATE_DROP;
 }
 
-static int add_gap(struct walk *w, struct gap gap)
+static int add_gap(struct scan *w, struct gap gap)
 {
     if (ARRAY_RESERVE(&w->gaps, w->n))
         return CKPT_ENOMEM;
@@ -120,7 +120,7 @@ static int add_gap(struct walk *w, struct gap gap)
     return 0;
 }
 
-static int walk_use(struct walk *w, const struct graph *g, int32_t s, int32_t step)
+static int scan_use(struct scan *w, const struct graph *g, int32_t s, int32_t step)
 {
     int rc = 0;
     if (w->used[s] >= 0 && w->used[s] < step)
@@ -129,23 +129,23 @@ static int walk_use(struct walk *w, const struct graph *g, int32_t s, int32_t st
     return rc;
 }
 
-static int walk_steps(struct walk *w, const struct graph *g, const struct plan *p)
+static int scan_steps(struct scan *w, const struct graph *g, const struct plan *p)
 {
     int rc = 0;
     for (int32_t k = 0, n = 0; k < p->n_steps && !rc; k++) {
         const struct graph_op *o = &g->ops[p->steps[k].op];
-        bool here = !p->steps[k].on_host; /* else it uses bytes in the host tier */
+        bool here = !p->steps[k].on_host; /* a step on the host uses bytes in the host tier */
         for (int32_t j = 0; j < o->n_reads && here && !rc; j++)
-            rc = walk_use(w, g, g->refs[o->reads + j], k);
+            rc = scan_use(w, g, g->refs[o->reads + j], k);
         for (int32_t j = 0; j < o->n_writes && here && !rc; j++)
-            rc = walk_use(w, g, g->refs[o->writes + j], k);
+            rc = scan_use(w, g, g->refs[o->writes + j], k);
         for (; n < p->n_residences && p->residences[n].tier == TIER_DEVICE &&
                p->residences[n].first == k;
              n++)
             if (p->residences[n].storage >= 0)
                 w->ends[p->residences[n].storage] = p->residences[n].last;
     }
-    /* Gaps that wrap round to the next step. */
+    /* Gaps that wrap into the next step. */
     for (int32_t i = 0; i < w->n_offloads && !rc; i++) {
         const struct offload *o = &w->offloads[i];
         if (o->use_step <= o->out_step)
@@ -163,7 +163,7 @@ static int compare_gaps(const void *a, const void *b)
     return (x->from > y->from) - (x->from < y->from);
 }
 
-static int walk_start(struct walk *w, const struct graph *g, const struct plan *p)
+static int scan_start(struct scan *w, const struct graph *g, const struct plan *p)
 {
     size_t count = (size_t)g->n_storages + 1;
     w->used = malloc(count * sizeof(*w->used));
@@ -184,12 +184,12 @@ static int walk_start(struct walk *w, const struct graph *g, const struct plan *
 
 int plan_gaps(const struct graph *g, const struct plan *p, struct gap **gaps, int32_t *n)
 {
-    struct walk w = {.used = NULL};
+    struct scan w = {.used = NULL};
     *gaps = NULL;
     *n = 0;
-    int rc = walk_start(&w, g, p);
+    int rc = scan_start(&w, g, p);
     if (!rc)
-        rc = walk_steps(&w, g, p);
+        rc = scan_steps(&w, g, p);
     free(w.used);
     free(w.ends);
     free(w.away);
@@ -220,7 +220,7 @@ static void count_storages(const struct graph *g, struct plan_summary *s)
     }
 }
 
-/* turn: the step behind the last of the forward pass's own; ops of it run again before it, too. */
+/* *turn: one past the last forward step that is no recomputation. */
 static void count_steps(const struct graph *g, const struct plan *p, struct plan_summary *s,
                         int32_t *turn)
 {
@@ -234,7 +234,7 @@ static void count_steps(const struct graph *g, const struct plan *p, struct plan
     }
 }
 
-/* Activations go out in every micro-step. */
+/* Activations are copied out in every micro-step. */
 static void count_written(const struct graph *g, const struct plan *p, struct plan_summary *s)
 {
     for (int32_t i = 0; i < p->n_copies; i++) {
@@ -246,7 +246,7 @@ static void count_written(const struct graph *g, const struct plan *p, struct pl
     }
 }
 
-/* State that lives below comes to the device for its update, or the host makes it there. */
+/* State in a lower tier is either copied to the device for its update or updated on the host. */
 static void count_optimizer(const struct graph *g, const struct plan *p, struct plan_summary *s)
 {
     for (int32_t i = 0; i < p->n_copies; i++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Plan files, the reading half.  Strict: every line in its place, every number in its range, and
- * memory is taken only for lines that are there.  Whether the plan is right is plan_check's.
+ * Reading of plan files.  Strict: every line in its place, every number in its range, and memory is
+ * allocated only for lines that exist.  plan_check decides whether the plan is correct.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -159,7 +159,7 @@ static void get_copy(struct reader *r, void *element)
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
-/* Takes the running line if it is a pin. */
+/* Adds the current line to pins if it is a pin. */
 static bool get_pin(struct lines *l, struct pins *pins)
 {
     bool is_pin;
@@ -227,7 +227,7 @@ int plan_parse(const struct graph *g, char *text, size_t size, struct plan **p, 
     return finish(&r, lines_parse(&l, "plan", text, size, error, get_plan, &r), p);
 }
 
-/* What is not a pin is left to who reads the whole plan. */
+/* Lines that are no pins are skipped. */
 static void get_pins(struct lines *l, void *user)
 {
     while (lines_next(l) && strcmp(l->line, "end") != 0)

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Plan files of version 3, which had three lists in the place of the record:
+ * Plan files of version 3, which had three lists instead of the record:
  *
  *     storage S FIRST LAST OFFSET      a residence on the device; one that runs into the next step
  *                                      is two, to the last step and from step 0 on
  *     workspace STEP OFFSET
- *     offload|clean host|nvme S OUT FREE IN USE OFFSET    S leaves the device, clean: without a
- * copy lodging S OUT IN OFFSET          bytes in host memory for steps on the host; OUT and IN -1:
- *                                      the backing of S, else it is copied out behind OUT, back
- * from IN times OUT_START OUT_END IN_START IN_END          behind each of the last two
+ *     park|clean host|nvme S OUT FREE IN USE OFFSET       S is offloaded; clean: without a copy out
+ *     lodging S OUT IN OFFSET          bytes in host memory for steps on the host; OUT and IN -1:
+ *                                      the backing of S, else copied out after OUT, back from IN
+ *     times OUT_START OUT_END IN_START IN_END             after each of the last two
  */
 #include <stdlib.h>
 #include "plan/parse.h"
@@ -50,10 +50,10 @@ static void get_times(struct reader *r, struct copy *out, struct copy *in)
     lines_end(r->l);
 }
 
-/* ---- what there is so far -------------------------------------------------------------------- */
+/* ---- residences read so far ------------------------------------------------------------------ */
 
-/* The residence of a storage on the device that begins at a step, or ends there, or has it inside.
- * Fails where there is none. */
+/* The device residence of a storage that begins at a step, ends with it, or contains it.  Fails if
+ * there is none. */
 enum at { BEGINS, ENDS, INSIDE };
 
 static struct residence *find(struct reader *r, int32_t s, enum at at, int32_t step)
@@ -73,7 +73,7 @@ static struct residence *find(struct reader *r, int32_t s, enum at at, int32_t s
     return NULL;
 }
 
-/* The first, or the last, step from `from` on, on the host or not, that touches a storage. */
+/* The first or the last step from `from` on that uses a storage, on the host or on the device. */
 static int32_t find_step(const struct reader *r, int32_t s, int32_t from, bool on_host, bool last)
 {
     int32_t found = -1;
@@ -94,7 +94,7 @@ static int32_t add(struct reader *r, struct residence t)
     return -1;
 }
 
-/* The backing residence of a persistent storage, which is made where it was not met before. */
+/* The backing residence of a persistent storage; adds it if it does not exist yet. */
 static int32_t backing_of(struct reader *r, int32_t s, int8_t tier, int64_t offset)
 {
     for (int32_t i = 0; i < r->p->n_residences; i++) {
@@ -102,7 +102,7 @@ static int32_t backing_of(struct reader *r, int32_t s, int8_t tier, int64_t offs
         if (t->storage != s || !plan_is_backing(r->g, r->p, t))
             continue;
         if (t->tier != tier || t->offset != offset)
-            lines_fail(r->l, CKPT_EPLAN, "storage %d has two homes", (int)s);
+            lines_fail(r->l, CKPT_EPLAN, "storage %d has two backing residences", (int)s);
         return i;
     }
     return add(r, (struct residence){s, tier, 0, r->p->n_steps - 1, offset});
@@ -121,8 +121,8 @@ static void add_copy(struct reader *r, struct copy c, int32_t from, int32_t to)
 /* ---- offloads -----------------------------------------------------------------------------------
  */
 
-/* Joins the two residences of what is freed in the next step.  The second one is nobody's then, in
- * no tier: the order puts it last. */
+/* Joins the two residences of a storage that is freed in the next step.  The second one is marked
+ * dead by tier TIER_COUNT, which sorts it last. */
 static void join(struct reader *r, int32_t s, int32_t freed)
 {
     struct residence *t = find(r, s, ENDS, r->p->n_steps - 1), *second = find(r, s, ENDS, freed);
@@ -167,9 +167,9 @@ static void get_offload(struct reader *r)
     add_copy(r, in, below, behind);
 }
 
-/* ---- lodgings -------------------------------------------------------------------------------- */
+/* ---- host-resident state --------------------------------------------------------------------- */
 
-/* Takes the running line, and the one behind it, if it is a lodging. */
+/* Reads the current line and the one after it if it is a lodging, bytes that reside on the host. */
 static bool get_lodging(struct reader *r)
 {
     struct copy out = {0}, in = {0};

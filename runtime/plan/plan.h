@@ -3,27 +3,27 @@
  * The planner: pure functions from a graph, a machine and a budget to a plan.  It sees no device
  * and does no I/O but reading and writing plan files.
  *
- * A step is a straight line of ops over storages.  Between two uses a storage idles: a gap.  The
- * fate of every gap is the decision; the plan is what follows from it, in the words of record.h: a
- * sequence of op executions (some of them "again"), residences of storages with their addresses,
- * and copies between these.
+ * A step is a sequence of ops over storages.  Between two uses a storage idles: a gap.  The planner
+ * decides the fate of every gap.  The plan follows from the fates, in the terms of record.h: a
+ * sequence of op executions (some of them recomputations), residences of storages with their
+ * addresses, and copies between residences.
  *
- * The rooms inside, and what each decides:
+ * The folders, and what each decides:
  *
- * - graph: what the planner knows of a program (storages, ops, costs) and of a machine.  graph.c
- *   is the one file that sees a tape.
+ * - graph: the model of a program (storages, ops, costs) and of a machine.  graph.c is the only
+ * file that sees a tape.
  * - search: which storages are kept and which ops run again, for every budget at once.
- * - offload: what leaves for a lower tier, when copies begin and end, and what waits for them.
- * - place: addresses, for stretches of time that must not share a byte.
- * - check: the proof of a plan, sharing nothing with the others but the types here.  It runs on
- *   every plan from a file or another rank, and on all of them under CKPT_VERIFY=1.
+ * - offload: which storages go to a lower tier, when copies begin and end, and what waits for them.
+ * - place: addresses of residences; residences that overlap in time share no byte.
+ * - check: the proof of a plan, which shares only the types here with the other folders.  It runs
+ * on every plan from a file or another rank, and on all plans under CKPT_VERIFY=1.
  * - scale: plans of jobs with other numbers of ranks than the graph was recorded with.
  *
- * Beside them stand the plan itself, its files, and the answer to a budget: the fastest plan that
+ * This folder has the plan itself, its files, and the answer to a budget: the fastest plan that
  * fits, or the sentence that says why none does.
  *
- * The same inputs give the same plan, byte for byte: nothing here reads a clock, an address or the
- * number of cores to decide.  It may know the core and, in graph.c, the tape; never a device, a
+ * The same inputs give the same plan, byte for byte: no decision depends on a clock, an address or
+ * the number of cores.  The planner may use the core and, in graph.c, the tape; never a device, a
  * tier, a communicator or the executor.
  */
 #ifndef CKPT_PLAN_H
@@ -40,7 +40,7 @@ struct ckpt_tape;
 enum graph_phase { GRAPH_FORWARD, GRAPH_BACKWARD, GRAPH_UPDATE };
 
 enum graph_kind {
-    KIND_INPUT, /* made by a feed, which can run again */
+    KIND_INPUT, /* written by a feed, which can run again */
     KIND_ACTIVATION,
     KIND_TEMPORARY,
     KIND_GRADIENT,  /* of a parameter */
@@ -53,31 +53,31 @@ struct graph_storage {
     enum graph_kind kind;
     bool persistent;      /* lives before and after the step; never dropped */
     bool carried;         /* must be resident from step 0 of the body to its last use */
-    enum backing backing; /* of a persistent storage: where another program of the context has it */
+    enum backing backing; /* persistent storage: its tier in other programs of the context */
     int64_t backing_offset;
-    bool crosses;     /* of a persistent storage: another program's copy out of it goes on in the */
-    int64_t crossing; /* next step, from this address above the persistent bytes */
+    bool crosses;     /* persistent storage: its copy out in another program goes on in the next */
+    int64_t crossing; /* step, from this address above the persistent bytes */
     int32_t tape_storage;
     char *name; /* for tables and messages; owned */
 };
 
-/* What all ranks run together. */
+/* Collectives, which all ranks run together. */
 enum graph_collective { GRAPH_LOCAL, GRAPH_ALL_GATHER, GRAPH_REDUCE_SCATTER, GRAPH_ALL_REDUCE };
 
 struct graph_op {
     int32_t reads, n_reads;    /* graph.refs[reads ..]: storages read; each listed once */
-    int32_t writes, n_writes;  /* storages written; one that is both is changed in place */
+    int32_t writes, n_writes;  /* storages written; one that is also read is changed in place */
     int64_t workspace;         /* scratch bytes while it runs, a multiple of CKPT_ALIGN */
-    double seconds;            /* estimated or measured; of a collective: what the search takes */
-    double comm_seconds;       /* of a collective, on a queue of its own: estimated or measured */
-    double contention_seconds; /* of a collective: what the ops beside it take longer */
+    double seconds;            /* estimated or measured; collective: as the search counts it */
+    double comm_seconds;       /* collective: on the queue of collectives, estimated or measured */
+    double contention_seconds; /* collective: how much longer the ops beside it take */
     double flops, bytes;       /* work: arithmetic, and device memory read and written */
-    uint64_t cost_key;         /* of its measured cost: op name, dtypes, shapes */
+    uint64_t cost_key;         /* hash of op name, dtypes and shapes: key of the measured cost */
     enum graph_phase phase;
     enum graph_collective collective;
-    int32_t ranks;    /* of a collective */
-    int32_t replicas; /* of a sum of shares: so many groups of ranks have the same; 0 for one */
-    bool drop_after_forward; /* of a gather: what it makes is dropped after the forward pass */
+    int32_t ranks;           /* collective: number of ranks in it */
+    int32_t replicas;        /* reduce-scatter: number of groups with equal shares; 0: one */
+    bool drop_after_forward; /* all-gather: its result is freed after the forward pass */
     bool rerunnable;         /* pure: the same inputs give the same outputs, any number of times */
     int32_t tape_op;
     char *name; /* "linear in spatial_blocks.3 (model.c:120)"; owned */
@@ -86,8 +86,8 @@ struct graph_op {
 /*
  * The graph of one program: the body (forward and backward of one micro-step, run n_micro times)
  * is ops [0, n_body), the tail (update) is ops [n_body, n_ops).
- * A storage written by several ops outside in-place changes is written in parts (a concat without
- * copies): to make it again all its writers run again.
+ * A storage that several ops write, apart from in-place changes, is written in parts (a concat
+ * without copies): to recompute it all of its writers run again.
  */
 struct graph {
     struct graph_storage *storages;
@@ -99,11 +99,11 @@ struct graph {
 /* Builds the graph of a finished tape.  Returns 0 or CKPT_ENOMEM. */
 int graph_from_tape(const struct ckpt_tape *t, const struct machine *m, struct graph **g);
 void graph_free(struct graph *g);
-/* The most bytes that one op needs beside what is persistent: no plan takes less. */
+/* The most bytes that one op needs beside the persistent ones: a lower bound of any plan. */
 int64_t graph_largest_op(const struct graph *g);
 /* Sets the seconds of every op for machine m. */
 void graph_price(struct graph *g, const struct machine *m);
-/* Of a step in which nothing runs again: no plan is faster. */
+/* Seconds of a step without recompute: a lower bound of any plan without updates on the host. */
 double graph_seconds(const struct graph *g);
 /* Whether the search can add up the seconds of all ops: 0, or CKPT_EINVAL with the sentence. */
 int graph_check_seconds(const struct graph *g, struct error *error);
@@ -113,11 +113,11 @@ uint64_t graph_signature(const struct graph *g);
 
 enum fate { FATE_KEEP, FATE_DROP, FATE_OFFLOAD_HOST, FATE_OFFLOAD_NVME };
 
-/* A stretch between two uses of a storage, in positions of the plan's steps. */
+/* An interval between two uses of a storage, in steps of the plan. */
 struct gap {
     int32_t storage;
-    int32_t from, to; /* the steps of the two uses, nothing between them touches the storage; a gap
-                         that wraps round to the next step has n_steps added to the second one */
+    int32_t from, to; /* the steps of two consecutive uses; if the gap wraps into the next step,
+                         n_steps is added to the second one */
     enum fate fate;
 };
 
@@ -135,12 +135,12 @@ struct plan_step {
 /* Bytes of the three tiers.  device: INT64_MAX without a limit; host, nvme: 0 for no such tier. */
 struct budgets {
     int64_t device, host, nvme;
-    int64_t tier_base[TIER_COUNT]; /* of them taken already, before the first byte of this plan */
+    int64_t tier_base[TIER_COUNT]; /* bytes of the tiers in use below the first byte of this plan */
 };
 
 struct plan {
     uint64_t signature;
-    struct budgets budgets; /* it was made for */
+    struct budgets budgets; /* that it was made for */
     int64_t persistent;  /* bytes of persistent storages never offloaded, at the arena's bottom */
     int64_t transient;   /* bytes above them */
     int64_t load;        /* most transient bytes alive at one step: the lower bound of transient */
@@ -148,48 +148,48 @@ struct plan {
     int64_t min_budget;  /* the smallest device budget with these lower tiers, reserved included; 0:
                           * nothing was searched (frontier_first) */
     int32_t min_peak_op; /* the op at the peak of that smallest plan */
-    int64_t host_bytes, nvme_bytes; /* of the tiers, addresses included, behind budgets.tier_base */
-    int64_t staging_bytes;          /* of host memory beside that, if anything goes to NVMe */
+    int64_t host_bytes, nvme_bytes; /* of the tiers, with addresses, above budgets.tier_base */
+    int64_t staging_bytes;          /* further host bytes, if anything goes to NVMe */
     double seconds;           /* one whole step: n_micro bodies and the tail, with all waiting */
-    double recompute_seconds; /* of it: ops that run again */
-    double exposed_seconds;   /* of it: waiting for copies */
-    double exposed_comm;      /* of it: waiting for collectives, and what they slow down */
-    double comm_seconds;      /* that collectives take on their queue, hidden or not */
+    double recompute_seconds; /* part of seconds: ops that run again */
+    double exposed_seconds;   /* part of seconds: waiting for copies */
+    double exposed_comm;      /* part of seconds: waiting for collectives, and contention */
+    double comm_seconds;      /* of collectives on their queue, hidden or not */
     double bound_seconds;     /* no plan under these budgets can be faster than this */
-    int64_t next_budget;      /* the smallest without offloads that would be faster; 0 if none */
-    double next_seconds;      /* and its time */
+    int64_t next_budget;      /* the smallest budget with a faster plan without offloads; 0: none */
+    double next_seconds;      /* seconds of that plan */
     struct plan_step *steps;
     int32_t n_steps, n_body;      /* steps of the body come first */
     struct residence *residences; /* the record: ordered by tier, first, storage */
     int32_t n_residences;
     struct copy *copies; /* ordered by tier, direction (out first), after, start */
     int32_t n_copies;
-    struct pins pins; /* algorithms that libraries used where the plan was made, to use again */
+    struct pins pins; /* algorithms that libraries chose where the plan was made */
 };
 
-/* What a step takes beside so many seconds of work: nothing within the rounding of sums. */
+/* Seconds that a step waits: seconds beyond `work`, or 0 if within the rounding of sums. */
 static inline double plan_waiting(double seconds, double work)
 {
     return seconds - work > 1e-9 * seconds ? seconds - work : 0;
 }
 
-/* Of a whole step: the ops, each as often as it must run. */
+/* Seconds of the ops of a whole step without recompute. */
 static inline double plan_compute_seconds(const struct plan *p)
 {
     return p->seconds - p->recompute_seconds - p->exposed_seconds - p->exposed_comm;
 }
 
-/* The search: every schedule of a graph worth knowing, whatever the budget.  Returns 0 or
+/* The search: the Pareto frontier of schedules of a graph, for all budgets.  Returns 0 or
  * CKPT_ENOMEM. */
 struct frontier;
 int frontier_build(const struct graph *g, struct frontier **pf);
 /* A frontier of the one schedule that keeps everything: nothing was searched. */
 int frontier_build_first(const struct graph *g, struct frontier **pf);
 void frontier_free(struct frontier *pf);
-/* Some frontiers of late, of graphs that a caller asks about more than once.  get builds one, or
- * hands out the one of a graph with the same numbers; it is theirs, and stands until the next call.
- * get_first does so with those that are not searched, of which the last is kept.  g must outlive
- * what it is asked then.  All return 0 or CKPT_ENOMEM. */
+/* A cache of frontiers.  get returns the frontier of a graph with the same numbers, or builds one;
+ * the cache owns it, and it is valid until the next call.  get_first does the same for frontiers
+ * that are not searched, of which one is cached.  g must outlive all uses of the frontier.  All
+ * return 0 or CKPT_ENOMEM. */
 struct frontiers;
 int frontiers_new(struct frontiers **all);
 void frontiers_free(struct frontiers *all);
@@ -237,19 +237,18 @@ bool plan_is_backing(const struct graph *g, const struct plan *p, const struct r
 /* Whether a step runs on the host. */
 bool plan_uses_host(const struct plan *p);
 
-/* A storage away from the device, as a person reads it: its copy out is handed over behind
- * out_step, it is gone behind free_step, has an address again from in_step on, and is used next in
- * use_step. */
+/* An offload in readable form: the copy out is submitted after out_step, the device address is free
+ * after free_step and in use again from in_step on, and the next use is use_step. */
 struct offload {
     int32_t storage;
     int tier;
     int32_t out_step, free_step, in_step, use_step; /* free_step, of the next step: < out_step */
     int64_t tier_offset;
-    const struct copy *out, *in; /* out: NULL, the tier still has the bytes */
+    const struct copy *out, *in; /* out is NULL if the tier still has the bytes */
 };
 
-/* How often storages leave the device and come back in a step; and all of these, in the order of
- * their copies back.  *list is malloc'ed; returns 0 or CKPT_ENOMEM. */
+/* The number of offloads in a step; and a list of them in the order of their copies in.  *list is
+ * malloc'ed; returns 0 or CKPT_ENOMEM. */
 int32_t plan_count_offloads(const struct graph *g, const struct plan *p);
 int plan_offloads(const struct graph *g, const struct plan *p, struct offload **list, int32_t *n);
 
@@ -259,10 +258,10 @@ bool graph_op_reads(const struct graph *g, const struct graph_op *o, int32_t sto
 bool graph_op_writes(const struct graph *g, const struct graph_op *o, int32_t storage);
 
 /*
- * Proves a plan, sharing no code with the search: every base op once, in order or, in the update,
- * in one that comes to the same; every read sees bytes its last writer made and in the version it
- * saw the first time, no two residences overlap, everything inside the peaks, the peak under the
- * budget, carried storages never leave.
+ * Proves a plan, sharing no code with the search: every base op runs once, in order or, in the
+ * update, in an equivalent order; every read sees the bytes of its last writer, in the version of
+ * the first execution; no two residences overlap; all are within the peaks; the peak is within the
+ * budget; carried storages stay.
  * Returns 0, or CKPT_EPLAN with the first violation in error.
  */
 int plan_check(const struct graph *g, const struct plan *p, struct error *error);
@@ -275,9 +274,9 @@ int plan_read(const struct graph *g, const char *path, struct plan **p, struct e
 int plan_print(const struct graph *g, const struct plan *p, char **text, size_t *size);
 int plan_parse(const struct graph *g, char *text, size_t size, struct plan **p,
                struct error *error);
-/* Sets all times of a plan by playing it with the costs of the graph on machine m: of a plan from
- * elsewhere, whose order stands but whose seconds do not.  What it cannot know (bound_seconds,
- * next_budget) is then 0.  Returns 0 or CKPT_ENOMEM. */
+/* Sets all times of a plan by simulating it with the costs of the graph on machine m.  For plans
+ * from elsewhere, whose order is kept but whose seconds are not valid here.  Sets values that it
+ * cannot compute (bound_seconds, next_budget) to 0.  Returns 0 or CKPT_ENOMEM. */
 int plan_reprice(const struct graph *g, const struct machine *m, struct plan *p);
 
 /* Seconds from the start of a step, the body counted once. */
@@ -285,11 +284,11 @@ struct plan_span {
     double start, end;
 };
 
-/* When everything of a step is to happen on machine m, played as by plan_reprice. */
+/* The times of all steps and copies on machine m, simulated as by plan_reprice. */
 struct plan_clock {
-    struct plan plan;        /* the given one, with the times of its copies and of the whole */
-    struct plan_span *steps; /* each on its own queue; of a collective the queue of these */
-    double body;             /* when the body has ended */
+    struct plan plan;        /* the given plan, with new times of copies and totals */
+    struct plan_span *steps; /* per step, on the queue that runs it */
+    double body;             /* when the body ends */
 };
 /* Returns 0 or CKPT_ENOMEM.  p must outlive the clock. */
 int plan_clock(const struct graph *g, const struct machine *m, const struct plan *p,
@@ -301,11 +300,11 @@ int plan_read_pins(const char *path, struct pins *pins, struct error *error);
 /* Every gap of a plan with its fate, in order of storage and step.  *gaps is malloc'ed. */
 int plan_gaps(const struct graph *g, const struct plan *p, struct gap **gaps, int32_t *n);
 
-/* Bytes by purpose for the table a person sees. */
+/* Bytes by purpose, for the plan table. */
 struct plan_summary {
     int64_t parameters, gradients, optimizer, kept, recomputed, workspace;
     int64_t nvme_written;     /* in a whole step */
-    int64_t streamed, hosted; /* of the optimizer's bytes: offloaded, and updated on the host */
+    int64_t streamed, hosted; /* optimizer bytes that are offloaded; that the host updates */
     int32_t recomputed_ops;
 };
 void plan_summarize(const struct graph *g, const struct plan *p, struct plan_summary *s);

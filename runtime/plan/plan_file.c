@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Plan files, the writing half: text, one fact a line, so that two plans can be compared with diff.
- * What follows "  # " on a line is for people.  The same text goes to other ranks.
+ * Writing of plan files: text, one fact a line, so that diff compares two plans.  Text after "  # "
+ * is a comment.  Other ranks get the same text.
  *
  *     libckpt-plan 4
  *     signature 00f1...        of the graph it was made for, 16 hex digits
@@ -9,7 +9,7 @@
  *     steps N, body N, residences N, copies N
  *     run OP | again OP | host OP    one line a step
  *     device|host|nvme S FIRST LAST OFFSET    one line a residence; OFFSET -: the context's own
- *     workspace STEP OFFSET                   of a residence, too
+ *     workspace STEP OFFSET                   a residence, too
  *     copy FROM TO AFTER BEFORE START END     one line a copy, between residences by their number
  *     pin KEY CHOICE           one line an algorithm of a library (ops/pins.h); there may be none
  *     end

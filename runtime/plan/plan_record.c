@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A record in the making, and questions about it: see record.h. */
+/* Building a record and queries about it; see record.h. */
 #include <stdlib.h>
 #include <string.h>
 #include "plan/place/place.h"
 #include "plan/plan_record.h"
 
-/* ---- in the making --------------------------------------------------------------------------- */
+/* ---- building -------------------------------------------------------------------------------- */
 
 int plan_reserve(struct plan *p, int64_t residences, int64_t copies)
 {
@@ -62,7 +62,7 @@ static int by_place(const void *a, const void *b)
     return (x->from > y->from) - (x->from < y->from);
 }
 
-/* A copy with the queue that it runs on, which its residences tell. */
+/* A copy with the queue that it runs on, which follows from its residences. */
 struct queued {
     struct copy c;
     int queue;
@@ -176,7 +176,7 @@ int plan_measure(const struct graph *g, struct plan *p)
     return 0;
 }
 
-/* Whether another program has an address for a residence that goes on in the next step. */
+/* Whether another program has an address for a residence that wraps into the next step. */
 static bool has_crossing(const struct graph *g, const struct plan *p, const struct residence *r)
 {
     return r->storage >= 0 && r->last >= p->n_steps && g->storages[r->storage].crosses;
@@ -187,7 +187,7 @@ static bool overlap(const struct place_item *a, const struct place_item *b)
     return a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes;
 }
 
-/* Item n begins where another program has it; unless that is where one before it is. */
+/* Gives item n the offset of another program; false if it overlaps a fixed item before it. */
 static bool fix_item(struct place_item *items, const bool *fixed, int32_t n, int64_t offset)
 {
     items[n].offset = offset;
@@ -225,7 +225,7 @@ int plan_set_offsets(const struct graph *g, struct plan *p, int64_t goal, bool c
     return rc;
 }
 
-/* ---- questions ------------------------------------------------------------------------------- */
+/* ---- queries --------------------------------------------------------------------------------- */
 
 bool plan_is_backing(const struct graph *g, const struct plan *p, const struct residence *r)
 {

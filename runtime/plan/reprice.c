@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a plan takes on a machine: it is played as the executor runs it.  Every copy begins as soon
- * as it is handed over and the queue is free, steps wait where the record says, the host updates
- * one parameter after the other.
+ * The times of a plan on a machine, by a simulation of the executor.  Every copy begins as soon as
+ * it is submitted and its queue is free, steps wait where the record says, and the host runs one
+ * update after the other.
  *
- * A step is periodic: what one leaves under way goes on in the next, so it is played until it takes
- * as long as the one before.  With several micro-steps it ends with its last copy instead.
+ * A step is periodic: copies under way at its end go on in the next one.  So steps are simulated
+ * until one takes as long as the previous one.  With several micro-steps a step ends with its last
+ * copy instead.
  *
- * plan_clock keeps when each part of that last step ran.
+ * plan_clock returns the times of the last simulated step.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -16,7 +17,7 @@
 #include "plan/offload/transfer.h"
 #include "plan/search/comm_cost.h"
 
-#define ROUNDS 16
+#define ROUNDS 16 /* simulated steps at most */
 #define QUEUES (2 * TIER_COUNT)
 
 struct player {
@@ -25,13 +26,13 @@ struct player {
     struct plan *p;
     struct queue_rates rates;
     struct comm_queue *comm;
-    double *there;         /* per residence: when a copy or the host has brought its bytes */
-    double *freed, *back;  /* per step: when the copies have ended whose room or bytes it takes */
-    int32_t *first, *next; /* per storage its first residence on the host, per residence the next */
-    int32_t *behind;       /* of copies, sorted by the step that they are handed over behind */
-    int32_t at;            /* of these */
-    double queue[QUEUES];  /* when the last copy of it so far ends */
-    double host;           /* when the host has done its updates so far */
+    double *there;         /* per residence: when its bytes are there */
+    double *freed, *back;  /* per step: when copies end whose addresses, or whose bytes, it needs */
+    int32_t *first, *next; /* host residences: the first per storage; the next per residence */
+    int32_t *behind;       /* copies, sorted by the step after which they are submitted */
+    int32_t at;            /* the next of `behind` to submit */
+    double queue[QUEUES];  /* per queue: when its last copy so far ends */
+    double host;           /* when the last update on the host so far ends */
     double now, body;
     double comm_waits;
     struct plan_span *spans; /* per step: when it ran, on its own queue; or NULL */
@@ -55,8 +56,8 @@ static const struct graph_op *op_at(const struct player *y, int32_t k)
 
 /* ---- copies ---------------------------------------------------------------------------------- */
 
-/* Who waits for a copy that has ended: a step of this round, or of the next one. */
-static void tell(struct player *y, const struct copy *c, double end, bool next)
+/* Records the end of a copy for the step that waits for it, in this step or the next one. */
+static void set_wait(struct player *y, const struct copy *c, double end, bool next)
 {
     const struct residence *from = &y->p->residences[c->from];
     const struct residence *to = &y->p->residences[c->to];
@@ -64,13 +65,13 @@ static void tell(struct player *y, const struct copy *c, double end, bool next)
     double *waits = from->tier == TIER_DEVICE ? y->freed : y->back;
     int32_t step = from->tier == TIER_DEVICE ? from->last + 1 : c->before;
     bool keeps = plan_is_backing(y->g, y->p, from->tier == TIER_DEVICE ? from : to);
-    if (keeps && from->tier == TIER_DEVICE) /* its bytes are not given away */
+    if (keeps && from->tier == TIER_DEVICE) /* its address is not reused */
         return;
     if ((step >= n) == next)
         later(&waits[step % n], end);
 }
 
-static void hand_over(struct player *y, int32_t i)
+static void submit(struct player *y, int32_t i)
 {
     struct copy *c = &y->p->copies[i];
     const struct residence *from = &y->p->residences[c->from];
@@ -84,16 +85,17 @@ static void hand_over(struct player *y, int32_t i)
                                       in ? y->rates.in[tier] : y->rates.out[tier],
                                       y->rates.both[tier], y->queue[2 * tier + !in] > c->start);
     *queue = y->there[c->to] = c->end;
-    tell(y, c, c->end, false);
+    set_wait(y, c, c->end, false);
 }
 
-/* Those behind a step: in, before the next one takes its room; out, as its bytes are there. */
-static void hand_over_behind(struct player *y, int32_t k, bool in)
+/* Submits the copies after step k: those in, before the next step; or those out, once it has run.
+ */
+static void submit_after(struct player *y, int32_t k, bool in)
 {
     const struct copy *copies = y->p->copies;
     for (int32_t n = y->at; n < y->p->n_copies && copies[y->behind[n]].after == k; n++)
         if (copy_is_out(y->p->residences, &copies[y->behind[n]]) != in)
-            hand_over(y, y->behind[n]);
+            submit(y, y->behind[n]);
     while (in && y->at < y->p->n_copies && copies[y->behind[y->at]].after == k)
         y->at++;
 }
@@ -109,7 +111,7 @@ static int32_t on_host(const struct player *y, int32_t s, int32_t k)
     return n;
 }
 
-/* It does not wait for the step before, which is the device's. */
+/* An update on the host does not wait for steps of the device. */
 static void update_on_host(struct player *y, int32_t k)
 {
     const struct graph_op *o = op_at(y, k);
@@ -147,12 +149,12 @@ static void run_on_device(struct player *y, int32_t k)
 static void run_step(struct player *y, int32_t k)
 {
     later(&y->now, y->freed[k]);
-    hand_over_behind(y, k - 1, true);
+    submit_after(y, k - 1, true);
     if (y->p->steps[k].on_host)
         update_on_host(y, k);
     else
         run_on_device(y, k);
-    hand_over_behind(y, k, false);
+    submit_after(y, k, false);
 }
 
 static void await_collectives(struct player *y, int32_t times)
@@ -164,14 +166,14 @@ static void await_collectives(struct player *y, int32_t times)
     y->now += waits;
 }
 
-/* What the step before left, so long ago. */
+/* Begins a step with the copies that the previous one, `period` seconds earlier, left under way. */
 static void begin(struct player *y, double period)
 {
     const struct plan *p = y->p;
     memset(y->freed, 0, (size_t)p->n_steps * sizeof(*y->freed));
     memset(y->back, 0, (size_t)p->n_steps * sizeof(*y->back));
     for (int32_t i = 0; i < p->n_copies; i++)
-        tell(y, &p->copies[i], p->copies[i].end - period, true);
+        set_wait(y, &p->copies[i], p->copies[i].end - period, true);
     for (int32_t n = 0; n < p->n_residences; n++)
         y->there[n] -= period;
     for (int q = 0; q < QUEUES; q++)
@@ -182,7 +184,7 @@ static void begin(struct player *y, double period)
     comm_queue_start(y->comm);
 }
 
-static void play(struct player *y, double period)
+static void simulate_step(struct player *y, double period)
 {
     begin(y, period);
     for (int32_t k = 0; k < y->p->n_steps; k++) {
@@ -192,18 +194,18 @@ static void play(struct player *y, double period)
             y->body = y->now;
         }
     }
-    hand_over_behind(y, y->p->n_steps - 1, true);
+    submit_after(y, y->p->n_steps - 1, true);
     await_collectives(y, 1);
     for (int q = 0; q < QUEUES && y->g->n_micro > 1; q += 2)
         later(&y->now, y->queue[q]);
 }
 
-/* Until two steps take the same. */
+/* Simulates steps until two take equally long. */
 static double find_period(struct player *y)
 {
     double before = 0, period = 0;
     for (int round = 0; round < ROUNDS; round++) {
-        play(y, period);
+        simulate_step(y, period);
         before = period;
         period = y->now;
         if (y->g->n_micro > 1 || !y->p->n_copies || fabs(period - before) < 1e-12 * period)
@@ -226,7 +228,7 @@ static void set_totals(const struct player *y, double period)
         p->recompute_seconds += p->steps[k].again ? seconds : 0;
     }
     period += y->body * (y->g->n_micro - 1);
-    if (fabs(period - p->seconds) > 1e-9 * period) { /* it was made for another machine */
+    if (fabs(period - p->seconds) > 1e-9 * period) { /* the plan was made for another machine */
         p->bound_seconds = p->next_seconds = 0;
         p->next_budget = 0;
     }
@@ -263,7 +265,7 @@ static int prepare(struct player *y)
     return comm_queue_new(y->g, p, &y->comm);
 }
 
-/* spans, body: NULL, or where to keep the times of steps and when the body ends. */
+/* Stores the times of steps in spans and the end of the body in *body, unless these are NULL. */
 static int replay(const struct graph *g, const struct machine *m, struct plan *p,
                   struct plan_span *spans, double *body)
 {

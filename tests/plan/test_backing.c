@@ -335,7 +335,7 @@ static void test_two_backings(void **state)
     again.offset += CKPT_ALIGN;
     assert_int_equal(plan_reserve(f.p, 1, 0), 0);
     plan_add_residence(f.p, again);
-    expect_fault(&f, "has two homes");
+    expect_fault(&f, "has two backing residences");
 }
 
 /* With one micro-step it may: a gradient that takes the room of its value. */

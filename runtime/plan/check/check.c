@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The checker: steps and residences by themselves, and what the parts share; see check.h. */
+/* The checker: steps and residences one by one, and functions that its parts share; see check.h. */
 #include <stdlib.h>
 #include <string.h>
 #include "plan/check/check.h"
@@ -25,7 +25,7 @@ int64_t check_bytes(const struct checker *c, const struct residence *r)
 
 /* ---- steps ---------------------------------------------------------------------------------- */
 
-/* A step that is not the base program's own, or not the device's. */
+/* A step that is a recomputation or runs on the host. */
 static int check_kind(struct checker *c, int32_t k)
 {
     const struct plan_step *s = &c->p->steps[k];
@@ -55,8 +55,8 @@ static int check_step(struct checker *c, int32_t k, int32_t *next)
     return rc;
 }
 
-/* The ops of the update run once each, in any order (the replay says whether they find what they
- * read) but for those that write the same storage. */
+/* The ops of the update run once each.  Two that write the same storage keep their order; others
+ * may run in any order, and the replay checks what they read. */
 static int check_tail_step(struct checker *c, int32_t k, bool *ran, int32_t *writer)
 {
     int32_t op = c->p->steps[k].op;
@@ -122,8 +122,8 @@ static int check_workspace(struct checker *c, int32_t n)
     return 0;
 }
 
-/* The steps of a residence below the device, or of a persistent storage on it, which with several
- * micro-steps lie in one part: the body runs more often than the tail. */
+/* With several micro-steps a residence in a lower tier, or of a persistent storage on the device,
+ * lies in one part of the step: the body runs more often than the tail. */
 static int check_part(struct checker *c, int32_t n)
 {
     const struct residence *r = &c->p->residences[n];
@@ -180,8 +180,7 @@ static int check_residences(struct checker *c)
     return rc || !workspaces ? rc : violation(c, "a step has no workspace");
 }
 
-/* ---- backings -----------------------------------------------------------------------------------
- */
+/* ---- backing residences ---------------------------------------------------------------------- */
 
 static int check_backing(struct checker *c, int32_t s)
 {
@@ -192,7 +191,7 @@ static int check_backing(struct checker *c, int32_t s)
     if (!t->persistent)
         return 0;
     if (!r)
-        return violation(c, "%.200s has no home", check_storage(c, s));
+        return violation(c, "%.200s has no backing residence", check_storage(c, s));
     if (t->backing != BACKING_ANY && (r->tier != tiers[t->backing] ||
                                       (r->tier != TIER_DEVICE && r->offset != t->backing_offset)))
         return violation(c, "%.200s lives where the context does not have it", check_storage(c, s));
@@ -211,7 +210,7 @@ static int find_backings(struct checker *c)
         if (r->storage < 0 || r->storage >= c->g->n_storages || !plan_is_backing(c->g, c->p, r))
             continue;
         if (c->backing[r->storage] >= 0)
-            rc = violation(c, "%.200s has two homes", check_storage(c, r->storage));
+            rc = violation(c, "%.200s has two backing residences", check_storage(c, r->storage));
         c->backing[r->storage] = n;
     }
     for (int32_t s = 0; s < c->g->n_storages && !rc; s++)

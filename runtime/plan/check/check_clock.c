@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Copies by themselves, their order on each queue, and the forecast: what the planner finds by
- * playing a step is found here from the ends of copies and from when storages were written.
+ * Copies one by one, their order on each queue, and the forecast.  The planner finds the times by
+ * simulation; here they are derived from the ends of copies and the times when storages are
+ * written.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +15,7 @@ static bool is_backing(const struct checker *c, int32_t n)
     return c->backing[c->p->residences[n].storage] == n;
 }
 
-/* With several micro-steps what is in the body is the same in all of them. */
+/* With several micro-steps all bodies have the same copies. */
 static int check_part(struct checker *c, int32_t i)
 {
     const struct copy *k = &c->p->copies[i];
@@ -89,7 +90,7 @@ static int check_copy(struct checker *c, int32_t i, int32_t *filled)
     return rc ? rc : check_part(c, i);
 }
 
-/* Copies by themselves; and what needs one has one. */
+/* Every copy is valid, and every residence that needs a copy has one. */
 int check_copies(struct checker *c)
 {
     int32_t *filled = calloc((size_t)c->p->n_residences + 1, sizeof(*filled));
@@ -119,8 +120,8 @@ static bool is_forecast(const struct copy *k)
     return k->start != 0 || k->end != 0;
 }
 
-/* A copy that waits for a later step than the one behind it in the queue would make the steps
- * between wait for a copy that waits for them. */
+/* `after` must not fall within a queue: otherwise steps would wait for a copy that waits for them.
+ */
 static int check_queues(struct checker *c)
 {
     const double slack = 1e-9 * c->p->seconds;
@@ -146,8 +147,8 @@ static int check_queues(struct checker *c)
     return 0;
 }
 
-/* A storage is out before it comes back: the last copy out of its residence below that was handed
- * over before, in this step or the one before it. */
+/* The last copy out to a residence in a lower tier, submitted in this step or the previous one,
+ * ends before the copy in from it begins. */
 static int check_turns(struct checker *c, int32_t *last)
 {
     const struct plan *p = c->p;
@@ -169,19 +170,19 @@ static int check_turns(struct checker *c, int32_t *last)
     return 0;
 }
 
-/* ---- the clock ------------------------------------------------------------------------------- */
+/* ---- the forecast ---------------------------------------------------------------------------- */
 
 struct clock {
     struct checker *c;
     const struct graph *g;
     const struct plan *p;
-    double *freed; /* per step: when the last copy out has ended whose bytes it frees */
-    double *back;  /* per step: when the last copy in has ended that it waits for */
-    double *begin; /* per step: when everything before it is done and its address range is free */
-    double *ended; /* per step */
-    double *held;  /* per step: when the collectives have ended whose operands' bytes it may take */
+    double *freed; /* per step: when the last copy out ends whose addresses it needs */
+    double *back;  /* per step: when the last copy in ends that it waits for */
+    double *begin; /* per step: when all steps before it are done and its addresses are free */
+    double *ended; /* per step: its end */
+    double *held;  /* per step: when the collectives end whose operands' addresses it may reuse */
     double *wrote; /* per storage: when a step of the compute queue last wrote it */
-    double *busy;  /* per storage: when the last collective is done with it */
+    double *busy;  /* per storage: when the last collective that uses it ends */
     double comm;   /* when the last collective so far ends */
     double owed;
 };
@@ -196,8 +197,8 @@ static const struct graph_op *op_at(const struct clock *t, int32_t k)
     return &t->g->ops[t->p->steps[k].op];
 }
 
-/* Of the compute queue: a collective has another, and contentions on this one; a step on the host
- * has its own, and nothing of the device waits for it. */
+/* Seconds of a step on the compute queue.  A collective takes only its contention there; a step on
+ * the host takes none. */
 static double seconds_of(const struct clock *t, int32_t k)
 {
     const struct graph_op *o = op_at(t, k);
@@ -206,7 +207,7 @@ static double seconds_of(const struct clock *t, int32_t k)
     return o->collective ? o->contention_seconds : o->seconds;
 }
 
-/* The ends of copies, for the steps that wait for them. */
+/* Records the ends of copies at the steps that wait for them. */
 static void set_copies(struct clock *t, double period)
 {
     const struct plan *p = t->p;
@@ -226,8 +227,8 @@ static void set_copies(struct clock *t, double period)
     }
 }
 
-/* When step k can start that could at now; with what it reads, with the bytes that it may take.  A
- * step on the host reads what copies brought there, and takes no bytes of the device. */
+/* When a step that could start at `now` can start with regard to collectives: those that wrote what
+ * it reads, and those whose operands' addresses it reuses.  A step on the host waits for none. */
 static double await_collectives(struct clock *t, int32_t k, double now)
 {
     const struct graph_op *o = op_at(t, k);
@@ -244,7 +245,8 @@ static double await_collectives(struct clock *t, int32_t k, double now)
     return now;
 }
 
-/* The collective of step k: one at a time, in the order of the steps, beside all other ops. */
+/* The collective of step k: collectives run one at a time, in the order of the steps, beside other
+ * ops. */
 static void run_collective(struct clock *t, int32_t k)
 {
     const struct graph_op *o = op_at(t, k);
@@ -282,8 +284,8 @@ static double run_step(struct clock *t, int32_t k, double now)
     return now;
 }
 
-/* When a step ends if all copies end when the plan says; with several micro-steps copies out have
- * ended, too. */
+/* When the whole step ends if all copies end as forecast; with several micro-steps it includes its
+ * copies out. */
 static double run_all(struct clock *t)
 {
     const struct plan *p = t->p;
@@ -330,7 +332,7 @@ static int check_times(struct clock *t)
     return 0;
 }
 
-/* A plan made for a machine with other costs keeps its order, but not its times. */
+/* Whether the plan was made with the costs of the graph; otherwise its times are not checked. */
 static bool same_costs(const struct clock *t)
 {
     const struct plan *p = t->p;

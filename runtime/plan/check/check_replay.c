@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The replay: every residence has contents, which steps and copies change, and every read must find
- * the version that the base program has there.
+ * the version of the base program.
  *
  * A version of a storage is the number of base ops that wrote it.  An op that reads a storage must
- * find all the writers that stand before it in the program, and none that stand behind it, in the
- * residence it reads.  A rerun may write into bytes that are still there only where it writes the
- * same: no op changes that storage in place.  A copy brings what its source has when it is handed
- * over.  When the step ends the backing of every persistent storage must have seen all its writers,
- * so a step begins with what the one before left.
+ * find, in the residence it reads, the writes of all ops before it in the program and of none after
+ * it.  A recomputation may overwrite bytes that are still alive only with equal bytes: no op
+ * changes the storage in place.  A copy has the contents of its source when it is submitted.  At
+ * the end of the step the backing residence of every persistent storage must have the writes of all
+ * its writers, so the next step begins with the state this one left.
  */
 #include <stdlib.h>
 #include <string.h>
 #include "plan/check/check.h"
 
 struct contents {
-    int32_t origin;  /* the residence in which the bytes were made, whatever copied them since */
-    int32_t written; /* how many writers wrote them, or -1: nobody did, and nothing was copied */
-    int32_t latest;  /* the highest of them, by rank, or -1 */
+    int32_t origin;  /* the residence in which the bytes were written; copies keep it */
+    int32_t written; /* number of writers so far, or -1: neither written nor copied */
+    int32_t latest;  /* the highest rank of a writer so far, or -1 */
 };
 
 struct replay {
@@ -27,7 +27,7 @@ struct replay {
     struct error *error;
     /* per residence */
     struct contents *contents;
-    int32_t *ready;   /* the first step that may touch it, for a copy fills it; else 0 */
+    int32_t *ready;   /* the first step that may use it if a copy fills it; else 0 */
     int32_t *copy;    /* the copy that fills it, or -1 */
     int32_t *ends;    /* the next one with the same last step, or -1 */
     int32_t *ends_at; /* per step: the first residence that ends there, or -1 */
@@ -39,7 +39,7 @@ struct replay {
     /* per ref of the graph */
     int32_t *rank;   /* base writers of this storage before the op */
     int32_t *origin; /* where this writer last wrote */
-    int32_t *at;     /* copies by step, in the order in which they are handed over */
+    int32_t *at;     /* copies sorted by the step after which they are submitted */
 };
 
 static const struct graph_op *op_at(const struct replay *r, int32_t k)
@@ -98,7 +98,7 @@ static int replay_read(struct replay *r, int32_t k, int32_t ref)
     if (rc)
         return rc;
     const struct contents *at = &r->contents[n];
-    /* An update makes a value from the master; what was there does not count. */
+    /* An update computes a value from the master; the old value does not matter. */
     if (at->written < 0 && rank == 0 && r->p->steps[k].on_host &&
         graph_op_writes(r->g, op_at(r, k), s))
         return 0;
@@ -129,14 +129,14 @@ static int replay_write(struct replay *r, int32_t k, int32_t ref)
         return rc;
     struct contents *at = &r->contents[n];
     if (r->origin[ref] == at->origin && !t->persistent)
-        return 0; /* the same bytes once more */
+        return 0; /* it writes the same bytes again */
     r->origin[ref] = at->origin;
     at->written = (at->written < 0 ? 0 : at->written) + 1;
     at->latest = at->latest < r->rank[ref] ? r->rank[ref] : at->latest;
     return 0;
 }
 
-/* What the clock has to know of the operands of a collective. */
+/* Stores room and leaves of a collective for check_clock.c. */
 static void note_collective(struct replay *r, int32_t k)
 {
     const struct graph_op *o = op_at(r, k);
@@ -197,7 +197,7 @@ static int run_copy(struct replay *r, int32_t i)
     return rc;
 }
 
-/* Copies handed over before step k: back to the device; or behind it: out. */
+/* Runs the copies in submitted before step k, or the copies out submitted after it. */
 static int run_copies(struct replay *r, int32_t k, bool out)
 {
     int rc = 0;
@@ -207,7 +207,7 @@ static int run_copies(struct replay *r, int32_t k, bool out)
     return rc;
 }
 
-/* A carried storage may end only when the body is over and nobody uses it any more. */
+/* A residence of a carried storage may end only after the body and after its last use. */
 static int end(struct replay *r, int32_t n, int32_t k)
 {
     const struct residence *t = &r->p->residences[n];
@@ -222,7 +222,7 @@ static int end(struct replay *r, int32_t n, int32_t k)
     return 0;
 }
 
-/* Begins at step k: of the lower tiers what a copy fills begins with that. */
+/* Begins the residences of step k; in lower tiers those that a copy fills begin with the copy. */
 static int begin_all(struct replay *r, int32_t k, int32_t next[TIER_COUNT + 1])
 {
     int rc = 0;
@@ -262,7 +262,7 @@ static int replay_all(struct replay *r)
     return rc ? rc : run_copies(r, r->p->n_steps, false);
 }
 
-/* What a step leaves the next one begins with. */
+/* Backing residences at the end of the step have the contents that the next step expects. */
 static int check_backings(struct replay *r)
 {
     for (int32_t s = 0; s < r->g->n_storages; s++) {
@@ -276,8 +276,8 @@ static int check_backings(struct replay *r)
 
 /* ---- start ----------------------------------------------------------------------------------- */
 
-/* Copies by the step that they are handed over behind: those of step k are list[at[1 + k] ..
- * at[2 + k]), where list stands behind the n_steps + 2 numbers of at. */
+/* Sorts copies by the step after which they are submitted: those of step k are list[at[1 + k] ..
+ * at[2 + k]), where list follows the n_steps + 2 numbers of at. */
 static void list_copies(struct replay *r)
 {
     int32_t steps = r->p->n_steps, *count = r->at, *list = r->at + steps + 2;

@@ -2,15 +2,15 @@
 /*
  * No two residences of a tier share bytes at the same step, and sizes are what the plan says.
  *
- * A sweep over addresses: what covers the address at hand must be disjoint in steps.  Those are
- * known by their first steps, in a set of bits with two levels above it, so a neighbour in time is
- * found in three looks; a residence that runs into the next step enters as its two pieces.
+ * A sweep over addresses: the residences that cover the current address must be disjoint in steps.
+ * They are kept by first step in a bit set with summary levels, so a neighbour in time is found
+ * with a few look-ups.  A residence that runs into the next step enters as two pieces.
  */
 #include <stdlib.h>
 #include <string.h>
 #include "plan/check/check.h"
 
-/* A set of numbers, 64 of a level in one word of the next. */
+/* A set of numbers as a bit set; a bit of the next level summarizes a word of 64 bits. */
 enum { LEVELS = 4 };
 struct bits {
     uint64_t *level[LEVELS];
@@ -43,7 +43,7 @@ static void bits_set(struct bits *b, int32_t at, bool on)
     }
 }
 
-/* The highest member below `at`, with up the lowest from it on; or -1. */
+/* The highest member below `at`, or with up the lowest member >= at; -1: none. */
 static int32_t bits_near(const struct bits *b, int32_t at, bool up)
 {
     for (int i = 0; i < LEVELS && at / 64 < b->words[i]; i++) {
@@ -75,7 +75,7 @@ struct sweep {
     struct checker *c;
     struct edge *edges;
     int32_t n;
-    int32_t *owner; /* per step: the residence with a piece from there on, of those in the set */
+    int32_t *owner; /* per step in the set: the residence whose piece begins there */
     struct bits starts;
 };
 
@@ -168,7 +168,7 @@ static struct bounds bounds_of(const struct plan *p, int tier)
     return (struct bounds){"NVMe", b->tier_base[tier], p->nvme_bytes, b->nvme, PLAN_NVME_ALIGN};
 }
 
-/* What another program of the context keeps in a tier lies below the bytes of this plan. */
+/* Bytes that another program of the context keeps in a tier lie below the bytes of this plan. */
 static int check_place(struct checker *c, int32_t n)
 {
     const struct residence *r = &c->p->residences[n];
@@ -211,7 +211,7 @@ static int check_load(struct checker *c, int64_t *change)
         if (r->tier != TIER_DEVICE || !check_is_placed(r))
             continue;
         change[r->first] += bytes;
-        if (r->last >= p->n_steps) { /* it is there at step 0, too */
+        if (r->last >= p->n_steps) { /* it is alive at step 0, too */
             change[0] += bytes;
             change[r->last - p->n_steps + 1] -= bytes;
         } else {

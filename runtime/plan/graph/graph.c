@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From tape to graph: which storages each op reads and writes, its work, what it may not do. */
+/* From tape to graph: the storages that each op reads and writes, its work and its restrictions. */
 #include <stdlib.h>
 #include <string.h>
 #include "collective.h"
@@ -32,7 +32,8 @@ static enum graph_kind kind_of(enum storage_kind kind)
     }
 }
 
-/* The parameter's or input's own name, "w (exp_avg)", or that of the op which makes it. */
+/* The name of the parameter or input, such as "w (exp_avg)", or of the op that makes the storage.
+ */
 static char *storage_name(const ckpt_tape *t, const struct storage *s)
 {
     char text[256];
@@ -60,7 +61,7 @@ static char *storage_name(const ckpt_tape *t, const struct storage *s)
     return strdup(text);
 }
 
-/* The graph storage behind a tensor, made on first sight.  -1 without memory. */
+/* The graph storage of a tensor, added at its first use; -1: out of memory. */
 static int32_t graph_storage_of(struct builder *b, int32_t tensor)
 {
     int32_t s = b->t->tensors.data[tensor].storage;
@@ -89,7 +90,8 @@ static int32_t graph_storage_of(struct builder *b, int32_t tensor)
     return b->index[s];
 }
 
-/* Adds a storage to the list that starts at refs[first], once.  Returns 0 or CKPT_ENOMEM. */
+/* Adds a storage to the list that starts at refs[first] unless it is there.  Returns 0 or
+ * CKPT_ENOMEM. */
 static int add_ref(struct builder *b, int32_t first, int32_t tensor)
 {
     int32_t s = graph_storage_of(b, tensor);
@@ -102,7 +104,7 @@ static int add_ref(struct builder *b, int32_t first, int32_t tensor)
     return 0;
 }
 
-/* Accumulators that are set, not added to, are not read. */
+/* An accumulator that is set, not added to, is not read. */
 static bool reads_operand(const struct op *o, int i)
 {
     bool sets = (o->def->flags & CKPT_OP_INPLACE) && (o->def->flags & CKPT_OP_ACCUMULATE) &&
@@ -149,7 +151,7 @@ static uint64_t mix_desc(uint64_t h, const struct ckpt_desc *d)
     return hash_mix(h, desc_is_dense(d));
 }
 
-/* Under this key the measured time of an op stands in machine files. */
+/* The key of an op's measured time in machine files. */
 static uint64_t cost_key(const struct op *o, const struct ckpt_call *call)
 {
     uint64_t h = hash_mix(ops_hash(o->def, o->attr), call->n_in);
@@ -239,7 +241,7 @@ int graph_from_tape(const ckpt_tape *t, const struct machine *m, struct graph **
     if (!rc) {
         g->storages = calloc(storages, sizeof *g->storages);
         g->ops = calloc(ops, sizeof *g->ops);
-        /* Each operand once, and the accumulated output once more. */
+        /* Each operand once, and the accumulated output twice. */
         g->refs = calloc((size_t)t->n_operands + ops, sizeof *g->refs);
         g->n_micro = t->n_micro;
         memset(b.index, -1, storages * sizeof *b.index);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What every graph needs, whoever built it. */
+/* Functions of graphs, independent of how they were built. */
 #include <stdlib.h>
 #include "plan/plan.h"
 

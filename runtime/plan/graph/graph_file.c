@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Graph files.  What follows "  # " on a line is the name.
+ * Graph files.  The text after "  # " on a line is a name.
  *
  *     libckpt-graph 1
  *     micro N                  bodies of a step
@@ -92,23 +92,23 @@ int graph_write(const struct graph *g, const char *path, struct error *error)
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
-#define LARGEST (INT64_MAX / 4) /* sum of all bytes: sums of such sums do not overflow */
-#define MOST    (1 << 28)       /* storages, ops, refs */
+#define MAX_BYTES (INT64_MAX / 4) /* of all storages: sums of such sums do not overflow */
+#define MAX_COUNT (1 << 28)       /* storages, ops, refs */
 
 struct reader {
     struct lines *l;
     struct graph *g;
     int32_t *seen; /* per storage: the last list of refs that names it */
-    bool *written; /* per storage: there are bytes to read */
-    int32_t list;  /* number of the running list of refs */
+    bool *written; /* per storage: an op before wrote it, or it is persistent or carried */
+    int32_t list;  /* number of the current list of refs */
     int64_t bytes; /* of all storages so far */
     int64_t room_storages, room_ops, room_refs;
-    int32_t ranks;    /* of collectives of shares so far, or 0 */
-    int32_t replicas; /* of sums of shares so far, or 0 */
-    int32_t all;      /* of sums that all ranks get, or 0 */
+    int32_t ranks;    /* of gathers and reduce-scatters so far, or 0 */
+    int32_t replicas; /* of reduce-scatters so far, or 0 */
+    int32_t all;      /* ranks of all-reduces so far, or 0 */
 };
 
-/* Memory is taken for lines that are there, not for a count in the header. */
+/* Memory is allocated for lines that exist, not for a count in the header. */
 static bool reserve(struct reader *r, void **data, int64_t *room, int64_t n, size_t element)
 {
     if (!r->l->rc && array_reserve(data, room, n, element))
@@ -116,7 +116,7 @@ static bool reserve(struct reader *r, void **data, int64_t *room, int64_t n, siz
     return !r->l->rc;
 }
 
-/* The place of a word in a list; a mistake if it is not there. */
+/* The index of a word in a list; an error if it is not there. */
 static int get_word(struct lines *l, const char *const *words, int n, const char *what)
 {
     for (int i = 0; i < n; i++)
@@ -137,7 +137,7 @@ static char *get_name(struct lines *l)
 
 static int64_t get_aligned(struct lines *l, const char *what, int64_t least)
 {
-    int64_t bytes = lines_number(l, what, least, LARGEST);
+    int64_t bytes = lines_number(l, what, least, MAX_BYTES);
     if (bytes % CKPT_ALIGN)
         lines_fail(l, CKPT_EFORMAT, "%s must be a multiple of %d", what, CKPT_ALIGN);
     return bytes;
@@ -155,8 +155,8 @@ static void get_storage(struct reader *r, int32_t s)
     t.bytes = get_aligned(l, "the bytes of a storage", CKPT_ALIGN);
     t.persistent = lines_take(l, "persistent");
     t.carried = lines_take(l, "carried");
-    if (t.bytes > LARGEST - r->bytes)
-        lines_fail(l, CKPT_EFORMAT, "the storages together pass %" PRId64 " bytes", LARGEST);
+    if (t.bytes > MAX_BYTES - r->bytes)
+        lines_fail(l, CKPT_EFORMAT, "the storages together pass %" PRId64 " bytes", MAX_BYTES);
     t.name = get_name(l);
     if (!reserve(r, (void **)&r->g->storages, &r->room_storages, s, sizeof(t))) {
         free(t.name);
@@ -213,7 +213,7 @@ static void check_phase(struct reader *r, int32_t i, enum graph_phase phase, int
                    n_body);
 }
 
-/* Either number is that of all collectives of its kind. */
+/* All collectives of a kind must have the same number. */
 static void compare_ranks(struct reader *r, int32_t *before, int32_t ranks, const char *what)
 {
     if (*before && *before != ranks)
@@ -222,7 +222,7 @@ static void compare_ranks(struct reader *r, int32_t *before, int32_t ranks, cons
     *before = ranks;
 }
 
-/* Shares are among all ranks, or there are replicas of them, which all ranks are among. */
+/* Ranks times replicas of shares must be the number of all ranks. */
 static void check_ranks(struct reader *r)
 {
     int64_t all = (int64_t)r->ranks * (r->replicas ? r->replicas : 1);
@@ -295,7 +295,7 @@ static void get_op(struct reader *r, int32_t i, int32_t n_body)
     g->n_ops = i + 1;
 }
 
-/* What is there before the first op: persistent storages and sums carried between bodies. */
+/* Storages with contents before the first op: persistent ones and sums carried between bodies. */
 static bool start_ops(struct reader *r)
 {
     size_t n = (size_t)r->g->n_storages + 1;
@@ -319,10 +319,10 @@ static void get_graph(struct lines *l, void *user)
         lines_fail(l, CKPT_EFORMAT,
                    "this is no graph file of version 1, which begins \"libckpt-graph 1\"");
     g->n_micro = (int32_t)lines_total(l, "micro", 1, INT32_MAX);
-    int32_t storages = (int32_t)lines_total(l, "storages", 0, MOST);
-    int32_t ops = (int32_t)lines_total(l, "ops", 1, MOST);
+    int32_t storages = (int32_t)lines_total(l, "storages", 0, MAX_COUNT);
+    int32_t ops = (int32_t)lines_total(l, "ops", 1, MAX_COUNT);
     int32_t n_body = (int32_t)lines_total(l, "body", 1, ops);
-    int32_t refs = (int32_t)lines_total(l, "refs", 0, MOST);
+    int32_t refs = (int32_t)lines_total(l, "refs", 0, MAX_COUNT);
     for (int32_t s = 0; s < storages && lines_next(l); s++)
         get_storage(r, s);
     if (l->rc || !start_ops(r))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the ops of a graph take on a machine: measured where it was, a roofline estimate else. */
+/* Seconds of the ops of a graph on a machine: measured, or else a roofline estimate. */
 #include <math.h>
 #include "plan/search/comm_cost.h"
 
@@ -9,7 +9,7 @@ static bool is_feed(const struct graph *g, const struct graph_op *o)
     return !o->n_reads && o->n_writes == 1 && g->storages[g->refs[o->writes]].kind == KIND_INPUT;
 }
 
-/* Host memory is the other end of feeds and fetches: the link is their rate. */
+/* Feeds and fetches copy to or from host memory at the rate of the link. */
 static double transfer_rate(const struct graph *g, const struct graph_op *o,
                             const struct machine *m)
 {
@@ -28,9 +28,9 @@ static double estimate(const struct graph *g, const struct graph_op *o, const st
     return by_flops > by_bytes ? by_flops : by_bytes;
 }
 
-/* While the collectives of the body, with every gather that can run again doing so, take no more
- * than half the time of its other ops they hide, but for their ends; and from there on less and
- * less. */
+/* Prices collectives for the search.  If the collectives of the body, with every repeatable gather
+ * run twice, take at most half the time of its other ops, they are hidden except for their ends;
+ * the hidden part shrinks as they take more. */
 void graph_price_collectives(struct graph *g)
 {
     double queued = 0, others = 0;
@@ -73,7 +73,8 @@ double graph_seconds(const struct graph *g)
     return seconds;
 }
 
-/* The search adds in 2^-40 s: an eighth of 2^63 is 1.05e6 s, and what runs again comes on top. */
+/* The search adds in units of 2^-40 s; 2^60 of them are 1.05e6 s, which leaves room for recompute.
+ */
 int graph_check_seconds(const struct graph *g, struct error *error)
 {
     static const double longest = 1e6;

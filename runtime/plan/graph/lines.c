@@ -67,7 +67,7 @@ void lines_fail(struct lines *l, int code, const char *fmt, ...)
     error_fail(l->error, code, "%s %.300s, line %" PRId64 ": %s", l->what, l->path, l->n, text);
 }
 
-/* Runs get in the plain locale, and closes the file. */
+/* Runs get in the C locale, and closes the file. */
 static int read_all(struct lines *l, void (*get)(struct lines *l, void *user), void *user)
 {
     locale_t plain = newlocale(LC_NUMERIC_MASK, "C", (locale_t)0);

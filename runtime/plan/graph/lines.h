@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Text files, one fact a line: what their writers and strict readers share.  Numbers are written
- * with a point whatever the user's language is.
+ * Text files, one fact a line: functions of their writers and strict readers.  Numbers are written
+ * with a decimal point in every locale.
  */
 #ifndef CKPT_PLAN_LINES_H
 #define CKPT_PLAN_LINES_H
@@ -12,11 +12,11 @@
 #define LINES_REAL 32
 void lines_format_real(char dst[LINES_REAL], double value);
 
-/* "  # " and the name without control characters, and the end of the line. */
+/* Writes "  # ", the name without control characters, and the end of the line. */
 void lines_put_name(FILE *f, const char *name);
 
-/* Puts a file in the place of path, whole or not at all: put writes it in the plain locale.  what
- * is "graph file" in the sentence.  Returns 0, CKPT_EIO or CKPT_ENOMEM. */
+/* Replaces the file at path atomically; put writes it in the C locale.  what names the kind of file
+ * in messages, such as "graph file".  Returns 0, CKPT_EIO or CKPT_ENOMEM. */
 int lines_write(const char *what, const char *path, void (*put)(FILE *f, const void *user),
                 const void *user, struct error *error);
 
@@ -24,18 +24,18 @@ int lines_write(const char *what, const char *path, void (*put)(FILE *f, const v
 int lines_print(void (*put)(FILE *f, const void *user), const void *user, char **text,
                 size_t *size);
 
-/* A file being read.  The first mistake sets rc and the sentence; calls after it do nothing. */
+/* A file being read.  The first error sets rc and the message; later calls do nothing. */
 struct lines {
     const char *what, *path;
     struct error *error;
     FILE *f;
-    char *line, *at; /* the running line, and what of it was not yet read */
+    char *line, *at; /* the current line, and its unread rest */
     size_t line_size;
-    int64_t n; /* its number */
+    int64_t n; /* number of the current line */
     int rc;
 };
 
-/* Runs get on the file in the plain locale.  Returns l->rc. */
+/* Runs get on the file in the C locale.  Returns l->rc. */
 int lines_read(struct lines *l, const char *what, const char *path, struct error *error,
                void (*get)(struct lines *l, void *user), void *user);
 
@@ -45,14 +45,14 @@ int lines_parse(struct lines *l, const char *what, char *text, size_t size, stru
 
 void lines_fail(struct lines *l, int code, const char *fmt, ...) CKPT_PRINTF(3, 4);
 
-/* The next line; false after a mistake or at the end, which is one. */
+/* Reads the next line; false after an error.  The end of the file is an error. */
 bool lines_next(struct lines *l);
-/* Takes word, if a blank follows it or the line ends. */
+/* Consumes word if a blank or the end of the line follows it; returns whether it did. */
 bool lines_take(struct lines *l, const char *word);
-/* Takes a blank and a canonical whole number, or a finite real number, in a range. */
+/* Consumes a blank and a canonical whole number, or a finite real number, in a range. */
 int64_t lines_number(struct lines *l, const char *what, int64_t least, int64_t most);
 double lines_real(struct lines *l, const char *what, double least, double most);
-/* Takes a blank and 16 hex digits. */
+/* Consumes a blank and 16 hex digits. */
 uint64_t lines_hex(struct lines *l, const char *what);
 /* The line must end with a name, which is returned and may be changed. */
 char *lines_name(struct lines *l);
@@ -60,7 +60,7 @@ char *lines_name(struct lines *l);
 int64_t lines_total(struct lines *l, const char *key, int64_t least, int64_t most);
 /* The line must end here. */
 void lines_end(struct lines *l);
-/* The running line must be "end", and nothing may follow it. */
+/* The current line must be "end", and nothing may follow it. */
 void lines_last(struct lines *l);
 /* The same of the next line. */
 void lines_finish(struct lines *l);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Machine files: one JSON object, every member but "devices", "algorithms" and those of links
- * required, none unknown.  Most are rows of one table, which both the reader and the writer walk,
- * so that files come out in one order.
+ * Machine files: one JSON object.  Every member is required but "devices", "algorithms" and those
+ * of links; unknown members are an error.  Most members are rows of one table that the reader and
+ * the writer iterate over, so that files have one order.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -38,7 +38,7 @@ const struct machine machine_cpu = {.name = "cpu",
                                               .contention = 0.05},
                                     .source = "a plain computer with a few cores"};
 
-/* Ops are timed where they run; what is left to guess are the links. */
+/* Ops are timed where they run; only the links are estimates. */
 const struct machine machine_cuda = {.name = "a GPU",
                                      .estimate = true,
                                      .backend = CKPT_ON_CUDA,
@@ -77,7 +77,7 @@ static const struct member {
     const char *name;
     enum member_type type;
     size_t offset;
-    bool optional; /* may be missing: then it is that of the built-in machine */
+    bool optional; /* if missing, the value of the built-in machine holds */
     bool of_links;
 } members[] = {
 #define ROW(name, type)                                                                            \
@@ -145,7 +145,7 @@ static json_t *get(struct reader *r, const json_t *root, const char *name)
     return r->rc ? NULL : value;
 }
 
-/* A text without control characters that has room in dst and is not empty. */
+/* Reads a text that is not empty, fits in dst and has no control characters. */
 static void take_text(struct reader *r, const json_t *value, const char *name, char *dst,
                       size_t size)
 {
@@ -166,7 +166,7 @@ static void get_text(struct reader *r, const json_t *root, const char *name, cha
         take_text(r, value, name, dst, size);
 }
 
-/* ["NVIDIA H200", ...]; without it the file is found by its own name only. */
+/* ["NVIDIA H200", ...]; without this member the file is found only by its name. */
 static void get_devices(struct reader *r, const json_t *root, struct machine *m)
 {
     const json_t *devices = json_object_get(root, "devices");
@@ -251,7 +251,7 @@ static uint64_t get_key(struct reader *r, const char *of, const char *key)
     return strtoull(key, NULL, 16);
 }
 
-/* {"00f1...": "cublaslt 130100 ...", ...}; without it there are none. */
+/* {"00f1...": "cublaslt 130100 ...", ...}; optional. */
 static void get_algorithms(struct reader *r, const json_t *root, struct machine *m)
 {
     json_t *all = json_object_get(root, "algorithms");
@@ -482,7 +482,7 @@ static void put_machine(FILE *f, const void *user)
         const void *field = (const char *)m + members[i].offset;
         if (members[i].of_links ? !m->links.ranks_per_host
                                 : members[i].optional && *(const double *)field == 0)
-            continue; /* nobody measured it */
+            continue; /* not measured */
         if (is_whole(&members[i]))
             snprintf(text, sizeof(text), "%" PRId64, *(const int64_t *)field);
         else

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the planner knows of a machine, and the files that hold it: JSON, one number a line.  Rates
- * are in bytes or operations per second, times in seconds.
+ * The model of a machine, and its files: JSON, one number a line.  Rates are in bytes or operations
+ * per second, times in seconds.
  */
 #ifndef CKPT_PLAN_MACHINE_H
 #define CKPT_PLAN_MACHINE_H
@@ -23,48 +23,48 @@ enum {
 };
 
 /*
- * What carries collectives.  A rate is what a rank reaches in a collective of many bytes, each way:
- * the bus bandwidth that benchmarks of collectives print.  net is that of one rank between hosts;
- * all ranks of a host send at once.
+ * The links that carry collectives.  A rate is the bus bandwidth of a rank in a large collective,
+ * each way, as benchmarks of collectives print it.  net is the rate of one rank between hosts while
+ * all ranks of a host send.
  */
 struct links {
     double host, host_latency; /* between ranks of a host: B/s, seconds a hop */
     double net, net_latency;
     int64_t ranks_per_host;
-    double overhead; /* of a collective beside its bytes and hops: all ranks begin it together, s */
-    double contention; /* what the ops beside a collective lose, in seconds for one that it takes */
+    double overhead;   /* seconds of a collective beside bytes and hops: ranks begin together */
+    double contention; /* seconds that concurrent ops lose per second of a collective */
 };
 
 struct machine {
     char name[64];
-    char file[64];                     /* that it was read from, without its directory, or "" */
-    char devices[MACHINE_DEVICES][64]; /* what drivers call the hardware it stands for */
+    char file[64];                     /* name of its file without the directory, or "" */
+    char devices[MACHINE_DEVICES][64]; /* names of its hardware as drivers report them */
     int32_t n_devices;
     bool estimate;                     /* from public figures, not measured */
-    enum ckpt_backend backend;         /* whose kernels it runs */
+    enum ckpt_backend backend;         /* of its kernels */
     int64_t capability;                /* CUDA: 90 for compute capability 9.0, 0: not known */
     int64_t memory;                    /* device bytes, for --vram 80% */
-    int64_t process;                   /* of them what a process takes beside its arena */
+    int64_t process;                   /* device bytes of a process beside its arena */
     double flops, bandwidth, overhead; /* matrix rate, device memory B/s (read + write), s per op */
     double d2h, h2d;                   /* copies between device and host, B/s, one at a time */
-    double d2h_both, h2d_both;         /* and while the other one runs too */
-    double copy_overhead;              /* what each of them takes beside its bytes, s */
-    double host_copies;                /* of all devices of a host together, each way while both
-                                        * run; 0: not known, each reaches its own */
+    double d2h_both, h2d_both;         /* the same while both directions run */
+    double copy_overhead;              /* seconds of each copy beside its bytes */
+    double host_copies;                /* B/s of all devices of a host together, each way while
+                                        * both run; 0: not known, then unlimited */
     double host_bandwidth;             /* host memory, B/s (read + write) */
     double host_update;                /* AdamW on the host, B/s (read + write), while copies run;
                                         * 0: not known */
     double nvme_read, nvme_write;      /* 0: none */
-    double nvme_both;                  /* of each while both run, 0: as alone */
-    double nvme_endurance;             /* bytes that may be written in its life, 0 unknown */
+    double nvme_both;                  /* B/s of each while both run; 0: as alone */
+    double nvme_endurance;             /* bytes that may be written in its lifetime; 0: unknown */
     struct links links;                /* to other ranks */
     struct machine_cost *costs;        /* sorted by key, each key once */
     int32_t n_costs;
-    struct pins pins; /* algorithms of products that beat what their library proposes first */
+    struct pins pins; /* algorithms of products that are faster than the library's first choice */
     char source[512]; /* where the figures come from */
 };
 
-/* How many of so many ranks, which fill one host after the other, are on the first. */
+/* The number of ranks on the first host if `ranks` ranks fill one host after the other. */
 static inline int64_t links_beside(const struct links *l, int64_t ranks)
 {
     return min_i64(ranks, max_i64(1, l->ranks_per_host));
@@ -88,9 +88,9 @@ int machine_take(const char *what, struct json_t *root, struct machine *m, struc
 int machine_shipped(char names[][64], int most);
 
 /*
- * The first machine that stands for hardware of this name, of the files in CKPT_MACHINE_DIR in the
- * order of their names, then of those that came with the library.  Returns false, and leaves m
- * alone, where none does; files that cannot be read are passed over.
+ * Finds the first machine for hardware of this name: first among the files in CKPT_MACHINE_DIR in
+ * the order of their names, then among those that came with the library.  Returns false and leaves
+ * m unchanged if there is none.  Skips files that cannot be read.
  */
 bool machine_for_device(const char *device, struct machine *m);
 
@@ -106,8 +106,8 @@ int machine_write(const struct machine *m, const char *path, struct error *error
 void machine_free(struct machine *m);
 
 /*
- * The machine as each of so many ranks has it, which fill one host after the other: their copies
- * share what the host carries.  The costs are those of m, and not to be freed.
+ * The machine as one of `ranks` ranks sees it, which fill one host after the other: their copies
+ * share host_copies.  The costs are borrowed from m; do not free them.
  */
 struct machine machine_for_rank(const struct machine *m, int64_t ranks);
 
@@ -117,14 +117,14 @@ void machine_sort_costs(struct machine_cost *costs, int32_t n);
 /* The measured seconds of an op; false if it was not measured here. */
 bool machine_cost(const struct machine *m, uint64_t key, double *seconds);
 
-/* What --vram auto leaves of so many bytes: enough for the context of another process. */
+/* The bytes that --vram auto leaves free: enough for the context of another process. */
 static inline int64_t machine_margin(const struct machine *m, int64_t bytes)
 {
     return min_i64(m->process, bytes / 8);
 }
 
-/* Is there only a plan, with the rates of a file of another machine?  It needs no device but one to
- * hold the context together. */
+/* Whether the run only plans, with the rates of another machine: it then needs no device of its
+ * own. */
 static inline bool machine_is_foreign(const struct ckpt_options *o)
 {
     return o->plan_only && o->machine && *o->machine;

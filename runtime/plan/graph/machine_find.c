@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which machine file is meant: of a name or a device, in a directory of the user's own or among
- * those that come with the library.  The latter are built into it, as one JSON object with a member
- * for each file, so a program finds them wherever it and the library lie.
+ * Finds the machine file of a name or a device, in the user's directory or among those that come
+ * with the library.  The latter are embedded in the library as one JSON object with a member for
+ * each file, so they need no install path.
  */
 #include <dirent.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 #include "plan/graph/machine.h"
 #include "plan/graph/shipped_machines.h"
 
-/* ---- those that come with the library -------------------------------------------------------- */
+/* ---- embedded machine files ------------------------------------------------------------------ */
 
 /* {"a100-40": {...}, ...}, in the order of the names; NULL: out of host memory. */
 static json_t *load_shipped(void)
@@ -101,7 +101,7 @@ int machine_read(const char *path, struct machine *m, struct error *error)
 
 /* ---- by device ------------------------------------------------------------------------------- */
 
-/* Keeps what was read if it stands for the device. */
+/* Moves a machine to *m if it is for the device, else frees it. */
 static bool keep_if(struct machine *one, const char *device, struct machine *m)
 {
     for (int32_t i = 0; i < one->n_devices; i++)

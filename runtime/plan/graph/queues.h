@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The queues between the device and the tiers below, as a machine has them. */
+/* Rates of the queues between the device and the lower tiers. */
 #ifndef CKPT_PLAN_QUEUES_H
 #define CKPT_PLAN_QUEUES_H
 
@@ -9,11 +9,11 @@
 
 /* Bytes a second. */
 struct queue_rates {
-    double out[TIER_COUNT], in[TIER_COUNT]; /* of the copies of a queue, one at a time */
-    double both[TIER_COUNT]; /* of each queue of a tier while both run, or 0: as of one */
+    double out[TIER_COUNT], in[TIER_COUNT]; /* of a queue, whose copies run one at a time */
+    double both[TIER_COUNT]; /* of each queue of a tier while both run, or 0: as alone */
 };
 
-/* What a drive reads and writes crosses the link too, and leaves the rest of it to the host. */
+/* Traffic of a drive crosses the link, too; the host tier gets the rest of the link. */
 static inline void queue_share(double link, double drive, bool both, double rates[TIER_COUNT])
 {
     double most = both ? link / 2 : link;
@@ -21,7 +21,7 @@ static inline void queue_share(double link, double drive, bool both, double rate
     rates[TIER_HOST] = both ? link - rates[TIER_NVME] : link;
 }
 
-/* out, in: whether anything is copied on both of the queues out, and of those in. */
+/* out, in: whether both queues out are used, and both queues in. */
 static inline struct queue_rates queue_rates(const struct machine *m, bool out, bool in)
 {
     struct queue_rates r = {.both = {[TIER_NVME] = m->nvme_both}};
@@ -30,7 +30,7 @@ static inline struct queue_rates queue_rates(const struct machine *m, bool out, 
     return r;
 }
 
-/* The seconds of a copy at `rate`, of one queue alone; beside: the other one of its tier runs. */
+/* The seconds of a copy at `rate`; beside: the other queue of the tier runs, too. */
 static inline double queue_seconds(const struct machine *m, int64_t bytes, double rate, double both,
                                    bool beside)
 {

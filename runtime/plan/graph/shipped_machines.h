@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The machine files that are built in, as the build makes one text of them: see machine_find.c. */
+/* The embedded machine files, one JSON text that the build generates: see machine_find.c. */
 #ifndef CKPT_PLAN_SHIPPED_MACHINES_H
 #define CKPT_PLAN_SHIPPED_MACHINES_H
 

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The clock of a step with copies: for each tier two queues, one out and one in, each a copy at a
- * time, and steps that wait where they must.  Copies out go in the order of their queue, each as
- * soon as the step that used its bytes last has ended.  Copies in come in the order of the uses, as
- * soon as there is room from then on to the use.  A step waits for its own copies in; and for
- * copies out where their bytes are needed, or for collectives that still read what needs none.
+ * The transfer timeline: a simulation of a step with copies.  Each tier has two queues, one out and
+ * one in, each of one copy at a time.  Copies out run in the order of their queue, each as soon as
+ * the last step that used its bytes has ended.  Copies in run in the order of the uses, as soon as
+ * the device has room from then until the use.  A step waits for its own copies in.  It waits for
+ * copies out where it needs their addresses, and for collectives that still read a storage that is
+ * freed without a copy.
  *
- * A step is periodic: what the update sends out may still be under way when the next step begins,
- * so the step is played until it begins as it ends.  With several micro-steps it ends with its last
- * copy instead, for the body must be the same each time.
+ * A step is periodic: copies out that the update began may go on in the next step.  So the step is
+ * simulated until it begins as it ends.  With several micro-steps it ends with its last copy
+ * instead, because the body must be the same each time.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -17,23 +18,23 @@
 #include "plan/search/comm_cost.h"
 #include "plan/offload/transfer.h"
 
-#define ROUNDS 8
-#define MARGIN 0.01 /* of a step's time: how much earlier copies in end than they must */
+#define ROUNDS 8    /* simulated steps until it must be periodic */
+#define MARGIN 0.01 /* copies in end this part of a step earlier than they must */
 
-/* The two queues of a tier. */
+/* The two queues of a tier.  Times are seconds from the start of the step. */
 struct line {
     const struct ranking *outs, *ins;
-    double out_rate, in_rate; /* of one at a time */
-    double both_rate;         /* of each while both run, or 0: as of one */
-    double out_free, in_free;
-    int32_t head;      /* of outs: the first not complete, or, while carried, of the step before */
-    int32_t sent;      /* of outs: how many have begun in this step */
-    int32_t send_step; /* of the next of them: the step behind which it may begin, or INT32_MAX */
-    bool carried;      /* head still is of the step before */
+    double out_rate, in_rate; /* B/s of a queue that runs alone */
+    double both_rate;         /* B/s of each queue while both run, or 0: as alone */
+    double out_free, in_free; /* when the last copy submitted so far ends */
+    int32_t head;      /* the first of outs that is not complete; of the previous step if carried */
+    int32_t sent;      /* number of outs submitted in this step */
+    int32_t send_step; /* the step after which the next of outs may begin, or INT32_MAX */
+    bool carried;      /* head still belongs to the previous step */
     double leaves;     /* when the head is complete, or INFINITY */
-    int32_t next_in;   /* of ins */
-    int32_t clear;     /* the step from which on there is room for that one up to its use, or -1 */
-    int32_t used;      /* of ins: how many are for steps so far */
+    int32_t next_in;   /* the next of ins to submit */
+    int32_t clear;     /* the step from which on next_in has room until its use, or -1: unknown */
+    int32_t used;      /* number of ins whose use is at or before the current step */
 };
 
 struct flow {
@@ -43,14 +44,14 @@ struct flow {
     bool drains; /* the step ends when its last copy has */
     double now;
     double body;       /* when the body ends */
-    double comm_waits; /* for collectives, in a whole step */
-    int64_t leaving;   /* bytes whose copy out is not complete */
-    int32_t left;      /* of the clean ones: how many have left */
-    int32_t held;      /* of those that a collective still reads: how many it is done with */
-    double shift;      /* how long the step before took */
-    double host;       /* when the host has done its updates so far */
+    double comm_waits; /* seconds that a whole step waits for collectives */
+    int64_t leaving;   /* bytes that are leaving the device and still occupy it */
+    int32_t left;      /* number of cleans whose out_step has passed */
+    int32_t held;      /* number of x->held whose collective has ended */
+    double shift;      /* seconds of the previous step */
+    double host;       /* when the host ends its last update so far */
     struct line lines[TIER_COUNT];
-    struct line *end; /* of those in use */
+    struct line *end; /* of the lines in use */
 };
 
 static double later(double a, double b)
@@ -82,7 +83,7 @@ static void find_leaving(const struct flow *f, struct line *l)
     l->leaves = a ? a->offload.out_end - (l->carried ? f->shift : 0) : INFINITY;
 }
 
-/* The first copy out is complete before step k. */
+/* The copy at the head of a queue out is complete before step k. */
 static void complete(struct flow *f, struct line *l, int32_t k)
 {
     struct transfer *x = f->x;
@@ -100,7 +101,7 @@ static void complete(struct flow *f, struct line *l, int32_t k)
     find_leaving(f, l);
 }
 
-/* When a collective is done with the next of what it holds, or INFINITY. */
+/* When a collective has read the next held storage, or INFINITY. */
 static double held_until(const struct flow *f)
 {
     const struct ranking *r = &f->x->held;
@@ -108,8 +109,8 @@ static double held_until(const struct flow *f)
                           : INFINITY;
 }
 
-/* What has left without a copy before step k; a collective that is on its way holds it, or, where
- * bytes are all that counts, the steps behind wait. */
+/* Frees the storages that leave without a copy before step k.  A collective under way still holds
+ * its operands; if x->tight, later steps wait for the collective instead. */
 static void leave_clean(struct flow *f, int32_t k)
 {
     struct transfer *x = f->x;
@@ -142,7 +143,7 @@ static void complete_until(struct flow *f, int32_t k, double now)
     }
 }
 
-/* Waits for the next of what leaves. */
+/* Waits until the next copy out or collective frees bytes. */
 static void wait_out(struct flow *f, int32_t k)
 {
     double copy = fmin(f->lines[TIER_HOST].leaves, f->lines[TIER_NVME].leaves);
@@ -184,7 +185,7 @@ static struct idle_gap *first_coming(const struct flow *f, const struct line *l)
     return l->next_in < l->ins->n ? &f->x->list[l->ins->items[l->next_in]] : NULL;
 }
 
-/* The step, not before step k, from which on the bytes of a fit up to its use. */
+/* The first step from k on such that the bytes of `a` fit from there to its use. */
 static int32_t clear_from(const struct flow *f, const struct idle_gap *a, int32_t k)
 {
     const struct transfer *x = f->x;
@@ -195,7 +196,7 @@ static int32_t clear_from(const struct flow *f, const struct idle_gap *a, int32_
     return range_max_clear_from(&x->committed, least, a->use_step, f->device - a->bytes);
 }
 
-/* When the host has made what comes back, in the step before. */
+/* When the host, in the previous step, has made the value that comes back. */
 static double made_at(const struct flow *f, const struct idle_gap *a)
 {
     return a->group >= 0 && !f->drains ? f->x->groups[a->group].end - f->shift : 0;
@@ -215,7 +216,7 @@ static void bring(struct flow *f, struct line *l, int32_t k)
     f->lines[TIER_HOST].clear = f->lines[TIER_NVME].clear = -1;
 }
 
-/* Brings in what there is room for, unless the queue is busy for all of step k anyhow. */
+/* Submits copies in for which there is room, unless the queue is busy for all of step k. */
 static void prefetch(struct flow *f, struct line *l, int32_t k, double seconds)
 {
     struct transfer *x = f->x;
@@ -230,8 +231,8 @@ static void prefetch(struct flow *f, struct line *l, int32_t k, double seconds)
     }
 }
 
-/* What step k needs, whatever else there is room for.  Returns when the last of it is there, or 0.
- */
+/* Submits the copies in that step k needs, waiting for their copies out.  Returns when the last of
+ * them ends, or 0. */
 static double bring_own(struct flow *f, struct line *l, int32_t k)
 {
     const struct transfer *x = f->x;
@@ -240,7 +241,7 @@ static double bring_own(struct flow *f, struct line *l, int32_t k)
             wait_out(f, k);
     while (first_coming(f, l) && first_coming(f, l)->use_step == k)
         bring(f, l, k);
-    double there = 0; /* behind it in the queue may be what later steps need */
+    double there = 0; /* later copies of the queue are for later steps */
     for (; l->used < l->next_in && x->list[l->ins->items[l->used]].use_step <= k; l->used++)
         there = x->list[l->ins->items[l->used]].offload.in_end;
     return there;
@@ -248,8 +249,8 @@ static double bring_own(struct flow *f, struct line *l, int32_t k)
 
 /* ---- steps ---------------------------------------------------------------------------------- */
 
-/* The host updates one group after the other, with what is there: gradient and clip values.  It
- * does not wait for the step before, which is the device's. */
+/* The host runs one update after the other, each once its gradient and the clip values are there.
+ * It does not wait for steps of the device. */
 static void step_on_host(struct flow *f, int32_t k)
 {
     struct transfer *x = f->x;
@@ -270,7 +271,7 @@ static void send_clip(struct flow *f)
     l->out_free = x->clip_end;
 }
 
-/* A step waits for collectives, too.  Returns when it can start that could at start. */
+/* Returns when a step that could begin at `start` can begin with regard to collectives. */
 static double wait_comm(struct flow *f, int32_t k, double start)
 {
     const struct transfer *x = f->x;
@@ -310,7 +311,7 @@ static void play_step(struct flow *f, int32_t k)
         send_clip(f);
 }
 
-/* The compute waits until collectives are done, so many times in a whole step. */
+/* Compute waits until all collectives are done; this happens `times` times in a whole step. */
 static void wait_collectives(struct flow *f, int32_t times)
 {
     double waits = comm_queue_end(f->x->comm) - f->now;
@@ -326,7 +327,7 @@ static void end_body(struct flow *f)
     f->body = f->now;
 }
 
-/* Copies out that the step before left, of outs from head on, are still under way. */
+/* Begins a step in which the copies outs[head ..] of the previous step are still under way. */
 static void start_line(struct flow *f, struct line *l, int32_t head)
 {
     struct transfer *x = f->x;
@@ -345,18 +346,18 @@ static void start_line(struct flow *f, struct line *l, int32_t head)
     find_send_step(f, l);
 }
 
-/* The clip values have no place on the device beyond their step: the next one waits for their copy
- * out. */
+/* The clip values occupy the device until the end of their step only: the next step waits for their
+ * copy out. */
 static double clip_left(const struct flow *f)
 {
     return f->x->hosted && !f->drains ? fmax(0, f->x->clip_end - f->shift) : 0;
 }
 
-/* One step; now is INFINITY if it cannot be within the limit. */
+/* Simulates one step; now is INFINITY if the step cannot end within the limit. */
 static void play(struct flow *f, const int32_t heads[TIER_COUNT], double shift)
 {
     struct transfer *x = f->x;
-    double spared = x->hosted_seconds + 1e-9 * x->rest[0]; /* sums round */
+    double spared = x->hosted_seconds + 1e-9 * x->rest[0]; /* 1e-9: rounding of sums */
     f->shift = shift;
     f->now = clip_left(f);
     f->comm_waits = f->leaving = f->host = f->left = f->held = x->held.n = 0;
@@ -382,7 +383,8 @@ static void play(struct flow *f, const int32_t heads[TIER_COUNT], double shift)
     complete_until(f, x->p->n_steps, f->now);
 }
 
-/* What the step before leaves to this one: the copies out from the heads on, and when they end. */
+/* A checksum of what a step leaves to the next one: the ends of copies out under way and of work on
+ * the host. */
 static double left_over(const struct flow *f)
 {
     const struct transfer *x = f->x;
@@ -393,7 +395,7 @@ static double left_over(const struct flow *f)
     return sum + f->host + x->clip_end;
 }
 
-/* When step k needs what is brought in for it: a collective may run before the ops around it. */
+/* When step k needs its copies in: a collective may run before the ops around it. */
 static double needed_at(const struct transfer *x, int32_t k)
 {
     const struct graph_op *o = &x->g->ops[x->p->steps[k].op];
@@ -402,9 +404,8 @@ static double needed_at(const struct transfer *x, int32_t k)
 }
 
 /*
- * Copies in that could be later without a wait are: so the bytes of the device are taken for less
- * time, which leaves fewer holes between addresses.  Some time is left for what the clock does not
- * know.
+ * Delays copies in as far as no step waits: their bytes then occupy the device for less time, which
+ * leaves fewer holes between addresses.  The margin covers errors of the forecast.
  */
 static void postpone(struct transfer *x, const struct ranking *ins, double margin)
 {
@@ -424,18 +425,18 @@ static void postpone(struct transfer *x, const struct ranking *ins, double margi
     }
 }
 
-/* The queues in are busy for all that is taken, in every step. */
-static double least_seconds(const struct flow *f)
+/* A lower bound of the step: the busier queue in. */
+static double min_seconds(const struct flow *f)
 {
-    double least = 0;
+    double most = 0;
     for (const struct line *l = f->lines; l < f->lines + TIER_COUNT; l++) {
         double seconds = 0;
         for (int32_t i = 0; i < l->ins->n; i++)
             seconds +=
                 queue_seconds(f->x->m, f->x->list[l->ins->items[i]].bytes, l->in_rate, 0, false);
-        least = fmax(least, seconds);
+        most = fmax(most, seconds);
     }
-    return least;
+    return most;
 }
 
 void transfer_play(struct transfer *x, int64_t device, double limit)
@@ -448,7 +449,7 @@ void transfer_play(struct transfer *x, int64_t device, double limit)
     x->seconds = INFINITY;
     x->clip_end = 0;
     set_lines(&f);
-    if (least_seconds(&f) > limit)
+    if (min_seconds(&f) > limit)
         return;
     for (int32_t i = 0; i < x->n; i++)
         if (x->list[i].clean)

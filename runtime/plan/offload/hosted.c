@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Updates that may run on the host: their state stays in the host tier and takes neither the device
- * nor its link, only the gradient goes there and the value comes back.  Both have one room, that of
- * the value, which is offloaded: it leaves as the gradient and comes back as the next value.
+ * Updates that may run on the host.  Their state stays in the host tier and needs neither device
+ * memory nor the link; only the gradient is copied out and the new value copied in.  Both use the
+ * address range of the value, which is offloaded: it leaves as the gradient and comes back as the
+ * next value.
  */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "plan/offload/transfer.h"
 
-/* Seconds of an update on the host over bytes at host_update: the clock does not know that updates
- * and copies share the memory of the host.  With 1.05 a step of XL/2, 54,000 tokens, took 5.7 %
+/* Factor on the seconds of an update at the rate host_update: the simulation does not model that
+ * updates and copies share host memory.  With 1.05 a step of XL/2, 54,000 tokens, took 5.7 %
  * longer on an H200 than predicted (doc/bench/h200.md), as if this were 1.3.  Plans made with 1.25
  * are only 0.2 % slower should the host be as fast as its rate says. */
 #define PRICE 1.25
 
-/* What the update of so many bytes of state and value takes there. */
+/* Seconds of an update on the host with this many bytes of state and value. */
 static double host_seconds(const struct machine *m, double bytes)
 {
     return PRICE * 2 * bytes / m->host_update;
@@ -55,8 +56,8 @@ static bool may_stay_on_host(const struct graph_storage *t)
     return t->backing == BACKING_ANY || t->backing == BACKING_HOST;
 }
 
-/* The value that the update at step k makes, if that may run on the host; else -1.  What it reads
- * beside its state can only be the clip values. */
+/* The value that the update at step k writes if the update may run on the host; else -1.  Beside
+ * its state it may read only the clip values, whose storage is *clip. */
 static int32_t value_of(const struct transfer *x, int32_t k, int32_t *clip)
 {
     const struct graph *g = x->g;
@@ -85,11 +86,12 @@ static int32_t value_of(const struct transfer *x, int32_t k, int32_t *clip)
     return n == 1 && *clip >= 0 ? value : -1;
 }
 
-/* Per storage: where the walk over the steps stands. */
+/* Per storage: the state of the scan over the steps. */
 struct seen {
-    int32_t used, written;  /* the last step that used it and that wrote it, or -1 */
-    int32_t wrap, gradient; /* its idle gaps round the end of the step and before the norm, or -1 */
-    bool in_body;           /* one of the body wrote it */
+    int32_t used, written; /* the last step that used it and the last that wrote it, or -1 */
+    int32_t wrap,
+        gradient; /* its idle gaps around the end of the step and before the norm, or -1 */
+    bool in_body; /* a step of the body wrote it */
 };
 
 static void see(const struct transfer *x, int32_t k, struct seen *at)
@@ -114,7 +116,8 @@ static void find_wraps(const struct transfer *x, struct seen *at)
     }
 }
 
-/* The update at step k, if it may run on the host: the gradient has to be where the value was. */
+/* Adds the update at step k if it may run on the host: the gradient must have the value's address.
+ */
 static void add_group(struct transfer *x, int32_t k, const struct seen *at)
 {
     const struct graph_op *o = &x->g->ops[x->p->steps[k].op];
@@ -162,8 +165,8 @@ int hosted_find(struct transfer *x)
         see(x, k, at);
     }
     free(at);
-    /* What another program has put there, which would come to the device and go otherwise; then
-     * what the forward pass uses last, for it has most time on the host. */
+    /* First groups that another program has put in the host tier, which would otherwise be copied
+     * in and out; then groups whose value the forward pass uses last: they have most time. */
     for (int32_t i = 0; i < x->n_groups; i++) {
         const struct update_group *b = &x->groups[i];
         int32_t first = b->takes ? 0 : p->n_steps;
@@ -173,7 +176,7 @@ int hosted_find(struct transfer *x)
     return 0;
 }
 
-/* Takes group b, or not: its value leaves with the gradient, or behind the update. */
+/* Takes group b or not: its value leaves as the gradient, or after the update. */
 static void set_resident(struct transfer *x, struct update_group *b, bool taken)
 {
     const struct graph_op *o = &x->g->ops[x->p->steps[b->step].op];

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where storages idle long enough to leave: optimizer state from one update to the next, parameters
- * from the forward to the backward pass and from there to the update, activations from the forward
- * to the backward pass.
+ * Finds the gaps in which storages idle long enough to be offloaded: optimizer state from one
+ * update to the next, parameters from the forward to the backward pass and from there to the
+ * update, activations from the forward to the backward pass.
  */
 #include <stdlib.h>
 #include <string.h>
 #include "plan/offload/transfer.h"
 
-#define LEAST_OFFLOADED (INT64_C(1) << 20) /* smaller copies take longer than their bytes say */
+#define MIN_OFFLOADED (INT64_C(1) << 20) /* smaller copies are dominated by latency */
 
-/* The seconds at which every step starts if none waits, and after them the end. */
+/* The time at which each step starts if none waits, and last the end of the step.  NULL: no memory.
+ */
 static double *step_starts(const struct graph *g, const struct plan *p)
 {
     double *start = malloc(((size_t)p->n_steps + 1) * sizeof(*start));
@@ -22,28 +23,28 @@ static double *step_starts(const struct graph *g, const struct plan *p)
     return start;
 }
 
-/* A stretch between two uses that follow each other. */
+/* Two consecutive uses. */
 struct idle {
     int32_t from, to;
 };
 
-/* Per storage: where the walk over the steps stands. */
-struct walked {
+/* Per storage: the state of the scan over the steps. */
+struct scanned {
     int32_t used;        /* the last step that used it, or -1 */
-    int32_t first;       /* and the first */
+    int32_t first;       /* the first step that used it, or -1 */
     int32_t written;     /* the first step that writes it, or -1 */
-    int32_t wrote;       /* and the last so far */
-    int32_t residence;   /* the last one that began, or -1 */
-    struct idle longest; /* in the body, within one residence */
-    int32_t within;      /* that residence */
+    int32_t wrote;       /* the last step so far that writes it, or -1 */
+    int32_t residence;   /* the last of its residences that began, or -1 */
+    struct idle longest; /* the longest gap in the body within one residence */
+    int32_t within;      /* the residence of the longest gap */
 };
 
-struct walk {
+struct scan {
     const struct graph *g;
     const struct plan *p;
     const double *start;
     double rate; /* of copies in */
-    struct walked *at;
+    struct scanned *at;
     struct {
         struct idle_gap *data;
         int64_t capacity;
@@ -52,7 +53,7 @@ struct walk {
     int rc;
 };
 
-static void add(struct walk *w, const struct idle_gap *a)
+static void add(struct scan *w, const struct idle_gap *a)
 {
     if (w->rc || ARRAY_RESERVE(&w->list, w->n))
         w->rc = CKPT_ENOMEM;
@@ -64,24 +65,24 @@ static bool may_leave(const struct graph_storage *t)
 {
     if (t->persistent)
         return t->backing == BACKING_HOST || t->backing == BACKING_NVME ||
-               (t->backing == BACKING_ANY && t->bytes >= LEAST_OFFLOADED);
+               (t->backing == BACKING_ANY && t->bytes >= MIN_OFFLOADED);
     return (t->kind == KIND_ACTIVATION || t->kind == KIND_INPUT) && !t->carried &&
-           t->bytes >= LEAST_OFFLOADED;
+           t->bytes >= MIN_OFFLOADED;
 }
 
-static bool crosses(const struct walk *w, int32_t from, int32_t to)
+static bool crosses(const struct scan *w, int32_t from, int32_t to)
 {
     return w->g->n_micro > 1 && from < w->p->n_body && to >= w->p->n_body;
 }
 
-/* A persistent storage between two uses: worth it if the copy back has the time it takes. */
-static void walk_idle(struct walk *w, int32_t s, int32_t from, int32_t to)
+/* A gap of a persistent storage between two uses: kept if the copies fit into its time. */
+static void scan_idle(struct scan *w, int32_t s, int32_t from, int32_t to)
 {
     const struct graph_storage *t = &w->g->storages[s];
     bool needed = crosses(w, from, to);
     bool dirty = w->at[s].written >= 0 && w->at[s].written <= from;
     double seconds = to > from + 1 ? w->start[to] - w->start[from + 1] : 0;
-    /* A gradient in the room of its value may leave before the norm of all gradients is known. */
+    /* A gradient in the address range of its value may be offloaded until the norm is known. */
     if (dirty && (w->at[s].wrote != from || from >= w->p->n_body || to < w->p->n_body || needed))
         return;
     if (needed || seconds * w->rate >= (dirty ? 2 : 1) * (double)t->bytes)
@@ -96,14 +97,14 @@ static void walk_idle(struct walk *w, int32_t s, int32_t from, int32_t to)
                                   .clean = !dirty});
 }
 
-static void walk_use(struct walk *w, int32_t s, int32_t step, bool writes)
+static void scan_use(struct scan *w, int32_t s, int32_t step, bool writes)
 {
-    struct walked *i = &w->at[s];
+    struct scanned *i = &w->at[s];
     const struct graph_storage *t = &w->g->storages[s];
     bool inside = i->residence >= 0 && w->p->residences[i->residence].last >= step &&
                   w->p->residences[i->residence].first <= i->used;
     if (t->persistent && may_leave(t) && i->used >= 0 && i->used < step)
-        walk_idle(w, s, i->used, step);
+        scan_idle(w, s, i->used, step);
     if (i->used >= 0 && inside && step < w->p->n_body &&
         step - i->used > i->longest.to - i->longest.from) {
         i->longest = (struct idle){i->used, step};
@@ -118,29 +119,29 @@ static void walk_use(struct walk *w, int32_t s, int32_t step, bool writes)
     i->used = step;
 }
 
-static void walk_steps(struct walk *w)
+static void scan_steps(struct scan *w)
 {
     const struct graph *g = w->g;
     const struct plan *p = w->p;
     for (int32_t s = 0; s < g->n_storages; s++)
-        w->at[s] = (struct walked){-1, -1, -1, -1, -1, {0, 0}, -1};
+        w->at[s] = (struct scanned){-1, -1, -1, -1, -1, {0, 0}, -1};
     for (int32_t k = 0, n = 0; k < p->n_steps; k++) {
         const struct graph_op *o = &g->ops[p->steps[k].op];
         for (; n < p->n_residences && p->residences[n].first == k; n++)
             if (p->residences[n].storage >= 0)
                 w->at[p->residences[n].storage].residence = n;
         for (int32_t j = 0; j < o->n_reads; j++)
-            walk_use(w, g->refs[o->reads + j], k, false);
+            scan_use(w, g->refs[o->reads + j], k, false);
         for (int32_t j = 0; j < o->n_writes; j++)
-            walk_use(w, g->refs[o->writes + j], k, true);
+            scan_use(w, g->refs[o->writes + j], k, true);
     }
 }
 
-/* The idle gap round the end of the step, or that of an activation. */
-static void finish_storage(struct walk *w, int32_t s)
+/* Adds the gap around the end of the step, or the longest gap of an activation. */
+static void finish_storage(struct scan *w, int32_t s)
 {
     const struct graph_storage *t = &w->g->storages[s];
-    const struct walked *i = &w->at[s];
+    const struct scanned *i = &w->at[s];
     if (!may_leave(t) || i->used < 0)
         return;
     if (t->persistent) {
@@ -173,9 +174,9 @@ static int compare_gaps(const void *a, const void *b)
     return (x->out_step > y->out_step) - (x->out_step < y->out_step);
 }
 
-/* Takes out the storages that the body writes in each of several micro-steps, of which no copy
- * would stay good. */
-static void keep_good(struct walk *w)
+/* Removes storages that the body writes in each of several micro-steps: a copy in a tier would
+ * become stale. */
+static void drop_stale(struct scan *w)
 {
     int32_t n = 0;
     for (int32_t i = 0; i < w->n; i++) {
@@ -193,16 +194,16 @@ int idle_gaps_find(const struct graph *g, const struct machine *m, const struct 
                    struct idle_gap **list, int32_t *n)
 {
     double *start = step_starts(g, p);
-    struct walk w = {.g = g, .p = p, .start = start, .rate = m->h2d_both};
+    struct scan w = {.g = g, .p = p, .start = start, .rate = m->h2d_both};
     w.at = malloc(((size_t)g->n_storages + 1) * sizeof(*w.at));
     if (!w.at || !start || ARRAY_RESERVE(&w.list, 0))
         w.rc = CKPT_ENOMEM;
     if (!w.rc)
-        walk_steps(&w);
+        scan_steps(&w);
     for (int32_t s = 0; s < g->n_storages && !w.rc; s++)
         finish_storage(&w, s);
     if (!w.rc) {
-        keep_good(&w);
+        drop_stale(&w);
         qsort(w.list.data, (size_t)w.n, sizeof(*w.list.data), compare_gaps);
     } else {
         free(w.list.data);

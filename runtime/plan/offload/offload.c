@@ -1,53 +1,53 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Plans with offloads.  A point is a schedule of the frontier and how much of each kind leaves it
- * in any case.  The clock compares points: less recompute needs more copies, and those that do not
- * hide make steps wait.  Points all over the frontier come first, then a pattern search from the
- * best. Addresses come last, and what they take above the bytes alive is taken off the budget of
- * another round; then bytes between what fits and what does not are tried.
+ * Plans with offloads.  A point is a schedule of the frontier and an amount of each kind to
+ * offload. The simulation (flow.c) compares points: less recompute needs more copies, and copies
+ * that are not hidden make steps wait.  The search tries points all over the frontier, then runs a
+ * pattern search from the best.  Addresses come last.  If they exceed the budget, another round has
+ * fewer bytes alive; then budgets between the one that fits and the one that does not are tried.
  */
 #include <math.h>
 #include <stdlib.h>
 #include "plan/offload/transfer.h"
 
-#define ROUNDS    6
-#define CLOSER    2   /* tries between what fits with addresses and what does not */
-#define CLOSE     400 /* unless they are this part of the wall apart */
-#define COARSE    6   /* options looked at first */
-#define PATTERNS  4   /* patterns of steps, each SMALLER than the one before */
+#define ROUNDS    6   /* placements with fewer and fewer bytes alive */
+#define CLOSER    2   /* bisections between bytes that fit with addresses and bytes that do not */
+#define CLOSE     400 /* none if the two differ by less than wall / CLOSE */
+#define COARSE    6   /* options tried first, spread over the frontier */
+#define PATTERNS  4   /* step sizes of the pattern search, each 1 / SMALLER of the previous one */
 #define SMALLER   3
-#define LOADED    6     /* options kept for more points */
-#define FEW       8     /* options that may need least */
-#define TRIED     512   /* entries of the table of selections that were played */
+#define LOADED    6     /* options kept loaded, least recently used */
+#define FEW       8     /* options of least load that may need the fewest bytes */
+#define TRIED     512   /* entries of the table of simulated selections */
 #define TOLERANCE 0.005 /* how much faster than its sketch a plan may be */
 
 /* ---- the search ----------------------------------------------------------------------------- */
 
-/* An option and what may leave it. */
+/* An option of the frontier and its idle gaps. */
 struct loaded {
     int32_t option;
     struct plan *p;
-    struct transfer *t; /* or NULL: there is none */
+    struct transfer *t; /* NULL: the entry is empty */
 };
 
-/* A selection of idle gaps that was played, by its hash; direct-mapped. */
+/* A selection of idle gaps that was simulated, by its hash; direct-mapped. */
 struct tried {
     uint64_t key;
-    double seconds; /* its step takes at least this */
+    double seconds; /* a lower bound of its step */
 };
 
 struct search {
     struct frontier *pf;
     const struct machine *m;
     const struct budgets *b;
-    int64_t device;              /* bytes alive may be so many */
-    int64_t wall;                /* and the peak with addresses */
-    double floor;                /* what is faster is not wanted */
-    bool common;                 /* what goes on in the next step is where others have it */
-    bool tight;                  /* it is for the fewest bytes */
-    struct hosted_bounds hosted; /* what the host can take */
+    int64_t device;              /* limit of the bytes alive */
+    int64_t wall;                /* limit of the peak with addresses */
+    double floor;                /* points with fewer seconds are rejected */
+    bool common;                 /* residences that wrap have the addresses of other programs */
+    bool tight;                  /* the search is for the fewest bytes */
+    struct hosted_bounds hosted; /* bounds on updates on the host */
     struct point best;
-    struct loaded loaded[LOADED]; /* the last option that was asked for comes first */
+    struct loaded loaded[LOADED]; /* the most recently used one comes first */
     struct tried tried[TRIED];
 };
 
@@ -64,7 +64,7 @@ static void unload_all(struct search *x)
         unload(&x->loaded[i]);
 }
 
-/* The first of those loaded is then this option. */
+/* Makes this option loaded[0]. */
 static int load(struct search *x, int32_t option)
 {
     struct loaded *l = x->loaded, found;
@@ -93,22 +93,22 @@ static bool is_found(const struct search *x)
     return x->best.seconds < INFINITY;
 }
 
-/* Bytes that an option has above the budget at its peak. */
+/* Bytes by which the peak of an option exceeds the limit. */
 static double excess_of(const struct search *x, int32_t option)
 {
     const struct option *o = &x->pf->options.data[option];
     return (double)o->load + (double)x->pf->p->persistent - (double)x->device;
 }
 
-/* No plan with offloads of this option is faster: what the peak has above the budget comes back in
- * every step. */
-static double least_seconds(const struct search *x, int32_t option)
+/* A lower bound of any plan with offloads of this option: the bytes that its peak has above the
+ * limit are copied in in every step. */
+static double min_seconds(const struct search *x, int32_t option)
 {
     return fmax(x->pf->options.data[option].seconds - x->hosted.seconds,
                 (excess_of(x, option) - x->hosted.bytes) / x->m->h2d_both);
 }
 
-/* The entry of what is taken of the loaded option: half of all points take what another one did. */
+/* The entry of the current selection of loaded[0]: half of all points repeat a selection. */
 static struct tried *find_tried(struct search *x)
 {
     uint64_t key = transfer_key(x->loaded->t, x->device, x->loaded->option);
@@ -124,7 +124,7 @@ static int try_point(struct search *x, const struct point *at, bool *better)
     double limit = x->best.seconds;
     bool fits = false;
     *better = false;
-    if (at->option < 0 || at->option >= x->pf->n || least_seconds(x, at->option) >= limit)
+    if (at->option < 0 || at->option >= x->pf->n || min_seconds(x, at->option) >= limit)
         return 0;
     int rc = load(x, at->option);
     struct transfer *t = x->loaded->t;
@@ -143,14 +143,14 @@ static int try_point(struct search *x, const struct point *at, bool *better)
     return 0;
 }
 
-/* From one point to another. */
+/* The difference of two points. */
 struct step {
     double amounts[AMOUNTS];
     int32_t options;
 };
 
-/* Goes from the best point in a direction as long as that is faster, twice as far each time. */
-static int go(struct search *x, const struct step *d, bool *better)
+/* A line search from the best point: doubles the step as long as points are faster. */
+static int search_line(struct search *x, const struct step *d, bool *better)
 {
     bool faster = true;
     int rc = 0;
@@ -170,8 +170,8 @@ static int go(struct search *x, const struct step *d, bool *better)
     return rc;
 }
 
-/* Adds coordinate i of a reach, an amount or the options, to a direction. */
-static void turn(struct step *d, const struct step *reach, int i, int sign)
+/* Adds coordinate i of a step size, an amount or the options, to a direction. */
+static void add_coordinate(struct step *d, const struct step *reach, int i, int sign)
 {
     if (i < AMOUNTS)
         d->amounts[i] += sign * reach->amounts[i];
@@ -179,43 +179,43 @@ static void turn(struct step *d, const struct step *reach, int i, int sign)
         d->options += sign * reach->options;
 }
 
-static int go_one_way(struct search *x, const struct step *reach, bool *better)
+static int search_axes(struct search *x, const struct step *reach, bool *better)
 {
     int rc = 0;
     for (int k = 0; k < 2 * (AMOUNTS + 1) && !rc; k++) {
         struct step d = {.options = 0};
-        turn(&d, reach, k / 2, k % 2 ? 1 : -1);
-        rc = go(x, &d, better);
+        add_coordinate(&d, reach, k / 2, k % 2 ? 1 : -1);
+        rc = search_line(x, &d, better);
     }
     return rc;
 }
 
-/* State that leaves for state on the host, or a schedule that keeps more for either: other pairs
- * found nothing. */
-static int go_two_ways(struct search *x, const struct step *reach, bool *better)
+/* Line searches along pairs of coordinates: trades offloaded state for state on the host, or either
+ * for another option.  Other pairs found nothing. */
+static int search_pairs(struct search *x, const struct step *reach, bool *better)
 {
     static const int pairs[][2] = {
         {AMOUNT_FIRST, AMOUNT_HOSTED}, {AMOUNT_FIRST, AMOUNTS}, {AMOUNT_HOSTED, AMOUNTS}};
     int rc = 0;
     for (int k = 0; k < 12 && !rc && !*better; k++) {
         struct step d = {.options = 0};
-        turn(&d, reach, pairs[k / 4][0], k & 1 ? 1 : -1);
-        turn(&d, reach, pairs[k / 4][1], k & 2 ? 1 : -1);
-        rc = go(x, &d, better);
+        add_coordinate(&d, reach, pairs[k / 4][0], k & 1 ? 1 : -1);
+        add_coordinate(&d, reach, pairs[k / 4][1], k & 2 ? 1 : -1);
+        rc = search_line(x, &d, better);
     }
     return rc;
 }
 
-/* Pattern search: along each coordinate, then along two at once; when nothing is faster, with
- * smaller steps. */
+/* Pattern search: along each coordinate, then along pairs of them; steps shrink when nothing is
+ * faster. */
 static int descend(struct search *x, struct step reach, int patterns)
 {
     int rc = 0;
     while (patterns > 0 && is_found(x) && !rc) {
         bool better = false;
-        rc = go_one_way(x, &reach, &better);
+        rc = search_axes(x, &reach, &better);
         if (!rc && !better)
-            rc = go_two_ways(x, &reach, &better);
+            rc = search_pairs(x, &reach, &better);
         if (better)
             continue;
         patterns--;
@@ -236,7 +236,7 @@ static struct step full_reach(const struct search *x)
     return r;
 }
 
-/* Of the second half of the patterns. */
+/* Step sizes for the second half of the patterns. */
 static struct step small_reach(const struct search *x)
 {
     const int times = SMALLER * SMALLER;
@@ -248,10 +248,10 @@ static struct step small_reach(const struct search *x)
 }
 
 /*
- * Where the search begins, in each option that is looked at: shares of what is above the budget,
- * the rest leaves as it fits, and of what takes the host as long as the update and the forward
- * pass.  It begins twice, for a valley lies between plans whose parameters stay and those whose do
- * not.
+ * The points where the search begins in each option: shares of the bytes above the limit, and for
+ * AMOUNT_HOSTED a share of the state that the host can update meanwhile.  Two sets are searched
+ * separately, because plans whose parameters stay and plans whose parameters leave are different
+ * local optima.
  */
 #define SEEDS 5
 static const double seeds[2][SEEDS][AMOUNTS] = {
@@ -274,7 +274,7 @@ static int try_seeds(struct search *x, const double list[SEEDS][AMOUNTS], int32_
     return rc;
 }
 
-/* Tries points all over the frontier, and goes on from the best of both beginnings. */
+/* Tries points all over the frontier, then searches from the best of both sets. */
 static int search_points(struct search *x)
 {
     int32_t n = x->pf->n, stride = n / COARSE + 1;
@@ -295,7 +295,7 @@ static int search_points(struct search *x)
     return rc ? rc : descend(x, small_reach(x), PATTERNS / 2);
 }
 
-/* The same with other bytes: what was best is close to the best now. */
+/* Searches again after the limit changed: the previous best point is close to the new one. */
 static int search_again(struct search *x)
 {
     struct point at = x->best;
@@ -307,7 +307,7 @@ static int search_again(struct search *x)
     return rc ? rc : descend(x, small_reach(x), PATTERNS / 2);
 }
 
-/* Makes a point the best one if it needs less, just in time. */
+/* Makes a point the best one if it needs fewer bytes than *least. */
 static int try_smallest(struct search *x, const struct point *at, int64_t *least)
 {
     int rc = load(x, at->option);
@@ -319,8 +319,8 @@ static int try_smallest(struct search *x, const struct point *at, int64_t *least
     return rc;
 }
 
-/* The option of which least is needed with all that can leaving, activations or what persists first
- * where the tiers are small: what is left when all else has too many holes between addresses. */
+/* Finds the option that needs the fewest bytes with everything offloaded that can be; if the tiers
+ * are small, either activations or persistent storages have priority. */
 static int search_smallest(struct search *x)
 {
     int64_t least = INT64_MAX;
@@ -339,7 +339,7 @@ static int search_smallest(struct search *x)
 
 /* ---- with addresses ------------------------------------------------------------------------- */
 
-/* The best point with addresses, or NULL if its tiers are too small for them. */
+/* Builds the best point with addresses; *out is NULL if the tiers are too small. */
 static int build(struct search *x, struct plan **out)
 {
     bool fits = false;
@@ -360,7 +360,7 @@ static int build(struct search *x, struct plan **out)
     if (!rc && fits)
         rc = plan_set_offsets(x->pf->p->g, x->loaded->p, x->wall - x->loaded->p->persistent,
                               x->common);
-    if (!rc && fits && x->loaded->t->drained) /* its times are those of a step by itself */
+    if (!rc && fits && x->loaded->t->drained) /* the simulated times are not periodic */
         rc = plan_reprice(x->pf->p->g, x->m, x->loaded->p);
     if (!rc && fits) {
         *out = x->loaded->p;
@@ -370,8 +370,8 @@ static int build(struct search *x, struct plan **out)
     return rc;
 }
 
-/* As build; but *out is NULL if its addresses take too many bytes.  *less is then what may be alive
- * at once in another try: the farther below the more often it was tried. */
+/* As build, but *out is NULL if the peak with addresses exceeds the wall.  *less is then the limit
+ * of bytes alive for the next round; it falls faster in later rounds. */
 static int build_within(struct search *x, int round, struct plan **out, int64_t *less)
 {
     int rc = build(x, out);
@@ -386,8 +386,8 @@ static int build_within(struct search *x, int round, struct plan **out, int64_t 
     return rc;
 }
 
-/* Tries bytes alive between those whose addresses fit and those whose do not; a faster plan takes
- * the place of *out. */
+/* Bisects between a limit of bytes alive whose addresses fit and one whose addresses do not; a
+ * faster plan replaces *out. */
 static int search_between(struct search *x, int64_t fits, int64_t fails, struct plan **out)
 {
     int rc = 0;
@@ -451,19 +451,19 @@ double offload_floor(const struct point *sketch)
     return sketch->seconds < INFINITY ? sketch->seconds * (1 - TOLERANCE) : 0;
 }
 
-/* Wherever its addresses are. */
+/* A plan without regard to addresses of other programs, or NULL. */
 static int plan_apart(struct frontier *pf, const struct machine *m, const struct budgets *b,
                       int64_t device, const struct point *sketch, struct plan **out)
 {
-    static const double shares[] = {0.92, 0.8}; /* where other options are the best ones */
+    const double share = 0.92; /* of the device; other options are often best there */
     struct search x = search_for(pf, m, b, device);
     int64_t less;
     *out = NULL;
     x.best = *sketch;
     x.floor = offload_floor(sketch);
     int rc = search_within(&x, out);
-    for (size_t i = 0; i < sizeof(shares) / sizeof(*shares) && !rc && !*out; i++) {
-        x.device = (int64_t)(shares[i] * (double)device);
+    if (!rc && !*out) {
+        x.device = (int64_t)(share * (double)device);
         rc = search_points(&x);
         if (!rc)
             rc = search_within(&x, out);
@@ -484,7 +484,7 @@ bool graph_has_crossings(const struct graph *g)
     return false;
 }
 
-/* Where the addresses end that other programs have for what goes on in the next step. */
+/* The end of the addresses that other programs use for residences that wrap into the next step. */
 static int64_t crossings_end(const struct graph *g)
 {
     int64_t end = 0;
@@ -494,7 +494,7 @@ static int64_t crossings_end(const struct graph *g)
     return end;
 }
 
-/* A plan that has these addresses, or NULL. */
+/* A plan whose wrapping residences have these addresses, or NULL. */
 static int plan_common(struct frontier *pf, const struct machine *m, const struct budgets *b,
                        int64_t device, const struct point *sketch, struct plan **out)
 {
@@ -542,7 +542,7 @@ int offload_smallest(struct frontier *pf, const struct machine *m, const struct 
     *out = NULL;
     x.tight = true;
     int rc = search_smallest(&x);
-    x.wall = x.device; /* what addresses should need */
+    x.wall = x.device; /* the goal of placement */
     if (!rc && is_found(&x))
         rc = build(&x, out);
     unload_all(&x);

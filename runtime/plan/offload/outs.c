@@ -1,46 +1,47 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The order of copies out round the end of a step, chosen for addresses.
+ * The order of copies out around the end of a step, chosen for addresses.
  *
- * What the update has used waits for the link, mostly well into the next forward pass, so the order
- * in which it goes costs no time.  It decides what the forward pass finds free.
- * - What came last goes first.  Lives are then nested round the end of the step, as those of
- *   activations are round the end of the forward pass, and the two fill one arena from both ends.
- *   In the order of the update, room would be free early in one place and needed in another.
- * - What comes back while copies out are still under way goes just before that.
+ * Storages that the update used wait for the link, mostly well into the next forward pass, so the
+ * order of their copies costs no time.  But it decides which addresses the forward pass finds free.
+ * - The storage that came in last is copied out first.  Lifetimes are then nested around the end of
+ *   the step, as those of activations are around the end of the forward pass, and the two fill the
+ *   arena from both ends.  In the order of the update, addresses would become free early in one
+ *   place and be needed in another.
+ * - A storage that is needed while copies out are still under way is copied out just before that.
  * - A storage that leaves at once (a gradient for an update on the host) and comes back meanwhile
- *   leaves room that is free only at the end of a step.  What came behind it may stay there for so
- *   long, and goes just before it is back.
+ *   frees an address range around the end of the step only.  A storage that came in after it was
+ *   freed may use that range, and is copied out just before the first one is back.
  *
- * With that and both ends of the arena (place_circle.c) 1 to 6 % of what moves in STDiT3-XL/2's
- * arena at 7G to 14G are holes, instead of up to 17 %.  With several micro-steps no copy out goes
- * on in the next step, and nothing is moved.
+ * With this order and both ends of the arena (place_circle.c) holes take 1 to 6 % of the transient
+ * bytes of STDiT3-XL/2 at 7G to 14G, instead of up to 17 %.  With several micro-steps no copy out
+ * crosses into the next step, and the order is unchanged.
  */
 #include <math.h>
 #include <stdlib.h>
 #include "plan/offload/transfer.h"
 
-#define MARGIN      0.01  /* of a step's time: how much earlier copies out end than they must */
-#define MOST_SLOWER 0.001 /* of it; where the order costs more, for want of room, it is left */
+#define MARGIN     0.01  /* copies out end this part of a step earlier than they must */
+#define MAX_SLOWER 0.001 /* the order is rejected if the step takes this part longer */
 
-/* A copy that must have ended before somebody comes back, while the queue is still busy. */
+/* A copy out with a deadline while the queue is still busy. */
 struct due {
-    double back, latest; /* the end that it must have, and when it must begin for that */
+    double back, latest; /* the deadline of its end, and the latest start that meets it */
     int32_t item;
 };
 
-/* One queue.  Items are positions in it as it was, by the end of the step behind which they go. */
+/* One queue.  Items are positions in its old order, which is the order of out_step. */
 struct turns {
     const struct transfer *x;
     const struct ranking *outs;
     double drained;   /* when the last copy out of the step before has ended */
-    double *rank;     /* per item: the smaller goes first; INFINITY: it is due */
-    int32_t *heap;    /* items that may begin and are not due, the first on top */
-    int32_t waiting;  /* in the heap */
-    struct due *dues; /* by back */
+    double *rank;     /* per item: the smallest is copied first; INFINITY: it has a deadline */
+    int32_t *heap;    /* items that may begin and have no deadline, the first on top */
+    int32_t waiting;  /* size of the heap */
+    struct due *dues; /* sorted by deadline */
     int32_t n_dues, next_due;
     struct place_key *keys; /* for sorting */
-    int32_t *order;         /* the new one, idle gaps */
+    int32_t *order;         /* the new order, of idle gaps */
 };
 
 static const struct idle_gap *gap_at(const struct turns *t, int32_t i)
@@ -53,14 +54,14 @@ static double length_of(const struct turns *t, int32_t i)
     return gap_at(t, i)->offload.out_end - gap_at(t, i)->offload.out_start;
 }
 
-/* When the step behind which a storage leaves has ended. */
+/* The end of step out_step, after which the copy may begin. */
 static double ready_at(const struct transfer *x, const struct idle_gap *a)
 {
     return a->out_step + 1 < x->p->n_steps ? x->free[a->out_step + 1] : x->seconds;
 }
 
-/* The residence that idle gap i ends began with the copy in of the one before it, or, if there is
- * none in this step, with its own in the next. */
+/* When the residence that idle gap i ends began: with the copy in of the previous taken gap of the
+ * storage in this step, or else with its own copy in. */
 static double came_at(const struct transfer *x, int32_t i)
 {
     int32_t s = x->list[i].storage, j = i - 1;
@@ -69,13 +70,14 @@ static double came_at(const struct transfer *x, int32_t i)
     return x->list[j >= 0 && x->list[j].storage == s ? j : i].offload.in_start;
 }
 
-/* Only what would wait, and nobody on the host waits for. */
+/* Whether the copy may be delayed: it waits for the link, and no update on the host waits for it.
+ */
 static bool may_move(const struct transfer *x, const struct idle_gap *a)
 {
     return a->wraps && a->group < 0 && a->out_step >= x->p->n_body;
 }
 
-/* ---- those that are due --------------------------------------------------------------------- */
+/* ---- deadlines ------------------------------------------------------------------------------ */
 
 static int compare_dues(const void *a, const void *b)
 {
@@ -91,8 +93,8 @@ static void add_due(struct turns *t, int32_t item, double back)
     t->rank[item] = INFINITY;
 }
 
-/* Lists what leaves at once and comes back while copies out are under way, by that.  Returns how
- * many there are. */
+/* Lists the gaps that leave at once and come back while copies out are under way, by the time they
+ * come back.  Returns their number. */
 static int32_t list_lenders(const struct turns *t, struct place_key *lenders)
 {
     const struct transfer *x = t->x;
@@ -106,7 +108,7 @@ static int32_t list_lenders(const struct turns *t, struct place_key *lenders)
     return n;
 }
 
-/* Lends their room to what came behind them, the latest first. */
+/* Assigns their address ranges to storages that came in after they left, the latest first. */
 static void lend_room(struct turns *t)
 {
     const struct transfer *x = t->x;
@@ -178,7 +180,7 @@ static int32_t pop(struct turns *t)
     return top;
 }
 
-/* The next item of those that may begin now, or -1. */
+/* The next item that may begin now, or -1. */
 static int32_t take_turn(struct turns *t, double now)
 {
     const struct due *d = t->next_due < t->n_dues ? &t->dues[t->next_due] : NULL;
@@ -253,7 +255,7 @@ int transfer_order_outs(struct transfer *x, int64_t device)
         swap_orders(x, other);
         transfer_play(x, device, INFINITY);
     }
-    if (!rc && x->seconds > seconds * (1 + MOST_SLOWER)) {
+    if (!rc && x->seconds > seconds * (1 + MAX_SLOWER)) {
         swap_orders(x, other);
         transfer_play(x, device, INFINITY);
     }

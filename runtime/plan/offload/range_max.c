@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bytes per step in parts: a stretch is a few steps of the parts at its ends, and whole ones. */
+/* Bytes per step in parts: an interval consists of whole parts and some steps of the parts at its
+ * ends. */
 #include <stdlib.h>
 #include <string.h>
 #include "core/clones.h"
@@ -62,7 +63,7 @@ static int32_t part_end(const struct range_max *l, int32_t part)
     return (int32_t)min_i64(l->n, (int64_t)(part + 1) * RANGE_MAX_PART);
 }
 
-/* Finds the most of a part anew. */
+/* Recomputes the maximum of a part. */
 static void find_most(struct range_max *l, int32_t part)
 {
     int32_t from = part * RANGE_MAX_PART;
@@ -70,7 +71,7 @@ static void find_most(struct range_max *l, int32_t part)
     l->most[part] = most == INT64_MIN ? most : most + l->all[part];
 }
 
-/* Sums the excess of a part anew, which is seldom looked for: most parts are below the target. */
+/* Recomputes the excess of a part; cheap, because most parts are below the target. */
 static void find_above(struct range_max *l, int32_t part)
 {
     int32_t from = part * RANGE_MAX_PART;
@@ -106,7 +107,7 @@ int64_t range_max_most(const struct range_max *l)
     return most;
 }
 
-/* Some steps of one part: its most is found anew only if it may have been one of them. */
+/* Adds to some steps of one part; recomputes its maximum only if one of them may have had it. */
 static void add_in_part(struct range_max *l, int32_t part, int32_t from, int32_t to, int64_t bytes)
 {
     int64_t most = most_of_steps(l->bytes + from, to - from), was = l->most[part] - l->all[part];
@@ -162,7 +163,7 @@ void range_max_add(struct range_max *l, int32_t from, int32_t to, int64_t bytes)
             find_above(l, part);
 }
 
-/* Of the steps [from, to) of one part. */
+/* The excess of the steps [from, to) of one part. */
 static int64_t above_in_part(const struct range_max *l, int32_t part, int32_t from, int32_t to)
 {
     if (l->above[part] == 0 || to - from == RANGE_MAX_PART)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which idle gaps to take: amounts of each kind in any case, and then what is away at the peak
- * until all fits.  What is taken counts as away at once and back just in time: how long the copies
- * need is left to the clock (flow.c), which is also what compares amounts.
+ * The selection of idle gaps: first given amounts of each kind, then gaps that span the peak until
+ * all steps fit.  The byte counts assume that a taken storage is freed at once and is back just in
+ * time.  The simulation (flow.c) accounts for the time of copies, and compares amounts.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +34,7 @@ static void count_gap(const struct transfer *x, const struct idle_gap *a, int64_
     }
 }
 
-/* Counts what every step needs, and returns where that is most. */
+/* Sets the bytes that each step needs, and returns the step that needs most. */
 static int32_t count_needed(struct transfer *x)
 {
     int32_t n = x->p->n_steps, peak = 0;
@@ -53,7 +53,7 @@ static int32_t count_needed(struct transfer *x)
     return peak;
 }
 
-/* Takes it, and of its storage what is needed with it; false if the tiers have no room left. */
+/* Takes gap i and the needed gaps of its storage; false if the tiers have no room left. */
 static bool take(struct transfer *x, int32_t i, int64_t *room)
 {
     struct idle_gap *a = &x->list[i];
@@ -74,9 +74,9 @@ static bool take(struct transfer *x, int32_t i, int64_t *room)
     return true;
 }
 
-/* ---- what leaves in any case ---------------------------------------------------------------- */
+/* ---- given amounts -------------------------------------------------------------------------- */
 
-/* What is updated on the host is no state of the device. */
+/* State that the host updates never comes to the device. */
 static bool never_comes(const struct transfer *x, const struct idle_gap *a)
 {
     return a->state && x->host_resident[a->storage];
@@ -87,7 +87,7 @@ static bool may_take(const struct transfer *x, const struct idle_gap *a)
     return !a->taken && !a->gradient && !never_comes(x, a);
 }
 
-/* Takes so many bytes in the order of a ranking, or against it. */
+/* Takes gaps of `bytes` bytes in total, in the order of a ranking or in reverse. */
 static void take_amount(struct transfer *x, const struct ranking *r, bool from_end, double bytes,
                         int64_t *room)
 {
@@ -100,7 +100,7 @@ static void take_amount(struct transfer *x, const struct ranking *r, bool from_e
 
 /* ---- until it fits -------------------------------------------------------------------------- */
 
-/* Takes in the order of a ranking what is away at step until that has no more than device bytes. */
+/* Takes gaps that span a step, in the order of a ranking, until *over bytes are freed there. */
 static bool relieve_by(struct transfer *x, const struct ranking *r, int32_t step, int64_t *over,
                        int64_t *room)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where in which tier everything lies.  The host is the faster tier, so it takes first what is
- * copied most often: activations and parameters, then what the update alone uses.  Of that, what
- * the host has no room for is spread over the update, so that both tiers work all through it.  A
- * persistent storage has one place, before all activations of its program; these share theirs with
- * others that are there at other times, and with those of other programs.
+ * Assigns tiers and tier addresses.  The host is the faster tier, so it gets first the storages
+ * that are copied most often: activations and parameters, then the state that only the update uses.
+ * State for which the host has no room goes to NVMe, spread over the update so that both tiers are
+ * busy all through it.  A persistent storage has one address for good.  Activations lie above all
+ * persistent storages; they share addresses with activations of other times and other programs.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +20,7 @@ static int index_of(enum fate tier)
     return tier == FATE_OFFLOAD_NVME ? TIER_NVME : TIER_HOST;
 }
 
-/* Bytes of a tier that are still to be had. */
+/* Free bytes of a tier; 0 if the machine cannot copy to it. */
 static int64_t room_in(const struct transfer *x, enum fate tier)
 {
     int i = index_of(tier);
@@ -32,7 +32,7 @@ static int64_t room_in(const struct transfer *x, enum fate tier)
     return works ? all - x->b->tier_base[i] - x->tier[i] : 0;
 }
 
-/* The tier for so many bytes, or FATE_KEEP if none has room. */
+/* The fastest tier with this many free bytes, or FATE_KEEP if none has room. */
 static enum fate tier_for(const struct transfer *x, int64_t bytes)
 {
     if (bytes <= room_in(x, FATE_OFFLOAD_HOST))
@@ -42,7 +42,7 @@ static enum fate tier_for(const struct transfer *x, int64_t bytes)
     return FATE_KEEP;
 }
 
-/* Places the activations of one tier behind what is there; of a sketch the bytes alive count. */
+/* Places the activations of one tier above its used bytes; a sketch counts the bytes alive only. */
 static int place_tier(struct transfer *x, enum fate tier, bool sketch, struct place_item *items,
                       bool *fits)
 {
@@ -68,7 +68,8 @@ static int place_tier(struct transfer *x, enum fate tier, bool sketch, struct pl
     return rc;
 }
 
-/* Activations: the host, in the order in which they go, until it would overflow without sharing. */
+/* Activations go to the host in the order of their copies out, as long as they fit there without
+ * sharing addresses; the others go to NVMe. */
 static int assign_activations(struct transfer *x, bool sketch, bool *fits)
 {
     const struct ranking *r = &x->activations;
@@ -91,15 +92,15 @@ static int assign_activations(struct transfer *x, bool sketch, bool *fits)
     return rc;
 }
 
-/* Persistent storages in the order of their numbers; of some the host takes a share alone. */
+/* One pass over the persistent storages in the order of their numbers. */
 struct backings {
-    bool states;  /* those that only the update uses */
-    double share; /* of them goes to the host */
-    double owed;  /* bytes of that share that went elsewhere so far */
-    int64_t kept; /* bytes of the host for those that must go there */
+    bool states;  /* the pass over state that only the update uses; else over parameters */
+    double share; /* the share of these bytes that goes to the host */
+    double owed;  /* bytes that the host should have got so far by that share, but did not */
+    int64_t kept; /* host bytes reserved for storages that must be there */
 };
 
-/* Whether the first idle gap of a storage says that all of it is offloaded, in this turn. */
+/* Whether gap i is the first one of an offloaded persistent storage of this pass. */
 static bool finds_backing(const struct transfer *x, const struct backings *h, int32_t i)
 {
     const struct idle_gap *a = &x->list[i];
@@ -137,7 +138,7 @@ static enum fate next_tier(const struct transfer *x, struct backings *h, int64_t
     return tier;
 }
 
-/* A persistent storage, all its idle gaps alike. */
+/* Assigns one tier and address to all idle gaps of a persistent storage. */
 static void assign_backing(struct transfer *x, struct backings *h, int32_t i, bool *fits)
 {
     const struct idle_gap *a = &x->list[i];
@@ -166,8 +167,8 @@ static void assign_backing(struct transfer *x, struct backings *h, int32_t i, bo
     }
 }
 
-/* Whether the host has room for all that is taken, none of it shared, and no other tier has a part
- * in it: then all of it goes there. */
+/* Whether the host has room for all taken gaps without sharing addresses, and no storage has its
+ * backing in a tier already: then all go to the host. */
 static bool host_takes_all(struct transfer *x)
 {
     int64_t bytes = x->hosted ? x->hosted_bytes + x->g->storages[x->clip].bytes : 0;
@@ -181,8 +182,8 @@ static bool host_takes_all(struct transfer *x)
     return any_backing && bytes <= room_in(x, FATE_OFFLOAD_HOST);
 }
 
-/* Backing residences come before what was assigned first, so many bytes of each tier; and so do the
- * clip values, which are at one place then for all programs. */
+/* Moves backing residences below the activations, which were assigned first and take activations[t]
+ * bytes of tier t.  The clip values move, too: all programs then have them at one address. */
 static void put_backings_first(struct transfer *x, const int64_t activations[TIER_COUNT])
 {
     for (int32_t i = 0; i < x->n; i++) {

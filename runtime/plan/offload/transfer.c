@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What leaves a schedule, from the choice to the plan: the parts of it are in the files named here
- * (updates.c, idle_gaps.c, select.c, tiers.c, flow.c). */
+/* Offloading of one schedule, from the selection of idle gaps to the plan.  The parts are in
+ * updates.c, idle_gaps.c, select.c, tiers.c and flow.c. */
 #include <stdlib.h>
 #include <string.h>
 #include "plan/search/comm_cost.h"
@@ -24,8 +24,8 @@ static bool has_rank(const struct idle_gap *a, enum rank rank)
     return false;
 }
 
-/* What is away longest goes first; parameters that are away round the end of the step all are, and
- * are taken evenly all over the step, so that copies do not crowd. */
+/* The gaps of the longest absence come first.  Parameter gaps around the end of the step are all
+ * long; they are taken evenly over the step, so that copies do not crowd. */
 static double key_of(const struct idle_gap *a, enum rank rank, int32_t i)
 {
     const double golden = 0.6180339887498949;
@@ -49,7 +49,7 @@ static void rank_gaps(const struct transfer *x, enum rank rank, struct ranking *
         r->items[i] = x->keys[i].item;
 }
 
-/* What is taken into a tier, in the order of the uses. */
+/* The taken gaps of a tier, in the order of their next uses. */
 static void queue_ins(struct transfer *x, enum fate tier, struct ranking *r)
 {
     r->n = 0;
@@ -60,14 +60,14 @@ static void queue_ins(struct transfer *x, enum fate tier, struct ranking *r)
     }
 }
 
-/* Where the copy out goes, FATE_DROP if there is none. */
+/* The destination of the copy out; FATE_DROP: there is no copy. */
 static enum fate out_to(const struct idle_gap *a)
 {
     return a->clean ? FATE_DROP : a->offload.tier;
 }
 
-/* The same in the order in which it leaves; what leaves with a gradient does so earlier than in
- * by_out. */
+/* The taken gaps with this destination in the order of out_step.  Gaps that leave with a gradient
+ * have an earlier out_step than in by_out. */
 static void queue_outs(struct transfer *x, enum fate to, struct ranking *r)
 {
     r->n = 0;
@@ -221,8 +221,7 @@ int transfer_try(struct transfer *x, int64_t device, double limit, bool *fits)
 
 /* ---- the plan ------------------------------------------------------------------------------- */
 
-/* The taken idle gap of the same storage that comes next, or with step -1 before, round the end of
- * the step. */
+/* The next taken idle gap of the same storage, or with step -1 the previous one, cyclically. */
 static struct idle_gap *next_taken(const struct transfer *x, int32_t i, int32_t step)
 {
     int32_t s = x->list[i].storage, first = i, last = i, j = i;
@@ -236,8 +235,8 @@ static struct idle_gap *next_taken(const struct transfer *x, int32_t i, int32_t 
     return &x->list[j];
 }
 
-/* The residence behind an idle gap: of an activation the rest of the one it was in, of a persistent
- * storage up to the next idle gap. */
+/* Adds the residence after an idle gap: for an activation the rest of the residence that the gap
+ * splits, for a persistent storage the time up to the next idle gap. */
 static void add_behind(struct transfer *x, int32_t i)
 {
     struct plan *p = x->p;
@@ -255,7 +254,8 @@ static void add_behind(struct transfer *x, int32_t i)
         p, (struct residence){a->storage, TIER_DEVICE, a->offload.in_step, last, 0});
 }
 
-/* The copies of an idle gap, between the residences before and behind it and the one below. */
+/* Adds the copies of an idle gap, between the device residences before and after it and the one in
+ * the lower tier. */
 static void add_copies(struct transfer *x, int32_t i, int32_t below)
 {
     struct plan *p = x->p;
@@ -269,8 +269,8 @@ static void add_copies(struct transfer *x, int32_t i, int32_t below)
         (struct copy){below, k->behind, k->in_step - 1, a->use_step, k->in_start, k->in_end};
 }
 
-/* The residence below: the backing residence of a persistent storage, which is one for all its idle
- * gaps. */
+/* Adds the residence in the lower tier.  A persistent storage has one for all of its idle gaps, its
+ * backing residence. */
 static int32_t add_below(struct transfer *x, const struct idle_gap *a)
 {
     struct plan *p = x->p;
@@ -288,7 +288,7 @@ static int32_t add_below(struct transfer *x, const struct idle_gap *a)
 int transfer_rewrite(struct transfer *x)
 {
     struct plan *p = x->p;
-    int32_t below = -1, of = -1; /* the last residence below, and whose it is */
+    int32_t below = -1, of = -1; /* the last residence in a lower tier, and its storage */
     if (plan_reserve(p, 2 * (int64_t)x->n + 1, 2 * (int64_t)x->n + 1))
         return CKPT_ENOMEM;
     for (int32_t i = 0; i < x->n; i++)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The order of updates.  The host runs them in the order of the steps, and the next forward pass
- * waits for each value, so the value that it uses first is made first: no other order is less late.
- * Updates that share nothing that one of them writes may go in any order; the numbers are the same.
+ * waits for each value.  So they are sorted by the first use of their value, the order of earliest
+ * deadlines, which minimizes lateness.  Updates of which none uses what another one writes may be
+ * reordered freely; the numbers stay the same.
  */
 #include <stdlib.h>
 #include "plan/offload/transfer.h"
@@ -10,12 +11,13 @@
 struct updates {
     const struct graph *g;
     struct plan *p;
-    int32_t *first, *last;  /* per storage: the first step that uses it; the last of a run */
+    int32_t *first, *last;  /* per storage: the first step that uses it; the last reader in a run */
     int32_t *writer;        /* per storage: the last step so far that writes it, or -1 */
     struct place_key *keys; /* for sorting */
 };
 
-/* What it makes is there before, and nothing of it stands at the step: no workspace. */
+/* Whether a step is an update that may move: it writes persistent storages only and has no
+ * workspace. */
 static bool is_update(const struct updates *u, int32_t k)
 {
     const struct graph_op *o = &u->g->ops[u->p->steps[k].op];
@@ -68,8 +70,8 @@ static void sort_run(struct updates *u, int32_t from, int32_t to)
         u->p->steps[k].op = u->keys[k - from].item;
 }
 
-/* Gradients end with the updates that read them.  What none of these reads is there for a
- * collective that goes on meanwhile, and stays as it is. */
+/* Ends the residences of gradients with the last update that reads them.  A residence that no
+ * update of the run reads serves a collective under way, and stays as it is. */
 static void end_residences(struct updates *u, int32_t from, int32_t to)
 {
     for (int32_t k = from; k < to; k++) {

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Quick placement.  A peak is made where the load is high, so the items alive there come first and
- * the others take what is left.  Both go by a class, of size mostly, and within it by start, which
- * keeps side by side what is alive together.  Recipes are tried one after the other until one comes
- * close to the lower bound; orders of classes are made by counting.  Where the first does not, a
- * small tree search for the items at the peak costs no more than the next.  The best is repaired.
- * Work is counted, so a placement is the same on every machine.
+ * Quick placement.  Peaks arise where the load is high, so the items alive there (the hot ones) are
+ * packed first and the others fill the holes.  Both groups are sorted by a class, mostly of size,
+ * and within a class by start, which keeps items that are alive together side by side.  Recipes are
+ * tried in turn until one is close to the lower bound; their orders come from a counting sort.  If
+ * the first recipe is not close, a small tree search places the hot items; it costs about as much
+ * as one more recipe.  The best placement is repaired.  Work is counted, not timed, so a placement
+ * is the same on every machine.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -13,18 +14,18 @@
 #include "plan/place/place_pack.h"
 #include "plan/place/place_tree.h"
 
-#define ENOUGH     2048     /* a peak need not be closer to the load than this part of it */
-#define MANY_WORK  70000000 /* some 70 ms; recipes left over are not tried */
+#define ENOUGH     2048     /* a peak within load / ENOUGH of the load is good enough */
+#define MANY_WORK  70000000 /* about 70 ms; no further recipe is tried after this much work */
 #define CLASSES    128
 #define TREE_ITEMS 600
 #define TREE_WORK  1000000
-#define REPAIR     8000000 /* some 8 ms; where one recipe takes as long, none is repaired */
+#define REPAIR     8000000 /* about 8 ms; no repair if a single recipe takes longer */
 
 enum by { BY_SIZE, BY_OCTAVE, BY_LIFE, BY_WEIGHT };
 
-/* An item is hot if it is alive where so many thousandths of the load are. */
+/* An item is hot if it is alive where at least permille thousandths of the load are alive. */
 struct recipe {
-    int32_t permille; /* 0: none is hot */
+    int32_t permille; /* 0: no item is hot */
     enum by hot, cold;
 };
 
@@ -40,8 +41,8 @@ struct placer {
     int64_t *bytes;
     uint8_t *size, *life; /* of items, in half octaves */
     int64_t *loads;       /* per section: bytes alive */
-    int32_t *hot;         /* per section: hot ones before it */
-    int32_t *by_start;    /* items */
+    int32_t *hot;         /* per section: number of hot sections before it */
+    int32_t *by_start;    /* items sorted by first section */
     struct placement best;
 };
 
@@ -60,16 +61,9 @@ static int32_t class_of(const struct placer *m, int32_t i, enum by by)
     }
 }
 
-static void heat(struct placer *m, int32_t permille)
-{
-    double least = 0.001 * permille * (double)m->sections.load;
-    for (int32_t k = 0; k < m->sections.n; k++)
-        m->hot[k + 1] = m->hot[k] + (permille > 0 && (double)m->loads[k] >= least);
-}
-
 static int32_t rank_class(const struct placer *m, int32_t i, const struct recipe *r)
 {
-    bool hot = m->hot[m->sections.upper[i]] > m->hot[m->sections.lower[i]];
+    bool hot = sections_hot(&m->sections, m->hot, i);
     return hot ? class_of(m, i, r->hot) : CLASSES + class_of(m, i, r->cold);
 }
 
@@ -77,7 +71,7 @@ static void sort_order(struct placer *m, const struct recipe *r)
 {
     int32_t n = m->sections.n_items, start[2 * CLASSES + 1] = {0};
     packing_keep(&m->pack, 0);
-    heat(m, r->permille);
+    sections_heat(&m->sections, m->loads, 0.001 * r->permille * (double)m->sections.load, m->hot);
     for (int32_t j = 0; j < n; j++)
         start[rank_class(m, j, r) + 1]++;
     for (int32_t c = 0; c < 2 * CLASSES; c++)
@@ -94,7 +88,7 @@ static int try_recipe(struct placer *m, const struct recipe *r)
     return m->pack.out_of_memory ? CKPT_ENOMEM : 0;
 }
 
-/* hot counts the starts meanwhile. */
+/* A counting sort of the items by first section; uses hot as its counters and clears it. */
 static void list_by_start(struct placer *m)
 {
     const struct sections *s = &m->sections;
@@ -145,20 +139,20 @@ static void placer_free(struct placer *m)
     sections_free(&m->sections);
 }
 
-/* A goal above the load is a capacity, and met as it is. */
+/* The peak at which the search stops: a goal above the load is a capacity, to be met exactly. */
 static int64_t enough(const struct placer *m, int64_t goal)
 {
     int64_t load = m->sections.load;
     return goal > load ? goal : load + load / ENOUGH;
 }
 
-/* Asks the tree search for less and less until a placement is found. */
+/* Asks the tree search for a placement, first near the load and then with more capacity. */
 static int try_tree(struct placer *m, int64_t goal)
 {
     static const int32_t parts[] = {ENOUGH, 128};
     const struct sections *s = &m->sections;
     enum tree_answer answer = TREE_NONE;
-    bool quick = true; /* a search that took long would again */
+    bool quick = true; /* false: the last search used half of its work; another would, too */
     for (size_t k = 0; k < sizeof(parts) / sizeof(*parts) && quick && answer != TREE_FOUND; k++) {
         struct place_limit limit = {TREE_WORK, 0};
         int64_t peak = 0, capacity = max_i64(k == 0 ? goal : 0, s->load + s->load / parts[k]);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Placement: static addresses for stretches of time that need bytes.  Two stretches that share a
- * step must not share a byte; the highest end, the peak, should be low.  No peak is below the load,
- * the most bytes alive at one step.
+ * Placement: static addresses for items, each alive for an interval of steps.  Two items that share
+ * a step must not share a byte.  The goal is a low peak, the highest end address of any item.  No
+ * peak is below the load, the maximum over all steps of the bytes alive.
  */
 #ifndef CKPT_PLAN_PLACE_H
 #define CKPT_PLAN_PLACE_H
@@ -10,51 +10,52 @@
 #include "plan/place/place_item.h"
 
 /*
- * Gives every item an offset; *peak is the end of the highest.  Tries no more once that is within
- * load, or close to the most bytes alive at once where load is not above these.  Quick, for use
+ * Gives every item an offset; *peak is the highest end address.  Stops once the peak is at most
+ * `load`, or within 1/2048 of the most bytes alive if `load` is not above that.  Fast, for use
  * inside the planner.  Returns 0 or CKPT_ENOMEM.
  */
 int place_items(struct place_item *items, int32_t n, int64_t load, int64_t *peak);
-/* The same; *looks counts what was looked at to find holes: the measure of the work. */
+/* The same; *looks counts tree nodes and extents inspected to find holes: the measure of work. */
 int place_counted(struct place_item *items, int32_t n, int64_t load, int64_t *peak, int64_t *looks);
 
 /*
- * The same on a circle of so many steps.  Tries no more once the peak is within goal, or that of
- * the load where goal is below it.
+ * The same on a circle of `period` steps.  Stops once the peak is at most goal, or at most the load
+ * if goal is below the load.
  */
 int place_circle(struct place_item *items, int32_t n, int32_t period, int64_t goal, int64_t *peak);
-/* The same around items that are fixed: these have their offsets, where no two of them share a byte
- * at a step.  The goal is not below their highest end. */
+/* The same around fixed items, which keep the offsets they have; no two of them may overlap.  The
+ * goal is raised to their highest end if it is lower. */
 int place_around(struct place_item *items, int32_t n, const bool *fixed, int32_t period,
                  int64_t goal, int64_t *peak);
 
-/* The lower bound: most bytes alive at one step.  Returns 0 or CKPT_ENOMEM. */
+/* The lower bound of any peak: the most bytes alive at one step.  Returns 0 or CKPT_ENOMEM. */
 int place_load(const struct place_item *items, int32_t n, int64_t *load);
 
 struct place_request {
-    int64_t capacity; /* a peak that is low enough, or 0 for as low as can be found */
-    int64_t work;     /* counted steps of search after the quick heuristics, or 0 for the usual */
-    double seconds;   /* also stop after this processor time, or 0; the result then depends on the
-                         machine */
+    int64_t capacity; /* a peak that is low enough, or 0: as low as possible */
+    int64_t work;     /* limit of counted search work after the heuristics, or 0: the default */
+    double seconds;   /* limit of processor time, or 0: none; with a limit the result depends on
+                         the machine */
 };
 
 struct place_result {
     int64_t peak, load;
-    int64_t work; /* counted steps of search that were used */
-    bool proved;  /* no placement has a lower peak; with a capacity that was missed: none has it */
+    int64_t work; /* counted search work done */
+    bool proved;  /* the peak is optimal; or, with a capacity that was missed, none meets it */
 };
 
 /*
- * Tries hard: heuristics, then a local search, then a tree search that ends in a placement or in
- * the proof that there is none.  Always gives valid offsets, whether or not capacity was met.
+ * Thorough placement: heuristics, then a local search, then a tree search that ends with a
+ * placement or with the proof that there is none.  Offsets are valid whether or not the capacity is
+ * met.
  * Returns 0 or CKPT_ENOMEM.
  */
 int plan_place(struct place_item *items, int32_t n, const struct place_request *request,
                struct place_result *result);
 
-/* A list of buffers as a file has it: half-open lifetimes in any unit of time. */
+/* A list of buffers from a file: half-open lifetimes in any unit of time. */
 struct place_file {
-    struct place_item *items; /* steps are ranks of the times in the file */
+    struct place_item *items; /* first and last are ranks of the times in the file */
     char **ids;
     int64_t *lower, *upper;
     int32_t n;

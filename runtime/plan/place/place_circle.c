@@ -1,32 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Quick placement on a circle of steps, where what is still on its way out when a step ends lives
- * on in the next one.
+ * Quick placement on a circle of steps.  A storage whose copy out is under way when a step ends
+ * keeps its address into the next step: its lifetime wraps.
  *
- * Lives are nested at two places of the circle: those of activations round the end of the forward
- * pass, and those of what the update used round the end of the step.  So what wraps goes to the
- * high end of the arena and all else to the low one, which leaves one hole between them.  A few
- * orders are tried, then the best is repaired.  Work is counted, so a placement is the same on
- * every machine.
+ * Lifetimes are nested around two points of the circle: activations around the end of the forward
+ * pass, and the storages of the update around the end of the step.  So items that wrap go to the
+ * high end of the arena and all others to the low end, which leaves one hole between them.  A few
+ * orders are tried, then the best is repaired.  Work is counted, not timed, so a placement is the
+ * same on every machine.
  */
 #include <stdlib.h>
 #include <string.h>
 #include "plan/place/place.h"
 #include "plan/place/place_pack.h"
 
-#define WORK      120000000 /* some 0.1 s */
-#define WORK_EACH 20000     /* for each item, where these are few */
-#define GAIN      512       /* a repair goes for such a part of the load at a time */
-#define SLACK     100       /* at first the high end is this part of the load above it */
-#define LONG      20        /* what lives for such a part of the circle is long */
+#define WORK      120000000 /* limit of a placement, about 0.1 s */
+#define WORK_EACH 20000     /* limit per item, which binds below 6,000 items */
+#define GAIN      512       /* a repair must lower the peak by load / GAIN */
+#define SLACK     100       /* the high end starts load / SLACK above the load */
+#define LONG      20        /* an item alive for more than period / LONG steps is long */
 
 enum by { BY_SIZE, BY_AREA, BY_START, BY_END, BY_SPAN, BY_LATE };
 
-/* An item is hot if it is alive where so many thousandths of the load are. */
+/* An item is hot if it is alive where at least permille thousandths of the load are alive. */
 static const struct recipe {
     int32_t permille;
-    bool wrapped_first; /* what has two lives is hard to place */
-    bool high;          /* what wraps goes to the high end */
+    bool wrapped_first; /* items that wrap are packed first: they are the hardest to place */
+    bool high;          /* items that wrap go to the high end */
     enum by hot, cold;
 } recipes[] = {
     {990, true, false, BY_SIZE, BY_SIZE},  {990, false, true, BY_SPAN, BY_SPAN},
@@ -43,11 +43,11 @@ struct circle {
     struct sections sections;
     struct packing pack;
     struct placement best;
-    int64_t fixed_end; /* of what is fixed, the highest */
-    int64_t cap;       /* at first: the high end */
+    int64_t fixed_end; /* the highest end of a fixed item */
+    int64_t cap;       /* the initial high end */
     int64_t *bytes;
     int64_t *loads; /* per section: bytes alive */
-    int32_t *hot;   /* per section: hot ones before it */
+    int32_t *hot;   /* per section: number of hot sections before it */
     struct place_key *keys;
 };
 
@@ -56,7 +56,7 @@ static struct place_key key_of(const struct circle *c, int32_t i, enum by by)
     const struct place_item *a = &c->items[i];
     double life = (double)a->last - a->first + 1;
     switch (by) {
-    case BY_SIZE: /* in classes, so that what is alive together stays side by side */
+    case BY_SIZE: /* by class, so that items alive together stay side by side */
         return (struct place_key){-(double)half_octaves(a->bytes), a->first, i};
     case BY_AREA:
         return (struct place_key){-(double)a->bytes * life, a->first, i};
@@ -72,12 +72,6 @@ static struct place_key key_of(const struct circle *c, int32_t i, enum by by)
     }
 }
 
-static bool is_hot(const struct circle *c, int32_t i)
-{
-    const struct sections *s = &c->sections;
-    return c->hot[s->upper[i]] > c->hot[s->lower[i]] || c->hot[s->again[i]] > 0;
-}
-
 static bool is_fixed(const struct circle *c, int32_t i)
 {
     return c->fixed && c->fixed[i];
@@ -85,14 +79,15 @@ static bool is_fixed(const struct circle *c, int32_t i)
 
 static void sort_order(struct circle *c, const struct recipe *r)
 {
-    double least = 0.001 * r->permille * (double)c->sections.load;
     int32_t n = 0, first = 0;
-    for (int32_t k = 0; k < c->sections.n; k++)
-        c->hot[k + 1] = c->hot[k] + (r->permille > 0 && (double)c->loads[k] >= least);
+    sections_heat(&c->sections, c->loads, 0.001 * r->permille * (double)c->sections.load, c->hot);
     for (int pass = 0; pass < 4; pass++) {
         for (int32_t i = 0; i < c->n; i++) {
             bool early = r->wrapped_first && c->sections.again[i] > 0;
-            int group = is_fixed(c, i) ? 0 : early ? 1 : is_hot(c, i) ? 2 : 3;
+            int group = is_fixed(c, i)                          ? 0
+                        : early                                 ? 1
+                        : sections_hot(&c->sections, c->hot, i) ? 2
+                                                                : 3;
             if (group == pass)
                 c->keys[n++] = key_of(c, i, pass < 3 ? r->hot : r->cold);
         }
@@ -156,7 +151,7 @@ int place_around(struct place_item *items, int32_t n, const bool *fixed, int32_t
 {
     struct circle c = {.items = items, .fixed = fixed, .n = n, .period = period};
     *peak = 0;
-    goal = min_i64(goal, INT64_MAX / 2); /* any peak is within that */
+    goal = min_i64(goal, INT64_MAX / 2); /* above any peak */
     int rc = circle_init(&c);
     goal = max_i64(goal, rc ? 0 : max_i64(c.sections.load, c.fixed_end));
     for (int r = 0; r < N_RECIPES && !rc && c.best.peak > goal; r++)

@@ -21,7 +21,7 @@ struct reader {
         int64_t *data;
         int64_t capacity;
     } lower, upper;
-    int64_t n, total; /* total: the sum of the sizes, which must stay a number */
+    int64_t n, total; /* total: the sum of the sizes, which must not overflow */
     const char *path;
     struct error *error;
     int64_t line;
@@ -51,7 +51,7 @@ static char *strip(char *text)
     return text;
 }
 
-/* Cuts a line in its fields. */
+/* Splits a line into its fields. */
 static int split(const struct reader *r, char *line, char *fields[N_FIELDS])
 {
     int n = 0;
@@ -170,7 +170,7 @@ static int32_t rank(const int64_t *times, int64_t n, int64_t time)
     return (int32_t)lo;
 }
 
-/* Steps are the starts in order: an item reaches up to the last start before its end. */
+/* Steps are ranks of the starts: an item lasts up to the last start before its end. */
 static int rank_times(struct place_file *file)
 {
     int64_t *times = malloc(((size_t)file->n + 1) * sizeof(*times));

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Placement that tries hard: the quick heuristics, then the tree search, which is asked for one
- * capacity after the other where none was given.
+ * Thorough placement: the quick heuristics, then the tree search.  Without a given capacity the
+ * tree search is run for a series of capacities.
  */
 #include <stdlib.h>
 #include "plan/place/place.h"
 #include "plan/place/place_tree.h"
 
-#define HOT_ITEMS 3000 /* so many take part in a search; the others fill holes */
-#define NEARLY    600  /* the part of the load that a peak may lie above it at first */
-/* Work if the caller names none: some seconds to meet a capacity, one or two to get low. */
+#define HOT_ITEMS 3000 /* at most this many take part in a tree search; the others fill holes */
+#define NEARLY    600  /* the first capacity is load / NEARLY above the load */
+/* Default work: some seconds to meet a capacity, one or two to lower the peak without one. */
 #define CAPACITY_WORK 2000000000
 #define LOW_WORK      250000000
 
@@ -29,8 +29,8 @@ static void hunt_free(struct hunt *h)
     free(h->offsets);
 }
 
-/* Asks the tree for a capacity; a placement that it finds becomes the result. */
-static enum tree_answer ask(struct hunt *h, int64_t capacity, int64_t work)
+/* Runs the tree search for a capacity; a placement that it finds becomes the result. */
+static enum tree_answer try_capacity(struct hunt *h, int64_t capacity, int64_t work)
 {
     struct place_limit limit = {min_i64(work, h->limit.work), h->limit.until};
     int64_t given = limit.work;
@@ -47,25 +47,25 @@ static enum tree_answer ask(struct hunt *h, int64_t capacity, int64_t work)
     return answer;
 }
 
-static bool spent(const struct hunt *h)
+static bool out_of_work(const struct hunt *h)
 {
     return h->limit.work <= 0 || (h->limit.until > 0 && place_clock() > h->limit.until);
 }
 
 /*
- * Without a capacity: asks for a peak that is nearly the load, which mostly takes no search; then
- * for the load; then halves the range between what is impossible and the best so far.  A question
- * that stays open moves the range up as if its answer were no, and then nothing is proved.
+ * Without a capacity: first tries a capacity slightly above the load, which seldom takes a search;
+ * then the load; then bisects between the highest infeasible capacity and the best peak so far.  A
+ * search that reaches its limit counts as infeasible for the bisection, and then nothing is proved.
  */
 static enum tree_answer lower_peak(struct hunt *h)
 {
     struct place_result *r = h->result;
     int64_t low = r->load, near = low + low / NEARLY;
     bool certain = true;
-    if (near < r->peak && ask(h, near, h->limit.work / 4) == TREE_NO_MEMORY)
+    if (near < r->peak && try_capacity(h, near, h->limit.work / 4) == TREE_NO_MEMORY)
         return TREE_NO_MEMORY;
-    for (int64_t at = low; low < r->peak && !spent(h); at = low + (r->peak - low) / 2) {
-        enum tree_answer answer = ask(h, at, max_i64(1, h->limit.work / 3));
+    for (int64_t at = low; low < r->peak && !out_of_work(h); at = low + (r->peak - low) / 2) {
+        enum tree_answer answer = try_capacity(h, at, max_i64(1, h->limit.work / 3));
         if (answer == TREE_NO_MEMORY)
             return answer;
         if (answer != TREE_FOUND)
@@ -80,7 +80,7 @@ static int search_tree(struct hunt *h, int64_t capacity)
 {
     enum tree_answer answer;
     if (capacity > 0) {
-        answer = ask(h, capacity, h->limit.work);
+        answer = try_capacity(h, capacity, h->limit.work);
         h->result->proved = answer == TREE_NONE || h->result->peak == h->result->load;
     } else {
         answer = lower_peak(h);
@@ -123,7 +123,7 @@ int plan_place(struct place_item *items, int32_t n, const struct place_request *
     if (!rc) {
         int64_t wanted = q->capacity > 0 ? q->capacity : r->load;
         r->proved = r->peak == r->load || (q->capacity > 0 && q->capacity < r->load);
-        /* The last part in a thousand of a large set is searched for only on request. */
+        /* The last 1/600 above the load of a large set is searched for only on request. */
         if (n > HOT_ITEMS && q->capacity == 0 && q->work == 0 && q->seconds == 0)
             wanted += wanted / NEARLY;
         if (r->peak > wanted && !r->proved)

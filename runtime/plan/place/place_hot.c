@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Placement of many items under a capacity.  Where the load is far below the capacity first fit
- * will do.  So the items that are alive where it is high are placed by the tree search, and all
- * others go into the holes between them.
+ * Placement of many items under a capacity.  First fit suffices where the load is far below the
+ * capacity.  So the tree search places only the hot items, which are alive where the load is high,
+ * and all others are packed into the holes between them.
  */
 #include <stdlib.h>
 #include "plan/place/place_pack.h"
@@ -11,31 +11,26 @@
 struct hot {
     const struct sections *s;
     const int64_t *bytes;
-    int32_t *count; /* per section: hot sections before it */
+    int32_t *count; /* per section: number of hot sections before it */
     int64_t *loads;
-    int32_t *items, n; /* hot ones first, then the others, largest first */
-    int64_t *offsets;  /* of items[] */
+    int32_t *items, n; /* the n hot items, then the others by falling size */
+    int64_t *offsets;  /* of items[0 .. n) */
 };
 
-static bool is_hot(const struct hot *h, int32_t i)
-{
-    return h->count[h->s->upper[i]] > h->count[h->s->lower[i]];
-}
-
-/* Calls hot what has at least so many bytes alive, and counts the items that live there. */
+/* Marks sections with at least `least` bytes alive as hot; returns the number of hot items. */
 static int32_t heat(struct hot *h, int64_t least)
 {
     int32_t n = 0;
-    for (int32_t k = 0; k < h->s->n; k++)
-        h->count[k + 1] = h->count[k] + (h->loads[k] >= least);
+    sections_heat(h->s, h->loads, (double)max_i64(least, 1), h->count);
     for (int32_t i = 0; i < h->s->n_items; i++)
-        n += is_hot(h, i);
+        n += sections_hot(h->s, h->count, i);
     return n;
 }
 
 /*
- * As much as makes no more than most items hot; where more live at the highest load, those.  A
- * search costs an item times its sections more than once, so false if that alone is too much.
+ * Selects the lowest threshold with at most `most` hot items, or the load itself if no threshold
+ * has so few.  A tree search looks at each item once per section several times: returns false if
+ * that alone exceeds the work.
  */
 static bool choose_heat(struct hot *h, int32_t most, int64_t work)
 {
@@ -45,7 +40,9 @@ static bool choose_heat(struct hot *h, int32_t most, int64_t work)
         if (heat(h, (int64_t)((double)h->s->load * 0.01 * percent[k])) <= most)
             break;
     for (int32_t i = 0; i < h->s->n_items; i++)
-        cost += is_hot(h, i) ? h->count[h->s->upper[i]] - h->count[h->s->lower[i]] : 0;
+        cost += sections_hot(h->s, h->count, i)
+                    ? h->count[h->s->upper[i]] - h->count[h->s->lower[i]]
+                    : 0;
     return cost < work / 8;
 }
 
@@ -56,7 +53,7 @@ static int list_items(struct hot *h)
     if (!cold)
         return CKPT_ENOMEM;
     for (int32_t i = 0; i < n; i++) {
-        if (is_hot(h, i))
+        if (sections_hot(h->s, h->count, i))
             h->items[h->n++] = i;
         else
             cold[n_cold++] = (struct place_key){-(double)h->bytes[i], 0, i};
@@ -87,7 +84,7 @@ static enum tree_answer search_hot(struct hot *h, int64_t capacity, struct place
     return answer;
 }
 
-/* Puts the others into the holes. */
+/* Packs the other items into the holes. */
 static enum tree_answer fill_holes(const struct hot *h, int64_t capacity, int64_t *offsets)
 {
     struct packing k;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The order of items, and the class of a size: see place_item.h. */
+/* Comparison of keys and size classes; see place_item.h. */
 #include "plan/place/place_item.h"
 
 int place_compare_keys(const void *a, const void *b)

@@ -1,24 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Inside the planner: what is placed, and where it stands in an order. */
+/* Inside the planner: items to place, and keys to sort them by. */
 #ifndef CKPT_PLAN_PLACE_ITEM_H
 #define CKPT_PLAN_PLACE_ITEM_H
 
 #include "core/base.h"
 
 struct place_item {
-    int32_t first, last; /* alive at both steps and between; on a circle of n steps last may be n or
-                            more: it lives on in the next turn, up to last - n < first */
+    int32_t first, last; /* alive from step first to step last, both included; on a circle of n
+                            steps last may be n or more: the item then lives into the next turn, up
+                            to step last - n < first */
     int64_t bytes, offset;
 };
 
-/* Where an item stands in an order to pack in; ties end at the lower item. */
+/* The position of an item in a packing order; equal keys are ordered by item index. */
 struct place_key {
     double major, minor;
     int32_t item;
 };
 int place_compare_keys(const void *a, const void *b);
 
-/* The binary logarithm in halves; one half is added from the middle between two powers. */
+/* Size class: twice the floor of log2(x), plus 1 from 1.5 times that power of two on. */
 uint8_t half_octaves(int64_t x);
 
 #endif

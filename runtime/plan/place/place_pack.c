@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Packing in a given order: what most of the time of a placement goes into. */
+/* Packing in a given order; most of the time of a placement is spent here. */
 #include <stdlib.h>
 #include <string.h>
 #include "plan/place/place_pack.h"
 
-#define ROOM_LOOK 10 /* a look at the room takes as long as at so many items */
-#define STUBBORN  60 /* attempts in a row without a gain before a repair is given up */
+#define ROOM_LOOK 10 /* work units per inspected tree node or extent */
+#define STUBBORN  60 /* a repair ends after this many consecutive attempts without a gain */
 
 int packing_init(struct packing *k, const struct sections *s, const int64_t *bytes)
 {
@@ -144,7 +144,7 @@ static uint32_t draw(struct packing *k, uint32_t n)
     return (uint32_t)((uint64_t)(k->random >> 8) * n >> 24);
 }
 
-/* Where to: at the front, half way, anywhere, or just a little earlier. */
+/* A new rank before `from`: the first, the middle one, any, or one slightly earlier. */
 static int32_t earlier(struct packing *k, int32_t from)
 {
     switch (draw(k, 4)) {
@@ -174,7 +174,7 @@ void packing_set_cap(struct packing *k, int64_t cap)
     k->cap = cap - cap % CKPT_ALIGN;
 }
 
-/* From an order on, until that has not helped for long. */
+/* One local search; ends after STUBBORN attempts without a gain. */
 static void repair(struct packing *k, struct placement *best, int64_t goal, int64_t gain,
                    int64_t until)
 {
@@ -184,7 +184,7 @@ static void repair(struct packing *k, struct placement *best, int64_t goal, int6
         if (cap > 0)
             packing_set_cap(k, limit);
         if (cap != k->cap)
-            kept = 0; /* what is high lies elsewhere now */
+            kept = 0; /* high items move with the cap */
         if (packing_attempt(k, kept, limit, best, &stop)) {
             failed = 0;
             stop = packing_highest(k);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tree of taken addresses. */
+/* The segment tree of address ranges in use; see place_room.h. */
 #include <stdlib.h>
 #include <string.h>
 #include "plan/place/place_room.h"
 
-#define BLOCK (1 << 15) /* extents */
-#define FEW   8         /* extents are looked through one by one */
-/* At every level of the tallest tree there can be, two nodes of a life and two above it. */
+#define BLOCK (1 << 15) /* extents per allocation */
+#define FEW   8         /* binary search ends at this many extents; then a linear scan */
+/* At each of at most 32 levels: two nodes of the lifetime and two ancestors. */
 #define MOST_CURSORS (4 * 32)
 
 int room_init(struct room *r, int32_t sections)
@@ -52,7 +52,7 @@ static struct extent *new_extents(struct room *r, int32_t n)
     return data;
 }
 
-/* Room for one more; what was outgrown is given back with the rest. */
+/* Doubles the capacity.  The old array stays in its block until room_free. */
 static int grow(struct room *r, struct extents *s)
 {
     int32_t capacity = s->capacity ? 2 * s->capacity : 2;
@@ -66,7 +66,7 @@ static int grow(struct room *r, struct extents *s)
     return 0;
 }
 
-/* The first of [from, to) that ends above at. */
+/* The first extent of [from, to) that ends above at. */
 static struct extent *first_above(struct extent *from, struct extent *to, int64_t at)
 {
     while (to - from > FEW) {
@@ -81,14 +81,14 @@ static struct extent *first_above(struct extent *from, struct extent *to, int64_
     return from;
 }
 
-/* Moves n extents; mostly there is none. */
+/* Moves n extents; n is mostly 0. */
 static void move(struct extent *to, const struct extent *from, int64_t n)
 {
     if (n > 0)
         memmove(to, from, (size_t)n * sizeof(*to));
 }
 
-/* Adds [begin, end) and joins what it touches; *known if all of it was there before. */
+/* Adds [begin, end) and merges the extents it touches; *known: all of it was in use before. */
 static int insert(struct room *r, struct extents *s, int64_t begin, int64_t end, bool *known)
 {
     struct extent *stop = s->data + s->n, *first = first_above(s->data, stop, begin - 1);
@@ -114,7 +114,7 @@ static int insert(struct room *r, struct extents *s, int64_t begin, int64_t end,
     return 0;
 }
 
-/* The same, mostly with a look at the highest extent: packing goes upward. */
+/* The same; first tries the highest extent, because packing mostly goes upward. */
 static inline int add(struct room *r, struct extents *s, int64_t begin, int64_t end, bool *known)
 {
     struct extent *top = s->n > 0 ? &s->data[s->n - 1] : NULL;
@@ -126,7 +126,7 @@ static inline int add(struct room *r, struct extents *s, int64_t begin, int64_t 
     return 0;
 }
 
-/* The end of those in [from, to) that begin below at. */
+/* One past the last extent of [from, to) that begins below at. */
 static struct extent *end_below(struct extent *from, struct extent *to, int64_t at)
 {
     while (to - from > FEW) {
@@ -141,7 +141,7 @@ static struct extent *end_below(struct extent *from, struct extent *to, int64_t 
     return to;
 }
 
-/* A walk through the extents of a node, up from at or down from stop. */
+/* The extents of a node not yet passed: scanned up from `at` or down from `stop`. */
 struct cursor {
     struct extent *at, *stop;
 };
@@ -152,8 +152,8 @@ static void add_cursor(struct cursor *list, int32_t *n, const struct extents *s)
         list[(*n)++] = (struct cursor){s->data, s->data + s->n};
 }
 
-/* What a life meets: all below the nodes that it is cut into, and what goes through the nodes
- * above; a node between the two says nothing new and does no harm. */
+/* Lists the extents that conflict with a lifetime: `somewhere` of the nodes that it consists of,
+ * and `through` of their ancestors.  Some ancestors may be redundant, which is harmless. */
 static void list_cursors(const struct room *r, struct stretch life, struct cursor *list, int32_t *n)
 {
     uint32_t a = (uint32_t)(life.lower + r->leaves), b = (uint32_t)(life.upper + r->leaves);
@@ -180,7 +180,7 @@ int64_t room_lowest(struct room *r, struct stretch life, const struct stretch *o
     if (other)
         list_cursors(r, *other, list, &n);
     r->work += n;
-    /* Round and round, until [at, at + bytes) is clear of all. */
+    /* Cycle through the lists until none conflicts with [at, at + bytes). */
     for (int32_t k = 0; clear < n; k = k + 1 < n ? k + 1 : 0, clear++) {
         struct cursor *c = &list[k];
         r->work++;
@@ -204,7 +204,7 @@ int64_t room_highest(struct room *r, struct stretch life, const struct stretch *
     if (other)
         list_cursors(r, *other, list, &n);
     r->work += n;
-    /* Round and round, until [end - bytes, end) is clear of all. */
+    /* Cycle through the lists until none conflicts with [end - bytes, end). */
     for (int32_t k = 0; clear < n && end >= bytes; k = k + 1 < n ? k + 1 : 0, clear++) {
         struct cursor *c = &list[k];
         r->work++;
@@ -218,12 +218,12 @@ int64_t room_highest(struct room *r, struct stretch life, const struct stretch *
     return end >= bytes ? end - bytes : -1;
 }
 
-/* Cuts an item into node v: what is taken somewhere in the nodes above it may grow too. */
+/* Adds a range to node v, and to `somewhere` of its ancestors until one has it already. */
 static int take(struct room *r, uint32_t v, int64_t begin, int64_t end)
 {
     bool known = false;
     int rc = 0;
-    if (v < (uint32_t)r->leaves) /* nobody asks what goes through a leaf */
+    if (v < (uint32_t)r->leaves) /* `through` of a leaf is never read */
         rc = add(r, &r->nodes[v].through, begin, end, &known);
     for (known = false; v > 0 && !known && !rc; v /= 2)
         rc = add(r, &r->nodes[v].somewhere, begin, end, &known);

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Inside placement: which addresses are taken when, kept so that the lowest hole for an item is
- * found without a look at every item that is there.
+ * Inside placement: the address ranges in use over time, a structure that finds the lowest hole for
+ * an item without looking at every placed item.
  *
- * A binary tree stands over the sections.  The life of a placed item is cut into the few nodes that
- * make it up.  A node knows what is taken through all of it by the items cut into it, and what is
- * taken somewhere in it; both as extents that do not touch.  Those are few, for what is packed
- * tightly is one extent.
+ * It is a segment tree over the sections.  The lifetime of a placed item is the union of few nodes.
+ * A node has two lists of extents: `through`, addresses in use in all of its sections by items
+ * assigned to this node, and `somewhere`, addresses in use in at least one of its sections. Extents
+ * of a list neither overlap nor touch.  Lists are short, because tightly packed items form one
+ * extent.
  */
 #ifndef CKPT_PLAN_PLACE_ROOM_H
 #define CKPT_PLAN_PLACE_ROOM_H
@@ -17,7 +18,7 @@ struct extent {
     int64_t begin, end;
 };
 
-/* In order, with gaps between them. */
+/* Sorted by address, with gaps between them. */
 struct extents {
     struct extent *data;
     int32_t n, capacity;
@@ -28,7 +29,7 @@ struct room_node {
 };
 
 struct room {
-    int32_t leaves; /* a power of two; leaf k is node leaves + k, node v lies above 2 v, 2 v + 1 */
+    int32_t leaves; /* a power of two; leaf k is node leaves + k; children of v are 2 v, 2 v + 1 */
     struct room_node *nodes;
     struct {
         struct extent **data;
@@ -36,8 +37,8 @@ struct room {
     } blocks; /* memory of the extents */
     int32_t n_blocks;
     struct extent *free;
-    int64_t left; /* unused extents at the end of the last block */
-    int64_t work; /* looks at a node or an extent since room_init */
+    int64_t left; /* number of unused extents from free on, at the end of the last block */
+    int64_t work; /* nodes and extents inspected since room_init */
 };
 
 /* Sections [lower, upper). */
@@ -47,18 +48,18 @@ struct stretch {
 
 int room_init(struct room *r, int32_t sections);
 void room_free(struct room *r);
-/* Nothing is taken any more. */
+/* Frees all addresses; keeps the memory of the lists. */
 void room_clear(struct room *r);
 
-/* The lowest address with so many bytes free in all of a life, and of another unless it is NULL. */
+/* The lowest address with `bytes` bytes free in all sections of life, and of other unless NULL. */
 int64_t room_lowest(struct room *r, struct stretch life, const struct stretch *other,
                     int64_t bytes);
 
-/* The highest address with so many bytes free below cap in the same, or -1 if there is none. */
+/* The highest such address whose bytes end at or below cap, or -1 if there is none. */
 int64_t room_highest(struct room *r, struct stretch life, const struct stretch *other,
                      int64_t bytes, int64_t cap);
 
-/* Takes [at, at + bytes) through a life.  Returns 0 or CKPT_ENOMEM. */
+/* Marks [at, at + bytes) as in use in all sections of life.  Returns 0 or CKPT_ENOMEM. */
 int room_take(struct room *r, struct stretch life, int64_t at, int64_t bytes);
 
 #endif

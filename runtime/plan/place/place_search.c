@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The tree search.  A valley is a run of sections with one floor between higher ones.  What comes
- * next at its first section can only be an item that begins there and ends in the valley, or
- * nothing at this height; likewise at its last section.  The search decides where there is least
- * to choose from.  Parts of time that no open item connects are solved on their own.  States that
- * were found to have no solution are remembered, also from one attempt to the next.
+ * The tree search.  A valley is a run of sections with one floor between higher floors.  At its
+ * first section only two things can follow: an item that begins there and ends inside the valley is
+ * placed on the floor, or nothing is placed at this height.  The same holds at its last section.
+ * The search branches where there are fewest choices.  Parts of time that no open item connects are
+ * solved separately.  States without a solution are memoized, across attempts too.
  */
 #include <stdlib.h>
 #include <time.h>
 #include "plan/place/place_tree.h"
 
 #define MEMO_BITS   18
-#define FIRST_NODES 2500 /* of an attempt; doubled after each round of all tactics */
+#define FIRST_NODES 2500 /* per attempt; doubled after each round of all tactics */
 
-/* Which decision first among those with as few choices, and which item first. */
-enum where { BY_SLACK, BY_FLOOR, BY_FAILURES, BY_WIDTH, LOWEST, WEIGHTED };
-enum which { LARGE, LONG, AREA, SMALL, LONG_LARGE, SHUFFLED };
+/* Which decision comes first among those with equally few choices, and which item is tried first.
+ * With the first two tactics alone one minimalloc instance is not placed within 10 s. */
+enum where { BY_SLACK, BY_FLOOR, WEIGHTED };
+enum which { LONG, LARGE };
 
 struct tactic {
     enum where where;
@@ -23,13 +24,10 @@ struct tactic {
 };
 
 static const struct tactic tactics[] = {
-    {BY_SLACK, LONG},    {BY_FLOOR, LONG},     {WEIGHTED, LONG},       {BY_SLACK, LARGE},
-    {BY_FAILURES, LONG}, {BY_FLOOR, SHUFFLED}, {BY_SLACK, LONG_LARGE}, {LOWEST, LONG},
-    {WEIGHTED, SMALL},   {BY_FAILURES, LARGE}, {BY_SLACK, AREA},       {BY_WIDTH, LONG},
-};
+    {BY_SLACK, LONG}, {BY_FLOOR, LONG}, {WEIGHTED, LONG}, {BY_SLACK, LARGE}};
 enum { N_TACTICS = sizeof(tactics) / sizeof(tactics[0]) };
 
-/* An item to try next; the best has the highest value. */
+/* A candidate item; candidates are tried in descending order of value. */
 struct option {
     double value;
     int32_t item;
@@ -49,15 +47,15 @@ struct search {
     } options;
     int64_t n_options;
     int32_t depth;
-    int32_t near; /* the section of the last decision */
+    int32_t near; /* the section of the last branch */
     bool stopped;
 };
 
-/* The first section of a valley, or its last. */
+/* A decision at the first or the last section of a valley. */
 struct branch {
     int32_t section;
     bool at_start;
-    int64_t waste; /* the next floor if nothing is placed here now, or -1 if there is no room */
+    int64_t waste; /* the next floor if no item is placed on this one; -1: capacity forbids it */
 };
 
 double place_clock(void)
@@ -82,7 +80,7 @@ static uint32_t draw(struct search *s, uint32_t n)
     return (uint32_t)(mix(s->random) >> 33) % n;
 }
 
-/* Everything that decides whether sections [from, to) can still be solved. */
+/* A hash of all that decides whether sections [from, to) can still be solved. */
 static uint64_t state_key(const struct search *s, int32_t from, int32_t to)
 {
     const struct tree *t = &s->t;
@@ -98,7 +96,7 @@ static uint64_t state_key(const struct search *s, int32_t from, int32_t to)
     return mix(key);
 }
 
-/* Items that begin at the section, or end with it. */
+/* The items whose first section, or whose last section, this is. */
 static const int32_t *edge_items(const struct tree *t, int32_t section, bool at_start, int32_t *n)
 {
     const struct rows *r = at_start ? &t->starting : &t->ending;
@@ -106,14 +104,14 @@ static const int32_t *edge_items(const struct tree *t, int32_t section, bool at_
     return r->data + r->start[section];
 }
 
-/* Of items that are the same in everything the first goes first. */
+/* Of identical items only the first that is not placed is a candidate. */
 static bool is_option(const struct tree *t, int32_t i, int32_t section)
 {
     return !t->placed[i] && t->base[i] == t->floor[section] &&
            (t->twin[i] < 0 || t->placed[t->twin[i]]);
 }
 
-/* The lowest end of an open item that could carry an item of this edge. */
+/* The lowest possible end of an open item on which an item of this edge could rest. */
 static int64_t lowest_support(const struct tree *t, int32_t section, bool at_start)
 {
     int32_t n, reach = section;
@@ -136,8 +134,8 @@ static int64_t lowest_support(const struct tree *t, int32_t section, bool at_sta
 }
 
 /*
- * The floor of the section if none of its items is placed at the floor it has: an item that could
- * be there rests on another one instead, that lies beside the section.
+ * The next floor of the section if no item is placed on the current floor: each item that could lie
+ * there then rests on another item, which lies beside the section.
  */
 static int64_t wasted_floor(const struct tree *t, int32_t section, bool at_start)
 {
@@ -149,11 +147,11 @@ static int64_t wasted_floor(const struct tree *t, int32_t section, bool at_start
     return floor;
 }
 
-/* Few choices come first; what is like a tie is decided by the tactic. */
-static double branch_score(struct search *s, int32_t section, int32_t width, int32_t choices)
+/* Fewer choices give a lower score; the tactic breaks ties. */
+static double branch_score(struct search *s, int32_t section, int32_t choices)
 {
     const struct tree *t = &s->t;
-    double capacity = (double)t->capacity, failures = t->failures[section];
+    double capacity = (double)t->capacity;
     double low = (double)t->floor[section] / capacity, score = choices;
     switch (s->tactic.where) {
     case BY_SLACK:
@@ -162,22 +160,13 @@ static double branch_score(struct search *s, int32_t section, int32_t width, int
     case BY_FLOOR:
         score += 0.99 * low;
         break;
-    case BY_FAILURES:
-        score += 0.99 / (1 + failures);
-        break;
-    case BY_WIDTH:
-        score += 0.99 * width / t->s->n;
-        break;
-    case LOWEST:
-        score = low;
-        break;
     case WEIGHTED:
-        score /= 1 + failures;
+        score /= 1 + (double)t->failures[section];
     }
     return s->perturb ? score + 1e-4 * draw(s, 1000) : score;
 }
 
-/* False: there is only one choice, so no other branch need be considered. */
+/* Returns false if there is at most one choice, so no other branch need be considered. */
 static bool consider(struct search *s, int32_t section, bool at_start, int32_t width,
                      double *best_score, struct branch *best)
 {
@@ -190,7 +179,7 @@ static bool consider(struct search *s, int32_t section, bool at_start, int32_t w
     if (waste > t->capacity - t->left[section])
         waste = -1;
     choices += waste >= 0;
-    double score = branch_score(s, section, width, choices);
+    double score = branch_score(s, section, choices);
     s->t.work += n + t->prefix[section] + width;
     if (score < *best_score || choices <= 1) {
         *best_score = score;
@@ -199,7 +188,7 @@ static bool consider(struct search *s, int32_t section, bool at_start, int32_t w
     return choices > 1;
 }
 
-/* Considers the valleys that begin in [begin, end), of the part [from, to). */
+/* Considers the valleys of the part [from, to) that begin in [begin, end). */
 static bool consider_valleys(struct search *s, int32_t begin, int32_t end, int32_t from, int32_t to,
                              double *score, struct branch *best)
 {
@@ -216,7 +205,7 @@ static bool consider_valleys(struct search *s, int32_t begin, int32_t end, int32
     return true;
 }
 
-/* The valleys near the last decision come first: it is there that choices became few. */
+/* Starts with the valleys near the last branch, because choices became few there. */
 static struct branch choose_branch(struct search *s, int32_t from, int32_t to)
 {
     const int64_t *floor = s->t.floor;
@@ -233,27 +222,8 @@ static struct branch choose_branch(struct search *s, int32_t from, int32_t to)
 
 static double item_value(struct search *s, int32_t i)
 {
-    double bytes = (double)s->t.bytes[i], life = s->t.s->upper[i] - s->t.s->lower[i];
-    double value = 0;
-    switch (s->tactic.which) {
-    case LARGE:
-        value = bytes;
-        break;
-    case LONG:
-        value = life;
-        break;
-    case AREA:
-        value = bytes * life;
-        break;
-    case SMALL:
-        value = -bytes;
-        break;
-    case LONG_LARGE:
-        value = life + bytes / (double)s->t.capacity;
-        break;
-    case SHUFFLED:
-        value = draw(s, 1000);
-    }
+    double value =
+        s->tactic.which == LARGE ? (double)s->t.bytes[i] : s->t.s->upper[i] - s->t.s->lower[i];
     return s->perturb ? value * (1 + 5e-5 * draw(s, 1000)) : value;
 }
 
@@ -280,7 +250,7 @@ static int32_t push_options(struct search *s, const struct branch *b)
 
 static bool solve(struct search *s, int32_t from, int32_t to);
 
-/* Solves what open items connect, one part after the other; all must succeed. */
+/* Solves each part that open items connect, one after the other; all must succeed. */
 static bool solve_parts(struct search *s, int32_t from, int32_t to)
 {
     for (int32_t a = from, b; a < to; a = b) {
@@ -340,7 +310,7 @@ static bool solve(struct search *s, int32_t from, int32_t to)
     return found;
 }
 
-/* Attempts with every tactic in turn, each round longer and, after the first, less predictable. */
+/* Tries every tactic in turn.  Each round has twice the nodes; all but the first are randomized. */
 static enum tree_answer attempts(struct search *s)
 {
     if (!tree_root(&s->t))

@@ -17,8 +17,8 @@ static int compare_events(const void *a, const void *b)
 }
 
 /*
- * By step, then by item, as they come.  Steps that are not much more than the events are counted:
- * a large set has its sections in less time than one order of it takes to sort.
+ * Sorts by step, then by item.  Uses a counting sort if the range of steps is at most four times
+ * the number of events, else qsort.
  */
 static int sort_events(struct event *events, int32_t n)
 {
@@ -48,7 +48,7 @@ static int sort_events(struct event *events, int32_t n)
     return rc;
 }
 
-/* A section ends before the first start that lies behind an end. */
+/* A section ends before the first start that follows an end. */
 static void sweep(const struct place_item *items, const struct event *starts,
                   const struct event *ends, struct sections *s)
 {
@@ -68,7 +68,7 @@ static void sweep(const struct place_item *items, const struct event *starts,
     }
 }
 
-/* Sections of stretches that do not wrap. */
+/* Sections of items that do not wrap. */
 static int cut(const struct place_item *items, int32_t n, struct sections *s)
 {
     size_t m = (size_t)n + 1;
@@ -95,7 +95,7 @@ static int cut(const struct place_item *items, int32_t n, struct sections *s)
     return rc;
 }
 
-/* What wraps is two stretches; the second ones come behind all items. */
+/* An item that wraps is cut into two pieces; the second pieces follow all items. */
 static int cut_circle(const struct place_item *items, int32_t n, int32_t period, struct sections *s)
 {
     struct place_item *pieces = calloc(2 * (size_t)n + 1, sizeof(*pieces));
@@ -160,7 +160,7 @@ static int fill_rows(struct rows *r, int32_t n_rows, int32_t n, const int32_t *f
             r->start[t + 1]++;
     for (int32_t t = 0; t < n_rows; t++)
         r->start[t + 1] += r->start[t];
-    /* Filled from behind, every start moves down to its row's beginning. */
+    /* Filling from the last item on, every start moves down to the beginning of its row. */
     for (int32_t i = n - 1; i >= 0; i--)
         for (int32_t t = from[i] + add, e = to ? to[i] : t + 1; t < e; t++)
             r->data[--r->start[t + 1]] = i;
@@ -180,6 +180,12 @@ void sections_loads(const struct sections *s, const int64_t *bytes, int64_t *loa
     }
     for (int32_t k = 0; k < s->n; k++)
         loads[k + 1] += loads[k];
+}
+
+void sections_heat(const struct sections *s, const int64_t *loads, double least, int32_t *count)
+{
+    for (int32_t k = 0; k < s->n; k++)
+        count[k + 1] = count[k] + (least > 0 && (double)loads[k] >= least);
 }
 
 int sections_alive(const struct sections *s, struct rows *r)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Time cut into sections: the largest sets of items that are alive together.  Two items overlap if
- * and only if they share a section, so nothing else of time matters to placement.  On a circle of
+ * Time as sections: the maximal sets of items that are alive together.  Two items overlap in time
+ * if and only if they share a section, so placement needs no other notion of time.  On a circle of
  * steps an item that wraps is alive in the last sections and again in the first ones.
  */
 #ifndef CKPT_PLAN_PLACE_SECTIONS_H
@@ -9,7 +9,7 @@
 
 #include "plan/place/place_item.h"
 
-/* Rows of numbers: row r is data[start[r] .. start[r + 1]). */
+/* A jagged array: row r is data[start[r] .. start[r + 1]). */
 struct rows {
     int32_t *start, *data;
 };
@@ -17,18 +17,29 @@ struct rows {
 struct sections {
     int32_t n_items, n;
     int32_t *lower, *upper; /* per item: alive in sections [lower, upper) */
-    int32_t *again;         /* and in [0, again), which is empty unless it wraps */
-    bool wraps;             /* any of them does */
-    int64_t load;
+    int32_t *again;         /* per item: also alive in [0, again); 0 unless it wraps */
+    bool wraps;             /* any item wraps */
+    int64_t load;           /* the most bytes alive in a section */
 };
 
-/* period: steps of the circle, or 0 for a line, where nothing wraps. */
+/* period: the number of steps of the circle, or 0: a line, where no item wraps.  Returns 0 or
+ * CKPT_ENOMEM. */
 int sections_build(const struct place_item *items, int32_t n, int32_t period, struct sections *s);
 void sections_free(struct sections *s);
-/* Adds up what is alive: loads[0 .. n), and loads[n], which is 0. */
+/* Sets loads[k] to the bytes alive in section k; loads has n + 1 zeros before, and loads[n] is 0.
+ */
 void sections_loads(const struct sections *s, const int64_t *bytes, int64_t *loads);
 
-/* Items by section: those alive in it, those whose first it is, those whose end it is. */
+/* A section is hot where at least `least` bytes are alive; with least 0 none is.  count[k] is the
+ * number of hot sections before section k; count has n + 1 entries. */
+void sections_heat(const struct sections *s, const int64_t *loads, double least, int32_t *count);
+/* Whether an item is alive in a hot section. */
+static inline bool sections_hot(const struct sections *s, const int32_t *count, int32_t item)
+{
+    return count[s->upper[item]] > count[s->lower[item]] || count[s->again[item]] > 0;
+}
+
+/* Rows of items by section: alive in it, beginning with it, ending with it. */
 int sections_alive(const struct sections *s, struct rows *r);
 int sections_starting(const struct sections *s, struct rows *r);
 int sections_ending(const struct sections *s, struct rows *r);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The state of the tree search: putting an item down, what follows from it, and taking it back. */
+/* The state of the tree search: placing an item, propagating the decision, and undoing it. */
 #include <stdlib.h>
 #include "plan/place/place_tree.h"
 
@@ -41,8 +41,7 @@ static int allocate(struct tree *t)
     t->keys = calloc(items, sizeof(*t->keys));
     t->gone = calloc(items, sizeof(*t->gone));
     bool all = t->floor && t->solid && t->left && t->open && t->crossing && t->failures &&
-               t->base && t->offset && t->placed && t->twin && t->prefix &&
-               t->keys && t->gone;
+               t->base && t->offset && t->placed && t->twin && t->prefix && t->keys && t->gone;
     return all ? 0 : CKPT_ENOMEM;
 }
 
@@ -152,8 +151,8 @@ void tree_undo(struct tree *t, int64_t n_trail)
     }
 }
 
-/* Orders a row by base, placed items behind.  It was so before a few bases grew.  keys are then the
- * bases. */
+/* Sorts a row by base, placed items last, and sets keys to the bases.  An insertion sort, because
+ * only few bases grew since the row was last sorted. */
 static void sort_row(struct tree *t, int32_t k)
 {
     int32_t *row = t->alive.data + t->alive.start[k], n = t->prefix[k], open = 0, gone = 0;
@@ -183,8 +182,8 @@ static void sort_row(struct tree *t, int32_t k)
 }
 
 /*
- * Raises the floor of a section to the lowest base in it.  Stacking what is left in the order of
- * the bases ends as low as any order can: false if that is above the capacity.
+ * Raises the floor of a section to its lowest base.  Stacking the remaining items in order of base
+ * gives the lowest possible height: returns false if that is above the capacity.
  */
 static bool settle_section(struct tree *t, int32_t k)
 {
@@ -200,8 +199,8 @@ static bool settle_section(struct tree *t, int32_t k)
 }
 
 /*
- * Whether everything in the item's sections ends or will begin so that the item could move down
- * into a hole that nothing else can reach any more.  Seldom: most sections have no hole so large.
+ * Whether the item could move down into a hole that no other item can reach any more.  Seldom true:
+ * most sections have no hole of its size.
  */
 static bool could_move_down(struct tree *t, int32_t i)
 {
@@ -216,7 +215,7 @@ static bool could_move_down(struct tree *t, int32_t i)
     return t->base[i] > below && above >= below + t->bytes[i];
 }
 
-/* Only an item whose base is the floor over a hole could. */
+/* Only an item whose base is the floor above a hole could move down. */
 static bool any_could_move_down(struct tree *t, int32_t from, int32_t to)
 {
     for (int32_t k = from; k < to; k++) {
@@ -230,7 +229,7 @@ static bool any_could_move_down(struct tree *t, int32_t from, int32_t to)
     return false;
 }
 
-/* The floors of sections [from, to) grew: bases grow, then floors of other sections. */
+/* The floors of sections [from, to) grew: raises bases of their items, then floors they imply. */
 static bool propagate(struct tree *t, int32_t from, int32_t to)
 {
     int32_t low = from, high = to;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Inside the tree search for a placement under a capacity: the state of the search and what
- * follows from a decision.
+ * Inside the tree search for a placement under a capacity: the state of the search and the
+ * propagation of decisions.
  *
- * Items are put down from below.  The floor of a section is the height under which nothing more
- * will be placed there, so an item's base, the highest floor of its sections, is the lowest offset
- * it can still get.  Only solutions in which no item can move down are looked for: if there is a
- * placement, there is one of those.
+ * Items are placed from low addresses up.  The floor of a section is the address below which no
+ * further item will be placed there.  So the base of an item, the highest floor of its sections, is
+ * the lowest offset it can still get.  The search considers only placements in which no item can
+ * move down: if there is any placement, there is one of this kind.
  */
 #ifndef CKPT_PLAN_PLACE_TREE_H
 #define CKPT_PLAN_PLACE_TREE_H
@@ -15,7 +15,7 @@
 
 enum tree_field { TREE_FLOOR, TREE_BASE, TREE_SOLID, TREE_PLACED };
 
-/* A value that a decision changed, to be put back. */
+/* An entry of the undo log: the old value of a field that a decision changed. */
 struct tree_change {
     enum tree_field field;
     int32_t index;
@@ -27,18 +27,18 @@ struct tree {
     const int64_t *bytes;
     int64_t capacity;
     struct rows alive, starting, ending;
-    int32_t *prefix; /* per section: behind so many of its alive items all are placed */
+    int32_t *prefix; /* per section: items of its alive row from this index on are all placed */
     /* per section */
     int64_t *floor, *solid; /* solid: the end of the topmost placed item, at most floor */
     int64_t *left;          /* bytes not yet placed */
     int32_t *open;          /* items not yet placed */
-    int32_t *crossing;      /* of those, the ones that go on into the next section */
-    int32_t *failures;      /* how often this section had no room */
+    int32_t *crossing;      /* of those, the items that are alive in the next section, too */
+    int32_t *failures;      /* how often this section exceeded the capacity */
     /* per item */
     int64_t *base, *offset;
     bool *placed;
-    int32_t *twin; /* the one before it that is the same in everything, or -1 */
-    /* of a row while it is sorted */
+    int32_t *twin; /* the previous identical item (lifetime and size), or -1 */
+    /* scratch for sorting a row */
     int64_t *keys;
     int32_t *gone;
     struct {
@@ -46,24 +46,25 @@ struct tree {
         int64_t capacity;
     } trail;
     int64_t n_trail;
-    int64_t work; /* items looked at */
+    int64_t work; /* items inspected */
     bool out_of_memory;
 };
 
 int tree_init(struct tree *t, const struct sections *s, const int64_t *bytes, int64_t capacity);
 void tree_free(struct tree *t);
 
-/* Decisions.  False: no solution is left; the caller undoes either way. */
-bool tree_place(struct tree *t, int32_t item); /* at its base */
+/* Decisions: place an item at its base; raise a floor.  Return false if no solution is left.  The
+ * caller undoes them in either case. */
+bool tree_place(struct tree *t, int32_t item);
 bool tree_raise(struct tree *t, int32_t section, int64_t floor);
 void tree_undo(struct tree *t, int64_t n_trail);
 
-/* What the floors alone imply, before any decision. */
+/* Propagation before any decision; false: there is no solution. */
 bool tree_root(struct tree *t);
 
 /*
- * The search.  work counts items looked at and is taken down; until is a time of place_clock, which
- * tells the processor seconds of this thread, or 0.
+ * The search.  work is the number of items that may still be inspected; it is decreased.  until is
+ * a time of place_clock, the processor seconds of this thread, or 0: no limit.
  */
 struct place_limit {
     int64_t work;
@@ -76,8 +77,8 @@ enum tree_answer tree_search(const struct sections *s, const int64_t *bytes, int
                              struct place_limit *limit, int64_t *offsets);
 
 /*
- * The same, for any number of items: at most about so many of them, alive where the load is high,
- * take part in the search.  TREE_NONE is then still a proof.
+ * The same for any number of items: only about `most` of them, which are alive where the load is
+ * high, take part in the search.  TREE_NONE is still a proof.
  */
 enum tree_answer hot_search(const struct sections *s, const int64_t *bytes, int64_t capacity,
                             int32_t most, struct place_limit *limit, int64_t *offsets);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The same step for another number of ranks.  In a graph that was recorded for N ranks the storages
- * of shares are those that a gather reads, that a sum of gradients leaves, and that the update
- * writes with it; all else about a rank is the same whatever the number.  So a copy of the graph is
- * resized in place for each layout, and what the search found for one of them is played again for
- * all: which activations to drop does not depend on the size of shares.
+ * A scaling study: the same step for other numbers of ranks.  In a graph that was recorded for N
+ * ranks the sharded storages are those that an all-gather reads, that a reduce-scatter writes, and
+ * that the update writes with them; everything else about a rank does not depend on N.  So a copy
+ * of the graph is resized in place for each layout, and the schedules found for one layout are
+ * simulated for all: which activations to recompute does not depend on the size of shards.
  *
- * A rank that has everything needs no gathers, and one that has all values gathers behind updates:
- * these are other graphs (world_graph.c), and other searches.
+ * With ZeRO stage 0 there are no gathers, and with stage 1 gathers follow the updates: these are
+ * other graphs (world_graph.c) with searches of their own.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -21,7 +21,7 @@ struct world {
     struct frontier *pfs[WORLD_KINDS];
 };
 
-/* The numbers that a search is made for; those of others are close. */
+/* The layout that schedules are searched for; those of other layouts are close. */
 #define SEARCHED 8
 
 void world_free(struct world *w)
@@ -60,7 +60,7 @@ int world_open(const struct graph *g, const struct machine *m, struct world **ou
     return rc == CKPT_ENOMEM ? error_fail(error, rc, "planning ran out of host memory") : rc;
 }
 
-/* The facts of the program that sizes and times have changed. */
+/* Recomputes the facts of the program that depend on sizes and times. */
 static void update_program(struct program *p)
 {
     const struct graph *g = p->g;
@@ -80,11 +80,12 @@ struct choice {
     struct frontier *pf;
     const struct graph *g;
     int64_t device;
-    bool keeps; /* what is gathered stays */
+    bool keeps; /* gathered values stay (ZeRO stage 2) */
     int32_t *hold;
 };
 
-static int play(const struct choice *c, int32_t option, double lead, struct world_step *step)
+static int simulate_option(const struct choice *c, int32_t option, double lead,
+                           struct world_step *step)
 {
     struct option o = c->pf->options.data[option];
     struct plan *p;
@@ -110,14 +111,14 @@ static int play(const struct choice *c, int32_t option, double lead, struct worl
     return 0;
 }
 
-/* The last option that fits: more load, more speed. */
+/* The last, and so the fastest, option that fits. */
 static int last_within(const struct choice *c, int32_t *option)
 {
     int32_t low = -1, high = c->pf->n;
     while (high - low > 1) {
         int32_t middle = low + (high - low) / 2;
         struct world_step step;
-        int rc = play(c, middle, c->pf->options.data[middle].lead, &step);
+        int rc = simulate_option(c, middle, c->pf->options.data[middle].lead, &step);
         if (rc)
             return rc;
         if (step.fits)
@@ -135,12 +136,12 @@ static int choose(const struct choice *c, struct world_step *step)
     int32_t last;
     int rc = last_within(c, &last);
     if (!rc && last < 0)
-        return play(c, 0, 0, step);
+        return simulate_option(c, 0, 0, step);
     *step = (struct world_step){.seconds = INFINITY};
     for (int32_t i = max_i64(0, last - 2); i <= last && !rc; i++)
         for (size_t k = 0; k < sizeof(leads) / sizeof(*leads) && !rc; k++) {
             struct world_step other;
-            rc = play(c, i, leads[k], &other);
+            rc = simulate_option(c, i, leads[k], &other);
             if (!rc && other.fits && other.seconds < step->seconds)
                 *step = other;
         }

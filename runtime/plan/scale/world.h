@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A job of many ranks from the graph of one: shares and collectives are cut to any number of ranks,
- * and every number is planned without any rank being there.
+ * Scaling studies: plans of jobs with any number of ranks from the graph of one rank.  Shards and
+ * collectives are resized; no ranks need to exist.
  */
 #ifndef CKPT_PLAN_WORLD_H
 #define CKPT_PLAN_WORLD_H
 
 #include "plan/scale/world_graph.h"
 
-/* A rank's step. */
+/* The step of a rank; times in seconds. */
 struct world_step {
     bool fits;
-    int64_t bytes; /* of the device, without what addresses take above it */
+    int64_t bytes; /* device bytes alive at the peak; addresses may need a little more */
     double seconds, compute, recompute, exposed, comm;
 };
 
@@ -23,7 +23,8 @@ int world_open(const struct graph *g, const struct machine *m, struct world **w,
                struct error *error);
 void world_free(struct world *w);
 
-/* The fastest step that is found within so many bytes; not fitting is no failure. */
+/* Finds the fastest step within `device` bytes; step->fits is false if there is none.  Returns 0 or
+ * CKPT_ENOMEM. */
 int world_plan(struct world *w, const struct world_layout *l, int64_t device,
                struct world_step *step);
 

@@ -5,22 +5,22 @@
 #include "plan/search/comm_cost.h"
 #include "plan/scale/world_graph.h"
 
-/* VALUES are whole in memory, but an op of the update sees a share of them. */
+/* SIZE_VALUES: whole in memory, but an op of the update uses a shard. */
 enum size { SIZE_FIXED, SIZE_SHARE, SIZE_VALUES, SIZE_WHOLE };
 
 struct work {
     double flops, bytes;
-    double operands; /* bytes of what it uses */
+    double operands; /* bytes of its operands */
     uint64_t key;
 };
 
 struct world_graph {
     struct graph *g;
     enum world_kind kind;
-    int64_t group;     /* ranks that share, as last resized */
+    int64_t group;     /* ranks of a shard group, as last resized */
     enum size *size;   /* per storage */
     int64_t *bytes;    /* per storage: of all ranks together */
-    struct work *work; /* per op: as it was recorded */
+    struct work *work; /* per op: as recorded */
 };
 
 struct graph *world_graph(const struct world_graph *w)
@@ -52,7 +52,7 @@ static int copy_names(struct graph *to, const struct graph *from)
     }
     for (int32_t i = 0; i < from->n_ops; i++) {
         to->ops[i] = from->ops[i];
-        to->ops[i].drop_after_forward = false; /* of the ways to share here none asks for that */
+        to->ops[i].drop_after_forward = false; /* no layout of a study has that */
         to->ops[i].name = strdup(from->ops[i].name ? from->ops[i].name : "");
         to->n_ops = i + 1;
         if (!to->ops[i].name)
@@ -85,7 +85,8 @@ static void set_size(struct world_graph *w, int32_t s, enum size size, int64_t b
     w->bytes[s] = bytes;
 }
 
-/* The two sides of the collectives of buckets.  Returns how many gathers there are. */
+/* Sets the sizes of inputs and outputs of the collectives of buckets.  Returns the number of
+ * gathers of parameters. */
 static int32_t size_collectives(struct world_graph *w)
 {
     const struct graph *g = w->g;
@@ -104,7 +105,8 @@ static int32_t size_collectives(struct world_graph *w)
     return gathers;
 }
 
-/* The state beside a sum of gradients: what the same op of the update writes for good. */
+/* Marks sharded state: persistent storages that an op of the update writes while it reads a shard.
+ */
 static void size_states(struct world_graph *w, int32_t ranks)
 {
     const struct graph *g = w->g;
@@ -131,7 +133,7 @@ static int32_t ranks_of(const struct graph *g)
 
 /* ---- work ------------------------------------------------------------------------------------ */
 
-/* Of what it uses; an op of the update uses its share of values that are whole. */
+/* Bytes of an op's operands; an op of the update uses its shard of SIZE_VALUES storages. */
 static double operand_bytes(const struct world_graph *w, const struct graph_op *o)
 {
     bool updates = o->phase == GRAPH_UPDATE && !o->collective;
@@ -166,7 +168,7 @@ static void rename_storage(struct graph *g, int32_t from, int32_t to)
             g->refs[r] = to;
 }
 
-/* Storages that now have one name stand once in a list. */
+/* Removes duplicates from a list of refs; returns its new length. */
 static int32_t unique(int32_t *refs, int32_t n)
 {
     int32_t kept = 0;
@@ -180,7 +182,7 @@ static int32_t unique(int32_t *refs, int32_t n)
     return kept;
 }
 
-/* Takes the gathers out; what they made has the name of what they read.  Returns how many. */
+/* Removes the gathers; their outputs are renamed to their inputs.  Returns their number. */
 static int32_t take_gathers(struct world_graph *w, struct graph_op *gathers)
 {
     struct graph *g = w->g;
@@ -203,7 +205,7 @@ static int32_t take_gathers(struct world_graph *w, struct graph_op *gathers)
     return n;
 }
 
-/* A gather in place goes behind the op that updates its values. */
+/* Inserts gathers in place after the ops that update their values. */
 static void put_gathers(struct world_graph *w, struct graph_op *gathers, int32_t n)
 {
     struct graph *g = w->g;
@@ -221,7 +223,7 @@ static void put_gathers(struct world_graph *w, struct graph_op *gathers, int32_t
     }
 }
 
-/* Gradients are summed in place, and nobody has shares. */
+/* Without shards: gradients are summed in place. */
 static void sum_in_place(struct world_graph *w)
 {
     struct graph *g = w->g;
@@ -281,7 +283,7 @@ int world_graph_new(const struct graph *g, enum world_kind kind, struct world_gr
 
 /* ---- resizing -------------------------------------------------------------------------------- */
 
-/* An op on shares has work in proportion to them, and no measured time. */
+/* The work of an op on shards scales with their size; it then has no measured time. */
 static void resize_op(struct world_graph *w, int32_t i, const struct world_layout *l)
 {
     struct graph_op *o = &w->g->ops[i];
