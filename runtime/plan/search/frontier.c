@@ -15,7 +15,7 @@
 #define DEEP  32    /* loads below this part of the largest are not worth the time */
 
 /* Work of each way to find schedules, in steps simulated: a second of a plain core is about 20
- * million of them, or 5 million of annealing. */
+ * million of them, or 10 million of annealing. */
 struct effort {
     int64_t families, chain, anneal;
 };
@@ -24,7 +24,7 @@ static struct effort effort_for(const struct graph *g)
 {
     const int64_t million = 1000000, n = g->n_ops;
     return (struct effort){min_i64(300 * n, million), min_i64(2000 * n, 9 * million),
-                           n > HUGE ? 0 : min_i64(60000 * n, 5 * million)};
+                           n > HUGE ? 0 : min_i64(60000 * n, 7 * million / 2)};
 }
 
 void frontier_free(struct frontier *pf)
