@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The order in which storages are given up: by the seconds that making them again costs per byte,
- * with the chain of what must be made first priced in; within one price from the start of the
- * program, since what is made last is used first.
+ * The order in which storages are dropped: by seconds of recompute per byte, including the inputs
+ * that must be recomputed first.  Equal prices go by position from the start of the program, since
+ * the backward pass uses early tensors last.
  */
 #include <stdlib.h>
 #include "plan/search/search.h"
@@ -22,13 +22,14 @@ static int compare_entries(const void *a, const void *b)
     return (x->storage > y->storage) - (x->storage < y->storage);
 }
 
-/* What is gone after the forward pass whatever is decided: nobody but the forward pass reads it. */
+/* Whether a storage is always freed in the forward pass: no other op reads it. */
 static bool drop_after_forward(const struct program *p, int32_t s)
 {
     return p->droppable[s] && !p->needed[s];
 }
 
-/* Seconds to run each op again, with the drop_after_forward storages it reads made first. */
+/* Seconds to rerun each op, including the recompute of inputs that are freed in the forward pass.
+ */
 static double *chain_seconds(const struct program *p)
 {
     const struct graph *g = p->g;
@@ -47,7 +48,7 @@ static double *chain_seconds(const struct program *p)
     return cost;
 }
 
-/* Bytes that one more run of op i gives back to the backward pass. */
+/* Bytes that one rerun of op i recomputes for the backward pass. */
 static int64_t useful_bytes(const struct program *p, int32_t i, bool all)
 {
     const struct graph_op *o = &p->g->ops[i];

@@ -223,7 +223,7 @@ static void want(struct simulator *m, int32_t s)
 
 static void want_missing_reads(struct simulator *m, int32_t op)
 {
-    const struct loose_op *o = &m->fixed.ops[op];
+    const struct variable_op *o = &m->fixed.ops[op];
     const int32_t *reads = m->fixed.refs + o->refs;
     for (int32_t j = 0; j < o->n_reads; j++)
         if (missing(m, reads[j]))
@@ -276,7 +276,7 @@ static void write_again(struct simulator *m, int32_t s, int32_t b)
 
 static void run_again(struct simulator *m, int32_t op, int32_t b)
 {
-    const struct loose_op *o = &m->fixed.ops[op];
+    const struct variable_op *o = &m->fixed.ops[op];
     const int32_t *reads = m->fixed.refs + o->refs, *writes = reads + o->n_reads;
     append_step(m, op, true);
     for (int32_t j = 0; j < o->n_reads; j++)
@@ -334,7 +334,7 @@ static void end_spans(struct simulator *m, int32_t b)
 
 static void run_base(struct simulator *m, int32_t b)
 {
-    const struct loose_op *o = &m->fixed.ops[b];
+    const struct variable_op *o = &m->fixed.ops[b];
     const int32_t *reads = m->fixed.refs + o->refs, *writes = reads + o->n_reads;
     bool ends = m->ends_at[b] >= 0, needs = ends; /* something is to be made again */
     for (int32_t j = 0; j < o->n_reads && !needs; j++)
@@ -506,7 +506,7 @@ int schedule_complete(struct simulator *m)
 static void start_block(struct simulator *m, const struct block *b, int32_t from, int32_t to)
 {
     for (int32_t i = from; i < to; i++) {
-        const struct loose_op *o = &m->fixed.ops[i];
+        const struct variable_op *o = &m->fixed.ops[i];
         for (int32_t j = 0; j < o->n_reads + o->n_writes; j++) {
             struct status *k = &m->at[m->fixed.refs[o->refs + j]];
             k->exists = k->position < b->forward || k->position >= b->forward_end;

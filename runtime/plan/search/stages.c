@@ -300,7 +300,7 @@ static void list_tracked(struct stages *x)
                                         .writer = p->writer_start[s],
                                         .n_writers = p->writer_start[s + 1] - p->writer_start[s]};
     for (int32_t i = 0, at = 0; i < g->n_ops; i++) {
-        const struct loose_op *o = &x->in->fixed.ops[i];
+        const struct variable_op *o = &x->in->fixed.ops[i];
         const int32_t *refs = x->in->fixed.refs + o->refs;
         struct tracked_op *k = &x->in->tracked[i];
         k->refs = at;
