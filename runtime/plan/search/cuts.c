@@ -138,27 +138,6 @@ void cuts_nest(struct cuts *c, const int32_t *segments, int32_t depth)
         }
 }
 
-/*
- * Recompute segments that are held whole.  The backward pass frees a checkpoint with each segment,
- * so each segment may be larger than the next one by the bytes of a checkpoint.
- */
-void cuts_slope(struct cuts *c, int32_t segments)
-{
-    double total = made_before(c, c->n_narrow), one = 0, made = 0;
-    memset(c->level, 0, (size_t)c->p->g->n_ops * sizeof(*c->level));
-    for (int32_t n = 0; n < c->n_narrow; n++)
-        one += (double)c->crossing[c->narrow[n]] / c->n_narrow;
-    double part = total / segments + one * (segments - 1) / 2;
-    for (int32_t j = 1, after = -1; j < segments && part > 0; j++, part -= one) {
-        made += part;
-        int32_t n = nearest(c, after, c->n_narrow, made, part);
-        if (n < 0)
-            return;
-        c->level[c->narrow[n]] = 1;
-        after = n;
-    }
-}
-
 /* The number of reruns of a chain of length cells with slots checkpoints (Griewank 1992): the
  * smallest t with binomial(slots + t, slots) >= length. */
 static int32_t repetitions(int32_t slots, int32_t length)

@@ -13,7 +13,7 @@
 
 /* A way to cut the forward pass. */
 struct shape {
-    enum { SHAPE_NEST, SHAPE_SLOPE, SHAPE_REVOLVE, SHAPE_NEVER } kind;
+    enum { SHAPE_NEST, SHAPE_REVOLVE, SHAPE_NEVER } kind;
     int32_t a, b; /* segments and segments inside; or slots and leaf */
 };
 
@@ -23,7 +23,7 @@ struct shape {
 struct family {
     struct frontier *pf;
     struct cuts *cuts;
-    struct order orders[ORDER_COUNT];
+    struct order order;
     struct shape shapes[MAX_SHAPES];
     int32_t n_shapes;
     int32_t *base, *hold; /* of the current shape; the same with some storages kept */
@@ -64,9 +64,6 @@ static void list_shapes(struct family *f)
     for (size_t i = 0; i < COUNT(counts); i++)
         if (counts[i] < most)
             add_shape(f, (struct shape){SHAPE_NEST, counts[i], 1});
-    for (size_t i = 0; i < COUNT(counts); i++)
-        if (counts[i] < most)
-            add_shape(f, (struct shape){SHAPE_SLOPE, counts[i], 0});
     if (f->pf->p->g->n_ops <= SMALL)
         add_shape(f, (struct shape){SHAPE_NEVER, 0, 0});
     list_nested(f, most);
@@ -83,8 +80,6 @@ static void apply_shape(struct family *f, const struct shape *s)
     }
     if (s->kind == SHAPE_NEST)
         cuts_nest(f->cuts, segments, 2);
-    else if (s->kind == SHAPE_SLOPE)
-        cuts_slope(f->cuts, s->a);
     else
         cuts_revolve(f->cuts, s->a, s->b);
     cuts_hold(f->cuts, f->base);
@@ -92,8 +87,9 @@ static void apply_shape(struct family *f, const struct shape *s)
 
 /* Drops the storages that are cheapest to recompute, up to a share of all bytes; keeps the others.
  */
-static int try_share(struct family *f, const struct order *o, double share)
+static int try_share(struct family *f, double share)
 {
+    const struct order *o = &f->order;
     const struct graph *g = f->pf->p->g;
     int64_t dropped = 0;
     memcpy(f->hold, f->base, (size_t)g->n_storages * sizeof(*f->hold));
@@ -119,9 +115,8 @@ static int try_round(struct family *f, int32_t shapes, int32_t round)
     int rc = 0;
     for (int32_t i = 0; i < shapes && !rc && !work_done(f); i++) {
         apply_shape(f, &f->shapes[i]);
-        for (int32_t k = 1; k <= parts; k += 2)
-            for (int o = 0; o < (round ? ORDER_COUNT : 1) && !rc && !work_done(f); o++)
-                rc = try_share(f, &f->orders[o], (double)k / parts);
+        for (int32_t k = 1; k <= parts && !rc && !work_done(f); k += 2)
+            rc = try_share(f, (double)k / parts);
     }
     return rc;
 }
@@ -142,16 +137,15 @@ int frontier_families(struct frontier *pf, int64_t work)
     struct family f = {.pf = pf, .work = simulator_work(pf->sim) + work};
     size_t n = (size_t)pf->p->g->n_storages + 1;
     int rc = cuts_build(pf->p, &f.cuts);
-    for (int o = 0; o < ORDER_COUNT && !rc; o++)
-        rc = order_build(pf->p, o, &f.orders[o]);
+    if (!rc)
+        rc = order_build(pf->p, &f.order);
     f.base = calloc(n, sizeof(*f.base));
     f.hold = calloc(n, sizeof(*f.hold));
     if (!f.base || !f.hold)
         rc = CKPT_ENOMEM;
     if (!rc)
         rc = try_all(&f);
-    for (int o = 0; o < ORDER_COUNT; o++)
-        free(f.orders[o].storages);
+    free(f.order.storages);
     free(f.base);
     free(f.hold);
     cuts_free(f.cuts);

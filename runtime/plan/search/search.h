@@ -143,20 +143,17 @@ int cuts_build(const struct program *p, struct cuts **c);
 void cuts_free(struct cuts *c);
 /* Sets the boundaries of a nesting: segments[0] segments, each cut into segments[1], ... */
 void cuts_nest(struct cuts *c, const int32_t *segments, int32_t depth);
-/* One level of segments; earlier ones are larger. */
-void cuts_slope(struct cuts *c, int32_t segments);
 /* The binomial nesting for slots checkpoints, down to parts of at most leaf narrow cuts. */
 void cuts_revolve(struct cuts *c, int32_t slots, int32_t leaf);
 void cuts_hold(const struct cuts *c, int32_t *hold);
 
-/* Orders in which storages are dropped, fewest seconds of recompute per byte first. */
-enum { ORDER_CHAIN, ORDER_OWN, ORDER_POSITION, ORDER_COUNT };
+/* The order in which storages are dropped, fewest seconds of recompute per byte first. */
 struct order {
     int32_t *storages;
     int32_t n;
     int64_t bytes;
 };
-int order_build(const struct program *p, int kind, struct order *o);
+int order_build(const struct program *p, struct order *o);
 
 /* A schedule of the Pareto frontier: no other needs both less memory and less time. */
 struct option {
