@@ -16,7 +16,7 @@
 
 /* Stop after this many consecutive options whose placed peak does not improve.  In a program of
  * more than HUGE ops stop after one, since its placement takes 0.3 s. */
-#define STUBBORN 3
+#define STUBBORN 2
 #define HUGE     10000
 
 void plan_free(struct plan *p)
