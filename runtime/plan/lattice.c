@@ -1,49 +1,49 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Plans with lower tiers.  The search (offloaded.c) promises nothing about two budgets: more memory
- * may happen on a slower plan, or on none.  So no search sees the user's budgets.  It is run for
- * cells, budgets that follow from the graph and the machine alone, and what it finds is a point: a
- * plan with addresses, valid wherever its bytes fit.  An answer is the fastest point of all cells
- * at or below the budgets.  More of any tier only adds points, so it is never slower and never
- * refused.
+ * Plans with lower tiers.  The offload search (offload/) is not monotone: with more memory it may
+ * find a slower plan, or none.  So it never sees the user's budgets.  It runs for cells: budgets
+ * that depend on the graph and the machine alone.  Its result is the cell's point, a plan with
+ * addresses that is valid wherever its bytes fit.  An answer is the fastest point of all cells at
+ * or below the budgets.  More of any tier only adds points, so an answer never gets slower and is
+ * never refused.
  *
  * - Device budgets of cells are rungs: numbers with few significant bits, reserved bytes included,
- *   so that 16G or 24G are rungs.
- * - For each rung the search first has all it wants of the lower tiers.  Its point takes so much of
- *   the host.  The next cell may use the rung below that, and so on: a staircase of columns.  In
- *   each column the same goes on downward with NVMe.  A point of a staircase counts only if it is
- *   not faster than those above it: then the first step that fits is the fastest one that does, and
- *   those below need no search.
- * - A rung is not searched if a lower bound, which never rises with a budget, says that it has
- *   nothing faster than what is known, or if the sketch of its first cell says so: no plan of the
- *   rung counts that is faster than this sketch by more than a margin.  That changes no answer.
- * - The smallest budget is a staircase of its own, of searches for the fewest device bytes.  There
- *   a point that is smaller than one above counts for as many bytes as that.  One with less of a
- *   lower tier may still be faster, so an answer is the fastest of all that fit.
+ *   so 16G and 24G are rungs.
+ * - For each rung the first search has unlimited lower tiers.  Its point uses some bytes of the
+ * host. The next cell may use the host rung below that, and so on: the columns of a staircase. Each
+ *   column continues downward with NVMe in the same way.  A point counts only if it is not faster
+ *   than those above it in the staircase.  So the first point that fits is the fastest one that
+ *   fits, and cells below it need no search.
+ * - A rung is not searched if a lower bound, which never rises with a budget, shows that it has
+ *   nothing faster than the known plan, or if the sketch of its first cell does: plans of the rung
+ *   that are faster than this sketch by more than a margin do not count.  That changes no answer.
+ * - The smallest budget has a staircase of its own, of searches for the fewest device bytes.  There
+ * a point that needs fewer bytes than one above it counts as needing the same.  A point with less
+ * of a lower tier may still be faster, so an answer is the fastest of all that fit.
  *
- * Answers are computed when they are asked for, and cells kept.
+ * Answers are computed on demand, and cells are cached.
  */
 #include "plan/lattice.h"
 #include <math.h>
 #include <stdlib.h>
 #include "plan/search/comm_cost.h"
 
-#define NO_END   (INT64_MAX / 8) /* of a tier that has whatever is asked for */
+#define NO_END   (INT64_MAX / 8) /* the budget of an unlimited tier */
 #define SMALLEST INT64_C(0)      /* the rung of searches for the fewest device bytes */
 
-/* Which lower tiers a staircase is over. */
+/* The lower tiers of a staircase. */
 enum kind { HOST_ALONE, NVME_ALONE, BOTH_TIERS, KINDS };
 
 /* A search and its point. */
 struct cell {
     enum kind kind;
-    int64_t device, host, nvme; /* what it may use; reserved bytes and those of others included */
+    int64_t device, host, nvme; /* budgets; reserved bytes and those of others included */
     bool sketched, searched;
-    struct point sketch; /* where the search began */
-    struct plan *plan;   /* NULL: none was found */
-    bool apart;          /* its steps do not fit those of other programs */
-    double cost;         /* what it counts for: seconds, or bytes; INFINITY: for nothing; -1:
-                          * not looked at yet */
+    struct point sketch; /* the start of the search */
+    struct plan *plan;   /* NULL if none was found; owned */
+    bool apart;          /* its addresses differ from those of other programs */
+    double cost;         /* seconds, or bytes on the SMALLEST rung; INFINITY: does not count;
+                          * -1: not set yet */
 };
 
 struct lattice {
@@ -51,19 +51,19 @@ struct lattice {
     struct machine m;
     int64_t reserved, base[TIER_COUNT];
     struct bound *bound;
-    int64_t most; /* device bytes behind which all cells are the same one */
+    int64_t most; /* device bytes above which all cells are equal */
     struct {
         struct cell *data;
         int64_t capacity;
     } cells;
     int32_t n;
-    double floor; /* seconds of what is fastest with most of everything; 0: not asked for yet */
-    double apart; /* the seconds of a plan apart count so many times */
+    double floor; /* seconds of the fastest plan with unlimited budgets; 0: not searched yet */
+    double apart; /* factor on the seconds of a plan whose addresses are apart */
 };
 
 /* ---- rungs ----------------------------------------------------------------------------------- */
 
-/* The largest number of at most so many bits behind its first one, and zeros, up to bytes. */
+/* The largest number up to bytes with at most bits + 1 significant bits. */
 static int64_t rung_at(int64_t bytes, int bits)
 {
     int zeros = 0;
@@ -73,15 +73,15 @@ static int64_t rung_at(int64_t bytes, int bits)
 }
 
 /*
- * Device rungs are 3 to 6 % apart: 15G, 15.5G, 16G, 17G, ...  Host rungs of a search for speed are
- * 8G, 12G, 16G, 24G, ..., NVMe rungs 8G, 16G, ...: searches that are too much alike come out in any
- * order.  A search for the fewest device bytes is cheap, and what the user has between two of its
- * host rungs is lost: these are 6 to 12 % apart.
+ * Device rungs are 3 to 6 % apart: 15G, 15.5G, 16G, 17G, ...  In a search for speed host rungs are
+ * 8G, 12G, 16G, 24G, ... and NVMe rungs 8G, 16G, ...  Searches with closer budgets give results in
+ * any order.  A search for the fewest device bytes is cheap, and host memory between two rungs is
+ * unused, so its host rungs are 6 to 12 % apart.
  */
 enum { DEVICE_BITS = 4, HOST_BITS = 1, SMALLEST_HOST_BITS = 3, NVME_BITS = 0 };
 
-/* The next rung of a lower tier, of which a point took so many bytes: four octaves of rungs, or
- * eight rungs, one by one; then half of the bytes at once, for each rung is a search. */
+/* The next rung of a lower tier below the used bytes.  After four octaves of rungs, and eight rungs
+ * at least, the bytes are halved each time, since each rung is a search. */
 static int64_t rung_below(int64_t used, int64_t least, int bits, int32_t k)
 {
     int64_t less = k < max_i64(8, INT64_C(4) << bits) ? max_i64(used - 1, 0) : used / 2;
@@ -147,7 +147,7 @@ static struct cell *cell_at(struct lattice *l, struct cell at)
     return &l->cells.data[l->n++];
 }
 
-/* The index of a cell that has a point, or -1. */
+/* Searches a cell; its index, or -1 if it has no point. */
 static int find_cell(struct lattice *l, struct cell at, int32_t *found)
 {
     struct cell *c = cell_at(l, at);
@@ -158,7 +158,7 @@ static int find_cell(struct lattice *l, struct cell at, int32_t *found)
 
 /* ---- the staircase of a rung ----------------------------------------------------------------- */
 
-/* What a staircase orders its points by. */
+/* The cost of a point by itself. */
 static double own_cost(const struct lattice *l, const struct cell *c)
 {
     return c->device == SMALLEST ? (double)(c->plan->persistent + c->plan->transient)
@@ -167,7 +167,7 @@ static double own_cost(const struct lattice *l, const struct cell *c)
 
 static int fastest_of_all(struct lattice *l, double *seconds);
 
-/* Sets what the point of cell i counts for, behind others that count for least. */
+/* Sets the cost of the point of cell i; points above it in the staircase cost at least least. */
 static int set_cost(struct lattice *l, int32_t i, double least)
 {
     struct cell *c = &l->cells.data[i];
@@ -183,14 +183,14 @@ static int set_cost(struct lattice *l, int32_t i, double least)
     return rc;
 }
 
-/* The stairs of a rung: where they begin, and what later columns are. */
+/* The staircase of a rung: its first cell, and the kind of later columns. */
 struct stairs {
     struct cell first;
     enum kind kind;
-    int64_t nvme; /* what they may use of it */
+    int64_t nvme; /* the NVMe budget of columns */
 };
 
-/* Column k, and its first cell, which has the NVMe it wants; or -1. */
+/* Column k and its first cell, with the full NVMe budget; or -1. */
 struct column {
     int32_t k, first;
 };
@@ -224,9 +224,9 @@ static int cell_below(struct lattice *l, const struct column *c, int32_t k, int3
 }
 
 /*
- * The first cell of column k whose point counts and takes at most so much NVMe, or -1.  *least is
- * what points of later columns that take no more count for at least: as much as that one, or where
- * there is none, as the last of the column.
+ * The first cell of column k whose point counts and uses at most nvme bytes, or -1.  *least is the
+ * minimum cost of points of later columns that use no more: the cost of that cell, or of the last
+ * cell of the column if there is none.
  */
 static int find_in_column(struct lattice *l, const struct stairs *s, int32_t k, int64_t nvme,
                           int32_t *found, double *least)
@@ -261,7 +261,7 @@ static int find_in_column(struct lattice *l, const struct stairs *s, int32_t k, 
     return rc;
 }
 
-/* The first cell of the stairs that counts under these budgets, or -1. */
+/* The first cell of a staircase that counts and fits these budgets, or -1. */
 static int find_on_stairs(struct lattice *l, const struct stairs *s, const struct budgets *b,
                           int32_t *found)
 {
@@ -288,7 +288,7 @@ double lattice_bound(const struct lattice *l, const struct budgets *b)
     return bound_seconds(l->bound, &own);
 }
 
-/* Whether stairs of a kind may have a point that counts for less than known. */
+/* Whether a staircase of this kind may have a point that costs less than known, by the bound. */
 static bool may_be_better(const struct lattice *l, enum kind kind, int64_t device,
                           const struct budgets *b, double known)
 {
@@ -301,7 +301,7 @@ static bool may_be_better(const struct lattice *l, enum kind kind, int64_t devic
     return device == SMALLEST || lattice_bound(l, &own) < known;
 }
 
-/* The same by the sketch of the first cell: none of the others counts for less. */
+/* The same by the sketch of the first cell: no other cell costs less. */
 static int may_be_better_yet(struct lattice *l, const struct stairs *s, double known, bool *may)
 {
     int rc = 0;
@@ -313,29 +313,30 @@ static int may_be_better_yet(struct lattice *l, const struct stairs *s, double k
     return rc;
 }
 
-/* The stairs of a rung with the host alone, NVMe alone, and both; those that budgets allow. */
-struct flights {
+/* The staircases of a rung: host alone, NVMe alone, both; tried: those that the budgets allow. */
+struct staircases {
     struct stairs all[KINDS];
     bool tried[KINDS];
 };
 
-static struct flights flights_of(const struct lattice *l, int64_t device, const struct budgets *b)
+static struct staircases staircases_of(const struct lattice *l, int64_t device,
+                                       const struct budgets *b)
 {
     int64_t host = l->base[TIER_HOST], nvme = l->base[TIER_NVME];
     bool has_host = b->host > host, has_nvme = b->nvme > nvme;
-    return (struct flights){
+    return (struct staircases){
         {{{.device = device, .host = NO_END, .nvme = nvme}, HOST_ALONE, nvme},
          {{.kind = NVME_ALONE, .device = device, .host = host, .nvme = NO_END}, NVME_ALONE, nvme},
          {{.device = device, .host = NO_END, .nvme = nvme}, BOTH_TIERS, NO_END}},
-        /* What other programs have in a tier may be offloaded there again without any new bytes. */
+        /* Storages that other programs keep in a tier can be offloaded there without new bytes. */
         {has_host || host + nvme > 0, has_nvme, has_host && has_nvme}};
 }
 
-/* The best point of a rung, if it counts for less than known; or -1. */
+/* The best point of a rung if it costs less than known, or -1. */
 static int find_on_rung(struct lattice *l, int64_t device, const struct budgets *b, double known,
                         int32_t *best)
 {
-    const struct flights f = flights_of(l, device, b);
+    const struct staircases f = staircases_of(l, device, b);
     int rc = 0;
     *best = -1;
     for (int i = 0; i < KINDS && !rc; i++) {
@@ -354,8 +355,8 @@ static int find_on_rung(struct lattice *l, int64_t device, const struct budgets 
 
 /* ---- the fastest of the smallest ------------------------------------------------------------- */
 
-/* As *found, the fastest point of stairs for the fewest device bytes that fits and takes less; none
- * has more than so many bytes alive.  Columns behind one have less of the host than it takes. */
+/* Sets *found to the fastest point of a SMALLEST staircase that fits and takes less than *known; no
+ * point has more than alive bytes.  Later columns have less of the host than this one uses. */
 static int find_smallest_faster(struct lattice *l, const struct stairs *s, const struct budgets *b,
                                 int64_t alive, double *known, const struct plan **found)
 {
@@ -384,12 +385,12 @@ static int find_smallest_faster(struct lattice *l, const struct stairs *s, const
     return rc;
 }
 
-/* A smallest plan with less of a lower tier may be faster than the one with more.  None has more
- * bytes alive than the smallest option. */
+/* The fastest of the smallest plans: one with less of a lower tier may be faster.  None has more
+ * live bytes than the smallest option. */
 static int fastest_smallest(struct lattice *l, const struct budgets *b, double known,
                             const struct plan **found)
 {
-    const struct flights f = flights_of(l, SMALLEST, b);
+    const struct staircases f = staircases_of(l, SMALLEST, b);
     int64_t alive = l->reserved + l->pf->p->persistent + l->pf->options.data[0].load;
     int rc = 0;
     if (offload_smallest_seconds(l->pf, &l->m) >= known)
@@ -401,7 +402,7 @@ static int fastest_smallest(struct lattice *l, const struct budgets *b, double k
     return rc;
 }
 
-/* Nothing counts that is faster than this: with most of everything, or without copies. */
+/* The seconds of the fastest plan with unlimited budgets; faster points do not count. */
 static int fastest_of_all(struct lattice *l, double *seconds)
 {
     const struct cell most = {.device = l->most, .host = NO_END, .nvme = l->base[TIER_NVME]};
@@ -449,7 +450,7 @@ int lattice_needs(struct lattice *l, int tier, const struct budgets *b, int64_t 
     return rc;
 }
 
-/* The first rung where all fits, so that no cell above it differs. */
+/* The first rung at or above bytes. */
 static int64_t first_above_all(int64_t bytes)
 {
     int64_t unit = 1;
@@ -503,7 +504,7 @@ void lattice_free(struct lattice *l)
     free(l);
 }
 
-/* Whether the machine copies and updates as this one. */
+/* Whether both machines have the same rates of copies and host updates. */
 static bool same_rates(const struct machine *a, const struct machine *b)
 {
     return a->d2h_both == b->d2h_both && a->h2d_both == b->h2d_both &&

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Answers to budgets: the fastest plan that fits, or the sentence that says why none does.  Without
- * lower tiers the plans are the options of the frontier with addresses; with them, the points of
- * the lattice as well.  Both sets follow from graph and machine, and a larger budget of any tier
- * reaches more of them: so it is never slower, and never refused where a smaller one is not.
+ * Answers to budgets: the fastest plan that fits, or a message that says why none does.  Without
+ * lower tiers the plans are the options of the frontier with addresses; with them, also the points
+ * of the lattice.  Both sets depend on graph and machine alone, and a larger budget of any tier
+ * allows more of them.  So it is never slower, and never refused if a smaller one is not.
  *
- * A step that fits with everything kept needs no search: nothing is faster (frontier_first).  What
- * only the search knows, the smallest budget and the next faster plan, is then left open.
+ * A step that fits with everything kept needs no search: no plan is faster (frontier_first).  The
+ * smallest budget and the next faster plan, which need the search, are then not set.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -14,9 +14,9 @@
 #include "plan/search/comm_cost.h"
 #include "plan/lattice.h"
 
-/* Options in a row that need no less with addresses: those behind them neither.  Of a program of
- * more than HUGE ops one is enough, for its addresses take 0.3 s. */
-#define STUBBORN 3
+/* Stop after this many consecutive options whose placed peak does not improve.  In a program of
+ * more than HUGE ops stop after one, since its placement takes 0.3 s. */
+#define STUBBORN 2
 #define HUGE     10000
 
 void plan_free(struct plan *p)
@@ -76,8 +76,8 @@ int option_steps(struct frontier *pf, const struct option *o, struct plan **out)
     return rc;
 }
 
-/* Finds out what an option takes with addresses. */
-static int settle(struct frontier *pf, struct option *o)
+/* Places an option: sets its plan and its peak with addresses. */
+static int place_option(struct frontier *pf, struct option *o)
 {
     if (o->plan)
         return 0;
@@ -98,7 +98,7 @@ static int settle(struct frontier *pf, struct option *o)
 static void *copy_of(const void *data, int64_t n, size_t element)
 {
     void *copy = malloc(((size_t)n + 1) * element);
-    if (copy && n) /* of nothing there may be no address */
+    if (copy && n) /* data may be NULL if n is 0 */
         memcpy(copy, data, (size_t)n * element);
     return copy;
 }
@@ -123,7 +123,7 @@ static int copy_plan(const struct plan *from, struct plan **out)
 /* An option with addresses, as a plan without budgets. */
 static int option_plan(struct frontier *pf, struct option *o, struct plan **out)
 {
-    int rc = settle(pf, o);
+    int rc = place_option(pf, o);
     return rc ? rc : copy_plan(o->plan, out);
 }
 
@@ -137,7 +137,7 @@ int smallest_faster(struct frontier *pf, double seconds, struct option **best)
             break;
         if (o->seconds >= seconds)
             continue;
-        int rc = settle(pf, o);
+        int rc = place_option(pf, o);
         if (rc)
             return rc;
         bool less = !*best || o->placed <= (*best)->placed;
@@ -155,7 +155,7 @@ static int fastest_within(struct frontier *pf, int64_t bytes, struct option **be
         struct option *o = &pf->options.data[i];
         if (o->load > bytes)
             continue;
-        int rc = settle(pf, o);
+        int rc = place_option(pf, o);
         if (rc)
             return rc;
         if (o->placed <= bytes)
@@ -164,8 +164,7 @@ static int fastest_within(struct frontier *pf, int64_t bytes, struct option **be
     return 0;
 }
 
-/* The option with the fewest bytes: one that would be chosen where it just fits takes all of them.
- */
+/* The option with the smallest placed peak; among equals the one that that budget would choose. */
 static int find_smallest(struct frontier *pf, struct option **smallest)
 {
     struct option *chosen;
@@ -217,7 +216,7 @@ int smallest_device(struct frontier *pf, const struct request *q, const struct b
 {
     const struct plan *offloaded = NULL;
     int64_t bytes = INT64_MAX;
-    int rc = settle(pf, q->smallest);
+    int rc = place_option(pf, q->smallest);
     *s = (struct smallest){INT64_MAX, NULL};
     if (!rc && has_tiers(q, b))
         rc = lattice_smallest(q->lattice, b, &bytes, &offloaded);
@@ -230,7 +229,7 @@ int smallest_device(struct frontier *pf, const struct request *q, const struct b
     return 0;
 }
 
-/* What the table says beside the plan: the smallest budget, the next that is faster, the bound. */
+/* Sets the other numbers of the plan table: smallest budget, next faster budget, bound. */
 static int set_outlook(struct frontier *pf, const struct request *q, struct plan *p)
 {
     struct option *next;
@@ -298,14 +297,14 @@ int plan_make(const struct graph *g, const struct machine *m, const struct budge
     return rc;
 }
 
-/* Whether the fastest option fits and, whatever there is of lower tiers, no plan is faster. */
+/* Whether the fastest option fits and no plan with these lower tiers can be faster. */
 static int is_unbeaten(struct frontier *pf, const struct request *q, struct option *o, bool *is)
 {
     int64_t transient = q->budgets.device - q->reserved - pf->p->persistent;
     *is = false;
     if (q->backings || o->load > transient)
         return 0;
-    int rc = settle(pf, o);
+    int rc = place_option(pf, o);
     *is = !rc && o->placed <= transient &&
           (!has_tiers(q, &q->budgets) || lattice_bound(q->lattice, &q->budgets) >= o->seconds);
     return rc;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The planner's numbers, one table: what is promised, what is reached.  Seconds of planning are
- * processor seconds, so that a busy machine does not count.
+ * Benchmark of the planner, as a table of targets and results.  Planning time is CPU time, so that
+ * a busy machine does not matter.
  *
  * usage: bench_plan [PART]      PART: place, optima, size, scale, stdit, tiers, conv, sweep or
  *                               budgets
@@ -146,7 +146,7 @@ static struct measured measure(const struct graph *g, const struct machine *m,
     return r;
 }
 
-/* In a process of its own, whose peak of resident memory is the planner's. */
+/* Plans in a child process, so that the peak of resident memory is the planner's. */
 static void bench_size(const char *what, const struct graph *g, const struct machine *m,
                        int64_t device, int64_t host, int64_t reserved, double most_seconds)
 {
@@ -210,7 +210,7 @@ static void bench_sizes(const struct machine *m)
 
 /* ---- scale ---------------------------------------------------------------------------------- */
 
-/* At 35 % of the activations: what small programs reach large ones have to reach, too. */
+/* At 35 % of the activations: large programs must reach the ratio of small ones. */
 static void bench_share(const char *what, struct graph *g, double target)
 {
     int64_t device = transient_share(g, 0.35);
@@ -255,7 +255,7 @@ static void bench_ratio(const char *what, const struct graph *g, const struct ma
     plan_free(p);
 }
 
-/* XL/2. */
+/* A shape of depth 28, XL/2. */
 static void bench_shape(const char *what, struct stdit_shape shape, const struct machine *m,
                         int64_t device, int64_t host, double target)
 {
@@ -333,7 +333,7 @@ static void bench_tiers(const struct machine *m)
     bench_tier_rows(LONG, longer, sizeof(longer) / sizeof(*longer), m);
 }
 
-/* Half and a third of all that keep-all takes. */
+/* Half and a third of the keep-all memory. */
 static void bench_conv(const char *name, struct graph *g)
 {
     struct plan *all = plan_at(g, &machine_fp32, INT64_MAX, 0, 0);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The planner's numbers: addresses of hard instances, of our own step graphs, of traces, and what
- * holes take of plans with a tier. */
+/* Benchmark of placement: hard instances, step graphs, traces, and the fragmentation of plans with
+ * a host tier. */
 #include <stdlib.h>
 #include <string.h>
 #include "plan/models.h"
@@ -11,7 +11,7 @@ struct worst {
     int n;
 };
 
-/* Places items; ratio is the peak over the most bytes alive at once. */
+/* Places items; ratio is the placed peak over the peak of live bytes. */
 static void place_timed(struct worst *w, struct place_item *items, int32_t n, int64_t load)
 {
     int64_t peak;
@@ -30,7 +30,7 @@ static void report(const char *what, const struct worst *w)
               "%.4f x, %.2f s, the worst of %d", w->ratio, w->seconds, w->n);
 }
 
-/* The residences of a plan on the device once more. */
+/* Places the device residences of a plan again. */
 static void place_plan(struct worst *w, const struct graph *g, const struct machine *m,
                        int64_t device)
 {
@@ -65,7 +65,7 @@ static void place_model(struct worst *w, struct graph *g, const struct machine *
     graph_free(g);
 }
 
-/* What holes between addresses take of a plan with a host tier. */
+/* The fragmentation of a plan with a host tier. */
 static void bench_arena(const struct graph *g, const struct machine *m, int64_t gib)
 {
     struct budgets b = {.device = gib << 30, .host = INT64_C(64) << 30};

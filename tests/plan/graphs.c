@@ -119,7 +119,7 @@ int32_t sketch_input(struct sketch *k, int64_t bytes)
     return s;
 }
 
-/* The gradient of x gets a contribution from an op that reads reads. */
+/* Adds an op that reads reads and contributes to the gradient of x. */
 static void contribute(struct sketch *k, const struct forward *f, int32_t x, int32_t n,
                        const int32_t *reads)
 {
@@ -202,7 +202,7 @@ struct graph *graph_chain(int32_t n, int64_t bytes)
     return sketch_finish(k, x, 1);
 }
 
-/* Modulated norm, the op on it follows. */
+/* A modulated norm; the caller adds the op that reads it. */
 static int32_t norm_modulate(struct sketch *k, int32_t x, int64_t unit, double t)
 {
     struct forward norm = {.name = "layer_norm",
@@ -316,7 +316,7 @@ static int32_t random_op(struct sketch *k, uint32_t *state, const int32_t *known
     return f.out[0];
 }
 
-/* Two ops write a half each. */
+/* A storage of which two ops write one half each. */
 static int32_t random_parts(struct sketch *k, uint32_t *state, const int32_t *known, int32_t n)
 {
     int32_t whole = sketch_storage(k, CKPT_ALIGN * 40, KIND_ACTIVATION, "concat");

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Small programs for the planner's tests: forward ops are added one by one, the rest follows. */
+/* Small programs for the planner's tests.  Forward ops are added one by one; sketch_finish derives
+ * the rest. */
 #ifndef TESTS_PLAN_GRAPHS_H
 #define TESTS_PLAN_GRAPHS_H
 
@@ -7,7 +8,7 @@
 
 #define MOST_OPERANDS 8
 
-/* A program being written down: a graph that grows, and the gradient of every storage. */
+/* A program under construction: its graph, and the gradient of every storage. */
 struct sketch {
     struct graph *g;
     int32_t storage_room, op_room, ref_room;
@@ -16,8 +17,8 @@ struct sketch {
     int32_t n_forward;
 };
 
-/* A forward op.  What its gradient reads besides the gradients of its outputs: bit i of needs is
- * input i, bit n_in + i output i. */
+/* A forward op.  needs: the storages that its gradient reads besides the gradients of its outputs;
+ * bit i is input i, bit n_in + i is output i. */
 struct forward {
     const char *name;
     int32_t n_in, in[MOST_OPERANDS], n_out, out[MOST_OPERANDS];
@@ -36,9 +37,9 @@ struct sketch *sketch_new(void);
 int32_t sketch_storage(struct sketch *k, int64_t bytes, enum graph_kind kind, const char *name);
 int32_t sketch_op(struct sketch *k, enum graph_phase phase, const char *name, int32_t n_reads,
                   const int32_t *reads, int32_t n_writes, const int32_t *writes, double seconds);
-/* Adds a forward op; storages of its outputs are made and returned in f->out. */
+/* Adds a forward op; creates the storages of its outputs and returns them in f->out. */
 void sketch_forward(struct sketch *k, struct forward *f);
-/* y = op(x) of as many bytes, whose gradient reads what needs says. */
+/* Adds y = op(x) of bytes, whose gradient reads the storages in needs; returns y. */
 int32_t sketch_unary(struct sketch *k, const char *name, int32_t x, int64_t bytes, int64_t weight,
                      unsigned needs, double seconds);
 int32_t sketch_input(struct sketch *k, int64_t bytes);
@@ -54,23 +55,23 @@ struct graph *graph_unet(int32_t levels, int64_t bytes);
 /* Random connections, several outputs, parts, changes in place, ops that run once. */
 struct graph *graph_random(uint32_t seed, int32_t n);
 
-/* A link and a drive that are slow beside the ops of these programs, so that every tier is worth
- * its bytes. */
+/* A link and a drive that are slow next to the ops of these programs, so that every tier matters.
+ */
 extern const struct machine graphs_machine;
 
-/* Most bytes of a plan, and what makes tests short. */
+/* The peak bytes of a plan. */
 int64_t plan_peak(const struct plan *p);
 /* Plans, checks the plan, and returns it; fails the test otherwise. */
 struct plan *plan_checked(const struct graph *g, int64_t budget);
-/* What a frontier that was not searched answers, or NULL. */
+/* The plan of a frontier without a search, or NULL. */
 struct plan *plan_unsearched(const struct graph *g, const struct machine *m,
                              const struct budgets *b, int64_t reserved);
-/* Puts a record in order that a test has changed, and checks it. */
+/* Sorts and checks a record that a test has changed. */
 int plan_check_again(const struct graph *g, struct plan *p, struct error *error);
-/* The same with the search done before. */
+/* The same with a frontier that is already searched. */
 struct plan *frontier_checked(struct frontier *pf, int64_t budget);
 
-/* An offload of a plan, for tests that look at it or change it. */
+/* An offload of a plan, for tests that inspect or change it. */
 struct leave {
     struct offload is;
     bool wraps; /* round the end of the step */

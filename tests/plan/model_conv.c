@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Convolutional nets and two towers: what transformer chains do not show a planner. */
+/* Convolutional nets and two towers: cases that transformer chains do not cover. */
 #include <string.h>
 #include "models.h"
 
@@ -14,7 +14,7 @@ const struct machine machine_fp32 = {.name = "13 TFLOP/s in fp32",
                                      .d2h_both = 10e9,
                                      .h2d_both = 10e9};
 
-/* A stack of pictures [batch, channels, height, width]. */
+/* A batch of images [batch, channels, height, width]. */
 struct maps {
     int32_t s;
     int64_t channels, height, width;
@@ -61,7 +61,7 @@ static struct maps batch_norm(struct net_of *k, struct maps x)
     return norm(k, x, "batch_norm", 1);
 }
 
-/* In one pass; the gradient knows the sign from the output. */
+/* One op; its gradient gets the sign from the output. */
 static struct maps batch_norm_relu(struct net_of *k, struct maps x)
 {
     return norm(k, x, "batch_norm_relu", 1 | NET_OUTPUT);

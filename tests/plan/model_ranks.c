@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Training by several ranks: layers of one bucket each, gathered before use, reduced behind. */
+/* Training on several ranks: layers of one bucket each, gathered before use and reduced after. */
 #include <stdio.h>
 #include "models.h"
 

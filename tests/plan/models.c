@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Graphs that are made up: small ones for the oracle, a large one without repetition, traces. */
+/* Synthetic graphs: small ones for the oracle, large ones without repetition, and traces. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,7 @@ static uint32_t draw(uint32_t *state, uint32_t n)
     return (*state >> 10) % n;
 }
 
-/* What a gradient may read: outputs of layers, not inputs of ops that need none. */
+/* Draws the storages that a gradient reads; sometimes the output of the layer, too. */
 static unsigned draw_needs(uint32_t *state, int32_t n_in)
 {
     unsigned needs = draw(state, 1u << n_in);
@@ -127,7 +127,7 @@ struct graph *model_small(const char *name)
 
 /* ---- large graphs without repetition -------------------------------------------------------- */
 
-/* A layer on x, and on another storage unless that is x, too. */
+/* A layer that reads x, and also another storage if that is not x. */
 static int32_t drawn_layer(struct net *k, uint32_t *state, int32_t x, int32_t other)
 {
     struct net_layer l = {.name = "op", .n_in = 1, .in = {x}};

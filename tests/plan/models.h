@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The programs and traces that the planner's numbers are measured on.  Sizes and flops are those of
- * the real models, seconds those of machine m; graphs that are made up come with their seconds.
+ * Programs and traces for the planner's benchmarks.  Sizes and flops are those of the real models;
+ * seconds follow from machine m.  Synthetic graphs have seconds of their own.
  */
 #ifndef TESTS_PLAN_MODELS_H
 #define TESTS_PLAN_MODELS_H
@@ -34,7 +34,7 @@ struct ranks_shape {
 };
 struct graph *model_ranks(const struct ranks_shape *s, const struct machine *m);
 
-/* A card of 2017 to 2020 without tensor cores: the published curves of convolutional nets. */
+/* A GPU of 2017 to 2020 without tensor cores, as in published results of convolutional nets. */
 extern const struct machine machine_fp32;
 
 /* fp32, 224 x 224 pictures.  Convolutional nets have batch norm and relu in one op, and the
@@ -47,7 +47,7 @@ struct graph *model_vae(int32_t batch, const struct machine *m);
 /* Two transformers of other widths whose last outputs meet in one loss. */
 struct graph *model_two_tower(const struct machine *m);
 
-/* At most 60 ops, every one with a single output; see tests/plan/oracle. */
+/* At most 60 ops, each with one output; see tests/plan/oracle. */
 struct graph *model_chain(uint32_t seed, int32_t n, bool uniform);
 struct graph *model_random(uint32_t seed, int32_t n);
 struct graph *model_small_unet(uint32_t seed, int32_t levels);
@@ -56,11 +56,11 @@ struct graph *model_small(const char *name);
 
 /* About n ops in blocks of which no two are alike, some with skips over a few blocks. */
 struct graph *model_synthetic(int32_t n);
-/* The same with skips of any length up to a thousand layers: no op behind which little is alive. */
+/* The same with skips of up to a thousand layers: many bytes are alive after every op. */
 struct graph *model_tangled(int32_t n);
 
-/* Lifetimes as training leaves them: what forward makes backward frees, with short-lived buffers
- * between.  Fills n items; returns the most bytes alive at once. */
+/* Lifetimes as in training: forward allocates, backward frees, with short-lived buffers between.
+ * Fills n items; returns the peak of live bytes. */
 int64_t model_trace(uint32_t seed, int32_t n, struct place_item *items);
 
 #endif

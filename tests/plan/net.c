@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Programs for the planner's numbers: the graph that grows, its gradients and its update. */
+/* Builder of benchmark programs: forward ops, their gradients and the update. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An independent judge of placements. */
+/* An independent check of placements. */
 #include "places.h"
 
 uint32_t places_draw(uint32_t *state, uint32_t n)
@@ -13,7 +13,8 @@ static bool share_steps(const struct place_item *a, const struct place_item *b, 
     return a->first <= b->last + shift && b->first + shift <= a->last;
 }
 
-/* Whether they are alive at the same time in this turn of a circle, or one turn apart. */
+/* Whether two items are alive at the same time, in the same turn of the circle or one turn apart.
+ */
 static bool meet(const struct place_item *a, const struct place_item *b, int32_t period)
 {
     return share_steps(a, b, 0) || share_steps(a, b, period) || share_steps(a, b, -period);

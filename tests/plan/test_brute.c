@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tiny programs by brute force: every set of storages to drop is tried with semantics of their own,
- * a recursive executor and liveness counted from the back.  The planner's smallest peak is not
- * worse than a tenth above the best.
+ * Tiny programs by brute force: every set of dropped storages is tried with an independent model, a
+ * recursive executor and liveness from the end of the program.  The planner's smallest peak is at
+ * most a tenth above the best.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -102,8 +102,8 @@ static int64_t peak_without(const struct graph *g, const bool *drop)
     return peak;
 }
 
-/* Lists what can be dropped: made by one forward op that can run again, whose reads nobody changes.
- * Returns -1 if the program has something this file has no semantics for. */
+/* Lists the droppable storages: written by one rerunnable forward op whose inputs do not change.
+ * Returns -1 if the model of this file does not cover the program. */
 static int32_t list_drops(const struct graph *g, int32_t *list)
 {
     int32_t n = 0, writers[512] = {0};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Answers to budgets of three tiers: more of any of them is never slower and never refused,
- * whatever was asked before; the smallest budget is exact; refusals name budgets that work; the
- * lower bound is one, and falls with memory.
+ * whatever the order of requests; the smallest budget is exact; refusals name budgets that work;
+ * the lower bound is below every plan and falls with memory.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -20,8 +20,8 @@
 #define MIB  (INT64_C(1) << 20)
 #define MOST (INT64_C(1) << 40)
 
-/* A model with a tied embedding that is as large as what it makes: plans with offloads come and go
- * when searches see its budgets as they are. */
+/* A model with a tied embedding as large as its activations.  A search that sees its budgets
+ * directly finds plans with offloads at some budgets and not at larger ones. */
 static struct graph *tied(void)
 {
     char path[4096];
@@ -34,7 +34,7 @@ static struct graph *tied(void)
     return g;
 }
 
-/* Its plan, checked, or NULL where it is refused; the sentence in error. */
+/* A checked plan, or NULL with the message in error if it is refused. */
 static struct plan *ask(struct frontier *pf, const struct budgets *b, struct error *error)
 {
     struct plan *p;
@@ -49,7 +49,7 @@ static struct plan *ask(struct frontier *pf, const struct budgets *b, struct err
     return p;
 }
 
-/* Device bytes between what is least and what is most, far more often where it is tight. */
+/* Device bytes between least and most; small ones are closer together. */
 static int64_t device_at(int64_t least, int64_t most, int i, int n)
 {
     double share = (double)i / (n - 1);
@@ -68,7 +68,7 @@ static bool has_no_less(const struct budgets *a, const struct budgets *b)
     return a->device >= b->device && a->host >= b->host && a->nvme >= b->nvme;
 }
 
-/* Any two answers of which one had no less of anything. */
+/* Compares all pairs of answers of which one had at least the budgets of the other. */
 static void compare_all(const struct asked *list, int n)
 {
     for (int i = 0; i < n; i++)
@@ -89,7 +89,7 @@ static double seconds_of(struct frontier *pf, const struct budgets *b)
     return seconds;
 }
 
-/* Where nothing had to be searched the answer is as fast, too.  Returns whether it was so. */
+/* If no search is needed, the unsearched answer is as fast.  Returns whether that was the case. */
 static int check_first(const struct graph *g, const struct asked *a)
 {
     struct error error;
@@ -104,7 +104,7 @@ static int check_first(const struct graph *g, const struct asked *a)
 
 enum { DEVICES = 8, HOSTS = 4, DRIVES = 2, ASKED = DEVICES * HOSTS * DRIVES };
 
-/* Budgets in an order that jumps about: an answer does not depend on what was asked before. */
+/* Budgets in a mixed order: an answer does not depend on earlier requests. */
 static void more_never_hurts(struct graph *g, int64_t some_host)
 {
     const int64_t hosts[HOSTS] = {0, some_host / 3, some_host, MOST};
@@ -157,7 +157,7 @@ static void test_micro_steps(void **state)
 
 /* ---- the smallest budgets -------------------------------------------------------------------- */
 
-/* The budget behind some words of a refusal, as the command line takes it. */
+/* Reads the budget after some words of a refusal, as the command line does. */
 static int64_t named_after(const char *message, const char *words)
 {
     const char *at = strstr(message, words);
@@ -265,8 +265,8 @@ static void test_bound_falls(void **state)
     }
 }
 
-/* Schedules of a large program that were not played take the time that was said, and about as many
- * bytes; and more memory is never slower. */
+/* Unsimulated schedules of a large program have the predicted time and nearly the predicted bytes;
+ * and more memory is never slower. */
 static void test_unplayed(void **state)
 {
     struct graph *g = model_stdit(12, false, &machine_cpu);
@@ -305,7 +305,7 @@ static void test_unplayed(void **state)
     graph_free(g);
 }
 
-/* Layers that read their input and two results of a norm: a small one, and a scalar. */
+/* Layers that read their input and two outputs of a norm: a small tensor and a scalar. */
 static struct graph *with_scalars(int32_t layers)
 {
     const int64_t bytes = 1 << 27;
@@ -334,7 +334,7 @@ static struct graph *with_scalars(int32_t layers)
     return sketch_finish(k, x, 1);
 }
 
-/* A search that changes one storage at a time is not offered to drop the scalars. */
+/* The search does not drop scalars: it changes one storage at a time. */
 static void test_scalars(void **state)
 {
     struct graph *g = with_scalars(24);

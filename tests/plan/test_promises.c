@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the planner promises: a plan under every budget from the smallest on, never slower with
- * more, refused one byte below; the same plan for the same question; every plan proved.
+ * Promises of the planner: a plan under every budget from the smallest on, never slower with more,
+ * refused one byte below; the same plan for the same request; every plan passes the checker.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -14,7 +14,7 @@
 
 #define POINTS 100
 
-/* Without tiers to offload in. */
+/* A plan without lower tiers. */
 static int make(const struct graph *g, int64_t device, int64_t reserved, struct plan **p,
                 struct error *error)
 {
@@ -111,7 +111,7 @@ static void test_refusal_is_exact(void **state)
     graph_free(g);
 }
 
-/* Reserved bytes count against the budget like any others. */
+/* Reserved bytes count against the budget like all others. */
 static void test_reserved(void **state)
 {
     (void)state;
@@ -128,7 +128,7 @@ static void test_reserved(void **state)
     graph_free(g);
 }
 
-/* The next budget that the plan names does what it says. */
+/* The next budget named by a plan gives the named time. */
 static void test_next_budget(void **state)
 {
     (void)state;
@@ -219,8 +219,8 @@ static void test_curve_of_a_transformer(void **state)
     graph_free(g);
 }
 
-/* Where a step fits with everything kept, no search finds anything faster; one byte below that is
- * no answer. */
+/* If a step fits with everything kept, no search finds a faster plan; one byte below, the
+ * unsearched frontier has no answer. */
 static void first_is_fastest(struct graph *g)
 {
     struct error error;
@@ -260,8 +260,8 @@ static double bound(struct frontier *pf, int64_t device)
     return seconds;
 }
 
-/* The bound and the plan behind it ask one frontier, also of a graph that was made anew, and it
- * answers as a new one does. */
+/* The bound and the plan use one cached frontier, also for a new graph with equal numbers, and it
+ * gives the answers of a new one. */
 static void test_first_is_kept(void **state)
 {
     struct graph *g = graph_chain(24, 1 << 20), *same = graph_chain(24, 1 << 20);
@@ -373,9 +373,8 @@ static void test_empty_program(void **state)
 }
 
 /*
- * A whole is made in parts that lie far apart, and nothing reads it meanwhile: frames of a clip one
- * after the other, joined at the end of a program that runs forward only.  What the first part
- * wrote must stay, under every budget.
+ * A tensor is written in parts that are far apart, and read only at the end: frames of a clip that
+ * are joined at the end of a forward-only program.  The first part must stay under every budget.
  */
 static void test_parts_far_apart(void **state)
 {

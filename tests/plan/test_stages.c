@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Stages against the simulation: after any moves, and after moves taken back, the bytes and the
- * ticks that were changed a little at a time are those of the whole schedule played anew, exactly.
- * What was foreseen of a move is what it came to.
+ * Stages against the simulation: after any moves, undone or not, the incrementally updated bytes
+ * and ticks equal those of a simulation of the whole schedule, exactly.  The foreseen effect of a
+ * move equals its real effect.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -29,7 +29,7 @@ static uint32_t draw(struct fixture *f, uint32_t n)
     return (f->random >> 10) % n;
 }
 
-/* Storages with more than one gap in one pass: what a hold cannot say without spans. */
+/* Storages with several gaps in one pass, which only spans can express. */
 static int count_dropped_twice(const struct fixture *f)
 {
     int count = 0, n_storages = f->p->g->n_storages;

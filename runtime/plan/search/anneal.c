@@ -1,42 +1,45 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The local search: a schedule is changed at random places, one use at a time, for one target of
- * bytes after the other.  What is above the target has a price, so that the way may lead through
- * schedules that do not fit; it rises while the heat falls.  A change costs about a microsecond
- * however long the program is (stages.h), so this works at any size; it reaches less far where
- * there are fewer changes an op.  Random is a fixed sequence, and work is counted, not timed.
+ * The local search: simulated annealing of a schedule, one use of a storage at a time, for a series
+ * of target loads.  Bytes above the target have a price, so the search may pass through schedules
+ * that do not fit; the price rises while the temperature (heat) falls.  A move costs about a
+ * microsecond whatever the length of the program (stages.h); large programs get fewer moves per op.
+ * The random sequence is fixed, and work is counted, not timed.
  *
- * The targets go down and up again.  The schedule goes with them: it begins anew from a known one
- * only where that takes less time.
+ * Targets go down and up again.  The search continues from its last schedule, and restarts from a
+ * known option only if that is faster.
  */
 #include <stdlib.h>
 #include "plan/search/stages.h"
 
-#define PASSES     3    /* over the targets, each between those of the one before, and colder */
-#define TARGETS    100  /* of a pass, at most */
-#define ROUND      64   /* moves between two changes of heat and price */
-#define LEAST      16   /* work an op that is worth to begin with a target */
-#define ROUND_WORK 8000 /* an op: with more there is another round */
-#define LISTED     8    /* times that the largest storage is listed */
-#define DEAREST    30   /* in the end what is above the target costs so many times as much */
-#define MARGIN     512  /* keep a schedule on the way that saves this part of recompute */
-#define SMALL      256  /* ops: every schedule is worth keeping */
-#define BELOW      16   /* the last target is by this part below the smallest load known */
-#define SMALLER    8    /* times that the smallest load is pushed down, at most */
+#define PASSES     3    /* over the targets; each pass uses other targets and less heat */
+#define TARGETS    50   /* the most targets of a pass */
+#define BATCH      64   /* moves between two changes of heat and price */
+#define MIN_WORK   16   /* work per op below which a target is not worth starting */
+#define ROUND_WORK 4000 /* work per op of a round */
+#define IDLE       3    /* stop after this many rounds in a row with little gain */
+#define GAIN       2048 /* little gain: less than this part of a step's time, on average */
+#define SAMPLES    128  /* loads at which the gain is measured */
+#define SAMPLE     32   /* each sample is smaller by this part than the one before */
+#define LISTED     8    /* list entries of the largest storage */
+#define DEAREST    30   /* the final price of bytes above the target over the first one */
+#define MARGIN     512  /* an intermediate schedule is kept if it saves this part of recompute */
+#define SMALL      256  /* ops: in smaller programs every better schedule is kept */
+#define BELOW      16   /* the last target is this part below the smallest known load */
+#define SMALLER    8    /* the most attempts to reduce the smallest load */
 
 struct annealer {
     struct frontier *pf;
     struct stages *x;
-    int64_t most; /* bytes: no target is above it */
-    int32_t *hold;
-    int32_t *storages; /* those that a move can change, large ones several times */
+    int64_t most;      /* bytes: no target is larger */
+    int32_t *hold;     /* of the schedule to keep */
+    int32_t *storages; /* that a move can change; large ones are listed several times */
     int32_t n_storages;
     uint64_t random;
-    bool anew;              /* every target begins from a known schedule */
-    double ticks;           /* of an op, on average */
-    double price, cheapest; /* ticks for a byte above the target in a stage */
-    double heat, hottest;   /* ticks */
-    int64_t kept;           /* schedules, so far */
+    bool anew;              /* every target starts from an option of the frontier */
+    double ticks;           /* average duration of an op */
+    double price, cheapest; /* ticks per byte above the target and stage; now, and at the start */
+    double heat, hottest;   /* temperature in ticks; now, and at the start */
 };
 
 static uint32_t draw(struct annealer *a, uint32_t n)
@@ -45,8 +48,8 @@ static uint32_t draw(struct annealer *a, uint32_t n)
     return (uint32_t)(((a->random >> 32) * n) >> 32);
 }
 
-/* About minus the logarithm of a random number in (0, 1]; made of sums only, so that every machine
- * agrees. */
+/* Roughly minus the logarithm of a random number in (0, 1].  Only sums, so that all machines get
+ * the same bits. */
 static double draw_patience(struct annealer *a)
 {
     double halves = 0;
@@ -61,7 +64,8 @@ static double cost(const struct annealer *a)
     return (double)a->x->ticks + a->price * (double)a->x->top.excess;
 }
 
-/* Keeps the schedule, if it saves more than a part of the recompute of what is known. */
+/* Adds the schedule to the frontier if it saves 1/part of its recompute against the best known one;
+ * part 0: if it is faster at all. */
 static int keep(struct annealer *a, int64_t part)
 {
     const struct program *p = a->pf->p;
@@ -71,14 +75,13 @@ static int keep(struct annealer *a, int64_t part)
         (o && o->seconds <= schedule_seconds(p, a->x->ticks + (part ? a->x->ticks / part : 0))))
         return 0;
     int rc = stages_hold(a->x, simulator_spans(a->pf->sim), a->hold);
-    a->kept++;
     return rc ? rc : frontier_keep(a->pf, a->hold, peak, schedule_seconds(p, a->x->ticks), 0);
 }
 
 /* ---- moves ---------------------------------------------------------------------------------- */
 
-/* A stage between two others, half of the time one that uses what s is made of: to make s there
- * may spare what else was kept for it. */
+/* Draws a stage between two others, half of the time one that uses an input of s: if s is computed
+ * there, the input need not be kept for s any longer. */
 static int32_t choose_stage(struct annealer *a, int32_t s, int32_t from, int32_t to)
 {
     const struct program *p = a->pf->p;
@@ -92,20 +95,20 @@ static int32_t choose_stage(struct annealer *a, int32_t s, int32_t from, int32_t
     return n > 0 ? use_stage(l, first + (int32_t)draw(a, (uint32_t)n)) : any;
 }
 
-/* Whether keeping or dropping s costs more than most, by what is known without trying it. */
+/* Whether toggling s after use i is known to cost more than most without making the move. */
 static bool is_hopeless(const struct annealer *a, int32_t s, int32_t i, double most)
 {
     bool drops = use_kept(&a->x->uses[s], i);
     double ticks = (double)stages_toggle_ticks(a->x, s, i), enough = (most - ticks) / a->price + 1;
     if (drops && ticks <= most)
-        return false; /* the excess can only fall */
+        return false; /* dropping can only reduce the excess */
     int64_t excess =
         stages_toggle_excess(a->x, s, i, drops || enough > 0x1p62 ? INT64_MAX : (int64_t)enough);
     return ticks + a->price * (double)excess > most;
 }
 
-/* Whether the schedule is sure to cost more than most with s dropped up to stage t, or there from
- * that stage on. */
+/* Whether the move of s after use i to stage t is sure to cost more than most (stages_foresee). The
+ * work that the move would have taken is counted. */
 static bool is_lost(struct annealer *a, int32_t s, int32_t i, int32_t t, double most)
 {
     struct foresight f;
@@ -118,7 +121,7 @@ static bool is_lost(struct annealer *a, int32_t s, int32_t i, int32_t t, double 
     return true;
 }
 
-/* Makes a move at random, unless it is none or sure to cost more than most. */
+/* Makes a random move, unless it changes nothing or is sure to cost more than most. */
 static bool move(struct annealer *a, double most)
 {
     int32_t s = a->storages[draw(a, (uint32_t)a->n_storages)];
@@ -128,7 +131,7 @@ static bool move(struct annealer *a, double most)
         return false;
     int32_t from = use_stage(l, i), to = use_stage(l, i + 1);
     if (to - from == 1 && use_kept(l, i) && draw(a, 8) > 0)
-        return false; /* dropped it would be gone for no stage at all */
+        return false; /* between neighbouring stages dropping frees nothing */
     bool shift = to - from > 1 && draw(a, 6) == 0;
     int32_t t = shift ? choose_stage(a, s, from, to) : use_kept(l, i) ? to : from;
     if ((!shift && is_hopeless(a, s, i, most)) || is_lost(a, s, i, t, most))
@@ -140,15 +143,15 @@ static bool move(struct annealer *a, double most)
     return true;
 }
 
-/* Hot and cheap at first, so that large storages may go and come back above the target. */
+/* Hot and cheap at first, so that large storages can be dropped and recomputed above the target. */
 static void cool(struct annealer *a, double left)
 {
     a->heat = a->hottest * left * left * left;
     a->price = a->cheapest / (left * left + 1. / DEAREST);
 }
 
-/* Makes moves for so much work.  A move that makes the schedule cost more is taken back, unless
- * patience is drawn for it. */
+/* Makes moves until the work is done.  A move that raises the cost by more than a random limit is
+ * undone. */
 static int anneal(struct annealer *a, int64_t work)
 {
     struct stages *x = a->x;
@@ -156,7 +159,7 @@ static int anneal(struct annealer *a, int64_t work)
     int rc = 0;
     cool(a, 1);
     for (int32_t n = 1; x->work < end && !rc; n++) {
-        if (n % ROUND == 0)
+        if (n % BATCH == 0)
             cool(a, (double)(end - x->work) / (double)work);
         double before = cost(a), most = a->heat * draw_patience(a);
         x->work++;
@@ -185,7 +188,7 @@ static int load(struct annealer *a, const struct option *o)
     return rc ? rc : stages_load(a->x, s);
 }
 
-/* Goes on to a target, from a known schedule if that takes less. */
+/* Anneals for a target, starting from a known option if it is faster than the current schedule. */
 static int aim(struct annealer *a, int64_t target, double heat, int64_t work)
 {
     struct frontier *pf = a->pf;
@@ -201,7 +204,8 @@ static int aim(struct annealer *a, int64_t target, double heat, int64_t work)
     return rc ? rc : anneal(a, work);
 }
 
-/* Targets from the most to the smallest load, the n-th by a part of d below the one before. */
+/* Lists targets from most bytes to below the smallest load, each 1/d smaller than the one before.
+ */
 static int32_t list_targets(const struct frontier *pf, int64_t d, int64_t most, int64_t *targets)
 {
     int64_t least = pf->options.data[0].load;
@@ -213,19 +217,19 @@ static int32_t list_targets(const struct frontier *pf, int64_t d, int64_t most, 
     return n;
 }
 
-/* Lists as many targets as there is work for; of each pass between those of the others. */
+/* Lists as many targets as the work allows.  The targets of a pass lie between those of others. */
 static int32_t choose_targets(const struct annealer *a, int pass, int64_t work, int64_t *targets)
 {
     const struct frontier *pf = a->pf;
     int64_t most = pf->options.data[pf->n - 1].load, d = 4;
-    int64_t n = min_i64(TARGETS, work / LEAST / pf->p->g->n_ops);
-    n = min_i64(n, most - pf->options.data[0].load); /* they are a byte apart at least */
+    int64_t n = min_i64(TARGETS, work / MIN_WORK / pf->p->g->n_ops);
+    n = min_i64(n, most - pf->options.data[0].load); /* targets differ by a byte or more */
     while (list_targets(pf, d + 1, most, targets) < n)
         d++;
     return list_targets(pf, d, most - most / d / PASSES * pass, targets);
 }
 
-/* Small targets are harder and get more of the work. */
+/* Anneals for all targets of a pass.  Smaller targets are harder and get more work. */
 static int run_pass(struct annealer *a, int pass, int64_t work)
 {
     static const double heats[PASSES] = {0.15, 0.1, 0.05};
@@ -241,7 +245,7 @@ static int run_pass(struct annealer *a, int pass, int64_t work)
     return rc;
 }
 
-/* Pushes the smallest load down as long as it yields; then bytes are dearer than all else. */
+/* Reduces the smallest load until that fails: bytes are priced above all else. */
 static int run_smallest(struct annealer *a, int64_t work)
 {
     const struct frontier *pf = a->pf;
@@ -260,35 +264,58 @@ static int run_smallest(struct annealer *a, int64_t work)
     return rc;
 }
 
-/* From the largest load, down and up again, as often as there is work for. */
+/* Passes from the largest load down and up again, then the smallest load. */
 static int run_round(struct annealer *a, int64_t work)
 {
     int64_t n_ops = a->pf->p->g->n_ops, smallest = work / 8;
-    int32_t passes = (int32_t)min_i64(PASSES, 1 + work / (TARGETS * LEAST * n_ops));
+    int32_t passes = (int32_t)min_i64(PASSES, 1 + work / (TARGETS * MIN_WORK * n_ops));
     int rc = load(a, frontier_within(a->pf, a->most));
     for (int pass = 0; pass < passes && !rc; pass++)
         rc = run_pass(a, pass, (work - smallest) / passes);
     return rc ? rc : run_smallest(a, smallest);
 }
 
-/* Small programs have several rounds: each takes another way.  When both ways have found nothing,
- * the next ones seldom do (none of the 56 optima is lost). */
+/* Samples the seconds of the frontier at SAMPLES loads; 0 where no option is that small. */
+static void sample(const struct frontier *pf, double *seconds)
+{
+    int64_t load = pf->options.data[pf->n - 1].load;
+    for (int k = 0; k < SAMPLES; k++, load -= load / SAMPLE) {
+        const struct option *o = frontier_within(pf, load);
+        seconds[k] = o ? o->seconds : 0;
+    }
+}
+
+/* Whether the frontier got faster by 1/GAIN on average.  A load that had no option before counts as
+ * one that takes a tenth less time. */
+static bool has_gained(const double *before, const double *after)
+{
+    double gain = 0;
+    int n = 0;
+    for (int k = 0; k < SAMPLES && after[k] > 0; k++, n++)
+        gain += before[k] > 0 ? before[k] / after[k] - 1 : .1;
+    return gain * GAIN > n;
+}
+
+/* Small programs get several rounds; every second one starts each target from a known option.
+ * After IDLE rounds with little gain later ones seldom gain more: all 56 optima are found. */
 static int run(struct annealer *a, int64_t work)
 {
     int64_t rounds = 1 + work / (ROUND_WORK * (int64_t)a->pf->p->g->n_ops);
+    double seconds[2][SAMPLES];
     int rc = 0, idle = 0;
-    for (int64_t k = 0; k < rounds && !rc && idle < 2; k++) {
-        int64_t before = a->kept;
+    sample(a->pf, seconds[1]);
+    for (int64_t k = 0; k < rounds && !rc && idle < IDLE; k++) {
         a->anew = k % 2;
         rc = run_round(a, work / rounds);
-        idle = a->kept > before ? 0 : idle + 1;
+        sample(a->pf, seconds[k % 2]);
+        idle = has_gained(seconds[(k + 1) % 2], seconds[k % 2]) ? 0 : idle + 1;
     }
     return rc;
 }
 
 /* ---- storages ------------------------------------------------------------------------------- */
 
-/* How often to list what has so many bytes: by the square root of its share of the most. */
+/* The number of list entries of a storage: proportional to the square root of bytes / most. */
 static int32_t listings(int64_t bytes, int64_t most)
 {
     const double all = LISTED - 1;
@@ -323,7 +350,7 @@ int frontier_anneal(struct frontier *pf, int64_t work, int64_t most)
 {
     struct annealer a = {.pf = pf, .most = most, .random = 3, .ticks = average_ticks(pf->p)};
     size_t n = (size_t)pf->p->g->n_storages + 1;
-    if (work < 4 * LEAST * (int64_t)pf->p->g->n_ops || most < pf->options.data[0].load)
+    if (work < 4 * MIN_WORK * (int64_t)pf->p->g->n_ops || most < pf->options.data[0].load)
         return 0;
     int rc = stages_new(pf->p, &a.x);
     a.hold = malloc(n * sizeof(*a.hold));

@@ -1,33 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A lower bound of a step's time.  It relaxes a plan to four totals: seconds of recompute, seconds
- * of waiting, bytes offloaded, bytes of state and values that are updated on the host.  Two moments
- * decide:
+ * of waiting, bytes offloaded, bytes of state and values updated on the host.  It uses two moments:
  *
- * - the op where most is alive when everything is kept.  Bytes above the budget are dropped (their
- *   op runs again once behind this one, at its own price alone, cheapest first and in fractions),
- *   or updated on the host, or were copied out after they were last written: in the tail or in the
- *   body up to this op, with the waiting that is there.
- * - the tail.  All state that it updates on the device is there once; what was not there when the
- *   tail began comes in meanwhile, and the step waits for it.
+ * - The op with the most live bytes when everything is kept.  Bytes above the budget are dropped
+ *   (one rerun of their op after the peak, without its inputs, cheapest first and in fractions), or
+ *   updated on the host, or copied out after their last write: in the tail or in the body up to
+ * this op, including the time that the step waits there.
+ * - The tail.  State that is updated on the device must be resident once; the part that is not
+ *   resident when the tail begins is copied in during the tail, and the step waits for it.
  *
- * Each row holds for every plan, and each gets weaker with more memory of any tier.  So the bound
- * is one, and it never rises with a budget.  The same rates as in the clock of plans are used.
+ * Each constraint holds for every plan and gets weaker with more memory of any tier, so the bound
+ * does not rise with a budget.  Transfer rates are those of the plan's clock.
  */
 #include "plan/search/bound.h"
 #include <math.h>
 #include <stdlib.h>
 #include "plan/search/comm_cost.h"
 
-#define THIRDS    60   /* how often the range of host updates is cut */
-#define PRECISION 1e-9 /* what that leaves of the answer at most */
+#define THIRDS    60   /* iterations of the ternary search over bytes updated on the host */
+#define PRECISION 1e-9 /* relative error of that search, at most */
 
-/* Something that gives value at a cost, in fractions. */
+/* A divisible item with a value and a cost. */
 struct offer {
     double cost, value;
 };
 
-/* Offers, cheapest per value first; each with the sums of those before and itself. */
+/* Offers, lowest cost per value first; sums include all offers up to each. */
 struct offers {
     struct offer *list, *sums;
     int32_t n;
@@ -37,16 +36,16 @@ struct bound {
     const struct machine *m;
     double base;              /* seconds of a step that drops and copies nothing */
     double alive;             /* bytes at the peak */
-    double unwritten;         /* of them, those that a tier may hold without a copy in each step */
-    double held[TIER_COUNT];  /* bytes that another program has put in a tier */
+    double unwritten;         /* the part that a tier may hold without a copy in each step */
+    double held[TIER_COUNT];  /* bytes that another program keeps in a tier */
     double window;            /* seconds from the start of the tail to the peak of the next step */
     double tail;              /* seconds of the tail */
-    double updated;           /* persistent bytes that the tail needs from before it */
+    double updated;           /* persistent bytes that the tail reads */
     double host_window;       /* seconds from the start of the tail to the last first use of a value
                                * that an update writes */
-    double state_share;       /* at least this part of what the host updates stays there */
-    struct offers reruns;     /* cost: seconds; value: bytes that are gone at the peak */
-    struct offer worth_rerun; /* sum of those that cost less than to wait for a copy out */
+    double state_share;       /* the smallest part of hosted bytes that stays in the host tier */
+    struct offers reruns;     /* cost: seconds; value: bytes freed at the peak */
+    struct offer worth_rerun; /* sum of the reruns that cost less than waiting for a copy out */
     struct offers updates;    /* that may run on the host.  cost: bytes of state and value; value:
                                * seconds on the device */
 };
@@ -87,7 +86,7 @@ static struct offer total_of(const struct offers *o)
     return o->n ? o->sums[o->n - 1] : (struct offer){0, 0};
 }
 
-/* The first offer up to which the sum of costs, or of values, reaches so much; or n. */
+/* The first offer whose sums reach this cost and value; n if none does. */
 static int32_t find_sum(const struct offers *o, double cost, double value)
 {
     int32_t low = 0, high = o->n;
@@ -101,7 +100,7 @@ static int32_t find_sum(const struct offers *o, double cost, double value)
     return low;
 }
 
-/* The smallest cost of so much value; of all offers where they have less. */
+/* The smallest cost of this value; the cost of all offers if their value is smaller. */
 static double cost_of(const struct offers *o, double value)
 {
     int32_t i = find_sum(o, 0, value);
@@ -113,7 +112,7 @@ static double cost_of(const struct offers *o, double value)
     return o->sums[i].cost - o->list[i].cost * (1 - missing / o->list[i].value);
 }
 
-/* The most value for so much cost. */
+/* The largest value for this cost. */
 static double value_of(const struct offers *o, double cost)
 {
     int32_t i = find_sum(o, cost, 0);
@@ -127,7 +126,7 @@ static double value_of(const struct offers *o, double cost)
 
 /* ---- facts ----------------------------------------------------------------------------------- */
 
-/* What one more run of each op gives back of the bytes alive at the peak. */
+/* Lists, per op, the bytes alive at the peak that one rerun recomputes. */
 static int list_reruns(const struct program *p, const struct schedule *s, struct offers *o)
 {
     const struct graph *g = p->g;
@@ -137,7 +136,7 @@ static int list_reruns(const struct program *p, const struct schedule *s, struct
         const struct residence *t = &s->residences.data[i];
         if (!p->droppable[t->storage] || t->first >= s->peak_step || t->last <= s->peak_step)
             continue;
-        /* Of several writers the first stands for all: that is less than what they take. */
+        /* Only the first of several writers is counted: a lower bound of their time. */
         bytes[p->writers[p->writer_start[t->storage]]] += (double)g->storages[t->storage].bytes;
     }
     for (int32_t i = 0; i < g->n_body && !rc; i++)
@@ -149,10 +148,10 @@ static int list_reruns(const struct program *p, const struct schedule *s, struct
     return rc;
 }
 
-/* Per persistent storage: where it is used and written. */
+/* Uses and writes of a persistent storage. */
 struct place {
     int32_t first, written; /* its first use, its last writer, or -1 */
-    bool in_tail, needed;   /* the tail uses it; and first reads it there */
+    bool in_tail, needed;   /* the tail uses it; the first use there is a read */
 };
 
 static struct place *find_places(const struct graph *g)
@@ -182,7 +181,7 @@ static double seconds_between(const struct graph *g, int32_t from, int32_t to)
     return seconds;
 }
 
-/* State and value of an update come and go with it. */
+/* Lists the updates that may run on the host. */
 static int list_updates(const struct graph *g, const struct place *at, struct bound *b)
 {
     int32_t use = 0;
@@ -210,7 +209,7 @@ static int list_updates(const struct graph *g, const struct place *at, struct bo
     return rc;
 }
 
-/* Reruns that cost less than to wait for a copy of the same bytes. */
+/* Sums the reruns that cost less than waiting for a copy of the same bytes. */
 static void set_worth_rerun(struct bound *b)
 {
     for (int32_t i = 0; i < b->reruns.n; i++)
@@ -273,12 +272,12 @@ int bound_new(struct frontier *pf, const struct machine *m, struct bound **out)
 
 /* ---- the bound ------------------------------------------------------------------------------- */
 
-/* Budgets as numbers. */
+/* Capacities in bytes. */
 struct room {
     double device, host, nvme;
 };
 
-/* What is held there, and what is still to be had. */
+/* Bytes kept there by other programs and bytes still free. */
 static double room_in(const struct bound *b, int tier, int64_t budget, int64_t taken)
 {
     return b->held[tier] + fmax(0, (double)(budget - taken));
@@ -295,15 +294,15 @@ static struct room room_of(const struct bound *b, const struct budgets *budgets)
                          drive ? room_in(b, TIER_NVME, budgets->nvme, taken[TIER_NVME]) : 0};
 }
 
-/* Updates of so many bytes on the host save the device at least this: some part of all they can. */
+/* Seconds that updates of these bytes on the host save the device, at least. */
 static double saved_at_least(const struct bound *b, double hosted)
 {
     struct offer all = total_of(&b->updates);
     return all.cost > 0 ? all.value * hosted / all.cost : 0;
 }
 
-/* Seconds that a step waits at least: the tail for state that comes in, and the values that the
- * host makes for their first use. */
+/* The least seconds that a step waits: the tail for state to be copied in, and first uses for
+ * values that the host updates. */
 static double least_wait(const struct bound *b, const struct room *r, double hosted)
 {
     double in = b->updated - hosted - r->device, saved = saved_at_least(b, hosted);
@@ -315,7 +314,7 @@ static double least_wait(const struct bound *b, const struct room *r, double hos
     return fmax(0, wait);
 }
 
-/* Bytes that can be away from the device at the peak after so much waiting. */
+/* The most bytes that can be off the device at the peak with this waiting time. */
 static double most_away(const struct bound *b, const struct room *r, double wait, double hosted)
 {
     double window = b->window + wait - saved_at_least(b, hosted), kept = b->unwritten + hosted;
@@ -324,8 +323,8 @@ static double most_away(const struct bound *b, const struct room *r, double wait
     return fmin(link, fmin(r->host, link) + nvme);
 }
 
-/* The shortest step with so many bytes updated on the host: convex in hosted.  Where bytes can
- * leave, none costs more than to wait for its copy. */
+/* The shortest step with these bytes updated on the host; convex in hosted.  A byte costs at most
+ * the wait for its copy out. */
 static double shortest(const struct bound *b, const struct room *r, double hosted)
 {
     double wait = least_wait(b, r, hosted);
@@ -339,7 +338,7 @@ double bound_seconds(const struct bound *b, const struct budgets *budgets)
 {
     struct room r = room_of(b, budgets);
     if (b->alive - total_of(&b->reruns).value > r.device + r.host + r.nvme)
-        return INFINITY; /* what is not dropped must be somewhere */
+        return INFINITY; /* bytes that cannot be dropped fit in no tier */
     double low = 0, high = fmin(total_of(&b->updates).cost, r.host / b->state_share);
     if (r.host + r.nvme <= 0)
         return b->base + cost_of(&b->reruns, b->alive - r.device);

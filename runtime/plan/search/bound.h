@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Inside the planner: a lower bound of a step's time, a function of the budgets of all tiers. */
+/* Inside the planner: a lower bound of a step's time as a function of the budgets of all tiers. */
 #ifndef CKPT_PLAN_BOUND_H
 #define CKPT_PLAN_BOUND_H
 
 #include "plan/search/search.h"
 
-/* Facts of a program and a machine; no budget changes them. */
+/* Facts of a program and a machine that do not depend on budgets. */
 struct bound;
 
 /* Returns 0 or CKPT_ENOMEM. */
 int bound_new(struct frontier *pf, const struct machine *m, struct bound **b);
 void bound_free(struct bound *b);
 
-/* No plan under these budgets is faster (device: persistent and transient bytes; tiers: behind
- * tier_base).  Never rises when a budget grows. */
+/* A lower bound of the seconds of all plans under these budgets (device: persistent and transient
+ * bytes; tiers: tier_base included).  Does not rise when a budget grows. */
 double bound_seconds(const struct bound *b, const struct budgets *budgets);
 
 #endif

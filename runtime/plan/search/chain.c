@@ -1,56 +1,56 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The chain: which choice each block takes.  What the blocks before one keep is alive while it runs
- * back, and what the blocks behind it kept is not; so the fewest ticks of all blocks from one on,
- * given the bytes that the blocks before it leave, follow from those of the next.
+ * The chain DP: assigns a choice of its Pareto set to each block.  In the backward ops of a block
+ * the tensors kept by earlier blocks are alive, and those of later blocks are already freed.  So
+ * the fewest ticks of the blocks from n on, as a function of the bytes that earlier blocks leave,
+ * follow from the same function of block n + 1.
  *
- * They fall in steps as the bytes grow.  A table has these steps with their exact bytes; of the
- * steps within one unit of bytes the lowest stays.  What that loses grows with the number of rows:
- * so neighbours are joined in pairs, and pairs of pairs, until few enough are left (struct group).
- * One table answers every budget.  What it says goes through the full simulation like any other
- * schedule.
+ * The function is a staircase in bytes.  A table row stores its steps with exact bytes; of the
+ * steps within one unit of bytes only the lowest is kept.  The error of that grows with the number
+ * of rows, so neighbouring blocks are joined in pairs, and pairs of pairs, until MOST_ROWS are left
+ * (struct group).  One table answers all budgets.  Its answers are simulated like other schedules.
  *
- * Every way to cut the forward pass has a table of its own.  What they say costs nothing to ask,
- * but to play it costs more the larger the program is: so for each budget the fastest of them is
- * played, and the next ones while the work lasts.
+ * Each way to cut the forward pass has its own table.  A lookup is cheap, but a simulation costs
+ * more the larger the program is.  So the fastest answer for each budget is simulated first, and
+ * the next ones while the work lasts.
  */
 #include <stdlib.h>
 #include <string.h>
 #include "plan/search/chain.h"
 
-#define UNITS      2048 /* of a table, at least half as many */
+#define UNITS      2048 /* of bytes in a table; at least half of them are used */
 #define MOST_ROWS  192
-#define PARTS      32   /* of kept bytes, of each of which a pair of groups has two picks */
-#define BUDGETS    960  /* that tables are asked for, if there is time */
-#define PART       256  /* each takes off that part of the one before */
-#define COARSE     8    /* every so many of them in any case */
-#define MOST_EVERY 3    /* narrow cuts a block may have */
-#define ROUGH      1024 /* a table counts up to such a part too much: 0.07 % seen (XL/2) */
+#define PARTS      32   /* ranges of kept bytes; a pair of groups has up to two picks in each */
+#define BUDGETS    960  /* the most budgets that are looked up */
+#define PART       256  /* each budget is smaller by this part than the one before */
+#define COARSE     8    /* every COARSE-th budget is tried whatever the work */
+#define MOST_EVERY 3    /* the most narrow cuts per block */
+#define ROUGH      1024 /* the part that a table may overestimate bytes by: 0.07 % seen (XL/2) */
 #define CHAINS     (MOST_EVERY * (MOST_EVERY + 1) / 2)
 
-/* A choice for all blocks of a group.  It needs so many bytes, of which those kept stay while the
- * groups behind it run. */
+/* A choice for all blocks of a group: its peak (need), and the bytes kept while later groups run.
+ */
 struct pick {
     int64_t ticks, kept, need;
-    uint8_t left, right; /* picks of the groups it is made of; or left the choice of its block */
+    uint8_t left, right; /* picks of the two joined groups; of a single block, left is the choice */
 };
 
-/* A block, or two groups in a row: group i of a level joins groups 2i and 2i + 1 of the level
+/* A block, or two neighbouring groups: group i of a level joins groups 2i and 2i + 1 of the level
  * below. */
 struct group {
     struct pick picks[MOST_CHOICES];
     int32_t n;
 };
 
-/* With so many bytes the groups from one on can take so few ticks: the group itself by a pick,
- * those behind it by a step of theirs. */
+/* A step of the staircase: with these bytes the groups from n on take these ticks.  Group n uses
+ * pick; the groups after it use step next of their row. */
 struct step {
     int64_t bytes, ticks;
     int32_t next;
     uint8_t pick;
 };
 
-/* What is left of a step when the group before has its own. */
+/* The part of a step that is stored once the row is done. */
 struct link {
     uint16_t next;
     uint8_t pick;
@@ -67,15 +67,15 @@ struct level {
 struct cutting {
     struct chain *chain;
     struct pareto_set *pareto_sets;             /* per class */
-    struct level levels[MOST_LEVELS_OF_GROUPS]; /* the first has a group for every block */
-    int top;                                    /* the level that the table is made of */
+    struct level levels[MOST_LEVELS_OF_GROUPS]; /* level 0 has one group per block */
+    int top;                                    /* the level of the table's groups */
     int shift;                                  /* a unit has 1 << shift bytes */
     struct {
         struct link *data;
         int64_t capacity;
     } links;
     int64_t n_links;
-    int64_t *row; /* per group of the top: its first link */
+    int64_t *row; /* per group of the top level: its first link */
     struct step *steps;
     int32_t n_steps; /* of the first group */
 };
@@ -86,17 +86,17 @@ struct cuttings {
     int32_t n;
     int32_t *hold;
     const struct choice **chosen; /* per block */
-    struct step *units;           /* of the running row */
+    struct step *units;           /* of the current row */
 };
 
-/* What a table says about a budget. */
+/* The answer of a table to a budget. */
 struct proposal {
     const struct cutting *from;
     const struct step *step;
 };
 
-/* The bytes of those that block n uses and no choice changes, which are alive at an op.  owner: per
- * storage one more than the last block that counted it. */
+/* Bytes of the storages of block n that no choice changes and that are alive at an op.  owner: per
+ * storage, 1 + the last block that counted it. */
 static int64_t own_bytes(const struct chain *c, int32_t *owner, int32_t n, int32_t at)
 {
     const struct graph *g = c->p->g;
@@ -115,7 +115,7 @@ static int64_t own_bytes(const struct chain *c, int32_t *owner, int32_t n, int32
     return bytes;
 }
 
-/* Bytes alive in the backward ops of every block that are neither its own nor kept by others. */
+/* Sets the base of every block. */
 static int find_bases(struct chain *c)
 {
     const struct graph *g = c->p->g;
@@ -139,8 +139,8 @@ static int find_bases(struct chain *c)
     return rc;
 }
 
-/* That of each class, from the first of its blocks. */
-static int build_fronts(struct cuttings *t, struct cutting *c, int64_t work)
+/* Builds the Pareto set of each class from its first block. */
+static int build_pareto_sets(struct cuttings *t, struct cutting *c, int64_t work)
 {
     const struct chain *chain = c->chain;
     int rc = 0;
@@ -177,7 +177,7 @@ static int list_blocks(struct cutting *c)
     return l ? 0 : CKPT_ENOMEM;
 }
 
-/* What the second group needs, it needs beside what the first one keeps. */
+/* The second group runs while the bytes kept by the first are alive. */
 static struct pick join(const struct group *a, int32_t i, const struct group *b, int32_t j)
 {
     const struct pick *x = &a->picks[i], *y = &b->picks[j];
@@ -195,8 +195,8 @@ static bool is_smaller(const struct pick *a, const struct pick *b)
     return a->need != b->need ? a->need < b->need : a->ticks < b->ticks;
 }
 
-/* Of each part of the kept bytes between the fewest and the most: the fastest pick and the one that
- * needs least. */
+/* Joins two groups: in each of PARTS ranges of kept bytes, the fastest pick and the smallest one.
+ */
 static void join_groups(const struct group *a, const struct group *b, struct group *to)
 {
     struct pick fast[PARTS] = {0}, small[PARTS];
@@ -243,7 +243,7 @@ static int build_groups(struct cutting *c)
     return rc;
 }
 
-/* Says what a pick of a group chooses for its blocks. */
+/* Expands a pick of a group into the choices of its blocks. */
 static void choose_blocks(const struct cutting *c, int level, int32_t i, int32_t pick,
                           const struct choice **chosen)
 {
@@ -260,7 +260,7 @@ static void choose_blocks(const struct cutting *c, int level, int32_t i, int32_t
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-/* Keeps a step if it is the lowest of its unit. */
+/* Stores a step if it is the lowest of its unit. */
 static void offer(struct step *units, int shift, struct step s)
 {
     struct step *u = &units[s.bytes >> shift];
@@ -268,8 +268,8 @@ static void offer(struct step *units, int shift, struct step s)
         *u = s;
 }
 
-/* All steps of a group by one pick: those of the group behind it, with what the pick keeps and
- * takes, and no fewer bytes than it needs. */
+/* Offers the steps of a group with one pick: the steps of the next group, plus the kept bytes and
+ * ticks of the pick, with at least the bytes that the pick needs. */
 static void offer_pick(struct step *units, const struct cutting *c, const struct group *g,
                        uint8_t pick)
 {
@@ -287,7 +287,7 @@ static void offer_pick(struct step *units, const struct cutting *c, const struct
     }
 }
 
-/* Turns the steps of group n + 1 into those of group n. */
+/* Computes the steps of group n from those of group n + 1. */
 static int fill_row(struct step *units, struct cutting *c, int32_t n)
 {
     const struct group *g = &c->levels[c->top].groups[n];
@@ -324,7 +324,7 @@ static int fill_table(struct cuttings *t, struct cutting *c)
     return rc;
 }
 
-/* What a proposal chooses, per block. */
+/* Expands a proposal into one choice per block. */
 static void choose(const struct proposal *p, const struct choice **chosen)
 {
     const struct cutting *c = p->from;
@@ -347,8 +347,8 @@ static void set_holds(struct cuttings *t, const struct chain *c)
     }
 }
 
-/* Whether the frontier has something as fast for less than the table asks; or what took the same
- * ticks, which then is what another table or budget said. */
+/* Whether the frontier has an option that is as fast with clearly fewer bytes, or one with the same
+ * ticks, which is likely the same schedule from another table or budget. */
 static bool is_known(const struct frontier *pf, const struct step *p)
 {
     double seconds = schedule_seconds(pf->p, p->ticks);
@@ -360,8 +360,8 @@ static bool is_known(const struct frontier *pf, const struct step *p)
     return false;
 }
 
-/* The last step within so many bytes; its step is NULL if there is none. */
-static struct proposal ask(const struct cutting *c, int64_t bytes)
+/* The last step of a table within these bytes; step is NULL if there is none. */
+static struct proposal look_up(const struct cutting *c, int64_t bytes)
 {
     int32_t lo = 0, hi = c->n_steps;
     while (lo < hi) {
@@ -374,29 +374,29 @@ static struct proposal ask(const struct cutting *c, int64_t bytes)
     return (struct proposal){c, lo > 0 ? &c->steps[lo - 1] : NULL};
 }
 
-/* Whether proposals of a table need not be played: they take the ticks that it has, and about as
- * many bytes. */
-static bool comes_true(const struct cuttings *t, const struct cutting *c)
+/* Whether answers of a table need no simulation: their ticks are exact and their bytes nearly so.
+ */
+static bool is_exact(const struct cuttings *t, const struct cutting *c)
 {
     return c->chain->apart && !frontier_anneals(t->pf);
 }
 
-/* Then the fastest is what it seems, and there is nothing in the others. */
-static bool all_come_true(const struct cuttings *t)
+/* Whether all tables are exact; then only the fastest answer matters. */
+static bool all_exact(const struct cuttings *t)
 {
     for (int32_t i = 0; i < t->n; i++)
-        if (!comes_true(t, &t->list[i]))
+        if (!is_exact(t, &t->list[i]))
             return false;
     return true;
 }
 
-/* Tries the proposal for a budget that comes so many after the fastest. */
+/* Tries the answer for a budget that is rank places behind the fastest. */
 static int try_budget(struct cuttings *t, int64_t bytes, int32_t rank)
 {
     struct proposal all[CHAINS];
     int32_t n = 0;
     for (int32_t i = 0; i < t->n; i++) {
-        struct proposal p = ask(&t->list[i], bytes);
+        struct proposal p = look_up(&t->list[i], bytes);
         int32_t k = n;
         if (!p.step)
             continue;
@@ -408,7 +408,7 @@ static int try_budget(struct cuttings *t, int64_t bytes, int32_t rank)
         return 0;
     choose(&all[rank], t->chosen);
     set_holds(t, all[rank].from->chain);
-    if (comes_true(t, all[rank].from)) {
+    if (is_exact(t, all[rank].from)) {
         const struct step *s = all[rank].step;
         return frontier_keep(t->pf, t->hold, s->bytes - s->bytes / ROUGH,
                              schedule_seconds(t->pf->p, s->ticks), 0);
@@ -417,8 +417,7 @@ static int try_budget(struct cuttings *t, int64_t bytes, int32_t rank)
     return rc < 0 ? rc : 0;
 }
 
-/* Every so many budgets but those that twice as many were between, each smaller by the same part.
- */
+/* Tries every step-th budget except those of a coarser step that were tried before. */
 static int try_budgets(struct cuttings *t, int64_t most, int32_t rank, int32_t step, int64_t work)
 {
     int32_t first = step < COARSE ? step : 0, stride = step < COARSE ? 2 * step : step;
@@ -433,7 +432,8 @@ static int try_budgets(struct cuttings *t, int64_t most, int32_t rank, int32_t s
     return rc;
 }
 
-/* A chain of which a third or more is new: playing one of them takes all the time there is. */
+/* Whether more than a third of the blocks are classes of their own: there is no time for several.
+ */
 static bool is_varied(const struct chain *c)
 {
     return 3 * c->n_classes > c->n;
@@ -458,7 +458,7 @@ static int add_cutting(struct cuttings *t, int32_t every, int32_t first)
 static int fill_cutting(struct cuttings *t, struct cutting *c, int64_t work)
 {
     const struct frontier *pf = t->pf;
-    int rc = build_fronts(t, c, work);
+    int rc = build_pareto_sets(t, c, work);
     while (pf->options.data[pf->n - 1].load >> c->shift >= UNITS)
         c->shift++;
     if (!rc)
@@ -466,7 +466,7 @@ static int fill_cutting(struct cuttings *t, struct cutting *c, int64_t work)
     return rc ? rc : fill_table(t, c);
 }
 
-static int run(struct cuttings *t, int64_t work)
+static int search_cuttings(struct cuttings *t, int64_t work)
 {
     struct frontier *pf = t->pf;
     int64_t most = pf->options.data[pf->n - 1].load, now = simulator_work(pf->sim);
@@ -474,12 +474,12 @@ static int run(struct cuttings *t, int64_t work)
     for (int32_t every = MOST_EVERY; every > 0; every--)
         for (int32_t first = 0; first < every && !rc; first++)
             rc = add_cutting(t, every, first);
-    now -= (int64_t)t->n * pf->p->g->n_ops; /* a cut looks at all ops */
+    now -= (int64_t)t->n * pf->p->g->n_ops; /* a cutting visits all ops */
     int64_t end = now + work / 4 * 3;
     for (int32_t i = 0; i < t->n && !rc; i++)
         rc = fill_cutting(t, &t->list[i], (end - simulator_work(pf->sim)) / (t->n - i));
     pf->repeats = t->n > 0 && !is_varied(t->list[t->n - 1].chain);
-    int32_t ranks = all_come_true(t) ? 1 : t->n;
+    int32_t ranks = all_exact(t) ? 1 : t->n;
     for (int32_t rank = 0; rank < ranks && !rc; rank++)
         for (int32_t step = COARSE; step > 0 && !rc; step /= 2)
             rc = try_budgets(t, most, rank, step, now + work);
@@ -505,7 +505,7 @@ int frontier_chain(struct frontier *pf, int64_t work)
     t.hold = hold_all(pf->p);
     t.chosen = calloc((size_t)pf->p->g->n_ops + 1, sizeof(*t.chosen));
     t.units = calloc(UNITS, sizeof(*t.units));
-    int rc = t.hold && t.chosen && t.units ? run(&t, work) : CKPT_ENOMEM;
+    int rc = t.hold && t.chosen && t.units ? search_cuttings(&t, work) : CKPT_ENOMEM;
     for (int32_t i = 0; i < CHAINS; i++)
         cutting_free(&t.list[i]);
     free(t.hold);

@@ -5,18 +5,17 @@
 
 #include "plan/search/search.h"
 
-/* A stretch of the forward pass, ops [forward, forward_end), and the ops of the backward pass that
- * go down through it. */
+/* Ops [forward, forward_end) of the forward pass and their part of the backward pass. */
 struct block {
     int32_t forward, forward_end, backward, backward_end;
-    int32_t class;   /* blocks of a class differ in nothing that a plan can see */
-    int32_t storage; /* those that it may drop: chain.storages[storage ..] */
+    int32_t class;   /* blocks of a class are equal for the planner */
+    int32_t storage; /* the storages that it may drop: chain.storages[storage ..] */
     int32_t n_storage;
-    int64_t base; /* bytes alive in its backward ops that no choice in the chain changes */
+    int64_t base; /* bytes alive in its backward ops under all choices of the chain */
 };
 
-/* The holds worth trying for a storage of a block: kept, held from when it is made again, held from
- * its own first use in the backward pass. */
+/* The holds tried for a storage of a block: always kept; kept from its recompute on; kept from its
+ * first use in the backward pass on. */
 enum { LEVEL_KEPT, LEVEL_DROPPED, LEVEL_LATE, LEVELS };
 static inline int32_t level_hold(const struct program *p, int32_t s, int32_t level)
 {
@@ -24,14 +23,14 @@ static inline int32_t level_hold(const struct program *p, int32_t s, int32_t lev
     return holds[level];
 }
 
-/* What a choice of holds in one block comes to. */
+/* The cost of one block under some holds. */
 struct block_cost {
     int64_t ticks;             /* of recompute */
-    int64_t kept;              /* bytes from its forward to its backward ops */
-    int64_t forward, backward; /* most bytes of its own alive in either */
+    int64_t kept;              /* bytes kept from its forward to its backward ops */
+    int64_t forward, backward; /* the peak of its own bytes in either pass */
 };
 
-/* Plays one block with everything outside of it there. */
+/* Simulates one block with all storages of other blocks resident. */
 int simulate_block(struct simulator *m, const struct block *b, const int32_t *hold,
                    struct block_cost *cost);
 
@@ -41,15 +40,15 @@ struct chain {
     struct block *blocks;
     int32_t n, n_classes;
     int32_t *storages; /* in the order of their writers */
-    /* What runs again for the backward ops of a block is in it: whatever its storages hold, the
-     * ticks of the others stay. */
+    /* Reruns for the backward ops of a block stay in that block, so its holds do not change the
+     * ticks of other blocks. */
     bool apart;
 };
-/* Blocks end at every n-th narrow cut, from the first-th on. */
+/* Blocks end at every every-th narrow cut, starting with number first. */
 int chain_build(const struct program *p, int32_t every, int32_t first, struct chain **c);
 void chain_free(struct chain *c);
 
-/* A choice of holds for the blocks of a class: per storage a level. */
+/* Holds for the blocks of a class: one level per storage; level is owned. */
 struct choice {
     struct block_cost cost;
     uint8_t *level;
@@ -59,7 +58,7 @@ struct pareto_set {
     struct choice choices[MOST_CHOICES];
     int32_t n;
 };
-/* Finds the choices for one class; b is one of its blocks. */
+/* Finds the Pareto set of the class of block b. */
 int pareto_build(const struct chain *c, const struct block *b, struct simulator *sim, int64_t work,
                  struct pareto_set *f);
 void pareto_free(struct pareto_set *f);

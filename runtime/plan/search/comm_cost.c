@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The price of a collective: what beginning one takes, latency of its hops, and its bytes at the
- * rate of the slower link.
+ * The time of a collective: a launch overhead, the latency of its hops, and its bytes at the rate
+ * of the slower link.
  *
- * A ring of n ranks moves (n - 1) / n of the whole past every rank.  Inside a host each rank has a
- * link of its own.  Between hosts one ring would leave all links but one idle, so libraries lay as
- * many rings as a host has ranks, and each rank sends at its own link what belongs to one of them:
- * k links together carry what one rank's share of the inner link does.
+ * A ring of n ranks moves (n - 1) / n of all bytes past every rank.  Inside a host each rank has a
+ * link of its own.  Between hosts one ring would leave all links but one idle.  So libraries use as
+ * many rings as a host has ranks, and each rank sends the bytes of one ring over its own link.
  */
 #include <math.h>
 #include "plan/search/comm_cost.h"
@@ -28,7 +27,7 @@ static double ring_latency(const struct links *l, const struct shape *s)
     return (s->ranks - fmax(across, 1)) * l->host_latency + across * l->net_latency;
 }
 
-/* Up and down: a chain inside each host, a tree of hosts. */
+/* Reduce and broadcast: a chain inside each host, a tree of hosts. */
 static double tree_latency(const struct links *l, const struct shape *s)
 {
     return 2 * ((s->per_host - 1) * l->host_latency + ceil(log2(s->hosts)) * l->net_latency);

@@ -1,40 +1,40 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How much of the collectives hides.  A gather hides if there is room for its output while steps
- * before its first reader run; a reduction, if its input may stay while steps behind it do.  Both
- * take memory, so the search is offered plans with none of it and with more (frontier_overlap).
+ * Overlap of collectives with compute.  A gather overlaps if its output has room while steps before
+ * its first reader run; a reduction, if its input stays while later steps run.  Both need memory,
+ * so the frontier gets options with no overlap and with more (frontier_overlap).
  *
- * The queue is one line.  Going backward a bucket is reduced where its last gradient is made, just
- * before the gather for the block below runs again: that gather has to go first, and moves there.
- * A gather of the forward pass keeps its place in the order; only its room begins earlier.
+ * Collectives share one queue.  In the backward pass a bucket is reduced where its last gradient is
+ * computed, just before the gather for the previous block is rerun.  That gather must run first, so
+ * it is moved.  A gather of the forward pass keeps its position; only its residence begins earlier.
  */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "plan/search/comm_cost.h"
 
-/* A gather, and where it should begin. */
+/* A gather, and the step where it should begin. */
 struct gather {
     int32_t step, residence, begin;
 };
 
-/* Nothing leaves the device yet, so the clock needs no rates. */
+/* Nothing is offloaded yet, so the clock needs no rates. */
 static const struct machine no_tiers;
 
 struct overlap {
     const struct graph *g;
     struct plan *p;
     double lead;
-    double *time; /* per step, and behind the last: when it starts if nothing waits */
+    double *time; /* per step, and for the end: the start time if no step waits */
     struct gather *gathers;
     int32_t n;
-    int32_t *floor; /* per residence: the step behind the residence before of the same storage */
-    int32_t *place; /* per step: where it goes */
+    int32_t *floor; /* per residence: the step after the previous residence of its storage */
+    int32_t *place; /* per step: its new index */
 };
 
 /* ---- gathers --------------------------------------------------------------------------------- */
 
-/* The first step behind k that reads the residence. */
+/* The first step after k that reads the residence. */
 static int32_t first_reader(const struct overlap *v, int32_t k, const struct residence *i)
 {
     int32_t r = k + 1;
@@ -43,7 +43,7 @@ static int32_t first_reader(const struct overlap *v, int32_t k, const struct res
     return r;
 }
 
-/* Nothing that a step writes changes the input: then it may be read at any time. */
+/* Whether o is a gather of a persistent input, which is readable at any time. */
 static bool may_begin_early(const struct overlap *v, const struct graph_op *o)
 {
     const struct graph_storage *in = &v->g->storages[v->g->refs[o->reads]];
@@ -76,7 +76,7 @@ static void set_floors(struct overlap *v, int32_t *last)
     }
 }
 
-/* The last step at or before k, and not before least, that starts by time. */
+/* The last step in least, ..., k that starts by time; least if none does. */
 static int32_t step_at(const struct overlap *v, double time, int32_t k, int32_t least)
 {
     while (k > least && v->time[k] > time)
@@ -84,8 +84,8 @@ static int32_t step_at(const struct overlap *v, double time, int32_t k, int32_t 
     return k;
 }
 
-/* The latest moments by which none is late, from the last gather to the first: residences, and so
- * gathers, are in the order of their steps. */
+/* Sets the latest begins with which no gather is late, from the last gather to the first.
+ * Residences, and so gathers, are in the order of their steps. */
 static void set_begins(struct overlap *v)
 {
     double next = INFINITY;
@@ -103,7 +103,7 @@ static void set_begins(struct overlap *v)
 
 /* ---- the new order --------------------------------------------------------------------------- */
 
-/* Gathers that run again go right before the step where they begin. */
+/* Moves rerun gathers right before the step where they begin. */
 static void set_places(struct overlap *v)
 {
     const struct plan *p = v->p;
@@ -148,14 +148,14 @@ static int reorder(struct overlap *v)
 
 /* ---- inputs ---------------------------------------------------------------------------------- */
 
-/* A collective whose input is a guest on the device, and would be gone behind it. */
-static bool lets_go(const struct overlap *v, const struct residence *i)
+/* Whether the residence ends with a collective that reads it. */
+static bool ends_with_collective(const struct overlap *v, const struct residence *i)
 {
     const struct graph_op *o = &v->g->ops[v->p->steps[i->last].op];
     return i->storage >= 0 && o->collective && graph_op_reads(v->g, o, i->storage);
 }
 
-/* Keeps inputs until the clock says that the collective is done, were they all kept for good. */
+/* Keeps the inputs of collectives until these end, by a clock in which all inputs stay. */
 static int keep_inputs(struct overlap *v)
 {
     struct plan *p = v->p;
@@ -163,7 +163,7 @@ static int keep_inputs(struct overlap *v)
     int32_t *until = v->place; /* per residence: the step of the collective, or -1 */
     for (int32_t n = 0; n < p->n_residences; n++) {
         struct residence *i = &p->residences[n];
-        until[n] = lets_go(v, i) ? i->last : -1;
+        until[n] = ends_with_collective(v, i) ? i->last : -1;
         if (until[n] >= 0)
             i->last = (i->last < p->n_body ? p->n_body : p->n_steps) - 1;
     }

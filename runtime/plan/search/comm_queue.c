@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The queue of collectives: see comm.h. */
+/* The queue of collectives (comm_cost.h). */
 #include <stdlib.h>
 #include <string.h>
 #include "plan/search/comm_cost.h"
 
 struct call {
     int32_t step;
-    int32_t after; /* the step whose end it waits for, or -1 */
+    int32_t after; /* the step that it waits for, or -1 */
     double seconds, end;
 };
 
@@ -15,19 +15,19 @@ struct comm_queue {
     const struct plan *p;
     struct call *calls;
     int32_t n;
-    int32_t *need; /* per step: how many calls have to be complete before it starts */
-    double *done;  /* per step: when it ended */
-    int32_t next;  /* of calls */
-    double *busy;  /* per storage: when the last call so far that uses it ends */
-    double owed;   /* when those have ended that steps wait for from now on */
+    int32_t *need; /* per step: the number of calls that end before it starts */
+    double *done;  /* per step: its end */
+    int32_t next;  /* index of the next call */
+    double *busy;  /* per storage: the end of the last call so far that uses it */
+    double owed;   /* the end of the calls that all later steps wait for */
 };
 
-/* What is known of a storage while the steps are walked. */
+/* The state of storages while the steps are visited. */
 struct trace {
     int32_t *live;    /* its residence, or -1 */
-    int32_t *written; /* the last step that wrote it, no collective, or -1 */
-    int32_t *calls;   /* how many calls there were up to the last that uses it */
-    int32_t next;     /* residence */
+    int32_t *written; /* the last step, not a collective, that wrote it, or -1 */
+    int32_t *calls;   /* the number of calls up to the last one that uses it */
+    int32_t next;     /* index of the next residence */
 };
 
 bool graph_has_collectives(const struct graph *g)
@@ -84,7 +84,7 @@ static void add_step(struct comm_queue *q, struct trace *t, int32_t k)
     }
 }
 
-static void walk(struct comm_queue *q, struct trace *t)
+static void visit_steps(struct comm_queue *q, struct trace *t)
 {
     const struct plan *p = q->p;
     for (int32_t k = 0; k < p->n_steps; k++) {
@@ -94,7 +94,7 @@ static void walk(struct comm_queue *q, struct trace *t)
         if (k > 0)
             need(q, k, q->need[k - 1]);
         if (k == p->n_body)
-            need(q, k, q->n); /* the executor joins there */
+            need(q, k, q->n); /* the executor waits for all calls there */
         if (q->g->ops[p->steps[k].op].collective)
             add_call(q, t, k);
         else
@@ -122,7 +122,7 @@ int comm_queue_new(const struct graph *g, const struct plan *p, struct comm_queu
     for (size_t s = 0; s < n && good; s++)
         t.live[s] = t.written[s] = -1;
     if (good)
-        walk(q, &t);
+        visit_steps(q, &t);
     free(t.live);
     free(t.written);
     free(t.calls);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where the forward pass can be cut: behind ops where few droppable bytes are alive.  A nesting of
- * boundaries says what to hold: what crosses a boundary of depth d is held through the segment of
- * depth d - 1 around it, what crosses none through its innermost segment.
+ * Cuts of the forward pass: after ops where few droppable bytes are alive.  A nesting of boundaries
+ * gives the holds: a storage that crosses a boundary of depth d is held through the surrounding
+ * segment of depth d - 1; one that crosses none is held through its innermost segment.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -40,7 +40,7 @@ static void sum_bytes(struct cuts *c)
     }
 }
 
-/* A local minimum, between the first thing made and the last. */
+/* Whether crossing bytes have a local minimum after op i, between the first and the last output. */
 static bool is_narrow(const struct cuts *c, int32_t i)
 {
     int32_t last = c->p->g->n_body - 1;
@@ -76,7 +76,7 @@ int cuts_build(const struct program *p, struct cuts **out)
     return 0;
 }
 
-/* Bytes made before the n-th narrow cut; n may be -1 or n_narrow for the ends. */
+/* Bytes computed before the n-th narrow cut; n may be -1 or n_narrow for the ends. */
 static double made_before(const struct cuts *c, int32_t n)
 {
     if (n < 0)
@@ -86,7 +86,7 @@ static double made_before(const struct cuts *c, int32_t n)
     return (double)c->produced[c->narrow[n]];
 }
 
-/* The free narrow cut in (lo, hi) that is nearest to target, narrower ones preferred. */
+/* The unused narrow cut in (lo, hi) nearest to target bytes; narrower cuts are preferred. */
 static int32_t nearest(const struct cuts *c, int32_t lo, int32_t hi, double target, double part)
 {
     int32_t best = -1;
@@ -103,7 +103,7 @@ static int32_t nearest(const struct cuts *c, int32_t lo, int32_t hi, double targ
     return best;
 }
 
-/* Cuts what lies between the narrow cuts lo and hi into parts of equal bytes. */
+/* Cuts the range between the narrow cuts lo and hi into parts of equal bytes. */
 static void split(struct cuts *c, int32_t lo, int32_t hi, int32_t parts, int16_t level)
 {
     double from = made_before(c, lo), part = (made_before(c, hi) - from) / parts;
@@ -138,29 +138,8 @@ void cuts_nest(struct cuts *c, const int32_t *segments, int32_t depth)
         }
 }
 
-/*
- * Segments of recompute that are held whole: while the backward pass goes down, checkpoints are
- * given back, so every segment may be larger than the one behind it by what one checkpoint takes.
- */
-void cuts_slope(struct cuts *c, int32_t segments)
-{
-    double total = made_before(c, c->n_narrow), one = 0, made = 0;
-    memset(c->level, 0, (size_t)c->p->g->n_ops * sizeof(*c->level));
-    for (int32_t n = 0; n < c->n_narrow; n++)
-        one += (double)c->crossing[c->narrow[n]] / c->n_narrow;
-    double part = total / segments + one * (segments - 1) / 2;
-    for (int32_t j = 1, after = -1; j < segments && part > 0; j++, part -= one) {
-        made += part;
-        int32_t n = nearest(c, after, c->n_narrow, made, part);
-        if (n < 0)
-            return;
-        c->level[c->narrow[n]] = 1;
-        after = n;
-    }
-}
-
-/* How often a chain of length cells must run again with this many checkpoints (Griewank 1992):
- * the smallest t with binomial(slots + t, slots) >= length. */
+/* The number of reruns of a chain of length cells with slots checkpoints (Griewank 1992): the
+ * smallest t with binomial(slots + t, slots) >= length. */
 static int32_t repetitions(int32_t slots, int32_t length)
 {
     double reach = 1;
@@ -172,7 +151,7 @@ static int32_t repetitions(int32_t slots, int32_t length)
     return t;
 }
 
-/* Checkpoints between the narrow cuts lo and hi: the part behind one has a checkpoint less. */
+/* Sets checkpoints between the narrow cuts lo and hi; the part after each has one fewer. */
 static void revolve(struct cuts *c, int32_t lo, int32_t hi, int32_t slots, int32_t leaf,
                     int16_t level)
 {
@@ -208,7 +187,7 @@ static void list_bounds(const struct cuts *c)
     c->before[n_body] = n;
 }
 
-/* The coarsest boundary that s crosses, or DEEPEST. */
+/* The level of the coarsest boundary that s crosses, or DEEPEST. */
 static int32_t coarsest_crossed(const struct cuts *c, int32_t s)
 {
     int32_t level = DEEPEST, end = c->before[c->p->forward_last[s]];
@@ -217,7 +196,7 @@ static int32_t coarsest_crossed(const struct cuts *c, int32_t s)
     return level;
 }
 
-/* Where the segment around op i ends whose boundaries are coarser than level. */
+/* The end of the segment around op i whose boundaries are coarser than level. */
 static int32_t segment_end(const struct cuts *c, int32_t i, int32_t level)
 {
     for (int32_t k = c->before[i]; level > 1 && k < c->before[c->p->g->n_body]; k++)

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Families of schedules: nestings of segments, each with several answers to what stays inside them.
- * Coarse samples of every family come first, finer ones while the work lasts.
+ * Families of schedules: nestings of recompute segments, each with several shares of storages that
+ * are kept inside the segments.  Every family is sampled coarsely first, then more finely while the
+ * work lasts.
  *
- * Nested ones are there for small budgets: without them the smallest is up to 27 % larger (skips of
- * any length, 2,132 ops), that of XL/2 with host memory 5 to 10 %.
+ * Nested segments serve small budgets: without them the smallest budget is up to 27 % larger (skips
+ * of any length, 2,132 ops), and 5 to 10 % larger for XL/2 with host memory.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -12,21 +13,21 @@
 
 /* A way to cut the forward pass. */
 struct shape {
-    enum { SHAPE_NEST, SHAPE_SLOPE, SHAPE_REVOLVE, SHAPE_NEVER } kind;
+    enum { SHAPE_NEST, SHAPE_REVOLVE, SHAPE_NEVER } kind;
     int32_t a, b; /* segments and segments inside; or slots and leaf */
 };
 
 #define MAX_SHAPES 192
-#define SMALL      512 /* ops; in larger programs holding nothing takes forever */
+#define SMALL      512 /* ops; in larger programs a schedule that holds nothing is too long */
 
 struct family {
     struct frontier *pf;
     struct cuts *cuts;
-    struct order orders[ORDER_COUNT];
+    struct order order;
     struct shape shapes[MAX_SHAPES];
     int32_t n_shapes;
-    int32_t *base, *hold; /* of the running shape; with some storages kept */
-    int64_t work;         /* where to stop */
+    int32_t *base, *hold; /* of the current shape; the same with some storages kept */
+    int64_t work;         /* simulator_work at which to stop */
 };
 
 static void add_shape(struct family *f, struct shape s)
@@ -43,7 +44,7 @@ static const int32_t inner[] = {2, 3, 4, 6};
 
 #define COUNT(a) (sizeof(a) / sizeof(*(a)))
 
-/* The shapes with two parameters that suit a program of most segments. */
+/* Lists the shapes with two parameters for a program with at most this many segments. */
 static void list_nested(struct family *f, int32_t most)
 {
     for (size_t i = 0; i < COUNT(slots); i++)
@@ -63,9 +64,6 @@ static void list_shapes(struct family *f)
     for (size_t i = 0; i < COUNT(counts); i++)
         if (counts[i] < most)
             add_shape(f, (struct shape){SHAPE_NEST, counts[i], 1});
-    for (size_t i = 0; i < COUNT(counts); i++)
-        if (counts[i] < most)
-            add_shape(f, (struct shape){SHAPE_SLOPE, counts[i], 0});
     if (f->pf->p->g->n_ops <= SMALL)
         add_shape(f, (struct shape){SHAPE_NEVER, 0, 0});
     list_nested(f, most);
@@ -82,16 +80,16 @@ static void apply_shape(struct family *f, const struct shape *s)
     }
     if (s->kind == SHAPE_NEST)
         cuts_nest(f->cuts, segments, 2);
-    else if (s->kind == SHAPE_SLOPE)
-        cuts_slope(f->cuts, s->a);
     else
         cuts_revolve(f->cuts, s->a, s->b);
     cuts_hold(f->cuts, f->base);
 }
 
-/* Drops the cheapest storages up to a share of all bytes, keeps the others. */
-static int try_share(struct family *f, const struct order *o, double share)
+/* Drops the storages that are cheapest to recompute, up to a share of all bytes; keeps the others.
+ */
+static int try_share(struct family *f, double share)
 {
+    const struct order *o = &f->order;
     const struct graph *g = f->pf->p->g;
     int64_t dropped = 0;
     memcpy(f->hold, f->base, (size_t)g->n_storages * sizeof(*f->hold));
@@ -104,26 +102,26 @@ static int try_share(struct family *f, const struct order *o, double share)
     return rc < 0 ? rc : 0;
 }
 
-static bool spent(const struct family *f)
+static bool work_done(const struct family *f)
 {
     return simulator_work(f->pf->sim) >= f->work;
 }
 
-/* Every shape at 1, then 1/2, then 1/4 and 3/4, ... of the bytes dropped. */
+/* Tries every shape with 1 of the bytes dropped in round 0, 1/2 in round 1, 1/4 and 3/4 in round 2,
+ * ... */
 static int try_round(struct family *f, int32_t shapes, int32_t round)
 {
     int32_t parts = 1 << round;
     int rc = 0;
-    for (int32_t i = 0; i < shapes && !rc && !spent(f); i++) {
+    for (int32_t i = 0; i < shapes && !rc && !work_done(f); i++) {
         apply_shape(f, &f->shapes[i]);
-        for (int32_t k = 1; k <= parts; k += 2)
-            for (int o = 0; o < (round ? ORDER_COUNT : 1) && !rc && !spent(f); o++)
-                rc = try_share(f, &f->orders[o], (double)k / parts);
+        for (int32_t k = 1; k <= parts && !rc && !work_done(f); k += 2)
+            rc = try_share(f, (double)k / parts);
     }
     return rc;
 }
 
-static int run(struct family *f)
+static int try_all(struct family *f)
 {
     int rc = 0;
     list_shapes(f);
@@ -139,16 +137,15 @@ int frontier_families(struct frontier *pf, int64_t work)
     struct family f = {.pf = pf, .work = simulator_work(pf->sim) + work};
     size_t n = (size_t)pf->p->g->n_storages + 1;
     int rc = cuts_build(pf->p, &f.cuts);
-    for (int o = 0; o < ORDER_COUNT && !rc; o++)
-        rc = order_build(pf->p, o, &f.orders[o]);
+    if (!rc)
+        rc = order_build(pf->p, &f.order);
     f.base = calloc(n, sizeof(*f.base));
     f.hold = calloc(n, sizeof(*f.hold));
     if (!f.base || !f.hold)
         rc = CKPT_ENOMEM;
     if (!rc)
-        rc = run(&f);
-    for (int o = 0; o < ORDER_COUNT; o++)
-        free(f.orders[o].storages);
+        rc = try_all(&f);
+    free(f.order.storages);
     free(f.base);
     free(f.hold);
     cuts_free(f.cuts);

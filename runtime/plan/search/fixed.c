@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which storages are fixed, and what they add up to. */
+/* Finds the fixed storages and sums their bytes per op. */
 #include <stdlib.h>
 #include "plan/search/fixed.h"
 
@@ -25,7 +25,7 @@ void fixed_free(struct fixed *y)
     free(y->met);
 }
 
-/* Storages that are placed, not dropped and touched by no op that may run again. */
+/* Fixed storages are placed, never dropped, and not used by an op that may rerun. */
 static void find_fixed(struct fixed *y)
 {
     const struct program *p = y->p;
@@ -43,7 +43,7 @@ static void find_fixed(struct fixed *y)
             y->carried[y->n_carried++] = s;
 }
 
-static int32_t list_loose(struct fixed *y, int32_t at, const int32_t *refs, int32_t n)
+static int32_t list_variable(struct fixed *y, int32_t at, const int32_t *refs, int32_t n)
 {
     int32_t count = 0;
     for (int32_t j = 0; j < n; j++)
@@ -68,10 +68,10 @@ int fixed_build(const struct program *p, struct fixed *y)
         return CKPT_ENOMEM;
     find_fixed(y);
     for (int32_t i = 0, at = 0; i < g->n_ops; i++) {
-        struct loose_op *o = &y->ops[i];
+        struct variable_op *o = &y->ops[i];
         o->refs = at;
-        at += o->n_reads = list_loose(y, at, g->refs + g->ops[i].reads, g->ops[i].n_reads);
-        at += o->n_writes = list_loose(y, at, g->refs + g->ops[i].writes, g->ops[i].n_writes);
+        at += o->n_reads = list_variable(y, at, g->refs + g->ops[i].reads, g->ops[i].n_reads);
+        at += o->n_writes = list_variable(y, at, g->refs + g->ops[i].writes, g->ops[i].n_writes);
     }
     return 0;
 }
@@ -92,7 +92,7 @@ void baseline_of_program(const struct fixed *y, struct baseline *t)
         }
 }
 
-/* Bytes of what op i uses and this round has not met. */
+/* Bytes of the fixed storages of op i that this round has not seen; marks them seen. */
 static int64_t meet(struct fixed *y, int32_t i)
 {
     const struct graph *g = y->p->g;

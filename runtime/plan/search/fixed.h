@@ -1,29 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Inside the planner: what a simulation need not look at.  A storage that is never dropped and that
- * no op touches that may run again is there from its first to its last op, whatever the holds are:
- * it is fixed, and only its bytes count.
+ * Inside the planner: storages that no hold affects.  A storage that is never dropped and that no
+ * rerunnable op uses is resident from its first to its last op under all holds.  It is fixed: the
+ * simulation only adds its bytes, precomputed per op.
  */
 #ifndef CKPT_PLAN_FIXED_H
 #define CKPT_PLAN_FIXED_H
 
 #include "plan/search/chain.h"
 
-/* The storages of an op that are not fixed: refs[refs ..], those that it reads first. */
-struct loose_op {
+/* The storages of an op that are not fixed: refs[refs ..], reads before writes. */
+struct variable_op {
     int32_t refs, n_reads, n_writes;
 };
 
 struct fixed {
     const struct program *p;
-    bool *is;             /* per storage */
-    struct loose_op *ops; /* per op */
+    bool *is;                /* per storage */
+    struct variable_op *ops; /* per op */
     int32_t *refs;
-    int32_t *carried, n_carried; /* storages that are so, and used, but not fixed */
-    int32_t *met, round;         /* per storage: the last round that met it */
+    int32_t *carried, n_carried; /* storages that are carried and used, but not fixed */
+    int32_t *met, round;         /* per storage: the last round that counted it */
 };
 
-/* Bytes of fixed storages, per op: those that come with it and those that go behind it. */
+/* Bytes of fixed storages per op: allocated before it, and freed after it. */
 struct baseline {
     int64_t *rise, *fall;
 };
@@ -33,11 +33,11 @@ void fixed_free(struct fixed *y);
 int baseline_new(const struct program *p, struct baseline *t);
 void baseline_free(struct baseline *t);
 
-/* Whether it is there at all, and then the ops at which it comes and behind which it goes. */
+/* Whether s is fixed and used; sets its first and last op. */
 bool fixed_stay(const struct fixed *y, int32_t s, int32_t *first, int32_t *last);
-/* Of the whole program. */
+/* The baseline of the whole program. */
 void baseline_of_program(const struct fixed *y, struct baseline *t);
-/* Of a block alone: from the first to the last of its ops that uses a storage. */
+/* The baseline of a block alone: storages count from their first to their last op in the block. */
 void baseline_of_block(struct fixed *y, const struct block *b, struct baseline *t);
 
 #endif

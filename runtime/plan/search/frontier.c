@@ -1,21 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The frontier: schedules found whatever the budget, reduced to those that nothing else beats in
- * both memory and time.  Because it does not depend on the budget, a larger budget can only have
- * more to choose from, and the smallest one is known exactly.
+ * The Pareto frontier of schedules in memory and time.  The searches that fill it do not see the
+ * budget.  So a larger budget only allows more options, and the smallest budget is known exactly.
  */
 #include <stdlib.h>
 #include <string.h>
 #include "plan/search/comm_cost.h"
 #include "plan/lattice.h"
 
-#define LARGE 2000  /* ops: what repeats in a program this large is the chain's business */
-#define HUGE  10000 /* ops: with so few changes an op annealing reaches nothing */
-#define LEAP  8     /* a step longer by this part from one schedule to the next is a leap */
-#define DEEP  32    /* loads below this part of the largest are not worth the time */
+#define LARGE 2000  /* ops: a larger program with repeated blocks is left to the chain */
+#define HUGE  10000 /* ops: a larger program gets too few moves per op for annealing */
+#define LEAP  8     /* a leap: the next option of the frontier is slower by this part of a step */
+#define DEEP  32    /* leaps below this part of the largest load are ignored */
 
-/* Work of each way to find schedules, in steps simulated: a second of a plain core is about 20
- * million of them, or 5 million of annealing. */
+/* Work of each search in simulated steps.  A core does about 20 million of them per second, or 10
+ * million of annealing. */
 struct effort {
     int64_t families, chain, anneal;
 };
@@ -24,7 +23,7 @@ static struct effort effort_for(const struct graph *g)
 {
     const int64_t million = 1000000, n = g->n_ops;
     return (struct effort){min_i64(300 * n, million), min_i64(2000 * n, 9 * million),
-                           n > HUGE ? 0 : min_i64(60000 * n, 5 * million)};
+                           n > HUGE ? 0 : min_i64(60000 * n, 7 * million / 2)};
 }
 
 void frontier_free(struct frontier *pf)
@@ -62,7 +61,7 @@ const struct option *frontier_within(const struct frontier *pf, int64_t bytes)
     return i > 0 ? &pf->options.data[i - 1] : NULL;
 }
 
-/* Takes out what the new option, to stand at i, beats. */
+/* Removes the options that o dominates; o goes to index i or below.  Returns its index. */
 static int32_t remove_beaten(struct frontier *pf, int32_t i, const struct option *o)
 {
     struct option *a = pf->options.data;
@@ -118,8 +117,8 @@ static int keep_all(struct frontier *pf)
     return rc;
 }
 
-/* Takes out what saves less than a part in 512 against the next larger option; addresses differ by
- * more.  The fastest and the smallest option stay. */
+/* Removes options that save less than 1/512 of the load against the next larger one: placement
+ * varies by more.  The fastest and the smallest option stay. */
 static void thin(struct frontier *pf)
 {
     struct option *a = pf->options.data;
@@ -142,7 +141,7 @@ static int begin(struct frontier *pf, const struct graph *g)
     return rc ? rc : keep_all(pf);
 }
 
-/* Nothing is searched: what keeps everything is all that is known. */
+/* No search: the only option keeps everything. */
 static int fill_first(struct frontier *pf, const struct graph *g)
 {
     int rc = begin(pf, g);
@@ -155,10 +154,10 @@ bool frontier_anneals(const struct frontier *pf)
 }
 
 /*
- * The most bytes below which the chain has a leap, or 0.  A chain frees a storage once.  Where
- * there is room for what stands between its blocks it finds all there is; below that it can only
- * cut at every second block, which computes nearly all once more, and leaves a leap in the
- * frontier. The local search computes as many blocks a second time as there is no room for.
+ * The largest load below which the chain leaves a leap, or 0.  The chain frees a storage once.  If
+ * the tensors between its blocks fit, it finds all that the local search would; below that it can
+ * only cut at every second block, which recomputes nearly everything and leaves a leap in the
+ * frontier.  The local search recomputes only as many blocks twice as do not fit.
  */
 static int64_t find_leap(const struct frontier *pf)
 {
@@ -169,7 +168,8 @@ static int64_t find_leap(const struct frontier *pf)
     return 0;
 }
 
-/* The smallest load is exact: what needs no less goes. */
+/* Simulates the smallest option for its exact load, and removes it if the next one needs no more.
+ */
 static int play_smallest(struct frontier *pf)
 {
     struct option *a = pf->options.data;
@@ -207,13 +207,14 @@ static int fill(struct frontier *pf, const struct graph *g)
     return rc;
 }
 
-static int build(const struct graph *g, int (*way)(struct frontier *, const struct graph *),
+static int build(const struct graph *g,
+                 int (*fill_frontier)(struct frontier *, const struct graph *),
                  struct frontier **out)
 {
     struct frontier *pf = calloc(1, sizeof(*pf));
     if (!pf)
         return CKPT_ENOMEM;
-    int rc = way(pf, g);
+    int rc = fill_frontier(pf, g);
     if (rc) {
         frontier_free(pf);
         return rc;

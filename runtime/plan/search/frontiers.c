@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Frontiers that are kept for the next question about the same numbers.  A frontier follows from
- * a graph without its names and without the places of what is persistent, so two shapes that are
- * each other's mirror image share one, and so do a size of micro-steps that was tried and the same
- * one chosen.  A kept frontier gives the plans that a new one would.
+ * A cache of frontiers.  A frontier depends on a graph but not on its names or the addresses of
+ * persistent storages.  So two mirrored shapes share one, and so do a micro-batch size that was
+ * tried and the same size once chosen.  A cached frontier gives the same plans as a new one.
  */
 #include <stdlib.h>
 #include <string.h>
 #include "plan/lattice.h"
 
-#define KEPT 8 /* at most; the one that was not asked for the longest goes */
+#define KEPT 8 /* the most cached frontiers; the least recently used one is dropped */
 
-/* What a frontier follows from, as hashes; backings: what its lattice does. */
+/* Hashes of the inputs of a frontier; backings: of its lattice. */
 struct key {
     uint64_t structure, times, backings;
 };
@@ -22,9 +21,9 @@ struct kept {
 };
 
 struct frontiers {
-    struct kept list[KEPT]; /* the last asked for comes first */
+    struct kept list[KEPT]; /* most recently used first */
     int n;
-    struct kept first; /* not searched; pf is NULL where none was asked for */
+    struct kept first; /* without a search; pf is NULL until the first request */
 };
 
 static uint64_t mix_seconds(uint64_t h, double seconds)
@@ -72,8 +71,8 @@ void frontiers_free(struct frontiers *all)
     free(all);
 }
 
-/* Has it speak of g, whose numbers are those that it was made of. */
-static void turn_to(struct kept *k, const struct graph *g, const struct key *key)
+/* Makes the frontier refer to g, which has the same key but for its backings. */
+static void rebind(struct kept *k, const struct graph *g, const struct key *key)
 {
     k->pf->p->g = g;
     if (k->key.backings == key->backings)
@@ -93,7 +92,7 @@ int frontiers_get_first(struct frontiers *all, const struct graph *g, struct fro
     const struct key key = key_of(g);
     struct kept *k = &all->first;
     if (is_of(k, &key)) {
-        turn_to(k, g, &key);
+        rebind(k, g, &key);
     } else {
         frontier_free(k->pf);
         *k = (struct kept){.key = key};
@@ -114,13 +113,13 @@ int frontiers_get(struct frontiers *all, const struct graph *g, struct frontier 
         i++;
     if (i < all->n) {
         k = all->list[i];
-        turn_to(&k, g, &key);
+        rebind(&k, g, &key);
     } else {
         int rc = frontier_build(g, &k.pf);
         if (rc)
             return rc;
         i = all->n < KEPT ? all->n++ : KEPT - 1;
-        frontier_free(all->list[i].pf); /* NULL where there was room */
+        frontier_free(all->list[i].pf); /* NULL if the entry is new */
     }
     memmove(all->list + 1, all->list, (size_t)i * sizeof(k));
     all->list[0] = k;

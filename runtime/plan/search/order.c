@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The order in which storages are given up: by the seconds that making them again costs per byte,
- * with the chain of what must be made first priced in; within one price from the start of the
- * program, since what is made last is used first.
+ * The order in which storages are dropped: by seconds of recompute per byte, including the inputs
+ * that must be recomputed first.  Equal prices go by position from the start of the program, since
+ * the backward pass uses early tensors last.
  */
 #include <stdlib.h>
 #include "plan/search/search.h"
@@ -22,13 +22,14 @@ static int compare_entries(const void *a, const void *b)
     return (x->storage > y->storage) - (x->storage < y->storage);
 }
 
-/* What is gone after the forward pass whatever is decided: nobody but the forward pass reads it. */
+/* Whether a storage is always freed in the forward pass: no other op reads it. */
 static bool drop_after_forward(const struct program *p, int32_t s)
 {
     return p->droppable[s] && !p->needed[s];
 }
 
-/* Seconds to run each op again, with the drop_after_forward storages it reads made first. */
+/* Seconds to rerun each op, including the recompute of inputs that are freed in the forward pass.
+ */
 static double *chain_seconds(const struct program *p)
 {
     const struct graph *g = p->g;
@@ -47,46 +48,45 @@ static double *chain_seconds(const struct program *p)
     return cost;
 }
 
-/* Bytes that one more run of op i gives back to the backward pass. */
-static int64_t useful_bytes(const struct program *p, int32_t i, bool all)
+/* Bytes that one rerun of op i recomputes for the backward pass. */
+static int64_t useful_bytes(const struct program *p, int32_t i)
 {
     const struct graph_op *o = &p->g->ops[i];
     int64_t bytes = 0;
     for (int32_t j = 0; j < o->n_writes; j++) {
         int32_t s = p->g->refs[o->writes + j];
-        if (p->needed[s] || (all && p->droppable[s]))
+        if (p->needed[s])
             bytes += p->g->storages[s].bytes;
     }
     return bytes;
 }
 
-static double price(const struct program *p, const double *cost, int32_t s, int kind)
+/* Seconds per byte. */
+static double price(const struct program *p, const double *cost, int32_t s)
 {
     double seconds = 0;
     int64_t bytes = 0;
-    if (kind == ORDER_POSITION)
-        return 0;
     for (int32_t k = p->writer_start[s]; k < p->writer_start[s + 1]; k++) {
         int32_t w = p->writers[k];
-        seconds += kind == ORDER_OWN ? p->g->ops[w].seconds : cost[w];
-        bytes += useful_bytes(p, w, kind == ORDER_OWN);
+        seconds += cost[w];
+        bytes += useful_bytes(p, w);
     }
     if (p->writer_start[s + 1] - p->writer_start[s] > 1)
         bytes = p->g->storages[s].bytes;
     return seconds / (double)max_i64(bytes, 1);
 }
 
-static int32_t collect(const struct program *p, const double *cost, int kind, struct entry *e)
+static int32_t collect(const struct program *p, const double *cost, struct entry *e)
 {
     int32_t n = 0;
     for (int32_t s = 0; s < p->g->n_storages; s++)
-        if (p->needed[s] || (kind == ORDER_OWN && p->droppable[s]))
-            e[n++] = (struct entry){price(p, cost, s, kind), p->position[s], s};
+        if (p->needed[s])
+            e[n++] = (struct entry){price(p, cost, s), p->position[s], s};
     qsort(e, (size_t)n, sizeof(*e), compare_entries);
     return n;
 }
 
-int order_build(const struct program *p, int kind, struct order *o)
+int order_build(const struct program *p, struct order *o)
 {
     double *cost = chain_seconds(p);
     struct entry *e = calloc((size_t)p->g->n_storages + 1, sizeof(*e));
@@ -95,7 +95,7 @@ int order_build(const struct program *p, int kind, struct order *o)
     o->bytes = 0;
     int rc = cost && e && o->storages ? 0 : CKPT_ENOMEM;
     if (!rc) {
-        o->n = collect(p, cost, kind, e);
+        o->n = collect(p, cost, e);
         for (int32_t i = 0; i < o->n; i++) {
             o->storages[i] = e[i].storage;
             o->bytes += p->g->storages[e[i].storage].bytes;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The pareto_set of a class of blocks: choices of holds between keeping all and keeping nothing but
- * the output.  A price on bytes turns two aims into one; for every price, storages are changed one
- * at a time until none helps, up through the prices from keeping all and down from keeping nothing.
+ * The Pareto set of a class of blocks: choices of holds from keeping everything to keeping only the
+ * output.  A price per byte combines time and memory.  For every price, storages are changed one at
+ * a time until no change helps: through rising prices from keep-all and falling ones from
+ * keep-none.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +11,7 @@
 
 #define PRICES 14
 
-/* What a choice of levels came to when it was played; key 0 for none. */
+/* The cost of levels that were simulated before; key 0 if the entry is empty. */
 struct trial {
     uint64_t key;
     int rc;
@@ -24,12 +25,12 @@ struct search {
     struct pareto_set *f;
     int32_t *hold;
     uint8_t *level;
-    uint64_t key;         /* of the levels */
-    struct trial *trials; /* by their keys: prices change, what was played does not */
+    uint64_t key;         /* hash of the levels */
+    struct trial *trials; /* hash table by key; costs do not depend on the price */
     int64_t room;         /* a power of two */
     int64_t n_trials;
-    double price; /* ticks a kept byte costs */
-    double share; /* and of it, one that is alive only while the block runs */
+    double price; /* ticks per kept byte */
+    double share; /* of the price, for bytes alive only while the block runs */
     int64_t work;
 };
 
@@ -45,8 +46,8 @@ static int32_t storage_at(const struct search *q, int32_t i)
     return q->c->storages[q->b->storage + i];
 }
 
-/* Of a level of a storage; those of all storages in sum tell choices apart, whatever the order in
- * which they were made. */
+/* The hash of a level of a storage.  The sum over storages identifies the levels, whatever the
+ * order of changes. */
 static uint64_t key_of(int32_t i, int32_t level)
 {
     uint64_t h = ((uint64_t)(uint32_t)i << 8 | (uint32_t)level) * UINT64_C(0x9e3779b97f4a7c15);
@@ -62,7 +63,7 @@ static void set_level(struct search *q, int32_t i, int32_t level)
     q->hold[s] = level_hold(q->c->p, s, level);
 }
 
-/* The next block reads its output: that stays. */
+/* Whether storage i may be dropped: the next block does not read it. */
 static bool is_free(const struct search *q, int32_t i)
 {
     return q->c->p->forward_last[storage_at(q, i)] < q->b->forward_end;
@@ -74,7 +75,7 @@ static double price_of(const struct search *q, const struct block_cost *c)
     return (double)c->ticks + q->price * kept;
 }
 
-static bool spent(const struct search *q)
+static bool work_done(const struct search *q)
 {
     return simulator_work(q->sim) >= q->work;
 }
@@ -103,7 +104,7 @@ static int grow(struct search *q)
     return 0;
 }
 
-/* Plays the levels, unless that was done before. */
+/* Simulates the levels unless their cost is known. */
 static int play(struct search *q, struct block_cost *cost)
 {
     if (2 * q->n_trials >= q->room && grow(q))
@@ -120,12 +121,12 @@ static int play(struct search *q, struct block_cost *cost)
     return t->rc;
 }
 
-/* Changes one storage after the other as long as that helps. */
+/* Changes one storage at a time as long as that helps. */
 static int descend(struct search *q, struct block_cost *cost)
 {
     bool better = true;
     int rc = play(q, cost);
-    while (better && rc >= 0 && !spent(q)) {
+    while (better && rc >= 0 && !work_done(q)) {
         better = false;
         for (int32_t i = 0; i < q->b->n_storage && rc >= 0; i++) {
             int32_t was = q->level[i];
@@ -182,7 +183,7 @@ static int start_at(struct search *q, int32_t level)
     return rc ? (rc < 0 ? rc : 0) : add_choice(q, &cost);
 }
 
-/* Prices from where nothing is worth a second to where everything is. */
+/* Price i: the first keeps nearly everything, the last nearly nothing. */
 static double price_at(const struct pareto_set *f, int32_t i)
 {
     const struct block_cost *all = &f->choices[0].cost, *none = &f->choices[f->n - 1].cost;
@@ -195,7 +196,7 @@ static double price_at(const struct pareto_set *f, int32_t i)
 static int sweep(struct search *q, const double *prices, bool up)
 {
     int rc = start_at(q, up ? LEVEL_KEPT : LEVEL_DROPPED);
-    for (int32_t i = 0; i < PRICES && !rc && !spent(q); i++) {
+    for (int32_t i = 0; i < PRICES && !rc && !work_done(q); i++) {
         struct block_cost cost;
         q->price = prices[up ? i : PRICES - 1 - i];
         rc = descend(q, &cost);
@@ -221,7 +222,7 @@ static int run(struct search *q)
     return rc;
 }
 
-/* Keeps everything at first. */
+/* Starts from keeping everything. */
 static int search_new(struct search *q)
 {
     q->hold = hold_all(q->c->p);

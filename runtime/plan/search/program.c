@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Facts of a graph that every schedule shares: who writes what, and what can be made again.
+ * Facts of a graph that all schedules share: the writers of storages, and which can be recomputed.
  *
- * A storage can be freed and made again (droppable) if the body alone uses it, nobody changes it in
- * place, it is whole before anybody reads it, and each of its writers can run again.  An op can
- * (rerun) if it is of the forward pass, pure, and all it reads is there at any later time with the
- * same bytes: made again itself, kept, or written only when nobody may ask any more.
+ * A storage is droppable (can be freed and recomputed) if only the body uses it, no op changes it
+ * in place, it is complete before its first read, and all its writers can rerun.  An op can rerun
+ * if it belongs to the forward pass, is pure, and each of its inputs is available later with the
+ * same bytes: the input is droppable itself, or kept, or overwritten only after the last possible
+ * rerun.
  */
 #include <stdlib.h>
 #include "plan/search/search.h"
 
-/* What one pass over the ops collects, per storage. */
+/* Per storage, collected in one pass over the ops. */
 struct scan {
     int32_t *last_body_writer, *first_body_writer, *last_writer, *first_reader, *reader;
-    int32_t *wanted; /* no op behind this one may ask for what is made from it to be made again */
+    int32_t *wanted; /* the last op that may cause a rerun of an op that reads it */
     bool *in_place;
 };
 
@@ -96,7 +97,7 @@ static void scan_op(struct program *p, struct scan *k, int32_t i)
     }
 }
 
-/* Turns the counts of writers into lists. */
+/* Turns counts of writers into lists. */
 static int list_writers(struct program *p)
 {
     const struct graph *g = p->g;
@@ -117,7 +118,7 @@ static int list_writers(struct program *p)
     return 0;
 }
 
-/* Writing it once more puts the same bytes there: nobody changes it or reads half of it. */
+/* Whether a rerun writes the same bytes: no op changes s in place or reads it half written. */
 static bool is_pure(const struct program *p, const struct scan *k, int32_t s)
 {
     const struct graph_storage *t = &p->g->storages[s];
@@ -130,8 +131,8 @@ static int32_t later(int32_t a, int32_t b)
     return a > b ? a : b;
 }
 
-/* The last op for which forward op i may run again: it uses what i makes, or what is made from
- * that. */
+/* The last op for which forward op i may rerun: it reads an output of i, or a storage that is
+ * computed from one. */
 static int32_t wanted_by(const struct program *p, const struct scan *k, int32_t i)
 {
     const struct graph *g = p->g;
@@ -156,8 +157,8 @@ static void scan_wanted(struct program *p, struct scan *k)
     }
 }
 
-/* What op i reads of storage s is there when it runs again: nobody writes s in the body behind it,
- * or s stays and is written when nobody asks any more, as a gradient that takes a value's room. */
+/* Whether input s of op i still has the same bytes when i reruns: no later op of the body writes s,
+ * or s stays and is written only after the last rerun, like a gradient in its value's range. */
 static bool stays_readable(const struct program *p, const struct scan *k, int32_t i, int32_t s)
 {
     if (k->last_body_writer[s] <= i)
@@ -322,7 +323,7 @@ static int compare_ops(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Lists are short, mostly. */
+/* Insertion sort: most lists are short. */
 void sort_ops(int32_t *ops, int32_t n)
 {
     enum { SHORT = 24 };

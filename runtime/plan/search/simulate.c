@@ -1,34 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The simulation: plays a program under a hold per storage and gives the steps, the stretches of
- * residence and the exact peak.
+ * The simulation: runs a program under one hold per storage and gives the steps, the residences and
+ * the exact peak.
  *
- * A base op whose reads are gone first runs their writers again, and before them the writers of
- * what those read, in program order.  A stretch ends at its last real use, so holding something
- * longer than anybody reads it costs nothing.  Storages that no hold concerns are fixed (fixed.h)
- * and not looked at.
+ * If a base op reads freed storages, their writers are rerun first, in program order, and so are
+ * the writers of freed storages that those read.  A residence ends at its last use, so a hold
+ * beyond the last use costs nothing.  Fixed storages (fixed.h) are counted but not simulated.
  */
 #include <stdlib.h>
 #include <string.h>
 #include "plan/search/spans.h"
 #include "plan/search/fixed.h"
 
-/* An end of a span, listed with the op it is at. */
+/* The first or last op of a span, in a list per op. */
 struct span_end {
     int32_t storage, op, next;
     bool begins;
 };
 
-/* A second write of bytes that were still held. */
+/* A rerun that writes a storage which is still resident. */
 struct rewrite {
     int32_t residence, step;
 };
 
-/* What is known of a storage, in a line of the cache. */
+/* The state of a storage; small enough for one cache line. */
 struct status {
-    int32_t open;                   /* its residence, or -1 */
-    int32_t pins;                   /* ops of the running batch that still need it */
-    int32_t wanted;                 /* the batch that makes it */
+    int32_t open;                   /* its current residence, or -1 */
+    int32_t pins;                   /* ops of the current batch that still need it */
+    int32_t wanted;                 /* the last batch that recomputes it */
     int32_t position, forward_last; /* as in the program */
     bool exists, droppable, drop_after_forward;
 };
@@ -36,18 +35,18 @@ struct status {
 struct simulator {
     const struct program *p;
     struct fixed fixed;
-    struct baseline program, block; /* the latter of the block played last */
+    struct baseline program, block; /* of the program; of the last simulated block */
     struct block last;
     const int32_t *hold;
     struct schedule out;
     int64_t work;
     struct status *at; /* per storage */
-    int32_t *marked;   /* per op: the batch that runs it */
+    int32_t *marked;   /* per op: the last batch that reruns it */
     int32_t batch;
     struct {
         int32_t *data;
         int64_t capacity;
-    } stack, list; /* storages to make, ops to run */
+    } stack, list; /* storages to recompute, ops to rerun */
     int32_t n_stack, n_list;
     struct {
         struct rewrite *data;
@@ -97,7 +96,7 @@ static int find_fixed(struct simulator *m)
     return rc;
 }
 
-/* For the longest schedule: the last base op may still run all others again. */
+/* Room for the longest schedule: its last base op may rerun all others. */
 static int reserve_steps(struct simulator *m)
 {
     struct schedule *out = &m->out;
@@ -154,7 +153,7 @@ static int32_t new_residence(struct simulator *m, int32_t s, int32_t step)
     return out->n_residences++;
 }
 
-/* The running step uses s: its stretch reaches this far. */
+/* The current step uses s: extends its residence to this step. */
 static void touch(struct simulator *m, int32_t s)
 {
     struct status *k = &m->at[s];
@@ -170,7 +169,7 @@ static void append_step(struct simulator *m, int32_t op, bool again)
     struct schedule *out = &m->out;
     out->steps.data[out->n_steps++] = (struct plan_step){.op = op, .again = again};
     if (again && __builtin_add_overflow(out->ticks, m->p->ticks[op], &out->ticks))
-        out->ticks = INT64_MAX; /* longer than any other: graph_check_seconds */
+        out->ticks = INT64_MAX; /* an overflow counts as the slowest schedule */
 }
 
 static bool missing(const struct simulator *m, int32_t s)
@@ -178,7 +177,7 @@ static bool missing(const struct simulator *m, int32_t s)
     return m->at[s].droppable && !m->at[s].exists;
 }
 
-/* Whether one of the spans of s goes on after op b. */
+/* Whether a span of s continues after op b. */
 static bool spans_cover(const struct simulator *m, int32_t s, int32_t b)
 {
     int32_t n;
@@ -199,7 +198,7 @@ static inline bool idles_after(const struct simulator *m, int32_t s, int32_t b)
     return b >= k->forward_last && m->hold[s] < m->p->context[b];
 }
 
-/* Base op b has used s: frees it unless somebody still needs it or it is held from here. */
+/* Frees s after base op b unless an op of the batch still needs it or its hold keeps it. */
 static inline void release(struct simulator *m, int32_t s, int32_t b)
 {
     struct status *k = &m->at[s];
@@ -223,14 +222,14 @@ static void want(struct simulator *m, int32_t s)
 
 static void want_missing_reads(struct simulator *m, int32_t op)
 {
-    const struct loose_op *o = &m->fixed.ops[op];
+    const struct variable_op *o = &m->fixed.ops[op];
     const int32_t *reads = m->fixed.refs + o->refs;
     for (int32_t j = 0; j < o->n_reads; j++)
         if (missing(m, reads[j]))
             want(m, reads[j]);
 }
 
-/* The writers of s must run, and before them the writers of what they read. */
+/* Lists the writers of s for a rerun and puts the freed storages that they read on the stack. */
 static void mark_writers(struct simulator *m, int32_t s)
 {
     const struct program *p = m->p;
@@ -256,7 +255,7 @@ static void rewrite(struct simulator *m, int32_t s)
         m->rewrites.data[m->n_rewrites++] = (struct rewrite){m->at[s].open, m->out.n_steps - 1};
 }
 
-/* An output of an op that runs again for base op b. */
+/* Handles output s of an op that is rerun for base op b. */
 static void write_again(struct simulator *m, int32_t s, int32_t b)
 {
     const struct program *p = m->p;
@@ -276,7 +275,7 @@ static void write_again(struct simulator *m, int32_t s, int32_t b)
 
 static void run_again(struct simulator *m, int32_t op, int32_t b)
 {
-    const struct loose_op *o = &m->fixed.ops[op];
+    const struct variable_op *o = &m->fixed.ops[op];
     const int32_t *reads = m->fixed.refs + o->refs, *writes = reads + o->n_reads;
     append_step(m, op, true);
     for (int32_t j = 0; j < o->n_reads; j++)
@@ -292,7 +291,7 @@ static void run_again(struct simulator *m, int32_t op, int32_t b)
     }
 }
 
-/* Spans that begin at op b, though perhaps nothing there needs them. */
+/* Recomputes storages whose spans begin at op b, even if no op needs them there. */
 static void begin_spans(struct simulator *m, int32_t b)
 {
     for (int32_t e = m->ends_at[b]; e >= 0; e = m->ends.data[e].next) {
@@ -304,7 +303,7 @@ static void begin_spans(struct simulator *m, int32_t b)
     }
 }
 
-/* Makes what base op b needs and is gone. */
+/* Recomputes the freed storages that base op b needs. */
 static void remake(struct simulator *m, int32_t b)
 {
     m->batch++;
@@ -320,7 +319,7 @@ static void remake(struct simulator *m, int32_t b)
         run_again(m, m->list.data[j], b);
 }
 
-/* What has a span that ends with op b is gone, whoever used it last. */
+/* Frees the storages whose spans end at op b. */
 static void end_spans(struct simulator *m, int32_t b)
 {
     for (int32_t e = m->ends_at[b]; e >= 0; e = m->ends.data[e].next) {
@@ -334,9 +333,9 @@ static void end_spans(struct simulator *m, int32_t b)
 
 static void run_base(struct simulator *m, int32_t b)
 {
-    const struct loose_op *o = &m->fixed.ops[b];
+    const struct variable_op *o = &m->fixed.ops[b];
     const int32_t *reads = m->fixed.refs + o->refs, *writes = reads + o->n_reads;
-    bool ends = m->ends_at[b] >= 0, needs = ends; /* something is to be made again */
+    bool ends = m->ends_at[b] >= 0, needs = ends; /* needs: a storage must be recomputed */
     for (int32_t j = 0; j < o->n_reads && !needs; j++)
         needs = missing(m, reads[j]);
     if (needs)
@@ -406,8 +405,8 @@ static void start(struct simulator *m)
         m->at[m->fixed.carried[j]].open = new_residence(m, m->fixed.carried[j], 0);
 }
 
-/* A rewrite inside its stretch is nothing new; one behind it needs a place of its own. */
-static void settle_rewrites(struct simulator *m)
+/* A rewrite within its residence needs nothing; one after it gets a residence of its own. */
+static void place_rewrites(struct simulator *m)
 {
     struct schedule *out = &m->out;
     for (int32_t j = 0; j < m->n_rewrites; j++) {
@@ -417,8 +416,8 @@ static void settle_rewrites(struct simulator *m)
     }
 }
 
-/* They have the first residences. */
-static void settle_carried(struct simulator *m)
+/* Carried storages stay until the end of the body; theirs are the first residences. */
+static void extend_carried(struct simulator *m)
 {
     struct schedule *out = &m->out;
     for (int32_t j = 0; j < m->fixed.n_carried; j++)
@@ -426,7 +425,7 @@ static void settle_carried(struct simulator *m)
             out->residences.data[j].last = out->n_body - 1;
 }
 
-/* Counts the bytes of what has residences, as differences. */
+/* Adds the bytes of residences to alive, as differences from step to step. */
 static void count_residences(struct schedule *out, const struct graph *g)
 {
     int64_t *alive = out->alive.data;
@@ -475,8 +474,8 @@ int simulate(struct simulator *m, const int32_t *hold, const struct schedule **r
         return SIMULATE_TOO_LONG;
     if (g->n_body == g->n_ops)
         m->out.n_body = m->out.n_steps;
-    settle_rewrites(m);
-    settle_carried(m);
+    place_rewrites(m);
+    extend_carried(m);
     if (!m->failed)
         measure(m);
     *result = &m->out;
@@ -502,11 +501,11 @@ int schedule_complete(struct simulator *m)
     return m->failed ? CKPT_ENOMEM : 0;
 }
 
-/* As if the program up to the block had run and kept everything, which costs nothing here. */
+/* Starts as if the program before the block had run and kept everything, at no cost. */
 static void start_block(struct simulator *m, const struct block *b, int32_t from, int32_t to)
 {
     for (int32_t i = from; i < to; i++) {
-        const struct loose_op *o = &m->fixed.ops[i];
+        const struct variable_op *o = &m->fixed.ops[i];
         for (int32_t j = 0; j < o->n_reads + o->n_writes; j++) {
             struct status *k = &m->at[m->fixed.refs[o->refs + j]];
             k->exists = k->position < b->forward || k->position >= b->forward_end;
@@ -516,13 +515,13 @@ static void start_block(struct simulator *m, const struct block *b, int32_t from
     }
 }
 
-/* What is counted as the block's: all but what other blocks keep for it. */
+/* Whether the block counts s: all but droppable storages of other blocks. */
 static bool is_own(const struct program *p, const struct block *b, int32_t s)
 {
     return !p->droppable[s] || (p->position[s] >= b->forward && p->position[s] < b->forward_end);
 }
 
-/* Whether blocks behind this one have s for their backward ops; it stays, whatever is chosen. */
+/* Whether later blocks read s, so that it stays under all choices of this block. */
 static bool crosses(const struct program *p, const struct block *b, int32_t s)
 {
     return p->forward_last[s] >= b->forward_end;
@@ -555,8 +554,8 @@ static void measure_block(struct simulator *m, const struct block *b, int32_t tu
     }
 }
 
-/* Fills the baseline, unless it is that of the block. */
-static void turn_baseline(struct simulator *m, const struct block *b)
+/* Computes the baseline of block b unless it is the last one. */
+static void set_block_baseline(struct simulator *m, const struct block *b)
 {
     if (m->last.forward == b->forward && m->last.forward_end == b->forward_end &&
         m->last.backward == b->backward && m->last.backward_end == b->backward_end)
@@ -576,7 +575,7 @@ int simulate_block(struct simulator *m, const struct block *b, const int32_t *ho
     out->n_steps = out->n_body = out->n_residences = m->n_rewrites = m->n_stack = 0;
     out->ticks = 0;
     clear_ends(m);
-    turn_baseline(m, b);
+    set_block_baseline(m, b);
     start_block(m, b, b->forward, b->forward_end);
     start_block(m, b, b->backward, b->backward_end);
     for (int32_t i = b->forward; i < b->forward_end && !m->failed && out->n_steps <= longest; i++)
@@ -587,7 +586,7 @@ int simulate_block(struct simulator *m, const struct block *b, const int32_t *ho
     m->work += out->n_steps;
     if (!m->failed && out->n_steps > longest)
         return SIMULATE_TOO_LONG;
-    settle_rewrites(m);
+    place_rewrites(m);
     if (!m->failed)
         measure_block(m, b, turn, cost);
     cost->ticks = out->ticks;

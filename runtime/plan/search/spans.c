@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sets of spans, each kept once: many schedules share most of theirs, and a hold stays one number.
+ * Sets of spans, each stored once: schedules share most of their sets, and a hold is one number.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -40,7 +40,7 @@ static bool is_set(const struct spans *p, int32_t k, const struct span *list, in
     return true;
 }
 
-/* Where the table has the set, or would. */
+/* The slot of the set in the table, or the empty slot for it. */
 static int64_t find_slot(const struct spans *p, const struct span *list, int32_t n)
 {
     int64_t mask = p->room - 1, i = (int64_t)(hash_spans(list, n) & (uint64_t)mask);
@@ -49,7 +49,7 @@ static int64_t find_slot(const struct spans *p, const struct span *list, int32_t
     return i;
 }
 
-/* A table twice as large, with room for one more set at least. */
+/* Doubles the table. */
 static int grow(struct spans *p)
 {
     int64_t room = p->room ? 2 * p->room : 256;

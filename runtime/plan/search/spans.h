@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Inside the planner: holds that say more than one number can.  A storage may be dropped and made
- * again several times in one pass; it is there from the first to the last op of each of its spans
- * and nowhere else.  A span that begins where nothing needs the storage makes it there all the
- * same.
+ * Inside the planner: holds that are sets of spans.  A storage may be dropped and recomputed
+ * several times in one pass.  It is resident from the first to the last op of each span and nowhere
+ * else. It is recomputed at the start of a span even if no op needs it there.
  */
 #ifndef CKPT_PLAN_SPANS_H
 #define CKPT_PLAN_SPANS_H
 
 #include "plan/search/search.h"
 
-/* Ops of the program, the first and the last use. */
+/* The ops of the first and the last use. */
 struct span {
     int32_t from, to;
 };
@@ -29,13 +28,13 @@ struct spans {
         int64_t capacity;
     } sets;
     int32_t n_spans, n_sets;
-    int32_t *table; /* of sets by their hash, or -1 */
-    int64_t room;   /* a power of two */
+    int32_t *table; /* hash table of sets, -1 if empty */
+    int64_t room;   /* of the table; a power of two */
 };
 
 void spans_free(struct spans *p);
-/* The hold that stands for the spans, which are in order and do not touch; n may be 0.  Returns 0
- * or CKPT_ENOMEM. */
+/* Sets the hold of a list of spans, which are in order and do not touch; n may be 0.  Returns 0 or
+ * CKPT_ENOMEM. */
 int spans_hold(struct spans *p, const struct span *list, int32_t n, int32_t *hold);
 /* The spans of a hold; valid until the next call of spans_hold. */
 const struct span *spans_of(const struct spans *p, int32_t hold, int32_t *n);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stages as a whole: loaded from a schedule, changed by a move, said in holds. */
+/* Stages: moves, loading a schedule, and conversion to holds. */
 #include <stdlib.h>
 #include <string.h>
 #include "plan/search/stages_inside.h"
@@ -96,7 +96,7 @@ static void add_initial(struct stages *x, int32_t s, int32_t t)
         stages_insert(x, s, i, t, false);
 }
 
-/* The uses that no decision changes. */
+/* Adds the uses by base ops, which no decision changes. */
 static void add_base_uses(struct stages *x)
 {
     for (int32_t t = 0; t < x->p->g->n_ops; t++) {
@@ -106,8 +106,8 @@ static void add_base_uses(struct stages *x)
     }
 }
 
-/* A stretch of residence from stage from to stage to. */
-static void add_stretch(struct stages *x, int32_t s, int32_t from, int32_t to)
+/* Adds a residence from stage from to stage to. */
+static void add_residence(struct stages *x, int32_t s, int32_t from, int32_t to)
 {
     struct uses *l = &x->uses[s];
     add_initial(x, s, from);
@@ -117,7 +117,7 @@ static void add_stretch(struct stages *x, int32_t s, int32_t from, int32_t to)
             l->data[i] |= 1;
 }
 
-/* Carried storages are there all the time; those that are fixed are counted. */
+/* Adds the carried storages that are not fixed; they stay for the whole body. */
 static void raise_carried(struct stages *x)
 {
     const struct graph *g = x->p->g;
@@ -127,7 +127,7 @@ static void raise_carried(struct stages *x)
                     g->storages[y->carried[j]].bytes);
 }
 
-static void raise_lives(struct stages *x)
+static void raise_kept(struct stages *x)
 {
     const struct graph *g = x->p->g;
     for (int32_t s = 0; s < g->n_storages; s++) {
@@ -150,7 +150,7 @@ static void list_touched(struct stages *x)
         }
 }
 
-/* Leaves the fixed storages alone: a stage begins with those that came before it. */
+/* Removes everything but the baseline of fixed storages. */
 static void clear(struct stages *x)
 {
     const struct graph *g = x->p->g;
@@ -160,7 +160,7 @@ static void clear(struct stages *x)
     x->n_steps = 0;
     for (int32_t s = 0; s < g->n_storages; s++) {
         x->uses[s].n = 0;
-        stages_untell(x, s);
+        stages_invalidate_hold(x, s);
     }
     for (int32_t t = 0; t < g->n_ops; t++) {
         x->in->stages[t].n = 0;
@@ -189,10 +189,10 @@ int stages_load(struct stages *x, const struct schedule *s)
     for (int32_t i = 0; i < s->n_residences; i++) {
         const struct residence *k = &s->residences.data[i];
         if (x->p->droppable[k->storage] && stage_of[k->first] < stage_of[k->last])
-            add_stretch(x, k->storage, stage_of[k->first], stage_of[k->last]);
+            add_residence(x, k->storage, stage_of[k->first], stage_of[k->last]);
     }
     raise_carried(x);
-    raise_lives(x);
+    raise_kept(x);
     list_touched(x);
     for (int32_t t = g->n_ops - 1; t >= 0; t--)
         stages_mark_dirty(x, t);
@@ -228,13 +228,13 @@ int stages_hold(const struct stages *x, struct spans *spans, int32_t *hold)
     struct span *list = malloc(((size_t)g->n_ops + 1) * sizeof(*list));
     int rc = list ? 0 : CKPT_ENOMEM;
     memcpy(hold, x->in->hold, (size_t)g->n_storages * sizeof(*hold));
-    for (int32_t k = 0; k < x->in->untold.n && !rc; k++) {
-        int32_t s = x->in->untold.data[k];
+    for (int32_t k = 0; k < x->in->hold_changed.n && !rc; k++) {
+        int32_t s = x->in->hold_changed.data[k];
         rc = hold_of(x, spans, s, list, &x->in->hold[s]);
-        x->in->marks[s].told = true;
+        x->in->marks[s].hold_valid = true;
         hold[s] = x->in->hold[s];
     }
-    x->in->untold.n = 0;
+    x->in->hold_changed.n = 0;
     free(list);
     return rc;
 }
@@ -249,7 +249,7 @@ static void free_lists(struct stages_inside *in)
     free(in->uses.data);
     free(in->undo_log.data);
     free(in->raised.data);
-    free(in->untold.data);
+    free(in->hold_changed.data);
 }
 
 void stages_free(struct stages *x)
@@ -294,13 +294,13 @@ static void list_tracked(struct stages *x)
     const struct program *p = x->p;
     const struct graph *g = p->g;
     for (int32_t s = 0; s < g->n_storages; s++)
-        x->in->marks[s] = (struct mark){.told = true,
+        x->in->marks[s] = (struct mark){.hold_valid = true,
                                         .bytes = g->storages[s].bytes,
                                         .droppable = p->droppable[s],
                                         .writer = p->writer_start[s],
                                         .n_writers = p->writer_start[s + 1] - p->writer_start[s]};
     for (int32_t i = 0, at = 0; i < g->n_ops; i++) {
-        const struct loose_op *o = &x->in->fixed.ops[i];
+        const struct variable_op *o = &x->in->fixed.ops[i];
         const int32_t *refs = x->in->fixed.refs + o->refs;
         struct tracked_op *k = &x->in->tracked[i];
         k->refs = at;

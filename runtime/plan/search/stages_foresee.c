@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a move would come to.  Nine of ten moves that are made cost too much and are taken back;
- * most of them change what one or two stages run and nothing else.  Then the ticks are known once
- * the ops of these are listed, and that the excess falls by no more than they have, so the move
- * need not be made.  The work that it would have been is counted, so that the search goes the same
- * way.
+ * The effect of a move without making it.  Nine of ten moves that are made cost too much and are
+ * undone; most of these change only the reruns of one or two stages.  Then the ticks are known once
+ * the ops of these stages are listed, and the excess cannot fall by more than they have.  So such a
+ * move need not be made.  Its work is counted all the same, so that the search takes the same path.
  */
 #include "plan/search/stages_inside.h"
 
@@ -16,9 +15,9 @@ static int64_t listed_ticks(const struct stages *x)
     return ticks;
 }
 
-/* Whether an op that runs again in stage t reads what nobody could make again, and what would have
- * to stay longer for that. */
-static bool extends_a_life(const struct stages *x, int32_t op, int32_t t)
+/* Whether a rerun of op in stage t reads a storage that is not droppable and would have to stay
+ * longer. */
+static bool extends_residence(const struct stages *x, int32_t op, int32_t t)
 {
     const struct tracked_op *o = &x->in->tracked[op];
     for (int32_t j = 0; j < o->n_reads; j++) {
@@ -30,9 +29,8 @@ static bool extends_a_life(const struct stages *x, int32_t op, int32_t t)
     return false;
 }
 
-/* Lists what stage t runs if it has to make s again, which it finds now or has no use for; false if
- * that concerns other stages. */
-static bool list_making(struct stages *x, int32_t s, int32_t t)
+/* Lists the reruns of stage t if it also has to recompute s; false if that changes other stages. */
+static bool list_with_recompute(struct stages *x, int32_t s, int32_t t)
 {
     struct stages_inside *in = x->in;
     stages_start(x);
@@ -41,15 +39,15 @@ static bool list_making(struct stages *x, int32_t s, int32_t t)
     stages_want(x, m, s);
     if (in->stages[t].n_ops > 1)
         stages_list(x, t);
-    else /* it finds all else */
+    else /* all its other inputs are resident */
         stages_list_writers(x, t);
     for (int32_t k = 0; k < in->ops.n; k++)
-        if (extends_a_life(x, in->ops.data[k], t))
+        if (extends_residence(x, in->ops.data[k], t))
             return false;
     return true;
 }
 
-/* Whether the stage of use i of s runs the same ops if s is not kept behind it. */
+/* Whether the stage of use i of s runs the same ops if s is not kept after it. */
 static bool runs_the_same(struct stages *x, int32_t s, int32_t i)
 {
     struct stages_inside *in = x->in;
@@ -67,7 +65,8 @@ static bool runs_the_same(struct stages *x, int32_t s, int32_t i)
     return in->ops.n + 1 == in->stages[t].n_ops;
 }
 
-/* Stages that the move plays, beside t with so many ops and a level that changes twice. */
+/* The work of a move that evaluates the marked stages (t with n_ops ops) and changes the live bytes
+ * of stages from, ..., to twice.  Clears the marks. */
 static int64_t work_of(struct stages *x, int32_t from, int32_t to, int32_t t, int32_t n_ops)
 {
     struct stages_inside *in = x->in;
@@ -83,10 +82,10 @@ static int64_t work_of(struct stages *x, int32_t from, int32_t to, int32_t t, in
 static bool foresee_drop(struct stages *x, int32_t s, int32_t i, int32_t t, struct foresight *f)
 {
     int32_t from = use_stage(&x->uses[s], i);
-    if (!runs_the_same(x, s, i) || !list_making(x, s, t))
+    if (!runs_the_same(x, s, i) || !list_with_recompute(x, s, t))
         return false;
     f->ticks = listed_ticks(x) - x->in->stages[t].ticks;
-    f->excess = -range_max_above(&x->top, from, t + 1); /* no change takes away more */
+    f->excess = -range_max_above(&x->top, from, t + 1); /* all of it, at most */
     stages_mark_strays_dirty(x, s, from + 1, t);
     stages_mark_dirty(x, from);
     stages_mark_dirty(x, t);
@@ -94,8 +93,9 @@ static bool foresee_drop(struct stages *x, int32_t s, int32_t i, int32_t t, stru
     return true;
 }
 
-/* Whether what stage t no longer uses was kept up to it and no further: it would go earlier. */
-static bool ends_a_stretch(struct stages *x, int32_t t)
+/* Whether a storage that stage t no longer uses was kept only up to t: it would be freed earlier.
+ */
+static bool ends_residence(struct stages *x, int32_t t)
 {
     const struct stage *g = &x->in->stages[t];
     for (int32_t j = 0; j < g->n; j++) {
@@ -109,15 +109,15 @@ static bool ends_a_stretch(struct stages *x, int32_t t)
     return false;
 }
 
-/* Lists what stage t runs if it finds s; false if that concerns other stages. */
-static bool list_finding(struct stages *x, int32_t s, int32_t t, int64_t *ticks)
+/* Lists the reruns of stage t if s is resident; false if that changes other stages. */
+static bool list_with_resident(struct stages *x, int32_t s, int32_t t, int64_t *ticks)
 {
     stages_start(x);
     stages_meet(x, s, t)->begins = true;
     stages_list(x, t);
     stages_push(x, &x->in->ops, t);
     *ticks = stages_note(x) - x->in->stages[t].ticks;
-    return !ends_a_stretch(x, t);
+    return !ends_residence(x, t);
 }
 
 static bool writes_several(const struct stages *x, int32_t s)
@@ -137,12 +137,12 @@ static bool foresee_keep(struct stages *x, int32_t s, int32_t i, int32_t t, stru
     if (writes_several(x, s))
         return false;
     if (t > from) {
-        if (!list_making(x, s, t))
+        if (!list_with_recompute(x, s, t))
             return false;
         made = listed_ticks(x) - x->in->stages[t].ticks;
         n_ops = x->in->ops.n + 1;
     }
-    if (!list_finding(x, s, to, &found))
+    if (!list_with_resident(x, s, to, &found))
         return false;
     f->ticks = made + found;
     f->excess = range_max_gain(&x->top, t + 1, to, x->in->marks[s].bytes, INT64_MAX) -

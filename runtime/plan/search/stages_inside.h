@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What stages.c and stages_play.c share. */
+/* Shared by stages.c, stages_play.c and stages_foresee.c. */
 #ifndef CKPT_PLAN_STAGES_INSIDE_H
 #define CKPT_PLAN_STAGES_INSIDE_H
 
 #include "plan/search/stages.h"
 #include "plan/search/fixed.h"
 
-/* What a stage uses, how many ops it runs and what they take, and how far its bytes rise above
- * those it begins with. */
+/* A stage: the storages it uses, the number of its ops, the ticks of its reruns, and the peak of
+ * its bytes above those at its begin (rise). */
 struct stage {
     int32_t *touched;
     int64_t capacity;
@@ -21,36 +21,36 @@ struct list {
     int32_t n;
 };
 
-/* A level of the stages from, ..., to that changed. */
+/* A change of the live bytes of stages from, ..., to. */
 struct raised {
     int32_t from, to;
     int64_t bytes;
 };
 
-/* A uses or a stage as it was before the move: where the journal has its numbers. */
+/* The uses of a storage, or a stage, before the move; at: its n numbers in the journal. */
 struct undo {
     int32_t index, n, n_ops;
     int64_t at, rise, ticks;
 };
 
-/* What is known of a storage while a stage is played, each where its number is that of the batch;
- * together with what is asked of it most, in a line of the cache. */
+/* The state of a storage while a stage is evaluated.  A field is valid if its number is the current
+ * batch.  Facts that are read most often are here too, in the same cache line. */
 struct mark {
     int64_t bytes;
     int32_t wanted, noted, old, met;
-    int32_t first, last;       /* steps of the stage, if it is noted */
+    int32_t first, last;       /* its first and last step in the stage, if noted */
     int32_t saved;             /* the last move that changed its uses */
-    int32_t writer, n_writers; /* the first of program.writers, and how many there are */
-    bool begins, ends;         /* whether it is there when the stage does, if it is met */
-    bool told;                 /* its hold, and its uses did not change since */
+    int32_t writer, n_writers; /* its writers in program.writers */
+    bool begins, ends;         /* resident at the begin and at the end of the stage, if met */
+    bool hold_valid;           /* its uses have not changed since hold was set */
     bool droppable;
 };
 
-/* The storages of an op that have uses, those it reads first. */
+/* The storages of an op that have uses: reads before writes. */
 struct tracked_op {
     int64_t ticks, workspace;
     int32_t refs, n_reads, n_writes;
-    bool strays; /* it writes several: those nobody wants take a place where it runs again */
+    bool strays; /* it writes several storages: a rerun needs room for unneeded ones, too */
 };
 
 struct undo_log {
@@ -60,19 +60,19 @@ struct undo_log {
 };
 
 struct stages_inside {
-    struct fixed fixed; /* what no stage looks at: its bytes are the baseline */
+    struct fixed fixed; /* storages without uses; their bytes are the baseline */
     struct baseline baseline;
     struct stage *stages;
     struct list dirty, wanted, ops, noted, journal;
-    struct list untold; /* storages */
+    struct list hold_changed; /* storages whose hold is not valid */
     bool *is_dirty;
     int32_t batch, move;
     struct mark *marks;         /* per storage */
-    struct tracked_op *tracked; /* per op: where its storages are in refs */
+    struct tracked_op *tracked; /* per op */
     int32_t *refs;
-    int32_t *hold;              /* per storage: of its uses, when it was told last */
+    int32_t *hold;              /* per storage: of its uses, if hold_valid */
     int32_t *ran, *stage_saved; /* per op */
-    int64_t *change;            /* per step of the running stage */
+    int64_t *change;            /* of bytes, per step of the current stage */
     struct undo_log uses, undo_log;
     struct {
         struct raised *data;
@@ -81,27 +81,26 @@ struct stages_inside {
     int32_t n_raised;
 };
 
-/* The journal: a uses or a stage about to change, as it is. */
+/* Saves uses or a stage in the journal before a change. */
 void stages_save_uses(struct stages *x, int32_t s);
 void stages_save(struct stages *x, int32_t t);
-void stages_untell(struct stages *x, int32_t s);
-/* Adds to the bytes alive in the stages from, ..., to; and in the journal too, for a storage that
- * comes to, or leaves, their beginning. */
+void stages_invalidate_hold(struct stages *x, int32_t s);
+/* Adds bytes to the live bytes of stages from, ..., to.  stages_raise does so for storage s (sign:
+ * 1 or -1) and records it for undo. */
 void stages_lift(struct stages *x, int32_t from, int32_t to, int64_t bytes);
 void stages_raise(struct stages *x, int32_t s, int32_t from, int32_t to, int sign);
-/* A new use of s, before the i-th. */
+/* Inserts a use of s at stage t before use i. */
 void stages_insert(struct stages *x, int32_t s, int32_t i, int32_t t, bool kept);
-/* Stage t has to be played anew; plays all of these. */
+/* Marks stage t for evaluation; evaluates all marked stages until nothing changes. */
 void stages_mark_dirty(struct stages *x, int32_t t);
 void stages_propagate(struct stages *x);
-/* The same of stages in which it matters whether s is there: an op of several outputs runs again
- * for another of them. */
+/* Marks stages that depend on s as an unneeded output: they rerun its writer for another output. */
 void stages_mark_strays_dirty(struct stages *x, int32_t s, int32_t from, int32_t to);
 
-/* What stage t runs is found in a batch: stages_start, then stages_list. */
+/* Starts a batch: the reruns of a stage are found by stages_start and then stages_list. */
 void stages_start(struct stages *x);
-/* The mark of a storage in this batch, with its presence, which is found once.  Uses that come
- * and go with this stage do not change that. */
+/* Sets whether s is resident at the begin and end of stage t, once per batch.  Uses that this stage
+ * adds or removes do not change that. */
 void stages_find(const struct stages *x, struct mark *m, int32_t s, int32_t t);
 
 static inline struct mark *stages_meet(const struct stages *x, int32_t s, int32_t t)
@@ -113,11 +112,11 @@ static inline struct mark *stages_meet(const struct stages *x, int32_t s, int32_
 }
 
 void stages_want(struct stages *x, struct mark *m, int32_t s);
-/* Lists in in->ops all that runs again before base op t, in no order; or only the writers of what
- * is wanted so far, and of what these want. */
+/* Lists in in->ops the reruns before base op t, unordered; stages_list_writers only the writers of
+ * the storages wanted so far and of their missing inputs. */
 void stages_list(struct stages *x, int32_t t);
 void stages_list_writers(struct stages *x, int32_t t);
-/* Notes what the ops of the list use, of which the last is the base op.  Returns the ticks of the
+/* Notes the storages that the listed ops use; the last op is the base op.  Returns the ticks of the
  * others. */
 int64_t stages_note(struct stages *x);
 void stages_push(struct stages *x, struct list *l, int32_t value);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One stage is played anew, and what it uses is compared with what it touched before; that may
- * change what other stages have to do, until nothing is left to change.  Every change is written
- * down, so that a move can be taken back.
+ * Evaluates one stage and compares the storages it uses with those it used before.  Differences may
+ * change other stages, which are evaluated until nothing changes.  Every change is recorded, so
+ * that a move can be undone.
  *
- * Most of the time of planning goes into this: a stage takes about a microsecond.  So what is
- * asked of a storage or an op stands together (struct mark, struct tracked_op), lists are emptied
- * by the number of a batch, and a stage that uses what it did is left as it is.
+ * Most of the planning time is spent here: a stage takes about a microsecond.  So the fields that
+ * are read together are stored together (struct mark, struct tracked_op), lists are cleared by a
+ * new batch number, and a stage whose uses are unchanged is left alone.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -36,11 +36,11 @@ static void save(struct stages *x, struct undo_log *f, struct undo was, const in
     f->data[f->n++] = was;
 }
 
-void stages_untell(struct stages *x, int32_t s)
+void stages_invalidate_hold(struct stages *x, int32_t s)
 {
-    if (x->in->marks[s].told)
-        stages_push(x, &x->in->untold, s);
-    x->in->marks[s].told = false;
+    if (x->in->marks[s].hold_valid)
+        stages_push(x, &x->in->hold_changed, s);
+    x->in->marks[s].hold_valid = false;
 }
 
 void stages_save_uses(struct stages *x, int32_t s)
@@ -49,7 +49,7 @@ void stages_save_uses(struct stages *x, int32_t s)
     if (x->in->marks[s].saved == x->in->move)
         return;
     x->in->marks[s].saved = x->in->move;
-    stages_untell(x, s);
+    stages_invalidate_hold(x, s);
     save(x, &x->in->uses, (struct undo){.index = s, .n = l->n}, l->data);
 }
 
@@ -144,7 +144,7 @@ int32_t uses_find(const struct uses *l, int32_t t)
 {
     const int32_t *from = l->data;
     uint32_t n = (uint32_t)l->n;
-    while (n > 0) { /* without a branch on what is found: it is as often on either side */
+    while (n > 0) { /* branch-free: the comparison is unpredictable */
         uint32_t half = (n + 1) / 2;
         from = from[half - 1] < 2 * t ? from + half : from;
         n -= half;
@@ -183,7 +183,7 @@ void stages_insert(struct stages *x, int32_t s, int32_t i, int32_t t, bool kept)
     l->n++;
 }
 
-/* Stage t uses s, which it did not. */
+/* Stage t newly uses s. */
 static void add_use(struct stages *x, int32_t s, int32_t t)
 {
     struct uses *l = &x->uses[s];
@@ -197,7 +197,7 @@ static void add_use(struct stages *x, int32_t s, int32_t t)
     stages_insert(x, s, i, t, i > 0 && use_kept(l, i - 1));
 }
 
-/* Stage t no longer uses s; if it was kept only until then, it is not kept so long. */
+/* Stage t no longer uses s.  If s was kept only until t, it is freed after its previous use. */
 static void remove_use(struct stages *x, int32_t s, int32_t t)
 {
     struct uses *l = &x->uses[s];
@@ -237,7 +237,7 @@ static void want_reads(struct stages *x, int32_t op, int32_t t)
     }
 }
 
-/* What is not there but kept from here on. */
+/* Wants the storages that are not resident but kept from stage t on. */
 static void want_kept(struct stages *x, int32_t t)
 {
     const struct stage *g = &x->in->stages[t];
@@ -309,7 +309,7 @@ int64_t stages_note(struct stages *x)
     return ticks;
 }
 
-/* An op that runs again writes what nobody wants: it needs a place where it is not there. */
+/* Whether a rerun at this step needs extra room for output s that is not wanted. */
 static bool stray(struct stages *x, int32_t s, int32_t step, int32_t t)
 {
     const struct mark *m = stages_meet(x, s, t);
@@ -346,7 +346,7 @@ static int64_t rise_of(struct stages *x, int32_t t)
     return most;
 }
 
-/* Writes down what the stage uses now. */
+/* Records the storages that the stage uses now. */
 static void compare_uses(struct stages *x, int32_t t)
 {
     struct stages_inside *in = x->in;
@@ -371,7 +371,7 @@ static void compare_uses(struct stages *x, int32_t t)
     }
 }
 
-static void play(struct stages *x, int32_t t)
+static void evaluate(struct stages *x, int32_t t)
 {
     stages_save(x, t);
     stages_start(x);
@@ -390,6 +390,6 @@ void stages_propagate(struct stages *x)
     while (in->dirty.n > 0 && !x->failed) {
         int32_t t = in->dirty.data[--in->dirty.n];
         in->is_dirty[t] = false;
-        play(x, t);
+        evaluate(x, t);
     }
 }

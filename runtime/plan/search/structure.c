@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Structure: the forward pass cut into a chain of blocks where least crosses, and the blocks sorted
- * into classes by a hash of all that a plan can see of them.
+ * Structure: cuts the forward pass into a chain of blocks where the fewest bytes cross, and sorts
+ * the blocks into classes by a hash of everything that the planner uses.
  */
 #include <stdlib.h>
 #include <string.h>
 #include "plan/search/chain.h"
 
 /*
- * A storage that is a smaller part of the largest one is always kept.  The search changes one
- * storage at a time, so an op with two results to keep, of which one is a scalar, would run again
- * for that: modulated norms in front of 8-bit layers did in 91 of 112 places of XL/2 under 28G.
+ * Storages below 1/TINY of the largest one are always kept.  The search changes one storage at a
+ * time, so an op with a tensor and a scalar output would rerun for the scalar alone: modulated
+ * norms before 8-bit layers did in 91 of 112 places of XL/2 under 28G.
  */
 #define TINY 65536
 
@@ -29,7 +29,7 @@ static int compare_i64(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Bytes that may cross a cut: a little more than what crosses the narrowest tenth of them. */
+/* The most bytes that may cross a cut: 1/64 more than the tenth percentile. */
 static int64_t crossing_limit(const struct cuts *k)
 {
     int64_t limit = 0;
@@ -54,9 +54,9 @@ static int32_t forward_ops(const struct graph *g)
 }
 
 /*
- * Blocks between cuts that are narrow enough, of some ops at least.  Where a layer has several such
- * cuts, what is kept at one of them may be worth more than what is kept at the next: of those in
- * reach, every n-th from the first or a later one is taken.
+ * Cuts blocks of at least 4 ops at sufficiently narrow cuts.  If a layer has several such cuts, the
+ * tensor kept at one may be worth more than that at another.  So only every every-th cut is used,
+ * starting with number first.
  */
 static void cut_blocks(struct chain *c, const struct cuts *k, int32_t every, int32_t first)
 {
@@ -76,7 +76,7 @@ static void cut_blocks(struct chain *c, const struct cuts *k, int32_t every, int
     c->blocks[c->n++] = (struct block){.forward = from, .forward_end = end};
 }
 
-/* The backward pass goes down through the blocks: each gets the ops whose context lies in it. */
+/* Assigns each backward op to the block that contains its context. */
 static void share_backward(struct chain *c)
 {
     const struct program *p = c->p;
@@ -98,7 +98,7 @@ static int64_t largest_storage(const struct graph *g)
     return most;
 }
 
-/* What is not tiny, or passes. */
+/* Lists the storages that a block may drop: not tiny, or freed after forward anyway. */
 static void list_storages(struct chain *c)
 {
     const struct program *p = c->p;
@@ -120,8 +120,8 @@ static void list_storages(struct chain *c)
     }
 }
 
-/* Whether what a block may free is read by its own backward ops alone.  (What later blocks read is
- * kept, but for what passes.) */
+/* Whether only the block's own backward ops read the storages that it may free.  (Storages that
+ * later blocks read are kept, except those that are dropped after forward.) */
 static bool is_apart(const struct chain *c, const struct block *b)
 {
     const struct program *p = c->p;
@@ -155,7 +155,7 @@ static uint64_t mix_seconds(uint64_t h, double seconds)
     return mix(h, bits);
 }
 
-/* Numbers storages in the order in which the block meets them. */
+/* Numbers storages in the order of their first use in the block. */
 struct numbering {
     int32_t *number, *block, next;
 };
@@ -187,8 +187,8 @@ static uint64_t hash_ops(uint64_t h, const struct program *p, struct numbering *
     return h;
 }
 
-/* The place of a hash in the list of those met, at its end where it is new. */
-static int32_t place_of(uint64_t *hashes, int32_t *n, uint64_t h)
+/* The index of a hash in the list; a new hash is appended. */
+static int32_t index_of(uint64_t *hashes, int32_t *n, uint64_t h)
 {
     int32_t same = 0;
     while (same < *n && hashes[same] != h)
@@ -211,7 +211,7 @@ static int classify(struct chain *c)
         k.next = 0;
         uint64_t h = hash_ops(1, c->p, &k, i, b->forward, b->forward_end);
         h = hash_ops(h, c->p, &k, i, b->backward, b->backward_end);
-        b->class = place_of(hashes, &c->n_classes, h);
+        b->class = index_of(hashes, &c->n_classes, h);
     }
     free(k.number);
     free(k.block);
