@@ -299,9 +299,9 @@ void tape_fetch_gradients(ckpt_tape *t);
 int tape_check_gradient(ckpt_tape *t, int32_t x, ckpt_tensor g);
 
 /* Sets dx to the gradients of x[0] to x[n - 1] through the ops from first_op on, with dy the
- * gradients of y; for rules of ops that are gradients (ops/decompose.h).  These ops do not make x, and
- * no two x are one tensor.  dx[i] is CKPT_NONE if no y depends on x[i].  Returns 0 or the tape's
- * error. */
+ * gradients of y; for rules of ops that are gradients (ops/decompose.h).  These ops do not make
+ * x, and no two x are one tensor.  dx[i] is CKPT_NONE if no y depends on x[i].  Returns 0 or the
+ * tape's error. */
 int tape_pull(ckpt_tape *t, int32_t first_op, int ny, const ckpt_tensor *y, const ckpt_tensor *dy,
               int n, const ckpt_tensor *x, ckpt_tensor *dx);
 
