@@ -67,7 +67,7 @@ static struct residence *find(struct reader *r, int32_t s, enum at at, int32_t s
     }
     lines_fail(r->l, CKPT_EPLAN, "no residence of storage %d %s step %d", (int)s,
                at == BEGINS ? "begins at"
-               : at == ENDS ? "ends behind"
+               : at == ENDS ? "ends with"
                             : "has",
                (int)step);
     return NULL;
@@ -158,13 +158,14 @@ static void get_offload(struct reader *r)
     const struct residence *to = find(r, s, BEGINS, in.after + 1);
     if (!from || !to)
         return;
-    int32_t before = (int32_t)(from - r->p->residences), behind = (int32_t)(to - r->p->residences);
+    int32_t before = (int32_t)(from - r->p->residences),
+            following = (int32_t)(to - r->p->residences);
     int32_t below = r->g->storages[s].persistent
                         ? backing_of(r, s, tier, offset)
                         : add(r, (struct residence){s, tier, out.after, in.before, offset});
     if (!clean)
         add_copy(r, out, before, below);
-    add_copy(r, in, below, behind);
+    add_copy(r, in, below, following);
 }
 
 /* ---- host-resident state --------------------------------------------------------------------- */

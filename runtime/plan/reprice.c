@@ -29,8 +29,8 @@ struct player {
     double *there;         /* per residence: when its bytes are there */
     double *freed, *back;  /* per step: when copies end whose addresses, or whose bytes, it needs */
     int32_t *first, *next; /* host residences: the first per storage; the next per residence */
-    int32_t *behind;       /* copies, sorted by the step after which they are submitted */
-    int32_t at;            /* the next of `behind` to submit */
+    int32_t *by_step;      /* copies, sorted by the step after which they are submitted */
+    int32_t at;            /* the next of `by_step` to submit */
     double queue[QUEUES];  /* per queue: when its last copy so far ends */
     double host;           /* when the last update on the host so far ends */
     double now, body;
@@ -93,10 +93,10 @@ static void submit(struct player *y, int32_t i)
 static void submit_after(struct player *y, int32_t k, bool in)
 {
     const struct copy *copies = y->p->copies;
-    for (int32_t n = y->at; n < y->p->n_copies && copies[y->behind[n]].after == k; n++)
-        if (copy_is_out(y->p->residences, &copies[y->behind[n]]) != in)
-            submit(y, y->behind[n]);
-    while (in && y->at < y->p->n_copies && copies[y->behind[y->at]].after == k)
+    for (int32_t n = y->at; n < y->p->n_copies && copies[y->by_step[n]].after == k; n++)
+        if (copy_is_out(y->p->residences, &copies[y->by_step[n]]) != in)
+            submit(y, y->by_step[n]);
+    while (in && y->at < y->p->n_copies && copies[y->by_step[y->at]].after == k)
         y->at++;
 }
 
@@ -252,7 +252,7 @@ static int prepare(struct player *y)
     }
     qsort(keys, (size_t)p->n_copies, sizeof(*keys), place_compare_keys);
     for (int32_t i = 0; i < p->n_copies; i++)
-        y->behind[i] = keys[i].item;
+        y->by_step[i] = keys[i].item;
     free(keys);
     y->rates = queue_rates(y->m, out[TIER_HOST] && out[TIER_NVME], in[TIER_HOST] && in[TIER_NVME]);
     for (int32_t s = 0; s < y->g->n_storages; s++)
@@ -276,8 +276,8 @@ static int replay(const struct graph *g, const struct machine *m, struct plan *p
     y.back = calloc(steps, sizeof(*y.back));
     y.first = malloc(((size_t)g->n_storages + 1) * sizeof(*y.first));
     y.next = malloc(residences * sizeof(*y.next));
-    y.behind = malloc(((size_t)p->n_copies + 1) * sizeof(*y.behind));
-    bool good = y.there && y.freed && y.back && y.first && y.next && y.behind;
+    y.by_step = malloc(((size_t)p->n_copies + 1) * sizeof(*y.by_step));
+    bool good = y.there && y.freed && y.back && y.first && y.next && y.by_step;
     int rc = good ? prepare(&y) : CKPT_ENOMEM;
     for (int32_t i = 0; i < p->n_copies && !rc; i++)
         p->copies[i].start = p->copies[i].end = -INFINITY;
@@ -291,7 +291,7 @@ static int replay(const struct graph *g, const struct machine *m, struct plan *p
     free(y.back);
     free(y.first);
     free(y.next);
-    free(y.behind);
+    free(y.by_step);
     return rc;
 }
 

@@ -68,7 +68,7 @@ static int check_tail_step(struct checker *c, int32_t k, bool *ran, int32_t *wri
     for (int32_t j = 0; j < o->n_writes; j++) {
         int32_t s = c->g->refs[o->writes + j];
         if (writer[s] > op)
-            return violation(c, "step %d: %.200s writes %.200s behind a later writer", (int)k,
+            return violation(c, "step %d: %.200s writes %.200s after a later writer", (int)k,
                              check_op(c, k), check_storage(c, s));
         writer[s] = op;
     }

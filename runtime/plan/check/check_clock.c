@@ -40,7 +40,7 @@ static int check_out(struct checker *c, int32_t i)
     if (k->after < from->first || k->after > from->last ||
         (!is_backing(c, k->from) && k->before > from->last + 1) || k->before <= k->after)
         return violation(c,
-                         "copy %d: %.200s goes out behind step %d, and is on the device from %d "
+                         "copy %d: %.200s goes out after step %d, and is on the device from %d "
                          "to %d",
                          (int)i, check_storage(c, from->storage), (int)k->after, (int)from->first,
                          (int)from->last);
@@ -60,7 +60,7 @@ static int check_in(struct checker *c, int32_t i)
              : to->first != k->after + 1 || k->before < to->first || k->before > to->last ||
                    k->before >= steps)
         return violation(c,
-                         "copy %d: %.200s comes back behind step %d for step %d, and is on the "
+                         "copy %d: %.200s comes back after step %d for step %d, and is on the "
                          "device from %d to %d",
                          (int)i, check_storage(c, to->storage), (int)k->after, (int)k->before,
                          (int)to->first, (int)to->last);
@@ -138,10 +138,9 @@ static int check_queues(struct checker *c)
         if (!is_forecast(k))
             continue;
         if (!(k->start >= 0) || !(k->end > k->start))
-            return violation(c, "copy %d: that of %.200s takes no time", (int)i, name);
+            return violation(c, "copy %d of %.200s takes no time", (int)i, name);
         if (timed && k->start < timed->end - slack)
-            return violation(c, "copy %d: that of %.200s starts while the queue is busy", (int)i,
-                             name);
+            return violation(c, "copy %d of %.200s starts while the queue is busy", (int)i, name);
         timed = k;
     }
     return 0;
@@ -221,8 +220,9 @@ static void set_copies(struct clock *t, double period)
         if (from->tier != TIER_DEVICE) {
             later(&t->back[k->before], k->end);
         } else if (check_is_placed(from)) {
-            int32_t behind = from->last + 1;
-            later(&t->freed[behind % p->n_steps], behind >= p->n_steps ? k->end - period : k->end);
+            int32_t next_step = from->last + 1;
+            later(&t->freed[next_step % p->n_steps],
+                  next_step >= p->n_steps ? k->end - period : k->end);
         }
     }
 }
@@ -325,7 +325,7 @@ static int check_times(struct clock *t)
         }
         if (k->start < used - slack)
             return violation(t->c,
-                             "copy %d: that of %.200s starts while step %d still uses its "
+                             "copy %d of %.200s starts while step %d still uses its "
                              "bytes",
                              (int)i, name, (int)k->after);
     }

@@ -109,8 +109,8 @@ static int enter(struct sweep *s, const struct edge *e)
     const struct residence *r = s->c->p->residences;
     int32_t first = first_of(s, e), last = last_of(s, e->residence, first);
     int32_t before = bits_near(&s->starts, first, false),
-            behind = bits_near(&s->starts, first, true);
-    int32_t other = behind >= 0 && behind <= last ? s->owner[behind] : -1;
+            after = bits_near(&s->starts, first, true);
+    int32_t other = after >= 0 && after <= last ? s->owner[after] : -1;
     if (before >= 0 && last_of(s, s->owner[before], before) >= first)
         other = s->owner[before];
     if (other >= 0)

@@ -282,7 +282,7 @@ static double wait_comm(struct flow *f, int32_t k, double start)
     return ready;
 }
 
-static void play_step(struct flow *f, int32_t k)
+static void simulate_step(struct flow *f, int32_t k)
 {
     struct transfer *x = f->x;
     double seconds = x->length[k], brought = 0;
@@ -354,7 +354,7 @@ static double clip_left(const struct flow *f)
 }
 
 /* Simulates one step; now is INFINITY if the step cannot end within the limit. */
-static void play(struct flow *f, const int32_t heads[TIER_COUNT], double shift)
+static void simulate_round(struct flow *f, const int32_t heads[TIER_COUNT], double shift)
 {
     struct transfer *x = f->x;
     double spared = x->hosted_seconds + 1e-9 * x->rest[0]; /* 1e-9: rounding of sums */
@@ -372,7 +372,7 @@ static void play(struct flow *f, const int32_t heads[TIER_COUNT], double shift)
             f->now = INFINITY;
             return;
         }
-        play_step(f, k);
+        simulate_step(f, k);
         if (k == x->p->n_body - 1)
             end_body(f);
     }
@@ -412,7 +412,7 @@ static void postpone(struct transfer *x, const struct ranking *ins, double margi
     double until = INFINITY;
     for (int32_t i = ins->n - 1; i >= 0; i--) {
         struct idle_gap *a = &x->list[ins->items[i]];
-        struct away *k = &a->offload;
+        struct offload_times *k = &a->offload;
         double length = k->in_end - k->in_start, use = needed_at(x, a->use_step) - margin;
         double end = use < until ? use : until;
         if (end > k->in_end) {
@@ -439,7 +439,7 @@ static double min_seconds(const struct flow *f)
     return most;
 }
 
-void transfer_play(struct transfer *x, int64_t device, double limit)
+void transfer_simulate(struct transfer *x, int64_t device, double limit)
 {
     const struct graph *g = x->g;
     struct flow f = {.x = x, .device = device, .limit = limit, .drains = g->n_micro > 1};
@@ -455,7 +455,7 @@ void transfer_play(struct transfer *x, int64_t device, double limit)
         if (x->list[i].clean)
             x->list[i].offload.out_step = x->list[i].offload.free_step = x->list[i].out_step;
     for (int round = 0;; round++) {
-        play(&f, heads, shift);
+        simulate_round(&f, heads, shift);
         if (f.now > limit)
             return;
         const int32_t now_heads[TIER_COUNT] = {f.lines[TIER_HOST].head, f.lines[TIER_NVME].head};

@@ -253,11 +253,11 @@ int transfer_order_outs(struct transfer *x, int64_t device)
     }
     if (!rc) {
         swap_orders(x, other);
-        transfer_play(x, device, INFINITY);
+        transfer_simulate(x, device, INFINITY);
     }
     if (!rc && x->seconds > seconds * (1 + MAX_SLOWER)) {
         swap_orders(x, other);
-        transfer_play(x, device, INFINITY);
+        transfer_simulate(x, device, INFINITY);
     }
     for (int tier = 0; tier < TIER_COUNT; tier++)
         free(other[tier].items);

@@ -215,7 +215,7 @@ int transfer_try(struct transfer *x, int64_t device, double limit, bool *fits)
     queue_outs(x, FATE_DROP, &x->cleans);
     queue_ins(x, FATE_OFFLOAD_HOST, &x->ins[TIER_HOST]);
     queue_ins(x, FATE_OFFLOAD_NVME, &x->ins[TIER_NVME]);
-    transfer_play(x, device, limit);
+    transfer_simulate(x, device, limit);
     return 0;
 }
 
@@ -237,7 +237,7 @@ static struct idle_gap *next_taken(const struct transfer *x, int32_t i, int32_t 
 
 /* Adds the residence after an idle gap: for an activation the rest of the residence that the gap
  * splits, for a persistent storage the time up to the next idle gap. */
-static void add_behind(struct transfer *x, int32_t i)
+static void add_following(struct transfer *x, int32_t i)
 {
     struct plan *p = x->p;
     struct idle_gap *a = &x->list[i];
@@ -250,7 +250,7 @@ static void add_behind(struct transfer *x, int32_t i)
         last = next->offload.free_step;
         last += next->wraps && last < next->offload.out_step ? p->n_steps : 0;
     }
-    a->offload.behind = plan_add_residence(
+    a->offload.next_residence = plan_add_residence(
         p, (struct residence){a->storage, TIER_DEVICE, a->offload.in_step, last, 0});
 }
 
@@ -260,13 +260,14 @@ static void add_copies(struct transfer *x, int32_t i, int32_t below)
 {
     struct plan *p = x->p;
     const struct idle_gap *a = &x->list[i];
-    const struct away *k = &a->offload;
-    int32_t before = a->residence >= 0 ? a->residence : next_taken(x, i, -1)->offload.behind;
+    const struct offload_times *k = &a->offload;
+    int32_t before =
+        a->residence >= 0 ? a->residence : next_taken(x, i, -1)->offload.next_residence;
     if (!a->clean)
         p->copies[p->n_copies++] = (struct copy){
             before, below, k->out_step, p->residences[before].last + 1, k->out_start, k->out_end};
-    p->copies[p->n_copies++] =
-        (struct copy){below, k->behind, k->in_step - 1, a->use_step, k->in_start, k->in_end};
+    p->copies[p->n_copies++] = (struct copy){below,       k->next_residence, k->in_step - 1,
+                                             a->use_step, k->in_start,       k->in_end};
 }
 
 /* Adds the residence in the lower tier.  A persistent storage has one for all of its idle gaps, its
@@ -274,7 +275,7 @@ static void add_copies(struct transfer *x, int32_t i, int32_t below)
 static int32_t add_below(struct transfer *x, const struct idle_gap *a)
 {
     struct plan *p = x->p;
-    const struct away *k = &a->offload;
+    const struct offload_times *k = &a->offload;
     int8_t tier = k->tier == FATE_OFFLOAD_NVME ? TIER_NVME : TIER_HOST;
     bool backing = a->residence < 0;
     p->persistent -= backing ? a->bytes : 0;
@@ -293,7 +294,7 @@ int transfer_rewrite(struct transfer *x)
         return CKPT_ENOMEM;
     for (int32_t i = 0; i < x->n; i++)
         if (x->list[i].taken)
-            add_behind(x, i);
+            add_following(x, i);
     for (int32_t i = 0; i < x->n; i++) {
         const struct idle_gap *a = &x->list[i];
         bool state =

@@ -14,12 +14,12 @@
  * wraps around the end of the step, free_step may be a step of the next one; it is then below
  * out_step.
  */
-struct away {
+struct offload_times {
     enum fate tier; /* FATE_OFFLOAD_HOST or FATE_OFFLOAD_NVME */
     int32_t out_step, free_step, in_step;
     int64_t tier_offset;
     double out_start, out_end, in_start, in_end; /* seconds, as in struct copy */
-    int32_t behind; /* the following residence on the device; set by transfer_rewrite */
+    int32_t next_residence; /* the following residence on the device; set by transfer_rewrite */
 };
 
 /* An interval between two uses of a storage in which it may be offloaded. */
@@ -34,8 +34,8 @@ struct idle_gap {
     bool forced;   /* always offloaded: the backing tier of the storage is a lower one */
     bool gradient; /* of a value updated on the host: the gradient is copied out when made */
     bool taken;
-    int32_t group;       /* the update group for which the value leaves as its gradient; or -1 */
-    struct away offload; /* valid if taken */
+    int32_t group; /* the update group for which the value leaves as its gradient; or -1 */
+    struct offload_times offload; /* valid if taken */
 };
 
 /* An update that may run on the host. */
@@ -130,7 +130,7 @@ int64_t transfer_choose(struct transfer *x, const double amounts[AMOUNTS], int64
 int transfer_assign(struct transfer *x, bool sketch, bool *fits);
 /* Simulates the step with the taken gaps: sets the times and steps of their copies, and seconds.
  * Stops with seconds INFINITY as soon as they must exceed limit. */
-void transfer_play(struct transfer *x, int64_t device, double limit);
+void transfer_simulate(struct transfer *x, int64_t device, double limit);
 /* Simulates the step again with the copies out in an order that leaves few holes (outs.c). */
 int transfer_order_outs(struct transfer *x, int64_t device);
 /* Assigns tiers to the taken gaps as a sketch, and if *fits simulates the step.  Returns 0 or
