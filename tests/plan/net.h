@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Programs for the planner's numbers, written down layer by layer: sizes in bytes, work in flops,
- * and a backward pass that follows from what every layer's gradient reads.  Without cmocka, for
- * benchmarks and fuzzers use them too.
+ * Benchmark programs, built layer by layer: sizes in bytes, work in flops, and a backward pass that
+ * follows from the inputs of every layer's gradient.  Without cmocka, since benchmarks and fuzzers
+ * use them too.
  */
 #ifndef TESTS_PLAN_NET_H
 #define TESTS_PLAN_NET_H

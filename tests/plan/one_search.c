@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One list of searches for all plans and contexts of a test.  A test that plans or trains the same
- * model under many budgets would search for the same schedules again each time: a second of
- * processor time, of which the training takes a tenth.  What a search finds does not depend on
- * budgets, tiers or contexts (tests/plan/test_promises.c), so plans are the same.
+ * One cache of frontiers for all plans and contexts of a test.  A test that plans or trains the
+ * same model under many budgets would otherwise repeat the same search, which takes longer than the
+ * training.  A frontier does not depend on budgets, tiers or contexts (tests/plan/test_promises.c),
+ * so the plans are the same.
  *
- * Programs linked with $(one_search) have these in place of the functions of plan/plan.h.  They
+ * Programs linked with $(one_search) use these functions in place of those of plan/plan.h.  They
  * plan in one thread at a time.
  */
 #include <stdlib.h>

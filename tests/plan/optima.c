@@ -7,7 +7,7 @@
 #include "models.h"
 #include "optima.h"
 
-/* What the oracle leaves open: it asks for anything better by this many seconds (solve.py). */
+/* The tolerance of the proof in seconds: solve.py asked for better plans by at least this. */
 #define PROOF 0.9e-3
 
 static json_t *load(void)

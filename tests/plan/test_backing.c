@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Parameters and optimizer state in the lower tiers: programs that are larger than the device,
- * backings that another program decided on, several micro-steps; and the checker sees every way in
- * which such offloads can be wrong.
+ * Parameters and optimizer state in the lower tiers: programs larger than the device, backings
+ * chosen by another program, several micro-steps; and the checker finds every fault of such
+ * offloads.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -51,7 +51,7 @@ static struct plan *make(const struct graph *g, const struct budgets *b)
     return p;
 }
 
-/* Device bytes for which there is a plan, and few less would not do. */
+/* Device bytes slightly above the smallest budget. */
 static int64_t least_device(const struct graph *g, int64_t host, int64_t nvme)
 {
     struct budgets b = {.host = host, .nvme = nvme};
@@ -75,7 +75,7 @@ static int64_t least_device(const struct graph *g, int64_t host, int64_t nvme)
     return high;
 }
 
-/* Layers whose weights take more than what they make. */
+/* Layers whose weights are larger than their activations. */
 static struct graph *training(int32_t n_micro)
 {
     struct sketch *k = sketch_new();
@@ -139,7 +139,7 @@ static struct residence *find_below(const struct plan *p)
     return NULL;
 }
 
-/* Forward ops alone: layers of weights, far more of them than of anything else. */
+/* Forward ops alone: weights are nearly all of the bytes. */
 static struct graph *sampling(int32_t layers)
 {
     struct sketch *k = sketch_new();
@@ -203,7 +203,7 @@ static void test_nvme(void **state)
     done(&f);
 }
 
-/* Weights that stream hide behind the layers: 16 ms of copies for 20 ms of work. */
+/* Copies of streamed weights overlap with compute: 16 ms of copies, 20 ms of ops. */
 static void test_sampling(void **state)
 {
     (void)state;
@@ -217,7 +217,7 @@ static void test_sampling(void **state)
     graph_free(g);
 }
 
-/* What another program offloaded stays where it is, and takes nothing anew. */
+/* Storages offloaded by another program stay in their range and need no new bytes. */
 static void test_backing_in_tier(void **state)
 {
     (void)state;
@@ -273,7 +273,7 @@ static int32_t tell_crossings(struct graph *g, const struct plan *p, int64_t abo
     return n;
 }
 
-/* What goes on in the next step lies where another program has it; not where that is too high. */
+/* Copies into the next step use the addresses of another program, unless those are too high. */
 static void test_crossings(void **state)
 {
     (void)state;
@@ -300,7 +300,7 @@ static void test_crossings(void **state)
     done(&f);
 }
 
-/* New backing residences lie behind what other programs have taken. */
+/* New backing residences lie above the bytes of other programs. */
 static void test_tier_base(void **state)
 {
     (void)state;
@@ -338,7 +338,7 @@ static void test_two_backings(void **state)
     expect_fault(&f, "has two backing residences");
 }
 
-/* With one micro-step it may: a gradient that takes the room of its value. */
+/* With one micro-step it may: a gradient in the address range of its value. */
 static void test_body_writes(void **state)
 {
     (void)state;
@@ -391,7 +391,7 @@ static void test_in_order(void **state)
 {
     (void)state;
     struct fixture f = fixture(1, PLENTY, 0);
-    f.g->ops[0].seconds *= 2; /* times of another machine: only their order counts */
+    f.g->ops[0].seconds *= 2; /* as on another machine: only the order is checked */
     for (int32_t i = 0; i < f.p->n_copies; i++)
         for (int32_t j = 0; j < f.p->n_copies; j++) {
             struct copy *a = &f.p->copies[i], *b = &f.p->copies[j], t = *a;

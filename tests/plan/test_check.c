@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The checker finds every fault that is planted, and names it. */
+/* The checker finds and names every planted fault. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -28,7 +28,7 @@ static void done(struct fixture *f)
     graph_free(f->g);
 }
 
-/* Sets the load to what it now is, so that only the planted fault is left. */
+/* Recomputes the load, so that only the planted fault is left. */
 static void refit(struct fixture *f)
 {
     assert_int_equal(plan_measure(f->g, f->p), 0);
@@ -325,7 +325,7 @@ static struct graph *changing(enum graph_kind kind)
 }
 
 /* A plan of the given steps (negative: again, which leaves op 0 to the caller) with residences of
- * one page each, one behind the other. */
+ * one page each, at consecutive addresses. */
 static struct plan *by_hand(struct graph *g, const int32_t *steps, int32_t n_steps,
                             const struct residence *residences, int32_t n)
 {
@@ -419,7 +419,7 @@ static void test_read_before_write(void **state)
     done(&f);
 }
 
-/* What the planner makes of the same programs is right: it keeps x. */
+/* The planner handles the same programs: it keeps x. */
 static void test_planner_keeps_what_changes(void **state)
 {
     (void)state;

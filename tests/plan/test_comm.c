@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Collectives in the planner: what they take, and what of it the clock hides. */
+/* Collectives in the planner: their time, and the part that the clock overlaps with compute. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -157,7 +157,7 @@ static struct plan *make(const struct graph *g, const struct machine *m, int64_t
     return make_with(g, m, device, 0);
 }
 
-/* All hides but the first gather and the last sum of gradients, which nothing stands beside. */
+/* All overlaps but the first gather and the last reduction, which have no compute beside them. */
 static void test_hides(void **state)
 {
     struct machine m;
@@ -170,7 +170,7 @@ static void test_hides(void **state)
     assert_true(p->exposed_comm < 3.01e-3 + contention && p->exposed_comm > 2.8e-3 + contention);
     assert_true(fabs(p->seconds - 16 * 30e-3 - p->exposed_comm) < 1e-6);
     assert_true(p->bound_seconds <= p->seconds);
-    /* What hides takes from what it hides behind, and that is known of graph files as well. */
+    /* Overlap slows the ops beside it (contention), also in graphs that were read from files. */
     double before = p->seconds;
     plan_free(p);
     m.links.contention = .5;
@@ -185,7 +185,7 @@ static void test_hides(void **state)
         assert_true(same->ops[i].contention_seconds == g->ops[i].contention_seconds &&
                     same->ops[i].seconds == g->ops[i].seconds);
     graph_free(same);
-    /* In the update there is nothing to hide behind. */
+    /* In the update there is no compute to overlap with. */
     struct graph *late = layers(false, 1, &m);
     struct plan *q = make(late, &m, INT64_MAX);
     assert_true(q->exposed_comm > 32e-3);
@@ -194,7 +194,7 @@ static void test_hides(void **state)
     graph_free(g);
 }
 
-/* A link that cannot carry it all is never slower than itself: the step takes what it takes. */
+/* With a saturated link the step takes as long as its collectives. */
 static void test_slow_link(void **state)
 {
     struct machine m;
@@ -208,7 +208,7 @@ static void test_slow_link(void **state)
     graph_free(g);
 }
 
-/* With less memory values are gathered again, and most of that hides too. */
+/* With less memory values are gathered again, and most of that overlaps, too. */
 static void test_gathers_again(void **state)
 {
     struct machine m;
@@ -297,10 +297,10 @@ static struct graph *layers_of_large_shares(bool norm, int64_t gradient, double 
 }
 
 /*
- * Shares so large that they leave.  The bytes behind a gather that reads one are free when that is
- * done, though what it makes is read later, and where there is room it stays so long; a copy put
- * off to its step would hold up a gather that can begin before; and one that came early ends when
- * it ends, though another came behind it.
+ * Shares so large that they are offloaded.  A share is freed when the gather that reads it is done,
+ * and stays that long if there is room.  A copy in that were delayed to the gather's step would
+ * delay a gather that can begin earlier.  A copy that is done early ends then, even if another
+ * follows.
  */
 static void test_shares_leave(void **state)
 {
@@ -333,8 +333,8 @@ static void test_shares_leave(void **state)
 
 enum { HOSTED = 3, STATES = 3 };
 
-/* Layers whose gradients take the values' room; behind the norm a collective that takes long, then
- * updates, the last of which reads the norm, too, and so is the device's. */
+/* Layers whose gradients use the ranges of the values; after the norm a slow collective, then
+ * updates.  The last update also reads the norm, so it runs on the device. */
 static struct graph *updates_behind_a_collective(const struct machine *m, int32_t *collective)
 {
     const int64_t mib = 1 << 20;
@@ -383,7 +383,7 @@ static struct graph *updates_behind_a_collective(const struct machine *m, int32_
     return net_finish(n, m);
 }
 
-/* Whether state comes for the device behind an update on the host, before a collective is done. */
+/* Whether state is copied in after an update on the host and before a collective is done. */
 static bool comes_meanwhile(const struct graph *g, const struct machine *m, const struct plan *p,
                             int32_t collective)
 {
@@ -402,7 +402,7 @@ static bool comes_meanwhile(const struct graph *g, const struct machine *m, cons
     return found;
 }
 
-/* An update on the host waits for its copies alone, and so does what is handed over behind it. */
+/* An update on the host waits only for its copies, and so do the copies after it. */
 static void test_host_waits_for_copies(void **state)
 {
     struct machine m = machine_cpu;
@@ -461,7 +461,7 @@ static void test_swapped(void **state)
     graph_free(g);
 }
 
-/* A plan that promises to hide what does not hide. */
+/* A plan that claims more overlap than there is. */
 static void test_times(void **state)
 {
     struct machine m;
@@ -475,7 +475,7 @@ static void test_times(void **state)
     p->seconds += exposed / 2;
     p->exposed_comm += exposed / 2;
     assert_int_equal(plan_check_again(g, p, &error), 0);
-    /* Room that comes later lets a gather start later. */
+    /* A residence that begins later delays its gather. */
     int32_t n = 0;
     while (p->residences[n].storage < 0 || plan_is_backing(g, p, &p->residences[n]) ||
            !g->ops[p->steps[p->residences[n].first + 1].op].collective ||
@@ -488,7 +488,7 @@ static void test_times(void **state)
     graph_free(g);
 }
 
-/* A sum of gradients whose input is given up too early, or a value that is read before it came. */
+/* A reduction whose input is freed too early, or a value that is read before its copy in ends. */
 static void test_too_early(void **state)
 {
     struct machine m;
@@ -521,7 +521,7 @@ static void test_file(void **state)
     graph_free(g);
 }
 
-/* A machine file without links has those of the built-in machine of its kind. */
+/* A machine file without links gets the links of the built-in machine of its kind. */
 static void test_defaults(void **state)
 {
     struct machine m;

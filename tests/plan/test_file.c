@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plan files: the same bytes after a round trip, clear words for damage, and no damage that passes
- * unseen and unsound. */
+/* Plan files: a round trip gives the same bytes, damage gives a clear message, and damage that is
+ * not noticed still gives a valid plan. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -125,8 +125,8 @@ static void test_messages(void **state)
     graph_free(other);
 }
 
-/* What version 3 said in lists of its own, of everything that there was: residences that run into
- * the next step, both tiers, state on the host, copies to its steps and back. */
+/* A file of version 3 with everything: residences that run into the next step, both tiers, state on
+ * the host, copies to its steps and back. */
 static void test_version_3(void **state)
 {
     (void)state;

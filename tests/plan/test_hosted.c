@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Updates on the host: the planner takes them where they pay, such a plan is proved, written and
- * read back, and the checker sees what can be wrong with them.
+ * Updates on the host: the planner uses them where they pay, such a plan passes the checker, is
+ * written and read back, and the checker finds their faults.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -115,7 +115,7 @@ static void test_pays(void **state)
     plan_free(without);
 }
 
-/* The host is taken to need 25 % longer than its rate says: it shares its memory with copies. */
+/* Updates on the host are priced 25 % above the host rate: they share memory with copies. */
 static void test_price(void **state)
 {
     (void)state;
@@ -148,7 +148,7 @@ static void test_gradients_leave_early(void **state)
     plan_free(p);
 }
 
-/* Where all fits the host takes updates off the step. */
+/* Updates on the host make a step faster even if everything fits. */
 static void test_all_fits(void **state)
 {
     (void)state;
@@ -164,7 +164,7 @@ static void test_all_fits(void **state)
     plan_free(p);
 }
 
-/* The lower bound of a step does not rise where more memory is there, up to where all fits. */
+/* The lower bound does not rise with memory, up to where everything fits. */
 static void test_bound_falls(void **state)
 {
     (void)state;
@@ -182,7 +182,7 @@ static void test_bound_falls(void **state)
     bound_free(bound);
 }
 
-/* What lives in the host tier is where another program of the context has put it. */
+/* Storages in the host tier use the ranges chosen by another program of the context. */
 static void take_backings(struct graph *g, const struct plan *p)
 {
     for (int32_t i = 0; i < p->n_residences; i++) {
@@ -238,8 +238,8 @@ static int32_t first_use(const struct plan *p, int32_t s)
     return k;
 }
 
-/* The host makes first what the forward pass uses first; any order of updates will do, but not one
- * before what an update reads. */
+/* The host updates first what the forward pass uses first; the checker accepts any order in which
+ * each update follows the ops that write its inputs. */
 static void test_order(void **state)
 {
     (void)state;
@@ -266,7 +266,7 @@ static void test_order(void **state)
     plan_free(p);
 }
 
-/* What the host reads is copied before it is whole; the state has a place on the device, too. */
+/* Faults: a copy to the host before its storage is complete; a device residence of hosted state. */
 static void test_faults(void **state)
 {
     (void)state;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Parking: a program that needs more than the device has gets by with a lower tier at no cost, the
- * plan is proved, written and read back; and the checker sees every way in which offloads can be
- * wrong.
+ * Offloads: a program that is larger than the device runs with a lower tier at no cost; the plan
+ * passes the checker, is written and read back; and the checker finds every fault of offloads.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -116,7 +115,7 @@ static void expect_fault(struct fixture *f, const char *what)
     done(f);
 }
 
-/* An activation that leaves, or what wraps round the end of the step. */
+/* An offloaded activation, or an offload that wraps round the end of the step. */
 static struct leave find_leave(const struct fixture *f, bool wraps)
 {
     struct leave *list, found = {.in = NULL};
@@ -402,7 +401,7 @@ static void test_cannot_leave(void **state)
     expect_fault(&f, "is carried but");
 }
 
-/* What is dropped and made again between two uses did not stay, so it cannot leave. */
+/* A storage that is recomputed between two uses is not resident, so it cannot be offloaded. */
 static void test_idle_gaps(void **state)
 {
     (void)state;
@@ -469,8 +468,8 @@ static bool runs_again(bool late)
     return again;
 }
 
-/* Gradients in the rooms of values: what reads a value runs again as long as it is there, and the
- * storage goes and comes with what it holds. */
+/* Gradients in the ranges of values: ops that read a value can rerun until it is overwritten, and
+ * an offload moves the current contents. */
 static void test_gradients_in_values(void **state)
 {
     (void)state;
@@ -532,7 +531,7 @@ static void test_two_lines(void **state)
     plan_free(both);
 }
 
-/* A copy takes its bytes and what each copy takes. */
+/* The time of a copy: its bytes at the rate, plus an overhead. */
 static void test_copy_overhead(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Placement of many items: the same holes as by looking at every item, in far fewer looks. */
+/* Placement of many items: the same holes as by a scan of all items, with far fewer visits. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,7 +12,7 @@
 #include "plan/places.h"
 #include "plan/search/search.h"
 
-/* Taken stretches, to be looked at one by one. */
+/* Taken ranges, scanned one by one. */
 struct taken {
     struct stretch life;
     int64_t begin, end;
@@ -100,7 +100,7 @@ static void test_room(void **state)
     }
 }
 
-/* Kept items stay where they are, and all others go where they would have gone at once. */
+/* Kept items stay, and all others are placed as if all were placed at once. */
 static void test_packing(void **state)
 {
     (void)state;
@@ -137,8 +137,8 @@ static void test_packing(void **state)
     free(t);
 }
 
-/* Looks for an item do not grow with the number of items; each of 30,000 was looked at 15,000
- * times before there was a tree. */
+/* Visits per item do not grow with the number of items; without a tree each of 30,000 items was
+ * visited 15,000 times. */
 static void test_looks(void **state)
 {
     (void)state;
@@ -190,10 +190,10 @@ static int32_t count_placed(const struct frontier *pf)
 }
 
 /*
- * What a plan of a large graph may take, counted: steps simulated, options given addresses, and
- * how far those are above the lower bound, for a loose placement makes more options be placed.  Of
- * options that the chain did not play the load is known to 0.6 %, and some near the budget fail; a
- * few have holes of 6 %, and the next one that fits is as fast for its bytes.
+ * Limits on the work of planning a large graph: simulated steps, placed options, and their peaks
+ * over the lower bound, since loose placements cause more options to be placed.  The load of
+ * options that the chain did not simulate is known to 0.6 %, so some near the budget fail.  A few
+ * have 6 % of fragmentation; the next option that fits is as fast for its bytes.
  */
 static void check_effort(struct graph *g, double share, int64_t work, int32_t placed,
                          double loosest)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The array of range maxima against a plain list of steps: every step and every question, after any
- * stretches have changed and any target was set. */
+/* The array of range maxima against a plain list of steps: every step and every query, after
+ * changes of random ranges and targets. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -33,7 +33,7 @@ static int64_t excess_of(const int64_t *plain, int32_t n, int64_t target)
     return sum;
 }
 
-/* What more bytes in a stretch would add to the excess, without a change. */
+/* The excess that more bytes in a range would add, without the change. */
 static void compare_gain(const struct range_max *l, int64_t *plain)
 {
     int32_t from = draw(l->n + 1), to = from + draw(l->n - from + 1);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Plans played on a machine: on that which they were made for they take what the search said, to
- * the last bit or so; on another, what the checker's own clock says.
+ * Repricing of plans: on the machine that they were made for, their seconds equal those of the
+ * search up to rounding; on another machine, those of the checker's clock.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -16,7 +16,7 @@
 #define MIB  (INT64_C(1) << 20)
 #define MOST (INT64_C(1) << 40)
 
-/* The clock plays the same: all steps of a queue one behind the other, to the end. */
+/* The clock gives the same: all steps of a queue in turn, to the end. */
 static void check_clock(const struct graph *g, const struct machine *m, const struct plan *p)
 {
     struct plan_clock c;
@@ -38,7 +38,7 @@ static void check_clock(const struct graph *g, const struct machine *m, const st
     plan_clock_free(&c);
 }
 
-/* What it takes on a machine; the checker plays it, too. */
+/* The seconds of a plan on a machine; the checker verifies them. */
 static double reprice(const struct graph *g, const struct machine *m, struct plan *p)
 {
     struct error error;

@@ -62,7 +62,7 @@ static struct world *open_world(const struct machine *m)
     return w;
 }
 
-/* What is found by resizing is what a graph that was recorded for so many ranks comes to. */
+/* A resized graph gives the results of a graph recorded for that number of ranks. */
 static void test_recorded(void **state)
 {
     struct machine m = machine();
@@ -86,7 +86,7 @@ static void test_recorded(void **state)
     world_free(w);
 }
 
-/* One rank alone has the work of one: what it reads of whole values was whole before. */
+/* One rank alone has the work of one rank: it reads whole values. */
 static void test_alone(void **state)
 {
     struct machine m = machine();
@@ -104,7 +104,7 @@ static void test_alone(void **state)
     world_free(w);
 }
 
-/* State of a rank is what all have, by ranks; without sharing it is all. */
+/* The state of a rank is the whole divided by the ranks; all of it without sharing. */
 static void test_memory(void **state)
 {
     struct machine m = machine();
@@ -120,7 +120,7 @@ static void test_memory(void **state)
     assert_true(plan_for(w, 8, 4, 1, INT64_MAX).bytes > values);
     int64_t in_hosts = plan_for(w, 8, 4, 3, INT64_MAX).bytes;
     assert_true(in_hosts > eight && in_hosts < one);
-    /* A budget is kept, and what cannot be is said. */
+    /* Plans keep the budget, and an impossible one is reported. */
     struct world_step s = plan_for(w, 8, 8, 3, eight - (64 << 20));
     assert_true(s.fits && s.bytes <= eight - (64 << 20));
     assert_false(plan_for(w, 8, 8, 3, all / 8).fits);
