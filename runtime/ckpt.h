@@ -540,9 +540,8 @@ struct ckpt_program_info {
     /* The plan selected the size of micro-steps or the variant among some that differ in the order
      * of sums: another budget may change the last bits. */
     bool choice_changes_bits;
-    /* Seconds of CLOCK_MONOTONIC at which the last step that was waited for ended (on a GPU: at
-     * which the wait for it ended); 0: none was.  A step takes the time between two of them,
-     * however many are under way. */
+    /* Seconds of CLOCK_MONOTONIC at which the last step that was waited for ended on the device; 0:
+     * none was.  The time of a step is the time between two ends, whatever is in progress. */
     double ended;
 };
 

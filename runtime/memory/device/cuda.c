@@ -3,6 +3,7 @@
  * The CUDA device: queues are streams, events are CUDA events, a recorded step is a CUDA graph.  A
  * failed call is kept with its reason until the next sync; commands after it are dropped.
  */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -33,7 +34,8 @@ struct cuda_device {
     struct cuda_libs *libs;
     cudaStream_t queues[STREAMS];
     cudaEvent_t marks[DEVICE_MARKS][STREAMS];
-    struct cuda_files *files; /* NULL until the first call of cuda_io */
+    double when[DEVICE_MARKS]; /* host clock when QUEUE_COMPUTE passed the mark; 0: not known */
+    struct cuda_files *files;  /* NULL until the first call of cuda_io */
     int64_t file_marks[DEVICE_MARKS][QUEUE_COUNT];
     double deadline;
     struct cuda_watch watch;
@@ -374,6 +376,21 @@ static void cuda_mark(struct device *d, int mark, enum queue q)
         c->file_marks[mark][q] = c->files ? cuda_files_queue(c->files, q)->tail : 0;
     else if (!c->failure)
         accepted(c, cudaEventRecord(c->marks[mark][q], c->queues[q]));
+    if (q == QUEUE_COMPUTE)
+        c->when[mark] = 0;
+}
+
+/* Sets when[mark], which was passed.  The caller may come late, because submitting a step can wait
+ * for the device: so the time is that of the mark before plus what the device measured since. */
+static void note_when(struct cuda_device *c, int mark)
+{
+    const int before = (mark + DEVICE_MARKS - 1) % DEVICE_MARKS;
+    const double now = clock_seconds();
+    float ms;
+    c->when[mark] = now;
+    if (c->when[before] > 0 && cudaEventElapsedTime(&ms, c->marks[before][QUEUE_COMPUTE],
+                                                    c->marks[mark][QUEUE_COMPUTE]) == cudaSuccess)
+        c->when[mark] = fmin(now, c->when[before] + 1e-3 * (double)ms);
 }
 
 static int cuda_reach(struct device *d, int mark, double *when)
@@ -383,8 +400,9 @@ static int cuda_reach(struct device *d, int mark, double *when)
         host_queue_drain(cuda_files_queue(c->files, (enum queue)q), c->file_marks[mark][q]);
     for (int q = 0; q < STREAMS; q++)
         await(c, NULL, c->marks[mark][q]);
+    note_when(c, mark);
     if (when)
-        *when = clock_seconds();
+        *when = c->when[mark];
     if (c->failure || c->watch.lost ||
         (c->files && host_shared_failed(cuda_files_shared(c->files))))
         return cuda_sync(d);
@@ -600,12 +618,18 @@ static int make_queues(struct cuda_device *c)
         /* A collective that waits for free multiprocessors makes other ranks wait, too. */
         ok = cudaStreamCreateWithPriority(&c->queues[q], cudaStreamNonBlocking,
                                           q == QUEUE_COMM ? high : low) == cudaSuccess;
+        const unsigned flags = q == QUEUE_COMPUTE ? cudaEventDefault : cudaEventDisableTiming;
         for (int mark = 0; mark < DEVICE_MARKS && ok; mark++)
-            ok =
-                cudaEventCreateWithFlags(&c->marks[mark][q], cudaEventDisableTiming) == cudaSuccess;
+            ok = cudaEventCreateWithFlags(&c->marks[mark][q], flags) == cudaSuccess;
     }
     if (ok)
         ok = cudaMalloc((void **)&c->device.run, sizeof *c->device.run) == cudaSuccess;
+    /* The mark before the first one. */
+    if (ok)
+        ok = cudaEventRecord(c->marks[DEVICE_MARKS - 1][QUEUE_COMPUTE], c->queues[QUEUE_COMPUTE]) ==
+                 cudaSuccess &&
+             cudaStreamSynchronize(c->queues[QUEUE_COMPUTE]) == cudaSuccess;
+    c->when[DEVICE_MARKS - 1] = clock_seconds();
     return ok ? 0
               : error_set(CKPT_EDEVICE, "cannot open the CUDA device: %s",
                           cudaGetErrorString(cudaGetLastError()));

@@ -99,7 +99,7 @@ struct device_ops {
     /* mark marks the end of what was submitted to a queue so far; reach waits until all queues have
      * passed their marks and returns the first failure so far.  After a failure it waits like sync,
      * so that no work continues with missing data.  *when (may be NULL): the time of the host's
-     * clock, in seconds, at which QUEUE_COMPUTE passed its mark or, on a GPU, the wait ended. */
+     * clock, in seconds, at which QUEUE_COMPUTE passed its mark. */
     void (*mark)(struct device *d, int mark, enum queue q);
     int (*reach)(struct device *d, int mark, double *when);
     /* Between begin and end commands are recorded, not run; replay runs them, any number of times.
