@@ -89,7 +89,10 @@ cmp -s "$work/trained/step-00000001.safetensors" "$work/fp32.latents/latents-1.s
     cmp -s "$work/trained/step-00000001-1.safetensors" "$work/fp32.latents/latents-2.safetensors" ||
     fail "cogvideo-train draws other clips"
 runs "step 1: sampled" $training --sample-prompt "a rabbit in a meadow." --out "$work/trained1"
-cmp -s "$work/trained/step-00000001.png" "$work/trained1/step-00000001.png" || fail "one prompt alone"
+# Of one prompt alone the text encoder's products have other sizes, and on some processors other bits.
+runs "latents: $work/alone/latents-1" $small --prompt "a rabbit in a meadow." --out "$work/alone"
+cmp -s "$work/trained1/step-00000001.safetensors" "$work/alone/latents-1.safetensors" ||
+    fail "one prompt alone"
 runs "plan" $training --sample-prompts "$work/two" --plan-only
 refuses 1 "no-such" $training --sample-prompt a --text-encoder "$work/no-such"
 refuses 1 "spiece.model" $training --model "$root/tests/cogvideo/5b" --sample-prompt a

@@ -8,6 +8,7 @@
 #include "plan/search/comm_cost.h"
 #include "plan/lattice.h"
 
+#define MEDIUM 1000 /* ops: in a larger program more moves still find better schedules */
 #define LARGE 2000  /* ops: a larger program with repeated blocks is left to the chain */
 #define HUGE  10000 /* ops: a larger program gets too few moves per op for annealing */
 #define LEAP  8     /* a leap: the next option of the frontier is slower by this part of a step */
@@ -23,7 +24,7 @@ static struct effort effort_for(const struct graph *g)
 {
     const int64_t million = 1000000, n = g->n_ops;
     return (struct effort){min_i64(300 * n, million), min_i64(2000 * n, 9 * million),
-                           n > HUGE ? 0 : min_i64(60000 * n, 7 * million / 2)};
+                           n > HUGE ? 0 : min_i64(60000 * n, (n > MEDIUM ? 10 : 7) * million / 2)};
 }
 
 void frontier_free(struct frontier *pf)
