@@ -246,7 +246,7 @@ static bool is_directory(const char *path)
     return stat(path, &st) || S_ISDIR(st.st_mode);
 }
 
-/* Finds the files of the samples.  A sample without files is skipped, with one warning for all. */
+/* Finds the files of the samples.  Samples without files are skipped; they are reported once. */
 static int find_files(struct cogvideo_data *d, const struct cogvideo_list *l, const char *latents,
                       const char *texts)
 {

@@ -74,7 +74,7 @@ int cogvae_coder_take(struct cogvae_coder *k, int64_t pass, float *y);
  * moments are stored in y. */
 int cogvae_coder_encode(struct cogvae_coder *k, const uint8_t *rgb, float *x, float *y);
 
-/* Prints the time and the memory of the run. */
+/* Prints the statistics of the run. */
 void cogvae_coder_report(const struct cogvae_coder *k);
 
 /*
