@@ -22,7 +22,7 @@ struct cogvideo_config {
     double space_scale, time_scale; /* of the sin-cos table */
     double eps;                     /* of the layer norms except the norms of q and k */
     bool rotary;                    /* q and k of the video have a rotary embedding */
-    bool learned;                   /* the file has the position table; if neither: it is computed */
+    bool learned;                   /* the file has the position table; if neither, computed */
 };
 
 /* Reads a config.json, given as its path, its directory or a directory with

@@ -29,7 +29,7 @@ int text_features_encode(struct text_features *f, struct text_encoder *e,
 /*
  * Writes a file atomically.  Open-Sora: y [n, length, width], mask i32 [n, length]; CogVideoX:
  * prompt_embedding [n, length, width].  Both also have the tokens, i32 [n, length].  Returns 0, or
- * -1 after a sentence.
+ * -1 after an error message.
  */
 int text_features_write(const struct text_features *f, const char *path);
 

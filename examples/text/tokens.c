@@ -11,7 +11,7 @@
 
 #ifdef HAVE_SENTENCEPIECE
 
-enum { SENTINELS = 100, MOST = 64 << 20 /* bound for the bytes of a model; T5's has 0.8 million */ };
+enum { SENTINELS = 100, MOST = 64 << 20 /* bytes of a model; T5's has 0.8 million */ };
 
 /* ---- opening ------------------------------------------------------------------------------- */
 
