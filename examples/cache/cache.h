@@ -69,8 +69,8 @@ void cache_writer_abandon(struct cache_writer *w); /* also after cache_writer_fi
 int cache_shard_is_there(const char *path, uint64_t setup);
 
 /* Writes the manifest for that many rows, `each` per shard, if all shards exist: latents if setup
- * has "vae_model", text if it has "text". setup is borrowed.  Returns the number of missing shards,
- * or -1 after an error message. */
+ * has "vae_model", text if it has "text".  The caller keeps setup.  Returns the number of missing
+ * shards, or -1 after an error message. */
 int64_t cache_manifest_write(const char *dir, const json_t *setup, int64_t rows, int64_t each);
 
 /* The digest of the setup, computed from its text. */
@@ -123,7 +123,7 @@ int64_t cache_setup_int(const struct cache *c, const char *key, int64_t fallback
 
 /* ---- private to the files of the cache ------------------------------------------------------- */
 
-/* Maps a shard and reads its header. setup NULL: any.  The caller owns *header. */
+/* Maps a shard and reads its header.  setup NULL: any.  The caller owns *header. */
 int cache_shard_open(struct cache_shard *s, const char *path, const char *setup, json_t **header);
 void cache_shard_close(struct cache_shard *s);
 /* The checksum of the header. */

@@ -70,7 +70,7 @@ int64_t cogvae_coder_clip_out(const struct cogvae_coder *k);
 int cogvae_coder_run(struct cogvae_coder *k, const float *x);
 int cogvae_coder_take(struct cogvae_coder *k, int64_t pass, float *y);
 
-/* Does both for a clip [frames, height, width, 3] of bytes. x is the buffer for its values; its
+/* Does both for a clip [frames, height, width, 3] of bytes.  x is the buffer for its values; its
  * moments are stored in y. */
 int cogvae_coder_encode(struct cogvae_coder *k, const uint8_t *rgb, float *x, float *y);
 

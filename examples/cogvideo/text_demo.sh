@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Text to video, small enough for a laptop.  A T5 with random, frozen weights encodes four prompts,
-# and a small CogVideoX learns four clips with them.  Then it samples a clip for each prompt from the
-# same noise.  The last line of the output is the path of a picture: the clips of the data, and below
-# each the clip sampled from its prompt.
+# and a small CogVideoX learns four clips with them.  Then it samples a clip for each prompt from
+# the same noise.  The last line of the output is the path of a picture: the clips of the data, and
+# below each the clip sampled from its prompt.
 #
 # usage: text_demo.sh DIRECTORY     in the source tree, which has the clip and the tokenizer
 #

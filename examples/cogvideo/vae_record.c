@@ -29,7 +29,7 @@ struct plane {
 };
 
 /* silu(x scale + shift): fp32 [rows, h, 1, w, 1, C].  In the first pass the rows of the repeated
- * front frames come first, then the rows of the frames. h and w are the sizes of the latents, or
+ * front frames come first, then the rows of the frames.  h and w are the sizes of the latents, or
  * 1. */
 struct map {
     ckpt_tensor scale, shift;
@@ -81,7 +81,7 @@ static void add_piece(const struct recorder *k, struct plane *p, ckpt_tensor x)
     p->cut[p->n] = p->cut[p->n - 1] + frames;
 }
 
-/* Collects the parts of all pieces in frames [a, b); returns their number. at (may be NULL): the
+/* Collects the parts of all pieces in frames [a, b); returns their number.  at (may be NULL): the
  * first frame of each. */
 static int pieces_in(const struct recorder *k, const struct plane *p, int64_t a, int64_t b,
                      ckpt_tensor *x, int64_t *at)

@@ -8,7 +8,7 @@
 
 /*
  * Decodes l and writes the frames to a sink (common/sink.h) at path.  The values of l include the
- * scaling factor and are changed. tiles: uses the published tiling; otherwise the decoder must be
+ * scaling factor and are changed.  tiles: uses the published tiling; otherwise the decoder must be
  * compiled for the size of l.  Returns 0, or -1 after an error message.
  */
 int cogvae_video_write(struct cogvae_coder *k, struct cogvae_latents *l, const char *path,

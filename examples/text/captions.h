@@ -23,7 +23,7 @@ int text_captions_read(const struct text_captions *c, const struct prompts *p,
                        struct text_features *f);
 
 /* Opens the encoder, sets the width of f and encodes; with the library's plan_only it stops after
- * the plan. show: prints the plan. */
+ * the plan.  show: prints the plan. */
 int text_captions_encode(const struct text_captions *c, struct text_features *f, bool show);
 
 /* Converts the rows of f to fp32 in y [n, length, width]; zeros where nothing was encoded. */

@@ -16,7 +16,7 @@
 #define ENDINGS "(?:png|jpe?g|bmp|webp|eps|pdf|apk|mp4)"
 #define SITE    "[a-z0-9.\\-]+\\.(?:com|co|ru|net|org|edu|gov|it)[\\w/\\-]*\\b/?(?!@)"
 
-/* Replaces each match by `to`. Rules are in groups, with code between the groups. */
+/* Replaces each match by `to`.  Rules are in groups, with code between the groups. */
 struct rule {
     const char *from, *to;
 };

@@ -21,7 +21,7 @@ struct text_features {
 int text_features_open(struct text_features *f, int64_t n);
 void text_features_close(struct text_features *f);
 
-/* Allocates the rows and encodes the tokens into them. done (may be NULL) is called after each
+/* Allocates the rows and encodes the tokens into them.  done (may be NULL) is called after each
  * batch of n prompts.  Returns 0, or -1 after an error message. */
 int text_features_encode(struct text_features *f, struct text_encoder *e,
                          void (*done)(void *user, int64_t n), void *user);

@@ -15,8 +15,8 @@ char *markup_decode_url(char *text);
 /* Removes tags and comments, and decodes entities as markup_unescape does. */
 char *markup_text(char *text, bool *unknown);
 
-/* Decodes &#65; and &#x41; to A, and &amp; &lt; &gt; &quot; &apos; &nbsp;. Sets *unknown to true if
- * it leaves another entity unchanged. */
+/* Decodes &#65; and &#x41; to A, and &amp; &lt; &gt; &quot; &apos; &nbsp; to their characters.
+ * Sets *unknown to true if it leaves another entity unchanged. */
 char *markup_unescape(char *text, bool *unknown);
 
 #endif

@@ -21,7 +21,7 @@ int prompts_add(struct prompts *p, const char *text, int64_t line);
 void prompts_free(struct prompts *p);
 
 /* Adds the distinct ones of n texts, in their order; their lines are their positions, from 1.
- * of[i]: the index in p of text i. p must be empty.  Returns 0, or -1 after an error message. */
+ * of[i]: the index in p of text i.  p must be empty.  Returns 0, or -1 after an error message. */
 int prompts_distinct(struct prompts *p, const char *const *text, int64_t n, int64_t *of);
 
 #endif

@@ -71,7 +71,7 @@ void t5_free(struct t5 *m)
 /* ---- distances ----------------------------------------------------------------------------- */
 
 /* Each side has half of the buckets.  The first half of these have one distance each; the others
- * grow by a constant factor up to `farthest`. Their bounds are rounded up to whole distances,
+ * grow by a constant factor up to `farthest`.  Their bounds are rounded up to whole distances,
  * because in float log(16 / 8) may be slightly less than a third of log(128 / 8). */
 int32_t t5_bucket(const struct t5_config *c, int64_t distance)
 {

@@ -45,7 +45,7 @@ void t5_free(struct t5 *m);
 int t5_load(ckpt *c, const char *path);
 
 /*
- * Records the encoder: from tokens i32 [B, L] to [B, L, width], in the model's dtype. lengths i32
+ * Records the encoder: from tokens i32 [B, L] to [B, L, width], in the model's dtype.  lengths i32
  * [B]: attention skips keys at or beyond the length, as with Hugging Face's attention_mask;
  * CKPT_NONE: it reads all keys.  Rows beyond the length are computed like the others.
  */

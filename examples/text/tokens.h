@@ -21,7 +21,7 @@ void t5_tokenizer_close(struct t5_tokenizer *t);
 
 /*
  * Writes the tokens of a text to ids [length]: its pieces, then </s> once, then <pad> up to the
- * end.  A longer text is cut so that </s> stays last. </s>, <pad>, <unk> and <extra_id_0> ...
+ * end.  A longer text is cut so that </s> stays last.  </s>, <pad>, <unk> and <extra_id_0> ...
  * <extra_id_99> in the text become the tokens with these names, and split the text around them.
  * *tokens: the number of tokens with </s>, before the cut.  Returns 0, or -1 after an error
  * message.

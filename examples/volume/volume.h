@@ -44,7 +44,7 @@ struct volume {
     void *header; /* of NIfTI, for label maps written with it; or NULL */
 };
 
-/* Opens a file. unpack: the directory for unpacked files.  Returns 0, or -1 after an error
+/* Opens a file.  unpack: the directory for unpacked files.  Returns 0, or -1 after an error
  * message. */
 int volume_open(struct volume *v, const char *path, const char *unpack);
 /* Does nothing if v is all zero. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* NIfTI-1 files. libniftiio reads and makes headers; voxels are read directly from the file. */
+/* NIfTI-1 files.  libniftiio reads and makes headers; voxels are read directly from the file. */
 #include "../common/say.h"
 #include "volume.h"
 #ifdef HAVE_NIFTI

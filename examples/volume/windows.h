@@ -5,7 +5,8 @@
  * the volume.  A volume smaller than a window is centred in it.  Windows are added in order, slices
  * outermost, so the bits do not depend on the batch size.
  *
- * The sums cover as many slices as a window has: slices before the next window are finished.
+ * The sums cover as many slices as a window has: slices before a window are finished before it is
+ * added.
  */
 #ifndef VOLUME_WINDOWS_H
 #define VOLUME_WINDOWS_H
@@ -42,7 +43,7 @@ int64_t windows_count(const struct windows *w);
 void windows_at(const struct windows *w, int64_t i, int64_t at[3]);
 
 /* Adds the scores [window, classes] of window i; call once per window, in order.  Passes the slices
- * that no later window covers to `finished`. Returns 0, or the nonzero value that it returned. */
+ * that no later window covers to `finished`.  Returns 0, or the nonzero value that it returned. */
 int windows_add(struct windows *w, int64_t i, const float *scores, windows_slice finished,
                 void *user);
 
