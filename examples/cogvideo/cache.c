@@ -74,7 +74,8 @@ static int text_path(char dst[PATH], const char *directory, const char *prompt)
 }
 #endif
 
-/* Copies to dst the only subdirectory of `directory` that contains `inside`. */
+/* Looks for `inside` in the subdirectories of `directory`. Copies the path of one match to dst;
+ * returns the number of matches. */
 static int only_directory(char dst[PATH], const char *directory, const char *inside)
 {
     char path[PATH];

@@ -32,8 +32,8 @@ struct text_encoder {
     enum ckpt_dtype dtype;
 };
 
-/* Finds the encoder and its tokenizer in a directory: the encoder's own, or a whole model's with
- * text_encoder/ and tokenizer/.  The path is valid until path changes. */
+/* The paths of the encoder and its tokenizer in a directory: the encoder's own, or a whole model's
+ * with text_encoder/ and tokenizer/.  Return `path` or `directory`. */
 const char *text_model_path(const char *directory, char path[4096]);
 const char *text_tokenizer_path(const char *directory, char path[4096]);
 
