@@ -2,16 +2,16 @@
 /*
  * A cache of latents and text features, which video-encode makes and trainers read.
  *
- *     DIR/manifest.json               what it was made of and by, and its shards
- *     DIR/latents-00000.safetensors   "ROW", [Z, F, h, w], fp32 or bf16
- *     DIR/text-00000.safetensors      "ROW", [tokens, width], fp32 or bf16; where there is text
+ *   DIR/manifest.json               its inputs, its settings, its program and its shards
+ *   DIR/latents-00000.safetensors   "ROW", [Z, F, h, w], fp32 or bf16
+ *   DIR/text-00000.safetensors      "ROW", [tokens, width], fp32 or bf16; only with text
  *
- * ROW is the place of a clip in the list of the data, from 0; a shard has those of so many rows
- * that follow each other.  The metadata of a shard tell the sizes, the sum of the bytes and the
- * name of each clip, which clips could not be read and why, and the digest of the settings that it
- * was made with.  The manifest has a sum of the header of each shard: so every byte is in a sum.
+ * ROW is the position of a clip in the list of the data, from 0.  A shard has a fixed number of
+ * consecutive rows.  The metadata of a shard contain the sizes, the checksum and the name of each
+ * clip, the clips that could not be read with the reason, and the digest of the settings.  The
+ * manifest has a checksum of the header of each shard, so a checksum covers every byte.
  *
- * Shards and manifest appear whole and on the disk, or not at all.
+ * Shards and the manifest are written atomically and durably.
  */
 #ifndef EXAMPLES_CACHE_H
 #define EXAMPLES_CACHE_H
@@ -24,24 +24,24 @@
 
 enum { CACHE_PATH = 4096, CACHE_VERSION = 1 };
 
-/* A sum of 64 bits; a change within one aligned word of 8 bytes always changes it. */
+/* A 64-bit checksum; any change within one aligned 8-byte word changes it. */
 uint64_t cache_sum(const void *data, size_t bytes);
-/* The sum of a file, or of the regular files of a directory in the order of their names.  Returns
- * 0, or -1 after a sentence, as all below. */
+/* The checksum of a file, or of the regular files of a directory in the order of their names.
+ * Returns 0, or -1 after an error message, as do all below. */
 int cache_sum_path(const char *path, uint64_t *sum);
 
 enum cache_part { CACHE_LATENTS, CACHE_TEXT, CACHE_PARTS };
-/* The name of a shard into dst. */
+/* Writes the path of a shard to dst. */
 void cache_shard_path(char dst[CACHE_PATH], const char *dir, enum cache_part part, int64_t shard);
 
-/* What a shard tells of a row. */
+/* The metadata of a row in a shard. */
 struct cache_note {
     int64_t row;
-    const char *name;              /* of its file; borrowed */
-    int64_t frames, height, width; /* of the clip as it was encoded; 0: text, or bad */
+    const char *name;              /* file name; borrowed */
+    int64_t frames, height, width; /* of the encoded clip; 0: text, or bad */
     int64_t source[3];             /* frames, height, width of the file */
-    double fps;                    /* that a model is told */
-    const char *bad;               /* why it could not be read; NULL: it could */
+    double fps;                    /* the frame rate given to the model */
+    const char *bad;               /* the reason why it could not be read; NULL: readable */
 };
 
 /* ---- writing ------------------------------------------------------------------------------- */
@@ -50,35 +50,37 @@ struct cache_writer {
     struct ckpt_replacement *file;
     FILE *stream;
     const char *path;
-    int64_t front, at; /* bytes in front of the values; of values so far */
+    int64_t front, at; /* bytes before the values; bytes of values so far */
     json_t *header, *clips;
     char setup[17];
 };
 
-/* Begins a shard of at most so many rows, beside what stands there. */
+/* Begins a shard of at most that many rows; an existing file stays until the new one is
+ * finished. */
 int cache_writer_open(struct cache_writer *w, const char *path, uint64_t setup, int64_t rows);
-/* Adds a row; without values (shape and data NULL) only what is told of it. */
+/* Adds a row; without values (shape and data NULL) only its metadata. */
 int cache_writer_add(struct cache_writer *w, const struct cache_note *note, enum ckpt_dtype dtype,
                      int ndim, const int64_t *shape, const void *data);
 int cache_writer_finish(struct cache_writer *w);
-void cache_writer_abandon(struct cache_writer *w); /* also after a finish */
+void cache_writer_abandon(struct cache_writer *w); /* also after cache_writer_finish */
 
-/* Whether a shard is there: 1, 0, or -1 after a sentence: of another setup, or damaged. */
+/* Whether a shard exists: 1, 0, or -1 after an error message if it has another setup or is
+ * damaged. */
 int cache_shard_is_there(const char *path, uint64_t setup);
 
-/* Writes the manifest, of so many shards of so many rows each, where all are there: latents where
- * setup has "vae_model", text where it has "text".  setup is borrowed.  Returns how many are not
- * there yet, or -1 after a sentence. */
+/* Writes the manifest for that many rows, `each` per shard, if all shards exist: latents if setup
+ * has "vae_model", text if it has "text".  The caller keeps setup.  Returns the number of missing
+ * shards, or -1 after an error message. */
 int64_t cache_manifest_write(const char *dir, const json_t *setup, int64_t rows, int64_t each);
 
-/* What a digest is made of: the setup as text. */
+/* The digest of the setup, computed from its text. */
 uint64_t cache_setup_sum(const json_t *setup);
 
 /* ---- reading ------------------------------------------------------------------------------- */
 
-/* A row; z and text point into the shards, which are mapped. */
+/* A row; z and text point into the mapped shards. */
 struct cache_row {
-    const uint8_t *z, *text; /* NULL: it has none */
+    const uint8_t *z, *text; /* NULL: not in the cache */
     int64_t shape[4];        /* of z */
     int64_t tokens;          /* of text */
     struct cache_note note;
@@ -95,36 +97,36 @@ struct cache_shard {
 
 struct cache {
     int64_t rows, n_shards;
-    int64_t present, bad;  /* rows with latents; that could not be read */
-    int64_t tokens, width; /* of the longest text; 0: there is none */
+    int64_t present, bad;  /* rows with latents; rows that could not be read */
+    int64_t tokens, width; /* of the longest text; 0: no text */
     json_t *manifest;
-    const json_t *setup;   /* in it */
+    const json_t *setup;   /* inside manifest */
     struct cache_row *row; /* [rows] */
     struct cache_shard *shard;
 };
 
-/* Opens a cache: sizes of files and sums of headers are always checked.  all: those of the values,
- * too; the sentence names shard and clip. */
+/* Opens a cache.  Checks the sizes of files and the checksums of headers; all: also the checksums
+ * of the values.  The error message names shard and clip. */
 int cache_open(struct cache *c, const char *dir, bool all);
-/* Opens one of texts alone, as trainers make it of their captions. */
+/* Opens a cache that has only texts, as trainers make it from their captions. */
 int cache_open_texts(struct cache *c, const char *dir);
 void cache_close(struct cache *c);
 
-/* Values of a row as fp32: latents, or text with zeros up to so many tokens behind it.  The pages
- * are given back to the system, so that the process does not grow by what it has read. */
+/* Values of a row as fp32: latents, or text padded with zeros up to that many tokens.  The pages
+ * are returned to the system, so that reading does not increase the memory of the process. */
 void cache_read_latents(const struct cache *c, int64_t row, float *z);
 void cache_read_text(const struct cache *c, int64_t row, int64_t tokens, float *y);
 
-/* A text or number of the setup; NULL and fallback where there is none. */
+/* A text or number of the setup; NULL or fallback if it is missing. */
 const char *cache_setup_text(const struct cache *c, const char *key);
 int64_t cache_setup_int(const struct cache *c, const char *key, int64_t fallback);
 
-/* ---- between its files ----------------------------------------------------------------------- */
+/* ---- private to the files of the cache ------------------------------------------------------- */
 
-/* Maps a shard and reads its header.  setup NULL: any.  *header is the caller's. */
+/* Maps a shard and reads its header.  setup NULL: any.  The caller owns *header. */
 int cache_shard_open(struct cache_shard *s, const char *path, const char *setup, json_t **header);
 void cache_shard_close(struct cache_shard *s);
-/* The sum of its header. */
+/* The checksum of the header. */
 uint64_t cache_shard_sum(const struct cache_shard *s);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A cache, read from mapped shards: see cache.h. */
+/* Reads a cache from mapped shards: see cache.h. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -24,7 +24,7 @@ static int64_t elements(const json_t *shape)
     return n;
 }
 
-/* The values of a clip in its shard.  Returns NULL where they are not as the header says. */
+/* The values of a clip in its shard, or NULL if they do not match the header. */
 static const uint8_t *values_of(const struct cache_shard *s, const json_t *entry, size_t ndim,
                                 bool *half)
 {
@@ -104,8 +104,8 @@ static size_t bytes_of(const struct cache *c, const struct cache_row *r, enum ca
     return (size_t)(n * (r->half[part] ? 2 : 4));
 }
 
-/* Pages of values that were read are not needed again soon: they stay in the page cache, which the
- * system takes from as it likes. */
+/* Drops pages from the process that were read and are not needed again soon.  They stay in the page
+ * cache, which the system can reclaim. */
 static void give_back(const uint8_t *at, size_t n)
 {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = (uintptr_t)at & ~(page - 1);
@@ -158,7 +158,7 @@ static int take_shard(struct cache *c, struct cache_shard *s, const char *dir, c
     json_decref(header);
     if (!rc && all)
         rc = check_values(c, s, part);
-    if (!rc) /* the header is read */
+    if (!rc) /* the header was parsed */
         madvise(s->bytes, s->size, MADV_DONTNEED);
     return rc;
 }
@@ -229,7 +229,7 @@ void cache_close(struct cache *c)
 
 /* ---- values -------------------------------------------------------------------------------- */
 
-/* Values need not lie at whole words: parts of them are moved first. */
+/* Values may be unaligned, so pieces of them are copied first. */
 static void widen(const uint8_t *from, bool half, float *to, int64_t n)
 {
     uint16_t part[1024];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sums, names and headers of shards: see cache.h. */
+/* Checksums, names and headers of shards: see cache.h. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -11,7 +11,7 @@
 #include "../common/say.h"
 #include "cache.h"
 
-/* ---- sums ---------------------------------------------------------------------------------- */
+/* ---- checksums ----------------------------------------------------------------------------- */
 
 static uint64_t mix(uint64_t h, uint64_t x)
 {
@@ -19,7 +19,7 @@ static uint64_t mix(uint64_t h, uint64_t x)
     return h ^ (h >> 32);
 }
 
-/* Four chains, so that one multiplication does not wait for the other. */
+/* Four independent chains, so that multiplications overlap. */
 uint64_t cache_sum(const void *data, size_t bytes)
 {
     const uint8_t *at = data;
@@ -38,7 +38,7 @@ uint64_t cache_sum(const void *data, size_t bytes)
     return sum;
 }
 
-/* A file, whole; to be unmapped. */
+/* Maps a whole file; the caller unmaps it. */
 static int map(const char *path, uint8_t **bytes, size_t *size)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -132,7 +132,7 @@ uint64_t cache_shard_sum(const struct cache_shard *s)
     return cache_sum(s->bytes, sizeof(uint64_t) + front_of(s));
 }
 
-/* Where the last tensor ends: a shard has no byte behind it. */
+/* The end of the last tensor: a shard has no bytes after it. */
 static size_t end_of(const json_t *header)
 {
     const char *key;

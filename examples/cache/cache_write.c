@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shards and the manifest, written: see cache.h. */
+/* Writes shards and the manifest: see cache.h. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,8 +8,8 @@
 #include "cache.h"
 #include "ckpt_tools.h"
 
-/* Bytes of a header: in all, and of a row, whose texts are cut so that they have room even where
- * every character is escaped twice. */
+/* Bytes of a header: in total, and per row.  Texts are cut so that they fit even if every character
+ * is escaped twice. */
 enum { FRONT = 4096, ROW = 2560, TEXT = 200 };
 
 /* ---- shards -------------------------------------------------------------------------------- */
@@ -28,17 +28,17 @@ int cache_writer_open(struct cache_writer *w, const char *path, uint64_t setup, 
     if (ckpt_replace_open(&w->file, path))
         return say_fail("%s", ckpt_error(NULL));
     w->stream = ckpt_replace_stream(w->file);
-    /* The header is written when it is known. */
+    /* The header is written last, when it is known. */
     return !w->stream || fseeko(w->stream, (off_t)w->front, SEEK_SET) ? failed(w) : 0;
 }
 
-/* A text that is cut, and has nothing that is not UTF-8 or needs six characters. */
+/* Cuts a text and replaces characters that are not UTF-8 or need a six-character escape. */
 static json_t *text_of(const char *text)
 {
     char cut[TEXT + 1];
     size_t n = strlen(text);
 
-    text += n > TEXT ? n - TEXT : 0; /* the end of a name tells most */
+    text += n > TEXT ? n - TEXT : 0; /* the end of a name is the most specific part */
     snprintf(cut, sizeof cut, "%s", text);
     for (char *p = cut; *p; p++)
         if ((unsigned char)*p < 0x20 || *p == 0x7f)
@@ -94,7 +94,7 @@ int cache_writer_add(struct cache_writer *w, const struct cache_note *note, enum
     return fwrite(data, 1, (size_t)bytes, w->stream) == (size_t)bytes ? 0 : failed(w);
 }
 
-/* The header, filled up with blanks; NULL without memory, or where it is too long. */
+/* The header, padded with blanks; NULL without memory, or if it is too long. */
 static char *make_front(struct cache_writer *w)
 {
     char *clips = json_dumps(w->clips, JSON_COMPACT), *front = malloc((size_t)w->front);
@@ -106,7 +106,7 @@ static char *make_front(struct cache_writer *w)
     char *text = json_dumps(w->header, JSON_COMPACT);
     bool fits = front && text && clips && strlen(text) <= n;
     if (fits) {
-        memcpy(front, &n, sizeof n); /* little-endian, as the library asks for */
+        memcpy(front, &n, sizeof n); /* little-endian, as the library requires */
         memset(front + sizeof n, ' ', n);
         memcpy(front + sizeof n, text, strlen(text));
     } else {
@@ -144,7 +144,8 @@ void cache_writer_abandon(struct cache_writer *w)
 
 /* ---- the manifest -------------------------------------------------------------------------- */
 
-/* Adds a shard and its bad clips.  Returns 0, 1 where it is not there, or -1 after a sentence. */
+/* Adds a shard and its bad clips.  Returns 0, 1 if it does not exist, or -1 after an error
+ * message. */
 static int add_shard(json_t *shards, json_t *bad, const char *path, const char *setup)
 {
     struct cache_shard s;

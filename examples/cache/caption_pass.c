@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Captions to features: see caption_pass.h. */
+/* From captions to features: see caption_pass.h. */
 #include <stdlib.h>
 #include <string.h>
 #include "../common/say.h"
 #include "caption_pass.h"
 
-enum { PASS = 16 /* captions of a pass over the weights, as text-encode takes */ };
+enum { PASS = 16 /* captions per pass over the weights, as in text-encode */ };
 
 int caption_pass_open(struct caption_pass *p)
 {
@@ -91,7 +91,7 @@ int caption_pass_shard(struct caption_pass *p, const char *path, uint64_t setup,
     return rc;
 }
 
-/* ---- what they follow from ----------------------------------------------------------------- */
+/* ---- setup of the cache -------------------------------------------------------------------- */
 
 int cache_put_sum(json_t *j, const char *key, const char *path)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* video-encode: what its parts share. */
+/* video-encode: the state that its parts share. */
 #ifndef CACHE_ENCODE_H
 #define CACHE_ENCODE_H
 
@@ -8,7 +8,7 @@
 #include "cache.h"
 
 struct encode_options {
-    struct stdit_options stdit; /* the data and the autoencoder, as stdit-train takes them */
+    struct stdit_options stdit; /* the data and the autoencoder, as in stdit-train */
     const char *output, *stored;
     const char *model; /* of CogVideoX; NULL: Open-Sora */
     int64_t shard;
@@ -20,36 +20,37 @@ struct encode {
     struct stdit_data data;
     struct ckpt_options library; /* without ranks */
     int rank, ranks;
-    json_t *setup;             /* what the values follow from */
-    uint64_t sum;              /* of it */
-    int64_t made[CACHE_PARTS]; /* shards */
-    int64_t bad;               /* clips */
+    json_t *setup;             /* inputs and settings that determine the values */
+    uint64_t sum;              /* digest of setup */
+    int64_t made[CACHE_PARTS]; /* number of new shards */
+    int64_t bad;               /* number of clips */
     struct cogvae_coder cogvideo;
-    float *pixels; /* of a clip that it encodes */
+    float *pixels; /* of the clip being encoded */
 };
 
-/* Returns 0 to go on, 1 when all is done and -1 when a sentence was printed. */
+/* Returns 0 to go on, 1 to exit and -1 after an error message. */
 int encode_options_parse(struct encode_options *o, int argc, char **argv);
 int encode_options_agree(const struct encode_options *o, ckpt *c);
 
-/* Rows of a shard: the first, and how many. */
+/* The number of rows of a shard, and its first row. */
 int64_t encode_shard_rows(const struct encode *e, int64_t shard, int64_t *first);
-/* The next shard of this rank from `shard` on that is not there; shards: none, -1 after a sentence.
- * The rank has every ranks-th. */
+/* The next missing shard of this rank from `shard` on.  Returns the number of shards if there is
+ * none, -1 after an error message.  Shards are assigned to ranks in turn. */
 int64_t encode_next_shard(struct encode *e, enum cache_part part, int64_t shard);
 int64_t encode_shards(const struct encode *e);
-/* The name of a row, into dst. */
+/* Writes the name of a row to dst. */
 const char *encode_name(const struct encode *e, int64_t row, char dst[CACHE_PATH]);
 
-/* The two passes, one after the other: each has the budget to itself.  Return 0, or -1 after a
- * sentence. */
+/* The two passes, which run one after the other: each has the whole budget.  Return 0, or -1 after
+ * an error message. */
 int encode_text(struct encode *e);
 int encode_latents(struct encode *e);
 
 /* ---- CogVideoX ----------------------------------------------------------------------------- */
 
-/* The videos and the size of their clips; then, with the device, its program; a clip out of a row,
- * as the source of a loader; its latents.  Return 0 (reading: 1), or -1 after a sentence. */
+/* Open the videos and set the size of their clips; open the device and compile the program; read a
+ * clip of a row, as a loader's source; encode it into latents.  Return 0 (read: 1), or -1 after an
+ * error message. */
 int encode_cogvideo_data(struct encode *e);
 int encode_cogvideo_open(struct encode *e);
 void encode_cogvideo_close(struct encode *e);

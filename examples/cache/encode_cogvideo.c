@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Clips of CogVideoX for video-encode: a video is one clip, with the frames, the noise and so the
- * latents of cogvideo-encode. */
+/* Clips of CogVideoX for video-encode.  A video is one clip, with the same frames and noise, and so
+ * the same latents, as in cogvideo-encode. */
 #include <stdlib.h>
 #include <string.h>
 #include "../cogvideo/vae_latents.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The second pass of video-encode: clips to latents.  Crops and draws of a clip follow from the
- * seed and its row, as in the first epoch of stdit-train: no other clip changes them.
+ * The second pass of video-encode: from clips to latents.  The crop and the random draws of a clip
+ * depend only on the seed and its row, as in the first epoch of stdit-train, and on no other clip.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -18,14 +18,14 @@ struct pass {
     ckpt *context;
     struct loader_source source;
     struct loader *loader;
-    int64_t shard, row; /* the next one that is read ahead */
+    int64_t shard, row; /* the next one to read ahead */
     float *z;
     uint16_t *half; /* NULL: latents are stored as fp32 */
     ckpt_progress *progress;
     int64_t done;
 };
 
-/* The shape that a row is encoded in; NULL: in none. */
+/* The shape in which a row is encoded, or NULL. */
 static const struct stdit_shape *shape_of(const struct encode *e, int64_t row)
 {
     const struct stdit_data *d = &e->data;
@@ -171,7 +171,7 @@ static int make_shard(struct pass *p, int64_t shard)
     return rc ? -1 : 0;
 }
 
-/* ---- all of it ----------------------------------------------------------------------------- */
+/* ---- main ---------------------------------------------------------------------------------- */
 
 static int open_coder(struct pass *p)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The first pass of video-encode: captions to features, of the tokens that count. */
+/* The first pass of video-encode: from captions to features, without padding. */
 #include <string.h>
 #include "../common/directory.h"
 #include "caption_pass.h"

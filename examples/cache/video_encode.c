@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * video-encode: videos and captions to a cache of latents and text features.  A rank makes every
- * ranks-th shard and needs no other rank for it; who ends last writes the manifest.
+ * video-encode: from videos and captions to a cache of latents and text features.  Shards are
+ * assigned to ranks in turn, and a rank needs no other rank to make them; the last rank to finish
+ * writes the manifest.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -56,9 +57,9 @@ const char *encode_name(const struct encode *e, int64_t row, char dst[CACHE_PATH
     return dst;
 }
 
-/* ---- what the values follow from ----------------------------------------------------------- */
+/* ---- setup of the cache -------------------------------------------------------------------- */
 
-/* Names, sizes and captions. */
+/* Checksum of names, sizes and captions. */
 static uint64_t sum_data(const struct encode *e)
 {
     const struct stdit_videos *v = &e->data.videos;
@@ -104,10 +105,11 @@ static int describe(struct encode *e)
     return 0;
 }
 
-/* ---- all of it ----------------------------------------------------------------------------- */
+/* ---- main ---------------------------------------------------------------------------------- */
 
-/* Ranks meet to learn who they are and that all are to do the same; then they part.  For this they
- * need no GPU: which one each has, CUDA_VISIBLE_DEVICES says. */
+/* A rendezvous of the ranks gives them their numbers and checks that all have the same options;
+ * after it they are independent.  It needs no GPU: CUDA_VISIBLE_DEVICES selects the GPU of each
+ * rank. */
 static int meet(struct encode *e, ckpt **c)
 {
     struct ckpt_options meeting = e->options.stdit.library;

@@ -52,7 +52,8 @@ void cogvideo_batch_close(struct cogvideo_batch *b)
     free(b->noise);
 }
 
-/* The draws of a step are those of all ranks together: so they are the same for any number. */
+/* Draws the random numbers of a step for all ranks together, so they do not depend on the number of
+ * ranks. */
 static void draw(struct cogvideo_batch *b, int64_t step)
 {
     uint64_t seed = (uint64_t)b->run->options.library.seed;
@@ -63,8 +64,8 @@ static void draw(struct cogvideo_batch *b, int64_t step)
     ckpt_fill_uniform(seed, (uint64_t)step, COGVIDEO_STREAM_UNSEEN, b->unseen, all);
 }
 
-/* The picture of a sample of the run, which is sample n of its step, where the data has none that
- * is encoded; or none at all, when it is dropped. */
+/* Fills the image of sample `sample` of the run (sample n of its step) when the data has no encoded
+ * one; zeros when the image is dropped. */
 static int fill_image(struct cogvideo_batch *b, float *image, int64_t n, int64_t row,
                       int64_t sample)
 {
@@ -78,7 +79,7 @@ static int fill_image(struct cogvideo_batch *b, float *image, int64_t n, int64_t
     return 0;
 }
 
-/* Sample i of this rank, which is sample n of the step. */
+/* Fills sample i of this rank, which is sample n of the step. */
 static int fill_sample(struct cogvideo_batch *b, int64_t i, int64_t n, int64_t sample)
 {
     const struct cogvideo_run *r = b->run;
@@ -117,7 +118,7 @@ int cogvideo_batch_fill(struct cogvideo_batch *b, int64_t step)
     return 0;
 }
 
-/* The draws of a training leave it whole. */
+/* Does not change the random draws of the training. */
 int cogvideo_batch_fill_row(struct cogvideo_batch *b, int64_t row)
 {
     int64_t n = ckpt_rank(b->run->context);

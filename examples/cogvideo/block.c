@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One block.  Text and video are two tensors that share all weights; they are put side by side,
- * text first, where a product reads both, and nothing is copied for that.
+ * One transformer block.  Text and video are two tensors that share all weights.  Products that
+ * read both see them side by side, text first, without a copy.
  *
- *     x += gate_a Attn(LN1(x) (1 + scale_a) + shift_a)
- *     x += gate_m MLP(LN2(x) (1 + scale_m) + shift_m)
+ *   x += gate_a Attn(LN1(x) (1 + scale_a) + shift_a)
+ *   x += gate_m MLP(LN2(x) (1 + scale_m) + shift_m)
  */
 #include "model.h"
 
-/* Video first, then the same three of the text. */
+/* Shift, scale and gate of the video, then of the text. */
 enum { SHIFT, SCALE, GATE, TEXT, PARTS = 2 * TEXT };
 
 void cogvideo_rows(const struct cogvideo *m, ckpt_tape *t, const struct ckpt_nn_linear *linear,
@@ -23,8 +23,8 @@ void cogvideo_rows(const struct cogvideo *m, ckpt_tape *t, const struct ckpt_nn_
 }
 
 /*
- * LN(x) w + b, modulated, is LN(x) W + B with W = w (1 + scale) and B = b (1 + scale) + shift,
- * which are a row a sample: formed in fp32 and rounded once.
+ * The modulated LN(x) w + b is LN(x) W + B with W = w (1 + scale) and B = b (1 + scale) + shift.  W
+ * and B have one row per sample; they are computed in fp32 and rounded once.
  */
 ckpt_tensor cogvideo_modulated_norm(const struct cogvideo *m, ckpt_tape *t,
                                     const struct ckpt_nn_norm *n, ckpt_tensor x, ckpt_tensor shift,
@@ -38,7 +38,7 @@ ckpt_tensor cogvideo_modulated_norm(const struct cogvideo *m, ckpt_tape *t,
                                     n->eps);
 }
 
-/* Both streams through one norm: video [B, N, D], and the two side by side [B, S + N, D]. */
+/* Both streams after one norm: video [B, N, D], and text and video side by side [B, S + N, D]. */
 struct normed {
     ckpt_tensor video, both;
 };
@@ -80,7 +80,8 @@ static ckpt_tensor heads(const struct cogvideo *m, ckpt_tape *t, const struct ck
                         (int64_t[]){batch, -1, c->heads, c->head});
 }
 
-/* Normed per head and turned.  Queries of the video alone have the last rows of the table. */
+/* Normalizes each head and applies the rotary embedding.  Queries of the video alone use the last
+ * rows of the table. */
 static ckpt_tensor turned(ckpt_tape *t, const struct ckpt_nn_norm *n, ckpt_tensor x,
                           ckpt_tensor rope)
 {
@@ -93,7 +94,7 @@ static ckpt_tensor turned(ckpt_tape *t, const struct ckpt_nn_norm *n, ckpt_tenso
     return ckpt_rope(t, y, rows < all ? ckpt_slice(t, rope, 0, all - rows, all) : rope, 1);
 }
 
-/* No mask: padding of a prompt takes part, as it did when the weights were made. */
+/* No mask: attention includes the padding of a prompt, as it did when the model was trained. */
 static ckpt_tensor attention(const struct cogvideo *m, const struct cogvideo_block *b, ckpt_tape *t,
                              const struct cogvideo_state *s, const struct normed *z, bool last)
 {

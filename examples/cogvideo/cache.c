@@ -2,13 +2,14 @@
 /*
  * The cache that CogVideoX's trainer keeps beside videos and prompts:
  *
- *     DIR/videos.txt, DIR/prompts.txt
- *     DIR/cache/video_latent/MODEL/FxHxW/STEM.safetensors      encoded_video [16, F', h, w]
- *     DIR/cache/prompt_embeddings/SHA256.safetensors           prompt_embedding [S, 4096]
+ *   DIR/videos.txt, DIR/prompts.txt
+ *   DIR/cache/video_latent/MODEL/FxHxW/STEM.safetensors   encoded_video [16, F', h, w]
+ *   DIR/cache/prompt_embeddings/SHA256.safetensors        prompt_embedding [S, 4096]
  *
- * Or the prompts stand in one file, prompt_embedding [n, S, 4096], as the list has them.  STEM is
- * the name of a video without its directory and ending, SHA256 that of the prompt.  Latents
- * are sampled and scaled.  One file of I2V may have encoded_image [16, 1, h, w], too.
+ * Alternatively one file holds all prompts, prompt_embedding [n, S, 4096], in the order of the
+ * list.  STEM is the name of a video without directory and extension; SHA256 is the hash of the
+ * prompt.  Latents are sampled and scaled.  A file of I2V may also have encoded_image [16, 1, h,
+ * w].
  */
 #include <dirent.h>
 #include <stdlib.h>
@@ -39,7 +40,7 @@ static int join(char dst[PATH], const char *directory, const char *name)
                : say_fail("%s/%s: the name is too long", directory, name);
 }
 
-/* The name of a video without directory and ending. */
+/* The name of a video without directory and extension. */
 static int latents_path(char dst[PATH], const char *directory, const char *video)
 {
     const char *slash = strrchr(video, '/'), *name = slash ? slash + 1 : video;
@@ -73,7 +74,8 @@ static int text_path(char dst[PATH], const char *directory, const char *prompt)
 }
 #endif
 
-/* Directories in `directory`, "." and ".." aside: the only one that has `inside`, into dst. */
+/* Looks for `inside` in the subdirectories of `directory`. Copies the path of one match to dst;
+ * returns the number of matches. */
 static int only_directory(char dst[PATH], const char *directory, const char *inside)
 {
     char path[PATH];
@@ -119,7 +121,7 @@ static int find_latents(char dst[PATH], const struct cogvideo_options *o)
 
 /* ---- shapes -------------------------------------------------------------------------------- */
 
-/* Entry `name` of a file that is open, of ndim axes. */
+/* Finds entry `name`, which must have ndim axes, in an open file. */
 static int find_entry(ckpt_file *f, const char *path, const char *name, int ndim,
                       struct ckpt_file_entry *e)
 {
@@ -154,7 +156,7 @@ static int check_latents(const struct cogvideo_data *d, const char *path,
     return 0;
 }
 
-/* One prompt, or several behind one another. */
+/* Finds one prompt, or several in one tensor. */
 static int find_text(ckpt_file *f, const char *path, struct ckpt_file_entry *e)
 {
     int i = ckpt_file_find(f, PROMPT);
@@ -179,7 +181,7 @@ static int check_text(const struct cogvideo_data *d, const char *path,
                     (long long)d->config->text_width);
 }
 
-/* The first sample says what all have. */
+/* Reads the shape of the first sample, which all samples must have. */
 static int take_shape(struct cogvideo_data *d)
 {
     struct ckpt_file_entry video = CKPT_FILE_ENTRY_INIT, text = CKPT_FILE_ENTRY_INIT;
@@ -220,7 +222,7 @@ static int list(struct cogvideo_list *l, const struct cogvideo_options *o)
                                o->prompts ? o->prompts : prompts);
 }
 
-/* One file with the prompts of all: it must have as many as the list. */
+/* One file with all prompts: it must have as many as the list. */
 static int check_prompts(const struct cogvideo_list *l, const char *path)
 {
     struct ckpt_file_entry e;
@@ -245,7 +247,7 @@ static bool is_directory(const char *path)
     return stat(path, &st) || S_ISDIR(st.st_mode);
 }
 
-/* Samples whose files are there; the others are named, once, and passed over. */
+/* Finds the files of the samples.  Samples without files are skipped; they are reported once. */
 static int find_files(struct cogvideo_data *d, const struct cogvideo_list *l, const char *latents,
                       const char *texts)
 {
@@ -272,7 +274,7 @@ static int find_files(struct cogvideo_data *d, const struct cogvideo_list *l, co
             names_add(&prompts, l->prompt[i]);
         if (no_video || no_text)
             continue;
-        d->rows++; /* counts what is to be freed */
+        d->rows++; /* counts the rows to be freed */
         row->latents = strdup(at);
         row->text = strdup(said);
         row->at = each ? 0 : i;

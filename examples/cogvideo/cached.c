@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Samples of a cache that video-encode made: see dataset.h. */
+/* Samples of a cache made by video-encode: see dataset.h. */
 #include <stdlib.h>
 #include <string.h>
 #include "../common/say.h"
@@ -10,7 +10,7 @@ static bool is_like(const struct cache_row *a, const struct cache_row *b)
     return !memcmp(a->shape, b->shape, sizeof a->shape);
 }
 
-/* Rows whose latents are there, all of one shape. */
+/* Lists the rows with latents, which must all have one shape. */
 static int list_rows(struct cogvideo_data *d, const char *path)
 {
     const struct cache *c = &d->cache;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What cogvideo-encode and cogvideo-decode share; see coder.h. */
+/* The code shared by cogvideo-encode and cogvideo-decode; see coder.h. */
 #include "coder.h"
 #include <stdlib.h>
 #include <string.h>
@@ -93,12 +93,12 @@ void cogvae_coder_close(struct cogvae_coder *k)
         ckpt_close(k->context);
     k->in = NULL;
     k->context = NULL;
-    k->program = NULL; /* it was the context's */
+    k->program = NULL; /* freed with the context */
 }
 
 /* ---- the program --------------------------------------------------------------------------- */
 
-/* A coder's clip in one of its variants. */
+/* The clip to encode or decode, in one variant of the program. */
 struct variant {
     struct cogvae_clip clip;
     bool decode;
@@ -123,8 +123,8 @@ static void show(struct cogvae_coder *k)
     fflush(stdout);
 }
 
-/* How many frames a layer computes at a time changes no bit: the planner takes the fastest that
- * fits, or what --slice says. */
+/* The number of frames that a layer computes at a time (the slice) changes no bit of the result.
+ * The planner selects the fastest that fits, unless --slice sets it. */
 static int compile(struct cogvae_coder *k)
 {
     struct variant user[COGVAE_SLICES];
@@ -198,7 +198,8 @@ int64_t cogvae_coder_clip_out(const struct cogvae_coder *k)
                      : cogvae_clip_latents(&k->m.config, k->clip.frames);
 }
 
-/* The frames of a pass, those before them in front; the first frame again where there are none. */
+/* Feeds the frames of a pass and the frames before them; the first pass repeats its first frame
+ * instead. */
 static int feed_pass(struct cogvae_coder *k, const float *x, int64_t pass)
 {
     int64_t n = cogvae_pass_frames(&k->passes, pass), begin = cogvae_pass_begin(&k->passes, pass);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The published tiling of the decoder: tiles of half the size that the model was trained with begin
- * every 5/6 of their height and 4/5 of their width.  What a tile has in common with the one above,
- * and then with the one on its left, goes over from one to the other evenly; these are blended
- * already.  Each tile gives what no later one covers.  Statistics of norms are those of a tile, so
- * the result is not that of the whole frame.
+ * The published tiling of the decoder.  Tiles have half the size of the training frames and start
+ * every 5/6 of their height and 4/5 of their width.  The overlap with the tile above, and then with
+ * the tile on the left, is blended linearly; those neighbours are already blended.  Each tile
+ * writes the area that no later tile covers.  Norms use the statistics of one tile, so the result
+ * differs from decoding the whole frame.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -13,13 +13,13 @@
 #include "../common/say.h"
 #include "coder.h"
 
-/* All tiles of frames of latents. */
+/* All tiles of the frames of latents. */
 struct tiling {
     int64_t frames, height, width;     /* of the latents */
     int64_t rows, columns;             /* of a tile */
-    int64_t down, right;               /* from one to the next */
-    int64_t n_down, n_right;           /* tiles */
-    int64_t factor, out, channels;     /* pixels of a cell, frames and channels that come out */
+    int64_t down, right;               /* distance between neighbouring tiles */
+    int64_t n_down, n_right;           /* number of tiles */
+    int64_t factor, out, channels;     /* pixels per latent cell; output frames and channels */
     int64_t blend_rows, blend_columns; /* pixels */
 };
 
@@ -53,7 +53,7 @@ bool cogvae_coder_tiles(const struct cogvae_coder *k, int64_t height, int64_t wi
     return height > t.rows || width > t.columns;
 }
 
-/* A tile of the result, [frames, height, width, channels]. */
+/* A decoded tile, [frames, height, width, channels]. */
 struct tile {
     int64_t height, width;
     float *y;
@@ -100,7 +100,7 @@ static int decode_tile(struct cogvae_coder *k, const struct tiling *t, const flo
     return rc ? -1 : 0;
 }
 
-/* Row (or column) y of the edge that `by` and `to` share, of `extent`. */
+/* Blends row (or column) y of the overlap of `by` and `to`, which has `extent` rows. */
 static void mix(float *to, const float *by, int64_t values, int64_t y, int64_t extent)
 {
     float share = (float)y / (float)extent;
@@ -138,7 +138,7 @@ static void blend_right(const struct tiling *t, const struct tile *left, struct 
                 extent);
 }
 
-/* What a tile gives to the frames. */
+/* Copies a tile's part of the output into the frames. */
 static void put_tile(const struct tiling *t, const struct tile *tile, int64_t i, int64_t j,
                      float *y)
 {
@@ -154,7 +154,7 @@ static void put_tile(const struct tiling *t, const struct tile *tile, int64_t i,
                    (size_t)(columns * t->channels) * sizeof *y);
 }
 
-/* One row of tiles; before (NULL: none) is the one above, and is blended already. */
+/* Decodes one row of tiles; before (NULL: none) is the row above, already blended. */
 static int decode_row(struct cogvae_coder *k, const struct tiling *t, const float *z, int64_t i,
                       const struct tile *before, struct tile *row, float *y)
 {
@@ -197,8 +197,8 @@ int cogvae_coder_decode_tiled(struct cogvae_coder *k, const float *z, int64_t fr
     return rc;
 }
 
-/* Tiles have at most two heights and two widths that differ: those of the first and the last; the
- * largest is compiled last and stays. */
+/* Tiles have at most two heights and two widths: of the first and of the last tile.  The largest is
+ * compiled last and stays. */
 int cogvae_coder_prepare_tiled(struct cogvae_coder *k, int64_t frames, int64_t height,
                                int64_t width)
 {

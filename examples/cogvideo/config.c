@@ -16,7 +16,7 @@ static void expect_zero(struct settings *s, const char *key)
         settings_refuse(s, key, "is not 0, and only that is known");
 }
 
-/* Defaults are those of the class. */
+/* The defaults are the defaults of the diffusers class. */
 static void read_sizes(struct settings *s, struct cogvideo_config *c)
 {
     c->heads = settings_int(s, "num_attention_heads", 30);
@@ -52,7 +52,7 @@ static void check_known(struct settings *s, const struct cogvideo_config *c)
     settings_expect_flag(s, "flip_sin_to_cos", true);
     expect_zero(s, "freq_shift");
     expect_zero(s, "dropout");
-    if (!c->flat_patch) /* of the 1.5 models it says nothing: there is a bias */
+    if (!c->flat_patch) /* the files of the 1.5 models omit patch_bias: they have a bias */
         settings_expect_flag(s, "patch_bias", true);
     if (c->head % 16)
         settings_refuse(s, "attention_head_dim", "is no multiple of 16");

@@ -50,7 +50,7 @@ static int open_noise(struct cogvideo_data *d, const struct cogvideo_options *o)
 
 /* ---- one file ------------------------------------------------------------------------------ */
 
-/* A tensor of this shape, 0 standing for any size, which becomes the file's. */
+/* Reads a tensor of this shape.  A size of 0 matches any size and is set to the file's. */
 static int read_tensor(ckpt_file *f, const char *path, const char *name, int ndim, int64_t *shape,
                        float **to)
 {
@@ -79,7 +79,7 @@ static int read_optional(ckpt_file *f, const char *path, const char *name, int n
     return ckpt_file_find(f, name) < 0 ? 0 : read_tensor(f, path, name, ndim, shape, to);
 }
 
-/* Timesteps choose among 1000 noise levels. */
+/* Timesteps are indices of 1000 noise levels. */
 static int check_times(const struct cogvideo_data *d, const char *path)
 {
     for (int64_t i = 0; d->t && i < d->rows; i++)
@@ -121,7 +121,7 @@ static int open_features(struct cogvideo_data *d, const char *path)
     return rc;
 }
 
-/* ---- all of them --------------------------------------------------------------------------- */
+/* ---- all sources --------------------------------------------------------------------------- */
 
 int cogvideo_data_open(struct cogvideo_data *d, const struct cogvideo_options *o)
 {
@@ -187,7 +187,7 @@ int64_t cogvideo_data_line(const struct cogvideo_data *d, int64_t row)
     return d->file ? d->file[row].line : d->cached ? d->cached[row] : row;
 }
 
-/* Where there is no image the first latent frame stands for it. */
+/* Without an image the first latent frame is used. */
 int cogvideo_data_read(const struct cogvideo_data *d, int64_t row, float *z, float *y, float *image)
 {
     int64_t nz = cogvideo_data_z(d), ny = cogvideo_data_y(d), n = cogvideo_data_image(d);

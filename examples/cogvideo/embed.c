@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The embedders: timestep, offset, text, patches, places. */
+/* The embedders: timestep, offset, text, patches, positions. */
 #include <stdlib.h>
 #include "ckpt_tools.h"
 #include "model.h"
 
-#define OFFSET 2.f /* what the 1.5-I2V weights were trained with, and always see */
+#define OFFSET 2.f /* the value in the training of 1.5-I2V; always fed */
 
 /* Linear, SiLU, Linear on the features of a scalar. */
 static ckpt_tensor scalar_embed(const struct cogvideo *m, ckpt_tape *t,
@@ -15,7 +15,7 @@ static ckpt_tensor scalar_embed(const struct cogvideo *m, ckpt_tape *t,
     return ckpt_nn_apply_linear(t, &mlp[1], ckpt_silu(t, ckpt_nn_apply_linear(t, &mlp[0], f)));
 }
 
-/* SiLU of the embedded timestep, which all modulations read. */
+/* SiLU of the embedded timestep, the input of all modulations. */
 static ckpt_tensor embed_time(const struct cogvideo *m, ckpt_tape *t, ckpt_tensor time)
 {
     const struct cogvideo_config *c = &m->config;
@@ -28,8 +28,7 @@ static ckpt_tensor embed_time(const struct cogvideo *m, ckpt_tape *t, ckpt_tenso
     return ckpt_silu(t, x);
 }
 
-/* The condition of I2V stands behind the noisy channels: an image in the first frame, then zeros.
- */
+/* The condition of I2V follows the noisy channels: an image in the first frame, then zeros. */
 static ckpt_tensor with_image(ckpt_tape *t, const struct cogvideo_geometry *g, ckpt_tensor x,
                               ckpt_tensor image)
 {
@@ -59,7 +58,7 @@ static ckpt_tensor embed_patches(const struct cogvideo *m, ckpt_tape *t, ckpt_te
                         (int64_t[]){batch, -1, c->width});
 }
 
-/* A table that fill makes, as a constant of n rows; it is rounded to the dtype. */
+/* A constant of n rows that fill computes in fp32, rounded to the dtype. */
 static ckpt_tensor table(const struct cogvideo *m, ckpt_tape *t, const struct cogvideo_geometry *g,
                          const char *name, enum ckpt_dtype dtype, int ndim, const int64_t *shape,
                          void (*fill)(const struct cogvideo_config *c,
@@ -85,7 +84,7 @@ static ckpt_tensor table(const struct cogvideo *m, ckpt_tape *t, const struct co
     return x;
 }
 
-/* Adds the places: a computed table to the video, a learned one to both. */
+/* Adds the positions: a computed table to the video, a learned one to text and video. */
 static void add_positions(const struct cogvideo *m, ckpt_tape *t, const struct cogvideo_geometry *g,
                           struct cogvideo_state *s)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pictures of I2V, noised and encoded: see images.h. */
+/* Images of I2V, with noise and encoded: see images.h. */
 #include "images.h"
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The noise on pictures of I2V, and their latents: see images.h. */
+/* The noise on images of I2V, and their latents: see images.h. */
 #include "images.h"
 #include <math.h>
 #include <stdlib.h>
@@ -30,7 +30,7 @@ int cogvideo_images_compile(struct cogvideo_images *m, bool least)
                : 0;
 }
 
-/* In double: sigma is often far below a pixel's last bit. */
+/* Computed in double: sigma is often far below the resolution of a pixel. */
 static void add_noise(struct cogvideo_images *m, int64_t sample)
 {
     int64_t n = m->height * m->width * FRAME;
@@ -43,7 +43,7 @@ static void add_noise(struct cogvideo_images *m, int64_t sample)
         m->x[i] = (float)(m->rgb[i] / 127.5 - 1 + sigma * (double)m->x[i]);
 }
 
-/* Trainers multiply by the scaling factor, also those of 1.5-I2V, whose pipeline divides. */
+/* Trainers multiply by the scaling factor, also for 1.5-I2V, whose pipeline divides by it. */
 int cogvideo_images_encode(struct cogvideo_images *m, int64_t sample, float *image)
 {
     struct cogvae_coder *k = &m->encoder;

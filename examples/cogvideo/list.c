@@ -49,7 +49,7 @@ void cogvideo_list_free(struct cogvideo_list *l)
 
 /* ---- lines --------------------------------------------------------------------------------- */
 
-/* Without blanks around them. */
+/* Reads the lines of a file, without leading and trailing blanks. */
 static int read_lines(struct texts *t, const char *path)
 {
     static const char blanks[] = " \t\r\n";
@@ -93,7 +93,7 @@ int cogvideo_list_lines(struct cogvideo_list *l, const char *videos, const char 
 
 /* ---- tables -------------------------------------------------------------------------------- */
 
-/* Which columns are asked for, by the names in the first row. */
+/* Finds the columns to read by the names in the first row. */
 static int find_columns(struct csv *c, const char *const name[2], int at[2])
 {
     int rc = csv_next(c);

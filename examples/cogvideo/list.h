@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which videos there are, and what is said of each: two files of lines, or a table. */
+/* The list of videos and their prompts: two files of lines, or a table. */
 #ifndef COGVIDEO_LIST_H
 #define COGVIDEO_LIST_H
 
@@ -10,8 +10,8 @@ struct cogvideo_list {
     char **video, **prompt; /* n of each */
 };
 
-/* Lines that stand in the same place of both files belong together; empty ones are passed over.
- * Return 0, or -1 after a sentence. */
+/* Lines at the same place in both files belong together; empty lines are skipped.  Return 0, or -1
+ * after an error message. */
 int cogvideo_list_lines(struct cogvideo_list *l, const char *videos, const char *prompts);
 /* A table of comma-separated values (RFC 4180) whose first row names its columns. */
 int cogvideo_list_csv(struct cogvideo_list *l, const char *path, const char *video,

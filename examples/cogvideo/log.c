@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The log for other programs: JSON lines, the first with the configuration. */
+/* The log as JSON lines for other programs; the first line has the configuration. */
 #include "../common/log.h"
 #include "../common/say.h"
 #include "ckpt_dist.h"

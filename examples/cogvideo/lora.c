@@ -14,7 +14,8 @@
 
 /* ---- making -------------------------------------------------------------------------------- */
 
-/* diffusers hands these to PEFT's LoraConfig.  Without them its scale would be 1. */
+/* The settings of PEFT's LoraConfig, which diffusers reads.  Without them diffusers would use a
+ * scale of 1. */
 static char *make_note(const struct cogvideo_options *o, json_t *targets)
 {
     json_t *all = json_pack("{sI,sf,sO,ss,sf}", PREFIX "r", (json_int_t)o->rank,
@@ -74,14 +75,14 @@ static double number_under(const json_t *all, const char *name)
     return json_is_number(v) ? json_number_value(v) : NAN;
 }
 
-/* Another scale than the file was made with is as good as any, but should be meant. */
+/* Warns when the scale differs from the scale in the file: it is valid, but may be a mistake. */
 static void compare_scale(const struct cogvideo_options *o, const char *path)
 {
     double own = o->alpha / (double)o->rank, theirs = 1;
     ckpt_file *f;
 
     if (ckpt_file_open(&f, path))
-        return; /* loading it says why */
+        return; /* the load reports the error */
     const char *text = ckpt_file_note(f, COGVIDEO_LORA_NOTE);
     json_t *all = text ? json_loads(text, 0, NULL) : NULL;
     if (all)

@@ -53,7 +53,7 @@ static int check_outputs(const struct cogvideo_options *o)
     return outputs_check(&files, more, sizeof more / sizeof *more);
 }
 
-/* A step of several ranks takes its samples from data that all have. */
+/* All ranks must have the same data: they share the samples of a step. */
 static int agree_on_data(const struct cogvideo_run *r)
 {
     const struct cogvideo_data *d = &r->data;
@@ -109,7 +109,7 @@ static int go(struct cogvideo_run *r)
 {
     const struct cogvideo_options *o = &r->options;
 
-    /* Of several ranks the first one writes: which it is they know when they have met. */
+    /* With several ranks the first one writes; ranks are known only after the rendezvous. */
     if (!o->library.ranks && check_outputs(o))
         return -1;
     if (cogvideo_watch_encode(r->watch, r))

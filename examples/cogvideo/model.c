@@ -6,7 +6,7 @@
 #include "ckpt_files.h"
 #include "model.h"
 
-#define HEAD_EPS 1e-6f /* of the layer norms of q and k; the others have that of the file */
+#define HEAD_EPS 1e-6f /* of the layer norms of q and k; the others use config.eps */
 
 /* ---- parameters ---------------------------------------------------------------------------- */
 
@@ -40,7 +40,7 @@ static void create_block(struct cogvideo *m, const struct ckpt_nn *nn, int64_t i
     b->down = ckpt_nn_linear(nn, 4 * width, width, true, "%s.ff.net.2", at);
 }
 
-/* A patch is a row of (channel, frame, y, x), whatever the axes of the weight. */
+/* A patch is a row of (channel, frame, y, x), for any number of axes of the weight. */
 static void create_patch(struct cogvideo *m, ckpt *c)
 {
     const struct cogvideo_config *g = &m->config;
@@ -185,7 +185,7 @@ int cogvideo_check_geometry(const struct cogvideo_config *c, const struct cogvid
 
 /* ---- forward pass -------------------------------------------------------------------------- */
 
-/* Two layer norms in a row, the second modulated, shift first. */
+/* Two consecutive layer norms, the second modulated, shift first. */
 static ckpt_tensor project(const struct cogvideo *m, ckpt_tape *t,
                            const struct cogvideo_geometry *g, const struct cogvideo_state *s)
 {

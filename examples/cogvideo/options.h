@@ -7,19 +7,19 @@
 #include "../common/validation.h"
 #include "config.h"
 
-/* Of the noise on pictures of I2V, the mean and the deviation of log sigma that were published, and
- * the part of the samples that see no picture. */
+/* Published values for the noise on images of I2V: mean and deviation of log sigma, and the
+ * fraction of samples without an image. */
 #define COGVIDEO_NOISE_MEAN      (-3.0)
 #define COGVIDEO_NOISE_DEVIATION 0.5
 #define COGVIDEO_IMAGE_DROP      0.05
 
-/* Values that the data may fill in are 0 (counts) or -1 (where 0 means something). */
+/* Values that the data may set are 0 (counts) or -1 (where 0 is a valid value). */
 struct cogvideo_options {
     /* the model */
     const char *model, *dtype;
     bool random;
     double snr_shift;
-    struct cogvideo_config config; /* of model */
+    struct cogvideo_config config; /* read from model */
     /* the data */
     const char *data, *features, *latents, *text, *videos, *prompts, *csv, *cache;
     bool check_cache;
@@ -41,9 +41,9 @@ struct cogvideo_options {
     double guidance, fps;
     int64_t sample_seed, sample_steps;
     struct validation_options validation;
-    int64_t sample_every; /* steps between two draws of a training; 0: at its end */
+    int64_t sample_every; /* steps between two clips of a training; 0: only at its end */
     bool sample_ema;
-    /* what comes out */
+    /* output */
     bool help, version;
     struct ckpt_options library;
 };
@@ -58,7 +58,7 @@ struct cogvideo_options {
         .library = CKPT_OPTIONS_INIT                                                               \
     }
 
-/* Rows of both programs. */
+/* The options of both programs. */
 #define COGVIDEO_MODEL_ROWS                                                                        \
     ROW("model", STRING, model, "DIR",                                                             \
         "directory of diffusers with the transformer, or that of its config.json (must be "        \
@@ -76,7 +76,7 @@ struct cogvideo_options {
         ROW("lora-targets", STRING, targets, "LIST",                                               \
             "layers of a block with adapters (default to_q,to_k,to_v,to_out.0)")
 
-/* How clips are drawn. */
+/* The options of sampling. */
 #define COGVIDEO_DRAW_ROWS                                                                         \
     ROW("text-encoder", STRING, text_encoder, "DIR",                                               \
         "T5, which reads prompts before the transformer is loaded (default: that of --model)"),    \
@@ -92,16 +92,16 @@ struct cogvideo_options {
         ROW("sample-seed", INT, sample_seed, "N", "seed of the noise (default 0)"),                \
         RANGE("fps", FLOAT, fps, "X", "frames a second of videos (default 8)", 0.1, 240)
 
-/* Read the command line and the config.json of the model.  Return 0 to go on, 1 when all is done
- * (--help) and -1 when a sentence was printed. */
+/* Read the command line and the config.json of the model.  Return 0 to go on, 1 to exit (--help)
+ * and -1 after an error message. */
 int cogvideo_options_parse(struct cogvideo_options *o, int argc, char **argv);
 int cogvideo_sample_options_parse(struct cogvideo_options *o, int argc, char **argv);
 
-/* The files that they name. */
+/* The files that the options name. */
 struct training_files cogvideo_files(const struct cogvideo_options *o);
-/* Notes the options in the states of c.  Returns 0, or -1 after a sentence. */
+/* Stores the options in the checkpoints of c.  Returns 0, or -1 after an error message. */
 int cogvideo_options_note(const struct cogvideo_options *o, ckpt *c);
-/* All ranks must have been given the same.  Returns 0, or -1 after a sentence. */
+/* Checks that all ranks have the same options.  Returns 0, or -1 after an error message. */
 int cogvideo_options_agree(const struct cogvideo_options *o, ckpt *c);
 
 #endif

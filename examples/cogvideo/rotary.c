@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where a video token stands: the angles of the rotary embedding, and the sin-cos table of the 2B
- * model.  Tokens follow each other by frame, row and column.
+ * The position of a video token: the angles of the rotary embedding, and the sin-cos table of the
+ * 2B model.  Tokens are ordered by frame, row and column.
  */
 #include <math.h>
 #include "model.h"
@@ -10,14 +10,14 @@
 
 /* ---- rotary -------------------------------------------------------------------------------- */
 
-/* Rows and columns of a grid are places on the one that the weights were trained on. */
+/* Rows and columns of a grid are mapped to positions in the grid of the training. */
 struct axis {
     double start, step;
 };
 
 /*
- * The crop rule of the 1.0 models: the grid, scaled to fit into the trained one and put in its
- * middle, goes from start to stop (n - 1) / n, stop being where it ends.  Halves round to even.
+ * The crop rule of the 1.0 models.  The grid is scaled to fit into the training grid and centred
+ * there.  It goes from start to stop (n - 1) / n, where stop is its end.  Halves round to even.
  */
 static struct axis crop(int64_t base, int64_t size, int64_t n)
 {
@@ -33,7 +33,7 @@ static void axes(const struct cogvideo_config *c, const struct cogvideo_grid *n,
     int64_t rows = c->sample_height / c->patch, columns = c->sample_width / c->patch;
     double high = (double)n->rows / (double)n->columns;
 
-    *row = *column = (struct axis){0, 1}; /* the 1.5 models count */
+    *row = *column = (struct axis){0, 1}; /* the 1.5 models use row and column numbers */
     if (c->flat_patch)
         return;
     bool tall = high > (double)rows / (double)columns;
@@ -45,8 +45,8 @@ static void axes(const struct cogvideo_config *c, const struct cogvideo_grid *n,
     *column = crop(columns, width, n->columns);
 }
 
-/* Pairs of one part: `width` channels at a place, as (cos, sin); returns what follows.  diffusers
- * forms places, frequencies and angles in fp32; so does this. */
+/* Writes `width` channels of one axis at a position, as (cos, sin) pairs; returns the end.
+ * Positions, frequencies and angles are fp32, as in diffusers. */
 static float *turn(float *dst, double place, int64_t width)
 {
     for (int64_t k = 0; k < width / 2; k++) {
@@ -66,7 +66,7 @@ void cogvideo_rotary_table(const struct cogvideo_config *c, const struct cogvide
     struct axis row, column;
 
     axes(c, &n, &row, &column);
-    for (int64_t i = 0; i < g->tokens * c->head / 2; i++) { /* text is not turned */
+    for (int64_t i = 0; i < g->tokens * c->head / 2; i++) { /* text is not rotated */
         *table++ = 1;
         *table++ = 0;
     }
@@ -80,7 +80,7 @@ void cogvideo_rotary_table(const struct cogvideo_config *c, const struct cogvide
 
 /* ---- sin-cos ------------------------------------------------------------------------------- */
 
-/* [sin(p f_0), .., cos(p f_0), ..] of `width` channels; returns what follows. */
+/* Writes [sin(p f_0), .., cos(p f_0), ..] of `width` channels; returns the end. */
 static float *sincos_part(float *dst, double p, int64_t width)
 {
     for (int64_t k = 0; k < width / 2; k++) {
@@ -91,7 +91,7 @@ static float *sincos_part(float *dst, double p, int64_t width)
     return dst + width;
 }
 
-/* The column stands before the row. */
+/* The channels of the column come before the channels of the row. */
 void cogvideo_position_table(const struct cogvideo_config *c, const struct cogvideo_geometry *g,
                              float *table)
 {

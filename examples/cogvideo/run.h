@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One run of cogvideo-train: what its parts share. */
+/* One run of cogvideo-train: the state that its parts share. */
 #ifndef COGVIDEO_RUN_H
 #define COGVIDEO_RUN_H
 
@@ -20,47 +20,47 @@ struct cogvideo_run {
     struct cogvideo_schedule schedule;
     ckpt *context;
     ckpt_program *training;       /* owned by the context */
-    int64_t trainable;            /* parameters that are trained */
-    int64_t first;                /* steps of the runs that this one goes on with */
-    char *note;                   /* of the files of adapters */
-    struct cogvideo_watch *watch; /* of a training, as is the next */
+    int64_t trainable;            /* number of trained parameters */
+    int64_t first;                /* steps of the runs that this one resumes */
+    char *note;                   /* for the files of adapters */
+    struct cogvideo_watch *watch; /* only in training, as is the next */
     struct cogvideo_images *images;
     struct cogvideo_validation *validation;
     struct run_log log;
 };
 
-/* Makes the model with its adapters, and loads the weights of both.  Returns 0, or -1 after a
- * sentence. */
+/* Makes the model with its adapters, and loads the weights of both.  Returns 0, or -1 after an
+ * error message. */
 int cogvideo_make_model(struct cogvideo_run *r);
 
 /* ---- adapters ------------------------------------------------------------------------------ */
 
-/* Where PEFT's settings stand in the metadata of a file of adapters, as diffusers reads it. */
+/* The key of PEFT's settings in the metadata of an adapter file, as diffusers reads it. */
 #define COGVIDEO_LORA_NOTE "lora_adapter_metadata"
 
-/* Adds adapters to the weights of the options, chooses what those below are kept in, and makes
- * r->note.  Returns 0, or -1 after a
- * sentence. */
+/* Adds adapters to the weights that the options name, selects the dtype of the frozen weights, and
+ * makes r->note.  Returns 0, or -1 after an error message. */
 int cogvideo_add_adapters(struct cogvideo_run *r);
-/* Their values from a file of diffusers or PEFT.  Returns 0, or -1 after a sentence. */
+/* Loads the adapters from a file of diffusers or PEFT.  Returns 0, or -1 after an error message. */
 int cogvideo_load_adapters(struct cogvideo_run *r, const char *path);
-/* Adds them to the weights and writes these, as those of a whole transformer; a call of all ranks.
- * Returns 0, or -1 after a sentence. */
+/* Adds the adapters to the weights and writes a whole transformer; all ranks must call it.  Returns
+ * 0, or -1 after an error message. */
 int cogvideo_merge_adapters(struct cogvideo_run *r, const char *path);
 
 /* ---- training ------------------------------------------------------------------------------ */
 
-/* Compiles the loss on the data of a run, with an optimizer or, NULL, alone; what: begins the
- * sentence.  Returns 0, or -1 after one. */
+/* Compiles the loss on the data of a run, with an optimizer or, NULL, alone; what: begins the error
+ * message.  Returns 0, or -1 after an error message. */
 int cogvideo_compile_loss(struct cogvideo_run *r, const ckpt_optimizer *optimizer,
                           const char *what);
-/* Compiles the program that trains, before the first step.  Returns 0, or -1 after a sentence. */
+/* Compiles the training program, before the first step.  Returns 0, or -1 after an error
+ * message. */
 int cogvideo_compile(struct cogvideo_run *r);
 
-/* Runs the steps, logs them, dumps the first and saves at the end.  Returns 0 or -1. */
+/* Runs and logs the steps, dumps the first and saves at the end.  Returns 0 or -1. */
 int cogvideo_train(struct cogvideo_run *r);
 
-/* The log with its first line.  Returns 0, or -1 after a sentence. */
+/* Opens the log and writes its first line.  Returns 0, or -1 after an error message. */
 int cogvideo_log_open(struct cogvideo_run *r);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Drawing latents of clips: see sample.h.  Between steps latents are fp32, whatever the type of the
+/* Sampling of latents: see sample.h.  Between steps latents are fp32, for any dtype of the
  * weights. */
 #include "sample.h"
 #include <math.h>
@@ -17,7 +17,7 @@ enum { STREAM_START = 0x43560020, STREAM_STEP, PATH = 4096 };
 
 /* ---- inputs -------------------------------------------------------------------------------- */
 
-/* A tensor whose last axes have these sizes; axes before them count as rows. */
+/* Reads a tensor whose last axes have these sizes; all axes before them count as rows. */
 static int read_rows(const char *path, const char *name, int ndim, const int64_t *shape,
                      int64_t *rows, float **to)
 {
@@ -103,7 +103,7 @@ static int allocate(struct cogvideo_sampler *s)
     int64_t picture = s->n / s->geometry.frames;
 
     if (s->x)
-        return 0; /* there already */
+        return 0; /* already allocated */
     s->x = MEMORY_FOR(sizeof *s->x, s->n);
     s->clean = MEMORY_FOR(sizeof *s->clean, s->n);
     s->old = MEMORY_FOR(sizeof *s->old, s->n);
@@ -150,7 +150,7 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
     return v;
 }
 
-/* The prompt of a clip, and with guidance behind it what it leads away from. */
+/* Feeds the prompt of a clip, followed with guidance by the negative prompt. */
 static int feed_text(struct cogvideo_sampler *s, int64_t clip)
 {
     int64_t y = s->geometry.tokens * s->run->options.config.text_width;
@@ -172,7 +172,7 @@ static int feed_text(struct cogvideo_sampler *s, int64_t clip)
     return rc ? say_fail("%s", ckpt_error(s->run->context)) : 0;
 }
 
-/* v at x and t, guided, in the first n elements of s->v. */
+/* Computes v at x and t, with guidance, into the first n elements of s->v. */
 static int predict(struct cogvideo_sampler *s, int64_t time, double guidance)
 {
     const float t[2] = {(float)time, (float)time}, g = (float)guidance;
@@ -197,7 +197,7 @@ static enum cogvideo_guidance_kind guidance_kind(const struct cogvideo_options *
     return strcmp(o->guidance_kind, "cosine") ? COGVIDEO_CONSTANT : COGVIDEO_COSINE;
 }
 
-/* Noise of a step follows from (seed, clip, step). */
+/* The noise of a step depends only on (seed, clip, step). */
 static int advance(struct cogvideo_sampler *s, int64_t clip, int64_t i)
 {
     const struct cogvideo_options *o = &s->run->options;
@@ -243,7 +243,7 @@ static int start(struct cogvideo_sampler *s, int64_t clip)
     return 0;
 }
 
-/* Leaves out the frame that is not part of the clip: [C, F, h, w] to fewer F. */
+/* Drops the frame that is not part of the clip: [C, F, h, w] to fewer F. */
 static void trim(struct cogvideo_sampler *s)
 {
     const struct cogvideo_geometry *g = &s->geometry;
@@ -284,7 +284,7 @@ static int write_clip(const struct cogvideo_sampler *s, int64_t clip)
     return 0;
 }
 
-/* A training names its files by its steps. */
+/* Training includes its step number in the file names. */
 static int keep_clip(struct cogvideo_sampler *s, int64_t clip)
 {
     int64_t n = cogvideo_sampler_clip(s);
@@ -295,7 +295,7 @@ static int keep_clip(struct cogvideo_sampler *s, int64_t clip)
     return s->run->options.out && !s->step ? write_clip(s, clip) : 0;
 }
 
-/* One clip, unless the training is asked to stop meanwhile. */
+/* Samples one clip, unless the training is asked to stop meanwhile. */
 static int draw_clip(struct cogvideo_sampler *s, int64_t clip, ckpt_progress *progress,
                      int64_t arena)
 {
@@ -330,7 +330,7 @@ static int sample(struct cogvideo_sampler *s)
     return rc;
 }
 
-/* ---- the whole ----------------------------------------------------------------------------- */
+/* ---- entry points -------------------------------------------------------------------------- */
 
 int cogvideo_sampler_compile(struct cogvideo_sampler *s)
 {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * cogvideo-sample: from prompts or text features to latents of clips, and to videos.  Up to three
- * stages, the text encoder, the transformer and the decoder, come one after the other in a context
- * each, so the budget is that of one at a time.  All are planned before the first runs.
+ * stages, the text encoder, the transformer and the decoder, run one after the other, each in its
+ * own context, so each stage has the whole budget.  All stages are planned before the first one
+ * runs.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -90,7 +91,7 @@ static int plan_decoder(struct job *j, bool show)
     return rc;
 }
 
-/* One clip to the file of its own. */
+/* Decodes one clip into its own file. */
 static int decode_clip(struct job *j, int64_t clip)
 {
     struct cogvideo_sampler *s = &j->sampler;
@@ -120,7 +121,7 @@ static int run_decoder(struct job *j)
     return rc;
 }
 
-/* ---- the whole ----------------------------------------------------------------------------- */
+/* ---- main ---------------------------------------------------------------------------------- */
 
 static int check_outputs(const struct cogvideo_options *o)
 {
@@ -143,7 +144,8 @@ static int check_outputs(const struct cogvideo_options *o)
                : 0;
 }
 
-/* A budget that a later stage cannot meet is refused here, before an earlier one takes its time. */
+/* Plans all stages, so that a budget too small for a later stage is refused before an earlier stage
+ * runs. */
 static int plan_all(struct job *j, bool show)
 {
     struct cogvideo_options *o = &j->run.options;

@@ -12,8 +12,8 @@
 
 enum { STREAM_TIME = 0x43560001, SIZE = 4096 };
 
-/* Betas whose roots are evenly spaced, the shift, then roots of the signal moved and scaled so that
- * the first stays and the last is 0. */
+/* Betas with evenly spaced square roots, then the shift.  Then the square roots of the signal are
+ * shifted and scaled so that the first keeps its value and the last is 0. */
 void cogvideo_schedule(struct cogvideo_schedule *s, double shift)
 {
     const double first = sqrt(0.00085), last = sqrt(0.012);
@@ -48,7 +48,7 @@ static bool says(const json_t *root, const char *key, const char *wanted)
     return !v || (json_is_string(v) && !strcmp(json_string_value(v), wanted));
 }
 
-/* The key of which this program knows another value, or NULL. */
+/* The first key with a value that this program does not support, or NULL. */
 static const char *find_other(const json_t *root)
 {
     if (!near(root, "beta_start", 0.00085))
@@ -133,7 +133,7 @@ static void ddim(struct cogvideo_step *x, double b)
     x->clean = sqrt(b) - sqrt(x->a) * x->keep;
 }
 
-/* Where nothing of x0 is in x yet (a = 0) the limits of the formulas are taken. */
+/* Where x has no x0 yet (a = 0) the formulas use their limits. */
 static void dpm(struct cogvideo_step *x, double b, const double *back)
 {
     double h = log_ratio(b) - log_ratio(x->a), shrink = x->a > 0 ? exp(-2 * h) : 0;
@@ -146,7 +146,7 @@ static void dpm(struct cogvideo_step *x, double b, const double *back)
     x->noise = sqrt(1 - b) * sqrt(1 - shrink);
 }
 
-/* The step ends at t - 1000/n rounded down, which is not always the next timestep. */
+/* The step ends at t - 1000/n rounded down, which may differ from the next timestep. */
 struct cogvideo_step cogvideo_step(const struct cogvideo_schedule *s, enum cogvideo_solver solver,
                                    int64_t n, int64_t i)
 {

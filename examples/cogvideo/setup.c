@@ -19,25 +19,26 @@ static void report(void *user, const char *what, const char *name)
     struct load *l = user;
 
     if (*what == 'm' && (cogvae_owns(name) || ckpt_lora_only(NULL, name)))
-        return; /* have their own files */
+        return; /* adapters have their own files */
     names_add(*what == 'm' ? &l->missing : &l->unexpected, name);
 }
 
-/* There is no fp16 here: what 2B has is rounded where --dtype holds fewer digits. */
+/* Reports fp16 weights of 2B, which are rounded if --dtype has fewer digits: fp16 is not supported
+ * here. */
 static void say_fp16(const struct cogvideo_run *r, const char *path)
 {
     struct ckpt_file_entry e = CKPT_FILE_ENTRY_INIT;
     ckpt_file *f;
 
     if (ckpt_file_open(&f, path))
-        return; /* loading it says why */
+        return; /* the load reports the error */
     if (ckpt_file_count(f) && !ckpt_file_entry(f, 0, &e) && !strcmp(e.dtype, "F16"))
         say_print("weights: fp16 in the file, %s here\n", r->options.dtype);
     ckpt_file_close(f);
 }
 
-/* A learned table of positions is a buffer that other trainers may have dropped, and a model
- * without one does not want it: neither may pass unseen. */
+/* Loads weights.  Missing and unexpected tensors are both reported: other trainers may drop a
+ * learned position table, which is a buffer, and a model without one cannot use it. */
 static int load_weights(struct cogvideo_run *r, const char *path)
 {
     struct load l = {{{{0}}, 0}, {{{0}}, 0}};
@@ -57,7 +58,7 @@ static int load_weights(struct cogvideo_run *r, const char *path)
     return 0;
 }
 
-/* Weights that --load names instead of adapters are those of the whole transformer. */
+/* Without adapters, --load names the weights of a whole transformer. */
 static int load_model(struct cogvideo_run *r)
 {
     const struct cogvideo_options *o = &r->options;
@@ -78,7 +79,7 @@ static int set_schedule(struct cogvideo_run *r)
     int rc = shift > 0 ? 0 : cogvideo_schedule_read(r->options.model, &shift);
 
     if (rc > 0 && r->options.random) {
-        shift = 1; /* noise on noise: any will do */
+        shift = 1; /* random weights on noise: any shift will do */
         rc = 0;
     }
     if (rc > 0)
@@ -109,7 +110,7 @@ int cogvideo_make_model(struct cogvideo_run *r)
         return -1;
     if (cogvideo_create(&r->model, r->context, &o->config, dtype))
         return say_fail("no memory for %lld layers", (long long)o->config.layers);
-    /* First, so that the host has no more of frozen weights than their codes. */
+    /* Before the load, so that the host holds frozen weights only in their quantized form. */
     if (o->rank && cogvideo_add_adapters(r))
         return -1;
     if (!o->library.plan_only && load_model(r))

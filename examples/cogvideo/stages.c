@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* In front of the transformer and behind it: see stages.h. */
+/* The stages before and after the transformer: see stages.h. */
 #include <string.h>
 #include "../common/memory.h"
 #include "../common/say.h"

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What `make demo-text` learns and shows.
+ * The data and the result picture of `make demo-text`.
  *
- * text_clips make DIR WxH FRAMES: four clips out of the one that comes along, as pixels where
- * cogvideo-train looks for latents: DIR/NAME.safetensors with encoded_video [3, FRAMES, H, W] in
- * [-1, 1].  Their names go to DIR/videos.txt, what they show to DIR/prompts.txt.  They are the
- * rabbit as it is, at night (dark and blue), in autumn (mirrored, its green turned to red) and
- * upside down.
+ * text_clips make DIR WxH FRAMES: makes four clips from the bundled one, as pixels in place of the
+ * latents that cogvideo-train reads: DIR/NAME.safetensors with encoded_video [3, FRAMES, H, W] in
+ * [-1, 1].  Writes their names to DIR/videos.txt and their captions to DIR/prompts.txt.  The clips
+ * are the rabbit unchanged, at night (dark and blue), in autumn (mirrored, its green turned to red)
+ * and upside down.
  *
- * text_clips show PNG FILE...: clips in columns.  The first half of the files is the data, the
- * second half, below it, what was drawn.  Prints how far they are from each other; the status is 1
- * unless each one drawn is nearest to its own.
+ * text_clips show PNG FILE...: draws clips in columns.  The first half of the files is the data;
+ * the second half, below it, is the sampled clips.  Prints the distances between them; the status
+ * is 1 unless each sampled clip is nearest to its own data.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -28,12 +28,12 @@ enum {
     ZOOM = 4,
     GAP = 6,
     WHITE = 255,
-    SHOWN = 3 /* frames of a clip, one below another */
+    SHOWN = 3 /* frames of a clip, from top to bottom */
 };
 
 static const struct kind {
     const char *name, *prompt;
-    float tint[3][3]; /* of red, green and blue: parts of those of the clip */
+    float tint[3][3]; /* of red, green and blue: weights of the clip's channels */
     bool mirrored, turned;
 } kinds[] = {
     {"meadow", "a rabbit in a green meadow.", {{1, 0, 0}, {0, 1, 0}, {0, 0, 1}}, false, false},
@@ -45,7 +45,7 @@ enum { KINDS = sizeof kinds / sizeof *kinds };
 
 /* ---- making -------------------------------------------------------------------------------- */
 
-/* The value of a channel of a kind at a place of a frame of the clip. */
+/* The value of a channel of a variant at a pixel of a frame. */
 static float value_at(const struct kind *k, const uint8_t *frame, int64_t width, int64_t height,
                       int64_t x, int64_t y, int channel)
 {
@@ -85,7 +85,7 @@ static int write_clip(const char *dir, const struct kind *k, const int64_t shape
     return ckpt_file_commit(w) ? say_fail("%s", ckpt_error(NULL)) : 0;
 }
 
-/* A line of each kind. */
+/* Writes one line per variant. */
 static int write_list(const char *dir, const char *file, bool prompts)
 {
     char path[PATH];
@@ -144,7 +144,7 @@ static int read_clip(struct pixels_of *p, const char *path)
     return rc;
 }
 
-/* Mean square of the difference. */
+/* Mean squared difference. */
 static double distance(const struct pixels_of *a, const struct pixels_of *b)
 {
     int64_t n = 3 * a->frames * a->height * a->width;
@@ -188,7 +188,8 @@ static int write_picture(const char *path, const struct pixels_of *p, int column
     return rc;
 }
 
-/* How far each that was drawn is from each of the data; returns how many are nearest to another. */
+/* Prints the distance of each sampled clip from each data clip; returns how many are nearest to
+ * another one. */
 static int compare(const struct pixels_of *p, int columns)
 {
     int wrong = 0;

@@ -1,11 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Text to video, small enough for a laptop: a T5 of random weights, which stay as they are, reads
-# four prompts, and a small CogVideoX learns four clips with them.  Then each prompt draws from the
-# same noise.  The last line is the path of a picture: the clips of the data, and below each what its
-# prompt drew.
+# Text to video, small enough for a laptop.  A T5 with random, frozen weights encodes four prompts,
+# and a small CogVideoX learns four clips with them.  Then it samples a clip for each prompt from
+# the same noise.  The last line of the output is the path of a picture: the clips of the data, and
+# below each the clip sampled from its prompt.
 #
-# usage: text_demo.sh DIRECTORY     in the source tree, where the clip and the tokenizer are
+# usage: text_demo.sh DIRECTORY     in the source tree, which has the clip and the tokenizer
 #
 # PROGRAMS is the directory of the programs.  DEMO_STEPS, DEMO_SIZE, DEMO_FRAMES, DEMO_HEADS and
 # DEMO_LAYERS make it smaller; DEMO_FLAGS are options of the programs.
@@ -39,14 +39,14 @@ END
 "$programs/examples/cogvideo/text_clips" make "$out/data" "$size" "$frames"
 "$programs/text-encode" --model "$out/model" --family cogvideox --length $tokens --dtype fp32 \
     --prompts "$out/data/prompts.txt" --output "$out/prompts.safetensors"
-# Pixels stand where latents do: so small a clip needs no autoencoder.
+# Pixels take the place of latents: such a small clip needs no autoencoder.
 # shellcheck disable=SC2086
 "$programs/cogvideo-train" --model "$out/model" --random --snr-shift 1 --data "$out/data" \
     --latents "$out/data" --text "$out/prompts.safetensors" --batch 4 --steps "$steps" --warmup 20 \
     --lr 2e-3 --schedule cosine --final-lr 0.02 --weight-decay 0 --ema-decay 0.995 \
     --log "$out/log.jsonl" --save-ema "$out/weights.safetensors" ${DEMO_FLAGS-}
 
-# The sizes of videos: 8 x 8 pixels to one of latents, 4 frames to one but for the first.
+# The sizes of videos: 8 x 8 pixels per latent cell, 4 frames per latent frame except the first.
 while read -r name && read -r prompt <&3; do
     # shellcheck disable=SC2086
     "$programs/cogvideo-sample" --model "$out/model" --snr-shift 1 --load "$out/weights.safetensors" \

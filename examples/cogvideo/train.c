@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Training: v-prediction, the weight of all timesteps the same.
+ * Training: v-prediction with equal weight for all timesteps.
  *
- *     loss = mean (v - v*)^2,  v* = sqrt(a) eps - sqrt(1 - a) x0
+ *   loss = mean (v - v*)^2,  v* = sqrt(a) eps - sqrt(1 - a) x0
  *
- * That is the published loss, the error of x0 over 1 - a, without its division by 0.
+ * It equals the published loss, the error of x0 over 1 - a, but without a division by 0.
  */
 #include "../common/dump.h"
 #include "../common/say.h"
@@ -111,7 +111,7 @@ static int look(struct training *t, int64_t step)
                : 0;
 }
 
-/* Behind the last step, unless it was stopped. */
+/* Runs after the last step, unless the training was stopped. */
 static int look_last(struct cogvideo_run *r, const struct training *t)
 {
     if (t->ended == t->first || ckpt_stop_requested(r->context))
@@ -121,7 +121,7 @@ static int look_last(struct cogvideo_run *r, const struct training *t)
     return r->watch->draws ? cogvideo_watch_draw(r->watch, t->ended) : 0;
 }
 
-/* The autoencoder has its own file. */
+/* Skips the autoencoder, which has its own file. */
 static bool is_ours(void *user, const char *name)
 {
     (void)user;
@@ -136,7 +136,7 @@ int cogvideo_train(struct cogvideo_run *r)
                          .options = &o->train,
                          .first = r->first,
                          .log = &r->log,
-                         /* pictures are encoded by the device; a dump looks at the first one */
+                         /* the device encodes images; a dump reads the first step */
                          .ahead = o->train.dump || o->images ? 0 : 1,
                          .note_key = r->note ? COGVIDEO_LORA_NOTE : NULL,
                          .note = r->note,

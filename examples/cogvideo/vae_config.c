@@ -9,7 +9,7 @@
 #define CLASS "AutoencoderKLCogVideoX"
 #define MOST  (INT64_C(1) << 20)
 
-/* Sizes have a bound of their own here. */
+/* Reads a size, with the upper bound of this file. */
 static int64_t get_int(struct settings *s, const char *key, int64_t fallback)
 {
     int64_t n = settings_int(s, key, fallback);
@@ -34,7 +34,7 @@ static void check_null(struct settings *s, const char *key)
         settings_refuse(s, key, "is not null: latents with a shift are not known here");
 }
 
-/* As many block types as levels, all of this model. */
+/* Checks that there are as many block types as levels, all of the expected type. */
 static void check_blocks(struct settings *s, const char *key, int levels, const char *expected)
 {
     const json_t *v = settings_find(s, key);
@@ -68,7 +68,7 @@ static void read_widths(struct settings *s, struct cogvae_config *c)
     }
 }
 
-/* Frames are halved so often; the levels must be enough for it. */
+/* Computes how often frames are halved; the model must have enough levels. */
 static void read_time(struct settings *s, struct cogvae_config *c)
 {
     int64_t ratio = get_int(s, "temporal_compression_ratio", 4);
@@ -80,7 +80,7 @@ static void read_time(struct settings *s, struct cogvae_config *c)
                         c->levels);
 }
 
-/* Defaults are the published values. */
+/* The defaults are the published values. */
 static void read_all(struct settings *s, struct cogvae_config *c)
 {
     c->groups = get_int(s, "norm_num_groups", 32);
@@ -98,7 +98,7 @@ static void read_all(struct settings *s, struct cogvae_config *c)
     c->scaling = get_real(s, "scaling_factor", 1);
 }
 
-/* The model must be as this program computes it. */
+/* Checks that the program supports the model. */
 static void check_known(struct settings *s, const struct cogvae_config *c)
 {
     settings_expect_text(s, "act_fn", "silu", "silu");

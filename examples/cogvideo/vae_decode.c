@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cogvideo-decode: a file of latents to a video. */
+/* cogvideo-decode: from a file of latents to a video. */
 #include <stdlib.h>
 #include <string.h>
 #include "../common/sink.h"
@@ -43,7 +43,7 @@ static const struct ckpt_option table[] = {
 
 /* ---- before the first frame ---------------------------------------------------------------- */
 
-/* Latents such as those of a clip that is planned for. */
+/* Sets the shape of the latents of a clip for --plan-only. */
 static int size_latents(const struct cogvae_coder *k, const struct options *o,
                         struct cogvae_latents *l)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cogvideo-encode: videos to files of latents, a cache for training. */
+/* cogvideo-encode: from videos to files of latents, a cache for training. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,7 +62,7 @@ static int write_clip(struct cogvae_coder *k, const struct options *o, struct co
                                 k->m.config.dtype);
 }
 
-/* Returns 0, 1 for a video that was left out after a sentence, and -1 where none can go well. */
+/* Returns 0, 1 if the video was skipped after an error message, and -1 if no video can succeed. */
 static int encode_video(struct cogvae_coder *k, const struct options *o, const char *video,
                         float *x, const char *path)
 {

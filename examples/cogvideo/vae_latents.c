@@ -8,7 +8,7 @@
 #include "ckpt_files.h"
 #include "ckpt_tools.h"
 
-/* Takes the sizes; *first: channels come before frames. */
+/* Reads the sizes; *first: channels come before frames. */
 static int take_shape(struct cogvae_latents *l, const struct ckpt_file_entry *e, const char *path,
                       bool *first)
 {
@@ -30,7 +30,7 @@ static int take_shape(struct cogvae_latents *l, const struct ckpt_file_entry *e,
     return 0;
 }
 
-/* Between [F, h, w, Z] and the order of the file; out: to the file. */
+/* Converts between [F, h, w, Z] and the order of the file; out: to the file. */
 static void reorder(const struct cogvae_latents *l, bool first, float *file, bool out)
 {
     int64_t plane = l->height * l->width;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Parameters of the autoencoder, their values out of a file, and the sizes of what it codes. */
+/* Parameters of the autoencoder, loading of their values, and the sizes of its inputs and
+ * outputs. */
 #include <stdio.h>
 #include <string.h>
 #include "../common/names.h"
@@ -7,15 +8,15 @@
 #include "ckpt_files.h"
 #include "vae.h"
 
-/* Makes parameters under a prefix; none is trained. */
+/* Makes parameters under a prefix; all are frozen. */
 struct maker {
     const struct cogvae_config *config;
     struct ckpt_nn nn;
     const char *side; /* "vae.encoder" or "vae.decoder" */
-    bool decoder;     /* norms look at the latents */
+    bool decoder;     /* norms also read the latents */
 };
 
-/* Kernels of size^axes. */
+/* Makes a convolution with kernels of size^axes. */
 static struct ckpt_nn_conv make_conv(const struct maker *k, const char *name, int64_t in,
                                      int64_t out, int axes, int64_t size)
 {
@@ -90,7 +91,7 @@ static void make_encoder(const struct maker *k, struct cogvae_tower *s)
     s->out = make_conv(k, "conv_out.conv", last, 2 * c->latent, 3, 3);
 }
 
-/* Files count the levels of a decoder as they are passed: block 0 is the widest. */
+/* Files number the levels of a decoder in the order of the forward pass: block 0 is the widest. */
 static void make_decoder(const struct maker *k, struct cogvae_tower *s)
 {
     const struct cogvae_config *c = k->config;
@@ -143,7 +144,7 @@ struct load {
     struct names missing, unexpected;
 };
 
-/* What files call a parameter. */
+/* The name of a parameter in files. */
 static bool other_name(void *user, const char *name, int i, char *other, size_t size)
 {
     (void)user;
@@ -153,8 +154,8 @@ static bool other_name(void *user, const char *name, int i, char *other, size_t 
     return true;
 }
 
-/* Other models of the context are not missing; a half that is not asked for is in the file and is
- * passed over. */
+/* Ignores parameters of other models in the context, and the half of the file that was not
+ * requested. */
 static void report(void *user, const char *what, const char *name)
 {
     struct load *l = user;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Latents out of moments: see vae_latents.h. */
+/* Sampling of latents from moments: see vae_latents.h. */
 #include <math.h>
 #include <stdlib.h>
 #include "../common/memory.h"
@@ -7,7 +7,7 @@
 #include "ckpt_tools.h"
 #include "vae_latents.h"
 
-/* The noise of a clip follows from the seed and the name of its file: no other clip changes it. */
+/* The noise of a clip depends only on the seed and the name of its file, and on no other clip. */
 static uint64_t step_of(const char *name)
 {
     uint64_t h = UINT64_C(14695981039346656037);

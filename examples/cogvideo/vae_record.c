@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The passes of a clip as ops.
+ * Records the passes of a clip as ops.
  *
- * - A plane, what is between two layers, may be in several pieces, each of some frames.  A layer
- *   makes its result slice by slice, so that pieces of the plane before can go as soon as they were
- *   seen.  Frames lie one behind the other in memory: a part of a piece is a view.
- * - A convolution reads a window: its frames and the two in front, normalised straight into one
- *   tensor (concat), so that nothing is copied but a cache.
- * - Norms take moments of single rows, joined in one order, and convolutions are invariant
- *   (ckpt_conv_spec): the bits do not depend on the slices.
- * - The two 1 x 1 x 1 convolutions of z in a norm of the decoder are done at the size of z; nearest
- *   resizing repeats places, which changes no value of theirs.  With the affine map and the
- *   statistics they become a factor and a summand of each channel at each cell; the map of a plane
- *   repeats them by broadcasting, as one expression with the SiLU.
+ * - A plane is the tensor between two layers.  It may consist of several pieces, each of some
+ *   frames.  A layer computes its result slice by slice, so that pieces of its input can be freed
+ *   as soon as they were read.  Frames are contiguous in memory: a part of a piece is a view.
+ * - A convolution reads a window: its frames and the two before them.  They are normalized directly
+ *   into one tensor (concat), so that only a cache is copied.
+ * - Norms compute the moments of single rows and join them in a fixed order, and convolutions are
+ *   batch-invariant (ckpt_conv_spec): the bits do not depend on the slices.
+ * - The two 1 x 1 x 1 convolutions of z in a norm of the decoder are computed at the size of z:
+ *   nearest resizing repeats cells and changes no value.  With the affine map and the statistics
+ *   they become a scale and a shift of each channel at each cell.  The map of a plane repeats them
+ *   by broadcasting, in one expression with the SiLU.
  */
 #include <stdio.h>
 #include "ckpt.h"
@@ -20,7 +20,7 @@
 
 enum { MOST = CKPT_MAX_PARTS, CACHES = 2 * (COGVAE_LEVELS * (COGVAE_LAYERS + 1) + 2) + 1 };
 
-/* Frames [cut[i], cut[i + 1]) are piece i, [frames, height, width, channels]. */
+/* Piece i has the frames [cut[i], cut[i + 1]), as [frames, height, width, channels]. */
 struct plane {
     int n;
     int64_t cut[MOST + 1];
@@ -28,18 +28,19 @@ struct plane {
     ckpt_tensor piece[MOST];
 };
 
-/* silu(x scale + shift): fp32 [rows, h, 1, w, 1, C], rows being those of the front, in the first
- * pass, then those of the frames.  h and w of latents, or 1. */
+/* silu(x scale + shift): fp32 [rows, h, 1, w, 1, C].  In the first pass the rows of the repeated
+ * front frames come first, then the rows of the frames.  h and w are the sizes of the latents, or
+ * 1. */
 struct map {
     ckpt_tensor scale, shift;
     int64_t h, w;
 };
 
-/* The frames [-COGVAE_FRONT, frames) that a convolution sees. */
+/* The frames [-COGVAE_FRONT, frames) that a convolution reads. */
 struct source {
     const struct plane *plane;
     const struct map *map;
-    ckpt_tensor cache; /* those in front, of the pass before; none in the first pass */
+    ckpt_tensor cache; /* front frames of the previous pass; none in the first */
 };
 
 struct recorder {
@@ -47,9 +48,9 @@ struct recorder {
     ckpt_tape *t;
     int64_t slice, pass;
     bool last;                 /* no pass follows */
-    ckpt_tensor z;             /* latents [T', h, w, Z], which norms of the decoder look at */
-    ckpt_tensor cache[CACHES]; /* of each convolution, in order */
-    int caches;                /* that this pass has come to */
+    ckpt_tensor z;             /* latents [T', h, w, Z], read by norms of the decoder */
+    ckpt_tensor cache[CACHES]; /* one per convolution, in order */
+    int caches;                /* number used so far by this pass */
 };
 
 static ckpt_tensor part(ckpt_tape *t, ckpt_tensor x, int axis, int64_t begin, int64_t end)
@@ -80,8 +81,8 @@ static void add_piece(const struct recorder *k, struct plane *p, ckpt_tensor x)
     p->cut[p->n] = p->cut[p->n - 1] + frames;
 }
 
-/* Frames [a, b) of every piece that has some of them; how many.  at (may be NULL): where each
- * begins. */
+/* Collects the parts of all pieces in frames [a, b); returns their number.  at (may be NULL): the
+ * first frame of each. */
 static int pieces_in(const struct recorder *k, const struct plane *p, int64_t a, int64_t b,
                      ckpt_tensor *x, int64_t *at)
 {
@@ -106,7 +107,8 @@ static ckpt_tensor gather(const struct recorder *k, const struct plane *p, int64
     return n > 1 ? ckpt_concat(k->t, 0, n, x) : x[0];
 }
 
-/* Frames of a slice of a plane with so many elements a frame: engines count in 32 bits. */
+/* Frames per slice of a plane with that many elements per frame.  Kernels count elements in 32
+ * bits. */
 static int64_t step_of(const struct recorder *k, int64_t frames, int64_t elements)
 {
     int64_t most = INT32_MAX / elements - COGVAE_FRONT, n = k->slice > 0 ? k->slice : frames;
@@ -132,7 +134,7 @@ static ckpt_tensor statistics(const struct recorder *k, const struct plane *p)
     return ckpt_group_norm_join(k->t, p->n, moments, (float)c->eps);
 }
 
-/* The affine map of a norm with its statistics: scale and shift of a channel. */
+/* Combines the affine map of a norm with its statistics: scale and shift of each channel. */
 static void channel_map(const struct recorder *k, const struct cogvae_norm *n, ckpt_tensor stats,
                         int64_t channels, ckpt_tensor *scale, ckpt_tensor *shift)
 {
@@ -148,7 +150,7 @@ static void channel_map(const struct recorder *k, const struct cogvae_norm *n, c
     *shift = ckpt_reshape(k->t, b, 6, of_map);
 }
 
-/* A 1 x 1 x 1 convolution of z as rows of a map. */
+/* A 1 x 1 x 1 convolution of z, as rows of a map. */
 static ckpt_tensor of_latents(const struct recorder *k, const struct ckpt_nn_conv *conv,
                               int64_t channels)
 {
@@ -160,7 +162,7 @@ static ckpt_tensor of_latents(const struct recorder *k, const struct ckpt_nn_con
                         (int64_t[]){z.shape[0], z.shape[1], 1, z.shape[2], 1, channels});
 }
 
-/* The row of rows that frame j of so many is mapped by: an odd number keeps its first apart. */
+/* The row that maps frame j; with an odd number of frames the first frame has its own row. */
 static int64_t row_of(int64_t j, int64_t frames, int64_t rows)
 {
     if (j < 0 || rows == 1)
@@ -170,7 +172,7 @@ static int64_t row_of(int64_t j, int64_t frames, int64_t rows)
     return j * rows / frames;
 }
 
-/* A row for each frame, and for those in front in the first pass. */
+/* Makes one row per frame; in the first pass also rows for the front frames. */
 static ckpt_tensor spread(const struct recorder *k, ckpt_tensor x, int64_t frames)
 {
     int64_t rows = ckpt_desc_of(k->t, x).shape[0], n = 0;
@@ -204,7 +206,8 @@ static struct map find_map(const struct recorder *k, const struct cogvae_norm *n
     return map;
 }
 
-/* silu(x scale + shift) of frames that rows [from, to) map; one frame may be mapped by several. */
+/* silu(x scale + shift) of frames mapped by rows [from, to); several rows may map the same
+ * frame. */
 static ckpt_tensor apply_map(const struct recorder *k, const struct map *map, ckpt_tensor x,
                              int64_t from, int64_t to)
 {
@@ -220,7 +223,7 @@ static ckpt_tensor apply_map(const struct recorder *k, const struct map *map, ck
 
 /* ---- convolutions -------------------------------------------------------------------------- */
 
-/* A copy: parts that are views cannot be written in place. */
+/* Copies the frames: parts that are views cannot be written in place. */
 static ckpt_tensor copy_frames(const struct recorder *k, ckpt_tensor x, int64_t begin, int64_t end)
 {
     ckpt_tensor frame[COGVAE_FRONT];
@@ -230,7 +233,7 @@ static ckpt_tensor copy_frames(const struct recorder *k, ckpt_tensor x, int64_t 
     return ckpt_concat(k->t, 0, (int)(end - begin), frame);
 }
 
-/* Frames [a, b) as a convolution sees them, a from -COGVAE_FRONT on, in the six axes of a map. */
+/* Frames [a, b) of a convolution's input, a >= -COGVAE_FRONT, in the six axes of a map. */
 static ckpt_tensor window(const struct recorder *k, const struct source *s, int64_t a, int64_t b)
 {
     ckpt_tensor x[MOST + 2];
@@ -239,7 +242,7 @@ static ckpt_tensor window(const struct recorder *k, const struct source *s, int6
 
     if (a < 0 && s->cache.id)
         x[n++] = copy_frames(k, s->cache, a + COGVAE_FRONT, COGVAE_FRONT + (b < 0 ? b : 0));
-    if (a < 0 && !s->cache.id) { /* the first frame, again and again */
+    if (a < 0 && !s->cache.id) { /* repeats the first frame */
         from = b < 1 ? b : 1;
         x[n++] = apply_map(k, s->map, part(k->t, s->plane->piece[0], 0, 0, 1), a, from);
     }
@@ -250,7 +253,7 @@ static ckpt_tensor window(const struct recorder *k, const struct source *s, int6
     return n > 1 ? ckpt_concat(k->t, 0, n, x) : x[0];
 }
 
-/* What the next pass sees in front, where there is one. */
+/* Keeps the front frames of the next pass, if there is one. */
 static void keep_front(struct recorder *k, const struct source *s)
 {
     int64_t frames = frames_of(s->plane);
@@ -258,8 +261,8 @@ static void keep_front(struct recorder *k, const struct source *s)
     k->cache[k->caches++] = k->last ? CKPT_NONE : window(k, s, frames - COGVAE_FRONT, frames);
 }
 
-/* Kernels of 3 see a zero on every side of a frame, kernels of 1 none; frames in front are there.
- */
+/* Kernels of 3 have a zero border on every side of a frame, kernels of 1 none.  The input includes
+ * the front frames. */
 static ckpt_tensor conv_frames(const struct recorder *k, const struct ckpt_nn_conv *w,
                                ckpt_tensor x, int64_t height, int64_t width)
 {
@@ -275,7 +278,7 @@ static ckpt_tensor conv_frames(const struct recorder *k, const struct ckpt_nn_co
                         (int64_t[]){d.shape[0] + 1 - of.shape[1], height, width, of.shape[0]});
 }
 
-/* The first convolution: its front is fed with the frames. */
+/* The first convolution: its input includes the front frames. */
 static struct plane first_plane(struct recorder *k, const struct ckpt_nn_conv *w, ckpt_tensor x)
 {
     struct ckpt_desc d = ckpt_desc_of(k->t, x);
@@ -292,7 +295,7 @@ static struct plane first_plane(struct recorder *k, const struct ckpt_nn_conv *w
 
 /* ---- resampling ---------------------------------------------------------------------------- */
 
-/* 3 x 3 over single frames; down: of every other place, with zeros on the right and below. */
+/* A 3 x 3 convolution per frame; down: with stride 2, and zeros on the right and below. */
 static ckpt_tensor conv_single(const struct recorder *k, const struct ckpt_nn_conv *w,
                                ckpt_tensor x, bool down)
 {
@@ -307,7 +310,7 @@ static ckpt_tensor conv_single(const struct recorder *k, const struct ckpt_nn_co
     return ckpt_conv(k->t, x, w->weight, w->bias, &spec);
 }
 
-/* The mean of each two frames. */
+/* The mean of each pair of frames. */
 static ckpt_tensor halve(const struct recorder *k, ckpt_tensor x)
 {
     struct ckpt_desc d = ckpt_desc_of(k->t, x);
@@ -335,7 +338,7 @@ static struct plane down_plane(const struct recorder *k, const struct ckpt_nn_co
     int64_t frames = frames_of(in), a = 0;
     int64_t step = step_of(k, frames, in->height * in->width * in->channels);
 
-    if (time && frames % 2) /* the first one stays */
+    if (time && frames % 2) /* the first frame stays */
         add_piece(k, &out, conv_single(k, w, gather(k, in, 0, ++a), true));
     step = time && step > 1 ? step / 2 * 2 : time ? 2 : step;
     for (; a < frames; a += step) {
@@ -345,7 +348,7 @@ static struct plane down_plane(const struct recorder *k, const struct ckpt_nn_co
     return out;
 }
 
-/* Frames that are doubled are the same picture: it is convolved once. */
+/* A doubled frame repeats the same image, which is convolved once. */
 static struct plane up_plane(const struct recorder *k, const struct ckpt_nn_conv *w,
                              const struct plane *in, bool time)
 {
@@ -355,7 +358,7 @@ static struct plane up_plane(const struct recorder *k, const struct ckpt_nn_conv
 
     step = time ? (step + 1) / 2 : step;
     for (int64_t a = 0, b; a < frames; a = b) {
-        bool alone = time && frames % 2 && !a; /* the first of an odd number stays one */
+        bool alone = time && frames % 2 && !a; /* the first of an odd number stays single */
         b = alone ? 1 : a + step < frames ? a + step : frames;
         ckpt_tensor x = gather(k, in, a, b);
         x = conv_single(k, w, ckpt_upsample_nearest(k->t, x, (int64_t[]){2, 2}), false);
@@ -366,12 +369,12 @@ static struct plane up_plane(const struct recorder *k, const struct ckpt_nn_conv
 
 /* ---- residual blocks ----------------------------------------------------------------------- */
 
-/* What a slice [a, b) of a convolution becomes: pieces of out. */
+/* Stores the output of a convolution for the slice [a, b) in pieces of out. */
 struct taker {
     void (*take)(struct recorder *k, const struct taker *by, struct plane *out,
                  const struct plane *in, int64_t a, int64_t b, ckpt_tensor x);
     const struct cogvae_res *res;
-    struct plane *through; /* what passes a block by its convolutions */
+    struct plane *through; /* the residual, beside the convolutions of a block */
 };
 
 static void take_piece(struct recorder *k, const struct taker *by, struct plane *out,
@@ -384,7 +387,8 @@ static void take_piece(struct recorder *k, const struct taker *by, struct plane 
     add_piece(k, out, x);
 }
 
-/* The first convolution of a block: frames pass the shortcut beside it, so that they can go. */
+/* The first convolution of a block: also computes the shortcut of its frames, so that they can be
+ * freed. */
 static void take_beside(struct recorder *k, const struct taker *by, struct plane *out,
                         const struct plane *in, int64_t a, int64_t b, ckpt_tensor x)
 {
@@ -397,7 +401,7 @@ static void take_beside(struct recorder *k, const struct taker *by, struct plane
                   conv_frames(k, &by->res->shortcut, piece[i], in->height, in->width));
 }
 
-/* The second one: its sum with what passed by, in the pieces of that. */
+/* The second convolution: adds the residual, with the same pieces as the residual. */
 static void take_sum(struct recorder *k, const struct taker *by, struct plane *out,
                      const struct plane *in, int64_t a, int64_t b, ckpt_tensor x)
 {
@@ -450,7 +454,7 @@ static struct plane res_plane(struct recorder *k, const struct cogvae_res *r,
 
 /* ---- the towers ---------------------------------------------------------------------------- */
 
-/* x: the frames of a pass with their front. */
+/* x: the frames of a pass after their front frames. */
 static struct plane encode_pass(struct recorder *k, ckpt_tensor x)
 {
     const struct cogvae_config *c = &k->m->config;

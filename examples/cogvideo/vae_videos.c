@@ -63,7 +63,7 @@ static const char *base_of(const char *path)
     return slash ? slash + 1 : path;
 }
 
-/* Up to the last dot, but for one at the beginning. */
+/* The length up to the last dot, except a dot at the beginning. */
 static int stem_of(const char *base)
 {
     const char *dot = strrchr(base, '.');
@@ -138,7 +138,7 @@ bool cogvae_video_is_there(const char *path)
 
 /* ---- frames -------------------------------------------------------------------------------- */
 
-/* Every stride-th frame of n, and the last one again where there are fewer. */
+/* Reads every stride-th frame of n; repeats the last one if there are fewer. */
 static int read_frames(struct video *v, int64_t n, int64_t frames, const struct picture_size *size,
                        uint8_t *rgb)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The videos that cogvideo-encode reads, and the names of what it writes. */
+/* The videos that cogvideo-encode reads, and the names of its output files. */
 #ifndef COGVIDEO_VAE_VIDEOS_H
 #define COGVIDEO_VAE_VIDEOS_H
 
@@ -13,23 +13,25 @@ struct cogvae_videos {
     int64_t n;
 };
 
-/* One video, or the lines of a list, blank ones left out.  Two of one name (their files of latents
- * would be one) are refused.  Returns 0, or -1 after a sentence. */
+/* Opens one video, or the lines of a list without blank lines.  Refuses two videos with one name,
+ * because their files of latents would be the same.  Returns 0, or -1 after an error message. */
 int cogvae_videos_open(struct cogvae_videos *v, const char *video, const char *list);
-/* The lines of a list, which may name a file twice. */
+/* Opens the lines of a list, which may name a file twice. */
 int cogvae_videos_list(struct cogvae_videos *v, const char *list);
 void cogvae_videos_close(struct cogvae_videos *v);
 
-/* DIR/NAME.safetensors for video i, NAME being its own without directory and ending. */
+/* Writes DIR/NAME.safetensors for video i to path; NAME is the video's name without directory and
+ * extension. */
 void cogvae_videos_target(const struct cogvae_videos *v, int64_t i, const char *dir, char *path,
                           size_t size);
 bool cogvae_video_is_there(const char *path);
 
-/* Frames [frames][height][width][3], malloc'ed, the aspect not kept: every n / frames-th of a video
- * of n from the first on; the last one again where there are fewer.  NULL after a sentence. */
+/* Reads frames [frames][height][width][3], malloc'ed, without keeping the aspect ratio: every n /
+ * frames-th frame of a video of n, from the first; repeats the last one if there are fewer.  NULL
+ * after an error message. */
 uint8_t *cogvae_video_read(const char *path, int64_t frames, int64_t height, int64_t width);
 
-/* The same of a video that is open, into rgb.  Returns 0, or -1 after a sentence. */
+/* The same for an open video, into rgb.  Returns 0, or -1 after an error message. */
 int cogvae_video_take(struct video *v, int64_t frames, int64_t height, int64_t width, uint8_t *rgb);
 
 #endif

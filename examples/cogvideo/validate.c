@@ -10,7 +10,7 @@
 
 /* ---- data and program ---------------------------------------------------------------------- */
 
-/* All of a clip is seen: neither prompt nor picture is dropped. */
+/* Uses the whole clip: neither prompt nor image is dropped. */
 static void set_options(struct cogvideo_options *o, int ranks)
 {
     o->features = o->validation.file;
@@ -22,7 +22,7 @@ static void set_options(struct cogvideo_options *o, int ranks)
     o->train.dump = NULL;
 }
 
-/* A run of its own for the recorder and the batches, with clips, times and noise of a file. */
+/* Opens a separate run for the recorder and the batches, with clips, times and noise of a file. */
 int cogvideo_validation_open(struct cogvideo_validation *v, const struct cogvideo_run *r)
 {
     struct cogvideo_data *d = &v->run.data;
@@ -48,7 +48,7 @@ int cogvideo_validation_compile(struct cogvideo_validation *v, struct cogvideo_r
 {
     if (!r->options.validation.file)
         return 0;
-    v->run.model = r->model; /* the run's own */
+    v->run.model = r->model; /* owned by the training run */
     v->run.schedule = r->schedule;
     v->common = (struct validation){.context = r->context,
                                     .log = &r->log,
@@ -56,7 +56,7 @@ int cogvideo_validation_compile(struct cogvideo_validation *v, struct cogvideo_r
                                     .average = r->options.validation.average,
                                     .user = v};
     for (int level = 0; level < VALIDATION_LEVELS; level++)
-        v->common.time[level] = floor(validation_time(level)); /* timesteps are whole */
+        v->common.time[level] = floor(validation_time(level)); /* timesteps are integers */
     return cogvideo_compile_loss(&v->run, NULL, "validation: ");
 }
 

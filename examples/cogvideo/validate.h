@@ -8,17 +8,18 @@
 #include "images.h"
 
 struct cogvideo_validation {
-    struct cogvideo_run run; /* of its data and program; training NULL: there is none */
+    struct cogvideo_run run; /* its own data and program; training NULL: no validation */
     struct cogvideo_images none;
     struct cogvideo_batch batch;
     struct validation common;
 };
 
-/* Behind the data of the run: reads the clips.  Behind its model: compiles their program.  Both
- * return 0, or -1 after a sentence, as the next. */
+/* The first reads the clips; call it after opening the data of the run.  The second compiles their
+ * program; call it after making the model.  Both return 0, or -1 after an error message, as does
+ * the next. */
 int cogvideo_validation_open(struct cogvideo_validation *v, const struct cogvideo_run *r);
 int cogvideo_validation_compile(struct cogvideo_validation *v, struct cogvideo_run *r);
-/* Measures behind so many steps. */
+/* Measures the loss after that many steps. */
 int cogvideo_validate(struct cogvideo_validation *v, int64_t step);
 void cogvideo_validation_close(struct cogvideo_validation *v);
 

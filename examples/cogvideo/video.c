@@ -7,11 +7,12 @@
 #include "../common/memory.h"
 #include "../common/say.h"
 
-/* A pixel as 8 bits: x/2 + 1/2 held in [0, 1], times 255, to the nearest, half to even. */
+/* Converts a pixel to 8 bits: x/2 + 1/2 clamped to [0, 1], times 255, rounded to nearest, half to
+ * even. */
 static uint8_t byte_of(float x)
 {
     x = x * 0.5f + 0.5f;
-    x = x > 0.f ? x : 0.f; /* no number is 0 */
+    x = x > 0.f ? x : 0.f; /* NaN becomes 0 */
     return (uint8_t)lrintf((x < 1.f ? x : 1.f) * 255.f);
 }
 
@@ -21,7 +22,7 @@ static void to_bytes(const float *y, int64_t n, uint8_t *rgb)
         rgb[i] = byte_of(y[i]);
 }
 
-/* The room of rgb is one frame. */
+/* rgb has the capacity of one frame. */
 static int put_frames(struct sink *s, const float *y, int64_t n, uint8_t *rgb)
 {
     int64_t values = s->width * s->height * 3;
@@ -34,7 +35,7 @@ static int put_frames(struct sink *s, const float *y, int64_t n, uint8_t *rgb)
     return 0;
 }
 
-/* Pass by pass out of the program: to s, or without it one after the other into rgb. */
+/* Decodes pass by pass: to s, or if s is NULL consecutively into rgb. */
 static int decode_whole(struct cogvae_coder *k, const struct cogvae_latents *l, struct sink *s,
                         uint8_t *rgb)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From latents to a video file, by a decoder that is compiled. */
+/* From latents to a video file, with a compiled decoder. */
 #ifndef COGVIDEO_VIDEO_H
 #define COGVIDEO_VIDEO_H
 
@@ -7,9 +7,9 @@
 #include "vae_latents.h"
 
 /*
- * Decodes l, which are times the scaling factor and are changed, and writes the frames to a sink
- * (common/sink.h) at path.  tiles: by the published tiling, else the decoder is compiled for the
- * size of l.  Returns 0, or -1 after a sentence.
+ * Decodes l and writes the frames to a sink (common/sink.h) at path.  The values of l include the
+ * scaling factor and are changed.  tiles: uses the published tiling; otherwise the decoder must be
+ * compiled for the size of l.  Returns 0, or -1 after an error message.
  */
 int cogvae_video_write(struct cogvae_coder *k, struct cogvae_latents *l, const char *path,
                        double fps, bool tiles);

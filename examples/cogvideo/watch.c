@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The clips that a training draws: see watch.h. */
+/* The clips sampled during training: see watch.h. */
 #include "watch.h"
 #include <stdlib.h>
 #include <string.h>
@@ -20,9 +20,9 @@ static struct cogvideo_run *run_of(const struct cogvideo_watch *w)
     return w->sampler.run;
 }
 
-/* ---- what is drawn ------------------------------------------------------------------------- */
+/* ---- sampling settings --------------------------------------------------------------------- */
 
-/* What plans and traces are read and written are those of the training. */
+/* The plan, machine and trace files belong to the training, so the encoder runs without them. */
 static int encode_prompts(struct cogvideo_watch *w, struct cogvideo_options *o)
 {
     struct ckpt_options asked = o->library;
@@ -33,7 +33,7 @@ static int encode_prompts(struct cogvideo_watch *w, struct cogvideo_options *o)
     return rc;
 }
 
-/* The encoder's plan alone, with --plan-only, leaves zeros. */
+/* With --plan-only the encoder only plans, and the features stay zero. */
 int cogvideo_watch_encode(struct cogvideo_watch *w, struct cogvideo_run *r)
 {
     struct cogvideo_options *o = &r->options;
@@ -48,7 +48,7 @@ int cogvideo_watch_encode(struct cogvideo_watch *w, struct cogvideo_run *r)
     return cogvideo_prompts_take(&w->prompts, &w->sampler.text);
 }
 
-/* A model without an autoencoder gives latents, unless one was asked for. */
+/* A model without an autoencoder gives latents, unless an autoencoder was requested. */
 static int open_decoder(struct cogvideo_watch *w)
 {
     struct cogvideo_run *r = run_of(w);
@@ -126,7 +126,7 @@ bool cogvideo_watch_is_due(const struct cogvideo_watch *w, int64_t step)
     return w->draws && training_is_due(run_of(w)->options.sample_every, step);
 }
 
-/* A video, and some of its frames side by side.  All ranks decode, the first one writes. */
+/* Writes a video, and some of its frames side by side.  All ranks decode; the first one writes. */
 static int write_video(struct cogvideo_watch *w, const float *latents,
                        const struct sample_name *name)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The clips that a training draws between its steps and at its end, by the sampler of
- * cogvideo-sample in the context of the training: one arena and one budget.
+ * Samples clips during training, between steps and at the end, with the sampler of cogvideo-sample
+ * in the context of the training: one arena and one budget.
  */
 #ifndef COGVIDEO_WATCH_H
 #define COGVIDEO_WATCH_H
@@ -13,19 +13,19 @@ struct cogvideo_watch {
     struct cogvideo_sampler sampler;
     struct cogvideo_prompts prompts;
     struct cogvae_coder decoder;
-    bool draws, decodes; /* clips; videos of them */
+    bool draws, decodes; /* clips; videos of the clips */
 };
 
-/* Before the context is opened: encodes prompts, if there are any, under the same budget.  Returns
- * 0, or -1 after a sentence, as all below. */
+/* Call before the context is opened: encodes the prompts, if there are any, under the same budget.
+ * Returns 0, or -1 after an error message, as do all below. */
 int cogvideo_watch_encode(struct cogvideo_watch *w, struct cogvideo_run *r);
-/* Behind the data and before the model: reads files, makes the decoder and loads it. */
+/* Call after the data and before the model: reads files, makes the decoder and loads it. */
 int cogvideo_watch_open(struct cogvideo_watch *w);
-/* Before and behind the program that trains: see cogvae_coder_compile_again. */
+/* Call before and after compiling the training program: see cogvae_coder_compile_again. */
 int cogvideo_watch_compile_first(struct cogvideo_watch *w);
 int cogvideo_watch_compile(struct cogvideo_watch *w);
 
-/* Whether clips are due behind so many steps; draws and writes them, of the weights or of their
+/* Whether clips are due after that many steps; samples and writes them, with the weights or their
  * moving average. */
 bool cogvideo_watch_is_due(const struct cogvideo_watch *w, int64_t step);
 int cogvideo_watch_draw(struct cogvideo_watch *w, int64_t step);

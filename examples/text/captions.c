@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Prompts of a sampler: see captions.h. */
+/* The prompts of a sampler: see captions.h. */
 #include <stdio.h>
 #include <string.h>
 #include "captions.h"
 #include "ckpt_tools.h"
 #include "reader.h"
 
-enum { PASS = 16 }; /* prompts of a pass over the weights, as text-encode takes */
+enum { PASS = 16 }; /* prompts per pass over the weights, as in text-encode */
 
 int text_captions_read(const struct text_captions *c, const struct prompts *p,
                        struct text_features *f)

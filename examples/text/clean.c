@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Captions as Open-Sora 1.x cleans them: see clean.h.  Most rules are patterns, in order. */
+/* Cleans captions as Open-Sora 1.x does: see clean.h.  Most rules are patterns, applied in
+ * order. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +16,7 @@
 #define ENDINGS "(?:png|jpe?g|bmp|webp|eps|pdf|apk|mp4)"
 #define SITE    "[a-z0-9.\\-]+\\.(?:com|co|ru|net|org|edu|gov|it)[\\w/\\-]*\\b/?(?!@)"
 
-/* What is matched becomes `to`.  These are in groups: code stands between the groups. */
+/* Replaces each match by `to`.  Rules are in groups, with code between the groups. */
 struct rule {
     const char *from, *to;
 };
@@ -83,8 +84,8 @@ static const struct rule words[] = {
     {"^\\s+|\\s+$", ""},
 };
 
-/* What ftfy would look at: C1 controls, marks that compose, ligatures, wide and narrow forms, the
- * sign of a byte that could not be read, and UTF-8 that was read as Latin-1 or Windows-1252. */
+/* Characters that ftfy would repair: C1 controls, combining marks, ligatures, full- and half-width
+ * forms, U+FFFD, and UTF-8 that was decoded as Latin-1 or Windows-1252. */
 static const struct rule broken[] = {
     {"[\\x{80}-\\x{84}\\x{86}-\\x{9f}\\x{300}-\\x{36f}\\x{fb00}-\\x{fb06}\\x{ff01}-\\x{ff0c}"
      "\\x{ff0e}-\\x{ffef}\\x{fffd}]|[\\x{c2}\\x{c3}][\\x{80}-\\x{bf}\\x{201a}-\\x{2122}]|"
@@ -121,7 +122,7 @@ static int compile(pcre2_code **code, const char *pattern)
                           &at, NULL);
     if (!*code)
         return say_fail("PCRE2 does not take \"%s\"", pattern);
-    pcre2_jit_compile(*code, PCRE2_JIT_COMPLETE); /* without it the pattern is interpreted */
+    pcre2_jit_compile(*code, PCRE2_JIT_COMPLETE); /* if it fails, the pattern is interpreted */
     return 0;
 }
 
@@ -150,7 +151,7 @@ void cleaner_close(struct cleaner *c)
     free(c);
 }
 
-/* Replaces all that a pattern matches; text is freed.  NULL without memory. */
+/* Replaces all matches of a pattern; frees text.  NULL without memory. */
 static char *replace(const pcre2_code *code, const char *to, char *text)
 {
     uint32_t flags =
@@ -202,7 +203,7 @@ static int count_joints(const char *text)
     return n;
 }
 
-/* All rules once; text is freed. */
+/* Applies all rules once; frees text. */
 static char *clean_once(const struct cleaner *c, char *text, const char **left)
 {
     bool entity = false;

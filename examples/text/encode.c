@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * text-encode: prompts to files of features, for trainers and samplers of video models.  A file is
- * made of batches; while the device computes one the next is handed over.
+ * text-encode: from prompts to files of features, for trainers and samplers of video models.  A
+ * file is computed in batches; the next batch is submitted while the device computes.
  */
 #include <math.h>
 #include <string.h>
@@ -20,9 +20,9 @@ struct encoding {
     struct prompts prompts;
     struct text_reader reader;
     struct text_encoder encoder;
-    struct text_features features; /* of the file that is made */
+    struct text_features features; /* of the current file */
     ckpt_progress *progress;
-    int64_t done, kept; /* prompts; those of files that were there */
+    int64_t done, kept; /* prompts encoded; prompts in files that existed */
 };
 
 static void show(void *user, int64_t n)
@@ -72,7 +72,7 @@ static int encode_files(struct encoding *e)
     return rc ? -1 : 0;
 }
 
-/* ---- all of it ----------------------------------------------------------------------------- */
+/* ---- main ---------------------------------------------------------------------------------- */
 
 static void report(const struct encoding *e)
 {

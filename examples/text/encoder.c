@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Prompts to features: see encoder.h. */
+/* From prompts to features: see encoder.h. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -29,7 +29,7 @@ struct text_reading text_reading(enum text_family family)
     return all[family];
 }
 
-/* The directory inside that has the file, else the directory itself. */
+/* The subdirectory `name` if it has the file, else the directory itself. */
 static const char *inside(const char *directory, const char *name, const char *file,
                           char path[4096])
 {
@@ -61,7 +61,7 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
     return x;
 }
 
-/* Weights are loaded behind the compile: they go right to where they live. */
+/* Weights are loaded after the compile, directly into their final place. */
 static int make(struct text_encoder *e, const struct ckpt_options *library, const char *path)
 {
     struct t5_config config;

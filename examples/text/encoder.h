@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Prompts to features, a batch of them a pass: the model in a context of its own, so that its
- * memory is free again when it is closed.  Weights that the budget has no room for come from host
- * memory or a file while the layer before computes.
+ * Computes the features of prompts in batches.  The model has a context of its own, so closing it
+ * frees its memory.  Weights that exceed the budget are fetched from host memory or a file while
+ * the previous layer computes.
  */
 #ifndef TEXT_ENCODER_H
 #define TEXT_ENCODER_H
@@ -10,16 +10,16 @@
 #include "t5.h"
 #include "tokens.h"
 
-/* How a video model reads prompts. */
+/* The video model that reads the prompts. */
 enum text_family { TEXT_OPENSORA, TEXT_COGVIDEOX };
 
 struct text_reading {
-    int64_t length; /* tokens that all prompts are padded to, or cut */
-    bool masked;    /* padding is not read, and a mask says what is */
+    int64_t length; /* all prompts are padded or cut to this number of tokens */
+    bool masked;    /* attention skips padding, and files have a mask */
     bool cleaned;   /* captions are cleaned first: see clean.h */
 };
 
-/* Of Open-Sora 1.2, and of CogVideoX 1.0.  Returns 0, or -1 after a sentence. */
+/* The settings of Open-Sora 1.2 and of CogVideoX 1.0.  Returns 0, or -1 after an error message. */
 int text_family(const char *name, enum text_family *family);
 struct text_reading text_reading(enum text_family family);
 
@@ -32,25 +32,27 @@ struct text_encoder {
     enum ckpt_dtype dtype;
 };
 
-/* Where the encoder and its tokenizer are in that directory: it may be the encoder's, or that of a
- * whole model with text_encoder/ and tokenizer/ in it.  Both are paths to be used at once. */
+/* The paths of the encoder and its tokenizer in a directory: the encoder's own, or a whole model's
+ * with text_encoder/ and tokenizer/.  Return `path` or `directory`. */
 const char *text_model_path(const char *directory, char path[4096]);
 const char *text_tokenizer_path(const char *directory, char path[4096]);
 
-/* Opens a context with those options and compiles the encoder of that directory for batches; loads
- * its weights but for plans alone.  Returns 0, or -1 after a sentence. */
+/* Opens a context with those options and compiles the encoder in that directory for batches; loads
+ * the weights unless only a plan is requested.  Returns 0, or -1 after an error message. */
 int text_encoder_open(struct text_encoder *e, const struct ckpt_options *library,
                       const char *directory, enum ckpt_dtype dtype, struct text_reading reading,
                       int64_t batch);
 void text_encoder_close(struct text_encoder *e);
 
-/* Whether a tokenizer of so many pieces is the model's.  Returns 0, or -1 after a sentence. */
+/* Checks that a tokenizer with that many pieces fits the model.  Returns 0, or -1 after an error
+ * message. */
 int text_encoder_check(const struct text_encoder *e, int64_t pieces);
 
-/* Hands a batch over: ids [batch, length], lengths [batch] (not looked at without a mask).  Two may
- * be under way.  Returns 0, or -1 after a sentence. */
+/* Submits a batch: ids [batch, length], lengths [batch] (ignored without a mask).  Two batches may
+ * be in flight.  Returns 0, or -1 after an error message. */
 int text_encoder_submit(struct text_encoder *e, const int32_t *ids, const int32_t *lengths);
-/* Waits for the oldest, [batch, length, width] of the dtype.  Returns 0, or -1 after a sentence. */
+/* Waits for the oldest batch and copies its features, [batch, length, width] of the dtype.  Returns
+ * 0, or -1 after an error message. */
 int text_encoder_take(struct text_encoder *e, void *rows);
 
 /* Bytes of the features of one prompt. */

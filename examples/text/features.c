@@ -29,13 +29,14 @@ void text_features_close(struct text_features *f)
 
 /* ---- encoding ------------------------------------------------------------------------------ */
 
-/* A batch on its way. */
+/* A batch in flight. */
 struct batch {
     int32_t *ids, *lengths;
     char *rows;
 };
 
-/* Prompts from `first` on; behind the last one the batch is filled up with it. */
+/* Submits the prompts from `first` on.  After the last prompt the batch is filled with copies of
+ * it. */
 static int submit(const struct text_features *f, struct text_encoder *e, struct batch *b,
                   int64_t first)
 {
@@ -48,7 +49,7 @@ static int submit(const struct text_features *f, struct text_encoder *e, struct 
     return text_encoder_submit(e, b->ids, b->lengths);
 }
 
-/* Returns how many prompts there were, or -1. */
+/* Returns the number of prompts in the batch, or -1. */
 static int64_t take(struct text_features *f, struct text_encoder *e, struct batch *b, int64_t first)
 {
     int64_t row = text_encoder_row(e), n = f->n - first < e->batch ? f->n - first : e->batch;
@@ -59,7 +60,7 @@ static int64_t take(struct text_features *f, struct text_encoder *e, struct batc
     return n;
 }
 
-/* While the device computes a batch the next is handed over. */
+/* Submits the next batch while the device computes one. */
 static int encode(struct text_features *f, struct text_encoder *e, struct batch *b,
                   void (*done)(void *user, int64_t n), void *user)
 {
@@ -100,7 +101,7 @@ static const char *name_of(const struct text_features *f)
     return f->family == TEXT_OPENSORA ? "y" : "prompt_embedding";
 }
 
-/* 1 for tokens that count, 0 for padding; to be freed. */
+/* 1 for tokens of the prompt, 0 for padding; the caller frees it. */
 static int32_t *make_mask(const struct text_features *f)
 {
     int32_t *mask = MEMORY_FOR(sizeof *mask, f->n, f->length);
@@ -132,7 +133,7 @@ int text_features_write(const struct text_features *f, const char *path)
     return rc ? say_fail("%s", ckpt_error(NULL)) : 0;
 }
 
-/* Whether the file has a tensor of that name, type and shape. */
+/* Checks that the file has a tensor with that name, type and shape. */
 static int find(ckpt_file *file, const char *name, const char *dtype, int ndim,
                 const int64_t *shape)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The features of prompts, and files of them: one, or several of so many prompts each. */
+/* The features of prompts, and their files: one file, or several with a fixed number of prompts
+ * each. */
 #ifndef TEXT_FEATURES_H
 #define TEXT_FEATURES_H
 
@@ -12,31 +13,31 @@ struct text_features {
     int64_t n, length, width;
     int64_t pieces;   /* of the tokenizer that made the tokens */
     int32_t *ids;     /* [n, length] */
-    int32_t *lengths; /* [n]: tokens of each that count */
+    int32_t *lengths; /* [n]: tokens without padding */
     char *rows;       /* [n, length, width] of dtype; NULL until text_features_encode */
 };
 
-/* Room for n prompts, but for their rows.  Returns 0, or -1 after a sentence. */
+/* Allocates for n prompts, except the rows.  Returns 0, or -1 after an error message. */
 int text_features_open(struct text_features *f, int64_t n);
 void text_features_close(struct text_features *f);
 
-/* Encodes the tokens: makes room for the rows and fills it.  done (may be NULL) is called behind
- * each batch of n prompts.  Returns 0, or -1 after a sentence. */
+/* Allocates the rows and encodes the tokens into them.  done (may be NULL) is called after each
+ * batch of n prompts.  Returns 0, or -1 after an error message. */
 int text_features_encode(struct text_features *f, struct text_encoder *e,
                          void (*done)(void *user, int64_t n), void *user);
 
 /*
- * Writes a file, whole or not at all.  Open-Sora's: y [n, length, width], mask i32 [n, length];
- * CogVideoX's: prompt_embedding [n, length, width].  Both have the tokens, i32 [n, length].
- * Returns 0, or -1 after a sentence.
+ * Writes a file atomically.  Open-Sora: y [n, length, width], mask i32 [n, length]; CogVideoX:
+ * prompt_embedding [n, length, width].  Both also have the tokens, i32 [n, length].  Returns 0, or
+ * -1 after an error message.
  */
 int text_features_write(const struct text_features *f, const char *path);
 
-/* Whether the file is there, of these tokens, this shape and this type. */
+/* Whether the file exists and has these tokens, this shape and this type. */
 bool text_features_are_in(const struct text_features *f, const char *path);
 
-/* The name of file i of n: with -00001-of-00003 in front of .safetensors where there are several.
- * Returns dst, or NULL where it is too long. */
+/* The name of file i of n: inserts -00001-of-00003 before .safetensors if n > 1.  Returns dst, or
+ * NULL if the name is too long. */
 const char *text_features_name(char dst[4096], const char *path, int64_t i, int64_t n);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Text out of URLs and HTML: see markup.h. */
+/* Decodes text from URLs and HTML: see markup.h. */
 #include <ctype.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 
 enum { REPLACEMENT = 0xfffd };
 
-/* Bytes of the character at s, of at most n; 0: there is none. */
+/* The length in bytes of the UTF-8 character at s, at most n; 0: invalid. */
 static size_t character(const unsigned char *s, size_t n)
 {
     static const uint32_t smallest[] = {0, 0, 0x80, 0x800, 0x10000};
@@ -73,7 +73,7 @@ char *markup_decode_url(char *text)
     for (const char *at = text; text && *at; at++) {
         bool coded = *at == '%' && hex(at[1]) >= 0 && hex(at[2]) >= 0;
         int byte = coded ? 16 * hex(at[1]) + hex(at[2]) : *at == '+' ? ' ' : *at;
-        *to++ = (char)(byte ? byte : ' '); /* a zero would end the text */
+        *to++ = (char)(byte ? byte : ' '); /* a zero byte would end the text */
         at += coded ? 2 : 0;
     }
     if (!text)
@@ -86,7 +86,7 @@ char *markup_decode_url(char *text)
 
 /* ---- HTML ---------------------------------------------------------------------------------- */
 
-/* The character of &#65; or &#x41; at `at`, and where it ends; 0: it is none. */
+/* The character of &#65; or &#x41; at `at`, and its end; 0: no such entity. */
 static uint32_t numbered(const char *at, const char **end)
 {
     bool sixteen = at[2] == 'x' || at[2] == 'X';
@@ -105,7 +105,7 @@ static uint32_t named(const char *at, const char **end)
     static const struct {
         const char *name;
         uint32_t c;
-        bool bare; /* also without the semicolon */
+        bool bare; /* also valid without the semicolon */
     } all[] = {{"amp", '&', true},  {"lt", '<', true},     {"gt", '>', true},
                {"quot", '"', true}, {"apos", '\'', false}, {"nbsp", 0xa0, true}};
 
@@ -129,7 +129,7 @@ static bool is_entity(const char *at)
     return p > at + 1 && *p == ';';
 }
 
-/* Where the tag or comment at `at` ends, or at itself. */
+/* The end of the tag or comment at `at`; `at` itself if there is none. */
 static const char *skip_tag(const char *at)
 {
     const char *end;
@@ -156,7 +156,7 @@ static char *convert(char *text, bool tags, bool *unknown)
         }
         uint32_t c = *at != '&' ? 0 : at[1] == '#' ? numbered(at, &end) : named(at, &end);
         if (c) {
-            to = put_character(to, c); /* no longer than what it stands in the place of */
+            to = put_character(to, c); /* never longer than the entity it replaces */
             at = end;
             continue;
         }

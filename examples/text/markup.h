@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Text out of URLs and HTML.  All take a text to be freed, free it, and return another one, valid
- * UTF-8; NULL, which they also take, without memory. */
+/* Decodes text from URLs and HTML.  All but markup_valid free their argument and return a new text
+ * in valid UTF-8, which the caller frees.  They return NULL without memory, and accept NULL. */
 #ifndef TEXT_MARKUP_H
 #define TEXT_MARKUP_H
 
 #include <stdbool.h>
 
-/* A copy in which bytes that are no UTF-8 are U+FFFD; text stays. */
+/* Copies text with invalid UTF-8 bytes replaced by U+FFFD; does not free text. */
 char *markup_valid(const char *text);
 
-/* %41 becomes A, + a blank. */
+/* Decodes %41 to A, and + to a blank. */
 char *markup_decode_url(char *text);
 
-/* Without tags and comments, and with the entities of markup_unescape. */
+/* Removes tags and comments, and decodes entities as markup_unescape does. */
 char *markup_text(char *text, bool *unknown);
 
-/* &#65; and &#x41; become A; &amp; &lt; &gt; &quot; &apos; &nbsp; what they stand for.  *unknown
- * becomes true where another entity was left as it is. */
+/* Decodes &#65; and &#x41; to A, and &amp; &lt; &gt; &quot; &apos; &nbsp; to their characters.
+ * Sets *unknown to true if it leaves another entity unchanged. */
 char *markup_unescape(char *text, bool *unknown);
 
 #endif

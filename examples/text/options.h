@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The command line of text-encode: its own table next to the library's. */
+/* The command line of text-encode: its own table beside the library's. */
 #ifndef TEXT_OPTIONS_H
 #define TEXT_OPTIONS_H
 
@@ -11,13 +11,13 @@ struct text_options {
     int64_t length, batch, shard;
     bool resume, help, version;
     struct ckpt_options library;
-    enum text_family family; /* of family_name */
+    enum text_family family; /* parsed from family_name */
 };
 
-/* Returns 0 to go on, 1 when all is done (--help) and -1 when a sentence was printed. */
+/* Returns 0 to go on, 1 to exit (--help) and -1 after an error message. */
 int text_options_parse(struct text_options *o, int argc, char **argv);
 
-/* Where the tokenizer is. */
+/* The path of the tokenizer. */
 const char *text_options_tokenizer(const struct text_options *o, char path[4096]);
 
 #endif

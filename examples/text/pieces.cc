@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model of SentencePiece behind a C face: see pieces.h.  No exception leaves these functions.
+// A C interface to SentencePiece models: see pieces.h.  No exception leaves these functions.
 #include "pieces.h"
 
 #include <sentencepiece_processor.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A model of SentencePiece (Kudo & Richardson 2018) behind a C face: libsentencepiece is C++. */
+/* A C interface to SentencePiece models (Kudo & Richardson 2018): libsentencepiece is C++. */
 #ifndef TEXT_PIECES_H
 #define TEXT_PIECES_H
 
@@ -12,15 +12,16 @@ extern "C" {
 
 struct pieces;
 
-/* Takes the bytes of a spiece.model.  Returns 0, or -1: they are none, or there is no memory. */
+/* Loads the bytes of a spiece.model.  Returns 0, or -1: invalid bytes, or no memory. */
 int pieces_open(struct pieces **p, const void *model, size_t bytes);
 void pieces_close(struct pieces *p);
 
 int32_t pieces_count(const struct pieces *p);
-/* The number of a piece by its name; -1: there is none. */
+/* The number of a piece by its name; -1: no such piece. */
 int32_t pieces_find(const struct pieces *p, const char *name);
 
-/* The pieces of n bytes of text, *ids to be freed.  Returns how many, or -1 without memory. */
+/* The pieces of n bytes of text; the caller frees *ids.  Returns their number, or -1 without
+ * memory. */
 int64_t pieces_encode(const struct pieces *p, const char *text, size_t n, int32_t **ids);
 
 #ifdef __cplusplus

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Prompts out of files: see prompts.h. */
+/* Reads prompts from files: see prompts.h. */
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,7 +39,7 @@ void prompts_free(struct prompts *p)
     *p = (struct prompts){.n = 0};
 }
 
-/* ---- texts that differ --------------------------------------------------------------------- */
+/* ---- distinct texts ------------------------------------------------------------------------ */
 
 struct place {
     const char *text;
@@ -54,7 +54,7 @@ static int by_text(const void *a, const void *b)
     return order ? order : (x->i > y->i) - (x->i < y->i);
 }
 
-/* of[i] becomes the place of the first text that is the same. */
+/* Sets of[i] to the index of the first equal text. */
 static int find_first(const char *const *text, int64_t n, int64_t *of)
 {
     struct place *place = MEMORY_FOR(sizeof *place, n);
@@ -78,7 +78,7 @@ int prompts_distinct(struct prompts *p, const char *const *text, int64_t n, int6
         return -1;
     for (int64_t i = 0; i < n; i++) {
         if (of[i] < i) {
-            of[i] = of[of[i]]; /* which was counted before */
+            of[i] = of[of[i]]; /* already has its number */
             continue;
         }
         of[i] = p->n;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Prompts out of files. */
+/* Reads prompts from files. */
 #ifndef TEXT_PROMPTS_H
 #define TEXT_PROMPTS_H
 
@@ -7,22 +7,21 @@
 
 struct prompts {
     char **text;
-    int64_t *line; /* where each begins in its file, from 1 */
+    int64_t *line; /* the line where each begins in its file, from 1 */
     int64_t n, room;
 };
 
-/* A prompt a line, empty ones too; or a column of a CSV file, whose first row has the names.  Both
- * return 0, or -1 after a sentence; a file without a prompt is refused. */
+/* Read one prompt per line, including empty ones, or a column of a CSV file whose first row has the
+ * names.  Both return 0, or -1 after an error message; a file without prompts is refused. */
 int prompts_read(struct prompts *p, const char *path);
 int prompts_read_csv(struct prompts *p, const char *path, const char *column);
 
-/* Adds a copy of a text.  Returns 0, or -1 after a sentence. */
+/* Adds a copy of a text.  Returns 0, or -1 after an error message. */
 int prompts_add(struct prompts *p, const char *text, int64_t line);
 void prompts_free(struct prompts *p);
 
-/* Adds those of n texts that differ from all before them, in their order, with their places, from
- * 1, as lines.  of[i]: which of p text i is.  p is empty before.  Returns 0, or -1 after a
- * sentence. */
+/* Adds the distinct ones of n texts, in their order; their lines are their positions, from 1.
+ * of[i]: the index in p of text i.  p must be empty.  Returns 0, or -1 after an error message. */
 int prompts_distinct(struct prompts *p, const char *const *text, int64_t n, int64_t *of);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Prompts as a video model reads them: see reader.h. */
+/* Cleans and tokenizes prompts: see reader.h. */
 #include <stdlib.h>
 #include "../common/say.h"
 #include "clean.h"

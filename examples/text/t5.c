@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The encoder of T5 v1.1: see t5.h.  A layer is x += attention(rms(x)); x += mlp(rms(x)), with no
- * bias anywhere and no scale of the scores.  Places are known by a learned bias of the scores for
- * each bucket of distances, of which layer 0 has the table and all layers read it.
+ * bias and no scale of the scores.  Positions enter as a learned bias of the scores for each bucket
+ * of distances.  Layer 0 has the table, and all layers read it.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -44,7 +44,7 @@ static void create_layer(struct t5 *m, const struct ckpt_nn *nn, int i)
 
 int t5_create(struct t5 *m, ckpt *c, const struct t5_config *config, enum ckpt_dtype dtype)
 {
-    const struct ckpt_init zeros = CKPT_ZEROS; /* values come from files */
+    const struct ckpt_init zeros = CKPT_ZEROS; /* values are loaded from files */
     struct ckpt_nn nn = CKPT_NN_INIT;
 
     *m = (struct t5){.config = *config, .dtype = dtype};
@@ -70,9 +70,9 @@ void t5_free(struct t5 *m)
 
 /* ---- distances ----------------------------------------------------------------------------- */
 
-/* Each side has half of the buckets: the first half of these are a distance each, the others grow
- * by a factor up to `farthest`.  Their bounds are rounded up to whole distances: the logarithm of
- * 16 / 8 as a float may be a little less than a third of that of 128 / 8. */
+/* Each side has half of the buckets.  The first half of these have one distance each; the others
+ * grow by a constant factor up to `farthest`.  Their bounds are rounded up to whole distances,
+ * because in float log(16 / 8) may be slightly less than a third of log(128 / 8). */
 int32_t t5_bucket(const struct t5_config *c, int64_t distance)
 {
     int64_t side = c->buckets / 2, near = side / 2, n = distance < 0 ? -distance : distance;
@@ -90,7 +90,7 @@ int32_t t5_bucket(const struct t5_config *c, int64_t distance)
     return (int32_t)(first + bucket);
 }
 
-/* The bias of query i for key j, [heads, L, L], looked up by j - i. */
+/* The bias of query i for key j, [heads, L, L], indexed by j - i. */
 static ckpt_tensor relative_bias(const struct t5 *m, ckpt_tape *t, int64_t length)
 {
     int32_t *bucket = MEMORY_FOR(sizeof *bucket, length, length);
@@ -100,7 +100,7 @@ static ckpt_tensor relative_bias(const struct t5 *m, ckpt_tape *t, int64_t lengt
                        (long long)length);
         return CKPT_NONE;
     }
-    for (int64_t j = 0; j < length; j++) { /* row 0 and column 0 say all */
+    for (int64_t j = 0; j < length; j++) { /* row 0 and column 0 determine the rest */
         bucket[j] = t5_bucket(&m->config, j);
         bucket[j * length] = t5_bucket(&m->config, -j);
     }

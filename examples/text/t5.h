@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The encoder of T5 v1.1 (Raffel et al. 2020; Shazeer 2020 for its MLP), which reads the prompts of
- * video models, under the names that Hugging Face gives its parameters.  All are frozen.
+ * The encoder of T5 v1.1 (Raffel et al. 2020; MLP of Shazeer 2020), which encodes the prompts of
+ * video models.  Parameters have the names of Hugging Face's files.  All are frozen.
  */
 #ifndef TEXT_T5_H
 #define TEXT_T5_H
@@ -9,7 +9,7 @@
 #include "ckpt_nn.h"
 
 struct t5_config {
-    int64_t vocabulary, width, head, heads, mlp, layers; /* head: width of one */
+    int64_t vocabulary, width, head, heads, mlp, layers; /* head: width of one head */
     int64_t buckets, farthest;                           /* of distances between two tokens */
     double eps;                                          /* of norms */
 };
@@ -24,33 +24,34 @@ struct t5 {
     struct t5_config config;
     enum ckpt_dtype dtype;
     struct ckpt_nn_embedding tokens;
-    struct ckpt_nn_embedding relative; /* [buckets, heads]: of all layers */
-    struct t5_layer *layer;            /* config.layers of them */
+    struct ckpt_nn_embedding relative; /* [buckets, heads]: shared by all layers */
+    struct t5_layer *layer;            /* [config.layers] */
     struct ckpt_nn_norm norm;
 };
 
-/* A config.json, or the directory that has one.  Returns 0, or -1 after a sentence. */
+/* Reads a config.json, given as its path or its directory.  Returns 0, or -1 after an error
+ * message. */
 int t5_config_read(struct t5_config *c, const char *path);
 
-/* Makes the parameters in c.  Returns 0 or CKPT_ENOMEM; other errors stick to c. */
+/* Makes the parameters in c.  Returns 0 or CKPT_ENOMEM; c keeps other errors. */
 int t5_create(struct t5 *m, ckpt *c, const struct t5_config *config, enum ckpt_dtype dtype);
 void t5_free(struct t5 *m);
 
 /*
- * Loads a file, or a directory of Hugging Face's; the decoder, where it is there, is passed over.
- * Behind the compile values go right to where they live: before it the host holds all of them as
- * fp32.  Returns 0, or -1 after a sentence.
+ * Loads a file, or a directory in Hugging Face's format; skips the decoder if the file has one.
+ * After the compile values go directly into their final place; before it the host holds all of
+ * them as fp32.  Returns 0, or -1 after an error message.
  */
 int t5_load(ckpt *c, const char *path);
 
 /*
- * Records the encoder: tokens i32 [B, L] to [B, L, width], of the model's dtype.  lengths i32 [B]:
- * keys behind them are not read, as with Hugging Face's attention_mask; CKPT_NONE: all are.  Rows
- * behind the length are computed like the others.
+ * Records the encoder: from tokens i32 [B, L] to [B, L, width], in the model's dtype.  lengths i32
+ * [B]: attention skips keys at or beyond the length, as with Hugging Face's attention_mask;
+ * CKPT_NONE: it reads all keys.  Rows beyond the length are computed like the others.
  */
 ckpt_tensor t5_encode(const struct t5 *m, ckpt_tape *t, ckpt_tensor tokens, ckpt_tensor lengths);
 
-/* The bucket of a key that stands `distance` tokens behind the query. */
+/* The bucket of a key `distance` tokens after the query. */
 int32_t t5_bucket(const struct t5_config *c, int64_t distance);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* T5 from Hugging Face's files: config.json and weights. */
+/* Reads T5 from Hugging Face's files: config.json and weights. */
 #include <string.h>
 #include "../common/names.h"
 #include "../common/say.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Prompts to tokens of T5: see tokens.h. */
+/* Tokenizes prompts for T5: see tokens.h. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,11 +11,11 @@
 
 #ifdef HAVE_SENTENCEPIECE
 
-enum { SENTINELS = 100, MOST = 64 << 20 /* bytes of a model; that of T5 has 0.8 million */ };
+enum { SENTINELS = 100, MOST = 64 << 20 /* bytes of a model; T5's has 0.8 million */ };
 
 /* ---- opening ------------------------------------------------------------------------------- */
 
-/* All of a file, to be freed. */
+/* Reads a whole file; the caller frees it. */
 static char *read_file(const char *path, size_t *bytes)
 {
     char *data = malloc(MOST);
@@ -79,7 +79,7 @@ void t5_tokenizer_close(struct t5_tokenizer *t)
 
 /* ---- encoding ------------------------------------------------------------------------------ */
 
-/* The token that is written at `text`, and the bytes of its name; -1: none. */
+/* The special token written at `text`, and the bytes of its name; -1: none. */
 static int32_t special_at(const struct t5_tokenizer *t, const char *text, size_t *bytes)
 {
     const struct {
@@ -95,14 +95,14 @@ static int32_t special_at(const struct t5_tokenizer *t, const char *text, size_t
     }
     if (sscanf(text, "<extra_id_%2d>%n", &sentinel, &n) != 1 || !n || sentinel < 0)
         return -1;
-    bool padded = text[10] == '0' && text[11] != '>'; /* 07 is no name */
+    bool padded = text[10] == '0' && text[11] != '>'; /* 07 is not a name */
     if (padded || text[10] < '0' || text[10] > '9')
         return -1;
     *bytes = (size_t)n;
     return t->count + SENTINELS - 1 - sentinel;
 }
 
-/* Tokens on their way: those behind the room are counted, not kept. */
+/* Output tokens: tokens beyond the room are counted, not kept. */
 struct sink {
     int32_t *ids;
     int64_t room, n;

@@ -27,7 +27,7 @@ int volume_intensity_parse(struct volume_intensity *n, const char *text)
     return n->window ? 0 : say_fail("--intensity %s: give mr, or ct:LOW,HIGH as ct:-175,250", text);
 }
 
-/* Mean and deviation of the voxels that are not 0, slice by slice. */
+/* Mean and standard deviation of the nonzero voxels, slice by slice. */
 static int measure(struct volume_case *c, float *slice)
 {
     const struct volume *v = &c->image;
@@ -213,7 +213,7 @@ static int read_json(struct volume_set *s, const char *path, const char *unpack)
     return rc;
 }
 
-/* Every volume has a file open. */
+/* Raises the limit of open files: every volume has an open file. */
 static void raise_limit(void)
 {
     struct rlimit r;
@@ -250,7 +250,7 @@ void volume_set_close(struct volume_set *s)
 
 /* ---- boxes --------------------------------------------------------------------------------- */
 
-/* A box that may reach beyond the volume, with 0 there. */
+/* Reads a box that may extend beyond the volume, with 0 there. */
 static int read_padded(const struct volume *v, const int64_t at[3], const int64_t size[3],
                        float *to)
 {
@@ -275,7 +275,7 @@ static int read_padded(const struct volume *v, const int64_t at[3], const int64_
     return rc;
 }
 
-/* Scaled before it is padded: what lies outside is 0, not the scaled 0. */
+/* Values are scaled before padding: the outside is 0, not the scaled 0. */
 int volume_take_image(const struct volume_set *s, const struct volume_case *c, const int64_t at[3],
                       const int64_t size[3], float *to)
 {
@@ -295,7 +295,7 @@ int volume_take_image(const struct volume_set *s, const struct volume_case *c, c
 
 /* ---- patches ------------------------------------------------------------------------------- */
 
-/* The random numbers of a patch, by what they are for. */
+/* Indices of the random numbers of a patch. */
 enum { U_CASE, U_KIND, U_CLASS, U_PLACE, U_CORNER, U_FLIP = U_CORNER + 3, U_COUNT = U_FLIP + 3 };
 enum { STREAM_PATCH = 0x564f0001 };
 
@@ -306,7 +306,7 @@ static int64_t pick(float u, int64_t n)
     return i < n ? i : n - 1;
 }
 
-/* A voxel of one of the classes that the case has; -1: it has none. */
+/* A random voxel of a random class that the case has; -1: it has none. */
 static int64_t foreground_voxel(const struct volume_set *s, const struct volume_case *c,
                                 const float *u)
 {
@@ -321,8 +321,8 @@ static int64_t foreground_voxel(const struct volume_set *s, const struct volume_
     return -1;
 }
 
-/* Where a patch begins: inside, or, of an axis that is shorter, so that the volume is in its
- * middle. */
+/* The start of a patch: inside the volume; on an axis where the volume is shorter, the patch is
+ * centred on it. */
 static void place(const struct volume_set *s, const struct volume_case *c,
                   const struct volume_draw *d, const float *u, int64_t at[3])
 {
@@ -339,7 +339,7 @@ static void place(const struct volume_set *s, const struct volume_case *c,
     }
 }
 
-/* Turns a box of 4-byte elements round along the axes of the mask. */
+/* Reverses a box of 4-byte elements along the axes in the mask. */
 static void flip(void *box, const int64_t size[3], unsigned mask)
 {
     int64_t n = size[0] * size[1] * size[2];

@@ -25,14 +25,14 @@ struct infer {
     double overlap;
     bool help, version;
     struct ckpt_options library;
-    /* what follows */
+    /* derived from the options */
     int64_t side[3]; /* of a window */
     struct volume_set data_set;
     struct unet model;
     ckpt *context;
     ckpt_program *program;
-    float *images, *scores; /* [batch][window], and with classes */
-    uint8_t *labels;        /* of the largest volume */
+    float *images, *scores; /* [batch][window], without and with classes */
+    uint8_t *labels;        /* for the largest volume */
 };
 
 #define ROW(...)   CKPT_OPTION(struct infer, __VA_ARGS__)
@@ -130,7 +130,7 @@ static int parse(struct infer *o, int argc, char **argv)
 
 /* ---- the program --------------------------------------------------------------------------- */
 
-/* Kernels that are batch-invariant: a window has the same bits alone and beside others. */
+/* Uses batch-invariant kernels: a window has the same bits alone and in any batch. */
 static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
 {
     const struct infer *o = user;
@@ -164,7 +164,7 @@ static int make_program(struct infer *o)
     return 0;
 }
 
-/* What the host holds beside the arena, of the volume that needs most.  It is part of --host. */
+/* Host memory beside the arena for the largest volume.  It counts against --host. */
 static int reserve(struct infer *o)
 {
     int64_t most = 0, voxels = 0, places = o->side[0] * o->side[1] * o->side[2];
@@ -191,15 +191,15 @@ static int reserve(struct infer *o)
 
 /* ---- volumes ------------------------------------------------------------------------------- */
 
-/* One volume on its way, and how its labels overlap with those of the list. */
+/* The current volume, and the overlap of its labels with the labels of the list. */
 struct result {
     struct infer *run;
     const struct volume_case *item;
     int64_t both[VOLUME_CLASSES], all[VOLUME_CLASSES]; /* voxels of each class */
-    float *truth;                                      /* a slice; NULL: there is no label map */
+    float *truth;                                      /* one slice; NULL: no label map */
 };
 
-/* The first of the largest scores. */
+/* Writes the class with the largest score; the first one if equal. */
 static int take_slice(void *user, int64_t z, const float *scores)
 {
     struct result *r = user;
@@ -225,7 +225,7 @@ static int take_slice(void *user, int64_t z, const float *scores)
     return 0;
 }
 
-/* Windows from first on, n of them; the places behind them in the batch stay as they are. */
+/* Computes n windows from `first` on; the remaining places of the batch keep their old values. */
 static int compute(struct infer *o, const struct volume_case *c, struct windows *w, int64_t first,
                    int64_t n, struct result *r)
 {
@@ -292,7 +292,7 @@ static int put(const struct infer *o, const struct volume *v)
     return 0;
 }
 
-/* Grey from the smallest to the largest value of the slice. */
+/* Maps the values of the slice to grey levels, from its minimum to its maximum. */
 static void draw_image(const float *x, int64_t n, uint8_t *rgb)
 {
     float low = x[0], high = x[0];
@@ -305,7 +305,7 @@ static void draw_image(const float *x, int64_t n, uint8_t *rgb)
         memset(rgb + 3 * i, (int)(high > low ? 255 * (x[i] - low) / (high - low) : 0), 3);
 }
 
-/* A colour a class, the background black. */
+/* One colour per class; the background is black. */
 static void draw_label(int class, uint8_t *rgb)
 {
     static const uint8_t colour[][3] = {{230, 80, 60},  {70, 160, 230},  {90, 200, 90},
@@ -317,7 +317,7 @@ static void draw_label(int class, uint8_t *rgb)
         memset(rgb, 0, 3);
 }
 
-/* The slice with most voxels of other classes than 0; where there is none, the middle. */
+/* The slice with most voxels of classes other than 0; the middle slice if there are none. */
 static int64_t fullest(const struct infer *o, const struct volume *v)
 {
     int64_t area = v->size[1] * v->size[2], best = v->size[0] / 2, most = 0;
@@ -396,7 +396,7 @@ static int check_outputs(const struct infer *o)
     return ckpt_paths_check(&o->library, paths, 4) ? say_fail("%s", ckpt_error(NULL)) : 0;
 }
 
-/* Labels have the names of images: they must not take their place. */
+/* Labels have the names of the images, so they must not overwrite them. */
 static int check_folder(const struct infer *o, const struct volume *v)
 {
     struct stat out, folder;
@@ -409,7 +409,7 @@ static int check_folder(const struct infer *o, const struct volume *v)
     return say_fail("--out %s: is the folder of the image %s", o->out, v->path);
 }
 
-/* Names in --out are those of the images: two of one name would be one file. */
+/* Output files have the names of the images, so two images must not have the same name. */
 static int check_names(const struct infer *o)
 {
     char a[4096], b[4096];

@@ -74,7 +74,7 @@ static int check_outputs(const struct volume_options *o)
     return outputs_check(&files, inputs, 1);
 }
 
-/* A step of several ranks takes its patches from data that all have. */
+/* All ranks must have the same data: they share the patches of a step. */
 static int agree_on_data(const struct volume_run *r)
 {
     struct ckpt_fact facts[] = {
@@ -107,7 +107,7 @@ static int go(struct volume_run *r)
 {
     struct volume_options *o = &r->options;
 
-    /* Of several ranks the first one writes: which it is they know when they have met. */
+    /* With several ranks the first one writes; ranks are known only after the rendezvous. */
     if (!o->library.ranks && check_outputs(o))
         return -1;
     if (ckpt_open(&r->context, &o->library))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The command line of volume-train: its own table next to the library's. */
+/* The command line of volume-train: its own table beside the library's. */
 #ifndef VOLUME_OPTIONS_H
 #define VOLUME_OPTIONS_H
 
@@ -20,7 +20,7 @@ struct volume_options {
     struct training_options train;
     bool help, version;
     struct ckpt_options library;
-    /* what follows from these */
+    /* derived from the options */
     struct volume_intensity scaling;
     struct volume_draw draw;
 };
@@ -28,12 +28,12 @@ struct volume_options {
 /* The files that the options name. */
 struct training_files volume_files(const struct volume_options *o);
 
-/* Returns 0 to go on, 1 when all is done (--help) and -1 when a sentence was printed. */
+/* Returns 0 to go on, 1 to exit (--help) and -1 after an error message. */
 int volume_options_parse(struct volume_options *o, int argc, char **argv);
 
-/* Notes the options in the states of c.  Returns 0, or -1 after a sentence. */
+/* Stores the options in the checkpoints of c.  Returns 0, or -1 after an error message. */
 int volume_options_note(const struct volume_options *o, ckpt *c);
-/* All ranks must have been given the same.  Returns 0, or -1 after a sentence. */
+/* Checks that all ranks have the same options.  Returns 0, or -1 after an error message. */
 int volume_options_agree(const struct volume_options *o, ckpt *c);
 
 #endif

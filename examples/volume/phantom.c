@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * phantom DIR N SIZE: writes N cubes of so many voxels a side as DIR/image-I.mhd and label-I.mhd,
+ * phantom DIR N SIZE: writes N cubes with SIZE voxels a side as DIR/image-I.mhd and label-I.mhd,
  * and their list, DIR/list.csv.  Each has spheres (class 1) and tubes along an axis (class 2) of
- * two brightnesses, in noise.  They follow from I alone.
+ * two brightnesses, in noise.  They depend only on I.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@ const char say_program[] = "phantom";
 
 enum { SHAPES = 6, NUMBERS = 5 };
 
-/* The class of a voxel; the last shape wins. */
+/* The class of a voxel; the last shape that contains it counts. */
 static int class_of(const float u[SHAPES][NUMBERS], const float at[3], float side)
 {
     int class = 0;

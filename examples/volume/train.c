@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Training: the loss, and patches step by step. */
+/* Training: the loss, and the patches of each step. */
 #include <stdlib.h>
 #include "../common/dump.h"
 #include "../common/memory.h"
@@ -37,7 +37,7 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
     return volume_loss(t, x, labels, r->data.classes);
 }
 
-/* Kernels decay, biases and weights of norms do not. */
+/* Weight decay applies to kernels, not to biases and weights of norms. */
 static ckpt_optimizer *optimizer(const struct volume_run *r)
 {
     struct ckpt_optimizer_group rest = CKPT_OPTIMIZER_GROUP_INIT;
@@ -111,7 +111,7 @@ int volume_train(struct volume_run *r)
                          .first = r->first,
                          .log = &r->log,
                          .reads = true,
-                         .ahead = o->train.dump ? 0 : 1, /* a dump looks at the first one alone */
+                         .ahead = o->train.dump ? 0 : 1, /* a dump reads only the first step */
                          .submit = submit,
                          .end = end,
                          .user = &c};

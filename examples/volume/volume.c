@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What all kinds of volumes share: reading of boxes, comparison; see volume.h. */
+/* The code shared by all file formats of volumes: reading boxes, comparison; see volume.h. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include "../common/say.h"
 #include "volume.h"
 
-/* ---- kinds of files ------------------------------------------------------------------------ */
+/* ---- file formats -------------------------------------------------------------------------- */
 
 enum kind { NIFTI, META, TENSOR, KINDS };
 
@@ -41,14 +41,14 @@ static int check_size(const struct volume *v)
     for (int i = 0; i < 3; i++) {
         bool good = v->size[i] >= 1 && v->size[i] <= 1 << 20;
         voxels *= good ? v->size[i] : 1;
-        if (!good || voxels > INT64_C(1) << 40) /* so that no number of bytes overflows */
+        if (!good || voxels > INT64_C(1) << 40) /* so that byte counts cannot overflow */
             return say_fail("%s: %lld x %lld x %lld voxels are no volume", v->path,
                             (long long)v->size[2], (long long)v->size[1], (long long)v->size[0]);
     }
     return 0;
 }
 
-/* Voxels lie somewhere, and apart. */
+/* Checks that the affine map is finite and the voxel spacing positive. */
 static int check_place(const struct volume *v)
 {
     for (int i = 0; i < 3; i++) {
@@ -63,7 +63,7 @@ static int check_place(const struct volume *v)
     return 0;
 }
 
-/* The file must hold all voxels. */
+/* Checks that the file holds all voxels. */
 static int check_length(const struct volume *v)
 {
     int64_t needed = v->first + volume_voxels(v) * volume_type_size(v->type);
@@ -143,7 +143,8 @@ double volume_spacing(const struct volume *v, int axis)
     return sqrt(sum);
 }
 
-/* The corner of a volume, a bit an axis, along one axis of the body. */
+/* The coordinate of a corner along one axis of the body; bit i of `which` selects the end of axis
+ * i. */
 static double corner(const struct volume *v, unsigned which, int axis)
 {
     double sum = v->affine[axis][3];
@@ -228,7 +229,7 @@ static int read_bytes(const struct volume *v, void *to, int64_t bytes, int64_t a
     return 0;
 }
 
-/* n voxels that follow each other from voxel `first` on: as floats of a tensor. */
+/* Reads n consecutive voxels from `first` on; a tensor's as floats. */
 static int read_run(const struct volume *v, int64_t first, int64_t n, void *to)
 {
     int64_t size = volume_type_size(v->type);
@@ -252,7 +253,7 @@ static void take_row(const struct volume *v, const void *run, int64_t at, int64_
     }
 }
 
-/* Of each slice the rows are read at one go, with what lies between them in the file. */
+/* Reads all rows of the box in a slice at once, with the values between them in the file. */
 int volume_read(const struct volume *v, const int64_t at[3], const int64_t size[3], float *to)
 {
     int64_t span = (size[1] - 1) * v->size[2] + size[2];

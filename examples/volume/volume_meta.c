@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * MetaImage: lines "Key = value", and raw voxels in the file that ElementDataFile names, beside it.
- * Its axes of the body are left, back and up; those of struct volume right, front and up.
+ * MetaImage: lines "Key = value", and raw voxels in the file that ElementDataFile names, in the
+ * same directory.  Its body axes point left, back and up; the axes of struct volume point right,
+ * front and up.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -18,14 +19,14 @@ static const char *const type_name[VOLUME_TYPES] = {"MET_UCHAR", "MET_CHAR",  "M
                                                     "MET_SHORT", "MET_UINT",  "MET_INT",
                                                     "MET_FLOAT", "MET_DOUBLE"};
 
-/* What the lines say. */
+/* The values of the header. */
 struct meta {
     double size[3], spacing[3], origin[3], turn[9];
     char data[2048];
     bool sized, typed;
 };
 
-/* n finite numbers and nothing else. */
+/* Parses n finite numbers and nothing else. */
 static bool numbers(const char *text, int n, double *to)
 {
     char *end;
@@ -38,7 +39,7 @@ static bool numbers(const char *text, int n, double *to)
     return text[strspn(text, " \t\r\n")] == 0;
 }
 
-/* Voxels of three axes. */
+/* Parses the voxel counts of three axes. */
 static bool sizes(const char *text, double *to)
 {
     bool whole = numbers(text, 3, to);
@@ -63,7 +64,7 @@ static bool take_type(struct volume *v, const char *text)
     return false;
 }
 
-/* Whether the value of a key is as it must be; keys that do not matter pass. */
+/* Reads one line; returns whether the value is supported.  Irrelevant keys are ignored. */
 static bool take_line(struct volume *v, struct meta *m, const char *key, const char *text)
 {
     double n;
@@ -122,7 +123,7 @@ static void take_geometry(struct volume *v, const struct meta *m)
     }
 }
 
-/* A name beside the header's. */
+/* The path of a name in the header's directory. */
 static void beside(char dst[4096], const char *path, const char *name)
 {
     char copy[4096];
@@ -172,7 +173,7 @@ static void put_header(FILE *f, const struct volume *v, const char *data)
             (long long)v->size[2], (long long)v->size[1], (long long)v->size[0], data);
 }
 
-/* Writes a file: the header (labels NULL), or labels. */
+/* Writes a file: the header (labels NULL), or the labels. */
 static int put_file(const char *path, const struct volume *like, const char *data,
                     const uint8_t *labels)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* NIfTI-1 files, by libniftiio: it reads and makes headers, voxels are read where they stand. */
+/* NIfTI-1 files.  libniftiio reads and makes headers; voxels are read directly from the file. */
 #include "../common/say.h"
 #include "volume.h"
 #ifdef HAVE_NIFTI
@@ -26,7 +26,7 @@ static int take_type(struct volume *v, const nifti_image *n)
                     nifti_datatype_string(n->datatype));
 }
 
-/* sform before qform, as the standard and its readers have it; without both, spacing alone. */
+/* sform before qform, as in the standard and its readers; without both, spacing alone. */
 static void take_affine(struct volume *v, const nifti_image *n)
 {
     const double spacing[] = {(double)n->dx, (double)n->dy, (double)n->dz};
@@ -60,7 +60,7 @@ static int take_header(struct volume *v, const nifti_image *n)
     return take_type(v, n);
 }
 
-/* Copies voxels of a compressed file to a file of their own. */
+/* Copies the voxels of a compressed file to a separate file. */
 static int unpack_voxels(const struct volume *v, znzFile from)
 {
     int64_t left = volume_voxels(v) * volume_type_size(v->type);
@@ -103,7 +103,7 @@ int volume_open_nifti(struct volume *v, const char *unpack)
 {
     FILE *there;
 
-    if (ckpt_input_open(&there, v->path)) /* the library would look for other names */
+    if (ckpt_input_open(&there, v->path)) /* otherwise the library would try other names */
         return say_fail("%s", ckpt_error(NULL));
     fclose(there);
     nifti_set_debug_level(0);
@@ -126,7 +126,7 @@ void volume_close_nifti(struct volume *v)
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-/* The header of another kind of volume. */
+/* Makes a header from a volume of another format. */
 static nifti_image *header_of(const struct volume *v)
 {
     int dim[8] = {3, (int)v->size[2], (int)v->size[1], (int)v->size[0], 1, 1, 1, 1};
@@ -147,7 +147,7 @@ static nifti_image *header_of(const struct volume *v)
     return n;
 }
 
-/* The header as it stands in the file, with what DICOM converters and others keep behind it. */
+/* Writes the header, and after it the extensions that DICOM converters and others add. */
 static bool put_header(znzFile f, nifti_image *n)
 {
     const char none[4] = {0}, some[4] = {1, 0, 0, 0};
@@ -177,7 +177,7 @@ static int put_file(const char *path, const char *name, nifti_image *n, const ui
     return good ? 0 : say_fail("%s: %s", path, strerror(errno));
 }
 
-/* A label map is one byte a voxel, in one file; nothing scales it. */
+/* A label map has one byte per voxel, in one file, without scaling. */
 static void make_labels(nifti_image *n)
 {
     n->datatype = DT_UINT8;

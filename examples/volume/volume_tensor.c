@@ -44,7 +44,7 @@ int volume_open_tensor(struct volume *v)
     return read_affine(v);
 }
 
-/* Labels as fp32: whoever reads them need not know a type more. */
+/* Labels are written as fp32, so that readers need no other type. */
 static int add_labels(ckpt_file_writer *w, const struct volume *like, const uint8_t *labels,
                       float *values)
 {

@@ -82,7 +82,7 @@ int64_t windows_count(const struct windows *w)
     return w->n[0] * w->n[1] * w->n[2];
 }
 
-/* In the padded volume. */
+/* The start of window i in the padded volume. */
 static void begin(const struct windows *w, int64_t i, int64_t at[3])
 {
     const int64_t k[3] = {i / (w->n[1] * w->n[2]), i / w->n[2] % w->n[1], i % w->n[2]};
@@ -100,7 +100,7 @@ void windows_at(const struct windows *w, int64_t i, int64_t at[3])
         at[axis] -= w->front[axis];
 }
 
-/* Divides a slice, moves what is inside the volume together, and clears its place. */
+/* Normalizes a slice, packs the part inside the volume, and clears its sums. */
 static int finish_slice(struct windows *w, int64_t z, windows_slice finished, void *user)
 {
     int64_t area = w->padded[1] * w->padded[2], classes = w->classes, place = z % w->window[0];
