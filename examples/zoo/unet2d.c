@@ -36,8 +36,7 @@ static void create(struct unet *m, ckpt *c)
         m->down[i][1] = layer(&nn, width, width, "down", i, 1);
         if (i == LEVELS - 1)
             break;
-        m->up[i][0] = layer(&nn, 3 * width, width, "up", i,
-                            0); /* 2 width from the level below + width from the skip */
+        m->up[i][0] = layer(&nn, 3 * width, width, "up", i, 0); /* 2 width upsampled, width skip */
         m->up[i][1] = layer(&nn, width, width, "up", i, 1);
     }
     m->head = ckpt_nn_conv(&nn, WIDTH, CLASSES, 2, (int64_t[]){1, 1}, NULL, true, "head");

@@ -189,8 +189,7 @@ void zoo_keep(ckpt_tape *t, const char *name, ckpt_tensor x)
 
     if (!r)
         return;
-    while (i < r->kept &&
-           strcmp(r->name[i], name) != 0) /* the name may be recorded more than once */
+    while (i < r->kept && strcmp(r->name[i], name) != 0) /* a name may be recorded twice */
         i++;
     if (i == KEPT)
         return ckpt_tape_fail(t, CKPT_EINVAL, "zoo_keep: more than %d names", KEPT);
