@@ -87,7 +87,7 @@ int64_t vae_latent_frames(int64_t frames, int64_t chunk);
 /*
  * The 2-D parts, part frames at a time (0: all at once): clip [B, T, H, W, 3] to moments [B, T, h,
  * w, 2Z], and latents [B, T, h, w, Z] from vae_sample, times VAE_FACTOR, to a clip.  Frames are
- * independent, so part changes the results only by the order of sums. For training programs;
+ * independent, so part changes the results only by the order of sums.  For training programs;
  * vae_tiled_encode and vae_tiled_decode give the same bits for every part.
  */
 #define VAE_FACTOR 0.18215f

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The autoencoder over time: causal 3-D convolutions; two levels halve the number of frames. A
+ * The autoencoder over time: causal 3-D convolutions; two levels halve the number of frames.  A
  * frame depends on itself and earlier frames; a clip is padded at its start to a multiple of four.
  */
 #include <stdio.h>

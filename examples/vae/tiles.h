@@ -25,7 +25,7 @@ ckpt_tensor vae_tiled_encode(const struct vae *m, ckpt_tape *t, ckpt_tensor x, s
 ckpt_tensor vae_tiled_decode(const struct vae *m, ckpt_tape *t, ckpt_tensor z, struct vae_cut cut);
 
 /* Candidate cuts from the fastest to the smallest in memory, for planes with `rows` rows of
- * latents. Returns their number. */
+ * latents.  Returns their number. */
 enum { VAE_CUTS = 8 }; /* at most */
 int vae_cuts(struct vae_cut cut[VAE_CUTS], int64_t frames, int64_t rows);
 
