@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the two halves of custom_op share: see custom_op.c. */
+/* Shared by the C and CUDA files of custom_op: see custom_op.c. */
 #ifndef EXAMPLES_CUSTOM_OP_H
 #define EXAMPLES_CUSTOM_OP_H
 

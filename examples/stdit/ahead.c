@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The clips of the steps to come, for the loader: in the order of the turns, cut by the seed. */
+/* The clips of future steps, for the loader: in the order of the turns; the seed determines the
+ * crops. */
 #include "../common/clip.h"
 #include "ckpt_dist.h"
 #include "ckpt_tools.h"
 #include "run.h"
 #include "schedule.h"
 
-/* ---- which ---------------------------------------------------------------------------------- */
+/* ---- selection ------------------------------------------------------------------------------ */
 
 static int next(void *user, struct loader_clip *c)
 {
@@ -33,7 +34,7 @@ static int next(void *user, struct loader_clip *c)
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
-/* Whether the row has frames enough; a picture is none of a video. */
+/* Whether the row has enough frames; an image (one frame) is never cut from a video. */
 static bool has_frames(const struct stdit_data *d, const struct loader_clip *c, int64_t row)
 {
     if (!d->size)
@@ -69,7 +70,7 @@ static int read_row(void *user, struct loader_file *f, const struct loader_clip 
                            stdit_sample_of(d, c->sample, row), f, c, row, fps);
 }
 
-/* ---- its memory ------------------------------------------------------------------------------ */
+/* ---- memory of the loader -------------------------------------------------------------------- */
 
 static struct loader_need need_of(const struct stdit_data *d)
 {
@@ -91,9 +92,9 @@ int stdit_ahead_plan(const struct stdit_run *r)
     return loader_plan(&r->options.loader, &need, !ckpt_rank(r->context));
 }
 
-/* ---- both ----------------------------------------------------------------------------------- */
+/* ---- opening -------------------------------------------------------------------------------- */
 
-/* To where the turns of the run stand. */
+/* Skips to the current place in the turns of the run. */
 static int go_to(struct stdit_ahead *a, struct stdit_run *r)
 {
     const char *place;

@@ -3,8 +3,8 @@
  * The frame sizes of buckets: see aspect.h.
  *
  * Sizes named by lines ("480p") have 17 ratios; a frame has about the nominal pixels and even
- * sides. Open-Sora's tables were edited by hand, so that some frames are not those of its formula:
- * these are listed.  The square sizes have PixArt's 40 ratios, with sides in units.
+ * sides.  Some frames of Open-Sora's tables were edited by hand and differ from its formula: these
+ * are listed here.  The square sizes have PixArt's 40 ratios, with sides in units.
  */
 #include <math.h>
 #include <stdbool.h>
@@ -33,21 +33,21 @@ const char *aspect_names(void)
     return "144p, 256, 240p, 360p, 512, 480p, 720p, 1024, 1080p, 2k, 2048, 2880 and 4k";
 }
 
-/* ---- frames of about so many pixels --------------------------------------------------------- */
+/* ---- frames by number of pixels ------------------------------------------------------------- */
 
 struct ratio {
     int label; /* hundredths */
     int height, width;
 };
 
-/* What is labelled 2.08 has the frames of 25:12; Open-Sora's list says 50:27. */
+/* The label 2.08 has the frames of 25:12; Open-Sora's list has 50:27. */
 static const struct ratio ratios[] = {
     {38, 3, 8},  {43, 9, 21},  {48, 12, 25}, {50, 1, 2},  {53, 9, 17},   {54, 27, 50},
     {56, 9, 16}, {62, 5, 8},   {67, 2, 3},   {75, 3, 4},  {100, 1, 1},   {133, 4, 3},
     {150, 3, 2}, {178, 16, 9}, {189, 17, 9}, {200, 2, 1}, {208, 25, 12},
 };
 
-/* Of equal distance the first counts; the list of 4k has 0.62 before 0.56. */
+/* The first of equally near ratios is selected; the list of 4k has 0.62 before 0.56. */
 static int in_list(const struct aspect_size *s, int ratio)
 {
     bool swapped = !strcmp(s->name, "4k") && (ratio == 6 || ratio == 7);
@@ -68,7 +68,7 @@ static const struct {
     {"1080p", {54, 1058, 1958}}, {"2k", {54, 1412, 2612}},  {"4k", {54, 2118, 3918}},
 };
 
-/* Up to a whole even number, else down to whatever is there. */
+/* Rounds up to a whole number if it is even, else down. */
 static int64_t even(double side)
 {
     int64_t up = (int64_t)ceil(side + 1e-4);

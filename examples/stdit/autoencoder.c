@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The video autoencoder beside the diffusion model; see autoencoder.h. */
+/* The video autoencoder used with the diffusion model; see autoencoder.h. */
 #include <stdlib.h>
 #include <string.h>
 #include "autoencoder.h"
@@ -51,7 +51,7 @@ int stdit_vae_open(struct stdit_vae *v, ckpt *c, const struct stdit_options *o)
     return o->vae ? vae_load(c, o->vae, false) : 0;
 }
 
-/* The programs are the context's. */
+/* The context owns the programs. */
 void stdit_vae_close(struct stdit_vae *v)
 {
     for (int i = 0; i < STDIT_DIRECTIONS; i++)
@@ -63,7 +63,7 @@ void stdit_vae_close(struct stdit_vae *v)
 
 /* ---- programs ------------------------------------------------------------------------------- */
 
-/* The frames of the chunk that starts at frame at. */
+/* The frames of the chunk that starts at frame `at`. */
 static int64_t chunk_at(const struct stdit_clips *c, int64_t at)
 {
     return c->frames - at < VAE_CHUNK ? c->frames - at : VAE_CHUNK;
@@ -80,7 +80,7 @@ static int find_coder(const struct stdit_vae *v, enum stdit_direction direction,
     return -1;
 }
 
-/* The coder of such a chunk, made where there is none; -1 after a sentence. */
+/* The index of the coder of such a chunk, created on first use; -1 after a sentence. */
 static int coder_of(struct stdit_vae *v, enum stdit_direction direction,
                     const struct stdit_clips *c, int64_t frames)
 {
@@ -164,8 +164,8 @@ int stdit_vae_compile(struct stdit_vae *v, bool least)
 
 /* ---- clips --------------------------------------------------------------------------------- */
 
-/* Where value i of a chunk [T, h, w, Z] stands in a clip [Z, latent_frames, h, w], of which the
- * chunk begins with frame first. */
+/* Index in a clip [Z, latent_frames, h, w] of value i of a chunk [T, h, w, Z]; the chunk starts at
+ * frame `first` of the clip. */
 static int64_t in_clip(const struct stdit_vae *v, const struct stdit_clips *c, int64_t first,
                        int64_t i)
 {
@@ -174,15 +174,15 @@ static int64_t in_clip(const struct stdit_vae *v, const struct stdit_clips *c, i
     return (channel * c->latent_frames + first + i / v->channels / plane) * plane + p;
 }
 
-/* Of the chunk that starts at frame at. */
+/* The coder of the chunk that starts at frame `at`. */
 static struct vae_coder *coder_at(const struct stdit_vae *v, const struct stdit_clips *c,
                                   enum stdit_direction direction, int64_t at)
 {
     return &v->coder[direction][c->coder[direction][at && chunk_at(c, at) < VAE_CHUNK]];
 }
 
-/* Runs the program of a chunk.  Its noise is that of a step of its own, apart from those of
- * programs that train. */
+/* Runs the program of a chunk.  The step number for its noise is distinct from the step numbers of
+ * training programs. */
 static int encode_chunk(struct stdit_vae *v, const struct stdit_clips *c, int64_t sample,
                         int64_t at)
 {
@@ -196,7 +196,7 @@ static int encode_chunk(struct stdit_vae *v, const struct stdit_clips *c, int64_
                          "latents", v->z, cells * v->channels);
 }
 
-/* Latents of a chunk out of v->x, to their place in a clip's. */
+/* Encodes a chunk in v->x; its latents go to their place in the clip's latents. */
 static int encode_frames(struct stdit_vae *v, const struct stdit_clips *c, int64_t sample,
                          int64_t at, float *z)
 {
@@ -235,7 +235,7 @@ int stdit_vae_encode(struct stdit_vae *v, const struct stdit_clips *c, int64_t s
     return 0;
 }
 
-/* The frames of a chunk, in v->x. */
+/* Decodes the frames of a chunk into v->x. */
 static int decode_chunk(struct stdit_vae *v, const struct stdit_clips *c, int64_t at,
                         const float *z)
 {
@@ -248,7 +248,8 @@ static int decode_chunk(struct stdit_vae *v, const struct stdit_clips *c, int64_
     return vae_coder_run(k, "latents", v->z, n, "x", v->x, frames * c->height * c->width * 3);
 }
 
-/* From the last frame and row to the first: whole cells take more room, in the same memory. */
+/* From the last frame and row to the first: frames padded to whole cells are larger, in the same
+ * memory. */
 static int encode_decoded(struct stdit_vae *v, const struct stdit_clips *c,
                           const struct stdit_again *again, int64_t at)
 {

@@ -8,7 +8,7 @@
 #include "schedule.h"
 
 struct room {
-    size_t samples, z, frames; /* samples and their frames of a rank */
+    size_t samples, z, frames; /* samples, values of z, frames of this rank */
 };
 
 static size_t larger(size_t room, int64_t n)
@@ -74,15 +74,16 @@ static void copy_row(void *dst, int64_t to, const void *src, int64_t from, int64
     memcpy((char *)dst + to * row, (const char *)src + from * row, (size_t)row);
 }
 
-/* The row of the text of a clip. */
+/* The row of a clip's text. */
 static int64_t text_row(const struct stdit_data *d, int64_t row)
 {
     if (!d->y)
-        return 0; /* it comes from a cache */
+        return 0; /* text comes from a cache */
     return d->text_of ? d->text_of[row] : row % d->text_rows;
 }
 
-/* The text of a sample, in the type of the model: in bf16 b->y is room for those of a cache. */
+/* Copies the text of a sample, in the dtype of the model: in bf16, b->y is a buffer for cached
+ * text. */
 static void copy_text(struct stdit_batch *b, const struct stdit_data *d, int64_t i, int64_t row)
 {
     int64_t y = stdit_data_y(d), text = text_row(d, row);
@@ -129,7 +130,8 @@ static int64_t row_of(const struct stdit_batch *b, const struct stdit_data *d,
     return stdit_turn_row(turn, d, b->first + i);
 }
 
-/* The draws of a step are those of all ranks together: so they are the same for any number. */
+/* The draws of a step are made for all ranks together, so they do not depend on the number of
+ * ranks. */
 static int draw(struct stdit_batch *b, const struct stdit_run *r, const struct stdit_turn *turn)
 {
     const struct stdit_data *d = &r->data;

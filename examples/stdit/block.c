@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One block.  Spatial and temporal blocks differ in the axis of their self-attention and in the
- * rotary embedding; nothing is moved in memory for either.
+ * rotary embedding; neither copies tensors to reorder them.
  *
  *     x += gate_a SelfAttn(LN(x) (1 + scale_a) + shift_a)
  *     x += CrossAttn(x, y)
@@ -13,9 +13,9 @@
 enum { SHIFT_A, SCALE_A, GATE_A, SHIFT_M, SCALE_M, GATE_M };
 
 /*
- * The six modulation rows of this block.  Without a frame mask [B, 1, 1, C] each; with one
- * [B, T, 1, C], chosen per frame: choosing the rows gives the same values as choosing between the
- * two modulated tensors, element by element.
+ * The six modulation rows of this block.  Without a frame mask [B, 1, 1, C] each; with one [B, T,
+ * 1, C], selected per frame: selecting rows gives the same values as selecting between the two
+ * modulated tensors, element by element.
  */
 static void modulation(const struct stdit *m, const struct stdit_block *b, ckpt_tape *t,
                        const struct stdit_condition *c, ckpt_tensor row[6])
@@ -33,9 +33,9 @@ static void modulation(const struct stdit *m, const struct stdit_block *b, ckpt_
 }
 
 /*
- * A projection [..., n C] as n views [..., H, D]: queries, keys, values.  It is cut along an axis
- * of its own, and permuted before that if at all: so the gradients of the parts are written side by
- * side, as the gradient of the whole, and nobody copies them together.
+ * A projection [..., n C] as n views [..., H, D]: queries, keys, values.  It is split along a
+ * separate axis, after any permutation, so the gradients of the parts are written directly into the
+ * gradient of the whole, without a copy.
  */
 static void heads(const struct stdit *m, ckpt_tape *t, ckpt_tensor x, int n, const int *order,
                   ckpt_tensor *part)
@@ -87,8 +87,9 @@ static ckpt_tensor self_attention(const struct stdit *m, const struct stdit_bloc
     return ckpt_nn_apply_linear(t, &b->proj, ckpt_reshape(t, a, d.ndim, d.shape));
 }
 
-/* x [B, T, S, C] on the packed text; queries of a sample see its own tokens only. */
-/* x and what it attends to in the text. */
+/* Cross-attention of x [B, T, S, C] to the packed text; queries of a sample see its own tokens
+ * only. */
+/* x plus its cross-attention to the text. */
 static ckpt_tensor add_cross_attention(const struct stdit *m, const struct stdit_block *b,
                                        ckpt_tape *t, const struct stdit_condition *c, ckpt_tensor x)
 {

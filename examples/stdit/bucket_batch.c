@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Batches that the table of buckets leaves open.  They are chosen before the first step, by plans
- * alone: of each size and length the batch with the most samples a second that fits the budget and
- * whose step takes no longer than that of a base, so that ranks stay in step whichever bucket
- * comes. Open-Sora looks for the same batches on a GPU, by running out of memory.
+ * Batch sizes that the table of buckets leaves open.  They are chosen before the first step, from
+ * plans alone: for each size and length the batch with the most samples per second that fits the
+ * budget and whose step is no longer than a base time, so that ranks stay in step with any bucket.
+ * Open-Sora searches the same batches on a GPU, by running out of memory.
  *
- * What is chosen follows from forecasts, which all ranks are told alike.  A state notes it, and a
- * run that goes on takes it from there.
+ * The choice depends only on forecasts, which are the same on all ranks.  A saved state contains
+ * it, and a resumed run uses it.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -18,8 +18,8 @@
 #define NOTE "batches of the buckets"
 
 enum {
-    CLOSE = 8,   /* the batch found is by at most this part below the largest that would do */
-    NEARLY = 20, /* predictions are within such a part: of batches as fast the largest is taken */
+    CLOSE = 8,   /* the batch found is below the optimum by at most 1/CLOSE */
+    NEARLY = 20, /* times within 1/NEARLY count as equal: the largest batch wins */
     MOST = 65536 /* samples, as in the table */
 };
 
@@ -27,10 +27,10 @@ struct choice {
     struct stdit_run *run;
     const ckpt_optimizer *optimizer;
     int64_t unit; /* a batch is a multiple of this: --micro-batch */
-    double base;  /* seconds: no step is to take longer */
+    double base;  /* seconds: upper limit of a step */
 };
 
-/* A batch, and what its step would take; INFINITY: more than the base, or it does not fit. */
+/* A batch and the forecast of its step; INFINITY: longer than the base, or does not fit. */
 struct tried {
     int64_t n; /* units */
     double seconds;
@@ -53,7 +53,7 @@ static int count_open(const struct stdit_data *d)
 
 /* ---- forecasts ------------------------------------------------------------------------------- */
 
-/* limit 0: none.  Returns 0, or -1 after a sentence. */
+/* limit 0: no limit.  Returns 0, or -1 after a sentence. */
 static int try_batch(const struct choice *c, struct stdit_shape *s, double limit, struct tried *t)
 {
     struct ckpt_forecast f = CKPT_FORECAST_INIT;
@@ -74,9 +74,9 @@ static int64_t clamp(double n, int64_t low, int64_t high)
 }
 
 /*
- * The next number of units to try, above the largest that will do and below the smallest that will
- * not: where their times say that a step takes as long as the base.  While none is known that will
- * not (n 0) at most eight times as many as before, for the fastest may be far below the largest.
+ * The next number of units to try, above the largest feasible and below the smallest infeasible
+ * one: where interpolated times reach the base.  While no infeasible number is known (n 0), at most
+ * eight times the last one, because the fastest batch may be far below the largest.
  */
 static int64_t next_to_try(const struct choice *c, const struct tried *good,
                            const struct tried *bad, int64_t most)
@@ -99,7 +99,8 @@ static double rate(const struct tried *t)
     return (double)t->n / t->seconds;
 }
 
-/* From a batch of one unit, which will do, to the best.  Returns 0, or -1 after a sentence. */
+/* Searches from a batch of one unit, which is feasible, to the best.  Returns 0, or -1 after a
+ * sentence. */
 static int climb(const struct choice *c, struct stdit_shape *s, int64_t most, struct tried *best)
 {
     struct tried good = *best, bad = {0};
@@ -118,7 +119,7 @@ static int climb(const struct choice *c, struct stdit_shape *s, int64_t most, st
 
 /* ---- one size and length --------------------------------------------------------------------- */
 
-/* Tokens of a clip: pairs of cells on each side. */
+/* Tokens of a clip: one for 2 x 2 cells. */
 static int64_t tokens(const struct stdit_shape *s)
 {
     const struct stdit_geometry *g = &s->geometry;
@@ -126,7 +127,7 @@ static int64_t tokens(const struct stdit_shape *s)
     return g->frames * ((g->height + 1) / 2) * ((g->width + 1) / 2);
 }
 
-/* Of the ratios of an entry the one with the most tokens; NULL: there are no clips for it. */
+/* The ratio of an entry with the most tokens; NULL: the entry has no clips. */
 static struct stdit_shape *largest_of(const struct stdit_data *d, int row, int entry)
 {
     struct stdit_shape *s = NULL;
@@ -140,7 +141,7 @@ static struct stdit_shape *largest_of(const struct stdit_data *d, int row, int e
     return s;
 }
 
-/* Units that an epoch may be expected to have for each rank, of the ratio with the most clips. */
+/* Expected units of an epoch for each rank, of the ratio with the most clips. */
 static int64_t most_units(const struct choice *c, int row, int entry)
 {
     const struct stdit_data *d = &c->run->data;
@@ -162,7 +163,7 @@ static void set_batch(struct stdit_data *d, int row, int entry, int64_t batch)
             d->shape[i].batch = batch;
 }
 
-/* *refused: how many do not fit at all. */
+/* *refused: number of entries that do not fit with any batch. */
 static int choose(const struct choice *c, int row, int entry, int *refused)
 {
     struct stdit_data *d = &c->run->data;
@@ -187,7 +188,8 @@ static int choose(const struct choice *c, int row, int entry, int *refused)
 
 /* ---- the base -------------------------------------------------------------------------------- */
 
-/* The step of the slowest bucket whose batch is given, else of one unit of the largest bucket. */
+/* The step time of the slowest bucket with a given batch, else of one unit of the largest
+ * bucket. */
 static int find_base(struct choice *c)
 {
     struct stdit_data *d = &c->run->data;
@@ -216,13 +218,13 @@ static int find_base(struct choice *c)
         return 0;
     if (try_batch(c, largest, 0, &one))
         return -1;
-    c->base = one.seconds; /* INFINITY where it does not fit: it is refused anyway */
+    c->base = one.seconds; /* INFINITY if it does not fit; an error follows */
     return 0;
 }
 
 /* ---- states ---------------------------------------------------------------------------------- */
 
-/* "144p 51 12; ...": size, frames and batch of all that are open, in the order of the table. */
+/* "144p 51 12; ...": size, frames and batch of all open entries, in the order of the table. */
 static char *batches_text(const struct stdit_data *d)
 {
     enum { LONGEST = 64 };
@@ -242,7 +244,7 @@ static char *batches_text(const struct stdit_data *d)
     return text;
 }
 
-/* Sets what a state says, if that has the same open entries. */
+/* Sets the batches of a state if it has the same open entries. */
 static bool take_batches(struct stdit_data *d, const char *was)
 {
     for (int i = 0; i < d->buckets.n; i++)
@@ -263,7 +265,7 @@ static bool take_batches(struct stdit_data *d, const char *was)
     return !*was;
 }
 
-/* *taken: whether the run goes on with the batches of its state. */
+/* *taken: the batches of the resumed state are used. */
 static int take_from_state(struct stdit_run *r, bool *taken)
 {
     const struct resume_options *o = &r->options.train.state;
@@ -272,7 +274,7 @@ static int take_from_state(struct stdit_run *r, bool *taken)
 
     *taken = false;
     if (!o->from || ckpt_file_open(&f, o->from))
-        return 0; /* resuming says why */
+        return 0; /* resume reports the error */
     const char *was = ckpt_file_note(f, CKPT_STATE_NOTE NOTE);
     if (was)
         *taken = take_batches(&r->data, was);

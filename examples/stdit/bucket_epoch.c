@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The order in which an epoch goes through its buckets: see buckets.h. */
+/* The order of an epoch's buckets: see buckets.h. */
 #include <stdlib.h>
 #include <string.h>
 #include "../common/say.h"
@@ -19,7 +19,7 @@ static struct bucket_list *list_of(struct bucket_epoch *e, const struct bucket *
     return &list[e->n++];
 }
 
-/* Room for twice as many whenever a power of two is full. */
+/* The capacity doubles whenever it is full, at powers of two. */
 static int append(struct bucket_list *l, int64_t id)
 {
     if (!(l->assigned & (l->assigned - 1))) {
@@ -33,7 +33,8 @@ static int append(struct bucket_list *l, int64_t id)
     return 0;
 }
 
-/* What fills no batch is cut before the shuffle: it is the end of the data that is lost. */
+/* Samples that do not fill a batch are dropped before the shuffle, so the end of the data is
+ * lost. */
 static int shuffle_list(struct bucket_list *l, struct torch_random *r)
 {
     l->n = l->assigned - l->assigned % l->batch;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A run with buckets: what it prints of them, and what its states note. */
+/* A run with buckets: its printed table, and the notes in its states. */
 #include <stdlib.h>
 #include "ckpt_dist.h"
 #include "ckpt_files.h"
@@ -21,7 +21,7 @@ static bool any_is_open(const struct stdit_data *d)
     return any;
 }
 
-/* Whether its batch was chosen, and that of any. */
+/* open: this batch was chosen; any_open: at least one batch was chosen. */
 static void print_bucket(const struct stdit_shape *s, bool open, bool any_open)
 {
     struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
@@ -80,7 +80,7 @@ static uint64_t mix(uint64_t hash, int64_t value)
     return hash;
 }
 
-/* What the order of the steps follows from, beside the seed. */
+/* Hash of all inputs, beside the seed, that determine the order of the steps. */
 static uint64_t digest(const struct stdit_data *d)
 {
     uint64_t hash = UINT64_C(14695981039346656037);

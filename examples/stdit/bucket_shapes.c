@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The shapes that a table of buckets makes of the sizes of the data. */
+/* Makes the shapes of a run from a table of buckets and the sizes of the data. */
 #include <stdlib.h>
 #include <string.h>
 #include "dataset.h"
 
-/* ---- which there are ------------------------------------------------------------------------ */
+/* ---- possible buckets ----------------------------------------------------------------------- */
 
-/* How many rows can be in each bucket of a table: [entries][ratios of a size, at the most]. */
+/* The number of rows that can be in each bucket of a table: [entries][maximum ratios of a size]. */
 struct count {
     const struct buckets *table;
     int64_t *n;
@@ -42,10 +42,10 @@ static int count_rows(struct count *c, const struct stdit_data *d, int64_t inter
     return 0;
 }
 
-/* ---- their shapes --------------------------------------------------------------------------- */
+/* ---- shapes --------------------------------------------------------------------------------- */
 
-/* The sides of clips are whole cells of the autoencoder, as Open-Sora's latents are; the model is
- * told the sides of the table. */
+/* Clips are cropped to whole cells of the autoencoder, as Open-Sora's latents are; the model gets
+ * the sizes of the table as input. */
 static void make_shape(const struct stdit_data *d, const struct stdit_vae *v, struct stdit_shape *s,
                        const struct bucket *b)
 {
@@ -63,7 +63,7 @@ static void make_shape(const struct stdit_data *d, const struct stdit_vae *v, st
              (long long)row->entry[b->entry].frames, label / 100, label % 100);
 }
 
-/* Buckets of which a whole batch can come together, of all or, with NULL, only counted. */
+/* Lists the buckets with enough possible rows for a whole batch; shapes NULL: counts only. */
 static int list_shapes(const struct stdit_data *d, const struct stdit_vae *v, const struct count *c,
                        struct stdit_shape *shapes)
 {
@@ -114,7 +114,7 @@ static int make_shapes(struct stdit_data *d, const struct stdit_vae *v, const st
     return 0;
 }
 
-/* Where only noise is trained on, the autoencoder tells the sizes of latents, but is not made. */
+/* For training on noise, the autoencoder is configured to compute latent sizes, but not created. */
 int stdit_data_buckets(struct stdit_data *d, const struct stdit_options *o)
 {
     struct stdit_vae v;

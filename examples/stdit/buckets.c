@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of buckets, and which of them a sample goes to: see buckets.h. */
+/* The table of buckets, and the assignment of samples to buckets: see buckets.h. */
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,7 @@ static bool is_probability(const json_t *j)
     return json_is_number(j) && json_number_value(j) >= 0 && json_number_value(j) <= 1;
 }
 
-/* keep, or [keep, look]; Open-Sora never looks at the second for images. */
+/* keep, or [keep, look]; Open-Sora ignores the second for images. */
 static bool read_chances(struct bucket_entry *e, const json_t *j)
 {
     bool pair = json_is_array(j) && json_array_size(j) == 2 && e->frames > 1;
@@ -37,7 +37,7 @@ static void leave_open(struct bucket_entry *e)
     e->batch = e->open ? 1 : 0;
 }
 
-/* j NULL: left out. */
+/* j NULL: absent. */
 static bool read_batch(struct bucket_entry *e, const json_t *j)
 {
     if (json_is_null(j) && e->keep <= 0)
@@ -96,7 +96,7 @@ static int read_row(struct bucket_row *r, const char *path, const char *size, js
     return 0;
 }
 
-/* Sizes of as many pixels stay in the order of the file. */
+/* A stable sort: sizes with equal pixels keep the order of the file. */
 static void sort_rows(struct buckets *b)
 {
     for (int i = 1; i < b->n; i++)
@@ -170,14 +170,14 @@ static bool keeps_image(const struct bucket_entry *e, uint64_t seed)
     return numpy_random_next(&r) < e->keep;
 }
 
-/* The generator that decides on an entry is made anew for it; look draws from it first. */
+/* Each entry has a newly seeded generator; look uses its first draw. */
 static bool looks_at(const struct bucket_entry *e, struct numpy_random *r, uint64_t seed)
 {
     *r = numpy_random_seed(seed + (uint64_t)e->number);
     return e->look < 0 || numpy_random_next(r) <= e->look;
 }
 
-/* A clip needs one frame more than the entry takes: 51 frames are no clip of 51. */
+/* A clip needs one frame more than the entry: a video of 51 frames does not fit an entry of 51. */
 static int video_entry(const struct bucket_row *row, int64_t frames, int64_t interval,
                        uint64_t seed)
 {
@@ -222,9 +222,9 @@ bool buckets_assign(const struct buckets *b, const struct bucket_sample *s, int6
     return false;
 }
 
-/* ---- which there can be --------------------------------------------------------------------- */
+/* ---- possible buckets ----------------------------------------------------------------------- */
 
-/* Whether an entry may take the sample, and whether none behind it can be reached. */
+/* takes: whether an entry may accept the sample; is_last: no later entry can be reached. */
 static bool takes(const struct bucket_entry *e, const struct bucket_sample *s, int64_t interval)
 {
     return s->frames == 1 ? e->frames == 1 : e->frames > 1 && s->frames > e->frames * interval;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Clips of a cache that video-encode made.  Rows are those of its data, also where there are no
- * latents: so the order of the steps is that of encoding on the way.
+ * Clips of a cache made by video-encode.  Rows are the rows of its data, including rows without
+ * latents, so the order of the steps is the same as without a cache.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -31,7 +31,7 @@ int64_t stdit_cached_row(const struct stdit_data *d, const struct stdit_shape *s
     return row;
 }
 
-/* ---- what it was made by --------------------------------------------------------------------- */
+/* ---- checks of the encoder ------------------------------------------------------------------- */
 
 static int check_encoder(const struct stdit_data *d, const struct stdit_options *o)
 {
@@ -91,7 +91,7 @@ static const struct stdit_shape *shape_of(const struct stdit_data *d, const stru
     return NULL;
 }
 
-/* The buckets that clips were encoded for are those of the first epoch, and stay. */
+/* Clips keep the buckets of the first epoch, for which they were encoded. */
 static int assign(struct stdit_data *d, const struct stdit_options *o)
 {
     uint64_t seed = (uint64_t)cache_setup_int(&d->cache, "seed", 0);
@@ -110,7 +110,7 @@ static int assign(struct stdit_data *d, const struct stdit_options *o)
     return 0;
 }
 
-/* A clip that could not be read has another one in its place. */
+/* Checks shapes; another clip replaces an unreadable one. */
 static int check_shapes(const struct stdit_data *d, const struct stdit_options *o)
 {
     for (int64_t i = 0; i < d->rows; i++) {

@@ -9,7 +9,7 @@
 
 /* ---- scores -------------------------------------------------------------------------------- */
 
-/* Appends a part, unless the prompt has one of that name. */
+/* Appends a part, unless the prompt already has one of this name. */
 static void append(char *text, size_t size, const char *name, const char *value)
 {
     size_t n = strlen(text);
@@ -40,7 +40,7 @@ char *stdit_prompt_text(const struct stdit_options *o, const char *prompt)
 
 /* ---- features ------------------------------------------------------------------------------ */
 
-/* y and mask out of the rows. */
+/* Fills y and mask from the rows. */
 static int fill(struct stdit_data *d, const struct text_features *f)
 {
     d->text_rows = f->n;
@@ -75,7 +75,7 @@ int stdit_captions_encode(struct stdit_captions *c, struct stdit_data *d,
 {
     struct ckpt_options own = *library;
 
-    own.micro_batch = 0; /* clips, not prompts */
+    own.micro_batch = 0; /* the option counts clips, not prompts */
     c->how.library = &own;
     return text_captions_encode(&c->how, &c->features, false) || fill(d, &c->features) ? -1 : 0;
 }

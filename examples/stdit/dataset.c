@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is trained on: clips in pixel space, precomputed features, or noise of a given shape. */
+/* Training data: clips in pixel space, precomputed features, or noise of a given shape. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,10 +9,10 @@
 #include "dataset.h"
 #include "schedule.h"
 
-/* A clip has no text encoder: all see one fixed caption of one token and this width. */
+/* Width of the fixed caption, of one token, for clips without a text encoder. */
 enum { CLIP_CAPTION = 64 };
 
-/* One caption, the same for all rows, with every token counted. */
+/* One caption for all rows, with every token valid. */
 static int fixed_text(struct stdit_data *d, uint64_t seed)
 {
     int64_t row = stdit_data_y(d), tokens = d->tokens;
@@ -54,7 +54,7 @@ static void clip_to_values(struct stdit_data *d, const uint8_t *rgb, float *z)
             }
 }
 
-/* Clips that follow each other in a file. */
+/* Consecutive clips of a file. */
 static int read_clips(struct stdit_data *d, struct video *v, int64_t stride)
 {
     const struct stdit_geometry *g = &d->shape->geometry;
@@ -77,8 +77,8 @@ static int read_clips(struct stdit_data *d, struct video *v, int64_t stride)
 }
 
 /*
- * A pixel takes the place of a latent cell, so the sizes that the model and the schedule know are
- * those of a video eight times as large on each side, as if an autoencoder had made the clip.
+ * Each pixel is one latent cell, so the model and the schedule get the sizes of a video eight times
+ * as large on each side, as if an autoencoder had encoded it.
  */
 static int data_clip(struct stdit_data *d, const struct stdit_options *o)
 {
@@ -144,7 +144,7 @@ static int data_noise(struct stdit_data *d, const struct stdit_options *o)
     return fixed_rate(d, 24) || fixed_text(d, (uint64_t)o->library.seed) ? -1 : 0;
 }
 
-/* ---- clips that pass an autoencoder --------------------------------------------------------- */
+/* ---- clips for an autoencoder --------------------------------------------------------------- */
 
 void stdit_shape_fill(const struct stdit_vae *v, struct stdit_shape *s, int64_t frames,
                       int64_t height, int64_t width)
@@ -269,7 +269,7 @@ static int data_bucketed(struct stdit_data *d, const struct stdit_options *o, bo
 
 /* ---- all of them --------------------------------------------------------------------------- */
 
-/* The options are filled in from the data; what they fix must agree. */
+/* Fills in an option from the data; an explicit value must match the data. */
 static int agree(const char *option, int64_t *value, int64_t data)
 {
     if (!*value)

@@ -21,7 +21,7 @@ static ckpt_tensor six_rows(const struct stdit *m, ckpt_tape *t, ckpt_tensor tim
     return ckpt_reshape(t, flat, 3, (int64_t[]){batch, 6, m->config.hidden});
 }
 
-/* Open-Sora casts timestep and frame rate to the weights' dtype before it makes the features. */
+/* Open-Sora casts timestep and frame rate to the weights' dtype before it computes the features. */
 static ckpt_tensor as_weights(const struct stdit *m, ckpt_tape *t, ckpt_tensor x)
 {
     return ckpt_cast(t, ckpt_cast(t, x, m->config.dtype), CKPT_F32);
@@ -45,7 +45,8 @@ static void embed_time(const struct stdit *m, ckpt_tape *t, const struct stdit_g
     c->frame_mask = ckpt_reshape(t, in->x_mask, 4, (int64_t[]){batch, g->frames, 1, 1});
 }
 
-/* The null caption for a text of n tokens: its first rows, or the last of them again and again. */
+/* The null caption for a text of n tokens: its first rows, or all rows and repetitions of the
+ * last. */
 static ckpt_tensor null_rows(const struct stdit *m, ckpt_tape *t, int64_t n)
 {
     int64_t rows = m->config.text_tokens, more = n - rows;
@@ -66,7 +67,7 @@ static ckpt_tensor null_rows(const struct stdit *m, ckpt_tape *t, int64_t n)
 
 /*
  * A dropped caption becomes the null caption before the projection; the text mask stays, so the
- * null caption has the length of the real one.  Then the tokens that count are packed.
+ * null caption has the length of the original.  Then the valid tokens are packed.
  */
 static void embed_text(const struct stdit *m, ckpt_tape *t, const struct stdit_geometry *g,
                        const struct stdit_inputs *in, struct stdit_condition *c)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Precomputed features from a safetensors file: z, y, mask, fps, and what replaces random draws. */
+/* Precomputed features from a safetensors file: z, y, mask, fps, and tensors that replace random
+ * draws. */
 #include <stdlib.h>
 #include <string.h>
 #include "ckpt_files.h"
@@ -7,7 +8,7 @@
 
 static bool is_float(const char *dtype)
 {
-    return dtype[0] == 'F' || dtype[0] == 'B'; /* F64, F32, F16, BF16; BOOL counts as one too */
+    return dtype[0] == 'F' || dtype[0] == 'B'; /* F64, F32, F16, BF16; also BOOL */
 }
 
 static void shape_text(char *dst, size_t size, int ndim, const int64_t *shape)
@@ -19,7 +20,7 @@ static void shape_text(char *dst, size_t size, int ndim, const int64_t *shape)
         at += (size_t)snprintf(dst + at, size - at, "%s%lld", i ? ", " : "", (long long)shape[i]);
 }
 
-/* Finds a tensor and checks its shape; a size of -1 fits any.  Returns its index, or -1. */
+/* Finds a tensor and checks its shape; a size of -1 matches any.  Returns its index, or -1. */
 static int find(ckpt_file *f, const char *path, const char *name, int ndim, const int64_t *shape,
                 struct ckpt_file_entry *e)
 {
@@ -61,7 +62,7 @@ static void *read_as_float(ckpt_file *f, int i, int64_t n)
     return x;
 }
 
-/* Whole numbers may be stored as floats and the other way round. */
+/* Integers may be stored as floats and floats as integers. */
 static void *convert(void *from, int64_t n, bool to_float)
 {
     for (int64_t i = 0; from && i < n; i++) {
@@ -140,7 +141,7 @@ static int load_required(struct stdit_data *d, ckpt_file *f, const char *path)
     return d->z && d->fps ? 0 : -1;
 }
 
-/* As in Open-Sora the first sample's size holds for the position table of all. */
+/* As in Open-Sora, the first sample's size determines the position table of all samples. */
 static int load_size(struct stdit_data *d, ckpt_file *f, const char *path, const char *name,
                      double *value)
 {
@@ -154,7 +155,7 @@ static int load_size(struct stdit_data *d, ckpt_file *f, const char *path, const
     return *value >= 1 ? 0 : say_fail("%s: \"%s\" must be at least 1 pixel", path, name);
 }
 
-/* A clip without a frame that is noised has no loss: Open-Sora's is 0 / 0 there. */
+/* A clip without a noised frame has no loss: Open-Sora's is 0 / 0 there. */
 static int check_masks(const struct stdit_data *d, const char *path)
 {
     const int64_t frames = d->shape->geometry.frames;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The log for other programs: JSON lines, the first with the configuration. */
+/* The machine-readable log: JSON lines, the first with the configuration. */
 #include "../common/log.h"
 #include "ckpt_dist.h"
 #include "run.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * stdit-train: trains STDiT3, the video diffusion transformer of Open-Sora 1.2, inside a memory
- * budget, on a video file, on videos that an autoencoder encodes, or on precomputed features, and
- * samples from what it learned.
+ * stdit-train: trains STDiT3, the video diffusion transformer of Open-Sora 1.2, within a memory
+ * budget, on a video file, on videos encoded by an autoencoder, or on precomputed features, and
+ * samples from the trained model.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@
 
 const char say_program[] = "stdit-train";
 
-/* ---- what is said ---------------------------------------------------------------------------- */
+/* ---- printed lines --------------------------------------------------------------------------- */
 
 static void introduce(const struct stdit_run *r)
 {
@@ -31,7 +31,7 @@ static void introduce(const struct stdit_run *r)
         printf("budget: half of what it would take without one; --vram SIZE sets another\n");
 }
 
-/* ---- places to write to -------------------------------------------------------------------- */
+/* ---- output paths -------------------------------------------------------------------------- */
 
 static int check_outputs(const struct stdit_options *o)
 {
@@ -55,7 +55,7 @@ static int check_outputs(const struct stdit_options *o)
 
 /* ---- the run ------------------------------------------------------------------------------- */
 
-/* What states say of this run: its options, and how many clips there were to draw from. */
+/* Notes for saved states: the options, and the number of clips in the data. */
 static int note(const struct stdit_run *r)
 {
     return resume_note_count(r->context, "clips of the data", r->data.rows) ||
@@ -79,7 +79,7 @@ static bool is_training(const struct stdit_run *r)
     return has_steps(r) || r->options.library.plan_only;
 }
 
-/* What follows the text encoder, in a context that plans alone. */
+/* Compiles the programs that run after the text encoder, in a planning-only context. */
 static int compile_ahead(struct stdit_run *r)
 {
     return stdit_compile(r, has_steps(r) ? compile_steps : NULL);
@@ -104,7 +104,7 @@ static int compile(struct stdit_run *r)
     return 0;
 }
 
-/* Goes on where the state stands. */
+/* Continues at the place of the resumed state. */
 static int begin_turns(struct stdit_run *r)
 {
     bool buckets = r->data.buckets.n > 0;
@@ -127,7 +127,7 @@ static int train(struct stdit_run *r)
     return stdit_train(r);
 }
 
-/* A step of several ranks takes its samples from data that all have. */
+/* All ranks must have the same data, because a step takes samples from all of it. */
 static int agree_on_data(const struct stdit_run *r)
 {
     const struct stdit_data *d = &r->data;
@@ -157,8 +157,8 @@ static void set_masks(struct stdit_run *r)
     }
 }
 
-/* The text encoder has the budget to itself, and is gone before the model is made; a budget that
- * the training does not fit in is refused first. */
+/* The text encoder has the whole budget and is freed before the model is created; a budget too
+ * small for training is rejected first. */
 static int encode_captions(struct stdit_run *r)
 {
     const struct stdit_options *o = &r->options;
@@ -175,7 +175,7 @@ static int go(struct stdit_run *r)
 {
     const struct stdit_options *o = &r->options;
 
-    /* Of several ranks the first one writes: which it is they know when they have met. */
+    /* Only the first rank writes; ranks know their number after the rendezvous. */
     if (!o->library.ranks && check_outputs(o))
         return -1;
     if (ckpt_open(&r->context, &o->library))

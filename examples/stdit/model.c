@@ -31,7 +31,8 @@ static struct ckpt_nn_linear linear(const struct stdit *m, ckpt *c, const char *
     return ckpt_nn_linear(&nn, in, out, true, "%s%s", prefix, name);
 }
 
-/* In a fresh temporal block every branch ends in zeros: it is the identity. */
+/* In a new temporal block the last projection of every branch is zero, so the block is the
+ * identity. */
 static void create_block(const struct stdit *m, ckpt *c, struct stdit_block *b, const char *list,
                          int64_t i, bool temporal)
 {
@@ -122,8 +123,8 @@ int stdit_set_rope(const struct stdit *m, ckpt *c)
 
 /* ---- forward pass -------------------------------------------------------------------------- */
 
-/* [B, in, T, H, W] -> [B, T, S, C]: a convolution of kernel and stride (1, 2, 2), plus positions.
- */
+/* [B, in, T, H, W] -> [B, T, S, C]: a convolution of kernel and stride (1, 2, 2), plus position
+ * embedding. */
 static ckpt_tensor patch_embed(const struct stdit *m, ckpt_tape *t, const struct stdit_geometry *g,
                                ckpt_tensor x)
 {
@@ -152,8 +153,8 @@ static ckpt_tensor final_modulate(const struct stdit *m, ckpt_tape *t, ckpt_tens
 }
 
 /*
- * Frames that are not noised are modulated for time 0, but, as in Open-Sora, from what was already
- * modulated for t and not from x itself.
+ * Frames that are not noised are modulated for time 0.  As in Open-Sora, the input of this
+ * modulation is already modulated for t; it is not x itself.
  */
 static ckpt_tensor final_layer(const struct stdit *m, ckpt_tape *t, const struct stdit_geometry *g,
                                const struct stdit_condition *c, ckpt_tensor x)

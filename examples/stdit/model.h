@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * STDiT3 of Open-Sora 1.2: a diffusion transformer on video, spatial and temporal blocks in turn.
- * The names of the parameters are those of Open-Sora's files.
+ * STDiT3 of Open-Sora 1.2: a diffusion transformer on video, with alternating spatial and temporal
+ * blocks.  The parameters have the names of Open-Sora's files.
  *
  * B samples, T frames, S tokens a frame, C = hidden.
  */
@@ -20,12 +20,12 @@ struct stdit_config {
     bool exact_timestep; /* with bf16: the timestep is not rounded */
 };
 
-/* What one program is recorded for. */
+/* The shape that a program is recorded for. */
 struct stdit_geometry {
     int64_t frames, height, width;    /* of the latent (or of the clip, in pixel space) */
     int64_t tokens;                   /* text tokens of a sample */
-    double pixel_height, pixel_width; /* of the video the latent stands for */
-    int64_t pixel_frames;             /* its frames; 0: known from those of the latent alone */
+    double pixel_height, pixel_width; /* of the video that was encoded */
+    int64_t pixel_frames;             /* its frames; 0: computed from the latent frames */
 };
 
 struct stdit_block {
@@ -43,30 +43,30 @@ struct stdit {
     struct stdit_block *spatial, *temporal; /* config.depth of each */
 };
 
-/* Makes the parameters in c.  Returns 0 or CKPT_ENOMEM; other errors stick to c. */
+/* Creates the parameters in c.  Returns 0 or CKPT_ENOMEM; other errors are sticky in c. */
 int stdit_create(struct stdit *m, ckpt *c, const struct stdit_config *config);
 void stdit_free(struct stdit *m);
 
-/* Writes the rotary frequencies, which are computed and never loaded, into their buffer. */
+/* Writes the rotary frequencies into their buffer; they are computed, never loaded. */
 int stdit_set_rope(const struct stdit *m, ckpt *c);
 
 struct stdit_inputs {
     ckpt_tensor x;      /* [B, in, T, H, W] fp32 */
     ckpt_tensor t;      /* [B] fp32, 0 .. 1000 */
     ckpt_tensor y;      /* [B, L, caption] of the model's dtype */
-    ckpt_tensor mask;   /* [B, L] i32: which text tokens count */
+    ckpt_tensor mask;   /* [B, L] i32: 1 for valid text tokens */
     ckpt_tensor fps;    /* [B] fp32 */
-    ckpt_tensor x_mask; /* [B, T] i32: which frames are noised; CKPT_NONE: all */
-    ckpt_tensor drop;   /* [B] i32: samples that see the null caption; CKPT_NONE: none */
+    ckpt_tensor x_mask; /* [B, T] i32: 1 for noised frames; CKPT_NONE: all */
+    ckpt_tensor drop;   /* [B] i32: 1 for samples with the null caption; CKPT_NONE: none */
 };
 
 /* Records the model; the result is [B, 2 in, T, H, W] in the model's dtype. */
 ckpt_tensor stdit_forward(const struct stdit *m, ckpt_tape *t, const struct stdit_geometry *g,
                           const struct stdit_inputs *in);
 
-/* ---- between the files of the model ------------------------------------------------------- */
+/* ---- internal to the model's files -------------------------------------------------------- */
 
-/* What the embedders make for the blocks and the final layer. */
+/* Outputs of the embedders, inputs of the blocks and the final layer. */
 struct stdit_condition {
     ckpt_tensor t, t0;      /* [B, C]; t0 for frames that are not noised, or CKPT_NONE */
     ckpt_tensor t6, t06;    /* [B, 6, C] */
@@ -80,7 +80,7 @@ void stdit_embed(const struct stdit *m, ckpt_tape *t, const struct stdit_geometr
 ckpt_tensor stdit_block_forward(const struct stdit *m, const struct stdit_block *b, ckpt_tape *t,
                                 const struct stdit_condition *c, ckpt_tensor x, bool temporal);
 
-/* The table added to the tokens, [S, C] in the model's dtype. */
+/* The position table added to the tokens, [S, C] in the model's dtype. */
 ckpt_tensor stdit_position(const struct stdit *m, ckpt_tape *t, const struct stdit_geometry *g);
 /* The rotary frequencies [D/2], rounded to the model's dtype. */
 void stdit_rope_frequencies(const struct stdit_config *c, float *dst);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What sampling gives where there is an autoencoder: videos, and pictures of their frames. */
+/* Output of sampling with an autoencoder: videos, and pictures of their frames. */
 #include <stdlib.h>
 #include <string.h>
 #include "../common/directory.h"
@@ -68,9 +68,9 @@ void stdit_movie_close(struct stdit_movie *m)
     m->strip = NULL;
 }
 
-/* ---- samples of a training ----------------------------------------------------------------- */
+/* ---- samples of a training run ------------------------------------------------------------- */
 
-/* The first clip of the data, for the eye to compare with. */
+/* The first clip of the data, for visual comparison. */
 static int write_data(struct stdit_run *r)
 {
     const struct stdit_clips *shape = &r->data.shape->clips;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The command line of stdit-train: its own table next to the library's, and the model presets. */
+/* The command line of stdit-train: its own table in addition to the library's, and the model
+ * presets. */
 #include <string.h>
 #include "ckpt_tools.h"
 #include "options.h"
@@ -86,7 +87,7 @@ struct preset {
     double lr, guidance;
 };
 
-/* XL/2 and 3B/2 are Open-Sora 1.2's; tiny learns the clip that ships with the example. */
+/* XL/2 and 3B/2 are Open-Sora 1.2's; tiny is for the clip that ships with the example. */
 static const struct preset presets[] = {
     {"tiny", 96, 4, 2, 0, 0, 0, 1, 1200, 20, 2e-3, 1.0},
     {"XL/2", 1152, 16, 28, 4, 4096, 300, 1, 10, 1000, 1e-4, 7.0},
@@ -141,7 +142,7 @@ int stdit_check_size(struct stdit_options *o)
                    : 0;
 }
 
-/* A table has sizes, lengths and batches. */
+/* A bucket table replaces the options for size, length and batch. */
 static int check_buckets(const struct stdit_options *o, bool batch)
 {
     if (!o->buckets)
@@ -212,7 +213,7 @@ int stdit_check_model(const struct stdit_options *o)
     return 0;
 }
 
-/* Sampling between steps is asked for by --sample-every, on any data. */
+/* ---- sample-every enables sampling between steps, on any data. ---- */
 static int check_sampling(struct stdit_options *o)
 {
     bool shown = o->sample_every || ((o->video || o->video_dir) && !o->buckets);
@@ -240,12 +241,12 @@ static int check_training(struct stdit_options *o)
 }
 
 /*
- * The demo has a budget even when none is given: about half of what keeping every activation takes.
- * It fits the demo as it is and is not used once a size was changed.
+ * The demo has a default budget: about half of the memory that keeping every activation needs.  It
+ * fits the demo's default sizes and is ignored if a size was changed.
  */
 enum { DEMO_VRAM = 24 << 20 };
 
-#define NO_VRAM (INT64_MIN + 1) /* tells an option that was not given from any value */
+#define NO_VRAM (INT64_MIN + 1) /* an option not given */
 
 static bool is_demo(const struct stdit_options *o)
 {
@@ -253,7 +254,7 @@ static bool is_demo(const struct stdit_options *o)
            !o->train.batch && !o->size && !o->frames && !o->clips && !o->stride && !o->train.dump;
 }
 
-/* Without any data asked for, the small model takes the clip that ships, the big ones noise. */
+/* Without data options, the small model uses the shipped clip, the big models use noise. */
 static void default_data(struct stdit_options *o)
 {
     bool given = o->library.vram != NO_VRAM,
@@ -280,7 +281,7 @@ struct training_files stdit_files(const struct stdit_options *o)
                                    .out = o->library.plan_only || !o->sample_steps ? NULL : o->out};
 }
 
-/* --out is no error without samples: it says where they would go. */
+/* ---- out without samples is no error: it only sets where they would go.  */
 static int check_files(const struct stdit_options *o, bool out)
 {
     struct training_files files = stdit_files(o);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The command lines of stdit-train and stdit-sample: tables next to the library's, and presets. */
+/* The command lines of stdit-train and stdit-sample: tables in addition to the library's, and
+ * presets. */
 #ifndef STDIT_OPTIONS_H
 #define STDIT_OPTIONS_H
 
@@ -8,7 +9,7 @@
 #include "../common/say.h"
 #include "../common/validation.h"
 
-/* Values a preset or the data may fill in are 0 (counts) or -1 (where 0 means something). */
+/* Values that a preset or the data may fill in are 0 (counts) or -1 (where 0 is a valid value). */
 struct stdit_options {
     /* the model */
     const char *model, *dtype;
@@ -21,7 +22,7 @@ struct stdit_options {
     bool check_cache;
     const char *prompt, *prompts, *text_encoder, *tokenizer, *camera; /* of stdit-sample */
     double aes, flow;                                                 /* NaN: not given */
-    const char *reference, *mask_strategy, *noise, *latents;          /* of stdit-sample, too */
+    const char *reference, *mask_strategy, *noise, *latents;          /* of stdit-sample */
     int64_t loop, condition_frames, align;
     double condition_edit;
     const char *vae, *vae_model; /* weights and preset of the autoencoder of clips */
@@ -32,19 +33,19 @@ struct stdit_options {
     /* training */
     struct training_options train;
     const char *mask_stage;
-    double batch_seconds; /* batches that are chosen: of a step at most; 0: see bucket_batch.c */
-    /* what comes out */
+    double batch_seconds; /* limit of a step for chosen batches; 0: see bucket_batch.c */
+    /* output */
     const char *out;
     int64_t sample_steps, sample_seed, sample_every;
     bool sample_ema;
     struct validation_options validation;
     double guidance, fps;
     bool help, version;
-    bool demo_budget; /* library.vram is the demo's, not one that was asked for */
+    bool demo_budget; /* library.vram is the demo's default */
     struct ckpt_options library;
 };
 
-/* Defaults that all programs share. */
+/* Defaults of all programs. */
 #define STDIT_OPTIONS_INIT                                                                         \
     {                                                                                              \
         .model = "tiny", .dtype = "fp32", .mlp_ratio = 4, .mask_stage = "none",                    \
@@ -52,7 +53,7 @@ struct stdit_options {
         .loader = {LOADER_DEFAULTS}, .guidance = -1, .library = CKPT_OPTIONS_INIT                  \
     }
 
-/* Rows of the model, for the tables of both programs. */
+/* Option rows of the model, for the tables of both programs. */
 #define STDIT_SIZE_ROWS                                                                            \
     RANGE("hidden", INT, hidden, "N", "width of the model (default: the preset's)", 4, 65536),     \
         RANGE("heads", INT, heads, "N", "attention heads (default: the preset's)", 1, 65536),      \
@@ -70,25 +71,26 @@ struct stdit_options {
         "with bf16: do not round the timestep (Open-Sora 1.2 does)"),                              \
         DTYPE_ROW
 
-/* Parts of it, for a program with a table of its own; all return 0, or -1 after a sentence. */
+/* Parts of stdit_options_parse, for a program with its own table; all return 0, or -1 after a
+ * sentence. */
 int stdit_fill_preset(struct stdit_options *o);
 int stdit_check_size(struct stdit_options *o);
 int stdit_check_model(const struct stdit_options *o);
 
 /*
- * Reads the command line and fills in the preset.  Returns 0 to go on, 1 when all is done (--help)
- * and -1 when a sentence was printed.
+ * Parses the command line and fills in the preset.  Returns 0 to continue, 1 if the program is done
+ * (--help) and -1 after printing a sentence.
  */
 int stdit_options_parse(struct stdit_options *o, int argc, char **argv);
-/* The files that they name; out only where something is written in it. */
+/* The files named by the options; out only if something is written to it. */
 struct training_files stdit_files(const struct stdit_options *o);
-/* Where nothing else is said, frames go here. */
+/* Default directory of frames. */
 #define STDIT_OUT "stdit-out"
-/* Notes the options of stdit-train in the states of c.  Returns 0, or -1 after a sentence. */
+/* Notes the options of stdit-train in saved states of c.  Returns 0, or -1 after a sentence. */
 int stdit_options_note(const struct stdit_options *o, ckpt *c);
-/* All ranks must have been given the same.  Returns 0, or -1 after a sentence. */
+/* Checks that all ranks have the same options.  Returns 0, or -1 after a sentence. */
 int stdit_options_agree(const struct stdit_options *o, ckpt *c);
-/* That of stdit-sample. */
+/* As stdit_options_parse, for stdit-sample. */
 int stdit_sample_options_parse(struct stdit_options *o, int argc, char **argv);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pictures of clips: one PNG a frame, one strip a clip, and the same strip of the data. */
+/* Pictures of clips: one PNG per frame, one strip per clip, and a strip of the data. */
 #include <math.h>
 #include <stdlib.h>
 #include "../common/directory.h"
@@ -7,12 +7,13 @@
 #include "../common/samples.h"
 #include "run.h"
 
-/* What is black and what is white. */
+/* The values shown as black and white. */
 struct range {
     float low, high;
 };
 
-/* Clips lie in [-1, 1]; of latents the first channels are shown, two deviations each way. */
+/* Clips are in [-1, 1]; of latents the first channels are shown, mean +- two standard
+ * deviations. */
 static struct range range_of(const struct stdit_data *d)
 {
     double sum = 0, squares = 0;
@@ -29,7 +30,8 @@ static struct range range_of(const struct stdit_data *d)
     return (struct range){(float)(mean - spread), (float)(mean + spread)};
 }
 
-/* [C, T, H, W] -> [T][H][W][3]; with fewer than three channels the first serves for all. */
+/* [C, T, H, W] -> [T][H][W][3]; with fewer than three channels the first is used for all
+ * colours. */
 static void to_rgb(uint8_t *rgb, const float *z, const struct stdit_data *d, struct range range)
 {
     const struct stdit_geometry *g = &d->shape->geometry;
@@ -43,7 +45,7 @@ static void to_rgb(uint8_t *rgb, const float *z, const struct stdit_data *d, str
         }
 }
 
-/* Small frames are drawn larger, so that a person sees something. */
+/* Small frames are magnified. */
 static int zoom_to(int64_t pixels, int64_t width)
 {
     return pixels > 2 * width ? (int)(pixels / width) : 1;
@@ -76,7 +78,7 @@ static int write_frames(const struct stdit_run *r, const uint8_t *rgb)
     return 0;
 }
 
-/* The strip of the first clip of the data. */
+/* Writes the strip of the data's first clip. */
 static int write_data(struct stdit_run *r, uint8_t *rgb, struct range range)
 {
     to_rgb(rgb, r->data.z, &r->data, range);

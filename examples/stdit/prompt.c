@@ -7,7 +7,7 @@
 #include "../common/say.h"
 #include "prompt.h"
 
-/* ---- what stands behind the text ----------------------------------------------------------- */
+/* ---- the JSON object after the text -------------------------------------------------------- */
 
 static int take_key(struct stdit_prompt *p, const char *key, const json_t *value, int64_t i)
 {
@@ -41,7 +41,7 @@ static int take_suffix(struct stdit_prompt *p, const char *suffix, int64_t i)
 
 /* ---- segments ------------------------------------------------------------------------------ */
 
-/* Adds a text of n characters, without blanks around it. */
+/* Adds a text of n characters, trimmed. */
 static int add(struct stdit_prompt *p, const char *text, size_t n, int64_t loop)
 {
     static const char blanks[] = " \t\r\n\v\f";
@@ -62,7 +62,7 @@ static int add(struct stdit_prompt *p, const char *text, size_t n, int64_t loop)
     return 0;
 }
 
-/* |0| text |2| text: behind each bar a segment, then its text. */
+/* |0| text |2| text: a segment number between bars, then the segment's text. */
 static int take_segments(struct stdit_prompt *p, const char *at, size_t n, int64_t i)
 {
     const char *end = at + n;
@@ -86,7 +86,7 @@ static int take_segments(struct stdit_prompt *p, const char *at, size_t n, int64
     return 0;
 }
 
-/* ---- the whole ----------------------------------------------------------------------------- */
+/* ---- the whole prompt ---------------------------------------------------------------------- */
 
 int stdit_prompt_read(struct stdit_prompt *p, const char *prompt, int64_t i)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pictures, videos and latents that frames of a clip are given from: see script.h. */
+/* Pictures, videos and latents that provide given frames of a clip: see script.h. */
 #include <stdlib.h>
 #include <string.h>
 #include "../common/memory.h"
@@ -7,7 +7,7 @@
 #include "../vae/latents.h"
 #include "script.h"
 
-/* ---- looking ------------------------------------------------------------------------------- */
+/* ---- inspecting files ---------------------------------------------------------------------- */
 
 static bool is_latents(const char *path)
 {
@@ -97,7 +97,7 @@ void stdit_guide_free(struct stdit_guide *g)
     stdit_strategies_free(&g->strategies);
 }
 
-/* ---- which of their frames are used --------------------------------------------------------- */
+/* ---- used frames ---------------------------------------------------------------------------- */
 
 static int use(struct stdit_guide *g, const struct stdit_strategy *s, const char *what,
                const struct stdit_data *d, const struct stdit_options *o)
@@ -141,7 +141,7 @@ int stdit_references_use(struct stdit_guide *g, const char *what, const struct s
 
 /* ---- latents ------------------------------------------------------------------------------- */
 
-/* [T, Z, h, w] in a file, [Z, T, h, w] here. */
+/* [T, Z, h, w] in a file, [Z, T, h, w] in memory. */
 static int read_latents(struct stdit_reference *r, const struct stdit_vae *v)
 {
     int64_t plane = r->clips.rows * r->clips.columns, frames = r->clips.latent_frames;
@@ -178,7 +178,7 @@ static int encode_chunk(struct stdit_reference *r, struct stdit_vae *v, struct v
     return stdit_vae_encode_chunk(v, &r->clips, r->sample, at, rgb, r->z);
 }
 
-/* Chunks of 17 frames that a used latent frame is in. */
+/* Encodes the chunks of 17 frames that contain used latent frames. */
 static int encode_video(struct stdit_reference *r, struct stdit_vae *v)
 {
     const struct stdit_clips *c = &r->clips;

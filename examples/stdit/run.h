@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One run of stdit-train: what its parts share. */
+/* One run of stdit-train: declarations shared by its files. */
 #ifndef STDIT_RUN_H
 #define STDIT_RUN_H
 
@@ -14,7 +14,7 @@
 
 /* The loss on clips of --val, by noise level. */
 struct stdit_validation {
-    struct stdit_run *run; /* of its data and program; NULL: there is none */
+    struct stdit_run *run; /* with its data and program; NULL: none */
     struct validation common;
 };
 
@@ -23,72 +23,75 @@ struct stdit_run {
     struct stdit_data data;
     struct stdit model;
     ckpt *context;
-    ckpt_program *sampling; /* the context's; NULL: not asked for */
-    bool given;             /* some frames of what is drawn are given */
+    ckpt_program *sampling; /* the context's; NULL: not requested */
+    bool given;             /* sampled clips have given frames */
     struct stdit_script *script; /* of stdit-sample, borrowed */
     int64_t trainable;      /* parameters that are trained */
-    int64_t first;          /* steps of the runs that this one goes on with */
-    bool drops;             /* captions are dropped at random */
+    int64_t first;          /* steps of the resumed runs */
+    bool drops;             /* random captions are dropped */
     struct stdit_turns turns;
-    struct loader_hold hold; /* while programs are compiled */
-    char *bad;               /* RESUME_BAD of the state that it goes on from, or NULL */
+    struct loader_hold hold; /* during compilation */
+    char *bad;               /* RESUME_BAD of the resumed state, or NULL */
     struct stdit_validation validation;
     struct run_log log;
 };
 
-/* All of a program: parses, goes, frees.  Returns its status. */
+/* The main function of a program: parses, calls go, frees.  Returns the exit status. */
 int stdit_main(int argc, char **argv, int (*parse)(struct stdit_options *o, int argc, char **argv),
                int (*go)(struct stdit_run *r));
 
-/* Makes the model of the options and the shifts of its times, and loads its weights.  Both return
- * 0, or -1 after a sentence. */
+/* make_model creates the model of the options and the shifts of its times; load reads its weights.
+ * Both return 0, or -1 after a sentence. */
 int stdit_make_model(struct stdit_run *r);
 int stdit_load(struct stdit_run *r);
-/* Says it where a text is longer than the null caption. */
+/* Prints a note if a text is longer than the null caption. */
 void stdit_note_caption(const struct stdit_run *r);
 
 /* ---- training ------------------------------------------------------------------------------ */
 
-/* Makes the model of the options and plans what compile compiles, for so many ranks, in a context
- * of its own that runs nothing, and forgets both: what does not fit is refused before a text
- * encoder takes its time.  Returns 0, or -1 after a sentence. */
+/* Creates the model of the options, plans the programs of compile for this number of ranks in a
+ * separate context that runs nothing, and frees both: a run that does not fit fails before the slow
+ * text encoder starts.  Returns 0, or -1 after a sentence. */
 int stdit_plan_ahead(struct stdit_run *r, int ranks, int (*compile)(struct stdit_run *r));
 
-/* Compiles the programs of the run, before its first step, so that all are known to fit: those that
- * train by training (NULL: none), that which samples, those of the autoencoder, for the clips of
- * the run and what was added before.  Return 0, or -1 after printing a sentence. */
+/* Compiles the programs of the run before its first step, so that all are known to fit: `training`
+ * compiles the training programs (NULL: none); then the sampling program, and the autoencoder's
+ * programs for the clips of the run and clips added before.  Return 0, or -1 after printing a
+ * sentence. */
 int stdit_compile(struct stdit_run *r, int (*training)(struct stdit_run *r));
 int stdit_compile_training(struct stdit_run *r);
 int stdit_compile_sampling(struct stdit_run *r);
 
-/* Compiles the loss of a shape, with an optimizer or, NULL, alone; what: begins the sentence. */
+/* Compiles the loss of a shape, with an optimizer or, NULL, the loss alone; what: prefix of an
+ * error sentence. */
 int stdit_compile_loss(struct stdit_run *r, struct stdit_shape *s, const ckpt_optimizer *optimizer,
                        const char *what);
 
-/* Opens --val; compiles, measures and prints the loss by noise level.  The first comes behind the
- * data of the run, the second behind its model.  Return 0, or -1 after a sentence. */
+/* Opens --val; compiles its program; measures and prints the loss by noise level.  Open after the
+ * data of the run, compile after its model.  Return 0, or -1 after a sentence. */
 int stdit_validation_open(struct stdit_run *r);
 int stdit_compile_validation(struct stdit_run *r);
 int stdit_validate(struct stdit_run *r, int64_t step);
 void stdit_validation_close(struct stdit_run *r);
 
-/* Prints the buckets: what each takes, and how long. */
+/* Prints the buckets: memory and step time of each. */
 void stdit_print_buckets(const struct stdit_run *r);
-/* Chooses the batches that the table leaves open, or takes those of the state that the run goes on
- * with, and notes them in its states.  A call of all ranks.  Returns 0, or -1 after a sentence for
- * each bucket that does not fit at all. */
+/* Chooses the batches that the table leaves open, or uses the batches of the resumed state, and
+ * notes them in the run's states.  Collective over all ranks.  Returns 0, or -1 after a sentence
+ * for each bucket that does not fit with any batch. */
 int stdit_choose_batches(struct stdit_run *r, const ckpt_optimizer *optimizer);
-/* What a step of this shape and batch would take: see ckpt_forecast. */
+/* The forecast of a step with this shape and batch: see ckpt_forecast. */
 int stdit_forecast(struct stdit_run *r, struct stdit_shape *s, const ckpt_optimizer *optimizer,
                    int64_t batch, double limit, struct ckpt_forecast *f);
 
-/* Notes what their order follows from.  Returns 0, or -1 after a sentence. */
+/* Notes a hash of the inputs that determine the order of the buckets.  Returns 0, or -1 after a
+ * sentence. */
 int stdit_note_buckets(const struct stdit_run *r);
 
-/* The name of the next. */
+/* Name of the note of stdit_note_place. */
 #define STDIT_PLACE "place in the buckets"
 
-/* Notes in the states of the run where it stands in its buckets.  Returns 0, or -1 after a
+/* Notes the run's current place in its buckets in its states.  Returns 0, or -1 after a
  * sentence. */
 int stdit_note_place(struct stdit_run *r);
 
@@ -97,7 +100,7 @@ int stdit_train(struct stdit_run *r);
 
 /* ---- batches ------------------------------------------------------------------------------- */
 
-/* Host memory of what one step is fed, of the shape of its turn. */
+/* Host memory for the inputs of one step, in the shape of its turn. */
 struct stdit_batch {
     float *z, *t, *u, *y, *fps, *eps;
     uint16_t *y_bf16; /* of y, where the model is in bf16 */
@@ -106,49 +109,49 @@ struct stdit_batch {
     const struct stdit_shape *shape;
     uint64_t seed;
     int64_t size;       /* samples of this rank */
-    int64_t all, first; /* of all ranks; where this rank's begin among them */
+    int64_t all, first; /* samples of all ranks; index of this rank's first */
 };
 
-/* Room for steps of any of n shapes. */
+/* Allocates for steps of any of n shapes. */
 int stdit_batch_create(struct stdit_batch *b, const struct stdit_run *r,
                        const struct stdit_shape *shapes, int n);
 void stdit_batch_free(struct stdit_batch *b);
 
-/* The rows of a step, then its draws: times, frame masks, dropped captions. */
+/* Fills in the rows of a step, then its draws: times, frame masks, dropped captions. */
 int stdit_batch_fill(struct stdit_batch *b, const struct stdit_run *r,
                      const struct stdit_turn *turn);
 
-/* Encodes the clips of a step, where the data is videos; they come next from the loader. */
+/* Encodes the clips of a step if the data is videos; they are the loader's next clips. */
 int stdit_batch_encode(struct stdit_batch *b, struct stdit_run *r, const struct stdit_turn *turn,
                        struct loader *loader);
 
-/* The clips of the steps to come, in the order of their steps. */
+/* The clips of future steps, in the order of the steps. */
 struct stdit_ahead {
     const struct stdit_run *run;
     struct stdit_turns turns;
     struct stdit_turn turn;
-    int64_t step, taken; /* the next one; clips of the turn */
+    int64_t step, taken; /* next step; its clips so far */
     struct loader_source source;
-    struct loader *loader; /* NULL: the data is no videos */
+    struct loader *loader; /* NULL: the data is not videos */
 };
 
-/* Reads a clip for that row, its part and crop drawn for that sample.  Returns 1, 0 if the row has
- * no such clip, or -1 after a sentence. */
+/* Reads a clip from this row; the sample determines its random part and crop.  Returns 1, 0 if the
+ * row has no such clip, or -1 after a sentence. */
 int stdit_clip_read(const struct stdit_data *d, uint64_t seed, int64_t sample,
                     struct loader_file *f, const struct loader_clip *c, int64_t row, double *fps);
 
-/* What reading videos takes, as the options divide it: printed, and refused where it is too little.
+/* Prints the memory for reading videos, as divided by the options; an error if it is too little.
  * Returns 0, or -1 after a sentence. */
 int stdit_ahead_plan(const struct stdit_run *r);
-/* Starts reading where the run stands; ahead stays where it is.  Returns 0, or -1 after a sentence;
- * a is to be closed then, too. */
+/* Starts reading at the current step; a must not move in memory.  Returns 0, or -1 after a
+ * sentence; the caller closes a in both cases. */
 int stdit_ahead_open(struct stdit_ahead *a, struct stdit_run *r);
 void stdit_ahead_close(struct stdit_ahead *a);
 
-/* Feeds the rows that training and sampling share: z, t, y, mask, fps and, if any, drop. */
+/* Feeds the inputs common to training and sampling: z, t, y, mask, fps and, if used, drop. */
 int stdit_batch_feed(const struct stdit_batch *b, const struct stdit_run *r, ckpt_program *p,
                      bool drop);
-/* Feeds what only training takes. */
+/* Feeds the inputs of training only. */
 int stdit_batch_feed_training(const struct stdit_batch *b, const struct stdit_run *r,
                               ckpt_program *p);
 
@@ -156,21 +159,22 @@ int stdit_batch_feed_training(const struct stdit_batch *b, const struct stdit_ru
 struct stdit_inputs stdit_record_inputs(const struct stdit_run *r, const struct stdit_shape *s,
                                         ckpt_tape *t, int64_t batch, bool drop);
 
-/* ---- what comes out ------------------------------------------------------------------------ */
+/* ---- output -------------------------------------------------------------------------------- */
 
-/* Samples at the end, from the moving average, and writes videos and pictures; or from the weights
- * as they are, behind `step` steps, which are to go on.  Return 0 or -1. */
+/* stdit_sample samples at the end, from the moving average, and writes videos and pictures.
+ * stdit_sample_between samples after `step` steps, before training continues, from the current
+ * weights or, with sample_ema, from the average.  Return 0 or -1. */
 int stdit_sample(struct stdit_run *r);
 int stdit_sample_between(struct stdit_run *r, int64_t step);
 
 /* Decodes and writes n clips: a video and a strip of some frames; at the end all frames, and a clip
- * of the data next to them. */
+ * of the data for comparison. */
 int stdit_write_videos(struct stdit_run *r, const float *z, int64_t n, int64_t step);
 
-/* Writes n clips, shaped as the data's rows, so. */
+/* Writes n clips with the shape of the data's rows as pictures. */
 int stdit_write_pictures(struct stdit_run *r, const float *z, int64_t n, int64_t step);
 
-/* The log with its first line.  Returns 0, or -1 after a sentence. */
+/* Opens the log and writes its first line.  Returns 0, or -1 after a sentence. */
 int stdit_log_open(struct stdit_run *r);
 
 #endif

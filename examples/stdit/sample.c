@@ -52,7 +52,7 @@ int stdit_compile_sampling(struct stdit_run *r)
     return 0;
 }
 
-/* ---- room ---------------------------------------------------------------------------------- */
+/* ---- memory -------------------------------------------------------------------------------- */
 
 int stdit_sampler_open(struct stdit_sampler *s, struct stdit_run *r, int64_t clips, int64_t step)
 {
@@ -79,7 +79,7 @@ void stdit_sampler_close(struct stdit_sampler *s)
 
 /* ---- text ---------------------------------------------------------------------------------- */
 
-/* The unguided half has the text mask and frame rate of the guided one, and the null caption. */
+/* The unguided half has the text mask and frame rate of the guided half, and the null caption. */
 static void repeat_text(struct stdit_sampler *s)
 {
     struct stdit_batch *b = &s->batch;
@@ -97,7 +97,7 @@ int stdit_sampler_text(struct stdit_sampler *s, int64_t first)
     struct stdit_run *r = s->run;
     bool drops = r->drops;
 
-    r->drops = false; /* those of training */
+    r->drops = false; /* random drops are for training */
     int rc =
         stdit_batch_fill(&s->batch, r, &(struct stdit_turn){.shape = &s->shape, .before = first});
     r->drops = drops;
@@ -106,7 +106,7 @@ int stdit_sampler_text(struct stdit_sampler *s, int64_t first)
     return rc;
 }
 
-/* ---- frames that are given ----------------------------------------------------------------- */
+/* ---- given frames -------------------------------------------------------------------------- */
 
 /* Elements of a channel and of a latent frame. */
 struct sizes {
@@ -121,7 +121,7 @@ static struct sizes sizes_of(const struct stdit_sampler *s)
     return (struct sizes){g->frames * frame, frame};
 }
 
-/* z = (1 - u) z + u noise, for one frame; the two factors as Open-Sora rounds them. */
+/* z = (1 - u) z + u noise, for one frame; the two factors are rounded as in Open-Sora. */
 static void add_noise(struct stdit_sampler *s, int64_t clip, int64_t frame, float time)
 {
     struct sizes n = sizes_of(s);
@@ -135,9 +135,9 @@ static void add_noise(struct stdit_sampler *s, int64_t clip, int64_t frame, floa
 }
 
 /*
- * x_mask at a time: a frame is drawn on once 1000 mask >= time, and noised up to there when it is
- * so first.  A mask of 1 has its noise from the start; that it is drawn at every time holds here
- * also where rounding makes the first time more than 1000.
+ * x_mask at a time: a frame is updated if 1000 mask >= time, and gets its noise for this time
+ * before its first update.  A frame with mask 1 is noise from the start and is updated at every
+ * time, even if rounding makes the first time larger than 1000.
  */
 static void set_frames(struct stdit_sampler *s, float time)
 {
@@ -162,7 +162,7 @@ static void begin_frames(struct stdit_sampler *s)
 
 /* ---- steps --------------------------------------------------------------------------------- */
 
-/* The flow at that time for every clip, in s->v. */
+/* The flow at this time for every clip, in s->v. */
 static int flow(struct stdit_sampler *s, float time)
 {
     struct stdit_run *r = s->run;
@@ -184,7 +184,7 @@ static int flow(struct stdit_sampler *s, float time)
     return 0;
 }
 
-/* Frames that are not drawn at this time stay. */
+/* One Euler step; frames that are not updated at this time stay. */
 static void advance(struct stdit_sampler *s, float by)
 {
     struct sizes n = sizes_of(s);
@@ -226,9 +226,9 @@ int stdit_sampler_draw(struct stdit_sampler *s)
     return rc;
 }
 
-/* ---- samples of a training ----------------------------------------------------------------- */
+/* ---- samples of a training run ------------------------------------------------------------- */
 
-/* Rows of the data for their text; noise in place of their clips. */
+/* Text from rows of the data; noise in place of their clips. */
 static int draw_noise(struct stdit_sampler *s)
 {
     int64_t n = s->clips * stdit_data_z(&s->run->data, &s->shape);
@@ -252,7 +252,7 @@ static int sample(struct stdit_sampler *s)
     if (rc)
         return -1;
     if (ckpt_rank(r->context) > 0 || s->stopped)
-        return 0; /* all have sampled, one writes */
+        return 0; /* all ranks sample, one writes */
     if (!s->shape.clips.frames)
         return stdit_write_pictures(r, s->batch.z, s->clips, s->step);
     if (stdit_write_videos(r, s->batch.z, s->clips, s->step))
@@ -273,7 +273,7 @@ static int sample_behind(struct stdit_run *r, int64_t step)
     return rc;
 }
 
-/* What was trained is saved: the moving average takes the place of the weights. */
+/* The trained weights are already saved, so the moving average may replace them. */
 int stdit_sample(struct stdit_run *r)
 {
     bool average = r->data.shape->training && r->options.train.ema_decay > 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Drawing clips: the steps from noise to latents, of as many clips as pass the model together. */
+/* Sampling clips: the steps from noise to latents, for a batch of clips. */
 #ifndef STDIT_SAMPLE_H
 #define STDIT_SAMPLE_H
 
@@ -7,31 +7,31 @@
 
 struct stdit_sampler {
     struct stdit_run *run;
-    struct stdit_shape shape; /* that of the data, with the samples of a step */
-    struct stdit_batch batch; /* with guidance: the clips with their captions, then again without */
+    struct stdit_shape shape; /* the data's, with the samples of a step */
+    struct stdit_batch batch; /* with guidance: the clips with captions, then without */
     int64_t clips;
-    bool guided, stopped;    /* stopped: broken off, as the run was asked to stop */
-    int64_t step;            /* behind which the run goes on; 0: it is at its end */
+    bool guided, stopped;    /* stopped: interrupted by a stop request */
+    int64_t step;            /* steps so far if training continues; 0: the end of the run */
     float *v;                /* [shape.batch, channels, T, h, w] */
-    ckpt_progress *progress; /* of all that is drawn; NULL: it is not shown */
-    int64_t done;            /* steps */
-    /* Where frames are given (run.given).  mask [clips, T]: 0 for frames that stay, 1 for those
-     * that are drawn, and between for those that are noised when the time has come down to it;
-     * their noise is shaped as the clips. */
+    ckpt_progress *progress; /* over all sampled clips; NULL: not shown */
+    int64_t done;            /* steps done */
+    /* With given frames (run.given).  mask [clips, T]: 0 for frames that stay, 1 for frames that
+     * are sampled, and in between for frames that are noised once the time is low enough.  The
+     * noise has the shape of the clips. */
     float *mask;
     const float *edit_noise;
-    bool *noised; /* [clips, T]: they have their noise */
+    bool *noised; /* [clips, T]: noise was added */
 };
 
-/* Room for so many clips at once.  Returns 0, or -1 after a sentence; s is to be closed then, too.
- */
+/* Allocates for this number of clips at a time.  Returns 0, or -1 after a sentence; the caller
+ * closes s in both cases. */
 int stdit_sampler_open(struct stdit_sampler *s, struct stdit_run *r, int64_t clips, int64_t step);
 void stdit_sampler_close(struct stdit_sampler *s);
 
-/* The text of clips from that row of the data on; then batch.z and mask are the caller's to fill.
- * Returns 0, or -1 after a sentence. */
+/* Sets the text of the clips, from row `first` of the data on; the caller then fills batch.z and
+ * mask.  Returns 0, or -1 after a sentence. */
 int stdit_sampler_text(struct stdit_sampler *s, int64_t first);
-/* From batch.z as it stands to latents there. */
+/* Samples from the noise in batch.z; the latents replace it. */
 int stdit_sampler_draw(struct stdit_sampler *s);
 
 #endif

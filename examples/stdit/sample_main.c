@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * stdit-sample: from prompts, text features or none, and frames that are given, to videos: the
- * diffusion model draws latents, the autoencoder encodes and decodes, programs of one context
- * inside one memory budget.
+ * stdit-sample: makes videos from prompts, text features or no text, and from given frames.  The
+ * diffusion model samples latents, the autoencoder encodes and decodes; they are programs of one
+ * context within one memory budget.
  */
 #include <stdlib.h>
 #include "ckpt_dist.h"
@@ -12,9 +12,8 @@
 
 const char say_program[] = "stdit-sample";
 
-/* The text encoder has the budget to itself; then come the encoder of the autoencoder for what is
- * given, the diffusion model and the decoder, which share it.  All are planned before the first
- * one runs. */
+/* The text encoder has the whole budget; afterwards the autoencoder's encoder for given frames, the
+ * diffusion model and the decoder share it.  All are planned before the first one runs. */
 struct job {
     struct stdit_run *run;
     struct stdit_script script;
@@ -26,7 +25,7 @@ static bool has_prompts(const struct stdit_options *o)
     return o->prompt || o->prompts;
 }
 
-/* ---- what is drawn ------------------------------------------------------------------------- */
+/* ---- script -------------------------------------------------------------------------------- */
 
 static int read_script(struct job *j)
 {
@@ -79,7 +78,7 @@ static int compile(struct stdit_run *r)
                : 0;
 }
 
-/* The plans of all that follows, with rows of zeros as text. */
+/* Plans all programs after the text encoder, with zeros as text. */
 static int plan_all(struct job *j)
 {
     struct stdit_run *r = j->run;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The command line of stdit-sample: a part of that of stdit-train, and its own words. */
+/* The command line of stdit-sample: some options of stdit-train, and its own. */
 #include <math.h>
 #include <string.h>
 #include "ckpt_tools.h"
@@ -62,7 +62,7 @@ static const struct ckpt_option table[] = {
     {0},
 };
 
-/* Text is features in a file or prompts, and prompts need who reads them. */
+/* Text comes from a file of features or from prompts; prompts need a text encoder. */
 static int check_text(const struct stdit_options *o)
 {
     const char *given = o->prompt ? "--prompt" : "--prompts";
@@ -78,7 +78,7 @@ static int check_text(const struct stdit_options *o)
     return 0;
 }
 
-/* What segments have in common is whole chunks of 17 frames, which are 5 latent ones. */
+/* Segments share whole chunks of 17 frames, which are 5 latent frames. */
 static int check_loop(struct stdit_options *o)
 {
     bool told = o->condition_frames >= 0 || o->condition_edit >= 0;

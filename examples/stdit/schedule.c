@@ -6,7 +6,7 @@
 #include "ckpt_tools.h"
 #include "schedule.h"
 
-/* As a tensor of the dtype holds it; fp32 is left as it is. */
+/* A value as rounded by a tensor of this dtype; fp32 returns it unchanged. */
 static double held(enum ckpt_dtype dtype, double value)
 {
     float f = (float)value;
@@ -19,7 +19,8 @@ static double held(enum ckpt_dtype dtype, double value)
     return f;
 }
 
-/* Latent frames of the whole groups of 17; as 51 frames are 15, 289 in bf16 are 288 and so 80. */
+/* Latent frames of the whole groups of 17: 51 frames give 15; 289 frames are 288 in bf16 and give
+ * 80. */
 static double shift_length(enum ckpt_dtype dtype, int64_t frames)
 {
     double groups = held(dtype, floor(held(dtype, (double)frames) / 17));
@@ -117,7 +118,7 @@ static int64_t pick(float u, int64_t n)
     return i < n ? i : n - 1;
 }
 
-/* Each frame clean with a probability that is itself drawn; one frame stays noised. */
+/* Each frame is clean with a probability that is itself random; at least one frame stays noised. */
 static void mask_random(int32_t *mask, int64_t frames, const float *u)
 {
     double p = 0.1 + 0.8 * u[1];

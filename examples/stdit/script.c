@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What stdit-sample draws: see script.h. */
+/* The clips that stdit-sample makes: see script.h. */
 #include <stdlib.h>
 #include <string.h>
 #include "../common/memory.h"
@@ -16,7 +16,7 @@ static int64_t rows_of(const struct stdit_script *s)
 
 /* ---- guides -------------------------------------------------------------------------------- */
 
-/* Each segment but the first begins with the end of the one before. */
+/* Each segment but the first starts with the end of the previous one. */
 static int add_conditions(struct stdit_guide *g, const struct stdit_options *o)
 {
     for (int64_t loop = 1; loop < o->loop; loop++) {
@@ -46,8 +46,8 @@ static int open_guide(struct stdit_guide *g, const struct stdit_prompt *p, int64
     return add_conditions(g, o) || stdit_references_use(g, what, d, o) ? -1 : 0;
 }
 
-/* Draws of latents follow from the clip and the place of a reference in it, not from other clips.
- */
+/* The clip and the index of a reference in it determine the draws of latents; other clips have no
+ * effect. */
 static void number_references(struct stdit_script *s)
 {
     for (int64_t clip = 0; clip < s->clips; clip++)
@@ -65,7 +65,7 @@ bool stdit_script_guides(const struct stdit_script *s)
 
 /* ---- prompts ------------------------------------------------------------------------------- */
 
-/* The texts of a prompt with what Open-Sora appends to each. */
+/* Completes the texts of a prompt with the parts that Open-Sora appends to each. */
 static int complete(struct stdit_prompt *p, const struct stdit_options *o)
 {
     for (int64_t i = 0; i < p->n; i++) {
@@ -150,7 +150,7 @@ static bool is_edited(const struct stdit_script *s)
     return false;
 }
 
-/* Of all rows; that of a segment follows from its number alone. */
+/* Draws noise for all rows; the number of a segment alone determines its noise. */
 static float *draw(const struct stdit_script *s, const struct stdit_data *d, uint64_t seed,
                    int stream)
 {
@@ -280,7 +280,7 @@ int stdit_script_encode(struct stdit_script *s, struct stdit_vae *v)
 
 /* ---- rows ---------------------------------------------------------------------------------- */
 
-/* Latent frames of a reference to their place in z. */
+/* Copies latent frames of a reference to their place in z. */
 static void give(const struct stdit_data *d, const struct stdit_reference *r,
                  const struct stdit_span *span, float *z)
 {

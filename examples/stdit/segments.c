@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * stdit-sample draws: clips that pass the model together, segment after segment.  A segment is
- * drawn, decoded and written; the frames of it that a later one begins with are encoded again.
+ * The main loop of stdit-sample: a batch of clips, segment after segment.  Each segment is sampled,
+ * decoded and written; frames that a later segment starts with are encoded again.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -15,15 +15,15 @@ struct drawing {
     struct stdit_run *run;
     struct stdit_script *script;
     struct stdit_sampler sampler;
-    struct stdit_movie *movie; /* of each clip under way */
+    struct stdit_movie *movie; /* of each clip in progress */
     uint8_t *rgb;              /* a decoded segment */
-    int64_t first, n;          /* the clips under way */
+    int64_t first, n;          /* the clips in progress */
     int64_t loop;
 };
 
 /* ---- drawing ------------------------------------------------------------------------------- */
 
-/* Places behind the last clip are drawn from zeros, for nobody. */
+/* Unused places after the last clip start from zeros. */
 static int begin_clip(struct drawing *g, int64_t i)
 {
     struct stdit_run *r = g->run;
@@ -58,9 +58,9 @@ static int draw(struct drawing *g)
     return stdit_sampler_draw(s);
 }
 
-/* ---- what comes out ------------------------------------------------------------------------ */
+/* ---- output -------------------------------------------------------------------------------- */
 
-/* What a later segment is given of this one; NULL: nothing. */
+/* The reference of this segment for later segments; NULL: none. */
 static struct stdit_reference *given_on(const struct drawing *g, int64_t clip)
 {
     const struct stdit_guide *guide = &g->script->guide[clip];
@@ -139,7 +139,7 @@ static int draw_all(struct drawing *g)
         rc = draw_clips(g);
     }
     ckpt_progress_close(g->sampler.progress);
-    g->run->data.text_of = NULL; /* the script's */
+    g->run->data.text_of = NULL; /* the script owns it */
     return rc;
 }
 

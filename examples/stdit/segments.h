@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Drawing what a script says. */
+/* Samples the clips of a script. */
 #ifndef STDIT_SEGMENTS_H
 #define STDIT_SEGMENTS_H
 
 #include "script.h"
 
-/* Draws all clips, in the context of the run, whose programs are compiled; writes videos, pictures
+/* Samples all clips, in the context of the run with its compiled programs; writes videos, pictures
  * and --latents.  Returns 0, or -1 after a sentence. */
 int stdit_draw(struct stdit_run *r, struct stdit_script *script);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The model of a run, its weights, its end. */
+/* Creates the model of a run, loads its weights and frees it. */
 #include <string.h>
 #include "../common/names.h"
 #include "../common/signals.h"
@@ -12,12 +12,12 @@
 
 struct load {
     struct names missing, unexpected;
-    int64_t needed;    /* of those that are missing */
+    int64_t needed;    /* number of missing parameters that are needed */
     bool older;        /* keys of STDiT 1 or 2 were seen */
-    bool null_caption; /* something sees it */
+    bool null_caption; /* the null caption is used */
 };
 
-/* Guidance, videos without text and captions that are dropped at random all see it. */
+/* Guidance, videos without text and randomly dropped captions use the null caption. */
 static bool sees_null_caption(const struct stdit_run *r)
 {
     const struct stdit_options *o = &r->options;
@@ -25,8 +25,8 @@ static bool sees_null_caption(const struct stdit_run *r)
     return r->data.null_caption || r->drops || (o->sample_steps > 0 && o->guidance != 1);
 }
 
-/* The rotary frequencies are computed anyway; the null caption is drawn at random where a file has
- * none, which is as good as any where nothing sees it. */
+/* The rotary frequencies are always computed.  The null caption may be missing if it is not used;
+ * it then keeps its random initial values. */
 static bool may_be_missing(const struct load *l, const char *name)
 {
     return !strcmp(name, "rope.freqs") || (!l->null_caption && !strcmp(name, NULL_CAPTION));
@@ -66,22 +66,22 @@ int stdit_load(struct stdit_run *r)
     return 0;
 }
 
-/* The rows of the null caption in a file under that name, or 0. */
+/* The number of rows of the null caption in a file under this name, or 0. */
 static int64_t rows_in_file(const char *path, const char *name)
 {
     struct ckpt_file_entry e = CKPT_FILE_ENTRY_INIT;
     ckpt_file *f;
 
     if (!path || ckpt_file_open(&f, path))
-        return 0; /* loading it says why */
+        return 0; /* loading it reports the error */
     int i = ckpt_file_find(f, name);
     bool found = i >= 0 && !ckpt_file_entry(f, i, &e) && e.ndim == 2;
     ckpt_file_close(f);
     return found ? e.shape[0] : 0;
 }
 
-/* A file's null caption keeps its length: a shorter text sees its first rows, to a longer one its
- * last row is repeated, as Open-Sora does (embed.c). */
+/* The null caption keeps its length in the file: a shorter text uses its first rows, for a longer
+ * one its last row is repeated, as in Open-Sora (embed.c). */
 static int64_t caption_rows(const struct stdit_options *o)
 {
     int64_t rows = rows_in_file(o->train.load, NULL_CAPTION);
@@ -93,7 +93,7 @@ static int64_t caption_rows(const struct stdit_options *o)
 
 /* ---- programs ------------------------------------------------------------------------------ */
 
-/* Which clips pass the autoencoder, and which way. */
+/* Registers the clips that the autoencoder encodes and decodes. */
 static int add_clips(struct stdit_run *r, bool trains)
 {
     struct stdit_data *d = &r->data;
@@ -121,7 +121,7 @@ int stdit_compile(struct stdit_run *r, int (*training)(struct stdit_run *r))
     return stdit_vae_compile(&r->data.vae, false);
 }
 
-/* What programs and the model of a context leave behind. */
+/* Frees the context with its programs and model. */
 static int forget(struct stdit_run *r)
 {
     ckpt_close(r->context);
@@ -139,7 +139,7 @@ static int forget(struct stdit_run *r)
     return stdit_vae_configure(&r->data.vae, &r->options);
 }
 
-/* Of several ranks each plans alone for as many. */
+/* Each of several ranks plans alone, for this number of ranks. */
 int stdit_plan_ahead(struct stdit_run *r, int ranks, int (*compile)(struct stdit_run *r))
 {
     const struct stdit_options asked = r->options;
@@ -151,7 +151,7 @@ int stdit_plan_ahead(struct stdit_run *r, int ranks, int (*compile)(struct stdit
     library->plan_only = true;
     library->plan_out = library->graph_out = library->machine_out = library->trace_out = NULL;
     library->ranks = ranks > 1 ? number : NULL;
-    r->options.vae = NULL; /* no weights are read */
+    r->options.vae = NULL; /* no weights are loaded */
     r->context = NULL;
     int rc = ckpt_open(&r->context, library) ? say_fail("%s", ckpt_error(NULL))
                                              : ckpt_plan_in_full(r->context, false) ||
@@ -212,7 +212,7 @@ void stdit_note_caption(const struct stdit_run *r)
                (long long)rows, (long long)r->data.tokens);
 }
 
-/* ---- the whole ----------------------------------------------------------------------------- */
+/* ---- main ---------------------------------------------------------------------------------- */
 
 int stdit_main(int argc, char **argv, int (*parse)(struct stdit_options *o, int argc, char **argv),
                int (*go)(struct stdit_run *r))

@@ -15,7 +15,7 @@ static const char *skip_blanks(const char *at)
     return at + strspn(at, " \t");
 }
 
-/* A number up to the next comma, semicolon or the end; false: there is none. */
+/* A number before the next comma, semicolon or the end; false: none. */
 static bool take_number(const char **at, bool whole, double *value)
 {
     const char *text = skip_blanks(*at);
@@ -95,10 +95,10 @@ void stdit_strategies_free(struct stdit_strategies *s)
     *s = (struct stdit_strategies){.n = 0};
 }
 
-/* ---- places -------------------------------------------------------------------------------- */
+/* ---- positions ----------------------------------------------------------------------------- */
 
-/* The multiple of step nearest to a place; of two as near the lower one, and none so near the end
- * that less than a whole step is left. */
+/* The multiple of step nearest to a position; the lower one of two equally near; never less than a
+ * whole step before the end. */
 static int64_t nearest(int64_t place, int64_t step, int64_t frames)
 {
     int64_t n = place / step;

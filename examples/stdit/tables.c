@@ -2,10 +2,10 @@
 /*
  * The model's fixed tables: positions of the tokens of a frame, rotary angles of the frames.
  *
- * Open-Sora keeps the inverse frequencies in buffers that follow the model to bf16, so they are
- * rounded to the model's dtype first, and the rotary angle is formed in that dtype too.  Height and
- * width come as tensors of that dtype: in bf16 854 pixels count as 856.  Nothing is rounded in
- * fp32.
+ * Open-Sora keeps the inverse frequencies in buffers that are converted to bf16 with the model, so
+ * they are rounded to the model's dtype first, and the rotary angle is computed in that dtype too.
+ * Height and width are tensors of that dtype: in bf16 854 pixels count as 856.  Nothing is rounded
+ * in fp32.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -34,7 +34,7 @@ static void sincos_half(float *dst, double p, int64_t channels, enum ckpt_dtype 
     }
 }
 
-/* How many times 512 x 512 pixels a frame is, per side. */
+/* The scale of a frame relative to 512 x 512 pixels, per side. */
 static double position_scale(const struct stdit_config *c, const struct stdit_geometry *g)
 {
     double height = round_to(c->dtype, g->pixel_height), width = round_to(c->dtype, g->pixel_width);
@@ -42,7 +42,7 @@ static double position_scale(const struct stdit_config *c, const struct stdit_ge
     return sqrt(height * width) / 512;
 }
 
-/* The first half of the channels takes the column of a token, the second its row. */
+/* The first half of the channels encodes the column of a token, the second half its row. */
 static void position_table(float *dst, const struct stdit_config *c, const struct stdit_geometry *g,
                            int64_t rows, int64_t columns)
 {

@@ -134,15 +134,15 @@ static int make_in_memory(struct stdit_texts *t, struct caption_pass *p)
 
 /* ---- in files ------------------------------------------------------------------------------ */
 
-/* Shards on their way into a directory. */
+/* Shards while they are written into a directory. */
 struct making {
     struct stdit_texts *texts;
     struct caption_pass *pass;
     const char *dir;
     ckpt *context;
     json_t *setup;
-    uint64_t sum;      /* of it */
-    int64_t *shard, n; /* those that are to be made */
+    uint64_t sum;      /* of the captions */
+    int64_t *shard, n; /* shards to be written */
 };
 
 static json_t *make_setup(const struct stdit_texts *t)
@@ -173,7 +173,7 @@ static int find_missing(struct making *m)
     return 0;
 }
 
-/* Ranks see the same directory, and go on when all are here. */
+/* Compares facts of the ranks: all have the same directory, and continue together. */
 static int meet(const struct making *m, const char *what, const void *data, size_t bytes)
 {
     const struct ckpt_fact fact = {what, data, bytes};
@@ -183,8 +183,8 @@ static int meet(const struct making *m, const char *what, const void *data, size
                : 0;
 }
 
-/* Each rank makes every ranks-th shard; none runs ahead by more than one, so that those that wait
- * know that the others are there. */
+/* Each rank writes every ranks-th shard.  Ranks synchronize after each shard, so that waiting ranks
+ * know that the others are alive. */
 static int make_shards(struct making *m)
 {
     int64_t ranks = ckpt_ranks(m->context), own = ckpt_rank(m->context);
@@ -246,7 +246,7 @@ static int open_files(struct stdit_texts *t, const struct stdit_options *o)
 
 /* ---- all of it ----------------------------------------------------------------------------- */
 
-/* The budget is the encoder's alone; what is asked of the steps that train is not for it. */
+/* The encoder has the whole budget; options for the training steps do not apply to it. */
 static struct ckpt_options alone(const struct ckpt_options *library)
 {
     struct ckpt_options own = *library;
@@ -274,7 +274,7 @@ static struct caption_pass pass_of(struct stdit_texts *t, const struct stdit_dat
                                  .user = t};
 }
 
-/* A budget that the encoder does not fit in is refused here; the width of its features. */
+/* Fails if the encoder does not fit the budget; sets the width of its features. */
 static int plan(struct stdit_texts *t, const struct stdit_data *d, const struct stdit_options *o)
 {
     struct ckpt_options library = alone(&o->library);

@@ -99,12 +99,12 @@ int stdit_compile_training(struct stdit_run *r)
 
 /* ---- steps --------------------------------------------------------------------------------- */
 
-/* What the course of the steps needs beside the run. */
+/* The state of the training loop beside the run. */
 struct course {
     struct stdit_run *run;
     struct stdit_batch batch;
     struct stdit_ahead ahead;
-    struct stdit_turn turn[2]; /* of the steps under way, the even and the odd one */
+    struct stdit_turn turn[2]; /* of the steps in flight, the even and the odd one */
 };
 
 static struct stdit_turn *turn_of(struct course *c, int64_t step)
@@ -112,7 +112,7 @@ static struct stdit_turn *turn_of(struct course *c, int64_t step)
     return &c->turn[step & 1];
 }
 
-/* The turn of a step, which the state that is saved next says is over. */
+/* The turn of a step; the next saved state counts it as done. */
 static int take_turn(struct course *c, int64_t step)
 {
     struct stdit_run *r = c->run;
@@ -181,7 +181,7 @@ static int look(struct training *t, int64_t step)
                : 0;
 }
 
-/* The autoencoder has its own file. */
+/* The autoencoder is saved in its own file. */
 static bool is_ours(void *user, const char *name)
 {
     (void)user;
@@ -196,7 +196,7 @@ int stdit_train(struct stdit_run *r)
                          .options = &o->train,
                          .first = r->first,
                          .log = &r->log,
-                         /* videos are encoded by the device; a dump looks at the first one alone */
+                         /* the device encodes videos; a dump reads the first step only */
                          .ahead = o->train.dump || o->video_dir ? 0 : 1,
                          .reads = o->video_dir != NULL,
                          .submit = submit,

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which clips each step takes: see turns.h. */
+/* The clips of each step: see turns.h. */
 #include <stdlib.h>
 #include <string.h>
 #include "turns.h"
 
-enum { EPOCHS = 100 /* in which no bucket had a batch for all ranks, until none is expected */ };
+enum { EPOCHS = 100 /* consecutive epochs without a batch for all ranks before an error */ };
 
 /* ---- epochs --------------------------------------------------------------------------------- */
 
@@ -107,7 +107,7 @@ int64_t stdit_sample_of(const struct stdit_data *d, int64_t sample, int64_t row)
     return sample - sample % d->rows + row;
 }
 
-/* ---- where a run stands --------------------------------------------------------------------- */
+/* ---- place of a run ------------------------------------------------------------------------- */
 
 enum { NUMBER = 22 /* characters of one, with a blank */ };
 
@@ -125,7 +125,7 @@ const char *stdit_turns_place(struct stdit_turns *t)
     return text;
 }
 
-/* The next number of a line, from 0 to most; -1: there is none. */
+/* Parses the next number of a line, from 0 to most; -1: none. */
 static int64_t take_number(const char **text, int64_t most)
 {
     char *end;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The loss on clips that are not trained on, by noise level (common/validation.h), without the
- * shift for resolution and length. */
+/* The validation loss by noise level (common/validation.h), without the shift for resolution and
+ * length. */
 #include <stdlib.h>
 #include "../common/memory.h"
 #include "ckpt_dist.h"
@@ -10,7 +10,7 @@
 
 /* ---- data and program ---------------------------------------------------------------------- */
 
-/* Every frame is noised, as its level says. */
+/* Every frame is noised to its level. */
 static void drop_draws(struct stdit_data *d, const char *path)
 {
     if (d->t || d->eps || d->x_mask)
@@ -22,7 +22,7 @@ static void drop_draws(struct stdit_data *d, const char *path)
     d->x_mask = NULL;
 }
 
-/* A run of its own for the recorder and the batches, with clips, times and noise of a file. */
+/* A separate run for the recorder and the batches, with clips, times and noise of a file. */
 int stdit_validation_open(struct stdit_run *r)
 {
     struct stdit_validation *v = &r->validation;
@@ -58,7 +58,7 @@ int stdit_compile_validation(struct stdit_run *r)
     return stdit_compile_loss(v->run, v->run->data.shape, NULL, "validation: ");
 }
 
-/* The model is the run's. */
+/* The model belongs to the training run. */
 void stdit_validation_close(struct stdit_run *r)
 {
     if (r->validation.run)
@@ -69,7 +69,7 @@ void stdit_validation_close(struct stdit_run *r)
 
 /* ---- measuring ------------------------------------------------------------------------------ */
 
-/* What a validation is made with. */
+/* The buffers of a validation. */
 struct measuring {
     struct stdit_run *run;
     struct stdit_batch batch;
@@ -94,7 +94,7 @@ static int measure_clip(struct validation *v, int64_t row, double *sum)
     struct measuring *m = v->user;
     struct stdit_run *r = m->run;
     const struct stdit_shape *s = r->data.shape;
-    /* less what a rank adds */
+    /* without the offset that a rank adds */
     int64_t before = row + r->data.rows * ckpt_ranks(r->context) - ckpt_rank(r->context);
     float loss;
 

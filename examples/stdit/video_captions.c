@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Captions that stand beside videos, and lists of both: see videos.h. */
+/* Caption files beside videos, and lists of both: see videos.h. */
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "ckpt_tools.h"
 #include "videos.h"
 
-enum { LONGEST = 1 << 20 /* bytes of a caption's file */ };
+enum { LONGEST = 1 << 20 /* maximum bytes of a caption file */ };
 
 /* ---- files --------------------------------------------------------------------------------- */
 
@@ -39,7 +39,7 @@ bool stdit_caption_belongs(const char *name, const char *video)
     return !strncmp(name, video, n) && name[n] == '.' && !strchr(name + n, '/');
 }
 
-/* Without blanks around it. */
+/* Removes blanks at both ends. */
 static char *trim(char *text)
 {
     static const char blanks[] = " \t\r\n";

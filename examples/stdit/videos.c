@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Clips out of the videos of a directory; see videos.h. */
+/* Clips of the videos in a directory; see videos.h. */
 #include <dirent.h>
 #include <errno.h>
 #include <math.h>
@@ -30,13 +30,13 @@ static int append(struct stdit_videos *v, struct stdit_video video)
     return 0;
 }
 
-/* How many clips frames have room for. */
+/* The number of clips that fit in these frames. */
 static int64_t clips_of(const struct stdit_videos *v, int64_t frames)
 {
     return (frames + v->stride - 1) / (v->frames * v->stride);
 }
 
-/* What a file says of its frames is believed here: reading them all would take long. */
+/* The frame count in the file's header is trusted: decoding all frames would be slow. */
 static int look(struct stdit_videos *v, struct video *f, struct stdit_video *video, int64_t most)
 {
     video->width = f->width;
@@ -53,7 +53,7 @@ static int look(struct stdit_videos *v, struct video *f, struct stdit_video *vid
     return 0;
 }
 
-/* Takes the caption, which may be NULL. */
+/* Takes ownership of caption, which may be NULL. */
 static int add(struct stdit_videos *v, const struct video_file *file, int64_t most, char *caption)
 {
     struct stdit_video video = {.file = *file, .caption = caption};
@@ -66,7 +66,7 @@ static int add(struct stdit_videos *v, const struct video_file *file, int64_t mo
         return -1;
     }
     if (video_file_copy(&video.file, file))
-        video_file_free(&video.file); /* which append says */
+        video_file_free(&video.file); /* append reports the error */
     return append(v, video);
 }
 
@@ -76,7 +76,7 @@ static const char *const videos[] = {".avi", ".gif",  ".m4v", ".mkv", ".mov",
                                                                               ".jpg",  ".png",
                                                                               ".webp", NULL};
 
-/* What begins with a dot is hidden. */
+/* Names with a leading dot are hidden. */
 static int ends_in(const char *name, const char *const *endings)
 {
     const char *slash = strrchr(name, '/'), *base = slash ? slash + 1 : name;
@@ -88,7 +88,7 @@ static int ends_in(const char *name, const char *const *endings)
     return 0;
 }
 
-/* Text that stands beside videos has none of these endings. */
+/* Caption files have none of these endings. */
 static int is_video(const struct dirent *e)
 {
     return ends_in(e->d_name, videos);
@@ -109,15 +109,15 @@ static int is_sample_entry(const struct dirent *e)
     return is_sample(e) || ends_in(e->d_name, shards);
 }
 
-/* Members of a shard, on their way into the list. */
+/* Members of a shard while they are added to the list. */
 struct shard {
     struct stdit_videos *videos;
     const char *path;
     int64_t most;
-    char *name, *caption; /* of a member that stands in front of its video */
+    char *name, *caption; /* of a member before its video */
 };
 
-/* A caption stands in front of its video or behind it. */
+/* A caption precedes or follows its video. */
 static int add_caption(struct shard *s, const char *member, int64_t start, int64_t size)
 {
     struct stdit_videos *v = s->videos;
@@ -258,7 +258,7 @@ int64_t stdit_videos_frames(const struct stdit_videos *v, int64_t row)
     return file_of(v, row)->frames;
 }
 
-/* As loaders ask for it. */
+/* The signature is the loader's. */
 const char *stdit_videos_name(const void *of, int64_t row)
 {
     const struct video_file *f = &file_of(of, row)->file;
@@ -298,7 +298,7 @@ int64_t stdit_videos_pixels(const struct stdit_videos *v)
     return most;
 }
 
-/* A name in a list, from where the list is. */
+/* A name in a list, relative to the directory of the list. */
 static char *beside(const char *list, const char *name)
 {
     const char *slash = strrchr(list, '/');
@@ -402,7 +402,7 @@ int stdit_videos_list(struct stdit_videos *v, const char *path, bool paths)
     return rc ? -1 : v->rows ? 0 : say_fail("%s: lists no clip", path);
 }
 
-/* ---- any of them ---------------------------------------------------------------------------- */
+/* ---- any kind of path ----------------------------------------------------------------------- */
 
 static bool is_table(const char *path)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The clips of the steps to come, for the loader.  A clip is cut out of its row at a place that
- * follows from the number of the sample, as vae_data_take cuts those in memory: both have the same
+ * The clips of future steps, for the loader.  The number of the sample determines where a clip
+ * starts in its row.  vae_data_take cuts clips in memory at the same place, so both give the same
  * bytes.
  */
 #include "../common/clip.h"
@@ -30,7 +30,8 @@ static int next(void *user, struct loader_clip *c)
     return 1;
 }
 
-/* Of a whole file a clip lies anywhere, else where it would begin in the frames of its row. */
+/* A clip of a whole file starts anywhere in the file; any other clip starts inside the frames of
+ * its row. */
 int vae_clip_read(const struct vae_run *r, struct loader_file *f, int64_t sample, int64_t row,
                   int64_t frames, uint8_t *rgb)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One chunk of frames to latents and back: the programs, and frames as they take and give them. */
+/* Encoding and decoding one chunk of frames: the programs, and conversion of frames for them. */
 #include "coder.h"
 
 static ckpt_tensor noise(const struct vae_coder *k, ckpt_tape *t, int64_t frames)
@@ -9,7 +9,7 @@ static ckpt_tensor noise(const struct vae_coder *k, ckpt_tape *t, int64_t frames
     return k->options.sample ? ckpt_randn(t, CKPT_F32, 5, shape) : CKPT_NONE;
 }
 
-/* Noise is recorded first, so that it does not depend on how the rest is cut. */
+/* Noise is recorded first, so that it does not depend on the cuts of the rest. */
 ckpt_tensor vae_coder_record_encode(ckpt_tape *t, int64_t batch, void *user)
 {
     const struct vae_coder *k = user;
@@ -55,7 +55,7 @@ void vae_coder_take_frame(const struct vae_coder *k, const uint8_t *rgb, float *
     }
 }
 
-/* Rounded to the nearest; no number is 0. */
+/* Rounds to nearest; NaN becomes 0. */
 void vae_coder_give_frame(const struct vae_coder *k, const float *x, uint8_t *rgb)
 {
     for (int64_t i = 0; i < k->height * k->width * 3; i++) {
@@ -65,7 +65,7 @@ void vae_coder_give_frame(const struct vae_coder *k, const float *x, uint8_t *rg
     }
 }
 
-/* Backwards, so that nothing is written over that is still to be read. */
+/* From last to first, so that no write overwrites unread input. */
 void vae_coder_pad_frame(const struct vae_coder *k, const float *decoded, float *x)
 {
     for (int64_t row = k->padded_height - 1; row >= 0; row--) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What vae-encode and vae-decode share; see coder.h. */
+/* Shared by vae-encode and vae-decode; see coder.h. */
 #include <string.h>
 #include <sys/resource.h>
 #include <time.h>
@@ -33,7 +33,7 @@ static const struct ckpt_option table[] = {
     {0},
 };
 
-/* Takes the two names out of the arguments, so that all that is left is wrong. */
+/* Removes the two file names from the arguments, so that any remaining argument is an error. */
 static int take_files(int *argc, char **argv, const char *file[2])
 {
     int n = 0;
@@ -50,7 +50,7 @@ static int take_files(int *argc, char **argv, const char *file[2])
     return n;
 }
 
-/* What is read, and what is written: a plan alone needs neither where --clip gives the shape. */
+/* Input and output: --plan-only with --clip needs neither. */
 static int check_files(struct vae_coder_options *o, int n)
 {
     int64_t *size[] = {&o->frames, &o->height, &o->width};
@@ -159,7 +159,7 @@ int64_t vae_coder_columns(const struct vae_coder *k)
 
 /* ---- programs ------------------------------------------------------------------------------ */
 
-/* The variants to cut a chunk that the options leave open, each a coder of its own. */
+/* The candidate cuts of a chunk, for the values left to the planner; each is a coder of its own. */
 static int make_variants(const struct vae_coder *k, ckpt_recorder record, struct vae_coder *user,
                          struct ckpt_variant *variants)
 {
@@ -185,7 +185,7 @@ static int make_variants(const struct vae_coder *k, ckpt_recorder record, struct
     return n;
 }
 
-/* The plan of the first program is shown, that of a shorter chunk at the end is like it. */
+/* Only the plan of the first program is shown; the plan of a shorter last chunk is similar. */
 static void show(const struct vae_coder *k, bool first)
 {
     if (!first || k->quiet)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What vae-encode and vae-decode share: options, the model, programs of one chunk. */
+/* Shared by vae-encode and vae-decode: options, the model, programs of one chunk. */
 #ifndef VAE_CODER_H
 #define VAE_CODER_H
 
@@ -11,7 +11,7 @@ struct vae_coder_options {
     struct vae_model_options model;
     const char *load, *clip;
     int64_t part, bands; /* CKPT_AUTO: chosen by the planner */
-    int64_t frames, height, width; /* of `clip`, a shape that is planned for; 0: there is none */
+    int64_t frames, height, width; /* shape of --clip, which is planned for; 0: none */
     bool partial, sample, blend, help, version;
     struct ckpt_options library;
 };
@@ -27,62 +27,62 @@ struct vae_coder {
     ckpt_program *program;
     int64_t frames; /* of its chunk */
     struct vae_cut cut;
-    /* chunks that followed another one of as many frames */
+    /* chunks after another one of the same length */
     int64_t chunks;
-    double since;           /* when the last chunk was done; 0: this is the first of a program */
-    double seconds, waited; /* that they took, and of these for the device */
+    double since;           /* time the last chunk was done; 0: a program's first chunk */
+    double seconds, waited; /* of these chunks in all; part spent waiting for the device */
 };
 
-/* Parses the command line: options and two names of files, NULL where only a plan is asked for and
- * none is needed.  usage is for --help.  Returns 0 to go on, 1 when all is done and -1 when a
- * sentence was printed. */
+/* Parses the command line: options and two file names, which are NULL if only a plan is requested
+ * and no file is needed.  usage is for --help.  Returns 0 to continue, 1 if the program is done and
+ * -1 after printing a sentence. */
 int vae_coder_parse(struct vae_coder *k, int argc, char **argv, const char *usage,
                     const char *file[2]);
 
-/* Whether the second file can be written at the end, a file or a directory. */
+/* Checks that the second file, a file or a directory, can be written at the end. */
 int vae_coder_check_paths(const struct vae_coder *k, const char *file[2], bool directory);
 
-/* Takes the sizes of the frames, opens the device and loads the weights.  Returns 0, or -1 after a
- * sentence, as all below. */
+/* Sets the sizes of the frames, opens the device and loads the weights.  Returns 0, or -1 after a
+ * sentence, as all calls below. */
 int vae_coder_open(struct vae_coder *k, int64_t height, int64_t width);
 void vae_coder_close(struct vae_coder *k);
 
-/* The first half of it: the sizes of frames and of whole cells of such a model. */
+/* The first part of vae_coder_open: sizes of frames, and sizes padded to whole cells, for a
+ * model. */
 void vae_coder_size(struct vae_coder *k, const struct vae_config *config, int64_t height,
                     int64_t width);
 
 /*
- * What vae_coder_compile records.  Encoding takes "x" [1, T, padded height, padded width, 3] and
- * gives "latents" [1, T', h, w, Z]; decoding takes "latents" and gives "x" [1, T, height, width,
- * 3].
+ * The recorders for vae_coder_compile.  Encoding maps "x" [1, T, padded height, padded width, 3] to
+ * "latents" [1, T', h, w, Z]; decoding maps "latents" to "x" [1, T, height, width, 3].
  */
 ckpt_tensor vae_coder_record_encode(ckpt_tape *t, int64_t batch, void *coder);
 ckpt_tensor vae_coder_record_decode(ckpt_tape *t, int64_t batch, void *coder);
 
-/* Bytes [height][width][3] to a frame of x in [-1, 1], what is missing to whole cells being what
- * stands at the edge; and a decoded frame to bytes. */
+/* Converts bytes [height][width][3] to a frame of x in [-1, 1], padded to whole cells by repeating
+ * the edge; and a decoded frame to bytes. */
 void vae_coder_take_frame(const struct vae_coder *k, const uint8_t *rgb, float *x);
 void vae_coder_give_frame(const struct vae_coder *k, const float *x, uint8_t *rgb);
-/* A decoded frame to one of x, whole cells, which may begin at the same place or behind it. */
+/* Converts a decoded frame to a padded frame of x; x may start at `decoded` or after it. */
 void vae_coder_pad_frame(const struct vae_coder *k, const float *decoded, float *x);
 
-/* Makes the program of a chunk of so many frames, unless it is there.  record gets the coder, cut
- * as it is to be recorded. */
+/* Compiles the program of a chunk of this many frames, unless it exists.  record gets the coder
+ * with the chosen cut. */
 int vae_coder_compile(struct vae_coder *k, ckpt_recorder record, int64_t frames);
 
-/* Makes that of a clip's first chunk, having seen that the shorter one at its end fits, too.
- * frames: of the clip; 0: not known. */
+/* Compiles the program of a clip's first chunk, after checking that a shorter last chunk also fits.
+ * frames: of the clip; 0: unknown. */
 int vae_coder_prepare(struct vae_coder *k, ckpt_recorder record, int64_t frames, int64_t chunk);
 
-/* Feeds one input and hands a step over; waits for the oldest step under way and fetches one
- * output.  Two may be under way: submit the next, then take the one before. */
+/* Submit feeds one input and submits a step; take waits for the oldest step in flight and fetches
+ * one output.  Two steps may be in flight: submit the next, then take the previous one. */
 int vae_coder_submit(struct vae_coder *k, const char *in, const float *x, int64_t n);
 int vae_coder_take(struct vae_coder *k, const char *out, float *y, int64_t m);
-/* Both. */
+/* Submits and takes one step. */
 int vae_coder_run(struct vae_coder *k, const char *in, const float *x, int64_t n, const char *out,
                   float *y, int64_t m);
 
-/* Prints what time a chunk and what memory the run took. */
+/* Prints the time per chunk and the memory of the run. */
 void vae_coder_report(const struct vae_coder *k);
 
 /* Rows and columns of the latents. */

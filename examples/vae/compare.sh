@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Latents of a normal distribution against entries of a codebook: vae-train twice, on the same clip,
-# with the same seed, steps and budget, and a table of how it went.
+# Compares normally distributed latents with codebook entries: runs vae-train twice, on the same
+# clip, with the same seed, steps and budget, and prints a table of the results.
 #
 # usage: compare.sh DIRECTORY [OPTION OF vae-train]...
 set -eu
@@ -11,7 +11,7 @@ out=${1:?"a directory to write to"}
 shift
 mkdir -p "$out"
 
-# number PATTERN FILE: what \( \) matches in the last line that has it.
+# number PATTERN FILE: the text matched by \( \) in the last matching line.
 number() {
     sed -n "s/.*$1.*/\1/p" "$2" | tail -n 1
 }

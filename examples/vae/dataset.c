@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is trained on: clips of a video, tensors of a file, or noise. */
+/* Training data: clips of a video, tensors of a file, or noise. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@ int64_t vae_data_frame(const struct vae_data *d)
     return d->padded_height * d->padded_width * 3;
 }
 
-/* Bytes to [-1, 1]; what is filled up repeats the last row and column. */
+/* Bytes to [-1, 1]; padding repeats the last row and column. */
 static void to_values(const struct vae_data *d, const uint8_t *rgb, float *to)
 {
     for (int64_t y = 0; y < d->padded_height; y++)
@@ -61,7 +61,7 @@ static int no_memory(const struct vae_data *d)
     return say_fail("no memory for %lld clips", (long long)d->rows);
 }
 
-/* Says that sizes were filled up to whole cells, if they were. */
+/* Adds the padded sizes, if they differ, to the title. */
 static void say_padded(struct vae_data *d)
 {
     size_t at = strlen(d->title);
@@ -73,7 +73,7 @@ static void say_padded(struct vae_data *d)
 
 /* ---- videos -------------------------------------------------------------------------------- */
 
-/* Clips that follow each other. */
+/* Consecutive clips. */
 static int read_clips(struct vae_data *d, struct video *v, int64_t stride)
 {
     struct clip c = {.size = {d->width, d->height, true}, .frames = d->frames, .stride = stride};
@@ -113,7 +113,8 @@ static int open_video(struct vae_data *d, const struct vae_options *o)
     return rc ? -1 : 0;
 }
 
-/* Files of a list are whole: a clip lies anywhere in its own, which must have the frames. */
+/* Videos of a list are used as whole files: a clip starts anywhere in its file, which must have
+ * enough frames. */
 static int check_lengths(const struct vae_data *d, const struct vae_options *o)
 {
     int64_t needed = (d->frames - 1) * d->videos.stride + 1, most = 0;
@@ -151,7 +152,7 @@ static int open_videos(struct vae_data *d, const struct vae_options *o)
 
 /* ---- tensors ------------------------------------------------------------------------------- */
 
-/* The tensor of a name with the shape that is wanted; 0 there fits any and is filled in. */
+/* Reads a tensor and checks its shape; a size of 0 matches any and is filled in. */
 static float *read_tensor(ckpt_file *f, const char *path, const char *name, int64_t shape[5])
 {
     struct ckpt_file_entry e = CKPT_FILE_ENTRY_INIT;
@@ -232,7 +233,7 @@ static int open_random(struct vae_data *d, const struct vae_options *o)
     return 0;
 }
 
-/* ---- all of them --------------------------------------------------------------------------- */
+/* ---- all kinds of data --------------------------------------------------------------------- */
 
 int vae_data_open(struct vae_data *d, struct vae_options *o)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* vae-decode: a file of latents back to a video, chunk by chunk. */
+/* vae-decode: decodes a file of latents to a video, chunk by chunk. */
 #include <math.h>
 #include <stdlib.h>
 #include "../common/sink.h"
@@ -16,16 +16,16 @@ static const char usage[] =
     "Decodes what vae-encode made, of any length, inside a memory budget.  VIDEO ends in .mp4 or\n"
     "another ending of a video, in .rgb for raw frames, or is a directory of PNG pictures.\n";
 
-/* What a chunk passes through, and how far they have come. */
+/* The buffers of a chunk, and the progress. */
 struct decoding {
     struct vae_coder *k;
     struct vae_latent_reader *r;
     struct sink *s;
-    float *file, *z;   /* latents as files hold them, and as the program takes them */
+    float *file, *z;   /* latents in the layouts of files and of the program */
     float *x;          /* [chunk, height, width, 3] */
     uint8_t *rgb;      /* a frame */
-    int64_t latents;   /* that were read */
-    int64_t under_way; /* frames of the chunk that the device has */
+    int64_t latents;   /* read so far */
+    int64_t under_way; /* frames of the chunk in flight */
 };
 
 /* [T, Z, h, w] -> [T, h, w, Z] */
@@ -39,7 +39,7 @@ static void channels_last(const struct vae_coder *k, const float *from, float *z
                 *z++ = from[(f * channels + c) * plane + p];
 }
 
-/* Waits for the chunk that the device has, and writes its frames. */
+/* Waits for the chunk in flight, and writes its frames. */
 static int finish_chunk(struct decoding *d)
 {
     int64_t frame = d->k->height * d->k->width * 3, n = d->under_way;
@@ -57,7 +57,7 @@ static int finish_chunk(struct decoding *d)
     return 0;
 }
 
-/* Hands a chunk over; while the device decodes it the one before is written. */
+/* Submits a chunk; the previous one is written while the device decodes it. */
 static int decode_chunk(struct decoding *d, int64_t n)
 {
     struct vae_coder *k = d->k;
@@ -137,7 +137,7 @@ static int decode_to(struct vae_coder *k, struct vae_latent_reader *r, const cha
     return 0;
 }
 
-/* Whether the latents are those of such a model. */
+/* Checks that the latents match the model. */
 static int check(const struct vae_coder *k, const struct vae_latent_reader *r)
 {
     const struct vae_latent_info *i = &r->info;
@@ -155,7 +155,7 @@ static int check(const struct vae_coder *k, const struct vae_latent_reader *r)
     return 0;
 }
 
-/* Latents of a file, or such as those of a clip that is planned for. */
+/* Latents of a file, or the shape of a planned clip. */
 static int open_latents(const struct vae_coder *k, struct vae_latent_reader *r, const char *path)
 {
     const struct vae_coder_options *o = &k->options;

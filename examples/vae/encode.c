@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* vae-encode: a video to a file of latents, chunk by chunk. */
+/* vae-encode: encodes a video to a file of latents, chunk by chunk. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,19 +17,19 @@ static const char usage[] =
     "Encodes a video of any length with the video autoencoder of Open-Sora 1.2, 17 frames to 5\n"
     "latents, inside a memory budget.\n";
 
-/* What a chunk passes through, and how far they have come. */
+/* The buffers of a chunk, and the progress. */
 struct encoding {
     struct vae_coder *k;
     struct video *f;
-    int64_t taken; /* frames */
+    int64_t taken; /* frames read so far */
     struct vae_latent_writer *w;
     uint8_t *rgb;      /* a frame */
     float *x;          /* [chunk, padded height, padded width, 3] */
-    float *y, *z;      /* latents as the program gives them, and as files hold them */
-    int64_t under_way; /* frames of the chunk that the device has */
+    float *y, *z;      /* latents in the layouts of the program and of files */
+    int64_t under_way; /* frames of the chunk in flight */
 };
 
-/* Up to a chunk of frames.  Returns how many, or -1. */
+/* Reads up to a chunk of frames.  Returns how many, or -1. */
 static int64_t take_chunk(struct encoding *e)
 {
     int64_t frame = e->k->padded_height * e->k->padded_width * 3;
@@ -63,7 +63,7 @@ static int64_t cell_of(const struct vae_coder *k)
     return vae_coder_rows(k) * vae_coder_columns(k) * k->model.config.latent;
 }
 
-/* Waits for the chunk that the device has, and writes its latents. */
+/* Waits for the chunk in flight, and writes its latents. */
 static int finish_chunk(struct encoding *e)
 {
     int64_t n = e->under_way, latents = vae_latent_frames(n, 0);
@@ -77,7 +77,7 @@ static int finish_chunk(struct encoding *e)
     return vae_latents_put(e->w, e->z, latents, n);
 }
 
-/* Hands a chunk over, to be encoded while the next is read, and writes the one before. */
+/* Submits a chunk, to be encoded while the next one is read, and writes the previous one. */
 static int encode_chunk(struct encoding *e, int64_t n)
 {
     struct vae_coder *k = e->k;
@@ -160,7 +160,7 @@ static int encode_to(struct vae_coder *k, struct video *f, const char *path)
     return 0;
 }
 
-/* A video, or the shape of one that is planned for. */
+/* A video, or the shape of a planned clip. */
 static int open_clip(const struct vae_coder *k, struct video *f, const char *path)
 {
     if (path)

@@ -9,7 +9,7 @@
 #include "latents.h"
 #include "model.h"
 
-enum { HEADER = 4096, NUMBERS = 5 /* in front of the latents */ };
+enum { HEADER = 4096, NUMBERS = 5 /* before the latents */ };
 
 /* ---- writing ------------------------------------------------------------------------------- */
 
@@ -26,7 +26,7 @@ int vae_latents_create(struct vae_latent_writer *w, const char *path,
     if (ckpt_replace_open(&w->file, path))
         return say_fail("%s", ckpt_error(NULL));
     w->stream = ckpt_replace_stream(w->file);
-    /* What stands in front of the latents is written when it is known. */
+    /* The header is written at the end, when its values are known. */
     return !w->stream || fseek(w->stream, HEADER + NUMBERS * 4, SEEK_SET) ? failed(w) : 0;
 }
 
@@ -39,7 +39,7 @@ int vae_latents_put(struct vae_latent_writer *w, const float *z, int64_t n, int6
     return fwrite(z, sizeof *z, values, w->stream) == values ? 0 : failed(w);
 }
 
-/* The size of the header, the header filled up with blanks, and the numbers. */
+/* The size of the header, the header padded with blanks, and the numbers. */
 static void make_front(const struct vae_latent_info *i, char front[HEADER + NUMBERS * 4])
 {
     static const char *const names[] = {"chunk", "frames", "height", "width", "fps"};
@@ -51,7 +51,7 @@ static void make_front(const struct vae_latent_info *i, char front[HEADER + NUMB
     int at = 9;
 
     memset(front, ' ', HEADER);
-    for (int k = 0; k < 8; k++) /* the low byte first */
+    for (int k = 0; k < 8; k++) /* little-endian */
         front[k] = (char)(size >> (8 * k) & 0xff);
     front[8] = '{';
     for (int k = 0; k < NUMBERS; k++)
@@ -62,7 +62,7 @@ static void make_front(const struct vae_latent_info *i, char front[HEADER + NUMB
                    "\"latents\":{\"dtype\":\"F32\",\"shape\":[%lld,%lld,%lld,%lld],"
                    "\"data_offsets\":[%d,%lld]}}",
                    t, z, rows, columns, 4 * NUMBERS, 4 * NUMBERS + 4 * t * z * rows * columns);
-    front[at] = ' '; /* the end of the string */
+    front[at] = ' '; /* replaces the terminating 0 */
     memcpy(front + HEADER, number, sizeof number);
     memcpy(front + HEADER + sizeof number, &fps, sizeof fps);
 }

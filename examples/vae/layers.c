@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the four parts of the autoencoder are made of. */
+/* Building blocks of the four parts of the autoencoder. */
 #include <stdio.h>
 #include "model.h"
 
 /* ---- parameters ---------------------------------------------------------------------------- */
 
-/* Weights and biases start as everywhere in these files, which is as PyTorch starts them. */
+/* Weights and biases are initialized as in PyTorch. */
 static struct ckpt_nn modules(const struct vae_maker *k)
 {
     struct ckpt_nn nn = CKPT_NN_INIT;
@@ -32,7 +32,7 @@ struct ckpt_nn_linear vae_make_linear(const struct vae_maker *k, const char *nam
     return ckpt_nn_linear(&nn, width, width, true, "%s%s", k->prefix, name);
 }
 
-/* Of groups of channels: what a layer norm has. */
+/* Group norm; the parameters are shaped as for a layer norm. */
 struct vae_norm vae_make_norm(const struct vae_maker *k, const char *name, int64_t width)
 {
     struct ckpt_nn nn = modules(k);
@@ -41,7 +41,7 @@ struct vae_norm vae_make_norm(const struct vae_maker *k, const char *name, int64
     return (struct vae_norm){n.weight, n.bias};
 }
 
-/* The temporal part has no biases here, and calls the shortcut conv3. */
+/* The temporal part has no biases here, and names the shortcut conv3. */
 struct vae_res vae_make_res(const struct vae_maker *k, const char *name, int64_t in, int64_t out)
 {
     char at[4][96];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* LPIPS: thirteen convolutions of VGG16, and a distance after the last of each size. */
+/* LPIPS: thirteen convolutions of VGG16, and a distance after the last convolution of each size. */
 #include <stdlib.h>
 #include <string.h>
 #include "../common/say.h"
@@ -8,7 +8,7 @@
 #include "lpips.h"
 #include "model.h"
 
-/* The number in torchvision's list of layers, the width, and whether a distance is taken behind. */
+/* Index in torchvision's list of layers, width, and whether a distance follows. */
 static const struct {
     int layer;
     int64_t width;
@@ -21,7 +21,7 @@ static const struct {
 
 /* ---- the file ------------------------------------------------------------------------------ */
 
-/* x, or its values in the dtype asked for, in place of it. */
+/* Returns x, or its values in dtype in a new buffer that replaces x. */
 static void *to_dtype(float *x, int64_t n, enum ckpt_dtype dtype)
 {
     if (!x || dtype != CKPT_BF16)
@@ -35,7 +35,7 @@ static void *to_dtype(float *x, int64_t n, enum ckpt_dtype dtype)
     return half;
 }
 
-/* The values of a tensor that must have this shape, or NULL after a sentence. */
+/* The values of a tensor with this shape, or NULL after a sentence. */
 static float *read_tensor(ckpt_file *f, const char *path, const char *name, int ndim,
                           const int64_t *shape)
 {
@@ -78,8 +78,8 @@ static float *channels_last(float *from, int64_t out, int64_t in)
     return to;
 }
 
-/* torchvision's name, or that of the lpips package, which has the same numbers in slices that end
- * where a distance is taken. */
+/* torchvision's name, or the name in the lpips package, which has the same layer numbers in slices;
+ * each slice ends at a distance. */
 static void name_layer(char name[64], const ckpt_file *f, int i, int slice, const char *what)
 {
     snprintf(name, 64, "net.slice%d.%d.%s", slice + 1, convs[i].layer, what);
@@ -191,7 +191,7 @@ static struct weights take_weights(const struct vae_lpips *l, ckpt_tape *t)
     return w;
 }
 
-/* The features behind which a distance is taken, of frames [N, H, W, 3]. */
+/* The features of frames [N, H, W, 3] at which a distance is computed. */
 static void features(const struct weights *w, ckpt_tape *t, ckpt_tensor x, ckpt_tensor *tap)
 {
     struct ckpt_conv_spec spec = CKPT_CONV_INIT;

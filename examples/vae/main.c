@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * vae-train: trains the video autoencoder of Open-Sora 1.2 inside a memory budget, on a video file
- * or on many that are read as steps need them, in the three stages it was trained in.
+ * vae-train: trains the video autoencoder of Open-Sora 1.2 within a memory budget, on one video
+ * file or on many that are read as steps need them, in its original three stages.
  */
 #include <stdlib.h>
 #include "../common/log.h"
@@ -60,7 +60,8 @@ static int check_outputs(const struct vae_options *o)
 
 /* ---- the run ------------------------------------------------------------------------------- */
 
-/* The table of the longest clips, which need most, and a line for each of the others. */
+/* The full table of the longest clips, which need most memory, and one line for each other
+ * length. */
 static void print_plans(const struct vae_run *r)
 {
     int n = r->options.n_lengths;
@@ -80,7 +81,7 @@ static void print_plans(const struct vae_run *r)
     fflush(stdout);
 }
 
-/* What states say of this run: its options, and how many clips there were to draw from. */
+/* Notes for saved states: the options, and the number of clips in the data. */
 static int note(const struct vae_run *r)
 {
     return resume_note_count(r->context, "clips of the data", r->data.rows)
@@ -88,8 +89,8 @@ static int note(const struct vae_run *r)
                : vae_options_note(&r->options, r->context);
 }
 
-/* All programs of the run: one that is not planned before the first step may not fit behind the
- * last. */
+/* Compiles all programs of the run before the first step: one planned later might not fit next to
+ * the others. */
 static int compile(struct vae_run *r, bool trains)
 {
     struct training_setup setup;
@@ -131,7 +132,7 @@ static int check_ranks(struct vae_run *r)
     return 0;
 }
 
-/* A step of several ranks takes its samples from data that all have. */
+/* All ranks must have the same data, because a step takes samples from all of it. */
 static int agree_on_data(const struct vae_run *r)
 {
     const struct vae_data *d = &r->data;
@@ -152,7 +153,7 @@ static int go(struct vae_run *r)
 {
     struct vae_options *o = &r->options;
 
-    /* Of several ranks the first one writes: which it is they know when they have met. */
+    /* Only the first rank writes; ranks know their number after the rendezvous. */
     if (!o->library.ranks && check_outputs(o))
         return -1;
     if (ckpt_open(&r->context, &o->library))

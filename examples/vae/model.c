@@ -30,7 +30,7 @@ bool vae_preset(struct vae_config *config, const char *name)
     return false;
 }
 
-/* Four channels have the mean and spread that v1.2 measured; others are left as they are. */
+/* The v1.2 values are measured for four channels; other widths are not normalized. */
 static int set_buffers(const struct vae *m, ckpt *c)
 {
     static const float shift[] = {-0.10f, 0.34f, 0.27f, 0.98f};
@@ -68,7 +68,7 @@ int64_t vae_latent_frames(int64_t frames, int64_t chunk)
     return whole * each + (rest + VAE_TIME - 1) / VAE_TIME;
 }
 
-/* What is saved as a buffer is read once, when the program is recorded. */
+/* The buffers are read once, when the program is recorded. */
 static ckpt_tensor transform(const struct vae *m, ckpt *c, ckpt_tape *t, ckpt_tensor z, bool back)
 {
     int64_t n = m->config.latent, shape[] = {1, 1, 1, 1, n};

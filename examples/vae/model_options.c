@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which autoencoder: options that all programs of this directory have. */
+/* Options that select the autoencoder, for all programs of this directory. */
 #include <stdlib.h>
 #include <string.h>
 #include "../common/options.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which autoencoder: options that all programs of this directory have. */
+/* Options that select the autoencoder, for all programs of this directory. */
 #ifndef VAE_MODEL_OPTIONS_H
 #define VAE_MODEL_OPTIONS_H
 
@@ -18,12 +18,12 @@ struct vae_model_options {
 
 extern const struct ckpt_option vae_model_table[];
 
-/* The preset with what was given instead; trained is left at 0.  Returns 0, or -1 after a sentence.
- */
+/* The preset, overridden by the given options; trained is left at 0.  Returns 0, or -1 after a
+ * sentence. */
 int vae_model_configure(const struct vae_model_options *o, struct vae_config *config);
 
-/* Loads weights.  Names may also be those of a file that holds the 2-D part alone, and of older
- * ones of diffusers.  With partial, parts may be missing.  Returns 0, or -1 after a sentence. */
+/* Loads weights.  Also accepts the names of a file with only the 2-D part, and older names of
+ * diffusers.  With partial, parts may be missing.  Returns 0, or -1 after a sentence. */
 int vae_load(ckpt *c, const char *path, bool partial);
 
 #endif

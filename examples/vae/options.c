@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The command line of vae-train: its own tables next to the library's. */
+/* The command line of vae-train: its own tables in addition to the library's. */
 #include <stdlib.h>
 #include <string.h>
 #include "../common/say.h"
@@ -126,7 +126,7 @@ struct preset {
     double lr;
 };
 
-/* v1.2 was trained so; tiny learns the clip that ships. */
+/* v1.2 has Open-Sora's training settings; tiny is for the shipped clip. */
 static const struct preset presets[] = {
     {"v1.2", {"17", "17", "1-33"}, {0.2, 0.2, 0}, 10, 0, 1e-5},
     {"tiny", {"5", "5", "5"}, {0.2, 0.2, 0.1}, 600, 20, 3e-3},
@@ -212,7 +212,7 @@ static int check_losses(const struct vae_options *o)
     return 0;
 }
 
-/* What a stage trains: its losses give the other parts no gradient. */
+/* The parts that a stage trains: its losses give the other parts no gradient. */
 static unsigned trained(int64_t stage)
 {
     if (stage == 1)

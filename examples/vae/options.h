@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The command line of vae-train: its own tables next to the library's. */
+/* The command line of vae-train: its own tables in addition to the library's. */
 #ifndef VAE_OPTIONS_H
 #define VAE_OPTIONS_H
 
@@ -27,27 +27,27 @@ struct vae_options {
     const char *quantizer;
     int64_t codebook;
     double codebook_decay, commitment;
-    /* what comes out */
+    /* output */
     const char *out;
     bool help, version;
     struct ckpt_options library;
-    /* what follows from these */
+    /* derived from the options above */
     struct vae_config config;
-    int64_t length[VAE_MOST_LENGTHS]; /* of clips, rising */
+    int64_t length[VAE_MOST_LENGTHS]; /* of clips, ascending */
     int n_lengths;
-    bool vq;         /* of quantizer */
-    bool image_only; /* the first length is there for the share of images, not drawn otherwise */
+    bool vq;         /* ---- quantizer vq  */
+    bool image_only; /* the first length is only for the share of images */
 };
 
-/* The files that the options name; out only where something is written in it. */
+/* The files named by the options; out only if something is written to it. */
 struct training_files vae_files(const struct vae_options *o);
 
-/* Returns 0 to go on, 1 when all is done (--help) and -1 when a sentence was printed. */
+/* Returns 0 to continue, 1 if the program is done (--help) and -1 after printing a sentence. */
 int vae_options_parse(struct vae_options *o, int argc, char **argv);
 
-/* Notes the options in the states of c.  Returns 0, or -1 after a sentence. */
+/* Notes the options in saved states of c.  Returns 0, or -1 after a sentence. */
 int vae_options_note(const struct vae_options *o, ckpt *c);
-/* All ranks must have been given the same.  Returns 0, or -1 after a sentence. */
+/* Checks that all ranks have the same options.  Returns 0, or -1 after a sentence. */
 int vae_options_agree(const struct vae_options *o, ckpt *c);
 
 #endif

@@ -9,14 +9,13 @@
 #define Z     "quantizer.z"
 #define INDEX "quantizer.index"
 
-enum { STREAM = 0x56410100 }; /* apart from those of run.h */
+enum { STREAM = 0x56410100 }; /* distinct from the streams of run.h */
 
-/* An entry is dead when fewer rows come near it than this share of what each would have if they
- * were spread evenly. */
+/* An entry is dead if it has fewer rows than this share of an even distribution of the rows. */
 static const double DEAD = 0.3;
 
-/* Entries begin as they are drawn and with no row near them: the first steps that come move all
- * that they do not use to where their rows are. */
+/* Entries start at random positions with a count of 0: the first training steps move every unused
+ * entry to a row. */
 int vae_quantizer_create(struct vae_quantizer *q, ckpt *c, int64_t entries, int64_t width,
                          double decay, int64_t seed)
 {
@@ -46,7 +45,7 @@ ckpt_tensor vae_quantizer_record(const struct vae_quantizer *q, ckpt_tape *t, ck
 
 /* ---- rows of a step ------------------------------------------------------------------------ */
 
-/* The number of rows of a program; 0 after a sentence. */
+/* The number of rows of a program, or 0 after a sentence. */
 static int64_t rows_of(ckpt *c, ckpt_program *p)
 {
     struct ckpt_desc d;
@@ -90,11 +89,11 @@ int vae_quantizer_count(ckpt *c, ckpt_program *p, int64_t *rows)
 
 /* ---- the update ---------------------------------------------------------------------------- */
 
-/* What an update works on. */
+/* The arrays of an update. */
 struct work {
     int64_t rows;
     float *z, *book, *count, *total, *sum, *u;
-    int64_t *near; /* rows nearest to each entry */
+    int64_t *near; /* number of rows nearest to each entry */
     int32_t *index, *order;
 };
 
@@ -126,8 +125,8 @@ static int work_create(struct work *w, const struct vae_quantizer *q, int64_t ro
     return 0;
 }
 
-/* count and total = decay times themselves + the rest of what the step saw; entries go to their
- * means.  Those that nothing came near keep their place. */
+/* count and total are moving averages, weight 1 - decay for this step; entries move to their means.
+ * Entries without rows in this step keep their position. */
 static void follow(const struct vae_quantizer *q, struct work *w)
 {
     float rest = (float)(1 - q->decay);
@@ -147,7 +146,7 @@ static void follow(const struct vae_quantizer *q, struct work *w)
     }
 }
 
-/* Row i of a random order, of which the first i are settled. */
+/* Row i of a random permutation, of which the first i are fixed. */
 static int64_t draw_row(struct work *w, int64_t i)
 {
     int64_t at = i + (int64_t)((double)w->u[i] * (double)(w->rows - i));
@@ -158,8 +157,9 @@ static int64_t draw_row(struct work *w, int64_t i)
     return row;
 }
 
-/* Dead entries take the places of rows, no two that of one row, and count as if rows were spread
- * evenly: they have time to get their own.  With more of them than rows the last ones wait. */
+/* Each dead entry moves to a different random row and gets the count of an even distribution, so
+ * that it has time to attract rows.  If there are more dead entries than rows, the last ones stay
+ * dead. */
 static int64_t revive(const struct vae_quantizer *q, struct work *w, int64_t step)
 {
     float even = (float)((double)w->rows / (double)q->entries);

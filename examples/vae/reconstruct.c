@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How near a clip comes back: PSNR, and pictures to look at. */
+/* Reconstruction quality of clips: PSNR, and pictures to look at. */
 #include <math.h>
 #include <stdlib.h>
 #include "../common/directory.h"
@@ -7,7 +7,7 @@
 #include "ckpt_dist.h"
 #include "run.h"
 
-enum { MOST_READ = 16 /* clips of --video-dir that are looked at */ };
+enum { MOST_READ = 16 /* reconstructed clips of --video-dir */ };
 
 /* Encodes without noise and decodes, in the chunks that files have. */
 static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
@@ -35,7 +35,7 @@ static uint8_t to_byte(float v)
     return (uint8_t)lrintf(fminf(fmaxf((v + 1.f) * 127.5f, 0.f), 255.f));
 }
 
-/* The values of a clip without what it was filled up with. */
+/* The values of a clip without its padding. */
 static void crop(const struct vae_data *d, const float *x, uint8_t *rgb)
 {
     for (int64_t f = 0; f < d->frames; f++)
@@ -62,7 +62,7 @@ static int write_strip(struct vae_run *r, const char *name, int64_t row, const u
     return 0;
 }
 
-/* Adds the squared differences of bytes, which are what a person would see. */
+/* Adds the squared differences of bytes, the displayed values. */
 static double squares(const uint8_t *a, const uint8_t *b, int64_t n)
 {
     double sum = 0;
@@ -72,17 +72,17 @@ static double squares(const uint8_t *a, const uint8_t *b, int64_t n)
     return sum;
 }
 
-/* What it takes, and what comes of it. */
+/* The buffers and sums of a reconstruction. */
 struct views {
     struct loader_file file;
-    float *x, *y;  /* a clip, and how it comes back */
+    float *x, *y;  /* a clip and its reconstruction */
     uint8_t *rgb;  /* bytes of both */
-    int64_t *used; /* rows of each entry of a codebook */
+    int64_t *used; /* rows nearest to each codebook entry */
     double sum;    /* of squared differences */
     int64_t clips;
 };
 
-/* Returns 1, or 0: the clip cannot be read, which the steps have said. */
+/* Returns 1, or 0 if the clip cannot be read, which the training steps have reported. */
 static int take(const struct vae_run *r, struct views *v, int64_t row)
 {
     const struct vae_data *d = &r->data;
@@ -121,7 +121,7 @@ static int view(struct vae_run *r, struct views *v)
     return write_strip(r, "clip", i, v->rgb) || write_strip(r, "reconstruction", i, back) ? -1 : 0;
 }
 
-/* All clips in memory; of videos the first ones that can be read. */
+/* All clips in memory; of videos, the first readable ones. */
 static int view_all(struct vae_run *r, struct views *v)
 {
     const struct vae_data *d = &r->data;

@@ -2,11 +2,13 @@
 /*
  * The training step of each stage.
  *
- *     1, 2: the temporal part gives the latents of the pictures back: sum |z - z'| of a frame
- *     1:    and a latent of a single picture is that of the picture: sum |z - latent|
- *     3:    the clip comes back: sum |x - x'| of a frame, LPIPS, kl_weight times the divergence
+ *     1, 2: the temporal part reconstructs the latents of the pictures: sum |z - z'| of a frame
+ *     1:    and the latent of a single picture matches the picture's: sum |z - latent|
+ *     3:    the clip is reconstructed: sum |x - x'| of a frame, LPIPS, kl_weight times the
+ * divergence
  *
- * A clip is one chunk.  Noise is recorded first, so that it is the same however the rest is cut.
+ * A clip is one chunk.  Noise is recorded first, so that it does not depend on the cuts of the
+ * rest.
  */
 #include <string.h>
 #include "../common/dump.h"
@@ -24,7 +26,7 @@ static ckpt_tensor noise_of(const struct vae_run *r, ckpt_tape *t, const char *n
     return d->noise ? ckpt_input(t, name, CKPT_F32, 5, shape) : ckpt_randn(t, CKPT_F32, 5, shape);
 }
 
-/* A term of the loss that the log shows, times its weight; plus what was summed before. */
+/* Adds a term of the loss, times its weight, to sum; the log shows the term. */
 static ckpt_tensor add_term(ckpt_tape *t, ckpt_tensor sum, const char *name, ckpt_tensor term,
                             double weight)
 {
@@ -33,7 +35,7 @@ static ckpt_tensor add_term(ckpt_tape *t, ckpt_tensor sum, const char *name, ckp
     return sum.id ? ckpt_add(t, sum, term) : term;
 }
 
-/* Values of a frame. */
+/* The number of values of a frame. */
 static double values(ckpt_tape *t, ckpt_tensor x)
 {
     struct ckpt_desc d = ckpt_desc_of(t, x);
@@ -46,7 +48,7 @@ static ckpt_tensor crop(const struct vae_data *d, ckpt_tape *t, ckpt_tensor x)
     return vae_part(t, vae_part(t, x, 2, 0, d->height), 3, 0, d->width);
 }
 
-/* LPIPS is that of a frame and counts once for every value of it. */
+/* LPIPS is a value per frame; it is scaled by the values of a frame, as the L1 sum is. */
 static ckpt_tensor pixel_loss(const struct vae_program *p, ckpt_tape *t, ckpt_tensor x,
                               ckpt_tensor z)
 {
@@ -80,14 +82,14 @@ static ckpt_tensor latent_loss(const struct vae_program *p, ckpt_tape *t, ckpt_t
     return ckpt_add(t, loss, ckpt_affine(t, same, (float)n, 0.f));
 }
 
-/* A latent that goes on to the decoder, and what there is to say of it. */
+/* A latent for the decoder, and its term of the loss. */
 struct latent {
     ckpt_tensor sample, term;
     const char *name;
     double weight;
 };
 
-/* v1.2 counts the divergence in stage 3 only; a codebook needs its term always. */
+/* v1.2 uses the divergence in stage 3 only; a codebook needs its term in every stage. */
 static struct latent latent_of(const struct vae_run *r, ckpt_tape *t, ckpt_tensor moments,
                                ckpt_tensor noise)
 {
@@ -130,9 +132,9 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
 
 /* ---- compiling ----------------------------------------------------------------------------- */
 
-enum { VARIANTS = 20 }; /* all frames, and up to 65536 halved again and again */
+enum { VARIANTS = 20 }; /* all frames, and up to 65536 repeatedly halved */
 
-/* All frames, those of a clip, then halves of it down to single frames. */
+/* Candidates for part: all frames, the frames of one clip, then halves down to single frames. */
 static int parts_of(const struct vae_program *p, struct vae_program *variant)
 {
     int n = 1;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The 2-D autoencoder: every frame alone, 2 x 2 pixels to one at each but the last level. */
+/* The 2-D autoencoder: frames are independent; each level but the last halves height and width. */
 #include <stdio.h>
 #include "model.h"
 
@@ -48,7 +48,8 @@ static void make_encoder(const struct vae_maker *k, struct vae_tower *s)
     s->quant = vae_make_conv(k, "quant_conv", 2 * latent, 2 * latent, 1, true);
 }
 
-/* The files count the levels of a decoder as they are passed: block 0 is the widest. */
+/* Decoder levels have the numbers of the files, in the order of execution: block 0 is the
+ * widest. */
 static void make_decoder(const struct vae_maker *k, struct vae_tower *s)
 {
     const struct vae_widths *w = &k->config->spatial;
@@ -85,7 +86,7 @@ void vae_make_spatial(struct vae *m, ckpt *c)
 
 /* ---- recording ----------------------------------------------------------------------------- */
 
-/* Kernels of 3 see one zero on every side, kernels of 1 none. */
+/* Kernels of 3 are padded by one zero on every side, kernels of 1 are not padded. */
 static ckpt_tensor conv_as(ckpt_tape *t, const struct ckpt_nn_conv *w, ckpt_tensor x,
                            bool invariant)
 {
@@ -107,7 +108,7 @@ static ckpt_tensor conv_invariant(ckpt_tape *t, const struct ckpt_nn_conv *w, ck
     return conv_as(t, w, x, true);
 }
 
-/* Strides of 2, and the zeros on the right and below only. */
+/* Stride 2, with padding on the right and at the bottom only. */
 static ckpt_tensor down(ckpt_tape *t, const struct vae_style *by, const struct ckpt_nn_conv *w,
                         ckpt_tensor x)
 {
@@ -133,7 +134,7 @@ struct vae_style vae_spatial_style(const struct vae *m, bool invariant)
                               invariant};
 }
 
-/* One head as wide as the model, over all places of a frame. */
+/* One head as wide as the model, over all positions of a frame. */
 static ckpt_tensor attention(ckpt_tape *t, const struct vae_style *by,
                              const struct vae_attention *a, ckpt_tensor x)
 {
@@ -150,8 +151,8 @@ static ckpt_tensor attention(ckpt_tape *t, const struct vae_style *by,
     return ckpt_add(t, x, ckpt_reshape(t, h, 4, d.shape));
 }
 
-/* Frame by frame where the bits must not depend on how many there are: the best algorithm for a
- * product is another one for more rows. */
+/* One frame at a time if the bits must not depend on the number of frames: the library may select
+ * another matrix product algorithm for more rows. */
 static ckpt_tensor attend(ckpt_tape *t, const struct vae_style *by, const struct vae_attention *a,
                           ckpt_tensor x)
 {
@@ -216,7 +217,7 @@ ckpt_tensor vae_decode_frames(const struct vae *m, ckpt_tape *t, const struct va
     return by->conv(t, &s->out, vae_norm_silu(t, by, &s->norm, x));
 }
 
-/* Records frames of [B, T, ...], part at a time, and joins what comes out. */
+/* Records frames of [B, T, ...], part at a time, and concatenates the results. */
 static ckpt_tensor in_parts(const struct vae *m, ckpt_tape *t, ckpt_tensor x, int64_t part,
                             ckpt_tensor (*record)(const struct vae *, ckpt_tape *,
                                                   const struct vae_style *, ckpt_tensor))

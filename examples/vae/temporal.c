@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The autoencoder over time: causal convolutions in three dimensions, two times two frames to one.
- * A frame sees itself and those before it; a clip is filled up at its front to whole fours.
+ * The autoencoder over time: causal 3-D convolutions; two levels halve the number of frames.  A
+ * frame depends on itself and earlier frames; a clip is padded at its start to a multiple of four.
  */
 #include <stdio.h>
 #include "model.h"
 
-/* Time is halved between the last levels: the others keep it. */
+/* Time is halved between the last three levels only. */
 static bool halves(const struct vae_widths *w, int level)
 {
     return level + 1 < w->levels && level + 3 >= w->levels;
@@ -78,7 +78,7 @@ void vae_make_temporal(struct vae *m, ckpt *c)
 
 /* ---- recording ----------------------------------------------------------------------------- */
 
-/* With lead frames of zeros put in front; all of the padding of time is there. */
+/* Pads time by lead zero frames, all at the start. */
 static ckpt_tensor causal(ckpt_tape *t, const struct ckpt_nn_conv *w, ckpt_tensor x, int64_t stride,
                           int64_t lead)
 {
@@ -112,7 +112,7 @@ static ckpt_tensor blocks(const struct vae *m, ckpt_tape *t, const struct vae_re
     return x;
 }
 
-/* Frames missing to whole fours. */
+/* Frames missing to a multiple of four. */
 static int64_t missing(int64_t frames)
 {
     return (VAE_TIME - frames % VAE_TIME) % VAE_TIME;
@@ -174,7 +174,7 @@ static ckpt_tensor decode(const struct vae *m, ckpt_tape *t, ckpt_tensor z, int6
     return vae_part(t, x, 1, missing(frames), missing(frames) + frames);
 }
 
-/* One entry a chunk, up to what a concat takes. */
+/* One tensor per chunk, up to the limit of a concat. */
 static ckpt_tensor join(ckpt_tape *t, int64_t n, const ckpt_tensor *out)
 {
     return n > 1 ? ckpt_concat(t, 1, (int)n, out) : out[0];

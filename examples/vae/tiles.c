@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Bands of rows, exact ones first: their bits are those of the whole.  What is drawn into a band is
- * gathered from those of the layer before, with a row more on either side where a kernel of 3 looks
- * there.  Bands of a layer are recorded one after the other, so that those of the layer before can
- * go as soon as they were seen.
+ * Bands of rows; exact bands first, which have the same bits as the whole.  The input of a band is
+ * gathered from bands of the previous layer, with one more row on each side for a kernel of 3.
+ * Bands of a layer are recorded one after the other, so that a band of the previous layer can be
+ * freed after its last use.
  */
 #include "ckpt.h"
 #include "tiles.h"
@@ -17,7 +17,7 @@ struct plane {
     ckpt_tensor band[MOST];
 };
 
-/* What a normalisation needs besides the values. */
+/* The statistics and the affine map of a normalisation. */
 struct norm {
     ckpt_tensor stats;
     const struct vae_norm *map;
@@ -28,9 +28,9 @@ struct tiler {
     ckpt_tape *t;
     struct vae_style style;
     int n;                  /* bands */
-    int64_t rows[MOST + 1]; /* their cuts in the plane of the latents */
-    /* blended bands: rows of latents that a band goes on for, and what it and the one above count
-     * in the rows that both have */
+    int64_t rows[MOST + 1]; /* band boundaries, in rows of latents */
+    /* blended bands: rows of latents by which a band extends past a boundary, and the weights of
+     * the band above and below in the rows of both */
     int64_t overlap;
     ckpt_tensor share[2];
 };
@@ -40,7 +40,7 @@ static struct plane whole(ckpt_tape *t, ckpt_tensor x)
     return (struct plane){1, {0, ckpt_desc_of(t, x).shape[1]}, {x}};
 }
 
-/* No bands yet, with the cuts of latents times scale. */
+/* No bands yet; the boundaries are the latents' times scale. */
 static struct plane empty(const struct tiler *k, int64_t scale)
 {
     struct plane p = {.n = k->n};
@@ -50,7 +50,7 @@ static struct plane empty(const struct tiler *k, int64_t scale)
     return p;
 }
 
-/* Rows [lo, hi) out of the bands they are in. */
+/* Rows [lo, hi), gathered from their bands. */
 static ckpt_tensor gather(ckpt_tape *t, const struct plane *p, int64_t lo, int64_t hi)
 {
     ckpt_tensor piece[MOST];
@@ -85,7 +85,7 @@ static ckpt_tensor normalized(const struct tiler *k, const struct norm *n, ckpt_
     return n ? ckpt_group_norm_apply(k->t, x, n->stats, n->map->weight, n->map->bias, true) : x;
 }
 
-/* A convolution over rows that are all there, but for so many zeros above and below them. */
+/* A convolution over complete rows, padded by `above` and `below` rows of zeros. */
 static ckpt_tensor conv_rows(const struct tiler *k, const struct ckpt_nn_conv *w, ckpt_tensor x,
                              int64_t above, int64_t below)
 {
@@ -98,7 +98,7 @@ static ckpt_tensor conv_rows(const struct tiler *k, const struct ckpt_nn_conv *w
     return ckpt_conv(k->t, x, w->weight, w->bias, &spec);
 }
 
-/* Rows [lo, hi) of conv(silu(norm(in))); norm NULL: of conv(in). */
+/* Rows [lo, hi) of conv(silu(norm(in))); norm NULL: rows of conv(in). */
 static ckpt_tensor conv_band(const struct tiler *k, const struct ckpt_nn_conv *w,
                              const struct norm *norm, const struct plane *in, int64_t lo,
                              int64_t hi)
@@ -137,8 +137,7 @@ static struct plane res_plane(const struct tiler *k, const struct vae_res *r,
     return out;
 }
 
-/* Twice as large: the rows around a band are made larger with it, and all but the one next to it
- * left out. */
+/* Upsampling by 2: the neighbour rows of a band are upsampled too, then cropped to one row each. */
 static struct plane up_plane(const struct tiler *k, const struct ckpt_nn_conv *w,
                              const struct plane *in, int64_t scale)
 {
@@ -157,7 +156,8 @@ static struct plane up_plane(const struct tiler *k, const struct ckpt_nn_conv *w
     return out;
 }
 
-/* Half as large: a band sees one row of the next, or one of zeros. */
+/* Downsampling by 2: a band needs one row of the next band; the last band needs one row of
+ * zeros. */
 static struct plane down_plane(const struct tiler *k, const struct ckpt_nn_conv *w,
                                const struct plane *in, int64_t scale)
 {
@@ -175,8 +175,7 @@ static struct plane down_plane(const struct tiler *k, const struct ckpt_nn_conv 
     return out;
 }
 
-/* ---- the two variants -----------------------------------------------------------------------
- */
+/* ---- exact bands --------------------------------------------------------------------------- */
 
 static ckpt_tensor encode_bands(const struct tiler *k, ckpt_tensor x)
 {
@@ -234,7 +233,7 @@ static ckpt_tensor decode_bands(const struct tiler *k, ckpt_tensor z)
 
 /* ---- blended bands -------------------------------------------------------------------------- */
 
-/* Rows [lo, hi) of latents, of a plane that has scale rows for each and begins at row from. */
+/* Rows [lo, hi) of latents in x, which has scale rows for each and starts at row from. */
 static ckpt_tensor rows_of(const struct tiler *k, ckpt_tensor x, int64_t scale, int64_t from,
                            int64_t lo, int64_t hi)
 {
@@ -248,7 +247,7 @@ static ckpt_tensor mix(const struct tiler *k, ckpt_tensor above, ckpt_tensor bel
     return ckpt_cast(k->t, ckpt_add(k->t, above, below), k->m->config.dtype);
 }
 
-/* in and out: rows for a row of latents of what goes in and comes out. */
+/* in and out: rows of input and output per row of latents. */
 static ckpt_tensor blend(const struct tiler *k, ckpt_tensor x, int64_t in, int64_t out,
                          ckpt_tensor (*code)(const struct vae *, ckpt_tape *,
                                              const struct vae_style *, ckpt_tensor))
@@ -284,8 +283,8 @@ static ckpt_tensor decode_blended(const struct tiler *k, ckpt_tensor z)
     return blend(k, z, 1, vae_factor(&k->m->config), vae_decode_frames);
 }
 
-/* Bands share a quarter of their rows, at least two of latents; what they count goes up and down
- * evenly over rows of the result, which has scale of them for each of latents. */
+/* Bands share a quarter of their rows, at least two rows of latents.  The weights change linearly
+ * over the shared rows of the result, of which there are scale for each row of latents. */
 static void set_shares(struct tiler *k, int64_t rows, int64_t scale)
 {
     float share[2][1024];
@@ -308,8 +307,8 @@ static void set_shares(struct tiler *k, int64_t rows, int64_t scale)
 
 typedef ckpt_tensor (*record_bands)(const struct tiler *k, ckpt_tensor x);
 
-/* Blended bands need two rows, and come out as up to two pieces each.  Without levels there is
- * nothing to cut. */
+/* Blended bands need two rows each, and give up to two pieces each.  A model of one level has no
+ * layers to cut. */
 static int bands_of(const struct vae *m, struct vae_cut cut, int64_t rows)
 {
     int64_t most = cut.blend ? rows / 2 : rows, pieces = cut.blend ? MOST / 2 : MOST;
@@ -321,7 +320,7 @@ static int bands_of(const struct vae *m, struct vae_cut cut, int64_t rows)
 }
 
 /* Frames of [B, T, ...], part at a time, each part in bands; rows: of the latents; scale: rows of
- * the result for each. */
+ * the result per row of latents. */
 static ckpt_tensor in_bands(const struct vae *m, ckpt_tape *t, ckpt_tensor x, struct vae_cut cut,
                             int64_t rows, int64_t scale, record_bands record)
 {

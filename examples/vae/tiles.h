@@ -5,27 +5,27 @@
 
 #include "model.h"
 
-/* How the 2-D part is cut: part frames at a time (0: all), each in so many bands of rows; blend:
- * these are coded apart, which is not exact. */
+/* Cuts of the 2-D part: part frames at a time (0: all), each in `bands` bands of rows; blend: bands
+ * are coded independently, which is approximate. */
 struct vae_cut {
     int64_t part, bands;
     bool blend;
 };
 
 /*
- * vae_spatial_encode and vae_spatial_decode for programs that run forward only.  Bands are exact:
- * a convolution sees the rows next to its band, a norm sums all bands before it maps the first, and
- * the last level with its attention is whole.  Every cut without blend gives the same bits: the
- * kernels are those whose bits do not depend on how many rows and frames they see.
+ * vae_spatial_encode and vae_spatial_decode for forward-only programs.  Bands are exact: a
+ * convolution reads the neighbour rows of its band, a norm sums all bands before it maps the first,
+ * and the last level with its attention is not cut.  Every cut without blend gives the same bits:
+ * these kernels' bits do not depend on the number of rows and frames.
  *
- * With cut.blend each band is a picture of its own, with its own statistics and attention, and goes
- * on for some rows into its neighbours; there the result is a mixture of both.
+ * With cut.blend each band is coded as an independent picture, with its own statistics and
+ * attention, and overlaps its neighbours by some rows; there the result is a weighted mean of both.
  */
 ckpt_tensor vae_tiled_encode(const struct vae *m, ckpt_tape *t, ckpt_tensor x, struct vae_cut cut);
 ckpt_tensor vae_tiled_decode(const struct vae *m, ckpt_tape *t, ckpt_tensor z, struct vae_cut cut);
 
-/* Cuts from the fastest to the one that needs least, for planes with so many rows of latents.
- * Returns how many there are. */
+/* Candidate cuts from the fastest to the smallest in memory, for planes with `rows` rows of
+ * latents.  Returns their number. */
 enum { VAE_CUTS = 8 }; /* at most */
 int vae_cuts(struct vae_cut cut[VAE_CUTS], int64_t frames, int64_t rows);
 

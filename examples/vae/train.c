@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The steps: which clips they see, and what is said of them. */
+/* The steps: their clips, and the printed lines. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "ckpt_tools.h"
 #include "run.h"
 
-/* ---- what a step sees ---------------------------------------------------------------------- */
+/* ---- the clips of a step ------------------------------------------------------------------- */
 
 struct vae_program *vae_step_program(struct vae_run *r, int64_t step)
 {
@@ -18,7 +18,7 @@ struct vae_program *vae_step_program(struct vae_run *r, int64_t step)
 
     ckpt_fill_uniform((uint64_t)o->library.seed, (uint64_t)step, VAE_STREAM_LENGTH, u, 2);
     if (u[0] < o->image_share)
-        return &r->program[0]; /* the shortest: an image, where images are shared in */
+        return &r->program[0]; /* the shortest: a single image, with a share of images */
     int first = o->image_only ? 1 : 0, n = o->n_lengths - first;
     return &r->program[first + (int)(u[1] * (float)n)];
 }
@@ -28,7 +28,7 @@ int64_t vae_step_sample(const struct vae_run *r, int64_t step)
     return (step * ckpt_ranks(r->context) + ckpt_rank(r->context)) * r->options.train.batch;
 }
 
-/* A clip that is shorter than its row begins anywhere in it. */
+/* A clip shorter than its row starts anywhere in the row. */
 int64_t vae_sample_start(const struct vae_run *r, int64_t sample, int64_t frames)
 {
     float u;
@@ -37,7 +37,7 @@ int64_t vae_sample_start(const struct vae_run *r, int64_t sample, int64_t frames
     return (int64_t)(u * (float)(r->data.frames - frames + 1));
 }
 
-/* The next clip of the loader. */
+/* Copies the loader's next clip. */
 static int take_read(const struct vae_run *r, float *to)
 {
     struct loader_clip c;
@@ -49,7 +49,7 @@ static int take_read(const struct vae_run *r, float *to)
     return 0;
 }
 
-/* Rows follow each other. */
+/* Consecutive rows. */
 static int take_clips(const struct vae_run *r, const struct vae_program *p, int64_t step)
 {
     const struct vae_data *d = &r->data;
@@ -74,7 +74,7 @@ static int feed_clips(const struct vae_run *r, const struct vae_program *p)
                      r->options.train.batch * clip * (int64_t)sizeof *r->batch);
 }
 
-/* The noise of tensors, in the order of their rows. */
+/* The noise tensors of the data, in the order of their rows. */
 static int feed_noise(const struct vae_run *r, const struct vae_program *p, const char *name,
                       const float *noise, int64_t step)
 {
@@ -136,7 +136,7 @@ static int notes(struct training *t)
     return l ? loader_note_bad(l, t->context) : 0;
 }
 
-/* The mean over micro-steps of what a program puts out; NaN where it does not. */
+/* The mean of an output over the micro-steps; NaN if the program has no such output. */
 static float term(const struct vae_program *p, const char *name)
 {
     struct ckpt_desc d;
@@ -189,8 +189,8 @@ int vae_train(struct vae_run *r)
     struct training t = {.context = r->context,
                          .options = &o->train,
                          .first = r->first,
-                         /* a dump looks at the first one alone, a codebook moves between steps, and
-                          * a step that is under way would hide how long one waits for clips */
+                         /* a dump reads the first step only, a codebook changes between steps, and
+                          * a step in flight would hide the wait for clips */
                          .ahead = o->train.dump || o->vq || o->video_dir ? 0 : 1,
                          .reads = o->video_dir != NULL,
                          .submit = submit,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Loading weights, of Open-Sora's files and of those its 2-D part comes from. */
+/* Loads weights from Open-Sora's files and from files of its 2-D part. */
 #include <string.h>
 #include "../common/names.h"
 #include "../common/say.h"
@@ -11,7 +11,7 @@
 #define CODEBOOK "quantizer."
 
 struct load {
-    int missing[3]; /* of the spatial and the temporal part, and of a codebook */
+    int missing[3]; /* tensors missing of the spatial part, temporal part, codebook */
     struct names missing_names, unexpected;
 };
 
@@ -28,13 +28,13 @@ static void report(void *user, const char *what, const char *name)
     bool missing = *what == 'm';
 
     if (missing && (!strcmp(name, "scale") || !strcmp(name, "shift")))
-        return; /* those of v1.2 are known */
+        return; /* the v1.2 buffers are set */
     names_add(missing ? &l->missing_names : &l->unexpected, name);
     if (missing)
         l->missing[part_of(name)]++;
 }
 
-/* What older files call the layers of an attention. */
+/* Names of attention layers in older files. */
 static const struct {
     const char *now, *before;
 } layers[] = {
@@ -57,7 +57,7 @@ static bool older_layer(const char *name, char *other, size_t size)
     return false;
 }
 
-/* The 2-D part under its own names, then both with the older names of layers. */
+/* The 2-D part under its own names; then both with the older layer names. */
 static bool other_name(void *user, const char *name, int i, char *other, size_t size)
 {
     bool spatial = !strncmp(name, SPATIAL, strlen(SPATIAL));

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ddpm: denoising diffusion (Ho et al. 2020) of points in the plane, which lie at eight places on a
- * circle.  The training program draws its own noise; a forward-only program denoises, a step at a
- * time, and the loop over steps is the caller's. */
+/* ddpm: denoising diffusion (Ho et al. 2020) of points in the plane, in eight clusters on a circle.
+ * The training program draws its own noise.  A forward-only program denoises by one time step; the
+ * caller loops over the time steps. */
 #include <math.h>
 #include "ckpt_nn.h"
 #include "zoo.h"
 
 enum { PLACES = 8, TIMES = 64, WIDTH = 40, LAYERS = 12, BATCH = 1024, STEPS = 600 };
-static const float SPREAD = 0.1f; /* of the points around a place; the circle has radius 1 */
+static const float SPREAD = 0.1f; /* of the points in a cluster; the circle has radius 1 */
 
 struct ddpm {
     struct ckpt_nn_linear point, time, layer[LAYERS], out;
-    float beta[TIMES], left[TIMES]; /* noise added at a time; what is left of the signal's power */
+    float beta[TIMES], left[TIMES]; /* noise added at each time; remaining signal power */
 };
 
 static void create(struct ddpm *m, ckpt *c)
@@ -31,7 +31,7 @@ static void create(struct ddpm *m, ckpt *c)
     }
 }
 
-/* The noise that the model sees in x [batch, 2] at `time`, i32 [batch]. */
+/* Predicted noise in x [batch, 2] at `time`, i32 [batch]. */
 static ckpt_tensor noise_in(const struct ddpm *m, ckpt_tape *t, ckpt_tensor x, ckpt_tensor time)
 {
     ckpt_tensor u = ckpt_cast(t, time, CKPT_F32);
@@ -94,7 +94,7 @@ static int train(ckpt_program *p)
     return 0;
 }
 
-/* From noise to points, a step of `sampling` for each time. */
+/* From noise to points, one step of `sampling` for each time. */
 static int sample(const struct ddpm *m, ckpt_program *p, float point[BATCH][2])
 {
     static float noise[BATCH][2], fresh[BATCH][2];
@@ -118,7 +118,7 @@ static int sample(const struct ddpm *m, ckpt_program *p, float point[BATCH][2])
     return 0;
 }
 
-/* The share of points that are near a place; prints it with the place that has fewest. */
+/* The share of points near a cluster; prints it and the size of the smallest cluster. */
 static double judge(float point[BATCH][2])
 {
     int near[PLACES] = {0}, all = 0, fewest = BATCH;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gan: a generative adversarial network (Goodfellow et al. 2014) learns points on a circle.  Two
- * programs share the parameters of a context: one trains the critic and holds the generator frozen,
- * one the other way round, each with an optimizer of its own.  A third one draws.  With --r1 WEIGHT
- * the critic pays for its slope at real points (Mescheder et al. 2018). */
+ * programs share the parameters of a context: one trains the critic with the generator frozen, the
+ * other trains the generator with the critic frozen.  Each has its own optimizer.  A third program
+ * draws points.  --r1 WEIGHT adds a gradient penalty at real points to the critic's loss (Mescheder
+ * et al. 2018). */
 #include <math.h>
 #include "ckpt_nn.h"
 #include "zoo.h"
@@ -43,7 +44,7 @@ static ckpt_tensor generate(const struct gan *m, ckpt_tape *t, int64_t batch)
     return apply(&m->generator, t, noise);
 }
 
-/* Mean of softplus(sign score): -1 asks the critic for "real", 1 for "made up". */
+/* Mean of softplus(sign score): sign -1 trains towards "real", 1 towards "generated". */
 static ckpt_tensor judge(const struct gan *m, ckpt_tape *t, ckpt_tensor x, float sign)
 {
     ckpt_label(t, "critic");
@@ -81,7 +82,7 @@ static ckpt_tensor record_points(ckpt_tape *t, int64_t batch, void *user)
     return point;
 }
 
-/* AdamW with little momentum, as games of two need, for all parameters but those of `frozen`. */
+/* AdamW with little momentum, usual for GANs, for all parameters except the `frozen` network's. */
 static ckpt_optimizer *optimizer(ckpt *c, const char *frozen)
 {
     struct ckpt_optimizer_group group = CKPT_OPTIMIZER_GROUP_INIT;
@@ -115,7 +116,7 @@ static int train(ckpt_program *critic, ckpt_program *generator)
     return 0;
 }
 
-/* Draws points; whether they are near the circle, and everywhere on it. */
+/* Draws points; *learned: they lie near the circle and cover all of it. */
 static int draw(ckpt_program *p, bool *learned)
 {
     static float point[BATCH][2];

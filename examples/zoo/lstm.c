@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* lstm: a long short-term memory (Hochreiter & Schmidhuber 1997) reads a sequence of symbols, of
- * which one early one is marked, and names that one at the end.  The loop over time is a C loop:
- * each turn records a step, and the planner chooses which steps to keep and which to run again. */
+ * which an early one is marked, and names the marked symbol at the end.  The loop over time is a C
+ * loop: each iteration records a step, and the planner chooses which steps to keep and which to
+ * recompute. */
 #include "ckpt_nn.h"
 #include "zoo.h"
 
 enum { SYMBOLS = 8, LENGTH = 32, MARKS = 8, WIDTH = 48, BATCH = 64, STEPS = 150, TESTS = 4 };
 
 struct lstm {
-    struct ckpt_nn_embedding symbol; /* what a symbol adds to the four gates: input and bias */
+    struct ckpt_nn_embedding symbol; /* input and bias of the four gates for each symbol */
     struct ckpt_nn_linear hidden, head;
 };
 
@@ -25,19 +26,20 @@ static void create(struct lstm *m, ckpt *c)
     m->head = ckpt_nn_linear(&nn, WIDTH, SYMBOLS, true, "head");
 }
 
-/* One step: x [batch, 4 WIDTH] is what the symbol says; h and c, [batch, WIDTH], are replaced. */
+/* One step: x [batch, 4 WIDTH] is the symbol's contribution to the gates; h and c, [batch, WIDTH],
+ * are replaced. */
 static void step(const struct lstm *m, ckpt_tape *t, ckpt_tensor x, ckpt_tensor *h, ckpt_tensor *c)
 {
     ckpt_tensor gate[4]; /* input, forget, candidate, output */
 
     ckpt_split(t, ckpt_linear_add(t, *h, m->hidden.weight, CKPT_NONE, x), 1, 4, gate);
-    ckpt_tensor forget = ckpt_sigmoid(t, ckpt_affine(t, gate[1], 1, 3)); /* begins by keeping */
+    ckpt_tensor forget = ckpt_sigmoid(t, ckpt_affine(t, gate[1], 1, 3)); /* initially near 1 */
     ckpt_tensor new = ckpt_mul(t, ckpt_sigmoid(t, gate[0]), ckpt_tanh(t, gate[2]));
     *c = ckpt_add(t, ckpt_mul(t, forget, *c), new);
     *h = ckpt_mul(t, ckpt_sigmoid(t, gate[3]), ckpt_tanh(t, *c));
 }
 
-/* Scores of the symbols after the last step, [batch, SYMBOLS]. */
+/* Logits of the symbols after the last step, [batch, SYMBOLS]. */
 static ckpt_tensor forward(const struct lstm *m, ckpt_tape *t, int64_t batch)
 {
     static const float zeros[BATCH * WIDTH];
@@ -66,7 +68,7 @@ static ckpt_tensor record_answer(ckpt_tape *t, int64_t batch, void *user)
     return answer;
 }
 
-/* Random symbols; the marked one, among the first, is given as symbol + SYMBOLS. */
+/* Random symbols; the marked one, among the first, has the code symbol + SYMBOLS. */
 static void draw(uint64_t seed, int32_t symbol[BATCH][LENGTH], int32_t marked[BATCH])
 {
     static float u[BATCH][LENGTH + 1];
@@ -96,7 +98,7 @@ static int train(ckpt_program *p)
     return 0;
 }
 
-/* The share of new sequences whose marked symbol is named. */
+/* The accuracy on new sequences. */
 static int test(ckpt_program *p, double *accuracy)
 {
     int32_t symbol[BATCH][LENGTH], marked[BATCH], answer[BATCH];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* moe: a mixture of experts with top-2 routing (Shazeer et al. 2017; Fedus et al. 2021).  A token
- * names one of several rules and gives numbers; each rule has a random network of its own, and the
- * experts learn them.  Tokens are dispatched by scatter_add into a table of fixed capacity. */
+ * consists of a rule number and real numbers; each rule has a random network of its own, which the
+ * experts learn.  scatter_add dispatches tokens into a table of fixed capacity. */
 #include "ckpt_nn.h"
 #include "zoo.h"
 
@@ -45,8 +45,9 @@ static ckpt_tensor number(ckpt_tape *t, float value)
 }
 
 /*
- * The row of the experts' table for each of `rows` choices: expert * capacity + how many chose it
- * before.  One that comes too late gets the row behind the table, which is thrown away.
+ * The row of the experts' table for each of `rows` choices: expert * capacity + number of earlier
+ * choices of this expert.  A choice beyond the capacity gets the row after the table, which is
+ * discarded.
  */
 static ckpt_tensor assign(ckpt_tape *t, ckpt_tensor expert, ckpt_tensor hot, float capacity)
 {
@@ -60,7 +61,7 @@ static ckpt_tensor assign(ckpt_tape *t, ckpt_tensor expert, ckpt_tensor hot, flo
     return ckpt_cast(t, row, CKPT_I32);
 }
 
-/* All experts at once, each on its rows: [EXPERTS capacity, WIDTH] to the same. */
+/* All experts at once, each on its rows: [EXPERTS capacity, WIDTH] -> the same shape. */
 static ckpt_tensor run_experts(const struct layer *m, ckpt_tape *t, ckpt_tensor x, int64_t capacity)
 {
     x = ckpt_reshape(t, x, 3, (int64_t[]){EXPERTS, capacity, WIDTH});
@@ -69,7 +70,7 @@ static ckpt_tensor run_experts(const struct layer *m, ckpt_tape *t, ckpt_tensor 
     return ckpt_reshape(t, x, 2, (int64_t[]){EXPERTS * capacity, WIDTH});
 }
 
-/* x [n, WIDTH] plus what its two experts make of it; *balance is 1 if all have as much to do. */
+/* x [n, WIDTH] plus the output of its two experts; *balance is 1 if all experts have equal load. */
 static ckpt_tensor mix(const struct layer *m, ckpt_tape *t, ckpt_tensor x, int64_t n,
                        ckpt_tensor *balance)
 {
@@ -80,7 +81,8 @@ static ckpt_tensor mix(const struct layer *m, ckpt_tape *t, ckpt_tensor x, int64
     gate = ckpt_topk(t, chance, CHOSEN, &expert); /* [n, CHOSEN] */
     gate = ckpt_div(t, gate, ckpt_sum(t, gate, 1u << 1));
 
-    /* First choices stand before second ones, so that these are dropped where there is no room. */
+    /* First choices precede second choices, so that second choices are dropped when an expert is
+     * full. */
     expert = ckpt_reshape(t, ckpt_transpose(t, expert, 0, 1), 1, (int64_t[]){rows});
     hot = ckpt_one_hot(t, expert, EXPERTS, CKPT_F32);
     row = assign(t, expert, hot, (float)capacity);
@@ -163,7 +165,7 @@ int main(int argc, char **argv)
     if (!failed)
         ckpt_plan_print(p, stdout);
     for (int step = 0; step < zoo_steps(STEPS) && !failed && !opt.plan_only; step++) {
-        draw((uint64_t)step, x, y); /* always new: the error is that of a test */
+        draw((uint64_t)step, x, y); /* always new data, so this is a test error */
         failed = zoo_feed(p, "x", x, sizeof x) || zoo_feed(p, "y", y, sizeof y) ||
                  zoo_step(p, &loss) || ckpt_fetch(p, "error", &error, sizeof error) ||
                  ckpt_fetch(p, "balance", &balance, sizeof balance);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* resnet: a residual network (He et al. 2015) of 18 layers, or with --bottleneck of 50, names the
- * direction of stripes in noisy pictures.  It begins with one 3 x 3 convolution, as for CIFAR.
- * Batch norm counts its running statistics while it trains, and the answering program uses them. */
+/* resnet: a residual network (He et al. 2015) of 18 layers, or with --bottleneck of 50, classifies
+ * the direction of stripes in noisy pictures.  The stem is one 3 x 3 convolution, as for CIFAR.
+ * Batch norm updates its running statistics during training; the inference program uses them. */
 #include <math.h>
 #include "ckpt_nn.h"
 #include "zoo.h"
@@ -16,7 +16,7 @@ struct layer { /* a convolution and batch norm */
 };
 
 struct block {
-    struct layer layer[3], shortcut; /* the shortcut has one where sizes change */
+    struct layer layer[3], shortcut; /* the shortcut has a convolution where sizes change */
     int layers;
     bool project;
 };
@@ -44,8 +44,8 @@ static struct layer layer(const struct ckpt_nn *nn, int64_t in, int64_t out, int
     return l;
 }
 
-/* Two convolutions of 3 x 3; or one between two of 1 x 1, of which the last is four times wider.
- * It begins by handing on what it gets: the last weight of batch norm is 0 (Goyal et al. 2017). */
+/* Two convolutions of 3 x 3; or one between two of 1 x 1, of which the last is four times wider.  A
+ * new block is the identity: the weight of its last batch norm is 0 (Goyal et al. 2017). */
 static struct block block(const struct ckpt_nn *nn, bool bottleneck, int64_t in, int64_t width,
                           int64_t stride, const char *name)
 {
@@ -55,7 +55,7 @@ static struct block block(const struct ckpt_nn *nn, bool bottleneck, int64_t in,
     char full[64];
 
     for (int k = 0; k < b.layers; k++) {
-        bool wide = !bottleneck || k == 1; /* 3 x 3; the first of these takes the stride */
+        bool wide = !bottleneck || k == 1; /* 3 x 3; the first 3 x 3 convolution has the stride */
         snprintf(full, sizeof full, "%s.%d", name, k);
         b.layer[k] = layer(nn, k ? width : in, k == b.layers - 1 ? out : width, wide ? 3 : 1,
                            k == bottleneck ? stride : 1, full);
@@ -94,7 +94,7 @@ static ckpt_tensor apply(ckpt_tape *t, const struct layer *m, ckpt_tensor x, boo
     return ckpt_nn_apply_batch_norm(t, &m->norm, x, training);
 }
 
-/* Scores of the directions, [batch, CLASSES]. */
+/* Logits of the directions, [batch, CLASSES]. */
 static ckpt_tensor forward(const struct resnet *m, ckpt_tape *t, int64_t batch, bool training)
 {
     int64_t shape[] = {batch, SIDE, SIDE, COLOURS};
@@ -149,7 +149,7 @@ static void draw(uint64_t step, float picture[BATCH][SIDE][SIDE][COLOURS], int32
     }
 }
 
-/* Steps that train, or that count in *right the pictures that are named right. */
+/* Training steps, or test steps that count correct answers in *right. */
 static int run(ckpt_program *p, int begin, int end, int *right)
 {
     static float picture[BATCH][SIDE][SIDE][COLOURS], loss;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ssm: a selective state space model (Gu & Dao 2023) reads a sequence of symbols and names, at
- * every place, the marked symbol that it saw last.  What the state forgets and takes in depends on
- * the symbol.  The scan is a C loop of element-wise ops, which become a few kernels a step. */
+ * every position, the last marked symbol.  The decay and the input of the state depend on the
+ * symbol.  The scan is a C loop of element-wise ops, fused into a few kernels per step. */
 #include <math.h>
 #include "ckpt_nn.h"
 #include "zoo.h"
@@ -32,14 +32,14 @@ static void create(struct ssm *m, ckpt *c)
     m->rate = ckpt_param(c, "rate", CKPT_F32, 2, (int64_t[]){INNER, STATE}, CKPT_ZEROS, true);
     m->skip = ckpt_param(c, "skip", CKPT_F32, 1, (int64_t[]){INNER}, CKPT_ONES, true);
     for (int i = 0; i < INNER * STATE; i++)
-        rate[i] = logf((float)(i % STATE + 1)); /* as S4D-real begins: A = -1, -2, ... */
+        rate[i] = logf((float)(i % STATE + 1)); /* S4D-real initialization: A = -1, -2, ... */
     ckpt_param_set(c, m->rate, CKPT_VALUE, rate, INNER * STATE);
 }
 
 /*
  * y of h = exp(dt A) h + dt B u, y = C h, from h = 0.  u and dt [batch, LENGTH, INNER]; b and c
- * [batch, LENGTH, STATE].  ckpt_split hands back the gradients of all places in one piece; of
- * single slices each would be a tensor as large as the whole.
+ * [batch, LENGTH, STATE].  ckpt_split returns the gradients of all positions in one tensor; with
+ * single slices each gradient would be a tensor as large as the whole.
  */
 static ckpt_tensor scan(ckpt_tape *t, ckpt_tensor a, ckpt_tensor u, ckpt_tensor dt, ckpt_tensor b,
                         ckpt_tensor c)
@@ -61,7 +61,7 @@ static ckpt_tensor scan(ckpt_tape *t, ckpt_tensor a, ckpt_tensor u, ckpt_tensor 
     return ckpt_concat(t, 1, LENGTH, us);
 }
 
-/* Scores at every place, [batch, LENGTH, SYMBOLS]. */
+/* Logits at every position, [batch, LENGTH, SYMBOLS]. */
 static ckpt_tensor forward(const struct ssm *m, ckpt_tape *t, int64_t batch)
 {
     ckpt_tensor symbol = ckpt_input(t, "symbol", CKPT_I32, 2, (int64_t[]){batch, LENGTH});
@@ -91,7 +91,7 @@ static ckpt_tensor record_answer(ckpt_tape *t, int64_t batch, void *user)
     return answer;
 }
 
-/* Random symbols; one of eight is marked, given as symbol + SYMBOLS, and so is the first. */
+/* Random symbols; one of eight, and the first one, is marked and has the code symbol + SYMBOLS. */
 static void draw(uint64_t seed, int32_t symbol[BATCH][LENGTH], int32_t last[BATCH][LENGTH])
 {
     static float u[BATCH][LENGTH][2];
@@ -106,7 +106,7 @@ static void draw(uint64_t seed, int32_t symbol[BATCH][LENGTH], int32_t last[BATC
         }
 }
 
-/* Steps that train, or that count in *right the places that are named right. */
+/* Training steps, or test steps that count correct positions in *right. */
 static int run(ckpt_program *p, int begin, int end, int *right)
 {
     int32_t symbol[BATCH][LENGTH], last[BATCH][LENGTH], answer[BATCH][LENGTH];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* t5: an encoder-decoder (Raffel et al. 2020) writes a sequence backwards.  Tokens know where they
- * stand only by a learned bias of attention for each distance.  A forward-only program decodes. */
+/* t5: an encoder-decoder (Raffel et al. 2020) writes a sequence backwards.  The only position
+ * information is a learned attention bias for each distance.  A forward-only program decodes. */
 #include "ckpt_nn.h"
 #include "zoo.h"
 
@@ -9,13 +9,13 @@ enum { WIDTH = 48, HEADS = 4, LAYERS = 1, BATCH = 64, STEPS = 500 };
 
 struct block {
     struct ckpt_nn_norm norm[3];
-    struct ckpt_nn_attention self, cross; /* cross: of the decoder */
+    struct ckpt_nn_attention self, cross; /* cross: decoder only */
     struct ckpt_nn_mlp mlp;
 };
 
 struct t5 {
     struct ckpt_nn_embedding words;
-    struct ckpt_nn_embedding bias[2]; /* encoder, decoder: of each distance, for each head */
+    struct ckpt_nn_embedding bias[2]; /* encoder, decoder: [distance][head] */
     struct block block[2][LAYERS];
     struct ckpt_nn_norm norm[2];
     struct ckpt_nn_linear head;
@@ -63,7 +63,7 @@ static ckpt_tensor relative(const struct t5 *m, ckpt_tape *t, int side)
     return ckpt_permute(t, distance, (int[]){2, 0, 1});
 }
 
-/* x plus attention of `u` to itself, with a bias. */
+/* x plus self-attention of `u`, with a bias. */
 static ckpt_tensor attend(ckpt_tape *t, const struct ckpt_nn_attention *m, ckpt_tensor u,
                           ckpt_tensor bias, bool causal, ckpt_tensor x)
 {
@@ -75,7 +75,7 @@ static ckpt_tensor attend(ckpt_tape *t, const struct ckpt_nn_attention *m, ckpt_
     return ckpt_nn_attention_out(t, m, ckpt_attention(t, q, k, v, bias, &spec), x);
 }
 
-/* One side: x [batch, LENGTH, WIDTH]; source: what the encoder made, for the decoder. */
+/* One side: x [batch, LENGTH, WIDTH]; source: the encoder's output, for the decoder. */
 static ckpt_tensor run(const struct t5 *m, ckpt_tape *t, int side, ckpt_tensor x,
                        ckpt_tensor source)
 {
@@ -93,7 +93,7 @@ static ckpt_tensor run(const struct t5 *m, ckpt_tape *t, int side, ckpt_tensor x
     return ckpt_nn_apply_norm(t, &m->norm[side], x);
 }
 
-/* Scores of the symbol that follows each place of what is written, [batch, LENGTH, SYMBOLS]. */
+/* Logits of the next symbol after each written position, [batch, LENGTH, SYMBOLS]. */
 static ckpt_tensor forward(const struct t5 *m, ckpt_tape *t, int64_t batch)
 {
     ckpt_tensor read = ckpt_input(t, "read", CKPT_I32, 2, (int64_t[]){batch, LENGTH});
@@ -117,7 +117,8 @@ static ckpt_tensor record_next(ckpt_tape *t, int64_t batch, void *user)
     return next;
 }
 
-/* Symbols without repetition, in any order; what follows each place of the reversed sequence. */
+/* Symbols without repetition, in random order; the next symbol after each position of the reversed
+ * sequence. */
 static void draw(uint64_t step, int32_t read[BATCH][LENGTH], int32_t written[BATCH][LENGTH],
                  int32_t next[BATCH][LENGTH])
 {
@@ -156,7 +157,7 @@ static int train(ckpt_program *p)
     return 0;
 }
 
-/* Writes a symbol a step after what it has written itself; the share of sequences without error. */
+/* Greedy decoding, one symbol a step; *share: sequences without an error. */
 static int test(ckpt_program *p, double *share)
 {
     int32_t read[BATCH][LENGTH], written[BATCH][LENGTH], next[BATCH][LENGTH];

@@ -35,7 +35,7 @@ void unet_create(struct unet *m, ckpt *c, const struct unet_shape *s)
         ckpt_nn_conv(&nn, width(s, 0), s->classes, 3, (int64_t[]){1, 1, 1}, NULL, true, "head");
 }
 
-/* Two layers, of which the first goes `stride` places at a time. */
+/* Two layers; the first has this stride. */
 static ckpt_tensor apply(ckpt_tape *t, const struct unet_layer m[2], ckpt_tensor x, int64_t stride,
                          bool invariant)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* unet2d: a U-Net (Ronneberger et al. 2015) with group norm says of every pixel of a noisy picture
- * whether it is of a disc, of a cross or of neither. */
+/* unet2d: a U-Net (Ronneberger et al. 2015) with group norm classifies every pixel of a noisy
+ * picture: disc, cross or background. */
 #include <math.h>
 #include "ckpt_nn.h"
 #include "zoo.h"
@@ -36,13 +36,13 @@ static void create(struct unet *m, ckpt *c)
         m->down[i][1] = layer(&nn, width, width, "down", i, 1);
         if (i == LEVELS - 1)
             break;
-        m->up[i][0] = layer(&nn, 3 * width, width, "up", i, 0); /* of the level below, and here */
+        m->up[i][0] = layer(&nn, 3 * width, width, "up", i, 0); /* 2 width upsampled, width skip */
         m->up[i][1] = layer(&nn, width, width, "up", i, 1);
     }
     m->head = ckpt_nn_conv(&nn, WIDTH, CLASSES, 2, (int64_t[]){1, 1}, NULL, true, "head");
 }
 
-/* Two layers; places keep their number. */
+/* Two layers; height and width stay the same. */
 static ckpt_tensor apply(ckpt_tape *t, const struct layer m[2], ckpt_tensor x)
 {
     struct ckpt_conv_spec same = CKPT_CONV_INIT;
@@ -56,7 +56,7 @@ static ckpt_tensor apply(ckpt_tape *t, const struct layer m[2], ckpt_tensor x)
     return x;
 }
 
-/* Scores of the classes at every pixel, [batch, SIDE, SIDE, CLASSES]. */
+/* Logits of the classes at every pixel, [batch, SIDE, SIDE, CLASSES]. */
 static ckpt_tensor forward(const struct unet *m, ckpt_tape *t, int64_t batch)
 {
     ckpt_tensor x = ckpt_input(t, "picture", CKPT_F32, 4, (int64_t[]){batch, SIDE, SIDE, 1});
@@ -90,7 +90,7 @@ static ckpt_tensor record_answer(ckpt_tape *t, int64_t batch, void *user)
     return answer;
 }
 
-/* Bright discs and dark crosses in noise; a later shape covers those before. */
+/* Bright discs and dark crosses in noise; later shapes cover earlier ones. */
 static void draw(uint64_t step, float picture[BATCH][SIDE][SIDE], int32_t class[BATCH][SIDE][SIDE])
 {
     static float u[BATCH][SHAPES][4];
@@ -115,8 +115,8 @@ static void draw(uint64_t step, float picture[BATCH][SIDE][SIDE], int32_t class[
     }
 }
 
-/* Steps that train, or that count pixels: over[k][0] of class k in both answer and truth, [1] in
- * one of them at least. */
+/* Training steps, or test steps that count pixels of class k: over[k][0] in both answer and truth,
+ * over[k][1] in at least one of them. */
 static int run(ckpt_program *p, int begin, int end, double (*over)[2])
 {
     static float picture[BATCH][SIDE][SIDE], loss;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* unet3d: a 3-D U-Net in the manner of nnU-Net (Isensee et al. 2021) finds bodies in a noisy
- * volume.  It trains on random patches of volumes.  A whole volume is then cut into windows that
- * overlap; their scores are averaged with Gaussian weights, for a window knows its middle best. */
+/* unet3d: a 3-D U-Net in the manner of nnU-Net (Isensee et al. 2021) segments bodies in a noisy
+ * volume.  It trains on random patches of volumes.  Inference cuts a whole volume into overlapping
+ * windows and averages their logits with Gaussian weights, because a window is most accurate in its
+ * middle. */
 #include <math.h>
 #include "unet.h"
 #include "zoo.h"
@@ -11,7 +12,7 @@ enum { STRIDE = PATCH / 2, PLACES = (SIDE - PATCH) / STRIDE + 1, ROW = PLACES * 
 enum { VOLUMES = 16, SHAPES = 8, BATCH = 16, STEPS = 40 };
 
 typedef float volume[SIDE][SIDE][SIDE];
-/* The score of every voxel of patches, [batch, PATCH, PATCH, PATCH, 1]: above 0 for a body. */
+/* The logit of every voxel of patches, [batch, PATCH, PATCH, PATCH, 1]: above 0 for a body. */
 static ckpt_tensor forward(const struct unet *m, ckpt_tape *t, int64_t batch)
 {
     int64_t shape[] = {batch, PATCH, PATCH, PATCH, 1};
@@ -39,7 +40,7 @@ static ckpt_tensor record_score(ckpt_tape *t, int64_t batch, void *user)
     return score;
 }
 
-/* Ellipsoids of one brightness, the bodies, in noise. */
+/* Bodies, ellipsoids of one brightness, in noise. */
 static void draw(uint64_t seed, volume x, volume body)
 {
     float u[SHAPES][6];
@@ -60,14 +61,15 @@ static void draw(uint64_t seed, volume x, volume body)
     }
 }
 
-/* The patch of a volume that begins at `at`. */
+/* The patch of a volume with its first corner at `at`. */
 static void cut(volume x, const int at[3], float *patch)
 {
     for (int i = 0; i < VOXELS; i++)
         patch[i] = x[at[0] + i / (PATCH * PATCH)][at[1] + i / PATCH % PATCH][at[2] + i % PATCH];
 }
 
-/* Adds the scores of that patch, weighted: only the sign of the average counts. */
+/* Adds the weighted logits of the patch at `at`.  Only the sign of the average matters, so there is
+ * no division. */
 static void add_weighted(volume sum, const int at[3], const float *score)
 {
     const float middle = (PATCH - 1) / 2.f, sigma = PATCH / 8.f;
@@ -109,7 +111,7 @@ static int train(ckpt_program *p)
     return 0;
 }
 
-/* Dice of a new volume: a row of windows at a time. */
+/* Dice on a new volume, one row of windows at a time. */
 static int test(ckpt_program *p, double *dice)
 {
     static float patch[ROW][VOXELS], score[ROW][VOXELS];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* vit: a small vision transformer (Dosovitskiy et al. 2020) names the shape in a noisy picture of
- * 16 x 16 pixels.  Patches become tokens, a class token in front of them collects the answer. */
+/* vit: a small vision transformer (Dosovitskiy et al. 2020) classifies the shape in a noisy picture
+ * of 16 x 16 pixels.  Patches become tokens; a class token before them collects the answer. */
 #include <math.h>
 #include "ckpt_nn.h"
 #include "zoo.h"
@@ -16,7 +16,7 @@ struct block {
 
 struct vit {
     struct ckpt_nn_linear patch, head;
-    ckpt_tensor first, places; /* the class token; where a token stands */
+    ckpt_tensor first, places; /* class token; position embedding */
     struct block block[LAYERS];
     struct ckpt_nn_norm norm;
 };
@@ -46,7 +46,7 @@ static void create(struct vit *m, ckpt *c)
     m->head = ckpt_nn_linear(&nn, WIDTH, SHAPES, true, "head");
 }
 
-/* Scores of the shapes, [batch, SHAPES]. */
+/* Logits of the shapes, [batch, SHAPES]. */
 static ckpt_tensor forward(const struct vit *m, ckpt_tape *t, int64_t batch)
 {
     ckpt_tensor x = ckpt_input(t, "picture", CKPT_F32, 5, (int64_t[]){batch, 1, 1, SIDE, SIDE});
@@ -63,7 +63,7 @@ static ckpt_tensor forward(const struct vit *m, ckpt_tape *t, int64_t batch)
         x = ckpt_nn_apply_mlp_add(t, &b->mlp, ckpt_nn_apply_norm(t, &b->norm2, x), x);
     }
     ckpt_label(t, "head");
-    x = ckpt_squeeze(t, ckpt_slice(t, x, 1, 0, 1), 1); /* of the class token alone */
+    x = ckpt_squeeze(t, ckpt_slice(t, x, 1, 0, 1), 1); /* the class token alone */
     return ckpt_nn_apply_linear(t, &m->head, ckpt_nn_apply_norm(t, &m->norm, x));
 }
 
@@ -96,7 +96,7 @@ static bool covers(int shape, float x, float y)
     }
 }
 
-/* A batch of shapes of any size, anywhere in the picture, in noise. */
+/* A batch of shapes of random size and position, in noise. */
 static void draw(uint64_t step, float picture[BATCH][SIDE][SIDE], int32_t shape[BATCH])
 {
     float u[BATCH][4];
@@ -136,7 +136,7 @@ static int train(ckpt_program *p)
     return 0;
 }
 
-/* The share of new pictures that are named right. */
+/* The accuracy on new pictures. */
 static int test(ckpt_program *p, double *accuracy)
 {
     static float picture[BATCH][SIDE][SIDE];

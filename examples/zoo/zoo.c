@@ -4,7 +4,7 @@
  *
  *     first.NAME, last.NAME    a parameter before the first step and after the last
  *     P.loss, P.norm [steps]   of program P (0, 1 in the order of compiling): loss, gradient norm
- *     P.in.NAME [steps, ...]   what it was fed, and what it drew
+ *     P.in.NAME [steps, ...]   its inputs and its random draws
  *     P.grad.NAME              gradient of a parameter in the first step, before clipping
  */
 #include <stdlib.h>
@@ -26,9 +26,9 @@ struct traced {
     ckpt_program *program;
     ckpt_recorder record;
     void *user;
-    const char *trained; /* how names of parameters that it trains begin */
+    const char *trained; /* name prefix of the trained parameters */
     int kept;
-    char name[KEPT][64]; /* what is fetched after each step */
+    char name[KEPT][64]; /* outputs fetched after each step */
     int64_t steps;
 };
 
@@ -49,7 +49,8 @@ static int fail(const char *what)
     return -1;
 }
 
-/* A new tensor of the file, or room for one step more in the one of that name: where to write. */
+/* Adds a tensor to the file, or extends the one of this name by one step.  Returns where to
+ * write. */
 static void *add(const char *name, const struct ckpt_desc *desc, bool each_step)
 {
     int64_t bytes = ckpt_dtype_size(desc->dtype);
@@ -129,7 +130,7 @@ static bool has_gradient(const struct traced *r, const struct ckpt_param_info *i
     return info->trainable && strncmp(info->name, r->trained, strlen(r->trained)) == 0;
 }
 
-/* Records the model, and the gradients of what this program trains as outputs. */
+/* Records the model; the gradients of the trained parameters become outputs. */
 static ckpt_tensor record_traced(ckpt_tape *t, int64_t batch, void *user)
 {
     struct traced *r = dump.recording = user;
@@ -188,7 +189,7 @@ void zoo_keep(ckpt_tape *t, const char *name, ckpt_tensor x)
 
     if (!r)
         return;
-    while (i < r->kept && strcmp(r->name[i], name) != 0) /* it may be recorded more than once */
+    while (i < r->kept && strcmp(r->name[i], name) != 0) /* a name may be recorded twice */
         i++;
     if (i == KEPT)
         return ckpt_tape_fail(t, CKPT_EINVAL, "zoo_keep: more than %d names", KEPT);
@@ -275,7 +276,7 @@ int zoo_steps(int steps)
     return dump.path && steps > DUMP_STEPS ? DUMP_STEPS : steps;
 }
 
-/* ---- around them ----------------------------------------------------------------------------- */
+/* ---- the run --------------------------------------------------------------------------------- */
 
 ckpt *zoo_open(struct ckpt_options *opt, int argc, char **argv)
 {

@@ -1,37 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What every program of the zoo does around its model: options, a line of the loss, the end.
+ * Shared by all programs of the zoo: options, the loss line, the exit status.
  *
- * zoo_compile, zoo_feed and zoo_step are ckpt_compile, ckpt_feed and ckpt_step of a program that
- * trains.  With --dump FILE they keep what another implementation needs to run the same three
- * steps, and what came out; zoo.c says how the file is made up.
+ * zoo_compile, zoo_feed and zoo_step are ckpt_compile, ckpt_feed and ckpt_step of a training
+ * program.  With --dump FILE they also save the inputs and results of three steps, so that another
+ * implementation can repeat them; zoo.c documents the file.
  */
 #ifndef ZOO_H
 #define ZOO_H
 
 #include "ckpt_tools.h"
 
-/* Takes the options of the library, and --dump, and opens a context: NULL if it cannot. */
+/* Parses the options of the library and --dump, and opens a context; NULL on failure. */
 ckpt *zoo_open(struct ckpt_options *opt, int argc, char **argv);
 
 int zoo_compile(ckpt *c, ckpt_recorder record, void *user, const ckpt_optimizer *optimizer,
                 int64_t batch, ckpt_program **p);
-/* The same where the optimizer trains only parameters whose names begin with `trained`. */
+/* The same with an optimizer that trains only parameters whose names start with `trained`. */
 int zoo_compile_part(ckpt *c, ckpt_recorder record, void *user, const ckpt_optimizer *optimizer,
                      const char *trained, int64_t batch, ckpt_program **p);
 int zoo_feed(ckpt_program *p, const char *name, const void *data, int64_t bytes);
 int zoo_step(ckpt_program *p, float *loss);
 
-/* Says that a dump has to hold x, which a recorder has drawn. */
+/* Adds x, a random draw of the recorder, to the dump. */
 void zoo_keep(ckpt_tape *t, const char *name, ckpt_tensor x);
 
-/* How many of the steps to run: all, three for a dump. */
+/* The number of steps to run: `steps`, or three for a dump. */
 int zoo_steps(int steps);
 
-/* The loss after every fifth of the steps, all its digits: a budget must not change one. */
+/* Prints the loss after every fifth of the steps, with all digits: a budget must not change it. */
 void zoo_print(int step, int steps, float loss);
 
-/* Closes the context; returns what main() does: 0 if nothing failed and the model has learned. */
+/* Closes the context; returns main()'s exit status: 0 if nothing failed and the model has
+ * learned. */
 int zoo_close(ckpt *c, int failed, bool learned);
 
 #endif
