@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Recurrent layers against PyTorch's in float64 (make_torch_rnn.py), results and gradients; step by
+ * Recurrent layers against PyTorch's in float64 (make_torch_rnn.py): results and gradients; step by
  * step and all at once; long sequences under a budget.  "make check-gpu" runs it on the GPU.
  */
 #include <math.h>
@@ -98,7 +98,7 @@ static void to_floats(float *dst, const double *src, int n)
         dst[i] = (float)src[i];
 }
 
-/* weights: value and gradient of each part. */
+/* weights: value and gradient of each parameter. */
 static void check_torch(bool gru, bool stepped, const double *const weights[8], const double *y,
                         const double *last)
 {
@@ -205,7 +205,7 @@ static void test_long(void **state)
     }
 }
 
-/* ---- what is refused ------------------------------------------------------------------------- */
+/* ---- refused uses ---------------------------------------------------------------------------- */
 
 static ckpt_tensor record_wrong(ckpt_tape *t, int64_t n, void *user)
 {
