@@ -23,11 +23,11 @@ enum variation {
     PLAIN,
     NO_BIAS,    /* of the layer before GELU */
     SHOWN,      /* GELU's result is an output */
-    READ_TWICE, /* and read by another op */
+    READ_TWICE, /* and another op reads it */
     ADDEND,     /* the layer before GELU adds something */
-    RESHAPED,   /* a view of GELU's result is what the next layer reads */
-    FROZEN,     /* no layer takes gradients but the first of all */
-    NARROW,     /* fewer rows than are worth it */
+    RESHAPED,   /* the next layer reads a view of GELU's result */
+    FROZEN,     /* only the first layer has gradients */
+    NARROW,     /* too few rows for a joined op */
     VARIATIONS
 };
 

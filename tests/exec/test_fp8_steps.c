@@ -373,7 +373,7 @@ static void test_learning(void **state)
     }
 }
 
-/* ---- what is not finite ---------------------------------------------------------------------- */
+/* ---- non-finite values ----------------------------------------------------------------------- */
 
 /* Sets the values of the first weight, which every 8-bit layer depends on. */
 static int step_with(struct small *r, float value, char *sentence, size_t size)

@@ -126,7 +126,7 @@ static void test_learning(void **state)
     assert_true(fabs(narrow - wide) < 0.02 * wide);
 }
 
-/* ---- what is not finite ---------------------------------------------------------------------- */
+/* ---- non-finite values ----------------------------------------------------------------------- */
 
 /* An infinite bias reaches the loss; the step fails as without codes. */
 static void test_not_finite(void **state)

@@ -22,21 +22,21 @@ enum variation {
     PLAIN,
     BIAS,       /* GELU: none of the layer before; a gate: of both layers before */
     SHOWN,      /* the result of GELU, or of the gate, is an output */
-    READ_TWICE, /* and read by another op, before the product that does its gradient */
-    BEHIND,     /* and by another one, whose gradient comes behind that */
-    ADDEND,     /* the layer before GELU, or that of the gate, adds something */
-    RESHAPED,   /* a view of the result is what the next layer reads */
-    FROZEN,     /* no layer takes gradients but the first of all */
-    NARROW,     /* fewer rows than are worth it */
-    /* of gates alone */
-    UP_FIRST,    /* the layer of up stands before that of the gate, and up before the SiLU */
+    READ_TWICE, /* and read by another op, before the product that computes its gradient */
+    BEHIND,     /* and by another op, whose gradient comes after that product */
+    ADDEND,     /* the layer before GELU, or the gate's layer, adds something */
+    RESHAPED,   /* the next layer reads a view of the result */
+    FROZEN,     /* only the first layer has gradients */
+    NARROW,     /* too few rows for a joined op */
+    /* only for gates */
+    UP_FIRST,    /* up's layer comes before the gate's layer, and up before the SiLU */
     SILU_SHOWN,  /* the SiLU is an output */
     UP_BETWEEN,  /* up is read before the layer of the gate */
     TWO_INPUTS,  /* gate and up are made of two tensors */
     ONE_WEIGHT,  /* gate and up are the same product */
     GATE_ITSELF, /* up is the gate */
     OTHER,       /* GELU instead of SiLU */
-    ADAPTERS,    /* on the layers of the gate and of up */
+    ADAPTERS,    /* on the layers of gate and up */
     ADAPTER,     /* on the next layer */
     VARIATIONS
 };

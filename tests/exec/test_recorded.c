@@ -33,7 +33,7 @@ static const struct device_ops *plain;
 static struct device_step *making;
 static const struct ckpt_run *uploaded;
 static bool in_part;
-static int replays, foreign; /* steps replayed; of parts what is no kernel */
+static int replays, foreign; /* steps replayed; calls of recorded parts that are not kernels */
 
 static bool take(const struct call *c)
 {

@@ -195,7 +195,8 @@ static void test_long(void **state)
     (void)state;
     for (int gru = 0; gru < 2; gru++) {
         run_long(gru, 0, w[0], &loss[0]);
-        /* Again: on a GPU the first run leaves kernels behind that the next budget pays for. */
+        /* Run again: the first run on a GPU leaves loaded kernels, which the next budget must
+         * include. */
         struct ckpt_program_info info = run_long(gru, 0, w[0], &loss[0]);
         int64_t half = (info.planned_peak + info.overhead_bytes + info.min_budget) / 2;
         half = max_i64(half, info.min_budget);

@@ -505,7 +505,7 @@ static void test_two_under_way(void **state)
     assert_int_equal(ckpt_wait(one, NULL), 0);
     assert_int_equal(ckpt_wait(one, NULL), CKPT_EINVAL);
     assert_int_equal(ckpt_wait(other, NULL), 0);
-    /* One that is freed leaves its place to those behind it. */
+    /* A freed program leaves its place to the ones after it. */
     assert_int_equal(ckpt_submit(one), 0);
     assert_int_equal(ckpt_submit(other), 0);
     ckpt_program_free(one);

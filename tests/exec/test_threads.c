@@ -156,7 +156,7 @@ static void *ask(void *user)
 {
     ckpt_request_save(user);
     ckpt_request_stop(user);
-    ckpt_parse_size("x", &(int64_t){0}); /* its sentence is that of this thread */
+    ckpt_parse_size("x", &(int64_t){0}); /* the error of this thread */
     return strstr(ckpt_error(NULL), "x") ? user : NULL;
 }
 

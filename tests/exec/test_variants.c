@@ -103,7 +103,7 @@ static void test_choice(void **state)
     assert_int_equal(tight.variant, 2);
     assert_true(tight.info.planned_peak <= low);
     assert_int_equal(refused.rc, CKPT_EBUDGET);
-    /* Where no op of any variant fits, the sentence is still that of the last. */
+    /* If no op of any variant fits, the message is the last variant's. */
     struct outcome hopeless = run(6 << 10, 0, 2), alone = run(6 << 10, 2, 2);
     assert_int_equal(hopeless.rc, CKPT_EBUDGET);
     assert_non_null(strstr(hopeless.sentence, "needs at least"));

@@ -176,7 +176,7 @@ static int test(struct operands *device, int kind, int way, int64_t at, int64_t 
         mean8_to(host.m, n, false, host.byte_m);
         mean8_to(host.v, n, true, host.byte_v);
     }
-    host.run.opt_step = kind % 3; /* 0: that of sgd has no dampening */
+    host.run.opt_step = kind % 3; /* 0: sgd has no dampening then */
     must(!cudaMemcpy(device, &host, sizeof host, cudaMemcpyHostToDevice), "copy");
     for (int i = 0; i < STEPS; i++) {
         run(cuda_update, device, kind, way, at, n);

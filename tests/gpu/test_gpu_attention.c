@@ -39,7 +39,7 @@ static void create(struct data *d, const struct shape *s)
 {
     describe(d, s);
     for (int i = 0; i < TENSORS; i++) {
-        int64_t n = 3 * desc_numel(&d->desc[i]); /* enough for what is fused */
+        int64_t n = 3 * desc_numel(&d->desc[i]); /* enough for FUSED */
         float *values = malloc((size_t)n * sizeof *values);
         d->bytes[i] =
             (i < LENS && s->layout == FUSED ? n : n / 3) * ckpt_dtype_size(d->desc[i].dtype);

@@ -12,7 +12,7 @@
 #include "cuda/gemm_gelu.h"
 #include "fp8_buffers.h"
 
-enum { MORE = 16 /* rows behind a matrix */ };
+enum { MORE = 16 /* rows after a matrix */ };
 
 struct shape {
     int64_t rows, inner, cols;
