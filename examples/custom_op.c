@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * custom_op: a user-defined op, made outside the library with only the public header.
+ * custom_op: an op of your own, made outside the library with the public header alone.
  *
  * The op is softplus with a sharpness, y = log(1 + exp(s x)) / s.  It brings a shape rule, a
- * gradient rule (which records a second user-defined op), a cost, CPU kernels that use all threads
- * and, in custom_op_cuda.cu, CUDA kernels.  So the planner can keep or recompute it like any other
- * op.  The program then compares its gradient with central differences.  Try it with --verify: it
- * reports a kernel that writes one element too many.
+ * gradient rule (which records a second op of ours), a cost, CPU kernels that use all threads and,
+ * in custom_op_cuda.cu, CUDA kernels.  So the planner may keep it, drop it and compute it again
+ * like any other.  The program then compares its gradient with central differences.
+ * Try it with --verify: a kernel that writes one element too many is named.
  */
 #include <math.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@ enum { ROWS = 4, COLUMNS = 8, PIECE = 1 << 14 };
 #define softplus_dx_cuda NULL
 #endif
 
-/* Every operand is fp32 and has the shape of the last input. */
+/* Every operand is fp32 and shaped as the last input. */
 static int same_shape(struct ckpt_call *call)
 {
     for (int i = 0; i < call->n_in; i++)
@@ -36,8 +36,7 @@ static void cost(const struct ckpt_call *call, struct ckpt_cost *cost)
     cost->flops = 10.0 * (double)count(&call->in[0]);
 }
 
-/* {x} -> {y}, for a range of elements.  log1p of the negative side keeps large x from overflowing.
- */
+/* {x} -> {y}, a piece of it.  log1p of the negative side keeps large x from overflowing. */
 static void softplus_piece(int64_t begin, int64_t end, int thread, void *user)
 {
     const struct ckpt_kernel_args *a = user;

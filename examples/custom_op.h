@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Declarations shared by custom_op.c and custom_op_cuda.cu. */
+/* What the two halves of custom_op share: see custom_op.c. */
 #ifndef EXAMPLES_CUSTOM_OP_H
 #define EXAMPLES_CUSTOM_OP_H
 

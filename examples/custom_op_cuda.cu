@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The CUDA kernels of custom_op.  The launch functions use the given stream, do not synchronize and
- * do not allocate: a step is captured once and replayed.
+ * The CUDA kernels of custom_op.  They are launched on the stream they are given, wait for nothing
+ * and allocate nothing: a step is recorded once and replayed.
  */
 #include "custom_op.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gpt FILE: a small GPT learns to write like a text, on the CPU or a GPU, inside a memory budget
- * such as --vram 6M. */
+/* gpt FILE: a small GPT learns to write like a text, on the CPU or a GPU, inside whatever budget is
+ * asked for, as --vram 6M. */
 #include <math.h>
 #include "ckpt_nn.h"
 #include "ckpt_tools.h"
@@ -44,7 +44,7 @@ static void create(struct gpt *m, ckpt *c)
     m->norm = ckpt_nn_layer_norm(&nn, WIDTH, 1e-5f, "norm");
 }
 
-/* Scores of the byte that follows each position, [batch, LENGTH, BYTES]. */
+/* Scores of the byte that follows each place, [batch, LENGTH, BYTES]. */
 static ckpt_tensor forward(const struct gpt *m, ckpt_tape *t, int64_t batch)
 {
     struct ckpt_attention_spec causal = CKPT_ATTENTION_INIT;
@@ -74,7 +74,7 @@ static ckpt_tensor record_scores(ckpt_tape *t, int64_t batch, void *user)
     return scores;
 }
 
-/* Trains on windows of the text at random offsets. */
+/* Steps on parts of the text that begin anywhere. */
 static int train(ckpt_program *p, const unsigned char *text, size_t size)
 {
     static int32_t bytes[BATCH][LENGTH], next[BATCH][LENGTH];
@@ -96,7 +96,7 @@ static int train(ckpt_program *p, const unsigned char *text, size_t size)
     return 0;
 }
 
-/* Writes one byte at a time, each sampled from the model's scores given the bytes before it. */
+/* Writes a byte at a time, each drawn from what the model makes of those before it. */
 static int write_text(ckpt_program *p)
 {
     static float scores[LENGTH][BYTES];

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mlp: the smallest complete program.  A two-layer perceptron learns to classify ten drawn
- * patterns, inside a given memory budget:
+ * mlp: the library's face.  A two-layer perceptron learns to tell ten drawn patterns apart, inside
+ * whatever budget is asked for:
  *
  *     mlp --vram 2700K
- *     mpirun -np 4 mlp --ranks mpi        four processes, each with its own batches
+ *     mpirun -np 4 mlp --ranks mpi        four processes, each with batches of its own
  *
- * The data are generated here: ten smooth random templates of 16 x 16 pixels, shifted, plus noise.
+ * The data are made here: ten smooth random templates of 16 x 16 pixels, shifted and noised.
  */
 #include <stdio.h>
 #include "ckpt_dist.h"
@@ -94,12 +94,12 @@ int main(int argc, char **argv)
     create(&model, c);
     adamw.lr = 1e-3f;
     int failed = ckpt_compile(c, record, &model, ckpt_adamw(c, &adamw), BATCH,
-                              &program); /* a budget that is too small fails here, or never */
+                              &program); /* refuses here, or never */
     if (!failed) {
         if (ckpt_rank(c) == 0)
             ckpt_plan_print(program, stdout);
         failed = opt.plan_only ? 0 : train(c, program, (uint64_t)opt.seed);
-        failed = failed ? failed : ckpt_unwritten(c); /* files of --machine-out and the like */
+        failed = failed ? failed : ckpt_unwritten(c); /* --machine-out and the like */
     }
     if (failed)
         fprintf(stderr, "mlp: %s\n", ckpt_error(c));

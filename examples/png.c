@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writes pictures as PNG (ISO/IEC 15948), compressed by zlib, or in stored blocks without zlib. */
+/* Writes pictures as PNG (ISO/IEC 15948), compressed by zlib, or where that is not there in stored
+ * blocks. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,7 +30,7 @@ static uint32_t crc32_add(uint32_t crc, const uint8_t *p, size_t n)
     return ~crc;
 }
 
-/* Length, name, data, checksum of name and data.  png_write checks for write errors. */
+/* Length, name, data, checksum of name and data.  A write that fails is seen by png_write. */
 static void put_chunk(FILE *f, const char *name, const uint8_t *data, size_t n)
 {
     uint8_t head[8], tail[4];
@@ -43,7 +44,7 @@ static void put_chunk(FILE *f, const char *name, const uint8_t *data, size_t n)
     fwrite(tail, 1, sizeof(tail), f);
 }
 
-/* The rows, each preceded by a byte 0 that means "no filter". */
+/* The rows, each behind a byte 0 that says "no filter". */
 static uint8_t *filter_rows(int width, int height, const uint8_t *rgb, size_t *size)
 {
     size_t row = 3 * (size_t)width;
@@ -139,7 +140,7 @@ int png_write(FILE *f, int width, int height, const uint8_t *rgb)
     return rc;
 }
 
-/* Draws one frame, magnified, into a picture with rows of `stride` bytes. */
+/* One frame, magnified, into a picture whose rows are stride bytes. */
 static void place_frame(uint8_t *dst, size_t stride, int height, int width, const uint8_t *frame,
                         int zoom)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writes pictures: 8-bit RGB PNG, compressed if zlib is available. */
+/* Writes pictures: 8-bit RGB PNG, compressed where zlib is there. */
 #ifndef EXAMPLES_PNG_H
 #define EXAMPLES_PNG_H
 

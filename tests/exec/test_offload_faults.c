@@ -233,7 +233,7 @@ static void check_hang(bool write)
     char *staging = c->memory.staging;
     stand_in_front(t, HANG, write, 0);
     c->memory.device->ops->deadline(c->memory.device,
-                                    HANG_SECONDS); /* calls that return have half a minute */
+                                    HANG_SECONDS); /* steps so far had DEVICE_DEADLINE */
     double start = clock_seconds();
     assert_int_equal(train_on(p), CKPT_EIO);
     expect_sentence(c, write ? "writing " : "reading ", "not finished within");
