@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The moving average in the place of the weights: see average.h.  A master and its average have one
- * type, as have a bf16 value without a master and its average, so each holds the other exactly.
+ * Swaps weights and their moving average: see average.h.  A master weight and its average have the
+ * same type; so do a bf16 parameter without a master and its average.  So each can store the other
+ * exactly.
  */
 #include <stdlib.h>
 #include "average.h"
@@ -24,14 +25,14 @@ static int swap_one(ckpt *c, ckpt_tensor w, int64_t n, float *value, float *mean
     return rc;
 }
 
-/* Elements of a parameter that is trained; 0: it is not. */
+/* Number of elements of a trainable parameter; 0: it is not trained. */
 static int64_t trained(ckpt *c, int i, struct ckpt_param_info *info)
 {
     *info = (struct ckpt_param_info)CKPT_PARAM_INFO_INIT;
     return !ckpt_param_info(c, ckpt_param_at(c, i), info) && info->trainable ? info->numel : 0;
 }
 
-/* The first `end` parameters. */
+/* Swaps the parameters with index below `end`. */
 static int swap_first(ckpt *c, int end, float *value, float *mean, int *failed)
 {
     struct ckpt_param_info info;

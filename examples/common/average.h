@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The moving average of the weights in their place, for a while. */
+/* Swaps the weights temporarily with their moving average. */
 #ifndef EXAMPLES_AVERAGE_H
 #define EXAMPLES_AVERAGE_H
 
@@ -7,9 +7,9 @@
 
 /*
  * Exchanges the value of every trained parameter with its moving average, bit for bit: a second
- * call undoes the first.  Takes the memory of two copies of the largest parameter.  A call of all
- * ranks, with no step under way.  Returns 0, or -1 after a sentence: all parameters are as they
- * were then.
+ * call undoes the first.  Needs host memory for two copies of the largest parameter.  All ranks
+ * must call it, with no step under way.  Returns 0, or -1 after an error message; all parameters
+ * are then unchanged.
  */
 int average_swap(ckpt *c);
 

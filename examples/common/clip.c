@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Frames of a part of a video: see clip.h. */
+/* Reads the frames of a clip: see clip.h. */
 #include "clip.h"
 #include <math.h>
 #include <stdlib.h>
@@ -30,7 +30,7 @@ const char *clip_shipped(void)
     return NULL;
 }
 
-/* numpy's linspace from the first to the last frame of the window, as whole numbers. */
+/* As numpy's linspace from the first to the last frame of the window, rounded down to integers. */
 int64_t clip_place(const struct clip *c, int64_t all, int64_t i)
 {
     int64_t window = c->frames * c->stride;

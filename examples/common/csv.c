@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tables of text with commas: see csv.h. */
+/* CSV files: see csv.h. */
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@ int csv_open(struct csv *c, const char *path)
     *c = (struct csv){.path = path, .next_line = 1};
     if (ckpt_input_open(&c->file, path))
         return say_fail("%s", ckpt_error(NULL));
-    int mark[] = {0xef, 0xbb, 0xbf}; /* of UTF-8, as some programs write it */
+    int mark[] = {0xef, 0xbb, 0xbf}; /* UTF-8 byte order mark, as some programs write it */
     for (int i = 0; i < 3; i++) {
         int byte = getc(c->file);
         if (byte != mark[i]) {
@@ -51,7 +51,10 @@ static int put(struct csv *c, int byte)
     return 0;
 }
 
-/* A field up to what ends it: a comma, '\n' or EOF, which is returned; -2 after a sentence. */
+/*
+ * A field up to what ends it: a comma, '
+ * ' or EOF, which is returned; -2 after an error message.
+ */
 static int read_field(struct csv *c)
 {
     bool quoted = false;
@@ -67,7 +70,7 @@ static int read_field(struct csv *c)
                    1;
         if (quoted && byte == '"') {
             byte = getc(c->file);
-            quoted = byte == '"'; /* two stand for one */
+            quoted = byte == '"'; /* two quotes stand for one */
         }
         if (!quoted && byte == '\r') {
             int next = getc(c->file);
@@ -84,7 +87,7 @@ static int read_field(struct csv *c)
     }
 }
 
-/* The fields stand one after the other in text. */
+/* Sets the field pointers: the fields lie one after the other in text. */
 static int point(struct csv *c)
 {
     char *at = c->text;

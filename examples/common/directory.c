@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Directories that a run writes in: see directory.h. */
+/* Output directories of a run: see directory.h. */
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>

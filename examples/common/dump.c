@@ -19,7 +19,7 @@ void dump_record(ckpt *c, ckpt_tape *t, ckpt_tensor pred)
     }
 }
 
-/* Tensors are borrowed by the writer until the file is written. */
+/* The writer borrows these tensors until the file is written. */
 struct dump {
     ckpt *context;
     ckpt_program *program;

@@ -5,16 +5,15 @@
 
 #include "ckpt.h"
 
-/* Records what a dump holds: the prediction and the gradient of every parameter that is trained. */
+/* Records the outputs of a dump: the prediction and the gradient of every trained parameter. */
 void dump_record(ckpt *c, ckpt_tape *t, ckpt_tensor pred);
 
-/* Writes loss, pred and grad.<name> of the step that p just ran.  Returns 0, or -1 after a
- * sentence.
- */
+/* Writes loss, pred and grad.<name> of the step that p just ran.  Returns 0, or -1 after an error
+ * message. */
 int dump_step(ckpt *c, ckpt_program *p, const char *path, float loss);
 
-/* After a run of so many steps: without any nothing was written.  path may be NULL.  Returns 0, or
- * -1 after a sentence. */
+/* Checks after a run of `steps` steps that a dump was written: without steps there is none.  path
+ * may be NULL.  Returns 0, or -1 after an error message. */
 int dump_check(const char *path, int64_t steps);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Events: see events.h.  Messages and fields are those of tensorboard/compat/proto: Event (1
+ * Event files: see events.h.  Messages and field numbers follow tensorboard/compat/proto: Event (1
  * wall_time, 2 step, 3 file_version, 5 summary, 7 session_log), Summary.Value (1 tag, 2
  * simple_value, 4 image), Summary.Image (1 height, 2 width, 3 colorspace, 4 encoded string).
  */
@@ -19,7 +19,7 @@
 
 #define PREFIX "events.out.tfevents."
 
-enum { VARINT = 0, FIXED64 = 1, BYTES = 2, FIXED32 = 5 }; /* kinds of fields */
+enum { VARINT = 0, FIXED64 = 1, BYTES = 2, FIXED32 = 5 }; /* wire types */
 
 /* ---- records --------------------------------------------------------------------------------- */
 
@@ -42,7 +42,7 @@ static void put_little(FILE *f, uint64_t value, int bytes)
         fputc((int)(value >> (8 * i) & 0xff), f);
 }
 
-/* Readers expect checksums of checksums to differ from these: TensorFlow's mask. */
+/* Writes a CRC with TensorFlow's mask, which readers expect. */
 static void put_checksum(FILE *f, const char *p, size_t n)
 {
     uint32_t crc = crc32c(p, n);
@@ -128,7 +128,7 @@ static void lose(struct events *e)
     e->f = NULL;
 }
 
-/* A message in memory: bytes and n are there after fclose. */
+/* A message in memory; bytes and n are valid after fclose. */
 struct message {
     FILE *f;
     char *bytes;
@@ -142,7 +142,7 @@ static int message_end(struct message *m)
     return fclose(m->f) || rc ? -1 : 0;
 }
 
-/* An event with one more field: text, a summary, or a session log. */
+/* Writes an event with one more field: text, a summary, or a session log. */
 static void write_event(struct events *e, double when, int64_t step, int field, const char *p,
                         size_t n)
 {
@@ -166,7 +166,7 @@ static void write_event(struct events *e, double when, int64_t step, int field, 
     free(m.bytes);
 }
 
-/* What is added to an event stands in memory until it is written. */
+/* The stream that collects the values of the current event in memory. */
 static FILE *values(struct events *e)
 {
     if (e->f && !e->values)
@@ -178,7 +178,7 @@ static FILE *values(struct events *e)
 
 static size_t tag_size(const char *tag)
 {
-    return 2 + strlen(tag); /* its key and its length, below 128 */
+    return 2 + strlen(tag); /* key and length, one byte each: the length is below 128 */
 }
 
 void events_number(struct events *e, const char *tag, double value)
@@ -200,7 +200,7 @@ static uint32_t big(const char *p)
     return (uint32_t)b[0] << 24 | (uint32_t)b[1] << 16 | (uint32_t)b[2] << 8 | b[3];
 }
 
-/* A PNG file has width and height behind its signature and the head of the first chunk. */
+/* A PNG file stores width and height after its signature and the header of the first chunk. */
 static int put_image(FILE *f, const char *png, size_t n)
 {
     enum { WIDTH = 16, HEIGHT = 20, LEAST = 24, RGB = 3 };
@@ -269,8 +269,8 @@ void events_write(struct events *e, int64_t step, double time)
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-/* Readers take the files of a directory in the order of their names: behind all that are there,
- * whatever the clock says. */
+/* The time stamp of a new file.  Readers order files by name, so it must exceed the stamps of all
+ * files in the directory, whatever the clock says. */
 static int64_t next_time(const char *dir, int64_t now)
 {
     DIR *d = opendir(dir);
@@ -287,7 +287,7 @@ static int64_t next_time(const char *dir, int64_t now)
     return now;
 }
 
-/* Version 2 of the format, and that what comes begins with step `first`. */
+/* Writes the format version, and a session start: the file's events begin at step `first`. */
 static void write_head(struct events *e, int64_t now, int64_t first)
 {
     static const char version[] = "brain.Event:2", start[] = {1 << 3, 1};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* JSON for other programs. */
+/* Writes JSON for other programs. */
 #include <math.h>
 #include "say.h"
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Clips that threads read ahead: see loader.h.
+ * Background threads that read clips: see loader.h.
  *
- * The memory is a ring: clips lie in it in their order, whole, and leave it in their order.  So
- * clips of any sizes share it without gaps but one at its end.
+ * Clips are stored in a ring buffer, contiguous and in order, and are released in the same order.
+ * So clips of any size share the ring, and only its end can have an unused gap.
  */
 #include "loader.h"
 #include <pthread.h>
@@ -15,16 +15,16 @@
 #include "say.h"
 
 enum {
-    QUEUE = 1024,     /* clips in the ring, at the most */
-    BAD = 8,          /* rows that are tried for one clip and counted as bad, at the most */
-    SENTENCES = 2048, /* bytes for what is said of them, a line each */
-    LAST = 64         /* and of what none of them could do */
+    QUEUE = 1024,     /* maximum number of clips in the ring */
+    BAD = 8,          /* bad rows recorded per clip, at most */
+    SENTENCES = 2048, /* bytes for their error messages, a line each */
+    LAST = 64         /* bytes for the final message, if no row could be read */
 };
 
-/* A clip on its way. */
+/* A clip that is being read. */
 struct job {
     struct loader_clip clip;
-    int64_t at, bytes; /* in the ring */
+    int64_t at, bytes; /* ring offset and size */
     bool done, failed;
     int64_t bad[BAD];
     int n_bad;
@@ -41,27 +41,27 @@ struct loader {
     const struct loader_source *source;
     int64_t rows, max_bad;
     pthread_mutex_t lock;
-    pthread_cond_t changed; /* a job is done, room was made, or all is over */
+    pthread_cond_t changed; /* a job is done, space was freed, or loading ended */
     atomic_bool stop;
     uint8_t *ring;
-    int64_t size;      /* of the ring */
-    int64_t head;      /* where the next clip goes, if it fits there */
-    struct job *job;   /* QUEUE of them, in a circle */
-    int64_t first, n;  /* the oldest; how many there are */
-    struct job coming; /* asked for, without room yet */
-    bool waits, ended; /* there is such a job; there will be no other */
+    int64_t size;      /* bytes of the ring */
+    int64_t head;      /* offset of the next clip, if it fits there */
+    struct job *job;   /* circular queue of QUEUE jobs */
+    int64_t first, n;  /* index of the oldest job; number of jobs */
+    struct job coming; /* requested clip that has no space yet */
+    bool waits, ended; /* `coming` is set; the source has no more clips */
     struct worker *worker;
     int64_t workers;
     double waited;
-    int64_t *bad;            /* rows, as they were found */
+    int64_t *bad;            /* bad rows, in order of discovery */
     int64_t n_bad;
     char *bad_text;
 };
 
 /* ---- memory --------------------------------------------------------------------------------- */
 
-/* A decoder keeps up to 17 pictures of 1.5 bytes a pixel and its own notes of each, and brings one
- * to RGB.  Measured: 45 bytes a pixel in all, of H.264 with 16 references. */
+/* A decoder keeps up to 17 pictures of 1.5 bytes per pixel with metadata, and converts one to RGB.
+ * Measured: 45 bytes per pixel in total, for H.264 with 16 references. */
 enum { DECODER_PIXEL = 48, DECODER_LEAST = 4 << 20 };
 
 int loader_divide(const struct loader_options *o, const struct loader_need *n,
@@ -107,7 +107,7 @@ int loader_plan(const struct loader_options *o, const struct loader_need *n, boo
     return 0;
 }
 
-/* Where a clip can go; -1: nowhere yet. */
+/* The ring offset where a clip fits; -1: no space yet. */
 static int64_t place_for(const struct loader *l, int64_t bytes)
 {
     if (!l->n)
@@ -146,9 +146,9 @@ struct video *loader_file_open(struct loader_file *f, const struct video_file *f
     return v;
 }
 
-/* ---- decoders of hardware ------------------------------------------------------------------- */
+/* ---- hardware decoders ---------------------------------------------------------------------- */
 
-/* Opens a decoder and all that a frame takes of the device. */
+/* Opens a decoder and decodes a frame, so that it allocates all its device memory. */
 static int hold(struct video *v, const struct video_hw *hw, const struct video_file *file)
 {
     const struct picture_size size = {16, 16, true};
@@ -194,7 +194,7 @@ void loader_hw_close(struct loader_options *o)
     o->hw = NULL;
 }
 
-/* Asks for the next clip, if none waits for room.  Returns whether there is one. */
+/* Requests the next clip unless one is waiting for space.  Returns whether one is waiting. */
 static bool ask(struct loader *l)
 {
     struct job *j = &l->coming;
@@ -206,19 +206,19 @@ static bool ask(struct loader *l)
     int rc = l->source->next(l->source->user, &j->clip);
     if (rc > 0)
         j->bytes = j->clip.frames * j->clip.height * j->clip.width * 3;
-    if (j->bytes > l->size) /* larger than it was said */
+    if (j->bytes > l->size) /* larger than announced */
         rc = say_fail("a clip of %lld bytes has no room in the loader", (long long)j->bytes);
     j->done = j->failed = rc < 0;
     j->bytes = rc < 0 ? 0 : j->bytes;
     say_keep(NULL, 0);
     l->ended = rc <= 0;
     l->waits = rc != 0;
-    if (l->ended) /* a trainer may wait for a clip that does not come */
+    if (l->ended) /* the trainer may be waiting for a clip that will not come */
         pthread_cond_broadcast(&l->changed);
     return l->waits;
 }
 
-/* The next job, which gets its place in the ring; waits for one.  NULL: there is none any more. */
+/* Waits for the next job and assigns its space in the ring.  NULL: there are no more jobs. */
 static struct job *begin_job(struct loader *l)
 {
     while (!atomic_load(&l->stop) && ask(l)) {
@@ -239,7 +239,7 @@ static struct job *begin_job(struct loader *l)
     return NULL;
 }
 
-/* Notes a row that cannot be read, and why. */
+/* Records a row that cannot be read, and its error message. */
 static void add_bad(struct job *j, int64_t row, const char *text)
 {
     if (j->n_bad == BAD)
@@ -248,7 +248,7 @@ static void add_bad(struct job *j, int64_t row, const char *text)
     strcat(j->said, text);
 }
 
-/* The row that is asked for, or one of those that follow it. */
+/* Reads the requested row, or if it is bad one of the following rows. */
 static void read_clip(const struct loader *l, struct loader_file *f, struct job *j)
 {
     int64_t asked = j->clip.row;
@@ -298,7 +298,7 @@ static void *work(void *user)
     return NULL;
 }
 
-/* Signals are for the thread that trains. */
+/* Starts the threads with signals blocked: the training thread handles signals. */
 static int start_workers(struct loader *l, int64_t n, const struct loader_file *file)
 {
     sigset_t all, before;
@@ -318,7 +318,7 @@ static int start_workers(struct loader *l, int64_t n, const struct loader_file *
 
 /* ---- bad rows -------------------------------------------------------------------------------- */
 
-/* Returns whether the row was not known to be bad. */
+/* Records a bad row.  Returns whether it is new. */
 static bool note_bad(struct loader *l, int64_t row)
 {
     for (int64_t i = 0; i < l->n_bad; i++)
@@ -326,7 +326,7 @@ static bool note_bad(struct loader *l, int64_t row)
             return false;
     int64_t *bad = realloc(l->bad, (size_t)(l->n_bad + 1) * sizeof *bad);
     if (!bad)
-        return true; /* counted again next time */
+        return true; /* it is counted again next time */
     l->bad = bad;
     bad[l->n_bad++] = row;
     return true;
@@ -346,7 +346,7 @@ static const char *name_of(const struct loader *l, int64_t row)
     return name ? name : "";
 }
 
-/* "ROW NAME", a line each. */
+/* text has lines "ROW NAME". */
 void loader_take_bad(struct loader *l, const char *line)
 {
     for (; line && *line; line = behind(line)) {
@@ -436,7 +436,7 @@ void loader_close(struct loader *l)
     free(l);
 }
 
-/* Prints a line and goes behind it. */
+/* Prints a line and returns the start of the next one. */
 static const char *repeat(const char *line)
 {
     if (*line)
@@ -444,8 +444,8 @@ static const char *repeat(const char *line)
     return behind(line);
 }
 
-/* Says of each bad row on the way to a clip what is wrong, the first time that it is met, and
- * whether there were too many. */
+/* Reports each bad row found while reading a clip, the first time only, and fails if there are too
+ * many. */
 static int judge(struct loader *l, const struct job *j)
 {
     const char *line = j->said;

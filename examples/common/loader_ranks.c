@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Clips that cannot be read, of all ranks: each reads clips of its own, so when a state is written
- * they tell each other.  A run that goes on from it, on any number of ranks, then knows all.
+ * Unreadable clips of all ranks: each rank reads its own clips, so the ranks exchange their lists
+ * when a state is written.  A run that resumes it, on any number of ranks, then knows all of them.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 #include "resume.h"
 #include "say.h"
 
-/* Bytes of the longest text of a rank, its end included. */
+/* Bytes of the longest text of any rank, with its terminating NUL. */
 static int64_t longest(ckpt *c, const char *own, int64_t *lengths, int *rc)
 {
     int64_t length = (int64_t)strlen(own) + 1, most = 0;
@@ -22,7 +22,7 @@ static int64_t longest(ckpt *c, const char *own, int64_t *lengths, int *rc)
     return most;
 }
 
-/* The text of every rank; text has room for one more. */
+/* Gathers and reads the texts of all ranks; `text` has room for these and one more. */
 static int take_all(struct loader *l, ckpt *c, const char *own, char *text, size_t bytes)
 {
     int n = ckpt_ranks(c);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The log of a run for other programs: see log.h. */
+/* A run's log for other programs: see log.h. */
 #include <errno.h>
 #include <string.h>
 #include <time.h>

@@ -1,47 +1,48 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The log of a run for other programs: JSON lines, the first with the configuration, and their
- * numbers once more as events for TensorBoard. */
+/* A run's log for other programs: JSON lines, the first with the configuration.  The numbers are
+ * also written as TensorBoard events. */
 #ifndef EXAMPLES_LOG_H
 #define EXAMPLES_LOG_H
 
 #include "events.h"
 #include "training_options.h"
 
-/* A log that cannot be written, as on a full disk, does not end a run of days: it is said once, at
- * once, and the program goes on and returns 1 at its end. */
+/* A write error of the log, as on a full disk, does not end a run of days: it is reported once,
+ * immediately, and the program continues and exits with 1. */
 struct run_log {
-    FILE *f; /* NULL: there is none, or none any more */
+    FILE *f; /* NULL: no log, or writing failed */
     char path[4096];
     bool failed;
-    struct events events; /* of rank 0 */
-    int64_t step;         /* of the last line */
+    struct events events; /* rank 0 only */
+    int64_t step;         /* step of the last line */
 };
 
-/* Opens what --log names, ranks but 0 with .RANK behind, and events in the directory of
- * --tensorboard; either may be missing.  first: the steps that were run before.  Returns 0, or -1
- * after a sentence. */
+/* Opens the file of --log (ranks other than 0 append .RANK to its name) and events in the directory
+ * of --tensorboard; both are optional.  first: number of steps done before.  Returns 0, or -1 after
+ * an error message. */
 int log_open(struct run_log *log, const struct training_options *t, int rank, int64_t first);
-/* Returns 0, or -1 where a line was lost. */
+/* Returns 0, or -1 if a line was lost. */
 int log_close(struct run_log *log);
 
-/* The first line: what all trainers begin and end it with, theirs comes between.  p is the program
- * that trains, of all context c. */
+/* Begins and ends the first line; a trainer's own fields come between.  p is the training program
+ * of context c. */
 void log_config_begin(struct run_log *log);
 void log_config_end(struct run_log *log, const ckpt *c, const ckpt_program *p,
                     const struct training_options *t, const struct ckpt_options *library);
 
-/* A line about a step, which stands under that key, and its parts.  Text is in the line alone. */
+/* A line about a step, stored under `key`, and its fields.  Text goes to the line only, not to
+ * events. */
 void log_line_begin(struct run_log *log, const char *key, int64_t step);
 void log_text(struct run_log *log, const char *key, const char *text);
 void log_int(struct run_log *log, const char *key, int64_t value);
 void log_float(struct run_log *log, const char *key, double value);
-/* Hands the line over to the system. */
+/* Flushes the line to the system. */
 void log_line_end(struct run_log *log);
 
-/* An event with the PNG file that was just written, at the step of the last line. */
+/* Adds an event with the PNG file just written, at the step of the last line. */
 void log_picture(struct run_log *log, const char *name, const char *path);
 
-/* The line of a step: what all trainers begin and end it with, theirs comes between. */
+/* Begins and ends the line of a step; a trainer's own fields come between. */
 void log_step_begin(struct run_log *log, int64_t step, double loss,
                     const struct ckpt_program_info *info);
 void log_step_end(struct run_log *log, const struct ckpt_program_info *info);

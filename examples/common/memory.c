@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Host memory of shapes that a command line gives: see memory.h. */
+/* Host memory for shapes from the command line: see memory.h. */
 #include <stdlib.h>
 #include "memory.h"
 

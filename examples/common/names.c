@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names out of files: see names.h. */
+/* Lists of names from files: see names.h. */
 #include <stdio.h>
 #include <string.h>
 #include "names.h"
 #include "say.h"
 
-/* Whole characters as far as there is room; dots stand for the rest. */
+/* Copies as many whole characters as fit; dots replace the rest. */
 static void copy_start(char dst[NAMES_LENGTH], const char *name)
 {
     size_t n = strlen(name), room = NAMES_LENGTH - sizeof "...";

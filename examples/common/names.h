@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names out of files, for one sentence however many there are. */
+/* Lists of names from files, shortened to fit one message. */
 #ifndef EXAMPLES_NAMES_H
 #define EXAMPLES_NAMES_H
 
@@ -8,17 +8,17 @@
 enum { NAMES_SHOWN = 3, NAMES_LENGTH = 100 };
 
 struct names {
-    char shown[NAMES_SHOWN][NAMES_LENGTH]; /* the first, cut where they are long */
-    int64_t n;                             /* of all */
+    char shown[NAMES_SHOWN][NAMES_LENGTH]; /* the first names, truncated if long */
+    int64_t n;                             /* number of all names */
 };
 
 void names_add(struct names *l, const char *name);
 
-/* "a, b, c and 1,399,997 more" into dst, which is returned; "" where there is none. */
+/* Writes "a, b, c and 1,399,997 more" to dst and returns it; "" if there are no names. */
 enum { NAMES_TEXT = NAMES_SHOWN * (NAMES_LENGTH + 2) + 64 };
 const char *names_text(const struct names *l, char dst[NAMES_TEXT]);
 
-/* Prints "PROGRAM: PATH: WHAT: a, b, c and 2 more" to standard error, if there is a name. */
+/* Prints "PROGRAM: PATH: WHAT: a, b, c and 2 more" to standard error if there are names. */
 void names_report(const struct names *l, const char *path, const char *what);
 
 #endif

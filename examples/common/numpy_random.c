@@ -2,9 +2,8 @@
 /*
  * numpy's default generator: see numpy_random.h.
  *
- * SeedSequence (O'Neill's seed_seq) spreads the words of a seed over a pool of four and hashes
- * eight words out of that; PCG64 is a linear congruential generator of 128 bits with the output
- * XSL-RR.
+ * SeedSequence (O'Neill's seed_seq) mixes the words of a seed into a pool of four words and hashes
+ * eight words from it.  PCG64 is a 128-bit linear congruential generator with XSL-RR output.
  */
 #include "numpy_random.h"
 
@@ -17,7 +16,7 @@ static uint32_t fold(uint32_t x)
     return x ^ x >> 16;
 }
 
-/* One step of either hash; each call moves the constant on. */
+/* One step of either hash; each call advances the constant. */
 static uint32_t hash(uint32_t value, uint32_t *constant, uint32_t multiplier)
 {
     value ^= *constant;
@@ -71,7 +70,7 @@ struct numpy_random numpy_random_seed(uint64_t seed)
 
     make_words(seed, words);
     wide increment = join(words[2], words[3]) << 1 | 1;
-    wide state = increment + join(words[0], words[1]); /* the first step leaves the increment */
+    wide state = increment + join(words[0], words[1]); /* the first step gives increment */
     struct numpy_random r = {.high = (uint64_t)(state >> 64),
                              .low = (uint64_t)state,
                              .increment_high = (uint64_t)(increment >> 64),

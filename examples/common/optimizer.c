@@ -4,7 +4,7 @@
 #include "optimizer.h"
 #include "say.h"
 
-/* What all kinds have in common, from the settings of AdamW. */
+/* Settings that all kinds share, taken from AdamW's. */
 #define TAKE(o, s)                                                                                 \
     (o).lr = (s)->lr, (o).weight_decay = (s)->weight_decay, (o).clip_norm = (s)->clip_norm,        \
     (o).clip_value = (s)->clip_value, (o).ema_decay = (s)->ema_decay,                              \
@@ -35,7 +35,7 @@ static ckpt_optimizer *make_adafactor(ckpt *c, const struct ckpt_adamw *s)
     return ckpt_adafactor(c, &o);
 }
 
-/* Steps of the size that AdamW's have, so that the two share learning rate and decay. */
+/* Updates have AdamW's magnitude, so both share learning rate and weight decay. */
 static ckpt_optimizer *make_muon(ckpt *c, const struct ckpt_adamw *s)
 {
     struct ckpt_optimizer_group matrices = CKPT_OPTIMIZER_GROUP_INIT;

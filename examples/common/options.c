@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What command lines of the programs share: see options.h. */
+/* Command-line handling that the programs share: see options.h. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +24,7 @@ int option_sizes(const char *option, const char *text, const char *example, int 
     return 0;
 }
 
-/* Parts of a time, each at most once and in this order. */
+/* Units of a time, each at most once and in this order. */
 int option_duration(const char *option, const char *text, double *seconds)
 {
     static const struct {
@@ -125,10 +125,10 @@ int options_print(bool help, bool version, const char *usage, int n,
     return help || version;
 }
 
-/* ---- what they are to the bits of a run ------------------------------------------------------ */
+/* ---- how options affect a run's results ------------------------------------------------------ */
 
-/* --batch: the samples of a step of all ranks together are what counts, and the library compares
- * them.  Paths to data do not say what is in there, so another one is no more than said. */
+/* --batch is free: only a step's samples over all ranks count, and the library compares them.  A
+ * data path does not identify its contents, so a different path is only reported. */
 static const char *const tunes[] = {
     "lr",           "warmup",    "schedule", "final-lr",  "beta2",     "clip-norm",
     "weight-decay", "ema-decay", "video",    "video-dir", "vae",       "text",
@@ -146,7 +146,7 @@ static const char *const is_free[] = {
     "val-ema",      "fps",         "sample-image",  "sample-prompt", "negative",   "sample-prompts",
     "sample-text",  "solver",      "text-encoder",  "guidance-schedule",
     "batch-seconds"};
-/* What each rank has for itself. */
+/* Options that may differ between ranks. */
 static const char *const is_own[] = {"log", "out", "tensorboard", "help", "version"};
 
 enum option_role option_role(const char *name)
@@ -171,7 +171,7 @@ const char *option_text(const struct ckpt_option *row, const void *owner, char d
     case CKPT_OPT_FLOAT:
         memcpy(&x, at, sizeof x);
         snprintf(dst, 32, "%.9g", x);
-        if (strtod(dst, NULL) != x) /* as short as tells it apart from all others */
+        if (strtod(dst, NULL) != x) /* use 9 digits if they identify the value */
             snprintf(dst, 32, "%.17g", x);
         return dst;
     default:
@@ -190,7 +190,8 @@ static bool is_compared(const struct ckpt_option *row)
     return !is_in(is_own, sizeof is_own / sizeof *is_own, row->name);
 }
 
-/* A path: hosts may have a file under different names, so only whether there is one counts. */
+/* A path: hosts may store a file under different names, so ranks compare only whether one is given.
+ */
 static bool is_path(const struct ckpt_option *row)
 {
     return row->type == CKPT_OPT_STRING &&
@@ -207,7 +208,7 @@ static int count_rows(int n, const struct option_table *tables)
     return count;
 }
 
-/* "--" and the name, then the value. */
+/* The option as "--name", and its value. */
 struct words {
     char name[VALUE_BYTES], value[4 * VALUE_BYTES];
 };

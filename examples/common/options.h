@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What command lines of the programs share: rows of their tables, and how values are read. */
+/* Command-line handling that the programs share: option rows, and readers of values. */
 #ifndef EXAMPLES_OPTIONS_H
 #define EXAMPLES_OPTIONS_H
 
@@ -8,13 +8,13 @@
 #include "optimizer.h"
 #include "resume.h"
 
-/* Most of what is counted, and of what may be any positive number. */
+/* Upper bounds of most counts, and of positive real numbers. */
 #define OPTION_MOST 1000000000
 #define OPTION_REAL 1e30
-/* A decay is below 1, also as a float. */
+/* Largest decay: below 1, also as a float. */
 #define OPTION_DECAY 0.9999999
 
-/* Rows for all structs that have members of these names. */
+/* Option rows for structs that have members of these names. */
 #define DTYPE_ROW                                                                                  \
     ROW("dtype", STRING, dtype, "TYPE", "fp32 or bf16, of weights and activations (default fp32)")
 #define HELP_ROWS                                                                                  \
@@ -26,68 +26,68 @@
         RANGE("clips", INT, clips, "N",                                                            \
               "cut N clips, one after the other, from the file (default 1)", 1, 100000)
 
-/* What an option is to the bits of a run, by its name.  One that no list names shapes them, so a
- * new option is compared until somebody decides otherwise. */
+/* How an option affects the bits of a run's results, by its name.  An option in no list is
+ * OPTION_SHAPES, so a new option is compared until somebody decides otherwise. */
 enum option_role {
-    OPTION_SHAPES, /* a run that goes on must have it as it was */
-    OPTION_TUNES,  /* users change it on purpose, or the library notes it: a change is said */
-    OPTION_FREE    /* what is read and written where, budgets, how long: no bits follow from it */
+    OPTION_SHAPES, /* a resumed run must have the same value */
+    OPTION_TUNES,  /* users change it on purpose, or the library records it: a change is reported */
+    OPTION_FREE    /* inputs, outputs, budgets, duration: they do not affect the results */
 };
 
 enum option_role option_role(const char *name);
 
-/* The value of a row as text, in dst or as it stands there, which is returned: "yes", "12", "0.99",
- * the string; "none" for one that was not given. */
+/* The value of a row as text: "yes", "12", "0.99", or the string itself; "none" if not given.  The
+ * result is dst or the stored string. */
 const char *option_text(const struct ckpt_option *row, const void *owner, char dst[32]);
 
-/* What was not given takes the preset's value. */
+/* Replaces a value that was not given by the preset's. */
 static inline void option_take(int64_t *value, int64_t preset, int64_t unset)
 {
     if (*value == unset)
         *value = preset;
 }
 
-/* Reads n sizes as in the example: a width and a height, or frames, height and width.  Returns 0,
- * or -1 after a sentence. */
+/* Reads n sizes in the form of `example`: a width and a height, or frames, height and width.
+ * Returns 0, or -1 after an error message. */
 int option_sizes(const char *option, const char *text, const char *example, int n, int64_t **value);
 
-/* A time, as 3h30m: numbers with d, h, m or s, in this order.  Returns 0, or -1 after a sentence.
- */
+/* Reads a time, as 3h30m: numbers with d, h, m or s, in this order.  Returns 0, or -1 after an
+ * error message. */
 int option_duration(const char *option, const char *text, double *seconds);
 
-/* Whether the name is that of a type to compute in.  Returns 0, or -1 after a sentence. */
+/* Checks the name of a compute dtype.  Returns 0, or -1 after an error message. */
 int option_dtype(const char *option, const char *name);
 
-/* The learning rates of --schedule, --warmup, --steps and --final-lr.  Returns 0, or -1 after a
- * sentence. */
+/* Makes the schedule from --schedule, --warmup, --steps and --final-lr.  Returns 0, or -1 after an
+ * error message. */
 int option_schedule(const char *kind, int64_t warmup, int64_t steps, double final_lr,
                     struct ckpt_schedule *schedule);
 
-/* The options of the library that a program honours, for its --help: trains says whether it does.
- * The others are about what ranks share and about plans of programs that train. */
+/* The library options that a program supports, for its --help.  A program that does not train has
+ * no options about plan files or about sharing between ranks. */
 const struct ckpt_option *options_of_library(bool trains);
 
-/* A part of --help. */
+/* A section of --help. */
 struct option_section {
     const char *title;
     const struct ckpt_option *rows;
 };
 
 /*
- * Prints what --help (usage, then n sections) or --version asks for and returns 1.  Else warns
- * about variables of the environment that nothing reads, and returns 0.
+ * Prints the text of --help (usage, then n sections) or --version and returns 1.  Otherwise warns
+ * about unknown environment variables and returns 0.
  */
 int options_print(bool help, bool version, const char *usage, int n,
                   const struct option_section *sections);
 
-/* A table and what it filled. */
+/* An option table and the struct with its values. */
 struct option_table {
     const struct ckpt_option *rows;
     const void *values;
 };
 
-/* All ranks must have been started with the same values, but for those of rows that say where a
- * rank writes what is its own.  Returns 0, or -1 after a sentence. */
+/* Checks that all ranks have the same values; options that may differ between ranks (as --log) are
+ * excluded.  Returns 0, or -1 after an error message. */
 int options_agree(ckpt *c, int n, const struct option_table *tables);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The order in which a run takes its samples: see order.h. */
+/* The order of a run's samples: see order.h. */
 #include <stdlib.h>
 #include "memory.h"
 #include "order.h"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The order in which a run takes its samples: epochs, one after the other, each of which has every
- * row once.  Epoch e is torch.randperm(rows) of seed + e, as torch's DistributedSampler shuffles.
- * So the number of a sample tells its row: it depends on no rank and no batch, and a run goes on in
- * the middle of an epoch.
+ * The order of a run's samples: consecutive epochs, each of which has every row once.  Epoch e is
+ * torch.randperm(rows) with seed + e, as torch's DistributedSampler shuffles.  So a sample's number
+ * determines its row, independent of ranks and batch size, and a run can resume in the middle of an
+ * epoch.
  */
 #ifndef EXAMPLES_ORDER_H
 #define EXAMPLES_ORDER_H
@@ -14,15 +14,15 @@
 struct sample_order {
     int64_t rows;
     uint64_t seed;
-    int64_t epoch; /* that row is of; -1: of none yet */
-    int64_t *row;  /* [rows]; NULL: rows are taken in turn */
+    int64_t epoch; /* epoch of the order in row; -1: none yet */
+    int64_t *row;  /* [rows]; NULL: rows are used in file order */
 };
 
-/* keeps: rows are taken in turn.  Returns 0, or -1 after a sentence. */
+/* keeps: rows are used in file order.  Returns 0, or -1 after an error message. */
 int sample_order_open(struct sample_order *o, int64_t rows, uint64_t seed, bool keeps);
 void sample_order_close(struct sample_order *o);
 
-/* The row of a sample, counted over all epochs. */
+/* The row of a sample; samples are counted over all epochs. */
 int64_t sample_order_row(struct sample_order *o, int64_t sample);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a run is asked to write: see outputs.h. */
+/* Checks of a run's outputs: see outputs.h. */
 #include <sys/stat.h>
 #include "ckpt_tools.h"
 #include "outputs.h"
@@ -11,7 +11,7 @@ struct asked {
     const char *option, *path;
 };
 
-/* Names the first that was asked for; why is the rest of the sentence. */
+/* Fails on the first output that was requested; why ends the message. */
 static int refuse_first(const struct asked *a, int n, const char *why)
 {
     for (int i = 0; i < n; i++)
@@ -33,7 +33,7 @@ int outputs_asked(const struct training_files *t)
         {"--dump", r->dump},
         {"--machine-out", o->machine_out},
         {"--trace-out", o->trace_out},
-        /* A plan alone has these. */
+        /* these are written with --plan-only, too */
         {"--plan-out", o->plan_out},
         {"--graph-out", o->graph_out},
     };
@@ -49,7 +49,7 @@ int outputs_asked(const struct training_files *t)
                             : refuse_first(average, 1, "with --ema-decay 0 there is no average");
 }
 
-/* A directory of weights may have the next ones in it. */
+/* NULL for a directory: the next weights may be saved in the directory they were loaded from. */
 static const char *file_only(const char *path)
 {
     struct stat st;

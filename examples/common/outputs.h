@@ -1,31 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a run is asked to write: refused before it begins, where it would not be written. */
+/* Checks of a run's outputs, before the run begins. */
 #ifndef EXAMPLES_OUTPUTS_H
 #define EXAMPLES_OUTPUTS_H
 
 #include "ckpt_tools.h"
 #include "training_options.h"
 
-/* Inputs and outputs of one family may be one file. */
+/* Files of the same family may be both input and output. */
 enum { FAMILY_WEIGHTS = CKPT_FAMILY_OWN, FAMILY_STATE };
 
-/* Where a trainer writes, as its options say. */
+/* The files of a trainer, from its options. */
 struct training_files {
     const struct ckpt_options *library;
     const struct training_options *train;
-    const char *out; /* directory; NULL: nothing is written in one */
+    const char *out; /* output directory; NULL: none */
 };
 
-/* Refuses files that this run would not come to write: before the first step of --plan-only, with
- * --steps 0, an average of --ema-decay 0.  Returns 0, or -1 after a sentence. */
+/* Refuses outputs that this run would never write: with --plan-only or --steps 0, or an average
+ * with --ema-decay 0.  Returns 0, or -1 after an error message. */
 int outputs_asked(const struct training_files *t);
 
-/* Refuses outputs of which the disk, a name or another option is in the way (ckpt_paths_check), and
- * makes directories.  more are rows of the program beside those of t.  Returns 0, or -1 after a
- * sentence. */
+/* Checks that outputs can be written and do not conflict with each other or with inputs
+ * (ckpt_paths_check).  more: the program's own files in addition to t's.  Returns 0, or -1 after an
+ * error message. */
 int outputs_check(const struct training_files *t, const struct ckpt_path *more, int n);
 
-/* The same for programs that train nothing: plans and graphs are of steps that train. */
+/* Refuses options that only apply to training, in programs that do not train. */
 int outputs_untrained(const struct ckpt_options *library);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pictures in files: see picture.h. */
+/* Picture files: see picture.h. */
 #include <string.h>
 #include "../png.h"
 #include "ckpt_tools.h"

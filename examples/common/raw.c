@@ -16,8 +16,8 @@ enum { LARGEST = 8192 /* pixels along a side */ };
 
 struct raw {
     FILE *file;
-    int64_t first, frames; /* byte of the first frame; whole ones that there are */
-    int64_t at;            /* frame in rgb; -1: none */
+    int64_t first, frames; /* byte offset of the first frame; number of complete frames */
+    int64_t at;            /* index of the frame in rgb; -1: none */
     uint8_t *rgb;
 };
 
@@ -33,7 +33,7 @@ int video_is_raw(const char *path)
     return n == sizeof magic && !memcmp(magic, "RGBCLIP ", sizeof magic);
 }
 
-/* A blank and a whole number from 1 to most; 0 where there is none. */
+/* Reads a blank and an integer from 1 to most; returns 0 if there is none. */
 static int take_number(char **at, int most)
 {
     long value = **at == ' ' && (*at)[1] >= '0' && (*at)[1] <= '9' ? strtol(*at + 1, at, 10) : 0;
@@ -41,7 +41,7 @@ static int take_number(char **at, int most)
     return value >= 1 && value <= most ? (int)value : 0;
 }
 
-/* "RGBCLIP width height frames fps" and the end of the line. */
+/* Parses "RGBCLIP width height frames fps" and the end of the line. */
 static bool parse_header(char *line, struct video *v)
 {
     char *at = line + strlen("RGBCLIP");

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Brings pictures to a size: see resize.h. */
+/* Resizes pictures: see resize.h. */
 #include "resize.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Open-Sora rounds what is left over on both sides of an image, and cuts it off for frames. */
+/* The offset that centers a crop.  Open-Sora rounds half the excess for images and truncates it for
+ * frames. */
 static int64_t middle(int64_t more, bool image)
 {
     return image ? (int64_t)lrint((double)more / 2) : more / 2;
@@ -31,12 +32,12 @@ struct picture_part picture_part_of(const struct picture_size *s, int64_t width,
 /* ---- bilinear ------------------------------------------------------------------------------ */
 
 /*
- * Each row of the source that is needed is brought to the width of the result once, as floats; two
- * of these make a row of the result.  Both passes run along whole rows of bytes and floats, so that
- * compilers make vector code of them.
+ * Each source row that is needed is resized to the width of the result once, as floats; two of
+ * these rows make one row of the result.  Both passes run along whole rows of bytes and floats, so
+ * that compilers can vectorize them.
  */
 
-/* Pixels first .. first + n of a side of `size` that comes from one of `from`. */
+/* Computes pixels first .. first + n of a side that is scaled from `from` to `size` pixels. */
 static void bilinear_axis(struct resize_axis *a, int64_t from, int64_t size, int64_t first,
                           int64_t n)
 {
@@ -54,14 +55,14 @@ static void bilinear_axis(struct resize_axis *a, int64_t from, int64_t size, int
     }
 }
 
-/* The left and the right pixels of a row, each one behind the other. */
+/* Copies the left and the right source pixels of a row, each packed contiguously. */
 static void pick(const struct resize *r, const uint8_t *row, ptrdiff_t step, uint8_t *left,
                  uint8_t *right)
 {
     const struct resize_axis *a = &r->across;
     int64_t x = 0;
 
-    /* Two neighbours by one load; it must not look behind the row. */
+    /* Loads two neighbours at once; the load must not cross the end of the row. */
     for (; step == 3 && x < r->to.width - 1 && a->first[x] + 2 < r->from_width; x++) {
         uint64_t both;
         memcpy(&both, row + a->first[x] * 3, sizeof both);
@@ -88,7 +89,7 @@ static void blend_down(const float *restrict above, const float *restrict below,
         to[i] = (uint8_t)(int)(above[i] + (below[i] - above[i]) * share + 0.5f);
 }
 
-/* A row of the source at the width of the result; the last two that were asked for are kept. */
+/* A source row at the width of the result; the last two requested rows are cached. */
 static const float *line_of(struct resize *r, const struct pixels *from, int32_t row)
 {
     int64_t n = r->to.width * 3;
@@ -97,7 +98,7 @@ static const float *line_of(struct resize *r, const struct pixels *from, int32_t
     for (int i = 0; i < 2; i++)
         if (r->line_row[i] == row)
             return r->line[i];
-    int i = r->line_row[0] > r->line_row[1]; /* rows are asked for from the top to the bottom */
+    int i = r->line_row[0] > r->line_row[1]; /* rows are requested from top to bottom */
     pick(r, source, from->right, r->rows, r->rows + n);
     blend_across(r->rows, r->rows + n, r->across.share, n, r->line[i]);
     r->line_row[i] = row;
@@ -128,7 +129,7 @@ static void bilinear(struct resize *r, const struct pixels *from, uint8_t *to)
 
 /* ---- bicubic ------------------------------------------------------------------------------- */
 
-enum { BITS = 22 /* of a weight's fraction, as in Pillow */ };
+enum { BITS = 22 /* fraction bits of a weight, as in Pillow */ };
 
 static double cubic(double x)
 {
@@ -143,7 +144,7 @@ static double support_of(int64_t from, int64_t size)
     return 2 * fmax((double)from / (double)size, 1);
 }
 
-/* The weights of one pixel: they sum to 1. */
+/* Computes the weights of one pixel, which sum to 1. */
 static void bicubic_pixel(struct resize_axis *a, int64_t i, int64_t from, int64_t size, int64_t at)
 {
     double scale = (double)from / (double)size, shrink = fmax(scale, 1), sum = 0;
@@ -172,7 +173,7 @@ static uint8_t weighted(const uint8_t *p, ptrdiff_t step, const int32_t *weight,
     return (uint8_t)(sum < 0 ? 0 : sum > 255 ? 255 : sum);
 }
 
-/* Across first, for the rows of the source that the second pass looks at: all, to be simple. */
+/* Horizontal pass first.  For simplicity it processes all source rows, not only the needed ones. */
 static void bicubic(const struct resize *r, const struct pixels *from, uint8_t *to)
 {
     const struct resize_axis *a = &r->across, *d = &r->down;

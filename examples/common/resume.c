@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Trainers that go on where another run ended: see resume.h. */
+/* Trainers that resume another run: see resume.h. */
 #include <stdlib.h>
 #include <string.h>
 #include "ckpt_dist.h"
@@ -10,7 +10,7 @@
 #include "saves.h"
 #include "say.h"
 
-/* A number alone is one of steps. */
+/* A bare number is a number of steps. */
 static int read_when(struct resume_options *o)
 {
     enum { MOST = 1000000000 };
@@ -58,7 +58,8 @@ static int keep(const struct resume_options *o, int64_t step)
     return saves_keep(o->save, step, &policy);
 }
 
-/* Rank 0 has the files.  What was resumed may have been killed before it was kept. */
+/* Only rank 0 handles the files.  The resumed run may have been killed before it kept its last
+ * save. */
 static int begin_keeping(const struct resume_options *o, ckpt *c, int64_t step)
 {
     if (!keeps(o) || ckpt_rank(c))
@@ -68,7 +69,7 @@ static int begin_keeping(const struct resume_options *o, ckpt *c, int64_t step)
     return o->from && !strcmp(o->from, o->save) ? keep(o, step) : 0;
 }
 
-/* All ranks must have found the same. */
+/* Checks that all ranks found the same save. */
 static int agree_on_found(const struct resume_options *o, ckpt *c, const char *path)
 {
     const char *found = *path ? path + strlen(o->save) : "none";
@@ -92,9 +93,9 @@ int resume_find(struct resume_options *o, ckpt *c)
     return 0;
 }
 
-/* ---- what a state was made with -------------------------------------------------------------- */
+/* ---- options stored in a state --------------------------------------------------------------- */
 
-#define LIBRARY  "ckpt." /* its notes begin so */
+#define LIBRARY  "ckpt." /* prefix of the library's notes */
 #define CHECKSUM LIBRARY "checksum"
 
 int resume_note(ckpt *c, const struct ckpt_option *table, const void *owner)
@@ -112,7 +113,7 @@ struct asked {
     const struct resume_options *options;
     struct resume_place *place;
     bool unchecked, refused;
-    struct names unknown; /* that only one of the two runs has */
+    struct names unknown; /* notes that only one of the two runs has */
 };
 
 static const char *own_name(const char *name)
@@ -120,7 +121,7 @@ static const char *own_name(const char *name)
     return strncmp(name, LIBRARY, strlen(LIBRARY)) ? name : name + strlen(LIBRARY);
 }
 
-/* What is no difference where the run has a place. */
+/* Whether a note may differ because the run has a place.  Stores the note's old value. */
 static bool is_place(const struct asked *a, const char *name, const char *was)
 {
     struct resume_place *place = a->place;
@@ -137,7 +138,7 @@ static bool is_place(const struct asked *a, const char *name, const char *was)
     return true;
 }
 
-/* States of version 0.2 call a default that was not given "none". */
+/* States of version 0.2 store "none" for defaults that were not given. */
 static bool is_default(const char *name, const char *was, const char *is)
 {
     static const char *const usual[][2] = {{"optimizer", "adamw"}, {"schedule", "constant"}};
@@ -148,7 +149,7 @@ static bool is_default(const char *name, const char *was, const char *is)
     return false;
 }
 
-/* The settings of the optimizer are noted by the library and by the option: one of them is said. */
+/* The library and the options both note optimizer settings; a change is reported once. */
 static bool may_change(void *user, const char *name, const char *was, const char *is)
 {
     struct asked *a = user;

@@ -1,24 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* --resume, --save-state, --save-every and --keep: trainers that go on where another run ended. */
+/* --resume, --save-state, --save-every and --keep: trainers that resume another run. */
 #ifndef EXAMPLES_RESUME_H
 #define EXAMPLES_RESUME_H
 
 #include "ckpt_tools.h"
 
 struct resume_options {
-    const char *from, *save; /* files, or NULL; from RESUME_AUTO: what resume_find finds */
-    const char *when;        /* as --save-every has it, or NULL */
-    int64_t every;           /* steps between two saves; 0: one at the end */
-    double seconds;          /* between two saves; 0: not by the clock */
-    int64_t keep;            /* last saves side by side; 0: the default */
-    int64_t keep_every;      /* of each so many steps one save stays; 0: none does */
-    bool changed;            /* go on from a state of other options */
+    const char *from, *save; /* files, or NULL; RESUME_AUTO is replaced by resume_find */
+    const char *when;        /* the argument of --save-every, or NULL */
+    int64_t every;           /* steps between two saves; 0: only at the end */
+    double seconds;          /* seconds between two saves; 0: no timed saves */
+    int64_t keep;            /* number of last saves to keep; 0: the default */
+    int64_t keep_every;      /* keep one save of every so many steps; 0: off */
+    bool changed;            /* resume a state of different options */
     bool automatic;          /* from was RESUME_AUTO */
 };
 
 #define RESUME_AUTO "auto"
 
-/* The rows of an option table; ROW is the program's own macro, field where the struct stands. */
+/* The rows of an option table; ROW is the program's own macro, field the member that holds the
+ * struct. */
 #define RESUME_ROWS(field)                                                                         \
     ROW("resume", STRING, field.from, "FILE",                                                      \
         "go on from the state in this file, with the bits of a run that was never interrupted; "   \
@@ -38,43 +39,44 @@ struct resume_options {
         ROW("resume-changed", FLAG, field.changed, NULL,                                           \
             "let --resume go on with other options than the state was made with")
 
-/* Before anything is loaded; load is what --load gives.  Returns 0, or -1 after a sentence. */
+/* Checks the options, before anything is loaded; load: the argument of --load.  Returns 0, or -1
+ * after an error message. */
 int resume_check(struct resume_options *o, const char *load);
 
-/* Puts the file in the place of RESUME_AUTO, or NULL: there is no whole save.  A call of all ranks,
- * when they have met.  Returns 0, or -1 after a sentence. */
+/* Replaces RESUME_AUTO by the file to resume, or by NULL if no save is intact.  All ranks must call
+ * it, after the rendezvous.  Returns 0, or -1 after an error message. */
 int resume_find(struct resume_options *o, ckpt *c);
 
-/* Notes the options of a table in the states of c, but for those that no bits follow from.  Before
- * a state is loaded or saved.  Returns 0, or -1 after a sentence. */
+/* Stores a table's options in the saved states of c, except those that do not affect the results.
+ * Call it before a state is loaded or saved.  Returns 0, or -1 after an error message. */
 int resume_note(ckpt *c, const struct ckpt_option *table, const void *owner);
 
-/* Notes in the states of c how many samples there are to draw from, under that name.  Returns 0, or
- * -1 after a sentence. */
+/* Stores the number of available samples in the saved states of c, as note `name`.  Returns 0, or
+ * -1 after an error message. */
 int resume_note_count(ckpt *c, const char *name, int64_t n);
 
-/* The note with the clips that the run could not read, as loader_bad has them. */
+/* The note with the unreadable clips, in the format of loader_bad. */
 #define RESUME_BAD "clips that cannot be read"
 
-/* Where a run stands in its data, as a note of that name says it in the states it writes.  A run
- * that has one goes on with any number of samples a step. */
+/* A run's position in its data, stored in its states as a note of this name.  A run with a position
+ * can resume with a different number of samples per step. */
 struct resume_place {
-    const char *name; /* NULL: the steps tell */
-    char *was;        /* found, malloc'ed; NULL: in no state, or as the note is already */
-    char *bad;        /* RESUME_BAD of the state, malloc'ed; NULL: it has none */
+    const char *name; /* NULL: the number of steps gives the position */
+    char *was;        /* value in the loaded state, malloc'ed; NULL: absent or unchanged */
+    char *bad;        /* RESUME_BAD of the state, malloc'ed; NULL: absent */
 };
 
-/* Loads the state, if there is one, behind the compile.  *step: how many steps it has; place: NULL
- * where the steps tell and no clips are read.  Options that differ from those it was made with are
- * refused or, where users change them on purpose or said --resume-changed, said.  Returns 0, or -1
- * after a sentence.
- */
+/* Loads the state, if there is one, after the compile.  *step: number of steps in it; place: NULL
+ * if the number of steps gives the position and no clips are read.  Options that differ from the
+ * state's are refused; they are only reported if users change them on purpose or --resume-changed
+ * was given.  Returns 0, or -1 after an error message. */
 int resume_load(const struct resume_options *o, ckpt *c, struct resume_place *place, int64_t *step);
 
-/* Whether the state is to be written after so many steps. */
+/* Whether a state is due after `step` steps. */
 bool resume_due(const struct resume_options *o, int64_t step);
 
-/* Writes the state, of so many steps; none may be under way.  Returns 0, or -1 after a sentence. */
+/* Writes the state after `step` steps; no step may be under way.  Returns 0, or -1 after an error
+ * message. */
 int resume_save(const struct resume_options *o, ckpt *c, int64_t step);
 
 #endif

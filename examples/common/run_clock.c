@@ -4,8 +4,8 @@
 #include <time.h>
 #include "run_clock.h"
 
-/* A disk that others use may be slower the next time, and weights may be written behind the state:
- * they are less than it. */
+/* Safety factor for the final saves: a shared disk may be slower next time.  It also covers
+ * weights, which are smaller than the state and may be written after it. */
 static const double margin = 2;
 
 double run_clock_now(void)
@@ -21,7 +21,8 @@ void run_clock_start(struct run_clock *k, double now)
     k->saved = now;
 }
 
-/* The first step prepares what others find; it counts while nothing else is known. */
+/* The first step includes one-time preparation; its time is used only until a second step is timed.
+ */
 void run_clock_step(struct run_clock *k, double from, double now)
 {
     k->timed++;

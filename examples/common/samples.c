@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files of clips that a trainer samples: see samples.h. */
+/* Files of sampled clips: see samples.h. */
 #include <stdlib.h>
 #include <string.h>
 #include "memory.h"
@@ -9,8 +9,8 @@
 #include "sink.h"
 
 enum {
-    STRIP = 6,   /* frames of a strip */
-    NARROW = 480 /* pixels: below, strips are drawn twice as large */
+    STRIP = 6,   /* frames in a strip */
+    NARROW = 480 /* pixels: strips of narrower clips are drawn twice as large */
 };
 
 struct sample_name sample_name(int64_t step, int64_t i)
@@ -28,7 +28,7 @@ struct sample_name sample_name(int64_t step, int64_t i)
     return name;
 }
 
-/* Video files have even sizes and want FFmpeg; a raw clip holds anything. */
+/* Video files need even sizes and FFmpeg; raw clips have no limits. */
 const char *sample_ending(const struct sample_clip *c)
 {
 #ifdef HAVE_FFMPEG

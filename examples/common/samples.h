@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files of clips that a trainer samples: what they are called, videos, and frames side by side. */
+/* Files of sampled clips: names, videos, and strips of frames side by side. */
 #ifndef EXAMPLES_SAMPLES_H
 #define EXAMPLES_SAMPLES_H
 
 #include <stdint.h>
 #include "log.h"
 
-/* The files of clip i of those sampled behind so many steps, or, step 0, at the end, begin so;
- * `tag` is what such clips are called at any step. */
+/* Names of clip i sampled after `step` steps; step 0: at the end of the run.  Files of the clip
+ * begin with `file`; `tag` is the same at every step. */
 struct sample_name {
     char file[40], tag[24];
 };
@@ -20,18 +20,19 @@ struct sample_clip {
     const uint8_t *rgb;
 };
 
-/* ".mp4", or ".rgb" where no video file can hold such a clip. */
+/* ".mp4", or ".rgb" if no video file can store such a clip. */
 const char *sample_ending(const struct sample_clip *c);
 
-/* Writes all frames to a sink (sink.h).  Returns 0, or -1 after a sentence, as the next. */
+/* Writes all frames to a sink (sink.h).  Returns 0, or -1 after an error message. */
 int sample_write(const struct sample_clip *c, const char *path);
-/* So many frames of a clip are in its strip, from the first to the last; and which the i-th is. */
+/* The number of frames in a clip's strip, and the clip's frame at position i of the strip; the
+ * first and the last frame are included. */
 int64_t sample_strip_frames(int64_t frames);
 int64_t sample_strip_place(int64_t frames, int64_t i);
-/* Writes these frames side by side, as OUT/NAME.png, and to the log. */
+/* Writes these frames side by side to OUT/NAME.png, and to the log.  Returns as sample_write. */
 int sample_put_strip(const struct sample_clip *some, const char *out,
                      const struct sample_name *name, struct run_log *log);
-/* The strip of a clip. */
+/* Selects the strip's frames of a clip and writes them as sample_put_strip does. */
 int sample_write_strip(const struct sample_clip *c, const char *out, const struct sample_name *name,
                        struct run_log *log);
 

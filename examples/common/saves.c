@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Saves of a run side by side: see saves.h. */
+/* Multiple saves of a run: see saves.h. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 #include "saves.h"
 #include "say.h"
 
-enum { DIGITS = 8, MOST_DIGITS = 18 /* so that any fits in 64 bits */ };
+enum { DIGITS = 8, MOST_DIGITS = 18 /* fits in 64 bits */ };
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
@@ -22,7 +22,7 @@ static int name_save(char path[SAVES_PATH], const char *file, int64_t step)
     return n < SAVES_PATH ? 0 : say_fail("--save-state %s: the name is too long", file);
 }
 
-/* The steps of a name in the directory of the file, or -1. */
+/* The step number in the name of a directory entry, or -1. */
 static int64_t steps_of(const char *entry, const char *name)
 {
     size_t n = strlen(name);
@@ -35,7 +35,7 @@ static int64_t steps_of(const char *entry, const char *name)
     return strtoll(entry + n + 1, NULL, 10);
 }
 
-/* ---- those that there are -------------------------------------------------------------------- */
+/* ---- list of saves --------------------------------------------------------------------------- */
 
 struct list {
     int64_t *step; /* ascending */
@@ -63,7 +63,7 @@ static int list_add(struct list *l, int64_t step)
     return 0;
 }
 
-/* l->step is to be freed, also when it fails. */
+/* The caller frees l->step, also after an error. */
 static int list_saves(struct list *l, const char *file)
 {
     const char *slash = strrchr(file, '/'), *name = slash ? slash + 1 : file;
@@ -85,7 +85,7 @@ static int list_saves(struct list *l, const char *file)
     return rc;
 }
 
-/* ---- which is whole -------------------------------------------------------------------------- */
+/* ---- intact saves ---------------------------------------------------------------------------- */
 
 static int read_all(ckpt_file *f)
 {
@@ -107,7 +107,7 @@ static int read_all(ckpt_file *f)
     return rc;
 }
 
-/* 1: whole; 0: not, or not there; -1 after a sentence. */
+/* Returns 1: intact; 0: damaged or missing; -1 after an error message. */
 static int is_whole(const char *path, bool says)
 {
     ckpt_file *f = NULL;
@@ -144,7 +144,7 @@ int saves_newest(const char *file, bool says, char path[SAVES_PATH])
         return -1;
     for (int i = l.n - 1; i >= 0 && !whole && !rc; i--) {
         rc = name_save(path, file, l.step[i]);
-        if (!rc && !is_same(path, file)) /* which was looked at */
+        if (!rc && !is_same(path, file)) /* that file was checked above */
             whole = is_whole(path, says);
         rc = whole < 0 ? -1 : rc;
     }
@@ -154,7 +154,7 @@ int saves_newest(const char *file, bool says, char path[SAVES_PATH])
     return rc;
 }
 
-/* ---- which stay ------------------------------------------------------------------------------ */
+/* ---- saves to keep --------------------------------------------------------------------------- */
 
 int saves_check(const char *file, int64_t step)
 {
@@ -179,7 +179,8 @@ int saves_check(const char *file, int64_t step)
     return rc;
 }
 
-/* The i-th of a list, of which the newest number stands for this save. */
+/* Whether save i of the list stays.  Entry `newest` is the current save; later entries are removed.
+ */
 static bool stays(const struct list *l, int i, int newest, const struct saves_policy *policy)
 {
     int64_t every = policy->every, before = i ? l->step[i - 1] : 0;
@@ -197,7 +198,7 @@ static int find_step(const struct list *l, int64_t step)
     return -1;
 }
 
-/* A file that cannot be removed costs room, and not the run. */
+/* A file that cannot be removed only costs disk space; it does not end the run. */
 static int remove_others(const char *file, int64_t step, const struct saves_policy *policy)
 {
     struct list l;
@@ -222,7 +223,7 @@ int saves_keep(const char *file, int64_t step, const struct saves_policy *policy
     if (name_save(path, file, step))
         return -1;
     if (!is_same(path, file)) {
-        unlink(path); /* of the same step, and replaced by this one */
+        unlink(path); /* an older save of the same step */
         if (link(file, path))
             return say_fail("%s: cannot be kept as a hard link: %s", path, strerror(errno));
     }

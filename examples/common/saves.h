@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Saves of a run side by side.  FILE is the last one; each, that one included, is FILE-00000500 by
- * its number of steps, a hard link: FILE can be replaced, and is whole at any moment.
+ * Multiple saves of a run.  FILE is the last save.  Each save, the last one included, is also a
+ * hard link FILE-00000500, named by its number of steps.  FILE is replaced atomically, so it is
+ * intact at any moment.
  */
 #ifndef EXAMPLES_SAVES_H
 #define EXAMPLES_SAVES_H
@@ -9,25 +10,25 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What stays. */
+/* Which saves to keep. */
 struct saves_policy {
-    int64_t last;  /* the last ones, at least 1 */
-    int64_t every; /* and the first one of each so many steps, but for the first such part; 0: no */
+    int64_t last;  /* number of last saves, at least 1 */
+    int64_t every; /* also the first save at or after each multiple of it; 0: none */
 };
 
 enum { SAVES_PATH = 4096 };
 
-/* The newest save that is whole, by its checksums, into path, "" where there is none.  says: names
- * those that are not, each in a sentence.  Returns 0, or -1 after a sentence: a file cannot be
- * looked at. */
+/* Finds the newest intact save, verified by its checksums; path is "" if there is none.  says:
+ * reports each damaged save.  Returns 0, or -1 after an error message: a file cannot be read. */
 int saves_newest(const char *file, bool says, char path[SAVES_PATH]);
 
-/* Refuses whole saves of later steps, which belong to another run; a file that cannot have others
- * beside it; too long a name.  Returns 0, or -1 after a sentence. */
+/* Refuses intact saves of later steps, which belong to another run; a file that cannot have links
+ * beside it; a name that is too long.  Returns 0, or -1 after an error message. */
 int saves_check(const char *file, int64_t step);
 
-/* FILE was written, durably, after so many steps: keeps it, and removes what does not stay and what
- * is of later steps, and so damaged.  Returns 0, or -1 after a sentence. */
+/* Call it when FILE was written durably after `step` steps.  Links the save, and removes saves that
+ * the policy does not keep, and saves of later steps, which are damaged.  Returns 0, or -1 after an
+ * error message. */
 int saves_keep(const char *file, int64_t step, const struct saves_policy *policy);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the programs say: failures, sizes, large numbers. */
+/* Messages of the programs: failures, sizes, large numbers. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -8,7 +8,7 @@
 #include "ckpt_tools.h"
 #include "say.h"
 
-static int rank = -1; /* of several */
+static int rank = -1; /* -1: there is only one rank */
 
 void say_as_rank(int own, int ranks)
 {
@@ -17,7 +17,8 @@ void say_as_rank(int own, int ranks)
         say_fail("/dev/null: %s", strerror(errno));
 }
 
-/* Names come from the command line and out of files: a terminal must not obey them. */
+/* Prints with control characters escaped: names come from the command line and from files, and a
+ * terminal must not obey them. */
 static void put(FILE *f, const char *fmt, va_list ap)
 {
     char text[2048], shown[2048];
@@ -26,7 +27,7 @@ static void put(FILE *f, const char *fmt, va_list ap)
     fputs(ckpt_escape(shown, sizeof shown, text), f);
 }
 
-static _Thread_local char *kept; /* NULL: what is said is printed */
+static _Thread_local char *kept; /* NULL: messages are printed */
 static _Thread_local size_t kept_room;
 
 void say_keep(char *dst, size_t size)
@@ -127,8 +128,8 @@ const char *say_count(char dst[32], int64_t n)
     return dst;
 }
 
-/* A file that is opened must not get the number of a stream that is closed: what is printed would
- * go into it. */
+/* Occupies closed standard descriptors: a file opened later must not get the number of a closed
+ * standard stream, because messages would be written into it. */
 void say_begin(void)
 {
     int fd;

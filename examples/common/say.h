@@ -1,46 +1,48 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the programs say: failures, sizes, large numbers. */
+/* Messages of the programs: failures, sizes, large numbers. */
 #ifndef EXAMPLES_SAY_H
 #define EXAMPLES_SAY_H
 
 #include "ckpt.h"
 
-/* The name in front of a sentence; each program has one. */
+/* The name that starts each message; each program defines it. */
 extern const char say_program[];
 
-/* Of several ranks all but 0 say no more than what failed, and all say who they are then. */
+/* With several ranks, ranks other than 0 print only failures, and all ranks prefix messages with
+ * their number. */
 void say_as_rank(int own, int ranks);
 
 /* Prints "PROGRAM: ..." to standard error, control characters as \\x1b, and returns -1. */
 int say_fail(const char *fmt, ...) CKPT_PRINTF(1, 2);
-/* The same of what is no failure. */
+/* As say_fail, for a message that is not a failure. */
 void say_note(const char *fmt, ...) CKPT_PRINTF(1, 2);
-/* As printf, for text with names in it: control characters as \\x1b. */
+/* As printf, with control characters escaped as \\x1b: for text that contains names. */
 void say_print(const char *fmt, ...) CKPT_PRINTF(1, 2);
 
-/* What this thread says of failures goes to dst from here on, a line each, as far as there is room;
- * NULL: it is printed again. */
+/* From here on this thread's failure messages are appended to dst, a line each, as far as they fit;
+ * NULL: they are printed again. */
 void say_keep(char *dst, size_t size);
 
-/* The first call of a program. */
+/* Must be the first call of a program. */
 void say_begin(void);
 
-/* "12.5 MiB" and "1,207,643,936" into dst, which they return. */
+/* Format a size as "12.5 MiB" and a count as "1,207,643,936" in dst, and return dst. */
 const char *say_bytes(char dst[32], int64_t bytes);
 const char *say_count(char dst[32], int64_t n);
 
 /* Resident memory of this process in bytes. */
 int64_t say_rss(void);
 
-/* The status of a program that ends: rc, or 1 after a sentence where what it printed was lost. */
+/* The exit status of a program: rc, or 1 after an error message if standard output could not be
+ * written. */
 int say_finish(int rc);
 
-/* ---- JSON, a line an object ---------------------------------------------------------------- */
+/* ---- JSON, one object per line ------------------------------------------------------------- */
 
-/* "key": value, with a comma and a blank after it, or what is asked for. */
+/* Writes "key": value, followed by a comma and a blank, or by `after`. */
 void json_put_string(FILE *f, const char *key, const char *text);
 void json_put_int(FILE *f, const char *key, int64_t value);
-/* JSON knows no NaN: such a value becomes null. */
+/* JSON has no NaN: a value that is not finite becomes null. */
 void json_put_float(FILE *f, const char *key, double value, const char *after);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A config.json: see settings.h. */
+/* Reads a config.json: see settings.h. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>

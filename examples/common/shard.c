@@ -16,7 +16,7 @@
 
 struct shard {
     const char *path;
-    const uint8_t *bytes; /* of the file, mapped */
+    const uint8_t *bytes; /* the mapped file */
     size_t size;
 };
 
@@ -49,11 +49,11 @@ static bool is_wanted(struct archive_entry *e)
 }
 
 enum {
-    ELSEWHERE = -1, /* not as they are in the file: a member with holes */
-    CUT = -2        /* behind the end of the file */
+    ELSEWHERE = -1, /* not stored contiguously: a member with holes */
+    CUT = -2        /* beyond the end of the file */
 };
 
-/* Where the bytes of a member begin: libarchive gives them as they lie in the map. */
+/* The offset of a member's bytes.  libarchive returns pointers into the mapped file. */
 static int64_t start_of(const struct shard *s, struct archive *a, struct archive_entry *e)
 {
     const void *block;
@@ -68,7 +68,7 @@ static int64_t start_of(const struct shard *s, struct archive *a, struct archive
     return archive_entry_size(e) <= s->bytes + s->size - at ? at - s->bytes : CUT;
 }
 
-/* Returns how many members were found, or -1. */
+/* Returns the number of members, or -1. */
 static int64_t read_members(const struct shard *s, struct archive *a,
                             int (*found)(void *, const char *, int64_t, int64_t), void *user)
 {

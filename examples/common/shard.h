@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Members of tar files, as webdataset writes them: read where they lie, not unpacked. */
+/* Members of tar files, as webdataset writes them: read in place, without unpacking. */
 #ifndef EXAMPLES_SHARD_H
 #define EXAMPLES_SHARD_H
 
 #include <stdint.h>
 
 /*
- * Calls found with every regular member of a tar file, in order: its name, and where its bytes
- * begin in the file.  Names like __this__ are passed over, as webdataset does.  A file that ends
- * early has the members before that, which is said.  Returns 0; -1 after a sentence, or when found
+ * Calls found for every regular member of a tar file, in order, with its name, the offset of its
+ * bytes in the file, and its size.  Skips names like __this__, as webdataset does.  A truncated
+ * file gives the complete members and a message.  Returns 0; -1 after an error message, or if found
  * does not return 0.
  */
 int shard_read(const char *path,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Signals: see signals.h.  Handlers set flags of the library, and no more. */
+/* Signals: see signals.h.  Handlers only set flags of the library. */
 #include <errno.h>
 #include <signal.h>
 #include <time.h>
@@ -9,13 +9,13 @@
 static const int ending[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR2};
 enum { ENDING = sizeof ending / sizeof *ending };
 
-/* A terminal that closes sends its signal more than once, and so may whoever started the job: what
- * comes this soon after the first is the same request. */
+/* A terminal that closes may send its signal more than once, and so may a job launcher.  A signal
+ * within this time after the first is the same request. */
 static const double same = 0.5; /* seconds */
 
 static ckpt *volatile watched;
 static volatile sig_atomic_t stopping, saving;
-static struct timespec since; /* that the first signal to stop came; written once */
+static struct timespec since; /* time of the first stop signal; written once */
 static struct sigaction before[ENDING];
 
 static double passed(void)
@@ -26,7 +26,8 @@ static double passed(void)
     return (double)(now.tv_sec - since.tv_sec) + 1e-9 * (double)(now.tv_nsec - since.tv_nsec);
 }
 
-/* The second one is as if nobody had ever caught it: whoever waits sees which signal it was. */
+/* The second signal takes its default action, so that the parent process sees which signal it was.
+ */
 static void stop(int number)
 {
     int error = errno;
@@ -72,7 +73,7 @@ void signals_open(void)
     handle(SIGUSR1, save, NULL);
 }
 
-/* nohup ignores SIGHUP for a program that is to live on without its terminal. */
+/* nohup ignores SIGHUP for a program that outlives its terminal; keep it ignored. */
 static void watch_ending(void)
 {
     for (int i = 0; i < ENDING; i++) {
@@ -90,9 +91,8 @@ void signals_watch(ckpt *c)
     if (c && !last)
         watch_ending();
     for (int i = 0; !c && last && !stopping && i < ENDING; i++)
-        sigaction(ending[i], &before[i],
-                  NULL); /* once it stops, a second signal is one to the end */
-    if (c && saving) {   /* it came before there was a step to save behind */
+        sigaction(ending[i], &before[i], NULL); /* once it stops, a second signal ends it */
+    if (c && saving) {                          /* SIGUSR1 arrived before training began */
         saving = 0;
         ckpt_request_save(c);
     }

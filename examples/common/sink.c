@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Frames to our raw format and to PNG pictures; see sink.h. */
+/* Writes frames to the raw format and to PNG files; see sink.h. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,7 +72,7 @@ static int open_directory(struct sink *s)
     return directory_make(s->path);
 }
 
-/* The ending of a name, or NULL. */
+/* The extension of a name, or NULL. */
 static const char *ending_of(const char *path)
 {
     const char *slash = strrchr(path, '/'), *dot = strrchr(slash ? slash + 1 : path, '.');

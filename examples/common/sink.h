@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where frames go, one by one: a video file, a raw clip, or a directory of pictures. */
+/* Writes frames one by one to a video file, a raw clip, or a directory of pictures. */
 #ifndef EXAMPLES_SINK_H
 #define EXAMPLES_SINK_H
 
@@ -10,9 +10,9 @@
 struct sink {
     const struct sink_ops *ops;
     void *data;
-    struct ckpt_replacement *file; /* takes the place of path at the end; NULL: pictures */
+    struct ckpt_replacement *file; /* replaces path at the end; NULL: pictures */
     const char *path;
-    int64_t width, height, frames; /* frames that will come */
+    int64_t width, height, frames; /* frames: total number */
     int64_t taken;
     double fps;
 };
@@ -24,19 +24,19 @@ struct sink_ops {
 };
 
 /*
- * path ends in .rgb: our raw format; has another ending: a video file; is a directory, or has no
- * ending and becomes one: frame-00000.png and so on.  Sizes and fps of s are set before.  All
- * return 0, or -1 after a sentence.
+ * path with extension .rgb: the raw format; with another extension: a video file; a directory, or a
+ * path without extension, which is made a directory: files frame-00000.png and so on.  The caller
+ * sets the size, frames and fps of s before.  All return 0, or -1 after an error message.
  */
 int sink_open(struct sink *s, const char *path);
 int sink_put(struct sink *s, const uint8_t *rgb);
 int sink_finish(struct sink *s);
 void sink_close(struct sink *s);
 
-/* Whether path is a directory, or would become one. */
+/* Whether path is a directory, or would be made one. */
 bool sink_is_directory(const char *path);
 
-/* For the formats. */
+/* For the implementations of the formats. */
 int sink_open_video(struct sink *s);
 int sink_commit(struct sink *s);
 

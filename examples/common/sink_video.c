@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Frames to video files, by FFmpeg's libraries; see sink.h. */
+/* Writes frames to video files with FFmpeg's libraries; see sink.h. */
 #include "ckpt_tools.h"
 #include "say.h"
 #include "sink.h"
@@ -12,7 +12,7 @@
 #include <libavutil/opt.h>
 #include <libswscale/swscale.h>
 
-/* A file on its way out. */
+/* A file being written. */
 struct video {
     AVFormatContext *format;
     AVCodecContext *codec;
@@ -26,7 +26,7 @@ static struct video *video_new(void)
 {
     struct video *v = calloc(1, sizeof *v);
 
-    av_log_set_level(AV_LOG_QUIET); /* what is wrong is said once, by us */
+    av_log_set_level(AV_LOG_QUIET); /* this program reports errors itself, once */
     if (!v)
         return NULL;
     v->packet = av_packet_alloc();
@@ -43,13 +43,13 @@ static void video_free(struct video *v)
     free(v);
 }
 
-/* FFmpeg takes "a:b" for a protocol a; a file is meant. */
+/* FFmpeg would read "a:b" as protocol a; the prefix makes it a file name. */
 static void video_url(char *dst, size_t size, const char *path)
 {
     snprintf(dst, size, "file:%s", path);
 }
 
-/* Hands a frame (NULL: the end) to the encoder and writes what it has ready. */
+/* Sends a frame (NULL: end of stream) to the encoder and writes the packets that are ready. */
 static int encode(struct sink *s, struct video *v, const AVFrame *frame)
 {
     int rc = avcodec_send_frame(v->codec, frame);
@@ -107,7 +107,7 @@ static void video_sink_close(struct sink *s)
 
 static const struct sink_ops video_sink_ops = {video_put, video_finish, video_sink_close};
 
-/* Good pictures: what the autoencoder lost should show, not what the encoder did. */
+/* High quality, so that visible losses come from the autoencoder, not from this encoder. */
 static int start_encoder(struct sink *s, struct video *v, const AVCodec *codec)
 {
     AVCodecContext *c = v->codec = avcodec_alloc_context3(codec);
@@ -122,7 +122,7 @@ static int start_encoder(struct sink *s, struct video *v, const AVCodec *codec)
     c->bit_rate = s->width * s->height * 12;
     if (v->format->oformat->flags & AVFMT_GLOBALHEADER)
         c->flags |= AV_CODEC_FLAG_GLOBAL_HEADER;
-    av_opt_set(c->priv_data, "crf", "16", 0); /* of an encoder that knows it */
+    av_opt_set(c->priv_data, "crf", "16", 0); /* ignored by encoders without this option */
     if (avcodec_open2(c, codec, NULL) < 0)
         return say_fail("%s: the %s encoder does not start on %d x %d", s->path, codec->name,
                         c->width, c->height);
@@ -150,7 +150,7 @@ static int start_file(struct sink *s, struct video *v)
 
     if (rc < 0)
         return say_fail("%s: no video file ends so; give .mp4, .rgb or a directory", s->path);
-    if (v->format->oformat->video_codec == AV_CODEC_ID_WRAPPED_AVFRAME) /* .y4m: as they are */
+    if (v->format->oformat->video_codec == AV_CODEC_ID_WRAPPED_AVFRAME) /* .y4m: uncompressed */
         codec = avcodec_find_encoder(AV_CODEC_ID_WRAPPED_AVFRAME);
     if (!codec)
         codec = avcodec_find_encoder(AV_CODEC_ID_MPEG4);

@@ -6,17 +6,17 @@
 #include <stdint.h>
 
 enum { TORCH_WORDS = 624 };
-/* From here on torch draws 64 bits a number, which is not done here. */
+/* At this size torch switches to 64-bit numbers, which are not implemented here. */
 #define TORCH_PERMUTATION_MAX (UINT32_MAX / 20)
 
 struct torch_random {
     uint32_t word[TORCH_WORDS];
-    int next; /* TORCH_WORDS: make new ones first */
+    int next; /* TORCH_WORDS: generate new words first */
 };
 
-/* As g.manual_seed(seed), which takes the low 32 bits. */
+/* As g.manual_seed(seed), which uses the low 32 bits. */
 void torch_random_seed(struct torch_random *r, uint64_t seed);
-/* 0 .. n-1 in their new order; 0 <= n < TORCH_PERMUTATION_MAX. */
+/* Fills in 0 .. n-1 in their new order; 0 <= n < TORCH_PERMUTATION_MAX. */
 void torch_random_permutation(struct torch_random *r, int64_t n, int64_t *order);
 
 #endif

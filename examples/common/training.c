@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The course of a training run: see training.h. */
+/* The training loop: see training.h. */
 #include <math.h>
 #include <time.h>
 #include "ckpt_dist.h"
@@ -12,7 +12,7 @@
 
 enum {
     FEW = 10,
-    LARGE = 1000000000 /* so many parameters take a while before the first step */
+    LARGE = 1000000000 /* parameters; compiling a larger model takes noticeable time */
 };
 
 /* ---- before the first step ------------------------------------------------------------------ */
@@ -33,10 +33,10 @@ void training_setup_end(const struct training_setup *s)
     fflush(stdout);
 }
 
-/* ---- what is said of steps ------------------------------------------------------------------ */
+/* ---- step times and reports ----------------------------------------------------------------- */
 
-/* When the step ended and not when its end was noticed: to hand over the next one can take until
- * then, where queues are full. */
+/* Uses the time when the step ended, not when the host noticed: submitting the next step can block
+ * until then if queues are full. */
 double training_lap(struct training *t, const ckpt_program *p)
 {
     struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
@@ -144,7 +144,7 @@ static int end_all(struct training *t)
     return rc;
 }
 
-/* Waits for the steps under way and writes the state behind them. */
+/* Waits for the submitted steps, then writes the state. */
 static int save_state(struct training *t)
 {
     int rc = end_all(t);
@@ -162,7 +162,7 @@ static int save_state(struct training *t)
     return rc;
 }
 
-/* Ranks stop behind the same step, whichever of them is asked to. */
+/* All ranks stop after the same step, whichever rank received the request. */
 static bool goes_on(const struct training *t)
 {
     return t->submitted < t->options->steps && !ckpt_stop_requested(t->context);
@@ -189,7 +189,7 @@ static int look(struct training *t)
     return rc;
 }
 
-/* What a run has looked at already is not looked at again by one that goes on there. */
+/* The first step number of a resumed run is skipped: the earlier run has looked at it. */
 static bool looks(const struct training *t)
 {
     return t->looks && t->submitted > t->first && t->looks(t, t->submitted);
@@ -215,7 +215,7 @@ static int run_step(struct training *t)
     return rc;
 }
 
-/* As somebody asked for it, behind the same step on all ranks. */
+/* Saves on SIGUSR1, after the same step on all ranks. */
 static int save_on_request(struct training *t)
 {
     if (!t->options->state.save) {
@@ -231,8 +231,8 @@ static int save_on_request(struct training *t)
     return rc;
 }
 
-/* The clock of rank 0 counts for all.  They learn of it with the step after the next one, so there
- * must be time for these, too; at least one step is made, or a run would never come to its end. */
+/* Rank 0's clock decides for all ranks.  The others learn of it two steps later, so time must be
+ * left for these steps, too.  At least one step is run, so that repeated runs make progress. */
 static void watch_clock(struct training *t)
 {
     int ahead = 1 + (int)t->ahead + (ckpt_ranks(t->context) > 1 ? 2 : 0);
@@ -264,7 +264,7 @@ int training_run(struct training *t)
     int rc = 0;
 
     t->submitted = t->ended = t->first;
-    t->saved = -1; /* what was resumed is written again, where no step is left */
+    t->saved = -1; /* write the resumed state again even if no step is left */
     t->last = run_clock_now();
     if (ckpt_rank(t->context) == 0)
         t->progress = ckpt_progress_open(stderr, "train", t->options->steps - t->first);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The options that all trainers have: see training_options.h. */
+/* Options that all trainers share: see training_options.h. */
 #include <string.h>
 #include "run_clock.h"
 #include "say.h"

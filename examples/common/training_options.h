@@ -1,31 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The options that all trainers have: their values, rows of tables and checks. */
+/* Options that all trainers share: values, option rows and checks. */
 #ifndef EXAMPLES_TRAINING_OPTIONS_H
 #define EXAMPLES_TRAINING_OPTIONS_H
 
 #include "options.h"
 
-/* What a preset may fill in is 0 (batch) or -1 (where 0 means something) before. */
+/* Values that a preset may fill in start as 0 (batch) or -1 (where 0 has a meaning). */
 struct training_options {
     const char *load, *save, *save_ema, *grad_dtype, *schedule, *optimizer, *log, *dump;
     const char *time_limit;
-    double limit, begun; /* seconds: 0 or the limit; the reading of run_clock_now it counts from */
+    double limit, begun; /* seconds: 0 or the limit; run_clock_now value it counts from */
     const char *tensorboard;
     struct resume_options state;
     bool partial;
     int64_t batch, steps, warmup;
-    int64_t samples; /* of a step, of all ranks together; known once they have met */
+    int64_t samples; /* per step, over all ranks; known after the rendezvous */
     double lr, final_lr, clip_norm, weight_decay, ema_decay;
-    double beta2;               /* of AdamW; below 0: the library's */
-    struct ckpt_schedule rates; /* of lr, warmup, schedule and final_lr */
+    double beta2;               /* of AdamW; below 0: the library's default */
+    struct ckpt_schedule rates; /* from lr, warmup, schedule and final_lr */
 };
 
-/* Defaults of all, among designated initializers. */
+/* Default values, as designated initializers. */
 #define TRAINING_DEFAULTS                                                                          \
     .grad_dtype = "fp32", .optimizer = "adamw", .schedule = "constant", .steps = -1, .warmup = -1, \
     .lr = -1, .clip_norm = 1
 
-/* Rows for all structs that have the one above as member `train`. */
+/* Option rows for structs that have struct training_options as member `train`. */
 #define GRAD_DTYPE_ROW                                                                             \
     ROW("grad-dtype", STRING, train.grad_dtype, "TYPE",                                            \
         "fp32 or bf16, of the gradients of bf16 weights that are not summed (default fp32)")
@@ -38,7 +38,7 @@ struct training_options {
 #define BATCH_ROW(what, usual)                                                                     \
     RANGE("batch", INT, train.batch, "N", what " of a step, of each rank (default" usual ")", 1,   \
           65536)
-/* The defaults, as text: of --steps, --lr, --warmup, --weight-decay and --ema-decay. */
+/* Arguments: the defaults of --steps, --lr, --warmup, --weight-decay and --ema-decay, as text. */
 #define STEPS_ROWS(count, rate, rising, decay, average)                                            \
     OPTIMIZER_ROW,                                                                                 \
         RANGE("steps", INT, train.steps, "N", "training steps (default" count ")", 0,              \
@@ -63,7 +63,7 @@ struct training_options {
 #define BETA2_ROW                                                                                  \
     RANGE("beta2", FLOAT, train.beta2, "X", "decay of AdamW's second moment (default 0.95)", 0,    \
           OPTION_DECAY)
-/* What --dump writes between the loss and the gradients. */
+/* what: the contents of a --dump file between loss and gradients. */
 #define LOG_ROWS(what)                                                                             \
     ROW("log", STRING, train.log, "FILE", "append one JSON line for the run and one a step"),      \
         ROW("tensorboard", STRING, train.tensorboard, "DIR",                                       \
@@ -71,15 +71,15 @@ struct training_options {
         ROW("dump", STRING, train.dump, "FILE",                                                    \
             "write loss, " what " and gradients of the first step")
 
-/* What was not given takes these values. */
+/* Replaces values that were not given by these. */
 void training_preset(struct training_options *t, int64_t batch, int64_t steps, int64_t warmup,
                      double lr);
 
-/* Checks what all have, and fills in the rates.  batch: samples of every step of a rank; 0: they
- * differ from step to step.  Returns 0, or -1 after a sentence. */
+/* Checks the shared options and fills in the schedule.  batch: samples per step of a rank; 0: it
+ * varies from step to step.  Returns 0, or -1 after an error message. */
 int training_check(struct training_options *t, const struct ckpt_options *library, int64_t batch);
 
-/* The settings of the optimizer, for optimizer_make. */
+/* The optimizer settings, for optimizer_make. */
 struct ckpt_adamw training_adamw(const struct training_options *t);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The loss on clips that are not trained on: see validation.h. */
+/* Validation loss of a diffusion model: see validation.h. */
 #include "validation.h"
 #include <string.h>
 #include "average.h"
@@ -11,7 +11,7 @@ double validation_time(int level)
     return 1000.0 * (level + 1) / (VALIDATION_LEVELS + 1);
 }
 
-/* Sets the loss of each level; stopped: before all were measured. */
+/* Computes the loss of each level; *stopped: the run was stopped before all were computed. */
 static int measure(struct validation *v, double *loss, bool *stopped)
 {
     for (int level = 0; level < VALIDATION_LEVELS; level++) {

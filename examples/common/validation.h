@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The loss of a diffusion model on clips that are not trained on, by noise level.  The noise of a
- * clip at a level follows from the seed alone, and clips are measured one by one, all of them by
- * every rank, so the losses depend on the weights only.
+ * The validation loss of a diffusion model, by noise level.  The noise of a clip at a level depends
+ * only on the seed.  Clips are measured one by one, and every rank measures all of them, so the
+ * losses depend only on the weights.
  */
 #ifndef EXAMPLES_VALIDATION_H
 #define EXAMPLES_VALIDATION_H
@@ -13,12 +13,12 @@
 #include "log.h"
 
 struct validation_options {
-    const char *file; /* features of the clips; NULL: none are measured */
-    int64_t every;    /* steps between two measurements; 0: at the end */
-    bool average;     /* of the moving average of the weights */
+    const char *file; /* features of the validation clips; NULL: no validation */
+    int64_t every;    /* steps between two validations; 0: only at the end */
+    bool average;     /* use the moving average of the weights */
 };
 
-/* Rows for all structs that have the one above as member `validation`. */
+/* Option rows for structs that have struct validation_options as member `validation`. */
 #define VALIDATION_ROWS                                                                            \
     ROW("val", STRING, validation.file, "FILE",                                                    \
         "features, as of --features, of clips whose loss is measured at ten noise levels at the "  \
@@ -28,37 +28,37 @@ struct validation_options {
         ROW("val-ema", FLAG, validation.average, NULL,                                             \
             "measure it of the moving average of the weights")
 
-/* What options_parse cannot see.  Returns 0, or -1 after a sentence. */
+/* Checks what options_parse cannot.  Returns 0, or -1 after an error message. */
 int validation_check(const struct validation_options *o, double ema_decay);
 
-/* Levels are the inner ones of points that divide all timesteps evenly, as Open-Sora's eval_loss
- * has them. */
+/* The levels are the inner points of an even division of all timesteps, as in Open-Sora's
+ * eval_loss. */
 enum { VALIDATION_LEVELS = 10 };
 
 struct validation {
     ckpt *context;
     struct run_log *log;
-    int64_t rows; /* clips */
-    bool average; /* of the moving average of the weights */
+    int64_t rows; /* number of clips */
+    bool average; /* use the moving average of the weights */
     double time[VALIDATION_LEVELS];
-    /* Gives every clip the noise of a level; adds the loss of a clip to *sum.  The second returns
-     * 0, or -1 after a sentence. */
+    /* set: gives every clip the noise of a level.  measure: adds the loss of a clip to *sum and
+     * returns 0, or -1 after an error message. */
     void (*set)(struct validation *v, int level);
     int (*measure)(struct validation *v, int64_t row, double *sum);
     void *user;
-    /* of validation_run */
+    /* results of validation_run */
     double loss[VALIDATION_LEVELS];
-    int64_t step; /* behind which they were measured; 0: not yet */
+    int64_t step; /* number of steps before the last validation; 0: none yet */
 };
 
-/* Point `level` of the range [0, 1000]. */
+/* The timestep of a level, in [0, 1000]. */
 double validation_time(int level);
 
-/* Measures behind so many steps and reports, to the log too; not where the run is asked to stop
- * meanwhile.  Returns 0, or -1 after a sentence. */
+/* Validates after `step` steps and reports, also to the log; reports nothing if the run is asked to
+ * stop meanwhile.  Returns 0, or -1 after an error message. */
 int validation_run(struct validation *v, int64_t step);
 
-/* The table of what was measured last. */
+/* Prints the table of the last validation. */
 void validation_report(const struct validation *v);
 
 #endif

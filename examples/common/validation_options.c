@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is wrong with --val and its kin: see validation.h. */
+/* Checks --val and related options: see validation.h. */
 #include "say.h"
 #include "validation.h"
 

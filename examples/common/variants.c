@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See variants.h. */
+/* Compiles one of several variants: see variants.h. */
 #include "variants.h"
 
 int variants_compile(ckpt *c, int64_t vram, int n, const struct ckpt_variant *variants,

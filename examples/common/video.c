@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Frames of a video by their numbers: what both formats share; see video.h. */
+/* Reads frames of a video by number: the parts that both formats share; see video.h. */
 #include "video.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads frames of a video by their numbers, from FFmpeg's libraries or our raw format.
+ * Reads frames of a video by number, with FFmpeg's libraries or from the raw format.
  *
- * Frame n is the same, bit for bit, whichever frames were read before it: decoding begins at a key
- * frame in front of it, from an empty decoder.  Where data is damaged, frames from there up to the
- * next key frame cannot be read.
+ * Frame n is the same, bit for bit, whichever frames were read before it: decoding starts at a key
+ * frame before it, with an empty decoder.  Where data are damaged, the frames up to the next key
+ * frame cannot be read.
  */
 #ifndef EXAMPLES_VIDEO_H
 #define EXAMPLES_VIDEO_H
@@ -14,29 +14,29 @@
 #include <stdio.h>
 #include "resize.h"
 
-/* A file, or a part of one: of a tar file, for FFmpeg. */
+/* A file, or a member of a tar file (FFmpeg only). */
 struct video_file {
-    const char *path, *member; /* member: its name; NULL: all of the file */
-    int64_t start, size;       /* of a member, in bytes */
+    const char *path, *member; /* member: its name; NULL: the whole file */
+    int64_t start, size;       /* offset and size of a member, in bytes */
 };
 
-/* With names of its own.  Returns 0, or -1 without memory; to is to be freed then, too. */
+/* Copies f with its strings.  Returns 0, or -1 if memory is short; free `to` in either case. */
 int video_file_copy(struct video_file *to, const struct video_file *f);
 void video_file_free(struct video_file *f);
 
 struct video {
-    char *path; /* with the name of the member behind it */
+    char *path; /* followed by the name of the member */
     struct video_file file;
-    int64_t width, height; /* as it is seen: turned where the file says so */
-    int64_t announced;     /* frames that the file says it has; 0: it does not say */
-    double fps;            /* 0: it does not say */
-    bool image;            /* a file of one picture */
-    /* Set by whoever reads: frames of more pixels are refused (0: none are), and reading ends, with
-     * no sentence, when *stop is set (NULL: it does not); hw decodes (NULL: the CPU does). */
+    int64_t width, height; /* as displayed, after the file's rotation */
+    int64_t announced;     /* number of frames in the file's header; 0: not given */
+    double fps;            /* 0: not given */
+    bool image;            /* the file is a single picture */
+    /* Set by the caller.  Frames of more than most_pixels are refused (0: no limit).  Reading ends,
+     * without a message, when *stop is set (NULL: never).  hw decodes (NULL: the CPU). */
     const struct video_hw *hw;
     int64_t most_pixels;
     const atomic_bool *stop;
-    /* its own */
+    /* private */
     const struct video_ops *ops;
     void *data;
     struct resize resize;
@@ -49,25 +49,25 @@ struct video_ops {
     void (*close)(struct video *v);
 };
 
-/* Opens a file, to be decoded by the thread that reads.  Returns 0, or -1 after a sentence; v is to
- * be closed then, too. */
+/* Opens a file; the thread that reads it decodes it.  Returns 0, or -1 after an error message;
+ * close v in either case. */
 int video_open(struct video *v, const char *path);
 int video_open_file(struct video *v, const struct video_file *f);
 void video_close(struct video *v);
 
-/* How many frames there are; reads all of the file the first time.  -1 after a sentence. */
+/* The number of frames; the first call reads the whole file.  -1 after an error message. */
 int64_t video_frames(struct video *v);
 
-/* Frame n brought to a size, [height][width][3].  Returns 1, 0 if there is no such frame, or -1
- * after a sentence. */
+/* Reads frame n resized to `size`, [height][width][3].  Returns 1, 0 if there is no such frame, or
+ * -1 after an error message. */
 int video_read(struct video *v, int64_t n, const struct picture_size *size, uint8_t *rgb);
 
-/* The two formats, for video_open: path and file are set. */
+/* The two formats, for video_open, which sets path and file. */
 int video_open_decoder(struct video *v);
 int video_open_raw(struct video *v);
 
-/* Whether the file begins as our raw format does; see examples/data/README.  Returns 1, 0, or -1
- * after a sentence: it cannot be read, or is no regular file. */
+/* Whether the file starts as the raw format; see examples/data/README.  Returns 1, 0, or -1 after
+ * an error message: it cannot be read, or is not a regular file. */
 int video_is_raw(const char *path);
 
 #endif

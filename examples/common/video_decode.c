@@ -2,9 +2,10 @@
 /*
  * Decodes video files with FFmpeg's libraries; see video.h.
  *
- * Segments (video_index.h) are decoded one by one, each from an empty decoder that is drained at
- * its end, so what comes out of one depends on its own packets alone.  Some key frames are none:
- * where a segment does not decode, it is tried once more from the key of the one before.
+ * Segments (video_index.h) are decoded one by one, each by an empty decoder that is drained at its
+ * end, so the frames of a segment depend only on its own packets.  Some packets are marked as key
+ * frames but cannot be decoded alone: a segment that fails is tried once more from the key packet
+ * of the segment before.
  */
 #include "ckpt_tools.h"
 #include "say.h"
@@ -23,7 +24,7 @@
 #include "video_index.h"
 
 struct decoder {
-    const char *path; /* of the video, to be said */
+    const char *path; /* of the video, for messages */
     const struct video_file *file;
     const struct video_hw *hw;
     AVFormatContext *format;
@@ -32,26 +33,26 @@ struct decoder {
     const AVCodec *kind;
     struct SwsContext *scale;
     AVPacket *packet;
-    AVFrame *frame; /* the last one, until rgb has it */
-    int turned;     /* quarters, clockwise */
+    AVFrame *frame; /* last decoded frame, until it is converted to rgb */
+    int turned;     /* rotation in quarter turns, clockwise */
     struct video_index index;
     bool indexed;
-    uint8_t *rgb; /* frame `at`, as it is stored */
+    uint8_t *rgb; /* frame `at`, before rotation */
     size_t room;
     int64_t at; /* -1: none */
     int width, height;
-    /* what is being decoded */
-    int64_t segment; /* -1: none is */
-    int64_t start;   /* segment that the decoder began with */
-    int64_t packets; /* read of the file; -1: the place in it is not known */
-    int64_t end;     /* packet to stop at */
-    int64_t next;    /* frame that comes next */
+    /* the decoding position */
+    int64_t segment; /* segment being decoded; -1: none */
+    int64_t start;   /* segment at whose key packet decoding started */
+    int64_t packets; /* packets read from the file; -1: unknown position */
+    int64_t end;     /* index of the packet to stop at */
+    int64_t next;    /* number of the next frame */
     bool drains, fails;
 };
 
 /* ---- the file ------------------------------------------------------------------------------ */
 
-/* FFmpeg takes "a:b" for a protocol a; a file is meant, or a part of it. */
+/* FFmpeg would read "a:b" as protocol a; the URL names a file, or a part of one. */
 static int open_input(struct decoder *d)
 {
     const struct video_file *f = d->file;
@@ -79,7 +80,7 @@ static int open_input(struct decoder *d)
     return 0;
 }
 
-/* Quarters by which the display turns what is stored, clockwise. */
+/* Clockwise quarter turns that the file's display matrix specifies. */
 static int turns_of(const AVStream *s)
 {
 #if LIBAVFORMAT_VERSION_INT >= AV_VERSION_INT(60, 15, 100)
@@ -95,8 +96,8 @@ static int turns_of(const AVStream *s)
     return isnan(degrees) ? 0 : (int)lrint(-degrees / 90) & 3;
 }
 
-/* A packet of the video; its flags and data stay until the next call.  Returns 1, or 0 at the end
- * or at what a broken file has for one. */
+/* Reads a packet of the video stream; it is valid until the next call.  Returns 1, or 0 at the end
+ * of the file or where it is damaged. */
 static int read_packet(struct decoder *d)
 {
     do {
@@ -118,7 +119,7 @@ static int reopen(struct decoder *d)
     return open_input(d);
 }
 
-/* VP8 has packets that are not shown, and does not mark them in all containers. */
+/* VP8 has packets that are not shown; not all containers mark them. */
 static int make_index(struct decoder *d, const struct video *v)
 {
     int rc = 0;
@@ -148,11 +149,11 @@ static int64_t packet_of_time(const struct video_index *x, int64_t from, int64_t
     return -1;
 }
 
-/* Reads on until packet `n` is in hand.  Returns 1, or 0 if it does not come. */
+/* Reads packets up to packet n.  Returns 1, or 0 if it is not found. */
 static int read_until(struct decoder *d, int64_t n)
 {
     while (d->packets <= n && read_packet(d)) {
-        if (d->packets < 0) /* behind a seek: which one is it? */
+        if (d->packets < 0) /* after a seek: find the packet's index */
             d->packets = packet_of_time(&d->index, 0, time_of(d->packet->pts));
         if (d->packets < 0 || d->packets > n)
             return 0;
@@ -161,7 +162,8 @@ static int read_until(struct decoder *d, int64_t n)
     return d->packets == n + 1;
 }
 
-/* The same from anywhere, by the file's own index or, where that leads astray, from its start. */
+/* Reads packet n from any position: by the file's index, or from the start if the index is wrong.
+ */
 static int find_packet(struct decoder *d, int64_t n)
 {
     const struct video_packet *p = &d->index.packet[n];
@@ -181,7 +183,7 @@ static int find_packet(struct decoder *d, int64_t n)
 
 /* ---- pictures ------------------------------------------------------------------------------ */
 
-/* As FFmpeg's own programs, colours of no stated kind are those of BT.601. */
+/* As in FFmpeg's own programs, frames of unspecified colour space are BT.601. */
 static void set_colours(struct SwsContext *scale, const AVFrame *f)
 {
     int full = f->color_range == AVCOL_RANGE_JPEG || f->format == AV_PIX_FMT_YUVJ420P ||
@@ -191,7 +193,7 @@ static void set_colours(struct SwsContext *scale, const AVFrame *f)
                              sws_getCoefficients(SWS_CS_DEFAULT), 1, 0, 1 << 16, 1 << 16);
 }
 
-/* Brings the frame to RGB, by the numbers that PyAV gives Open-Sora. */
+/* Converts the frame to RGB, with the same numbers as PyAV gives Open-Sora. */
 static int to_rgb(struct decoder *d)
 {
     AVFrame *f = d->frame;
@@ -218,7 +220,7 @@ static int to_rgb(struct decoder *d)
     return 0;
 }
 
-/* What is stored, as it is to be seen. */
+/* The stored frame in display orientation. */
 static struct pixels pixels_of(const struct decoder *d)
 {
     ptrdiff_t line = (ptrdiff_t)d->width * 3, last = (ptrdiff_t)(d->height - 1) * line;
@@ -238,7 +240,7 @@ static struct pixels pixels_of(const struct decoder *d)
 
 /* ---- decoding ------------------------------------------------------------------------------ */
 
-/* Any error ends a segment: what would come out behind it is a guess. */
+/* Any error ends a segment: output after an error would be unreliable. */
 static int open_codec(struct decoder *d)
 {
     d->codec = avcodec_alloc_context3(d->kind);
@@ -246,7 +248,7 @@ static int open_codec(struct decoder *d)
         return say_fail("%s: no memory for the decoder", d->path);
     if (avcodec_parameters_to_context(d->codec, d->stream->codecpar) < 0)
         return say_fail("%s: no memory for the decoder", d->path);
-    d->codec->thread_count = 1; /* errors come with their packet, and it takes the least memory */
+    d->codec->thread_count = 1; /* errors come with their packet; also the least memory */
     d->codec->pkt_timebase = d->stream->time_base;
     d->codec->err_recognition = AV_EF_EXPLODE;
     if (d->hw && video_hw_attach(d->hw, d->codec))
@@ -274,13 +276,14 @@ static int begin_segment(struct decoder *d, int64_t segment)
     return find_packet(d, x->counted ? 0 : x->segment[d->start].key);
 }
 
-/* Whether an error of the packet that was read last concerns the segment. */
+/* Whether an error of the last packet belongs to the current segment. */
 static bool concerns(const struct decoder *d)
 {
     return d->index.counted || d->packets > d->index.segment[d->segment].key;
 }
 
-/* Hands the packet in hand, or the end of the segment, to the decoder, and reads the next. */
+/* Sends the current packet, or the end of the segment, to the decoder, and reads the next packet.
+ */
 static void feed(struct decoder *d)
 {
     bool skips = !d->index.counted && video_index_leads(&d->index, d->start, d->packets - 1);
@@ -294,7 +297,7 @@ static void feed(struct decoder *d)
 
 enum outcome { COMES, COMES_NOT, FAILS };
 
-/* The number of the frame that came out; -1: none that is asked for. */
+/* The number of the decoded frame; -1: not a frame of this segment. */
 static int64_t number_of(const struct decoder *d)
 {
     const struct video_index *x = &d->index;
@@ -366,7 +369,7 @@ static int check_size(const struct video *v, const AVFrame *f)
                : 0;
 }
 
-/* ---- what video.h asks for ------------------------------------------------------------------ */
+/* ---- functions of video.h ------------------------------------------------------------------- */
 
 static int count_all(struct decoder *d, const struct video *v)
 {
@@ -432,7 +435,7 @@ static void decoder_close(struct video *v)
 
 static const struct video_ops decoder_ops = {decoder_count, decoder_frame, decoder_close};
 
-/* FFmpeg reads single pictures by demuxers of their own. */
+/* FFmpeg has separate demuxers for single pictures. */
 static bool is_image(const char *demuxer)
 {
     size_t n = strlen(demuxer);
@@ -458,7 +461,7 @@ int video_open_decoder(struct video *v)
 {
     struct decoder *d = calloc(1, sizeof *d);
 
-    av_log_set_level(AV_LOG_QUIET); /* what is wrong is said once, by us */
+    av_log_set_level(AV_LOG_QUIET); /* this program reports errors itself, once */
     if (!d)
         return say_fail("%s: no memory for the decoder", v->path);
     v->data = d;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Decoders in hardware, by FFmpeg's libraries: see video_hw.h. */
+/* Hardware decoders with FFmpeg's libraries: see video_hw.h. */
 #include "video_hw.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@ struct video_hw {
     AVBufferRef *device;
 };
 
-/* "NAME" or "NAME:DEVICE".  AV_HWDEVICE_TYPE_NONE: FFmpeg has no such name. */
+/* name is "NAME" or "NAME:DEVICE".  AV_HWDEVICE_TYPE_NONE: FFmpeg does not know it. */
 static enum AVHWDeviceType type_of(const char *name)
 {
     char text[32];
@@ -59,8 +59,8 @@ int video_hw_open(struct video_hw **out, const char *name)
         return -1;
     hw->type = type_of(name);
     av_log_set_level(AV_LOG_QUIET);
-    if (hw->type == AV_HWDEVICE_TYPE_CUDA) /* the one that the library has, too: another takes */
-        av_dict_set(&options, "primary_ctx", "1", 0); /* hundreds of MiB of the card */
+    if (hw->type == AV_HWDEVICE_TYPE_CUDA)            /* share the library's context: another */
+        av_dict_set(&options, "primary_ctx", "1", 0); /* would use hundreds of MiB of GPU memory */
     int rc = av_hwdevice_ctx_create(&hw->device, hw->type, device_of(name), options, 0);
     av_dict_free(&options);
     return rc < 0 ? say_fail("--hwaccel %s: there is no such device here, or its driver does not "
@@ -77,7 +77,7 @@ void video_hw_close(struct video_hw *hw)
     free(hw);
 }
 
-/* The first format that is the device's or the CPU's: FFmpeg lists the best first. */
+/* Selects the first format of the device or of the CPU: FFmpeg lists the best first. */
 static enum AVPixelFormat choose(struct AVCodecContext *codec, const enum AVPixelFormat *list)
 {
     const struct video_hw *hw = codec->opaque;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where the frames of a video file are: see video_index.h. */
+/* Index of the frames of a video file: see video_index.h. */
 #include "video_index.h"
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +28,7 @@ void video_index_free(struct video_index *x)
 
 /* ---- frames -------------------------------------------------------------------------------- */
 
-/* The first key packet; packets if there is none. */
+/* The first key packet; the number of packets if there is none. */
 static int64_t first_key(const struct video_index *x)
 {
     int64_t i = 0;
@@ -38,7 +38,7 @@ static int64_t first_key(const struct video_index *x)
     return i;
 }
 
-/* What stands before the first key, or leads it, has nothing to be decoded from. */
+/* Hides packets before the first key, and its leading packets: they cannot be decoded. */
 static void hide_undecodable(struct video_index *x, int64_t key)
 {
     for (int64_t i = 0; i < x->packets; i++)
@@ -53,7 +53,7 @@ static int earlier(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Returns whether each frame has a time of its own. */
+/* Numbers the frames.  Returns whether each frame has a time of its own. */
 static bool number_frames(struct video_index *x)
 {
     bool own = true;
@@ -72,7 +72,7 @@ static bool number_frames(struct video_index *x)
 
 /* ---- segments ------------------------------------------------------------------------------ */
 
-/* least[i]: the earliest time of the packets from i on. */
+/* least[i]: the earliest time of packets i, i + 1, ... */
 static int64_t *least_times(const struct video_index *x)
 {
     int64_t *least = malloc(((size_t)x->packets + 1) * sizeof *least);
@@ -85,8 +85,8 @@ static int64_t *least_times(const struct video_index *x)
     return least;
 }
 
-/* The last leading packet of a key, or -1 where one stands behind the next key: no segment begins
- * there. */
+/* The last leading packet of a key.  -1 if one follows the next key: no segment begins at this key.
+ */
 static int64_t leading_of(const struct video_index *x, const int64_t *least, int64_t key)
 {
     int64_t last = key, i = key + 1;
@@ -113,7 +113,7 @@ static void find_segments(struct video_index *x, const int64_t *least, int64_t f
     }
 }
 
-enum { DELAY = 16 /* H.264's and H.265's largest */ };
+enum { DELAY = 16 /* maximum of H.264 and H.265 */ };
 
 static void find_delay(struct video_index *x)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where the frames of a video file are, from the times and marks of its packets.
+ * Index of the frames of a video file, from the times and flags of its packets.
  *
- * Packets stand in the order of decoding, frames are numbered by time.  A segment begins with a key
- * packet and has the frames from its own up to that of the next segment.  Leading packets stand
- * behind a key packet and are shown before it ("open" groups of pictures); they need the segment
- * before, so they and the key belong to what is decoded for that one, too.
+ * Packets are in decoding order; frames are numbered by time.  A segment begins with a key packet
+ * and contains the frames from its key frame to the key frame of the next segment.  Leading packets
+ * follow a key packet but are shown before it ("open" groups of pictures).  They depend on the
+ * segment before, so that segment is decoded with the key and leading packets, too.
  */
 #ifndef EXAMPLES_VIDEO_INDEX_H
 #define EXAMPLES_VIDEO_INDEX_H
@@ -18,44 +18,46 @@
 struct video_packet {
     int64_t pts, dts; /* VIDEO_NO_TIME: unknown */
     bool key;
-    bool shown; /* its picture is one of the video's frames */
+    bool shown; /* its picture is a frame of the video */
 };
 
 struct video_segment {
-    int64_t key;     /* packet that it begins with */
-    int64_t leading; /* last leading packet of that, else the key itself */
-    int64_t frame;   /* number of the key's */
-    bool early;      /* not decodable from its key: from that of the segment before */
+    int64_t key;     /* index of its first packet */
+    int64_t leading; /* index of its last leading packet, or key */
+    int64_t frame;   /* number of the key frame */
+    bool early;      /* needs decoding from the key of the segment before */
 };
 
 struct video_index {
     struct video_packet *packet;
     int64_t packets, room;
-    int64_t *time; /* [frames], in order */
+    int64_t *time; /* [frames], ascending */
     int64_t frames;
     struct video_segment *segment;
     int64_t segments;
-    /* Packets have no times of their own: there is one segment, and frames are numbered as they
-     * come out. */
+    /* Packets have no times of their own: there is one segment, and frames are numbered in output
+     * order. */
     bool counted;
-    int delay; /* packets that a picture waits for, at the most, to be shown in order */
+    int delay; /* maximum number of packets that a picture is delayed for reordering */
 };
 
-/* Adds a packet, in the order of the file.  Both return 0, or -1 without memory. */
+/* Adds a packet, in file order.  Both return 0, or -1 if memory is short. */
 int video_index_add(struct video_index *x, const struct video_packet *p);
-/* Numbers the frames and finds the segments.  counted: packets are no frames in this format. */
+/* Numbers the frames and finds the segments.  counted: in this format not every packet is a frame.
+ */
 int video_index_finish(struct video_index *x, bool counted);
 void video_index_free(struct video_index *x);
 
-/* The frame of this time, or the one that follows; frames if there is none. */
+/* The frame at this time, or the next one; the number of frames if there is none. */
 int64_t video_index_frame(const struct video_index *x, int64_t pts);
-/* The segment of a frame. */
+/* The segment that contains a frame. */
 int64_t video_index_segment(const struct video_index *x, int64_t frame);
 
-/* Behind the last packet and the last frame of a segment. */
+/* End of a segment: the index after its last packet, and after its last frame. */
 int64_t video_index_last_packet(const struct video_index *x, int64_t segment);
 int64_t video_index_last_frame(const struct video_index *x, int64_t segment);
-/* Whether a packet leads the key that decoding begins with, and cannot be decoded then. */
+/* Whether a packet is a leading packet of the key where decoding started, so it cannot be decoded.
+ */
 bool video_index_leads(const struct video_index *x, int64_t segment, int64_t packet);
 
 #endif

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# The facts and the two charts of the demo's page, as HTML and SVG, from "step loss norm ms bytes"
-# of every step: first the run in the budget, then the one without.
+# Writes the facts and the two charts of the demo's page, as HTML and SVG.  Each input line is
+# "step loss norm ms bytes": first the run with a budget, then the one without.
 function mib(bytes) { return sprintf("%.1f MiB", bytes / 1048576) }
 function px(step) { return left + (step - 1) / (last - 1 > 0 ? last - 1 : 1) * width }
 function fact(name, value, more) {

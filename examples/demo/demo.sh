@@ -1,14 +1,14 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The demo: a video autoencoder learns the clip that comes along, in about half of the memory it
-# would take; a diffusion model learns to draw what it encodes.  The first steps of the autoencoder
-# run a second time without a budget, and what came out is compared byte by byte.  One page shows
-# it; its path is the last line.
+# The demo: a video autoencoder trains on the bundled clip, in about half of the memory it needs
+# without a budget; a diffusion model trains on its latents.  The first steps of the autoencoder run
+# a second time without a budget, and the results are compared byte by byte.  An HTML page shows the
+# results; the last line of output is its path.
 #
 # usage: demo.sh DIRECTORY          in the source tree, where the clip is
 #
-# PROGRAMS is the directory of the programs.  DEMO_COMPARED steps are run twice; the autoencoder is
-# trained for DEMO_STEPS, the diffusion model for DEMO_DRAWING.
+# PROGRAMS is the directory of the programs.  DEMO_COMPARED steps are run twice.  DEMO_STEPS and
+# DEMO_DRAWING are the numbers of training steps of the autoencoder and of the diffusion model.
 set -eu
 
 programs=${PROGRAMS:-.}
@@ -60,9 +60,9 @@ clip=examples/data/bunny.mp4
 "$programs/ckpt" plan --graph "$work/autoencoder.graph" --machine "$work/machine.json" \
     --vram "$budget" --sweep --points 16 --svg "$out/sweep.svg" >/dev/null
 
-# ---- what came out -----------------------------------------------------------------------------
+# ---- results -----------------------------------------------------------------------------------
 
-# "step loss grad_norm ms bytes vram" of every step, the numbers as they were printed.
+# "step loss grad_norm ms bytes vram" of every step, as printed in the log.
 numbers() {
     awk -F'[,:]' '
         function field(name,   i) {
@@ -86,8 +86,8 @@ cmp -s "$work/budget.safetensors" "$work/free.safetensors" && same_weights=yes
 same=no
 [ $same_numbers$same_weights = yesyes ] && same=yes
 
-# Milliseconds of a step that nothing else on this computer disturbed: of the compared ones a tenth
-# was faster.
+# Milliseconds of a step without disturbance by other processes: the 10th percentile of the compared
+# steps.
 undisturbed() {
     head -n "$compared" "$1" | cut -d' ' -f4 | sort -g |
         awk '{ v[NR] = $1 } END { print v[int(NR / 10) + 1] }'
@@ -103,7 +103,7 @@ awk -v compared="$compared" -v same="$same" -v weights="$same_weights" -v number
     -v wall=$((${budget%M} * 1048576)) -v svg="$work" -f "$here/charts.awk" \
     "$work/budget.txt" "$work/free.txt"
 
-# A list of pictures for the script of the page.
+# Prints pictures as a list of base64 strings for the page's script.
 pictures() {
     for picture; do
         printf '"%s",\n' "$(base64 "$picture" | tr -d '\n')"
@@ -115,7 +115,7 @@ pictures "$out"/sample/frame-*.png >"$work/sample.data"
 sed -e 's/&/\&amp;/g' -e 's/"/\&quot;/g' "$out/timeline.html" >"$work/timeline.escaped"
 sed -n '/<svg/,$p' "$out/sweep.svg" >"$work/sweep.inline"
 
-# The page, with what stands in files in the place of the marks @NAME@.
+# Writes the page: replaces each mark @NAME@ by the contents of a file.
 awk -v work="$work" '
     function put(path,   line, n) {
         while ((getline line <path) > 0)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Byte-pair encoding of a piece: as long as two neighbours are a known pair, the pair of the lowest
- * rank is joined, the first one of equals (Sennrich et al. 2016).  Neighbours wait in a heap, so a
- * piece of n bytes takes n log n.
+ * Byte-pair encoding of a piece: while two neighbouring tokens form a known pair, merges the pair
+ * of lowest rank, the leftmost one of equals (Sennrich et al. 2016).  Candidate pairs are kept in a
+ * heap, so a piece of n bytes takes O(n log n) time.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -20,16 +20,16 @@ struct bpe_pair *bpe_find(const struct tokenizer *t, int32_t left, int32_t right
     }
 }
 
-/* A neighbourhood that was seen; no longer there where a token has changed since. */
+/* A pair of neighbours, as it was when pushed.  It is stale once either token has changed. */
 struct candidate {
     int32_t rank;
-    int32_t at; /* the left one */
+    int32_t at; /* byte index of the left token */
     int32_t left, right, token;
 };
 
 struct piece {
     const struct tokenizer *t;
-    int32_t *token, *before, *behind; /* per byte: a list of those that are left; -1: none */
+    int32_t *token, *before, *behind; /* per byte: list of remaining tokens; -1: none */
     struct candidate *heap;
     int64_t n;
 };
@@ -64,7 +64,7 @@ static struct candidate pop(struct piece *p)
     return first;
 }
 
-/* at and the one behind it. */
+/* Pushes the pair of `at` and its successor if the tokenizer can merge it. */
 static void consider(struct piece *p, int32_t at)
 {
     int32_t next = at < 0 ? -1 : p->behind[at];
@@ -126,7 +126,7 @@ int64_t bpe_merge(const struct tokenizer *t, const char *text, int64_t bytes, in
     }
     if (bytes > INT32_MAX / 4)
         return -1;
-    if (bytes > SHORT) { /* a pair at the beginning for each byte, two more for each join */
+    if (bytes > SHORT) { /* one candidate per byte at the start, two more per merge */
         size_t n = (size_t)bytes;
         room = malloc(n * (3 * sizeof *p.token + 3 * sizeof *p.heap));
         if (!room)

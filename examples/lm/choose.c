@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One token out of many, by their scores: temperature, the highest k, the likeliest p. */
+/* Samples one token from scores: temperature, top-k, top-p. */
 #include <math.h>
 #include <stdlib.h>
 #include "decode.h"
 
 struct scored {
-    double p; /* a score, then a share */
+    double p; /* first the score, then the unnormalized probability */
     int32_t token;
 };
 
-/* The highest first; of equals the first one. */
+/* Sorts by descending score; equal scores by ascending token. */
 static int by_score(const void *a, const void *b)
 {
     const struct scored *x = a, *y = b;
@@ -29,7 +29,8 @@ static int32_t highest(const float *scores, int64_t n)
     return (int32_t)best;
 }
 
-/* Shares of the first n, which are sorted, and how many of them the likeliest p are. */
+/* Computes unnormalized probabilities of the first n sorted scores.  Returns how many of them form
+ * the top-p set; *sum is their total. */
 static int64_t make_shares(struct scored *s, int64_t n, const struct lm_choice *how, double *sum)
 {
     double top = s[0].p, kept = 0;

@@ -15,10 +15,10 @@ struct preset {
     enum lm_family family;
     int64_t vocabulary, positions, width, layers, heads, kv_heads, head, mlp;
     bool tied;
-    double eps, factor; /* factor: of the scaled rotary embedding */
+    double eps, factor; /* factor: of the RoPE scaling; 0: none */
 };
 
-/* As published; see the config.json of each. */
+/* Published values, from each model's config.json. */
 static const struct preset presets[] = {
     {"tiny", LM_GPT2, 256, 256, 128, 4, 4, 4, 32, 512, true, 1e-5, 0},
     {"tiny-llama", LM_LLAMA, 256, 256, 128, 4, 4, 2, 32, 384, false, 1e-5, 0},
@@ -92,7 +92,7 @@ int lm_config_preset(struct lm_config *c, const char *name)
 
 /* ---- reading ------------------------------------------------------------------------------- */
 
-/* A token, or the first of several. */
+/* The token id of a key; the first one where the value is a list. */
 static int64_t get_token(const struct settings *s, const char *key)
 {
     const json_t *v = settings_find(s, key);
@@ -119,7 +119,7 @@ static void read_gpt2(struct settings *s, struct lm_config *c)
     settings_expect_flag(s, "add_cross_attention", false);
 }
 
-/* "rope_scaling", or in files of newer versions "rope_parameters". */
+/* The key is "rope_scaling", or "rope_parameters" in files of newer versions. */
 static void read_rope(struct settings *s, struct lm_config *c)
 {
     const json_t *r = settings_find(s, "rope_scaling") ? settings_find(s, "rope_scaling")
@@ -236,7 +236,7 @@ static void write_gpt2(const struct lm_config *c, json_t *o)
     set_int(o, "n_inner", c->mlp);
     set_text(o, "activation_function", "gelu_new");
     json_object_set_new(o, "layer_norm_epsilon", json_real(c->eps));
-    for (int i = 0; i < 3; i++) /* nothing is dropped here */
+    for (int i = 0; i < 3; i++) /* this program uses no dropout */
         json_object_set_new(o, (const char *[]){"attn_pdrop", "embd_pdrop", "resid_pdrop"}[i],
                             json_real(0));
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shapes of language models: presets, and config.json as Hugging Face has it. */
+/* Shapes of language models: presets, and config.json in Hugging Face's format. */
 #ifndef LM_CONFIG_H
 #define LM_CONFIG_H
 
@@ -13,32 +13,32 @@ enum lm_family { LM_GPT2, LM_LLAMA, LM_QWEN2 };
 struct lm_rope_scaling {
     double factor; /* 0: none */
     double low, high;
-    int64_t length; /* that the model was first trained on */
+    int64_t length; /* context length of the original training */
 };
 
 struct lm_config {
     enum lm_family family;
-    int64_t vocabulary, positions;                     /* positions: the longest text */
-    int64_t width, layers, heads, kv_heads, head, mlp; /* head: width of one */
-    bool tied;     /* the head has the weights of the embedding */
-    double eps;    /* of norms */
-    double theta;  /* of the rotary embedding */
-    double spread; /* standard deviation of first values */
+    int64_t vocabulary, positions;                     /* positions: longest sequence */
+    int64_t width, layers, heads, kv_heads, head, mlp; /* head: width of one head */
+    bool tied;     /* the output head shares the embedding's weights */
+    double eps;    /* epsilon of the norms */
+    double theta;  /* base of the rotary embedding */
+    double spread; /* standard deviation of the initial weights */
     struct lm_rope_scaling scaling;
-    int64_t begin, end; /* tokens; -1: none */
+    int64_t begin, end; /* token ids; -1: none */
 };
 
-/* A preset by its name.  Returns 0, or -1 after a sentence that names all. */
+/* Fills in the preset `name`.  Returns 0, or -1 after an error message that lists all presets. */
 int lm_config_preset(struct lm_config *c, const char *name);
 
-/* A config.json, or the directory that has one.  Returns 0, or -1 after a sentence. */
+/* Reads a config.json, or the one in a directory.  Returns 0, or -1 after an error message. */
 int lm_config_read(struct lm_config *c, const char *path);
 
-/* config.json of the model with weights of that dtype ("float32").  Returns 0, or -1 after a
- * sentence. */
+/* Writes config.json for weights of dtype "float32".  Returns 0, or -1 after an error message. */
 int lm_config_write(const struct lm_config *c, const char *path);
 
-/* Whether its sizes go together.  Returns 0, or -1 after a sentence that begins with where. */
+/* Checks that the sizes are consistent.  Returns 0, or -1 after an error message that starts with
+ * `where`. */
 int lm_config_check(const struct lm_config *c, const char *where);
 
 const char *lm_family_name(enum lm_family family);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a run is trained and measured on: files of tokens, text, or noise. */
+/* Training and validation data: token files, text, or random tokens. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -9,7 +9,8 @@
 
 enum { STREAM_NOISE = 0x4c4d0002 };
 
-/* The text that ships: in the source tree or where it was installed.  NULL after a sentence. */
+/* The path of the bundled text: in the source tree or where it was installed.  NULL after an error
+ * message. */
 static const char *shipped(void)
 {
     static const char *const places[] = {"doc/design.md", CLIP_DIR "/design.md"};
@@ -23,7 +24,7 @@ static const char *shipped(void)
     return NULL;
 }
 
-/* A step of random tokens, for timings. */
+/* Random tokens for one step, for timings. */
 static int noise(struct tokens *t, const struct lm_run *r)
 {
     const struct lm_options *o = &r->options;

@@ -6,9 +6,9 @@
 #include "ckpt_tools.h"
 #include "dataset.h"
 
-/* ---- the order ----------------------------------------------------------------------------- */
+/* ---- sample order -------------------------------------------------------------------------- */
 
-/* The random stream of the order, apart from those of the ops of a tape. */
+/* The random stream of the sample order; no op of a tape uses this number. */
 enum { STREAM_ORDER = 0x4c4d0001, ROUNDS = 6 };
 
 /* A bijection on 32 bits that depends on a key: the finaliser of MurmurHash3 (Appleby 2011). */
@@ -20,7 +20,7 @@ static uint32_t mix(uint32_t x, uint32_t key)
     return x ^ x >> 16;
 }
 
-/* A Feistel network (Luby & Rackoff 1988) on 2 half bits. */
+/* A Feistel network (Luby & Rackoff 1988) on numbers of 2 * half bits. */
 static uint64_t permute(uint64_t x, int half, const uint32_t key[ROUNDS])
 {
     uint64_t mask = ((uint64_t)1 << half) - 1, left = x >> half, right = x & mask;
@@ -33,7 +33,8 @@ static uint64_t permute(uint64_t x, int half, const uint32_t key[ROUNDS])
     return left << half | right;
 }
 
-/* Of a permutation on more numbers than there are rows one walks on until one is a row. */
+/* The permutation covers at least as many numbers as there are rows; it is applied again until the
+ * result is a row (cycle walking). */
 static int64_t shuffled_row(const struct dataset *d, int64_t epoch, int64_t at)
 {
     float drawn[ROUNDS];
@@ -109,7 +110,7 @@ void dataset_close(struct dataset *d)
     *d = (struct dataset){.rows = 0};
 }
 
-/* The shard of a row. */
+/* The shard that contains a row. */
 static int find_shard(const struct dataset *d, int64_t row)
 {
     int low = 0, high = d->tokens.n - 1;
@@ -124,7 +125,7 @@ static int find_shard(const struct dataset *d, int64_t row)
     return low;
 }
 
-/* buffer and trained have room for a row and a token. */
+/* buffer and trained have room for length + 1 tokens. */
 static int read_row(struct dataset *d, int64_t row, int32_t *buffer, bool *trained, int32_t *inputs,
                     int32_t *targets)
 {

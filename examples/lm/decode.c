@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Token by token: see decode.h. */
+/* Decoding token by token: see decode.h. */
 #include <stdlib.h>
 #include <string.h>
 #include "../common/memory.h"
@@ -13,14 +13,15 @@ static ckpt_tensor turn(ckpt_tape *t, ckpt_tensor x, ckpt_tensor table, int axis
     return table.id ? ckpt_rope(t, x, table, axis) : x;
 }
 
-/* Adds keys (values) of a layer to its cache, of each sample from its place on. */
+/* Writes the keys (value 0) or values (1) of a layer to its cache, for each sample from its
+ * position `place` on. */
 static ckpt_tensor keep(const struct lm_decoder *d, ckpt_tape *t, int layer, int value,
                         ckpt_tensor x, ckpt_tensor place)
 {
     return ckpt_cache_append(t, d->cache[2 * layer + value], x, place);
 }
 
-/* The row of each sample [B, T, C] that holds its last token: last i32 [B]. */
+/* The row of x [B, T, C] at each sample's last token; last is i32 [B]. */
 static ckpt_tensor last_rows(ckpt_tape *t, ckpt_tensor x, ckpt_tensor last)
 {
     struct ckpt_desc d = ckpt_desc_of(t, x);
@@ -31,7 +32,8 @@ static ckpt_tensor last_rows(ckpt_tape *t, ckpt_tensor x, ckpt_tensor last)
     return ckpt_index_select(t, rows, 0, row);
 }
 
-/* The whole text: what is behind its end is read, too, and nobody sees it. */
+/* Processes the whole text buffer.  Positions after the end of the text are computed, too, but are
+ * not used. */
 static ckpt_tensor record_whole(ckpt_tape *t, int64_t batch, void *user)
 {
     const struct lm_decoder *d = user;
@@ -81,7 +83,7 @@ static ckpt_tensor record_next(ckpt_tape *t, int64_t batch, void *user)
         ckpt_label(t, "layers.%d", i);
         ckpt_nn_attention_heads(t, &b->attention, ckpt_nn_apply_norm(t, &b->norm1, x), CKPT_NONE,
                                 &q, &k, &v);
-        q = ckpt_reshape(t, turn(t, q, table, 0), 4, one_q); /* [B, heads, head]: a place each */
+        q = ckpt_reshape(t, turn(t, q, table, 0), 4, one_q); /* [B, heads, head]: one position */
         k = ckpt_reshape(t, turn(t, k, table, 0), 4, one_kv);
         v = ckpt_reshape(t, v, 4, one_kv);
         k = keep(d, t, i, 0, k, place);
@@ -107,7 +109,7 @@ static int run(struct lm_decoder *d, ckpt_program *p)
                : 0;
 }
 
-/* All samples from their text of n tokens. */
+/* Processes the n tokens that each sample's text has. */
 static int read_whole(struct lm_decoder *d, int64_t n)
 {
     int64_t all = d->samples * d->length * (int64_t)sizeof *d->text;
@@ -136,7 +138,7 @@ int lm_decoder_begin(struct lm_decoder *d, const int32_t *tokens, int64_t n)
     return read_whole(d, n);
 }
 
-/* The second half of each text becomes all of it. */
+/* Keeps the second half of each text, to make room.  Returns its length. */
 static int64_t halve(struct lm_decoder *d)
 {
     int64_t n = d->at / 2;
@@ -172,7 +174,7 @@ int lm_decoder_next(struct lm_decoder *d, const int32_t *tokens)
     return rc;
 }
 
-/* "cache.k.3", or of a second decoder "cache2.k.3" */
+/* Cache names are "cache.k.3", or "cache2.k.3" for a second decoder. */
 static int make_caches(struct lm_decoder *d)
 {
     const struct lm_config *g = &d->model->config;

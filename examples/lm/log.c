@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The log for other programs: JSON lines, the first with the configuration. */
+/* lm-train's log for other programs: JSON lines; the first one has the configuration. */
 #include "../common/log.h"
 #include "ckpt_dist.h"
 #include "run.h"

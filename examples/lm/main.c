@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * lm-train: trains GPT-2, Llama 3 and Qwen 2.5 inside a memory budget, on files of tokens or text,
- * from the first values or from weights of Hugging Face.
+ * from random initial values or from Hugging Face weights.
  */
 #include "../common/outputs.h"
 #include "../common/training.h"
@@ -30,7 +30,7 @@ static int check_outputs(const struct lm_options *o)
     return outputs_check(&files, NULL, 0);
 }
 
-/* A step of several ranks takes its samples from data that all have. */
+/* Checks that all ranks have the same data: each takes its own samples of a step from it. */
 static int agree_on_data(const struct lm_run *r)
 {
     const struct dataset *d = &r->data;
@@ -68,7 +68,8 @@ static int train(struct lm_run *r)
     return lm_train(r);
 }
 
-/* Without steps: the loss of weights that were loaded, or these in another form. */
+/* Without training steps: prints the loss of the loaded weights, or saves them in another format.
+ */
 static int look(struct lm_run *r)
 {
     const struct lm_options *o = &r->options;
@@ -98,7 +99,7 @@ static int go(struct lm_run *r)
 {
     const struct lm_options *o = &r->options;
 
-    /* Of several ranks the first one writes: which it is they know when they have met. */
+    /* With several ranks only rank 0 writes; ranks are known only after the rendezvous. */
     if (!o->library.ranks && check_outputs(o))
         return -1;
     if (ckpt_open(&r->context, &o->library))

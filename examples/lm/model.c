@@ -2,8 +2,8 @@
 /*
  * The three families: see model.h.  A block is x += attention(norm(x)); x += mlp(norm(x)).
  *
- *     GPT-2      layer norms, learned places, biases everywhere, GELU, the head is the embedding
- *     Llama 3    RMS norms, rotary places, grouped heads, no biases, gated MLP with SiLU
+ *     GPT-2      layer norms, learned positions, biases everywhere, GELU, head tied to embedding
+ *     Llama 3    RMS norms, rotary positions, grouped-query heads, no biases, SiLU-gated MLP
  *     Qwen 2.5   as Llama, with biases of q, k and v
  */
 #include <math.h>
@@ -13,12 +13,12 @@
 
 /* ---- parameters ---------------------------------------------------------------------------- */
 
-/* First values: projections that add to the residual stream have a spread of their own. */
+/* Initial values: projections that add to the residual stream use their own spread. */
 struct first_values {
     struct ckpt_init weight, residual, zeros;
 };
 
-/* GPT-2's linear layers are [in, out] in files. */
+/* Files store GPT-2's linear weights as [in, out]. */
 static void turn_in_files(ckpt *c, ckpt_tensor weight)
 {
     if (weight.id)
@@ -199,7 +199,7 @@ ckpt_tensor lm_loss(const struct lm *m, ckpt_tape *t, ckpt_tensor tokens, ckpt_t
 
 ckpt_tensor lm_scores(const struct lm *m, ckpt_tape *t, ckpt_tensor rows)
 {
-    ckpt_full_precision(t, true); /* as the loss has it */
+    ckpt_full_precision(t, true); /* the loss computes its scores in full precision, too */
     ckpt_tensor scores = ckpt_linear(t, rows, m->head, CKPT_NONE);
     ckpt_full_precision(t, false);
     return ckpt_cast(t, scores, CKPT_F32);

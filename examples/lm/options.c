@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The command line of lm-train, and what it shares with that of lm-sample. */
+/* The command line of lm-train, and the parts that lm-sample shares. */
 #include <string.h>
 #include <sys/stat.h>
 #include "ckpt_tools.h"
@@ -65,7 +65,7 @@ int lm_options_agree(const struct lm_options *o, ckpt *c)
 
 /* ---- the model ----------------------------------------------------------------------------- */
 
-/* The path leads to a file or a directory: what a preset's name may be, too. */
+/* Whether the name is a path: it contains '/', or is a directory or a .json file. */
 static bool is_path(const char *name)
 {
     struct stat st;
@@ -127,7 +127,7 @@ struct recipe {
     double lr, weight_decay;
 };
 
-/* The tiny ones learn the text that ships; the others are as published, for a few steps. */
+/* The tiny presets learn the bundled text; the others use published settings, for a few steps. */
 static void fill_recipe(struct lm_options *o)
 {
     bool tiny = !strncmp(o->model, "tiny", 4);

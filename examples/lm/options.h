@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The command lines of lm-train and lm-sample: tables next to the library's. */
+/* The command lines of lm-train and lm-sample, in addition to the library's option tables. */
 #ifndef LM_OPTIONS_H
 #define LM_OPTIONS_H
 
@@ -8,12 +8,13 @@
 #include "config.h"
 #include "decode.h"
 
-/* Values that a preset or the data may fill in are 0 (counts) or -1 (where 0 means something). */
+/* Values that a preset or the data may fill in start as 0 (counts) or -1 (where 0 has a meaning).
+ */
 struct lm_options {
     /* the model */
     const char *model, *dtype;
     int64_t hidden, layers, heads, kv_heads, mlp, vocabulary;
-    struct lm_config config; /* of all that */
+    struct lm_config config; /* the resulting configuration */
     /* the data */
     const char *data, *validation, *tokenizer;
     int64_t length;
@@ -23,11 +24,11 @@ struct lm_options {
     const char *to_hf;
     int64_t shard_size;
     int64_t validation_every, validation_batches;
-    /* text that is written */
+    /* generated text */
     const char *prompt;
     int64_t samples, sample_every, sample_tokens, sample_seed;
     struct lm_choice choice;
-    /* what comes out */
+    /* output */
     bool help, version;
     struct ckpt_options library;
 };
@@ -41,7 +42,7 @@ struct lm_options {
         .choice = {.temperature = 0.8, .top_p = 1}, .library = CKPT_OPTIONS_INIT                   \
     }
 
-/* Rows of the model, for the tables of both programs. */
+/* Option rows of the model, for both programs. */
 #define LM_MODEL_ROWS                                                                              \
     ROW("model", STRING, model, "NAME",                                                            \
         "preset, as gpt2-124M, llama3.2-1B or qwen2.5-0.5B, or a config.json or its directory "    \
@@ -75,23 +76,24 @@ struct lm_options {
               "choose among the likeliest that have so much together (default 1)", 1e-6, 1)
 
 /*
- * Both read the command line and fill in the model.  Return 0 to go on, 1 when all is done (--help)
- * and -1 when a sentence was printed.
+ * Both parse the command line and fill in the model.  Return 0 to continue, 1 when nothing is left
+ * to do (--help), and -1 after an error message.
  */
 int lm_options_parse(struct lm_options *o, int argc, char **argv);
 int lm_sample_options_parse(struct lm_options *o, int argc, char **argv);
 
-/* The model of the options, with the sizes that they change.  Returns 0, or -1 after a sentence. */
+/* Fills in the configuration: the named model with the sizes that options change.  Returns 0, or -1
+ * after an error message. */
 int lm_options_config(struct lm_options *o);
 /* Whether the path is a directory. */
 bool lm_is_directory(const char *path);
-/* Where the tokenizer is, or NULL: bytes. */
+/* The path of the tokenizer, or NULL: each byte is a token. */
 const char *lm_options_tokenizer(const struct lm_options *o);
-/* The files that they name. */
+/* The files that the options name. */
 struct training_files lm_files(const struct lm_options *o);
-/* Notes the options of lm-train in the states of c.  Returns 0, or -1 after a sentence. */
+/* Stores lm-train's options in the saved states of c.  Returns 0, or -1 after an error message. */
 int lm_options_note(const struct lm_options *o, ckpt *c);
-/* All ranks must have been given the same.  Returns 0, or -1 after a sentence. */
+/* Checks that all ranks were given the same options.  Returns 0, or -1 after an error message. */
 int lm_options_agree(const struct lm_options *o, ckpt *c);
 
 #endif

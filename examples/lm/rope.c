@@ -4,8 +4,8 @@
 #include "model.h"
 
 /*
- * Wavelengths beyond length / low are divided by factor, those below length / high stay, and what
- * is between is mixed.
+ * Wavelengths above length / low are divided by factor, wavelengths below length / high are
+ * unchanged, and the ones between are interpolated.
  */
 static double scale(const struct lm_rope_scaling *s, double f)
 {

@@ -23,7 +23,7 @@ static int go(struct lm_run *r)
         return 0;
     }
     int rc = lm_write_text(r, stdout);
-    ckpt_profile_print(r->decoder.next, stderr); /* the texts alone go to stdout */
+    ckpt_profile_print(r->decoder.next, stderr); /* stdout has only the texts */
     return rc;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The model of a run, and the whole of a program. */
+/* Builds the model of a run, and runs a whole program. */
 #include <string.h>
 #include "../common/signals.h"
 #include "run.h"

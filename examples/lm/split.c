@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Text cut in pieces before BPE, by PCRE2. */
+/* Splits text into pieces before BPE, with PCRE2. */
 #include <stdlib.h>
 #include <string.h>
 #include "../common/say.h"
@@ -29,7 +29,7 @@ int splitter_open(struct splitter **s, const char *path, const char *pattern)
         return say_fail("%s: its pattern cannot be used: %s at %zu of %s", path, (char *)text, at,
                         pattern);
     }
-    pcre2_jit_compile((*s)->code, PCRE2_JIT_COMPLETE); /* without it the pattern is interpreted */
+    pcre2_jit_compile((*s)->code, PCRE2_JIT_COMPLETE); /* else the pattern is interpreted */
     return 0;
 }
 
@@ -40,7 +40,7 @@ void splitter_close(struct splitter *s)
     free(s);
 }
 
-/* What lies between two matches is a piece, too. */
+/* Text between two matches is a piece, too. */
 static int take_all(const struct splitter *s, pcre2_match_data *match, const char *path,
                     const char *text, size_t bytes,
                     int (*take)(void *user, const char *piece, int64_t bytes), void *user)
@@ -53,7 +53,7 @@ static int take_all(const struct splitter *s, pcre2_match_data *match, const cha
     while (at < bytes && !rc) {
         int found =
             pcre2_match(s->code, (PCRE2_SPTR)text, bytes, at, flags | PCRE2_NOTEMPTY, match, NULL);
-        flags = PCRE2_NO_UTF_CHECK; /* the first match has checked all of it */
+        flags = PCRE2_NO_UTF_CHECK; /* the first match has validated the whole text */
         if (found < 0 && found != PCRE2_ERROR_NOMATCH)
             return found >= PCRE2_ERROR_UTF8_ERR21 && found <= PCRE2_ERROR_UTF8_ERR1
                        ? say_fail("%s: not UTF-8 at byte %zu", path, pcre2_get_startchar(match))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tokenizers as Hugging Face has them in files: see tokenizer.h. */
+/* Tokenizers in Hugging Face's file formats: see tokenizer.h. */
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,13 +8,13 @@
 #include "ckpt_tools.h"
 #include "tokenizer.h"
 
-/* What GPT-2 cuts text by; others say it in their file. */
+/* GPT-2's pattern for splitting text; other tokenizers have theirs in their file. */
 static const char gpt2_pattern[] =
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 
 /* ---- names --------------------------------------------------------------------------------- */
 
-/* Tokens by their bytes: a hash table of numbers, -1 where there is none. */
+/* Finds tokens by their bytes: a hash table of token ids, -1 for an empty slot. */
 struct token_names {
     int64_t places; /* a power of 2 */
     int32_t token[];
@@ -29,7 +29,7 @@ static int64_t first_place(const struct token_names *names, const char *bytes, i
     return (int64_t)((hash ^ hash >> 32) & (uint64_t)(names->places - 1));
 }
 
-/* The place of these bytes: where they are or would be. */
+/* The slot of these bytes: the one that holds them, or the empty one where they belong. */
 static int64_t find_place(const struct tokenizer *t, const char *bytes, int64_t n)
 {
     const struct token_names *names = t->names;
@@ -68,14 +68,15 @@ static int make_names(struct tokenizer *t)
 
 /* ---- bytes as characters ------------------------------------------------------------------- */
 
-/* Files write each byte as a printable character: those that are printable in Latin-1 as they are,
- * the others in their order from U+0100 on. */
+/* Files write each byte as a printable character: bytes that are printable in Latin-1 unchanged,
+ * the others mapped in order to U+0100 and up. */
 static bool is_itself(int byte)
 {
     return (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
 }
 
-/* The bytes that a name of a file stands for, malloc'ed; NULL: a character stands for none. */
+/* The bytes that a token's name in a file stands for, malloc'ed; NULL: a character stands for no
+ * byte. */
 static char *to_bytes(const char *name, int32_t *length)
 {
     char *bytes = malloc(strlen(name) + 1);
@@ -222,7 +223,7 @@ static int put_merge(struct tokenizer *t, const char *path, const char *left, co
     return 0;
 }
 
-/* "a b"; cuts it in place. */
+/* Adds the merge "a b"; modifies line. */
 static int put_line(struct tokenizer *t, const char *path, char *line, int32_t rank)
 {
     char *blank = strchr(line, ' ');
@@ -310,7 +311,7 @@ static bool is_type(const json_t *part, const char *type)
     return is && !strcmp(is, type);
 }
 
-/* The pattern of the cutter in front of the merges; NULL after a sentence. */
+/* The split pattern of the pre-tokenizer `cutter`; NULL after an error message. */
 static const char *find_pattern(const char *path, const json_t *cutter)
 {
     const json_t *parts = json_object_get(cutter, "pretokenizers"),
@@ -354,7 +355,8 @@ static int read_tokenizer(struct tokenizer *t, const char *path)
     return rc;
 }
 
-/* vocab.json, with merges.txt in its directory.  The only token that is not merged is known. */
+/* Reads vocab.json, and merges.txt in the same directory.  These files do not list special tokens,
+ * so the only one is known by its name. */
 static int read_pair(struct tokenizer *t, const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -385,7 +387,7 @@ bool tokenizer_is_in(const char *directory)
     return find_file(directory, "tokenizer.json", path) || find_file(directory, "vocab.json", path);
 }
 
-/* Whether the file is a plain object of names and numbers. */
+/* Whether the file is a plain JSON object of token names and ids. */
 static bool is_vocabulary(const char *path)
 {
     size_t n = strlen(path);
@@ -452,7 +454,7 @@ static int take_piece(void *user, const char *piece, int64_t bytes)
     return 0;
 }
 
-/* The longest special token that the text begins with, or -1. */
+/* The longest special token at the start of the text, or -1. */
 static int32_t special_at(const struct tokenizer *t, const char *text, int64_t bytes)
 {
     int32_t best = -1;
@@ -468,7 +470,7 @@ static int32_t special_at(const struct tokenizer *t, const char *text, int64_t b
     return best;
 }
 
-/* What lies between two special tokens is cut and merged. */
+/* Text between two special tokens is split and merged. */
 static int encode_all(struct encoding *e, const char *path, const char *text, int64_t bytes)
 {
     int64_t begin = 0;

@@ -35,7 +35,7 @@ static int32_t word(const unsigned char *at)
 
 /* ---- headers ------------------------------------------------------------------------------- */
 
-/* The file must end where the header says: one that was cut, or is not this, is refused. */
+/* The file must end where the header says; a truncated or different file is refused. */
 static int check_size(const struct token_shard *s, int64_t size)
 {
     int64_t mask = s->mask_begin ? (s->count + 7) / 8 : 0;
@@ -80,7 +80,8 @@ static int read_llmq(struct token_shard *s, const unsigned char *h, int64_t size
     return check_size(s, size);
 }
 
-/* 1: it is a token file and was read; 0: it is none; -1 after a sentence. */
+/* Returns 1: this is a token file and its header was read; 0: it is no token file; -1 after an
+ * error message. */
 static int read_header(struct token_shard *s, const unsigned char *h, int64_t n, int64_t size)
 {
     int32_t magic = n >= 4 ? word(h) : 0;
@@ -203,7 +204,7 @@ void tokens_close(struct tokens *t)
 
 /* ---- reading ------------------------------------------------------------------------------- */
 
-/* The descriptor of a shard: one file is open at a time. */
+/* The descriptor of a shard; only one file is open at a time. */
 static int open_file(struct tokens *t, int shard)
 {
     if (t->open == shard)
@@ -238,7 +239,7 @@ static int read_bytes(struct tokens *t, int shard, int64_t at, int64_t bytes, vo
     return 0;
 }
 
-/* Widens tokens that stand packed at the end of dst's n * 4 bytes. */
+/* Widens tokens packed at the end of dst's n * 4 bytes. */
 static void widen(int32_t *dst, int64_t n, int width)
 {
     const unsigned char *src = (const unsigned char *)(dst + n) - n * width;

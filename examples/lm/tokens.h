@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tokens in files: shards as llm.c and LLMQ write them, and text that is read byte by byte.  Files
- * are read where a batch needs them, never held: memory does not grow with the data, and a file
- * that shrinks or a disk that fails is a sentence.
+ * Tokens in files: shards in the formats of llm.c and LLMQ, and text as bytes.  Batches are read
+ * from the files when needed, so memory does not grow with the data.  A file that shrinks or a disk
+ * that fails gives an error message.
  */
 #ifndef LM_TOKENS_H
 #define LM_TOKENS_H
@@ -13,26 +13,26 @@
 struct token_shard {
     char *path;
     int64_t count;      /* tokens */
-    int64_t begin;      /* byte at which they begin */
-    int64_t mask_begin; /* byte at which a bit a token begins, 1: it is trained on; 0: no mask */
-    int64_t vocabulary; /* tokens are below this; 0: the file does not say */
-    int width;          /* bytes of a token: 1, 2 or 4 */
-    int32_t *held;      /* the tokens themselves, of text that a tokenizer encoded; or NULL */
+    int64_t begin;      /* byte offset of the first token */
+    int64_t mask_begin; /* byte offset of the mask, one bit per token, 1: trained on; 0: no mask */
+    int64_t vocabulary; /* tokens are below this; 0: not in the file */
+    int width;          /* bytes per token: 1, 2 or 4 */
+    int32_t *held;      /* tokens of text that a tokenizer encoded; or NULL */
 };
 
 struct tokens {
-    struct token_shard *shard; /* in the order of their names */
+    struct token_shard *shard; /* sorted by name */
     int n;
     int64_t count;
-    int open, fd; /* the shard whose file is open, and its descriptor; -1: none */
+    int open, fd; /* the shard whose file is open (-1: none), and its descriptor */
 };
 
-/* What a file is, by its first bytes. */
+/* The type of a file, from its first bytes. */
 enum token_kind { TOKENS_LLMC, TOKENS_LLMQ, TOKENS_TEXT };
 
 /*
- * Opens all files that a pattern of the shell matches.  encode turns text into tokens (*n of them,
- * malloc'ed); NULL: a byte is a token.  Returns 0, or -1 after a sentence.
+ * Opens all files that match a shell pattern.  encode turns text into tokens (*n of them,
+ * malloc'ed); NULL: each byte is a token.  Returns 0, or -1 after an error message.
  */
 typedef int32_t *(*token_encoder)(void *user, const char *path, const char *text, int64_t bytes,
                                   int64_t *n);
@@ -40,8 +40,8 @@ int tokens_open(struct tokens *t, const char *pattern, token_encoder encode, voi
 void tokens_close(struct tokens *t);
 
 /*
- * Reads n tokens of a shard from `first` on.  trained (may be NULL) becomes whether each is trained
- * on.  A token that is not below limit is an error.  Returns 0, or -1 after a sentence.
+ * Reads n tokens of a shard from `first` on.  trained (may be NULL) receives whether each one is
+ * trained on.  A token >= limit is an error.  Returns 0, or -1 after an error message.
  */
 int tokens_read(struct tokens *t, int shard, int64_t first, int64_t n, int64_t limit, int32_t *dst,
                 bool *trained);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Training: the next token of each place, by cross entropy; its loss on other data; text now and
- * then. */
+/* Training: next-token prediction with cross entropy, validation loss, and text samples. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +20,7 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
     return lm_loss(&r->model, t, tokens, ckpt_input(t, "targets", CKPT_I32, 2, shape));
 }
 
-/* The same with all scores, which a loss by itself need not hold. */
+/* As record, but also computes all scores, which the loss alone need not store. */
 static ckpt_tensor record_dump(ckpt_tape *t, int64_t batch, void *user)
 {
     const struct lm_run *r = user;
@@ -34,7 +33,8 @@ static ckpt_tensor record_dump(ckpt_tape *t, int64_t batch, void *user)
     return lm_cross_entropy(&r->model, t, x, targets);
 }
 
-/* Matrices decay, biases and weights of norms do not; Muon has no embeddings and no head. */
+/* Weight decay applies to matrices, not to biases and norm weights; Muon excludes embeddings and
+ * the head. */
 static ckpt_optimizer *optimizer(const struct lm_run *r)
 {
     const struct lm_options *o = &r->options;
@@ -70,7 +70,7 @@ int lm_compile(struct lm_run *r, bool trains)
 
 /* ---- batches ------------------------------------------------------------------------------- */
 
-/* What the course of the steps needs beside the run. */
+/* The data of training_run's callbacks. */
 struct course {
     struct lm_run *run;
     int32_t *tokens, *targets; /* [batch][length] */
@@ -106,10 +106,10 @@ static int feed(const struct course *c, ckpt_program *p, struct dataset *d, int6
     return 0;
 }
 
-/* ---- loss on other data, text ---------------------------------------------------------------- */
+/* ---- validation loss and text samples -------------------------------------------------------- */
 
-/* All ranks measure the same batches: the weights that they share need all of them.  NaN where it
- * was asked to stop meanwhile. */
+/* All ranks measure the same batches, because sharded weights need every rank.  *loss is NaN if the
+ * run was asked to stop meanwhile. */
 static int measure(struct course *c, double *loss)
 {
     struct lm_run *r = c->run;
@@ -164,7 +164,7 @@ static int report_text(struct course *c, int64_t step)
     return lm_write_text(c->run, stdout);
 }
 
-/* What is to be known of the weights behind `step` steps. */
+/* Validates and samples text where due after `step` steps. */
 static int look(struct course *c, int64_t step, bool at_end)
 {
     const struct lm_options *o = &c->run->options;
@@ -222,7 +222,7 @@ int lm_train(struct lm_run *r)
                          .options = &o->train,
                          .first = r->first,
                          .log = &r->log,
-                         .ahead = o->train.dump ? 0 : 1, /* a dump looks at the first one alone */
+                         .ahead = o->train.dump ? 0 : 1, /* a dump reads the first step alone */
                          .submit = submit,
                          .end = end,
                          .looks = looks,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Weights under Hugging Face's names, from their files and to them. */
+/* Loads and saves weights under Hugging Face's names. */
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 
 /* ---- loading ------------------------------------------------------------------------------- */
 
-#define PREFIX "transformer." /* what some files of GPT-2 begin all names with */
+#define PREFIX "transformer." /* prefix of all names in some GPT-2 files */
 
 struct load {
     const struct lm *model;
@@ -26,7 +26,8 @@ static bool ends_with(const char *name, const char *end)
     return n >= m && !strcmp(name + n - m, end);
 }
 
-/* What files have and the model makes itself: masks, frequencies, a head that is the embedding. */
+/* Tensors in files that the model computes itself: masks, frequencies, a head tied to the
+ * embedding. */
 static bool is_made_here(const struct lm *m, const char *name)
 {
     return ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias") ||
@@ -71,7 +72,7 @@ int lm_load(const struct lm *m, ckpt *c, const char *path, bool partial)
 
 /* ---- saving -------------------------------------------------------------------------------- */
 
-/* The parameters of one file: those from first on, n of them. */
+/* The parameters of one file: n of them from index `first` on. */
 struct part {
     ckpt *context;
     int first, n;
@@ -86,7 +87,7 @@ static struct ckpt_param_info info_at(const ckpt *c, int i)
     return info;
 }
 
-/* As many parameters as fit in `most` bytes as fp32, and at least one. */
+/* As many parameters as fit in `most` bytes of fp32, and at least one. */
 static struct part next_part(ckpt *c, int first, int64_t most)
 {
     struct part p = {c, first, 0, 0};
@@ -120,7 +121,7 @@ static int count_parts(ckpt *c, int64_t most)
     return n;
 }
 
-/* The name of part i of n in the directory, or of the only one. */
+/* The name of file i of n, or of the only file. */
 static void part_name(char dst[64], int i, int n)
 {
     if (n == 1)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Text that a model writes: a prompt, then a token at a time. */
+/* Text generation: a prompt, then one token at a time. */
 #include <stdlib.h>
 #include <string.h>
 #include "../common/memory.h"
@@ -10,7 +10,7 @@
 
 enum { STREAM_CHOICE = 0x4c4d0003 };
 
-/* The prompt, or what comes before any text. */
+/* The tokens of the prompt.  An empty prompt becomes the start token, or token 0 without one. */
 static int32_t *read_prompt(const struct lm_run *r, int64_t *n)
 {
     const char *text = r->options.prompt;
@@ -30,7 +30,7 @@ static int32_t *read_prompt(const struct lm_run *r, int64_t *n)
     return tokens;
 }
 
-/* Chooses the next token of every sample; those that have ended go on with their last one. */
+/* Samples the next token of every sequence; ended sequences repeat their last token. */
 static int choose(const struct lm_run *r, int64_t place, int32_t *token, bool *ended)
 {
     const struct lm_options *o = &r->options;
@@ -49,7 +49,7 @@ static int choose(const struct lm_run *r, int64_t place, int32_t *token, bool *e
     return 0;
 }
 
-/* Adds the bytes of each token to the text of its sample. */
+/* Appends the bytes of each token to its sample's text. */
 static void append(const struct lm_run *r, const int32_t *token, const bool *ended, FILE **text)
 {
     for (int64_t s = 0; s < r->decoder.samples; s++) {
@@ -88,7 +88,7 @@ static int write_all(struct lm_run *r, const int32_t *prompt, int64_t n, FILE **
     return rc;
 }
 
-/* A terminal must not obey what a model writes. */
+/* Escapes control characters: a terminal must not obey generated text. */
 static void print(FILE *f, const char *prompt, const char *text)
 {
     size_t room = 4 * (strlen(prompt) + strlen(text)) + 1;

@@ -37,9 +37,9 @@ import sys
 import warnings
 
 ALIGN = 512
-# Rates of machines/cpu.json: what "ckpt plan" without --machine takes a step to need.
+# Rates of machines/cpu.json, which "ckpt plan" uses without --machine.
 FLOPS, BANDWIDTH, OVERHEAD = 6e10, 1.5e10, 3e-6
-# Ops that are neither products nor known by their tag to go once through their elements.
+# Ops that stream once through their elements, but are neither products nor tagged as pointwise.
 STREAMED = {
     "_softmax", "_softmax_backward_data", "_log_softmax", "_log_softmax_backward_data",
     "native_layer_norm", "native_layer_norm_backward", "native_group_norm",
@@ -83,7 +83,7 @@ def export(module, arguments):
     try:
         with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
             return torch.export.export(module, arguments)
-    except Exception as error:  # PyTorch has dozens of kinds
+    except Exception as error:  # PyTorch raises dozens of types
         text = sentence(error)
         if "data-dependent" in str(error).lower() or "DataDependent" in text:
             raise Refused("the path through the model depends on the values of a tensor (an if, a "
@@ -233,7 +233,7 @@ class Graph:
         for kind, rounded, persistent, name in self.storages:
             lines.append(f"storage {kind} {rounded}{' persistent' if persistent else ''}  # {name}")
         for i, (phase, name, flops, moved, reads, writes, rerun) in enumerate(self.ops):
-            # The key 0 is of no measured cost.
+            # The key 0 means that no cost was measured.
             seconds = max(flops / FLOPS, moved / BANDWIDTH) + OVERHEAD
             words = [f"op {phase} {i} 0 {flops:.17g} {moved:.17g} {0:016x} {seconds:.17g}"]
             words += ["rerun"] * rerun + ["reads", *map(str, reads), "writes", *map(str, writes)]
@@ -279,7 +279,7 @@ def put_body(g, nodes, loss, gradients, index, unknown):
         made = []
         reads = [index[storage_key(t)] for n in node.all_input_nodes
                  for t in tensors(n.meta["val"]) if size(t)]
-        # A change in place makes another storage, but of what lives between steps.
+        # An in-place change makes a new storage, except for storages that live between steps.
         changed = [t for t in changed_by(node) if not g.storages[index[storage_key(t)]][2]]
         new = [t for t in tensors(node.meta["val"]) if storage_key(t) not in index and size(t)]
         for t in changed + new:
@@ -364,7 +364,7 @@ def main():
                         help="make bf16 the default dtype (default fp32)")
     options = parser.parse_args()
     warnings.filterwarnings("ignore")
-    logging.disable(logging.CRITICAL)  # a refusal is one sentence
+    logging.disable(logging.CRITICAL)  # a refusal prints one sentence
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Time without a device: see clock.h. */
+/* A simulated device for timing: see clock.h. */
 #include <stdlib.h>
 #include <string.h>
 #include "exec/clock.h"
 #include "plan/graph/queues.h"
 #include "plan/offload/transfer.h"
 
-/* What a queue gets. */
+/* A command submitted to a queue. */
 struct call {
     enum { CALL_WORK, CALL_RECORD, CALL_WAIT } kind;
     enum queue queue;
@@ -77,7 +77,7 @@ static void take(struct device *d, struct call o)
     s->calls.data[s->n++] = o;
 }
 
-/* ---- what the executor calls ----------------------------------------------------------------- */
+/* ---- device calls of the executor ------------------------------------------------------------ */
 
 static const struct graph_op *op_of(const struct ckpt_program *p, int32_t op)
 {
@@ -197,7 +197,7 @@ static const struct device_ops clock_ops = {.name = "clock",
                                             .replay = replay,
                                             .forget = forget};
 
-/* ---- what tests call ------------------------------------------------------------------------- */
+/* ---- interface for tests --------------------------------------------------------------------- */
 
 static char *nowhere(struct tier *t)
 {
@@ -205,7 +205,7 @@ static char *nowhere(struct tier *t)
     return NULL;
 }
 
-/* What a compile leaves out where there is only a plan. */
+/* Completes a plan-only compile, which leaves out instructions and recording. */
 static int make_ready(struct programs *ps)
 {
     static const struct tier_ops ops = {.name = "none", .base = nowhere};

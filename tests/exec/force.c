@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rewrites a plan without offloads into one with as many as there can be; see force.h. */
+/* Rewrites a plan without offloads into one with as many as possible; see force.h. */
 #include <stdlib.h>
 #include <string.h>
 #include "force.h"
 #include "plan/graphs.h"
 
-/* A storage away from the device between two residences there. */
+/* One offload: a storage leaves the device between two residences there. */
 struct forced {
     int32_t storage, out_step, free_step, in_step, use_step;
     int32_t from, to, below; /* residences */
@@ -54,7 +54,7 @@ static void find_uses(const struct forcing *x, int32_t s, int32_t first, int32_t
     }
 }
 
-/* The residence below, behind what is in its tier. */
+/* Adds a residence in a lower tier, at the end of the tier's used range. */
 static int32_t add_below(struct forcing *x, int32_t s, int32_t first, int32_t last)
 {
     bool nvme = x->f->nvme && !x->written[s] && (!x->f->host || draw(x, 2));
@@ -75,7 +75,7 @@ static bool wants(struct forcing *x, int32_t from, int32_t to)
     return to - from >= 2 && (x->f->all || draw(x, 4));
 }
 
-/* An activation's residence falls apart where it idles. */
+/* Splits an activation's residence at its idle intervals. */
 static void offload_activation(struct forcing *x, int32_t i)
 {
     struct uses u;
@@ -96,7 +96,8 @@ static void offload_activation(struct forcing *x, int32_t i)
     }
 }
 
-/* Where the offload behind use j of a persistent storage frees its room and asks for it again. */
+/* Selects the steps at which the offload of a persistent storage frees its device memory and starts
+ * to copy it back. */
 static void choose_steps(struct forcing *x, struct forced *k)
 {
     int32_t n = x->p->n_steps, body = x->p->n_body;
@@ -118,8 +119,8 @@ static void choose_steps(struct forcing *x, struct forced *k)
     k->in_step = least + draw(x, k->use_step - least + 1);
 }
 
-/* A persistent storage lives in a tier: it comes for its uses, and goes without a copy unless
- * somebody wrote it. */
+/* A persistent storage has a backing residence in a tier: it is copied in for its uses, and copied
+ * out only if it was written. */
 static void offload_persistent(struct forcing *x, int32_t s)
 {
     struct uses u;
@@ -161,7 +162,7 @@ static bool touches(const struct forcing *x, int32_t k, int32_t s)
     return graph_op_reads(x->g, o, s) || graph_op_writes(x->g, o, s);
 }
 
-/* The first step on the host that uses s, or the last; or -1. */
+/* The first (or last) step on the host that uses s; -1: none. */
 static int32_t find_host_step(const struct forcing *x, int32_t s, bool last)
 {
     int32_t found = -1;
@@ -171,9 +172,9 @@ static int32_t find_host_step(const struct forcing *x, int32_t s, bool last)
     return found;
 }
 
-/* The step behind which a copy out goes, between the last writer and the step on the host, or -1 if
- * nobody writes; what is not persistent goes when neither that nor a step of the device needs it.
- */
+/* Selects the step after which s is copied out, between its last writer and the host step; -1 if
+ * nothing writes it.  A storage that is not persistent leaves the device after this step and after
+ * its last use there. */
 static int32_t send(struct forcing *x, int32_t s, int32_t step, int32_t *here)
 {
     struct uses u;
@@ -203,7 +204,8 @@ static int32_t find_first_use(const struct forcing *x, int32_t s)
     return u.n ? u.step[0] : 0;
 }
 
-/* What is not state: a residence beside that on the device, for the steps on the host. */
+/* For storages that are not optimizer state: adds a residence in host memory, beside the device
+ * residence, for the host steps. */
 static void copy_to_host(struct forcing *x, int32_t s, int32_t step)
 {
     struct plan *p = x->p;
@@ -262,7 +264,7 @@ static bool is_placed(const struct residence *t)
     return t->tier == TIER_DEVICE && t->offset >= 0;
 }
 
-/* Whether two residences share a step, round the end of the step. */
+/* Whether two residences overlap in time; a residence may wrap around the end of the step. */
 static bool meet(const struct residence *s, const struct residence *t, int32_t n)
 {
     for (int32_t shift = -n; shift <= n; shift += n)
@@ -271,7 +273,7 @@ static bool meet(const struct residence *s, const struct residence *t, int32_t n
     return false;
 }
 
-/* First fit, in the order of the residences. */
+/* Assigns addresses by first fit, in the order of the residences. */
 static void place(struct forcing *x)
 {
     struct plan *p = x->p;
@@ -307,8 +309,9 @@ static int by_out(const void *a, const void *b)
                                       : x->storage - y->storage;
 }
 
-/* Every step takes a second by this clock, which is no machine's: copies out run in its second
- * half, in the order of the offloads, copies in in the first, by the step they are needed at. */
+/* Assigns times to copies on an artificial clock with one second per step: copies out run in the
+ * second half of a step, in the order of the offloads; copies in run in the first half, ordered by
+ * the step that needs them. */
 static void add_copies(struct forcing *x)
 {
     struct plan *p = x->p;
@@ -332,7 +335,7 @@ static void add_copies(struct forcing *x)
     }
 }
 
-/* ---- all of it ------------------------------------------------------------------------------- */
+/* ---- the whole plan -------------------------------------------------------------------------- */
 
 static int copy_base(struct forcing *x, const struct plan *base)
 {
@@ -394,9 +397,8 @@ int force_offloads(const struct graph *g, const struct plan *base, const struct 
     return rc;
 }
 
-/* A residence in host memory for a step on the host: nothing comes back from there but to a backing
- * residence.
- */
+/* Counts host residences that serve a host step: they are copied back to the device only if the
+ * device residence is the backing one. */
 static void count_sent(const struct graph *g, const struct plan *p, const struct copy *out,
                        struct force_count *n)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What tests of joined products train with: an input of normal values, and all parameters, to be
- * compared bit by bit.
+ * Helpers of tests of joined products: an input of normal values, and all parameters in one array,
+ * to be compared bit by bit.
  */
 #ifndef CKPT_TESTS_EXEC_JOINED_H
 #define CKPT_TESTS_EXEC_JOINED_H
@@ -12,7 +12,7 @@
 #include <cmocka.h>
 #include "ckpt_tools.h"
 
-/* n values of input "x", of bf16, that follow from `number`. */
+/* Feeds n bf16 values to input "x", determined by `number`. */
 static void feed_normal(ckpt_program *p, int64_t n, int number)
 {
     float *x = malloc((size_t)n * sizeof *x);
@@ -24,7 +24,7 @@ static void feed_normal(ckpt_program *p, int64_t n, int number)
     free(x);
 }
 
-/* All parameters, one behind the other, to `most` values. */
+/* Copies all parameters one after the other, at most `most` values. */
 static void collect(ckpt *c, float *to, int64_t most)
 {
     int64_t at = 0;

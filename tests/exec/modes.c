@@ -31,7 +31,7 @@ void modes_train(const struct ckpt_options *o, enum ckpt_dtype grad_dtype, struc
         fail_msg("--vram %lld: %s", (long long)o->vram, message);
 }
 
-/* Returns whether something ran again. */
+/* Returns whether any op was recomputed. */
 static bool expect_same(const struct tiny_result *whole, const struct ckpt_options *o,
                         enum ckpt_dtype grad_dtype)
 {

@@ -3,7 +3,7 @@
 #include <math.h>
 #include "optimizer_kinds.h"
 
-/* Of an optimizer without a network: fp32. */
+/* The gradient dtype; fp32 for an optimizer without a network. */
 static enum ckpt_dtype grad_dtype_of(const struct small *small)
 {
     return small ? small->adamw.grad_dtype : CKPT_F32;
@@ -101,7 +101,7 @@ double kinds_rms(const double *x, int64_t n)
     return sqrt(sum / (double)n);
 }
 
-/* The running means of g^2 by rows and columns, and what they estimate. */
+/* The running means of g^2 by rows and columns, and the estimate of g^2 from them. */
 static void factor(struct reference *r, const double *g, double weight, double *v)
 {
     double all = 0, row[KINDS_WIDE] = {0}, col[KINDS_WIDE] = {0};
@@ -143,7 +143,7 @@ static ckpt_optimizer *make_adafactor(ckpt *c, const struct small *small)
     return ckpt_adafactor(c, &o);
 }
 
-/* y [n, n] = x x^T, or with rows of y and z a product. */
+/* y [n, m] = x [n, k] z, where z is [k, m], or [m, k] if transposed. */
 static void multiply(double *y, const double *x, const double *z, int64_t n, int64_t k, int64_t m,
                      bool transposed)
 {
@@ -155,7 +155,7 @@ static void multiply(double *y, const double *x, const double *z, int64_t n, int
         }
 }
 
-/* X X^T on the left, however it lies. */
+/* Newton-Schulz iterations with X X^T, for any shape of x. */
 static void orthogonalize(double *x, int64_t rows, int64_t cols)
 {
     double a[KINDS_WIDE * KINDS_WIDE], b[KINDS_WIDE * KINDS_WIDE], y[KINDS_MOST];
@@ -173,7 +173,7 @@ static void orthogonalize(double *x, int64_t rows, int64_t cols)
     }
 }
 
-/* Vectors are AdamW's, by a group. */
+/* Vectors are updated by AdamW, through a group. */
 static void muon(struct reference *r, const double *g, const struct reference_step *s)
 {
     double u[KINDS_MOST], scale = sqrt(fmax(1, (double)r->rows / (double)r->cols));

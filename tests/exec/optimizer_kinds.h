@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Optimizers for tests: how each kind is made, and its formula in double. */
+/* Optimizers for tests: constructors of each kind, and reference formulas in double. */
 #ifndef CKPT_TESTS_OPTIMIZER_KINDS_H
 #define CKPT_TESTS_OPTIMIZER_KINDS_H
 
@@ -19,14 +19,14 @@ struct reference_step {
     int k; /* from 1 */
 };
 
-/* g is clipped to a joint norm of 0.4. */
+/* g is clipped to a global norm of 0.4. */
 struct optimizer_kind {
     const char *name;
     ckpt_optimizer *(*make)(ckpt *c, const struct small *small);
     void (*update)(struct reference *r, const double *g, const struct reference_step *s);
-    double tolerance; /* of the change of a weight, over its root mean square */
-    bool host;        /* its updates can run there */
-    bool no_state;    /* beside master and EMA */
+    double tolerance; /* allowed error of a weight's change, relative to its root mean square */
+    bool host;        /* the host can run its updates */
+    bool no_state;    /* no state besides master and EMA */
 };
 
 enum { OPTIMIZER_KINDS = 7 };

@@ -70,7 +70,7 @@ void small_open(struct small *r, ckpt **c, ckpt_program **p)
         fail_msg("%s", ckpt_error(*c));
 }
 
-/* Steps [from, to), two under way. */
+/* Runs steps [from, to) with two steps under way. */
 void small_train(struct small *r, ckpt *c, ckpt_program *p, int from, int to)
 {
     for (int s = from; s <= to; s++) {
@@ -138,7 +138,7 @@ struct small small_make(enum ckpt_dtype dtype, int64_t width, int64_t n_micro, b
     return r;
 }
 
-/* Offloads all that can be offloaded, or most of it, of the plan that run r would have. */
+/* Writes a plan for run r that offloads everything, or most of it. */
 void small_force(const struct small *r, const struct force *f, const char *path,
                  struct budgets *tiers, struct force_count *count)
 {

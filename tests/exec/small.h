@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A small network that is trained with offloads, for tests of whole steps; uses what is inside. */
+/* A small network that is trained with offloads, for tests of whole steps; uses the library's
+ * internals. */
 #ifndef CKPT_TESTS_SMALL_H
 #define CKPT_TESTS_SMALL_H
 
@@ -61,9 +62,9 @@ void small_force(const struct small *r, const struct force *f, const char *path,
 /* Options to run such a plan: nvme is room for their text. */
 void small_use_tiers(struct small *r, const char *path, const struct budgets *tiers, char nvme[64]);
 
-/* These fail the test where losses or state differ in a bit; b's state is freed. */
+/* Fail the test if losses or state differ in a bit; they free b's state. */
 void small_expect_same(const char *what, const struct small *a, struct small *b);
-/* With activations offloaded so, and with a save and a resume behind the third step. */
+/* Compare with a run with forced offloads, and with a save and a resume after the third step. */
 void small_expect_forced(const struct small *resident, const struct force *f, const char *what);
 void small_expect_resumed(const struct small *whole);
 

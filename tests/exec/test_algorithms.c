@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Algorithms of libraries travel with plans and machine files: on a device whose libraries choose
- * some (the CPU with a list of its own), --plan-out and --machine-out name them, --plan-in and
- * --machine bring them back before a kernel runs, and ranks have those of rank 0.
+ * Library algorithms are stored in plans and machine files.  On a device whose libraries select
+ * some (the CPU with its own list), --plan-out and --machine-out write them, --plan-in and
+ * --machine restore them before a kernel runs, and all ranks use rank 0's.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,7 +15,7 @@
 #include "exec/tiny.h"
 #include "pins.h"
 
-static struct pins chosen[2]; /* by the device of each rank */
+static struct pins chosen[2]; /* per rank */
 static char path[] = "test_algorithms.tmp-XXXXXX", machine[] = "test_algorithms.tmp-XXXXXX",
             machine_out[] = "test_algorithms.tmp-XXXXXX";
 
@@ -31,7 +31,7 @@ static struct pins *second_algorithms(struct device *d)
     return &chosen[1];
 }
 
-/* A context whose device chooses; own has its calls. */
+/* Replaces the context's device calls by `own`, so that the device selects algorithms. */
 static void let_choose(ckpt *c, int rank, struct device_ops *own)
 {
     *own = *c->memory.device->ops;
@@ -39,7 +39,7 @@ static void let_choose(ckpt *c, int rank, struct device_ops *own)
     c->memory.device->ops = own;
 }
 
-/* A call of the kernels: uses what a file names for this key, else this choice. */
+/* As a kernel call: uses the file's choice for this key, otherwise this one. */
 static void use(struct pins *p, uint64_t key, const char *choice, enum pin_origin origin)
 {
     const char *given = pins_get(p, key);
@@ -52,11 +52,11 @@ static void forget(void)
     pins_free(&chosen[1]);
 }
 
-/* What kernels do behind a compile; NULL: nothing. */
+/* Simulates the kernels after a compile; NULL: nothing. */
 static void (*kernels)(struct pins *p);
 
-/* Compiles for a device that chooses and runs so many steps; returns ckpt_compile's code, prints
- * the plan into text. */
+/* Compiles for a device that selects algorithms and runs `steps` steps.  Returns ckpt_compile's
+ * code and prints the plan to text. */
 static int compile(const struct ckpt_options *o, int steps, char *text, size_t size)
 {
     struct tiny m = {.batch = 2, .length = 8, .width = 16, .heads = 2};
@@ -126,7 +126,7 @@ static void test_plan(void **state)
     forget();
 }
 
-/* A copy of the machine file `cpu` with these algorithms. */
+/* Writes a copy of the machine file `cpu` with these algorithms. */
 static void write_machine(const char *const *choices, int n)
 {
     struct machine m;
@@ -138,7 +138,7 @@ static void write_machine(const char *const *choices, int n)
     machine_free(&m);
 }
 
-/* Algorithms of a machine file are there before a kernel runs, and those of a plan go before. */
+/* Algorithms of a machine file are known before a kernel runs; a plan's take precedence. */
 static void test_machine(void **state)
 {
     static const char *const choices[] = {"ten", "eleven", "twelve"};
@@ -176,8 +176,8 @@ static void use_some(struct pins *p)
     use(p, 21, "proposed", PIN_PROPOSED);
 }
 
-/* What is written for the machine: what is faster than proposed, and of what was read all but what
- * the library of today no longer takes. */
+/* --machine-out writes algorithms that are faster than the proposed ones.  Entries that were read
+ * stay, except those that today's library rejects. */
 static void test_machine_out(void **state)
 {
     static const char *const choices[] = {"taken", "outdated", "not used", "slower now"};
@@ -208,7 +208,7 @@ static void test_machine_out(void **state)
 
 struct member {
     struct rank_thread thread;
-    const char *plan_in; /* of rank 0 alone */
+    const char *plan_in; /* for rank 0 only */
     char message[256];
     int code;
 };
@@ -253,7 +253,7 @@ static void test_ranks(void **state)
     forget();
 }
 
-/* All ranks say what is wrong with the file of rank 0. */
+/* All ranks report an error in rank 0's file. */
 static void test_bad_ranks(void **state)
 {
     struct member member[2] = {{.plan_in = path}};
@@ -270,7 +270,7 @@ static void test_bad_ranks(void **state)
     forget();
 }
 
-/* What is wrong with a plan file is said before anything runs. */
+/* An error in a plan file is reported before anything runs. */
 static void test_bad_plan(void **state)
 {
     char text[8192];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * --vram auto and none: where a step fits, the plan is byte for byte the one that no budget gives;
- * where it does not, auto plans within what there is and none refuses.  On the CPU the limits of
- * the host count; the memory of a card that is not there is that of a machine file.
+ * --vram auto and none: if a step fits, the plan is byte for byte the same as without a budget.
+ * Otherwise auto plans within the available memory and none refuses.  On the CPU the host's limits
+ * count; a machine file gives the memory of a simulated GPU.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,7 +19,8 @@ static const struct tiny shape = {.batch = 4, .length = 48, .width = 24, .heads 
 #define MACHINE "auto-budget-machine.json"
 #define PLAN    "auto-budget.plan"
 
-/* A card with so many bytes, of which a process takes so many beside its arena. */
+/* Writes a machine file of a GPU with `memory` bytes, of which a process uses `process` bytes
+ * besides its arena. */
 static void write_machine(int64_t memory, int64_t process)
 {
     struct machine m;
@@ -31,7 +32,7 @@ static void write_machine(int64_t memory, int64_t process)
     machine_free(&m);
 }
 
-/* The text of the plan for this card under a budget, for free(); NULL where it is refused. */
+/* The text of the plan for this GPU under a budget, for free(); NULL if it is refused. */
 static char *plan_text(int64_t vram, struct ckpt_program_info *info, char message[1024])
 {
     struct ckpt_options o = CKPT_OPTIONS_INIT;
@@ -94,7 +95,7 @@ static void test_card(void **state)
     unlink(MACHINE);
 }
 
-/* Budgets that depend on the day never change a bit. */
+/* Budgets that depend on free memory never change a bit. */
 static void test_same_bits(void **state)
 {
     (void)state;

@@ -275,7 +275,7 @@ static void expect_same(const struct deep *a, const struct deep *b)
     assert_memory_equal(a->values, b->values, sizeof a->values);
 }
 
-/* By a plan in which everything that may leave the device does, buffers too. */
+/* Runs a plan that offloads everything that can be offloaded, buffers too. */
 static void run_offloaded(struct deep *m, const struct ckpt_options *given)
 {
     struct ckpt_options o = *given;
@@ -333,8 +333,8 @@ static void test_budgets(void **state)
     check_budgets(CKPT_BF16, BATCH);
 }
 
-/* --micro-batch auto takes no size that would be another model: under every budget the bits of the
- * whole batch, or a refusal that says why, where a size that is given fits. */
+/* --micro-batch auto never selects a size that changes the model: under every budget the results
+ * are the whole batch's, or the budget is refused with a reason although an explicit size fits. */
 static void test_auto(void **state)
 {
     static struct deep whole = {.dtype = CKPT_F32}, m = {.dtype = CKPT_F32};
@@ -364,7 +364,7 @@ static void test_auto(void **state)
     run_deep(&m, &o);
 }
 
-/* A state of half of the steps, and the rest of them in another context. */
+/* Saves a state after half of the steps and runs the rest in another context. */
 static void test_resume(void **state)
 {
     struct deep whole = {.dtype = CKPT_BF16}, part = {.dtype = CKPT_BF16};
@@ -419,7 +419,7 @@ static ckpt_tensor record_overflow(ckpt_tape *t, int64_t n, void *user)
     return ckpt_mean(t, ckpt_nn_apply_batch_norm(t, m, x, true), 3);
 }
 
-/* The variance overflows and nothing else: what it divides is 0 then, and the loss is finite. */
+/* Only the variance overflows: the normalized values are then 0, and the loss is finite. */
 static void check_overflow(int64_t micro)
 {
     static const float x[4][2] = {{1e24f, 0}, {-1e24f, 1}, {2e24f, 2}, {-2e24f, 3}};
@@ -459,7 +459,7 @@ struct simple {
     int wrong;
 };
 
-/* count: assigned, one more than before; mean: of two halves of x in turn. */
+/* count: incremented in each step; mean: running mean of two halves of x in turn. */
 static ckpt_tensor record_simple(ckpt_tape *t, int64_t n, void *user)
 {
     const struct simple *m = user;
@@ -553,7 +553,7 @@ static void test_errors(void **state)
     ckpt_close(c);
 }
 
-/* Batch norm itself, of x [4, 3] but in one case. */
+/* Batch norm of x [4, 3], except in one case. */
 static ckpt_tensor record_refused(ckpt_tape *t, int64_t n, void *user)
 {
     const ckpt_tensor *p = user, w = p[1], three = p[2], two = p[3];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A cache of keys and values: texts of different lengths that are read at once and then go on token
- * by token give what one pass over the whole text gives; budgets and tiers change no bit; what is
- * refused; no file has it, and ranks do not compare it.
+ * A cache of keys and values: prompts of different lengths that are read at once and then continued
+ * token by token give the same results as one pass over the whole text.  Budgets and tiers change
+ * no bit; wrong uses are refused; no file contains a cache, and ranks do not compare it.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -24,7 +24,7 @@ struct model {
     ckpt_tensor qkv[LAYERS], proj[LAYERS], cache[LAYERS][2];
 };
 
-/* Tokens of each sample that are read at once. */
+/* Number of prompt tokens of each sample, read at once. */
 static const int32_t prompt[SAMPLES] = {5, 1, 9};
 
 static void make_model(struct model *m, ckpt *c, enum ckpt_dtype dtype)
@@ -46,7 +46,7 @@ static void make_model(struct model *m, ckpt *c, enum ckpt_dtype dtype)
     }
 }
 
-/* x [B, T, WIDTH]; with places the keys and values go to the caches. */
+/* x [B, T, WIDTH]; with `at` the keys and values are written to the caches. */
 static ckpt_tensor layers(const struct model *m, ckpt_tape *t, ckpt_tensor x, ckpt_tensor at,
                           bool one)
 {
@@ -88,7 +88,7 @@ static ckpt_tensor record_all(ckpt_tape *t, int64_t batch, void *m)
     return put_out(t, layers(m, t, input(m, t, batch, PLACES), CKPT_NONE, false));
 }
 
-/* The whole of the places: what is behind a prompt is written over, one by one. */
+/* Processes all positions; those after a prompt are overwritten later, one by one. */
 static ckpt_tensor record_prompt(ckpt_tape *t, int64_t batch, void *m)
 {
     ckpt_tensor at = ckpt_input(t, "at", CKPT_I32, 1, &batch);
@@ -113,7 +113,7 @@ static float value(int sample, int place, int i)
     return (float)((sample * 311 + place * 97 + i * 31) % 41 - 20) / 20;
 }
 
-/* A step with so many places of x, of each sample from place `from` on. */
+/* Runs a step on `places` positions of x, of each sample from position `from` on. */
 static int step(ckpt_program *p, const int32_t *from, int places, const int32_t *at, float *y)
 {
     float x[NUMEL]; /* ranks are threads */
@@ -131,7 +131,7 @@ static int step(ckpt_program *p, const int32_t *from, int places, const int32_t 
 
 static const int32_t none[SAMPLES];
 
-/* What the two programs give behind each prompt, [SAMPLES][PLACES][WIDTH]. */
+/* The results of the two programs after each prompt, [SAMPLES][PLACES][WIDTH]. */
 static void generate(ckpt_program *read, ckpt_program *next, float *y)
 {
     float one[SAMPLES * WIDTH];
@@ -156,8 +156,8 @@ static struct ckpt_options options(void)
     return o;
 }
 
-/* Runs all programs, beside one that trains if `trains`, which is planned first and makes no step.
- * y, and that of one pass; *least: the smallest budget of the first and of the last one. */
+/* Runs all programs; if `trains` a training program is planned first but not run.  Fills in y, and
+ * `whole` by one pass; *least is the smallest budget of the first and of the last program. */
 static void run(const struct ckpt_options *o, enum ckpt_dtype dtype, bool trains, float *y,
                 float *whole, int64_t *least)
 {
@@ -211,7 +211,7 @@ static void test_generate(void **state)
     check_dtype(CKPT_BF16, 0.06f);
 }
 
-/* ---- what is refused ------------------------------------------------------------------------- */
+/* ---- refused uses ---------------------------------------------------------------------------- */
 
 enum fault { TWICE, READ_BEFORE, NO_CACHE, OTHER_DTYPE, TOO_LONG, TRAINS, FAULTS };
 
@@ -271,8 +271,8 @@ static void test_refused(void **state)
     ckpt_close(c);
 }
 
-/* A row behind the last one: a sentence with the place, on whatever device; a step later all goes
- * on. */
+/* A position after the last row gives an error message with the position, on every device; after
+ * the next valid step everything works again. */
 static void test_full(void **state)
 {
     const int32_t full[SAMPLES] = {3, PLACES, 1}, below[SAMPLES] = {3, -1, 1};
@@ -303,7 +303,7 @@ static int count_tensors(const char *path)
     return n;
 }
 
-/* A file with the first tensor of the one at path, which is not finite here. */
+/* Writes a file with the first tensor of the file at path, with a value that is not finite. */
 static void write_broken(const char *path, const char *broken)
 {
     struct ckpt_file_entry e = CKPT_FILE_ENTRY_INIT;
@@ -321,7 +321,8 @@ static void write_broken(const char *path, const char *broken)
     ckpt_file_close(f);
 }
 
-/* What a broken file left is whole again when all that files have was read: caches are not. */
+/* After a broken file, loading all tensors of a good file makes the context valid again; caches
+ * need not be loaded. */
 static void check_broken(ckpt *c, ckpt_program *p, const char *path)
 {
     char broken[160];
@@ -334,7 +335,7 @@ static void check_broken(ckpt *c, ckpt_program *p, const char *path)
     unlink(broken);
 }
 
-/* A cache is read and set as a parameter is, and no file has one. */
+/* A cache can be read and set like a parameter, but no file contains one. */
 static void test_files(void **state)
 {
     struct ckpt_options o = options();
@@ -373,7 +374,7 @@ struct member {
     int zero;
 };
 
-/* Trains, writes, trains: what a rank wrote is its own. */
+/* Trains, writes to the cache, trains: each rank has its own cache. */
 static void *run_member(void *member)
 {
     struct member *r = member;

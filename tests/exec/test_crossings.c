@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Things that work by themselves, two or three at a time. */
+/* Combinations of two or three features that have tests of their own. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 
 /* ---- frozen groups and lower tiers: the smallest budget is one ------------------------------- */
 
-/* A table that is looked up and frozen, a head that is trained: large enough to be offloaded. */
+/* A frozen table and a trained head, large enough to be offloaded. */
 enum { TOKENS = 20000, WIDTH = 128, LENGTH = 8, BATCH = 8, LAYERS = 4 };
 
 struct model {
@@ -26,7 +26,7 @@ static ckpt_tensor record(ckpt_tape *t, int64_t n, void *user)
     return ckpt_cross_entropy(t, ckpt_linear(t, h, m->head, CKPT_NONE), token, NULL);
 }
 
-/* The code of the plan; *least is the smallest budget that it names. */
+/* Returns the compile's code; *least is the smallest budget in its message. */
 static int plan(enum ckpt_dtype dtype, int64_t vram, int64_t host, const char *nvme, int64_t *least)
 {
     struct ckpt_options o = CKPT_OPTIONS_INIT;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where bytes wait between their uses changes no number: losses, norms, weights and optimizer state
- * after eight steps are the same bits when all is resident, recomputed, or offloaded on the host,
- * on NVMe or on both, in every place where the rules of plans allow it, and when updates run on the
- * host.  "make check-gpu" runs a part of the matrix on the GPU.
+ * The place where bytes wait between uses changes no number.  Losses, norms, weights and optimizer
+ * state after eight steps have the same bits when everything is resident, recomputed, or offloaded
+ * to the host, to NVMe or to both, wherever the rules of plans allow it, and when updates run on
+ * the host.  "make check-gpu" runs a part of the matrix on the GPU.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -16,7 +16,7 @@
 #include "ckpt_tools.h"
 #include "small.h"
 
-/* The first steps, a save, and the rest in a new context. */
+/* Runs the first steps, saves, and runs the rest in a new context. */
 static void run_in_parts(struct small *r, int first)
 {
     char path[64];
@@ -38,7 +38,7 @@ static void run_in_parts(struct small *r, int first)
     ckpt_close(c);
 }
 
-/* In between a step that is not finite, with another one under way behind it: neither counts. */
+/* Inserts a step that is not finite, with another step submitted after it: neither counts. */
 static void run_with_mishap(struct small *r)
 {
     int64_t n = SMALL_BATCH * r->width;
@@ -105,7 +105,8 @@ static void check_offloaded(const struct small *resident, int64_t n_micro, const
     unlink(path);
 }
 
-/* Updates on the host, beside offloads; every other one on the device where there are several. */
+/* Updates on the host together with offloads; with several updates every other one runs on the
+ * device. */
 static void check_stepped(const struct small *resident, uint64_t seed, int steps)
 {
     bool half = resident->dtype == CKPT_BF16, one = resident->width < 1000;
@@ -215,7 +216,7 @@ static void test_bf16_odd(void **state)
     check_all(CKPT_BF16, 37);
 }
 
-/* Storages larger than a slot go through several, in turn. */
+/* Storages larger than a staging slot go through several slots in turn. */
 static void test_pieces(void **state)
 {
     (void)state;
@@ -244,8 +245,8 @@ static void test_pieces(void **state)
     unlink(path);
 }
 
-/* Large parameters have updates of their own: some run on the host, some on the device, with state
- * that is there or streams. */
+/* Large parameters have separate updates: some on the host, some on the device, with resident or
+ * streamed state. */
 static void test_stepped_and_streamed(void **state)
 {
     (void)state;
@@ -263,7 +264,7 @@ static void test_stepped_and_streamed(void **state)
     }
 }
 
-/* Another program on parameters of its own, as large as what trains. */
+/* Another program, with parameters as large as the training program's. */
 static ckpt_tensor probe(ckpt_tape *t, int64_t batch, void *user)
 {
     const ckpt_tensor *w = user;
@@ -273,7 +274,7 @@ static ckpt_tensor probe(ckpt_tape *t, int64_t batch, void *user)
     return y;
 }
 
-/* What goes to a file, at the speed of the drive, holds up no copy to or from host memory. */
+/* Copies to files, which are as slow as the drive, do not delay copies to or from host memory. */
 static void expect_queues(const struct lowered *l, const struct plan *p)
 {
     int file = 0, host = 0;
@@ -291,8 +292,8 @@ static void expect_queues(const struct lowered *l, const struct plan *p)
     assert_true(file && host);
 }
 
-/* Steps of two programs by turns: copies of the one are under way when the other begins, in the
- * same part of the arena. */
+/* Steps of two programs alternate: copies of one are under way when the other begins, in the same
+ * part of the arena. */
 static void test_two_programs(void **state)
 {
     (void)state;
@@ -337,8 +338,8 @@ static void test_two_programs(void **state)
     unlink(path);
 }
 
-/* The output of a program that only goes forward, beside the one that trains, and the loss of one
- * more step after it. */
+/* Runs a forward-only program beside the training program; returns the loss of one more training
+ * step. */
 static float sample(struct small *r, ckpt *c, ckpt_program *p, float *h)
 {
     float loss;
@@ -355,8 +356,7 @@ static float sample(struct small *r, ckpt *c, ckpt_program *p, float *h)
     return loss;
 }
 
-/* What the planner itself offloads where the device is too small for the weights and their state.
- */
+/* Offloads that the planner selects if the device is too small for the weights and their state. */
 static void check_planned(int64_t n_micro, bool nvme)
 {
     struct small r = small_make(CKPT_F32, 1100, n_micro, true), offloaded = r;
@@ -398,7 +398,7 @@ static void test_planned(void **state)
     check_planned(3, true);
 }
 
-/* What the planner itself lets the host update, on a machine whose host is fast. */
+/* Host updates that the planner selects on a machine with a fast host. */
 static void test_planned_on_host(void **state)
 {
     (void)state;

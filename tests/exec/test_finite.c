@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is not finite: outputs, the numbers of an update, values in files. */
+/* Values that are not finite: in outputs, in an update's settings, in files. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -37,7 +37,7 @@ static ckpt *open_line(struct line *m, enum ckpt_dtype dtype, const struct ckpt_
 }
 
 static const float batch_x[4][3] = {{1, 2, 3}, {-1, 0.5f, 2}, {0, 0, 1}, {3, -2, 1}};
-/* y = w x + b in the parameters' type: what is not finite is an output alone. */
+/* y = w x + b in the parameters' dtype: only an output can become non-finite. */
 static ckpt_tensor scale(ckpt_tape *t, int64_t batch, void *user)
 {
     const struct line *m = user;
@@ -49,7 +49,8 @@ static ckpt_tensor scale(ckpt_tape *t, int64_t batch, void *user)
     return y;
 }
 
-/* Without an optimizer the outputs have to be finite; the step does not count, the next may. */
+/* Without an optimizer the outputs must be finite; a failed step does not count, the next one can
+ * succeed. */
 static void check_output(enum ckpt_dtype dtype, int64_t micro)
 {
     struct line m = {0};
@@ -90,7 +91,7 @@ static void test_outputs_are_finite(void **state)
     }
 }
 
-/* Processors give NaN a sign of their own, which printf prints. */
+/* Processors give NaN different signs, and printf prints the sign. */
 static void test_nan_has_no_sign(void **state)
 {
     (void)state;
@@ -115,7 +116,7 @@ static void test_nan_has_no_sign(void **state)
     ckpt_close(c);
 }
 
-/* Numbers of an update that are none are refused where they come in. */
+/* Non-finite settings of an update are refused where they are passed in. */
 static void test_rates(void **state)
 {
     (void)state;
@@ -145,7 +146,7 @@ static void test_rates(void **state)
     ckpt_close(c);
 }
 
-/* What is not finite is never put in the place of a file, nor taken from one. */
+/* Non-finite values never replace a file, and are never loaded from one. */
 static void check_files(enum ckpt_dtype dtype, bool whole)
 {
     struct line m = {0};
@@ -189,8 +190,8 @@ static void test_files_are_finite(void **state)
     }
 }
 
-/* Gradients are finite and the update is not: the step that did it says so and names the parameter,
- * and the weights replace none that were saved. */
+/* Gradients are finite but the update is not: the step fails and names the parameter, and the
+ * weights do not replace a saved file. */
 static void check_update(enum ckpt_dtype dtype, int ahead)
 {
     struct line m = {0};
@@ -233,8 +234,8 @@ static void test_update(void **state)
     }
 }
 
-/* The same with state in both tiers below, and with updates by threads of the host, which a step
- * ends without. */
+/* The same with state in both lower tiers, and with updates by host threads, which may end after
+ * the step. */
 static void test_update_with_tiers(void **state)
 {
     (void)state;

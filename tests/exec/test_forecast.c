@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a program would take, asked before it is compiled; and plans that tell no more than needed.
- */
+/* Forecasts of a program before it is compiled, and plans that reveal no more than needed. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -50,8 +49,8 @@ static struct ckpt_program_info compile(struct run *r, int64_t batch)
 
 /* ---- forecasts ------------------------------------------------------------------------------- */
 
-/* It is what the compile takes, whatever the budget and the size of micro-steps; and it leaves
- * nothing behind. */
+/* A forecast equals the compile's result, for every budget and micro-step size, and leaves nothing
+ * behind in the context. */
 static void agrees(int64_t vram, int64_t micro)
 {
     struct run r = open_run(vram, micro), other = open_run(vram, micro);
@@ -88,7 +87,7 @@ static void test_agrees(void **state)
     agrees(all.min_budget, CKPT_AUTO);
 }
 
-/* One that does not fit, or takes too long, is an answer. */
+/* A program that does not fit, or takes too long, gives a result and not an error. */
 static void test_refused(void **state)
 {
     (void)state;

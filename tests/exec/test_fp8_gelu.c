@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * GELU at the end of products of 8 bits: a model trains with the same bits as with GELU beside
- * them, without a budget and under small ones, with tiers and with micro-steps; what is joined and
- * what is not.
+ * GELU in the epilogue of 8-bit products: a model trains with the same bits as with separate GELU
+ * ops, without a budget and under small ones, with tiers and with micro-steps; and which ops are
+ * joined.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,16 +18,16 @@
 
 enum { ROWS = 256, TILES = 1, WIDTH = 128, HIDDEN = 144, LAYERS = 2, STEPS = 2 };
 
-/* What of a layer is another way than in a plain perceptron. */
+/* How a layer differs from a plain perceptron. */
 enum variation {
     PLAIN,
     NO_BIAS,    /* of the layer before GELU */
     SHOWN,      /* GELU's result is an output */
-    READ_TWICE, /* and read by another op */
+    READ_TWICE, /* and another op reads it */
     ADDEND,     /* the layer before GELU adds something */
-    RESHAPED,   /* a view of GELU's result is what the next layer reads */
-    FROZEN,     /* no layer takes gradients but the first of all */
-    NARROW,     /* fewer rows than are worth it */
+    RESHAPED,   /* the next layer reads a view of GELU's result */
+    FROZEN,     /* only the first layer has gradients */
+    NARROW,     /* too few rows for a joined op */
     VARIATIONS
 };
 
@@ -87,7 +87,7 @@ static ckpt_tensor param(ckpt *c, const char *kind, int i, int ndim, int64_t row
                       trained);
 }
 
-/* NULL where the budget is refused. */
+/* NULL if the budget is refused. */
 static ckpt *open_model(struct model *m, const struct ckpt_options *o, ckpt_program **p)
 {
     struct ckpt_adamw adamw = CKPT_ADAMW_INIT;
@@ -154,7 +154,7 @@ struct run {
     int64_t bytes; /* that the plan takes */
 };
 
-/* NULL where the budget is refused. */
+/* NULL if the budget is refused. */
 static struct run *train(struct model m, bool joins, const struct ckpt_options *o)
 {
     ckpt_program *p;
@@ -196,7 +196,7 @@ static void expect_joined(const struct joined *got, const struct joined *expecte
                  got->largest, got->passes, got->gradients);
 }
 
-/* Which ops are joined, of how many; and that no bit depends on it. */
+/* Counts the joined ops of each variation, and checks that joining changes no bit. */
 static void test_variations(void **state)
 {
     static const struct joined expected[VARIATIONS] = {
@@ -241,7 +241,7 @@ static void test_budgets(void **state)
     free(apart);
 }
 
-/* Each micro-step is joined alike. */
+/* Every micro-step is joined in the same way. */
 static void test_micro_steps(void **state)
 {
     const struct model m = {.batch = 4};
@@ -254,7 +254,7 @@ static void test_micro_steps(void **state)
     free(apart);
 }
 
-/* Other operands are left alone. */
+/* Ops with other operands are not joined. */
 static void test_modes(void **state)
 {
     static const char *const matmul[] = {"bf16", "fp8-block", "fp8"};

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * --matmul fp8 and fp8-block: which layers are of 8 bits, that budgets, tiers, threads and resuming
- * change no bit, also where copies are made again, that gradients are near those of bf16 and a
- * model learns, what is not finite, gradients of gradients, and files of runs with other products.
- * Conversions and single ops are test_fp8's.  "make check-gpu" runs it on the GPU.
+ * --matmul fp8 and fp8-block: which layers use 8 bits; that budgets, tiers, threads and resuming
+ * change no bit, also if copies are recomputed; that gradients are close to bf16's and a model
+ * learns; non-finite values, gradients of gradients, and files of runs with other products.
+ * test_fp8 tests conversions and single ops.  "make check-gpu" runs it on the GPU.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -27,7 +27,7 @@ struct net {
     ckpt_tensor w[WEIGHTS], bias;
     int64_t rows;
     enum ckpt_dtype dtype;
-    bool frozen_first; /* a frozen layer reads what a trained one reads behind it */
+    bool frozen_first; /* a frozen layer reads a tensor before a trained one does */
 };
 
 static void make_net(struct net *n, ckpt *c)
@@ -50,8 +50,8 @@ static ckpt_tensor mean_square(ckpt_tape *t, ckpt_tensor y)
     return ckpt_mean(t, ckpt_mul(t, y, y), 7);
 }
 
-/* The first reads an input; of those behind it one is too narrow, one no multiple of 16, one has
- * few rows, and the last is told to be precise. */
+/* The first layer reads an input.  Of the next ones, one is too narrow, one is not a multiple of
+ * 16, one has few rows, and the last is set to full precision. */
 static ckpt_tensor record_net(ckpt_tape *t, int64_t batch, void *user)
 {
     const struct net *n = user;
@@ -139,8 +139,7 @@ static void test_layers(void **state)
     expect_products((struct net){.rows = 64, .dtype = CKPT_F32}, "fp8-block", true, 0, 0, 0, 0);
 }
 
-/* Outputs that runs have no address for: nobody reads them before they are made again, if at all.
- */
+/* Outputs without an address: nothing reads them before they are recomputed, if at all. */
 static int count_spared(const ckpt_program *p)
 {
     int n = 0;
@@ -158,7 +157,7 @@ static int count_spared(const ckpt_program *p)
     return n;
 }
 
-/* Between two layers of 8 bits. */
+/* GELU between two 8-bit layers. */
 static ckpt_tensor record_gelu(ckpt_tape *t, int64_t batch, void *user)
 {
     const struct net *n = user;
@@ -168,7 +167,7 @@ static ckpt_tensor record_gelu(ckpt_tape *t, int64_t batch, void *user)
     return mean_square(t, ckpt_linear(t, h, n->w[LAST], CKPT_NONE));
 }
 
-/* The same of a modulated norm, whose rows of shift and scale are one for each sample. */
+/* The same with a modulated norm, whose shift and scale have one row per sample. */
 static ckpt_tensor record_norm(ckpt_tape *t, int64_t batch, void *user)
 {
     const struct net *n = user;
@@ -179,8 +178,8 @@ static ckpt_tensor record_norm(ckpt_tape *t, int64_t batch, void *user)
     return mean_square(t, ckpt_linear(t, y, n->w[LAST], CKPT_NONE));
 }
 
-/* Nobody reads the result of the norm; its statistics are read, and where there is one scale its
- * largest magnitude. */
+/* The norm's result is not read; its statistics are read, and with one scale per tensor its largest
+ * magnitude. */
 static void test_norm(void **state)
 {
     (void)state;
@@ -206,7 +205,8 @@ static void test_norm(void **state)
     free(x);
 }
 
-/* GELU is done with the copies, and nowhere else; its gradient where blocks have scales. */
+/* GELU is computed only within the conversion to 8-bit copies; its gradient only with block scales.
+ */
 static void test_gelu(void **state)
 {
     (void)state;
@@ -295,8 +295,8 @@ static void test_tiers(void **state)
     }
 }
 
-/* Where copies are made twice each run writes those that are read before the other; that this
- * changes no bit is test_budgets'. */
+/* If copies are made twice, each run writes the copies that are read before the other run.
+ * test_budgets checks that this changes no bit. */
 static void test_spared(void **state)
 {
     struct small r = make(1, "fp8");
@@ -318,7 +318,7 @@ static void test_spared(void **state)
     }
 }
 
-/* An fp32 model has nothing of 8 bits; a bf16 one has other numbers in each mode. */
+/* The modes do not affect an fp32 model; a bf16 model gets different numbers in each mode. */
 static void test_other_bits(void **state)
 {
     struct small wide[3], half[3];
@@ -339,7 +339,7 @@ static void test_other_bits(void **state)
 
 /* ---- accuracy -------------------------------------------------------------------------------- */
 
-/* Gradients of all parameters after a step, against those of bf16. */
+/* Compares gradients of all parameters after a step with bf16's. */
 static void test_gradients(void **state)
 {
     static const double least[] = {0.99, 0.995};
@@ -373,9 +373,9 @@ static void test_learning(void **state)
     }
 }
 
-/* ---- what is not finite ---------------------------------------------------------------------- */
+/* ---- non-finite values ----------------------------------------------------------------------- */
 
-/* Values of the first weight, from which every 8-bit layer reads. */
+/* Sets the values of the first weight, which every 8-bit layer depends on. */
 static int step_with(struct small *r, float value, char *sentence, size_t size)
 {
     const int64_t n = WIDTH * WIDTH;
@@ -396,7 +396,7 @@ static int step_with(struct small *r, float value, char *sentence, size_t size)
     return rc;
 }
 
-/* The op that rounded it is named: its scale is the first result that is not finite. */
+/* The message names the op that rounded the value: its scale is the first non-finite result. */
 static void test_not_finite(void **state)
 {
     static const char *const op[] = {"to_fp8", "to_fp8_blocks"};
@@ -437,7 +437,7 @@ static void test_zeros(void **state)
 
 /* ---- gradients of gradients ------------------------------------------------------------------ */
 
-/* What ckpt_gradients records is of bf16, and can be differentiated. */
+/* Ops recorded by ckpt_gradients use bf16, and can be differentiated. */
 static ckpt_tensor record_penalty(ckpt_tape *t, int64_t batch, void *user)
 {
     const struct net *n = user;
@@ -501,7 +501,7 @@ static void test_table(void **state)
     assert_non_null(strstr(table, "4 of 5 linear layers"));
 }
 
-/* A run goes on with the products that it began with, unless its program lets that differ. */
+/* A resumed run must use the products it began with, unless its program permits a change. */
 static void test_resume(void **state)
 {
     static const struct {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a process holds of weights that came from a file: no more than the plan says.  They are not
- * trained and came from bf16 or fp32, before or behind ckpt_lora, as codes, from a state, and live
- * on the device or the host; or several ranks train shares of them.  Each case is a process of its
- * own, which begins with a heap that nobody used.  And a weight that is not trained is what bf16
- * has of it: before the first program, behind it, in states.
+ * A process's resident memory for weights loaded from a file: no more than the plan says.  The
+ * weights are not trained; they come from bf16 or fp32, before or after ckpt_lora, as codes, or
+ * from a state, and live on the device or the host; or several ranks train shards of them.  Each
+ * case runs in its own process, with a fresh heap.  Also: an untrained weight has the value that
+ * bf16 has of it, before and after the first program and in states.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -59,7 +59,7 @@ static int64_t resident_bytes(void)
     return pages * sysconf(_SC_PAGESIZE);
 }
 
-/* Values that bf16 does not have; a file of them in bf16 has the nearest ones. */
+/* Fills in values that bf16 cannot represent; a bf16 file has the nearest ones. */
 static void fill(float *x, int layer)
 {
     ckpt_fill_normal(11, (uint64_t)layer, 1, x, NUMEL);
@@ -223,7 +223,7 @@ static void check_held(const char *what, int64_t held, int64_t planned)
 #endif
 }
 
-/* Whether the process stays within what the plan says, or without one within what bf16 takes. */
+/* Checks that the process stays within the plan's size, or without a plan within the bf16 size. */
 static void check_resident(const struct how *how)
 {
     const int64_t before = resident_bytes();
@@ -336,7 +336,7 @@ static void *run_member(void *member)
     return NULL;
 }
 
-/* Whatever ranks share, none keeps a value that slots have on the host as well. */
+/* For all kinds of sharding, no rank keeps a host copy of a value that slots have. */
 static void test_ranks(void **state)
 {
     (void)state;
@@ -356,7 +356,7 @@ static void test_ranks(void **state)
     }
 }
 
-/* ---- what such a weight is ------------------------------------------------------------------- */
+/* ---- values of untrained weights ------------------------------------------------------------- */
 
 static void get(ckpt *c, const struct net *m, float *to)
 {
@@ -364,8 +364,8 @@ static void get(ckpt *c, const struct net *m, float *to)
         fail_msg("%s", ckpt_error(c));
 }
 
-/* Of a file in fp32, before and behind the first program, behind a state, and as codes, which are
- * those of fp32 whatever was called first. */
+/* Values from an fp32 file, before and after the first program, after a state, and as codes: codes
+ * are made from fp32, whatever was called first. */
 static void test_values(void **state)
 {
     struct how how = {.what = "values", .file = CKPT_F32, .adapted_first = true, .unused = true};
@@ -403,7 +403,7 @@ static void test_values(void **state)
     free(want);
 }
 
-/* A state has such a weight in bf16. */
+/* A state stores such a weight in bf16. */
 static void test_state(void **state)
 {
     const struct how how = {.what = "state", .file = CKPT_F32};

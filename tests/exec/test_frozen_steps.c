@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Adapters above weights in codes (ckpt_quantize_frozen): a run has the bits of one whose weights
- * are what the codes stand for, and so under every budget, in every tier, in micro-steps, with
- * other state and other products, and resumed; gradients through such weights; what is kept and how
- * large it is; states of other formats; merged files; wrong input.  The codes themselves are
- * test_frozen's, ranks are test_ranks's.  "make check-gpu" runs it on the GPU.
+ * Adapters on weights in codes (ckpt_quantize_frozen): a run has the same bits as one with the
+ * dequantized weights, under every budget, in every tier, in micro-steps, with other state and
+ * other products, and resumed; gradients through such weights; sizes of stored values; states of
+ * other formats; merged files; wrong input.  test_frozen tests the codes, test_ranks several ranks.
+ * "make check-gpu" runs it on the GPU.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -27,9 +27,9 @@ enum { FORMATS = sizeof formats / sizeof *formats };
 
 /* ---- a run ----------------------------------------------------------------------------------- */
 
-/* What the next context keeps its weights in; NULL: as they are. */
+/* Storage format of the next context's weights; NULL: unchanged. */
 static const char *format;
-/* Values of the weights that it begins with; NULL: those of the seed. */
+/* Initial values of the weights; NULL: from the seed. */
 static const float *begin_with;
 
 static void add_adapters(ckpt *c)
@@ -41,7 +41,7 @@ static void add_adapters(ckpt *c)
         fail_msg("%s", ckpt_error(c));
 }
 
-/* Parameters that are no adapters come first. */
+/* Parameters that are not adapters come first. */
 static void set_weights(ckpt *c, const float *values)
 {
     for (int i = 0; i < SMALL_PARAMS; i++) {
@@ -53,7 +53,7 @@ static void set_weights(ckpt *c, const float *values)
     }
 }
 
-/* small_compile asks for an optimizer when the parameters are made. */
+/* small_compile calls this to make the optimizer once the parameters exist. */
 static ckpt_optimizer *adapted(ckpt *c, const struct small *r)
 {
     add_adapters(c);
@@ -69,7 +69,7 @@ static struct small make(enum ckpt_dtype dtype, int64_t n_micro)
     return r;
 }
 
-/* All slots of all parameters, adapters too. */
+/* Copies all slots of all parameters, adapters too. */
 static void collect(struct small *r, ckpt *c)
 {
     const int n = ckpt_param_count(c);
@@ -99,7 +99,7 @@ static void run(struct small *r)
     ckpt_close(c);
 }
 
-/* The first steps, a save, the rest in a new context. */
+/* Runs the first steps, saves, and runs the rest in a new context. */
 static void run_in_parts(struct small *r)
 {
     char path[64];
@@ -146,7 +146,7 @@ static void check_forced(const struct small *resident, const struct force *f, co
     unlink(path);
 }
 
-/* The smallest budget makes weights again, and one between it and that which keeps all. */
+/* Budgets: the smallest one, which recomputes weights, and one between it and the full peak. */
 static void check_budgets(const struct small *resident)
 {
     struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
@@ -190,7 +190,7 @@ static void test_exactness(void **state)
     check_exact(make(CKPT_BF16, 3));
 }
 
-/* With the state of adapters in other dtypes, gradients in bf16, and products of 8 bits. */
+/* With adapter state in other dtypes, bf16 gradients, and 8-bit products. */
 static void test_crossings(void **state)
 {
     struct small r = make(CKPT_BF16, 1);
@@ -213,8 +213,8 @@ static void test_crossings(void **state)
     ckpt_close(c);
 }
 
-/* As a run whose weights were set to what the codes stand for: the op is all that differs, and
- * random numbers do not. */
+/* Compares with a run whose weights were set to the dequantized values: only the op differs, not
+ * the random numbers. */
 static void check_against_plain(enum ckpt_dtype dtype, int64_t n_micro)
 {
     struct small coded = make(dtype, n_micro), plain = coded;
@@ -275,7 +275,7 @@ static void test_gradients(void **state)
     }
 }
 
-/* ---- what is kept ---------------------------------------------------------------------------- */
+/* ---- stored values --------------------------------------------------------------------------- */
 
 static void read_info(struct small r, struct ckpt_program_info *info, char table[4096])
 {
@@ -310,8 +310,8 @@ static void test_bytes(void **state)
     }
 }
 
-/* What is set is rounded to codes, before the compile and behind it, and stays when it is set
- * again; weights that are too small, or have other names, stay as they are. */
+/* Values that are set are rounded to codes, before and after the compile, and do not change when
+ * set again; weights that are too small, or have other names, are not rounded. */
 static void test_set(void **state)
 {
     enum { MANY = WIDTH * WIDTH };
@@ -367,7 +367,7 @@ static bool allow_frozen(void *user, const char *name, const char *was, const ch
     return !strcmp(name, "ckpt.frozen");
 }
 
-/* Bytes that the values of a state take. */
+/* Bytes of the values in a state. */
 static int64_t value_bytes(const char *path)
 {
     int64_t bytes = 0;
@@ -445,7 +445,7 @@ static float *read_tensor(const char *path, const char *name, int64_t n)
     return values;
 }
 
-/* w + 4 B A of the first weight: alpha is 16, the rank 4. */
+/* Checks w + 4 B A of the first weight: alpha is 16, the rank 4. */
 static void check_merged(const float *merged, ckpt *c)
 {
     float *w = malloc(WIDTH * WIDTH * 4), a[RANK * WIDTH], b[WIDTH * RANK];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Gradients in bf16: which of them, how they are rounded, and what is left alone. */
+/* bf16 gradients: which gradients are bf16, how they are rounded, and which stay fp32. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,7 +11,7 @@
 
 enum { BATCH = 4, WIDTH = 16, TWICE = WIDTH * WIDTH, STEPS = 10 };
 
-/* A weight that two products use, and one that a single product does. */
+/* A weight that two products use, and one that a single product uses. */
 struct pair {
     ckpt_tensor twice, once;
 };
@@ -63,7 +63,8 @@ static void step_pair(enum ckpt_dtype dtype, int64_t micro, struct outcome *o)
     ckpt_close(c);
 }
 
-/* Rounded once where nothing is added, and delivered as fp32; untouched where two uses add up. */
+/* A gradient without a sum is rounded once, and delivered as fp32; a sum of two uses is not
+ * rounded. */
 static void test_one_use(void **state)
 {
     (void)state;
@@ -120,7 +121,7 @@ static void train_tiny(enum ckpt_dtype dtype, enum ckpt_dtype grad_dtype, int st
         fail_msg("%s", message);
 }
 
-/* Gradients, norms and masters stay within what one rounding of the gradients explains. */
+/* Gradients, norms and masters differ no more than a single rounding of the gradients explains. */
 static void test_parity(void **state)
 {
     (void)state;

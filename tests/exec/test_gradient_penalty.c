@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Gradients that a model asks for: values, penalties on them against central differences, budgets,
- * stop_gradient, and what is refused.  "make check-gpu" runs it on the GPU.
+ * Gradients as part of a model: values, penalties on them against central differences, budgets,
+ * stop_gradient, and refused uses.  "make check-gpu" runs it on the GPU.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -62,7 +62,7 @@ static ckpt *open_with(struct penalty *m, int64_t vram)
     return c;
 }
 
-/* 2 x, by an op whose gradient is another one. */
+/* The identity, as an op whose gradient is another op, which has no gradient itself. */
 static int bent_shape(struct ckpt_call *call)
 {
     call->out[0] = call->in[0];
@@ -99,7 +99,7 @@ static ckpt_tensor convolve(ckpt_tape *t, const struct penalty *m, ckpt_tensor x
     return ckpt_conv(t, x, m->w[3], CKPT_NONE, &spec);
 }
 
-/* Convolution, norms of groups and of batches, SiLU, ReLU, the largest of windows that overlap. */
+/* Convolution, group and batch norms, SiLU, ReLU, max pooling with overlapping windows. */
 static ckpt_tensor by_groups(ckpt_tape *t, const struct penalty *m, ckpt_tensor x, int64_t n)
 {
     struct ckpt_pool_spec spec = CKPT_POOL_INIT;
@@ -112,7 +112,7 @@ static ckpt_tensor by_groups(ckpt_tape *t, const struct penalty *m, ckpt_tensor 
     return ckpt_reshape(t, ckpt_mean(t, h, 6u), 2, (int64_t[]){n, HIDDEN});
 }
 
-/* Places of a picture as tokens. */
+/* Attention over the positions of a picture as tokens. */
 static ckpt_tensor by_attention(ckpt_tape *t, const struct penalty *m, ckpt_tensor x, int64_t n)
 {
     const int64_t heads[] = {n, SIDE * SIDE, 2, HIDDEN / 2}, tokens[] = {n, SIDE * SIDE, HIDDEN};
@@ -125,7 +125,7 @@ static ckpt_tensor by_attention(ckpt_tape *t, const struct penalty *m, ckpt_tens
     return ckpt_reshape(t, ckpt_mean(t, h, 2u), 2, (int64_t[]){n, HIDDEN});
 }
 
-/* [n, 1], of which parameters w0 to w3, or those that the critic has, are a part. */
+/* The critic's output [n, 1]; uses parameters w0 to w3, or those that the critic has. */
 static ckpt_tensor criticise(ckpt_tape *t, const struct penalty *m, ckpt_tensor x, int64_t n)
 {
     const int64_t flat[] = {n, SIDE * SIDE}, picture[] = {n, SIDE, SIDE, 1};
@@ -172,7 +172,7 @@ static ckpt_tensor criticise(ckpt_tape *t, const struct penalty *m, ckpt_tensor 
     return ckpt_linear(t, ckpt_cast(t, h, m->dtype), m->w[2], CKPT_NONE);
 }
 
-/* mean((|dy/dx| - 1)^2) + mean(y), and all parameters a little. */
+/* mean((|dy/dx| - 1)^2) + mean(y), plus a small term of all parameters. */
 static ckpt_tensor record(ckpt_tape *t, int64_t n, void *user)
 {
     const struct penalty *m = user;
@@ -200,7 +200,7 @@ static int feed(ckpt_program *p, void *user)
     return ckpt_feed(p, "x", x, sizeof x);
 }
 
-/* The second derivatives are those of the loss itself. */
+/* Second derivatives are checked by central differences of the loss. */
 static void test_penalty(void **state)
 {
     (void)state;
@@ -217,9 +217,8 @@ static void test_penalty(void **state)
     }
 }
 
-/* The first ones are those of y: y(x + h e) - y(x - h e), summed over the batch, of another
- * program.
- */
+/* First derivatives are checked by another program with y(x + h e) - y(x - h e), summed over the
+ * batch. */
 static ckpt_tensor record_sum(ckpt_tape *t, int64_t n, void *user)
 {
     const struct penalty *m = user;
@@ -322,7 +321,7 @@ static void *run_member(void *member)
     return NULL;
 }
 
-/* Whatever they share, the bits are the same. */
+/* Sharding does not change the bits. */
 static void test_ranks(void **state)
 {
     (void)state;
@@ -343,9 +342,9 @@ static void test_ranks(void **state)
     }
 }
 
-/* ---- stop_gradient, and what has none -------------------------------------------------------- */
+/* ---- stop_gradient, and values without a gradient -------------------------------------------- */
 
-/* x stop(x) of a parameter: its gradient is x, not 2 x.  What y does not depend on gets 0. */
+/* x stop(x) of a parameter has the gradient x, not 2 x.  Values that y does not depend on get 0. */
 static ckpt_tensor record_stopped(ckpt_tape *t, int64_t n, void *user)
 {
     const struct penalty *m = user;

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * State in bf16 and in 8 bits (options.state): what is kept and how large it is, that a model
- * learns as with masters, files of states in every dtype, groups, adapters and narrow gradients.
- * That budgets, tiers and resuming change no bit is test_optimizers_exact's, ranks are
- * test_rank_state's, rounding itself is test_rounding's and test_mean8's.  "make check-gpu" runs
- * it on the GPU.
+ * State in bf16 and in 8 bits (options.state): the stored values and their size; that a model
+ * learns as with masters; files of states in every dtype; groups, adapters and bf16 gradients.
+ * test_optimizers_exact tests budgets, tiers and resuming, test_rank_state several ranks, and
+ * test_rounding and test_mean8 the rounding.  "make check-gpu" runs it on the GPU.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -30,7 +29,7 @@ static struct small make(enum ckpt_dtype dtype, const char *state)
 
 static const char *const small_states[] = {"bf16", "8bit"};
 
-/* Whether the low bits of all are 0: 16 of bf16, 20 of a mean in 8 bits. */
+/* Whether the low bits of all values are 0: 16 for bf16, 20 for a mean in 8 bits. */
 static bool is_short(const float *x, int64_t n, int bits)
 {
     for (int64_t i = 0; i < n; i++)
@@ -47,7 +46,7 @@ static float *get(ckpt *c, ckpt_tensor x, enum ckpt_slot slot, int64_t n)
     return values;
 }
 
-/* ---- what is kept ---------------------------------------------------------------------------- */
+/* ---- stored values --------------------------------------------------------------------------- */
 
 static void read_info(struct small r, struct ckpt_program_info *info, char table[4096])
 {
@@ -63,8 +62,8 @@ static void read_info(struct small r, struct ckpt_program_info *info, char table
     ckpt_close(c);
 }
 
-/* Two moments of two bytes, or of one and a top of two for 64, where there were a master and two
- * moments of four. */
+/* Bytes per element: two moments of two bytes, or of one byte plus a block maximum of two bytes per
+ * 64, instead of a master and two moments of four bytes. */
 static void test_bytes(void **state)
 {
     struct ckpt_program_info wide, narrow, bytes;
@@ -85,7 +84,7 @@ static void test_bytes(void **state)
     assert_int_equal(wide.parameter_bytes, bytes.parameter_bytes);
 }
 
-/* Sums of micro-steps are bf16 where state and gradients are; of fp32 state they stay fp32. */
+/* Sums of micro-steps are bf16 if state and gradients are; with fp32 state they are fp32. */
 static void test_sums(void **state)
 {
     static char table[4096];
@@ -135,7 +134,8 @@ static void test_slots(void **state)
         check_slots(small_states[i]);
 }
 
-/* A mean that is set is the nearest that has a code, and stays when it is set again. */
+/* A mean that is set becomes the nearest value that has a code, and does not change when set again.
+ */
 static void test_set_means(void **state)
 {
     struct small r = make(CKPT_BF16, "8bit");
@@ -161,7 +161,8 @@ static void test_set_means(void **state)
     ckpt_close(c);
 }
 
-/* What is set is the nearest that bf16 has, for the EMA too, before and after the compile. */
+/* A value that is set becomes the nearest bf16 value, also in the EMA, before and after the
+ * compile. */
 static void test_set(void **state)
 {
     struct small r = make(CKPT_BF16, "bf16");
@@ -188,7 +189,7 @@ static void test_set(void **state)
     ckpt_close(c);
 }
 
-/* fp32 parameters keep fp32 state: a model of them has the bits that it has without the option. */
+/* fp32 parameters keep fp32 state: the option changes no bit of an fp32 model. */
 static void test_fp32_model(void **state)
 {
     struct small a = make(CKPT_F32, NULL), b = make(CKPT_F32, "bf16"), d = make(CKPT_BF16, "fp32");
@@ -204,7 +205,7 @@ static void test_fp32_model(void **state)
     free(a.state), free(b.state), free(d.state), free(e.state), free(f.state), free(g.state);
 }
 
-/* The seed is that of the rounding: the same one, the same bits. */
+/* The seed determines the rounding: the same seed gives the same bits. */
 static void test_seed(void **state)
 {
     struct small a = make(CKPT_BF16, "bf16"), b = a;
@@ -233,7 +234,8 @@ static void test_option(void **state)
 
 enum { LONG = 200, LAST = 40 };
 
-/* The mean of the last losses at a learning rate whose updates are mostly below half a gap. */
+/* The mean of the last losses, at a learning rate whose updates are mostly below half a bf16 step.
+ */
 static double learn(const char *state, enum ckpt_dtype grad_dtype, int n_micro)
 {
     struct small r = make(CKPT_BF16, state);
@@ -274,7 +276,7 @@ static void test_learning(void **state)
     assert_true(fabs(sums - wide) < 0.03 * wide);
 }
 
-/* A gradient in bf16 has room of its own: without a master nobody could make the value again. */
+/* A bf16 gradient has its own memory: without a master the value could not be restored. */
 static void check_mishap(const char *kept)
 {
     struct small r = make(CKPT_BF16, kept), after;
@@ -303,7 +305,7 @@ static void test_mishap(void **state)
         check_mishap(small_states[i]);
 }
 
-/* A weight that no float is any more is named, and nothing is saved. */
+/* The weight that became non-finite is named, and nothing is saved. */
 static void check_broken(const char *kept)
 {
     struct small r = make(CKPT_BF16, kept);
@@ -368,7 +370,7 @@ static void test_file(void **state)
     check_file("8bit", "I32");
 }
 
-/* Weights for others are files of fp32, as ever. */
+/* Files of weights have fp32 values, as in other modes. */
 static void test_weights(void **state)
 {
     struct small r = make(CKPT_BF16, "bf16");
@@ -402,7 +404,7 @@ static bool allow(void *user, const char *name, const char *was, const char *is)
     return true;
 }
 
-/* A run with state in the other dtype is refused, or asks and takes the nearest values. */
+/* A run with state in another dtype is refused, or asks first and then uses the nearest values. */
 static void check_other(const char *was, const char *is, const char *sentence)
 {
     struct small r = make(CKPT_BF16, was), other = make(CKPT_BF16, is);
@@ -507,7 +509,7 @@ static ckpt_optimizer *make_adafactor(ckpt *c, const struct small *r)
     return ckpt_adafactor(c, &s);
 }
 
-/* Kinds that look at whole matrices keep nothing in 8 bits; of an fp32 model they keep fp32. */
+/* Optimizers that use whole matrices store nothing in 8 bits; for an fp32 model they use fp32. */
 static void test_matrices(void **state)
 {
     static ckpt_optimizer *(*const makes[])(ckpt * c, const struct small *r) = {make_muon,
@@ -544,7 +546,8 @@ static ckpt_tensor record_adapted(ckpt_tape *t, int64_t batch, void *user)
     return ckpt_mse(t, y, ckpt_affine(t, x, -1.f, 0.5f), CKPT_NONE);
 }
 
-/* Adapters have small state; the weight below them stays, and they are merged into it. */
+/* Adapters have small state; the weight below them does not change, and they can be merged into it.
+ */
 static void check_lora(const char *kept, int64_t least)
 {
     const int64_t shape[] = {WIDTH, WIDTH}, n = WIDTH * WIDTH;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The waits of random lists of commands, by brute force over some steps: whatever conflicts is in
- * order, and no wait is there that this does not need.
+ * The waits of random command lists, checked by brute force over some steps: all conflicting
+ * commands are ordered, and every wait is necessary for that.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -40,7 +40,8 @@ static void add_access(struct commands *c)
     c->list.data[c->n - 1].n_access++;
 }
 
-/* Two parts of commands on so many queues; whole: each begins with a fork and ends with a join. */
+/* Two parts of commands on `queues` queues; whole: each part begins with a fork and ends with a
+ * join. */
 static struct commands make_commands(int32_t queues, bool whole)
 {
     struct commands c = {0};
@@ -67,7 +68,7 @@ static void free_commands(struct commands *c)
 
 /* ---- brute force ----------------------------------------------------------------------------- */
 
-/* What was handed over, in order; before[i][j]: j has ended when i begins. */
+/* The submitted commands, in order; before[i][j]: j has ended when i begins. */
 struct line {
     const struct commands *of[MOST]; /* whose command it is */
     int32_t command[MOST], part[MOST], n;
@@ -102,7 +103,7 @@ static void follow(int32_t i, int32_t j)
         line.before[i][k] |= line.before[j][k];
 }
 
-/* Behind the last time that a command was handed over before; it may not have been. */
+/* Orders command i after its previous submission, if there is one. */
 static void follow_last(int32_t i, const struct commands *of, int32_t command)
 {
     for (int32_t j = i - 1; j >= 0; j--)
@@ -121,7 +122,7 @@ static void follow_queue(int32_t i)
         }
 }
 
-/* Orders the line by queues and by the waits but one; -1: by all. */
+/* Orders the line by queues and by all waits except `without`; -1: by all. */
 static void order(const struct hazards *h, int32_t without)
 {
     memset(line.before, 0, sizeof line.before);
@@ -148,7 +149,7 @@ static bool conflict(int32_t i, int32_t j)
     return false;
 }
 
-/* Everything that conflicts is in order, and a part that is whole behind all before it. */
+/* Whether all conflicting commands are ordered, and with `whole` each part after all before it. */
 static bool is_ordered(bool whole)
 {
     for (int32_t i = 0; i < line.n; i++)
@@ -186,8 +187,8 @@ static bool edges_meet(const struct edge *first, const struct edge *last)
            first->begin < last->end && last->begin < first->end;
 }
 
-/* Orders a step of each of two lists, the second behind what the first one leaves; without: by all
- * of its edges but this one. */
+/* Orders a step of each of two lists, the second after what the first leaves; one edge, `without`,
+ * is left out. */
 static void order_two(const struct commands c[2], const struct hazards h[2], int32_t without)
 {
     memset(line.before, 0, sizeof line.before);
@@ -227,7 +228,8 @@ static bool two_are_ordered(int32_t queues, int32_t n_micro, bool *needed)
     return ordered;
 }
 
-/* What a step leaves and what the next one meets is all that is between two programs. */
+/* Between two programs only the commands that a step leaves pending and the first commands of the
+ * next one need edges. */
 static void test_edges(void **state)
 {
     bool needed = false;

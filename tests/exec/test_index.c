@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Indices out of range: the step says which, changes nothing, and the next one goes on. */
+/* Indices out of range: the step reports the index and changes nothing, and the next step succeeds.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
@@ -92,7 +93,7 @@ static void test_steps(void **state)
     check_step(2);
 }
 
-/* The step before a bad one counts, the one behind it does not. */
+/* The step before a bad one counts, the one after it does not. */
 static void test_under_way(void **state)
 {
     (void)state;

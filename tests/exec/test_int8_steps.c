@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * --activations 8bit in whole steps: that budgets, tiers, threads, micro-steps and resuming change
- * no bit, also where codes are made again, that gradients are near those of bf16 and a model
- * learns, what is not finite, tables, graphs, and files of other runs.  What has codes is
- * test_int8_tape's, conversions are test_int8's.  "make check-gpu" runs it on the GPU.
+ * --activations 8bit in whole steps: budgets, tiers, threads, micro-steps and resuming change no
+ * bit, also if codes are recomputed; gradients are close to bf16's and a model learns; non-finite
+ * values, tables, graphs, and files of other runs.  test_int8_tape tests which storages have codes,
+ * test_int8 the conversions.  "make check-gpu" runs it on the GPU.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -48,7 +48,7 @@ static void test_budgets_micro_steps(void **state)
     expect_budgets(2, CKPT_BF16);
 }
 
-/* It is what the mode is for: the step without recompute takes less. */
+/* The purpose of the mode: the step without recomputation needs less memory. */
 static void test_peak(void **state)
 {
     struct ckpt_options o = narrow_options();
@@ -88,7 +88,7 @@ static void test_tiers(void **state)
 
 /* ---- accuracy -------------------------------------------------------------------------------- */
 
-/* Of all parameters, and the least of single ones, whose gradients are as ckpt_param_info says. */
+/* Checks the cosine of all gradients, and the smallest cosine of rows of WIDTH elements. */
 static void compare_gradients(const struct tiny_result *a, const struct tiny_result *b)
 {
     const int64_t w = WIDTH;
@@ -126,9 +126,9 @@ static void test_learning(void **state)
     assert_true(fabs(narrow - wide) < 0.02 * wide);
 }
 
-/* ---- what is not finite ---------------------------------------------------------------------- */
+/* ---- non-finite values ----------------------------------------------------------------------- */
 
-/* An infinite bias reaches the loss; the step is refused as without codes. */
+/* An infinite bias reaches the loss; the step fails as without codes. */
 static void test_not_finite(void **state)
 {
     struct small r = make(1, "8bit");
@@ -176,7 +176,7 @@ static void test_table(void **state)
     assert_non_null(strstr(table, "none  (--activations 8bit) 0 of the "));
 }
 
-/* What "ckpt plan" reads: the codes are storages and ops of the graph. */
+/* The graph of "ckpt plan" has the codes as storages and ops. */
 static void test_graph(void **state)
 {
     struct small r = make(1, "8bit");
@@ -212,7 +212,8 @@ static bool allow_activations(void *user, const char *name, const char *was, con
     return !strcmp(name, "ckpt.activations") || !was || !is;
 }
 
-/* A run goes on with the activations that it began with, unless its program lets that differ. */
+/* A resumed run must use the activation format it began with, unless its program permits a change.
+ */
 static void test_resume(void **state)
 {
     static const char *const modes[] = {NULL, "8bit"};

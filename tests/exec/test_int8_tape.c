@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * --activations 8bit on the tape: which storages have codes and who reads them, what stays exact to
- * the bit, the error of single ops, products of 8 bits beside it, gradients of gradients.  Whole
- * steps are test_int8_steps's.  "make check-gpu" runs it on the GPU.
+ * --activations 8bit on the tape: which storages have codes and which ops read them, which values
+ * stay exact, the error of single ops, 8-bit products beside it, gradients of gradients.
+ * test_int8_steps tests whole steps.  "make check-gpu" runs it on the GPU.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -34,7 +34,7 @@ static ckpt *open_mode(const char *activations, const char *matmul)
 
 /* ---- which storages -------------------------------------------------------------------------- */
 
-/* A net of one layer of weights, whose middle is what a test is about. */
+/* A net with one layer before and after a middle part, which the test varies. */
 struct net {
     ckpt_tensor w[4], norm;
     enum ckpt_dtype dtype;
@@ -54,7 +54,7 @@ static void make_net(struct net *n, ckpt *c)
     n->norm = ckpt_param(c, "norm", n->dtype, 1, &one, CKPT_ONES, true);
 }
 
-/* The input is fed in the model's dtype and the loss reads the result as it is: neither is
+/* The input is fed in the model's dtype and the loss reads the result unchanged: neither is
  * compressed. */
 static ckpt_tensor record_net(ckpt_tape *t, int64_t batch, void *user)
 {
@@ -91,7 +91,7 @@ static int32_t storage_of(const ckpt_tape *t, int32_t x)
     return x > 0 ? t->tensors.data[x].storage : -1;
 }
 
-/* Whether an op behind i, of another phase than the forward pass, reads a storage. */
+/* Whether an op after i, outside the forward pass, reads a storage. */
 static bool is_read_behind(const ckpt_tape *t, int32_t i, int32_t storage)
 {
     for (; i < t->n_ops; i++) {
@@ -103,8 +103,8 @@ static bool is_read_behind(const ckpt_tape *t, int32_t i, int32_t storage)
     return false;
 }
 
-/* Codes are made right behind what they are of, and are all that the backward pass reads of it;
- * copies are made in the backward pass, and tensors know their ops. */
+/* Codes are made right after their tensor, and the backward pass reads only the codes.  Copies are
+ * made in the backward pass, and tensors know their ops. */
 static void check_tape(const ckpt_tape *t)
 {
     for (int32_t i = 0; i < t->n_ops; i++) {
@@ -124,7 +124,7 @@ static void check_tape(const ckpt_tape *t)
     }
 }
 
-/* Ops of the model that the backward pass runs again. */
+/* Ops of the model that the backward pass recomputes. */
 static int count_again(const ckpt_tape *t)
 {
     int32_t last = 0;
@@ -139,7 +139,7 @@ static int count_again(const ckpt_tape *t)
     return n;
 }
 
-/* Codes, copies of what they stand for and results made again of a net. */
+/* Checks the numbers of codes, of decoded copies and of recomputed results of a net. */
 static void expect_codes(struct net n, const char *activations, bool trains, int codes, int copies,
                          int again)
 {
@@ -157,14 +157,14 @@ static ckpt_tensor layer(ckpt_tape *t, const struct net *n, int i, ckpt_tensor x
     return ckpt_linear(t, x, n->w[i], CKPT_NONE);
 }
 
-/* Of the first layer the GELU's gradient reads the result; of that the input of the second is made
- * again. */
+/* GELU's gradient reads the first layer's result; the second layer's input is recomputed from it.
+ */
 static ckpt_tensor with_gelu(ckpt_tape *t, const struct net *n, ckpt_tensor x)
 {
     return layer(t, n, 1, ckpt_gelu(t, layer(t, n, 0, x)));
 }
 
-/* Two layers and a norm read one tensor, through other views. */
+/* Two layers and a norm read one tensor, through different views. */
 static ckpt_tensor with_many_readers(ckpt_tape *t, const struct net *n, ckpt_tensor x)
 {
     ckpt_tensor h = layer(t, n, 0, x);
@@ -174,7 +174,7 @@ static ckpt_tensor with_many_readers(ckpt_tape *t, const struct net *n, ckpt_ten
     return ckpt_add(t, ckpt_add(t, a, b), ckpt_rms_norm(t, h, n->norm, 1e-6f));
 }
 
-/* All that the backward pass reads is the input, or operands of attention. */
+/* The backward pass reads only the input, and operands of attention. */
 static ckpt_tensor with_attention(ckpt_tape *t, const struct net *n, ckpt_tensor x)
 {
     ckpt_tensor q[3];
@@ -184,7 +184,7 @@ static ckpt_tensor with_attention(ckpt_tape *t, const struct net *n, ckpt_tensor
     return layer(t, n, 3, ckpt_reshape(t, o, 3, (int64_t[]){2, n->rows, WIDTH}));
 }
 
-/* Signs, masks and steep functions of what layers make. */
+/* Signs, masks and steep functions of layer results. */
 static ckpt_tensor with_exact(ckpt_tape *t, const struct net *n, ckpt_tensor x)
 {
     ckpt_tensor h = ckpt_exp(t, ckpt_clamp(t, layer(t, n, 0, x), -4.f, 4.f));
@@ -193,8 +193,8 @@ static ckpt_tensor with_exact(ckpt_tape *t, const struct net *n, ckpt_tensor x)
     return ckpt_add(t, h, ckpt_relu(t, layer(t, n, 3, x)));
 }
 
-/* A chain with dropout, whose mask is drawn again; it is not made of what is itself made again, as
- * the last norm would be. */
+/* A chain with dropout, whose mask is drawn again.  It is not recomputed from recomputed tensors,
+ * such as the last norm's result. */
 static ckpt_tensor with_chain(ckpt_tape *t, const struct net *n, ckpt_tensor x)
 {
     ckpt_tensor h = layer(t, n, 0, x);
@@ -203,7 +203,7 @@ static ckpt_tensor with_chain(ckpt_tape *t, const struct net *n, ckpt_tensor x)
     return layer(t, n, 2, y);
 }
 
-/* A norm moved by rows of a large tensor, which are small themselves. */
+/* A norm shifted by small rows of a large tensor. */
 static ckpt_tensor with_rows(ckpt_tape *t, const struct net *n, ckpt_tensor x)
 {
     ckpt_tensor h = layer(t, n, 0, x), row = layer(t, n, 1, x);
@@ -211,7 +211,7 @@ static ckpt_tensor with_rows(ckpt_tape *t, const struct net *n, ckpt_tensor x)
     return layer(t, n, 2, ckpt_layer_norm_modulate(t, h, shift, scale, 1e-6f));
 }
 
-/* A gated MLP: its product is made again of both parts. */
+/* A gated MLP: its product is recomputed from both parts. */
 static ckpt_tensor with_gate(ckpt_tape *t, const struct net *n, ckpt_tensor x)
 {
     ckpt_tensor gate = layer(t, n, 0, x), up = layer(t, n, 1, x);
@@ -276,7 +276,7 @@ static void test_option(void **state)
 
 /* ---- what stays exact ------------------------------------------------------------------------ */
 
-/* The loss of two steps, and the weights behind them. */
+/* Returns the loss of two steps, and the weights after them. */
 static void run_net(struct net n, const char *activations, const char *matmul, float *loss,
                     float *weights)
 {
@@ -353,8 +353,8 @@ static ckpt_tensor with_tanh(ckpt_tape *t, const struct net *n, ckpt_tensor x)
     return layer(t, n, 1, ckpt_tanh(t, layer(t, n, 0, x)));
 }
 
-/* x is exact, so is the gradient of y: gradients of w0 have the error of the op between, those of
- * w1 that of the product with its result. */
+/* x is exact, and so is the gradient of y: gradients of w0 have the error of the op between, and
+ * gradients of w1 have the error of the product with its result. */
 static void find_gradients(struct net n, const char *activations, float *gradients)
 {
     const int64_t size = 2 * n.rows * WIDTH;
@@ -413,7 +413,7 @@ static void test_errors(void **state)
 
 /* ---- beside other modes ---------------------------------------------------------------------- */
 
-/* What a product of 8 bits reads has codes already: none is made twice. */
+/* The input of an 8-bit product already has codes: they are not made twice. */
 static void test_products(void **state)
 {
     struct net n = {.dtype = CKPT_BF16, .rows = 2 * ROWS, .middle = with_gelu};
@@ -433,7 +433,7 @@ static void test_products(void **state)
     free(weights);
 }
 
-/* Gradients that the model asks for are of the forward pass, which is exact. */
+/* Gradients as part of a model belong to the forward pass, which is exact. */
 static ckpt_tensor record_penalty(ckpt_tape *t, int64_t batch, void *user)
 {
     const struct net *n = user;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * GELU and gates at the end of products: a model trains with the same bits as with them beside the
- * products, without a budget and under small ones, with tiers and with micro-steps; what is
- * joined and what is not; and that nothing keeps for the backward pass what a product makes again.
+ * GELU and gates in the epilogue of products: a model trains with the same bits as with separate
+ * ops, without a budget and under small ones, with tiers and with micro-steps; which ops are
+ * joined; and that no value is stored for the backward pass if a product recomputes it.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,26 +17,26 @@
 
 enum { ROWS = 264, TILES = 2, WIDTH = 64, HIDDEN = 72, LAYERS = 2, MORE_LAYERS = 3, STEPS = 2 };
 
-/* What of a layer is another way than in a plain perceptron: GELU between two layers, or a gate. */
+/* How a layer differs from a plain perceptron, with GELU between two layers, or with a gate. */
 enum variation {
     PLAIN,
     BIAS,       /* GELU: none of the layer before; a gate: of both layers before */
     SHOWN,      /* the result of GELU, or of the gate, is an output */
-    READ_TWICE, /* and read by another op, before the product that does its gradient */
-    BEHIND,     /* and by another one, whose gradient comes behind that */
-    ADDEND,     /* the layer before GELU, or that of the gate, adds something */
-    RESHAPED,   /* a view of the result is what the next layer reads */
-    FROZEN,     /* no layer takes gradients but the first of all */
-    NARROW,     /* fewer rows than are worth it */
-    /* of gates alone */
-    UP_FIRST,    /* the layer of up stands before that of the gate, and up before the SiLU */
+    READ_TWICE, /* and read by another op, before the product that computes its gradient */
+    BEHIND,     /* and by another op, whose gradient comes after that product */
+    ADDEND,     /* the layer before GELU, or the gate's layer, adds something */
+    RESHAPED,   /* the next layer reads a view of the result */
+    FROZEN,     /* only the first layer has gradients */
+    NARROW,     /* too few rows for a joined op */
+    /* only for gates */
+    UP_FIRST,    /* up's layer comes before the gate's layer, and up before the SiLU */
     SILU_SHOWN,  /* the SiLU is an output */
     UP_BETWEEN,  /* up is read before the layer of the gate */
     TWO_INPUTS,  /* gate and up are made of two tensors */
     ONE_WEIGHT,  /* gate and up are the same product */
     GATE_ITSELF, /* up is the gate */
     OTHER,       /* GELU instead of SiLU */
-    ADAPTERS,    /* on the layers of the gate and of up */
+    ADAPTERS,    /* on the layers of gate and up */
     ADAPTER,     /* on the next layer */
     VARIATIONS
 };
@@ -63,7 +63,7 @@ static ckpt_tensor make_layer(ckpt_tape *t, const struct model *m, ckpt_tensor x
     return ckpt_linear(t, x, w, biased ? bias : CKPT_NONE);
 }
 
-/* GELU of a layer, or that with a gate. */
+/* GELU of a layer, or its gate. */
 static ckpt_tensor activation(ckpt_tape *t, const struct model *m, int i, ckpt_tensor x)
 {
     if (!m->gated)
@@ -154,7 +154,7 @@ static void adapt(ckpt *c, const struct model *m)
         fail_msg("%s", ckpt_error(c));
 }
 
-/* NULL where the budget is refused. */
+/* NULL if the budget is refused. */
 static ckpt *open_model(struct model *m, const struct ckpt_options *o, ckpt_program **p)
 {
     struct ckpt_adamw adamw = CKPT_ADAMW_INIT;
@@ -210,7 +210,7 @@ static void count_joined(struct run *r, const ckpt_program *p)
     }
 }
 
-/* NULL where the budget is refused. */
+/* NULL if the budget is refused. */
 static struct run *train(struct model m, bool joins, const struct ckpt_options *o)
 {
     ckpt_program *p;
@@ -260,7 +260,7 @@ static void expect_joined(const struct model *m, const struct expected *e)
     free(apart);
 }
 
-/* Which ops are joined, of how many; and that no bit depends on it. */
+/* Counts the joined ops of each variation, and checks that joining changes no bit. */
 static void test_gelu(void **state)
 {
     static const struct expected expected[NARROW + 1] = {
@@ -279,7 +279,7 @@ static void test_gelu(void **state)
         expect_joined(&(struct model){.is = (enum variation)i, .batch = 1}, &expected[i]);
 }
 
-/* A gradient is joined, and h made again, whether or not the layers are. */
+/* The gradient is joined, and h recomputed, whether or not the layers are joined. */
 static void test_gates(void **state)
 {
     static const struct expected expected[VARIATIONS] = {
@@ -308,7 +308,7 @@ static void test_gates(void **state)
                       &expected[i]);
 }
 
-/* What is made again is not kept: the step takes less, and a smaller budget will do. */
+/* Recomputed values are not stored: the step needs less memory, and a smaller budget suffices. */
 static void check_budgets(bool gated)
 {
     const struct model m = {.gated = gated, .deep = true, .batch = 4};
@@ -342,7 +342,7 @@ static void test_budgets(void **state)
     check_budgets(true);
 }
 
-/* Gradients are added up over micro-steps, of which each is joined alike. */
+/* Gradients are summed over micro-steps, each of which is joined in the same way. */
 static void test_micro_steps(void **state)
 {
     struct ckpt_options o = options();
@@ -381,7 +381,7 @@ static void test_forward(void **state)
     check_forward(true);
 }
 
-/* 8-bit products and 8-bit activations have ways of their own. */
+/* With 8-bit products or 8-bit activations none of these ops is joined. */
 static void test_modes(void **state)
 {
     struct ckpt_options o = options();

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A small language model, trained: causal attention of grouped heads on packed documents with a
- * learned bias, and the loss of its head in chunks.  The budget changes no bit, and micro-steps
- * change the sums only.
+ * Training of a small language model: causal attention with grouped heads on packed documents with
+ * a learned bias, and its head's loss in chunks.  The budget changes no bit, and micro-steps change
+ * only the order of sums.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -76,7 +76,7 @@ static void feed(ckpt_program *p, int step)
     assert_int_equal(ckpt_feed(p, "first", first, sizeof first), 0);
 }
 
-/* Trains under the options of m; info is of its program. */
+/* Trains under the options of m; info describes its program. */
 static void run(struct model *m, struct ckpt_program_info *info)
 {
     static const int64_t numel[] = {QKV * WIDTH, WIDTH * WIDTH, HEADS * TOKENS * TOKENS,
@@ -143,7 +143,8 @@ static void test_budgets(void **state)
     }
 }
 
-/* About as many rows count in each micro-step here: their mean is nearly that of all rows. */
+/* Each micro-step has about as many counted rows, so the mean of their losses is close to the mean
+ * over all rows. */
 static void test_micro_steps(void **state)
 {
     (void)state;

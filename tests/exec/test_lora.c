@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * LoRA: the model with adapters is the formula and its gradients are those of the factors; only
- * adapters move and are saved, under PEFT's names; merged weights compute the same.  And learning
- * rates over steps, against their formulas.  "make check-gpu" runs it on the GPU.
+ * LoRA: the model with adapters matches the formula, and its gradients are the factors' gradients.
+ * Only adapters are trained and saved, under PEFT's names; merged weights compute the same.  Also:
+ * learning rates over steps, against their formulas.  "make check-gpu" runs it on the GPU.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -81,7 +81,7 @@ static void get(ckpt *c, ckpt_tensor x, float *to, int64_t n)
     assert_int_equal(ckpt_param_get(c, x, CKPT_VALUE, to, n), 0);
 }
 
-/* y = h W^T + b + 2 (h A^T) B^T, and h where it is added. */
+/* y = h W^T + b + 2 (h A^T) B^T, plus h if it is added. */
 static void check_formula(struct net *m, const float *h, const float *y, const float *w,
                           const float *b, const float *la, const float *lb, double tolerance)
 {
@@ -174,7 +174,7 @@ static void test_model(void **state)
         check_model(i & 1 ? CKPT_BF16 : CKPT_F32, i & 2);
 }
 
-/* A file of the adapters alone, and from it on in another context: the same bits. */
+/* Saves the adapters alone and continues from the file in another context: the same bits. */
 static void test_files(void **state)
 {
     struct net m = {.dtype = CKPT_BF16}, n = m;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Losses at the turn: one op makes loss and gradient, with the bits of the two that a program
- * without a backward pass runs; a loss in chunks goes through them one by one; what depends on a
- * loss comes behind, and where a gradient does, all stays as it is.
+ * Losses at the end of the forward pass: one op computes loss and gradient, with the bits of the
+ * two ops that a program without a backward pass runs.  A loss in chunks processes them one by one.
+ * Ops that depend on a loss come after it; where a gradient depends on it, nothing changes.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -65,7 +65,7 @@ static ckpt_tensor record_trained(ckpt_tape *t, int64_t batch, void *user)
     return loss_of(m, t, m->logits);
 }
 
-/* And in the forward pass. */
+/* The same gradient in the forward pass. */
 static ckpt_tensor record_asked(ckpt_tape *t, int64_t batch, void *user)
 {
     const struct model *m = user;
@@ -94,7 +94,7 @@ static ckpt *open_model(struct model *m)
     return c;
 }
 
-/* Ops of this kind on the tape. */
+/* Number of ops of this kind on the tape. */
 static int count(const ckpt_program *p, const struct ckpt_op_def *def)
 {
     int n = 0;
@@ -150,7 +150,8 @@ static ckpt_tensor record_chunks(ckpt_tape *t, int64_t batch, void *user)
     return ckpt_linear_cross_entropy(t, ckpt_tanh(t, m->x), m->w, CKPT_NONE, labels(t), &spec);
 }
 
-/* The op before or behind op i, but for what has no kernel, and sums of single values. */
+/* The next op before (by -1) or after (by 1) op i, without ops that have no kernel and sums of
+ * single values. */
 static const struct op *beside(const ckpt_tape *t, int32_t i, int by)
 {
     const struct op *o;
@@ -160,7 +161,7 @@ static const struct op *beside(const ckpt_tape *t, int32_t i, int by)
     return o;
 }
 
-/* Each chunk: its layer, its loss, the gradients of both. */
+/* Each chunk runs its layer, its loss, and the gradients of both. */
 static void test_chunks(void **state)
 {
     struct ckpt_adamw adamw = CKPT_ADAMW_INIT;

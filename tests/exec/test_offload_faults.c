@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The NVMe tier fails in the middle of training: one sentence with the storage, the op and the
- * step, no step and no save after it, the weights saved before left as they are, no hang.
+ * The NVMe tier fails during training: one message names the storage, the op and the step; no step
+ * and no save follows; weights saved before do not change; nothing hangs.
  */
 #include <pthread.h>
 #include <setjmp.h>
@@ -19,7 +19,7 @@ enum { SAVED = 2, MOST_CALLS = 12, HANG_SECONDS = 1 };
 
 enum fault { FAIL, HANG };
 
-/* Stands in front of a tier and spoils one call. */
+/* Wraps a tier and makes one call fail. */
 static struct {
     const struct tier_ops *real;
     struct tier_ops ops;
@@ -87,8 +87,8 @@ static struct {
     struct budgets tiers;
 } here;
 
-/* All come as far as this, with the same weights: the first one saves them.  Nothing is under way
- * then, as the tier is about to change. */
+/* All tests begin here, with the same weights: the first one saves them.  Nothing is under way at
+ * the end, because the tier is about to be replaced. */
 static void open_offloaded(ckpt **c, ckpt_program **p)
 {
     small_use_tiers(&here.run, here.plan, &here.tiers, here.nvme);
@@ -99,7 +99,7 @@ static void open_offloaded(ckpt **c, ckpt_program **p)
         fail_msg("%s", ckpt_error(*c));
 }
 
-/* Steps until one fails; 0 if none does. */
+/* Runs steps until one fails; returns 0 if none does. */
 static int train_on(ckpt_program *p)
 {
     int rc = 0;
@@ -161,7 +161,7 @@ static void test_writes_fail(void **state)
     fail_at_each(true);
 }
 
-/* The caller that feeds a third step waits for the first of two: what failed there is not lost. */
+/* Feeding a third step waits for the first of two: its failure is not lost. */
 static void test_a_feed_is_told(void **state)
 {
     float *x = calloc((size_t)(SMALL_BATCH * here.run.width), sizeof *x);
@@ -183,8 +183,8 @@ static void test_a_feed_is_told(void **state)
     free(x);
 }
 
-/* Two steps are under way and the first is not finite, so it runs again.  Returns the calls made of
- * the tier; call n fails. */
+/* Two steps are under way and the first is not finite, so it runs again.  Returns the number of
+ * tier calls; call n fails. */
 static int run_mishap(int n, int code)
 {
     int64_t numel = SMALL_BATCH * here.run.width;
@@ -210,7 +210,7 @@ static int run_mishap(int n, int code)
     return n - front.left;
 }
 
-/* Whether in that step, in the one behind it, or when it runs again. */
+/* The failure is in that step, in the step after it, or when the first one runs again. */
 static void test_a_mishap_hides_none(void **state)
 {
     int calls = run_mishap(1000, CKPT_ENAN);
@@ -220,8 +220,8 @@ static void test_a_mishap_hides_none(void **state)
         run_mishap(calls * k / 8, CKPT_EIO);
 }
 
-/* A call that never returns: the step ends with a sentence, and so does the context, also where
- * another program outlives the one whose call it is. */
+/* A call that never returns: the step ends with an error message, and so does the context, also if
+ * another program outlives the one that made the call. */
 static void check_hang(bool write)
 {
     ckpt *c;
@@ -233,7 +233,7 @@ static void check_hang(bool write)
     char *staging = c->memory.staging;
     stand_in_front(t, HANG, write, 0);
     c->memory.device->ops->deadline(c->memory.device,
-                                    HANG_SECONDS); /* what is to pass had half a minute */
+                                    HANG_SECONDS); /* steps so far had DEVICE_DEADLINE */
     double start = clock_seconds();
     assert_int_equal(train_on(p), CKPT_EIO);
     expect_sentence(c, write ? "writing " : "reading ", "not finished within");

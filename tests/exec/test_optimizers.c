@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Optimizers against their formulas in double: every kind, fp32 and bf16, over some steps, each
- * from the gradients that the library made; groups and the sentences of wrong settings.  "make
+ * Optimizers against their formulas in double: every kind, fp32 and bf16, over several steps, each
+ * from the gradients that the library computed; groups, and messages about wrong settings.  "make
  * check-gpu" runs it on the GPU.
  */
 #include <math.h>
@@ -76,8 +76,7 @@ static void feed(ckpt_program *p, int step)
     assert_int_equal(ckpt_feed(p, "x", x, sizeof x), 0);
 }
 
-/* ---- against them ------------------------------------------------------------------------------
- */
+/* ---- comparison with the formulas ---------------------------------------------------------- */
 
 static void get(ckpt *c, ckpt_tensor x, enum ckpt_slot slot, double *to, int64_t n)
 {
@@ -88,7 +87,7 @@ static void get(ckpt *c, ckpt_tensor x, enum ckpt_slot slot, double *to, int64_t
         to[i] = (double)values[i];
 }
 
-/* Gradients as fetched, clipped by their joint norm. */
+/* Gradients as fetched, clipped by their global norm. */
 static void fetch_gradients(ckpt_program *p, double g[PARAMS][MOST])
 {
     double sum = 0;
@@ -107,7 +106,7 @@ static void fetch_gradients(ckpt_program *p, double g[PARAMS][MOST])
             g[i][k] *= clip;
 }
 
-/* The difference over the root mean square of all changes since the beginning. */
+/* The difference relative to the root mean square of all changes since the beginning. */
 static double difference(const double *a, const double *b, const double *before, int64_t n)
 {
     double change[MOST], error[MOST];
@@ -180,7 +179,7 @@ static ckpt_optimizer *make_kind(ckpt *c, const char *name)
 /* ---- groups ------------------------------------------------------------------------------------
  */
 
-/* One step of the network with some groups; what each parameter became and was before. */
+/* One step of the network with groups; returns each parameter's value after and before. */
 static void step_once(struct net *m, void (*group)(ckpt_optimizer *o), double after[PARAMS][MOST],
                       double before[PARAMS][MOST], double g[PARAMS][MOST])
 {
@@ -241,7 +240,7 @@ static ckpt_tensor record_three(ckpt_tape *t, int64_t batch, void *user)
     return ckpt_mse(t, y, ckpt_affine(t, x, -1.f, 0.5f), CKPT_NONE);
 }
 
-/* A frozen parameter keeps its bits and has no state; what is not clipped takes all of g. */
+/* A frozen parameter keeps its bits and has no state; an unclipped one uses the full gradient. */
 static void check_frozen(enum ckpt_dtype dtype)
 {
     struct net m = {.dtype = dtype};
@@ -282,8 +281,7 @@ static void test_frozen(void **state)
     check_frozen(CKPT_BF16);
 }
 
-/* ---- two programs with an optimizer each, as of a GAN ------------------------------------------
- */
+/* ---- two programs with their own optimizers, as in a GAN ----------------------------------- */
 
 static ckpt_tensor record_alone(ckpt_tape *t, int64_t batch, void *user)
 {
@@ -320,8 +318,8 @@ static void step_program(ckpt *c, ckpt_program *p, int step)
         fail_msg("%s", ckpt_error(c));
 }
 
-/* A first update of AdamW goes by the learning rate along the sign of the gradient, whatever the
- * other has done; and both counts go on from a state. */
+/* AdamW's first update moves by the learning rate along the gradient's sign, whatever the other
+ * program has done.  Both step counts continue from a state. */
 static void test_two_programs(void **state)
 {
     static double before[2][MOST], after[2][MOST], resumed[MOST];
@@ -401,7 +399,7 @@ static void test_ema_warmup(void **state)
 /* ---- sentences ---------------------------------------------------------------------------------
  */
 
-/* What compiling with an optimizer says. */
+/* Checks the error message of compiling with an optimizer. */
 static void expect_sentence(ckpt_optimizer *(*make)(ckpt *c), const char *part)
 {
     struct net m = {.dtype = CKPT_F32};
@@ -482,7 +480,7 @@ static void test_sentences(void **state)
     expect_sentence(clips_twice, "clipping, EMA and grad_dtype are those of the first");
 }
 
-/* A state of one optimizer is not one of another. */
+/* An optimizer refuses the state of another kind. */
 static void test_other_state(void **state)
 {
     struct net m = {.dtype = CKPT_F32};

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where state waits changes no bit, whatever the optimizer: after eight steps, with all resident,
- * in the smallest budget, offloaded to the host and to NVMe, updated on the host, resumed from a
- * file, and with a step in between that is not finite.  "make check-gpu" runs it on the GPU.
+ * The place where state is stored changes no bit, for every optimizer: after eight steps, with
+ * everything resident, in the smallest budget, offloaded to the host and to NVMe, updated on the
+ * host, resumed from a file, and with a non-finite step in between.  "make check-gpu" runs it on
+ * the GPU.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -15,7 +16,8 @@
 #include "ckpt_tools.h"
 #include "optimizer_kinds.h"
 
-/* The first steps, a save, the rest in a new context with a step that is not finite before. */
+/* Runs the first steps, saves, and runs the rest in a new context, with a non-finite step before.
+ */
 static void run_in_parts(struct small *r, bool mishap)
 {
     int64_t n = SMALL_BATCH * r->width;
@@ -70,7 +72,7 @@ static void check_forced(const char *name, const struct small *resident, const s
     unlink(path);
 }
 
-/* state: as options.state; where it is small gradients are bf16, too. */
+/* state: as options.state; with small state gradients are bf16, too. */
 static void check_exact(const struct optimizer_kind *k, enum ckpt_dtype dtype, const char *state,
                         int n_micro)
 {

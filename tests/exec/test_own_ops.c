@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ops of a program's own: red zones under --verify, threads, parallel loops, and gradcheck. */
+/* User-defined ops: red zones under --verify, threads, parallel loops, and gradcheck. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <math.h>
@@ -185,7 +185,7 @@ static void test_threads(void **state)
 
 /* ---- gradcheck --------------------------------------------------------------------------------*/
 
-/* tanh, with a gradient that is off by `factor`. */
+/* tanh, with a gradient that is wrong by `factor`. */
 static int bent_shape(struct ckpt_call *call)
 {
     call->out[0] = call->in[0];
@@ -267,8 +267,8 @@ static int same_shape(struct ckpt_call *call)
     return 0;
 }
 
-/* A view of operand 0; operand 1, where there is one, gets the gradient, else 0 gets it, times -3.
- */
+/* A view of operand 0.  Operand 1, if present, receives the gradient; otherwise operand 0 receives
+ * it times -3. */
 static void own_grad(struct ckpt_grad *g)
 {
     g->din[g->n_in - 1] = ckpt_affine(g->tape, g->dout[0], -3.f, 0.f);
@@ -280,7 +280,8 @@ static const struct ckpt_op_def view = {.size = sizeof(struct ckpt_op_def),
                                         .shape = same_shape,
                                         .grad = own_grad};
 
-/* y = view(tanh w) + view(round(2 w), w), where the second gets its gradient past the rounding. */
+/* y = view(tanh w) + view(round(2 w), w), where the second term's gradient bypasses the rounding.
+ */
 static ckpt_tensor record_view(ckpt_tape *t, int64_t batch, void *user)
 {
     ckpt_tensor h = ckpt_tanh(t, w), a, b;

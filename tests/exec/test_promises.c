@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The promises, on a small transformer: the budget is a wall, it never changes a bit of the result,
- * an infeasible one is refused with what would do, and more memory never gives a slower plan.
+ * The guarantees, on a small transformer: the budget is never exceeded and never changes a bit of
+ * the result; an infeasible budget is refused with one that suffices; and more memory never gives a
+ * slower plan.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -42,7 +43,7 @@ static void check_wall(const struct tiny_result *r, int64_t vram)
     assert_true(r->info.min_budget <= vram);
 }
 
-/* Losses, norms, gradients and weights under every budget, against no budget. */
+/* Compares losses, norms, gradients and weights under every budget with those without a budget. */
 static void sweep(enum ckpt_dtype dtype, int64_t micro, enum ckpt_dtype grad_dtype)
 {
     struct tiny m = shape;
@@ -97,8 +98,8 @@ static void test_bf16_gradients(void **state)
     sweep(CKPT_BF16, 0, CKPT_BF16);
 }
 
-/* --micro-batch auto: the whole batch where there is room, less where there is not, and then the
- * numbers are those of the same size asked for. */
+/* --micro-batch auto: the whole batch if there is room, otherwise a smaller size; the results are
+ * then the same as with that size given. */
 static void test_micro_batch_auto(void **state)
 {
     (void)state;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Recorded steps give the same bits as those that are handed over command by command: on the CPU
- * with a list of commands in place of what a GPU records.  A step with offloads has its kernels
- * recorded between the copies, and events where no thread waits for them.
+ * Recorded steps give the same bits as steps submitted command by command: on the CPU, with a list
+ * of commands in place of a GPU's recording.  A step with offloads records its kernels between the
+ * copies, and events if no thread waits for them.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -33,7 +33,7 @@ static const struct device_ops *plain;
 static struct device_step *making;
 static const struct ckpt_run *uploaded;
 static bool in_part;
-static int replays, foreign; /* steps replayed; of parts what is no kernel */
+static int replays, foreign; /* steps replayed; calls of recorded parts that are not kernels */
 
 static bool take(const struct call *c)
 {
@@ -56,7 +56,7 @@ static void compute(struct device *d, enum queue q, ckpt_kernel fn,
         plain->compute(d, q, fn, args, seconds);
 }
 
-/* Commands see what was uploaded when they were handed over. */
+/* Commands use the run values that were uploaded before they were submitted. */
 static void hand_copy(struct device *d, enum queue q, void *dst, const void *src, int64_t bytes)
 {
     if (dst == d->run)
@@ -148,7 +148,7 @@ static void forget(struct device *d, struct device_step *step)
 static struct device_ops ops;
 static struct ckpt_run run;
 
-/* From here on the device records, and has recorded the steps of p. */
+/* From here on the device records; records the steps of p. */
 static void start_recording(ckpt *c, ckpt_program *p)
 {
     plain = c->memory.device->ops;
@@ -177,7 +177,7 @@ static void stop_recording(ckpt *c, ckpt_program *p)
     c->memory.device->run = NULL;
 }
 
-/* What a program has recorded, and the events in that. */
+/* Contents of a program's recording. */
 struct found {
     int segments, events;
 };
@@ -191,7 +191,7 @@ static struct found look_at(const ckpt_program *p)
     return f;
 }
 
-/* Trains r, on a device that records if told so; `late` threads come once it has. */
+/* Trains r, on a device that records if `recorded`; with `late` threads start after that. */
 static void train(struct small *r, bool recorded, bool late, struct found *found)
 {
     ckpt_program *p;
@@ -218,8 +218,8 @@ static void expect_same(const struct small *a, const struct small *b)
     assert_memory_equal(a->state, b->state, (size_t)a->numel * sizeof *a->state);
 }
 
-/* Events are recorded with the kernels unless threads may wait for some: those of files, or those
- * that another program has brought for its steps on the host. */
+/* Events are recorded with the kernels unless threads may wait for some of them: for files, or for
+ * host steps of another program. */
 static void check_offloaded(const struct small *one, bool nvme, bool late)
 {
     struct force f = {.seed = 3, .host = true, .nvme = nvme};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is recorded of a step stays within what is kept for it.  STDiT3-XL/2 under 12G + 64G waits
- * for a copy 783 times; with all segments between these recorded, the process took 2 MiB more than
+ * The recording of a step stays within its reserved memory.  STDiT3-XL/2 under 12G + 64G waits for
+ * a copy 783 times; with all segments between the waits recorded, the process used 2 MiB more than
  * its budget (H100).
  */
 #include <setjmp.h>
@@ -13,7 +13,8 @@
 #include "examples/stdit/model.h"
 #include "exec/clock.h"
 
-/* Bytes of the device, as measured there, and those that are kept (warm.c). */
+/* Device bytes per recorded kernel and segment, as measured there, and the reserved bytes (warm.c).
+ */
 enum { KERNEL = 4400, SEGMENT = 104 << 10, KEPT = 64 << 20 };
 
 static struct stdit model;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Recurrent layers against PyTorch's in float64 (make_torch_rnn.py), results and gradients; step by
+ * Recurrent layers against PyTorch's in float64 (make_torch_rnn.py): results and gradients; step by
  * step and all at once; long sequences under a budget.  "make check-gpu" runs it on the GPU.
  */
 #include <math.h>
@@ -98,7 +98,7 @@ static void to_floats(float *dst, const double *src, int n)
         dst[i] = (float)src[i];
 }
 
-/* weights: value and gradient of each part. */
+/* weights: value and gradient of each parameter. */
 static void check_torch(bool gru, bool stepped, const double *const weights[8], const double *y,
                         const double *last)
 {
@@ -195,7 +195,8 @@ static void test_long(void **state)
     (void)state;
     for (int gru = 0; gru < 2; gru++) {
         run_long(gru, 0, w[0], &loss[0]);
-        /* Again: on a GPU the first run leaves kernels behind that the next budget pays for. */
+        /* Run again: the first run on a GPU leaves loaded kernels, which the next budget must
+         * include. */
         struct ckpt_program_info info = run_long(gru, 0, w[0], &loss[0]);
         int64_t half = (info.planned_peak + info.overhead_bytes + info.min_budget) / 2;
         half = max_i64(half, info.min_budget);
@@ -205,7 +206,7 @@ static void test_long(void **state)
     }
 }
 
-/* ---- what is refused ------------------------------------------------------------------------- */
+/* ---- refused uses ---------------------------------------------------------------------------- */
 
 static ckpt_tensor record_wrong(ckpt_tape *t, int64_t n, void *user)
 {

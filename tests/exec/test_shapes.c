@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Training programs of several shapes in one context: one arena of the largest need, the same bits
- * in any budget, and a shape alone trains as it does among the others.
+ * Training programs of several shapes in one context: one arena of the largest size, the same bits
+ * in every budget, and a shape trains alone as it does among the others.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -18,7 +18,7 @@ enum { SHAPES = 7, LAYERS = 4, WIDTH = 32, STEPS = 24, LONG = 2000 };
 
 enum { WIDE = 1450 }; /* state of layers so wide may leave the device */
 
-/* Samples of a step and rows of a sample; the largest is neither the first nor the last. */
+/* Samples per step and rows per sample; the largest shape is neither the first nor the last. */
 static const int64_t batches[SHAPES] = {4, 1, 2, 8, 1, 3, 2},
                      rows[SHAPES] = {2, 1, 9, 16, 40, 5, 2};
 
@@ -61,7 +61,7 @@ static void run_open(struct run *r, const struct ckpt_options *o)
     run_open_wide(r, o, WIDTH);
 }
 
-/* Shapes [from, end) with one optimizer. */
+/* Compiles shapes [from, end) with one optimizer. */
 static int run_compile(struct run *r, int from, int end)
 {
     struct ckpt_adamw a = CKPT_ADAMW_INIT;
@@ -124,7 +124,7 @@ static void take_values(struct run *r, struct result *out)
     }
 }
 
-/* Steps [from, end), each waited for before the next. */
+/* Runs steps [from, end); waits for each before the next. */
 static void run_one_by_one(struct run *r, int from, int end, struct result *out)
 {
     for (int s = from; s < end; s++) {
@@ -133,7 +133,7 @@ static void run_one_by_one(struct run *r, int from, int end, struct result *out)
     }
 }
 
-/* Each handed over before the one in front of it was waited for, whatever their shapes. */
+/* Submits each step before the previous one was waited for, whatever their shapes. */
 static void run_steps(struct run *r, struct result *out)
 {
     for (int s = 0; s <= STEPS; s++) {
@@ -179,7 +179,7 @@ static int64_t resident(void)
     return pages[1] * sysconf(_SC_PAGESIZE);
 }
 
-/* The arena is what the largest shape takes alone, from the first step to the last. */
+/* The arena has the size that the largest shape needs alone, from the first step to the last. */
 static void test_one_arena(void **state)
 {
     struct ckpt_options o = CKPT_OPTIONS_INIT;
@@ -217,7 +217,7 @@ static void test_one_arena(void **state)
 
 /* ---- bits ------------------------------------------------------------------------------------ */
 
-/* Under the smallest budget that all fit in, and with tiers below that hold the state. */
+/* Budgets from the smallest one in which all shapes fit, and lower tiers that hold the state. */
 static void check_budgets(struct ckpt_options o, int64_t from, int64_t to, int64_t stride)
 {
     struct result free, tight;
@@ -282,7 +282,8 @@ static void write_machine(const char *path, double host_update, double copies)
     assert_int_equal(machine_write(&m, path, &error), 0);
 }
 
-/* In how many programs something goes on in the next step where another program has it, too. */
+/* Number of programs in which a residence continues in the next step at the address that another
+ * program uses, too. */
 static int count_common(const struct run *r)
 {
     int programs = 0;
@@ -300,8 +301,8 @@ static int count_common(const struct run *r)
     return programs;
 }
 
-/* State in host memory that the host updates in every program, whether the device has room for it
- * or not. */
+/* State in host memory that the host updates in every program, whether or not the device has room
+ * for it. */
 static void test_state_on_host(void **state)
 {
     char path[] = "/tmp/test_shapes-XXXXXX";
@@ -341,7 +342,7 @@ static void test_state_on_host(void **state)
     unlink(path);
 }
 
-/* State that leaves under the next step, from one address in all programs. */
+/* State that is copied out during the next step, from one address in all programs. */
 static void test_common_addresses(void **state)
 {
     char path[] = "/tmp/test_shapes-XXXXXX";
@@ -374,7 +375,7 @@ static void test_common_addresses(void **state)
     unlink(path);
 }
 
-/* ---- room in the tiers ----------------------------------------------------------------------- */
+/* ---- space in the tiers ---------------------------------------------------------------------- */
 
 enum { NARROW = 64, LARGE = 2 }; /* activations so large may leave */
 
@@ -404,7 +405,7 @@ static void step_large(struct run *r, float loss[LARGE])
     }
 }
 
-/* What leaves the device within a step of one program lies where that of another does. */
+/* Programs share the tier space of storages that leave the device within a step. */
 static void test_shared_room(void **state)
 {
     char path[] = "/tmp/test_shapes-XXXXXX";
@@ -473,7 +474,7 @@ static int pair_at(void)
     return s;
 }
 
-/* Two may be under way by one optimizer, whatever their programs, and end in their order. */
+/* Two steps of one optimizer may be under way, whatever their programs, and end in order. */
 static void test_two_under_way(void **state)
 {
     struct ckpt_options o = CKPT_OPTIONS_INIT;
@@ -504,7 +505,7 @@ static void test_two_under_way(void **state)
     assert_int_equal(ckpt_wait(one, NULL), 0);
     assert_int_equal(ckpt_wait(one, NULL), CKPT_EINVAL);
     assert_int_equal(ckpt_wait(other, NULL), 0);
-    /* One that is freed leaves its place to those behind it. */
+    /* A freed program leaves its place to the ones after it. */
     assert_int_equal(ckpt_submit(one), 0);
     assert_int_equal(ckpt_submit(other), 0);
     ckpt_program_free(one);
@@ -513,7 +514,7 @@ static void test_two_under_way(void **state)
     ckpt_close(r.c);
 }
 
-/* Hands over a step that ends in NaN and, behind it, one of another shape. */
+/* Submits a step that ends in NaN and after it one of another shape. */
 static void fail_before_other(struct run *r, int s)
 {
     ckpt_program *one = r->program[shape_of(s)], *other = r->program[shape_of(s + 1)];
@@ -532,7 +533,8 @@ static void fail_before_other(struct run *r, int s)
     assert_non_null(strstr(ckpt_error(r->c), "no step is under way"));
 }
 
-/* Behind a step that fails, one of another program changes nothing either; then both go on. */
+/* After a failing step a step of another program changes nothing either; then both succeed again.
+ */
 static void test_failure(void **state)
 {
     struct ckpt_options o = CKPT_OPTIONS_INIT;
@@ -567,7 +569,7 @@ static ckpt_tensor record_noise(ckpt_tape *t, int64_t batch, void *user)
     return ckpt_mse(t, ckpt_mul(t, noise, *w), noise, CKPT_NONE);
 }
 
-/* Steps [from, end) by two programs in turn, each with an optimizer of its own or both with one. */
+/* Runs steps [from, end) of two programs in turn, each with its own optimizer or both with one. */
 static void draw(int from, int end, bool own, const char *path, float drawn[DRAWS][NOISE])
 {
     struct ckpt_options o = CKPT_OPTIONS_INIT;
@@ -591,7 +593,8 @@ static void draw(int from, int end, bool own, const char *path, float drawn[DRAW
     ckpt_close(c);
 }
 
-/* No two steps draw the same, whichever program runs them, and a state goes on with the next. */
+/* No two steps draw the same numbers, whichever program runs them, and a resumed state continues
+ * with the next ones. */
 static void test_draws(void **state)
 {
     (void)state;

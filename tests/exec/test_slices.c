@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Gradients of slices: those of one tensor that lie apart are joined, once; what overlaps, or is
- * cut along other axes, is summed.  "make check-gpu" runs it on the GPU.
+ * Gradients of slices: disjoint slices of one tensor are concatenated once; slices that overlap, or
+ * along other axes, are summed.  "make check-gpu" runs it on the GPU.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -117,7 +117,7 @@ static ckpt_tensor record_gradient(ckpt_tape *t, int64_t n, void *user)
     return record(t, n, user);
 }
 
-/* The gradient, and how many ops of a name are on the tape. */
+/* Computes the gradient, and returns the number of ops with this name on the tape. */
 static int run(enum how how, bool backwards, const char *name, float *dw)
 {
     struct ckpt_sgd sgd = CKPT_SGD_INIT;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * States of training: one that was saved under one budget goes on under another with the same bits,
- * each program of a context goes on with its own random numbers, a save that fails leaves the file
- * it would have replaced, and a file that does not fit, or has a bit that flipped, is refused.
+ * States of training: a state saved under one budget continues under another with the same bits;
+ * each program of a context continues with its own random numbers; a failed save leaves the file it
+ * would have replaced; and a file that does not fit, or has a flipped bit, is refused.
  */
 #include <fcntl.h>
 #include <setjmp.h>
@@ -26,7 +26,7 @@ static void save(ckpt *c)
         fail_msg("%s", ckpt_error(c));
 }
 
-/* The first steps of r and a save of them. */
+/* Runs the first steps of r and saves. */
 static void save_first(struct small *r)
 {
     ckpt *c;
@@ -37,7 +37,7 @@ static void save_first(struct small *r)
     ckpt_close(c);
 }
 
-/* The rest, from the file. */
+/* Runs the rest, from the file. */
 static void go_on(struct small *r)
 {
     struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
@@ -64,8 +64,8 @@ static void expect_same(const struct small *a, const struct small *b, const char
 
 /* ---- other budgets -------------------------------------------------------------------------- */
 
-/* Saved without a budget, with recompute, and with all that can be offloaded on the host and on
- * NVMe; from each on in all three. */
+/* Saves without a budget, with recomputation, and with everything possible offloaded to the host
+ * and to NVMe; resumes each in all three. */
 static void test_budgets(void **state)
 {
     (void)state;
@@ -103,8 +103,8 @@ static void test_budgets(void **state)
 
 /* ---- several programs ----------------------------------------------------------------------- */
 
-/* Two programs on the same parameters, by turns 1 and 2 steps: apart from the updates each has its
- * own count of steps, which its noise follows from. */
+/* Two programs on the same parameters, in turns of 1 and 2 steps: apart from the updates each has
+ * its own step count, which determines its noise. */
 struct pair {
     ckpt *c;
     ckpt_program *p[2];
@@ -171,7 +171,7 @@ static void draw(ckpt *c, ckpt_program *p, float *x)
         fail_msg("%s", ckpt_error(c));
 }
 
-/* Their random numbers are those of the steps that they are told. */
+/* Their random numbers are determined by the step number that is set. */
 static void test_random_step(void **state)
 {
     (void)state;
@@ -209,7 +209,7 @@ static void test_random_step(void **state)
     ckpt_close(c);
 }
 
-/* What was trained meanwhile is forgotten. */
+/* Loading a state discards later training. */
 static void test_back(void **state)
 {
     (void)state;
@@ -274,7 +274,7 @@ static void test_failed_save(void **state)
 
 /* ---- files that do not fit ------------------------------------------------------------------ */
 
-/* Refused with all the words, by a context that keeps its values. */
+/* Checks that the file is refused with all the words, and that the context keeps its values. */
 static void refuse(struct small r, const char *file, int code, const char *const *words)
 {
     struct small before = r;
@@ -297,7 +297,7 @@ static void refuse(struct small r, const char *file, int code, const char *const
 
 #define WORDS(...) ((const char *const[]){__VA_ARGS__, NULL})
 
-/* "name was is; " of each difference; whether all are allowed. */
+/* Collects "name was is; " of each difference; whether all are allowed. */
 struct asked {
     char text[1000];
     bool allow;
@@ -353,7 +353,7 @@ static void test_other_runs(void **state)
     ckpt_close(pair.c);
 }
 
-/* Bytes before the data of the file. */
+/* Number of bytes before the data of the file. */
 static int64_t header_size(const char *bytes)
 {
     uint64_t n;
@@ -361,7 +361,7 @@ static int64_t header_size(const char *bytes)
     return 8 + (int64_t)n;
 }
 
-/* The file with `from` replaced by `to`, of one length, in its header, which is sealed anew. */
+/* Replaces `from` by `to`, of the same length, in the file's header, and updates its checksum. */
 static void tamper(const char *from, const char *to)
 {
     static char bytes[1 << 20];
@@ -411,7 +411,7 @@ static void test_damaged(void **state)
     }
 }
 
-/* Counts of many digits, in a header of a test of its own. */
+/* Counts with many digits, in the header of a separate file. */
 static void test_counts(void **state)
 {
     (void)state;
@@ -454,9 +454,9 @@ static void test_counts(void **state)
 
 /* ---- checksums ------------------------------------------------------------------------------ */
 
-/* A bit of each byte of the header and of every 97th of the data: refused, and the count of
- * updates, which says where a run goes on, stays.  test_safetensors_sums flips all bits of a small
- * file. */
+/* Flips a bit of each byte of the header and of every 97th byte of the data: the file is refused,
+ * and the update count, which determines where a run resumes, does not change.
+ * test_safetensors_sums flips all bits of a small file. */
 static void test_flips(void **state)
 {
     (void)state;
@@ -485,8 +485,7 @@ static void test_flips(void **state)
     ckpt_close(c);
 }
 
-/* A value that is damaged is seen when others are set: nothing goes on with these, until a whole
- * state is loaded. */
+/* A damaged value is found after others were set: no step runs until a whole state is loaded. */
 static void test_torn(void **state)
 {
     (void)state;
@@ -574,7 +573,7 @@ static void test_notes(void **state)
     ckpt_close(c);
 }
 
-/* A state as version 0.1 wrote them before, without checksums and notes: read, and said. */
+/* A state of version 0.1, without checksums and notes, is read, and a message says so. */
 static void test_without_checksums(void **state)
 {
     (void)state;
@@ -604,7 +603,7 @@ static void test_without_checksums(void **state)
     ckpt_close(c);
 }
 
-/* Weights alone are no state, and say so. */
+/* A file of weights is refused as a state, with a message that says so. */
 static void test_weights(void **state)
 {
     (void)state;

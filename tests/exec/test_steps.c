@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The calls of a running program: feeding, stepping, fetching, several programs in one context. */
+/* The calls of a running program: feeding, stepping, fetching, and several programs in a context.
+ */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -113,7 +114,8 @@ static void test_feed_errors(void **state)
     ckpt_close(c);
 }
 
-/* Training first or predicting first: both see the same weights, whatever was compiled when. */
+/* Training first or predicting first: both programs see the same weights, in either compile order.
+ */
 static void test_two_programs(void **state)
 {
     (void)state;
@@ -179,7 +181,7 @@ static int end_without_memory(struct device *d, struct device_step **step)
     return CKPT_ENOMEM;
 }
 
-/* Nothing has changed what training begins with. */
+/* Checks that the initial values of training are unchanged. */
 static void expect_fresh(ckpt *c, const struct line *m)
 {
     const ckpt_tensor params[] = {m->w, m->b};
@@ -197,7 +199,7 @@ static void expect_fresh(ckpt *c, const struct line *m)
         assert_true(values[k] == 1.f);
 }
 
-/* A context with a program that made a step, and what came out. */
+/* A context with a program that ran one step, and its output. */
 static ckpt *open_with_step(struct line *m, ckpt_program **p, float y[8])
 {
     ckpt *c = open_line(m, CKPT_F32, NULL);
@@ -208,7 +210,7 @@ static ckpt *open_with_step(struct line *m, ckpt_program **p, float y[8])
     return c;
 }
 
-/* The next step makes the same. */
+/* Checks that the next step has the same output. */
 static void expect_same_step(ckpt_program *p, const float y[8])
 {
     float z[8] = {0};
@@ -217,8 +219,8 @@ static void expect_same_step(ckpt_program *p, const float y[8])
     assert_memory_equal(y, z, sizeof z);
 }
 
-/* A compile fails when its parameters have their places, which they keep: programs before it and
- * behind it leave them alone. */
+/* A compile fails after its parameters got their memory, which they keep: programs compiled before
+ * and after it must not overwrite them. */
 static void check_failed_compile(const struct device_ops *fails)
 {
     struct line m = {0};
@@ -247,8 +249,8 @@ static int no_events(struct device *d, int32_t n)
     return CKPT_ENOMEM;
 }
 
-/* A compile moves a program and finds no memory for its instructions: those that it had would
- * write to parameters, so it is told until there is memory, and goes on then. */
+/* A compile moves a program and finds no memory for its instructions.  The old ones would write to
+ * parameters, so each step fails until there is memory, and then succeeds. */
 static void test_without_instructions(void **state)
 {
     struct line m = {0};
@@ -287,7 +289,7 @@ static ckpt_tensor overflow(ckpt_tape *t, int64_t batch, void *user)
     return ckpt_mse(t, ckpt_linear(t, y, m->w, m->b), ckpt_slice(t, x, 1, 0, 2), CKPT_NONE);
 }
 
-/* Whether an op of the backward pass writes a parameter: its gradient took the value's room. */
+/* Whether an op of the backward pass writes a parameter: its gradient uses the value's memory. */
 static bool has_gradients_in_values(const ckpt_program *p)
 {
     for (int32_t i = 0; i < p->graph->n_body; i++)
@@ -297,7 +299,7 @@ static bool has_gradients_in_values(const ckpt_program *p)
     return false;
 }
 
-/* A step that is not finite names the op, and the weights and moments stay as they were. */
+/* A non-finite step names the op, and weights and moments do not change. */
 static void check_nan(enum ckpt_dtype dtype)
 {
     struct line m = {0};
@@ -338,7 +340,7 @@ static void test_nan_keeps_weights(void **state)
 }
 
 /* Two steps are under way and the first is not finite: the second changes nothing either, and is
- * not counted; what comes then is as if neither had been. */
+ * not counted; later steps run as if neither had been submitted. */
 static void check_under_way(enum ckpt_dtype dtype)
 {
     struct line m = {0};
@@ -395,7 +397,7 @@ static int copy_shape(struct ckpt_call *call)
     return 0;
 }
 
-/* Its last op, behind more than another program has, fails. */
+/* Its last op, at a higher index than another program has ops, fails. */
 static ckpt_tensor fail_late(ckpt_tape *t, int64_t batch, void *user)
 {
     static const struct ckpt_op_def def = {
@@ -436,7 +438,7 @@ static ckpt_tensor predict_idle(ckpt_tape *t, int64_t batch, void *user)
     return predict(t, batch, user);
 }
 
-/* Kernels are tried where the step of another program may be at work: a compile waits for that. */
+/* A compile tries kernels, so it waits for a step of another program that is under way. */
 static void test_compile_under_way(void **state)
 {
     struct line m = {0};
@@ -452,8 +454,8 @@ static void test_compile_under_way(void **state)
     ckpt_close(c);
 }
 
-/* A kernel fails while steps of two programs are under way: whoever waits first is told, without
- * a name taken from the wrong tape, and the other step does not count either. */
+/* A kernel fails while steps of two programs are under way: the first wait reports it, without an
+ * op name from the wrong tape, and the other step does not count either. */
 static void test_failure_under_two_programs(void **state)
 {
     struct line m = {0};
@@ -480,7 +482,7 @@ static void test_failure_under_two_programs(void **state)
     ckpt_close(c);
 }
 
-/* The loss overflows while every gradient is finite: the update must not happen either. */
+/* The loss overflows while every gradient is finite: the update must not be applied either. */
 static ckpt_tensor far_away(ckpt_tape *t, int64_t batch, void *user)
 {
     const struct line *m = user;
@@ -513,8 +515,8 @@ static void test_infinite_loss_keeps_weights(void **state)
     }
 }
 
-/* A call that is refused changes nothing.  A rank that is not the first has its steps recorded
- * anew, for which none may be under way. */
+/* A refused call changes nothing.  A rank other than the first records its steps again, which needs
+ * that none is under way. */
 static void test_random_step_under_way(void **state)
 {
     struct line m = {0};
@@ -534,7 +536,7 @@ static void test_random_step_under_way(void **state)
     ckpt_close(c);
 }
 
-/* A step ends when it ends, however late it is waited for. */
+/* The end time of a step does not depend on when it is waited for. */
 static void test_ended(void **state)
 {
     struct line m = {0};
@@ -625,7 +627,7 @@ static ckpt_tensor trained_angles(ckpt_tape *t, int64_t batch, void *user)
     return ckpt_reshape(t, ckpt_mean(t, y, 7), 0, NULL);
 }
 
-/* What has no gradient says so instead of training nothing. */
+/* An operand without a gradient is an error; it is not silently left untrained. */
 static void test_untrainable_operand(void **state)
 {
     (void)state;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What ckpt.h says of threads: two contexts at the same time, two programs of one in turns from two
- * threads, requests from any.  And whose a handle is: tensors of another tape, parameters and
- * optimizers of another context are refused.  ThreadSanitizer looks at the same.
+ * The thread rules of ckpt.h: two contexts at the same time, two programs of one context in turns
+ * from two threads, requests from any thread.  Also the ownership of handles: tensors of another
+ * tape, and parameters and optimizers of another context are refused.  ThreadSanitizer checks the
+ * same test.
  */
 #include <pthread.h>
 #include <setjmp.h>
@@ -31,7 +32,7 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
     return ckpt_mse(t, ckpt_linear(t, h, m->w[1], CKPT_NONE), x, CKPT_NONE);
 }
 
-/* No assert here: cmocka's belong to the thread of the test. */
+/* No asserts here: cmocka's only work in the test's thread. */
 static int model_open(struct model *m)
 {
     struct ckpt_options o = CKPT_OPTIONS_INIT;
@@ -88,7 +89,7 @@ static void test_two_contexts(void **state)
     }
 }
 
-/* A thread's part in turns: its program runs every second step. */
+/* State of one thread that takes turns: its program runs every second step. */
 struct turns {
     pthread_mutex_t lock;
     pthread_cond_t moved;
@@ -120,7 +121,7 @@ static void *play(void *user)
     return NULL;
 }
 
-/* Two programs that train the same parameters, from one thread and from two. */
+/* Runs two programs that train the same parameters, from one thread or from two. */
 static void take_turns(bool threads, float loss[STEPS])
 {
     struct turns t = {.lock = PTHREAD_MUTEX_INITIALIZER, .moved = PTHREAD_COND_INITIALIZER};
@@ -155,7 +156,7 @@ static void *ask(void *user)
 {
     ckpt_request_save(user);
     ckpt_request_stop(user);
-    ckpt_parse_size("x", &(int64_t){0}); /* its sentence is that of this thread */
+    ckpt_parse_size("x", &(int64_t){0}); /* the error of this thread */
     return strstr(ckpt_error(NULL), "x") ? user : NULL;
 }
 
@@ -179,8 +180,7 @@ static void test_requests(void **state)
     ckpt_close(m.c);
 }
 
-/* ---- whose a handle is ------------------------------------------------------------------------
- */
+/* ---- ownership of handles ------------------------------------------------------------------ */
 
 static ckpt_tensor kept; /* of the tape before */
 
@@ -227,7 +227,7 @@ static void test_other_context(void **state)
     ckpt_close(b.c);
 }
 
-/* A failed optimizer sticks, as a failed parameter does. */
+/* A failed optimizer makes later calls fail, as a failed parameter does. */
 static void test_no_optimizer(void **state)
 {
     (void)state;

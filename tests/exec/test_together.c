@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Several programs of one context under one budget: which is compiled first decides nothing. */
+/* Several programs of one context under one budget: the compile order does not matter. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 enum { TRAIN, JUDGE, PROGRAMS };
 enum { STEPS = 3, LAYERS = 4, BATCH = 32, WIDTH = 32, WIDE = 128, COLUMNS = 32 };
 
-/* A model that trains, and a program with a large parameter that nothing trains. */
+/* A training program, and a program with a large parameter that is not trained. */
 struct pair {
     ckpt *c;
     ckpt_tensor layer[LAYERS], wide;
@@ -79,7 +79,7 @@ struct result {
     float y[BATCH * WIDE];
 };
 
-/* Steps from to end, the judge between them. */
+/* Runs steps [from, end), with the second program between them. */
 static void run(struct pair *r, int from, int end, struct result *out)
 {
     float x[BATCH * WIDTH];
@@ -95,7 +95,7 @@ static void run(struct pair *r, int from, int end, struct result *out)
     }
 }
 
-/* The smallest budget that the sentence of a refusal names. */
+/* The smallest budget that the message of a refusal names. */
 static int64_t named_budget(const ckpt *c)
 {
     const char *at = strstr(ckpt_error(c), "needs at least ");
@@ -103,7 +103,8 @@ static int64_t named_budget(const ckpt *c)
     return strtoll(at + strlen("needs at least "), NULL, 10);
 }
 
-/* Compiles under a budget and the ones that refusals name until both fit; the budget then. */
+/* Compiles under a budget, then under the budgets that refusals name, until both programs fit;
+ * returns that budget. */
 static int64_t smallest_of_both(struct ckpt_options o, int first)
 {
     for (int i = 0; i < 4; i++) {
@@ -124,8 +125,8 @@ static int64_t smallest_of_both(struct ckpt_options o, int first)
     return 0;
 }
 
-/* One budget is the smallest for both orders, a byte less is refused in both, and in it memory is
- * the same behind the last step as before the first. */
+/* The smallest budget is the same for both orders; a byte less is refused in both.  Under it memory
+ * is the same after the last step as before the first. */
 static void test_order(void **state)
 {
     (void)state;
@@ -157,8 +158,8 @@ static void test_order(void **state)
     }
 }
 
-/* Behind steps, too: the program that trains goes on in another plan with the same numbers; and
- * where there is none for it, it goes on as if nobody had asked. */
+/* Also after steps: the training program continues under another plan with the same numbers.  If it
+ * has no such plan, the compile is refused and it continues unchanged. */
 static void test_behind_steps(void **state)
 {
     (void)state;
@@ -189,7 +190,7 @@ static void test_behind_steps(void **state)
     }
 }
 
-/* With --plan-only the second program stands above the parameters of the first, too. */
+/* With --plan-only the second program is placed above the first one's parameters, too. */
 static void test_plan_only(void **state)
 {
     (void)state;
@@ -209,7 +210,8 @@ static void test_plan_only(void **state)
     ckpt_close(r.c);
 }
 
-/* --plan-out writes the plan that the program trains by, and --plan-in fits beside the other. */
+/* --plan-out writes the plan that the training program uses, and --plan-in fits beside the other
+ * program. */
 static void test_plan_files(void **state)
 {
     (void)state;
@@ -238,7 +240,7 @@ static void test_plan_files(void **state)
     unlink(path);
 }
 
-/* With a tier below, in both orders, the numbers are the same. */
+/* With a lower tier, in both orders, the numbers are the same. */
 static void test_tiers(void **state)
 {
     (void)state;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What it costs that programs of one optimizer take turns, by a clock (clock.h): what goes on in
- * the next step lies where other programs have it, so that the next one need not wait for it.
+ * The cost of alternating programs of one optimizer, by a simulated device (clock.h).  Residences
+ * that continue in the next step lie at the address where other programs have them, so that the
+ * next step need not wait for copies.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,7 +16,7 @@
 
 enum { LAYERS = 8, WIDTH = 1024, SHAPES = 3, STEPS = 60, WARM = 4 };
 
-/* Rows of a sample; the first program brings the most. */
+/* Rows per sample; the first program has the most. */
 static const int64_t rows[SHAPES] = {3072, 1280, 2048};
 
 struct run {
@@ -40,7 +41,7 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
     return ckpt_mse(t, h, x, CKPT_NONE);
 }
 
-/* A slow GPU, and a link that takes the state of an update both ways in about a step. */
+/* A slow GPU, and a link that copies an update's state in both directions in about a step. */
 static void write_machine(const char *path)
 {
     struct machine m = machine_cuda;
@@ -59,7 +60,8 @@ static void forget_crossings(struct run *r)
         memset(r->c->params.data[i].crosses, 0, sizeof r->c->params.data[i].crosses);
 }
 
-/* common: later programs are told where those before have what goes on. */
+/* common: later programs are planned with the addresses that earlier ones use for such residences.
+ */
 static void run_open(struct run *r, struct ckpt_options o, bool common)
 {
     char path[] = "/tmp/test_turns-XXXXXX";
@@ -98,7 +100,7 @@ static double planned(const struct run *r, int shape)
     return r->program[shape]->plan->seconds;
 }
 
-/* Behind its own kind a step takes what its plan says. */
+/* After a step of the same program a step takes the planned time. */
 static void check_alone(struct run *r)
 {
     for (int i = 0; i < SHAPES; i++) {
@@ -111,7 +113,7 @@ static void check_alone(struct run *r)
     }
 }
 
-/* Steps in turn: their time over what is planned. */
+/* Runs steps in turn; returns their time relative to the planned time. */
 static double take_turns(struct run *r)
 {
     double sum = 0, from = clock_step(&r->clock, r->program[0]), end = from;
@@ -133,8 +135,8 @@ static double turns_under(struct ckpt_options o, bool common)
     return ratio;
 }
 
-/* A change costs next to nothing if programs know of each other, and a share of each step if they
- * do not.  Nobody's own plan is slower for it by more than 2 %. */
+/* Switching costs almost nothing if programs know each other's addresses, and a fraction of each
+ * step otherwise.  No program's own plan is slower for it by more than 2 %. */
 static void check_turns(const char *state, int64_t host, const char *nvme, double apart_costs)
 {
     struct ckpt_options o = CKPT_OPTIONS_INIT;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One step recorded in several variants: the fastest that fits is taken, and whether that changes
- * bits is said. */
+/* A step recorded in several variants: the fastest that fits is selected, and the plan reports
+ * whether the selection may change bits. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -18,7 +18,7 @@ struct model {
     ckpt_tensor in, out;
 };
 
-/* The rows in so many pieces, one after the other. */
+/* Processes the rows in `pieces` pieces, one after the other. */
 struct variant {
     const struct model *m;
     int pieces;
@@ -58,7 +58,7 @@ struct outcome {
     struct ckpt_program_info info;
 };
 
-/* The last of three steps under a budget, with the variants from first to last. */
+/* The last of three steps under a budget, with variants from first to last. */
 static struct outcome run(int64_t vram, int first, int last)
 {
     struct model m = open_model(vram);
@@ -103,7 +103,7 @@ static void test_choice(void **state)
     assert_int_equal(tight.variant, 2);
     assert_true(tight.info.planned_peak <= low);
     assert_int_equal(refused.rc, CKPT_EBUDGET);
-    /* Where no op of any variant fits, the sentence is still that of the last. */
+    /* If no op of any variant fits, the message is the last variant's. */
     struct outcome hopeless = run(6 << 10, 0, 2), alone = run(6 << 10, 2, 2);
     assert_int_equal(hopeless.rc, CKPT_EBUDGET);
     assert_non_null(strstr(hopeless.sentence, "needs at least"));
@@ -116,9 +116,8 @@ static void test_choice(void **state)
     assert_true(enough.info.step_seconds <= run(high, 0, 0).info.step_seconds);
 }
 
-/* Compiles two variants of the same bits or not, and tells whether the plan says that they may
- * differ.
- */
+/* Compiles two variants with the same bits or not; returns whether the plan reports that bits may
+ * differ. */
 static bool says(bool trains, bool first, bool second, int64_t micro)
 {
     struct model m = open_model(0);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A small transformer with everything in it, for tests of whole steps.  Public API only. */
+/* A small transformer with all kinds of layers, for tests of whole steps.  Public API only. */
 #ifndef CKPT_TESTS_TINY_H
 #define CKPT_TESTS_TINY_H
 
@@ -15,7 +15,7 @@ struct tiny {
     bool no_gradients; /* they are no outputs: a frozen parameter has none */
 };
 
-/* What a run leaves behind, to be compared bit by bit. */
+/* The results of a run, to be compared bit by bit. */
 struct tiny_result {
     int steps;
     float loss[64];
@@ -30,10 +30,10 @@ struct tiny_result {
 void tiny_create(struct tiny *m, ckpt *c);
 ckpt_tensor tiny_record(ckpt_tape *t, int64_t micro_batch, void *user);
 
-/* With everything an update can have: clipping, decay, moving average. */
+/* AdamW with all options: clipping, decay, moving average. */
 struct ckpt_adamw tiny_adamw(void);
 
-/* Trains from scratch.  Returns 0 or the library's code, the sentence in message. */
+/* Trains from scratch.  Returns 0 or the library's code, with the error in message. */
 int tiny_train(struct tiny m, const struct ckpt_options *opt, const struct ckpt_adamw *adamw,
                int steps, struct tiny_result *r, char message[1024]);
 void tiny_result_free(struct tiny_result *r);

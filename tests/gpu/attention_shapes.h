@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the tests of attention on a GPU share: shapes, how operands lie in memory, and the device.
- * A test includes it once and has a function for one shape.
+ * Shared parts of the tests of attention on a GPU: shapes, memory layouts of operands, and the
+ * device.  A test includes this file once and provides a function that tests one shape.
  */
 #ifndef CKPT_TESTS_GPU_ATTENTION_SHAPES_H
 #define CKPT_TESTS_GPU_ATTENTION_SHAPES_H
@@ -17,7 +17,7 @@
 
 enum { AGAIN = 20 }; /* runs that must give the same bits, where blocks wait for each other */
 
-/* How operands lie in memory. */
+/* Memory layouts of operands. */
 enum layout { DENSE, FUSED, SWAPPED };
 
 struct shape {
@@ -47,13 +47,13 @@ static bool is_packed(const struct shape *s)
     return s->lens[0] >= 0;
 }
 
-/* Of a single key the score has no part, as the op records it. */
+/* With a single key the score does not affect the result; the op records scale 0 then. */
 static float scale_of(const struct shape *s)
 {
     return s->keys == 1 ? 0.f : (float)(1 / sqrt((double)s->width));
 }
 
-/* Packed rows that belong to somebody. */
+/* Number of packed rows that belong to a sequence. */
 static int64_t used_keys(const struct shape *s)
 {
     int64_t used = 0;
@@ -78,7 +78,7 @@ static struct ckpt_desc rows_desc(const struct shape *s, int64_t rows, int64_t h
     return d;
 }
 
-/* Of queries and what has their shape; with packed keys they have one leading axis. */
+/* For queries and tensors of their shape; with packed keys they have one leading axis. */
 static struct ckpt_desc queries_desc(const struct shape *s, bool fused)
 {
     struct ckpt_desc d = rows_desc(s, s->queries, s->heads, fused);
@@ -118,7 +118,8 @@ static struct ckpt_desc lens_desc(const struct shape *s)
     return d;
 }
 
-/* Packed rows of nobody, in `bytes` of them all, are NaN: 0xff in every byte. */
+/* Fills packed rows of no sequence with NaN (0xff in every byte); `bytes` is the size of all rows.
+ */
 static void spoil_spare_rows(const struct shape *s, void *rows, int64_t bytes)
 {
     const int64_t used = 2 * used_keys(s) * s->shared * s->width;
@@ -133,7 +134,7 @@ static double value_of(const void *p, enum ckpt_dtype dtype, int64_t i)
     return float_of_bits((uint32_t)((const uint16_t *)p)[i] << 16);
 }
 
-/* The largest magnitude of n elements, as bits of an fp32. */
+/* The largest magnitude of n elements, as the bits of an fp32. */
 static uint32_t largest_of(const void *p, enum ckpt_dtype dtype, int64_t n)
 {
     uint32_t most = 0;
@@ -146,7 +147,7 @@ static uint32_t largest_of(const void *p, enum ckpt_dtype dtype, int64_t n)
 
 /* ---- the test ------------------------------------------------------------------------------- */
 
-/* Lengths on both sides of the kernels' tiles; m is another one than n. */
+/* Lengths on both sides of the kernels' tile sizes; m differs from n. */
 static void for_lengths(int64_t width, void (*test)(int64_t width, int64_t n, int64_t m))
 {
     static const int64_t lengths[] = {1, 63, 65, 119, 184, 185, 920, 1000};
@@ -154,8 +155,8 @@ static void for_lengths(int64_t width, void (*test)(int64_t width, int64_t n, in
         test(width, lengths[i], lengths[(i + 3) % 8]);
 }
 
-/* Keys that stay in shared memory as far as they fit, and sequences of packed ones of which some do
- * not: around the kernels' chunks, none, one, as many as fit (with 5 spare rows), and more. */
+/* Packed keys whose sequences fit in shared memory, and others that do not: lengths around the
+ * kernels' chunks, none, one, as many as fit (with 5 spare rows), and more. */
 static void for_texts(int64_t width, void (*test)(const struct shape *s))
 {
     static const int lens[][4] = {{300},         {226},          {1},          {0},
@@ -172,7 +173,7 @@ static void for_texts(int64_t width, void (*test)(const struct shape *s))
         }
 }
 
-/* Returns main's: 77 where there is no GPU. */
+/* Returns main's exit status: 77 without a GPU. */
 static int test_widths(int argc, char **argv, void (*test)(int64_t width))
 {
     static const int64_t widths[] = {64, 72, 128};

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tensors that are on the host and on the GPU, kernels that run on either, and 8-bit copies. */
+/* Tensors with a copy on the host and one on the GPU, kernels that run on either, and 8-bit copies.
+ */
 #ifndef CKPT_TESTS_FP8_BUFFERS_H
 #define CKPT_TESTS_FP8_BUFFERS_H
 
@@ -23,7 +24,7 @@
 
 enum { WORKSPACE = 64 << 20, OPERANDS = FP8_INPUTS + 3 };
 
-/* ---- buffers on both ------------------------------------------------------------------------- */
+/* ---- buffers on host and GPU ----------------------------------------------------------------- */
 
 struct buffer {
     struct ckpt_desc desc;
@@ -53,7 +54,7 @@ static void send(const struct buffer *b)
          "a copy");
 }
 
-/* N(0, scale) in its dtype, on both. */
+/* N(0, scale) in the given dtype, on host and GPU. */
 static struct buffer draw(enum ckpt_dtype dtype, int ndim, int64_t rows, int64_t cols,
                           uint32_t stream, float scale)
 {
@@ -70,7 +71,7 @@ static struct buffer draw(enum ckpt_dtype dtype, int ndim, int64_t rows, int64_t
     return b;
 }
 
-/* Runs a kernel on the CPU, where libs is NULL, or on the GPU.  Absent operands have no place. */
+/* Runs a kernel on the CPU (libs NULL) or on the GPU.  Absent operands are not passed. */
 static int run(ckpt_kernel kernel, struct cuda_libs *libs, const void *attr, int n_in, int n_out,
                const struct buffer *const *operand, bool accumulate)
 {
@@ -98,7 +99,7 @@ static int run(ckpt_kernel kernel, struct cuda_libs *libs, const void *attr, int
 
 /* ---- copies ---------------------------------------------------------------------------------- */
 
-/* With a scale for each block scale is that of the copy by rows; kind is 0 else. */
+/* With block scales, `scale` belongs to the copy by rows; with one scale per tensor kind is 0. */
 enum { TOKENS = 1, WEIGHTS = 2 };
 
 struct copies {
@@ -106,7 +107,7 @@ struct copies {
     struct buffer scale, by_rows, column_scale, by_columns;
 };
 
-/* Both kinds. */
+/* Selects a kind of fill by the number of rows, so that tests use both kinds. */
 static int fill_of(int64_t rows)
 {
     return rows % 3 || rows > 1000 ? FP8_LINE : FP8_SIDE;
@@ -152,7 +153,7 @@ static int find_largest(const struct buffer *x, const struct buffer *most, int s
     return run(libs ? cuda_to_fp8_largest : cpu_to_fp8_largest, libs, &attr, 1, 1, operand, false);
 }
 
-/* most: where the largest magnitude of x is; it is found where none is given. */
+/* most: buffer with the largest magnitude of x; NULL: it is computed. */
 static int round_to(const struct buffer *x, const struct buffer *most, const struct copies *c,
                     struct cuda_libs *libs, int which)
 {
@@ -195,7 +196,7 @@ static bool same(const struct buffer *b)
     return ok;
 }
 
-/* The largest relative error, of root mean squares, of runs of n elements that lie side by side. */
+/* The largest relative error (root mean square) over runs of n adjacent elements. */
 static double worst_error(const struct buffer *b, int64_t n)
 {
     const int64_t all = desc_numel(&b->desc);

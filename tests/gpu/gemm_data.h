@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Products with more in their epilogue, on a GPU, against the ops one by one: operands, results of
- * either, and the sizes that are tried.  Operands of products are small multiples of a power of
- * two, so that sums are exact in any order and all results have the same bits.  Memory behind
- * operands is NaN, memory behind results stays as it was.
+ * Products with fused epilogues on a GPU, against the separate ops: operands, results of both, and
+ * the tested sizes.  Operands of products are small multiples of a power of two, so sums are exact
+ * in any order and all results have the same bits.  Memory after operands is NaN; memory after
+ * results must stay unchanged.
  */
 #ifndef CKPT_TESTS_GPU_GEMM_DATA_H
 #define CKPT_TESTS_GPU_GEMM_DATA_H
@@ -45,7 +45,7 @@ static uint16_t bits_of(double x)
     return (uint16_t)(float_bits((float)x) >> 16);
 }
 
-/* -4 to 4 eighths. */
+/* Multiples of 1/8 from -4/8 to 4/8. */
 static void fill_exact(uint16_t *x, int64_t n, uint32_t seed)
 {
     for (int64_t i = 0; i < n; i++) {
@@ -54,7 +54,7 @@ static void fill_exact(uint16_t *x, int64_t n, uint32_t seed)
     }
 }
 
-/* Of both signs, -4 to 4: 1/64 apart, which bf16 has up to 4. */
+/* Values from -4 to 4 in steps of 1/64, which bf16 represents exactly up to 4. */
 static void fill_moderate(uint16_t *x, int64_t n, uint32_t seed)
 {
     for (int64_t i = 0; i < n; i++) {
@@ -84,7 +84,7 @@ static void clear_result(const struct data *d, int t)
     must(!cudaMemset(d->at[OURS][t], 0xff, (size_t)desc_bytes(&d->desc[t]) + GUARD), "a result");
 }
 
-/* Tensors of bf16 of these sizes, with one axis where the second is 0. */
+/* Makes bf16 tensors of these sizes; one axis if the second size is 0. */
 static void create(struct data *d, const struct shape *s, int n, const int64_t (*size)[2])
 {
     *d = (struct data){.s = *s, .n = n};
@@ -108,7 +108,7 @@ static void destroy(struct data *d)
     cudaFree(d->workspace);
 }
 
-/* ---- the ops one by one ---------------------------------------------------------------------- */
+/* ---- the separate ops ------------------------------------------------------------------------ */
 
 struct call {
     ckpt_kernel kernel;
@@ -147,7 +147,7 @@ static void *fetch(const void *from, size_t bytes)
     return to;
 }
 
-/* Says how many of so many 16-bit values differ, and the first. */
+/* Prints how many of the 16-bit values differ, and the first one. */
 static void show_difference(const uint16_t *x, const uint16_t *y, size_t n, int64_t cols)
 {
     size_t differ = 0, first = 0;
@@ -160,7 +160,7 @@ static void show_difference(const uint16_t *x, const uint16_t *y, size_t n, int6
            first % (size_t)cols, y[first], x[first]);
 }
 
-/* The plain one's bits at `at`, and nothing behind them. */
+/* Checks that the memory at `at` has the bits of the plain result and is unchanged after it. */
 static bool same_at(const struct data *d, int t, const void *at)
 {
     const size_t bytes = (size_t)desc_bytes(&d->desc[t]);
@@ -181,7 +181,7 @@ static bool same(const struct data *d, int t)
 
 /* ---- sizes ----------------------------------------------------------------------------------- */
 
-/* It takes the sizes that fit, and no other. */
+/* Checks that `takes` accepts exactly the supported sizes. */
 static void test_takes(bool (*takes)(int64_t rows, int64_t inner, int64_t cols))
 {
     static const struct shape large = {65536, 768, 3072};
@@ -206,7 +206,7 @@ static void test_all_shapes(void (*test)(const struct shape *s, struct cuda_libs
         test(&more[i], libs);
 }
 
-/* The whole of main().  With three numbers only that shape, as for a sanitizer. */
+/* The body of main().  With three numbers only this shape is tested, as for a sanitizer. */
 static int test_shapes(int argc, char **argv,
                        void (*test)(const struct shape *s, struct cuda_libs *libs),
                        bool (*takes)(int64_t rows, int64_t inner, int64_t cols))

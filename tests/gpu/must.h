@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How GPU tests report: must() ends a test where the machine fails, not what it tests; expect()
- * counts failures of what it tests, and test_result() is what main() returns. */
+/* Reporting in GPU tests.  must() ends a test if the machine fails, not the tested code; expect()
+ * counts failures of the tested code, and test_result() is main's return value. */
 #ifndef CKPT_TESTS_GPU_MUST_H
 #define CKPT_TESTS_GPU_MUST_H
 
@@ -12,7 +12,7 @@
 
 static int failures;
 
-/* The call and CUDA's error. */
+/* Prints the call and CUDA's error. */
 static inline void must(bool ok, const char *what)
 {
     if (ok)

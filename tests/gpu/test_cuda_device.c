@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The CUDA device alone: the arena, order between queues, failures, recorded steps. */
+/* The CUDA device alone: arena, order between queues, failures, recorded steps. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@ enum { MIB = 1 << 20, N = 1 << 20 };
 
 static struct device *device; /* NULL: there is no GPU here */
 
-/* y = gelu(x) on n floats; what it does does not matter, that it runs in order does. */
+/* y = gelu(x) on n floats; the test only depends on its order, not on its result. */
 static void gelu(enum queue q, float *y, float *x)
 {
     struct ckpt_desc d = {.ndim = 1, .shape = {N}, .stride = {1}};
@@ -53,7 +53,7 @@ static void test_arena_keeps_its_base_and_contents(void **state)
     ops->host_free(device, host);
 }
 
-/* A value goes round copy-in, compute and copy-out; every hop is ordered by an event. */
+/* A value passes through copy-in, compute and copy-out; an event orders each transfer. */
 static void hand_over(float *in, float *out, float *host)
 {
     const struct device_ops *ops = device->ops;
@@ -108,8 +108,8 @@ static void test_recorded_step_does_the_same(void **state)
     free(kept);
 }
 
-/* Of a recorded part others wait for the events, each time it is replayed for those of that time:
- * the copy comes behind the kernel in the middle of the part. */
+/* Other queues wait for events of a recorded part; each replay records them again.  The copy runs
+ * after the kernel in the middle of the part. */
 static void test_events_of_a_part(void **state)
 {
     (void)state;
@@ -172,8 +172,8 @@ static int see_nothing(void *user, int32_t *op)
     return 0;
 }
 
-/* Whoever waits and looks now and then finds the stream not ready; the next kernel is none the
- * worse for it. */
+/* A watched wait polls the stream, which reports "not ready"; the next kernel must not fail because
+ * of that. */
 static void test_kernel_behind_a_watched_wait(void **state)
 {
     (void)state;
@@ -195,8 +195,7 @@ static void hold(void *user)
         usleep(1000);
 }
 
-/* Something that stands where a copy would and does not end, behind something that may take its
- * time. */
+/* A stand-in for a copy that never ends, queued after work that may take long. */
 static void test_a_copy_without_end(void **state)
 {
     (void)state;

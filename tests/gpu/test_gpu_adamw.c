@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Updates of every kind on a GPU and on the host: the same bits, on odd sizes and addresses, with
- * values from denormal to huge, with and without master and EMA, for both dtypes of gradients, with
- * state in bf16 and means in 8 bits; and the assignment of a state, and the clip values of several
- * pairs of betas.
+ * Updates of every kind on a GPU and on the host give the same bits: odd sizes and addresses,
+ * values from denormal to huge, with and without master and EMA, both gradient dtypes, state in
+ * bf16 and means in 8 bits.  Also the assignment of a state, and the clip values of several pairs
+ * of betas.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -29,7 +29,7 @@ enum {
     WORDS = (MOST + MEAN8_BLOCK) / MEAN8_BLOCK * (MEAN8_BLOCK + 2) / 4 + 1
 };
 
-/* All operands of one update, and what it reads of the step. */
+/* All operands of one update, and the values of the step that it reads. */
 struct operands {
     float w[MOST], m[MOST], v[MOST], ema[MOST], g[MOST], clip[CLIP_VALUES];
     uint16_t value[MOST], half[MOST], half_m[MOST], half_v[MOST];
@@ -39,7 +39,7 @@ struct operands {
 
 static struct operands host, back;
 
-/* Any bits but those of NaN and infinity, so all exponents; or values as training has them. */
+/* wild: any finite bits, so all exponents; otherwise values as in training. */
 static float draw(uint64_t *state, bool wild)
 {
     *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
@@ -80,7 +80,7 @@ static struct ckpt_view view(void *data, enum ckpt_dtype dtype, int64_t n)
                               {.dtype = dtype, .ndim = data ? 1 : -1, .shape = {n}, .stride = {1}}};
 }
 
-/* With all that an update can have; beta2 of sgd is its dampening. */
+/* Updates with all optional parts; beta2 of sgd is its dampening. */
 static const struct update_attr kinds[] = {
     {.kind = UPDATE_ADAMW, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f, .unbias = CLIP_UNBIAS1},
     {.kind = UPDATE_ADAMW,
@@ -100,7 +100,7 @@ static const struct update_attr kinds[] = {
 
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
-/* One parameter that begins before the operand, and two in it. */
+/* One parameter that begins before the operand, and two inside it. */
 static const struct rounding parts = {
     .begin = {0, 3}, .part = {{UINT64_C(0xfedcba9876543210), -192}, {22, 64}, {33, 640}}};
 
@@ -113,7 +113,7 @@ static struct ckpt_view state_view(struct operands *o, int i, int way, int64_t a
     return view((i == UPDATE_EXP_AVG ? o->m : o->v) + at, CKPT_F32, n);
 }
 
-/* Elements [at, at + n) of o, which are where the kernel runs. */
+/* Updates elements [at, at + n) of o, which is in the memory of the kernel's processor. */
 static void run(ckpt_kernel kernel, struct operands *o, int kind, int way, int64_t at, int64_t n)
 {
     bool narrow = way & NARROW, value = narrow || way & WITH_VALUE, half = way & WITH_HALF;
@@ -143,7 +143,7 @@ static void run(ckpt_kernel kernel, struct operands *o, int kind, int way, int64
     must(!kernel(&a), "the kernel");
 }
 
-/* The same bits, or NaN both. */
+/* Counts differences of bits; two NaNs are equal. */
 static int differences(const float *a, const float *b)
 {
     int n = 0;
@@ -160,7 +160,7 @@ static int half_differences(const uint16_t *a, const uint16_t *b)
     return n;
 }
 
-/* Codes and tops, of which none is for a number that is not one. */
+/* Counts differences of codes and block maxima. */
 static int word_differences(const int32_t *a, const int32_t *b)
 {
     int n = 0;
@@ -176,7 +176,7 @@ static int test(struct operands *device, int kind, int way, int64_t at, int64_t 
         mean8_to(host.m, n, false, host.byte_m);
         mean8_to(host.v, n, true, host.byte_v);
     }
-    host.run.opt_step = kind % 3; /* 0: that of sgd has no dampening */
+    host.run.opt_step = kind % 3; /* 0: sgd has no dampening then */
     must(!cudaMemcpy(device, &host, sizeof host, cudaMemcpyHostToDevice), "copy");
     for (int i = 0; i < STEPS; i++) {
         run(cuda_update, device, kind, way, at, n);
@@ -199,7 +199,7 @@ static int test(struct operands *device, int kind, int way, int64_t at, int64_t 
     return differ;
 }
 
-/* m takes v, or stays where the norm is not finite. */
+/* m becomes v, or stays unchanged if the norm is not finite. */
 static int test_assign(struct operands *device, float norm)
 {
     fill(7, false);
@@ -220,7 +220,7 @@ static int test_assign(struct operands *device, float norm)
     return failed;
 }
 
-/* The same of a state in bf16, as a mean and as a mean of squares. */
+/* The same for a bf16 state: a mean and a mean of squares. */
 static int test_assign_narrow(struct operands *device, int noise, int64_t n, float norm)
 {
     const struct narrow_assign_attr attr = {.noise = noise, .rounding = parts};
@@ -249,7 +249,7 @@ static int test_assign_narrow(struct operands *device, int noise, int64_t n, flo
     return failed;
 }
 
-/* Three pairs of betas, and the step and learning rate: powers differ in the last digits. */
+/* Three pairs of betas, the step and the learning rate; powers may differ in the last digits. */
 static int test_clip(struct operands *device)
 {
     const struct clip_attr attr = {.clip_norm = 0.5f,

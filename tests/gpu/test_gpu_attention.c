@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Attention forward on a GPU against the CPU's kernel: heads of the widths that have kernels of
- * their own, lengths on both sides of their tiles, causal, windows, grouped heads, several leading
- * axes, operands cut out of one projection, and packed keys whose spare rows are NaN.  The largest
- * magnitude of the result is left as well.  Both the kernel that is chosen and our own; ours gives
- * the same bits every time.  "test_gpu_attention 72" looks at that width alone.
+ * Attention forward on a GPU against the CPU's kernel: head widths with special kernels, lengths on
+ * both sides of their tiles, causal, windows, grouped heads, several leading axes, operands cut
+ * from one projection, and packed keys whose spare rows are NaN.  The largest magnitude of the
+ * result is checked as well.  Tests the kernel that is selected and libckpt's own kernel, which
+ * must give the same bits every time.  "test_gpu_attention 72" tests only that width.
  */
 #include <math.h>
 #include "attr.h"
@@ -39,7 +39,7 @@ static void create(struct data *d, const struct shape *s)
 {
     describe(d, s);
     for (int i = 0; i < TENSORS; i++) {
-        int64_t n = 3 * desc_numel(&d->desc[i]); /* enough for what is fused */
+        int64_t n = 3 * desc_numel(&d->desc[i]); /* enough for FUSED */
         float *values = malloc((size_t)n * sizeof *values);
         d->bytes[i] =
             (i < LENS && s->layout == FUSED ? n : n / 3) * ckpt_dtype_size(d->desc[i].dtype);
@@ -97,7 +97,7 @@ static int run(const struct data *d, const struct shape *s, ckpt_kernel kernel, 
 
 /* ---- results -------------------------------------------------------------------------------- */
 
-/* Largest difference; NaN differs. */
+/* The largest difference; NaN counts as a difference. */
 static double difference(const void *x, const void *y, const struct ckpt_desc *d)
 {
     double most = 0;
@@ -109,7 +109,8 @@ static double difference(const void *x, const void *y, const struct ckpt_desc *d
     return most;
 }
 
-/* o has entries about 1 and 8 bits of mantissa; lse is fp32 of products that are rounded alike. */
+/* o has entries of about 1 with 8 bits of mantissa; lse is fp32, computed from equally rounded
+ * products. */
 static void check_results(const struct data *d, const struct shape *s, ckpt_kernel kernel,
                           const char *what, void *const result[2])
 {

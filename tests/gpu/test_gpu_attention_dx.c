@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Attention backward on a GPU against the CPU's kernel: heads of the widths that have kernels of
- * their own, lengths on both sides of their tiles, fewer and more queries than keys, causal,
- * windows, grouped heads, leading axes in either order, and packed keys whose spare rows are NaN
- * and get gradients of 0; gradients that lie side by side with others, as those of one projection.
- * Each leaves its largest magnitude.  Both the kernel that is chosen and our own.  Ours gives the
- * same bits every time, with copies beside it, and writes nothing behind the scratch that shapes
- * say it has. "test_gpu_attention_dx 72" looks at that width alone.
+ * Attention backward on a GPU against the CPU's kernel: head widths with special kernels, lengths
+ * on both sides of their tiles, fewer and more queries than keys, causal, windows, grouped heads,
+ * leading axes in either order, packed keys whose spare rows are NaN and get gradients of 0, and
+ * gradients stored side by side, as for one projection.  Each gradient's largest magnitude is
+ * checked.  Tests the kernel that is selected and libckpt's own kernel.  The latter must give the
+ * same bits every time, with concurrent copies, and must not write beyond its scratch size.
+ * "test_gpu_attention_dx 72" tests only that width.
  */
 #include <math.h>
 #include "attr.h"
@@ -16,7 +16,7 @@
 #include "cuda/kernels.h"
 #include "cuda/workspace.h"
 
-/* Forward takes Q to LENS and gives O and LSE; backward takes Q to D_O. */
+/* Forward reads Q to LENS and writes O and LSE; backward reads Q to D_O. */
 enum { Q, K, V, LENS, O, LSE, D_O, DQ, DK, DV, TENSORS, INPUTS = DQ, RESULTS = TENSORS - DQ };
 enum { GUARD = 4096, BESIDE = 32 << 20, SCRATCH = 64 << 20 };
 
@@ -43,7 +43,7 @@ static void describe(struct data *d, const struct shape *s)
     d->desc[LENS] = lens_desc(s);
 }
 
-/* On the device gradients may lie apart: their rows are one of three groups of heads. */
+/* On the device gradients may be strided: their rows are one of three groups of heads. */
 static struct ckpt_desc on_device_desc(const struct data *d, const struct shape *s, int i)
 {
     if (s->layout != FUSED || i < DQ)
@@ -51,7 +51,7 @@ static struct ckpt_desc on_device_desc(const struct data *d, const struct shape 
     return i == DQ ? queries_desc(s, true) : keys_desc(s, true);
 }
 
-/* Self attention has no lengths among its operands. */
+/* Self attention has no LENS operand. */
 static int call(const struct data *d, const struct shape *s, ckpt_kernel kernel, bool forward,
                 bool on_device)
 {
@@ -138,7 +138,7 @@ static void destroy(struct data *d)
 
 /* ---- results -------------------------------------------------------------------------------- */
 
-/* Of the difference to what is expected, against that; NaN stays. */
+/* The difference relative to the expected values; NaN stays NaN. */
 static double relative(const void *x, const void *expected, int64_t n)
 {
     double apart = 0, size = 0;
@@ -151,7 +151,7 @@ static double relative(const void *x, const void *expected, int64_t n)
     return size > 0 ? sqrt(apart / size) : apart;
 }
 
-/* Gradient i from the device, its rows one behind the other. */
+/* Copies gradient i from the device to contiguous rows. */
 static void fetch(const struct data *d, const struct shape *s, int i, const char *what, void *to)
 {
     const struct ckpt_desc *x = &d->desc[i];
@@ -198,7 +198,7 @@ static void run(const struct data *d, const struct shape *s, ckpt_kernel kernel,
         }
 }
 
-/* Entries have 8 bits of mantissa, and so have the factors of their products. */
+/* Entries have 8 bits of mantissa, as have the factors of their products. */
 static void check_results(const struct data *d, const struct shape *s, ckpt_kernel kernel,
                           const char *what, void *const result[RESULTS])
 {
@@ -272,13 +272,15 @@ static void test_width(int64_t width)
 {
     for_lengths(width, test_lengths);
     for_texts(width, test_text);
-    /* More blocks than multiprocessors, so that some wait for others that are long under way. */
+    /* More blocks than multiprocessors, so that some blocks wait for blocks that started long
+     * before. */
     test(&(struct shape){3, 5, 300, 920, 16, 16, width, false, 0, SWAPPED, {-1}}, AGAIN);
     test(&(struct shape){3, 5, 515, 515, 16, 4, width, true, 0, DENSE, {-1}}, AGAIN);
-    /* One head alone, whose queries are cut into chunks. */
+    /* A single head, whose queries are cut into chunks. */
     test(&(struct shape){1, 1, 2100, 200, 1, 1, width, false, 0, DENSE, {-1}}, AGAIN);
     test(&(struct shape){1, 1, 4000, 300, 1, 1, width, false, 0, DENSE, {300}}, AGAIN);
-    /* The same where causal and heads share keys: the longest block has twice the average. */
+    /* The same with causal attention and shared keys: the longest block has twice the average work.
+     */
     test(&(struct shape){1, 1, 1300, 1300, 6, 2, width, true, 0, DENSE, {-1}}, AGAIN);
 }
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Loss and gradient of rows of classes in one kernel on a GPU, against the two ops one by one, bit
- * for bit: rows that a block holds, that a cluster of blocks holds and that neither holds, whole
- * vectors or not, with every option, the gradient in a place of its own and over the logits.  The
- * gradient of a few rows is compared with the CPU's, too.
+ * Loss and gradient of rows of classes in one kernel on a GPU, against the two separate ops, bit
+ * for bit: rows that fit in a block, in a cluster of blocks, or in neither; whole vectors or not;
+ * every option; the gradient in its own memory and over the logits.  The gradient of a few rows is
+ * also compared with the CPU's.
  */
 #include <math.h>
 #include <string.h>
@@ -59,7 +59,7 @@ static void describe(struct data *d, enum operand_name i, enum ckpt_dtype dtype,
     must(!cudaMalloc(&d->at[DEVICE][i], bytes), "device memory");
 }
 
-/* -12 to 4. */
+/* Values from -12 to 4. */
 static float logit(uint32_t *seed)
 {
     *seed = *seed * 1664525u + 1013904223u;
@@ -125,7 +125,7 @@ static void destroy(struct data *d)
 
 /* ---- calls ---------------------------------------------------------------------------------- */
 
-/* Class weights, the last operand, only where they are wanted. */
+/* Class weights, the last operand, are passed only if used. */
 static void call(const struct data *d, enum place where, ckpt_kernel kernel, int n_in, int n_out,
                  const enum operand_name *operand)
 {
@@ -170,7 +170,7 @@ static void *fetch(const struct data *d, enum operand_name i)
     return to;
 }
 
-/* With what lies behind it. */
+/* Compares the result and the memory after it. */
 static void check_same(const struct data *d, enum operand_name i, const void *expected,
                        const char *what)
 {
@@ -185,7 +185,7 @@ static double value(const void *x, enum ckpt_dtype dtype, int64_t i)
                               : (double)((const float *)x)[i];
 }
 
-/* The norm of the difference is small beside the norm of the CPU's result, or beside 1 for each
+/* The norm of the difference is small relative to the norm of the CPU's result, or to 1 for each
  * row: the gradient of a likely class is a difference of numbers near 1. */
 static void check_near(const struct data *d, enum operand_name i, const void *found)
 {
@@ -229,8 +229,8 @@ static void test(const struct shape *s)
     destroy(&d);
 }
 
-/* Of bf16, on Hopper: a block has up to 115,000 classes, a cluster of two, four or eight blocks up
- * to 920,000. */
+/* For bf16 on Hopper: a block holds up to 115,000 classes, a cluster of two, four or eight blocks
+ * up to 920,000. */
 static void test_classes(int64_t n, enum ckpt_dtype dtype)
 {
     const struct shape shapes[] = {

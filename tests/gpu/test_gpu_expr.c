@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Expressions on a GPU: the kernels that NVRTC makes of a program, by vectors and by elements, give
- * the bits of the kernel that interprets it node by node in fp32.  Every function stands between
- * values in bf16 and in fp32, on operands of all kinds of bits (NaN of any sort, infinite ones,
- * subnormal ones, zeros of both signs), in views that are dense, odd, not aligned, spread, permuted
- * or far apart.  Functions of two values of bf16 at once see every first value with many second
- * ones.  Sums of whole numbers are exact in any order, and are compared, too.
+ * Expressions on a GPU: the kernels that NVRTC compiles for a program, vectorized and by elements,
+ * give the same bits as the kernel that interprets it node by node in fp32.  Every function is
+ * tested between bf16 and fp32 values, on operands with all kinds of bits (NaNs, infinities,
+ * subnormals, zeros of both signs), in views that are dense, odd, unaligned, broadcast, permuted or
+ * far apart.  Functions of two bf16 values are tested with every first value and many second
+ * values.  Sums of integers are exact in any order, and are compared, too.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +22,7 @@
 
 enum { INPUTS = 4, MOST = 1 << 20, PROGRAMS = 16, PICKS = 11, VALUES = 128, PAIRED = 8 };
 
-/* Operands, results of one way and of the other; two results and a magnitude each. */
+/* Operands, and the results of both implementations: two results and a magnitude each. */
 static struct {
     void *in[INPUTS], *out[2][3];
     struct ckpt_run *run_device;
@@ -37,7 +37,7 @@ static uint32_t draw(uint32_t below)
     return (uint32_t)(random_state >> 33) % below;
 }
 
-/* ---- one program, three ways ------------------------------------------------------------------*/
+/* ---- one program, three implementations ------------------------------------------------------ */
 
 struct call {
     struct expr e;
@@ -58,7 +58,7 @@ static int64_t bytes_of(const struct ckpt_desc *d)
     return desc_numel(d) * ckpt_dtype_size(d->dtype);
 }
 
-/* Runs c with results at set `to`, `shift` elements behind where they begin. */
+/* Runs c with results in set `to`, `shift` elements after its start. */
 static void run(struct call *c, ckpt_kernel kernel, int to, int shift, const char *what)
 {
     struct ckpt_view out[3];
@@ -80,7 +80,7 @@ static void run(struct call *c, ckpt_kernel kernel, int to, int shift, const cha
     must(!kernel(&a) && !cudaDeviceSynchronize(), what);
 }
 
-/* The first result that differs is told. */
+/* Prints the first result that differs. */
 static void compare(const struct call *c, int shift, const char *what)
 {
     for (int k = 0; k < c->n_out; k++) {
@@ -107,7 +107,7 @@ static void compare(const struct call *c, int shift, const char *what)
     }
 }
 
-/* By vectors, where the views allow it; by elements, behind a shift; node by node. */
+/* Runs vectorized if the views allow it; by elements, with shifted results; and node by node. */
 static void check(struct call *c, bool shifted, const char *what)
 {
     char text[200];
@@ -129,7 +129,7 @@ static void check(struct call *c, bool shifted, const char *what)
 
 /* ---- operands -------------------------------------------------------------------------------- */
 
-/* Half of them usual numbers, the others any bits. */
+/* Half of the values are ordinary numbers, the others any bits. */
 static void fill(int k, enum ckpt_dtype dtype, int64_t n, int which)
 {
     uint32_t *words = malloc((size_t)n * sizeof *words);
@@ -152,7 +152,7 @@ static void fill(int k, enum ckpt_dtype dtype, int64_t n, int which)
 
 /* ---- programs -------------------------------------------------------------------------------- */
 
-/* Element by element, the operand `which` says which of n nodes is the result. */
+/* Per element, operand `which` selects which of the n nodes is the result. */
 static int pick(struct expr *e, int which, const int *node, int n)
 {
     int y = node[0];
@@ -161,7 +161,7 @@ static int pick(struct expr *e, int which, const int *node, int n)
     return y;
 }
 
-/* PICKS functions from number `first` on, of the nodes made so far; most of them round. */
+/* Adds PICKS functions, from number `first` on, of the nodes made so far; most of them round. */
 static int make_program(struct expr *e, int first, int *picked)
 {
     static const float constants[][2] = {{0.25f, 0.75f}, {-4.f, 4.f}, {0.f, 1.f}, {0.1f, 3.f},
@@ -181,7 +181,7 @@ static int make_program(struct expr *e, int first, int *picked)
     return pick(e, 3, picked, PICKS);
 }
 
-/* Operands of these dtypes, the last one says which function counts. */
+/* Makes operands of these dtypes; the last one selects the function per element. */
 static void set_operands(struct call *c, int ndim, const int64_t *shape, const enum ckpt_dtype *in,
                          enum ckpt_dtype out)
 {
@@ -213,7 +213,7 @@ static void check_functions(void)
     }
 }
 
-/* What expr_pair.cuh does, once for each program. */
+/* Makes nodes of all functions of expr_pair.cuh, divided between two programs (`others`). */
 static void make_pairs(struct expr *e, bool others, int *node)
 {
     const int x = 0, y = 1;
@@ -241,7 +241,7 @@ static void make_pairs(struct expr *e, bool others, int *node)
         node[k] = expr_unary(e, EXPR_BF16, node[k]);
 }
 
-/* Every x; y is zeros, the smallest and largest numbers, ones, NaN, and others. */
+/* Tests every x with y from zeros, the smallest and largest numbers, ones, NaN, and others. */
 static void check_pairs(void)
 {
     static const uint16_t special[] = {0x0000, 0x8000, 0x0001, 0x8001, 0x007f, 0x0080, 0x8080,
@@ -285,7 +285,7 @@ static void check_pairs(void)
 
 /* ---- views, leaves, sums --------------------------------------------------------------------- */
 
-/* x permuted, y from an odd element on, z spread; an index and random numbers. */
+/* x is permuted, y starts at an odd element, z is broadcast; an index and random numbers. */
 static void check_views(void)
 {
     const enum ckpt_dtype in[] = {CKPT_BF16, CKPT_BF16, CKPT_BF16};
@@ -321,7 +321,7 @@ static void check_views(void)
         }
 }
 
-/* Rows 2 GiB apart. */
+/* Rows that are 2 GiB apart. */
 static void check_far(void)
 {
     const int64_t shape[] = {2, 512}, away = ((int64_t)1 << 30) + 8;
@@ -347,7 +347,7 @@ static void check_far(void)
     cudaFree(data);
 }
 
-/* Sums of whole numbers, rows of one axis and of two, by vectors and not. */
+/* Sums of integers over one and two axes, vectorized and not. */
 static void check_sums(void)
 {
     const int64_t shapes[][3] = {{30, 4, 1152}, {3, 5, 77}, {64, 1, 8}, {40, 2, 40}, {2, 3, 1}};

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * 8-bit copies and products on a GPU.  Copies have the bits of the CPU's: codes, scale, zeros
- * behind the transposed rows, for sizes that fill no tile, zeros, huge values, infinity and NaN,
- * whoever finds the largest magnitude.  Products are near the CPU's, with a bias, with an addend
- * and added to, and have the same bits twice; what sums of 14 bits lose stays below what rounding
- * to 8 bits does.  All of that with a scale for each tensor, and for each block.  "test_gpu_fp8
- * times [ROWS K N]" prints what layers of a large model take, with and without, "test_gpu_fp8
- * errors" what sums lose by their length.
+ * 8-bit copies and products on a GPU.  Copies have the same bits as the CPU's: codes, scale, zeros
+ * after the transposed rows; for sizes that fill no tile, zeros, huge values, infinity and NaN,
+ * whichever op computes the largest magnitude.  Products are close to the CPU's, with a bias, with
+ * an addend and accumulated, and have the same bits twice; the error of 14-bit sums stays below the
+ * rounding error of 8 bits.  All of this is tested with one scale per tensor, and with one per
+ * block.  "test_gpu_fp8 times [ROWS K N]" prints times of a large model's layers in 8 bits and in
+ * bf16, "test_gpu_fp8 errors" prints the error of sums by their length.
  */
 #include "fp8_buffers.h"
 
 /* ---- copies ---------------------------------------------------------------------------------- */
 
-/* By its definition; NaN is above all. */
+/* By definition; NaN is larger than all numbers. */
 static struct buffer largest_of(const struct buffer *x)
 {
     struct buffer b = make(CKPT_F32, 0, 0, 0);
@@ -29,7 +29,7 @@ static struct buffer largest_of(const struct buffer *x)
     return b;
 }
 
-/* Of a NaN the bits that matter are those that say so. */
+/* Two NaN scales are equal, whatever their other bits. */
 static bool same_scale(const struct buffer *b)
 {
     float got;
@@ -59,7 +59,7 @@ static void check_copies(const struct buffer *x, const char *what, struct cuda_l
         }
 }
 
-/* NaN has one code and one scale here. */
+/* Makes all NaNs equal: one code and one scale. */
 static void check_block_copies(const struct buffer *x, const char *what, struct cuda_libs *libs)
 {
     if (x->desc.dtype != CKPT_BF16)
@@ -113,7 +113,8 @@ struct factors {
     struct copies qa, qb, qt; /* b as weights, and as what has a row for each token */
 };
 
-/* One of 4,099 values is a million times as large, so some rows have one and others have none. */
+/* Multiplies one of 4,099 values by a million, so that some rows have such a value and others do
+ * not. */
 static void plant(struct buffer *b)
 {
     uint16_t *x = b->host;
@@ -153,7 +154,7 @@ static void drop_product(struct factors *p)
     drop_copies(&p->qt);
 }
 
-/* On both, and once more on the GPU, by kernels that put the four operands at `at`. */
+/* Runs the product on both, and once more on the GPU with the four operands at `at`. */
 static void check_product(const struct factors *p, struct cuda_libs *libs, ckpt_kernel cpu,
                           ckpt_kernel cuda, const struct buffer *const *operand, int n_in,
                           bool accumulate, const char *what)
@@ -217,8 +218,8 @@ static void test_product(int64_t rows, int64_t cols, int64_t inner, bool blocks,
 
 /* ---- sums of 14 bits ------------------------------------------------------------------------- */
 
-/* The relative error of products of `side` x inner x side against sums in fp32, of values that are
- * normal, or whose first factor is positive, so that sums of a sign grow longer. */
+/* The relative error of products of `side` x inner x side against fp32 sums; values are normal, or
+ * the first factor is positive, so that sums grow with their length. */
 static double sum_error(int64_t inner, bool positive, enum ckpt_dtype dtype, bool short_sums,
                         struct cuda_libs *libs)
 {
@@ -255,9 +256,9 @@ static double sum_error(int64_t inner, bool positive, enum ckpt_dtype dtype, boo
     return error;
 }
 
-/* The longest sums of 14 bits cost a tenth of what rounding to 8 bits does (tests/unit/test_fp8.c),
- * and no more than rounding a single value may, 2^-4, where all terms have one sign; others are as
- * those of fp32. */
+/* The longest 14-bit sums have a tenth of the error of rounding to 8 bits (tests/unit/test_fp8.c).
+ * If all terms have one sign, the error is at most the rounding error of a single value, 2^-4.
+ * Other sums are as accurate as in fp32. */
 static void test_sums(struct cuda_libs *libs)
 {
     static const enum ckpt_dtype dtypes[] = {CKPT_F8E4M3, CKPT_F8E5M2};
@@ -289,7 +290,7 @@ static void print_errors(void)
     cuda_libs_close(libs);
 }
 
-/* ---- all of it ------------------------------------------------------------------------------- */
+/* ---- all tests ------------------------------------------------------------------------------- */
 
 static void test_products(bool has_blocks)
 {
@@ -319,15 +320,15 @@ static void test_products(bool has_blocks)
 
 /* ---- times ----------------------------------------------------------------------------------- */
 
-/* A layer [rows, K] to [rows, N], forward and both gradients, in bf16 and of 8 bits. */
+/* A layer [rows, K] to [rows, N], forward and both gradients, in bf16 and in 8 bits. */
 struct layer {
     int64_t rows, K, N;
     struct buffer x, w, dy, y, dx, dw, most_x, most_dy;
     struct copies qx, qw, qdy;
 };
 
-/* The copies of x and dy of a layer know the largest magnitude, as they do behind most ops; ALONE:
- * they do not. */
+/* The largest magnitudes of x and dy are known when a layer copies them, as after most ops; ALONE:
+ * they are computed. */
 enum part {
     LINEAR,
     LINEAR_DX,
@@ -394,8 +395,8 @@ static double milliseconds(const struct layer *l, enum part part, struct cuda_li
     return (double)ms / RUNS;
 }
 
-/* Bytes that a copy reads and writes: bf16, twice where the largest magnitude of a tensor is to be
- * found, and a byte for each of two copies; 0: a part is none. */
+/* Bytes that a copy reads and writes: bf16 once, or twice to find the largest magnitude of a
+ * tensor, and one byte for each of two copies; 0: the part is not a copy. */
 static double copy_bytes(const struct layer *l, enum part part)
 {
     const double alone = l->qw.kind ? 4. : 6.;

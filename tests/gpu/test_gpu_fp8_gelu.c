@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Products of 8 bits that do a part of GELU in their epilogue, on a GPU, against the ops one by
- * one: cuBLASLt's product, and the passes behind it.  Codes are -1, 0 and 1, so that sums are exact
- * in any order and results have the same bits; those of normal values are compared within rounding.
- * Sums over rows are compared with those in double.  Memory behind operands is full of other codes,
- * memory behind results stays as it was.  "times" measures.
+ * 8-bit products with a part of GELU in their epilogue, on a GPU, against the separate ops:
+ * cuBLASLt's product and the following passes.  Codes are -1, 0 and 1, so sums are exact in any
+ * order and results have the same bits; results of normal values are compared within rounding.
+ * Sums over rows are compared with sums in double.  Memory after operands has other codes; memory
+ * after results must stay unchanged.  "times" prints times.
  */
 #include <stdio.h>
 #include "attr.h"
@@ -12,13 +12,13 @@
 #include "cuda/gemm_gelu.h"
 #include "fp8_buffers.h"
 
-enum { MORE = 16 /* rows behind a matrix */ };
+enum { MORE = 16 /* rows after a matrix */ };
 
 struct shape {
     int64_t rows, inner, cols;
 };
 
-/* Of both directions: x stands for dy, y for the gradient that reaches GELU. */
+/* For both directions.  Backward: x is dy, y is the gradient that reaches GELU. */
 struct data {
     struct shape s;
     struct buffer x, x_scale, w, w_scale, bias, pre;
@@ -34,7 +34,7 @@ static void check(bool ok, const char *what, const struct shape *s)
 
 /* ---- data ------------------------------------------------------------------------------------ */
 
-/* A matrix with rows behind it that hold 0xa5. */
+/* A matrix followed by rows of 0xa5 bytes. */
 static struct buffer matrix(enum ckpt_dtype dtype, int64_t rows, int64_t cols)
 {
     struct buffer b = make(dtype, 2, rows + MORE, cols);
@@ -51,14 +51,14 @@ static struct buffer scalar(float x)
     return b;
 }
 
-/* Floats to a buffer of any dtype. */
+/* Converts floats to a buffer of any dtype. */
 static void fill(const struct buffer *b, const float *x)
 {
     cpu_store(b->host, x, b->desc.dtype, desc_numel(&b->desc));
     send(b);
 }
 
-/* Of size s: exact: whole ones, -s, 0 or s; else normal. */
+/* exact: -s, 0 or s; otherwise normal values with deviation s. */
 static void fill_values(const struct buffer *b, bool exact, float s, uint32_t seed)
 {
     const int64_t n = desc_numel(&b->desc);
@@ -71,7 +71,7 @@ static void fill_values(const struct buffer *b, bool exact, float s, uint32_t se
     free(x);
 }
 
-/* pre stays as it is where only times count. */
+/* pre is not filled if only times are measured. */
 static void create(struct data *d, const struct shape *s, bool backward, bool exact, bool times)
 {
     const int64_t R = s->rows, K = s->inner, N = s->cols;
@@ -177,7 +177,7 @@ static uint32_t word(const struct buffer *b)
     return w;
 }
 
-/* One matrix has the other's bits, and nothing behind it. */
+/* Whether one matrix has the other's bits, and the memory after it is unchanged. */
 static bool same_matrix(const struct buffer *got, const struct buffer *expected)
 {
     const size_t bytes = (size_t)desc_bytes(&got->desc);
@@ -195,7 +195,7 @@ static double value(const uint16_t *x, int64_t i)
     return (double)float_of_bits((uint32_t)x[i] << 16);
 }
 
-/* The error of one matrix against the other, of root mean squares. */
+/* The relative error (root mean square) of one matrix against the other. */
 static double error_against(const struct buffer *got, const struct buffer *expected)
 {
     uint16_t *x = fetch(got, 0), *y = fetch(expected, 0);
@@ -208,7 +208,7 @@ static double error_against(const struct buffer *got, const struct buffer *expec
     return sqrt(square / norm);
 }
 
-/* own_largest is that of what was written. */
+/* Whether own_largest is the largest magnitude of the written values. */
 static bool good_largest(const struct data *d)
 {
     uint16_t *x = fetch(&d->own, 0), most = 0;
@@ -218,7 +218,7 @@ static bool good_largest(const struct data *d)
     return word(&d->own_largest) == (uint32_t)most << 16;
 }
 
-/* The sums over rows of what was written, to within what fp32 loses. */
+/* Whether own_sums are the sums over rows of the written values, within fp32 rounding. */
 static bool good_sums(const struct data *d)
 {
     const int64_t rows = d->s.rows, cols = d->s.cols;
@@ -250,8 +250,8 @@ static bool same_forward(const struct data *d)
     return same_matrix(&d->own, &d->y) && word(&d->own_largest) == word(&d->largest);
 }
 
-/* Biases that leave GELU the largest magnitude of positive operands, of those in its dip, and of
- * those far below, where it is next to nothing. */
+/* Biases for which the largest magnitude of GELU comes from positive operands, from operands in
+ * GELU's dip, and from operands far below, where GELU is almost 0. */
 static void test_forward(const struct shape *s, struct cuda_libs *libs)
 {
     static const float shift[] = {0.f, -3.f, -60.f};
@@ -277,7 +277,7 @@ static void test_forward(const struct shape *s, struct cuda_libs *libs)
     destroy(&d);
 }
 
-/* A value that is infinite or NaN: so is the magnitude. */
+/* If a value is infinite or NaN, so is the largest magnitude. */
 static void test_odd(const struct shape *s, struct cuda_libs *libs)
 {
     static const float odd[] = {INFINITY, -INFINITY, NAN};
@@ -299,7 +299,7 @@ static void test_odd(const struct shape *s, struct cuda_libs *libs)
     destroy(&d);
 }
 
-/* Everything, twice; then without what may be absent, in the place of GELU's operand. */
+/* All results, twice; then without optional ones, and in the place of GELU's operand. */
 static void test_backward(const struct shape *s, struct cuda_libs *libs)
 {
     struct data d;
@@ -327,7 +327,7 @@ static void test_backward(const struct shape *s, struct cuda_libs *libs)
     destroy(&d);
 }
 
-/* Normal values: tensor cores cut what does not fit into 14 bits, in one order or another. */
+/* Normal values: tensor cores truncate sums to 14 bits, in an unspecified order. */
 static void test_normal(const struct shape *s, struct cuda_libs *libs)
 {
     struct data d;
@@ -376,7 +376,7 @@ static void run_timed(const struct data *d, struct cuda_libs *libs, enum timed w
         run_own_dx(d, libs, &d->own, true, true);
 }
 
-/* Medians, from memory. */
+/* Prints medians of times with operands from memory, not from the cache. */
 static void show_times(const struct shape *s, struct cuda_libs *libs)
 {
     static const size_t caches = (size_t)128 << 20;
@@ -417,8 +417,8 @@ static void test(const struct shape *s, struct cuda_libs *libs)
     test_backward(s, libs);
 }
 
-/* With "times" those of some layers, or of one of three numbers; with three numbers alone only that
- * shape is tested, as for a sanitizer. */
+/* "times" prints times of some layers, or of one given by three numbers; with only three numbers
+ * this shape is tested, as for a sanitizer. */
 int main(int argc, char **argv)
 {
     static const int64_t rows[] = {1, 129, 1300}, inner[] = {16, 144, 1152},

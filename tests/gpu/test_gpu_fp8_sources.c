@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * 8-bit copies of what the op in front would have written, on a GPU: GELU, its gradient and a
- * modulated norm are done on the way, with a scale for each tensor or each block.  Codes, scales,
- * largest magnitudes and statistics have the bits of the two ops one by one.  The sums over the
- * rows of an operand come with its copies, which have the bits that they have without.
+ * 8-bit copies that compute the preceding op on the fly, on a GPU: GELU, its gradient or a
+ * modulated norm, with a scale for each tensor or each block.  Codes, scales, largest magnitudes
+ * and statistics have the same bits as from two separate ops.  Sums over the rows of an operand can
+ * be computed with its copies, and must not change the copies' bits.
  */
 #include "fp8_buffers.h"
 
-/* The same bytes on the GPU in each pair. */
+/* Whether both buffers of each pair have the same bytes on the GPU. */
 static bool same_pairs(struct buffer *const (*pair)[2], int n)
 {
     bool ok = true;
@@ -20,8 +20,8 @@ static bool same_pairs(struct buffer *const (*pair)[2], int n)
     return ok;
 }
 
-/* The same copies of y, a modulated norm of x, with a scale for each block; also where those by
- * rows, or their scales, are nowhere. */
+/* Copies of y, and of the modulated norm of x, with block scales: they must be the same, also
+ * without the copies by rows, or without their scales. */
 static bool same_norm_blocks(struct cuda_libs *libs, const struct buffer *x, const struct buffer *y,
                              const struct buffer *shift, const struct buffer *scale,
                              const struct buffer *stats)
@@ -67,8 +67,8 @@ static bool same_norm_blocks(struct cuda_libs *libs, const struct buffer *x, con
     return ok;
 }
 
-/* The same of a modulated norm, which leaves statistics and the largest magnitude alone: its shift
- * and scale are rows of a table, one for each sequence, and its rows are short and long. */
+/* The same for a modulated norm, which outputs only statistics and the largest magnitude.  Its
+ * shift and scale are rows of a table, one per sequence; its rows are short and long. */
 static void test_norm(struct cuda_libs *libs)
 {
     static const int64_t widths[] = {128, 272, 1152};
@@ -127,8 +127,8 @@ static void test_norm(struct cuda_libs *libs)
     }
 }
 
-/* The largest magnitude and copies of what GELU made, and of what is made on the way: of a tensor
- * of all finite values of bf16 too, and of one with an odd one. */
+/* Largest magnitude and copies of GELU's result, stored or computed on the fly: also for a tensor
+ * of all finite bf16 values, and for one with a non-finite value. */
 static void test_gelu(struct cuda_libs *libs)
 {
     enum { ROWS = 300, COLS = 272 };
@@ -167,8 +167,8 @@ static void test_gelu(struct cuda_libs *libs)
     }
 }
 
-/* What GELU and its gradient made, and made on the way: the same copies, and the same sums but for
- * their order. */
+/* Copies of GELU's result and gradient, stored or computed on the fly, are equal; sums are equal up
+ * to their order. */
 static void test_sources(struct cuda_libs *libs)
 {
     enum { ROWS = 300, COLS = 272 };
@@ -206,8 +206,8 @@ static void test_sources(struct cuda_libs *libs)
     drop(&x), drop(&y), drop(&u), drop(&sums);
 }
 
-/* Of dy: the largest magnitude is that of three parts.  Sizes that end within a tile, and whole
- * ones; of sums too, which are those of the CPU but for their order. */
+/* Copies of dy: the largest magnitude is the maximum of three parts.  Sizes end within a tile or at
+ * its end.  Sums are equal to the CPU's up to their order. */
 static void test_sums(struct cuda_libs *libs)
 {
     static const int64_t sizes[][2] = {{1, 16}, {300, 272}, {256, 128}, {4, 1152}, {2600, 3456}};

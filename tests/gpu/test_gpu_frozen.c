@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Frozen weights in codes on a GPU: dequantize has the bits of the CPU's, for both formats and
- * dtypes, for sizes that fill no block of threads, and scales of zero and NaN.
- * "test_gpu_frozen times" prints what weights of CogVideoX-5B take, and at which part of the rate
- * of a copy.
+ * Frozen weights in codes on a GPU: dequantize has the CPU's bits for both formats and dtypes, for
+ * sizes that do not fill a thread block, and for scales of zero and NaN.  "test_gpu_frozen times"
+ * prints times for CogVideoX-5B weights, and their fraction of the copy bandwidth.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -16,7 +15,7 @@
 #include "cuda/kernels.h"
 #include "must.h"
 
-/* A weight of codes and what it is made into, on both. */
+/* A weight in codes and its dequantized value, on host and device. */
 struct weight {
     struct dequantize_attr attr;
     int64_t n;
@@ -31,7 +30,7 @@ static void *device_copy(const void *host, size_t bytes)
     return device;
 }
 
-/* N(0, 0.02), with one block of zeros and one that is not a number. */
+/* N(0, 0.02), with one block of zeros and one NaN block. */
 static struct weight make(int format, enum ckpt_dtype dtype, int64_t rows, int64_t cols)
 {
     struct weight w = {{format, (int32_t)dtype, rows, cols}, rows * cols, {{NULL}}, {{NULL}}};
@@ -78,7 +77,7 @@ static int run(struct weight *w, bool gpu)
 
 /* ---- bits ------------------------------------------------------------------------------------ */
 
-/* Processors differ in the bits of what is not a number. */
+/* Processors differ in the bits of NaN. */
 static bool same(const struct weight *w, const void *host, const void *got)
 {
     const int64_t size = ckpt_dtype_size(w->out[0].desc.dtype);
@@ -112,7 +111,7 @@ static void check(int format, enum ckpt_dtype dtype, int64_t rows, int64_t cols)
 
 /* ---- times ----------------------------------------------------------------------------------- */
 
-/* Milliseconds of one of many, each on bytes that no cache has. */
+/* Milliseconds of one of many calls, each on memory that is not in a cache. */
 static float time_of(struct weight *w, int kind, int64_t bytes)
 {
     enum { TIMES = 50 };
@@ -134,7 +133,7 @@ static float time_of(struct weight *w, int kind, int64_t bytes)
     return ms / TIMES;
 }
 
-/* Larger than the second cache, as eight of its weights one behind the other would be. */
+/* Larger than the L2 cache, as eight such weights in turn would be. */
 static void print_times(int64_t rows, int64_t cols)
 {
     for (int format = FROZEN_INT8; format <= FROZEN_NF4; format++) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Products that do a gate or its gradient in their epilogue, on a GPU, against the ops one by one:
- * cuBLASLt's product, silu, mul, silu_dx (gemm_data.h); and these against the expressions that a
- * step has where nothing is joined.
+ * Products with a gate or its gradient in their epilogue, on a GPU, against the separate ops:
+ * cuBLASLt's product, silu, mul, silu_dx (gemm_data.h).  The separate ops are also compared with
+ * the fused expressions that a step uses if nothing is joined.
  */
 #include "cuda/gemm_gated.h"
 #include "expr/expr.h"
@@ -28,7 +28,7 @@ enum tensor_name {
     TENSORS
 };
 
-/* ---- the ops one by one ---------------------------------------------------------------------- */
+/* ---- the separate ops ------------------------------------------------------------------------ */
 
 static void run_plain(const struct data *d, struct cuda_libs *libs)
 {
@@ -68,8 +68,8 @@ static void end_program(const struct data *d, struct expr *e, int result)
     e->shape[1] = d->s.cols;
 }
 
-/* The three results of the backward pass by what fusion makes of a step, into the places of the
- * forward pass: the same bits as op by op. */
+/* Computes the three backward results by the expressions that fusion makes of a step, in the memory
+ * of the forward pass: they have the same bits as op by op. */
 static void test_expressions(const struct data *d, struct cuda_libs *libs)
 {
     static struct expr of_h, of_dx;
@@ -108,7 +108,7 @@ static void run_forward(const struct data *d, const struct gemm_gated *g)
     must(!cuda_gemm_gated(g, NULL) && !cudaDeviceSynchronize(), "cuda_gemm_gated");
 }
 
-/* All results, those of a layer that is made again, and h alone. */
+/* All results; the results of a recomputed layer; and h alone. */
 static void test_forward(struct data *d, struct cuda_libs *libs)
 {
     const struct shape *s = &d->s;
@@ -139,7 +139,7 @@ static void run_backward(const struct data *d, const struct gemm_gated_dx *g)
     must(!cuda_gemm_gated_dx(g, NULL) && !cudaDeviceSynchronize(), "cuda_gemm_gated_dx");
 }
 
-/* Everything, twice: the same bits; without h; and gradients in the place of what they are of. */
+/* All results, twice: the same bits; without h; and gradients in the memory of their values. */
 static void test_backward(struct data *d, struct cuda_libs *libs)
 {
     struct gemm_gated_dx g = {.rows = d->s.rows,
@@ -169,7 +169,7 @@ static void test_backward(struct data *d, struct cuda_libs *libs)
           &d->s);
 }
 
-/* Gates of usual size, then of all values, with up of usual size and of all values. */
+/* Gates of ordinary size, then any values; up of ordinary size and any values. */
 static void test(const struct shape *s, struct cuda_libs *libs)
 {
     const int64_t R = s->rows, K = s->inner, N = s->cols;

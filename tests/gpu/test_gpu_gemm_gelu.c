@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Products that do GELU or its gradient in their epilogue, on a GPU, against the ops one by one:
- * cuBLASLt's product, gelu, gelu_dx_sums (gemm_data.h).  Sums over rows are compared with those in
+ * Products with GELU or its gradient in their epilogue, on a GPU, against the separate ops:
+ * cuBLASLt's product, gelu, gelu_dx_sums (gemm_data.h).  Sums over rows are compared with sums in
  * double.
  */
 #include <math.h>
@@ -11,7 +11,7 @@
 
 enum tensor_name { X, W, BIAS, PRE, POST, DY, WT, GIVEN, V, DPRE, SUMS, TENSORS };
 
-/* ---- the ops one by one ---------------------------------------------------------------------- */
+/* ---- the separate ops ------------------------------------------------------------------------ */
 
 static void run_plain(const struct data *d, struct cuda_libs *libs, bool bias)
 {
@@ -32,7 +32,7 @@ static void run_plain_dx(const struct data *d, struct cuda_libs *libs)
 
 /* ---- results -------------------------------------------------------------------------------- */
 
-/* dpre's sums over rows, to within what fp32 loses. */
+/* Whether dpre's sums over rows are right within fp32 rounding. */
 static bool good_sums(const struct data *d)
 {
     const int64_t rows = d->s.rows, cols = d->s.cols;
@@ -61,7 +61,7 @@ static void run_forward(const struct data *d, const struct gemm_gelu *g)
     must(!cuda_gemm_gelu(g, NULL) && !cudaDeviceSynchronize(), "cuda_gemm_gelu");
 }
 
-/* With and without a bias, and either result alone. */
+/* With and without a bias, and each result alone. */
 static void test_forward(struct data *d, struct cuda_libs *libs)
 {
     const struct shape *s = &d->s;
@@ -109,7 +109,7 @@ static void run_backward(const struct data *d, const struct gemm_gelu_dx *g)
     must(!cuda_gemm_gelu_dx(g, NULL) && !cudaDeviceSynchronize(), "cuda_gemm_gelu_dx");
 }
 
-/* Everything, twice: the same bits. */
+/* All results, twice: the same bits. */
 static void test_backward(const struct data *d)
 {
     const struct gemm_gelu_dx g = backward_of(d);
@@ -125,7 +125,7 @@ static void test_backward(const struct data *d)
     free(sums), free(again);
 }
 
-/* Without what may be absent, dpre in the place of pre, whose values are all that there are. */
+/* Without optional results, with dpre in the memory of pre, for all bf16 values. */
 static void test_parts(struct data *d)
 {
     struct gemm_gelu_dx g = backward_of(d);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Norms of short rows, as of the heads of a token, and their gradients on a GPU against the CPU's
- * kernels: one row and many, widths that are whole pieces of 16 bytes and others, dense operands,
- * a part of a projection, and that permuted, in both dtypes.
+ * Norms of short rows, such as a token's heads, and their gradients on a GPU against the CPU's
+ * kernels: one row and many, widths that are multiples of 16 bytes and others, dense operands, a
+ * part of a projection, also permuted, in both dtypes.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@
 #include "norm.h"
 #include "rope.h"
 
-/* X and DX are `parts` times as large as the others, which lie dense; ABSENT is no addend. */
+/* X and DX have `parts` times the size of the others, which are dense; ABSENT: no addend. */
 enum tensor_name { X, DY, W, B, TABLE, Y, STATS, DX, DB, DW, TENSORS, ABSENT = TENSORS };
 
 struct shape {
@@ -35,7 +35,7 @@ struct data {
 
 enum { INPUTS = 5, OUTPUTS = 3, WORKSPACE = 16 << 20 };
 
-/* Kinds in turn: a gradient reads the statistics that its norm has left. */
+/* Kinds in order: a gradient reads the statistics that its norm wrote before. */
 static const struct kind {
     const char *name;
     ckpt_kernel cuda, cpu;
@@ -88,8 +88,8 @@ enum { KINDS = sizeof kinds / sizeof *kinds };
 
 /* ---- operands ------------------------------------------------------------------------------- */
 
-/* [outer, tokens, heads, last] inside of rows of `parts` times as much; permuted: the first two
- * axes the other way round, in the same memory. */
+/* [outer, tokens, heads, last] inside rows `parts` times as long; permuted: the first two axes are
+ * swapped, in the same memory. */
 static struct ckpt_desc rows_of(const struct shape *s, int64_t last, int64_t parts, bool permuted,
                                 enum ckpt_dtype dtype)
 {
@@ -198,7 +198,7 @@ static double value(const void *p, enum ckpt_dtype dtype, int64_t i)
     return float_of_bits((uint32_t)((const uint16_t *)p)[i] << 16);
 }
 
-/* Of all memory of a result: what stands between its rows stays as it was. */
+/* Compares all memory of a result: bytes between its rows must stay unchanged. */
 static void compare(const struct data *d, const struct kind *k, enum tensor_name name,
                     const struct shape *s, enum layout layout)
 {

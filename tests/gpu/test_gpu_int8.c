@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * 8-bit codes of activations on a GPU: codes, scales and what they stand for have the bits of the
- * CPU's, for sizes that fill no block, no word and no thread, for every largest magnitude of a
- * block, for zeros, huge values, infinity and NaN; nothing behind them is written.  "test_gpu_int8
- * times" prints the memory rate.
+ * 8-bit codes of activations on a GPU: codes, scales and decoded values have the CPU's bits, for
+ * sizes that do not fill a block, a word or a thread, for every largest magnitude of a block, for
+ * zeros, huge values, infinity and NaN.  Memory after the results must stay unchanged.
+ * "test_gpu_int8 times" prints the memory bandwidth.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@
 
 enum { GUARD = 64, MOST = 1 << 22 };
 
-/* Values, codes and values again, on the host (0) and on the device (1), with bytes behind each. */
+/* Values, codes and decoded values on the host (0) and on the device (1), with bytes after each. */
 struct buffers {
     int64_t n;
     uint8_t *x[2], *codes[2], *back[2];
@@ -127,7 +127,7 @@ static void test_sizes(void)
         }
 }
 
-/* Every bf16 of either sign is the largest one of a block, one after the other. */
+/* Every bf16 value of either sign is the largest one of some block. */
 static void test_scales(void)
 {
     struct buffers b = make((int64_t)INT8_BLOCK << 16);
@@ -140,7 +140,7 @@ static void test_scales(void)
     check(&b, "all largest values");
 }
 
-/* Every bf16 beside all others, and ties between two codes. */
+/* Every bf16 value with all others, and ties between two codes. */
 static void test_values(void)
 {
     struct buffers b = make(1 << 16);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The linear family on a GPU against the CPU's kernels, with the algorithm that is proposed first,
- * of cuBLASLt or our own, with the fastest measured, and with the pins that measuring left, which
- * give the same bits.
- * "test_gpu_products times" prints times of the products of a large model instead.
+ * The linear ops on a GPU against the CPU's kernels: with the algorithm that is proposed first, of
+ * cuBLASLt or libckpt's own, with the fastest measured one, and with the pins from measuring, which
+ * must give the same bits.  "test_gpu_products times" prints times of a large model's products
+ * instead.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -110,7 +110,7 @@ static int64_t workspace_of(const struct data *d, const struct kind *k)
     return cuda_gemm_workspace(out->shape[0], out->shape[1]);
 }
 
-/* On the device, or on the CPU where libs is NULL. */
+/* Runs on the device, or on the CPU if libs is NULL. */
 static int run(const struct data *d, const struct kind *k, struct cuda_libs *libs, bool accumulate)
 {
     void *const *at = libs ? d->device : d->host;
@@ -151,7 +151,8 @@ static double relative_error(const void *a, const void *b, const struct ckpt_des
     return sqrt(error / norm);
 }
 
-/* Every kind once; kinds that can add run once more on top.  The outputs go to result. */
+/* Runs every kind once; kinds that can accumulate run once more on top.  Copies outputs to result.
+ */
 static void run_all(const struct data *d, const struct shape *s, struct cuda_libs *libs,
                     const char *mode, void *result[KINDS])
 {
@@ -179,7 +180,7 @@ static void free_results(void *result[KINDS])
         free(result[i]);
 }
 
-/* The pins as text, their version changed where they shall not fit. */
+/* Passes the pins as text; damaged: with another library version, so that they must be rejected. */
 static void take_pins(struct cuda_libs *from, struct cuda_libs *to, bool damaged)
 {
     char *text = NULL;
@@ -218,7 +219,8 @@ static void check_pins(const struct data *d, const struct shape *s, struct cuda_
     cuda_libs_close(libs);
 }
 
-/* With so many tiles our own kernels are the rule on Hopper, with an addend and without. */
+/* With so many tiles libckpt's own kernels are the default on Hopper, with and without an addend.
+ */
 static void check_own(const struct shape *s, struct cuda_libs *libs, enum ckpt_dtype dtype)
 {
     enum { ROWS = 4096, LONGEST = 1024 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The promises on a GPU, with a small transformer: whatever the budget, the numbers are the same;
- * what the process takes of the device stays below it and is the same from the first step on.
+ * The guarantees on a GPU, with a small transformer: results are the same under every budget, and
+ * the process's device memory stays below the budget and is constant from the first step on.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -113,8 +113,8 @@ static void test_memory_is_constant(void **state)
     ckpt_close(c);
 }
 
-/* However many micro-steps there are, what is recorded of them fits what was kept for it: with all
- * recorded the process took 0.6 GiB more than its budget. */
+/* The recordings of any number of micro-steps fit in the reserved memory.  With all of them
+ * recorded the process used 0.6 GiB more than its budget. */
 static void test_many_micro_steps(void **state)
 {
     struct tiny m = {.batch = 2048, .length = 16, .width = 64, .heads = 2, .dtype = CKPT_BF16};
@@ -136,7 +136,7 @@ static void test_many_micro_steps(void **state)
     }
 }
 
-/* auto leaves a part of what is free and none takes all of it; neither changes a bit. */
+/* auto leaves a part of the free memory and none uses all of it; neither changes a bit. */
 static void test_auto_and_none(void **state)
 {
     (void)state;
@@ -155,7 +155,7 @@ static void test_auto_and_none(void **state)
         tiny_result_free(&r[i]);
 }
 
-/* What context after context of one process takes of the device, all else being equal. */
+/* Device memory that each further context of one process uses, all else being equal. */
 static void test_contexts(void **state)
 {
     enum { CONTEXTS = 8 };
@@ -173,7 +173,7 @@ static void test_contexts(void **state)
     assert_true(taken[CONTEXTS - 1] <= taken[CONTEXTS / 2]);
 }
 
-/* A step handed over while another is under way reads its own inputs and leaves its own loss. */
+/* A step submitted while another is under way reads its own inputs and returns its own loss. */
 static void test_two_steps_under_way(void **state)
 {
     (void)state;
@@ -209,7 +209,7 @@ static void test_two_steps_under_way(void **state)
     assert_memory_equal(one_by_one, ahead, sizeof ahead);
 }
 
-/* How often a file has these words. */
+/* Counts occurrences of the words in a file. */
 static int count_words(const char *path, const char *words)
 {
     int n = 0;
@@ -224,7 +224,8 @@ static int count_words(const char *path, const char *words)
     return n;
 }
 
-/* Algorithms taken by measurement stand in the plan, and with the plan give the same bits again. */
+/* Algorithms selected by measurement are stored in the plan, and give the same bits again with it.
+ */
 static void test_tuned(void **state)
 {
     (void)state;
@@ -261,8 +262,8 @@ static void train(struct tiny m, const struct ckpt_options *o, struct tiny_resul
         fail_msg("%s", message);
 }
 
-/* A machine file names what was measured to be faster, and with it any budget has the bits of the
- * run that measured. */
+/* A machine file stores the algorithms measured to be faster; with it every budget gives the bits
+ * of the run that measured. */
 static void test_tuned_machine(void **state)
 {
     (void)state;
@@ -291,7 +292,7 @@ static void test_tuned_machine(void **state)
     tiny_result_free(&least);
 }
 
-/* A convolution of SIDE x SIDE pixels. */
+/* A convolution on SIDE x SIDE pixels. */
 static ckpt_tensor record_large(ckpt_tape *t, int64_t batch, void *user)
 {
     enum { SIDE = 1024, CHANNELS = 256 };
@@ -305,8 +306,8 @@ static ckpt_tensor record_large(ckpt_tape *t, int64_t batch, void *user)
     return y;
 }
 
-/* What an op reads fits, and what it makes, but not both: it is refused and not tried out, with
- * one on top of the other, where a kernel might write over what it waits for. */
+/* An op whose inputs fit and whose outputs fit, but not both: it is refused without a trial run, in
+ * which overlapping operands could make a kernel overwrite a value that it waits for. */
 static void test_op_too_large(void **state)
 {
     (void)state;
@@ -350,8 +351,7 @@ static ckpt_tensor record_foreign(ckpt_tape *t, int64_t batch, void *user)
     return y;
 }
 
-/* An op without a kernel for the GPU is named before anything runs, also where only a plan is
- * wanted. */
+/* An op without a GPU kernel is named before anything runs, also if only a plan is made. */
 static void test_op_without_kernel(void **state)
 {
     (void)state;

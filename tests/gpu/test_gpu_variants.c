@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The 2-D autoencoder on a GPU, cut in every way and under several budgets: the same bits.  The
- * widths are those of Open-Sora's, for which cuDNN has many engines that differ with the size of a
- * picture.
+ * The 2-D autoencoder on a GPU, in every variant and under several budgets: the same bits.  The
+ * widths are Open-Sora's, for which cuDNN has many engines whose selection depends on the picture
+ * size.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -42,7 +42,7 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
     return y;
 }
 
-/* What one way, or the best of several under a budget, gives; malloc'ed. */
+/* The result of one variant, or of the best of several under a budget; malloc'ed. */
 struct result {
     float *y;
     int64_t n;
