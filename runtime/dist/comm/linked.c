@@ -99,9 +99,21 @@ static int fail_late(struct linked *l, const struct rank_group *ranks, int slot,
                 ranks->members ? "; they may wait for another in a group of theirs" : "");
 }
 
+/* A rank that read another one's sentence ends, and its connection can break here before the
+ * sentence arrives. */
+static void await_abort_text(struct link *link)
+{
+    double until = clock_seconds() + 0.2;
+    while (!*link->abort_text && clock_seconds() < until) {
+        link->ops->progress(link);
+        link->ops->wait(link, 1e-3);
+    }
+}
+
 static int fail_broken(struct linked *l, const char *where)
 {
-    const struct link *link = l->link;
+    struct link *link = l->link;
+    await_abort_text(link);
     if (*link->abort_text)
         return fail(l, false, "%s", link->abort_text);
     if (link->lost >= 0)
