@@ -24,7 +24,7 @@ static bool has_rank(const struct idle_gap *a, enum rank rank)
     return false;
 }
 
-/* The gaps of the longest absence come first.  Parameter gaps around the end of the step are all
+/* The longest gaps come first.  Parameter gaps around the end of the step are all
  * long; they are taken evenly over the step, so that copies do not crowd. */
 static double key_of(const struct idle_gap *a, enum rank rank, int32_t i)
 {
@@ -187,21 +187,15 @@ void transfer_free(struct transfer *x)
     free(x);
 }
 
-static uint64_t mix(uint64_t key, uint64_t value)
-{
-    key = (key ^ value) * 0x9e6c63d0876a9a35;
-    return key ^ key >> 32;
-}
-
 uint64_t transfer_key(const struct transfer *x, int64_t device, int32_t option)
 {
-    uint64_t key = mix((uint64_t)device, (uint64_t)option + 1);
+    uint64_t key = hash_mix(hash_mix(HASH_START, device), option);
     for (int32_t i = 0; i < x->n; i++)
         if (x->list[i].taken)
-            key = mix(key, (uint64_t)i);
+            key = hash_mix(key, i);
     for (int32_t i = 0; i < x->n_groups; i++)
         if (x->groups[i].taken)
-            key = mix(key, (uint64_t)(x->n + i));
+            key = hash_mix(key, x->n + i);
     return key;
 }
 
