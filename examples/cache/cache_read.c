@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads a cache from mapped shards: see cache.h. */
+/*
+ * Reads a cache (cache.h).  Shards stay mapped, and a row has pointers into them.
+ *
+ * The files may be damaged: a header must have the checksum in the manifest, and shapes, offsets
+ * and lengths are checked against the size of the shard before values are read.  cache_open can
+ * also check the values.  Rows that could not be encoded have the reason instead.
+ */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -15,6 +21,7 @@ static int64_t item(const json_t *array, size_t i)
     return (int64_t)json_integer_value(json_array_get(array, i));
 }
 
+/* The number of elements, or 0 if a size is below 1 or the bytes would overflow. */
 static int64_t elements(const json_t *shape)
 {
     int64_t n = 1;
@@ -44,6 +51,7 @@ static const uint8_t *values_of(const struct cache_shard *s, const json_t *entry
     return s->bytes + front + item(at, 0);
 }
 
+/* The strings stay in the metadata of the shard. */
 static void take_note(struct cache_row *r, const json_t *clip)
 {
     const json_t *size = json_object_get(clip, "clip"), *source = json_object_get(clip, "source");
@@ -113,6 +121,7 @@ static void give_back(const uint8_t *at, size_t n)
     madvise((void *)first, (uintptr_t)at + n - first, MADV_DONTNEED);
 }
 
+/* Reads all values of a shard: their checksums must be those in its header. */
 static int check_values(const struct cache *c, const struct cache_shard *s, enum cache_part part)
 {
     const json_t *clip;
@@ -133,6 +142,7 @@ static int check_values(const struct cache *c, const struct cache_shard *s, enum
     return 0;
 }
 
+/* Opens a shard that the manifest describes; all: checks its values, too. */
 static int take_shard(struct cache *c, struct cache_shard *s, const char *dir, const json_t *about,
                       bool all)
 {

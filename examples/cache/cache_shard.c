@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Checksums, names and headers of shards: see cache.h. */
+/*
+ * Checksums, names and headers of shards (cache.h).  A shard is a safetensors file: 8 bytes with
+ * the length of the header, the header in JSON, then the values.  It is complete only if it ends
+ * with its last value, and belongs to a cache only if it was made with the same settings.
+ */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -13,6 +17,7 @@
 
 /* ---- checksums ----------------------------------------------------------------------------- */
 
+/* One step of a checksum.  Part of the file format. */
 static uint64_t mix(uint64_t h, uint64_t x)
 {
     h = (h ^ x) * UINT64_C(0x9e3779b97f4a7c15);
@@ -119,6 +124,7 @@ void cache_shard_path(char dst[CACHE_PATH], const char *dir, enum cache_part par
              part == CACHE_TEXT ? "text" : "latents", (long long)shard);
 }
 
+/* Bytes of the header. */
 static uint64_t front_of(const struct cache_shard *s)
 {
     uint64_t n;
@@ -148,6 +154,7 @@ static size_t end_of(const json_t *header)
     return end;
 }
 
+/* setup NULL: any settings. */
 static int read_header(struct cache_shard *s, const char *setup, json_t **header)
 {
     uint64_t n = s->size > sizeof n ? front_of(s) : 0;

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The code shared by cogvideo-encode and cogvideo-decode; see coder.h. */
+/*
+ * The code shared by cogvideo-encode and cogvideo-decode; see coder.h.  One program handles a clip
+ * of one shape, in passes of a fixed number of frames; a clip of another shape compiles another
+ * program.  The context is opened here, or is that of another model (cogvae_coder_join).
+ */
 #include "coder.h"
 #include <stdlib.h>
 #include <string.h>
@@ -60,6 +64,7 @@ int cogvae_coder_config(struct cogvae_coder *k, bool decode)
     return 0;
 }
 
+/* Half of the autoencoder: the decoder or the encoder; without values for --plan-only. */
 static int make_model(struct cogvae_coder *k)
 {
     struct cogvae_config config = k->m.config;
@@ -112,6 +117,7 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
     return v->decode ? cogvae_decode(&v->clip, t) : cogvae_encode(&v->clip, t);
 }
 
+/* Prints the first plan only; later clips of other shapes print none. */
 static void show(struct cogvae_coder *k)
 {
     if (k->shown)

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Samples in memory, from one file or from the generator: see dataset.h. */
+/*
+ * The samples that cogvideo-train reads (dataset.h), from one of four sources: one file of
+ * features, a cache of video-encode, files of latents and text, or the random generator.  This file
+ * has the first and the last, whose samples are all in memory, and selects the source.  All samples
+ * of a run have one shape, d->geometry.
+ */
 #include <stdlib.h>
 #include <string.h>
 #include "../common/memory.h"
@@ -25,6 +30,7 @@ int64_t cogvideo_data_y(const struct cogvideo_data *d)
 
 /* ---- noise --------------------------------------------------------------------------------- */
 
+/* Depends on the seed alone.  With --plan-only one sample is enough for the shapes. */
 static int open_noise(struct cogvideo_data *d, const struct cogvideo_options *o)
 {
     const struct cogvideo_config *c = d->config;
@@ -73,6 +79,7 @@ static int read_tensor(ckpt_file *f, const char *path, const char *name, int ndi
     return ckpt_file_read_f32(f, i, *to, e.numel) ? say_fail("%s", ckpt_error(NULL)) : 0;
 }
 
+/* As read_tensor, but the file may lack the tensor. */
 static int read_optional(ckpt_file *f, const char *path, const char *name, int ndim, int64_t *shape,
                          float **to)
 {

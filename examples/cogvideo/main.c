@@ -2,6 +2,10 @@
 /*
  * cogvideo-train: trains the transformer of CogVideoX, or adapters of it, inside a memory budget,
  * on latents and text features that were encoded before.
+ *
+ * Everything that can be refused is checked before the first step: options, output files, the data
+ * of all ranks, the plan of every program of the run.  All programs are compiled before a state is
+ * loaded.  Without steps it only merges adapters.
  */
 #include <stdlib.h>
 #include "../common/outputs.h"
@@ -67,6 +71,8 @@ static int agree_on_data(const struct cogvideo_run *r)
                : 0;
 }
 
+/* The programs beside training are compiled twice: in as few bytes as possible before the training
+ * program, and again within its memory. */
 static int compile(struct cogvideo_run *r)
 {
     struct training_setup setup;
@@ -91,6 +97,7 @@ static int train(struct cogvideo_run *r)
     return cogvideo_train(r);
 }
 
+/* --steps 0 without a state trains nothing, and compiles only for --plan-only. */
 static int run(struct cogvideo_run *r)
 {
     const struct cogvideo_options *o = &r->options;

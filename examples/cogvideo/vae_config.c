@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* config.json of an AutoencoderKLCogVideoX. */
+/*
+ * Reads config.json of an AutoencoderKLCogVideoX.  Settings that are missing have the published
+ * values, but for scaling_factor, which weights do not contain.  Settings that this code does not
+ * support are refused by name.
+ */
 #include <string.h>
 #include <unistd.h>
 #include "../common/say.h"
@@ -7,7 +11,7 @@
 #include "vae.h"
 
 #define CLASS "AutoencoderKLCogVideoX"
-#define MOST  (INT64_C(1) << 20)
+#define MOST  (INT64_C(1) << 20) /* upper bound of a size */
 
 /* Reads a size, with the upper bound of this file. */
 static int64_t get_int(struct settings *s, const char *key, int64_t fallback)
@@ -28,6 +32,7 @@ static double get_real(struct settings *s, const char *key, double fallback)
     return x;
 }
 
+/* Refuses latents with a shift. */
 static void check_null(struct settings *s, const char *key)
 {
     if (settings_find(s, key))
@@ -50,6 +55,7 @@ static void check_blocks(struct settings *s, const char *key, int levels, const 
         settings_refuse(s, key, "is not \"%s\" for each of %d levels", expected, levels);
 }
 
+/* Channels of each level; each width is a multiple of the groups of the norms. */
 static void read_widths(struct settings *s, struct cogvae_config *c)
 {
     static const int64_t published[] = {128, 256, 256, 512};
@@ -130,6 +136,7 @@ static int read_root(struct settings *s, struct cogvae_config *c)
     return s->failed;
 }
 
+/* Whether dir/name exists and may be read. */
 static bool is_readable(const char *dir, const char *name)
 {
     char path[4096];

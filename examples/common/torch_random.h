@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 enum { TORCH_WORDS = 624 };
-/* At this size torch switches to 64-bit numbers, which are not implemented here. */
+/* From this size on torch draws 64-bit numbers; callers refuse it. */
 #define TORCH_PERMUTATION_MAX (UINT32_MAX / 20)
 
 struct torch_random {

@@ -170,7 +170,7 @@ static void get_offload(struct reader *r)
 
 /* ---- host-resident state --------------------------------------------------------------------- */
 
-/* Reads the current line and the one after it if it is a lodging, bytes that reside on the host. */
+/* Reads the current line, and the one after it, if it describes host-resident bytes. */
 static bool get_lodging(struct reader *r)
 {
     struct copy out = {0}, in = {0};

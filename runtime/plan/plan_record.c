@@ -216,7 +216,7 @@ int plan_set_offsets(const struct graph *g, struct plan *p, int64_t goal, bool c
     }
     if (!rc)
         rc = any ? place_around(items, n, fixed, p->n_steps, goal, &p->transient)
-                 : place_circle(items, n, p->n_steps, goal, &p->transient);
+                 : place_cycle(items, n, p->n_steps, goal, &p->transient);
     for (int32_t i = 0, k = 0; i < p->n_residences && !rc; i++)
         if (is_placed(g, p, &p->residences[i]))
             p->residences[i].offset = items[k++].offset;

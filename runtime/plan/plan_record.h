@@ -21,7 +21,7 @@ int64_t residence_bytes(const struct graph *g, const struct plan *p, const struc
 void plan_count_alive(const struct graph *g, const struct plan *p, int64_t *alive);
 /* Sets load and peak_step. */
 int plan_measure(const struct graph *g, struct plan *p);
-/* Sets the addresses of these residences, and transient; goal as in place_circle.  common:
+/* Sets the addresses of these residences, and transient; goal as in place_cycle.  common:
  * residences that wrap into the next step get the addresses of other programs if those do not
  * overlap. */
 int plan_set_offsets(const struct graph *g, struct plan *p, int64_t goal, bool common);

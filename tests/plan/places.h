@@ -8,7 +8,7 @@
 /* The same numbers everywhere. */
 uint32_t places_draw(uint32_t *state, uint32_t n);
 
-/* In all of these, period is the number of steps of a circle (place_circle), or 0 for a line. */
+/* In all of these, period is the number of steps of a cycle (place_cycle), or 0 for a line. */
 
 /* Most bytes alive at one step, counted step by step. */
 int64_t places_load(const struct place_item *items, int32_t n, int32_t period);

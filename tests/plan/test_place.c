@@ -87,8 +87,8 @@ static void test_traces(void **state)
 
 /* Up to a tenth of the items, all of them small, or all: some begin late and end early in the next
  * turn. */
-static void draw_circle(struct place_item *items, int32_t n, int32_t steps, uint32_t bytes,
-                        uint32_t *x)
+static void draw_cycle(struct place_item *items, int32_t n, int32_t steps, uint32_t bytes,
+                       uint32_t *x)
 {
     for (int32_t i = 0; i < n; i++) {
         int32_t first = (int32_t)places_draw(x, (uint32_t)steps);
@@ -98,8 +98,8 @@ static void draw_circle(struct place_item *items, int32_t n, int32_t steps, uint
     }
 }
 
-/* On a circle few items lie as low as they can, or nearly. */
-static void test_circle_brute(void **state)
+/* On a cycle few items lie as low as they can, or nearly. */
+static void test_cycle_brute(void **state)
 {
     (void)state;
     enum { N = 7, STEPS = 10, SEEDS = 300 };
@@ -108,9 +108,9 @@ static void test_circle_brute(void **state)
         struct place_item a[N], b[N];
         uint32_t x = seed;
         int64_t peak;
-        draw_circle(a, N, STEPS, 4, &x);
+        draw_cycle(a, N, STEPS, 4, &x);
         memcpy(b, a, sizeof(a));
-        assert_int_equal(place_circle(a, N, STEPS, 0, &peak), 0);
+        assert_int_equal(place_cycle(a, N, STEPS, 0, &peak), 0);
         assert_true(places_valid(a, N, STEPS, peak));
         int64_t least = places_lowest(b, N, STEPS);
         assert_true(peak >= least && peak <= least + 1);
@@ -119,7 +119,7 @@ static void test_circle_brute(void **state)
     assert_true(lowest >= SEEDS * 9 / 10);
 }
 
-static void test_circle(void **state)
+static void test_cycle(void **state)
 {
     (void)state;
     enum { N = 400, STEPS = 150 };
@@ -127,19 +127,19 @@ static void test_circle(void **state)
         struct place_item a[N], b[N];
         uint32_t x = seed;
         int64_t peak, again;
-        draw_circle(a, N, STEPS, 100, &x);
+        draw_cycle(a, N, STEPS, 100, &x);
         for (int32_t i = 0; i < N; i++)
             a[i].bytes *= CKPT_ALIGN;
         memcpy(b, a, sizeof(a));
         int64_t load = places_load(a, N, STEPS);
-        assert_int_equal(place_circle(a, N, STEPS, 0, &peak), 0);
-        assert_int_equal(place_circle(b, N, STEPS, 0, &again), 0);
+        assert_int_equal(place_cycle(a, N, STEPS, 0, &peak), 0);
+        assert_int_equal(place_cycle(b, N, STEPS, 0, &again), 0);
         assert_true(places_valid(a, N, STEPS, peak));
         assert_memory_equal(a, b, sizeof(a));
         assert_true((double)peak <= 1.1 * (double)load);
         for (int32_t i = 0; i < N; i++)
             assert_true(a[i].offset % CKPT_ALIGN == 0);
-        assert_int_equal(place_circle(b, N, STEPS, INT64_MAX, &again), 0);
+        assert_int_equal(place_cycle(b, N, STEPS, INT64_MAX, &again), 0);
         assert_true(places_valid(b, N, STEPS, again));
     }
 }
@@ -154,9 +154,9 @@ static void test_around(void **state)
         bool fixed[N];
         uint32_t x = seed, n_fixed = 0;
         int64_t peak, around, same;
-        draw_circle(a, N, STEPS, 100, &x);
-        assert_int_equal(place_circle(a, N, STEPS, 0, &peak), 0);
-        draw_circle(b, N, STEPS, 100, &x);
+        draw_cycle(a, N, STEPS, 100, &x);
+        assert_int_equal(place_cycle(a, N, STEPS, 0, &peak), 0);
+        draw_cycle(b, N, STEPS, 100, &x);
         for (int32_t i = 0; i < N; i++) {
             fixed[i] = a[i].last >= STEPS;
             n_fixed += fixed[i];
@@ -175,7 +175,7 @@ static void test_around(void **state)
     }
 }
 
-/* All fixed: nothing moves.  None: a circle like any other. */
+/* All fixed: nothing moves.  None: a cycle like any other. */
 static void test_around_all(void **state)
 {
     (void)state;
@@ -185,8 +185,8 @@ static void test_around_all(void **state)
     uint32_t x = 3;
     int64_t peak, around;
     memset(all, true, sizeof(all));
-    draw_circle(a, N, STEPS, 100, &x);
-    assert_int_equal(place_circle(a, N, STEPS, 0, &peak), 0);
+    draw_cycle(a, N, STEPS, 100, &x);
+    assert_int_equal(place_cycle(a, N, STEPS, 0, &peak), 0);
     memcpy(b, a, sizeof(a));
     assert_int_equal(place_around(b, N, all, STEPS, 0, &around), 0);
     assert_memory_equal(a, b, sizeof(a));
@@ -214,13 +214,13 @@ static void test_two_ends(void **state)
             (struct place_item){2 * i + 1, 2 * i + 1, CKPT_ALIGN * (1 + places_draw(&x, 99)), 0};
         a[n++] = (struct place_item){STEPS - 1 - 2 * i, STEPS + 2 * i, CKPT_ALIGN * 65, 0};
     }
-    assert_int_equal(place_circle(a, n, STEPS, 0, &peak), 0);
+    assert_int_equal(place_cycle(a, n, STEPS, 0, &peak), 0);
     assert_true(places_valid(a, n, STEPS, peak));
     assert_true((double)peak <= 1.01 * (double)places_load(a, n, STEPS));
 }
 
-/* Without an item that wraps a circle is a line. */
-static void test_no_circle(void **state)
+/* Without an item that wraps a cycle is a line. */
+static void test_no_cycle(void **state)
 {
     (void)state;
     enum { N = 1000 };
@@ -230,22 +230,27 @@ static void test_no_circle(void **state)
     for (int32_t i = 0; i < N; i++)
         steps = a[i].last >= steps ? a[i].last + 1 : steps;
     memcpy(b, a, sizeof(a));
-    assert_int_equal(place_circle(a, N, steps, load, &peak), 0);
+    assert_int_equal(place_cycle(a, N, steps, load, &peak), 0);
     assert_int_equal(place_items(b, N, load, &line), 0);
     assert_true(peak == line);
     assert_memory_equal(a, b, sizeof(a));
-    assert_int_equal(place_circle(a, N, steps, INT64_MAX, &peak), 0);
+    assert_int_equal(place_cycle(a, N, steps, INT64_MAX, &peak), 0);
     assert_true(places_valid(a, N, 0, peak));
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_intervals), cmocka_unit_test(test_alignment),
-        cmocka_unit_test(test_nested),           cmocka_unit_test(test_nothing),
-        cmocka_unit_test(test_traces),           cmocka_unit_test(test_circle_brute),
-        cmocka_unit_test(test_circle),           cmocka_unit_test(test_two_ends),
-        cmocka_unit_test(test_no_circle),        cmocka_unit_test(test_around),
+        cmocka_unit_test(test_random_intervals),
+        cmocka_unit_test(test_alignment),
+        cmocka_unit_test(test_nested),
+        cmocka_unit_test(test_nothing),
+        cmocka_unit_test(test_traces),
+        cmocka_unit_test(test_cycle_brute),
+        cmocka_unit_test(test_cycle),
+        cmocka_unit_test(test_two_ends),
+        cmocka_unit_test(test_no_cycle),
+        cmocka_unit_test(test_around),
         cmocka_unit_test(test_around_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

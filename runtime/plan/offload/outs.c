@@ -13,7 +13,7 @@
  *   frees an address range around the end of the step only.  A storage that came in after it was
  *   freed may use that range, and is copied out just before the first one is back.
  *
- * With this order and both ends of the arena (place_circle.c) holes take 1 to 6 % of the transient
+ * With this order and both ends of the arena (place_cycle.c) holes take 1 to 6 % of the transient
  * bytes of STDiT3-XL/2 at 7G to 14G, instead of up to 17 %.  With several micro-steps no copy out
  * crosses into the next step, and the order is unchanged.
  */

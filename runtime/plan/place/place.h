@@ -19,10 +19,10 @@ int place_items(struct place_item *items, int32_t n, int64_t load, int64_t *peak
 int place_counted(struct place_item *items, int32_t n, int64_t load, int64_t *peak, int64_t *looks);
 
 /*
- * The same on a circle of `period` steps.  Stops once the peak is at most goal, or at most the load
+ * The same on a cycle of `period` steps.  Stops once the peak is at most goal, or at most the load
  * if goal is below the load.
  */
-int place_circle(struct place_item *items, int32_t n, int32_t period, int64_t goal, int64_t *peak);
+int place_cycle(struct place_item *items, int32_t n, int32_t period, int64_t goal, int64_t *peak);
 /* The same around fixed items, which keep the offsets they have; no two of them may overlap.  The
  * goal is raised to their highest end if it is lower. */
 int place_around(struct place_item *items, int32_t n, const bool *fixed, int32_t period,

@@ -6,7 +6,7 @@
 #include "core/base.h"
 
 struct place_item {
-    int32_t first, last; /* alive from step first to step last, both included; on a circle of n
+    int32_t first, last; /* alive from step first to step last, both included; on a cycle of n
                             steps last may be n or more: the item then lives into the next turn, up
                             to step last - n < first */
     int64_t bytes, offset;

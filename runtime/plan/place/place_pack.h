@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Inside the quick placement: packing items one by one in a given order, each into the lowest hole
  * that holds it.  An item marked high goes to the highest hole below the cap if there is one. Items
- * nested in time around two points of a circle thus fill the arena from both ends, with one hole
+ * nested in time around two points of a cycle thus fill the arena from both ends, with one hole
  * between. */
 #ifndef CKPT_PLAN_PLACE_PACK_H
 #define CKPT_PLAN_PLACE_PACK_H

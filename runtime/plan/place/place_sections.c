@@ -96,7 +96,7 @@ static int cut(const struct place_item *items, int32_t n, struct sections *s)
 }
 
 /* An item that wraps is cut into two pieces; the second pieces follow all items. */
-static int cut_circle(const struct place_item *items, int32_t n, int32_t period, struct sections *s)
+static int cut_cycle(const struct place_item *items, int32_t n, int32_t period, struct sections *s)
 {
     struct place_item *pieces = calloc(2 * (size_t)n + 1, sizeof(*pieces));
     int32_t pieces_n = n;
@@ -124,7 +124,7 @@ static int cut_circle(const struct place_item *items, int32_t n, int32_t period,
 
 int sections_build(const struct place_item *items, int32_t n, int32_t period, struct sections *s)
 {
-    return period > 0 ? cut_circle(items, n, period, s) : cut(items, n, s);
+    return period > 0 ? cut_cycle(items, n, period, s) : cut(items, n, s);
 }
 
 void sections_free(struct sections *s)

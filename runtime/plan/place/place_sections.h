@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Time as sections: the maximal sets of items that are alive together.  Two items overlap in time
- * if and only if they share a section, so placement needs no other notion of time.  On a circle of
+ * if and only if they share a section, so placement needs no other notion of time.  On a cycle of
  * steps an item that wraps is alive in the last sections and again in the first ones.
  */
 #ifndef CKPT_PLAN_PLACE_SECTIONS_H
@@ -22,7 +22,7 @@ struct sections {
     int64_t load;           /* the most bytes alive in a section */
 };
 
-/* period: the number of steps of the circle, or 0: a line, where no item wraps.  Returns 0 or
+/* period: the number of steps of the cycle, or 0: a line, where no item wraps.  Returns 0 or
  * CKPT_ENOMEM. */
 int sections_build(const struct place_item *items, int32_t n, int32_t period, struct sections *s);
 void sections_free(struct sections *s);

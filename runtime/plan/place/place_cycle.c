@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Quick placement on a circle of steps.  A storage whose copy out is under way when a step ends
+ * Quick placement on a cycle of steps.  A storage whose copy out is under way when a step ends
  * keeps its address into the next step: its lifetime wraps.
  *
- * Lifetimes are nested around two points of the circle: activations around the end of the forward
+ * Lifetimes are nested around two points of the cycle: activations around the end of the forward
  * pass, and the storages of the update around the end of the step.  So items that wrap go to the
  * high end of the arena and all others to the low end, which leaves one hole between them.  A few
  * orders are tried, then the best is repaired.  Work is counted, not timed, so a placement is the
@@ -36,7 +36,7 @@ static const struct recipe {
 };
 enum { N_RECIPES = sizeof(recipes) / sizeof(recipes[0]) };
 
-struct circle {
+struct cycle {
     const struct place_item *items;
     const bool *fixed; /* per item, or NULL */
     int32_t n, period;
@@ -51,7 +51,7 @@ struct circle {
     struct place_key *keys;
 };
 
-static struct place_key key_of(const struct circle *c, int32_t i, enum by by)
+static struct place_key key_of(const struct cycle *c, int32_t i, enum by by)
 {
     const struct place_item *a = &c->items[i];
     double life = (double)a->last - a->first + 1;
@@ -72,12 +72,12 @@ static struct place_key key_of(const struct circle *c, int32_t i, enum by by)
     }
 }
 
-static bool is_fixed(const struct circle *c, int32_t i)
+static bool is_fixed(const struct cycle *c, int32_t i)
 {
     return c->fixed && c->fixed[i];
 }
 
-static void sort_order(struct circle *c, const struct recipe *r)
+static void sort_order(struct cycle *c, const struct recipe *r)
 {
     int32_t n = 0, first = 0;
     sections_heat(&c->sections, c->loads, 0.001 * r->permille * (double)c->sections.load, c->hot);
@@ -100,7 +100,7 @@ static void sort_order(struct circle *c, const struct recipe *r)
     }
 }
 
-static void try_recipe(struct circle *c, const struct recipe *r)
+static void try_recipe(struct cycle *c, const struct recipe *r)
 {
     int32_t stop;
     sort_order(c, r);
@@ -108,7 +108,7 @@ static void try_recipe(struct circle *c, const struct recipe *r)
     packing_attempt(&c->pack, 0, c->best.peak - 1, &c->best, &stop);
 }
 
-static int circle_init(struct circle *c)
+static int cycle_init(struct cycle *c)
 {
     size_t m = (size_t)c->n + 1;
     const struct sections *s = &c->sections;
@@ -135,7 +135,7 @@ static int circle_init(struct circle *c)
     return rc;
 }
 
-static void circle_free(struct circle *c)
+static void cycle_free(struct cycle *c)
 {
     free(c->bytes);
     free(c->keys);
@@ -149,10 +149,10 @@ static void circle_free(struct circle *c)
 int place_around(struct place_item *items, int32_t n, const bool *fixed, int32_t period,
                  int64_t goal, int64_t *peak)
 {
-    struct circle c = {.items = items, .fixed = fixed, .n = n, .period = period};
+    struct cycle c = {.items = items, .fixed = fixed, .n = n, .period = period};
     *peak = 0;
     goal = min_i64(goal, INT64_MAX / 2); /* above any peak */
-    int rc = circle_init(&c);
+    int rc = cycle_init(&c);
     goal = max_i64(goal, rc ? 0 : max_i64(c.sections.load, c.fixed_end));
     for (int r = 0; r < N_RECIPES && !rc && c.best.peak > goal; r++)
         try_recipe(&c, &recipes[r]);
@@ -162,11 +162,11 @@ int place_around(struct place_item *items, int32_t n, const bool *fixed, int32_t
     for (int32_t i = 0; i < n && !rc; i++)
         items[i].offset = c.best.offsets[i];
     *peak = rc ? 0 : c.best.peak;
-    circle_free(&c);
+    cycle_free(&c);
     return rc;
 }
 
-int place_circle(struct place_item *items, int32_t n, int32_t period, int64_t goal, int64_t *peak)
+int place_cycle(struct place_item *items, int32_t n, int32_t period, int64_t goal, int64_t *peak)
 {
     bool wraps = false;
     for (int32_t i = 0; i < n; i++)
