@@ -21,8 +21,10 @@
 #include "ops.h"
 
 enum {
-    REPEATS = 5,       /* of an op per round, at most */
-    ROUNDS = 3,        /* timed rounds over all untimed ops */
+    REPEATS = 64,      /* in a round, of the op that a step runs most often */
+    FEW = 3,           /* of rare ops */
+    COLLECTIVES = 5,   /* timed runs of a collective */
+    ROUNDS = 4,        /* timed rounds over all untimed ops */
     PATTERN = 1 << 20, /* bytes of random numbers on the host */
     FLUSH = 192 << 20, /* bytes written before timing a smaller op: more than a cache holds */
     SAMPLE = 64 << 20, /* bytes of random numbers on the device */
@@ -34,7 +36,7 @@ enum {
     SHARED_SLACK = 192 << 20
 };
 
-#define HOT_SECONDS  1.0  /* untimed ops run this long before they are timed */
+#define HOT_SECONDS  2.0  /* untimed ops run this long before they are timed */
 #define COLD_SECONDS 5e-3 /* of a step: if untimed ops take less, heating is not worth the time */
 
 /* An op that no machine file has a time for. */
@@ -256,8 +258,23 @@ static int run_first(struct warmer *w, int32_t i)
     return rc || !zones ? rc : each_zone(w, o, check_zone);
 }
 
-/* Runs an op n times on cold caches.  Returns 0 or the device's code. */
-static int run_cold(struct warmer *w, int32_t i, int n, double seconds[REPEATS])
+/* Whether the bytes of an op take longer than its arithmetic. */
+static bool moves_bytes(const struct warmer *w, int32_t i)
+{
+    const struct graph_op *o = &w->p->graph->ops[i];
+    const struct machine *m = &w->p->programs->machine;
+    return o->bytes * m->flops > o->flops * m->bandwidth;
+}
+
+/* Whether caches are flushed before each run: they could hold all that the op reads, which then
+ * takes less time than in a step. */
+static bool is_flushed(const struct warmer *w, int32_t i)
+{
+    return lay_out(w, tape_op(w, i)) < w->flush && moves_bytes(w, i);
+}
+
+/* Runs an op n times.  Returns 0 or the device's code. */
+static int run_timed(struct warmer *w, int32_t i, int n, double *seconds)
 {
     const struct op *o = tape_op(w, i);
     int32_t op = w->p->graph->ops[i].tape_op;
@@ -265,7 +282,7 @@ static int run_cold(struct warmer *w, int32_t i, int n, double seconds[REPEATS])
     if (queue_of(o) == QUEUE_COMPUTE)
         refresh(w, o);
     int rc = set_arguments(w, op, o, &args);
-    bool flush = w->flush && lay_out(w, o) < w->flush;
+    bool flush = is_flushed(w, i);
     for (int k = 0; k < n && !rc; k++) {
         if (flush)
             w->d->ops->fill(w->d, queue_of(o), w->base + w->bytes, 0, w->flush);
@@ -310,11 +327,11 @@ static void count_untimed(struct warmer *w, int32_t i)
  * time counts, because the others include waiting for a rank that came later. */
 static int time_collective(struct warmer *w, int32_t i, bool timed)
 {
-    double seconds[REPEATS] = {0};
-    int rc = run_cold(w, i, REPEATS, seconds);
+    double seconds[COLLECTIVES] = {0};
+    int rc = run_timed(w, i, COLLECTIVES, seconds);
     if (rc)
         return report(w, i, rc);
-    for (int k = 1; k < REPEATS; k++)
+    for (int k = 1; k < COLLECTIVES; k++)
         seconds[0] = fmin(seconds[0], seconds[k]);
     if (timed)
         w->costs[w->n_costs++] = (struct machine_cost){w->p->graph->ops[i].cost_key, seconds[0]};
@@ -348,13 +365,34 @@ static int warm_op(struct warmer *w, int32_t i)
     return 0;
 }
 
-/* Runs all untimed ops once, in turn. */
+/* How often a round runs an op: in proportion to its runs in a step, of which the most frequent op
+ * has `most`.  Flushes are no work of a step. */
+static int repeats_of(const struct warmer *w, const struct untimed *f, int32_t most)
+{
+    int64_t share = is_flushed(w, f->op) ? 0 : (int64_t)REPEATS * f->times / most;
+    return (int)min_i64(f->times, max_i64(FEW, share));
+}
+
+static int by_key(const void *a, const void *b)
+{
+    const struct untimed *x = a, *y = b;
+    return (x->key > y->key) - (x->key < y->key);
+}
+
+/*
+ * Runs all untimed ops, in the mix of a step; every second round goes backwards through the list.
+ * A GPU at its limit of power lowers its clock by the average power of what ran before, so ops take
+ * the time of a step only in this mix, and less after ops that need little power.
+ */
 static int run_round(struct warmer *w, int round)
 {
+    int32_t most = 1;
+    for (int32_t n = 0; n < w->n_untimed; n++)
+        most = w->untimed[n].times > most ? w->untimed[n].times : most;
     for (int32_t n = 0; n < w->n_untimed; n++) {
-        struct untimed *f = &w->untimed[n];
+        struct untimed *f = &w->untimed[round % 2 ? w->n_untimed - 1 - n : n];
         double seconds[REPEATS] = {0};
-        int repeats = (int)min_i64(f->times, REPEATS), rc = run_cold(w, f->op, repeats, seconds);
+        int repeats = repeats_of(w, f, most), rc = run_timed(w, f->op, repeats, seconds);
         if (rc)
             return report(w, f->op, rc);
         f->seconds[round] = median_of(seconds, repeats);
@@ -362,18 +400,29 @@ static int run_round(struct warmer *w, int round)
     return 0;
 }
 
+static double mean_of(const double *values, int n)
+{
+    double sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += values[i];
+    return sum / n;
+}
+
 static int time_untimed(struct warmer *w)
 {
     bool hot = w->flops > COLD_SECONDS * w->p->programs->machine.flops;
     double until = clock_seconds() + (hot ? HOT_SECONDS : 0);
     int rc = 0;
+    /* Keys are hashes: in their order ops that need little power (updates) lie among the others. */
+    if (w->n_untimed)
+        qsort(w->untimed, (size_t)w->n_untimed, sizeof *w->untimed, by_key);
     while (!rc && clock_seconds() < until)
         rc = run_round(w, 0);
     for (int k = 0; k < ROUNDS && !rc; k++)
         rc = run_round(w, k);
     for (int32_t n = 0; n < w->n_untimed && !rc; n++)
         w->costs[w->n_costs++] =
-            (struct machine_cost){w->untimed[n].key, median_of(w->untimed[n].seconds, ROUNDS)};
+            (struct machine_cost){w->untimed[n].key, mean_of(w->untimed[n].seconds, ROUNDS)};
     return rc;
 }
 
