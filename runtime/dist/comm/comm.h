@@ -61,7 +61,7 @@ struct comm_ops {
 
 struct comm {
     const struct comm_ops *ops;
-    const char *name; /* "self", "threads", "mpi", "tcp", "nccl" */
+    const char *name; /* "mpi", "tcp", "nccl" */
     int rank, size;
     double deadline;           /* timeout for waiting on another rank, seconds */
     int64_t step;              /* set by the caller, for error messages */
@@ -97,13 +97,6 @@ int comm_agree(struct comm *c, const char *how, const struct comm_term *terms, i
 /*
  * Opening.  All return 0, CKPT_ENOMEM, CKPT_EINVAL or CKPT_ECOMM, with the sentence in error_get().
  */
-
-/* A single rank. */
-int comm_open_self(struct comm **c);
-
-/* Ranks in one process, one thread each, for tests: fills ranks[0 .. size-1].  Each is closed
- * separately. */
-int comm_open_threads(struct comm **ranks, int size, double deadline);
 
 /* The processes that mpirun or srun started, through libckpt's MPI plugin. */
 int comm_open_mpi(struct comm **c, double deadline);
