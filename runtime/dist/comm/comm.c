@@ -40,6 +40,18 @@ int comm_gather(struct comm *c, const void *mine, void *all, size_t bytes, const
                     NULL);
 }
 
+int comm_broadcast(struct comm *c, void *data, size_t bytes, const char *name)
+{
+    return comm_run(c,
+                    &(struct comm_call){.kind = COMM_BROADCAST,
+                                        .dtype = CKPT_I32,
+                                        .count = (int64_t)(bytes / sizeof(int32_t)),
+                                        .src = data,
+                                        .dst = data,
+                                        .name = name},
+                    NULL);
+}
+
 void comm_close(struct comm *c)
 {
     if (c)

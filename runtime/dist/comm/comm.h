@@ -77,6 +77,8 @@ int comm_barrier(struct comm *c, const char *name);
 /* Gathers the bytes of every rank (a multiple of 4) on all ranks, in order of ranks.  Not on a
  * communicator that takes a stream. */
 int comm_gather(struct comm *c, const void *mine, void *all, size_t bytes, const char *name);
+/* Sends the bytes of rank 0 (a multiple of 4) to all ranks; like comm_gather. */
+int comm_broadcast(struct comm *c, void *data, size_t bytes, const char *name);
 void comm_close(struct comm *c);
 
 /*
