@@ -34,7 +34,6 @@ static int open_host(struct memory *m)
     m->pin = (struct tier_pin){.pin = pin, .unpin = unpin, .user = d};
     struct tier_host_options o = {.budget = m->options->host,
                                   .node = d->ops->numa_node ? d->ops->numa_node(d) : -1,
-                                  .spread = true,
                                   .pin = d->ops->pin ? &m->pin : NULL};
     return tier_open_host(&m->tiers[TIER_HOST], &o);
 }
