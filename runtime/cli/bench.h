@@ -26,10 +26,13 @@ struct bench_sizes {
 /* Sizes of STDiT3 XL/2, and small sizes for a table within seconds. */
 extern const struct bench_sizes bench_full, bench_small;
 
+/* Records the forward ops of a case and returns the tensor to differentiate, or CKPT_NONE. */
+typedef ckpt_tensor bench_recorder(ckpt_tape *t, enum ckpt_dtype dtype,
+                                   const struct bench_sizes *z);
+
 struct bench_case {
     const char *family;
-    /* Records the forward ops and returns the tensor to differentiate, or CKPT_NONE. */
-    ckpt_tensor (*record)(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z);
+    bench_recorder *record;
 };
 
 /* Terminated by a NULL family. */
@@ -107,9 +110,8 @@ bool bench_wants(const struct bench *b, const struct bench_case *k, enum ckpt_dt
 /* j contains pointers into itself, so it must not be moved. */
 void bench_make_job(struct bench_job *j, struct bench *b, struct device *d,
                     const struct bench_op *op);
-/* Runs the kernel and waits; 0 or a code, with the reason from bench_reason. seconds may be
- * NULL. */
-int bench_run(struct bench_job *j, double *seconds);
+/* Runs the kernel and waits; 0 or a code, with the reason from bench_reason. */
+int bench_run(struct bench_job *j);
 const char *bench_reason(const struct bench_job *j, int rc);
 
 /* "linear              bf16  2048x1152 1152x1152" */

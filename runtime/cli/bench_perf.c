@@ -120,7 +120,7 @@ static int time_op(void *user, const struct bench_op *op)
     char text[BENCH_ROW];
     double seconds;
     bench_make_job(&j, p->b, p->b->device, op);
-    int rc = bench_run(&j, NULL);
+    int rc = bench_run(&j);
     bench_row_text(op, &j, text);
     if (!rc && gets_row(&j, op->dtype) && is_new(p, text)) {
         rc = best_time(p, &j, op, &seconds);

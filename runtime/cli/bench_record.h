@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Helpers to record the cases of ckpt bench, and the cases of other files. */
+/* Helpers to record the cases of ckpt bench. */
 #ifndef CKPT_CLI_BENCH_RECORD_H
 #define CKPT_CLI_BENCH_RECORD_H
 
@@ -73,52 +73,16 @@ static inline ckpt_tensor sample_row(ckpt_tape *t, enum ckpt_dtype dtype)
     return operand(t, dtype, SHAPE(BATCH, 1, 1, WIDTH));
 }
 
-ckpt_tensor bench_record_embedding(ckpt_tape *t, enum ckpt_dtype dtype,
-                                   const struct bench_sizes *z);
-ckpt_tensor bench_record_gather(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z);
-ckpt_tensor bench_record_norm_affine(ckpt_tape *t, enum ckpt_dtype dtype,
-                                     const struct bench_sizes *z);
-ckpt_tensor bench_record_extremes(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z);
-ckpt_tensor bench_record_prod(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z);
-ckpt_tensor bench_record_logsumexp(ckpt_tape *t, enum ckpt_dtype dtype,
-                                   const struct bench_sizes *z);
-ckpt_tensor bench_record_both(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z);
-ckpt_tensor bench_record_softmax(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z);
-ckpt_tensor bench_record_cumsum(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z);
-ckpt_tensor bench_record_order(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z);
-ckpt_tensor bench_record_matmul(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z);
-ckpt_tensor bench_record_expand(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z);
-ckpt_tensor bench_record_frozen(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z);
-ckpt_tensor bench_record_batch_norm(ckpt_tape *t, enum ckpt_dtype dtype,
-                                    const struct bench_sizes *z);
-ckpt_tensor bench_record_update(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z);
-ckpt_tensor bench_record_updates(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z);
-ckpt_tensor bench_record_byte_state(ckpt_tape *t, enum ckpt_dtype dtype,
-                                    const struct bench_sizes *z);
-ckpt_tensor bench_record_int8(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z);
-ckpt_tensor bench_record_half_state(ckpt_tape *t, enum ckpt_dtype dtype,
-                                    const struct bench_sizes *z);
-ckpt_tensor bench_record_conv(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z);
-ckpt_tensor bench_record_conv_down(ckpt_tape *t, enum ckpt_dtype dtype,
-                                   const struct bench_sizes *z);
-ckpt_tensor bench_record_conv_causal(ckpt_tape *t, enum ckpt_dtype dtype,
-                                     const struct bench_sizes *z);
-ckpt_tensor bench_record_fp8(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z);
-ckpt_tensor bench_record_fp8_chain(ckpt_tape *t, enum ckpt_dtype dtype,
-                                   const struct bench_sizes *z);
-ckpt_tensor bench_record_fp8_gelu(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z);
-ckpt_tensor bench_record_fp8_blocks(ckpt_tape *t, enum ckpt_dtype dtype,
-                                    const struct bench_sizes *z);
-ckpt_tensor bench_record_fp8_blocks_chain(ckpt_tape *t, enum ckpt_dtype dtype,
-                                          const struct bench_sizes *z);
-ckpt_tensor bench_record_conv_groups(ckpt_tape *t, enum ckpt_dtype dtype,
-                                     const struct bench_sizes *z);
-ckpt_tensor bench_record_depthwise(ckpt_tape *t, enum ckpt_dtype dtype,
-                                   const struct bench_sizes *z);
-ckpt_tensor bench_record_sequence(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z);
-ckpt_tensor bench_record_conv_transpose(ckpt_tape *t, enum ckpt_dtype dtype,
-                                        const struct bench_sizes *z);
-ckpt_tensor bench_record_max_pool(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z);
-ckpt_tensor bench_record_avg_pool(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z);
+/* Cases of other files. */
+bench_recorder bench_record_embedding, bench_record_gather, bench_record_norm_affine,
+    bench_record_extremes, bench_record_prod, bench_record_logsumexp, bench_record_both,
+    bench_record_softmax, bench_record_cumsum, bench_record_order, bench_record_matmul,
+    bench_record_expand, bench_record_frozen, bench_record_batch_norm, bench_record_update,
+    bench_record_updates, bench_record_byte_state, bench_record_int8, bench_record_half_state,
+    bench_record_conv, bench_record_conv_down, bench_record_conv_causal, bench_record_fp8,
+    bench_record_fp8_chain, bench_record_fp8_gelu, bench_record_fp8_blocks,
+    bench_record_fp8_blocks_chain, bench_record_conv_groups, bench_record_depthwise,
+    bench_record_sequence, bench_record_conv_transpose, bench_record_max_pool,
+    bench_record_avg_pool;
 
 #endif

@@ -171,11 +171,11 @@ void bench_make_job(struct bench_job *j, struct bench *b, struct device *d,
                                         .run_device = d->run};
 }
 
-int bench_run(struct bench_job *j, double *seconds)
+int bench_run(struct bench_job *j)
 {
     if (!j->kernel)
         return CKPT_EDEVICE;
-    j->device->ops->compute(j->device, QUEUE_COMPUTE, j->kernel, &j->args, seconds);
+    j->device->ops->compute(j->device, QUEUE_COMPUTE, j->kernel, &j->args, NULL);
     return j->device->ops->sync(j->device);
 }
 

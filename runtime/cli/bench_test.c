@@ -128,11 +128,11 @@ static int compare_op(void *user, const struct bench_op *op)
     if (compared) {
         rc = copy_operands(c->b, op);
         if (!rc)
-            rc = bench_run(&other, NULL);
+            rc = bench_run(&other);
         if (rc)
             print_verdict(c, text, 0, 0, limit, bench_reason(&other, rc));
     }
-    int failed = bench_run(&cpu, NULL);
+    int failed = bench_run(&cpu);
     if (failed)
         return cli_fail("%s: %s does not run on the CPU: %s", op->family,
                         ops_name(op->op->def, op->op->attr), bench_reason(&cpu, failed));

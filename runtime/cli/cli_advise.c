@@ -58,8 +58,7 @@ static bool use_gpu(struct plan_job *job)
 
 static void use_host(struct plan_job *job)
 {
-    struct host_limit l =
-        host_limits_check("", &(struct host_need){.bytes = INT64_MAX / 2, .node = -1});
+    struct host_limit l = host_limits_check("", INT64_MAX / 2);
     snprintf(job->machine.name, sizeof job->machine.name, "this machine");
     job->capacity = l.left == INT64_MAX ? l.left : max_i64(1, l.left - job->budgets.host);
 }

@@ -52,8 +52,7 @@ static bool writes(const struct explainer *e, const struct graph_op *o, int32_t 
 
 static void add_load(struct explainer *e, const struct residence *r)
 {
-    int64_t bytes =
-        r->storage >= 0 ? e->g->storages[r->storage].bytes : op_at(e, r->first)->workspace;
+    int64_t bytes = residence_bytes(e->g, e->p, r);
     if (r->tier != TIER_DEVICE || plan_is_backing(e->g, e->p, r))
         return;
     e->load[r->first] += bytes;

@@ -120,15 +120,6 @@ static double round_nothing(struct bench *b)
 
 /* ---- copies ---------------------------------------------------------------------------------- */
 
-static double round_out(struct bench *b)
-{
-    double before = clock_seconds();
-    b->device->ops->copy(b->device, QUEUE_COPY_OUT, b->host, b->device->ops->base(b->device),
-                         b->size.bytes);
-    b->device->ops->sync(b->device);
-    return clock_seconds() - before;
-}
-
 /* Small copies with the same events as copies of a step.  All are submitted while a large copy
  * runs, so the queue never runs empty. */
 static double round_small(struct bench *b)
@@ -189,6 +180,7 @@ static void fill(struct bench *b)
     ops->sync(b->device);
 }
 
+/* The rates of links are known. */
 static void measure(struct bench *b, struct machine *m)
 {
     double side = (double)b->size.side, bytes = (double)b->size.bytes;
@@ -197,7 +189,7 @@ static void measure(struct bench *b, struct machine *m)
     m->bandwidth = 2. * bytes / best(b, round_scale);
     m->host_bandwidth = 2. * bytes / best(b, round_host);
     m->overhead = best(b, round_nothing);
-    double one = best(b, round_out), more = best(b, round_small) - one;
+    double one = bytes / m->d2h, more = best(b, round_small) - one;
     m->copy_overhead = fmax(0, more / SMALL_COPIES - SMALL * one / bytes);
 }
 
@@ -213,11 +205,12 @@ int measure_device(struct device *d, struct machine *m, struct error *error)
     if (!rc)
         rc = ops->events(d, 2);
     struct link_space links = {ops->base(d), b.host, b.size.bytes};
+    if (!rc)
+        rc = link_rates_time(d, &links, 1, m);
     if (!rc) {
         measure(&b, m);
-        rc = link_rates_time(d, &links, 1, m);
         m->process = ops->overhead(d);
-        rc = rc ? rc : ops->sync(d);
+        rc = ops->sync(d);
     }
     if (rc)
         error_fail(error, rc, "--device %s cannot be measured: it needs %s of memory %s", ops->name,

@@ -4,10 +4,10 @@
  * machines), the clock in seconds, names and sizes of dtypes, tensor descriptions (shape and
  * strides in elements, sizes in bytes), whether values are finite, and UTF-8 text.
  */
+#include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include "core/base.h"
 #include "core/bits.h"
 #include "core/fp8.h"
@@ -45,6 +45,17 @@ double clock_seconds(void)
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+struct timespec clock_after(double seconds)
+{
+    struct timespec t;
+    double whole;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    double fraction = modf((double)t.tv_nsec * 1e-9 + seconds, &whole);
+    t.tv_sec += (time_t)whole;
+    t.tv_nsec = (long)(fraction * 1e9);
+    return t;
 }
 
 int64_t ckpt_dtype_size(enum ckpt_dtype dtype)

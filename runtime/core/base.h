@@ -26,6 +26,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <time.h>
 #include "ckpt_op.h"
 
 #ifdef __cplusplus
@@ -94,6 +95,8 @@ uint64_t hash_text(const char *text);
 
 /* Seconds of a monotonic clock; its origin has no meaning. */
 double clock_seconds(void);
+/* The time of that clock in this many seconds. */
+struct timespec clock_after(double seconds);
 
 /* The median of n > 0 values, which it sorts. */
 double median_of(double *values, int32_t n);

@@ -20,7 +20,7 @@
 
 #define TRIES 100 /* names of temporary files to try; others may be in use */
 
-static int io_error(const char *path, const char *what)
+int file_io_error(const char *path, const char *what)
 {
     return error_set(CKPT_EIO, "%s: %s: %s", path, what, strerror(errno));
 }
@@ -34,7 +34,7 @@ int file_write_all(const char *path, int fd, const void *src, int64_t n)
         if (put < 0 && errno == EINTR)
             continue;
         if (put < 0)
-            return io_error(path, "cannot be written");
+            return file_io_error(path, "cannot be written");
         p += put;
         n -= put;
     }
@@ -125,7 +125,7 @@ static int open_descriptor(const char *path, int named, int *fd)
     if (flags >= 0 && (flags & O_ACCMODE) == O_RDONLY)
         return error_set(CKPT_EIO, "%s: is open for reading alone", path);
     *fd = flags < 0 ? -1 : fcntl(named, F_DUPFD_CLOEXEC, 0);
-    return *fd < 0 ? io_error(path, "cannot be written to") : 0;
+    return *fd < 0 ? file_io_error(path, "cannot be written to") : 0;
 }
 
 int file_open_special(const char *path, int *fd)
@@ -144,7 +144,7 @@ int file_open_special(const char *path, int *fd)
     if (*fd < 0 && errno == ENXIO)
         return error_set(CKPT_EIO, "%s: is %s that nobody reads", path, file_kind(st.st_mode));
     if (*fd < 0)
-        return io_error(path, "cannot be written to");
+        return file_io_error(path, "cannot be written to");
     /* Blocking again: writes wait for a slow reader. */
     fcntl(*fd, F_SETFL, fcntl(*fd, F_GETFL) & ~O_NONBLOCK);
     return 0;
@@ -165,7 +165,7 @@ int ckpt_log_open(FILE **f, const char *path)
         *f = fdopen(fd, "a");
     if (*f)
         return 0;
-    rc = io_error(path, "cannot be opened to append to it");
+    rc = file_io_error(path, "cannot be opened to append to it");
     if (fd >= 0)
         close(fd);
     return rc;
@@ -173,8 +173,7 @@ int ckpt_log_open(FILE **f, const char *path)
 
 /* ---- temporary files ------------------------------------------------------------------------- */
 
-/* The file name part of path. */
-static const char *name_of(const char *path)
+const char *file_name_of(const char *path)
 {
     const char *slash = strrchr(path, '/');
 
@@ -184,7 +183,7 @@ static const char *name_of(const char *path)
 /* "." if path has no directory; freed by the caller; NULL: out of memory. */
 static char *directory_of(const char *path)
 {
-    size_t n = (size_t)(name_of(path) - path);
+    size_t n = (size_t)(file_name_of(path) - path);
 
     return n ? strndup(path, n) : strdup(".");
 }
@@ -227,7 +226,7 @@ void file_sweep(const char *path)
     if (!d)
         return;
     for (struct dirent *e = readdir(d); e; e = readdir(d))
-        if (is_temporary(e->d_name, name_of(path)))
+        if (is_temporary(e->d_name, file_name_of(path)))
             remove_unlocked(dirfd(d), e->d_name);
     closedir(d);
 }
@@ -268,9 +267,9 @@ static int sync_directory(const char *path)
     int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     free(dir);
     if (fd < 0)
-        return io_error(path, "was written, but its directory cannot be opened to sync it");
+        return file_io_error(path, "was written, but its directory cannot be opened to sync it");
     bool failed = fsync(fd) && errno != EINVAL;
-    int rc = failed ? io_error(path, "was written, but its directory cannot be synced") : 0;
+    int rc = failed ? file_io_error(path, "was written, but its directory cannot be synced") : 0;
     close(fd);
     return rc;
 }
@@ -290,7 +289,7 @@ static int begin(struct ckpt_replacement *o)
     file_sweep(o->path);
     o->fd = open_temporary(o->temporary, size, o->path);
     if (o->fd < 0) {
-        rc = io_error(o->path, "cannot be written, no file can be made beside it");
+        rc = file_io_error(o->path, "cannot be written, no file can be made beside it");
         free(o->temporary);
         o->temporary = NULL;
     }
@@ -332,13 +331,13 @@ static int flush_output(struct ckpt_replacement *o, bool durable)
     errno = 0;
     if (o->stream && (fflush(o->stream) || ferror(o->stream))) {
         errno = errno ? errno : EIO;
-        rc = io_error(o->path, "cannot be written");
+        rc = file_io_error(o->path, "cannot be written");
     }
     /* Devices and FIFOs cannot be synced. */
     if (!rc && durable && o->temporary && fsync(o->fd))
-        rc = io_error(o->path, "cannot be written");
+        rc = file_io_error(o->path, "cannot be written");
     if (close_output(o) && !rc)
-        rc = io_error(o->path, "cannot be written");
+        rc = file_io_error(o->path, "cannot be written");
     return rc;
 }
 
@@ -347,11 +346,11 @@ static int flush_output(struct ckpt_replacement *o, bool durable)
 int file_replacement_commit(struct ckpt_replacement *o, bool durable)
 {
     int lock = o->temporary ? fcntl(o->fd, F_DUPFD_CLOEXEC, 0) : -1;
-    int rc = o->temporary && lock < 0 ? io_error(o->path, "cannot be written")
+    int rc = o->temporary && lock < 0 ? file_io_error(o->path, "cannot be written")
                                       : flush_output(o, durable);
 
     if (!rc && o->temporary && rename(o->temporary, o->path))
-        rc = io_error(o->path, "cannot rename the temporary file to it");
+        rc = file_io_error(o->path, "cannot rename the temporary file to it");
     if (rc)
         file_replacement_abandon(o);
     else if (o->temporary && durable)

@@ -31,6 +31,12 @@ void file_replacement_abandon(struct ckpt_replacement *o);
 /* Replaces the file at path, whole or not at all: fill writes the new one to the descriptor. */
 int file_replace(const char *path, int (*fill)(void *user, int fd), void *user);
 
+/* Makes the sentence "PATH: WHAT: reason of errno"; returns CKPT_EIO. */
+int file_io_error(const char *path, const char *what);
+
+/* The file name part of a path. */
+const char *file_name_of(const char *path);
+
 /* Returns 0 or CKPT_EIO with the path in the sentence. */
 int file_write_all(const char *path, int fd, const void *src, int64_t n);
 

@@ -47,18 +47,15 @@ struct identity {
 /* Copies the directory of path to dst; false if it does not fit. */
 static bool directory_of(const char *path, char dst[PATH_MAX])
 {
-    const char *slash = strrchr(path, '/');
+    int n = (int)(file_name_of(path) - path);
 
-    if (!slash)
-        return snprintf(dst, PATH_MAX, ".") > 0;
-    return snprintf(dst, PATH_MAX, "%.*s", (int)(slash - path + 1), path) < PATH_MAX;
+    return snprintf(dst, PATH_MAX, "%.*s", n ? n : 1, n ? path : ".") < PATH_MAX;
 }
 
 static struct identity identify(const char *path)
 {
     char directory[PATH_MAX];
-    const char *slash = strrchr(path, '/');
-    struct identity id = {.name = slash ? slash + 1 : path};
+    struct identity id = {.name = file_name_of(path)};
     struct stat st;
 
     id.found = !stat(path, &st);
@@ -115,7 +112,7 @@ static int check_file(const struct ckpt_path *p)
 {
     struct ckpt_replacement o;
     struct stat st;
-    const char *slash = strrchr(p->path, '/'), *name = slash ? slash + 1 : p->path;
+    const char *name = file_name_of(p->path);
 
     if (!*name)
         return refuse(p, "is the name of a directory, not of a file");
@@ -140,7 +137,7 @@ static int check_file(const struct ckpt_path *p)
 static int check_new_log(const struct ckpt_path *p)
 {
     char directory[PATH_MAX];
-    const char *slash = strrchr(p->path, '/'), *name = slash ? slash + 1 : p->path;
+    const char *name = file_name_of(p->path);
 
     if (!*name)
         return refuse(p, "is the name of a directory, not of a file");

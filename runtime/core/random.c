@@ -4,7 +4,6 @@
  * and draws from it: uniform values and, by Box and Muller's formula, normal ones.
  *
  * The same draw gives the same bits on every machine.  The logarithm, sine and cosine are therefore
- * polynomials of our own in double: nothing but +, -, *, / and sqrt, which IEEE 754 rounds in one
  * polynomials of our own in double: only +, -, *, / and sqrt, which IEEE 754 rounds in exactly one
  * way, in a fixed order.  A fused multiply-add would round once instead of twice, so contraction is
  * switched off.  The C library's functions would not do: they differ between versions and select
@@ -46,17 +45,6 @@ static inline void philox_round(uint32_t *c0, uint32_t *c1, uint32_t *c2, uint32
     *c2 = (uint32_t)(p0 >> 32) ^ *c3 ^ k1;
     *c1 = (uint32_t)p1;
     *c3 = (uint32_t)p0;
-}
-
-void philox4x32(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
-{
-    uint32_t k0 = key[0], k1 = key[1];
-    memcpy(out, counter, 4 * sizeof *out);
-    for (int round = 0; round < ROUNDS; round++) {
-        philox_round(&out[0], &out[1], &out[2], &out[3], k0, k1);
-        k0 += PHILOX_K0;
-        k1 += PHILOX_K1;
-    }
 }
 
 /* word[j][i]: word j of block first + i. */
@@ -307,20 +295,6 @@ static void make_values(const struct random_stream *s, enum kind kind, uint64_t 
             dst[4 * i + j] = value[j][i];
 }
 
-static void fill(const struct random_stream *s, enum kind kind, int64_t first, float *dst,
-                 int64_t n)
-{
-    float some[VALUES];
-    int64_t end = first + n, from = first / 4;
-    for (int64_t at = 4 * from; at < end; at += VALUES) {
-        int64_t skip = at < first ? first - at : 0, stop = min_i64(VALUES, end - at);
-        bool whole = skip == 0 && stop == VALUES;
-        make_values(s, kind, (uint64_t)at / 4, whole ? dst + (at - first) : some);
-        if (!whole)
-            memcpy(dst + (at + skip - first), some + skip, (size_t)(stop - skip) * sizeof *dst);
-    }
-}
-
 /* Stores the words block by block. */
 CKPT_CLONES static void put_in_order(const struct batch *b, uint32_t *restrict dst)
 {
@@ -347,17 +321,32 @@ static void draw_words(const struct random_stream *s, uint64_t first, uint32_t *
     put_in_order(&b, dst);
 }
 
-void random_words(const struct random_stream *s, int64_t first, uint32_t *dst, int64_t n)
+/* Draws VALUES at a time, from the block that has the first one.  dst is float, or uint32_t for
+ * words. */
+static void fill(const struct random_stream *s, enum kind kind, int64_t first, void *dst, int64_t n)
 {
-    uint32_t some[VALUES];
+    union {
+        float value[VALUES];
+        uint32_t word[VALUES];
+    } some;
     int64_t end = first + n;
     for (int64_t at = first / 4 * 4; at < end; at += VALUES) {
         int64_t skip = at < first ? first - at : 0, stop = min_i64(VALUES, end - at);
         bool whole = skip == 0 && stop == VALUES;
-        draw_words(s, (uint64_t)at / 4, whole ? dst + (at - first) : some);
+        void *to = whole ? (char *)dst + (at - first) * 4 : (char *)&some;
+        if (kind == KIND_WORDS)
+            draw_words(s, (uint64_t)at / 4, to);
+        else
+            make_values(s, kind, (uint64_t)at / 4, to);
         if (!whole)
-            memcpy(dst + (at + skip - first), some + skip, (size_t)(stop - skip) * sizeof *dst);
+            memcpy((char *)dst + (at + skip - first) * 4, some.word + skip,
+                   (size_t)(stop - skip) * 4);
     }
+}
+
+void random_words(const struct random_stream *s, int64_t first, uint32_t *dst, int64_t n)
+{
+    fill(s, KIND_WORDS, first, dst, n);
 }
 
 void random_normal(const struct random_stream *s, int64_t first, float *dst, int64_t n)

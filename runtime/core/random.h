@@ -8,9 +8,6 @@
 
 #include "ckpt.h"
 
-/* One block of Philox 4x32 with 10 rounds: four words from a counter and a key. */
-void philox4x32(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
-
 /* A position in the sequences of one seed. */
 struct random_stream {
     uint64_t seed;

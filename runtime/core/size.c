@@ -82,7 +82,7 @@ int ckpt_parse_size(const char *text, int64_t *bytes)
     int64_t whole, unit;
     double fraction;
 
-    if (!text || !*text)
+    if (!*text)
         return error_set(CKPT_EINVAL, "a size is missing; write it as 4096, 512M, 1.5G or 80%%");
     if (text[strlen(text) - 1] == '%')
         return parse_percent(text, s, bytes);

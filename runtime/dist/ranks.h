@@ -5,9 +5,9 @@
  *
  * The dist room decides how several ranks train one model:
  *
- * - comm carries collectives between ranks through one table of functions; threads, sockets, MPI
- *   and NCCL implement it.  Every rank calls the same collectives in the same order, or all fail
- *   with one sentence;
+ * - comm carries collectives between ranks through one table of functions; sockets, MPI and NCCL
+ *   (and threads, in tests) implement it.  Every rank calls the same collectives in the same order,
+ *   or all fail with one sentence;
  * - shard lays parameters out: the parameters of a block form one flat bucket, cut into equal
  *   shares (layout.h). sharing.h holds what the tape has to know about it;
  * - ranks_hosts.c finds the host of each rank and the ranks that share one copy of the model: all

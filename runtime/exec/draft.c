@@ -66,7 +66,20 @@ static int check_kinds(const struct ckpt_program *p)
     return 0;
 }
 
-static int record_tape(struct ckpt_program *p, ckpt_recorder record, void *user, int64_t micro)
+/* Records one variant and makes its loss an output.  The update of several ranks outputs the loss
+ * summed over them instead. */
+static ckpt_tensor record_loss(const struct ckpt_program *p, const struct ckpt_variant *variant,
+                               int64_t micro)
+{
+    ckpt_tape *t = p->tape;
+    ckpt_tensor loss = variant->record(t, micro, variant->user);
+    struct ckpt_desc d = loss.id ? ckpt_desc_of(t, loss) : (struct ckpt_desc){.ndim = -1};
+    if (d.ndim >= 0 && d.dtype == CKPT_F32 && desc_numel(&d) == 1 && !program_is_shared(p))
+        ckpt_output(t, PROGRAM_LOSS, loss);
+    return loss;
+}
+
+static int record_tape(struct ckpt_program *p, const struct ckpt_variant *variant, int64_t micro)
 {
     struct programs *ps = p->programs;
     const struct ckpt_optimizer *opt = p->optimizer;
@@ -78,7 +91,7 @@ static int record_tape(struct ckpt_program *p, ckpt_recorder record, void *user,
     t->trains = opt != NULL;
     t->updates_buffers = opt && !opt->keeps_buffers;
     t->grad_dtype = opt ? opt->grad_dtype : CKPT_F32;
-    ckpt_tensor loss = record(t, micro, user);
+    ckpt_tensor loss = record_loss(p, variant, micro);
     if (ps->params->n != t->n_params)
         return error_fail(ps->error, CKPT_EINVAL,
                           "the recorder made a parameter: make them before");
@@ -98,23 +111,6 @@ static int record_tape(struct ckpt_program *p, ckpt_recorder record, void *user,
     if (t->error.code)
         return fail_with(ps, t->error.code, t->error.text);
     return opt ? check_kinds(p) : 0;
-}
-
-/* Wraps the recorder: makes the loss an output before the tape is differentiated. */
-struct wrapped {
-    bool of_ranks; /* the update outputs the loss summed over ranks instead */
-    ckpt_recorder record;
-    void *user;
-};
-
-static ckpt_tensor record_with_loss(ckpt_tape *t, int64_t micro, void *user)
-{
-    const struct wrapped *w = user;
-    ckpt_tensor loss = w->record(t, micro, w->user);
-    struct ckpt_desc d = loss.id ? ckpt_desc_of(t, loss) : (struct ckpt_desc){.ndim = -1};
-    if (d.ndim >= 0 && d.dtype == CKPT_F32 && desc_numel(&d) == 1 && !w->of_ranks)
-        ckpt_output(t, PROGRAM_LOSS, loss);
-    return loss;
 }
 
 /* Before anything runs: every op must have a kernel for this device. */
@@ -179,8 +175,7 @@ static int make_graph(struct ckpt_program *p)
 
 int program_draft(struct ckpt_program *p, const struct ckpt_variant *variant, int64_t micro)
 {
-    struct wrapped model = {program_is_shared(p), variant->record, variant->user};
-    int rc = record_tape(p, record_with_loss, &model, micro);
+    int rc = record_tape(p, variant, micro);
 
     return rc ? rc : make_graph(p);
 }
@@ -262,13 +257,9 @@ static int plan_by_option(struct ckpt_program *p, struct frontier *pf, const str
     return frontier_plan(pf, &ps->machine, b, p->reserved, &p->plan, ps->error);
 }
 
-static int fail_memory(struct programs *ps, int rc)
-{
-    return error_fail(ps->error, rc, "planning ran out of host memory");
-}
-
-/* The frontier of p's graph as far as it is known without a search. */
-static int find_first(struct ckpt_program *p, struct frontier **pf)
+/* The frontier of p's graph, by one of frontiers_get and frontiers_get_first. */
+static int find_frontier(struct ckpt_program *p, struct frontier **pf,
+                         int (*get)(struct frontiers *, const struct graph *, struct frontier **))
 {
     struct programs *ps = p->programs;
     int rc = graph_check_seconds(p->graph, ps->error);
@@ -276,8 +267,8 @@ static int find_first(struct ckpt_program *p, struct frontier **pf)
         return rc;
     rc = ps->searched ? 0 : frontiers_new(&ps->searched);
     if (!rc)
-        rc = frontiers_get_first(ps->searched, p->graph, pf);
-    return rc ? fail_memory(ps, rc) : 0;
+        rc = get(ps->searched, p->graph, pf);
+    return rc ? error_fail(ps->error, rc, "planning ran out of host memory") : 0;
 }
 
 /* Plans without a search if that suffices; else leaves p->plan NULL. */
@@ -288,7 +279,7 @@ static int try_first(struct ckpt_program *p, const struct budgets *b)
     if (ps->options->vram == CKPT_VRAM_NONE || ps->memory->free_first)
         here.device = INT64_MAX;
     struct frontier *pf;
-    int rc = find_first(p, &pf);
+    int rc = find_frontier(p, &pf, frontiers_get_first);
     if (!rc)
         rc = frontier_first(pf, &ps->machine, &here, p->reserved, &p->plan, ps->error);
     if (rc || !p->plan || p->reserved + p->plan->persistent + p->plan->transient <= b->device)
@@ -300,15 +291,9 @@ static int try_first(struct ckpt_program *p, const struct budgets *b)
 
 static int search(struct ckpt_program *p, const struct budgets *b)
 {
-    struct programs *ps = p->programs;
     struct frontier *pf;
-    int rc = graph_check_seconds(p->graph, ps->error);
-    if (rc)
-        return rc;
-    rc = ps->searched ? 0 : frontiers_new(&ps->searched);
-    if (!rc)
-        rc = frontiers_get(ps->searched, p->graph, &pf);
-    return rc ? fail_memory(ps, rc) : plan_by_option(p, pf, b);
+    int rc = find_frontier(p, &pf, frontiers_get);
+    return rc ? rc : plan_by_option(p, pf, b);
 }
 
 void programs_forget_searches(struct programs *ps)
@@ -357,7 +342,7 @@ int program_bound(struct ckpt_program *p, double *seconds)
     struct frontier *pf;
     *seconds = 0;
     if (!rc && !ps->ranks->rank)
-        rc = find_first(p, &pf);
+        rc = find_frontier(p, &pf, frontiers_get_first);
     return rc || ps->ranks->rank
                ? rc
                : frontier_bound(pf, &ps->machine, &budgets, p->reserved, seconds, ps->error);

@@ -32,15 +32,20 @@ static bool instr_is_finite(struct probe *x, const struct instr *i)
     return true;
 }
 
+/* Whether the values of an input or output that this slot holds are finite. */
+static bool buffer_is_finite(const struct ckpt_program *p, const struct io_buffer *buffer,
+                             int32_t tensor, int slot)
+{
+    enum ckpt_dtype dtype = p->tape->tensors.data[tensor].desc.dtype;
+    return !buffer->data[slot] || values_are_finite(buffer->data[slot], dtype,
+                                                    buffer->bytes / ckpt_dtype_size(dtype));
+}
+
 static int32_t find_input(const struct ckpt_program *p, int slot)
 {
-    for (int32_t i = 0; i < p->tape->n_feeds; i++) {
-        const struct ckpt_desc *d = &p->tape->tensors.data[p->tape->feeds.data[i].tensor].desc;
-        const struct io_buffer *buffer = &p->feeds[i];
-        if (buffer->data[slot] && !values_are_finite(buffer->data[slot], d->dtype,
-                                                     buffer->bytes / ckpt_dtype_size(d->dtype)))
+    for (int32_t i = 0; i < p->tape->n_feeds; i++)
+        if (!buffer_is_finite(p, &p->feeds[i], p->tape->feeds.data[i].tensor, slot))
             return i;
-    }
     return -1;
 }
 
@@ -74,13 +79,9 @@ static int32_t run_body(struct probe *x, int slot)
 
 int32_t program_find_bad_output(const struct ckpt_program *p, int slot)
 {
-    for (int32_t i = 0; i < p->tape->n_fetches; i++) {
-        const struct ckpt_desc *d = &p->tape->tensors.data[p->tape->fetches.data[i].tensor].desc;
-        const struct io_buffer *buffer = &p->fetches[i];
-        if (!values_are_finite(buffer->data[slot], d->dtype,
-                               buffer->bytes / ckpt_dtype_size(d->dtype)))
+    for (int32_t i = 0; i < p->tape->n_fetches; i++)
+        if (!buffer_is_finite(p, &p->fetches[i], p->tape->fetches.data[i].tensor, slot))
             return i;
-    }
     return -1;
 }
 

@@ -72,22 +72,16 @@ static int make_spans(struct analysis *b, enum space space)
     return 0;
 }
 
+/* No range has been accessed.  The first accesses of a step matter only if it is not recorded as a
+ * whole; then this is called once. */
 static void reset_spans(struct analysis *b)
 {
     for (int i = 0; i < SPACE_COUNT; i++)
         for (int32_t n = 0; n < b->n_spans[i]; n++) {
-            b->spans[i][n].writer = -1;
-            memset(b->spans[i][n].reader, -1, sizeof(b->spans[i][n].reader));
-        }
-}
-
-/* No range has been accessed in this step yet. */
-static void reset_firsts(struct analysis *b)
-{
-    for (int i = 0; i < SPACE_COUNT; i++)
-        for (int32_t n = 0; n < b->n_spans[i]; n++) {
-            b->spans[i][n].first_writer = -1;
-            memset(b->spans[i][n].first_reader, -1, sizeof(b->spans[i][n].first_reader));
+            struct span *s = &b->spans[i][n];
+            s->writer = s->first_writer = -1;
+            memset(s->reader, -1, sizeof s->reader);
+            memset(s->first_reader, -1, sizeof s->first_reader);
         }
 }
 
@@ -303,10 +297,8 @@ int hazards_find(const struct commands *c, int32_t n_micro, bool whole, struct h
     b.rc = b.moments ? 0 : CKPT_ENOMEM;
     for (int i = 0; i < SPACE_COUNT && !b.rc; i++)
         b.rc = make_spans(&b, (enum space)i);
-    if (!b.rc) {
+    if (!b.rc)
         reset_spans(&b);
-        reset_firsts(&b);
-    }
     for (int round = 0; round < rounds && !b.rc; round++) {
         b.kept = round + 1 == rounds;
         for (int body = 0; body < bodies; body++)

@@ -94,13 +94,6 @@ static const struct graph_op *op_at(const struct lowering *w, int32_t step)
     return &w->p->graph->ops[w->plan->steps[step].op];
 }
 
-static int64_t bytes_of(const struct lowering *w, const struct residence *r)
-{
-    if (r->storage >= 0)
-        return w->p->graph->storages[r->storage].bytes;
-    return op_at(w, -1 - r->storage)->workspace;
-}
-
 /* The arena offset of a residence on the device. */
 static int64_t place_of(const struct lowering *w, const struct residence *r)
 {
@@ -259,7 +252,8 @@ static void lower_copy(struct lowering *w, int32_t copy)
     const struct residence *to = &w->plan->residences[k->to];
     bool out = from->tier == TIER_DEVICE;
     const struct residence *below = out ? to : from;
-    int64_t device = place_of(w, out ? from : to), all = bytes_of(w, from);
+    int64_t device = place_of(w, out ? from : to),
+            all = residence_bytes(w->p->graph, w->plan, from);
     if (below->tier == TIER_HOST) {
         move(w, copy, device, SPACE_HOST, below->offset, all);
         return;
@@ -323,7 +317,7 @@ static void end(struct lowering *w, int32_t step)
         struct command *c = add_command(
             w, INSTR_POISON, w->sent[w->ends[w->ended].index] ? QUEUE_COPY_OUT : QUEUE_COMPUTE);
         c->instr.device = device_address(w, place_of(w, r));
-        c->instr.bytes = bytes_of(w, r);
+        c->instr.bytes = residence_bytes(w->p->graph, w->plan, r);
         add_access(w, SPACE_DEVICE, place_of(w, r), c->instr.bytes, true);
     }
 }

@@ -120,14 +120,7 @@ struct outcome {
 static int broadcast(struct programs *ps, void *data, size_t bytes)
 {
     struct comm *hosts = ranks_hosts(ps->ranks);
-    int rc = comm_run(hosts,
-                      &(struct comm_call){.kind = COMM_BROADCAST,
-                                          .dtype = CKPT_I32,
-                                          .count = (int64_t)(bytes / sizeof(int32_t)),
-                                          .src = data,
-                                          .dst = data,
-                                          .name = "plan"},
-                      NULL);
+    int rc = comm_broadcast(hosts, data, bytes, "plan");
     return rc ? error_fail(ps->error, rc, "%s", hosts->reason) : 0;
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The time of a step by kind of op, from the times of the ops as they ran. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "exec/timing.h"
@@ -48,14 +49,9 @@ static int by_seconds(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-static double larger(double a, double b)
-{
-    return a > b ? a : b;
-}
-
 static void print_kind(FILE *f, const struct kind *k, double all, const struct machine *m)
 {
-    double bound = larger(k->flops / m->flops, k->bytes / m->bandwidth);
+    double bound = fmax(k->flops / m->flops, k->bytes / m->bandwidth);
     fprintf(f, "  %-24s %6lld %10.3f %6.1f%% %10.4g %10.4g %8.0f%%\n", k->name, (long long)k->runs,
             1e3 * k->seconds, 100 * k->seconds / all, 1e-12 * k->flops / k->seconds,
             1e-9 * k->bytes / k->seconds, 100 * bound / k->seconds);

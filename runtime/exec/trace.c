@@ -121,8 +121,7 @@ static void count_residence(struct trace *t, const struct residence *r)
 {
     const struct plan *p = t->p;
     int64_t *at = t->bytes[r->tier + 1];
-    int64_t bytes = r->storage >= 0 ? t->g->storages[r->storage].bytes
-                                    : t->g->ops[p->steps[-1 - r->storage].op].workspace;
+    int64_t bytes = residence_bytes(t->g, p, r);
     if (r->tier == TIER_DEVICE && plan_is_backing(t->g, p, r))
         return; /* is in p->persistent */
     if (r->last < p->n_steps) {

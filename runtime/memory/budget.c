@@ -13,8 +13,7 @@ static int use_host_memory(struct memory *m, bool alone)
     if (!alone)
         return error_set(CKPT_EINVAL, "--vram auto: ranks on the CPU share the memory of their "
                                       "host; give each a part, as --vram 8G");
-    struct host_limit l =
-        host_limits_check("", &(struct host_need){.bytes = INT64_MAX / 2, .node = -1});
+    struct host_limit l = host_limits_check("", INT64_MAX / 2);
     m->budget = l.left == INT64_MAX ? INT64_MAX : max_i64(1, l.left - m->options->host);
     return 0;
 }

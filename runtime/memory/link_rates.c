@@ -7,8 +7,8 @@
 #include <pthread.h>
 #include <string.h>
 #include "memory/device/device.h"
-#include "memory/device/team.h"
 #include "memory/link_rates.h"
+#include "memory/memory.h"
 #include "optim/host_update.h"
 #include "optim/optimizer.h"
 #include "optim/update_math.h"
@@ -22,7 +22,7 @@ enum {
 struct bench {
     struct device *device;
     struct link_space space;
-    int node, processes;
+    int processes;
 };
 
 /* The first round touches the memory for the first time and does not count. */
@@ -97,15 +97,8 @@ struct updating {
 static void *run_update(void *arg)
 {
     struct updating *u = arg;
-    const struct device *d = u->bench->device;
-    int node = u->bench->node, processes = u->bench->processes;
-    int threads = d->ops->numa_node ? host_update_bind(node, processes, NULL) : 0;
 
-    if (threads < 0) /* another node is only slower */
-        threads = host_update_bind(-1, processes, NULL);
-    if (threads > 0)
-        team_size(threads);
-    if (team_start())
+    if (memory_start_team(u->bench->device, u->bench->processes))
         return NULL;
     double before = clock_seconds();
     update(&u->bench->space);
@@ -127,11 +120,9 @@ static double round_update(const struct bench *b)
 
 int link_rates_time(struct device *d, const struct link_space *s, int processes, struct machine *m)
 {
-    struct bench b = {.device = d, .space = *s, .processes = processes, .node = -1};
+    struct bench b = {.device = d, .space = *s, .processes = processes};
     double bytes = (double)s->bytes;
 
-    if (d->ops->numa_node)
-        b.node = d->ops->numa_node(d);
     memset(s->host, 0, LINK_HOST * (size_t)s->bytes);
     double out = best(&b, round_out), in = best(&b, round_in), both = best(&b, round_both);
     double updated = best(&b, round_update);

@@ -34,7 +34,6 @@ static int open_host(struct memory *m)
     m->pin = (struct tier_pin){.pin = pin, .unpin = unpin, .user = d};
     struct tier_host_options o = {.budget = m->options->host,
                                   .node = d->ops->numa_node ? d->ops->numa_node(d) : -1,
-                                  .spread = true,
                                   .pin = d->ops->pin ? &m->pin : NULL};
     return tier_open_host(&m->tiers[TIER_HOST], &o);
 }
@@ -65,33 +64,38 @@ static int open_threads(struct memory *m, const char *option)
     return rc ? error_set(rc, "%s: the driver of %s cannot wait for the host", option, d->name) : 0;
 }
 
-struct binding {
-    bool bind;
-    int node, ranks;
-};
-
-/* The first command of QUEUE_HOST: binds its thread to processors and starts its team. */
-static int prepare_host(const struct ckpt_kernel_args *a)
+int memory_start_team(struct device *d, int processes)
 {
-    const struct binding *b = a->attr;
-    int threads = b->bind ? host_update_bind(b->node, b->ranks, NULL) : 0;
+    bool bind = d->ops->numa_node != NULL;
+    int threads = bind ? host_update_bind(d->ops->numa_node(d), processes, NULL) : 0;
     if (threads < 0) /* another node is only slower */
-        threads = host_update_bind(-1, b->ranks, NULL);
+        threads = host_update_bind(-1, processes, NULL);
     if (threads > 0)
         team_size(threads);
     return team_start();
 }
 
+struct host_team {
+    struct device *device;
+    int processes;
+};
+
+/* The first command of QUEUE_HOST. */
+static int prepare_host(const struct ckpt_kernel_args *a)
+{
+    const struct host_team *t = a->attr;
+    return memory_start_team(t->device, t->processes);
+}
+
 int memory_open_steps(struct memory *m, int ranks)
 {
     struct device *d = m->device;
-    struct binding b = {.bind = d->ops->numa_node != NULL, .ranks = ranks};
+    struct host_team team = {d, ranks};
     int rc = open_threads(m, "--host");
     if (rc)
         return error_fail(m->error, rc, "%s", error_get());
-    b.node = b.bind ? d->ops->numa_node(d) : -1;
-    d->ops->compute(d, QUEUE_HOST, prepare_host, &(struct ckpt_kernel_args){.attr = &b, .op = -1},
-                    NULL);
+    d->ops->compute(d, QUEUE_HOST, prepare_host,
+                    &(struct ckpt_kernel_args){.attr = &team, .op = -1}, NULL);
     rc = d->ops->sync(d);
     if (rc == CKPT_ENOMEM) /* no step was in flight, so the weights are not lost */
         return error_fail(m->error, rc,

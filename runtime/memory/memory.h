@@ -83,6 +83,9 @@ int memory_reserve(struct memory *m, const int64_t bytes[TIER_COUNT]);
 /* Before the first step on the host: opens QUEUE_HOST with its threads on the device's NUMA node;
  * `ranks` ranks share the node's cores.  Returns 0 or a code. */
 int memory_open_steps(struct memory *m, int ranks);
+/* Keeps the calling thread on the device's NUMA node, whose cores `processes` processes share, and
+ * starts its team for updates.  Returns 0 or CKPT_ENOMEM. */
+int memory_start_team(struct device *d, int processes);
 
 /* Write or read n elements of a slot as fp32, rounded if the slot is bf16.  Return 0 or a code. */
 int memory_write(struct memory *m, const struct param *p, int slot, const float *src, int64_t n);

@@ -234,6 +234,8 @@ void plan_free(struct plan *p);
 /* Whether a residence is the backing residence of a persistent storage: where it lives between
  * steps. */
 bool plan_is_backing(const struct graph *g, const struct plan *p, const struct residence *r);
+/* The bytes of a storage, or of the workspace of a step. */
+int64_t residence_bytes(const struct graph *g, const struct plan *p, const struct residence *r);
 /* Whether a step runs on the host. */
 bool plan_uses_host(const struct plan *p);
 

@@ -58,10 +58,9 @@ static int add_block(struct snapshot *s, const struct block *b)
 static int add_residence(struct snapshot *s, const struct residence *r, int64_t base)
 {
     int32_t n = s->p->n_steps;
-    int64_t bytes = r->storage >= 0 ? s->g->storages[r->storage].bytes
-                                    : s->g->ops[s->p->steps[-1 - r->storage].op].workspace;
-    struct block b = {r->tier + 1,      r->storage, r->first, r->last < n ? r->last : n - 1,
-                      base + r->offset, bytes};
+    struct block b = {r->tier + 1,      r->storage,
+                      r->first,         r->last < n ? r->last : n - 1,
+                      base + r->offset, residence_bytes(s->g, s->p, r)};
     if (add_block(s, &b))
         return CKPT_ENOMEM;
     b.first = 0;

@@ -5,6 +5,7 @@
  */
 #include <math.h>
 #include <string.h>
+#include "core/file.h"
 #include "plan/graph/lines.h"
 #include "report/svg.h"
 #include "report/sweep_svg.h"
@@ -225,9 +226,8 @@ static void put_svg(FILE *f, const void *user)
 {
     struct drawing d = {.s = user, .f = f};
     set_ranges(&d);
-    const char *slash = strrchr(d.s->graph, '/');
     char title[128];
-    const char *name = slash ? slash + 1 : d.s->graph, *end = strrchr(name, '.');
+    const char *name = file_name_of(d.s->graph), *end = strrchr(name, '.');
     int length = end && end > name ? (int)(end - name) : (int)strlen(name);
     snprintf(title, sizeof title, "Step time of %.*s", length, name);
     svg_open(f, WIDTH, HEIGHT, LEFT - 46, title, d.s->machine);

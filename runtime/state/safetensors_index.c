@@ -51,23 +51,15 @@ static int check_shard(const char *path, const char *tensor, const char *shard)
  * frees it. */
 static char *sibling_path(const char *path, const char *name)
 {
-    const char *slash = strrchr(path, '/');
     char *made;
 
-    return asprintf(&made, "%.*s%s", slash ? (int)(slash - path + 1) : 0, path, name) < 0 ? NULL
-                                                                                          : made;
-}
-
-static const char *name_of(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-
-    return slash ? slash + 1 : path;
+    return asprintf(&made, "%.*s%s", (int)(file_name_of(path) - path), path, name) < 0 ? NULL
+                                                                                       : made;
 }
 
 static int by_shard(const void *shard, const void *part)
 {
-    return strcmp(shard, name_of(((const struct file_part *)part)->path));
+    return strcmp(shard, file_name_of(((const struct file_part *)part)->path));
 }
 
 static const struct file_part *find_part(const ckpt_file *f, const char *shard)
@@ -126,7 +118,7 @@ static int check_part(const ckpt_file *f, const struct file_part *p, const char 
             return file_bad(path, "lacks tensor '%s', which %s has", name, p->path);
         if (find_part(f, shard) != p)
             return file_bad(path, "says that tensor '%s' is in %s, but it is in %s", name, shard,
-                            name_of(p->path));
+                            file_name_of(p->path));
     }
     return 0;
 }

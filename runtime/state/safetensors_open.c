@@ -23,11 +23,6 @@ int file_bad(const char *path, const char *fmt, ...)
     return error_set(CKPT_EFORMAT, "%s: %s", path, what);
 }
 
-static int io_error(const char *path, const char *what)
-{
-    return error_set(CKPT_EIO, "%s: %s: %s", path, what, strerror(errno));
-}
-
 int file_read_at(const char *path, int fd, void *dst, int64_t n, int64_t offset)
 {
     char *p = dst;
@@ -37,7 +32,7 @@ int file_read_at(const char *path, int fd, void *dst, int64_t n, int64_t offset)
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)
-            return io_error(path, "cannot read");
+            return file_io_error(path, "cannot read");
         if (got == 0)
             return error_set(CKPT_EIO, "%s: the file became shorter while it was read", path);
         p += got;

@@ -95,7 +95,6 @@ void bench_device(const struct bench_options *o)
     struct tier_pin pins = {.pin = pin, .unpin = unpin, .user = d};
     struct tier_host_options options = {.budget = 2 * bytes,
                                         .node = ops->numa_node ? ops->numa_node(d) : -1,
-                                        .spread = true,
                                         .pin = ops->pin ? &pins : NULL};
     struct tier *t;
     struct side plain = {.device = d, .bytes = bytes, .host = ops->host_alloc(d, 2 * bytes)};

@@ -17,7 +17,7 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "dist/comm/linked.h"
+#include "dist/comm_threads.h"
 #include "dist/exercise.h"
 
 enum { FAULTY_CALL = 14 };

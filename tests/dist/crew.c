@@ -7,6 +7,7 @@
 #include <string.h>
 #include "ckpt_files.h"
 #include "ckpt_tools.h"
+#include "dist/comm_threads.h"
 #include "dist/crew.h"
 #include "context/context.h"
 #include "exec/program.h"

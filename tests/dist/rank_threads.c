@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <cmocka.h>
-#include "dist/comm/linked.h"
+#include "dist/comm_threads.h"
 #include "dist/rank_threads.h"
 #include "dist/ranks.h"
 

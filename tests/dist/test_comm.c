@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-#include "dist/comm/linked.h"
+#include "dist/comm_threads.h"
 #include "dist/exercise.h"
 
 enum { MOST = 4 };
@@ -79,15 +79,11 @@ static void test_results(void **state)
     }
 }
 
-static void test_alone(void **state)
+static void test_bad_calls(void **state)
 {
     (void)state;
     struct comm *c = NULL;
-    uint64_t digest;
-    char wrong[CKPT_MESSAGE] = "";
-    assert_int_equal(comm_open_self(&c), 0);
-    assert_int_equal(exercise(c, &digest, wrong, sizeof wrong), 0);
-    assert_string_equal(wrong, "");
+    assert_int_equal(comm_open_threads(&c, 1, 60), 0);
     assert_int_equal(
         comm_run(c, &(struct comm_call){.kind = COMM_ALL_REDUCE, .dtype = CKPT_I32}, NULL),
         CKPT_EINVAL);
@@ -390,7 +386,7 @@ static void test_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_alone),
+        cmocka_unit_test(test_bad_calls),
         cmocka_unit_test(test_results),
         cmocka_unit_test(test_lost_message),
         cmocka_unit_test(test_lost_last_message),

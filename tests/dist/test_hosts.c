@@ -8,6 +8,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "ckpt_dist.h"
+#include "dist/comm_threads.h"
 #include "dist/crew_checks.h"
 #include "context/context.h"
 #include "exec/program.h"

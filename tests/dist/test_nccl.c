@@ -8,6 +8,7 @@
 #include <string.h>
 #include <time.h>
 #include <cmocka.h>
+#include "dist/comm_threads.h"
 #include "dist/exercise.h"
 
 enum { MOST = 4 };

@@ -16,6 +16,7 @@
 #include "context/context.h"
 #include "cpu/kernels.h"
 #include "core/random.h"
+#include "unit/philox.h"
 
 #define TURN 6.283185307179586476925
 

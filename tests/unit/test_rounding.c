@@ -16,6 +16,7 @@
 #include "cpu.h"
 #include "cpu/kernels.h"
 #include "core/random.h"
+#include "unit/philox.h"
 #include "optim/update_math.h"
 #include "optim/host_update.h"
 #include "optim/optim.h"

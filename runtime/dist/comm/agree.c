@@ -184,21 +184,16 @@ static int report_difference(struct agreement *g, const char *how, const struct 
                      here);
 }
 
-static uint64_t mix_text(uint64_t h, const char *text)
-{
-    for (; text && *text; text++)
-        h = hash_mix(h, *text);
-    return h;
-}
-
 static struct hello sign_terms(const struct comm_term *terms, int n, struct signature *mine)
 {
     struct hello h = {.n = n, .all = HASH_START};
     for (int i = 0; i < n; i++) {
-        uint64_t value = mix_text(mix_text(HASH_START, terms[i].name), terms[i].of);
-        mine[i] = (struct signature){hash_mix(value, (int64_t)terms[i].value), terms[i].group};
+        const struct comm_term *term = &terms[i];
+        uint64_t of = term->of ? hash_text(term->of) : 0;
+        uint64_t name = hash_mix(hash_text(term->name), (int64_t)of);
+        mine[i] = (struct signature){hash_mix(name, (int64_t)term->value), term->group};
         h.all = hash_mix(h.all, (int64_t)mine[i].value);
-        h.grouped |= terms[i].group != 0;
+        h.grouped |= term->group != 0;
     }
     return h;
 }

@@ -61,7 +61,7 @@ struct comm_ops {
 
 struct comm {
     const struct comm_ops *ops;
-    const char *name; /* "self", "threads", "mpi", "tcp", "nccl" */
+    const char *name; /* "mpi", "tcp", "nccl" */
     int rank, size;
     double deadline;           /* timeout for waiting on another rank, seconds */
     int64_t step;              /* set by the caller, for error messages */
@@ -77,6 +77,8 @@ int comm_barrier(struct comm *c, const char *name);
 /* Gathers the bytes of every rank (a multiple of 4) on all ranks, in order of ranks.  Not on a
  * communicator that takes a stream. */
 int comm_gather(struct comm *c, const void *mine, void *all, size_t bytes, const char *name);
+/* Sends the bytes of rank 0 (a multiple of 4) to all ranks; like comm_gather. */
+int comm_broadcast(struct comm *c, void *data, size_t bytes, const char *name);
 void comm_close(struct comm *c);
 
 /*
@@ -97,13 +99,6 @@ int comm_agree(struct comm *c, const char *how, const struct comm_term *terms, i
 /*
  * Opening.  All return 0, CKPT_ENOMEM, CKPT_EINVAL or CKPT_ECOMM, with the sentence in error_get().
  */
-
-/* A single rank. */
-int comm_open_self(struct comm **c);
-
-/* Ranks in one process, one thread each, for tests: fills ranks[0 .. size-1].  Each is closed
- * separately. */
-int comm_open_threads(struct comm **ranks, int size, double deadline);
 
 /* The processes that mpirun or srun started, through libckpt's MPI plugin. */
 int comm_open_mpi(struct comm **c, double deadline);

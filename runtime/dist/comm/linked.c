@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "core/checksum.h"
 #include "dist/comm/linked.h"
 
 #define HEAD_MAGIC UINT64_C(0x31676e69726e6974)
@@ -24,23 +25,6 @@ enum { MESSAGE = (int)sizeof(struct head) + LINKED_PIECE };
 static struct linked *linked(struct comm *c)
 {
     return (struct linked *)c;
-}
-
-/* Four interleaved sums, so that checking runs about as fast as copying. */
-static uint64_t checksum(const char *data, int64_t bytes)
-{
-    const uint64_t prime = UINT64_C(0x9e3779b97f4a7c15);
-    uint64_t lane[4] = {1, 2, 3, 4}, word[4];
-    for (int64_t at = 0; at < bytes; at += (int64_t)sizeof word) {
-        int64_t n = min_i64(bytes - at, (int64_t)sizeof word);
-        memset(word, 0, sizeof word);
-        memcpy(word, data + at, (size_t)n);
-        for (int i = 0; i < 4; i++) {
-            lane[i] = (lane[i] ^ word[i]) * prime;
-            lane[i] ^= lane[i] >> 29;
-        }
-    }
-    return ((lane[0] * prime + lane[1]) * prime + lane[2]) * prime + lane[3] + (uint64_t)bytes;
 }
 
 static void sleep_for(double seconds)

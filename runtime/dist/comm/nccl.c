@@ -361,14 +361,7 @@ static int init_nccl(struct nccl_comm *n, int loaded)
     }
     if (n->comm.rank == 0 && n->api.unique_id(&id) != NCCL_OK)
         return fail(n, "NCCL makes no id: %s", n->api.last_error(NULL));
-    if (comm_run(n->control,
-                 &(struct comm_call){.kind = COMM_BROADCAST,
-                                     .dtype = CKPT_I32,
-                                     .count = (int64_t)(sizeof id / sizeof(int32_t)),
-                                     .src = &id,
-                                     .dst = &id,
-                                     .name = "NCCL id"},
-                 NULL))
+    if (comm_broadcast(n->control, &id, sizeof id, "NCCL id"))
         return fail_as_control(n);
     return wait_for_call(
         n, n->api.init(&n->nccl, n->comm.size, id, n->comm.rank, (NCCL_CONFIG *)(void *)&config),

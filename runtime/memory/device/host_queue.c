@@ -4,7 +4,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include "memory/device/host_queue.h"
 #include "memory/device/team.h"
 
@@ -291,24 +290,13 @@ static bool is_hung(struct host_queue *q)
     return hung;
 }
 
-static struct timespec time_after(double seconds)
-{
-    struct timespec t;
-    double whole;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    double fraction = modf((double)t.tv_nsec * 1e-9 + seconds, &whole);
-    t.tv_sec += (time_t)whole;
-    t.tv_nsec = (long)(fraction * 1e9);
-    return t;
-}
-
 /* The caller holds q->lock, which is taken before shared.lock.  False if an operation hangs. */
 static bool await_done(struct host_queue *q, int64_t done)
 {
     double tick = fmin(q->shared->deadline / 4, 1.);
     q->awaited = done;
     while (q->head < done) {
-        struct timespec until = time_after(tick);
+        struct timespec until = clock_after(tick);
         if (is_hung(q)) /* every later submission returns here as well */
             return false;
         if (!pthread_cond_timedwait(&q->drained, &q->lock, &until))

@@ -110,10 +110,7 @@ static int pin_to(struct host_tier *h, int64_t end)
 
 static int check_limits(const struct host_tier *h, int64_t bytes)
 {
-    struct host_need need = {.bytes = bytes,
-                             .locked = h->pin.pin && h->pin.locks ? bytes : 0,
-                             .node = h->options.spread ? -1 : h->options.node};
-    struct host_limit limit = host_limits_check(h->root, &need);
+    struct host_limit limit = host_limits_check(h->root, bytes);
     if (limit.short_by <= 0)
         return 0;
     return error_set(CKPT_ENOMEM,
@@ -128,8 +125,8 @@ static void describe(struct host_tier *h, bool huge, int bound)
 {
     char where[64] = "any node";
     if (h->options.node >= 0)
-        snprintf(where, sizeof where, "%s node %d%s", h->options.spread ? "near" : "on",
-                 h->options.node, bound ? " was refused" : "");
+        snprintf(where, sizeof where, "near node %d%s", h->options.node,
+                 bound ? " was refused" : "");
     snprintf(h->tier.how, sizeof h->tier.how, "%s, %s%s", huge ? "huge pages" : "small pages",
              where, h->pin.pin ? ", pinned" : "");
 }
@@ -140,7 +137,7 @@ static void advise(struct host_tier *h, char *at, int64_t bytes)
 {
     int bound = 0;
     if (h->options.node >= 0)
-        bound = h->sys->bind(at, (size_t)bytes, h->options.node, h->options.spread);
+        bound = h->sys->bind(at, (size_t)bytes, h->options.node);
     bool huge = !h->sys->madvise(at, (size_t)bytes, MADV_HUGEPAGE);
     describe(h, huge, bound);
 }

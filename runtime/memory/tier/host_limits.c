@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Limits of host memory as the kernel publishes them: available memory, the free memory of a NUMA
- * node, the control groups of the process (both versions), locked memory.  They are checked in
- * advance, because a process that touches a page too many is killed.
+ * Limits of host memory as the kernel publishes them: available memory, and the control groups of
+ * the process (both versions).  They are checked in advance, because a process that touches a page
+ * too many is killed.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -12,8 +12,6 @@
 #define KEEP_FREE (INT64_C(1) << 30) /* bytes left free; at most a 64th of the memory */
 #define TEXT      16384
 #define PATH      1024
-
-enum { CAP_IPC_LOCK_BIT = 14 }; /* may lock past the limit; the number is in the kernel's ABI */
 
 /* Reads the beginning of a file below root as text; false if it cannot be read. */
 static bool read_text(const char *root, const char *path, char text[TEXT])
@@ -30,23 +28,16 @@ static bool read_text(const char *root, const char *path, char text[TEXT])
     return n > 0;
 }
 
-/* The text after a word, or NULL. */
-static const char *after_word(const char *text, const char *word)
-{
-    for (const char *p = text; (p = strstr(p, word)); p++) {
-        if (p == text || strchr(" \n", p[-1]))
-            return p + strlen(word);
-    }
-    return NULL;
-}
-
 /* The number after a word times unit, or `otherwise` if there is none. */
 static int64_t number_after(const char *text, const char *word, int64_t unit, int64_t otherwise)
 {
-    const char *p = after_word(text, word);
+    const char *p = strstr(text, word);
     char *end;
+    while (p && p != text && !strchr(" \n", p[-1]))
+        p = strstr(p + 1, word);
     if (!p)
         return otherwise;
+    p += strlen(word);
     errno = 0;
     long long value = strtoll(p, &end, 10);
     if (end == p || errno || value < 0 || value > INT64_MAX / unit)
@@ -67,8 +58,7 @@ static void keep_worst(struct host_limit *worst, const char *name, int64_t left,
     worst->short_by = bytes - left;
 }
 
-static void check_available(const char *root, const struct host_need *need,
-                            struct host_limit *worst)
+static void check_available(const char *root, int64_t bytes, struct host_limit *worst)
 {
     char text[TEXT];
     if (!read_text(root, "/proc/meminfo", text))
@@ -76,26 +66,7 @@ static void check_available(const char *root, const struct host_need *need,
     int64_t left = number_after(text, "MemAvailable:", 1024, -1);
     if (left >= 0)
         keep_worst(worst, "available memory (MemAvailable)", left,
-                   number_after(text, "MemTotal:", 1024, 0), need->bytes);
-}
-
-/* Counts the free pages of the node and its file pages, which can be reclaimed. */
-static void check_node(const char *root, const struct host_need *need, struct host_limit *worst)
-{
-    char path[PATH], name[64], text[TEXT];
-    if (need->node < 0)
-        return;
-    snprintf(path, sizeof path, "/sys/devices/system/node/node%d/meminfo", need->node);
-    if (!read_text(root, path, text))
-        return;
-    int64_t left = number_after(text, "MemFree:", 1024, -1);
-    if (left < 0)
-        return;
-    left += number_after(text, "Active(file):", 1024, 0);
-    left += number_after(text, "Inactive(file):", 1024, 0);
-    left += number_after(text, "SReclaimable:", 1024, 0);
-    snprintf(name, sizeof name, "free memory of NUMA node %d", need->node);
-    keep_worst(worst, name, left, number_after(text, "MemTotal:", 1024, 0), need->bytes);
+                   number_after(text, "MemTotal:", 1024, 0), bytes);
 }
 
 /* ---- control groups -------------------------------------------------------------------------- */
@@ -123,7 +94,7 @@ static int64_t group_number(const char *root, const char *group, const char *fil
 }
 
 static void check_one_group(const char *root, const struct group_files *files, const char *group,
-                            const struct host_need *need, struct host_limit *worst)
+                            int64_t bytes, struct host_limit *worst)
 {
     char path[PATH], name[sizeof worst->name], text[TEXT];
     int64_t limit = group_number(root, group, files->limit, INT64_MAX);
@@ -137,20 +108,20 @@ static void check_one_group(const char *root, const struct group_files *files, c
         used -= number_after(text, files->inactive, 1, 0);
     }
     snprintf(name, sizeof name, "control group limit %.80s/%s", group, files->limit);
-    keep_worst(worst, name, limit - max_i64(used, 0), limit, need->bytes);
+    keep_worst(worst, name, limit - max_i64(used, 0), limit, bytes);
 }
 
 /* Checks the group and all its ancestors.  In a container the path may be the host's, which is not
  * visible inside; the loop then ends at the mount, which is the container's own group. */
 static void check_groups(const char *root, const struct group_files *files, const char *path,
-                         const struct host_need *need, struct host_limit *worst)
+                         int64_t bytes, struct host_limit *worst)
 {
     char group[PATH];
     size_t mount = strlen(files->mount);
     if (snprintf(group, sizeof group, "%s%s", files->mount, path) >= (int)sizeof group)
         return;
     for (;;) {
-        check_one_group(root, files, group, need, worst);
+        check_one_group(root, files, group, bytes, worst);
         char *slash = strrchr(group, '/');
         if (!slash || (size_t)(slash - group) < mount)
             return;
@@ -174,8 +145,7 @@ static bool has_memory(const char *names, const char *end)
 }
 
 /* Lines of /proc/self/cgroup are number:controllers:path; version 2 names no controllers. */
-static void check_control_groups(const char *root, const struct host_need *need,
-                                 struct host_limit *worst)
+static void check_control_groups(const char *root, int64_t bytes, struct host_limit *worst)
 {
     char text[TEXT], *rest = text;
     if (!read_text(root, "/proc/self/cgroup", text))
@@ -186,37 +156,16 @@ static void check_control_groups(const char *root, const struct host_need *need,
         if (!path)
             continue;
         if (path == names + 1)
-            check_groups(root, &version2, path + 1, need, worst);
+            check_groups(root, &version2, path + 1, bytes, worst);
         else if (has_memory(names + 1, path))
-            check_groups(root, &version1, path + 1, need, worst);
+            check_groups(root, &version1, path + 1, bytes, worst);
     }
 }
 
-/* ---- locked memory --------------------------------------------------------------------------- */
-
-int64_t host_limits_lockable(const char *root)
-{
-    char text[TEXT];
-    if (!read_text(root, "/proc/self/limits", text))
-        return INT64_MAX;
-    int64_t limit = number_after(text, "Max locked memory", 1, INT64_MAX);
-    if (limit == INT64_MAX || !read_text(root, "/proc/self/status", text))
-        return limit;
-    const char *capabilities = after_word(text, "CapEff:");
-    if (capabilities && strtoull(capabilities, NULL, 16) >> CAP_IPC_LOCK_BIT & 1)
-        return INT64_MAX;
-    int64_t locked = number_after(text, "VmLck:", 1024, 0) + number_after(text, "VmPin:", 1024, 0);
-    return max_i64(0, limit - locked);
-}
-
-struct host_limit host_limits_check(const char *root, const struct host_need *need)
+struct host_limit host_limits_check(const char *root, int64_t bytes)
 {
     struct host_limit worst = {"", INT64_MAX, 0};
-    check_available(root, need, &worst);
-    check_node(root, need, &worst);
-    check_control_groups(root, need, &worst);
-    int64_t lockable = need->locked ? host_limits_lockable(root) : INT64_MAX;
-    if (lockable < INT64_MAX)
-        keep_worst(&worst, "limit of locked memory (ulimit -l)", lockable, 0, need->locked);
+    check_available(root, bytes, &worst);
+    check_control_groups(root, bytes, &worst);
     return worst;
 }

@@ -6,7 +6,6 @@
  */
 #include <errno.h>
 #include <stdlib.h>
-#include <time.h>
 #include "memory/tier/nvme.h"
 
 enum { THREADS = 8 };
@@ -115,15 +114,7 @@ static void *pool_run(void *arg)
 /* Waits on idle for at most this many seconds.  false: they have passed. */
 static bool wait_idle(struct pool *p, double seconds)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    double whole = (double)(int64_t)seconds;
-    t.tv_sec += (time_t)whole;
-    t.tv_nsec += (long)((seconds - whole) * 1e9);
-    if (t.tv_nsec >= 1000000000) {
-        t.tv_sec++;
-        t.tv_nsec -= 1000000000;
-    }
+    struct timespec t = clock_after(seconds);
     return pthread_cond_timedwait(&p->idle, &p->lock, &t) != ETIMEDOUT;
 }
 

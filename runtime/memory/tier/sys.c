@@ -13,7 +13,7 @@
 /* Bits of a node mask.  mbind uses one bit less than maxnode says. */
 enum { NODES = 1024, WORD = 8 * sizeof(unsigned long) };
 
-static int sys_bind(void *address, size_t bytes, int node, bool prefer)
+static int sys_bind(void *address, size_t bytes, int node)
 {
 #ifdef HAVE_NUMA
     unsigned long mask[NODES / WORD] = {0};
@@ -22,9 +22,9 @@ static int sys_bind(void *address, size_t bytes, int node, bool prefer)
         return -1;
     }
     mask[node / WORD] = 1UL << (node % WORD);
-    return (int)mbind(address, bytes, prefer ? MPOL_PREFERRED : MPOL_BIND, mask, NODES + 1, 0);
+    return (int)mbind(address, bytes, MPOL_PREFERRED, mask, NODES + 1, 0);
 #else
-    (void)address, (void)bytes, (void)node, (void)prefer;
+    (void)address, (void)bytes, (void)node;
     errno = ENOSYS;
     return -1;
 #endif

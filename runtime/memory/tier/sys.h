@@ -19,7 +19,7 @@ struct tier_sys {
     void *(*mmap)(void *address, size_t bytes, int protection, int flags, int fd, off_t offset);
     int (*munmap)(void *address, size_t bytes);
     int (*madvise)(void *address, size_t bytes, int advice);
-    int (*bind)(void *address, size_t bytes, int node, bool prefer); /* mbind to one node */
+    int (*bind)(void *address, size_t bytes, int node); /* mbind: prefers this node */
     /* files */
     int (*open)(const char *path, int flags, mode_t mode);
     int (*unlink)(const char *path);

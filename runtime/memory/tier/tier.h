@@ -60,13 +60,11 @@ struct tier_pin {
     int (*pin)(void *user, void *base, int64_t bytes); /* 0 or a code; reserve then fails */
     void (*unpin)(void *user, void *base, int64_t bytes);
     void *user;
-    bool locks; /* pinned bytes count against RLIMIT_MEMLOCK */
 };
 
 struct tier_host_options {
     int64_t budget;             /* upper bound of reserve; this much address space is reserved */
-    int node;                   /* NUMA node of its pages; -1: any */
-    bool spread;                /* pages that the node has no memory for may lie on other nodes */
+    int node;                   /* preferred NUMA node of its pages; -1: any */
     const struct tier_pin *pin; /* NULL: the device does not need it */
     int threads;                /* threads that touch new memory; 0: one per core, at most 16 */
     const char *root;           /* prefix of /proc and /sys, for recorded machines; NULL: "" */
@@ -94,11 +92,10 @@ enum tier_io { TIER_IO_AUTO, TIER_IO_URING, TIER_IO_POOL };
 
 struct tier_nvme_options {
     const struct tier_directories *directories; /* copied */
-    enum tier_io io;  /* AUTO: io_uring if a probe finds that it works, else threads */
-    double deadline;  /* seconds without an answer from the disk before a failure; 0: 30 */
-    void *staging;    /* memory that most reads and writes use, or NULL; */
-    int64_t staged;   /* its bytes, registered with io_uring.  It must outlive the tier. */
-    const char *root; /* as for the host tier */
+    enum tier_io io; /* AUTO: io_uring if a probe finds that it works, else threads */
+    double deadline; /* seconds without an answer from the disk before a failure; 0: 30 */
+    void *staging;   /* memory that most reads and writes use, or NULL; */
+    int64_t staged;  /* its bytes, registered with io_uring.  It must outlive the tier. */
     const struct tier_sys *sys;
 };
 

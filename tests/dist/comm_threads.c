@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include "dist/comm/linked.h"
+#include "dist/comm_threads.h"
 
 enum { MAILBOX_DEPTH = LINK_SLOTS };
 
