@@ -14,9 +14,9 @@ const char say_program[] = "cogvideo-decode";
 
 static const char usage[] =
     "Usage: cogvideo-decode [OPTION]... --model DIR --latents FILE --output VIDEO\n\n"
-    "Decodes latents with the video autoencoder of CogVideoX inside a memory budget, to the bits\n"
-    "that no budget gives.  VIDEO ends in .mp4, .y4m or another ending of a video, in .rgb for\n"
-    "raw frames, or is a directory of PNG pictures.\n";
+    "Decodes latents with the video autoencoder of CogVideoX inside a memory budget; the\n"
+    "budget changes no bit of the result.  VIDEO is a file .mp4, .y4m or of another video format,\n"
+    "a file .rgb of raw frames, or a directory for PNG pictures.\n";
 
 struct options {
     const char *latents, *output, *clip;
@@ -29,15 +29,15 @@ struct options {
 
 static const struct ckpt_option table[] = {
     ROW("latents", STRING, latents, "FILE",
-        "encoded_video [16,F,h,w] or latents [F,16,h,w], both times the scaling factor "
-        "(safetensors)"),
-    ROW("output", STRING, output, "FILE", "the video to write"),
+        "latents to decode (safetensors): encoded_video [16,F,h,w] or latents [F,16,h,w], both "
+        "multiplied by the scaling factor"),
+    ROW("output", STRING, output, "FILE", "video to write"),
     ROW("clip", STRING, clip, "TxHxW",
-        "with --plan-only: plan for a clip of so many frames, rows and columns (default: that of "
-        "--latents)"),
-    RANGE("fps", FLOAT, fps, "X", "frames a second of it (default 8)", 0.1, 240),
+        "with --plan-only: plan for a clip of this size, in frames, rows and columns of pixels "
+        "(default: the clip of --latents)"),
+    RANGE("fps", FLOAT, fps, "X", "frames per second of videos (default 8)", 0.1, 240),
     ROW("tiling", FLAG, tiling, NULL,
-        "decode in overlapping tiles as published: approximate, in less memory"),
+        "decode in overlapping tiles, as published: less memory, approximate"),
     {0},
 };
 

@@ -18,9 +18,10 @@ const char say_program[] = "cogvideo-encode";
 static const char usage[] =
     "Usage: cogvideo-encode [OPTION]... --model DIR --video FILE --output DIR\n"
     "       cogvideo-encode [OPTION]... --model DIR --list FILE --output DIR\n\n"
-    "Encodes videos with the video autoencoder of CogVideoX inside a memory budget.  Of VIDEO.mp4\n"
-    "comes DIR/VIDEO.safetensors with \"encoded_video\" [16, F, h, w]: drawn from the posterior,\n"
-    "times the scaling factor, as the trainers of CogVideoX cache it.\n";
+    "Encodes videos with the video autoencoder of CogVideoX inside a memory budget.  VIDEO.mp4\n"
+    "becomes DIR/VIDEO.safetensors with \"encoded_video\" [16, F, h, w]: a sample of the "
+    "posterior,\n"
+    "multiplied by the scaling factor, as in the caches of CogVideoX trainers.\n";
 
 struct options {
     const char *video, *list, *output;
@@ -32,19 +33,19 @@ struct options {
 #define RANGE(...) CKPT_OPTION_RANGE(struct options, __VA_ARGS__)
 
 static const struct ckpt_option table[] = {
-    ROW("video", STRING, video, "FILE", "one video"),
+    ROW("video", STRING, video, "FILE", "video to encode"),
     ROW("list", STRING, list, "FILE",
-        "a text file with a video on each line, relative to its directory"),
-    ROW("output", STRING, output, "DIR", "where the files of latents go"),
+        "text file with one video to encode per line, relative to the directory of the file"),
+    ROW("output", STRING, output, "DIR", "directory for the files of latents"),
     RANGE("frames", INT, frames, "N",
-          "frames of a clip: every n/N-th of a video of n, the last one again where it has fewer "
-          "(default 49)",
+          "frames of a clip, evenly spaced over the video; the last frame is repeated in shorter "
+          "videos (default 49)",
           1, 4096),
-    RANGE("height", INT, height, "N", "rows of a frame (default 480)", 1, 8192),
-    RANGE("width", INT, width, "N", "columns of a frame (default 720)", 1, 8192),
+    RANGE("height", INT, height, "N", "height of a frame in pixels (default 480)", 1, 8192),
+    RANGE("width", INT, width, "N", "width of a frame in pixels (default 720)", 1, 8192),
     ROW("moments", FLAG, moments, NULL,
-        "write \"moments\" [32, F, h, w], means and logarithms of variances, and draw nothing"),
-    ROW("only-missing", FLAG, missing, NULL, "leave out videos whose file is there"),
+        "write \"moments\" [32, F, h, w], means and logarithms of variances, instead of a sample"),
+    ROW("only-missing", FLAG, missing, NULL, "skip videos whose output file exists"),
     {0},
 };
 

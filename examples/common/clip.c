@@ -23,10 +23,9 @@ const char *clip_shipped(void)
     for (size_t i = 0; i < n; i++)
         if (!access(places[i], R_OK))
             return places[i];
-    say_note(
-        "the clip that comes along is neither in ./examples/data nor in %s: run \"make install\" "
-        "or start in the source tree, or name a clip with --video FILE",
-        CLIP_DIR);
+    say_note("the included clip is neither in ./examples/data nor in %s: run \"make install\" "
+             "or start in the source tree, or name a clip with --video FILE",
+             CLIP_DIR);
     return NULL;
 }
 

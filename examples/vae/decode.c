@@ -13,8 +13,8 @@ const char say_program[] = "vae-decode";
 
 static const char usage[] =
     "Usage: vae-decode [OPTION]... --load WEIGHTS LATENTS VIDEO\n\n"
-    "Decodes what vae-encode made, of any length, inside a memory budget.  VIDEO ends in .mp4 or\n"
-    "another ending of a video, in .rgb for raw frames, or is a directory of PNG pictures.\n";
+    "Decodes latents of vae-encode, of any length, inside a memory budget.  VIDEO is a file .mp4\n"
+    "or of another video format, a file .rgb of raw frames, or a directory for PNG pictures.\n";
 
 /* The buffers of a chunk, and the progress. */
 struct decoding {

@@ -14,8 +14,8 @@ const char say_program[] = "vae-encode";
 
 static const char usage[] =
     "Usage: vae-encode [OPTION]... --load WEIGHTS VIDEO LATENTS\n\n"
-    "Encodes a video of any length with the video autoencoder of Open-Sora 1.2, 17 frames to 5\n"
-    "latents, inside a memory budget.\n";
+    "Encodes a video of any length with the video autoencoder of Open-Sora 1.2 inside a memory\n"
+    "budget: 17 frames become 5 latent frames.\n";
 
 /* The buffers of a chunk, and the progress. */
 struct encoding {

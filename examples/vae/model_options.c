@@ -17,14 +17,14 @@ const struct ckpt_option vae_model_table[] = {
     RANGE("groups", INT, groups, "N", "groups of the group norms (default: the preset's)", 1,
           65536),
     ROW("spatial-widths", STRING, spatial_widths, "N,N,...",
-        "channels of the 2-D part level by level, each but the last halving the picture (default: "
-        "the preset's)"),
+        "channels of the levels of the 2-D part; each level but the last halves the picture "
+        "(default: the preset's)"),
     RANGE("spatial-layers", INT, spatial_layers, "N",
-          "residual blocks of a level there (default: the preset's)", 1, VAE_LAYERS),
+          "residual blocks per level of the 2-D part (default: the preset's)", 1, VAE_LAYERS),
     ROW("temporal-widths", STRING, temporal_widths, "N,N,...",
-        "channels of the temporal part, three levels at least (default: the preset's)"),
+        "channels of the levels of the temporal part, at least three (default: the preset's)"),
     RANGE("temporal-layers", INT, temporal_layers, "N",
-          "residual blocks of a level there (default: the preset's)", 1, VAE_LAYERS),
+          "residual blocks per level of the temporal part (default: the preset's)", 1, VAE_LAYERS),
     DTYPE_ROW,
     {0},
 };

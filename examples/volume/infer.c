@@ -39,33 +39,26 @@ struct infer {
 #define RANGE(...) CKPT_OPTION_RANGE(struct infer, __VA_ARGS__)
 
 static const struct ckpt_option table[] = {
-    ROW("load", STRING, load, "FILE", "weights of volume-train"),
+    ROW("load", STRING, load, "FILE", "weights from volume-train (safetensors)"),
     ROW("data", STRING, data, "FILE",
-        "the volumes: CSV with a column image, and label where Dice is to be printed, or "
-        "dataset.json"),
+        "volumes: dataset.json of the Medical Segmentation Decathlon, or CSV with the column image "
+        "and, to print Dice, label"),
     ROW("picture", STRING, picture, "FILE",
-        "write the slice of the first volume with most labels as PNG: image, labels and, where the "
-        "list has "
-        "them, the given ones"),
-    ROW("out", STRING, out, "DIR", "write label maps here, under the names of the images"),
-    RANGE("levels", INT, levels, "N", "resolutions of the U-Net (default 5)", 1, UNET_LEVELS),
-    RANGE("width", INT, width, "N", "channels of the first resolution (default 32)", 1, 4096),
-    RANGE("max-width", INT, widest, "N", "channels at the most (default 320)", 1, 65536),
-    DTYPE_ROW,
-    RANGE("classes", INT, classes, "N",
-          "classes, the background counted (default: those of dataset.json, else 2)", 2,
-          VOLUME_CLASSES),
-    ROW("intensity", STRING, intensity, "KIND", "as volume-train was given it (default mr)"),
+        "write the slice of the first volume with the most labelled voxels as PNG: image, "
+        "predicted labels and, if listed, true labels"),
+    ROW("out", STRING, out, "DIR", "directory for label maps, named after the images"),
+    VOLUME_UNET_ROWS,
+    VOLUME_CLASSES_ROW,
+    ROW("intensity", STRING, intensity, "KIND",
+        "scaling of images, as in volume-train: ct:LOW,HIGH or mr (default mr)"),
     ROW("window", STRING, window, "DxHxW",
         "slices, rows and columns of a window (default 128x128x128)"),
     RANGE("overlap", FLOAT, overlap, "X",
-          "share of a window that the next one has too (default "
-          "0.5)",
-          0, 0.99),
-    ROW("blend", STRING, blend, "KIND", "weights of a window: gaussian (default) or constant"),
-    RANGE("batch", INT, batch, "N", "windows that are computed together (default 1)", 1, 65536),
-    ROW("unpack", STRING, unpack, "DIR",
-        "unpack compressed volumes here, to files without names (default $TMPDIR, else /tmp)"),
+          "fraction of a window that overlaps with the next one (default 0.5)", 0, 0.99),
+    ROW("blend", STRING, blend, "KIND",
+        "weights of the voxels of a window: gaussian or constant (default gaussian)"),
+    RANGE("batch", INT, batch, "N", "windows per forward pass (default 1)", 1, 65536),
+    VOLUME_UNPACK_ROW,
     HELP_ROWS,
     {0},
 };

@@ -14,18 +14,19 @@
 enum { NO_WORLD = INT32_MIN }; /* --world is not given */
 
 static const struct ckpt_option plan_table[] = {
-    ROW("graph", STRING, graph, "FILE", "the step to plan, written by a program with --graph-out"),
+    ROW("graph", STRING, graph, "FILE",
+        "graph of the step to plan, written by a program with --graph-out"),
     ROW("machine", STRING, machine, "FILE",
         "machine file with rates, or the name of a shipped one such as h200-141"),
     ROW("vram", BUDGET, vram, "SIZE",
         "device memory: bytes, 24G, 512M, a share such as 80%, none, or auto: the memory of the "
         "machine minus a margin; without --machine none (default auto)"),
-    ROW("host", SIZE, host, "SIZE", "host memory as a second tier (default none)"),
-    ROW("nvme", STRING, nvme, "SIZE", "NVMe as a third tier (default none)"),
+    ROW("host", SIZE, host, "SIZE", "host memory as a second tier (default: none)"),
+    ROW("nvme", STRING, nvme, "SIZE", "NVMe as a third tier (default: none)"),
     ROW("out", STRING, out, "FILE", "write the plan, or with --place the offsets"),
     ROW("plan-in", STRING, plan_in, "FILE", "show this plan instead of searching"),
     ROW("explain", STRING, explain, "NAME",
-        "say why the storages of this name, or number as #12, got their fate (default: none)"),
+        "explain the fate of the storages with this name, or number such as #12 (default: none)"),
     ROW("timeline", STRING, timeline, "FILE",
         "write the memory over the step as an HTML page; FILE.json: the queues, as JSON for "
         "Perfetto; FILE.pickle: a snapshot for pytorch.org/memory_viz"),
@@ -36,7 +37,8 @@ static const struct ckpt_option plan_table[] = {
           "graph comes from --ranks 2 --plan-only --graph-out FILE (default: none)",
           1, 1 << 20),
     RANGE("hosts", INT, hosts, "H",
-          "with --world: the hosts that N ranks fill (default: ranks_per_host of the machine file)",
+          "with --world: number of hosts for N ranks (default: from ranks_per_host of the machine "
+          "file)",
           1, 1 << 20),
     ROW("link-file", STRING, link_file, "FILE",
         "with --world: links between ranks, instead of those in the machine file"),

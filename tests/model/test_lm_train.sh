@@ -188,7 +188,7 @@ refuses 1 "has 48 tokens, that of the model 40" "$train" $small --vocabulary 40 
 head -c 1060 "$models/gpt2/tokens.bin" >"$work/cut.bin"
 refuses 1 "it was cut short" "$train" $small --data "$work/cut.bin"
 
-# Without options: the text that comes along, where it is.
+# Without options: the included text, if it is found.
 program=$(cd "${train%/*}" && pwd)/${train##*/}
 (cd "$work" && "$program" --plan-only >out 2>err) || grep -q "name a text with --data" "$work/err" ||
     fail "no text: $(cat "$work/err")"
