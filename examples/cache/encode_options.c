@@ -87,11 +87,11 @@ static int check(struct encode_options *o)
     struct stdit_options *s = &o->stdit;
 
     if (!o->output && !s->library.plan_only)
-        return say_fail("--output DIR is missing: where the cache is to go");
+        return say_fail("--output DIR is missing: the directory for the cache");
     if (o->check)
         return 0;
     if (!s->video_dir)
-        return say_fail("--data DIR is missing: the videos");
+        return say_fail("--data DIR is missing: the directory of videos");
     if (o->model && (s->vae || s->buckets || s->stride || s->clips))
         return say_fail("--model: a video is one clip; leave out --vae, --buckets, --stride and "
                         "--clips");
@@ -100,7 +100,8 @@ static int check(struct encode_options *o)
     if (s->tokenizer && !s->text_encoder)
         return say_fail("--tokenizer is for --text-encoder");
     if (s->buckets && (s->size || s->frames || s->clips))
-        return say_fail("--size, --frames and --clips: with --buckets the table says it");
+        return say_fail(
+            "--size, --frames and --clips: leave them out, the table of --buckets has them");
     if (loader_check(&s->loader))
         return -1;
     option_take(&s->text_tokens, o->model ? 226 : 300, 0);

@@ -179,8 +179,7 @@ static int check_sampling(struct cogvideo_options *o)
     if (n > 1)
         return say_fail("give one of --sample-text, --sample-prompt and --sample-prompts");
     if (!n && others)
-        return say_fail("%s: say what to draw with --sample-text, --sample-prompt or "
-                        "--sample-prompts",
+        return say_fail("%s needs --sample-text, --sample-prompt or --sample-prompts",
                         o->sample_every ? "--sample-every"
                         : o->sample_ema ? "--sample-ema"
                         : o->image      ? "--sample-image"
@@ -188,16 +187,17 @@ static int check_sampling(struct cogvideo_options *o)
                         : o->out        ? "--out"
                                         : "--vae");
     if ((o->text_encoder || o->tokenizer) && !cogvideo_has_prompts(o))
-        return say_fail("--text-encoder and --tokenizer are for prompts, and there is none");
+        return say_fail("--text-encoder and --tokenizer are for prompts, and none is given");
     if (cogvideo_has_prompts(o) && o->library.ranks)
-        return say_fail("--sample-prompt%s: of several ranks none encodes text: make features with "
-                        "text-encode and give --sample-text",
+        return say_fail("--sample-prompt%s: prompts are not encoded with --ranks: make features "
+                        "with text-encode and give --sample-text",
                         o->prompt ? "" : "s");
     if (n && !o->train.steps && !o->train.state.from)
-        return say_fail("--steps 0 trains nothing between clips; cogvideo-sample draws them");
+        return say_fail("--steps 0 trains nothing; cogvideo-sample samples clips");
     if (n && cogvideo_has_image(&o->config) != (o->image != NULL))
-        return say_fail(o->image ? "--sample-image is for I2V models"
-                                 : "--sample-image FILE: this model draws what follows a picture");
+        return say_fail(o->image
+                            ? "--sample-image is for I2V models"
+                            : "--sample-image FILE is missing: this model continues a picture");
     if (o->sample_ema && o->train.ema_decay <= 0)
         return say_fail("--sample-ema: with --ema-decay 0 there is no average");
     if (!o->out && n)
@@ -230,7 +230,7 @@ int cogvideo_options_parse(struct cogvideo_options *o, int argc, char **argv)
     if (print_help(o))
         return 1;
     if (!o->model)
-        return say_fail("--model DIR: say which model");
+        return say_fail("--model DIR is missing");
     if (cogvideo_config_read(&o->config, o->model) || check_data(o) ||
         cogvideo_check_video(&o->config, o->frames, o->height, o->width) || check_adapters(o) ||
         check_images(o) || validation_check(&o->validation, o->train.ema_decay) ||

@@ -48,16 +48,16 @@ static int check(struct cogvideo_options *o)
     bool prompts = o->prompt || o->sample_prompts;
 
     if (!!o->sample_text + !!o->prompt + !!o->sample_prompts != 1)
-        return say_fail("say what to draw: give one of --text, --prompt and --prompts");
+        return say_fail("give one of --text, --prompt and --prompts");
     if (!prompts && (o->text_encoder || o->tokenizer))
-        return say_fail("--text-encoder and --tokenizer are for prompts, and there is none");
+        return say_fail("--text-encoder and --tokenizer are for prompts, and none is given");
     if (o->vae && !o->output)
-        return say_fail("--vae DIR is for --output, which is not given");
+        return say_fail("--vae DIR is for --output FILE");
     if (cogvideo_check_drawing(o))
         return -1;
     if (cogvideo_has_image(&o->config) != (o->image != NULL))
         return say_fail(o->image ? "--image is for I2V models"
-                                 : "--image FILE: this model draws what follows a picture");
+                                 : "--image FILE is missing: this model continues a picture");
     if (o->train.load && o->random && !o->rank)
         return say_fail("--random and --load exclude each other");
     return option_dtype("dtype", o->dtype);
@@ -84,7 +84,7 @@ int cogvideo_sample_options_parse(struct cogvideo_options *o, int argc, char **a
             2, sections))
         return 1;
     if (!o->model)
-        return say_fail("--model DIR: say which model");
+        return say_fail("--model DIR is missing");
     if (cogvideo_config_read(&o->config, o->model) ||
         cogvideo_check_video(&o->config, o->frames, o->height, o->width) || check(o))
         return -1;

@@ -111,7 +111,7 @@ static int encode_all(struct cogvae_coder *k, const struct options *o,
     if (left_out == v->n)
         return say_fail("no video could be encoded");
     cogvae_coder_report(k);
-    say_print("videos in %s: %lld of %lld frames, %lld x %lld; %lld were there, %lld left out\n",
+    say_print("videos in %s: %lld of %lld frames, %lld x %lld; %lld existed, %lld skipped\n",
               o->output, (long long)(v->n - there - left_out), (long long)o->frames,
               (long long)o->width, (long long)o->height, (long long)there, (long long)left_out);
     return 0;
@@ -124,7 +124,7 @@ static int check(const struct cogvae_coder *k, const struct options *o)
     int64_t factor = cogvae_factor(&k->m.config);
 
     if (o->height % factor || o->width % factor)
-        return say_fail("--height %lld --width %lld: the sides of a frame are multiples of %lld",
+        return say_fail("--height %lld --width %lld: both must be multiples of %lld",
                         (long long)o->height, (long long)o->width, (long long)factor);
     return 0;
 }
@@ -136,7 +136,7 @@ static int check_paths(const struct cogvae_coder *k, const struct options *o)
     if (!library->plan_only && !o->video == !o->list)
         return say_fail("--video FILE or --list FILE, one of the two; see --help");
     if (!library->plan_only && !o->output)
-        return say_fail("--output DIR is missing: where the latents are to go; see --help");
+        return say_fail("--output DIR is missing: the directory for latents; see --help");
     const struct ckpt_path all[] = {
         {"--video", o->video, CKPT_PATH_INPUT, 0},
         {"--list", o->list, CKPT_PATH_INPUT, 0},

@@ -50,7 +50,7 @@ static int check_length(const struct clip *c, struct video *v, int64_t all)
     if (needed <= all)
         return 0;
     if (needed <= v->announced)
-        return say_fail("%s: ends before the %lld frames that it announces", v->path,
+        return say_fail("%s: ends before the %lld announced frames", v->path,
                         (long long)v->announced);
     return say_fail("%s: has %lld frames; --frames, --stride and --clips ask for %lld", v->path,
                     (long long)all, (long long)needed);

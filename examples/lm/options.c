@@ -99,7 +99,7 @@ int lm_options_config(struct lm_options *o)
         c->kv_heads = o->heads;
     take(&c->kv_heads, o->kv_heads);
     if (c->family == LM_GPT2 && c->kv_heads != c->heads)
-        return say_fail("--kv-heads %lld: the heads of GPT-2 share no keys",
+        return say_fail("--kv-heads %lld: in GPT-2 each head has its own keys",
                         (long long)o->kv_heads);
     return lm_config_check(c, "the options");
 }
@@ -148,10 +148,10 @@ static int check(struct lm_options *o)
     if (option_dtype("dtype", o->dtype))
         return -1;
     if (o->length > o->config.positions)
-        return say_fail("--length %lld: the model has places for %lld tokens", (long long)o->length,
-                        (long long)o->config.positions);
+        return say_fail("--length %lld: the model has positions for %lld tokens",
+                        (long long)o->length, (long long)o->config.positions);
     if (o->validation_every && !o->validation)
-        return say_fail("--val-every: say on what with --val FILES");
+        return say_fail("--val-every needs --val FILES");
     if (o->shard_size < 1)
         return say_fail("--shard-size: give bytes, as 5G");
     if (o->to_hf &&

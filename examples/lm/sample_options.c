@@ -24,13 +24,13 @@ static const struct ckpt_option table[] = {
 static int check(struct lm_options *o)
 {
     if (!o->train.load && !o->library.plan_only)
-        return say_fail("--load FILE is needed: weights, or a directory of Hugging Face's files");
+        return say_fail("--load FILE is missing: weights, or a model directory of Hugging Face");
     if (option_dtype("dtype", o->dtype))
         return -1;
     option_take(&o->length, o->config.positions < 1024 ? o->config.positions : 1024, 0);
     if (o->length > o->config.positions)
-        return say_fail("--length %lld: the model has places for %lld tokens", (long long)o->length,
-                        (long long)o->config.positions);
+        return say_fail("--length %lld: the model has positions for %lld tokens",
+                        (long long)o->length, (long long)o->config.positions);
     return outputs_untrained(&o->library);
 }
 

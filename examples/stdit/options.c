@@ -147,13 +147,13 @@ static int check_buckets(const struct stdit_options *o, bool batch)
         return say_fail("--buckets needs clips: --video-dir, --cache, or --latent with a table "
                         "(.csv)");
     if ((batch && o->train.batch != CKPT_AUTO) || o->size || o->frames || o->clips)
-        return say_fail("--%s: with --buckets the table says it", batch       ? "batch"
-                                                                  : o->size   ? "size"
-                                                                  : o->frames ? "frames"
-                                                                              : "clips");
+        return say_fail("--%s: leave it out, the table of --buckets has it", batch       ? "batch"
+                                                                             : o->size   ? "size"
+                                                                             : o->frames ? "frames"
+                                                                                         : "clips");
     if (o->sample_steps > 0 || o->sample_every)
-        return say_fail("--sample-%s: with --buckets there is no one size to sample; "
-                        "stdit-sample takes the weights that --save writes",
+        return say_fail("--sample-%s: not with --buckets, which has several sizes; run "
+                        "stdit-sample with the weights of --save",
                         o->sample_steps > 0 ? "steps" : "every");
     return 0;
 }
@@ -174,19 +174,20 @@ static int check_data(struct stdit_options *o)
     if ((o->vae || o->text) && !o->video_dir && !o->cache)
         return say_fail("--vae and --text are for --video-dir and --cache");
     if (o->text_encoder && !o->video_dir)
-        return say_fail("--text-encoder reads the captions of --video-dir, and there is none");
+        return say_fail("--text-encoder encodes the captions of --video-dir, which is not given");
     if (o->tokenizer && !o->text_encoder)
         return say_fail("--tokenizer is for --text-encoder");
     if (o->check_cache && !o->cache)
         return say_fail("--check-cache is for --cache DIR");
     if (o->cache && (clip_options || o->stride))
-        return say_fail("--size, --frames, --stride and --clips: --cache says it");
+        return say_fail(
+            "--size, --frames, --stride and --clips: leave them out, the cache has them");
     if (o->cache && o->sample_steps > 0 && !o->vae && !o->library.plan_only)
-        return say_fail("--sample-steps with --cache needs --vae FILE, to decode what is sampled");
+        return say_fail("--sample-steps with --cache needs --vae FILE, to decode samples");
     if ((o->features || o->latent) && clip_options)
-        return say_fail("--size, --frames, --stride and --clips shape a video; the shape of "
-                        "%s is given already",
-                        o->features ? "features" : "latents");
+        return say_fail(
+            "--size, --frames, --stride and --clips are for videos; %s has a fixed shape",
+            o->features ? "features" : "latents");
     if (stdit_check_size(o))
         return -1;
     if (o->latent && !o->buckets &&

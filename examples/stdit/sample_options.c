@@ -75,10 +75,10 @@ static int check_text(const struct stdit_options *o)
     if (!!o->text + !!o->prompt + !!o->prompts > 1)
         return say_fail("give one of --text, --prompt and --prompts");
     if (prompts && !o->text_encoder)
-        return say_fail("%s: --text-encoder DIR is needed, which reads it", given);
+        return say_fail("%s needs --text-encoder DIR", given);
     if (!prompts && (o->text_encoder || !isnan(o->aes) || !isnan(o->flow) || o->camera))
         return say_fail("--text-encoder, --aes, --flow and --camera-motion are for --prompt and "
-                        "--prompts, and there is none");
+                        "--prompts, and none is given");
     return 0;
 }
 
@@ -92,11 +92,12 @@ static int check_loop(struct stdit_options *o)
     option_take(&o->condition_frames, 5, -1);
     o->condition_edit = o->condition_edit < 0 ? 0 : o->condition_edit;
     if (o->loop > 1 && !o->condition_frames)
-        return say_fail("--loop %lld with --condition-frames 0: segments would have nothing in "
-                        "common",
-                        (long long)o->loop);
+        return say_fail(
+            "--loop %lld with --condition-frames 0: segments would have no frames in common",
+            (long long)o->loop);
     if (o->condition_frames % 5)
-        return say_fail("--condition-frames %lld: fives are given on, 17 frames of video each",
+        return say_fail("--condition-frames %lld: give a multiple of 5, the latent frames of 17 "
+                        "frames of video",
                         (long long)o->condition_frames);
     return 0;
 }
@@ -106,7 +107,7 @@ static int check(struct stdit_options *o)
     if (check_text(o) || check_loop(o))
         return -1;
     if (!o->library.plan_only && (!o->train.load || !o->vae))
-        return say_fail("--load FILE and --vae FILE are needed: weights of the diffusion model "
+        return say_fail("--load FILE and --vae FILE are required: weights of the diffusion model "
                         "(%s) and of the autoencoder (%s)",
                         o->model, o->vae_model);
     return stdit_check_size(o) || stdit_check_model(o) ? -1 : 0;

@@ -58,9 +58,9 @@ static int check(struct text_options *o)
     if (!o->library.plan_only && !o->prompts == !o->csv)
         return say_fail("give one of --prompts FILE and --csv FILE");
     if (o->column && !o->csv)
-        return say_fail("--column %s: is a column of --csv, which is not given", o->column);
+        return say_fail("--column %s is for --csv FILE", o->column);
     if (!o->library.plan_only && !o->output)
-        return say_fail("--output FILE is missing: where the features go");
+        return say_fail("--output FILE is missing: the file for the features");
     option_take(&o->length, text_reading(o->family).length, 0);
     return outputs_untrained(&o->library) || check_files(o) ? -1 : 0;
 }

@@ -64,9 +64,9 @@ static int check_files(struct vae_coder_options *o, int n)
     if (o->clip)
         return option_sizes("clip", o->clip, "17x480x640", 3, size);
     if (!n && plan_only)
-        return say_fail("a file to read is needed, or --clip TxHxW: what to plan for");
+        return say_fail("give a file to read, or --clip TxHxW, the size to plan for");
     if (n < 2 && !plan_only)
-        return say_fail("two files are needed, what to read and what to write; see --help");
+        return say_fail("give two files, the input and the output; see --help");
     return 0;
 }
 

@@ -170,7 +170,7 @@ static int open_latents(const struct vae_coder *k, struct vae_latent_reader *r, 
 static int go(struct vae_coder *k, struct vae_latent_reader *r, const char *file[2])
 {
     if (k->options.sample)
-        return say_fail("--sample is for vae-encode: decoding draws nothing");
+        return say_fail("--sample is for vae-encode: decoding does not sample");
     if (vae_coder_check_paths(k, file, file[1] && sink_is_directory(file[1])) ||
         open_latents(k, r, file[0]) || vae_coder_open(k, r->info.height, r->info.width) ||
         (file[0] && check(k, r)))

@@ -50,15 +50,16 @@ static int check_widths(const char *option, const struct vae_config *c, const st
 {
     for (int i = 0; i < w->levels; i++)
         if (w->width[i] % c->groups)
-            return say_fail("--%s: %lld channels are no whole number of each of the %lld groups",
-                            option, (long long)w->width[i], (long long)c->groups);
+            return say_fail("--%s: %lld channels do not divide into %lld groups", option,
+                            (long long)w->width[i], (long long)c->groups);
     return 0;
 }
 
 static int check(const struct vae_config *c)
 {
     if (c->temporal.levels < 3)
-        return say_fail("--temporal-widths: three levels at least, time is halved twice");
+        return say_fail(
+            "--temporal-widths: give at least three levels, because time is halved twice");
     if (check_widths("spatial-widths", c, &c->spatial))
         return -1;
     return check_widths("temporal-widths", c, &c->temporal);

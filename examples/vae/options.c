@@ -140,8 +140,9 @@ static int fill_preset(struct vae_options *o)
     training_preset(&o->train, 1, p->steps, p->warmup, p->lr);
     option_take(&o->part, o->library.micro_batch == CKPT_AUTO ? CKPT_AUTO : 0, UNSET);
     if (fixed && (o->lengths || o->image_share > 0))
-        return say_fail("--lengths and --image-share are for videos; the frames of %s are given",
-                        o->tensors ? "tensors" : "random clips");
+        return say_fail(
+            "--lengths and --image-share are for videos; %s has a fixed number of frames",
+            o->tensors ? "tensors" : "random clips");
     if (o->image_share < 0)
         o->image_share = fixed || o->lengths ? 0 : p->image_share[stage];
     return fixed ? 0 : parse_lengths(o, o->lengths ? o->lengths : p->lengths[stage]);
@@ -163,9 +164,9 @@ static int check_data(struct vae_options *o)
     if (o->loader.hwaccel && !o->video_dir)
         return say_fail("--hwaccel is for --video-dir");
     if ((o->tensors || o->random) && clip_options)
-        return say_fail("--size, --frames, --stride and --clips shape a video; the shape of "
-                        "%s is given already",
-                        o->tensors ? "tensors" : "random clips");
+        return say_fail(
+            "--size, --frames, --stride and --clips are for videos; %s has a fixed shape",
+            o->tensors ? "tensors" : "random clips");
     if (o->size && option_sizes("size", o->size, "64x40", 2, (int64_t *[]){&o->width, &o->height}))
         return -1;
     if (o->random && option_sizes("random", o->random, "17x256x256", 3,
@@ -186,8 +187,8 @@ static int check_lengths(struct vae_options *o)
         return say_fail("--frames %lld: a clip must have the %lld frames of --lengths",
                         (long long)o->frames, (long long)longest);
     if (o->n_lengths > 1 && (o->library.plan_in || o->train.dump))
-        return say_fail("--plan-in and --dump are about one program; give one length with "
-                        "--lengths and --image-share 0");
+        return say_fail("--plan-in and --dump need one program; give one length with --lengths and "
+                        "--image-share 0");
     return 0;
 }
 

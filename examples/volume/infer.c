@@ -83,7 +83,7 @@ static int check(struct infer *o)
     if (!o->library.plan_only && (!o->load || !o->data))
         return say_fail("give weights with --load FILE and volumes with --data FILE");
     if (o->library.ranks)
-        return say_fail("--ranks: volume-infer is one process; give each a list of its own");
+        return say_fail("--ranks: volume-infer is one process; give each process its own list");
     if (strcmp(o->blend, "gaussian") && strcmp(o->blend, "constant"))
         return say_fail("--blend %s: give gaussian or constant", o->blend);
     if (option_sizes("window", o->window, "128x128x128", 3, side) ||
@@ -91,8 +91,8 @@ static int check(struct infer *o)
         return -1;
     for (int i = 0; i < 3; i++)
         if (o->side[i] % cell)
-            return say_fail("--window %s: --levels %lld halve it: give multiples of %lld",
-                            o->window, (long long)o->levels, (long long)cell);
+            return say_fail("--window %s: with --levels %lld, give multiples of %lld", o->window,
+                            (long long)o->levels, (long long)cell);
     return volume_intensity_parse(&o->data_set.intensity, o->intensity) ||
                    outputs_untrained(&o->library)
                ? -1
@@ -251,8 +251,7 @@ static int segment(struct infer *o, struct result *r)
     int64_t count = windows_count(&w);
     int rc = 0;
     say_print("%s: %lld windows%s\n", c->image.path, (long long)count,
-              memcmp(w.size, w.padded, sizeof w.size) ? ", smaller than one: filled up with 0"
-                                                      : "");
+              memcmp(w.size, w.padded, sizeof w.size) ? ", smaller than one: padded with 0" : "");
     fflush(stdout);
     for (int64_t i = 0; i < count && !rc; i += o->batch)
         rc = compute(o, c, &w, i, count - i < o->batch ? count - i : o->batch, r);

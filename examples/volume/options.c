@@ -71,7 +71,7 @@ static int check_patch(struct volume_options *o)
         return -1;
     for (int i = 0; i < 3; i++)
         if (o->draw.size[i] % cell)
-            return say_fail("--patch %s: --levels %lld halve it: give multiples of %lld", o->patch,
+            return say_fail("--patch %s: with --levels %lld, give multiples of %lld", o->patch,
                             (long long)o->levels, (long long)cell);
     return 0;
 }

@@ -51,7 +51,7 @@ static bool has_family(const struct bench_options *o)
 static int check_options(const struct bench_options *o)
 {
     if (!o->ops)
-        return cli_usage("what to bench? add --ops");
+        return cli_usage("nothing to benchmark: add --ops");
     if (!is_one_of(o->mode, (const char *const[]){"test", "grad", "perf", "support", NULL}))
         return cli_usage("--mode %s: there are 'test', 'grad', 'perf' and 'support'", o->mode);
     if (!is_one_of(o->device, (const char *const[]){"auto", "cpu", "cuda", NULL}))

@@ -158,8 +158,8 @@ static void print_advice(const struct advise_options *o, char **command, const s
     if (c->n > 1)
         put_point(o, command, whole ? "fastest" : "all of it", c, c->n - 1);
     if (!whole)
-        printf("%-9s device %s for the step in which nothing is given up: more than there is\n",
-               "too large", human_bytes(c->fastest));
+        printf("%-9s device %s to keep everything: more than the device has\n", "too large",
+               human_bytes(c->fastest));
 }
 
 static int advise(const struct advise_options *o, char **command, const char *graph)

@@ -166,8 +166,9 @@ static void test_damaged_message(void **state)
     for (int size = 2; size <= MOST; size++)
         for (int kind = COMM_ALL_GATHER; kind <= COMM_BROADCAST; kind++) {
             struct comm_fault f = {COMM_FAULT_CORRUPT, call_of((enum comm_kind)kind), 0, 0};
-            check_fault(size, 10, f, 1,
-                        (const char *[]){"rank 1 sent to rank 0", names[kind], "damaged", NULL});
+            check_fault(
+                size, 10, f, 1,
+                (const char *[]){"data from rank 1 to rank 0", names[kind], "damaged", NULL});
         }
 }
 
@@ -178,7 +179,7 @@ static void test_late_rank(void **state)
     for (int size = 2; size <= MOST; size++) {
         struct comm_fault f = {COMM_FAULT_DELAY, call_of(COMM_ALL_REDUCE), 0, 2.5};
         check_fault(size, 1, f, size - 1,
-                    (const char *[]){words[size], "did not come", names[COMM_ALL_REDUCE], NULL});
+                    (const char *[]){words[size], "did not reach", names[COMM_ALL_REDUCE], NULL});
     }
 }
 
@@ -226,10 +227,10 @@ static void test_faults_in_groups(void **state)
 {
     static const char *const words[][4] = {
         [COMM_FAULT_DROP] = {"message of rank 3 to rank 2", "of step 12", "lost", NULL},
-        [COMM_FAULT_DELAY] = {"rank 3 did not come to", "of step 12", "(rank 2 waited; they may",
+        [COMM_FAULT_DELAY] = {"rank 3 did not reach", "of step 12", "(rank 2 waited; they may",
                               NULL},
         [COMM_FAULT_KILL] = {"rank 3 is gone at", "of step 12", NULL},
-        [COMM_FAULT_CORRUPT] = {"rank 3 sent to rank 2", "of step 12", "damaged", NULL},
+        [COMM_FAULT_CORRUPT] = {"data from rank 3 to rank 2", "of step 12", "damaged", NULL},
     };
     (void)state;
     for (int k = COMM_FAULT_DROP; k <= COMM_FAULT_CORRUPT; k++) {

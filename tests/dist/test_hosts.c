@@ -293,7 +293,7 @@ static void test_two_of_two(void **state)
     assert_says(&whole, "4  on 2 hosts; 4 threads");
     assert_says(&whole, "CPUs  NUMA nodes of the first host ");
     assert_int_equal(strncmp(last_place, "host 1, NUMA node ", 18), 0);
-    assert_says(&whole, "2  share on each host, which has a copy");
+    assert_says(&whole, "2  of each host share one copy");
     for (int i = 0; i < 4; i++) {
         assert_int_equal(whole.taken[i], whole.info[i].planned_peak);
         assert_true(whole.calls[i] == whole.calls[0]); /* one order over both kinds of groups */
@@ -319,7 +319,7 @@ static void test_two_of_one(void **state)
     (void)state;
     crew_expect_end(&crew, &r);
     assert_near(&r, 2);
-    assert_says(&r, "none  share, as each is alone on its host");
+    assert_says(&r, "none  share, because each is alone on its host");
     assert_int_equal(r.gathers, 0);
     crew_free(&r);
 }
@@ -334,7 +334,7 @@ static void test_unequal_hosts(void **state)
     crew_expect_end(&crew, &r);
     assert_near(&r, 3);
     assert_int_equal(r.group_ranks, 3);
-    assert_says(&r, "all  share, as not every host has as many");
+    assert_says(&r, "all  share, because hosts have different numbers of ranks");
     crew_free(&r);
 }
 

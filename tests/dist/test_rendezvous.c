@@ -330,7 +330,7 @@ static void check_strangers(const char *token)
     start(&ranks[1], where, token, 1, 3, 25);
     start(&ranks[2], where, token, 2, 3, 25);
     join_all_well(ranks, 3);
-    if (!strstr(ranks[0].how, "strangers sent away"))
+    if (!strstr(ranks[0].how, "other connections rejected"))
         fail_msg("rank 0 says \"%s\"", ranks[0].how);
     close_all(fds, n);
 }
@@ -440,7 +440,7 @@ static void check_wrong_token(const char *of_0, const char *of_1, const char *wo
     join(&ranks[0]);
     join(&ranks[1]);
     assert_says(&ranks[0], "rank 1 of 2 did not come to tcp:127.0.0.1:");
-    assert_says(&ranks[0], "sent away, the last from 127.0.0.1");
+    assert_says(&ranks[0], "rejected, the last from 127.0.0.1");
     assert_says(&ranks[1], "rank 1 did not find rank 0 at tcp:127.0.0.1:");
     assert_says(&ranks[1], words);
 }

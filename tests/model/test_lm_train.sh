@@ -162,7 +162,7 @@ refuses 2 '"activation_function" is relu' "$train" --model "$work/config.json"
 sed 's/"llama3"/"yarn"/' "$models/llama/config.json" >"$work/config.json"
 refuses 2 'rope scaling "yarn"' "$train" --model "$work/config.json"
 sed 's/"num_key_value_heads": 2/"num_key_value_heads": 3/' "$models/llama/config.json" >"$work/config.json"
-refuses 2 "cannot share 3" "$train" --model "$work/config.json"
+refuses 2 "not a multiple of 3" "$train" --model "$work/config.json"
 sed 's/"num_hidden_layers": 2/"num_hidden_layers": 9000000/' "$models/llama/config.json" >"$work/config.json"
 refuses 2 '"num_hidden_layers" is above 4096' "$train" --model "$work/config.json"
 sed 's/\("original_max_position_embeddings":\) 16/\1 1e300/' "$models/llama/config.json" >"$work/config.json"
@@ -172,10 +172,10 @@ refuses 2 '"hidden_size" is missing' "$train" --model "$work/config.json"
 printf '{' >"$work/config.json"
 refuses 2 "line" "$train" --model "$work/config.json"
 refuses 2 "nothing-here" "$train" --model "$work/nothing-here/config.json"
-refuses 2 "places for 256" "$train" --length 257
+refuses 2 "positions for 256" "$train" --length 257
 refuses 2 "does not divide" "$train" --batch 4 --micro-batch 3
-refuses 2 "GPT-2 share no keys" "$train" --kv-heads 2
-refuses 2 "makes no 3 heads" "$train" --heads 3
+refuses 2 "each head has its own keys" "$train" --kv-heads 2
+refuses 2 "does not divide into 3 heads" "$train" --heads 3
 refuses 2 "--val FILES" "$train" --val-every 3
 refuses 2 "fp32 or bf16" "$train" --dtype fp16
 refuses 2 "give adamw, sgd, lion, adafactor or muon" "$train" --optimizer adam
@@ -184,9 +184,9 @@ refuses 1 "muon keeps no state in 8 bits" "$train" $small --data "$book" --dtype
 refuses 2 "did you mean --data" "$train" --dta x
 refuses 1 "no such file" "$train" --data "$work/none*.bin"
 refuses 1 "token 0 is .*, and the model has 4" "$train" $small --vocabulary 4 --data "$models/gpt2/tokens.bin"
-refuses 1 "has 48 tokens, that of the model 40" "$train" $small --vocabulary 40 --data "$models/qwen2/tokens.bin"
+refuses 1 "has 48 tokens, the model's has 40" "$train" $small --vocabulary 40 --data "$models/qwen2/tokens.bin"
 head -c 1060 "$models/gpt2/tokens.bin" >"$work/cut.bin"
-refuses 1 "it was cut short" "$train" $small --data "$work/cut.bin"
+refuses 1 "the file is truncated" "$train" $small --data "$work/cut.bin"
 
 # Without options: the included text, if it is found.
 program=$(cd "${train%/*}" && pwd)/${train##*/}

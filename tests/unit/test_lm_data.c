@@ -132,9 +132,9 @@ static void test_broken(void **state)
 {
     (void)state;
     write_file("cut.bin", (int32_t[]){20240520, 1, 6}, 3, few, sizeof few);
-    check_refused(path, "it was cut short");
+    check_refused(path, "the file is truncated");
     write_file("long.bin", (int32_t[]){20240520, 1, 4}, 3, few, sizeof few);
-    check_refused(path, "not what it says");
+    check_refused(path, "does not match its header");
     write_file("old.bin", (int32_t[]){20240520, 3, 5}, 3, few, sizeof few);
     check_refused(path, "version 3");
     write_file("less.bin", (int32_t[]){20240520, 1, -1}, 3, few, sizeof few);
@@ -147,7 +147,7 @@ static void test_broken(void **state)
     check_refused(path, "multiple choices");
     write_file("head.bin", (int32_t[]){20240520, 1, 5}, 3, few, 0);
     truncate(path, 600);
-    check_refused(path, "header of 1024 bytes was cut");
+    check_refused(path, "header of 1024 bytes is truncated");
     snprintf(path, sizeof path, "%s/nothing*", directory);
     check_refused(path, "no such file");
     check_refused(directory, "directory");
@@ -232,7 +232,7 @@ static void test_too_few(void **state)
     write_file("few.bin", (int32_t[]){20240520, 1, 5}, 3, few, sizeof few);
     assert_int_equal(tokens_open(&t, path, NULL, NULL), 0);
     assert_int_equal(dataset_open(&d, &t, 5, 70000, 1, true), -1);
-    assert_non_null(strstr(said, "5 tokens make no row of 5"));
+    assert_non_null(strstr(said, "5 tokens are too few for a sample of 5"));
 }
 
 static long resident_pages(void)
@@ -291,7 +291,7 @@ static void test_text(void **state)
     dataset_close(&d);
     assert_int_equal(tokens_open(&t, path, NULL, NULL), 0);
     assert_int_equal(dataset_open(&d, &t, 6, 128, 1, true), -1);
-    assert_non_null(strstr(said, "has 256 tokens, that of the model 128"));
+    assert_non_null(strstr(said, "has 256 tokens, the model's has 128"));
 }
 
 /* ---- tokenizers ---------------------------------------------------------------------------- */
@@ -388,10 +388,10 @@ static void test_no_tokenizer(void **state)
                        "no vocabulary");
     check_no_tokenizer("{\"model\": {\"type\": \"BPE\", \"vocab\": {\"\xe4\xbd\xa0\": 3}}, " BYTES
                        "}",
-                       "no name of byte-level BPE");
+                       "not a token of byte-level BPE");
     /* U+04D3: the characters for bytes end before it. */
     check_no_tokenizer("{\"model\": {\"type\": \"BPE\", \"vocab\": {\"\xd3\x93\": 3}}, " BYTES "}",
-                       "no name of byte-level BPE");
+                       "not a token of byte-level BPE");
     assert_int_equal(tokenizer_open(&t, in_source("gpt2-tokenizer.json")), 0);
     assert_null(tokenizer_encode(&t, "a.txt", "abc \xff def", 9, &n));
     assert_non_null(strstr(said, "a.txt: not UTF-8 at byte 4"));

@@ -170,7 +170,7 @@ static void check_all(int64_t workers, int64_t memory, int good)
         loader_release(l);
     }
     assert_int_equal(loader_take(l, &c), -1);
-    assert_non_null(strstr(said, "no clip left"));
+    assert_non_null(strstr(said, "no more clips"));
     assert_true(loader_waited(l) > 0);
     assert_true(loader_waited(l) == 0);
     loader_close(l);
@@ -231,7 +231,7 @@ static void test_bad(void **state)
     f = (struct fake){.most = 200, .good = 0};
     l = open_fake(&f, &s, 3, 0, 100);
     assert_int_equal(loader_take(l, &c), -1);
-    assert_int_equal(count("no clip of the videos can be read"), 1);
+    assert_int_equal(count("no clip can be read"), 1);
     loader_close(l);
 }
 

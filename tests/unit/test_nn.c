@@ -336,7 +336,7 @@ static void test_refused(void **state)
     struct ckpt_nn_attention_spec attention = CKPT_NN_ATTENTION_INIT;
     nn.context = c = open_context();
     ckpt_nn_attention(&nn, &attention, "m");
-    check_refused(c, CKPT_EINVAL, "do not go together");
+    check_refused(c, CKPT_EINVAL, "do not match");
     nn.context = c = open_context();
     attention.width = 8;
     attention.heads = 2;

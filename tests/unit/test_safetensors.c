@@ -213,7 +213,7 @@ static void test_bad_length(void **state)
     write_bytes(huge, sizeof(huge) - 1);
     check_refused("huge", CKPT_EFORMAT, "18446744073709551615 bytes");
     write_bytes(beyond, sizeof(beyond) - 1);
-    check_refused("beyond the file", CKPT_EFORMAT, "is cut off");
+    check_refused("beyond the file", CKPT_EFORMAT, "is truncated");
 }
 
 static void test_bad_file(void **state)

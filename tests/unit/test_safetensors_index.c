@@ -151,7 +151,7 @@ static void test_wrong_index(void **state)
         {MAP("\"a\":\"x\\ny\""), CKPT_EFORMAT, "names 'x y' for tensor 'a', which is not a file"},
         {MAP("\"a\":\"\""), CKPT_EFORMAT, "names no file for tensor 'a'"},
         {MAP("\"a\":3"), CKPT_EFORMAT, "names no file for tensor 'a'"},
-        {MAP("\"a\":\"" INDEX "\""), CKPT_EFORMAT, "is no safetensors file"},
+        {MAP("\"a\":\"" INDEX "\""), CKPT_EFORMAT, "is not a safetensors file"},
         {MAP("\"a\":\"" ONE "\",\"a\":\"" TWO "\""), CKPT_EFORMAT, "duplicate"},
         {"{\"weight_map\":[]}", CKPT_EFORMAT, "is JSON without a weight_map"},
         {"{\"hidden_size\": 1152}", CKPT_EFORMAT, "is JSON without a weight_map"},

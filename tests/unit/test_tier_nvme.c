@@ -418,7 +418,7 @@ static void test_bad_directories(void **state)
     assert_null(t);
     none = (struct tier_directories){.n = 1, .at = {{"", MIB}}, .bytes = MIB};
     assert_int_equal(tier_open_nvme(&t, &o), CKPT_EINVAL);
-    assert_non_null(strstr(error_get(), "name a directory"));
+    assert_non_null(strstr(error_get(), "a run needs a directory"));
     o.directories = &small;
     assert_int_equal(tier_open_nvme(&t, &o), CKPT_EINVAL);
     assert_non_null(strstr(error_get(), "1048575 bytes; give it 1M or more"));

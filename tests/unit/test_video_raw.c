@@ -241,7 +241,7 @@ static void test_frames(void **state)
     assert_int_equal(video_open(&v, path), 0);
     v.most_pixels = 7;
     assert_int_equal(video_read(&v, 0, &size, rgb), -1);
-    assert_non_null(strstr(said, "larger than it was said"));
+    assert_non_null(strstr(said, "larger than announced"));
     video_close(&v);
 }
 
