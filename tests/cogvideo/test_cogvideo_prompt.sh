@@ -150,6 +150,6 @@ refuses 1 "no-such" $small --prompts "$work/no-such" --out "$work/x"
 : >"$work/none"
 refuses 1 "is empty; one prompt per line" $small --prompts "$work/none" --out "$work/x"
 sed 's/"block_out_channels": \[[0-9]*, /"block_out_channels": [/' "$work/vae/config.json" >"$work/narrow/config.json"
-refuses 1 "draws 16 for 8 x 8" $small --prompt a --vae "$work/narrow" --output "$work/x.rgb"
+refuses 1 "has 16 for 8 x 8" $small --prompt a --vae "$work/narrow" --output "$work/x.rgb"
 
 finish

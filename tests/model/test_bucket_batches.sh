@@ -51,7 +51,7 @@ batches >"$work/free"
 
 # Larger would be too long, or more than there are: with twice the time no batch is smaller, and some are larger.
 twice=$(awk -v ms="$base" 'BEGIN { print ms / 500 }')
-runs "longer than" "$train" $data --plan-only --batch-seconds "$twice"
+runs "at most" "$train" $data --plan-only --batch-seconds "$twice"
 batches | sed 's/ /-/' >"$work/now"
 sed 's/ /-/' "$work/free" | join -o 1.2,2.2 "$work/now" - >"$work/pairs"
 awk '$1 < $2 { bad++ } $1 > $2 { more++ } END { exit bad || !more }' "$work/pairs" ||

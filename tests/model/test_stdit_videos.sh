@@ -111,7 +111,7 @@ cp "$work/videos/b.rgb" "$work/cut"
 clip "$work/cut/a.rgb" 9 11
 runs "the next clip takes its place" "$train" $data --video-dir "$work/cut" --steps 3 \
     --sample-steps 0 --log "$work/cut.log"
-grep -q "a.rgb: ends before the 11 frames" "$work/err" || fail "a video that ends early"
+grep -q "a.rgb: ends before the 11 announced frames" "$work/err" || fail "a video that ends early"
 [ "$(losses "$work/cut.log" | wc -l)" = 3 ] || fail "a video that ends early stops the run"
 
 finish

@@ -119,7 +119,7 @@ done
 # ---- what goes wrong ---------------------------------------------------------------------------------
 
 clip "$work/cut.rgb" 16 8 40 $((20 * 16 * 8 * 3 + 100))
-runs "ends after 20 of the 40 frames" "$encode" $weights "$work/cut.rgb" "$work/cut"
+runs "ends after 20 of 40 announced frames" "$encode" $weights "$work/cut.rgb" "$work/cut"
 runs "20 frames of 16 x 8" "$decode" $weights "$work/cut" "$work/back.rgb"
 clip "$work/none.rgb" 16 8 40 0
 refuses 1 "holds no frame" "$encode" $weights "$work/none.rgb" "$work/none"

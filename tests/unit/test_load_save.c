@@ -355,7 +355,7 @@ static void test_bad_file(void **state)
     fputs("not a tensor file", f);
     fclose(f);
     assert_int_equal(ckpt_load_params(m.c, path, NULL, NULL, NULL), CKPT_EFORMAT);
-    assert_non_null(strstr(ckpt_error(m.c), "no safetensors file"));
+    assert_non_null(strstr(ckpt_error(m.c), "not a safetensors file"));
     unlink(path);
     assert_int_equal(ckpt_load_params(m.c, path, NULL, NULL, NULL), CKPT_EIO);
     assert_non_null(strstr(ckpt_error(m.c), "No such file"));

@@ -202,7 +202,7 @@ static void test_bad_files(void **state)
     double fps;
 
     (void)state;
-    refuse("RGBCLIP 4 2 4 8\n", 4, 1, "ends before the 4 frames");
+    refuse("RGBCLIP 4 2 4 8\n", 4, 1, "ends before the 4 announced frames");
     refuse("RGBCLIP 4 2 3 8\n", 3, 0, "has 3 frames");
     refuse("RGBCLIP 4 2 4\n", 4, 0, "first line");
     refuse("RGBCLIP 0 2 4 8\n", 4, 0, "first line");
