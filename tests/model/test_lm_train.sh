@@ -109,7 +109,7 @@ for kind in "8bit adamw" "8bit sgd" "8bit lion" "bf16 adamw" "bf16 sgd" "bf16 li
     mv "$work/rest" "$work/both"
     same both
 done
-refuses 1 "ckpt.state bf16, this run has fp32; --resume-changed goes on" "$train" $small \
+refuses 1 "ckpt.state bf16, this run has fp32; --resume-changed continues" "$train" $small \
     --data "$book" --dtype bf16 --optimizer muon --ema-decay 0.9 --resume "$work/state"
 runs "changed: state was bf16, is fp32" "$train" $small --data "$book" --dtype bf16 --optimizer muon \
     --ema-decay 0.9 --resume "$work/state" --resume-changed
@@ -154,7 +154,7 @@ done
 
 # ---- bad input ------------------------------------------------------------------------------------
 
-refuses 2 "there are tiny, .*gpt2-124M" "$train" --model gpt5
+refuses 2 "the presets are tiny, .*gpt2-124M" "$train" --model gpt5
 printf '{"model_type": "mamba"}' >"$work/config.json"
 refuses 2 '"model_type" is "mamba"; known are gpt2, llama and qwen2' "$train" --model "$work/config.json"
 sed 's/"gelu_new"/"relu"/' "$models/gpt2/config.json" >"$work/config.json"

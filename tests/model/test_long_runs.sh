@@ -174,7 +174,7 @@ cmp -s "$work/buckets" "$work/buckets.whole" || fail "--buckets: another state"
 # ---- wrong input ------------------------------------------------------------------------------------
 
 for option in "--save-every 30m" "--save-every 2" "--keep 2" "--keep-every 2" "--resume auto"; do
-    refuses 2 "with --save-state FILE" $stdit $option
+    refuses 2 "needs --save-state FILE" $stdit $option
 done
 for bad in 0 x 30 -3 1.5 3m30h 3h3h 1..5m 1x m 99999999d; do
     refuses 2 "--time-limit $bad: give a time" $stdit --time-limit "$bad"

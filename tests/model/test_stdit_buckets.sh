@@ -127,7 +127,7 @@ runs "gone.rgb: cannot be read" "$train" $videos "$work/list.csv" --steps 6
 
 refuses 2 "needs clips" "$train" $model --buckets "$work/table.json"
 refuses 2 "the table of --buckets has" "$train" $data --batch 2
-refuses 2 "--size: with --buckets" "$train" $videos "$work/videos" --size 16x16
+refuses 2 "--size: leave it out" "$train" $videos "$work/videos" --size 16x16
 refuses 2 "stdit-sample" "$train" $data --sample-steps 3
 refuses 1 "No such file" "$train" $model --buckets "$work/table.json" --latent "$work/table.csv"
 echo "num_frames,width" >"$work/table.csv"
