@@ -80,7 +80,7 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
     return ckpt_cross_entropy(t, x, next, NULL);
 }
 
-/* Parts of the text that begin anywhere. */
+/* Parts of the text that begin at any byte. */
 static int step(ckpt_program *p, const struct text *text, int seed, int number, float *loss)
 {
     static int32_t bytes[BATCH][LENGTH], next[BATCH][LENGTH];
@@ -106,7 +106,7 @@ static double mean(const float *loss, int from, int end)
     return sum / (end - from);
 }
 
-/* Adapters above a base in this format, or, without one, the base itself, which is saved. */
+/* Trains adapters above a base in this format, or without one the base itself, which is saved. */
 static int run(const struct text *text, const char *format, int seed, int steps)
 {
     struct ckpt_options o = CKPT_OPTIONS_INIT;

@@ -91,7 +91,7 @@ static void print_alone(struct clock *k, struct bucket *b, int n)
     }
 }
 
-/* Milliseconds that a change from the row's bucket to the column's costs. */
+/* Milliseconds to change from the row's bucket to the column's. */
 static void print_changes(struct clock *k, struct bucket *b, int n)
 {
     printf("ms that a change costs, by row from and column to\n");

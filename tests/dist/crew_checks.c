@@ -6,7 +6,7 @@
 #include <cmocka.h>
 #include "dist/crew_checks.h"
 
-/* What is not to be late has this long, however much else the machine has to do. */
+/* A deadline for events that must not be late, however busy the machine is. */
 enum { PATIENCE = 60 };
 
 void crew_expect_end(const struct crew *crew, struct crew_result *r)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Collectives between ranks that are threads: results, faults, what must agree, ends. */
+/* Collectives between ranks that are threads: results, faults, disagreements, and the end of a
+ * communicator. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -99,7 +100,7 @@ static void test_alone(void **state)
 
 /* ---- faults ---------------------------------------------------------------------------------- */
 
-/* Every rank must end with one sentence that has all of these words in it. */
+/* Every rank must end with one sentence that contains all of these words. */
 static void assert_all_say(const struct rank *ranks, int size, const char *const *words)
 {
     for (int r = 0; r < size; r++) {
@@ -135,7 +136,7 @@ static const char *const names[] = {
     "all_gather \"exercise\" of step 12", "reduce_scatter \"exercise\" of step 13",
     "all_reduce \"exercise\" of step 14", "broadcast \"exercise\" of step 15"};
 
-/* The next message tells, unless there is none. */
+/* The next message reveals the loss, unless there is none. */
 static void test_lost_message(void **state)
 {
     (void)state;
@@ -147,7 +148,7 @@ static void test_lost_message(void **state)
         }
 }
 
-/* Nothing comes after it, but its sender is gone. */
+/* No message follows, but the sender has gone. */
 static void test_lost_last_message(void **state)
 {
     (void)state;
@@ -195,7 +196,7 @@ static void test_short_delay_is_no_fault(void **state)
         assert_int_equal(ranks[r].rc, 0);
 }
 
-/* It closes its communicator as it ends: the others need not wait. */
+/* A rank closes its communicator when it ends, so the others need not wait. */
 static void test_dead_rank(void **state)
 {
     (void)state;
@@ -206,8 +207,7 @@ static void test_dead_rank(void **state)
     }
 }
 
-/* In a call of ranks 2 and 3 alone; 0 and 1 meet nobody who knows until they come to the next call
- * of all. */
+/* In a call of ranks 2 and 3 only: 0 and 1 learn of the fault in the next call of all ranks. */
 static int do_group_fault(struct rank *r)
 {
     struct comm *groups[EXERCISE_GROUPS];
@@ -329,7 +329,7 @@ static int do_give_up(struct rank *r)
     return comm_run(r->comm, &call, NULL);
 }
 
-/* Waits without taking part in anything, as a thread that waits for a stream does. */
+/* Waits without taking part in a collective, like a thread that waits for a stream. */
 static int do_check(struct rank *r)
 {
     if (r->comm->rank == 0) {
@@ -371,7 +371,7 @@ static bool close_fake(struct link *l, bool failed)
     return true;
 }
 
-/* More than an address space holds.  Sanitizers end the process instead. */
+/* More than the address space.  Sanitizers would end the process instead. */
 static void test_no_memory(void **state)
 {
     (void)state;

@@ -14,13 +14,13 @@
 
 #include "core/base.h"
 
-/* The target.  It aborts when a parser breaks its contract. */
+/* The target.  It aborts if a parser breaks its contract. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* The path of a file that holds data until the next call. */
+/* The path of a file with this data, valid until the next call. */
 const char *fuzz_file(const uint8_t *data, size_t size);
 
-/* A refusal has its sentence: one line, not empty.  Aborts otherwise. */
+/* A refusal must have a sentence of one nonempty line.  Aborts otherwise. */
 void fuzz_sentence(int rc, const char *message);
 
 #endif
