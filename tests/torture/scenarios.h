@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What torture.c runs. */
+/* The scenarios of torture.c. */
 #ifndef TESTS_TORTURE_SCENARIOS_H
 #define TESTS_TORTURE_SCENARIOS_H
 
@@ -10,7 +10,7 @@
 #define SLOW    " --machine ^/tests/torture/slow.json"
 #define TIERS   OPTIONS " --micro-batch 4096 --vram 8M --host 2M --nvme .:32M" SLOW
 #define CUDA    " --device cuda --vram 128M"
-/* The fake GPU takes nothing besides the arena, so this is the same budget. */
+/* The fake GPU uses no memory besides the arena, so this is the same budget. */
 #define CUDA_TIERS " --device cuda --micro-batch 4096 --vram 76M --host 2M --nvme .:32M" SLOW
 #define VAE        " --groups 2 --spatial-widths 4,4 --temporal-widths 4,4,4"
 #define VAE_TRAIN                                                                                  \
