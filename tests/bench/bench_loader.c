@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What reading videos takes.
+ * The cost of reading videos.
  *
- *   bench_loader FOLDER          frames a second of processor time of one thread, out of H.264 of
- *                                1920 x 1080 with a key every 50 frames, which is written to FOLDER
+ *   bench_loader FOLDER          frames per second of processor time of one thread, from H.264 of
+ *                                1920 x 1080 with a key frame every 50 frames, which is written to
+ *                                FOLDER
  *   bench_loader FOLDER CLIPS [WORKERS [SHRINK]]
- *                                so many clips of many small videos, some of them damaged, by the
- *                                loader: the resident set must stay flat, within 1 % behind the
- *                                first quarter, and below the wall.  Sides of all frames are
+ *                                reads CLIPS clips of many small videos, some of them damaged, with
+ *                                the loader: the resident set must stay below its limit, and within
+ *                                1 % of its size after the first quarter.  Sides of all frames are
  *                                divided by SHRINK, so that many clips take less time.
  */
 #include <malloc.h>

@@ -1,21 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * CUDA on the host's memory, so that its calls can be made to fail where there is no GPU.  It is
- * loaded before the program (LD_PRELOAD) behind tests/torture/shim.c, which says whose turn it is
- * to fail: every call of the runtime and of the driver is one of kind "cuda", every one of cuBLASLt
- * "cublas".  What it does not define is taken from the CUDA libraries, where there is no GPU
- * either.
+ * CUDA on the host's memory, to make its calls fail without a GPU.  It is loaded before the program
+ * (LD_PRELOAD) after tests/torture/shim.c, which decides which call fails: every call of the runtime
+ * and of the driver is of kind "cuda", every call of cuBLASLt of kind "cublas".  Functions that are
+ * not defined here come from the CUDA libraries, which find no GPU.
  *
- * Streams run at once and in the caller's thread, so events are reached when they are recorded.
- * Kernels and products do nothing: device memory has zeros and what was copied there.  What is
- * recorded into a graph runs as well, once, and launching the graph does nothing.  A call that
- * fails does nothing, but for those that give something back, which do.  Like CUDA, it refuses what
- * is not there: handles that were given back, pieces mapped twice, captures that were not begun.
+ * Streams run immediately in the caller's thread, so events are complete when they are recorded.
+ * Kernels and products do nothing: device memory holds zeros and copied data.  Work recorded into a
+ * graph runs once, at once, and launching the graph does nothing.  A call that fails does nothing,
+ * but calls that free something do free it.  Like CUDA, it refuses invalid handles: freed ones,
+ * memory mapped twice, captures that were not started.
  *
- * FAKE_CUDA_DEVICES=0 says that there is no device: a program for the CPU is then the same on a
- * machine with a GPU, whose driver crashes where it has no memory.
+ * FAKE_CUDA_DEVICES=0 reports no device: a program for the CPU then behaves the same on a machine
+ * with a GPU, whose driver crashes without memory.
  *
- * What the program has not given back when it ends is told of, and the exit code is then 9.
+ * At the end, objects that the program has not freed are reported, and the exit code is 9.
  */
 #include <cuda.h>
 #include <cuda_runtime_api.h>

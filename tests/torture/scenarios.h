@@ -24,11 +24,10 @@
     "malloc pthread_create open fopen socket setsockopt bind listen accept connect send recv "     \
     "poll getaddrinfo rename"
 
-/* What runs: `prepare` makes the file "before", and more that does not change; `run` finds it as
- * "state" and leaves there what it likes.  "@" stands for the folder that prepare ran in, "^" for
- * that of the sources, "%" for a port of this run alone.  Ranks meet at an address and not in a
- * file, which takes the name of the machine: the C library ends the process where its look-up of a
- * name finds no memory. */
+/* A scenario: `prepare` makes the file "before", and others that do not change; `run` finds it as
+ * "state" and may replace it.  "@" stands for the folder in which prepare ran, "^" for the source
+ * folder, "%" for a port of this run.  Ranks meet at an address, not at a file, which needs the name
+ * of the machine: the C library ends the process if its name look-up has no memory. */
 static const struct scenario {
     const char *name;
     const char *prepare[3];

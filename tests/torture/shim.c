@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Loaded before a program (LD_PRELOAD), makes one call of a kind fail: CKPT_TORTURE=pwrite:3 the
- * third pwrite, CKPT_TORTURE=mmap:2+ the second mmap and all behind it; of several orders, with
- * commas between them, the first counts that names the kind.  CKPT_TORTURE_COUNTS=FILE gets how
- * often each kind was called, CKPT_TORTURE_BEGUN=FILE is there once main() runs, and
- * CKPT_TORTURE_TRACE=1 shows who made the call that failed, and where the program crashed.  Calls
- * count from main() to the end of the process, whoever makes them; what comes before, the loader
- * and the constructors of libraries, is nobody's to mend.  For the same reason loading a library
- * and parsing JSON fail as a whole, and nothing inside them does: libgfortran's constructor (a part
- * of OpenBLAS) calls exit() without memory and then crashes in its own destructor; jansson drops
- * the characters that it has no memory for (github.com/akheron/jansson/issues/362) and reads past
- * its buffer.  A failing call does nothing, but for closing: a file that cannot be closed is closed
- * all the same.
+ * third pwrite, CKPT_TORTURE=mmap:2+ the second mmap and all later ones.  Several orders are
+ * separated by commas; the first one that names the kind counts.
+ *
+ * - CKPT_TORTURE_COUNTS=FILE receives the number of calls of each kind, CKPT_TORTURE_BEGUN=FILE
+ *   exists once main() runs, and CKPT_TORTURE_TRACE=1 prints the caller of the failed call, and
+ *   where the program crashed.
+ * - Calls of any caller count, from main() to the end of the process.  The loader and the
+ *   constructors of libraries run earlier and are not tested, because no caller could handle their
+ *   failures.
+ * - For the same reason loading a library and parsing JSON fail as a whole, and nothing inside them
+ *   does: libgfortran's constructor (a part of OpenBLAS) calls exit() without memory and then
+ *   crashes in its own destructor; jansson drops characters without memory for them
+ *   (github.com/akheron/jansson/issues/362) and reads past its buffer.
+ * - A failing call does nothing, with one exception: a close that fails closes the file.
  */
 #include <dlfcn.h>
 #include <errno.h>

@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Every call fails once.  A program runs once to count its calls, with tests/torture/shim.c loaded
- * before it, and then once for each of them, which fails.  However that ends, it must be
- *   - with 0, and then all files asked for are those of a run without a fault, or with 1 or 2 and a
- *     sentence; not by a signal, and not after more than a minute;
- *   - with the state file that was there before, or the new one, and no other file left behind.
+ * before it, and then once for each call, which fails.  Each run must end within a minute and not by
+ * a signal,
+ *   - either with 0 and the same files as a run without a fault, or with 1 or 2 and a sentence;
+ *   - and leave the old state file or the new one, and no other file.
  *
  *     torture [--all] [--jobs N] [--scenario NAME] [--kind KIND] [--most N]
  *
- * With --all the first 100 calls of each kind are taken one by one, and of those behind them as
- * many again, evenly; 8 and 8 where a run takes seconds.  Without, a few of each kind are (--most:
- * so many), evenly, and only from the scenarios that are quick.  Exits 0, 1, or 77 where it cannot
- * run.
+ * With --all: of each kind, the first 100 calls, and 100 of the later ones, evenly spaced; 8 and 8 if
+ * a run takes seconds.  Without: a few calls of each kind (--most N), evenly spaced, in the quick
+ * scenarios only.  Exits 0, 1, or 77 if it cannot run.
  */
 #include <dirent.h>
 #include <errno.h>
