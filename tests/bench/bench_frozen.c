@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bench_frozen BASE TEXT [STEPS]: the effect of frozen weights in codes on learning.  A small GPT in
- * bf16 first learns a base, the bytes of one text.  Then adapters of rank 8 learn another text, with
- * the base stored in bf16, int8 and nf4, for the same number of steps at a constant learning rate,
- * with three seeds that determine the adapters and the order of samples.  A row has the mean loss of
- * the first 10 steps, which is the loss of the base, of the last 100, and of the last 250.
+ * bench_frozen BASE TEXT [STEPS]: the effect of frozen weights in codes on learning.  A small GPT
+ * in bf16 first learns a base, the bytes of one text.  Then adapters of rank 8 learn another text,
+ * with the base stored in bf16, int8 and nf4, for the same number of steps at a constant learning
+ * rate, with three seeds that determine the adapters and the order of samples.  A row has the mean
+ * loss of the first 10 steps, which is the loss of the base, of the last 100, and of the last 250.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Runs the collectives between ranks over any transport and prints one line per job: the digest of
- * all results, which must not depend on the transport.  With a fault, every rank prints how it ended.
+ * all results, which must not depend on the transport.  With a fault, every rank prints how it
+ * ended.
  *
  *     comm_ranks threads SIZE
  *     comm_ranks tcp SIZE WHERE [FAULT RANK]      forks the ranks

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * CUDA on the host's memory, to make its calls fail without a GPU.  It is loaded before the program
- * (LD_PRELOAD) after tests/torture/shim.c, which decides which call fails: every call of the runtime
- * and of the driver is of kind "cuda", every call of cuBLASLt of kind "cublas".  Functions that are
- * not defined here come from the CUDA libraries, which find no GPU.
+ * (LD_PRELOAD) after tests/torture/shim.c, which decides which call fails: every call of the
+ * runtime and of the driver is of kind "cuda", every call of cuBLASLt of kind "cublas".  Functions
+ * that are not defined here come from the CUDA libraries, which find no GPU.
  *
  * Streams run immediately in the caller's thread, so events are complete when they are recorded.
  * Kernels and products do nothing: device memory holds zeros and copied data.  Work recorded into a
@@ -38,7 +38,7 @@ extern void *__libc_calloc(size_t, size_t);
 extern void __libc_free(void *);
 
 static atomic_size_t used; /* bytes of the device */
-atomic_int fake_kernels; /* and products that were run, each for 10 ms as events have it */
+atomic_int fake_kernels;   /* and products that were run, each for 10 ms as events have it */
 static __thread cudaError_t last;
 static __thread struct CUstream_st *capturing;
 

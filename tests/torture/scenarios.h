@@ -26,8 +26,8 @@
 
 /* A scenario: `prepare` makes the file "before", and others that do not change; `run` finds it as
  * "state" and may replace it.  "@" stands for the folder in which prepare ran, "^" for the source
- * folder, "%" for a port of this run.  Ranks meet at an address, not at a file, which needs the name
- * of the machine: the C library ends the process if its name look-up has no memory. */
+ * folder, "%" for a port of this run.  Ranks meet at an address, not at a file, which needs the
+ * name of the machine: the C library ends the process if its name look-up has no memory. */
 static const struct scenario {
     const char *name;
     const char *prepare[3];
@@ -117,7 +117,10 @@ static const struct scenario {
      .prepare = {"job 1 256 - state -" OPTIONS},
      .run = "ckpt machine --device cpu --out w",
      .rank = -1,
-     .varies = true, .heavy = true, .slow = true, .alone = true},
+     .varies = true,
+     .heavy = true,
+     .slow = true,
+     .alone = true},
     {.name = "ckpt info",
      .prepare = {"job 1 256 - state w" OPTIONS},
      .run = "ckpt info",

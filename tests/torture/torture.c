@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Every call fails once.  A program runs once to count its calls, with tests/torture/shim.c loaded
- * before it, and then once for each call, which fails.  Each run must end within a minute and not by
- * a signal,
+ * before it, and then once for each call, which fails.  Each run must end within a minute and not
+ * by a signal,
  *   - either with 0 and the same files as a run without a fault, or with 1 or 2 and a sentence;
  *   - and leave the old state file or the new one, and no other file.
  *
  *     torture [--all] [--jobs N] [--scenario NAME] [--kind KIND] [--most N]
  *
- * With --all: of each kind, the first 100 calls, and 100 of the later ones, evenly spaced; 8 and 8 if
- * a run takes seconds.  Without: a few calls of each kind (--most N), evenly spaced, in the quick
- * scenarios only.  Exits 0, 1, or 77 if it cannot run.
+ * With --all: of each kind, the first 100 calls, and 100 of the later ones, evenly spaced; 8 and 8
+ * if a run takes seconds.  Without: a few calls of each kind (--most N), evenly spaced, in the
+ * quick scenarios only.  Exits 0, 1, or 77 if it cannot run.
  */
 #include <dirent.h>
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What lm-train reads: files of tokens of each kind, the order of samples, tokenizers against those
- * of Hugging Face, and files that are not right. */
+/* The inputs of lm-train: token files of each kind, the order of samples, tokenizers against
+ * Hugging Face's, and invalid files. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -17,7 +17,7 @@
 
 static char said[1024];
 
-/* The sentence, kept instead of printed. */
+/* The sentence, stored instead of printed. */
 int say_fail(const char *fmt, ...)
 {
     va_list ap;
@@ -155,7 +155,7 @@ static void test_broken(void **state)
 
 /* ---- samples ------------------------------------------------------------------------------- */
 
-/* Shards of 10, 3 and 25 tokens, which count up; text of 7 bytes has no row of 8. */
+/* Shards of 10, 3 and 25 consecutive tokens; a text of 7 bytes has no sample of 8. */
 static void open_counted(struct dataset *d, bool shuffled, uint64_t seed)
 {
     static const int sizes[] = {10, 3, 25};
@@ -297,7 +297,7 @@ static void test_text(void **state)
 /* ---- tokenizers ---------------------------------------------------------------------------- */
 
 #ifdef HAVE_PCRE2
-/* The tokens of text.txt are those of Hugging Face's tokenizer, and lead back to the text. */
+/* The tokens of text.txt equal those of Hugging Face's tokenizer, and decode to the text. */
 static void check_tokenizer(const char *file, const char *expected)
 {
     struct tokenizer t;
@@ -334,8 +334,7 @@ static void test_tokenizers(void **state)
     check_tokenizer("pair", "gpt2-text.bin");
 }
 
-/* Long pieces take the heap of their own; a million of one letter takes no longer than it should.
- */
+/* Long pieces use a separate heap; a million equal letters take no longer than other text. */
 static void test_long_piece(void **state)
 {
     enum { N = 1000000 };

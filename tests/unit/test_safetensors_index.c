@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Models of several files: shards with an index, and directories; what is refused, and why. */
+/* Models of several files: shards with an index, and directories; refusals and their reasons. */
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -7,7 +7,7 @@
 #include "core/base.h"
 #include "ckpt_files.h"
 
-/* The files of a test, in the directory; removed behind it. */
+/* The files of a test, in its directory; removed afterwards. */
 static char made[16][128];
 static int n_made;
 
@@ -90,7 +90,7 @@ static void expect_model(const char *name)
     ckpt_file_close(f);
 }
 
-/* By the index, by the directory with and without a slash; other files do not matter. */
+/* By the index, by the directory with and without a slash; other files have no effect. */
 static void test_shards(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The host tier: pages, pins, growth, and machines, as they were recorded, that have too little. */
+/* The host tier: pages, pins, growth, and recorded machines with too little memory. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -86,7 +86,7 @@ static void expect(const struct host_need *need, const char *name, int64_t left)
                      (need->locked && left < 8 * MIB ? need->locked : need->bytes) - left);
 }
 
-/* A GiB stays free. */
+/* One GiB stays free. */
 static void test_available(void **state)
 {
     (void)state;
@@ -107,7 +107,7 @@ static void test_node(void **state)
     expect(&(struct host_need){.bytes = left + 1, .node = 1}, "free memory of NUMA node 1", left);
     expect(&(struct host_need){.bytes = left + 1, .node = 0}, NULL, 0);
     expect(&(struct host_need){.bytes = left + 1, .node = -1}, NULL, 0);
-    /* The limit that lacks most is named. */
+    /* The limit with the largest shortage is named. */
     expect(&(struct host_need){.bytes = 40 * GIB, .node = 1}, "free memory of NUMA node 1", left);
 }
 
@@ -132,7 +132,7 @@ static void test_group_of_version_2(void **state)
            "control group limit /sys/fs/cgroup/user.slice/run-3.scope/memory.max", GIB - 32 * MIB);
 }
 
-/* In a container the path is that of the host; its own group stands at the mount. */
+/* In a container the path is that of the host; its own group is at the mount. */
 static void test_group_of_version_1(void **state)
 {
     (void)state;
@@ -165,7 +165,7 @@ static void test_locked(void **state)
     assert_true(host_limits_lockable(machine) == INT64_MAX);
 }
 
-/* This machine: whatever its files look like, some memory can be had and not all of it. */
+/* This machine: whatever its files contain, some memory is available and not all of it. */
 static void test_this_machine(void **state)
 {
     (void)state;
@@ -231,7 +231,7 @@ static void test_refusal(void **state)
     assert_null(t);
 }
 
-/* Memory of other nodes will do: it is not the node that must have room. */
+/* Memory of other nodes is accepted: the preferred node need not have space. */
 static void test_spread(void **state)
 {
     (void)state;
@@ -245,7 +245,7 @@ static void test_spread(void **state)
 /* ---- pins -------------------------------------------------------------------------------------
  */
 
-/* What a device knows of: which bytes are pinned, checked at each call. */
+/* The device's record of pinned bytes, checked at each call. */
 struct device_memory {
     char *base;
     struct {
@@ -291,7 +291,7 @@ static int64_t pinned(const struct device_memory *d)
     return all;
 }
 
-/* Three steps of growth, each pin failing in turn: what was pinned before is pinned again. */
+/* Growth in three steps, each pin failing in turn: memory that was pinned is pinned again. */
 static void test_pins(void **state)
 {
     (void)state;
@@ -372,7 +372,7 @@ static void test_mmap_fails(void **state)
     }
 }
 
-/* Placement is a wish: without it the tier works and says so. */
+/* Placement is a preference: without it the tier works and reports so. */
 static void test_no_placement(void **state)
 {
     (void)state;

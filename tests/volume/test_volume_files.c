@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Volumes in files: values, places and what is refused.  make_volume_files.py says what is in. */
+/* Volumes in files: values, positions and refusals. make_volume_files.py defines the contents. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -47,7 +47,7 @@ static void put(const char *name, const char *text, size_t n)
     fclose(f);
 }
 
-/* Bytes of a file of the tests, up to `most`, under another name. */
+/* Bytes of a test file, up to `most`, under another name. */
 static void copy(const char *from, const char *to, size_t most)
 {
     static char bytes[4096];
@@ -77,7 +77,7 @@ static void refused(const char *path, const char *sentence)
         fail_msg("no \"%s\" in: %s", sentence, said);
 }
 
-/* Every box of a volume of the tests. */
+/* Every box of a test volume. */
 static void check_values(const struct volume *v)
 {
     float got[VOXELS];
@@ -128,7 +128,7 @@ static void refused_line(const char *line, const char *sentence)
     refused(made("odd.mhd"), sentence);
 }
 
-/* Sizes are whole numbers whose bytes can be counted, places are known. */
+/* Sizes must be whole numbers with a countable product, and positions must be valid. */
 static void test_meta_numbers(void **state)
 {
     (void)state;
@@ -145,7 +145,7 @@ static void test_meta_numbers(void **state)
     refused_line("ElementSpacing = 1e300 1 1", "its position is not valid");
 }
 
-/* What voxels are read from is a regular file: a pipe would keep the program waiting. */
+/* Voxels are read from regular files only: a pipe would block the program. */
 static void test_meta_pipe(void **state)
 {
     static const char text[] = "NDims = 3\nDimSize = 4 3 2\nElementType = MET_SHORT\n"
@@ -207,7 +207,7 @@ static void test_tensor(void **state)
     refused(made("flat.safetensors"), "has 2 axes");
 }
 
-/* Labels written like a volume have its values and place when they are read again. */
+/* Labels written with the header of a volume have its values and position when read again. */
 static void check_written(const struct volume *like, const char *name)
 {
     uint8_t labels[VOXELS];
