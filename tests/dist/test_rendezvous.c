@@ -439,7 +439,7 @@ static void check_wrong_token(const char *of_0, const char *of_1, const char *wo
     start(&ranks[1], where, of_1, 1, 2, 2);
     join(&ranks[0]);
     join(&ranks[1]);
-    assert_says(&ranks[0], "rank 1 of 2 did not come to tcp:127.0.0.1:");
+    assert_says(&ranks[0], "rank 1 of 2 did not reach tcp:127.0.0.1:");
     assert_says(&ranks[0], "rejected, the last from 127.0.0.1");
     assert_says(&ranks[1], "rank 1 did not find rank 0 at tcp:127.0.0.1:");
     assert_says(&ranks[1], words);
@@ -533,7 +533,7 @@ static void test_file_of_a_failed_job(void **state)
     snprintf(where, sizeof where, "file:%s/meet", directory);
     start(&rank, where, NULL, 0, 2, 0.3);
     join(&rank);
-    assert_says(&rank, "rank 1 of 2 did not come to file:");
+    assert_says(&rank, "rank 1 of 2 did not reach file:");
     assert_int_equal(stat(where + 5, &s), -1);
 }
 

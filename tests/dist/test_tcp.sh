@@ -30,7 +30,7 @@ check_fault late 3 "rank 1 did not reach .*$here within 3 s"
 check_fault stop 2 'rank 1 did not reach .*of step 0 within 3 s'
 check_fault kill 2 'rank 1 is gone at .*of step 0'
 check_fault plan 3 'rank 1 started with another plan than rank 0'
-check_fault absent 2 'rank 1 of 3 did not come to file:.* within 3 s'
+check_fault absent 2 'rank 1 of 3 did not reach file:.* within 3 s'
 # who comes when rank 0 has left already does not hear why
 late='rank [12] did not find rank 0'
 check_fault size 2 "rank 1 (.*) was started as one of 4, rank 0 as one of 3\\|$late"
