@@ -29,7 +29,7 @@ int attention_check(struct ckpt_call *call, int q_ndim, int k_ndim)
             return ckpt_call_fail(call, "%c has %d axes and must have %d", "qkv"[i], d -> ndim,
                                   i ? k_ndim : q_ndim);
         if (!last_axis_dense(d))
-            return ckpt_call_fail(call, "the last axis of %c is not dense; ckpt_contiguous it",
+            return ckpt_call_fail(call, "the last axis of %c is not dense; use ckpt_contiguous",
                                   "qkv"[i]);
     }
     if (!desc_same_shape(&call->in[1], &call->in[2]))
@@ -118,8 +118,8 @@ static int check_heads(struct ckpt_call *call)
                 return ckpt_call_fail(call, "axis %d of q has size %lld, that of k %lld", i,
                                       (long long)q->shape[i], (long long)k->shape[i]);
     if (heads != groups && (groups == 0 || heads % groups))
-        return ckpt_call_fail(call, "%lld heads of q cannot share %lld of k", (long long)heads,
-                              (long long)groups);
+        return ckpt_call_fail(call, "%lld heads of q are not a multiple of %lld heads of k",
+                              (long long)heads, (long long)groups);
     return CKPT_OK;
 }
 

@@ -21,8 +21,8 @@ static int concat_shape(struct ckpt_call *call)
         struct ckpt_desc d = call->in[i];
         int64_t size = d.ndim == out->ndim ? d.shape[axis] : 0;
         if (d.ndim >= 0 && d.dtype != out->dtype)
-            return ckpt_call_fail(call, "operand %d has another dtype than operand 0: ckpt_cast it",
-                                  i);
+            return ckpt_call_fail(call,
+                                  "operand %d has another dtype than operand 0; use ckpt_cast", i);
         d.shape[axis] = out->shape[axis];
         if (!desc_same_shape(&d, out))
             return ckpt_call_fail(call, "operand %d differs in more than axis %d", i, axis);

@@ -61,7 +61,7 @@ static int check_addend(struct ckpt_call *call)
     if (call->n_in < 4 || a->ndim < 0)
         return CKPT_OK;
     if (a->dtype != y->dtype)
-        return ckpt_call_fail(call, "a and x must have the same dtype; ckpt_cast one of them");
+        return ckpt_call_fail(call, "a and x must have the same dtype; use ckpt_cast");
     if (!desc_same_shape(a, y))
         return ckpt_call_fail(call,
                               "a must have the shape of the result, with a last axis of "
@@ -76,7 +76,7 @@ static int linear_shape(struct ckpt_call *call)
     if (call_float(call, 0) || call_float(call, 1))
         return CKPT_ESHAPE;
     if (x->dtype != w->dtype)
-        return ckpt_call_fail(call, "x and w must have the same dtype; ckpt_cast one of them");
+        return ckpt_call_fail(call, "x and w must have the same dtype; use ckpt_cast");
     if (x->ndim < 1 || w->ndim != 2)
         return ckpt_call_fail(call, "x must be [..., K] and w [N, K]");
     if (last_size(x) != w->shape[1])

@@ -95,7 +95,7 @@ static int matmul_rule(struct ckpt_call *call)
     if (check_operand(call, 0) || check_operand(call, 1))
         return CKPT_ESHAPE;
     if (a->dtype != b->dtype)
-        return ckpt_call_fail(call, "a and b must have the same dtype; ckpt_cast one of them");
+        return ckpt_call_fail(call, "a and b must have the same dtype; use ckpt_cast");
     struct gemm g = sizes_of(a, b, attr);
     int64_t inner = b->shape[b->ndim - (attr->transpose_b ? 1 : 2)];
     if (g.inner != inner)

@@ -73,7 +73,8 @@ static int take_clip(struct cache *c, const struct cache_shard *s, enum cache_pa
     char name[24];
 
     if (at < 0 || at >= c->rows)
-        return say_fail("%s: has clip %lld of %lld", s->path, (long long)at, (long long)c->rows);
+        return say_fail("%s: lists clip %lld, but there are %lld clips", s->path, (long long)at,
+                        (long long)c->rows);
     struct cache_row *r = &c->row[at];
     r->note.row = at;
     r->note.name = json_string_value(json_object_get(clip, "name"));
@@ -86,14 +87,17 @@ static int take_clip(struct cache *c, const struct cache_shard *s, enum cache_pa
     const json_t *entry = json_object_get(header, name), *shape = json_object_get(entry, "shape");
     const uint8_t *values = values_of(s, entry, part == CACHE_TEXT ? 2 : 4, &r->half[part]);
     if (!values)
-        return say_fail("%s: clip %lld is not as the header says", s->path, (long long)at);
+        return say_fail("%s: the tensor of clip %lld does not match the header", s->path,
+                        (long long)at);
     r->sum[part] = strtoull(sum, NULL, 16);
     if (part == CACHE_TEXT) {
         r->text = values;
         r->tokens = item(shape, 0);
         c->tokens = r->tokens > c->tokens ? r->tokens : c->tokens;
         c->width = c->width ? c->width : item(shape, 1);
-        return item(shape, 1) == c->width ? 0 : say_fail("%s: texts of two widths", s->path);
+        return item(shape, 1) == c->width
+                   ? 0
+                   : say_fail("%s: the text features have different widths", s->path);
     }
     r->z = values;
     c->present++;
@@ -136,7 +140,7 @@ static int check_values(const struct cache *c, const struct cache_shard *s, enum
         bool same = cache_sum(at, bytes_of(c, r, part)) == r->sum[part];
         give_back(at, bytes_of(c, r, part));
         if (!same)
-            return say_fail("%s: clip %lld (%s) is damaged: its bytes have another sum", s->path,
+            return say_fail("%s: clip %lld (%s) is damaged: its checksum does not match", s->path,
                             (long long)r->note.row, r->note.name);
     }
     return 0;
@@ -156,13 +160,13 @@ static int take_shard(struct cache *c, struct cache_shard *s, const char *dir, c
 
     if (!file || !sum || strchr(file, '/') ||
         snprintf(path, sizeof path, "%s/%s", dir, file) >= CACHE_PATH)
-        return say_fail("%s/manifest.json: a shard is not described as it should be", dir);
+        return say_fail("%s/manifest.json: the entry of a shard is not valid", dir);
     int rc = cache_shard_open(s, path, setup, &header);
     if (!rc && (int64_t)s->size != json_integer_value(json_object_get(about, "bytes")))
         rc = say_fail("%s: has %zu bytes, and the manifest says %lld", path, s->size,
                       (long long)json_integer_value(json_object_get(about, "bytes")));
     if (!rc && cache_shard_sum(s) != strtoull(sum, NULL, 16))
-        rc = say_fail("%s: its header is damaged: it has another sum than in the manifest", path);
+        rc = say_fail("%s: its header is damaged: its checksum does not match the manifest", path);
     if (!rc)
         json_array_foreach(s->clips, i, clip) if (!rc) rc = take_clip(c, s, part, header, clip);
     json_decref(header);
@@ -197,7 +201,7 @@ static int open_cache(struct cache *c, const char *dir, bool all)
     if (snprintf(path, sizeof path, "%s/manifest.json", dir) >= CACHE_PATH)
         return say_fail("%s: the name is too long", dir);
     if (ckpt_input_open(&f, path))
-        return say_fail("%s; a cache that is not finished has none: run video-encode again",
+        return say_fail("%s; an unfinished cache has no manifest: run video-encode again",
                         ckpt_error(NULL));
     c->manifest = json_loadf(f, 0, &error);
     fclose(f);
@@ -206,7 +210,7 @@ static int open_cache(struct cache *c, const char *dir, bool all)
     const char *format = json_string_value(json_object_get(c->manifest, "format"));
     int64_t version = json_integer_value(json_object_get(c->manifest, "version"));
     if (!format || strcmp(format, "ckpt-cache"))
-        return say_fail("%s: is no manifest of a cache", path);
+        return say_fail("%s: is not the manifest of a cache", path);
     if (version != CACHE_VERSION)
         return say_fail("%s: is of version %lld, and this program reads %d", path,
                         (long long)version, CACHE_VERSION);

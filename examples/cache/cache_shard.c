@@ -60,7 +60,8 @@ static int map(const char *path, uint8_t **bytes, size_t *size)
     int error = errno;
     close(fd);
     if (at == MAP_FAILED)
-        return say_fail("%s: %s", path, *size ? strerror(error) : "is no file, or empty");
+        return say_fail("%s: %s", path,
+                        *size ? strerror(error) : "is not a regular file, or empty");
     *bytes = at;
     return 0;
 }
@@ -160,14 +161,14 @@ static int read_header(struct cache_shard *s, const char *setup, json_t **header
     uint64_t n = s->size > sizeof n ? front_of(s) : 0;
 
     if (n < 2 || n > s->size - sizeof n)
-        return say_fail("%s: is no shard of a cache, or cut off", s->path);
+        return say_fail("%s: is not a shard of a cache, or truncated", s->path);
     *header = json_loadb((const char *)s->bytes + sizeof n, n, 0, NULL);
     const json_t *about = json_object_get(*header, "__metadata__");
     const char *clips = json_string_value(json_object_get(about, "cache.clips"));
     const char *made = json_string_value(json_object_get(about, "cache.setup"));
     s->clips = clips ? json_loads(clips, 0, NULL) : NULL;
     if (!made || !json_is_array(s->clips))
-        return say_fail("%s: is no shard of a cache, or its header is damaged", s->path);
+        return say_fail("%s: is not a shard of a cache, or its header is damaged", s->path);
     if (setup && strcmp(made, setup))
         return say_fail("%s: was made with other settings, another encoder or other data; they are "
                         "in manifest.json",

@@ -28,7 +28,7 @@ int caption_pass_open(struct caption_pass *p)
 void caption_pass_report(const struct caption_pass *p)
 {
     text_reader_report(&p->reader, p->from, p->length);
-    names_report(&p->without, p->from, "no caption, so an empty one, of");
+    names_report(&p->without, p->from, "no caption, so an empty one, for");
 }
 
 void caption_pass_close(struct caption_pass *p)

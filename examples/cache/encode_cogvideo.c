@@ -26,7 +26,7 @@ int encode_cogvideo_data(struct encode *e)
         return -1;
     int64_t factor = cogvae_factor(&k->m.config);
     if (height % factor || width % factor)
-        return say_fail("--size %lldx%lld: the sides of a frame are multiples of %lld",
+        return say_fail("--size %lldx%lld: width and height must be multiples of %lld",
                         (long long)width, (long long)height, (long long)factor);
     d->rows = d->videos.rows;
     d->shape->clips = (struct stdit_clips){.frames = frames, .height = height, .width = width};

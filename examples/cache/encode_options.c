@@ -10,43 +10,46 @@
 
 static const struct ckpt_option table[] = {
     ROW("data", STRING, stdit.video_dir, "DIR",
-        "videos: a directory of them and of tar files, or one with videos.txt and prompts.txt; "
-        "also one video or tar file, or a table (.csv)"),
-    ROW("output", STRING, output, "DIR", "where the shards and the manifest go"),
+        "directory of videos and tar files, or with videos.txt and prompts.txt; also one video, "
+        "one tar file or a table of videos (.csv)"),
+    ROW("output", STRING, output, "DIR", "directory for the shards and the manifest"),
     ROW("vae", STRING, stdit.vae, "FILE",
-        "weights of Open-Sora's autoencoder (safetensors), or the directory with them"),
+        "weights of the autoencoder of Open-Sora (safetensors), or a directory with them"),
     ROW("model", STRING, model, "DIR",
-        "CogVideoX as diffusers keeps it, with vae/ in it, instead of --vae: latents for "
-        "cogvideo-train (default: Open-Sora's)"),
-    ROW("vae-model", STRING, stdit.vae_model, "NAME", "its preset: tiny or v1.2 (default v1.2)"),
+        "CogVideoX model directory of diffusers, with vae/, in place of --vae: latents for "
+        "cogvideo-train (default: none)"),
+    ROW("vae-model", STRING, stdit.vae_model, "NAME",
+        "preset of the autoencoder of --vae: tiny or v1.2 (default v1.2)"),
     ROW("text-encoder", STRING, stdit.text_encoder, "DIR",
-        "T5, or a model with text_encoder/ and tokenizer/ in it (default: no text features)"),
-    ROW("tokenizer", STRING, stdit.tokenizer, "FILE",
-        "spiece.model, or its directory (default: that of --text-encoder)"),
+        "directory of T5 in the format of Hugging Face, or of a model with text_encoder/ and "
+        "tokenizer/ (default: no text features)"),
+    SPIECE_ROW(stdit.tokenizer, "--text-encoder"),
     RANGE("text-tokens", INT, stdit.text_tokens, "N",
-          "tokens of a caption (default 300, with --model 226)", 1, 65536),
+          "tokens of a caption (default 300; with --model 226)", 1, 65536),
     ROW("buckets", STRING, stdit.buckets, "FILE",
-        "encode each clip for its bucket of this table (default: all of one size)"),
+        "table of sizes and lengths: each clip is encoded for its bucket (default: one size for "
+        "all)"),
     ROW("size", STRING, stdit.size, "WxH",
-        "size a clip is brought to (default 64x40, with --model 720x480)"),
-    RANGE("frames", INT, stdit.frames, "N", "frames of a clip (default 17, with --model 49)", 1,
+        "size to which clips are resized (default 64x40; with --model 720x480)"),
+    RANGE("frames", INT, stdit.frames, "N", "frames of a clip (default 17; with --model 49)", 1,
           65536),
-    RANGE("stride", INT, stdit.stride, "N", "take every N-th frame (default 1)", 1, 65536),
+    RANGE("stride", INT, stdit.stride, "N",
+          "spread a clip over N times as many frames of the file (default 1)", 1, 65536),
     RANGE("clips", INT, stdit.clips, "N",
-          "clips of a video, at most (default: as many as it has frames for)", 1, OPTION_MOST),
+          "largest number of clips per video (default: as many as fit)", 1, OPTION_MOST),
     ROW("dtype", STRING, stdit.dtype, "TYPE",
-        "fp32 or bf16, of weights, activations and text features (default bf16)"),
+        "dtype of weights, activations and text features: fp32 or bf16 (default bf16)"),
     ROW("stored", STRING, stored, "TYPE",
-        "fp32 or bf16, of latents in the shards; fp32 trains with the bits of encoding on the way "
+        "dtype of stored latents: fp32 or bf16; fp32 gives the bits of training with --video-dir "
         "(default fp32)"),
-    RANGE("shard", INT, shard, "N", "clips of a shard (default 64)", 1, 1 << 20),
+    RANGE("shard", INT, shard, "N", "clips per shard (default 64)", 1, 1 << 20),
     RANGE("workers", INT, stdit.loader.workers, "N",
-          "threads of each rank that read videos (default 2)", 1, 1024),
+          "threads per rank that read videos ahead (default 2)", 1, 1024),
     ROW("loader-memory", SIZE, stdit.loader.memory, "SIZE",
-        "host memory of each rank for clips read ahead and their decoders (default: two clips)"),
+        "host memory per rank for clips read ahead and their decoders (default: two clips)"),
     RANGE("max-bad", INT, stdit.loader.max_bad, "N",
-          "pass over so many clips that cannot be read (default 100)", 0, OPTION_MOST),
-    ROW("check", FLAG, check, NULL, "compare all sums of the cache in --output, and make nothing"),
+          "skip at most N unreadable clips (default 100)", 0, OPTION_MOST),
+    ROW("check", FLAG, check, NULL, "only verify the checksums of the cache in --output"),
     {"help",
      CKPT_OPT_FLAG,
      offsetof(struct encode_options, stdit.help),
@@ -84,11 +87,11 @@ static int check(struct encode_options *o)
     struct stdit_options *s = &o->stdit;
 
     if (!o->output && !s->library.plan_only)
-        return say_fail("--output DIR is missing: where the cache is to go");
+        return say_fail("--output DIR is missing: the directory for the cache");
     if (o->check)
         return 0;
     if (!s->video_dir)
-        return say_fail("--data DIR is missing: the videos");
+        return say_fail("--data DIR is missing: the directory of videos");
     if (o->model && (s->vae || s->buckets || s->stride || s->clips))
         return say_fail("--model: a video is one clip; leave out --vae, --buckets, --stride and "
                         "--clips");
@@ -97,7 +100,8 @@ static int check(struct encode_options *o)
     if (s->tokenizer && !s->text_encoder)
         return say_fail("--tokenizer is for --text-encoder");
     if (s->buckets && (s->size || s->frames || s->clips))
-        return say_fail("--size, --frames and --clips: with --buckets the table says it");
+        return say_fail(
+            "--size, --frames and --clips: leave them out, the table of --buckets has them");
     if (loader_check(&s->loader))
         return -1;
     option_take(&s->text_tokens, o->model ? 226 : 300, 0);
@@ -127,13 +131,14 @@ int encode_options_parse(struct encode_options *o, int argc, char **argv)
         ckpt_option_table_parse(table, o, &argc, argv) ||
         ckpt_options_reject(argc, argv, 2, tables))
         return say_fail("%s", ckpt_error(NULL));
-    if (options_print(s->help, s->version,
-                      "Usage: video-encode [OPTION]... --data DIR --vae FILE --output DIR\n"
-                      "       video-encode --check --output DIR\n\n"
-                      "Encodes videos and their captions once, for trainers that read them many\n"
-                      "times.  What is there already is kept, so the same command line goes on\n"
-                      "where a run was ended; with --ranks each makes its share of the shards.\n",
-                      2, sections))
+    if (options_print(
+            s->help, s->version,
+            "Usage: video-encode [OPTION]... --data DIR --vae FILE --output DIR\n"
+            "       video-encode --check --output DIR\n\n"
+            "Encodes videos and their captions once, into a cache for trainers, inside a\n"
+            "memory budget.  Existing shards are kept: the same command line resumes an\n"
+            "interrupted run.  With --ranks each process makes its share of the shards.\n",
+            2, sections))
         return 1;
     return check(o);
 }

@@ -159,8 +159,8 @@ static int check(const char *output)
     int rc = cache_open(&c, output, true);
 
     if (!rc)
-        say_print("%s: %lld shards, %lld clips and what is told of them: all sums are right\n",
-                  output, (long long)c.n_shards, (long long)c.present);
+        say_print("%s: %lld shards, %lld clips: all checksums match\n", output,
+                  (long long)c.n_shards, (long long)c.present);
     cache_close(&c);
     return rc;
 }
@@ -176,7 +176,7 @@ static int finish(const struct encode *e)
               "read; %s\n",
               output, (long long)e->made[CACHE_LATENTS], (long long)e->made[CACHE_TEXT],
               (long long)e->bad,
-              missing ? "shards of other ranks are still to come" : "the manifest is written");
+              missing ? "other ranks have not finished their shards" : "the manifest is written");
     return 0;
 }
 

@@ -68,8 +68,8 @@ static int text_path(char dst[PATH], const char *directory, const char *prompt)
 {
     (void)dst;
     (void)prompt;
-    return say_fail("%s: files of prompts are found by a checksum of libsodium, which this program "
-                    "was built without; --text FILE, with all of them, goes without it",
+    return say_fail("%s: files of prompts are named by checksums of libsodium, and this program "
+                    "was built without it; give one file with all prompts by --text FILE",
                     directory);
 }
 #endif
@@ -114,8 +114,8 @@ static int find_latents(char dst[PATH], const struct cogvideo_options *o)
     if (n == 1)
         return 0;
     return n ? say_fail("%s: %d directories have %s; choose one with --latents", all, n, size)
-             : say_fail("%s: there is no %s of any model; --frames, --height and --width, or "
-                        "--latents, say where encoded videos are",
+             : say_fail("%s: there is no %s of any model; give the size of encoded videos by "
+                        "--frames, --height and --width, or their directory by --latents",
                         all, size);
 }
 
@@ -142,9 +142,10 @@ static int check_latents(const struct cogvideo_data *d, const char *path,
     int64_t frames = g->frames - d->repeats;
 
     if (e->shape[0] == 2 * d->config->out_channels)
-        return say_fail("%s: '" VIDEO "' has %lld channels: these are moments, and a sample of "
-                        "%lld is needed",
-                        path, (long long)e->shape[0], (long long)d->config->out_channels);
+        return say_fail(
+            "%s: '" VIDEO
+            "' has %lld channels: these are moments; a sample with %lld channels is needed",
+            path, (long long)e->shape[0], (long long)d->config->out_channels);
     if (e->shape[0] != d->config->out_channels || e->shape[1] != frames ||
         e->shape[2] != g->height || e->shape[3] != g->width)
         return say_fail("%s: '" VIDEO "' is [%lld, %lld, %lld, %lld], and [%lld, %lld, %lld, %lld] "
@@ -283,8 +284,8 @@ static int find_files(struct cogvideo_data *d, const struct cogvideo_list *l, co
             return say_fail("no memory for a list of %lld videos", (long long)l->n);
     }
     d->missing = l->n - d->rows;
-    names_report(&videos, latents, "passed over, as they are not encoded there");
-    names_report(&prompts, texts, "passed over, as they are not encoded there");
+    names_report(&videos, latents, "skipped, because they are not encoded there");
+    names_report(&prompts, texts, "skipped, because they are not encoded there");
     return d->rows ? 0 : say_fail("none of %lld videos is encoded", (long long)l->n);
 }
 
@@ -307,7 +308,7 @@ int cogvideo_cache_open(struct cogvideo_data *d, const struct cogvideo_options *
     snprintf(d->title, sizeof d->title, "%.300s: %lld videos, latents [%lld, %lld, %lld, %lld]%s",
              latents, (long long)d->rows, (long long)d->config->out_channels,
              (long long)d->geometry.frames, (long long)d->geometry.height,
-             (long long)d->geometry.width, d->repeats ? ", the first frame of them twice" : "");
+             (long long)d->geometry.width, d->repeats ? ", the first frame repeated" : "");
     return 0;
 }
 

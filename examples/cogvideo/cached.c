@@ -27,7 +27,8 @@ static int list_rows(struct cogvideo_data *d, const char *path)
                             "size",
                             path, (long long)i, r->note.name);
         if (c->tokens && r->tokens != c->tokens)
-            return say_fail("%s: clip %lld has no text, or of another length", path, (long long)i);
+            return say_fail("%s: clip %lld has no text features, or features of another length",
+                            path, (long long)i);
         d->cached[d->rows++] = i;
     }
     return 0;

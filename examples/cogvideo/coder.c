@@ -20,12 +20,12 @@
 #define RANGE(...) CKPT_OPTION_RANGE(struct cogvae_coder_options, __VA_ARGS__)
 
 static const struct ckpt_option table_of_coder[] = {
-    ROW("model", STRING, model, "DIR",
-        "the model as diffusers keeps it, with vae/ in it, or that directory itself"),
-    ROW("dtype", STRING, dtype, "TYPE", "bf16 or fp32, of weights and activations (default bf16)"),
+    ROW("model", STRING, model, "DIR", "model directory of diffusers, or its vae directory"),
+    ROW("dtype", STRING, dtype, "TYPE",
+        "dtype of weights and activations: fp32 or bf16 (default bf16)"),
     RANGE("slice", COUNT, slice, "N",
-          "frames that a layer computes at a time, 0 all of a pass, exact (default auto: the "
-          "fastest that fits)",
+          "frames that a layer computes at a time, 0: all of a pass; results are the same (default "
+          "auto: the fastest that fits)",
           0, 64),
     HELP_ROWS,
     {0},

@@ -13,7 +13,7 @@ static void expect_zero(struct settings *s, const char *key)
     const json_t *v = settings_find(s, key);
 
     if (v && !(json_is_number(v) && json_number_value(v) == 0))
-        settings_refuse(s, key, "is not 0, and only that is known");
+        settings_refuse(s, key, "is not 0, the only supported value");
 }
 
 /* The defaults are the defaults of the diffusers class. */
@@ -55,9 +55,9 @@ static void check_known(struct settings *s, const struct cogvideo_config *c)
     if (!c->flat_patch) /* the files of the 1.5 models omit patch_bias: they have a bias */
         settings_expect_flag(s, "patch_bias", true);
     if (c->head % 16)
-        settings_refuse(s, "attention_head_dim", "is no multiple of 16");
+        settings_refuse(s, "attention_head_dim", "is not a multiple of 16");
     if (c->width % 16)
-        settings_refuse(s, "num_attention_heads", "makes a width that is no multiple of 16");
+        settings_refuse(s, "num_attention_heads", "gives a width that is not a multiple of 16");
     if (c->ofs_width && c->ofs_width != c->time_width)
         settings_refuse(s, "ofs_embed_dim", "differs from \"time_embed_dim\"");
     if (c->in_channels != c->out_channels && c->in_channels != 2 * c->out_channels)
@@ -65,7 +65,8 @@ static void check_known(struct settings *s, const struct cogvideo_config *c)
     if (c->patch < 2 || c->sample_height < c->patch || c->sample_width < c->patch)
         settings_refuse(s, "patch_size", "does not fit the sample size");
     if (c->learned && !c->rotary)
-        settings_refuse(s, "use_learned_positional_embeddings", "without rotary ones is not known");
+        settings_refuse(s, "use_learned_positional_embeddings",
+                        "without rotary embeddings is not supported");
 }
 
 static int read_root(struct settings *s, struct cogvideo_config *c)

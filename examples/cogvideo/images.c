@@ -12,9 +12,8 @@ static int open_encoder(struct cogvideo_images *m, const struct cogvideo_options
 
     cogvae_directory(path, sizeof path, o->model);
     if (!o->vae && !strcmp(path, o->model))
-        return say_fail("--images: there is no vae/ in %s that encodes pictures; --vae DIR names "
-                        "one",
-                        o->model);
+        return say_fail(
+            "--images: there is no vae/ in %s to encode pictures; give one by --vae DIR", o->model);
     if (cogvideo_coder_configure(&m->encoder, o, false))
         return -1;
     m->encoder.options.library = o->library;

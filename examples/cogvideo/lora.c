@@ -91,7 +91,7 @@ static void compare_scale(const struct cogvideo_options *o, const char *path)
     ckpt_file_close(f);
     if (!(fabs(theirs - own) < 1e-6 * own))
         say_note("%s: %s a scale of %g, and this run has --lora-alpha / --lora-rank = %g", path,
-                 text ? "its adapters have" : "it names no alpha, which stands for", theirs, own);
+                 text ? "its adapters have" : "it has no alpha, which means", theirs, own);
 }
 
 struct load {
@@ -118,11 +118,11 @@ int cogvideo_load_adapters(struct cogvideo_run *r, const char *path)
     if (rc)
         return say_fail("%s", ckpt_error(r->context));
     if (l.unexpected.n)
-        return say_fail("%s: these are not the adapters of this run: --lora-targets, or another "
-                        "model",
-                        path);
+        return say_fail(
+            "%s: these adapters do not match this run: other --lora-targets, or another model",
+            path);
     if (l.missing.n && !r->options.train.partial)
-        return say_fail("%s: %lld adapter%s missing; --partial starts them afresh", path,
+        return say_fail("%s: %lld adapter%s missing; --partial initializes them", path,
                         (long long)l.missing.n, l.missing.n > 1 ? "s are" : " is");
     compare_scale(&r->options, path);
     return 0;

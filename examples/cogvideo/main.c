@@ -33,7 +33,7 @@ static void introduce(const struct cogvideo_run *r)
     say_print("%s; %s tokens\n", r->data.title,
               say_count(tokens, g->tokens + cogvideo_grid(c, g).tokens));
     if (r->data.missing)
-        printf("%lld of %lld samples are passed over\n", (long long)r->data.missing,
+        printf("%lld of %lld samples are skipped\n", (long long)r->data.missing,
                (long long)(r->data.missing + r->data.rows));
 }
 

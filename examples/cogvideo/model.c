@@ -177,7 +177,7 @@ int cogvideo_check_geometry(const struct cogvideo_config *c, const struct cogvid
         return say_fail("%lld text tokens: this model takes %lld", (long long)g->tokens,
                         (long long)c->text_tokens);
     if (c->flat_patch && (g->height > c->sample_height || g->width > c->sample_width))
-        return say_fail("latents of %lld x %lld: this model has places for %lld x %lld",
+        return say_fail("latents of %lld x %lld: this model has positions for %lld x %lld",
                         (long long)g->height, (long long)g->width, (long long)c->sample_height,
                         (long long)c->sample_width);
     return 0;

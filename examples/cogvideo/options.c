@@ -12,76 +12,81 @@ static const struct ckpt_option table[] = {
     COGVIDEO_MODEL_ROWS,
     GRAD_DTYPE_ROW,
     ROW("data", STRING, data, "DIR",
-        "directory of videos.txt and prompts.txt, with what was encoded in DIR/cache; random: "
-        "noise (default random)"),
-    ROW("videos", STRING, videos, "FILE", "a video a line (default: videos.txt in --data)"),
+        "directory with videos.txt, prompts.txt and encoded data in DIR/cache; random: random "
+        "latents (default random)"),
+    ROW("videos", STRING, videos, "FILE",
+        "text file with one video per line (default: videos.txt in --data)"),
     ROW("prompts", STRING, prompts, "FILE",
-        "the prompt of each, a line each (default: prompts.txt or prompt.txt in --data)"),
-    ROW("csv", STRING, csv, "FILE", "both in the columns of a table (default: none)"),
-    ROW("video-column", STRING, video_column, "NAME", "of --csv (default video)"),
-    ROW("caption-column", STRING, caption_column, "NAME", "of --csv (default caption)"),
+        "text file with one prompt per line, in the order of --videos (default: prompts.txt or "
+        "prompt.txt in --data)"),
+    ROW("csv", STRING, csv, "FILE",
+        "table with a column of videos and one of prompts, in place of --videos and --prompts "
+        "(default: none)"),
+    ROW("video-column", STRING, video_column, "NAME", "column of videos in --csv (default video)"),
+    ROW("caption-column", STRING, caption_column, "NAME",
+        "column of prompts in --csv (default caption)"),
     ROW("latents", STRING, latents, "DIR",
-        "encoded videos (default: the directory of their size in DIR/cache/video_latent)"),
+        "directory of encoded videos (default: the one for their size in cache/video_latent of "
+        "--data)"),
     ROW("text", STRING, text, "DIR",
-        "encoded prompts, or one file with all of them, as text-encode writes it (default: "
-        "DIR/cache/prompt_embeddings of --data)"),
-    ROW("cache", STRING, cache, "DIR",
-        "train on latents and text that video-encode made (default: none)"),
-    ROW("check-cache", FLAG, check_cache, NULL,
-        "compare the sums of all values in --cache before the first step"),
+        "directory of encoded prompts, or one file from text-encode (default: "
+        "cache/prompt_embeddings of --data)"),
+    CACHE_ROWS,
     ROW("features", STRING, features, "FILE",
-        "train on z, y and, of I2V, image from a safetensors file"),
-    RANGE("frames", INT, frames, "N", "frames of a video (default: those of the data, else 49)", 1,
+        "train on z, y and, for I2V, image of a safetensors file"),
+    RANGE("frames", INT, frames, "N", "frames of a clip (default: from the data, else 49)", 1,
           65536),
-    RANGE("height", INT, height, "N", "rows of a video (default: those of the data, else 480)", 1,
-          65536),
-    RANGE("width", INT, width, "N", "columns of a video (default: those of the data, else 720)", 1,
-          65536),
+    RANGE("height", INT, height, "N",
+          "height of a frame in pixels (default: from the data, else 480)", 1, 65536),
+    RANGE("width", INT, width, "N", "width of a frame in pixels (default: from the data, else 720)",
+          1, 65536),
     RANGE("text-drop", FLOAT, text_drop, "X",
-          "part of the samples that see zeros in place of a prompt (default 0)", 0, 1),
+          "fraction of samples trained with zeros in place of the prompt (default 0)", 0, 1),
     ROW("images", STRING, images, "FILE",
-        "of I2V, a picture or a video whose first frame is taken a line: noised and encoded at "
-        "each "
-        "step (default: encoded_image of the data, else the first latent frame)"),
+        "for I2V, text file with one picture or video (first frame) per line: noised and encoded "
+        "in each step (default: encoded_image of the data, else the first latent frame)"),
     RANGE("image-noise-mean", FLOAT, image_noise_mean, "X",
-          "mean of the logarithm of the noise on --images (default -3)", -1000, 10),
-    RANGE("image-noise-std", FLOAT, image_noise_std, "X", "its standard deviation (default 0.5)", 0,
+          "mean of the logarithm of the noise added to --images (default -3)", -1000, 10),
+    RANGE("image-noise-std", FLOAT, image_noise_std, "X",
+          "standard deviation of the logarithm of the noise added to --images (default 0.5)", 0,
           10),
     RANGE("image-drop", FLOAT, image_drop, "X",
-          "part of the samples of I2V that see zeros in place of the picture (default 0.05)", 0, 1),
+          "for I2V, fraction of samples trained with zeros in place of the picture (default 0.05)",
+          0, 1),
     ROW("keep-order", FLAG, keep_order, NULL,
-        "take samples as they are listed (default: shuffled anew each epoch, as --seed says)"),
+        "take samples in the order of the list (default: shuffled in each epoch by --seed)"),
     RANGE("lora-rank", INT, rank, "N",
-          "train adapters of this rank and nothing else (default: all weights)", 1, 65536),
+          "train only LoRA adapters of rank N (default: train all weights)", 1, 65536),
     COGVIDEO_LORA_ROWS,
     ROW("frozen", STRING, frozen, "FORMAT",
-        "what large weights of the blocks are kept in below adapters: bf16 (default; as --dtype "
-        "has them), or codes of 8 bits, int8, or of 4, nf4"),
+        "with --lora-rank, storage of the large frozen weights: bf16 (as --dtype), int8 (8-bit "
+        "codes) or nf4 (4-bit codes) (default bf16)"),
     ROW("lora-merge", STRING, merge, "FILE",
-        "write the weights with the adapters added to them at the end (default: not written)"),
+        "write the weights with the adapters merged into them at the end (default: not written)"),
     WEIGHTS_ROWS,
     BATCH_ROW("samples", " 1"),
-    STEPS_ROWS(" 1000", " 1e-4 of adapters, 2e-5 of all weights", " 100", "1e-4", "0: none"),
+    STEPS_ROWS(" 1000", " 1e-4 for adapters, 2e-5 for all weights", " 100", "1e-4", "0: none"),
     BETA2_ROW,
     LOG_ROWS("prediction"),
     VALIDATION_ROWS,
     RANGE("sample-every", INT, sample_every, "N",
-          "draw clips every N steps, too, as step-NNNNNNNN in --out (default: at the end)", 1,
+          "sample also every N steps, into step-NNNNNNNN of --out (default: only at the end)", 1,
           OPTION_MOST),
     ROW("sample-text", STRING, sample_text, "FILE",
-        "what is drawn: prompt_embedding (safetensors), a clip a row"),
+        "sample these text features: prompt_embedding (safetensors), one row per clip"),
     ROW("sample-prompt", STRING, prompt, "TEXT",
-        "the same in words, for the text encoder (default: nothing is drawn)"),
-    ROW("sample-prompts", STRING, sample_prompts, "FILE", "text, a prompt and clip a line"),
+        "sample one clip of this text, encoded by --text-encoder (default: no sampling)"),
+    ROW("sample-prompts", STRING, sample_prompts, "FILE",
+        "text file with one prompt, for one clip, per line"),
     ROW("sample-image", STRING, image, "FILE",
-        "encoded_image of I2V (safetensors), which must be given there"),
-    ROW("sample-ema", FLAG, sample_ema, NULL, "draw from the moving average of the weights"),
+        "picture to sample from, required for I2V: encoded_image (safetensors)"),
+    ROW("sample-ema", FLAG, sample_ema, NULL, "sample with the moving average of the weights"),
     RANGE("sample-steps", INT, sample_steps, "N", "steps of sampling (default 50)", 1, 1000),
     COGVIDEO_DRAW_ROWS,
     ROW("vae", STRING, vae, "DIR",
-        "the autoencoder of --images and of what is drawn (default: that of --model, if it has "
+        "autoencoder of --images and of sampled clips (default: the vae of --model, if it has "
         "one)"),
-    ROW("out", STRING, out, "DIR", "where clips go (default cogvideo-out)"),
+    ROW("out", STRING, out, "DIR", "directory for sampled clips (default cogvideo-out)"),
     HELP_ROWS,
     {0},
 };
@@ -91,11 +96,12 @@ static int print_help(const struct cogvideo_options *o)
     const struct option_section sections[] = {{"Options", table},
                                               {"Options of the library", options_of_library(true)}};
 
-    return options_print(o->help, o->version,
-                         "Usage: cogvideo-train --model DIR [OPTION]...\n\n"
-                         "Trains the transformer of CogVideoX, or adapters of it, inside a memory\n"
-                         "budget, on videos and prompts that were encoded before.\n",
-                         2, sections);
+    return options_print(
+        o->help, o->version,
+        "Usage: cogvideo-train --model DIR [OPTION]...\n\n"
+        "Trains the transformer of CogVideoX, or LoRA adapters for it, inside a memory\n"
+        "budget, on encoded videos and prompts.\n",
+        2, sections);
 }
 
 int cogvideo_options_note(const struct cogvideo_options *o, ckpt *c)
@@ -173,8 +179,7 @@ static int check_sampling(struct cogvideo_options *o)
     if (n > 1)
         return say_fail("give one of --sample-text, --sample-prompt and --sample-prompts");
     if (!n && others)
-        return say_fail("%s: say what to draw with --sample-text, --sample-prompt or "
-                        "--sample-prompts",
+        return say_fail("%s needs --sample-text, --sample-prompt or --sample-prompts",
                         o->sample_every ? "--sample-every"
                         : o->sample_ema ? "--sample-ema"
                         : o->image      ? "--sample-image"
@@ -182,16 +187,17 @@ static int check_sampling(struct cogvideo_options *o)
                         : o->out        ? "--out"
                                         : "--vae");
     if ((o->text_encoder || o->tokenizer) && !cogvideo_has_prompts(o))
-        return say_fail("--text-encoder and --tokenizer are for prompts, and there is none");
+        return say_fail("--text-encoder and --tokenizer are for prompts, and none is given");
     if (cogvideo_has_prompts(o) && o->library.ranks)
-        return say_fail("--sample-prompt%s: of several ranks none encodes text: make features with "
-                        "text-encode and give --sample-text",
+        return say_fail("--sample-prompt%s: prompts are not encoded with --ranks: make features "
+                        "with text-encode and give --sample-text",
                         o->prompt ? "" : "s");
     if (n && !o->train.steps && !o->train.state.from)
-        return say_fail("--steps 0 trains nothing between clips; cogvideo-sample draws them");
+        return say_fail("--steps 0 trains nothing; cogvideo-sample samples clips");
     if (n && cogvideo_has_image(&o->config) != (o->image != NULL))
-        return say_fail(o->image ? "--sample-image is for I2V models"
-                                 : "--sample-image FILE: this model draws what follows a picture");
+        return say_fail(o->image
+                            ? "--sample-image is for I2V models"
+                            : "--sample-image FILE is missing: this model continues a picture");
     if (o->sample_ema && o->train.ema_decay <= 0)
         return say_fail("--sample-ema: with --ema-decay 0 there is no average");
     if (!o->out && n)
@@ -224,7 +230,7 @@ int cogvideo_options_parse(struct cogvideo_options *o, int argc, char **argv)
     if (print_help(o))
         return 1;
     if (!o->model)
-        return say_fail("--model DIR: say which model");
+        return say_fail("--model DIR is missing");
     if (cogvideo_config_read(&o->config, o->model) || check_data(o) ||
         cogvideo_check_video(&o->config, o->frames, o->height, o->width) || check_adapters(o) ||
         check_images(o) || validation_check(&o->validation, o->train.ema_decay) ||

@@ -61,36 +61,38 @@ struct cogvideo_options {
 /* The options of both programs. */
 #define COGVIDEO_MODEL_ROWS                                                                        \
     ROW("model", STRING, model, "DIR",                                                             \
-        "directory of diffusers with the transformer, or that of its config.json (must be "        \
-        "given)"),                                                                                 \
+        "model directory of diffusers, or its transformer directory (no default)"),                \
         ROW("random", FLAG, random, NULL,                                                          \
-            "begin with random weights: DIR needs config.json alone"),                             \
+            "start from random weights: --model DIR needs only config.json"),                      \
         RANGE("snr-shift", FLOAT, snr_shift, "X",                                                  \
-              "shift of the noise levels, 3 of 2B and 1 of the others (default: that of "          \
+              "shift of the noise levels: 3 for CogVideoX-2B, 1 for the others (default: from "    \
               "scheduler_config.json)",                                                            \
               1e-6, OPTION_REAL),                                                                  \
         DTYPE_ROW
 #define COGVIDEO_LORA_ROWS                                                                         \
     RANGE("lora-alpha", FLOAT, alpha, "X",                                                         \
-          "they are scaled by X over their rank (default: the rank)", 0, OPTION_REAL),             \
+          "adapters are scaled by X divided by their rank (default: the rank)", 0, OPTION_REAL),   \
         ROW("lora-targets", STRING, targets, "LIST",                                               \
-            "layers of a block with adapters (default to_q,to_k,to_v,to_out.0)")
+            "layers of each block with adapters (default to_q,to_k,to_v,to_out.0)")
 
 /* The options of sampling. */
 #define COGVIDEO_DRAW_ROWS                                                                         \
     ROW("text-encoder", STRING, text_encoder, "DIR",                                               \
-        "T5, which reads prompts before the transformer is loaded (default: that of --model)"),    \
-        ROW("tokenizer", STRING, tokenizer, "FILE",                                                \
-            "spiece.model, or its directory (default: that of --text-encoder)"),                   \
+        "directory of T5 in the format of Hugging Face; encodes the prompts before the model is "  \
+        "loaded (default: the text_encoder of --model)"),                                          \
+        SPIECE_ROW(tokenizer, "--text-encoder"),                                                   \
         ROW("negative", STRING, negative, "FILE",                                                  \
-            "prompt_embedding of what guidance leads away from (default: zeros)"),                 \
-        ROW("solver", STRING, solver, "KIND", "ddim or dpm (default dpm)"),                        \
-        RANGE("guidance", FLOAT, guidance, "X", "classifier-free guidance (default 6; 1: none)",   \
-              0, 1000),                                                                            \
+            "prompt_embedding of the negative prompt for guidance (safetensors) (default: "        \
+            "zeros)"),                                                                             \
+        ROW("solver", STRING, solver, "KIND", "solver of sampling: ddim or dpm (default dpm)"),    \
+        RANGE("guidance", FLOAT, guidance, "X",                                                    \
+              "scale of classifier-free guidance (default 6; 1: none)", 0, 1000),                  \
         ROW("guidance-schedule", STRING, guidance_kind, "KIND",                                    \
-            "constant, cosine, or reference, as published (default constant)"),                    \
-        ROW("sample-seed", INT, sample_seed, "N", "seed of the noise (default 0)"),                \
-        RANGE("fps", FLOAT, fps, "X", "frames a second of videos (default 8)", 0.1, 240)
+            "guidance over the steps: constant, cosine, or reference (the published one) "         \
+            "(default constant)"),                                                                 \
+        ROW("sample-seed", INT, sample_seed, "N",                                                  \
+            "seed of the initial noise of sampling (default 0)"),                                  \
+        RANGE("fps", FLOAT, fps, "X", "frames per second of videos (default 8)", 0.1, 240)
 
 /* Read the command line and the config.json of the model.  Return 0 to go on, 1 to exit (--help)
  * and -1 after an error message. */

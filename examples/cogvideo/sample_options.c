@@ -11,29 +11,34 @@
 static const struct ckpt_option table[] = {
     COGVIDEO_MODEL_ROWS,
     ROW("load", STRING, train.load, "FILE",
-        "weights in place of the model's, or with --lora-rank adapters (safetensors)"),
-    ROW("partial", FLAG, train.partial, NULL, "let weights leave out parameters"),
-    RANGE("lora-rank", INT, rank, "N", "rank of the adapters (default: there are none)", 1, 65536),
+        "weights in place of the weights of --model; with --lora-rank, the adapters (safetensors)"),
+    PARTIAL_ROW(train.partial),
+    RANGE("lora-rank", INT, rank, "N", "rank of the LoRA adapters in --load (default: no adapters)",
+          1, 65536),
     COGVIDEO_LORA_ROWS,
     ROW("text", STRING, sample_text, "FILE",
-        "prompt_embedding (safetensors), a clip a row: what is drawn (this or a prompt must be "
-        "given)"),
-    ROW("prompt", STRING, prompt, "TEXT", "what a clip shows, for the text encoder (no default)"),
-    ROW("prompts", STRING, sample_prompts, "FILE", "text, a prompt and clip a line"),
+        "text features to sample: prompt_embedding (safetensors), one row per clip; give this, "
+        "--prompt or --prompts"),
+    ROW("prompt", STRING, prompt, "TEXT",
+        "text for one clip, encoded by --text-encoder (no default)"),
+    ROW("prompts", STRING, sample_prompts, "FILE",
+        "text file with one prompt, for one clip, per line"),
     COGVIDEO_DRAW_ROWS,
     ROW("image", STRING, image, "FILE",
-        "encoded_image of I2V (safetensors), which must be given there (default: none)"),
-    ROW("noise", STRING, noise, "FILE", "noise to start from (default: drawn by --sample-seed)"),
+        "picture to sample from, required for I2V: encoded_image (safetensors) (default: none)"),
+    ROW("noise", STRING, noise, "FILE",
+        "initial noise (safetensors) (default: drawn from --sample-seed)"),
     RANGE("frames", INT, frames, "N", "frames of a clip (default 49)", 1, 65536),
-    RANGE("height", INT, height, "N", "rows of a clip (default 480)", 1, 65536),
-    RANGE("width", INT, width, "N", "columns of a clip (default 720)", 1, 65536),
+    RANGE("height", INT, height, "N", "height of a frame in pixels (default 480)", 1, 65536),
+    RANGE("width", INT, width, "N", "width of a frame in pixels (default 720)", 1, 65536),
     RANGE("steps", INT, sample_steps, "N", "steps of sampling (default 50)", 1, 1000),
     ROW("out", STRING, out, "DIR",
-        "where latents go (default cogvideo-out; with --output: nowhere)"),
+        "directory for latents (default cogvideo-out; with --output: not written)"),
     ROW("output", STRING, output, "FILE",
-        "the video to write, of several clips FILE-00001-of-00003.mp4 and so on, or a directory "
-        "of pictures (default: none)"),
-    ROW("vae", STRING, vae, "DIR", "the decoder for --output (default: that of --model)"),
+        "video to write, for several clips NAME-00001-of-00003.mp4 and so on, or a directory for "
+        "pictures (default: none)"),
+    ROW("vae", STRING, vae, "DIR",
+        "autoencoder that decodes for --output (default: the vae of --model)"),
     HELP_ROWS,
     {0},
 };
@@ -43,16 +48,16 @@ static int check(struct cogvideo_options *o)
     bool prompts = o->prompt || o->sample_prompts;
 
     if (!!o->sample_text + !!o->prompt + !!o->sample_prompts != 1)
-        return say_fail("say what to draw: give one of --text, --prompt and --prompts");
+        return say_fail("give one of --text, --prompt and --prompts");
     if (!prompts && (o->text_encoder || o->tokenizer))
-        return say_fail("--text-encoder and --tokenizer are for prompts, and there is none");
+        return say_fail("--text-encoder and --tokenizer are for prompts, and none is given");
     if (o->vae && !o->output)
-        return say_fail("--vae DIR is for --output, which is not given");
+        return say_fail("--vae DIR is for --output FILE");
     if (cogvideo_check_drawing(o))
         return -1;
     if (cogvideo_has_image(&o->config) != (o->image != NULL))
         return say_fail(o->image ? "--image is for I2V models"
-                                 : "--image FILE: this model draws what follows a picture");
+                                 : "--image FILE is missing: this model continues a picture");
     if (o->train.load && o->random && !o->rank)
         return say_fail("--random and --load exclude each other");
     return option_dtype("dtype", o->dtype);
@@ -72,13 +77,14 @@ int cogvideo_sample_options_parse(struct cogvideo_options *o, int argc, char **a
         ckpt_option_table_parse(table, o, &argc, argv) ||
         ckpt_options_reject(argc, argv, 2, tables))
         return say_fail("%s", ckpt_error(NULL));
-    if (options_print(o->help, o->version,
-                      "Usage: cogvideo-sample --model DIR --prompt TEXT [OPTION]...\n\n"
-                      "Draws clips from CogVideoX inside a memory budget: latents, or videos.\n",
-                      2, sections))
+    if (options_print(
+            o->help, o->version,
+            "Usage: cogvideo-sample --model DIR --prompt TEXT [OPTION]...\n\n"
+            "Samples clips from CogVideoX inside a memory budget, as latents or videos.\n",
+            2, sections))
         return 1;
     if (!o->model)
-        return say_fail("--model DIR: say which model");
+        return say_fail("--model DIR is missing");
     if (cogvideo_config_read(&o->config, o->model) ||
         cogvideo_check_video(&o->config, o->frames, o->height, o->width) || check(o))
         return -1;

@@ -71,14 +71,14 @@ static int read_root(const char *path, const json_t *root, double *shift)
     const char *name = json_string_value(json_object_get(root, "_class_name")), *other;
 
     if (!name || strncmp(name, "CogVideoX", 9))
-        return say_fail("%s: \"_class_name\" is %.80s, and no scheduler of CogVideoX", path,
+        return say_fail("%s: \"_class_name\" is %.80s, which is not a scheduler of CogVideoX", path,
                         name ? name : "missing");
     other = find_other(root);
     if (other)
-        return say_fail("%s: \"%s\" is not as CogVideoX was trained, and nothing else is known",
+        return say_fail("%s: \"%s\" differs from CogVideoX, and other values are not supported",
                         path, other);
     if (!json_is_number(value) || !(json_number_value(value) > 0))
-        return say_fail("%s: \"snr_shift_scale\" is missing, or no positive number", path);
+        return say_fail("%s: \"snr_shift_scale\" is missing, or not a positive number", path);
     *shift = json_number_value(value);
     return 0;
 }

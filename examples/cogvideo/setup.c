@@ -53,7 +53,7 @@ static int load_weights(struct cogvideo_run *r, const char *path)
         return say_fail("%s: these are not the weights of %s", path,
                         cogvideo_config_name(&r->model.config));
     if (l.missing.n && !r->options.train.partial)
-        return say_fail("%s: %lld parameter%s missing; --partial starts them afresh", path,
+        return say_fail("%s: %lld parameter%s missing; --partial initializes them", path,
                         (long long)l.missing.n, l.missing.n > 1 ? "s are" : " is");
     return 0;
 }
@@ -83,8 +83,8 @@ static int set_schedule(struct cogvideo_run *r)
         rc = 0;
     }
     if (rc > 0)
-        return say_fail("%s: there is no scheduler_config.json with the shift of the noise levels, "
-                        "and the weights do not tell; --snr-shift 3 is that of 2B, 1 of the others",
+        return say_fail("%s: there is no scheduler_config.json with the shift of the noise levels; "
+                        "give --snr-shift 3 for CogVideoX-2B, 1 for the others",
                         r->options.model);
     if (!rc)
         cogvideo_schedule(&r->schedule, shift);

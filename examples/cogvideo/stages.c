@@ -85,7 +85,7 @@ int cogvideo_coder_configure(struct cogvae_coder *k, const struct cogvideo_optio
         return -1;
     if (c->latent != o->config.out_channels || cogvae_factor(c) != 8)
         return say_fail("%s: this autoencoder has %lld channels for %lld x %lld pixels; the "
-                        "transformer draws %lld for 8 x 8",
+                        "transformer has %lld for 8 x 8",
                         k->directory, (long long)c->latent, (long long)cogvae_factor(c),
                         (long long)cogvae_factor(c), (long long)o->config.out_channels);
     return 0;

@@ -194,7 +194,7 @@ static int compare(const struct pixels_of *p, int columns)
 {
     int wrong = 0;
 
-    printf("distance of what was drawn (rows) from the data (columns):\n");
+    printf("distance of sampled clips (rows) from the data (columns):\n");
     for (int i = 0; i < columns; i++) {
         double own = distance(&p[columns + i], &p[i]);
         bool nearest = true;

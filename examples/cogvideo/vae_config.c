@@ -69,8 +69,10 @@ static void read_widths(struct settings *s, struct cogvae_config *c)
         const json_t *width = v ? json_array_get(v, (size_t)i) : NULL;
         c->width[i] = v ? json_integer_value(width) : published[i];
         if (c->width[i] < 1 || c->width[i] > MOST || c->width[i] % c->groups)
-            settings_refuse(s, "block_out_channels", "has %lld, which does not divide into %lld "
-                            "groups", (long long)c->width[i], (long long)c->groups);
+            settings_refuse(s, "block_out_channels",
+                            "has %lld, which does not divide into %lld "
+                            "groups",
+                            (long long)c->width[i], (long long)c->groups);
     }
 }
 
@@ -100,7 +102,7 @@ static void read_all(struct settings *s, struct cogvae_config *c)
     c->width_pixels = get_int(s, "sample_width", 720);
     c->invert = json_is_true(settings_find(s, "invert_scale_latents"));
     if (!settings_find(s, "scaling_factor"))
-        settings_refuse(s, "scaling_factor", "is missing, and the weights do not tell it");
+        settings_refuse(s, "scaling_factor", "is missing");
     c->scaling = get_real(s, "scaling_factor", 1);
 }
 
@@ -122,7 +124,8 @@ static void check_known(struct settings *s, const struct cogvae_config *c)
         settings_refuse(s, "latent_channels", "is %lld; up to %d are possible",
                         (long long)c->latent, COGVAE_LATENT);
     if (c->channels != 3 || get_int(s, "out_channels", 3) != 3)
-        settings_refuse(s, "in_channels", "and \"out_channels\": frames of 3 channels are known");
+        settings_refuse(s, "in_channels",
+                        "and \"out_channels\": only frames of 3 channels are supported");
 }
 
 static int read_root(struct settings *s, struct cogvae_config *c)

@@ -14,9 +14,9 @@ const char say_program[] = "cogvideo-decode";
 
 static const char usage[] =
     "Usage: cogvideo-decode [OPTION]... --model DIR --latents FILE --output VIDEO\n\n"
-    "Decodes latents with the video autoencoder of CogVideoX inside a memory budget, to the bits\n"
-    "that no budget gives.  VIDEO ends in .mp4, .y4m or another ending of a video, in .rgb for\n"
-    "raw frames, or is a directory of PNG pictures.\n";
+    "Decodes latents with the video autoencoder of CogVideoX inside a memory budget; the\n"
+    "budget changes no bit of the result.  VIDEO is a file .mp4, .y4m or of another video format,\n"
+    "a file .rgb of raw frames, or a directory for PNG pictures.\n";
 
 struct options {
     const char *latents, *output, *clip;
@@ -29,15 +29,15 @@ struct options {
 
 static const struct ckpt_option table[] = {
     ROW("latents", STRING, latents, "FILE",
-        "encoded_video [16,F,h,w] or latents [F,16,h,w], both times the scaling factor "
-        "(safetensors)"),
-    ROW("output", STRING, output, "FILE", "the video to write"),
+        "latents to decode (safetensors): encoded_video [16,F,h,w] or latents [F,16,h,w], both "
+        "multiplied by the scaling factor"),
+    ROW("output", STRING, output, "FILE", "video to write"),
     ROW("clip", STRING, clip, "TxHxW",
-        "with --plan-only: plan for a clip of so many frames, rows and columns (default: that of "
-        "--latents)"),
-    RANGE("fps", FLOAT, fps, "X", "frames a second of it (default 8)", 0.1, 240),
+        "with --plan-only: plan for a clip of this size, in frames, rows and columns of pixels "
+        "(default: the clip of --latents)"),
+    RANGE("fps", FLOAT, fps, "X", "frames per second of videos (default 8)", 0.1, 240),
     ROW("tiling", FLAG, tiling, NULL,
-        "decode in overlapping tiles as published: approximate, in less memory"),
+        "decode in overlapping tiles, as published: less memory, approximate"),
     {0},
 };
 
@@ -53,7 +53,7 @@ static int size_latents(const struct cogvae_coder *k, const struct options *o,
     if (option_sizes("clip", o->clip, "49x480x720", 3, size))
         return -1;
     if (l->height % factor || l->width % factor)
-        return say_fail("--clip %s: the sides of a frame are multiples of %lld", o->clip,
+        return say_fail("--clip %s: width and height must be multiples of %lld", o->clip,
                         (long long)factor);
     l->frames = cogvae_clip_latents(&k->m.config, frames);
     l->height /= factor;
@@ -66,7 +66,7 @@ static int check(const struct cogvae_coder *k, const struct options *o,
                  const struct cogvae_latents *l)
 {
     if (l->channels != k->m.config.latent)
-        return say_fail("%s: latents of %lld channels; those of %s have %lld", o->latents,
+        return say_fail("%s: latents of %lld channels; %s has %lld", o->latents,
                         (long long)l->channels, k->directory, (long long)k->m.config.latent);
     return 0;
 }
@@ -79,10 +79,10 @@ static int check_paths(const struct cogvae_coder *k, const struct options *o)
     if (o->clip && (!library->plan_only || o->latents))
         return say_fail("--clip %s: is for --plan-only, in place of --latents", o->clip);
     if (!o->latents && !o->clip)
-        return say_fail("--latents FILE is missing: what is to be decoded%s; see --help",
-                        library->plan_only ? ", or --clip TxHxW: what to plan for" : "");
+        return say_fail("--latents FILE is missing: the latents to decode%s; see --help",
+                        library->plan_only ? ", or --clip TxHxW, the size to plan for" : "");
     if (!o->output && !library->plan_only)
-        return say_fail("--output VIDEO is missing: where the frames are to go; see --help");
+        return say_fail("--output VIDEO is missing: the video to write; see --help");
     const struct ckpt_path all[] = {
         {"--latents", o->latents, CKPT_PATH_INPUT, 0},
         {"--output", out, out && sink_is_directory(out) ? CKPT_PATH_DIRECTORY : CKPT_PATH_FILE, 0},

@@ -18,9 +18,10 @@ const char say_program[] = "cogvideo-encode";
 static const char usage[] =
     "Usage: cogvideo-encode [OPTION]... --model DIR --video FILE --output DIR\n"
     "       cogvideo-encode [OPTION]... --model DIR --list FILE --output DIR\n\n"
-    "Encodes videos with the video autoencoder of CogVideoX inside a memory budget.  Of VIDEO.mp4\n"
-    "comes DIR/VIDEO.safetensors with \"encoded_video\" [16, F, h, w]: drawn from the posterior,\n"
-    "times the scaling factor, as the trainers of CogVideoX cache it.\n";
+    "Encodes videos with the video autoencoder of CogVideoX inside a memory budget.  VIDEO.mp4\n"
+    "becomes DIR/VIDEO.safetensors with \"encoded_video\" [16, F, h, w]: a sample of the "
+    "posterior,\n"
+    "multiplied by the scaling factor, as in the caches of CogVideoX trainers.\n";
 
 struct options {
     const char *video, *list, *output;
@@ -32,19 +33,19 @@ struct options {
 #define RANGE(...) CKPT_OPTION_RANGE(struct options, __VA_ARGS__)
 
 static const struct ckpt_option table[] = {
-    ROW("video", STRING, video, "FILE", "one video"),
+    ROW("video", STRING, video, "FILE", "video to encode"),
     ROW("list", STRING, list, "FILE",
-        "a text file with a video on each line, relative to its directory"),
-    ROW("output", STRING, output, "DIR", "where the files of latents go"),
+        "text file with one video to encode per line, relative to the directory of the file"),
+    ROW("output", STRING, output, "DIR", "directory for the files of latents"),
     RANGE("frames", INT, frames, "N",
-          "frames of a clip: every n/N-th of a video of n, the last one again where it has fewer "
-          "(default 49)",
+          "frames of a clip, evenly spaced over the video; the last frame is repeated in shorter "
+          "videos (default 49)",
           1, 4096),
-    RANGE("height", INT, height, "N", "rows of a frame (default 480)", 1, 8192),
-    RANGE("width", INT, width, "N", "columns of a frame (default 720)", 1, 8192),
+    RANGE("height", INT, height, "N", "height of a frame in pixels (default 480)", 1, 8192),
+    RANGE("width", INT, width, "N", "width of a frame in pixels (default 720)", 1, 8192),
     ROW("moments", FLAG, moments, NULL,
-        "write \"moments\" [32, F, h, w], means and logarithms of variances, and draw nothing"),
-    ROW("only-missing", FLAG, missing, NULL, "leave out videos whose file is there"),
+        "write \"moments\" [32, F, h, w], means and logarithms of variances, instead of a sample"),
+    ROW("only-missing", FLAG, missing, NULL, "skip videos whose output file exists"),
     {0},
 };
 
@@ -110,7 +111,7 @@ static int encode_all(struct cogvae_coder *k, const struct options *o,
     if (left_out == v->n)
         return say_fail("no video could be encoded");
     cogvae_coder_report(k);
-    say_print("videos in %s: %lld of %lld frames, %lld x %lld; %lld were there, %lld left out\n",
+    say_print("videos in %s: %lld of %lld frames, %lld x %lld; %lld existed, %lld skipped\n",
               o->output, (long long)(v->n - there - left_out), (long long)o->frames,
               (long long)o->width, (long long)o->height, (long long)there, (long long)left_out);
     return 0;
@@ -123,7 +124,7 @@ static int check(const struct cogvae_coder *k, const struct options *o)
     int64_t factor = cogvae_factor(&k->m.config);
 
     if (o->height % factor || o->width % factor)
-        return say_fail("--height %lld --width %lld: the sides of a frame are multiples of %lld",
+        return say_fail("--height %lld --width %lld: both must be multiples of %lld",
                         (long long)o->height, (long long)o->width, (long long)factor);
     return 0;
 }
@@ -135,7 +136,7 @@ static int check_paths(const struct cogvae_coder *k, const struct options *o)
     if (!library->plan_only && !o->video == !o->list)
         return say_fail("--video FILE or --list FILE, one of the two; see --help");
     if (!library->plan_only && !o->output)
-        return say_fail("--output DIR is missing: where the latents are to go; see --help");
+        return say_fail("--output DIR is missing: the directory for latents; see --help");
     const struct ckpt_path all[] = {
         {"--video", o->video, CKPT_PATH_INPUT, 0},
         {"--list", o->list, CKPT_PATH_INPUT, 0},

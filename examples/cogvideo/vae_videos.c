@@ -90,7 +90,8 @@ static int check_names(const struct cogvae_videos *v)
     qsort(sorted, (size_t)v->n, sizeof *sorted, compare_stems);
     for (int64_t i = 1; i < v->n && !rc; i++)
         if (!compare_stems(&sorted[i - 1], &sorted[i]))
-            rc = say_fail("%s and %s: their latents would be one file", sorted[i - 1], sorted[i]);
+            rc = say_fail("%s and %s: their latents would have the same file", sorted[i - 1],
+                          sorted[i]);
     free(sorted);
     return rc;
 }

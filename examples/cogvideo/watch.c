@@ -58,7 +58,7 @@ static int open_decoder(struct cogvideo_watch *w)
     cogvae_directory(path, sizeof path, r->options.model);
     w->decodes = r->options.vae || strcmp(path, r->options.model);
     if (!w->decodes) {
-        say_print("samples: latents alone: there is no vae/ in %s; --vae DIR names one\n",
+        say_print("samples: latents only: there is no vae/ in %s; give one by --vae DIR\n",
                   r->options.model);
         return 0;
     }

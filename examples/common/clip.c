@@ -23,10 +23,9 @@ const char *clip_shipped(void)
     for (size_t i = 0; i < n; i++)
         if (!access(places[i], R_OK))
             return places[i];
-    say_note(
-        "the clip that comes along is neither in ./examples/data nor in %s: run \"make install\" "
-        "or start in the source tree, or name a clip with --video FILE",
-        CLIP_DIR);
+    say_note("the included clip is neither in ./examples/data nor in %s: run \"make install\" "
+             "or start in the source tree, or name a clip with --video FILE",
+             CLIP_DIR);
     return NULL;
 }
 
@@ -51,7 +50,7 @@ static int check_length(const struct clip *c, struct video *v, int64_t all)
     if (needed <= all)
         return 0;
     if (needed <= v->announced)
-        return say_fail("%s: ends before the %lld frames that it announces", v->path,
+        return say_fail("%s: ends before the %lld announced frames", v->path,
                         (long long)v->announced);
     return say_fail("%s: has %lld frames; --frames, --stride and --clips ask for %lld", v->path,
                     (long long)all, (long long)needed);

@@ -121,7 +121,7 @@ static void put_float(FILE *f, int field, double value)
 
 static void lose(struct events *e)
 {
-    say_fail("--tensorboard %s: %s; the run goes on without it", e->path, strerror(errno));
+    say_fail("--tensorboard %s: %s; the run continues without it", e->path, strerror(errno));
     e->failed = -1;
     if (e->f)
         fclose(e->f);

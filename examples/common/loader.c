@@ -53,7 +53,7 @@ struct loader {
     struct worker *worker;
     int64_t workers;
     double waited;
-    int64_t *bad;            /* bad rows, in order of discovery */
+    int64_t *bad; /* bad rows, in order of discovery */
     int64_t n_bad;
     char *bad_text;
 };
@@ -207,7 +207,7 @@ static bool ask(struct loader *l)
     if (rc > 0)
         j->bytes = j->clip.frames * j->clip.height * j->clip.width * 3;
     if (j->bytes > l->size) /* larger than announced */
-        rc = say_fail("a clip of %lld bytes has no room in the loader", (long long)j->bytes);
+        rc = say_fail("a clip of %lld bytes does not fit in the loader", (long long)j->bytes);
     j->done = j->failed = rc < 0;
     j->bytes = rc < 0 ? 0 : j->bytes;
     say_keep(NULL, 0);
@@ -274,7 +274,7 @@ static void read_clip(const struct loader *l, struct loader_file *f, struct job 
         j->clip.bad = *j->said ? j->said : "has no such clip";
         return;
     }
-    strcat(j->said, "no clip of the videos can be read");
+    strcat(j->said, "no clip can be read");
     j->failed = true;
 }
 
@@ -487,7 +487,7 @@ int loader_take(struct loader *l, struct loader_clip *c)
     pthread_mutex_unlock(&l->lock);
     l->waited += now() - begin;
     if (!j)
-        return say_fail("there is no clip left to read");
+        return say_fail("there are no more clips to read");
     *c = j->clip;
     return judge(l, j);
 }

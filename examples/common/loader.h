@@ -24,15 +24,15 @@ struct loader_options {
 #define LOADER_DEFAULTS .workers = 2, .max_bad = 100
 #define LOADER_ROWS                                                                                \
     RANGE("workers", INT, loader.workers, "N",                                                     \
-          "threads of each rank that read videos ahead of the steps (default 2)", 1, 1024),        \
+          "threads per rank that read videos ahead (default 2)", 1, 1024),                         \
         ROW("loader-memory", SIZE, loader.memory, "SIZE",                                          \
-            "host memory of each rank for clips read ahead and their decoders "                    \
-            "(default: for the clips of two steps)"),                                              \
+            "host memory per rank for clips read ahead and their decoders (default: the clips of " \
+            "two steps)"),                                                                         \
         RANGE("max-bad", INT, loader.max_bad, "N",                                                 \
-              "pass over so many clips that cannot be read (default 100)", 0, OPTION_MOST),        \
+              "skip at most N unreadable clips (default 100)", 0, OPTION_MOST),                    \
         ROW("hwaccel", STRING, loader.hwaccel, "NAME[:DEVICE]",                                    \
-            "decode videos by this hardware, as cuda or vaapi:/dev/dri/renderD128, with other "    \
-            "bytes than the CPU's (default: the CPU)")
+            "decode videos on this hardware, such as cuda or vaapi:/dev/dri/renderD128; pixels "   \
+            "differ from the CPU's (default: the CPU)")
 
 /* Sizes that a loader must have room for. */
 struct loader_need {

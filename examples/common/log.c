@@ -29,7 +29,7 @@ int log_open(struct run_log *log, const struct training_options *t, int rank, in
 
 static void lose(struct run_log *log)
 {
-    say_fail("--log %s: %s; the run goes on without it", log->path, strerror(errno));
+    say_fail("--log %s: %s; the run continues without it", log->path, strerror(errno));
     log->failed = true;
 }
 

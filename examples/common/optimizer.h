@@ -8,8 +8,8 @@
 /* An option row for structs that have a struct training_options as member `train`. */
 #define OPTIMIZER_ROW                                                                              \
     ROW("optimizer", STRING, train.optimizer, "KIND",                                              \
-        "adamw (default), sgd (momentum 0.9), lion, adafactor, or muon for matrices and adamw "    \
-        "for the rest; --lr has the default of adamw")
+        "adamw, sgd (momentum 0.9), lion, adafactor, or muon (matrices; adamw for the rest); "     \
+        "--lr has the same default for all (default adamw)")
 
 /* Checks the name of the optimizer.  Returns 0, or -1 after an error message. */
 int optimizer_check(const char *kind);

@@ -76,7 +76,7 @@ int option_schedule(const char *kind, int64_t warmup, int64_t steps, double fina
     schedule->total = steps;
     schedule->final = final_lr;
     if (steps && isnan(ckpt_schedule(schedule, 1, 0)))
-        return say_fail("--schedule %s: --warmup %lld leaves none of --steps %lld", kind,
+        return say_fail("--schedule %s: --warmup %lld must be less than --steps %lld", kind,
                         (long long)warmup, (long long)steps);
     return 0;
 }
@@ -130,22 +130,37 @@ int options_print(bool help, bool version, const char *usage, int n,
 /* --batch is free: only a step's samples over all ranks count, and the library compares them.  A
  * data path does not identify its contents, so a different path is only reported. */
 static const char *const tunes[] = {
-    "lr",           "warmup",    "schedule", "final-lr",  "beta2",     "clip-norm",
-    "weight-decay", "ema-decay", "video",    "video-dir", "vae",       "text",
-    "features",     "tensors",   "lpips",    "size",      "data",      "tokenizer",
-    "latents",      "videos",    "prompts",  "csv",       "text-drop", "buckets",
-    "images",       "text-encoder"};
-static const char *const is_free[] = {
-    "batch",        "dump",        "frames-2d",     "guidance",      "help",       "keep",
-    "keep-every",   "load",        "loader-memory", "log",           "lora-merge", "max-bad",
-    "out",          "partial",     "prompt",        "random",        "resume",     "resume-changed",
-    "sample-every", "sample-seed", "sample-steps",  "sample-tokens", "samples",    "save",
-    "save-ema",     "save-every",  "save-hf",       "save-state",    "shard-size", "steps",
-    "temperature",  "tensorboard", "time-limit",    "top-k",         "top-p",      "val",
-    "unpack",       "val-batches", "val-every",     "version",       "workers",    "sample-ema",
-    "val-ema",      "fps",         "sample-image",  "sample-prompt", "negative",   "sample-prompts",
-    "sample-text",  "solver",      "text-encoder",  "guidance-schedule",
-    "batch-seconds"};
+    "lr",        "warmup",    "schedule",  "final-lr",  "beta2",       "clip-norm", "weight-decay",
+    "ema-decay", "video",     "video-dir", "vae",       "text",        "features",  "tensors",
+    "lpips",     "size",      "data",      "tokenizer", "latents",     "videos",    "prompts",
+    "csv",       "text-drop", "buckets",   "images",    "text-encoder"};
+static const char *const is_free[] = {"batch",         "dump",
+                                      "frames-2d",     "guidance",
+                                      "help",          "keep",
+                                      "keep-every",    "load",
+                                      "loader-memory", "log",
+                                      "lora-merge",    "max-bad",
+                                      "out",           "partial",
+                                      "prompt",        "random",
+                                      "resume",        "resume-changed",
+                                      "sample-every",  "sample-seed",
+                                      "sample-steps",  "sample-tokens",
+                                      "samples",       "save",
+                                      "save-ema",      "save-every",
+                                      "save-hf",       "save-state",
+                                      "shard-size",    "steps",
+                                      "temperature",   "tensorboard",
+                                      "time-limit",    "top-k",
+                                      "top-p",         "val",
+                                      "unpack",        "val-batches",
+                                      "val-every",     "version",
+                                      "workers",       "sample-ema",
+                                      "val-ema",       "fps",
+                                      "sample-image",  "sample-prompt",
+                                      "negative",      "sample-prompts",
+                                      "sample-text",   "solver",
+                                      "text-encoder",  "guidance-schedule",
+                                      "batch-seconds"};
 /* Options that may differ between ranks. */
 static const char *const is_own[] = {"log", "out", "tensorboard", "help", "version"};
 

@@ -16,15 +16,27 @@
 
 /* Option rows for structs that have members of these names. */
 #define DTYPE_ROW                                                                                  \
-    ROW("dtype", STRING, dtype, "TYPE", "fp32 or bf16, of weights and activations (default fp32)")
+    ROW("dtype", STRING, dtype, "TYPE",                                                            \
+        "dtype of weights and activations: fp32 or bf16 (default fp32)")
+#define PARTIAL_ROW(field)                                                                         \
+    ROW("partial", FLAG, field, NULL, "accept a --load file that lacks some parameters")
+#define CACHE_ROWS                                                                                 \
+    ROW("cache", STRING, cache, "DIR",                                                             \
+        "train on latents and text features from video-encode (default: none)"),                   \
+        ROW("check-cache", FLAG, check_cache, NULL,                                                \
+            "verify the checksums of all values in --cache before the first step")
+/* from: the option with the text encoder. */
+#define SPIECE_ROW(field, from)                                                                    \
+    ROW("tokenizer", STRING, field, "FILE",                                                        \
+        "spiece.model, or its directory (default: from " from ")")
 #define HELP_ROWS                                                                                  \
     ROW("help", FLAG, help, NULL, "print this text (-h)"),                                         \
         ROW("version", FLAG, version, NULL, "print the version (-V)")
 #define STRIDE_ROWS                                                                                \
-    RANGE("stride", INT, stride, "N", "spread a clip over N times as many frames (default 1)", 1,  \
-          100000),                                                                                 \
-        RANGE("clips", INT, clips, "N",                                                            \
-              "cut N clips, one after the other, from the file (default 1)", 1, 100000)
+    RANGE("stride", INT, stride, "N",                                                              \
+          "spread a clip over N times as many frames of the file (default 1)", 1, 100000),         \
+        RANGE("clips", INT, clips, "N", "cut N consecutive clips from the file (default 1)", 1,    \
+              100000)
 
 /* How an option affects the bits of a run's results, by its name.  An option in no list is
  * OPTION_SHAPES, so a new option is compared until somebody decides otherwise. */

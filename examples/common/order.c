@@ -12,8 +12,7 @@ int sample_order_open(struct sample_order *o, int64_t rows, uint64_t seed, bool 
     if (keeps)
         return 0;
     if (rows >= TORCH_PERMUTATION_MAX)
-        return say_fail("%lld samples; the order of fewer than %lld is drawn, --keep-order takes "
-                        "more in turn",
+        return say_fail("%lld samples: only fewer than %lld can be shuffled; give --keep-order",
                         (long long)rows, (long long)TORCH_PERMUTATION_MAX);
     o->row = MEMORY_FOR(sizeof *o->row, rows);
     return o->row ? 0 : say_fail("no memory for the order of %lld samples", (long long)rows);

@@ -77,7 +77,7 @@ static int raw_frame(struct video *v, int64_t n, struct pixels *p)
     if (v->stop && atomic_load(v->stop))
         return -1;
     if (v->most_pixels && v->width * v->height > v->most_pixels)
-        return say_fail("%s: frames of %lld x %lld, larger than it was said", v->path,
+        return say_fail("%s: frames of %lld x %lld, larger than announced", v->path,
                         (long long)v->width, (long long)v->height);
     if (!r->rgb && !(r->rgb = malloc(size)))
         return say_fail("%s: no memory for a frame", v->path);

@@ -36,11 +36,11 @@ int resume_check(struct resume_options *o, const char *load)
 
     o->automatic = o->from && !strcmp(o->from, RESUME_AUTO);
     if (asked && !o->save)
-        return say_fail("--%s: say where with --save-state FILE", asked);
+        return say_fail("--%s needs --save-state FILE", asked);
     if (o->automatic && !o->save)
-        return say_fail("--resume auto: say of which saves with --save-state FILE");
+        return say_fail("--resume auto needs --save-state FILE");
     if (o->from && load && !o->automatic)
-        return say_fail("--resume and --load exclude each other: a state has the weights, too");
+        return say_fail("--resume and --load exclude each other: a state contains the weights");
     return read_when(o);
 }
 
@@ -89,7 +89,7 @@ int resume_find(struct resume_options *o, ckpt *c)
         return -1;
     o->from = *path ? path : NULL;
     if (!*path)
-        say_print("no whole save of %s: beginning anew\n", o->save);
+        say_print("no complete save of %s: starting at step 0\n", o->save);
     return 0;
 }
 
@@ -194,10 +194,10 @@ int resume_load(const struct resume_options *o, ckpt *c, struct resume_place *pl
         return begin_keeping(o, c, 0);
     if (ckpt_load_state_changed(c, o->from, may_change, &a))
         return say_fail("%s%s", ckpt_error(c),
-                        a.refused ? "; --resume-changed goes on all the same" : "");
+                        a.refused ? "; --resume-changed continues nevertheless" : "");
     *step = ckpt_updates(c);
     if (a.unknown.n)
-        say_print("%s: not known of the run that made it: %s\n", o->from,
+        say_print("%s: does not record these options of its run: %s\n", o->from,
                   names_text(&a.unknown, text));
     say_print("resumed: %s, after %lld steps%s\n", o->from, (long long)*step,
               a.unchecked ? ", without checksums" : "");

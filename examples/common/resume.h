@@ -22,22 +22,21 @@ struct resume_options {
  * struct. */
 #define RESUME_ROWS(field)                                                                         \
     ROW("resume", STRING, field.from, "FILE",                                                      \
-        "go on from the state in this file, with the bits of a run that was never interrupted; "   \
-        "auto: from the newest whole save of --save-state, if there is one (default: begin "       \
-        "anew)"),                                                                                  \
+        "continue from the state in this file, with the bits of an uninterrupted run; auto: from " \
+        "the newest complete save of --save-state, if there is one (default: start at step 0)"),   \
         ROW("save-state", STRING, field.save, "FILE",                                              \
-            "write all that --resume needs at the end, also when interrupted"),                    \
+            "write the state for --resume at the end, also after an interrupt"),                   \
         ROW("save-every", STRING, field.when, "N",                                                 \
-            "write it every N steps, too, or every so often, as 30m or 1h30m (default: at the "    \
-            "end)"),                                                                               \
+            "write --save-state also every N steps, or after each interval such as 30m or 1h30m "  \
+            "(default: only at the end)"),                                                         \
         RANGE("keep", INT, field.keep, "N",                                                        \
-              "keep the last N saves, as FILE-00000500 beside FILE (default: FILE alone; with "    \
-              "--keep-every 1)",                                                                   \
+              "keep the last N saves as FILE-00000500 and so on next to FILE (default: FILE "      \
+              "only; with --keep-every 1)",                                                        \
               1, 1000000),                                                                         \
         RANGE("keep-every", INT, field.keep_every, "N",                                            \
-              "keep the first save of every N steps, too (default: none)", 1, 1000000000),         \
+              "keep also the first save of every N steps (default: none)", 1, 1000000000),         \
         ROW("resume-changed", FLAG, field.changed, NULL,                                           \
-            "let --resume go on with other options than the state was made with")
+            "let --resume continue with other options than those of the saved run")
 
 /* Checks the options, before anything is loaded; load: the argument of --load.  Returns 0, or -1
  * after an error message. */

@@ -60,7 +60,7 @@ int64_t settings_int(struct settings *s, const char *key, int64_t fallback)
     if (json_is_integer(v) && json_integer_value(v) > 0 && json_integer_value(v) <= 1 << 24)
         return json_integer_value(v);
     if (v || fallback < 0)
-        settings_refuse(s, key, v ? "is no number of things" : "is missing");
+        settings_refuse(s, key, v ? "is not a whole number, 1 or more" : "is missing");
     return fallback;
 }
 
@@ -81,7 +81,7 @@ double settings_real(struct settings *s, const json_t *in, const char *key, doub
     if (json_is_number(v) && json_number_value(v) > 0)
         return json_number_value(v);
     if (v && !json_is_null(v))
-        settings_refuse(s, key, "is no positive number");
+        settings_refuse(s, key, "is not a positive number");
     return fallback;
 }
 
@@ -100,11 +100,11 @@ void settings_expect_text(struct settings *s, const char *key, const char *a, co
     const char *is = json_is_string(v) ? json_string_value(v) : "no text";
 
     if (v && strcmp(is, a) && strcmp(is, b))
-        settings_refuse(s, key, "is %.80s, and only %s is known", is, a);
+        settings_refuse(s, key, "is %.80s; only %s is supported", is, a);
 }
 
 void settings_expect_flag(struct settings *s, const char *key, bool wanted)
 {
     if (settings_flag(s, key, wanted) != wanted)
-        settings_refuse(s, key, "is %s, which is not known", wanted ? "false" : "true");
+        settings_refuse(s, key, "is %s, which is not supported", wanted ? "false" : "true");
 }

@@ -83,16 +83,17 @@ static int64_t read_members(const struct shard *s, struct archive *a,
         if (start == CUT)
             break;
         if (start < 0)
-            return say_fail("%s: %s does not lie in it as it is; a plain tar file is expected",
-                            s->path, archive_entry_pathname(e));
+            return say_fail(
+                "%s: %s is not stored in it unchanged; an uncompressed tar file is expected",
+                s->path, archive_entry_pathname(e));
         if (found(user, archive_entry_pathname(e), start, archive_entry_size(e)))
             return -1;
         n++;
     }
     if (rc == ARCHIVE_FATAL && !n)
-        return say_fail("%s: no tar file: %s", s->path, archive_error_string(a));
+        return say_fail("%s: not a tar file: %s", s->path, archive_error_string(a));
     if (rc != ARCHIVE_EOF)
-        say_note("%s: is cut off behind %lld members", s->path, (long long)n);
+        say_note("%s: is truncated after %lld members", s->path, (long long)n);
     return n;
 }
 
@@ -109,7 +110,7 @@ int shard_read(const char *path,
     int64_t n = -1;
     if (!a || archive_read_support_format_tar(a) != ARCHIVE_OK ||
         archive_read_open_memory(a, s.bytes, s.size) != ARCHIVE_OK)
-        say_fail("%s: no tar file: %s", path, a ? archive_error_string(a) : "no memory");
+        say_fail("%s: not a tar file: %s", path, a ? archive_error_string(a) : "no memory");
     else
         n = read_members(&s, a, found, user);
     archive_read_free(a);

@@ -149,7 +149,8 @@ static int start_file(struct sink *s, struct video *v)
     char url[4096 + 8];
 
     if (rc < 0)
-        return say_fail("%s: no video file ends so; give .mp4, .rgb or a directory", s->path);
+        return say_fail("%s: no video format has this ending; give .mp4, .rgb or a directory",
+                        s->path);
     if (v->format->oformat->video_codec == AV_CODEC_ID_WRAPPED_AVFRAME) /* .y4m: uncompressed */
         codec = avcodec_find_encoder(AV_CODEC_ID_WRAPPED_AVFRAME);
     if (!codec)
@@ -157,8 +158,8 @@ static int start_file(struct sink *s, struct video *v)
     if (!codec)
         return say_fail("%s: FFmpeg has no encoder here; write .rgb or a directory", s->path);
     if (s->width % 2 || s->height % 2)
-        return say_fail("%s: a video has even sizes, this one is %lld x %lld; write .rgb or a "
-                        "directory",
+        return say_fail("%s: width and height of a video must be even, not %lld x %lld; write .rgb "
+                        "or a directory",
                         s->path, (long long)s->width, (long long)s->height);
     if (start_encoder(s, v, codec) || start_frame(s, v))
         return -1;

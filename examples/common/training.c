@@ -127,7 +127,8 @@ void training_report(const struct training *t, const char *what, const ckpt_prog
            info.budget == INT64_MAX ? "none" : say_bytes(budget, info.budget),
            say_bytes(rss, say_rss()));
     if (t->reads && t->ms > 0)
-        printf("data: steps waited %.1f %% of their time for it\n", 100 * t->waited_ms / t->ms);
+        printf("data: steps waited for it during %.1f %% of their time\n",
+               100 * t->waited_ms / t->ms);
     ckpt_profile_print(p, stdout);
     if (info.process_bytes)
         printf("device: the process takes %s of it\n", say_bytes(process, info.process_bytes));
@@ -219,8 +220,7 @@ static int run_step(struct training *t)
 static int save_on_request(struct training *t)
 {
     if (!t->options->state.save) {
-        fprintf(stderr,
-                "%s: SIGUSR1: there is nowhere to save, without --save-state FILE; going on\n",
+        fprintf(stderr, "%s: SIGUSR1: nothing is saved without --save-state FILE; continuing\n",
                 say_program);
         return 0;
     }

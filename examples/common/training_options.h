@@ -28,15 +28,17 @@ struct training_options {
 /* Option rows for structs that have struct training_options as member `train`. */
 #define GRAD_DTYPE_ROW                                                                             \
     ROW("grad-dtype", STRING, train.grad_dtype, "TYPE",                                            \
-        "fp32 or bf16, of the gradients of bf16 weights that are not summed (default fp32)")
+        "dtype of gradients of bf16 weights that are not accumulated: fp32 or bf16 (default "      \
+        "fp32)")
 #define WEIGHTS_ROWS                                                                               \
     ROW("load", STRING, train.load, "FILE", "start from these weights (safetensors)"),             \
-        ROW("partial", FLAG, train.partial, NULL, "let --load leave out parameters"),              \
+        PARTIAL_ROW(train.partial),                                                                \
         ROW("save", STRING, train.save, "FILE", "write the weights at the end"),                   \
-        ROW("save-ema", STRING, train.save_ema, "FILE", "write their moving average at the end"),  \
+        ROW("save-ema", STRING, train.save_ema, "FILE",                                            \
+            "write the moving average of the weights at the end"),                                 \
         RESUME_ROWS(train.state)
 #define BATCH_ROW(what, usual)                                                                     \
-    RANGE("batch", INT, train.batch, "N", what " of a step, of each rank (default" usual ")", 1,   \
+    RANGE("batch", INT, train.batch, "N", what " per step of each rank (default" usual ")", 1,     \
           65536)
 /* Arguments: the defaults of --steps, --lr, --warmup, --weight-decay and --ema-decay, as text. */
 #define STEPS_ROWS(count, rate, rising, decay, average)                                            \
@@ -44,18 +46,20 @@ struct training_options {
         RANGE("steps", INT, train.steps, "N", "training steps (default" count ")", 0,              \
               OPTION_MOST),                                                                        \
         ROW("time-limit", STRING, train.time_limit, "TIME",                                        \
-            "end in order, with the state saved, before the program has run so long, as 3h30m "    \
+            "save the state and stop before the program has run for this time, such as 3h30m "     \
             "(default: no limit)"),                                                                \
         RANGE("lr", FLOAT, train.lr, "X", "learning rate after the warm-up (default" rate ")", 0,  \
               OPTION_REAL),                                                                        \
         RANGE("warmup", INT, train.warmup, "N", "steps of the warm-up (default" rising ")", 0,     \
               OPTION_MOST),                                                                        \
         ROW("schedule", STRING, train.schedule, "KIND",                                            \
-            "learning rate over --steps: constant (default), linear, cosine, wsd, invsqrt"),       \
+            "learning rate over --steps: constant, linear, cosine, wsd or invsqrt (default "       \
+            "constant)"),                                                                          \
         RANGE("final-lr", FLOAT, train.final_lr, "X",                                              \
-              "part of the learning rate that a schedule ends with (default 0)", 0, OPTION_REAL),  \
+              "learning rate at the end of the schedule, as a fraction of --lr (default 0)", 0,    \
+              OPTION_REAL),                                                                        \
         RANGE("clip-norm", FLOAT, train.clip_norm, "X",                                            \
-              "clip the gradient's norm to this (default 1, 0: off)", 0, OPTION_REAL),             \
+              "clip the norm of the gradient to X (default 1; 0: off)", 0, OPTION_REAL),           \
         RANGE("weight-decay", FLOAT, train.weight_decay, "X", "weight decay (default " decay ")",  \
               0, OPTION_REAL),                                                                     \
         RANGE("ema-decay", FLOAT, train.ema_decay, "X",                                            \
@@ -65,9 +69,9 @@ struct training_options {
           OPTION_DECAY)
 /* what: the contents of a --dump file between loss and gradients. */
 #define LOG_ROWS(what)                                                                             \
-    ROW("log", STRING, train.log, "FILE", "append one JSON line for the run and one a step"),      \
+    ROW("log", STRING, train.log, "FILE", "append one JSON line per run and one per step"),        \
         ROW("tensorboard", STRING, train.tensorboard, "DIR",                                       \
-            "write the numbers of these lines, and pictures, as events for TensorBoard"),          \
+            "write the numbers of --log, and pictures, as TensorBoard events"),                    \
         ROW("dump", STRING, train.dump, "FILE",                                                    \
             "write loss, " what " and gradients of the first step")
 

@@ -21,12 +21,13 @@ struct validation_options {
 /* Option rows for structs that have struct validation_options as member `validation`. */
 #define VALIDATION_ROWS                                                                            \
     ROW("val", STRING, validation.file, "FILE",                                                    \
-        "features, as of --features, of clips whose loss is measured at ten noise levels at the "  \
-        "end"),                                                                                    \
+        "clips for validation, in the format of --features: their loss is measured at ten noise "  \
+        "levels at the end"),                                                                      \
         RANGE("val-every", INT, validation.every, "N",                                             \
-              "measure it every N steps, too (default: at the end)", 1, OPTION_MOST),              \
+              "measure the loss of --val also every N steps (default: only at the end)", 1,        \
+              OPTION_MOST),                                                                        \
         ROW("val-ema", FLAG, validation.average, NULL,                                             \
-            "measure it of the moving average of the weights")
+            "validate with the moving average of the weights")
 
 /* Checks what options_parse cannot.  Returns 0, or -1 after an error message. */
 int validation_check(const struct validation_options *o, double ema_decay);

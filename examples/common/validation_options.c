@@ -6,7 +6,7 @@
 int validation_check(const struct validation_options *o, double ema_decay)
 {
     if ((o->every || o->average) && !o->file)
-        return say_fail("--val-%s: say on what with --val FILE", o->every ? "every" : "ema");
+        return say_fail("--val-%s needs --val FILE", o->every ? "every" : "ema");
     if (o->average && ema_decay <= 0)
         return say_fail("--val-ema: with --ema-decay 0 there is no average");
     return 0;

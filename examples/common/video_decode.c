@@ -137,7 +137,7 @@ static int make_index(struct decoder *d, const struct video *v)
     }
     d->indexed = true;
     if (rc || video_index_finish(&d->index, d->kind->id == AV_CODEC_ID_VP8))
-        return say_fail("%s: no memory for the places of its frames", d->path);
+        return say_fail("%s: no memory for the index of its frames", d->path);
     return 0;
 }
 
@@ -364,7 +364,7 @@ static enum outcome decode(struct decoder *d, int64_t n, const struct video *v)
 static int check_size(const struct video *v, const AVFrame *f)
 {
     return v->most_pixels && (int64_t)f->width * f->height > v->most_pixels
-               ? say_fail("%s: frames of %d x %d, larger than it was said", v->path, f->width,
+               ? say_fail("%s: frames of %d x %d, larger than announced", v->path, f->width,
                           f->height)
                : 0;
 }
@@ -454,7 +454,7 @@ static int describe(struct video *v, struct decoder *d)
     v->image = is_image(d->format->iformat->name);
     v->announced = v->image ? 1 : d->stream->nb_frames;
     v->fps = rate.num > 0 && rate.den > 0 ? av_q2d(rate) : 0;
-    return v->width > 0 && v->height > 0 ? 0 : say_fail("%s: frames of no size", v->path);
+    return v->width > 0 && v->height > 0 ? 0 : say_fail("%s: frames without a size", v->path);
 }
 
 int video_open_decoder(struct video *v)

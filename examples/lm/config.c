@@ -87,7 +87,7 @@ int lm_config_preset(struct lm_config *c, const char *name)
         }
         at += (size_t)snprintf(all + at, sizeof all - at, "%s%s", i ? ", " : "", presets[i].name);
     }
-    return say_fail("--model %s: no such preset and no config.json; there are %s", name, all);
+    return say_fail("--model %s: no such preset and no config.json; the presets are %s", name, all);
 }
 
 /* ---- reading ------------------------------------------------------------------------------- */
@@ -133,7 +133,7 @@ static void read_rope(struct settings *s, struct lm_config *c)
         return;
     if (strcmp(type, "llama3")) {
         s->failed = s->failed ? -1
-                              : say_fail("%s: rope scaling \"%s\" is not known, only llama3 is",
+                              : say_fail("%s: rope scaling \"%s\" is not supported, only llama3",
                                          s->path, type);
         return;
     }
@@ -204,13 +204,14 @@ int lm_config_read(struct lm_config *c, const char *path)
 int lm_config_check(const struct lm_config *c, const char *where)
 {
     if (c->heads < 1 || c->kv_heads < 1 || c->heads % c->kv_heads)
-        return say_fail("%s: %lld heads cannot share %lld of keys and values", where,
+        return say_fail("%s: %lld heads are not a multiple of %lld heads of keys and values", where,
                         (long long)c->heads, (long long)c->kv_heads);
     if (c->head < 1 || (c->family == LM_GPT2 && c->width % c->heads))
-        return say_fail("%s: a width of %lld makes no %lld heads", where, (long long)c->width,
-                        (long long)c->heads);
+        return say_fail("%s: width %lld does not divide into %lld heads", where,
+                        (long long)c->width, (long long)c->heads);
     if (c->family != LM_GPT2 && c->head % 2)
-        return say_fail("%s: heads of %lld have no pairs to turn", where, (long long)c->head);
+        return say_fail("%s: heads of width %lld: rotary embedding needs an even width", where,
+                        (long long)c->head);
     return 0;
 }
 

@@ -18,7 +18,7 @@ static const char *shipped(void)
     for (size_t i = 0; i < sizeof places / sizeof *places; i++)
         if (!access(places[i], R_OK))
             return places[i];
-    say_note("the text that comes along is neither ./doc/design.md nor in %s: run \"make install\" "
+    say_note("the included text is neither ./doc/design.md nor in %s: run \"make install\" "
              "or start in the source tree, or name a text with --data FILE",
              CLIP_DIR);
     return NULL;

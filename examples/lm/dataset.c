@@ -67,7 +67,7 @@ static int check_vocabulary(const struct dataset *d)
     for (int i = 0; i < d->tokens.n; i++) {
         const struct token_shard *s = &d->tokens.shard[i];
         if (s->vocabulary > d->limit)
-            return say_fail("%s: its vocabulary has %lld tokens, that of the model %lld", s->path,
+            return say_fail("%s: its vocabulary has %lld tokens, the model's has %lld", s->path,
                             (long long)s->vocabulary, (long long)d->limit);
     }
     return 0;
@@ -85,10 +85,9 @@ static int count_rows(struct dataset *d)
     d->rows = d->first_row[d->tokens.n];
     if (d->rows)
         return 0;
-    return say_fail(
-        "%s: %lld tokens make no row of %lld and the one behind it; give a longer text or a "
-        "shorter --length",
-        d->tokens.shard[0].path, (long long)d->tokens.count, (long long)d->length);
+    return say_fail("%s: %lld tokens are too few for a sample of %lld and the next token; give a "
+                    "longer text or a shorter --length",
+                    d->tokens.shard[0].path, (long long)d->tokens.count, (long long)d->length);
 }
 
 int dataset_open(struct dataset *d, const struct tokens *tokens, int64_t length, int64_t limit,

@@ -13,27 +13,27 @@ static const struct ckpt_option table[] = {
     LM_MODEL_ROWS,
     GRAD_DTYPE_ROW,
     ROW("data", STRING, data, "FILES",
-        "files of tokens (llm.c, LLMQ) or text, as a pattern of the shell; random: noise (default: "
-        "the "
-        "text that comes along with a tiny model, else random)"),
-    ROW("val", STRING, validation, "FILES",
-        "the same, of what the loss is measured on (default: none)"),
+        "files of tokens (llm.c, LLMQ) or text, as a shell pattern; random: random tokens "
+        "(default: the included text with the tiny preset, else random)"),
+    ROW("val", STRING, validation, "FILES", "files for validation, as for --data (default: none)"),
     LM_TEXT_ROWS,
     RANGE("length", INT, length, "N", "tokens of a sample (default: the preset's)", 1, 1 << 24),
-    ROW("in-order", FLAG, in_order, NULL, "take samples as they stand in the files"),
+    ROW("in-order", FLAG, in_order, NULL, "take samples in the order of the files"),
     WEIGHTS_ROWS,
     ROW("save-hf", STRING, to_hf, "DIR",
-        "write the weights at the end as Hugging Face has them, with config.json"),
-    ROW("shard-size", SIZE, shard_size, "SIZE", "of the files of --save-hf (default 5G)"),
+        "write the weights at the end in the format of Hugging Face, with config.json"),
+    ROW("shard-size", SIZE, shard_size, "SIZE", "largest file of --save-hf (default 5G)"),
     BATCH_ROW("samples", ": the preset's"),
-    STEPS_ROWS(": the preset's", ": the preset's", ": the preset's", "0.1, of matrices", "0: none"),
+    STEPS_ROWS(": the preset's", ": the preset's", ": the preset's", "0.1, for matrices only",
+               "0: none"),
     BETA2_ROW,
     RANGE("val-every", INT, validation_every, "N",
-          "measure the loss of --val every N steps (default: at the end)", 1, OPTION_MOST),
-    RANGE("val-batches", INT, validation_batches, "N", "on so many batches (default 8)", 1,
+          "measure the loss of --val also every N steps (default: only at the end)", 1,
           OPTION_MOST),
+    RANGE("val-batches", INT, validation_batches, "N",
+          "batches of --val in each measurement (default 8)", 1, OPTION_MOST),
     RANGE("sample-every", INT, sample_every, "N",
-          "write text every N steps and at the end (default: never)", 1, OPTION_MOST),
+          "generate text every N steps and at the end (default: never)", 1, OPTION_MOST),
     LM_SAMPLE_ROWS,
     LOG_ROWS("scores"),
     HELP_ROWS,
@@ -48,8 +48,8 @@ static int print_help(const struct lm_options *o)
     return options_print(
         o->help, o->version,
         "Usage: lm-train [OPTION]...\n\n"
-        "Trains GPT-2, Llama 3 and Qwen 2.5 inside a memory budget.  Without options: a tiny\n"
-        "GPT-2 on the bytes of a text that comes along.\n",
+        "Trains GPT-2, Llama 3 or Qwen 2.5 inside a memory budget.  Without options: a tiny\n"
+        "GPT-2 on the bytes of the included text.\n",
         2, sections);
 }
 
@@ -99,7 +99,7 @@ int lm_options_config(struct lm_options *o)
         c->kv_heads = o->heads;
     take(&c->kv_heads, o->kv_heads);
     if (c->family == LM_GPT2 && c->kv_heads != c->heads)
-        return say_fail("--kv-heads %lld: the heads of GPT-2 share no keys",
+        return say_fail("--kv-heads %lld: in GPT-2 each head has its own keys",
                         (long long)o->kv_heads);
     return lm_config_check(c, "the options");
 }
@@ -148,10 +148,10 @@ static int check(struct lm_options *o)
     if (option_dtype("dtype", o->dtype))
         return -1;
     if (o->length > o->config.positions)
-        return say_fail("--length %lld: the model has places for %lld tokens", (long long)o->length,
-                        (long long)o->config.positions);
+        return say_fail("--length %lld: the model has positions for %lld tokens",
+                        (long long)o->length, (long long)o->config.positions);
     if (o->validation_every && !o->validation)
-        return say_fail("--val-every: say on what with --val FILES");
+        return say_fail("--val-every needs --val FILES");
     if (o->shard_size < 1)
         return say_fail("--shard-size: give bytes, as 5G");
     if (o->to_hf &&

@@ -45,8 +45,8 @@ struct lm_options {
 /* Option rows of the model, for both programs. */
 #define LM_MODEL_ROWS                                                                              \
     ROW("model", STRING, model, "NAME",                                                            \
-        "preset, as gpt2-124M, llama3.2-1B or qwen2.5-0.5B, or a config.json or its directory "    \
-        "(default tiny)"),                                                                         \
+        "preset such as gpt2-124M, llama3.2-1B or qwen2.5-0.5B, or a config.json, or a directory " \
+        "with one (default tiny)"),                                                                \
         RANGE("hidden", INT, hidden, "N", "width of the model (default: the preset's)", 2, 65536), \
         RANGE("layers", INT, layers, "N", "blocks (default: the preset's)", 1, 1024),              \
         RANGE("heads", INT, heads, "N", "attention heads (default: the preset's)", 1, 1024),       \
@@ -54,26 +54,29 @@ struct lm_options {
               1, 1024),                                                                            \
         RANGE("mlp", INT, mlp, "N", "width of the MLP (default: the preset's)", 1, 1048576),       \
         RANGE("vocabulary", INT, vocabulary, "N",                                                  \
-              "tokens; 50257 is faster on a GPU as 50304 (default: the preset's)", 2, 1 << 24),    \
+              "tokens of the vocabulary; on a GPU 50304 is faster than 50257 (default: the "       \
+              "preset's)",                                                                         \
+              2, 1 << 24),                                                                         \
         DTYPE_ROW
 #define LM_TEXT_ROWS                                                                               \
     ROW("tokenizer", STRING, tokenizer, "FILE",                                                    \
-        "tokenizer.json, vocab.json beside merges.txt, or a directory with them; bytes "           \
-        "(default: that beside --load or --model, else bytes)")
+        "tokenizer.json, vocab.json next to a merges.txt, or a directory with them; bytes: one "   \
+        "token per byte (default: the tokenizer next to --load or --model, else bytes)")
 #define LM_SAMPLE_ROWS                                                                             \
-    ROW("prompt", STRING, prompt, "TEXT",                                                          \
-        "what written text begins with (default an empty line)"),                                  \
-        RANGE("samples", INT, samples, "N", "texts that are written side by side (default 1)", 1,  \
-              4096),                                                                               \
-        RANGE("sample-tokens", INT, sample_tokens, "N", "tokens of a text (default 100)", 1,       \
-              OPTION_MOST),                                                                        \
-        ROW("sample-seed", INT, sample_seed, "N", "seed of the choices of tokens (default 0)"),    \
+    ROW("prompt", STRING, prompt, "TEXT", "beginning of generated text (default: an empty line)"), \
+        RANGE("samples", INT, samples, "N", "texts to generate together (default 1)", 1, 4096),    \
+        RANGE("sample-tokens", INT, sample_tokens, "N",                                            \
+              "tokens to generate per text (default 100)", 1, OPTION_MOST),                        \
+        ROW("sample-seed", INT, sample_seed, "N", "seed of token sampling (default 0)"),           \
         RANGE("temperature", FLOAT, choice.temperature, "X",                                       \
-              "of the choice of tokens; 0: the likeliest (default 0.8)", 0, 1000),                 \
-        RANGE("top-k", INT, choice.top_k, "N", "choose among the likeliest N (default 0: all)", 0, \
-              OPTION_MOST),                                                                        \
-        RANGE("top-p", FLOAT, choice.top_p, "X",                                                   \
-              "choose among the likeliest that have so much together (default 1)", 1e-6, 1)
+              "temperature of token sampling; 0: always the most probable token (default 0.8)", 0, \
+              1000),                                                                               \
+        RANGE("top-k", INT, choice.top_k, "N",                                                     \
+              "sample from the N most probable tokens (default 0: all)", 0, OPTION_MOST),          \
+        RANGE(                                                                                     \
+            "top-p", FLOAT, choice.top_p, "X",                                                     \
+            "sample from the most probable tokens with a total probability of X (default 1: all)", \
+            1e-6, 1)
 
 /*
  * Both parse the command line and fill in the model.  Return 0 to continue, 1 when nothing is left

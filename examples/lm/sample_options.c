@@ -8,13 +8,13 @@
 
 static const struct ckpt_option table[] = {
     ROW("load", STRING, train.load, "FILE",
-        "weights (safetensors), or the directory of Hugging Face's files, whose config.json "
-        "is then the model"),
-    ROW("partial", FLAG, train.partial, NULL, "let --load leave out parameters"),
+        "weights (safetensors), or a Hugging Face model directory, whose config.json replaces "
+        "--model"),
+    PARTIAL_ROW(train.partial),
     LM_MODEL_ROWS,
     LM_TEXT_ROWS,
     RANGE("length", INT, length, "N",
-          "tokens that are seen at once (default 1024, or what the model has places for)", 2,
+          "tokens of context (default 1024, or fewer if the model has fewer positions)", 2,
           1 << 24),
     LM_SAMPLE_ROWS,
     HELP_ROWS,
@@ -24,13 +24,13 @@ static const struct ckpt_option table[] = {
 static int check(struct lm_options *o)
 {
     if (!o->train.load && !o->library.plan_only)
-        return say_fail("--load FILE is needed: weights, or a directory of Hugging Face's files");
+        return say_fail("--load FILE is missing: weights, or a model directory of Hugging Face");
     if (option_dtype("dtype", o->dtype))
         return -1;
     option_take(&o->length, o->config.positions < 1024 ? o->config.positions : 1024, 0);
     if (o->length > o->config.positions)
-        return say_fail("--length %lld: the model has places for %lld tokens", (long long)o->length,
-                        (long long)o->config.positions);
+        return say_fail("--length %lld: the model has positions for %lld tokens",
+                        (long long)o->length, (long long)o->config.positions);
     return outputs_untrained(&o->library);
 }
 
@@ -48,7 +48,7 @@ int lm_sample_options_parse(struct lm_options *o, int argc, char **argv)
         return say_fail("%s", ckpt_error(NULL));
     if (options_print(o->help, o->version,
                       "Usage: lm-sample [OPTION]... --load WEIGHTS\n\n"
-                      "Writes text with GPT-2, Llama 3 or Qwen 2.5, inside a memory budget.\n",
+                      "Generates text with GPT-2, Llama 3 or Qwen 2.5, inside a memory budget.\n",
                       2, sections))
         return 1;
     if (!o->model)

@@ -138,7 +138,7 @@ static int put_token(struct tokenizer *t, const char *path, int64_t id, const ch
     if (special)
         t->length[id] = (int32_t)strlen(name);
     if (!t->text[id])
-        return say_fail("%s: '%s' is no name of byte-level BPE", path, name);
+        return say_fail("%s: '%s' is not a token of byte-level BPE", path, name);
     if (special)
         add_special(t, (int32_t)id);
     return 0;
@@ -215,8 +215,8 @@ static int put_merge(struct tokenizer *t, const char *path, const char *left, co
     if (snprintf(whole, sizeof whole, "%s%s", left, right) < (int)sizeof whole)
         token = find_name(t, whole);
     if (a < 0 || b < 0 || token < 0)
-        return say_fail("%s: merge %d, '%s %s', is of tokens that there are not", path, (int)rank,
-                        left, right);
+        return say_fail("%s: merge %d, '%s %s', has a token that is not in the vocabulary", path,
+                        (int)rank, left, right);
     struct bpe_pair *p = bpe_find(t, a, b);
     if (p->left < 0)
         *p = (struct bpe_pair){a, b, rank, token};
@@ -229,7 +229,7 @@ static int put_line(struct tokenizer *t, const char *path, char *line, int32_t r
     char *blank = strchr(line, ' ');
 
     if (!blank)
-        return say_fail("%s: merge %d has no two parts: '%s'", path, (int)rank, line);
+        return say_fail("%s: merge %d does not have two parts: '%s'", path, (int)rank, line);
     *blank = 0;
     return put_merge(t, path, line, blank + 1, rank);
 }
@@ -253,7 +253,7 @@ static int read_merges(struct tokenizer *t, const char *path, const json_t *merg
             rc = put_line(t, path, line, (int32_t)i);
         else
             rc = left && right ? put_merge(t, path, left, right, (int32_t)i)
-                               : say_fail("%s: merge %zu is none", path, i);
+                               : say_fail("%s: merge %zu is not valid", path, i);
         free(line);
         if (rc)
             break;
@@ -324,7 +324,9 @@ static const char *find_pattern(const char *path, const json_t *cutter)
     if (is_type(bytes, "ByteLevel") && !json_is_true(json_object_get(bytes, "add_prefix_space")) &&
         (bytes == cutter || (is_type(split, "Split") && json_array_size(parts) == 2 && pattern)))
         return pattern;
-    say_fail("%s: its pre_tokenizer is neither that of GPT-2 nor a pattern and bytes", path);
+    say_fail("%s: its pre_tokenizer is not supported: neither ByteLevel of GPT-2 nor a pattern "
+             "with ByteLevel",
+             path);
     return NULL;
 }
 
@@ -347,7 +349,7 @@ static int read_tokenizer(struct tokenizer *t, const char *path)
         if (is_type(normalizer, "NFC"))
             say_note("%s: it is for text in the normal form NFC, which is not checked", path);
         else
-            rc = say_fail("%s: its normalizer is not known", path);
+            rc = say_fail("%s: its normalizer is not supported", path);
     }
     t->whole_first = json_is_true(json_object_get(model, "ignore_merges"));
     rc = rc ? rc : splitter_open(&t->split, path, pattern);

@@ -45,7 +45,7 @@ static int check_size(const struct token_shard *s, int64_t size)
         return 0;
     return say_fail("%s: its header announces %lld tokens, %lld bytes in all; it has %lld: %s",
                     s->path, (long long)s->count, (long long)want, (long long)size,
-                    size < want ? "it was cut short" : "it is not what it says");
+                    size < want ? "the file is truncated" : "the file does not match its header");
 }
 
 static int read_llmc(struct token_shard *s, const unsigned char *h, int64_t size)
@@ -55,7 +55,7 @@ static int read_llmc(struct token_shard *s, const unsigned char *h, int64_t size
     s->width = magic == MAGIC_GPT2 ? 2 : 4;
     s->count = word(h + 8);
     if (version != (magic == MAGIC_GPT2 ? 1 : 7))
-        return say_fail("%s: a token file of llm.c of version %d, which is not known", s->path,
+        return say_fail("%s: a token file of llm.c of version %d, which is not supported", s->path,
                         version);
     if (s->count < 0)
         return say_fail("%s: its header announces %lld tokens", s->path, (long long)s->count);
@@ -71,7 +71,7 @@ static int read_llmq(struct token_shard *s, const unsigned char *h, int64_t size
     s->vocabulary = word(h + 20);
     if ((version != 1 && version != 2) || bytes != 4)
         return say_fail("%s: a token file of LLMQ of version %d with tokens of %d bytes, which is "
-                        "not known",
+                        "not supported",
                         s->path, version, bytes);
     if (s->count < 0 || s->vocabulary < 0)
         return say_fail("%s: its header announces %lld tokens of %lld", s->path,
@@ -94,7 +94,7 @@ static int read_header(struct token_shard *s, const unsigned char *h, int64_t n,
     if (!llmc && !llmq)
         return 0;
     if (n < HEADER)
-        return say_fail("%s: its header of %d bytes was cut short", s->path, HEADER);
+        return say_fail("%s: its header of %d bytes is truncated", s->path, HEADER);
     s->begin = HEADER;
     return (llmq ? read_llmq : read_llmc)(s, h, size) ? -1 : 1;
 }

@@ -65,7 +65,7 @@ int lm_load(const struct lm *m, ckpt *c, const char *path, bool partial)
     if (rc)
         return say_fail("%s", ckpt_error(c));
     if (l.missing.n && !partial)
-        return say_fail("%s: %lld parameter%s missing; --partial starts them afresh", path,
+        return say_fail("%s: %lld parameter%s missing; --partial initializes them", path,
                         (long long)l.missing.n, l.missing.n > 1 ? "s are" : " is");
     return 0;
 }

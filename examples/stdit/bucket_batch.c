@@ -279,8 +279,9 @@ static int take_from_state(struct stdit_run *r, bool *taken)
     if (was)
         *taken = take_batches(&r->data, was);
     if (!*taken && !o->changed)
-        rc = say_fail("%s: the state was made with batches of %s; --resume-changed chooses anew",
-                      o->from, was ? "other buckets" : "the table, which are now left open");
+        rc =
+            say_fail("%s: the state was made with batches of %s; --resume-changed selects new ones",
+                     o->from, was ? "other buckets" : "the table, which leaves them open now");
     ckpt_file_close(f);
     return rc;
 }
@@ -323,9 +324,8 @@ int stdit_choose_batches(struct stdit_run *r, const ckpt_optimizer *optimizer)
     if (take_from_state(r, &taken) || (!taken && choose_all(&c)))
         return -1;
     if (taken)
-        say_print("batches: those of %s\n", r->options.train.state.from);
+        say_print("batches: from %s\n", r->options.train.state.from);
     else
-        say_print("batches: chosen by plans; no step is to take longer than %.1f ms\n",
-                  c.base * 1e3);
+        say_print("batches: chosen by plans for steps of at most %.1f ms\n", c.base * 1e3);
     return note(r);
 }

@@ -107,7 +107,7 @@ int bucket_epoch_make(struct bucket_epoch *e, const struct buckets *b,
 
     *e = (struct bucket_epoch){0};
     if (n >= TORCH_PERMUTATION_MAX)
-        return say_fail("%lld samples; buckets take fewer than %lld", (long long)n,
+        return say_fail("%lld samples: buckets support fewer than %lld", (long long)n,
                         (long long)TORCH_PERMUTATION_MAX);
     torch_random_seed(&r, seed + (uint64_t)epoch);
     int rc = assign(e, b, samples, own, n, interval, seed, epoch);

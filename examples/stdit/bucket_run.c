@@ -56,7 +56,7 @@ void stdit_print_buckets(const struct stdit_run *r)
         ckpt_program_info(d->shape[i].training, &info);
         peak = info.planned_peak > peak ? info.planned_peak : peak;
     }
-    printf("%d buckets in one arena of %s; clips: those that can be in a bucket\n", d->n_shapes,
+    printf("%d buckets in one arena of %s; clips: how many fit the bucket\n", d->n_shapes,
            say_bytes(arena, peak));
 }
 

@@ -105,7 +105,7 @@ static int make_shapes(struct stdit_data *d, const struct stdit_vae *v, const st
     int n = list_shapes(d, v, c, NULL);
 
     if (!n)
-        return say_fail("%s: of %lld samples no bucket can have a whole batch", path,
+        return say_fail("%s: %lld samples are too few for a batch in any bucket", path,
                         (long long)d->rows);
     if (stdit_data_shapes(d, n))
         return -1;

@@ -57,8 +57,8 @@ static int read_entry(struct bucket_entry *e, const char *path, const char *size
     long long n = strtoll(frames, &end, 10);
 
     if (*frames < '1' || *frames > '9' || *end || n > FRAMES_MAX)
-        return say_fail("%s: \"%s\": \"%s\" is no number of frames (1 to %d)", path, size, frames,
-                        FRAMES_MAX);
+        return say_fail("%s: \"%s\": \"%s\" is not a number of frames (1 to %d)", path, size,
+                        frames, FRAMES_MAX);
     e->frames = n;
     if (!json_is_array(j) || json_array_size(j) < 1 || json_array_size(j) > 2 ||
         !read_chances(e, json_array_get(j, 0)) || !read_batch(e, json_array_get(j, 1)))
@@ -84,9 +84,9 @@ static int read_row(struct bucket_row *r, const char *path, const char *size, js
 
     r->size = aspect_find(size);
     if (!r->size)
-        return say_fail("%s: size \"%s\" is not known; there are %s", path, size, aspect_names());
+        return say_fail("%s: size \"%s\" is unknown; the sizes are %s", path, size, aspect_names());
     if (!json_is_object(j) || !json_object_size(j))
-        return say_fail("%s: \"%s\": an object of numbers of frames is expected", path, size);
+        return say_fail("%s: \"%s\": an object with numbers of frames is expected", path, size);
     r->entry = calloc(json_object_size(j), sizeof *r->entry);
     if (!r->entry)
         return say_fail("no memory for a table of buckets");
@@ -124,7 +124,7 @@ static int read_rows(struct buckets *b, const char *path, json_t *j)
     json_t *value;
 
     if (!json_is_object(j) || !json_object_size(j))
-        return say_fail("%s: an object of sizes is expected, with at least one", path);
+        return say_fail("%s: an object with at least one size is expected", path);
     b->row = calloc(json_object_size(j), sizeof *b->row);
     if (!b->row)
         return say_fail("no memory for a table of buckets");

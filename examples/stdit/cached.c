@@ -57,11 +57,11 @@ static int refuse_shape(const struct stdit_data *d, const struct stdit_options *
 {
     const struct cache_note *n = &d->cache.row[row].note;
 
-    return say_fail("--cache %s: clip %lld (%s) is %lld frames of %lld x %lld%s", o->cache,
-                    (long long)row, n->name, (long long)n->frames, (long long)n->width,
-                    (long long)n->height,
-                    o->buckets ? "; --buckets has another table than it was made with"
-                               : ", others are not; --buckets trains on several sizes");
+    return say_fail(
+        "--cache %s: clip %lld (%s) is %lld frames of %lld x %lld%s", o->cache, (long long)row,
+        n->name, (long long)n->frames, (long long)n->width, (long long)n->height,
+        o->buckets ? "; the cache was made with another table of --buckets"
+                   : ", others have another size; use --buckets to train on several sizes");
 }
 
 static int one_shape(struct stdit_data *d, const struct stdit_options *o)
@@ -151,7 +151,7 @@ static int take_text(struct stdit_data *d, const struct stdit_options *o)
     d->caption_channels = d->cache.width;
     return d->tokens >= d->cache.tokens && d->cache.width
                ? 0
-               : say_fail("--cache %s: its text is not as its manifest says", o->cache);
+               : say_fail("--cache %s: its text does not match its manifest", o->cache);
 }
 
 static int take_rates(struct stdit_data *d)

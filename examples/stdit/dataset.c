@@ -276,7 +276,7 @@ static int agree(const char *option, int64_t *value, int64_t data)
         *value = data;
     if (*value == data)
         return 0;
-    return say_fail("--%s (or the preset) says %lld, the data %lld", option, (long long)*value,
+    return say_fail("--%s (or the preset) is %lld, the data has %lld", option, (long long)*value,
                     (long long)data);
 }
 

@@ -28,7 +28,8 @@ static void introduce(const struct stdit_run *r)
            (long long)c->heads, (long long)c->depth, r->options.dtype);
     say_print("%s\n", r->data.title);
     if (r->options.demo_budget)
-        printf("budget: half of what it would take without one; --vram SIZE sets another\n");
+        printf("budget: half of the memory that a run without a budget takes; --vram SIZE sets "
+               "another\n");
 }
 
 /* ---- output paths -------------------------------------------------------------------------- */

@@ -12,70 +12,66 @@ static const struct ckpt_option table[] = {
     ROW("model", STRING, model, "NAME", "preset: tiny, XL/2 or 3B/2 (default tiny)"),
     STDIT_SIZE_ROWS,
     RANGE("in-channels", INT, in_channels, "N",
-          "channels of the data (default: the preset's, 3 for a video file)", 1, 4096),
+          "channels of the data (default: the preset's; 3 with --video)", 1, 4096),
     STDIT_CAPTION_ROWS,
     ROW("freeze-caption", FLAG, freeze_caption, NULL, "do not train the caption projection"),
     STDIT_NUMBER_ROWS,
     GRAD_DTYPE_ROW,
     ROW("video", STRING, video, "FILE", "train in pixel space on this clip"),
     ROW("video-dir", STRING, video_dir, "DIR",
-        "train on latents of the videos in this directory and in its tar files, encoded as they "
-        "are needed; also one video or tar file, with --buckets a table of them (.csv)"),
-    ROW("cache", STRING, cache, "DIR",
-        "train on latents and text that video-encode made (default: none)"),
-    ROW("check-cache", FLAG, check_cache, NULL,
-        "compare the sums of all values in --cache before the first step"),
+        "train on latents of the videos in this directory and its tar files, encoded during "
+        "training; also one video, one tar file or, with --buckets, a table of videos (.csv)"),
+    CACHE_ROWS,
     ROW("buckets", STRING, buckets, "FILE",
-        "train on the sizes and lengths of this table, each clip of --video-dir in those it fits, "
-        "of --cache in that it was encoded for"),
+        "table of sizes and lengths: each clip of --video-dir is trained in buckets that it fits, "
+        "each clip of --cache in the bucket it was encoded for"),
     ROW("vae", STRING, vae, "FILE", "weights of the autoencoder for --video-dir (safetensors)"),
     ROW("vae-model", STRING, vae_model, "NAME",
-        "its preset: tiny or v1.2 (default tiny with --model tiny, else v1.2)"),
+        "preset of the autoencoder: tiny or v1.2 (default tiny with --model tiny, else v1.2)"),
     ROW("text", STRING, text, "FILE",
-        "y and mask, a row a clip or one for all, for --video-dir; with --text-encoder the "
-        "directory where its features are kept (default: the null caption, or host memory)"),
+        "text features y and mask for --video-dir (safetensors), one row per clip or one for all; "
+        "with --text-encoder a directory to store its features (default: the null caption; with "
+        "--text-encoder host memory)"),
     ROW("text-encoder", STRING, text_encoder, "DIR",
-        "T5 as Hugging Face has it, which reads the captions of --video-dir before the first step "
-        "(default: text features come from --text)"),
-    ROW("tokenizer", STRING, tokenizer, "FILE",
-        "spiece.model, or its directory (default: that of --text-encoder)"),
+        "directory of T5 in the format of Hugging Face; encodes the captions of --video-dir before "
+        "the first step (default: text features from --text)"),
+    SPIECE_ROW(tokenizer, "--text-encoder"),
     ROW("size", STRING, size, "WxH",
-        "size the clip is brought to (default 32x20, with --video-dir 64x40)"),
-    RANGE("frames", INT, frames, "N", "frames of a clip (default 6, with --video-dir 17)", 1,
+        "size to which clips are resized (default 32x20; with --video-dir 64x40)"),
+    RANGE("frames", INT, frames, "N", "frames of a clip (default 6; with --video-dir 17)", 1,
           65536),
     STRIDE_ROWS,
     LOADER_ROWS,
     ROW("features", STRING, features, "FILE",
-        "train on z, y, mask, fps and the like from a safetensors file"),
+        "train on z, y, mask, fps and other tensors of a safetensors file"),
     ROW("latent", STRING, latent, "TxHxW",
-        "train on random latents of this shape, for timings "
-        "(default 15x45x80 for XL/2 and 3B/2); with --buckets: of the clips in a table (.csv)"),
+        "train on random latents of this shape, for timings (default 15x45x80 for XL/2 and 3B/2); "
+        "with --buckets a table (.csv) of clips with random latents"),
     WEIGHTS_ROWS,
     RANGE("batch", COUNT, train.batch, "N",
-          "samples of a step, of each rank (default 1); auto, with --buckets: of each size and "
-          "length those that train fastest within the budget",
+          "clips per step of each rank (default 1); auto, with --buckets: for each size and length "
+          "the number that trains fastest within the budget",
           1, 65536),
     RANGE("batch-seconds", FLOAT, batch_seconds, "X",
-          "where batches are chosen: steps take no longer than X seconds by their plan (default: "
-          "as the slowest bucket whose batch the table gives, else as one clip of the largest)",
+          "with --batch auto: longest planned step in seconds (default: the slowest bucket with a "
+          "batch in the table, else one clip of the largest bucket)",
           1e-9, 1e9),
     STEPS_ROWS(": the preset's", ": the preset's", ": the preset's", "0", "0.99"),
     ROW("mask-stage", STRING, mask_stage, "STAGE",
-        "frame masks as in training stage 1, 3 or adapt (default none)"),
+        "frame masks of training stage 1, 3 or adapt (default none)"),
     LOG_ROWS("prediction"),
     VALIDATION_ROWS,
-    ROW("out", STRING, out, "DIR", "where sampled frames go (default stdit-out)"),
+    ROW("out", STRING, out, "DIR", "directory for sampled frames (default stdit-out)"),
     RANGE("sample-steps", INT, sample_steps, "N",
-          "Euler steps of sampling (default 30 on a video, 0 else)", 0, 1000000),
+          "Euler steps of sampling (default 30 with a video, else 0)", 0, 1000000),
     RANGE("sample-every", INT, sample_every, "N",
-          "sample every N steps, too, as step-NNNNNNNN in --out (default: at the end)", 1,
+          "sample also every N steps, into step-NNNNNNNN of --out (default: only at the end)", 1,
           OPTION_MOST),
     ROW("sample-ema", FLAG, sample_ema, NULL,
-        "from the moving average of the weights then, as at the end"),
-    ROW("sample-seed", INT, sample_seed, "N",
-        "seed of the noise that sampling starts from (default 0)"),
+        "sample with the moving average of the weights also during training"),
+    ROW("sample-seed", INT, sample_seed, "N", "seed of the initial noise of sampling (default 0)"),
     RANGE("guidance", FLOAT, guidance, "X",
-          "classifier-free guidance of sampling (default: the preset's)", 0, 1000),
+          "scale of classifier-free guidance in sampling (default: the preset's)", 0, 1000),
     HELP_ROWS,
     {0},
 };
@@ -103,7 +99,7 @@ static int print_help(const struct stdit_options *o)
         o->help, o->version,
         "Usage: stdit-train [OPTION]...\n\n"
         "Trains STDiT3, the video diffusion transformer of Open-Sora 1.2, inside a memory\n"
-        "budget.  Without options: a tiny one on the clip that comes along.\n",
+        "budget.  Without options: a tiny model on the included clip.\n",
         2, sections);
 }
 
@@ -151,13 +147,13 @@ static int check_buckets(const struct stdit_options *o, bool batch)
         return say_fail("--buckets needs clips: --video-dir, --cache, or --latent with a table "
                         "(.csv)");
     if ((batch && o->train.batch != CKPT_AUTO) || o->size || o->frames || o->clips)
-        return say_fail("--%s: with --buckets the table says it", batch       ? "batch"
-                                                                  : o->size   ? "size"
-                                                                  : o->frames ? "frames"
-                                                                              : "clips");
+        return say_fail("--%s: leave it out, the table of --buckets has it", batch       ? "batch"
+                                                                             : o->size   ? "size"
+                                                                             : o->frames ? "frames"
+                                                                                         : "clips");
     if (o->sample_steps > 0 || o->sample_every)
-        return say_fail("--sample-%s: with --buckets there is no one size to sample; "
-                        "stdit-sample takes the weights that --save writes",
+        return say_fail("--sample-%s: not with --buckets, which has several sizes; run "
+                        "stdit-sample with the weights of --save",
                         o->sample_steps > 0 ? "steps" : "every");
     return 0;
 }
@@ -178,19 +174,20 @@ static int check_data(struct stdit_options *o)
     if ((o->vae || o->text) && !o->video_dir && !o->cache)
         return say_fail("--vae and --text are for --video-dir and --cache");
     if (o->text_encoder && !o->video_dir)
-        return say_fail("--text-encoder reads the captions of --video-dir, and there is none");
+        return say_fail("--text-encoder encodes the captions of --video-dir, which is not given");
     if (o->tokenizer && !o->text_encoder)
         return say_fail("--tokenizer is for --text-encoder");
     if (o->check_cache && !o->cache)
         return say_fail("--check-cache is for --cache DIR");
     if (o->cache && (clip_options || o->stride))
-        return say_fail("--size, --frames, --stride and --clips: --cache says it");
+        return say_fail(
+            "--size, --frames, --stride and --clips: leave them out, the cache has them");
     if (o->cache && o->sample_steps > 0 && !o->vae && !o->library.plan_only)
-        return say_fail("--sample-steps with --cache needs --vae FILE, to decode what is sampled");
+        return say_fail("--sample-steps with --cache needs --vae FILE, to decode samples");
     if ((o->features || o->latent) && clip_options)
-        return say_fail("--size, --frames, --stride and --clips shape a video; the shape of "
-                        "%s is given already",
-                        o->features ? "features" : "latents");
+        return say_fail(
+            "--size, --frames, --stride and --clips are for videos; %s has a fixed shape",
+            o->features ? "features" : "latents");
     if (stdit_check_size(o))
         return -1;
     if (o->latent && !o->buckets &&

@@ -60,12 +60,12 @@ struct stdit_options {
         RANGE("depth", INT, depth, "N",                                                            \
               "pairs of a spatial and a temporal block (default: the preset's)", 1, 1024),         \
         RANGE("mlp-ratio", FLOAT, mlp_ratio, "X",                                                  \
-              "width of the MLP over that of the model (default 4)", 0.001, 1000)
+              "width of the MLP divided by the width of the model (default 4)", 0.001, 1000)
 #define STDIT_CAPTION_ROWS                                                                         \
     RANGE("caption-channels", INT, caption_channels, "N",                                          \
           "width of the text features (default: the preset's)", 1, 65536),                         \
         RANGE("text-tokens", INT, text_tokens, "N",                                                \
-              "rows of the null caption (default: the preset's)", 1, 65536)
+              "tokens of the null caption (default: the preset's)", 1, 65536)
 #define STDIT_NUMBER_ROWS                                                                          \
     ROW("exact-timestep", FLAG, exact_timestep, NULL,                                              \
         "with bf16: do not round the timestep (Open-Sora 1.2 does)"),                              \

@@ -16,10 +16,11 @@ static int take_key(struct stdit_prompt *p, const char *key, const json_t *value
                                                 : NULL;
 
     if (!to)
-        return say_fail("prompt %lld: \"%s\": there are \"reference_path\" and \"mask_strategy\"",
-                        (long long)i, key);
+        return say_fail(
+            "prompt %lld: \"%s\" is unknown; the keys are \"reference_path\" and \"mask_strategy\"",
+            (long long)i, key);
     if (!json_is_string(value))
-        return say_fail("prompt %lld: \"%s\" is no text", (long long)i, key);
+        return say_fail("prompt %lld: \"%s\" is not a string", (long long)i, key);
     *to = strdup(json_string_value(value));
     return *to ? 0 : say_fail("no memory for a prompt");
 }
@@ -32,7 +33,7 @@ static int take_suffix(struct stdit_prompt *p, const char *suffix, int64_t i)
     int rc = 0;
 
     if (!json_is_object(j))
-        rc = say_fail("prompt %lld: what begins with { is no JSON object: %s", (long long)i,
+        rc = say_fail("prompt %lld: the part from { on is not a JSON object: %s", (long long)i,
                       error.text);
     json_object_foreach(j, key, value) rc = rc ? rc : take_key(p, key, value, i);
     json_decref(j);
@@ -75,8 +76,8 @@ static int take_segments(struct stdit_prompt *p, const char *at, size_t n, int64
         if (!number || loop < 0 || loop > 1 << 20)
             return say_fail("prompt %lld: segments are given as |0| text |2| text", (long long)i);
         if (p->n && loop <= p->loop[p->n - 1])
-            return say_fail("prompt %lld: segment %ld comes behind segment %lld", (long long)i,
-                            loop, (long long)p->loop[p->n - 1]);
+            return say_fail("prompt %lld: segment %ld comes after segment %lld", (long long)i, loop,
+                            (long long)p->loop[p->n - 1]);
         const char *next = memchr(bar + 1, '|', (size_t)(end - bar - 1));
         next = next ? next : end;
         if (add(p, bar + 1, (size_t)(next - bar - 1), loop))

@@ -27,8 +27,8 @@ static int look_at_latents(struct stdit_reference *r, const struct stdit_data *d
     vae_latents_close(&f);
     if (i.chunk != VAE_CHUNK || i.latent != d->channels || i.rows != c->rows ||
         i.columns != c->columns)
-        return say_fail("%s: latents [T, %lld, %lld, %lld] in chunks of %lld frames; what is drawn "
-                        "is [T, %lld, %lld, %lld] in chunks of %d",
+        return say_fail("%s: latents [T, %lld, %lld, %lld] in chunks of %lld frames; samples are "
+                        "[T, %lld, %lld, %lld] in chunks of %d",
                         r->path, (long long)i.latent, (long long)i.rows, (long long)i.columns,
                         (long long)i.chunk, (long long)d->channels, (long long)c->rows,
                         (long long)c->columns, VAE_CHUNK);
@@ -56,7 +56,7 @@ static int add_file(struct stdit_guide *g, const char *path, size_t n, const str
     struct stdit_reference *r = &g->reference[g->n];
 
     if (!n)
-        return say_fail("--reference: a name is empty; names stand with ; between");
+        return say_fail("--reference: a name is empty; separate names by ;");
     r->path = strndup(path, n);
     if (!r->path)
         return say_fail("no memory for the names of references");
@@ -106,11 +106,11 @@ static int use(struct stdit_guide *g, const struct stdit_strategy *s, const char
     struct stdit_span span;
 
     if (s->loop >= o->loop)
-        return say_fail("%s: segment %lld; --loop %lld has none", what, (long long)s->loop,
+        return say_fail("%s: there is no segment %lld with --loop %lld", what, (long long)s->loop,
                         (long long)o->loop);
     if (s->reference >= there)
-        return say_fail("%s: reference %lld; there %s %lld", what, (long long)s->reference,
-                        there == 1 ? "is" : "are", (long long)there);
+        return say_fail("%s: there is no reference %lld; there %s %lld", what,
+                        (long long)s->reference, there == 1 ? "is" : "are", (long long)there);
     struct stdit_reference *r = &g->reference[s->reference];
     if (stdit_strategy_place(s, what, r->clips.latent_frames, frames, o->align, &span))
         return -1;

@@ -11,53 +11,57 @@
 static const struct ckpt_option table[] = {
     ROW("load", STRING, train.load, "FILE", "weights of the diffusion model (safetensors)"),
     ROW("vae", STRING, vae, "FILE", "weights of the autoencoder (safetensors)"),
-    ROW("partial", FLAG, train.partial, NULL, "let --load leave out parameters"),
+    PARTIAL_ROW(train.partial),
     ROW("model", STRING, model, "NAME", "preset: tiny, XL/2 or 3B/2 (default tiny)"),
     ROW("vae-model", STRING, vae_model, "NAME",
-        "tiny or v1.2 (default tiny with --model tiny, else v1.2)"),
+        "preset of the autoencoder: tiny or v1.2 (default tiny with --model tiny, else v1.2)"),
     STDIT_SIZE_ROWS,
     STDIT_CAPTION_ROWS,
     STDIT_NUMBER_ROWS,
     ROW("text", STRING, text, "FILE",
-        "y and mask (safetensors), a clip a row (default: one clip of the null caption)"),
+        "text features y and mask (safetensors), one row per clip (default: one clip with the null "
+        "caption)"),
     ROW("prompt", STRING, prompt, "TEXT",
-        "what a clip shows, for --text-encoder (default: the null caption)"),
-    ROW("prompts", STRING, prompts, "FILE", "text, a prompt and clip a line"),
+        "text for one clip, with --text-encoder (default: the null caption)"),
+    ROW("prompts", STRING, prompts, "FILE", "text file with one prompt, for one clip, per line"),
     ROW("text-encoder", STRING, text_encoder, "DIR",
-        "T5 as Hugging Face has it, which reads prompts before the model is loaded"),
-    ROW("tokenizer", STRING, tokenizer, "FILE",
-        "spiece.model, or its directory (default: that of --text-encoder)"),
-    RANGE("aes", FLOAT, aes, "X", "aesthetic score, appended to prompts (default: none)", 0, 100),
-    RANGE("flow", FLOAT, flow, "X", "motion score, appended to prompts (default: none)", 0, 1000),
+        "directory of T5 in the format of Hugging Face; encodes the prompts before the model is "
+        "loaded"),
+    SPIECE_ROW(tokenizer, "--text-encoder"),
+    RANGE("aes", FLOAT, aes, "X", "aesthetic score to append to prompts (default: none)", 0, 100),
+    RANGE("flow", FLOAT, flow, "X", "motion score to append to prompts (default: none)", 0, 1000),
     ROW("camera-motion", STRING, camera, "TEXT",
-        "as pan left, appended to prompts (default: none)"),
+        "camera motion to append to prompts, such as \"pan left\" (default: none)"),
     ROW("reference", STRING, reference, "FILE[;FILE...]",
-        "pictures, videos or latents of vae-encode that frames of each clip are given from "
-        "(default: none)"),
+        "pictures, videos or latents from vae-encode that provide given frames of clips (default: "
+        "none)"),
     ROW("mask-strategy", STRING, mask_strategy, "TEXT",
-        "which latent frames: segment, reference, start in it, start in the clip, length, edit "
-        "ratio, as 0,0,-1,0,1,0; several with ; between (default: none)"),
-    RANGE("loop", INT, loop, "N", "segments of a clip, one after the other (default 1)", 1, 10000),
+        "latent frames to take from --reference: segment, reference, start in the reference, start "
+        "in the clip, length, edit ratio, such as 0,0,-1,0,1,0; several are separated by ; "
+        "(default: none)"),
+    RANGE("loop", INT, loop, "N", "consecutive segments of a clip (default 1)", 1, 10000),
     RANGE("condition-frames", INT, condition_frames, "N",
-          "latent frames of a segment that the next one begins with, fives (default 5)", 0, 65535),
-    RANGE("condition-edit", FLOAT, condition_edit, "X", "their edit ratio (default 0: they stay)",
-          0, 1),
+          "last latent frames of a segment that begin the next one, a multiple of 5 (default 5)", 0,
+          65535),
+    RANGE("condition-edit", FLOAT, condition_edit, "X",
+          "edit ratio of the frames of --condition-frames (default 0: unchanged)", 0, 1),
     RANGE("align", INT, align, "N",
-          "move starts of --mask-strategy to multiples of N latent frames (default: they stay)", 1,
+          "move starts of --mask-strategy to multiples of N latent frames (default: not moved)", 1,
           65536),
     ROW("size", STRING, size, "WxH", "size of the frames (default 64x40)"),
     RANGE("frames", INT, frames, "N", "frames of a clip (default 17)", 1, 65536),
-    RANGE("fps", FLOAT, fps, "X", "frames a second (default 24)", 1, 1000),
-    RANGE("steps", INT, sample_steps, "N", "Euler steps (default 30)", 1, 1000000),
+    RANGE("fps", FLOAT, fps, "X", "frames per second of videos (default 24)", 1, 1000),
+    RANGE("steps", INT, sample_steps, "N", "Euler steps of sampling (default 30)", 1, 1000000),
     RANGE("guidance", FLOAT, guidance, "X",
-          "classifier-free guidance with a text (default 1 with --model tiny, else 7)", 0, 1000),
-    ROW("sample-seed", INT, sample_seed, "N",
-        "seed of the noise that sampling starts from (default 0)"),
+          "scale of classifier-free guidance for clips with text (default 1 with --model tiny, "
+          "else 7)",
+          0, 1000),
+    ROW("sample-seed", INT, sample_seed, "N", "seed of the initial noise of sampling (default 0)"),
     ROW("noise", STRING, noise, "FILE",
-        "noise to start from (safetensors; default: drawn by --sample-seed)"),
+        "initial noise (safetensors) (default: drawn from --sample-seed)"),
     ROW("latents", STRING, latents, "FILE",
-        "write what comes out before decoding, and what it came from (safetensors)"),
-    ROW("out", STRING, out, "DIR", "where videos and pictures go (default stdit-out)"),
+        "write initial noise, masks and final latents (safetensors)"),
+    ROW("out", STRING, out, "DIR", "directory for videos and pictures (default stdit-out)"),
     HELP_ROWS,
     {0},
 };
@@ -71,10 +75,10 @@ static int check_text(const struct stdit_options *o)
     if (!!o->text + !!o->prompt + !!o->prompts > 1)
         return say_fail("give one of --text, --prompt and --prompts");
     if (prompts && !o->text_encoder)
-        return say_fail("%s: --text-encoder DIR is needed, which reads it", given);
+        return say_fail("%s needs --text-encoder DIR", given);
     if (!prompts && (o->text_encoder || !isnan(o->aes) || !isnan(o->flow) || o->camera))
         return say_fail("--text-encoder, --aes, --flow and --camera-motion are for --prompt and "
-                        "--prompts, and there is none");
+                        "--prompts, and none is given");
     return 0;
 }
 
@@ -88,11 +92,12 @@ static int check_loop(struct stdit_options *o)
     option_take(&o->condition_frames, 5, -1);
     o->condition_edit = o->condition_edit < 0 ? 0 : o->condition_edit;
     if (o->loop > 1 && !o->condition_frames)
-        return say_fail("--loop %lld with --condition-frames 0: segments would have nothing in "
-                        "common",
-                        (long long)o->loop);
+        return say_fail(
+            "--loop %lld with --condition-frames 0: segments would have no frames in common",
+            (long long)o->loop);
     if (o->condition_frames % 5)
-        return say_fail("--condition-frames %lld: fives are given on, 17 frames of video each",
+        return say_fail("--condition-frames %lld: give a multiple of 5, the latent frames of 17 "
+                        "frames of video",
                         (long long)o->condition_frames);
     return 0;
 }
@@ -102,7 +107,7 @@ static int check(struct stdit_options *o)
     if (check_text(o) || check_loop(o))
         return -1;
     if (!o->library.plan_only && (!o->train.load || !o->vae))
-        return say_fail("--load FILE and --vae FILE are needed: weights of the diffusion model "
+        return say_fail("--load FILE and --vae FILE are required: weights of the diffusion model "
                         "(%s) and of the autoencoder (%s)",
                         o->model, o->vae_model);
     return stdit_check_size(o) || stdit_check_model(o) ? -1 : 0;
@@ -125,11 +130,12 @@ int stdit_sample_options_parse(struct stdit_options *o, int argc, char **argv)
         ckpt_option_table_parse(table, o, &argc, argv) ||
         ckpt_options_reject(argc, argv, 2, tables))
         return say_fail("%s", ckpt_error(NULL));
-    if (options_print(o->help, o->version,
-                      "Usage: stdit-sample [OPTION]... --load WEIGHTS --vae WEIGHTS\n\n"
-                      "Draws clips from STDiT3, the video diffusion transformer of Open-Sora 1.2,\n"
-                      "and decodes them with its autoencoder, both inside one memory budget.\n",
-                      2, sections))
+    if (options_print(
+            o->help, o->version,
+            "Usage: stdit-sample [OPTION]... --load WEIGHTS --vae WEIGHTS\n\n"
+            "Samples clips from STDiT3, the video diffusion transformer of Open-Sora 1.2,\n"
+            "and decodes them with its autoencoder, both inside one memory budget.\n",
+            2, sections))
         return 1;
     o->out = o->out ? o->out : STDIT_OUT;
     return stdit_fill_preset(o) || check(o) || outputs_untrained(&o->library) ? -1 : 0;

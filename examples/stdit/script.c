@@ -41,7 +41,7 @@ static int open_guide(struct stdit_guide *g, const struct stdit_prompt *p, int64
         stdit_strategies_read(&g->strategies, what, strategy))
         return -1;
     if (g->files && !g->strategies.n)
-        return say_fail("%s: %s is given and no mask strategy, so nothing of it would be used",
+        return say_fail("%s: %s is given without a mask strategy, so it would not be used",
                         p && p->reference ? "reference_path" : "--reference", g->reference[0].path);
     return add_conditions(g, o) || stdit_references_use(g, what, d, o) ? -1 : 0;
 }
@@ -212,8 +212,8 @@ static int check_loop(const struct stdit_data *d, const struct stdit_options *o)
 
     if (o->loop == 1 || o->condition_frames < frames)
         return 0;
-    return say_fail("--loop %lld: a segment of %lld frames is %lld latent frames, and "
-                    "--condition-frames %lld of the one before leave nothing to draw",
+    return say_fail("--loop %lld: a segment of %lld frames has %lld latent frames, and "
+                    "--condition-frames %lld leaves none of them to sample",
                     (long long)o->loop, (long long)d->shape->clips.frames, (long long)frames,
                     (long long)o->condition_frames);
 }

@@ -58,7 +58,7 @@ int stdit_load(struct stdit_run *r)
     if (rc)
         return say_fail("%s", ckpt_error(r->context));
     if (l.needed && !r->options.train.partial)
-        return say_fail("%s: %s parameter%s missing%s; --partial starts them afresh", path,
+        return say_fail("%s: %s parameter%s missing%s; --partial initializes them", path,
                         say_count(count, l.needed), l.needed > 1 ? "s are" : " is",
                         l.older ? " (the file looks like one of Open-Sora 1.0 or 1.1)" : "");
     if (stdit_set_rope(&r->model, r->context))
@@ -153,9 +153,9 @@ int stdit_plan_ahead(struct stdit_run *r, int ranks, int (*compile)(struct stdit
     library->ranks = ranks > 1 ? number : NULL;
     r->options.vae = NULL; /* no weights are loaded */
     r->context = NULL;
-    int rc = ckpt_open(&r->context, library) ? say_fail("%s", ckpt_error(NULL))
-                                             : ckpt_plan_in_full(r->context, false) ||
-                                                   stdit_make_model(r) || compile(r);
+    int rc = ckpt_open(&r->context, library)
+                 ? say_fail("%s", ckpt_error(NULL))
+                 : ckpt_plan_in_full(r->context, false) || stdit_make_model(r) || compile(r);
     r->options = asked;
     if (forget(r))
         rc = -1;
@@ -208,7 +208,7 @@ void stdit_note_caption(const struct stdit_run *r)
     int64_t rows = r->model.config.text_tokens;
 
     if (rows < r->data.tokens)
-        printf("the null caption has %lld rows; a text of %lld tokens sees its last row again\n",
+        printf("the null caption has %lld rows; a text of %lld tokens repeats its last row\n",
                (long long)rows, (long long)r->data.tokens);
 }
 

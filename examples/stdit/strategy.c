@@ -48,10 +48,10 @@ static int check(const struct stdit_strategy *s, const char *what, const char *t
     if (s->loop < 0 || s->reference < 0)
         return say_fail("%s %s: segments and references count from 0", what, text);
     if (s->length < 1)
-        return say_fail("%s %s: a length of %lld; 1 latent frame is the least", what, text,
+        return say_fail("%s %s: a length of %lld must be at least 1 latent frame", what, text,
                         (long long)s->length);
     if (!(s->edit >= 0 && s->edit <= 1))
-        return say_fail("%s %s: an edit ratio is from 0 to 1", what, text);
+        return say_fail("%s %s: an edit ratio must be 0 to 1", what, text);
     return 0;
 }
 
@@ -66,8 +66,8 @@ int stdit_strategies_read(struct stdit_strategies *s, const char *what, const ch
                                            (int64_t)n[3], (int64_t)n[4], n[5]};
         bool ends = *at == ';' && !*skip_blanks(at + 1);
         if (!found || ends)
-            return say_fail("%s %s: give up to six numbers, as 0,0,-1,0,1,0, several with ; "
-                            "between",
+            return say_fail("%s %s: give up to six numbers, such as 0,0,-1,0,1,0; separate several "
+                            "strategies by ;",
                             what, text);
         if (check(&one, what, text) || stdit_strategies_add(s, &one))
             return -1;

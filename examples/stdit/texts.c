@@ -61,14 +61,13 @@ static int list_captions(struct stdit_texts *t, const struct stdit_data *d,
         return say_fail("no memory for the captions of %lld clips", (long long)d->rows);
     }
     int64_t without = take_captions(d, text);
-    int rc = without == d->rows
-                 ? say_fail("%s: no clip has a caption; without --text-encoder and --text all see "
-                            "the null caption",
-                            o->video_dir)
-                 : prompts_distinct(&t->caption, text, d->rows, t->of);
+    int rc = without == d->rows ? say_fail("%s: no clip has a caption; leave out --text-encoder "
+                                           "and --text to train with the null caption",
+                                           o->video_dir)
+                                : prompts_distinct(&t->caption, text, d->rows, t->of);
     free(text);
     if (!rc && without)
-        say_note("%s: %lld of %lld clips have no caption, so an empty one", o->video_dir,
+        say_note("%s: %lld of %lld clips have no caption and get an empty one", o->video_dir,
                  (long long)without, (long long)d->rows);
     t->rows = t->caption.n;
     t->sum = sum_captions(&t->caption);
@@ -101,9 +100,9 @@ static int keep(struct stdit_texts *t, const struct caption_pass *p, int64_t fir
         size_t bytes = (size_t)(tokens * f->width) * size;
         t->row[first + i] = malloc(bytes);
         if (!t->row[first + i])
-            return say_fail("no memory for the features of %lld captions; --text DIR keeps them "
-                            "in files",
-                            (long long)t->rows);
+            return say_fail(
+                "no memory for the features of %lld captions; --text DIR stores them in files",
+                (long long)t->rows);
         memcpy(t->row[first + i], f->rows + (size_t)(i * f->length * f->width) * size, bytes);
         t->tokens[first + i] = tokens;
         t->longest = tokens > t->longest ? tokens : t->longest;
@@ -216,8 +215,8 @@ static int make_in_files(struct stdit_texts *t, struct caption_pass *p,
 
     m.sum = cache_setup_sum(m.setup);
     if (!rc && mkdir(o->text, 0777) && !is_directory(o->text))
-        rc = say_fail("--text %s: is no directory, and with --text-encoder features go into one; a "
-                      "file that has them needs no encoder",
+        rc = say_fail("--text %s: is not a directory; with --text-encoder features are stored in a "
+                      "directory, and a file of features needs no encoder",
                       o->text);
     if (!rc)
         rc = find_missing(&m);
@@ -237,8 +236,7 @@ static int open_files(struct stdit_texts *t, const struct stdit_options *o)
         return -1;
     const char *captions = cache_setup_text(&t->cache, "captions");
     if (!captions || strtoull(captions, NULL, 16) != t->sum || t->cache.rows != t->rows)
-        return say_fail("--text %s: was made of other captions than those of %s", o->text,
-                        o->video_dir);
+        return say_fail("--text %s: has features of other captions than %s", o->text, o->video_dir);
     t->width = t->cache.width;
     t->longest = t->cache.tokens;
     return 0;
@@ -339,8 +337,8 @@ int stdit_texts_make(struct stdit_texts *t, const struct stdit_data *d,
     if (o->text_encoder && make(t, d, o, c))
         return -1;
     if (t->longest > d->tokens)
-        return say_fail("--text %s: has %lld tokens of a caption, and --text-tokens is %lld",
-                        o->text, (long long)t->longest, (long long)d->tokens);
+        return say_fail("--text %s: has %lld tokens per caption; --text-tokens is %lld", o->text,
+                        (long long)t->longest, (long long)d->tokens);
     report(t, o, d->rows);
     return 0;
 }

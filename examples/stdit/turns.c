@@ -69,7 +69,7 @@ static int next_list(struct stdit_turns *t, int64_t *first)
         list = bucket_epoch_next(&t->order, t->ranks, first);
     }
     return list >= 0 ? list
-                     : say_fail("no bucket had a whole batch for each of %d ranks in %d epochs",
+                     : say_fail("no bucket had a complete batch for each of %d ranks in %d epochs",
                                 t->ranks, EPOCHS);
 }
 
@@ -143,7 +143,7 @@ int stdit_turns_go(struct stdit_turns *t, const char *place)
     int64_t epoch = take_number(&text, most), before = take_number(&text, most);
 
     if (epoch < 0 || before < 0)
-        return say_fail("the place in the buckets that the state notes cannot be read");
+        return say_fail("the position in the buckets of this state cannot be read");
     if (begin_epoch(t, epoch))
         return -1;
     t->before = before;

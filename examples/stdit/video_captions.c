@@ -59,7 +59,7 @@ static char *from_json(const char *name, const char *text, size_t n)
 
     found = found ? found : json_string_value(json_object_get(j, "text"));
     if (!j)
-        say_note("%s: is no JSON; there is no caption in it", name);
+        say_note("%s: is not JSON, so it has no caption", name);
     char *caption = found ? strdup(found) : NULL;
     json_decref(j);
     return caption;

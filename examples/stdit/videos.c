@@ -375,8 +375,9 @@ static int add_row(struct stdit_videos *v, const struct csv *c, const int at[ALL
                                 .width = number_of(c, at[WIDTH])};
 
     if (!video.frames || !video.height || !video.width || (paths && at[PATH] >= c->n))
-        return say_fail("%s: line %lld: num_frames, height and width are whole numbers from 1 on",
-                        c->path, (long long)c->line);
+        return say_fail(
+            "%s: line %lld: num_frames, height and width must be whole numbers, 1 or more", c->path,
+            (long long)c->line);
     video.file.path = paths ? beside(c->path, c->field[at[PATH]]) : strdup("");
     if (at[TEXT] >= 0 && at[TEXT] < c->n)
         video.caption = strdup(c->field[at[TEXT]]);

@@ -121,7 +121,7 @@ static int compile(pcre2_code **code, const char *pattern)
     *code = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP, &error,
                           &at, NULL);
     if (!*code)
-        return say_fail("PCRE2 does not take \"%s\"", pattern);
+        return say_fail("PCRE2 does not accept \"%s\"", pattern);
     pcre2_jit_compile(*code, PCRE2_JIT_COMPLETE); /* if it fails, the pattern is interpreted */
     return 0;
 }

@@ -80,7 +80,7 @@ static void report(const struct encoding *e)
 
     text_reader_report(&e->reader, o->csv ? o->csv : o->prompts, e->features.length);
     if (e->kept)
-        printf("kept: %lld prompts of files that were there\n", (long long)e->kept);
+        printf("kept: %lld prompts in existing files\n", (long long)e->kept);
     say_print("%lld prompts of %lld tokens to features of %lld, %s, in %s\n", (long long)e->done,
               (long long)e->features.length, (long long)e->features.width, o->dtype, o->output);
 }

@@ -11,24 +11,26 @@
 
 static const struct ckpt_option table[] = {
     ROW("model", STRING, model, "DIR",
-        "the encoder as Hugging Face has it, or a model with text_encoder/ and tokenizer/ in it"),
-    ROW("tokenizer", STRING, tokenizer, "FILE",
-        "spiece.model, or its directory (default: that of --model)"),
-    ROW("prompts", STRING, prompts, "FILE", "text, a prompt a line"),
-    ROW("csv", STRING, csv, "FILE", "a table with prompts, instead of --prompts"),
-    ROW("column", STRING, column, "NAME", "the column of --csv that has them (default text)"),
+        "directory of T5 in the format of Hugging Face, or of a model with text_encoder/ and "
+        "tokenizer/"),
+    SPIECE_ROW(tokenizer, "--model"),
+    ROW("prompts", STRING, prompts, "FILE", "text file with one prompt per line"),
+    ROW("csv", STRING, csv, "FILE", "table with a column of prompts, in place of --prompts"),
+    ROW("column", STRING, column, "NAME", "column of prompts in --csv (default text)"),
     ROW("family", STRING, family_name, "NAME",
-        "opensora: cleaned, 300 tokens with a mask; cogvideox: as they are, 226 tokens without (no "
-        "default)"),
-    RANGE("length", INT, length, "N", "tokens of a prompt (default: that of --family)", 1, 65536),
-    RANGE("batch", INT, batch, "N", "prompts of a pass over the weights (default 16)", 1, 65536),
+        "opensora: cleaned prompts of 300 tokens, with a mask; cogvideox: unchanged prompts of 226 "
+        "tokens, without a mask (no default)"),
+    RANGE("length", INT, length, "N", "tokens of a prompt (default: from --family)", 1, 65536),
+    RANGE("batch", INT, batch, "N", "prompts per forward pass (default 16)", 1, 65536),
     ROW("dtype", STRING, dtype, "TYPE",
-        "fp32 or bf16, of weights, activations and features (default bf16)"),
-    ROW("output", STRING, output, "FILE", "where the features go (safetensors)"),
+        "dtype of weights, activations and features: fp32 or bf16 (default bf16)"),
+    ROW("output", STRING, output, "FILE", "file for the features (safetensors)"),
     RANGE("shard", INT, shard, "N",
-          "write files of N prompts, FILE-00001-of-00003.safetensors and so on (default: one file)",
+          "write one file per N prompts, NAME-00001-of-00003.safetensors and so on (default: one "
+          "file)",
           1, 1000000000),
-    ROW("resume", FLAG, resume, NULL, "keep files that have the features of these prompts"),
+    ROW("resume", FLAG, resume, NULL,
+        "keep existing files that contain the features of these prompts"),
     HELP_ROWS,
     {0},
 };
@@ -56,9 +58,9 @@ static int check(struct text_options *o)
     if (!o->library.plan_only && !o->prompts == !o->csv)
         return say_fail("give one of --prompts FILE and --csv FILE");
     if (o->column && !o->csv)
-        return say_fail("--column %s: is a column of --csv, which is not given", o->column);
+        return say_fail("--column %s is for --csv FILE", o->column);
     if (!o->library.plan_only && !o->output)
-        return say_fail("--output FILE is missing: where the features go");
+        return say_fail("--output FILE is missing: the file for the features");
     option_take(&o->length, text_reading(o->family).length, 0);
     return outputs_untrained(&o->library) || check_files(o) ? -1 : 0;
 }

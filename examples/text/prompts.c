@@ -112,7 +112,7 @@ int prompts_read(struct prompts *p, const char *path)
         rc = say_fail("%s: cannot be read", path);
     free(line);
     fclose(f);
-    return rc || p->n ? rc : say_fail("%s: is empty; a prompt a line is expected", path);
+    return rc || p->n ? rc : say_fail("%s: is empty; one prompt per line is expected", path);
 }
 
 static int read_rows(struct prompts *p, struct csv *c, const char *column)

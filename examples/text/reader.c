@@ -59,6 +59,6 @@ void text_reader_report(const struct text_reader *r, const char *path, int64_t l
         say_note("%s: %lld prompt%s longer than %lld tokens and cut: %s", path, (long long)r->cut.n,
                  r->cut.n > 1 ? "s are" : " is", (long long)length, names_text(&r->cut, text));
     if (r->left.n)
-        say_note("%s: %lld prompt%s what was not cleaned: %s", path, (long long)r->left.n,
+        say_note("%s: %lld prompt%s parts that were not cleaned: %s", path, (long long)r->left.n,
                  r->left.n > 1 ? "s have" : " has", names_text(&r->left, text));
 }

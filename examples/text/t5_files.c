@@ -26,9 +26,8 @@ static int read_root(struct settings *s, struct t5_config *c)
                         type ? "\"" : "", type ? type : "missing", type ? "\"" : "");
     const char *mlp = json_string_value(settings_find(s, "feed_forward_proj"));
     if (!mlp || strcmp(mlp, "gated-gelu"))
-        return say_fail(
-            "%s: \"feed_forward_proj\" is %s; only gated-gelu is known, that of T5 v1.1", s->path,
-            mlp ? mlp : "missing");
+        return say_fail("%s: \"feed_forward_proj\" is %s; only gated-gelu (T5 v1.1) is supported",
+                        s->path, mlp ? mlp : "missing");
     *c = (struct t5_config){
         .vocabulary = settings_int(s, "vocab_size", -1),
         .width = settings_int(s, "d_model", -1),

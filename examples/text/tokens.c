@@ -63,7 +63,7 @@ int t5_tokenizer_open(struct t5_tokenizer *t, const char *path)
     if (!data)
         return -1;
     int rc = pieces_open(&t->pieces, data, bytes)
-                 ? say_fail("%s: is no model of SentencePiece, or a damaged one", path)
+                 ? say_fail("%s: is not a model of SentencePiece, or damaged", path)
                  : find_special(t, path);
     free(data);
     if (rc)

@@ -15,20 +15,23 @@
 #define RANGE(...) CKPT_OPTION_RANGE(struct vae_coder_options, __VA_ARGS__)
 
 static const struct ckpt_option table[] = {
-    ROW("load", STRING, load, "FILE", "the weights (safetensors)"),
-    ROW("partial", FLAG, partial, NULL, "let --load leave out parameters"),
-    RANGE("frames-2d", COUNT, part, "N",
-          "frames that pass the 2-D part together, 0 all (default auto: the fastest that fits)", 0,
-          4096),
+    ROW("load", STRING, load, "FILE", "weights of the autoencoder (safetensors)"),
+    PARTIAL_ROW(partial),
+    RANGE(
+        "frames-2d", COUNT, part, "N",
+        "frames that the 2-D part computes at a time, 0: all (default auto: the fastest that fits)",
+        0, 4096),
     RANGE("tiles", COUNT, bands, "N",
-          "bands of rows of a frame in the 2-D part, exact (default auto: the fastest that fits)",
+          "bands of rows into which the 2-D part divides a frame; results are the same (default "
+          "auto: the fastest that fits)",
           1, 65536),
     ROW("tile-blend", FLAG, blend, NULL,
-        "code bands apart and blend them where they meet: approximate, in less memory"),
+        "compute bands independently and blend their borders: less memory, approximate"),
     ROW("clip", STRING, clip, "TxHxW",
-        "with --plan-only: plan for a clip of so many frames, rows and columns (default: that of "
-        "the file)"),
-    ROW("sample", FLAG, sample, NULL, "draw latents from their distribution instead of its mean"),
+        "with --plan-only: plan for a clip of this size, in frames, rows and columns of pixels "
+        "(default: the clip of the file)"),
+    ROW("sample", FLAG, sample, NULL,
+        "sample latents from their distribution instead of taking its mean"),
     HELP_ROWS,
     {0},
 };
@@ -61,9 +64,9 @@ static int check_files(struct vae_coder_options *o, int n)
     if (o->clip)
         return option_sizes("clip", o->clip, "17x480x640", 3, size);
     if (!n && plan_only)
-        return say_fail("a file to read is needed, or --clip TxHxW: what to plan for");
+        return say_fail("give a file to read, or --clip TxHxW, the size to plan for");
     if (n < 2 && !plan_only)
-        return say_fail("two files are needed, what to read and what to write; see --help");
+        return say_fail("give two files, the input and the output; see --help");
     return 0;
 }
 

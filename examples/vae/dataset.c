@@ -67,7 +67,7 @@ static void say_padded(struct vae_data *d)
     size_t at = strlen(d->title);
 
     if (d->padded_height != d->height || d->padded_width != d->width)
-        snprintf(d->title + at, sizeof d->title - at, ", filled up to %lld x %lld",
+        snprintf(d->title + at, sizeof d->title - at, ", padded to %lld x %lld",
                  (long long)d->padded_width, (long long)d->padded_height);
 }
 
@@ -164,7 +164,7 @@ static float *read_tensor(ckpt_file *f, const char *path, const char *name, int6
         shape[axis] = e.shape[axis];
     }
     if (!fits) {
-        say_fail("%s: has no tensor \"%s\" of five axes and a shape that goes with the model", path,
+        say_fail("%s: has no tensor \"%s\" of five axes with a shape that fits the model", path,
                  name);
         return NULL;
     }
@@ -189,8 +189,8 @@ static int read_tensors(struct vae_data *d, struct vae_options *o, ckpt_file *f)
     d->height = d->padded_height = x[2];
     d->width = d->padded_width = x[3];
     if (d->height % factor || d->width % factor)
-        return say_fail("%s: frames of %lld x %lld are no whole cells of %lld", o->tensors,
-                        (long long)d->width, (long long)d->height, (long long)factor);
+        return say_fail("%s: frames of %lld x %lld: width and height must be multiples of %lld",
+                        o->tensors, (long long)d->width, (long long)d->height, (long long)factor);
     int64_t z[] = {d->rows, d->frames, d->height / factor, d->width / factor, o->config.latent};
     d->noise_2d = read_tensor(f, o->tensors, "noise_2d", z);
     z[1] = vae_latent_frames(d->frames, 0);

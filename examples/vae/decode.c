@@ -13,8 +13,8 @@ const char say_program[] = "vae-decode";
 
 static const char usage[] =
     "Usage: vae-decode [OPTION]... --load WEIGHTS LATENTS VIDEO\n\n"
-    "Decodes what vae-encode made, of any length, inside a memory budget.  VIDEO ends in .mp4 or\n"
-    "another ending of a video, in .rgb for raw frames, or is a directory of PNG pictures.\n";
+    "Decodes latents of vae-encode, of any length, inside a memory budget.  VIDEO is a file .mp4\n"
+    "or of another video format, a file .rgb of raw frames, or a directory for PNG pictures.\n";
 
 /* The buffers of a chunk, and the progress. */
 struct decoding {
@@ -170,7 +170,7 @@ static int open_latents(const struct vae_coder *k, struct vae_latent_reader *r, 
 static int go(struct vae_coder *k, struct vae_latent_reader *r, const char *file[2])
 {
     if (k->options.sample)
-        return say_fail("--sample is for vae-encode: decoding draws nothing");
+        return say_fail("--sample is for vae-encode: decoding does not sample");
     if (vae_coder_check_paths(k, file, file[1] && sink_is_directory(file[1])) ||
         open_latents(k, r, file[0]) || vae_coder_open(k, r->info.height, r->info.width) ||
         (file[0] && check(k, r)))

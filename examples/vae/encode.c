@@ -14,8 +14,8 @@ const char say_program[] = "vae-encode";
 
 static const char usage[] =
     "Usage: vae-encode [OPTION]... --load WEIGHTS VIDEO LATENTS\n\n"
-    "Encodes a video of any length with the video autoencoder of Open-Sora 1.2, 17 frames to 5\n"
-    "latents, inside a memory budget.\n";
+    "Encodes a video of any length with the video autoencoder of Open-Sora 1.2 inside a memory\n"
+    "budget: 17 frames become 5 latent frames.\n";
 
 /* The buffers of a chunk, and the progress. */
 struct encoding {
@@ -113,7 +113,7 @@ static int encode_all(struct encoding *e)
     if (!rc && !e->taken)
         return say_fail("%s: holds no frame", f->path);
     if (!rc && e->taken < f->announced)
-        say_note("%s: ends after %lld of the %lld frames it announces; these are kept", f->path,
+        say_note("%s: ends after %lld of %lld announced frames; these are encoded", f->path,
                  (long long)e->taken, (long long)f->announced);
     return rc;
 }
@@ -177,7 +177,7 @@ static int go(struct vae_coder *k, struct video *f, const char *file[2])
         vae_coder_open(k, f->height, f->width))
         return -1;
     if (k->padded_height != k->height || k->padded_width != k->width)
-        printf("frames of %lld x %lld are filled up to %lld x %lld; decoding crops them\n",
+        printf("frames of %lld x %lld are padded to %lld x %lld; decoding crops them\n",
                (long long)k->width, (long long)k->height, (long long)k->padded_width,
                (long long)k->padded_height);
     if (vae_coder_prepare(k, vae_coder_record_encode, f->announced, VAE_CHUNK))

@@ -112,7 +112,7 @@ static int read_shape(struct vae_latent_reader *r)
 
     if (i < 0 || ckpt_file_entry(r->file, i, &e) || e.numel != 1 ||
         ckpt_file_read_f32(r->file, i, &fps, 1) || !(fps > 0 && fps < 1000))
-        return say_fail("%s: there is no rate of frames 'fps'", r->path);
+        return say_fail("%s: there is no frame rate 'fps'", r->path);
     info->fps = (double)fps;
     r->tensor = ckpt_file_find(r->file, "latents");
     if (r->tensor < 0 || ckpt_file_entry(r->file, r->tensor, &e) || e.ndim != 4)

@@ -17,14 +17,14 @@ const struct ckpt_option vae_model_table[] = {
     RANGE("groups", INT, groups, "N", "groups of the group norms (default: the preset's)", 1,
           65536),
     ROW("spatial-widths", STRING, spatial_widths, "N,N,...",
-        "channels of the 2-D part level by level, each but the last halving the picture (default: "
-        "the preset's)"),
+        "channels of the levels of the 2-D part; each level but the last halves the picture "
+        "(default: the preset's)"),
     RANGE("spatial-layers", INT, spatial_layers, "N",
-          "residual blocks of a level there (default: the preset's)", 1, VAE_LAYERS),
+          "residual blocks per level of the 2-D part (default: the preset's)", 1, VAE_LAYERS),
     ROW("temporal-widths", STRING, temporal_widths, "N,N,...",
-        "channels of the temporal part, three levels at least (default: the preset's)"),
+        "channels of the levels of the temporal part, at least three (default: the preset's)"),
     RANGE("temporal-layers", INT, temporal_layers, "N",
-          "residual blocks of a level there (default: the preset's)", 1, VAE_LAYERS),
+          "residual blocks per level of the temporal part (default: the preset's)", 1, VAE_LAYERS),
     DTYPE_ROW,
     {0},
 };
@@ -50,15 +50,16 @@ static int check_widths(const char *option, const struct vae_config *c, const st
 {
     for (int i = 0; i < w->levels; i++)
         if (w->width[i] % c->groups)
-            return say_fail("--%s: %lld channels are no whole number of each of the %lld groups",
-                            option, (long long)w->width[i], (long long)c->groups);
+            return say_fail("--%s: %lld channels do not divide into %lld groups", option,
+                            (long long)w->width[i], (long long)c->groups);
     return 0;
 }
 
 static int check(const struct vae_config *c)
 {
     if (c->temporal.levels < 3)
-        return say_fail("--temporal-widths: three levels at least, time is halved twice");
+        return say_fail(
+            "--temporal-widths: give at least three levels, because time is halved twice");
     if (check_widths("spatial-widths", c, &c->spatial))
         return -1;
     return check_widths("temporal-widths", c, &c->temporal);

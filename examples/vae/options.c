@@ -18,46 +18,45 @@ static const struct ckpt_option table[] = {
     GRAD_DTYPE_ROW,
     ROW("video", STRING, video, "FILE", "train on this clip"),
     ROW("video-dir", STRING, video_dir, "DIR",
-        "train on the videos in this directory and in its tar files, read as they are needed; also "
-        "one video or tar file, or a table of videos (.csv)"),
-    ROW("size", STRING, size, "WxH", "size the clips are brought to (default 64x40)"),
+        "train on the videos in this directory and its tar files, read during training; also one "
+        "video, one tar file or a table of videos (.csv)"),
+    ROW("size", STRING, size, "WxH", "size to which clips are resized (default 64x40)"),
     RANGE("frames", INT, frames, "N", "frames of a clip (default: the longest of --lengths)", 1,
           4096),
     STRIDE_ROWS,
     LOADER_ROWS,
     ROW("tensors", STRING, tensors, "FILE",
-        "train on x, noise_2d and noise from a safetensors file, to compare programs"),
+        "train on x, noise_2d and noise of a safetensors file, to compare programs"),
     ROW("random", STRING, random, "TxHxW",
         "train on random clips of this shape, for timings (default "
         "17x256x256 with --model v1.2)"),
     ROW("lengths", STRING, lengths, "N,N-N,...",
-        "frames of a step, drawn from these (default: those of the stage)"),
+        "lengths in frames, one drawn for each step (default: from --stage)"),
     RANGE("image-share", FLOAT, image_share, "X",
-          "share of the steps that see one frame instead "
-          "(default: that of the stage)",
-          0, 1),
+          "fraction of steps with one frame in place of --lengths (default: from --stage)", 0, 1),
     WEIGHTS_ROWS,
     BATCH_ROW("clips", " 1"),
     RANGE("frames-2d", COUNT, part, "N",
-          "frames that pass the 2-D part together; 0 all, auto what makes the fastest step that "
-          "fits (default auto with --micro-batch auto, else 0)",
+          "frames that the 2-D part computes at a time, 0: all; auto: the number with the fastest "
+          "step that fits (default auto with --micro-batch auto, else 0)",
           0, 4096),
     STEPS_ROWS(": the preset's", ": the preset's", ": the preset's", "0", "0.99"),
-    RANGE("kl-weight", FLOAT, kl_weight, "X", "weight of the divergence in stage 3 (default 1e-6)",
-          0, OPTION_REAL),
+    RANGE("kl-weight", FLOAT, kl_weight, "X",
+          "weight of the KL divergence in stage 3 (default 1e-6)", 0, OPTION_REAL),
     ROW("lpips", STRING, lpips, "FILE",
-        "weights of LPIPS with VGG16 (safetensors); without it stage 3 has no such term"),
+        "weights of LPIPS with VGG16 (safetensors); without it stage 3 has no LPIPS term"),
     RANGE("lpips-weight", FLOAT, lpips_weight, "X", "weight of LPIPS (default 0.1)", 0,
           OPTION_REAL),
     ROW("quantizer", STRING, quantizer, "NAME",
-        "kl: latents are normal distributions, vq: entries of a codebook (default kl)"),
+        "kl: latents are normal distributions; vq: latents are entries of a codebook (default kl)"),
     RANGE("codebook", INT, codebook, "N", "entries of the codebook (default 1024)", 1, 1 << 20),
     RANGE("codebook-decay", FLOAT, codebook_decay, "X",
-          "how slowly the codebook follows the latents (default 0.99)", 0, OPTION_DECAY),
+          "decay of the moving averages that update the codebook (default 0.99)", 0, OPTION_DECAY),
     RANGE("commitment", FLOAT, commitment, "X",
           "weight of the latents' distance to the codebook (default 0.25)", 0, OPTION_REAL),
     LOG_ROWS("reconstruction"),
-    ROW("out", STRING, out, "DIR", "write the clip and its reconstruction here at the end"),
+    ROW("out", STRING, out, "DIR",
+        "write the clip and its reconstruction into this directory at the end"),
     HELP_ROWS,
     {0},
 };
@@ -74,7 +73,7 @@ static int print_help(const struct vae_options *o)
         o->help, o->version,
         "Usage: vae-train [OPTION]...\n\n"
         "Trains the video autoencoder of Open-Sora 1.2 inside a memory budget.  Without\n"
-        "options: a tiny one on the clip that comes along.\n",
+        "options: a tiny model on the included clip.\n",
         3, sections);
 }
 
@@ -141,8 +140,9 @@ static int fill_preset(struct vae_options *o)
     training_preset(&o->train, 1, p->steps, p->warmup, p->lr);
     option_take(&o->part, o->library.micro_batch == CKPT_AUTO ? CKPT_AUTO : 0, UNSET);
     if (fixed && (o->lengths || o->image_share > 0))
-        return say_fail("--lengths and --image-share are for videos; the frames of %s are given",
-                        o->tensors ? "tensors" : "random clips");
+        return say_fail(
+            "--lengths and --image-share are for videos; %s has a fixed number of frames",
+            o->tensors ? "tensors" : "random clips");
     if (o->image_share < 0)
         o->image_share = fixed || o->lengths ? 0 : p->image_share[stage];
     return fixed ? 0 : parse_lengths(o, o->lengths ? o->lengths : p->lengths[stage]);
@@ -164,9 +164,9 @@ static int check_data(struct vae_options *o)
     if (o->loader.hwaccel && !o->video_dir)
         return say_fail("--hwaccel is for --video-dir");
     if ((o->tensors || o->random) && clip_options)
-        return say_fail("--size, --frames, --stride and --clips shape a video; the shape of "
-                        "%s is given already",
-                        o->tensors ? "tensors" : "random clips");
+        return say_fail(
+            "--size, --frames, --stride and --clips are for videos; %s has a fixed shape",
+            o->tensors ? "tensors" : "random clips");
     if (o->size && option_sizes("size", o->size, "64x40", 2, (int64_t *[]){&o->width, &o->height}))
         return -1;
     if (o->random && option_sizes("random", o->random, "17x256x256", 3,
@@ -187,8 +187,8 @@ static int check_lengths(struct vae_options *o)
         return say_fail("--frames %lld: a clip must have the %lld frames of --lengths",
                         (long long)o->frames, (long long)longest);
     if (o->n_lengths > 1 && (o->library.plan_in || o->train.dump))
-        return say_fail("--plan-in and --dump are about one program; give one length with "
-                        "--lengths and --image-share 0");
+        return say_fail("--plan-in and --dump need one program; give one length with --lengths and "
+                        "--image-share 0");
     return 0;
 }
 

@@ -130,7 +130,7 @@ static int view_all(struct vae_run *r, struct views *v)
     for (int64_t row = 0; row < d->rows && v->clips < most; row++)
         if (take(r, v, row) && view(r, v))
             return -1;
-    return v->clips ? 0 : say_fail("reconstruction: no clip of the videos can be read");
+    return v->clips ? 0 : say_fail("reconstruction: no clip can be read");
 }
 
 static void say_codes(const struct vae_run *r, const int64_t *rows)

@@ -186,7 +186,7 @@ static int64_t chunk_of(ckpt_tape *t, int64_t frames, int64_t chunk)
         chunk = frames;
     if ((frames + chunk - 1) / chunk > CKPT_MAX_PARTS)
         ckpt_tape_fail(t, CKPT_EINVAL,
-                       "%lld frames are more than %d chunks of %lld: encode them piece by piece",
+                       "%lld frames are more than %d chunks of %lld: encode them in parts",
                        (long long)frames, CKPT_MAX_PARTS, (long long)chunk);
     return chunk;
 }

@@ -84,7 +84,7 @@ int vae_load(ckpt *c, const char *path, bool partial)
     int missing = l.missing[0] + l.missing[1] + l.missing[2];
     if (missing && !partial)
         return say_fail("%s: %d parameters are missing (%d of the 2-D part, %d of the temporal "
-                        "one, %d of a codebook); --partial starts them afresh",
+                        "part, %d of a codebook); --partial initializes them",
                         path, missing, l.missing[0], l.missing[1], l.missing[2]);
     return 0;
 }

@@ -86,8 +86,8 @@ static int scan_slice(const struct volume_set *s, struct volume_case *c, int64_t
     for (int64_t i = 0; i < area; i++) {
         float x = slice[i];
         if (!(x >= 0 && x < (float)s->classes && x == floorf(x)))
-            return say_fail("%s: label %g at column %lld, row %lld, slice %lld: labels are whole "
-                            "numbers from 0 to %lld (see --classes)",
+            return say_fail("%s: label %g at column %lld, row %lld, slice %lld: labels must be "
+                            "whole numbers from 0 to %lld (see --classes)",
                             v->path, (double)x, (long long)(i % v->size[2]),
                             (long long)(i / v->size[2]), (long long)z, (long long)s->classes - 1);
         if (x > 0)
@@ -105,10 +105,10 @@ static int scan(const struct volume_set *s, struct volume_case *c, float *slice)
     for (int64_t k = 0; c->places && k < s->classes; k++) {
         c->places[k].stride = 1;
         if (!(c->places[k].at = malloc(MOST_PLACES * sizeof(int64_t))))
-            return say_fail("%s: no memory for its places", v->path);
+            return say_fail("%s: no memory for its labelled voxels", v->path);
     }
     if (!c->places)
-        return say_fail("%s: no memory for its places", v->path);
+        return say_fail("%s: no memory for its labelled voxels", v->path);
     for (int64_t z = 0; z < v->size[0] && !rc; z++)
         rc = volume_read(v, (int64_t[]){z, 0, 0}, (int64_t[]){1, v->size[1], v->size[2]}, slice) ||
                      scan_slice(s, c, z, slice)
@@ -261,7 +261,7 @@ static int read_padded(const struct volume *v, const int64_t at[3], const int64_
         first[i] = at[i] > 0 ? at[i] : 0;
         inside[i] = end - first[i];
         if (inside[i] < 1)
-            return say_fail("%s: a box lies outside", v->path);
+            return say_fail("%s: a box is outside of the volume", v->path);
     }
     memset(to, 0, (size_t)(size[0] * size[1] * size[2]) * sizeof *to);
     float *part = malloc((size_t)(inside[0] * inside[1] * inside[2]) * sizeof *part);

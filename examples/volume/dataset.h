@@ -7,6 +7,25 @@
 
 enum { VOLUME_CLASSES = 255 };
 
+/* Option rows of both programs, for structs that have members of these names. */
+#define VOLUME_UNET_ROWS                                                                           \
+    RANGE("levels", INT, levels, "N",                                                              \
+          "levels of the U-Net, each at half the resolution of the one before (default 5)", 1,     \
+          UNET_LEVELS),                                                                            \
+        RANGE("width", INT, width, "N",                                                            \
+              "channels of the first level, doubled at each further one (default 32)", 1, 4096),   \
+        RANGE("max-width", INT, widest, "N",                                                       \
+              "largest number of channels of a level (default 320)", 1, 65536),                    \
+        DTYPE_ROW
+#define VOLUME_CLASSES_ROW                                                                         \
+    RANGE("classes", INT, classes, "N",                                                            \
+          "classes, including the background (default: from dataset.json, else 2)", 2,             \
+          VOLUME_CLASSES)
+#define VOLUME_UNPACK_ROW                                                                          \
+    ROW("unpack", STRING, unpack, "DIR",                                                           \
+        "directory in which compressed volumes are unpacked, to unnamed files (default: $TMPDIR, " \
+        "else /tmp)")
+
 /* The scaling of image values. */
 struct volume_intensity {
     bool window;      /* else z-score of the nonzero voxels; only they change */

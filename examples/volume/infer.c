@@ -39,33 +39,26 @@ struct infer {
 #define RANGE(...) CKPT_OPTION_RANGE(struct infer, __VA_ARGS__)
 
 static const struct ckpt_option table[] = {
-    ROW("load", STRING, load, "FILE", "weights of volume-train"),
+    ROW("load", STRING, load, "FILE", "weights from volume-train (safetensors)"),
     ROW("data", STRING, data, "FILE",
-        "the volumes: CSV with a column image, and label where Dice is to be printed, or "
-        "dataset.json"),
+        "volumes: dataset.json of the Medical Segmentation Decathlon, or CSV with the column image "
+        "and, to print Dice, label"),
     ROW("picture", STRING, picture, "FILE",
-        "write the slice of the first volume with most labels as PNG: image, labels and, where the "
-        "list has "
-        "them, the given ones"),
-    ROW("out", STRING, out, "DIR", "write label maps here, under the names of the images"),
-    RANGE("levels", INT, levels, "N", "resolutions of the U-Net (default 5)", 1, UNET_LEVELS),
-    RANGE("width", INT, width, "N", "channels of the first resolution (default 32)", 1, 4096),
-    RANGE("max-width", INT, widest, "N", "channels at the most (default 320)", 1, 65536),
-    DTYPE_ROW,
-    RANGE("classes", INT, classes, "N",
-          "classes, the background counted (default: those of dataset.json, else 2)", 2,
-          VOLUME_CLASSES),
-    ROW("intensity", STRING, intensity, "KIND", "as volume-train was given it (default mr)"),
+        "write the slice of the first volume with the most labelled voxels as PNG: image, "
+        "predicted labels and, if listed, true labels"),
+    ROW("out", STRING, out, "DIR", "directory for label maps, named after the images"),
+    VOLUME_UNET_ROWS,
+    VOLUME_CLASSES_ROW,
+    ROW("intensity", STRING, intensity, "KIND",
+        "scaling of images, as in volume-train: ct:LOW,HIGH or mr (default mr)"),
     ROW("window", STRING, window, "DxHxW",
         "slices, rows and columns of a window (default 128x128x128)"),
     RANGE("overlap", FLOAT, overlap, "X",
-          "share of a window that the next one has too (default "
-          "0.5)",
-          0, 0.99),
-    ROW("blend", STRING, blend, "KIND", "weights of a window: gaussian (default) or constant"),
-    RANGE("batch", INT, batch, "N", "windows that are computed together (default 1)", 1, 65536),
-    ROW("unpack", STRING, unpack, "DIR",
-        "unpack compressed volumes here, to files without names (default $TMPDIR, else /tmp)"),
+          "fraction of a window that overlaps with the next one (default 0.5)", 0, 0.99),
+    ROW("blend", STRING, blend, "KIND",
+        "weights of the voxels of a window: gaussian or constant (default gaussian)"),
+    RANGE("batch", INT, batch, "N", "windows per forward pass (default 1)", 1, 65536),
+    VOLUME_UNPACK_ROW,
     HELP_ROWS,
     {0},
 };
@@ -90,7 +83,7 @@ static int check(struct infer *o)
     if (!o->library.plan_only && (!o->load || !o->data))
         return say_fail("give weights with --load FILE and volumes with --data FILE");
     if (o->library.ranks)
-        return say_fail("--ranks: volume-infer is one process; give each a list of its own");
+        return say_fail("--ranks: volume-infer is one process; give each process its own list");
     if (strcmp(o->blend, "gaussian") && strcmp(o->blend, "constant"))
         return say_fail("--blend %s: give gaussian or constant", o->blend);
     if (option_sizes("window", o->window, "128x128x128", 3, side) ||
@@ -98,8 +91,8 @@ static int check(struct infer *o)
         return -1;
     for (int i = 0; i < 3; i++)
         if (o->side[i] % cell)
-            return say_fail("--window %s: --levels %lld halve it: give multiples of %lld",
-                            o->window, (long long)o->levels, (long long)cell);
+            return say_fail("--window %s: with --levels %lld, give multiples of %lld", o->window,
+                            (long long)o->levels, (long long)cell);
     return volume_intensity_parse(&o->data_set.intensity, o->intensity) ||
                    outputs_untrained(&o->library)
                ? -1
@@ -258,8 +251,7 @@ static int segment(struct infer *o, struct result *r)
     int64_t count = windows_count(&w);
     int rc = 0;
     say_print("%s: %lld windows%s\n", c->image.path, (long long)count,
-              memcmp(w.size, w.padded, sizeof w.size) ? ", smaller than one: filled up with 0"
-                                                      : "");
+              memcmp(w.size, w.padded, sizeof w.size) ? ", smaller than one: padded with 0" : "");
     fflush(stdout);
     for (int64_t i = 0; i < count && !rc; i += o->batch)
         rc = compute(o, c, &w, i, count - i < o->batch ? count - i : o->batch, r);

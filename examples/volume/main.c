@@ -21,7 +21,7 @@ static int load(struct volume_run *r)
 
     if (ckpt_load_params(r->context, t->load, report_name, &unmatched, &n))
         return say_fail("%s", ckpt_error(r->context));
-    names_report(&unmatched, t->load, "names that are here or there alone");
+    names_report(&unmatched, t->load, "parameters that only the file or only the model has");
     return n && !t->partial ? say_fail("%s: is not of this model (see --levels, --width, "
                                        "--max-width, --classes, --partial)",
                                        t->load)
@@ -61,7 +61,7 @@ static void introduce(const struct volume_run *r)
         return;
     say_print("data: %s, %lld volumes, patches of %s\n", o->data, (long long)r->data.n, o->patch);
     if (k->window)
-        printf("intensity: %g to %g as 0 to 1, cut beyond\n", k->low, k->high);
+        printf("intensity: %g to %g mapped to 0 to 1, clipped\n", k->low, k->high);
     else
         printf("intensity: z-score of the voxels that are not 0\n");
 }

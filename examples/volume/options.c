@@ -11,29 +11,21 @@ const char say_program[] = "volume-train";
 #define RANGE(...) CKPT_OPTION_RANGE(struct volume_options, __VA_ARGS__)
 
 static const struct ckpt_option table[] = {
-    RANGE("levels", INT, levels, "N",
-          "resolutions of the U-Net, each half of the one before (default 5)", 1, UNET_LEVELS),
-    RANGE("width", INT, width, "N",
-          "channels of the first resolution, doubled from one to the next (default 32)", 1, 4096),
-    RANGE("max-width", INT, widest, "N", "channels at the most (default 320)", 1, 65536),
-    DTYPE_ROW,
+    VOLUME_UNET_ROWS,
     GRAD_DTYPE_ROW,
     ROW("data", STRING, data, "FILE",
-        "the volumes: dataset.json of the Medical Segmentation Decathlon, or CSV with columns "
+        "volumes: dataset.json of the Medical Segmentation Decathlon, or CSV with the columns "
         "image and label"),
-    RANGE("classes", INT, classes, "N",
-          "classes, the background counted (default: those of dataset.json, else 2)", 2,
-          VOLUME_CLASSES),
+    VOLUME_CLASSES_ROW,
     ROW("intensity", STRING, intensity, "KIND",
-        "scale images: ct:LOW,HIGH cuts there and maps to 0 to 1; mr: z-score of the voxels that "
-        "are not 0 (default mr)"),
+        "scaling of images: ct:LOW,HIGH clips to this range and maps it to 0..1; mr: z-score of "
+        "the voxels that are not 0 (default mr)"),
     ROW("patch", STRING, patch, "DxHxW",
         "slices, rows and columns of a patch (default 128x128x128)"),
     RANGE("foreground", FLOAT, foreground, "X",
-          "share of patches around a labelled voxel (default 0.3333)", 0, 1),
-    ROW("no-flips", FLAG, no_flips, NULL, "take patches as they lie"),
-    ROW("unpack", STRING, unpack, "DIR",
-        "unpack compressed volumes here, to files without names (default $TMPDIR, else /tmp)"),
+          "fraction of patches that are centred on a labelled voxel (default 0.3333)", 0, 1),
+    ROW("no-flips", FLAG, no_flips, NULL, "do not flip patches at random"),
+    VOLUME_UNPACK_ROW,
     WEIGHTS_ROWS,
     BATCH_ROW("patches", " 2"),
     STEPS_ROWS(" 1000", " 3e-4", " 20", "1e-5", "0: none"),
@@ -79,7 +71,7 @@ static int check_patch(struct volume_options *o)
         return -1;
     for (int i = 0; i < 3; i++)
         if (o->draw.size[i] % cell)
-            return say_fail("--patch %s: --levels %lld halve it: give multiples of %lld", o->patch,
+            return say_fail("--patch %s: with --levels %lld, give multiples of %lld", o->patch,
                             (long long)o->levels, (long long)cell);
     return 0;
 }

@@ -31,7 +31,7 @@ static enum kind kind_of(const char *path)
 
 static int unknown_kind(const char *path)
 {
-    return say_fail("%s: is none of .nii, .nii.gz, .mhd and .safetensors", path);
+    return say_fail("%s: is not .nii, .nii.gz, .mhd or .safetensors", path);
 }
 
 static int check_size(const struct volume *v)
@@ -42,7 +42,7 @@ static int check_size(const struct volume *v)
         bool good = v->size[i] >= 1 && v->size[i] <= 1 << 20;
         voxels *= good ? v->size[i] : 1;
         if (!good || voxels > INT64_C(1) << 40) /* so that byte counts cannot overflow */
-            return say_fail("%s: %lld x %lld x %lld voxels are no volume", v->path,
+            return say_fail("%s: %lld x %lld x %lld voxels are not a volume", v->path,
                             (long long)v->size[2], (long long)v->size[1], (long long)v->size[0]);
     }
     return 0;
@@ -54,7 +54,7 @@ static int check_place(const struct volume *v)
     for (int i = 0; i < 3; i++) {
         double apart = volume_spacing(v, i);
         if (!isfinite(v->affine[i][3]) || !isfinite(apart) || apart <= 0)
-            return say_fail("%s: its place is not known: voxels are %g x %g x %g mm apart, the "
+            return say_fail("%s: its position is not valid: voxels are %g x %g x %g mm apart, the "
                             "first is at %g, %g, %g mm",
                             v->path, volume_spacing(v, 2), volume_spacing(v, 1),
                             volume_spacing(v, 0), v->affine[0][3], v->affine[1][3],
@@ -72,8 +72,8 @@ static int check_length(const struct volume *v)
         return 0;
     off_t have = lseek(v->fd, 0, SEEK_END);
     return have >= needed ? 0
-                          : say_fail("%s: is cut off: has %lld bytes of voxels, not %lld", v->path,
-                                     (long long)(have > v->first ? have - v->first : 0),
+                          : say_fail("%s: is truncated: has %lld bytes of voxels, not %lld",
+                                     v->path, (long long)(have > v->first ? have - v->first : 0),
                                      (long long)(needed - v->first));
 }
 
@@ -169,7 +169,7 @@ int volume_match(const struct volume *a, const struct volume *b)
         for (int axis = 0; axis < 3; axis++) {
             double far = fabs(corner(a, which, axis) - corner(b, which, axis));
             if (!(far <= near))
-                return say_fail("%s: lies elsewhere than its image %s: a corner is %.3g mm off "
+                return say_fail("%s: is not aligned with its image %s: a corner is %.3g mm off "
                                 "(orientation, spacing or origin differ)",
                                 b->path, a->path, far);
         }

@@ -101,10 +101,10 @@ static int read_lines(struct volume *v, struct meta *m, FILE *f)
 
     while (!m->data[0] && fgets(line, sizeof line, f)) {
         if (sscanf(line, " %63[A-Za-z] = %2047[^\r\n]", key, text) != 2)
-            return say_fail("%s: no line of a MetaImage header: %.60s", v->path, line);
+            return say_fail("%s: not a line of a MetaImage header: %.60s", v->path, line);
         if (!take_line(v, m, key, text))
-            return say_fail("%s: %s = %.60s: not as it can be read here (3 axes, whole numbers or "
-                            "floats, one channel, voxels uncompressed in a file of their own)",
+            return say_fail("%s: %s = %.60s is not supported (3 axes, whole numbers or floats, one "
+                            "channel, uncompressed voxels in a separate file)",
                             v->path, key, text);
     }
     return m->sized && m->typed && m->data[0]

@@ -67,12 +67,12 @@ static int unpack_voxels(const struct volume *v, znzFile from)
     static char buffer[1 << 16];
 
     if (znzseek(from, v->first, SEEK_SET) < 0)
-        return say_fail("%s: is cut off, or no gzip file", v->path);
+        return say_fail("%s: is truncated, or not a gzip file", v->path);
     while (left) {
         size_t part = left < (int64_t)sizeof buffer ? (size_t)left : sizeof buffer;
         if (znzread(buffer, 1, part, from) != part)
-            return say_fail("%s: is cut off, or damaged: %lld bytes of voxels are missing", v->path,
-                            (long long)left);
+            return say_fail("%s: is truncated, or damaged: %lld bytes of voxels are missing",
+                            v->path, (long long)left);
         if (write(v->fd, buffer, part) != (ssize_t)part)
             return say_fail("%s: cannot be unpacked: %s (see --unpack)", v->path, strerror(errno));
         left -= (int64_t)part;
@@ -109,7 +109,7 @@ int volume_open_nifti(struct volume *v, const char *unpack)
     nifti_set_debug_level(0);
     nifti_image *n = is_nifti_file(v->path) > 0 ? nifti_image_read(v->path, 0) : NULL;
     if (!n)
-        return say_fail("%s: is no NIfTI-1 file, or its header is damaged", v->path);
+        return say_fail("%s: is not a NIfTI-1 file, or its header is damaged", v->path);
     v->header = n;
     if (take_header(v, n))
         return -1;

@@ -142,7 +142,7 @@ int main(int argc, char **argv)
 {
     static const struct ckpt_option own[] = {
         CKPT_OPTION_RANGE(struct gan, "r1", FLOAT, r1, "WEIGHT",
-                          "penalty on the slope of the critic (default 0)", 0, 1e6),
+                          "weight of the penalty on the critic's gradient (default 0)", 0, 1e6),
         {NULL, CKPT_OPT_FLAG, 0, NULL, NULL, {0, 0}}};
     struct ckpt_nn nn = CKPT_NN_INIT;
     struct ckpt_options opt;

@@ -177,7 +177,8 @@ static int run(ckpt_program *p, int begin, int end, int *right)
 int main(int argc, char **argv)
 {
     static const struct ckpt_option own[] = {
-        CKPT_OPTION(struct resnet, "bottleneck", FLAG, bottleneck, NULL, "50 layers instead of 18"),
+        CKPT_OPTION(struct resnet, "bottleneck", FLAG, bottleneck, NULL,
+                    "use 50 layers with bottleneck blocks instead of 18"),
         {NULL, CKPT_OPT_FLAG, 0, NULL, NULL, {0, 0}}};
     struct ckpt_sgd sgd = CKPT_SGD_INIT;
     ckpt_program *training, *testing;

@@ -14,18 +14,19 @@ enum { EXIT_SKIP = 77 }; /* the exit status of skipped tests */
 static const struct ckpt_option bench_table[] = {
     ROW("ops", FLAG, ops, NULL, "benchmark the ops of the library one by one"),
     ROW("mode", STRING, mode, "MODE",
-        "test (results against the CPU's), grad (the same of gradient ops), perf (default) or "
-        "support"),
+        "test: compare results with the CPU's; grad: the same for gradient ops; perf: measure "
+        "times; support: list supported cases (default perf)"),
     ROW("only", STRING, only, "NAME",
         "only families whose name contains this, ignoring case (default: all)"),
     ROW("device", STRING, device, "NAME",
-        "where ops run: auto (a GPU if there is one), cpu or cuda (default auto)"),
-    ROW("dtype", STRING, dtype, "DTYPE", "only fp32 or only bf16 (default both)"),
-    ROW("size", STRING, size, "SIZE", "full or small rows (default full for perf, else small)"),
+        "device to run ops on: auto (a GPU if there is one), cpu or cuda (default auto)"),
+    ROW("dtype", STRING, dtype, "DTYPE", "only fp32 or only bf16 (default: both)"),
+    ROW("size", STRING, size, "SIZE",
+        "size of the cases: full or small (default: full for perf, else small)"),
     RANGE("ms", INT, ms, "N", "perf: time each op for about N ms (default 200)", 1, 60000),
     ROW("machine", STRING, machine, "FILE",
-        "perf: rates of the roofline from a machine file (default: measured now)"),
-    RANGE("threads", INT, threads, "N", "kernel threads of the CPU (default one per core)", 0,
+        "perf: machine file with the rates of the roofline (default: measured now)"),
+    RANGE("threads", INT, threads, "N", "kernel threads of the CPU (default: one per core)", 0,
           4096),
     ROW("help", FLAG, help, NULL, "print this text (-h)"),
     {0},
@@ -50,7 +51,7 @@ static bool has_family(const struct bench_options *o)
 static int check_options(const struct bench_options *o)
 {
     if (!o->ops)
-        return cli_usage("what to bench? add --ops");
+        return cli_usage("nothing to benchmark: add --ops");
     if (!is_one_of(o->mode, (const char *const[]){"test", "grad", "perf", "support", NULL}))
         return cli_usage("--mode %s: there are 'test', 'grad', 'perf' and 'support'", o->mode);
     if (!is_one_of(o->device, (const char *const[]){"auto", "cpu", "cuda", NULL}))

@@ -28,11 +28,12 @@ struct advise_options {
 
 static const struct ckpt_option advise_table[] = {
     ROW("graph", STRING, graph, "FILE",
-        "the step, written by a program with --graph-out; or give a command line after --"),
+        "graph of the step, written by a program with --graph-out; or give a command line after "
+        "--"),
     ROW("machine", STRING, machine, "FILE",
-        "machine file, or the name of a shipped one (default: this machine)"),
-    ROW("host", SIZE, host, "SIZE", "host memory as a second tier (default none)"),
-    ROW("nvme", STRING, nvme, "DIR:SIZE", "NVMe as a third tier (default none)"),
+        "machine file, or the name of a shipped one such as h200-141 (default: this machine)"),
+    ROW("host", SIZE, host, "SIZE", "host memory as a second tier (default: none)"),
+    ROW("nvme", STRING, nvme, "DIR:SIZE", "NVMe as a third tier (default: none)"),
     ROW("help", FLAG, help, NULL, "print this text (-h)"),
     {0},
 };
@@ -156,8 +157,8 @@ static void print_advice(const struct advise_options *o, char **command, const s
     if (c->n > 1)
         put_point(o, command, whole ? "fastest" : "all of it", c, c->n - 1);
     if (!whole)
-        printf("%-9s device %s for the step in which nothing is given up: more than there is\n",
-               "too large", human_bytes(c->fastest));
+        printf("%-9s device %s to keep everything: more than the device has\n", "too large",
+               human_bytes(c->fastest));
 }
 
 static int advise(const struct advise_options *o, char **command, const char *graph)

@@ -18,9 +18,9 @@ static const struct ckpt_option machine_table[] = {
     ROW("dir", STRING, dir, "DIR",
         "measure the disk of this directory too: 256 MiB are written, read and removed"),
     ROW("name", STRING, name, "NAME",
-        "name of the machine (default its host name, or the name of the GPU)"),
+        "name of the machine (default: the name of the GPU, else the host name)"),
     ROW("device", STRING, device, "NAME",
-        "what to measure: auto (a GPU if there is one), cpu or cuda (default auto)"),
+        "device to measure: auto (a GPU if there is one), cpu or cuda (default auto)"),
     ROW("help", FLAG, help, NULL, "print this text (-h)"),
     {0},
 };

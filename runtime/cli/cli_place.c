@@ -11,7 +11,7 @@ static void print_result(const struct place_file *file, const struct place_resul
     printf("peak %lld\n", (long long)r->peak);
     printf("max-load %lld\n", (long long)r->load);
     printf("ratio %.5f%s\n", r->load > 0 ? (double)r->peak / (double)r->load : 1.0,
-           r->proved && (capacity == 0 || r->peak == r->load) ? ", the least there is" : "");
+           r->proved && (capacity == 0 || r->peak == r->load) ? ", the smallest possible" : "");
     printf("seconds %.3f\n", seconds);
 }
 
@@ -22,8 +22,8 @@ static int report_miss(const struct plan_options *o, const struct place_result *
         return cli_fail("%s does not fit %lld bytes: %lld bytes are alive at one time", o->place,
                         (long long)o->capacity, (long long)r->load);
     if (r->proved)
-        return cli_fail("%s does not fit %lld bytes: no addresses do; %lld bytes are the least "
-                        "that was found",
+        return cli_fail("%s does not fit %lld bytes: no addresses do; the smallest placement found "
+                        "has %lld bytes",
                         o->place, (long long)o->capacity, (long long)r->peak);
     return cli_fail("%s: no addresses within %lld bytes were found, only within %lld; search "
                     "longer with --seconds",

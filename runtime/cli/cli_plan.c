@@ -14,18 +14,19 @@
 enum { NO_WORLD = INT32_MIN }; /* --world is not given */
 
 static const struct ckpt_option plan_table[] = {
-    ROW("graph", STRING, graph, "FILE", "the step to plan, written by a program with --graph-out"),
+    ROW("graph", STRING, graph, "FILE",
+        "graph of the step to plan, written by a program with --graph-out"),
     ROW("machine", STRING, machine, "FILE",
         "machine file with rates, or the name of a shipped one such as h200-141"),
     ROW("vram", BUDGET, vram, "SIZE",
         "device memory: bytes, 24G, 512M, a share such as 80%, none, or auto: the memory of the "
         "machine minus a margin; without --machine none (default auto)"),
-    ROW("host", SIZE, host, "SIZE", "host memory as a second tier (default none)"),
-    ROW("nvme", STRING, nvme, "SIZE", "NVMe as a third tier (default none)"),
+    ROW("host", SIZE, host, "SIZE", "host memory as a second tier (default: none)"),
+    ROW("nvme", STRING, nvme, "SIZE", "NVMe as a third tier (default: none)"),
     ROW("out", STRING, out, "FILE", "write the plan, or with --place the offsets"),
     ROW("plan-in", STRING, plan_in, "FILE", "show this plan instead of searching"),
     ROW("explain", STRING, explain, "NAME",
-        "say why the storages of this name, or number as #12, got their fate (default: none)"),
+        "explain the fate of the storages with this name, or number such as #12 (default: none)"),
     ROW("timeline", STRING, timeline, "FILE",
         "write the memory over the step as an HTML page; FILE.json: the queues, as JSON for "
         "Perfetto; FILE.pickle: a snapshot for pytorch.org/memory_viz"),
@@ -36,7 +37,8 @@ static const struct ckpt_option plan_table[] = {
           "graph comes from --ranks 2 --plan-only --graph-out FILE (default: none)",
           1, 1 << 20),
     RANGE("hosts", INT, hosts, "H",
-          "with --world: the hosts that N ranks fill (default: ranks_per_host of the machine file)",
+          "with --world: number of hosts for N ranks (default: from ranks_per_host of the machine "
+          "file)",
           1, 1 << 20),
     ROW("link-file", STRING, link_file, "FILE",
         "with --world: links between ranks, instead of those in the machine file"),
@@ -55,7 +57,7 @@ static const struct ckpt_option plan_table[] = {
 static int check_options(const struct plan_options *o)
 {
     if (o->place && (o->graph || o->sweep || o->explain || o->timeline || o->svg || o->plan_in))
-        return cli_usage("--place works on its own: leave out --graph and what goes with it");
+        return cli_usage("--place excludes --graph and its options");
     if (o->place)
         return o->capacity < 0 ? cli_usage("--capacity: give it in bytes, as 512M") : 0;
     if (o->capacity || o->seconds > 0)
@@ -63,11 +65,11 @@ static int check_options(const struct plan_options *o)
     if (!o->graph)
         return cli_usage("--graph FILE is missing; a program writes one with --graph-out FILE");
     if (!o->vram)
-        return cli_usage("--vram 0: a plan needs device memory; --vram none is no limit");
+        return cli_usage("--vram 0: a plan needs device memory; --vram none sets no limit");
     if (o->host < 0)
         return cli_usage("--host %lld%%: give it in bytes, as 64G", (long long)-o->host);
     if (o->vram < 0 && o->vram != CKPT_VRAM_AUTO && !o->machine)
-        return cli_usage("--vram %lld%%: of which machine? add --machine", (long long)-o->vram);
+        return cli_usage("--vram %lld%%: a share needs --machine", (long long)-o->vram);
     if (o->svg && !o->sweep && o->world == NO_WORLD)
         return cli_usage("--svg draws a sweep or a curve: add --sweep or --world");
     if (o->plan_in && (o->sweep || o->out))
@@ -81,14 +83,14 @@ static int check_options(const struct plan_options *o)
 static int check_world(const struct plan_options *o)
 {
     if (o->world == NO_WORLD && (o->hosts || o->link_file))
-        return cli_usage("--hosts and --link-file say where the ranks of --world are: add --world");
+        return cli_usage("--hosts and --link-file are for --world N");
     if (o->world == NO_WORLD)
         return 0;
     if (o->hosts > o->world)
         return cli_usage("--hosts %lld: %lld ranks fill 1 to %lld", (long long)o->hosts,
                          (long long)o->world, (long long)o->world);
     if (!o->machine)
-        return cli_usage("--world: on what machine? add --machine");
+        return cli_usage("--world needs --machine");
     if (o->host || o->nvme)
         return cli_usage("--world plans without lower tiers: leave out --host and --nvme");
     if (o->sweep || o->plan_in || o->out || o->explain || o->timeline)

@@ -54,7 +54,7 @@ int cli_sweep(const struct plan_job *job)
         for (int32_t i = 0; i < c.n; i++)
             print_row(c.budgets[i], c.plans[i]);
         if (c.fastest > job->capacity)
-            printf("%12s  does not fit %s: the step in which nothing is given up\n",
+            printf("%12s  does not fit %s: the step that keeps everything\n",
                    human_bytes(c.fastest), job->machine.name);
     }
     if (!rc && job->o->svg)

@@ -190,12 +190,12 @@ static void print_offload(const struct explainer *e, const struct gap *gap)
         if (k->storage != gap->storage || k->use_step != gap->to)
             continue;
         if (!k->out)
-            printf("      given up after step %d, the tier still has its bytes; room again from "
-                   "step %d, back before step %d\n",
+            printf("      freed after step %d, its tier still has the bytes; allocated again from "
+                   "step %d, copied back before step %d\n",
                    (int)k->out_step, (int)k->in_step, (int)k->use_step);
         else
-            printf("      copied out after step %d, gone after step %d; room again from step %d, "
-                   "back before step %d\n",
+            printf("      copied out after step %d, freed after step %d; allocated again from step "
+                   "%d, copied back before step %d\n",
                    (int)k->out_step, (int)k->free_step, (int)k->in_step, (int)k->use_step);
         printf("      the copies run");
         if (k->out)

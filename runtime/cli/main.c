@@ -12,10 +12,10 @@ static const struct subcommand {
     const char *help;
 } subcommands[] = {
     {"plan", cli_plan, "plan the step in a graph file for any machine and budget"},
-    {"advise", cli_advise, "three budgets for a step or a trainer, as lines to type"},
+    {"advise", cli_advise, "propose three budgets for a step or a trainer, as command lines"},
     {"machine", cli_machine, "measure this computer and write a machine file"},
     {"bench", cli_bench, "time ops alone, or compare a GPU's results with the CPU's"},
-    {"info", cli_info, "version, what is built in, machine files that came along"},
+    {"info", cli_info, "version, built-in features and shipped machine files"},
 };
 #define N_SUBCOMMANDS (sizeof(subcommands) / sizeof(subcommands[0]))
 

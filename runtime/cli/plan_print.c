@@ -194,8 +194,7 @@ void cli_print_plan(const struct plan_job *job, FILE *f)
         fprintf(f, "  %-26s %s%s\n", "machine", job->machine.name,
                 job->machine.estimate ? " (an estimate, not measured)" : "");
     else
-        fprintf(f, "  %-26s op times as in the graph file; --machine prices them anew\n",
-                "machine");
+        fprintf(f, "  %-26s op times from the graph file; --machine replaces them\n", "machine");
     if (job->asked)
         fprintf(f, "  %-26s %12s   is more than the machine has: the budget is all of that\n",
                 "--vram", human_bytes(job->asked));

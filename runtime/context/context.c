@@ -43,8 +43,9 @@ static int check_options(const struct ckpt_options *o)
                          "--micro-batch %lld: give a number of samples, 0 for all, or auto",
                          (long long)o->micro_batch);
     if (o->micro_batch == CKPT_AUTO && o->plan_in)
-        return error_set(CKPT_EINVAL,
-                         "--micro-batch auto with --plan-in: the plan is for one size; name it");
+        return error_set(
+            CKPT_EINVAL,
+            "--micro-batch auto with --plan-in: the plan is for one size; give that size");
     if (o->threads < 0 || o->threads > 4096)
         return error_set(CKPT_EINVAL, "--threads %lld: give 0 to 4096", (long long)o->threads);
     if (o->vram < -100 && o->vram != CKPT_VRAM_AUTO)
@@ -180,9 +181,8 @@ static int check_blocks(const struct device *d)
 {
     if (d->capability != FP8_BLOCK_CAPABILITY)
         return error_set(CKPT_EDEVICE,
-                         "--matmul fp8-block: %s has compute capability %d.%d, and products with a "
-                         "scale for each block are there for 9.0 alone; fp8 has a scale for each "
-                         "tensor",
+                         "--matmul fp8-block: %s has compute capability %d.%d, and block scales "
+                         "need 9.0; fp8 has a scale per tensor",
                          d->name, d->capability / 10, d->capability % 10);
     return 0;
 }
@@ -194,8 +194,8 @@ static int check_fp8(const ckpt *c)
         return 0;
     if (d->capability < FP8_CAPABILITY)
         return error_set(CKPT_EDEVICE,
-                         "--matmul %s: %s has compute capability %d.%d, and 8-bit products begin "
-                         "at 8.9; leave it at bf16",
+                         "--matmul %s: %s has compute capability %d.%d, and 8-bit products need "
+                         "8.9 or more; use bf16",
                          matmul_dtype_name(c->programs.matmul), d->name, d->capability / 10,
                          d->capability % 10);
     return c->programs.matmul == MATMUL_FP8_BLOCK ? check_blocks(d) : 0;

@@ -32,13 +32,13 @@ static const char *find_fault(const ckpt *c, const char *pattern, int format)
     if (format != FROZEN_INT8 && format != FROZEN_NF4)
         return "there are the formats 'int8' and 'nf4'";
     if (c->programs.first)
-        return "a program was compiled: choose formats before";
+        return "choose formats before a program is compiled";
     for (int32_t i = 0; i < c->params.n; i++) {
         const struct param *p = &c->params.data[i];
         if (!may_be_coded(p, pattern))
             continue;
         if (p->trainable)
-            return "a weight of that name is trained: call ckpt_lora before, or make it so";
+            return "a weight of that name is trained: call ckpt_lora before, or create it frozen";
         if (p->codes && p->codes != format)
             return "a weight of that name has another format already";
         found++;

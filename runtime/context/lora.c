@@ -74,7 +74,7 @@ static const char *find_fault(const ckpt *c, const struct ckpt_lora *s)
     if (s->rank < 1 || s->rank > INT32_MAX || !isfinite(s->alpha))
         return "rank must be 1 or more, and alpha finite";
     if (c->programs.first)
-        return "a program was compiled: add adapters before";
+        return "add adapters before a program is compiled";
     for (int32_t i = 0; i < c->params.n; i++) {
         const struct param *w = &c->params.data[i];
         if (matches(w, s->pattern) && w->lora.b)

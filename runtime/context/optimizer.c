@@ -138,9 +138,9 @@ static const char *find_fault(const ckpt_optimizer *o, const struct ckpt_optimiz
 {
     const struct ckpt_optimizer *other = s->optimizer;
     if (o->compiled)
-        return "a program was compiled with it: add groups before";
+        return "add groups before a program is compiled with the optimizer";
     if (o->n_groups == OPTIM_GROUPS)
-        return "it has as many as there can be, 64";
+        return "it has 64 groups, the maximum";
     if (!is_factor(s->lr_factor))
         return "lr_factor must be finite, 0 or more";
     if (!(s->weight_decay <= 1e30f))
@@ -157,8 +157,8 @@ static const char *find_fault(const ckpt_optimizer *o, const struct ckpt_optimiz
         return "clipping, EMA and grad_dtype are those of the first optimizer: leave them out of "
                "the other";
     if (!(o->lr > 0.f))
-        return "with another optimizer the first needs a learning rate above 0, of which the "
-               "other's is a part";
+        return "with another optimizer the first needs a learning rate above 0, because the "
+               "other's is relative to it";
     return NULL;
 }
 

@@ -121,8 +121,8 @@ static int check_file(const struct ckpt_path *p)
     if (file_replacement_open(&o, p->path)) {
         if (strlen(name) + strlen(".tmp-4194304-0") > NAME_MAX)
             return refuse(p,
-                          "the name is too long: it has %zu characters, and the file that is "
-                          "written first has 14 more, of %d",
+                          "the name is too long: it has %zu characters, and its temporary file 14 "
+                          "more, of at most %d",
                           strlen(name), NAME_MAX);
         return error_set(CKPT_EINVAL, "%s %s", p->option, error_get());
     }

@@ -29,8 +29,8 @@ static int plan_for_ranks(struct ranks *job, const char *where)
         return 0;
     if (!job->options->plan_only)
         return error_set(CKPT_EINVAL,
-                         "--ranks %ld: with a number of ranks there is only a plan: add "
-                         "--plan-only, or say where they meet, as mpi or tcp:HOST:PORT",
+                         "--ranks %ld: a number of ranks is only planned: add --plan-only, or give "
+                         "a rendezvous such as mpi or tcp:HOST:PORT",
                          n);
     job->sharing.ranks = (int)n;
     job->sharing.zero = job->requested_zero =
@@ -212,7 +212,7 @@ static int gather_filled(struct ranks *job, const char *own, size_t bytes, char 
     char *parts = calloc((size_t)n + 1, filled);
     struct comm *hosts = ranks_hosts(job);
     if (!parts)
-        return error_fail(job->error, CKPT_ENOMEM, "no memory for what ranks tell each other");
+        return error_fail(job->error, CKPT_ENOMEM, "no memory for the messages of ranks");
     memcpy(parts + (size_t)n * filled, own, bytes);
     int rc = comm_gather(hosts, parts + (size_t)n * filled, parts, filled, "gather");
     for (int r = 0; r < n && !rc; r++)

@@ -281,7 +281,7 @@ int ranks_before_step(struct ranks *job, const struct ranks_step *s)
     int rc = 0;
     if (!job->comm)
         return 0;
-    snprintf(how, sizeof how, "came to step %lld with", (long long)updates + 1);
+    snprintf(how, sizeof how, "reached step %lld with", (long long)updates + 1);
     bool values = s->first || !job->values_agreed;
     bool copies = every && updates && updates % every == 0;
     /* Collectives of a step in progress must end first: on CPUs they use the same link. */

@@ -128,7 +128,7 @@ static void describe_places(struct ranks *job)
         if (p->node >= 0)
             snprintf(node, sizeof node, ", NUMA node %d", (int)p->node);
         if (*p->routes)
-            snprintf(routes, sizeof routes, ", %s to others there", p->routes);
+            snprintf(routes, sizeof routes, ", %s to the other GPUs there", p->routes);
         snprintf(p->text, sizeof p->text, "host %d%s%s%s", host, gpu, node, routes);
     }
 }

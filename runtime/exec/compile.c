@@ -191,9 +191,9 @@ static int explain_whole(struct ckpt_program *p, int rc)
         return rc;
     snprintf(sentence, sizeof sentence, "%s", p->programs->error->text);
     return error_fail(p->programs->error, rc,
-                      "--micro-batch auto keeps the batch of %lld whole, since batch_norm and "
-                      "ckpt_update_buffer compute something else in smaller micro-steps; "
-                      "--micro-batch N splits it nevertheless: %s",
+                      "--micro-batch auto keeps the batch of %lld whole, because batch_norm and "
+                      "ckpt_update_buffer give other results in smaller micro-steps; --micro-batch "
+                      "N splits it nevertheless: %s",
                       (long long)p->batch, sentence);
 }
 

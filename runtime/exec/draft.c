@@ -94,7 +94,7 @@ static int record_tape(struct ckpt_program *p, const struct ckpt_variant *varian
     ckpt_tensor loss = record_loss(p, variant, micro);
     if (ps->params->n != t->n_params)
         return error_fail(ps->error, CKPT_EINVAL,
-                          "the recorder made a parameter: make them before");
+                          "the recorder made a parameter: make parameters before compiling");
     if (opt && !t->error.code && !tape_differentiate(t, loss)) {
         tape_fetch_gradients(t);
         tape_shard_gradients(t);
@@ -194,8 +194,8 @@ static int check_tiers(struct ckpt_program *p)
         int64_t base = plan->budgets.tier_base[i], taken = program_tier_base(p, i);
         if (own[i] && base < taken)
             return error_fail(ps->error, CKPT_EPLAN,
-                              "%s: the plan offloads from byte %lld of %s on, of which programs "
-                              "compiled before take %lld",
+                              "%s: the plan offloads from byte %lld of %s on, but programs "
+                              "compiled before use %lld bytes of it",
                               ps->options->plan_in, (long long)base, name, (long long)taken);
         if (own[i] > has[i] - base)
             return error_fail(ps->error, CKPT_EBUDGET, "%s: the plan needs %s %s",
@@ -243,7 +243,7 @@ static int plan_unlimited(struct ckpt_program *p, struct frontier *pf, const str
     p->plan = NULL;
     return error_fail(ps->error, CKPT_EBUDGET,
                       "--vram none: without a budget the step takes %s, and the device has %s; "
-                      "--vram auto plans for what it has",
+                      "--vram auto plans for the memory of the device",
                       human_bytes(needs), human_bytes(b->device));
 }
 

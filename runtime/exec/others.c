@@ -40,10 +40,9 @@ static int refuse(struct programs *ps, int rc)
     if (rc != CKPT_EBUDGET)
         return rc;
     snprintf(sentence, sizeof sentence, "%s", ps->error->text);
-    return error_fail(ps->error, rc,
-                      "beside this program's parameters one that was compiled before it no "
-                      "longer fits: %s",
-                      sentence);
+    return error_fail(
+        ps->error, rc,
+        "a program compiled before no longer fits beside this program's parameters: %s", sentence);
 }
 
 int program_fit_others(struct ckpt_program *p)

@@ -119,7 +119,8 @@ int program_map_memory(struct ckpt_program *p)
     if (rc)
         return rc;
     if (ps->memory->device->ops->map(ps->memory->device, programs_arena_bytes(ps)))
-        return error_fail(ps->error, CKPT_ENOMEM, "there is no %s for the arena of --device %s now",
+        return error_fail(ps->error, CKPT_ENOMEM,
+                          "%s for the arena of --device %s cannot be allocated now",
                           human_bytes(programs_arena_bytes(ps)), ps->memory->device->ops->name);
     rc = program_move_others(p);
     if (!rc)

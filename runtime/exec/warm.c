@@ -233,7 +233,7 @@ static int check_zone(struct warmer *w, int out, char *at, int64_t bytes)
     if (rc == CKPT_EINVAL) {
         if (out >= 0)
             snprintf(what, sizeof what, "output %d", out);
-        snprintf(w->d->reason, sizeof w->d->reason, "its kernel wrote behind %s", what);
+        snprintf(w->d->reason, sizeof w->d->reason, "its kernel wrote after %s", what);
     }
     return rc;
 }
@@ -457,7 +457,8 @@ static int map_scratch(struct warmer *w)
     int64_t end =
         max_i64(ps->memory->persistent + w->bytes + w->flush + w->sample, programs_arena_bytes(ps));
     if (w->d->ops->map(w->d, end))
-        return error_fail(ps->error, CKPT_ENOMEM, "there is no %s for the arena of --device %s now",
+        return error_fail(ps->error, CKPT_ENOMEM,
+                          "%s for the arena of --device %s cannot be allocated now",
                           human_bytes(end), w->d->ops->name);
     w->base = w->d->ops->base(w->d) + ps->memory->persistent;
     return 0;

@@ -46,7 +46,7 @@ static int open_staging(struct memory *m)
     int flags = MAP_PRIVATE | MAP_ANONYMOUS;
     void *p = mmap(NULL, STAGING_BYTES, PROT_READ | PROT_WRITE, flags, -1, 0);
     if (p == MAP_FAILED)
-        return error_set(CKPT_ENOMEM, "no %s of host memory to stage what goes to --nvme",
+        return error_set(CKPT_ENOMEM, "no %s of host memory to stage transfers of --nvme",
                          human_bytes(STAGING_BYTES));
     int rc = d->ops->pin ? d->ops->pin(d, p, STAGING_BYTES) : 0;
     if (rc)

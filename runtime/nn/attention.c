@@ -54,7 +54,7 @@ struct ckpt_nn_attention ckpt_nn_attention(const struct ckpt_nn *nn,
     a.kv_heads = s.kv_heads ? s.kv_heads : s.heads;
     a.head = s.head || !s.heads ? s.head : s.width / s.heads;
     if (s.heads < 1 || a.kv_heads < 1 || s.heads % a.kv_heads || a.head < 1)
-        nn_refuse(&m, "heads and their width do not go together");
+        nn_refuse(&m, "heads, key heads and widths do not match");
     if (s.qkv_name && (s.halves || (s.context && s.context != s.width)))
         nn_refuse(&m, "one projection of q, k and v is for self attention and whole heads");
     struct nn_maker qkv = s.qkv_name ? nn_part(&m, s.qkv_name) : m;

@@ -172,16 +172,17 @@ static void print_ranks(const struct programs *ps, FILE *f)
         fprintf(f, "  %-24s %12d  on %d host%s; %s\n", "ranks", ps->ranks->sharing.ranks,
                 ps->ranks->hosts, ps->ranks->hosts == 1 ? "" : "s", ps->ranks->comm->how);
     else if (ps->ranks->sharing.ranks == 1 && ps->options->ranks && *ps->options->ranks)
-        fprintf(f, "  %-24s %12d  nobody else was started with --ranks %s\n", "ranks", 1,
+        fprintf(f, "  %-24s %12d  no other process was started with --ranks %s\n", "ranks", 1,
                 ps->options->ranks);
     ranks_print_places(ps->ranks, f);
     if (ps->ranks->sharing.replicas > 1)
-        fprintf(f, "  %-24s %12d  share on each host, which has a copy\n", "",
+        fprintf(f, "  %-24s %12d  of each host share one copy\n", "",
                 ps->ranks->sharing.group_ranks);
     else if (ps->ranks->requested_zero && !ps->ranks->sharing.zero)
-        fprintf(f, "  %-24s %12s  share, as each is alone on its host\n", "", "none");
+        fprintf(f, "  %-24s %12s  share, because each is alone on its host\n", "", "none");
     else if (ps->ranks->requested_zero && ps->ranks->hosts > 1 && !ps->ranks->per_host)
-        fprintf(f, "  %-24s %12s  share, as not every host has as many\n", "", "all");
+        fprintf(f, "  %-24s %12s  share, because hosts have different numbers of ranks\n", "",
+                "all");
 }
 
 enum { NOTE = 200 };
@@ -244,7 +245,7 @@ static const char *gradient_note(const ckpt_program *p, int64_t n_micro)
         return "fp32";
     return n_micro > 1 ? "sums in bf16, rounded stochastically; of fp32 weights fp32"
            : half      ? "bf16 where one product makes them, else fp32"
-                       : "beside those that lie where weights were";
+                       : "not counting gradients in the memory of weights";
 }
 
 static void print_budget(const struct memory *m, const struct ckpt_program_info *i, FILE *f)
@@ -254,7 +255,7 @@ static void print_budget(const struct memory *m, const struct ckpt_program_info 
     fprintf(f, "  %-24s %12s  %s", "budget",
             i->budget == INT64_MAX ? "none" : human_bytes(i->budget),
             m->margin || asked == CKPT_VRAM_AUTO ? "auto; "
-            : asked == CKPT_VRAM_NONE && gpu     ? "what the device has (--vram none); "
+            : asked == CKPT_VRAM_NONE && gpu     ? "memory of the device (--vram none); "
                                                  : "");
     if (i->min_budget)
         fprintf(f, "smallest possible %s\n", human_bytes(i->min_budget));
@@ -296,8 +297,8 @@ static void print_frozen(const ckpt_program *p, FILE *f)
     }
     if (!n)
         return;
-    snprintf(note, sizeof note, "of it, %d frozen weight%s in %s", n, n == 1 ? "" : "s",
-             params_frozen(ps));
+    snprintf(note, sizeof note, "part of the parameters, %d frozen weight%s in %s", n,
+             n == 1 ? "" : "s", params_frozen(ps));
     row(f, "  in codes", bytes, note);
 }
 
@@ -331,8 +332,9 @@ void ckpt_plan_print(const ckpt_program *p, FILE *f)
     row(f, "optimizer", i.optimizer_bytes, optimizer_note(p->programs->params, note));
     struct plan_summary s;
     plan_summarize(p->graph, plan, &s);
-    row(f, "  streamed", s.streamed, "of it, from a tier and back in each update");
-    row(f, "  updated on the host", s.hosted, "of it, where it stays");
+    row(f, "  streamed", s.streamed,
+        "part of the optimizer, copied from a tier and back in each update");
+    row(f, "  updated on the host", s.hosted, "part of the optimizer, not copied to the device");
     row(f, "gradients", i.gradient_bytes, gradient_note(p, i.n_micro));
     row(f, "activations kept", i.kept_bytes, "from forward to backward");
     row(f, "activations recomputed", i.recomputed_bytes, "");

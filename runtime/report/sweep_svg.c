@@ -138,8 +138,8 @@ static void put_notes(const struct drawing *d)
         fprintf(d->f, "%s of NVMe. ", human_bytes(s->nvme));
     if (s->fastest > s->budgets[s->n - 1])
         fprintf(d->f,
-                "<tspan x=\"%d\" dy=\"18\">The step in which nothing is given up needs %s and is "
-                "not drawn: there is less.</tspan>",
+                "<tspan x=\"%d\" dy=\"18\">The step that keeps everything needs %s, more than the "
+                "machine has, and is not drawn.</tspan>",
                 LEFT - 46, human_bytes(s->fastest));
     fputs("</text>\n", d->f);
 }

@@ -37,6 +37,6 @@ int file_check_kind(const char *path, const char *bytes, int64_t n)
         return 0;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if ((size_t)n >= kinds[i].n && !memcmp(bytes, kinds[i].bytes, kinds[i].n))
-            return file_bad(path, "is no safetensors file; it %s", kinds[i].what);
+            return file_bad(path, "is not a safetensors file; it %s", kinds[i].what);
     return 0;
 }

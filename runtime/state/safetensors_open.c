@@ -56,16 +56,16 @@ static int check_length(const struct file_part *p, uint64_t n, int64_t size)
 {
     if (size < 8)
         return file_bad(p->path,
-                        "has %lld bytes and is no safetensors file, which begins with 8 bytes of "
-                        "header length",
+                        "has %lld bytes and is not a safetensors file, which begins with 8 bytes "
+                        "of header length",
                         (long long)size);
     if (n > (uint64_t)HEADER_MAX)
-        return file_bad(p->path,
-                        "is no safetensors file: the header length would be %llu bytes, the limit "
-                        "is %lld",
-                        (unsigned long long)n, (long long)HEADER_MAX);
+        return file_bad(
+            p->path,
+            "is not a safetensors file: the header length would be %llu bytes, the limit is %lld",
+            (unsigned long long)n, (long long)HEADER_MAX);
     if ((int64_t)n > size - 8)
-        return file_bad(p->path, "is cut off: the header has %llu bytes, the file only %lld",
+        return file_bad(p->path, "is truncated: the header has %llu bytes, the file only %lld",
                         (unsigned long long)n, (long long)size);
     return 0;
 }

@@ -179,7 +179,7 @@ static int check_programs(const struct state *s, const ckpt_file *f, const struc
         return error_set(CKPT_EINVAL, "%s: was made with --seed %lld, this run has %lld", f->path,
                          (long long)n->seed, (long long)s->c->options.seed);
     if (n->n_programs != s->n_programs)
-        return error_set(CKPT_EINVAL, "%s: is of %d program%s that train, here are %d", f->path,
+        return error_set(CKPT_EINVAL, "%s: has %d trained program%s, this run has %d", f->path,
                          n->n_programs, n->n_programs == 1 ? "" : "s", s->n_programs);
     for (int i = 0; i < s->n_programs; i++)
         if (!allow_samples(d, n->batches[i], s->program[i].samples))

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The update on the host against a copy of memory by the same threads in the same run: bytes read
- * and written in a second.  Ways to call it take turns, so that whatever else the machine does
- * falls on all of them alike; the best of the rounds counts.
+ * The AdamW update on the host against a memory copy by the same threads in the same run, in bytes
+ * read and written per second.  The variants run in turn, so that other load on the machine affects
+ * all of them alike; the best round counts.
  */
 #include <stddef.h>
 #include <stdlib.h>
@@ -31,7 +31,7 @@ static const struct ckpt_option table[] = {
 /* From NARROW on state is in bf16, from BYTES on its means are in 8 bits. */
 enum { W, M, V, EMA, GRADIENT, STREAMS, WAYS = 8, NARROW = 4, BYTES = 6 };
 
-/* Large pages where there are some, and each touched by the thread that will use it. */
+/* Large pages if available, each first touched by the thread that uses it. */
 static float *make(int64_t n, float value)
 {
     size_t bytes = (size_t)n * sizeof(float);
@@ -47,7 +47,7 @@ static float *make(int64_t n, float value)
     return p;
 }
 
-/* One half of the streams onto the other, each thread its share. */
+/* Copies one half of the streams onto the other; each thread copies its share. */
 static double copy_seconds(float *const *stream, int64_t n)
 {
     double start = clock_seconds();

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The price of memory on a chain: 24 residual layers trained at shares of what keeping everything
- * needs, and at the smallest budget there is.  The runs take turns step by step, so that whatever
- * else the machine does falls on all of them alike.
+ * The cost of memory budgets on a chain: 24 residual layers, trained at fractions of the memory
+ * that keeps everything, and at the smallest possible budget.  The runs take turns step by step, so
+ * that other load on the machine affects all of them alike.
  */
 #include <stddef.h>
 #include <stdlib.h>
@@ -117,7 +117,8 @@ static int open_point(struct point *p, struct ckpt_options opt)
     return 0;
 }
 
-/* The first without a limit; the others follow from what it needs and what it could do with. */
+/* The first run has no limit; the budgets of the others follow from its memory and from the
+ * smallest possible budget. */
 static int open_points(struct point *p, const struct ckpt_options *opt)
 {
     static const struct {
@@ -159,7 +160,7 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Of the steps after the first. */
+/* Of the steps after the first one. */
 static double median(const double *ms, int steps)
 {
     double sorted[STEPS_MOST];
@@ -193,7 +194,7 @@ static void print_row(const struct point *p, const struct point *base, int steps
            is_same(p, base, steps) ? "same" : "DIFFER");
 }
 
-/* Returns 0 if every run gave the losses of the first, bit by bit. */
+/* Returns 0 if every run gave the same losses as the first, bit by bit. */
 static int print_table(const struct point *p, int steps)
 {
     int differ = 0;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bench_frozen BASE TEXT [STEPS]: what codes of frozen weights cost in learning.  A small GPT in
- * bf16 learns a base, the bytes of one text, then adapters of rank 8 learn another text above that
- * base, kept in bf16, int8 and nf4, for as many steps of a constant learning rate, from three
- * seeds, of which adapters and the order of samples follow.  A row has the mean loss of the first
- * 10 steps, which is that of the base, of the last 100, and of the last 250.
+ * bench_frozen BASE TEXT [STEPS]: the effect of frozen weights in codes on learning.  A small GPT
+ * in bf16 first learns a base, the bytes of one text.  Then adapters of rank 8 learn another text,
+ * with the base stored in bf16, int8 and nf4, for the same number of steps at a constant learning
+ * rate, with three seeds that determine the adapters and the order of samples.  A row has the mean
+ * loss of the first 10 steps, which is the loss of the base, of the last 100, and of the last 250.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -80,7 +80,7 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
     return ckpt_cross_entropy(t, x, next, NULL);
 }
 
-/* Parts of the text that begin anywhere. */
+/* Parts of the text that begin at any byte. */
 static int step(ckpt_program *p, const struct text *text, int seed, int number, float *loss)
 {
     static int32_t bytes[BATCH][LENGTH], next[BATCH][LENGTH];
@@ -106,7 +106,7 @@ static double mean(const float *loss, int from, int end)
     return sum / (end - from);
 }
 
-/* Adapters above a base in this format, or, without one, the base itself, which is saved. */
+/* Trains adapters above a base in this format, or without one the base itself, which is saved. */
 static int run(const struct text *text, const char *format, int seed, int steps)
 {
     struct ckpt_options o = CKPT_OPTIONS_INIT;

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What reading videos takes.
+ * The cost of reading videos.
  *
- *   bench_loader FOLDER          frames a second of processor time of one thread, out of H.264 of
- *                                1920 x 1080 with a key every 50 frames, which is written to FOLDER
+ *   bench_loader FOLDER          frames per second of processor time of one thread, from H.264 of
+ *                                1920 x 1080 with a key frame every 50 frames, which is written to
+ *                                FOLDER
  *   bench_loader FOLDER CLIPS [WORKERS [SHRINK]]
- *                                so many clips of many small videos, some of them damaged, by the
- *                                loader: the resident set must stay flat, within 1 % behind the
- *                                first quarter, and below the wall.  Sides of all frames are
+ *                                reads CLIPS clips of many small videos, some of them damaged, with
+ *                                the loader: the resident set must stay below its limit, and within
+ *                                1 % of its size after the first quarter.  Sides of all frames are
  *                                divided by SHRINK, so that many clips take less time.
  */
 #include <malloc.h>
@@ -44,7 +45,7 @@ static const char *path_in(const char *folder, const char *name)
 static const struct movie large = {
     "large.mp4", "libx264", 1920, 1080, 150, 50, 2, false, false, "preset=veryfast:crf=23", 1, 0};
 
-/* All frames, one after the other. */
+/* All frames in order. */
 static int read_all(const char *path, int64_t width, int64_t height)
 {
     const struct picture_size size = {width, height, true};
@@ -64,7 +65,7 @@ static int read_all(const char *path, int64_t width, int64_t height)
     return rc;
 }
 
-/* Clips of 17 frames from anywhere, each from a file that was just opened. */
+/* Clips of 17 frames from random positions, each from a newly opened file. */
 static int read_windows(const char *path, int64_t frames, int clips)
 {
     const struct video_file file = {.path = path};
@@ -120,7 +121,7 @@ struct data {
     int shrink;
 };
 
-/* Every sixth file is damaged, every twelfth is cut off. */
+/* Every sixth file is damaged, every twelfth is truncated. */
 static int spoil(const char *path, int i)
 {
     FILE *f = i % 6 == 5 ? fopen(path, "r+b") : NULL;
@@ -189,7 +190,7 @@ static int read_clip(void *user, struct loader_file *f, const struct loader_clip
     return 1;
 }
 
-/* The most that the resident set has been, from a point on. */
+/* The largest resident set since a given clip. */
 struct watch {
     int64_t before, early, most;
 };
@@ -240,7 +241,7 @@ static int soak(const char *folder, int64_t clips, int64_t workers, int shrink)
     if (write_files(&d, folder) || loader_divide(&o, &need, &room))
         return -1;
     d.most = clips;
-    malloc_trim(0); /* what writing the files left */
+    malloc_trim(0); /* memory left from writing the files */
     struct watch w = {.before = say_rss()};
     int rc = loader_open(&l, &o, &need, &source) || take_all(l, &d, &w);
     loader_close(l);

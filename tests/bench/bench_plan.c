@@ -146,7 +146,7 @@ static struct measured measure(const struct graph *g, const struct machine *m,
     return r;
 }
 
-/* Plans in a child process, so that the peak of resident memory is the planner's. */
+/* Plans in a child process, so that the peak of resident memory belongs to the planner alone. */
 static void bench_size(const char *what, const struct graph *g, const struct machine *m,
                        int64_t device, int64_t host, int64_t reserved, double most_seconds)
 {
@@ -210,7 +210,7 @@ static void bench_sizes(const struct machine *m)
 
 /* ---- scale ---------------------------------------------------------------------------------- */
 
-/* At 35 % of the activations: large programs must reach the ratio of small ones. */
+/* At 35 % of the activations; large programs must reach the ratio of small programs. */
 static void bench_share(const char *what, struct graph *g, double target)
 {
     int64_t device = transient_share(g, 0.35);

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The error of updates against fp64, for each kind of state: one parameter and AdamW, for so many
- * updates.  Gradients are normal noise around a mean that turns slowly, with a scale of its own for
- * each element, log-normal, so that elements of a block are far apart.  The same gradients move a
- * reference in double.
+ * The error of updates against fp64, for each kind of state: one parameter and AdamW, for a given
+ * number of updates.  Gradients are normal noise around a mean that changes slowly, with a
+ * log-normal scale for each element, so that elements of a block differ much in size.  The same
+ * gradients update a reference in double.
  *
- * Two numbers for each kind.  `one update`: what the last update changes a weight by, beside what
- * the reference changes it by from the very same state; that is the arithmetic and the rounding of
- * the weight alone.  `state`: what it changes it by, beside the reference that has had all updates
- * in double; that is what the means have lost on the way.  Both over the root mean square of the
- * reference's changes, the mean and the largest of all elements.
+ * Two numbers for each kind.  `one update` compares the last change of a weight with the change by
+ * the reference from the same state: the error of the arithmetic and the rounding of the weight
+ * alone.  `state` compares it with the reference after all updates in double: the error that the
+ * means have accumulated.  Both are relative to the root mean square of the reference's changes, as
+ * the mean and the largest of all elements.
  */
 #include <math.h>
 #include <stdio.h>

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The lower tiers against what the same machine does without them, in the same run: the files of
- * the NVMe tier against dd with O_DIRECT on the same disk, checksums and the making of host memory
- * against a copy of memory.  Ways take turns, so that whatever else the machine does falls on all
- * of them alike.  Many disks are fast only for a while, so of a disk each round is compared with
- * the one beside it, and the median counts; of memory the best.
+ * The lower tiers against the same work without them, on the same machine in the same run: files of
+ * the NVMe tier against dd with O_DIRECT on the same disk, checksums and the allocation of host
+ * memory against a memory copy.  The variants run in turn, so that other load on the machine
+ * affects all of them alike.  Many disks are fast only for a while, so each round of a disk is
+ * compared with its neighbour, and the median counts; for memory the best round counts.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -53,7 +53,7 @@ void bench_row(const char *what, double ours, const char *peer, double theirs, d
     bench_row_ratio(what, ours, peer, theirs, ours / theirs, least);
 }
 
-/* Of this thread: whatever else runs takes nothing off it. */
+/* CPU time of this thread: other processes do not count. */
 static double cpu_seconds(void)
 {
     struct timespec t;
@@ -86,7 +86,7 @@ void bench_draw(char *dst, int64_t bytes)
 /* ---- memory -----------------------------------------------------------------------------------
  */
 
-/* Host memory is made once; a page fault and the zeroing of a page are what it takes. */
+/* Host memory is allocated once; the time is page faults and the zeroing of pages. */
 static double make_rate(int64_t bytes, int threads)
 {
     struct tier_host_options o = {.budget = bytes, .node = -1, .threads = threads};

@@ -12,14 +12,15 @@ struct bench_options {
     int64_t bytes, rounds;
 };
 
-/* Prints one line, B/s with and without the tier, and counts a miss.  least 0: no target. */
+/* Prints one line, bytes a second with and without the tier, and counts a miss. least 0: no target.
+ * */
 void bench_row(const char *what, double ours, const char *peer, double theirs, double least);
-/* The same where the ratio does not follow from these two. */
+/* The same for a ratio that does not follow from these two rates. */
 void bench_row_ratio(const char *what, double ours, const char *peer, double theirs, double ratio,
                      double least);
-/* Prints what is wrong and exits. */
+/* Prints an error and exits. */
 _Noreturn void bench_stop(const char *what);
-/* Bytes that are not all alike, so that no drive makes them less. */
+/* Bytes that a drive cannot compress. */
 void bench_draw(char *dst, int64_t bytes);
 
 void bench_device(const struct bench_options *o);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Copies between the device and the host tier against plain copies between the device and memory
- * that its driver gave: each way and both at once, in pieces that fit one pin and across pins.
+ * allocated by its driver: each way alone and both at once, in pieces within one pin and across
+ * pins.
  */
 #include <string.h>
 #include "bench/bench_tiers.h"

@@ -68,7 +68,7 @@ static void run_both(struct way *w)
     pthread_join(thread, NULL);
 }
 
-/* To read, to write, to do both at once. */
+/* To read, to write, and to do both at once. */
 static void run_round(struct way *w, int kind)
 {
     double start = clock_seconds();

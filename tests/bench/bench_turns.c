@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a change from one program to another costs, by the clock of tests/exec: STDiT3-XL/2 in
- * several buckets, planned for a machine that is not here, whose steps are then handed over to a
- * device that only counts the time.
+ * The cost of changing from one program to another, by the clock of tests/exec: STDiT3-XL/2 in
+ * several buckets, planned for another machine, whose steps are submitted to a device that only
+ * counts the time.
  *
  *     bench_turns --machine h200-141 --vram 24G --host 64G 8x15x18x32 2x15x30x54 1x15x46x80
  *
@@ -91,7 +91,7 @@ static void print_alone(struct clock *k, struct bucket *b, int n)
     }
 }
 
-/* Milliseconds that a change from the row's bucket to the column's costs. */
+/* Milliseconds to change from the row's bucket to the column's. */
 static void print_changes(struct clock *k, struct bucket *b, int n)
 {
     printf("ms that a change costs, by row from and column to\n");

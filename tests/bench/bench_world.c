@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is predicted of many ranks against what was published: the speed of a rank among many,
- * relative to that among few.  The time of a step among few is taken from the publication, so that
- * links alone decide the rest.  Where a publication leaves out tokens a rank or links, the row says
- * what is assumed instead.
+ * Predicted against published scaling: the speed of a rank among many ranks, relative to its speed
+ * among few.  The time of a step among few ranks is taken from the publication, so that links alone
+ * determine the rest.  If a publication omits the tokens per rank or the links, the row says which
+ * values are assumed.
  */
 #include <math.h>
 #include <stdio.h>
@@ -39,7 +39,7 @@ static const struct row {
      .47 / .93},
 };
 
-/* A row being predicted: the machine's rate of arithmetic is turned, the search stays. */
+/* A row being predicted: the search adjusts the machine's rate of arithmetic. */
 struct trial {
     const struct row *r;
     struct machine m;
@@ -81,7 +81,7 @@ static void open_trial(struct trial *t, const struct row *r)
     graph_free(g);
 }
 
-/* Speed among many over that among few, where few take as long as was published. */
+/* Speed among many ranks divided by the speed among few, with the published time for few. */
 static double predict(const struct row *r)
 {
     struct trial t;

@@ -172,16 +172,16 @@ refuse 2 "too large" "$ckpt" plan --graph mlp.graph --vram 8388608T
 refuse 2 "too large" "$ckpt" plan --graph mlp.graph --host 99999999999999999999
 refuse 2 "not a size" "$ckpt" plan --graph mlp.graph --vram -1
 refuse 2 "names no size" "$ckpt" plan --graph mlp.graph --nvme much
-refuse 2 "of which machine" "$ckpt" plan --graph mlp.graph --vram 80%
+refuse 2 "a share needs --machine" "$ckpt" plan --graph mlp.graph --vram 80%
 refuse 2 "give it in bytes" "$ckpt" plan --graph mlp.graph --host 80%
 refuse 2 "give 2 to 1000" "$ckpt" plan --graph mlp.graph --sweep --points 1
 refuse 2 "add --sweep" "$ckpt" plan --graph mlp.graph --svg x.svg
-refuse 2 "on what machine" "$ckpt" plan --graph mlp.graph --world 8
+refuse 2 "needs --machine" "$ckpt" plan --graph mlp.graph --world 8
 refuse 2 "give 1 to" "$ckpt" plan --graph mlp.graph --machine cpu --world 0
 refuse 2 "give 1 to" "$ckpt" plan --graph mlp.graph --machine cpu --world -1
 refuse 2 "ranks fill 1 to 8" "$ckpt" plan --graph mlp.graph --machine cpu --world 8 --hosts 9
-refuse 2 "add --world" "$ckpt" plan --graph mlp.graph --machine cpu --hosts 2
-refuse 2 "works on its own" "$ckpt" plan --graph mlp.graph --place x.csv
+refuse 2 "are for --world" "$ckpt" plan --graph mlp.graph --machine cpu --hosts 2
+refuse 2 "excludes --graph" "$ckpt" plan --graph mlp.graph --place x.csv
 
 # ---- files that are wrong -----------------------------------------------------------------------------
 refuse 1 "cannot be opened" "$ckpt" plan --graph nothing.graph

@@ -73,7 +73,7 @@ done
 soon 2 "nothing would be written" "$lm" $words --plan-only --save-hf "$work/x"
 soon 2 "nothing would be written" "$lm" $words --steps 0 --save-hf "$work/x"
 soon 2 "no average" "$train" $small --ema-decay 0 --save-ema "$work/x"
-soon 2 "say where with --save-state" "$train" $small --save-every 2
+soon 2 "needs --save-state" "$train" $small --save-every 2
 soon 2 "nothing would be written there" "$vae" $auto $clips --plan-only --out "$work/x"
 soon 2 "no step is timed" "$mlp" --plan-only --machine-out "$work/x"
 soon 2 "keeps none" "$ckpt" plan --graph x --sweep --out "$work/x"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Pictures of I2V: noise and posterior against a computation in double with the same draws, by an
- * encoder of its own; what a sample draws depends on nothing but the seed and its number.
+ * Pictures of I2V: noise and posterior match a computation in double with the same random numbers,
+ * by a separate encoder; the random numbers of a sample depend only on the seed and its number.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -152,7 +152,8 @@ static void follows_from_the_sample(void **state)
     assert_memory_equal(one, two, sizeof one);
 }
 
-/* Means of a normal distribution: 4 deviations of a mean of so many are allowed. */
+/* Means of a normal distribution: 4 standard deviations of the mean of that many samples are
+ * allowed. */
 static void levels_are_log_normal(void **state)
 {
     enum { N = 20000 };

@@ -120,7 +120,7 @@ printf 'a.mp4\ngone.mp4\nb.mp4\n' >"$work/videos.txt"
 printf 'a\nb\nc\n' >"$work/prompts.txt"
 printf 'small.rgb\ngone.rgb\nbunny.rgb\n' >"$work/three.txt"
 listed="$train --model $work/m --data $work --latents $latents --text $work/y.safetensors --batch 2 --steps 2"
-runs "1 of 3 samples are passed over" $listed --images "$work/three.txt" --image-drop 0
+runs "1 of 3 samples are skipped" $listed --images "$work/three.txt" --image-drop 0
 
 # ---- wrong input ----------------------------------------------------------------------------------
 

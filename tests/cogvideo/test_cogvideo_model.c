@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * CogVideoX against diffusers in float64 (make_cogvideo_reference.py): each kind of model, read
- * from its directory, gives the loss, the output and all gradients of one training step; as few
- * bytes as possible and micro-steps give them, too.  And: parameters of the published ones, wrong
- * config.json. COGVIDEO_REFERENCE names another directory of references.  "make check-gpu" runs it
- * on the GPU.
+ * from its directory, gives the loss, the output and all gradients of one training step, also under
+ * the smallest budget and with micro-steps.  Also the parameter counts of the published models, and
+ * invalid config.json files.  COGVIDEO_REFERENCE names another directory of references.  "make
+ * check-gpu" runs it on the GPU.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -331,7 +331,7 @@ static void test_parameters(void **state)
     assert_int_equal(cogvideo_parameters(&c), 5570283072 + 3072 * 192 + 64 * 3073 + 525312);
 }
 
-/* The formula counts what is made. */
+/* The formula counts the parameters that are created. */
 static void test_count(void **state)
 {
     (void)state;
@@ -355,7 +355,7 @@ static void test_count(void **state)
     }
 }
 
-/* The published grid counts; a smaller one is put in the middle. */
+/* Positions are those of the published grid; a smaller grid is centred in it. */
 static void test_places(void **state)
 {
     struct cogvideo_config c = published(48, 42, 16, false, 0);

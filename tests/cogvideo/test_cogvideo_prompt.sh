@@ -140,7 +140,7 @@ runs "video: 9 frames of 32 x 64" $sample --model "$dir" --frames 9 --height 64 
 mkdir "$work/narrow"
 sed 's/"d_model": 24/"d_model": 32/' "$root/tests/text/t5/config.json" >"$work/narrow/config.json"
 refuses 2 "give one of --text, --prompt and --prompts" $small --prompt a --prompts "$work/two"
-refuses 2 "there is none" $small --text "$work/fp32.y" --tokenizer "$dir"
+refuses 2 "none is given" $small --text "$work/fp32.y" --tokenizer "$dir"
 refuses 2 "for --output" $small --prompt a --vae "$dir"
 refuses 1 "this model reads 24" $small --prompt a --text-encoder "$work/narrow" \
     --tokenizer "$work/5b/tokenizer" --out "$work/x"
@@ -148,8 +148,8 @@ refuses 1 "no-such" $small --prompt a --text-encoder "$work/no-such" --tokenizer
 refuses 1 "no-such" $small --prompt a --vae "$work/no-such" --output "$work/x.rgb"
 refuses 1 "no-such" $small --prompts "$work/no-such" --out "$work/x"
 : >"$work/none"
-refuses 1 "is empty; a prompt a line" $small --prompts "$work/none" --out "$work/x"
+refuses 1 "is empty; one prompt per line" $small --prompts "$work/none" --out "$work/x"
 sed 's/"block_out_channels": \[[0-9]*, /"block_out_channels": [/' "$work/vae/config.json" >"$work/narrow/config.json"
-refuses 1 "draws 16 for 8 x 8" $small --prompt a --vae "$work/narrow" --output "$work/x.rgb"
+refuses 1 "has 16 for 8 x 8" $small --prompt a --vae "$work/narrow" --output "$work/x.rgb"
 
 finish

@@ -91,12 +91,12 @@ grep -aq '"shape":\[16,3,8,4\]' "$work/new/latents-1.safetensors" || fail "the f
 runs "plan:" "$sample" $small --plan-only --out "$work/plan"
 [ -e "$work/plan" ] && fail "--plan-only writes something"
 
-refuses 2 "say which model" "$sample"
-refuses 2 "say what to draw" "$sample" --model "$models/5b"
+refuses 2 "model DIR is missing" "$sample"
+refuses 2 "give one of" "$sample" --model "$models/5b"
 refuses 2 "give ddim or dpm" "$sample" $small --solver euler
 refuses 2 "constant, cosine or reference" "$sample" $small --guidance-schedule linear
 refuses 2 "is for I2V" "$sample" $small --image "$clip"
-refuses 2 "what follows a picture" "$sample" $device --model "$models/5b-i2v" --text "$clip"
+refuses 2 "continues a picture" "$sample" $device --model "$models/5b-i2v" --text "$clip"
 refuses 2 "is for programs that train" "$sample" $small --plan-out x
 refuses 2 "multiple of 4" "$sample" $small --frames 6
 refuses 1 "no tensor 'prompt_embedding'" "$sample" $small --text "$models/5b/step.safetensors" --out "$work/x"

@@ -193,8 +193,8 @@ tensor "$(prompt 'a "cat", black')" prompt_embedding 5,12 60
 cached="$device --model $models/5b --snr-shift 1 --steps 2 --warmup 0"
 size="--frames 5 --height 16 --width 32"
 if "$train" $cached --data "$data" $size >"$work/out" 2>"$work/err"; then
-    grep -q "passed over, as they are not encoded there: clips/gone.mp4" "$work/err" || fail "$(cat "$work/err")"
-    grep -q "1 of 3 samples are passed over" "$work/out" || fail "$(cat "$work/out")"
+    grep -q "skipped, because they are not encoded there: clips/gone.mp4" "$work/err" || fail "$(cat "$work/err")"
+    grep -q "1 of 3 samples are skipped" "$work/out" || fail "$(cat "$work/out")"
     printf 'n,text,"file"\n1,"a bear",clips/a.mp4\r\n2,"a ""cat"", black",b.c.webm\n' >"$data/list.csv"
     runs "2 videos, latents \[16, 2, 2, 4\]" "$train" $cached --data "$data" $size --csv "$data/list.csv" \
         --video-column file --caption-column text
@@ -218,7 +218,7 @@ if "$train" $cached --data "$data" $size >"$work/out" 2>"$work/err"; then
     # The first latent frame twice, where patches have two: three frames become four.
     tensor "$latents/a.safetensors" encoded_video 16,3,2,4 384
     tensor "$latents/b.c.safetensors" encoded_video 16,3,2,4 384
-    runs "the first frame of them twice" "$train" $device --model "$models/15" --snr-shift 1 --steps 2 \
+    runs "the first frame repeated" "$train" $device --model "$models/15" --snr-shift 1 --steps 2 \
         --data "$data" $size
     tensor "$latents/b.c.safetensors" encoded_video 16,2,2,4 256
     refuses 1 "one run has one size" "$train" $cached --data "$data" $size
@@ -235,7 +235,7 @@ fi
 
 # ---- wrong input ------------------------------------------------------------------------------------
 
-refuses 2 "say which model" "$train"
+refuses 2 "model DIR is missing" "$train"
 refuses 2 "nothing-here" "$train" --model "$work/nothing-here"
 mkdir -p "$work/m/transformer"
 cp "$models/2b/config.json" "$work/m/transformer"
@@ -258,7 +258,7 @@ refuses 1 "has shape" "$train" --model "$models/5b" --load "$models/15-i2v/diffu
 sed 's/CogVideoXTransformer3DModel/STDiT3/' "$models/2b/config.json" >"$work/config.json"
 refuses 2 '"_class_name" is STDiT3' "$train" --model "$work/config.json"
 refuses 1 "shape" "$train" $small --lora-rank 5 --load "$work/adapters"
-refuses 1 "not the adapters of this run" "$train" $small --lora-rank 3 --lora-targets to_q --load "$work/adapters"
+refuses 1 "adapters do not match this run" "$train" $small --lora-rank 3 --lora-targets to_q --load "$work/adapters"
 refuses 1 "missing" "$train" $small --lora-rank 3 --lora-targets to_q,ff.net.2 --load "$models/2b/step.safetensors"
 refuses 1 "lora-targets to_x" "$train" $small --lora-rank 3 --lora-targets to_x
 refuses 2 "are for --lora-rank" "$train" --model "$models/2b" --lora-alpha 3
@@ -269,7 +269,7 @@ refuses 2 "multiple of 4" "$train" --model "$models/2b" --frames 6
 refuses 2 "multiples of 8" "$train" --model "$models/2b" --height 20
 refuses 1 "multiples of 2, the side" "$train" --model "$models/2b" --random --height 24 --width 32
 refuses 1 "position table of this model" "$train" --model "$models/5b-i2v" --random --height 32 --width 32
-refuses 1 "has places for 20 x 20" "$train" --model "$models/15" --random --frames 5 --height 240 --width 32
+refuses 1 "has positions for 20 x 20" "$train" --model "$models/15" --random --frames 5 --height 240 --width 32
 refuses 2 "leave out" "$train" --model "$models/2b" --features x --data y
 refuses 2 "leave out" "$train" --model "$models/2b" --data random --csv y
 refuses 1 "no tensor 'z'" "$train" --model "$models/2b" --random --features "$models/2b/expected.safetensors"

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # --sample-every of cogvideo-train: clips between steps change no bit of the training and no byte of
-# its memory, are what cogvideo-sample draws from the same weights, and end with a run that is
+# its memory, are what cogvideo-sample samples from the same weights, and end with a run that is
 # stopped.
 set -u
 
@@ -63,7 +63,7 @@ done
 sed -n 's/.*"rss": \([0-9]*\).*/\1/p' "$work/often.log" | awk 'NR == 3 { first = $1 } { last = $1 }
     END { exit !(NR == 5 && last <= first + 524288) }' || fail "the resident set grows"
 
-# What cogvideo-sample draws from weights that were saved there.
+# What cogvideo-sample samples from weights that were saved there.
 draw end --steps 2
 alone="$sample $device --model $work/m --text $clip --frames 5 --height 16 --width 32 --steps 3
     --guidance 3 --sample-seed 5"
@@ -152,18 +152,18 @@ refuses 1 "needs at least" $full --ema-decay 0 --host 64M --vram "$least" $draws
 
 # ---- prompts, pictures, wrong input -----------------------------------------------------------------
 
-refuses 2 "cogvideo-sample draws" $full $draws --steps 0
-refuses 2 "say what to draw with" $full --sample-every 2
+refuses 2 "cogvideo-sample samples" $full $draws --steps 0
+refuses 2 "needs --sample-text" $full --sample-every 2
 refuses 2 "sample-every" $full $draws --sample-every 0
-refuses 2 "ema: say what to draw" $full --sample-ema
+refuses 2 "ema needs --sample-text" $full --sample-ema
 refuses 2 "there is no average" $full $draws --sample-ema --ema-decay 0
 refuses 2 "give ddim or dpm" $full $draws --solver euler
 refuses 2 "constant, cosine or reference" $full $draws --guidance-schedule linear
 refuses 2 "give one of" $full $draws --sample-prompt a
-refuses 2 "for prompts, and there is none" $full $draws --tokenizer x
+refuses 2 "for prompts, and none is given" $full $draws --tokenizer x
 refuses 2 "is for I2V" $full $draws --sample-image "$clip"
-refuses 2 "what follows a picture" $train --model "$models/5b-i2v" $draws
-refuses 2 "none encodes text" $full --sample-prompt a --ranks "file:$work/meet"
+refuses 2 "continues a picture" $train --model "$models/5b-i2v" $draws
+refuses 2 "prompts are not encoded" $full --sample-prompt a --ranks "file:$work/meet"
 refuses 1 "no-such" $full $draws --vae "$work/no-such"
 refuses 1 "no tensor 'prompt_embedding'" $full --sample-text "$models/5b/step.safetensors"
 refuses 1 "no-such" $full --sample-text "$work/no-such"

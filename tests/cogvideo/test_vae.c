@@ -39,7 +39,7 @@ static ckpt *open_context(int64_t vram, int64_t host)
     return c;
 }
 
-/* A directory with a model of drawn weights. */
+/* A directory with a model of random weights. */
 static void make_model(const struct vae_drawn *d)
 {
     snprintf(directory, sizeof directory, "/tmp/test_cogvae.XXXXXX");
@@ -90,7 +90,7 @@ static int64_t elements(const struct ckpt_desc *d)
     return n;
 }
 
-/* Feeds the passes of x [frames, values] with what stands in front of each. */
+/* Feeds the passes of x [frames, values], each with the frames before it. */
 static void feed_clip(ckpt_program *p, const struct cogvae_passes *passes, const float *x,
                       int64_t frame)
 {
@@ -109,7 +109,7 @@ static void feed_clip(ckpt_program *p, const struct cogvae_passes *passes, const
     }
 }
 
-/* The outputs of all passes one behind the other, malloc'ed; *n: how many values. */
+/* The outputs of all passes in order, malloc'ed; *n: how many values. */
 static float *fetch_clip(ckpt_program *p, const struct cogvae_passes *passes, int64_t *n)
 {
     float *y = NULL;
@@ -128,7 +128,7 @@ static float *fetch_clip(ckpt_program *p, const struct cogvae_passes *passes, in
     return y;
 }
 
-/* Codes the clip of x or z that everything here is about. */
+/* Encodes or decodes the clip x or z that all tests here use. */
 static float *coded(struct fixture *f, int64_t *n, struct ckpt_program_info *info)
 {
     int64_t each = f->decode ? COGVAE_DECODE_PASS : COGVAE_ENCODE_PASS;

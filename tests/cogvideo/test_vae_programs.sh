@@ -69,14 +69,14 @@ refuses 1 "or --clip TxHxW" "$decode" $model --plan-only
 # ---- lists ------------------------------------------------------------------------------------------
 
 printf 'hare.rgb\n\n none.rgb \r\n' >"$work/videos.txt"
-runs "1 of 10 frames, 24 x 16; 0 were there, 1 left out" "$encode" $model $sizes --list \
+runs "1 of 10 frames, 24 x 16; 0 existed, 1 skipped" "$encode" $model $sizes --list \
     "$work/videos.txt" --output "$work/out.d"
 grep -q "none.rgb: cannot be read" "$work/err" || fail "a missing video is not named"
 cmp -s "$work/out.d/hare.safetensors" "$work/again/hare.safetensors" || fail "a list changed a clip"
-runs "0 of 10 frames, 24 x 16; 1 were there, 1 left out" "$encode" $model $sizes --only-missing \
+runs "0 of 10 frames, 24 x 16; 1 existed, 1 skipped" "$encode" $model $sizes --only-missing \
     --list "$work/videos.txt" --output "$work/out.d"
 printf 'a/hare.rgb\nhare.mp4\n' >"$work/twice.txt"
-refuses 1 "would be one file" "$encode" $model $sizes --list "$work/twice.txt" --output "$work/out.d"
+refuses 1 "would have the same file" "$encode" $model $sizes --list "$work/twice.txt" --output "$work/out.d"
 : >"$work/empty.txt"
 refuses 1 "names no video" "$encode" $model $sizes --list "$work/empty.txt" --output "$work/out.d"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The published tiling of CogVideoX's decoder against diffusers in float64, and the whole frame
- * where one tile holds it. */
+/* The published tiling of CogVideoX's decoder against diffusers in float64, and the result of the
+ * whole frame if one tile covers it. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -73,7 +73,7 @@ static void test_tiles(void **state)
     free(e);
 }
 
-/* Up to a tile there is nothing to blend. */
+/* A frame no larger than a tile is not blended. */
 static void test_one(void **state)
 {
     struct cogvae_coder k;

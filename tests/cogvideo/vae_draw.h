@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Weights and inputs that follow from names, as make_vae_reference.py draws them, and a directory
- * of a model with them. */
+/* Weights and inputs derived from names, the same as in make_vae_reference.py, and a model
+ * directory with them. */
 #ifndef TESTS_COGVIDEO_VAE_DRAW_H
 #define TESTS_COGVIDEO_VAE_DRAW_H
 
@@ -9,7 +9,7 @@
 /* n numbers in [-0.5, 0.5) with 24 bits, times scale. */
 void vae_draw(const char *name, float scale, float *dst, int64_t n);
 
-/* Writes DIR/config.json and the weights, whose shapes the parameters of c have. */
+/* Writes DIR/config.json and weights with the shapes of the parameters of c. */
 struct vae_drawn {
     int levels;
     int64_t width[4], layers, groups;
@@ -23,9 +23,9 @@ void vae_draw_weights(const char *dir, ckpt *c);
 
 /* Both, in DIR. */
 void vae_draw_model(const char *dir, const struct vae_drawn *d);
-/* What was kept of a result of make_vae_reference.py, malloc'ed; *n: how many values. */
+/* The stored part of a result of make_vae_reference.py, malloc'ed; *n: how many values. */
 float *vae_expected(const char *name, int64_t *n);
-/* Greatest difference of every step-th value of y from e [n], over the greatest of e. */
+/* Largest difference between every step-th value of y and e [n], divided by the largest of e. */
 double vae_difference(const float *y, int64_t step, const float *e, int64_t n);
 
 #endif

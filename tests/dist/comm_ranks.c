@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Runs the collectives between ranks of any kind and prints one line per job: the digest of all
- * results, which must not depend on the kind.  With a fault, every rank prints how it ended.
+ * Runs the collectives between ranks over any transport and prints one line per job: the digest of
+ * all results, which must not depend on the transport.  With a fault, every rank prints how it
+ * ended.
  *
  *     comm_ranks threads SIZE
  *     comm_ranks tcp SIZE WHERE [FAULT RANK]      forks the ranks
  *     comm_ranks mpi [FAULT RANK]                 started by mpirun
  *
  * FAULT: drop, damage, late, stop (SIGSTOP), kill (SIGKILL), plan (another one), absent (tcp).
- * CKPT_TEST_DEADLINE: seconds, 30 if not set.  Exits 0, 1, or 77 where ranks of that kind cannot
- * be.
+ * CKPT_TEST_DEADLINE: seconds, default 30.  Exits 0, 1, or 77 if the transport is not available.
  */
 #include <pthread.h>
 #include <signal.h>

@@ -23,7 +23,7 @@ struct member {
     pthread_t thread;
 };
 
-/* Every rank has its samples of the batch of all. */
+/* Every rank has its part of the common batch. */
 static int feed(const struct member *m, ckpt_program *p, int step)
 {
     const struct tiny *t = &m->crew->model;
@@ -118,7 +118,7 @@ static void look_at_plan(const ckpt_program *p, struct crew_result *r)
     r->gathers = count_gathers(p);
 }
 
-/* A bit of the first value of the first bucket, which the next update does not round away. */
+/* Flips a bit in the first value of the first bucket that the next update does not round away. */
 static int flip_bit(ckpt *c, int slot)
 {
     const struct param *p = &c->params.data[c->params.n - c->params.n_hidden];
@@ -146,7 +146,7 @@ static int set_other(ckpt *c, ckpt_tensor x)
     return rc;
 }
 
-/* What the faulty rank does behind so many steps, or before the next. */
+/* Faults of the faulty rank after a given number of steps, or before the next step. */
 static int misbehave(const struct crew *crew, ckpt *c, ckpt_program *p, ckpt_tensor x, int steps)
 {
     int rc = 0;

@@ -24,7 +24,7 @@ struct crew {
     int steps;                                       /* 0: CREW_STEPS */
     void (*look)(const ckpt_program *p, void *user); /* at the program of rank 0; or NULL */
     void *user;
-    /* What ranks do that they should not. */
+    /* Faults of ranks. */
     const struct crew *other; /* what rank faulty has in place of all this; or NULL */
     int64_t nan_step;         /* rank faulty is fed a NaN in this step */
     int halt;                 /* it gets this signal in the middle of the steps */
@@ -59,17 +59,17 @@ struct crew_result {
 
 /* A crew of one trains alone, without a communicator. */
 void crew_train(const struct crew *crew, struct crew_result *r);
-/* What one rank of it does in a context of its own. */
+/* The work of one rank in its own context. */
 int crew_member(const struct crew *crew, ckpt *c, int rank, struct crew_result *r);
 /* A crew on 12 samples of 5 x 12 numbers; no powers of two, so that shares cross tensors. */
 struct crew crew_small(int ranks, int zero, int64_t micro);
-/* Of all that must not depend on who carries it. */
+/* A digest of everything that must not depend on the transport. */
 uint64_t crew_digest(const struct crew_result *r);
 void crew_free(struct crew_result *r);
 
 /* The same bits in losses, norms, values and EMA on all ranks of both? */
 bool crew_same(const struct crew_result *a, int a_ranks, const struct crew_result *b, int b_ranks);
-/* The largest relative difference of a loss, or that of the values as vectors if it is larger. */
+/* The largest relative difference of a loss, or of the values as vectors if that is larger. */
 double crew_distance(const struct crew_result *a, const struct crew_result *b);
 
 #endif

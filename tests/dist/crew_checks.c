@@ -6,7 +6,7 @@
 #include <cmocka.h>
 #include "dist/crew_checks.h"
 
-/* What is not to be late has this long, however much else the machine has to do. */
+/* A deadline for events that must not be late, however busy the machine is. */
 enum { PATIENCE = 60 };
 
 void crew_expect_end(const struct crew *crew, struct crew_result *r)
@@ -37,7 +37,7 @@ void crew_expect_fault(struct crew crew, enum comm_fault_kind kind, int64_t call
 {
     static const char *const outcomes[] = {
         [COMM_FAULT_DROP] = "was lost",
-        [COMM_FAULT_DELAY] = "did not come to",
+        [COMM_FAULT_DELAY] = "did not reach",
         [COMM_FAULT_KILL] = "is gone at",
         [COMM_FAULT_CORRUPT] = "damaged",
     };
@@ -45,11 +45,11 @@ void crew_expect_fault(struct crew crew, enum comm_fault_kind kind, int64_t call
     if (kind == COMM_FAULT_DROP)
         snprintf(who, sizeof who, "message of rank %d to rank %d", crew.faulty, to);
     else if (kind == COMM_FAULT_CORRUPT)
-        snprintf(who, sizeof who, "what rank %d sent to rank %d", crew.faulty, to);
+        snprintf(who, sizeof who, "data from rank %d to rank %d", crew.faulty, to);
     else
         snprintf(who, sizeof who, "rank %d %s", crew.faulty, outcomes[kind]);
     if (kind == COMM_FAULT_DELAY && crew.per_host) /* who waits for it may be found late first */
-        snprintf(who, sizeof who, "did not come to");
+        snprintf(who, sizeof who, "did not reach");
     snprintf(when, sizeof when, "step %d", step);
     snprintf(within, sizeof within, "within %g s", late);
     crew.deadline = kind == COMM_FAULT_DELAY ? late : PATIENCE;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What tests expect of a crew that trains.  These fail the test. */
+/* Expected outcomes of a crew that trains.  A failed check fails the test. */
 #ifndef TESTS_DIST_CREW_CHECKS_H
 #define TESTS_DIST_CREW_CHECKS_H
 
 #include "dist/crew.h"
 
-/* Every rank comes to the end; r is the caller's to free. */
+/* Every rank completes; the caller frees r. */
 void crew_expect_end(const struct crew *crew, struct crew_result *r);
 
-/* Every rank that is not gone returns this code, with a sentence that has all the words (up to a
- * NULL) in it. */
+/* Every rank that still runs returns this code, with a sentence that contains all the words (up to
+ * a NULL). */
 void crew_expect_code(const struct crew *crew, int code, const char *const *words);
 
 /* A fault of rank crew.faulty towards rank `to`, in a collective of so many, counted from the

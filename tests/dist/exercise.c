@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Every rank knows what every rank gives, so each computes what must come out: sums term by term in
- * the order of ranks.  The terms differ so much in size that another order gives other bits.
+ * Every rank knows the inputs of all ranks, so each computes the expected result: sums term by term
+ * in the order of ranks.  The terms differ so much in size that another order gives other bits.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -10,7 +10,8 @@
 #include "core/checksum.h"
 #include "dist/exercise.h"
 
-/* Nothing, little, around a message (128 KiB) and around two, for 4 bytes and for 2. */
+/* Counts of nothing, of few elements, and near one message (128 KiB) and two, for 4 bytes and for
+ * 2. */
 static const int64_t counts[] = {0, 1, 3, 1021, 1025, 32768, 32769, 65537};
 enum { N_COUNTS = (int)(sizeof counts / sizeof *counts) };
 
@@ -38,7 +39,7 @@ static void put(char *dst, int64_t i, enum ckpt_dtype dtype, float v)
         ckpt_to_bf16(&v, (uint16_t *)(void *)dst + i, 1);
 }
 
-/* What rank gives at element i, as the dtype holds it. */
+/* The input of a rank at element i, rounded to the dtype. */
 static float given(const struct one *o, int rank, int64_t i, int64_t n_call)
 {
     float v = value(rank, i, n_call);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * NCCL between threads of one process, on host memory, so that what calls it is tested where there
- * is no GPU: it is as strict about arguments, says that calls are under way, and aborts slowly.  A
- * call is done when it returns; sums are made in the order of ranks, in fp32, rounded once.
+ * NCCL between threads of one process, on host memory, to test the callers of NCCL without a GPU.
+ * It is as strict about arguments as NCCL, reports calls as in progress, and aborts slowly.  A call
+ * is complete when it returns; sums are computed in the order of ranks, in fp32, rounded once.
  */
 #include <pthread.h>
 #include <stdbool.h>
@@ -39,11 +39,13 @@ struct ncclComm {
     bool finalized;
 };
 
-/* For tests: how many communicators were aborted, and destroyed after they were finalized. */
+/* For tests: how many communicators were aborted, and how many were destroyed after they were
+ * finalized. */
 extern int fake_nccl_aborted, fake_nccl_destroyed;
 int fake_nccl_aborted, fake_nccl_destroyed;
 
-/* For tests: which call fails, counted from 1 over all ranks (0: none), and how many there were. */
+/* For tests: the call that fails, counted from 1 over all ranks (0: none), and how many calls there
+ * were. */
 extern int fake_nccl_fails, fake_nccl_calls;
 int fake_nccl_fails, fake_nccl_calls;
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A clock per queue counts its instructions; what a queue knows of the others' clocks it learns by
- * waiting for events.  Of two accesses on different queues the earlier one must be known to the
- * queue of the later one.
+ * A vector clock per queue counts its instructions; a queue learns other queues' clocks by waiting
+ * for events.  Of two accesses on different queues, the queue of the later one must know the
+ * earlier one.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -54,7 +54,7 @@ static void touch(struct replay *r, int32_t instr, const void *at, int64_t bytes
         r->accesses.data[r->n++] = a;
 }
 
-/* The bytes that a view spans, whatever its strides leave out. */
+/* The bytes that a view spans, including gaps between its strides. */
 static void touch_view(struct replay *r, int32_t instr, const struct ckpt_view *v, bool writes)
 {
     int64_t last = 0;

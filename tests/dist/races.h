@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Proves of the instructions of a program that no two queues meet in the same bytes. */
+/* Proves that no two queues of a program access the same bytes without an order. */
 #ifndef TESTS_DIST_RACES_H
 #define TESTS_DIST_RACES_H
 

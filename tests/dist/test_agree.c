@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks that set out with other values, or come to have others: each is found, and named. */
+/* Ranks that start with different values, or whose values diverge later: each difference is found,
+ * and the error names the rank. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
@@ -10,7 +11,8 @@
 
 static char weights[96], states[2][96];
 
-/* Searching a plan takes most of the time: the first run of a kind leaves it to the others. */
+/* Searching a plan takes most of the time: the first run of a kind keeps its plan for the others.
+ * */
 static char plans[CREW_MOST + 1][4][64];
 
 static void take_plan(struct crew *crew)
@@ -35,7 +37,7 @@ static void expect_words(struct crew crew, const char *first, const char *second
     crew_expect_code(&crew, CKPT_ECOMM, (const char *[]){first, second, NULL});
 }
 
-/* Rank 1 alone, of two or three, and the others differ from it. */
+/* Only rank 1, of two or three, differs from the others. */
 static struct crew crew_of(int ranks, int zero)
 {
     struct crew crew = crew_small(ranks, zero, 0);
@@ -104,7 +106,7 @@ static void test_loads_alike(void **state)
 
 /* ---- later ----------------------------------------------------------------------------------- */
 
-/* Behind step 3, where every third is looked at; and seen later, by what it led to. */
+/* After step 3, with checks every third step; and a difference found later, by its effects. */
 static void test_bit_that_flipped(void **state)
 {
     static const struct {
@@ -130,7 +132,7 @@ static void test_bit_that_flipped(void **state)
     }
 }
 
-/* A share is what the ranks of its place have on each host. */
+/* A share is compared with the same place on the other hosts. */
 static void test_bit_of_a_share(void **state)
 {
     struct crew crew = crew_of(4, 3);
@@ -172,7 +174,7 @@ static void test_rates_that_differ(void **state)
     expect_words(crew, "rank 1 came to step 5 with another history of learning rates", "rank 0");
 }
 
-/* Without checks it is not seen, which is what 0 says; with them no bit is another. */
+/* Without checks (0) the difference is not found; checks change no bit. */
 static void test_checks_change_nothing(void **state)
 {
     struct crew crew = crew_of(2, 0);
@@ -192,7 +194,7 @@ static void test_checks_change_nothing(void **state)
     crew_free(&without);
 }
 
-/* Gradients are finite and the weights are not: no rank saves them, and each names one of them. */
+/* Gradients are finite but weights are not: no rank saves them, and each names one of them. */
 static void test_broken_update(void **state)
 {
     (void)state;
@@ -208,7 +210,7 @@ static void test_broken_update(void **state)
     }
 }
 
-/* What one rank sets and the others do not: it alone has something to compare. */
+/* A value that only one rank sets: only that rank has something to compare. */
 static void test_set_by_one(void **state)
 {
     struct crew crew = crew_of(2, 3);

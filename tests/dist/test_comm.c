@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Collectives between ranks that are threads: results, faults, what must agree, ends. */
+/* Collectives between ranks that are threads: results, faults, disagreements, and the end of a
+ * communicator. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -95,7 +96,7 @@ static void test_bad_calls(void **state)
 
 /* ---- faults ---------------------------------------------------------------------------------- */
 
-/* Every rank must end with one sentence that has all of these words in it. */
+/* Every rank must end with one sentence that contains all of these words. */
 static void assert_all_say(const struct rank *ranks, int size, const char *const *words)
 {
     for (int r = 0; r < size; r++) {
@@ -131,7 +132,7 @@ static const char *const names[] = {
     "all_gather \"exercise\" of step 12", "reduce_scatter \"exercise\" of step 13",
     "all_reduce \"exercise\" of step 14", "broadcast \"exercise\" of step 15"};
 
-/* The next message tells, unless there is none. */
+/* The next message reveals the loss, unless there is none. */
 static void test_lost_message(void **state)
 {
     (void)state;
@@ -143,7 +144,7 @@ static void test_lost_message(void **state)
         }
 }
 
-/* Nothing comes after it, but its sender is gone. */
+/* No message follows, but the sender has gone. */
 static void test_lost_last_message(void **state)
 {
     (void)state;
@@ -162,8 +163,9 @@ static void test_damaged_message(void **state)
     for (int size = 2; size <= MOST; size++)
         for (int kind = COMM_ALL_GATHER; kind <= COMM_BROADCAST; kind++) {
             struct comm_fault f = {COMM_FAULT_CORRUPT, call_of((enum comm_kind)kind), 0, 0};
-            check_fault(size, 10, f, 1,
-                        (const char *[]){"rank 1 sent to rank 0", names[kind], "damaged", NULL});
+            check_fault(
+                size, 10, f, 1,
+                (const char *[]){"data from rank 1 to rank 0", names[kind], "damaged", NULL});
         }
 }
 
@@ -174,7 +176,7 @@ static void test_late_rank(void **state)
     for (int size = 2; size <= MOST; size++) {
         struct comm_fault f = {COMM_FAULT_DELAY, call_of(COMM_ALL_REDUCE), 0, 2.5};
         check_fault(size, 1, f, size - 1,
-                    (const char *[]){words[size], "did not come", names[COMM_ALL_REDUCE], NULL});
+                    (const char *[]){words[size], "did not reach", names[COMM_ALL_REDUCE], NULL});
     }
 }
 
@@ -190,7 +192,7 @@ static void test_short_delay_is_no_fault(void **state)
         assert_int_equal(ranks[r].rc, 0);
 }
 
-/* It closes its communicator as it ends: the others need not wait. */
+/* A rank closes its communicator when it ends, so the others need not wait. */
 static void test_dead_rank(void **state)
 {
     (void)state;
@@ -201,8 +203,7 @@ static void test_dead_rank(void **state)
     }
 }
 
-/* In a call of ranks 2 and 3 alone; 0 and 1 meet nobody who knows until they come to the next call
- * of all. */
+/* In a call of ranks 2 and 3 only: 0 and 1 learn of the fault in the next call of all ranks. */
 static int do_group_fault(struct rank *r)
 {
     struct comm *groups[EXERCISE_GROUPS];
@@ -222,10 +223,10 @@ static void test_faults_in_groups(void **state)
 {
     static const char *const words[][4] = {
         [COMM_FAULT_DROP] = {"message of rank 3 to rank 2", "of step 12", "lost", NULL},
-        [COMM_FAULT_DELAY] = {"rank 3 did not come to", "of step 12", "(rank 2 waited; they may",
+        [COMM_FAULT_DELAY] = {"rank 3 did not reach", "of step 12", "(rank 2 waited; they may",
                               NULL},
         [COMM_FAULT_KILL] = {"rank 3 is gone at", "of step 12", NULL},
-        [COMM_FAULT_CORRUPT] = {"rank 3 sent to rank 2", "of step 12", "damaged", NULL},
+        [COMM_FAULT_CORRUPT] = {"data from rank 3 to rank 2", "of step 12", "damaged", NULL},
     };
     (void)state;
     for (int k = COMM_FAULT_DROP; k <= COMM_FAULT_CORRUPT; k++) {
@@ -324,7 +325,7 @@ static int do_give_up(struct rank *r)
     return comm_run(r->comm, &call, NULL);
 }
 
-/* Waits without taking part in anything, as a thread that waits for a stream does. */
+/* Waits without taking part in a collective, like a thread that waits for a stream. */
 static int do_check(struct rank *r)
 {
     if (r->comm->rank == 0) {
@@ -366,7 +367,7 @@ static bool close_fake(struct link *l, bool failed)
     return true;
 }
 
-/* More than an address space holds.  Sanitizers end the process instead. */
+/* More than the address space.  Sanitizers would end the process instead. */
 static void test_no_memory(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks of several hosts: each host a copy in shares, or one copy over all of them. */
+/* Ranks on several hosts: one sharded copy per host, or one copy over all hosts. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,7 +15,7 @@
 #include "dist/ranks.h"
 #include "unit/test_directory.h"
 
-/* Two hosts of so many ranks each. */
+/* Two hosts with this many ranks each. */
 static struct crew two_hosts(int per_host, int zero, const char *over)
 {
     struct crew crew = crew_small(2 * per_host, zero, 0);
@@ -43,7 +43,7 @@ static void test_seats(void **state)
     expect_hosts(5, (const uint64_t[]){2, 1, 2, 3, 2}, 3, 3, 0, (const int[]){0, 2, 4, 1, 3});
 }
 
-/* Ranks that a launcher keeps on processors of their own, or near another node, are not counted. */
+/* Ranks that a launcher binds to separate processors, or near another node, are not counted. */
 static void test_beside(void **state)
 {
     struct rank_place places[] = {{.host = 1, .processors = 5, .node = 0},
@@ -65,7 +65,7 @@ static void test_beside(void **state)
 enum { COPIERS = 3 };
 #define COPIED (INT64_C(4) << 20) /* bytes of a round that the budget has room for */
 
-/* A device whose copies take so long; it may have no memory, or fail. */
+/* A device whose copies take a given time; it may have no memory, or fail. */
 struct slow_device {
     struct device device;
     double seconds;
@@ -170,7 +170,7 @@ static void *run_copier(void *user)
     return NULL;
 }
 
-/* What all ranks found, the same: of two hosts, with two ranks and with one. */
+/* The rate of copies, the same on all ranks, of two hosts with two ranks and with one. */
 static double time_copies(struct copier *k, int64_t host, int without)
 {
     struct rank_place places[COPIERS] = {{.host = 1}, {.host = 1}, {.host = 2}};
@@ -193,7 +193,7 @@ static double time_copies(struct copier *k, int64_t host, int without)
     return k[0].machine.host_copies;
 }
 
-/* The slowest rank tells what is left to each of those on a host. */
+/* The slowest rank determines the rate of each rank on its host. */
 static void test_copies(void **state)
 {
     struct copier k[COPIERS] = {0};
@@ -211,7 +211,8 @@ static void test_copies(void **state)
     assert_true(time_copies(k, COPIED / 2, -1) == 0);
 }
 
-/* Nobody asks without a host tier, where the machine file knows, or without a device. */
+/* Nothing is measured without a host tier, with a known rate in the machine file, or without a
+ * device. */
 static void test_copies_wanted(void **state)
 {
     static struct copier k;
@@ -240,7 +241,7 @@ static void assert_says(const struct crew_result *r, const char *line)
         fail_msg("without \"%s\":\n%s", line, r->table);
 }
 
-/* All ranks have the same bits, which are those of one but for the order of sums. */
+/* All ranks have the same bits, equal to those of one rank but for the order of sums. */
 static void assert_near(const struct crew_result *r, int ranks)
 {
     assert_true(crew_same(r, ranks, r, ranks));
@@ -276,7 +277,7 @@ static int finish(void **state)
     return remove_dir(state);
 }
 
-/* The crew that runs the plan of the first. */
+/* The crew that runs the plan of the first one. */
 static struct crew planned(void)
 {
     struct crew crew = two_hosts(2, 3, "host");
@@ -294,7 +295,7 @@ static void test_two_of_two(void **state)
     assert_says(&whole, "4  on 2 hosts; 4 threads");
     assert_says(&whole, "CPUs  NUMA nodes of the first host ");
     assert_int_equal(strncmp(last_place, "host 1, NUMA node ", 18), 0);
-    assert_says(&whole, "2  share on each host, which has a copy");
+    assert_says(&whole, "2  of each host share one copy");
     for (int i = 0; i < 4; i++) {
         assert_int_equal(whole.taken[i], whole.info[i].planned_peak);
         assert_true(whole.calls[i] == whole.calls[0]); /* one order over both kinds of groups */
@@ -312,7 +313,7 @@ static void test_two_of_two(void **state)
     crew_free(&other);
 }
 
-/* Where each host has one rank, a copy on each is what stage 0 is. */
+/* With one rank per host, a copy on each host is stage 0. */
 static void test_two_of_one(void **state)
 {
     struct crew crew = two_hosts(1, 3, "host");
@@ -320,7 +321,7 @@ static void test_two_of_one(void **state)
     (void)state;
     crew_expect_end(&crew, &r);
     assert_near(&r, 2);
-    assert_says(&r, "none  share, as each is alone on its host");
+    assert_says(&r, "none  share, because each is alone on its host");
     assert_int_equal(r.gathers, 0);
     crew_free(&r);
 }
@@ -335,12 +336,12 @@ static void test_unequal_hosts(void **state)
     crew_expect_end(&crew, &r);
     assert_near(&r, 3);
     assert_int_equal(r.group_ranks, 3);
-    assert_says(&r, "all  share, as not every host has as many");
+    assert_says(&r, "all  share, because hosts have different numbers of ranks");
     crew_free(&r);
 }
 
-/* A copy on each host takes more memory, and less time between hosts: it is taken where there is
- * room for it.  A plan from a file is for one of them. */
+/* A copy on each host takes more memory and less time between hosts: it is selected if there is
+ * memory for it.  A plan from a file is for one of the two. */
 static void test_choice(void **state)
 {
     struct crew crew = two_hosts(2, 3, NULL);
@@ -366,7 +367,7 @@ static void test_choice(void **state)
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-/* A state that was written half-way leads to the same bits. */
+/* A state written half-way leads to the same bits. */
 static void test_resume(void **state)
 {
     struct crew crew = planned();
@@ -390,9 +391,9 @@ static void test_resume(void **state)
 
 /* ---- faults ---------------------------------------------------------------------------------- */
 
-/* In the second step, where two of one host gather: before the first there are eight calls of all,
- * and a step has a gather for each bucket or two, two sums for each, and one more.  The ranks of
- * the other host hear of what fails there. */
+/* In the second step, when two ranks of one host gather: before the first step there are eight
+ * calls of all ranks, and a step has one or two gathers per bucket, two sums per bucket, and one
+ * more.  The ranks of the other host are told of the failure. */
 static void test_faults(void **state)
 {
     struct crew crew = planned();

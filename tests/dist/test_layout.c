@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Buckets and shares: nothing is lost, nothing overlaps, all shares are equal. */
+/* Buckets and shares: no element is lost, none overlaps, and all shares are equal. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -16,8 +16,8 @@ static struct layout *make(const struct layout_param *params, int32_t n, int32_t
     return l;
 }
 
-/* Counts how often every element of every bucket belongs to a parameter, by the parts that ranks
- * have of it. */
+/* Counts how often every element of every bucket belongs to a parameter, over the parts of all
+ * ranks. */
 static void check(const struct layout *l, const struct layout_param *params)
 {
     for (int32_t b = 0; b < l->n_buckets; b++) {

@@ -36,9 +36,9 @@ done
 # mpirun may end the last ranks before they speak
 here='of step 13'
 check_fault drop 1 "a message of rank 1 to rank 0 in .*$here.* was lost"
-check_fault damage 1 "what rank 1 sent to rank 0 in .*$here arrived damaged"
-check_fault late 1 "rank 1 did not come to .*$here within 3 s"
-check_fault stop 1 'rank 1 did not come to .*of step 0 within 3 s'
+check_fault damage 1 "data from rank 1 to rank 0 in .*$here arrived damaged"
+check_fault late 1 "rank 1 did not reach .*$here within 3 s"
+check_fault stop 1 'rank 1 did not reach .*of step 0 within 3 s'
 check_fault plan 1 'rank 1 started with another plan than rank 0'
 # here it is mpirun that sees it and says so
 check_fault kill 0 'rank 1'

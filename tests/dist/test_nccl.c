@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What calls NCCL, on one that runs between threads on the CPU (fake_nccl.c). */
+/* The callers of NCCL, with a fake one between threads on the CPU (fake_nccl.c). */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -103,7 +103,7 @@ static void *together_rank(void *arg)
     return apart_rank(arg);
 }
 
-/* NCCL's own choice is left to it between hosts, and what the user says everywhere. */
+/* Between hosts NCCL decides itself; a value set by the user holds everywhere. */
 static void test_multiprocessors(void **state)
 {
     struct rank ranks[2];
@@ -121,7 +121,7 @@ static void test_multiprocessors(void **state)
 
 /* ---- faults ---------------------------------------------------------------------------------- */
 
-/* Rank 1 takes the id and then does nothing with it. */
+/* Rank 1 takes the id and then stops. */
 static void *absent_rank(void *arg)
 {
     struct rank *r = arg;
@@ -197,7 +197,7 @@ static void test_rank_that_gives_up(void **state)
     assert_int_equal(counted("fake_nccl_aborted"), aborted + 3 + 4);
 }
 
-/* A sum, a barrier, the end. */
+/* A sum, a barrier, and the end. */
 static void *short_rank(void *arg)
 {
     struct rank *r = arg;
@@ -225,7 +225,7 @@ static void *short_rank(void *arg)
     return NULL;
 }
 
-/* Each call of NCCL fails in turn: the ranks end, with a right sum or with a sentence. */
+/* Each call of NCCL fails in turn: the ranks end with a correct sum or with an error sentence. */
 static void test_each_call_fails(void **state)
 {
     int *calls = dlsym(fake, "fake_nccl_calls"), *which = dlsym(fake, "fake_nccl_fails");
@@ -258,7 +258,7 @@ int main(void)
         cmocka_unit_test(test_rank_that_gives_up),
         cmocka_unit_test(test_each_call_fails),
     };
-    /* Whoever asks for the library by name gets the one that is there already. */
+    /* A later dlopen by name gets the fake library that is already loaded. */
     fake = dlopen("tests/dist/libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
     if (!fake) {
         printf("%s\n", dlerror());

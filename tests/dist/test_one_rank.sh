@@ -17,7 +17,7 @@ alike() {
     name=$1
     shift
     runs "memory:" $stdit --save "$work/alone" "$@"
-    runs "nobody else was started" $stdit --save "$work/of1" --ranks "file:$work/meet" "$@"
+    runs "no other process was started" $stdit --save "$work/of1" --ranks "file:$work/meet" "$@"
     cmp -s "$work/alone" "$work/of1" || fail "$name: one rank alone trained other weights"
     runs "memory:" env RANK=0 WORLD_SIZE=1 $stdit --save "$work/of1" --ranks "file:$work/meet" "$@"
     cmp -s "$work/alone" "$work/of1" || fail "$name: rank 0 of 1 trained other weights"
@@ -45,7 +45,7 @@ runs "5 frames" $encode "$work/clip.rgb" "$work/latents" --ranks "file:$work/mee
 runs "5 frames" $decode "$work/latents" "$work/back.rgb" --ranks "file:$work/meet"
 runs "step 200" ./examples/mlp --device cpu --threads 1 --ranks "file:$work/meet"
 
-runs "nobody else was started" ${STDIT_SAMPLE:-./stdit-sample} $both --plan-only --ranks "file:$work/meet"
+runs "no other process was started" ${STDIT_SAMPLE:-./stdit-sample} $both --plan-only --ranks "file:$work/meet"
 
 # wrong ranks, in every program; nothing is trained or written
 for program in "$stdit" "$vae" "${STDIT_SAMPLE:-./stdit-sample} $both --plan-only" \

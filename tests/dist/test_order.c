@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What waits for what, where ranks meet: enough, so that nobody reads or writes too early, and not
- * more, so that collectives run under the steps before them. */
+/* Waits between queues at collectives: enough that no queue reads or writes too early, and no more,
+ * so that collectives overlap with the steps before them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
@@ -15,7 +15,7 @@ struct seen {
     bool found, ordered;
 };
 
-/* Collectives are handed over in the order of the plan, all on their queue. */
+/* Collectives are submitted in the order of the plan, all on their queue. */
 static bool is_ordered(const struct ckpt_program *p)
 {
     int32_t at = 0;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Buffers that a program updates, over several ranks: all have the same bits, at every stage, and
- * they are the mean of what each rank would have alone; a step that fails on one changes none.
+ * Buffers that a program updates, over several ranks: all ranks have the same bits at every stage,
+ * equal to the mean of the buffers that each rank would compute alone; a step that fails on one
+ * rank changes none.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -63,7 +64,7 @@ static void collect(struct member *m, ckpt *c)
     }
 }
 
-/* Sample i of a step, of all ranks. */
+/* Sample i of a step, counted over all ranks. */
 static void fill(float *x, int step, int sample)
 {
     for (int k = 0; k < WIDTH; k++)
@@ -100,7 +101,7 @@ static void *train(void *arg)
     return NULL;
 }
 
-/* With first > 0 one rank alone has the samples of that rank. */
+/* With first > 0, a single rank has the samples of that rank. */
 static void run(const struct job *job, struct member *m, int first)
 {
     for (int i = 0; i < job->ranks; i++)
@@ -110,7 +111,7 @@ static void run(const struct job *job, struct member *m, int first)
 
 static struct member alone[RANKS], first[RANKS], other[RANKS];
 
-/* What a layer in front sees follows from its own samples alone. */
+/* The input of a layer in front follows from its own samples alone. */
 static void check_mean(int64_t micro)
 {
     for (int r = 0; r < RANKS; r++)
@@ -131,7 +132,7 @@ static void test_mean(void **state)
     check_mean(2);
 }
 
-/* More buffers than travel together, at every stage. */
+/* More buffers than one collective carries, at every stage. */
 static void test_stages(void **state)
 {
     struct job job = {.ranks = RANKS, .layers = LAYERS, .micro = 2};

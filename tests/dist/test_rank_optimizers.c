@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Optimizers and groups over several ranks: every stage gives the same bits, and what one rank
- * gives alone.
+ * Optimizers and groups over several ranks: every stage gives the same bits, and the results of one
+ * rank.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,8 +12,7 @@
 
 /* See SUMS of test_ranks.c; signs of lion and small denominators of AdamW differ sooner. */
 #define SUMS 1e-4
-/* Of one step: Newton-Schulz is in bf16, where another order of sums is another rounding: 1.3e-4.
- */
+/* For one step: Newton-Schulz runs in bf16, so another order of sums rounds differently: 1.3e-4. */
 #define MUON_SUMS 1e-3
 
 static ckpt_optimizer *make_momentum(ckpt *c, const struct ckpt_adamw *a)
@@ -66,7 +65,7 @@ static ckpt_optimizer *make_muon_alone(ckpt *c, const struct ckpt_adamw *a)
     return ckpt_muon(c, &o);
 }
 
-/* Its matrices, and AdamW for the rest. */
+/* Muon for its matrices, AdamW for the rest. */
 static ckpt_optimizer *make_muon(ckpt *c, const struct ckpt_adamw *a)
 {
     struct ckpt_optimizer_group g = CKPT_OPTIMIZER_GROUP_INIT;
@@ -122,7 +121,7 @@ static void test_groups(void **state)
     check_stages(crew, SUMS);
 }
 
-/* What looks at whole matrices. */
+/* Optimizers that read whole matrices. */
 static void test_muon(void **state)
 {
     struct crew crew = crew_small(1, 0, 0);
@@ -140,7 +139,7 @@ static void test_adafactor(void **state)
     check_stages(crew, SUMS);
 }
 
-/* Two hosts, each with a copy; and what they have is compared after every step. */
+/* Two hosts with one copy each; values are compared after every step. */
 static void test_matrices_of_hosts(void **state)
 {
     ckpt_optimizer *(*const make[])(ckpt *, const struct ckpt_adamw *) = {make_muon,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Random values behind parameters that several ranks share: a sample has those that it has where
- * one rank trains all samples, at every stage.  And what ranks tell each other.
+ * Random values when several ranks share parameters: a sample gets the same values as with one rank
+ * that trains all samples, at every stage.  Also messages between ranks.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * State in bf16 and in 8 bits over several ranks: one, two and four of them, at every stage, on one
- * host and on two, round alike, and go on from each other's states.  The gradients of this model
- * are sums of small whole numbers, the same in any order, so every bit of the state can be
- * compared.  Masters of fp32 begin with what was set, whichever program was compiled first.
+ * State in bf16 and in 8 bits over one, two and four ranks, at every stage, on one host and on two:
+ * all round alike and can resume from each other's states.  The gradients of this model are sums of
+ * small whole numbers, equal in any order, so every bit of the state is compared. fp32 masters
+ * start with the values that were set, whichever program was compiled first.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,7 +21,7 @@ enum { RANKS = 4, BATCH = 16, WIDTH = 12, OUT = 16, BLOCKS = 3, STEPS = 4, MOST 
 
 enum kind { ADAMW, SGD, LION, ADAFACTOR, MUON, KINDS };
 
-/* When values are set: never, before any program, behind the first. */
+/* When values are set: never, before any program, or after the first. */
 enum when { NEVER, BEFORE, BEHIND, WHENS };
 
 struct job {
@@ -131,7 +131,7 @@ static int step(struct member *m, ckpt_program *p, int s)
     return rc ? rc : ckpt_step(p, NULL);
 }
 
-/* Of the first block fp32, of the second what bf16 has; those of the third follow from the seed. */
+/* The first block is set in fp32, the second to bf16 values; the third keeps its seeded values. */
 static int set_values(struct member *m, ckpt *c)
 {
     float x[OUT * WIDTH];
@@ -144,7 +144,7 @@ static int set_values(struct member *m, ckpt *c)
     return rc;
 }
 
-/* What was set is read again as it was, also while slots have bf16 of it. */
+/* Values that were set are read back unchanged, also while slots have them in bf16. */
 static int check_values(struct member *m, ckpt *c)
 {
     float x[OUT * WIDTH];
@@ -249,14 +249,14 @@ static void test_stages(void **state)
     check_stages("bf16", KINDS);
 }
 
-/* Shares are whole blocks of codes, so tops are those of one rank. */
+/* Shares are whole blocks of codes, so their scales equal those of one rank. */
 static void test_8_bits(void **state)
 {
     (void)state;
     check_stages("8bit", ADAFACTOR);
 }
 
-/* Two ranks save, one goes on; and the other way. */
+/* Two ranks save, one resumes; and the reverse. */
 static void check_resume(const char *kept)
 {
     const char *path = "test_rank_state.tmp.safetensors";
@@ -279,7 +279,7 @@ static void test_resume(void **state)
     check_resume("8bit");
 }
 
-/* A program that only infers, compiled before the one that trains, changes nothing. */
+/* An inference program compiled before the training program changes nothing. */
 static void check_infers(const char *kept, enum when set)
 {
     run(&(struct job){.ranks = 1, .state = kept, .to = STEPS, .set = set ? BEFORE : NEVER}, &alone);

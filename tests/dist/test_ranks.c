@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whole steps by several ranks: every stage gives the same bits, and what one rank gives alone. */
+/* Whole steps by several ranks: every stage gives the same bits, and the results of one rank. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,14 +9,16 @@
 #include "dist/crew_checks.h"
 #include "unit/test_directory.h"
 
-/* So much may the weights of several ranks differ from those of one, in the norm: products of other
- * sizes are summed in other orders (5.3e-6 seen with AVX-512). */
+/* Allowed difference between the weights of several ranks and of one, in the norm: products of
+ * other sizes are summed in other orders (5.3e-6 measured with AVX-512). */
 #define SUMS 1e-5
 
-/* A plan of a crew, for others that run the same: searching takes most of the time here. */
+/* A plan of one crew, reused by others that run the same program: searching takes most of the time.
+ * */
 static char plan[48];
 
-/* Stage 2, which only keeps what 3 may drop, is tried by three; four ranks by test_hosts.c. */
+/* Stage 2, which keeps the copies that 3 may free, runs with three ranks; four ranks are in
+ * test_hosts.c. */
 static void check_stages(int ranks, struct crew base, const struct crew_result *alone)
 {
     struct crew_result first, other;
@@ -84,8 +86,8 @@ static void test_bf16(void **state)
     check_stages(2, crew, NULL);
 }
 
-/* The same layers are of 8 bits, and every stage rounds what all have alike.  What two ranks see
- * one sees in two micro-steps, with the same products. */
+/* The same layers use 8 bits, and every stage rounds the common values alike.  Two ranks give the
+ * results of one rank with two micro-steps, with the same products. */
 static void test_fp8(void **state)
 {
     static const char *const modes[] = {"fp8", "fp8-block"};
@@ -125,7 +127,7 @@ static ckpt_optimizer *adapted_otherwise(ckpt *c, const struct ckpt_adamw *adamw
     return adapt(c, adamw, "int8");
 }
 
-/* Every rank has all codes, and shares of adapters.  Ranks with other codes are told. */
+/* Every rank has all codes, and shares of adapters.  Ranks with different codes are reported. */
 static void test_codes(void **state)
 {
     struct crew crew = crew_small(1, 0, 2), other;
@@ -153,7 +155,7 @@ static void test_codes(void **state)
     crew_free(&r);
 }
 
-/* The same storages have codes at every stage, and beside one rank in two micro-steps. */
+/* The same storages have codes at every stage, and also on one rank with two micro-steps. */
 static void test_int8(void **state)
 {
     struct crew crew = crew_small(1, 0, 2);
@@ -174,7 +176,7 @@ static void test_int8(void **state)
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* Under the smallest budget buckets are gathered again; no bit changes. */
+/* Under the smallest budget, buckets are gathered again; no bit changes. */
 static void test_small_budget(void **state)
 {
     struct crew crew = crew_small(3, 0, 0);
@@ -200,8 +202,8 @@ static void test_small_budget(void **state)
     crew_free(&dropped);
 }
 
-/* Buckets of a step that are gathered, under a budget that keeps so many of a thousand parts of
- * what lies between the smallest for stage 3 and for stage 2. */
+/* Gathered buckets of a step, under a budget at this many thousandths of the way from the smallest
+ * of stage 3 to that of stage 2. */
 static int32_t gathers_at(int64_t parts, int64_t smallest, int64_t kept, double *seconds)
 {
     struct crew crew = crew_small(2, 3, 0);
@@ -215,9 +217,9 @@ static int32_t gathers_at(int64_t parts, int64_t smallest, int64_t kept, double 
     return gathers;
 }
 
-/* With room enough what may be dropped is kept: the plan is that of stage 2.  With less it keeps
- * some buckets, and with the least of all it gathers all but those that the turn from forward to
- * backward needs at once a second time. */
+/* With enough memory all copies are kept: the plan equals stage 2.  With less it keeps some
+ * buckets, and with the smallest budget it gathers all buckets a second time but those that the
+ * turn from forward to backward needs at once. */
 static void test_kept_or_dropped(void **state)
 {
     struct crew crew = crew_small(2, 2, 0);
@@ -236,7 +238,7 @@ static void test_kept_or_dropped(void **state)
     assert_true(most >= 2 * kept.n_buckets - 1);
     assert_true(mixed < most && mixed > kept.n_buckets);
     assert_true(least >= some && some >= any.info[0].step_seconds);
-    /* Told to, it gathers all a second time, room or not. */
+    /* With --zero 3 it gathers all a second time, whatever the memory. */
     crew.options.zero = 3;
     crew_free(&any);
     crew_expect_end(&crew, &any);
@@ -246,7 +248,7 @@ static void test_kept_or_dropped(void **state)
     crew_free(&any);
 }
 
-/* What waits for the update, to the byte: gradients, and the loss. */
+/* The bytes that live until the update, exactly: gradients, and the loss. */
 static void expect_left(int zero, int64_t micro)
 {
     struct crew crew = crew_small(3, zero, micro);
@@ -258,7 +260,7 @@ static void expect_left(int zero, int64_t micro)
     if (r.left != gradients + CKPT_ALIGN)
         fail_msg("stage %d: %lld bytes wait for the update, not %lld", zero, (long long)r.left,
                  (long long)(gradients + CKPT_ALIGN));
-    /* Full gradients need not stand side by side, nor full values. */
+    /* Full gradients need not exist at the same time, nor full values. */
     assert_true(zero == 0 || zero == 2 || (r.least < r.gradients) == !micro);
     crew_free(&r);
 }
@@ -283,7 +285,7 @@ static void test_gradients_in_shares(void **state)
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-/* What one rank alone finds in a file that ranks wrote. */
+/* One rank reads a file that several ranks wrote. */
 static void check_file(const struct crew *crew, const struct crew_result *written)
 {
     struct tiny model = crew->model;
@@ -305,7 +307,7 @@ static void check_file(const struct crew *crew, const struct crew_result *writte
     free(values);
 }
 
-/* Written by three, read by two in shares, by two that have all, and by one. */
+/* Written by three ranks, read by two with shares, by two with full copies, and by one. */
 static void test_save_and_load(void **state)
 {
     struct crew crew = crew_small(3, 3, 0);
@@ -331,7 +333,7 @@ static void test_save_and_load(void **state)
     crew_free(&alone);
 }
 
-/* The last steps, by whichever ranks, of a state that others made in the first ones. */
+/* The last steps, by any ranks, from a state that others wrote after the first steps. */
 static void resume(struct crew crew, int ranks, int zero, const struct crew_result *first,
                    struct crew_result *r)
 {
@@ -346,7 +348,7 @@ static void resume(struct crew crew, int ranks, int zero, const struct crew_resu
         }
 }
 
-/* Goes on where the file ends, with the bits of the run that was never interrupted. */
+/* Resumes from the file, with the bits of the uninterrupted run. */
 static void expect_resumed(struct crew crew, int zero, const struct crew_result *whole,
                            const struct crew_result *first)
 {
@@ -358,7 +360,8 @@ static void expect_resumed(struct crew crew, int zero, const struct crew_result 
     crew_free(&rest);
 }
 
-/* Other ranks come out where a run by as many would, but for the order of sums. */
+/* Another number of ranks gives the results of an uninterrupted run with that number, but for the
+ * order of sums. */
 static void expect_near(struct crew crew, int ranks, const struct crew_result *whole,
                         const struct crew_result *first)
 {
@@ -403,8 +406,8 @@ static void test_resume(void **state)
 
 /* ---- faults ---------------------------------------------------------------------------------- */
 
-/* In the fourth step: before the first one there are hosts, agreement, budgets, the plan in five
- * parts, and agreement on values; a step of stage 2 gathers, scatters and sums. */
+/* In the fourth step.  Before the first step there are calls for hosts, agreement, budgets, the
+ * plan in five parts, and agreement on values; a step of stage 2 gathers, scatters and sums. */
 static void test_faults_in_a_step(void **state)
 {
     struct crew crew = crew_small(3, 2, 0);
@@ -449,7 +452,7 @@ static void test_ranks_that_differ(void **state)
     crew_expect_code(&crew, CKPT_ENAN, (const char *[]){"step 3", "one of the ranks", NULL});
 }
 
-/* The smallest budget holds for all, and the plan table says whose it is. */
+/* The smallest budget of any rank holds for all, and the plan table names that rank. */
 static void test_budgets_that_differ(void **state)
 {
     struct crew crew = crew_small(3, 3, 0), one;

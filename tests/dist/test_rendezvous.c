@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Ranks that find each other over sockets: where they listen, who may join, and what strangers can
- * do to them.  Ranks are threads here; strangers connect to the same ports.
+ * Ranks that find each other over sockets: their listening addresses, who may join, and attacks by
+ * strangers.  Ranks are threads here; strangers connect to the same ports.
  */
 #include <arpa/inet.h>
 #include <dirent.h>
@@ -80,7 +80,7 @@ static void assert_says(const struct rank *r, const char *words)
         fail_msg("rank %d says \"%s\", without \"%s\"", r->m.rank, r->said, words);
 }
 
-/* A port that was free a moment ago. */
+/* A port that was free a moment before. */
 static int free_port(void)
 {
     const char *why;
@@ -224,7 +224,7 @@ static void check_listeners(int expected)
     assert_int_equal(elsewhere, 0);
 }
 
-/* Ranks 0 and 1 wait for rank 2, each with its port open. */
+/* Ranks 0 and 1 wait for rank 2, each with an open port. */
 static void test_listens_where_it_was_told(void **state)
 {
     struct rank ranks[3];
@@ -284,7 +284,7 @@ static bool was_closed(int fd)
     return clock_seconds() < until;
 }
 
-/* Everything that somebody who has no token can send to a port. */
+/* Everything that a stranger without a token can send to a port. */
 static int send_strange(int port, int fds[STRANGERS])
 {
     static char garbage[4096];
@@ -319,7 +319,7 @@ static void close_all(const int *fds, int n)
         close(fds[i]);
 }
 
-/* Served one after the other for 2 s each they would take longer than the deadline. */
+/* If each were served for 2 s in turn, they would take longer than the deadline. */
 static void check_strangers(const char *token)
 {
     struct rank ranks[3];
@@ -330,7 +330,7 @@ static void check_strangers(const char *token)
     start(&ranks[1], where, token, 1, 3, 25);
     start(&ranks[2], where, token, 2, 3, 25);
     join_all_well(ranks, 3);
-    if (!strstr(ranks[0].how, "strangers sent away"))
+    if (!strstr(ranks[0].how, "other connections rejected"))
         fail_msg("rank 0 says \"%s\"", ranks[0].how);
     close_all(fds, n);
 }
@@ -342,14 +342,14 @@ static void test_strangers(void **state)
     check_strangers(right);
 }
 
-/* Without a token the form alone protects: a hello that is right but for its secured flag. */
+/* Without a token only the format protects: this hello is valid but for its secured flag. */
 static void test_strangers_without_token(void **state)
 {
     (void)state;
     check_strangers(NULL);
 }
 
-/* At the port of rank 1, which serves it when rank 2 comes. */
+/* At the port of rank 1, which serves it when rank 2 connects. */
 static void test_strangers_between_ranks(void **state)
 {
     struct rank ranks[3];
@@ -381,7 +381,7 @@ static void test_strangers_between_ranks(void **state)
     close_all(fds, n);
 }
 
-/* More than there is room for at once. */
+/* More connections than are served at once. */
 static void test_many_strangers(void **state)
 {
     struct rank ranks[2];
@@ -396,7 +396,7 @@ static void test_many_strangers(void **state)
     close_all(fds, 200);
 }
 
-/* What a rank said once is worth nothing in another connection. */
+/* A recorded message of a rank is not accepted on another connection. */
 static void test_replay(void **state)
 {
     struct rank ranks[3];
@@ -439,8 +439,8 @@ static void check_wrong_token(const char *of_0, const char *of_1, const char *wo
     start(&ranks[1], where, of_1, 1, 2, 2);
     join(&ranks[0]);
     join(&ranks[1]);
-    assert_says(&ranks[0], "rank 1 of 2 did not come to tcp:127.0.0.1:");
-    assert_says(&ranks[0], "sent away, the last from 127.0.0.1");
+    assert_says(&ranks[0], "rank 1 of 2 did not reach tcp:127.0.0.1:");
+    assert_says(&ranks[0], "rejected, the last from 127.0.0.1");
     assert_says(&ranks[1], "rank 1 did not find rank 0 at tcp:127.0.0.1:");
     assert_says(&ranks[1], words);
 }
@@ -454,7 +454,7 @@ static void test_wrong_token(void **state)
     check_wrong_token(NULL, right, "has no CKPT_JOB_TOKEN, this one has one");
 }
 
-/* Two jobs at one port, told apart by their names. */
+/* Two jobs at one port, distinguished by their names. */
 static void test_other_job(void **state)
 {
     struct rank ranks[2], stray;
@@ -470,8 +470,8 @@ static void test_other_job(void **state)
     join_all_well(ranks, 2);
 }
 
-/* Who listens where rank 0 should, and does not know the token, is not believed whatever it says.
- * Its challenge is right, and so is its answer but for the hash. */
+/* A listener in place of rank 0 that does not know the token is rejected.  Its challenge and answer
+ * are valid but for the hash. */
 static void test_impostor(void **state)
 {
     struct rank rank;
@@ -523,7 +523,7 @@ static void test_file_is_secret(void **state)
     assert_int_equal(stat(path, &s), -1); /* nothing is left behind */
 }
 
-/* Nor after a failure. */
+/* Nor after an error. */
 static void test_file_of_a_failed_job(void **state)
 {
     struct rank rank;
@@ -533,11 +533,11 @@ static void test_file_of_a_failed_job(void **state)
     snprintf(where, sizeof where, "file:%s/meet", directory);
     start(&rank, where, NULL, 0, 2, 0.3);
     join(&rank);
-    assert_says(&rank, "rank 1 of 2 did not come to file:");
+    assert_says(&rank, "rank 1 of 2 did not reach file:");
     assert_int_equal(stat(where + 5, &s), -1);
 }
 
-/* Files that anybody could have written are passed over, whatever they say. */
+/* Files that other users could have written are ignored, whatever their contents. */
 static void test_file_of_others(void **state)
 {
     static const struct rendezvous_file file = {.host = "127.0.0.1", .port = 9};
@@ -561,7 +561,7 @@ static void test_file_of_others(void **state)
 
 /* ---- data ------------------------------------------------------------------------------------ */
 
-/* A rank that joined, and then sends a length that none of its messages has. */
+/* A rank that joins, and then sends a length that no message has. */
 static void check_prefix(int64_t prefix)
 {
     struct rank rank;

@@ -72,7 +72,7 @@ begin nowhere $long
 kill -USR1 $pid
 wait_steps "$work/nowhere.log" $(($(steps_of nowhere) + 3))
 kill -TERM $pid
-ends 0 nowhere $pid "SIGUSR1: there is nowhere to save"
+ends 0 nowhere $pid "SIGUSR1: nothing is saved"
 
 # whoever ignores hang-ups, as nohup does, lives on
 begin nohup sh -c "trap '' HUP; exec $(echo $long) \"\$@\"" nohup

@@ -25,12 +25,12 @@ if grep -q '^#define HAVE_SODIUM 1' config.h; then
 fi
 here='of step 13'
 check_fault drop 3 "a message of rank 1 to rank 0 in .*$here.* was lost"
-check_fault damage 3 "what rank 1 sent to rank 0 in .*$here arrived damaged"
-check_fault late 3 "rank 1 did not come to .*$here within 3 s"
-check_fault stop 2 'rank 1 did not come to .*of step 0 within 3 s'
+check_fault damage 3 "data from rank 1 to rank 0 in .*$here arrived damaged"
+check_fault late 3 "rank 1 did not reach .*$here within 3 s"
+check_fault stop 2 'rank 1 did not reach .*of step 0 within 3 s'
 check_fault kill 2 'rank 1 is gone at .*of step 0'
 check_fault plan 3 'rank 1 started with another plan than rank 0'
-check_fault absent 2 'rank 1 of 3 did not come to file:.* within 3 s'
+check_fault absent 2 'rank 1 of 3 did not reach file:.* within 3 s'
 # who comes when rank 0 has left already does not hear why
 late='rank [12] did not find rank 0'
 check_fault size 2 "rank 1 (.*) was started as one of 4, rank 0 as one of 3\\|$late"

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Trains the crew of crew.h and prints the digest of losses, norms and weights, which must not
- * depend on who carries the messages.
+ * depend on the transport.
  *
  *     train_ranks threads SIZE [ZERO [PER_HOST]]
  *     train_ranks [--ranks WHERE] [OPTION ...] [WORD ...]     one of the processes
  *
- * Of the words bf16 makes it that dtype; stop and kill send the last rank that signal half-way;
- * save writes the weights in the end, to nowhere.
- * Says what losses were, on a GPU also what memory the process took, and fails if that is more than
- * the budget.
+ * WORD: bf16 selects that dtype; stop and kill send this signal to the last rank half-way; save
+ * writes the weights at the end, to /dev/null.
+ * Prints the losses, on a GPU also the memory of the process, and fails if that exceeds the budget.
  */
 #include <signal.h>
 #include <stdlib.h>

@@ -94,9 +94,9 @@ static void test_red_zones(void **state)
 {
     (void)state;
     expect_wild(NOWHERE, NULL);
-    expect_wild(BEHIND, "its kernel wrote behind output 0");
+    expect_wild(BEHIND, "its kernel wrote after output 0");
     expect_wild(BEFORE, "its kernel wrote before output 0");
-    expect_wild(BEHIND_SECOND, "its kernel wrote behind output 1");
+    expect_wild(BEHIND_SECOND, "its kernel wrote after output 1");
     expect_wild(BEHIND_SCRATCH, "its kernel wrote behind its workspace");
 }
 

@@ -349,7 +349,7 @@ static void test_other_runs(void **state)
     save_first(&r);
     open_pair(&r, &pair);
     assert_int_equal(ckpt_load_state(pair.c, path), CKPT_EINVAL);
-    assert_non_null(strstr(ckpt_error(pair.c), "of 1 program that train"));
+    assert_non_null(strstr(ckpt_error(pair.c), "has 1 trained program"));
     ckpt_close(pair.c);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the fuzz targets of file parsers share. */
+/* Shared code of the fuzz targets of file parsers. */
 #include <dirent.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -40,7 +40,7 @@ static long seeds;        /* ways to damage each file */
 static const char *first; /* line in front of it; NULL: none */
 static char running[256]; /* the case, for whoever looks at a finding */
 
-/* Says which case it was.  Sanitizers end in SIGABRT with abort_on_error=1. */
+/* Prints which case failed.  Sanitizers end in SIGABRT with abort_on_error=1. */
 static void tell(int number)
 {
     ssize_t n = write(STDERR_FILENO, running, strlen(running));

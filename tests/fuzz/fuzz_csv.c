@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Fuzz target of the reader of placement instances: what it accepts can be placed. */
+/* Fuzz target of the reader of placement instances: every accepted instance can be placed. */
 #include <stdlib.h>
 #include "fuzz/fuzz.h"
 #include "plan/place/place.h"
 
-/* No two items that share a step share bytes. */
+/* No two items with a common step share bytes. */
 static void check_offsets(const struct place_item *items, int32_t n, int64_t peak)
 {
     for (int32_t i = 0; i < n; i++) {

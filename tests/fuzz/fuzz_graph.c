@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Fuzz target of the graph reader: what it accepts can be written, read again and planned. */
+/* Fuzz target of the graph reader: every accepted graph can be written, read again and planned. */
 #include <stdlib.h>
 #include <string.h>
 #include "fuzz/fuzz.h"

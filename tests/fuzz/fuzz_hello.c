@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Fuzz target of what ranks read from each other before they are one job, and of the file by which
- * they meet.  The first byte says which: 'c' challenge, 'h' hello, 'a' answer and the addresses
- * behind it, 'f' file.
+ * Fuzz target of messages between ranks before they are one job, and of the rendezvous file.  The
+ * first byte selects: 'c' challenge, 'h' hello, 'a' answer and the addresses after it, 'f' file.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +14,7 @@ static void must(bool holds)
         abort();
 }
 
-/* An end within its bytes, and nothing that a terminal obeys. */
+/* Text ends within its bytes and has no control characters. */
 static void check_text(const char *text, size_t size)
 {
     size_t n = strnlen(text, size);
@@ -60,7 +59,7 @@ static void check_address(const struct address *a)
     must(*a->host && a->port > 0 && a->port < 65536);
 }
 
-/* As a rank does: the answer, then so many addresses as it says. */
+/* As a rank does: the answer, then the number of addresses that it announces. */
 static void check_answer(const uint8_t *bytes, size_t n)
 {
     struct answer a;
@@ -95,7 +94,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (!size)
         return 0;
-    /* Of exactly its size: a sanitizer sees a byte too many. */
+    /* Memory of exactly the right size: a sanitizer detects one byte too many. */
     uint8_t *copy = malloc(size > 1 ? size - 1 : 1);
     must(copy != NULL);
     memcpy(copy, data + 1, size - 1);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Fuzz target of the index of a model in shards: it opens files beside it and no others. */
+/* Fuzz target of the index of a sharded model: it opens files next to it and no others. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -7,7 +7,7 @@
 #include "fuzz/fuzz.h"
 #include "state/safetensors.h"
 
-/* A directory with two shards, and the index that the data is. */
+/* A directory with two shards, and the data as their index. */
 static const char *make_files(const uint8_t *data, size_t size)
 {
     static char dir[] = "/tmp/fuzz-index-XXXXXX", path[2][64], index[64];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Fuzz target of what language models read: config.json, tokenizers, tokens, text. */
+/* Fuzz target of the files of language models: config.json, tokenizers, tokens, text. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -48,7 +48,7 @@ static int read_tokenizer(const char *path, const char *directory)
     return 0;
 }
 
-/* The other file of the pair is as it should be. */
+/* The other file of the pair is valid. */
 static int read_pair(const char *path, const char *directory)
 {
     char here[4096], there[4096];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Fuzz target of the machine reader: what it accepts is finite and prices a graph. */
+/* Fuzz target of the machine reader: an accepted machine is finite and prices a graph. */
 #include <math.h>
 #include <stdlib.h>
 #include "fuzz/fuzz.h"

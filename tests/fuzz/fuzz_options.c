@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Fuzz target of command lines: the bytes are arguments, each ended by a zero or a line end, for
- * the options of the library and for a table like those of the trainers.  What is taken is within
- * its range, and nothing outside of the structs is written.
+ * the options of the library and for a table like those of the trainers.  Accepted values are
+ * within their range, and nothing outside of the structs is written.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the fuzz targets of the example programs' readers share.  An input is a line that names a
- * reader, then the file that it reads.
+ * Shared code of the fuzz targets for readers of the example programs.  An input is a line that
+ * names a reader, then the file that it reads.
  */
 #ifndef TESTS_FUZZ_READERS_H
 #define TESTS_FUZZ_READERS_H
@@ -15,7 +15,8 @@ struct fuzz_reader {
     int (*read)(const char *path, const char *directory);
 };
 
-/* Runs the reader that the input names, if there is one; a refusal without a sentence aborts. */
+/* Runs the reader named by the input, if there is one; aborts after a refusal without a sentence.
+ * */
 void fuzz_readers_run(const struct fuzz_reader *readers, int n, const uint8_t *data, size_t size);
 
 /* A file of the source tree. */

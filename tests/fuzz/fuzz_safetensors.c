@@ -4,7 +4,7 @@
 #include "ckpt_files.h"
 #include "fuzz/fuzz.h"
 
-/* Reads whatever the header promises; an accepted header must be one that reading can trust. */
+/* Reads everything that the header describes; a reader can trust an accepted header. */
 static void read_entry(ckpt_file *f, int i)
 {
     struct ckpt_file_entry e = CKPT_FILE_ENTRY_INIT;

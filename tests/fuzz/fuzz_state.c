@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Fuzz target of states of training: header, checksums, counts.  The header is sealed, so that what
- * lies behind its checksum is reached; then what is accepted has counts in range, and its tensors
+ * Fuzz target of training states: header, checksums, counts.  The header gets a valid checksum, so
+ * that the code after that check is reached; an accepted state has counts in range, and its tensors
  * are read or refused.
  */
 #include <stdlib.h>

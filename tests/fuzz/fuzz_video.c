@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Fuzz target of what video models read: config.json of each, schedulers, tables of buckets, lists,
- * prompts, tar files, raw clips, latents, tokenizers of T5.
+ * Fuzz target of the files of video models: config.json of each, schedulers, tables of buckets,
+ * lists, prompts, tar files, raw clips, latents, tokenizers of T5.
  */
 #include <stdlib.h>
 #include <string.h>

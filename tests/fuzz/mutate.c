@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How files are damaged: bits and bytes, ranges, lines, numbers in binary and in text, values of
- * JSON.  Every choice comes from the seed.
+ * Damages files: bits and bytes, ranges, lines, numbers in binary and in text, values of JSON.
+ * Every choice comes from the seed.
  */
 #include <string.h>
 #include "fuzz/mutate.h"
 
-/* The bytes that are changed, and the state of the generator (splitmix64). */
+/* The bytes to change, and the state of the generator (splitmix64). */
 struct piece {
     uint8_t *at;
     size_t n, room;
@@ -22,7 +22,7 @@ static uint64_t draw(struct piece *p, uint64_t below)
     return below ? (x ^ x >> 31) % below : 0;
 }
 
-/* Puts m bytes, or m times the byte fill, in the place of `old` ones. */
+/* Replaces `old` bytes by m bytes, or by m times the byte fill. */
 static void replace(struct piece *p, size_t at, size_t old, const void *bytes, size_t m, int fill)
 {
     uint8_t copy[4096];
@@ -200,7 +200,7 @@ static void change_number(struct piece *p)
         put_text(p, at, n, numbers[draw(p, sizeof numbers / sizeof *numbers)]);
 }
 
-/* A string of JSON with its quotes, or what follows a colon, becomes another value. */
+/* Replaces a string of JSON with its quotes, or the text after a colon, by another value. */
 static void change_value(struct piece *p)
 {
     static const char *const values[] = {"null", "true", "false",      "\"\"", "\"x\"",
@@ -232,7 +232,7 @@ static void mutate_piece(struct piece *p)
         ways[draw(p, sizeof ways / sizeof *ways)](p);
 }
 
-/* Bytes of JSON behind their number, as in safetensors; 0: it is none. */
+/* JSON bytes after a length, as in safetensors; 0: there is none. */
 static uint64_t header_of(const uint8_t *data, size_t n)
 {
     uint64_t length = 0;

@@ -119,7 +119,7 @@ said() {
 said 'step 5.*rank 1 is gone' kill
 # timeout ends the one that stopped
 limit=50
-said 'rank 1 did not come to' stop
+said 'rank 1 did not reach' stop
 CUDA_VISIBLE_DEVICES=$(echo "${CUDA_VISIBLE_DEVICES:-0}" | cut -d, -f1)
 export CUDA_VISIBLE_DEVICES
 said 'ranks 0 and 1 would share the GPU at' one GPU

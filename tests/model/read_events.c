@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Reads the event files of a directory as TensorBoard does, for test_tensorboard.sh: in the order
- * of their names, every checksum checked, and a run that goes on takes back the steps from its
- * first one on.  Then every number of the steps in LOG must be there, once, and no others.  Prints
- * how many numbers there are and each picture.
- *
- *     read_events DIRECTORY LOG
+ * of their names, with every checksum verified; a resumed run replaces the steps from its first one
+ * on.  Then every number of the steps in LOG must be present once, and no others.  Prints how many
+ * numbers there are and each picture.  Usage: read_events DIRECTORY LOG
  */
 #include <dirent.h>
 #include <jansson.h>
@@ -147,7 +145,7 @@ static void read_value(struct bytes b, uint64_t step)
     }
 }
 
-/* A session that starts at a step: what stands there from an earlier one is forgotten. */
+/* A session that starts at a step: earlier values from this step on are forgotten. */
 static void start_session(uint64_t step)
 {
     int kept = 0;
@@ -212,7 +210,7 @@ static struct value *find(const char *tag, uint64_t step)
     return found;
 }
 
-/* The numbers of a line; of one about the configuration none.  Returns how many. */
+/* The numbers of a line; none if it is the line of the configuration.  Returns how many. */
 static int compare_line(json_t *line)
 {
     json_t *at = json_object_get(line, "step"), *value;

@@ -42,7 +42,7 @@ data="$model --buckets $work/table.json --latent $work/clips.csv"
 
 # By default no step takes longer than that of the slowest bucket whose batch is given.
 runs "chosen by plans" "$train" $data --plan-only
-base=$(sed -n 's/.*longer than \([0-9.]*\) ms/\1/p' "$work/out")
+base=$(sed -n 's/.*at most \([0-9.]*\) ms/\1/p' "$work/out")
 [ "$(batches | wc -l)" = 4 ] || fail "chosen: $(batches)"
 [ -z "$(longer "$base")" ] || fail "longer than $base ms: $(longer "$base")"
 given=$(grep '^144p 17 ' "$work/out" | sed 's/.* \([0-9.]*\) ms$/\1/' | sort -n | tail -n 1)
@@ -51,7 +51,7 @@ batches >"$work/free"
 
 # Larger would be too long, or more than there are: with twice the time no batch is smaller, and some are larger.
 twice=$(awk -v ms="$base" 'BEGIN { print ms / 500 }')
-runs "longer than" "$train" $data --plan-only --batch-seconds "$twice"
+runs "at most" "$train" $data --plan-only --batch-seconds "$twice"
 batches | sed 's/ /-/' >"$work/now"
 sed 's/ /-/' "$work/free" | join -o 1.2,2.2 "$work/now" - >"$work/pairs"
 awk '$1 < $2 { bad++ } $1 > $2 { more++ } END { exit bad || !more }' "$work/pairs" ||
@@ -80,7 +80,7 @@ refuses 1 "bucket 256 17.*needs at least" "$train" $data --plan-only --vram 4M
 mkdir "$work/nvme"
 for tier in "" "--host 64M --nvme $work/nvme:64M"; do
     runs "auto" "$train" $data --plan-only --vram 6M $tier
-    base=$(sed -n 's/.*longer than \([0-9.]*\) ms/\1/p' "$work/out")
+    base=$(sed -n 's/.*at most \([0-9.]*\) ms/\1/p' "$work/out")
     [ -z "$(longer "$base")" ] || fail "--vram 6M $tier: longer than $base ms: $(longer "$base")"
     awk '/buckets in one arena/ { exit !($7 <= 6 && $8 ~ /MiB/) }' "$work/out" || fail "$(tail -n 1 "$work/out")"
 done
@@ -90,10 +90,10 @@ done
 runs "chosen by plans" "$train" $data --steps 8 --save "$work/w" --log "$work/log"
 batches | cmp -s - "$work/free" || fail "not as --plan-only: $(batches)"
 runs "state" "$train" $data --steps 3 --save-state "$work/state"
-runs "batches: those of" "$train" $data --steps 8 --resume "$work/state" --save "$work/w2"
+runs "batches: from" "$train" $data --steps 8 --resume "$work/state" --save "$work/w2"
 cmp -s "$work/w" "$work/w2" || fail "resumed: other weights"
 # Under another budget, and other seconds: the batches are the state's, or it is refused.
-runs "batches: those of" "$train" $data --steps 8 --resume "$work/state" --save "$work/w2" --batch-seconds 100 \
+runs "batches: from" "$train" $data --steps 8 --resume "$work/state" --save "$work/w2" --batch-seconds 100 \
     --vram 12M --host 64M
 cmp -s "$work/w" "$work/w2" || fail "resumed with a budget: other weights"
 batches | cmp -s - "$work/free" || fail "resumed with a budget: other batches"
@@ -108,7 +108,7 @@ cat >"$work/fixed.json" <<END
 END
 fixed="$model --buckets $work/fixed.json --latent $work/clips.csv"
 runs "state" "$train" $fixed --steps 2 --save-state "$work/state3"
-refuses 1 "now left open" "$train" $fixed --batch auto --steps 4 --resume "$work/state3"
+refuses 1 "leaves them open now" "$train" $fixed --batch auto --steps 4 --resume "$work/state3"
 
 # All ranks choose the same, and a state goes on with them on one rank.
 two() {
@@ -122,8 +122,8 @@ two() {
 two --steps 4 --save-state "$work/state4"
 [ "$(batches "$work/rank.0" | wc -l)" = 4 ] || fail "two ranks: $(batches "$work/rank.0")"
 two --steps 6 --resume "$work/state4" --vram 16M
-grep -q "batches: those of" "$work/rank.0" || fail "two ranks, resumed: $(cat "$work/rank.0")"
-runs "batches: those of" "$train" $data --steps 6 --resume "$work/state4"
+grep -q "batches: from" "$work/rank.0" || fail "two ranks, resumed: $(cat "$work/rank.0")"
+runs "batches: from" "$train" $data --steps 6 --resume "$work/state4"
 
 # ---- bad input ----------------------------------------------------------------------------------------
 
@@ -134,5 +134,5 @@ done
 refuses 2 "is for --buckets" "$train" $model --batch auto
 refuses 2 "is for --buckets" "$train" $model --batch-seconds 1
 refuses 2 "batch-seconds" "$train" $data --batch-seconds 0
-refuses 2 "the table says it" "$train" $data --batch 2
+refuses 2 "the table of --buckets has" "$train" $data --batch 2
 finish

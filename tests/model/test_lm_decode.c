@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Text that is read a token at a time, with the keys and values of those before, gives the scores
- * of one that is read as a whole; and how a token is chosen from its scores. */
+/* Decoding token by token with a KV cache gives the scores of the whole text at once; and the
+ * selection of a token from its scores. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -35,7 +35,7 @@ static void check_scores(const float *a, const float *b, double tolerance)
             fail_msg("score %d: %g and %g", i, (double)a[i], (double)b[i]);
 }
 
-/* Both samples read the same; behind the last place the second half begins anew. */
+/* Both samples read the same tokens; after the last position the second half starts again. */
 static void check_family(const char *preset, enum ckpt_dtype dtype, double tolerance)
 {
     struct ckpt_options o = CKPT_OPTIONS_INIT;

@@ -109,7 +109,7 @@ for kind in "8bit adamw" "8bit sgd" "8bit lion" "bf16 adamw" "bf16 sgd" "bf16 li
     mv "$work/rest" "$work/both"
     same both
 done
-refuses 1 "ckpt.state bf16, this run has fp32; --resume-changed goes on" "$train" $small \
+refuses 1 "ckpt.state bf16, this run has fp32; --resume-changed continues" "$train" $small \
     --data "$book" --dtype bf16 --optimizer muon --ema-decay 0.9 --resume "$work/state"
 runs "changed: state was bf16, is fp32" "$train" $small --data "$book" --dtype bf16 --optimizer muon \
     --ema-decay 0.9 --resume "$work/state" --resume-changed
@@ -154,7 +154,7 @@ done
 
 # ---- bad input ------------------------------------------------------------------------------------
 
-refuses 2 "there are tiny, .*gpt2-124M" "$train" --model gpt5
+refuses 2 "the presets are tiny, .*gpt2-124M" "$train" --model gpt5
 printf '{"model_type": "mamba"}' >"$work/config.json"
 refuses 2 '"model_type" is "mamba"; known are gpt2, llama and qwen2' "$train" --model "$work/config.json"
 sed 's/"gelu_new"/"relu"/' "$models/gpt2/config.json" >"$work/config.json"
@@ -162,7 +162,7 @@ refuses 2 '"activation_function" is relu' "$train" --model "$work/config.json"
 sed 's/"llama3"/"yarn"/' "$models/llama/config.json" >"$work/config.json"
 refuses 2 'rope scaling "yarn"' "$train" --model "$work/config.json"
 sed 's/"num_key_value_heads": 2/"num_key_value_heads": 3/' "$models/llama/config.json" >"$work/config.json"
-refuses 2 "cannot share 3" "$train" --model "$work/config.json"
+refuses 2 "not a multiple of 3" "$train" --model "$work/config.json"
 sed 's/"num_hidden_layers": 2/"num_hidden_layers": 9000000/' "$models/llama/config.json" >"$work/config.json"
 refuses 2 '"num_hidden_layers" is above 4096' "$train" --model "$work/config.json"
 sed 's/\("original_max_position_embeddings":\) 16/\1 1e300/' "$models/llama/config.json" >"$work/config.json"
@@ -172,10 +172,10 @@ refuses 2 '"hidden_size" is missing' "$train" --model "$work/config.json"
 printf '{' >"$work/config.json"
 refuses 2 "line" "$train" --model "$work/config.json"
 refuses 2 "nothing-here" "$train" --model "$work/nothing-here/config.json"
-refuses 2 "places for 256" "$train" --length 257
+refuses 2 "positions for 256" "$train" --length 257
 refuses 2 "does not divide" "$train" --batch 4 --micro-batch 3
-refuses 2 "GPT-2 share no keys" "$train" --kv-heads 2
-refuses 2 "makes no 3 heads" "$train" --heads 3
+refuses 2 "each head has its own keys" "$train" --kv-heads 2
+refuses 2 "does not divide into 3 heads" "$train" --heads 3
 refuses 2 "--val FILES" "$train" --val-every 3
 refuses 2 "fp32 or bf16" "$train" --dtype fp16
 refuses 2 "give adamw, sgd, lion, adafactor or muon" "$train" --optimizer adam
@@ -184,11 +184,11 @@ refuses 1 "muon keeps no state in 8 bits" "$train" $small --data "$book" --dtype
 refuses 2 "did you mean --data" "$train" --dta x
 refuses 1 "no such file" "$train" --data "$work/none*.bin"
 refuses 1 "token 0 is .*, and the model has 4" "$train" $small --vocabulary 4 --data "$models/gpt2/tokens.bin"
-refuses 1 "has 48 tokens, that of the model 40" "$train" $small --vocabulary 40 --data "$models/qwen2/tokens.bin"
+refuses 1 "has 48 tokens, the model's has 40" "$train" $small --vocabulary 40 --data "$models/qwen2/tokens.bin"
 head -c 1060 "$models/gpt2/tokens.bin" >"$work/cut.bin"
-refuses 1 "it was cut short" "$train" $small --data "$work/cut.bin"
+refuses 1 "the file is truncated" "$train" $small --data "$work/cut.bin"
 
-# Without options: the text that comes along, where it is.
+# Without options: the included text, if it is found.
 program=$(cd "${train%/*}" && pwd)/${train##*/}
 (cd "$work" && "$program" --plan-only >out 2>err) || grep -q "name a text with --data" "$work/err" ||
     fail "no text: $(cat "$work/err")"

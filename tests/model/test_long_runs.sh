@@ -40,7 +40,7 @@ for name in stdit lm vae cogvideo; do
     eval "command=\$$name"
     runs "state: " $command --steps 7 --save-state "$work/$name.whole"
     all="$command --save-state $work/$name --save-every 2 --keep 2 --keep-every 3 --resume auto"
-    runs "beginning anew" $all --steps 5
+    runs "starting at step 0" $all --steps 5
     has "$name" "4 5 "
     cmp -s "$work/$name" "$work/$name-00000005" || fail "$name: the last save is another"
     runs "after 5 steps" $all --steps 7
@@ -54,7 +54,7 @@ done
 
 # one alone; and what stays of each 4 steps, under other steps between the saves
 all="$stdit --save-state $work/one --save-every 1 --resume auto"
-runs "beginning anew" $all --steps 3 --keep 1
+runs "starting at step 0" $all --steps 3 --keep 1
 has one "3 "
 runs "after 3 steps" $all --steps 9 --keep-every 4
 has one "4 8 9 "
@@ -83,7 +83,7 @@ runs "^stopped after 1 of 5 steps" $stdit --steps 5 --time-limit 0.001s # and no
 # ---- damaged, killed --------------------------------------------------------------------------------
 
 all="$stdit --save-state $work/cut --save-every 1 --keep 3 --resume auto"
-runs "beginning anew" $all --steps 5
+runs "starting at step 0" $all --steps 5
 has cut "3 4 5 "
 cut_end "$work/cut"
 runs "after 4 steps" $all --steps 6
@@ -101,7 +101,7 @@ has cut "4 5 "
 for file in "$work"/cut*; do
     : >"$file"
 done
-runs "beginning anew" $all --steps 2
+runs "starting at step 0" $all --steps 2
 has cut "1 2 "
 
 all="$stdit --save-state $work/killed --save-every 1 --keep 2 --resume auto --steps 100000000"
@@ -127,7 +127,7 @@ refuses 1 "needs at least" $stdit --steps 1 --vram 1K
 tiers="--vram $(needed) --nvme $work/nvme:8M"
 mkdir "$work/nvme"
 all="$stdit --save-state $work/tiers --save-every 2 --keep 2 --resume auto"
-runs "beginning anew" $all --steps 3 $tiers
+runs "starting at step 0" $all --steps 3 $tiers
 runs "after 3 steps" $all --steps 7 $tiers
 cmp -s "$work/tiers" "$work/stdit.whole" || fail "--nvme: another state"
 
@@ -166,7 +166,7 @@ buckets="${STDIT_TRAIN:-./stdit-train} --device cpu --threads 1 --hidden 16 --he
     --buckets $work/table.json --latent $work/clips.csv"
 runs "state: " $buckets --steps 7 --save-state "$work/buckets.whole"
 all="$buckets --save-state $work/buckets --save-every 2 --keep 2 --resume auto"
-runs "beginning anew" $all --steps 5
+runs "starting at step 0" $all --steps 5
 cut_end "$work/buckets"
 runs "after 4 steps" $all --steps 7
 cmp -s "$work/buckets" "$work/buckets.whole" || fail "--buckets: another state"
@@ -174,7 +174,7 @@ cmp -s "$work/buckets" "$work/buckets.whole" || fail "--buckets: another state"
 # ---- wrong input ------------------------------------------------------------------------------------
 
 for option in "--save-every 30m" "--save-every 2" "--keep 2" "--keep-every 2" "--resume auto"; do
-    refuses 2 "with --save-state FILE" $stdit $option
+    refuses 2 "needs --save-state FILE" $stdit $option
 done
 for bad in 0 x 30 -3 1.5 3m30h 3h3h 1..5m 1x m 99999999d; do
     refuses 2 "--time-limit $bad: give a time" $stdit --time-limit "$bad"
@@ -201,7 +201,7 @@ rm "$work/one-00000099"
 refuses 1 "seed" $stdit --save-state "$work/one" --resume auto --seed 7 --steps 20
 # the first weights are those of --load, later ones those of the save
 runs "weights" $stdit --steps 1 --save "$work/weights"
-runs "beginning anew" $stdit --load "$work/weights" --save-state "$work/loaded" --resume auto --steps 1
+runs "starting at step 0" $stdit --load "$work/weights" --save-state "$work/loaded" --resume auto --steps 1
 runs "after 1 steps" $stdit --load "$work/weights" --save-state "$work/loaded" --resume auto --steps 2
 if [ "$(id -u)" != 0 ]; then
     chmod 0 "$work/loaded"

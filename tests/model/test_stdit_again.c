@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Latents that are made again of decoded frames: those that the frames as bytes have, up to their
- * rounding; only the chunks that are asked for; and the frames stay as they are. */
+/* Latents encoded again from decoded frames: they equal the latents of the frames as bytes, up to
+ * rounding; only the requested chunks are encoded; and the frames do not change. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -40,7 +40,7 @@ static void test_again(void **state)
     uint8_t *rgb = malloc(frames), *plain = malloc(frames);
     assert_true(z && again && bytes && rgb && plain);
     ckpt_fill_normal(1, 0, 0, z, n);
-    /* Latent frame 6 is in the second chunk, 11 in the part behind it. */
+    /* Latent frame 6 is in the second chunk, 11 in the partial one after it. */
     const struct stdit_again a = {.sample = 3, .first = 6, .end = 11, .z = again};
     assert_int_equal(stdit_vae_decode(&v, &clips, z, rgb, &a), 0);
     assert_int_equal(stdit_vae_decode(&v, &clips, z, plain, NULL), 0);

@@ -126,8 +126,8 @@ runs "gone.rgb: cannot be read" "$train" $videos "$work/list.csv" --steps 6
 # ---- bad input ----------------------------------------------------------------------------------------
 
 refuses 2 "needs clips" "$train" $model --buckets "$work/table.json"
-refuses 2 "the table says it" "$train" $data --batch 2
-refuses 2 "--size: with --buckets" "$train" $videos "$work/videos" --size 16x16
+refuses 2 "the table of --buckets has" "$train" $data --batch 2
+refuses 2 "--size: leave it out" "$train" $videos "$work/videos" --size 16x16
 refuses 2 "stdit-sample" "$train" $data --sample-steps 3
 refuses 1 "No such file" "$train" $model --buckets "$work/table.json" --latent "$work/table.csv"
 echo "num_frames,width" >"$work/table.csv"
@@ -137,7 +137,7 @@ refuses 1 "line 2: num_frames, height and width" "$train" $model --buckets "$wor
 printf 'num_frames,height,width\n' >"$work/table.csv"
 refuses 1 "lists no clip" "$train" $model --buckets "$work/table.json" --latent "$work/table.csv"
 printf 'num_frames,height,width\n1,9,9\n' >"$work/table.csv"
-refuses 1 "no bucket can have a whole batch" "$train" $model --buckets "$work/table.json" --latent "$work/table.csv"
+refuses 1 "too few for a batch in any bucket" "$train" $model --buckets "$work/table.json" --latent "$work/table.csv"
 echo '{"99p": {"1": [1, 1]}}' >"$work/bad.json"
 refuses 1 "99p" "$train" $model --buckets "$work/bad.json" --latent "$work/clips.csv"
 echo '{}' >"$work/bad.json"

@@ -135,7 +135,7 @@ refuses 1 "no-such" $train $data --text-encoder "$work/no-such" --tokenizer "$he
 refuses 1 "directory" $train $data $coder --text "$work/y"
 rm "$work/text/text-00000.safetensors"
 refuses 1 "text-00000.safetensors" $train $data --text "$work/text"
-refuses 2 "there is none" "${STDIT_TRAIN:-./stdit-train}" $coder
+refuses 2 "which is not given" "${STDIT_TRAIN:-./stdit-train}" $coder
 refuses 2 "is for --text-encoder" $train $data --tokenizer "$here/tokenizer"
 refuses 1 "has no clip" "${STDIT_TRAIN:-./stdit-train}" --cache "$work/half"
 

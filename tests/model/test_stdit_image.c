@@ -43,7 +43,7 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
     return ckpt_mse(t, pred, in.x, CKPT_NONE);
 }
 
-/* Captions of one token each, at other places of the row. */
+/* Captions of one token each, at different positions of the row. */
 static int step(ckpt_program *p, const struct image *m, int i)
 {
     const struct stdit_geometry *g = &m->geometry;
@@ -74,7 +74,7 @@ static float *value_of(ckpt *c, int i, struct ckpt_param_info *info)
     return x;
 }
 
-/* How many of the first elements must stay: queries come first, then keys, then values. */
+/* How many of the first elements must not move: queries come first, then keys, then values. */
 static int64_t still_part(const struct ckpt_param_info *p, bool image)
 {
     const char *part = strrchr(p->name, '.') ? strstr(p->name, "attn.") : NULL;

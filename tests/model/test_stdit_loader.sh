@@ -131,7 +131,7 @@ refuses 1 "clips cannot be read, more than --max-bad $((known - 1))" "$train" $b
 echo "path,num_frames,height,width
 sizes/2.rgb,19,100,300
 sizes/3.rgb,20,150,200" >"$work/list.csv"
-refuses 1 "larger than it was said" "$train" $bad --steps 2
+refuses 1 "larger than announced" "$train" $bad --steps 2
 
 # ---- tar files, where libarchive and FFmpeg are there -------------------------------------------------
 
@@ -154,9 +154,9 @@ else
     cmp -s "$work/t" "$work/t2" || fail "tar files: other weights than the files in them"
     runs "3 x 5 frames" "$train" $data "$work/tars/b.tar"
     head -c 6000 "$work/tars/a.tar" >"$work/tars/c.tar"
-    refuses 1 "c.tar: is cut off behind 1 members" "$train" $data "$work/tars/c.tar"
+    refuses 1 "c.tar: is truncated after 1 members" "$train" $data "$work/tars/c.tar"
     gzip -c "$work/tars/b.tar" >"$work/z.tar"
-    refuses 1 "z.tar: no tar file" "$train" $data "$work/z.tar"
+    refuses 1 "z.tar: not a tar file" "$train" $data "$work/z.tar"
     : >"$work/none.tar"
     refuses 1 "none.tar: is empty" "$train" $data "$work/none.tar"
     refuses 1 "gone.tar: No such file" "$train" $data "$work/gone.tar"

@@ -101,21 +101,21 @@ refuses 1 "up to six numbers" $sample $one --mask-strategy "0,x"
 refuses 1 "an edit ratio" $sample $one --mask-strategy "0,0,0,0,1,2"
 refuses 1 "a length of 0" $sample $one --mask-strategy "0,0,0,0,0"
 refuses 1 "reference 1; there is 1" $sample $one --mask-strategy "0,1"
-refuses 1 "segment 1; --loop 1 has none" $sample $one --mask-strategy "1"
+refuses 1 "no segment 1 with --loop 1" $sample $one --mask-strategy "1"
 refuses 1 "start of 3 in a reference of 1 latent" $sample $one --mask-strategy "0,0,3"
 refuses 1 "start of 7 in clips of 5 latent" $sample $one --mask-strategy "0,0,0,7"
 runs "1 of 4 latent frames are given" $sample $one --mask-strategy "0,0,0,0,4"
-refuses 1 "no mask strategy" $sample $one
+refuses 1 "without a mask strategy" $sample $one
 refuses 1 "reference 0; there are 0" $sample $small --mask-strategy "0"
 refuses 1 "No such file" $sample $small --reference "$work/none.rgb" --mask-strategy 0
 refuses 1 "name is empty" $sample $small --reference "$work/picture.rgb;" --mask-strategy 0
-refuses 1 "what is drawn is" $sample $small --mask-strategy 0 \
+refuses 1 "samples are" $sample $small --mask-strategy 0 \
     --reference "$here/stdit_sample_given.safetensors"
 refuses 1 "not a file of vae-encode" $sample $small --reference "$data" --mask-strategy 0
-refuses 2 "nothing in common" $sample $small --loop 2 --condition-frames 0
-refuses 2 "fives are given on" $sample $small --loop 2 --condition-frames 3
+refuses 2 "no frames in common" $sample $small --loop 2 --condition-frames 0
+refuses 2 "a multiple of 5" $sample $small --loop 2 --condition-frames 3
 refuses 2 "are for --loop" $sample $small --condition-frames 5
-refuses 1 "leave nothing to draw" $sample $small --loop 2
+refuses 1 "leaves none of them to sample" $sample $small --loop 2
 refuses 2 "--loop: 0 is out of range" $sample $small --loop 0
 refuses 2 "--align: 0 is out of range" $sample $small --align 0
 refuses 1 "has no tensor \"noise\"" $sample $small --noise "$work/vae"

@@ -140,7 +140,7 @@ refuses 1 "--seed 42" "$train" $small --video "$clip" --seed 7 --resume "$work/s
 refuses 1 "trained on 2 samples" "$train" $small --video "$clip" --batch 1 --resume "$work/state"
 refuses 1 "made with mask-stage adapt, this run has 1" "$train" $small --video "$clip" --clips 3 \
     --mask-stage 1 --resume "$work/state"
-grep -q "; --resume-changed goes on" "$work/err" || fail "a refusal without the way on"
+grep -q "; --resume-changed continues" "$work/err" || fail "a refusal without the way on"
 refuses 1 "exact-timestep no, this run has yes" "$train" $small --video "$clip" --clips 3 \
     --mask-stage adapt --exact-timestep --resume "$work/state"
 on_clip --clips 3 --mask-stage 1 --steps 6 --resume "$work/state" --resume-changed --lr 0.5 ||
@@ -180,7 +180,7 @@ refuses 2 "even whole width" "$train" --hidden 36 --heads 12
 refuses 2 "does not divide" "$train" --batch 4 --micro-batch 3
 refuses 2 "mask-stage" "$train" --mask-stage 7
 refuses 2 "unexpected argument" "$train" clip.mp4
-refuses 1 "says 5, the data 4" "$train" --in-channels 5 --features "$features"
+refuses 1 "is 5, the data has 4" "$train" --in-channels 5 --features "$features"
 refuses 1 "raise --text-tokens" "$train" --text-tokens 5 --features "$features"
 refuses 1 "has 16 frames" "$train" $small --video "$clip" --frames 40
 refuses 1 "/nonexistent" "$train" $small --video "$clip" --save /nonexistent/weights
@@ -191,7 +191,7 @@ refuses 1 "nothing-here" "$train" $small --video "$work/nothing-here"
 refuses 1 "nothing-here" "$train" --features "$work/nothing-here"
 refuses 1 'no tensor "z"' "$train" --features "$weights"
 head -c 50000 "$clip" >"$work/short.rgb"
-refuses 1 "16 frames that it announces" "$train" $small --frames 16 --video "$work/short.rgb"
+refuses 1 "16 announced frames" "$train" $small --frames 16 --video "$work/short.rgb"
 head -c 5000 "$features" >"$work/noise.mp4"
 refuses 1 "noise.mp4" "$train" $small --video "$work/noise.mp4"
 head -c 3000 "$features" >"$work/cut.safetensors"

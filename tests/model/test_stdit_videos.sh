@@ -85,7 +85,7 @@ runs "budget" "$sample" --model XL/2 --hidden 96 --heads 4 --depth 1 --plan-only
 refuses 2 "--video-dir needs --vae" "$train" $model --video-dir "$work/videos"
 refuses 2 "are for --video-dir" "$train" $model --vae "$work/vae"
 refuses 2 "exclude each other" "$train" $data --video x
-refuses 2 "are needed" "$sample" $model --vae "$work/vae"
+refuses 2 "are required" "$sample" $model --vae "$work/vae"
 refuses 2 "no such preset" "$sample" $weights --model none
 refuses 2 "--steps: 0 is out of range" "$sample" $weights --steps 0
 refuses 1 "No such file" "$train" $data --video-dir "$work/nothing"
@@ -105,13 +105,13 @@ runs "predicted step" "$sample" $bare --load "$work/null" --partial
 refuses 1 "such preset" "$sample" $weights --vae-model none
 # A video that ends before its frames: other clips take the place of those that it lacks.
 clip "$work/cut.rgb" 4 5
-refuses 1 "no clip of the videos" "$train" $data --video-dir "$work/cut.rgb" --steps 1
+refuses 1 "no clip can be read" "$train" $data --video-dir "$work/cut.rgb" --steps 1
 mkdir "$work/cut"
 cp "$work/videos/b.rgb" "$work/cut"
 clip "$work/cut/a.rgb" 9 11
 runs "the next clip takes its place" "$train" $data --video-dir "$work/cut" --steps 3 \
     --sample-steps 0 --log "$work/cut.log"
-grep -q "a.rgb: ends before the 11 frames" "$work/err" || fail "a video that ends early"
+grep -q "a.rgb: ends before the 11 announced frames" "$work/err" || fail "a video that ends early"
 [ "$(losses "$work/cut.log" | wc -l)" = 3 ] || fail "a video that ends early stops the run"
 
 finish

@@ -30,7 +30,7 @@ weights="$small --load $work/w"
 # ---- there and back: 40 frames are chunks of 17, 17 and 6; sizes are odd ---------------------------
 
 clip "$work/odd.rgb" 15 9 40 $((40 * 15 * 9 * 3))
-runs "15 x 9 are filled up to 16 x 10" "$encode" $weights "$work/odd.rgb" "$work/odd"
+runs "15 x 9 are padded to 16 x 10" "$encode" $weights "$work/odd.rgb" "$work/odd"
 runs "40 frames of 15 x 9 to 12 latents" "$encode" $weights "$work/odd.rgb" "$work/odd"
 runs "40 frames of 15 x 9" "$decode" $weights "$work/odd" "$work/back.rgb"
 # Of the second chunk: the first is warm-up, the third another program.
@@ -119,7 +119,7 @@ done
 # ---- what goes wrong ---------------------------------------------------------------------------------
 
 clip "$work/cut.rgb" 16 8 40 $((20 * 16 * 8 * 3 + 100))
-runs "ends after 20 of the 40 frames" "$encode" $weights "$work/cut.rgb" "$work/cut"
+runs "ends after 20 of 40 announced frames" "$encode" $weights "$work/cut.rgb" "$work/cut"
 runs "20 frames of 16 x 8" "$decode" $weights "$work/cut" "$work/back.rgb"
 clip "$work/none.rgb" 16 8 40 0
 refuses 1 "holds no frame" "$encode" $weights "$work/none.rgb" "$work/none"
@@ -130,7 +130,7 @@ refuses 1 "channels" "$decode" --plan-only $small --latent 8 "$work/odd" "$work/
 refuses 1 "cells" "$decode" --plan-only $small --spatial-widths 4,4,4 "$work/odd" "$work/back.rgb"
 refuses 1 "parameters are missing" "$decode" $weights --temporal-layers 2 "$work/odd" "$work/x.rgb"
 refuses 2 "--load FILE is missing" "$encode" $small "$work/odd.rgb" "$work/odd"
-refuses 2 "two files are needed" "$encode" $weights "$work/odd.rgb"
+refuses 2 "give two files" "$encode" $weights "$work/odd.rgb"
 refuses 2 "more" "$encode" $weights "$work/odd.rgb" "$work/odd" more
 refuses 2 "--tiles: 0 is out of range" "$encode" $weights --tiles 0 "$work/odd.rgb" "$work/odd"
 head -c 2000 "$work/odd" >"$work/half"
@@ -146,7 +146,7 @@ else
     runs "frames of" "$encode" $weights "$work/bunny.mp4" "$work/again"
     head -c 3000 "$root/examples/data/bunny.mp4" >"$work/broken.mp4"
     refuses 1 "broken.mp4" "$encode" $weights "$work/broken.mp4" "$work/again"
-    refuses 1 "even sizes" "$decode" $weights "$work/odd" "$work/odd.mp4"
+    refuses 1 "must be even" "$decode" $weights "$work/odd" "$work/odd.mp4"
 fi
 
 finish

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What judges an autoencoder and what its latents may be: LPIPS against its definition in double
- * precision, files that do not hold it, and the codebook that follows its rows.
+ * Measures of an autoencoder: LPIPS against its definition in double precision, invalid LPIPS
+ * files, and the codebook that follows its rows.
  */
 #include <math.h>
 #include <string.h>
@@ -21,7 +21,7 @@ enum { FRAMES = 2, SIDE = 17, PIXELS = FRAMES * SIDE * SIDE * 3 };
 static const int layer[LPIPS_CONVS] = {0, 2, 5, 7, 10, 12, 14, 17, 19, 21, 24, 26, 28};
 static const int64_t width[LPIPS_CONVS] = {64,  64,  128, 128, 256, 256, 256,
                                            512, 512, 512, 512, 512, 512};
-/* The distance that is taken behind a convolution, or -1. */
+/* The distance that is measured after a convolution, or -1. */
 static const int tap[LPIPS_CONVS] = {-1, 0, -1, 1, -1, -1, 2, -1, -1, 3, -1, -1, 4};
 
 struct vgg {
@@ -65,14 +65,14 @@ static void free_vgg(struct vgg *v)
         free(v->lin[i]);
 }
 
-/* What stands before the number of a layer: torchvision's names, or those that the lpips package
- * gives it in its slices, each up to a distance. */
+/* The prefix before the number of a layer: torchvision's names, or those of the lpips package by
+ * slices, each up to a distance. */
 static const char *const torchvision[LPIPS_TAPS] = {"features", "features", "features", "features",
                                                     "features"};
 static const char *const package[LPIPS_TAPS] = {"net.slice1", "net.slice2", "net.slice3",
                                                 "net.slice4", "net.slice5"};
 
-/* Writes the file without the tensor of this name; NULL: whole. */
+/* Writes the file without the tensor of this name; NULL: the complete file. */
 static void write_vgg(const struct vgg *v, const char *const *names, const char *without)
 {
     ckpt_file_writer *w;
@@ -96,7 +96,7 @@ static void write_vgg(const struct vgg *v, const char *const *names, const char 
     assert_int_equal(ckpt_file_commit(w), 0);
 }
 
-/* Features behind every distance, of frames [T, H, W, 3] in fp64. */
+/* Features after every distance, of frames [T, H, W, 3] in fp64. */
 static void features(const struct vgg *v, const double *pixels, struct array *out)
 {
     static const double mean[] = {-.030, -.088, -.188}, spread[] = {.458, .448, .450};
@@ -167,7 +167,7 @@ static ckpt_tensor record_lpips(ckpt_tape *t, int64_t batch, void *user)
     return vae_lpips(&j->lpips, t, ckpt_constant(t, "x", CKPT_F32, 5, shape, j->x), j->y, j->part);
 }
 
-/* Loss and gradient with respect to y, part frames at a time. */
+/* Loss and gradient with respect to y, `part` frames at a time. */
 static float run_lpips(struct judged *j, const float *y, float *dy)
 {
     struct ckpt_adamw adamw = CKPT_ADAMW_INIT;
@@ -227,7 +227,7 @@ static void test_lpips(void **state)
     free(x), free(y), free(dy), free(along), free(again), free(wide);
 }
 
-/* A file that lacks one tensor, and one whose first layer sees one channel. */
+/* A file that lacks one tensor, and one whose first layer has one channel. */
 static void test_wrong_files(void **state)
 {
     struct vgg v = draw_vgg();
@@ -299,7 +299,7 @@ struct codebook {
     double book[ENTRIES * WIDTH], count[ENTRIES], total[ENTRIES * WIDTH];
 };
 
-/* The entry has moved to a row that no other has taken. */
+/* The entry has moved to a row that no other entry has. */
 static void check_moved(struct codebook *w, int entry, const float *place, const float *z,
                         bool *taken)
 {
@@ -315,7 +315,7 @@ static void check_moved(struct codebook *w, int entry, const float *place, const
     }
 }
 
-/* The same update; book is what the step made of it.  Returns how many entries were dead. */
+/* The same update; book is the result of the step.  Returns how many entries were dead. */
 static int follow(struct codebook *w, const float *z, const float *book)
 {
     double n[ENTRIES] = {0}, sum[ENTRIES * WIDTH] = {0};
@@ -343,7 +343,7 @@ static int follow(struct codebook *w, const float *z, const float *book)
     return dead;
 }
 
-/* The codebook comes near the rows, whatever the size of micro-steps. */
+/* The codebook approaches the rows, whatever the size of micro-steps. */
 static void check_codebook(int64_t micro, float *book)
 {
     struct coded k;
@@ -381,8 +381,8 @@ static void test_codebook(void **state)
     assert_memory_equal(book, pieces, sizeof book);
 }
 
-/* All entries but one far away, as if rows had been near them: they come back when that is long
- * enough ago, and in the end all have rows. */
+/* All entries but one are far away, as if rows had been near them: they are replaced when that is
+ * long enough ago, and in the end all have rows. */
 static void test_dead_entries(void **state)
 {
     float book[ENTRIES * WIDTH], count[ENTRIES], total[ENTRIES * WIDTH];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The parameters of the autoencoder of Open-Sora 1.2: the counts of its four parts, and every name
- * and shape as files have them.  A file of the tiny one goes out and comes in again bit for bit.
+ * and shape in files.  The weights of the tiny model are written and read back bit for bit.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -58,7 +58,7 @@ static void test_counts(void **state)
     ckpt_close(c);
 }
 
-/* What is frozen is a buffer. */
+/* Frozen parameters are buffers. */
 static void test_frozen(void **state)
 {
     struct ckpt_options opt = CKPT_OPTIONS_INIT;
@@ -81,7 +81,7 @@ static void test_frozen(void **state)
 
 /* ---- names and shapes ---------------------------------------------------------------------- */
 
-/* "name 512x512x3x3" of the i-th parameter, as a file has it. */
+/* "name 512x512x3x3" of the i-th parameter, in the order of files. */
 static void describe(const ckpt *c, int i, char *line, size_t size)
 {
     const struct param *p = &c->params.data[i];
@@ -157,7 +157,7 @@ static void test_round_trip(void **state)
     unlink(file);
 }
 
-/* The kernel in the file has its channels before its places: x[k][c][p] is here w[k][p][c]. */
+/* Kernels in files have their channels before their positions: x[k][c][p] is w[k][p][c] here. */
 static void test_kernel_order(void **state)
 {
     struct vae m;
@@ -199,7 +199,7 @@ static void test_frames(void **state)
     assert_int_equal(vae_latent_frames(33, 0), 9);
 }
 
-/* What comes out of a program that encodes and decodes clips of so many frames. */
+/* The outputs of a program that encodes and decodes clips of this many frames. */
 struct trip {
     const struct vae *m;
     int64_t frames;

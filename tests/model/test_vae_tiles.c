@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Bands of the 2-D autoencoder: whatever the cut, the bits are those of the whole frame, and
- * narrower bands need less memory.
+ * Bands of the 2-D autoencoder: every cut gives the bits of the whole frame, and narrower bands
+ * need less memory.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -140,7 +140,7 @@ static void test_decode(void **state)
     check_cuts(&k);
 }
 
-/* The mean difference of two results, as a share of what the first is on average. */
+/* The mean difference of two results, divided by the mean magnitude of the first. */
 static double mean_difference(const float *whole, const float *y, int64_t n)
 {
     double difference = 0, size = 0;
@@ -152,8 +152,8 @@ static double mean_difference(const float *whole, const float *y, int64_t n)
     return difference / size;
 }
 
-/* Two bands of 8 rows of latents that go on for one row: what both are alone, and where both are
- * the mixture of them. */
+/* Two bands of 8 rows of latents that overlap by one row: each alone, and their blend in the
+ * overlap. */
 static void check_mixture(struct coded *k, const float *y, int64_t n)
 {
     enum { ROWS = 16, FROM = 7, TO = 9 };
@@ -180,7 +180,8 @@ static void check_mixture(struct coded *k, const float *y, int64_t n)
     free(below);
 }
 
-/* Blended bands are near the whole, but are not it; on a plane too low to be cut they are. */
+/* Blended bands are near the result of the whole frame but not equal; a plane too low to be cut is
+ * equal. */
 static void check_blend(struct coded *k)
 {
     struct vae_cut whole = {0, 1, false}, two = {0, 2, true};
@@ -227,7 +228,8 @@ static int64_t peak_of(struct coded *k, struct vae_cut cut)
     return info.planned_peak;
 }
 
-/* Less with fewer frames at a time, less with bands, and a budget takes the cut that fits it. */
+/* Fewer frames at a time need less memory, bands need less, and a budget selects the cut that fits.
+ * */
 static void check_memory(struct coded *k)
 {
     struct vae_cut cut[VAE_CUTS];

@@ -144,7 +144,7 @@ cmp -s "$work/vq" "$work/vq-rest" || fail "vq: weights or codebook of a resumed 
 
 # Sizes that are no whole cells are filled up, and it is said.
 on_clip --size 15x9 --steps 2 || fail "15 x 9: $(cat "$work/err")"
-grep -q "filled up to 16 x 10" "$work/out" || fail "nothing is said of what was filled up"
+grep -q "padded to 16 x 10" "$work/out" || fail "the padding is not reported"
 
 # ---- bad input ------------------------------------------------------------------------------------
 
@@ -154,7 +154,7 @@ refuses 2 "as 17x256x256" "$train" --random 15x45
 refuses 2 "exclude each other" "$train" --random 4x8x8 --video "$clip"
 refuses 2 "fp32 or bf16" "$train" --dtype fp16
 refuses 2 "no such preset" "$train" --model big
-refuses 2 "no whole number" "$train" --groups 3
+refuses 2 "do not divide into" "$train" --groups 3
 refuses 2 "as 128,256" "$train" --spatial-widths 4,,8
 refuses 2 "three levels" "$train" --temporal-widths 4,8
 refuses 2 "numbers of frames" "$train" --lengths 0
@@ -177,6 +177,6 @@ refuses 1 "/nonexistent" "$train" $small --video "$clip" --out /nonexistent/fram
 refuses 1 "nothing-here" "$train" $small --video "$work/nothing-here"
 refuses 1 'no tensor "x"' "$train" --tensors "$work/free"
 head -c 50000 "$clip" >"$work/short.rgb"
-refuses 1 "16 frames that it announces" "$train" $small --video "$work/short.rgb" --clips 1 --frames 16
+refuses 1 "16 announced frames" "$train" $small --video "$work/short.rgb" --clips 1 --frames 16
 
 finish

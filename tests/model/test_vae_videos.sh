@@ -49,7 +49,7 @@ done
 data="--lengths 3,4 --video-dir $work/videos"
 runs "videos: .*videos, 8 x 4 frames" "$train" $small $data --steps 8 --log "$work/log" --save "$work/w" \
     --out "$work/pictures"
-grep -q "data: steps waited [0-9]" "$work/out" || fail "no share of waiting: $(cat "$work/out")"
+grep -q "data: steps waited for it during [0-9]" "$work/out" || fail "no share of waiting: $(cat "$work/out")"
 [ "$(grep -c '"data_ms": [0-9]' "$work/log")" = 8 ] || fail "no data_ms in the log"
 [ -s "$work/pictures/clip.png" ] && [ -s "$work/pictures/reconstruction-7.png" ] || fail "no pictures"
 for choice in "--workers 1" "--workers 5" "--workers 1 --loader-memory 4300K" "--host 16M" \

@@ -104,10 +104,10 @@ head -c $((size - 8)) "$work/one/latents-00002.safetensors" >"$work/bad/latents-
 refuses 1 "latents-00002.safetensors: has .* bytes" "$train" $data --cache "$work/bad"
 rm "$work/bad/latents-00002.safetensors"
 refuses 1 "latents-00002.safetensors: No such file" "$train" $data --cache "$work/bad"
-runs "all sums are right" "$encode" --check --output "$work/one"
+runs "all checksums match" "$encode" --check --output "$work/one"
 mkdir "$work/empty"
 refuses 1 "no video" "$encode" $one --data "$work/empty" --output "$work/none"
-refuses 2 "--cache says it" "$train" $data --cache "$work/one" --frames 5
+refuses 2 "the cache has them" "$train" $data --cache "$work/one" --frames 5
 refuses 2 "exclude each other" "$train" $data --cache "$work/one" --video-dir "$work/videos"
 refuses 2 "needs --vae" "$train" $data --cache "$work/one" --sample-steps 2
 
@@ -138,7 +138,7 @@ runs "written" "$encode" $coder $buckets --data "$work/sizes" --output "$work/bu
 runs "weights" "$train" $small $buckets --vae "$work/vae" --video-dir "$work/sizes" --steps 3 --save "$work/w"
 runs "4 of 4 clips" "$train" $small $buckets --cache "$work/buckets" --steps 3 --save "$work/w2"
 cmp -s "$work/w" "$work/w2" || fail "buckets: other weights than encoding on the way"
-refuses 1 "buckets trains on several sizes" "$train" $data --cache "$work/buckets"
+refuses 1 "buckets to train on several sizes" "$train" $data --cache "$work/buckets"
 echo '{"240p": {"1": [1.0, 2], "17": [1.0, 1]}, "144p": {"1": [1.0, 2]}}' >"$work/table.json"
 refuses 1 "another table" "$train" $small $buckets --cache "$work/buckets" --steps 3
 
@@ -181,7 +181,7 @@ if "$encode" $one $captions --shard 16 --output "$work/text" --threads 1 >"$work
     else
         grep -qE "without (FFmpeg|libarchive)" "$work/err" || fail "tar: $(cat "$work/err")"
     fi
-    runs "no caption, so an empty one, of: 3.rgb" "$encode" $one $captions --clips 1 --output "$work/without"
+    runs "no caption, so an empty one, for: 3.rgb" "$encode" $one $captions --clips 1 --output "$work/without"
 
     # CogVideoX: the weights are those of the files that cogvideo-encode and text-encode write.
     mkdir "$work/cog" "$work/cog/vae" "$work/dit" "$work/lines"

@@ -82,7 +82,7 @@ measured "$work/two.log.1" 4 | cmp -s "$work/a" - || fail "ranks measure other l
 draw one --load "$work/two.w" --lr 0 --steps 1 --val "$features"
 measured "$work/one.log" 1 | cmp -s "$work/a" - || fail "one rank measures another loss"
 
-refuses 2 "say on what" $train --val-every 2
+refuses 2 "needs --val" $train --val-every 2
 refuses 2 "there is no average" $train --val "$features" --val-ema --ema-decay 0
 refuses 1 "none" $train --steps 2 --val "$work/none"
 printf 'no file' >"$work/odd"

@@ -36,7 +36,7 @@ int64_t rng_dim(struct rng *r, int64_t high)
 
 /* ---- shapes --------------------------------------------------------------------------------- */
 
-/* Some 40,000 elements: several of the chunks and column blocks that kernels cut their work in. */
+/* About 40,000 elements: several of the chunks and column blocks of kernels. */
 static const int64_t large[][5] = {
     {40001}, {133, 301}, {7, 19, 301}, {3, 5, 9, 301}, {2, 3, 5, 9, 151}};
 
@@ -112,7 +112,7 @@ void case_free(struct op_case *c)
     array_free(&c->weight);
 }
 
-/* Values that the dtype can hold, so that only the op itself is judged. */
+/* Values that the dtype represents exactly, so that only the op is tested. */
 static void round_values(struct operand *o, enum ckpt_dtype dtype)
 {
     for (int64_t i = 0; i < o->value.n; i++) {
@@ -135,7 +135,7 @@ static void shuffle(struct rng *r, int *axes, int n)
     }
 }
 
-/* Chooses how the parameter becomes the operand, and the parameter's shape. */
+/* Chooses how the op sees the parameter, and the parameter's shape. */
 static void draw_view(struct operand *o, struct rng *r)
 {
     int64_t cut[CKPT_MAX_DIMS];
@@ -157,7 +157,7 @@ static void draw_view(struct operand *o, struct rng *r)
         o->base_shape[o->axes[i]] = cut[i];
 }
 
-/* Sends the places 0, 1, 2 ... of the parameter through the same permutation and slice. */
+/* Maps the places 0, 1, 2 ... of the parameter through the same permutation and slice. */
 static void map_view(struct operand *o)
 {
     struct array base, permuted;

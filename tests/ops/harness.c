@@ -275,7 +275,8 @@ static double difference(struct op_case *c, int k, const double *direction)
     return (loss_along(c, k, direction, h) - loss_along(c, k, direction, -h)) / (2 * h);
 }
 
-/* The part of a gradient that belongs to what the op does not see of a parameter: zero. */
+/* The part of a gradient for elements of the parameter that the op does not see: it must be zero.
+ * */
 static double square_outside(const struct operand *o, const double *gradient)
 {
     double square = 0;
@@ -315,7 +316,7 @@ static struct gradient_error error_of_elements(struct op_case *c, int k, const d
     return e;
 }
 
-/* Along a random direction an error shows with its own size, whichever elements it sits in. */
+/* Along a random direction an error has its full size, whichever elements have it. */
 static struct gradient_error error_of_directions(struct op_case *c, int k, const double *gradient)
 {
     const struct operand *o = &c->in[k];
@@ -366,8 +367,8 @@ static int report(const struct op_case *c, int trial, const char *what, double e
     return 1;
 }
 
-/* Errors of a gradient are measured against r as well: where softmax saturates the true gradient
- * is next to zero and fp32 rounding of the terms that cancel is all that is left. */
+/* Errors of a gradient are also measured against r: where softmax saturates, the true gradient is
+ * near zero, and only the fp32 rounding of cancelling terms remains. */
 static int compare_gradient(struct op_case *c, int trial, int k, const double *gradient,
                             double *worst)
 {
@@ -475,8 +476,8 @@ static int run_trial(const struct op_row *row, int trial, enum ckpt_dtype dtype,
     return failed;
 }
 
-/* But for ops without a gradient, and those whose operands are drawn with ties, where two
- * differences of the reference show a corner. */
+/* All trials but those of ops without a gradient, and of ops whose operands are drawn with ties,
+ * where two differences of the reference would cross a corner. */
 static bool has_second(const struct op_row *row)
 {
     static const char *const others[] = {

@@ -97,14 +97,14 @@ void draw_broadcast(struct op_case *c, struct rng *r, enum role role, int ndim,
 /* Fills with zeros and ones, ones more often. */
 void draw_mask(struct operand *o, struct rng *r);
 
-/* Rounds the values to what their dtype can hold and chooses the parameters behind the operands. */
+/* Rounds the values to the dtype and chooses the parameters of the operands. */
 void case_prepare(struct op_case *c, struct rng *r);
 void case_free(struct op_case *c);
 
 /* Runs every row in every trial and both dtypes, or only rows named argv[1].  Returns main's
  * result. */
 int harness_main(int argc, char **argv, const struct op_row *rows);
-/* The same of the first trials alone, for many ops that one kernel runs. */
+/* The same with the first trials only, for many ops that share one kernel. */
 int harness_run(int argc, char **argv, const struct op_row *rows, int trials);
 
 /* |a - b| / max(|b|, floor), L2 norms. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Every differentiable op once more, as plain fp64 loops written from the definitions in ckpt.h.
- * Nothing here is shared with the library, nothing is fast.
+ * Every differentiable op as plain fp64 loops, written from the definitions in ckpt.h.  Nothing is
+ * shared with the library, and nothing is optimized.
  */
 #ifndef TEST_REFERENCE_H
 #define TEST_REFERENCE_H
@@ -28,10 +28,10 @@ struct op_attr {
     int64_t conv[3][3]; /* strides, padding before, padding after, of three axes */
 };
 
-/* Sets shape and makes room, zeroed; ends the test program when there is no memory. */
+/* Sets the shape and allocates zeros; ends the test program if there is no memory. */
 void array_init(struct array *a, int ndim, const int64_t *shape);
 void array_free(struct array *a);
-/* Where element `index` of `like` reads from b under NumPy broadcasting. */
+/* The index in b of element `index` of `like` under NumPy broadcasting. */
 int64_t array_broadcast(const struct array *like, const struct array *b, int64_t index);
 
 /* Inputs in the order of the public call; *out is made here. */

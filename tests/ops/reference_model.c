@@ -160,8 +160,8 @@ void ref_timestep_embedding(const struct array *in, struct array *out, const str
 }
 
 /*
- * Visits every element of a video [B, C, T, H, W] with its place in the tokens; patch order
- * (c, t, h, w), or (t, h, w, c) if channel_last.
+ * Visits every element of a video [B, C, T, H, W] with its place in the tokens; patch order (c, t,
+ * h, w), or (t, h, w, c) if channel_last.
  */
 struct patches {
     int64_t C, T, H, W, pt, ph, pw;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Attention of language models on random shapes, as test_gradients: causal, windows, grouped heads,
- * biases, packed documents, lengths, and all of them together.
+ * Attention of language models on random shapes, in the manner of test_gradients: causal, windows,
+ * grouped heads, biases, packed documents, lengths, and all of them together.
  */
 #include "harness.h"
 
@@ -12,7 +12,7 @@
 
 enum { Q, K, V, BIAS, FIRST, LENGTHS, OPERANDS };
 
-/* What a case asks for, in attr: axis is causal, size[0] the window. */
+/* The attributes of a case: axis is causal, size[0] the window. */
 static bool sees(const struct array *in, const struct op_attr *a, int64_t row, int64_t key)
 {
     const struct array *q = &in[Q];
@@ -121,7 +121,7 @@ static void draw_places(struct op_case *c, struct rng *r, int ndim, const int64_
         o->value.x[i] = (double)rng_range(r, -1, most + 1);
 }
 
-/* Broadcast along any axis but the keys: adding one number to all scores has no gradient. */
+/* Broadcast along any axis but the keys: a constant added to all scores has no gradient. */
 static void add_bias(struct op_case *c, struct rng *r, int ndim, const int64_t *all)
 {
     int64_t shape[CKPT_MAX_DIMS];

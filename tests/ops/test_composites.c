@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tensors and parameters that are used several times, through views and through several ops: their
- * gradients add up.  Same harness as test_gradients.
+ * Tensors and parameters with several uses, through views and through several ops: their gradients
+ * add up.  Same harness as test_gradients.
  */
 #include "harness.h"
 
@@ -163,7 +163,8 @@ static void ref_layer(const struct array *in, struct array *out, const struct op
     array_free(&y);
 }
 
-/* Read once more, y has a gradient that is not gelu's alone; used once more, so has the bias. */
+/* With another reader, the gradient of y is not GELU's alone; with another use, the bias has two
+ * gradients. */
 static ckpt_tensor record_shared_layer(ckpt_tape *t, const ckpt_tensor *in, const struct op_case *c)
 {
     (void)c;
@@ -210,7 +211,7 @@ static void draw_affine_layer(struct op_case *c, struct rng *r, int trial)
         case_add(c, r, ROLE_PARAM, 1, &width);
 }
 
-/* The rows of the vectors belong to a sample each, or to all. */
+/* The rows of the vectors belong to one sample each, or to all. */
 static void draw_modulated_layer(struct op_case *c, struct rng *r, int trial)
 {
     int64_t width;
@@ -236,7 +237,7 @@ static void ref_norm_layer(const struct array *in, struct array *out, const stru
     array_free(&z);
 }
 
-/* The sum so far comes to z as the addend of its norm's gradient. */
+/* The sum so far reaches z as the addend of its norm's gradient. */
 static ckpt_tensor record_affine_layer(ckpt_tape *t, const ckpt_tensor *in, const struct op_case *c)
 {
     ckpt_tensor z = layer_of(t, in);
@@ -287,7 +288,8 @@ static void ref_rms_layer(const struct array *in, struct array *out, const struc
     array_free(&n);
 }
 
-/* Two uses of the parameters: the gate's rule brings one gradient of the bias, a pass the other. */
+/* Two uses of the parameters: the rule of the gate computes one gradient of the bias, a pass the
+ * other. */
 static ckpt_tensor record_gated_layer(ckpt_tape *t, const ckpt_tensor *in, const struct op_case *c)
 {
     (void)c;
@@ -415,7 +417,7 @@ static void cut_last(ckpt_tape *t, const struct op_case *c, ckpt_tensor qkv, con
     }
 }
 
-/* Cuts an axis of 3: they are written side by side. */
+/* Cuts an axis of 3: the gradients are written side by side. */
 static void cut_apart(ckpt_tape *t, const struct op_case *c, ckpt_tensor qkv, const int *swap,
                       ckpt_tensor *part)
 {
@@ -624,7 +626,7 @@ static void ref_residual_linear(const struct array *in, struct array *out, const
     array_free(&y);
 }
 
-/* From the large trials on rows of the real width, and rows that several warps share. */
+/* From the large trials on: rows of the real width, and rows that several warps share. */
 static void draw_residual_norm(struct op_case *c, struct rng *r, int trial)
 {
     int64_t width = trial < TRIAL_LARGE ? rng_range(r, 3, 24) : trial % 2 ? 1152 : 2504;

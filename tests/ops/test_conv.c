@@ -47,7 +47,8 @@ static void shape_of(const struct array *like, const int64_t *size, int64_t chan
     shape[like->ndim - 1] = channels;
 }
 
-/* Where tap t of place o of the smaller side of a convolution stands on the larger one, or -1. */
+/* The position of tap t of place o of the smaller side of a convolution on the larger side, or -1.
+ * */
 static int64_t reach(const struct op_attr *a, const int64_t *o, const int64_t *t,
                      const int64_t *size)
 {
@@ -109,7 +110,7 @@ static void ref_any_conv(const struct array *in, struct array *out, const struct
     add_bias(out, &in[2]);
 }
 
-/* {dy, x} -> dw: every product of the above goes to its weight. */
+/* {dy, x} -> dw: every product of the function above is added to its weight. */
 static void ref_dw(const struct array *in, struct array *out, const struct op_attr *a)
 {
     int64_t size[3], to[3], o[3], t[3], shape[5], K = in[0].shape[in[0].ndim - 1];
@@ -295,7 +296,7 @@ static void draw_depthwise(struct op_case *c, struct rng *r, int trial)
     draw_any(c, r, trial, true);
 }
 
-/* The smaller side is what is given: of the padding so much that something is left. */
+/* The smaller side is given; the padding leaves at least one place. */
 static void draw_transpose(struct op_case *c, struct rng *r, int trial)
 {
     struct op_attr *a = &c->attr;
@@ -387,7 +388,8 @@ static void draw_pool(struct op_case *c, struct rng *r, int trial)
     add_picture(c, r, ndim, trial == TRIAL_TINY ? 1 : 2, x, trial == TRIAL_TINY ? 1 : channels);
 }
 
-/* No two values of a window are equal, also in bf16: a difference would have two slopes. */
+/* No two values of a window are equal, also in bf16: a difference quotient would have two slopes.
+ * */
 static void draw_largest(struct op_case *c, struct rng *r, int trial)
 {
     draw_pool(c, r, trial);

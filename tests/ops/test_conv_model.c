@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A small network of convolutions of every kind and pools whose windows overlap: its loss falls,
- * budgets down to the smallest one and offloading change no bit, and red zones stay whole.  And
- * what numbers alone show: where NaN and equal values go, and rows that do not depend on others.
+ * A small network with convolutions of every kind and pools with overlapping windows: its loss
+ * falls, budgets down to the smallest and offloading change no bit, and red zones stay intact.
+ * Also properties that only numbers show: where NaN and equal values go, and rows that do not
+ * depend on others.
  */
 #include <math.h>
 #include <stddef.h>
@@ -341,7 +342,7 @@ static int run_clip(ckpt *c, struct clip *k, const float *x, float *y)
     return rc;
 }
 
-/* A clip at once and in parts of any length: few frames make engines sum in parts. */
+/* A clip at once and in parts of any length: with few frames, engines sum in parts. */
 static int check_clip(void)
 {
     static float x[CLIP * CLIP_FRAME], whole[(CLIP - 2) * CLIP_FRAME];

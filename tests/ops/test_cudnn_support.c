@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Does cuDNN take our graphs, in the workspace that the shape rules give them?  It decides from a
- * description of a device, so that no device is needed: only the last step, loading the compiled
+ * Whether cuDNN accepts our graphs with the workspace of the shape rules.  It decides from the
+ * description of a device, so no device is needed: only the last step, loading the compiled
  * kernels, fails without one.
  */
 #include <dlfcn.h>
@@ -23,7 +23,7 @@ static const char h100[] =
 
 static int failed;
 
-/* Is a recipe accepted, as it should be? */
+/* Whether a recipe is accepted, as expected. */
 static void check(const char *name, const struct cudnn_recipe *recipe, bool expected)
 {
     struct cudnn_plan *plan = cudnn_plan_make(recipe, NULL, h100);
@@ -114,8 +114,8 @@ static struct cudnn_recipe conv_recipe(const struct cudnn_conv_graph *k, enum ck
                                             .exact = dtype == CKPT_F32}};
 }
 
-/* All three products, with a bias where there can be one; bf16 weights are gradients in front of
- * the workspace. */
+/* All three products, with a bias where one is possible; gradients of bf16 weights precede the
+ * workspace. */
 static void check_conv(const char *name, enum ckpt_dtype dtype, const struct conv_shape *s)
 {
     static const char *const kinds[] = {"y", "dx", "dw"};
@@ -162,7 +162,7 @@ static void check_like(const char *name, enum ckpt_dtype dtype, const struct con
     check(name, &recipe, true);
 }
 
-/* Bands and parts of one picture take the engine of another size: it must take them all. */
+/* Bands and parts of a picture use the engine of another size: it must support them all. */
 static void check_invariant(const char *name, enum ckpt_dtype dtype, struct conv_shape s)
 {
     static const int64_t samples[] = {1, 4, 17}, rows[] = {3, 8, 33, 90, 720};
@@ -178,7 +178,7 @@ static void check_invariant(const char *name, enum ckpt_dtype dtype, struct conv
         }
 }
 
-/* Parts of a clip: kernels of three frames over those that are there. */
+/* Parts of a clip: kernels of three frames over the available frames. */
 static void check_frames(const char *name, int64_t height, int64_t width, int64_t c, int64_t k)
 {
     static const int64_t frames[] = {1, 2, 3, 8, 13, 16, 45};
@@ -269,7 +269,7 @@ static void check_refusals(void)
     check("operands absent", &recipe, false);
 }
 
-/* The driver, or the stub that the toolkit has for linking; cuDNN finds what is loaded by name. */
+/* The driver, or the toolkit's stub for linking; cuDNN finds the loaded library by name. */
 static bool load_driver(void)
 {
     return dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL) ||

@@ -17,8 +17,8 @@ struct bad {
     ckpt_tensor result;
 };
 
-/* Operands are recorded inside the argument list of the call that is tested.  C leaves open whether
- * that comes before or after the call notes its own place, so it is noted here again. */
+/* Operands are recorded inside the argument list of the call under test.  C leaves open whether
+ * that happens before or after the call notes its own line, so the line is noted here again. */
 static ckpt_tensor zeros(ckpt_tape *t, int line, enum ckpt_dtype dtype, int ndim,
                          const int64_t *shape)
 {
@@ -101,7 +101,7 @@ static void bad_functions(ckpt_tape *t, struct bad *b)
 static void bad_norms(ckpt_tape *t, struct bad *b)
 {
     BAD("layer_norm", "i32", ckpt_layer_norm(t, I(2, 3), CKPT_NONE, CKPT_NONE, 1e-6f))
-    /* No kernel meets a tensor without rows, by which those of gradients would divide. */
+    /* No kernel gets a tensor without rows: gradients would divide by their number. */
     BAD("input", "axis 0 has size 0", ckpt_input(t, "rows", CKPT_F32, SHAPE(0, 3)))
     BAD("input", "6: the tensor would be too large", ckpt_input(t, "a", CKPT_F32, SHAPE(1L << 60)))
     BAD("input", "axis 1 has size 0", ckpt_input(t, "places", CKPT_BF16, SHAPE(2, 0, 5)))
@@ -144,7 +144,7 @@ static void bad_attention(ckpt_tape *t, struct bad *b)
     BAD("attention", "window 4", SEE(q, q, q, &window))
     BAD("attention", "first must be i32 [..., L]", SEE(q, q, q, &first))
     BAD("attention", "lengths must be i32 [...]", SEE(q, q, q, &lengths))
-    BAD("attention", "cannot share 3", SEE(F(4, 2, 8), F(4, 3, 8), F(4, 3, 8), NULL))
+    BAD("attention", "not a multiple of 3", SEE(F(4, 2, 8), F(4, 3, 8), F(4, 3, 8), NULL))
     BAD("attention", "[..., H, L, M]", ckpt_attention(t, q, q, q, F(2, 5, 4), NULL))
     BAD("cross_attention", "[3]", ckpt_cross_attention(t, q, k, k, I(3), 1))
     BAD("cross_attention", "[5, 3, 8]", ckpt_cross_attention(t, q, F(5, 3, 8), F(5, 3, 8), I(2), 1))
@@ -270,7 +270,7 @@ static void bad_vae(ckpt_tape *t, struct bad *b)
     BAD("sample_normal", "[2, 4]", ckpt_sample_normal(t, F(2, 3), F(2, 3), F(2, 4)))
 }
 
-/* Specs that have one thing wrong. */
+/* Specs with one invalid value each. */
 static struct ckpt_conv_spec conv_spec(int64_t dilation, int64_t groups, int64_t more)
 {
     struct ckpt_conv_spec spec = CKPT_CONV_INIT;
@@ -378,7 +378,7 @@ static ckpt_tensor record_bad(ckpt_tape *t, int64_t micro_batch, void *user)
     bad_pools(t, b);
     bad_perceptual(t, b);
     bad_reductions(t, b);
-    /* The error sticks: what follows neither helps nor hides it. */
+    /* The error persists: later calls neither repair nor hide it. */
     return ckpt_add(t, b->result, F(7, 7, 7));
 }
 

@@ -20,7 +20,7 @@ static void draw_plain(struct op_case *c, struct rng *r, int trial)
         o->value.x[i] *= trial % 3 == 2 ? 5 : 1.5;
 }
 
-/* One value is not in the tail where the result is next to 0. */
+/* One value is not in the tail, where results are near 0. */
 static void draw_gelu(struct op_case *c, struct rng *r, int trial)
 {
     draw_plain(c, r, trial);
@@ -55,13 +55,13 @@ static double above_minus_one(double x)
     return fabs(x) - 0.7;
 }
 
-/* Nowhere near a whole number or a half, also in bf16. */
+/* Far from whole numbers and halves, also in bf16. */
 static double between(double x)
 {
     return floor(2 * x) / 2 + 0.25;
 }
 
-/* Plain values, each changed so that it is where the function is smooth. */
+/* Plain values, each moved to where the function is smooth. */
 #define DRAW(name, change)                                                                         \
     static void draw_##name(struct op_case *c, struct rng *r, int trial)                           \
     {                                                                                              \
@@ -101,14 +101,14 @@ static void draw_pow(struct op_case *c, struct rng *r, int trial)
         c->in[0].value.x[i] = positive(c->in[0].value.x[i]);
 }
 
-/* Many ties, none of them almost. */
+/* Many exact ties, and no near ties. */
 static void draw_extreme(struct op_case *c, struct rng *r, int trial)
 {
     draw_two(c, r, trial);
     map_values(c, between);
 }
 
-/* None: a difference across a step would be no slope. */
+/* No gradient: a difference across a step is not a slope. */
 static void draw_compare(struct op_case *c, struct rng *r, int trial)
 {
     draw_extreme(c, r, trial);
@@ -283,7 +283,7 @@ static const struct op_row functions[] = {
     {0},
 };
 
-/* One kernel runs them all: chains alone need operands of several tiles and threads. */
+/* One kernel runs them all, so only chains need operands of several tiles and threads. */
 static const struct op_row chains[] = {ROW(chain, draw_two), ROW(softmax, draw_softmax), {0}};
 
 int main(int argc, char **argv)

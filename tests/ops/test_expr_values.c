@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Element-wise functions where a formula is easily wrong: NaN, infinite values, zeros of either
- * sign, ties, the ends of i32; random choices and their gradient; second derivatives.
+ * Element-wise functions at values where a formula is easily wrong: NaN, infinite values, zeros of
+ * either sign, ties, the ends of i32; random choices and their gradient; second derivatives.
  */
 #include "expr/expr.h"
 #include "harness.h"
@@ -46,7 +46,7 @@ static ckpt_tensor do_integer(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b)
     return as_float(t, ckpt_cast(t, a, CKPT_I32));
 }
 
-/* An i32 that is not stored, for it joins its reader, holds whole numbers, too. */
+/* An i32 that is not stored, because it joins its reader, also holds whole numbers. */
 static ckpt_tensor do_full(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b)
 {
     (void)a;
@@ -119,7 +119,7 @@ static const struct pair pairs[] = {
     {"where", do_where, left, right, {1, NAN, -INF, 1, 0, -0.f, 2, 2, -2.5f, 1.5f, -3e9f, -1.5f}},
 };
 
-/* A step whose outputs are not finite fails: they are told by numbers. */
+/* A step with outputs that are not finite fails, so they are encoded as numbers. */
 static const float told_nan = 5555.f, told_infinite = 1e30f;
 
 static ckpt_tensor make_finite(ckpt_tape *t, ckpt_tensor y)
@@ -186,7 +186,7 @@ struct drop {
     ckpt_tensor w;
 };
 
-/* The gradient of sum(dropout(w)) is the mask; w is all ones, so the result is it, too. */
+/* The gradient of sum(dropout(w)) is the mask; w is all ones, so the result equals it. */
 static ckpt_tensor record_drop(ckpt_tape *t, int64_t batch, void *user)
 {
     const struct drop *d = user;
@@ -287,7 +287,7 @@ static int32_t integer_of(int kind, int32_t a, int32_t b)
     return values[kind];
 }
 
-/* All kinds of a [ROWS, 1] and b [COLUMNS], one behind the other; in a chain they become one op. */
+/* All kinds for a [ROWS, 1] and b [COLUMNS] in sequence; in a chain they become one op. */
 static ckpt_tensor record_integers(ckpt_tape *t, int64_t batch, void *user)
 {
     const int64_t shape[] = {1, ROWS, COLUMNS}, column[] = {ROWS, 1}, row = COLUMNS, none = 0;
@@ -338,8 +338,8 @@ static void check_integers(void)
 
 /* ---- second derivatives -----------------------------------------------------------------------*/
 
-/* Values and derivatives of f(w): the rule of the recorded op is called once more, on the forward
- * pass, so that what it records is differentiated with the loss. */
+/* Values and derivatives of f(w): the rule of the recorded op is called again in the forward pass,
+ * so that the ops it records are differentiated with the loss. */
 struct twice {
     const char *name;
     ckpt_tensor (*record)(ckpt_tape *t, ckpt_tensor x);

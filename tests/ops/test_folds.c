@@ -154,7 +154,7 @@ static void ref_norm_affine(const struct array *in, struct array *out, const str
 
 /* ---- cases ------------------------------------------------------------------------------------*/
 
-/* Distinct values where ties would make the difference quotient lie. */
+/* Distinct values: ties would make the difference quotient wrong. */
 static void spread_values(struct operand *o)
 {
     for (int64_t i = 0; i < o->value.n; i++)
@@ -316,7 +316,7 @@ static void expect(const char *what, const float *got, const float *expected, in
                                (double)expected[i]) > 0;
 }
 
-/* Ties share the gradient of amax; a row of zeros has none of the norm. */
+/* Ties share the gradient of amax; a row of zeros has no gradient of the norm. */
 static void check_few(void)
 {
     struct ckpt_options o = CKPT_OPTIONS_INIT;

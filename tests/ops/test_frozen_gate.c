@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A gated residual whose gate is not trained: the gradients of the other two have the bits that
- * they have beside a gate that is, and less is kept for the backward pass.  "make check-gpu" runs
- * it on the GPU.
+ * A gated residual whose gate is not trained: the gradients of the other two operands have the same
+ * bits as beside a trained gate, and fewer bytes are kept for the backward pass.  "make check-gpu"
+ * runs it on the GPU.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,7 +19,7 @@ struct net {
     ckpt_tensor in, out, gate;
 };
 
-/* Both streams of a block: rows of one tensor, each with a gate of its own. */
+/* Both streams of a block: rows of one tensor, each with its own gate. */
 static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
 {
     const struct net *m = user;

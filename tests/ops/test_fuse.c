@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Fusion: the same tape before and after expr_fuse() and expr_pair(), run op by op, gives the
- * same bits; chains become one op, pairs too, and what must stay does.  300 random expressions
- * agree with an evaluator in fp64 that carries derivatives along.
+ * Fusion: the same tape before and after expr_fuse() and expr_pair(), run op by op, gives the same
+ * bits; chains become one op, so do pairs, and ops that must not be fused are not. 300 random
+ * expressions agree with an evaluator in fp64 that computes derivatives along.
  */
 #include "expr/expr.h"
 #include "harness.h"
@@ -91,7 +91,7 @@ static struct ckpt_view view_of(const struct bench *b, int32_t x)
     return view;
 }
 
-/* Everything that was not set is NaN. */
+/* All values that were not set are NaN. */
 static void run(struct bench *b, const double *const *values)
 {
     const ckpt_tape *t = b->t;
@@ -143,7 +143,7 @@ static int kernels(const ckpt_tape *t, enum phase phase)
     return n;
 }
 
-/* Loss and gradients as bytes, one behind the other. */
+/* Loss and gradients as consecutive bytes. */
 static int64_t collect(const struct bench *b, char *dst)
 {
     int64_t n = 0;
@@ -167,7 +167,7 @@ static void expect_bits(const struct bench *b, const char *bits, int64_t n, cons
         failures += printf("FAIL %s: %s bits differ\n", name, what) > 0;
 }
 
-/* Records, runs, fuses, runs again, pairs, runs again.  Returns the ops of a pass that are left. */
+/* Records, runs, fuses, runs again, pairs, runs again.  Returns the remaining ops of a pass. */
 static int compare(const char *name, enum ckpt_dtype dtype, model f, void *user,
                    const double *const *values, enum phase phase, struct bench *b)
 {
@@ -203,7 +203,7 @@ static ckpt_tensor chain_model(ckpt_tape *t, const ckpt_tensor *w, void *user)
     return ckpt_where(t, ckpt_lt(t, u, w[0]), u, ckpt_silu(t, w[0]));
 }
 
-/* The bits of bf16 results in between are part of the numbers. */
+/* The rounding of intermediate bf16 results is part of the numbers. */
 static ckpt_tensor rounding_model(ckpt_tape *t, const ckpt_tensor *w, void *user)
 {
     ckpt_tensor u = ckpt_cast(t, ckpt_exp(t, w[0]), CKPT_BF16);
@@ -213,7 +213,7 @@ static ckpt_tensor rounding_model(ckpt_tape *t, const ckpt_tensor *w, void *user
     return u;
 }
 
-/* An output in the middle is fetched: it has to be there. */
+/* An output in the middle of a chain is fetched: it must be stored. */
 static ckpt_tensor output_model(ckpt_tape *t, const ckpt_tensor *w, void *user)
 {
     ckpt_tensor u = ckpt_exp(t, ckpt_neg(t, w[0]));
@@ -234,8 +234,8 @@ static ckpt_tensor rows_model(ckpt_tape *t, const ckpt_tensor *w, void *user)
     return ckpt_add(t, ckpt_cast(t, u, CKPT_F32), ckpt_mul(t, v, scale));
 }
 
-/* A dozen functions of two activations, of which the backward pass reads most: it computes them
- * again. */
+/* A dozen functions of two activations, most of which the backward pass reads: it recomputes them.
+ * */
 static ckpt_tensor again_model(ckpt_tape *t, const ckpt_tensor *w, void *user)
 {
     ckpt_tensor x = ckpt_cumsum(t, w[0], 1), y = ckpt_cumsum(t, x, 0);
@@ -247,7 +247,7 @@ static ckpt_tensor again_model(ckpt_tape *t, const ckpt_tensor *w, void *user)
     return ckpt_sum(t, ckpt_mul(t, u, u), 2);
 }
 
-/* Of three activations the backward pass reads one result: it is kept in their place. */
+/* The backward pass reads one result of three activations: it is kept in their place. */
 static ckpt_tensor result_model(ckpt_tape *t, const ckpt_tensor *w, void *user)
 {
     ckpt_tensor x = ckpt_cumsum(t, w[0], 1), y = ckpt_cumsum(t, x, 0);
@@ -313,7 +313,7 @@ static void check_chains(void)
 
 /* ---- pairs ------------------------------------------------------------------------------------*/
 
-/* Both factors have a gradient that reads that of the product and the gate. */
+/* Both factors have a gradient that reads the gradient of the product, and the gate. */
 static ckpt_tensor gated_model(ckpt_tape *t, const ckpt_tensor *w, void *user)
 {
     ckpt_tensor up = ckpt_rms_norm(t, w[0], w[1], 1e-6f);
@@ -322,7 +322,7 @@ static ckpt_tensor gated_model(ckpt_tape *t, const ckpt_tensor *w, void *user)
     return ckpt_rms_norm(t, ckpt_mul(t, act(t, gate), up), w[1], 1e-6f);
 }
 
-/* The second gradient reads the first one: they are no pair. */
+/* The second gradient reads the first, so they are not a pair. */
 static ckpt_tensor chained_model(ckpt_tape *t, const ckpt_tensor *w, void *user)
 {
     (void)user;
@@ -376,7 +376,7 @@ static void check_name(void)
     tape_free(b.t);
 }
 
-/* What no function records, and a caller of the internal op could. */
+/* Cases that no public function records but a caller of the internal op could. */
 static void check_too_large(void)
 {
     struct bench b;
@@ -400,7 +400,7 @@ static void check_too_large(void)
 
 /* ---- random expressions -----------------------------------------------------------------------*/
 
-/* A value and its derivatives with respect to the three elements that it is made of. */
+/* A value and its derivatives with respect to the three elements that it depends on. */
 struct dual {
     double x, d[PARAMS];
 };

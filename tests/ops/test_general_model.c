@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A small language model of the plain ops: embedding, layer norm with weight and bias, batched
- * products, a masked softmax, a head that is the table.  Its loss falls, budgets down to the
- * smallest one and offloading change no bit, micro-batches next to nothing, and a second program of
- * the same weights that only runs forward sees the same loss.
+ * products, a masked softmax, and a head that is the table.  Its loss falls; budgets down to the
+ * smallest one and offloading change no bit, micro-batches almost nothing; and a second,
+ * forward-only program with the same weights gets the same loss.
  */
 #include <math.h>
 #include <stdio.h>

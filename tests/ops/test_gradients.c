@@ -100,7 +100,7 @@ static ckpt_tensor record_where(ckpt_tape *t, const ckpt_tensor *in, const struc
     return ckpt_where(t, in[0], in[1], in[2]);
 }
 
-/* Wide enough that both tails of the activations are reached. */
+/* Wide enough to reach both tails of the activations. */
 static void draw_activation(struct op_case *c, struct rng *r, int trial)
 {
     struct operand *o = draw_one(c, r, trial);
@@ -169,7 +169,7 @@ static ckpt_tensor record_slice(ckpt_tape *t, const ckpt_tensor *in, const struc
     return ckpt_slice(t, in[0], c->attr.axis, c->attr.begin, c->attr.end);
 }
 
-/* One of three parts; the others stay unused. */
+/* One of three parts; the others are unused. */
 static void draw_split(struct op_case *c, struct rng *r, int trial)
 {
     int64_t shape[CKPT_MAX_DIMS];
@@ -218,7 +218,7 @@ static ckpt_tensor record_contiguous(ckpt_tape *t, const ckpt_tensor *in, const 
     return ckpt_contiguous(t, in[0]);
 }
 
-/* fp32 keeps its values on every way; bf16 values survive fp32 and back. */
+/* fp32 keeps its values in every conversion; bf16 values survive a round trip through fp32. */
 static ckpt_tensor record_cast(ckpt_tape *t, const ckpt_tensor *in, const struct op_case *c)
 {
     ckpt_tensor x = ckpt_cast(t, in[0], CKPT_F32);

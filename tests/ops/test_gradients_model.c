@@ -24,7 +24,7 @@ static void draw_norm(struct op_case *c, struct rng *r, int trial, int *ndim, in
         o->value.x[i] += 3;
 }
 
-/* Two channels would become +-1 whatever they were; one becomes 0, with gradient 0. */
+/* Two channels would become +-1 whatever their values; one becomes 0, with gradient 0. */
 static void draw_layer_norm(struct op_case *c, struct rng *r, int trial)
 {
     int64_t shape[CKPT_MAX_DIMS];
@@ -41,7 +41,7 @@ static ckpt_tensor record_layer_norm(ckpt_tape *t, const ckpt_tensor *in, const 
     return ckpt_layer_norm(t, in[0], CKPT_NONE, CKPT_NONE, (float)c->attr.eps);
 }
 
-/* Rows of single heads, with weight and bias: of whole pieces of 16 bytes, and others. */
+/* Rows of single heads, with weight and bias: some are whole pieces of 16 bytes, some not. */
 static void draw_layer_norm_heads(struct op_case *c, struct rng *r, int trial)
 {
     static const int64_t large[][4] = {{2, 31, 48, 64}, {1, 13, 7, 72}};
@@ -125,7 +125,7 @@ static ckpt_tensor record_modulate(ckpt_tape *t, const ckpt_tensor *in, const st
     return ckpt_modulate(t, in[0], in[1], in[2]);
 }
 
-/* From the large trials on, rows of the real width: kernels keep those in registers. */
+/* From the large trials on: rows of the real width, which kernels keep in registers. */
 static void draw_layer_norm_modulate(struct op_case *c, struct rng *r, int trial)
 {
     int64_t shape[CKPT_MAX_DIMS], own[CKPT_MAX_DIMS];
@@ -203,7 +203,7 @@ static ckpt_tensor record_rope(ckpt_tape *t, const ckpt_tensor *in, const struct
     return ckpt_rope(t, in[0], in[1], c->attr.axis);
 }
 
-/* From the large trials on, the heads of the real model, or rows for a warp each. */
+/* From the large trials on: the heads of the real model, or rows for a warp each. */
 static void draw_rms_norm_rope(struct op_case *c, struct rng *r, int trial)
 {
     int64_t shape[CKPT_MAX_DIMS];
@@ -271,7 +271,7 @@ static void draw_middling_attention(struct op_case *c, struct rng *r, int trial)
     c->attr.scale = (float)(1 / sqrt((double)q[3]));
 }
 
-/* Heads too wide for attention kernels: that of the VAE from the large trials on. */
+/* Heads too wide for attention kernels: from the large trials on, the VAE's head. */
 static void draw_wide_attention(struct op_case *c, struct rng *r, int trial)
 {
     const bool large = trial >= TRIAL_LARGE;
@@ -285,7 +285,8 @@ static void draw_wide_attention(struct op_case *c, struct rng *r, int trial)
     c->attr.scale = (float)(1 / sqrt((double)q[3]));
 }
 
-/* What queries [B, L, H, D] need beside: the text of each sample, and `spare` rows of nobody. */
+/* The other operands for queries [B, L, H, D]: the text of each sample, and `spare` rows of no
+ * sample. */
 static void add_text(struct op_case *c, struct rng *r, const int64_t q[4], const int64_t *lens,
                      int64_t spare)
 {
@@ -301,7 +302,7 @@ static void add_text(struct op_case *c, struct rng *r, const int64_t q[4], const
     c->attr.scale = (float)(1 / sqrt((double)q[3]));
 }
 
-/* Some samples have no text, and some rows belong to nobody. */
+/* Some samples have no text, and some rows belong to no sample. */
 static void draw_cross_attention(struct op_case *c, struct rng *r, int trial)
 {
     int64_t q[] = {rng_dim(r, 4), rng_dim(r, 5), rng_dim(r, 3), rng_dim(r, 7)}, lens[16];
@@ -316,8 +317,8 @@ static void draw_cross_attention(struct op_case *c, struct rng *r, int trial)
     add_text(c, r, q, lens, trial == TRIAL_TINY ? 0 : rng_range(r, 0, 3));
 }
 
-/* In heads of the real model: more keys than a multiprocessor holds, no keys, as many as it holds.
- */
+/* In heads of the real model: more keys than fit in a multiprocessor, no keys, and as many as fit.
+ * */
 static void draw_many_keys(struct op_case *c, struct rng *r, int trial)
 {
     if (trial < TRIAL_LARGE) {

@@ -23,7 +23,8 @@ static ckpt_tensor record_relu(ckpt_tape *t, const ckpt_tensor *in, const struct
 
 /* ---- pooling -------------------------------------------------------------------------------- */
 
-/* No two values of a window are equal, also in bf16: a difference would have two slopes. */
+/* No two values of a window are equal, also in bf16: a difference quotient would have two slopes.
+ * */
 static void draw_max_pool(struct op_case *c, struct rng *r, int trial)
 {
     int64_t x[5];
@@ -70,7 +71,7 @@ static ckpt_tensor record_distance(ckpt_tape *t, const ckpt_tensor *in, const st
 
 /* ---- codebooks ------------------------------------------------------------------------------ */
 
-/* Values that bf16 holds as they are, no row half way between two entries. */
+/* Values that bf16 represents exactly, no row half way between two entries. */
 static void draw_codebook(struct op_case *c, struct rng *r, int trial)
 {
     int64_t z[CKPT_MAX_DIMS], book[2] = {rng_range(r, 1, 40), 0};
@@ -115,7 +116,7 @@ static void draw_parts(struct op_case *c, struct rng *r, int trial)
     case_add(c, r, ROLE_FIXED, 1, &x[3]);
 }
 
-/* Three bands: those of the attributes are the first rows of the second and third. */
+/* Three bands: the attributes' bands are the first rows of the second and third. */
 static ckpt_tensor record_parts(ckpt_tape *t, const ckpt_tensor *in, const struct op_case *c)
 {
     int64_t rows = c->in[0].value.shape[1], cut[] = {0, c->attr.begin, c->attr.end, rows};
@@ -229,7 +230,7 @@ static ckpt_tensor record_refused(ckpt_tape *t, int64_t micro_batch, void *user)
     return ckpt_mean(t, ckpt_group_norm_moments(t, *(ckpt_tensor *)user, 1), 15);
 }
 
-/* Group norm in parts says that it has no gradient, rather than leaving one out. */
+/* Group norm in parts reports that it has no gradient instead of omitting one. */
 static int check_refusal(void)
 {
     struct ckpt_adamw adamw = CKPT_ADAMW_INIT;

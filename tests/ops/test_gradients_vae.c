@@ -9,7 +9,7 @@
 
 /* ---- convolution ---------------------------------------------------------------------------- */
 
-/* How many taps and steps an axis of this size has; padding makes room for the taps. */
+/* The number of taps and steps for an axis of this size; padding leaves space for the taps. */
 static void draw_axis(struct op_attr *a, struct rng *r, int trial, int i, int64_t size,
                       int64_t kernel)
 {
@@ -82,7 +82,7 @@ static ckpt_tensor record_conv(ckpt_tape *t, const ckpt_tensor *in, const struct
 
 /* ---- group norm ----------------------------------------------------------------------------- */
 
-/* Two values would become +-1 whatever they were, so a group has three at least. */
+/* Two values would become +-1 whatever they are, so a group has at least three. */
 static void draw_group_norm(struct op_case *c, struct rng *r, int trial)
 {
     int64_t x[5], groups = trial == TRIAL_TINY ? 1 : rng_range(r, 1, 3);
@@ -151,7 +151,7 @@ static ckpt_tensor record_l1(ckpt_tape *t, const ckpt_tensor *in, const struct o
     return ckpt_l1(t, in[0], in[1]);
 }
 
-/* Mean and logvar; every third of the latter lies outside its limits in some trials. */
+/* Mean and logvar; in some trials every third logvar is outside its limits. */
 static void draw_normal(struct op_case *c, struct rng *r, int trial, double outside)
 {
     int64_t shape[CKPT_MAX_DIMS];

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Lookup: results and gradients against the definitions; an embedding whose table is the weight of
- * a linear layer too; sums in the order of the index, the same bits for every micro-batch.
+ * Lookup: results and gradients against the definitions; an embedding whose table is also the
+ * weight of a linear layer; sums in the order of the index, with the same bits for every
+ * micro-batch.
  */
 #include "harness.h"
 
@@ -69,7 +70,7 @@ static void ref_scatter_add(const struct array *in, struct array *out, const str
 
 /* ---- cases ------------------------------------------------------------------------------------*/
 
-/* Places below `size`; in some trials nearly all of them the same one. */
+/* Places below `size`; in some trials nearly all of them equal. */
 static void draw_index(struct operand *o, struct rng *r, int64_t size, int trial)
 {
     for (int64_t i = 0; i < o->value.n; i++)
@@ -214,7 +215,7 @@ static int run_tied(int64_t padding, int64_t micro, float *gradient)
     return rc;
 }
 
-/* Sets gradient to that of the definition. */
+/* Sets gradient to the value of the definition. */
 static void tied_gradient(int64_t padding, double *gradient)
 {
     static double dh[B * L][D];

@@ -193,7 +193,7 @@ static ckpt_tensor record_slope(ckpt_tape *t, const struct jax_case *c, const ck
     return sum;
 }
 
-/* out, and the loss sum(out r), or of second derivatives the slope. */
+/* out and the loss sum(out r), or for second derivatives the slope. */
 static ckpt_tensor record_case(ckpt_tape *t, int64_t micro_batch, void *user)
 {
     struct jax_case *c = user;

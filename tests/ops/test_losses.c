@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Losses of classes on random shapes, as test_gradients: rows that do not count, class weights,
- * smoothing, z-loss, every reduction, and the loss of a linear layer in chunks. */
+/* Losses of classes on random shapes, as in test_gradients: ignored rows, class weights, smoothing,
+ * z-loss, every reduction, and the loss of a linear layer in chunks. */
 #include "harness.h"
 
 #include <math.h>
@@ -8,7 +8,7 @@
 enum { X, LABEL, WEIGHT };
 enum { IGNORED = 2 };
 
-/* What a case asks for: attr.a is the smoothing, b the z-loss, axis the reduction, begin whether
+/* The attributes of a case: a is the smoothing, b the z-loss, axis the reduction, begin whether
  * label IGNORED is. */
 static double row_loss(const struct array *in, const struct op_attr *a, int64_t row, double *weight)
 {

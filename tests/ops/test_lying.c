@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Ops of somebody else whose rules say what cannot be: outputs outside of their storage, sizes that
- * no int64 holds, costs that are no numbers, scratch without end.  Each is refused where it is
- * recorded, with the op and the caller's line in the sentence.
+ * Custom ops whose rules return impossible values: outputs outside of their storage, sizes beyond
+ * int64, costs that are not numbers, unlimited scratch.  Each is refused where it is recorded, with
+ * the op and the caller's line in the sentence.
  */
 #include <math.h>
 #include <stdio.h>

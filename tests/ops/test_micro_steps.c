@@ -67,7 +67,7 @@ static int create(ckpt *c, struct model *m)
     return 0;
 }
 
-/* Sample 4 has no frame that counts. */
+/* Sample 4 has no frame with a loss. */
 static int feed(ckpt_program *p)
 {
     struct rng r = {.state = 6};

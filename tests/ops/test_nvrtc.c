@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Kernels of expressions without a device: NVRTC takes the source of every function, with every
- * dtype, also in several threads, and the disk keeps what it makes, also where entries are damaged
- * and several write at once.  Skipped where there is no NVRTC.
+ * Kernels of expressions without a device: NVRTC compiles the source of every function, with every
+ * dtype, also in several threads, and the disk cache keeps the results, also with damaged entries
+ * and several writers at once.  Skipped without NVRTC.
  */
 #include "cuda/expr_launch.h"
 #include "cuda/kernel_cache.h"
@@ -90,7 +90,7 @@ static void *compile_job(void *user)
     return NULL;
 }
 
-/* Threads at once get what one gets after the other. */
+/* Concurrent threads get the same result as a single one. */
 static void check_threads(void)
 {
     static const enum ckpt_dtype dtypes[THREADS][2] = {
@@ -118,7 +118,7 @@ static void check_threads(void)
     }
 }
 
-/* A program whose op leaves the largest magnitude of its result, too. */
+/* A program whose op also writes the largest magnitude of its result. */
 static void check_largest(void)
 {
     static const enum ckpt_dtype dtypes[] = {CKPT_F32, CKPT_BF16, CKPT_I32};
@@ -141,7 +141,7 @@ static void check_pair(void)
     check_program(&e, CKPT_BF16, CKPT_BF16);
 }
 
-/* Two values at a time, also where there are no instructions that compare them. */
+/* Two values at a time, also without instructions that compare them. */
 static void check_neighbours(void)
 {
     struct expr e;
@@ -276,7 +276,7 @@ static void check_disk(void)
         fail("version, architecture and source are in the name");
 }
 
-/* Writers and readers at once: a reader sees a whole entry or none. */
+/* Writers and readers at once: a reader gets a complete entry or none. */
 static void check_race(void)
 {
     static char image[200000];

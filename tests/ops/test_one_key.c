@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Softmaxes at their ends.  Before a single key the probability is 1 whatever the score: the result
- * is v and the gradients of q and k are exactly 0, not what two sums of the same numbers differ by.
- * Scores of 1e9, of which lse holds multiples of 64 only, leave every probability at 1 at most.
+ * Softmaxes at their extremes.  With a single key the probability is 1 whatever the score: the
+ * result is v, and the gradients of q and k are exactly 0, not the difference of two sums of the
+ * same numbers.  With scores of 1e9, for which lse is a multiple of 64, every probability is at
+ * most 1.
  */
 #include "ckpt_tools.h"
 #include "harness.h"
@@ -15,7 +16,7 @@
 
 enum { Q, K, V, OPERANDS };
 
-/* Self attention of `sequences`, or cross attention on `lens` where there are any. */
+/* Self attention of `sequences`, or cross attention on `lens` if there are any. */
 struct row {
     const char *name;
     int64_t sequences, queries, keys, heads, width;
@@ -63,7 +64,7 @@ static void check(bool ok, const struct row *row, enum ckpt_dtype dtype, const c
 
 /* ---- a run ---------------------------------------------------------------------------------- */
 
-/* Operands as the library sees them, and what it made of them; dense [rows, heads, width]. */
+/* Operands and results of the library, dense [rows, heads, width]. */
 struct run {
     const struct row *row;
     enum ckpt_dtype dtype;
@@ -265,7 +266,7 @@ static void check_one_key(const struct row *row, enum ckpt_dtype dtype)
 
 /* ---- huge scores ---------------------------------------------------------------------------- */
 
-/* What one query gives to dv, and its largest |ds| to be; probabilities in fp64. */
+/* The contribution of one query to dv, and a bound of its |ds|; probabilities in fp64. */
 static void add_query(const struct run *u, int64_t query, int64_t first, int64_t keys, int64_t head,
                       double *dv)
 {
@@ -338,7 +339,7 @@ static void check_huge(const struct row *row, enum ckpt_dtype dtype)
 
 enum { ROWS = 3, WIDTH = 8 };
 
-/* One head of equal scores, whose lse is a rounding of 64 below them. */
+/* One head of equal scores, whose lse is rounded by 64 below them. */
 static struct attention_head *rounded_head;
 
 static void locate(const struct ckpt_kernel_args *a, int64_t head, struct attention_head *h)

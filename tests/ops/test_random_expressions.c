@@ -35,7 +35,7 @@ static void fill(float *x, int n, int start)
         x[k] = (float)((7 * (k + start) + 3) % 29 - 14) / 16 + 1.f / 64;
 }
 
-/* x^2 + 1/2: of which there is a root and a logarithm. */
+/* x^2 + 1/2, which has a root and a logarithm. */
 static ckpt_tensor positive(ckpt_tape *t, ckpt_tensor x)
 {
     return ckpt_affine(t, ckpt_mul(t, x, x), 1, 0.5f);
@@ -203,7 +203,7 @@ static void create(struct model *m, ckpt *c)
         }
 }
 
-/* The error of line k, whose program has made a step; infinite where it cannot be read. */
+/* The error of line k, whose program has made a step; infinite if it cannot be read. */
 static double error_of(ckpt_program *p, const struct line *line, int k)
 {
     float got[NUMBERS];

@@ -22,7 +22,7 @@ static struct place place_of(const struct array *x, int axis)
     return p;
 }
 
-/* Takes place from(at) of the axis for place `at` of the result; -1: value. */
+/* Copies place from(at) of the axis to place `at` of the result; -1: value. */
 static void move_along(const struct array *in, struct array *out, const struct op_attr *a,
                        int64_t size, int64_t (*from)(int64_t at, int64_t n, const struct op_attr *))
 {
@@ -121,7 +121,7 @@ static void ref_masked_fill(const struct array *in, struct array *out, const str
 /* ---- pictures [N, H, W, C]
  * ---------------------------------------------------------------------*/
 
-/* What place `at` of `to` takes of place k of n. */
+/* The weight of place k of n in place `at` of `to`. */
 static double share_of(const struct op_attr *a, int64_t at, int64_t to, int64_t k, int64_t n)
 {
     if (a->mask == 2) /* nearest */
@@ -198,7 +198,8 @@ static void draw_nearest(struct op_case *c, struct rng *r, int trial)
     c->attr.mask = 2;
 }
 
-/* No two values of a channel are equal, also in bf16: a difference would have two slopes. */
+/* No two values of a channel are equal, also in bf16: a difference quotient would have two slopes.
+ * */
 static void draw_largest(struct op_case *c, struct rng *r, int trial)
 {
     draw_picture(c, r, trial);
@@ -208,7 +209,7 @@ static void draw_largest(struct op_case *c, struct rng *r, int trial)
         x->x[i] = (double)((i / channels + 5 * (i % channels)) * 37 % 251 - 125) / 16;
 }
 
-/* begin and end become what windows fill; conv[0] the windows. */
+/* begin and end become multiples of the windows; conv[0] holds the windows. */
 static void draw_windows(struct op_case *c, struct rng *r, int trial)
 {
     draw_picture(c, r, trial);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The ops of video autoencoders together, as a model has them: a residual block of causal
- * convolutions, latents that are sampled and spread over time, and a sample of ckpt_randn's noise.
+ * The ops of video autoencoders together, as in a model: a residual block of causal convolutions,
+ * latents that are sampled and spread over time, and a sample of ckpt_randn's noise.
  */
 #include "harness.h"
 
@@ -147,7 +147,7 @@ static ckpt_tensor record_sample(ckpt_tape *t, int64_t micro_batch, void *user)
     return ckpt_kl_normal(t, mean, logvar);
 }
 
-/* How far z is from mean + exp(logvar / 2) noise, and its noise from variance 1. */
+/* The distance of z from mean + exp(logvar / 2) noise, and of its noise from variance 1. */
 static int check_values(const float *value, const float *noise, const float *z)
 {
     double worst = 0, squares = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Small programs for the planner's tests.  Forward ops are added one by one; sketch_finish derives
- * the rest. */
+ * the backward pass and the update. */
 #ifndef TESTS_PLAN_GRAPHS_H
 #define TESTS_PLAN_GRAPHS_H
 

@@ -54,7 +54,7 @@ struct graph *model_small_unet(uint32_t seed, int32_t levels);
 /* By the name of an instance of the oracle, such as "random-7"; NULL for an unknown one. */
 struct graph *model_small(const char *name);
 
-/* About n ops in blocks of which no two are alike, some with skips over a few blocks. */
+/* About n ops in blocks, no two of them alike, some with skips over a few blocks. */
 struct graph *model_synthetic(int32_t n);
 /* The same with skips of up to a thousand layers: many bytes are alive after every op. */
 struct graph *model_tangled(int32_t n);

@@ -13,8 +13,7 @@ static bool share_steps(const struct place_item *a, const struct place_item *b, 
     return a->first <= b->last + shift && b->first + shift <= a->last;
 }
 
-/* Whether two items are alive at the same time, in the same turn of the cycle or one turn apart.
- */
+/* Whether two items are alive at the same time, in the same turn of the cycle or one turn apart. */
 static bool meet(const struct place_item *a, const struct place_item *b, int32_t period)
 {
     return share_steps(a, b, 0) || share_steps(a, b, period) || share_steps(a, b, -period);

@@ -257,8 +257,8 @@ static void test_backing_on_device(void **state)
     expect_fault(&f, "lives where the context does not have it");
 }
 
-/* Has g know what p leaves to the next step, so many bytes above where that is; returns how much.
- */
+/* Tells g which storages p leaves for the next step, this many bytes above their addresses; returns
+ * how many. */
 static int32_t tell_crossings(struct graph *g, const struct plan *p, int64_t above)
 {
     int32_t n = 0;
@@ -348,7 +348,7 @@ static void test_body_writes(void **state)
         struct graph_op *o = &f.g->ops[f.p->steps[step].op];
         for (int32_t j = 0; j < o->n_reads; j++)
             if (f.g->refs[o->reads + j] == written && j == o->n_reads - 1) {
-                /* The last one read becomes one that is written. */
+                /* Turns the last read storage into one that is written. */
                 o->n_reads--;
                 o->writes--;
                 o->n_writes++;

@@ -157,7 +157,7 @@ static void test_micro_steps(void **state)
 
 /* ---- the smallest budgets -------------------------------------------------------------------- */
 
-/* Reads the budget after some words of a refusal, as the command line does. */
+/* Reads the budget after given words of a refusal, like a user of the command line. */
 static int64_t named_after(const char *message, const char *words)
 {
     const char *at = strstr(message, words);
@@ -202,7 +202,7 @@ static void test_smallest(void **state)
     smallest_is_exact(graph_transformer(2, 4 * MIB, 1), 16 * MIB);
 }
 
-/* The fewest device bytes beside so much host memory. */
+/* The smallest device budget with this much host memory. */
 static int64_t smallest_beside(struct frontier *pf, int64_t host)
 {
     struct error error;
@@ -214,7 +214,7 @@ static int64_t smallest_beside(struct frontier *pf, int64_t host)
     return bytes;
 }
 
-/* Host memory between two rungs of the search for speed, as 80G between 64G and 96G, is of use. */
+/* Host memory between two rungs of the search for speed helps, such as 80G between 64G and 96G. */
 static void test_smallest_between(void **state)
 {
     (void)state;

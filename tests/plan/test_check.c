@@ -8,7 +8,7 @@
 #include <cmocka.h>
 #include "graphs.h"
 
-/* A plan with recompute, and the graph it is for. */
+/* A plan with recompute, and its graph. */
 struct fixture {
     struct graph *g;
     struct plan *p;
@@ -28,7 +28,7 @@ static void done(struct fixture *f)
     graph_free(f->g);
 }
 
-/* Recomputes the load, so that only the planted fault is left. */
+/* Recomputes the load, so that the planted fault is the only one. */
 static void refit(struct fixture *f)
 {
     assert_int_equal(plan_measure(f->g, f->p), 0);

@@ -65,7 +65,7 @@ static void test_hosts(void **state)
     }
 }
 
-/* A graph prices its collectives by the links of the machine, whatever its memory can do. */
+/* A graph prices its collectives by the links of the machine, whatever its memory rates. */
 static void test_graph(void **state)
 {
     static const char text[] =
@@ -233,8 +233,8 @@ static void test_gathers_again(void **state)
     graph_free(g);
 }
 
-/* Where copies of four ranks share what their host carries, offloads are worth less; ranks that
- * have hosts of their own share nothing. */
+/* If the copies of four ranks share the rate of their host, offloads gain less; ranks on separate
+ * hosts share nothing. */
 static void test_shared_copies(void **state)
 {
     struct machine m;
@@ -445,7 +445,7 @@ static int32_t next_collective(const struct graph *g, const struct plan *p, int3
     return k;
 }
 
-/* Two ranks whose collectives differ in order wait for each other for ever. */
+/* Two ranks whose collectives differ in order would deadlock. */
 static void test_swapped(void **state)
 {
     struct machine m;
@@ -461,7 +461,7 @@ static void test_swapped(void **state)
     graph_free(g);
 }
 
-/* A plan that claims more overlap than there is. */
+/* A plan that claims more overlap than possible. */
 static void test_times(void **state)
 {
     struct machine m;

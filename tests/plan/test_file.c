@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plan files: a round trip gives the same bytes, damage gives a clear message, and damage that is
- * not noticed still gives a valid plan. */
+/* Plan files: a round trip gives the same bytes, damage gives a clear message, and unnoticed damage
+ * still gives a valid plan. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -72,7 +72,7 @@ static void test_round_trip(void **state)
     free(after);
 }
 
-/* Replaces the first old by new in text and expects an error that says what. */
+/* Replaces the first old by new in text and expects an error with these words. */
 static void expect_error(const struct graph *g, const char *text, const char *old,
                          const char *replacement, int code, const char *what)
 {
@@ -125,8 +125,8 @@ static void test_messages(void **state)
     graph_free(other);
 }
 
-/* A file of version 3 with everything: residences that run into the next step, both tiers, state on
- * the host, copies to its steps and back. */
+/* A file of version 3 with all features: residences that continue in the next step, both tiers,
+ * state on the host, copies to its steps and back. */
 static void test_version_3(void **state)
 {
     (void)state;
@@ -153,7 +153,7 @@ static void test_version_3(void **state)
     graph_free(g);
 }
 
-/* Pins are part of a plan, and can be read without the graph. */
+/* Algorithm choices are part of a plan, and can be read without the graph. */
 static void test_pins(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Graph files: what is written reads back, and every kind of mistake is named. */
+/* Graph files: written files read back, and every kind of mistake is named. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,7 +14,8 @@
 static char file[] = "test_graph_file.tmp-XXXXXX";
 static struct error error;
 
-/* A parameter, an input, what is made of them, and a gradient that is carried. */
+/* A parameter, an input, the storages computed from them, and a gradient carried between
+ * micro-steps. */
 static const char *const good[] = {
     "libckpt-graph 1",
     "micro 2",
@@ -42,7 +43,7 @@ static void write_text(const char *text)
     assert_int_equal(fclose(f), 0);
 }
 
-/* The good file with one line replaced, or left out where by is NULL; more is put at the end. */
+/* The valid file with one line replaced, or removed if by is NULL; more is appended. */
 static void write_lines(int line, const char *by, const char *more)
 {
     FILE *f = fopen(file, "w");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Updates on the host: the planner uses them where they pay, such a plan passes the checker, is
- * written and read back, and the checker finds their faults.
+ * Updates on the host: the planner uses them where they make a step faster; such a plan passes the
+ * checker, is written and read back; and the checker finds their faults.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -46,8 +46,8 @@ static int teardown(void **state)
     return 0;
 }
 
-/* State by state half as large as what fits, on a machine whose host updates and copies that fast.
- */
+/* Plans with half of the needed device memory, on a machine with these rates of host updates and
+ * copies. */
 static struct plan *make_with(double host_update, double copies)
 {
     struct machine m = machine;
@@ -202,8 +202,8 @@ static int32_t count_hosted(const struct plan *p)
     return n;
 }
 
-/* State that another program has put in host memory is updated there, too, and does not come to the
- * device beside that; a tier that is full of it has room for it. */
+/* State that another program has put in host memory is updated there too, without an extra copy on
+ * the device; a tier that is full of it has capacity for it. */
 static void test_state_of_another_program(void **state)
 {
     (void)state;

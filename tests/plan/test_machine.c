@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Machine files: the shipped ones are canonical, what is written reads back, mistakes are named. */
+/* Machine files: the shipped files are canonical, written files read back, mistakes are named. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -56,7 +56,7 @@ static void test_shipped(void **state)
     }
 }
 
-/* The machine that is planned with by default is the shipped one of that name. */
+/* The default machine for planning is the shipped one of that name. */
 static void test_default(void **state)
 {
     struct machine m;
@@ -103,7 +103,7 @@ static void test_round_trip(void **state)
     machine_free(&back);
 }
 
-/* Copies of ranks share what their host carries; what it is not known to carry, it does. */
+/* Copies of ranks share the rate of their host; without a known rate they do not. */
 static void test_for_rank(void **state)
 {
     struct machine m = {.d2h = 12, .h2d = 11, .d2h_both = 10, .h2d_both = 9}, own;
@@ -189,7 +189,7 @@ static void test_mistakes(void **state)
     }
 }
 
-/* The shipped file for hardware of a name, by the name that its driver gives it. */
+/* The shipped file for a GPU, found by the name that its driver reports. */
 static void test_devices(void **state)
 {
     static const char *const known[][2] = {{"NVIDIA H200", "h200-141.json"},
@@ -212,8 +212,8 @@ static void test_devices(void **state)
     assert_string_equal(m.name, "untouched");
 }
 
-/* Of several files of one's own the first by name, which also stand before the shipped ones; what
- * is no machine file is passed over, and so is a directory that is not there. */
+/* Of several user files the first by name is used, before the shipped files; files that are not
+ * machine files are skipped, and so is a missing directory. */
 static void test_devices_elsewhere(void **state)
 {
     char dir[] = "test_machine.tmp-XXXXXX", path[4][64];

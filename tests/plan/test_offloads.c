@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Offloads: a program that is larger than the device runs with a lower tier at no cost; the plan
- * passes the checker, is written and read back; and the checker finds every fault of offloads.
+ * Offloads: a program larger than the device runs with a lower tier at no cost; the plan passes the
+ * checker, is written and read back; and the checker finds every fault of offloads.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -75,7 +75,7 @@ static struct plan *make(const struct graph *g, int64_t device, int64_t host, in
 }
 
 /* A third of the way from the smallest to the largest budget without offloads; or below the
- * smallest, where state has to leave. */
+ * smallest, where state must be offloaded. */
 static struct fixture fixture_at(bool below, int64_t host, int64_t nvme)
 {
     static int64_t least, most; /* searched for once */
@@ -134,7 +134,7 @@ static void test_pays(void **state)
     struct fixture f = fixture(INT64_C(1) << 40, 0);
     struct plan *without = make(f.g, f.least + (f.most - f.least) / 3, 0, 0);
     assert_int_equal(without->n_copies, 0);
-    /* What recompute costs falls by a third at least. */
+    /* The cost of recompute falls by at least a third. */
     assert_true(f.p->recompute_seconds <= without->recompute_seconds * 2 / 3);
     plan_free(without);
     done(&f);
@@ -300,7 +300,7 @@ static void test_residence(void **state)
     expect_fault(&f, "and is on the device from");
 }
 
-/* The times of a machine with other costs are not compared, but the order of the queues is. */
+/* Times on a machine with other costs are not compared, but the order of the queues is. */
 static void test_busy_queue(void **state)
 {
     (void)state;
@@ -311,7 +311,7 @@ static void test_busy_queue(void **state)
     expect_fault(&f, "while the queue is busy");
 }
 
-/* The copy in that follows another in their queue. */
+/* The copy in that is next in the same queue. */
 static const struct copy *find_next(const struct fixture *f, const struct copy *in)
 {
     const struct copy *next = NULL;
@@ -346,8 +346,8 @@ static void test_file_queues(void **state)
     done(&f);
 }
 
-/* Two copies change places in a queue: the first then waits for a step behind the one that waits
- * for the second. */
+/* Two copies swap places in a queue: the first then waits for a step after the one that waits for
+ * the second. */
 static void test_event_cycle(void **state)
 {
     (void)state;
@@ -440,7 +440,8 @@ static void test_clean_activation(void **state)
     expect_fault(&f, "before anything wrote it");
 }
 
-/* y = w x, whose gradient goes where w was; the last op of the backward pass reads y or not. */
+/* y = w x, whose gradient uses the addresses of w; the last op of the backward pass reads y or not.
+ * */
 static bool runs_again(bool late)
 {
     struct sketch *k = sketch_new();
@@ -498,7 +499,7 @@ static void test_gradients_in_values(void **state)
     plan_free(offloaded);
 }
 
-/* Seconds in which copies in run from both tiers. */
+/* Seconds during which copies in run from both tiers. */
 static double both_come(const struct plan *p)
 {
     double seconds = 0;
@@ -514,8 +515,7 @@ static double both_come(const struct plan *p)
     return seconds;
 }
 
-/* Where the update waits for copies, a drive beside the host's link makes it wait less than alone.
- */
+/* If the update waits for copies, a drive in addition to the host's link shortens the wait. */
 static void test_two_lines(void **state)
 {
     (void)state;

@@ -59,8 +59,8 @@ static int print_plan(const char *name, int64_t bytes)
     return rc && rc != CKPT_EBUDGET;
 }
 
-/* What the search reaches today is every optimum; a little less may come of a search that draws
- * differently, a worse one may not go unseen. */
+/* The search finds every optimum today.  A search with other random choices may find a little less;
+ * a worse one must not go unnoticed. */
 static const double mean_limit = 1.002, worst_limit = 1.03;
 static const int refused_limit = 0;
 

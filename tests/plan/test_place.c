@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Quick placement: disjoint, close to the lower bound, the same every time. */
+/* Quick placement: disjoint addresses, close to the lower bound, the same every time. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -32,7 +32,7 @@ static void test_random_intervals(void **state)
     }
 }
 
-/* Every address is a sum of sizes, so what is aligned stays aligned. */
+/* Every address is a sum of sizes, so aligned sizes give aligned addresses. */
 static void test_alignment(void **state)
 {
     (void)state;
@@ -67,7 +67,7 @@ static void test_nothing(void **state)
     assert_true(peak == 0);
 }
 
-/* What training leaves behind is placed within 0.3 % of the bound. */
+/* Lifetimes as in training are placed within 0.3 % of the bound. */
 static void test_traces(void **state)
 {
     (void)state;
@@ -85,8 +85,8 @@ static void test_traces(void **state)
     }
 }
 
-/* Up to a tenth of the items, all of them small, or all: some begin late and end early in the next
- * turn. */
+/* Up to a tenth of the items, all of them small, or all items: some begin late and end early in the
+ * next turn. */
 static void draw_cycle(struct place_item *items, int32_t n, int32_t steps, uint32_t bytes,
                        uint32_t *x)
 {
@@ -98,7 +98,7 @@ static void draw_cycle(struct place_item *items, int32_t n, int32_t steps, uint3
     }
 }
 
-/* On a cycle few items lie as low as they can, or nearly. */
+/* On a cycle few items are at their lowest address, or near it. */
 static void test_cycle_brute(void **state)
 {
     (void)state;
@@ -144,7 +144,8 @@ static void test_cycle(void **state)
     }
 }
 
-/* Around what wraps in one placement, another list of items: it stays, and all is apart. */
+/* The items that wrap in one placement stay fixed, another list of items is placed around them: all
+ * are disjoint. */
 static void test_around(void **state)
 {
     (void)state;
@@ -175,7 +176,7 @@ static void test_around(void **state)
     }
 }
 
-/* All fixed: nothing moves.  None: a cycle like any other. */
+/* All items fixed: none moves.  No item fixed: like any other cycle. */
 static void test_around_all(void **state)
 {
     (void)state;
@@ -196,9 +197,9 @@ static void test_around_all(void **state)
 }
 
 /*
- * Two mountains: what wraps is nested round the end of the turn, all else round its middle, and
- * together they take nearly the load all the time.  Sizes do not match, so that only an arena that
- * is filled from both ends has few holes.
+ * Two peaks: items that wrap are nested around the end of the turn, all others around its middle,
+ * and together they reach nearly the load at all times.  Sizes do not match, so that only an arena
+ * filled from both ends has few holes.
  */
 static void test_two_ends(void **state)
 {
@@ -219,7 +220,7 @@ static void test_two_ends(void **state)
     assert_true((double)peak <= 1.01 * (double)places_load(a, n, STEPS));
 }
 
-/* Without an item that wraps a cycle is a line. */
+/* A cycle without items that wrap is a line. */
 static void test_no_cycle(void **state)
 {
     (void)state;

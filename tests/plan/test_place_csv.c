@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Lists of buffers as files: what is read, what is written, and a sentence for every mistake. */
+/* Lists of buffers as files: reading, writing, and a sentence for every mistake. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -103,7 +103,7 @@ static void test_brute_force(void **state)
     }
 }
 
-/* Seldom must a peak lie above the load; here it must. */
+/* Seldom must a peak exceed the load; here it must. */
 static void test_above_load(void **state)
 {
     (void)state;
@@ -140,7 +140,7 @@ static void test_above_load(void **state)
     }
 }
 
-/* A perfect packing, cut out of a block, is put together again. */
+/* A perfect packing, made by cutting a block, is found again. */
 static int32_t cut_block(uint32_t *x, struct place_item *a, int32_t most)
 {
     int32_t n = 1;
@@ -171,7 +171,7 @@ static void test_perfect_packings(void **state)
     }
 }
 
-/* Work is counted, not timed: the same offsets whatever else the machine does. */
+/* Work is counted, not timed: the same offsets on a busy machine. */
 static void test_same_again(void **state)
 {
     (void)state;
@@ -189,7 +189,7 @@ static void test_same_again(void **state)
     place_file_free(&again);
 }
 
-/* Too little work gives a valid placement that admits it is not the answer. */
+/* Too little work gives a valid placement that is reported as not proved. */
 static void test_little_work(void **state)
 {
     (void)state;

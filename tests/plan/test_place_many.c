@@ -23,7 +23,7 @@ static bool share(struct stretch a, struct stretch b)
     return a.lower < b.upper && b.lower < a.upper;
 }
 
-/* Moves up past one obstacle after the other until there is none. */
+/* Moves up past obstacles until there is none. */
 static int64_t lowest(const struct taken *t, int32_t n, struct stretch life,
                       const struct stretch *other, int64_t bytes)
 {
@@ -46,7 +46,7 @@ static struct stretch draw_life(uint32_t *x, int32_t sections)
     return (struct stretch){lower, lower + life < sections ? lower + life : sections};
 }
 
-/* The same from above: down past one obstacle after the other. */
+/* The same downwards. */
 static int64_t highest(const struct taken *t, int32_t n, struct stretch life,
                        const struct stretch *other, int64_t bytes, int64_t cap)
 {
@@ -100,7 +100,7 @@ static void test_room(void **state)
     }
 }
 
-/* Kept items stay, and all others are placed as if all were placed at once. */
+/* Kept items do not move, and all others are placed as if all were placed at once. */
 static void test_packing(void **state)
 {
     (void)state;
@@ -161,7 +161,7 @@ static void test_looks(void **state)
     }
 }
 
-/* A capacity above the load is enough as it is: no recipe is tried once it is met. */
+/* A capacity above the load suffices: no further recipe is tried once it is reached. */
 static void test_capacity(void **state)
 {
     (void)state;

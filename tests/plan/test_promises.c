@@ -206,7 +206,7 @@ static void test_curve_of_a_chain(void **state)
     graph_free(g);
 }
 
-/* The cheap outputs go first: a transformer gives back a third for a few per cent of time. */
+/* The cheap outputs are dropped first: a transformer frees a third for a few per cent of time. */
 static void test_curve_of_a_transformer(void **state)
 {
     (void)state;

@@ -33,7 +33,7 @@ static int64_t excess_of(const int64_t *plain, int32_t n, int64_t target)
     return sum;
 }
 
-/* The excess that more bytes in a range would add, without the change. */
+/* The excess that more bytes in a range would add, without making the change. */
 static void compare_gain(const struct range_max *l, int64_t *plain)
 {
     int32_t from = draw(l->n + 1), to = from + draw(l->n - from + 1);

@@ -16,7 +16,7 @@
 #define MIB  (INT64_C(1) << 20)
 #define MOST (INT64_C(1) << 40)
 
-/* The clock gives the same: all steps of a queue in turn, to the end. */
+/* The clock gives the same: all steps of a queue in order, to the end. */
 static void check_clock(const struct graph *g, const struct machine *m, const struct plan *p)
 {
     struct plan_clock c;
@@ -126,7 +126,7 @@ static void test_ranks(void **state)
                             .early = true};
     try_budgets(model_ranks(&s, &machine_cpu), 0, 0);
     try_budgets(model_ranks(&s, &machine_cpu), MOST, 0);
-    /* Shares so large that they leave, behind the gathers that read them. */
+    /* Shares so large that they are offloaded, after the gathers that read them. */
     s.numel = 8 << 20;
     s.layers = 6;
     assert_true(try_budgets(model_ranks(&s, &machine_cpu), MOST, 0) >= 3);

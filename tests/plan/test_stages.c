@@ -19,7 +19,7 @@ struct fixture {
     int32_t *hold;
     uint32_t random;
     int moves, dropped_twice, foreseen;
-    bool known; /* what the move to come comes to */
+    bool known; /* the cost of the next move */
     struct foresight f;
 };
 
@@ -42,8 +42,8 @@ static int count_dropped_twice(const struct fixture *f)
     return count;
 }
 
-/* The most bytes at once in all stretches of residence, of which a simulation only adds up those
- * that no hold changes. */
+/* The largest sum of bytes over all residences; a simulation adds only the bytes that no retention
+ * interval changes. */
 static int64_t peak_of_instances(struct fixture *f, const struct schedule *s)
 {
     const struct graph *g = f->p->g;
@@ -151,7 +151,7 @@ static void run(struct fixture *f, struct graph *g)
     assert_int_equal(stages_peak(f->x), s->load);
     stages_aim(f->x, s->load / 2);
     walk(f);
-    /* The schedule reached, loaded once more, is the same. */
+    /* The final schedule, loaded again, is the same. */
     compare(f);
     if (!simulate(f->sim, f->hold, &s)) {
         assert_int_equal(stages_load(f->x, s), 0);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A job of many ranks from the graph of one. */
+/* A job of many ranks, planned from the graph of one. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -96,7 +96,7 @@ static void test_alone(void **state)
     double ratio = plan_for(w, 1, 1, 0, INT64_MAX).seconds / graph_seconds(g);
     if (ratio < .995 || ratio > 1.005)
         fail_msg("one rank takes %g of what is recorded", ratio);
-    /* The update of shares is that of shares, also where values are whole. */
+    /* An update of shares costs the time of shares, also if values are whole. */
     struct world_step all = plan_for(w, 8, 8, 2, INT64_MAX);
     struct world_step values = plan_for(w, 8, 8, 1, INT64_MAX);
     assert_true(values.compute > .995 * all.compute && values.compute < 1.005 * all.compute);
@@ -127,7 +127,8 @@ static void test_memory(void **state)
     world_free(w);
 }
 
-/* One rank waits for nobody; links between hosts make steps longer, sharing within them less so. */
+/* A single rank waits for no other; links between hosts make steps longer, sharing within hosts
+ * less so. */
 static void test_links(void **state)
 {
     struct machine m = machine();
@@ -143,7 +144,7 @@ static void test_links(void **state)
     world_free(w);
 }
 
-/* A graph whose ranks share nothing is refused, with what to do. */
+/* A graph whose ranks share nothing is refused, and the message says what to do. */
 static void test_refused(void **state)
 {
     struct machine m = machine();

@@ -66,7 +66,7 @@ static void count_kind(const char *name, double ms)
     kinds[i].runs++;
 }
 
-/* Slices of a thread come in the order of time. */
+/* Slices of a thread are in the order of time. */
 static void read_slice(const json_t *e, int process, int thread)
 {
     double start = number(e, "ts"), ms = number(e, "dur");

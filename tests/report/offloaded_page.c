@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writes the page of a small step that offloads an activation in host memory and an optimizer
- * state, over the end of the step, on NVMe: for test_timeline.sh. */
+/* Writes the page of a small step that offloads an activation to host memory and an optimizer
+ * state, across the end of the step, to NVMe: for test_timeline.sh. */
 #include <stdio.h>
 #include <stdlib.h>
 #include "report/timeline.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Captions and what they are cleaned to, rule by rule. */
+/* Cleaning of captions, rule by rule. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -91,7 +91,7 @@ static void test_cases(void **state)
     cleaner_close(c);
 }
 
-/* What is not done is told. */
+/* Text that is not cleaned is reported. */
 static void test_left(void **state)
 {
     static const struct {
@@ -120,7 +120,7 @@ static void test_left(void **state)
     cleaner_close(c);
 }
 
-/* All bytes in turn end well. */
+/* All byte values in order end without an error. */
 static void test_bytes(void **state)
 {
     struct cleaner *c;

@@ -95,17 +95,17 @@ cmp -s "$work/d-options/sample-1/frame-00004.png" "$work/d-first/sample-1/frame-
 
 # ---- wrong input ----------------------------------------------------------------------------------
 
-refuses 1 "prompt 1: what begins with {" $sample $encoder --prompt 'a{"reference_path"'
+refuses 1 "prompt 1: the part from {" $sample $encoder --prompt 'a{"reference_path"'
 refuses 1 "prompt 1: \"path\"" $sample $encoder --prompt 'a{"path": "b"}'
 refuses 1 "prompt 1: mask_strategy 9,x" $sample $encoder --prompt 'a{"mask_strategy": "9,x"}'
-refuses 1 "prompt 1: segment 1 comes behind" $sample $encoder --prompt '|0|a|2|b|1|c'
+refuses 1 "prompt 1: segment 1 comes after" $sample $encoder --prompt '|0|a|2|b|1|c'
 refuses 1 "among ranks" $sample $encoder --prompt a --plan-only --ranks 2
 
 refuses 2 "give one of --text, --prompt and --prompts" $sample $encoder --prompt a --prompts "$work/two"
-refuses 2 "text-encoder DIR is needed" $sample --prompt a
-refuses 2 "there is none" $sample --aes 6
+refuses 2 "needs --text-encoder DIR" $sample --prompt a
+refuses 2 "none is given" $sample --aes 6
 : >"$work/none"
-refuses 1 "is empty; a prompt a line" $sample $encoder --prompts "$work/none"
+refuses 1 "is empty; one prompt per line" $sample $encoder --prompts "$work/none"
 refuses 1 "no-such" $sample --prompt a --text-encoder "$work/no-such" --tokenizer "$here/tokenizer"
 refuses 1 "shape\|caption" $sample $encoder --prompt a --caption-channels 32
 runs "1 prompt is longer than 40 tokens and cut: line 1" $sample $encoder --out "$work/long" \

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The encoder of T5 against Hugging Face's in float64 (make_text_reference.py), its parameters, and
- * its weights where the device has no room for them. */
+ * its weights if they do not fit on the device. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -195,7 +195,7 @@ static void test_reference(void **state)
 
 /* ---- weights that do not fit --------------------------------------------------------------- */
 
-/* Larger than that of the reference: what is smaller than 1 MiB is not offloaded. */
+/* Larger than in the reference, because storages below 1 MiB are not offloaded. */
 static const struct t5_config streamed = {64, 512, 64, 8, 1024, 3, 32, 128, 1e-6};
 enum { STREAMED = 7, NUMEL = BATCH * STREAMED * 512 };
 
@@ -216,8 +216,8 @@ static void fill(const struct run *r)
     }
 }
 
-/* Runs two steps: weights that left in the first are back in the second.  Returns the bytes of the
- * arena and sets the smallest budget, or returns -1 where no plan fits. */
+/* Runs two steps: weights offloaded in the first are back in the second.  Returns the bytes of the
+ * arena and sets the smallest budget, or returns -1 if no plan fits. */
 static int64_t run_streamed(enum ckpt_dtype dtype, bool masked, int64_t vram, float x[NUMEL],
                             int64_t *smallest)
 {

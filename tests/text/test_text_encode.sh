@@ -85,7 +85,7 @@ grep -q "kept" "$work/out" && fail "--resume kept features of another type"
 runs "1 prompt is longer than 12 tokens and cut: line 1" "$encode" $model --family cogvideox \
     --length 12 --prompts "$work/prompts" --output "$work/short"
 printf 'a caf&eacute; by the sea\n' >"$work/entity"
-runs "1 prompt has what was not cleaned: line 1: an entity of HTML" "$encode" $model \
+runs "1 prompt has parts that were not cleaned: line 1: an entity of HTML" "$encode" $model \
     --family opensora --prompts "$work/entity" --output "$work/entity.out"
 runs "profile: op" "$encode" $model --family opensora --prompts "$work/entity" \
     --output "$work/profile.out" --profile
@@ -111,16 +111,16 @@ cp "$here/t5/model-00002-of-00002.safetensors" "$work/t5"
 sed 's/"d_ff": 40/"d_ff": 41/' "$here/t5/config.json" >"$work/t5/config.json"
 wrong "shape" --model "$work/t5" $mend
 sed 's/"gated-gelu"/"relu"/' "$here/t5/config.json" >"$work/t5/config.json"
-wrong "only gated-gelu is known" --model "$work/t5" $mend
+wrong "only gated-gelu (T5 v1.1) is supported" --model "$work/t5" $mend
 sed 's/448/100/' "$here/t5/config.json" >"$work/t5/config.json"
 wrong "shape" --model "$work/t5" $mend
 wrong "model_type.* is \"gpt2\"; the text encoder is t5" --model "$root/tests/model/lm/gpt2" $mend
 wrong "no-such-place" --model "$work/no-such-place" $mend
 wrong "spiece.model" --model "$here/t5" --prompts "$work/prompts"
-wrong "no model of SentencePiece" --model "$here/t5" --tokenizer "$work/prompts" --prompts "$work/prompts"
+wrong "not a model of SentencePiece" --model "$here/t5" --tokenizer "$work/prompts" --prompts "$work/prompts"
 mend="--model $here/t5 --tokenizer $here/tokenizer"
 : >"$work/empty"
-wrong "is empty; a prompt a line" $mend --prompts "$work/empty"
+wrong "is empty; one prompt per line" $mend --prompts "$work/empty"
 wrong "is empty; a row with names" $mend --csv "$work/empty"
 wrong "has no column \"caption\"; the first is \"path\"" $mend --csv "$work/table.csv" --column caption
 printf 'path,text\n' >"$work/head.csv"
@@ -135,7 +135,7 @@ wrong "no-such-file" $mend --prompts "$work/no-such-file"
 refuses 2 "give one of --prompts FILE and --csv FILE" "$encode" $model --family opensora --output "$work/x"
 refuses 2 "give opensora or cogvideox" "$encode" $model --family mochi --prompts "$work/prompts" \
     --output "$work/x"
-refuses 2 "which is not given" "$encode" $model --family opensora --prompts "$work/prompts" \
+refuses 2 "is for --csv" "$encode" $model --family opensora --prompts "$work/prompts" \
     --column text --output "$work/x"
 refuses 1 "needs at least" "$encode" $model --family opensora --prompts "$work/prompts" --vram 8K \
     --output "$work/x"

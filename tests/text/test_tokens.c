@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Prompts to tokens of T5: those of SentencePiece's own binding (make_tokens_reference.py). */
+/* Tokens of prompts for T5 match those of SentencePiece's own binding (make_tokens_reference.py).
+ * */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -31,7 +32,7 @@ static void open_tokenizer(struct t5_tokenizer *t)
     assert_int_equal(t5_tokenizer_open(t, in_source(path, "tokenizer")), 0);
 }
 
-/* The tokens behind the tab of a line. */
+/* The tokens after the tab of a line. */
 static int64_t expected_tokens(const char *at, int32_t *ids)
 {
     int64_t n = 0;
@@ -44,7 +45,7 @@ static int64_t expected_tokens(const char *at, int32_t *ids)
     return n;
 }
 
-/* In as much room as there is, in more, and in less: then </s> is the last all the same. */
+/* With exactly enough space, with more, and with less: </s> is always the last token. */
 static void check_line(const struct t5_tokenizer *t, const char *text, const int32_t *wanted,
                        int64_t n)
 {
@@ -90,7 +91,7 @@ static void test_prompts(void **state)
     t5_tokenizer_close(&t);
 }
 
-/* What is no UTF-8 becomes the unknown piece, and ends. */
+/* Invalid UTF-8 becomes the unknown piece, and reading ends. */
 static void test_invalid(void **state)
 {
     struct t5_tokenizer t;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuBLASLt beside fake_cuda.c, which see: every call is one of kind "cublas". */
+/* cuBLASLt for fake_cuda.c: every call is one of kind "cublas". */
 #include <cublasLt.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -49,8 +49,8 @@ cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle)
     return CUBLAS_STATUS_SUCCESS;
 }
 
-/* Descriptors, which nothing here reads.  The real ones end the process at the first call if there
- * is no memory. */
+/* Descriptors, which nothing here reads.  The real functions end the process at the first call
+ * without memory. */
 #define DESCRIPTOR(name, parameters)                                                               \
     cublasStatus_t name parameters                                                                 \
     {                                                                                              \

@@ -1,21 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * CUDA on the host's memory, so that its calls can be made to fail where there is no GPU.  It is
- * loaded before the program (LD_PRELOAD) behind tests/torture/shim.c, which says whose turn it is
- * to fail: every call of the runtime and of the driver is one of kind "cuda", every one of cuBLASLt
- * "cublas".  What it does not define is taken from the CUDA libraries, where there is no GPU
- * either.
+ * CUDA on the host's memory, to make its calls fail without a GPU.  It is loaded before the program
+ * (LD_PRELOAD) after tests/torture/shim.c, which decides which call fails: every call of the
+ * runtime and of the driver is of kind "cuda", every call of cuBLASLt of kind "cublas".  Functions
+ * that are not defined here come from the CUDA libraries, which find no GPU.
  *
- * Streams run at once and in the caller's thread, so events are reached when they are recorded.
- * Kernels and products do nothing: device memory has zeros and what was copied there.  What is
- * recorded into a graph runs as well, once, and launching the graph does nothing.  A call that
- * fails does nothing, but for those that give something back, which do.  Like CUDA, it refuses what
- * is not there: handles that were given back, pieces mapped twice, captures that were not begun.
+ * Streams run immediately in the caller's thread, so events are complete when they are recorded.
+ * Kernels and products do nothing: device memory holds zeros and copied data.  Work recorded into a
+ * graph runs once, at once, and launching the graph does nothing.  A call that fails does nothing,
+ * but calls that free something do free it.  Like CUDA, it refuses invalid handles: freed ones,
+ * memory mapped twice, captures that were not started.
  *
- * FAKE_CUDA_DEVICES=0 says that there is no device: a program for the CPU is then the same on a
- * machine with a GPU, whose driver crashes where it has no memory.
+ * FAKE_CUDA_DEVICES=0 reports no device: a program for the CPU then behaves the same on a machine
+ * with a GPU, whose driver crashes without memory.
  *
- * What the program has not given back when it ends is told of, and the exit code is then 9.
+ * At the end, objects that the program has not freed are reported, and the exit code is 9.
  */
 #include <cuda.h>
 #include <cuda_runtime_api.h>
@@ -33,17 +32,17 @@
 #define MEMORY ((size_t)1 << 30) /* bytes of the device */
 #define UNIT   ((size_t)1 << 21)
 
-/* Of the shim: has the next call of a kind to fail? */
+/* The shim's answer whether the next call of a kind must fail. */
 extern bool torture_fails(const char *kind) __attribute__((weak));
 extern void *__libc_calloc(size_t, size_t);
 extern void __libc_free(void *);
 
 static atomic_size_t used; /* bytes of the device */
-atomic_int fake_kernels; /* and products that were run, each for 10 ms as events have it */
+atomic_int fake_kernels;   /* and products that were run, each for 10 ms as events have it */
 static __thread cudaError_t last;
 static __thread struct CUstream_st *capturing;
 
-/* What is given out, by what it is called in the last sentence. */
+/* Live objects, by the name used in the final report. */
 enum thing { STREAM, EVENT, GRAPH, EXEC, HOST, REGISTERED, DEVICE, RANGE, PIECE, MAPPING };
 static const char *const things[] = {"streams",
                                      "events",
@@ -70,21 +69,21 @@ static cudaError_t answer(cudaError_t e)
     return e;
 }
 
-/* At the head of a call that can fail. */
+/* At the start of a call that can fail. */
 #define TURN(error)                                                                                \
     do {                                                                                           \
         if (fails("cuda"))                                                                         \
             return answer(error);                                                                  \
     } while (0)
 
-/* At the end of a call that gives something back. */
+/* At the end of a call that frees something. */
 static cudaError_t given_back(enum thing t)
 {
     out[t]--;
     return answer(fails("cuda") ? cudaErrorUnknown : cudaSuccess);
 }
 
-/* Past the shim: this memory is not the process's own. */
+/* Not counted by the shim: this memory is not the process's own. */
 static void *map_memory(void *at, size_t n, int prot)
 {
     int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (at ? MAP_FIXED : 0);
@@ -192,7 +191,7 @@ cudaError_t cudaMemGetInfo(size_t *unused, size_t *total)
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* Its size stands before a block, which is on a page of its own. */
+/* The size of a block is stored before it, on a separate page. */
 static cudaError_t give_block(void **p, size_t n, enum thing t)
 {
     char *base = map_memory(NULL, n + 4096, PROT_READ | PROT_WRITE);
@@ -263,7 +262,7 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t n, enum cudaMemcp
     return cudaSuccess;
 }
 
-/* Large zeros, as between the timed kernels of a first step, are pages that nobody has touched. */
+/* Large zeroed blocks, as between the timed kernels of a first step, are untouched pages. */
 cudaError_t cudaMemsetAsync(void *dst, int byte, size_t n, cudaStream_t stream)
 {
     const uintptr_t page = 4096;
@@ -417,7 +416,7 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureSta
     return cudaSuccess;
 }
 
-/* Ends the capture even where it fails, as CUDA does. */
+/* Ends the capture even on failure, like CUDA. */
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
 {
     bool was = stream->captured;
@@ -466,7 +465,7 @@ cudaError_t cudaLaunchKernel(const void *kernel, dim3 grid, dim3 block, void **a
     return answer(sane ? cudaSuccess : cudaErrorInvalidConfiguration);
 }
 
-/* What nvcc makes of <<<>>> since CUDA 13. */
+/* The code that nvcc generates for <<<>>> since CUDA 13. */
 cudaError_t __cudaGetKernel(cudaKernel_t *handle, const void *kernel);
 cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void **args,
                                size_t shared, cudaStream_t stream);
@@ -591,8 +590,8 @@ static CUresult device_attribute(int *value, CUdevice_attribute attribute, CUdev
     return CUDA_SUCCESS;
 }
 
-/* For a thread to reach it: what a stream waits for has been handed over before.  A thread that
- * failed may never do so. */
+/* A function for a thread: everything that a stream waits for was submitted before.  A thread that
+ * failed may never reach it. */
 static CUresult wait_value(CUstream stream, CUdeviceptr at, cuuint32_t value, unsigned flags)
 {
     DRIVER_TURN(CUDA_ERROR_UNKNOWN);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A small training job through the public contract, for the torture and for counting what a step
- * allocates:
+ * A small training job with the public interface, for the torture test and to count the allocations
+ * of a step:
  *
  *     job STEPS BATCH STATE_IN|- STATE_OUT|- WEIGHTS|- [options of the library]
  *
- * It prints "calls KIND N": how often memory and threads were asked for between the second step and
- * the last, where tests/torture/shim.c has been loaded before it.
+ * It prints "calls KIND N": how often memory and threads were requested between the second step and
+ * the last, if tests/torture/shim.c was loaded before it.
  */
 #include <dlfcn.h>
 #include <stdio.h>

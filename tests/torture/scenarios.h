@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What torture.c runs. */
+/* The scenarios of torture.c. */
 #ifndef TESTS_TORTURE_SCENARIOS_H
 #define TESTS_TORTURE_SCENARIOS_H
 
@@ -10,7 +10,7 @@
 #define SLOW    " --machine ^/tests/torture/slow.json"
 #define TIERS   OPTIONS " --micro-batch 4096 --vram 8M --host 2M --nvme .:32M" SLOW
 #define CUDA    " --device cuda --vram 128M"
-/* The fake GPU takes nothing besides the arena, so this is the same budget. */
+/* The fake GPU uses no memory besides the arena, so this is the same budget. */
 #define CUDA_TIERS " --device cuda --micro-batch 4096 --vram 76M --host 2M --nvme .:32M" SLOW
 #define VAE        " --groups 2 --spatial-widths 4,4 --temporal-widths 4,4,4"
 #define VAE_TRAIN                                                                                  \
@@ -24,11 +24,10 @@
     "malloc pthread_create open fopen socket setsockopt bind listen accept connect send recv "     \
     "poll getaddrinfo rename"
 
-/* What runs: `prepare` makes the file "before", and more that does not change; `run` finds it as
- * "state" and leaves there what it likes.  "@" stands for the folder that prepare ran in, "^" for
- * that of the sources, "%" for a port of this run alone.  Ranks meet at an address and not in a
- * file, which takes the name of the machine: the C library ends the process where its look-up of a
- * name finds no memory. */
+/* A scenario: `prepare` makes the file "before", and others that do not change; `run` finds it as
+ * "state" and may replace it.  "@" stands for the folder in which prepare ran, "^" for the source
+ * folder, "%" for a port of this run.  Ranks meet at an address, not at a file, which needs the
+ * name of the machine: the C library ends the process if its name look-up has no memory. */
 static const struct scenario {
     const char *name;
     const char *prepare[3];
@@ -118,7 +117,10 @@ static const struct scenario {
      .prepare = {"job 1 256 - state -" OPTIONS},
      .run = "ckpt machine --device cpu --out w",
      .rank = -1,
-     .varies = true, .heavy = true, .slow = true, .alone = true},
+     .varies = true,
+     .heavy = true,
+     .slow = true,
+     .alone = true},
     {.name = "ckpt info",
      .prepare = {"job 1 256 - state w" OPTIONS},
      .run = "ckpt info",

@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Loaded before a program (LD_PRELOAD), makes one call of a kind fail: CKPT_TORTURE=pwrite:3 the
- * third pwrite, CKPT_TORTURE=mmap:2+ the second mmap and all behind it; of several orders, with
- * commas between them, the first counts that names the kind.  CKPT_TORTURE_COUNTS=FILE gets how
- * often each kind was called, CKPT_TORTURE_BEGUN=FILE is there once main() runs, and
- * CKPT_TORTURE_TRACE=1 shows who made the call that failed, and where the program crashed.  Calls
- * count from main() to the end of the process, whoever makes them; what comes before, the loader
- * and the constructors of libraries, is nobody's to mend.  For the same reason loading a library
- * and parsing JSON fail as a whole, and nothing inside them does: libgfortran's constructor (a part
- * of OpenBLAS) calls exit() without memory and then crashes in its own destructor; jansson drops
- * the characters that it has no memory for (github.com/akheron/jansson/issues/362) and reads past
- * its buffer.  A failing call does nothing, but for closing: a file that cannot be closed is closed
- * all the same.
+ * third pwrite, CKPT_TORTURE=mmap:2+ the second mmap and all later ones.  Several orders are
+ * separated by commas; the first one that names the kind counts.
+ *
+ * - CKPT_TORTURE_COUNTS=FILE receives the number of calls of each kind, CKPT_TORTURE_BEGUN=FILE
+ *   exists once main() runs, and CKPT_TORTURE_TRACE=1 prints the caller of the failed call, and
+ *   where the program crashed.
+ * - Calls of any caller count, from main() to the end of the process.  The loader and the
+ *   constructors of libraries run earlier and are not tested, because no caller could handle their
+ *   failures.
+ * - For the same reason loading a library and parsing JSON fail as a whole, and nothing inside them
+ *   does: libgfortran's constructor (a part of OpenBLAS) calls exit() without memory and then
+ *   crashes in its own destructor; jansson drops characters without memory for them
+ *   (github.com/akheron/jansson/issues/362) and reads past its buffer.
+ * - A failing call does nothing, with one exception: a close that fails closes the file.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -50,7 +53,7 @@ static const char *const names[] = {KINDS(NAME)};
 static atomic_long calls[KIND_COUNT];
 static long from[KIND_COUNT], until[KIND_COUNT]; /* calls that fail; from 0: none, until 0: all */
 static atomic_bool armed;
-/* The call at hand is made by this file, or by the libc for another that has been counted. */
+/* The current call comes from this file, or from libc for a call that was counted. */
 static __thread bool inside __attribute__((tls_model("initial-exec")));
 
 /* ---- which call fails ------------------------------------------------------------------------ */
@@ -87,7 +90,7 @@ static void show_caller(enum kind k, long n)
     inside = false;
 }
 
-/* Says where, and crashes again. */
+/* Prints where, and crashes again. */
 static void show_crash(int signal)
 {
     void *frames[24];
@@ -125,14 +128,14 @@ static int find_kind(const char *kind)
     return i;
 }
 
-/* For libraries that stand for others: has this call to fail? */
+/* For libraries that replace others: whether this call must fail. */
 bool torture_fails(const char *kind)
 {
     int k = find_kind(kind);
     return k < KIND_COUNT && fails((enum kind)k);
 }
 
-/* For programs that ask how much they called. */
+/* For programs that read their own counts. */
 long torture_calls(const char *kind)
 {
     int k = find_kind(kind);
@@ -166,7 +169,7 @@ static int main_of_program(int argc, char **argv, char **env)
     return program(argc, argv, env);
 }
 
-/* The call that is meant, of the libc or the library behind this one. */
+/* The intended function, of libc or of the library after this one. */
 static void *real(const char *name)
 {
     bool before = inside;
@@ -187,7 +190,7 @@ int __libc_start_main(main_type entry, int argc, char **argv, main_type init, vo
 }
 
 /* ---- memory and threads ---------------------------------------------------------------------- */
-/* Under names of the libc's own: dlsym itself wants memory. */
+/* By libc's internal names: dlsym itself allocates memory. */
 
 extern void *__libc_malloc(size_t);
 extern void *__libc_calloc(size_t, size_t);
@@ -228,8 +231,8 @@ int posix_memalign(void **p, size_t a, size_t n)
     return *p ? 0 : ENOMEM;
 }
 
-/* Defines a call that returns `bad` with errno `why` when it is its turn, else what the real one
- * returns. */
+/* Defines a call that returns `bad` with errno `why` when it must fail, else the result of the real
+ * one. */
 #define CALL(type, name, kind, bad, why, parameters, arguments)                                    \
     type name parameters                                                                           \
     {                                                                                              \
@@ -308,7 +311,7 @@ static bool spoken_to(FILE *f)
     return !f || f == stdout || f == stderr;
 }
 
-/* As the libc leaves a stream that failed; ferror() looks there. */
+/* The state of a stream after a failure in libc; ferror() reads it. */
 static void mark(FILE *f, int why)
 {
     f->_flags |= 0x20; /* _IO_ERR_SEEN */
@@ -394,7 +397,7 @@ void *dlopen(const char *path, int flags)
     static void *(*call)(const char *, int);
     if (!call)
         call = real("dlopen");
-    /* A name that is not there gives dlerror() a sentence. */
+    /* A missing name gives dlerror() a sentence. */
     const char *name = fails(KIND_dlopen) ? "torture: no memory for a library" : path;
     bool before = inside;
     inside = true;
@@ -436,7 +439,7 @@ json_t *json_loadf(FILE *f, size_t flags, json_error_t *error)
     return root;
 }
 
-/* It ends the process where it has no memory for the options of a codec. */
+/* It ends the process if there is no memory for the options of a codec. */
 void *avcodec_alloc_context3(const void *codec)
 {
     static void *(*call)(const void *);

@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Every call fails once.  A program runs once to count its calls, with tests/torture/shim.c loaded
- * before it, and then once for each of them, which fails.  However that ends, it must be
- *   - with 0, and then all files asked for are those of a run without a fault, or with 1 or 2 and a
- *     sentence; not by a signal, and not after more than a minute;
- *   - with the state file that was there before, or the new one, and no other file left behind.
+ * before it, and then once for each call, which fails.  Each run must end within a minute and not
+ * by a signal,
+ *   - either with 0 and the same files as a run without a fault, or with 1 or 2 and a sentence;
+ *   - and leave the old state file or the new one, and no other file.
  *
  *     torture [--all] [--jobs N] [--scenario NAME] [--kind KIND] [--most N]
  *
- * With --all the first 100 calls of each kind are taken one by one, and of those behind them as
- * many again, evenly; 8 and 8 where a run takes seconds.  Without, a few of each kind are (--most:
- * so many), evenly, and only from the scenarios that are quick.  Exits 0, 1, or 77 where it cannot
- * run.
+ * With --all: of each kind, the first 100 calls, and 100 of the later ones, evenly spaced; 8 and 8
+ * if a run takes seconds.  Without: a few calls of each kind (--most N), evenly spaced, in the
+ * quick scenarios only.  Exits 0, 1, or 77 if it cannot run.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -56,7 +55,7 @@ static void fatal(const char *fmt, ...)
     exit(1);
 }
 
-/* A path into dst. */
+/* Formats a path into dst. */
 static void join(char dst[PATH], const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 static void join(char dst[PATH], const char *fmt, ...)
 {
@@ -67,7 +66,7 @@ static void join(char dst[PATH], const char *fmt, ...)
     va_end(ap);
 }
 
-/* The whole of a file, with a zero behind it; NULL where there is none. */
+/* The contents of a file, with a final zero; NULL if there is none. */
 static char *slurp(const char *path, size_t *n)
 {
     FILE *f = fopen(path, "rb");
@@ -131,7 +130,7 @@ static bool remove_it(const char *path, const char *name)
     return rmdir(path) == 0;
 }
 
-/* A folder that a program ran in, and what was said there. */
+/* A directory in which a program ran, and its output. */
 static void remove_run(const char *dir)
 {
     char err[PATH];
@@ -157,7 +156,7 @@ static bool is_left(const char *path, const char *name)
 /* ---- running ----------------------------------------------------------------------------------
  */
 
-/* The program of a command, as built: behind libtool's script, where there is one. */
+/* The built program of a command, without libtool's wrapper script. */
 static void find_program(const char *name, char *path)
 {
     const char *places[] = {"tests/torture/.libs", ".libs", "tests/torture", "."};
@@ -179,7 +178,7 @@ struct run {
     int jobs;               /* so many at a time */
 };
 
-/* In the child: takes the command apart and becomes it. */
+/* In the child: splits the command and executes it. */
 static void become(const struct run *r, const char *command, const char *err)
 {
     char text[TEXT], *argv[80], path[PATH];
@@ -255,7 +254,7 @@ static int await(pid_t pid, time_t until)
     return status;
 }
 
-/* Without the space for it libraries crash while they are loaded; nothing has begun then. */
+/* Without the address space, libraries crash while they are loaded, before main(). */
 static bool has_begun(const struct run *r)
 {
     char path[PATH];
@@ -263,7 +262,7 @@ static bool has_begun(const struct run *r)
     return !r->space || !access(path, F_OK);
 }
 
-/* What is wrong with how a program ended, or NULL; its exit code. */
+/* The fault in how a program ended, or NULL; its exit code. */
 static const char *judge_end(const struct run *r, int rank, int status, int *code)
 {
     char err[PATH];
@@ -288,7 +287,7 @@ static const char *out_name(const struct scenario *s)
     return s->out ? s->out : "w";
 }
 
-/* Is what it wrote, or did not, what a run without a fault writes? */
+/* Whether its files are those of a run without a fault. */
 static bool same_out(const struct run *r)
 {
     char out[PATH], after[PATH];
@@ -369,7 +368,7 @@ static void move(const char *dir, const char *name, const char *base, const char
         fatal("%s was not written", from);
 }
 
-/* A picture as a clip, for what reads one. */
+/* A picture as a clip, for readers of pictures. */
 static void write_clip(const char *base)
 {
     char path[PATH];
@@ -408,7 +407,7 @@ static void prepare(struct run *r, struct counts *c)
         move(r->dir, out_name(r->s), r->base, "out");
 }
 
-/* What the ranks of a run said. */
+/* The output of the ranks of a run. */
 static void show_said(const struct run *r)
 {
     for (int rank = 0; rank < 2; rank++) {
@@ -421,14 +420,14 @@ static void show_said(const struct run *r)
     }
 }
 
-/* The i-th of `most` numbers from first to last, evenly. */
+/* The i-th of `most` evenly spaced numbers from first to last. */
 static long spread(long i, long most, long first, long last)
 {
     return most > 1 ? first + i * (last - first) / (most - 1) : last;
 }
 
-/* Each call that is taken fails once alone and once with all behind it.  The last of a kind matters
- * as much as the first. */
+/* Each selected call fails once alone and once with all later calls.  The last call of a kind
+ * matters as much as the first. */
 static int torture_kind(struct run *r, const char *kind, long calls, int job, long *runs)
 {
     long all = r->s->heavy ? HEAVY : DENSE, dense = torture.all ? all : 0;
@@ -473,8 +472,7 @@ static int torture_job(const struct run *clean, const struct counts *c, int job)
     return failed > 100 ? 100 : failed;
 }
 
-/* From too little address space for the loader to enough for all, many times in a row, in small
- * steps. */
+/* From too little address space for the loader to enough for everything, in small steps. */
 static int torture_limits(const char *base)
 {
     static const struct scenario two_threads = {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * NVML of a host with four GPUs, so that what asks it is tested where there is no GPU.  The first
- * two, 18 and 2A, are on a switch that 18 links of each lead to, but for two that are down; the
- * second two, 3B and 5E, are joined by two links, and 3B has two more to a GPU of somebody else.
+ * NVML of a host with four GPUs, to test its callers without a GPU.  The first two, 18 and 2A, are
+ * on a switch with 18 links each, two of them down; the other two, 3B and 5E, are joined by two
+ * links, and 3B has two more to another GPU.
  */
 #include <stdint.h>
 #include <string.h>
@@ -75,7 +75,7 @@ int nvmlDeviceGetP2PStatus(const struct gpu *a, const struct gpu *b, int index, 
     return OK;
 }
 
-/* One of each pair is next to one of the other; the others are on other sockets. */
+/* One GPU of each pair is near one GPU of the other pair; the others are on other sockets. */
 int nvmlDeviceGetTopologyCommonAncestor(const struct gpu *a, const struct gpu *b, int *level)
 {
     int near = (a == &gpus[0] && b == &gpus[2]) || (a == &gpus[2] && b == &gpus[0]);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* 8-bit formats and copies with a scale for each tensor, for the tests of either kind of scale. */
+/* 8-bit formats and copies with a scale per tensor, shared by the tests of both kinds of scale. */
 #ifndef CKPT_TESTS_FP8_COPIES_H
 #define CKPT_TESTS_FP8_COPIES_H
 

@@ -20,7 +20,7 @@ bool movie_can(const struct movie *m)
     return avcodec_find_encoder_by_name(m->codec) != NULL;
 }
 
-/* A pattern that moves, and noise. */
+/* A moving pattern with noise. */
 static void paint(AVFrame *f, const struct movie *m, int n)
 {
     unsigned noise = (unsigned)(n + m->seed) * 2654435761u + 1;
@@ -83,7 +83,7 @@ static int start_codec(struct writer *w, const struct movie *m)
     return rc;
 }
 
-/* Tells players to turn the picture, clockwise by degrees. */
+/* Sets the rotation for players, in degrees clockwise. */
 static int turn(struct writer *w, int degrees)
 {
 #if LIBAVFORMAT_VERSION_INT >= AV_VERSION_INT(60, 15, 100)

@@ -18,10 +18,10 @@ struct movie {
     int turned;          /* degrees that players turn it by, clockwise */
 };
 
-/* Whether FFmpeg has that encoder here. */
+/* Whether this FFmpeg has that encoder. */
 bool movie_can(const struct movie *m);
 
-/* Writes it to a folder.  Returns 0, or -1. */
+/* Writes it to a directory.  Returns 0, or -1. */
 int movie_write(const struct movie *m, const char *folder);
 
 #endif

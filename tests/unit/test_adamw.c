@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The update on the host against its definition: bit by bit, for every instruction set, on odd
- * sizes and addresses, with values from denormal to huge; and what it leaves alone.
+ * sizes and addresses, with values from denormal to huge; and memory that it must not change.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,7 +23,7 @@
 
 enum { MOST = 2 * OPTIM_CHUNK + 77, GUARD = 8, ROOM = MOST + 2 * GUARD };
 
-/* All operands of one update, with a few elements on either side that nobody may write. */
+/* All operands of one update, with a few guard elements on either side. */
 struct operands {
     float w[ROOM], m[ROOM], v[ROOM], ema[ROOM], g[ROOM];
     uint16_t value[ROOM], half[ROOM];
@@ -43,7 +43,7 @@ static const struct update_constants typical = {.clip = 0.731f,
                                                 .ema = 0.9999f,
                                                 .new_ema = 1e-4f};
 
-/* Any bits but those of NaN and infinity, so all exponents; or values as training has them. */
+/* Any bits but those of NaN and infinity, so all exponents; or values typical of training. */
 static float draw(uint64_t *state, bool wild)
 {
     *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
@@ -71,7 +71,7 @@ static void fill(struct operands *o, uint64_t seed, bool wild)
 
 /* ---- the definition -------------------------------------------------------------------------- */
 
-/* In double and rounded once after each operation: that is the fp32 result of IEEE 754 (Figueroa
+/* In double, rounded once after each operation: this equals the fp32 result of IEEE 754 (Figueroa
  * 1995), whatever the compiler does. */
 static float once(double x)
 {
@@ -104,7 +104,7 @@ static void define(const struct update_constants *c, const struct host_update *p
     }
 }
 
-/* The same bits, or NaN both. */
+/* The same bits, or both NaN. */
 static void same(const char *what, const float *a, const float *b)
 {
     for (int i = 0; i < ROOM; i++)
@@ -155,7 +155,7 @@ static void check_set(enum host_update_set set, int way, int64_t shift, int64_t 
     same_operands(&ours, &theirs);
 }
 
-/* The value goes where the gradient was: what comes out is the same. */
+/* The value overwrites the gradient: the result is the same. */
 static void check_shared(enum host_update_set set, int64_t n)
 {
     fill(&ours, (uint64_t)n, false);
@@ -278,8 +278,8 @@ static void test_op(void **state)
     run_op(&ours, &options, clip);
     define_op(&theirs, &c);
     same_operands(&ours, &theirs);
-    /* Where the norm is not finite nothing is updated, and a value is there whose gradient took its
-     * room. */
+    /* If the norm is not finite nothing is updated; a value whose gradient used its memory is
+     * restored. */
     for (int i = 0; i < 2; i++) {
         clip[CLIP_NORM] = i ? NAN : INFINITY;
         memset(ours.value, 0x41 + i, N1 * sizeof *ours.value);
@@ -313,7 +313,7 @@ struct binding {
     int node, processes, rc, cpus; /* where; what came back; processors afterwards */
 };
 
-/* In a thread of its own: it stays bound. */
+/* In a separate thread: it stays bound. */
 static void *bind_thread(void *user)
 {
     struct binding *b = user;
@@ -324,7 +324,7 @@ static void *bind_thread(void *user)
     return NULL;
 }
 
-/* To the node of these processors, or with NULL to wherever this thread may run. */
+/* Binds to the node of these processors, or with NULL to any that this thread may use. */
 static struct binding bind_to(const char *list, int processes)
 {
     struct binding b = {.node = list ? 3 : -1, .processes = processes};
@@ -357,12 +357,12 @@ static void test_bind(void **state)
         assert_int_equal(b.rc, CKPT_EIO);
         assert_int_equal(b.cpus, CPU_COUNT(&set));
     }
-    /* Two processors are left to others, but no more than half. */
+    /* Two processors stay free for other work, but no more than half. */
     b = bind_to(NULL, 1);
     int all = CPU_COUNT(&set);
     assert_int_equal(b.cpus, all);
     assert_int_equal(b.rc, all > 3 ? all - 2 : all - all / 2);
-    /* Ranks that may all run on the same divide them, and each has one at least. */
+    /* Ranks that may use the same processors divide them, and each has at least one. */
     for (int processes = 2; processes <= all + 1; processes++) {
         int part = all / processes > 1 ? all / processes : 1;
         b = bind_to(NULL, processes);

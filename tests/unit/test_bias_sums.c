@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which op makes the gradient of a bias: the one that makes the gradient of the layer's result
- * (ops_sums_wanted), or a pass over it.  Values are test_composites' matter.
+ * Which op computes the gradient of a bias: the op that computes the gradient of the layer's result
+ * (ops_sums_wanted), or a separate pass over it. test_composites checks the values.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,7 +13,7 @@
 
 enum { WIDTH = 16, ROWS = 6 };
 
-/* A model: its layers' biases are `bias`, which may be CKPT_NONE. */
+/* A model: the biases of its layers are `bias`, which may be CKPT_NONE. */
 typedef ckpt_tensor (*record_fn)(ckpt_tape *t, ckpt_tensor x, ckpt_tensor bias);
 
 static ckpt_tensor operand(ckpt_tape *t, int ndim, bool trained)
@@ -63,21 +63,21 @@ static ckpt_tensor gate(ckpt_tape *t, ckpt_tensor x, ckpt_tensor bias)
     return ckpt_gated_residual(t, x, row(t), layer(t, x, bias));
 }
 
-/* z + norm(z): the norm's gradient comes last and has the other as its addend. */
+/* z + norm(z): the gradient of the norm comes last and has the other gradient as its addend. */
 static ckpt_tensor residual(ckpt_tape *t, ckpt_tensor x, ckpt_tensor bias)
 {
     ckpt_tensor z = layer(t, x, bias);
     return ckpt_add(t, z, ckpt_layer_norm_modulate(t, z, row(t), row(t), 1e-6f));
 }
 
-/* norm(z) + tanh(z): the gradient of z is not the norm's alone, for tanh comes behind it. */
+/* norm(z) + tanh(z): the gradient of z is not the norm's alone, because tanh comes after it. */
 static ckpt_tensor shared(ckpt_tape *t, ckpt_tensor x, ckpt_tensor bias)
 {
     ckpt_tensor z = layer(t, x, bias), first = ckpt_tanh(t, z);
     return ckpt_add(t, first, ckpt_layer_norm_modulate(t, z, row(t), row(t), 1e-6f));
 }
 
-/* The layer makes the scale, whose gradient is another output of the norm's rule. */
+/* The layer computes the scale, whose gradient is another output of the norm's rule. */
 static ckpt_tensor scale(ckpt_tape *t, ckpt_tensor x, ckpt_tensor bias)
 {
     ckpt_tensor z = layer(t, x, bias), s = layer(t, row(t), bias);

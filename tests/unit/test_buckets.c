@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Buckets: frames, assignment and order as Open-Sora 1.2 has them, by numpy's and torch's numbers.
- */
+/* Buckets: frames, assignment and order match Open-Sora 1.2, with numpy's and torch's random
+ * numbers. */
 #include <stdarg.h>
 #include <setjmp.h>
 #include <stdlib.h>
@@ -49,7 +49,7 @@ static void check_permutations(uint64_t seed, int64_t n, const int64_t *one, con
     assert_memory_equal(order, two, (size_t)n * sizeof *two);
 }
 
-/* 700 numbers are more than the generator makes at a time. */
+/* 700 numbers are more than one refill of the generator. */
 static void test_torch(void **state)
 {
     (void)state;
@@ -228,7 +228,7 @@ static void test_frames(void **state)
     assert_non_null(strstr(aspect_names(), "2880"));
 }
 
-/* A frame of a size has the ratio it was made for, and sides in units. */
+/* A frame of a size has the ratio of that size, and sides that are multiples of the unit. */
 static void test_square(void **state)
 {
     const char *names[] = {"256", "512", "1024", "2048", "2880"};
@@ -325,7 +325,7 @@ static void test_order(void **state)
     bucket_epoch_free(&e);
 }
 
-/* Counts how often each sample comes in up to n steps of so many ranks. */
+/* Counts how often each sample occurs in up to n steps of a given number of ranks. */
 static void count_steps(struct bucket_epoch *e, int ranks, int n, int times[SAMPLES])
 {
     int64_t first = 0;
@@ -336,8 +336,8 @@ static void count_steps(struct bucket_epoch *e, int ranks, int n, int times[SAMP
             times[e->list[at].sample[first + i]]++;
 }
 
-/* Two ranks, then three, then one, each going on from what the lists say was taken: none twice, and
- * with one rank at the end none is left. */
+/* Two ranks, then three, then one, each resuming from the recorded lists: no sample twice, and with
+ * one rank at the end none is left. */
 static void test_other_ranks(void **state)
 {
     static const int ranks[] = {2, 3, 1}, steps[] = {9, 5, -1};
@@ -361,7 +361,7 @@ static void test_other_ranks(void **state)
     bucket_epoch_free(&before);
 }
 
-/* Two ranks lose no more than one batch of a list. */
+/* Two ranks lose at most one batch of a list. */
 static void test_rest(void **state)
 {
     int times[SAMPLES] = {0};
@@ -432,7 +432,7 @@ static void test_tables_refused(void **state)
     assert_int_equal(buckets_read(&b, "/nonexistent/table.json"), -1);
 }
 
-/* Batches that are to be chosen are 1 until then; an entry that keeps nothing has none. */
+/* Batches that are not chosen yet are 1; an entry that keeps nothing has none. */
 static void test_open(void **state)
 {
     struct buckets b;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Checksums of blocks and files: known answers, what they must notice, and the table that keeps
- * them. */
+/* Checksums of blocks and files: known answers, changes that they must detect, and the table that
+ * stores them. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -38,8 +38,8 @@ static void test_every_bit(void **state)
     }
 }
 
-/* Two flips of one bit in words of one chain, which a plain sum would lose; words and lines changed
- * about; a line of zeros more or less; sectors that stand where others should. */
+/* Changes that a plain sum would not detect: two flips of one bit in words of one chain; swapped
+ * words and lines; a line of zeros more or less; swapped sectors. */
 static void test_patterns(void **state)
 {
     (void)state;
@@ -65,7 +65,7 @@ static void test_patterns(void **state)
         assert_true(checksum(other, n) != checksum(other, n + 1));
 }
 
-/* The bytes count, not where they lie. */
+/* The sum depends on the bytes, not on their address. */
 static void test_value(void **state)
 {
     (void)state;
@@ -79,7 +79,8 @@ static void test_value(void **state)
     assert_true(checksum("", 0) == checksum(data, 0));
 }
 
-/* The definition stands in files: made by a program of its own, from what checksum.h says. */
+/* The definition is part of file formats: computed here by a separate implementation of the text in
+ * checksum.h. */
 static void test_known_answers(void **state)
 {
     (void)state;

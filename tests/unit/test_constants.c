@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Values that a program brings along: constants without a name, one value everywhere, parameters
- * that begin as an array; and the bias of attention in its spec. */
+/* Values that a program contains: unnamed constants, constants of one value, parameters that start
+ * from an array; and the bias of attention in its spec. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

@@ -17,7 +17,7 @@ static struct device *open_device(int64_t budget)
     return d;
 }
 
-/* Adds out[0] += attr, slowly enough that a missing event shows. */
+/* Adds out[0] += attr, slowly enough that a missing event is detected. */
 static int add_kernel(const struct ckpt_kernel_args *a)
 {
     volatile int64_t *value = a->out[0].data;
@@ -50,7 +50,8 @@ static void test_order_within_a_queue(void **state)
     d->ops->close(d);
 }
 
-/* A value goes round copy-in, compute and copy-out; every hop is ordered by an event. */
+/* A value passes through copy-in, compute and copy-out in a loop; every hop is ordered by an event.
+ * */
 static void test_events_between_queues(void **state)
 {
     (void)state;
@@ -131,7 +132,7 @@ static void test_fill(void **state)
     d->ops->close(d);
 }
 
-/* What stands for a file: one number, and how often it was asked for. */
+/* A stand-in for a file: one number, and how often it was read. */
 struct number {
     int64_t value, calls, fail_at;
 };
@@ -151,7 +152,7 @@ static int load(void *user, int64_t offset, void *host, int64_t bytes)
     return 0;
 }
 
-/* Round and round: device, host, file, host, device; every hop is ordered by an event. */
+/* In a loop: device, host, file, host, device; every hop is ordered by an event. */
 static void go_round(struct device *d, struct number *file, int rounds)
 {
     static int64_t out, in;
@@ -218,7 +219,7 @@ static void test_files_between_queues(void **state)
     d->ops->close(d);
 }
 
-/* Whose operation failed is known, nothing behind it is done, and a mark does not hide it. */
+/* The failed operation is known, no later one runs, and a mark does not hide it. */
 static void test_failed_file(void **state)
 {
     (void)state;
@@ -260,7 +261,7 @@ static void begin_letter(void *user, int64_t offset, void *host, int64_t bytes)
     say(*(const char *)user);
 }
 
-/* Says it in capitals; whoever waits for B may go on behind it. */
+/* Signals that it runs; whoever waits for B may continue after it. */
 static int call_letter(void *user, int64_t offset, void *host, int64_t bytes)
 {
     (void)offset, (void)host, (void)bytes;
@@ -277,7 +278,7 @@ static int wait_kernel(const struct ckpt_kernel_args *a)
     return 0;
 }
 
-/* The one behind that at hand begins early unless an event before it is still to come. */
+/* The next operation starts early unless an event before it is still pending. */
 static void test_files_begin_ahead(void **state)
 {
     (void)state;
@@ -311,8 +312,8 @@ static int call_gate(void *user, int64_t offset, void *host, int64_t bytes)
     return 0;
 }
 
-/* An operation has no end: what is handed over behind it, more than a queue holds, is dropped at
- * once. */
+/* An operation that never ends: later submissions, more than a queue holds, are dropped
+ * immediately. */
 static void test_much_behind_a_hang(void **state)
 {
     static int gate = 3;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A directory of its own for a test that writes files, and the one file it writes there. */
+/* A separate directory for a test that writes files, and the one file in it. */
 #ifndef TESTS_UNIT_TEST_DIRECTORY_H
 #define TESTS_UNIT_TEST_DIRECTORY_H
 
@@ -25,7 +25,7 @@ static inline int make_dir(void **state)
     return 0;
 }
 
-/* For the second test of a program and those after it. */
+/* For the second and later tests of a program. */
 static inline int make_fresh_dir(void **state)
 {
     memset(dir + sizeof(dir) - 7, 'X', 6);

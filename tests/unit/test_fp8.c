@@ -28,7 +28,7 @@ static void test_values(void **state)
     assert_true(isinf(value_of(&formats[1], 0xfc)));
 }
 
-/* The code whose first fp32 is at or below these bits, by the table alone. */
+/* The code whose first fp32 is at or below these bits, from the table alone. */
 static uint8_t by_table(const struct format *f, uint32_t magnitude)
 {
     int code = f->largest;
@@ -37,7 +37,7 @@ static uint8_t by_table(const struct format *f, uint32_t magnitude)
     return (uint8_t)code;
 }
 
-/* Of all bf16 values, which are all 8 bits can come from. */
+/* All bf16 values, the only inputs of 8-bit rounding. */
 static void test_bf16(void **state)
 {
     static uint8_t codes[1 << 16];
@@ -57,7 +57,7 @@ static void test_bf16(void **state)
     }
 }
 
-/* On both sides of every border between two codes. */
+/* On both sides of every boundary between two codes. */
 static void test_borders(void **state)
 {
     (void)state;
@@ -71,7 +71,7 @@ static void test_borders(void **state)
             }
 }
 
-/* The nearest value, the one with an even code of two; what is too large becomes the largest. */
+/* The nearest value, with ties to the even code; values that are too large become the largest. */
 static uint8_t nearest(const struct format *f, double x)
 {
     int best = 0;
@@ -135,7 +135,8 @@ static float largest_of(const float *x, int64_t n)
     return most;
 }
 
-/* Each code is the nearest of the value times the power; the other copy has the same, and zeros. */
+/* Each code is the nearest to the value times the power of two; the transposed copy has the same
+ * codes, and zeros. */
 static void check_copies(const struct format *f, int64_t rows, int64_t cols, enum ckpt_dtype from,
                          float scale)
 {
@@ -175,7 +176,7 @@ static void test_copies(void **state)
             }
 }
 
-/* Zeros stay zeros; beside one huge value the others keep what is left of the range. */
+/* Zeros stay zeros; beside one huge value the others use the remaining range. */
 static void test_extremes(void **state)
 {
     enum { N = 16 * 32 };
@@ -200,7 +201,7 @@ static void test_extremes(void **state)
     }
 }
 
-/* Infinity and NaN, wherever they stand, make every product NaN. */
+/* Infinity and NaN at any place make every product NaN. */
 static void test_not_finite(void **state)
 {
     static const float odd[] = {INFINITY, -INFINITY, NAN};

@@ -76,7 +76,7 @@ static float column_scale(const struct block_copies *c, int64_t i, int64_t j)
     return c->square ? c->column_scale[j / 128 * ld + i / 128] : c->column_scale[i / 128 * ld + j];
 }
 
-/* Of a block that begins at (i, j), by the definition. */
+/* The scale of a block that begins at (i, j), by the definition. */
 static float scale_of(const float *x, int64_t rows, int64_t cols, int64_t i, int64_t j, int64_t n,
                       int64_t m)
 {
@@ -87,8 +87,8 @@ static float scale_of(const float *x, int64_t rows, int64_t cols, int64_t i, int
     return ldexpf(1.f, -fp8_exponent(float_bits(most), FP8_E4M3_TOP));
 }
 
-/* What scales the copy by rows of x should have, one for each row and 128 columns; the transposed
- * one's are those of x transposed. */
+/* The expected scales of the copy by rows of x, one for each row and 128 columns; the transposed
+ * copy has those of x transposed. */
 static float *wanted(const float *x, int64_t rows, int64_t cols, bool square)
 {
     const int64_t across = (cols + 127) / 128;
@@ -159,7 +159,7 @@ static void test_block_copies(void **state)
         }
 }
 
-/* Zeros stay zeros; infinity and NaN make their block NaN, and leave the others alone. */
+/* Zeros stay zeros; infinity and NaN make their block NaN and do not affect other blocks. */
 static void test_block_extremes(void **state)
 {
     enum { ROWS = 256, COLS = 384, AT = 130 * COLS + 140 };
@@ -185,7 +185,8 @@ static void test_block_extremes(void **state)
         }
 }
 
-/* GELU and its gradient made on the way: the copies of what their ops store, and its sums. */
+/* GELU and its gradient fused into the copy: equal to the copies of their ops' stored results, and
+ * sums. */
 static void test_block_sources(void **state)
 {
     enum { ROWS = 260, COLS = 144, N = ROWS * COLS };
@@ -247,7 +248,7 @@ static void test_block_sources(void **state)
         free(half[i]);
 }
 
-/* The products of copies by rows, c = a b^T: b of weights, or of what has a row for each token. */
+/* The products of copies by rows, c = a b^T: b is a weight, or has a row for each token. */
 static void check_block_product(int64_t rows, int64_t cols, int64_t inner, bool square)
 {
     float *a = normal(1, rows * inner, 1e-3f), *b = normal(2, cols * inner, 30.f);
@@ -323,7 +324,8 @@ struct price {
     double tensor, block; /* relative errors, the root of the mean over rows of their squares */
 };
 
-/* Of a b^T against the product of what was rounded; a of tokens, b of weights or of tokens. */
+/* Errors of a b^T against the product of the unrounded operands; a of tokens, b of weights or of
+ * tokens. */
 static struct price price(const struct format *fa, int64_t inner, enum values kind, bool square)
 {
     enum { SIDE = 32 };
@@ -360,7 +362,7 @@ static struct price price(const struct format *fa, int64_t inner, enum values ki
     return (struct price){sqrt(p.tensor), sqrt(p.block)};
 }
 
-/* Of normal values, as doc/numerics.md says: half an ulp at most, 2^-4 and 2^-3, of each factor. */
+/* For normal values, as in doc/numerics.md: at most half an ulp, 2^-4 and 2^-3, for each factor. */
 static void test_price(void **state)
 {
     (void)state;
@@ -378,7 +380,7 @@ static void test_price(void **state)
     }
 }
 
-/* What a scale for each tensor loses, where values have many sizes, one for each block does not. */
+/* If values differ much in size, a scale per tensor loses accuracy; a scale per block does not. */
 static void test_price_of_sizes(void **state)
 {
     static const char *const names[] = {

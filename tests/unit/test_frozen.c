@@ -98,7 +98,7 @@ static void check_again(int format, enum ckpt_dtype dtype)
     assert_memory_equal(words, again, bytes);
 }
 
-/* Also of values that no model has: up to the largest fp32, and down to where blocks become 0. */
+/* Also for values that no model has: up to the largest fp32, and down to where blocks become 0. */
 static void test_codes_stay(void **state)
 {
     static const float scales[] = {1e-30f, 1e-25f, 1e-5f, 0.02f, 1.f, 3e35f};
@@ -162,7 +162,7 @@ static void test_odd_blocks(void **state)
 
 /* ---- errors ---------------------------------------------------------------------------------- */
 
-/* Over the root mean square of the values. */
+/* Relative to the root mean square of the values. */
 static double relative_error(const float *is, const float *wanted, int64_t n)
 {
     double square = 0, norm = 0;
@@ -174,7 +174,8 @@ static double relative_error(const float *is, const float *wanted, int64_t n)
     return sqrt(square / norm);
 }
 
-/* Of N(0, 1) weights, and of y = x W^T over so many of them: errors of weights are independent. */
+/* For N(0, 1) weights, and for y = x W^T over this many of them: errors of weights are independent.
+ * */
 static double product_error(const float *w, int64_t cols)
 {
     enum { ROWS = 8 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What ranks read from each other before they are one job: every field is checked. */
+/* Messages between ranks before they are one job: every field is checked. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -71,7 +71,7 @@ static void test_hash_is_blake2b(void **state)
     assert_false(job_macs_equal(mac, known));
 }
 
-/* In memory of exactly their size, so that a sanitizer sees a byte too many. */
+/* In memory of exactly their size, so that a sanitizer detects one byte too many. */
 static void test_addresses_are_checked(void **state)
 {
     struct address out[2], *in = malloc(2 * sizeof *in);

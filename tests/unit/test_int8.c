@@ -30,7 +30,7 @@ static struct ckpt_desc row_of(enum ckpt_dtype dtype, int64_t n)
     return d;
 }
 
-/* x to words and back to y; nothing behind either is written. */
+/* Encodes x to words and decodes to y; no byte after either is written. */
 static void go_round(int64_t n)
 {
     const struct ckpt_view values = {x, row_of(CKPT_BF16, n)};
@@ -66,7 +66,8 @@ static double largest(int64_t first, int64_t end)
     return most;
 }
 
-/* How many values of a block are not what its codes should be, or its scale is not a 127th. */
+/* The number of values of a block with a wrong code; all if its scale is not a 127th of the
+ * largest. */
 static int count_wrong(int64_t n, int64_t block)
 {
     const int64_t first = block * INT8_BLOCK, end = min_i64(n, first + INT8_BLOCK);
@@ -133,7 +134,7 @@ static void test_error(void **state)
     assert_true(sqrt(square / norm) < 0.0067 && sqrt(square / norm) > 0.005);
 }
 
-/* Block 1 of 3 is set to one value, or has it once; the others stay what they are. */
+/* Block 1 of 3 is set to one value, or contains it once; the other blocks do not change. */
 static void expect_extreme(float value, bool everywhere, uint16_t expected)
 {
     const int64_t n = 3 * INT8_BLOCK;
@@ -163,7 +164,7 @@ static void test_extremes(void **state)
     expect_extreme(0x1.fep127f, true, INT8_NAN);
 }
 
-/* The check above would see a scale that is another bf16, and a code that is one off. */
+/* The check above detects a scale that is another bf16, and a code that is off by one. */
 static void test_fault(void **state)
 {
     const int64_t n = 3 * INT8_BLOCK;

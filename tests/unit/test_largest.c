@@ -34,7 +34,7 @@ enum { WIDTH = 32, HEADS = 2, ROWS = 24, OPERANDS = 16 };
 
 /* ---- the chain ------------------------------------------------------------------------------- */
 
-/* A tensor that nobody makes: the test gives it values. */
+/* A tensor without a producer: the test sets its values. */
 static ckpt_tensor operand(ckpt_tape *t, int ndim, const int64_t *shape)
 {
     struct ckpt_desc d = {.dtype = CKPT_BF16, .ndim = ndim};
@@ -211,7 +211,7 @@ static bool is_read(const ckpt_tape *t, int32_t x)
     return false;
 }
 
-/* An output that nobody reads has no address where the kernel bears that. */
+/* An output without a reader has no address if the kernel supports that. */
 static void run_op(const struct run *r, int32_t i)
 {
     const struct op *o = &r->t->ops.data[i];
@@ -248,8 +248,7 @@ static void run_all(struct run *r)
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
-/* Whether the result of GELU, its gradient or a norm is one that `other` does on its way to copies.
- */
+/* Whether the result of GELU, its gradient or a norm is one that `other` fuses into copies. */
 static bool is_nowhere(const ckpt_tape *t, const ckpt_tape *other, int32_t storage)
 {
     const int32_t x = t->storages.data[storage].tensor, op = t->tensors.data[x].op;
@@ -415,7 +414,7 @@ static void test_attention_left(void **state)
         }
 }
 
-/* Each op leaves one at most, whoever reads it. */
+/* Each op provides at most one magnitude, whatever its readers. */
 static void test_outputs(void **state)
 {
     (void)state;

@@ -62,7 +62,8 @@ static int time_rates(int fails, struct machine *m)
     return rc;
 }
 
-/* Sleeping may take longer than asked, never less: the rates are no higher than they are. */
+/* Sleeping may take longer than requested, never less: measured rates are at most the true rates.
+ * */
 static void test_rates(void **state)
 {
     struct machine m = machine_cuda;

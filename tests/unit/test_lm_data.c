@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What lm-train reads: files of tokens of each kind, the order of samples, tokenizers against those
- * of Hugging Face, and files that are not right. */
+/* The inputs of lm-train: token files of each kind, the order of samples, tokenizers against
+ * Hugging Face's, and invalid files. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -17,7 +17,7 @@
 
 static char said[1024];
 
-/* The sentence, kept instead of printed. */
+/* The sentence, stored instead of printed. */
 int say_fail(const char *fmt, ...)
 {
     va_list ap;
@@ -132,9 +132,9 @@ static void test_broken(void **state)
 {
     (void)state;
     write_file("cut.bin", (int32_t[]){20240520, 1, 6}, 3, few, sizeof few);
-    check_refused(path, "it was cut short");
+    check_refused(path, "the file is truncated");
     write_file("long.bin", (int32_t[]){20240520, 1, 4}, 3, few, sizeof few);
-    check_refused(path, "not what it says");
+    check_refused(path, "does not match its header");
     write_file("old.bin", (int32_t[]){20240520, 3, 5}, 3, few, sizeof few);
     check_refused(path, "version 3");
     write_file("less.bin", (int32_t[]){20240520, 1, -1}, 3, few, sizeof few);
@@ -147,7 +147,7 @@ static void test_broken(void **state)
     check_refused(path, "multiple choices");
     write_file("head.bin", (int32_t[]){20240520, 1, 5}, 3, few, 0);
     truncate(path, 600);
-    check_refused(path, "header of 1024 bytes was cut");
+    check_refused(path, "header of 1024 bytes is truncated");
     snprintf(path, sizeof path, "%s/nothing*", directory);
     check_refused(path, "no such file");
     check_refused(directory, "directory");
@@ -155,7 +155,7 @@ static void test_broken(void **state)
 
 /* ---- samples ------------------------------------------------------------------------------- */
 
-/* Shards of 10, 3 and 25 tokens, which count up; text of 7 bytes has no row of 8. */
+/* Shards of 10, 3 and 25 consecutive tokens; a text of 7 bytes has no sample of 8. */
 static void open_counted(struct dataset *d, bool shuffled, uint64_t seed)
 {
     static const int sizes[] = {10, 3, 25};
@@ -232,7 +232,7 @@ static void test_too_few(void **state)
     write_file("few.bin", (int32_t[]){20240520, 1, 5}, 3, few, sizeof few);
     assert_int_equal(tokens_open(&t, path, NULL, NULL), 0);
     assert_int_equal(dataset_open(&d, &t, 5, 70000, 1, true), -1);
-    assert_non_null(strstr(said, "5 tokens make no row of 5"));
+    assert_non_null(strstr(said, "5 tokens are too few for a sample of 5"));
 }
 
 static long resident_pages(void)
@@ -291,13 +291,13 @@ static void test_text(void **state)
     dataset_close(&d);
     assert_int_equal(tokens_open(&t, path, NULL, NULL), 0);
     assert_int_equal(dataset_open(&d, &t, 6, 128, 1, true), -1);
-    assert_non_null(strstr(said, "has 256 tokens, that of the model 128"));
+    assert_non_null(strstr(said, "has 256 tokens, the model's has 128"));
 }
 
 /* ---- tokenizers ---------------------------------------------------------------------------- */
 
 #ifdef HAVE_PCRE2
-/* The tokens of text.txt are those of Hugging Face's tokenizer, and lead back to the text. */
+/* The tokens of text.txt equal those of Hugging Face's tokenizer, and decode to the text. */
 static void check_tokenizer(const char *file, const char *expected)
 {
     struct tokenizer t;
@@ -334,8 +334,7 @@ static void test_tokenizers(void **state)
     check_tokenizer("pair", "gpt2-text.bin");
 }
 
-/* Long pieces take the heap of their own; a million of one letter takes no longer than it should.
- */
+/* Long pieces use a separate heap; a million equal letters take no longer than other text. */
 static void test_long_piece(void **state)
 {
     enum { N = 1000000 };
@@ -388,10 +387,10 @@ static void test_no_tokenizer(void **state)
                        "no vocabulary");
     check_no_tokenizer("{\"model\": {\"type\": \"BPE\", \"vocab\": {\"\xe4\xbd\xa0\": 3}}, " BYTES
                        "}",
-                       "no name of byte-level BPE");
+                       "not a token of byte-level BPE");
     /* U+04D3: the characters for bytes end before it. */
     check_no_tokenizer("{\"model\": {\"type\": \"BPE\", \"vocab\": {\"\xd3\x93\": 3}}, " BYTES "}",
-                       "no name of byte-level BPE");
+                       "not a token of byte-level BPE");
     assert_int_equal(tokenizer_open(&t, in_source("gpt2-tokenizer.json")), 0);
     assert_null(tokenizer_encode(&t, "a.txt", "abc \xff def", 9, &n));
     assert_non_null(strstr(said, "a.txt: not UTF-8 at byte 4"));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Parameters saved to a file and loaded from one: by name, exactly, all or nothing. */
+/* Saving parameters to a file and loading them: by name, exactly, all or nothing. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -14,7 +14,7 @@ static char path[] = "test_load_save.tmp.safetensors";
 
 enum { BATCH = 4, IN = 3, OUT = 2 };
 
-/* A linear layer, with a bf16 parameter and a buffer beside the fp32 one. */
+/* A linear layer, with a bf16 parameter and a buffer in addition to the fp32 parameter. */
 struct model {
     ckpt *c;
     ckpt_tensor weight, bias, table;
@@ -36,7 +36,7 @@ static struct model open_model(int64_t seed)
     return m;
 }
 
-/* All values one after the other: weight, bias, table. */
+/* All values in order: weight, bias, table. */
 enum { N_WEIGHT = OUT * IN, N_ALL = N_WEIGHT + OUT + OUT };
 
 static void get_all(const struct model *m, enum ckpt_slot slot, float all[N_ALL])
@@ -118,7 +118,7 @@ static void write_file(const struct tensor_to_write *t)
     assert_int_equal(ckpt_file_commit(w), 0);
 }
 
-/* The load fails, says both, and every value is what it was. */
+/* The load fails, the error has both words, and every value is unchanged. */
 static void check_refused(const struct tensor_to_write *t, int code, const char *expect)
 {
     struct model m = open_model(1);
@@ -152,7 +152,7 @@ static void test_wrong_shape(void **state)
                   CKPT_ESHAPE, "shape [] but the parameter has shape [2]");
 }
 
-/* A file of which no name fits is refused, unless the caller asks what did not. */
+/* A file without any matching name is refused, unless the caller asks for the unmatched names. */
 static void test_foreign(void **state)
 {
     struct model m = open_model(1);
@@ -203,7 +203,7 @@ static void test_other_names(void **state)
     unlink(path);
 }
 
-/* The file has [IN, OUT] where the parameter is [OUT, IN]. */
+/* The file has [IN, OUT] for the parameter [OUT, IN]. */
 static void test_other_order(void **state)
 {
     static const float turned[N_WEIGHT] = {1, 3, 5, 2, 4, 6};
@@ -230,7 +230,7 @@ static void test_other_order(void **state)
     unlink(path);
 }
 
-/* The file has the columns of the parameter, seen as [IN, OUT], one after the other. */
+/* The file has the columns of the parameter, seen as [IN, OUT], in order. */
 static void test_other_view(void **state)
 {
     static const float turned[N_WEIGHT] = {1, 4, 2, 5, 3, 6};
@@ -287,7 +287,7 @@ static void test_chosen(void **state)
     unlink(path);
 }
 
-/* A line of the metadata, which comes back; the library's own are not for others. */
+/* A line of the metadata is read back; the library's own names cannot be set. */
 static void test_noted(void **state)
 {
     struct model m = open_model(1);
@@ -355,7 +355,7 @@ static void test_bad_file(void **state)
     fputs("not a tensor file", f);
     fclose(f);
     assert_int_equal(ckpt_load_params(m.c, path, NULL, NULL, NULL), CKPT_EFORMAT);
-    assert_non_null(strstr(ckpt_error(m.c), "no safetensors file"));
+    assert_non_null(strstr(ckpt_error(m.c), "not a safetensors file"));
     unlink(path);
     assert_int_equal(ckpt_load_params(m.c, path, NULL, NULL, NULL), CKPT_EIO);
     assert_non_null(strstr(ckpt_error(m.c), "No such file"));
@@ -364,7 +364,7 @@ static void test_bad_file(void **state)
     ckpt_close(m.c);
 }
 
-/* A slot that is not kept is refused, and the file that stands there is left alone. */
+/* A slot that is not kept is refused, and the existing file does not change. */
 static void test_no_such_slot(void **state)
 {
     struct model m = open_model(1);
@@ -442,7 +442,7 @@ static void test_slots_after_steps(void **state)
     unlink(path);
 }
 
-/* What was trained and saved gives, loaded into a fresh compiled model, the same loss. */
+/* Trained and saved weights give the same loss after loading into a new compiled model. */
 static void test_trained_values_return(void **state)
 {
     struct model a = open_model(1), b = open_model(2);
@@ -464,8 +464,8 @@ static void test_trained_values_return(void **state)
     unlink(path);
 }
 
-/* Names that all begin as DistributedDataParallel makes them; a single other one takes that back.
- */
+/* All names have the prefix of DistributedDataParallel, which is removed; not if a single name
+ * lacks it. */
 static void test_module_prefix(void **state)
 {
     struct model m = open_model(1);
@@ -494,8 +494,8 @@ static void test_module_prefix(void **state)
     unlink(path);
 }
 
-/* A damaged value is seen while others are set: the context goes on when all are loaded again, not
- * when some are. */
+/* A damaged value is detected while others are set: the context continues after a complete load,
+ * not after a partial one. */
 static void test_damaged(void **state)
 {
     struct model m = open_model(1);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Clips that threads read ahead: the same clips in the same order with any number of threads and
- * any memory, those that cannot be read passed over and counted, and an end at any time.
+ * any memory, unreadable clips skipped and counted, and a stop at any time.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -117,7 +117,7 @@ static const char *name(const void *names, int64_t row)
     return text;
 }
 
-/* The row that stands for another. */
+/* The row that replaces another. */
 static int64_t found(int64_t row, int good)
 {
     while (row % 11 == 10 || row % good)
@@ -170,7 +170,7 @@ static void check_all(int64_t workers, int64_t memory, int good)
         loader_release(l);
     }
     assert_int_equal(loader_take(l, &c), -1);
-    assert_non_null(strstr(said, "no clip left"));
+    assert_non_null(strstr(said, "no more clips"));
     assert_true(loader_waited(l) > 0);
     assert_true(loader_waited(l) == 0);
     loader_close(l);
@@ -198,7 +198,7 @@ static int count(const char *what)
     return n;
 }
 
-/* Each bad row is named once, in the order in which it was met. */
+/* Each unreadable row is named once, in the order of discovery. */
 static void test_bad(void **state)
 {
     struct fake f = {.most = 200, .good = 2};
@@ -231,11 +231,11 @@ static void test_bad(void **state)
     f = (struct fake){.most = 200, .good = 0};
     l = open_fake(&f, &s, 3, 0, 100);
     assert_int_equal(loader_take(l, &c), -1);
-    assert_int_equal(count("no clip of the videos can be read"), 1);
+    assert_int_equal(count("no clip can be read"), 1);
     loader_close(l);
 }
 
-/* A run that goes on with what another found: nothing is named twice, and the count goes on. */
+/* A run that resumes with the list of another: no row is named twice, and the count continues. */
 static void test_known(void **state)
 {
     struct fake f = {.most = 10, .good = 2};
@@ -274,7 +274,7 @@ static void test_known(void **state)
     assert_int_equal(count("is bad"), 1);
     loader_close(l);
 
-    /* Of other data, or no list at all: nothing is known. */
+    /* A list of other data, or no list at all: nothing is known. */
     f = (struct fake){.most = 2, .good = 2, .known = "7 row-8\n99 row-99\n-1 x\nrow\n\n 7\n7row-7"};
     l = open_fake(&f, &s, 1, 0, 5);
     assert_string_equal(loader_bad(l), "");
@@ -285,7 +285,7 @@ static void test_known(void **state)
     assert_int_equal(count("row 7 is bad"), 1);
     loader_close(l);
 
-    /* What another rank met counts, once, and is not named again. */
+    /* A row found by another rank counts once and is not named again. */
     f = (struct fake){.most = 10, .good = 2};
     l = open_fake(&f, &s, 3, 0, 6);
     loader_take_bad(l, "3 row-3\n7 row-7\n");

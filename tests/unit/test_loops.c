@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The kernels that walk views of any strides (maps, copy, pad, sums) on random shapes, memory
- * orders and gaps, against one plain loop over all indices; and that the threads do not show in a
- * sum.
+ * The kernels that loop over strided views (maps, copy, pad, sums), on random shapes, memory orders
+ * and gaps, against one plain loop over all indices; and sums that do not depend on the number of
+ * threads.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -49,7 +49,7 @@ static void put(const struct ckpt_view *v, int64_t i, double x)
         ((int32_t *)v->data)[i] = (int32_t)x;
 }
 
-/* A view whose axes may stand in any order in memory, with gaps; its bytes are NaN. */
+/* A view whose axes have any order in memory, with gaps; its bytes are NaN. */
 static struct ckpt_view make_view(enum ckpt_dtype dtype, int ndim, const int64_t *shape, bool any)
 {
     struct ckpt_view v = {.desc = {.dtype = dtype, .ndim = ndim}};
@@ -79,7 +79,7 @@ static void unravel(int64_t i, int ndim, const int64_t *shape, int64_t *index)
     }
 }
 
-/* Where v, broadcast to ndim axes, has its element at index. */
+/* The address of v's element at index, broadcast to ndim axes. */
 static int64_t place(const struct ckpt_view *v, int ndim, const int64_t *index)
 {
     int64_t at = 0;
@@ -169,7 +169,7 @@ static void test_maps(void **state)
         check_map(i % 4);
 }
 
-/* The bits of y are those of x, at `begin` on an axis, and zeros elsewhere. */
+/* The bits of y equal those of x at `begin` on an axis, and are zeros elsewhere. */
 static void check_placed(const struct ckpt_view *y, const struct ckpt_view *x, int axis,
                          int64_t begin)
 {
@@ -238,7 +238,7 @@ static void run_sum_to(const struct ckpt_view *x, const struct ckpt_view *y, boo
     free(args.workspace);
 }
 
-/* Sums of quarters are exact, so nothing is forgiven. */
+/* Sums of quarters are exact, so results must be equal. */
 static void check_sum(int ndim, const int64_t *shape, int n, const int64_t *narrow)
 {
     struct ckpt_view x = make_view((enum ckpt_dtype)random_in(0, 1), ndim, shape, random_in(0, 1));

@@ -103,7 +103,7 @@ static void test_expectation(void **state)
     check_expectation(3e-5f, mean8_ceil(1.f), false);
 }
 
-/* All of n values through memory, to nearest. */
+/* All of n values are encoded and decoded, to nearest. */
 static void pass(const float *x, float *y, int64_t n, bool square)
 {
     uint8_t *memory = malloc((size_t)mean8_words(n) * 4 + 1);
@@ -161,7 +161,7 @@ static void test_odd_blocks(void **state)
     assert_true(y[3] > 0x1p127f);
 }
 
-/* Far below the largest one: a mean keeps its expectation, squares become the smallest number. */
+/* Far below the largest: a mean keeps its expectation, squares become the smallest number. */
 static void test_far_below(void **state)
 {
     const uint32_t base = mean8_base(mean8_ceil(1.f), true), least = base + 1;
@@ -231,7 +231,7 @@ static float once(double x)
     return f;
 }
 
-/* The largest index whose number x, not negative, reaches. */
+/* The largest index whose number is at most x, which is not negative. */
 static uint32_t find(double x)
 {
     uint32_t low = 0, high = TOPS - 1;
@@ -350,7 +350,7 @@ static void test_sets(void **state)
     }
 }
 
-/* Kinds with one mean, several steps: each set as the plain one. */
+/* Kinds with one mean, several steps: each instruction set gives the results of the plain code. */
 static void test_kinds(void **state)
 {
     static const int kinds[] = {UPDATE_SGD, UPDATE_LION, UPDATE_ADAMW};
@@ -441,7 +441,7 @@ static void same_means(struct operands *a, int64_t na, int64_t from, struct oper
     }
 }
 
-/* Nothing where a bucket has nothing. */
+/* Where a bucket has no elements, nothing. */
 static void fill_bucket(struct operands *o, int64_t first, int64_t n)
 {
     static float m[MOST], v[MOST];
@@ -459,7 +459,7 @@ static void fill_bucket(struct operands *o, int64_t first, int64_t n)
     mean8_to(v + first, n, true, o->v);
 }
 
-/* A parameter in a bucket, and its parts in shares of it: where it stands changes no bit. */
+/* A parameter in a bucket, and its parts in shares of it: its place changes no bit. */
 static void test_shares(void **state)
 {
     struct rounding bucket = {.begin = {0, 2}, .part = {{11, 0}, {22, OFFSET}}};
@@ -481,7 +481,7 @@ static void test_shares(void **state)
     }
 }
 
-/* Where the norm is not finite nothing is written. */
+/* If the norm is not finite nothing is written. */
 static void test_not_updated(void **state)
 {
     const struct rounding r = {.begin = {0, 1}, .part = {{.name = 11}}};

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Modules: names, shapes and first values of their parameters, what they record, what is refused.
- */
+/* Modules: names, shapes and initial values of their parameters, recorded ops, and refusals. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -29,7 +28,7 @@ static struct ckpt_nn modules_of(ckpt *c)
     return nn;
 }
 
-/* There is a parameter of that name and shape; its largest magnitude. */
+/* Checks that a parameter has this name and shape; returns its largest magnitude. */
 static float check(ckpt *c, const char *name, int ndim, const int64_t *shape)
 {
     struct ckpt_param_info info = CKPT_PARAM_INFO_INIT;
@@ -187,7 +186,7 @@ static ckpt_tensor record_attention(ckpt_tape *t, int64_t batch, void *user)
     return x;
 }
 
-/* One query of a head: the softmax over keys up to its place. */
+/* One query of a head: the softmax over keys up to its position. */
 static void attend(const float *q, float k[PLACES][GROUPS * HEAD], float v[PLACES][GROUPS * HEAD],
                    int place, int group, double *out)
 {
@@ -253,7 +252,7 @@ static void test_attention(void **state)
     ckpt_close(c);
 }
 
-/* One projection of q, k and v gives what three would: its rows are theirs, one after the other. */
+/* One projection of q, k and v gives the result of three: its rows are their rows in order. */
 static void test_joint(void **state)
 {
     ckpt *c = open_context();
@@ -299,7 +298,7 @@ static ckpt_tensor record_nothing(ckpt_tape *t, int64_t batch, void *user)
     return ckpt_input(t, "x", CKPT_F32, 1, &batch);
 }
 
-/* The error sticks until the context is compiled, with this in its sentence. */
+/* The error persists until the context is compiled, with this text in its sentence. */
 static void check_refused(ckpt *c, int code, const char *text)
 {
     ckpt_program *p;
@@ -336,7 +335,7 @@ static void test_refused(void **state)
     struct ckpt_nn_attention_spec attention = CKPT_NN_ATTENTION_INIT;
     nn.context = c = open_context();
     ckpt_nn_attention(&nn, &attention, "m");
-    check_refused(c, CKPT_EINVAL, "do not go together");
+    check_refused(c, CKPT_EINVAL, "do not match");
     nn.context = c = open_context();
     attention.width = 8;
     attention.heads = 2;

@@ -22,7 +22,7 @@ static int wanted, at;      /* which case runs; how many were passed over */
 static const char *running, *no_text; /* its text; a NULL that no compiler sees */
 static int verdict;         /* 0: as it should be */
 
-/* The case at hand must return `code`. */
+/* The current case must return `code`. */
 #define GIVES(code, call)                                                                          \
     do {                                                                                           \
         if (at++ == wanted) {                                                                      \
@@ -31,7 +31,7 @@ static int verdict;         /* 0: as it should be */
         }                                                                                          \
     } while (0)
 #define REFUSED(call) GIVES(CKPT_EINVAL, call)
-/* It only must come back. */
+/* It only must return. */
 #define HARMLESS(call)                                                                             \
     do {                                                                                           \
         if (at++ == wanted) {                                                                      \
@@ -110,7 +110,7 @@ static void parameter_cases(void)
     HARMLESS((void)ckpt_error_name(12345));
 }
 
-/* What sticks to a context has one of its own for each case. */
+/* Objects that persist in a context are created anew for each case. */
 static ckpt *own;
 
 static const struct ckpt_options small = {
@@ -328,8 +328,8 @@ static void other_cases(void)
 }
 
 /* ---- recording ------------------------------------------------------------------------------- */
-/* The case at hand is recorded, and its tape must have an error then.  Without a tape nothing can
- * be told, and CKPT_NONE comes back. */
+/* The current case is recorded, and its tape must have an error then.  Without a tape no error can
+ * be stored, and CKPT_NONE is returned. */
 #define STICKS(call) HARMLESS((void)(call))
 
 static const struct ckpt_op_def empty_op = {.size = sizeof(struct ckpt_op_def), .name = "empty"};
@@ -503,7 +503,7 @@ static void buffer_cases(ckpt_tape *t, ckpt_tensor x)
     HARMLESS(ckpt_update_buffer(t, weight, x, 1));
 }
 
-/* Each op once, with a tensor in all its places. */
+/* Each op once, with a valid tensor for all operands. */
 static void tensor_cases(ckpt_tape *t, ckpt_tensor x)
 {
     ckpt_tensor out[4];
@@ -575,7 +575,7 @@ static void tensor_cases(ckpt_tape *t, ckpt_tensor x)
     STICKS(ckpt_stop_gradient(t, x));
 }
 
-/* With a tape: what is no tensor of it, or not there. */
+/* With a tape: tensors of other tapes, or none. */
 static void recorded_cases(ckpt_tape *t, ckpt_tensor x)
 {
     pointer_cases(t, x);
@@ -585,7 +585,7 @@ static void recorded_cases(ckpt_tape *t, ckpt_tensor x)
     tensor_cases(t, (ckpt_tensor){.id = -1000000});
 }
 
-/* An error of ckpt_param sticks to its context, so each has one. */
+/* An error of ckpt_param persists in its context, so each case has its own. */
 static int make_parameter(const char *name, const int64_t *shape, enum ckpt_dtype dtype)
 {
     ckpt *c;

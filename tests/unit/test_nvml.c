@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is said of the ways between GPUs, by an NVML that is made up (fake_nvml.c). */
+/* The reported links between GPUs, from a simulated NVML (fake_nvml.c). */
 #include <dlfcn.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -44,7 +44,7 @@ int main(void)
         cmocka_unit_test(test_routes),
         cmocka_unit_test(test_unknown),
     };
-    /* Whoever asks for the library by name gets the one that is there already. */
+    /* A later dlopen by name gets the fake library that is already loaded. */
     if (!dlopen("tests/unit/libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL)) {
         printf("%s\n", dlerror());
         return 1;

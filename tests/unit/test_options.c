@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Option tables: command line, environment, help, the complaint about leftovers. */
+/* Option tables: command line, environment, help, and the refusal of unknown arguments. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -259,7 +259,7 @@ struct numbers {
     double real;
 };
 
-/* Numbers outside of a row's range, among them those that defaults use for "not given". */
+/* Numbers outside of a row's range, including those that defaults use for "not given". */
 static void test_ranges(void **state)
 {
     static const struct ckpt_option rows[] = {
@@ -478,7 +478,7 @@ static void test_error_names(void **state)
     assert_string_equal(ckpt_error_name(1), "unknown error code");
 }
 
-/* A sentence may be wrapped in another, and a terminal never sees control characters of a file. */
+/* A sentence may be wrapped in another, and control characters of a file never reach a terminal. */
 static void test_error_text(void **state)
 {
     (void)state;

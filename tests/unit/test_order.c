@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The order of samples: torch's, every row once an epoch, the same from wherever it begins. */
+/* The order of samples: torch's, every row once per epoch, the same from any start. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The files of a run: temporaries that a killed process left, devices and FIFOs, the check before
- * the run, inputs that are no regular files. */
+/* The files of a run: temporary files of a killed process, devices and FIFOs, the check before the
+ * run, inputs that are not regular files. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -104,7 +104,7 @@ static void test_replace(void **state)
     unlink("target");
 }
 
-/* A process that is gone holds no lock; one that writes does, and keeps its file. */
+/* A process that has ended holds no lock; one that writes does, and keeps its file. */
 static void test_sweep(void **state)
 {
     struct ckpt_replacement *r;
@@ -129,7 +129,7 @@ static void test_sweep(void **state)
     unlink("x");
 }
 
-/* What is no regular file is written to and stays what it is. */
+/* Existing files that are not regular are written to, not replaced. */
 static void test_special(void **state)
 {
     struct stat st;
@@ -156,7 +156,7 @@ static void test_special(void **state)
     unlink("pipe");
 }
 
-/* /dev/fd/N goes on where the descriptor is, and replaces nothing. */
+/* /dev/fd/N continues at the position of the descriptor, and replaces nothing. */
 static void test_descriptor(void **state)
 {
     char name[32];
@@ -282,7 +282,7 @@ static void test_check_each(void **state)
     expect("file", "x");
 }
 
-/* Names, links and a way round that lead to one file. */
+/* Names, links and relative paths that lead to one file. */
 static void test_check_pairs(void **state)
 {
     (void)state;

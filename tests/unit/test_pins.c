@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pins: written in the order of their keys, read back the same, and what is refused. */
+/* Algorithm choices: written in the order of their keys, read back unchanged, and refusals. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -44,7 +44,7 @@ static void test_order(void **state)
     assert_int_equal(p.n, 0);
 }
 
-/* As many as make the array grow twice, set in an order that is not theirs. */
+/* Enough entries to grow the array twice, set in another order than their keys. */
 static void test_many(void **state)
 {
     struct pins p = {0}, q = {0};
@@ -68,7 +68,7 @@ static void test_many(void **state)
     pins_free(&q);
 }
 
-/* What a file names is given until a call takes it, and what replaces it has another origin. */
+/* A choice from a file holds until a call takes it; its replacement has another origin. */
 static void test_origins(void **state)
 {
     struct pins p = {0}, q = {0};

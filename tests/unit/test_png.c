@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The PNG writer: the file is taken apart again with a reader of its own. */
+/* The PNG writer: a separate reader takes the file apart. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -55,7 +55,7 @@ static uint32_t crc_of(const uint8_t *p, size_t n)
     return ~crc;
 }
 
-/* The data of the chunk at *p, which must be called name; *p moves on to the next. */
+/* The data of the chunk at *p, which must have this name; *p moves to the next chunk. */
 static const uint8_t *chunk(const uint8_t **p, const char *name, size_t *n)
 {
     const uint8_t *data = *p + 8;

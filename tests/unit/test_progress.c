@@ -13,7 +13,7 @@
 #include <cmocka.h>
 #include "ckpt_tools.h"
 
-/* What a run of steps writes into a file, with a zero at its end. */
+/* The output of a run of steps to a file, with a final zero. */
 static void plain_run(char *text, size_t size, const char *what, int64_t total, int64_t from,
                       int64_t to)
 {
@@ -121,7 +121,7 @@ static void test_nothing_to_write_to(void **state)
     ckpt_progress_close(NULL);
 }
 
-/* The writing end of a new pseudo-terminal, *master its reading end; NULL if there is none here. */
+/* The write end of a new pseudo-terminal, *master its read end; NULL if there is none. */
 static FILE *open_terminal(int *master)
 {
     struct termios raw;

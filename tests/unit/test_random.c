@@ -212,7 +212,7 @@ static double correlation(const float *x, const float *y, int n)
     return sum / sqrt(n);
 }
 
-/* Neighbours in any coordinate have nothing to do with each other. */
+/* Neighbours in any coordinate are independent of each other. */
 static void test_independence(void **state)
 {
     (void)state;
@@ -276,7 +276,8 @@ static void initialize(const char *name, struct ckpt_init init, uint64_t seed, f
     param_initialize(&p, seed, 0, 16 * 20 * 30, dst);
 }
 
-/* Any part is that of the whole, whoever draws it: large enough for several threads. */
+/* Any part equals the same part of the whole, whichever thread draws it: large enough for several
+ * threads. */
 static void check_parts(void)
 {
     static const int64_t cuts[] = {0, 3, 1001, 1 << 20, 3 << 20};

@@ -324,7 +324,7 @@ static void test_threads(void **state)
     }
 }
 
-/* A weight that leaves the range of bf16 by rounding is told of. */
+/* A weight that leaves the range of bf16 by rounding is reported. */
 static void test_broken(void **state)
 {
     struct update_constants c = {.clip = 1.f, .limit = INFINITY, .lr = 1.f, .kind = UPDATE_SGD};
@@ -399,7 +399,7 @@ static void same_bucket(void)
     }
 }
 
-/* Two parameters, a bucket of them, and its shares: where they stand changes no bit. */
+/* Two parameters, a bucket of them, and its shares: their place changes no bit. */
 static void test_shares(void **state)
 {
     const struct rounding_part a = {.name = 11}, b = {.name = 22};
@@ -424,7 +424,7 @@ static void test_shares(void **state)
     same_bucket();
 }
 
-/* Where the norm is not finite nothing is written. */
+/* If the norm is not finite nothing is written. */
 static void test_not_updated(void **state)
 {
     const struct rounding r = {.begin = {0, 1}, .part = {{.name = 11}}};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* When a run saves and ends by the clock, with the clock in the hands of the test. */
+/* When a run saves and ends by the clock, with a simulated clock. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,7 +7,7 @@
 #include <cmocka.h>
 #include "../../examples/common/run_clock.c"
 
-/* A first step of 5 s that prepares, then one of 2 s. */
+/* A first step of 5 s, which prepares, then one of 2 s. */
 static void two_steps(struct run_clock *k)
 {
     run_clock_start(k, 100);
@@ -40,7 +40,7 @@ static void test_limit(void **state)
     assert_false(run_clock_saves(&k, 300));
 }
 
-/* Also time for the longest look at the weights. */
+/* It also leaves time for the longest validation. */
 static void test_look(void **state)
 {
     struct run_clock k = {.limit = 200, .saves = true};
@@ -64,7 +64,7 @@ static void test_first_step(void **state)
     assert_true(run_clock_ends(&k, 105, 1));
 }
 
-/* How long a save takes is found out by half of the limit. */
+/* The duration of a save is measured by half of the limit. */
 static void test_untimed(void **state)
 {
     struct run_clock k = {.limit = 400, .saves = true}, none = {.limit = 400};

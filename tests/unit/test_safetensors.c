@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading safetensors files: what is accepted, what is refused and why, how values are converted.
- */
+/* Reading safetensors files: which are accepted, which are refused and why, how values are
+ * converted. */
 #include <math.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -53,7 +53,7 @@ static void test_golden(void **state)
     ckpt_file_close(f);
 }
 
-/* Parts of a tensor are those of the whole, and there is nothing before or behind it. */
+/* Parts of a tensor equal those of the whole, and nothing before or after it can be read. */
 static void test_parts(void **state)
 {
     enum { N = 1500 };
@@ -79,7 +79,7 @@ static void test_parts(void **state)
     ckpt_file_close(f);
 }
 
-/* Everything the format allows beside the plain case. */
+/* Everything that the format allows besides the simple case. */
 static void test_accepted(void **state)
 {
     (void)state;
@@ -213,7 +213,7 @@ static void test_bad_length(void **state)
     write_bytes(huge, sizeof(huge) - 1);
     check_refused("huge", CKPT_EFORMAT, "18446744073709551615 bytes");
     write_bytes(beyond, sizeof(beyond) - 1);
-    check_refused("beyond the file", CKPT_EFORMAT, "is cut off");
+    check_refused("beyond the file", CKPT_EFORMAT, "is truncated");
 }
 
 static void test_bad_file(void **state)
@@ -232,7 +232,7 @@ static void test_bad_file(void **state)
     ckpt_file_close(NULL);
 }
 
-/* Files of other formats are told by their bytes, whatever they are called. */
+/* Files of other formats are recognized by their bytes, whatever their names. */
 static void test_other_formats(void **state)
 {
     (void)state;
@@ -268,7 +268,7 @@ static void test_other_formats(void **state)
     }
 }
 
-/* Names of a file reach messages without what a terminal would obey. */
+/* Names of a file appear in messages without control characters. */
 static void test_control_characters(void **state)
 {
     (void)state;
@@ -291,7 +291,7 @@ static void test_shrunk_file(void **state)
     ckpt_file_close(f);
 }
 
-/* Whatever a mutation makes of a valid file, it is read or refused; sanitizers watch. */
+/* Any mutation of a valid file is read or refused; sanitizers detect errors. */
 static void test_mutations(void **state)
 {
     static const char header[] =

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Models of several files: shards with an index, and directories; what is refused, and why. */
+/* Models of several files: shards with an index, and directories; refusals and their reasons. */
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -7,7 +7,7 @@
 #include "core/base.h"
 #include "ckpt_files.h"
 
-/* The files of a test, in the directory; removed behind it. */
+/* The files of a test, in its directory; removed afterwards. */
 static char made[16][128];
 static int n_made;
 
@@ -90,7 +90,7 @@ static void expect_model(const char *name)
     ckpt_file_close(f);
 }
 
-/* By the index, by the directory with and without a slash; other files do not matter. */
+/* By the index, by the directory with and without a slash; other files have no effect. */
 static void test_shards(void **state)
 {
     (void)state;
@@ -151,7 +151,7 @@ static void test_wrong_index(void **state)
         {MAP("\"a\":\"x\\ny\""), CKPT_EFORMAT, "names 'x y' for tensor 'a', which is not a file"},
         {MAP("\"a\":\"\""), CKPT_EFORMAT, "names no file for tensor 'a'"},
         {MAP("\"a\":3"), CKPT_EFORMAT, "names no file for tensor 'a'"},
-        {MAP("\"a\":\"" INDEX "\""), CKPT_EFORMAT, "is no safetensors file"},
+        {MAP("\"a\":\"" INDEX "\""), CKPT_EFORMAT, "is not a safetensors file"},
         {MAP("\"a\":\"" ONE "\",\"a\":\"" TWO "\""), CKPT_EFORMAT, "duplicate"},
         {"{\"weight_map\":[]}", CKPT_EFORMAT, "is JSON without a weight_map"},
         {"{\"hidden_size\": 1152}", CKPT_EFORMAT, "is JSON without a weight_map"},

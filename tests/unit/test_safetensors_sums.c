@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Checksums of safetensors files: no bit flips unseen, and files without them are read as before.
- */
+/* Checksums of safetensors files: every bit flip is detected, and files without checksums are read
+ * as before. */
 #include <fcntl.h>
 #include <string.h>
 #include "ckpt_files.h"
@@ -44,7 +44,7 @@ static int read_small(void)
     return rc;
 }
 
-/* Whichever bit of the file flips, length and padding included: it is refused with its name. */
+/* If any bit of the file flips, including length and padding, the file is refused by name. */
 static void test_every_bit(void **state)
 {
     char bytes[SMALL_FILE + 1];
@@ -65,7 +65,7 @@ static void test_every_bit(void **state)
     assert_int_equal(read_small(), 0);
 }
 
-/* The file with `from` replaced by `to`, of one length, in its header. */
+/* The file with `from` replaced by `to` in its header, of equal length. */
 static void change(const char *from, const char *to, bool seal)
 {
     char bytes[SMALL_FILE];
@@ -80,8 +80,8 @@ static void change(const char *from, const char *to, bool seal)
     write_bytes(bytes, n);
 }
 
-/* A header that was changed, notes of checksums that are not all there; the last is sealed anew,
- * and only lacks a name. */
+/* A changed header, and incomplete notes of checksums; the last has a valid header checksum but
+ * lacks a name. */
 static void test_other_sums(void **state)
 {
     (void)state;
@@ -108,7 +108,7 @@ static void test_other_sums(void **state)
     }
 }
 
-/* A pipe cannot be gone back in: what is written to one has no checksums, and is read as it is. */
+/* A pipe cannot seek back: a file written to one has no checksums, and is read as it is. */
 static void test_no_sums(void **state)
 {
     char bytes[SMALL_FILE + 1];

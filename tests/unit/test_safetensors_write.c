@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writing safetensors files: contents, refusals, and that a file is replaced whole or not at all.
- */
+/* Writing safetensors files: contents, refusals, and complete replacement of a file or none. */
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
@@ -60,8 +59,8 @@ static void test_round_trip(void **state)
     free(back);
 }
 
-/* The very bytes: wide elements first, then names; the data begins on a page.  The checksums are
- * those of a program of its own, from what checksum.h and safetensors.h say. */
+/* The exact bytes: wide elements first, then by name; the data begins on a page.  The expected
+ * checksums come from a separate implementation of the text in checksum.h and safetensors.h. */
 static void test_written_bytes(void **state)
 {
     static const char json[] =
@@ -105,7 +104,7 @@ static void test_empty_file(void **state)
     ckpt_file_close(f);
 }
 
-/* A call that adds a wrong tensor fails, and so does the commit after it. */
+/* A call that adds an invalid tensor fails, and so does the commit after it. */
 static void check_add_refused(const char *name, int dtype, int ndim, const int64_t *shape,
                               const void *data, const char *expect)
 {
@@ -248,7 +247,7 @@ static void test_read_only_directory(void **state)
     assert_true(read_scalar() == 1);
 }
 
-/* There is a directory in the place of the file. */
+/* The path of the file is a directory. */
 static void test_onto_directory(void **state)
 {
     (void)state;

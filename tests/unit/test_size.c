@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sizes: what is read, what is refused, and how a size is written. */
+/* Sizes: accepted text, refused text, and how a size is written. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

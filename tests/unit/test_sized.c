@@ -21,7 +21,7 @@
 
 enum { ROOM = 1024 };
 
-/* Room for a struct of any size, which begins with that. */
+/* Memory for a struct of any size, which begins with its size. */
 union sized {
     size_t size;
     char bytes[ROOM];
@@ -37,7 +37,7 @@ static int give_options(const void *options)
     return ckpt_paths_check(options, NULL, 0);
 }
 
-/* Whatever was refused sticks: it must not be there for the next. */
+/* A refusal persists: it must not be there for the next case. */
 static int failed(void)
 {
     int rc = context->params.failed;
@@ -87,7 +87,7 @@ static int give_schedule(const void *settings)
     return isnan(ckpt_schedule(settings, 1, 0)) ? CKPT_EINVAL : 0;
 }
 
-/* In a context of its own: it changes the parameters. */
+/* In a separate context: it changes the parameters. */
 static int give_lora(const void *settings)
 {
     ckpt *c;
@@ -189,7 +189,7 @@ static const struct ckpt_nn_attention_spec heads = {
     sizeof heads, 4, 2, 0, 0, 0, true, true, "q", "k", "v", NULL, "out", false, NULL};
 static int modules; /* made so far: each has a name of its own */
 
-/* What a maker left in the context. */
+/* The object that a constructor left in the context. */
 static int made(void)
 {
     int rc = context->params.failed;
@@ -300,7 +300,7 @@ static void test_defaults(void **state)
     const ckpt_optimizer *made = ckpt_adamw(c, &a);
     assert_true(made->lr == 0.5f && made->rule.update.beta2 == 0.999f);
     ckpt_close(c);
-    /* An option without a field is refused, not dropped. */
+    /* An option without a field is refused, not ignored. */
     o = (struct ckpt_options){.size = offsetof(struct ckpt_options, check_ranks)};
     char *argv[] = {"test", "--check-ranks", "7", "--vram", "1G", NULL};
     int argc = 5;
@@ -310,7 +310,7 @@ static void test_defaults(void **state)
     assert_int_equal(o.check_ranks, 0);
 }
 
-/* A step of two, no padding: the padding is behind the size. */
+/* A step of two, no padding: the padding is after the size. */
 static void test_short_conv(void **state)
 {
     (void)state;
@@ -326,7 +326,7 @@ static void test_short_conv(void **state)
     tape_free(t);
 }
 
-/* What a program of before dilation and groups hands over: what stands behind is not looked at. */
+/* The struct of a program built before dilation and groups existed: bytes after it are not read. */
 static void test_old_conv(void **state)
 {
     (void)state;
@@ -436,7 +436,7 @@ static const struct frozen {
     {"ckpt_nn_mlp", sizeof(struct ckpt_nn_mlp), 52},
 };
 
-/* Made by the library, seen through a pointer by rules and kernels. */
+/* Created by the library, read through a pointer by rules and kernels. */
 static const char *const shown[] = {"ckpt_call", "ckpt_grad", "ckpt_cost", "ckpt_run",
                                     "ckpt_kernel_args"};
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What users bring as text: features as Open-Sora's files have them, masks that leave no frame to
- * learn from, a null caption shorter or longer than the text.
+ * Text features of users: the formats of Open-Sora's files, masks without a frame to learn from, a
+ * null caption shorter or longer than the text.
  */
 #include "../../examples/stdit/embed.c"
 #include "../../examples/stdit/features.c"
@@ -11,7 +11,7 @@
 const char say_program[] = "test";
 static char said[512];
 
-/* The sentence, kept instead of printed. */
+/* The sentence, stored instead of printed. */
 int say_fail(const char *fmt, ...)
 {
     va_list ap;
@@ -103,7 +103,7 @@ static void test_bad_text(void **state)
     data_free(&d);
 }
 
-/* A clip all of whose frames are clean has no loss. */
+/* A clip whose frames are all clean has no loss. */
 static void test_masks(void **state)
 {
     static const int64_t shape[] = {ROWS, TOKENS, WIDTH};
@@ -128,7 +128,7 @@ static ckpt_tensor record(ckpt_tape *t, int64_t n, void *user)
     return rows;
 }
 
-/* What a text of n tokens sees of a null caption of TOKENS rows. */
+/* The rows of a null caption of TOKENS rows that a text of n tokens uses. */
 static void check_null(enum ckpt_dtype dtype, int64_t n)
 {
     float value[TOKENS * WIDTH], out[2 * TOKENS * WIDTH];

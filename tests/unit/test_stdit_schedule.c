@@ -37,7 +37,8 @@ static void test_shift(void **state)
     assert_true(stdit_shifted(seven, 1) == 1 && stdit_shifted(seven, 0) == 0);
 }
 
-/* Of 2 to 16 frames, of which Open-Sora's rule makes none, and of 2 to 4 latent ones: a picture. */
+/* For 2 to 16 frames, for which Open-Sora's rule gives no latent frame, and for 2 to 4 latent
+ * frames: a picture. */
 static void test_short_clips(void **state)
 {
     (void)state;
@@ -51,7 +52,7 @@ static void test_short_clips(void **state)
     assert_true(shift_of(512, 512, 33) == sqrt(5) && shift_of(512, 512, 34) == sqrt(10));
 }
 
-/* As Open-Sora rounds under bf16, and not at all under fp32: make_rounding_reference.py. */
+/* Rounded like Open-Sora with bf16, and not at all with fp32: make_rounding_reference.py. */
 static void test_rounding(void **state)
 {
     static const struct {
@@ -140,7 +141,7 @@ static void draw(const char *stage, int64_t frames, int32_t *mask)
     assert_int_equal(stdit_draw_masks(3, 0, stage, DRAWS, frames, mask), 0);
 }
 
-/* The share of each kind that can be told from its mask. */
+/* The share of each kind that its mask identifies. */
 static void test_masks(void **state)
 {
     int32_t *mask = malloc((size_t)DRAWS * FRAMES * sizeof *mask);
@@ -163,7 +164,7 @@ static void test_masks(void **state)
     free(mask);
 }
 
-/* Images and short clips: never masked, or never wholly clean. */
+/* Images and short clips: never masked, or never completely clean. */
 static void test_short_masks(void **state)
 {
     int32_t *mask = malloc((size_t)DRAWS * 3 * sizeof *mask);

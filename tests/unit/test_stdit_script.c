@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Mask strategies and prompts of Open-Sora 1.2: what they say, where strategies come to lie, and
- * what is refused. */
+/* Mask strategies and prompts of Open-Sora 1.2: parsing, placement of strategies, and refusals. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -67,8 +66,7 @@ static void test_refuses_strategies(void **state)
     }
 }
 
-/* Of each: from, to, length, reference, clip, align; then what is expected.  As Open-Sora has them.
- */
+/* Each row: from, to, length, reference, clip, align; then the expected result of Open-Sora. */
 static void test_places(void **state)
 {
     static const int64_t cases[][9] = {

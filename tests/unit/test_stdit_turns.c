@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The order of steps over buckets: every clip of an epoch once, also where a run goes on with
- * another number of ranks; and which buckets there can be. */
+/* The order of steps over buckets: every clip of an epoch once, also if a run resumes with another
+ * number of ranks; and the set of possible buckets. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -82,7 +82,7 @@ static void take(const struct stdit_turns *t, const struct stdit_turn *turn, int
         seen[turn->row[i]]++;
 }
 
-/* All steps of the epoch that t is in; returns how many samples they took. */
+/* All steps of the current epoch of t; returns the number of their samples. */
 static int64_t run_epoch(struct stdit_turns *t, int *seen)
 {
     int64_t epoch = t->epoch, samples = 0;
@@ -155,7 +155,7 @@ static void test_other_ranks(void **state)
     data_close(&data);
 }
 
-/* The same steps again from a place, into the next epoch. */
+/* The same steps again from a position, into the next epoch. */
 static void test_goes_on(void **state)
 {
     struct stdit_turns t, again;
@@ -214,7 +214,8 @@ static void test_too_many_ranks(void **state)
     data_close(&data);
 }
 
-/* What epochs assign is what buckets_visit says there can be, no more and in time no less. */
+/* Epochs use exactly the buckets that buckets_visit reports as possible, and all of them after some
+ * time. */
 static void test_possible(void **state)
 {
     struct data data;

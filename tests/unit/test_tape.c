@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * What reverse mode puts on the tape: nothing that copies or adds where a kernel can do it on the
- * way.
- */
+/* The ops that reverse mode records: no copy or addition that a kernel can do on the way. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -13,7 +10,7 @@
 
 enum { HEADS = 2, WIDTH = 8, COLUMNS = HEADS * WIDTH };
 
-/* A model of three parameters, differentiated.  There is no context: a tape needs no more than its
+/* A model of three parameters, differentiated.  There is no context: a tape only needs its
  * environment. */
 struct recorded {
     struct param data[3];
@@ -59,7 +56,7 @@ static void finish(struct recorded *r)
     tape_free(r->tape);
 }
 
-/* Ops with a kernel and this name, on the way back or not. */
+/* Counts the ops with a kernel and this name, in the backward pass or not. */
 static int count(const ckpt_tape *t, const char *name, bool back)
 {
     int n = 0;
@@ -141,7 +138,7 @@ static void test_residuals(void **state)
     }
 }
 
-/* So are the third and the fourth: queries, keys and values of one x, and a residual. */
+/* The third and the fourth likewise: queries, keys and values of one x, and a residual. */
 static ckpt_tensor read_by_four(ckpt_tape *t, const struct recorded *r, ckpt_tensor x)
 {
     ckpt_tensor q = ckpt_linear(t, x, r->v, CKPT_NONE), k = ckpt_linear(t, x, r->v, CKPT_NONE);
@@ -170,7 +167,7 @@ static void expect_no_addend(const ckpt_tape *t)
     }
 }
 
-/* Up to seven, as with an adapter beside each of the three. */
+/* Up to seven gradients, as with an adapter beside each of the three. */
 static ckpt_tensor read_by(ckpt_tape *t, const struct recorded *r, ckpt_tensor x, int n)
 {
     ckpt_tensor y = read_by_four(t, r, x);
@@ -212,7 +209,7 @@ static void test_eight(void **state)
     finish(&r);
 }
 
-/* A kernel that cannot add leaves it to an op of its own: a gate, and a mean. */
+/* A kernel that cannot add leaves the addition to a separate op: a gate, and a mean. */
 static ckpt_tensor gated_by_its_mean(ckpt_tape *t, const struct recorded *r, ckpt_tensor x)
 {
     ckpt_tensor row = ckpt_cast(t, ckpt_mean(t, x, 7), CKPT_BF16);

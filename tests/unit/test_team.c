@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The threads of loops: each that a loop asks for runs it once, and sleeps when there is none. */
+/* The thread team of loops: each requested thread runs the loop once, and idle threads sleep. */
 #include <dirent.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -34,7 +34,7 @@ static void body(void *data)
     team_run(count_one, &l->nested, 3, 0);
 }
 
-/* Loops of this thread with 1 to MOST threads, in a disorder. */
+/* Loops of this thread with 1 to MOST threads, in mixed order. */
 static int run_loops(void)
 {
     int wrong = 0;
@@ -56,7 +56,7 @@ static void *run_elsewhere(void *wrong)
     return NULL;
 }
 
-/* Threads of this process in the state that a letter stands for; 0: in any. */
+/* Threads of this process in the state of this letter; 0: in any state. */
 static int threads_in(char state)
 {
     int n = 0;
@@ -88,7 +88,8 @@ static void test_loops(void **state)
         pthread_join(thread[i], NULL);
         assert_int_equal(wrong[i], 0);
     }
-    /* A thread that ends takes those of its loops along; the kernel may list them a moment more. */
+    /* A thread that ends also ends the threads of its loops; the kernel may list them for a moment.
+     * */
     for (int i = 0; i < 1000 && threads_in(0) != before; i++)
         usleep(10000);
     assert_int_equal(threads_in(0), before);

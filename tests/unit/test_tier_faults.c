@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The NVMe tier when calls of the system fail, each n-th call in turn: one sentence that names the
- * tier and the directory, no file left, no descriptor left, and never a wait without end.
+ * The NVMe tier when system calls fail, each n-th call in turn: one sentence that names the tier
+ * and the directory, no file or descriptor left, and no endless wait.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -39,7 +39,7 @@ enum call {
     CALL_COUNT
 };
 
-/* What becomes of the n-th call. */
+/* The outcome of the n-th call. */
 enum harm { HARM_ERROR, HARM_SHORT, HARM_NEVER };
 
 static struct {
@@ -162,7 +162,7 @@ static ssize_t bad_pwrite(int fd, const void *src, size_t bytes, off_t offset)
     return pwrite(fd, src, bytes, offset);
 }
 
-/* From inside the call on: a thread that was given up may close later than the test looks. */
+/* From inside the call on: an abandoned thread may close later than the test checks. */
 static int bad_close(int fd)
 {
     int rc = close(fd);
@@ -248,7 +248,7 @@ static char message[1024], how[256];
 
 enum { STAGED = 4 };
 
-/* Two pieces, the second begun before the first is made. */
+/* Two pieces; the second begins before the first is complete. */
 static int go_through(struct tier *t, bool write, int64_t offset)
 {
     return tier_stream_run(&(struct tier_stream){t, write, offset, 2 * MIB, MIB, memory});
@@ -279,7 +279,7 @@ static int use_tier(struct tier *t)
 
 static double patience = 20; /* s */
 
-/* Whether it got stuck goes to *stuck. */
+/* *stuck becomes whether it got stuck. */
 static int run(enum tier_io io, bool *stuck)
 {
     struct tier_directories d = {.n = 1, .at = {{"", 6 * MIB}}, .bytes = 6 * MIB};
@@ -379,7 +379,8 @@ static const struct row uring_rows[] = {
 
 #define N_ROWS(rows) ((int)(sizeof rows / sizeof *(rows)))
 
-/* Calls of its row, the probe at open among them, that AUTO answers by going on with threads. */
+/* Calls of its row, including the probe at open, after whose failure AUTO continues with threads.
+ * */
 static int probed(const struct row *r, enum tier_io io)
 {
     if (io == TIER_IO_AUTO && r->call == CALL_MMAP)
@@ -420,7 +421,7 @@ static int run_to_end(enum tier_io io, bool *stuck)
     return rc;
 }
 
-/* Returns how many calls were made to fail. */
+/* Returns the number of calls that were made to fail. */
 static int run_row(const struct row *r, enum tier_io io)
 {
     bool stuck;
@@ -537,7 +538,7 @@ static int small_statvfs(int fd, struct statvfs *s)
     return rc;
 }
 
-/* Both directories are on one disk, which has to hold what both need and keeps a 64th. */
+/* Both directories are on one disk, which must have space for both and keeps a 64th free. */
 static void test_small_disk(void **state)
 {
     (void)state;
@@ -608,7 +609,7 @@ static void test_flipped_bit(void **state)
 /* ---- a slow disk ----------------------------------------------------------------------------- */
 
 #ifdef HAVE_LIBURING
-/* As if the time were over before all that is waited for is there: one request a time is enough. */
+/* As if the time ended before all requests completed: one request each time is enough. */
 static int impatient_wait(struct io_uring *ring, struct io_uring_cqe **cqe, unsigned n,
                           struct __kernel_timespec *timeout)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The host tier: pages, pins, growth, and machines, as they were recorded, that have too little. */
+/* The host tier: pages, pins, growth, and recorded machines with too little memory. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -75,7 +75,7 @@ static void expect(int64_t bytes, const char *name, int64_t left)
     assert_int_equal(limit.short_by, bytes - left);
 }
 
-/* A GiB stays free. */
+/* One GiB stays free. */
 static void test_available(void **state)
 {
     (void)state;
@@ -109,7 +109,7 @@ static void test_group_of_version_2(void **state)
            "control group limit /sys/fs/cgroup/user.slice/run-3.scope/memory.max", GIB - 32 * MIB);
 }
 
-/* In a container the path is that of the host; its own group stands at the mount. */
+/* In a container the path is that of the host; its own group is at the mount. */
 static void test_group_of_version_1(void **state)
 {
     (void)state;
@@ -127,7 +127,7 @@ static void test_group_of_version_1(void **state)
            "control group limit /sys/fs/cgroup/memory/memory.limit_in_bytes", left);
 }
 
-/* This machine: whatever its files look like, some memory can be had and not all of it. */
+/* This machine: whatever its files contain, some memory is available and not all of it. */
 static void test_this_machine(void **state)
 {
     (void)state;
@@ -197,7 +197,7 @@ static void test_refusal(void **state)
 /* ---- pins -------------------------------------------------------------------------------------
  */
 
-/* What a device knows of: which bytes are pinned, checked at each call. */
+/* The device's record of pinned bytes, checked at each call. */
 struct device_memory {
     char *base;
     struct {
@@ -243,7 +243,7 @@ static int64_t pinned(const struct device_memory *d)
     return all;
 }
 
-/* Three steps of growth, each pin failing in turn: what was pinned before is pinned again. */
+/* Growth in three steps, each pin failing in turn: memory that was pinned is pinned again. */
 static void test_pins(void **state)
 {
     (void)state;
@@ -324,7 +324,7 @@ static void test_mmap_fails(void **state)
     }
 }
 
-/* Placement is a wish: without it the tier works and says so. */
+/* Placement is a preference: without it the tier works and reports so. */
 static void test_no_placement(void **state)
 {
     (void)state;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The NVMe tier on the file system the test runs on: bytes come back, by both back ends. */
+/* The NVMe tier on the file system of the test: bytes are read back unchanged, with both back ends.
+ * */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -25,7 +26,7 @@ static char *aligned(int64_t bytes)
     return p;
 }
 
-/* Bytes that follow from a number and their place. */
+/* Bytes derived from a number and their position. */
 static void draw(char *dst, int64_t bytes, uint64_t key)
 {
     uint64_t state = key * 0x9e3779b97f4a7c15u + 1;
@@ -123,8 +124,8 @@ static void read_block(struct tier *t, char *memory, char *expected, const struc
     assert_memory_equal(memory, expected, b->bytes);
 }
 
-/* Blocks of every size, one after the other up to the end of the arena, in memory inside and
- * outside of the staging; written again in another order with other bytes. */
+/* Blocks of every size in sequence up to the end of the arena, in memory inside and outside of the
+ * staging; written again in another order with other bytes. */
 static void check_tier(struct tier *t, int64_t bytes, char *staging, int64_t staged)
 {
     static const int64_t sizes[] = {4 * KIB,           MIB,     3 * MIB + 4 * KIB, 8 * KIB,
@@ -207,14 +208,14 @@ static void test_two_directories(void **state)
     check_both(2, (int64_t[]){17 * MIB, 17 * MIB});
 }
 
-/* The larger ones go on alone. */
+/* The larger ones are split into single requests. */
 static void test_uneven_directories(void **state)
 {
     (void)state;
     check_both(3, (int64_t[]){11 * MIB, 3 * MIB, 24 * MIB});
 }
 
-/* What is there stays when the files grow. */
+/* Contents are kept when the files grow. */
 static void test_growth(void **state)
 {
     (void)state;
@@ -296,7 +297,8 @@ static void test_both_at_once(void **state)
 
 enum { AHEAD = 6 };
 
-/* The next call is begun while one is waited for; begun ones that are never made do no harm. */
+/* The next call starts while one is waited for; started calls that are never completed do no harm.
+ * */
 static void go_ahead(struct tier *t, char *memory, char *expected)
 {
     const int64_t size = 3 * MIB + 4 * KIB;
@@ -346,7 +348,7 @@ static void test_ahead(void **state)
     remove_parts();
 }
 
-/* A run through two pieces of memory; a piece beyond what was written fails and ends it. */
+/* A run through two pieces of memory; a piece beyond the written bytes fails and ends it. */
 static void test_stream(void **state)
 {
     (void)state;
@@ -418,7 +420,7 @@ static void test_bad_directories(void **state)
     assert_null(t);
     none = (struct tier_directories){.n = 1, .at = {{"", MIB}}, .bytes = MIB};
     assert_int_equal(tier_open_nvme(&t, &o), CKPT_EINVAL);
-    assert_non_null(strstr(error_get(), "name a directory"));
+    assert_non_null(strstr(error_get(), "a run needs a directory"));
     o.directories = &small;
     assert_int_equal(tier_open_nvme(&t, &o), CKPT_EINVAL);
     assert_non_null(strstr(error_get(), "1048575 bytes; give it 1M or more"));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The course of a training run: the time of its steps is theirs alone. */
+/* The course of a training run: the measured time of its steps excludes everything else. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Frames of video files by their numbers: from any place the same bits as by decoding from the
- * start, in files of many kinds; and what of a damaged file can be read does not depend on the way.
+ * Frames of video files by number: from any position the same bits as decoding from the start, in
+ * files of many kinds; and the readable frames of a damaged file do not depend on the access order.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,7 +21,7 @@
 
 enum { WIDTH = 64, HEIGHT = 48, BYTES = WIDTH * HEIGHT * 3, MOST = 64 };
 
-/* What is said is not looked at here. */
+/* Messages are ignored here. */
 int say_fail(const char *fmt, ...)
 {
     (void)fmt;
@@ -97,7 +97,7 @@ static int take(AVCodecContext *c, AVFrame *f, int n)
     return n;
 }
 
-/* All frames into plain; returns how many. */
+/* Decodes all frames into plain; returns how many. */
 static int decode_all(const char *path)
 {
     AVFormatContext *format = NULL;
@@ -188,7 +188,7 @@ static void test_kinds(void **state)
 
 /* ---- damaged files ------------------------------------------------------------------------- */
 
-/* Copies a file with a part of its bytes changed, from a place in it on. */
+/* Copies a file with some bytes changed, from a position in it on. */
 static void damage(const char *name, const char *to, double place, double part, double length)
 {
     static uint8_t data[1 << 20];
@@ -203,7 +203,7 @@ static void damage(const char *name, const char *to, double place, double part, 
     fclose(f);
 }
 
-/* One after the other, and each from a file that was just opened. */
+/* In sequence, and each from a newly opened file. */
 static void check_ways(const char *name, int frames, int *bad, int *right)
 {
     uint8_t rgb[2][BYTES];
@@ -246,7 +246,7 @@ static void test_damaged(void **state)
     }
 }
 
-/* A file that players turn: the top left pixel is that of another corner. */
+/* A file with a rotation for players: the top left pixel comes from another corner. */
 static void test_turned(void **state)
 {
     static const int corner[] = {0, (HEIGHT - 1) * WIDTH, HEIGHT * WIDTH - 1, WIDTH - 1};

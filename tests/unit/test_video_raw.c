@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Clips out of our raw format: which frames, at which size, and files that are not right. */
+/* Clips of the raw format: selection of frames, sizes, and invalid files. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,7 +16,7 @@
 
 static char said[512];
 
-/* The sentence, kept instead of printed. */
+/* The sentence, stored instead of printed. */
 int say_fail(const char *fmt, ...)
 {
     va_list ap;
@@ -87,7 +87,7 @@ static void test_same_size(void **state)
     free(rgb);
 }
 
-/* numpy.linspace(start, end - 1, frames, dtype=int), of windows that are whole or cut. */
+/* numpy.linspace(start, end - 1, frames, dtype=int), for complete and truncated windows. */
 static void test_places(void **state)
 {
     static const int64_t whole[] = {2, 5, 8, 11, 15, 18, 21, 25}, cut[] = {0, 3, 6, 9, 12, 15},
@@ -105,7 +105,7 @@ static void test_places(void **state)
     assert_int_equal(clip_place(&d, 3, 0), 0);
 }
 
-/* As it is, and lying in memory on its sides and on its head. */
+/* Unchanged, rotated and upside down in memory. */
 static struct pixels turned_source(uint8_t *bytes, int turned)
 {
     ptrdiff_t w = SOURCE_WIDTH, h = SOURCE_HEIGHT;
@@ -145,7 +145,7 @@ static float between(float a, float b, float share)
     return a + (b - a) * share;
 }
 
-/* One number of the result, each by itself. */
+/* One number of the result, computed separately. */
 static uint8_t bilinear_at(const struct resize *r, const struct pixels *p, int64_t x, int64_t y,
                            int c)
 {
@@ -159,8 +159,8 @@ static uint8_t bilinear_at(const struct resize *r, const struct pixels *p, int64
                      0.5f);
 }
 
-/* Rows that are kept from one to the next, and pixels that are read two at once: any sizes, in
- * memory that ends where the picture does. */
+/* Rows reused from one result row to the next, and pixels read in pairs: any sizes, in memory that
+ * ends with the picture. */
 static void test_sizes(void **state)
 {
     static const int64_t side[] = {1, 2, 3, 4, 5, 7, 16, 33};
@@ -202,7 +202,7 @@ static void test_bad_files(void **state)
     double fps;
 
     (void)state;
-    refuse("RGBCLIP 4 2 4 8\n", 4, 1, "ends before the 4 frames");
+    refuse("RGBCLIP 4 2 4 8\n", 4, 1, "ends before the 4 announced frames");
     refuse("RGBCLIP 4 2 3 8\n", 3, 0, "has 3 frames");
     refuse("RGBCLIP 4 2 4\n", 4, 0, "first line");
     refuse("RGBCLIP 0 2 4 8\n", 4, 0, "first line");
@@ -219,7 +219,7 @@ static void test_bad_files(void **state)
     assert_int_equal(video_is_raw("/nonexistent/clip.rgb"), -1);
 }
 
-/* Frames by number, in any order; none behind the last. */
+/* Frames by number, in any order; none after the last. */
 static void test_frames(void **state)
 {
     const struct picture_size size = {4, 2, true};
@@ -241,7 +241,7 @@ static void test_frames(void **state)
     assert_int_equal(video_open(&v, path), 0);
     v.most_pixels = 7;
     assert_int_equal(video_read(&v, 0, &size, rgb), -1);
-    assert_non_null(strstr(said, "larger than it was said"));
+    assert_non_null(strstr(said, "larger than announced"));
     video_close(&v);
 }
 

@@ -9,7 +9,7 @@
 
 typedef void (*array_function)(float *restrict y, const float *restrict x, int64_t n);
 
-/* Through the loop form kernels use, so the vector code is what is tested. */
+/* Through the loop form of kernels, so that the vector code is tested. */
 #define ARRAY_FUNCTION(name)                                                                       \
     CKPT_CLONES static void array_##name(float *restrict y, const float *restrict x, int64_t n)    \
     {                                                                                              \
@@ -130,7 +130,7 @@ static int check_special(int f)
     return bad;
 }
 
-/* Absolute: near a zero of the function the rest of the division is all that is left. */
+/* Absolute error: near a zero of the function only the remainder of the division is left. */
 static int check_turns(void)
 {
     static float x[N], s[N], c[N];

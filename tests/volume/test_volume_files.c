@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Volumes in files: values, places and what is refused.  make_volume_files.py says what is in. */
+/* Volumes in files: values, positions and refusals. make_volume_files.py defines the contents. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -47,7 +47,7 @@ static void put(const char *name, const char *text, size_t n)
     fclose(f);
 }
 
-/* Bytes of a file of the tests, up to `most`, under another name. */
+/* Bytes of a test file, up to `most`, under another name. */
 static void copy(const char *from, const char *to, size_t most)
 {
     static char bytes[4096];
@@ -77,7 +77,7 @@ static void refused(const char *path, const char *sentence)
         fail_msg("no \"%s\" in: %s", sentence, said);
 }
 
-/* Every box of a volume of the tests. */
+/* Every box of a test volume. */
 static void check_values(const struct volume *v)
 {
     float got[VOXELS];
@@ -128,23 +128,24 @@ static void refused_line(const char *line, const char *sentence)
     refused(made("odd.mhd"), sentence);
 }
 
-/* Sizes are whole numbers whose bytes can be counted, places are known. */
+/* Sizes must be whole numbers with a countable product, and positions must be valid. */
 static void test_meta_numbers(void **state)
 {
     (void)state;
     put("odd.raw", "abc", 3);
-    refused_line("DimSize = 4.5 3 2", "DimSize = 4.5 3 2: not as it can be read");
+    refused_line("DimSize = 4.5 3 2", "DimSize = 4.5 3 2 is not supported");
     refused_line("DimSize = 1e300 3 2", "DimSize = 1e300 3 2");
     refused_line("DimSize = nan 3 2", "DimSize = nan 3 2");
     refused_line("DimSize = 0 3 2", "DimSize = 0 3 2");
-    refused_line("DimSize = 1048576 1048576 1048576\nElementType = MET_DOUBLE", "are no volume");
+    refused_line("DimSize = 1048576 1048576 1048576\nElementType = MET_DOUBLE", "are not a volume");
     refused_line("ElementSpacing = 1 nan 1", "ElementSpacing = 1 nan 1");
-    refused_line("ElementSpacing = 1 0 1", "its place is not known: voxels are 1 x 0 x 1 mm apart");
+    refused_line("ElementSpacing = 1 0 1",
+                 "its position is not valid: voxels are 1 x 0 x 1 mm apart");
     refused_line("Offset = inf 0 0", "Offset = inf 0 0");
-    refused_line("ElementSpacing = 1e300 1 1", "its place is not known");
+    refused_line("ElementSpacing = 1e300 1 1", "its position is not valid");
 }
 
-/* What voxels are read from is a regular file: a pipe would keep the program waiting. */
+/* Voxels are read from regular files only: a pipe would block the program. */
 static void test_meta_pipe(void **state)
 {
     static const char text[] = "NDims = 3\nDimSize = 4 3 2\nElementType = MET_SHORT\n"
@@ -165,7 +166,7 @@ static void test_meta_refused(void **state)
     (void)state;
     put("cut.raw", "abc", 3);
     put("cut.mhd", text, sizeof text - 1);
-    refused(made("cut.mhd"), "is cut off: has 3 bytes of voxels, not 48");
+    refused(made("cut.mhd"), "is truncated: has 3 bytes of voxels, not 48");
     put("packed.mhd", packed, sizeof packed - 1);
     refused(made("packed.mhd"), "CompressedData = True");
     put("four.mhd", "NDims = 4\n", 10);
@@ -173,9 +174,9 @@ static void test_meta_refused(void **state)
     put("none.mhd", "DimSize = 4 3 2\n", 16);
     refused(made("none.mhd"), "lacks DimSize, ElementType or ElementDataFile");
     put("text.mhd", "hello\n", 6);
-    refused(made("text.mhd"), "no line of a MetaImage header");
+    refused(made("text.mhd"), "not a line of a MetaImage header");
     refused(made("away.mhd"), "away.mhd");
-    refused(made("what.dcm"), "is none of .nii");
+    refused(made("what.dcm"), "is not .nii");
 }
 
 static void write_tensor(const char *name, int ndim, bool finite)
@@ -206,7 +207,7 @@ static void test_tensor(void **state)
     refused(made("flat.safetensors"), "has 2 axes");
 }
 
-/* Labels written like a volume have its values and place when they are read again. */
+/* Labels written with the header of a volume have its values and position when read again. */
 static void check_written(const struct volume *like, const char *name)
 {
     uint8_t labels[VOXELS];
@@ -285,13 +286,13 @@ static void test_nifti_refused(void **state)
     (void)state;
     refused(data("four.nii"), "has 4 axes (4 x 3 x 2 x 2)");
     copy("swapped.nii", "cut.nii", 360);
-    refused(made("cut.nii"), "is cut off: has 8 bytes of voxels, not 48");
+    refused(made("cut.nii"), "is truncated: has 8 bytes of voxels, not 48");
     copy("swapped.nii", "head.nii", 300);
-    refused(made("head.nii"), "is no NIfTI-1 file");
+    refused(made("head.nii"), "is not a NIfTI-1 file");
     copy("oblique.nii.gz", "cut.nii.gz", 180);
     refused(made("cut.nii.gz"), "cut");
     copy("oblique.nii.gz", "cut2.nii.gz", 20);
-    refused(made("cut2.nii.gz"), "is no NIfTI-1 file");
+    refused(made("cut2.nii.gz"), "is not a NIfTI-1 file");
     refused(made("away.nii"), "away.nii");
 }
 #endif

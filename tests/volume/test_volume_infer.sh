@@ -49,7 +49,7 @@ cmp -s "$work/all/image-10.raw" "$work/dense/image-10.raw" && fail "the overlap 
 printf 'DimSize = 1 1 1\nElementType = MET_UCHAR\nElementDataFile = 1.raw\n' >"$d/1.mhd"
 printf '\001' >"$d/1.raw"
 printf 'image\n1.mhd\n' >"$d/1.csv"
-runs "1 windows, smaller than one: filled up with 0" "$infer" $model --load "$work/w" \
+runs "1 windows, smaller than one: padded with 0" "$infer" $model --load "$work/w" \
     --data "$d/1.csv" --window 16x16x16 --out "$work/small"
 [ "$(wc -c <"$work/small/1.raw")" -eq 1 ] || fail "one voxel"
 

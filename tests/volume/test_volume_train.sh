@@ -48,7 +48,7 @@ printf 'DimSize = 1 1 1\nElementType = MET_UCHAR\nElementDataFile = 1.raw\n' >"$
 printf '\001' >"$work/1.raw"
 printf 'image,label\n1.mhd,1.mhd\n' >"$work/1.csv"
 runs step "$train" $small --data "$work/1.csv" --levels 1 --patch 2x1x1 --steps 2
-runs "0 to 1, cut beyond" "$train" $small --intensity ct:900,1500 --steps 1
+runs "0 to 1, clipped" "$train" $small --intensity ct:900,1500 --steps 1
 
 # The list of the Medical Segmentation Decathlon, whose labels say how many classes there are.
 cat >"$work/d/dataset.json" <<'JSON'
@@ -82,7 +82,7 @@ wrong "label-9.mhd" "image-0.mhd,label-9.mhd\n"
 wrong "has 8 x 8 x 8 voxels, its image" "image-0.mhd,$(cd "$here" && pwd)/reference_label.mhd\n"
 sed 's/^Offset = 10/Offset = 13/' "$work/d/label-0.mhd" >"$work/d/moved.mhd"
 wrong "a corner is 3 mm off" "image-0.mhd,moved.mhd\n"
-wrong "labels are whole numbers from 0 to 2" "image-0.mhd,image-0.mhd\n"
+wrong "labels must be whole numbers from 0 to 2" "image-0.mhd,image-0.mhd\n"
 refuses 1 "from 0 to 1 (see --classes)" "$train" $small --classes 2 --steps 1
 refuses 1 "has no columns" "$train" $small --data "$root/tests/volume/plain.mhd" --steps 1
 refuses 2 "give the volumes with --data" "$train"

@@ -19,7 +19,7 @@ static const int64_t size[3] = {D, H, W};
 static float image[VOXELS], out[VOXELS * CLASSES];
 static int slices;
 
-/* Slices come in order, each once. */
+/* Slices arrive in order, each once. */
 static int take(void *user, int64_t slice, const float *scores)
 {
     (void)user;

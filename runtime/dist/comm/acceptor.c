@@ -47,7 +47,7 @@ void acceptor_describe(const struct acceptor *a, char *dst, size_t size)
 {
     *dst = '\0';
     if (a->rejected)
-        snprintf(dst, size, "; %lld other connection%s sent away, the last from %s: %s",
+        snprintf(dst, size, "; %lld other connection%s rejected, the last from %s: %s",
                  (long long)a->rejected, a->rejected == 1 ? " was" : "s were", a->last, a->why);
 }
 

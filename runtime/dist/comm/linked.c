@@ -71,16 +71,16 @@ static int fail_late(struct linked *l, const struct rank_group *ranks, int slot,
     bool *late = calloc((size_t)n, sizeof *late);
     bool silent = false;
     if (!late)
-        return fail(l, true, "another rank did not come to %s", where);
+        return fail(l, true, "another rank did not reach %s", where);
     for (int r = 0; r < n; r++)
         silent |= late[r] = parts[r].in && !parts[r].came;
     for (int r = 0; r < n && !silent; r++)
         late[r] = parts[r].out && !parts[r].sent;
     comm_name_ranks(who, sizeof who, late, n);
     free(late);
-    return fail(l, true, "%s did not come to %s within %g s (rank %d waited%s)", who, where,
+    return fail(l, true, "%s did not reach %s within %g s (rank %d waited%s)", who, where,
                 l->comm.deadline, l->comm.rank,
-                ranks->members ? "; they may wait for another in a group of theirs" : "");
+                ranks->members ? "; they may be waiting for another rank of their group" : "");
 }
 
 /* A rank that read another one's sentence ends, and its connection can break here before the
@@ -206,7 +206,7 @@ static int check_message(struct linked *l, const struct exchange *f, int64_t p, 
     theirs.name[sizeof theirs.name - 1] = '\0';
     mine.sum = theirs.sum;
     if (theirs.magic != HEAD_MAGIC)
-        return fail(l, true, "what rank %d sent to rank %d in %s arrived damaged", from, rank,
+        return fail(l, true, "data from rank %d to rank %d in %s arrived damaged", from, rank,
                     here);
     if (mine.seq != theirs.seq || mine.group != theirs.group || mine.phase != theirs.phase ||
         mine.piece != theirs.piece)
@@ -224,7 +224,7 @@ static int check_message(struct linked *l, const struct exchange *f, int64_t p, 
     int64_t bytes = part->got - (int64_t)sizeof theirs;
     if (bytes != f->expect(f, p, r) ||
         checksum((const char *)part->in + sizeof theirs, bytes) != theirs.sum)
-        return fail(l, true, "what rank %d sent to rank %d in %s arrived damaged", from, rank,
+        return fail(l, true, "data from rank %d to rank %d in %s arrived damaged", from, rank,
                     here);
     return 0;
 }

@@ -130,8 +130,8 @@ static int load(struct nccl_comm *n)
         return error_set(CKPT_ECOMM, "ranks on GPUs need NCCL: %s", dlerror());
     if (!find_calls(lib, &n->api) || n->api.version(&version) != NCCL_OK || version < NCCL_OLDEST)
         return error_set(CKPT_ECOMM, "this NCCL is too old: 2.14 is needed");
-    snprintf(n->comm.how, sizeof n->comm.how, "NCCL %d.%d.%d, met over %.60s", version / 10000,
-             version / 100 % 100, version % 100, n->control->how);
+    snprintf(n->comm.how, sizeof n->comm.how, "NCCL %d.%d.%d, rendezvous over %.60s",
+             version / 10000, version / 100 % 100, version % 100, n->control->how);
     return 0;
 }
 

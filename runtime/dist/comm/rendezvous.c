@@ -109,9 +109,9 @@ static const char *read_challenge(const struct rendezvous *v, int fd, int to, do
 {
     char bytes[sizeof *c];
     if (!socket_read(fd, bytes, sizeof bytes, until))
-        return errno == ETIMEDOUT ? "what listens there says nothing" : strerror(errno);
+        return errno == ETIMEDOUT ? "the listener there does not respond" : strerror(errno);
     if (challenge_read(bytes, sizeof bytes, c))
-        return "what listens there is not libckpt of this version";
+        return "the listener there is not libckpt of this version";
     if (c->rank != to)
         return "another rank listens there";
     if (c->secured != v->key.secured)
@@ -138,7 +138,7 @@ static const char *read_answer(struct rendezvous *v, int fd, const struct challe
     if (!socket_read(fd, v->addresses, size, until))
         return "it closed the connection";
     if (!answer_is_proven(&v->key, c, h, v->addresses, a))
-        return "what listens there does not know the CKPT_JOB_TOKEN";
+        return "the listener there does not know the CKPT_JOB_TOKEN";
     return addresses_read(v->addresses, size, v->addresses, a->n_addresses);
 }
 
@@ -243,7 +243,7 @@ static bool accept_peer(struct rendezvous *v, const struct arrival *came)
             return true;
         }
     }
-    rendezvous_reject(v, came, "it is not a rank that is awaited");
+    rendezvous_reject(v, came, "it is not an expected rank");
     return false;
 }
 
@@ -289,10 +289,10 @@ static int check(struct rendezvous *v)
     if (!strncmp(m->where, "file:", 5) && m->where[5])
         v->path = m->where + 5;
     else if (!parse_where(v))
-        return error_set(CKPT_EINVAL,
-                         "rendezvous \"%.200s\": say tcp:HOST:PORT, tcp:[ADDRESS]:PORT for one of "
-                         "IPv6, or file:PATH",
-                         m->where);
+        return error_set(
+            CKPT_EINVAL,
+            "rendezvous \"%.200s\": give tcp:HOST:PORT, tcp:[ADDRESS]:PORT for IPv6, or file:PATH",
+            m->where);
     if (!hello_text_is_good(m->job, HELLO_TEXT, true))
         return error_set(CKPT_EINVAL, "the name of the job has more than %d bytes, or blanks",
                          HELLO_TEXT - 1);
@@ -303,9 +303,9 @@ static void describe(const struct rendezvous *v, char how[RENDEZVOUS_HOW])
 {
     char rejected[48] = "";
     if (v->acceptor.rejected)
-        snprintf(rejected, sizeof rejected, ", %lld stranger%s sent away",
+        snprintf(rejected, sizeof rejected, ", %lld other connection%s rejected",
                  (long long)v->acceptor.rejected, v->acceptor.rejected == 1 ? "" : "s");
-    snprintf(how, RENDEZVOUS_HOW, "sockets, met at %.48s, %s%s", v->m->where,
+    snprintf(how, RENDEZVOUS_HOW, "sockets, rendezvous at %.48s, %s%s", v->m->where,
              v->key.secured ? "authenticated" : "no job token", rejected);
 }
 

@@ -55,14 +55,14 @@ static int refuse_missing(struct rendezvous *v)
     char who[256], where[224], rejected[192];
     bool *missing = calloc((size_t)v->m->size, sizeof *missing);
     if (!missing)
-        return refuse_all(v, "not all ranks came to %.200s", v->m->where);
+        return refuse_all(v, "not all ranks reached %.200s", v->m->where);
     for (int r = 1; r < v->m->size; r++)
         missing[r] = v->fds[r] < 0;
     comm_name_ranks(who, sizeof who, missing, v->m->size);
     free(missing);
     describe_listener(v, where, sizeof where);
     acceptor_describe(&v->acceptor, rejected, sizeof rejected);
-    return refuse_all(v, "%s of %d did not come to %.200s within %g s%s%s", who, v->m->size,
+    return refuse_all(v, "%s of %d did not reach %.200s within %g s%s%s", who, v->m->size,
                       v->m->where, v->deadline, where, rejected);
 }
 

@@ -290,8 +290,7 @@ static int check_directories(const struct tier_directories *d)
 {
     if (d->n < 1 || d->n > TIER_DIRECTORIES || !*d->at[0].path)
         return error_set(CKPT_EINVAL,
-                         "nvme tier: name a directory to run with it: --nvme "
-                         "DIR:200G, or up to %d of them",
+                         "nvme tier: a run needs a directory: --nvme DIR:200G, or up to %d of them",
                          TIER_DIRECTORIES);
     for (int32_t i = 0; i < d->n; i++) {
         int64_t bytes = d->at[i].bytes, unit = d->n > 1 ? TIER_STRIPE : TIER_BLOCK;

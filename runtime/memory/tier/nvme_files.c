@@ -104,11 +104,11 @@ static int check_space(const struct nvme_files *f, const int64_t *length)
         int64_t left =
             (int64_t)s[i].f_bavail * unit - min_i64((int64_t)s[i].f_blocks * unit / 64, HEADROOM);
         if (need > max_i64(left, 0))
-            return error_set(CKPT_ENOMEM,
-                             "%s: %s: %s (%lld bytes) are needed, the disk has %s to give: %lld "
-                             "bytes short",
-                             tier_name, f->at[i].directory, human_bytes(need), (long long)need,
-                             human_bytes(max_i64(left, 0)), (long long)(need - max_i64(left, 0)));
+            return error_set(
+                CKPT_ENOMEM,
+                "%s: %s: %s (%lld bytes) are needed, the disk has %s free: %lld bytes short",
+                tier_name, f->at[i].directory, human_bytes(need), (long long)need,
+                human_bytes(max_i64(left, 0)), (long long)(need - max_i64(left, 0)));
     }
     return 0;
 }
