@@ -26,9 +26,7 @@ static void create(struct gpt *m, ckpt *c)
     struct ckpt_nn nn = CKPT_NN_INIT;
     struct ckpt_init small = CKPT_NORMAL(0.02f), zeros = CKPT_ZEROS;
 
-    nn.context = c;
-    nn.weight = &small;
-    nn.bias = &zeros;
+    nn.context = c, nn.weight = &small, nn.bias = &zeros;
     attention.width = mlp.width = WIDTH;
     attention.heads = HEADS;
     mlp.inner = 4 * WIDTH;
@@ -130,13 +128,10 @@ int main(int argc, char **argv)
     ckpt *c = NULL;
     FILE *f = NULL;
 
-    if (argc < 2 || argv[1][0] == '-') {
-        fputs("usage: gpt FILE [--vram SIZE]...\n", stderr);
-        return 2;
-    }
-    if (ckpt_options_parse(&opt, &argc, argv) || ckpt_input_open(&f, argc == 2 ? argv[1] : "") ||
-        ckpt_open(&c, &opt)) {
-        fprintf(stderr, "gpt FILE: %s\n", ckpt_error(NULL));
+    bool usage = argc < 2 || argv[1][0] == '-';
+    if (usage || ckpt_options_parse(&opt, &argc, argv) ||
+        ckpt_input_open(&f, argc == 2 ? argv[1] : "") || ckpt_open(&c, &opt)) {
+        fprintf(stderr, "gpt: %s\n", usage ? "usage: gpt FILE [--vram SIZE]..." : ckpt_error(NULL));
         return 2;
     }
     size_t size = fread(text, 1, sizeof text, f);

@@ -280,13 +280,13 @@ static inline struct ckpt_init ckpt_init_of(enum ckpt_init_kind kind, float a)
 #define CKPT_XAVIER     ckpt_init_of(CKPT_INIT_XAVIER_UNIFORM, 0.f)
 
 /*
- * Makes a parameter. name is unique in the context and is the key in saved files.  The initial
- * value depends only on (seed, name). trainable = false makes a buffer: it is saved and loaded, and
- * only ckpt_update_buffer() changes it; its value is rounded to its dtype.  A bf16 parameter gets
- * an fp32 master copy when it is trained, unless options.state is "bf16" or "8bit".  For
- * CKPT_XAVIER fan_out is shape[0] and fan_in the product of the rest.  The tensor may be used in
- * every tape of this context.  On errors (a duplicate name, a bad shape) the context keeps the
- * error, ckpt_compile returns it, and the result is CKPT_NONE.
+ * Makes a parameter. name is unique in the context and is the key in saved files: UTF-8, not
+ * "__metadata__".  The initial value depends only on (seed, name). trainable = false makes a
+ * buffer: it is saved and loaded, and only ckpt_update_buffer() changes it; its value is rounded to
+ * its dtype.  A bf16 parameter gets an fp32 master copy when it is trained, unless options.state is
+ * "bf16" or "8bit".  For CKPT_XAVIER fan_out is shape[0] and fan_in the product of the rest.  The
+ * tensor may be used in every tape of this context.  On errors (a duplicate name, a bad shape) the
+ * context keeps the error, ckpt_compile returns it, and the result is CKPT_NONE.
  */
 CKPT_API ckpt_tensor ckpt_param(ckpt *c, const char *name, enum ckpt_dtype dtype, int ndim,
                                 const int64_t *shape, struct ckpt_init init, bool trainable);

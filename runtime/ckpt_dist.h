@@ -11,10 +11,13 @@
  *     and after the first compile ckpt_load_params, ckpt_param_get and ckpt_param_set.  Rank 0
  *     writes saved files; every rank reads the files it loads.
  *   - Ranks that differ are refused with a sentence that names them and the difference: before a
- *     plan (model, options, optimizer, program), after a load and before the first step of a
+ *     plan (model, options, optimizer, batch, program), after a load and before the first step of a
  *     program (values, moments and averages that were set, number of steps, learning rate), and
  *     every options.check_ranks updates (all bytes that several ranks hold, the learning rates
  *     since the first step).  Data that only one rank holds, its share, is compared when it is set.
+ *   - A value that is not finite ends the step of all ranks with CKPT_ENAN and changes no weights;
+ *     the sentence does not say which rank it comes from.  After an index out of range its rank
+ *     returns CKPT_EINDEX and names it, the others return CKPT_ENAN.
  *   - Fetched gradients are those of the rank's own samples.
  *   - Gradients are sent and added in fp32. With grad_dtype CKPT_BF16, gradients of bf16 parameters
  *     are sent as bf16 once they are complete for a step, and their sum over the ranks is rounded

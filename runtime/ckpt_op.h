@@ -113,8 +113,9 @@ struct ckpt_kernel_args {
  * CPU in every step, on CUDA when an op runs for the first time.  A kernel that wrote to them ends
  * the step, or the compilation, with CKPT_EINVAL and the name of its op.
  *
- * Returns 0 or a negative code.  Must give the same bits whenever inputs and run are the same.  A
- * CUDA kernel launches on args->stream and returns; it must not allocate or wait.
+ * Returns 0 or a code of ckpt.h, which ends the step; other numbers end it with CKPT_EDEVICE.  Must
+ * give the same bits whenever inputs and run are the same.  A CUDA kernel launches on args->stream
+ * and returns; it must not allocate or wait.
  */
 typedef int (*ckpt_kernel)(const struct ckpt_kernel_args *a);
 
@@ -179,7 +180,8 @@ CKPT_API int ckpt_record(ckpt_tape *t, const struct ckpt_op_def *def, int n_in,
 struct ckpt_gradcheck {
     size_t size;
     int64_t batch;                            /* batch size of a step */
-    int (*feed)(ckpt_program *p, void *user); /* feeds the inputs; NULL: no inputs */
+    int (*feed)(ckpt_program *p, void *user); /* feeds the inputs and returns 0 or the code of the
+                                               * call that failed; NULL: no inputs */
     int64_t samples;                          /* elements tested per parameter, spread over it */
     double length;    /* longest of four steps h, each a quarter of the one before; relative to
                          elements above 1 */
@@ -204,8 +206,9 @@ struct ckpt_gradcheck {
  * result; param is valid as long as the context.  Parameters should be fp32 and few: two steps of
  * the model are run for each of four lengths for each element.  Random numbers are those of the
  * first step each time.  The parameters are restored unless a step failed.  Returns 0;
- * CKPT_EGRADIENT, and the sentence names parameter, element and both numbers; errors of
- * ckpt_compile(), feed and ckpt_step().
+ * CKPT_EGRADIENT, and the sentence names parameter, element and both numbers; CKPT_EINVAL for
+ * settings that are not positive and finite (a tolerance may be 0), or if feed failed without a
+ * call of the library; errors of ckpt_compile(), feed and ckpt_step().
  */
 CKPT_API int ckpt_gradcheck(ckpt *c, ckpt_recorder record, void *user,
                             struct ckpt_gradcheck *check);

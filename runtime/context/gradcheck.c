@@ -143,6 +143,29 @@ static int check_param(struct gradcheck *k, int param)
     return rc;
 }
 
+/* With other settings nothing would be compared, or everything would pass. */
+static int check_settings(struct gradcheck *k)
+{
+    const struct ckpt_gradcheck *s = &k->s;
+    if (s->samples > 0 && s->length > 0 && isfinite(s->length) && s->tolerance >= 0 &&
+        isfinite(s->tolerance) && s->smallest > 0 && isfinite(s->smallest))
+        return 0;
+    return error_fail(&k->c->error, CKPT_EINVAL,
+                      "ckpt_gradcheck: samples, length, tolerance and smallest must be above 0 and "
+                      "finite, except for a tolerance of 0; got %lld, %g, %g and %g",
+                      (long long)s->samples, s->length, s->tolerance, s->smallest);
+}
+
+/* The program's callback; returns the code of the library's call that failed in it. */
+static int feed(struct gradcheck *k)
+{
+    k->c->error = (struct error){0};
+    int rc = k->s.feed ? k->s.feed(k->p, k->user) : 0;
+    if (!rc || k->c->error.code)
+        return rc ? k->c->error.code : 0;
+    return error_fail(&k->c->error, CKPT_EINVAL, "ckpt_gradcheck: feed returned %d", rc);
+}
+
 /* Compiles the model, feeds it and compares the gradients of all parameters. */
 static int run(struct gradcheck *k)
 {
@@ -157,8 +180,7 @@ static int run(struct gradcheck *k)
         rc = ckpt_program_info(k->p, &info);
     if (rc || info.plan_only)
         return rc;
-    if (k->s.feed)
-        rc = k->s.feed(k->p, k->user);
+    rc = feed(k);
     for (int i = 0; i < ckpt_param_count(k->c) && !rc; i++)
         rc = check_param(k, i);
     if (!rc && k->s.error > k->s.tolerance)
@@ -181,7 +203,9 @@ int ckpt_gradcheck(ckpt *c, ckpt_recorder record, void *user, struct ckpt_gradch
     k.s.param = NULL;
     k.s.element = 0;
     k.s.gradient = k.s.difference = k.s.error = 0;
-    int rc = run(&k);
+    int rc = check_settings(&k);
+    if (!rc)
+        rc = run(&k);
     ckpt_program_free(k.p);
     if (check) {
         struct error error = c->error;

@@ -5,6 +5,7 @@
  * returns it, so that a model needs no check after each call.  Values are passed as n fp32
  * elements; dist/values.c finds where they are stored (slots, shares of ranks, the host).
  */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "ckpt_nn.h"
@@ -33,6 +34,26 @@ static int param_desc(struct ckpt_desc *d, enum ckpt_dtype dtype, int ndim, cons
     return 0;
 }
 
+/* Why a file could not store a parameter of this name, or NULL. */
+static const char *name_fault(const char *name)
+{
+    if (!name || !*name)
+        return "it needs a name";
+    if (!text_is_utf8(name))
+        return "the name is not UTF-8";
+    return strcmp(name, "__metadata__") ? NULL : "safetensors reserves the name";
+}
+
+/* Why there are no such first values, or NULL. */
+static const char *init_fault(struct ckpt_init init)
+{
+    if ((unsigned)init.kind > CKPT_INIT_XAVIER_UNIFORM)
+        return "there are no such first values";
+    if ((init.kind == CKPT_INIT_NORMAL || init.kind == CKPT_INIT_UNIFORM) && !isfinite(init.a))
+        return "its first values would not be finite";
+    return NULL;
+}
+
 ckpt_tensor ckpt_param(ckpt *c, const char *name, enum ckpt_dtype dtype, int ndim,
                        const int64_t *shape, struct ckpt_init init, bool trainable)
 {
@@ -43,8 +64,11 @@ ckpt_tensor ckpt_param(ckpt *c, const char *name, enum ckpt_dtype dtype, int ndi
     if (c->ranks.sharing.layout)
         return param_fail(c, CKPT_EINVAL, name,
                           "with several ranks all are made before the first program is compiled");
-    if (!name || !*name)
-        return param_fail(c, CKPT_EINVAL, name, "it needs a name");
+    const char *fault = name_fault(name);
+    if (!fault)
+        fault = init_fault(init);
+    if (fault)
+        return param_fail(c, CKPT_EINVAL, name, fault);
     if (!ckpt_param_find(c, name, &same))
         return param_fail(c, CKPT_EINVAL, name, "the name is used twice");
     if (dtype != CKPT_F32 && dtype != CKPT_BF16)

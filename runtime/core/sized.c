@@ -11,7 +11,8 @@ static int size_of(struct error *e, const char *name, const void *s, size_t *siz
     memcpy(size, s, sizeof *size);
     if (*size >= sizeof *size && *size <= MAX_SIZE)
         return 0;
-    return error_fail(e, CKPT_EINVAL, "%s has size %zu: start from its _INIT macro", name, *size);
+    return error_fail(e, CKPT_EINVAL, "%s has size %zu: set it by its _INIT macro or by sizeof",
+                      name, *size);
 }
 
 int sized_read(struct error *e, const char *name, void *to, size_t known, const void *from)

@@ -143,9 +143,11 @@ int ranks_owner(const struct ranks *job, int place);
  * The step of a device that a rank polled last differs between ranks. */
 struct comm *ranks_hosts(struct ranks *job);
 
-/* Compares what all ranks recorded (ranks_agree.c): program is the signature of the graph,
- * optimizer the signature of its settings or 0. Returns 0 or a code, like the calls below. */
-int ranks_agree(struct ranks *job, uint64_t program, uint64_t optimizer);
+/* Compares what all ranks recorded (ranks_agree.c): batch is the samples of a step on one rank,
+ * program the signature of the graph, optimizer the signature of its settings or 0. The graph does
+ * not tell all batches apart: its sizes are rounded up. Returns 0 or a code, like the calls
+ * below. */
+int ranks_agree(struct ranks *job, int64_t batch, uint64_t program, uint64_t optimizer);
 /* Compares the facts given to ckpt_agree. */
 int ranks_agree_facts(struct ranks *job, const struct ckpt_fact *facts, int n);
 /* Implements ckpt_gather_ranks. */

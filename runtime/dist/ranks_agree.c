@@ -72,9 +72,11 @@ static uint64_t codes_signature(const struct params *ps)
     return h;
 }
 
-int ranks_agree(struct ranks *job, uint64_t program, uint64_t optimizer)
+int ranks_agree(struct ranks *job, int64_t batch, uint64_t program, uint64_t optimizer)
 {
     const struct ckpt_options *o = job->options;
+    char samples[TEXT_BYTES];
+    snprintf(samples, sizeof samples, "%lld", (long long)batch);
     const struct comm_term terms[] = {
         {.name = "--seed", .value = (uint64_t)o->seed},
         {.name = "model", .value = layout_signature(job->sharing.layout)},
@@ -87,6 +89,7 @@ int ranks_agree(struct ranks *job, uint64_t program, uint64_t optimizer)
         {.name = "--matmul", .value = (uint64_t)matmul_dtype_of(o->matmul)},
         {.name = "--activations", .value = o->activations && !strcmp(o->activations, "8bit")},
         {.name = "optimizer", .value = optimizer},
+        {.name = "batch", .value = (uint64_t)batch, .text = samples},
         {.name = "program", .value = program}};
     return agree(job, 0, "started with", terms, (int)(sizeof terms / sizeof *terms));
 }

@@ -164,7 +164,7 @@ static int make_graph(struct ckpt_program *p)
     if (!rc)
         rc = sign_optimizer(p, &optimizer);
     if (!rc && ps->ranks->comm)
-        rc = ranks_agree(ps->ranks, graph_signature(p->graph), optimizer);
+        rc = ranks_agree(ps->ranks, p->batch, graph_signature(p->graph), optimizer);
     if (!rc)
         rc = program_load_algorithms(p);
     if (!rc)

@@ -59,10 +59,14 @@ int programs_fail_device(struct programs *ps, const struct ckpt_program *p, int 
     } else if (d->failed_op >= 0) {
         name_kernel(ps, p, d->failed_op, name, sizeof name);
     }
+    char code[16]; /* a kernel of a program may return any number */
+    snprintf(code, sizeof code, "%d", rc);
+    const bool known = rc < 0 && rc >= CKPT_EGRADIENT;
+    rc = known ? rc : CKPT_EDEVICE;
     const char *reason = rc == CKPT_ECOMM ? ps->ranks->comm->reason : reason_of(d);
     if (!ps->params->lost)
         ps->params->lost = step ? step : -1;
     error_fail(ps->error, rc, "step %lld: %s failed with %s%s%s", (long long)step, name,
-               ckpt_error_name(rc), *reason ? ": " : "", reason);
+               known ? ckpt_error_name(rc) : code, *reason ? ": " : "", reason);
     return ranks_give_up(ps->ranks, rc);
 }

@@ -121,7 +121,7 @@ static int add(struct note_list *l, const char *name, const struct programs *ps,
 static int add_optimizer(struct note_list *l, const struct ckpt_program *p, int at)
 {
     char name[64], *text = optim_describe(p->optimizer);
-    snprintf(name, sizeof name, "ckpt.optimizer of program %d", at);
+    snprintf(name, sizeof name, NOTE_OPTIMIZER " %d", at);
     int rc = text ? note_set(l, name, text) : CKPT_ENOMEM;
     free(text);
     return rc;

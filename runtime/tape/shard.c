@@ -123,8 +123,8 @@ static ckpt_tensor flat_gradient(ckpt_tape *t, const struct layout_bucket *b)
         return CKPT_NONE;
     if (missing >= 0) {
         tape_fail(t, CKPT_EINVAL,
-                  "parameter '%s' takes no part in the loss, others of %s do: ranks train a block "
-                  "as one",
+                  "parameter '%s' takes no part in the loss, others of block '%s' do: ranks train "
+                  "a block as one",
                   t->env.params->data[missing].name, b->name);
         return CKPT_NONE;
     }

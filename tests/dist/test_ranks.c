@@ -422,7 +422,7 @@ static void test_faults_in_a_step(void **state)
 
 static void expect_other(struct crew crew, const struct crew *other, const char *what)
 {
-    char words[64];
+    char words[96];
     snprintf(words, sizeof words, "rank 1 started with another %s than rank 0", what);
     crew.other = other;
     crew_expect_code(&crew, CKPT_ECOMM, (const char *[]){words, NULL});
@@ -439,9 +439,11 @@ static void test_ranks_that_differ(void **state)
     other = crew;
     other.model.width *= 2;
     expect_other(crew, &other, "model");
+    char batch[32];
     other = crew;
     other.model.batch *= 2;
-    expect_other(crew, &other, "program");
+    snprintf(batch, sizeof batch, "batch (%lld)", (long long)(other.model.batch / other.ranks));
+    expect_other(crew, &other, batch);
     other = crew;
     other.options.seed++;
     expect_other(crew, &other, "--seed");

@@ -501,6 +501,42 @@ static void test_other_state(void **state)
     unlink(path);
 }
 
+static ckpt_optimizer *make_grouped(ckpt *c, bool grouped)
+{
+    struct ckpt_optimizer_group slower = CKPT_OPTIMIZER_GROUP_INIT;
+    struct ckpt_adamw settings = CKPT_ADAMW_INIT;
+    ckpt_optimizer *o = ckpt_adamw(c, &settings);
+    slower.lr_factor = 0.5f;
+    if (grouped)
+        assert_int_equal(ckpt_optimizer_group(o, "*", &slower), 0);
+    return o;
+}
+
+/* A group that the other run has not is another optimizer, whichever run has it. */
+static void test_state_of_groups(void **state)
+{
+    struct net m = {.dtype = CKPT_F32};
+    char path[64];
+    ckpt *c;
+    ckpt_program *p;
+    (void)state;
+    small_path(path, sizeof path, "groups");
+    for (int grouped = 0; grouped < 2; grouped++) {
+        open_net(&m, &c);
+        assert_int_equal(ckpt_compile(c, record, &m, make_grouped(c, grouped), BATCH, &p), 0);
+        assert_int_equal(ckpt_save_state(c, path), 0);
+        assert_int_equal(ckpt_load_state(c, path), 0);
+        ckpt_close(c);
+        open_net(&m, &c);
+        assert_int_equal(ckpt_compile(c, record, &m, make_grouped(c, !grouped), BATCH, &p), 0);
+        assert_int_equal(ckpt_load_state(c, path), CKPT_EINVAL);
+        assert_non_null(strstr(ckpt_error(c), grouped ? "this run has plain adamw"
+                                                      : "of program 1 plain adamw, this run has"));
+        ckpt_close(c);
+    }
+    unlink(path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -508,6 +544,7 @@ int main(void)
         cmocka_unit_test(test_frozen),       cmocka_unit_test(test_ema_warmup),
         cmocka_unit_test(test_two_programs), cmocka_unit_test(test_two_kinds),
         cmocka_unit_test(test_sentences),    cmocka_unit_test(test_other_state),
+        cmocka_unit_test(test_state_of_groups),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -100,6 +100,50 @@ static void test_red_zones(void **state)
     expect_wild(BEHIND_SCRATCH, "its kernel wrote behind its workspace");
 }
 
+/* ---- an op whose kernel fails ----------------------------------------------------------------*/
+
+static int failing_cpu(const struct ckpt_kernel_args *a)
+{
+    return *(const int *)a->attr;
+}
+
+static const struct ckpt_op_def failing = {.size = sizeof(struct ckpt_op_def),
+                                           .name = "failing",
+                                           .shape = wild_shape,
+                                           .grad = wild_grad,
+                                           .cpu = failing_cpu};
+
+static ckpt_tensor record_failing(ckpt_tape *t, int64_t batch, void *user)
+{
+    (void)batch;
+    ckpt_tensor y[2] = {CKPT_NONE, CKPT_NONE};
+    ckpt_record(t, &failing, 1, &w, 2, y, user, sizeof(int));
+    return ckpt_reshape(t, ckpt_mean(t, y[0], 3), 0, NULL);
+}
+
+/* A step returns codes of ckpt.h only, whatever a kernel returns. */
+static void test_codes(void **state)
+{
+    const struct {
+        int returned, code;
+        const char *sentence;
+    } cases[] = {{CKPT_EIO, CKPT_EIO, "failed with CKPT_EIO"},
+                 {3, CKPT_EDEVICE, "failed with 3"},
+                 {-77, CKPT_EDEVICE, "failed with -77"}};
+    struct ckpt_adamw a = CKPT_ADAMW_INIT;
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int returned = cases[i].returned;
+        ckpt *c = open_context(true);
+        ckpt_program *p;
+        assert_int_equal(ckpt_compile(c, record_failing, &returned, ckpt_adamw(c, &a), 1, &p), 0);
+        assert_int_equal(ckpt_step(p, NULL), cases[i].code);
+        if (!strstr(ckpt_error(c), "failing (") || !strstr(ckpt_error(c), cases[i].sentence))
+            fail_msg("'%s' has no '%s'", ckpt_error(c), cases[i].sentence);
+        ckpt_close(c);
+    }
+}
+
 /* ---- loops in threads -------------------------------------------------------------------------*/
 
 struct sums {
@@ -258,6 +302,52 @@ static void test_gradcheck(void **state)
     ckpt_close(c);
 }
 
+static int feed_nothing(ckpt_program *p, void *user)
+{
+    (void)p;
+    return *(float *)user < 2.f ? 7 : ckpt_feed(p, "nothing", user, 4);
+}
+
+static void expect_refused(const struct ckpt_gradcheck *settings, float factor, int code,
+                           const char *sentence)
+{
+    struct ckpt_gradcheck g = *settings;
+    ckpt *c = open_context(false);
+    assert_int_equal(ckpt_gradcheck(c, record_bent, &factor, &g), code);
+    if (!strstr(ckpt_error(c), sentence))
+        fail_msg("'%s' has no '%s'", ckpt_error(c), sentence);
+    ckpt_close(c);
+}
+
+/* With these settings a check would compare nothing, or compare with NaN. */
+static void test_gradcheck_refused(void **state)
+{
+    const double wrong[] = {0, -1, NAN, INFINITY};
+    const struct ckpt_gradcheck right = {.size = sizeof right,
+                                         .batch = 2,
+                                         .feed = feed_bent,
+                                         .samples = 4,
+                                         .length = .25,
+                                         .tolerance = .01,
+                                         .smallest = 1e-6};
+    const char *sentence = "ckpt_gradcheck: samples, length, tolerance and smallest must be";
+    struct ckpt_gradcheck g = right;
+    (void)state;
+    g.samples = 0;
+    expect_refused(&g, 1.1f, CKPT_EINVAL, sentence);
+    for (int i = 0; i < 4; i++) {
+        g = right, g.length = wrong[i];
+        expect_refused(&g, 1.1f, CKPT_EINVAL, sentence);
+        g = right, g.smallest = wrong[i];
+        expect_refused(&g, 1.1f, CKPT_EINVAL, sentence);
+        g = right, g.tolerance = wrong[i];
+        expect_refused(&g, 1.1f, i ? CKPT_EINVAL : CKPT_EGRADIENT, i ? sentence : "w[");
+    }
+    g = right, g.feed = feed_nothing;
+    expect_refused(&g, 1.f, CKPT_EINVAL, "ckpt_gradcheck: feed returned 7");
+    expect_refused(&g, 2.f, CKPT_ENAME, "there is no input 'nothing'");
+}
+
 /* ---- gradients of one's own
  * --------------------------------------------------------------------*/
 
@@ -325,7 +415,8 @@ static void test_gradient_of_ones_own(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_red_zones), cmocka_unit_test(test_gradient_of_ones_own),
-        cmocka_unit_test(test_threads), cmocka_unit_test(test_gradcheck)};
+        cmocka_unit_test(test_red_zones),         cmocka_unit_test(test_gradient_of_ones_own),
+        cmocka_unit_test(test_threads),           cmocka_unit_test(test_gradcheck),
+        cmocka_unit_test(test_gradcheck_refused), cmocka_unit_test(test_codes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

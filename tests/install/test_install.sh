@@ -37,6 +37,15 @@ for file in bunny.rgb design.md; do
     [ -s "$tree$(value pkgdatadir)/$file" ] || fail "no $file for programs without options"
 done
 
+# The links of the installed pages lead to installed files.
+doc=$tree$(value docdir)
+find "$doc" -name '*.md' | while read -r page; do
+    grep -o '](\([^)#:]*\)[)#]' "$page" | sed 's/^](//; s/.$//' | while read -r link; do
+        [ -z "$link" ] || [ -e "${page%/*}/$link" ] || echo "${page#"$doc/"}: $link"
+    done
+done >"$work/dead"
+[ ! -s "$work/dead" ] || fail "dead links in installed pages: $(cat "$work/dead")"
+
 use() {
     "${SHELL:-/bin/sh}" "$srcdir/tests/install/use_installed.sh" "$@" || exit 1
 }

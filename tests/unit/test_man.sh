@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Every public call has a page, and groff finds nothing to say about the manual.
+# Every public call has a page, every op its place in doc/ops.md, and groff finds nothing to say about
+# the manual.
 set -u
 srcdir=${srcdir:-.}
 [ -d man/man3 ] || exit 77
@@ -12,6 +13,15 @@ while read -r call page header; do
     fi
 done <test_man.tmp
 [ "$(wc -l <test_man.tmp)" -gt 200 ] || exit 1
+[ "$(wc -l <test_man.tmp)" -gt 200 ] || exit 1
+# Every op that a model records is in the tables of the ops.
+while read -r call page header; do
+    case $header in
+    *ckpt_ops.h | *ckpt_conv.h)
+        grep -q "\`$call\`" "$srcdir/doc/ops.md" || { echo "$call is not in doc/ops.md"; exit 1; }
+        ;;
+    esac
+done <test_man.tmp
 rm -f test_man.tmp
 groff() {
     command -v groff >/dev/null || return 0

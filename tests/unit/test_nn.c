@@ -309,6 +309,31 @@ static void check_refused(ckpt *c, int code, const char *text)
     ckpt_close(c);
 }
 
+/* A parameter that no file could store, or without a defined first value. */
+static void test_parameters_refused(void **state)
+{
+    const struct {
+        const char *name;
+        struct ckpt_init init;
+        const char *sentence;
+    } wrong[] = {
+        {"__metadata__", CKPT_ZEROS, "safetensors reserves the name"},
+        {"w\xff", CKPT_ZEROS, "the name is not UTF-8"},
+        {"w", CKPT_NORMAL(NAN), "its first values would not be finite"},
+        {"w", CKPT_UNIFORM(INFINITY), "its first values would not be finite"},
+        {"w", ckpt_init_of((enum ckpt_init_kind)44, 1.f), "there are no such first values"},
+        {"w", ckpt_init_of((enum ckpt_init_kind)-1, 1.f), "there are no such first values"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        ckpt *c = open_context();
+        ckpt_tensor w =
+            ckpt_param(c, wrong[i].name, CKPT_F32, 1, (int64_t[]){4}, wrong[i].init, true);
+        assert_int_equal(w.id, 0);
+        check_refused(c, CKPT_EINVAL, wrong[i].sentence);
+    }
+}
+
 static void test_refused(void **state)
 {
     ckpt *c = open_context();
@@ -415,7 +440,7 @@ int main(void)
         cmocka_unit_test(test_parameters), cmocka_unit_test(test_convs),
         cmocka_unit_test(test_gated),      cmocka_unit_test(test_attention),
         cmocka_unit_test(test_joint),      cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_null),
+        cmocka_unit_test(test_null),       cmocka_unit_test(test_parameters_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -385,13 +385,16 @@ static void test_budget(void **state)
     (void)state;
     struct ckpt_options opt = CKPT_OPTIONS_INIT;
     struct arguments is_auto = WORDS("--vram", "auto"), none = WORDS("--vram=None"),
-                     host = WORDS("--host=auto");
+                     host = WORDS("--host=auto"), large = WORDS("--vram=99999999999999G");
 
     assert_int_equal(ckpt_options_parse(&opt, &is_auto.argc, is_auto.argv), 0);
     assert_true(opt.vram == CKPT_VRAM_AUTO);
     assert_int_equal(ckpt_options_parse(&opt, &none.argc, none.argv), 0);
     assert_true(opt.vram == CKPT_VRAM_NONE);
     assert_int_equal(ckpt_options_parse(&opt, &host.argc, host.argv), CKPT_EINVAL);
+    assert_int_equal(ckpt_options_parse(&opt, &large.argc, large.argv), CKPT_EINVAL);
+    assert_string_equal(ckpt_error(NULL), "option --vram: the size '99999999999999G' is too large; "
+                                          "auto and none are possible, too");
 }
 
 static void test_nvme(void **state)
