@@ -95,6 +95,8 @@ int outputs_untrained(const struct ckpt_options *o)
         {"--zero", o->zero != usual.zero},
         {"--shard-over", o->shard_over},
         {"--check-ranks", o->check_ranks != usual.check_ranks},
+        {"--state", o->state},
+        {"--activations", o->activations},
     };
 
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)

@@ -66,6 +66,47 @@ static int check_kinds(const struct ckpt_program *p)
     return 0;
 }
 
+static bool has_narrow_param(const struct params *ps, bool trained)
+{
+    for (int32_t i = 0; i < ps->n; i++)
+        if (ps->data[i].desc.dtype == CKPT_BF16 && (ps->data[i].trainable || !trained))
+            return true;
+    return false;
+}
+
+static bool has_narrow_tensor(const ckpt_tape *t)
+{
+    for (int32_t i = 0; i < t->n_tensors; i++)
+        if (t->tensors.data[i].desc.dtype == CKPT_BF16)
+            return true;
+    return false;
+}
+
+/* Refuses options for bf16 in a context where they would change nothing. */
+static int check_modes(const struct ckpt_program *p)
+{
+    const struct programs *ps = p->programs;
+    const struct {
+        bool unused;
+        const char *option, *value, *what;
+    } all[] = {
+        {ps->params->half_state && !has_narrow_param(ps->params, true), "state", ps->options->state,
+         "parameter that is trained"},
+        {ps->matmul && !has_narrow_param(ps->params, false), "matmul", ps->options->matmul,
+         "parameter"},
+        {ps->int8 && !has_narrow_param(ps->params, false) && !has_narrow_tensor(p->tape),
+         "activations", ps->options->activations, "activation"},
+    };
+
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i].unused)
+            return error_fail(ps->error, CKPT_EINVAL,
+                              "--%s %s would change nothing: no %s is bf16; leave it out, or make "
+                              "the model bf16, in programs with --dtype bf16",
+                              all[i].option, all[i].value, all[i].what);
+    return 0;
+}
+
 static int record_tape(struct ckpt_program *p, ckpt_recorder record, void *user, int64_t micro)
 {
     struct programs *ps = p->programs;
@@ -97,7 +138,8 @@ static int record_tape(struct ckpt_program *p, ckpt_recorder record, void *user,
     expr_pair(t);
     if (t->error.code)
         return fail_with(ps, t->error.code, t->error.text);
-    return opt ? check_kinds(p) : 0;
+    int rc = opt ? check_modes(p) : 0;
+    return opt && !rc ? check_kinds(p) : rc;
 }
 
 /* Wraps the recorder: makes the loss an output before the tape is differentiated. */

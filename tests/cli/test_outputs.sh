@@ -41,6 +41,8 @@ for option in plan-out graph-out machine-out trace-out; do
     soon 2 "is for programs that train" "$encode" --plan-only --$option "$work/x" a b
     soon 2 "is for programs that train" "$sample" --plan-only --$option "$work/x"
 done
+soon 2 "is for programs that train" "$sample" --plan-only --state bf16
+soon 2 "is for programs that train" "$encode" --plan-only --activations 8bit a b
 soon 1 "not a directory" "$vae" $auto $clips --out /dev/null
 soon 1 "not a directory" "$lm" $words --save-hf /dev/null
 soon 1 "is a directory" "$ckpt" machine --out "$work/dir"

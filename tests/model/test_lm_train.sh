@@ -181,6 +181,11 @@ refuses 2 "fp32 or bf16" "$train" --dtype fp16
 refuses 2 "give adamw, sgd, lion, adafactor or muon" "$train" --optimizer adam
 refuses 1 "there are 'fp32', 'bf16' and '8bit'" "$train" $small --data "$book" --state fp16
 refuses 1 "muon keeps no state in 8 bits" "$train" $small --data "$book" --dtype bf16 --state 8bit --optimizer muon
+refuses 2 "add --dtype bf16" "$train" --grad-dtype bf16
+for mode in "state bf16" "state 8bit" "matmul fp8" "matmul fp8-block" "activations 8bit"; do
+    # shellcheck disable=SC2086
+    refuses 1 "would change nothing: .*--dtype bf16" "$train" $small --data "$book" --$mode
+done
 refuses 2 "did you mean --data" "$train" --dta x
 refuses 1 "no such file" "$train" --data "$work/none*.bin"
 refuses 1 "token 0 is .*, and the model has 4" "$train" $small --vocabulary 4 --data "$models/gpt2/tokens.bin"
