@@ -112,6 +112,10 @@ none "stdit-sample"
 soon 1 "No such file" "$decode" $auto --load "$work/none" "$work/none" "$work/made"
 none "vae-decode"
 
+# Nor does one that could not write anything in it.
+(ulimit -f 8 && refuses 1 "cannot be written" "$lm" $words --steps 1 --save-hf "$work/made"; exit $failures) || failures=1
+none "lm-train, a full disk"
+
 # ---- what is written ----------------------------------------------------------------------------------
 
 # A run that has no step left writes what it was asked for all the same.

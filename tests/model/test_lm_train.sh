@@ -71,6 +71,27 @@ for model in gpt2 llama qwen2; do
     cmp -s "$work/one-$model/model.safetensors" "$work/again-$model/model.safetensors" ||
         fail "$model: other weights after files in parts"
 done
+# A save that fails leaves the model that is there; other parts replace it, and so does a single file.
+again=$work/hf-gpt2
+measure() {
+    "$train" --model "$again" --load "$again" --steps 0 --val "$models/gpt2/tokens.bin" --length 12 2>&1 |
+        grep validation
+}
+train_on() {
+    "$train" --model "$again" --load "$again" --data "$models/gpt2/tokens.bin" --length 12 --batch 4 --lr 1 \
+        --steps 4 --device cpu --threads 1 --save-hf "$again" "$@" >"$work/out" 2>"$work/err"
+}
+before=$(measure)
+(ulimit -f 21 && train_on --shard-size 9K)
+grep -q "cannot be written" "$work/err" || fail "a full disk: $(cat "$work/err")"
+[ "$(measure)" = "$before" ] || fail "a save that failed changed the model"
+[ -z "$(find "$again" -name '*.new*')" ] || fail "a save that failed left files"
+for size in 20K 5G; do
+    train_on --shard-size $size --save "$work/alone" || fail "--save-hf again: $(cat "$work/err")"
+    [ "$(measure)" = "$("$train" --model "$again" --load "$work/alone" --steps 0 --length 12 \
+        --val "$models/gpt2/tokens.bin" 2>&1 | grep validation)" ] || fail "--save-hf over another: not its weights"
+done
+[ "$(measure)" = "$before" ] && fail "--save-hf again: $before"
 refuses 1 "are missing" "$train" --model "$models/gpt2" --load "$models/llama" --data "$book" \
     --vocabulary 256 --length 12
 refuses 1 "shape" "$train" --model "$models/gpt2" --load "$models/gpt2" --data "$book" \
