@@ -161,7 +161,10 @@ static int check(struct lm_options *o)
 
 struct training_files lm_files(const struct lm_options *o)
 {
-    return (struct training_files){.library = &o->library, .train = &o->train, .out = o->to_hf};
+    return (struct training_files){.library = &o->library,
+                                   .train = &o->train,
+                                   .out = o->to_hf,
+                                   .out_option = "--save-hf"};
 }
 
 int lm_options_parse(struct lm_options *o, int argc, char **argv)
