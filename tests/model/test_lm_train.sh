@@ -111,6 +111,7 @@ losses "$work/rest.log" >"$work/b"
 cmp -s "$work/a" "$work/b" || fail "resumed: $(cat "$work/a" "$work/b")"
 cmp -s "$work/whole" "$work/rest" || fail "the weights of a resumed run differ"
 refuses 1 "length" "$train" $small --data "$book" --length 8 --resume "$work/state"
+refuses 1 "keeps other values: .*--load them" "$train" $small --data "$book" --optimizer sgd --resume "$work/state"
 # What was not given is the same as its default.
 on_text --steps 8 --resume "$work/state" --optimizer adamw --schedule constant ||
     fail "defaults: $(cat "$work/err")"
