@@ -185,7 +185,7 @@ struct ckpt_options {
      * of attention, losses, masks, fp32, and tensors with less than 4096 values a sample are kept.
      * The choice depends only on the model, and the forward pass reads bf16, also when it is
      * recomputed, so budgets and tiers change no bit. ckpt_plan_print lists the choice.  "bf16" or
-     * NULL: no codes.
+     * NULL: no codes.  A program that trains with nothing in bf16 is CKPT_EINVAL.
      */
     const char *activations;
 };

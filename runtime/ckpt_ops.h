@@ -32,7 +32,8 @@ extern "C" {
  * products are summed in fp32; the gradients of x and w use a rounded gradient of y (e5m2).  Other
  * layers, biases, stored tensors and gradients of parameters do not change.  The scale of x is
  * common to all rows of a micro-step, so the bits depend on the micro-batch, but not on the budget.
- * An infinite or NaN element makes all of y NaN.
+ * An infinite or NaN element makes all of y NaN.  A program that trains is CKPT_EINVAL if no
+ * parameter is bf16.
  *
  * "fp8-block" has a power of two per 128 values along the summed axis, for w per 128 x 128 block,
  * and e4m3 for the gradient of y too.  An infinite or NaN element makes those results NaN that use

@@ -32,15 +32,16 @@ typedef struct ckpt_optimizer ckpt_optimizer;
  *           the largest of its 64 elements, a mean of squares down to 2^-31, below which it never
  *           becomes 0 (runtime/core/mean8.h has the format)
  *
- * An fp32 parameter always has fp32 state.  With "bf16" and "8bit" an update reads weight and
- * means, computes in fp32 as below, and rounds weight and means stochastically (as in LLMQ and
- * llm.c; Zamirai et al. 2020): a result between two representable values becomes either with the
- * probabilities that make the result the expectation, so that small updates are not lost;
- * representable values do not change.  The random bits are Philox's of options.seed, the number of
- * updates before, the parameter's name and the element: the same for any number of ranks, under
- * every budget, in every tier, on CPU and GPU, and after a resume.  The EMA averages the rounded
- * weight, which the model reads.  Gradients in bf16 (grad_dtype) need memory of their own, because
- * the old weight could not be recomputed from a master.
+ * An fp32 parameter always has fp32 state; with "bf16" or "8bit" a context that trains no bf16
+ * parameter is CKPT_EINVAL when compiled.  With these an update reads weight and means, computes in
+ * fp32 as below, and rounds weight and means stochastically (as in LLMQ and llm.c; Zamirai et al.
+ * 2020): a result between two representable values becomes either with the probabilities that make
+ * the result the expectation, so that small updates are not lost; representable values do not
+ * change.  The random bits are Philox's of options.seed, the number of updates before, the
+ * parameter's name and the element: the same for any number of ranks, under every budget, in every
+ * tier, on CPU and GPU, and after a resume.  The EMA averages the rounded weight, which the model
+ * reads.  Gradients in bf16 (grad_dtype) need memory of their own, because the old weight could not
+ * be recomputed from a master.
  */
 
 /*

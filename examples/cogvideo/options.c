@@ -237,7 +237,7 @@ int cogvideo_options_parse(struct cogvideo_options *o, int argc, char **argv)
         check_sampling(o))
         return -1;
     fill_defaults(o);
-    if (option_dtype("dtype", o->dtype) || training_check(&o->train, &o->library, o->train.batch))
+    if (training_check(&o->train, &o->library, o->dtype, o->train.batch))
         return -1;
     struct training_files files = cogvideo_files(o);
     return outputs_asked(&files);

@@ -76,8 +76,8 @@ static int check_paths(const struct cogvae_coder *k, const struct options *o)
     const struct ckpt_options *library = &k->options.library;
     const char *out = library->plan_only ? NULL : o->output;
 
-    if (o->clip && (!library->plan_only || o->latents))
-        return say_fail("--clip %s: is for --plan-only, in place of --latents", o->clip);
+    if (option_clip(o->clip, "--latents", library->plan_only, o->latents != NULL))
+        return -1;
     if (!o->latents && !o->clip)
         return say_fail("--latents FILE is missing: the latents to decode%s; see --help",
                         library->plan_only ? ", or --clip TxHxW, the size to plan for" : "");

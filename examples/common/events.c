@@ -122,6 +122,7 @@ static void put_float(FILE *f, int field, double value)
 static void lose(struct events *e)
 {
     say_fail("--tensorboard %s: %s; the run continues without it", e->path, strerror(errno));
+    directory_remove_empty_file(e->path);
     e->failed = -1;
     if (e->f)
         fclose(e->f);

@@ -5,6 +5,7 @@
 #include <time.h>
 #include "ckpt_dist.h"
 #include "ckpt_tools.h"
+#include "directory.h"
 #include "log.h"
 #include "say.h"
 
@@ -30,6 +31,7 @@ int log_open(struct run_log *log, const struct training_options *t, int rank, in
 static void lose(struct run_log *log)
 {
     say_fail("--log %s: %s; the run continues without it", log->path, strerror(errno));
+    directory_remove_empty_file(log->path);
     log->failed = true;
 }
 

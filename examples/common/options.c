@@ -55,6 +55,13 @@ int option_dtype(const char *option, const char *name)
     return 0;
 }
 
+int option_clip(const char *clip, const char *input, bool plan_only, bool has_input)
+{
+    return clip && (!plan_only || has_input)
+               ? say_fail("--clip %s: is for --plan-only, in place of %s", clip, input)
+               : 0;
+}
+
 int option_schedule(const char *kind, int64_t warmup, int64_t steps, double final_lr,
                     struct ckpt_schedule *schedule)
 {
@@ -83,8 +90,9 @@ int option_schedule(const char *kind, int64_t warmup, int64_t steps, double fina
 
 /* ---- help ------------------------------------------------------------------------------------ */
 
-static const char *const of_training[] = {"plan-in",   "plan-out", "graph-out",  "machine-out",
-                                          "trace-out", "zero",     "shard-over", "check-ranks"};
+static const char *const of_training[] = {"plan-in",   "plan-out",   "graph-out",  "machine-out",
+                                          "trace-out", "zero",       "shard-over", "check-ranks",
+                                          "state",     "activations"};
 
 static bool is_in(const char *const *list, size_t n, const char *name)
 {

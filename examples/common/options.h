@@ -70,6 +70,10 @@ int option_duration(const char *option, const char *text, double *seconds);
 /* Checks the name of a compute dtype.  Returns 0, or -1 after an error message. */
 int option_dtype(const char *option, const char *name);
 
+/* Refuses --clip outside --plan-only, or beside the input in whose place it stands.  Returns 0, or
+ * -1 after an error message. */
+int option_clip(const char *clip, const char *input, bool plan_only, bool has_input);
+
 /* Makes the schedule from --schedule, --warmup, --steps and --final-lr.  Returns 0, or -1 after an
  * error message. */
 int option_schedule(const char *kind, int64_t warmup, int64_t steps, double final_lr,

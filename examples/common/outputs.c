@@ -69,7 +69,7 @@ int outputs_check(const struct training_files *t, const struct ckpt_path *more, 
         {"--log", r->log, CKPT_PATH_LOG, 0},
         {"--tensorboard", r->tensorboard, CKPT_PATH_DIRECTORY, 0},
         {"--dump", r->dump, CKPT_PATH_FILE, 0},
-        {"--out", t->out, CKPT_PATH_DIRECTORY, 0},
+        {t->out_option ? t->out_option : "--out", t->out, CKPT_PATH_DIRECTORY, 0},
     };
     int own = 9;
 
@@ -95,6 +95,8 @@ int outputs_untrained(const struct ckpt_options *o)
         {"--zero", o->zero != usual.zero},
         {"--shard-over", o->shard_over},
         {"--check-ranks", o->check_ranks != usual.check_ranks},
+        {"--state", o->state},
+        {"--activations", o->activations},
     };
 
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)

@@ -113,6 +113,7 @@ struct asked {
     const struct resume_options *options;
     struct resume_place *place;
     bool unchecked, refused;
+    bool slots; /* the optimizers keep other values */
     struct names unknown; /* notes that only one of the two runs has */
 };
 
@@ -167,6 +168,8 @@ static bool may_change(void *user, const char *name, const char *was, const char
     }
     if (is_default(name, was, is))
         return true;
+    a->slots = a->slots || !strcmp(name, "optimizer") ||
+               (!strcmp(name, "ema-decay") && (!strcmp(was, "0") || !strcmp(is, "0")));
     if (role == OPTION_SHAPES && !a->options->changed) {
         a->refused = true;
         return false;
@@ -184,6 +187,14 @@ int resume_note_count(ckpt *c, const char *name, int64_t n)
     return ckpt_state_note(c, name, text) ? say_fail("%s", ckpt_error(c)) : 0;
 }
 
+static const char *hint(const struct asked *a)
+{
+    if (a->slots)
+        return "; its optimizer keeps other values: to continue from the weights alone, --save them "
+               "with its options, and --load them";
+    return a->refused ? "; --resume-changed continues nevertheless" : "";
+}
+
 int resume_load(const struct resume_options *o, ckpt *c, struct resume_place *place, int64_t *step)
 {
     struct asked a = {.options = o, .place = place};
@@ -193,8 +204,7 @@ int resume_load(const struct resume_options *o, ckpt *c, struct resume_place *pl
     if (!o->from)
         return begin_keeping(o, c, 0);
     if (ckpt_load_state_changed(c, o->from, may_change, &a))
-        return say_fail("%s%s", ckpt_error(c),
-                        a.refused ? "; --resume-changed continues nevertheless" : "");
+        return say_fail("%s%s", ckpt_error(c), hint(&a));
     *step = ckpt_updates(c);
     if (a.unknown.n)
         say_print("%s: does not record these options of its run: %s\n", o->from,

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
 #include "ckpt_tools.h"
@@ -48,6 +49,13 @@ static void keep(const char *fmt, va_list ap)
     strcat(kept, "\n");
 }
 
+static atomic_bool failed;
+
+bool say_has_failed(void)
+{
+    return failed;
+}
+
 static void complain(const char *fmt, va_list ap)
 {
     if (kept) {
@@ -65,6 +73,7 @@ int say_fail(const char *fmt, ...)
 {
     va_list ap;
 
+    failed = failed || !kept;
     va_start(ap, fmt);
     complain(fmt, ap);
     va_end(ap);

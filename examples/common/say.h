@@ -14,6 +14,8 @@ void say_as_rank(int own, int ranks);
 
 /* Prints "PROGRAM: ..." to standard error, control characters as \\x1b, and returns -1. */
 int say_fail(const char *fmt, ...) CKPT_PRINTF(1, 2);
+/* Whether say_fail has printed anything. */
+bool say_has_failed(void);
 /* As say_fail, for a message that is not a failure. */
 void say_note(const char *fmt, ...) CKPT_PRINTF(1, 2);
 /* As printf, with control characters escaped as \\x1b: for text that contains names. */

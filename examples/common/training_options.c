@@ -14,9 +14,21 @@ void training_preset(struct training_options *t, int64_t batch, int64_t steps, i
     t->lr = t->lr < 0 ? lr : t->lr;
 }
 
-int training_check(struct training_options *t, const struct ckpt_options *library, int64_t batch)
+static int check_dtypes(const struct training_options *t, const char *dtype)
 {
-    if (option_dtype("grad-dtype", t->grad_dtype) || optimizer_check(t->optimizer))
+    if (option_dtype("dtype", dtype) || option_dtype("grad-dtype", t->grad_dtype))
+        return -1;
+    if (!strcmp(dtype, "fp32") && strcmp(t->grad_dtype, "fp32"))
+        return say_fail("--grad-dtype %s would change nothing with --dtype fp32; leave it out, or "
+                        "add --dtype bf16",
+                        t->grad_dtype);
+    return 0;
+}
+
+int training_check(struct training_options *t, const struct ckpt_options *library,
+                   const char *dtype, int64_t batch)
+{
+    if (check_dtypes(t, dtype) || optimizer_check(t->optimizer))
         return -1;
     if (library->micro_batch > 0 && batch % library->micro_batch)
         return say_fail("--micro-batch %lld does not divide --batch %lld",

@@ -79,9 +79,10 @@ struct training_options {
 void training_preset(struct training_options *t, int64_t batch, int64_t steps, int64_t warmup,
                      double lr);
 
-/* Checks the shared options and fills in the schedule.  batch: samples per step of a rank; 0: it
- * varies from step to step.  Returns 0, or -1 after an error message. */
-int training_check(struct training_options *t, const struct ckpt_options *library, int64_t batch);
+/* Checks the shared options and --dtype, and fills in the schedule.  batch: samples per step of a
+ * rank; 0: it varies from step to step.  Returns 0, or -1 after an error message. */
+int training_check(struct training_options *t, const struct ckpt_options *library,
+                   const char *dtype, int64_t batch);
 
 /* The optimizer settings, for optimizer_make. */
 struct ckpt_adamw training_adamw(const struct training_options *t);

@@ -3,6 +3,7 @@
  * lm-train: trains GPT-2, Llama 3 and Qwen 2.5 inside a memory budget, on files of tokens or text,
  * from random initial values or from Hugging Face weights.
  */
+#include <sys/stat.h>
 #include "../common/outputs.h"
 #include "../common/training.h"
 #include "ckpt_dist.h"
@@ -23,11 +24,25 @@ static void introduce(const struct lm_run *r)
     say_print("%s\n", r->title);
 }
 
+/* NULL for what names no single file: a pattern, "random", "bytes", a preset. */
+static const char *file_only(const char *path)
+{
+    struct stat st;
+
+    return path && !stat(path, &st) && S_ISREG(st.st_mode) ? path : NULL;
+}
+
 static int check_outputs(const struct lm_options *o)
 {
     struct training_files files = lm_files(o);
+    const struct ckpt_path inputs[] = {
+        {"--model", file_only(o->model), CKPT_PATH_INPUT, 0},
+        {"--data", file_only(o->data), CKPT_PATH_INPUT, 0},
+        {"--val", file_only(o->validation), CKPT_PATH_INPUT, 0},
+        {"--tokenizer", file_only(o->tokenizer), CKPT_PATH_INPUT, 0},
+    };
 
-    return outputs_check(&files, NULL, 0);
+    return outputs_check(&files, inputs, sizeof inputs / sizeof *inputs);
 }
 
 /* Checks that all ranks have the same data: each takes its own samples of a step from it. */

@@ -145,8 +145,6 @@ static void fill_recipe(struct lm_options *o)
 
 static int check(struct lm_options *o)
 {
-    if (option_dtype("dtype", o->dtype))
-        return -1;
     if (o->length > o->config.positions)
         return say_fail("--length %lld: the model has positions for %lld tokens",
                         (long long)o->length, (long long)o->config.positions);
@@ -158,12 +156,15 @@ static int check(struct lm_options *o)
         (o->library.plan_only || (!o->train.steps && !o->train.load && !o->train.state.from)))
         return say_fail("--save-hf %s: nothing would be written: there is nothing to save",
                         o->to_hf);
-    return training_check(&o->train, &o->library, o->train.batch);
+    return training_check(&o->train, &o->library, o->dtype, o->train.batch);
 }
 
 struct training_files lm_files(const struct lm_options *o)
 {
-    return (struct training_files){.library = &o->library, .train = &o->train, .out = o->to_hf};
+    return (struct training_files){.library = &o->library,
+                                   .train = &o->train,
+                                   .out = o->to_hf,
+                                   .out_option = "--save-hf"};
 }
 
 int lm_options_parse(struct lm_options *o, int argc, char **argv)

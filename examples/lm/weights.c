@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Loads and saves weights under Hugging Face's names. */
+#include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "../common/directory.h"
 #include "../common/names.h"
 #include "ckpt_dist.h"
@@ -121,25 +123,53 @@ static int count_parts(ckpt *c, int64_t most)
     return n;
 }
 
-/* The name of file i of n, or of the only file. */
-static void part_name(char dst[64], int i, int n)
+/* Files are written as NAME.new and renamed together when all are whole: a save that fails leaves
+ * an older model in the directory as it was. */
+struct directory {
+    const char *path;
+    int parts;
+};
+
+enum { PATH = 4096 };
+
+#define CONFIG "config.json"
+#define INDEX  "model.safetensors.index.json"
+#define ONLY   "model.safetensors"
+
+/* The name of part i. */
+static void part_name(char dst[64], const struct directory *d, int i)
 {
-    if (n == 1)
-        snprintf(dst, 64, "model.safetensors");
+    if (d->parts == 1)
+        snprintf(dst, 64, ONLY);
     else
-        snprintf(dst, 64, "model-%05d-of-%05d.safetensors", i + 1, n);
+        snprintf(dst, 64, "model-%05d-of-%05d.safetensors", i + 1, d->parts);
 }
 
-static int write_index(const char *directory, json_t *map, int64_t bytes)
+static int path_in(char dst[PATH], const struct directory *d, const char *name, const char *end)
+{
+    if (snprintf(dst, PATH, "%s/%s%s", d->path, name, end) >= PATH)
+        return say_fail("--save-hf %s: the name is too long", d->path);
+    return 0;
+}
+
+static int write_config(const struct lm *m, const struct directory *d)
+{
+    char path[PATH];
+
+    return path_in(path, d, CONFIG, ".new") ? -1 : lm_config_write(&m->config, path);
+}
+
+static int write_index(const struct directory *d, json_t *map, int64_t bytes)
 {
     json_t *root =
         json_pack("{s{sI}sO}", "metadata", "total_size", (json_int_t)bytes, "weight_map", map);
     struct ckpt_replacement *file;
-    char path[4096];
+    char path[PATH];
 
-    snprintf(path, sizeof path, "%s/model.safetensors.index.json", directory);
-    int rc = ckpt_replace_open(&file, path) ? say_fail("%s", ckpt_error(NULL)) : 0;
-    if (!rc && (!root || json_dumpf(root, ckpt_replace_stream(file), JSON_INDENT(2)))) {
+    int rc = path_in(path, d, INDEX, ".new");
+    if (!rc && ckpt_replace_open(&file, path))
+        rc = say_fail("%s", ckpt_error(NULL));
+    else if (!rc && (!root || json_dumpf(root, ckpt_replace_stream(file), JSON_INDENT(2)))) {
         ckpt_replace_abandon(file);
         rc = say_fail("%s: cannot be written", path);
     } else if (!rc && ckpt_replace_commit(file, false)) {
@@ -149,13 +179,13 @@ static int write_index(const char *directory, json_t *map, int64_t bytes)
     return rc;
 }
 
-static int save_part(struct part *p, const char *directory, int i, int n, json_t *map)
+static int save_part(struct part *p, const struct directory *d, int i, json_t *map)
 {
-    char name[64], path[4096];
+    char name[64], path[PATH];
 
-    part_name(name, i, n);
-    if (snprintf(path, sizeof path, "%s/%s", directory, name) >= (int)sizeof path)
-        return say_fail("--save-hf %s: the name is too long", directory);
+    part_name(name, d, i);
+    if (path_in(path, d, name, ".new"))
+        return -1;
     if (ckpt_save_params_filtered(p->context, path, CKPT_VALUE, is_in_part, p))
         return say_fail("%s", ckpt_error(p->context));
     for (int k = 0; k < p->n; k++)
@@ -163,28 +193,75 @@ static int save_part(struct part *p, const char *directory, int i, int n, json_t
     return 0;
 }
 
-int lm_save_hf(const struct lm *m, ckpt *c, const char *directory, int64_t most)
+static int write_all(const struct lm *m, ckpt *c, const struct directory *d, int64_t most)
 {
     json_t *map = json_object();
-    int n = count_parts(c, most), at = 0, rc = 0;
+    int at = 0, rc = 0;
     int64_t bytes = 0;
-    char path[4096];
 
-    if (!ckpt_rank(c))
-        rc = directory_make(directory);
-    for (int i = 0; i < n && !rc; i++) {
+    for (int i = 0; i < d->parts && !rc; i++) {
         struct part p = next_part(c, at, most);
-        rc = save_part(&p, directory, i, n, map);
+        rc = save_part(&p, d, i, map);
         bytes += p.bytes;
         at += p.n;
     }
-    snprintf(path, sizeof path, "%s/config.json", directory);
     if (!rc && !ckpt_rank(c))
-        rc = lm_config_write(&m->config, path);
-    if (!rc && !ckpt_rank(c) && n > 1)
-        rc = write_index(directory, map, bytes);
+        rc = write_config(m, d);
+    if (!rc && !ckpt_rank(c) && d->parts > 1)
+        rc = write_index(d, map, bytes);
     json_decref(map);
+    return rc;
+}
+
+/* Gives a new file its name, or removes it. */
+static int end_file(const struct directory *d, const char *name, bool keep)
+{
+    char path[PATH], made[PATH];
+
+    if (path_in(path, d, name, "") || path_in(made, d, name, ".new"))
+        return -1;
+    if (!keep)
+        unlink(made);
+    return keep && rename(made, path) ? say_fail("%s: %s", path, strerror(errno)) : 0;
+}
+
+static void remove_old(const struct directory *d, const char *name)
+{
+    char path[PATH];
+
+    if (!path_in(path, d, name, ""))
+        unlink(path);
+}
+
+/* Ends all files.  Without an index parts of two models are never read as one. */
+static int end_all(const struct directory *d, bool keep)
+{
+    char name[64];
+    int rc = 0;
+
+    if (keep)
+        remove_old(d, INDEX);
+    for (int i = 0; i < d->parts && !rc; i++) {
+        part_name(name, d, i);
+        rc = end_file(d, name, keep);
+    }
+    if (keep && d->parts > 1)
+        remove_old(d, ONLY);
     if (!rc)
-        say_print("weights: %s, %d file%s\n", directory, n, n > 1 ? "s" : "");
+        rc = end_file(d, CONFIG, keep);
+    return rc || d->parts == 1 ? rc : end_file(d, INDEX, keep);
+}
+
+int lm_save_hf(const struct lm *m, ckpt *c, const char *directory, int64_t most)
+{
+    const struct directory d = {directory, count_parts(c, most)};
+    int rc = ckpt_rank(c) ? 0 : directory_make(directory);
+
+    if (!rc)
+        rc = write_all(m, c, &d, most);
+    if (!ckpt_rank(c) && end_all(&d, !rc))
+        rc = -1;
+    if (!rc)
+        say_print("weights: %s, %d file%s\n", directory, d.parts, d.parts > 1 ? "s" : "");
     return rc;
 }

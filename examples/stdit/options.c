@@ -234,7 +234,7 @@ static int check_training(struct stdit_options *o)
         known |= !strcmp(o->mask_stage, stages[i]);
     if (!known)
         return say_fail("--mask-stage %s: give none, 1, 3 or adapt", o->mask_stage);
-    return training_check(&o->train, &o->library, o->buckets ? 0 : o->train.batch);
+    return training_check(&o->train, &o->library, o->dtype, o->buckets ? 0 : o->train.batch);
 }
 
 /*

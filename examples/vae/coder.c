@@ -59,8 +59,8 @@ static int check_files(struct vae_coder_options *o, int n)
     int64_t *size[] = {&o->frames, &o->height, &o->width};
     bool plan_only = o->library.plan_only;
 
-    if (o->clip && (!plan_only || n))
-        return say_fail("--clip %s: is for --plan-only, in place of a file", o->clip);
+    if (option_clip(o->clip, "a file", plan_only, n > 0))
+        return -1;
     if (o->clip)
         return option_sizes("clip", o->clip, "17x480x640", 3, size);
     if (!n && plan_only)

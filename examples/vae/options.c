@@ -269,7 +269,8 @@ int vae_options_parse(struct vae_options *o, int argc, char **argv)
     if (print_help(o))
         return 1;
     if (vae_model_configure(&o->model, &o->config) || check_data(o) || fill_preset(o) ||
-        check_lengths(o) || training_check(&o->train, &o->library, o->train.batch) ||
+        check_lengths(o) ||
+        training_check(&o->train, &o->library, o->model.dtype, o->train.batch) ||
         fill_quantizer(o) || check_losses(o) || check_files(o))
         return -1;
     o->config.trained = trained(o->stage);

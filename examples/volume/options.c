@@ -85,8 +85,8 @@ static int check(struct volume_options *o)
     o->draw.foreground = o->foreground;
     o->draw.flips = !o->no_flips;
     o->draw.seed = (uint64_t)o->library.seed;
-    return option_dtype("dtype", o->dtype) || volume_intensity_parse(&o->scaling, o->intensity) ||
-                   check_patch(o) || training_check(&o->train, &o->library, o->train.batch) ||
+    return volume_intensity_parse(&o->scaling, o->intensity) || check_patch(o) ||
+                   training_check(&o->train, &o->library, o->dtype, o->train.batch) ||
                    outputs_asked(&files)
                ? -1
                : 0;

@@ -88,7 +88,7 @@ static int store_budget(int64_t *dst, const char *where, const char *text)
     bool is_auto = !strcasecmp(text, "auto"), none = !strcasecmp(text, "none");
 
     if (!is_auto && !none && store_size(dst, where, text))
-        return error_set(CKPT_EINVAL, "%s; auto and none are possible, too", error_get());
+        return error_set(CKPT_EINVAL, "%s; or give auto or none", error_get());
     if (!is_auto && !none)
         return 0;
     *dst = is_auto ? CKPT_VRAM_AUTO : CKPT_VRAM_NONE;

@@ -62,16 +62,26 @@ static bool begins_with(const char *text, const char *name, int length)
     return text[length] < 'a' || text[length] > 'z';
 }
 
-/* The option whose help text begins with this name, as "learning rate" for --lr, or whose name is
- * its beginning, as --batch for --batch-size. */
-static const char *search_words(const struct ckpt_option *table, const char *word, int length)
+/* The option of this name, which has no "no-" before it, or whose name is its beginning, as --batch
+ * for --batch-size. */
+static const char *search_names(const struct ckpt_option *table, const char *word, int length)
 {
     for (const struct ckpt_option *row = table; row->name && length > 1; row++) {
         int n = (int)strlen(row->name);
-        bool longer = n > 2 && n < length && !strncmp(row->name, word, (size_t)n);
-        if ((longer && word[n] == '-') || (row->help && begins_with(row->help, word, length)))
+        if (n > length || strncmp(row->name, word, (size_t)n))
+            continue;
+        if (n == length || (n > 2 && word[n] == '-'))
             return row->name;
     }
+    return NULL;
+}
+
+/* The option whose help text begins with this name, as "learning rate" for --lr. */
+static const char *search_words(const struct ckpt_option *table, const char *word, int length)
+{
+    for (const struct ckpt_option *row = table; row->name && length > 1; row++)
+        if (row->help && begins_with(row->help, word, length))
+            return row->name;
     return NULL;
 }
 
@@ -81,9 +91,14 @@ const char *option_nearest(const char *word, int length, int n, const struct ckp
     struct nearest best = {NULL, length / 3 + 2};
 
     for (int i = 0; i < n; i++) {
-        const char *explained = search_words(tables[i], word, length);
-        if (explained)
-            return explained;
+        const char *found = search_names(tables[i], word, length);
+        if (found)
+            return found;
+    }
+    for (int i = 0; i < n; i++) {
+        const char *found = search_words(tables[i], word, length);
+        if (found)
+            return found;
     }
     for (int i = 0; i < n && length <= MAX_NAME; i++)
         search_table(tables[i], word, length, &best);

@@ -66,6 +66,47 @@ static int check_kinds(const struct ckpt_program *p)
     return 0;
 }
 
+static bool has_bf16_param(const struct params *ps, bool trained)
+{
+    for (int32_t i = 0; i < ps->n; i++)
+        if (ps->data[i].desc.dtype == CKPT_BF16 && (ps->data[i].trainable || !trained))
+            return true;
+    return false;
+}
+
+static bool has_bf16_tensor(const ckpt_tape *t)
+{
+    for (int32_t i = 0; i < t->n_tensors; i++)
+        if (t->tensors.data[i].desc.dtype == CKPT_BF16)
+            return true;
+    return false;
+}
+
+/* Refuses options for bf16 in a context where they would change nothing. */
+static int check_modes(const struct ckpt_program *p)
+{
+    const struct programs *ps = p->programs;
+    const struct {
+        bool unused;
+        const char *option, *value, *what;
+    } all[] = {
+        {ps->params->half_state && !has_bf16_param(ps->params, true), "state", ps->options->state,
+         "parameter that is trained"},
+        {ps->matmul && !has_bf16_param(ps->params, false), "matmul", ps->options->matmul,
+         "parameter"},
+        {ps->int8 && !has_bf16_param(ps->params, false) && !has_bf16_tensor(p->tape), "activations",
+         ps->options->activations, "activation"},
+    };
+
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i].unused)
+            return error_fail(ps->error, CKPT_EINVAL,
+                              "--%s %s would change nothing: no %s is bf16; leave it out, or make "
+                              "the model bf16, in programs with --dtype bf16",
+                              all[i].option, all[i].value, all[i].what);
+    return 0;
+}
+
 /* Records one variant and makes its loss an output.  The update of several ranks outputs the loss
  * summed over them instead. */
 static ckpt_tensor record_loss(const struct ckpt_program *p, const struct ckpt_variant *variant,
@@ -110,7 +151,8 @@ static int record_tape(struct ckpt_program *p, const struct ckpt_variant *varian
     expr_pair(t);
     if (t->error.code)
         return fail_with(ps, t->error.code, t->error.text);
-    return opt ? check_kinds(p) : 0;
+    int rc = opt ? check_modes(p) : 0;
+    return opt && !rc ? check_kinds(p) : rc;
 }
 
 /* Before anything runs: every op must have a kernel for this device. */

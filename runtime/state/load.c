@@ -6,6 +6,7 @@
 #include "context/context.h"
 #include "dist/ranks.h"
 #include "state/safetensors.h"
+#include "state/state_counts.h"
 
 /* State of a load: the file entry of each parameter. */
 struct load {
@@ -132,17 +133,22 @@ static bool has_all_params(const struct load *l)
     return true;
 }
 
-/* Refuses a file without any matching parameter if the caller requested no report and would not
- * notice. */
-static int refuse_foreign(const struct load *l)
+/* Refuses a file without any matching parameter if it is a state, or if the caller requested no
+ * report and would not notice. */
+static int refuse_foreign(const struct load *l, bool reports)
 {
     bool any = l->n_params == 0 || l->f->count == 0;
 
     for (int i = 0; i < l->n_params; i++)
         any |= l->entry[i] >= 0;
-    return any ? 0
-               : error_set(CKPT_ENAME, "%s: it has no parameter of this model: '%s' and others",
-                           l->f->path, l->f->tensors[0].name);
+    if (any)
+        return 0;
+    if (file_find_note(l->f, NOTE_VERSION))
+        return file_bad(l->f->path, "is a state of training, which ckpt_load_state reads "
+                                    "(--resume), not weights");
+    return reports ? 0
+                   : error_set(CKPT_ENAME, "%s: it has no parameter of this model: '%s' and others",
+                               l->f->path, l->f->tensors[0].name);
 }
 
 /* buffer holds the largest parameter twice. */
@@ -176,8 +182,8 @@ static int load_parameters(struct load *l, int *unmatched)
     int64_t largest;
     int rc = match_parameters(l, &largest);
 
-    if (!rc && !l->report && !unmatched)
-        rc = refuse_foreign(l);
+    if (!rc)
+        rc = refuse_foreign(l, l->report || unmatched);
     if (rc)
         return rc;
     float *buffer = malloc(2 * (size_t)largest * sizeof(float) + 1);

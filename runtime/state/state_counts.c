@@ -42,7 +42,8 @@ static int check_version(const ckpt_file *f)
 
     if (!version)
         return file_bad(f->path,
-                        "is not a state of training; weights alone are read by ckpt_load_params");
+                        "is not a state of training; weights alone are read by ckpt_load_params "
+                        "(--load)");
     if (strcmp(version, STATE_VERSION))
         return file_bad(f->path,
                         "is a state of version %.20s; this library reads version " STATE_VERSION,

@@ -41,8 +41,10 @@ for option in plan-out graph-out machine-out trace-out; do
     soon 2 "is for programs that train" "$encode" --plan-only --$option "$work/x" a b
     soon 2 "is for programs that train" "$sample" --plan-only --$option "$work/x"
 done
+soon 2 "is for programs that train" "$sample" --plan-only --state bf16
+soon 2 "is for programs that train" "$encode" --plan-only --activations 8bit a b
 soon 1 "not a directory" "$vae" $auto $clips --out /dev/null
-soon 1 "not a directory" "$lm" $words --save-hf /dev/null
+soon 1 "--save-hf /dev/null: .*not a directory" "$lm" $words --save-hf /dev/null
 soon 1 "is a directory" "$ckpt" machine --out "$work/dir"
 soon 1 "is a directory" "$ckpt" plan --graph x --svg "$work/dir" --sweep
 soon 1 "is a directory" "$encode" $auto --load x examples/data/bunny.rgb "$work/dir"
@@ -50,6 +52,11 @@ soon 1 "No such file" "$decode" $auto --load x "$work/none" "$work/none/a.rgb"
 
 # ---- one file for two ------------------------------------------------------------------------------
 
+cp "$root/README.md" "$work/text"
+for option in data val tokenizer; do
+    soon 1 "is the same file as --$option" "$lm" ${words% --data random} --$option "$work/text" --save "$work/text"
+done
+cmp -s "$root/README.md" "$work/text" || fail "a text was written over"
 soon 1 "same file as --save " "$train" $small --save "$work/x" --save-ema "$work/x"
 soon 1 "same file as --save" "$vae" $auto $clips --save "$work/x" --save-state "$work/dir/../x"
 soon 1 "same file as --save" "$train" $small --save "$work/x" --plan-out "$work/x"
@@ -109,6 +116,10 @@ soon 1 "No such file" "$sample" --load "$work/none" --vae "$work/none" --out "$w
 none "stdit-sample"
 soon 1 "No such file" "$decode" $auto --load "$work/none" "$work/none" "$work/made"
 none "vae-decode"
+
+# Nor does one that could not write anything in it.
+(ulimit -f 8 && refuses 1 "cannot be written" "$lm" $words --steps 1 --save-hf "$work/made"; exit $failures) || failures=1
+none "lm-train, a full disk"
 
 # ---- what is written ----------------------------------------------------------------------------------
 

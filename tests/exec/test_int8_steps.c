@@ -171,7 +171,7 @@ static void test_table(void **state)
     print_message("%s", table);
     assert_non_null(strstr(table, "linear_dw"));
     struct small r = make(1, "8bit");
-    r.dtype = CKPT_F32;
+    r.rows = 1; /* too few values a sample */
     print_table(&r, table, sizeof table);
     assert_non_null(strstr(table, "none  (--activations 8bit) 0 of the "));
 }

@@ -241,8 +241,6 @@ static void test_storages(void **state)
     expect_codes(n, "8bit", true, 0, 0, 0);
     n.rows = ROWS + 1; /* no whole block */
     expect_codes(n, "8bit", true, 1, 1, 1);
-    n.dtype = CKPT_F32;
-    expect_codes(n, "8bit", true, 0, 0, 0);
     n = (struct net){.dtype = CKPT_BF16, .rows = ROWS, .middle = with_many_readers};
     expect_codes(n, "8bit", true, 1, 1, 0);
     n.middle = with_attention;
@@ -324,8 +322,6 @@ static void test_exact(void **state)
     assert_true(gives_same(n, narrow, wide));
     n.middle = with_gelu;
     assert_false(gives_same(n, narrow, wide));
-    n.dtype = CKPT_F32;
-    assert_true(gives_same(n, narrow, wide));
     free(narrow);
     free(wide);
 }

@@ -71,6 +71,27 @@ for model in gpt2 llama qwen2; do
     cmp -s "$work/one-$model/model.safetensors" "$work/again-$model/model.safetensors" ||
         fail "$model: other weights after files in parts"
 done
+# A save that fails leaves the model that is there; other parts replace it, and so does a single file.
+again=$work/hf-gpt2
+measure() {
+    "$train" --model "$again" --load "$again" --steps 0 --val "$models/gpt2/tokens.bin" --length 12 2>&1 |
+        grep validation
+}
+train_on() {
+    "$train" --model "$again" --load "$again" --data "$models/gpt2/tokens.bin" --length 12 --batch 4 --lr 1 \
+        --steps 4 --device cpu --threads 1 --save-hf "$again" "$@" >"$work/out" 2>"$work/err"
+}
+before=$(measure)
+(ulimit -f 21 && train_on --shard-size 9K)
+grep -q "cannot be written" "$work/err" || fail "a full disk: $(cat "$work/err")"
+[ "$(measure)" = "$before" ] || fail "a save that failed changed the model"
+[ -z "$(find "$again" -name '*.new*')" ] || fail "a save that failed left files"
+for size in 20K 5G; do
+    train_on --shard-size $size --save "$work/alone" || fail "--save-hf again: $(cat "$work/err")"
+    [ "$(measure)" = "$("$train" --model "$again" --load "$work/alone" --steps 0 --length 12 \
+        --val "$models/gpt2/tokens.bin" 2>&1 | grep validation)" ] || fail "--save-hf over another: not its weights"
+done
+[ "$(measure)" = "$before" ] && fail "--save-hf again: $before"
 refuses 1 "are missing" "$train" --model "$models/gpt2" --load "$models/llama" --data "$book" \
     --vocabulary 256 --length 12
 refuses 1 "shape" "$train" --model "$models/gpt2" --load "$models/gpt2" --data "$book" \
@@ -90,6 +111,7 @@ losses "$work/rest.log" >"$work/b"
 cmp -s "$work/a" "$work/b" || fail "resumed: $(cat "$work/a" "$work/b")"
 cmp -s "$work/whole" "$work/rest" || fail "the weights of a resumed run differ"
 refuses 1 "length" "$train" $small --data "$book" --length 8 --resume "$work/state"
+refuses 1 "keeps other values: .*--load them" "$train" $small --data "$book" --optimizer sgd --resume "$work/state"
 # What was not given is the same as its default.
 on_text --steps 8 --resume "$work/state" --optimizer adamw --schedule constant ||
     fail "defaults: $(cat "$work/err")"
@@ -181,6 +203,11 @@ refuses 2 "fp32 or bf16" "$train" --dtype fp16
 refuses 2 "give adamw, sgd, lion, adafactor or muon" "$train" --optimizer adam
 refuses 1 "there are 'fp32', 'bf16' and '8bit'" "$train" $small --data "$book" --state fp16
 refuses 1 "muon keeps no state in 8 bits" "$train" $small --data "$book" --dtype bf16 --state 8bit --optimizer muon
+refuses 2 "add --dtype bf16" "$train" --grad-dtype bf16
+for mode in "state bf16" "state 8bit" "matmul fp8" "matmul fp8-block" "activations 8bit"; do
+    # shellcheck disable=SC2086
+    refuses 1 "would change nothing: .*--dtype bf16" "$train" $small --data "$book" --$mode
+done
 refuses 2 "did you mean --data" "$train" --dta x
 refuses 1 "no such file" "$train" --data "$work/none*.bin"
 refuses 1 "token 0 is .*, and the model has 4" "$train" $small --vocabulary 4 --data "$models/gpt2/tokens.bin"

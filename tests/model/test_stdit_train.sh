@@ -153,6 +153,8 @@ printf '\377' | dd of="$work/damaged" bs=1 seek=$(($(wc -c <"$work/damaged") - 1
 refuses 1 "damaged: tensor '.*' does not match its checksum" "$train" $small --video "$clip" --clips 3 \
     --mask-stage adapt --resume "$work/damaged"
 refuses 1 "not a state of training" "$train" $small --video "$clip" --resume "$work/free"
+refuses 1 "is a state of training, .* not weights" "$train" $small --video "$clip" --load "$work/state"
+[ "$(wc -l <"$work/err")" = 1 ] || fail "a state as weights: $(cat "$work/err")"
 refuses 1 "nothing-here" "$train" $small --video "$clip" --resume "$work/nothing-here"
 refuses 1 "/nonexistent" "$train" $small --video "$clip" --save-state /nonexistent/state
 refuses 2 "exclude each other" "$train" $small --resume "$work/state" --load "$work/free"

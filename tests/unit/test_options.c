@@ -333,6 +333,8 @@ static void test_reject(void **state)
     check_reject(WORDS("-vram"), "unknown option '-vram'; did you mean --vram?");
     check_reject(WORDS("--test-step"), "unknown option '--test-step'; did you mean --test-steps?");
     check_reject(WORDS("--no-fats"), "unknown option '--no-fats'; did you mean --fast?");
+    check_reject(WORDS("--no-room"), "unknown option '--no-room'; did you mean --room?");
+    check_reject(WORDS("--no-test-lr"), "unknown option '--no-test-lr'; did you mean --test-lr?");
     check_reject(WORDS("--micro_batch"), "unknown option '--micro_batch'; did you mean "
                                          "--micro-batch?");
     check_reject(WORDS("--learning-rate"), "unknown option '--learning-rate'; did you mean "
@@ -394,7 +396,7 @@ static void test_budget(void **state)
     assert_int_equal(ckpt_options_parse(&opt, &host.argc, host.argv), CKPT_EINVAL);
     assert_int_equal(ckpt_options_parse(&opt, &large.argc, large.argv), CKPT_EINVAL);
     assert_string_equal(ckpt_error(NULL), "option --vram: the size '99999999999999G' is too large; "
-                                          "auto and none are possible, too");
+                                          "or give auto or none");
 }
 
 static void test_nvme(void **state)

@@ -80,8 +80,7 @@ static void test_available(void **state)
 {
     (void)state;
     expect(31 * GIB, NULL, 0);
-    expect(31 * GIB + 1,
-           "available memory (MemAvailable)", 31 * GIB);
+    expect(31 * GIB + 1, "available memory (MemAvailable)", 31 * GIB);
     put("/proc/meminfo", "MemTotal:       67108864 kB\nMemAvailable:   512 kB\n");
     expect(4096, "available memory (MemAvailable)", 0);
     put("/proc/meminfo", "nothing of this kind\n");
@@ -101,12 +100,11 @@ static void test_group_of_version_2(void **state)
         "anon 1073741824\nfile 1073741824\ninactive_anon 7\ninactive_file 536870912\n"
         "active_file 536870912\nworkingset 1\n");
     expect(3 * GIB - 64 * MIB, NULL, 0);
-    expect(3 * GIB,
-           "control group limit /sys/fs/cgroup/user.slice/memory.max", 3 * GIB - 64 * MIB);
+    expect(3 * GIB, "control group limit /sys/fs/cgroup/user.slice/memory.max", 3 * GIB - 64 * MIB);
     /* that of the process itself is lower still */
     put("/sys/fs/cgroup/user.slice/run-3.scope/memory.max", "2147483648\n");
-    expect(3 * GIB,
-           "control group limit /sys/fs/cgroup/user.slice/run-3.scope/memory.max", GIB - 32 * MIB);
+    expect(3 * GIB, "control group limit /sys/fs/cgroup/user.slice/run-3.scope/memory.max",
+           GIB - 32 * MIB);
 }
 
 /* In a container the path is that of the host; its own group is at the mount. */
@@ -123,8 +121,7 @@ static void test_group_of_version_1(void **state)
         "total_active_file 1073741824\n");
     int64_t left = 4 * GIB - 128 * MIB;
     expect(left, NULL, 0);
-    expect(left + 1,
-           "control group limit /sys/fs/cgroup/memory/memory.limit_in_bytes", left);
+    expect(left + 1, "control group limit /sys/fs/cgroup/memory/memory.limit_in_bytes", left);
 }
 
 /* This machine: whatever its files contain, some memory is available and not all of it. */
@@ -179,8 +176,8 @@ static void test_growth(void **state)
 static void test_refusal(void **state)
 {
     (void)state;
-    struct tier *t = open_tier(
-        &(struct tier_host_options){.budget = 48 * GIB, .node = 1, .root = machine});
+    struct tier *t =
+        open_tier(&(struct tier_host_options){.budget = 48 * GIB, .node = 1, .root = machine});
     assert_int_equal(t->ops->reserve(t, 40 * GIB), CKPT_ENOMEM);
     assert_string_equal(
         error_get(),
@@ -342,14 +339,10 @@ int main(void)
 {
 #define WITH_MACHINE(f) cmocka_unit_test_setup_teardown(f, make_machine, remove_machine)
     const struct CMUnitTest tests[] = {
-        WITH_MACHINE(test_available),
-        WITH_MACHINE(test_group_of_version_2),
-        WITH_MACHINE(test_group_of_version_1),
-        cmocka_unit_test(test_this_machine),
-        cmocka_unit_test(test_growth),
-        WITH_MACHINE(test_refusal),
-        cmocka_unit_test(test_pins),
-        cmocka_unit_test(test_mmap_fails),
+        WITH_MACHINE(test_available),          WITH_MACHINE(test_group_of_version_2),
+        WITH_MACHINE(test_group_of_version_1), cmocka_unit_test(test_this_machine),
+        cmocka_unit_test(test_growth),         WITH_MACHINE(test_refusal),
+        cmocka_unit_test(test_pins),           cmocka_unit_test(test_mmap_fails),
         cmocka_unit_test(test_no_placement),
     };
 
