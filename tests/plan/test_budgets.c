@@ -339,22 +339,23 @@ static void test_scalars(void **state)
 {
     struct graph *g = with_scalars(24);
     struct program *p;
-    struct chain *c;
+    struct pool m = {NULL, false};
+    struct chain c;
     int scalars = 0, others = 0, listed = 0;
     (void)state;
     assert_int_equal(program_build(g, &p), 0);
-    assert_int_equal(chain_build(p, 1, 0, &c), 0);
+    assert_int_equal(chain_build(p, 1, 0, &m, &c), 0);
     for (int32_t s = 0; s < g->n_storages; s++) {
         const bool scalar = g->storages[s].bytes <= CKPT_ALIGN;
         scalars += p->droppable[s] && scalar;
         others += p->droppable[s] && !scalar;
     }
     assert_true(scalars >= 24 && others >= 2 * 24);
-    for (int32_t n = 0; n < c->n; n++)
-        for (int32_t i = 0; i < c->blocks[n].n_storage; i++, listed++)
-            assert_true(g->storages[c->storages[c->blocks[n].storage + i]].bytes > CKPT_ALIGN);
+    for (int32_t n = 0; n < c.n; n++)
+        for (int32_t i = 0; i < c.blocks[n].n_storage; i++, listed++)
+            assert_true(g->storages[c.storages[c.blocks[n].storage + i]].bytes > CKPT_ALIGN);
     assert_int_equal(listed, others);
-    chain_free(c);
+    pool_free(&m);
     program_free(p);
     graph_free(g);
 }

@@ -410,11 +410,12 @@ static void test_idle_gaps(void **state)
     int32_t found = 0;
     assert_int_equal(frontier_build(g, &pf), 0);
     for (int32_t i = 0; i < pf->n; i++) {
+        struct pool m = {NULL, false};
         struct plan *p;
         struct idle_gap *list;
         int32_t n;
         assert_int_equal(option_steps(pf, &pf->options.data[i], &p), 0);
-        assert_int_equal(idle_gaps_find(g, &machine, p, &list, &n), 0);
+        assert_int_equal(idle_gaps_find(g, &machine, p, &m, &list, &n), 0);
         for (int32_t k = 0; k < n; k++) {
             if (list[k].residence < 0)
                 continue;
@@ -422,7 +423,7 @@ static void test_idle_gaps(void **state)
             assert_true(t->first <= list[k].out_step && t->last >= list[k].use_step);
             found++;
         }
-        free(list);
+        pool_free(&m);
         plan_free(p);
     }
     assert_true(found > 0);

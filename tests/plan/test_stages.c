@@ -116,7 +116,7 @@ static void walk(struct fixture *f)
         if (!move(f))
             continue;
         f->moves++;
-        assert_false(f->x->failed);
+        assert_false(f->x->memory.failed);
         assert_int_equal(f->x->top.excess, excess_of(f));
         if (f->known) {
             assert_true(f->x->ticks - ticks == f->f.ticks);

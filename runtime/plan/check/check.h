@@ -9,6 +9,7 @@
 #define CKPT_PLAN_CHECK_H
 
 #include "plan/plan.h"
+#include "plan/pool.h"
 
 struct checker {
     const struct graph *g;
@@ -19,6 +20,7 @@ struct checker {
      * address, and the earliest last step of its operands' residences; for others 0 and INT32_MAX.
      */
     int32_t *room, *leaves;
+    struct pool memory;
 };
 
 const char *check_storage(const struct checker *c, int32_t s);

@@ -96,24 +96,19 @@ static int transfer_alloc(struct transfer *x)
                                   &x->ins[TIER_NVME],
                                   &x->cleans,
                                   &x->held};
-    size_t steps = (size_t)x->p->n_steps + 2, n = (size_t)x->n + 1;
-    bool good = true;
-    for (size_t i = 0; i < sizeof(rankings) / sizeof(*rankings); i++) {
-        rankings[i]->items = calloc(n, sizeof(*rankings[i]->items));
-        good &= rankings[i]->items != NULL;
-    }
-    x->whole = calloc(steps, sizeof(*x->whole));
-    x->needed = calloc(steps, sizeof(*x->needed));
-    x->length = calloc(steps, sizeof(*x->length));
-    x->rest = calloc(steps, sizeof(*x->rest));
-    x->free = calloc(steps, sizeof(*x->free));
-    x->start = calloc(steps, sizeof(*x->start));
-    x->gone = calloc(n, sizeof(*x->gone));
-    x->keys = calloc(n, sizeof(*x->keys));
-    good &= !range_max_new(&x->committed, x->p->n_steps);
-    good &= x->length && x->rest;
-    good &= x->whole && x->needed && x->free && x->start && x->gone && x->keys;
-    return good ? 0 : CKPT_ENOMEM;
+    struct pool *m = &x->memory;
+    int32_t steps = x->p->n_steps + 1;
+    for (size_t i = 0; i < sizeof(rankings) / sizeof(*rankings); i++)
+        POOL_ARRAY(m, rankings[i]->items, x->n);
+    POOL_ARRAY(m, x->whole, steps);
+    POOL_ARRAY(m, x->needed, steps);
+    POOL_ARRAY(m, x->length, steps);
+    POOL_ARRAY(m, x->rest, steps);
+    POOL_ARRAY(m, x->free, steps);
+    POOL_ARRAY(m, x->start, steps);
+    POOL_ARRAY(m, x->gone, x->n);
+    POOL_ARRAY(m, x->keys, x->n);
+    return range_max_new(&x->committed, x->p->n_steps, m);
 }
 
 int transfer_new(const struct graph *g, const struct machine *m, const struct budgets *b,
@@ -126,7 +121,7 @@ int transfer_new(const struct graph *g, const struct machine *m, const struct bu
     *x = (struct transfer){.g = g, .m = m, .b = b, .p = p};
     int rc = g->n_micro == 1 ? updates_sort(g, p) : 0;
     if (!rc)
-        rc = idle_gaps_find(g, m, p, &x->list, &x->n);
+        rc = idle_gaps_find(g, m, p, &x->memory, &x->list, &x->n);
     if (!rc)
         rc = comm_queue_new(g, p, &x->comm);
     if (!rc)
@@ -159,31 +154,7 @@ void transfer_free(struct transfer *x)
     if (!x)
         return;
     comm_queue_free(x->comm);
-    free(x->list);
-    free(x->states.items);
-    free(x->weights.items);
-    free(x->activations.items);
-    free(x->by_out.items);
-    free(x->by_use.items);
-    free(x->cleans.items);
-    free(x->held.items);
-    for (int t = 0; t < TIER_COUNT; t++) {
-        free(x->outs[t].items);
-        free(x->ins[t].items);
-    }
-    free(x->whole);
-    free(x->needed);
-    range_max_free(&x->committed);
-    free(x->length);
-    free(x->rest);
-    free(x->free);
-    free(x->start);
-    free(x->gone);
-    free(x->keys);
-    free(x->groups);
-    free(x->group_at);
-    free(x->group_order);
-    free(x->host_resident);
+    pool_free(&x->memory);
     free(x);
 }
 

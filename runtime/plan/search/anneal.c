@@ -9,7 +9,6 @@
  * Targets go down and up again.  The search continues from its last schedule, and restarts from a
  * known option only if that is faster.
  */
-#include <stdlib.h>
 #include "plan/search/stages.h"
 
 #define PASSES     3    /* over the targets; each pass uses other targets and less heat */
@@ -165,7 +164,7 @@ static int anneal(struct annealer *a, int64_t work)
         x->work++;
         if (!move(a, most))
             continue;
-        if (x->failed)
+        if (x->memory.failed)
             return CKPT_ENOMEM;
         double more = cost(a) - before;
         if (more > 0 && more > most) {
@@ -349,20 +348,19 @@ static double average_ticks(const struct program *p)
 int frontier_anneal(struct frontier *pf, int64_t work, int64_t most)
 {
     struct annealer a = {.pf = pf, .most = most, .random = 3, .ticks = average_ticks(pf->p)};
-    size_t n = (size_t)pf->p->g->n_storages + 1;
+    int32_t n = pf->p->g->n_storages;
     if (work < 4 * MIN_WORK * (int64_t)pf->p->g->n_ops || most < pf->options.data[0].load)
         return 0;
     int rc = stages_new(pf->p, &a.x);
-    a.hold = malloc(n * sizeof(*a.hold));
-    a.storages = malloc(LISTED * n * sizeof(*a.storages));
-    if (!a.hold || !a.storages)
-        rc = CKPT_ENOMEM;
+    if (rc)
+        return rc;
+    POOL_ARRAY(&a.x->memory, a.hold, n);
+    POOL_ARRAY(&a.x->memory, a.storages, LISTED * (int64_t)n);
+    rc = pool_status(&a.x->memory);
     if (!rc) {
         list_storages(&a);
         rc = a.n_storages > 0 ? run(&a, work) : 0;
     }
     stages_free(a.x);
-    free(a.hold);
-    free(a.storages);
     return rc;
 }

@@ -65,8 +65,6 @@ static void list_gathers(struct overlap *v)
 static void set_floors(struct overlap *v, int32_t *last)
 {
     const struct plan *p = v->p;
-    for (int32_t s = 0; s < v->g->n_storages; s++)
-        last[s] = -1;
     for (int32_t n = 0; n < p->n_residences; n++) {
         const struct residence *i = &p->residences[n];
         if (i->storage < 0)
@@ -194,13 +192,14 @@ static void start_times(struct overlap *v)
 static int arrange(struct overlap *v)
 {
     const struct plan *p = v->p;
-    size_t n = (size_t)max_i64(p->n_residences, p->n_steps) + 1;
-    int32_t *last = malloc(((size_t)v->g->n_storages + 1) * sizeof(*last));
-    v->time = malloc(n * sizeof(*v->time));
-    v->gathers = malloc(n * sizeof(*v->gathers));
-    v->floor = calloc(n, sizeof(*v->floor));
-    v->place = malloc(n * sizeof(*v->place));
-    int rc = last && v->time && v->gathers && v->floor && v->place ? 0 : CKPT_ENOMEM;
+    struct pool m = {NULL, false};
+    int64_t n = max_i64(p->n_residences, p->n_steps);
+    int32_t *last = pool_filled(&m, v->g->n_storages, -1);
+    POOL_ARRAY(&m, v->time, n);
+    POOL_ARRAY(&m, v->gathers, n);
+    POOL_ARRAY(&m, v->floor, n);
+    POOL_ARRAY(&m, v->place, n);
+    int rc = pool_status(&m);
     if (!rc) {
         start_times(v);
         list_gathers(v);
@@ -212,11 +211,7 @@ static int arrange(struct overlap *v)
         rc = keep_inputs(v);
     if (!rc)
         rc = plan_measure(v->g, v->p);
-    free(last);
-    free(v->time);
-    free(v->gathers);
-    free(v->floor);
-    free(v->place);
+    pool_free(&m);
     return rc;
 }
 

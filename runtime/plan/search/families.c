@@ -7,7 +7,6 @@
  * Nested segments serve small budgets: without them the smallest budget is up to 27 % larger (skips
  * of any length, 2,132 ops), and 5 to 10 % larger for XL/2 with host memory.
  */
-#include <stdlib.h>
 #include <string.h>
 #include "plan/search/search.h"
 
@@ -22,7 +21,7 @@ struct shape {
 
 struct family {
     struct frontier *pf;
-    struct cuts *cuts;
+    struct cuts cuts;
     struct order order;
     struct shape shapes[MAX_SHAPES];
     int32_t n_shapes;
@@ -59,7 +58,7 @@ static void list_nested(struct family *f, int32_t most)
 
 static void list_shapes(struct family *f)
 {
-    int32_t most = f->cuts->n_narrow + 1;
+    int32_t most = f->cuts.n_narrow + 1;
     add_shape(f, (struct shape){SHAPE_NEST, most, 1});
     for (size_t i = 0; i < COUNT(counts); i++)
         if (counts[i] < most)
@@ -79,10 +78,10 @@ static void apply_shape(struct family *f, const struct shape *s)
         return;
     }
     if (s->kind == SHAPE_NEST)
-        cuts_nest(f->cuts, segments, 2);
+        cuts_nest(&f->cuts, segments, 2);
     else
-        cuts_revolve(f->cuts, s->a, s->b);
-    cuts_hold(f->cuts, f->base);
+        cuts_revolve(&f->cuts, s->a, s->b);
+    cuts_hold(&f->cuts, f->base);
 }
 
 /* Drops the storages that are cheapest to recompute, up to a share of all bytes; keeps the others.
@@ -135,19 +134,14 @@ static int try_all(struct family *f)
 int frontier_families(struct frontier *pf, int64_t work)
 {
     struct family f = {.pf = pf, .work = simulator_work(pf->sim) + work};
-    size_t n = (size_t)pf->p->g->n_storages + 1;
-    int rc = cuts_build(pf->p, &f.cuts);
+    struct pool m = {NULL, false};
+    POOL_ARRAY(&m, f.base, pf->p->g->n_storages);
+    POOL_ARRAY(&m, f.hold, pf->p->g->n_storages);
+    int rc = cuts_build(pf->p, &m, &f.cuts);
     if (!rc)
-        rc = order_build(pf->p, &f.order);
-    f.base = calloc(n, sizeof(*f.base));
-    f.hold = calloc(n, sizeof(*f.hold));
-    if (!f.base || !f.hold)
-        rc = CKPT_ENOMEM;
+        rc = order_build(pf->p, &m, &f.order);
     if (!rc)
         rc = try_all(&f);
-    free(f.order.storages);
-    free(f.base);
-    free(f.hold);
-    cuts_free(f.cuts);
+    pool_free(&m);
     return rc;
 }

@@ -112,9 +112,10 @@ int frontier_try(struct frontier *pf, const int32_t *hold, const struct schedule
 
 static int keep_all(struct frontier *pf)
 {
-    int32_t *hold = hold_all(pf->p);
+    struct pool m = {NULL, false};
+    int32_t *hold = hold_all(pf->p, &m);
     int rc = hold ? frontier_try(pf, hold, NULL) : CKPT_ENOMEM;
-    free(hold);
+    pool_free(&m);
     return rc;
 }
 

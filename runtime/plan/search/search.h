@@ -15,6 +15,7 @@
 
 #include "plan/place/place.h"
 #include "plan/plan_record.h"
+#include "plan/pool.h"
 
 #define HOLD_ALWAYS INT32_MAX
 #define HOLD_NEVER  (-1)
@@ -60,6 +61,7 @@ struct program {
     int64_t persistent; /* bytes of all persistent storages */
     double seconds;     /* of a whole step without recompute */
     double queued;      /* the part of seconds that the search assumes for collectives */
+    struct pool memory;
 };
 
 int program_build(const struct graph *g, struct program **p);
@@ -80,8 +82,8 @@ static inline bool storage_placed(const struct graph *g, int32_t s)
 
 /* Whether a storage is used, has an address and is never dropped; sets its first and last op. */
 bool storage_stays(const struct program *p, int32_t s, int32_t *first, int32_t *last);
-/* Holds that keep everything, or NULL.  The caller frees them. */
-int32_t *hold_all(const struct program *p);
+/* Holds that keep everything, or NULL. */
+int32_t *hold_all(const struct program *p, struct pool *m);
 
 /* The result of a simulation: steps, residences and the exact peak.  Workspaces, addresses and
  * residences that no hold changes are left out. */
@@ -94,10 +96,7 @@ struct schedule {
         struct residence *data;
         int64_t capacity;
     } residences;
-    struct {
-        int64_t *data;
-        int64_t capacity;
-    } alive; /* per step: live bytes */
+    int64_t *alive; /* per step: live bytes */
     int32_t n_steps, n_body, n_residences;
     int64_t load;
     int32_t peak_step;
@@ -139,8 +138,7 @@ struct cuts {
     int32_t *before; /* per op: the number of bounds before it */
 };
 
-int cuts_build(const struct program *p, struct cuts **c);
-void cuts_free(struct cuts *c);
+int cuts_build(const struct program *p, struct pool *m, struct cuts *c);
 /* Sets the boundaries of a nesting: segments[0] segments, each cut into segments[1], ... */
 void cuts_nest(struct cuts *c, const int32_t *segments, int32_t depth);
 /* The binomial nesting for slots checkpoints, down to parts of at most leaf narrow cuts. */
@@ -153,7 +151,7 @@ struct order {
     int32_t n;
     int64_t bytes;
 };
-int order_build(const struct program *p, struct order *o);
+int order_build(const struct program *p, struct pool *m, struct order *o);
 
 /* A schedule of the Pareto frontier: no other needs both less memory and less time. */
 struct option {

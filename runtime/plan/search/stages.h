@@ -41,7 +41,7 @@ struct stages {
     int64_t ticks;        /* of recompute in one body */
     int64_t n_steps;      /* of the schedule */
     int64_t work;         /* steps evaluated */
-    bool failed;          /* out of memory */
+    struct pool memory;
     struct stages_inside *in;
 };
 

@@ -6,19 +6,18 @@
 #include "plan/search/stages.h"
 #include "plan/search/fixed.h"
 
-/* A stage: the storages it uses, the number of its ops, the ticks of its reruns, and the peak of
- * its bytes above those at its begin (rise). */
-struct stage {
-    int32_t *touched;
-    int64_t capacity;
-    int32_t n, n_ops;
-    int64_t rise, ticks;
-};
-
 struct list {
     int32_t *data;
     int64_t capacity;
     int32_t n;
+};
+
+/* A stage: the storages it uses, the number of its ops, the ticks of its reruns, and the peak of
+ * its bytes above those at its begin (rise). */
+struct stage {
+    struct list touched;
+    int32_t n_ops;
+    int64_t rise, ticks;
 };
 
 /* A change of the live bytes of stages from, ..., to. */
