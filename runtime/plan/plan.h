@@ -294,6 +294,10 @@ struct plan_clock {
 int plan_clock(const struct graph *g, const struct machine *m, const struct plan *p,
                struct plan_clock *c);
 void plan_clock_free(struct plan_clock *c);
+/* Whether a step takes as long on machine m as the plan says: 0, or CKPT_EPLAN or CKPT_ENOMEM with
+ * the sentence in error. */
+int plan_check_times(const struct graph *g, const struct machine *m, const struct plan *p,
+                     struct error *error);
 /* Adds the pins of a plan file alone, whatever graph it is for. */
 int plan_read_pins(const char *path, struct pins *pins, struct error *error);
 

@@ -134,23 +134,6 @@ static int replay_write(struct replay *r, int32_t k, int32_t ref)
     return 0;
 }
 
-/* Stores room and leaves of a collective for check_clock.c. */
-static void note_collective(struct replay *r, int32_t k)
-{
-    const struct graph_op *o = op_at(r, k);
-    for (int32_t j = 0; j < o->n_reads + o->n_writes; j++) {
-        bool writes = j >= o->n_reads;
-        int32_t n = r->here[r->g->refs[writes ? o->writes + j - o->n_reads : o->reads + j]];
-        const struct residence *t = n < 0 ? NULL : &r->p->residences[n];
-        if (!t || !check_is_placed(t))
-            continue;
-        if (writes)
-            r->c->room[k] = t->first;
-        if (t->last < r->c->leaves[k])
-            r->c->leaves[k] = t->last;
-    }
-}
-
 static int replay_step(struct replay *r, int32_t k)
 {
     const struct graph_op *o = op_at(r, k);
@@ -159,9 +142,6 @@ static int replay_step(struct replay *r, int32_t k)
         rc = replay_read(r, k, o->reads + j);
     for (int32_t j = 0; j < o->n_writes && !rc; j++)
         rc = replay_write(r, k, o->writes + j);
-    r->c->leaves[k] = INT32_MAX;
-    if (o->collective)
-        note_collective(r, k);
     return rc;
 }
 
