@@ -75,10 +75,12 @@ static int64_t rung_at(int64_t bytes, int bits)
 /*
  * Device rungs are 3 to 6 % apart: 15G, 15.5G, 16G, 17G, ...  In a search for speed host rungs are
  * 8G, 12G, 16G, 24G, ... and NVMe rungs 8G, 16G, ...  Searches with closer budgets give results in
- * any order.  A search for the fewest device bytes is cheap, and host memory between two rungs is
- * unused, so its host rungs are 6 to 12 % apart.
+ * any order.  A search for the fewest device bytes is cheap, and memory between two rungs is
+ * unused, so its rungs of the host, and of NVMe alone, are 6 to 12 % apart.  With both tiers NVMe
+ * rungs twice as close did not need fewer bytes everywhere: a point counts as needing no fewer than
+ * those above it.
  */
-enum { DEVICE_BITS = 4, HOST_BITS = 1, SMALLEST_HOST_BITS = 3, NVME_BITS = 0 };
+enum { DEVICE_BITS = 4, HOST_BITS = 1, NVME_BITS = 0, SMALLEST_BITS = 3 };
 
 /* The next rung of a lower tier below the used bytes.  After four octaves of rungs, and eight rungs
  * at least, the bytes are halved each time, since each rung is a search. */
@@ -205,7 +207,7 @@ static int column_next(struct lattice *l, const struct stairs *s, struct column 
 {
     int64_t base = l->base[TIER_HOST], used = host_bytes(l, l->cells.data[c->first].plan);
     struct cell next = {.kind = s->kind, .device = s->first.device, .nvme = s->nvme};
-    int bits = s->first.device == SMALLEST ? SMALLEST_HOST_BITS : HOST_BITS;
+    int bits = s->first.device == SMALLEST ? SMALLEST_BITS : HOST_BITS;
     next.host = rung_below(used, base, bits, c->k++);
     c->first = -1;
     return used > base ? find_cell(l, next, &c->first) : 0;
@@ -214,11 +216,14 @@ static int column_next(struct lattice *l, const struct stairs *s, struct column 
 /* The cell below i in a column, or -1. */
 static int cell_below(struct lattice *l, const struct column *c, int32_t k, int32_t *i)
 {
-    int64_t base = l->base[TIER_NVME], used = nvme_bytes(l, l->cells.data[*i].plan);
-    struct cell next = {.kind = l->cells.data[*i].kind,
-                        .device = l->cells.data[*i].device,
+    const struct cell *from = &l->cells.data[*i];
+    int64_t base = l->base[TIER_NVME], used = nvme_bytes(l, from->plan);
+    bool close = from->kind == NVME_ALONE && from->device == SMALLEST;
+    int bits = close ? SMALLEST_BITS : NVME_BITS;
+    struct cell next = {.kind = from->kind,
+                        .device = from->device,
                         .host = host_bytes(l, l->cells.data[c->first].plan),
-                        .nvme = rung_below(used, base, NVME_BITS, k)};
+                        .nvme = rung_below(used, base, bits, k)};
     *i = -1;
     return used > base ? find_cell(l, next, i) : 0;
 }

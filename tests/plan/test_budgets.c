@@ -202,11 +202,13 @@ static void test_smallest(void **state)
     smallest_is_exact(graph_transformer(2, 4 * MIB, 1), 16 * MIB);
 }
 
-/* The fewest device bytes beside so much host memory. */
-static int64_t smallest_beside(struct frontier *pf, int64_t host)
+/* The fewest device bytes beside so much of a lower tier. */
+static int64_t smallest_beside(struct frontier *pf, int tier, int64_t bytes_below)
 {
     struct error error;
-    struct budgets b = {.device = MOST, .host = host};
+    bool nvme = tier == TIER_NVME;
+    struct budgets b = {
+        .device = MOST, .host = nvme ? 0 : bytes_below, .nvme = nvme ? bytes_below : 0};
     struct plan *p = ask(pf, &b, &error);
     assert_non_null(p);
     int64_t bytes = p->min_budget;
@@ -214,7 +216,8 @@ static int64_t smallest_beside(struct frontier *pf, int64_t host)
     return bytes;
 }
 
-/* Host memory between two rungs of the search for speed, as 80G between 64G and 96G, is of use. */
+/* Memory between two rungs of the search for speed, as 80G of the host between 64G and 96G, is of
+ * use. */
 static void test_smallest_between(void **state)
 {
     (void)state;
@@ -227,8 +230,11 @@ static void test_smallest_between(void **state)
     while (4 * rung <= state_bytes)
         rung *= 2;
     assert_int_equal(frontier_build(g, &pf), 0);
-    int64_t below = smallest_beside(pf, rung), between = smallest_beside(pf, rung / 4 * 5);
-    assert_true(smallest_beside(pf, rung / 2 * 3) < between && between < below);
+    for (int tier = 0; tier < TIER_COUNT; tier++) {
+        int64_t below = smallest_beside(pf, tier, rung);
+        int64_t between = smallest_beside(pf, tier, rung / 4 * 5);
+        assert_true(smallest_beside(pf, tier, rung / 2 * 3) < between && between < below);
+    }
     frontier_free(pf);
     graph_free(g);
 }
