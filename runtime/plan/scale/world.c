@@ -11,6 +11,7 @@
  */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 #include "plan/search/comm_cost.h"
 #include "plan/scale/world.h"
 #include "plan/scale/world_graph.h"
@@ -81,23 +82,26 @@ struct choice {
     const struct graph *g;
     int64_t device;
     bool keeps; /* gathered values stay (ZeRO stage 2) */
-    int32_t *hold;
 };
 
 static int simulate_option(const struct choice *c, int32_t option, double lead,
                            struct world_step *step)
 {
     struct option o = c->pf->options.data[option];
+    size_t size = holds_size(o.hold, c->g->n_storages);
+    int32_t *hold = malloc(size);
     struct plan *p;
-    for (int32_t s = 0; s < c->g->n_storages; s++)
-        c->hold[s] = o.hold[s];
+    if (!hold)
+        return CKPT_ENOMEM;
+    memcpy(hold, o.hold, size);
     for (int32_t i = 0; i < c->g->n_ops && c->keeps; i++)
         if (c->g->ops[i].collective == GRAPH_ALL_GATHER)
-            c->hold[c->g->refs[c->g->ops[i].writes]] = HOLD_ALWAYS;
-    o.hold = c->hold;
+            hold[c->g->refs[c->g->ops[i].writes]] = HOLD_ALWAYS;
+    o.hold = hold;
     o.lead = lead;
     o.plan = NULL;
     int rc = option_steps(c->pf, &o, &p);
+    free(hold);
     if (rc)
         return rc;
     *step = (struct world_step){.bytes = p->persistent + p->load,
@@ -157,12 +161,7 @@ int world_plan(struct world *w, const struct world_layout *l, int64_t device,
     struct world_graph *of = w->graphs[kind];
     struct choice c = {
         .pf = w->pfs[kind], .g = world_graph(of), .device = device, .keeps = l->zero == 2};
-    c.hold = malloc(((size_t)c.g->n_storages + 1) * sizeof(*c.hold));
-    if (!c.hold)
-        return CKPT_ENOMEM;
     world_graph_resize(of, l, w->m);
     update_program(c.pf->p);
-    int rc = choose(&c, step);
-    free(c.hold);
-    return rc;
+    return choose(&c, step);
 }

@@ -31,7 +31,6 @@ struct annealer {
     struct frontier *pf;
     struct stages *x;
     int64_t most;      /* bytes: no target is larger */
-    int32_t *hold;     /* of the schedule to keep */
     int32_t *storages; /* that a move can change; large ones are listed several times */
     int32_t n_storages;
     uint64_t random;
@@ -73,8 +72,9 @@ static int keep(struct annealer *a, int64_t part)
     if (!stages_playable(a->x) ||
         (o && o->seconds <= schedule_seconds(p, a->x->ticks + (part ? a->x->ticks / part : 0))))
         return 0;
-    int rc = stages_hold(a->x, simulator_spans(a->pf->sim), a->hold);
-    return rc ? rc : frontier_keep(a->pf, a->hold, peak, schedule_seconds(p, a->x->ticks), 0);
+    const int32_t *hold = stages_hold(a->x);
+    return hold ? frontier_keep(a->pf, hold, peak, schedule_seconds(p, a->x->ticks), 0)
+                : CKPT_ENOMEM;
 }
 
 /* ---- moves ---------------------------------------------------------------------------------- */
@@ -354,7 +354,6 @@ int frontier_anneal(struct frontier *pf, int64_t work, int64_t most)
     int rc = stages_new(pf->p, &a.x);
     if (rc)
         return rc;
-    POOL_ARRAY(&a.x->memory, a.hold, n);
     POOL_ARRAY(&a.x->memory, a.storages, LISTED * (int64_t)n);
     rc = pool_status(&a.x->memory);
     if (!rc) {

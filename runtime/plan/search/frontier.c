@@ -81,16 +81,16 @@ static int32_t remove_beaten(struct frontier *pf, int32_t i, const struct option
 int frontier_keep(struct frontier *pf, const int32_t *hold, int64_t load, double seconds,
                   double lead)
 {
-    size_t n = (size_t)pf->p->g->n_storages;
+    size_t size = holds_size(hold, pf->p->g->n_storages);
     int32_t i = above(pf, load);
     if (i > 0 && pf->options.data[i - 1].seconds <= seconds)
         return 0;
-    struct option o = {load, -1, seconds, malloc((n + 1) * sizeof(int32_t)), lead, NULL};
+    struct option o = {load, -1, seconds, malloc(size), lead, NULL};
     if (!o.hold || ARRAY_RESERVE(&pf->options, pf->n)) {
         free(o.hold);
         return CKPT_ENOMEM;
     }
-    memcpy(o.hold, hold, n * sizeof(int32_t));
+    memcpy(o.hold, hold, size);
     i = remove_beaten(pf, i, &o);
     struct option *a = pf->options.data;
     memmove(a + i + 1, a + i, (size_t)(pf->n - i) * sizeof(*a));

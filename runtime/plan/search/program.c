@@ -269,7 +269,10 @@ bool storage_stays(const struct program *p, int32_t s, int32_t *first, int32_t *
 
 int32_t *hold_all(const struct program *p, struct pool *m)
 {
-    return pool_filled(m, p->g->n_storages, HOLD_ALWAYS);
+    int32_t *hold = pool_filled(m, p->g->n_storages, HOLD_ALWAYS);
+    if (hold)
+        hold[p->g->n_storages] = 0;
+    return hold;
 }
 
 static int compare_ops(const void *a, const void *b)

@@ -7,8 +7,12 @@
  * position is at or below its hold stays until its last use; one that is computed earlier is freed
  * as soon as the op that needed it has run.  HOLD_ALWAYS keeps a storage from the forward pass on.
  * A segment of recompute is a set of storages that hold to the end of the segment; nested segments
- * need nothing else.  Holds below HOLD_NEVER stand for sets of spans (spans.h), which can free and
- * recompute a storage several times.
+ * need nothing else.  Holds below HOLD_NEVER stand for lists of spans, which can free and recompute
+ * a storage several times: it is resident from the first to the last op of each span and nowhere
+ * else, and recomputed at the start of a span even if no op needs it there.
+ *
+ * An array of holds has one for each storage, then the number of numbers that follow, then these:
+ * lists of spans, each with its length before it.
  */
 #ifndef CKPT_PLAN_SEARCH_H
 #define CKPT_PLAN_SEARCH_H
@@ -19,12 +23,32 @@
 
 #define HOLD_ALWAYS INT32_MAX
 #define HOLD_NEVER  (-1)
-/* This number and all smaller ones stand for sets of spans (spans.h). */
+/* This number and all smaller ones stand for lists of spans: the first list, ... */
 #define HOLD_SPANS (-2)
 
 static inline bool hold_has_spans(int32_t hold)
 {
     return hold <= HOLD_SPANS;
+}
+
+/* The ops of the first and the last use. */
+struct span {
+    int32_t from, to;
+};
+
+/* The spans of the hold of a storage, of an array of holds of n storages. */
+static inline const struct span *hold_spans(const int32_t *hold, int32_t n, int32_t s,
+                                            int32_t *count)
+{
+    const int32_t *list = hold + n + 1 + (HOLD_SPANS - hold[s]);
+    *count = list[0];
+    return (const struct span *)(list + 1);
+}
+
+/* The size of an array of holds of n storages, in bytes. */
+static inline size_t holds_size(const int32_t *hold, int32_t n)
+{
+    return ((size_t)n + 1 + (size_t)hold[n]) * sizeof(*hold);
 }
 
 /*
@@ -82,7 +106,7 @@ static inline bool storage_placed(const struct graph *g, int32_t s)
 
 /* Whether a storage is used, has an address and is never dropped; sets its first and last op. */
 bool storage_stays(const struct program *p, int32_t s, int32_t *first, int32_t *last);
-/* Holds that keep everything, or NULL. */
+/* An array of holds that keep everything, or NULL. */
 int32_t *hold_all(const struct program *p, struct pool *m);
 
 /* The result of a simulation: steps, residences and the exact peak.  Workspaces, addresses and
@@ -123,8 +147,6 @@ int simulate(struct simulator *m, const int32_t *hold, const struct schedule **r
 int schedule_complete(struct simulator *m);
 /* Steps simulated since simulator_new: the unit of planning work. */
 int64_t simulator_work(const struct simulator *m);
-/* The sets of spans that holds may refer to. */
-struct spans *simulator_spans(struct simulator *m);
 
 /* Cuts of the forward pass where few bytes are alive, and the holds of a nesting of segments. */
 struct cuts {

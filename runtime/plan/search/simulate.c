@@ -9,7 +9,6 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include "plan/search/spans.h"
 #include "plan/search/fixed.h"
 
 /* The first or last op of a span, in a list per op. */
@@ -53,7 +52,6 @@ struct simulator {
         int64_t capacity;
     } rewrites;
     int32_t n_rewrites;
-    struct spans spans;
     int32_t *ends_at; /* per op: the first of its list in ends, or -1 */
     struct {
         struct span_end *data;
@@ -67,7 +65,6 @@ void simulator_free(struct simulator *m)
 {
     if (!m)
         return;
-    spans_free(&m->spans);
     pool_free(&m->memory);
     free(m);
 }
@@ -115,11 +112,6 @@ int64_t simulator_work(const struct simulator *m)
     return m->work;
 }
 
-struct spans *simulator_spans(struct simulator *m)
-{
-    return &m->spans;
-}
-
 static int32_t new_residence(struct simulator *m, int32_t s, int32_t step)
 {
     struct schedule *out = &m->out;
@@ -157,7 +149,7 @@ static bool missing(const struct simulator *m, int32_t s)
 static bool spans_cover(const struct simulator *m, int32_t s, int32_t b)
 {
     int32_t n;
-    const struct span *list = spans_of(&m->spans, m->hold[s], &n);
+    const struct span *list = hold_spans(m->hold, m->p->g->n_storages, s, &n);
     for (int32_t i = 0; i < n; i++)
         if (list[i].from <= b && b < list[i].to)
             return true;
@@ -343,11 +335,11 @@ static void list_end(struct simulator *m, int32_t op, int32_t s, bool begins)
 
 static void list_ends(struct simulator *m)
 {
-    for (int32_t s = 0; s < m->p->g->n_storages && m->spans.n_sets > 0; s++) {
-        int32_t n = 0;
-        const struct span *list = NULL;
-        if (hold_has_spans(m->hold[s]))
-            list = spans_of(&m->spans, m->hold[s], &n);
+    int32_t n_storages = m->p->g->n_storages, n;
+    for (int32_t s = 0; s < n_storages && m->hold[n_storages] > 0; s++) {
+        if (!hold_has_spans(m->hold[s]))
+            continue;
+        const struct span *list = hold_spans(m->hold, n_storages, s, &n);
         for (int32_t i = 0; i < n; i++) {
             list_end(m, list[i].from, s, true);
             list_end(m, list[i].to, s, false);

@@ -151,10 +151,8 @@ static void clear(struct stages *x)
     int64_t now = 0;
     x->ticks = 0;
     x->n_steps = 0;
-    for (int32_t s = 0; s < g->n_storages; s++) {
+    for (int32_t s = 0; s < g->n_storages; s++)
         x->uses[s].n = 0;
-        stages_invalidate_hold(x, s);
-    }
     for (int32_t t = 0; t < g->n_ops; t++) {
         x->in->stages[t].touched.n = 0;
         x->in->stages[t].rise = 0;
@@ -195,41 +193,54 @@ int stages_load(struct stages *x, const struct schedule *s)
     return pool_status(&x->memory);
 }
 
-static int hold_of(const struct stages *x, struct spans *spans, int32_t s, struct span *list,
-                   int32_t *hold)
+/* Whether storage s stays from its first to its last use. */
+static bool stays(const struct stages *x, int32_t s)
 {
     const struct uses *l = &x->uses[s];
-    int32_t n = 0;
-    for (int32_t i = 0; i + 1 < l->n; i++) {
-        if (!use_kept(l, i))
-            continue;
-        if (n > 0 && list[n - 1].to == use_stage(l, i))
-            list[n - 1].to = use_stage(l, i + 1);
-        else
-            list[n++] = (struct span){use_stage(l, i), use_stage(l, i + 1)};
-    }
-    *hold = HOLD_ALWAYS;
-    if (!x->p->droppable[s] || l->n < 2 ||
-        (n == 1 && list[0].from == use_stage(l, 0) && list[0].to == use_stage(l, l->n - 1)))
-        return 0;
-    return spans_hold(spans, list, n, hold);
+    int32_t i = 0;
+    while (i + 1 < l->n && use_kept(l, i))
+        i++;
+    return !x->p->droppable[s] || i + 1 >= l->n;
 }
 
-int stages_hold(const struct stages *x, struct spans *spans, int32_t *hold)
+/* Appends the list of spans of storage s: runs of uses between which it is kept. */
+static void add_spans(struct stages *x, int32_t s)
 {
-    const struct graph *g = x->p->g;
-    struct span *list = malloc(((size_t)g->n_ops + 1) * sizeof(*list));
-    int rc = list ? 0 : CKPT_ENOMEM;
-    memcpy(hold, x->in->hold, (size_t)g->n_storages * sizeof(*hold));
-    for (int32_t k = 0; k < x->in->hold_changed.n && !rc; k++) {
-        int32_t s = x->in->hold_changed.data[k];
-        rc = hold_of(x, spans, s, list, &x->in->hold[s]);
-        x->in->marks[s].hold_valid = true;
-        hold[s] = x->in->hold[s];
+    const struct uses *l = &x->uses[s];
+    struct list *h = &x->in->hold;
+    int32_t first = h->n;
+    stages_push(x, h, 0);
+    for (int32_t i = 0; i + 1 < l->n && !x->memory.failed; i++) {
+        if (!use_kept(l, i))
+            continue;
+        if (h->n > first + 1 && h->data[h->n - 1] == use_stage(l, i)) {
+            h->data[h->n - 1] = use_stage(l, i + 1);
+            continue;
+        }
+        stages_push(x, h, use_stage(l, i));
+        stages_push(x, h, use_stage(l, i + 1));
+        h->data[first]++;
     }
-    x->in->hold_changed.n = 0;
-    free(list);
-    return rc;
+}
+
+const int32_t *stages_hold(struct stages *x)
+{
+    int32_t n = x->p->g->n_storages;
+    struct list *h = &x->in->hold;
+    h->n = 0;
+    for (int32_t s = 0; s < n; s++)
+        stages_push(x, h, HOLD_ALWAYS);
+    stages_push(x, h, 0);
+    for (int32_t s = 0; s < n && !x->memory.failed; s++) {
+        if (stays(x, s))
+            continue;
+        h->data[s] = HOLD_SPANS - (h->n - n - 1);
+        add_spans(x, s);
+    }
+    if (x->memory.failed)
+        return NULL;
+    h->data[n] = h->n - n - 1;
+    return h->data;
 }
 
 void stages_free(struct stages *x)
@@ -253,8 +264,7 @@ static void list_tracked(struct stages *x)
     const struct program *p = x->p;
     const struct graph *g = p->g;
     for (int32_t s = 0; s < g->n_storages; s++)
-        x->in->marks[s] = (struct mark){.hold_valid = true,
-                                        .bytes = g->storages[s].bytes,
+        x->in->marks[s] = (struct mark){.bytes = g->storages[s].bytes,
                                         .droppable = p->droppable[s],
                                         .writer = p->writer_start[s],
                                         .n_writers = p->writer_start[s + 1] - p->writer_start[s]};
@@ -287,7 +297,6 @@ static int allocate(struct stages *x)
     POOL_ARRAY(m, in->ran, g->n_ops);
     POOL_ARRAY(m, in->stage_saved, g->n_ops);
     POOL_ARRAY(m, in->change, g->n_ops + 1);
-    POOL_ARRAY(m, in->hold, g->n_storages);
     int rc = range_max_new(&x->top, g->n_ops, m);
     if (!rc)
         rc = fixed_build(x->p, m, &in->fixed);

@@ -32,20 +32,12 @@ static void save(struct stages *x, struct undo_log *f, struct undo was, const in
     f->data[f->n++] = was;
 }
 
-void stages_invalidate_hold(struct stages *x, int32_t s)
-{
-    if (x->in->marks[s].hold_valid)
-        stages_push(x, &x->in->hold_changed, s);
-    x->in->marks[s].hold_valid = false;
-}
-
 void stages_save_uses(struct stages *x, int32_t s)
 {
     const struct uses *l = &x->uses[s];
     if (x->in->marks[s].saved == x->in->move)
         return;
     x->in->marks[s].saved = x->in->move;
-    stages_invalidate_hold(x, s);
     save(x, &x->in->uses, (struct undo){.index = s, .n = l->n}, l->data);
 }
 
