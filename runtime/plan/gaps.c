@@ -132,10 +132,8 @@ static int scan_steps(struct scan *w, const struct graph *g, const struct plan *
     for (int32_t k = 0, n = 0; k < p->n_steps && !rc; k++) {
         const struct graph_op *o = &g->ops[p->steps[k].op];
         bool here = !p->steps[k].on_host; /* a step on the host uses bytes in the host tier */
-        for (int32_t j = 0; j < o->n_reads && here && !rc; j++)
-            rc = scan_use(w, g, g->refs[o->reads + j], k);
-        for (int32_t j = 0; j < o->n_writes && here && !rc; j++)
-            rc = scan_use(w, g, g->refs[o->writes + j], k);
+        for (int32_t j = 0; j < o->n_reads + o->n_writes && here && !rc; j++)
+            rc = scan_use(w, g, graph_ref(g, o, j), k);
         for (; n < p->n_residences && p->residences[n].tier == TIER_DEVICE &&
                p->residences[n].first == k;
              n++)

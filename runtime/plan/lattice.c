@@ -47,7 +47,7 @@ struct cell {
 };
 
 struct lattice {
-    struct frontier *pf;
+    struct frontier *frontier;
     struct machine m;
     int64_t reserved, base[TIER_COUNT];
     struct bound *bound;
@@ -116,7 +116,7 @@ static int sketch_cell(struct lattice *l, struct cell *c)
     if (c->sketched)
         return 0;
     c->sketched = true;
-    return offload_sketch(l->pf, &l->m, &b, c->device - l->reserved, &c->sketch);
+    return offload_sketch(l->frontier, &l->m, &b, c->device - l->reserved, &c->sketch);
 }
 
 static int search_cell(struct lattice *l, struct cell *c)
@@ -126,10 +126,10 @@ static int search_cell(struct lattice *l, struct cell *c)
         return 0;
     c->searched = true;
     if (c->device == SMALLEST)
-        return offload_smallest(l->pf, &l->m, &b, &c->plan);
+        return offload_smallest(l->frontier, &l->m, &b, &c->plan);
     int rc = sketch_cell(l, c);
     return rc ? rc
-              : offload_plan(l->pf, &l->m, &b, c->device - l->reserved, &c->sketch, &c->plan,
+              : offload_plan(l->frontier, &l->m, &b, c->device - l->reserved, &c->sketch, &c->plan,
                              &c->apart);
 }
 
@@ -178,7 +178,7 @@ static int set_cost(struct lattice *l, int32_t i, double least)
         c->cost = fmax(own, least);
         return 0;
     }
-    int rc = own < l->pf->p->seconds ? fastest_of_all(l, &floor) : 0;
+    int rc = own < l->frontier->p->seconds ? fastest_of_all(l, &floor) : 0;
     c = &l->cells.data[i];
     floor = fmax(floor, offload_floor(&c->sketch));
     c->cost = own < fmax(floor, least) ? INFINITY : own;
@@ -396,9 +396,9 @@ static int fastest_smallest(struct lattice *l, const struct budgets *b, double k
                             const struct plan **found)
 {
     const struct staircases f = staircases_of(l, SMALLEST, b);
-    int64_t alive = l->reserved + l->pf->p->persistent + l->pf->options.data[0].load;
+    int64_t alive = l->reserved + l->frontier->p->persistent + l->frontier->options.data[0].load;
     int rc = 0;
-    if (offload_smallest_seconds(l->pf, &l->m) >= known)
+    if (offload_smallest_seconds(l->frontier, &l->m) >= known)
         return 0;
     alive = min_i64(alive, b->device);
     for (int i = 0; i < KINDS && !rc; i++)
@@ -414,7 +414,7 @@ static int fastest_of_all(struct lattice *l, double *seconds)
     int32_t i;
     int rc = 0;
     if (l->floor == 0) {
-        l->floor = l->pf->p->seconds;
+        l->floor = l->frontier->p->seconds;
         rc = find_cell(l, most, &i);
         if (!rc && i >= 0)
             l->floor = fmin(l->floor, l->cells.data[i].plan->seconds);
@@ -469,7 +469,7 @@ int lattice_fastest(struct lattice *l, const struct budgets *b, double limit,
 {
     const struct plan *smallest;
     struct budgets here = *b;
-    double floor = l->pf->p->seconds, known = limit;
+    double floor = l->frontier->p->seconds, known = limit;
     int64_t least;
     int rc = lattice_smallest(l, b, &least, &smallest);
     *found = NULL;
@@ -525,25 +525,25 @@ static bool is_for(const struct lattice *l, const struct machine *m, int64_t res
            l->base[TIER_NVME] == b->tier_base[TIER_NVME] && same_rates(&l->m, m);
 }
 
-int lattice_open(struct frontier *pf, const struct machine *m, int64_t reserved,
+int lattice_open(struct frontier *f, const struct machine *m, int64_t reserved,
                  const struct budgets *b, struct lattice **out)
 {
-    *out = pf->lattice;
-    if (is_for(pf->lattice, m, reserved, b))
+    *out = f->lattice;
+    if (is_for(f->lattice, m, reserved, b))
         return 0;
-    lattice_free(pf->lattice);
-    struct lattice *l = pf->lattice = *out = calloc(1, sizeof(*l));
+    lattice_free(f->lattice);
+    struct lattice *l = f->lattice = *out = calloc(1, sizeof(*l));
     if (!l)
         return CKPT_ENOMEM;
-    *l = (struct lattice){.pf = pf, .m = *m, .reserved = reserved, .apart = 1};
-    if (graph_has_crossings(pf->p->g))
+    *l = (struct lattice){.frontier = f, .m = *m, .reserved = reserved, .apart = 1};
+    if (graph_has_crossings(f->p->g))
         l->apart = OFFLOAD_APART;
     l->m.costs = NULL; /* ops have their prices */
     l->m.n_costs = 0;
     for (int i = 0; i < TIER_COUNT; i++)
         l->base[i] = b->tier_base[i];
-    const struct option *all = &pf->options.data[pf->n - 1];
-    int64_t bytes = reserved + pf->p->persistent + all->load;
+    const struct option *all = &f->options.data[f->n - 1];
+    int64_t bytes = reserved + f->p->persistent + all->load;
     l->most = first_above_all(bytes + bytes / 8);
-    return bound_new(pf, &l->m, &l->bound);
+    return bound_new(f, &l->m, &l->bound);
 }

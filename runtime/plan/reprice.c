@@ -118,9 +118,7 @@ static void update_on_host(struct player *y, int32_t k)
     const struct graph_op *o = op_at(y, k);
     double start = y->host;
     for (int32_t j = 0; j < o->n_reads + o->n_writes; j++) {
-        bool reads = j < o->n_reads;
-        int32_t s = y->g->refs[reads ? o->reads + j : o->writes + j - o->n_reads];
-        int32_t n = on_host(y, s, k);
+        int32_t n = on_host(y, graph_ref(y->g, o, j), k);
         if (n >= 0)
             later(&start, y->there[n]);
     }

@@ -65,10 +65,8 @@ static void note_uses(struct replay *r, int32_t k)
     const struct graph_op *o = op_at(r, k);
     if (r->p->steps[k].again || r->p->steps[k].on_host)
         return;
-    for (int32_t j = 0; j < o->n_reads; j++)
-        r->last_use[r->g->refs[o->reads + j]] = k;
-    for (int32_t j = 0; j < o->n_writes; j++)
-        r->last_use[r->g->refs[o->writes + j]] = k;
+    for (int32_t j = 0; j < o->n_reads + o->n_writes; j++)
+        r->last_use[graph_ref(r->g, o, j)] = k;
 }
 
 /* ---- one step -------------------------------------------------------------------------------- */

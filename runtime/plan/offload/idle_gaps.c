@@ -122,10 +122,8 @@ static void scan_steps(struct scan *w)
         for (; n < p->n_residences && p->residences[n].first == k; n++)
             if (p->residences[n].storage >= 0)
                 w->at[p->residences[n].storage].residence = n;
-        for (int32_t j = 0; j < o->n_reads; j++)
-            scan_use(w, g->refs[o->reads + j], k, false);
-        for (int32_t j = 0; j < o->n_writes; j++)
-            scan_use(w, g->refs[o->writes + j], k, true);
+        for (int32_t j = 0; j < o->n_reads + o->n_writes; j++)
+            scan_use(w, graph_ref(g, o, j), k, j >= o->n_reads);
     }
 }
 

@@ -50,8 +50,9 @@ static void rank_gaps(const struct transfer *x, enum rank rank, struct ranking *
 }
 
 /* The taken gaps of a tier, in the order of their next uses. */
-static void queue_ins(struct transfer *x, enum fate tier, struct ranking *r)
+static void queue_ins(struct transfer *x, int tier)
 {
+    struct ranking *r = &x->ins[tier];
     r->n = 0;
     for (int32_t i = 0; i < x->n; i++) {
         const struct idle_gap *a = &x->list[x->by_use.items[i]];
@@ -60,26 +61,21 @@ static void queue_ins(struct transfer *x, enum fate tier, struct ranking *r)
     }
 }
 
-/* The destination of the copy out; FATE_DROP: there is no copy. */
-static enum fate out_to(const struct idle_gap *a)
+/* The taken gaps with a copy out, by tier, or without one, in the order of out_step.  Gaps that
+ * leave with a gradient have an earlier out_step than in by_out. */
+static void queue_outs(struct transfer *x)
 {
-    return a->clean ? FATE_DROP : a->offload.tier;
-}
-
-/* The taken gaps with this destination in the order of out_step.  Gaps that leave with a gradient
- * have an earlier out_step than in by_out. */
-static void queue_outs(struct transfer *x, enum fate to, struct ranking *r)
-{
-    r->n = 0;
+    x->outs[TIER_HOST].n = x->outs[TIER_NVME].n = x->cleans.n = 0;
     for (int32_t i = 0; i < x->n; i++) {
-        int32_t item = x->by_out.items[i], j = r->n;
+        int32_t item = x->by_out.items[i];
         const struct idle_gap *a = &x->list[item];
-        if (!a->taken || out_to(a) != to)
+        if (!a->taken)
             continue;
+        struct ranking *r = a->clean ? &x->cleans : &x->outs[a->offload.tier];
+        int32_t j = r->n++;
         for (; j > 0 && x->list[r->items[j - 1]].out_step > a->out_step; j--)
             r->items[j] = r->items[j - 1];
         r->items[j] = item;
-        r->n++;
     }
 }
 
@@ -175,11 +171,9 @@ int transfer_try(struct transfer *x, int64_t device, double limit, bool *fits)
     int rc = transfer_assign(x, true, fits);
     if (rc || !*fits)
         return rc;
-    queue_outs(x, FATE_OFFLOAD_HOST, &x->outs[TIER_HOST]);
-    queue_outs(x, FATE_OFFLOAD_NVME, &x->outs[TIER_NVME]);
-    queue_outs(x, FATE_DROP, &x->cleans);
-    queue_ins(x, FATE_OFFLOAD_HOST, &x->ins[TIER_HOST]);
-    queue_ins(x, FATE_OFFLOAD_NVME, &x->ins[TIER_NVME]);
+    queue_outs(x);
+    queue_ins(x, TIER_HOST);
+    queue_ins(x, TIER_NVME);
     transfer_simulate(x, device, limit);
     return 0;
 }
@@ -241,12 +235,11 @@ static int32_t add_below(struct transfer *x, const struct idle_gap *a)
 {
     struct plan *p = x->p;
     const struct offload_times *k = &a->offload;
-    int8_t tier = k->tier == FATE_OFFLOAD_NVME ? TIER_NVME : TIER_HOST;
     bool backing = a->residence < 0;
     p->persistent -= backing ? a->bytes : 0;
-    if (tier == TIER_NVME)
+    if (k->tier == TIER_NVME)
         p->staging_bytes = 2 * PLAN_STAGING_SLOTS * PLAN_STAGING_SLOT;
-    return plan_add_residence(p, (struct residence){a->storage, tier, backing ? 0 : k->out_step,
+    return plan_add_residence(p, (struct residence){a->storage, k->tier, backing ? 0 : k->out_step,
                                                     backing ? p->n_steps - 1 : a->use_step,
                                                     k->tier_offset});
 }

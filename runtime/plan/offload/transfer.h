@@ -15,7 +15,7 @@
  * out_step.
  */
 struct offload_times {
-    enum fate tier; /* FATE_OFFLOAD_HOST or FATE_OFFLOAD_NVME */
+    int8_t tier;
     int32_t out_step, free_step, in_step;
     int64_t tier_offset;
     double out_start, out_end, in_start, in_end; /* seconds, as in struct copy */

@@ -90,10 +90,8 @@ static void find_first(struct updates *u)
 {
     for (int32_t k = u->p->n_steps - 1; k >= 0; k--) {
         const struct graph_op *o = &u->g->ops[u->p->steps[k].op];
-        for (int32_t j = 0; j < o->n_reads; j++)
-            u->first[u->g->refs[o->reads + j]] = k;
-        for (int32_t j = 0; j < o->n_writes; j++)
-            u->first[u->g->refs[o->writes + j]] = k;
+        for (int32_t j = 0; j < o->n_reads + o->n_writes; j++)
+            u->first[graph_ref(u->g, o, j)] = k;
     }
 }
 

@@ -158,7 +158,7 @@ static struct place *find_places(const struct graph *g, struct pool *m)
         const struct graph_op *o = &g->ops[i];
         for (int32_t j = 0; j < o->n_reads + o->n_writes; j++) {
             bool writes = j >= o->n_reads;
-            struct place *t = &at[g->refs[writes ? o->writes + j - o->n_reads : o->reads + j]];
+            struct place *t = &at[graph_ref(g, o, j)];
             t->first = t->first < 0 ? i : t->first;
             t->written = writes ? i : t->written;
             t->needed |= i >= g->n_body && !t->in_tail && !writes;
@@ -212,14 +212,14 @@ static void set_worth_rerun(struct bound *b)
             b->worth_rerun = b->reruns.sums[i];
 }
 
-static int find_facts(struct frontier *pf, const struct schedule *s, struct bound *b)
+static int find_facts(struct frontier *f, const struct schedule *s, struct bound *b)
 {
-    const struct graph *g = pf->p->g;
+    const struct graph *g = f->p->g;
     int32_t peak = s->n_steps ? s->steps.data[s->peak_step].op : 0;
     struct place *at = find_places(g, &b->memory);
-    int rc = list_reruns(pf->p, s, b);
-    b->base = pf->p->seconds - pf->p->queued; /* collectives may all hide */
-    b->alive = (double)s->load + (double)pf->p->persistent;
+    int rc = list_reruns(f->p, s, b);
+    b->base = f->p->seconds - f->p->queued; /* collectives may all hide */
+    b->alive = (double)s->load + (double)f->p->persistent;
     b->tail = seconds_between(g, g->n_body, g->n_ops);
     b->window = b->tail + seconds_between(g, 0, peak < g->n_body ? peak : g->n_body);
     for (int32_t i = 0; i < g->n_storages && !rc; i++) {
@@ -245,15 +245,15 @@ void bound_free(struct bound *b)
     free(b);
 }
 
-int bound_new(struct frontier *pf, const struct machine *m, struct bound **out)
+int bound_new(struct frontier *f, const struct machine *m, struct bound **out)
 {
     struct bound *b = calloc(1, sizeof(*b));
     const struct schedule *s;
-    int32_t *hold = b ? hold_all(pf->p, &b->memory) : NULL;
-    int rc = hold ? simulate(pf->sim, hold, &s) : CKPT_ENOMEM;
+    int32_t *hold = b ? hold_all(f->p, &b->memory) : NULL;
+    int rc = hold ? simulate(f->sim, hold, &s) : CKPT_ENOMEM;
     if (!rc) {
         b->m = m;
-        rc = find_facts(pf, s, b);
+        rc = find_facts(f, s, b);
     }
     if (rc)
         bound_free(b);

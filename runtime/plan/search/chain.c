@@ -79,7 +79,7 @@ struct cutting {
 };
 
 struct cuttings {
-    struct frontier *pf;
+    struct frontier *frontier;
     struct cutting list[CHAINS];
     int32_t n;
     int32_t *hold;
@@ -104,7 +104,7 @@ static int64_t own_bytes(const struct chain *c, int32_t *owner, int32_t n, int32
     for (int32_t i = c->blocks[n].backward; i < c->blocks[n].backward_end; i++) {
         const struct graph_op *o = &g->ops[i];
         for (int32_t j = 0; j < o->n_reads + o->n_writes; j++) {
-            int32_t s = g->refs[j < o->n_reads ? o->reads + j : o->writes + j - o->n_reads];
+            int32_t s = graph_ref(g, o, j);
             if (owner[s] != n + 1 && storage_stays(c->p, s, &first, &last) && first <= at &&
                 at <= last)
                 bytes += g->storages[s].bytes;
@@ -146,7 +146,7 @@ static int build_pareto_sets(struct cuttings *t, struct cutting *c, int64_t work
     for (int32_t i = 0; i < chain->n && !rc; i++) {
         struct pareto_set *f = &c->pareto_sets[chain->blocks[i].class];
         if (!f->n)
-            rc = pareto_build(chain, &chain->blocks[i], t->pf->sim, work / chain->n_classes,
+            rc = pareto_build(chain, &chain->blocks[i], t->frontier->sim, work / chain->n_classes,
                               &t->memory, f);
     }
     return rc;
@@ -350,11 +350,11 @@ static void set_holds(struct cuttings *t, const struct chain *c)
 
 /* Whether the frontier has an option that is as fast with clearly fewer bytes, or one with the same
  * ticks, which is likely the same schedule from another table or budget. */
-static bool is_known(const struct frontier *pf, const struct step *p)
+static bool is_known(const struct frontier *f, const struct step *p)
 {
-    double seconds = schedule_seconds(pf->p, p->ticks);
-    for (int32_t i = 0; i < pf->n && pf->options.data[i].load <= p->bytes; i++) {
-        const struct option *o = &pf->options.data[i];
+    double seconds = schedule_seconds(f->p, p->ticks);
+    for (int32_t i = 0; i < f->n && f->options.data[i].load <= p->bytes; i++) {
+        const struct option *o = &f->options.data[i];
         if (o->seconds <= seconds && (o->load < p->bytes - p->bytes / 32 || o->seconds == seconds))
             return true;
     }
@@ -379,7 +379,7 @@ static struct proposal look_up(const struct cutting *c, int64_t bytes)
  */
 static bool is_exact(const struct cuttings *t, const struct cutting *c)
 {
-    return c->chain.apart && !frontier_anneals(t->pf);
+    return c->chain.apart && !frontier_anneals(t->frontier);
 }
 
 /* Whether all tables are exact; then only the fastest answer matters. */
@@ -405,16 +405,16 @@ static int try_budget(struct cuttings *t, int64_t bytes, int32_t rank)
             all[k] = all[k - 1];
         all[k] = p;
     }
-    if (rank >= n || is_known(t->pf, all[rank].step))
+    if (rank >= n || is_known(t->frontier, all[rank].step))
         return 0;
     choose(&all[rank], t->chosen);
     set_holds(t, &all[rank].from->chain);
     if (is_exact(t, all[rank].from)) {
         const struct step *s = all[rank].step;
-        return frontier_keep(t->pf, t->hold, s->bytes - s->bytes / ROUGH,
-                             schedule_seconds(t->pf->p, s->ticks), 0);
+        return frontier_keep(t->frontier, t->hold, s->bytes - s->bytes / ROUGH,
+                             schedule_seconds(t->frontier->p, s->ticks), 0);
     }
-    int rc = frontier_try(t->pf, t->hold, NULL);
+    int rc = frontier_try(t->frontier, t->hold, NULL);
     return rc < 0 ? rc : 0;
 }
 
@@ -426,7 +426,7 @@ static int try_budgets(struct cuttings *t, int64_t most, int32_t rank, int32_t s
     for (int32_t i = 0; i < BUDGETS && !rc; i++, most -= most / PART) {
         if (i % stride != first)
             continue;
-        if ((rank > 0 || step < COARSE) && simulator_work(t->pf->sim) >= work)
+        if ((rank > 0 || step < COARSE) && simulator_work(t->frontier->sim) >= work)
             return 0;
         rc = try_budget(t, most, rank);
     }
@@ -443,7 +443,7 @@ static bool is_varied(const struct chain *c)
 static int add_cutting(struct cuttings *t, int32_t every, int32_t first)
 {
     struct cutting *c = &t->list[t->n];
-    int rc = chain_build(t->pf->p, every, first, &t->memory, &c->chain);
+    int rc = chain_build(t->frontier->p, every, first, &t->memory, &c->chain);
     if (rc || c->chain.n < 3 || (every > 1 && is_varied(&c->chain)))
         return rc;
     t->n++;
@@ -453,9 +453,9 @@ static int add_cutting(struct cuttings *t, int32_t every, int32_t first)
 
 static int fill_cutting(struct cuttings *t, struct cutting *c, int64_t work)
 {
-    const struct frontier *pf = t->pf;
+    const struct frontier *f = t->frontier;
     int rc = build_pareto_sets(t, c, work);
-    while (pf->options.data[pf->n - 1].load >> c->shift >= UNITS)
+    while (f->options.data[f->n - 1].load >> c->shift >= UNITS)
         c->shift++;
     if (!rc)
         rc = build_groups(t, c);
@@ -464,17 +464,17 @@ static int fill_cutting(struct cuttings *t, struct cutting *c, int64_t work)
 
 static int search_cuttings(struct cuttings *t, int64_t work)
 {
-    struct frontier *pf = t->pf;
-    int64_t most = pf->options.data[pf->n - 1].load, now = simulator_work(pf->sim);
+    struct frontier *f = t->frontier;
+    int64_t most = f->options.data[f->n - 1].load, now = simulator_work(f->sim);
     int rc = 0;
     for (int32_t every = MOST_EVERY; every > 0; every--)
         for (int32_t first = 0; first < every && !rc; first++)
             rc = add_cutting(t, every, first);
-    now -= (int64_t)t->n * pf->p->g->n_ops; /* a cutting visits all ops */
+    now -= (int64_t)t->n * f->p->g->n_ops; /* a cutting visits all ops */
     int64_t end = now + work / 4 * 3;
     for (int32_t i = 0; i < t->n && !rc; i++)
-        rc = fill_cutting(t, &t->list[i], (end - simulator_work(pf->sim)) / (t->n - i));
-    pf->repeats = t->n > 0 && !is_varied(&t->list[t->n - 1].chain);
+        rc = fill_cutting(t, &t->list[i], (end - simulator_work(f->sim)) / (t->n - i));
+    f->repeats = t->n > 0 && !is_varied(&t->list[t->n - 1].chain);
     int32_t ranks = all_exact(t) ? 1 : t->n;
     for (int32_t rank = 0; rank < ranks && !rc; rank++)
         for (int32_t step = COARSE; step > 0 && !rc; step /= 2)
@@ -482,11 +482,11 @@ static int search_cuttings(struct cuttings *t, int64_t work)
     return rc;
 }
 
-int frontier_chain(struct frontier *pf, int64_t work)
+int frontier_chain(struct frontier *f, int64_t work)
 {
-    struct cuttings t = {.pf = pf};
-    t.hold = hold_all(pf->p, &t.memory);
-    POOL_ARRAY(&t.memory, t.chosen, pf->p->g->n_ops);
+    struct cuttings t = {.frontier = f};
+    t.hold = hold_all(f->p, &t.memory);
+    POOL_ARRAY(&t.memory, t.chosen, f->p->g->n_ops);
     POOL_ARRAY(&t.memory, t.units, UNITS);
     int rc = t.memory.failed ? CKPT_ENOMEM : search_cuttings(&t, work);
     pool_free(&t.memory);

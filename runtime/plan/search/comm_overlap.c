@@ -230,49 +230,49 @@ static const double leads[] = {0, 1, 1.5, 3};
 
 enum { LEADS = sizeof(leads) / sizeof(*leads) };
 
-static int offer(struct frontier *pf, const struct option *o, double lead)
+static int offer(struct frontier *f, const struct option *o, double lead)
 {
     struct option with = *o;
     struct plan *p;
     with.lead = lead;
-    int rc = option_steps(pf, &with, &p);
+    int rc = option_steps(f, &with, &p);
     if (rc)
         return rc;
-    if (p->seconds >= pf->floor)
-        rc = frontier_keep(pf, o->hold, p->load, p->seconds, lead);
+    if (p->seconds >= f->floor)
+        rc = frontier_keep(f, o->hold, p->load, p->seconds, lead);
     plan_free(p);
     return rc;
 }
 
-int frontier_overlap(struct frontier *pf)
+int frontier_overlap(struct frontier *f)
 {
-    struct option *before = pf->options.data;
-    int32_t n = pf->n;
+    struct option *before = f->options.data;
+    int32_t n = f->n;
     int rc = 0;
-    if (!graph_has_collectives(pf->p->g))
+    if (!graph_has_collectives(f->p->g))
         return 0;
-    pf->options.data = NULL;
-    pf->options.capacity = pf->n = 0;
+    f->options.data = NULL;
+    f->options.capacity = f->n = 0;
     for (int32_t i = 0; i < n; i++) {
         for (int k = 0; k < LEADS && !rc; k++)
-            rc = offer(pf, &before[i], leads[k]);
+            rc = offer(f, &before[i], leads[k]);
         free(before[i].hold);
     }
     free(before);
     return rc;
 }
 
-int frontier_set_floor(struct frontier *pf)
+int frontier_set_floor(struct frontier *f)
 {
     int rc = 0;
-    for (int k = 0; k < LEADS && graph_has_collectives(pf->p->g) && !rc; k++) {
-        struct option with = pf->options.data[0];
+    for (int k = 0; k < LEADS && graph_has_collectives(f->p->g) && !rc; k++) {
+        struct option with = f->options.data[0];
         struct plan *p;
         with.lead = leads[k];
-        rc = option_steps(pf, &with, &p);
+        rc = option_steps(f, &with, &p);
         if (rc)
             break;
-        pf->floor = k > 0 ? fmin(pf->floor, p->seconds) : p->seconds;
+        f->floor = k > 0 ? fmin(f->floor, p->seconds) : p->seconds;
         plan_free(p);
     }
     return rc;

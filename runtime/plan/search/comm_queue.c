@@ -61,7 +61,7 @@ static void add_call(struct comm_queue *q, struct trace *t, int32_t k)
     *c = (struct call){.step = k, .after = -1, .seconds = o->comm_seconds};
     for (int32_t j = 0; j < o->n_reads + o->n_writes; j++) {
         bool reads = j < o->n_reads;
-        int32_t s = q->g->refs[reads ? o->reads + j : o->writes + j - o->n_reads];
+        int32_t s = graph_ref(q->g, o, j);
         t->calls[s] = q->n;
         if (t->written[s] > c->after)
             c->after = t->written[s];
@@ -177,10 +177,8 @@ void comm_queue_pass(struct comm_queue *q, int32_t k, double now, double least)
     c->end = start + c->seconds;
     q->next++;
     const struct graph_op *o = &q->g->ops[q->p->steps[k].op];
-    for (int32_t j = 0; j < o->n_reads; j++)
-        q->busy[q->g->refs[o->reads + j]] = c->end;
-    for (int32_t j = 0; j < o->n_writes; j++)
-        q->busy[q->g->refs[o->writes + j]] = c->end;
+    for (int32_t j = 0; j < o->n_reads + o->n_writes; j++)
+        q->busy[graph_ref(q->g, o, j)] = c->end;
 }
 
 void comm_queue_leave(struct comm_queue *q, int32_t s)

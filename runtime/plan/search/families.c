@@ -20,7 +20,7 @@ struct shape {
 #define SMALL      512 /* ops; in larger programs a schedule that holds nothing is too long */
 
 struct family {
-    struct frontier *pf;
+    struct frontier *frontier;
     struct cuts cuts;
     struct order order;
     struct shape shapes[MAX_SHAPES];
@@ -63,14 +63,14 @@ static void list_shapes(struct family *f)
     for (size_t i = 0; i < COUNT(counts); i++)
         if (counts[i] < most)
             add_shape(f, (struct shape){SHAPE_NEST, counts[i], 1});
-    if (f->pf->p->g->n_ops <= SMALL)
+    if (f->frontier->p->g->n_ops <= SMALL)
         add_shape(f, (struct shape){SHAPE_NEVER, 0, 0});
     list_nested(f, most);
 }
 
 static void apply_shape(struct family *f, const struct shape *s)
 {
-    const struct program *p = f->pf->p;
+    const struct program *p = f->frontier->p;
     int32_t segments[2] = {s->a, s->b};
     if (s->kind == SHAPE_NEVER) {
         for (int32_t i = 0; i < p->g->n_storages; i++)
@@ -89,7 +89,7 @@ static void apply_shape(struct family *f, const struct shape *s)
 static int try_share(struct family *f, double share)
 {
     const struct order *o = &f->order;
-    const struct graph *g = f->pf->p->g;
+    const struct graph *g = f->frontier->p->g;
     int64_t dropped = 0;
     memcpy(f->hold, f->base, (size_t)g->n_storages * sizeof(*f->hold));
     for (int32_t i = 0; i < o->n; i++) {
@@ -97,13 +97,13 @@ static int try_share(struct family *f, double share)
             f->hold[o->storages[i]] = HOLD_ALWAYS;
         dropped += g->storages[o->storages[i]].bytes;
     }
-    int rc = frontier_try(f->pf, f->hold, NULL);
+    int rc = frontier_try(f->frontier, f->hold, NULL);
     return rc < 0 ? rc : 0;
 }
 
 static bool work_done(const struct family *f)
 {
-    return simulator_work(f->pf->sim) >= f->work;
+    return simulator_work(f->frontier->sim) >= f->work;
 }
 
 /* Tries every shape with 1 of the bytes dropped in round 0, 1/2 in round 1, 1/4 and 3/4 in round 2,
@@ -131,15 +131,15 @@ static int try_all(struct family *f)
     return rc;
 }
 
-int frontier_families(struct frontier *pf, int64_t work)
+int frontier_families(struct frontier *frontier, int64_t work)
 {
-    struct family f = {.pf = pf, .work = simulator_work(pf->sim) + work};
+    struct family f = {.frontier = frontier, .work = simulator_work(frontier->sim) + work};
     struct pool m = {NULL, false};
-    POOL_ARRAY(&m, f.base, pf->p->g->n_storages);
-    POOL_ARRAY(&m, f.hold, pf->p->g->n_storages);
-    int rc = cuts_build(pf->p, &m, &f.cuts);
+    POOL_ARRAY(&m, f.base, frontier->p->g->n_storages);
+    POOL_ARRAY(&m, f.hold, frontier->p->g->n_storages);
+    int rc = cuts_build(frontier->p, &m, &f.cuts);
     if (!rc)
-        rc = order_build(pf->p, &m, &f.order);
+        rc = order_build(frontier->p, &m, &f.order);
     if (!rc)
         rc = try_all(&f);
     pool_free(&m);

@@ -17,11 +17,8 @@ static void find_fixed(struct fixed *y)
     for (int32_t s = 0; s < g->n_storages; s++)
         y->is[s] = storage_placed(g, s) && !p->droppable[s];
     for (int32_t i = 0; i < g->n_ops; i++)
-        for (int32_t j = 0; j < g->ops[i].n_reads && p->rerun[i]; j++)
-            y->is[g->refs[g->ops[i].reads + j]] = false;
-    for (int32_t i = 0; i < g->n_ops; i++)
-        for (int32_t j = 0; j < g->ops[i].n_writes && p->rerun[i]; j++)
-            y->is[g->refs[g->ops[i].writes + j]] = false;
+        for (int32_t j = 0; j < g->ops[i].n_reads + g->ops[i].n_writes && p->rerun[i]; j++)
+            y->is[graph_ref(g, &g->ops[i], j)] = false;
     for (int32_t s = 0; s < g->n_storages; s++)
         if (g->storages[s].carried && storage_placed(g, s) && p->last_use[s] >= 0 && !y->is[s])
             y->carried[y->n_carried++] = s;
@@ -80,7 +77,7 @@ static int64_t meet(struct fixed *y, int32_t i)
     const struct graph_op *o = &g->ops[i];
     int64_t bytes = 0;
     for (int32_t j = 0; j < o->n_reads + o->n_writes; j++) {
-        int32_t s = g->refs[j < o->n_reads ? o->reads + j : o->writes + j - o->n_reads];
+        int32_t s = graph_ref(g, o, j);
         if (y->is[s] && y->met[s] != y->round)
             bytes += g->storages[s].bytes;
         y->met[s] = y->round;

@@ -199,20 +199,20 @@ struct frontier {
 };
 
 /* Whether the local search covers all loads, and not only those below a leap of the chain. */
-bool frontier_anneals(const struct frontier *pf);
+bool frontier_anneals(const struct frontier *f);
 /* Simulates hold and adds it unless a known option is better.  *result (may be NULL) is set as by
  * simulate. */
-int frontier_try(struct frontier *pf, const int32_t *hold, const struct schedule **result);
+int frontier_try(struct frontier *f, const int32_t *hold, const struct schedule **result);
 /* The fastest option whose load is at most bytes, or NULL. */
-const struct option *frontier_within(const struct frontier *pf, int64_t bytes);
+const struct option *frontier_within(const struct frontier *f, int64_t bytes);
 /* Adds a schedule unless a known option is better. */
-int frontier_keep(struct frontier *pf, const int32_t *hold, int64_t load, double seconds,
+int frontier_keep(struct frontier *f, const int32_t *hold, int64_t load, double seconds,
                   double lead);
 /* The three searches, each in the file of its name.  They stop after work steps.  The local search
  * has no target above most bytes.  Return 0 or CKPT_ENOMEM. */
-int frontier_families(struct frontier *pf, int64_t work);
-int frontier_chain(struct frontier *pf, int64_t work);
-int frontier_anneal(struct frontier *pf, int64_t work, int64_t most);
+int frontier_families(struct frontier *f, int64_t work);
+int frontier_chain(struct frontier *f, int64_t work);
+int frontier_anneal(struct frontier *f, int64_t work, int64_t most);
 
 /* A request for a plan. */
 struct request {
@@ -237,21 +237,21 @@ struct smallest {
 };
 
 /* The option with the smallest placed peak among those faster than seconds, or NULL. */
-int smallest_faster(struct frontier *pf, double seconds, struct option **best);
+int smallest_faster(struct frontier *f, double seconds, struct option **best);
 
 /* The fastest plan under these budgets. */
-int answer_within(struct frontier *pf, const struct request *q, const struct budgets *b,
+int answer_within(struct frontier *f, const struct request *q, const struct budgets *b,
                   struct answer *a);
 /* The smallest device budget that has a plan with these lower tiers.  plan is NULL if there is
  * none. */
-int smallest_device(struct frontier *pf, const struct request *q, const struct budgets *b,
+int smallest_device(struct frontier *f, const struct request *q, const struct budgets *b,
                     struct smallest *s);
 
 /* Writes the message of a refusal.  Returns CKPT_EBUDGET or CKPT_ENOMEM. */
-int plan_refuse(struct frontier *pf, const struct request *q, struct error *error);
+int plan_refuse(struct frontier *f, const struct request *q, struct error *error);
 
 /* The plan of an option, without addresses. */
-int option_steps(struct frontier *pf, const struct option *o, struct plan **plan);
+int option_steps(struct frontier *f, const struct option *o, struct plan **plan);
 /* The most that updates on the host can save. */
 struct hosted_bounds {
     double seconds;   /* of a step */
@@ -279,23 +279,23 @@ struct point {
 };
 
 /* Searches for the fastest point within device bytes. */
-int offload_sketch(struct frontier *pf, const struct machine *m, const struct budgets *b,
+int offload_sketch(struct frontier *f, const struct machine *m, const struct budgets *b,
                    int64_t device, struct point *sketch);
 /* A lower bound of the seconds of plans made from a sketch. */
 double offload_floor(const struct point *sketch);
 /* Makes a plan with addresses from a sketch within device bytes; *plan is NULL if none is found.
  * Other programs may have fixed the addresses of copies that run into the next step.  *apart is set
  * if the plan uses other addresses; it is chosen only if it is OFFLOAD_APART times as fast. */
-int offload_plan(struct frontier *pf, const struct machine *m, const struct budgets *b,
+int offload_plan(struct frontier *f, const struct machine *m, const struct budgets *b,
                  int64_t device, const struct point *sketch, struct plan **plan, bool *apart);
 #define OFFLOAD_APART 1.02
 /* Whether other programs have fixed such addresses. */
 bool graph_has_crossings(const struct graph *g);
 /* Searches for the plan with offloads that needs the fewest device bytes; *plan is NULL if none is
  * found. */
-int offload_smallest(struct frontier *pf, const struct machine *m, const struct budgets *b,
+int offload_smallest(struct frontier *f, const struct machine *m, const struct budgets *b,
                      struct plan **plan);
 /* A lower bound of the seconds of plans from offload_smallest under any budgets. */
-double offload_smallest_seconds(const struct frontier *pf, const struct machine *m);
+double offload_smallest_seconds(const struct frontier *f, const struct machine *m);
 
 #endif
