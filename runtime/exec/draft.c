@@ -358,6 +358,8 @@ static int search_plan(struct ckpt_program *p, const struct budgets *budgets)
         rc = search(p, budgets);
     if (!rc && ps->options->verify)
         rc = plan_check(p->graph, p->plan, ps->error);
+    if (!rc && ps->options->verify)
+        rc = plan_check_times(p->graph, &ps->machine, p->plan, ps->error);
     return rc ? fail_with(ps, rc, ps->error->text) : 0;
 }
 

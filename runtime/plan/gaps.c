@@ -2,6 +2,7 @@
 /* The gaps of a plan and their fates, and its bytes by purpose. */
 #include <stdlib.h>
 #include "plan/plan.h"
+#include "plan/pool.h"
 
 /* ---- offloads -------------------------------------------------------------------------------- */
 
@@ -56,26 +57,21 @@ static struct offload offload_of(const struct plan *p, const struct copy *in, in
 
 int plan_offloads(const struct graph *g, const struct plan *p, struct offload **list, int32_t *n)
 {
-    size_t residences = (size_t)p->n_residences + 1;
+    struct pool m = {NULL, false};
     struct offload *all = malloc(((size_t)p->n_copies + 1) * sizeof(*all));
-    int32_t *last = malloc(((size_t)g->n_storages + 1) * sizeof(*last));
-    int32_t *before = malloc(residences * sizeof(*before));
-    const struct copy **out = calloc(residences, sizeof(*out));
-    bool good = all && last && before && out;
+    int32_t *last = pool_filled(&m, g->n_storages, -1);
+    int32_t *before = pool_filled(&m, p->n_residences, 0);
+    const struct copy **out = pool_array(&m, p->n_residences, sizeof(*out));
+    bool good = all && !m.failed;
     *n = 0;
-    if (good) {
-        for (int32_t s = 0; s < g->n_storages; s++)
-            last[s] = -1;
+    if (good)
         find_neighbours(p, last, before, out);
-        for (int32_t i = 0; i < p->n_copies; i++) {
-            const struct copy *c = &p->copies[i];
-            if (brings(g, p, c))
-                all[(*n)++] = offload_of(p, c, before[c->to], out[before[c->to]]);
-        }
+    for (int32_t i = 0; i < p->n_copies && good; i++) {
+        const struct copy *c = &p->copies[i];
+        if (brings(g, p, c))
+            all[(*n)++] = offload_of(p, c, before[c->to], out[before[c->to]]);
     }
-    free(last);
-    free(before);
-    free(out);
+    pool_free(&m);
     if (!good)
         free(all);
     *list = good ? all : NULL;
@@ -97,6 +93,7 @@ struct scan {
         int64_t capacity;
     } gaps;
     int32_t n;
+    struct pool memory;
 };
 
 static enum fate fate_below(const struct offload *o)
@@ -135,10 +132,8 @@ static int scan_steps(struct scan *w, const struct graph *g, const struct plan *
     for (int32_t k = 0, n = 0; k < p->n_steps && !rc; k++) {
         const struct graph_op *o = &g->ops[p->steps[k].op];
         bool here = !p->steps[k].on_host; /* a step on the host uses bytes in the host tier */
-        for (int32_t j = 0; j < o->n_reads && here && !rc; j++)
-            rc = scan_use(w, g, g->refs[o->reads + j], k);
-        for (int32_t j = 0; j < o->n_writes && here && !rc; j++)
-            rc = scan_use(w, g, g->refs[o->writes + j], k);
+        for (int32_t j = 0; j < o->n_reads + o->n_writes && here && !rc; j++)
+            rc = scan_use(w, g, graph_ref(g, o, j), k);
         for (; n < p->n_residences && p->residences[n].tier == TIER_DEVICE &&
                p->residences[n].first == k;
              n++)
@@ -165,16 +160,12 @@ static int compare_gaps(const void *a, const void *b)
 
 static int scan_start(struct scan *w, const struct graph *g, const struct plan *p)
 {
-    size_t count = (size_t)g->n_storages + 1;
-    w->used = malloc(count * sizeof(*w->used));
-    w->ends = malloc(count * sizeof(*w->ends));
-    w->away = malloc(count * sizeof(*w->away));
-    w->next = malloc(((size_t)p->n_copies + 1) * sizeof(*w->next));
-    if (!w->used || !w->ends || !w->away || !w->next ||
-        plan_offloads(g, p, &w->offloads, &w->n_offloads))
+    w->used = pool_filled(&w->memory, g->n_storages, -1);
+    w->ends = pool_filled(&w->memory, g->n_storages, -1);
+    w->away = pool_filled(&w->memory, g->n_storages, -1);
+    w->next = pool_filled(&w->memory, p->n_copies, -1);
+    if (w->memory.failed || plan_offloads(g, p, &w->offloads, &w->n_offloads))
         return CKPT_ENOMEM;
-    for (size_t s = 0; s < count; s++)
-        w->used[s] = w->ends[s] = w->away[s] = -1;
     for (int32_t i = 0; i < w->n_offloads; i++) {
         w->next[i] = w->away[w->offloads[i].storage];
         w->away[w->offloads[i].storage] = i;
@@ -190,10 +181,7 @@ int plan_gaps(const struct graph *g, const struct plan *p, struct gap **gaps, in
     int rc = scan_start(&w, g, p);
     if (!rc)
         rc = scan_steps(&w, g, p);
-    free(w.used);
-    free(w.ends);
-    free(w.away);
-    free(w.next);
+    pool_free(&w.memory);
     free(w.offloads);
     if (rc) {
         free(w.gaps.data);

@@ -47,7 +47,7 @@ struct cell {
 };
 
 struct lattice {
-    struct frontier *pf;
+    struct frontier *frontier;
     struct machine m;
     int64_t reserved, base[TIER_COUNT];
     struct bound *bound;
@@ -75,10 +75,12 @@ static int64_t rung_at(int64_t bytes, int bits)
 /*
  * Device rungs are 3 to 6 % apart: 15G, 15.5G, 16G, 17G, ...  In a search for speed host rungs are
  * 8G, 12G, 16G, 24G, ... and NVMe rungs 8G, 16G, ...  Searches with closer budgets give results in
- * any order.  A search for the fewest device bytes is cheap, and host memory between two rungs is
- * unused, so its host rungs are 6 to 12 % apart.
+ * any order.  A search for the fewest device bytes is cheap, and memory between two rungs is
+ * unused, so its rungs of the host, and of NVMe alone, are 6 to 12 % apart.  With both tiers NVMe
+ * rungs twice as close did not need fewer bytes everywhere: a point counts as needing no fewer than
+ * those above it.
  */
-enum { DEVICE_BITS = 4, HOST_BITS = 1, SMALLEST_HOST_BITS = 3, NVME_BITS = 0 };
+enum { DEVICE_BITS = 4, HOST_BITS = 1, NVME_BITS = 0, SMALLEST_BITS = 3 };
 
 /* The next rung of a lower tier below the used bytes.  After four octaves of rungs, and eight rungs
  * at least, the bytes are halved each time, since each rung is a search. */
@@ -114,7 +116,7 @@ static int sketch_cell(struct lattice *l, struct cell *c)
     if (c->sketched)
         return 0;
     c->sketched = true;
-    return offload_sketch(l->pf, &l->m, &b, c->device - l->reserved, &c->sketch);
+    return offload_sketch(l->frontier, &l->m, &b, c->device - l->reserved, &c->sketch);
 }
 
 static int search_cell(struct lattice *l, struct cell *c)
@@ -124,10 +126,10 @@ static int search_cell(struct lattice *l, struct cell *c)
         return 0;
     c->searched = true;
     if (c->device == SMALLEST)
-        return offload_smallest(l->pf, &l->m, &b, &c->plan);
+        return offload_smallest(l->frontier, &l->m, &b, &c->plan);
     int rc = sketch_cell(l, c);
     return rc ? rc
-              : offload_plan(l->pf, &l->m, &b, c->device - l->reserved, &c->sketch, &c->plan,
+              : offload_plan(l->frontier, &l->m, &b, c->device - l->reserved, &c->sketch, &c->plan,
                              &c->apart);
 }
 
@@ -176,7 +178,7 @@ static int set_cost(struct lattice *l, int32_t i, double least)
         c->cost = fmax(own, least);
         return 0;
     }
-    int rc = own < l->pf->p->seconds ? fastest_of_all(l, &floor) : 0;
+    int rc = own < l->frontier->p->seconds ? fastest_of_all(l, &floor) : 0;
     c = &l->cells.data[i];
     floor = fmax(floor, offload_floor(&c->sketch));
     c->cost = own < fmax(floor, least) ? INFINITY : own;
@@ -205,7 +207,7 @@ static int column_next(struct lattice *l, const struct stairs *s, struct column 
 {
     int64_t base = l->base[TIER_HOST], used = host_bytes(l, l->cells.data[c->first].plan);
     struct cell next = {.kind = s->kind, .device = s->first.device, .nvme = s->nvme};
-    int bits = s->first.device == SMALLEST ? SMALLEST_HOST_BITS : HOST_BITS;
+    int bits = s->first.device == SMALLEST ? SMALLEST_BITS : HOST_BITS;
     next.host = rung_below(used, base, bits, c->k++);
     c->first = -1;
     return used > base ? find_cell(l, next, &c->first) : 0;
@@ -214,11 +216,14 @@ static int column_next(struct lattice *l, const struct stairs *s, struct column 
 /* The cell below i in a column, or -1. */
 static int cell_below(struct lattice *l, const struct column *c, int32_t k, int32_t *i)
 {
-    int64_t base = l->base[TIER_NVME], used = nvme_bytes(l, l->cells.data[*i].plan);
-    struct cell next = {.kind = l->cells.data[*i].kind,
-                        .device = l->cells.data[*i].device,
+    const struct cell *from = &l->cells.data[*i];
+    int64_t base = l->base[TIER_NVME], used = nvme_bytes(l, from->plan);
+    bool close = from->kind == NVME_ALONE && from->device == SMALLEST;
+    int bits = close ? SMALLEST_BITS : NVME_BITS;
+    struct cell next = {.kind = from->kind,
+                        .device = from->device,
                         .host = host_bytes(l, l->cells.data[c->first].plan),
-                        .nvme = rung_below(used, base, NVME_BITS, k)};
+                        .nvme = rung_below(used, base, bits, k)};
     *i = -1;
     return used > base ? find_cell(l, next, i) : 0;
 }
@@ -391,9 +396,9 @@ static int fastest_smallest(struct lattice *l, const struct budgets *b, double k
                             const struct plan **found)
 {
     const struct staircases f = staircases_of(l, SMALLEST, b);
-    int64_t alive = l->reserved + l->pf->p->persistent + l->pf->options.data[0].load;
+    int64_t alive = l->reserved + l->frontier->p->persistent + l->frontier->options.data[0].load;
     int rc = 0;
-    if (offload_smallest_seconds(l->pf, &l->m) >= known)
+    if (offload_smallest_seconds(l->frontier, &l->m) >= known)
         return 0;
     alive = min_i64(alive, b->device);
     for (int i = 0; i < KINDS && !rc; i++)
@@ -409,7 +414,7 @@ static int fastest_of_all(struct lattice *l, double *seconds)
     int32_t i;
     int rc = 0;
     if (l->floor == 0) {
-        l->floor = l->pf->p->seconds;
+        l->floor = l->frontier->p->seconds;
         rc = find_cell(l, most, &i);
         if (!rc && i >= 0)
             l->floor = fmin(l->floor, l->cells.data[i].plan->seconds);
@@ -464,7 +469,7 @@ int lattice_fastest(struct lattice *l, const struct budgets *b, double limit,
 {
     const struct plan *smallest;
     struct budgets here = *b;
-    double floor = l->pf->p->seconds, known = limit;
+    double floor = l->frontier->p->seconds, known = limit;
     int64_t least;
     int rc = lattice_smallest(l, b, &least, &smallest);
     *found = NULL;
@@ -520,25 +525,25 @@ static bool is_for(const struct lattice *l, const struct machine *m, int64_t res
            l->base[TIER_NVME] == b->tier_base[TIER_NVME] && same_rates(&l->m, m);
 }
 
-int lattice_open(struct frontier *pf, const struct machine *m, int64_t reserved,
+int lattice_open(struct frontier *f, const struct machine *m, int64_t reserved,
                  const struct budgets *b, struct lattice **out)
 {
-    *out = pf->lattice;
-    if (is_for(pf->lattice, m, reserved, b))
+    *out = f->lattice;
+    if (is_for(f->lattice, m, reserved, b))
         return 0;
-    lattice_free(pf->lattice);
-    struct lattice *l = pf->lattice = *out = calloc(1, sizeof(*l));
+    lattice_free(f->lattice);
+    struct lattice *l = f->lattice = *out = calloc(1, sizeof(*l));
     if (!l)
         return CKPT_ENOMEM;
-    *l = (struct lattice){.pf = pf, .m = *m, .reserved = reserved, .apart = 1};
-    if (graph_has_crossings(pf->p->g))
+    *l = (struct lattice){.frontier = f, .m = *m, .reserved = reserved, .apart = 1};
+    if (graph_has_crossings(f->p->g))
         l->apart = OFFLOAD_APART;
     l->m.costs = NULL; /* ops have their prices */
     l->m.n_costs = 0;
     for (int i = 0; i < TIER_COUNT; i++)
         l->base[i] = b->tier_base[i];
-    const struct option *all = &pf->options.data[pf->n - 1];
-    int64_t bytes = reserved + pf->p->persistent + all->load;
+    const struct option *all = &f->options.data[f->n - 1];
+    int64_t bytes = reserved + f->p->persistent + all->load;
     l->most = first_above_all(bytes + bytes / 8);
-    return bound_new(pf, &l->m, &l->bound);
+    return bound_new(f, &l->m, &l->bound);
 }

@@ -13,7 +13,7 @@ struct lattice;
  * belongs to the frontier and is cached for the next call with the same arguments.  Returns 0 or
  * CKPT_ENOMEM.
  */
-int lattice_open(struct frontier *pf, const struct machine *m, int64_t reserved,
+int lattice_open(struct frontier *f, const struct machine *m, int64_t reserved,
                  const struct budgets *b, struct lattice **l);
 void lattice_free(struct lattice *l);
 

@@ -48,26 +48,26 @@ static int copy_schedule(const struct graph *g, const struct schedule *s, struct
     return plan_sort(p);
 }
 
-int option_steps(struct frontier *pf, const struct option *o, struct plan **out)
+int option_steps(struct frontier *f, const struct option *o, struct plan **out)
 {
-    const struct graph *g = pf->p->g;
+    const struct graph *g = f->p->g;
     const struct schedule *s;
     struct plan *p = calloc(1, sizeof(*p));
-    int rc = p ? simulate(pf->sim, o->hold, &s) : CKPT_ENOMEM;
+    int rc = p ? simulate(f->sim, o->hold, &s) : CKPT_ENOMEM;
     if (!rc)
-        rc = schedule_complete(pf->sim);
+        rc = schedule_complete(f->sim);
     if (!rc)
         rc = copy_schedule(g, s, p);
     if (rc) {
         plan_free(p);
         return rc;
     }
-    p->signature = pf->p->signature;
-    p->persistent = pf->p->persistent;
+    p->signature = f->p->signature;
+    p->persistent = f->p->persistent;
     p->load = s->load;
     p->peak_step = s->peak_step;
-    p->seconds = schedule_seconds(pf->p, s->ticks);
-    p->recompute_seconds = p->seconds - pf->p->seconds;
+    p->seconds = schedule_seconds(f->p, s->ticks);
+    p->recompute_seconds = p->seconds - f->p->seconds;
     rc = comm_overlap(g, o->lead, p);
     if (rc)
         plan_free(p);
@@ -77,15 +77,15 @@ int option_steps(struct frontier *pf, const struct option *o, struct plan **out)
 }
 
 /* Places an option: sets its plan and its peak with addresses. */
-static int place_option(struct frontier *pf, struct option *o)
+static int place_option(struct frontier *f, struct option *o)
 {
     if (o->plan)
         return 0;
     struct plan *p;
-    int rc = option_steps(pf, o, &p);
+    int rc = option_steps(f, o, &p);
     if (rc)
         return rc;
-    rc = plan_set_offsets(pf->p->g, p, p->load, false);
+    rc = plan_set_offsets(f->p->g, p, p->load, false);
     if (rc) {
         plan_free(p);
         return rc;
@@ -121,23 +121,23 @@ static int copy_plan(const struct plan *from, struct plan **out)
 }
 
 /* An option with addresses, as a plan without budgets. */
-static int option_plan(struct frontier *pf, struct option *o, struct plan **out)
+static int option_plan(struct frontier *f, struct option *o, struct plan **out)
 {
-    int rc = place_option(pf, o);
+    int rc = place_option(f, o);
     return rc ? rc : copy_plan(o->plan, out);
 }
 
-int smallest_faster(struct frontier *pf, double seconds, struct option **best)
+int smallest_faster(struct frontier *f, double seconds, struct option **best)
 {
-    int32_t failed = 0, most = pf->p->g->n_ops > HUGE ? 1 : STUBBORN;
+    int32_t failed = 0, most = f->p->g->n_ops > HUGE ? 1 : STUBBORN;
     *best = NULL;
-    for (int32_t i = 0; i < pf->n && failed < most; i++) {
-        struct option *o = &pf->options.data[i];
+    for (int32_t i = 0; i < f->n && failed < most; i++) {
+        struct option *o = &f->options.data[i];
         if (*best && o->load > (*best)->placed)
             break;
         if (o->seconds >= seconds)
             continue;
-        int rc = place_option(pf, o);
+        int rc = place_option(f, o);
         if (rc)
             return rc;
         bool less = !*best || o->placed <= (*best)->placed;
@@ -148,14 +148,14 @@ int smallest_faster(struct frontier *pf, double seconds, struct option **best)
 }
 
 /* The fastest option that fits, or NULL. */
-static int fastest_within(struct frontier *pf, int64_t bytes, struct option **best)
+static int fastest_within(struct frontier *f, int64_t bytes, struct option **best)
 {
     *best = NULL;
-    for (int32_t i = pf->n - 1; i >= 0 && !*best; i--) {
-        struct option *o = &pf->options.data[i];
+    for (int32_t i = f->n - 1; i >= 0 && !*best; i--) {
+        struct option *o = &f->options.data[i];
         if (o->load > bytes)
             continue;
-        int rc = place_option(pf, o);
+        int rc = place_option(f, o);
         if (rc)
             return rc;
         if (o->placed <= bytes)
@@ -165,12 +165,12 @@ static int fastest_within(struct frontier *pf, int64_t bytes, struct option **be
 }
 
 /* The option with the smallest placed peak; among equals the one that that budget would choose. */
-static int find_smallest(struct frontier *pf, struct option **smallest)
+static int find_smallest(struct frontier *f, struct option **smallest)
 {
     struct option *chosen;
-    int rc = smallest_faster(pf, INFINITY, smallest);
+    int rc = smallest_faster(f, INFINITY, smallest);
     while (!rc) {
-        rc = fastest_within(pf, (*smallest)->placed, &chosen);
+        rc = fastest_within(f, (*smallest)->placed, &chosen);
         if (rc || chosen->placed == (*smallest)->placed)
             break;
         *smallest = chosen;
@@ -197,26 +197,26 @@ static int64_t plan_bytes(const struct request *q, const struct plan *p)
     return q->reserved + p->persistent + p->transient;
 }
 
-int answer_within(struct frontier *pf, const struct request *q, const struct budgets *b,
+int answer_within(struct frontier *f, const struct request *q, const struct budgets *b,
                   struct answer *a)
 {
-    int64_t transient = b->device - q->reserved - pf->p->persistent;
+    int64_t transient = b->device - q->reserved - f->p->persistent;
     *a = (struct answer){NULL, NULL};
     int rc = 0;
     if (!q->backings && transient >= q->smallest->placed)
-        rc = fastest_within(pf, transient, &a->option);
+        rc = fastest_within(f, transient, &a->option);
     if (!rc && has_tiers(q, b))
         rc = lattice_fastest(q->lattice, b, a->option ? a->option->seconds : INFINITY,
                              &a->offloaded);
     return rc;
 }
 
-int smallest_device(struct frontier *pf, const struct request *q, const struct budgets *b,
+int smallest_device(struct frontier *f, const struct request *q, const struct budgets *b,
                     struct smallest *s)
 {
     const struct plan *offloaded = NULL;
     int64_t bytes = INT64_MAX;
-    int rc = place_option(pf, q->smallest);
+    int rc = place_option(f, q->smallest);
     *s = (struct smallest){INT64_MAX, NULL};
     if (!rc && has_tiers(q, b))
         rc = lattice_smallest(q->lattice, b, &bytes, &offloaded);
@@ -230,50 +230,50 @@ int smallest_device(struct frontier *pf, const struct request *q, const struct b
 }
 
 /* Sets the other numbers of the plan table: smallest budget, next faster budget, bound. */
-static int set_outlook(struct frontier *pf, const struct request *q, struct plan *p)
+static int set_outlook(struct frontier *f, const struct request *q, struct plan *p)
 {
     struct option *next;
     struct smallest least;
-    int rc = smallest_device(pf, q, &q->budgets, &least);
+    int rc = smallest_device(f, q, &q->budgets, &least);
     if (!rc)
-        rc = smallest_faster(pf, p->seconds, &next);
+        rc = smallest_faster(f, p->seconds, &next);
     if (rc)
         return rc;
     p->budgets = q->budgets;
     p->min_budget = least.bytes;
     p->min_peak_op = least.plan->n_steps ? least.plan->steps[least.plan->peak_step].op : -1;
-    p->next_budget = next ? q->reserved + pf->p->persistent + next->placed : 0;
+    p->next_budget = next ? q->reserved + f->p->persistent + next->placed : 0;
     p->next_seconds = next ? next->seconds : 0;
     p->bound_seconds = lattice_bound(q->lattice, &q->budgets);
     return 0;
 }
 
-static int choose(struct frontier *pf, const struct request *q, struct plan **out,
+static int choose(struct frontier *f, const struct request *q, struct plan **out,
                   struct error *error)
 {
     struct answer a;
-    int rc = answer_within(pf, q, &q->budgets, &a);
+    int rc = answer_within(f, q, &q->budgets, &a);
     if (!rc && !a.offloaded && !a.option)
-        return plan_refuse(pf, q, error);
+        return plan_refuse(f, q, error);
     if (!rc)
-        rc = a.offloaded ? copy_plan(a.offloaded, out) : option_plan(pf, a.option, out);
-    return rc ? rc : set_outlook(pf, q, *out);
+        rc = a.offloaded ? copy_plan(a.offloaded, out) : option_plan(f, a.option, out);
+    return rc ? rc : set_outlook(f, q, *out);
 }
 
-int frontier_plan(struct frontier *pf, const struct machine *m, const struct budgets *b,
+int frontier_plan(struct frontier *f, const struct machine *m, const struct budgets *b,
                   int64_t reserved, struct plan **p, struct error *error)
 {
-    const struct machine own = machine_for_rank(m, graph_ranks(pf->p->g));
+    const struct machine own = machine_for_rank(m, graph_ranks(f->p->g));
     struct request q = {
-        .m = &own, .budgets = *b, .reserved = reserved, .backings = has_backings(pf->p->g)};
+        .m = &own, .budgets = *b, .reserved = reserved, .backings = has_backings(f->p->g)};
     *p = NULL;
-    int rc = find_smallest(pf, &q.smallest);
+    int rc = find_smallest(f, &q.smallest);
     if (!rc)
-        rc = lattice_open(pf, &own, reserved, b, &q.lattice);
+        rc = lattice_open(f, &own, reserved, b, &q.lattice);
     if (!rc)
-        rc = choose(pf, &q, p, error);
+        rc = choose(f, &q, p, error);
     if (!rc)
-        rc = plan_add_backings(pf->p->g, *p);
+        rc = plan_add_backings(f->p->g, *p);
     if (rc && *p) {
         plan_free(*p);
         *p = NULL;
@@ -284,58 +284,58 @@ int frontier_plan(struct frontier *pf, const struct machine *m, const struct bud
 int plan_make(const struct graph *g, const struct machine *m, const struct budgets *b,
               int64_t reserved, struct plan **p, struct error *error)
 {
-    struct frontier *pf;
+    struct frontier *f;
     *p = NULL;
     int rc = graph_check_seconds(g, error);
     if (rc)
         return rc;
-    rc = frontier_build(g, &pf);
+    rc = frontier_build(g, &f);
     if (rc)
         return error_fail(error, rc, "planning ran out of host memory");
-    rc = frontier_plan(pf, m, b, reserved, p, error);
-    frontier_free(pf);
+    rc = frontier_plan(f, m, b, reserved, p, error);
+    frontier_free(f);
     return rc;
 }
 
 /* Whether the fastest option fits and no plan with these lower tiers can be faster. */
-static int is_unbeaten(struct frontier *pf, const struct request *q, struct option *o, bool *is)
+static int is_unbeaten(struct frontier *f, const struct request *q, struct option *o, bool *is)
 {
-    int64_t transient = q->budgets.device - q->reserved - pf->p->persistent;
+    int64_t transient = q->budgets.device - q->reserved - f->p->persistent;
     *is = false;
     if (q->backings || o->load > transient)
         return 0;
-    int rc = place_option(pf, o);
+    int rc = place_option(f, o);
     *is = !rc && o->placed <= transient &&
           (!has_tiers(q, &q->budgets) || lattice_bound(q->lattice, &q->budgets) >= o->seconds);
     return rc;
 }
 
-static int first_plan(struct frontier *pf, const struct machine *m, const struct budgets *b,
+static int first_plan(struct frontier *f, const struct machine *m, const struct budgets *b,
                       int64_t reserved, struct plan **p)
 {
-    const struct machine own = machine_for_rank(m, graph_ranks(pf->p->g));
+    const struct machine own = machine_for_rank(m, graph_ranks(f->p->g));
     struct request q = {
-        .m = &own, .budgets = *b, .reserved = reserved, .backings = has_backings(pf->p->g)};
-    struct option *o = &pf->options.data[pf->n - 1];
+        .m = &own, .budgets = *b, .reserved = reserved, .backings = has_backings(f->p->g)};
+    struct option *o = &f->options.data[f->n - 1];
     bool unbeaten = false;
-    int rc = lattice_open(pf, &own, reserved, b, &q.lattice);
+    int rc = lattice_open(f, &own, reserved, b, &q.lattice);
     if (!rc)
-        rc = is_unbeaten(pf, &q, o, &unbeaten);
+        rc = is_unbeaten(f, &q, o, &unbeaten);
     if (!rc && unbeaten)
-        rc = option_plan(pf, o, p);
+        rc = option_plan(f, o, p);
     if (rc || !unbeaten)
         return rc;
     (*p)->budgets = *b;
     (*p)->min_peak_op = -1;
     (*p)->bound_seconds = lattice_bound(q.lattice, b);
-    return plan_add_backings(pf->p->g, *p);
+    return plan_add_backings(f->p->g, *p);
 }
 
-int frontier_first(struct frontier *pf, const struct machine *m, const struct budgets *b,
+int frontier_first(struct frontier *f, const struct machine *m, const struct budgets *b,
                    int64_t reserved, struct plan **p, struct error *error)
 {
     *p = NULL;
-    int rc = first_plan(pf, m, b, reserved, p);
+    int rc = first_plan(f, m, b, reserved, p);
     if (!rc)
         return 0;
     plan_free(*p);
@@ -343,32 +343,32 @@ int frontier_first(struct frontier *pf, const struct machine *m, const struct bu
     return error_fail(error, rc, "planning ran out of host memory");
 }
 
-int frontier_bound(struct frontier *pf, const struct machine *m, const struct budgets *b,
+int frontier_bound(struct frontier *f, const struct machine *m, const struct budgets *b,
                    int64_t reserved, double *seconds, struct error *error)
 {
-    const struct machine own = machine_for_rank(m, graph_ranks(pf->p->g));
+    const struct machine own = machine_for_rank(m, graph_ranks(f->p->g));
     struct lattice *l;
-    int rc = lattice_open(pf, &own, reserved, b, &l);
+    int rc = lattice_open(f, &own, reserved, b, &l);
     if (rc)
         return error_fail(error, rc, "planning ran out of host memory");
-    bool fits = graph_largest_op(pf->p->g) <= b->device - reserved;
+    bool fits = graph_largest_op(f->p->g) <= b->device - reserved;
     *seconds = fits ? lattice_bound(l, b) : INFINITY;
     return 0;
 }
 
-int frontier_plan_free(struct frontier *pf, const struct machine *m, const struct budgets *b,
+int frontier_plan_free(struct frontier *f, const struct machine *m, const struct budgets *b,
                        int64_t reserved, struct plan **p, struct error *error)
 {
     struct budgets none = *b;
     none.device = INT64_MAX;
-    int rc = frontier_plan(pf, m, &none, reserved, p, error);
+    int rc = frontier_plan(f, m, &none, reserved, p, error);
     if (rc || reserved + (*p)->persistent + (*p)->transient <= b->device)
         return rc;
     plan_free(*p);
-    return frontier_plan(pf, m, b, reserved, p, error);
+    return frontier_plan(f, m, b, reserved, p, error);
 }
 
-int frontier_sweep(struct frontier *pf, const struct machine *m, const struct budgets *b,
+int frontier_sweep(struct frontier *f, const struct machine *m, const struct budgets *b,
                    int64_t reserved, const int64_t *device, int32_t n, struct plan **plans)
 {
     struct error error;
@@ -378,7 +378,7 @@ int frontier_sweep(struct frontier *pf, const struct machine *m, const struct bu
     for (int32_t i = 0; i < n && !rc; i++) {
         struct budgets here = *b;
         here.device = device[i];
-        rc = frontier_plan(pf, m, &here, reserved, &plans[i], &error);
+        rc = frontier_plan(f, m, &here, reserved, &plans[i], &error);
         rc = rc == CKPT_EBUDGET ? 0 : rc;
     }
     return rc;

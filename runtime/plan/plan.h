@@ -182,10 +182,10 @@ static inline double plan_compute_seconds(const struct plan *p)
 /* The search: the Pareto frontier of schedules of a graph, for all budgets.  Returns 0 or
  * CKPT_ENOMEM. */
 struct frontier;
-int frontier_build(const struct graph *g, struct frontier **pf);
+int frontier_build(const struct graph *g, struct frontier **f);
 /* A frontier of the one schedule that keeps everything: nothing was searched. */
-int frontier_build_first(const struct graph *g, struct frontier **pf);
-void frontier_free(struct frontier *pf);
+int frontier_build_first(const struct graph *g, struct frontier **f);
+void frontier_free(struct frontier *f);
 /* A cache of frontiers.  get returns the frontier of a graph with the same numbers, or builds one;
  * the cache owns it, and it is valid until the next call.  get_first does the same for frontiers
  * that are not searched, of which one is cached.  g must outlive all uses of the frontier.  All
@@ -193,8 +193,8 @@ void frontier_free(struct frontier *pf);
 struct frontiers;
 int frontiers_new(struct frontiers **all);
 void frontiers_free(struct frontiers *all);
-int frontiers_get(struct frontiers *all, const struct graph *g, struct frontier **pf);
-int frontiers_get_first(struct frontiers *all, const struct graph *g, struct frontier **pf);
+int frontiers_get(struct frontiers *all, const struct graph *g, struct frontier **f);
+int frontiers_get_first(struct frontiers *all, const struct graph *g, struct frontier **f);
 
 /*
  * Plans its graph for machine m under budgets b (persistent and transient bytes together); reserved
@@ -203,15 +203,15 @@ int frontiers_get_first(struct frontiers *all, const struct graph *g, struct fro
  * more memory buys.  A larger budget of any tier never gives a slower plan, and is never refused
  * where a smaller one is not.
  */
-int frontier_plan(struct frontier *pf, const struct machine *m, const struct budgets *b,
+int frontier_plan(struct frontier *f, const struct machine *m, const struct budgets *b,
                   int64_t reserved, struct plan **p, struct error *error);
 /* As frontier_plan, but first without a device budget: that plan is the answer where b holds it,
  * byte for byte the one that no budget gives. */
-int frontier_plan_free(struct frontier *pf, const struct machine *m, const struct budgets *b,
+int frontier_plan_free(struct frontier *f, const struct machine *m, const struct budgets *b,
                        int64_t reserved, struct plan **p, struct error *error);
 /* The plans for n device budgets, reserved bytes included; plans[i] is NULL where none fits.
  * Returns 0 or CKPT_ENOMEM. */
-int frontier_sweep(struct frontier *pf, const struct machine *m, const struct budgets *b,
+int frontier_sweep(struct frontier *f, const struct machine *m, const struct budgets *b,
                    int64_t reserved, const int64_t *device, int32_t n, struct plan **plans);
 /*
  * Of a frontier that was not searched: the plan in which nothing runs again or leaves the device,
@@ -220,11 +220,11 @@ int frontier_sweep(struct frontier *pf, const struct machine *m, const struct bu
  * maybe not as few bytes.  min_budget and next_budget are 0: not asked for.  Returns 0 or
  * CKPT_ENOMEM.
  */
-int frontier_first(struct frontier *pf, const struct machine *m, const struct budgets *b,
+int frontier_first(struct frontier *f, const struct machine *m, const struct budgets *b,
                    int64_t reserved, struct plan **p, struct error *error);
 /* What can be said before a search: no plan under budgets b takes fewer seconds.  INFINITY: none
  * fits.  Returns 0 or CKPT_ENOMEM. */
-int frontier_bound(struct frontier *pf, const struct machine *m, const struct budgets *b,
+int frontier_bound(struct frontier *f, const struct machine *m, const struct budgets *b,
                    int64_t reserved, double *seconds, struct error *error);
 /* Searches and plans. */
 int plan_make(const struct graph *g, const struct machine *m, const struct budgets *b,
@@ -253,6 +253,12 @@ struct offload {
  * malloc'ed; returns 0 or CKPT_ENOMEM. */
 int32_t plan_count_offloads(const struct graph *g, const struct plan *p);
 int plan_offloads(const struct graph *g, const struct plan *p, struct offload **list, int32_t *n);
+
+/* Storage i of an op, which reads n_reads and writes n_writes: the former come first. */
+static inline int32_t graph_ref(const struct graph *g, const struct graph_op *o, int32_t i)
+{
+    return g->refs[i < o->n_reads ? o->reads + i : o->writes + i - o->n_reads];
+}
 
 /* Whether an op may be a step on the host: an update of optimizer state, without scratch. */
 bool graph_op_updates(const struct graph *g, const struct graph_op *o);
@@ -296,6 +302,10 @@ struct plan_clock {
 int plan_clock(const struct graph *g, const struct machine *m, const struct plan *p,
                struct plan_clock *c);
 void plan_clock_free(struct plan_clock *c);
+/* Whether a step takes as long on machine m as the plan says: 0, or CKPT_EPLAN or CKPT_ENOMEM with
+ * the sentence in error. */
+int plan_check_times(const struct graph *g, const struct machine *m, const struct plan *p,
+                     struct error *error);
 /* Adds the pins of a plan file alone, whatever graph it is for. */
 int plan_read_pins(const char *path, struct pins *pins, struct error *error);
 

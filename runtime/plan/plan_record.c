@@ -4,6 +4,7 @@
 #include <string.h>
 #include "plan/place/place.h"
 #include "plan/plan_record.h"
+#include "plan/pool.h"
 
 /* ---- building -------------------------------------------------------------------------------- */
 
@@ -25,7 +26,8 @@ int32_t plan_add_residence(struct plan *p, struct residence r)
 
 int plan_add_backings(const struct graph *g, struct plan *p)
 {
-    bool *has = calloc((size_t)g->n_storages + 1, sizeof(*has));
+    struct pool m = {NULL, false};
+    bool *has = pool_array(&m, g->n_storages, sizeof(*has));
     int rc = has ? plan_reserve(p, g->n_storages, 0) : CKPT_ENOMEM;
     for (int32_t i = 0; i < p->n_residences && !rc; i++)
         if (plan_is_backing(g, p, &p->residences[i]))
@@ -39,7 +41,7 @@ int plan_add_backings(const struct graph *g, struct plan *p)
             plan_add_residence(p, (struct residence){s, tier, 0, p->n_steps - 1,
                                                      tier == TIER_DEVICE ? -1 : t->backing_offset});
     }
-    free(has);
+    pool_free(&m);
     return rc ? rc : plan_sort(p);
 }
 
@@ -82,52 +84,46 @@ static int by_queue(const void *a, const void *b)
     return (x->c.from > y->c.from) - (x->c.from < y->c.from);
 }
 
-static int sort_residences(struct plan *p)
+static void sort_residences(struct plan *p, struct sorted *sorted, int32_t *now)
 {
-    size_t n = (size_t)p->n_residences;
-    struct sorted *sorted = malloc((n + 1) * sizeof(*sorted));
-    int32_t *now = malloc((n + 1) * sizeof(*now));
-    if (sorted && now) {
-        for (size_t i = 0; i < n; i++)
-            sorted[i] = (struct sorted){p->residences[i], (int32_t)i};
-        qsort(sorted, n, sizeof(*sorted), by_place);
-        for (size_t i = 0; i < n; i++) {
-            p->residences[i] = sorted[i].r;
-            now[sorted[i].from] = (int32_t)i;
-        }
-        for (int32_t i = 0; i < p->n_copies; i++) {
-            p->copies[i].from = now[p->copies[i].from];
-            p->copies[i].to = now[p->copies[i].to];
-        }
+    for (int32_t i = 0; i < p->n_residences; i++)
+        sorted[i] = (struct sorted){p->residences[i], i};
+    qsort(sorted, (size_t)p->n_residences, sizeof(*sorted), by_place);
+    for (int32_t i = 0; i < p->n_residences; i++) {
+        p->residences[i] = sorted[i].r;
+        now[sorted[i].from] = i;
     }
-    int rc = sorted && now ? 0 : CKPT_ENOMEM;
-    free(sorted);
-    free(now);
-    return rc;
+    for (int32_t i = 0; i < p->n_copies; i++) {
+        p->copies[i].from = now[p->copies[i].from];
+        p->copies[i].to = now[p->copies[i].to];
+    }
 }
 
-static int sort_copies(struct plan *p)
+static void sort_copies(struct plan *p, struct queued *sorted)
 {
-    size_t n = (size_t)p->n_copies;
-    struct queued *sorted = malloc((n + 1) * sizeof(*sorted));
-    if (!sorted)
-        return CKPT_ENOMEM;
-    for (size_t i = 0; i < n; i++) {
+    for (int32_t i = 0; i < p->n_copies; i++) {
         const struct copy *c = &p->copies[i];
         bool out = copy_is_out(p->residences, c);
         sorted[i] = (struct queued){*c, 2 * copy_tier(p->residences, c) + !out};
     }
-    qsort(sorted, n, sizeof(*sorted), by_queue);
-    for (size_t i = 0; i < n; i++)
+    qsort(sorted, (size_t)p->n_copies, sizeof(*sorted), by_queue);
+    for (int32_t i = 0; i < p->n_copies; i++)
         p->copies[i] = sorted[i].c;
-    free(sorted);
-    return 0;
 }
 
 int plan_sort(struct plan *p)
 {
-    int rc = sort_residences(p);
-    return rc ? rc : sort_copies(p);
+    struct pool m = {NULL, false};
+    struct sorted *residences = pool_array(&m, p->n_residences, sizeof(*residences));
+    struct queued *copies = pool_array(&m, p->n_copies, sizeof(*copies));
+    int32_t *now = pool_filled(&m, p->n_residences, 0);
+    int rc = pool_status(&m);
+    if (!rc) {
+        sort_residences(p, residences, now);
+        sort_copies(p, copies);
+    }
+    pool_free(&m);
+    return rc;
 }
 
 /* ---- the device ------------------------------------------------------------------------------ */
@@ -199,12 +195,11 @@ static bool fix_item(struct place_item *items, const bool *fixed, int32_t n, int
 
 int plan_set_offsets(const struct graph *g, struct plan *p, int64_t goal, bool common)
 {
-    size_t most = (size_t)p->n_residences + 1;
-    struct place_item *items = malloc(most * sizeof(*items));
-    bool *fixed = calloc(most, sizeof(*fixed));
+    struct pool m = {NULL, false};
+    struct place_item *items = pool_array(&m, p->n_residences, sizeof(*items));
+    bool *fixed = pool_array(&m, p->n_residences, sizeof(*fixed)), any = false;
     int32_t n = 0;
-    bool any = false;
-    int rc = items && fixed ? 0 : CKPT_ENOMEM;
+    int rc = pool_status(&m);
     for (int32_t i = 0; i < p->n_residences && !rc; i++) {
         const struct residence *r = &p->residences[i];
         if (!is_placed(g, p, r))
@@ -220,8 +215,7 @@ int plan_set_offsets(const struct graph *g, struct plan *p, int64_t goal, bool c
     for (int32_t i = 0, k = 0; i < p->n_residences && !rc; i++)
         if (is_placed(g, p, &p->residences[i]))
             p->residences[i].offset = items[k++].offset;
-    free(items);
-    free(fixed);
+    pool_free(&m);
     return rc;
 }
 

@@ -74,7 +74,7 @@ static void append_budgets(struct sentence *s, const struct budgets *b)
         append(s, "%s%s of NVMe", b->host > 0 ? " and " : " with ", human_bytes(b->nvme));
 }
 
-static void append_needs(struct frontier *pf, const struct request *q, const struct smallest *least,
+static void append_needs(struct frontier *f, const struct request *q, const struct smallest *least,
                          struct sentence *s)
 {
     const struct plan *p = least->plan;
@@ -84,7 +84,7 @@ static void append_needs(struct frontier *pf, const struct request *q, const str
     if (fixed < least->bytes)
         append(s, ", %s of it for parameters and the like", human_bytes(fixed));
     if (p->n_steps)
-        append(s, ", with the peak in %.200s", pf->p->g->ops[p->steps[p->peak_step].op].name);
+        append(s, ", with the peak in %.200s", f->p->g->ops[p->steps[p->peak_step].op].name);
 }
 
 static void append_budget(struct sentence *s, int64_t bytes, double seconds)
@@ -102,7 +102,7 @@ static int64_t device_has(const struct request *q)
 }
 
 /* The time of the smallest budget, of 1 GiB more, and of the fastest plan. */
-static int append_times(struct frontier *pf, const struct request *q, const struct smallest *least,
+static int append_times(struct frontier *f, const struct request *q, const struct smallest *least,
                         struct sentence *s)
 {
     const struct plan *p = least->plan;
@@ -114,9 +114,9 @@ static int append_times(struct frontier *pf, const struct request *q, const stru
         return 0;
     }
     b.device = min_i64(least->bytes + GIB, device_has(q));
-    int rc = answer_within(pf, q, &b, &more);
+    int rc = answer_within(f, q, &b, &more);
     if (!rc)
-        rc = smallest_faster(pf, pf->options.data[pf->n - 1].seconds * (1 + 1e-12) + DBL_MIN, &all);
+        rc = smallest_faster(f, f->options.data[f->n - 1].seconds * (1 + 1e-12) + DBL_MIN, &all);
     if (rc)
         return rc;
     append(s, "\n  try that: a step takes %s", human_seconds(p->seconds));
@@ -125,7 +125,7 @@ static int append_times(struct frontier *pf, const struct request *q, const stru
     if (p->exposed_seconds > 0)
         append(s, ", %.0f %% waiting for copies", share(p->exposed_seconds, p->seconds));
     double seconds = more.offloaded ? more.offloaded->seconds : more.option->seconds;
-    int64_t fastest = q->reserved + pf->p->persistent + all->placed;
+    int64_t fastest = q->reserved + f->p->persistent + all->placed;
     bool knows_fastest = !q->backings && fastest > least->bytes && typed(fastest) <= device_has(q);
     bool gains = seconds < MIN_GAIN * p->seconds && !(knows_fastest && fastest <= b.device);
     if (gains)
@@ -138,7 +138,7 @@ static int append_times(struct frontier *pf, const struct request *q, const stru
 }
 
 /* The bytes of a lower tier that are enough with the other budgets. */
-static int append_tier(struct frontier *pf, const struct request *q, int tier, struct sentence *s)
+static int append_tier(struct frontier *f, const struct request *q, int tier, struct sentence *s)
 {
     const char *option = tier == TIER_NVME ? "--nvme" : "--host";
     struct budgets b = q->budgets;
@@ -154,7 +154,7 @@ static int append_tier(struct frontier *pf, const struct request *q, int tier, s
         return 0;
     }
     *own = typed(needs);
-    rc = answer_within(pf, q, &b, &with);
+    rc = answer_within(f, q, &b, &with);
     append(s, "\n  or keep this budget and add %s ", option);
     append_size(s, needs);
     append(s, ": a step then takes %s",
@@ -162,19 +162,19 @@ static int append_tier(struct frontier *pf, const struct request *q, int tier, s
     return rc;
 }
 
-int plan_refuse(struct frontier *pf, const struct request *q, struct error *error)
+int plan_refuse(struct frontier *f, const struct request *q, struct error *error)
 {
     struct sentence s = {.text = error->text};
     struct smallest least;
-    int rc = smallest_device(pf, q, &q->budgets, &least);
+    int rc = smallest_device(f, q, &q->budgets, &least);
     append_budgets(&s, &q->budgets);
     if (!rc && least.plan) {
-        append_needs(pf, q, &least, &s);
-        rc = append_times(pf, q, &least, &s);
+        append_needs(f, q, &least, &s);
+        rc = append_times(f, q, &least, &s);
     } else if (!rc) {
         append(&s, ": beside these lower tiers no size of the device is enough");
     }
     if (!rc)
-        rc = append_tier(pf, q, q->budgets.nvme > 0 ? TIER_NVME : TIER_HOST, &s);
+        rc = append_tier(f, q, q->budgets.nvme > 0 ? TIER_NVME : TIER_HOST, &s);
     return error->code = rc ? rc : CKPT_EBUDGET;
 }

@@ -36,6 +36,7 @@ struct player {
     double now, body;
     double comm_waits;
     struct plan_span *spans; /* per step: when it ran, on its own queue; or NULL */
+    struct pool memory;
 };
 
 static void later(double *a, double b)
@@ -117,9 +118,7 @@ static void update_on_host(struct player *y, int32_t k)
     const struct graph_op *o = op_at(y, k);
     double start = y->host;
     for (int32_t j = 0; j < o->n_reads + o->n_writes; j++) {
-        bool reads = j < o->n_reads;
-        int32_t s = y->g->refs[reads ? o->reads + j : o->writes + j - o->n_reads];
-        int32_t n = on_host(y, s, k);
+        int32_t n = on_host(y, graph_ref(y->g, o, j), k);
         if (n >= 0)
             later(&start, y->there[n]);
     }
@@ -238,25 +237,35 @@ static void set_totals(const struct player *y, double period)
     p->exposed_seconds = plan_waiting(p->seconds, whole + p->exposed_comm);
 }
 
+static int allocate(struct player *y)
+{
+    const struct plan *p = y->p;
+    POOL_ARRAY(&y->memory, y->there, p->n_residences);
+    POOL_ARRAY(&y->memory, y->freed, p->n_steps);
+    POOL_ARRAY(&y->memory, y->back, p->n_steps);
+    y->first = pool_filled(&y->memory, y->g->n_storages, -1);
+    POOL_ARRAY(&y->memory, y->next, p->n_residences);
+    POOL_ARRAY(&y->memory, y->by_step, p->n_copies);
+    return pool_status(&y->memory);
+}
+
 static int prepare(struct player *y)
 {
     const struct plan *p = y->p;
-    struct place_key *keys = malloc(((size_t)p->n_copies + 1) * sizeof(*keys));
+    struct place_key *keys = pool_array(&y->memory, p->n_copies, sizeof(*keys));
     bool out[TIER_COUNT] = {false}, in[TIER_COUNT] = {false};
-    if (!keys)
+    if (!keys || allocate(y))
         return CKPT_ENOMEM;
     for (int32_t i = 0; i < p->n_copies; i++) {
-        const struct copy *c = &p->copies[i];
+        struct copy *c = &p->copies[i];
         keys[i] = (struct place_key){c->after, 0, i};
         (copy_is_out(p->residences, c) ? out : in)[copy_tier(p->residences, c)] = true;
+        c->start = c->end = -INFINITY;
     }
     qsort(keys, (size_t)p->n_copies, sizeof(*keys), place_compare_keys);
     for (int32_t i = 0; i < p->n_copies; i++)
         y->by_step[i] = keys[i].item;
-    free(keys);
     y->rates = queue_rates(y->m, out[TIER_HOST] && out[TIER_NVME], in[TIER_HOST] && in[TIER_NVME]);
-    for (int32_t s = 0; s < y->g->n_storages; s++)
-        y->first[s] = -1;
     for (int32_t n = p->n_residences - 1; n >= 0; n--)
         if (p->residences[n].tier == TIER_HOST) {
             y->next[n] = y->first[p->residences[n].storage];
@@ -270,28 +279,13 @@ static int replay(const struct graph *g, const struct machine *m, struct plan *p
                   struct plan_span *spans, double *body)
 {
     struct player y = {.g = g, .m = m, .p = p, .spans = spans};
-    size_t steps = (size_t)p->n_steps + 1, residences = (size_t)p->n_residences + 1;
-    y.there = calloc(residences, sizeof(*y.there));
-    y.freed = calloc(steps, sizeof(*y.freed));
-    y.back = calloc(steps, sizeof(*y.back));
-    y.first = malloc(((size_t)g->n_storages + 1) * sizeof(*y.first));
-    y.next = malloc(residences * sizeof(*y.next));
-    y.by_step = malloc(((size_t)p->n_copies + 1) * sizeof(*y.by_step));
-    bool good = y.there && y.freed && y.back && y.first && y.next && y.by_step;
-    int rc = good ? prepare(&y) : CKPT_ENOMEM;
-    for (int32_t i = 0; i < p->n_copies && !rc; i++)
-        p->copies[i].start = p->copies[i].end = -INFINITY;
+    int rc = prepare(&y);
     if (!rc)
         set_totals(&y, find_period(&y));
     if (body)
         *body = y.body;
     comm_queue_free(y.comm);
-    free(y.there);
-    free(y.freed);
-    free(y.back);
-    free(y.first);
-    free(y.next);
-    free(y.by_step);
+    pool_free(&y.memory);
     return rc;
 }
 
@@ -320,4 +314,23 @@ void plan_clock_free(struct plan_clock *c)
     free(c->steps);
     free(c->plan.copies);
     *c = (struct plan_clock){0};
+}
+
+int plan_check_times(const struct graph *g, const struct machine *m, const struct plan *p,
+                     struct error *error)
+{
+    const struct machine own = machine_for_rank(m, graph_ranks(g));
+    struct plan_clock c;
+    int rc = plan_clock(g, &own, p, &c);
+    double seconds = c.plan.seconds;
+    if (rc)
+        return error_fail(error, rc, "checking the plan ran out of host memory");
+    plan_clock_free(&c);
+    /* The search rounds the time of each recomputation to ticks. */
+    double slack = 1e-9 * seconds + p->n_steps / TICKS_PER_SECOND;
+    if (fabs(seconds - p->seconds) <= slack)
+        return 0;
+    return error_fail(error, CKPT_EPLAN,
+                      "with its copies a step takes %.9g s, the plan says %.9g s", seconds,
+                      p->seconds);
 }

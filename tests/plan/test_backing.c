@@ -42,7 +42,7 @@ static struct plan *make(const struct graph *g, const struct budgets *b)
     struct plan *p;
     if (plan_make(g, &machine, b, 0, &p, &error))
         fail_msg("no plan: %s", error.text);
-    if (plan_check_again(g, p, &error))
+    if (plan_check_again(g, p, &error) || plan_check_times(g, &machine, p, &error))
         fail_msg("plan_check: %s", error.text);
     assert_true(p->persistent + p->transient <= b->device);
     assert_true(p->host_bytes <= b->host - b->tier_base[TIER_HOST]);
@@ -387,27 +387,6 @@ static void test_micro_step_copies(void **state)
     expect_fault(&f, "goes out in every micro-step");
 }
 
-static void test_in_order(void **state)
-{
-    (void)state;
-    struct fixture f = fixture(1, PLENTY, 0);
-    f.g->ops[0].seconds *= 2; /* as on another machine: only the order is checked */
-    for (int32_t i = 0; i < f.p->n_copies; i++)
-        for (int32_t j = 0; j < f.p->n_copies; j++) {
-            struct copy *a = &f.p->copies[i], *b = &f.p->copies[j], t = *a;
-            if (copy_is_out(f.p->residences, a) || copy_is_out(f.p->residences, b) ||
-                a->after >= b->after)
-                continue;
-            a->start = b->start;
-            a->end = b->end;
-            b->start = t.start;
-            b->end = t.end;
-            expect_fault(&f, "while the queue is busy");
-            return;
-        }
-    fail_msg("all copies are for one step");
-}
-
 static void test_nvme_rules(void **state)
 {
     (void)state;
@@ -496,7 +475,6 @@ int main(void)
         cmocka_unit_test(test_two_backings),
         cmocka_unit_test(test_body_writes),
         cmocka_unit_test(test_micro_step_copies),
-        cmocka_unit_test(test_in_order),
         cmocka_unit_test(test_nvme_rules),
         cmocka_unit_test(test_late_residence),
         cmocka_unit_test(test_monotone),

@@ -202,11 +202,13 @@ static void test_smallest(void **state)
     smallest_is_exact(graph_transformer(2, 4 * MIB, 1), 16 * MIB);
 }
 
-/* The smallest device budget with this much host memory. */
-static int64_t smallest_beside(struct frontier *pf, int64_t host)
+/* The smallest device budget with this much memory in a lower tier. */
+static int64_t smallest_beside(struct frontier *pf, int tier, int64_t bytes_below)
 {
     struct error error;
-    struct budgets b = {.device = MOST, .host = host};
+    bool nvme = tier == TIER_NVME;
+    struct budgets b = {
+        .device = MOST, .host = nvme ? 0 : bytes_below, .nvme = nvme ? bytes_below : 0};
     struct plan *p = ask(pf, &b, &error);
     assert_non_null(p);
     int64_t bytes = p->min_budget;
@@ -214,7 +216,8 @@ static int64_t smallest_beside(struct frontier *pf, int64_t host)
     return bytes;
 }
 
-/* Host memory between two rungs of the search for speed helps, such as 80G between 64G and 96G. */
+/* Memory between two rungs of the search for speed helps, such as 80G of host memory between 64G and
+ * 96G. */
 static void test_smallest_between(void **state)
 {
     (void)state;
@@ -227,8 +230,11 @@ static void test_smallest_between(void **state)
     while (4 * rung <= state_bytes)
         rung *= 2;
     assert_int_equal(frontier_build(g, &pf), 0);
-    int64_t below = smallest_beside(pf, rung), between = smallest_beside(pf, rung / 4 * 5);
-    assert_true(smallest_beside(pf, rung / 2 * 3) < between && between < below);
+    for (int tier = 0; tier < TIER_COUNT; tier++) {
+        int64_t below = smallest_beside(pf, tier, rung);
+        int64_t between = smallest_beside(pf, tier, rung / 4 * 5);
+        assert_true(smallest_beside(pf, tier, rung / 2 * 3) < between && between < below);
+    }
     frontier_free(pf);
     graph_free(g);
 }
@@ -339,22 +345,23 @@ static void test_scalars(void **state)
 {
     struct graph *g = with_scalars(24);
     struct program *p;
-    struct chain *c;
+    struct pool m = {NULL, false};
+    struct chain c;
     int scalars = 0, others = 0, listed = 0;
     (void)state;
     assert_int_equal(program_build(g, &p), 0);
-    assert_int_equal(chain_build(p, 1, 0, &c), 0);
+    assert_int_equal(chain_build(p, 1, 0, &m, &c), 0);
     for (int32_t s = 0; s < g->n_storages; s++) {
         const bool scalar = g->storages[s].bytes <= CKPT_ALIGN;
         scalars += p->droppable[s] && scalar;
         others += p->droppable[s] && !scalar;
     }
     assert_true(scalars >= 24 && others >= 2 * 24);
-    for (int32_t n = 0; n < c->n; n++)
-        for (int32_t i = 0; i < c->blocks[n].n_storage; i++, listed++)
-            assert_true(g->storages[c->storages[c->blocks[n].storage + i]].bytes > CKPT_ALIGN);
+    for (int32_t n = 0; n < c.n; n++)
+        for (int32_t i = 0; i < c.blocks[n].n_storage; i++, listed++)
+            assert_true(g->storages[c.storages[c.blocks[n].storage + i]].bytes > CKPT_ALIGN);
     assert_int_equal(listed, others);
-    chain_free(c);
+    pool_free(&m);
     program_free(p);
     graph_free(g);
 }

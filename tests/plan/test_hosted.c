@@ -58,7 +58,8 @@ static struct plan *make_with(double host_update, double copies)
     m.d2h_both = m.h2d_both = copies;
     for (int32_t s = 0; s < graph->n_storages; s++)
         b.device += graph->storages[s].persistent ? graph->storages[s].bytes / 2 : 0;
-    if (frontier_plan(plans, &m, &b, 0, &p, &error) || plan_check_again(graph, p, &error))
+    if (frontier_plan(plans, &m, &b, 0, &p, &error) || plan_check_again(graph, p, &error) ||
+        plan_check_times(graph, &m, p, &error))
         fail_msg("%s", error.text);
     return p;
 }

@@ -90,13 +90,14 @@ static void test_room(void **state)
     (void)state;
     static const int32_t sections[] = {1, 2, 3, 63, 64, 65, 300};
     for (int k = 0; k < 7; k++) {
+        struct pool m = {NULL, false};
         struct room r;
-        assert_int_equal(room_init(&r, sections[k]), 0);
+        assert_int_equal(room_init(&r, sections[k], &m), 0);
         for (uint32_t seed = 1; seed < 6; seed++) {
             room_clear(&r);
             fill_room(&r, sections[k], seed);
         }
-        room_free(&r);
+        pool_free(&m);
     }
 }
 
@@ -108,13 +109,14 @@ static void test_packing(void **state)
     struct place_item *items = calloc(N, sizeof(*items));
     struct taken *t = calloc(N, sizeof(*t));
     int64_t *bytes = calloc(N, sizeof(*bytes)), peak, again;
+    struct pool m = {NULL, false};
     struct sections s;
     struct packing k;
     model_trace(3, N, items);
     for (int32_t i = 0; i < N; i++)
         bytes[i] = items[i].bytes;
-    assert_int_equal(sections_build(items, N, 0, &s), 0);
-    assert_int_equal(packing_init(&k, &s, bytes), 0);
+    assert_int_equal(sections_build(items, N, 0, &m, &s), 0);
+    assert_int_equal(packing_init(&k, &s, bytes, &m), 0);
     for (int32_t j = 0; j < N; j++)
         k.order[j] = (int32_t)((int64_t)j * 1009 % N);
     assert_int_equal(packing_run(&k, 0, INT64_MAX, &peak), N);
@@ -129,9 +131,7 @@ static void test_packing(void **state)
     for (int32_t j = 0; j < N; j++)
         assert_true(k.offsets[k.order[j]] == t[j].begin);
     assert_true(t[packing_highest(&k)].end == peak);
-    packing_free(&k);
-    packing_free(&k); /* as after an init that failed */
-    sections_free(&s);
+    pool_free(&m);
     free(items);
     free(bytes);
     free(t);

@@ -70,10 +70,11 @@ static void compare(const struct range_max *l, int64_t *plain)
 static void walk(int32_t n)
 {
     struct range_max l;
+    struct pool m = {NULL, false};
     int64_t plain[MOST];
     for (int32_t k = 0; k < n; k++)
         plain[k] = draw(200) - 100;
-    assert_int_equal(range_max_new(&l, n), 0);
+    assert_int_equal(range_max_new(&l, n, &m), 0);
     range_max_set(&l, plain);
     for (int i = 0; i < 60; i++) {
         int32_t from = draw(n + 1), to = from + draw(n - from + 1);
@@ -87,7 +88,7 @@ static void walk(int32_t n)
     }
     range_max_set(&l, plain);
     compare(&l, plain);
-    range_max_free(&l);
+    pool_free(&m);
 }
 
 static void test_against_a_list(void **state)

@@ -38,7 +38,7 @@ static void check_clock(const struct graph *g, const struct machine *m, const st
     plan_clock_free(&c);
 }
 
-/* The seconds of a plan on a machine; the checker verifies them. */
+/* The seconds of a plan on a machine. */
 static double reprice(const struct graph *g, const struct machine *m, struct plan *p)
 {
     struct error error;

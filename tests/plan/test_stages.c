@@ -16,7 +16,7 @@ struct fixture {
     struct program *p;
     struct simulator *sim;
     struct stages *x;
-    int32_t *hold;
+    const int32_t *hold;
     uint32_t random;
     int moves, dropped_twice, foreseen;
     bool known; /* the cost of the next move */
@@ -36,7 +36,7 @@ static int count_dropped_twice(const struct fixture *f)
     for (int32_t s = 0; s < n_storages; s++) {
         int32_t n = 0;
         if (hold_has_spans(f->hold[s]))
-            spans_of(simulator_spans(f->sim), f->hold[s], &n);
+            hold_spans(f->hold, n_storages, s, &n);
         count += n > 2;
     }
     return count;
@@ -65,7 +65,8 @@ static int64_t peak_of_instances(struct fixture *f, const struct schedule *s)
 static void compare(struct fixture *f)
 {
     const struct schedule *s;
-    assert_int_equal(stages_hold(f->x, simulator_spans(f->sim), f->hold), 0);
+    f->hold = stages_hold(f->x);
+    assert_non_null(f->hold);
     int rc = simulate(f->sim, f->hold, &s);
     if (rc == SIMULATE_TOO_LONG)
         return;
@@ -116,7 +117,7 @@ static void walk(struct fixture *f)
         if (!move(f))
             continue;
         f->moves++;
-        assert_false(f->x->failed);
+        assert_false(f->x->memory.failed);
         assert_int_equal(f->x->top.excess, excess_of(f));
         if (f->known) {
             assert_true(f->x->ticks - ticks == f->f.ticks);
@@ -139,13 +140,12 @@ static void walk(struct fixture *f)
 static void run(struct fixture *f, struct graph *g)
 {
     const struct schedule *s;
-    size_t n = (size_t)g->n_storages;
+    struct pool m = {NULL, false};
     assert_int_equal(program_build(g, &f->p), 0);
     assert_int_equal(simulator_new(f->p, &f->sim), 0);
     assert_int_equal(stages_new(f->p, &f->x), 0);
-    f->hold = malloc((n + 1) * sizeof(*f->hold));
-    for (size_t i = 0; i < n; i++)
-        f->hold[i] = HOLD_ALWAYS;
+    f->hold = hold_all(f->p, &m);
+    assert_non_null(f->hold);
     assert_int_equal(simulate(f->sim, f->hold, &s), 0);
     assert_int_equal(stages_load(f->x, s), 0);
     assert_int_equal(stages_peak(f->x), s->load);
@@ -157,7 +157,7 @@ static void run(struct fixture *f, struct graph *g)
         assert_int_equal(stages_load(f->x, s), 0);
         compare(f);
     }
-    free(f->hold);
+    pool_free(&m);
     stages_free(f->x);
     simulator_free(f->sim);
     program_free(f->p);
@@ -184,34 +184,11 @@ static void test_random(void **state)
     assert_true(f.moves > 5000 && f.dropped_twice > 500 && f.foreseen > 3000);
 }
 
-static void test_spans_are_kept_once(void **state)
-{
-    (void)state;
-    struct spans p = {0};
-    struct span list[2] = {{1, 4}, {6, 9}};
-    int32_t first, again, other, n;
-    assert_int_equal(spans_hold(&p, list, 2, &first), 0);
-    for (int32_t i = 0; i < 1000; i++) {
-        struct span one = {i, i + 1};
-        assert_int_equal(spans_hold(&p, &one, 1, &other), 0);
-        assert_true(hold_has_spans(other) && other != first);
-    }
-    assert_int_equal(spans_hold(&p, list, 0, &other), 0);
-    spans_of(&p, other, &n);
-    assert_int_equal(n, 0);
-    assert_int_equal(spans_hold(&p, list, 2, &again), 0);
-    assert_int_equal(again, first);
-    const struct span *found = spans_of(&p, again, &n);
-    assert_true(n == 2 && found[0].from == 1 && found[1].to == 9);
-    spans_free(&p);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_regular),
         cmocka_unit_test(test_random),
-        cmocka_unit_test(test_spans_are_kept_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

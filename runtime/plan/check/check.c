@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The checker: steps and residences one by one, and functions that its parts share; see check.h. */
-#include <stdlib.h>
-#include <string.h>
 #include "plan/check/check.h"
 
 const char *check_op(const struct checker *c, int32_t step)
@@ -77,17 +75,15 @@ static int check_tail_step(struct checker *c, int32_t k, bool *ran, int32_t *wri
 
 static int check_tail(struct checker *c)
 {
-    bool *ran = calloc((size_t)c->g->n_ops + 1, sizeof(*ran));
-    int32_t *writer = calloc((size_t)c->g->n_storages + 1, sizeof(*writer));
-    int rc = ran && writer ? 0 : CKPT_ENOMEM;
+    bool *ran = pool_array(&c->memory, c->g->n_ops, sizeof(*ran));
+    int32_t *writer = pool_filled(&c->memory, c->g->n_storages, 0);
+    int rc = pool_status(&c->memory);
     for (int32_t k = c->p->n_body; k < c->p->n_steps && !rc; k++)
         rc = check_tail_step(c, k, ran, writer);
     for (int32_t i = c->g->n_body; i < c->g->n_ops && !rc; i++)
         if (!ran[i])
             rc = violation(c, "base op %d (%.200s) is missing", (int)i,
                            c->g->ops[i].name ? c->g->ops[i].name : "unnamed");
-    free(ran);
-    free(writer);
     return rc;
 }
 
@@ -203,8 +199,6 @@ static int check_backing(struct checker *c, int32_t s)
 static int find_backings(struct checker *c)
 {
     int rc = 0;
-    for (int32_t s = 0; s < c->g->n_storages; s++)
-        c->backing[s] = -1;
     for (int32_t n = 0; n < c->p->n_residences && !rc; n++) {
         const struct residence *r = &c->p->residences[n];
         if (r->storage < 0 || r->storage >= c->g->n_storages || !plan_is_backing(c->g, c->p, r))
@@ -246,9 +240,7 @@ static int check_all(struct checker *c)
         rc = check_copies(c);
     if (!rc)
         rc = check_space(c);
-    if (!rc)
-        rc = check_replay(c);
-    return rc ? rc : check_clock(c);
+    return rc ? rc : check_replay(c);
 }
 
 int plan_check(const struct graph *g, const struct plan *p, struct error *error)
@@ -256,13 +248,9 @@ int plan_check(const struct graph *g, const struct plan *p, struct error *error)
     struct checker c = {.g = g, .p = p, .error = error};
     if (p->n_steps < 0 || p->n_body < 0 || p->n_residences < 0 || p->n_copies < 0)
         return violation(&c, "the plan has a negative size");
-    c.backing = malloc(((size_t)g->n_storages + 1) * sizeof(*c.backing));
-    c.room = calloc((size_t)p->n_steps + 1, sizeof(*c.room));
-    c.leaves = malloc(((size_t)p->n_steps + 1) * sizeof(*c.leaves));
-    int rc = c.backing && c.room && c.leaves ? check_all(&c) : CKPT_ENOMEM;
-    free(c.backing);
-    free(c.room);
-    free(c.leaves);
+    c.backing = pool_filled(&c.memory, g->n_storages, -1);
+    int rc = c.memory.failed ? CKPT_ENOMEM : check_all(&c);
+    pool_free(&c.memory);
     if (rc == CKPT_ENOMEM)
         error_fail(error, rc, "checking the plan ran out of host memory");
     return rc;

@@ -10,8 +10,6 @@
  * the end of the step the backing residence of every persistent storage must have the writes of all
  * its writers, so the next step begins with the state this one left.
  */
-#include <stdlib.h>
-#include <string.h>
 #include "plan/check/check.h"
 
 struct contents {
@@ -67,10 +65,8 @@ static void note_uses(struct replay *r, int32_t k)
     const struct graph_op *o = op_at(r, k);
     if (r->p->steps[k].again || r->p->steps[k].on_host)
         return;
-    for (int32_t j = 0; j < o->n_reads; j++)
-        r->last_use[r->g->refs[o->reads + j]] = k;
-    for (int32_t j = 0; j < o->n_writes; j++)
-        r->last_use[r->g->refs[o->writes + j]] = k;
+    for (int32_t j = 0; j < o->n_reads + o->n_writes; j++)
+        r->last_use[graph_ref(r->g, o, j)] = k;
 }
 
 /* ---- one step -------------------------------------------------------------------------------- */
@@ -136,23 +132,6 @@ static int replay_write(struct replay *r, int32_t k, int32_t ref)
     return 0;
 }
 
-/* Stores room and leaves of a collective for check_clock.c. */
-static void note_collective(struct replay *r, int32_t k)
-{
-    const struct graph_op *o = op_at(r, k);
-    for (int32_t j = 0; j < o->n_reads + o->n_writes; j++) {
-        bool writes = j >= o->n_reads;
-        int32_t n = r->here[r->g->refs[writes ? o->writes + j - o->n_reads : o->reads + j]];
-        const struct residence *t = n < 0 ? NULL : &r->p->residences[n];
-        if (!t || !check_is_placed(t))
-            continue;
-        if (writes)
-            r->c->room[k] = t->first;
-        if (t->last < r->c->leaves[k])
-            r->c->leaves[k] = t->last;
-    }
-}
-
 static int replay_step(struct replay *r, int32_t k)
 {
     const struct graph_op *o = op_at(r, k);
@@ -161,9 +140,6 @@ static int replay_step(struct replay *r, int32_t k)
         rc = replay_read(r, k, o->reads + j);
     for (int32_t j = 0; j < o->n_writes && !rc; j++)
         rc = replay_write(r, k, o->writes + j);
-    r->c->leaves[k] = INT32_MAX;
-    if (o->collective)
-        note_collective(r, k);
     return rc;
 }
 
@@ -281,7 +257,6 @@ static int check_backings(struct replay *r)
 static void list_copies(struct replay *r)
 {
     int32_t steps = r->p->n_steps, *count = r->at, *list = r->at + steps + 2;
-    memset(count, 0, ((size_t)steps + 2) * sizeof(*count));
     for (int32_t i = 0; i < r->p->n_copies; i++)
         count[r->p->copies[i].after + 2]++;
     for (int32_t k = 1; k < steps + 2; k++)
@@ -305,11 +280,8 @@ static void start(struct replay *r)
         r->here[s] = backing >= 0 && p->residences[backing].tier == TIER_DEVICE ? backing : -1;
         r->below[s] = backing >= 0 && p->residences[backing].tier != TIER_DEVICE ? backing : -1;
     }
-    for (int32_t k = 0; k < p->n_steps; k++)
-        r->ends_at[k] = -1;
     for (int32_t n = 0; n < p->n_residences; n++) {
         const struct residence *t = &p->residences[n];
-        r->copy[n] = -1;
         r->contents[n] = (struct contents){-1, 0, -1};
         if (t->storage < 0 || r->c->backing[t->storage] == n || t->last >= p->n_steps)
             continue;
@@ -328,44 +300,24 @@ static void start(struct replay *r)
 int check_replay(struct checker *c)
 {
     struct replay r = {.c = c, .g = c->g, .p = c->p, .error = c->error};
-    size_t n = (size_t)c->p->n_residences + 1, storages = (size_t)c->g->n_storages + 1;
-    size_t refs = (size_t)c->g->n_refs + 1, steps = (size_t)c->p->n_steps + 2;
-    r.contents = malloc(n * sizeof(*r.contents));
-    r.ready = calloc(n, sizeof(*r.ready));
-    r.copy = malloc(n * sizeof(*r.copy));
-    r.ends = malloc(n * sizeof(*r.ends));
-    r.ends_at = malloc(steps * sizeof(*r.ends_at));
-    r.here = malloc(storages * sizeof(*r.here));
-    r.below = malloc(storages * sizeof(*r.below));
-    r.writers = calloc(storages, sizeof(*r.writers));
-    r.last_use = malloc(storages * sizeof(*r.last_use));
-    r.in_place = calloc(storages, sizeof(*r.in_place));
-    r.rank = calloc(refs, sizeof(*r.rank));
-    r.origin = malloc(refs * sizeof(*r.origin));
-    r.at = malloc((steps + (size_t)c->p->n_copies + 1) * sizeof(*r.at));
-    int rc = CKPT_ENOMEM;
-    if (r.contents && r.ready && r.copy && r.ends && r.ends_at && r.here && r.below && r.writers &&
-        r.last_use && r.in_place && r.rank && r.origin && r.at) {
-        memset(r.last_use, -1, storages * sizeof(*r.last_use));
-        for (size_t i = 0; i < refs; i++)
-            r.origin[i] = -2;
-        start(&r);
-        rc = replay_all(&r);
-        if (!rc)
-            rc = check_backings(&r);
-    }
-    free(r.contents);
-    free(r.ready);
-    free(r.copy);
-    free(r.ends);
-    free(r.ends_at);
-    free(r.here);
-    free(r.below);
-    free(r.writers);
-    free(r.last_use);
-    free(r.in_place);
-    free(r.rank);
-    free(r.origin);
-    free(r.at);
-    return rc;
+    struct pool *m = &c->memory;
+    int32_t n = c->p->n_residences, storages = c->g->n_storages, refs = c->g->n_refs;
+    POOL_ARRAY(m, r.contents, n);
+    r.ready = pool_filled(m, n, 0);
+    r.copy = pool_filled(m, n, -1);
+    r.ends = pool_filled(m, n, -1);
+    r.ends_at = pool_filled(m, c->p->n_steps, -1);
+    r.here = pool_filled(m, storages, -1);
+    r.below = pool_filled(m, storages, -1);
+    r.writers = pool_filled(m, storages, 0);
+    r.last_use = pool_filled(m, storages, -1);
+    POOL_ARRAY(m, r.in_place, storages);
+    r.rank = pool_filled(m, refs, 0);
+    r.origin = pool_filled(m, refs, -2);
+    r.at = pool_filled(m, (int64_t)c->p->n_steps + c->p->n_copies + 1, 0);
+    if (m->failed)
+        return CKPT_ENOMEM;
+    start(&r);
+    int rc = replay_all(&r);
+    return rc ? rc : check_backings(&r);
 }

@@ -7,7 +7,6 @@
  * with a few look-ups.  A residence that runs into the next step enters as two pieces.
  */
 #include <stdlib.h>
-#include <string.h>
 #include "plan/check/check.h"
 
 /* A set of numbers as a bit set; a bit of the next level summarizes a word of 64 bits. */
@@ -17,21 +16,13 @@ struct bits {
     int32_t words[LEVELS];
 };
 
-static int bits_new(struct bits *b, int32_t n)
+static int bits_new(struct bits *b, int32_t n, struct pool *m)
 {
     for (int i = 0; i < LEVELS; i++) {
         n = b->words[i] = n / 64 + 1;
-        b->level[i] = calloc((size_t)n, sizeof(uint64_t));
-        if (!b->level[i])
-            return CKPT_ENOMEM;
+        POOL_ARRAY(m, b->level[i], n);
     }
-    return 0;
-}
-
-static void bits_free(struct bits *b)
-{
-    for (int i = 0; i < LEVELS; i++)
-        free(b->level[i]);
+    return pool_status(m);
 }
 
 static void bits_set(struct bits *b, int32_t at, bool on)
@@ -201,10 +192,13 @@ static int check_tier(struct checker *c, int tier)
 
 /* ---- totals ---------------------------------------------------------------------------------- */
 
-static int check_load(struct checker *c, int64_t *change)
+static int check_load(struct checker *c)
 {
     const struct plan *p = c->p;
     int64_t now = 0, load = 0, at_peak = 0;
+    int64_t *change = pool_array(&c->memory, (int64_t)p->n_steps + 1, sizeof(*change));
+    if (!change)
+        return CKPT_ENOMEM;
     for (int32_t n = 0; n < p->n_residences; n++) {
         const struct residence *r = &p->residences[n];
         int64_t bytes = check_bytes(c, r);
@@ -266,23 +260,18 @@ static int check_places(struct checker *c)
 static int check_overlap(struct checker *c)
 {
     struct sweep s = {.c = c};
-    s.edges = malloc((4 * (size_t)c->p->n_residences + 1) * sizeof(*s.edges));
-    s.owner = malloc(((size_t)c->p->n_steps + 1) * sizeof(*s.owner));
-    int rc = s.edges && s.owner ? bits_new(&s.starts, c->p->n_steps) : CKPT_ENOMEM;
+    POOL_ARRAY(&c->memory, s.edges, 4 * (int64_t)c->p->n_residences);
+    s.owner = pool_filled(&c->memory, c->p->n_steps, 0);
+    int rc = bits_new(&s.starts, c->p->n_steps, &c->memory);
     for (int tier = TIER_DEVICE; tier < TIER_COUNT && !rc; tier++)
         rc = sweep_tier(&s, tier, tier == TIER_NVME ? PLAN_NVME_ALIGN : CKPT_ALIGN);
-    free(s.edges);
-    free(s.owner);
-    bits_free(&s.starts);
     return rc;
 }
 
 int check_space(struct checker *c)
 {
-    int64_t *change = calloc((size_t)c->p->n_steps + 2, sizeof(*change));
-    int rc = change ? check_places(c) : CKPT_ENOMEM;
+    int rc = check_places(c);
     if (!rc)
-        rc = check_load(c, change);
-    free(change);
+        rc = check_load(c);
     return rc ? rc : check_overlap(c);
 }

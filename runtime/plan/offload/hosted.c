@@ -143,28 +143,28 @@ static void add_group(struct transfer *x, int32_t k, const struct seen *at)
 int hosted_find(struct transfer *x)
 {
     const struct plan *p = x->p;
-    size_t tail = (size_t)(p->n_steps - p->n_body) + 1;
+    struct pool scratch = {NULL, false};
+    int32_t tail = p->n_steps - p->n_body, n = x->g->n_storages;
+    struct seen *at = pool_array(&scratch, n, sizeof(*at));
     x->clip = x->clip_step = -1;
-    x->group_at = malloc(((size_t)p->n_steps + 1) * sizeof(*x->group_at));
-    x->groups = calloc(tail, sizeof(*x->groups));
-    x->group_order = calloc(tail, sizeof(*x->group_order));
-    x->host_resident = calloc((size_t)x->g->n_storages + 1, sizeof(*x->host_resident));
-    struct seen *at = calloc((size_t)x->g->n_storages + 1, sizeof(*at));
-    if (!x->group_at || !x->groups || !x->group_order || !x->host_resident || !at) {
-        free(at);
+    x->group_at = pool_filled(&x->memory, p->n_steps, -1);
+    POOL_ARRAY(&x->memory, x->groups, tail);
+    POOL_ARRAY(&x->memory, x->group_order, tail);
+    POOL_ARRAY(&x->memory, x->host_resident, n);
+    if (!at || x->memory.failed) {
+        pool_free(&scratch);
         return CKPT_ENOMEM;
     }
     bool none = x->g->n_micro > 1 || x->m->host_update <= 0 || x->b->host <= 0;
-    for (int32_t s = 0; s < x->g->n_storages; s++)
+    for (int32_t s = 0; s < n; s++)
         at[s] = (struct seen){-1, -1, -1, -1, false};
     find_wraps(x, at);
     for (int32_t k = 0; k < p->n_steps; k++) {
-        x->group_at[k] = -1;
         if (k >= p->n_body && !none)
             add_group(x, k, at);
         see(x, k, at);
     }
-    free(at);
+    pool_free(&scratch);
     /* First groups that another program has put in the host tier, which would otherwise be copied
      * in and out; then groups whose value the forward pass uses last: they have most time. */
     for (int32_t i = 0; i < x->n_groups; i++) {

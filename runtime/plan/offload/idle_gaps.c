@@ -10,17 +10,11 @@
 
 #define MIN_OFFLOADED (INT64_C(1) << 20) /* smaller copies are dominated by latency */
 
-/* The time at which each step starts if none waits, and last the end of the step.  NULL: no memory.
- */
-static double *step_starts(const struct graph *g, const struct plan *p)
+/* The time at which each step starts if none waits, and last the end of the step. */
+static void find_starts(const struct graph *g, const struct plan *p, double *start)
 {
-    double *start = malloc(((size_t)p->n_steps + 1) * sizeof(*start));
-    if (!start)
-        return NULL;
-    start[0] = 0;
     for (int32_t k = 0; k < p->n_steps; k++)
         start[k + 1] = start[k] + g->ops[p->steps[k].op].seconds;
-    return start;
 }
 
 /* Two consecutive uses. */
@@ -42,7 +36,7 @@ struct scanned {
 struct scan {
     const struct graph *g;
     const struct plan *p;
-    const double *start;
+    double *start;
     double rate; /* of copies in */
     struct scanned *at;
     struct {
@@ -50,14 +44,12 @@ struct scan {
         int64_t capacity;
     } list;
     int32_t n;
-    int rc;
+    struct pool *memory; /* of the list */
 };
 
 static void add(struct scan *w, const struct idle_gap *a)
 {
-    if (w->rc || ARRAY_RESERVE(&w->list, w->n))
-        w->rc = CKPT_ENOMEM;
-    else
+    if (!POOL_RESERVE(w->memory, &w->list, w->n))
         w->list.data[w->n++] = *a;
 }
 
@@ -130,10 +122,8 @@ static void scan_steps(struct scan *w)
         for (; n < p->n_residences && p->residences[n].first == k; n++)
             if (p->residences[n].storage >= 0)
                 w->at[p->residences[n].storage].residence = n;
-        for (int32_t j = 0; j < o->n_reads; j++)
-            scan_use(w, g->refs[o->reads + j], k, false);
-        for (int32_t j = 0; j < o->n_writes; j++)
-            scan_use(w, g->refs[o->writes + j], k, true);
+        for (int32_t j = 0; j < o->n_reads + o->n_writes; j++)
+            scan_use(w, graph_ref(g, o, j), k, j >= o->n_reads);
     }
 }
 
@@ -191,27 +181,25 @@ static void drop_stale(struct scan *w)
 }
 
 int idle_gaps_find(const struct graph *g, const struct machine *m, const struct plan *p,
-                   struct idle_gap **list, int32_t *n)
+                   struct pool *memory, struct idle_gap **list, int32_t *n)
 {
-    double *start = step_starts(g, p);
-    struct scan w = {.g = g, .p = p, .start = start, .rate = m->h2d_both};
-    w.at = malloc(((size_t)g->n_storages + 1) * sizeof(*w.at));
-    if (!w.at || !start || ARRAY_RESERVE(&w.list, 0))
-        w.rc = CKPT_ENOMEM;
-    if (!w.rc)
+    struct pool scratch = {NULL, false};
+    struct scan w = {.g = g, .p = p, .rate = m->h2d_both, .memory = memory};
+    POOL_ARRAY(&scratch, w.at, g->n_storages);
+    POOL_ARRAY(&scratch, w.start, p->n_steps);
+    bool good = !scratch.failed && !POOL_RESERVE(memory, &w.list, 0);
+    if (good) {
+        find_starts(g, p, w.start);
         scan_steps(&w);
-    for (int32_t s = 0; s < g->n_storages && !w.rc; s++)
+    }
+    for (int32_t s = 0; s < g->n_storages && good; s++)
         finish_storage(&w, s);
-    if (!w.rc) {
+    if (good) {
         drop_stale(&w);
         qsort(w.list.data, (size_t)w.n, sizeof(*w.list.data), compare_gaps);
-    } else {
-        free(w.list.data);
-        w.list.data = NULL;
     }
+    pool_free(&scratch);
     *list = w.list.data;
     *n = w.n;
-    free(w.at);
-    free(start);
-    return w.rc;
+    return good ? pool_status(memory) : CKPT_ENOMEM;
 }

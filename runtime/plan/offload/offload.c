@@ -37,7 +37,7 @@ struct tried {
 };
 
 struct search {
-    struct frontier *pf;
+    struct frontier *frontier;
     const struct machine *m;
     const struct budgets *b;
     int64_t device;              /* limit of the bytes alive */
@@ -80,9 +80,9 @@ static int load(struct search *x, int32_t option)
     if (found.t)
         return 0;
     l->option = option;
-    rc = option_steps(x->pf, &x->pf->options.data[option], &l->p);
+    rc = option_steps(x->frontier, &x->frontier->options.data[option], &l->p);
     if (!rc)
-        rc = transfer_new(x->pf->p->g, x->m, x->b, l->p, &l->t);
+        rc = transfer_new(x->frontier->p->g, x->m, x->b, l->p, &l->t);
     if (!rc)
         l->t->tight = x->tight;
     return rc;
@@ -96,15 +96,15 @@ static bool is_found(const struct search *x)
 /* Bytes by which the peak of an option exceeds the limit. */
 static double excess_of(const struct search *x, int32_t option)
 {
-    const struct option *o = &x->pf->options.data[option];
-    return (double)o->load + (double)x->pf->p->persistent - (double)x->device;
+    const struct option *o = &x->frontier->options.data[option];
+    return (double)o->load + (double)x->frontier->p->persistent - (double)x->device;
 }
 
 /* A lower bound of any plan with offloads of this option: the bytes that its peak has above the
  * limit are copied in in every step. */
 static double min_seconds(const struct search *x, int32_t option)
 {
-    return fmax(x->pf->options.data[option].seconds - x->hosted.seconds,
+    return fmax(x->frontier->options.data[option].seconds - x->hosted.seconds,
                 (excess_of(x, option) - x->hosted.bytes) / x->m->h2d_both);
 }
 
@@ -124,7 +124,7 @@ static int try_point(struct search *x, const struct point *at, bool *better)
     double limit = x->best.seconds;
     bool fits = false;
     *better = false;
-    if (at->option < 0 || at->option >= x->pf->n || min_seconds(x, at->option) >= limit)
+    if (at->option < 0 || at->option >= x->frontier->n || min_seconds(x, at->option) >= limit)
         return 0;
     int rc = load(x, at->option);
     struct transfer *t = x->loaded->t;
@@ -154,7 +154,7 @@ static int search_line(struct search *x, const struct step *d, bool *better)
 {
     bool faster = true;
     int rc = 0;
-    for (int32_t times = 1; faster && !rc && times < x->pf->n + 2; times *= 2) {
+    for (int32_t times = 1; faster && !rc && times < x->frontier->n + 2; times *= 2) {
         struct point at = x->best;
         bool same = d->options == 0;
         at.option += times * d->options;
@@ -229,7 +229,7 @@ static int descend(struct search *x, struct step reach, int patterns)
 static struct step full_reach(const struct search *x)
 {
     double bytes = (double)x->device / 6;
-    struct step r = {.options = x->pf->n / COARSE / 2 + 1};
+    struct step r = {.options = x->frontier->n / COARSE / 2 + 1};
     for (int i = 0; i < AMOUNTS; i++)
         r.amounts[i] = bytes;
     r.amounts[AMOUNT_HOSTED] = x->hosted.meanwhile / 2;
@@ -277,7 +277,7 @@ static int try_seeds(struct search *x, const double list[SEEDS][AMOUNTS], int32_
 /* Tries points all over the frontier, then searches from the best of both sets. */
 static int search_points(struct search *x)
 {
-    int32_t n = x->pf->n, stride = n / COARSE + 1;
+    int32_t n = x->frontier->n, stride = n / COARSE + 1;
     struct point best[2] = {{.seconds = INFINITY}, {.seconds = INFINITY}};
     int rc = 0;
     for (int32_t i = n - 1; i >= 0 && !rc; i -= i > 0 && i < stride ? i : stride)
@@ -326,7 +326,7 @@ static int search_smallest(struct search *x)
     int64_t least = INT64_MAX;
     int rc = 0;
     x->best.seconds = INFINITY;
-    for (int32_t i = 0; i < x->pf->n && i < FEW && !rc; i++) {
+    for (int32_t i = 0; i < x->frontier->n && i < FEW && !rc; i++) {
         struct point at = {.option = i};
         rc = try_smallest(x, &at, &least);
         at.amounts[AMOUNT_FIRST] = at.amounts[AMOUNT_VALUES] = INFINITY;
@@ -356,12 +356,12 @@ static int build(struct search *x, struct plan **out)
     if (!rc && fits)
         rc = transfer_rewrite(x->loaded->t);
     if (!rc && fits)
-        rc = plan_measure(x->pf->p->g, x->loaded->p);
+        rc = plan_measure(x->frontier->p->g, x->loaded->p);
     if (!rc && fits)
-        rc = plan_set_offsets(x->pf->p->g, x->loaded->p, x->wall - x->loaded->p->persistent,
+        rc = plan_set_offsets(x->frontier->p->g, x->loaded->p, x->wall - x->loaded->p->persistent,
                               x->common);
     if (!rc && fits && x->loaded->t->drained) /* the simulated times are not periodic */
-        rc = plan_reprice(x->pf->p->g, x->m, x->loaded->p);
+        rc = plan_reprice(x->frontier->p->g, x->m, x->loaded->p);
     if (!rc && fits) {
         *out = x->loaded->p;
         x->loaded->p = NULL;
@@ -427,19 +427,19 @@ static int search_within(struct search *x, struct plan **out)
     return rc || !*out ? rc : search_between(x, x->device, fails, out);
 }
 
-static struct search search_for(struct frontier *pf, const struct machine *m,
+static struct search search_for(struct frontier *f, const struct machine *m,
                                 const struct budgets *b, int64_t device)
 {
-    struct search x = {.pf = pf, .m = m, .b = b, .wall = device, .device = device};
+    struct search x = {.frontier = f, .m = m, .b = b, .wall = device, .device = device};
     if (m->host_update > 0 && b->host > 0)
-        x.hosted = hosted_most(pf->p->g, m);
+        x.hosted = hosted_most(f->p->g, m);
     return x;
 }
 
-int offload_sketch(struct frontier *pf, const struct machine *m, const struct budgets *b,
+int offload_sketch(struct frontier *f, const struct machine *m, const struct budgets *b,
                    int64_t device, struct point *p)
 {
-    struct search x = search_for(pf, m, b, device);
+    struct search x = search_for(f, m, b, device);
     int rc = search_points(&x);
     *p = x.best;
     unload_all(&x);
@@ -452,11 +452,11 @@ double offload_floor(const struct point *sketch)
 }
 
 /* A plan without regard to addresses of other programs, or NULL. */
-static int plan_apart(struct frontier *pf, const struct machine *m, const struct budgets *b,
+static int plan_apart(struct frontier *f, const struct machine *m, const struct budgets *b,
                       int64_t device, const struct point *sketch, struct plan **out)
 {
     const double share = 0.92; /* of the device; other options are often best there */
-    struct search x = search_for(pf, m, b, device);
+    struct search x = search_for(f, m, b, device);
     int64_t less;
     *out = NULL;
     x.best = *sketch;
@@ -495,12 +495,12 @@ static int64_t crossings_end(const struct graph *g)
 }
 
 /* A plan whose wrapping residences have these addresses, or NULL. */
-static int plan_common(struct frontier *pf, const struct machine *m, const struct budgets *b,
+static int plan_common(struct frontier *f, const struct machine *m, const struct budgets *b,
                        int64_t device, const struct point *sketch, struct plan **out)
 {
-    struct search x = search_for(pf, m, b, device);
+    struct search x = search_for(f, m, b, device);
     *out = NULL;
-    if (!graph_has_crossings(pf->p->g) || crossings_end(pf->p->g) > device)
+    if (!graph_has_crossings(f->p->g) || crossings_end(f->p->g) > device)
         return 0;
     x.common = true;
     x.best = *sketch;
@@ -510,35 +510,35 @@ static int plan_common(struct frontier *pf, const struct machine *m, const struc
     return rc;
 }
 
-int offload_plan(struct frontier *pf, const struct machine *m, const struct budgets *b,
+int offload_plan(struct frontier *f, const struct machine *m, const struct budgets *b,
                  int64_t device, const struct point *sketch, struct plan **out, bool *apart)
 {
     struct plan *common;
-    int rc = plan_common(pf, m, b, device, sketch, &common);
+    int rc = plan_common(f, m, b, device, sketch, &common);
     *apart = false;
     *out = common;
     if (rc || (common && common->seconds <= offload_floor(sketch) * OFFLOAD_APART))
         return rc;
-    rc = plan_apart(pf, m, b, device, sketch, out);
+    rc = plan_apart(f, m, b, device, sketch, out);
     bool faster = !common || (*out && (*out)->seconds * OFFLOAD_APART < common->seconds);
     plan_free(faster ? common : *out);
     *out = faster ? *out : common;
-    *apart = faster && graph_has_crossings(pf->p->g);
+    *apart = faster && graph_has_crossings(f->p->g);
     return rc;
 }
 
-double offload_smallest_seconds(const struct frontier *pf, const struct machine *m)
+double offload_smallest_seconds(const struct frontier *f, const struct machine *m)
 {
     double least = INFINITY;
-    for (int32_t i = 0; i < pf->n && i < FEW; i++)
-        least = fmin(least, pf->options.data[i].seconds);
-    return least - (m->host_update > 0 ? hosted_most(pf->p->g, m).seconds : 0);
+    for (int32_t i = 0; i < f->n && i < FEW; i++)
+        least = fmin(least, f->options.data[i].seconds);
+    return least - (m->host_update > 0 ? hosted_most(f->p->g, m).seconds : 0);
 }
 
-int offload_smallest(struct frontier *pf, const struct machine *m, const struct budgets *b,
+int offload_smallest(struct frontier *f, const struct machine *m, const struct budgets *b,
                      struct plan **out)
 {
-    struct search x = search_for(pf, m, b, INT64_MAX);
+    struct search x = search_for(f, m, b, INT64_MAX);
     *out = NULL;
     x.tight = true;
     int rc = search_smallest(&x);

@@ -210,46 +210,43 @@ static void serve(struct turns *t)
     }
 }
 
-static int order_queue(const struct transfer *x, const struct ranking *outs, int32_t *order)
+static int order_queue(const struct transfer *x, const struct ranking *outs, struct pool *m,
+                       int32_t *order)
 {
-    size_t n = (size_t)outs->n + 1;
     struct turns t = {.x = x, .outs = outs, .order = order};
-    t.rank = malloc(n * sizeof(*t.rank));
-    t.heap = malloc(n * sizeof(*t.heap));
-    t.dues = malloc(n * sizeof(*t.dues));
-    t.keys = malloc(n * sizeof(*t.keys));
-    int rc = t.rank && t.heap && t.dues && t.keys ? 0 : CKPT_ENOMEM;
-    if (!rc && outs->n > 0) {
-        t.drained = x->list[outs->items[outs->n - 1]].offload.out_end - x->seconds;
-        rank_items(&t);
-        serve(&t);
-    }
-    free(t.rank);
-    free(t.heap);
-    free(t.dues);
-    free(t.keys);
-    return rc;
+    POOL_ARRAY(m, t.rank, outs->n);
+    POOL_ARRAY(m, t.heap, outs->n);
+    POOL_ARRAY(m, t.dues, outs->n);
+    POOL_ARRAY(m, t.keys, outs->n);
+    if (m->failed || !outs->n)
+        return pool_status(m);
+    t.drained = x->list[outs->items[outs->n - 1]].offload.out_end - x->seconds;
+    rank_items(&t);
+    serve(&t);
+    return 0;
 }
 
-static void swap_orders(struct transfer *x, struct ranking other[TIER_COUNT])
+/* Exchanges the orders of all queues with others. */
+static void swap_orders(struct transfer *x, int32_t *other[TIER_COUNT])
 {
     for (int tier = 0; tier < TIER_COUNT; tier++) {
         int32_t *items = x->outs[tier].items;
-        x->outs[tier].items = other[tier].items;
-        other[tier].items = items;
+        x->outs[tier].items = other[tier];
+        other[tier] = items;
     }
 }
 
 int transfer_order_outs(struct transfer *x, int64_t device)
 {
-    struct ranking other[TIER_COUNT] = {{0}};
+    struct pool m = {NULL, false};
+    int32_t *other[TIER_COUNT];
     double seconds = x->seconds;
     int rc = 0;
     if (x->g->n_micro > 1)
         return 0;
     for (int tier = 0; tier < TIER_COUNT && !rc; tier++) {
-        other[tier].items = malloc(((size_t)x->n + 1) * sizeof(*other[tier].items));
-        rc = other[tier].items ? order_queue(x, &x->outs[tier], other[tier].items) : CKPT_ENOMEM;
+        POOL_ARRAY(&x->memory, other[tier], x->n);
+        rc = other[tier] ? order_queue(x, &x->outs[tier], &m, other[tier]) : CKPT_ENOMEM;
     }
     if (!rc) {
         swap_orders(x, other);
@@ -259,7 +256,6 @@ int transfer_order_outs(struct transfer *x, int64_t device)
         swap_orders(x, other);
         transfer_simulate(x, device, INFINITY);
     }
-    for (int tier = 0; tier < TIER_COUNT; tier++)
-        free(other[tier].items);
+    pool_free(&m);
     return rc;
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Bytes per step in parts: an interval consists of whole parts and some steps of the parts at its
  * ends. */
-#include <stdlib.h>
 #include <string.h>
 #include "core/clones.h"
 #include "plan/offload/range_max.h"
@@ -37,25 +36,14 @@ static int32_t parts_of(int32_t n)
     return n / RANGE_MAX_PART + 1;
 }
 
-int range_max_new(struct range_max *l, int32_t n)
+int range_max_new(struct range_max *l, int32_t n, struct pool *m)
 {
-    size_t parts = (size_t)parts_of(n);
-    l->n = n;
-    l->bytes = calloc((size_t)n + 1, sizeof(*l->bytes));
-    l->all = calloc(parts, sizeof(*l->all));
-    l->most = calloc(parts, sizeof(*l->most));
-    l->above = calloc(parts, sizeof(*l->above));
-    l->target = INT64_MAX;
-    l->excess = 0;
-    return l->bytes && l->all && l->most && l->above ? 0 : CKPT_ENOMEM;
-}
-
-void range_max_free(struct range_max *l)
-{
-    free(l->bytes);
-    free(l->all);
-    free(l->most);
-    free(l->above);
+    *l = (struct range_max){.n = n, .target = INT64_MAX};
+    POOL_ARRAY(m, l->bytes, n);
+    POOL_ARRAY(m, l->all, parts_of(n));
+    POOL_ARRAY(m, l->most, parts_of(n));
+    POOL_ARRAY(m, l->above, parts_of(n));
+    return pool_status(m);
 }
 
 static int32_t part_end(const struct range_max *l, int32_t part)

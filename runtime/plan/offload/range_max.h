@@ -8,7 +8,7 @@
 #ifndef CKPT_PLAN_RANGE_MAX_H
 #define CKPT_PLAN_RANGE_MAX_H
 
-#include "core/base.h"
+#include "plan/pool.h"
 
 #define RANGE_MAX_PART 64
 
@@ -22,9 +22,8 @@ struct range_max {
     int32_t n;      /* steps */
 };
 
-/* n steps of 0 bytes, without a target.  Returns 0 or CKPT_ENOMEM; free it in either case. */
-int range_max_new(struct range_max *l, int32_t n);
-void range_max_free(struct range_max *l);
+/* n steps of 0 bytes, without a target, in pool m.  Returns 0 or CKPT_ENOMEM. */
+int range_max_new(struct range_max *l, int32_t n, struct pool *m);
 void range_max_set(struct range_max *l, const int64_t *bytes);
 void range_max_aim(struct range_max *l, int64_t target);
 /* The maximum over all steps. */

@@ -10,44 +10,40 @@
 #include <string.h>
 #include "plan/offload/transfer.h"
 
-static int64_t rounded(enum fate tier, int64_t bytes)
+static int64_t rounded(int tier, int64_t bytes)
 {
-    return tier == FATE_OFFLOAD_NVME ? round_up(bytes, PLAN_NVME_ALIGN) : bytes;
-}
-
-static int index_of(enum fate tier)
-{
-    return tier == FATE_OFFLOAD_NVME ? TIER_NVME : TIER_HOST;
+    return tier == TIER_NVME ? round_up(bytes, PLAN_NVME_ALIGN) : bytes;
 }
 
 /* Free bytes of a tier; 0 if the machine cannot copy to it. */
-static int64_t room_in(const struct transfer *x, enum fate tier)
+static int64_t room_in(const struct transfer *x, int tier)
 {
-    int i = index_of(tier);
     const struct machine *m = x->m;
-    int64_t all = i == TIER_NVME ? x->b->nvme : x->b->host;
+    int64_t all = tier == TIER_NVME ? x->b->nvme : x->b->host;
     bool works = m->d2h_both > 0 && m->h2d_both > 0;
-    if (i == TIER_NVME)
+    if (tier == TIER_NVME)
         works = works && m->nvme_write > 0 && m->nvme_read > 0;
-    return works ? all - x->b->tier_base[i] - x->tier[i] : 0;
+    return works ? all - x->b->tier_base[tier] - x->tier[tier] : 0;
 }
 
-/* The fastest tier with this many free bytes, or FATE_KEEP if none has room. */
-static enum fate tier_for(const struct transfer *x, int64_t bytes)
+#define NO_TIER (-1)
+
+/* The fastest tier with this many free bytes, or NO_TIER if none has room. */
+static int tier_for(const struct transfer *x, int64_t bytes)
 {
-    if (bytes <= room_in(x, FATE_OFFLOAD_HOST))
-        return FATE_OFFLOAD_HOST;
-    if (rounded(FATE_OFFLOAD_NVME, bytes) <= room_in(x, FATE_OFFLOAD_NVME))
-        return FATE_OFFLOAD_NVME;
-    return FATE_KEEP;
+    if (bytes <= room_in(x, TIER_HOST))
+        return TIER_HOST;
+    if (rounded(TIER_NVME, bytes) <= room_in(x, TIER_NVME))
+        return TIER_NVME;
+    return NO_TIER;
 }
 
 /* Places the activations of one tier above its used bytes; a sketch counts the bytes alive only. */
-static int place_tier(struct transfer *x, enum fate tier, bool sketch, struct place_item *items,
+static int place_tier(struct transfer *x, int tier, bool sketch, struct place_item *items,
                       bool *fits)
 {
     const struct ranking *r = &x->activations;
-    int64_t load = 0, peak, base = x->b->tier_base[index_of(tier)] + x->tier[index_of(tier)];
+    int64_t load = 0, peak, base = x->b->tier_base[tier] + x->tier[tier];
     int32_t n = 0;
     for (int32_t i = 0; i < r->n; i++) {
         const struct idle_gap *a = &x->list[r->items[i]];
@@ -64,7 +60,7 @@ static int place_tier(struct transfer *x, enum fate tier, bool sketch, struct pl
         if (a->taken && a->offload.tier == tier)
             a->offload.tier_offset = base + items[j++].offset;
     }
-    x->tier[index_of(tier)] += peak;
+    x->tier[tier] += peak;
     return rc;
 }
 
@@ -81,13 +77,13 @@ static int assign_activations(struct transfer *x, bool sketch, bool *fits)
         struct idle_gap *a = &x->list[r->items[i]];
         if (!a->taken)
             continue;
-        bool host = some + a->bytes <= room_in(x, FATE_OFFLOAD_HOST);
-        a->offload.tier = host ? FATE_OFFLOAD_HOST : FATE_OFFLOAD_NVME;
+        bool host = some + a->bytes <= room_in(x, TIER_HOST);
+        a->offload.tier = host ? TIER_HOST : TIER_NVME;
         some += host ? a->bytes : 0;
     }
-    int rc = place_tier(x, FATE_OFFLOAD_HOST, sketch, items, fits);
+    int rc = place_tier(x, TIER_HOST, sketch, items, fits);
     if (!rc)
-        rc = place_tier(x, FATE_OFFLOAD_NVME, sketch, items, fits);
+        rc = place_tier(x, TIER_NVME, sketch, items, fits);
     free(items);
     return rc;
 }
@@ -121,20 +117,20 @@ static void share_states(const struct transfer *x, struct backings *h)
             h->kept += must ? x->list[i].bytes : 0;
             all += must ? 0 : (double)x->list[i].bytes;
         }
-    double room = (double)(room_in(x, FATE_OFFLOAD_HOST) - h->kept);
-    if (all > room && room_in(x, FATE_OFFLOAD_NVME) > 0)
+    double room = (double)(room_in(x, TIER_HOST) - h->kept);
+    if (all > room && room_in(x, TIER_NVME) > 0)
         h->share = room > 0 ? room / all : 0;
 }
 
-static enum fate next_tier(const struct transfer *x, struct backings *h, int64_t bytes)
+static int next_tier(const struct transfer *x, struct backings *h, int64_t bytes)
 {
     h->owed += h->share * (double)bytes;
-    bool host = h->share == 1 || (h->owed >= 0.5 * (double)bytes &&
-                                  bytes <= room_in(x, FATE_OFFLOAD_HOST) - h->kept);
-    enum fate tier = host ? tier_for(x, bytes) : FATE_OFFLOAD_NVME;
-    if (tier == FATE_OFFLOAD_NVME && rounded(tier, bytes) > room_in(x, tier))
+    bool host = h->share == 1 ||
+                (h->owed >= 0.5 * (double)bytes && bytes <= room_in(x, TIER_HOST) - h->kept);
+    int tier = host ? tier_for(x, bytes) : TIER_NVME;
+    if (tier == TIER_NVME && rounded(tier, bytes) > room_in(x, tier))
         tier = tier_for(x, bytes);
-    h->owed -= tier == FATE_OFFLOAD_HOST ? (double)bytes : 0;
+    h->owed -= tier == TIER_HOST ? (double)bytes : 0;
     return tier;
 }
 
@@ -144,25 +140,25 @@ static void assign_backing(struct transfer *x, struct backings *h, int32_t i, bo
     const struct idle_gap *a = &x->list[i];
     const struct graph_storage *t = &x->g->storages[a->storage];
     bool must = x->host_resident[a->storage];
-    enum fate tier = t->backing == BACKING_HOST   ? FATE_OFFLOAD_HOST
-                     : t->backing == BACKING_NVME ? FATE_OFFLOAD_NVME
-                     : must                       ? tier_for(x, a->bytes)
-                                                  : next_tier(x, h, a->bytes);
-    if (must && tier != FATE_OFFLOAD_HOST)
-        tier = FATE_KEEP;
+    int tier = t->backing == BACKING_HOST   ? TIER_HOST
+               : t->backing == BACKING_NVME ? TIER_NVME
+               : must                       ? tier_for(x, a->bytes)
+                                            : next_tier(x, h, a->bytes);
+    if (must && tier != TIER_HOST)
+        tier = NO_TIER;
     int64_t offset = t->backing_offset;
-    if (tier == FATE_KEEP) {
+    if (tier == NO_TIER) {
         *fits = false;
         return;
     }
     if (t->backing == BACKING_ANY) {
         h->kept -= must && h->states ? a->bytes : 0;
-        int64_t *used = &x->tier[index_of(tier)];
-        offset = x->b->tier_base[index_of(tier)] + *used;
+        int64_t *used = &x->tier[tier];
+        offset = x->b->tier_base[tier] + *used;
         *used += rounded(tier, a->bytes);
     }
     for (int32_t j = i; j < x->n && x->list[j].storage == a->storage; j++) {
-        x->list[j].offload.tier = tier;
+        x->list[j].offload.tier = (int8_t)tier;
         x->list[j].offload.tier_offset = offset;
     }
 }
@@ -177,9 +173,9 @@ static bool host_takes_all(struct transfer *x)
         struct idle_gap *a = &x->list[i];
         any_backing &= a->residence >= 0 || x->g->storages[a->storage].backing == BACKING_ANY;
         bytes += a->taken ? a->bytes : 0;
-        a->offload.tier = FATE_OFFLOAD_HOST;
+        a->offload.tier = TIER_HOST;
     }
-    return any_backing && bytes <= room_in(x, FATE_OFFLOAD_HOST);
+    return any_backing && bytes <= room_in(x, TIER_HOST);
 }
 
 /* Moves backing residences below the activations, which were assigned first and take activations[t]
@@ -188,7 +184,7 @@ static void put_backings_first(struct transfer *x, const int64_t activations[TIE
 {
     for (int32_t i = 0; i < x->n; i++) {
         struct idle_gap *a = &x->list[i];
-        int t = index_of(a->offload.tier);
+        int t = a->offload.tier;
         if (a->residence >= 0)
             a->offload.tier_offset += x->tier[t] - activations[t];
         else if (x->g->storages[a->storage].backing == BACKING_ANY)
@@ -216,7 +212,7 @@ int transfer_assign(struct transfer *x, bool sketch, bool *fits)
     if (x->hosted) {
         int64_t bytes = x->g->storages[x->clip].bytes;
         x->clip_offset = x->b->tier_base[TIER_HOST] + x->tier[TIER_HOST] - activations[TIER_HOST];
-        *fits &= bytes <= room_in(x, FATE_OFFLOAD_HOST);
+        *fits &= bytes <= room_in(x, TIER_HOST);
         x->tier[TIER_HOST] += bytes;
     }
     put_backings_first(x, activations);

@@ -50,8 +50,9 @@ static void rank_gaps(const struct transfer *x, enum rank rank, struct ranking *
 }
 
 /* The taken gaps of a tier, in the order of their next uses. */
-static void queue_ins(struct transfer *x, enum fate tier, struct ranking *r)
+static void queue_ins(struct transfer *x, int tier)
 {
+    struct ranking *r = &x->ins[tier];
     r->n = 0;
     for (int32_t i = 0; i < x->n; i++) {
         const struct idle_gap *a = &x->list[x->by_use.items[i]];
@@ -60,26 +61,21 @@ static void queue_ins(struct transfer *x, enum fate tier, struct ranking *r)
     }
 }
 
-/* The destination of the copy out; FATE_DROP: there is no copy. */
-static enum fate out_to(const struct idle_gap *a)
+/* The taken gaps with a copy out, by tier, or without one, in the order of out_step.  Gaps that
+ * leave with a gradient have an earlier out_step than in by_out. */
+static void queue_outs(struct transfer *x)
 {
-    return a->clean ? FATE_DROP : a->offload.tier;
-}
-
-/* The taken gaps with this destination in the order of out_step.  Gaps that leave with a gradient
- * have an earlier out_step than in by_out. */
-static void queue_outs(struct transfer *x, enum fate to, struct ranking *r)
-{
-    r->n = 0;
+    x->outs[TIER_HOST].n = x->outs[TIER_NVME].n = x->cleans.n = 0;
     for (int32_t i = 0; i < x->n; i++) {
-        int32_t item = x->by_out.items[i], j = r->n;
+        int32_t item = x->by_out.items[i];
         const struct idle_gap *a = &x->list[item];
-        if (!a->taken || out_to(a) != to)
+        if (!a->taken)
             continue;
+        struct ranking *r = a->clean ? &x->cleans : &x->outs[a->offload.tier];
+        int32_t j = r->n++;
         for (; j > 0 && x->list[r->items[j - 1]].out_step > a->out_step; j--)
             r->items[j] = r->items[j - 1];
         r->items[j] = item;
-        r->n++;
     }
 }
 
@@ -96,24 +92,19 @@ static int transfer_alloc(struct transfer *x)
                                   &x->ins[TIER_NVME],
                                   &x->cleans,
                                   &x->held};
-    size_t steps = (size_t)x->p->n_steps + 2, n = (size_t)x->n + 1;
-    bool good = true;
-    for (size_t i = 0; i < sizeof(rankings) / sizeof(*rankings); i++) {
-        rankings[i]->items = calloc(n, sizeof(*rankings[i]->items));
-        good &= rankings[i]->items != NULL;
-    }
-    x->whole = calloc(steps, sizeof(*x->whole));
-    x->needed = calloc(steps, sizeof(*x->needed));
-    x->length = calloc(steps, sizeof(*x->length));
-    x->rest = calloc(steps, sizeof(*x->rest));
-    x->free = calloc(steps, sizeof(*x->free));
-    x->start = calloc(steps, sizeof(*x->start));
-    x->gone = calloc(n, sizeof(*x->gone));
-    x->keys = calloc(n, sizeof(*x->keys));
-    good &= !range_max_new(&x->committed, x->p->n_steps);
-    good &= x->length && x->rest;
-    good &= x->whole && x->needed && x->free && x->start && x->gone && x->keys;
-    return good ? 0 : CKPT_ENOMEM;
+    struct pool *m = &x->memory;
+    int32_t steps = x->p->n_steps + 1;
+    for (size_t i = 0; i < sizeof(rankings) / sizeof(*rankings); i++)
+        POOL_ARRAY(m, rankings[i]->items, x->n);
+    POOL_ARRAY(m, x->whole, steps);
+    POOL_ARRAY(m, x->needed, steps);
+    POOL_ARRAY(m, x->length, steps);
+    POOL_ARRAY(m, x->rest, steps);
+    POOL_ARRAY(m, x->free, steps);
+    POOL_ARRAY(m, x->start, steps);
+    POOL_ARRAY(m, x->gone, x->n);
+    POOL_ARRAY(m, x->keys, x->n);
+    return range_max_new(&x->committed, x->p->n_steps, m);
 }
 
 int transfer_new(const struct graph *g, const struct machine *m, const struct budgets *b,
@@ -126,7 +117,7 @@ int transfer_new(const struct graph *g, const struct machine *m, const struct bu
     *x = (struct transfer){.g = g, .m = m, .b = b, .p = p};
     int rc = g->n_micro == 1 ? updates_sort(g, p) : 0;
     if (!rc)
-        rc = idle_gaps_find(g, m, p, &x->list, &x->n);
+        rc = idle_gaps_find(g, m, p, &x->memory, &x->list, &x->n);
     if (!rc)
         rc = comm_queue_new(g, p, &x->comm);
     if (!rc)
@@ -159,31 +150,7 @@ void transfer_free(struct transfer *x)
     if (!x)
         return;
     comm_queue_free(x->comm);
-    free(x->list);
-    free(x->states.items);
-    free(x->weights.items);
-    free(x->activations.items);
-    free(x->by_out.items);
-    free(x->by_use.items);
-    free(x->cleans.items);
-    free(x->held.items);
-    for (int t = 0; t < TIER_COUNT; t++) {
-        free(x->outs[t].items);
-        free(x->ins[t].items);
-    }
-    free(x->whole);
-    free(x->needed);
-    range_max_free(&x->committed);
-    free(x->length);
-    free(x->rest);
-    free(x->free);
-    free(x->start);
-    free(x->gone);
-    free(x->keys);
-    free(x->groups);
-    free(x->group_at);
-    free(x->group_order);
-    free(x->host_resident);
+    pool_free(&x->memory);
     free(x);
 }
 
@@ -204,11 +171,9 @@ int transfer_try(struct transfer *x, int64_t device, double limit, bool *fits)
     int rc = transfer_assign(x, true, fits);
     if (rc || !*fits)
         return rc;
-    queue_outs(x, FATE_OFFLOAD_HOST, &x->outs[TIER_HOST]);
-    queue_outs(x, FATE_OFFLOAD_NVME, &x->outs[TIER_NVME]);
-    queue_outs(x, FATE_DROP, &x->cleans);
-    queue_ins(x, FATE_OFFLOAD_HOST, &x->ins[TIER_HOST]);
-    queue_ins(x, FATE_OFFLOAD_NVME, &x->ins[TIER_NVME]);
+    queue_outs(x);
+    queue_ins(x, TIER_HOST);
+    queue_ins(x, TIER_NVME);
     transfer_simulate(x, device, limit);
     return 0;
 }
@@ -270,12 +235,11 @@ static int32_t add_below(struct transfer *x, const struct idle_gap *a)
 {
     struct plan *p = x->p;
     const struct offload_times *k = &a->offload;
-    int8_t tier = k->tier == FATE_OFFLOAD_NVME ? TIER_NVME : TIER_HOST;
     bool backing = a->residence < 0;
     p->persistent -= backing ? a->bytes : 0;
-    if (tier == TIER_NVME)
+    if (k->tier == TIER_NVME)
         p->staging_bytes = 2 * PLAN_STAGING_SLOTS * PLAN_STAGING_SLOT;
-    return plan_add_residence(p, (struct residence){a->storage, tier, backing ? 0 : k->out_step,
+    return plan_add_residence(p, (struct residence){a->storage, k->tier, backing ? 0 : k->out_step,
                                                     backing ? p->n_steps - 1 : a->use_step,
                                                     k->tier_offset});
 }

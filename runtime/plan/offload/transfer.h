@@ -15,7 +15,7 @@
  * out_step.
  */
 struct offload_times {
-    enum fate tier; /* FATE_OFFLOAD_HOST or FATE_OFFLOAD_NVME */
+    int8_t tier;
     int32_t out_step, free_step, in_step;
     int64_t tier_offset;
     double out_start, out_end, in_start, in_end; /* seconds, as in struct copy */
@@ -51,10 +51,10 @@ struct update_group {
     double start, end; /* of the update, if taken */
 };
 
-/* Lists the idle gaps of a plan without offloads, sorted by storage, then by out_step.  Returns 0
- * or CKPT_ENOMEM. */
+/* Lists the idle gaps of a plan without offloads, sorted by storage, then by out_step.  The list is
+ * in a pool.  Returns 0 or CKPT_ENOMEM. */
 int idle_gaps_find(const struct graph *g, const struct machine *m, const struct plan *p,
-                   struct idle_gap **list, int32_t *n);
+                   struct pool *memory, struct idle_gap **list, int32_t *n);
 
 /* A sorted list of idle gaps. */
 struct ranking {
@@ -102,6 +102,7 @@ struct transfer {
     int64_t hosted_bytes;          /* of their state */
     double hosted_seconds;         /* of their updates if they ran on the device */
     bool *host_resident;           /* per storage: state or value of a group taken */
+    struct pool memory;
 };
 
 /* Sorts the updates of a plan by the first use of their values in the forward pass. */

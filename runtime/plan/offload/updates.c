@@ -90,27 +90,22 @@ static void find_first(struct updates *u)
 {
     for (int32_t k = u->p->n_steps - 1; k >= 0; k--) {
         const struct graph_op *o = &u->g->ops[u->p->steps[k].op];
-        for (int32_t j = 0; j < o->n_reads; j++)
-            u->first[u->g->refs[o->reads + j]] = k;
-        for (int32_t j = 0; j < o->n_writes; j++)
-            u->first[u->g->refs[o->writes + j]] = k;
+        for (int32_t j = 0; j < o->n_reads + o->n_writes; j++)
+            u->first[graph_ref(u->g, o, j)] = k;
     }
 }
 
 int updates_sort(const struct graph *g, struct plan *p)
 {
-    size_t n = (size_t)g->n_storages + 1;
+    struct pool m = {NULL, false};
     struct updates u = {.g = g, .p = p};
-    u.first = malloc(n * sizeof(*u.first));
-    u.last = malloc(n * sizeof(*u.last));
-    u.writer = malloc(n * sizeof(*u.writer));
-    u.keys = malloc(((size_t)(p->n_steps - p->n_body) + 1) * sizeof(*u.keys));
-    int rc = u.first && u.last && u.writer && u.keys ? 0 : CKPT_ENOMEM;
-    if (!rc)
+    u.first = pool_filled(&m, g->n_storages, 0);
+    u.last = pool_filled(&m, g->n_storages, -1);
+    u.writer = pool_filled(&m, g->n_storages, -1);
+    POOL_ARRAY(&m, u.keys, p->n_steps - p->n_body);
+    if (!m.failed)
         find_first(&u);
-    for (int32_t s = 0; s < g->n_storages && !rc; s++)
-        u.last[s] = u.writer[s] = -1;
-    for (int32_t from = p->n_body, to; from < p->n_steps && !rc; from = to + 1) {
+    for (int32_t from = p->n_body, to; from < p->n_steps && !m.failed; from = to + 1) {
         for (to = from; to < p->n_steps && is_update(&u, to); to++)
             ;
         if (to - from > 1 && are_apart(&u, from, to)) {
@@ -118,9 +113,7 @@ int updates_sort(const struct graph *g, struct plan *p)
             end_residences(&u, from, to);
         }
     }
-    free(u.first);
-    free(u.last);
-    free(u.writer);
-    free(u.keys);
+    int rc = pool_status(&m);
+    pool_free(&m);
     return rc;
 }

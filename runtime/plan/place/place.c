@@ -8,7 +8,6 @@
  * as one more recipe.  The best placement is repaired.  Work is counted, not timed, so a placement
  * is the same on every machine.
  */
-#include <stdlib.h>
 #include <string.h>
 #include "plan/place/place.h"
 #include "plan/place/place_pack.h"
@@ -44,6 +43,7 @@ struct placer {
     int32_t *hot;         /* per section: number of hot sections before it */
     int32_t *by_start;    /* items sorted by first section */
     struct placement best;
+    struct pool memory;
 };
 
 static int32_t class_of(const struct placer *m, int32_t i, enum by by)
@@ -85,7 +85,7 @@ static int try_recipe(struct placer *m, const struct recipe *r)
     int32_t stop;
     sort_order(m, r);
     packing_attempt(&m->pack, 0, m->best.peak - 1, &m->best, &stop);
-    return m->pack.out_of_memory ? CKPT_ENOMEM : 0;
+    return pool_status(&m->memory);
 }
 
 /* A counting sort of the items by first section; uses hot as its counters and clears it. */
@@ -104,17 +104,14 @@ static void list_by_start(struct placer *m)
 
 static int placer_init(struct placer *m, const struct place_item *items, int32_t n)
 {
-    size_t c = (size_t)n + 2;
-    if (sections_build(items, n, 0, &m->sections))
-        return CKPT_ENOMEM;
-    m->bytes = calloc(c, sizeof(*m->bytes));
-    m->size = calloc(c, sizeof(*m->size));
-    m->life = calloc(c, sizeof(*m->life));
-    m->loads = calloc(c, sizeof(*m->loads));
-    m->hot = calloc(c, sizeof(*m->hot));
-    m->by_start = calloc(c, sizeof(*m->by_start));
-    if (!m->bytes || !m->size || !m->life || !m->loads || !m->hot || !m->by_start ||
-        placement_init(&m->best, n))
+    struct pool *p = &m->memory;
+    POOL_ARRAY(p, m->bytes, n);
+    POOL_ARRAY(p, m->size, n);
+    POOL_ARRAY(p, m->life, n);
+    POOL_ARRAY(p, m->loads, n + 1);
+    POOL_ARRAY(p, m->hot, n + 1);
+    POOL_ARRAY(p, m->by_start, n);
+    if (p->failed || sections_build(items, n, 0, p, &m->sections) || placement_init(&m->best, n, p))
         return CKPT_ENOMEM;
     for (int32_t i = 0; i < n; i++) {
         m->bytes[i] = items[i].bytes;
@@ -123,20 +120,7 @@ static int placer_init(struct placer *m, const struct place_item *items, int32_t
     }
     sections_loads(&m->sections, m->bytes, m->loads);
     list_by_start(m);
-    return packing_init(&m->pack, &m->sections, m->bytes);
-}
-
-static void placer_free(struct placer *m)
-{
-    free(m->bytes);
-    free(m->size);
-    free(m->life);
-    free(m->loads);
-    free(m->hot);
-    free(m->by_start);
-    placement_free(&m->best);
-    packing_free(&m->pack);
-    sections_free(&m->sections);
+    return packing_init(&m->pack, &m->sections, m->bytes, p);
 }
 
 /* The peak at which the search stops: a goal above the load is a capacity, to be met exactly. */
@@ -190,7 +174,7 @@ int place_counted(struct place_item *items, int32_t n, int64_t goal, int64_t *pe
         items[i].offset = m.best.offsets[i];
     *peak = rc || n == 0 ? 0 : m.best.peak;
     *looks = m.pack.room.work;
-    placer_free(&m);
+    pool_free(&m.memory);
     return rc;
 }
 

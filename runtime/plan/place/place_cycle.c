@@ -49,6 +49,7 @@ struct cycle {
     int64_t *loads; /* per section: bytes alive */
     int32_t *hot;   /* per section: number of hot sections before it */
     struct place_key *keys;
+    struct pool memory;
 };
 
 static struct place_key key_of(const struct cycle *c, int32_t i, enum by by)
@@ -110,21 +111,20 @@ static void try_recipe(struct cycle *c, const struct recipe *r)
 
 static int cycle_init(struct cycle *c)
 {
-    size_t m = (size_t)c->n + 1;
-    const struct sections *s = &c->sections;
-    if (sections_build(c->items, c->n, c->period, &c->sections))
-        return CKPT_ENOMEM;
-    c->bytes = calloc(m, sizeof(*c->bytes));
-    c->keys = calloc(m, sizeof(*c->keys));
-    c->loads = calloc((size_t)s->n + 1, sizeof(*c->loads));
-    c->hot = calloc((size_t)s->n + 1, sizeof(*c->hot));
-    if (!c->bytes || !c->keys || !c->loads || !c->hot || placement_init(&c->best, c->n))
+    struct pool *m = &c->memory;
+    struct sections *s = &c->sections;
+    int rc = sections_build(c->items, c->n, c->period, m, s);
+    POOL_ARRAY(m, c->bytes, c->n);
+    POOL_ARRAY(m, c->keys, c->n);
+    POOL_ARRAY(m, c->loads, s->n);
+    POOL_ARRAY(m, c->hot, s->n);
+    if (rc || m->failed || placement_init(&c->best, c->n, m))
         return CKPT_ENOMEM;
     for (int32_t i = 0; i < c->n; i++)
         c->bytes[i] = c->items[i].bytes;
     sections_loads(s, c->bytes, c->loads);
     c->cap = s->load + s->load / SLACK;
-    int rc = packing_init(&c->pack, s, c->bytes);
+    rc = packing_init(&c->pack, s, c->bytes, m);
     for (int32_t i = 0; i < c->n && !rc; i++)
         if (is_fixed(c, i)) {
             c->pack.offsets[i] = c->items[i].offset;
@@ -133,17 +133,6 @@ static int cycle_init(struct cycle *c)
         }
     c->cap = max_i64(c->cap, c->fixed_end);
     return rc;
-}
-
-static void cycle_free(struct cycle *c)
-{
-    free(c->bytes);
-    free(c->keys);
-    free(c->loads);
-    free(c->hot);
-    placement_free(&c->best);
-    packing_free(&c->pack);
-    sections_free(&c->sections);
 }
 
 int place_around(struct place_item *items, int32_t n, const bool *fixed, int32_t period,
@@ -162,7 +151,7 @@ int place_around(struct place_item *items, int32_t n, const bool *fixed, int32_t
     for (int32_t i = 0; i < n && !rc; i++)
         items[i].offset = c.best.offsets[i];
     *peak = rc ? 0 : c.best.peak;
-    cycle_free(&c);
+    pool_free(&c.memory);
     return rc;
 }
 

@@ -3,7 +3,6 @@
  * Thorough placement: the quick heuristics, then the tree search.  Without a given capacity the
  * tree search is run for a series of capacities.
  */
-#include <stdlib.h>
 #include "plan/place/place.h"
 #include "plan/place/place_tree.h"
 
@@ -20,14 +19,8 @@ struct hunt {
     int64_t *bytes, *offsets;
     struct place_limit limit;
     struct place_result *result;
+    struct pool memory;
 };
-
-static void hunt_free(struct hunt *h)
-{
-    sections_free(&h->sections);
-    free(h->bytes);
-    free(h->offsets);
-}
 
 /* Runs the tree search for a capacity; a placement that it finds becomes the result. */
 static enum tree_answer try_capacity(struct hunt *h, int64_t capacity, int64_t work)
@@ -90,20 +83,21 @@ static int search_tree(struct hunt *h, int64_t capacity)
 
 static int hunt_init(struct hunt *h)
 {
-    int rc = sections_build(h->items, h->n, 0, &h->sections);
-    h->bytes = malloc(((size_t)h->n + 1) * sizeof(*h->bytes));
-    h->offsets = malloc(((size_t)h->n + 1) * sizeof(*h->offsets));
+    POOL_ARRAY(&h->memory, h->bytes, h->n);
+    POOL_ARRAY(&h->memory, h->offsets, h->n);
     for (int32_t i = 0; h->bytes && i < h->n; i++)
         h->bytes[i] = h->items[i].bytes;
-    return !rc && h->bytes && h->offsets ? 0 : CKPT_ENOMEM;
+    return h->memory.failed ? CKPT_ENOMEM
+                            : sections_build(h->items, h->n, 0, &h->memory, &h->sections);
 }
 
 int place_load(const struct place_item *items, int32_t n, int64_t *load)
 {
+    struct pool m = {NULL, false};
     struct sections s;
-    int rc = sections_build(items, n, 0, &s);
+    int rc = sections_build(items, n, 0, &m, &s);
     *load = rc ? 0 : s.load;
-    sections_free(&s);
+    pool_free(&m);
     return rc;
 }
 
@@ -130,6 +124,6 @@ int plan_place(struct place_item *items, int32_t n, const struct place_request *
             rc = search_tree(&h, q->capacity);
     }
     r->work = work - h.limit.work;
-    hunt_free(&h);
+    pool_free(&h.memory);
     return rc;
 }

@@ -15,6 +15,7 @@ struct hot {
     int64_t *loads;
     int32_t *items, n; /* the n hot items, then the others by falling size */
     int64_t *offsets;  /* of items[0 .. n) */
+    struct pool memory;
 };
 
 /* Marks sections with at least `least` bytes alive as hot; returns the number of hot items. */
@@ -49,7 +50,7 @@ static bool choose_heat(struct hot *h, int32_t most, int64_t work)
 static int list_items(struct hot *h)
 {
     int32_t n = h->s->n_items, n_cold = 0;
-    struct place_key *cold = malloc(((size_t)n + 1) * sizeof(*cold));
+    struct place_key *cold = pool_array(&h->memory, n, sizeof(*cold));
     if (!cold)
         return CKPT_ENOMEM;
     for (int32_t i = 0; i < n; i++) {
@@ -61,36 +62,31 @@ static int list_items(struct hot *h)
     qsort(cold, (size_t)n_cold, sizeof(*cold), place_compare_keys);
     for (int32_t j = 0; j < n_cold; j++)
         h->items[h->n + j] = cold[j].item;
-    free(cold);
     return 0;
 }
 
 static enum tree_answer search_hot(struct hot *h, int64_t capacity, struct place_limit *limit)
 {
-    struct place_item *items = malloc(((size_t)h->n + 1) * sizeof(*items));
-    int64_t *bytes = malloc(((size_t)h->n + 1) * sizeof(*bytes));
-    struct sections s = {0};
-    enum tree_answer answer = TREE_NO_MEMORY;
+    struct place_item *items = pool_array(&h->memory, h->n, sizeof(*items));
+    int64_t *bytes = pool_array(&h->memory, h->n, sizeof(*bytes));
+    struct sections s;
     for (int32_t j = 0; items && bytes && j < h->n; j++) {
         int32_t i = h->items[j];
         bytes[j] = h->bytes[i];
         items[j] = (struct place_item){h->s->lower[i], h->s->upper[i] - 1, bytes[j], 0};
     }
-    if (items && bytes && !sections_build(items, h->n, 0, &s))
-        answer = tree_search(&s, bytes, capacity, limit, h->offsets);
-    sections_free(&s);
-    free(items);
-    free(bytes);
-    return answer;
+    if (h->memory.failed || sections_build(items, h->n, 0, &h->memory, &s))
+        return TREE_NO_MEMORY;
+    return tree_search(&s, bytes, capacity, limit, h->offsets);
 }
 
 /* Packs the other items into the holes. */
-static enum tree_answer fill_holes(const struct hot *h, int64_t capacity, int64_t *offsets)
+static enum tree_answer fill_holes(struct hot *h, int64_t capacity, int64_t *offsets)
 {
     struct packing k;
     int32_t n = h->s->n_items, reached = 0;
     int64_t peak;
-    if (packing_init(&k, h->s, h->bytes))
+    if (packing_init(&k, h->s, h->bytes, &h->memory))
         return TREE_NO_MEMORY;
     packing_keep(&k, 0);
     for (int32_t j = 0; j < n; j++)
@@ -98,21 +94,21 @@ static enum tree_answer fill_holes(const struct hot *h, int64_t capacity, int64_
     for (int32_t j = 0; j < h->n; j++)
         packing_put(&k, j, h->offsets[j]);
     reached = packing_run(&k, h->n, capacity, &peak);
-    for (int32_t i = 0; reached == n && i < n; i++)
+    if (reached < n)
+        return h->memory.failed ? TREE_NO_MEMORY : TREE_LIMIT;
+    for (int32_t i = 0; i < n; i++)
         offsets[i] = k.offsets[i];
-    enum tree_answer answer = k.out_of_memory ? TREE_NO_MEMORY : TREE_LIMIT;
-    packing_free(&k);
-    return reached == n ? TREE_FOUND : answer;
+    return TREE_FOUND;
 }
 
 static int hot_init(struct hot *h)
 {
     const struct sections *s = h->s;
-    h->count = calloc((size_t)s->n + 1, sizeof(*h->count));
-    h->loads = calloc((size_t)s->n + 1, sizeof(*h->loads));
-    h->items = calloc((size_t)s->n_items + 1, sizeof(*h->items));
-    h->offsets = calloc((size_t)s->n_items + 1, sizeof(*h->offsets));
-    if (!h->count || !h->loads || !h->items || !h->offsets)
+    POOL_ARRAY(&h->memory, h->count, s->n);
+    POOL_ARRAY(&h->memory, h->loads, s->n);
+    POOL_ARRAY(&h->memory, h->items, s->n_items);
+    POOL_ARRAY(&h->memory, h->offsets, s->n_items);
+    if (h->memory.failed)
         return CKPT_ENOMEM;
     sections_loads(s, h->bytes, h->loads);
     return 0;
@@ -131,9 +127,6 @@ enum tree_answer hot_search(const struct sections *s, const int64_t *bytes, int6
     }
     if (answer == TREE_FOUND)
         answer = fill_holes(&h, capacity, offsets);
-    free(h.count);
-    free(h.loads);
-    free(h.items);
-    free(h.offsets);
+    pool_free(&h.memory);
     return answer;
 }

@@ -1,33 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Packing in a given order; most of the time of a placement is spent here. */
-#include <stdlib.h>
 #include <string.h>
 #include "plan/place/place_pack.h"
 
 #define ROOM_LOOK 10 /* work units per inspected tree node or extent */
 #define STUBBORN  60 /* a repair ends after this many consecutive attempts without a gain */
 
-int packing_init(struct packing *k, const struct sections *s, const int64_t *bytes)
+int packing_init(struct packing *k, const struct sections *s, const int64_t *bytes, struct pool *m)
 {
-    size_t m = (size_t)s->n_items + 1;
-    *k = (struct packing){.s = s, .bytes = bytes, .random = 1};
-    k->high = calloc(m, sizeof(*k->high));
-    k->order = calloc(m, sizeof(*k->order));
-    k->offsets = calloc(m, sizeof(*k->offsets));
-    int rc = room_init(&k->room, s->n);
-    if (!rc && k->order && k->offsets && k->high)
-        return 0;
-    packing_free(k);
-    return CKPT_ENOMEM;
-}
-
-void packing_free(struct packing *k)
-{
-    free(k->order);
-    free(k->offsets);
-    free(k->high);
-    room_free(&k->room);
-    *k = (struct packing){0};
+    *k = (struct packing){.s = s, .bytes = bytes, .random = 1, .memory = m};
+    POOL_ARRAY(m, k->high, s->n_items);
+    POOL_ARRAY(m, k->order, s->n_items);
+    POOL_ARRAY(m, k->offsets, s->n_items);
+    return room_init(&k->room, s->n, m);
 }
 
 static struct stretch life_of(const struct packing *k, int32_t item)
@@ -40,8 +25,7 @@ static void take_room(struct packing *k, int32_t item)
     struct stretch again = {0, k->s->again[item]};
     int rc = room_take(&k->room, life_of(k, item), k->offsets[item], k->bytes[item]);
     if (!rc && again.upper > 0)
-        rc = room_take(&k->room, again, k->offsets[item], k->bytes[item]);
-    k->out_of_memory |= rc != 0;
+        room_take(&k->room, again, k->offsets[item], k->bytes[item]);
 }
 
 void packing_keep(struct packing *k, int32_t kept)
@@ -90,7 +74,7 @@ int32_t packing_run(struct packing *k, int32_t kept, int64_t limit, int64_t *pea
     int64_t looked = k->room.work;
     int32_t j = kept;
     packing_keep(k, kept);
-    for (; j < k->s->n_items && !k->out_of_memory; j++) {
+    for (; j < k->s->n_items && !k->memory->failed; j++) {
         int32_t item = k->order[j];
         int64_t offset = j < k->fixed ? k->offsets[item] : find_hole(k, item);
         if (offset > limit - k->bytes[item])
@@ -99,28 +83,16 @@ int32_t packing_run(struct packing *k, int32_t kept, int64_t limit, int64_t *pea
     }
     k->work += ROOM_LOOK * (k->room.work - looked);
     *peak = j == k->s->n_items && j > 0 ? end_of(k, packing_highest(k)) : 0;
-    return k->out_of_memory ? 0 : j;
+    return k->memory->failed ? 0 : j;
 }
 
-int placement_init(struct placement *best, int32_t n)
+int placement_init(struct placement *best, int32_t n, struct pool *m)
 {
-    size_t m = (size_t)n + 1;
     *best = (struct placement){.peak = INT64_MAX};
-    best->offsets = calloc(m, sizeof(*best->offsets));
-    best->order = calloc(m, sizeof(*best->order));
-    best->high = calloc(m, sizeof(*best->high));
-    if (best->offsets && best->order && best->high)
-        return 0;
-    placement_free(best);
-    return CKPT_ENOMEM;
-}
-
-void placement_free(struct placement *best)
-{
-    free(best->offsets);
-    free(best->order);
-    free(best->high);
-    *best = (struct placement){0};
+    POOL_ARRAY(m, best->offsets, n);
+    POOL_ARRAY(m, best->order, n);
+    POOL_ARRAY(m, best->high, n);
+    return pool_status(m);
 }
 
 bool packing_attempt(struct packing *k, int32_t kept, int64_t limit, struct placement *best,
@@ -189,7 +161,7 @@ static void repair(struct packing *k, struct placement *best, int64_t goal, int6
             failed = 0;
             stop = packing_highest(k);
         }
-        if (stop <= k->fixed || k->work > until || k->out_of_memory)
+        if (stop <= k->fixed || k->work > until || k->memory->failed)
             return;
         kept = move_earlier(k, stop);
     }
@@ -199,11 +171,11 @@ int packing_repair(struct packing *k, struct placement *best, int64_t goal, int6
                    int64_t until)
 {
     size_t n = (size_t)k->s->n_items;
-    while (best->peak > goal && k->work < until && !k->out_of_memory) {
+    while (best->peak > goal && k->work < until && !k->memory->failed) {
         memcpy(k->order, best->order, n * sizeof(*k->order));
         memcpy(k->high, best->high, n * sizeof(*k->high));
         packing_set_cap(k, k->cap > 0 ? best->peak : 0);
         repair(k, best, goal, gain, until);
     }
-    return k->out_of_memory ? CKPT_ENOMEM : 0;
+    return pool_status(k->memory);
 }

@@ -21,11 +21,10 @@ struct packing {
     int64_t cap;      /* the high end, a multiple of CKPT_ALIGN; 0: none */
     uint32_t random;
     struct room room;
-    bool out_of_memory;
+    struct pool *memory;
 };
 
-int packing_init(struct packing *k, const struct sections *s, const int64_t *bytes);
-void packing_free(struct packing *k);
+int packing_init(struct packing *k, const struct sections *s, const int64_t *bytes, struct pool *m);
 
 /* Removes all but the first kept items of the order and rebuilds the address ranges in use. */
 void packing_keep(struct packing *k, int32_t kept);
@@ -48,8 +47,7 @@ struct placement {
     bool *high;       /* per item: packed to the high end */
 };
 
-int placement_init(struct placement *best, int32_t n);
-void placement_free(struct placement *best);
+int placement_init(struct placement *best, int32_t n, struct pool *m);
 
 /* The rank in the order of the placed item with the highest end. */
 int32_t packing_highest(const struct packing *k);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The segment tree of address ranges in use; see place_room.h. */
-#include <stdlib.h>
 #include <string.h>
 #include "plan/place/place_room.h"
 
@@ -9,22 +8,13 @@
 /* At each of at most 32 levels: two nodes of the lifetime and two ancestors. */
 #define MOST_CURSORS (4 * 32)
 
-int room_init(struct room *r, int32_t sections)
+int room_init(struct room *r, int32_t sections, struct pool *m)
 {
-    *r = (struct room){.leaves = 1};
+    *r = (struct room){.leaves = 1, .memory = m};
     while (r->leaves < sections)
         r->leaves *= 2;
-    r->nodes = calloc(2 * (size_t)r->leaves, sizeof(*r->nodes));
-    return r->nodes ? 0 : CKPT_ENOMEM;
-}
-
-void room_free(struct room *r)
-{
-    for (int32_t i = 0; i < r->n_blocks; i++)
-        free(r->blocks.data[i]);
-    free(r->blocks.data);
-    free(r->nodes);
-    *r = (struct room){0};
+    POOL_ARRAY(m, r->nodes, 2 * (int64_t)r->leaves);
+    return pool_status(m);
 }
 
 void room_clear(struct room *r)
@@ -37,13 +27,8 @@ static struct extent *new_extents(struct room *r, int32_t n)
 {
     if (n > r->left) {
         int32_t size = n > BLOCK ? n : BLOCK;
-        if (ARRAY_RESERVE(&r->blocks, r->n_blocks))
+        if (!POOL_ARRAY(r->memory, r->free, size))
             return NULL;
-        struct extent *block = malloc((size_t)size * sizeof(*block));
-        if (!block)
-            return NULL;
-        r->blocks.data[r->n_blocks++] = block;
-        r->free = block;
         r->left = size;
     }
     struct extent *data = r->free;
@@ -52,7 +37,7 @@ static struct extent *new_extents(struct room *r, int32_t n)
     return data;
 }
 
-/* Doubles the capacity.  The old array stays in its block until room_free. */
+/* Doubles the capacity.  The old array stays in its block. */
 static int grow(struct room *r, struct extents *s)
 {
     int32_t capacity = s->capacity ? 2 * s->capacity : 2;

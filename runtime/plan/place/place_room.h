@@ -12,7 +12,7 @@
 #ifndef CKPT_PLAN_PLACE_ROOM_H
 #define CKPT_PLAN_PLACE_ROOM_H
 
-#include "core/base.h"
+#include "plan/pool.h"
 
 struct extent {
     int64_t begin, end;
@@ -31,11 +31,7 @@ struct room_node {
 struct room {
     int32_t leaves; /* a power of two; leaf k is node leaves + k; children of v are 2 v, 2 v + 1 */
     struct room_node *nodes;
-    struct {
-        struct extent **data;
-        int64_t capacity;
-    } blocks; /* memory of the extents */
-    int32_t n_blocks;
+    struct pool *memory; /* of the extents */
     struct extent *free;
     int64_t left; /* number of unused extents from free on, at the end of the last block */
     int64_t work; /* nodes and extents inspected since room_init */
@@ -46,8 +42,7 @@ struct stretch {
     int32_t lower, upper;
 };
 
-int room_init(struct room *r, int32_t sections);
-void room_free(struct room *r);
+int room_init(struct room *r, int32_t sections, struct pool *m);
 /* Frees all addresses; keeps the memory of the lists. */
 void room_clear(struct room *r);
 

@@ -6,7 +6,6 @@
  * The search branches where there are fewest choices.  Parts of time that no open item connects are
  * solved separately.  States without a solution are memoized, across attempts too.
  */
-#include <stdlib.h>
 #include <time.h>
 #include "plan/place/place_tree.h"
 
@@ -235,7 +234,7 @@ static int32_t push_options(struct search *s, const struct branch *b)
     for (int32_t j = 0; j < n; j++) {
         if (!is_option(&s->t, list[j], b->section))
             continue;
-        if (ARRAY_RESERVE(&s->options, s->n_options + count))
+        if (POOL_RESERVE(&s->t.memory, &s->options, s->n_options + count))
             return -1;
         struct option *sorted = s->options.data + s->n_options;
         struct option o = {item_value(s, list[j]), list[j]};
@@ -277,7 +276,7 @@ static bool try_branch(struct search *s, int32_t from, int32_t to, const struct 
     int32_t n = push_options(s, b);
     bool found = false;
     if (n < 0)
-        s->t.out_of_memory = s->stopped = true;
+        s->stopped = true;
     for (int32_t j = 0; j < n && !found && !s->stopped; j++) {
         found = tree_place(&s->t, s->options.data[first + j].item) && solve_parts(s, from, to);
         if (!found)
@@ -297,7 +296,7 @@ static bool solve(struct search *s, int32_t from, int32_t to)
     uint64_t key = state_key(s, from, to), *memo = &s->memo[key >> (64 - MEMO_BITS)];
     if (*memo == key)
         return false;
-    if (out_of_limit(s) || s->t.out_of_memory) {
+    if (out_of_limit(s) || s->t.memory.failed) {
         s->stopped = true;
         return false;
     }
@@ -326,7 +325,7 @@ static enum tree_answer attempts(struct search *s)
             if (solve_parts(s, 0, s->t.s->n))
                 return TREE_FOUND;
             tree_undo(&s->t, mark);
-            if (s->t.out_of_memory)
+            if (s->t.memory.failed)
                 return TREE_NO_MEMORY;
             if (!s->stopped)
                 return TREE_NONE;
@@ -344,9 +343,9 @@ enum tree_answer tree_search(const struct sections *sections, const int64_t *byt
     enum tree_answer answer = TREE_NO_MEMORY;
     if (tree_init(&s.t, sections, bytes, capacity))
         return answer;
-    s.names = malloc(((size_t)n + 1) * sizeof(*s.names));
-    s.memo = calloc((size_t)1 << MEMO_BITS, sizeof(*s.memo));
-    if (s.names && s.memo) {
+    POOL_ARRAY(&s.t.memory, s.names, n);
+    POOL_ARRAY(&s.t.memory, s.memo, 1 << MEMO_BITS);
+    if (!s.t.memory.failed) {
         for (int32_t i = 0; i < n; i++)
             s.names[i] = mix((uint64_t)i + 0x5851f42d4c957f2d);
         s.t.work = s.t.alive.start[sections->n];
@@ -354,9 +353,6 @@ enum tree_answer tree_search(const struct sections *sections, const int64_t *byt
     }
     for (int32_t i = 0; answer == TREE_FOUND && i < n; i++)
         offsets[i] = s.t.offset[i];
-    free(s.names);
-    free(s.memo);
-    free(s.options.data);
     tree_free(&s.t);
     return answer;
 }

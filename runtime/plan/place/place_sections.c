@@ -20,7 +20,7 @@ static int compare_events(const void *a, const void *b)
  * Sorts by step, then by item.  Uses a counting sort if the range of steps is at most four times
  * the number of events, else qsort.
  */
-static int sort_events(struct event *events, int32_t n)
+static int sort_events(struct event *events, int32_t n, struct pool *m)
 {
     int32_t low = INT32_MAX, high = INT32_MIN;
     for (int32_t i = 0; i < n; i++) {
@@ -32,20 +32,19 @@ static int sort_events(struct event *events, int32_t n)
         qsort(events, (size_t)n, sizeof(*events), compare_events);
         return 0;
     }
-    int32_t *start = calloc((size_t)range + 1, sizeof(*start));
-    struct event *sorted = malloc(((size_t)n + 1) * sizeof(*sorted));
-    int rc = start && sorted ? 0 : CKPT_ENOMEM;
-    for (int32_t i = 0; i < n && !rc; i++)
+    int32_t *start = pool_array(m, range, sizeof(*start));
+    struct event *sorted = pool_array(m, n, sizeof(*sorted));
+    if (!start || !sorted)
+        return CKPT_ENOMEM;
+    for (int32_t i = 0; i < n; i++)
         start[events[i].step - low + 1]++;
-    for (int64_t k = 0; k < range && !rc; k++)
+    for (int64_t k = 0; k < range; k++)
         start[k + 1] += start[k];
-    for (int32_t i = 0; i < n && !rc; i++)
+    for (int32_t i = 0; i < n; i++)
         sorted[start[events[i].step - low]++] = events[i];
-    if (!rc)
+    if (n > 0)
         memcpy(events, sorted, (size_t)n * sizeof(*events));
-    free(start);
-    free(sorted);
-    return rc;
+    return 0;
 }
 
 /* A section ends before the first start that follows an end. */
@@ -69,36 +68,35 @@ static void sweep(const struct place_item *items, const struct event *starts,
 }
 
 /* Sections of items that do not wrap. */
-static int cut(const struct place_item *items, int32_t n, struct sections *s)
+static int cut(const struct place_item *items, int32_t n, struct pool *m, struct sections *s)
 {
-    size_t m = (size_t)n + 1;
-    struct event *starts = calloc(m, sizeof(*starts)), *ends = calloc(m, sizeof(*ends));
+    struct pool scratch = {NULL, false};
+    struct event *starts = pool_array(&scratch, n, sizeof(*starts));
+    struct event *ends = pool_array(&scratch, n, sizeof(*ends));
     *s = (struct sections){.n_items = n};
-    s->lower = calloc(m, sizeof(*s->lower));
-    s->upper = calloc(m, sizeof(*s->upper));
-    s->again = calloc(m, sizeof(*s->again));
-    int rc = starts && ends && s->lower && s->upper && s->again ? 0 : CKPT_ENOMEM;
-    if (!rc) {
-        for (int32_t i = 0; i < n; i++) {
-            starts[i] = (struct event){items[i].first, i};
-            ends[i] = (struct event){items[i].last, i};
-        }
-        rc = sort_events(starts, n);
-        rc = rc ? rc : sort_events(ends, n);
+    POOL_ARRAY(m, s->lower, n);
+    POOL_ARRAY(m, s->upper, n);
+    POOL_ARRAY(m, s->again, n);
+    int rc = scratch.failed ? CKPT_ENOMEM : pool_status(m);
+    for (int32_t i = 0; i < n && !rc; i++) {
+        starts[i] = (struct event){items[i].first, i};
+        ends[i] = (struct event){items[i].last, i};
     }
     if (!rc)
+        rc = sort_events(starts, n, &scratch);
+    if (!rc)
+        rc = sort_events(ends, n, &scratch);
+    if (!rc)
         sweep(items, starts, ends, s);
-    else
-        sections_free(s);
-    free(starts);
-    free(ends);
+    pool_free(&scratch);
     return rc;
 }
 
 /* An item that wraps is cut into two pieces; the second pieces follow all items. */
-static int cut_cycle(const struct place_item *items, int32_t n, int32_t period, struct sections *s)
+static int cut_cycle(const struct place_item *items, int32_t n, int32_t period, struct pool *m,
+                     struct sections *s)
 {
-    struct place_item *pieces = calloc(2 * (size_t)n + 1, sizeof(*pieces));
+    struct place_item *pieces = pool_array(m, 2 * (int64_t)n, sizeof(*pieces));
     int32_t pieces_n = n;
     *s = (struct sections){0};
     if (!pieces)
@@ -112,49 +110,33 @@ static int cut_cycle(const struct place_item *items, int32_t n, int32_t period, 
         pieces[pieces_n].first = 0;
         pieces[pieces_n++].last = items[i].last - period;
     }
-    int rc = cut(pieces, pieces_n, s);
+    int rc = cut(pieces, pieces_n, m, s);
     for (int32_t i = 0, j = n; i < n && !rc; i++)
         if (items[i].last >= period)
             s->again[i] = s->upper[j++];
     s->n_items = rc ? 0 : n;
     s->wraps = pieces_n > n;
-    free(pieces);
     return rc;
 }
 
-int sections_build(const struct place_item *items, int32_t n, int32_t period, struct sections *s)
+int sections_build(const struct place_item *items, int32_t n, int32_t period, struct pool *m,
+                   struct sections *s)
 {
-    return period > 0 ? cut_cycle(items, n, period, s) : cut(items, n, s);
-}
-
-void sections_free(struct sections *s)
-{
-    free(s->lower);
-    free(s->upper);
-    free(s->again);
-    *s = (struct sections){0};
-}
-
-void rows_free(struct rows *r)
-{
-    free(r->start);
-    free(r->data);
-    *r = (struct rows){0};
+    return period > 0 ? cut_cycle(items, n, period, m, s) : cut(items, n, m, s);
 }
 
 /* Item i stands in rows [from(i), to(i)). */
-static int fill_rows(struct rows *r, int32_t n_rows, int32_t n, const int32_t *from,
+static int fill_rows(struct pool *m, struct rows *r, int32_t n_rows, int32_t n, const int32_t *from,
                      const int32_t *to, int32_t add)
 {
     int64_t total = 0;
     for (int32_t i = 0; i < n; i++)
         total += to ? to[i] - from[i] : 1;
-    *r = (struct rows){calloc((size_t)n_rows + 2, sizeof(*r->start)),
-                       total < INT32_MAX ? malloc(((size_t)total + 1) * sizeof(*r->data)) : NULL};
-    if (!r->start || !r->data) {
-        rows_free(r);
+    if (total >= INT32_MAX)
         return CKPT_ENOMEM;
-    }
+    *r = (struct rows){pool_filled(m, n_rows + 1, 0), pool_filled(m, total, 0)};
+    if (m->failed)
+        return CKPT_ENOMEM;
     for (int32_t i = 0; i < n; i++)
         for (int32_t t = from[i] + add, e = to ? to[i] : t + 1; t < e; t++)
             r->start[t + 1]++;
@@ -188,17 +170,17 @@ void sections_heat(const struct sections *s, const int64_t *loads, double least,
         count[k + 1] = count[k] + (least > 0 && (double)loads[k] >= least);
 }
 
-int sections_alive(const struct sections *s, struct rows *r)
+int sections_alive(const struct sections *s, struct pool *m, struct rows *r)
 {
-    return fill_rows(r, s->n, s->n_items, s->lower, s->upper, 0);
+    return fill_rows(m, r, s->n, s->n_items, s->lower, s->upper, 0);
 }
 
-int sections_starting(const struct sections *s, struct rows *r)
+int sections_starting(const struct sections *s, struct pool *m, struct rows *r)
 {
-    return fill_rows(r, s->n, s->n_items, s->lower, NULL, 0);
+    return fill_rows(m, r, s->n, s->n_items, s->lower, NULL, 0);
 }
 
-int sections_ending(const struct sections *s, struct rows *r)
+int sections_ending(const struct sections *s, struct pool *m, struct rows *r)
 {
-    return fill_rows(r, s->n, s->n_items, s->upper, NULL, -1);
+    return fill_rows(m, r, s->n, s->n_items, s->upper, NULL, -1);
 }

@@ -8,6 +8,7 @@
 #define CKPT_PLAN_PLACE_SECTIONS_H
 
 #include "plan/place/place_item.h"
+#include "plan/pool.h"
 
 /* A jagged array: row r is data[start[r] .. start[r + 1]). */
 struct rows {
@@ -24,8 +25,8 @@ struct sections {
 
 /* period: the number of steps of the cycle, or 0: a line, where no item wraps.  Returns 0 or
  * CKPT_ENOMEM. */
-int sections_build(const struct place_item *items, int32_t n, int32_t period, struct sections *s);
-void sections_free(struct sections *s);
+int sections_build(const struct place_item *items, int32_t n, int32_t period, struct pool *m,
+                   struct sections *s);
 /* Sets loads[k] to the bytes alive in section k; loads has n + 1 zeros before, and loads[n] is 0.
  */
 void sections_loads(const struct sections *s, const int64_t *bytes, int64_t *loads);
@@ -40,9 +41,8 @@ static inline bool sections_hot(const struct sections *s, const int32_t *count, 
 }
 
 /* Rows of items by section: alive in it, beginning with it, ending with it. */
-int sections_alive(const struct sections *s, struct rows *r);
-int sections_starting(const struct sections *s, struct rows *r);
-int sections_ending(const struct sections *s, struct rows *r);
-void rows_free(struct rows *r);
+int sections_alive(const struct sections *s, struct pool *m, struct rows *r);
+int sections_starting(const struct sections *s, struct pool *m, struct rows *r);
+int sections_ending(const struct sections *s, struct pool *m, struct rows *r);
 
 #endif

@@ -5,44 +5,27 @@
 
 void tree_free(struct tree *t)
 {
-    rows_free(&t->alive);
-    rows_free(&t->starting);
-    rows_free(&t->ending);
-    free(t->floor);
-    free(t->solid);
-    free(t->left);
-    free(t->open);
-    free(t->crossing);
-    free(t->failures);
-    free(t->base);
-    free(t->offset);
-    free(t->placed);
-    free(t->twin);
-    free(t->prefix);
-    free(t->keys);
-    free(t->gone);
-    free(t->trail.data);
+    pool_free(&t->memory);
 }
 
 static int allocate(struct tree *t)
 {
-    size_t sections = (size_t)t->s->n + 1, items = (size_t)t->s->n_items + 1;
-    t->floor = calloc(sections, sizeof(*t->floor));
-    t->solid = calloc(sections, sizeof(*t->solid));
-    t->left = calloc(sections, sizeof(*t->left));
-    t->open = calloc(sections, sizeof(*t->open));
-    t->crossing = calloc(sections, sizeof(*t->crossing));
-    t->failures = calloc(sections, sizeof(*t->failures));
-    t->base = calloc(items, sizeof(*t->base));
-    t->offset = calloc(items, sizeof(*t->offset));
-    t->placed = calloc(items, sizeof(*t->placed));
-    t->twin = calloc(items, sizeof(*t->twin));
-    t->prefix = calloc(sections, sizeof(*t->prefix));
-    t->keys = calloc(items, sizeof(*t->keys));
-    t->gone = calloc(items, sizeof(*t->gone));
-    bool all = t->floor && t->solid && t->left && t->open && t->crossing && t->failures &&
-               t->base && t->offset && t->placed && t->twin && t->prefix && t->keys && t->gone;
-    return all ? 0 : CKPT_ENOMEM;
+    struct pool *m = &t->memory;
+    int32_t sections = t->s->n, items = t->s->n_items;
+    POOL_ARRAY(m, t->floor, sections);
+    POOL_ARRAY(m, t->solid, sections);
+    POOL_ARRAY(m, t->left, sections);
+    POOL_ARRAY(m, t->open, sections);
+    POOL_ARRAY(m, t->crossing, sections);
+    POOL_ARRAY(m, t->failures, sections);
+    POOL_ARRAY(m, t->base, items);
+    POOL_ARRAY(m, t->offset, items);
+    POOL_ARRAY(m, t->placed, items);
+    POOL_ARRAY(m, t->twin, items);
+    POOL_ARRAY(m, t->prefix, sections);
+    POOL_ARRAY(m, t->keys, items);
+    POOL_ARRAY(m, t->gone, items);
+    return pool_status(m);
 }
 
 struct looks {
@@ -65,7 +48,7 @@ static int compare_looks(const void *a, const void *b)
 static int find_twins(struct tree *t)
 {
     int32_t n = t->s->n_items;
-    struct looks *list = malloc(((size_t)n + 1) * sizeof(*list));
+    struct looks *list = pool_array(&t->memory, n, sizeof(*list));
     if (!list)
         return CKPT_ENOMEM;
     for (int32_t i = 0; i < n; i++)
@@ -76,7 +59,6 @@ static int find_twins(struct tree *t)
                     list[j].upper == list[j - 1].upper && list[j].bytes == list[j - 1].bytes;
         t->twin[list[j].item] = same ? list[j - 1].item : -1;
     }
-    free(list);
     return 0;
 }
 
@@ -85,11 +67,11 @@ int tree_init(struct tree *t, const struct sections *s, const int64_t *bytes, in
     *t = (struct tree){.s = s, .bytes = bytes, .capacity = capacity};
     int rc = allocate(t);
     if (!rc)
-        rc = sections_alive(s, &t->alive);
+        rc = sections_alive(s, &t->memory, &t->alive);
     if (!rc)
-        rc = sections_starting(s, &t->starting);
+        rc = sections_starting(s, &t->memory, &t->starting);
     if (!rc)
-        rc = sections_ending(s, &t->ending);
+        rc = sections_ending(s, &t->memory, &t->ending);
     if (!rc)
         rc = find_twins(t);
     if (rc) {
@@ -108,9 +90,7 @@ int tree_init(struct tree *t, const struct sections *s, const int64_t *bytes, in
 
 static void remember(struct tree *t, enum tree_field field, int32_t index, int64_t old)
 {
-    if (ARRAY_RESERVE(&t->trail, t->n_trail))
-        t->out_of_memory = true;
-    else
+    if (!POOL_RESERVE(&t->memory, &t->trail, t->n_trail))
         t->trail.data[t->n_trail++] = (struct tree_change){field, index, old};
 }
 
@@ -252,7 +232,7 @@ static bool propagate(struct tree *t, int32_t from, int32_t to)
             return false;
         }
     }
-    return !t->out_of_memory && !any_could_move_down(t, low, high);
+    return !t->memory.failed && !any_could_move_down(t, low, high);
 }
 
 bool tree_place(struct tree *t, int32_t i)

@@ -47,7 +47,7 @@ struct tree {
     } trail;
     int64_t n_trail;
     int64_t work; /* items inspected */
-    bool out_of_memory;
+    struct pool memory;
 };
 
 int tree_init(struct tree *t, const struct sections *s, const int64_t *bytes, int64_t capacity);

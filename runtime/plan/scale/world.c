@@ -11,6 +11,7 @@
  */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 #include "plan/search/comm_cost.h"
 #include "plan/scale/world.h"
 #include "plan/scale/world_graph.h"
@@ -77,27 +78,30 @@ static void update_program(struct program *p)
 /* ---- the fastest step ------------------------------------------------------------------------ */
 
 struct choice {
-    struct frontier *pf;
+    struct frontier *frontier;
     const struct graph *g;
     int64_t device;
     bool keeps; /* gathered values stay (ZeRO stage 2) */
-    int32_t *hold;
 };
 
 static int simulate_option(const struct choice *c, int32_t option, double lead,
                            struct world_step *step)
 {
-    struct option o = c->pf->options.data[option];
+    struct option o = c->frontier->options.data[option];
+    size_t size = holds_size(o.hold, c->g->n_storages);
+    int32_t *hold = malloc(size);
     struct plan *p;
-    for (int32_t s = 0; s < c->g->n_storages; s++)
-        c->hold[s] = o.hold[s];
+    if (!hold)
+        return CKPT_ENOMEM;
+    memcpy(hold, o.hold, size);
     for (int32_t i = 0; i < c->g->n_ops && c->keeps; i++)
         if (c->g->ops[i].collective == GRAPH_ALL_GATHER)
-            c->hold[c->g->refs[c->g->ops[i].writes]] = HOLD_ALWAYS;
-    o.hold = c->hold;
+            hold[c->g->refs[c->g->ops[i].writes]] = HOLD_ALWAYS;
+    o.hold = hold;
     o.lead = lead;
     o.plan = NULL;
-    int rc = option_steps(c->pf, &o, &p);
+    int rc = option_steps(c->frontier, &o, &p);
+    free(hold);
     if (rc)
         return rc;
     *step = (struct world_step){.bytes = p->persistent + p->load,
@@ -114,11 +118,11 @@ static int simulate_option(const struct choice *c, int32_t option, double lead,
 /* The last, and so the fastest, option that fits. */
 static int last_within(const struct choice *c, int32_t *option)
 {
-    int32_t low = -1, high = c->pf->n;
+    int32_t low = -1, high = c->frontier->n;
     while (high - low > 1) {
         int32_t middle = low + (high - low) / 2;
         struct world_step step;
-        int rc = simulate_option(c, middle, c->pf->options.data[middle].lead, &step);
+        int rc = simulate_option(c, middle, c->frontier->options.data[middle].lead, &step);
         if (rc)
             return rc;
         if (step.fits)
@@ -156,13 +160,8 @@ int world_plan(struct world *w, const struct world_layout *l, int64_t device,
                                                          : WORLD_SHARED;
     struct world_graph *of = w->graphs[kind];
     struct choice c = {
-        .pf = w->pfs[kind], .g = world_graph(of), .device = device, .keeps = l->zero == 2};
-    c.hold = malloc(((size_t)c.g->n_storages + 1) * sizeof(*c.hold));
-    if (!c.hold)
-        return CKPT_ENOMEM;
+        .frontier = w->pfs[kind], .g = world_graph(of), .device = device, .keeps = l->zero == 2};
     world_graph_resize(of, l, w->m);
-    update_program(c.pf->p);
-    int rc = choose(&c, step);
-    free(c.hold);
-    return rc;
+    update_program(c.frontier->p);
+    return choose(&c, step);
 }

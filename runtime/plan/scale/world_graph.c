@@ -139,7 +139,7 @@ static double operand_bytes(const struct world_graph *w, const struct graph_op *
     bool updates = o->phase == GRAPH_UPDATE && !o->collective;
     double bytes = 0;
     for (int32_t j = 0; j < o->n_reads + o->n_writes; j++) {
-        int32_t s = w->g->refs[j < o->n_reads ? o->reads + j : o->writes + j - o->n_reads];
+        int32_t s = graph_ref(w->g, o, j);
         int64_t all = w->g->storages[s].bytes;
         bytes += (double)(updates && w->size[s] == SIZE_VALUES ? all / w->group : all);
     }

@@ -9,7 +9,6 @@
  * Targets go down and up again.  The search continues from its last schedule, and restarts from a
  * known option only if that is faster.
  */
-#include <stdlib.h>
 #include "plan/search/stages.h"
 
 #define PASSES     3    /* over the targets; each pass uses other targets and less heat */
@@ -29,10 +28,9 @@
 #define SMALLER    8    /* the most attempts to reduce the smallest load */
 
 struct annealer {
-    struct frontier *pf;
+    struct frontier *frontier;
     struct stages *x;
     int64_t most;      /* bytes: no target is larger */
-    int32_t *hold;     /* of the schedule to keep */
     int32_t *storages; /* that a move can change; large ones are listed several times */
     int32_t n_storages;
     uint64_t random;
@@ -68,14 +66,15 @@ static double cost(const struct annealer *a)
  * part 0: if it is faster at all. */
 static int keep(struct annealer *a, int64_t part)
 {
-    const struct program *p = a->pf->p;
+    const struct program *p = a->frontier->p;
     int64_t peak = stages_peak(a->x);
-    const struct option *o = frontier_within(a->pf, peak);
+    const struct option *o = frontier_within(a->frontier, peak);
     if (!stages_playable(a->x) ||
         (o && o->seconds <= schedule_seconds(p, a->x->ticks + (part ? a->x->ticks / part : 0))))
         return 0;
-    int rc = stages_hold(a->x, simulator_spans(a->pf->sim), a->hold);
-    return rc ? rc : frontier_keep(a->pf, a->hold, peak, schedule_seconds(p, a->x->ticks), 0);
+    const int32_t *hold = stages_hold(a->x);
+    return hold ? frontier_keep(a->frontier, hold, peak, schedule_seconds(p, a->x->ticks), 0)
+                : CKPT_ENOMEM;
 }
 
 /* ---- moves ---------------------------------------------------------------------------------- */
@@ -84,7 +83,7 @@ static int keep(struct annealer *a, int64_t part)
  * there, the input need not be kept for s any longer. */
 static int32_t choose_stage(struct annealer *a, int32_t s, int32_t from, int32_t to)
 {
-    const struct program *p = a->pf->p;
+    const struct program *p = a->frontier->p;
     const struct graph_op *o = &p->g->ops[p->writers[p->writer_start[s]]];
     int32_t any = from + 1 + (int32_t)draw(a, (uint32_t)(to - from - 1));
     if (o->n_reads == 0 || draw(a, 2) == 0)
@@ -165,7 +164,7 @@ static int anneal(struct annealer *a, int64_t work)
         x->work++;
         if (!move(a, most))
             continue;
-        if (x->failed)
+        if (x->memory.failed)
             return CKPT_ENOMEM;
         double more = cost(a) - before;
         if (more > 0 && more > most) {
@@ -184,19 +183,19 @@ static int anneal(struct annealer *a, int64_t work)
 static int load(struct annealer *a, const struct option *o)
 {
     const struct schedule *s;
-    int rc = simulate(a->pf->sim, o->hold, &s);
+    int rc = simulate(a->frontier->sim, o->hold, &s);
     return rc ? rc : stages_load(a->x, s);
 }
 
 /* Anneals for a target, starting from a known option if it is faster than the current schedule. */
 static int aim(struct annealer *a, int64_t target, double heat, int64_t work)
 {
-    struct frontier *pf = a->pf;
-    const struct option *all = &pf->options.data[pf->n - 1], *o = frontier_within(pf, target);
-    o = o ? o : &pf->options.data[0];
-    double ticks = (o->seconds - all->seconds) / pf->p->g->n_micro * TICKS_PER_SECOND;
+    struct frontier *f = a->frontier;
+    const struct option *all = &f->options.data[f->n - 1], *o = frontier_within(f, target);
+    o = o ? o : &f->options.data[0];
+    double ticks = (o->seconds - all->seconds) / f->p->g->n_micro * TICKS_PER_SECOND;
     int rc = 0;
-    if (a->anew || o->seconds < schedule_seconds(pf->p, a->x->ticks))
+    if (a->anew || o->seconds < schedule_seconds(f->p, a->x->ticks))
         rc = load(a, o);
     stages_aim(a->x, target);
     a->cheapest = ticks / (a->anew ? 1 : 2) / (double)max_i64(all->load - o->load, 1);
@@ -206,9 +205,9 @@ static int aim(struct annealer *a, int64_t target, double heat, int64_t work)
 
 /* Lists targets from most bytes to below the smallest load, each 1/d smaller than the one before.
  */
-static int32_t list_targets(const struct frontier *pf, int64_t d, int64_t most, int64_t *targets)
+static int32_t list_targets(const struct frontier *f, int64_t d, int64_t most, int64_t *targets)
 {
-    int64_t least = pf->options.data[0].load;
+    int64_t least = f->options.data[0].load;
     int32_t n = 0;
     for (least -= least / BELOW; most > least && n < TARGETS; n++) {
         most -= most / d + 1;
@@ -220,13 +219,13 @@ static int32_t list_targets(const struct frontier *pf, int64_t d, int64_t most, 
 /* Lists as many targets as the work allows.  The targets of a pass lie between those of others. */
 static int32_t choose_targets(const struct annealer *a, int pass, int64_t work, int64_t *targets)
 {
-    const struct frontier *pf = a->pf;
-    int64_t most = pf->options.data[pf->n - 1].load, d = 4;
-    int64_t n = min_i64(TARGETS, work / MIN_WORK / pf->p->g->n_ops);
-    n = min_i64(n, most - pf->options.data[0].load); /* targets differ by a byte or more */
-    while (list_targets(pf, d + 1, most, targets) < n)
+    const struct frontier *f = a->frontier;
+    int64_t most = f->options.data[f->n - 1].load, d = 4;
+    int64_t n = min_i64(TARGETS, work / MIN_WORK / f->p->g->n_ops);
+    n = min_i64(n, most - f->options.data[0].load); /* targets differ by a byte or more */
+    while (list_targets(f, d + 1, most, targets) < n)
         d++;
-    return list_targets(pf, d, most - most / d / PASSES * pass, targets);
+    return list_targets(f, d, most - most / d / PASSES * pass, targets);
 }
 
 /* Anneals for all targets of a pass.  Smaller targets are harder and get more work. */
@@ -248,13 +247,13 @@ static int run_pass(struct annealer *a, int pass, int64_t work)
 /* Reduces the smallest load until that fails: bytes are priced above all else. */
 static int run_smallest(struct annealer *a, int64_t work)
 {
-    const struct frontier *pf = a->pf;
-    double all = a->ticks * pf->p->g->n_ops;
+    const struct frontier *f = a->frontier;
+    double all = a->ticks * f->p->g->n_ops;
     int64_t before = INT64_MAX;
     int rc = 0;
-    for (int k = 0; k < SMALLER && !rc && pf->options.data[0].load < before; k++) {
-        before = pf->options.data[0].load;
-        rc = load(a, &pf->options.data[0]);
+    for (int k = 0; k < SMALLER && !rc && f->options.data[0].load < before; k++) {
+        before = f->options.data[0].load;
+        rc = load(a, &f->options.data[0]);
         stages_aim(a->x, before - before / BELOW);
         a->cheapest = all * 64 / (double)(before + 1);
         a->hottest = all / 4;
@@ -267,20 +266,20 @@ static int run_smallest(struct annealer *a, int64_t work)
 /* Passes from the largest load down and up again, then the smallest load. */
 static int run_round(struct annealer *a, int64_t work)
 {
-    int64_t n_ops = a->pf->p->g->n_ops, smallest = work / 8;
+    int64_t n_ops = a->frontier->p->g->n_ops, smallest = work / 8;
     int32_t passes = (int32_t)min_i64(PASSES, 1 + work / (TARGETS * MIN_WORK * n_ops));
-    int rc = load(a, frontier_within(a->pf, a->most));
+    int rc = load(a, frontier_within(a->frontier, a->most));
     for (int pass = 0; pass < passes && !rc; pass++)
         rc = run_pass(a, pass, (work - smallest) / passes);
     return rc ? rc : run_smallest(a, smallest);
 }
 
 /* Samples the seconds of the frontier at SAMPLES loads; 0 where no option is that small. */
-static void sample(const struct frontier *pf, double *seconds)
+static void sample(const struct frontier *f, double *seconds)
 {
-    int64_t load = pf->options.data[pf->n - 1].load;
+    int64_t load = f->options.data[f->n - 1].load;
     for (int k = 0; k < SAMPLES; k++, load -= load / SAMPLE) {
-        const struct option *o = frontier_within(pf, load);
+        const struct option *o = frontier_within(f, load);
         seconds[k] = o ? o->seconds : 0;
     }
 }
@@ -300,14 +299,14 @@ static bool has_gained(const double *before, const double *after)
  * After IDLE rounds with little gain later ones seldom gain more: all 56 optima are found. */
 static int run(struct annealer *a, int64_t work)
 {
-    int64_t rounds = 1 + work / (ROUND_WORK * (int64_t)a->pf->p->g->n_ops);
+    int64_t rounds = 1 + work / (ROUND_WORK * (int64_t)a->frontier->p->g->n_ops);
     double seconds[2][SAMPLES];
     int rc = 0, idle = 0;
-    sample(a->pf, seconds[1]);
+    sample(a->frontier, seconds[1]);
     for (int64_t k = 0; k < rounds && !rc && idle < IDLE; k++) {
         a->anew = k % 2;
         rc = run_round(a, work / rounds);
-        sample(a->pf, seconds[k % 2]);
+        sample(a->frontier, seconds[k % 2]);
         idle = has_gained(seconds[(k + 1) % 2], seconds[k % 2]) ? 0 : idle + 1;
     }
     return rc;
@@ -327,7 +326,7 @@ static int32_t listings(int64_t bytes, int64_t most)
 
 static void list_storages(struct annealer *a)
 {
-    const struct program *p = a->pf->p;
+    const struct program *p = a->frontier->p;
     const struct graph_storage *all = p->g->storages;
     int64_t most = 0;
     for (int32_t s = 0; s < p->g->n_storages; s++)
@@ -346,23 +345,21 @@ static double average_ticks(const struct program *p)
     return (double)sum / p->g->n_ops;
 }
 
-int frontier_anneal(struct frontier *pf, int64_t work, int64_t most)
+int frontier_anneal(struct frontier *f, int64_t work, int64_t most)
 {
-    struct annealer a = {.pf = pf, .most = most, .random = 3, .ticks = average_ticks(pf->p)};
-    size_t n = (size_t)pf->p->g->n_storages + 1;
-    if (work < 4 * MIN_WORK * (int64_t)pf->p->g->n_ops || most < pf->options.data[0].load)
+    struct annealer a = {.frontier = f, .most = most, .random = 3, .ticks = average_ticks(f->p)};
+    int32_t n = f->p->g->n_storages;
+    if (work < 4 * MIN_WORK * (int64_t)f->p->g->n_ops || most < f->options.data[0].load)
         return 0;
-    int rc = stages_new(pf->p, &a.x);
-    a.hold = malloc(n * sizeof(*a.hold));
-    a.storages = malloc(LISTED * n * sizeof(*a.storages));
-    if (!a.hold || !a.storages)
-        rc = CKPT_ENOMEM;
+    int rc = stages_new(f->p, &a.x);
+    if (rc)
+        return rc;
+    POOL_ARRAY(&a.x->memory, a.storages, LISTED * (int64_t)n);
+    rc = pool_status(&a.x->memory);
     if (!rc) {
         list_storages(&a);
         rc = a.n_storages > 0 ? run(&a, work) : 0;
     }
     stages_free(a.x);
-    free(a.hold);
-    free(a.storages);
     return rc;
 }

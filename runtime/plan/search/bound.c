@@ -48,6 +48,7 @@ struct bound {
     struct offer worth_rerun; /* sum of the reruns that cost less than waiting for a copy out */
     struct offers updates;    /* that may run on the host.  cost: bytes of state and value; value:
                                * seconds on the device */
+    struct pool memory;
 };
 
 static int compare_offers(const void *a, const void *b)
@@ -68,17 +69,11 @@ static void sort_offers(struct offers *o)
     }
 }
 
-static int offers_new(struct offers *o, int32_t n)
+static int offers_new(struct bound *b, struct offers *o, int32_t n)
 {
-    o->list = calloc((size_t)n + 1, sizeof(*o->list));
-    o->sums = calloc((size_t)n + 1, sizeof(*o->sums));
-    return o->list && o->sums ? 0 : CKPT_ENOMEM;
-}
-
-static void offers_free(struct offers *o)
-{
-    free(o->list);
-    free(o->sums);
+    POOL_ARRAY(&b->memory, o->list, n);
+    POOL_ARRAY(&b->memory, o->sums, n);
+    return pool_status(&b->memory);
 }
 
 static struct offer total_of(const struct offers *o)
@@ -127,11 +122,12 @@ static double value_of(const struct offers *o, double cost)
 /* ---- facts ----------------------------------------------------------------------------------- */
 
 /* Lists, per op, the bytes alive at the peak that one rerun recomputes. */
-static int list_reruns(const struct program *p, const struct schedule *s, struct offers *o)
+static int list_reruns(const struct program *p, const struct schedule *s, struct bound *b)
 {
     const struct graph *g = p->g;
-    double *bytes = calloc((size_t)g->n_ops + 1, sizeof(*bytes));
-    int rc = bytes ? offers_new(o, g->n_body) : CKPT_ENOMEM;
+    struct offers *o = &b->reruns;
+    double *bytes = pool_array(&b->memory, g->n_ops, sizeof(*bytes));
+    int rc = offers_new(b, o, g->n_body);
     for (int32_t i = 0; i < s->n_residences && !rc; i++) {
         const struct residence *t = &s->residences.data[i];
         if (!p->droppable[t->storage] || t->first >= s->peak_step || t->last <= s->peak_step)
@@ -144,7 +140,6 @@ static int list_reruns(const struct program *p, const struct schedule *s, struct
             o->list[o->n++] = (struct offer){compute_seconds(&g->ops[i]) * g->n_micro, bytes[i]};
     if (!rc)
         sort_offers(o);
-    free(bytes);
     return rc;
 }
 
@@ -154,16 +149,16 @@ struct place {
     bool in_tail, needed;   /* the tail uses it; the first use there is a read */
 };
 
-static struct place *find_places(const struct graph *g)
+static struct place *find_places(const struct graph *g, struct pool *m)
 {
-    struct place *at = malloc(((size_t)g->n_storages + 1) * sizeof(*at));
+    struct place *at = pool_array(m, g->n_storages, sizeof(*at));
     for (int32_t s = 0; s < g->n_storages && at; s++)
         at[s] = (struct place){-1, -1, false, false};
     for (int32_t i = 0; i < g->n_ops && at; i++) {
         const struct graph_op *o = &g->ops[i];
         for (int32_t j = 0; j < o->n_reads + o->n_writes; j++) {
             bool writes = j >= o->n_reads;
-            struct place *t = &at[g->refs[writes ? o->writes + j - o->n_reads : o->reads + j]];
+            struct place *t = &at[graph_ref(g, o, j)];
             t->first = t->first < 0 ? i : t->first;
             t->written = writes ? i : t->written;
             t->needed |= i >= g->n_body && !t->in_tail && !writes;
@@ -186,7 +181,7 @@ static int list_updates(const struct graph *g, const struct place *at, struct bo
 {
     int32_t use = 0;
     b->state_share = 1;
-    int rc = offers_new(&b->updates, g->n_ops - g->n_body);
+    int rc = offers_new(b, &b->updates, g->n_ops - g->n_body);
     bool none = g->n_micro > 1 || b->m->host_update <= 0;
     for (int32_t i = g->n_body; i < g->n_ops && !rc && !none; i++) {
         const struct graph_op *o = &g->ops[i];
@@ -217,14 +212,14 @@ static void set_worth_rerun(struct bound *b)
             b->worth_rerun = b->reruns.sums[i];
 }
 
-static int find_facts(struct frontier *pf, const struct schedule *s, struct bound *b)
+static int find_facts(struct frontier *f, const struct schedule *s, struct bound *b)
 {
-    const struct graph *g = pf->p->g;
+    const struct graph *g = f->p->g;
     int32_t peak = s->n_steps ? s->steps.data[s->peak_step].op : 0;
-    struct place *at = find_places(g);
-    int rc = at ? list_reruns(pf->p, s, &b->reruns) : CKPT_ENOMEM;
-    b->base = pf->p->seconds - pf->p->queued; /* collectives may all hide */
-    b->alive = (double)s->load + (double)pf->p->persistent;
+    struct place *at = find_places(g, &b->memory);
+    int rc = list_reruns(f->p, s, b);
+    b->base = f->p->seconds - f->p->queued; /* collectives may all hide */
+    b->alive = (double)s->load + (double)f->p->persistent;
     b->tail = seconds_between(g, g->n_body, g->n_ops);
     b->window = b->tail + seconds_between(g, 0, peak < g->n_body ? peak : g->n_body);
     for (int32_t i = 0; i < g->n_storages && !rc; i++) {
@@ -239,7 +234,6 @@ static int find_facts(struct frontier *pf, const struct schedule *s, struct boun
         set_worth_rerun(b);
         rc = list_updates(g, at, b);
     }
-    free(at);
     return rc;
 }
 
@@ -247,22 +241,20 @@ void bound_free(struct bound *b)
 {
     if (!b)
         return;
-    offers_free(&b->reruns);
-    offers_free(&b->updates);
+    pool_free(&b->memory);
     free(b);
 }
 
-int bound_new(struct frontier *pf, const struct machine *m, struct bound **out)
+int bound_new(struct frontier *f, const struct machine *m, struct bound **out)
 {
-    int32_t *hold = hold_all(pf->p);
     struct bound *b = calloc(1, sizeof(*b));
     const struct schedule *s;
-    int rc = hold && b ? simulate(pf->sim, hold, &s) : CKPT_ENOMEM;
+    int32_t *hold = b ? hold_all(f->p, &b->memory) : NULL;
+    int rc = hold ? simulate(f->sim, hold, &s) : CKPT_ENOMEM;
     if (!rc) {
         b->m = m;
-        rc = find_facts(pf, s, b);
+        rc = find_facts(f, s, b);
     }
-    free(hold);
     if (rc)
         bound_free(b);
     else

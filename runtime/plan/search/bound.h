@@ -9,7 +9,7 @@
 struct bound;
 
 /* Returns 0 or CKPT_ENOMEM. */
-int bound_new(struct frontier *pf, const struct machine *m, struct bound **b);
+int bound_new(struct frontier *f, const struct machine *m, struct bound **b);
 void bound_free(struct bound *b);
 
 /* A lower bound of the seconds of all plans under these budgets (device: persistent and transient

@@ -14,8 +14,6 @@
  * more the larger the program is.  So the fastest answer for each budget is simulated first, and
  * the next ones while the work lasts.
  */
-#include <stdlib.h>
-#include <string.h>
 #include "plan/search/chain.h"
 
 #define UNITS      2048 /* of bytes in a table; at least half of them are used */
@@ -65,7 +63,7 @@ struct level {
 
 /* One way to cut the forward pass. */
 struct cutting {
-    struct chain *chain;
+    struct chain chain;
     struct pareto_set *pareto_sets;             /* per class */
     struct level levels[MOST_LEVELS_OF_GROUPS]; /* level 0 has one group per block */
     int top;                                    /* the level of the table's groups */
@@ -81,12 +79,13 @@ struct cutting {
 };
 
 struct cuttings {
-    struct frontier *pf;
+    struct frontier *frontier;
     struct cutting list[CHAINS];
     int32_t n;
     int32_t *hold;
     const struct choice **chosen; /* per block */
     struct step *units;           /* of the current row */
+    struct pool memory;
 };
 
 /* The answer of a table to a budget. */
@@ -105,7 +104,7 @@ static int64_t own_bytes(const struct chain *c, int32_t *owner, int32_t n, int32
     for (int32_t i = c->blocks[n].backward; i < c->blocks[n].backward_end; i++) {
         const struct graph_op *o = &g->ops[i];
         for (int32_t j = 0; j < o->n_reads + o->n_writes; j++) {
-            int32_t s = g->refs[j < o->n_reads ? o->reads + j : o->writes + j - o->n_reads];
+            int32_t s = graph_ref(g, o, j);
             if (owner[s] != n + 1 && storage_stays(c->p, s, &first, &last) && first <= at &&
                 at <= last)
                 bytes += g->storages[s].bytes;
@@ -119,9 +118,10 @@ static int64_t own_bytes(const struct chain *c, int32_t *owner, int32_t n, int32
 static int find_bases(struct chain *c)
 {
     const struct graph *g = c->p->g;
-    int32_t *owner = calloc((size_t)g->n_storages + 1, sizeof(*owner)), first, last;
-    int64_t *alive = calloc((size_t)g->n_ops + 2, sizeof(*alive));
-    int rc = owner && alive ? 0 : CKPT_ENOMEM;
+    struct pool m = {NULL, false};
+    int32_t *owner = pool_filled(&m, g->n_storages, 0), first, last;
+    int64_t *alive = pool_array(&m, g->n_ops + 1, sizeof(*alive));
+    int rc = pool_status(&m);
     for (int32_t s = 0; s < g->n_storages && !rc; s++)
         if (storage_stays(c->p, s, &first, &last)) {
             alive[first] += g->storages[s].bytes;
@@ -134,38 +134,38 @@ static int find_bases(struct chain *c)
         int32_t at = b->backward < b->backward_end ? b->backward : 0;
         b->base = alive[at] - own_bytes(c, owner, n, at);
     }
-    free(owner);
-    free(alive);
+    pool_free(&m);
     return rc;
 }
 
 /* Builds the Pareto set of each class from its first block. */
 static int build_pareto_sets(struct cuttings *t, struct cutting *c, int64_t work)
 {
-    const struct chain *chain = c->chain;
+    const struct chain *chain = &c->chain;
     int rc = 0;
     for (int32_t i = 0; i < chain->n && !rc; i++) {
         struct pareto_set *f = &c->pareto_sets[chain->blocks[i].class];
         if (!f->n)
-            rc = pareto_build(chain, &chain->blocks[i], t->pf->sim, work / chain->n_classes, f);
+            rc = pareto_build(chain, &chain->blocks[i], t->frontier->sim, work / chain->n_classes,
+                              &t->memory, f);
     }
     return rc;
 }
 
 /* ---- groups ---------------------------------------------------------------------------------- */
 
-static struct level *new_level(struct cutting *c, int32_t n)
+static struct level *new_level(struct cuttings *t, struct cutting *c, int32_t n)
 {
     struct level *l = &c->levels[c->top];
-    *l = (struct level){calloc((size_t)n + 1, sizeof(*l->groups)), n};
+    *l = (struct level){pool_array(&t->memory, n, sizeof(*l->groups)), n};
     return l->groups ? l : NULL;
 }
 
-static int list_blocks(struct cutting *c)
+static int list_blocks(struct cuttings *t, struct cutting *c)
 {
-    struct level *l = new_level(c, c->chain->n);
-    for (int32_t n = 0; l && n < c->chain->n; n++) {
-        const struct block *b = &c->chain->blocks[n];
+    struct level *l = new_level(t, c, c->chain.n);
+    for (int32_t n = 0; l && n < c->chain.n; n++) {
+        const struct block *b = &c->chain.blocks[n];
         const struct pareto_set *f = &c->pareto_sets[b->class];
         l->groups[n].n = f->n;
         for (int32_t i = 0; i < f->n; i++) {
@@ -226,12 +226,12 @@ static void join_groups(const struct group *a, const struct group *b, struct gro
     }
 }
 
-static int build_groups(struct cutting *c)
+static int build_groups(struct cuttings *t, struct cutting *c)
 {
-    int rc = list_blocks(c);
+    int rc = list_blocks(t, c);
     while (!rc && c->levels[c->top].n > MOST_ROWS && c->top + 1 < MOST_LEVELS_OF_GROUPS) {
         const struct level *from = &c->levels[c->top++];
-        struct level *to = new_level(c, (from->n + 1) / 2);
+        struct level *to = new_level(t, c, (from->n + 1) / 2);
         for (int32_t i = 0; to && i < to->n; i++) {
             if (2 * i + 1 < from->n)
                 join_groups(&from->groups[2 * i], &from->groups[2 * i + 1], &to->groups[i]);
@@ -249,7 +249,7 @@ static void choose_blocks(const struct cutting *c, int level, int32_t i, int32_t
 {
     const struct pick *p = &c->levels[level].groups[i].picks[pick];
     if (level == 0) {
-        chosen[i] = &c->pareto_sets[c->chain->blocks[i].class].choices[p->left];
+        chosen[i] = &c->pareto_sets[c->chain.blocks[i].class].choices[p->left];
     } else if (2 * i + 1 < c->levels[level - 1].n) {
         choose_blocks(c, level - 1, 2 * i, p->left, chosen);
         choose_blocks(c, level - 1, 2 * i + 1, p->right, chosen);
@@ -288,8 +288,9 @@ static void offer_pick(struct step *units, const struct cutting *c, const struct
 }
 
 /* Computes the steps of group n from those of group n + 1. */
-static int fill_row(struct step *units, struct cutting *c, int32_t n)
+static int fill_row(struct cuttings *t, struct cutting *c, int32_t n)
 {
+    struct step *units = t->units;
     const struct group *g = &c->levels[c->top].groups[n];
     int64_t fewest = INT64_MAX;
     for (int32_t i = 0; i < UNITS; i++)
@@ -301,7 +302,7 @@ static int fill_row(struct step *units, struct cutting *c, int32_t n)
     for (int32_t i = 0; i < UNITS; i++) {
         if (units[i].ticks >= fewest)
             continue;
-        if (ARRAY_RESERVE(&c->links, c->n_links))
+        if (POOL_RESERVE(&t->memory, &c->links, c->n_links))
             return CKPT_ENOMEM;
         fewest = units[i].ticks;
         c->links.data[c->n_links++] = (struct link){(uint16_t)units[i].next, units[i].pick};
@@ -314,13 +315,13 @@ static int fill_table(struct cuttings *t, struct cutting *c)
 {
     int32_t n = c->levels[c->top].n;
     int rc = 0;
-    c->row = calloc((size_t)n + 1, sizeof(*c->row));
-    c->steps = calloc(UNITS, sizeof(*c->steps));
-    if (!c->row || !c->steps)
+    POOL_ARRAY(&t->memory, c->row, n);
+    POOL_ARRAY(&t->memory, c->steps, UNITS);
+    if (t->memory.failed)
         return CKPT_ENOMEM;
     c->n_steps = 1;
     while (--n >= 0 && !rc)
-        rc = fill_row(t->units, c, n);
+        rc = fill_row(t, c, n);
     return rc;
 }
 
@@ -349,11 +350,11 @@ static void set_holds(struct cuttings *t, const struct chain *c)
 
 /* Whether the frontier has an option that is as fast with clearly fewer bytes, or one with the same
  * ticks, which is likely the same schedule from another table or budget. */
-static bool is_known(const struct frontier *pf, const struct step *p)
+static bool is_known(const struct frontier *f, const struct step *p)
 {
-    double seconds = schedule_seconds(pf->p, p->ticks);
-    for (int32_t i = 0; i < pf->n && pf->options.data[i].load <= p->bytes; i++) {
-        const struct option *o = &pf->options.data[i];
+    double seconds = schedule_seconds(f->p, p->ticks);
+    for (int32_t i = 0; i < f->n && f->options.data[i].load <= p->bytes; i++) {
+        const struct option *o = &f->options.data[i];
         if (o->seconds <= seconds && (o->load < p->bytes - p->bytes / 32 || o->seconds == seconds))
             return true;
     }
@@ -378,7 +379,7 @@ static struct proposal look_up(const struct cutting *c, int64_t bytes)
  */
 static bool is_exact(const struct cuttings *t, const struct cutting *c)
 {
-    return c->chain->apart && !frontier_anneals(t->pf);
+    return c->chain.apart && !frontier_anneals(t->frontier);
 }
 
 /* Whether all tables are exact; then only the fastest answer matters. */
@@ -404,16 +405,16 @@ static int try_budget(struct cuttings *t, int64_t bytes, int32_t rank)
             all[k] = all[k - 1];
         all[k] = p;
     }
-    if (rank >= n || is_known(t->pf, all[rank].step))
+    if (rank >= n || is_known(t->frontier, all[rank].step))
         return 0;
     choose(&all[rank], t->chosen);
-    set_holds(t, all[rank].from->chain);
+    set_holds(t, &all[rank].from->chain);
     if (is_exact(t, all[rank].from)) {
         const struct step *s = all[rank].step;
-        return frontier_keep(t->pf, t->hold, s->bytes - s->bytes / ROUGH,
-                             schedule_seconds(t->pf->p, s->ticks), 0);
+        return frontier_keep(t->frontier, t->hold, s->bytes - s->bytes / ROUGH,
+                             schedule_seconds(t->frontier->p, s->ticks), 0);
     }
-    int rc = frontier_try(t->pf, t->hold, NULL);
+    int rc = frontier_try(t->frontier, t->hold, NULL);
     return rc < 0 ? rc : 0;
 }
 
@@ -425,7 +426,7 @@ static int try_budgets(struct cuttings *t, int64_t most, int32_t rank, int32_t s
     for (int32_t i = 0; i < BUDGETS && !rc; i++, most -= most / PART) {
         if (i % stride != first)
             continue;
-        if ((rank > 0 || step < COARSE) && simulator_work(t->pf->sim) >= work)
+        if ((rank > 0 || step < COARSE) && simulator_work(t->frontier->sim) >= work)
             return 0;
         rc = try_budget(t, most, rank);
     }
@@ -442,43 +443,38 @@ static bool is_varied(const struct chain *c)
 static int add_cutting(struct cuttings *t, int32_t every, int32_t first)
 {
     struct cutting *c = &t->list[t->n];
-    int rc = chain_build(t->pf->p, every, first, &c->chain);
-    if (rc)
+    int rc = chain_build(t->frontier->p, every, first, &t->memory, &c->chain);
+    if (rc || c->chain.n < 3 || (every > 1 && is_varied(&c->chain)))
         return rc;
-    if (c->chain->n < 3 || (every > 1 && is_varied(c->chain))) {
-        chain_free(c->chain);
-        c->chain = NULL;
-        return 0;
-    }
     t->n++;
-    c->pareto_sets = calloc((size_t)c->chain->n_classes + 1, sizeof(*c->pareto_sets));
-    return c->pareto_sets ? find_bases(c->chain) : CKPT_ENOMEM;
+    POOL_ARRAY(&t->memory, c->pareto_sets, c->chain.n_classes);
+    return c->pareto_sets ? find_bases(&c->chain) : CKPT_ENOMEM;
 }
 
 static int fill_cutting(struct cuttings *t, struct cutting *c, int64_t work)
 {
-    const struct frontier *pf = t->pf;
+    const struct frontier *f = t->frontier;
     int rc = build_pareto_sets(t, c, work);
-    while (pf->options.data[pf->n - 1].load >> c->shift >= UNITS)
+    while (f->options.data[f->n - 1].load >> c->shift >= UNITS)
         c->shift++;
     if (!rc)
-        rc = build_groups(c);
+        rc = build_groups(t, c);
     return rc ? rc : fill_table(t, c);
 }
 
 static int search_cuttings(struct cuttings *t, int64_t work)
 {
-    struct frontier *pf = t->pf;
-    int64_t most = pf->options.data[pf->n - 1].load, now = simulator_work(pf->sim);
+    struct frontier *f = t->frontier;
+    int64_t most = f->options.data[f->n - 1].load, now = simulator_work(f->sim);
     int rc = 0;
     for (int32_t every = MOST_EVERY; every > 0; every--)
         for (int32_t first = 0; first < every && !rc; first++)
             rc = add_cutting(t, every, first);
-    now -= (int64_t)t->n * pf->p->g->n_ops; /* a cutting visits all ops */
+    now -= (int64_t)t->n * f->p->g->n_ops; /* a cutting visits all ops */
     int64_t end = now + work / 4 * 3;
     for (int32_t i = 0; i < t->n && !rc; i++)
-        rc = fill_cutting(t, &t->list[i], (end - simulator_work(pf->sim)) / (t->n - i));
-    pf->repeats = t->n > 0 && !is_varied(t->list[t->n - 1].chain);
+        rc = fill_cutting(t, &t->list[i], (end - simulator_work(f->sim)) / (t->n - i));
+    f->repeats = t->n > 0 && !is_varied(&t->list[t->n - 1].chain);
     int32_t ranks = all_exact(t) ? 1 : t->n;
     for (int32_t rank = 0; rank < ranks && !rc; rank++)
         for (int32_t step = COARSE; step > 0 && !rc; step /= 2)
@@ -486,30 +482,13 @@ static int search_cuttings(struct cuttings *t, int64_t work)
     return rc;
 }
 
-static void cutting_free(struct cutting *c)
+int frontier_chain(struct frontier *f, int64_t work)
 {
-    for (int32_t i = 0; c->pareto_sets && i < c->chain->n_classes; i++)
-        pareto_free(&c->pareto_sets[i]);
-    for (int k = 0; k <= c->top; k++)
-        free(c->levels[k].groups);
-    free(c->links.data);
-    free(c->row);
-    free(c->steps);
-    free(c->pareto_sets);
-    chain_free(c->chain);
-}
-
-int frontier_chain(struct frontier *pf, int64_t work)
-{
-    struct cuttings t = {.pf = pf};
-    t.hold = hold_all(pf->p);
-    t.chosen = calloc((size_t)pf->p->g->n_ops + 1, sizeof(*t.chosen));
-    t.units = calloc(UNITS, sizeof(*t.units));
-    int rc = t.hold && t.chosen && t.units ? search_cuttings(&t, work) : CKPT_ENOMEM;
-    for (int32_t i = 0; i < CHAINS; i++)
-        cutting_free(&t.list[i]);
-    free(t.hold);
-    free(t.chosen);
-    free(t.units);
+    struct cuttings t = {.frontier = f};
+    t.hold = hold_all(f->p, &t.memory);
+    POOL_ARRAY(&t.memory, t.chosen, f->p->g->n_ops);
+    POOL_ARRAY(&t.memory, t.units, UNITS);
+    int rc = t.memory.failed ? CKPT_ENOMEM : search_cuttings(&t, work);
+    pool_free(&t.memory);
     return rc;
 }

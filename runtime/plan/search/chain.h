@@ -45,10 +45,10 @@ struct chain {
     bool apart;
 };
 /* Blocks end at every every-th narrow cut, starting with number first. */
-int chain_build(const struct program *p, int32_t every, int32_t first, struct chain **c);
-void chain_free(struct chain *c);
+int chain_build(const struct program *p, int32_t every, int32_t first, struct pool *m,
+                struct chain *c);
 
-/* Holds for the blocks of a class: one level per storage; level is owned. */
+/* Holds for the blocks of a class: one level per storage. */
 struct choice {
     struct block_cost cost;
     uint8_t *level;
@@ -58,9 +58,8 @@ struct pareto_set {
     struct choice choices[MOST_CHOICES];
     int32_t n;
 };
-/* Finds the Pareto set of the class of block b. */
+/* Finds the Pareto set of the class of block b; levels are in pool m. */
 int pareto_build(const struct chain *c, const struct block *b, struct simulator *sim, int64_t work,
-                 struct pareto_set *f);
-void pareto_free(struct pareto_set *f);
+                 struct pool *m, struct pareto_set *f);
 
 #endif

@@ -73,12 +73,12 @@ int comm_overlap(const struct graph *g, double lead, struct plan *p);
 
 /* Replaces every option by options with more and less overlap, timed by the clock.  A graph without
  * collectives is unchanged. */
-int frontier_overlap(struct frontier *pf);
+int frontier_overlap(struct frontier *f);
 /*
  * Sets the floor of a frontier whose only option keeps everything: its seconds with the best
  * overlap. frontier_overlap rejects faster options.  So a step that fits without recompute is known
  * to be the fastest without a search, under this budget and all larger ones.
  */
-int frontier_set_floor(struct frontier *pf);
+int frontier_set_floor(struct frontier *f);
 
 #endif

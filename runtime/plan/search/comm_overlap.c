@@ -65,8 +65,6 @@ static void list_gathers(struct overlap *v)
 static void set_floors(struct overlap *v, int32_t *last)
 {
     const struct plan *p = v->p;
-    for (int32_t s = 0; s < v->g->n_storages; s++)
-        last[s] = -1;
     for (int32_t n = 0; n < p->n_residences; n++) {
         const struct residence *i = &p->residences[n];
         if (i->storage < 0)
@@ -194,13 +192,14 @@ static void start_times(struct overlap *v)
 static int arrange(struct overlap *v)
 {
     const struct plan *p = v->p;
-    size_t n = (size_t)max_i64(p->n_residences, p->n_steps) + 1;
-    int32_t *last = malloc(((size_t)v->g->n_storages + 1) * sizeof(*last));
-    v->time = malloc(n * sizeof(*v->time));
-    v->gathers = malloc(n * sizeof(*v->gathers));
-    v->floor = calloc(n, sizeof(*v->floor));
-    v->place = malloc(n * sizeof(*v->place));
-    int rc = last && v->time && v->gathers && v->floor && v->place ? 0 : CKPT_ENOMEM;
+    struct pool m = {NULL, false};
+    int64_t n = max_i64(p->n_residences, p->n_steps);
+    int32_t *last = pool_filled(&m, v->g->n_storages, -1);
+    POOL_ARRAY(&m, v->time, n);
+    POOL_ARRAY(&m, v->gathers, n);
+    POOL_ARRAY(&m, v->floor, n);
+    POOL_ARRAY(&m, v->place, n);
+    int rc = pool_status(&m);
     if (!rc) {
         start_times(v);
         list_gathers(v);
@@ -212,11 +211,7 @@ static int arrange(struct overlap *v)
         rc = keep_inputs(v);
     if (!rc)
         rc = plan_measure(v->g, v->p);
-    free(last);
-    free(v->time);
-    free(v->gathers);
-    free(v->floor);
-    free(v->place);
+    pool_free(&m);
     return rc;
 }
 
@@ -235,49 +230,49 @@ static const double leads[] = {0, 1, 1.5, 3};
 
 enum { LEADS = sizeof(leads) / sizeof(*leads) };
 
-static int offer(struct frontier *pf, const struct option *o, double lead)
+static int offer(struct frontier *f, const struct option *o, double lead)
 {
     struct option with = *o;
     struct plan *p;
     with.lead = lead;
-    int rc = option_steps(pf, &with, &p);
+    int rc = option_steps(f, &with, &p);
     if (rc)
         return rc;
-    if (p->seconds >= pf->floor)
-        rc = frontier_keep(pf, o->hold, p->load, p->seconds, lead);
+    if (p->seconds >= f->floor)
+        rc = frontier_keep(f, o->hold, p->load, p->seconds, lead);
     plan_free(p);
     return rc;
 }
 
-int frontier_overlap(struct frontier *pf)
+int frontier_overlap(struct frontier *f)
 {
-    struct option *before = pf->options.data;
-    int32_t n = pf->n;
+    struct option *before = f->options.data;
+    int32_t n = f->n;
     int rc = 0;
-    if (!graph_has_collectives(pf->p->g))
+    if (!graph_has_collectives(f->p->g))
         return 0;
-    pf->options.data = NULL;
-    pf->options.capacity = pf->n = 0;
+    f->options.data = NULL;
+    f->options.capacity = f->n = 0;
     for (int32_t i = 0; i < n; i++) {
         for (int k = 0; k < LEADS && !rc; k++)
-            rc = offer(pf, &before[i], leads[k]);
+            rc = offer(f, &before[i], leads[k]);
         free(before[i].hold);
     }
     free(before);
     return rc;
 }
 
-int frontier_set_floor(struct frontier *pf)
+int frontier_set_floor(struct frontier *f)
 {
     int rc = 0;
-    for (int k = 0; k < LEADS && graph_has_collectives(pf->p->g) && !rc; k++) {
-        struct option with = pf->options.data[0];
+    for (int k = 0; k < LEADS && graph_has_collectives(f->p->g) && !rc; k++) {
+        struct option with = f->options.data[0];
         struct plan *p;
         with.lead = leads[k];
-        rc = option_steps(pf, &with, &p);
+        rc = option_steps(f, &with, &p);
         if (rc)
             break;
-        pf->floor = k > 0 ? fmin(pf->floor, p->seconds) : p->seconds;
+        f->floor = k > 0 ? fmin(f->floor, p->seconds) : p->seconds;
         plan_free(p);
     }
     return rc;

@@ -20,6 +20,7 @@ struct comm_queue {
     int32_t next;  /* index of the next call */
     double *busy;  /* per storage: the end of the last call so far that uses it */
     double owed;   /* the end of the calls that all later steps wait for */
+    struct pool memory;
 };
 
 /* The state of storages while the steps are visited. */
@@ -60,7 +61,7 @@ static void add_call(struct comm_queue *q, struct trace *t, int32_t k)
     *c = (struct call){.step = k, .after = -1, .seconds = o->comm_seconds};
     for (int32_t j = 0; j < o->n_reads + o->n_writes; j++) {
         bool reads = j < o->n_reads;
-        int32_t s = q->g->refs[reads ? o->reads + j : o->writes + j - o->n_reads];
+        int32_t s = graph_ref(q->g, o, j);
         t->calls[s] = q->n;
         if (t->written[s] > c->after)
             c->after = t->written[s];
@@ -102,45 +103,44 @@ static void visit_steps(struct comm_queue *q, struct trace *t)
     }
 }
 
+static int allocate(struct comm_queue *q, struct trace *t, struct pool *scratch)
+{
+    POOL_ARRAY(&q->memory, q->calls, q->p->n_steps);
+    POOL_ARRAY(&q->memory, q->need, q->p->n_steps);
+    POOL_ARRAY(&q->memory, q->done, q->p->n_steps);
+    POOL_ARRAY(&q->memory, q->busy, q->g->n_storages);
+    *t = (struct trace){pool_filled(scratch, q->g->n_storages, -1),
+                        pool_filled(scratch, q->g->n_storages, -1),
+                        pool_filled(scratch, q->g->n_storages, 0), 0};
+    return q->memory.failed || scratch->failed ? CKPT_ENOMEM : 0;
+}
+
 int comm_queue_new(const struct graph *g, const struct plan *p, struct comm_queue **out)
 {
-    size_t steps = (size_t)p->n_steps + 1, n = (size_t)g->n_storages + 1;
+    struct pool scratch = {NULL, false};
+    struct trace t;
     *out = NULL;
     if (!graph_has_collectives(g))
         return 0;
     struct comm_queue *q = calloc(1, sizeof(*q));
-    struct trace t = {malloc(n * sizeof(int32_t)), malloc(n * sizeof(int32_t)),
-                      calloc(n, sizeof(int32_t)), 0};
-    if (q) {
-        *q = (struct comm_queue){.g = g, .p = p};
-        q->calls = calloc(steps, sizeof(*q->calls));
-        q->need = calloc(steps, sizeof(*q->need));
-        q->done = calloc(steps, sizeof(*q->done));
-        q->busy = calloc(n, sizeof(*q->busy));
-    }
-    bool good = q && q->calls && q->need && q->done && q->busy && t.live && t.written && t.calls;
-    for (size_t s = 0; s < n && good; s++)
-        t.live[s] = t.written[s] = -1;
-    if (good)
+    if (!q)
+        return CKPT_ENOMEM;
+    *q = (struct comm_queue){.g = g, .p = p};
+    int rc = allocate(q, &t, &scratch);
+    if (!rc) {
         visit_steps(q, &t);
-    free(t.live);
-    free(t.written);
-    free(t.calls);
-    if (good)
         *out = q;
-    else
+    } else {
         comm_queue_free(q);
-    return good ? 0 : CKPT_ENOMEM;
+    }
+    pool_free(&scratch);
+    return rc;
 }
 
 void comm_queue_free(struct comm_queue *q)
 {
-    if (!q)
-        return;
-    free(q->calls);
-    free(q->need);
-    free(q->done);
-    free(q->busy);
+    if (q)
+        pool_free(&q->memory);
     free(q);
 }
 
@@ -177,10 +177,8 @@ void comm_queue_pass(struct comm_queue *q, int32_t k, double now, double least)
     c->end = start + c->seconds;
     q->next++;
     const struct graph_op *o = &q->g->ops[q->p->steps[k].op];
-    for (int32_t j = 0; j < o->n_reads; j++)
-        q->busy[q->g->refs[o->reads + j]] = c->end;
-    for (int32_t j = 0; j < o->n_writes; j++)
-        q->busy[q->g->refs[o->writes + j]] = c->end;
+    for (int32_t j = 0; j < o->n_reads + o->n_writes; j++)
+        q->busy[graph_ref(q->g, o, j)] = c->end;
 }
 
 void comm_queue_leave(struct comm_queue *q, int32_t s)

@@ -4,24 +4,10 @@
  * gives the holds: a storage that crosses a boundary of depth d is held through the surrounding
  * segment of depth d - 1; one that crosses none is held through its innermost segment.
  */
-#include <stdlib.h>
 #include <string.h>
 #include "plan/search/search.h"
 
 #define DEEPEST INT16_MAX
-
-void cuts_free(struct cuts *c)
-{
-    if (!c)
-        return;
-    free(c->crossing);
-    free(c->produced);
-    free(c->narrow);
-    free(c->level);
-    free(c->bounds);
-    free(c->before);
-    free(c);
-}
 
 static void sum_bytes(struct cuts *c)
 {
@@ -51,28 +37,22 @@ static bool is_narrow(const struct cuts *c, int32_t i)
     return c->crossing[i] <= c->crossing[i - 1] && c->crossing[i] <= c->crossing[i + 1];
 }
 
-int cuts_build(const struct program *p, struct cuts **out)
+int cuts_build(const struct program *p, struct pool *m, struct cuts *c)
 {
-    struct cuts *c = calloc(1, sizeof(*c));
-    size_t n = (size_t)p->g->n_ops + 1;
-    if (!c)
+    int32_t n_ops = p->g->n_ops;
+    *c = (struct cuts){.p = p};
+    POOL_ARRAY(m, c->crossing, n_ops);
+    POOL_ARRAY(m, c->produced, n_ops);
+    POOL_ARRAY(m, c->narrow, n_ops);
+    POOL_ARRAY(m, c->level, n_ops);
+    POOL_ARRAY(m, c->bounds, n_ops);
+    POOL_ARRAY(m, c->before, n_ops);
+    if (m->failed)
         return CKPT_ENOMEM;
-    c->p = p;
-    c->crossing = calloc(n, sizeof(*c->crossing));
-    c->produced = calloc(n, sizeof(*c->produced));
-    c->narrow = calloc(n, sizeof(*c->narrow));
-    c->level = calloc(n, sizeof(*c->level));
-    c->bounds = calloc(n, sizeof(*c->bounds));
-    c->before = calloc(n, sizeof(*c->before));
-    if (!c->crossing || !c->produced || !c->narrow || !c->level || !c->bounds || !c->before) {
-        cuts_free(c);
-        return CKPT_ENOMEM;
-    }
     sum_bytes(c);
     for (int32_t i = 0; i < p->g->n_body; i++)
         if (is_narrow(c, i))
             c->narrow[c->n_narrow++] = i;
-    *out = c;
     return 0;
 }
 

@@ -7,7 +7,6 @@
  * Nested segments serve small budgets: without them the smallest budget is up to 27 % larger (skips
  * of any length, 2,132 ops), and 5 to 10 % larger for XL/2 with host memory.
  */
-#include <stdlib.h>
 #include <string.h>
 #include "plan/search/search.h"
 
@@ -21,8 +20,8 @@ struct shape {
 #define SMALL      512 /* ops; in larger programs a schedule that holds nothing is too long */
 
 struct family {
-    struct frontier *pf;
-    struct cuts *cuts;
+    struct frontier *frontier;
+    struct cuts cuts;
     struct order order;
     struct shape shapes[MAX_SHAPES];
     int32_t n_shapes;
@@ -59,19 +58,19 @@ static void list_nested(struct family *f, int32_t most)
 
 static void list_shapes(struct family *f)
 {
-    int32_t most = f->cuts->n_narrow + 1;
+    int32_t most = f->cuts.n_narrow + 1;
     add_shape(f, (struct shape){SHAPE_NEST, most, 1});
     for (size_t i = 0; i < COUNT(counts); i++)
         if (counts[i] < most)
             add_shape(f, (struct shape){SHAPE_NEST, counts[i], 1});
-    if (f->pf->p->g->n_ops <= SMALL)
+    if (f->frontier->p->g->n_ops <= SMALL)
         add_shape(f, (struct shape){SHAPE_NEVER, 0, 0});
     list_nested(f, most);
 }
 
 static void apply_shape(struct family *f, const struct shape *s)
 {
-    const struct program *p = f->pf->p;
+    const struct program *p = f->frontier->p;
     int32_t segments[2] = {s->a, s->b};
     if (s->kind == SHAPE_NEVER) {
         for (int32_t i = 0; i < p->g->n_storages; i++)
@@ -79,10 +78,10 @@ static void apply_shape(struct family *f, const struct shape *s)
         return;
     }
     if (s->kind == SHAPE_NEST)
-        cuts_nest(f->cuts, segments, 2);
+        cuts_nest(&f->cuts, segments, 2);
     else
-        cuts_revolve(f->cuts, s->a, s->b);
-    cuts_hold(f->cuts, f->base);
+        cuts_revolve(&f->cuts, s->a, s->b);
+    cuts_hold(&f->cuts, f->base);
 }
 
 /* Drops the storages that are cheapest to recompute, up to a share of all bytes; keeps the others.
@@ -90,7 +89,7 @@ static void apply_shape(struct family *f, const struct shape *s)
 static int try_share(struct family *f, double share)
 {
     const struct order *o = &f->order;
-    const struct graph *g = f->pf->p->g;
+    const struct graph *g = f->frontier->p->g;
     int64_t dropped = 0;
     memcpy(f->hold, f->base, (size_t)g->n_storages * sizeof(*f->hold));
     for (int32_t i = 0; i < o->n; i++) {
@@ -98,13 +97,13 @@ static int try_share(struct family *f, double share)
             f->hold[o->storages[i]] = HOLD_ALWAYS;
         dropped += g->storages[o->storages[i]].bytes;
     }
-    int rc = frontier_try(f->pf, f->hold, NULL);
+    int rc = frontier_try(f->frontier, f->hold, NULL);
     return rc < 0 ? rc : 0;
 }
 
 static bool work_done(const struct family *f)
 {
-    return simulator_work(f->pf->sim) >= f->work;
+    return simulator_work(f->frontier->sim) >= f->work;
 }
 
 /* Tries every shape with 1 of the bytes dropped in round 0, 1/2 in round 1, 1/4 and 3/4 in round 2,
@@ -132,22 +131,17 @@ static int try_all(struct family *f)
     return rc;
 }
 
-int frontier_families(struct frontier *pf, int64_t work)
+int frontier_families(struct frontier *frontier, int64_t work)
 {
-    struct family f = {.pf = pf, .work = simulator_work(pf->sim) + work};
-    size_t n = (size_t)pf->p->g->n_storages + 1;
-    int rc = cuts_build(pf->p, &f.cuts);
+    struct family f = {.frontier = frontier, .work = simulator_work(frontier->sim) + work};
+    struct pool m = {NULL, false};
+    POOL_ARRAY(&m, f.base, frontier->p->g->n_storages);
+    POOL_ARRAY(&m, f.hold, frontier->p->g->n_storages);
+    int rc = cuts_build(frontier->p, &m, &f.cuts);
     if (!rc)
-        rc = order_build(pf->p, &f.order);
-    f.base = calloc(n, sizeof(*f.base));
-    f.hold = calloc(n, sizeof(*f.hold));
-    if (!f.base || !f.hold)
-        rc = CKPT_ENOMEM;
+        rc = order_build(frontier->p, &m, &f.order);
     if (!rc)
         rc = try_all(&f);
-    free(f.order.storages);
-    free(f.base);
-    free(f.hold);
-    cuts_free(f.cuts);
+    pool_free(&m);
     return rc;
 }

@@ -1,28 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Finds the fixed storages and sums their bytes per op. */
-#include <stdlib.h>
 #include "plan/search/fixed.h"
 
-int baseline_new(const struct program *p, struct baseline *t)
+int baseline_new(const struct program *p, struct pool *m, struct baseline *t)
 {
-    size_t n = (size_t)p->g->n_ops + 1;
-    *t = (struct baseline){calloc(n, sizeof(*t->rise)), calloc(n, sizeof(*t->fall))};
-    return t->rise && t->fall ? 0 : CKPT_ENOMEM;
-}
-
-void baseline_free(struct baseline *t)
-{
-    free(t->rise);
-    free(t->fall);
-}
-
-void fixed_free(struct fixed *y)
-{
-    free(y->is);
-    free(y->carried);
-    free(y->ops);
-    free(y->refs);
-    free(y->met);
+    POOL_ARRAY(m, t->rise, p->g->n_ops);
+    POOL_ARRAY(m, t->fall, p->g->n_ops);
+    return pool_status(m);
 }
 
 /* Fixed storages are placed, never dropped, and not used by an op that may rerun. */
@@ -33,11 +17,8 @@ static void find_fixed(struct fixed *y)
     for (int32_t s = 0; s < g->n_storages; s++)
         y->is[s] = storage_placed(g, s) && !p->droppable[s];
     for (int32_t i = 0; i < g->n_ops; i++)
-        for (int32_t j = 0; j < g->ops[i].n_reads && p->rerun[i]; j++)
-            y->is[g->refs[g->ops[i].reads + j]] = false;
-    for (int32_t i = 0; i < g->n_ops; i++)
-        for (int32_t j = 0; j < g->ops[i].n_writes && p->rerun[i]; j++)
-            y->is[g->refs[g->ops[i].writes + j]] = false;
+        for (int32_t j = 0; j < g->ops[i].n_reads + g->ops[i].n_writes && p->rerun[i]; j++)
+            y->is[graph_ref(g, &g->ops[i], j)] = false;
     for (int32_t s = 0; s < g->n_storages; s++)
         if (g->storages[s].carried && storage_placed(g, s) && p->last_use[s] >= 0 && !y->is[s])
             y->carried[y->n_carried++] = s;
@@ -52,19 +33,16 @@ static int32_t list_variable(struct fixed *y, int32_t at, const int32_t *refs, i
     return count;
 }
 
-int fixed_build(const struct program *p, struct fixed *y)
+int fixed_build(const struct program *p, struct pool *m, struct fixed *y)
 {
     const struct graph *g = p->g;
-    size_t n = (size_t)g->n_storages + 1, n_refs = 1;
-    for (int32_t i = 0; i < g->n_ops; i++)
-        n_refs += (size_t)(g->ops[i].n_reads + g->ops[i].n_writes);
     *y = (struct fixed){.p = p};
-    y->is = calloc(n, sizeof(*y->is));
-    y->carried = calloc(n, sizeof(*y->carried));
-    y->met = calloc(n, sizeof(*y->met));
-    y->ops = calloc((size_t)g->n_ops + 1, sizeof(*y->ops));
-    y->refs = calloc(n_refs, sizeof(*y->refs));
-    if (!y->is || !y->carried || !y->met || !y->ops || !y->refs)
+    POOL_ARRAY(m, y->is, g->n_storages);
+    POOL_ARRAY(m, y->carried, g->n_storages);
+    POOL_ARRAY(m, y->met, g->n_storages);
+    POOL_ARRAY(m, y->ops, g->n_ops);
+    POOL_ARRAY(m, y->refs, g->n_refs);
+    if (m->failed)
         return CKPT_ENOMEM;
     find_fixed(y);
     for (int32_t i = 0, at = 0; i < g->n_ops; i++) {
@@ -99,7 +77,7 @@ static int64_t meet(struct fixed *y, int32_t i)
     const struct graph_op *o = &g->ops[i];
     int64_t bytes = 0;
     for (int32_t j = 0; j < o->n_reads + o->n_writes; j++) {
-        int32_t s = g->refs[j < o->n_reads ? o->reads + j : o->writes + j - o->n_reads];
+        int32_t s = graph_ref(g, o, j);
         if (y->is[s] && y->met[s] != y->round)
             bytes += g->storages[s].bytes;
         y->met[s] = y->round;

@@ -28,10 +28,9 @@ struct baseline {
     int64_t *rise, *fall;
 };
 
-int fixed_build(const struct program *p, struct fixed *y);
-void fixed_free(struct fixed *y);
-int baseline_new(const struct program *p, struct baseline *t);
-void baseline_free(struct baseline *t);
+/* Their arrays are in pool m.  Return 0 or CKPT_ENOMEM. */
+int fixed_build(const struct program *p, struct pool *m, struct fixed *y);
+int baseline_new(const struct program *p, struct pool *m, struct baseline *t);
 
 /* Whether s is fixed and used; sets its first and last op. */
 bool fixed_stay(const struct fixed *y, int32_t s, int32_t *first, int32_t *last);

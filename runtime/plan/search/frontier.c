@@ -27,28 +27,28 @@ static struct effort effort_for(const struct graph *g)
                            n > HUGE ? 0 : min_i64(60000 * n, (n > MEDIUM ? 10 : 7) * million / 2)};
 }
 
-void frontier_free(struct frontier *pf)
+void frontier_free(struct frontier *f)
 {
-    if (!pf)
+    if (!f)
         return;
-    for (int32_t i = 0; i < pf->n; i++) {
-        free(pf->options.data[i].hold);
-        plan_free(pf->options.data[i].plan);
+    for (int32_t i = 0; i < f->n; i++) {
+        free(f->options.data[i].hold);
+        plan_free(f->options.data[i].plan);
     }
-    free(pf->options.data);
-    lattice_free(pf->lattice);
-    simulator_free(pf->sim);
-    program_free(pf->p);
-    free(pf);
+    free(f->options.data);
+    lattice_free(f->lattice);
+    simulator_free(f->sim);
+    program_free(f->p);
+    free(f);
 }
 
 /* Index of the first option with a larger load. */
-static int32_t above(const struct frontier *pf, int64_t load)
+static int32_t above(const struct frontier *f, int64_t load)
 {
-    int32_t lo = 0, hi = pf->n;
+    int32_t lo = 0, hi = f->n;
     while (lo < hi) {
         int32_t mid = lo + (hi - lo) / 2;
-        if (pf->options.data[mid].load <= load)
+        if (f->options.data[mid].load <= load)
             lo = mid + 1;
         else
             hi = mid;
@@ -56,102 +56,103 @@ static int32_t above(const struct frontier *pf, int64_t load)
     return lo;
 }
 
-const struct option *frontier_within(const struct frontier *pf, int64_t bytes)
+const struct option *frontier_within(const struct frontier *f, int64_t bytes)
 {
-    int32_t i = above(pf, bytes);
-    return i > 0 ? &pf->options.data[i - 1] : NULL;
+    int32_t i = above(f, bytes);
+    return i > 0 ? &f->options.data[i - 1] : NULL;
 }
 
 /* Removes the options that o dominates; o goes to index i or below.  Returns its index. */
-static int32_t remove_beaten(struct frontier *pf, int32_t i, const struct option *o)
+static int32_t remove_beaten(struct frontier *f, int32_t i, const struct option *o)
 {
-    struct option *a = pf->options.data;
+    struct option *a = f->options.data;
     int32_t from = i, to = i;
     while (from > 0 && a[from - 1].load == o->load)
         from--;
-    while (to < pf->n && a[to].seconds >= o->seconds)
+    while (to < f->n && a[to].seconds >= o->seconds)
         to++;
     for (int32_t j = from; j < to; j++)
         free(a[j].hold);
-    memmove(a + from, a + to, (size_t)(pf->n - to) * sizeof(*a));
-    pf->n -= to - from;
+    memmove(a + from, a + to, (size_t)(f->n - to) * sizeof(*a));
+    f->n -= to - from;
     return from;
 }
 
-int frontier_keep(struct frontier *pf, const int32_t *hold, int64_t load, double seconds,
+int frontier_keep(struct frontier *f, const int32_t *hold, int64_t load, double seconds,
                   double lead)
 {
-    size_t n = (size_t)pf->p->g->n_storages;
-    int32_t i = above(pf, load);
-    if (i > 0 && pf->options.data[i - 1].seconds <= seconds)
+    size_t size = holds_size(hold, f->p->g->n_storages);
+    int32_t i = above(f, load);
+    if (i > 0 && f->options.data[i - 1].seconds <= seconds)
         return 0;
-    struct option o = {load, -1, seconds, malloc((n + 1) * sizeof(int32_t)), lead, NULL};
-    if (!o.hold || ARRAY_RESERVE(&pf->options, pf->n)) {
+    struct option o = {load, -1, seconds, malloc(size), lead, NULL};
+    if (!o.hold || ARRAY_RESERVE(&f->options, f->n)) {
         free(o.hold);
         return CKPT_ENOMEM;
     }
-    memcpy(o.hold, hold, n * sizeof(int32_t));
-    i = remove_beaten(pf, i, &o);
-    struct option *a = pf->options.data;
-    memmove(a + i + 1, a + i, (size_t)(pf->n - i) * sizeof(*a));
+    memcpy(o.hold, hold, size);
+    i = remove_beaten(f, i, &o);
+    struct option *a = f->options.data;
+    memmove(a + i + 1, a + i, (size_t)(f->n - i) * sizeof(*a));
     a[i] = o;
-    pf->n++;
+    f->n++;
     return 0;
 }
 
-int frontier_try(struct frontier *pf, const int32_t *hold, const struct schedule **result)
+int frontier_try(struct frontier *f, const int32_t *hold, const struct schedule **result)
 {
     const struct schedule *s;
-    int rc = simulate(pf->sim, hold, &s);
+    int rc = simulate(f->sim, hold, &s);
     if (rc)
         return rc;
     if (result)
         *result = s;
-    return frontier_keep(pf, hold, s->load, schedule_seconds(pf->p, s->ticks), 0);
+    return frontier_keep(f, hold, s->load, schedule_seconds(f->p, s->ticks), 0);
 }
 
-static int keep_all(struct frontier *pf)
+static int keep_all(struct frontier *f)
 {
-    int32_t *hold = hold_all(pf->p);
-    int rc = hold ? frontier_try(pf, hold, NULL) : CKPT_ENOMEM;
-    free(hold);
+    struct pool m = {NULL, false};
+    int32_t *hold = hold_all(f->p, &m);
+    int rc = hold ? frontier_try(f, hold, NULL) : CKPT_ENOMEM;
+    pool_free(&m);
     return rc;
 }
 
 /* Removes options that save less than 1/512 of the load against the next larger one: placement
  * varies by more.  The fastest and the smallest option stay. */
-static void thin(struct frontier *pf)
+static void thin(struct frontier *f)
 {
-    struct option *a = pf->options.data;
-    int32_t kept = pf->n;
-    for (int32_t i = pf->n - 1; i >= 0; i--) {
-        if (i > 0 && kept < pf->n && a[i].load > a[kept].load - a[kept].load / 512)
+    struct option *a = f->options.data;
+    int32_t kept = f->n;
+    for (int32_t i = f->n - 1; i >= 0; i--) {
+        if (i > 0 && kept < f->n && a[i].load > a[kept].load - a[kept].load / 512)
             free(a[i].hold);
         else
             a[--kept] = a[i];
     }
-    pf->n -= kept;
-    memmove(a, a + kept, (size_t)pf->n * sizeof(*a));
+    f->n -= kept;
+    memmove(a, a + kept, (size_t)f->n * sizeof(*a));
 }
 
-static int begin(struct frontier *pf, const struct graph *g)
+static int begin(struct frontier *f, const struct graph *g)
 {
-    int rc = program_build(g, &pf->p);
+    int rc = program_build(g, &f->p);
     if (!rc)
-        rc = simulator_new(pf->p, &pf->sim);
-    return rc ? rc : keep_all(pf);
+        rc = simulator_new(f->p, &f->sim);
+    return rc ? rc : keep_all(f);
 }
 
 /* No search: the only option keeps everything. */
-static int fill_first(struct frontier *pf, const struct graph *g)
+static int fill_first(struct frontier *f, const struct graph *g)
 {
-    int rc = begin(pf, g);
-    return rc ? rc : frontier_overlap(pf);
+    int rc = begin(f, g);
+    return rc ? rc : frontier_overlap(f);
 }
 
-bool frontier_anneals(const struct frontier *pf)
+bool frontier_anneals(const struct frontier *f)
 {
-    return pf->p->g->n_ops <= LARGE || !pf->repeats;
+    return f->p->g->n_ops <= LARGE || !f->repeats;
 }
 
 /*
@@ -160,10 +161,10 @@ bool frontier_anneals(const struct frontier *pf)
  * only cut at every second block, which recomputes nearly everything and leaves a leap in the
  * frontier.  The local search recomputes only as many blocks twice as do not fit.
  */
-static int64_t find_leap(const struct frontier *pf)
+static int64_t find_leap(const struct frontier *f)
 {
-    const struct option *a = pf->options.data, *all = &a[pf->n - 1];
-    for (int32_t i = pf->n - 1; i > 0 && a[i].load >= all->load / DEEP; i--)
+    const struct option *a = f->options.data, *all = &a[f->n - 1];
+    for (int32_t i = f->n - 1; i > 0 && a[i].load >= all->load / DEEP; i--)
         if (a[i - 1].seconds - a[i].seconds > all->seconds / LEAP)
             return a[i].load;
     return 0;
@@ -171,40 +172,40 @@ static int64_t find_leap(const struct frontier *pf)
 
 /* Simulates the smallest option for its exact load, and removes it if the next one needs no more.
  */
-static int play_smallest(struct frontier *pf)
+static int play_smallest(struct frontier *f)
 {
-    struct option *a = pf->options.data;
+    struct option *a = f->options.data;
     const struct schedule *s;
-    int rc = simulate(pf->sim, a[0].hold, &s);
-    while (!rc && pf->n > 1 && a[1].load <= s->load) {
+    int rc = simulate(f->sim, a[0].hold, &s);
+    while (!rc && f->n > 1 && a[1].load <= s->load) {
         free(a[0].hold);
-        pf->n--;
-        memmove(a, a + 1, (size_t)pf->n * sizeof(*a));
-        rc = simulate(pf->sim, a[0].hold, &s);
+        f->n--;
+        memmove(a, a + 1, (size_t)f->n * sizeof(*a));
+        rc = simulate(f->sim, a[0].hold, &s);
     }
     if (!rc)
         a[0].load = s->load;
     return rc;
 }
 
-static int fill(struct frontier *pf, const struct graph *g)
+static int fill(struct frontier *f, const struct graph *g)
 {
     const struct effort e = effort_for(g);
-    int rc = begin(pf, g);
+    int rc = begin(f, g);
     if (!rc)
-        rc = frontier_set_floor(pf);
+        rc = frontier_set_floor(f);
     if (!rc)
-        rc = frontier_families(pf, e.families);
+        rc = frontier_families(f, e.families);
     if (!rc)
-        rc = frontier_chain(pf, e.chain);
+        rc = frontier_chain(f, e.chain);
     if (!rc)
-        rc = frontier_anneal(pf, e.anneal, frontier_anneals(pf) ? INT64_MAX : find_leap(pf));
+        rc = frontier_anneal(f, e.anneal, frontier_anneals(f) ? INT64_MAX : find_leap(f));
     if (!rc)
-        thin(pf);
+        thin(f);
     if (!rc)
-        rc = play_smallest(pf);
+        rc = play_smallest(f);
     if (!rc)
-        rc = frontier_overlap(pf);
+        rc = frontier_overlap(f);
     return rc;
 }
 
@@ -212,24 +213,24 @@ static int build(const struct graph *g,
                  int (*fill_frontier)(struct frontier *, const struct graph *),
                  struct frontier **out)
 {
-    struct frontier *pf = calloc(1, sizeof(*pf));
-    if (!pf)
+    struct frontier *f = calloc(1, sizeof(*f));
+    if (!f)
         return CKPT_ENOMEM;
-    int rc = fill_frontier(pf, g);
+    int rc = fill_frontier(f, g);
     if (rc) {
-        frontier_free(pf);
+        frontier_free(f);
         return rc;
     }
-    *out = pf;
+    *out = f;
     return 0;
 }
 
-int frontier_build(const struct graph *g, struct frontier **pf)
+int frontier_build(const struct graph *g, struct frontier **f)
 {
-    return build(g, fill, pf);
+    return build(g, fill, f);
 }
 
-int frontier_build_first(const struct graph *g, struct frontier **pf)
+int frontier_build_first(const struct graph *g, struct frontier **f)
 {
-    return build(g, fill_first, pf);
+    return build(g, fill_first, f);
 }

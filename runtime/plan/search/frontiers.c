@@ -17,13 +17,13 @@ struct key {
 
 struct kept {
     struct key key;
-    struct frontier *pf;
+    struct frontier *frontier;
 };
 
 struct frontiers {
     struct kept list[KEPT]; /* most recently used first */
     int n;
-    struct kept first; /* without a search; pf is NULL until the first request */
+    struct kept first; /* without a search; frontier is NULL until the first request */
 };
 
 static uint64_t mix_seconds(uint64_t h, double seconds)
@@ -65,46 +65,46 @@ int frontiers_new(struct frontiers **all)
 void frontiers_free(struct frontiers *all)
 {
     for (int i = 0; all && i < all->n; i++)
-        frontier_free(all->list[i].pf);
+        frontier_free(all->list[i].frontier);
     if (all)
-        frontier_free(all->first.pf);
+        frontier_free(all->first.frontier);
     free(all);
 }
 
 /* Makes the frontier refer to g, which has the same key but for its backings. */
 static void rebind(struct kept *k, const struct graph *g, const struct key *key)
 {
-    k->pf->p->g = g;
+    k->frontier->p->g = g;
     if (k->key.backings == key->backings)
         return;
-    lattice_free(k->pf->lattice);
-    k->pf->lattice = NULL;
+    lattice_free(k->frontier->lattice);
+    k->frontier->lattice = NULL;
     k->key.backings = key->backings;
 }
 
 static bool is_of(const struct kept *k, const struct key *key)
 {
-    return k->pf && k->key.structure == key->structure && k->key.times == key->times;
+    return k->frontier && k->key.structure == key->structure && k->key.times == key->times;
 }
 
-int frontiers_get_first(struct frontiers *all, const struct graph *g, struct frontier **pf)
+int frontiers_get_first(struct frontiers *all, const struct graph *g, struct frontier **out)
 {
     const struct key key = key_of(g);
     struct kept *k = &all->first;
     if (is_of(k, &key)) {
         rebind(k, g, &key);
     } else {
-        frontier_free(k->pf);
+        frontier_free(k->frontier);
         *k = (struct kept){.key = key};
-        int rc = frontier_build_first(g, &k->pf);
+        int rc = frontier_build_first(g, &k->frontier);
         if (rc)
             return rc;
     }
-    *pf = k->pf;
+    *out = k->frontier;
     return 0;
 }
 
-int frontiers_get(struct frontiers *all, const struct graph *g, struct frontier **pf)
+int frontiers_get(struct frontiers *all, const struct graph *g, struct frontier **out)
 {
     const struct key key = key_of(g);
     struct kept k = {.key = key};
@@ -115,14 +115,14 @@ int frontiers_get(struct frontiers *all, const struct graph *g, struct frontier 
         k = all->list[i];
         rebind(&k, g, &key);
     } else {
-        int rc = frontier_build(g, &k.pf);
+        int rc = frontier_build(g, &k.frontier);
         if (rc)
             return rc;
         i = all->n < KEPT ? all->n++ : KEPT - 1;
-        frontier_free(all->list[i].pf); /* NULL if the entry is new */
+        frontier_free(all->list[i].frontier); /* NULL if the entry is new */
     }
     memmove(all->list + 1, all->list, (size_t)i * sizeof(k));
     all->list[0] = k;
-    *pf = k.pf;
+    *out = k.frontier;
     return 0;
 }

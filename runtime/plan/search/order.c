@@ -30,10 +30,10 @@ static bool drop_after_forward(const struct program *p, int32_t s)
 
 /* Seconds to rerun each op, including the recompute of inputs that are freed in the forward pass.
  */
-static double *chain_seconds(const struct program *p)
+static double *chain_seconds(const struct program *p, struct pool *m)
 {
     const struct graph *g = p->g;
-    double *cost = calloc((size_t)g->n_ops + 1, sizeof(*cost));
+    double *cost = pool_array(m, g->n_ops, sizeof(*cost));
     for (int32_t i = 0; cost && i < g->n_body; i++) {
         const struct graph_op *o = &g->ops[i];
         cost[i] = o->seconds;
@@ -86,22 +86,17 @@ static int32_t collect(const struct program *p, const double *cost, struct entry
     return n;
 }
 
-int order_build(const struct program *p, struct order *o)
+int order_build(const struct program *p, struct pool *m, struct order *o)
 {
-    double *cost = chain_seconds(p);
-    struct entry *e = calloc((size_t)p->g->n_storages + 1, sizeof(*e));
-    o->storages = calloc((size_t)p->g->n_storages + 1, sizeof(*o->storages));
-    o->n = 0;
-    o->bytes = 0;
-    int rc = cost && e && o->storages ? 0 : CKPT_ENOMEM;
-    if (!rc) {
-        o->n = collect(p, cost, e);
-        for (int32_t i = 0; i < o->n; i++) {
-            o->storages[i] = e[i].storage;
-            o->bytes += p->g->storages[e[i].storage].bytes;
-        }
+    double *cost = chain_seconds(p, m);
+    struct entry *e = pool_array(m, p->g->n_storages, sizeof(*e));
+    *o = (struct order){pool_filled(m, p->g->n_storages, 0), 0, 0};
+    if (m->failed)
+        return CKPT_ENOMEM;
+    o->n = collect(p, cost, e);
+    for (int32_t i = 0; i < o->n; i++) {
+        o->storages[i] = e[i].storage;
+        o->bytes += p->g->storages[e[i].storage].bytes;
     }
-    free(cost);
-    free(e);
-    return rc;
+    return 0;
 }

@@ -5,7 +5,6 @@
  * a time until no change helps: through rising prices from keep-all and falling ones from
  * keep-none.
  */
-#include <stdlib.h>
 #include <string.h>
 #include "plan/search/chain.h"
 
@@ -29,17 +28,12 @@ struct search {
     struct trial *trials; /* hash table by key; costs do not depend on the price */
     int64_t room;         /* a power of two */
     int64_t n_trials;
-    double price; /* ticks per kept byte */
-    double share; /* of the price, for bytes alive only while the block runs */
+    struct pool *levels; /* of choices */
+    struct pool memory;  /* of the rest */
+    double price;        /* ticks per kept byte */
+    double share;        /* of the price, for bytes alive only while the block runs */
     int64_t work;
 };
-
-void pareto_free(struct pareto_set *f)
-{
-    for (int32_t i = 0; i < f->n; i++)
-        free(f->choices[i].level);
-    f->n = 0;
-}
 
 static int32_t storage_at(const struct search *q, int32_t i)
 {
@@ -90,17 +84,14 @@ static struct trial *find_trial(const struct search *q, uint64_t key)
 
 static int grow(struct search *q)
 {
-    struct search old = *q;
-    q->room = old.room ? 2 * old.room : 1024;
-    q->trials = calloc((size_t)q->room, sizeof(*q->trials));
-    if (!q->trials) {
-        *q = old;
+    const struct trial *old = q->trials;
+    int64_t room = q->room;
+    q->room = room ? 2 * room : 1024;
+    if (!POOL_ARRAY(&q->memory, q->trials, q->room))
         return CKPT_ENOMEM;
-    }
-    for (int64_t i = 0; i < old.room; i++)
-        if (old.trials[i].key)
-            *find_trial(q, old.trials[i].key) = old.trials[i];
-    free(old.trials);
+    for (int64_t i = 0; i < room; i++)
+        if (old[i].key)
+            *find_trial(q, old[i].key) = old[i];
     return 0;
 }
 
@@ -166,8 +157,7 @@ static int add_choice(struct search *q, const struct block_cost *cost)
         return 0;
     struct choice *o = &f->choices[f->n];
     o->cost = *cost;
-    o->level = malloc((size_t)q->b->n_storage + 1);
-    if (!o->level)
+    if (!POOL_ARRAY(q->levels, o->level, q->b->n_storage))
         return CKPT_ENOMEM;
     memcpy(o->level, q->level, (size_t)q->b->n_storage);
     f->n++;
@@ -222,29 +212,14 @@ static int run(struct search *q)
     return rc;
 }
 
-/* Starts from keeping everything. */
-static int search_new(struct search *q)
-{
-    q->hold = hold_all(q->c->p);
-    q->level = calloc((size_t)q->b->n_storage + 1, 1);
-    return q->hold && q->level ? 0 : CKPT_ENOMEM;
-}
-
-static void search_free(struct search *q)
-{
-    free(q->hold);
-    free(q->level);
-    free(q->trials);
-}
-
 int pareto_build(const struct chain *c, const struct block *b, struct simulator *sim, int64_t work,
-                 struct pareto_set *f)
+                 struct pool *m, struct pareto_set *f)
 {
-    struct search q = {.c = c, .b = b, .sim = sim, .f = f};
-    int rc = search_new(&q);
+    struct search q = {.c = c, .b = b, .sim = sim, .levels = m, .f = f};
+    q.hold = hold_all(c->p, &q.memory);
+    POOL_ARRAY(&q.memory, q.level, b->n_storage);
     q.work = simulator_work(sim) + work;
-    if (!rc)
-        rc = run(&q);
-    search_free(&q);
+    int rc = q.memory.failed ? CKPT_ENOMEM : run(&q);
+    pool_free(&q.memory);
     return rc;
 }

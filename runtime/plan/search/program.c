@@ -16,49 +16,20 @@ struct scan {
     int32_t *last_body_writer, *first_body_writer, *last_writer, *first_reader, *reader;
     int32_t *wanted; /* the last op that may cause a rerun of an op that reads it */
     bool *in_place;
+    struct pool memory;
 };
-
-static void *new_array(int64_t n, size_t element)
-{
-    return calloc((size_t)n + 1, element);
-}
-
-static void fill(int32_t *a, int32_t n, int32_t value)
-{
-    for (int32_t i = 0; i < n; i++)
-        a[i] = value;
-}
-
-static void scan_free(struct scan *k)
-{
-    free(k->last_body_writer);
-    free(k->first_body_writer);
-    free(k->wanted);
-    free(k->last_writer);
-    free(k->first_reader);
-    free(k->reader);
-    free(k->in_place);
-}
 
 static int scan_new(struct scan *k, int32_t n)
 {
-    k->last_body_writer = new_array(n, sizeof(int32_t));
-    k->first_body_writer = new_array(n, sizeof(int32_t));
-    k->wanted = new_array(n, sizeof(int32_t));
-    k->last_writer = new_array(n, sizeof(int32_t));
-    k->first_reader = new_array(n, sizeof(int32_t));
-    k->reader = new_array(n, sizeof(int32_t));
-    k->in_place = new_array(n, sizeof(bool));
-    if (!k->last_body_writer || !k->first_body_writer || !k->wanted || !k->last_writer ||
-        !k->first_reader || !k->reader || !k->in_place)
-        return CKPT_ENOMEM;
-    fill(k->last_body_writer, n, -1);
-    fill(k->first_body_writer, n, INT32_MAX);
-    fill(k->wanted, n, -1);
-    fill(k->last_writer, n, -1);
-    fill(k->first_reader, n, INT32_MAX);
-    fill(k->reader, n, -1);
-    return 0;
+    struct pool *m = &k->memory;
+    POOL_ARRAY(m, k->in_place, n);
+    k->last_body_writer = pool_filled(m, n, -1);
+    k->first_body_writer = pool_filled(m, n, INT32_MAX);
+    k->wanted = pool_filled(m, n, -1);
+    k->last_writer = pool_filled(m, n, -1);
+    k->first_reader = pool_filled(m, n, INT32_MAX);
+    k->reader = pool_filled(m, n, -1);
+    return pool_status(m);
 }
 
 static void scan_use(struct program *p, int32_t op, int32_t s)
@@ -98,23 +69,20 @@ static void scan_op(struct program *p, struct scan *k, int32_t i)
 }
 
 /* Turns counts of writers into lists. */
-static int list_writers(struct program *p)
+static int list_writers(struct program *p, struct scan *k)
 {
     const struct graph *g = p->g;
     for (int32_t s = 0; s < g->n_storages; s++)
         p->writer_start[s + 1] += p->writer_start[s];
-    p->writers = new_array(p->writer_start[g->n_storages], sizeof(int32_t));
-    int32_t *at = new_array(g->n_storages, sizeof(int32_t));
-    if (!p->writers || !at) {
-        free(at);
+    POOL_ARRAY(&p->memory, p->writers, p->writer_start[g->n_storages]);
+    int32_t *at = pool_filled(&k->memory, g->n_storages, 0);
+    if (!p->writers || !at)
         return CKPT_ENOMEM;
-    }
     for (int32_t i = 0; i < g->n_ops; i++)
         for (int32_t j = 0; j < g->ops[i].n_writes; j++) {
             int32_t s = g->refs[g->ops[i].writes + j];
             p->writers[p->writer_start[s] + at[s]++] = i;
         }
-    free(at);
     return 0;
 }
 
@@ -239,46 +207,36 @@ static void derive(struct program *p, struct scan *k)
 
 static int program_alloc(struct program *p)
 {
-    int32_t n = p->g->n_storages;
-    p->writer_start = new_array(n + 1, sizeof(int32_t));
-    p->position = new_array(n, sizeof(int32_t));
-    p->forward_last = new_array(n, sizeof(int32_t));
-    p->first_use = new_array(n, sizeof(int32_t));
-    p->last_use = new_array(n, sizeof(int32_t));
-    p->backward_last = new_array(n, sizeof(int32_t));
-    p->wanted_at = new_array(n, sizeof(int32_t));
-    p->droppable = new_array(n, sizeof(bool));
-    p->needed = new_array(n, sizeof(bool));
-    p->drop_after_forward = new_array(n, sizeof(bool));
-    p->rerun = new_array(p->g->n_ops, sizeof(bool));
-    p->context = new_array(p->g->n_ops, sizeof(int32_t));
-    p->ticks = new_array(p->g->n_ops, sizeof(int64_t));
-    if (!p->writer_start || !p->position || !p->forward_last || !p->first_use || !p->last_use ||
-        !p->backward_last || !p->wanted_at || !p->droppable || !p->needed ||
-        !p->drop_after_forward || !p->rerun || !p->context || !p->ticks)
-        return CKPT_ENOMEM;
-    fill(p->position, n, -1);
-    fill(p->forward_last, n, -1);
-    fill(p->first_use, n, -1);
-    fill(p->last_use, n, -1);
-    fill(p->backward_last, n, -1);
-    fill(p->wanted_at, n, HOLD_NEVER);
-    fill(p->context, p->g->n_ops, -1);
-    return 0;
+    struct pool *m = &p->memory;
+    int32_t n = p->g->n_storages, n_ops = p->g->n_ops;
+    POOL_ARRAY(m, p->writer_start, n + 1);
+    p->position = pool_filled(m, n, -1);
+    p->forward_last = pool_filled(m, n, -1);
+    p->first_use = pool_filled(m, n, -1);
+    p->last_use = pool_filled(m, n, -1);
+    p->backward_last = pool_filled(m, n, -1);
+    p->wanted_at = pool_filled(m, n, HOLD_NEVER);
+    POOL_ARRAY(m, p->droppable, n);
+    POOL_ARRAY(m, p->needed, n);
+    POOL_ARRAY(m, p->drop_after_forward, n);
+    POOL_ARRAY(m, p->rerun, n_ops);
+    p->context = pool_filled(m, n_ops, -1);
+    POOL_ARRAY(m, p->ticks, n_ops);
+    return pool_status(m);
 }
 
 static int program_fill(struct program *p)
 {
-    struct scan k;
+    struct scan k = {.reader = NULL};
     int rc = scan_new(&k, p->g->n_storages);
     if (!rc) {
         for (int32_t i = 0; i < p->g->n_ops; i++)
             scan_op(p, &k, i);
-        rc = list_writers(p);
+        rc = list_writers(p, &k);
     }
     if (!rc)
         derive(p, &k);
-    scan_free(&k);
+    pool_free(&k.memory);
     return rc;
 }
 
@@ -309,11 +267,11 @@ bool storage_stays(const struct program *p, int32_t s, int32_t *first, int32_t *
     return true;
 }
 
-int32_t *hold_all(const struct program *p)
+int32_t *hold_all(const struct program *p, struct pool *m)
 {
-    int32_t *hold = new_array(p->g->n_storages, sizeof(*hold));
+    int32_t *hold = pool_filled(m, p->g->n_storages, HOLD_ALWAYS);
     if (hold)
-        fill(hold, p->g->n_storages, HOLD_ALWAYS);
+        hold[p->g->n_storages] = 0;
     return hold;
 }
 
@@ -341,19 +299,6 @@ void program_free(struct program *p)
 {
     if (!p)
         return;
-    free(p->writer_start);
-    free(p->writers);
-    free(p->position);
-    free(p->forward_last);
-    free(p->first_use);
-    free(p->last_use);
-    free(p->backward_last);
-    free(p->wanted_at);
-    free(p->droppable);
-    free(p->needed);
-    free(p->drop_after_forward);
-    free(p->rerun);
-    free(p->context);
-    free(p->ticks);
+    pool_free(&p->memory);
     free(p);
 }

@@ -7,23 +7,48 @@
  * position is at or below its hold stays until its last use; one that is computed earlier is freed
  * as soon as the op that needed it has run.  HOLD_ALWAYS keeps a storage from the forward pass on.
  * A segment of recompute is a set of storages that hold to the end of the segment; nested segments
- * need nothing else.  Holds below HOLD_NEVER stand for sets of spans (spans.h), which can free and
- * recompute a storage several times.
+ * need nothing else.  Holds below HOLD_NEVER stand for lists of spans, which can free and recompute
+ * a storage several times: it is resident from the first to the last op of each span and nowhere
+ * else, and recomputed at the start of a span even if no op needs it there.
+ *
+ * An array of holds has one for each storage, then the number of numbers that follow, then these:
+ * lists of spans, each with its length before it.
  */
 #ifndef CKPT_PLAN_SEARCH_H
 #define CKPT_PLAN_SEARCH_H
 
 #include "plan/place/place.h"
 #include "plan/plan_record.h"
+#include "plan/pool.h"
 
 #define HOLD_ALWAYS INT32_MAX
 #define HOLD_NEVER  (-1)
-/* This number and all smaller ones stand for sets of spans (spans.h). */
+/* This number and all smaller ones stand for lists of spans: the first list, ... */
 #define HOLD_SPANS (-2)
 
 static inline bool hold_has_spans(int32_t hold)
 {
     return hold <= HOLD_SPANS;
+}
+
+/* The ops of the first and the last use. */
+struct span {
+    int32_t from, to;
+};
+
+/* The spans of the hold of a storage, of an array of holds of n storages. */
+static inline const struct span *hold_spans(const int32_t *hold, int32_t n, int32_t s,
+                                            int32_t *count)
+{
+    const int32_t *list = hold + n + 1 + (HOLD_SPANS - hold[s]);
+    *count = list[0];
+    return (const struct span *)(list + 1);
+}
+
+/* The size of an array of holds of n storages, in bytes. */
+static inline size_t holds_size(const int32_t *hold, int32_t n)
+{
+    return ((size_t)n + 1 + (size_t)hold[n]) * sizeof(*hold);
 }
 
 /*
@@ -60,6 +85,7 @@ struct program {
     int64_t persistent; /* bytes of all persistent storages */
     double seconds;     /* of a whole step without recompute */
     double queued;      /* the part of seconds that the search assumes for collectives */
+    struct pool memory;
 };
 
 int program_build(const struct graph *g, struct program **p);
@@ -80,8 +106,8 @@ static inline bool storage_placed(const struct graph *g, int32_t s)
 
 /* Whether a storage is used, has an address and is never dropped; sets its first and last op. */
 bool storage_stays(const struct program *p, int32_t s, int32_t *first, int32_t *last);
-/* Holds that keep everything, or NULL.  The caller frees them. */
-int32_t *hold_all(const struct program *p);
+/* An array of holds that keep everything, or NULL. */
+int32_t *hold_all(const struct program *p, struct pool *m);
 
 /* The result of a simulation: steps, residences and the exact peak.  Workspaces, addresses and
  * residences that no hold changes are left out. */
@@ -94,10 +120,7 @@ struct schedule {
         struct residence *data;
         int64_t capacity;
     } residences;
-    struct {
-        int64_t *data;
-        int64_t capacity;
-    } alive; /* per step: live bytes */
+    int64_t *alive; /* per step: live bytes */
     int32_t n_steps, n_body, n_residences;
     int64_t load;
     int32_t peak_step;
@@ -124,8 +147,6 @@ int simulate(struct simulator *m, const int32_t *hold, const struct schedule **r
 int schedule_complete(struct simulator *m);
 /* Steps simulated since simulator_new: the unit of planning work. */
 int64_t simulator_work(const struct simulator *m);
-/* The sets of spans that holds may refer to. */
-struct spans *simulator_spans(struct simulator *m);
 
 /* Cuts of the forward pass where few bytes are alive, and the holds of a nesting of segments. */
 struct cuts {
@@ -139,8 +160,7 @@ struct cuts {
     int32_t *before; /* per op: the number of bounds before it */
 };
 
-int cuts_build(const struct program *p, struct cuts **c);
-void cuts_free(struct cuts *c);
+int cuts_build(const struct program *p, struct pool *m, struct cuts *c);
 /* Sets the boundaries of a nesting: segments[0] segments, each cut into segments[1], ... */
 void cuts_nest(struct cuts *c, const int32_t *segments, int32_t depth);
 /* The binomial nesting for slots checkpoints, down to parts of at most leaf narrow cuts. */
@@ -153,7 +173,7 @@ struct order {
     int32_t n;
     int64_t bytes;
 };
-int order_build(const struct program *p, struct order *o);
+int order_build(const struct program *p, struct pool *m, struct order *o);
 
 /* A schedule of the Pareto frontier: no other needs both less memory and less time. */
 struct option {
@@ -179,20 +199,20 @@ struct frontier {
 };
 
 /* Whether the local search covers all loads, and not only those below a leap of the chain. */
-bool frontier_anneals(const struct frontier *pf);
+bool frontier_anneals(const struct frontier *f);
 /* Simulates hold and adds it unless a known option is better.  *result (may be NULL) is set as by
  * simulate. */
-int frontier_try(struct frontier *pf, const int32_t *hold, const struct schedule **result);
+int frontier_try(struct frontier *f, const int32_t *hold, const struct schedule **result);
 /* The fastest option whose load is at most bytes, or NULL. */
-const struct option *frontier_within(const struct frontier *pf, int64_t bytes);
+const struct option *frontier_within(const struct frontier *f, int64_t bytes);
 /* Adds a schedule unless a known option is better. */
-int frontier_keep(struct frontier *pf, const int32_t *hold, int64_t load, double seconds,
+int frontier_keep(struct frontier *f, const int32_t *hold, int64_t load, double seconds,
                   double lead);
 /* The three searches, each in the file of its name.  They stop after work steps.  The local search
  * has no target above most bytes.  Return 0 or CKPT_ENOMEM. */
-int frontier_families(struct frontier *pf, int64_t work);
-int frontier_chain(struct frontier *pf, int64_t work);
-int frontier_anneal(struct frontier *pf, int64_t work, int64_t most);
+int frontier_families(struct frontier *f, int64_t work);
+int frontier_chain(struct frontier *f, int64_t work);
+int frontier_anneal(struct frontier *f, int64_t work, int64_t most);
 
 /* A request for a plan. */
 struct request {
@@ -217,21 +237,21 @@ struct smallest {
 };
 
 /* The option with the smallest placed peak among those faster than seconds, or NULL. */
-int smallest_faster(struct frontier *pf, double seconds, struct option **best);
+int smallest_faster(struct frontier *f, double seconds, struct option **best);
 
 /* The fastest plan under these budgets. */
-int answer_within(struct frontier *pf, const struct request *q, const struct budgets *b,
+int answer_within(struct frontier *f, const struct request *q, const struct budgets *b,
                   struct answer *a);
 /* The smallest device budget that has a plan with these lower tiers.  plan is NULL if there is
  * none. */
-int smallest_device(struct frontier *pf, const struct request *q, const struct budgets *b,
+int smallest_device(struct frontier *f, const struct request *q, const struct budgets *b,
                     struct smallest *s);
 
 /* Writes the message of a refusal.  Returns CKPT_EBUDGET or CKPT_ENOMEM. */
-int plan_refuse(struct frontier *pf, const struct request *q, struct error *error);
+int plan_refuse(struct frontier *f, const struct request *q, struct error *error);
 
 /* The plan of an option, without addresses. */
-int option_steps(struct frontier *pf, const struct option *o, struct plan **plan);
+int option_steps(struct frontier *f, const struct option *o, struct plan **plan);
 /* The most that updates on the host can save. */
 struct hosted_bounds {
     double seconds;   /* of a step */
@@ -259,23 +279,23 @@ struct point {
 };
 
 /* Searches for the fastest point within device bytes. */
-int offload_sketch(struct frontier *pf, const struct machine *m, const struct budgets *b,
+int offload_sketch(struct frontier *f, const struct machine *m, const struct budgets *b,
                    int64_t device, struct point *sketch);
 /* A lower bound of the seconds of plans made from a sketch. */
 double offload_floor(const struct point *sketch);
 /* Makes a plan with addresses from a sketch within device bytes; *plan is NULL if none is found.
  * Other programs may have fixed the addresses of copies that run into the next step.  *apart is set
  * if the plan uses other addresses; it is chosen only if it is OFFLOAD_APART times as fast. */
-int offload_plan(struct frontier *pf, const struct machine *m, const struct budgets *b,
+int offload_plan(struct frontier *f, const struct machine *m, const struct budgets *b,
                  int64_t device, const struct point *sketch, struct plan **plan, bool *apart);
 #define OFFLOAD_APART 1.02
 /* Whether other programs have fixed such addresses. */
 bool graph_has_crossings(const struct graph *g);
 /* Searches for the plan with offloads that needs the fewest device bytes; *plan is NULL if none is
  * found. */
-int offload_smallest(struct frontier *pf, const struct machine *m, const struct budgets *b,
+int offload_smallest(struct frontier *f, const struct machine *m, const struct budgets *b,
                      struct plan **plan);
 /* A lower bound of the seconds of plans from offload_smallest under any budgets. */
-double offload_smallest_seconds(const struct frontier *pf, const struct machine *m);
+double offload_smallest_seconds(const struct frontier *f, const struct machine *m);
 
 #endif

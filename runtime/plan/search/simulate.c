@@ -9,7 +9,6 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include "plan/search/spans.h"
 #include "plan/search/fixed.h"
 
 /* The first or last op of a span, in a list per op. */
@@ -53,76 +52,52 @@ struct simulator {
         int64_t capacity;
     } rewrites;
     int32_t n_rewrites;
-    struct spans spans;
     int32_t *ends_at; /* per op: the first of its list in ends, or -1 */
     struct {
         struct span_end *data;
         int64_t capacity;
     } ends;
     int32_t n_ends;
-    bool failed; /* out of memory */
+    struct pool memory;
 };
 
 void simulator_free(struct simulator *m)
 {
     if (!m)
         return;
-    free(m->out.steps.data);
-    free(m->out.residences.data);
-    free(m->at);
-    free(m->marked);
-    free(m->stack.data);
-    free(m->list.data);
-    free(m->rewrites.data);
-    spans_free(&m->spans);
-    free(m->ends_at);
-    free(m->ends.data);
-    free(m->out.alive.data);
-    fixed_free(&m->fixed);
-    baseline_free(&m->program);
-    baseline_free(&m->block);
+    pool_free(&m->memory);
     free(m);
 }
 
-static int find_fixed(struct simulator *m)
+/* steps has room for the longest schedule: its last base op may rerun all others. */
+static int allocate(struct simulator *m)
 {
-    int rc = fixed_build(m->p, &m->fixed);
-    if (!rc)
-        rc = baseline_new(m->p, &m->program);
-    if (!rc)
-        rc = baseline_new(m->p, &m->block);
-    if (!rc)
-        baseline_of_program(&m->fixed, &m->program);
-    return rc;
-}
-
-/* Room for the longest schedule: its last base op may rerun all others. */
-static int reserve_steps(struct simulator *m)
-{
+    const struct program *p = m->p;
     struct schedule *out = &m->out;
-    out->steps.capacity = longest_schedule(m->p) + m->p->g->n_ops + 2;
-    out->alive.capacity = out->steps.capacity;
-    out->steps.data = calloc((size_t)out->steps.capacity, sizeof(*out->steps.data));
-    out->alive.data = calloc((size_t)out->alive.capacity, sizeof(*out->alive.data));
-    return out->steps.data && out->alive.data ? 0 : CKPT_ENOMEM;
+    out->steps.capacity = longest_schedule(p) + p->g->n_ops + 2;
+    POOL_ARRAY(&m->memory, out->steps.data, out->steps.capacity);
+    POOL_ARRAY(&m->memory, out->alive, out->steps.capacity);
+    POOL_ARRAY(&m->memory, m->at, p->g->n_storages);
+    POOL_ARRAY(&m->memory, m->marked, p->g->n_ops);
+    m->ends_at = pool_filled(&m->memory, p->g->n_ops, -1);
+    int rc = fixed_build(p, &m->memory, &m->fixed);
+    if (!rc)
+        rc = baseline_new(p, &m->memory, &m->program);
+    return rc ? rc : baseline_new(p, &m->memory, &m->block);
 }
 
 int simulator_new(const struct program *p, struct simulator **out)
 {
     struct simulator *m = calloc(1, sizeof(*m));
-    size_t n = (size_t)p->g->n_storages + 1, n_ops = (size_t)p->g->n_ops + 1;
     if (!m)
         return CKPT_ENOMEM;
     m->p = p;
     m->last.forward = -1;
-    m->at = calloc(n, sizeof(*m->at));
-    m->marked = calloc(n_ops, sizeof(int32_t));
-    m->ends_at = malloc(n_ops * sizeof(int32_t));
-    if (!m->at || !m->marked || !m->ends_at || find_fixed(m) || reserve_steps(m)) {
+    if (allocate(m)) {
         simulator_free(m);
         return CKPT_ENOMEM;
     }
-    memset(m->ends_at, -1, n_ops * sizeof(int32_t));
+    baseline_of_program(&m->fixed, &m->program);
     for (int32_t s = 0; s < p->g->n_storages; s++)
         m->at[s] = (struct status){.position = p->position[s],
                                    .forward_last = p->forward_last[s],
@@ -137,18 +112,11 @@ int64_t simulator_work(const struct simulator *m)
     return m->work;
 }
 
-struct spans *simulator_spans(struct simulator *m)
-{
-    return &m->spans;
-}
-
 static int32_t new_residence(struct simulator *m, int32_t s, int32_t step)
 {
     struct schedule *out = &m->out;
-    if (ARRAY_RESERVE(&out->residences, out->n_residences)) {
-        m->failed = true;
+    if (POOL_RESERVE(&m->memory, &out->residences, out->n_residences))
         return -1;
-    }
     out->residences.data[out->n_residences] = (struct residence){s, TIER_DEVICE, step, step, 0};
     return out->n_residences++;
 }
@@ -181,7 +149,7 @@ static bool missing(const struct simulator *m, int32_t s)
 static bool spans_cover(const struct simulator *m, int32_t s, int32_t b)
 {
     int32_t n;
-    const struct span *list = spans_of(&m->spans, m->hold[s], &n);
+    const struct span *list = hold_spans(m->hold, m->p->g->n_storages, s, &n);
     for (int32_t i = 0; i < n; i++)
         if (list[i].from <= b && b < list[i].to)
             return true;
@@ -214,9 +182,7 @@ static void want(struct simulator *m, int32_t s)
     if (m->at[s].wanted == m->batch)
         return;
     m->at[s].wanted = m->batch;
-    if (ARRAY_RESERVE(&m->stack, m->n_stack))
-        m->failed = true;
-    else
+    if (!POOL_RESERVE(&m->memory, &m->stack, m->n_stack))
         m->stack.data[m->n_stack++] = s;
 }
 
@@ -238,10 +204,8 @@ static void mark_writers(struct simulator *m, int32_t s)
         if (m->marked[w] == m->batch)
             continue;
         m->marked[w] = m->batch;
-        if (ARRAY_RESERVE(&m->list, m->n_list)) {
-            m->failed = true;
+        if (POOL_RESERVE(&m->memory, &m->list, m->n_list))
             return;
-        }
         m->list.data[m->n_list++] = w;
         want_missing_reads(m, w);
     }
@@ -249,9 +213,7 @@ static void mark_writers(struct simulator *m, int32_t s)
 
 static void rewrite(struct simulator *m, int32_t s)
 {
-    if (ARRAY_RESERVE(&m->rewrites, m->n_rewrites))
-        m->failed = true;
-    else
+    if (!POOL_RESERVE(&m->memory, &m->rewrites, m->n_rewrites))
         m->rewrites.data[m->n_rewrites++] = (struct rewrite){m->at[s].open, m->out.n_steps - 1};
 }
 
@@ -310,12 +272,12 @@ static void remake(struct simulator *m, int32_t b)
     m->n_list = 0;
     want_missing_reads(m, b);
     begin_spans(m, b);
-    while (m->n_stack > 0 && !m->failed)
+    while (m->n_stack > 0 && !m->memory.failed)
         mark_writers(m, m->stack.data[--m->n_stack]);
     if (m->n_list == 0)
         return;
     sort_ops(m->list.data, m->n_list);
-    for (int32_t j = 0; j < m->n_list && !m->failed; j++)
+    for (int32_t j = 0; j < m->n_list && !m->memory.failed; j++)
         run_again(m, m->list.data[j], b);
 }
 
@@ -365,21 +327,19 @@ static void clear_ends(struct simulator *m)
 
 static void list_end(struct simulator *m, int32_t op, int32_t s, bool begins)
 {
-    if (ARRAY_RESERVE(&m->ends, m->n_ends)) {
-        m->failed = true;
+    if (POOL_RESERVE(&m->memory, &m->ends, m->n_ends))
         return;
-    }
     m->ends.data[m->n_ends] = (struct span_end){s, op, m->ends_at[op], begins};
     m->ends_at[op] = m->n_ends++;
 }
 
 static void list_ends(struct simulator *m)
 {
-    for (int32_t s = 0; s < m->p->g->n_storages && m->spans.n_sets > 0; s++) {
-        int32_t n = 0;
-        const struct span *list = NULL;
-        if (hold_has_spans(m->hold[s]))
-            list = spans_of(&m->spans, m->hold[s], &n);
+    int32_t n_storages = m->p->g->n_storages, n;
+    for (int32_t s = 0; s < n_storages && m->hold[n_storages] > 0; s++) {
+        if (!hold_has_spans(m->hold[s]))
+            continue;
+        const struct span *list = hold_spans(m->hold, n_storages, s, &n);
         for (int32_t i = 0; i < n; i++) {
             list_end(m, list[i].from, s, true);
             list_end(m, list[i].to, s, false);
@@ -393,7 +353,6 @@ static void start(struct simulator *m)
     struct schedule *out = &m->out;
     out->n_steps = out->n_body = out->n_residences = m->n_rewrites = m->n_stack = 0;
     out->ticks = 0;
-    m->failed = false;
     clear_ends(m);
     list_ends(m);
     for (int32_t s = 0; s < g->n_storages; s++) {
@@ -428,7 +387,7 @@ static void extend_carried(struct simulator *m)
 /* Adds the bytes of residences to alive, as differences from step to step. */
 static void count_residences(struct schedule *out, const struct graph *g)
 {
-    int64_t *alive = out->alive.data;
+    int64_t *alive = out->alive;
     memset(alive, 0, ((size_t)out->n_steps + 1) * sizeof(*alive));
     for (int32_t j = 0; j < out->n_residences; j++) {
         const struct residence *i = &out->residences.data[j];
@@ -441,7 +400,7 @@ static void measure(struct simulator *m)
 {
     const struct graph *g = m->p->g;
     struct schedule *out = &m->out;
-    int64_t *alive = out->alive.data, now = 0;
+    int64_t *alive = out->alive, now = 0;
     count_residences(out, g);
     out->load = 0;
     out->peak_step = 0;
@@ -464,22 +423,22 @@ int simulate(struct simulator *m, const int32_t *hold, const struct schedule **r
     int64_t most = longest_schedule(m->p);
     m->hold = hold;
     start(m);
-    for (int32_t b = 0; b < g->n_ops && !m->failed && m->out.n_steps <= most; b++) {
+    for (int32_t b = 0; b < g->n_ops && !m->memory.failed && m->out.n_steps <= most; b++) {
         if (b == g->n_body)
             m->out.n_body = m->out.n_steps;
         run_base(m, b);
     }
     m->work += m->out.n_steps;
-    if (!m->failed && m->out.n_steps > most)
+    if (!m->memory.failed && m->out.n_steps > most)
         return SIMULATE_TOO_LONG;
     if (g->n_body == g->n_ops)
         m->out.n_body = m->out.n_steps;
     place_rewrites(m);
     extend_carried(m);
-    if (!m->failed)
+    if (!m->memory.failed)
         measure(m);
     *result = &m->out;
-    return m->failed ? CKPT_ENOMEM : 0;
+    return pool_status(&m->memory);
 }
 
 int schedule_complete(struct simulator *m)
@@ -491,14 +450,14 @@ int schedule_complete(struct simulator *m)
     for (int32_t k = 0; k < out->n_steps; k++)
         if (!out->steps.data[k].again)
             step_of[out->steps.data[k].op] = k;
-    for (int32_t s = 0; s < m->p->g->n_storages && !m->failed; s++)
+    for (int32_t s = 0; s < m->p->g->n_storages && !m->memory.failed; s++)
         if (fixed_stay(&m->fixed, s, &first, &last)) {
             int32_t i = new_residence(m, s, step_of[first]);
             if (i >= 0)
                 out->residences.data[i].last = step_of[last];
         }
     free(step_of);
-    return m->failed ? CKPT_ENOMEM : 0;
+    return pool_status(&m->memory);
 }
 
 /* Starts as if the program before the block had run and kept everything, at no cost. */
@@ -532,21 +491,21 @@ static void measure_block(struct simulator *m, const struct block *b, int32_t tu
 {
     struct schedule *out = &m->out;
     int64_t now = 0;
-    memset(out->alive.data, 0, ((size_t)out->n_steps + 1) * sizeof(*out->alive.data));
+    memset(out->alive, 0, ((size_t)out->n_steps + 1) * sizeof(*out->alive));
     for (int32_t j = 0; j < out->n_residences; j++) {
         const struct residence *i = &out->residences.data[j];
         int64_t bytes = m->p->g->storages[i->storage].bytes;
         if (!is_own(m->p, b, i->storage))
             continue;
-        out->alive.data[i->first] += bytes;
-        out->alive.data[i->last + 1] -= bytes;
+        out->alive[i->first] += bytes;
+        out->alive[i->last + 1] -= bytes;
         if (m->p->droppable[i->storage] && i->first < turn &&
             (i->last >= turn || crosses(m->p, b, i->storage)))
             cost->kept += bytes;
     }
     for (int32_t k = 0; k < out->n_steps; k++) {
         struct plan_step s = out->steps.data[k];
-        now += out->alive.data[k] + (s.again ? 0 : m->block.rise[s.op]);
+        now += out->alive[k] + (s.again ? 0 : m->block.rise[s.op]);
         int64_t with = now + m->p->g->ops[s.op].workspace;
         now -= s.again ? 0 : m->block.fall[s.op];
         int64_t *most = k < turn ? &cost->forward : &cost->backward;
@@ -571,24 +530,25 @@ int simulate_block(struct simulator *m, const struct block *b, const int32_t *ho
     int32_t longest = 12 * (b->forward_end - b->forward + b->backward_end - b->backward) + 64;
     *cost = (struct block_cost){0};
     m->hold = hold;
-    m->failed = false;
     out->n_steps = out->n_body = out->n_residences = m->n_rewrites = m->n_stack = 0;
     out->ticks = 0;
     clear_ends(m);
     set_block_baseline(m, b);
     start_block(m, b, b->forward, b->forward_end);
     start_block(m, b, b->backward, b->backward_end);
-    for (int32_t i = b->forward; i < b->forward_end && !m->failed && out->n_steps <= longest; i++)
+    for (int32_t i = b->forward; i < b->forward_end && !m->memory.failed && out->n_steps <= longest;
+         i++)
         run_base(m, i);
     int32_t turn = out->n_steps;
-    for (int32_t i = b->backward; i < b->backward_end && !m->failed && out->n_steps <= longest; i++)
+    for (int32_t i = b->backward;
+         i < b->backward_end && !m->memory.failed && out->n_steps <= longest; i++)
         run_base(m, i);
     m->work += out->n_steps;
-    if (!m->failed && out->n_steps > longest)
+    if (!m->memory.failed && out->n_steps > longest)
         return SIMULATE_TOO_LONG;
     place_rewrites(m);
-    if (!m->failed)
+    if (!m->memory.failed)
         measure_block(m, b, turn, cost);
     cost->ticks = out->ticks;
-    return m->failed ? CKPT_ENOMEM : 0;
+    return pool_status(&m->memory);
 }

@@ -51,10 +51,8 @@ void stages_shift(struct stages *x, int32_t s, int32_t i, int32_t t)
     struct uses *l = &x->uses[s];
     struct stage *g = &x->in->stages[t];
     int32_t from = use_stage(l, i), to = use_stage(l, i + 1);
-    if (array_reserve((void **)&g->touched, &g->capacity, g->n, sizeof(*g->touched))) {
-        x->failed = true;
+    if (POOL_RESERVE(&x->memory, &g->touched, g->touched.n))
         return;
-    }
     stages_save_uses(x, s);
     stages_save(x, t);
     if (use_kept(l, i)) {
@@ -66,7 +64,7 @@ void stages_shift(struct stages *x, int32_t s, int32_t i, int32_t t)
         stages_mark_dirty(x, to);
     }
     stages_insert(x, s, i + 1, t, true);
-    g->touched[g->n++] = s;
+    stages_push(x, &g->touched, s);
     stages_mark_dirty(x, t);
     stages_propagate(x);
 }
@@ -141,13 +139,8 @@ static void raise_kept(struct stages *x)
 static void list_touched(struct stages *x)
 {
     for (int32_t s = 0; s < x->p->g->n_storages; s++)
-        for (int32_t i = 0; i < x->uses[s].n; i++) {
-            struct stage *g = &x->in->stages[use_stage(&x->uses[s], i)];
-            if (array_reserve((void **)&g->touched, &g->capacity, g->n, sizeof(*g->touched)))
-                x->failed = true;
-            else
-                g->touched[g->n++] = s;
-        }
+        for (int32_t i = 0; i < x->uses[s].n; i++)
+            stages_push(x, &x->in->stages[use_stage(&x->uses[s], i)].touched, s);
 }
 
 /* Removes everything but the baseline of fixed storages. */
@@ -158,12 +151,10 @@ static void clear(struct stages *x)
     int64_t now = 0;
     x->ticks = 0;
     x->n_steps = 0;
-    for (int32_t s = 0; s < g->n_storages; s++) {
+    for (int32_t s = 0; s < g->n_storages; s++)
         x->uses[s].n = 0;
-        stages_invalidate_hold(x, s);
-    }
     for (int32_t t = 0; t < g->n_ops; t++) {
-        x->in->stages[t].n = 0;
+        x->in->stages[t].touched.n = 0;
         x->in->stages[t].rise = 0;
         x->in->stages[t].ticks = 0;
         x->in->stages[t].n_ops = 0;
@@ -199,84 +190,63 @@ int stages_load(struct stages *x, const struct schedule *s)
     stages_propagate(x);
     stages_accept(x);
     free(stage_of);
-    return x->failed ? CKPT_ENOMEM : 0;
+    return pool_status(&x->memory);
 }
 
-static int hold_of(const struct stages *x, struct spans *spans, int32_t s, struct span *list,
-                   int32_t *hold)
+/* Whether storage s stays from its first to its last use. */
+static bool stays(const struct stages *x, int32_t s)
 {
     const struct uses *l = &x->uses[s];
-    int32_t n = 0;
-    for (int32_t i = 0; i + 1 < l->n; i++) {
+    int32_t i = 0;
+    while (i + 1 < l->n && use_kept(l, i))
+        i++;
+    return !x->p->droppable[s] || i + 1 >= l->n;
+}
+
+/* Appends the list of spans of storage s: runs of uses between which it is kept. */
+static void add_spans(struct stages *x, int32_t s)
+{
+    const struct uses *l = &x->uses[s];
+    struct list *h = &x->in->hold;
+    int32_t first = h->n;
+    stages_push(x, h, 0);
+    for (int32_t i = 0; i + 1 < l->n && !x->memory.failed; i++) {
         if (!use_kept(l, i))
             continue;
-        if (n > 0 && list[n - 1].to == use_stage(l, i))
-            list[n - 1].to = use_stage(l, i + 1);
-        else
-            list[n++] = (struct span){use_stage(l, i), use_stage(l, i + 1)};
+        if (h->n > first + 1 && h->data[h->n - 1] == use_stage(l, i)) {
+            h->data[h->n - 1] = use_stage(l, i + 1);
+            continue;
+        }
+        stages_push(x, h, use_stage(l, i));
+        stages_push(x, h, use_stage(l, i + 1));
+        h->data[first]++;
     }
-    *hold = HOLD_ALWAYS;
-    if (!x->p->droppable[s] || l->n < 2 ||
-        (n == 1 && list[0].from == use_stage(l, 0) && list[0].to == use_stage(l, l->n - 1)))
-        return 0;
-    return spans_hold(spans, list, n, hold);
 }
 
-int stages_hold(const struct stages *x, struct spans *spans, int32_t *hold)
+const int32_t *stages_hold(struct stages *x)
 {
-    const struct graph *g = x->p->g;
-    struct span *list = malloc(((size_t)g->n_ops + 1) * sizeof(*list));
-    int rc = list ? 0 : CKPT_ENOMEM;
-    memcpy(hold, x->in->hold, (size_t)g->n_storages * sizeof(*hold));
-    for (int32_t k = 0; k < x->in->hold_changed.n && !rc; k++) {
-        int32_t s = x->in->hold_changed.data[k];
-        rc = hold_of(x, spans, s, list, &x->in->hold[s]);
-        x->in->marks[s].hold_valid = true;
-        hold[s] = x->in->hold[s];
+    int32_t n = x->p->g->n_storages;
+    struct list *h = &x->in->hold;
+    h->n = 0;
+    for (int32_t s = 0; s < n; s++)
+        stages_push(x, h, HOLD_ALWAYS);
+    stages_push(x, h, 0);
+    for (int32_t s = 0; s < n && !x->memory.failed; s++) {
+        if (stays(x, s))
+            continue;
+        h->data[s] = HOLD_SPANS - (h->n - n - 1);
+        add_spans(x, s);
     }
-    x->in->hold_changed.n = 0;
-    free(list);
-    return rc;
-}
-
-static void free_lists(struct stages_inside *in)
-{
-    free(in->dirty.data);
-    free(in->wanted.data);
-    free(in->ops.data);
-    free(in->noted.data);
-    free(in->journal.data);
-    free(in->uses.data);
-    free(in->undo_log.data);
-    free(in->raised.data);
-    free(in->hold_changed.data);
+    if (x->memory.failed)
+        return NULL;
+    h->data[n] = h->n - n - 1;
+    return h->data;
 }
 
 void stages_free(struct stages *x)
 {
-    if (!x)
-        return;
-    struct stages_inside *in = x->in;
-    for (int32_t s = 0; x->uses && s < x->p->g->n_storages; s++)
-        free(x->uses[s].data);
-    for (int32_t t = 0; in && in->stages && t < x->p->g->n_ops; t++)
-        free(in->stages[t].touched);
-    if (in) {
-        free_lists(in);
-        fixed_free(&in->fixed);
-        baseline_free(&in->baseline);
-        free(in->stages);
-        free(in->is_dirty);
-        free(in->marks);
-        free(in->tracked);
-        free(in->refs);
-        free(in->ran);
-        free(in->change);
-        free(in->hold);
-        free(in);
-    }
-    free(x->uses);
-    range_max_free(&x->top);
+    if (x)
+        pool_free(&x->memory);
     free(x);
 }
 
@@ -294,8 +264,7 @@ static void list_tracked(struct stages *x)
     const struct program *p = x->p;
     const struct graph *g = p->g;
     for (int32_t s = 0; s < g->n_storages; s++)
-        x->in->marks[s] = (struct mark){.hold_valid = true,
-                                        .bytes = g->storages[s].bytes,
+        x->in->marks[s] = (struct mark){.bytes = g->storages[s].bytes,
                                         .droppable = p->droppable[s],
                                         .writer = p->writer_start[s],
                                         .n_writers = p->writer_start[s + 1] - p->writer_start[s]};
@@ -315,29 +284,23 @@ static void list_tracked(struct stages *x)
 static int allocate(struct stages *x)
 {
     const struct graph *g = x->p->g;
-    size_t n = (size_t)g->n_storages + 1, n_ops = (size_t)g->n_ops + 1, n_refs = 1;
-    for (int32_t i = 0; i < g->n_ops; i++)
-        n_refs += (size_t)(g->ops[i].n_reads + g->ops[i].n_writes);
-    struct stages_inside *in = x->in = calloc(1, sizeof(*in));
-    x->uses = calloc(n, sizeof(*x->uses));
-    if (range_max_new(&x->top, g->n_ops) || !in || !x->uses || fixed_build(x->p, &in->fixed) ||
-        baseline_new(x->p, &in->baseline))
+    struct pool *m = &x->memory;
+    struct stages_inside *in = x->in = pool_array(m, 0, sizeof(*in));
+    if (!in)
         return CKPT_ENOMEM;
-    in->stages = calloc(n_ops, sizeof(*in->stages));
-    in->is_dirty = calloc(n_ops, sizeof(bool));
-    in->marks = calloc(n, sizeof(*in->marks));
-    in->tracked = calloc(n_ops, sizeof(*in->tracked));
-    in->refs = calloc(n_refs, sizeof(*in->refs));
-    in->ran = calloc(2 * n_ops, sizeof(int32_t));
-    in->change = calloc(n_ops + 1, sizeof(int64_t));
-    in->hold = calloc(n, sizeof(int32_t));
-    if (!in->stages || !in->is_dirty || !in->marks || !in->ran || !in->change || !in->tracked ||
-        !in->refs || !in->hold)
-        return CKPT_ENOMEM;
-    in->stage_saved = in->ran + n_ops;
-    baseline_of_program(&in->fixed, &in->baseline);
-    list_tracked(x);
-    return 0;
+    POOL_ARRAY(m, x->uses, g->n_storages);
+    POOL_ARRAY(m, in->stages, g->n_ops);
+    POOL_ARRAY(m, in->is_dirty, g->n_ops);
+    POOL_ARRAY(m, in->marks, g->n_storages);
+    POOL_ARRAY(m, in->tracked, g->n_ops);
+    POOL_ARRAY(m, in->refs, g->n_refs);
+    POOL_ARRAY(m, in->ran, g->n_ops);
+    POOL_ARRAY(m, in->stage_saved, g->n_ops);
+    POOL_ARRAY(m, in->change, g->n_ops + 1);
+    int rc = range_max_new(&x->top, g->n_ops, m);
+    if (!rc)
+        rc = fixed_build(x->p, m, &in->fixed);
+    return rc ? rc : baseline_new(x->p, m, &in->baseline);
 }
 
 int stages_new(const struct program *p, struct stages **out)
@@ -350,6 +313,8 @@ int stages_new(const struct program *p, struct stages **out)
         stages_free(x);
         return CKPT_ENOMEM;
     }
+    baseline_of_program(&x->in->fixed, &x->in->baseline);
+    list_tracked(x);
     *out = x;
     return 0;
 }

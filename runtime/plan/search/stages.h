@@ -12,7 +12,7 @@
 #define CKPT_PLAN_STAGES_H
 
 #include "plan/offload/range_max.h"
-#include "plan/search/spans.h"
+#include "plan/search/search.h"
 
 /* Uses of a storage in order: 2 * stage, plus 1 if it is kept until the next use. */
 struct uses {
@@ -41,7 +41,7 @@ struct stages {
     int64_t ticks;        /* of recompute in one body */
     int64_t n_steps;      /* of the schedule */
     int64_t work;         /* steps evaluated */
-    bool failed;          /* out of memory */
+    struct pool memory;
     struct stages_inside *in;
 };
 
@@ -81,7 +81,7 @@ bool stages_foresee(struct stages *x, int32_t s, int32_t i, int32_t t, struct fo
 /* Undoes all moves since the last of these two calls. */
 void stages_undo(struct stages *x);
 void stages_accept(struct stages *x);
-/* Sets the holds of the same schedule.  Returns 0 or CKPT_ENOMEM. */
-int stages_hold(const struct stages *x, struct spans *spans, int32_t *hold);
+/* The array of holds of the same schedule, valid until the next call; NULL: out of memory. */
+const int32_t *stages_hold(struct stages *x);
 
 #endif

@@ -97,9 +97,9 @@ static bool foresee_drop(struct stages *x, int32_t s, int32_t i, int32_t t, stru
  */
 static bool ends_residence(struct stages *x, int32_t t)
 {
-    const struct stage *g = &x->in->stages[t];
-    for (int32_t j = 0; j < g->n; j++) {
-        int32_t s = g->touched[j];
+    const struct list *l = &x->in->stages[t].touched;
+    for (int32_t j = 0; j < l->n; j++) {
+        int32_t s = l->data[j];
         if (x->in->marks[s].noted == x->in->batch)
             continue;
         const struct mark *m = stages_meet(x, s, t);
@@ -153,5 +153,6 @@ static bool foresee_keep(struct stages *x, int32_t s, int32_t i, int32_t t, stru
 
 bool stages_foresee(struct stages *x, int32_t s, int32_t i, int32_t t, struct foresight *f)
 {
-    return (use_kept(&x->uses[s], i) ? foresee_drop : foresee_keep)(x, s, i, t, f) && !x->failed;
+    return (use_kept(&x->uses[s], i) ? foresee_drop : foresee_keep)(x, s, i, t, f) &&
+           !x->memory.failed;
 }

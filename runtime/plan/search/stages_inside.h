@@ -6,19 +6,18 @@
 #include "plan/search/stages.h"
 #include "plan/search/fixed.h"
 
-/* A stage: the storages it uses, the number of its ops, the ticks of its reruns, and the peak of
- * its bytes above those at its begin (rise). */
-struct stage {
-    int32_t *touched;
-    int64_t capacity;
-    int32_t n, n_ops;
-    int64_t rise, ticks;
-};
-
 struct list {
     int32_t *data;
     int64_t capacity;
     int32_t n;
+};
+
+/* A stage: the storages it uses, the number of its ops, the ticks of its reruns, and the peak of
+ * its bytes above those at its begin (rise). */
+struct stage {
+    struct list touched;
+    int32_t n_ops;
+    int64_t rise, ticks;
 };
 
 /* A change of the live bytes of stages from, ..., to. */
@@ -42,7 +41,6 @@ struct mark {
     int32_t saved;             /* the last move that changed its uses */
     int32_t writer, n_writers; /* its writers in program.writers */
     bool begins, ends;         /* resident at the begin and at the end of the stage, if met */
-    bool hold_valid;           /* its uses have not changed since hold was set */
     bool droppable;
 };
 
@@ -64,13 +62,12 @@ struct stages_inside {
     struct baseline baseline;
     struct stage *stages;
     struct list dirty, wanted, ops, noted, journal;
-    struct list hold_changed; /* storages whose hold is not valid */
+    struct list hold; /* of stages_hold */
     bool *is_dirty;
     int32_t batch, move;
     struct mark *marks;         /* per storage */
     struct tracked_op *tracked; /* per op */
     int32_t *refs;
-    int32_t *hold;              /* per storage: of its uses, if hold_valid */
     int32_t *ran, *stage_saved; /* per op */
     int64_t *change;            /* of bytes, per step of the current stage */
     struct undo_log uses, undo_log;
@@ -84,7 +81,6 @@ struct stages_inside {
 /* Saves uses or a stage in the journal before a change. */
 void stages_save_uses(struct stages *x, int32_t s);
 void stages_save(struct stages *x, int32_t t);
-void stages_invalidate_hold(struct stages *x, int32_t s);
 /* Adds bytes to the live bytes of stages from, ..., to.  stages_raise does so for storage s (sign:
  * 1 or -1) and records it for undo. */
 void stages_lift(struct stages *x, int32_t from, int32_t to, int64_t bytes);

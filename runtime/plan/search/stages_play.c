@@ -14,9 +14,7 @@
 
 void stages_push(struct stages *x, struct list *l, int32_t value)
 {
-    if (ARRAY_RESERVE(l, l->n))
-        x->failed = true;
-    else
+    if (!POOL_RESERVE(&x->memory, l, l->n))
         l->data[l->n++] = value;
 }
 
@@ -25,22 +23,13 @@ void stages_push(struct stages *x, struct list *l, int32_t value)
 static void save(struct stages *x, struct undo_log *f, struct undo was, const int32_t *data)
 {
     struct list *l = &x->in->journal;
-    if (ARRAY_RESERVE(l, l->n + was.n) || ARRAY_RESERVE(f, f->n)) {
-        x->failed = true;
+    if (POOL_RESERVE(&x->memory, l, l->n + was.n) || POOL_RESERVE(&x->memory, f, f->n))
         return;
-    }
     was.at = l->n;
     if (was.n > 0)
         memcpy(l->data + l->n, data, (size_t)was.n * sizeof(*data));
     l->n += was.n;
     f->data[f->n++] = was;
-}
-
-void stages_invalidate_hold(struct stages *x, int32_t s)
-{
-    if (x->in->marks[s].hold_valid)
-        stages_push(x, &x->in->hold_changed, s);
-    x->in->marks[s].hold_valid = false;
 }
 
 void stages_save_uses(struct stages *x, int32_t s)
@@ -49,7 +38,6 @@ void stages_save_uses(struct stages *x, int32_t s)
     if (x->in->marks[s].saved == x->in->move)
         return;
     x->in->marks[s].saved = x->in->move;
-    stages_invalidate_hold(x, s);
     save(x, &x->in->uses, (struct undo){.index = s, .n = l->n}, l->data);
 }
 
@@ -59,7 +47,8 @@ void stages_save(struct stages *x, int32_t t)
     if (x->in->stage_saved[t] == x->in->move)
         return;
     x->in->stage_saved[t] = x->in->move;
-    save(x, &x->in->undo_log, (struct undo){t, g->n, g->n_ops, 0, g->rise, g->ticks}, g->touched);
+    save(x, &x->in->undo_log, (struct undo){t, g->touched.n, g->n_ops, 0, g->rise, g->ticks},
+         g->touched.data);
 }
 
 void stages_lift(struct stages *x, int32_t from, int32_t to, int64_t bytes)
@@ -84,10 +73,8 @@ void stages_mark_strays_dirty(struct stages *x, int32_t s, int32_t from, int32_t
 void stages_raise(struct stages *x, int32_t s, int32_t from, int32_t to, int sign)
 {
     struct stages_inside *in = x->in;
-    if (ARRAY_RESERVE(&in->raised, in->n_raised)) {
-        x->failed = true;
+    if (POOL_RESERVE(&x->memory, &in->raised, in->n_raised))
         return;
-    }
     int64_t bytes = sign * x->p->g->storages[s].bytes;
     in->raised.data[in->n_raised++] = (struct raised){from, to, bytes};
     stages_lift(x, from, to, bytes);
@@ -131,8 +118,8 @@ void stages_undo(struct stages *x)
         const struct undo *f = &in->undo_log.data[i];
         struct stage *g = &in->stages[f->index];
         if (f->n > 0)
-            memcpy(g->touched, in->journal.data + f->at, (size_t)f->n * sizeof(int32_t));
-        g->n = f->n;
+            memcpy(g->touched.data, in->journal.data + f->at, (size_t)f->n * sizeof(int32_t));
+        g->touched.n = f->n;
         set_stage(x, f->index, f->n_ops, f->rise, f->ticks);
     }
     stages_accept(x);
@@ -174,10 +161,8 @@ void stages_insert(struct stages *x, int32_t s, int32_t i, int32_t t, bool kept)
 {
     struct uses *l = &x->uses[s];
     stages_save_uses(x, s);
-    if (ARRAY_RESERVE(l, l->n)) {
-        x->failed = true;
+    if (POOL_RESERVE(&x->memory, l, l->n))
         return;
-    }
     memmove(l->data + i + 1, l->data + i, (size_t)(l->n - i) * sizeof(*l->data));
     l->data[i] = 2 * t + kept;
     l->n++;
@@ -240,9 +225,9 @@ static void want_reads(struct stages *x, int32_t op, int32_t t)
 /* Wants the storages that are not resident but kept from stage t on. */
 static void want_kept(struct stages *x, int32_t t)
 {
-    const struct stage *g = &x->in->stages[t];
-    for (int32_t j = 0; j < g->n; j++) {
-        int32_t s = g->touched[j];
+    const struct list *l = &x->in->stages[t].touched;
+    for (int32_t j = 0; j < l->n; j++) {
+        int32_t s = l->data[j];
         if (!x->p->droppable[s] || x->p->position[s] >= t)
             continue;
         struct mark *m = stages_meet(x, s, t);
@@ -350,25 +335,21 @@ static int64_t rise_of(struct stages *x, int32_t t)
 static void compare_uses(struct stages *x, int32_t t)
 {
     struct stages_inside *in = x->in;
-    struct stage *g = &in->stages[t];
-    if (g->n == in->noted.n &&
-        (g->n == 0 || !memcmp(g->touched, in->noted.data, (size_t)g->n * sizeof(*g->touched))))
+    struct list *old = &in->stages[t].touched;
+    size_t bytes = (size_t)old->n * sizeof(*old->data);
+    if (old->n == in->noted.n && (!bytes || !memcmp(old->data, in->noted.data, bytes)))
         return;
-    for (int32_t j = 0; j < g->n; j++)
-        in->marks[g->touched[j]].old = in->batch;
+    for (int32_t j = 0; j < old->n; j++)
+        in->marks[old->data[j]].old = in->batch;
     for (int32_t j = 0; j < in->noted.n; j++)
         if (in->marks[in->noted.data[j]].old != in->batch)
             add_use(x, in->noted.data[j], t);
-    for (int32_t j = 0; j < g->n; j++)
-        if (in->marks[g->touched[j]].noted != in->batch)
-            remove_use(x, g->touched[j], t);
-    for (g->n = 0; g->n < in->noted.n; g->n++) {
-        if (array_reserve((void **)&g->touched, &g->capacity, g->n, sizeof(*g->touched))) {
-            x->failed = true;
-            return;
-        }
-        g->touched[g->n] = in->noted.data[g->n];
-    }
+    for (int32_t j = 0; j < old->n; j++)
+        if (in->marks[old->data[j]].noted != in->batch)
+            remove_use(x, old->data[j], t);
+    old->n = 0;
+    for (int32_t j = 0; j < in->noted.n; j++)
+        stages_push(x, old, in->noted.data[j]);
 }
 
 static void evaluate(struct stages *x, int32_t t)
@@ -387,7 +368,7 @@ static void evaluate(struct stages *x, int32_t t)
 void stages_propagate(struct stages *x)
 {
     struct stages_inside *in = x->in;
-    while (in->dirty.n > 0 && !x->failed) {
+    while (in->dirty.n > 0 && !x->memory.failed) {
         int32_t t = in->dirty.data[--in->dirty.n];
         in->is_dirty[t] = false;
         evaluate(x, t);

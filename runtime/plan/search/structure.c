@@ -14,15 +14,6 @@
  */
 #define TINY 65536
 
-void chain_free(struct chain *c)
-{
-    if (!c)
-        return;
-    free(c->blocks);
-    free(c->storages);
-    free(c);
-}
-
 static int compare_i64(const void *a, const void *b)
 {
     int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
@@ -30,19 +21,15 @@ static int compare_i64(const void *a, const void *b)
 }
 
 /* The most bytes that may cross a cut: 1/64 more than the tenth percentile. */
-static int64_t crossing_limit(const struct cuts *k)
+static int64_t crossing_limit(const struct cuts *k, struct pool *m)
 {
-    int64_t limit = 0;
-    int64_t *sorted = malloc(((size_t)k->n_narrow + 1) * sizeof(*sorted));
-    if (!sorted)
+    int64_t *sorted = pool_array(m, k->n_narrow, sizeof(*sorted));
+    if (!sorted || !k->n_narrow)
         return 0;
     for (int32_t i = 0; i < k->n_narrow; i++)
         sorted[i] = k->crossing[k->narrow[i]];
     qsort(sorted, (size_t)k->n_narrow, sizeof(*sorted), compare_i64);
-    if (k->n_narrow > 0)
-        limit = sorted[k->n_narrow / 10] + sorted[k->n_narrow / 10] / 64;
-    free(sorted);
-    return limit;
+    return sorted[k->n_narrow / 10] + sorted[k->n_narrow / 10] / 64;
 }
 
 static int32_t forward_ops(const struct graph *g)
@@ -58,11 +45,11 @@ static int32_t forward_ops(const struct graph *g)
  * tensor kept at one may be worth more than that at another.  So only every every-th cut is used,
  * starting with number first.
  */
-static void cut_blocks(struct chain *c, const struct cuts *k, int32_t every, int32_t first)
+static void cut_blocks(struct chain *c, const struct cuts *k, int64_t limit, int32_t every,
+                       int32_t first)
 {
     int32_t end = forward_ops(c->p->g), from = 0, before = 0, n = 0;
     const int32_t least = 4;
-    int64_t limit = crossing_limit(k);
     for (int32_t i = 0; i < k->n_narrow; i++) {
         int32_t at = k->narrow[i] + 1;
         if (at >= end || at - before < least || k->crossing[at - 1] > limit)
@@ -198,52 +185,39 @@ static int32_t index_of(uint64_t *hashes, int32_t *n, uint64_t h)
     return same;
 }
 
-static int classify(struct chain *c)
+static int classify(struct chain *c, struct pool *m)
 {
-    size_t n = (size_t)c->p->g->n_storages + 1;
-    struct numbering k = {calloc(n, sizeof(int32_t)), calloc(n, sizeof(int32_t)), 0};
-    uint64_t *hashes = calloc((size_t)c->n + 1, sizeof(*hashes));
-    int rc = k.number && k.block && hashes ? 0 : CKPT_ENOMEM;
-    for (size_t s = 0; s < n && !rc; s++)
-        k.block[s] = -1;
-    for (int32_t i = 0; i < c->n && !rc; i++) {
+    int32_t n = c->p->g->n_storages;
+    struct numbering k = {pool_filled(m, n, 0), pool_filled(m, n, -1), 0};
+    uint64_t *hashes = pool_array(m, c->n, sizeof(*hashes));
+    for (int32_t i = 0; i < c->n && !m->failed; i++) {
         struct block *b = &c->blocks[i];
         k.next = 0;
         uint64_t h = hash_ops(1, c->p, &k, i, b->forward, b->forward_end);
         h = hash_ops(h, c->p, &k, i, b->backward, b->backward_end);
         b->class = index_of(hashes, &c->n_classes, h);
     }
-    free(k.number);
-    free(k.block);
-    free(hashes);
-    return rc;
+    return pool_status(m);
 }
 
-int chain_build(const struct program *p, int32_t every, int32_t first, struct chain **out)
+int chain_build(const struct program *p, int32_t every, int32_t first, struct pool *m,
+                struct chain *c)
 {
-    struct cuts *k;
-    struct chain *c = calloc(1, sizeof(*c));
-    int rc = c ? cuts_build(p, &k) : CKPT_ENOMEM;
-    if (rc) {
-        free(c);
-        return rc;
-    }
-    c->p = p;
-    c->blocks = calloc((size_t)k->n_narrow + 2, sizeof(*c->blocks));
-    c->storages = calloc((size_t)p->g->n_storages + 1, sizeof(*c->storages));
-    if (c->blocks && c->storages) {
-        cut_blocks(c, k, every, first);
+    struct pool own = {NULL, false};
+    struct cuts k;
+    int rc = cuts_build(p, &own, &k);
+    int64_t limit = rc ? 0 : crossing_limit(&k, &own);
+    *c = (struct chain){.p = p};
+    POOL_ARRAY(m, c->blocks, k.n_narrow + 1);
+    POOL_ARRAY(m, c->storages, p->g->n_storages);
+    rc = m->failed || own.failed ? CKPT_ENOMEM : 0;
+    if (!rc) {
+        cut_blocks(c, &k, limit, every, first);
         share_backward(c);
         list_storages(c);
         c->apart = are_apart(c);
-        rc = classify(c);
-    } else {
-        rc = CKPT_ENOMEM;
+        rc = classify(c, &own);
     }
-    cuts_free(k);
-    if (rc)
-        chain_free(c);
-    else
-        *out = c;
+    pool_free(&own);
     return rc;
 }
