@@ -159,10 +159,10 @@ static void for_lengths(int64_t width, void (*test)(int64_t width, int64_t n, in
  * kernels' chunks, none, one, as many as fit (with 5 spare rows), and more. */
 static void for_texts(int64_t width, void (*test)(const struct shape *s))
 {
-    static const int lens[][4] = {{300},         {226},          {1},          {0},
-                                  {80, 81, 240}, {160, 161, 0},  {241, 1},     {304, 17, 63},
-                                  {305, 120},    {64, 128, 129}, {700},        {20, 300, 77},
-                                  {315},         {64, 65, 100},  {128, 0, 187}};
+    static const int lens[][4] = {{300},         {226},          {1},           {0},
+                                  {80, 81, 240}, {160, 161, 0},  {241, 1},      {304, 17, 63},
+                                  {305, 120},    {64, 128, 129}, {700},         {20, 300, 77},
+                                  {315},         {64, 65, 100},  {128, 0, 187}, {39, 40, 200}};
     for (size_t i = 0; i < sizeof lens / sizeof *lens; i++)
         for (int64_t queries = 1; queries < 1000; queries = queries * 7 + 58) {
             struct shape s = {0, 1, queries, 5, 3, 3, width, false, 0, DENSE, {0}};

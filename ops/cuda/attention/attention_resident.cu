@@ -49,10 +49,10 @@ struct forward_maps {
 
 /* One thread has the tiles copied that have keys. */
 template <typename S>
-__device__ __forceinline__ void bring_keys(forward_shared<S> *here, const struct forward_maps &m)
+__device__ __forceinline__ void bring_keys(forward_shared<S> *here, const struct forward_maps &m,
+                                           const struct resident_work &w)
 {
     typedef typename S::tiles T;
-    const struct resident_work &w = here->work;
 #pragma unroll 1
     for (int t = 0; t * S::KEYS < w.keys.n; t++) {
         const int row = (int)w.keys.first + t * S::KEYS;
@@ -89,6 +89,33 @@ __device__ __forceinline__ void clear_values(const struct attention_args &a,
 
 /* ---- a warpgroup ----------------------------------------------------------------------------- */
 
+/* One thread has a warpgroup's queries from number `row` of the block's on copied to a stage. */
+template <typename S>
+__device__ __forceinline__ void bring_queries(forward_shared<S> *here, const struct forward_maps &m,
+                                              const struct resident_work &w, int group, int stage,
+                                              int row)
+{
+    const uint64_t *come = &here->q_come[group][stage];
+    barrier_expect(come, S::rows::TILE_BYTES);
+    load_tile<typename S::rows>(&here->q[group][stage], m.q, come, w, row);
+}
+
+/* The inverse of a sum of exponentials, and its logarithm with `top` added.  A sum is normal or 0,
+ * for which both are 0. */
+__device__ __forceinline__ float inverse_of_sum(float x)
+{
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return x == 0.f ? 0.f : fmaf(y, -fmaf(x, y, -1.f), y);
+}
+
+__device__ __forceinline__ float log_of_sum(float x, float top)
+{
+    float y;
+    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return x == 0.f ? 0.f : fmaf(top, LN2, __fmul_rn(y, LN2));
+}
+
 template <typename S> struct forward_group {
     typedef typename S::tiles T;
     const struct attention_args &a;
@@ -97,14 +124,6 @@ template <typename S> struct forward_group {
     int group, n_keys;
     float scale; /* of scores in base 2; positive, so that the largest product has the largest */
     int stage, round;
-
-    /* One thread. */
-    __device__ __forceinline__ void bring(int to, int row) const
-    {
-        const uint64_t *come = &here->q_come[group][to];
-        barrier_expect(come, S::rows::TILE_BYTES);
-        load_tile<typename S::rows>(&here->q[group][to], m.q, come, here->work, row);
-    }
 
     __device__ __forceinline__ void begin(float (&s)[S::KEYS / 8][4], int at, int t) const
     {
@@ -116,27 +135,35 @@ template <typename S> struct forward_group {
     {
         if (threadIdx.x % GROUP == 0 && row < here->work.n) {
             stores_read<0>();
-            bring(stage ^ 1, row);
+            bring_queries<S>(here, m, here->work, group, stage, row);
         }
     }
 
-    /* o and lse of the queries from number `row` of the block's on.  Without keys both are zero. */
-    __device__ __forceinline__ void finish(passing_rows<T> &r, int row, int at)
+    /* Stores lse of the queries from number `row` of the block's on; sums become factors of o.
+     * Without keys both are zero. */
+    __device__ __forceinline__ void close(passing_rows<T> &r, int row) const
     {
         const struct resident_work *w = &here->work;
         const int mine = row + resident_row();
-        float factor[2];
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            const float all = quad_sum(r.sum[half]);
-            if (threadIdx.x % 4 == 0 && mine + half * 8 < w->n)
-                w->lse[(mine + half * 8) * a.lse.row] =
-                    all == 0.f ? 0.f : r.top[half] * scale * LN2 + __logf(all);
-            factor[half] = all == 0.f ? 0.f : __frcp_rn(all);
+        if (threadIdx.x % 4 == 0) {
+            float *lse = w->lse + mine * a.lse.row;
+            if (mine < w->n)
+                lse[0] = log_of_sum(r.sum[0], r.top[0] * scale);
+            if (mine + 8 < w->n)
+                lse[8 * a.lse.row] = log_of_sum(r.sum[1], r.top[1] * scale);
         }
-        multiply_sums(r.o, factor[0], factor[1]);
+        r.sum[0] = inverse_of_sum(r.sum[0]);
+        r.sum[1] = inverse_of_sum(r.sum[1]);
+    }
+
+    /* Stores o. */
+    __device__ __forceinline__ void finish(passing_rows<T> &r, int row, int at)
+    {
+        const struct resident_work *w = &here->work;
+        const int left = w->n - row - resident_row();
+        multiply_sums(r.o, r.sum[0], r.sum[1]);
         if (a.most[0])
-            attention_keep_largest(here->most, attention_largest(r.o, 1.f, w->n - mine));
+            attention_keep_largest(here->most, attention_largest(r.o, 1.f, left));
         put_rows<typename S::rows>(here->q[group][at], r.o);
         show_products();
         named_sync(RESULT + group, GROUP);
@@ -164,14 +191,24 @@ template <typename S> struct forward_group {
         return float2{1.f, 1.f};
     }
 
+    /* Hides scores of keys from number n of the tile on. */
+    __device__ __forceinline__ void hide(float (&s)[S::KEYS / 8][4], int n) const
+    {
+        constexpr int HALF = S::KEYS / 16, REST = S::KEYS / 8 - HALF;
+        const int end = n - threadIdx.x % 4 * 2, late = end - HALF * 8;
+        if (n < HALF * 8)
+            hide_after(units_from<HALF>(s, 0), end, end);
+        hide_after(units_from<REST>(s, HALF), late, late);
+    }
+
     /* Scores of tile t of keys become rounded probabilities. */
-    template <bool SAFE>
+    template <bool SAFE, bool LAST>
     __device__ __forceinline__ void attend(passing_rows<T> &r, float (&s)[S::KEYS / 8][4],
                                            int t) const
     {
-        const int end = n_keys - t * S::KEYS - threadIdx.x % 4 * 2;
-        if (n_keys < (t + 1) * S::KEYS)
-            hide_after(s, end, end);
+        const int n = n_keys - t * S::KEYS;
+        if (LAST && n < S::KEYS)
+            hide(s, n);
         const float2 factor = exponentials<SAFE>(r, s);
         pin_registers(s);
         before_wait(r.sum[0] + r.sum[1], shared_address(here));
@@ -184,61 +221,76 @@ template <typename S> struct forward_group {
         pin_registers(r.p);
     }
 
-    /* All tiles of keys for queries at stage `at`, whose first scores are there; then those of the
-     * next tile of queries are, which begin before the last product of this one. */
-    template <bool SAFE>
-    __device__ __forceinline__ void pass(passing_rows<T> &r, float (&s)[S::KEYS / 8][4], int at,
-                                         bool more) const
-    {
-        const int tiles = (n_keys + S::KEYS - 1) / S::KEYS;
-        open_rows(r);
-        clear_sums(r);
-        if (!SAFE)
-            r.top[0] = r.top[1] = 0;
-#pragma unroll 1
-        for (int t = 0; t < tiles; t++) {
-            const bool last = t + 1 == tiles;
-            const int next = last ? 0 : t + 1;
-            attend<SAFE>(r, s, t);
-            if (!last || more)
-                barrier_wait(last ? &here->q_come[group][stage] : &here->come[next],
-                             last ? round : 0);
-            products_begin();
-            begin(s, last ? stage : at, next);
-            begin_sums(r, piece_at(&here->v[t]));
-            products_wait<1>();
-            pin_registers(s);
-        }
-        products_wait<0>();
-        pin_registers(r.o);
-        pin_registers(r.p);
-    }
-
-    /* Could a row's sum, or that of its values, be out of range? */
-    __device__ __forceinline__ bool out_of_range(const passing_rows<T> &r) const
+    /* Completes the sums of rows.  Is one out of range, so that the sum of its values might be? */
+    __device__ __forceinline__ bool add_sums(passing_rows<T> &r) const
     {
         bool out = false;
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            const float all = quad_sum(r.sum[half]);
-            out = out || !(all > SMALL && all < LARGE);
+            r.sum[half] = quad_sum(r.sum[half]);
+            out = out || !(r.sum[half] > SMALL && r.sum[half] < LARGE);
         }
         return n_keys && named_any(RANGE + group, GROUP, out);
+    }
+
+    /* All tiles of keys for queries at stage `at`, whose first scores are there; then those of the
+     * next tile of queries are, which begin before the last product of this one.  The next queries
+     * are asked for, and sums are completed, while products are under way.  Returns true if a sum
+     * is out of range. */
+    template <bool SAFE>
+    __device__ __forceinline__ bool pass(passing_rows<T> &r, float (&s)[S::KEYS / 8][4], int at,
+                                         int row)
+    {
+        const int last = (n_keys + S::KEYS - 1) / S::KEYS - 1; /* -1 without keys */
+        const int next = row + FORWARD_GROUPS * GROUP_ROWS;
+        open_rows(r);
+        clear_sums(r);
+        if (!SAFE)
+            r.top[0] = r.top[1] = 0;
+        if (!SAFE && last <= 0)
+            bring_next(next);
+#pragma unroll 1
+        for (int t = 0; t < last; t++) {
+            attend<SAFE, false>(r, s, t);
+            if (row < FORWARD_GROUPS * GROUP_ROWS)
+                barrier_wait(&here->come[t + 1], 0);
+            products_begin();
+            begin(s, at, t + 1);
+            begin_sums(r, piece_at(&here->v[t]));
+            if (!SAFE && t == 0)
+                bring_next(next);
+            products_wait<1>();
+            pin_registers(s);
+        }
+        if (last >= 0) {
+            attend<SAFE, true>(r, s, last);
+            if (next < here->work.n)
+                barrier_wait(&here->q_come[group][stage], round);
+            products_begin();
+            begin(s, stage, 0);
+            begin_sums(r, piece_at(&here->v[last]));
+        }
+        const bool out = add_sums(r);
+        close(r, row);
+        products_wait<1>();
+        pin_registers(s);
+        products_wait<0>();
+        pin_registers(r.o);
+        pin_registers(r.p);
+        return out;
     }
 
     __device__ __forceinline__ void take(passing_rows<T> &r, float (&s)[S::KEYS / 8][4], int row)
     {
         const int at = stage;
-        const bool more = row + FORWARD_GROUPS * GROUP_ROWS < here->work.n;
         stage ^= 1;
         round += stage == 0;
-        pass<false>(r, s, at, more);
-        if (out_of_range(r)) {
+        if (pass<false>(r, s, at, row)) {
             products_begin();
             begin(s, at, 0);
             products_wait<0>();
             pin_registers(s);
-            pass<true>(r, s, at, more);
+            pass<true>(r, s, at, row);
         }
         finish(r, row, at);
     }
@@ -261,7 +313,6 @@ template <typename S> struct forward_group {
 #pragma unroll 1
         for (; row < here->work.n; row += FORWARD_GROUPS * GROUP_ROWS) {
             barrier_wait(&here->q_come[group][stage], round);
-            bring_next(row + FORWARD_GROUPS * GROUP_ROWS);
             take(r, s, row);
         }
         if (a.most[0])
@@ -273,6 +324,48 @@ template <typename S> struct forward_group {
 
 /* ---- the kernel ------------------------------------------------------------------------------ */
 
+/* Threads of four warps begin a block at the same time, since each divides or waits for memory: one
+ * has the first queries copied, one reads the lengths of sequences and has the keys copied, one
+ * finds the place of lse, and one fetches the descriptions of boxes. */
+template <typename S>
+__device__ __forceinline__ void begin_block(const struct attention_args &a,
+                                            const struct forward_maps &m, forward_shared<S> *here)
+{
+    struct resident_work *w = &here->work;
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < FORWARD_GROUPS * STAGES; i++)
+            barrier_init(&here->q_come[0][i], 1);
+        barrier_inits_end();
+        const struct resident_work x = resident_work_of(a, blockIdx.x);
+        w->sequence = x.sequence;
+        w->head = x.head;
+        w->first = x.first;
+        w->n = x.n;
+        w->lead = x.lead;
+        for (int i = 0; i < FORWARD_GROUPS && i * GROUP_ROWS < x.n; i++)
+            bring_queries<S>(here, m, x, i, 0, i * GROUP_ROWS);
+    } else if (threadIdx.x == 32) {
+        for (int i = 0; i < S::TILES; i++)
+            barrier_init(&here->come[i], 1);
+        barrier_inits_end();
+        const struct resident_work x = resident_work_of(a, blockIdx.x);
+        w->keys = x.keys;
+        w->factor = x.factor;
+        bring_keys<S>(here, m, x);
+    } else if (threadIdx.x == 64)
+        w->lse = resident_work_of(a, blockIdx.x).lse;
+    else if (threadIdx.x == 96) {
+        map_prefetch(&m.q.wide);
+        map_prefetch(&m.k);
+        map_prefetch(&m.v);
+        if (S::tiles::NARROW) {
+            map_prefetch(&m.q.narrow);
+            map_prefetch(&m.k_narrow);
+        }
+    }
+    __syncthreads();
+}
+
 template <typename S>
 __global__ void __launch_bounds__(FORWARD_THREADS, 1)
     resident_forward(const __grid_constant__ attention_args a,
@@ -280,22 +373,10 @@ __global__ void __launch_bounds__(FORWARD_THREADS, 1)
 {
     static_assert(sizeof(forward_shared<S>) <= 227 * 1024, "what a block may have");
     forward_shared<S> *here = (forward_shared<S> *)attention_shared;
+    begin_block<S>(a, m, here);
     const struct resident_work &w = here->work;
-    const int group = group_index();
-    if (threadIdx.x == 0) {
-        for (int i = 0; i < FORWARD_GROUPS * STAGES; i++)
-            barrier_init(&here->q_come[0][i], 1);
-        for (int i = 0; i < S::TILES; i++)
-            barrier_init(&here->come[i], 1);
-        barrier_inits_end();
-        here->work = resident_work_of(a, blockIdx.x);
-        bring_keys<S>(here, m);
-    }
-    __syncthreads();
     const float scale = fmaxf(w.factor * ATTENTION_LOG2E, 1e-30f);
-    forward_group<S> g = {a, m, here, group, (int)w.keys.n, scale, 0, 0};
-    if (threadIdx.x % GROUP == 0 && group * GROUP_ROWS < w.n)
-        g.bring(0, group * GROUP_ROWS);
+    forward_group<S> g = {a, m, here, group_index(), (int)w.keys.n, scale, 0, 0};
     clear_values<S>(a, here);
     g.run();
 }
