@@ -216,8 +216,7 @@ static int64_t smallest_beside(struct frontier *pf, int tier, int64_t bytes_belo
     return bytes;
 }
 
-/* Memory between two rungs of the search for speed helps, such as 80G of host memory between 64G and
- * 96G. */
+/* Memory between two rungs of the search for speed helps: 80G of the host between 64G and 96G. */
 static void test_smallest_between(void **state)
 {
     (void)state;
