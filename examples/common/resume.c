@@ -190,8 +190,8 @@ int resume_note_count(ckpt *c, const char *name, int64_t n)
 static const char *hint(const struct asked *a)
 {
     if (a->slots)
-        return "; its optimizer keeps other values: to continue from the weights alone, --save them "
-               "with its options, and --load them";
+        return "; its optimizer keeps other values: to continue from the weights alone, --save "
+               "them with its options, and --load them";
     return a->refused ? "; --resume-changed continues nevertheless" : "";
 }
 
