@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Compiling: selects, among the variants to record and the sizes of micro-steps, the combination
- * whose plan is the fastest. */
+ * whose plan is the fastest.  All variants must have the same inputs and outputs. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 #include "ckpt.h"
 #include "context/context.h"
+#include "core/checksum.h"
 #include "core/sized.h"
 #include "exec/program.h"
 #include "exec/red_zones.h"
@@ -47,7 +49,47 @@ struct choice {
     int64_t sizes;  /* number of micro-step sizes tried */
     bool whole;     /* this variant's numbers depend on the size: its batch is not split */
     double limit;   /* seconds: nothing slower is planned */
+    uint64_t io;    /* signature of the first variant's inputs and outputs */
 };
+
+static uint64_t mix_io(const ckpt_tape *t, const char *name, int32_t tensor, bool input)
+{
+    const struct ckpt_desc *d = &t->tensors.data[tensor].desc;
+    uint64_t h = hash_mix(hash_mix(hash_mix(HASH_START, input), d->dtype), d->ndim);
+
+    if (!strncmp(name, "ckpt.", 5)) /* the library's own */
+        return 0;
+    for (int i = 1; i < d->ndim; i++)
+        h = hash_mix(h, d->shape[i]);
+    return hash_mix(h, (int64_t)checksum(name, (int64_t)strlen(name)));
+}
+
+/* Inputs and outputs in any order.  Their first axis is left out: it depends on the micro-step. */
+static uint64_t io_signature(const ckpt_tape *t)
+{
+    uint64_t sum = 0;
+
+    for (int32_t i = 0; i < t->n_feeds; i++)
+        if (!t->feeds.data[i].constant)
+            sum += mix_io(t, t->feeds.data[i].name, t->feeds.data[i].tensor, true);
+    for (int32_t i = 0; i < t->n_fetches; i++)
+        sum += mix_io(t, t->fetches.data[i].name, t->fetches.data[i].tensor, false);
+    return sum;
+}
+
+/* A program feeds and fetches the same names whichever variant a budget selects. */
+static int check_io(const struct ckpt_program *p, struct choice *k, int variant)
+{
+    const uint64_t io = io_signature(p->tape);
+
+    if (!variant)
+        k->io = io;
+    return io == k->io ? 0
+                       : error_fail(p->programs->error, CKPT_EINVAL,
+                                    "ckpt_compile_variants: variant %d has other inputs or outputs "
+                                    "than variant 0",
+                                    variant);
+}
 
 /* Whether a plan may fit and take at most `limit` seconds, by its lower bound: no plan is made,
  * since planning takes most of the time. */
@@ -67,6 +109,8 @@ static int try_candidate(struct ckpt_program *p, struct choice *k, enum ranks_ov
     bool may_win = false;
 
     k->whole = !rc && p->tape->couples_samples;
+    if (!rc)
+        rc = check_io(p, k, variant);
     if (!rc)
         rc = check_bound(p, k->seconds, &may_win);
     bool brief = p->brief;

@@ -151,6 +151,40 @@ static void test_bits_are_told(void **state)
     assert_true(says(false, true, true, CKPT_AUTO)); /* 1 or 2 samples at a time */
 }
 
+static ckpt_tensor record_other(ckpt_tape *t, int64_t batch, void *user)
+{
+    const struct variant *w = user;
+    const int64_t shape[] = {batch, w->pieces == 2 ? ROWS / 2 : ROWS, WIDTH};
+    ckpt_tensor x = ckpt_input(t, w->pieces == 1 ? "z" : "x", CKPT_F32, 3, shape);
+    ckpt_tensor h = ckpt_gelu(t, ckpt_linear(t, x, w->m->in, CKPT_NONE));
+    if (w->pieces == 3)
+        ckpt_output(t, "h", h);
+    return ckpt_mse(t, ckpt_linear(t, h, w->m->out, CKPT_NONE), x, CKPT_NONE);
+}
+
+/* A program that feeds and fetches one variant's names would fail under the budgets that take
+ * another one. */
+static void test_other_inputs(void **state)
+{
+    const char *const sentence = "variant 1 has other inputs or outputs than variant 0";
+
+    (void)state;
+    for (int which = 0; which < 4; which++) { /* the same; a name, a shape, an output */
+        struct model m = open_model(0);
+        struct variant user[] = {{&m, 1}, {&m, which}};
+        const struct ckpt_variant variants[] = {{.record = record, .user = &user[0]},
+                                                {.record = record_other, .user = &user[1]}};
+        struct ckpt_adamw adamw = CKPT_ADAMW_INIT;
+        ckpt_program *p;
+        int rc = ckpt_compile_variants(m.c, 2, variants, ckpt_adamw(m.c, &adamw), 1, &p, NULL);
+
+        assert_int_equal(rc, which ? CKPT_EINVAL : 0);
+        if (which && !strstr(ckpt_error(m.c), sentence))
+            fail_msg("%s", ckpt_error(m.c));
+        ckpt_close(m.c);
+    }
+}
+
 static void test_arguments(void **state)
 {
     struct model m = open_model(0);
@@ -171,6 +205,7 @@ int main(void)
         cmocka_unit_test(test_choice),
         cmocka_unit_test(test_bits_are_told),
         cmocka_unit_test(test_arguments),
+        cmocka_unit_test(test_other_inputs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
