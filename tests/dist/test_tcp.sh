@@ -34,7 +34,7 @@ check_fault absent 2 'rank 1 of 3 did not reach file:.* within 3 s'
 # who comes when rank 0 has left already does not hear why
 late='rank [12] did not find rank 0'
 check_fault size 2 "rank 1 (.*) was started as one of 4, rank 0 as one of 3\\|$late"
-check_fault twice 2 "two processes say they are rank 2: .* and \\|$late"
+check_fault twice 2 "two processes are started as rank 2: .* and \\|$late"
 
 train() {
     for r in 3 2 1 0; do
