@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The ckpt command from outside: a recorded graph is planned, swept, explained and drawn, plans are
-# the same bytes every time, ops are timed alone, and wrong input gets one sentence and the right
-# exit status.
+# The ckpt command from outside: a recorded graph is planned, swept, explained and drawn; plans have
+# the same bytes every time; ops are timed alone; wrong input gets one sentence and the right exit
+# status.
 set -eu
 
 ckpt=${CKPT_COMMAND:-./ckpt}

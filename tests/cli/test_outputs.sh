@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What the programs are asked to write is written, or they say before the run that it will not be:
-# unwritable names, one file asked for twice, files that a run has nothing for; what a killed run
-# left is swept up; FIFOs and devices as inputs do not hang.
+# Programs write all requested files, or refuse before the run: unwritable names, one file requested
+# twice, files for which a run has no data.  Temporary files of a killed run are removed;  FIFOs and
+# devices as inputs do not block.
 . "${srcdir:-.}/tests/model/programs.sh"
 train=${STDIT_TRAIN:-./stdit-train} sample=${STDIT_SAMPLE:-./stdit-sample}
 lm=${LM_TRAIN:-./lm-train} vae=${VAE_TRAIN:-./vae-train} encode=${VAE_ENCODE:-./vae-encode} decode=${VAE_DECODE:-./vae-decode}

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The order in which cogvideo-train takes its samples: every one once an epoch, another order each
-# epoch, drawn by the seed; the same for any number of ranks; a run goes on in the middle of one.
+# The order of samples in cogvideo-train: each sample once per epoch, in a new order each epoch,
+# drawn from the seed; the same for any number of ranks; a run resumes in the middle of an epoch.
 set -u
 
 . "${srcdir:-.}/tests/model/programs.sh"

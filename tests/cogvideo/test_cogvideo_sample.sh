@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# cogvideo-sample: latents as diffusers draws them in float64, the same bits under every budget,
-# every solver and guidance, adapters, wrong input.
+# cogvideo-sample: latents match diffusers in float64, with the same bits under every budget; every
+# solver and guidance, adapters, wrong input.
 set -u
 
 . "${srcdir:-.}/tests/model/programs.sh"

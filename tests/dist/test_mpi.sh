@@ -1,7 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Ranks that mpirun starts: results and faults.  Skipped where MPI is not there, or does not start
-# a process at all.
+# Ranks started by mpirun: results and faults.  Skipped if MPI is missing or cannot start a process.
 . "${srcdir:-.}/tests/dist/ranks.sh"
 
 CKPT_PLUGIN_DIR=$PWD/.libs

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Ranks as processes that meet by themselves: results and faults.
+# Ranks as processes that connect themselves: results and faults.
 . "${srcdir:-.}/tests/dist/ranks.sh"
 
 launch() {

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The trainers on two ranks: they see the samples that one rank would see with twice the batch, so
-# the losses are its; rank 0 alone speaks; a run that goes on after a save gives the same bits.
+# The trainers on two ranks: they see the samples of one rank with twice the batch, so the losses
+# are equal; only rank 0 prints; a resumed run gives the same bits.
 . "${srcdir:-.}/tests/model/programs.sh"
 both="--device cpu --threads 1 --warmup 2"
 stdit="${STDIT_TRAIN:-./stdit-train} $both --latent 3x4x6 --hidden 16 --heads 2 --depth 1

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# stdit-train --buckets with batches that the table leaves open: chosen by plans, under budgets, with tiers, by
-# several ranks; states keep them; and bad input with one sentence each.
+# stdit-train --buckets with batches left open by the table: they are chosen by plans, under
+# budgets, with tiers, by several ranks; states keep them; wrong input gets one sentence each.
 set -u
 
 . "${srcdir:-.}/tests/model/programs.sh"

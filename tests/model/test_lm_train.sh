@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# lm-train and lm-sample as a person or a script uses them: the budget changes no number, weights
-# come back from Hugging Face's files, a run goes on where another ended, and bad input gets one
-# sentence and a non-zero exit.
+# lm-train and lm-sample as a user or a script runs them: the budget changes no number, weights are
+# read back from Hugging Face's files, a run resumes, and wrong input gets one sentence and a
+# non-zero exit.
 set -u
 
 . "${srcdir:-.}/tests/model/programs.sh"

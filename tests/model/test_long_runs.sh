@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Runs that go on for days: saves side by side, by steps and by the clock; a limit of time; the same
-# command line again, after its end, a kill or a damaged save; ranks, tiers, buckets; wrong input.
+# Runs of days: several saves, by steps and by the clock; a time limit; the same command line again
+# after its end, a kill or a damaged save; ranks, tiers, buckets; wrong input.
 . "${srcdir:-.}/tests/model/programs.sh"
 unset RANK WORLD_SIZE
 both="--device cpu --threads 1 --batch 1"

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# --sample-every of stdit-train: samples between steps change no bit of the training and no byte of
-# its memory, are those that a run which ends there draws, and end with a run that is stopped.
+# --sample-every of stdit-train: samples between steps change no bit and no memory of the training,
+# equal those of a run that ends there, and a stop ends sampling.
 set -u
 
 . "${srcdir:-.}/tests/model/programs.sh"

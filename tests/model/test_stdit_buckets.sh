@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# stdit-train --buckets: clips of several sizes and lengths in one run, random ones and videos; budgets,
-# tiers, ranks, states, and bad input with one sentence each.
+# stdit-train --buckets: clips of several sizes and lengths in one run, random ones and videos;
+# budgets, tiers, ranks, states; wrong input gets one sentence each.
 set -u
 
 . "${srcdir:-.}/tests/model/programs.sh"

@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# stdit-train as a person or a script uses it: the budget changes no number, saved weights come back,
-# interrupted and failing runs lose nothing, and bad input gets one sentence and a non-zero exit.
+# stdit-train as a user or a script runs it: the budget changes no number, saved weights are read
+# back, interrupted and failing runs lose nothing, and wrong input gets one sentence and a non-zero
+# exit.
 set -u
 
 . "${srcdir:-.}/tests/model/programs.sh"

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# From clip to clip as a person does it: an autoencoder, stdit-train --video-dir on what it encodes,
-# stdit-sample on what that learned; budgets, and bad input with one sentence each.
+# From clips to clips as a user does it: an autoencoder, stdit-train --video-dir on its latents,
+# stdit-sample with the trained weights; budgets; wrong input gets one sentence each.
 set -u
 
 . "${srcdir:-.}/tests/model/programs.sh"

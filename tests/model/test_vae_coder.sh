@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# vae-encode and vae-decode as a person or a script uses them: a clip goes there and back, in the
-# memory of a chunk however long it is, and bad input gets one sentence and a status that is not 0.
+# vae-encode and vae-decode as a user or a script runs them: a clip of any length is encoded and
+# decoded in the memory of one chunk, and wrong input gets one sentence and a status that is not 0.
 set -u
 
 . "${srcdir:-.}/tests/model/programs.sh"

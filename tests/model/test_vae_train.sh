@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# vae-train as a person or a script uses it: it learns, the budget changes no number, pieces add up to
-# the whole, saved weights come back, and bad input gets one sentence and a status that is not 0.
+# vae-train as a user or a script runs it: it learns, the budget changes no number, pieces add up to
+# the whole, saved weights are read back, and wrong input gets one sentence and a status that is not
+# 0.
 set -u
 
 . "${srcdir:-.}/tests/model/programs.sh"

@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# video-encode and trainers that read what it made: the bits of encoding on the way, any number of
-# ranks and any budget, a kill in the middle, damaged and missing files, another encoder, captions.
+# video-encode and the trainers that read its cache: the bits of encoding during training, with any
+# number of ranks and any budget; a kill in the middle, damaged and missing files, another encoder,
+# captions.
 set -u
 
 . "${srcdir:-.}/tests/model/programs.sh"

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The page of a plan in a real browser: it loads without errors, draws every kind of bytes, answers
-# hovering, zooms and moves, shows waits and another plan over its own.  A script at the end of its
-# own does what a person would and leaves the outcome in the title.  Skipped where there is no Chromium.
+# The page of a plan in a real browser: it loads without errors, draws every kind of bytes, reacts
+# to hovering, zooms and moves, and shows waits and a second plan on top of its own.  A script acts
+# like a user and writes the outcome into the title.  Skipped without Chromium.
 set -eu
 
 ckpt=${CKPT_COMMAND:-./ckpt}

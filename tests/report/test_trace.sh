@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The trace of a step: a viewer can read it, it agrees with --profile and with the plan, copies of
-# every tier are there, planned and measured, and the run has the bits of one without.
+# The trace of a step: a viewer can read it, it agrees with --profile and with the plan, it has the
+# copies of every tier, planned and measured, and the run has the bits of a run without it.
 . "${srcdir:-.}/tests/model/programs.sh"
 train=${STDIT_TRAIN:-./stdit-train} ckpt=${CKPT_COMMAND:-./ckpt} check=./tests/report/check_trace
 job=./tests/torture/job vae=${VAE_TRAIN:-./vae-train}

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Prompts of stdit-sample: the same clips as from the features that text-encode writes, with what
-# Open-Sora appends to prompts, and bad input with one sentence each.
+# Prompts of stdit-sample: the same clips as from the features of text-encode, with Open-Sora's
+# additions to prompts; wrong input gets one sentence each.
 set -u
 
 . "${srcdir:-.}/tests/model/programs.sh"

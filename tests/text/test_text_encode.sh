@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# text-encode as a person or a script uses it: budgets, batches and files change no number, files
-# that are there are kept, and bad input gets one sentence and a non-zero exit.
+# text-encode as a user or a script runs it: budgets, batches and files change no number, existing
+# files are kept, and wrong input gets one sentence and a non-zero exit.
 set -u
 
 . "${srcdir:-.}/tests/model/programs.sh"

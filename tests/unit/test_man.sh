@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Every public call has a page, and groff finds nothing to say about the manual.
+# Every public call has a man page, and groff reports nothing about the manual.
 set -u
 srcdir=${srcdir:-.}
 [ -d man/man3 ] || exit 77
