@@ -137,7 +137,7 @@ losses "$work/whole.log" | sed -n 4,6p >"$work/a"
 losses "$work/rest.log" >"$work/b"
 cmp -s "$work/a" "$work/b" || fail "resumed: $(cat "$work/a" "$work/b")"
 cmp -s "$work/whole.state" "$work/rest.state" || fail "the state of a resumed run differs"
-refuses 1 "programs that train" "$train" $small --video "$clip" --resume "$work/state"
+refuses 1 "trained programs" "$train" $small --video "$clip" --resume "$work/state"
 on_clip $codebook --steps 3 --save-state "$work/vq.state" || fail "vq: $(cat "$work/err")"
 on_clip $codebook --resume "$work/vq.state" --save "$work/vq-rest" ||
     fail "vq, resumed: $(cat "$work/err")"
