@@ -110,9 +110,9 @@ none "stdit-sample"
 soon 1 "No such file" "$decode" $auto --load "$work/none" "$work/none" "$work/made"
 none "vae-decode"
 
-# ---- what is written ----------------------------------------------------------------------------------
+# ---- output files -------------------------------------------------------------------------------------
 
-# A run that has no step left writes what it was asked for all the same.
+# A run without remaining steps still writes the requested files.
 runs "state:" "$train" $small --steps 1 --save "$work/w" --save-state "$work/s"
 runs "weights:" "$train" $small --steps 1 --resume "$work/s" --save "$work/w2" --save-state "$work/s2"
 cmp "$work/w" "$work/w2" || fail "other weights"
@@ -138,7 +138,7 @@ for from in w piped; do
     runs "weights:" "$train" $small --load "$work/$from" --steps 1 --save "$work/from-$from"
 done
 cmp "$work/from-w" "$work/from-piped" || fail "not the same through a FIFO"
-# A log that is lost is said at once; the run goes on, saves, and says so in its status.
+# A lost log is reported at once; the run continues, saves, and reports it in its exit status.
 rm -f "$work/w2"
 if [ -c /dev/full ]; then
     refuses 1 "log /dev/full: No space left" "$train" $small --steps 3 --log /dev/full --save "$work/w2"

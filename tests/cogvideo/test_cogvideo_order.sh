@@ -7,7 +7,7 @@ set -u
 . "${srcdir:-.}/tests/model/programs.sh"
 
 models=$root/tests/cogvideo
-# Noise and timesteps are those of the file, and nothing is learned: a loss tells which sample it is.
+# Noise and timesteps come from the file, and nothing is learned: a loss identifies its sample.
 train="${COGVIDEO_TRAIN:-./cogvideo-train} --device cpu --threads 1 --model $models/5b --snr-shift 1
     --features $models/5b/step.safetensors --lr 0 --warmup 0"
 

@@ -12,7 +12,7 @@ device="--device ${CKPT_DEVICE:-cpu} --threads 1"
 clip=$models/5b/clip.safetensors
 small="$device --model $models/5b --snr-shift 1 --text $clip --frames 5 --height 48 --width 80 --steps 4"
 
-# values FILE: those of its only tensor, behind a header whose length is its first number.
+# values FILE: the values of its only tensor, after a header whose length is its first number.
 values() {
     n=$(od -An -tu8 -N8 "$1")
     od -An -v -tf4 -w4 -j $((8 + n)) "$1"

@@ -52,7 +52,7 @@ alike "--log $work/log --vram 1M" "--vram 2M --threads 2 --out $work"
 # compared before every step, with one under way, and no rank in another's way
 alike "--check-ranks 1 --steps 40 --zero 3" "--check-ranks 1 --steps 40 --zero 3"
 
-# files: what is in them counts, not where they are
+# files: their contents count, not their paths
 for i in 1 2; do
     runs "memory:" $stdit --steps 1 --seed $i --save "$work/w$i" --batch 2
     runs "memory:" $stdit --lr 1e-$i --save-state "$work/s$i" --batch 2

@@ -50,7 +50,7 @@ train() {
             exec ./tests/dist/train_ranks --ranks mpi --shard-over host'
 }
 check_training 4 3 2
-# what is wrong with the plugin is said
+# faults of the plugin are reported
 CKPT_PLUGIN_DIR=/nowhere $ranks mpi 2>"$errors"
 [ $? = 77 ] && grep -q 'no ranks over MPI: /nowhere/ckpt_mpi.so' "$errors" ||
     fail "a plugin that is not there"

@@ -41,7 +41,7 @@ runs "40 frames" "$decode" $weights "$work/odd" "$work/pictures"
 [ "$(ls "$work/pictures" | wc -l)" = 40 ] || fail "not a picture a frame"
 [ -e "$work/odd.partial" ] && fail "a partial file is left"
 
-# A plan needs the shape of a clip and no file: the same plan as that of the file.
+# A plan needs only the shape of a clip, no file: the same plan as for the file.
 for both in "$encode $work/odd.rgb" "$decode $work/odd"; do
     program=${both% *} file=${both#* }
     runs "smallest possible" "$program" $small "$file" --plan-only

@@ -126,7 +126,7 @@ refuses 1 "shape" "$train" $small --video "$clip" --spatial-widths 4,8 --load "$
 refuses 1 "step" "$train" $small --video "$clip" --lr 1e25 --clip-norm 0 --warmup 0 --save "$work/nan"
 [ -s "$work/nan" ] || fail "no weights after NaN"
 
-# ---- going on where a run ended -------------------------------------------------------------------
+# ---- resumed runs ---------------------------------------------------------------------------------
 
 # Programs of two lengths and for images, then a codebook, which moves between steps.
 on_clip $several --save-state "$work/whole.state" --log "$work/whole.log" || fail "$(cat "$work/err")"
@@ -143,7 +143,7 @@ on_clip $codebook --resume "$work/vq.state" --save "$work/vq-rest" ||
     fail "vq, resumed: $(cat "$work/err")"
 cmp -s "$work/vq" "$work/vq-rest" || fail "vq: weights or codebook of a resumed run differ"
 
-# Sizes that are no whole cells are filled up, and it is said.
+# Sizes that are not whole cells are padded, and a message says so.
 on_clip --size 15x9 --steps 2 || fail "15 x 9: $(cat "$work/err")"
 grep -q "padded to 16 x 10" "$work/out" || fail "the padding is not reported"
 

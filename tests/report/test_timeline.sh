@@ -50,7 +50,7 @@ load "$work/offloaded.html"
 grep -q "<title>selftest ok</title>" "$work/dom" || fail "offloaded: $(grep '<title>' "$work/dom")"
 grep -q 'data-waits="[1-9]' "$work/dom" || fail "offloaded: nothing waits"
 
-# A page without what it should draw must not pass.
+# A page with missing drawings must not pass.
 sed 's/c.fillRect(x, y0, 1.5, y1 - y0 + .3);//' "$work/page.html" >"$work/broken.html"
 load "$work/broken.html"
 grep -q "<title>selftest failed: no .* is drawn" "$work/dom" || fail "an empty page passed"

@@ -23,7 +23,7 @@ runs "profile: op" "$train" $small --steps 1 --profile --trace-out "$work/one.js
     --graph-out "$work/graph" --plan-out "$work/plan"
 cp "$work/out" "$work/table"
 traced "$work/one.json"
-# The table says milliseconds to three places; the order is that of the names.
+# The table has milliseconds to three places, in the order of names.
 awk '/profile: op/ { inside = 1; next } $1 == "all" { inside = 0 }
      inside { print $1, $2, $3 }' "$work/table" | sort >"$work/profile"
 sed -n 's/^ms //p' "$work/said" | sort >"$work/sums"
