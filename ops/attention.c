@@ -115,7 +115,7 @@ static int check_heads(struct ckpt_call *call)
     for (int i = 0; i < q->ndim; i++)
         if (i < q->ndim - 3 || i == q->ndim - 1)
             if (q->shape[i] != k->shape[i])
-                return ckpt_call_fail(call, "axis %d of q has size %lld, that of k %lld", i,
+                return ckpt_call_fail(call, "axis %d has size %lld in q and %lld in k", i,
                                       (long long)q->shape[i], (long long)k->shape[i]);
     if (heads != groups && (groups == 0 || heads % groups))
         return ckpt_call_fail(call, "%lld heads of q are not a multiple of %lld heads of k",

@@ -80,7 +80,7 @@ static int linear_shape(struct ckpt_call *call)
     if (x->ndim < 1 || w->ndim != 2)
         return ckpt_call_fail(call, "x must be [..., K] and w [N, K]");
     if (last_size(x) != w->shape[1])
-        return ckpt_call_fail(call, "the last axis of x has size %lld, that of w %lld",
+        return ckpt_call_fail(call, "the last axis has size %lld in x and %lld in w",
                               (long long)last_size(x), (long long)w->shape[1]);
     if (check_bias(call))
         return CKPT_ESHAPE;

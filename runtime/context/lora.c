@@ -204,8 +204,8 @@ int ckpt_lora_merge(ckpt *c)
     const struct param *coded = find_coded(c);
     if (coded)
         return error_fail(&c->error, CKPT_EINVAL,
-                          "ckpt_lora_merge: '%s' is kept in codes, which would round what is "
-                          "added: write merged weights with ckpt_save_params_merged",
+                          "ckpt_lora_merge: '%s' is kept in codes, which would round the sum: "
+                          "write merged weights with ckpt_save_params_merged",
                           coded->name);
     for (int32_t i = 0; i < ckpt_param_count(c) && !rc; i++)
         if (c->params.data[i].lora.b)

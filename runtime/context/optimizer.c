@@ -154,8 +154,8 @@ static const char *find_fault(const ckpt_optimizer *o, const struct ckpt_optimiz
     if (other == o || other->n_groups)
         return "its optimizer must be another one, without groups";
     if (has_own_step(other))
-        return "clipping, EMA and grad_dtype are those of the first optimizer: leave them out of "
-               "the other";
+        return "clipping, EMA and grad_dtype are set by the first optimizer: leave them out of the "
+               "other";
     if (!(o->lr > 0.f))
         return "with another optimizer the first needs a learning rate above 0, because the "
                "other's is relative to it";

@@ -12,7 +12,7 @@ static bool is_alive(const struct programs *ps, const struct ckpt_program *progr
     return p != NULL;
 }
 
-/* "writing blocks.3.weight (exp_avg) behind adamw in blocks.3" */
+/* "writing blocks.3.weight (exp_avg) after adamw in blocks.3" */
 static void name_io(const struct programs *ps, const struct device_io *io, char *dst, size_t size)
 {
     const struct ckpt_program *p = io->owner;
@@ -25,7 +25,7 @@ static void name_io(const struct programs *ps, const struct device_io *io, char 
     const struct plan_step *at = &p->plan->steps[write ? k->after : k->before % p->plan->n_steps];
     const char *name = p->graph->storages[p->plan->residences[k->from].storage].name;
     snprintf(dst, size, "%s %.200s %s %.200s", write ? "writing" : "reading",
-             name ? name : "a storage", write ? "behind" : "for", p->graph->ops[at->op].name);
+             name ? name : "a storage", write ? "after" : "for", p->graph->ops[at->op].name);
 }
 
 /* Failed kernels are known by op number only: it is p's unless other programs have steps in

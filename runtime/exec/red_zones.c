@@ -116,7 +116,7 @@ static int check(const struct zones *z)
             continue;
         if (c->from)
             snprintf(what, sizeof what, "output %d", c->out);
-        return error_set(CKPT_EINVAL, "its kernel wrote %s %s", below ? "before" : "behind", what);
+        return error_set(CKPT_EINVAL, "its kernel wrote %s %s", below ? "before" : "after", what);
     }
     return 0;
 }

@@ -216,8 +216,8 @@ static float read_loss(const struct ckpt_program *p, int slot)
         return NAN;
     const float *loss = (const float *)p->fetches[p->loss].data[slot];
     if (program_is_shared(p)) /* the update fetched the sum over all ranks */
-        return without_nan_sign((float)((double)loss[0] / p->tape->n_micro /
-                                        p->programs->ranks->sharing.ranks));
+        return without_nan_sign(
+            (float)((double)loss[0] / p->tape->n_micro / p->programs->ranks->sharing.ranks));
     for (int32_t m = 0; m < p->tape->n_micro; m++)
         sum += loss[m];
     return without_nan_sign((float)(sum / p->tape->n_micro));
@@ -266,7 +266,7 @@ static int report_nan(struct ckpt_program *p, int slot, float loss)
         return rc;
     return error_fail(p->programs->error, CKPT_ENAN,
                       "step %lld: loss %g, gradient norm %g; the first value that is not finite "
-                      "comes from %s; the weights are those of the step before",
+                      "comes from %s; the weights of the step before are kept",
                       (long long)(p->before + p->steps) + 1, (double)loss, p->grad_norm, where);
 }
 
@@ -289,7 +289,7 @@ static int report_bad_index(struct ckpt_program *p, const struct index_report *r
                       (long long)(p->before + p->steps) + 1, name, micro,
                       (int)(int32_t)(uint32_t)report->first, (long long)(report->first >> 32),
                       (long long)report->size,
-                      p->trains ? "; the weights are those of the step before" : "");
+                      p->trains ? "; the weights of the step before are kept" : "");
 }
 
 static const struct param *find_broken(struct programs *ps)

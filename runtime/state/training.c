@@ -73,7 +73,7 @@ static int state_open(struct state *s, ckpt *c, const char *path)
     s->items = calloc((size_t)ckpt_param_count(c) * KINDS + 1, sizeof *s->items);
     s->program = calloc((size_t)s->n_programs + 1, sizeof *s->program);
     if (!s->items || !s->program)
-        return error_fail(&c->error, CKPT_ENOMEM, "%s: no memory to list what it holds", path);
+        return error_fail(&c->error, CKPT_ENOMEM, "%s: no memory to list its contents", path);
     list_items(s);
     programs_get_counts(&c->programs, s->program);
     return check_idle(s);

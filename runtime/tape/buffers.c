@@ -19,8 +19,7 @@ static int32_t buffer_of(ckpt_tape *t, ckpt_tensor buffer)
     const struct param *p = t->error.code ? NULL : params_at(ps, buffer);
     if (!p)
         tape_fail(t, CKPT_EINVAL,
-                  "update_buffer: what is updated must be a parameter of this "
-                  "context");
+                  "update_buffer: the updated tensor must be a parameter of this context");
     else if (p->trainable)
         tape_fail(t, CKPT_EINVAL,
                   "update_buffer: '%s' is trained by the optimizer; a buffer is made with "

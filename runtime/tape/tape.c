@@ -233,11 +233,11 @@ ckpt_tensor tape_resolve(ckpt_tape *t, ckpt_tensor x)
     uint32_t owner = x.id > 0 ? t->owner : t->env.params->owner;
     int64_t param = -(int64_t)x.id - 1;
     if (x.owner && x.owner != owner)
-        tape_fail(t, CKPT_EINVAL,
-                  x.id > 0
-                      ? "a tensor of another tape: a recorder may use what it recorded itself, "
-                        "and parameters"
-                      : "a parameter of another context");
+        tape_fail(
+            t, CKPT_EINVAL,
+            x.id > 0
+                ? "a tensor of another tape: a recorder may use its own tensors, and parameters"
+                : "a parameter of another context");
     else if (x.id > 0 && x.id < t->n_tensors)
         return tape_handle(t, x.id);
     else if (x.id < 0 && param < t->n_params)

@@ -3,9 +3,9 @@
 # The price of small state: a small GPT on this project's pages and a small STDiT on the clip of the
 # demo learn for 2,000 steps with --state fp32, bf16 and 8bit from the same seed, and fp32 and 8bit
 # from further seeds.  A row has the mean loss of the last 100 steps and of the last 250.  What a
-# dtype costs is to be seen beside what a seed costs.  Then the error of one update against fp64.
+# dtype costs must be compared with the effect of a seed.  Then the error of one update against fp64.
 #
-# usage: bench-state.sh [STEPS]; SEEDS has the seeds, the first of them is that of bf16 too.
+# usage: bench-state.sh [STEPS]; SEEDS has the seeds; the first is also used for bf16.
 set -eu
 
 steps=${1:-2000}

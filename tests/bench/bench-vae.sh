@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # The video autoencoder of Open-Sora 1.2 on one GPU: encoding and decoding chunks of 17 frames of
-# 720 x 1280 under a few budgets.  The time of a chunk is the mean of those behind the first, with
+# 720 x 1280 under a few budgets.  The time of a chunk is the mean after the first one, with
 # all that reads and writes them; "wait" is the share that the host waited for the device.  Where
 # PEER names a command that takes "--decode 1 --frames 17 --size 720x1280" and prints {"ms": ...}
 # it runs first.

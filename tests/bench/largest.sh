@@ -15,7 +15,7 @@ vram=${VRAM:-139G} host=${HOST:-100G} nvme=${NVME:-2T}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# plans WIDTH DEPTH OPTION...: whether it does; what it prints is in $work/out.
+# plans WIDTH DEPTH OPTION...: whether it does; its output is in $work/out.
 plans() {
     width=$1 depth=$2
     shift 2

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The ckpt command from outside: a recorded graph is planned, swept, explained and drawn, plans are
-# the same bytes every time, ops are timed alone, and wrong input gets one sentence and the right
-# exit status.
+# The ckpt command from outside: a recorded graph is planned, swept, explained and drawn; plans have
+# the same bytes every time; ops are timed alone; wrong input gets one sentence and the right exit
+# status.
 set -eu
 
 ckpt=${CKPT_COMMAND:-./ckpt}
@@ -31,7 +31,7 @@ run() {
 }
 
 # refuse STATUS PATTERN COMMAND...: one sentence that fits the pattern, and nothing else; where no
-# plan fits there are three lines: what is needed, what to try, what else would help.
+# plan fits there are three lines: the needed memory, a suggestion, and an alternative.
 refuse() {
     expected=$1
     pattern=$2
@@ -107,7 +107,7 @@ sed 's/"process": [0-9]*/"process": 2000000/; s/"memory": [0-9]*/"memory": 56000
     "$machines/rtx4090.json" >card.json
 run 0 "$ckpt" plan --graph mlp.graph --machine ./card.json --vram none --sweep --points 5
 ! grep -q "does not fit" out || fail "--vram none and a sweep: $(cat out)"
-# A refusal names no budget that this card has not; what it adds takes the time that is said.
+# A refusal names no budget above the card's memory; the suggestion has the predicted time.
 sed 's/"memory": [0-9]*/"memory": 4500000/' card.json >small-card.json
 refuse 1 "no --vram is enough: RTX 4090" "$ckpt" plan --graph mlp.graph --machine ./small-card.json --vram 2500000
 ! grep -q -- "--vram [0-9]" err || fail "a budget that the card has not: $(cat err)"

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What the programs are asked to write is written, or they say before the run that it will not be:
-# unwritable names, one file asked for twice, files that a run has nothing for; what a killed run
-# left is swept up; FIFOs and devices as inputs do not hang.
+# Programs write all requested files, or refuse before the run: unwritable names, one file requested
+# twice, files for which a run has no data.  Temporary files of a killed run are removed;  FIFOs and
+# devices as inputs do not block.
 . "${srcdir:-.}/tests/model/programs.sh"
 train=${STDIT_TRAIN:-./stdit-train} sample=${STDIT_SAMPLE:-./stdit-sample}
 lm=${LM_TRAIN:-./lm-train} vae=${VAE_TRAIN:-./vae-train} encode=${VAE_ENCODE:-./vae-encode} decode=${VAE_DECODE:-./vae-decode}
@@ -121,9 +121,9 @@ none "vae-decode"
 (ulimit -f 8 && refuses 1 "cannot be written" "$lm" $words --steps 1 --save-hf "$work/made"; exit $failures) || failures=1
 none "lm-train, a full disk"
 
-# ---- what is written ----------------------------------------------------------------------------------
+# ---- output files -------------------------------------------------------------------------------------
 
-# A run that has no step left writes what it was asked for all the same.
+# A run without remaining steps still writes the requested files.
 runs "state:" "$train" $small --steps 1 --save "$work/w" --save-state "$work/s"
 runs "weights:" "$train" $small --steps 1 --resume "$work/s" --save "$work/w2" --save-state "$work/s2"
 cmp "$work/w" "$work/w2" || fail "other weights"
@@ -149,7 +149,7 @@ for from in w piped; do
     runs "weights:" "$train" $small --load "$work/$from" --steps 1 --save "$work/from-$from"
 done
 cmp "$work/from-w" "$work/from-piped" || fail "not the same through a FIFO"
-# A log that is lost is said at once; the run goes on, saves, and says so in its status.
+# A lost log is reported at once; the run continues, saves, and reports it in its exit status.
 rm -f "$work/w2"
 if [ -c /dev/full ]; then
     refuses 1 "log /dev/full: No space left" "$train" $small --steps 3 --log /dev/full --save "$work/w2"

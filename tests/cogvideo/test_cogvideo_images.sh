@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# --images and --image-drop of cogvideo-train: pictures that are noised and encoded at each step are
-# the same under every budget, for any number of ranks and for a run that goes on; each line of the
-# data has its own; a dropped one leaves no trace; wrong input.
+# --images and --image-drop of cogvideo-train: pictures noised and encoded in each step are the same
+# under every budget, for any number of ranks and after a resume; each line of the data has its own
+# picture; a dropped picture has no influence; wrong input.
 set -u
 
 . "${srcdir:-.}/tests/model/programs.sh"

@@ -1,13 +1,13 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The order in which cogvideo-train takes its samples: every one once an epoch, another order each
-# epoch, drawn by the seed; the same for any number of ranks; a run goes on in the middle of one.
+# The order of samples in cogvideo-train: each sample once per epoch, in a new order each epoch,
+# drawn from the seed; the same for any number of ranks; a run resumes in the middle of an epoch.
 set -u
 
 . "${srcdir:-.}/tests/model/programs.sh"
 
 models=$root/tests/cogvideo
-# Noise and timesteps are those of the file, and nothing is learned: a loss tells which sample it is.
+# Noise and timesteps come from the file, and nothing is learned: a loss identifies its sample.
 train="${COGVIDEO_TRAIN:-./cogvideo-train} --device cpu --threads 1 --model $models/5b --snr-shift 1
     --features $models/5b/step.safetensors --lr 0 --warmup 0"
 

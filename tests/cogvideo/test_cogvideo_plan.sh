@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Plans of CogVideoX-5B with adapters where not everything between its 42 blocks has room: recompute
-# grows with what is missing.  All that is kept there fits below 10G.  With a tenth of it gone a few
-# blocks are computed once more, and with half gone half of them; a search that frees each storage
-# once makes nearly all of them once more already at 9.9G.
+# Plans of CogVideoX-5B with adapters when the tensors between its 42 blocks do not all fit:
+# recompute grows with the missing memory.  Everything fits below 10G.  With a tenth less a few
+# blocks are recomputed, and with half of it half of the blocks; a search that frees each storage
+# once would already recompute nearly all of them at 9.9G.
 set -u
 
 . "${srcdir:-.}/tests/model/programs.sh"

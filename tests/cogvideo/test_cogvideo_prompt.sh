@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# cogvideo-sample, and cogvideo-train between its steps, from prompts to videos: the bytes of text-encode, cogvideo-sample and
-# cogvideo-decode one after the other, under every budget, refused before the first stage where a
-# later one does not fit, and bad input with one sentence each.
+# cogvideo-sample, and cogvideo-train between its steps, from prompts to videos: the bytes of
+# text-encode, cogvideo-sample and cogvideo-decode in sequence, under every budget; a budget too
+# small for a later stage is refused before the first; wrong input gets one sentence each.
 set -u
 
 . "${srcdir:-.}/tests/model/programs.sh"

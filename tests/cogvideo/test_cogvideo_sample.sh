@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# cogvideo-sample: latents as diffusers draws them in float64, the same bits under every budget,
-# every solver and guidance, adapters, wrong input.
+# cogvideo-sample: latents match diffusers in float64, with the same bits under every budget; every
+# solver and guidance, adapters, wrong input.
 set -u
 
 . "${srcdir:-.}/tests/model/programs.sh"
@@ -12,7 +12,7 @@ device="--device ${CKPT_DEVICE:-cpu} --threads 1"
 clip=$models/5b/clip.safetensors
 small="$device --model $models/5b --snr-shift 1 --text $clip --frames 5 --height 48 --width 80 --steps 4"
 
-# values FILE: those of its only tensor, behind a header whose length is its first number.
+# values FILE: the values of its only tensor, after a header whose length is its first number.
 values() {
     n=$(od -An -tu8 -N8 "$1")
     od -An -v -tf4 -w4 -j $((8 + n)) "$1"

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# cogvideo-train as a person or a script uses it: the step of diffusers in float64, all weights and
-# adapters; the budget changes no number; adapters go out, come back and are merged, also above
-# weights in codes; a run goes on where another ended; two ranks; videos and prompts that were encoded before; wrong input.
+# cogvideo-train as a user or a script runs it: the step of diffusers in float64, for all weights
+# and for adapters; the budget changes no number; adapters are saved, loaded and merged, also above
+# weights in codes; a run resumes; two ranks; encoded videos and prompts; wrong input.
 set -u
 
 . "${srcdir:-.}/tests/model/programs.sh"

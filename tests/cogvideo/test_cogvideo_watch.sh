@@ -1,8 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# --sample-every of cogvideo-train: clips between steps change no bit of the training and no byte of
-# its memory, are what cogvideo-sample samples from the same weights, and end with a run that is
-# stopped.
+# --sample-every of cogvideo-train: sampling between steps changes no bit and no memory of the
+# training; the clips equal those of cogvideo-sample from the same weights; a stop ends sampling.
 set -u
 
 . "${srcdir:-.}/tests/model/programs.sh"

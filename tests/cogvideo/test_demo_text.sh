@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# `make demo-text`, smaller: each of four prompts draws the clip that was learned with it, nearer
-# than the three others; a picture shows it; clips of other prompts are told apart.
+# `make demo-text`, smaller: each of four prompts samples the clip that was trained with it, nearer
+# than the three others; a picture shows it; clips of other prompts are recognized as such.
 set -u
 
 . "${srcdir:-.}/tests/model/programs.sh"

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# cogvideo-encode and cogvideo-decode as a person or a script uses them: a clip goes there and back,
-# a budget changes no byte, and bad input gets one sentence and a status that is not 0.
+# cogvideo-encode and cogvideo-decode as a user or a script runs them: a clip is encoded and
+# decoded, a budget changes no byte, and wrong input gets one sentence and a status that is not 0.
 set -u
 
 . "${srcdir:-.}/tests/model/programs.sh"

@@ -11,7 +11,7 @@ fail() {
     failed=1
 }
 
-# The results of N ranks are those of N threads, bit for bit.
+# N ranks give the results of N threads, bit for bit.
 check_digest() {
     expected=$($ranks threads "$1")
     got=$(launch "$1" 2>"$errors")

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Ranks that were started with other options, or load other files, are refused before the first
-# step, by all, with a sentence that says who differs and in what; the old weights stay.
+# Ranks started with other options or files are refused by all ranks before the first step, with a
+# sentence that names the rank and the difference; old weights are kept.
 . "${srcdir:-.}/tests/model/programs.sh"
 both="--device cpu --threads 1 --comm-deadline 20"
 stdit="${STDIT_TRAIN:-./stdit-train} $both --latent 2x4x4 --hidden 16 --heads 2 --depth 1
@@ -52,7 +52,7 @@ alike "--log $work/log --vram 1M" "--vram 2M --threads 2 --out $work"
 # compared before every step, with one under way, and no rank in another's way
 alike "--check-ranks 1 --steps 40 --zero 3" "--check-ranks 1 --steps 40 --zero 3"
 
-# files: what is in them counts, not where they are
+# files: their contents count, not their paths
 for i in 1 2; do
     runs "memory:" $stdit --steps 1 --seed $i --save "$work/w$i" --batch 2
     runs "memory:" $stdit --lr 1e-$i --save-state "$work/s$i" --batch 2

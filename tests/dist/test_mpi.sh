@@ -1,7 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Ranks that mpirun starts: results and faults.  Skipped where MPI is not there, or does not start
-# a process at all.
+# Ranks started by mpirun: results and faults.  Skipped if MPI is missing or cannot start a process.
 . "${srcdir:-.}/tests/dist/ranks.sh"
 
 CKPT_PLUGIN_DIR=$PWD/.libs
@@ -51,7 +50,7 @@ train() {
             exec ./tests/dist/train_ranks --ranks mpi --shard-over host'
 }
 check_training 4 3 2
-# what is wrong with the plugin is said
+# faults of the plugin are reported
 CKPT_PLUGIN_DIR=/nowhere $ranks mpi 2>"$errors"
 [ $? = 77 ] && grep -q 'no ranks over MPI: /nowhere/ckpt_mpi.so' "$errors" ||
     fail "a plugin that is not there"

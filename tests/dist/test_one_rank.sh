@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# --ranks with one rank: it trains, with the bits of a run without --ranks; and what the environment
-# says of ranks is taken as a whole or refused, by every program.
+# --ranks with one rank: it trains with the bits of a run without --ranks; and the variables of the
+# environment about ranks are used together or refused, by every program.
 . "${srcdir:-.}/tests/model/programs.sh"
 unset RANK WORLD_SIZE SLURM_PROCID SLURM_NTASKS PMI_RANK PMI_SIZE
 both="--device cpu --threads 1"

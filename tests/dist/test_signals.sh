@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Signals: a training ends behind a step with its state saved, on all ranks, or saves and goes on;
-# what a write may raise is a sentence.
+# Signals: training ends after a step with its state saved, on all ranks, or saves and continues;
+# signals of failed writes become a sentence.
 . "${srcdir:-.}/tests/model/programs.sh"
 unset RANK WORLD_SIZE
 both="--device cpu --threads 1"

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Ranks as processes that meet by themselves: results and faults.
+# Ranks as processes that connect themselves: results and faults.
 . "${srcdir:-.}/tests/dist/ranks.sh"
 
 launch() {
@@ -12,7 +12,7 @@ launch() {
 for n in 1 2 3 4; do
     check_digest $n
 done
-# what an ended job left behind is not this job
+# files left by an ended job are not accepted
 printf 'libckpt rendezvous 1\naddress 127.0.0.1 9\njob another\nsecret none\n' >"$errors.meet"
 chmod 600 "$errors.meet"
 check_digest 2
@@ -31,10 +31,10 @@ check_fault stop 2 'rank 1 did not reach .*of step 0 within 3 s'
 check_fault kill 2 'rank 1 is gone at .*of step 0'
 check_fault plan 3 'rank 1 started with another plan than rank 0'
 check_fault absent 2 'rank 1 of 3 did not reach file:.* within 3 s'
-# who comes when rank 0 has left already does not hear why
+# a rank that connects after rank 0 has left does not learn the reason
 late='rank [12] did not find rank 0'
 check_fault size 2 "rank 1 (.*) was started as one of 4, rank 0 as one of 3\\|$late"
-check_fault twice 2 "two processes say they are rank 2: .* and \\|$late"
+check_fault twice 2 "two processes are started as rank 2: .* and \\|$late"
 
 train() {
     for r in 3 2 1 0; do

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The trainers on two ranks: they see the samples that one rank would see with twice the batch, so
-# the losses are its; rank 0 alone speaks; a run that goes on after a save gives the same bits.
+# The trainers on two ranks: they see the samples of one rank with twice the batch, so the losses
+# are equal; only rank 0 prints; a resumed run gives the same bits.
 . "${srcdir:-.}/tests/model/programs.sh"
 both="--device cpu --threads 1 --warmup 2"
 stdit="${STDIT_TRAIN:-./stdit-train} $both --latent 3x4x6 --hidden 16 --heads 2 --depth 1
@@ -74,7 +74,7 @@ losses "$work/volume3" >"$work/b"
 cmp -s "$work/a" "$work/b" || fail "volume-train in two parts: $(paste "$work/a" "$work/b")"
 [ -s "$work/weights" ] || fail "no weights from two ranks"
 
-# one rank is interrupted: both stop behind the same step and save, and go on from there
+# one rank is interrupted: both stop after the same step and save, and resume from there
 long="$stdit --sample-steps 0 --steps 100000 --batch 1 --save-state $work/stopped --ranks file:$work/meet"
 RANK=1 WORLD_SIZE=2 $long --log "$work/long" >"$work/long.1.out" 2>&1 &
 interrupted=$!
@@ -98,7 +98,7 @@ two rest $stdit --sample-steps 0 --steps $((ran + 2)) --batch 1 --log "$work/gon
     --resume "$work/stopped"
 [ "$(losses "$work/gone" | grep -c .)" = 2 ] || fail "after $ran steps: $(cat "$work/gone")"
 
-# what is for one alone is refused by all
+# options for one rank only are refused by all
 RANK=1 WORLD_SIZE=2 timeout 100 $vae --quantizer vq --ranks "file:$work/meet" 2>"$work/vq.1" &
 refuses 1 "rank 0: --quantizer vq is for one rank alone" env RANK=0 WORLD_SIZE=2 $vae \
     --quantizer vq --ranks "file:$work/meet"

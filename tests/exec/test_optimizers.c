@@ -477,7 +477,7 @@ static void test_sentences(void **state)
     expect_sentence(no_pattern, "it needs a pattern");
     expect_sentence(bad_factor, "lr_factor must be finite");
     expect_sentence(bad_range, "min_ndim must be");
-    expect_sentence(clips_twice, "clipping, EMA and grad_dtype are those of the first");
+    expect_sentence(clips_twice, "clipping, EMA and grad_dtype are set by the first");
 }
 
 /* An optimizer refuses the state of another kind. */

@@ -97,7 +97,7 @@ static void test_red_zones(void **state)
     expect_wild(BEHIND, "its kernel wrote after output 0");
     expect_wild(BEFORE, "its kernel wrote before output 0");
     expect_wild(BEHIND_SECOND, "its kernel wrote after output 1");
-    expect_wild(BEHIND_SCRATCH, "its kernel wrote behind its workspace");
+    expect_wild(BEHIND_SCRATCH, "its kernel wrote after its workspace");
 }
 
 /* ---- an op whose kernel fails ----------------------------------------------------------------*/

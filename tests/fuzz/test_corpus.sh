@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The fuzz targets on their committed corpora, every file a fuzzer begins with and every finding, and
-# on the same files damaged in FUZZ_SEEDS ways each, always the same.
+# The fuzz targets on their committed corpora, all initial files and all findings, and on the same
+# files damaged in FUZZ_SEEDS reproducible ways each.
 srcdir=${srcdir:-.}
 tests=$srcdir/tests
 readers=$tests/fuzz/corpus/readers

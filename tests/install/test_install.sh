@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Installed below a DESTDIR, the examples build and run against the library, with gcc and with clang;
-# moved elsewhere, CMake and pkg-config still find it; uninstalled, nothing is left.
+# After an install below a DESTDIR, the examples build and run against the library, with gcc and
+# with clang; after a move, CMake and pkg-config still find it; after an uninstall, nothing is left.
 set -eu
 srcdir=${srcdir:-.}
 work=$(pwd)/installcheck-work

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# stdit-train --buckets with batches that the table leaves open: chosen by plans, under budgets, with tiers, by
-# several ranks; states keep them; and bad input with one sentence each.
+# stdit-train --buckets with batches left open by the table: they are chosen by plans, under
+# budgets, with tiers, by several ranks; states keep them; wrong input gets one sentence each.
 set -u
 
 . "${srcdir:-.}/tests/model/programs.sh"
@@ -38,9 +38,9 @@ awk 'BEGIN {
 }' >"$work/clips.csv"
 data="$model --buckets $work/table.json --latent $work/clips.csv"
 
-# ---- what is chosen -----------------------------------------------------------------------------------
+# ---- chosen batches -----------------------------------------------------------------------------------
 
-# By default no step takes longer than that of the slowest bucket whose batch is given.
+# By default no step takes longer than the slowest bucket with a given batch.
 runs "chosen by plans" "$train" $data --plan-only
 base=$(sed -n 's/.*at most \([0-9.]*\) ms/\1/p' "$work/out")
 [ "$(batches | wc -l)" = 4 ] || fail "chosen: $(batches)"
@@ -110,7 +110,7 @@ fixed="$model --buckets $work/fixed.json --latent $work/clips.csv"
 runs "state" "$train" $fixed --steps 2 --save-state "$work/state3"
 refuses 1 "leaves them open now" "$train" $fixed --batch auto --steps 4 --resume "$work/state3"
 
-# All ranks choose the same, and a state goes on with them on one rank.
+# All ranks choose the same batches, and a state resumes with them on one rank.
 two() {
     rm -f "$work/meet"
     for rank in 0 1; do

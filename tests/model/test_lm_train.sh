@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# lm-train and lm-sample as a person or a script uses them: the budget changes no number, weights
-# come back from Hugging Face's files, a run goes on where another ended, and bad input gets one
-# sentence and a non-zero exit.
+# lm-train and lm-sample as a user or a script runs them: the budget changes no number, weights are
+# read back from Hugging Face's files, a run resumes, and wrong input gets one sentence and a
+# non-zero exit.
 set -u
 
 . "${srcdir:-.}/tests/model/programs.sh"
@@ -22,7 +22,7 @@ losses() {
     sed -n 's/^{"step": \([0-9]*\), "loss": \([^,]*\), "grad_norm": \([^,]*\),.*/\1 \2 \3/p' "$1"
 }
 
-# same NAME: the losses and weights of that run are those of the one without a budget.
+# same NAME: that run has the losses and weights of the run without a budget.
 same() {
     losses "$work/free.log" >"$work/a"
     losses "$work/$1.log" >"$work/b"
@@ -97,7 +97,7 @@ refuses 1 "are missing" "$train" --model "$models/gpt2" --load "$models/llama" -
 refuses 1 "shape" "$train" --model "$models/gpt2" --load "$models/gpt2" --data "$book" \
     --vocabulary 256 --length 12
 
-# ---- other data, and going on where a run ended ----------------------------------------------------
+# ---- other data, and resumed runs ------------------------------------------------------------------
 
 on_text --val "$root/doc/tour.md" --val-every 2 --steps 8 --log "$work/whole.log" --save "$work/whole" \
     --save-state "$work/whole.state" || fail "--val: $(cat "$work/err")"
@@ -136,7 +136,7 @@ refuses 1 "ckpt.state bf16, this run has fp32; --resume-changed continues" "$tra
 runs "changed: state was bf16, is fp32" "$train" $small --data "$book" --dtype bf16 --optimizer muon \
     --ema-decay 0.9 --resume "$work/state" --resume-changed
 
-# A loss of weights alone; it is that of the end of the run.
+# The loss of weights alone equals the loss at the end of the run.
 on_text --load "$work/whole" --steps 0 --val "$root/doc/tour.md" || fail "--steps 0: $(cat "$work/err")"
 [ "$(sed -n 's/^validation loss //p' "$work/out")" = \
     "$(sed -n 's/^{"validation_step": 8, "validation_loss": \([0-9.]*\),.*/\1/p' "$work/whole.log" |
@@ -160,7 +160,7 @@ runs "" "$sample" --load "$models/qwen2" --prompt "
 refuses 2 "load" "$sample"
 refuses 1 "token 97, and the model has 48" "$sample" --load "$models/qwen2" --prompt a
 
-# A signal ends what is looked at between two steps, too: a long text, a long measurement.
+# A signal also ends work between two steps: a long text, a long measurement.
 for look in "--sample-every 1 --sample-tokens 900000000" "--val $book --val-every 1 --val-batches 100000 --length 1"; do
     rm -f "$work/stop.log" "$work/stop.state"
     timeout -k 1 60 "$train" $small --data "$book" --steps 100000 $look --log "$work/stop.log" \

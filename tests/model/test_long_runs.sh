@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Runs that go on for days: saves side by side, by steps and by the clock; a limit of time; the same
-# command line again, after its end, a kill or a damaged save; ranks, tiers, buckets; wrong input.
+# Runs of days: several saves, by steps and by the clock; a time limit; the same command line again
+# after its end, a kill or a damaged save; ranks, tiers, buckets; wrong input.
 . "${srcdir:-.}/tests/model/programs.sh"
 unset RANK WORLD_SIZE
 both="--device cpu --threads 1 --batch 1"
@@ -24,7 +24,7 @@ has() {
     ls "$work" | grep -q "^$1.*tmp" && fail "$1: a file that was not finished: $(ls "$work")"
 }
 
-# cut FILE: its last bytes, and so those of the save it is.
+# cut FILE: removes its last bytes, which are also those of its hard links.
 cut_end() {
     truncate -s -10 "$1"
 }
@@ -197,9 +197,9 @@ refuses 1 "one-00000099 is of a later step" $stdit --save-state "$work/one" --ke
     --resume auto
 [ -s "$work/one-00000099" ] || fail "a save of another run was removed"
 rm "$work/one-00000099"
-# other options are refused as with any state, not passed over
+# other options are refused as with any state, not ignored
 refuses 1 "seed" $stdit --save-state "$work/one" --resume auto --seed 7 --steps 20
-# the first weights are those of --load, later ones those of the save
+# the first weights come from --load, later ones from the save
 runs "weights" $stdit --steps 1 --save "$work/weights"
 runs "starting at step 0" $stdit --load "$work/weights" --save-state "$work/loaded" --resume auto --steps 1
 runs "after 1 steps" $stdit --load "$work/weights" --save-state "$work/loaded" --resume auto --steps 2

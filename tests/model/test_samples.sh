@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# --sample-every of stdit-train: samples between steps change no bit of the training and no byte of
-# its memory, are those that a run which ends there draws, and end with a run that is stopped.
+# --sample-every of stdit-train: samples between steps change no bit and no memory of the training,
+# equal those of a run that ends there, and a stop ends sampling.
 set -u
 
 . "${srcdir:-.}/tests/model/programs.sh"
@@ -68,7 +68,7 @@ draw sums --steps 5 --micro-batch 1 --sample-every 2
 draw sums0 --steps 5 --micro-batch 1
 same sums sums0 "accumulation: samples changed the training"
 
-# Goes on at a step of samples: they are there already, those to come are the same.
+# Resumes at a step with samples: they exist already, and later ones are the same.
 draw first --steps 2 --sample-every 2 --sample-ema --save-state "$work/state"
 draw rest --steps 5 --sample-every 2 --sample-ema --resume "$work/state"
 same plain rest "resume: samples changed the training"
@@ -90,7 +90,7 @@ done
 same ranks "ranks--sample-every 2 --sample-ema" "ranks: $(tail -n 2 "$work/err.0")"
 [ -s "$work/ranks/step-00000002.png" ] || fail "ranks: no samples"
 
-# A signal while it samples, which would take hours: the state is that of the step before.
+# A signal while it samples, which would take hours: the state is of the previous step.
 $train --steps 2 --sample-every 1 --sample-ema --sample-steps 1000000 --out "$work/s" \
     --log "$work/s.log" --save "$work/s.w" --save-ema "$work/s.e" >"$work/s.out" 2>&1 &
 pid=$!

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# stdit-train --buckets: clips of several sizes and lengths in one run, random ones and videos; budgets,
-# tiers, ranks, states, and bad input with one sentence each.
+# stdit-train --buckets: clips of several sizes and lengths in one run, random ones and videos;
+# budgets, tiers, ranks, states; wrong input gets one sentence each.
 set -u
 
 . "${srcdir:-.}/tests/model/programs.sh"
@@ -14,7 +14,7 @@ steps() {
     sed -n 's/.*"step": \([0-9]*\), "loss": \([^,]*\),.*"bucket": "\([^"]*\)".*/\1 \3 \2/p' "$1"
 }
 
-# The bytes of the arena behind each step of a log.
+# The bytes of the arena after each step of a log.
 arenas() {
     sed -n 's/.*"step": .*"arena_bytes": \([0-9]*\),.*/\1/p' "$1" | sort -u
 }
@@ -41,7 +41,7 @@ runs "buckets in one arena" "$train" $data --steps 24 --log "$work/log" --save "
 [ "$(arenas "$work/log" | wc -l)" = 1 ] || fail "the arena grows: $(arenas "$work/log")"
 
 # The same bits under the least budget, with tiers, and from a state in the middle.
-# (One bucket after the other says what it needs.)
+# (Buckets report their memory one after the other.)
 refuses 1 "bucket 144p.*needs at least" "$train" $data --steps 1 --vram 1M
 least=$(needed)
 until "$train" $data --steps 24 --vram "$least" --log "$work/tight" --save "$work/w2" --save-ema "$work/e2" \
@@ -64,7 +64,7 @@ runs "after 11 steps" "$train" $data --steps 24 --resume "$work/state" --log "$w
 cmp -s "$work/w" "$work/w2" && cmp -s "$work/e" "$work/e2" || fail "resumed: other weights"
 [ "$(steps "$work/log" | tail -n 13)" = "$(steps "$work/rest")" ] || fail "resumed: other steps"
 
-# All ranks take one bucket; a state goes on with another number of them.
+# All ranks take the same bucket; a state resumes with another number of ranks.
 # two ARGUMENT...: by two ranks, which log to two and two.1.
 two() {
     rm -f "$work/two" "$work/two.1" "$work/meet"

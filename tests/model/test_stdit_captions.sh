@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# stdit-train --text-encoder: captions of videos encoded before the first step, with the bits of
-# features that text-encode makes, in host memory and in files, by ranks, in buckets, resumed.
+# stdit-train --text-encoder: captions of videos are encoded before the first step, with the bits of
+# text-encode, in host memory and in files, by ranks, in buckets, resumed.
 set -u
 
 . "${srcdir:-.}/tests/model/programs.sh"

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The loader of stdit-train: the same bits with any number of threads, any memory, several ranks, a
-# signal and a state in the middle; videos that cannot be read are named and counted.
+# The loader of stdit-train: the same bits with any number of threads, any memory, several ranks,
+# and a signal and a state in the middle; unreadable videos are named and counted.
 set -u
 
 . "${srcdir:-.}/tests/model/programs.sh"

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Sampling with frames that are given against a float64 reference of Open-Sora 1.2's loop: two clips,
-# guidance, frames that stay, frames that are noised at two times.  1e-5 of the latents in fp32.
+# Sampling with given frames against a float64 reference of Open-Sora 1.2's loop: two clips,
+# guidance, frames that stay, frames noised at two times. 1e-5 of the latents in fp32.
 set -eu
 
 . "${srcdir:-.}/tests/model/programs.sh"

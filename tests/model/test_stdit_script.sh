@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What stdit-sample is given of clips: frames of references, noise, segments that follow each other;
-# against a float64 reference of Open-Sora 1.2's loop, and the same bits under any budget.
+# Inputs of stdit-sample: given frames of references, noise, consecutive segments; against a float64
+# reference of Open-Sora 1.2's loop, with the same bits under any budget.
 set -u
 
 . "${srcdir:-.}/tests/model/programs.sh"

@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# stdit-train as a person or a script uses it: the budget changes no number, saved weights come back,
-# interrupted and failing runs lose nothing, and bad input gets one sentence and a non-zero exit.
+# stdit-train as a user or a script runs it: the budget changes no number, saved weights are read
+# back, interrupted and failing runs lose nothing, and wrong input gets one sentence and a non-zero
+# exit.
 set -u
 
 . "${srcdir:-.}/tests/model/programs.sh"
@@ -87,7 +88,7 @@ wait $pid || fail "an interrupted run failed: $(cat "$work/err")"
 grep -q "stopped after" "$work/out" || fail "an interrupted run does not say so"
 on_clip --load "$work/stopped" --steps 0 || fail "weights of an interrupted run do not load"
 
-# ---- going on where a run ended -------------------------------------------------------------------
+# ---- resumed runs ---------------------------------------------------------------------------------
 
 # resumed LOG FIRST LAST: as the same steps of the run that was never interrupted.
 resumed() {
@@ -124,7 +125,7 @@ kill -KILL $pid
 wait $pid 2>/dev/null
 on_clip --resume "$work/killed" --steps 0 || fail "a killed run: $(cat "$work/err")"
 
-# Interrupted: the state is that of the step it stopped behind.
+# Interrupted: the state is of the step after which it stopped.
 "$train" $small --video "$clip" --steps 1000000 --save-state "$work/stopped.state" \
     --log "$work/on.log" >"$work/out" 2>"$work/err" &
 pid=$!

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# From clip to clip as a person does it: an autoencoder, stdit-train --video-dir on what it encodes,
-# stdit-sample on what that learned; budgets, and bad input with one sentence each.
+# From clips to clips as a user does it: an autoencoder, stdit-train --video-dir on its latents,
+# stdit-sample with the trained weights; budgets; wrong input gets one sentence each.
 set -u
 
 . "${srcdir:-.}/tests/model/programs.sh"
@@ -40,7 +40,7 @@ grep -q "spatial_vae" "$work/w" && fail "the autoencoder is in the weights of th
 [ "$(losses "$work/log" | wc -l)" = 4 ] || fail "4 steps, $(losses "$work/log" | wc -l) losses"
 [ "$(losses "$work/log" | sort -u | wc -l)" = 4 ] || fail "steps have the same loss"
 
-# Two steps and two more are the same four, to the bit: the noise of the latents goes on, too.  A batch
+# Two steps and two more are the same four, to the bit: the noise of the latents continues, too.  A batch
 # in pieces is the same up to the order of sums; clips count.
 runs "state" "$train" $data --steps 2 --sample-steps 0 --save-state "$work/state"
 runs "after 2 steps" "$train" $data --steps 4 --sample-steps 0 --resume "$work/state" \

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# --tensorboard of the trainers: an independent reader finds the numbers of --log, each step once
-# also where a run goes on behind an older state, and the pictures.
+# --tensorboard of the trainers: an independent reader finds the numbers of --log, each step once,
+# also after a resume from an older state, and the pictures.
 . "${srcdir:-.}/tests/model/programs.sh"
 stdit=${STDIT_TRAIN:-./stdit-train} lm=${LM_TRAIN:-./lm-train} vae=${VAE_TRAIN:-./vae-train}
 read_events=./tests/model/read_events

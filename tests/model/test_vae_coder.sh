@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# vae-encode and vae-decode as a person or a script uses them: a clip goes there and back, in the
-# memory of a chunk however long it is, and bad input gets one sentence and a status that is not 0.
+# vae-encode and vae-decode as a user or a script runs them: a clip of any length is encoded and
+# decoded in the memory of one chunk, and wrong input gets one sentence and a status that is not 0.
 set -u
 
 . "${srcdir:-.}/tests/model/programs.sh"
@@ -41,7 +41,7 @@ runs "40 frames" "$decode" $weights "$work/odd" "$work/pictures"
 [ "$(ls "$work/pictures" | wc -l)" = 40 ] || fail "not a picture a frame"
 [ -e "$work/odd.partial" ] && fail "a partial file is left"
 
-# A plan needs the shape of a clip and no file: the same plan as that of the file.
+# A plan needs only the shape of a clip, no file: the same plan as for the file.
 for both in "$encode $work/odd.rgb" "$decode $work/odd"; do
     program=${both% *} file=${both#* }
     runs "smallest possible" "$program" $small "$file" --plan-only

@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# vae-train as a person or a script uses it: it learns, the budget changes no number, pieces add up to
-# the whole, saved weights come back, and bad input gets one sentence and a status that is not 0.
+# vae-train as a user or a script runs it: it learns, the budget changes no number, pieces add up to
+# the whole, saved weights are read back, and wrong input gets one sentence and a status that is not
+# 0.
 set -u
 
 . "${srcdir:-.}/tests/model/programs.sh"
@@ -125,7 +126,7 @@ refuses 1 "shape" "$train" $small --video "$clip" --spatial-widths 4,8 --load "$
 refuses 1 "step" "$train" $small --video "$clip" --lr 1e25 --clip-norm 0 --warmup 0 --save "$work/nan"
 [ -s "$work/nan" ] || fail "no weights after NaN"
 
-# ---- going on where a run ended -------------------------------------------------------------------
+# ---- resumed runs ---------------------------------------------------------------------------------
 
 # Programs of two lengths and for images, then a codebook, which moves between steps.
 on_clip $several --save-state "$work/whole.state" --log "$work/whole.log" || fail "$(cat "$work/err")"
@@ -136,13 +137,13 @@ losses "$work/whole.log" | sed -n 4,6p >"$work/a"
 losses "$work/rest.log" >"$work/b"
 cmp -s "$work/a" "$work/b" || fail "resumed: $(cat "$work/a" "$work/b")"
 cmp -s "$work/whole.state" "$work/rest.state" || fail "the state of a resumed run differs"
-refuses 1 "programs that train" "$train" $small --video "$clip" --resume "$work/state"
+refuses 1 "trained programs" "$train" $small --video "$clip" --resume "$work/state"
 on_clip $codebook --steps 3 --save-state "$work/vq.state" || fail "vq: $(cat "$work/err")"
 on_clip $codebook --resume "$work/vq.state" --save "$work/vq-rest" ||
     fail "vq, resumed: $(cat "$work/err")"
 cmp -s "$work/vq" "$work/vq-rest" || fail "vq: weights or codebook of a resumed run differ"
 
-# Sizes that are no whole cells are filled up, and it is said.
+# Sizes that are not whole cells are padded, and a message says so.
 on_clip --size 15x9 --steps 2 || fail "15 x 9: $(cat "$work/err")"
 grep -q "padded to 16 x 10" "$work/out" || fail "the padding is not reported"
 

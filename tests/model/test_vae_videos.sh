@@ -1,8 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# vae-train --video-dir: clips that are read as steps need them have the bits of those in memory, with
-# any threads, memory and budget, and go on from a state; videos that cannot be read are passed
-# over and counted.
+# vae-train --video-dir: clips read during training have the bits of clips in memory, with any
+# threads, memory and budget, and after a resume; unreadable videos are skipped and counted.
 set -u
 
 . "${srcdir:-.}/tests/model/programs.sh"

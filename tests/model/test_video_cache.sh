@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# video-encode and trainers that read what it made: the bits of encoding on the way, any number of
-# ranks and any budget, a kill in the middle, damaged and missing files, another encoder, captions.
+# video-encode and the trainers that read its cache: the bits of encoding during training, with any
+# number of ranks and any budget; a kill in the middle, damaged and missing files, another encoder,
+# captions.
 set -u
 
 . "${srcdir:-.}/tests/model/programs.sh"
@@ -50,7 +51,7 @@ done
 runs "written" "$encode" $one --output "$work/half" --stored bf16
 runs "12 of 12 clips" "$train" $data --cache "$work/half"
 
-# Two ranks, and then one that goes on: the same bytes.  A shard that is there is not made again.
+# Two ranks, and then one that resumes: the same bytes.  An existing shard is not made again.
 # two DIR ARGUMENT...
 two() {
     rm -f "$work/meet"
@@ -87,7 +88,7 @@ runs "written" "$encode" $one --shard 1 --output "$work/killed"
 runs "weights" "$train" $data --cache "$work/killed" --save "$work/w2"
 cmp -s "$work/w" "$work/w2" || fail "killed and resumed: other weights"
 
-# ---- what is wrong -----------------------------------------------------------------------------------
+# ---- damage ------------------------------------------------------------------------------------------
 
 refuses 1 "other settings" "$encode" $one --output "$work/one" --seed 5
 refuses 1 "other settings" "$encode" $one --output "$work/one" --vae "$work/vae2"
@@ -163,7 +164,7 @@ if "$encode" $one $captions --shard 16 --output "$work/text" --threads 1 >"$work
     runs "weights" "$train" $data --steps 8 --cache "$work/text" --text "$work/y" --save "$work/w2"
     cmp -s "$work/w" "$work/w2" || fail "latents alone: other weights than encoding on the way"
     rm "$work/videos/videos.txt"
-    # Captions in a tar file, in front of a video and behind it, are those of files beside them.
+    # Captions in a tar file, before and after a video, equal captions in separate files.
     mkdir "$work/members"
     cp "$root/examples/data/bunny.mp4" "$work/members/a.mp4"
     cp "$root/examples/data/bunny.mp4" "$work/members/b.mp4"
@@ -183,7 +184,7 @@ if "$encode" $one $captions --shard 16 --output "$work/text" --threads 1 >"$work
     fi
     runs "no caption, so an empty one, for: 3.rgb" "$encode" $one $captions --clips 1 --output "$work/without"
 
-    # CogVideoX: the weights are those of the files that cogvideo-encode and text-encode write.
+    # CogVideoX: the same weights as with the files of cogvideo-encode and text-encode.
     mkdir "$work/cog" "$work/cog/vae" "$work/dit" "$work/lines"
     if tests/cogvideo/test_vae model "$work/cog/vae" >/dev/null 2>&1; then
         mv "$work/videos/prompts.txt" "$work/lines"

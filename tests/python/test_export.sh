@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # A PyTorch model becomes a graph that ckpt plans: the same weights, moments and gradients as in the
-# graph that stands beside this test, whichever PyTorch it is.  Skipped without PyTorch.
+# graph next to this test, for any version of PyTorch.  Skipped without PyTorch.
 set -eu
 here=${srcdir:-.}/tests/python
 python3 -c 'import torch, torch.export, torch.utils.flop_counter' 2>/dev/null || exit 77

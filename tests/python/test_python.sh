@@ -27,7 +27,7 @@ says() {
     grep -q "^$words" "$work/said" || fail "$script: no '$words' in: $(cat "$work/said")"
 }
 
-# Both see the same peak, in bytes of two digits behind the point.
+# Both see the same peak, with two digits after the point.
 ./ckpt plan --graph "$graph" --machine cpu >"$work/free" || fail "the graph is not planned"
 peak=$(sed -n 's/^ *peak of live bytes *\([0-9.]* [KMG]iB\).*/\1/p' "$work/free")
 says "peak *$peak" read_graph.py "$graph"

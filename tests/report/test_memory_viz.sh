@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# A plan as a memory snapshot: Python's own unpickler reads it, a replay takes no byte twice and has
+# A plan as a memory snapshot: Python's own unpickler reads it; a replay uses no byte twice and has
 # the peak of the plan, in every tier.
 . "${srcdir:-.}/tests/model/programs.sh"
 train=${STDIT_TRAIN:-./stdit-train} ckpt=${CKPT_COMMAND:-./ckpt} offloaded=./tests/report/offloaded_page

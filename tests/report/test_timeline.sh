@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The page of a plan in a real browser: it loads without errors, draws every kind of bytes, answers
-# hovering, zooms and moves, shows waits and another plan over its own.  A script at the end of its
-# own does what a person would and leaves the outcome in the title.  Skipped where there is no Chromium.
+# The page of a plan in a real browser: it loads without errors, draws every kind of bytes, reacts
+# to hovering, zooms and moves, and shows waits and a second plan on top of its own.  A script acts
+# like a user and writes the outcome into the title.  Skipped without Chromium.
 set -eu
 
 ckpt=${CKPT_COMMAND:-./ckpt}
@@ -50,7 +50,7 @@ load "$work/offloaded.html"
 grep -q "<title>selftest ok</title>" "$work/dom" || fail "offloaded: $(grep '<title>' "$work/dom")"
 grep -q 'data-waits="[1-9]' "$work/dom" || fail "offloaded: nothing waits"
 
-# A page without what it should draw must not pass.
+# A page with missing drawings must not pass.
 sed 's/c.fillRect(x, y0, 1.5, y1 - y0 + .3);//' "$work/page.html" >"$work/broken.html"
 load "$work/broken.html"
 grep -q "<title>selftest failed: no .* is drawn" "$work/dom" || fail "an empty page passed"

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The trace of a step: a viewer can read it, it agrees with --profile and with the plan, copies of
-# every tier are there, planned and measured, and the run has the bits of one without.
+# The trace of a step: a viewer can read it, it agrees with --profile and with the plan, it has the
+# copies of every tier, planned and measured, and the run has the bits of a run without it.
 . "${srcdir:-.}/tests/model/programs.sh"
 train=${STDIT_TRAIN:-./stdit-train} ckpt=${CKPT_COMMAND:-./ckpt} check=./tests/report/check_trace
 job=./tests/torture/job vae=${VAE_TRAIN:-./vae-train}
@@ -23,7 +23,7 @@ runs "profile: op" "$train" $small --steps 1 --profile --trace-out "$work/one.js
     --graph-out "$work/graph" --plan-out "$work/plan"
 cp "$work/out" "$work/table"
 traced "$work/one.json"
-# The table says milliseconds to three places; the order is that of the names.
+# The table has milliseconds to three places, in the order of names.
 awk '/profile: op/ { inside = 1; next } $1 == "all" { inside = 0 }
      inside { print $1, $2, $3 }' "$work/table" | sort >"$work/profile"
 sed -n 's/^ms //p' "$work/said" | sort >"$work/sums"

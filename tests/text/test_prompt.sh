@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Prompts of stdit-sample: the same clips as from the features that text-encode writes, with what
-# Open-Sora appends to prompts, and bad input with one sentence each.
+# Prompts of stdit-sample: the same clips as from the features of text-encode, with Open-Sora's
+# additions to prompts; wrong input gets one sentence each.
 set -u
 
 . "${srcdir:-.}/tests/model/programs.sh"
@@ -12,7 +12,7 @@ here=$root/tests/text
 encoder="--text-encoder $here/t5 --tokenizer $here/tokenizer"
 model="--hidden 32 --heads 2 --depth 1 --size 16x16 --device cpu --threads 1"
 
-# features NAME: those of the file of prompts of that name.
+# features NAME: the features of the file of prompts with that name.
 features() {
     "$encode" --model "$here/t5" --tokenizer "$here/tokenizer" --device cpu --family opensora \
         --dtype fp32 --length 40 --prompts "$work/$1" --output "$work/$1.y" >"$work/out" \
@@ -66,7 +66,7 @@ draw tight $encoder --prompts "$work/two" --aes 6.5 --flow 5 --camera-motion "pa
 same two tight || fail "a budget draws other clips"
 runs "predicted step" $sample $encoder --prompts "$work/two" --plan-only
 
-# ---- segments, and what stands behind a prompt --------------------------------------------------------
+# ---- segments, and options after a prompt -------------------------------------------------------------
 
 long="$encoder --frames 34 --loop 2 --steps 1"
 draw plain $long --prompt "a rabbit."

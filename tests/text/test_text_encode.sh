@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# text-encode as a person or a script uses it: budgets, batches and files change no number, files
-# that are there are kept, and bad input gets one sentence and a non-zero exit.
+# text-encode as a user or a script runs it: budgets, batches and files change no number, existing
+# files are kept, and wrong input gets one sentence and a non-zero exit.
 set -u
 
 . "${srcdir:-.}/tests/model/programs.sh"
@@ -57,7 +57,7 @@ grep -q '"y"' "$work/mask" && grep -q '"mask"' "$work/mask" || fail "opensora: n
 grep -q '"prompt_embedding"' "$work/free" || fail "cogvideox: no prompt_embedding"
 grep -q '"mask"' "$work/free" && fail "cogvideox has a mask"
 
-# ---- several files, and going on ----------------------------------------------------------------------
+# ---- several files, and resuming ----------------------------------------------------------------------
 
 run part.safetensors cogvideox --prompts "$work/prompts" --shard 2 --batch 2
 for i in 1 2 3; do
@@ -80,7 +80,7 @@ grep -q "kept: 3 prompts" "$work/out" || fail "--resume kept features of another
 run part.safetensors cogvideox --prompts "$work/other" --shard 2 --batch 2 --resume --dtype fp32
 grep -q "kept" "$work/out" && fail "--resume kept features of another type"
 
-# ---- what is said ---------------------------------------------------------------------------------------
+# ---- messages -------------------------------------------------------------------------------------------
 
 runs "1 prompt is longer than 12 tokens and cut: line 1" "$encode" $model --family cogvideox \
     --length 12 --prompts "$work/prompts" --output "$work/short"

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# A few faults of each kind and some limits of address space: "make torture" has all.  And once two
-# steps have been run, later ones ask for no memory and no thread, whatever the tiers.
+# A few faults of each kind and some limits of address space;  "make torture" tests all.  After two
+# steps, later steps allocate no memory and create no thread, whatever the tiers.
 ./tests/torture/torture
 rc=$?
 [ $rc -eq 77 ] && exit 77

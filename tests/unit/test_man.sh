@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Every public call has a page, every op its place in doc/ops.md, and groff finds nothing to say about
+# Every public call has a man page, every op its place in doc/ops.md, and groff reports nothing about
 # the manual.
 set -u
 srcdir=${srcdir:-.}

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The site builds without a warning, loads nothing from elsewhere, and its links lead somewhere.
+# The site builds without a warning, loads nothing from other hosts, and its links have targets.
 set -u
 srcdir=${srcdir:-.}
 [ -n "${SPHINXBUILD-}" ] && [ -d man/man3 ] || exit 77

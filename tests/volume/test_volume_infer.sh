@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# volume-infer: a model that learned phantoms finds others; the same labels whatever the budget, the
-# number of windows together and the kind of file; what is refused.
+# volume-infer: a model trained on phantoms segments others; the labels do not depend on the budget,
+# the number of windows per pass or the kind of file; refusals.
 . "${srcdir:-.}/tests/model/programs.sh"
 train=${VOLUME_TRAIN:-./volume-train} infer=${VOLUME_INFER:-./volume-infer}
 phantom=./examples/volume/phantom

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # volume-train: one step against PyTorch and MONAI in float64 (make_volume_reference.py); the same
-# bits under budgets, with tiers, of a resumed run; ranks; what is refused.
+# bits under budgets, with tiers, and after a resume; ranks; refusals.
 . "${srcdir:-.}/tests/model/programs.sh"
 train=${VOLUME_TRAIN:-./volume-train} phantom=./examples/volume/phantom
 compare=./tests/model/compare

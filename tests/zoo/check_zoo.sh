@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The zoo: every program learns, and under half of the memory that it takes when it is free it
-# prints the same losses, to the last bit.  Under the smallest budget that it accepts three steps
-# give the same losses, gradients and parameters, byte for byte.  The programs are the arguments.
+# The zoo: every program learns, and under half of the memory that it takes without a budget it
+# prints the same losses, to the last bit.  Under the smallest possible budget three steps give the
+# same losses, gradients and parameters, byte for byte.  The programs are the arguments.
 set -eu
 
 zoo=${ZOO:-./examples/zoo}

@@ -73,7 +73,7 @@ static const char *read_file(struct rendezvous *v)
     if (!v->m->token) {
         v->key.secured = false;
         if (file->has_secret && job_key_from_bytes(&v->key, file->secret, sizeof file->secret))
-            return "this libckpt was built without libsodium, that of rank 0 with it";
+            return "this libckpt was built without libsodium, rank 0's with it";
     }
     snprintf(v->host, sizeof v->host, "%s", file->host);
     v->port = file->port;

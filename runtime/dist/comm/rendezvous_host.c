@@ -77,8 +77,9 @@ static void check_hello(const struct rendezvous *v, const struct hello *h, char 
         snprintf(wrong, size, "rank %d (%s) was started as one of %d, rank 0 as one of %d", h->rank,
                  h->host, h->size, v->m->size);
     else if (v->fds[h->rank] >= 0)
-        snprintf(wrong, size, "two processes say they are rank %d: %d on %s and %d on %s", h->rank,
-                 v->arrivals[h->rank].hello.pid, v->arrivals[h->rank].hello.host, h->pid, h->host);
+        snprintf(wrong, size, "two processes are started as rank %d: %d on %s and %d on %s",
+                 h->rank, v->arrivals[h->rank].hello.pid, v->arrivals[h->rank].hello.host, h->pid,
+                 h->host);
 }
 
 /* Registers a rank of this job.  An inconsistent rank ends the job for all. */
