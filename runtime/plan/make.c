@@ -310,32 +310,26 @@ static int is_unbeaten(struct frontier *f, const struct request *q, struct optio
     return rc;
 }
 
-static int first_plan(struct frontier *f, const struct machine *m, const struct budgets *b,
-                      int64_t reserved, struct plan **p)
+int frontier_first(struct frontier *f, const struct machine *m, const struct budgets *b,
+                   int64_t reserved, struct plan **p, struct error *error)
 {
     const struct machine own = machine_for_rank(m, graph_ranks(f->p->g));
     struct request q = {
         .m = &own, .budgets = *b, .reserved = reserved, .backings = has_backings(f->p->g)};
     struct option *o = &f->options.data[f->n - 1];
     bool unbeaten = false;
+    *p = NULL;
     int rc = lattice_open(f, &own, reserved, b, &q.lattice);
     if (!rc)
         rc = is_unbeaten(f, &q, o, &unbeaten);
     if (!rc && unbeaten)
         rc = option_plan(f, o, p);
-    if (rc || !unbeaten)
-        return rc;
-    (*p)->budgets = *b;
-    (*p)->min_peak_op = -1;
-    (*p)->bound_seconds = lattice_bound(q.lattice, b);
-    return plan_add_backings(f->p->g, *p);
-}
-
-int frontier_first(struct frontier *f, const struct machine *m, const struct budgets *b,
-                   int64_t reserved, struct plan **p, struct error *error)
-{
-    *p = NULL;
-    int rc = first_plan(f, m, b, reserved, p);
+    if (!rc && unbeaten) {
+        (*p)->budgets = *b;
+        (*p)->min_peak_op = -1;
+        (*p)->bound_seconds = lattice_bound(q.lattice, b);
+        rc = plan_add_backings(f->p->g, *p);
+    }
     if (!rc)
         return 0;
     plan_free(*p);

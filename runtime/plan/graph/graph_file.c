@@ -331,7 +331,8 @@ static void get_graph(struct lines *l, void *user)
         get_op(r, i, n_body);
     g->n_body = n_body;
     check_ranks(r);
-    lines_finish(l);
+    lines_next(l);
+    lines_last(l);
     if (!l->rc && g->n_refs != refs)
         lines_fail(l, CKPT_EFORMAT, "the ops have %" PRId32 " operands, not %" PRId32, g->n_refs,
                    refs);

@@ -244,9 +244,3 @@ void lines_last(struct lines *l)
     if (!l->rc && fgetc(l->f) != EOF)
         lines_fail(l, CKPT_EFORMAT, "something follows the end");
 }
-
-void lines_finish(struct lines *l)
-{
-    lines_next(l);
-    lines_last(l);
-}

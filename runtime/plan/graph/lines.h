@@ -62,7 +62,5 @@ int64_t lines_total(struct lines *l, const char *key, int64_t least, int64_t mos
 void lines_end(struct lines *l);
 /* The current line must be "end", and nothing may follow it. */
 void lines_last(struct lines *l);
-/* The same of the next line. */
-void lines_finish(struct lines *l);
 
 #endif

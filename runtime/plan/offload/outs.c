@@ -9,9 +9,6 @@
  *   arena from both ends.  In the order of the update, addresses would become free early in one
  *   place and be needed in another.
  * - A storage that is needed while copies out are still under way is copied out just before that.
- * - A storage that leaves at once (a gradient for an update on the host) and comes back meanwhile
- *   frees an address range around the end of the step only.  A storage that came in after it was
- *   freed may use that range, and is copied out just before the first one is back.
  *
  * With this order and both ends of the arena (place_cycle.c) holes take 1 to 6 % of the transient
  * bytes of STDiT3-XL/2 at 7G to 14G, instead of up to 17 %.  With several micro-steps no copy out
@@ -40,8 +37,7 @@ struct turns {
     int32_t waiting;  /* size of the heap */
     struct due *dues; /* sorted by deadline */
     int32_t n_dues, next_due;
-    struct place_key *keys; /* for sorting */
-    int32_t *order;         /* the new order, of idle gaps */
+    int32_t *order; /* the new order, of idle gaps */
 };
 
 static const struct idle_gap *gap_at(const struct turns *t, int32_t i)
@@ -93,46 +89,6 @@ static void add_due(struct turns *t, int32_t item, double back)
     t->rank[item] = INFINITY;
 }
 
-/* Lists the gaps that leave at once and come back while copies out are under way, by the time they
- * come back.  Returns their number. */
-static int32_t list_lenders(const struct turns *t, struct place_key *lenders)
-{
-    const struct transfer *x = t->x;
-    int32_t n = 0;
-    for (int32_t i = 0; i < x->n; i++) {
-        const struct idle_gap *a = &x->list[i];
-        if (a->taken && a->wraps && !may_move(x, a) && a->offload.in_start < t->drained)
-            lenders[n++] = (struct place_key){a->offload.in_start, 0, i};
-    }
-    qsort(lenders, (size_t)n, sizeof(*lenders), place_compare_keys);
-    return n;
-}
-
-/* Assigns their address ranges to storages that came in after they left, the latest first. */
-static void lend_room(struct turns *t)
-{
-    const struct transfer *x = t->x;
-    int32_t lenders = list_lenders(t, x->keys), n = 0, next = 0;
-    int64_t room = 0;
-    for (int32_t i = 0; i < t->outs->n; i++)
-        if (t->rank[i] > -INFINITY && t->rank[i] < INFINITY)
-            t->keys[n++] = (struct place_key){t->rank[i], 0, i};
-    qsort(t->keys, (size_t)n, sizeof(*t->keys), place_compare_keys);
-    for (int32_t k = 0; k < lenders; k++) {
-        const struct idle_gap *a = &x->list[x->keys[k].item];
-        double left = a->clean ? ready_at(x, a) : a->offload.out_end;
-        room += a->bytes;
-        for (; next < n; next++) {
-            int32_t i = t->keys[next].item;
-            int64_t bytes = gap_at(t, i)->bytes;
-            if (bytes > room || came_at(x, t->outs->items[i]) < left)
-                break;
-            room -= bytes;
-            add_due(t, i, a->offload.in_start);
-        }
-    }
-}
-
 static void rank_items(struct turns *t)
 {
     const struct transfer *x = t->x;
@@ -143,7 +99,6 @@ static void rank_items(struct turns *t)
         if (may_move(x, a) && a->offload.in_start < t->drained)
             add_due(t, i, a->offload.in_start);
     }
-    lend_room(t);
     qsort(t->dues, (size_t)t->n_dues, sizeof(*t->dues), compare_dues);
     for (int32_t k = t->n_dues - 1; k >= 0; k--) {
         struct due *d = &t->dues[k];
@@ -217,7 +172,6 @@ static int order_queue(const struct transfer *x, const struct ranking *outs, str
     POOL_ARRAY(m, t.rank, outs->n);
     POOL_ARRAY(m, t.heap, outs->n);
     POOL_ARRAY(m, t.dues, outs->n);
-    POOL_ARRAY(m, t.keys, outs->n);
     if (m->failed || !outs->n)
         return pool_status(m);
     t.drained = x->list[outs->items[outs->n - 1]].offload.out_end - x->seconds;

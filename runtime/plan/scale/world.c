@@ -136,16 +136,15 @@ static int last_within(const struct choice *c, int32_t *option)
 
 static int choose(const struct choice *c, struct world_step *step)
 {
-    static const double leads[] = {0, 1, 1.5, 3};
     int32_t last;
     int rc = last_within(c, &last);
     if (!rc && last < 0)
         return simulate_option(c, 0, 0, step);
     *step = (struct world_step){.seconds = INFINITY};
     for (int32_t i = max_i64(0, last - 2); i <= last && !rc; i++)
-        for (size_t k = 0; k < sizeof(leads) / sizeof(*leads) && !rc; k++) {
+        for (int k = 0; k < COMM_LEADS && !rc; k++) {
             struct world_step other;
-            rc = simulate_option(c, i, leads[k], &other);
+            rc = simulate_option(c, i, comm_leads[k], &other);
             if (!rc && other.fits && other.seconds < step->seconds)
                 *step = other;
         }

@@ -21,6 +21,7 @@ struct world_graph {
     enum size *size;   /* per storage */
     int64_t *bytes;    /* per storage: of all ranks together */
     struct work *work; /* per op: as recorded */
+    struct pool memory;
 };
 
 struct graph *world_graph(const struct world_graph *w)
@@ -33,9 +34,7 @@ void world_graph_free(struct world_graph *w)
     if (!w)
         return;
     graph_free(w->g);
-    free(w->size);
-    free(w->bytes);
-    free(w->work);
+    pool_free(&w->memory);
     free(w);
 }
 
@@ -149,8 +148,7 @@ static double operand_bytes(const struct world_graph *w, const struct graph_op *
 static int keep_work(struct world_graph *w)
 {
     const struct graph *g = w->g;
-    w->work = calloc((size_t)g->n_ops + 1, sizeof(*w->work));
-    if (!w->work)
+    if (!POOL_ARRAY(&w->memory, w->work, g->n_ops))
         return CKPT_ENOMEM;
     for (int32_t i = 0; i < g->n_ops; i++) {
         const struct graph_op *o = &g->ops[i];
@@ -242,7 +240,7 @@ static void sum_in_place(struct world_graph *w)
 static int change_gathers(struct world_graph *w)
 {
     struct graph *g = w->g;
-    struct graph_op *gathers = calloc((size_t)g->n_ops, sizeof(*gathers));
+    struct graph_op *gathers = pool_array(&w->memory, g->n_ops, sizeof(*gathers));
     if (!gathers)
         return CKPT_ENOMEM;
     int32_t n = take_gathers(w, gathers);
@@ -252,7 +250,6 @@ static int change_gathers(struct world_graph *w)
         sum_in_place(w);
     for (int32_t k = 0; k < n && w->kind == WORLD_WHOLE; k++)
         free(gathers[k].name);
-    free(gathers);
     for (int32_t i = 0; i < g->n_ops; i++) {
         struct graph_op *o = &g->ops[i];
         o->n_reads = unique(g->refs + o->reads, o->n_reads);
@@ -269,9 +266,9 @@ int world_graph_new(const struct graph *g, enum world_kind kind, struct world_gr
     if (!w || copy_graph(g, &w->g))
         return CKPT_ENOMEM;
     w->kind = kind;
-    w->size = calloc((size_t)g->n_storages + 1, sizeof(*w->size));
-    w->bytes = calloc((size_t)g->n_storages + 1, sizeof(*w->bytes));
-    if (!w->size || !w->bytes)
+    POOL_ARRAY(&w->memory, w->size, g->n_storages);
+    POOL_ARRAY(&w->memory, w->bytes, g->n_storages);
+    if (w->memory.failed)
         return CKPT_ENOMEM;
     if (!size_collectives(w))
         return error_fail(error, CKPT_EINVAL,

@@ -70,6 +70,9 @@ double comm_queue_seconds(const struct comm_queue *q);
  * plan's seconds, without copies.  Residences must not have addresses yet.
  */
 int comm_overlap(const struct graph *g, double lead, struct plan *p);
+/* The leads that are tried. */
+enum { COMM_LEADS = 4 };
+extern const double comm_leads[COMM_LEADS];
 
 /* Replaces every option by options with more and less overlap, timed by the clock.  A graph without
  * collectives is unchanged. */

@@ -226,16 +226,20 @@ int comm_overlap(const struct graph *g, double lead, struct plan *p)
 
 /* ---- options --------------------------------------------------------------------------------- */
 
-static const double leads[] = {0, 1, 1.5, 3};
+const double comm_leads[COMM_LEADS] = {0, 1, 1.5, 3};
 
-enum { LEADS = sizeof(leads) / sizeof(*leads) };
+/* The plan of an option with a lead. */
+static int plan_with(struct frontier *f, const struct option *o, double lead, struct plan **p)
+{
+    struct option with = *o;
+    with.lead = lead;
+    return option_steps(f, &with, p);
+}
 
 static int offer(struct frontier *f, const struct option *o, double lead)
 {
-    struct option with = *o;
     struct plan *p;
-    with.lead = lead;
-    int rc = option_steps(f, &with, &p);
+    int rc = plan_with(f, o, lead, &p);
     if (rc)
         return rc;
     if (p->seconds >= f->floor)
@@ -254,8 +258,8 @@ int frontier_overlap(struct frontier *f)
     f->options.data = NULL;
     f->options.capacity = f->n = 0;
     for (int32_t i = 0; i < n; i++) {
-        for (int k = 0; k < LEADS && !rc; k++)
-            rc = offer(f, &before[i], leads[k]);
+        for (int k = 0; k < COMM_LEADS && !rc; k++)
+            rc = offer(f, &before[i], comm_leads[k]);
         free(before[i].hold);
     }
     free(before);
@@ -264,16 +268,16 @@ int frontier_overlap(struct frontier *f)
 
 int frontier_set_floor(struct frontier *f)
 {
-    int rc = 0;
-    for (int k = 0; k < LEADS && graph_has_collectives(f->p->g) && !rc; k++) {
-        struct option with = f->options.data[0];
+    if (!graph_has_collectives(f->p->g))
+        return 0;
+    f->floor = INFINITY;
+    for (int k = 0; k < COMM_LEADS; k++) {
         struct plan *p;
-        with.lead = leads[k];
-        rc = option_steps(f, &with, &p);
+        int rc = plan_with(f, f->options.data, comm_leads[k], &p);
         if (rc)
-            break;
-        f->floor = k > 0 ? fmin(f->floor, p->seconds) : p->seconds;
+            return rc;
+        f->floor = fmin(f->floor, p->seconds);
         plan_free(p);
     }
-    return rc;
+    return 0;
 }
