@@ -80,7 +80,7 @@ static void copy_band(const struct loops *l, char *dst, const char *src, size_t 
 /* Splits the last axis into runs; a task takes several short rows. */
 static void copy_rows(const struct loops *l, char *dst, const char *src, size_t size)
 {
-    int64_t cols = l->shape[l->ndim - 1], rows = loops_count(l, 0, l->ndim - 1);
+    int64_t cols = l->shape[l->ndim - 1], rows = loops_count(l, l->ndim - 1);
     int64_t cuts = (cols + RUN - 1) / RUN, together = max_i64(1, RUN / cols);
     int64_t tasks = cuts * ((rows + together - 1) / together);
 #pragma omp parallel for schedule(static) if (loops_parallel(rows * cols))
@@ -97,7 +97,7 @@ static void copy_transposed(const struct loops *l, char *dst, const char *src, s
 {
     int p = l->ndim - 2, q = l->ndim - 1;
     int64_t down = (l->shape[p] + SIDE - 1) / SIDE, across = (l->shape[q] + SIDE - 1) / SIDE;
-    int64_t tasks = loops_count(l, 0, p) * down * across;
+    int64_t tasks = loops_count(l, p) * down * across;
 #pragma omp parallel for schedule(static) if (loops_parallel(tasks * SIDE * SIDE))
     for (int64_t task = 0; task < tasks; task++) {
         int64_t i = task % down * SIDE, j = task / down % across * SIDE, at[2];
@@ -118,7 +118,7 @@ static void copy_view(const struct ckpt_view *y, const struct ckpt_view *x)
 {
     struct loops l;
     loops_init(&l, 2, (const struct ckpt_desc *[]){&y->desc, &x->desc});
-    int axis = loops_dense_axis(&l, 1);
+    int axis = loops_dense_axis(&l);
     size_t size = (size_t)ckpt_dtype_size(y->desc.dtype);
     if (axis < 0 || axis == l.ndim - 1 || l.stride[0][l.ndim - 1] != 1) {
         copy_rows(&l, y->data, x->data, size);
