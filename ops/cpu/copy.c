@@ -11,39 +11,26 @@
 #define SIDE 64   /* of a transposed block */
 #define RUN  8192 /* elements per task when copying rows */
 
-static void transpose4(uint32_t *dst, int64_t dst_step, const uint32_t *src, int64_t src_step,
-                       int64_t n, int64_t m)
-{
-    uint32_t block[SIDE][SIDE];
-    for (int64_t j = 0; j < m; j++)
-        for (int64_t i = 0; i < n; i++)
-            block[i][j] = src[j * src_step + i];
-    for (int64_t i = 0; i < n; i++)
-        memcpy(dst + i * dst_step, block[i], (size_t)m * sizeof *dst);
-}
-
-static void transpose2(uint16_t *dst, int64_t dst_step, const uint16_t *src, int64_t src_step,
-                       int64_t n, int64_t m)
-{
-    uint16_t block[SIDE][SIDE];
-    for (int64_t j = 0; j < m; j++)
-        for (int64_t i = 0; i < n; i++)
-            block[i][j] = src[j * src_step + i];
-    for (int64_t i = 0; i < n; i++)
-        memcpy(dst + i * dst_step, block[i], (size_t)m * sizeof *dst);
-}
-
-static void row4(uint32_t *dst, int64_t dst_step, const uint32_t *src, int64_t src_step, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        dst[i * dst_step] = src[i * src_step];
-}
-
-static void row2(uint16_t *dst, int64_t dst_step, const uint16_t *src, int64_t src_step, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        dst[i * dst_step] = src[i * src_step];
-}
+/* transpose<bytes>: a block of n x m elements; row<bytes>: n elements of a row. */
+#define COPY(bytes, type)                                                                          \
+    static void transpose##bytes(type *dst, int64_t dst_step, const type *src, int64_t src_step,   \
+                                 int64_t n, int64_t m)                                             \
+    {                                                                                              \
+        type block[SIDE][SIDE];                                                                    \
+        for (int64_t j = 0; j < m; j++)                                                            \
+            for (int64_t i = 0; i < n; i++)                                                        \
+                block[i][j] = src[j * src_step + i];                                               \
+        for (int64_t i = 0; i < n; i++)                                                            \
+            memcpy(dst + i * dst_step, block[i], (size_t)m * sizeof *dst);                         \
+    }                                                                                              \
+    static void row##bytes(type *dst, int64_t dst_step, const type *src, int64_t src_step,         \
+                           int64_t n)                                                              \
+    {                                                                                              \
+        for (int64_t i = 0; i < n; i++)                                                            \
+            dst[i * dst_step] = src[i * src_step];                                                 \
+    }
+COPY(4, uint32_t)
+COPY(2, uint16_t)
 
 /* Copies n elements of one row with any strides. */
 static void copy_row(char *dst, int64_t dst_step, const char *src, int64_t src_step, int64_t n,
