@@ -37,10 +37,10 @@ int attention_check(struct ckpt_call *call, int q_ndim, int k_ndim)
     return CKPT_OK;
 }
 
-void attention_lse(struct ckpt_call *call, int out)
+void attention_lse(struct ckpt_call *call)
 {
     const struct ckpt_desc *q = &call->in[0];
-    struct ckpt_desc *lse = &call->out[out];
+    struct ckpt_desc *lse = &call->out[1];
     *lse = (struct ckpt_desc){.dtype = CKPT_F32, .ndim = q->ndim - 1};
     memcpy(lse->shape, q->shape, sizeof lse->shape);
     lse->shape[q->ndim - 3] = q->shape[q->ndim - 2];
@@ -133,7 +133,7 @@ static int attention_shape(struct ckpt_call *call)
         check_places(call, ATTENTION_PLAIN, ATTENTION_LENGTHS))
         return CKPT_ESHAPE;
     call_like_memory(call, 0, 0);
-    attention_lse(call, 1);
+    attention_lse(call);
     struct attention_job job = attention_job_of(q, k);
     call->workspace = call->backend == CKPT_ON_CUDA ? cuda_attention_workspace(q, k)
                                                     : attention_forward_workspace(&job);

@@ -9,8 +9,8 @@
 /* Inputs 0 to 2 (q, k, v) must have one floating dtype, the given ranks and a dense last axis. */
 int attention_check(struct ckpt_call *call, int q_ndim, int k_ndim);
 
-/* out[i] is the log-sum-exp of the scores of each query: fp32, [..., H, L]. */
-void attention_lse(struct ckpt_call *call, int out);
+/* out[1] is the log-sum-exp of the scores of each query: fp32, [..., H, L]. */
+void attention_lse(struct ckpt_call *call);
 
 /* x, or a copy with a dense last axis, as the kernels require of a gradient. */
 ckpt_tensor attention_rows_dense(ckpt_tape *t, ckpt_tensor x);

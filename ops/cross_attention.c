@@ -27,7 +27,7 @@ static int cross_attention_shape(struct ckpt_call *call)
                               (long long)q->shape[2], (long long)q->shape[3],
                               (long long)k->shape[1], (long long)k->shape[2]);
     call_like_memory(call, 0, 0);
-    attention_lse(call, 1);
+    attention_lse(call);
     struct attention_job job = cross_attention_job_of(q, k);
     call->workspace = call->backend == CKPT_ON_CUDA ? 0 : attention_forward_workspace(&job);
     return CKPT_OK;

@@ -33,18 +33,18 @@ void loops_seek(const struct loops *l, int axes, int64_t i, int64_t *offset)
     }
 }
 
-int64_t loops_count(const struct loops *l, int from, int to)
+int64_t loops_count(const struct loops *l, int axes)
 {
     int64_t n = 1;
-    for (int i = from; i < to; i++)
+    for (int i = 0; i < axes; i++)
         n *= l->shape[i];
     return n;
 }
 
-int loops_dense_axis(const struct loops *l, int k)
+int loops_dense_axis(const struct loops *l)
 {
     for (int i = l->ndim - 1; i >= 0; i--)
-        if (l->stride[k][i] == 1)
+        if (l->stride[1][i] == 1)
             return i;
     return -1;
 }

@@ -31,11 +31,11 @@ void loops_init(struct loops *l, int n, const struct ckpt_desc *const *d);
 /* The element offset of every operand at row-major position i of the first `axes` axes. */
 void loops_seek(const struct loops *l, int axes, int64_t i, int64_t *offset);
 
-/* Product of shape[from .. to - 1]. */
-int64_t loops_count(const struct loops *l, int from, int to);
+/* The number of positions of the first `axes` axes. */
+int64_t loops_count(const struct loops *l, int axes);
 
-/* The innermost axis with stride 1 in operand k, or -1. */
-int loops_dense_axis(const struct loops *l, int k);
+/* The innermost axis with stride 1 in operand 1, or -1. */
+int loops_dense_axis(const struct loops *l);
 
 /* Makes axis i, which must not be the last, the last but one.  The others keep their order. */
 void loops_move_axis(struct loops *l, int i);

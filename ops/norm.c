@@ -21,16 +21,16 @@
 #include "norm.h"
 #include "tape/tape.h"
 
-void norm_stats_shape(struct ckpt_call *call, int out, int in, int64_t n)
+void norm_stats_shape(struct ckpt_call *call, int64_t n)
 {
-    struct ckpt_desc d = call->in[in];
+    struct ckpt_desc d = call->in[0];
     d.dtype = CKPT_F32;
     d.offset = 0;
     d.ndim--;
     if (n)
         d.shape[d.ndim++] = n;
     desc_dense(&d);
-    call->out[out] = d;
+    call->out[1] = d;
 }
 
 int norm_check_weight(struct ckpt_call *call, int w, int x)
@@ -51,7 +51,7 @@ static int layer_norm_shape(struct ckpt_call *call)
     if (call_float(call, 0) || call_dense_rows(call, 0) || call_eps(call, attr->eps))
         return CKPT_ESHAPE;
     call_like_memory(call, 0, 0);
-    norm_stats_shape(call, 1, 0, 2);
+    norm_stats_shape(call, 2);
     if (call->in[1].ndim < 0 && call->in[2].ndim >= 0)
         return ckpt_call_fail(call, "a bias needs a weight");
     for (int i = 1; i < 3; i++)
@@ -260,7 +260,7 @@ static int rms_norm_shape(struct ckpt_call *call)
         call_eps(call, attr->eps))
         return CKPT_ESHAPE;
     call_like_memory(call, 0, 0);
-    norm_stats_shape(call, 1, 0, 0);
+    norm_stats_shape(call, 0);
     return CKPT_OK;
 }
 
@@ -288,12 +288,12 @@ const struct ckpt_op_def op_rms_norm = {
     .cuda = CUDA_KERNEL(cuda_rms_norm),
 };
 
-void norm_weight_dx_shape(struct ckpt_call *call, int x, int w)
+void norm_weight_dx_shape(struct ckpt_call *call)
 {
-    const struct ckpt_desc *d = &call->in[x];
+    const struct ckpt_desc *d = &call->in[1];
     int64_t c = d->shape[d->ndim - 1], rows = desc_numel(d) / c;
-    call_like_memory(call, 0, x);
-    call_sum_like(call, 1, w);
+    call_like_memory(call, 0, 1);
+    call_sum_like(call, 1, 2);
     /* dw: on CUDA the larger workspace of two kernels, for short rows and for any rows; on the CPU
      * a total and a block sum per chunk of rows */
     if (call->backend == CKPT_ON_CUDA)
@@ -308,7 +308,7 @@ static int rms_norm_dx_shape(struct ckpt_call *call)
 {
     if (call_float(call, 0) || call_dense_rows(call, 0) || call_dense_rows(call, 1))
         return CKPT_ESHAPE;
-    norm_weight_dx_shape(call, 1, 2);
+    norm_weight_dx_shape(call);
     return CKPT_OK;
 }
 

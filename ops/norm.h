@@ -13,15 +13,15 @@ struct norm_attr {
  * rule needs eps, else none.  Kernels use the statistics and need no eps. */
 const void *norm_dx_attr(const struct ckpt_grad *g, size_t *size);
 
-/* out[out] becomes fp32 with the axes of operand `in` except the last; if n > 0 an axis of n values
- * per row follows. */
-void norm_stats_shape(struct ckpt_call *call, int out, int in, int64_t n);
+/* out[1] becomes fp32 with the axes of operand 0 except the last; if n > 0 an axis of n values per
+ * row follows. */
+void norm_stats_shape(struct ckpt_call *call, int64_t n);
 
 /* Checks the weight, operand w, of a norm of operand x. */
 int norm_check_weight(struct ckpt_call *call, int w, int x);
 
-/* Gradients of an RMS norm: sets out[0] for operand x, out[1] for the weight w, and the
+/* Gradients of an RMS norm: sets out[0] for operand 1, out[1] for the weight, operand 2, and the
  * workspace. */
-void norm_weight_dx_shape(struct ckpt_call *call, int x, int w);
+void norm_weight_dx_shape(struct ckpt_call *call);
 
 #endif

@@ -17,7 +17,7 @@ static int norm_modulate_shape(struct ckpt_call *call)
         call_row_vector(call, 2, 0) || call_eps(call, attr->eps))
         return CKPT_ESHAPE;
     call_like_memory(call, 0, 0);
-    norm_stats_shape(call, 1, 0, 2);
+    norm_stats_shape(call, 2);
     return CKPT_OK;
 }
 

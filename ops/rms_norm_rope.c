@@ -14,7 +14,7 @@ static int norm_rope_shape(struct ckpt_call *call)
         call_eps(call, attr->eps) || rope_check(call, 2, attr->axis))
         return CKPT_ESHAPE;
     call_like_memory(call, 0, 0);
-    norm_stats_shape(call, 1, 0, 0);
+    norm_stats_shape(call, 0);
     return CKPT_OK;
 }
 
@@ -50,7 +50,7 @@ static int norm_rope_dx_shape(struct ckpt_call *call)
 {
     if (call_float(call, 0) || call_dense_rows(call, 0) || call_dense_rows(call, 1))
         return CKPT_ESHAPE;
-    norm_weight_dx_shape(call, 1, 2);
+    norm_weight_dx_shape(call);
     return CKPT_OK;
 }
 

@@ -10,15 +10,7 @@
 #define GELU_C1 1.5957691216057308f  /* 2 sqrt(2/pi) */
 #define GELU_C3 0.07135481627159595f /* C1 * 0.044715 */
 
-CPU_MAP(map_gelu)
-{
-    const float *u = x[0];
-    (void)ctx;
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++)
-        y[i] = u[i] * vsigmoid(u[i] * (GELU_C1 + GELU_C3 * (u[i] * u[i])));
-}
-CPU_MAP_CALL(map_gelu)
+CPU_UNARY(map_gelu, u *vsigmoid(u *(GELU_C1 + GELU_C3 * (u * u))))
 
 /*
  * With s = sigmoid(v): d(x s)/dx = s + x s (1 - s) v'.  For |x| > 100, s is 0 or 1, and x^2 is
@@ -39,15 +31,7 @@ CPU_MAP(map_gelu_dx)
 }
 CPU_MAP_CALL(map_gelu_dx)
 
-CPU_MAP(map_silu)
-{
-    const float *u = x[0];
-    (void)ctx;
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++)
-        y[i] = u[i] * vsigmoid(u[i]);
-}
-CPU_MAP_CALL(map_silu)
+CPU_UNARY(map_silu, u *vsigmoid(u))
 
 CPU_MAP(map_silu_dx)
 {

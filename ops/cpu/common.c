@@ -3,47 +3,17 @@
 #include "core/fp8.h"
 #include "cpu.h"
 
-CKPT_CLONES static void load_bf16(float *restrict dst, const uint16_t *restrict src, int64_t n)
-{
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++)
-        dst[i] = bf16_load(src[i]);
-}
-
-CKPT_CLONES static void store_bf16(uint16_t *restrict dst, const float *restrict src, int64_t n)
-{
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++)
-        dst[i] = bf16_round(src[i]);
-}
-
-CKPT_CLONES static void load_e4m3(float *restrict dst, const uint8_t *restrict src, int64_t n)
-{
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++)
-        dst[i] = e4m3_value(src[i]);
-}
-
-CKPT_CLONES static void load_e5m2(float *restrict dst, const uint8_t *restrict src, int64_t n)
-{
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++)
-        dst[i] = e5m2_value(src[i]);
-}
-
-CKPT_CLONES static void store_e4m3(uint8_t *restrict dst, const float *restrict src, int64_t n)
-{
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++)
-        dst[i] = e4m3_round(src[i]);
-}
-
-CKPT_CLONES static void store_e5m2(uint8_t *restrict dst, const float *restrict src, int64_t n)
-{
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++)
-        dst[i] = e5m2_round(src[i]);
-}
+#define CONVERT(name, to, from, rule)                                                              \
+    CKPT_CLONES static void name(to *restrict dst, const from *restrict src, int64_t n)            \
+    {                                                                                              \
+        _Pragma("omp simd") for (int64_t i = 0; i < n; i++) dst[i] = rule(src[i]);                 \
+    }
+CONVERT(load_bf16, float, uint16_t, bf16_load)
+CONVERT(store_bf16, uint16_t, float, bf16_round)
+CONVERT(load_e4m3, float, uint8_t, e4m3_value)
+CONVERT(load_e5m2, float, uint8_t, e5m2_value)
+CONVERT(store_e4m3, uint8_t, float, e4m3_round)
+CONVERT(store_e5m2, uint8_t, float, e5m2_round)
 
 void cpu_load(float *dst, const void *src, enum ckpt_dtype dtype, int64_t n)
 {

@@ -90,10 +90,7 @@ CKPT_CLONES static void compute_positions(const struct depthwise *d, int64_t beg
                                           bool back, bool half)
 {
     for (int64_t row = begin; row < end; row++)
-        if (half)
-            compute_position(d, row, back, true);
-        else
-            compute_position(d, row, back, false);
+        WITH_FLAG(half, compute_position, d, row, back);
 }
 
 static void compute_all(const struct depthwise *d, int64_t rows, bool back, bool half)
@@ -184,10 +181,7 @@ CKPT_CLONES static void sum_slot(const struct depthwise *d, float *slot, int64_t
     memset(total, 0, (size_t)cells * sizeof *total);
     for (; begin < end; begin += UNIT) {
         memset(sum, 0, (size_t)cells * sizeof *sum);
-        if (half)
-            sum_places(d, sum, begin, min_i64(begin + UNIT, end), true);
-        else
-            sum_places(d, sum, begin, min_i64(begin + UNIT, end), false);
+        WITH_FLAG(half, sum_places, d, sum, begin, min_i64(begin + UNIT, end));
         for (int64_t i = 0; i < cells; i++)
             total[i] += sum[i];
     }

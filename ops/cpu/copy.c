@@ -11,39 +11,26 @@
 #define SIDE 64   /* of a transposed block */
 #define RUN  8192 /* elements per task when copying rows */
 
-static void transpose4(uint32_t *dst, int64_t dst_step, const uint32_t *src, int64_t src_step,
-                       int64_t n, int64_t m)
-{
-    uint32_t block[SIDE][SIDE];
-    for (int64_t j = 0; j < m; j++)
-        for (int64_t i = 0; i < n; i++)
-            block[i][j] = src[j * src_step + i];
-    for (int64_t i = 0; i < n; i++)
-        memcpy(dst + i * dst_step, block[i], (size_t)m * sizeof *dst);
-}
-
-static void transpose2(uint16_t *dst, int64_t dst_step, const uint16_t *src, int64_t src_step,
-                       int64_t n, int64_t m)
-{
-    uint16_t block[SIDE][SIDE];
-    for (int64_t j = 0; j < m; j++)
-        for (int64_t i = 0; i < n; i++)
-            block[i][j] = src[j * src_step + i];
-    for (int64_t i = 0; i < n; i++)
-        memcpy(dst + i * dst_step, block[i], (size_t)m * sizeof *dst);
-}
-
-static void row4(uint32_t *dst, int64_t dst_step, const uint32_t *src, int64_t src_step, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        dst[i * dst_step] = src[i * src_step];
-}
-
-static void row2(uint16_t *dst, int64_t dst_step, const uint16_t *src, int64_t src_step, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        dst[i * dst_step] = src[i * src_step];
-}
+/* transpose<bytes>: a block of n x m elements; row<bytes>: n elements of a row. */
+#define COPY(bytes, type)                                                                          \
+    static void transpose##bytes(type *dst, int64_t dst_step, const type *src, int64_t src_step,   \
+                                 int64_t n, int64_t m)                                             \
+    {                                                                                              \
+        type block[SIDE][SIDE];                                                                    \
+        for (int64_t j = 0; j < m; j++)                                                            \
+            for (int64_t i = 0; i < n; i++)                                                        \
+                block[i][j] = src[j * src_step + i];                                               \
+        for (int64_t i = 0; i < n; i++)                                                            \
+            memcpy(dst + i * dst_step, block[i], (size_t)m * sizeof *dst);                         \
+    }                                                                                              \
+    static void row##bytes(type *dst, int64_t dst_step, const type *src, int64_t src_step,         \
+                           int64_t n)                                                              \
+    {                                                                                              \
+        for (int64_t i = 0; i < n; i++)                                                            \
+            dst[i * dst_step] = src[i * src_step];                                                 \
+    }
+COPY(4, uint32_t)
+COPY(2, uint16_t)
 
 /* Copies n elements of one row with any strides. */
 static void copy_row(char *dst, int64_t dst_step, const char *src, int64_t src_step, int64_t n,
@@ -80,7 +67,7 @@ static void copy_band(const struct loops *l, char *dst, const char *src, size_t 
 /* Splits the last axis into runs; a task takes several short rows. */
 static void copy_rows(const struct loops *l, char *dst, const char *src, size_t size)
 {
-    int64_t cols = l->shape[l->ndim - 1], rows = loops_count(l, 0, l->ndim - 1);
+    int64_t cols = l->shape[l->ndim - 1], rows = loops_count(l, l->ndim - 1);
     int64_t cuts = (cols + RUN - 1) / RUN, together = max_i64(1, RUN / cols);
     int64_t tasks = cuts * ((rows + together - 1) / together);
 #pragma omp parallel for schedule(static) if (loops_parallel(rows * cols))
@@ -97,7 +84,7 @@ static void copy_transposed(const struct loops *l, char *dst, const char *src, s
 {
     int p = l->ndim - 2, q = l->ndim - 1;
     int64_t down = (l->shape[p] + SIDE - 1) / SIDE, across = (l->shape[q] + SIDE - 1) / SIDE;
-    int64_t tasks = loops_count(l, 0, p) * down * across;
+    int64_t tasks = loops_count(l, p) * down * across;
 #pragma omp parallel for schedule(static) if (loops_parallel(tasks * SIDE * SIDE))
     for (int64_t task = 0; task < tasks; task++) {
         int64_t i = task % down * SIDE, j = task / down % across * SIDE, at[2];
@@ -118,7 +105,7 @@ static void copy_view(const struct ckpt_view *y, const struct ckpt_view *x)
 {
     struct loops l;
     loops_init(&l, 2, (const struct ckpt_desc *[]){&y->desc, &x->desc});
-    int axis = loops_dense_axis(&l, 1);
+    int axis = loops_dense_axis(&l);
     size_t size = (size_t)ckpt_dtype_size(y->desc.dtype);
     if (axis < 0 || axis == l.ndim - 1 || l.stride[0][l.ndim - 1] != 1) {
         copy_rows(&l, y->data, x->data, size);

@@ -219,10 +219,7 @@ ROWS_INLINE void slope_row(const struct cross_entropy *c, const void *x, void *d
 CKPT_CLONES static void entropy_slope_leaf(const struct cross_entropy *c, const void *x, void *dx,
                                            int32_t label, struct slopes s, const float stats[2])
 {
-    if (c->half)
-        slope_row(c, x, dx, label, s, stats, true);
-    else
-        slope_row(c, x, dx, label, s, stats, false);
+    WITH_FLAG(c->half, slope_row, c, x, dx, label, s, stats);
 }
 
 /* The gradient of row b; `reached`: the gradient of its loss. */

@@ -5,35 +5,9 @@
 #include "kernels.h"
 #include "map.h"
 
-CPU_MAP(map_add)
-{
-    const float *a = x[0], *b = x[1];
-    (void)ctx;
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++)
-        y[i] = a[i] + b[i];
-}
-CPU_MAP_CALL(map_add)
-
-CPU_MAP(map_sub)
-{
-    const float *a = x[0], *b = x[1];
-    (void)ctx;
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++)
-        y[i] = a[i] - b[i];
-}
-CPU_MAP_CALL(map_sub)
-
-CPU_MAP(map_mul)
-{
-    const float *a = x[0], *b = x[1];
-    (void)ctx;
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++)
-        y[i] = a[i] * b[i];
-}
-CPU_MAP_CALL(map_mul)
+CPU_BINARY(map_add, u + v)
+CPU_BINARY(map_sub, u - v)
+CPU_BINARY(map_mul, u *v)
 
 CPU_MAP(map_affine)
 {

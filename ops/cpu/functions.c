@@ -3,34 +3,6 @@
 #include "functions.h"
 #include "vmath.h"
 
-/* Define map_<name>: y[i] = value, an expression in u, or in u and v; p and q are the constants of
- * the node. */
-#define UNARY(name, value)                                                                         \
-    CPU_MAP(map_##name)                                                                            \
-    {                                                                                              \
-        const float *in = x[0], p = ((const float *)ctx)[0], q = ((const float *)ctx)[1];          \
-        (void)p;                                                                                   \
-        (void)q;                                                                                   \
-        _Pragma("omp simd") for (int64_t i = 0; i < n; i++)                                        \
-        {                                                                                          \
-            float u = in[i];                                                                       \
-            y[i] = (value);                                                                        \
-        }                                                                                          \
-    }                                                                                              \
-    CPU_MAP_CALL(map_##name)
-#define BINARY(name, value)                                                                        \
-    CPU_MAP(map_##name)                                                                            \
-    {                                                                                              \
-        const float *left = x[0], *right = x[1];                                                   \
-        (void)ctx;                                                                                 \
-        _Pragma("omp simd") for (int64_t i = 0; i < n; i++)                                        \
-        {                                                                                          \
-            float u = left[i], v = right[i];                                                       \
-            y[i] = (value);                                                                        \
-        }                                                                                          \
-    }                                                                                              \
-    CPU_MAP_CALL(map_##name)
-
 /* Rounds toward zero to an i32 value, as a float; clamped to its range; NaN becomes 0. */
 static inline float integer_of(float x)
 {
@@ -52,35 +24,51 @@ static inline float rounded(float x)
     return vmath_float((int32_t)((u & 0x7fffffff) > 0x7f800000 ? nan : kept));
 }
 
-UNARY(clamp, vmath_select(u < p, p, vmath_select(u > q, q, u)))
-UNARY(leaky, vmath_select(u > 0.f, u, p *u))
-UNARY(bf16, rounded(u))
-UNARY(integer, integer_of(u))
-UNARY(exp, vexp(u))
-UNARY(expm1, vexpm1(u))
-UNARY(log, vlog(u))
-UNARY(log1p, vlog1p(u))
-UNARY(sqrt, sqrtf(u))
-UNARY(rsqrt, 1.f / sqrtf(u))
-UNARY(abs, fabsf(u))
-UNARY(sign, sign_of(u))
-UNARY(tanh, vtanh(u))
-UNARY(sigmoid, vsigmoid(u))
-UNARY(softplus, vsoftplus(u))
-UNARY(erf, verf(u))
-UNARY(sin, vsin(u))
-UNARY(cos, vcos(u))
-UNARY(floor, floorf(u))
-UNARY(round, rintf(u))
-UNARY(not, vmath_select(u == 0.f, 1.f, 0.f))
-BINARY(div, u / v)
-BINARY(pow, vpow(u, v))
+CPU_MAP(map_clamp)
+{
+    const float *u = x[0], p = ((const float *)ctx)[0], q = ((const float *)ctx)[1];
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++)
+        y[i] = vmath_select(u[i] < p, p, vmath_select(u[i] > q, q, u[i]));
+}
+CPU_MAP_CALL(map_clamp)
+
+CPU_MAP(map_leaky)
+{
+    const float *u = x[0], p = ((const float *)ctx)[0];
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++)
+        y[i] = vmath_select(u[i] > 0.f, u[i], p * u[i]);
+}
+CPU_MAP_CALL(map_leaky)
+
+CPU_UNARY(map_bf16, rounded(u))
+CPU_UNARY(map_integer, integer_of(u))
+CPU_UNARY(map_exp, vexp(u))
+CPU_UNARY(map_expm1, vexpm1(u))
+CPU_UNARY(map_log, vlog(u))
+CPU_UNARY(map_log1p, vlog1p(u))
+CPU_UNARY(map_sqrt, sqrtf(u))
+CPU_UNARY(map_rsqrt, 1.f / sqrtf(u))
+CPU_UNARY(map_abs, fabsf(u))
+CPU_UNARY(map_sign, sign_of(u))
+CPU_UNARY(map_tanh, vtanh(u))
+CPU_UNARY(map_sigmoid, vsigmoid(u))
+CPU_UNARY(map_softplus, vsoftplus(u))
+CPU_UNARY(map_erf, verf(u))
+CPU_UNARY(map_sin, vsin(u))
+CPU_UNARY(map_cos, vcos(u))
+CPU_UNARY(map_floor, floorf(u))
+CPU_UNARY(map_round, rintf(u))
+CPU_UNARY(map_not, vmath_select(u == 0.f, 1.f, 0.f))
+CPU_BINARY(map_div, u / v)
+CPU_BINARY(map_pow, vpow(u, v))
 /* NaN on either side gives NaN: every comparison with NaN is false. */
-BINARY(minimum, vmath_select((u < v) | (u != u), u, v))
-BINARY(maximum, vmath_select((u > v) | (u != u), u, v))
-BINARY(eq, vmath_select(u == v, 1.f, 0.f))
-BINARY(ne, vmath_select(u != v, 1.f, 0.f))
-BINARY(lt, vmath_select(u < v, 1.f, 0.f))
-BINARY(le, vmath_select(u <= v, 1.f, 0.f))
-BINARY(and, vmath_select((u != 0.f) & (v != 0.f), 1.f, 0.f))
-BINARY(or, vmath_select((u != 0.f) | (v != 0.f), 1.f, 0.f))
+CPU_BINARY(map_minimum, vmath_select((u < v) | (u != u), u, v))
+CPU_BINARY(map_maximum, vmath_select((u > v) | (u != u), u, v))
+CPU_BINARY(map_eq, vmath_select(u == v, 1.f, 0.f))
+CPU_BINARY(map_ne, vmath_select(u != v, 1.f, 0.f))
+CPU_BINARY(map_lt, vmath_select(u < v, 1.f, 0.f))
+CPU_BINARY(map_le, vmath_select(u <= v, 1.f, 0.f))
+CPU_BINARY(map_and, vmath_select((u != 0.f) & (v != 0.f), 1.f, 0.f))
+CPU_BINARY(map_or, vmath_select((u != 0.f) | (v != 0.f), 1.f, 0.f))

@@ -28,4 +28,30 @@ EXPR_FUNCTIONS(X)
         name##_loop(y, x, n, ctx);                                                                 \
     }
 
+/* Define a whole function: y[i] = value, an expression in u, or in u and v. */
+#define CPU_UNARY(name, value)                                                                     \
+    CPU_MAP(name)                                                                                  \
+    {                                                                                              \
+        const float *in = x[0];                                                                    \
+        (void)ctx;                                                                                 \
+        _Pragma("omp simd") for (int64_t i = 0; i < n; i++)                                        \
+        {                                                                                          \
+            float u = in[i];                                                                       \
+            y[i] = (value);                                                                        \
+        }                                                                                          \
+    }                                                                                              \
+    CPU_MAP_CALL(name)
+#define CPU_BINARY(name, value)                                                                    \
+    CPU_MAP(name)                                                                                  \
+    {                                                                                              \
+        const float *left = x[0], *right = x[1];                                                   \
+        (void)ctx;                                                                                 \
+        _Pragma("omp simd") for (int64_t i = 0; i < n; i++)                                        \
+        {                                                                                          \
+            float u = left[i], v = right[i];                                                       \
+            y[i] = (value);                                                                        \
+        }                                                                                          \
+    }                                                                                              \
+    CPU_MAP_CALL(name)
+
 #endif

@@ -105,14 +105,7 @@ ROWS_INLINE void sum_rows(float *restrict sum, const void *restrict x, const flo
 CKPT_CLONES static void sum_leaf(float *sum, const void *x, const float *mean, int64_t rows,
                                  int64_t c, bool square, bool half)
 {
-    if (half && square)
-        sum_rows(sum, x, mean, rows, c, true, true);
-    else if (half)
-        sum_rows(sum, x, mean, rows, c, false, true);
-    else if (square)
-        sum_rows(sum, x, mean, rows, c, true, false);
-    else
-        sum_rows(sum, x, mean, rows, c, false, false);
+    WITH_FLAGS(square, half, sum_rows, sum, x, mean, rows, c);
 }
 
 /* Mean and sum of squared deviations of each group in a block, to partial [n blocks, groups, 2]. */
@@ -198,14 +191,7 @@ ROWS_INLINE void map_rows(const void *restrict x, void *restrict y, const float 
 CKPT_CLONES static void map_leaf(const void *x, void *y, const float *k, int64_t rows, int64_t c,
                                  bool silu, bool half)
 {
-    if (half && silu)
-        map_rows(x, y, k, rows, c, true, true);
-    else if (half)
-        map_rows(x, y, k, rows, c, false, true);
-    else if (silu)
-        map_rows(x, y, k, rows, c, true, false);
-    else
-        map_rows(x, y, k, rows, c, false, false);
+    WITH_FLAGS(silu, half, map_rows, x, y, k, rows, c);
 }
 
 static void map_block(const struct task *t, int64_t block, float *scratch)
@@ -339,14 +325,7 @@ ROWS_INLINE void sum_slopes(const void *restrict x, const void *restrict dy,
 CKPT_CLONES static void slopes_leaf(const void *x, const void *dy, const float *k, float *da,
                                     float *dm, int64_t rows, int64_t c, bool silu, bool half)
 {
-    if (half && silu)
-        sum_slopes(x, dy, k, da, dm, rows, c, true, true);
-    else if (half)
-        sum_slopes(x, dy, k, da, dm, rows, c, false, true);
-    else if (silu)
-        sum_slopes(x, dy, k, da, dm, rows, c, true, false);
-    else
-        sum_slopes(x, dy, k, da, dm, rows, c, false, false);
+    WITH_FLAGS(silu, half, sum_slopes, x, dy, k, da, dm, rows, c);
 }
 
 /* The sums of a block, to [n blocks, 2, c]. */
@@ -378,14 +357,7 @@ ROWS_INLINE void dx_rows(const void *restrict x, const void *restrict dy, void *
 CKPT_CLONES static void dx_leaf(const void *x, const void *dy, void *dx, const float *k,
                                 int64_t rows, int64_t c, bool silu, bool half)
 {
-    if (half && silu)
-        dx_rows(x, dy, dx, k, rows, c, true, true);
-    else if (half)
-        dx_rows(x, dy, dx, k, rows, c, false, true);
-    else if (silu)
-        dx_rows(x, dy, dx, k, rows, c, true, false);
-    else
-        dx_rows(x, dy, dx, k, rows, c, false, false);
+    WITH_FLAGS(silu, half, dx_rows, x, dy, dx, k, rows, c);
 }
 
 static void dx_block(const struct task *t, int64_t block, float *scratch)

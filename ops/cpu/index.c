@@ -88,10 +88,7 @@ CKPT_CLONES static void add_listed_leaf(float *sum, const void *x, const int32_t
                                         int64_t count, int64_t at, int64_t inner, int64_t c,
                                         bool half)
 {
-    if (half)
-        add_listed(sum, x, list, count, at, inner, c, true);
-    else
-        add_listed(sum, x, list, count, at, inner, c, false);
+    WITH_FLAG(half, add_listed, sum, x, list, count, at, inner, c);
 }
 
 /* The sum of one position.  Long lists are summed in blocks. */

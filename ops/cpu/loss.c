@@ -54,12 +54,7 @@ ROWS_INLINE double squared_error(const void *p, const void *q, int64_t i, int64_
 CKPT_CLONES static double squared_error_leaf(const void *p, const void *q, int64_t i, int64_t end,
                                              bool p_half, bool q_half)
 {
-    if (p_half && q_half)
-        return squared_error(p, q, i, end, true, true);
-    if (p_half)
-        return squared_error(p, q, i, end, true, false);
-    return q_half ? squared_error(p, q, i, end, false, true)
-                  : squared_error(p, q, i, end, false, false);
+    return WITH_FLAGS(p_half, q_half, squared_error, p, q, i, end);
 }
 
 static double mse_chunk(const struct frames *f, int64_t b, int64_t begin, int64_t end)
@@ -108,14 +103,7 @@ ROWS_INLINE void slope_rows(const void *restrict p, const void *restrict q, void
 CKPT_CLONES static void loss_slope_leaf(const void *p, const void *q, void *d, int64_t i,
                                         int64_t end, float slope, bool p_half, bool q_half)
 {
-    if (p_half && q_half)
-        slope_rows(p, q, d, i, end, slope, true, true);
-    else if (p_half)
-        slope_rows(p, q, d, i, end, slope, true, false);
-    else if (q_half)
-        slope_rows(p, q, d, i, end, slope, false, true);
-    else
-        slope_rows(p, q, d, i, end, slope, false, false);
+    WITH_FLAGS(p_half, q_half, slope_rows, p, q, d, i, end, slope);
 }
 
 static void mse_dx_chunk(const struct frames *f, void *dpred, int64_t b, int64_t begin, int64_t end,

@@ -148,7 +148,7 @@ static struct division divide_tiles(const struct loops *l)
 {
     struct division c = {.cols = l->shape[l->ndim - 1],
                          .rows = l->ndim > 1 ? l->shape[l->ndim - 2] : 1};
-    c.outer = loops_count(l, 0, l->ndim - 2);
+    c.outer = loops_count(l, l->ndim - 2);
     c.tile_cols = max_i64(1, min_i64(c.cols, TILE));
     c.tile_rows = max_i64(1, min_i64(c.rows, TILE / c.tile_cols));
     c.across = (c.cols + c.tile_cols - 1) / c.tile_cols;
@@ -258,7 +258,7 @@ static double sum_row(const struct row_sums *s, int64_t row)
 {
     int64_t base[LOOPS_OPERANDS], at[LOOPS_OPERANDS];
     int last = s->reduced.ndim - 1;
-    int64_t width = s->reduced.shape[last], outer = loops_count(&s->reduced, 0, last);
+    int64_t width = s->reduced.shape[last], outer = loops_count(&s->reduced, last);
     double sum = 0;
     loops_seek(&s->kept, s->kept.ndim, row, base);
     for (int64_t i = 0; i < outer; i++)

@@ -7,7 +7,7 @@
 int cpu_matmul(const struct ckpt_kernel_args *a)
 {
     struct matmul m = matmul_of(&a->in[0].desc, &a->in[1].desc, &a->out[0].desc, a->attr);
-    const int64_t n = loops_count(&m.batch, 0, m.batch.ndim), slots = matmul_slots(n);
+    const int64_t n = loops_count(&m.batch, m.batch.ndim), slots = matmul_slots(n);
     const int64_t bytes = matmul_slot_bytes(&m.g);
 #pragma omp parallel for schedule(static) if (slots > 1)
     for (int64_t s = 0; s < slots; s++)

@@ -39,10 +39,7 @@ ROWS_INLINE void modulate_rows(const struct row_run *run, int64_t c, bool half)
 
 CKPT_CLONES static void modulate_leaf(const struct row_run *run, int64_t c, const void *half)
 {
-    if (*(const bool *)half)
-        modulate_rows(run, c, true);
-    else
-        modulate_rows(run, c, false);
+    WITH_FLAG(*(const bool *)half, modulate_rows, run, c);
 }
 
 int cpu_modulate(const struct ckpt_kernel_args *a)
@@ -66,10 +63,7 @@ ROWS_INLINE void gated_residual_rows(const struct row_run *run, int64_t c, bool 
 
 CKPT_CLONES static void gated_residual_leaf(const struct row_run *run, int64_t c, const void *half)
 {
-    if (*(const bool *)half)
-        gated_residual_rows(run, c, true);
-    else
-        gated_residual_rows(run, c, false);
+    WITH_FLAG(*(const bool *)half, gated_residual_rows, run, c);
 }
 
 int cpu_gated_residual(const struct ckpt_kernel_args *a)
@@ -78,8 +72,8 @@ int cpu_gated_residual(const struct ckpt_kernel_args *a)
 }
 
 /* dx = dy (1 + scale), dshift += dy, dscale += dy x */
-ROWS_INLINE void modulate_dx_rows(const struct row_run *run, int64_t column, int64_t c, bool half,
-                                  bool dy_half, const struct row_sums *sums)
+ROWS_INLINE void modulate_dx_rows(const struct row_run *run, int64_t column, int64_t c,
+                                  const struct row_sums *sums, bool half, bool dy_half)
 {
     float *restrict dshift = sums->first, *restrict dscale = sums->second;
     int64_t skip = column * (half ? 2 : 4), dy_skip = column * (dy_half ? 2 : 4);
@@ -101,19 +95,12 @@ ROWS_INLINE void modulate_dx_rows(const struct row_run *run, int64_t column, int
 CKPT_CLONES static void modulate_dx_leaf(const struct row_run *run, int64_t column, int64_t c,
                                          bool half, bool dy_half, const struct row_sums *sums)
 {
-    if (half && dy_half)
-        modulate_dx_rows(run, column, c, true, true, sums);
-    else if (half)
-        modulate_dx_rows(run, column, c, true, false, sums);
-    else if (dy_half)
-        modulate_dx_rows(run, column, c, false, true, sums);
-    else
-        modulate_dx_rows(run, column, c, false, false, sums);
+    WITH_FLAGS(half, dy_half, modulate_dx_rows, run, column, c, sums);
 }
 
 /* da = dy gate, dgate += dy a */
 ROWS_INLINE void gated_residual_dx_rows(const struct row_run *run, int64_t column, int64_t c,
-                                        bool half, bool dy_half, const struct row_sums *sums)
+                                        const struct row_sums *sums, bool half, bool dy_half)
 {
     float *restrict dgate = sums->first;
     int64_t skip = column * (half ? 2 : 4), dy_skip = column * (dy_half ? 2 : 4);
@@ -134,14 +121,7 @@ ROWS_INLINE void gated_residual_dx_rows(const struct row_run *run, int64_t colum
 CKPT_CLONES static void gated_residual_dx_leaf(const struct row_run *run, int64_t column, int64_t c,
                                                bool half, bool dy_half, const struct row_sums *sums)
 {
-    if (half && dy_half)
-        gated_residual_dx_rows(run, column, c, true, true, sums);
-    else if (half)
-        gated_residual_dx_rows(run, column, c, true, false, sums);
-    else if (dy_half)
-        gated_residual_dx_rows(run, column, c, false, true, sums);
-    else
-        gated_residual_dx_rows(run, column, c, false, false, sums);
+    WITH_FLAGS(half, dy_half, gated_residual_dx_rows, run, column, c, sums);
 }
 
 int cpu_modulate_dx(const struct ckpt_kernel_args *a)

@@ -78,8 +78,8 @@ int cpu_layer_norm(const struct ckpt_kernel_args *a)
  *
  *   dx = rstd (dy - mean(dy) - n mean(dy n)) + addend
  */
-ROWS_INLINE void layer_norm_dx_rows(const struct row_run *run, int64_t c, bool half, bool dy_half,
-                                    bool has_addend)
+ROWS_INLINE void layer_norm_dx_rows(const struct row_run *run, int64_t c, bool has_addend,
+                                    bool half, bool dy_half)
 {
     for (int64_t i = 0; i < run->n; i++) {
         const void *restrict x = run->at[0] + i * run->step[0];
@@ -108,26 +108,13 @@ struct layer_norm_dx {
     bool half, dy_half, has_addend;
 };
 
-ROWS_INLINE void layer_norm_dx_any(const struct row_run *run, int64_t c, bool half,
-                                   const struct layer_norm_dx *p)
-{
-    if (p->dy_half && p->has_addend)
-        layer_norm_dx_rows(run, c, half, true, true);
-    else if (p->dy_half)
-        layer_norm_dx_rows(run, c, half, true, false);
-    else if (p->has_addend)
-        layer_norm_dx_rows(run, c, half, false, true);
-    else
-        layer_norm_dx_rows(run, c, half, false, false);
-}
-
 CKPT_CLONES static void layer_norm_dx_leaf(const struct row_run *run, int64_t c, const void *extra)
 {
     const struct layer_norm_dx *p = extra;
-    if (p->half)
-        layer_norm_dx_any(run, c, true, p);
+    if (p->has_addend)
+        WITH_FLAGS(p->half, p->dy_half, layer_norm_dx_rows, run, c, true);
     else
-        layer_norm_dx_any(run, c, false, p);
+        WITH_FLAGS(p->half, p->dy_half, layer_norm_dx_rows, run, c, false);
 }
 
 int cpu_layer_norm_dx(const struct ckpt_kernel_args *a)
@@ -202,7 +189,7 @@ int cpu_rms_norm(const struct ckpt_kernel_args *a)
  * differentiation does.
  */
 ROWS_INLINE void rms_norm_dx_rows(const struct row_run *run, int64_t c, const void *restrict w,
-                                  float *restrict dw, bool half, bool dy_half, bool has_addend)
+                                  float *restrict dw, bool has_addend, bool half, bool dy_half)
 {
     for (int64_t i = 0; i < run->n; i++) {
         const void *restrict x = run->at[0] + i * run->step[0];
@@ -225,29 +212,16 @@ ROWS_INLINE void rms_norm_dx_rows(const struct row_run *run, int64_t c, const vo
     }
 }
 
-ROWS_INLINE void rms_norm_dx_any(const struct row_run *run, int64_t c, const void *w, float *dw,
-                                 bool half, bool dy_half, bool has_addend)
-{
-    if (half && dy_half)
-        rms_norm_dx_rows(run, c, w, dw, true, true, has_addend);
-    else if (half)
-        rms_norm_dx_rows(run, c, w, dw, true, false, has_addend);
-    else if (dy_half)
-        rms_norm_dx_rows(run, c, w, dw, false, true, has_addend);
-    else
-        rms_norm_dx_rows(run, c, w, dw, false, false, has_addend);
-}
-
 CKPT_CLONES static void rms_norm_dx_leaf(const struct row_run *run, int64_t c, const void *w,
                                          float *dw, bool half, bool dy_half)
 {
-    rms_norm_dx_any(run, c, w, dw, half, dy_half, false);
+    WITH_FLAGS(half, dy_half, rms_norm_dx_rows, run, c, w, dw, false);
 }
 
 CKPT_CLONES static void rms_norm_dx_add_leaf(const struct row_run *run, int64_t c, const void *w,
                                              float *dw, bool half, bool dy_half)
 {
-    rms_norm_dx_any(run, c, w, dw, half, dy_half, true);
+    WITH_FLAGS(half, dy_half, rms_norm_dx_rows, run, c, w, dw, true);
 }
 
 /* Processes rows [row, end) in blocks of at most 64: two levels of summation lose less

@@ -111,8 +111,8 @@ ROWS_INLINE struct row_means row_means_of(const void *restrict x, const void *re
  *   dx = rstd (g - mean(g) - n mean(g n)) + addend, dshift += dy, dscale += dy n
  */
 ROWS_INLINE void norm_modulate_dx_rows(const struct row_run *run, int64_t column, int64_t c,
-                                       bool half, bool dy_half, bool has_addend, bool weight,
-                                       const struct row_sums *sums)
+                                       bool has_addend, bool weight, const struct row_sums *sums,
+                                       bool half, bool dy_half)
 {
     float *restrict dshift = sums->first, *restrict dscale = sums->second;
     int64_t skip = column * (half ? 2 : 4), dy_skip = column * (dy_half ? 2 : 4);
@@ -138,25 +138,12 @@ ROWS_INLINE void norm_modulate_dx_rows(const struct row_run *run, int64_t column
     }
 }
 
-ROWS_INLINE void norm_modulate_dx_any(const struct row_run *run, int64_t column, int64_t c,
-                                      bool half, bool dy_half, bool has_addend, bool weight,
-                                      const struct row_sums *sums)
-{
-    if (half && dy_half)
-        norm_modulate_dx_rows(run, column, c, true, true, has_addend, weight, sums);
-    else if (half)
-        norm_modulate_dx_rows(run, column, c, true, false, has_addend, weight, sums);
-    else if (dy_half)
-        norm_modulate_dx_rows(run, column, c, false, true, has_addend, weight, sums);
-    else
-        norm_modulate_dx_rows(run, column, c, false, false, has_addend, weight, sums);
-}
-
 #define LEAF(name, has_addend, weight)                                                             \
     CKPT_CLONES static void name(const struct row_run *run, int64_t column, int64_t c, bool half,  \
                                  bool dy_half, const struct row_sums *sums)                        \
     {                                                                                              \
-        norm_modulate_dx_any(run, column, c, half, dy_half, has_addend, weight, sums);             \
+        WITH_FLAGS(half, dy_half, norm_modulate_dx_rows, run, column, c, has_addend, weight,       \
+                   sums);                                                                          \
     }
 LEAF(norm_modulate_dx_leaf, false, false)
 LEAF(norm_modulate_dx_add_leaf, true, false)

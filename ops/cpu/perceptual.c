@@ -9,25 +9,8 @@
 
 /* ---- ReLU ----------------------------------------------------------------------------------- */
 
-CPU_MAP(map_relu)
-{
-    const float *u = x[0];
-    (void)ctx;
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++)
-        y[i] = vmath_select(u[i] <= 0.f, 0.f, u[i]); /* NaN passes through */
-}
-CPU_MAP_CALL(map_relu)
-
-CPU_MAP(map_relu_dx)
-{
-    const float *dy = x[0], *of = x[1];
-    (void)ctx;
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++)
-        y[i] = vmath_select(of[i] <= 0.f, 0.f, dy[i]);
-}
-CPU_MAP_CALL(map_relu_dx)
+CPU_UNARY(map_relu, vmath_select(u <= 0.f, 0.f, u)) /* NaN passes through */
+CPU_BINARY(map_relu_dx, vmath_select(v <= 0.f, 0.f, u))
 
 int cpu_relu(const struct ckpt_kernel_args *a)
 {
@@ -110,10 +93,7 @@ ROWS_INLINE void row_slope(void *da, const void *a, const void *b, const void *w
 CKPT_CLONES static void distance_slope_leaf(void *da, const void *a, const void *b, const void *w,
                                             int64_t at, int64_t c, float slope, bool half)
 {
-    if (half)
-        row_slope(da, a, b, w, at, c, slope, true);
-    else
-        row_slope(da, a, b, w, at, c, slope, false);
+    WITH_FLAG(half, row_slope, da, a, b, w, at, c, slope);
 }
 
 int cpu_feature_distance_dx(const struct ckpt_kernel_args *k)

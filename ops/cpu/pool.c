@@ -16,7 +16,7 @@ struct pool {
     struct pool_shape s;
     const void *x, *dy;
     void *out;
-    bool half;
+    bool half, average;
 };
 
 /* Splits a position index into the index along each axis, and returns the sample. */
@@ -109,10 +109,7 @@ ROWS_INLINE void largest(const struct pool *p, int64_t place, int64_t first, int
 
 CKPT_CLONES static void largest_leaf(const struct pool *p, int64_t place, int64_t first, int64_t n)
 {
-    if (p->half)
-        largest(p, place, first, n, true);
-    else
-        largest(p, place, first, n, false);
+    WITH_FLAG(p->half, largest, p, place, first, n);
 }
 
 /* Writes dy of a window to its maximum and 0 to its other positions, for windows that do not
@@ -138,10 +135,7 @@ ROWS_INLINE void scatter_gradient(const struct pool *p, int64_t place_y, int64_t
 CKPT_CLONES static void scatter_gradient_leaf(const struct pool *p, int64_t place, int64_t first,
                                               int64_t n)
 {
-    if (p->half)
-        scatter_gradient(p, place, first, n, true);
-    else
-        scatter_gradient(p, place, first, n, false);
+    WITH_FLAG(p->half, scatter_gradient, p, place, first, n);
 }
 
 /* The index of position q inside a box of ranges. */
@@ -153,7 +147,8 @@ static int32_t index_in(const struct pool_range *r, const int32_t *q)
     return index;
 }
 
-/* Sums dy of the windows whose maximum is at a position of x, in their order. */
+/* Sums what the windows that contain a position of x give it, in their order: dy if its maximum is
+ * there, or of an average a share of dy. */
 ROWS_INLINE void gather_gradient(const struct pool *p, int64_t place_x, int64_t first, int64_t n,
                                  bool half)
 {
@@ -169,6 +164,12 @@ ROWS_INLINE void gather_gradient(const struct pool *p, int64_t place_x, int64_t 
         struct pool_range r[3];
         const int64_t from = place_of(s->size, sample, at.at) * s->c + first;
         window_of(s, at.at, r);
+        if (p->average) {
+            const float count = pool_count(s, r);
+            for (int64_t j = 0; j < n; j++)
+                sum[j] += row_get(p->dy, from + j, half) / count;
+            continue;
+        }
         find_maximum(p, sample, r, first, n, &b, half);
         const int32_t own = index_in(r, q);
         for (int64_t j = 0; j < n; j++)
@@ -181,10 +182,7 @@ ROWS_INLINE void gather_gradient(const struct pool *p, int64_t place_x, int64_t 
 CKPT_CLONES static void gather_gradient_leaf(const struct pool *p, int64_t place, int64_t first,
                                              int64_t n)
 {
-    if (p->half)
-        gather_gradient(p, place, first, n, true);
-    else
-        gather_gradient(p, place, first, n, false);
+    WITH_FLAG(p->half, gather_gradient, p, place, first, n);
 }
 
 int cpu_max_pool(const struct ckpt_kernel_args *a)
@@ -236,42 +234,7 @@ ROWS_INLINE void mean(const struct pool *p, int64_t place_y, int64_t first, int6
 
 CKPT_CLONES static void mean_leaf(const struct pool *p, int64_t place, int64_t first, int64_t n)
 {
-    if (p->half)
-        mean(p, place, first, n, true);
-    else
-        mean(p, place, first, n, false);
-}
-
-/* Sums the share of dy of each window that contains a position of x. */
-ROWS_INLINE void average_gradient(const struct pool *p, int64_t place_x, int64_t first, int64_t n,
-                                  bool half)
-{
-    const struct pool_shape *s = &p->s;
-    float sum[LANES] = {0};
-    struct pool_range windows[3];
-    int32_t q[3];
-    const int64_t sample = split_place(s->from, place_x, q);
-    for (int k = 0; k < 3; k++)
-        windows[k] = pool_windows_of(s, k, q[k]);
-    for (struct box at = box_begin(windows); at.more; box_next(&at, windows)) {
-        struct pool_range r[3];
-        const int64_t from = place_of(s->size, sample, at.at) * s->c + first;
-        window_of(s, at.at, r);
-        const float count = pool_count(s, r);
-        for (int64_t j = 0; j < n; j++)
-            sum[j] += row_get(p->dy, from + j, half) / count;
-    }
-    for (int64_t j = 0; j < n; j++)
-        row_put(p->out, place_x * s->c + first + j, sum[j], half);
-}
-
-CKPT_CLONES static void average_gradient_leaf(const struct pool *p, int64_t place, int64_t first,
-                                              int64_t n)
-{
-    if (p->half)
-        average_gradient(p, place, first, n, true);
-    else
-        average_gradient(p, place, first, n, false);
+    WITH_FLAG(p->half, mean, p, place, first, n);
 }
 
 int cpu_avg_pool(const struct ckpt_kernel_args *a)
@@ -289,7 +252,8 @@ int cpu_avg_pool_dx(const struct ckpt_kernel_args *a)
     const struct pool p = {.s = pool_shape(&a->out[0].desc, a->attr),
                            .dy = a->in[0].data,
                            .out = a->out[0].data,
-                           .half = view_half(&a->in[0])};
-    for_all(&p, p.s.n * pool_volume(p.s.from), average_gradient_leaf);
+                           .half = view_half(&a->in[0]),
+                           .average = true};
+    for_all(&p, p.s.n * pool_volume(p.s.from), gather_gradient_leaf);
     return CKPT_OK;
 }

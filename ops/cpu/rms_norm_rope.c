@@ -109,14 +109,7 @@ ROWS_INLINE void norm_rope_dx_rows(const struct row_run *run, int64_t c, const v
 CKPT_CLONES static void norm_rope_dx_leaf(const struct row_run *run, int64_t c, const void *w,
                                           float *dw, bool half, bool dy_half)
 {
-    if (half && dy_half)
-        norm_rope_dx_rows(run, c, w, dw, true, true);
-    else if (half)
-        norm_rope_dx_rows(run, c, w, dw, true, false);
-    else if (dy_half)
-        norm_rope_dx_rows(run, c, w, dw, false, true);
-    else
-        norm_rope_dx_rows(run, c, w, dw, false, false);
+    WITH_FLAGS(half, dy_half, norm_rope_dx_rows, run, c, w, dw);
 }
 
 int cpu_rms_norm_rope_dx(const struct ckpt_kernel_args *a)

@@ -8,6 +8,11 @@
 
 #define ROWS_INLINE static inline __attribute__((always_inline))
 
+/* Call a rule whose last parameters are one flag or two with constants for them. */
+#define WITH_FLAG(f, rule, ...) ((f) ? rule(__VA_ARGS__, true) : rule(__VA_ARGS__, false))
+#define WITH_FLAGS(f, g, rule, ...)                                                                \
+    ((f) ? WITH_FLAG(g, rule, __VA_ARGS__, true) : WITH_FLAG(g, rule, __VA_ARGS__, false))
+
 #define ROWS_CHUNK 16384 /* elements; with fewer, a second thread costs more than it saves */
 
 /* Rows per parallel chunk, for rows of c elements. */

@@ -26,14 +26,7 @@ ROWS_INLINE void softmax_row(void *restrict y, const void *restrict x, int64_t n
 
 CKPT_CLONES static void softmax_leaf(void *y, const void *x, int64_t n, bool half, bool log_of)
 {
-    if (half && log_of)
-        softmax_row(y, x, n, true, true);
-    else if (half)
-        softmax_row(y, x, n, true, false);
-    else if (log_of)
-        softmax_row(y, x, n, false, true);
-    else
-        softmax_row(y, x, n, false, false);
+    WITH_FLAGS(half, log_of, softmax_row, y, x, n);
 }
 
 int cpu_softmax(const struct ckpt_kernel_args *a)
@@ -50,7 +43,7 @@ int cpu_softmax(const struct ckpt_kernel_args *a)
 }
 
 ROWS_INLINE void softmax_dx_row(void *restrict dx, const void *restrict dy, const void *restrict y,
-                                int64_t n, bool half, bool dy_half, bool log_of)
+                                int64_t n, bool log_of, bool half, bool dy_half)
 {
     float sum = 0.f;
 #pragma omp simd reduction(+ : sum)
@@ -63,26 +56,13 @@ ROWS_INLINE void softmax_dx_row(void *restrict dx, const void *restrict dy, cons
     }
 }
 
-ROWS_INLINE void softmax_dx_any(void *dx, const void *dy, const void *y, int64_t n, bool half,
-                                bool dy_half, bool log_of)
-{
-    if (half && dy_half)
-        softmax_dx_row(dx, dy, y, n, true, true, log_of);
-    else if (half)
-        softmax_dx_row(dx, dy, y, n, true, false, log_of);
-    else if (dy_half)
-        softmax_dx_row(dx, dy, y, n, false, true, log_of);
-    else
-        softmax_dx_row(dx, dy, y, n, false, false, log_of);
-}
-
 CKPT_CLONES static void softmax_dx_leaf(void *dx, const void *dy, const void *y, int64_t n,
                                         bool half, bool dy_half, bool log_of)
 {
     if (log_of)
-        softmax_dx_any(dx, dy, y, n, half, dy_half, true);
+        WITH_FLAGS(half, dy_half, softmax_dx_row, dx, dy, y, n, true);
     else
-        softmax_dx_any(dx, dy, y, n, half, dy_half, false);
+        WITH_FLAGS(half, dy_half, softmax_dx_row, dx, dy, y, n, false);
 }
 
 int cpu_softmax_dx(const struct ckpt_kernel_args *a)

@@ -42,10 +42,7 @@ ROWS_INLINE void add_row(float *restrict sum, const void *restrict x, int64_t n,
 
 CKPT_CLONES static void add_leaf(float *sum, const void *x, int64_t n, bool half)
 {
-    if (half)
-        add_row(sum, x, n, true);
-    else
-        add_row(sum, x, n, false);
+    WITH_FLAG(half, add_row, sum, x, n);
 }
 
 /* Sums the copies of channels [j, j + n) of position p in order, and rounds once. */

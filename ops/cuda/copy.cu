@@ -156,7 +156,7 @@ static bool worth_transposing(const struct loops *l, int axis)
 static void copy_piece(cudaStream_t stream, const struct loops *l, char *const *base,
                        int64_t element)
 {
-    int axis = loops_dense_axis(l, 1);
+    int axis = loops_dense_axis(l);
     if (!worth_transposing(l, axis)) {
         copy_straight(stream, *l, base, element);
         return;

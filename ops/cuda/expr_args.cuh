@@ -56,7 +56,7 @@ static void expr_each_part(const struct ckpt_kernel_args *args, int vector, F la
     walk_by_vectors(&l, vector);
     walk_pieces(&l, base, size, [&](const struct loops *part, char *const *at) {
         a.ndim = part->ndim;
-        a.count = (unsigned)loops_count(part, 0, part->ndim);
+        a.count = (unsigned)loops_count(part, part->ndim);
         a.first = args->run->micro * desc_numel(&walk);
         a.far = 0;
         for (int k = 0; k < views; k++)

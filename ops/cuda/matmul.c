@@ -9,7 +9,7 @@ int cuda_matmul(const struct ckpt_kernel_args *a)
 {
     struct matmul m = matmul_of(&a->in[0].desc, &a->in[1].desc, &a->out[0].desc, a->attr);
     const int last = m.batch.ndim - 1;
-    const int64_t outer = loops_count(&m.batch, 0, last), size = m.batch.shape[last];
+    const int64_t outer = loops_count(&m.batch, last), size = m.batch.shape[last];
     const int64_t *const step[] = {m.batch.stride[1], m.batch.stride[2], m.batch.stride[0]};
     struct gemm_batch batch = {.row = {m.g.a.ld, m.g.b.ld, m.g.cols}};
     for (int k = 0; k < 3; k++)

@@ -182,7 +182,7 @@ static void launch(const struct job *j, const struct loops *kept, const struct l
     struct target t = j->target;
     struct range range = {};
     int lanes = j->r.columns ? lanes_for(k.count) : (int)cuda_reduce_lanes(&j->r);
-    range.length = loops_count(reduced, 0, reduced->ndim);
+    range.length = loops_count(reduced, reduced->ndim);
     range.part = (range.length + j->parts - 1) / j->parts;
     range.parts = (uint32_t)j->parts;
     range.far = range.length > WALK_MOST;

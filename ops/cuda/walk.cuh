@@ -96,7 +96,7 @@ static inline struct walk walk_of(const struct loops *l, int axes)
         for (int k = 0; k < l->n; k++)
             w.axis[i].step[k] = l->stride[k][i];
     }
-    w.count = (uint32_t)loops_count(l, 0, axes);
+    w.count = (uint32_t)loops_count(l, axes);
     return w;
 }
 
@@ -133,7 +133,7 @@ static inline unsigned blocks_of(int64_t n, int64_t per_block)
 template <typename F>
 static void walk_pieces(const struct loops *l, char *const *base, const int64_t *size, F launch)
 {
-    if (loops_count(l, 0, l->ndim) <= WALK_MOST) {
+    if (loops_count(l, l->ndim) <= WALK_MOST) {
         launch(l, base);
         return;
     }

@@ -158,17 +158,24 @@ bool desc_same_shape(const struct ckpt_desc *a, const struct ckpt_desc *b)
            (a->ndim <= 0 || !memcmp(a->shape, b->shape, sizeof(int64_t) * (size_t)a->ndim));
 }
 
+void shape_format(char *dst, size_t size, int ndim, const int64_t *shape)
+{
+    size_t n = (size_t)snprintf(dst, size, "[");
+    for (int i = 0; i < ndim && n < size; i++)
+        n += (size_t)snprintf(dst + n, size - n, "%s%lld", i ? ", " : "", (long long)shape[i]);
+    if (n < size)
+        snprintf(dst + n, size - n, "]");
+}
+
 void desc_format(char *dst, size_t size, const struct ckpt_desc *d)
 {
     if (d->ndim < 0) {
         snprintf(dst, size, "none");
         return;
     }
-    size_t n = (size_t)snprintf(dst, size, "%s [", dtype_name(d->dtype));
-    for (int i = 0; i < d->ndim && n < size; i++)
-        n += (size_t)snprintf(dst + n, size - n, "%s%lld", i ? ", " : "", (long long)d->shape[i]);
+    size_t n = (size_t)snprintf(dst, size, "%s ", dtype_name(d->dtype));
     if (n < size)
-        snprintf(dst + n, size - n, "]");
+        shape_format(dst + n, size - n, d->ndim, d->shape);
 }
 
 static int compare_reals(const void *a, const void *b)

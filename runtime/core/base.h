@@ -121,6 +121,8 @@ const char *human_bytes(int64_t bytes);
 /* The same for a time: "12.3 ms". */
 const char *human_seconds(double seconds);
 
+/* "[2, 3, 4]" into dst. */
+void shape_format(char *dst, size_t size, int ndim, const int64_t *shape);
 /* "fp32 [2, 3, 4]" into dst. */
 void desc_format(char *dst, size_t size, const struct ckpt_desc *d);
 

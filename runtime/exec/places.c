@@ -3,18 +3,23 @@
 #include "exec/program.h"
 #include "dist/values.h"
 
+static int record(struct ckpt_program *p)
+{
+    struct programs *ps = p->programs;
+    int rc = program_record(p);
+    return rc ? error_fail(ps->error, rc, "the device cannot record the step: %s",
+                           ps->memory->device->reason)
+              : 0;
+}
+
 int program_prepare(struct ckpt_program *p)
 {
-    struct device *d = p->programs->memory->device;
     int rc = program_lower(p);
     if (rc) {
         program_forget(p); /* recordings use the old addresses */
         return error_fail(p->programs->error, rc, "no memory for the instructions");
     }
-    rc = program_record(p);
-    return rc ? error_fail(p->programs->error, rc, "the device cannot record the step: %s",
-                           d->reason)
-              : 0;
+    return record(p);
 }
 
 /* A residence that runs into the next step while its bytes are copied out: programs that are
@@ -96,10 +101,8 @@ static int record_again(struct programs *ps)
 {
     int rc = 0;
     for (struct ckpt_program *p = ps->first; p && !rc; p = p->next)
-        rc = p->n_segments ? program_record(p) : 0;
-    return rc ? error_fail(ps->error, rc, "the device cannot record the step: %s",
-                           ps->memory->device->reason)
-              : 0;
+        rc = p->n_segments ? record(p) : 0;
+    return rc;
 }
 
 int programs_open_steps(struct programs *ps)

@@ -50,15 +50,10 @@ static int check_fit(const struct load *l, const struct param *p, int entry)
     struct ckpt_desc d = param_file_desc(p);
     bool same = strcmp(e->name + strlen(l->prefix), p->name) == 0;
     int ndim = same ? e->ndim : trim_ones(e->ndim, e->shape);
-    char have[200], want[200];
 
     if (ndim != (same ? d.ndim : trim_ones(d.ndim, d.shape)) ||
-        memcmp(e->shape, d.shape, (size_t)ndim * sizeof(e->shape[0]))) {
-        shape_format(have, sizeof(have), e->ndim, e->shape);
-        shape_format(want, sizeof(want), d.ndim, d.shape);
-        return error_set(CKPT_ESHAPE, "%s: tensor '%s' has shape %s but the parameter has shape %s",
-                         e->part->path, e->name, have, want);
-    }
+        memcmp(e->shape, d.shape, (size_t)ndim * sizeof(e->shape[0])))
+        return file_shape_unfit(e->part->path, e, &d);
     if (!e->dtype->to_f32)
         return file_bad(e->part->path, "tensor '%s' is %s and cannot be read as fp32", e->name,
                         e->dtype->name);

@@ -107,11 +107,10 @@ int file_check_seal(const char *path, char *text, int64_t n);
 int file_take_sums(struct file_part *p);
 /* Compares a tensor's checksum with the sum of the bytes that were read. */
 int file_check_sum(const struct file_tensor *e, uint64_t sum);
+/* Sets the sentence of a tensor that has another shape than the parameter; returns CKPT_ESHAPE. */
+int file_shape_unfit(const char *path, const struct file_tensor *e, const struct ckpt_desc *d);
 
 /* ---- writing ------------------------------------------------------------------------------- */
-
-/* Writes "[2, 3]" to dst. */
-void shape_format(char *dst, size_t size, int ndim, const int64_t *shape);
 
 /* Writes all bytes of one tensor to dst.  Returns 0, or a code with its sentence set. */
 typedef int (*tensor_source)(void *user, void *dst, int64_t bytes);

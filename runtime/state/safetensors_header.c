@@ -4,17 +4,14 @@
 #include <string.h>
 #include "state/safetensors.h"
 
-void shape_format(char *dst, size_t size, int ndim, const int64_t *shape)
+int file_shape_unfit(const char *path, const struct file_tensor *e, const struct ckpt_desc *d)
 {
-    size_t n = 0;
+    char have[200], want[200];
 
-    snprintf(dst, size, "[");
-    for (int i = 0; i < ndim && n < size; i++) {
-        n = strlen(dst);
-        snprintf(dst + n, size - n, "%s%lld", i ? ", " : "", (long long)shape[i]);
-    }
-    n = strlen(dst);
-    snprintf(dst + n, size - n, "]");
+    shape_format(have, sizeof have, e->ndim, e->shape);
+    shape_format(want, sizeof want, d->ndim, d->shape);
+    return error_set(CKPT_ESHAPE, "%s: tensor '%s' has shape %s but the parameter has shape %s",
+                     path, e->name, have, want);
 }
 
 static int parse_dtype(const struct file_part *p, const json_t *entry, struct file_tensor *e)

@@ -219,7 +219,6 @@ static int check_tensor(const ckpt_file *f, const struct save_item *item, int en
     const struct file_tensor *e = &f->tensors[entry];
     const struct param *p = params_at(&item->c->params, item->param);
     struct ckpt_desc d = values_file_desc(p, item->slot);
-    char have[200], want[200];
 
     /* dtype and shape of this run, unless another dtype was allowed: see NOTE_STATE and
      * NOTE_FROZEN. */
@@ -230,10 +229,7 @@ static int check_tensor(const ckpt_file *f, const struct save_item *item, int en
                         e->dtype->name);
     if (e->ndim == d.ndim && !memcmp(e->shape, d.shape, (size_t)d.ndim * sizeof *d.shape))
         return 0;
-    shape_format(have, sizeof have, e->ndim, e->shape);
-    shape_format(want, sizeof want, d.ndim, d.shape);
-    return error_set(CKPT_ESHAPE, "%s: tensor '%s' has shape %s but the parameter has shape %s",
-                     f->path, e->name, have, want);
+    return file_shape_unfit(f->path, e, &d);
 }
 
 /* Validates the entry of an item and marks it as used. */

@@ -106,3 +106,15 @@ double modes_cosine(const float *x, const float *y, int64_t n)
     }
     return xx > 0 && yy > 0 ? xy / sqrt(xx * yy) : 1;
 }
+
+void modes_expect_refused(char *option, char *value, const char *sentence)
+{
+    struct ckpt_options o = CKPT_OPTIONS_INIT;
+    char *argv[] = {"test", option, value, NULL};
+    int argc = 3;
+    ckpt *c;
+    assert_int_equal(ckpt_options_parse(&o, &argc, argv), 0);
+    o.device = "cpu";
+    assert_int_equal(ckpt_open(&c, &o), CKPT_EINVAL);
+    assert_string_equal(ckpt_error(NULL), sentence);
+}

@@ -27,6 +27,9 @@ void modes_expect_tiers(struct small r);
 /* Returns the mean loss of the last eight steps. */
 double modes_learn(struct small r, int steps);
 
+/* Fails the test unless ckpt_open refuses this value of an option with this sentence. */
+void modes_expect_refused(char *option, char *value, const char *sentence);
+
 double modes_cosine(const float *x, const float *y, int64_t n);
 
 #endif

@@ -189,23 +189,29 @@ void small_expect_forced(const struct small *resident, const struct force *f, co
     unlink(path);
 }
 
+void small_open_resumed(struct small *r, ckpt **c, ckpt_program **p)
+{
+    char path[64];
+    small_path(path, sizeof path, "resumed-state");
+    small_open(r, c, p);
+    small_train(r, *c, *p, 0, SMALL_SAVED);
+    if (ckpt_save_state(*c, path))
+        fail_msg("%s", ckpt_error(*c));
+    ckpt_close(*c);
+    small_open(r, c, p);
+    if (ckpt_load_state(*c, path))
+        fail_msg("%s", ckpt_error(*c));
+    unlink(path);
+}
+
 void small_expect_resumed(const struct small *whole)
 {
     struct small r = *whole;
-    char path[64];
     ckpt *c;
     ckpt_program *p;
-    small_path(path, sizeof path, "resumed-state");
-    small_open(&r, &c, &p);
-    small_train(&r, c, p, 0, 3);
-    assert_int_equal(ckpt_save_state(c, path), 0);
-    ckpt_close(c);
-    small_open(&r, &c, &p);
-    if (ckpt_load_state(c, path))
-        fail_msg("%s", ckpt_error(c));
-    small_train(&r, c, p, 3, SMALL_STEPS);
+    small_open_resumed(&r, &c, &p);
+    small_train(&r, c, p, SMALL_SAVED, SMALL_STEPS);
     small_collect(&r, c);
     ckpt_close(c);
-    unlink(path);
     small_expect_same("resumed", whole, &r);
 }

@@ -10,6 +10,7 @@
 
 enum {
     SMALL_STEPS = 8,
+    SMALL_SAVED = 3, /* of them before the save of small_open_resumed */
     SMALL_LAYERS = 3,
     SMALL_PARAMS = 2 * SMALL_LAYERS + 3,
     SMALL_SLOTS = 6,
@@ -44,6 +45,8 @@ int small_compile(struct small *r, ckpt **c, ckpt_program **p);
 
 /* These fail the test where the library refuses. */
 void small_open(struct small *r, ckpt **c, ckpt_program **p);
+/* The same, for what a context that took the first SMALL_SAVED steps has saved. */
+void small_open_resumed(struct small *r, ckpt **c, ckpt_program **p);
 /* Steps [from, to), two under way. */
 void small_train(struct small *r, ckpt *c, ckpt_program *p, int from, int to);
 void small_collect(struct small *r, ckpt *c);

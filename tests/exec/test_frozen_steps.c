@@ -102,20 +102,10 @@ static void run(struct small *r)
 /* Runs the first steps, saves, and runs the rest in a new context. */
 static void run_in_parts(struct small *r)
 {
-    char path[64];
     ckpt *c;
     ckpt_program *p;
-    small_path(path, sizeof path, "frozen-state");
-    small_open(r, &c, &p);
-    small_train(r, c, p, 0, 3);
-    if (ckpt_save_state(c, path))
-        fail_msg("%s", ckpt_error(c));
-    ckpt_close(c);
-    small_open(r, &c, &p);
-    if (ckpt_load_state(c, path))
-        fail_msg("%s", ckpt_error(c));
-    unlink(path);
-    small_train(r, c, p, 3, SMALL_STEPS);
+    small_open_resumed(r, &c, &p);
+    small_train(r, c, p, SMALL_SAVED, SMALL_STEPS);
     collect(r, c);
     ckpt_close(c);
 }

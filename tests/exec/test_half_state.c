@@ -15,7 +15,7 @@
 #include "core/bits.h"
 #include "ckpt_files.h"
 #include "ckpt_tools.h"
-#include "small.h"
+#include "modes.h"
 #include "state/safetensors.h"
 
 enum { WIDTH = 24, SQUARES = SMALL_LAYERS + 2, TRAINED = (SQUARES * WIDTH + SMALL_LAYERS) * WIDTH };
@@ -245,17 +245,8 @@ static void test_seed(void **state)
 
 static void test_option(void **state)
 {
-    struct ckpt_options o = CKPT_OPTIONS_INIT;
-    char *argv[] = {"test", "--state", "bf16", NULL};
-    int argc = 3;
-    ckpt *c;
     (void)state;
-    assert_int_equal(ckpt_options_parse(&o, &argc, argv), 0);
-    assert_string_equal(o.state, "bf16");
-    o.state = "fp16";
-    o.device = "cpu";
-    assert_int_equal(ckpt_open(&c, &o), CKPT_EINVAL);
-    assert_string_equal(ckpt_error(NULL), "--state fp16: there are 'fp32', 'bf16' and '8bit'");
+    modes_expect_refused("--state", "fp16", "--state fp16: there are 'fp32', 'bf16' and '8bit'");
 }
 
 /* ---- learning -------------------------------------------------------------------------------- */

@@ -14,7 +14,7 @@
 #include "core/int8.h"
 #include "exec/program.h"
 #include "ops.h"
-#include "small.h"
+#include "modes.h"
 
 enum { WIDTH = 128, ROWS = 32 };
 
@@ -259,17 +259,9 @@ static void test_storages(void **state)
 
 static void test_option(void **state)
 {
-    struct ckpt_options o = CKPT_OPTIONS_INIT;
-    char *argv[] = {"test", "--activations", "8bit", NULL};
-    int argc = 3;
-    ckpt *c;
     (void)state;
-    assert_int_equal(ckpt_options_parse(&o, &argc, argv), 0);
-    assert_string_equal(o.activations, "8bit");
-    o.activations = "4bit";
-    o.device = "cpu";
-    assert_int_equal(ckpt_open(&c, &o), CKPT_EINVAL);
-    assert_string_equal(ckpt_error(NULL), "--activations 4bit: there are 'bf16' and '8bit'");
+    modes_expect_refused("--activations", "4bit",
+                         "--activations 4bit: there are 'bf16' and '8bit'");
 }
 
 /* ---- what stays exact ------------------------------------------------------------------------ */

@@ -22,25 +22,15 @@ static void run_in_parts(struct small *r, bool mishap)
 {
     int64_t n = SMALL_BATCH * r->width;
     float *x = calloc((size_t)n, sizeof *x);
-    char path[64];
     ckpt *c;
     ckpt_program *p;
-    small_path(path, sizeof path, "optimizer-state");
-    small_open(r, &c, &p);
-    small_train(r, c, p, 0, 3);
-    if (ckpt_save_state(c, path))
-        fail_msg("%s", ckpt_error(c));
-    ckpt_close(c);
-    small_open(r, &c, &p);
-    if (ckpt_load_state(c, path))
-        fail_msg("%s", ckpt_error(c));
-    unlink(path);
+    small_open_resumed(r, &c, &p);
     if (mishap) {
         x[n / 2] = INFINITY;
         assert_int_equal(ckpt_feed(p, "x", x, n * 4), 0);
         assert_int_equal(ckpt_step(p, NULL), CKPT_ENAN);
     }
-    small_train(r, c, p, 3, SMALL_STEPS);
+    small_train(r, c, p, SMALL_SAVED, SMALL_STEPS);
     small_collect(r, c);
     ckpt_close(c);
     free(x);

@@ -17,9 +17,9 @@
 #include "attr.h"
 #include "cpu.h"
 #include "cpu/kernels.h"
-#include "optim/update_math.h"
 #include "optim/host_update.h"
 #include "optim/optim.h"
+#include "unit/typical_update.h"
 
 enum { MOST = 2 * OPTIM_CHUNK + 77, GUARD = 8, ROOM = MOST + 2 * GUARD };
 
@@ -28,20 +28,6 @@ struct operands {
     float w[ROOM], m[ROOM], v[ROOM], ema[ROOM], g[ROOM];
     uint16_t value[ROOM], half[ROOM];
 };
-
-static const struct update_constants typical = {.clip = 0.731f,
-                                                .limit = INFINITY,
-                                                .beta1 = 0.9f,
-                                                .beta2 = 0.999f,
-                                                .new1 = 0.1f,
-                                                .new2 = 0.001f,
-                                                .unbias1 = 5.263158f,
-                                                .unbias2 = 500.25f,
-                                                .eps = 1e-8f,
-                                                .lr = 1.7e-3f,
-                                                .weight_decay = 0.013f,
-                                                .ema = 0.9999f,
-                                                .new_ema = 1e-4f};
 
 /* Any bits but those of NaN and infinity, so all exponents; or values typical of training. */
 static float draw(uint64_t *state, bool wild)

@@ -14,24 +14,7 @@
 #include "../../examples/lm/split.c"
 #include "../../examples/lm/tokenizer.c"
 #include "../../examples/lm/tokens.c"
-
-static char said[1024];
-
-/* The sentence, stored instead of printed. */
-int say_fail(const char *fmt, ...)
-{
-    va_list ap;
-
-    va_start(ap, fmt);
-    vsnprintf(said, sizeof said, fmt, ap);
-    va_end(ap);
-    return -1;
-}
-
-void say_note(const char *fmt, ...)
-{
-    (void)fmt;
-}
+#include "said.h"
 
 static char directory[64], path[128];
 

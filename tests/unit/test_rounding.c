@@ -17,9 +17,9 @@
 #include "cpu/kernels.h"
 #include "core/random.h"
 #include "unit/philox.h"
-#include "optim/update_math.h"
 #include "optim/host_update.h"
 #include "optim/optim.h"
+#include "unit/typical_update.h"
 
 enum { MOST = 2 * OPTIM_CHUNK + 77, NOISES = 1 << 16 };
 
@@ -193,21 +193,6 @@ static void test_words(void **state)
 }
 
 /* ---- the update ------------------------------------------------------------------------------ */
-
-static const struct update_constants typical = {.clip = 0.731f,
-                                                .limit = INFINITY,
-                                                .beta1 = 0.9f,
-                                                .beta2 = 0.999f,
-                                                .new1 = 0.1f,
-                                                .new2 = 0.001f,
-                                                .unbias1 = 5.263158f,
-                                                .unbias2 = 500.25f,
-                                                .eps = 1e-8f,
-                                                .lr = 1.7e-3f,
-                                                .weight_decay = 0.013f,
-                                                .ema = 0.9999f,
-                                                .new_ema = 1e-4f,
-                                                .kind = UPDATE_ADAMW};
 
 struct operands {
     uint16_t w[MOST], m[MOST], v[MOST], half[MOST];

@@ -6,26 +6,10 @@
 #include "../../examples/stdit/embed.c"
 #include "../../examples/stdit/features.c"
 #include "ckpt_files.h"
+#include "said.h"
 #include "test_directory.h" /* behind them: it has a path of its own */
 
 const char say_program[] = "test";
-static char said[512];
-
-/* The sentence, stored instead of printed. */
-int say_fail(const char *fmt, ...)
-{
-    va_list ap;
-
-    va_start(ap, fmt);
-    vsnprintf(said, sizeof said, fmt, ap);
-    va_end(ap);
-    return -1;
-}
-
-void say_note(const char *fmt, ...)
-{
-    (void)fmt;
-}
 
 enum { ROWS = 2, TOKENS = 3, WIDTH = 4, FRAMES = 2 };
 

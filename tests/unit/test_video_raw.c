@@ -13,24 +13,7 @@
 #include "../../examples/common/resize.c"
 #include "../../examples/common/video.c"
 #include "resize_reference.h"
-
-static char said[512];
-
-/* The sentence, stored instead of printed. */
-int say_fail(const char *fmt, ...)
-{
-    va_list ap;
-
-    va_start(ap, fmt);
-    vsnprintf(said, sizeof said, fmt, ap);
-    va_end(ap);
-    return -1;
-}
-
-void say_note(const char *fmt, ...)
-{
-    (void)fmt;
-}
+#include "said.h"
 
 int video_open_decoder(struct video *v)
 {
