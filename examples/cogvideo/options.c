@@ -136,8 +136,8 @@ static int check_data(struct cogvideo_options *o)
 
 static int check_adapters(const struct cogvideo_options *o)
 {
-    if (!o->rank && (o->alpha >= 0 || o->merge))
-        return say_fail("--lora-alpha and --lora-merge are for --lora-rank N");
+    if (!o->rank && (o->alpha >= 0 || o->merge || strcmp(o->targets, COGVIDEO_TARGETS)))
+        return say_fail("--lora-alpha, --lora-targets and --lora-merge are for --lora-rank N");
     if (strcmp(o->frozen, "bf16") && strcmp(o->frozen, "int8") && strcmp(o->frozen, "nf4"))
         return say_fail("--frozen %s: give bf16, int8 or nf4", o->frozen);
     if (!o->rank && strcmp(o->frozen, "bf16"))

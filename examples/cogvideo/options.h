@@ -48,10 +48,12 @@ struct cogvideo_options {
     struct ckpt_options library;
 };
 
+#define COGVIDEO_TARGETS "to_q,to_k,to_v,to_out.0"
+
 #define COGVIDEO_OPTIONS_INIT                                                                      \
     {                                                                                              \
         .dtype = "fp32", .snr_shift = -1, .video_column = "video", .caption_column = "caption",    \
-        .alpha = -1, .targets = "to_q,to_k,to_v,to_out.0", .frozen = "bf16", .image_drop = -1,     \
+        .alpha = -1, .targets = COGVIDEO_TARGETS, .frozen = "bf16", .image_drop = -1,              \
         .image_noise_mean = COGVIDEO_NOISE_MEAN, .image_noise_std = COGVIDEO_NOISE_DEVIATION,      \
         .train = {TRAINING_DEFAULTS, .weight_decay = 1e-4, .beta2 = 0.95}, .solver = "dpm",        \
         .guidance_kind = "constant", .guidance = 6, .fps = 8, .sample_steps = 50,                  \
@@ -73,7 +75,7 @@ struct cogvideo_options {
     RANGE("lora-alpha", FLOAT, alpha, "X",                                                         \
           "adapters are scaled by X divided by their rank (default: the rank)", 0, OPTION_REAL),   \
         ROW("lora-targets", STRING, targets, "LIST",                                               \
-            "layers of each block with adapters (default to_q,to_k,to_v,to_out.0)")
+            "layers of each block with adapters (default " COGVIDEO_TARGETS ")")
 
 /* The options of sampling. */
 #define COGVIDEO_DRAW_ROWS                                                                         \
