@@ -28,7 +28,8 @@
  *     themselves: the tape keeps the first error with the op, the shapes and the caller's file and
  *     line, later calls do nothing, and ckpt_compile() returns the error.
  *   - The library never aborts, and prints only to a FILE passed by the caller.
- *   - Shapes are row-major; sizes are in elements unless the name says bytes.
+ *   - Shapes are row-major; sizes are in elements unless the name says bytes.  Every axis has at
+ *     least one element: empty tensors are CKPT_ESHAPE.
  *   - Structs that a program passes in or has filled begin with their size and have an _INIT macro
  *     that sets the size and the defaults.  New members are added at the end.  Reading: members
  *     beyond the caller's size have their defaults; a longer struct of a newer header is accepted
