@@ -274,11 +274,13 @@ static int prepare(struct player *y)
     return comm_queue_new(y->g, p, &y->comm);
 }
 
-/* Stores the times of steps in spans and the end of the body in *body, unless these are NULL. */
+/* Stores the times of steps in spans and the end of the body in *body, unless these are NULL.  The
+ * links are those that a rank of the graph has of the machine's. */
 static int replay(const struct graph *g, const struct machine *m, struct plan *p,
                   struct plan_span *spans, double *body)
 {
-    struct player y = {.g = g, .m = m, .p = p, .spans = spans};
+    const struct machine own = machine_for_rank(m, graph_ranks(g));
+    struct player y = {.g = g, .m = &own, .p = p, .spans = spans};
     int rc = prepare(&y);
     if (!rc)
         set_totals(&y, find_period(&y));
@@ -319,9 +321,8 @@ void plan_clock_free(struct plan_clock *c)
 int plan_check_times(const struct graph *g, const struct machine *m, const struct plan *p,
                      struct error *error)
 {
-    const struct machine own = machine_for_rank(m, graph_ranks(g));
     struct plan_clock c;
-    int rc = plan_clock(g, &own, p, &c);
+    int rc = plan_clock(g, m, p, &c);
     double seconds = c.plan.seconds;
     if (rc)
         return error_fail(error, rc, "checking the plan ran out of host memory");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Repricing of plans: on the machine that they were made for, their seconds equal those of the
- * search up to rounding; on another machine, those of the checker's clock.
+ * search up to rounding; on a slower machine a step takes no less time, on a faster one no more.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -16,7 +16,7 @@
 #define MIB  (INT64_C(1) << 20)
 #define MOST (INT64_C(1) << 40)
 
-/* The clock gives the same: all steps of a queue in order, to the end. */
+/* plan_clock gives the same seconds, and the steps of a queue in order. */
 static void check_clock(const struct graph *g, const struct machine *m, const struct plan *p)
 {
     struct plan_clock c;
