@@ -114,7 +114,7 @@ static char *destination(struct tcp_link *t, int rank, int64_t *left)
     return (char *)part->in + at;
 }
 
-/* No message is empty: a zero length is refused in landing(). */
+/* No message is empty: a zero length is refused in destination(). */
 static bool message_is_whole(const struct peer *peer)
 {
     int64_t bytes = peer->prefix == ABORT ? LINK_SENTENCE : peer->prefix;
