@@ -64,7 +64,7 @@ for zero in 0 3; do
     keep="--zero $zero --save $work/old"
     differ "started with another --load (given) than rank 0 (not given)" "$keep" \
         "$keep --load $work/w1"
-    differ "came to step 1 with another value of '.*' than rank 0" "$keep --load $work/w1" \
+    differ "reached step 1 with another value of '.*' than rank 0" "$keep --load $work/w1" \
         "$keep --load $work/w2"
     differ "loaded another value of '.*' than rank 0" "$keep --resume $work/s1" \
         "$keep --resume $work/s2"
