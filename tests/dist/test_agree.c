@@ -125,10 +125,10 @@ static void test_bit_that_flipped(void **state)
         crew.flip_step = 3;
         crew.flip_slot = cases[i].slot;
         crew.options.check_ranks = 3;
-        expect_words(crew, "rank 1 came to step 4 with another ", cases[i].what);
+        expect_words(crew, "rank 1 reached step 4 with another ", cases[i].what);
         crew.options.check_ranks = 2;
         if (i == 0)
-            expect_words(crew, "rank 1 came to step 5 with another ", cases[i].what);
+            expect_words(crew, "rank 1 reached step 5 with another ", cases[i].what);
     }
 }
 
@@ -148,7 +148,7 @@ static void test_bit_of_a_share(void **state)
     crew.flip_step = 3;
     crew.flip_slot = SLOT_EXP_AVG;
     crew.options.plan_out = NULL;
-    expect_words(crew, "rank 3 came to step 4 with another exp_avg of '", "than rank 1");
+    expect_words(crew, "rank 3 reached step 4 with another exp_avg of '", "than rank 1");
 }
 
 static void test_bf16_values(void **state)
@@ -160,7 +160,7 @@ static void test_bf16_values(void **state)
     crew.flip_step = 2;
     crew.flip_slot = SLOT_MASTER;
     crew_expect_code(&crew, CKPT_ECOMM,
-                     (const char *[]){"rank 1 came to step 3 with another fp32 value of '", NULL});
+                     (const char *[]){"rank 1 reached step 3 with another fp32 value of '", NULL});
 }
 
 static void test_rates_that_differ(void **state)
@@ -169,9 +169,9 @@ static void test_rates_that_differ(void **state)
     (void)state;
     crew.options.check_ranks = 2;
     crew.lr_step = 1;
-    expect_words(crew, "rank 1 came to step 1 with another learning rate (", ") than rank 0 (");
+    expect_words(crew, "rank 1 reached step 1 with another learning rate (", ") than rank 0 (");
     crew.lr_step = 4;
-    expect_words(crew, "rank 1 came to step 5 with another history of learning rates", "rank 0");
+    expect_words(crew, "rank 1 reached step 5 with another history of learning rates", "rank 0");
 }
 
 /* Without checks (0) the difference is not found; checks change no bit. */
