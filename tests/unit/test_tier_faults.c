@@ -558,7 +558,7 @@ static void test_small_disk(void **state)
     assert_int_equal(t->bytes, 6 * MIB);
     char expected[256];
     snprintf(expected, sizeof expected,
-             "nvme tier: %s: 2.00 MiB (2097152 bytes) are needed, the disk has 2.00 MiB to give: "
+             "nvme tier: %s: 2.00 MiB (2097152 bytes) are needed, the disk has 2.00 MiB free: "
              "4096 bytes short",
              dir);
     assert_string_equal(error_get(), expected);
