@@ -1,12 +1,13 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What --matmul fp8, fp8-block or --activations 8bit costs in training: a small STDiT3 on the clip that ships
-# and a small GPT-2 on the text that ships, in bf16, from a few seeds without and with it: seeds say
-# how far apart runs are that differ in nothing but chance.  Prints the mean of the losses of the
-# last tenth of the steps.  On the CPU a run takes one thread.
+# The price of --matmul fp8 and fp8-block, --activations 8bit or --state 8bit in training: a small
+# STDiT3 on the included clip and a small GPT-2 on the included text learn in bf16, from a few seeds,
+# without and with the mode.  Seeds show the difference between runs by chance alone.  Prints the mean
+# loss of the last tenth of the steps.  On the CPU a run has one thread.
 #
-# usage: [MODE=matmul|activations] [MODES="bf16 fp8 fp8-block"] [SEEDS="42 43 44"] bench-fp8.sh [STEPS [stdit|lm]]
-# MODES: which of them are run; all if it is not there.
+# usage: [MODE=matmul|activations|state] [MODES="bf16 fp8 fp8-block"] [SEEDS="42 43 44"] [LOGS=DIR]
+#        bench-fp8.sh [STEPS [stdit|lm]]
+# MODES: the modes to run (default: all).  LOGS: keeps the logs there, for loss_curves.py.
 # CKPT_DEVICE=cuda runs it on a GPU.
 set -eu
 
@@ -16,7 +17,8 @@ steps=${1:-2000} models=${2:-stdit lm} mode=${MODE:-matmul}
 case $mode in
 matmul) narrow="fp8 fp8-block" ;;
 activations) narrow=8bit ;;
-*) echo "bench-fp8.sh: MODE=$mode: there are matmul and activations" >&2; exit 2 ;;
+state) narrow="fp32 8bit" ;;
+*) echo "bench-fp8.sh: MODE=$mode: known are matmul, activations and state" >&2; exit 2 ;;
 esac
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -51,6 +53,7 @@ last_losses() {
 # run MODEL SEED DTYPE
 run() {
     train "$1" --seed "$2" "--$mode" "$3"
+    [ -z "${LOGS-}" ] || cp "$work/log" "$LOGS/$1-$2-$mode-$3.json"
     printf '%-6s seed %d, --%s %-9s  mean loss of the last %d steps %s\n' "$1" "$2" "$mode" "$3" \
         $((steps / 10)) "$(last_losses)"
 }
