@@ -6,7 +6,6 @@
 #include <string.h>
 #include "ckpt.h"
 #include "context/context.h"
-#include "core/checksum.h"
 #include "core/sized.h"
 #include "exec/program.h"
 #include "exec/red_zones.h"
@@ -57,11 +56,11 @@ static uint64_t mix_io(const ckpt_tape *t, const char *name, int32_t tensor, boo
     const struct ckpt_desc *d = &t->tensors.data[tensor].desc;
     uint64_t h = hash_mix(hash_mix(hash_mix(HASH_START, input), d->dtype), d->ndim);
 
-    if (!strncmp(name, "ckpt.", 5)) /* the library's own */
+    if (program_name_is_own(name))
         return 0;
     for (int i = 1; i < d->ndim; i++)
         h = hash_mix(h, d->shape[i]);
-    return hash_mix(h, (int64_t)checksum(name, (int64_t)strlen(name)));
+    return hash_mix(h, (int64_t)hash_text(name));
 }
 
 /* Inputs and outputs in any order.  Their first axis is left out: it depends on the micro-step. */

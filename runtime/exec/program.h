@@ -26,6 +26,7 @@
 #ifndef CKPT_PROGRAM_H
 #define CKPT_PROGRAM_H
 
+#include <string.h>
 #include "collective.h"
 #include "exec/programs.h"
 #include "plan/plan.h"
@@ -159,7 +160,14 @@ struct ckpt_program {
 
 struct ckpt_variant;
 
-#define PROGRAM_LOSS "ckpt.loss" /* the output that program_draft adds */
+/* Inputs and outputs of the library begin with this; a program does not feed or fetch them. */
+#define PROGRAM_OWN  "ckpt."
+#define PROGRAM_LOSS PROGRAM_OWN "loss" /* the output that program_draft adds */
+
+static inline bool program_name_is_own(const char *name)
+{
+    return !strncmp(name, PROGRAM_OWN, sizeof PROGRAM_OWN - 1);
+}
 
 /* program_draft records one variant with `micro` samples per micro-step and makes its graph with
  * times; kernels run for the first time here.  program_plan makes a plan that fits: the plan of

@@ -72,7 +72,7 @@ static void put_inputs(FILE *f, const struct ckpt_program *p)
     for (int32_t i = 0; i < t->n_feeds; i++) {
         const struct feed *feed = &t->feeds.data[i];
         const struct ckpt_desc *d = &t->tensors.data[feed->tensor].desc;
-        if (feed->constant || !strncmp(feed->name, "ckpt.", 5))
+        if (feed->constant || program_name_is_own(feed->name))
             continue;
         fprintf(f, "%s%s %s [", between, feed->name, dtype_name(d->dtype));
         for (int k = 0; k < d->ndim; k++)
