@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The command line of cogvideo-train. */
+/* The command line of cogvideo-train.  Options that contradict each other or the model's
+ * configuration are refused here, before a context is opened. */
 #include <string.h>
 #include "../common/say.h"
 #include "ckpt_tools.h"

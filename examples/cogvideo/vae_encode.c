@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cogvideo-encode: from videos to files of latents, a cache for training. */
+/*
+ * cogvideo-encode: from videos to files of latents, a cache for training.  One clip is encoded at a
+ * time, so memory does not grow with the number of videos.  A video that cannot be read is skipped
+ * after an error message; an output that cannot be written ends the program.
+ */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See vae_videos.h. */
+/* Lists of videos, and the frames of one: see vae_videos.h.  Relative names in a list belong to the
+ * directory of the list. */
 #include "vae_videos.h"
 #include <errno.h>
 #include <stdio.h>

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The clips sampled during training: see watch.h. */
+/*
+ * The clips sampled during training: see watch.h.  Prompts are encoded once, before training.
+ * Sampler and decoder share the context and the budget of the training.
+ */
 #include "watch.h"
 #include <stdlib.h>
 #include <string.h>

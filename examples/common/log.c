@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A run's log for other programs: see log.h. */
+/* A run's log for other programs: see log.h.  Lines are appended, so a resumed run continues the
+ * file; each is flushed as it ends. */
 #include <errno.h>
 #include <string.h>
 #include <time.h>

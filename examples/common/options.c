@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Command-line handling that the programs share: see options.h. */
+/* Command-line handling that the programs share: see options.h.  Values are refused with a
+ * sentence; no file is opened. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -22,7 +22,7 @@
 
 enum {
     REPEATS = 64,      /* in a round, of the op that a step runs most often */
-    FEW = 3,           /* of rare ops */
+    FEW = 3,           /* the same of rare ops, and of ops whose caches are flushed */
     COLLECTIVES = 5,   /* timed runs of a collective */
     ROUNDS = 4,        /* timed rounds over all untimed ops */
     PATTERN = 1 << 20, /* bytes of random numbers on the host */
