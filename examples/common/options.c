@@ -139,10 +139,10 @@ int options_print(bool help, bool version, const char *usage, int n,
 /* --batch is free: only a step's samples over all ranks count, and the library compares them.  A
  * data path does not identify its contents, so a different path is only reported. */
 static const char *const tunes[] = {
-    "lr",        "warmup",    "schedule",  "final-lr",  "beta2",       "clip-norm", "weight-decay",
-    "ema-decay", "video",     "video-dir", "vae",       "text",        "features",  "tensors",
-    "lpips",     "size",      "data",      "tokenizer", "latents",     "videos",    "prompts",
-    "csv",       "text-drop", "buckets",   "images",    "text-encoder"};
+    "lr",        "warmup",    "schedule",  "final-lr",  "beta2",        "clip-norm", "weight-decay",
+    "ema-decay", "video",     "video-dir", "vae",       "text",         "features",  "tensors",
+    "lpips",     "size",      "data",      "tokenizer", "latents",      "videos",    "prompts",
+    "csv",       "text-drop", "buckets",   "images",    "text-encoder", "loss-chunk"};
 static const char *const is_free[] = {"batch",         "dump",
                                       "frames-2d",     "guidance",
                                       "help",          "keep",

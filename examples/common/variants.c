@@ -14,3 +14,29 @@ int variants_compile(ckpt *c, int64_t vram, int n, const struct ckpt_variant *va
     --*chosen;
     return rc;
 }
+
+int variants_compile_step(ckpt *c, ckpt_recorder record, void *user, int n, const int64_t *size,
+                          const ckpt_optimizer *optimizer, int64_t batch, ckpt_program **p,
+                          int64_t *chosen)
+{
+    struct variant_step step[VARIANT_SIZES];
+    struct ckpt_variant variants[VARIANT_SIZES];
+    int index;
+
+    for (int i = 0; i < n; i++) {
+        step[i] = (struct variant_step){user, size[i]};
+        variants[i] = (struct ckpt_variant){.record = record, .user = &step[i]};
+    }
+    int rc = ckpt_compile_variants(c, n, variants, optimizer, batch, p, &index);
+    *chosen = rc ? *chosen : size[index];
+    return rc;
+}
+
+int variants_halve(int64_t size, int most, int64_t *list)
+{
+    int n = 0;
+
+    for (; n < most && size >= 1; size /= 2)
+        list[n++] = size;
+    return n;
+}

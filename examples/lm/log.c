@@ -31,6 +31,7 @@ static void put_config(struct lm_run *r)
     put_model(f, r);
     json_put_int(f, "rows", r->data.rows);
     json_put_int(f, "length", o->length);
+    json_put_int(f, "loss_chunk", o->loss_chunk);
     json_put_float(f, "weight_decay", o->train.weight_decay, ", ");
     log_config_end(&r->log, r->context, r->training, &o->train, &o->library);
 }

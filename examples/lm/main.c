@@ -63,6 +63,7 @@ static int agree_on_data(const struct lm_run *r)
 static int compile(struct lm_run *r, bool trains)
 {
     struct training_setup setup;
+    const bool chosen = r->options.loss_chunk == CKPT_AUTO;
 
     training_setup_begin(&setup, r->context, trains ? r->trainable : 0,
                          r->options.library.plan_only);
@@ -70,6 +71,10 @@ static int compile(struct lm_run *r, bool trains)
         return -1;
     if (trains)
         ckpt_plan_print(r->training, stdout);
+    if (chosen && r->options.loss_chunk > 0)
+        printf("loss: at most %lld tokens at a time (--loss-chunk %lld; another number may change "
+               "the last bits)\n",
+               (long long)r->options.loss_chunk, (long long)r->options.loss_chunk);
     training_setup_end(&setup);
     return 0;
 }

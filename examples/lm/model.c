@@ -187,14 +187,13 @@ ckpt_tensor lm_hidden(const struct lm *m, ckpt_tape *t, ckpt_tensor tokens)
     return ckpt_nn_apply_norm(t, &m->norm, x);
 }
 
-ckpt_tensor lm_cross_entropy(const struct lm *m, ckpt_tape *t, ckpt_tensor x, ckpt_tensor targets)
+ckpt_tensor lm_cross_entropy(const struct lm *m, ckpt_tape *t, ckpt_tensor x, ckpt_tensor targets,
+                             int64_t chunk)
 {
-    return ckpt_linear_cross_entropy(t, x, m->head, CKPT_NONE, targets, NULL);
-}
+    struct ckpt_cross_entropy_spec spec = CKPT_CROSS_ENTROPY_INIT;
 
-ckpt_tensor lm_loss(const struct lm *m, ckpt_tape *t, ckpt_tensor tokens, ckpt_tensor targets)
-{
-    return lm_cross_entropy(m, t, lm_hidden(m, t, tokens), targets);
+    spec.chunk = chunk;
+    return ckpt_linear_cross_entropy(t, x, m->head, CKPT_NONE, targets, &spec);
 }
 
 ckpt_tensor lm_scores(const struct lm *m, ckpt_tape *t, ckpt_tensor rows)

@@ -28,11 +28,10 @@ void lm_free(struct lm *m);
 /* Records the model up to the last norm: tokens i32 [B, T], result [B, T, width]. */
 ckpt_tensor lm_hidden(const struct lm *m, ckpt_tape *t, ckpt_tensor tokens);
 
-/* Records the loss: the mean over all targets (i32 [B, T]) except DATASET_IGNORED ones. */
-ckpt_tensor lm_loss(const struct lm *m, ckpt_tape *t, ckpt_tensor tokens, ckpt_tensor targets);
-
-/* Records the same loss from the result x of lm_hidden. */
-ckpt_tensor lm_cross_entropy(const struct lm *m, ckpt_tape *t, ckpt_tensor x, ckpt_tensor targets);
+/* Records the loss from the result x of lm_hidden: the mean over all targets (i32 [B, T]) except
+ * DATASET_IGNORED ones.  chunk: as in ckpt_cross_entropy_spec. */
+ckpt_tensor lm_cross_entropy(const struct lm *m, ckpt_tape *t, ckpt_tensor x, ckpt_tensor targets,
+                             int64_t chunk);
 
 /* Rows [N, width] to scores [N, vocabulary], fp32. */
 ckpt_tensor lm_scores(const struct lm *m, ckpt_tape *t, ckpt_tensor rows);

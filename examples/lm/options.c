@@ -2,6 +2,7 @@
 /* The command line of lm-train, and the parts that lm-sample shares. */
 #include <string.h>
 #include <sys/stat.h>
+#include "ckpt_ops.h"
 #include "ckpt_tools.h"
 #include "options.h"
 #include "tokenizer.h"
@@ -27,6 +28,11 @@ static const struct ckpt_option table[] = {
     STEPS_ROWS(": the preset's", ": the preset's", ": the preset's", "0.1, for matrices only",
                "0: none"),
     BETA2_ROW,
+    RANGE("loss-chunk", COUNT, loss_chunk, "N",
+          "tokens whose scores are computed at a time, at most, in up to 64 equal chunks; auto: "
+          "the number with the fastest step that fits (another number may change the last bits; "
+          "default: up to 2^29 scores)",
+          1, OPTION_MOST),
     RANGE("val-every", INT, validation_every, "N",
           "measure the loss of --val also every N steps (default: only at the end)", 1,
           OPTION_MOST),
@@ -143,6 +149,42 @@ static void fill_recipe(struct lm_options *o)
         o->data = "random";
 }
 
+int64_t lm_options_tokens(const struct lm_options *o, bool largest)
+{
+    int64_t micro = o->library.micro_batch;
+
+    if (micro == CKPT_AUTO)
+        micro = largest ? 0 : 1;
+    return (micro ? micro : o->train.batch) * o->length;
+}
+
+/* Whether some number of equal chunks of at most `chunk` tokens exists. */
+static bool divides(int64_t tokens, int64_t chunk)
+{
+    for (int n = 1; n <= CKPT_MAX_PARTS; n++)
+        if (tokens % n == 0 && tokens / n <= chunk)
+            return true;
+    return false;
+}
+
+static int check_chunk(const struct lm_options *o)
+{
+    int64_t chunk = o->loss_chunk, largest = lm_options_tokens(o, true),
+            smallest = lm_options_tokens(o, false);
+
+    if (chunk == CKPT_AUTO && o->library.plan_in)
+        return say_fail("--loss-chunk auto with --plan-in: the plan is for one size; give that "
+                        "size");
+    if (chunk > largest)
+        return say_fail("--loss-chunk %lld: a micro-step has %lld tokens", (long long)chunk,
+                        (long long)largest);
+    if (chunk > 0 && !divides(smallest, chunk))
+        return say_fail("--loss-chunk %lld: %lld tokens of a micro-step do not divide into %d or "
+                        "fewer equal chunks of at most that size",
+                        (long long)chunk, (long long)smallest, CKPT_MAX_PARTS);
+    return 0;
+}
+
 static int check(struct lm_options *o)
 {
     if (o->length > o->config.positions)
@@ -156,7 +198,7 @@ static int check(struct lm_options *o)
         (o->library.plan_only || (!o->train.steps && !o->train.load && !o->train.state.from)))
         return say_fail("--save-hf %s: nothing would be written: there is nothing to save",
                         o->to_hf);
-    return training_check(&o->train, &o->library, o->dtype, o->train.batch);
+    return training_check(&o->train, &o->library, o->dtype, o->train.batch) ? -1 : check_chunk(o);
 }
 
 struct training_files lm_files(const struct lm_options *o)

@@ -24,6 +24,7 @@ struct lm_options {
     const char *to_hf;
     int64_t shard_size;
     int64_t validation_every, validation_batches;
+    int64_t loss_chunk; /* rows of the loss at a time, CKPT_AUTO until one is chosen; 0: default */
     /* generated text */
     const char *prompt;
     int64_t samples, sample_every, sample_tokens, sample_seed;
@@ -90,6 +91,8 @@ int lm_sample_options_parse(struct lm_options *o, int argc, char **argv);
 int lm_options_config(struct lm_options *o);
 /* Whether the path is a directory. */
 bool lm_is_directory(const char *path);
+/* Tokens of a micro-step; with --micro-batch auto, of the largest or the smallest. */
+int64_t lm_options_tokens(const struct lm_options *o, bool largest);
 /* The path of the tokenizer, or NULL: each byte is a token. */
 const char *lm_options_tokenizer(const struct lm_options *o);
 /* The files that the options name. */

@@ -6,31 +6,35 @@
 #include "../common/dump.h"
 #include "../common/memory.h"
 #include "../common/training.h"
+#include "../common/variants.h"
 #include "ckpt_dist.h"
 #include "run.h"
 
 /* ---- recording ----------------------------------------------------------------------------- */
 
-static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
+/* dump: also computes all scores, which the loss alone need not store. */
+static ckpt_tensor record_loss(ckpt_tape *t, int64_t batch, const struct variant_step *step,
+                               bool dump)
 {
-    const struct lm_run *r = user;
-    int64_t shape[] = {batch, r->options.length};
-    ckpt_tensor tokens = ckpt_input(t, "tokens", CKPT_I32, 2, shape);
-
-    return lm_loss(&r->model, t, tokens, ckpt_input(t, "targets", CKPT_I32, 2, shape));
-}
-
-/* As record, but also computes all scores, which the loss alone need not store. */
-static ckpt_tensor record_dump(ckpt_tape *t, int64_t batch, void *user)
-{
-    const struct lm_run *r = user;
+    const struct lm_run *r = step->user;
     int64_t shape[] = {batch, r->options.length};
     ckpt_tensor tokens = ckpt_input(t, "tokens", CKPT_I32, 2, shape);
     ckpt_tensor targets = ckpt_input(t, "targets", CKPT_I32, 2, shape);
     ckpt_tensor x = lm_hidden(&r->model, t, tokens);
 
-    dump_record(r->context, t, lm_scores(&r->model, t, x));
-    return lm_cross_entropy(&r->model, t, x, targets);
+    if (dump)
+        dump_record(r->context, t, lm_scores(&r->model, t, x));
+    return lm_cross_entropy(&r->model, t, x, targets, step->size);
+}
+
+static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
+{
+    return record_loss(t, batch, user, false);
+}
+
+static ckpt_tensor record_dump(ckpt_tape *t, int64_t batch, void *user)
+{
+    return record_loss(t, batch, user, true);
 }
 
 /* Weight decay applies to matrices, not to biases and norm weights; Muon excludes embeddings and
@@ -51,6 +55,23 @@ static ckpt_optimizer *optimizer(const struct lm_run *r)
     return all;
 }
 
+/* Compiles a program with the loss.  --loss-chunk auto becomes the chunk of the first one. */
+static int compile_loss(struct lm_run *r, ckpt_recorder recorder, const ckpt_optimizer *optimizer,
+                        ckpt_program **p)
+{
+    struct lm_options *o = &r->options;
+    enum { CHUNKS = 7 }; /* 1 to CKPT_MAX_PARTS chunks */
+    int64_t chunk[CHUNKS] = {o->loss_chunk};
+    int n = 1;
+
+    if (o->loss_chunk == CKPT_AUTO)
+        n = variants_halve(lm_options_tokens(o, true), CHUNKS, chunk);
+    return variants_compile_step(r->context, recorder, r, n, chunk, optimizer, o->train.batch, p,
+                                 &o->loss_chunk)
+               ? say_fail("%s", ckpt_error(r->context))
+               : 0;
+}
+
 int lm_compile(struct lm_run *r, bool trains)
 {
     const struct lm_options *o = &r->options;
@@ -59,12 +80,11 @@ int lm_compile(struct lm_run *r, bool trains)
     if (writes && lm_decoder_make(&r->decoder, &r->model, r->context, o->samples,
                                   o->length > 1 ? o->length : 2))
         return -1;
-    if (trains && ckpt_compile(r->context, o->train.dump ? record_dump : record, r, optimizer(r),
-                               o->train.batch, &r->training))
-        return say_fail("%s", ckpt_error(r->context));
-    if (r->validation.rows &&
-        ckpt_compile(r->context, record, r, NULL, o->train.batch, &r->measuring))
-        return say_fail("%s", ckpt_error(r->context));
+    if (trains &&
+        compile_loss(r, o->train.dump ? record_dump : record, optimizer(r), &r->training))
+        return -1;
+    if (r->validation.rows && compile_loss(r, record, NULL, &r->measuring))
+        return -1;
     return writes ? lm_decoder_compile(&r->decoder) : 0;
 }
 

@@ -12,6 +12,7 @@
  */
 #include <string.h>
 #include "../common/dump.h"
+#include "../common/variants.h"
 #include "ckpt.h"
 #include "run.h"
 
@@ -110,10 +111,12 @@ static struct latent latent_of(const struct vae_run *r, ckpt_tape *t, ckpt_tenso
 
 static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
 {
-    const struct vae_program *p = user;
+    const struct variant_step *step = user;
+    struct vae_program program = *(struct vae_program *)step->user, *p = &program;
     const struct vae_run *r = p->run;
     const struct vae_data *d = &r->data;
 
+    p->part = step->size;
     ckpt_label(t, "input");
     ckpt_tensor x = ckpt_input(t, "x", CKPT_F32, 5,
                                (int64_t[]){batch, p->frames, d->padded_height, d->padded_width, 3});
@@ -132,39 +135,19 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
 
 /* ---- compiling ----------------------------------------------------------------------------- */
 
-enum { VARIANTS = 20 }; /* all frames, and up to 65536 repeatedly halved */
-
-/* Candidates for part: all frames, the frames of one clip, then halves down to single frames. */
-static int parts_of(const struct vae_program *p, struct vae_program *variant)
-{
-    int n = 1;
-
-    variant[0] = *p;
-    variant[0].part = 0;
-    for (int64_t part = p->frames / (p->run->options.train.batch > 1 ? 1 : 2); part >= 1;
-         part /= 2) {
-        variant[n] = *p;
-        variant[n++].part = part;
-    }
-    return n;
-}
-
 static int compile(struct vae_program *p, const ckpt_optimizer *optimizer)
 {
     struct vae_run *r = p->run;
-    struct vae_program user[VARIANTS];
-    struct ckpt_variant variants[VARIANTS];
-    int n = 1, chosen;
+    /* for auto: all frames, the frames of one clip, then halves down to single frames */
+    int64_t part[VARIANT_SIZES] = {p->part == CKPT_AUTO ? 0 : p->part};
+    int n = 1;
 
-    user[0] = *p;
     if (p->part == CKPT_AUTO)
-        n = parts_of(p, user);
-    for (int i = 0; i < n; i++)
-        variants[i] = (struct ckpt_variant){.record = record, .user = &user[i]};
-    if (ckpt_compile_variants(r->context, n, variants, optimizer, r->options.train.batch,
-                              &p->program, &chosen))
+        n += variants_halve(p->frames / (r->options.train.batch > 1 ? 1 : 2), VARIANT_SIZES - 1,
+                            part + 1);
+    if (variants_compile_step(r->context, record, p, n, part, optimizer, r->options.train.batch,
+                              &p->program, &p->part))
         return say_fail("clips of %lld frames: %s", (long long)p->frames, ckpt_error(r->context));
-    p->part = user[chosen].part;
     return 0;
 }
 

@@ -56,6 +56,9 @@ two lm $lm --steps 4 --batch 1 --log "$work/lm3" --resume "$work/lm.state"
 losses "$work/lm2" >"$work/a"
 losses "$work/lm3" >"$work/b"
 cmp -s "$work/a" "$work/b" || fail "lm-train in two parts: $(paste "$work/a" "$work/b")"
+two chunk $lm --steps 2 --batch 1 --log "$work/lm4" --loss-chunk auto
+near "a chunk of the loss that both ranks chose" "$work/lm4" "$work/lm4.1" 2
+grep -q '^loss: at most' "$work/chunk.0" || fail "no chunk: $(cat "$work/chunk.0")"
 
 runs "memory:" $vae --steps 3 --batch 2 --log "$work/vae"
 two vae $vae --steps 3 --batch 1 --log "$work/vae2" --save "$work/weights"

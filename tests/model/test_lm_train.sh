@@ -52,6 +52,40 @@ on_text --model tiny-qwen --vram "$(needed)" --host 4M --nvme "$work:64M" --log 
 same nvme
 grep -q '"tokens_per_second": [0-9]' "$work/nvme.log" || fail "no tokens a second in the log"
 
+# ---- chunks of the loss ----------------------------------------------------------------------------
+
+rm -f "$work"/*.log
+on_text --log "$work/free.log" --save "$work/free" || fail "no chunk: $(cat "$work/err")"
+on_text --loss-chunk 64 --log "$work/all.log" --save "$work/all" || fail "--loss-chunk 64: $(cat "$work/err")"
+same all # 64 tokens are the whole step
+refuses 1 "needs at least" "$train" $small --data "$book" --vram 16K
+whole=$(needed)
+on_text --loss-chunk 8 --log "$work/eight.log" --save "$work/eight" --save-state "$work/eight.state" ||
+    fail "--loss-chunk 8: $(cat "$work/err")"
+refuses 1 "needs at least" "$train" $small --data "$book" --vram 16K --loss-chunk auto
+least=$(needed)
+[ "$least" -lt "$whole" ] || fail "--loss-chunk auto needs $least, all tokens at once $whole"
+on_text --loss-chunk auto --vram "$least" --log "$work/auto.log" --save "$work/auto" ||
+    fail "--loss-chunk auto: $(cat "$work/err")"
+grep -q "last bits .*depend on the budget" "$work/out" || fail "auto: no word about the bits: $(cat "$work/out")"
+chunk=$(sed -n 's/^loss: at most \([0-9]*\) tokens at a time.*/\1/p' "$work/out")
+[ "${chunk:-64}" -lt 64 ] || fail "auto in the least memory took $chunk: $(cat "$work/out")"
+rm -f "$work"/free.log
+on_text --loss-chunk "$chunk" --log "$work/free.log" --save "$work/free" || fail "--loss-chunk $chunk: $(cat "$work/err")"
+same auto
+grep -q '"loss_chunk": '"$chunk"',' "$work/auto.log" || fail "the log has no chunk"
+runs "changed: loss-chunk was 8, is 16" "$train" $small --data "$book" --steps 5 --loss-chunk 16 --resume "$work/eight.state"
+on_text --steps 5 --loss-chunk 8 --resume "$work/eight.state" || fail "resumed: $(cat "$work/err")"
+grep "^changed: loss" "$work/out" && fail "the same chunk is no change"
+runs "^loss: at most" "$train" $small --data "$book" --loss-chunk auto --plan-only
+for wrong in 0 -1 1.5 many; do
+    refuses 2 "loss-chunk" "$train" $small --loss-chunk $wrong
+done
+refuses 2 "a micro-step has 64 tokens" "$train" $small --loss-chunk 65
+refuses 2 "a micro-step has 32 tokens" "$train" $small --loss-chunk 64 --micro-batch 2
+refuses 2 "127 tokens .* 64 or fewer equal chunks" "$train" --length 127 --batch 1 --loss-chunk 64
+refuses 2 "the plan is for one size" "$train" $small --loss-chunk auto --plan-in "$work/plan"
+
 # ---- weights --------------------------------------------------------------------------------------
 
 # To Hugging Face's files, in several, and back: the same weights, under the names of the reference.
