@@ -16,8 +16,9 @@
  *     every options.check_ranks updates (all bytes that several ranks hold, the learning rates
  *     since the first step).  Data that only one rank holds, its share, is compared when it is set.
  *   - A value that is not finite ends the step of all ranks with CKPT_ENAN and changes no weights;
- *     the sentence does not say which rank it comes from.  After an index out of range its rank
- *     returns CKPT_EINDEX and names it, the others return CKPT_ENAN.
+ *     all run the step again together, and the sentence names the rank and the op or input where it
+ *     came up first.  After an index out of range its rank returns CKPT_EINDEX and names it, the
+ *     others return CKPT_ENAN and name the rank.
  *   - Fetched gradients are those of the rank's own samples.
  *   - Gradients are sent and added in fp32. With grad_dtype CKPT_BF16, gradients of bf16 parameters
  *     are sent as bf16 once they are complete for a step, and their sum over the ranks is rounded

@@ -1,11 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs a step whose loss or norm is not finite again, op by op, to find the first bad result. */
+/*
+ * Runs a step whose loss or norm is not finite again, op by op, to find the first bad result.
+ *
+ * The ranks of a step run it again together, since it has collectives.  All of them have the same
+ * loss and norm, so all come here.  Each tells the others where its first bad result is; the
+ * earliest in the order of the step is the origin, because a bad value reaches other ranks only
+ * through a later collective.
+ */
 #include <stdlib.h>
 #include "exec/enqueue.h"
 
+/* The place of a rank's first bad value in its step. */
+struct finding {
+    int64_t at; /* micro-step and instruction, or one of those below */
+    char where[300];
+};
+enum { BEFORE_STEP = -1 };
+#define NOWHERE INT64_MAX
+
 struct probe {
     struct ckpt_program *p;
-    char *host; /* as many bytes as the largest tensor */
+    char *host; /* as many bytes as the largest tensor; NULL: no memory, nothing is found */
     int rc;     /* the device's code: after a failure its results mean nothing */
 };
 
@@ -14,7 +29,7 @@ struct probe {
 static bool view_is_finite(struct probe *x, const struct ckpt_view *v)
 {
     struct device *d = x->p->programs->memory->device;
-    if (x->rc || !v->data || v->desc.dtype == CKPT_I32 || !desc_is_dense(&v->desc))
+    if (x->rc || !x->host || !v->data || v->desc.dtype == CKPT_I32 || !desc_is_dense(&v->desc))
         return true;
     d->ops->copy(d, QUEUE_COPY_OUT, x->host, v->data, desc_bytes(&v->desc));
     x->rc = d->ops->sync(d);
@@ -41,12 +56,13 @@ static bool buffer_is_finite(const struct ckpt_program *p, const struct io_buffe
                                                     buffer->bytes / ckpt_dtype_size(dtype));
 }
 
-static int32_t find_input(const struct ckpt_program *p, int slot)
+static void find_input(const struct ckpt_program *p, int slot, struct finding *f)
 {
-    for (int32_t i = 0; i < p->tape->n_feeds; i++)
-        if (!buffer_is_finite(p, &p->feeds[i], p->tape->feeds.data[i].tensor, slot))
-            return i;
-    return -1;
+    for (int32_t i = 0; i < p->tape->n_feeds && f->at == NOWHERE; i++)
+        if (!buffer_is_finite(p, &p->feeds[i], p->tape->feeds.data[i].tensor, slot)) {
+            f->at = BEFORE_STEP;
+            snprintf(f->where, sizeof f->where, "the input '%.200s'", p->tape->feeds.data[i].name);
+        }
 }
 
 /* Runs the tail after a replay of the body: gradients may overwrite values, and the update writes
@@ -60,21 +76,22 @@ static int run_tail_restoring(struct ckpt_program *p, int slot)
     return rc;
 }
 
-/* Replays the body; returns the op of the first result that is not finite, or -1. */
-static int32_t run_body(struct probe *x, int slot)
+/* Replays the body and finds the first result that is not finite. */
+static void run_body(struct probe *x, int slot, struct finding *f)
 {
     struct ckpt_program *p = x->p;
-    int32_t found = -1;
+    const int64_t n = p->lowered.n_body;
     enqueue_run(p, slot);
     for (int32_t micro = 0; micro < p->tape->n_micro; micro++) {
-        for (int32_t i = 0; i < p->lowered.n_body && !x->rc; i++) {
+        for (int32_t i = 0; i < n && !x->rc; i++) {
             const struct instr *instr = &p->lowered.instrs.data[i];
             enqueue_instr(p, instr, (struct moment){slot, micro});
-            if (found < 0 && instr->kind == INSTR_COMPUTE && !instr_is_finite(x, instr))
-                found = instr->op;
+            if (f->at != NOWHERE || instr->kind != INSTR_COMPUTE || instr_is_finite(x, instr))
+                continue;
+            f->at = micro * n + i;
+            tape_op_name(p->tape, instr->op, f->where, sizeof f->where);
         }
     }
-    return found;
 }
 
 int32_t program_find_bad_output(const struct ckpt_program *p, int slot)
@@ -85,20 +102,66 @@ int32_t program_find_bad_output(const struct ckpt_program *p, int slot)
     return -1;
 }
 
-int program_find_nan(struct ckpt_program *p, int slot, int32_t *op, int32_t *feed)
+/* Runs the step of this slot again; it changes nothing.  Returns 0 or the device's code. */
+static int replay(struct ckpt_program *p, int slot, struct finding *f)
 {
     struct probe x = {.p = p};
     int64_t largest = 1;
     for (int32_t i = 0; i < p->tape->n_storages; i++)
         largest = max_i64(largest, p->tape->storages.data[i].bytes);
-    *op = -1;
-    *feed = find_input(p, slot);
-    x.host = *feed < 0 ? malloc((size_t)largest) : NULL;
-    if (!x.host)
-        return 0;
-    *op = run_body(&x, slot);
+    x.host = malloc((size_t)largest);
+    run_body(&x, slot, f);
     if (!x.rc)
         x.rc = run_tail_restoring(p, slot);
     free(x.host);
     return x.rc;
+}
+
+/* A step that does not train may fail on this rank alone: the others would not join its
+ * collectives. */
+static bool can_replay(const struct ckpt_program *p)
+{
+    for (int32_t i = 0; i < p->lowered.n_instrs; i++)
+        if (p->lowered.instrs.data[i].queue == QUEUE_COMM && !program_is_shared(p))
+            return false;
+    return true;
+}
+
+/* f becomes the earliest finding of all ranks, with the rank.  Collective. */
+static int select_earliest(struct ckpt_program *p, struct finding *f)
+{
+    const int n = p->programs->ranks->sharing.ranks;
+    int first = 0;
+    if (!program_is_shared(p))
+        return 0;
+    struct finding *all = malloc((size_t)n * sizeof *all);
+    if (!all)
+        return ranks_give_up(p->programs->ranks, error_fail(p->programs->error, CKPT_ENOMEM,
+                                                            "no memory for messages of ranks"));
+    int rc = ranks_gather(p->programs->ranks, f, sizeof *f, all);
+    for (int r = 1; r < n && !rc; r++)
+        first = all[r].at < all[first].at ? r : first;
+    if (!rc && all[first].at != NOWHERE) {
+        f->at = all[first].at;
+        snprintf(f->where, sizeof f->where, "%.260s on rank %d", all[first].where, first);
+    }
+    free(all);
+    return rc;
+}
+
+int program_find_nan(struct ckpt_program *p, int slot, bool index, char *where, size_t size)
+{
+    struct finding f = {NOWHERE, "an index out of range"};
+    if (index)
+        f.at = BEFORE_STEP;
+    find_input(p, slot, &f);
+    int rc = select_earliest(p, &f);
+    if (!rc && f.at == NOWHERE && can_replay(p)) {
+        rc = replay(p, slot, &f);
+        rc = rc ? programs_fail_device(p->programs, p, rc) : select_earliest(p, &f);
+    }
+    if (f.at == NOWHERE)
+        snprintf(f.where, sizeof f.where, "%s", p->trains ? "the update" : "its outputs");
+    snprintf(where, size, "%s", f.where);
+    return rc;
 }

@@ -281,10 +281,11 @@ int32_t program_find_fetch(const struct ckpt_program *p, const char *name);
 /* The callback of WRITE: user is the tier. */
 int program_write_tier(void *user, int64_t offset, void *host, int64_t bytes);
 
-/* Runs the step of this slot again, op by op; it changes nothing.  *op becomes the tape op of the
- * first result that is not finite, or -1; *feed an input that was not finite to begin with, or -1.
- * Returns 0 or the device's code. */
-int program_find_nan(struct ckpt_program *p, int slot, int32_t *op, int32_t *feed);
+/* Finds the first value that is not finite in the step of this slot: `where` becomes its input, or
+ * its op, for which the step runs again and changes nothing; and its rank, if several run the step:
+ * then the call is collective. index: this rank had an index out of range.  Returns 0 or a code,
+ * with the sentence in the error. */
+int program_find_nan(struct ckpt_program *p, int slot, bool index, char *where, size_t size);
 
 /* The first output of the step of this slot with a value that is not finite, or -1. */
 int32_t program_find_bad_output(const struct ckpt_program *p, int slot);

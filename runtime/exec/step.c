@@ -224,31 +224,20 @@ static float read_loss(const struct ckpt_program *p, int slot)
 }
 
 /* Names the source of the first value that is not finite.  Neither this step counts nor the one
- * after it, which has changed nothing either.  Returns 0, or the code of a device that fails
- * meanwhile. */
-static int trace_nan(struct ckpt_program *p, int slot, char *where, size_t size)
+ * after it, which has changed nothing either.  Returns 0 or a code, with the sentence. */
+static int trace_nan(struct ckpt_program *p, int slot, bool index, char *where, size_t size)
 {
-    int32_t feed = -1, op = -1;
     int rc = p->programs->memory->device->ops->sync(p->programs->memory->device);
-    *p->halt = 0;
-    snprintf(where, size, "%s", p->trains ? "the update" : "its outputs");
-    /* Finding it across ranks would need a replay on all of them. */
-    if (program_is_shared(p))
-        snprintf(where, size, "one of the ranks");
-    else if (!rc)
-        rc = program_find_nan(p, slot, &op, &feed);
     abandon(p, rc);
-    if (feed >= 0)
-        snprintf(where, size, "the input '%s'", p->tape->feeds.data[feed].name);
-    else if (op >= 0)
-        tape_op_name(p->tape, op, where, size);
-    return rc ? programs_fail_device(p->programs, p, rc) : 0;
+    *p->halt = 0;
+    return rc ? programs_fail_device(p->programs, p, rc)
+              : program_find_nan(p, slot, index, where, size);
 }
 
 static int report_output(struct ckpt_program *p, int slot, int32_t output)
 {
     char where[300];
-    int rc = trace_nan(p, slot, where, sizeof where);
+    int rc = trace_nan(p, slot, false, where, sizeof where);
     if (rc)
         return rc;
     return error_fail(p->programs->error, CKPT_ENAN,
@@ -261,7 +250,7 @@ static int report_output(struct ckpt_program *p, int slot, int32_t output)
 static int report_nan(struct ckpt_program *p, int slot, float loss)
 {
     char where[300];
-    int rc = trace_nan(p, slot, where, sizeof where);
+    int rc = trace_nan(p, slot, false, where, sizeof where);
     if (rc)
         return rc;
     return error_fail(p->programs->error, CKPT_ENAN,
@@ -271,15 +260,23 @@ static int report_nan(struct ckpt_program *p, int slot, float loss)
 }
 
 /* Kernels of this step found an index out of range.  Neither it nor a step after it changed
- * anything. */
-static int report_bad_index(struct ckpt_program *p, const struct index_report *report)
+ * anything. spread: the other ranks have a loss or norm that is not finite, and ask for its
+ * origin. */
+static int report_bad_index(struct ckpt_program *p, int slot, bool spread)
 {
+    const struct index_report *report = &p->bad_index[slot];
     struct device *d = p->programs->memory->device;
-    int rc = abandon(p, d->ops->sync(d));
-    *p->halt = 0;
-    if (rc)
-        return programs_fail_device(p->programs, p, rc);
     char name[300], micro[40] = "";
+    int rc = 0;
+    if (program_is_shared(p) && spread) {
+        rc = trace_nan(p, slot, true, name, sizeof name);
+    } else {
+        rc = abandon(p, d->ops->sync(d));
+        rc = rc ? programs_fail_device(p->programs, p, rc) : 0;
+        *p->halt = 0;
+    }
+    if (rc)
+        return rc;
     tape_op_name(p->tape, (int32_t)(uint32_t)report->call - 1, name, sizeof name);
     if (p->tape->n_micro > 1)
         snprintf(micro, sizeof micro, " of micro-step %d",
@@ -443,12 +440,13 @@ static int finish_step(struct ckpt_program *p, int slot, float value)
     read_requests(p, slot);
     if (p->norm >= 0)
         p->grad_norm = without_nan_sign(((const float *)p->fetches[p->norm].data[slot])[0]);
+    const bool finite = !p->trains || (isfinite(value) && isfinite(p->grad_norm));
     if (p->bad_index[slot].call)
-        return report_bad_index(p, &p->bad_index[slot]);
+        return report_bad_index(p, slot, !finite);
     int64_t broken = p->trains ? broken_update(p) : 0;
     if (broken)
         return report_update(p, broken);
-    if (p->trains && (!isfinite(value) || !isfinite(p->grad_norm)))
+    if (!finite)
         return report_nan(p, slot, value);
     int32_t output = p->trains ? -1 : program_find_bad_output(p, slot);
     if (output >= 0)

@@ -451,7 +451,8 @@ static void test_ranks_that_differ(void **state)
     other.zero = 3;
     expect_other(crew, &other, "--zero");
     crew.nan_step = 3;
-    crew_expect_code(&crew, CKPT_ENAN, (const char *[]){"step 3", "one of the ranks", NULL});
+    crew_expect_code(&crew, CKPT_ENAN,
+                     (const char *[]){"step 3", "the input 'x' on rank 1;", NULL});
 }
 
 /* The smallest budget of any rank holds for all, and the plan table names that rank. */
