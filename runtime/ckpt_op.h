@@ -110,8 +110,9 @@ struct ckpt_kernel_args {
  * is not kept between calls.  A kernel that needs scratch per thread requests call->threads times
  * as much in its shape rule; a plan then depends on --threads.  Under --verify (CKPT_VERIFY=1)
  * kernels run with red zones around the storages that they write and around their scratch: on the
- * CPU in every step, on CUDA when an op runs for the first time.  A kernel that wrote to them ends
- * the step, or the compilation, with CKPT_EINVAL and the name of its op.
+ * CPU in every step, on CUDA when an op runs for the first time.  On the CPU inputs are compared,
+ * too.  A kernel that wrote where it must not ends the step, or the compilation, with CKPT_EINVAL
+ * and the name of its op.
  *
  * Returns 0 or a code of ckpt.h, which ends the step; other numbers end it with CKPT_EDEVICE.  Must
  * give the same bits whenever inputs and run are the same.  A CUDA kernel launches on args->stream

@@ -108,7 +108,8 @@ struct zone_buffers {
     char *block;
     int64_t bytes;
     void *list, *views;
-    int64_t operands; /* capacity of both lists */
+    uint64_t *sums;
+    int64_t operands; /* capacity of the lists */
 };
 
 struct ckpt_program {

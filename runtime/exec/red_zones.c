@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Copies of storages with guard bytes around them: see red_zones.h. */
+/* Copies of storages with guard bytes around them, and sums of inputs: see red_zones.h. */
 #include <stdlib.h>
 #include <string.h>
+#include "core/checksum.h"
 #include "exec/red_zones.h"
 
 enum {
@@ -26,6 +27,7 @@ struct zones {
     int n;
     char *block;
     struct ckpt_view *views;
+    uint64_t *sums; /* of the inputs that lie in no copied storage */
 };
 
 static const struct tensor *operand(const struct zones *z, int k)
@@ -97,6 +99,29 @@ static void move_views(struct zones *z)
     }
 }
 
+/* From the first to the last element of a view. */
+static uint64_t sum_view(const struct ckpt_view *v)
+{
+    int64_t last = 0;
+    for (int i = 0; i < v->desc.ndim; i++)
+        last += (v->desc.shape[i] - 1) * v->desc.stride[i];
+    return checksum(v->data, (last + 1) * ckpt_dtype_size(v->desc.dtype));
+}
+
+/* Whether the op may not write input i: it does not lie in the storage of an output. */
+static bool only_read(const struct zones *z, int i)
+{
+    return z->a->in[i].data && z->views[i].data == z->a->in[i].data;
+}
+
+static int check_inputs(const struct zones *z)
+{
+    for (int i = 0; i < z->a->n_in; i++)
+        if (only_read(z, i) && sum_view(&z->a->in[i]) != z->sums[i])
+            return error_set(CKPT_EINVAL, "its kernel wrote to input %d", i);
+    return 0;
+}
+
 static bool is_whole(const char *at, const char *end)
 {
     for (; at < end; at++)
@@ -136,9 +161,13 @@ static int run(struct zones *z)
     a.device = NULL;
     if (a.workspace_bytes > 0)
         a.workspace = z->list[z->n - 1].to;
+    for (int i = 0; i < a.n_in; i++)
+        z->sums[i] = only_read(z, i) ? sum_view(&a.in[i]) : 0;
     int rc = z->op->def->cpu(&a);
     if (!rc)
         rc = check(z);
+    if (!rc)
+        rc = check_inputs(z);
     for (int k = 0; k < z->n && !rc; k++)
         if (z->list[k].from)
             memcpy(z->list[k].from, z->list[k].to, (size_t)z->list[k].bytes);
@@ -152,9 +181,11 @@ static int reserve_lists(struct zone_buffers *buffers, int64_t operands)
         return 0;
     free(buffers->list);
     free(buffers->views);
+    free(buffers->sums);
     buffers->list = calloc((size_t)operands, sizeof(struct copied));
     buffers->views = calloc((size_t)operands, sizeof(struct ckpt_view));
-    buffers->operands = buffers->list && buffers->views ? operands : 0;
+    buffers->sums = calloc((size_t)operands, sizeof *buffers->sums);
+    buffers->operands = buffers->list && buffers->views && buffers->sums ? operands : 0;
     return buffers->operands ? 0 : CKPT_ENOMEM;
 }
 
@@ -168,7 +199,8 @@ int red_zones_run(const struct ckpt_kernel_args *a)
                       .op = &buffers->p->tape->ops.data[a->op],
                       .a = a,
                       .list = buffers->list,
-                      .views = buffers->views};
+                      .views = buffers->views,
+                      .sums = buffers->sums};
     return run(&z);
 }
 
@@ -178,6 +210,7 @@ void red_zones_free(struct ckpt_program *p)
         free(p->zones[k].block);
         free(p->zones[k].list);
         free(p->zones[k].views);
+        free(p->zones[k].sums);
         p->zones[k] = (struct zone_buffers){.p = NULL};
     }
 }

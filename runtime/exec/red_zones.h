@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Under --verify, kernels on the CPU run on copies of the storages that they write, and on a
- * separate workspace, with guard bytes before and behind each.  A kernel that changed a guard byte
- * fails the step; the message names its op.
+ * separate workspace, with guard bytes before and behind each, and the sums of their other operands
+ * are compared afterwards.  A kernel that changed a guard byte or an input fails the step; the
+ * message names its op.
  */
 #ifndef CKPT_RED_ZONES_H
 #define CKPT_RED_ZONES_H

@@ -11,7 +11,7 @@ enum { ROWS = 6, WIDTH = 16, N = ROWS * WIDTH };
 
 /* ---- an op that writes too far ----------------------------------------------------------------*/
 
-enum where { NOWHERE, BEHIND, BEFORE, BEHIND_SECOND, BEHIND_SCRATCH };
+enum where { NOWHERE, BEHIND, BEFORE, BEHIND_SECOND, BEHIND_SCRATCH, INPUT };
 
 struct wild_attr {
     enum where where;
@@ -40,6 +40,8 @@ static int wild_cpu(const struct ckpt_kernel_args *a)
         z[N + 5] = 0;
     if (attr->where == BEFORE)
         y[-1] = 1;
+    if (attr->where == INPUT)
+        ((float *)a->in[0].data)[N - 1] += 1;
     return 0;
 }
 
@@ -98,6 +100,7 @@ static void test_red_zones(void **state)
     expect_wild(BEFORE, "its kernel wrote before output 0");
     expect_wild(BEHIND_SECOND, "its kernel wrote after output 1");
     expect_wild(BEHIND_SCRATCH, "its kernel wrote after its workspace");
+    expect_wild(INPUT, "its kernel wrote to input 0");
 }
 
 /* ---- an op whose kernel fails ----------------------------------------------------------------*/
