@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sorting along the last axis.  The kernel computes only the sorted indices (argsort).  sort and
  * topk gather the elements by these indices, so the gradient is the adjoint of the gather. */
+#include "call.h"
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
 #include "cuda/sort.h"
@@ -58,12 +59,14 @@ static ckpt_tensor sorted(ckpt_tape *t, ckpt_tensor x, int64_t k, bool descendin
 
 ckpt_tensor ckpt_sort(ckpt_tape *t, ckpt_tensor x, bool descending, ckpt_tensor *index)
 {
+    OPS_CALL(t);
     struct ckpt_desc d = ckpt_desc_of(t, x);
     return sorted(t, x, d.ndim > 0 ? d.shape[d.ndim - 1] : 1, descending, index);
 }
 
 ckpt_tensor ckpt_topk(ckpt_tape *t, ckpt_tensor x, int64_t k, ckpt_tensor *index)
 {
+    OPS_CALL(t);
     struct ckpt_desc d = ckpt_desc_of(t, x);
     if (d.ndim > 0 && (k < 1 || k > d.shape[d.ndim - 1]))
         ckpt_tape_fail(t, CKPT_ESHAPE, "topk: k is %lld; the last axis has %lld elements",

@@ -8,6 +8,7 @@
  * fuses with its neighbours.
  */
 #include <math.h>
+#include "call.h"
 #include "expr/expr.h"
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
@@ -119,6 +120,7 @@ static int check(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b, ckpt
 ckpt_tensor ckpt_batch_norm(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b,
                             ckpt_tensor mean, ckpt_tensor var, float momentum, float eps)
 {
+    OPS_CALL(t);
     ckpt_tensor out[2] = {CKPT_NONE, CKPT_NONE};
     if (!t || check(t, x, w, b, mean, var, eps))
         return CKPT_NONE;
@@ -144,6 +146,7 @@ enum { X, MEAN, VAR, WEIGHT, BIAS, OPERANDS };
 ckpt_tensor ckpt_batch_norm_apply(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b,
                                   ckpt_tensor mean, ckpt_tensor var, float eps)
 {
+    OPS_CALL(t);
     ckpt_tensor in[OPERANDS] = {x, mean, var};
     struct expr e;
     if (!t || check(t, x, w, b, mean, var, eps))
@@ -167,6 +170,7 @@ ckpt_tensor ckpt_batch_norm_apply(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ck
 
 ckpt_tensor ckpt_instance_norm(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b, float eps)
 {
+    OPS_CALL(t);
     struct ckpt_desc d = ckpt_desc_of(t, x);
     const int64_t c = d.ndim > 0 ? d.shape[d.ndim - 1] : 1;
     return ckpt_group_norm_silu(t, x, vector_or(t, w, 1.f, d.dtype, c),

@@ -6,6 +6,7 @@
  * as the other two.
  */
 #include <string.h>
+#include "call.h"
 #include "conv.h"
 #include "cpu/conv_kernels.h"
 #include "cpu/kernels.h"
@@ -444,6 +445,7 @@ static int64_t transposed_size(const struct conv_attr *a, int axis, int64_t n, i
 ckpt_tensor ckpt_conv_transpose(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b,
                                 const struct ckpt_conv_spec *spec)
 {
+    OPS_CALL(t);
     struct ckpt_desc dx = ckpt_desc_of(t, x), dw = ckpt_desc_of(t, w), db = ckpt_desc_of(t, b);
     struct ckpt_conv_spec whole;
     struct conv_attr attr;

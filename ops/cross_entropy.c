@@ -10,6 +10,7 @@
  * that reads x once (cross_entropy_both), when the tape is complete: see loss_at_turn.c.
  */
 #include <math.h>
+#include "call.h"
 #include "decompose.h"
 #include "attr.h"
 #include "core/sized.h"
@@ -337,6 +338,7 @@ static ckpt_tensor logits_of(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_te
 ckpt_tensor ckpt_linear_cross_entropy(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b,
                                       ckpt_tensor label, const struct ckpt_cross_entropy_spec *spec)
 {
+    OPS_CALL(t);
     struct ckpt_cross_entropy_spec whole;
     struct ckpt_desc of_x = ckpt_desc_of(t, x), of_w = ckpt_desc_of(t, w);
     ckpt_tensor xs[CKPT_MAX_PARTS], labels[CKPT_MAX_PARTS], sums[CKPT_MAX_PARTS];

@@ -5,6 +5,7 @@
  */
 #include <float.h>
 #include <math.h>
+#include "call.h"
 #include "ops.h"
 
 /* To fp32: with bf16 operands an expression would round to bf16 between its functions. */
@@ -29,6 +30,7 @@ static ckpt_tensor reduced(ckpt_tape *t, ckpt_tensor x, int reduction)
 ckpt_tensor ckpt_bce_with_logits(ckpt_tape *t, ckpt_tensor x, ckpt_tensor target,
                                  ckpt_tensor pos_weight, int reduction)
 {
+    OPS_CALL(t);
     x = wide(t, x);
     target = wide(t, target);
     if (!pos_weight.id)
@@ -50,6 +52,7 @@ static ckpt_tensor huber(ckpt_tape *t, ckpt_tensor pred, ckpt_tensor target, flo
 ckpt_tensor ckpt_huber(ckpt_tape *t, ckpt_tensor pred, ckpt_tensor target, float delta,
                        int reduction)
 {
+    OPS_CALL(t);
     if (!(delta > 0 && delta <= FLT_MAX)) {
         ckpt_tape_fail(t, CKPT_EINVAL, "huber: delta is %g and must be above 0", (double)delta);
         return CKPT_NONE;
@@ -60,6 +63,7 @@ ckpt_tensor ckpt_huber(ckpt_tape *t, ckpt_tensor pred, ckpt_tensor target, float
 ckpt_tensor ckpt_smooth_l1(ckpt_tape *t, ckpt_tensor pred, ckpt_tensor target, float beta,
                            int reduction)
 {
+    OPS_CALL(t);
     if (!(beta > 0 && beta <= FLT_MAX)) {
         ckpt_tape_fail(t, CKPT_EINVAL,
                        "smooth_l1: beta is %g and must be above 0; use ckpt_l1 for 0",
@@ -72,6 +76,7 @@ ckpt_tensor ckpt_smooth_l1(ckpt_tape *t, ckpt_tensor pred, ckpt_tensor target, f
 ckpt_tensor ckpt_kl_div(ckpt_tape *t, ckpt_tensor x, ckpt_tensor target, bool log_target,
                         int reduction)
 {
+    OPS_CALL(t);
     x = wide(t, x);
     target = wide(t, target);
     if (log_target)
@@ -85,6 +90,7 @@ ckpt_tensor ckpt_kl_div(ckpt_tape *t, ckpt_tensor x, ckpt_tensor target, bool lo
 ckpt_tensor ckpt_cosine_embedding(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b, ckpt_tensor label,
                                   float margin, int reduction)
 {
+    OPS_CALL(t);
     const struct ckpt_desc d = ckpt_desc_of(t, a), of_label = ckpt_desc_of(t, label);
     if (d.ndim < 1 || of_label.ndim != d.ndim - 1) {
         ckpt_tape_fail(t, CKPT_ESHAPE,

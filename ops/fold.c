@@ -5,6 +5,7 @@
  */
 #include <float.h>
 #include <math.h>
+#include "call.h"
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
 #include "expr/expr.h"
@@ -182,6 +183,7 @@ ckpt_tensor ckpt_argmax(ckpt_tape *t, ckpt_tensor x, int axis)
 
 ckpt_tensor ckpt_var(ckpt_tape *t, ckpt_tensor x, unsigned mask, int64_t correction)
 {
+    OPS_CALL(t);
     struct ckpt_desc d = ckpt_desc_of(t, x);
     double n = 1;
     for (int i = 0; i < d.ndim; i++)
@@ -199,6 +201,7 @@ ckpt_tensor ckpt_var(ckpt_tape *t, ckpt_tensor x, unsigned mask, int64_t correct
 /* The root never sees 0, where its gradient is infinite. */
 ckpt_tensor ckpt_norm(ckpt_tape *t, ckpt_tensor x, unsigned mask)
 {
+    OPS_CALL(t);
     ckpt_tensor wide = ckpt_cast(t, x, CKPT_F32);
     ckpt_tensor sum = ckpt_sum(t, ckpt_mul(t, wide, wide), mask);
     struct expr e;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Group norm (Wu & He 2018) with its affine map, optionally followed by SiLU. */
+#include "call.h"
 #include "decompose.h"
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
@@ -116,6 +117,7 @@ const struct ckpt_op_def op_group_norm_dx = {
 ckpt_tensor ckpt_group_norm_silu(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b,
                                  int groups, float eps, bool silu)
 {
+    OPS_CALL(t);
     struct group_norm_attr attr = {.groups = groups, .eps = eps, .silu = silu};
     ckpt_tensor in[] = {x, w, b}, out[2] = {CKPT_NONE, CKPT_NONE};
     ckpt_record(t, &op_group_norm, 3, in, 2, out, &attr, sizeof attr);

@@ -4,6 +4,7 @@
  * The adjoints add in fp32 in the order of the indices, on any device, with any number of threads,
  * for any dtype.  Each pair is each other's gradient, so gradients of any order exist.
  */
+#include "call.h"
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
 #include "cuda/segments.h"
@@ -158,6 +159,7 @@ ckpt_tensor ckpt_index_select(ckpt_tape *t, ckpt_tensor x, int axis, ckpt_tensor
 
 ckpt_tensor ckpt_embedding(ckpt_tape *t, ckpt_tensor table, ckpt_tensor index, int64_t padding)
 {
+    OPS_CALL(t);
     struct index_attr attr = {.axis = 0, .skip = padding};
     struct ckpt_desc d = ckpt_desc_of(t, table);
     if (d.ndim != 2)
@@ -253,6 +255,7 @@ ckpt_tensor ckpt_gather(ckpt_tape *t, ckpt_tensor x, int axis, ckpt_tensor index
 ckpt_tensor ckpt_scatter_add(ckpt_tape *t, ckpt_tensor x, int axis, ckpt_tensor index,
                              ckpt_tensor source)
 {
+    OPS_CALL(t);
     struct ckpt_desc d = ckpt_desc_of(t, x);
     struct index_attr attr = {.axis = axis, .skip = -1};
     if (axis >= 0 && axis < d.ndim)

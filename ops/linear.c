@@ -11,6 +11,7 @@
  * - ckpt_linear() decides what is recorded: 8-bit products (fp8.c), and the adapter that
  *   ckpt_lora() attached to w.
  */
+#include "call.h"
 #include "attr.h"
 #include "fp8.h"
 #include "ops.h"
@@ -311,6 +312,7 @@ ckpt_tensor ckpt_linear(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor 
 ckpt_tensor ckpt_linear_add(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b,
                             ckpt_tensor a)
 {
+    OPS_CALL(t);
     const struct param *adapter = find_adapter(t, w);
     ckpt_tensor y = fp8_applies(t, x, w)
                         ? fp8_linear(t, x, w, b, a)

@@ -3,6 +3,7 @@
  * Batched matrix products: leading axes broadcast, and views are read in place.  The gradients are
  * products, summed over the axes on which an operand broadcast.
  */
+#include "call.h"
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
 #include "cuda/workspace.h"
@@ -189,6 +190,7 @@ static bool is_one_product(const struct ckpt_desc *a, const struct ckpt_desc *b,
 ckpt_tensor ckpt_matmul(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b, bool transpose_a,
                         bool transpose_b)
 {
+    OPS_CALL(t);
     struct matmul_attr attr = {transpose_a, transpose_b, false};
     struct ckpt_desc da = ckpt_desc_of(t, a), db = ckpt_desc_of(t, b);
     if (!is_one_product(&da, &db, transpose_a))

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reductions and their adjoints: sum, mean, sum_to (the adjoint of broadcasting), broadcast. */
+#include "call.h"
 #include "ops.h"
 #include "attr.h"
 #include "cpu/kernels.h"
@@ -26,6 +27,7 @@ ckpt_tensor ckpt_sum(ckpt_tape *t, ckpt_tensor x, unsigned mask)
 
 ckpt_tensor ckpt_mean(ckpt_tape *t, ckpt_tensor x, unsigned mask)
 {
+    OPS_CALL(t);
     struct ckpt_desc d = ckpt_desc_of(t, x);
     double n = 1;
     for (int i = 0; i < d.ndim; i++)

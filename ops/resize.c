@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include "call.h"
 #include "ops.h"
 #include "tape/tape.h"
 
@@ -89,11 +90,13 @@ static ckpt_tensor multiply_axes(ckpt_tape *t, const char *name, ckpt_tensor x,
 
 ckpt_tensor ckpt_adaptive_avg_pool(ckpt_tape *t, ckpt_tensor x, const int64_t *sizes)
 {
+    OPS_CALL(t);
     return multiply_axes(t, "adaptive_avg_pool", x, sizes, mean_row);
 }
 
 ckpt_tensor ckpt_resize_linear(ckpt_tape *t, ckpt_tensor x, const int64_t *sizes)
 {
+    OPS_CALL(t);
     return multiply_axes(t, "resize_linear", x, sizes, linear_row);
 }
 
@@ -139,6 +142,7 @@ static int64_t longest_window(int64_t to, int64_t from)
 
 ckpt_tensor ckpt_adaptive_max_pool(ckpt_tape *t, ckpt_tensor x, const int64_t *sizes)
 {
+    OPS_CALL(t);
     struct ckpt_desc d = ckpt_desc_of(t, x);
     int64_t window[CKPT_MAX_DIMS];
     bool one = true;
@@ -162,6 +166,7 @@ static int64_t nearest_place(int64_t i, int64_t to, int64_t from, int64_t window
 
 ckpt_tensor ckpt_resize_nearest(ckpt_tape *t, ckpt_tensor x, const int64_t *sizes)
 {
+    OPS_CALL(t);
     struct ckpt_desc d = ckpt_desc_of(t, x);
     int64_t factors[CKPT_MAX_DIMS];
     bool whole = true;
@@ -182,6 +187,7 @@ ckpt_tensor ckpt_resize_nearest(ckpt_tape *t, ckpt_tensor x, const int64_t *size
 /* [N, s.., C f..] to [N, (s f).., C], with upscale factors f */
 ckpt_tensor ckpt_pixel_shuffle(ckpt_tape *t, ckpt_tensor x, const int64_t *factors)
 {
+    OPS_CALL(t);
     struct ckpt_desc d = ckpt_desc_of(t, x);
     int64_t apart[CKPT_MAX_DIMS], joint[CKPT_MAX_DIMS];
     int axes[CKPT_MAX_DIMS] = {0}, n = d.ndim - 2;

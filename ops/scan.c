@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Softmax and log-softmax over rows (another axis is transposed to the end), and cumsum over any
  * axis. */
+#include "call.h"
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
 #include "ops.h"
@@ -97,6 +98,7 @@ ckpt_tensor ckpt_softmax(ckpt_tape *t, ckpt_tensor x, int axis)
 
 ckpt_tensor ckpt_log_softmax(ckpt_tape *t, ckpt_tensor x, int axis)
 {
+    OPS_CALL(t);
     return softmax(t, x, axis, true);
 }
 

@@ -5,6 +5,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include "call.h"
 #include "attr.h"
 #include "ops.h"
 #include "tape/tape.h"
@@ -45,9 +46,9 @@ const struct ckpt_op_def op_expand = {.size = sizeof(struct ckpt_op_def),
                                       .shape = expand_shape,
                                       .grad = expand_grad};
 
-static ckpt_tensor fail(ckpt_tape *t, const char *name, const char *why)
+static ckpt_tensor fail(ckpt_tape *t, const char *why)
 {
-    ckpt_tape_fail(t, CKPT_ESHAPE, "%s: %s", name, why);
+    ckpt_tape_fail(t, CKPT_ESHAPE, "%s", why);
     return CKPT_NONE;
 }
 
@@ -58,11 +59,12 @@ static bool has_axis(const struct ckpt_desc *d, int axis)
 
 ckpt_tensor ckpt_expand(ckpt_tape *t, ckpt_tensor x, int ndim, const int64_t *shape)
 {
+    OPS_CALL(t);
     struct sum_to_attr attr = {.ndim = ndim};
     if (ndim < 0 || ndim > CKPT_MAX_DIMS)
-        return fail(t, "expand", "the result has too many axes");
+        return fail(t, "the result has too many axes");
     if (ndim > 0 && !shape) {
-        ckpt_tape_fail(t, CKPT_EINVAL, "expand: no shape");
+        ckpt_tape_fail(t, CKPT_EINVAL, "no shape");
         return CKPT_NONE;
     }
     for (int i = 0; i < ndim; i++)
@@ -75,9 +77,10 @@ ckpt_tensor ckpt_expand(ckpt_tape *t, ckpt_tensor x, int ndim, const int64_t *sh
 
 ckpt_tensor ckpt_unsqueeze(ckpt_tape *t, ckpt_tensor x, int axis)
 {
+    OPS_CALL(t);
     struct ckpt_desc d = ckpt_desc_of(t, x);
     if (d.ndim < 0 || axis < 0 || axis > d.ndim || d.ndim == CKPT_MAX_DIMS)
-        return fail(t, "unsqueeze", "an axis cannot be inserted there");
+        return fail(t, "an axis cannot be inserted there");
     for (int i = d.ndim++; i > axis; i--)
         d.shape[i] = d.shape[i - 1];
     d.shape[axis] = 1;
@@ -86,9 +89,10 @@ ckpt_tensor ckpt_unsqueeze(ckpt_tape *t, ckpt_tensor x, int axis)
 
 ckpt_tensor ckpt_squeeze(ckpt_tape *t, ckpt_tensor x, int axis)
 {
+    OPS_CALL(t);
     struct ckpt_desc d = ckpt_desc_of(t, x);
     if (!has_axis(&d, axis) || d.shape[axis] != 1)
-        return fail(t, "squeeze", "there is no such axis, or its size is not 1");
+        return fail(t, "there is no such axis, or its size is not 1");
     for (int i = axis; i < d.ndim - 1; i++)
         d.shape[i] = d.shape[i + 1];
     return ckpt_reshape(t, x, d.ndim - 1, d.shape);
@@ -96,10 +100,11 @@ ckpt_tensor ckpt_squeeze(ckpt_tape *t, ckpt_tensor x, int axis)
 
 ckpt_tensor ckpt_transpose(ckpt_tape *t, ckpt_tensor x, int axis, int other)
 {
+    OPS_CALL(t);
     struct ckpt_desc d = ckpt_desc_of(t, x);
     int axes[CKPT_MAX_DIMS];
     if (!has_axis(&d, axis) || !has_axis(&d, other))
-        return fail(t, "transpose", "there is no such axis");
+        return fail(t, "there is no such axis");
     for (int i = 0; i < CKPT_MAX_DIMS; i++)
         axes[i] = i == axis ? other : i == other ? axis : i;
     return ckpt_permute(t, x, axes);
@@ -107,10 +112,10 @@ ckpt_tensor ckpt_transpose(ckpt_tape *t, ckpt_tensor x, int axis, int other)
 
 ckpt_tensor ckpt_stack(ckpt_tape *t, int axis, int n, const ckpt_tensor *x)
 {
+    OPS_CALL(t);
     ckpt_tensor part[CKPT_MAX_PARTS];
     if (n < 1 || n > CKPT_MAX_PARTS || !x) {
-        ckpt_tape_fail(t, CKPT_EINVAL, "stack: %d tensors; 1 to %d are possible", n,
-                       CKPT_MAX_PARTS);
+        ckpt_tape_fail(t, CKPT_EINVAL, "%d tensors; 1 to %d are possible", n, CKPT_MAX_PARTS);
         return CKPT_NONE;
     }
     for (int i = 0; i < n; i++)
@@ -120,19 +125,20 @@ ckpt_tensor ckpt_stack(ckpt_tape *t, int axis, int n, const ckpt_tensor *x)
 
 ckpt_tensor ckpt_repeat(ckpt_tape *t, ckpt_tensor x, const int64_t *times)
 {
+    OPS_CALL(t);
     struct ckpt_desc d = ckpt_desc_of(t, x);
     if (!times) {
-        ckpt_tape_fail(t, CKPT_EINVAL, "repeat: times is NULL");
+        ckpt_tape_fail(t, CKPT_EINVAL, "times is NULL");
         return CKPT_NONE;
     }
     if (d.ndim < 0)
-        return fail(t, "repeat", "the operand is missing");
+        return fail(t, "the operand is missing");
     for (int i = 0; i < d.ndim; i++) {
         struct ckpt_desc wide = ckpt_desc_of(t, x);
         if (times[i] == 1)
             continue;
         if (wide.ndim == CKPT_MAX_DIMS)
-            return fail(t, "repeat", "the operand has too many axes");
+            return fail(t, "the operand has too many axes");
         x = ckpt_unsqueeze(t, x, i);
         wide = ckpt_desc_of(t, x);
         wide.shape[i] = times[i];
@@ -140,7 +146,7 @@ ckpt_tensor ckpt_repeat(ckpt_tape *t, ckpt_tensor x, const int64_t *times)
         for (int k = i; k < wide.ndim - 1; k++)
             wide.shape[k] = wide.shape[k + 1];
         if (__builtin_mul_overflow(wide.shape[i], times[i], &wide.shape[i]))
-            return fail(t, "repeat", "the result would be too large");
+            return fail(t, "the result would be too large");
         x = ckpt_reshape(t, x, wide.ndim - 1, wide.shape);
     }
     return x;
@@ -151,9 +157,10 @@ ckpt_tensor ckpt_repeat(ckpt_tape *t, ckpt_tensor x, const int64_t *times)
 
 ckpt_tensor ckpt_flip(ckpt_tape *t, ckpt_tensor x, int axis)
 {
+    OPS_CALL(t);
     struct ckpt_desc d = ckpt_desc_of(t, x);
     if (!has_axis(&d, axis))
-        return fail(t, "flip", "there is no such axis");
+        return fail(t, "there is no such axis");
     int64_t n = d.shape[axis];
     ckpt_tensor back = ckpt_affine(t, ckpt_iota(t, CKPT_F32, 1, &n, 0), -1.f, (float)(n - 1));
     return ckpt_index_select(t, x, axis, ckpt_cast(t, back, CKPT_I32));
@@ -161,9 +168,10 @@ ckpt_tensor ckpt_flip(ckpt_tape *t, ckpt_tensor x, int axis)
 
 ckpt_tensor ckpt_roll(ckpt_tape *t, ckpt_tensor x, int axis, int64_t shift)
 {
+    OPS_CALL(t);
     struct ckpt_desc d = ckpt_desc_of(t, x);
     if (!has_axis(&d, axis))
-        return fail(t, "roll", "there is no such axis");
+        return fail(t, "there is no such axis");
     int64_t n = d.shape[axis], up = (shift % n + n) % n;
     if (up == 0)
         return x;
@@ -192,15 +200,16 @@ static ckpt_tensor padding_of(ckpt_tape *t, ckpt_tensor x, int axis, int64_t n, 
 ckpt_tensor ckpt_pad(ckpt_tape *t, ckpt_tensor x, int axis, int64_t before, int64_t after,
                      enum ckpt_padding mode, float value)
 {
+    OPS_CALL(t);
     struct ckpt_desc d = ckpt_desc_of(t, x);
     ckpt_tensor part[3];
     int n = 0;
     if (!has_axis(&d, axis))
-        return fail(t, "pad", "there is no such axis");
+        return fail(t, "there is no such axis");
     if (before < 0 || after < 0 || mode < CKPT_PAD_CONSTANT || mode > CKPT_PAD_REPLICATE)
-        return fail(t, "pad", "the mode is unknown, or a number of elements negative");
+        return fail(t, "the mode is unknown, or a number of elements negative");
     if (mode == CKPT_PAD_REFLECT && (before >= d.shape[axis] || after >= d.shape[axis]))
-        return fail(t, "pad", "reflection takes fewer elements than the axis has");
+        return fail(t, "reflection takes fewer elements than the axis has");
     if (before)
         part[n++] = padding_of(t, x, axis, before, true, mode, value);
     part[n++] = x;
@@ -214,11 +223,12 @@ ckpt_tensor ckpt_pad(ckpt_tape *t, ckpt_tensor x, int axis, int64_t before, int6
 
 ckpt_tensor ckpt_one_hot(ckpt_tape *t, ckpt_tensor index, int64_t classes, enum ckpt_dtype dtype)
 {
+    OPS_CALL(t);
     struct ckpt_desc d = ckpt_desc_of(t, index);
     if (d.ndim >= 0 && d.dtype != CKPT_I32)
-        return fail(t, "one_hot", "the index must be i32");
+        return fail(t, "the index must be i32");
     if (classes < 1)
-        return fail(t, "one_hot", "there must be at least one class");
+        return fail(t, "there must be at least one class");
     ckpt_tensor at = ckpt_unsqueeze(t, index, d.ndim);
     ckpt_tensor equal = ckpt_eq(t, at, ckpt_iota(t, CKPT_I32, 1, &classes, 0));
     return ckpt_cast(t, equal, dtype);
@@ -226,6 +236,7 @@ ckpt_tensor ckpt_one_hot(ckpt_tape *t, ckpt_tensor index, int64_t classes, enum 
 
 ckpt_tensor ckpt_masked_fill(ckpt_tape *t, ckpt_tensor x, ckpt_tensor mask, float value)
 {
+    OPS_CALL(t);
     struct ckpt_desc d = ckpt_desc_of(t, x);
     return ckpt_where(t, mask, ops_fill(t, value, d.dtype, 0, NULL), x);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Multi-head attention: self and cross, grouped heads, rotary embedding. */
+#include "call.h"
 #include "ckpt_files.h"
 #include "nn/nn.h"
 
@@ -137,6 +138,7 @@ static void heads_of(ckpt_tape *t, const struct ckpt_nn_attention *m, ckpt_tenso
 void ckpt_nn_attention_heads(ckpt_tape *t, const struct ckpt_nn_attention *m, ckpt_tensor x,
                              ckpt_tensor context, ckpt_tensor *q, ckpt_tensor *k, ckpt_tensor *v)
 {
+    OPS_CALL(t);
     ckpt_tensor part[3] = {CKPT_NONE, CKPT_NONE, CKPT_NONE};
 
     if (!m || !q || !k || !v) {
@@ -162,6 +164,7 @@ static ckpt_tensor flat(ckpt_tape *t, ckpt_tensor heads)
 ckpt_tensor ckpt_nn_attention_out(ckpt_tape *t, const struct ckpt_nn_attention *m,
                                   ckpt_tensor heads, ckpt_tensor a)
 {
+    OPS_CALL(t);
     if (!m)
         return nn_no_module(t, __func__);
     ckpt_tensor x = flat(t, heads);
@@ -178,6 +181,7 @@ ckpt_tensor ckpt_nn_apply_attention_add(ckpt_tape *t, const struct ckpt_nn_atten
                                         ckpt_tensor x, ckpt_tensor context, ckpt_tensor rope,
                                         const struct ckpt_attention_spec *spec, ckpt_tensor a)
 {
+    OPS_CALL(t);
     ckpt_tensor part[3] = {CKPT_NONE, CKPT_NONE, CKPT_NONE};
 
     if (!m)
@@ -191,5 +195,6 @@ ckpt_tensor ckpt_nn_apply_attention(ckpt_tape *t, const struct ckpt_nn_attention
                                     ckpt_tensor context, ckpt_tensor rope,
                                     const struct ckpt_attention_spec *spec)
 {
+    OPS_CALL(t);
     return ckpt_nn_apply_attention_add(t, m, x, context, rope, spec, CKPT_NONE);
 }

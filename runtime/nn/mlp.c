@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Two-layer perceptrons, plain and gated. */
+#include "call.h"
 #include "nn/nn.h"
 
 struct ckpt_nn_mlp ckpt_nn_mlp(const struct ckpt_nn *nn, const struct ckpt_nn_mlp_spec *spec,
@@ -52,12 +53,14 @@ static ckpt_tensor hidden(ckpt_tape *t, const struct ckpt_nn_mlp *m, ckpt_tensor
 
 ckpt_tensor ckpt_nn_apply_mlp(ckpt_tape *t, const struct ckpt_nn_mlp *m, ckpt_tensor x)
 {
+    OPS_CALL(t);
     return m ? ckpt_nn_apply_linear(t, &m->down, hidden(t, m, x)) : nn_no_module(t, __func__);
 }
 
 ckpt_tensor ckpt_nn_apply_mlp_add(ckpt_tape *t, const struct ckpt_nn_mlp *m, ckpt_tensor x,
                                   ckpt_tensor a)
 {
+    OPS_CALL(t);
     return m ? ckpt_linear_add(t, hidden(t, m, x), m->down.weight, m->down.bias, a)
              : nn_no_module(t, __func__);
 }

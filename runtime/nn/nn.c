@@ -2,6 +2,7 @@
 /* Single-layer modules, and common code of module constructors. */
 #include <math.h>
 #include <string.h>
+#include "call.h"
 #include "ckpt_files.h"
 #include "context/context.h"
 #include "core/sized.h"
@@ -132,6 +133,7 @@ struct ckpt_nn_linear ckpt_nn_linear(const struct ckpt_nn *nn, int64_t in, int64
 
 ckpt_tensor ckpt_nn_apply_linear(ckpt_tape *t, const struct ckpt_nn_linear *m, ckpt_tensor x)
 {
+    OPS_CALL(t);
     return m ? ckpt_linear(t, x, m->weight, m->bias) : nn_no_module(t, __func__);
 }
 
@@ -170,6 +172,7 @@ struct ckpt_nn_norm ckpt_nn_rms_norm(const struct ckpt_nn *nn, int64_t width, fl
 
 ckpt_tensor ckpt_nn_apply_norm(ckpt_tape *t, const struct ckpt_nn_norm *m, ckpt_tensor x)
 {
+    OPS_CALL(t);
     if (!m)
         return nn_no_module(t, __func__);
     return m->rms ? ckpt_rms_norm(t, x, m->weight, m->eps)
@@ -207,6 +210,7 @@ struct ckpt_nn_batch_norm ckpt_nn_batch_norm(const struct ckpt_nn *nn, int64_t w
 ckpt_tensor ckpt_nn_apply_batch_norm(ckpt_tape *t, const struct ckpt_nn_batch_norm *m,
                                      ckpt_tensor x, bool training)
 {
+    OPS_CALL(t);
     if (!m)
         return nn_no_module(t, __func__);
     return training ? ckpt_batch_norm(t, x, m->weight, m->bias, m->running_mean, m->running_var,
@@ -231,6 +235,7 @@ struct ckpt_nn_embedding ckpt_nn_embedding(const struct ckpt_nn *nn, int64_t row
 ckpt_tensor ckpt_nn_apply_embedding(ckpt_tape *t, const struct ckpt_nn_embedding *m,
                                     ckpt_tensor index)
 {
+    OPS_CALL(t);
     return m ? ckpt_embedding(t, m->weight, index, -1) : nn_no_module(t, __func__);
 }
 
@@ -303,11 +308,13 @@ struct ckpt_nn_conv ckpt_nn_conv_transpose(const struct ckpt_nn *nn, int64_t in,
 ckpt_tensor ckpt_nn_apply_conv(ckpt_tape *t, const struct ckpt_nn_conv *m, ckpt_tensor x,
                                const struct ckpt_conv_spec *spec)
 {
+    OPS_CALL(t);
     return m ? ckpt_conv(t, x, m->weight, m->bias, spec) : nn_no_module(t, __func__);
 }
 
 ckpt_tensor ckpt_nn_apply_conv_transpose(ckpt_tape *t, const struct ckpt_nn_conv *m, ckpt_tensor x,
                                          const struct ckpt_conv_spec *spec)
 {
+    OPS_CALL(t);
     return m ? ckpt_conv_transpose(t, x, m->weight, m->bias, spec) : nn_no_module(t, __func__);
 }

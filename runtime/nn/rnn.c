@@ -5,6 +5,7 @@
  */
 #include <math.h>
 #include <stdlib.h>
+#include "call.h"
 #include "nn/nn.h"
 #include "ops.h"
 
@@ -126,6 +127,7 @@ static void default_zero(ckpt_tape *t, const struct ckpt_nn_rnn *m, ckpt_tensor 
 void ckpt_nn_rnn_step(ckpt_tape *t, const struct ckpt_nn_rnn *m, ckpt_tensor x, ckpt_tensor *h,
                       ckpt_tensor *c)
 {
+    OPS_CALL(t);
     if (!m || !h || (!c && !m->gru)) {
         nn_no_module(t, __func__);
         return;
@@ -160,6 +162,7 @@ static ckpt_tensor run(ckpt_tape *t, const struct ckpt_nn_rnn *m, ckpt_tensor y,
 ckpt_tensor ckpt_nn_apply_rnn(ckpt_tape *t, const struct ckpt_nn_rnn *m, ckpt_tensor x,
                               ckpt_tensor *h, ckpt_tensor *c)
 {
+    OPS_CALL(t);
     ckpt_tensor state[2] = {h ? *h : CKPT_NONE, c ? *c : CKPT_NONE};
     const struct ckpt_desc d = ckpt_desc_of(t, x);
 

@@ -74,6 +74,19 @@ void tape_free(ckpt_tape *t)
     free(t);
 }
 
+/* Inserts "name: " before the sentence that begins there, unless it begins so. */
+static void name_call(char *sentence, size_t size, const char *name)
+{
+    const size_t n = strlen(name), length = strlen(sentence);
+    if ((!strncmp(sentence, name, n) && sentence[n] == ':') || n + 2 >= size)
+        return;
+    const size_t kept = length < size - n - 3 ? length : size - n - 3;
+    memmove(sentence + n + 2, sentence, kept);
+    memcpy(sentence, name, n);
+    memcpy(sentence + n, ": ", 2);
+    sentence[n + 2 + kept] = 0;
+}
+
 int tape_fail(ckpt_tape *t, int code, const char *fmt, ...)
 {
     if (t->error.code)
@@ -85,6 +98,8 @@ int tape_fail(ckpt_tape *t, int code, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(t->error.text + n, sizeof t->error.text - (size_t)n, fmt, ap);
     va_end(ap);
+    if (t->call)
+        name_call(t->error.text + n, sizeof t->error.text - (size_t)n, t->call);
     t->error.code = code;
     return code;
 }

@@ -180,6 +180,7 @@ struct ckpt_tape {
     struct op_copy *copies; /* a list */
     int32_t label;          /* of the ops recorded now */
     const char *file;       /* the caller's place */
+    const char *call;       /* what the caller called, if it records calls of others; or NULL */
     int line;
     struct error error; /* sticky: the first failure; code is 0 without one */
 };
