@@ -44,6 +44,19 @@ static void report_name(void *user, const char *what, const char *name)
     l->older |= strstr(name, "attn_temp") != NULL;
 }
 
+/* The parameters without those of the autoencoder. */
+static int64_t count_params(const ckpt *c)
+{
+    int64_t n = 0;
+
+    for (int i = 0; i < ckpt_param_count(c); i++) {
+        struct ckpt_param_info info = CKPT_PARAM_INFO_INIT;
+        ckpt_param_info(c, ckpt_param_at(c, i), &info);
+        n += !stdit_vae_owns(info.name);
+    }
+    return n;
+}
+
 int stdit_load(struct stdit_run *r)
 {
     const char *path = r->options.train.load;
@@ -57,6 +70,8 @@ int stdit_load(struct stdit_run *r)
     names_report(&l.unexpected, path, "unexpected");
     if (rc)
         return say_fail("%s", ckpt_error(r->context));
+    if (l.missing.n == count_params(r->context))
+        return say_fail("%s: it has weights of the autoencoder only: give it to --vae", path);
     if (l.needed && !r->options.train.partial)
         return say_fail("%s: %s parameter%s missing%s; --partial initializes them", path,
                         say_count(count, l.needed), l.needed > 1 ? "s are" : " is",

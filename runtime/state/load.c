@@ -128,22 +128,30 @@ static bool has_all_params(const struct load *l)
     return true;
 }
 
-/* Refuses a file without any matching parameter if it is a state, or if the caller requested no
- * report and would not notice. */
-static int refuse_foreign(const struct load *l, bool reports)
+/* Whether the file has a parameter of this model, or the model has none. */
+static bool matches_any(const struct load *l)
 {
-    bool any = l->n_params == 0 || l->f->count == 0;
+    bool wanted = false;
 
-    for (int i = 0; i < l->n_params; i++)
-        any |= l->entry[i] >= 0;
-    if (any)
-        return 0;
+    for (int i = 0; i < l->n_params; i++) {
+        if (l->entry[i] >= 0)
+            return true;
+        wanted |= !l->c->params.data[i].cache;
+    }
+    return !wanted;
+}
+
+/* The file is of another model, or a state. */
+static int refuse_foreign(const struct load *l)
+{
     if (file_find_note(l->f, NOTE_VERSION))
         return file_bad(l->f->path, "is a state of training, which ckpt_load_state reads "
                                     "(--resume), not weights");
-    return reports ? 0
-                   : error_set(CKPT_ENAME, "%s: it has no parameter of this model: '%s' and others",
-                               l->f->path, l->f->tensors[0].name);
+    report_unmatched(l);
+    if (!l->f->count)
+        return error_set(CKPT_ENAME, "%s: it has no tensors", l->f->path);
+    return error_set(CKPT_ENAME, "%s: it has no parameter of this model: '%s'%s", l->f->path,
+                     l->f->tensors[0].name, l->f->count > 1 ? " and others" : "");
 }
 
 /* buffer holds the largest parameter twice. */
@@ -177,8 +185,8 @@ static int load_parameters(struct load *l, int *unmatched)
     int64_t largest;
     int rc = match_parameters(l, &largest);
 
-    if (!rc)
-        rc = refuse_foreign(l, l->report || unmatched);
+    if (!rc && !matches_any(l))
+        rc = refuse_foreign(l);
     if (rc)
         return rc;
     float *buffer = malloc(2 * (size_t)largest * sizeof(float) + 1);

@@ -129,8 +129,10 @@ for size in 20K 5G; do
         --val "$models/gpt2/tokens.bin" 2>&1 | grep validation)" ] || fail "--save-hf over another: not its weights"
 done
 [ "$(measure)" = "$before" ] && fail "--save-hf again: $before"
-refuses 1 "are missing" "$train" --model "$models/gpt2" --load "$models/llama" --data "$book" \
-    --vocabulary 256 --length 12
+for partial in "" --partial; do
+    refuses 1 "has no parameter of this model: '.*' and others" "$train" --model "$models/gpt2" \
+        --load "$models/llama" --data "$book" --vocabulary 256 --length 12 $partial
+done
 refuses 1 "shape" "$train" --model "$models/gpt2" --load "$models/gpt2" --data "$book" \
     --vocabulary 256 --length 12
 

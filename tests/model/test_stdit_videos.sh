@@ -91,8 +91,10 @@ refuses 2 "--steps: 0 is out of range" "$sample" $weights --steps 0
 refuses 1 "No such file" "$train" $data --video-dir "$work/nothing"
 mkdir "$work/empty"
 refuses 1 "there is no video in it" "$train" $data --video-dir "$work/empty"
-refuses 1 "parameters are missing" "$train" $data --vae "$work/w"
-refuses 1 "parameters are missing" "$sample" $weights --load "$work/vae"
+refuses 1 "no parameter of this model" "$train" $data --vae "$work/w"
+for partial in "" --partial; do
+    refuses 1 "no parameter of this model\|autoencoder only" "$sample" $weights --load "$work/vae" $partial
+done
 refuses 1 "has no tensor" "$sample" $weights --text "$work/vae"
 # Without text, and with guidance, the null caption is seen: a file has to have it.
 bare="--plan-only --hidden 24 --heads 2 --depth 2 --caption-channels 20 --text-tokens 10 --size 16x16 --frames 5"

@@ -121,7 +121,10 @@ grep -q "PSNR [0-9]" "$work/out" || fail "no PSNR"
 
 on_clip --load "$work/free" --steps 1 --lr 0 --save "$work/again" || fail "load: $(cat "$work/err")"
 cmp -s "$work/free" "$work/again" || fail "weights that were loaded and saved differ"
-refuses 1 "are missing" "$train" $small --video "$clip" --load "$root/tests/model/stdit_weights.safetensors"
+for partial in "" --partial; do
+    refuses 1 "has no parameter of this model" "$train" $small --video "$clip" $partial \
+        --load "$root/tests/model/stdit_weights.safetensors"
+done
 refuses 1 "shape" "$train" $small --video "$clip" --spatial-widths 4,8 --load "$work/free"
 refuses 1 "step" "$train" $small --video "$clip" --lr 1e25 --clip-norm 0 --warmup 0 --save "$work/nan"
 [ -s "$work/nan" ] || fail "no weights after NaN"
