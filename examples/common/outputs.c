@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Checks of a run's outputs: see outputs.h. */
+#include <fnmatch.h>
+#include <glob.h>
+#include <limits.h>
+#include <string.h>
 #include <sys/stat.h>
 #include "ckpt_tools.h"
 #include "outputs.h"
@@ -57,10 +61,11 @@ static const char *file_only(const char *path)
     return path && !stat(path, &st) && S_ISDIR(st.st_mode) ? NULL : path;
 }
 
-int outputs_check(const struct training_files *t, const struct ckpt_path *more, int n)
+/* Lists the files of a trainer; returns their number. */
+static int list_files(const struct training_files *t, struct ckpt_path rows[MOST])
 {
     const struct training_options *r = t->train;
-    struct ckpt_path all[MOST] = {
+    const struct ckpt_path all[] = {
         {"--load", file_only(r->load), CKPT_PATH_INPUT, FAMILY_WEIGHTS},
         {"--save", r->save, CKPT_PATH_FILE, FAMILY_WEIGHTS},
         {"--save-ema", r->save_ema, CKPT_PATH_FILE, FAMILY_WEIGHTS},
@@ -71,13 +76,93 @@ int outputs_check(const struct training_files *t, const struct ckpt_path *more, 
         {"--dump", r->dump, CKPT_PATH_FILE, 0},
         {t->out_option ? t->out_option : "--out", t->out, CKPT_PATH_DIRECTORY, 0},
     };
-    int own = 9;
+
+    memcpy(rows, all, sizeof all);
+    return (int)(sizeof all / sizeof *all);
+}
+
+int outputs_check(const struct training_files *t, const struct ckpt_path *more, int n)
+{
+    struct ckpt_path all[MOST];
+    int own = list_files(t, all);
 
     if (n > MOST - own)
         return say_fail("more than %d files", MOST);
     for (int i = 0; i < n; i++)
         all[own + i] = more[i];
     return ckpt_paths_check(t->library, all, own + n) ? say_fail("%s", ckpt_error(NULL)) : 0;
+}
+
+/* ---- patterns of inputs ---------------------------------------------------------------------- */
+
+/* Copies the directory of path to dst; false if it does not fit. */
+static bool directory_of(const char *path, char dst[PATH_MAX])
+{
+    const char *slash = strrchr(path, '/');
+    int n = slash ? (int)(slash - path) : 0;
+
+    return snprintf(dst, PATH_MAX, "%.*s", n ? n : 1, n ? path : slash ? "/" : ".") < PATH_MAX;
+}
+
+static const char *name_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash ? slash + 1 : path;
+}
+
+/* Whether the directory is one of those of the pattern. */
+static bool is_searched(const char *pattern, const char *directory)
+{
+    char searched[PATH_MAX];
+    struct stat a, b;
+    glob_t found;
+    bool same = false;
+
+    if (!directory_of(pattern, searched))
+        return false;
+    if (stat(directory, &a)) /* it does not exist yet */
+        return !fnmatch(searched, directory, FNM_PATHNAME | FNM_PERIOD);
+    if (glob(searched, 0, NULL, &found))
+        return false;
+    for (size_t i = 0; i < found.gl_pathc && !same; i++)
+        same = !stat(found.gl_pathv[i], &b) && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+    globfree(&found);
+    return same;
+}
+
+/* Whether a pattern matches an output, or one of the files that are written in its directory. */
+static bool matches(const char *pattern, const struct ckpt_path *p, const char *const *inside)
+{
+    char directory[PATH_MAX];
+    const char *name = name_of(pattern);
+
+    if (p->kind != CKPT_PATH_DIRECTORY)
+        return directory_of(p->path, directory) && is_searched(pattern, directory) &&
+               !fnmatch(name, name_of(p->path), FNM_PERIOD);
+    for (; *inside; inside++)
+        if (!fnmatch(name, *inside, FNM_PERIOD))
+            return is_searched(pattern, p->path);
+    return false;
+}
+
+int outputs_check_pattern(const struct training_files *t, const char *option, const char *pattern,
+                          const char *const *inside)
+{
+    const struct ckpt_options *o = t->library;
+    struct ckpt_path all[MOST];
+    int n = list_files(t, all);
+
+    all[n++] = (struct ckpt_path){"--plan-out", o->plan_out, CKPT_PATH_FILE, 0};
+    all[n++] = (struct ckpt_path){"--graph-out", o->graph_out, CKPT_PATH_FILE, 0};
+    all[n++] = (struct ckpt_path){"--machine-out", o->machine_out, CKPT_PATH_FILE, 0};
+    all[n++] = (struct ckpt_path){"--trace-out", o->trace_out, CKPT_PATH_FILE, 0};
+    for (int i = 0; i < n; i++)
+        if (all[i].path && all[i].kind != CKPT_PATH_INPUT && matches(pattern, &all[i], inside))
+            return say_fail("%s %s: is written where %s %s reads: its files would be data of the "
+                            "next run",
+                            all[i].option, all[i].path, option, pattern);
+    return 0;
 }
 
 int outputs_untrained(const struct ckpt_options *o)

@@ -3,6 +3,7 @@
  * lm-train: trains GPT-2, Llama 3 and Qwen 2.5 inside a memory budget, on files of tokens or text,
  * from random initial values or from Hugging Face weights.
  */
+#include <string.h>
 #include <sys/stat.h>
 #include "../common/outputs.h"
 #include "../common/training.h"
@@ -32,6 +33,22 @@ static const char *file_only(const char *path)
     return path && !stat(path, &st) && S_ISREG(st.st_mode) ? path : NULL;
 }
 
+/* A pattern must not match an output: it would be replaced, or be data of the resumed run. */
+static int check_pattern(const struct training_files *files, const char *option,
+                         const char *pattern)
+{
+    static const char *const inside[] = {"config.json",
+                                         "model.safetensors",
+                                         "model-00001-of-00002.safetensors",
+                                         "model.safetensors.index.json",
+                                         "events.out.tfevents.1",
+                                         NULL};
+
+    if (!pattern || !strcmp(pattern, "random") || file_only(pattern))
+        return 0;
+    return outputs_check_pattern(files, option, pattern, inside);
+}
+
 static int check_outputs(const struct lm_options *o)
 {
     struct training_files files = lm_files(o);
@@ -42,7 +59,11 @@ static int check_outputs(const struct lm_options *o)
         {"--tokenizer", file_only(o->tokenizer), CKPT_PATH_INPUT, 0},
     };
 
-    return outputs_check(&files, inputs, sizeof inputs / sizeof *inputs);
+    return outputs_check(&files, inputs, sizeof inputs / sizeof *inputs) ||
+                   check_pattern(&files, "--data", o->data) ||
+                   check_pattern(&files, "--val", o->validation)
+               ? -1
+               : 0;
 }
 
 /* Checks that all ranks have the same data: each takes its own samples of a step from it. */

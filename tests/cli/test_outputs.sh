@@ -57,6 +57,19 @@ for option in data val tokenizer; do
     soon 1 "is the same file as --$option" "$lm" ${words% --data random} --$option "$work/text" --save "$work/text"
 done
 cmp -s "$root/README.md" "$work/text" || fail "a text was written over"
+# A pattern of data that matches an output, which may not exist yet.
+mkdir "$work/texts" && cp "$root/README.md" "$work/texts/a.txt"
+(cd "$work" && ln -s texts others)
+for option in data val; do
+    for output in "save $work/texts/b.txt" "log $work/others/b.txt" "plan-out $work/texts/../texts/a.txt"; do
+        soon 1 "${output%% *} .*: is written where --$option .*/texts/\\*.txt reads" "$lm" \
+            ${words% --data random} --$option "$work/texts/*.txt" --$output
+    done
+    soon 1 "is written where --$option" "$lm" ${words% --data random} --$option "$work/texts/*" --save-hf "$work/texts"
+    soon 1 "is written where --$option" "$lm" ${words% --data random} --$option "$work/t*/*" --tensorboard "$work/texts"
+done
+runs "memory:" "$lm" ${words% --data random} --data "$work/texts/*.txt" --steps 1 --save "$work/texts/b" \
+    --log "$work/b.txt"
 soon 1 "same file as --save " "$train" $small --save "$work/x" --save-ema "$work/x"
 soon 1 "same file as --save" "$vae" $auto $clips --save "$work/x" --save-state "$work/dir/../x"
 soon 1 "same file as --save" "$train" $small --save "$work/x" --plan-out "$work/x"
