@@ -29,15 +29,15 @@ struct zoo_input {
 };
 
 struct zoo_data {
-    void (*draw)(uint64_t step); /* a batch of all inputs */
+    void (*draw)(uint64_t step); /* a batch of all inputs, before each step */
     struct zoo_input input[3];   /* up to the first without a name */
 };
 
 struct zoo_steps {
     int64_t batch; /* samples a step */
     int steps;
-    double lr; /* decays to 0 along a cosine; 0: the optimizers' own */
-    int warmup;
+    double lr;          /* decays to 0 along a cosine; 0: the optimizers' own */
+    int warmup;         /* steps in which lr rises */
     int tests;          /* of a classifier: batches after those of the training */
     int64_t test_batch; /* of the test program; 0: batch */
 };
@@ -50,7 +50,7 @@ struct zoo_training {
 };
 
 /* Tests a model that has been trained.  Prints a line that begins with "learned", and sets
- * *learned. Returns 0, or another number after a library error. */
+ * *learned.  Returns 0, or another number after a library error. */
 typedef int (*zoo_test)(ckpt_program *p, bool *learned);
 
 struct zoo_run {
