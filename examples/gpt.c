@@ -2,25 +2,19 @@
 /* gpt FILE: trains a small byte-level GPT on a text, on the CPU or a GPU, within a memory budget
  * such as --vram 6M. */
 #include <math.h>
-#include "ckpt_nn.h"
-#include "ckpt_tools.h"
+#include <ckpt.h>
 
 enum { BYTES = 256, WIDTH = 64, HEADS = 4, LAYERS = 2, LENGTH = 64, BATCH = 16, STEPS = 300 };
 
-struct block {
-    struct ckpt_nn_norm norm1, norm2;
-    struct ckpt_nn_attention attention;
-    struct ckpt_nn_mlp mlp;
-};
-
 struct gpt {
     struct ckpt_nn_embedding bytes, places;
-    struct block block[LAYERS];
+    struct ckpt_nn_transformer_layer block[LAYERS];
     struct ckpt_nn_norm norm;
 };
 
 static void create(struct gpt *m, ckpt *c)
 {
+    struct ckpt_nn_transformer_layer_spec layer = CKPT_NN_TRANSFORMER_LAYER_INIT;
     struct ckpt_nn_attention_spec attention = CKPT_NN_ATTENTION_INIT;
     struct ckpt_nn_mlp_spec mlp = CKPT_NN_MLP_INIT;
     struct ckpt_nn nn = CKPT_NN_INIT;
@@ -30,15 +24,12 @@ static void create(struct gpt *m, ckpt *c)
     attention.width = mlp.width = WIDTH;
     attention.heads = HEADS;
     mlp.inner = 4 * WIDTH;
+    layer.attention = &attention;
+    layer.mlp = &mlp;
     m->bytes = ckpt_nn_embedding(&nn, BYTES, WIDTH, "bytes");
     m->places = ckpt_nn_embedding(&nn, LENGTH, WIDTH, "places");
-    for (int i = 0; i < LAYERS; i++) {
-        struct block *b = &m->block[i];
-        b->norm1 = ckpt_nn_layer_norm(&nn, WIDTH, 1e-5f, "block.%d.norm1", i);
-        b->attention = ckpt_nn_attention(&nn, &attention, "block.%d.attention", i);
-        b->norm2 = ckpt_nn_layer_norm(&nn, WIDTH, 1e-5f, "block.%d.norm2", i);
-        b->mlp = ckpt_nn_mlp(&nn, &mlp, "block.%d.mlp", i);
-    }
+    for (int i = 0; i < LAYERS; i++)
+        m->block[i] = ckpt_nn_transformer_layer(&nn, &layer, "block.%d", i);
     m->norm = ckpt_nn_layer_norm(&nn, WIDTH, 1e-5f, "norm");
 }
 
@@ -50,12 +41,8 @@ static ckpt_tensor forward(const struct gpt *m, ckpt_tape *t, int64_t batch)
     ckpt_tensor x = ckpt_add(t, ckpt_nn_apply_embedding(t, &m->bytes, bytes), m->places.weight);
 
     causal.causal = true;
-    for (int i = 0; i < LAYERS; i++) {
-        const struct block *b = &m->block[i];
-        ckpt_tensor u = ckpt_nn_apply_norm(t, &b->norm1, x);
-        x = ckpt_nn_apply_attention_add(t, &b->attention, u, CKPT_NONE, CKPT_NONE, &causal, x);
-        x = ckpt_nn_apply_mlp_add(t, &b->mlp, ckpt_nn_apply_norm(t, &b->norm2, x), x);
-    }
+    for (int i = 0; i < LAYERS; i++)
+        x = ckpt_nn_apply_transformer_layer(t, &m->block[i], x, CKPT_NONE, CKPT_NONE, &causal);
     return ckpt_linear(t, ckpt_nn_apply_norm(t, &m->norm, x), m->bytes.weight, CKPT_NONE);
 }
 
@@ -118,6 +105,21 @@ static int write_text(ckpt_program *p)
     return 0;
 }
 
+/* Reads the beginning of a file; returns its bytes, or 0 after an error message. */
+static size_t read_text(const char *path, unsigned char *text, size_t room)
+{
+    FILE *f = fopen(path, "rb");
+    size_t size = f ? fread(text, 1, room, f) : 0;
+
+    if (!f)
+        perror(path);
+    else if (size <= LENGTH + 1)
+        fprintf(stderr, "gpt: %s: the text is too short\n", path);
+    if (f)
+        fclose(f);
+    return size > LENGTH + 1 ? size : 0;
+}
+
 int main(int argc, char **argv)
 {
     static unsigned char text[1 << 20];
@@ -126,24 +128,22 @@ int main(int argc, char **argv)
     ckpt_program *training, *writing;
     struct gpt model;
     ckpt *c = NULL;
-    FILE *f = NULL;
 
-    bool usage = argc < 2 || argv[1][0] == '-';
-    if (usage || ckpt_options_parse(&opt, &argc, argv) ||
-        ckpt_input_open(&f, argc == 2 ? argv[1] : "") || ckpt_open(&c, &opt)) {
-        fprintf(stderr, "gpt: %s\n", usage ? "usage: gpt FILE [--vram SIZE]..." : ckpt_error(NULL));
+    bool wrong = ckpt_options_parse(&opt, &argc, argv), usage = argc != 2 || argv[1][0] == '-';
+    if (wrong || usage || ckpt_open(&c, &opt)) {
+        fprintf(stderr, "gpt: %s\n",
+                usage && !wrong ? "usage: gpt FILE [--vram SIZE]..." : ckpt_error(NULL));
         return 2;
     }
-    size_t size = fread(text, 1, sizeof text, f);
-    fclose(f);
+    size_t size = read_text(argv[1], text, sizeof text);
     create(&model, c);
     adamw.lr = 3e-3f;
-    int failed = size <= LENGTH + 1 ||
+    int failed = !size ||
                  ckpt_compile(c, record, &model, ckpt_adamw(c, &adamw), BATCH, &training) ||
                  ckpt_compile(c, record_scores, &model, NULL, 1, &writing) ||
                  (!opt.plan_only && (train(training, text, size) || write_text(writing)));
-    if (failed)
-        fprintf(stderr, "gpt: %s\n", size > LENGTH + 1 ? ckpt_error(c) : "the text is too short");
+    if (failed && size)
+        fprintf(stderr, "gpt: %s\n", ckpt_error(c));
     ckpt_close(c);
     return failed;
 }

@@ -9,12 +9,12 @@
  *     ckpt_options_parse -> ckpt_open -> ckpt_param ... -> ckpt_compile -> ckpt_feed, ckpt_step ...
  *
  * Headers.  A training program includes ckpt.h, which includes ckpt_ops.h and ckpt_conv.h (the ops
- * that models record) and ckpt_optim.h (optimizers).  The other headers are included as needed:
+ * that models record), ckpt_optim.h (optimizers) and ckpt_nn.h (modules).  The other headers are
+ * included as needed:
  *
- *     ckpt_nn.h      modules: a linear layer, an MLP, attention as structs of parameters
  *     ckpt_files.h   safetensors files, loading and saving parameters and training states
  *     ckpt_dist.h    several ranks that train one model
- *     ckpt_tools.h   option tables, checked output files, random values, progress
+ *     ckpt_tools.h   option tables, checked output files, bf16, progress
  *     ckpt_op.h      custom ops
  *
  * All compile alone as C11 and as C++17. C++ needs the keyword struct where a function has the same
@@ -49,8 +49,8 @@
  *     Their steps then compete for processors, and each context has its own kernel threads.
  *   - ckpt_request_stop() and ckpt_request_save() may be called by any thread, and by a signal
  *     handler, while another thread uses the context.
- *   - Calls without a context (ckpt_tools.h, ckpt_file_...) may be made by any thread;
- *     ckpt_error(NULL) is per thread.
+ *   - Calls without a context (ckpt_tools.h, ckpt_file_..., ckpt_fill_...) may be made by any
+ *     thread; ckpt_error(NULL) is per thread.
  *
  * Process-wide effects.  The library neither handles, blocks nor sends signals, does not change the
  * umask, the locale, the working directory or limits, and does not fork.  What it does change for
@@ -561,6 +561,16 @@ CKPT_API void ckpt_plan_print(const ckpt_program *p, FILE *f);
  * arithmetic and memory rates, and their share of the machine file's rates. */
 CKPT_API void ckpt_profile_print(const ckpt_program *p, FILE *f);
 
+/* ---- random values -------------------------------------------------------------------------- */
+
+/* Values drawn by Philox 4x32-10 (Salmon et al. 2011) from (seed, step, stream, index), with the
+ * same bits on every machine. step is below 2^52. Streams below 2^31 are for programs; ckpt_randn
+ * uses the others. */
+CKPT_API void ckpt_fill_normal(uint64_t seed, uint64_t step, uint32_t stream, float *dst,
+                               int64_t n);
+CKPT_API void ckpt_fill_uniform(uint64_t seed, uint64_t step, uint32_t stream, float *dst,
+                                int64_t n); /* in [0, 1) */
+
 /* ---- the caller's place --------------------------------------------------------------------- */
 /*
  * Each recording call stores its source location, so that an error can name the line of the model.
@@ -586,4 +596,5 @@ CKPT_API void ckpt_profile_print(const ckpt_program *p, FILE *f);
 #include "ckpt_ops.h"
 #include "ckpt_conv.h"
 #include "ckpt_optim.h"
+#include "ckpt_nn.h"
 #endif

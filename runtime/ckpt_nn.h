@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * libckpt: modules.  A module is a small struct of parameters, made by one call and applied by
- * another:
+ * libckpt: modules.  A part of ckpt.h, which includes it.
+ *
+ * A module is a small struct of parameters, made by one call and applied by another:
  *
  *   struct ckpt_nn nn = CKPT_NN_INIT;
  *   nn.context = c;
@@ -23,6 +24,9 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+struct ckpt_attention_spec; /* see ckpt_ops.h */
+struct ckpt_conv_spec;      /* see ckpt_conv.h */
 
 /* Settings of constructors. */
 struct ckpt_nn {
@@ -230,6 +234,52 @@ CKPT_API ckpt_tensor ckpt_nn_apply_mlp(ckpt_tape *t, const struct ckpt_nn_mlp *m
 CKPT_API ckpt_tensor ckpt_nn_apply_mlp_add(ckpt_tape *t, const struct ckpt_nn_mlp *m, ckpt_tensor x,
                                            ckpt_tensor a);
 
+/* ---- transformer layers -------------------------------------------------------------------- */
+
+struct ckpt_nn_transformer_layer_spec {
+    size_t size;
+    const struct ckpt_nn_attention_spec *attention; /* its width is the layer's */
+    const struct ckpt_nn_attention_spec *cross;     /* NULL: no cross attention */
+    const struct ckpt_nn_mlp_spec *mlp;
+    float eps; /* of the norms */
+    bool rms;  /* RMS norms, else layer norms */
+    /* Names of the parts, appended to NAME and a dot. */
+    const char *norm1_name, *attention_name, *cross_norm_name, *cross_name, *norm2_name, *mlp_name;
+};
+
+#define CKPT_NN_TRANSFORMER_LAYER_INIT                                                             \
+    {                                                                                              \
+        sizeof(struct ckpt_nn_transformer_layer_spec), NULL, NULL, NULL, 1e-5f, false, "norm1",    \
+            "attention", "cross_norm", "cross", "norm2", "mlp"                                     \
+    }
+
+/*
+ * A layer with norms before its parts, as PyTorch's TransformerEncoderLayer with norm_first:
+ *
+ *   x += attention(norm1(x));  x += cross(cross_norm(x), context);  x += mlp(norm2(x))
+ *
+ * With cross it is a decoder's layer, which reads an encoder's result.
+ */
+struct ckpt_nn_transformer_layer {
+    struct ckpt_nn_norm norm1, cross_norm, norm2;
+    struct ckpt_nn_attention attention, cross; /* cross: CKPT_NONE if there is none */
+    struct ckpt_nn_mlp mlp;
+};
+
+/* Makes a layer. spec's attention and mlp must be set. */
+CKPT_API struct ckpt_nn_transformer_layer
+ckpt_nn_transformer_layer(const struct ckpt_nn *nn,
+                          const struct ckpt_nn_transformer_layer_spec *spec, const char *name, ...)
+    CKPT_PRINTF(3, 4);
+/* Applies the layer to x [..., L, width]. context [..., M, width of cross's context] is for cross
+ * attention, where every query sees every key; CKPT_NONE without it. rope and spec: of the self
+ * attention, as for ckpt_nn_apply_attention(). */
+CKPT_API ckpt_tensor ckpt_nn_apply_transformer_layer(ckpt_tape *t,
+                                                     const struct ckpt_nn_transformer_layer *m,
+                                                     ckpt_tensor x, ckpt_tensor context,
+                                                     ckpt_tensor rope,
+                                                     const struct ckpt_attention_spec *spec);
+
 /* ---- convolution --------------------------------------------------------------------------- */
 
 /*
@@ -300,6 +350,8 @@ CKPT_API ckpt_tensor ckpt_cache_append(ckpt_tape *t, ckpt_tensor cache, ckpt_ten
 #define ckpt_cache_append(t, ...)           ckpt_cache_append(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_nn_apply_conv_transpose(t, ...)                                                       \
     ckpt_nn_apply_conv_transpose(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_nn_apply_transformer_layer(t, ...)                                                    \
+    ckpt_nn_apply_transformer_layer(CKPT_AT(t), __VA_ARGS__)
 #endif
 
 #ifdef __cplusplus

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * libckpt: tools for programs around a training step, which the library also uses: option tables,
- * the files of a run, random values, bf16, a progress line.
+ * the files of a run, bf16, a progress line.
  *
  * No call here uses a context.  All may be made from any thread; their sentences are in
  * ckpt_error(NULL) unless stated otherwise.
@@ -179,15 +179,7 @@ CKPT_API int ckpt_input_open(FILE **f, const char *path);
  * tabs.  Writes at most size bytes including the NUL; returns dst. */
 CKPT_API const char *ckpt_escape(char *dst, size_t size, const char *text);
 
-/* ---- random values, bf16, progress ----------------------------------------------------------- */
-
-/* Values drawn by Philox 4x32-10 (Salmon et al. 2011) from (seed, step, stream, index), with the
- * same bits on every machine. step is below 2^52. Streams below 2^31 are for programs; ckpt_randn
- * uses the others. */
-CKPT_API void ckpt_fill_normal(uint64_t seed, uint64_t step, uint32_t stream, float *dst,
-                               int64_t n);
-CKPT_API void ckpt_fill_uniform(uint64_t seed, uint64_t step, uint32_t stream, float *dst,
-                                int64_t n); /* in [0, 1) */
+/* ---- bf16, progress -------------------------------------------------------------------------- */
 
 /* fp32 <-> bf16, round to nearest even. */
 CKPT_API void ckpt_to_bf16(const float *src, uint16_t *dst, int64_t n);

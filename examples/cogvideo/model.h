@@ -9,7 +9,7 @@
 #ifndef COGVIDEO_MODEL_H
 #define COGVIDEO_MODEL_H
 
-#include "ckpt_nn.h"
+#include "ckpt.h"
 #include "config.h"
 
 /* A layer norm whose shift, scale and gate are computed from the timestep. */

@@ -14,7 +14,7 @@
 #ifndef COGVIDEO_VAE_H
 #define COGVIDEO_VAE_H
 
-#include "ckpt_nn.h"
+#include "ckpt.h"
 
 enum { COGVAE_LEVELS = 6, COGVAE_LAYERS = 8, COGVAE_LATENT = 64 }; /* upper bounds */
 enum { COGVAE_FRONT = 2 }; /* frames before the first one that a convolution reads */

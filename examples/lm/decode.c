@@ -46,7 +46,7 @@ static ckpt_tensor record_whole(ckpt_tape *t, int64_t batch, void *user)
 
     causal.causal = true;
     for (int i = 0; i < m->config.layers; i++) {
-        const struct lm_block *b = &m->block[i];
+        const struct ckpt_nn_transformer_layer *b = &m->block[i];
         ckpt_label(t, "layers.%d", i);
         ckpt_nn_attention_heads(t, &b->attention, ckpt_nn_apply_norm(t, &b->norm1, x), CKPT_NONE,
                                 &q, &k, &v);
@@ -79,7 +79,7 @@ static ckpt_tensor record_next(ckpt_tape *t, int64_t batch, void *user)
         table = ckpt_index_select(t, table, 0, place);
     spec.lengths = ckpt_cast(t, ckpt_affine(t, ckpt_cast(t, place, CKPT_F32), 1, 1), CKPT_I32);
     for (int i = 0; i < g->layers; i++) {
-        const struct lm_block *b = &m->block[i];
+        const struct ckpt_nn_transformer_layer *b = &m->block[i];
         ckpt_label(t, "layers.%d", i);
         ckpt_nn_attention_heads(t, &b->attention, ckpt_nn_apply_norm(t, &b->norm1, x), CKPT_NONE,
                                 &q, &k, &v);

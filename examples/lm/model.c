@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The three families: see model.h.  A block is x += attention(norm(x)); x += mlp(norm(x)).
+ * The three families: see model.h.
  *
  *     GPT-2      layer norms, learned positions, biases everywhere, GELU, head tied to embedding
  *     Llama 3    RMS norms, rotary positions, grouped-query heads, no biases, SiLU-gated MLP
@@ -29,9 +29,10 @@ static void create_gpt2_block(struct lm *m, const struct ckpt_nn *nn,
                               const struct first_values *first, int i)
 {
     const struct lm_config *g = &m->config;
+    struct ckpt_nn_transformer_layer_spec layer = CKPT_NN_TRANSFORMER_LAYER_INIT;
     struct ckpt_nn_attention_spec attention = CKPT_NN_ATTENTION_INIT;
     struct ckpt_nn_mlp_spec mlp = CKPT_NN_MLP_INIT;
-    struct lm_block *b = &m->block[i];
+    struct ckpt_nn_transformer_layer *b = &m->block[i];
 
     attention.width = g->width;
     attention.heads = g->heads;
@@ -41,10 +42,13 @@ static void create_gpt2_block(struct lm *m, const struct ckpt_nn *nn,
     mlp.width = g->width;
     mlp.inner = g->mlp;
     mlp.up_name = "c_fc";
-    b->norm1 = ckpt_nn_layer_norm(nn, g->width, (float)g->eps, "h.%d.ln_1", i);
-    b->attention = ckpt_nn_attention(nn, &attention, "h.%d.attn", i);
-    b->norm2 = ckpt_nn_layer_norm(nn, g->width, (float)g->eps, "h.%d.ln_2", i);
-    b->mlp = ckpt_nn_mlp(nn, &mlp, "h.%d.mlp", i);
+    layer.attention = &attention;
+    layer.mlp = &mlp;
+    layer.eps = (float)g->eps;
+    layer.norm1_name = "ln_1";
+    layer.attention_name = "attn";
+    layer.norm2_name = "ln_2";
+    *b = ckpt_nn_transformer_layer(nn, &layer, "h.%d", i);
     turn_in_files(nn->context, b->attention.qkv.weight);
     turn_in_files(nn->context, b->attention.out.weight);
     turn_in_files(nn->context, b->mlp.up.weight);
@@ -54,10 +58,9 @@ static void create_gpt2_block(struct lm *m, const struct ckpt_nn *nn,
 static void create_llama_block(struct lm *m, const struct ckpt_nn *nn, int i)
 {
     const struct lm_config *g = &m->config;
+    struct ckpt_nn_transformer_layer_spec layer = CKPT_NN_TRANSFORMER_LAYER_INIT;
     struct ckpt_nn_attention_spec attention = CKPT_NN_ATTENTION_INIT;
     struct ckpt_nn_mlp_spec mlp = CKPT_NN_MLP_INIT;
-    struct lm_block *b = &m->block[i];
-    float eps = (float)g->eps;
 
     attention.width = g->width;
     attention.heads = g->heads;
@@ -72,10 +75,14 @@ static void create_llama_block(struct lm *m, const struct ckpt_nn *nn, int i)
     mlp.gated = true;
     mlp.bias = false;
     mlp.activation = CKPT_NN_SILU;
-    b->norm1 = ckpt_nn_rms_norm(nn, g->width, eps, "model.layers.%d.input_layernorm", i);
-    b->attention = ckpt_nn_attention(nn, &attention, "model.layers.%d.self_attn", i);
-    b->norm2 = ckpt_nn_rms_norm(nn, g->width, eps, "model.layers.%d.post_attention_layernorm", i);
-    b->mlp = ckpt_nn_mlp(nn, &mlp, "model.layers.%d.mlp", i);
+    layer.attention = &attention;
+    layer.mlp = &mlp;
+    layer.eps = (float)g->eps;
+    layer.rms = true;
+    layer.norm1_name = "input_layernorm";
+    layer.attention_name = "self_attn";
+    layer.norm2_name = "post_attention_layernorm";
+    m->block[i] = ckpt_nn_transformer_layer(nn, &layer, "model.layers.%d", i);
 }
 
 static void create_gpt2(struct lm *m, const struct ckpt_nn *nn, const struct first_values *first)
@@ -177,11 +184,8 @@ ckpt_tensor lm_hidden(const struct lm *m, ckpt_tape *t, ckpt_tensor tokens)
     ckpt_tensor turns = lm_rope(m, t, ckpt_desc_of(t, tokens).shape[1]);
     ckpt_tensor x = lm_embed(m, t, tokens);
     for (int i = 0; i < m->config.layers; i++) {
-        const struct lm_block *b = &m->block[i];
         ckpt_label(t, "layers.%d", i);
-        ckpt_tensor u = ckpt_nn_apply_norm(t, &b->norm1, x);
-        x = ckpt_nn_apply_attention_add(t, &b->attention, u, CKPT_NONE, turns, &causal, x);
-        x = ckpt_nn_apply_mlp_add(t, &b->mlp, ckpt_nn_apply_norm(t, &b->norm2, x), x);
+        x = ckpt_nn_apply_transformer_layer(t, &m->block[i], x, CKPT_NONE, turns, &causal);
     }
     ckpt_label(t, "head");
     return ckpt_nn_apply_norm(t, &m->norm, x);

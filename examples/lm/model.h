@@ -3,20 +3,14 @@
 #ifndef LM_MODEL_H
 #define LM_MODEL_H
 
-#include "ckpt_nn.h"
+#include "ckpt.h"
 #include "config.h"
-
-struct lm_block {
-    struct ckpt_nn_norm norm1, norm2;
-    struct ckpt_nn_attention attention;
-    struct ckpt_nn_mlp mlp;
-};
 
 struct lm {
     struct lm_config config;
     enum ckpt_dtype dtype;
     struct ckpt_nn_embedding tokens, places; /* places: GPT-2's learned positions */
-    struct lm_block *block;                  /* [config.layers] */
+    struct ckpt_nn_transformer_layer *block; /* [config.layers] */
     struct ckpt_nn_norm norm;
     ckpt_tensor head; /* [vocabulary, width]: its own tensor, or the embedding's where tied */
 };

@@ -8,7 +8,7 @@
 #ifndef STDIT_MODEL_H
 #define STDIT_MODEL_H
 
-#include "ckpt_nn.h"
+#include "ckpt.h"
 
 struct stdit_config {
     int64_t hidden, heads, depth;

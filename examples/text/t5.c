@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The encoder of T5 v1.1: see t5.h.  A layer is x += attention(rms(x)); x += mlp(rms(x)), with no
- * bias and no scale of the scores.  Positions enter as a learned bias of the scores for each bucket
- * of distances.  Layer 0 has the table, and all layers read it.
+ * The encoder of T5 v1.1: see t5.h.  Its layers have RMS norms, no bias and no scale of the scores.
+ * Positions enter as a learned bias of the scores for each bucket of distances.  Layer 0 has the
+ * table, and all layers read it.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -15,9 +15,8 @@ static void create_layer(struct t5 *m, const struct ckpt_nn *nn, int i)
 {
     const struct t5_config *g = &m->config;
     struct ckpt_nn_attention_spec attention = CKPT_NN_ATTENTION_INIT;
+    struct ckpt_nn_transformer_layer_spec layer = CKPT_NN_TRANSFORMER_LAYER_INIT;
     struct ckpt_nn_mlp_spec mlp = CKPT_NN_MLP_INIT;
-    struct t5_layer *l = &m->layer[i];
-    float eps = (float)g->eps;
 
     attention.width = mlp.width = g->width;
     attention.heads = g->heads;
@@ -32,14 +31,19 @@ static void create_layer(struct t5 *m, const struct ckpt_nn *nn, int i)
     mlp.gate_name = "wi_0";
     mlp.up_name = "wi_1";
     mlp.down_name = "wo";
-    l->norm1 = ckpt_nn_rms_norm(nn, g->width, eps, "encoder.block.%d.layer.0.layer_norm", i);
-    l->attention = ckpt_nn_attention(nn, &attention, "encoder.block.%d.layer.0.SelfAttention", i);
+    layer.attention = &attention;
+    layer.mlp = &mlp;
+    layer.eps = (float)g->eps;
+    layer.rms = true;
+    layer.norm1_name = "layer.0.layer_norm";
+    layer.attention_name = "layer.0.SelfAttention";
+    layer.norm2_name = "layer.1.layer_norm";
+    layer.mlp_name = "layer.1.DenseReluDense";
+    m->layer[i] = ckpt_nn_transformer_layer(nn, &layer, "encoder.block.%d", i);
     if (!i)
         m->relative =
             ckpt_nn_embedding(nn, g->buckets, g->heads,
                               "encoder.block.0.layer.0.SelfAttention.relative_attention_bias");
-    l->norm2 = ckpt_nn_rms_norm(nn, g->width, eps, "encoder.block.%d.layer.1.layer_norm", i);
-    l->mlp = ckpt_nn_mlp(nn, &mlp, "encoder.block.%d.layer.1.DenseReluDense", i);
 }
 
 int t5_create(struct t5 *m, ckpt *c, const struct t5_config *config, enum ckpt_dtype dtype)
@@ -126,11 +130,8 @@ ckpt_tensor t5_encode(const struct t5 *m, ckpt_tape *t, ckpt_tensor tokens, ckpt
     spec.lengths = lengths;
     spec.bias = relative_bias(m, t, ckpt_desc_of(t, tokens).shape[1]);
     for (int i = 0; i < m->config.layers; i++) {
-        const struct t5_layer *l = &m->layer[i];
         ckpt_label(t, "layers.%d", i);
-        ckpt_tensor u = ckpt_nn_apply_norm(t, &l->norm1, x);
-        x = ckpt_nn_apply_attention_add(t, &l->attention, u, CKPT_NONE, CKPT_NONE, &spec, x);
-        x = ckpt_nn_apply_mlp_add(t, &l->mlp, ckpt_nn_apply_norm(t, &l->norm2, x), x);
+        x = ckpt_nn_apply_transformer_layer(t, &m->layer[i], x, CKPT_NONE, CKPT_NONE, &spec);
     }
     ckpt_label(t, "norm");
     return ckpt_nn_apply_norm(t, &m->norm, x);

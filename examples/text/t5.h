@@ -6,7 +6,7 @@
 #ifndef TEXT_T5_H
 #define TEXT_T5_H
 
-#include "ckpt_nn.h"
+#include "ckpt.h"
 
 struct t5_config {
     int64_t vocabulary, width, head, heads, mlp, layers; /* head: width of one head */
@@ -14,18 +14,12 @@ struct t5_config {
     double eps;                                          /* of norms */
 };
 
-struct t5_layer {
-    struct ckpt_nn_norm norm1, norm2;
-    struct ckpt_nn_attention attention;
-    struct ckpt_nn_mlp mlp;
-};
-
 struct t5 {
     struct t5_config config;
     enum ckpt_dtype dtype;
     struct ckpt_nn_embedding tokens;
-    struct ckpt_nn_embedding relative; /* [buckets, heads]: shared by all layers */
-    struct t5_layer *layer;            /* [config.layers] */
+    struct ckpt_nn_embedding relative;       /* [buckets, heads]: shared by all layers */
+    struct ckpt_nn_transformer_layer *layer; /* [config.layers] */
     struct ckpt_nn_norm norm;
 };
 

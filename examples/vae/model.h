@@ -10,7 +10,7 @@
 #ifndef VAE_MODEL_H
 #define VAE_MODEL_H
 
-#include "ckpt_nn.h"
+#include "ckpt.h"
 
 enum { VAE_LEVELS = 6, VAE_LAYERS = 8, VAE_LATENT = 64 }; /* at most */
 

@@ -3,7 +3,6 @@
  * The training program draws its own noise.  A forward-only program denoises by one time step; the
  * caller loops over the time steps. */
 #include <math.h>
-#include "ckpt_nn.h"
 #include "zoo.h"
 
 enum { PLACES = 8, TIMES = 64, WIDTH = 40, LAYERS = 12, BATCH = 1024, STEPS = 600 };
@@ -11,8 +10,9 @@ static const float SPREAD = 0.1f; /* of the points in a cluster; the circle has 
 
 struct ddpm {
     struct ckpt_nn_linear point, time, layer[LAYERS], out;
-    float beta[TIMES], left[TIMES]; /* noise added at each time; remaining signal power */
 };
+
+static float beta[TIMES], left[TIMES]; /* noise added at each time; remaining signal power */
 
 static void create(struct ddpm *m, ckpt *c)
 {
@@ -26,8 +26,8 @@ static void create(struct ddpm *m, ckpt *c)
     m->out = ckpt_nn_linear(&nn, WIDTH, 2, true, "out");
     for (int i = 0; i < TIMES; i++) { /* the cosine schedule of Nichol & Dhariwal 2021 */
         float now = cosf((float)i / TIMES * 1.57f), next = cosf((float)(i + 1) / TIMES * 1.57f);
-        m->beta[i] = fminf(1 - next * next / (now * now), 0.999f);
-        m->left[i] = (i > 0 ? m->left[i - 1] : 1) * (1 - m->beta[i]);
+        beta[i] = fminf(1 - next * next / (now * now), 0.999f);
+        left[i] = (i > 0 ? left[i - 1] : 1) * (1 - beta[i]);
     }
 }
 
@@ -47,62 +47,51 @@ static ckpt_tensor noise_in(const struct ddpm *m, ckpt_tape *t, ckpt_tensor x, c
 
 static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
 {
-    const struct ddpm *m = user;
     ckpt_tensor x = ckpt_input(t, "point", CKPT_F32, 2, (int64_t[]){batch, 2});
     ckpt_tensor time = ckpt_input(t, "time", CKPT_I32, 1, (int64_t[]){batch});
-    ckpt_tensor left = ckpt_constant(t, "left", CKPT_F32, 2, (int64_t[]){TIMES, 1}, m->left);
+    ckpt_tensor signal = ckpt_constant(t, "left", CKPT_F32, 2, (int64_t[]){TIMES, 1}, left);
     ckpt_tensor noise = ckpt_randn(t, CKPT_F32, 2, (int64_t[]){batch, 2});
 
     zoo_keep(t, "noise", noise);
-    left = ckpt_index_select(t, left, 0, time); /* [batch, 1] */
-    x = ckpt_mul(t, x, ckpt_sqrt(t, left));
-    x = ckpt_add(t, x, ckpt_mul(t, noise, ckpt_sqrt(t, ckpt_affine(t, left, -1, 1))));
-    return ckpt_mse(t, noise_in(m, t, x, time), noise, CKPT_NONE);
+    signal = ckpt_index_select(t, signal, 0, time); /* [batch, 1] */
+    x = ckpt_mul(t, x, ckpt_sqrt(t, signal));
+    x = ckpt_add(t, x, ckpt_mul(t, noise, ckpt_sqrt(t, ckpt_affine(t, signal, -1, 1))));
+    return ckpt_mse(t, noise_in(user, t, x, time), noise, CKPT_NONE);
 }
 
 static ckpt_tensor record_noise(ckpt_tape *t, int64_t batch, void *user)
 {
     ckpt_tensor x = ckpt_input(t, "point", CKPT_F32, 2, (int64_t[]){batch, 2});
-    ckpt_tensor noise = noise_in(user, t, x, ckpt_input(t, "time", CKPT_I32, 1, &batch));
-    ckpt_output(t, "noise", noise);
-    return noise;
+    ckpt_tensor time = ckpt_input(t, "time", CKPT_I32, 1, &batch);
+    return zoo_output(t, "noise", noise_in(user, t, x, time));
 }
 
-static int train(ckpt_program *p)
+static float point[BATCH][2];
+static int32_t time[BATCH];
+
+/* Points in the clusters, each with a time to add noise for. */
+static void draw(uint64_t step)
 {
-    static float point[BATCH][2], u[BATCH][2], loss;
-    static int32_t time[BATCH];
-    struct ckpt_schedule cosine = CKPT_SCHEDULE_INIT;
+    float u[BATCH][2];
 
-    cosine.kind = CKPT_SCHEDULE_COSINE;
-    cosine.total = STEPS;
-    for (int step = 0; step < zoo_steps(STEPS); step++) {
-        ckpt_fill_normal(1, (uint64_t)step, 1, &point[0][0], BATCH * 2);
-        ckpt_fill_uniform(1, (uint64_t)step, 2, &u[0][0], BATCH * 2);
-        for (int b = 0; b < BATCH; b++) {
-            float angle = floorf(u[b][0] * PLACES) * 6.2831853f / PLACES;
-            point[b][0] = cosf(angle) + SPREAD * point[b][0];
-            point[b][1] = sinf(angle) + SPREAD * point[b][1];
-            time[b] = (int32_t)(u[b][1] * TIMES);
-        }
-        if (ckpt_set_lr(p, (float)ckpt_schedule(&cosine, 5e-3, step)) ||
-            zoo_feed(p, "point", point, sizeof point) || zoo_feed(p, "time", time, sizeof time) ||
-            zoo_step(p, &loss))
-            return -1;
-        zoo_print(step, STEPS, loss);
+    ckpt_fill_normal(1, step, 1, &point[0][0], BATCH * 2);
+    ckpt_fill_uniform(1, step, 2, &u[0][0], BATCH * 2);
+    for (int b = 0; b < BATCH; b++) {
+        float angle = floorf(u[b][0] * PLACES) * 6.2831853f / PLACES;
+        point[b][0] = cosf(angle) + SPREAD * point[b][0];
+        point[b][1] = sinf(angle) + SPREAD * point[b][1];
+        time[b] = (int32_t)(u[b][1] * TIMES);
     }
-    return 0;
 }
 
-/* From noise to points, one step of `sampling` for each time. */
-static int sample(const struct ddpm *m, ckpt_program *p, float point[BATCH][2])
+/* From noise to points, one step of the program for each time. */
+static int sample(ckpt_program *p)
 {
     static float noise[BATCH][2], fresh[BATCH][2];
-    static int32_t time[BATCH];
 
     ckpt_fill_normal(2, TIMES, 1, &point[0][0], BATCH * 2);
     for (int i = TIMES - 1; i >= 0; i--) {
-        float share = m->beta[i] / sqrtf(1 - m->left[i]), sigma = i ? sqrtf(m->beta[i]) : 0;
+        float share = beta[i] / sqrtf(1 - left[i]), sigma = i ? sqrtf(beta[i]) : 0;
         for (int b = 0; b < BATCH; b++)
             time[b] = i;
         if (ckpt_feed(p, "point", point, sizeof fresh) || ckpt_feed(p, "time", time, sizeof time) ||
@@ -111,7 +100,7 @@ static int sample(const struct ddpm *m, ckpt_program *p, float point[BATCH][2])
         ckpt_fill_normal(2, (uint64_t)i, 1, &fresh[0][0], BATCH * 2);
         for (int k = 0; k < BATCH * 2; k++) {
             float *x = &point[k / 2][k % 2];
-            *x = (*x - share * noise[k / 2][k % 2]) / sqrtf(1 - m->beta[i]);
+            *x = (*x - share * noise[k / 2][k % 2]) / sqrtf(1 - beta[i]);
             *x += sigma * fresh[k / 2][k % 2];
         }
     }
@@ -119,7 +108,7 @@ static int sample(const struct ddpm *m, ckpt_program *p, float point[BATCH][2])
 }
 
 /* The share of points near a cluster; prints it and the size of the smallest cluster. */
-static double judge(float point[BATCH][2])
+static double judge(void)
 {
     int near[PLACES] = {0}, all = 0, fewest = BATCH;
 
@@ -135,26 +124,25 @@ static double judge(float point[BATCH][2])
     return fewest > BATCH / PLACES / 3 ? (double)all / BATCH : 0;
 }
 
+static int test(ckpt_program *p, bool *learned)
+{
+    if (sample(p))
+        return -1;
+    *learned = judge() > 0.8;
+    return 0;
+}
+
+static const struct zoo_data data = {draw, {{"point", point}, {"time", time}}};
+static const struct zoo_steps steps = {.batch = BATCH, .steps = STEPS, .lr = 5e-3};
+
 int main(int argc, char **argv)
 {
-    static float point[BATCH][2];
     struct ckpt_adamw adamw = CKPT_ADAMW_INIT;
-    ckpt_program *training, *sampling;
-    struct ckpt_options opt;
     struct ddpm model;
-    double good = 1;
-    ckpt *c = zoo_open(&opt, argc, argv);
+    ckpt *c = zoo_open(argc, argv, NULL, NULL);
 
-    if (!c)
-        return 2;
     create(&model, c);
-    int failed = zoo_compile(c, record, &model, ckpt_adamw(c, &adamw), BATCH, &training) ||
-                 ckpt_compile(c, record_noise, &model, NULL, BATCH, &sampling);
-    if (!failed)
-        ckpt_plan_print(training, stdout);
-    if (!failed && !opt.plan_only) {
-        failed = train(training) || sample(&model, sampling, point);
-        good = failed ? 0 : judge(point);
-    }
-    return zoo_close(c, failed, good > 0.8);
+    struct zoo_run run = {
+        &model, {{record, ckpt_adamw(c, &adamw), &data, NULL}}, record_noise, test};
+    return zoo_run(c, &run, &steps);
 }

@@ -3,7 +3,6 @@
  * which an early one is marked, and names the marked symbol at the end.  The loop over time is a C
  * loop: each iteration records a step, and the planner chooses which steps to keep and which to
  * recompute. */
-#include "ckpt_nn.h"
 #include "zoo.h"
 
 enum { SYMBOLS = 8, LENGTH = 32, MARKS = 8, WIDTH = 48, BATCH = 64, STEPS = 150, TESTS = 4 };
@@ -40,12 +39,14 @@ static void step(const struct lstm *m, ckpt_tape *t, ckpt_tensor x, ckpt_tensor 
 }
 
 /* Logits of the symbols after the last step, [batch, SYMBOLS]. */
-static ckpt_tensor forward(const struct lstm *m, ckpt_tape *t, int64_t batch)
+static ckpt_tensor forward(ckpt_tape *t, int64_t batch, bool training, const void *model)
 {
+    const struct lstm *m = model;
     static const float zeros[BATCH * WIDTH];
     ckpt_tensor symbol = ckpt_input(t, "symbol", CKPT_I32, 2, (int64_t[]){batch, LENGTH});
     ckpt_tensor h = ckpt_constant(t, "zeros", CKPT_F32, 2, (int64_t[]){batch, WIDTH}, zeros), c = h;
 
+    (void)training;
     for (int i = 0; i < LENGTH; i++) {
         ckpt_label(t, "step.%d", i);
         ckpt_tensor now = ckpt_squeeze(t, ckpt_slice(t, symbol, 1, i, i + 1), 1);
@@ -55,25 +56,14 @@ static ckpt_tensor forward(const struct lstm *m, ckpt_tape *t, int64_t batch)
     return ckpt_nn_apply_linear(t, &m->head, h);
 }
 
-static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
-{
-    ckpt_tensor marked = ckpt_input(t, "marked", CKPT_I32, 1, (int64_t[]){batch});
-    return ckpt_cross_entropy(t, forward(user, t, batch), marked, NULL);
-}
-
-static ckpt_tensor record_answer(ckpt_tape *t, int64_t batch, void *user)
-{
-    ckpt_tensor answer = ckpt_argmax(t, forward(user, t, batch), 1);
-    ckpt_output(t, "answer", answer);
-    return answer;
-}
+static int32_t symbol[BATCH][LENGTH], marked[BATCH];
 
 /* Random symbols; the marked one, among the first, has the code symbol + SYMBOLS. */
-static void draw(uint64_t seed, int32_t symbol[BATCH][LENGTH], int32_t marked[BATCH])
+static void draw(uint64_t step)
 {
     static float u[BATCH][LENGTH + 1];
 
-    ckpt_fill_uniform(1, seed, 1, &u[0][0], BATCH * (LENGTH + 1));
+    ckpt_fill_uniform(1, step, 1, &u[0][0], BATCH * (LENGTH + 1));
     for (int b = 0; b < BATCH; b++) {
         int place = (int)(u[b][LENGTH] * MARKS);
         for (int i = 0; i < LENGTH; i++)
@@ -83,59 +73,18 @@ static void draw(uint64_t seed, int32_t symbol[BATCH][LENGTH], int32_t marked[BA
     }
 }
 
-static int train(ckpt_program *p)
-{
-    int32_t symbol[BATCH][LENGTH], marked[BATCH];
-    float loss;
-
-    for (int i = 0; i < zoo_steps(STEPS); i++) {
-        draw((uint64_t)i, symbol, marked);
-        if (zoo_feed(p, "symbol", symbol, sizeof symbol) ||
-            zoo_feed(p, "marked", marked, sizeof marked) || zoo_step(p, &loss))
-            return -1;
-        zoo_print(i, STEPS, loss);
-    }
-    return 0;
-}
-
-/* The accuracy on new sequences. */
-static int test(ckpt_program *p, double *accuracy)
-{
-    int32_t symbol[BATCH][LENGTH], marked[BATCH], answer[BATCH];
-    int right = 0;
-
-    for (int i = 0; i < TESTS; i++) {
-        draw((uint64_t)(STEPS + i), symbol, marked);
-        if (ckpt_feed(p, "symbol", symbol, sizeof symbol) || ckpt_step(p, NULL) ||
-            ckpt_fetch(p, "answer", answer, sizeof answer))
-            return -1;
-        for (int b = 0; b < BATCH; b++)
-            right += answer[b] == marked[b];
-    }
-    *accuracy = (double)right / (TESTS * BATCH);
-    printf("learned: %.1f %% of marked symbols are remembered\n", 100 * *accuracy);
-    return 0;
-}
+static const struct zoo_data data = {draw, {{"marked", marked}, {"symbol", symbol}}};
+static const struct zoo_steps steps = {.batch = BATCH, .steps = STEPS, .tests = TESTS};
 
 int main(int argc, char **argv)
 {
     struct ckpt_adamw adamw = CKPT_ADAMW_INIT;
-    struct ckpt_options opt;
-    ckpt_program *training, *testing;
-    double accuracy = 1;
     struct lstm model;
-    ckpt *c = zoo_open(&opt, argc, argv);
+    ckpt *c = zoo_open(argc, argv, NULL, NULL);
 
-    if (!c)
-        return 2;
     create(&model, c);
     adamw.lr = 1e-2f;
     adamw.clip_norm = 1;
-    int failed = zoo_compile(c, record, &model, ckpt_adamw(c, &adamw), BATCH, &training) ||
-                 ckpt_compile(c, record_answer, &model, NULL, BATCH, &testing);
-    if (!failed)
-        ckpt_plan_print(training, stdout);
-    if (!failed && !opt.plan_only)
-        failed = train(training) || test(testing, &accuracy);
-    return zoo_close(c, failed, accuracy > 0.9);
+    struct zoo_classifier z = {&model, forward, &data, ckpt_adamw(c, &adamw), NULL, NULL};
+    return zoo_classify(c, &z, &steps);
 }

@@ -3,7 +3,6 @@
  * the direction of stripes in noisy pictures.  The stem is one 3 x 3 convolution, as for CIFAR.
  * Batch norm updates its running statistics during training; the inference program uses them. */
 #include <math.h>
-#include "ckpt_nn.h"
 #include "zoo.h"
 
 enum { SIDE = 16, COLOURS = 3, CLASSES = 6, STAGES = 4, WIDTH = 8, MOST = 6 };
@@ -18,29 +17,27 @@ struct layer { /* a convolution and batch norm */
 struct block {
     struct layer layer[3], shortcut; /* the shortcut has a convolution where sizes change */
     int layers;
-    bool project;
 };
 
 struct resnet {
     struct layer stem;
     struct block block[STAGES][MOST];
     struct ckpt_nn_linear head;
-    const int *blocks;
     bool bottleneck;
 };
 
+static const int BLOCKS[2][STAGES] = {{2, 2, 2, 2}, {3, 4, 6, 3}}; /* plain, bottleneck */
+
 static struct layer layer(const struct ckpt_nn *nn, int64_t in, int64_t out, int64_t kernel,
-                          int64_t stride, const char *name)
+                          int64_t stride, const char *name, const char *part)
 {
     struct layer l = {.spec = CKPT_CONV_INIT};
 
-    for (int i = 0; i < 2; i++) {
-        l.spec.stride[i] = stride;
-        l.spec.before[i] = l.spec.after[i] = kernel / 2;
-    }
-    l.conv =
-        ckpt_nn_conv(nn, in, out, 2, (int64_t[]){kernel, kernel}, NULL, false, "%s.conv", name);
-    l.norm = ckpt_nn_batch_norm(nn, out, 0.1f, 1e-5f, "%s.norm", name);
+    for (int i = 0; i < 2; i++)
+        l.spec.before[i] = l.spec.after[i] = kernel / 2, l.spec.stride[i] = stride;
+    l.conv = ckpt_nn_conv(nn, in, out, 2, (int64_t[]){kernel, kernel}, NULL, false, "%s%s.conv",
+                          name, part);
+    l.norm = ckpt_nn_batch_norm(nn, out, 0.1f, 1e-5f, "%s%s.norm", name, part);
     return l;
 }
 
@@ -49,42 +46,36 @@ static struct layer layer(const struct ckpt_nn *nn, int64_t in, int64_t out, int
 static struct block block(const struct ckpt_nn *nn, bool bottleneck, int64_t in, int64_t width,
                           int64_t stride, const char *name)
 {
-    const int64_t out = bottleneck ? 4 * width : width;
+    static const char *const part[] = {".0", ".1", ".2"};
     static const float zeros[WIDTH << (STAGES + 1)];
-    struct block b = {.layers = bottleneck ? 3 : 2, .project = in != out || stride > 1};
-    char full[64];
+    const int64_t out = bottleneck ? 4 * width : width;
+    struct block b = {.layers = bottleneck ? 3 : 2};
 
     for (int k = 0; k < b.layers; k++) {
         bool wide = !bottleneck || k == 1; /* 3 x 3; the first 3 x 3 convolution has the stride */
-        snprintf(full, sizeof full, "%s.%d", name, k);
         b.layer[k] = layer(nn, k ? width : in, k == b.layers - 1 ? out : width, wide ? 3 : 1,
-                           k == bottleneck ? stride : 1, full);
+                           k == bottleneck ? stride : 1, name, part[k]);
     }
     ckpt_param_set(nn->context, b.layer[b.layers - 1].norm.weight, CKPT_VALUE, zeros, out);
-    snprintf(full, sizeof full, "%s.shortcut", name);
-    if (b.project)
-        b.shortcut = layer(nn, in, out, 1, stride, full);
+    if (in != out || stride > 1)
+        b.shortcut = layer(nn, in, out, 1, stride, name, ".shortcut");
     return b;
 }
 
 static void create(struct resnet *m, ckpt *c)
 {
-    static const int blocks[2][STAGES] = {{2, 2, 2, 2}, {3, 4, 6, 3}};
     struct ckpt_nn nn = CKPT_NN_INIT;
     int64_t in = WIDTH;
 
     nn.context = c;
-    m->blocks = blocks[m->bottleneck];
-    m->stem = layer(&nn, COLOURS, WIDTH, 3, 1, "stem");
-    for (int s = 0; s < STAGES; s++) {
-        for (int i = 0; i < m->blocks[s]; i++) {
-            int64_t width = WIDTH << s;
+    m->stem = layer(&nn, COLOURS, WIDTH, 3, 1, "stem", "");
+    for (int s = 0; s < STAGES; s++)
+        for (int i = 0; i < BLOCKS[m->bottleneck][s]; i++) {
             char name[32];
             snprintf(name, sizeof name, "stage.%d.%d", s, i);
-            m->block[s][i] = block(&nn, m->bottleneck, in, width, s && !i ? 2 : 1, name);
-            in = m->bottleneck ? 4 * width : width;
+            m->block[s][i] = block(&nn, m->bottleneck, in, WIDTH << s, s && !i ? 2 : 1, name);
+            in = (m->bottleneck ? 4 : 1) * WIDTH << s;
         }
-    }
     m->head = ckpt_nn_linear(&nn, in, CLASSES, true, "head");
 }
 
@@ -95,22 +86,21 @@ static ckpt_tensor apply(ckpt_tape *t, const struct layer *m, ckpt_tensor x, boo
 }
 
 /* Logits of the directions, [batch, CLASSES]. */
-static ckpt_tensor forward(const struct resnet *m, ckpt_tape *t, int64_t batch, bool training)
+static ckpt_tensor forward(ckpt_tape *t, int64_t batch, bool training, const void *model)
 {
+    const struct resnet *m = model;
     int64_t shape[] = {batch, SIDE, SIDE, COLOURS};
     ckpt_tensor x = ckpt_input(t, "picture", CKPT_F32, 4, shape);
 
     x = ckpt_relu(t, apply(t, &m->stem, x, training));
     for (int s = 0; s < STAGES; s++)
-        for (int i = 0; i < m->blocks[s]; i++) {
+        for (int i = 0; i < BLOCKS[m->bottleneck][s]; i++) {
             const struct block *b = &m->block[s][i];
             ckpt_label(t, "stage.%d.%d", s, i);
             ckpt_tensor u = x;
-            for (int k = 0; k < b->layers; k++) {
-                u = apply(t, &b->layer[k], u, training);
-                u = k < b->layers - 1 ? ckpt_relu(t, u) : u;
-            }
-            x = b->project ? apply(t, &b->shortcut, x, training) : x;
+            for (int k = 0; k < b->layers; k++)
+                u = apply(t, &b->layer[k], k ? ckpt_relu(t, u) : u, training);
+            x = b->shortcut.conv.weight.id ? apply(t, &b->shortcut, x, training) : x;
             x = ckpt_relu(t, ckpt_add(t, x, u));
         }
     ckpt_label(t, "head");
@@ -118,21 +108,11 @@ static ckpt_tensor forward(const struct resnet *m, ckpt_tape *t, int64_t batch, 
     return ckpt_nn_apply_linear(t, &m->head, x);
 }
 
-static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
-{
-    ckpt_tensor direction = ckpt_input(t, "direction", CKPT_I32, 1, &batch);
-    return ckpt_cross_entropy(t, forward(user, t, batch, true), direction, NULL);
-}
-
-static ckpt_tensor record_answer(ckpt_tape *t, int64_t batch, void *user)
-{
-    ckpt_tensor answer = ckpt_argmax(t, forward(user, t, batch, false), 1);
-    ckpt_output(t, "answer", answer);
-    return answer;
-}
+static float picture[BATCH][SIDE][SIDE][COLOURS];
+static int32_t direction[BATCH];
 
 /* Stripes of any width and colour, in noise. */
-static void draw(uint64_t step, float picture[BATCH][SIDE][SIDE][COLOURS], int32_t direction[BATCH])
+static void draw(uint64_t step)
 {
     static float u[BATCH][2 + COLOURS];
 
@@ -149,30 +129,8 @@ static void draw(uint64_t step, float picture[BATCH][SIDE][SIDE][COLOURS], int32
     }
 }
 
-/* Training steps, or test steps that count correct answers in *right. */
-static int run(ckpt_program *p, int begin, int end, int *right)
-{
-    static float picture[BATCH][SIDE][SIDE][COLOURS], loss;
-    int32_t direction[BATCH], answer[BATCH];
-    struct ckpt_schedule cosine = CKPT_SCHEDULE_INIT;
-
-    cosine.kind = CKPT_SCHEDULE_COSINE;
-    cosine.total = STEPS;
-    for (int step = begin; step < end; step++) {
-        draw((uint64_t)step, picture, direction);
-        if (ckpt_set_lr(p, (float)ckpt_schedule(&cosine, 0.5, step)) ||
-            zoo_feed(p, "picture", picture, sizeof picture) ||
-            (!right && zoo_feed(p, "direction", direction, sizeof direction)) ||
-            zoo_step(p, right ? NULL : &loss) ||
-            (right && ckpt_fetch(p, "answer", answer, sizeof answer)))
-            return -1;
-        if (!right)
-            zoo_print(step, STEPS, loss);
-        for (int b = 0; right && b < BATCH; b++)
-            *right += answer[b] == direction[b];
-    }
-    return 0;
-}
+static const struct zoo_data data = {draw, {{"direction", direction}, {"picture", picture}}};
+static const struct zoo_steps steps = {.batch = BATCH, .steps = STEPS, .tests = TESTS, .lr = 0.5};
 
 int main(int argc, char **argv)
 {
@@ -181,26 +139,12 @@ int main(int argc, char **argv)
                     "use 50 layers with bottleneck blocks instead of 18"),
         {NULL, CKPT_OPT_FLAG, 0, NULL, NULL, {0, 0}}};
     struct ckpt_sgd sgd = CKPT_SGD_INIT;
-    ckpt_program *training, *testing;
     static struct resnet model;
-    struct ckpt_options opt;
-    int right = 0;
-    ckpt *c = ckpt_option_table_parse(own, &model, &argc, argv) ? NULL : zoo_open(&opt, argc, argv);
+    ckpt *c = zoo_open(argc, argv, own, &model);
 
-    if (!c)
-        return 2;
     create(&model, c);
     sgd.momentum = 0.9f;
     sgd.weight_decay = 5e-4f;
-    int failed = zoo_compile(c, record, &model, ckpt_sgd(c, &sgd), BATCH, &training) ||
-                 ckpt_compile(c, record_answer, &model, NULL, BATCH, &testing);
-    if (!failed)
-        ckpt_plan_print(training, stdout);
-    if (failed || opt.plan_only)
-        return zoo_close(c, failed, true);
-    failed = run(training, 0, zoo_steps(STEPS), NULL) || run(testing, STEPS, STEPS + TESTS, &right);
-    double accuracy = (double)right / (TESTS * BATCH);
-    if (!failed)
-        printf("learned: %.1f %% of new pictures are named right\n", 100 * accuracy);
-    return zoo_close(c, failed, accuracy > 0.9);
+    struct zoo_classifier z = {&model, forward, &data, ckpt_sgd(c, &sgd), NULL, NULL};
+    return zoo_classify(c, &z, &steps);
 }

@@ -3,7 +3,6 @@
  * every position, the last marked symbol.  The decay and the input of the state depend on the
  * symbol.  The scan is a C loop of element-wise ops, fused into a few kernels per step. */
 #include <math.h>
-#include "ckpt_nn.h"
 #include "zoo.h"
 
 enum { SYMBOLS = 8, LENGTH = 48, WIDTH = 32, INNER = 32, STATE = 24 };
@@ -62,12 +61,14 @@ static ckpt_tensor scan(ckpt_tape *t, ckpt_tensor a, ckpt_tensor u, ckpt_tensor 
 }
 
 /* Logits at every position, [batch, LENGTH, SYMBOLS]. */
-static ckpt_tensor forward(const struct ssm *m, ckpt_tape *t, int64_t batch)
+static ckpt_tensor forward(ckpt_tape *t, int64_t batch, bool training, const void *model)
 {
+    const struct ssm *m = model;
     ckpt_tensor symbol = ckpt_input(t, "symbol", CKPT_I32, 2, (int64_t[]){batch, LENGTH});
     ckpt_tensor x = ckpt_nn_apply_embedding(t, &m->symbol, symbol), part[2], bc[2];
     ckpt_tensor a = ckpt_neg(t, ckpt_exp(t, m->rate));
 
+    (void)training;
     ckpt_split(t, ckpt_nn_apply_linear(t, &m->in, ckpt_nn_apply_norm(t, &m->norm, x)), 2, 2, part);
     ckpt_tensor u = ckpt_silu(t, part[0]);
     ckpt_tensor dt = ckpt_softplus(t, ckpt_nn_apply_linear(t, &m->dt, u));
@@ -78,25 +79,14 @@ static ckpt_tensor forward(const struct ssm *m, ckpt_tape *t, int64_t batch)
     return ckpt_nn_apply_linear(t, &m->head, ckpt_linear_add(t, y, m->out.weight, CKPT_NONE, x));
 }
 
-static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
-{
-    ckpt_tensor last = ckpt_input(t, "last", CKPT_I32, 2, (int64_t[]){batch, LENGTH});
-    return ckpt_cross_entropy(t, forward(user, t, batch), last, NULL);
-}
-
-static ckpt_tensor record_answer(ckpt_tape *t, int64_t batch, void *user)
-{
-    ckpt_tensor answer = ckpt_argmax(t, forward(user, t, batch), 2);
-    ckpt_output(t, "answer", answer);
-    return answer;
-}
+static int32_t symbol[BATCH][LENGTH], last[BATCH][LENGTH];
 
 /* Random symbols; one of eight, and the first one, is marked and has the code symbol + SYMBOLS. */
-static void draw(uint64_t seed, int32_t symbol[BATCH][LENGTH], int32_t last[BATCH][LENGTH])
+static void draw(uint64_t step)
 {
     static float u[BATCH][LENGTH][2];
 
-    ckpt_fill_uniform(1, seed, 1, &u[0][0][0], BATCH * LENGTH * 2);
+    ckpt_fill_uniform(1, step, 1, &u[0][0][0], BATCH * LENGTH * 2);
     for (int b = 0; b < BATCH; b++)
         for (int i = 0; i < LENGTH; i++) {
             bool marked = i == 0 || u[b][i][1] < 0.125f;
@@ -106,50 +96,18 @@ static void draw(uint64_t seed, int32_t symbol[BATCH][LENGTH], int32_t last[BATC
         }
 }
 
-/* Training steps, or test steps that count correct positions in *right. */
-static int run(ckpt_program *p, int begin, int end, int *right)
-{
-    int32_t symbol[BATCH][LENGTH], last[BATCH][LENGTH], answer[BATCH][LENGTH];
-    float loss;
-
-    for (int i = begin; i < end; i++) {
-        draw((uint64_t)i, symbol, last);
-        if (zoo_feed(p, "symbol", symbol, sizeof symbol) ||
-            (!right && zoo_feed(p, "last", last, sizeof last)) ||
-            zoo_step(p, right ? NULL : &loss) ||
-            (right && ckpt_fetch(p, "answer", answer, sizeof answer)))
-            return -1;
-        if (!right)
-            zoo_print(i, STEPS, loss);
-        for (int k = 0; right && k < BATCH * LENGTH; k++)
-            *right += answer[k / LENGTH][k % LENGTH] == last[k / LENGTH][k % LENGTH];
-    }
-    return 0;
-}
+static const struct zoo_data data = {draw, {{"last", last}, {"symbol", symbol}}};
+static const struct zoo_steps steps = {.batch = BATCH, .steps = STEPS, .tests = TESTS};
 
 int main(int argc, char **argv)
 {
     struct ckpt_adamw adamw = CKPT_ADAMW_INIT;
-    struct ckpt_options opt;
-    ckpt_program *training, *testing;
     struct ssm model;
-    int right = 0;
-    ckpt *c = zoo_open(&opt, argc, argv);
+    ckpt *c = zoo_open(argc, argv, NULL, NULL);
 
-    if (!c)
-        return 2;
     create(&model, c);
     adamw.lr = 5e-3f;
     adamw.clip_norm = 1;
-    int failed = zoo_compile(c, record, &model, ckpt_adamw(c, &adamw), BATCH, &training) ||
-                 ckpt_compile(c, record_answer, &model, NULL, BATCH, &testing);
-    if (!failed)
-        ckpt_plan_print(training, stdout);
-    if (failed || opt.plan_only)
-        return zoo_close(c, failed, true);
-    failed = run(training, 0, zoo_steps(STEPS), NULL) || run(testing, STEPS, STEPS + TESTS, &right);
-    double accuracy = (double)right / (TESTS * BATCH * LENGTH);
-    if (!failed)
-        printf("learned: %.1f %% of places are named right\n", 100 * accuracy);
-    return zoo_close(c, failed, accuracy > 0.9);
+    struct zoo_classifier z = {&model, forward, &data, ckpt_adamw(c, &adamw), NULL, NULL};
+    return zoo_classify(c, &z, &steps);
 }

@@ -5,7 +5,7 @@
 #ifndef ZOO_UNET_H
 #define ZOO_UNET_H
 
-#include "ckpt_nn.h"
+#include "ckpt.h"
 
 enum { UNET_LEVELS = 8 };
 

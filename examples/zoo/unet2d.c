@@ -2,7 +2,6 @@
 /* unet2d: a U-Net (Ronneberger et al. 2015) with group norm classifies every pixel of a noisy
  * picture: disc, cross or background. */
 #include <math.h>
-#include "ckpt_nn.h"
 #include "zoo.h"
 
 enum { SIDE = 32, CLASSES = 3, SHAPES = 3, LEVELS = 3, WIDTH = 8, GROUPS = 4 };
@@ -57,11 +56,13 @@ static ckpt_tensor apply(ckpt_tape *t, const struct layer m[2], ckpt_tensor x)
 }
 
 /* Logits of the classes at every pixel, [batch, SIDE, SIDE, CLASSES]. */
-static ckpt_tensor forward(const struct unet *m, ckpt_tape *t, int64_t batch)
+static ckpt_tensor forward(ckpt_tape *t, int64_t batch, bool training, const void *model)
 {
+    const struct unet *m = model;
     ckpt_tensor x = ckpt_input(t, "picture", CKPT_F32, 4, (int64_t[]){batch, SIDE, SIDE, 1});
     ckpt_tensor across[LEVELS];
 
+    (void)training;
     for (int i = 0; i < LEVELS; i++) {
         ckpt_label(t, "down.%d", i);
         if (i > 0)
@@ -77,21 +78,11 @@ static ckpt_tensor forward(const struct unet *m, ckpt_tape *t, int64_t batch)
     return ckpt_nn_apply_conv(t, &m->head, x, NULL);
 }
 
-static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
-{
-    ckpt_tensor class = ckpt_input(t, "class", CKPT_I32, 3, (int64_t[]){batch, SIDE, SIDE});
-    return ckpt_cross_entropy(t, forward(user, t, batch), class, NULL);
-}
-
-static ckpt_tensor record_answer(ckpt_tape *t, int64_t batch, void *user)
-{
-    ckpt_tensor answer = ckpt_argmax(t, forward(user, t, batch), 3);
-    ckpt_output(t, "answer", answer);
-    return answer;
-}
+static float picture[BATCH][SIDE][SIDE];
+static int32_t class[BATCH][SIDE][SIDE];
 
 /* Bright discs and dark crosses in noise; later shapes cover earlier ones. */
-static void draw(uint64_t step, float picture[BATCH][SIDE][SIDE], int32_t class[BATCH][SIDE][SIDE])
+static void draw(uint64_t step)
 {
     static float u[BATCH][SHAPES][4];
 
@@ -115,58 +106,32 @@ static void draw(uint64_t step, float picture[BATCH][SIDE][SIDE], int32_t class[
     }
 }
 
-/* Training steps, or test steps that count pixels of class k: over[k][0] in both answer and truth,
- * over[k][1] in at least one of them. */
-static int run(ckpt_program *p, int begin, int end, double (*over)[2])
+/* The intersection over union, mean of the classes: pixels of class k in both answer and truth, by
+ * those in at least one of them. */
+static bool judge(const int64_t *n, int classes)
 {
-    static float picture[BATCH][SIDE][SIDE], loss;
-    static int32_t class[BATCH][SIDE][SIDE], answer[BATCH][SIDE][SIDE];
-    struct ckpt_schedule cosine = CKPT_SCHEDULE_INIT;
+    double mean = 0;
 
-    cosine.kind = CKPT_SCHEDULE_COSINE;
-    cosine.total = STEPS;
-    for (int step = begin; step < end; step++) {
-        draw((uint64_t)step, picture, class);
-        if (ckpt_set_lr(p, (float)ckpt_schedule(&cosine, 1e-2, step)) ||
-            zoo_feed(p, "picture", picture, sizeof picture) ||
-            (!over && zoo_feed(p, "class", class, sizeof class)) ||
-            zoo_step(p, over ? NULL : &loss) ||
-            (over && ckpt_fetch(p, "answer", answer, sizeof answer)))
-            return -1;
-        if (!over)
-            zoo_print(step, STEPS, loss);
-        for (int i = 0; over && i < BATCH * SIDE * SIDE; i++) {
-            int truth = (&class[0][0][0])[i], said = (&answer[0][0][0])[i];
-            over[truth][0] += said == truth;
-            over[truth][1]++;
-            over[said][1] += said != truth;
-        }
+    for (int k = 0; k < classes; k++) {
+        int64_t any = -n[k * classes + k];
+        for (int i = 0; i < classes; i++)
+            any += n[k * classes + i] + n[i * classes + k];
+        mean += (double)n[k * classes + k] / fmax((double)any, 1) / classes;
     }
-    return 0;
+    printf("learned: the mean intersection over union is %.3f on new pictures\n", mean);
+    return mean > 0.75;
 }
+
+static const struct zoo_data data = {draw, {{"class", class}, {"picture", picture}}};
+static const struct zoo_steps steps = {.batch = BATCH, .steps = STEPS, .tests = TESTS, .lr = 1e-2};
 
 int main(int argc, char **argv)
 {
-    double over[CLASSES][2] = {{0}}, mean = 0;
     struct ckpt_adamw adamw = CKPT_ADAMW_INIT;
-    ckpt_program *training, *testing;
-    struct ckpt_options opt;
     struct unet model;
-    ckpt *c = zoo_open(&opt, argc, argv);
+    ckpt *c = zoo_open(argc, argv, NULL, NULL);
 
-    if (!c)
-        return 2;
     create(&model, c);
-    int failed = zoo_compile(c, record, &model, ckpt_adamw(c, &adamw), BATCH, &training) ||
-                 ckpt_compile(c, record_answer, &model, NULL, BATCH, &testing);
-    if (!failed)
-        ckpt_plan_print(training, stdout);
-    if (failed || opt.plan_only)
-        return zoo_close(c, failed, true);
-    failed = run(training, 0, zoo_steps(STEPS), NULL) || run(testing, STEPS, STEPS + TESTS, over);
-    for (int k = 0; k < CLASSES; k++)
-        mean += over[k][0] / fmax(over[k][1], 1) / CLASSES;
-    if (!failed)
-        printf("learned: the mean intersection over union is %.3f on new pictures\n", mean);
-    return zoo_close(c, failed, mean > 0.75);
+    struct zoo_classifier z = {&model, forward, &data, ckpt_adamw(c, &adamw), judge, NULL};
+    return zoo_classify(c, &z, &steps);
 }

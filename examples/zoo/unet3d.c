@@ -35,13 +35,11 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
 
 static ckpt_tensor record_score(ckpt_tape *t, int64_t batch, void *user)
 {
-    ckpt_tensor score = forward(user, t, batch);
-    ckpt_output(t, "score", score);
-    return score;
+    return zoo_output(t, "score", forward(user, t, batch));
 }
 
 /* Bodies, ellipsoids of one brightness, in noise. */
-static void draw(uint64_t seed, volume x, volume body)
+static void make(uint64_t seed, volume x, volume body)
 {
     float u[SHAPES][6];
 
@@ -83,46 +81,38 @@ static void add_weighted(volume sum, const int at[3], const float *score)
     }
 }
 
-static int train(ckpt_program *p)
+static float patch[BATCH][VOXELS], truth[BATCH][VOXELS];
+
+/* Patches at random places of a few volumes. */
+static void draw(uint64_t step)
 {
     static volume x[VOLUMES], body[VOLUMES];
-    static float patch[BATCH][VOXELS], truth[BATCH][VOXELS], u[BATCH][4], loss;
-    struct ckpt_schedule cosine = CKPT_SCHEDULE_INIT;
+    float u[BATCH][4];
 
-    cosine.kind = CKPT_SCHEDULE_COSINE;
-    cosine.total = STEPS;
-    for (int v = 0; v < VOLUMES; v++)
-        draw((uint64_t)v, x[v], body[v]);
-    for (int step = 0; step < zoo_steps(STEPS); step++) {
-        ckpt_fill_uniform(2, (uint64_t)step, 1, &u[0][0], BATCH * 4);
-        for (int b = 0; b < BATCH; b++) {
-            int v = (int)(u[b][3] * VOLUMES), at[3];
-            for (int k = 0; k < 3; k++)
-                at[k] = (int)(u[b][k] * (SIDE - PATCH + 1));
-            cut(x[v], at, patch[b]);
-            cut(body[v], at, truth[b]);
-        }
-        if (ckpt_set_lr(p, (float)ckpt_schedule(&cosine, 5e-2, step)) ||
-            zoo_feed(p, "patch", patch, sizeof patch) || zoo_feed(p, "body", truth, sizeof truth) ||
-            zoo_step(p, &loss))
-            return -1;
-        zoo_print(step, STEPS, loss);
+    for (int v = 0; v < VOLUMES && step == 0; v++)
+        make((uint64_t)v, x[v], body[v]);
+    ckpt_fill_uniform(2, step, 1, &u[0][0], BATCH * 4);
+    for (int b = 0; b < BATCH; b++) {
+        int v = (int)(u[b][3] * VOLUMES), at[3];
+        for (int k = 0; k < 3; k++)
+            at[k] = (int)(u[b][k] * (SIDE - PATCH + 1));
+        cut(x[v], at, patch[b]);
+        cut(body[v], at, truth[b]);
     }
-    return 0;
 }
 
 /* Dice on a new volume, one row of windows at a time. */
-static int test(ckpt_program *p, double *dice)
+static int test(ckpt_program *p, bool *learned)
 {
-    static float patch[ROW][VOXELS], score[ROW][VOXELS];
+    static float row[ROW][VOXELS], score[ROW][VOXELS];
     static volume x, body, sum;
     double both = 0, all = 0;
 
-    draw(VOLUMES, x, body);
+    make(VOLUMES, x, body);
     for (int z = 0; z < PLACES; z++) {
         for (int i = 0; i < ROW; i++)
-            cut(x, (int[]){z * STRIDE, i / PLACES * STRIDE, i % PLACES * STRIDE}, patch[i]);
-        if (ckpt_feed(p, "patch", patch, sizeof patch) || ckpt_step(p, NULL) ||
+            cut(x, (int[]){z * STRIDE, i / PLACES * STRIDE, i % PLACES * STRIDE}, row[i]);
+        if (ckpt_feed(p, "patch", row, sizeof row) || ckpt_step(p, NULL) ||
             ckpt_fetch(p, "score", score, sizeof score))
             return -1;
         for (int i = 0; i < ROW; i++)
@@ -133,28 +123,23 @@ static int test(ckpt_program *p, double *dice)
         bool said = (&sum[0][0][0])[i] > 0, is = (&body[0][0][0])[i] > 0;
         both += said && is, all += said + is;
     }
-    *dice = 2 * both / all;
-    printf("learned: Dice is %.3f on a new volume, of %d windows\n", *dice, ROW * PLACES);
+    printf("learned: Dice is %.3f on a new volume, of %d windows\n", 2 * both / all, ROW * PLACES);
+    *learned = 2 * both / all > 0.75;
     return 0;
 }
+
+static const struct zoo_data data = {draw, {{"patch", patch}, {"body", truth}}};
+static const struct zoo_steps steps = {
+    .batch = BATCH, .steps = STEPS, .lr = 5e-2, .test_batch = ROW};
 
 int main(int argc, char **argv)
 {
     struct ckpt_adamw adamw = CKPT_ADAMW_INIT;
-    ckpt_program *training, *scoring;
-    struct ckpt_options opt;
     struct unet model;
-    double dice = 1;
-    ckpt *c = zoo_open(&opt, argc, argv);
+    ckpt *c = zoo_open(argc, argv, NULL, NULL);
 
-    if (!c)
-        return 2;
     unet_create(&model, c, &(struct unet_shape){LEVELS, WIDTH, WIDTH << LEVELS, 1, 1, CKPT_F32});
-    int failed = zoo_compile(c, record, &model, ckpt_adamw(c, &adamw), BATCH, &training) ||
-                 ckpt_compile(c, record_score, &model, NULL, ROW, &scoring);
-    if (!failed)
-        ckpt_plan_print(training, stdout);
-    if (!failed && !opt.plan_only)
-        failed = train(training) || test(scoring, &dice);
-    return zoo_close(c, failed, dice > 0.75);
+    struct zoo_run run = {
+        &model, {{record, ckpt_adamw(c, &adamw), &data, NULL}}, record_score, test};
+    return zoo_run(c, &run, &steps);
 }

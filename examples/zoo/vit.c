@@ -2,27 +2,21 @@
 /* vit: a small vision transformer (Dosovitskiy et al. 2020) classifies the shape in a noisy picture
  * of 16 x 16 pixels.  Patches become tokens; a class token before them collects the answer. */
 #include <math.h>
-#include "ckpt_nn.h"
 #include "zoo.h"
 
 enum { SIDE = 16, PATCH = 4, PLACES = (SIDE / PATCH) * (SIDE / PATCH), SHAPES = 4 };
 enum { WIDTH = 64, HEADS = 4, LAYERS = 2, BATCH = 64, STEPS = 200, TESTS = 4 };
 
-struct block {
-    struct ckpt_nn_norm norm1, norm2;
-    struct ckpt_nn_attention attention;
-    struct ckpt_nn_mlp mlp;
-};
-
 struct vit {
     struct ckpt_nn_linear patch, head;
     ckpt_tensor first, places; /* class token; position embedding */
-    struct block block[LAYERS];
+    struct ckpt_nn_transformer_layer block[LAYERS];
     struct ckpt_nn_norm norm;
 };
 
 static void create(struct vit *m, ckpt *c)
 {
+    struct ckpt_nn_transformer_layer_spec layer = CKPT_NN_TRANSFORMER_LAYER_INIT;
     struct ckpt_nn_attention_spec attention = CKPT_NN_ATTENTION_INIT;
     struct ckpt_nn_mlp_spec mlp = CKPT_NN_MLP_INIT;
     struct ckpt_nn nn = CKPT_NN_INIT;
@@ -31,60 +25,44 @@ static void create(struct vit *m, ckpt *c)
     attention.width = mlp.width = WIDTH;
     attention.heads = HEADS;
     mlp.inner = 4 * WIDTH;
+    layer.attention = &attention;
+    layer.mlp = &mlp;
+    layer.eps = 1e-6f;
     m->patch = ckpt_nn_linear(&nn, PATCH * PATCH, WIDTH, true, "patch");
     m->first = ckpt_param(c, "first", CKPT_F32, 3, (int64_t[]){1, 1, WIDTH}, CKPT_ZEROS, true);
     m->places = ckpt_param(c, "places", CKPT_F32, 2, (int64_t[]){PLACES + 1, WIDTH},
                            CKPT_NORMAL(0.02f), true);
-    for (int i = 0; i < LAYERS; i++) {
-        struct block *b = &m->block[i];
-        b->norm1 = ckpt_nn_layer_norm(&nn, WIDTH, 1e-6f, "block.%d.norm1", i);
-        b->attention = ckpt_nn_attention(&nn, &attention, "block.%d.attention", i);
-        b->norm2 = ckpt_nn_layer_norm(&nn, WIDTH, 1e-6f, "block.%d.norm2", i);
-        b->mlp = ckpt_nn_mlp(&nn, &mlp, "block.%d.mlp", i);
-    }
+    for (int i = 0; i < LAYERS; i++)
+        m->block[i] = ckpt_nn_transformer_layer(&nn, &layer, "block.%d", i);
     m->norm = ckpt_nn_layer_norm(&nn, WIDTH, 1e-6f, "norm");
     m->head = ckpt_nn_linear(&nn, WIDTH, SHAPES, true, "head");
 }
 
 /* Logits of the shapes, [batch, SHAPES]. */
-static ckpt_tensor forward(const struct vit *m, ckpt_tape *t, int64_t batch)
+static ckpt_tensor forward(ckpt_tape *t, int64_t batch, bool training, const void *model)
 {
+    const struct vit *m = model;
     ckpt_tensor x = ckpt_input(t, "picture", CKPT_F32, 5, (int64_t[]){batch, 1, 1, SIDE, SIDE});
 
+    (void)training;
     x = ckpt_squeeze(t, ckpt_patchify(t, x, 1, PATCH, PATCH), 1); /* [batch, PLACES, pixels] */
     x = ckpt_nn_apply_linear(t, &m->patch, x);
     ckpt_tensor first = ckpt_expand(t, m->first, 3, (int64_t[]){batch, 1, WIDTH});
     x = ckpt_add(t, ckpt_concat(t, 1, 2, (ckpt_tensor[]){first, x}), m->places);
     for (int i = 0; i < LAYERS; i++) {
-        const struct block *b = &m->block[i];
         ckpt_label(t, "block.%d", i);
-        ckpt_tensor u = ckpt_nn_apply_norm(t, &b->norm1, x);
-        x = ckpt_nn_apply_attention_add(t, &b->attention, u, CKPT_NONE, CKPT_NONE, NULL, x);
-        x = ckpt_nn_apply_mlp_add(t, &b->mlp, ckpt_nn_apply_norm(t, &b->norm2, x), x);
+        x = ckpt_nn_apply_transformer_layer(t, &m->block[i], x, CKPT_NONE, CKPT_NONE, NULL);
     }
     ckpt_label(t, "head");
     x = ckpt_squeeze(t, ckpt_slice(t, x, 1, 0, 1), 1); /* the class token alone */
     return ckpt_nn_apply_linear(t, &m->head, ckpt_nn_apply_norm(t, &m->norm, x));
 }
 
-static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
-{
-    ckpt_tensor shape = ckpt_input(t, "shape", CKPT_I32, 1, (int64_t[]){batch});
-    return ckpt_cross_entropy(t, forward(user, t, batch), shape, NULL);
-}
-
-static ckpt_tensor record_answer(ckpt_tape *t, int64_t batch, void *user)
-{
-    ckpt_tensor answer = ckpt_argmax(t, forward(user, t, batch), 1);
-    ckpt_output(t, "answer", answer);
-    return answer;
-}
-
 /* Whether a shape of radius 1 covers (x, y): disc, ring, upright cross, diagonal cross. */
-static bool covers(int shape, float x, float y)
+static bool covers(int kind, float x, float y)
 {
     float r = hypotf(x, y), ax = fabsf(x), ay = fabsf(y);
-    switch (shape) {
+    switch (kind) {
     case 0:
         return r < 1;
     case 1:
@@ -96,8 +74,11 @@ static bool covers(int shape, float x, float y)
     }
 }
 
+static float picture[BATCH][SIDE][SIDE];
+static int32_t shape[BATCH];
+
 /* A batch of shapes of random size and position, in noise. */
-static void draw(uint64_t step, float picture[BATCH][SIDE][SIDE], int32_t shape[BATCH])
+static void draw(uint64_t step)
 {
     float u[BATCH][4];
 
@@ -115,64 +96,17 @@ static void draw(uint64_t step, float picture[BATCH][SIDE][SIDE], int32_t shape[
     }
 }
 
-static int train(ckpt_program *p)
-{
-    static float picture[BATCH][SIDE][SIDE];
-    struct ckpt_schedule cosine = CKPT_SCHEDULE_INIT;
-    int32_t shape[BATCH];
-    float loss;
-
-    cosine.kind = CKPT_SCHEDULE_COSINE;
-    cosine.warmup = 10;
-    cosine.total = STEPS;
-    for (int step = 0; step < zoo_steps(STEPS); step++) {
-        draw((uint64_t)step, picture, shape);
-        if (ckpt_set_lr(p, (float)ckpt_schedule(&cosine, 2e-3, step)) ||
-            zoo_feed(p, "picture", picture, sizeof picture) ||
-            zoo_feed(p, "shape", shape, sizeof shape) || zoo_step(p, &loss))
-            return -1;
-        zoo_print(step, STEPS, loss);
-    }
-    return 0;
-}
-
-/* The accuracy on new pictures. */
-static int test(ckpt_program *p, double *accuracy)
-{
-    static float picture[BATCH][SIDE][SIDE];
-    int32_t shape[BATCH], answer[BATCH];
-    int right = 0;
-
-    for (int i = 0; i < TESTS; i++) {
-        draw((uint64_t)(STEPS + i), picture, shape);
-        if (ckpt_feed(p, "picture", picture, sizeof picture) || ckpt_step(p, NULL) ||
-            ckpt_fetch(p, "answer", answer, sizeof answer))
-            return -1;
-        for (int b = 0; b < BATCH; b++)
-            right += answer[b] == shape[b];
-    }
-    *accuracy = (double)right / (TESTS * BATCH);
-    printf("learned: %.1f %% of new pictures are named right\n", 100 * *accuracy);
-    return 0;
-}
+static const struct zoo_data data = {draw, {{"shape", shape}, {"picture", picture}}};
+static const struct zoo_steps steps = {
+    .batch = BATCH, .steps = STEPS, .tests = TESTS, .lr = 2e-3, .warmup = 10};
 
 int main(int argc, char **argv)
 {
-    struct ckpt_options opt;
     struct ckpt_adamw adamw = CKPT_ADAMW_INIT;
-    ckpt_program *training, *testing;
-    double accuracy = 1;
     struct vit model;
-    ckpt *c = zoo_open(&opt, argc, argv);
+    ckpt *c = zoo_open(argc, argv, NULL, NULL);
 
-    if (!c)
-        return 2;
     create(&model, c);
-    int failed = zoo_compile(c, record, &model, ckpt_adamw(c, &adamw), BATCH, &training) ||
-                 ckpt_compile(c, record_answer, &model, NULL, BATCH, &testing);
-    if (!failed)
-        ckpt_plan_print(training, stdout);
-    if (!failed && !opt.plan_only)
-        failed = train(training) || test(testing, &accuracy);
-    return zoo_close(c, failed, accuracy > 0.9);
+    struct zoo_classifier z = {&model, forward, &data, ckpt_adamw(c, &adamw), NULL, NULL};
+    return zoo_classify(c, &z, &steps);
 }

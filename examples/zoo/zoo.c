@@ -1,318 +1,207 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The file that --dump writes, for tests/zoo/reference.py.  Axes are in the library's order.
- *
- *     first.NAME, last.NAME    a parameter before the first step and after the last
- *     P.loss, P.norm [steps]   of program P (0, 1 in the order of compiling): loss, gradient norm
- *     P.in.NAME [steps, ...]   its inputs and its random draws
- *     P.grad.NAME              gradient of a parameter in the first step, before clipping
- */
+/* The run of a program: see zoo.h. */
 #include <stdlib.h>
-#include <string.h>
-#include "ckpt_files.h"
-#include "zoo.h"
+#include "dump.h"
 
-enum { DUMP_STEPS = 3, PROGRAMS = 2, TENSORS = 1200, KEPT = 4 };
+static struct ckpt_options options = CKPT_OPTIONS_INIT;
+static const char *dump_path;
 
-struct tensor {
-    char name[200];
-    enum ckpt_dtype dtype;
-    int ndim;
-    int64_t shape[CKPT_MAX_DIMS], bytes;
-    char *data;
-};
-
-struct traced {
-    ckpt_program *program;
-    ckpt_recorder record;
-    void *user;
-    const char *trained; /* name prefix of the trained parameters */
-    int kept;
-    char name[KEPT][64]; /* outputs fetched after each step */
-    int64_t steps;
-};
-
-/* A process has one context and one dump. */
-static struct {
-    const char *path; /* NULL: there is none */
-    ckpt *context;
-    struct traced *recording, traced[PROGRAMS];
-    int programs, tensors, steps;
-    struct tensor tensor[TENSORS];
-} dump;
-
-/* ---- a list of tensors ----------------------------------------------------------------------- */
-
-static int fail(const char *what)
+ckpt *zoo_open(int argc, char **argv, const struct ckpt_option *own, void *values)
 {
-    fprintf(stderr, "--dump: %s: %s\n", what, ckpt_error(dump.context));
-    return -1;
-}
+    static const struct ckpt_option none = {NULL, CKPT_OPT_FLAG, 0, NULL, NULL, {0, 0}};
+    static const struct ckpt_option shared[] = {
+        {"dump",
+         CKPT_OPT_STRING,
+         0,
+         "FILE",
+         "run three steps and write what went in and came out",
+         {0, 0}},
+        {NULL, CKPT_OPT_FLAG, 0, NULL, NULL, {0, 0}}};
+    const struct ckpt_option *tables[] = {own ? own : &none, shared, ckpt_options_table()};
+    ckpt *c;
 
-/* Adds a tensor to the file, or extends the one of this name by one step.  Returns where to
- * write. */
-static void *add(const char *name, const struct ckpt_desc *desc, bool each_step)
-{
-    int64_t bytes = ckpt_dtype_size(desc->dtype);
-    struct tensor *x = dump.tensor;
-
-    for (int i = 0; i < desc->ndim; i++)
-        bytes *= desc->shape[i];
-    while (x < dump.tensor + dump.tensors && strcmp(x->name, name) != 0)
-        x++;
-    if (x == dump.tensor + TENSORS)
-        return NULL;
-    char *data = realloc(x->data, (size_t)(x->bytes + bytes));
-    if (!data)
-        return NULL;
-    if (x == dump.tensor + dump.tensors) {
-        dump.tensors++;
-        snprintf(x->name, sizeof x->name, "%s", name);
-        x->dtype = desc->dtype;
-        x->ndim = desc->ndim + each_step;
-        memcpy(x->shape + each_step, desc->shape, (size_t)desc->ndim * sizeof *x->shape);
-    }
-    x->shape[0] += each_step;
-    x->data = data;
-    x->bytes += bytes;
-    return data + x->bytes - bytes;
-}
-
-static int add_number(const char *name, float value)
-{
-    struct ckpt_desc scalar = {CKPT_F32, 0, {0}, {0}, 0};
-    float *to = add(name, &scalar, true);
-
-    if (to)
-        *to = value;
-    return to ? 0 : fail(name);
-}
-
-static int add_values(const char *prefix)
-{
-    for (int i = 0; i < ckpt_param_count(dump.context); i++) {
-        struct ckpt_param_info info = CKPT_PARAM_INFO_INIT;
-        ckpt_tensor w = ckpt_param_at(dump.context, i);
-        char name[160];
-        float *to;
-
-        ckpt_param_info(dump.context, w, &info);
-        info.desc.dtype = CKPT_F32;
-        snprintf(name, sizeof name, "%s.%s", prefix, info.name);
-        if (!(to = add(name, &info.desc, false)) ||
-            ckpt_param_get(dump.context, w, CKPT_VALUE, to, info.numel))
-            return fail(name);
-    }
-    return 0;
-}
-
-static int write_all(void)
-{
-    ckpt_file_writer *w;
-    int rc = ckpt_file_create(&w, dump.path);
-
-    if (rc)
-        return fprintf(stderr, "--dump: %s\n", ckpt_error(NULL)), rc;
-    for (const struct tensor *x = dump.tensor; x < dump.tensor + dump.tensors && !rc; x++)
-        rc = ckpt_file_add(w, x->name, x->dtype, x->ndim, x->shape, x->data);
-    if (rc)
-        ckpt_file_abandon(w);
-    rc = rc ? rc : ckpt_file_commit(w);
-    if (rc)
-        fprintf(stderr, "--dump: %s\n", ckpt_error(NULL));
-    return rc;
-}
-
-/* ---- programs that train --------------------------------------------------------------------- */
-
-static bool has_gradient(const struct traced *r, const struct ckpt_param_info *info)
-{
-    return info->trainable && strncmp(info->name, r->trained, strlen(r->trained)) == 0;
-}
-
-/* Records the model; the gradients of the trained parameters become outputs. */
-static ckpt_tensor record_traced(ckpt_tape *t, int64_t batch, void *user)
-{
-    struct traced *r = dump.recording = user;
-    ckpt_tensor loss = r->record(t, batch, r->user);
-
-    for (int i = 0; i < ckpt_param_count(dump.context); i++) {
-        struct ckpt_param_info info = CKPT_PARAM_INFO_INIT;
-        ckpt_tensor w = ckpt_param_at(dump.context, i);
-        char name[160];
-
-        ckpt_param_info(dump.context, w, &info);
-        snprintf(name, sizeof name, "grad.%s", info.name);
-        if (has_gradient(r, &info))
-            ckpt_output_gradient(t, name, w);
-    }
-    dump.recording = NULL;
-    return loss;
-}
-
-static struct traced *traced(const ckpt_program *p)
-{
-    for (int i = 0; i < dump.programs; i++)
-        if (dump.traced[i].program == p)
-            return &dump.traced[i];
-    return NULL;
-}
-
-int zoo_compile(ckpt *c, ckpt_recorder record, void *user, const ckpt_optimizer *optimizer,
-                int64_t batch, ckpt_program **p)
-{
-    return zoo_compile_part(c, record, user, optimizer, "", batch, p);
-}
-
-int zoo_compile_part(ckpt *c, ckpt_recorder record, void *user, const ckpt_optimizer *optimizer,
-                     const char *trained, int64_t batch, ckpt_program **p)
-{
-    struct traced *r = &dump.traced[dump.programs];
-
-    if (!dump.path || dump.programs == PROGRAMS)
-        return ckpt_compile(c, record, user, optimizer, batch, p);
-    r->record = record;
-    r->user = user;
-    r->trained = trained;
-    int rc = ckpt_compile(c, record_traced, r, optimizer, batch, p);
-    if (!rc) {
-        r->program = *p;
-        dump.programs++;
-    }
-    return rc;
-}
-
-void zoo_keep(ckpt_tape *t, const char *name, ckpt_tensor x)
-{
-    struct traced *r = dump.recording;
-    int i = 0;
-
-    if (!r)
-        return;
-    while (i < r->kept && strcmp(r->name[i], name) != 0) /* a name may be recorded twice */
-        i++;
-    if (i == KEPT)
-        return ckpt_tape_fail(t, CKPT_EINVAL, "zoo_keep: more than %d names", KEPT);
-    snprintf(r->name[i], sizeof r->name[i], "%s", name);
-    r->kept += i == r->kept;
-    ckpt_output(t, name, x);
-}
-
-/* Where to write an input or output of a program. */
-static void *add_of(const struct traced *r, const char *kind, const char *name, bool each_step,
-                    int64_t *bytes)
-{
-    struct ckpt_desc desc;
-    char full[200];
-
-    snprintf(full, sizeof full, "%d.%s%s", (int)(r - dump.traced), kind, name);
-    if (ckpt_program_desc(r->program, name, &desc))
-        return NULL;
-    *bytes = ckpt_dtype_size(desc.dtype);
-    for (int i = 0; i < desc.ndim; i++)
-        *bytes *= desc.shape[i];
-    return add(full, &desc, each_step);
-}
-
-int zoo_feed(ckpt_program *p, const char *name, const void *data, int64_t bytes)
-{
-    const struct traced *r = traced(p);
-    int rc = ckpt_feed(p, name, data, bytes);
-    void *to;
-
-    if (!r || rc)
-        return rc;
-    if (!(to = add_of(r, "in.", name, true, &bytes)))
-        return fail(name);
-    memcpy(to, data, (size_t)bytes);
-    return 0;
-}
-
-static int fetch(const struct traced *r, const char *kind, const char *name, bool each_step)
-{
-    int64_t bytes;
-    void *to = add_of(r, kind, name, each_step, &bytes);
-
-    return to ? ckpt_fetch(r->program, name, to, bytes) : fail(name);
-}
-
-static int add_step(struct traced *r, float loss)
-{
-    struct ckpt_program_info program = CKPT_PROGRAM_INFO_INIT;
-    char name[160];
-    int rc;
-
-    ckpt_program_info(r->program, &program);
-    snprintf(name, sizeof name, "%d.loss", (int)(r - dump.traced));
-    rc = add_number(name, loss);
-    snprintf(name, sizeof name, "%d.norm", (int)(r - dump.traced));
-    rc = rc ? rc : add_number(name, (float)program.grad_norm);
-    for (int i = 0; i < r->kept && !rc; i++)
-        rc = fetch(r, "in.", r->name[i], true);
-    for (int i = 0; i < ckpt_param_count(dump.context) && !rc && r->steps == 0; i++) {
-        struct ckpt_param_info info = CKPT_PARAM_INFO_INIT;
-
-        ckpt_param_info(dump.context, ckpt_param_at(dump.context, i), &info);
-        snprintf(name, sizeof name, "grad.%s", info.name);
-        if (has_gradient(r, &info))
-            rc = fetch(r, "", name, false);
-    }
-    r->steps++;
-    return rc;
-}
-
-int zoo_step(ckpt_program *p, float *loss)
-{
-    struct traced *r = traced(p);
-
-    if (r && dump.steps++ == 0 && add_values("first"))
-        return -1;
-    int rc = ckpt_step(p, loss);
-    return rc || !r ? rc : add_step(r, *loss);
-}
-
-int zoo_steps(int steps)
-{
-    return dump.path && steps > DUMP_STEPS ? DUMP_STEPS : steps;
-}
-
-/* ---- the run --------------------------------------------------------------------------------- */
-
-ckpt *zoo_open(struct ckpt_options *opt, int argc, char **argv)
-{
-    static const struct ckpt_option own[] = {{"dump",
-                                              CKPT_OPT_STRING,
-                                              0,
-                                              "FILE",
-                                              "run three steps and write what went in and came out",
-                                              {0, 0}},
-                                             {NULL, CKPT_OPT_FLAG, 0, NULL, NULL, {0, 0}}};
-    const struct ckpt_option *tables[] = {own, ckpt_options_table()};
-
-    *opt = (struct ckpt_options)CKPT_OPTIONS_INIT;
-    if (ckpt_option_table_parse(own, &dump.path, &argc, argv) ||
-        ckpt_options_parse(opt, &argc, argv) || ckpt_options_reject(argc, argv, 2, tables) ||
-        ckpt_open(&dump.context, opt))
+    if ((own && ckpt_option_table_parse(own, values, &argc, argv)) ||
+        ckpt_option_table_parse(shared, &dump_path, &argc, argv) ||
+        ckpt_options_parse(&options, &argc, argv) || ckpt_options_reject(argc, argv, 3, tables) ||
+        ckpt_open(&c, &options)) {
         fprintf(stderr, "%s: %s\n", argv[0], ckpt_error(NULL));
-    return dump.context;
+        exit(2);
+    }
+    dump_open(c, dump_path);
+    return c;
 }
 
-void zoo_print(int step, int steps, float loss)
+ckpt_tensor zoo_output(ckpt_tape *t, const char *name, ckpt_tensor x)
 {
-    if (step % (steps / 5) == 0 || step == steps - 1)
-        printf("step %4d  loss %.9g\n", step + 1, (double)loss);
+    ckpt_output(t, name, x);
+    return x;
 }
 
-int zoo_close(ckpt *c, int failed, bool learned)
+/* ---- a run ----------------------------------------------------------------------------------- */
+
+enum { TRAINED = 2 }; /* programs at the most */
+
+static int compile(ckpt *c, const struct zoo_run *z, const struct zoo_steps *s,
+                   ckpt_program *p[TRAINED], ckpt_program **test)
 {
+    for (int i = 0; i < TRAINED && z->training[i].record; i++) {
+        const struct zoo_training *r = &z->training[i];
+        if (dump_compile(c, r->record, z->model, r->optimizer, r->trained ? r->trained : "",
+                         s->batch, &p[i]))
+            return -1;
+    }
+    *test = p[0];
+    return z->record_test ? ckpt_compile(c, z->record_test, z->model, NULL,
+                                         s->test_batch ? s->test_batch : s->batch, test)
+                          : 0;
+}
+
+/* Draws a batch and feeds the inputs from number `first` on. */
+static int feed(ckpt_program *p, const struct zoo_data *data, int first, int step)
+{
+    const int n = sizeof data->input / sizeof *data->input;
+
+    data->draw((uint64_t)step);
+    for (int i = first; i < n && data->input[i].name; i++) {
+        const struct zoo_input *x = &data->input[i];
+        if (dump_feed(p, x->name, x->data, dump_bytes(p, x->name)))
+            return -1;
+    }
+    return 0;
+}
+
+/* One step of each training program; *loss: their sum. */
+static int step(const struct zoo_run *z, const struct zoo_steps *s, ckpt_program *p[TRAINED], int i,
+                float *loss)
+{
+    struct ckpt_schedule cosine = CKPT_SCHEDULE_INIT;
+    float own;
+
+    cosine.kind = CKPT_SCHEDULE_COSINE;
+    cosine.warmup = s->warmup;
+    cosine.total = s->steps;
+    *loss = 0;
+    for (int k = 0; k < TRAINED && p[k]; k++) {
+        const struct zoo_data *data = z->training[k].data;
+        if ((s->lr > 0 && ckpt_set_lr(p[k], (float)ckpt_schedule(&cosine, s->lr, i))) ||
+            (data && feed(p[k], data, 0, i)) || dump_step(p[k], &own))
+            return -1;
+        *loss += own;
+    }
+    return 0;
+}
+
+static int train(const struct zoo_run *z, const struct zoo_steps *s, ckpt_program *p[TRAINED])
+{
+    int steps = dump_path && s->steps > DUMP_STEPS ? DUMP_STEPS : s->steps;
+    float loss;
+
+    for (int i = 0; i < steps; i++) {
+        if (step(z, s, p, i, &loss))
+            return -1;
+        if (i % (s->steps / 5) == 0 || i == s->steps - 1)
+            printf("step %4d  loss %.9g\n", i + 1, (double)loss);
+    }
+    return 0;
+}
+
+int zoo_run(ckpt *c, const struct zoo_run *z, const struct zoo_steps *steps)
+{
+    ckpt_program *p[TRAINED] = {NULL}, *test;
+    bool learned = true;
+    int failed = compile(c, z, steps, p, &test);
+
+    for (int i = 0; i < TRAINED && p[i] && !failed; i++)
+        ckpt_plan_print(p[i], stdout);
+    if (!failed && !options.plan_only)
+        failed = train(z, steps, p) || z->test(test, &learned);
     if (failed)
         fprintf(stderr, "%s\n", ckpt_error(c));
-    else if (dump.path)
-        failed = add_values("last") || write_all();
+    else if (dump_path)
+        failed = dump_write();
     else if (!learned)
         fprintf(stderr, "not learned\n");
-    for (int i = 0; i < dump.tensors; i++)
-        free(dump.tensor[i].data);
+    dump_close();
     ckpt_close(c);
-    return failed || !(learned || dump.path);
+    return failed || !(learned || dump_path);
+}
+
+/* ---- classifiers ----------------------------------------------------------------------------- */
+
+/* A process has one. */
+static struct {
+    const struct zoo_classifier *z;
+    const struct zoo_steps *steps;
+    int classes;
+} one;
+
+static ckpt_tensor record_loss(ckpt_tape *t, int64_t batch, void *model)
+{
+    ckpt_tensor logits = one.z->forward(t, batch, true, model);
+    struct ckpt_desc d = ckpt_desc_of(t, logits);
+    ckpt_tensor right = ckpt_input(t, one.z->data->input[0].name, CKPT_I32, d.ndim - 1, d.shape);
+
+    one.classes = d.ndim ? (int)d.shape[d.ndim - 1] : 0;
+    return ckpt_cross_entropy(t, logits, right, NULL);
+}
+
+static ckpt_tensor record_answer(ckpt_tape *t, int64_t batch, void *model)
+{
+    ckpt_tensor logits = one.z->forward(t, batch, false, model);
+
+    return zoo_output(t, "answer", ckpt_argmax(t, logits, ckpt_desc_of(t, logits).ndim - 1));
+}
+
+static bool most_are_right(const int64_t *n, int k)
+{
+    int64_t right = 0, all = 0;
+
+    for (int i = 0; i < k * k; i++) {
+        right += i / k == i % k ? n[i] : 0;
+        all += n[i];
+    }
+    printf("learned: %.1f %% of new answers are right\n", 100. * (double)right / (double)all);
+    return (double)right > 0.9 * (double)all;
+}
+
+/* Counts the answers to batches after those of the training. */
+static int count_answers(ckpt_program *p, int32_t *answer, int64_t *n)
+{
+    const int32_t *right = one.z->data->input[0].data;
+    int64_t bytes = dump_bytes(p, "answer");
+    int end = one.steps->steps + one.steps->tests;
+
+    for (int i = one.steps->steps; i < end; i++) {
+        if (feed(p, one.z->data, 1, i) || ckpt_step(p, NULL) ||
+            ckpt_fetch(p, "answer", answer, bytes))
+            return -1;
+        for (int64_t k = 0; k < bytes / (int64_t)sizeof *answer; k++)
+            n[right[k] * one.classes + answer[k]]++;
+    }
+    return 0;
+}
+
+static int test_answers(ckpt_program *p, bool *learned)
+{
+    int64_t *n = calloc((size_t)one.classes * (size_t)one.classes, sizeof *n);
+    int32_t *answer = malloc((size_t)dump_bytes(p, "answer"));
+    int failed = !n || !answer || count_answers(p, answer, n);
+
+    if (!failed)
+        *learned = (one.z->judge ? one.z->judge : most_are_right)(n, one.classes);
+    free(answer);
+    free(n);
+    return failed;
+}
+
+int zoo_classify(ckpt *c, const struct zoo_classifier *z, const struct zoo_steps *steps)
+{
+    struct zoo_run run = {z->model,
+                          {{record_loss, z->optimizer, z->data, NULL}},
+                          record_answer,
+                          z->test ? z->test : test_answers};
+
+    one.z = z;
+    one.steps = steps;
+    return zoo_run(c, &run, steps);
 }

@@ -39,35 +39,41 @@ static void make_separate(struct ckpt_nn_attention *a, const struct nn_maker *m,
     a->v = nn_linear(&v, context, a->kv_heads * a->head, s->qkv_bias);
 }
 
-struct ckpt_nn_attention ckpt_nn_attention(const struct ckpt_nn *nn,
-                                           const struct ckpt_nn_attention_spec *spec,
-                                           const char *name, ...)
+struct ckpt_nn_attention nn_attention(struct nn_maker *m, const struct ckpt_nn_attention_spec *spec)
 {
     struct ckpt_nn_attention_spec s = CKPT_NN_ATTENTION_INIT;
     struct ckpt_nn_attention a = {.heads = 0};
-    va_list ap;
 
-    va_start(ap, name);
-    struct nn_maker m = nn_open(nn, name, ap);
-    va_end(ap);
-    nn_read_spec(&m, "struct ckpt_nn_attention_spec", &s, sizeof s, spec);
+    nn_read_spec(m, "struct ckpt_nn_attention_spec", &s, sizeof s, spec);
     a.heads = s.heads;
     a.kv_heads = s.kv_heads ? s.kv_heads : s.heads;
     a.head = s.head || !s.heads ? s.head : s.width / s.heads;
     if (s.heads < 1 || a.kv_heads < 1 || s.heads % a.kv_heads || a.head < 1)
-        nn_refuse(&m, "heads, key heads and widths do not match");
+        nn_refuse(m, "heads, key heads and widths do not match");
     if (s.qkv_name && (s.halves || (s.context && s.context != s.width)))
-        nn_refuse(&m, "one projection of q, k and v is for self attention and whole heads");
-    struct nn_maker qkv = s.qkv_name ? nn_part(&m, s.qkv_name) : m;
-    struct nn_maker out = nn_part(&m, s.out_name);
+        nn_refuse(m, "one projection of q, k and v is for self attention and whole heads");
+    struct nn_maker qkv = s.qkv_name ? nn_part(m, s.qkv_name) : *m;
+    struct nn_maker out = nn_part(m, s.out_name);
     if (s.out_weight)
         out.nn.weight = s.out_weight;
     if (s.qkv_name)
         a.qkv = nn_linear(&qkv, s.width, (a.heads + 2 * a.kv_heads) * a.head, s.qkv_bias);
     else
-        make_separate(&a, &m, &s, s.context ? s.context : s.width);
+        make_separate(&a, m, &s, s.context ? s.context : s.width);
     a.out = nn_linear(&out, a.heads * a.head, s.width, s.out_bias);
     return a;
+}
+
+struct ckpt_nn_attention ckpt_nn_attention(const struct ckpt_nn *nn,
+                                           const struct ckpt_nn_attention_spec *spec,
+                                           const char *name, ...)
+{
+    va_list ap;
+
+    va_start(ap, name);
+    struct nn_maker m = nn_open(nn, name, ap);
+    va_end(ap);
+    return nn_attention(&m, spec);
 }
 
 /* ---- recording ----------------------------------------------------------------------------- */

@@ -3,19 +3,14 @@
 #include "call.h"
 #include "nn/nn.h"
 
-struct ckpt_nn_mlp ckpt_nn_mlp(const struct ckpt_nn *nn, const struct ckpt_nn_mlp_spec *spec,
-                               const char *name, ...)
+struct ckpt_nn_mlp nn_mlp(struct nn_maker *m, const struct ckpt_nn_mlp_spec *spec)
 {
     struct ckpt_nn_mlp_spec s = CKPT_NN_MLP_INIT;
     struct ckpt_nn_mlp mlp = {.gate = {CKPT_NONE, CKPT_NONE}};
-    va_list ap;
 
-    va_start(ap, name);
-    struct nn_maker m = nn_open(nn, name, ap);
-    va_end(ap);
-    nn_read_spec(&m, "struct ckpt_nn_mlp_spec", &s, sizeof s, spec);
-    struct nn_maker gate = nn_part(&m, s.gate_name), up = nn_part(&m, s.up_name);
-    struct nn_maker down = nn_part(&m, s.down_name);
+    nn_read_spec(m, "struct ckpt_nn_mlp_spec", &s, sizeof s, spec);
+    struct nn_maker gate = nn_part(m, s.gate_name), up = nn_part(m, s.up_name);
+    struct nn_maker down = nn_part(m, s.down_name);
     if (s.down_weight)
         down.nn.weight = s.down_weight;
     mlp.activation = s.activation;
@@ -24,6 +19,17 @@ struct ckpt_nn_mlp ckpt_nn_mlp(const struct ckpt_nn *nn, const struct ckpt_nn_ml
     mlp.up = nn_linear(&up, s.width, s.inner, s.bias);
     mlp.down = nn_linear(&down, s.inner, s.width, s.bias);
     return mlp;
+}
+
+struct ckpt_nn_mlp ckpt_nn_mlp(const struct ckpt_nn *nn, const struct ckpt_nn_mlp_spec *spec,
+                               const char *name, ...)
+{
+    va_list ap;
+
+    va_start(ap, name);
+    struct nn_maker m = nn_open(nn, name, ap);
+    va_end(ap);
+    return nn_mlp(&m, spec);
 }
 
 static ckpt_tensor activate(ckpt_tape *t, enum ckpt_nn_activation kind, ckpt_tensor x)

@@ -139,7 +139,7 @@ ckpt_tensor ckpt_nn_apply_linear(ckpt_tape *t, const struct ckpt_nn_linear *m, c
 
 /* ---- norms --------------------------------------------------------------------------------- */
 
-static struct ckpt_nn_norm make_norm(const struct nn_maker *m, int64_t width, float eps, bool rms)
+struct ckpt_nn_norm nn_norm(const struct nn_maker *m, int64_t width, float eps, bool rms)
 {
     struct nn_maker own = *m; /* the initialization of projections does not apply to norms */
 
@@ -156,7 +156,7 @@ struct ckpt_nn_norm ckpt_nn_layer_norm(const struct ckpt_nn *nn, int64_t width, 
     va_start(ap, name);
     struct nn_maker m = nn_open(nn, name, ap);
     va_end(ap);
-    return make_norm(&m, width, eps, false);
+    return nn_norm(&m, width, eps, false);
 }
 
 struct ckpt_nn_norm ckpt_nn_rms_norm(const struct ckpt_nn *nn, int64_t width, float eps,
@@ -167,7 +167,7 @@ struct ckpt_nn_norm ckpt_nn_rms_norm(const struct ckpt_nn *nn, int64_t width, fl
     va_start(ap, name);
     struct nn_maker m = nn_open(nn, name, ap);
     va_end(ap);
-    return make_norm(&m, width, eps, true);
+    return nn_norm(&m, width, eps, true);
 }
 
 ckpt_tensor ckpt_nn_apply_norm(ckpt_tape *t, const struct ckpt_nn_norm *m, ckpt_tensor x)
@@ -198,7 +198,7 @@ struct ckpt_nn_batch_norm ckpt_nn_batch_norm(const struct ckpt_nn *nn, int64_t w
     va_start(ap, name);
     struct nn_maker m = nn_open(nn, name, ap);
     va_end(ap);
-    struct ckpt_nn_norm affine = make_norm(&m, width, eps, false);
+    struct ckpt_nn_norm affine = nn_norm(&m, width, eps, false);
     return (struct ckpt_nn_batch_norm){affine.weight,
                                        affine.bias,
                                        buffer(&m, "running_mean", width, CKPT_ZEROS),

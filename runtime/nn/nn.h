@@ -38,5 +38,9 @@ ckpt_tensor nn_parameter(const struct nn_maker *m, const char *part, int ndim, c
 ckpt_tensor nn_no_module(ckpt_tape *t, const char *call);
 
 struct ckpt_nn_linear nn_linear(const struct nn_maker *m, int64_t in, int64_t out, bool bias);
+struct ckpt_nn_norm nn_norm(const struct nn_maker *m, int64_t width, float eps, bool rms);
+struct ckpt_nn_attention nn_attention(struct nn_maker *m,
+                                      const struct ckpt_nn_attention_spec *spec);
+struct ckpt_nn_mlp nn_mlp(struct nn_maker *m, const struct ckpt_nn_mlp_spec *spec);
 
 #endif

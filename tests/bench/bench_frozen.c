@@ -11,22 +11,15 @@
 #include <string.h>
 #include <unistd.h>
 #include "ckpt_files.h"
-#include "ckpt_nn.h"
 #include "ckpt_tools.h"
 
 enum { BYTES = 256, WIDTH = 64, HEADS = 4, LAYERS = 2, LENGTH = 64, BATCH = 8, SEEDS = 3 };
 
 #define BASE_FILE "bench_frozen.base"
 
-struct block {
-    struct ckpt_nn_norm norm1, norm2;
-    struct ckpt_nn_attention attention;
-    struct ckpt_nn_mlp mlp;
-};
-
 struct gpt {
     struct ckpt_nn_embedding bytes, places;
-    struct block block[LAYERS];
+    struct ckpt_nn_transformer_layer block[LAYERS];
     struct ckpt_nn_norm norm;
 };
 
@@ -37,6 +30,7 @@ struct text {
 
 static void create(struct gpt *m, ckpt *c)
 {
+    struct ckpt_nn_transformer_layer_spec layer = CKPT_NN_TRANSFORMER_LAYER_INIT;
     struct ckpt_nn_attention_spec attention = CKPT_NN_ATTENTION_INIT;
     struct ckpt_nn_mlp_spec mlp = CKPT_NN_MLP_INIT;
     struct ckpt_nn nn = CKPT_NN_INIT;
@@ -49,15 +43,12 @@ static void create(struct gpt *m, ckpt *c)
     attention.width = mlp.width = WIDTH;
     attention.heads = HEADS;
     mlp.inner = 4 * WIDTH;
+    layer.attention = &attention;
+    layer.mlp = &mlp;
     m->bytes = ckpt_nn_embedding(&nn, BYTES, WIDTH, "bytes");
     m->places = ckpt_nn_embedding(&nn, LENGTH, WIDTH, "places");
-    for (int i = 0; i < LAYERS; i++) {
-        struct block *b = &m->block[i];
-        b->norm1 = ckpt_nn_layer_norm(&nn, WIDTH, 1e-5f, "block.%d.norm1", i);
-        b->attention = ckpt_nn_attention(&nn, &attention, "block.%d.attention", i);
-        b->norm2 = ckpt_nn_layer_norm(&nn, WIDTH, 1e-5f, "block.%d.norm2", i);
-        b->mlp = ckpt_nn_mlp(&nn, &mlp, "block.%d.mlp", i);
-    }
+    for (int i = 0; i < LAYERS; i++)
+        m->block[i] = ckpt_nn_transformer_layer(&nn, &layer, "block.%d", i);
     m->norm = ckpt_nn_layer_norm(&nn, WIDTH, 1e-5f, "norm");
 }
 
@@ -70,12 +61,8 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
     ckpt_tensor x = ckpt_add(t, ckpt_nn_apply_embedding(t, &m->bytes, bytes), m->places.weight);
 
     causal.causal = true;
-    for (int i = 0; i < LAYERS; i++) {
-        const struct block *b = &m->block[i];
-        ckpt_tensor u = ckpt_nn_apply_norm(t, &b->norm1, x);
-        x = ckpt_nn_apply_attention_add(t, &b->attention, u, CKPT_NONE, CKPT_NONE, &causal, x);
-        x = ckpt_nn_apply_mlp_add(t, &b->mlp, ckpt_nn_apply_norm(t, &b->norm2, x), x);
-    }
+    for (int i = 0; i < LAYERS; i++)
+        x = ckpt_nn_apply_transformer_layer(t, &m->block[i], x, CKPT_NONE, CKPT_NONE, &causal);
     x = ckpt_linear(t, ckpt_nn_apply_norm(t, &m->norm, x), m->bytes.weight, CKPT_NONE);
     return ckpt_cross_entropy(t, x, next, NULL);
 }

@@ -290,6 +290,97 @@ static void test_joint(void **state)
     ckpt_close(c);
 }
 
+/* A decoder's layer, with RMS norms, gives what its parts give when applied one by one;
+ * so does an encoder's, with layer norms. */
+static ckpt_tensor record_layer(ckpt_tape *t, int64_t batch, void *user)
+{
+    const struct ckpt_nn_transformer_layer *m = user;
+    struct ckpt_attention_spec causal = CKPT_ATTENTION_INIT;
+    ckpt_tensor x = ckpt_input(t, "x", CKPT_F32, 3, (int64_t[]){batch, PLACES, EMBED});
+    ckpt_tensor context = ckpt_input(t, "context", CKPT_F32, 3, (int64_t[]){batch, 3, 5}), u;
+    ckpt_tensor none = CKPT_NONE;
+
+    causal.causal = true;
+    context = m->cross.out.weight.id ? context : none;
+    ckpt_output(t, "whole", ckpt_nn_apply_transformer_layer(t, m, x, context, none, &causal));
+    u = ckpt_nn_apply_norm(t, &m->norm1, x);
+    x = ckpt_add(t, x, ckpt_nn_apply_attention(t, &m->attention, u, none, none, &causal));
+    if (context.id) {
+        u = ckpt_nn_apply_norm(t, &m->cross_norm, x);
+        x = ckpt_add(t, x, ckpt_nn_apply_attention(t, &m->cross, u, context, none, NULL));
+    }
+    u = ckpt_nn_apply_norm(t, &m->norm2, x);
+    x = ckpt_add(t, x, ckpt_nn_apply_mlp(t, &m->mlp, u));
+    ckpt_output(t, "parts", x);
+    return x;
+}
+
+/* Values that differ in all parameters, norms included. */
+static void set_all(ckpt *c)
+{
+    float x[EMBED * EMBED + EMBED];
+
+    for (int i = 0; i < ckpt_param_count(c); i++) {
+        struct ckpt_param_info info = CKPT_PARAM_INFO_INIT;
+        ckpt_tensor w = ckpt_param_at(c, i);
+        assert_int_equal(ckpt_param_info(c, w, &info), 0);
+        assert_true(info.numel <= (int64_t)(sizeof x / sizeof *x));
+        ckpt_fill_normal(2, (uint64_t)i, 1, x, info.numel);
+        assert_int_equal(ckpt_param_set(c, w, CKPT_VALUE, x, info.numel), 0);
+    }
+}
+
+static void check_layer(ckpt *c, struct ckpt_nn_transformer_layer *m)
+{
+    float x[PLACES][EMBED], context[3][5], whole[PLACES][EMBED], parts[PLACES][EMBED];
+    ckpt_program *p;
+
+    ckpt_fill_normal(1, 0, 1, &x[0][0], PLACES * EMBED);
+    ckpt_fill_normal(1, 0, 2, &context[0][0], 3 * 5);
+    assert_int_equal(ckpt_compile(c, record_layer, m, NULL, 1, &p), 0);
+    assert_int_equal(ckpt_feed(p, "x", x, sizeof x), 0);
+    assert_int_equal(ckpt_feed(p, "context", context, sizeof context), 0);
+    assert_int_equal(ckpt_step(p, NULL), 0);
+    assert_int_equal(ckpt_fetch(p, "whole", whole, sizeof whole), 0);
+    assert_int_equal(ckpt_fetch(p, "parts", parts, sizeof parts), 0);
+    for (int i = 0; i < PLACES * EMBED; i++)
+        assert_true(fabsf((&whole[0][0])[i] - (&parts[0][0])[i]) < 1e-4f);
+}
+
+static void test_transformer_layer(void **state)
+{
+    struct ckpt_nn_transformer_layer_spec spec = CKPT_NN_TRANSFORMER_LAYER_INIT;
+    struct ckpt_nn_attention_spec self = CKPT_NN_ATTENTION_INIT, cross = CKPT_NN_ATTENTION_INIT;
+    struct ckpt_nn_mlp_spec mlp = CKPT_NN_MLP_INIT;
+    ckpt *c = open_context();
+    struct ckpt_nn nn = modules_of(c);
+
+    (void)state;
+    self.width = cross.width = mlp.width = EMBED;
+    self.heads = cross.heads = 2;
+    cross.context = 5;
+    mlp.inner = 7;
+    spec.attention = &self;
+    spec.mlp = &mlp;
+    struct ckpt_nn_transformer_layer encoder = ckpt_nn_transformer_layer(&nn, &spec, "e.%d", 1);
+    spec.cross = &cross;
+    spec.rms = true;
+    spec.norm2_name = "last";
+    struct ckpt_nn_transformer_layer decoder = ckpt_nn_transformer_layer(&nn, &spec, "d");
+    assert_true(check(c, "e.1.norm1.bias", 1, (int64_t[]){EMBED}) == 0);
+    assert_true(check(c, "e.1.norm2.weight", 1, (int64_t[]){EMBED}) == 1);
+    check(c, "e.1.mlp.up_proj.weight", 2, (int64_t[]){7, EMBED});
+    check(c, "d.attention.k_proj.weight", 2, (int64_t[]){EMBED, EMBED});
+    check(c, "d.cross.k_proj.weight", 2, (int64_t[]){EMBED, 5});
+    check(c, "d.cross_norm.weight", 1, (int64_t[]){EMBED});
+    check(c, "d.last.weight", 1, (int64_t[]){EMBED});
+    assert_int_equal(ckpt_param_count(c), 16 + 23);
+    set_all(c);
+    check_layer(c, &encoder);
+    check_layer(c, &decoder);
+    ckpt_close(c);
+}
+
 /* ---- what is refused ----------------------------------------------------------------------- */
 
 static ckpt_tensor record_nothing(ckpt_tape *t, int64_t batch, void *user)
@@ -322,7 +413,7 @@ static void test_parameters_refused(void **state)
         {"w", CKPT_NORMAL(NAN), "its first values would not be finite"},
         {"w", CKPT_UNIFORM(INFINITY), "its first values would not be finite"},
         {"w", ckpt_init_of((enum ckpt_init_kind)44, 1.f), "there are no such first values"},
-        {"w", ckpt_init_of((enum ckpt_init_kind)-1, 1.f), "there are no such first values"},
+        {"w", ckpt_init_of((enum ckpt_init_kind) - 1, 1.f), "there are no such first values"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
@@ -371,11 +462,39 @@ static void test_refused(void **state)
     nn.context = c = open_context();
     ckpt_nn_conv(&nn, 2, 2, 4, (int64_t[]){1, 1, 1, 1}, NULL, false, "m");
     check_refused(c, CKPT_EINVAL, "one to three");
+    struct ckpt_nn_transformer_layer_spec layer = CKPT_NN_TRANSFORMER_LAYER_INIT;
+    nn.context = c = open_context();
+    ckpt_nn_transformer_layer(&nn, &layer, "m");
+    check_refused(c, CKPT_EINVAL, "NULL for its struct ckpt_nn_attention_spec");
     struct ckpt_conv_spec four = CKPT_CONV_INIT;
     four.groups = 4;
     nn.context = c = open_context();
     ckpt_nn_conv(&nn, 8, 6, 1, (int64_t[]){1}, &four, false, "m");
     check_refused(c, CKPT_EINVAL, "groups of a convolution divide");
+}
+
+static ckpt_tensor record_wrong_context(ckpt_tape *t, int64_t batch, void *user)
+{
+    const struct ckpt_nn_transformer_layer *m = user;
+    ckpt_tensor x = ckpt_input(t, "x", CKPT_F32, 2, (int64_t[]){batch, 4}), none = CKPT_NONE;
+
+    return ckpt_nn_apply_transformer_layer(t, m, x, m->cross.out.weight.id ? none : x, none, NULL);
+}
+
+/* A layer has a context if, and only if, it has cross attention. */
+static void test_context_refused(void **state)
+{
+    struct ckpt_nn_transformer_layer m = {.norm1.eps = 0};
+    ckpt *c = open_context();
+    ckpt_program *p;
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        m.cross.out.weight.id = i;
+        assert_int_equal(ckpt_compile(c, record_wrong_context, &m, NULL, 2, &p), CKPT_EINVAL);
+        assert_non_null(strstr(ckpt_error(c), i ? "needs a context" : "has no context"));
+    }
+    ckpt_close(c);
 }
 
 /* Applies the i-th module, which is NULL. */
@@ -405,6 +524,8 @@ static ckpt_tensor record_null(ckpt_tape *t, int64_t batch, void *user)
         return ckpt_nn_apply_mlp_add(t, NULL, x, x);
     case 9:
         return ckpt_nn_apply_conv_transpose(t, NULL, x, NULL);
+    case 10:
+        return ckpt_nn_apply_transformer_layer(t, NULL, x, none, none, NULL);
     default:
         return ckpt_nn_apply_conv(t, NULL, x, NULL);
     }
@@ -417,7 +538,7 @@ static void test_null(void **state)
     ckpt_program *p;
 
     (void)state;
-    for (int i = 0; i < 11; i++) {
+    for (int i = 0; i < 12; i++) {
         assert_int_equal(ckpt_compile(c, record_null, &i, NULL, 2, &p), CKPT_EINVAL);
         assert_non_null(strstr(ckpt_error(c), "NULL for its module"));
     }
@@ -429,6 +550,7 @@ static void test_null(void **state)
         assert_int_equal(ckpt_nn_embedding(nn, 2, 2, "m").weight.id, 0);
         assert_int_equal(ckpt_nn_attention(nn, NULL, "m").out.weight.id, 0);
         assert_int_equal(ckpt_nn_mlp(nn, NULL, "m").up.weight.id, 0);
+        assert_int_equal(ckpt_nn_transformer_layer(nn, NULL, "m").norm1.weight.id, 0);
         assert_int_equal(ckpt_nn_conv(nn, 2, 2, 2, NULL, NULL, true, "m").weight.id, 0);
     }
     ckpt_close(c);
@@ -437,10 +559,16 @@ static void test_null(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_parameters), cmocka_unit_test(test_convs),
-        cmocka_unit_test(test_gated),      cmocka_unit_test(test_attention),
-        cmocka_unit_test(test_joint),      cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_null),       cmocka_unit_test(test_parameters_refused),
+        cmocka_unit_test(test_parameters),
+        cmocka_unit_test(test_convs),
+        cmocka_unit_test(test_gated),
+        cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_joint),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_null),
+        cmocka_unit_test(test_parameters_refused),
+        cmocka_unit_test(test_transformer_layer),
+        cmocka_unit_test(test_context_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

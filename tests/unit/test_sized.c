@@ -215,6 +215,15 @@ static int give_mlp(const void *s)
     return made();
 }
 
+static const struct ckpt_nn_transformer_layer_spec layer = {
+    sizeof layer, &heads, NULL, &mlp, 0.f, false, "a", "b", "c", "d", "e", "f"};
+
+static int give_layer(const void *s)
+{
+    ckpt_nn_transformer_layer(&nn, s, "layer%d", modules++);
+    return made();
+}
+
 static const struct ckpt_options options = CKPT_OPTIONS_INIT;
 static const struct ckpt_gradcheck gradcheck = CKPT_GRADCHECK_INIT;
 static const struct ckpt_adamw adamw = CKPT_ADAMW_INIT;
@@ -253,6 +262,8 @@ static const struct given {
     {"ckpt_nn_attention_spec", &heads, sizeof heads,
      offsetof(struct ckpt_nn_attention_spec, kv_heads), give_nn_attention},
     {"ckpt_nn_mlp_spec", &mlp, sizeof mlp, offsetof(struct ckpt_nn_mlp_spec, activation), give_mlp},
+    {"ckpt_nn_transformer_layer_spec", &layer, sizeof layer,
+     offsetof(struct ckpt_nn_transformer_layer_spec, eps), give_layer},
     {"ckpt_attention_spec", &attention, sizeof attention, sizeof(size_t), give_attention},
     {"ckpt_cross_entropy_spec", &cross_entropy, sizeof cross_entropy, sizeof(size_t),
      give_cross_entropy},
@@ -434,6 +445,7 @@ static const struct frozen {
     {"ckpt_nn_embedding", sizeof(struct ckpt_nn_embedding), 8},
     {"ckpt_nn_attention", sizeof(struct ckpt_nn_attention), 104},
     {"ckpt_nn_mlp", sizeof(struct ckpt_nn_mlp), 52},
+    {"ckpt_nn_transformer_layer", sizeof(struct ckpt_nn_transformer_layer), 336},
 };
 
 /* Created by the library, read through a pointer by rules and kernels. */
