@@ -35,12 +35,30 @@ struct map_source {
 void cpu_map_sources(const struct ckpt_view *y, int n_in, const struct map_source *x, map_fn fn,
                      const void *ctx);
 
+/* A sum of each row: `scale` times the sum of fn(x...). */
+struct map_sum {
+    map_fn fn;
+    const void *ctx;
+    float scale;
+};
+
+#define MAP_SUMS 8
+
 /*
- * y = scale times the sum over the last `reduced` axes of fn(x...), which is evaluated over the
- * shape `domain`; y is dense fp32.  Sums are fp64, in an order that depends on the shapes alone.
+ * y = fn(x..., sums...) over the rows of `domain`, which are its last `reduced` axes.  Every sum of
+ * a row, at most MAP_SUMS, is computed from x and the sums before it.  If y has size 1 on the axes
+ * of a row (per_row), it is dense and fn is evaluated at the first element of the row.  Sums are
+ * fp64 in the order of cpu_sum(), rounded to fp32.
  */
-void cpu_map_sum(const struct ckpt_view *y, const struct ckpt_desc *domain, int reduced,
-                 float scale, int n_in, const struct map_source *x, map_fn fn, const void *ctx);
+struct map_rows {
+    const struct ckpt_desc *domain;
+    int reduced;
+    bool per_row;
+    int n_sums;
+    struct map_sum sum[MAP_SUMS];
+};
+void cpu_map_rows(const struct ckpt_view *y, const struct map_rows *rows, int n_in,
+                  const struct map_source *x, map_fn fn, const void *ctx);
 
 /* Whether the work is large enough for several threads. */
 static inline bool loops_parallel(int64_t elements)

@@ -181,22 +181,23 @@ static __device__ __forceinline__ void expr_leave_largest(unsigned most, unsigne
     }
 }
 
-/* Sets y to scale times the sum over the threads of a block of whole warps, in a fixed order. */
-static __device__ __forceinline__ void expr_sum_block(float sum, float scale, float *y)
+/* Returns scale times the sum over the threads of a block of whole warps, in a fixed order. */
+static __device__ __forceinline__ float expr_sum_block(float sum, float scale)
 {
     __shared__ float part[8];
 #pragma unroll
     for (int step = 16; step > 0; step /= 2)
         sum = __fadd_rn(sum, __shfl_xor_sync(0xffffffffu, sum, step));
+    if (blockDim.x == 32)
+        return __fmul_rn(scale, sum);
+    __syncthreads(); /* the sum before has been read */
     if (threadIdx.x % 32 == 0)
         part[threadIdx.x / 32] = sum;
     __syncthreads();
-    if (threadIdx.x == 0) {
-        float total = part[0];
-        for (unsigned k = 1; k < blockDim.x / 32; k++)
-            total = __fadd_rn(total, part[k]);
-        *y = __fmul_rn(scale, total);
-    }
+    float total = part[0];
+    for (unsigned k = 1; k < blockDim.x / 32; k++)
+        total = __fadd_rn(total, part[k]);
+    return __fmul_rn(scale, total);
 }
 
 /* The values of a leaf; step: the difference between consecutive elements. */

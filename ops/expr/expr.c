@@ -26,7 +26,7 @@ static const struct {
     int arguments, flops;
 } codes[] = {
 #define X(code, function, arguments, flops) {#function, arguments, flops},
-    EXPR_LEAVES(X) EXPR_FUNCTIONS(X)
+    EXPR_LEAVES(X) EXPR_REDUCTIONS(X) EXPR_FUNCTIONS(X)
 #undef X
 };
 
@@ -64,18 +64,38 @@ bool expr_has_place(const struct expr *e)
 struct ckpt_desc expr_walk(const struct expr *e, const struct ckpt_desc *out)
 {
     struct ckpt_desc d = *out;
-    for (int i = 0; i < e->ndim && e->reduced; i++)
+    for (int i = 0; i < e->ndim && e->per_row; i++)
         d.shape[i] = e->shape[i];
-    if (e->reduced)
+    if (e->per_row)
         desc_dense(&d);
     return d;
+}
+
+int expr_count_sums(const struct expr *e)
+{
+    int n = 0;
+    for (int i = 0; i < e->n_nodes; i++)
+        n += e->node[i].code == EXPR_SUM;
+    return n;
+}
+
+int expr_levels(const struct expr *e, uint8_t *level)
+{
+    for (int i = 0; i < e->n_nodes; i++) {
+        const struct expr_node *n = &e->node[i];
+        level[i] = 0;
+        for (int k = 0; k < expr_arguments(n->code); k++)
+            level[i] = level[n->arg[k]] > level[i] ? level[n->arg[k]] : level[i];
+        level[i] = (uint8_t)(level[i] + (n->code == EXPR_SUM));
+    }
+    return level[e->n_nodes - 1];
 }
 
 uint64_t expr_hash(const struct expr *e)
 {
     uint64_t h = hash_mix(hash_text("expr"), e->n_nodes);
     if (e->reduced)
-        h = hash_mix(hash_mix(h, e->reduced), float_bits(e->scale));
+        h = hash_mix(hash_mix(h, e->reduced), e->per_row);
     if (e->largest)
         h = hash_mix(h, 'l');
     if (e->second)
@@ -353,7 +373,7 @@ static int shape_expr(struct ckpt_call *call)
     for (int i = 0; i < d.ndim && e->ndim >= 0; i++)
         if (d.ndim != e->ndim || d.shape[i] != e->shape[i])
             return ckpt_call_fail(call, "the operands do not broadcast to the shape of the result");
-    for (int i = d.ndim - e->reduced; i < d.ndim && e->reduced; i++)
+    for (int i = d.ndim - e->reduced; i < d.ndim && e->per_row; i++)
         d.shape[i] = 1;
     d.dtype = e->dtype == EXPR_PROMOTE ? promoted(call) : (enum ckpt_dtype)e->dtype;
     desc_dense(&d);
