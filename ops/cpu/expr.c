@@ -11,7 +11,7 @@
 
 #define BLOCK 512
 
-_Static_assert(EXPR_SUMS == MAP_SUMS, "sums of a row");
+_Static_assert(EXPR_ROW_NODES == MAP_REDUCTIONS, "values of a row");
 
 /* A node on registers; registers below n_in are operands, read in place. */
 struct step {
@@ -22,7 +22,7 @@ struct step {
 
 struct machine {
     const struct expr *e;
-    int n_in; /* operands, leaf nodes with a position, sums */
+    int n_in; /* operands, leaf nodes with a position, values of rows */
     struct step step[EXPR_LIMIT];
     int n_steps;
     int n_registers; /* besides the operands */
@@ -41,7 +41,7 @@ static const map_fn functions[EXPR_CODES] = {
 };
 
 /* Finds the last reader of each value, after which its register is free; -1: `result` does not need
- * it.  A sum is known, so that it needs nothing. */
+ * it.  The value of a row is known, so that it needs nothing. */
 static void find_last_reads(const struct expr *e, int result, int *last)
 {
     for (int i = 0; i < result; i++)
@@ -50,7 +50,7 @@ static void find_last_reads(const struct expr *e, int result, int *last)
     for (int i = result; i >= 0; i--)
         for (int k = 0; k < expr_arguments(e->node[i].code); k++) {
             int *of = &last[e->node[i].arg[k]];
-            if (last[i] >= 0 && e->node[i].code != EXPR_SUM && *of < 0)
+            if (last[i] >= 0 && !expr_is_row_node(&e->node[i]) && *of < 0)
                 *of = i;
         }
 }
@@ -77,20 +77,20 @@ static void allocate_constants(struct machine *m, bool *busy)
         }
 }
 
-/* Turns the nodes that `result` needs into steps.  Leaf nodes with a position, then sums, count as
- * operands, in order. */
+/* Turns the nodes that `result` needs into steps.  Leaf nodes with a position, then values of rows,
+ * count as operands, in order. */
 static void assemble(struct machine *m, int result)
 {
     const struct expr *e = m->e;
     int at[EXPR_LIMIT], last[EXPR_LIMIT], leaf = e->n_in, constant = m->n_in;
-    int sum = m->n_in - expr_count_sums(e);
+    int value = m->n_in - expr_row_nodes(e).n;
     bool busy[EXPR_LIMIT + LOOPS_OPERANDS] = {false};
     find_last_reads(e, result, last);
     allocate_constants(m, busy);
     for (int i = 0; i <= result; i++) {
         const struct expr_node *n = &e->node[i];
-        if (n->code == EXPR_SUM) {
-            at[i] = sum++;
+        if (expr_is_row_node(n)) {
+            at[i] = value++;
         } else if (n->code == EXPR_INPUT) {
             at[i] = n->arg[0];
         } else if (n->code == EXPR_CONSTANT) {
@@ -162,30 +162,25 @@ static struct map_source leaf_source(const struct ckpt_kernel_args *a, const str
     return s;
 }
 
-/* The same program for each sum, up to its argument, and for the result.  m: without steps and
- * sums. */
+/* The same program for each value of a row, up to its argument, and for the result.  m: without
+ * steps and values. */
 static void run_rows(const struct machine *m, const struct map_source *source, int result,
                      const struct ckpt_view *out)
 {
     const struct expr *e = m->e;
     const struct ckpt_desc domain = expr_walk(e, &out->desc);
-    struct map_rows rows = {.domain = &domain, .reduced = e->reduced, .per_row = e->per_row};
-    struct machine part[EXPR_SUMS + 1];
-    const int sums = expr_count_sums(e);
-    for (int i = 0; i < e->n_nodes; i++) {
-        const struct expr_node *n = &e->node[i];
-        if (n->code != EXPR_SUM)
-            continue;
-        struct machine *p = &part[rows.n_sums];
-        *p = *m;
-        p->n_in += sums;
-        assemble(p, n->arg[0]);
-        rows.sum[rows.n_sums++] = (struct map_sum){run_tile, p, n->p};
+    const struct expr_row_nodes r = expr_row_nodes(e);
+    struct map_rows rows = {&domain, e->reduced, e->per_row, r.n, {{0}}};
+    struct machine part[EXPR_ROW_NODES + 1];
+    for (int k = 0; k <= r.n; k++) {
+        const struct expr_node *n = k < r.n ? &e->node[r.at[k].node] : NULL;
+        part[k] = *m;
+        part[k].n_in += r.n;
+        assemble(&part[k], n ? n->arg[0] : result);
+        if (n)
+            rows.value[k] = (struct map_reduction){run_tile, &part[k], n->p, n->code == EXPR_MAX};
     }
-    part[sums] = *m;
-    part[sums].n_in += sums;
-    assemble(&part[sums], result);
-    cpu_map_rows(out, &rows, m->n_in, source, run_tile, &part[sums]);
+    cpu_map_rows(out, &rows, m->n_in, source, run_tile, &part[r.n]);
 }
 
 /* Runs the program up to node `result`, which is written to *out. */

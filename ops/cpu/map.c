@@ -196,7 +196,7 @@ void cpu_map_sources(const struct ckpt_view *y, int n_in, const struct map_sourc
     }
 }
 
-/* ---- with sums of rows ----------------------------------------------------------------------- */
+/* ---- with values of rows --------------------------------------------------------------------- */
 
 /* Initialises loops over axes [from, to) of operands that broadcast to `domain`. */
 static void init_axes(struct loops *l, const struct ckpt_desc *domain, int from, int to, int n_in,
@@ -225,11 +225,11 @@ struct row_map {
     const struct map_source *x;
 };
 
-enum { ROW_BUFFERS = LOOPS_OPERANDS + MAP_SUMS };
+enum { ROW_BUFFERS = LOOPS_OPERANDS + MAP_REDUCTIONS };
 
-/* Applies fn to n elements along the last axis of a row, from these offsets on.  sum: of the row;
+/* Applies fn to n elements along the last axis of a row, from these offsets on.  value: of the row;
  * those not yet known are never used. */
-static void map_segment(const struct row_map *s, const int64_t *at, int64_t n, const float *sum,
+static void map_segment(const struct row_map *s, const int64_t *at, int64_t n, const float *value,
                         map_fn fn, const void *ctx, float *y)
 {
     _Alignas(64) float buffer[ROW_BUFFERS][TILE];
@@ -247,63 +247,84 @@ static void map_segment(const struct row_map *s, const int64_t *at, int64_t n, c
                          .col_stride = s->reduced.stride[k + 1][last]};
         x[k] = tile_load(&t, buffer[k]);
     }
-    for (int k = 0; k < s->rows->n_sums; k++) {
+    for (int k = 0; k < s->rows->n_values; k++) {
         x[s->n_in + k] = buffer[s->n_in + k];
         for (int64_t i = 0; i < n; i++)
-            buffer[s->n_in + k][i] = sum[k];
+            buffer[s->n_in + k][i] = value[k];
     }
     fn(y, x, n, ctx);
 }
 
-/* Applies fn to a row and adds up the results; if `store`, writes them instead. */
-static double map_row(const struct row_map *s, int64_t row, const float *sum, map_fn fn,
-                      const void *ctx, bool store)
+/* The running sums and the largest element of a row. */
+struct row_value {
+    double lane[16], sum;
+    float largest;
+};
+
+static void add_values(struct row_value *v, const float *x, int64_t n, bool max)
+{
+    for (int64_t i = 0; i < n && !max; i++)
+        v->lane[i % 16] += (double)x[i];
+    for (int64_t i = 0; i < n && max; i++)
+        if (x[i] > v->largest || (x[i] != x[i] && v->largest == v->largest))
+            v->largest = x[i];
+}
+
+static void fold_lanes(struct row_value *v)
+{
+    for (int half = 8; half > 0; half /= 2)
+        for (int k = 0; k < half; k++)
+            v->lane[k] += v->lane[k + half];
+    v->sum += v->lane[0];
+    memset(v->lane, 0, sizeof v->lane);
+}
+
+/* Applies fn to a row, in segments, and writes the results, or reduces them to *v. */
+static void map_row(const struct row_map *s, int64_t row, const float *value, map_fn fn,
+                    const void *ctx, struct row_value *v, bool max)
 {
     _Alignas(64) float result[TILE];
     int64_t base[LOOPS_OPERANDS], at[LOOPS_OPERANDS];
     int last = s->reduced.ndim - 1;
     int64_t width = s->reduced.shape[last], outer = loops_count(&s->reduced, last);
     enum ckpt_dtype dtype = s->y->desc.dtype;
-    double total = 0;
     loops_seek(&s->kept, s->kept.ndim, row, base);
     for (int64_t i = 0; i < outer; i++) {
-        double lane[16] = {0};
         for (int64_t col = 0, n; col < width; col += n) {
             n = min_i64(TILE, width - col);
             loops_seek(&s->reduced, last, i, at);
             for (int k = 0; k <= s->n_in; k++)
                 at[k] += base[k] + col * s->reduced.stride[k][last];
-            map_segment(s, at, n, sum, fn, ctx, result);
-            if (store)
+            map_segment(s, at, n, value, fn, ctx, result);
+            if (v)
+                add_values(v, result, n, max);
+            else
                 store_row((char *)s->y->data + at[0] * ckpt_dtype_size(dtype), result, dtype,
                           s->reduced.stride[0][last], n);
-            for (int64_t m = 0; m < n && !store; m++)
-                lane[m % 16] += (double)result[m];
         }
-        for (int half = 8; half > 0; half /= 2)
-            for (int k = 0; k < half; k++)
-                lane[k] += lane[k + half];
-        total += lane[0];
+        if (v)
+            fold_lanes(v);
     }
-    return total;
 }
 
-/* The sums of a row in order, then its results. */
+/* The values of a row in order, then its results. */
 static void run_row(const struct row_map *s, int64_t row, map_fn fn, const void *ctx)
 {
-    float sum[MAP_SUMS] = {0}, result;
-    for (int k = 0; k < s->rows->n_sums; k++) {
-        const struct map_sum *one = &s->rows->sum[k];
-        sum[k] = (float)((double)one->scale * map_row(s, row, sum, one->fn, one->ctx, false));
+    float value[MAP_REDUCTIONS] = {0}, result;
+    for (int k = 0; k < s->rows->n_values; k++) {
+        const struct map_reduction *r = &s->rows->value[k];
+        struct row_value v = {.largest = -INFINITY};
+        map_row(s, row, value, r->fn, r->ctx, &v, r->max);
+        value[k] = r->max ? v.largest : (float)((double)r->scale * v.sum);
     }
     if (!s->rows->per_row) {
-        map_row(s, row, sum, fn, ctx, true);
+        map_row(s, row, value, fn, ctx, NULL, false);
         return;
     }
     int64_t base[LOOPS_OPERANDS];
     enum ckpt_dtype dtype = s->y->desc.dtype;
     loops_seek(&s->kept, s->kept.ndim, row, base);
-    map_segment(s, base, 1, sum, fn, ctx, &result);
+    map_segment(s, base, 1, value, fn, ctx, &result);
     store_one((char *)s->y->data + row * ckpt_dtype_size(dtype), dtype, result);
 }
 

@@ -35,27 +35,28 @@ struct map_source {
 void cpu_map_sources(const struct ckpt_view *y, int n_in, const struct map_source *x, map_fn fn,
                      const void *ctx);
 
-/* A sum of each row: `scale` times the sum of fn(x...). */
-struct map_sum {
+/* A value of each row: `scale` times the sum, or the largest, of fn(x...). */
+struct map_reduction {
     map_fn fn;
     const void *ctx;
     float scale;
+    bool max;
 };
 
-#define MAP_SUMS 8
+#define MAP_REDUCTIONS 8
 
 /*
- * y = fn(x..., sums...) over the rows of `domain`, which are its last `reduced` axes.  Every sum of
- * a row, at most MAP_SUMS, is computed from x and the sums before it.  If y has size 1 on the axes
- * of a row (per_row), it is dense and fn is evaluated at the first element of the row.  Sums are
- * fp64 in the order of cpu_sum(), rounded to fp32.
+ * y = fn(x..., values...) over the rows of `domain`, which are its last `reduced` axes.  Each value
+ * of a row, at most MAP_REDUCTIONS, is computed from x and the values before it.  If y has size 1
+ * on the axes of a row (per_row), it is dense and fn is evaluated at the first element of the row.
+ * Sums are fp64 in the order of cpu_sum(), extremes those of cpu_amax(), both rounded to fp32.
  */
 struct map_rows {
     const struct ckpt_desc *domain;
     int reduced;
     bool per_row;
-    int n_sums;
-    struct map_sum sum[MAP_SUMS];
+    int n_values;
+    struct map_reduction value[MAP_REDUCTIONS];
 };
 void cpu_map_rows(const struct ckpt_view *y, const struct map_rows *rows, int n_in,
                   const struct map_source *x, map_fn fn, const void *ctx);

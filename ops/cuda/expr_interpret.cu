@@ -57,15 +57,20 @@ __device__ float apply(const struct expr_node &n, float x, float y, float z)
 #undef X
 }
 
+__device__ bool is_row_node(const struct expr_node &n)
+{
+    return n.code == EXPR_SUM || n.code == EXPR_MAX;
+}
+
 __device__ long long place_of(const struct expr_args &a, const long long *at, int n_in, int leaf)
 {
     return at[n_in + 1 + leaf] + a.place[leaf];
 }
 
-/* The value of node `last` at position i, with the row's sums before it; sets *result to the offset
- * of the result.  Stores the second result, if there is one. */
+/* The value of node `last` at position i, with the row's values before it; sets *result to the
+ * offset of the result.  Stores the second result, if there is one. */
 __device__ float evaluate(const struct expr_args &a, const struct program &p, unsigned i,
-                          const float *sum, int last, long long *result)
+                          const float *row, int last, long long *result)
 {
     long long at[EXPR_STEPS];
     float value[EXPR_LIMIT];
@@ -79,8 +84,8 @@ __device__ float evaluate(const struct expr_args &a, const struct program &p, un
             value[k] = (float)place_of(a, at, p.n_in, leaf++);
         else if (n.code == EXPR_UNIFORM)
             value[k] = expr_uniform(a, place_of(a, at, p.n_in, leaf++), n.stream);
-        else if (n.code == EXPR_SUM)
-            value[k] = *sum++;
+        else if (is_row_node(n))
+            value[k] = *row++;
         else
             value[k] = apply(n, value[n.arg[0]], value[n.arg[1]], value[n.arg[2]]);
     }
@@ -109,18 +114,22 @@ __global__ void __launch_bounds__(256) interpret_rows(const __grid_constant__ st
                                                       const __grid_constant__ struct program p)
 {
     const unsigned first = blockIdx.x * a.length;
-    float sum[EXPR_SUMS];
+    float row[EXPR_ROW_NODES];
     long long result;
     for (int k = 0, n = 0; k < p.n_nodes; k++) {
-        float part = 0.f;
-        if (p.node[k].code != EXPR_SUM)
+        const bool max = p.node[k].code == EXPR_MAX;
+        float part = max ? -INFINITY : 0.f;
+        if (!is_row_node(p.node[k]))
             continue;
-        for (unsigned i = threadIdx.x; i < a.length; i += blockDim.x)
-            part = __fadd_rn(part, evaluate(a, p, first + i, sum, p.node[k].arg[0], &result));
-        sum[n++] = expr_sum_block(part, p.node[k].p);
+        for (unsigned i = threadIdx.x; i < a.length; i += blockDim.x) {
+            const float y = evaluate(a, p, first + i, row, p.node[k].arg[0], &result);
+            part = max ? expr_larger(part, y) : __fadd_rn(part, y);
+        }
+        row[n++] = max ? expr_reduce_block<true>(part)
+                       : __fmul_rn(p.node[k].p, expr_reduce_block<false>(part));
     }
     for (unsigned i = threadIdx.x; i < (p.per_row ? 1 : a.length); i += blockDim.x) {
-        const float y = evaluate(a, p, first + i, sum, p.n_nodes - 1, &result);
+        const float y = evaluate(a, p, first + i, row, p.n_nodes - 1, &result);
         if (p.per_row)
             result = (long long)blockIdx.x * (p.dtype[0] == CKPT_BF16 ? 2 : 4);
         store(a.data[0], result, p.dtype[0], y);

@@ -3,6 +3,7 @@
  * The CUDA source of an expression: two kernels around the functions that expr_program.c writes.
  * One kernel handles vectors, two adjacent elements at a time; the other one single elements.
  */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,6 +54,7 @@ static void write_leaf(FILE *f, const struct expr *e, const struct expr_node *n,
 static void write_call(FILE *f, const struct expr *e, const enum ckpt_dtype *dtype, bool pairs,
                        const char *result, const char *second)
 {
+    const struct expr_row_nodes rows = expr_row_nodes(e);
     fprintf(f, "program_of_%s(", pairs ? "pair" : "element");
     for (int k = 0; k < e->n_in; k++)
         if (pairs && dtype[k + 1] == CKPT_BF16)
@@ -64,10 +66,10 @@ static void write_call(FILE *f, const struct expr *e, const enum ckpt_dtype *dty
                     k, k);
     for (int k = 0; k < expr_count_leaves(e); k++)
         fprintf(f, pairs ? "l%d[j], l%d[j + 1], " : "l%d[j], ", k, k);
-    for (int k = 0; k < expr_count_sums(e); k++)
+    for (int k = 0; k < rows.n; k++)
         fprintf(f, "s%d, ", k);
     fprintf(f, "%s%s%s", result, second ? ", " : "", second ? second : "");
-    for (int k = 0; k < expr_count_sums(e); k++)
+    for (int k = 0; k < rows.n; k++)
         fprintf(f, pairs ? ", t%d[0], t%d[1]" : ", t%d[0]", k, k);
     fprintf(f, ");\n");
 }
@@ -162,14 +164,19 @@ static void write_kernel(FILE *f, const struct expr *e, const enum ckpt_dtype *d
     fprintf(f, "}\n#undef V\n#undef U\n");
 }
 
-/* Writes the part of a kernel that loads vector u and calls the program for its elements: "y" is an
- * element per row or the result vector.  terms: the level whose terms are added up, or -1. */
-static void write_pass(FILE *f, const struct expr *e, const enum ckpt_dtype *dtype, bool pairs,
-                       int terms)
+static bool is_max(const struct expr *e, const struct expr_row_nodes *rows, int k)
 {
-    uint8_t level[EXPR_NODES];
+    return e->node[rows->at[k].node].code == EXPR_MAX;
+}
+
+/* Writes the part of a kernel that loads vector u and calls the program for its elements: "y" is an
+ * element per row or the result vector.  level: of values whose terms are reduced; 0: the result.
+ */
+static void write_pass(FILE *f, const struct expr *e, const enum ckpt_dtype *dtype, bool pairs,
+                       int level)
+{
+    const struct expr_row_nodes rows = expr_row_nodes(e);
     char y[40] = "y[0]";
-    int sum = 0;
     write_loads(f, e);
     write_leaves(f, e);
     fprintf(f, "            ");
@@ -183,21 +190,18 @@ static void write_pass(FILE *f, const struct expr *e, const enum ckpt_dtype *dty
     } else if (pairs) {
         snprintf(y, sizeof y, "y[0], y[1]");
     }
-    if (terms < 0 && e->per_row)
+    if (!level && e->per_row)
         fprintf(f, "            const int j = 0;\n            {\n");
     else
         fprintf(f, "#pragma unroll\n            for (int j = 0; j < V; j += %d) {\n", 1 + pairs);
-    for (int k = 0; k < expr_count_sums(e); k++)
+    for (int k = 0; k < rows.n; k++)
         fprintf(f, "                float t%d[2];\n", k);
     fprintf(f, "                ");
     write_call(f, e, dtype, pairs, y, NULL);
-    expr_levels(e, level);
-    for (int i = 0; i < e->n_nodes && terms >= 0; i++)
-        if (e->node[i].code == EXPR_SUM) {
-            for (int k = 0; k < 1 + pairs && level[i] == terms; k++)
-                fprintf(f, "                p%d = __fadd_rn(p%d, t%d[%d]);\n", sum, sum, sum, k);
-            sum++;
-        }
+    for (int i = 0; i < rows.n; i++)
+        for (int k = 0; k < 1 + pairs && rows.at[i].level == level; k++)
+            fprintf(f, "                p%d = %s(p%d, t%d[%d]);\n", i,
+                    is_max(e, &rows, i) ? "expr_larger" : "__fadd_rn", i, i, k);
     fprintf(f, "            }\n");
 }
 
@@ -210,45 +214,42 @@ static void write_row_loop(FILE *f)
                "                expr_seek(a, blockIdx.x * a.length + i, at[u]);\n");
 }
 
-/* Writes a pass that computes the sums of a level. */
-static void write_sums(FILE *f, const struct expr *e, const enum ckpt_dtype *dtype, bool pairs,
-                       int wanted)
+/* Writes a pass that computes the values of a level. */
+static void write_values(FILE *f, const struct expr *e, const enum ckpt_dtype *dtype, bool pairs,
+                         int level)
 {
-    uint8_t level[EXPR_NODES];
-    expr_levels(e, level);
-    for (int i = 0, sum = 0; i < e->n_nodes; i++)
-        if (e->node[i].code == EXPR_SUM) {
-            if (level[i] == wanted)
-                fprintf(f, "    float p%d = 0.f;\n", sum);
-            sum++;
-        }
+    const struct expr_row_nodes rows = expr_row_nodes(e);
+    for (int k = 0; k < rows.n; k++)
+        if (rows.at[k].level == level)
+            fprintf(f, "    float p%d = __uint_as_float(0x%08xu);\n", k,
+                    is_max(e, &rows, k) ? float_bits(-INFINITY) : 0);
     write_row_loop(f);
-    write_pass(f, e, dtype, pairs, wanted);
+    write_pass(f, e, dtype, pairs, level);
     fprintf(f, "    }\n");
-    for (int i = 0, sum = 0; i < e->n_nodes; i++)
-        if (e->node[i].code == EXPR_SUM) {
-            if (level[i] == wanted)
-                fprintf(f, "    s%d = expr_sum_block(p%d, __uint_as_float(0x%08xu));\n", sum, sum,
-                        float_bits(e->node[i].p));
-            sum++;
-        }
+    for (int k = 0; k < rows.n; k++)
+        if (rows.at[k].level == level && is_max(e, &rows, k))
+            fprintf(f, "    s%d = expr_reduce_block<true>(p%d);\n", k, k);
+        else if (rows.at[k].level == level)
+            fprintf(f,
+                    "    s%d = __fmul_rn(__uint_as_float(0x%08xu), expr_reduce_block<false>(p%d));"
+                    "\n",
+                    k, float_bits(e->node[rows.at[k].node].p), k);
 }
 
-/* A block handles a row: one pass for each level of sums, and one for the result. */
+/* A block handles a row: one pass for each level of values, and one for the result. */
 static void write_row_kernel(FILE *f, const struct expr *e, const enum ckpt_dtype *dtype,
                              const char *name, int elements)
 {
     const bool pairs = elements > 1;
     const int places = e->n_in + 1 + expr_count_leaves(e);
-    uint8_t level[EXPR_NODES];
-    int levels = expr_levels(e, level);
+    const struct expr_row_nodes rows = expr_row_nodes(e);
     write_head(f, e, dtype, name, elements, 1);
     fprintf(f, "    const int u = 0;\n    long long from[%d];\n", places);
-    for (int k = 0; k < expr_count_sums(e); k++)
+    for (int k = 0; k < rows.n; k++)
         fprintf(f, "    float s%d = 0.f;\n", k);
     fprintf(f, "    expr_seek(a, blockIdx.x * a.length, from);\n");
-    for (int k = 1; k <= levels; k++)
-        write_sums(f, e, dtype, pairs, k);
+    for (int k = 1; k <= rows.levels; k++)
+        write_values(f, e, dtype, pairs, k);
     if (e->per_row)
         fprintf(f,
                 "    if (threadIdx.x == 0) {\n"
@@ -256,7 +257,7 @@ static void write_row_kernel(FILE *f, const struct expr *e, const enum ckpt_dtyp
                 places);
     else
         write_row_loop(f);
-    write_pass(f, e, dtype, pairs, -1);
+    write_pass(f, e, dtype, pairs, 0);
     const char *type = expr_type_name(dtype[0]);
     if (e->per_row)
         fprintf(f, "            static_cast<%s *>(a.data[0])[blockIdx.x] = expr_to<%s>(y[0]);\n",

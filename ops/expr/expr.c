@@ -71,24 +71,26 @@ struct ckpt_desc expr_walk(const struct expr *e, const struct ckpt_desc *out)
     return d;
 }
 
-int expr_count_sums(const struct expr *e)
+struct expr_row_nodes expr_row_nodes(const struct expr *e)
 {
-    int n = 0;
-    for (int i = 0; i < e->n_nodes; i++)
-        n += e->node[i].code == EXPR_SUM;
-    return n;
-}
-
-int expr_levels(const struct expr *e, uint8_t *level)
-{
+    struct expr_row_nodes r = {0};
+    int level[EXPR_NODES];
     for (int i = 0; i < e->n_nodes; i++) {
         const struct expr_node *n = &e->node[i];
         level[i] = 0;
         for (int k = 0; k < expr_arguments(n->code); k++)
             level[i] = level[n->arg[k]] > level[i] ? level[n->arg[k]] : level[i];
-        level[i] = (uint8_t)(level[i] + (n->code == EXPR_SUM));
+        if (!expr_is_row_node(n))
+            continue;
+        level[i]++;
+        if (r.n < EXPR_ROW_NODES) {
+            r.at[r.n].node = i;
+            r.at[r.n].level = level[i];
+        }
+        r.n++;
+        r.levels = level[i] > r.levels ? level[i] : r.levels;
     }
-    return level[e->n_nodes - 1];
+    return r;
 }
 
 uint64_t expr_hash(const struct expr *e)

@@ -8,10 +8,10 @@
  * empty position on the tape (expr_fused: no operands, no kernel), so that op positions, which
  * select the streams of random ops, do not change.  The rules below depend on the tape alone.
  *
- * Rows: a sum over the last axes is a program, too, whose result has one element per row.  It is
- * fused with the chain before it, with ops on such results, and with ops on whole rows, so that a
- * softmax or a norm becomes one kernel, which reads a row again for each level of sums.  Whether
- * its readers read the row anyway shows when these are fused; so there are several rounds.
+ * Rows: a sum or an extreme over the last axes is a program, too, whose result has one element per
+ * row.  It is fused with the chain before it, with ops on such results, and with ops on whole rows,
+ * so that a softmax or a norm becomes one kernel, which reads a row again for each level of sums.
+ * Whether its readers read the row anyway shows when these are fused; so there are several rounds.
  *
  * Cost of recomputing: writing and reading one bf16 element takes an H100 as long as 40
  * instructions.  A program takes about a quarter of the instructions that expr_flops() counts,
@@ -99,7 +99,7 @@ static int64_t row_length(const struct ckpt_desc *x, int reduced)
 
 /* The number of trailing axes that a sum from x to y reduces.  0 if it is another kind of sum, or
  * has few results that are long each: one block of threads computes a result. */
-static int summed_axes(const struct ckpt_desc *x, const struct ckpt_desc *y)
+static int reduced_axes(const struct ckpt_desc *x, const struct ckpt_desc *y)
 {
     int first = 0;
     if (x->ndim != y->ndim || !x->ndim)
@@ -123,12 +123,20 @@ static void set_result(struct expr *e, enum ckpt_dtype dtype, const struct ckpt_
         e->shape[i] = 0;
 }
 
-static bool expr_of_sum(const ckpt_tape *t, const struct op *o, struct expr *e)
+/* A sum, a mean, or an extreme of rows. */
+static bool expr_of_rows(const ckpt_tape *t, const struct op *o, struct expr *e)
 {
+    const bool sum = o->def == &op_sum || o->def == &op_sum_to, least = o->def == &op_amin;
+    if (!sum && !least && o->def != &op_amax)
+        return false;
     const struct ckpt_desc *x = &t->tensors.data[op_in(t, o, 0)].desc;
-    int reduced = summed_axes(x, &t->tensors.data[op_out(t, o, 0)].desc);
-    finish_own(e, EXPR_SUM, o->def == &op_sum ? ((const struct sum_attr *)o->attr)->scale : 1.f,
-               0.f);
+    const int reduced = reduced_axes(x, &t->tensors.data[op_out(t, o, 0)].desc);
+    const float scale = o->def == &op_sum ? ((const struct sum_attr *)o->attr)->scale : 1.f;
+    const float sign = least ? -1.f : 1.f;
+    e->operand[0] = EXPR_ANY;
+    int y = expr_node(e, EXPR_SCALE, 0, 0, 0, sign, 0.f);
+    y = expr_node(e, sum ? EXPR_SUM : EXPR_MAX, y, 0, 0, scale, 0.f);
+    expr_finish(e, expr_node(e, EXPR_SCALE, y, 0, 0, sign, 0.f), NULL);
     set_result(e, CKPT_F32, x);
     e->reduced = (uint8_t)reduced;
     e->per_row = 1;
@@ -148,8 +156,8 @@ static bool expr_of_op(const ckpt_tape *t, const struct op *o, struct expr *e)
         memcpy(e, o->attr, o->attr_size);
     if (e->reduced)
         return true;
-    if (o->def == &op_sum || o->def == &op_sum_to)
-        return expr_of_sum(t, o, e);
+    if (expr_of_rows(t, o, e))
+        return true;
     for (size_t i = 0; i < sizeof own_kernels / sizeof *own_kernels && !known; i++)
         if (o->def == own_kernels[i].def) {
             const struct affine_attr *a = o->def == &op_affine ? o->attr : NULL;
@@ -225,7 +233,7 @@ static bool join(const ckpt_tape *t, const struct expr *ea, const struct op *a,
     j->e.reduced = ea->reduced ? ea->reduced : eb->reduced;
     j->e.per_row = rows_only || eb->per_row;
     return j->e.n_nodes <= EXPR_LIMIT && count_positioned(&j->e) <= MAX_POSITIONED &&
-           expr_count_sums(&j->e) <= EXPR_SUMS;
+           expr_row_nodes(&j->e).n <= EXPR_ROW_NODES;
 }
 
 /* ---- readers and writers --------------------------------------------------------------------- */

@@ -62,7 +62,7 @@ ckpt_tensor bench_record_softmax(ckpt_tape *t, enum ckpt_dtype dtype, const stru
 
 static ckpt_tensor softmax_of_ops(ckpt_tape *t, ckpt_tensor x)
 {
-    ckpt_tensor y = ckpt_exp(t, x);
+    ckpt_tensor y = ckpt_exp(t, ckpt_sub(t, x, ckpt_amax(t, x, 2)));
     return ckpt_div(t, y, ckpt_sum(t, y, 2));
 }
 

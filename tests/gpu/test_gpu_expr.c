@@ -348,7 +348,7 @@ static void check_far(void)
 }
 
 /* Sums of integers over one and two axes, vectorized and not: one result per row, or one per
- * element, which reads two sums and a third one that depends on them. */
+ * element, which reads a sum, a maximum and a sum that depends on them. */
 static void check_sums(bool per_row)
 {
     const int64_t shapes[][3] = {{30, 4, 1152}, {3, 5, 77}, {64, 1, 8}, {40, 2, 40}, {2, 3, 1}};
@@ -368,7 +368,7 @@ static void check_sums(bool per_row)
             y = expr_unary(&c.e, EXPR_INTEGER, expr_node(&c.e, EXPR_CLAMP, y, 0, 0, -8.f, 8.f));
             int sum = expr_node(&c.e, EXPR_SUM, y, 0, 0, 0.5f, 0.f);
             if (!per_row) {
-                int other = expr_node(&c.e, EXPR_SUM, expr_unary(&c.e, EXPR_ABS, y), 0, 0, 1.f, 0);
+                int other = expr_node(&c.e, EXPR_MAX, expr_unary(&c.e, EXPR_ABS, y), 0, 0, 1.f, 0);
                 int sign = expr_unary(&c.e, EXPR_SIGN, expr_binary(&c.e, EXPR_ADD, sum, other));
                 y = expr_node(&c.e, EXPR_SUM, expr_binary(&c.e, EXPR_MUL, y, sign), 0, 0, 2.f, 0);
                 sum = expr_binary(&c.e, EXPR_ADD, expr_binary(&c.e, EXPR_SUB, 0, sum), y);

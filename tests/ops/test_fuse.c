@@ -239,7 +239,8 @@ static ckpt_tensor rows_model(ckpt_tape *t, const ckpt_tensor *w, void *user)
 /* A softmax and a layer norm of activations, recorded one by one. */
 static ckpt_tensor softmax_model(ckpt_tape *t, const ckpt_tensor *w, void *user)
 {
-    ckpt_tensor u = ckpt_exp(t, ckpt_cumsum(t, ckpt_tanh(t, w[0]), 0));
+    ckpt_tensor x = ckpt_cumsum(t, ckpt_tanh(t, w[0]), 0);
+    ckpt_tensor u = ckpt_exp(t, ckpt_sub(t, x, ckpt_amax(t, x, 2)));
     (void)user;
     return ckpt_cumsum(t, ckpt_div(t, u, ckpt_sum(t, u, 2)), 0);
 }
@@ -465,12 +466,20 @@ struct random_expr {
     struct node node[STEPS];
 };
 
-enum { FUNCTIONS = 20, ROW_FUNCTIONS = 3 };
+enum { FUNCTIONS = 20, ROW_FUNCTIONS = 4 };
 
 static ckpt_tensor row_mean(ckpt_tape *t, ckpt_tensor x)
 {
     struct ckpt_desc d = ckpt_desc_of(t, x);
     return ckpt_cast(t, ckpt_mean(t, x, 1u << (d.ndim - 1)), d.dtype);
+}
+
+/* The largest element of each row minus the smallest one. */
+static ckpt_tensor row_range(ckpt_tape *t, ckpt_tensor x)
+{
+    struct ckpt_desc d = ckpt_desc_of(t, x);
+    const unsigned last = 1u << (d.ndim - 1);
+    return ckpt_cast(t, ckpt_sub(t, ckpt_amax(t, x, last), ckpt_amin(t, x, last)), d.dtype);
 }
 
 static ckpt_tensor call(ckpt_tape *t, int function, ckpt_tensor a, ckpt_tensor b)
@@ -520,6 +529,8 @@ static ckpt_tensor call(ckpt_tape *t, int function, ckpt_tensor a, ckpt_tensor b
         return ckpt_sub(t, a, row_mean(t, b));
     case 21:
         return ckpt_div(t, a, row_mean(t, ckpt_exp(t, ckpt_tanh(t, b))));
+    case 22:
+        return ckpt_sub(t, a, row_range(t, b));
     default:
         return ckpt_mul(t, a, ckpt_rsqrt(t, ckpt_affine(t, row_mean(t, ckpt_abs(t, b)), 1.f, 1.f)));
     }

@@ -60,14 +60,15 @@ static void check_program(const struct expr *e, enum ckpt_dtype out, enum ckpt_d
     free(compile(e, dtype, &bytes));
 }
 
-/* Programs with sums of rows: in the middle or at the end, two of one level, two levels. */
+/* Programs with sums and maxima of rows: in the middle or at the end, two of one level, two levels.
+ */
 static void check_sums(void)
 {
     for (int per_row = 0; per_row < 2; per_row++) {
         struct expr e;
         expr_init(&e, "mul+sum", 2);
         int sum = expr_node(&e, EXPR_SUM, expr_binary(&e, EXPR_MUL, 0, 1), 0, 0, 0.5f, 0.f);
-        int other = expr_node(&e, EXPR_SUM, 0, 0, 0, 1.f, 0.f);
+        int other = expr_node(&e, EXPR_MAX, 0, 0, 0, 1.f, 0.f);
         int y = expr_binary(&e, EXPR_SUB, per_row ? other : 1, expr_unary(&e, EXPR_BF16, sum));
         other = expr_node(&e, EXPR_SUM, expr_binary(&e, EXPR_DIV, 0, other), 0, 0, 1.f, 0.f);
         expr_finish(&e, expr_binary(&e, EXPR_MUL, y, other), NULL);
