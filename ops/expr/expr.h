@@ -26,10 +26,10 @@
  *   budget or a device.  Ops with kernels of their own (add, gelu, ...) can be fused: expr_of_op()
  *   has their programs, whose nodes call the functions of those kernels, so no bit changes.
  * - Pairs (pair.c): two adjacent gradients with the same operands become one op with two results.
- * - Row sums: a sum or mean over the last axes is a SUM node, an extreme a MAX node, with one value
- * for the whole row of `reduced` axes.  Chains are fused before and after it: a softmax or a norm
- * is one program. A program with sums iterates over the rows of e->shape, once for each level of
- * sums, and then stores one result per element, or one per row.
+ * - Rows: a sum or mean over the last axes is a SUM node, an extreme a MAX node: one value for the
+ *   whole row of `reduced` axes.  Chains are fused before and after it, so that a softmax or a norm
+ *   is one program.  It passes over the rows of e->shape once for each level of row nodes, and then
+ *   stores one result per element, or one per row.
  * - CPU (cpu/expr.c): an interpreter, node by node, over blocks that fit the first-level cache.
  * - CUDA (cuda/expr*.c, .cu): a kernel per program, compiled by NVRTC before the first step and
  *   cached on disk; without NVRTC, a kernel that interprets the program.

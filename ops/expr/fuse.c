@@ -35,6 +35,7 @@ enum {
     LONG_ROW = 8192, /* elements of a row above which the sum must have at least FEW_ROWS results */
     FEW_ROWS = 64,
     MAX_ROW = 1 << 16, /* elements of a row that is read again: the cache has it */
+    BUSY_ROWS = 1024,  /* as many blocks keep a GPU busy if each passes over a long row again */
     SHORT_ROW = 32,    /* elements: a warp handles a row, so there may be few shorter rows */
     MANY_ROWS = 4096,
     MAX_SUMMED = 1 << 30 /* elements: limit of one launch */
@@ -97,8 +98,9 @@ static int64_t row_length(const struct ckpt_desc *x, int reduced)
     return n;
 }
 
-/* The number of trailing axes that a sum from x to y reduces.  0 if it is another kind of sum, or
- * has few results that are long each: one block of threads computes a result. */
+/* The number of trailing axes that a sum from x to y reduces.  0 if it is another kind of sum,
+ * has few results that are long each, or many short ones: one block of threads computes a result.
+ */
 static int reduced_axes(const struct ckpt_desc *x, const struct ckpt_desc *y)
 {
     int first = 0;
@@ -110,7 +112,8 @@ static int reduced_axes(const struct ckpt_desc *x, const struct ckpt_desc *y)
         if (y->shape[i] != 1)
             return 0;
     int64_t length = row_length(x, x->ndim - first), results = desc_numel(y);
-    bool fits = desc_numel(x) <= MAX_SUMMED && (length <= LONG_ROW || results >= FEW_ROWS);
+    bool fits = desc_numel(x) <= MAX_SUMMED && (length <= LONG_ROW || results >= FEW_ROWS) &&
+                (length >= SHORT_ROW || results <= MANY_ROWS);
     return fits ? x->ndim - first : 0;
 }
 
@@ -333,9 +336,9 @@ static bool has_rows_of(const struct expr *ea, const struct expr *eb, const stru
     struct ckpt_desc walk = {.ndim = ea->ndim};
     memcpy(walk.shape, ea->shape, sizeof walk.shape);
     const int64_t length = row_length(&walk, ea->reduced);
-    const bool short_rows = length < SHORT_ROW && desc_numel(&walk) / length > MANY_ROWS;
-    return same_walk(ea, eb) && (!eb->reduced || eb->reduced == ea->reduced) && length <= MAX_ROW &&
-           !short_rows && (eb->per_row || desc_is_dense(y));
+    const bool busy = desc_numel(&walk) / length >= BUSY_ROWS;
+    return same_walk(ea, eb) && (!eb->reduced || eb->reduced == ea->reduced) &&
+           length <= (busy ? MAX_ROW : LONG_ROW) && (eb->per_row || desc_is_dense(y));
 }
 
 /* Whether the operand x of b, whose program is eb, has an element for each that b iterates over. */
