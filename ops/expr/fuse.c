@@ -136,7 +136,6 @@ static bool expr_of_rows(const ckpt_tape *t, const struct op *o, struct expr *e)
     const int reduced = reduced_axes(x, &t->tensors.data[op_out(t, o, 0)].desc);
     const float scale = o->def == &op_sum ? ((const struct sum_attr *)o->attr)->scale : 1.f;
     const float sign = least ? -1.f : 1.f;
-    e->operand[0] = EXPR_ANY;
     int y = expr_node(e, EXPR_SCALE, 0, 0, 0, sign, 0.f);
     y = expr_node(e, sum ? EXPR_SUM : EXPR_MAX, y, 0, 0, scale, 0.f);
     expr_finish(e, expr_node(e, EXPR_SCALE, y, 0, 0, sign, 0.f), NULL);
