@@ -73,6 +73,7 @@ static bool has_bounded_slope(const struct expr_node *n, const bool *depends)
     switch (n->code) {
     case EXPR_SCALE:
     case EXPR_AFFINE:
+    case EXPR_SUM:
     case EXPR_BF16:
     case EXPR_TANH:
     case EXPR_SIGMOID:

@@ -11,6 +11,8 @@
 
 #define BLOCK 512
 
+_Static_assert(EXPR_ROW_NODES == MAP_REDUCTIONS, "values of a row");
+
 /* A node on registers; registers below n_in are operands, read in place. */
 struct step {
     map_fn function;
@@ -20,7 +22,7 @@ struct step {
 
 struct machine {
     const struct expr *e;
-    int n_in; /* operands and leaf nodes with a position */
+    int n_in; /* operands, leaf nodes with a position, values of rows */
     struct step step[EXPR_LIMIT];
     int n_steps;
     int n_registers; /* besides the operands */
@@ -38,15 +40,19 @@ static const map_fn functions[EXPR_CODES] = {
 #undef X
 };
 
-/* Finds the last reader of each value, after which its register is free. */
-static void find_last_reads(const struct expr *e, int *last)
+/* Finds the last reader of each value, after which its register is free; -1: `result` does not need
+ * it.  The value of a row is known, so that it needs nothing. */
+static void find_last_reads(const struct expr *e, int result, int *last)
 {
-    for (int i = 0; i < e->n_nodes; i++) {
-        last[i] = i;
-        for (int k = 0; k < expr_arguments(e->node[i].code); k++)
-            last[e->node[i].arg[k]] = i;
-    }
-    last[e->n_nodes - 1] = e->n_nodes;
+    for (int i = 0; i < result; i++)
+        last[i] = -1;
+    last[result] = e->n_nodes;
+    for (int i = result; i >= 0; i--)
+        for (int k = 0; k < expr_arguments(e->node[i].code); k++) {
+            int *of = &last[e->node[i].arg[k]];
+            if (last[i] >= 0 && !expr_is_row_node(&e->node[i]) && *of < 0)
+                *of = i;
+        }
 }
 
 static int allocate_register(struct machine *m, bool *busy)
@@ -71,23 +77,27 @@ static void allocate_constants(struct machine *m, bool *busy)
         }
 }
 
-/* Turns nodes into steps.  Leaf nodes with a position count as operands, in order. */
-static void assemble(struct machine *m)
+/* Turns the nodes that `result` needs into steps.  Leaf nodes with a position, then values of rows,
+ * count as operands, in order. */
+static void assemble(struct machine *m, int result)
 {
     const struct expr *e = m->e;
     int at[EXPR_LIMIT], last[EXPR_LIMIT], leaf = e->n_in, constant = m->n_in;
+    int value = m->n_in - expr_row_nodes(e).n;
     bool busy[EXPR_LIMIT + LOOPS_OPERANDS] = {false};
-    find_last_reads(e, last);
+    find_last_reads(e, result, last);
     allocate_constants(m, busy);
-    for (int i = 0; i < e->n_nodes; i++) {
+    for (int i = 0; i <= result; i++) {
         const struct expr_node *n = &e->node[i];
-        if (n->code == EXPR_INPUT) {
+        if (expr_is_row_node(n)) {
+            at[i] = value++;
+        } else if (n->code == EXPR_INPUT) {
             at[i] = n->arg[0];
         } else if (n->code == EXPR_CONSTANT) {
             at[i] = constant++;
         } else if (expr_arguments(n->code) == 0) {
             at[i] = leaf++;
-        } else {
+        } else if (last[i] >= 0) {
             struct step *s = &m->step[m->n_steps++];
             *s = (struct step){.function = functions[n->code], .constants = &n->p};
             s->n_from = (uint8_t)expr_arguments(n->code);
@@ -100,7 +110,7 @@ static void assemble(struct machine *m)
             s->to = (uint8_t)at[i];
         }
     }
-    m->result = at[e->n_nodes - 1];
+    m->result = at[result];
 }
 
 /* Runs one block; the last step writes directly to the result. */
@@ -152,9 +162,31 @@ static struct map_source leaf_source(const struct ckpt_kernel_args *a, const str
     return s;
 }
 
-/* Runs program e with result *out. */
-static void run(const struct ckpt_kernel_args *a, const struct expr *e, const struct ckpt_view *out)
+/* The same program for each value of a row, up to its argument, and for the result.  m: without
+ * steps and values. */
+static void run_rows(const struct machine *m, const struct map_source *source, int result,
+                     const struct ckpt_view *out)
 {
+    const struct expr *e = m->e;
+    const struct ckpt_desc domain = expr_walk(e, &out->desc);
+    const struct expr_row_nodes r = expr_row_nodes(e);
+    struct map_rows rows = {&domain, e->reduced, e->per_row, r.n, {{0}}};
+    struct machine part[EXPR_ROW_NODES + 1];
+    for (int k = 0; k <= r.n; k++) {
+        const struct expr_node *n = k < r.n ? &e->node[r.at[k].node] : NULL;
+        part[k] = *m;
+        part[k].n_in += r.n;
+        assemble(&part[k], n ? n->arg[0] : result);
+        if (n)
+            rows.value[k] = (struct map_reduction){run_tile, &part[k], n->p, n->code == EXPR_MAX};
+    }
+    cpu_map_rows(out, &rows, m->n_in, source, run_tile, &part[r.n]);
+}
+
+/* Runs the program up to node `result`, which is written to *out. */
+static void run(const struct ckpt_kernel_args *a, int result, const struct ckpt_view *out)
+{
+    const struct expr *e = a->attr;
     struct machine m = {.e = e, .n_in = a->n_in};
     struct map_source source[LOOPS_OPERANDS - 1];
     for (int k = 0; k < a->n_in; k++)
@@ -164,24 +196,21 @@ static void run(const struct ckpt_kernel_args *a, const struct expr *e, const st
         if (n->code == EXPR_INDEX || n->code == EXPR_UNIFORM)
             source[m.n_in++] = leaf_source(a, n);
     }
-    assemble(&m);
-    struct ckpt_desc domain = expr_walk(e, &out->desc);
-    if (e->reduced)
-        cpu_map_sum(out, &domain, e->reduced, e->scale, m.n_in, source, run_tile, &m);
-    else
+    if (e->reduced) {
+        run_rows(&m, source, result, out);
+    } else {
+        assemble(&m, result);
         cpu_map_sources(out, m.n_in, source, run_tile, &m);
+    }
 }
 
-/* A second result is the value of the program up to its node. */
+/* A second result is the value of a node. */
 int cpu_expr(const struct ckpt_kernel_args *a)
 {
     const struct expr *e = a->attr;
-    run(a, e, &a->out[0]);
+    run(a, e->n_nodes - 1, &a->out[0]);
     if (!e->second)
         return cpu_write_largest(a, 1, CKPT_OK);
-    struct expr other;
-    memcpy(&other, e, expr_size(e));
-    other.n_nodes = e->second;
-    run(a, &other, &a->out[1]);
+    run(a, e->second - 1, &a->out[1]);
     return CKPT_OK;
 }

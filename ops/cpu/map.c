@@ -196,7 +196,7 @@ void cpu_map_sources(const struct ckpt_view *y, int n_in, const struct map_sourc
     }
 }
 
-/* ---- with a sum ------------------------------------------------------------------------------ */
+/* ---- with values of rows --------------------------------------------------------------------- */
 
 /* Initialises loops over axes [from, to) of operands that broadcast to `domain`. */
 static void init_axes(struct loops *l, const struct ckpt_desc *domain, int from, int to, int n_in,
@@ -217,22 +217,24 @@ static void init_axes(struct loops *l, const struct ckpt_desc *domain, int from,
     loops_init(l, n_in + 1, desc);
 }
 
-struct row_sums {
-    struct loops kept, reduced;
+struct row_map {
+    struct loops kept, reduced; /* operand 0: y, or the domain if y has one element per row */
+    const struct map_rows *rows;
+    const struct ckpt_view *y;
     int n_in;
     const struct map_source *x;
-    map_fn fn;
-    const void *ctx;
 };
 
-/* Applies fn to n elements along the last reduced axis, from these offsets on, and sums the
- * results. */
-static double sum_segment(const struct row_sums *s, const int64_t *at, int64_t n)
+enum { ROW_BUFFERS = LOOPS_OPERANDS + MAP_REDUCTIONS };
+
+/* Applies fn to n elements along the last axis of a row, from these offsets on.  value: of the row;
+ * those not yet known are never used. */
+static void map_segment(const struct row_map *s, const int64_t *at, int64_t n, const float *value,
+                        map_fn fn, const void *ctx, float *y)
 {
-    _Alignas(64) float buffer[LOOPS_OPERANDS][TILE];
-    const float *x[LOOPS_OPERANDS - 1] = {NULL};
+    _Alignas(64) float buffer[ROW_BUFFERS][TILE];
+    const float *x[ROW_BUFFERS];
     int last = s->reduced.ndim - 1;
-    double lane[16] = {0};
     for (int k = 0; k < s->n_in; k++) {
         const struct map_source *source = &s->x[k];
         enum ckpt_dtype dtype = source->view.desc.dtype;
@@ -243,44 +245,101 @@ static double sum_segment(const struct row_sums *s, const int64_t *at, int64_t n
                          .rows = 1,
                          .cols = n,
                          .col_stride = s->reduced.stride[k + 1][last]};
-        x[k] = tile_load(&t, buffer[k + 1]);
+        x[k] = tile_load(&t, buffer[k]);
     }
-    s->fn(buffer[0], x, n, s->ctx);
-    for (int64_t i = 0; i < n; i++)
-        lane[i % 16] += (double)buffer[0][i];
-    for (int half = 8; half > 0; half /= 2)
-        for (int k = 0; k < half; k++)
-            lane[k] += lane[k + half];
-    return lane[0];
+    for (int k = 0; k < s->rows->n_values; k++) {
+        x[s->n_in + k] = buffer[s->n_in + k];
+        for (int64_t i = 0; i < n; i++)
+            buffer[s->n_in + k][i] = value[k];
+    }
+    fn(y, x, n, ctx);
 }
 
-static double sum_row(const struct row_sums *s, int64_t row)
+/* The running sums and the largest element of a row. */
+struct row_value {
+    double lane[16], sum;
+    float largest;
+};
+
+static void add_values(struct row_value *v, const float *x, int64_t n, bool max)
 {
+    for (int64_t i = 0; i < n && !max; i++)
+        v->lane[i % 16] += (double)x[i];
+    for (int64_t i = 0; i < n && max; i++)
+        if (x[i] > v->largest || (x[i] != x[i] && v->largest == v->largest))
+            v->largest = x[i];
+}
+
+static void fold_lanes(struct row_value *v)
+{
+    for (int half = 8; half > 0; half /= 2)
+        for (int k = 0; k < half; k++)
+            v->lane[k] += v->lane[k + half];
+    v->sum += v->lane[0];
+    memset(v->lane, 0, sizeof v->lane);
+}
+
+/* Applies fn to a row, in segments, and writes the results, or reduces them to *v. */
+static void map_row(const struct row_map *s, int64_t row, const float *value, map_fn fn,
+                    const void *ctx, struct row_value *v, bool max)
+{
+    _Alignas(64) float result[TILE];
     int64_t base[LOOPS_OPERANDS], at[LOOPS_OPERANDS];
     int last = s->reduced.ndim - 1;
     int64_t width = s->reduced.shape[last], outer = loops_count(&s->reduced, last);
-    double sum = 0;
+    enum ckpt_dtype dtype = s->y->desc.dtype;
     loops_seek(&s->kept, s->kept.ndim, row, base);
-    for (int64_t i = 0; i < outer; i++)
-        for (int64_t col = 0; col < width; col += TILE) {
+    for (int64_t i = 0; i < outer; i++) {
+        for (int64_t col = 0, n; col < width; col += n) {
+            n = min_i64(TILE, width - col);
             loops_seek(&s->reduced, last, i, at);
             for (int k = 0; k <= s->n_in; k++)
                 at[k] += base[k] + col * s->reduced.stride[k][last];
-            sum += sum_segment(s, at, min_i64(TILE, width - col));
+            map_segment(s, at, n, value, fn, ctx, result);
+            if (v)
+                add_values(v, result, n, max);
+            else
+                store_row((char *)s->y->data + at[0] * ckpt_dtype_size(dtype), result, dtype,
+                          s->reduced.stride[0][last], n);
         }
-    return sum;
+        if (v)
+            fold_lanes(v);
+    }
 }
 
-void cpu_map_sum(const struct ckpt_view *y, const struct ckpt_desc *domain, int reduced,
-                 float scale, int n_in, const struct map_source *x, map_fn fn, const void *ctx)
+/* The values of a row in order, then its results. */
+static void run_row(const struct row_map *s, int64_t row, map_fn fn, const void *ctx)
 {
-    struct row_sums s = {.n_in = n_in, .x = x, .fn = fn, .ctx = ctx};
-    int64_t rows = desc_numel(&y->desc);
-    init_axes(&s.kept, domain, 0, domain->ndim - reduced, n_in, x);
-    init_axes(&s.reduced, domain, domain->ndim - reduced, domain->ndim, n_in, x);
-#pragma omp parallel for schedule(static) if (loops_parallel(desc_numel(domain)))
-    for (int64_t row = 0; row < rows; row++)
-        ((float *)y->data)[row] = (float)((double)scale * sum_row(&s, row));
+    float value[MAP_REDUCTIONS] = {0}, result;
+    for (int k = 0; k < s->rows->n_values; k++) {
+        const struct map_reduction *r = &s->rows->value[k];
+        struct row_value v = {.largest = -INFINITY};
+        map_row(s, row, value, r->fn, r->ctx, &v, r->max);
+        value[k] = r->max ? v.largest : (float)((double)r->scale * v.sum);
+    }
+    if (!s->rows->per_row) {
+        map_row(s, row, value, fn, ctx, NULL, false);
+        return;
+    }
+    int64_t base[LOOPS_OPERANDS];
+    enum ckpt_dtype dtype = s->y->desc.dtype;
+    loops_seek(&s->kept, s->kept.ndim, row, base);
+    map_segment(s, base, 1, value, fn, ctx, &result);
+    store_one((char *)s->y->data + row * ckpt_dtype_size(dtype), dtype, result);
+}
+
+void cpu_map_rows(const struct ckpt_view *y, const struct map_rows *rows, int n_in,
+                  const struct map_source *x, map_fn fn, const void *ctx)
+{
+    struct row_map s = {.rows = rows, .y = y, .n_in = n_in, .x = x};
+    const struct ckpt_desc *first = rows->per_row ? rows->domain : &y->desc;
+    int split = first->ndim - rows->reduced;
+    init_axes(&s.kept, first, 0, split, n_in, x);
+    init_axes(&s.reduced, first, split, first->ndim, n_in, x);
+    int64_t n = loops_count(&s.kept, s.kept.ndim);
+#pragma omp parallel for schedule(static) if (loops_parallel(desc_numel(first)))
+    for (int64_t row = 0; row < n; row++)
+        run_row(&s, row, fn, ctx);
 }
 
 void cpu_map(const struct ckpt_view *y, int n_in, const struct ckpt_view *x, map_fn fn,

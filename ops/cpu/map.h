@@ -35,12 +35,31 @@ struct map_source {
 void cpu_map_sources(const struct ckpt_view *y, int n_in, const struct map_source *x, map_fn fn,
                      const void *ctx);
 
+/* A value of each row: `scale` times the sum, or the largest, of fn(x...). */
+struct map_reduction {
+    map_fn fn;
+    const void *ctx;
+    float scale;
+    bool max;
+};
+
+#define MAP_REDUCTIONS 8
+
 /*
- * y = scale times the sum over the last `reduced` axes of fn(x...), which is evaluated over the
- * shape `domain`; y is dense fp32.  Sums are fp64, in an order that depends on the shapes alone.
+ * y = fn(x..., values...) over the rows of `domain`, which are its last `reduced` axes.  Each value
+ * of a row, at most MAP_REDUCTIONS, is computed from x and the values before it.  If y has size 1
+ * on the axes of a row (per_row), it is dense and fn is evaluated at the first element of the row.
+ * Sums are fp64 in the order of cpu_sum(), extremes those of cpu_amax(), both rounded to fp32.
  */
-void cpu_map_sum(const struct ckpt_view *y, const struct ckpt_desc *domain, int reduced,
-                 float scale, int n_in, const struct map_source *x, map_fn fn, const void *ctx);
+struct map_rows {
+    const struct ckpt_desc *domain;
+    int reduced;
+    bool per_row;
+    int n_values;
+    struct map_reduction value[MAP_REDUCTIONS];
+};
+void cpu_map_rows(const struct ckpt_view *y, const struct map_rows *rows, int n_in,
+                  const struct map_source *x, map_fn fn, const void *ctx);
 
 /* Whether the work is large enough for several threads. */
 static inline bool loops_parallel(int64_t elements)

@@ -207,14 +207,13 @@ bool takes_vectors(const struct ckpt_kernel_args *a, const struct loops *l, int6
                    unsigned *spread)
 {
     const struct expr *e = static_cast<const struct expr *>(a->attr);
-    bool reduced = e->reduced > 0;
     *spread = 0;
-    if (reduced && (expr_row_positions(e, 1) % elements || l->shape[l->ndim - 1] % elements))
+    if (e->reduced && (expr_row_positions(e, 1) % elements || l->shape[l->ndim - 1] % elements))
         return false;
     for (int k = 0; k < expr_views(a); k++) {
         const struct ckpt_view *v = expr_view(a, k);
         int64_t size = ckpt_dtype_size(v->desc.dtype);
-        if (!k && reduced)
+        if (!k && e->per_row)
             continue; /* no vectors of it are written */
         if (k && k <= a->n_in && l->stride[k][l->ndim - 1] == 0 &&
             l->shape[l->ndim - 1] % elements == 0)
@@ -262,9 +261,9 @@ int launch(const struct ckpt_kernel_args *args, const struct kernels *k,
         for (int i = 0; i < e->n_nodes; i++)
             if (e->node[i].code == EXPR_INDEX || e->node[i].code == EXPR_UNIFORM)
                 a.stream[leaf++] = e->node[i].stream;
-        unsigned blocks = e->reduced ? (unsigned)desc_numel(&args->out[0].desc)
-                                     : blocks_of(a.count, expr_unroll(e) * THREADS);
-        unsigned threads = e->reduced ? expr_row_threads(a.length) : THREADS;
+        unsigned blocks =
+            a.length ? a.count / a.length : blocks_of(a.count, expr_unroll(e) * THREADS);
+        unsigned threads = a.length ? expr_row_threads(a.length) : THREADS;
         if (blocks && k->driver.launch(vectors ? k->vector : k->single, blocks, 1, 1, threads, 1, 1,
                                        0, (CUstream)args->stream, arguments, NULL) != CUDA_SUCCESS)
             rc = CKPT_EDEVICE;

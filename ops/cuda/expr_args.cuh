@@ -11,8 +11,7 @@ static_assert(EXPR_POINTERS == EXPR_INPUTS + 1 && EXPR_STEPS == LOOPS_OPERANDS &
                   EXPR_AXES == CKPT_MAX_DIMS,
               "the text that NVRTC gets includes no header");
 
-/* The number of vectors of `vector` elements in a row that is summed; 0 if the expression has no
- * sum. */
+/* The number of vectors of `vector` elements in a row; 0 if the expression has no sum. */
 static int64_t expr_row_positions(const struct expr *e, int vector)
 {
     int64_t n = e->reduced > 0;
@@ -21,7 +20,7 @@ static int64_t expr_row_positions(const struct expr *e, int vector)
     return n / vector;
 }
 
-/* Threads of a block that sums a row: whole warps, nearly all of them busy in every iteration. */
+/* Threads of a block that handles a row: whole warps, nearly all of them busy in every iteration. */
 static unsigned expr_row_threads(unsigned positions)
 {
     unsigned turns = positions > 256 ? (positions + 255) / 256 : 1;
@@ -52,7 +51,6 @@ static void expr_each_part(const struct ckpt_kernel_args *args, int vector, F la
     const struct expr *e = static_cast<const struct expr *>(args->attr);
     const struct ckpt_desc walk = expr_walk(e, &args->out[0].desc);
     a.length = (unsigned)expr_row_positions(e, vector);
-    a.scale = e->scale;
     walk_by_vectors(&l, vector);
     walk_pieces(&l, base, size, [&](const struct loops *part, char *const *at) {
         a.ndim = part->ndim;

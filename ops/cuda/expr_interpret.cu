@@ -15,7 +15,7 @@ namespace
 
 /* Together with struct expr_args it fits in 4 KiB, the size of kernel arguments on every device. */
 struct program {
-    int n_nodes, n_in, second;          /* as in struct expr */
+    int n_nodes, n_in, second, per_row; /* as in struct expr */
     unsigned char dtype[EXPR_POINTERS]; /* of the result and the operands */
     struct expr_node node[EXPR_LIMIT];
 };
@@ -57,21 +57,26 @@ __device__ float apply(const struct expr_node &n, float x, float y, float z)
 #undef X
 }
 
+__device__ bool is_row_node(const struct expr_node &n)
+{
+    return n.code == EXPR_SUM || n.code == EXPR_MAX;
+}
+
 __device__ long long place_of(const struct expr_args &a, const long long *at, int n_in, int leaf)
 {
     return at[n_in + 1 + leaf] + a.place[leaf];
 }
 
-/* The value at position i; sets *result to its offset.  Stores the second result, if there is
- * one. */
+/* The value of node `last` at position i, with the row's values before it; sets *result to the
+ * offset of the result.  Stores the second result, if there is one. */
 __device__ float evaluate(const struct expr_args &a, const struct program &p, unsigned i,
-                          long long *result)
+                          const float *row, int last, long long *result)
 {
     long long at[EXPR_STEPS];
     float value[EXPR_LIMIT];
     int leaf = 0;
     expr_seek(a, i, at);
-    for (int k = 0; k < p.n_nodes; k++) {
+    for (int k = 0; k <= last; k++) {
         const struct expr_node &n = p.node[k];
         if (n.code == EXPR_INPUT)
             value[k] = load(a.data[n.arg[0] + 1], at[n.arg[0] + 1], p.dtype[n.arg[0] + 1]);
@@ -79,13 +84,15 @@ __device__ float evaluate(const struct expr_args &a, const struct program &p, un
             value[k] = (float)place_of(a, at, p.n_in, leaf++);
         else if (n.code == EXPR_UNIFORM)
             value[k] = expr_uniform(a, place_of(a, at, p.n_in, leaf++), n.stream);
+        else if (is_row_node(n))
+            value[k] = *row++;
         else
             value[k] = apply(n, value[n.arg[0]], value[n.arg[1]], value[n.arg[2]]);
     }
     *result = at[0];
     if (p.second)
         store(a.data[p.n_in + 1], at[p.n_in + 1], p.dtype[0], value[p.second - 1]);
-    return value[p.n_nodes - 1];
+    return value[last];
 }
 
 __global__ void __launch_bounds__(256)
@@ -94,7 +101,7 @@ __global__ void __launch_bounds__(256)
     unsigned i = blockIdx.x * 256 + threadIdx.x, most = 0;
     if (i < a.count) {
         long long result;
-        float y = evaluate(a, p, i, &result);
+        float y = evaluate(a, p, i, NULL, p.n_nodes - 1, &result);
         store(a.data[0], result, p.dtype[0], y);
         most = expr_magnitude(p.dtype[0] == CKPT_BF16 ? to_float(from_float<bf16>(y)) : y);
     }
@@ -102,15 +109,31 @@ __global__ void __launch_bounds__(256)
         expr_leave_largest(most, a.largest);
 }
 
-/* A block sums a row. */
+/* A block handles a row. */
 __global__ void __launch_bounds__(256) interpret_rows(const __grid_constant__ struct expr_args a,
                                                       const __grid_constant__ struct program p)
 {
-    float sum = 0.f;
+    const unsigned first = blockIdx.x * a.length;
+    float row[EXPR_ROW_NODES];
     long long result;
-    for (unsigned i = threadIdx.x; i < a.length; i += blockDim.x)
-        sum = __fadd_rn(sum, evaluate(a, p, blockIdx.x * a.length + i, &result));
-    expr_sum_block(sum, a.scale, static_cast<float *>(a.data[0]) + blockIdx.x);
+    for (int k = 0, n = 0; k < p.n_nodes; k++) {
+        const bool max = p.node[k].code == EXPR_MAX;
+        float part = max ? -INFINITY : 0.f;
+        if (!is_row_node(p.node[k]))
+            continue;
+        for (unsigned i = threadIdx.x; i < a.length; i += blockDim.x) {
+            const float y = evaluate(a, p, first + i, row, p.node[k].arg[0], &result);
+            part = max ? expr_larger(part, y) : __fadd_rn(part, y);
+        }
+        row[n++] = max ? expr_reduce_block<true>(part)
+                       : __fmul_rn(p.node[k].p, expr_reduce_block<false>(part));
+    }
+    for (unsigned i = threadIdx.x; i < (p.per_row ? 1 : a.length); i += blockDim.x) {
+        const float y = evaluate(a, p, first + i, row, p.n_nodes - 1, &result);
+        if (p.per_row)
+            result = (long long)blockIdx.x * (p.dtype[0] == CKPT_BF16 ? 2 : 4);
+        store(a.data[0], result, p.dtype[0], y);
+    }
 }
 
 } // namespace
@@ -122,6 +145,7 @@ int expr_interpret(const struct ckpt_kernel_args *args)
     p.n_nodes = e->n_nodes;
     p.n_in = args->n_in;
     p.second = e->second;
+    p.per_row = e->per_row;
     memcpy(p.node, e->node, (size_t)e->n_nodes * sizeof *e->node);
     p.dtype[0] = (unsigned char)args->out[0].desc.dtype;
     for (int k = 0; k < args->n_in; k++)
@@ -130,7 +154,7 @@ int expr_interpret(const struct ckpt_kernel_args *args)
     expr_each_part(args, 1, [&](const struct expr_args &part) {
         struct expr_args a = part;
         a.largest = largest;
-        unsigned rows = (unsigned)desc_numel(&args->out[0].desc);
+        const unsigned rows = a.length ? a.count / a.length : 0;
         if (!e->reduced)
             interpret<<<blocks_of(a.count, 256), 256, 0, stream_of(args)>>>(a, p);
         else if (rows)

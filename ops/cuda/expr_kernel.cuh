@@ -181,22 +181,34 @@ static __device__ __forceinline__ void expr_leave_largest(unsigned most, unsigne
     }
 }
 
-/* Sets y to scale times the sum over the threads of a block of whole warps, in a fixed order. */
-static __device__ __forceinline__ void expr_sum_block(float sum, float scale, float *y)
+/* The larger, +0 above -0; NaN wins. */
+EXPR_FUNCTION expr_larger(float x, float y)
+{
+    float z;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y));
+    return z;
+}
+
+/* Returns the sum, or the largest, of x over the threads of a block of whole warps, in a fixed
+ * order. */
+template <bool MAX> static __device__ __forceinline__ float expr_reduce_block(float x)
 {
     __shared__ float part[8];
 #pragma unroll
-    for (int step = 16; step > 0; step /= 2)
-        sum = __fadd_rn(sum, __shfl_xor_sync(0xffffffffu, sum, step));
-    if (threadIdx.x % 32 == 0)
-        part[threadIdx.x / 32] = sum;
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        float total = part[0];
-        for (unsigned k = 1; k < blockDim.x / 32; k++)
-            total = __fadd_rn(total, part[k]);
-        *y = __fmul_rn(scale, total);
+    for (int step = 16; step > 0; step /= 2) {
+        const float other = __shfl_xor_sync(0xffffffffu, x, step);
+        x = MAX ? expr_larger(x, other) : __fadd_rn(x, other);
     }
+    if (blockDim.x == 32)
+        return x;
+    __syncthreads(); /* the parts before have been read */
+    if (threadIdx.x % 32 == 0)
+        part[threadIdx.x / 32] = x;
+    __syncthreads();
+    float all = part[0];
+    for (unsigned k = 1; k < blockDim.x / 32; k++)
+        all = MAX ? expr_larger(all, part[k]) : __fadd_rn(all, part[k]);
+    return all;
 }
 
 /* The values of a leaf; step: the difference between consecutive elements. */

@@ -29,8 +29,8 @@ static inline const struct ckpt_view *expr_view(const struct ckpt_kernel_args *a
  * leaves. */
 void expr_loops(const struct ckpt_kernel_args *a, struct loops *l);
 
-/* Interprets the program, one element per thread or, if the expression ends with a sum, one row per
- * block.  Returns 0 or CKPT_EDEVICE. */
+/* Interprets the program, one element per thread or, if it has sums, one row per block.  Returns 0
+ * or CKPT_EDEVICE. */
 int expr_interpret(const struct ckpt_kernel_args *a);
 
 /* Vectors, or elements, that a thread of a compiled kernel handles. */
@@ -41,7 +41,7 @@ int expr_vector_elements(const struct expr *e, const enum ckpt_dtype *dtype);
 
 /*
  * The source of the kernels expr_vector_kernel and expr_single_kernel of a program for these
- * dtypes; malloc'ed, or NULL.  If the expression ends with a sum, one block computes one result.
+ * dtypes; malloc'ed, or NULL.  If the expression has sums, one block handles one row.
  * The source does not depend on shapes, strides or random streams, so equal layers share it.
  */
 char *expr_source(const struct expr *e, const enum ckpt_dtype *dtype);

@@ -34,8 +34,7 @@ struct expr_args {
     unsigned count;                              /* positions */
     int ndim;
     unsigned stream[EXPR_STEPS - EXPR_POINTERS]; /* random streams of leaves */
-    unsigned length;                             /* positions of a row that is summed */
-    float scale;                                 /* factor of such a sum */
+    unsigned length;                             /* positions of a row, if there are sums */
     unsigned spread;   /* bit k: operand k is constant along the last axis */
     unsigned aligned;  /* the random values of every vector begin with the first word of a draw */
     unsigned far;      /* a stride of the last two axes does not fit in 32 bits */

@@ -8,6 +8,10 @@
  * to bf16, and selections from or comparisons of such values.  A node that rounds, say, the sum of
  * two such words takes one instruction for both elements (expr_pair.cuh); in fp32 it takes seven.
  * All forms of a node are written; the compiler removes unused ones.
+ *
+ * A program with sums or maxima of rows gets those that are known in s0, s1, ... and gives the term
+ * of each in t0, t1, ...: every pass over a row calls the same function and uses some of its
+ * results.
  */
 #include <string.h>
 #include "core/bits.h"
@@ -216,7 +220,7 @@ static void write_bits(FILE *f, float x)
 }
 
 /* "    const float a3 = expr_mul(a1, a2);" */
-static void write_float(const struct writer *w, int i, char element, int leaf)
+static void write_float(const struct writer *w, int i, char element, int leaf, int row)
 {
     const struct expr_node *n = &w->e->node[i];
     const int arguments = expr_arguments(n->code);
@@ -228,6 +232,8 @@ static void write_float(const struct writer *w, int i, char element, int leaf)
         fprintf(w->f, "x%d%c;\n", n->arg[0], element);
     } else if (expr_leaf_has_place(n)) {
         fprintf(w->f, "l%d%c;\n", leaf, element);
+    } else if (expr_is_row_node(n)) {
+        fprintf(w->f, "s%d;\n", row);
     } else if (n->code == EXPR_CONSTANT) {
         write_bits(w->f, n->p);
         fprintf(w->f, ";\n");
@@ -273,12 +279,24 @@ static void write_parameters(const struct writer *w)
         }
     for (int k = 0; k < expr_count_leaves(w->e); k++)
         write_parameter(w, &first, "float ", 'l', k);
+    const int rows = expr_row_nodes(w->e).n;
+    for (int k = 0; k < rows; k++, first = false)
+        fprintf(w->f, "%sfloat s%d", first ? "" : ", ", k);
     snprintf(type, sizeof type, "%s &", expr_type_name(w->dtype[0]));
     for (int k = 0; k < 1 + (w->e->second > 0); k++)
         if (words)
             fprintf(w->f, "%sunsigned &%c", first && !k ? "" : ", ", "yz"[k]);
         else
             write_parameter(w, &first, type, "yz"[k], -1);
+    for (int k = 0; k < rows; k++)
+        write_parameter(w, &first, "float &", 't', k);
+}
+
+/* Passes on node i, the term of a value of the row. */
+static void write_term(const struct writer *w, int i, int row)
+{
+    for (int element = 0; element < 1 + w->pairs; element++)
+        fprintf(w->f, "    t%d%c = %c%d;\n", row, "ab"[element], "ab"[element], i);
 }
 
 /* Stores node i in result y or z. */
@@ -297,7 +315,7 @@ static void write_result(struct writer *w, char name, int i)
 void expr_write_program(FILE *f, const struct expr *e, const enum ckpt_dtype *dtype, bool pairs)
 {
     struct writer w = {.f = f, .e = e, .dtype = dtype, .pairs = pairs};
-    int leaf = 0;
+    int leaf = 0, row = 0;
     fprintf(f, "\nstatic __device__ __forceinline__ void program_of_%s(",
             pairs ? "pair" : "element");
     write_parameters(&w);
@@ -305,9 +323,11 @@ void expr_write_program(FILE *f, const struct expr *e, const enum ckpt_dtype *dt
     for (int i = 0; i < e->n_nodes; i++) {
         if (pairs)
             write_word(&w, i);
-        write_float(&w, i, 'a', leaf);
+        write_float(&w, i, 'a', leaf, row);
         if (pairs)
-            write_float(&w, i, 'b', leaf);
+            write_float(&w, i, 'b', leaf, row);
+        if (expr_is_row_node(&e->node[i]))
+            write_term(&w, e->node[i].arg[0], row++);
         leaf += expr_leaf_has_place(&e->node[i]);
     }
     write_result(&w, 'y', e->n_nodes - 1);

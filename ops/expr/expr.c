@@ -26,7 +26,7 @@ static const struct {
     int arguments, flops;
 } codes[] = {
 #define X(code, function, arguments, flops) {#function, arguments, flops},
-    EXPR_LEAVES(X) EXPR_FUNCTIONS(X)
+    EXPR_LEAVES(X) EXPR_REDUCTIONS(X) EXPR_FUNCTIONS(X)
 #undef X
 };
 
@@ -64,18 +64,40 @@ bool expr_has_place(const struct expr *e)
 struct ckpt_desc expr_walk(const struct expr *e, const struct ckpt_desc *out)
 {
     struct ckpt_desc d = *out;
-    for (int i = 0; i < e->ndim && e->reduced; i++)
+    for (int i = 0; i < e->ndim && e->per_row; i++)
         d.shape[i] = e->shape[i];
-    if (e->reduced)
+    if (e->per_row)
         desc_dense(&d);
     return d;
+}
+
+struct expr_row_nodes expr_row_nodes(const struct expr *e)
+{
+    struct expr_row_nodes r = {0};
+    int level[EXPR_NODES];
+    for (int i = 0; i < e->n_nodes; i++) {
+        const struct expr_node *n = &e->node[i];
+        level[i] = 0;
+        for (int k = 0; k < expr_arguments(n->code); k++)
+            level[i] = level[n->arg[k]] > level[i] ? level[n->arg[k]] : level[i];
+        if (!expr_is_row_node(n))
+            continue;
+        level[i]++;
+        if (r.n < EXPR_ROW_NODES) {
+            r.at[r.n].node = i;
+            r.at[r.n].level = level[i];
+        }
+        r.n++;
+        r.levels = level[i] > r.levels ? level[i] : r.levels;
+    }
+    return r;
 }
 
 uint64_t expr_hash(const struct expr *e)
 {
     uint64_t h = hash_mix(hash_text("expr"), e->n_nodes);
     if (e->reduced)
-        h = hash_mix(hash_mix(h, e->reduced), float_bits(e->scale));
+        h = hash_mix(hash_mix(h, e->reduced), e->per_row);
     if (e->largest)
         h = hash_mix(h, 'l');
     if (e->second)
@@ -353,7 +375,7 @@ static int shape_expr(struct ckpt_call *call)
     for (int i = 0; i < d.ndim && e->ndim >= 0; i++)
         if (d.ndim != e->ndim || d.shape[i] != e->shape[i])
             return ckpt_call_fail(call, "the operands do not broadcast to the shape of the result");
-    for (int i = d.ndim - e->reduced; i < d.ndim && e->reduced; i++)
+    for (int i = d.ndim - e->reduced; i < d.ndim && e->per_row; i++)
         d.shape[i] = 1;
     d.dtype = e->dtype == EXPR_PROMOTE ? promoted(call) : (enum ckpt_dtype)e->dtype;
     desc_dense(&d);

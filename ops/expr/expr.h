@@ -26,9 +26,10 @@
  *   budget or a device.  Ops with kernels of their own (add, gelu, ...) can be fused: expr_of_op()
  *   has their programs, whose nodes call the functions of those kernels, so no bit changes.
  * - Pairs (pair.c): two adjacent gradients with the same operands become one op with two results.
- * - Reductions: a sum or mean over the last axes is fused with the chain that produces its operand.
- *   The program then iterates over the shape of that operand (e->shape), and each result is `scale`
- *   times the sum of a row of `reduced` axes.  Such an op is fused no further.
+ * - Rows: a sum or mean over the last axes is a SUM node, an extreme a MAX node: one value for the
+ *   whole row of `reduced` axes.  Chains are fused before and after it, so that a softmax or a norm
+ *   is one program.  It passes over the rows of e->shape once for each level of row nodes, and then
+ *   stores one result per element, or one per row.
  * - CPU (cpu/expr.c): an interpreter, node by node, over blocks that fit the first-level cache.
  * - CUDA (cuda/expr*.c, .cu): a kernel per program, compiled by NVRTC before the first step and
  *   cached on disk; without NVRTC, a kernel that interprets the program.
@@ -49,6 +50,7 @@ enum {
     EXPR_OPERANDS = EXPR_INPUTS + 2, /* while a gradient is built: also the gradient of the result,
                                       * and the result */
     EXPR_NODES = 250,                /* maximum nodes while a gradient is built */
+    EXPR_ROW_NODES = 8,              /* maximum SUM and MAX nodes */
     EXPR_NAME = 48
 };
 
@@ -61,6 +63,10 @@ enum {
     X(CONSTANT, constant, 0, 0) /* p */                                                            \
     X(INDEX, index, 0, 2)       /* along axis arg[0] of the result */                              \
     X(UNIFORM, uniform, 0, 25)  /* [0, 1), from the counter */
+/* of a row, as fp32 */
+#define EXPR_REDUCTIONS(X)                                                                         \
+    X(SUM, sum, 1, 1) /* p times the sum */                                                        \
+    X(MAX, max, 1, 2) /* NaN wins; p is 1 */
 #define EXPR_FUNCTIONS(X)                                                                          \
     X(SCALE, scale, 1, 1)     /* p x */                                                            \
     X(AFFINE, affine, 1, 2)   /* p x + q */                                                        \
@@ -107,7 +113,7 @@ enum {
     X(WHERE, where, 3, 1)      /* condition, value, value */
 
 #define X(code, function, arguments, flops) EXPR_##code,
-enum expr_code { EXPR_LEAVES(X) EXPR_FUNCTIONS(X) EXPR_CODES };
+enum expr_code { EXPR_LEAVES(X) EXPR_REDUCTIONS(X) EXPR_FUNCTIONS(X) EXPR_CODES };
 #undef X
 
 struct expr_node {
@@ -132,15 +138,20 @@ struct expr {
     int64_t shape[CKPT_MAX_DIMS];
     uint8_t operand[EXPR_OPERANDS]; /* enum expr_operand */
     uint8_t full;                   /* 1: a node did not fit */
-    uint8_t reduced; /* number of trailing axes that are summed and keep size 1 in the result */
+    uint8_t reduced; /* number of trailing axes that form a row, if there are row nodes */
+    uint8_t per_row; /* 1: the result has one element per row: size 1 on these axes */
     uint8_t largest; /* 1: output 1 is the largest magnitude of the result */
     uint8_t second;  /* above 0: output 1 has the shape of output 0 and is the value of node
                       * second - 1 */
-    float scale;     /* factor of the sum */
     struct expr_node node[EXPR_NODES];
 };
 
 enum { EXPR_PROMOTE = -1 };
+
+static inline bool expr_is_row_node(const struct expr_node *n)
+{
+    return n->code == EXPR_SUM || n->code == EXPR_MAX;
+}
 
 /* ---- building ---------------------------------------------------------------------------------*/
 
@@ -172,7 +183,17 @@ const char *expr_function(enum expr_code code);
 /* Whether a leaf of the program depends on the position in the result. */
 bool expr_has_place(const struct expr *e);
 
-/* The shape over which the program is evaluated: the result, or the operand of its sum. */
+/* The row nodes (SUM and MAX) in order; those of one level, from 1 to `levels`, need only values of
+ * lower levels. */
+struct expr_row_nodes {
+    int n, levels; /* above EXPR_ROW_NODES: the program is too large */
+    struct {
+        int node, level;
+    } at[EXPR_ROW_NODES];
+};
+struct expr_row_nodes expr_row_nodes(const struct expr *e);
+
+/* The shape over which the program is evaluated: the result, or all elements of its rows. */
 struct ckpt_desc expr_walk(const struct expr *e, const struct ckpt_desc *out);
 
 /* Equal for programs that take the same time. */

@@ -6,8 +6,12 @@
  * Ops are processed in order.  A producer is removed only if every reader can compute it.  Each
  * reader then keeps its position and reads the operands of the producer.  The producer becomes an
  * empty position on the tape (expr_fused: no operands, no kernel), so that op positions, which
- * select the streams of random ops, do not change.  The rules below depend on the tape alone.  A
- * sum over the last axes can absorb the chain that produces its operand, and is fused no further.
+ * select the streams of random ops, do not change.  The rules below depend on the tape alone.
+ *
+ * Rows: a sum or an extreme over the last axes is a program, too, whose result has one element per
+ * row.  It is fused with the chain before it, with ops on such results, and with ops on whole rows,
+ * so that a softmax or a norm becomes one kernel, which reads a row again for each level of sums.
+ * Whether its readers read the row anyway shows when these are fused; so there are several rounds.
  *
  * Cost of recomputing: writing and reading one bf16 element takes an H100 as long as 40
  * instructions.  A program takes about a quarter of the instructions that expr_flops() counts,
@@ -30,6 +34,10 @@ enum {
     MAX_POSITIONED = 4,    /* maximum positioned leaves in a program: see LOOPS_OPERANDS */
     LONG_ROW = 8192, /* elements of a row above which the sum must have at least FEW_ROWS results */
     FEW_ROWS = 64,
+    MAX_ROW = 1 << 16, /* elements of a row that is read again: the cache has it */
+    BUSY_ROWS = 1024,  /* as many blocks keep a GPU busy if each passes over a long row again */
+    SHORT_ROW = 32,    /* elements: a warp handles a row, so there may be few shorter rows */
+    MANY_ROWS = 4096,
     MAX_SUMMED = 1 << 30 /* elements: limit of one launch */
 };
 
@@ -45,6 +53,8 @@ struct fusion {
     struct lists writers; /* per storage */
     int32_t *views;       /* per storage: number of tensors on it */
     int32_t *last_read;   /* per storage: the last op that reads it */
+    bool only_rows;       /* fuse only programs with sums */
+    int fused;            /* number of ops that were removed */
 };
 
 /* ---- programs of ops with kernels of their own ----------------------------------------------- */
@@ -80,6 +90,61 @@ static bool expr_of_others(const struct op *o, struct expr *e)
     return true;
 }
 
+static int64_t row_length(const struct ckpt_desc *x, int reduced)
+{
+    int64_t n = 1;
+    for (int i = x->ndim - reduced; i < x->ndim; i++)
+        n *= x->shape[i];
+    return n;
+}
+
+/* The number of trailing axes that a sum from x to y reduces.  0 if it is another kind of sum,
+ * has few results that are long each, or many short ones: one block of threads computes a result.
+ */
+static int reduced_axes(const struct ckpt_desc *x, const struct ckpt_desc *y)
+{
+    int first = 0;
+    if (x->ndim != y->ndim || !x->ndim)
+        return 0;
+    while (first < x->ndim - 1 && x->shape[first] == y->shape[first])
+        first++;
+    for (int i = first; i < x->ndim; i++)
+        if (y->shape[i] != 1)
+            return 0;
+    int64_t length = row_length(x, x->ndim - first), results = desc_numel(y);
+    bool fits = desc_numel(x) <= MAX_SUMMED && (length <= LONG_ROW || results >= FEW_ROWS) &&
+                (length >= SHORT_ROW || results <= MANY_ROWS);
+    return fits ? x->ndim - first : 0;
+}
+
+static void set_result(struct expr *e, enum ckpt_dtype dtype, const struct ckpt_desc *walk)
+{
+    e->dtype = (int32_t)dtype;
+    e->ndim = walk->ndim;
+    memcpy(e->shape, walk->shape, sizeof e->shape);
+    for (int i = walk->ndim; i < CKPT_MAX_DIMS; i++)
+        e->shape[i] = 0;
+}
+
+/* A sum, a mean, or an extreme of rows. */
+static bool expr_of_rows(const ckpt_tape *t, const struct op *o, struct expr *e)
+{
+    const bool sum = o->def == &op_sum || o->def == &op_sum_to, least = o->def == &op_amin;
+    if (!sum && !least && o->def != &op_amax)
+        return false;
+    const struct ckpt_desc *x = &t->tensors.data[op_in(t, o, 0)].desc;
+    const int reduced = reduced_axes(x, &t->tensors.data[op_out(t, o, 0)].desc);
+    const float scale = o->def == &op_sum ? ((const struct sum_attr *)o->attr)->scale : 1.f;
+    const float sign = least ? -1.f : 1.f;
+    int y = expr_node(e, EXPR_SCALE, 0, 0, 0, sign, 0.f);
+    y = expr_node(e, sum ? EXPR_SUM : EXPR_MAX, y, 0, 0, scale, 0.f);
+    expr_finish(e, expr_node(e, EXPR_SCALE, y, 0, 0, sign, 0.f), NULL);
+    set_result(e, CKPT_F32, x);
+    e->reduced = (uint8_t)reduced;
+    e->per_row = 1;
+    return reduced > 0;
+}
+
 /* The program of an op, with the dtype and shape of its result on the tape.  Returns false if it
  * has none. */
 static bool expr_of_op(const ckpt_tape *t, const struct op *o, struct expr *e)
@@ -92,7 +157,9 @@ static bool expr_of_op(const ckpt_tape *t, const struct op *o, struct expr *e)
     if (known)
         memcpy(e, o->attr, o->attr_size);
     if (e->reduced)
-        return false;
+        return true;
+    if (expr_of_rows(t, o, e))
+        return true;
     for (size_t i = 0; i < sizeof own_kernels / sizeof *own_kernels && !known; i++)
         if (o->def == own_kernels[i].def) {
             const struct affine_attr *a = o->def == &op_affine ? o->attr : NULL;
@@ -101,11 +168,7 @@ static bool expr_of_op(const ckpt_tape *t, const struct op *o, struct expr *e)
         }
     if (!known && !expr_of_others(o, e))
         return false;
-    e->dtype = (int32_t)d->dtype;
-    e->ndim = d->ndim;
-    memcpy(e->shape, d->shape, sizeof e->shape);
-    for (int i = d->ndim; i < CKPT_MAX_DIMS; i++)
-        e->shape[i] = 0;
+    set_result(e, d->dtype, d);
     return true;
 }
 
@@ -123,6 +186,17 @@ static void join_names(char *dst, const char *a, const char *b)
         memcpy(dst, text, (size_t)n + 1);
 }
 
+static bool same_walk(const struct expr *a, const struct expr *b)
+{
+    return a->ndim == b->ndim && !memcmp(a->shape, b->shape, sizeof a->shape);
+}
+
+/* Whether b is computed once per row of its producer a. */
+static bool is_of_rows(const struct expr *a, const struct expr *b)
+{
+    return a->per_row && !b->reduced && !same_walk(a, b);
+}
+
 static int count_positioned(const struct expr *e)
 {
     int n = 0;
@@ -131,23 +205,20 @@ static int count_positioned(const struct expr *e)
     return n;
 }
 
-/* Fuses producer a, whose program is ea, into reader b.  Returns false if b has no program, or the
+/* Fuses producer a, whose program is ea, into reader b, whose program is eb.  Returns false if the
  * result is too large. */
-static bool join(const ckpt_tape *t, const struct expr *ea, const struct op *a, const struct op *b,
-                 struct expr_joined *j)
+static bool join(const ckpt_tape *t, const struct expr *ea, const struct op *a,
+                 const struct expr *eb, const struct op *b, struct expr_joined *j)
 {
-    struct expr eb;
     int32_t x = op_out(t, a, 0);
     int used[EXPR_OPERANDS];
-    if (!expr_of_op(t, b, &eb))
-        return false;
     memset(j, 0, sizeof *j);
     j->fits = true;
     expr_init(&j->e, "", 0);
     int value = expr_append(j, t, a, ea, -1, 0);
     if (ea->dtype == CKPT_BF16)
         value = expr_unary(&j->e, EXPR_BF16, value);
-    int result = expr_append(j, t, b, &eb, x, value);
+    int result = expr_append(j, t, b, eb, x, value);
     if (!j->fits || j->e.full)
         return false;
     expr_finish(&j->e, result, used);
@@ -155,56 +226,16 @@ static bool join(const ckpt_tape *t, const struct expr *ea, const struct op *a, 
     memcpy(in, j->in, sizeof in);
     for (int k = 0; k < j->e.n_in; k++)
         j->in[k] = in[used[k]];
-    join_names(j->e.name, ea->name, eb.name);
-    j->e.dtype = eb.dtype;
-    j->e.ndim = eb.ndim;
-    memcpy(j->e.shape, eb.shape, sizeof eb.shape);
-    return j->e.n_nodes <= EXPR_LIMIT && count_positioned(&j->e) <= MAX_POSITIONED;
-}
-
-/* ---- sums ------------------------------------------------------------------------------------ */
-
-/* The number of trailing axes of x that op b sums.  0 if it is another kind of sum, or has few
- * results that are long each: one block of threads computes a result. */
-static int summed_axes(const ckpt_tape *t, const struct op *b, const struct ckpt_desc *x)
-{
-    const struct sum_attr *sum = b->attr;
-    int n = 0;
-    int64_t length = 1;
-    if (b->def != &op_sum || b->accumulate != ACCUMULATE_NEVER)
-        return 0;
-    for (; n < x->ndim && (sum->mask >> (x->ndim - 1 - n) & 1); n++)
-        length *= x->shape[x->ndim - 1 - n];
-    bool others = x->ndim > n && sum->mask & ((1u << (x->ndim - n)) - 1);
-    int64_t results = desc_numel(&t->tensors.data[op_out(t, b, 0)].desc);
-    bool fits = desc_numel(x) <= MAX_SUMMED && (length <= LONG_ROW || results >= FEW_ROWS);
-    return others || !fits ? 0 : n;
-}
-
-/* Fuses producer a into sum b. */
-static bool join_sum(const ckpt_tape *t, const struct expr *ea, const struct op *a,
-                     const struct op *b, struct expr_joined *j)
-{
-    const struct ckpt_desc *x = &t->tensors.data[op_out(t, a, 0)].desc;
-    int reduced = summed_axes(t, b, x);
-    memset(j, 0, sizeof *j);
-    j->fits = reduced > 0;
-    j->e = *ea;
-    for (int k = 0; k < ea->n_in; k++)
-        j->in[k] = op_in(t, a, k);
-    int value = j->e.n_nodes - 1;
-    if (ea->dtype == CKPT_BF16)
-        value = expr_unary(&j->e, EXPR_BF16, value);
-    if (!j->fits || j->e.full)
-        return false;
-    expr_finish(&j->e, value, NULL);
-    join_names(j->e.name, ea->name, b->def->name);
-    j->e.reduced = (uint8_t)reduced;
-    j->e.scale = ((const struct sum_attr *)b->attr)->scale;
-    j->e.dtype = CKPT_F32;
-    j->e.ndim = x->ndim;
-    memcpy(j->e.shape, x->shape, sizeof j->e.shape);
-    return j->e.n_nodes <= EXPR_LIMIT && j->e.n_in <= EXPR_INPUTS;
+    join_names(j->e.name, ea->name, eb->name);
+    const bool rows_only = is_of_rows(ea, eb);
+    const struct expr *walk = rows_only ? ea : eb;
+    j->e.dtype = eb->dtype;
+    j->e.ndim = walk->ndim;
+    memcpy(j->e.shape, walk->shape, sizeof walk->shape);
+    j->e.reduced = ea->reduced ? ea->reduced : eb->reduced;
+    j->e.per_row = rows_only || eb->per_row;
+    return j->e.n_nodes <= EXPR_LIMIT && count_positioned(&j->e) <= MAX_POSITIONED &&
+           expr_row_nodes(&j->e).n <= EXPR_ROW_NODES;
 }
 
 /* ---- readers and writers --------------------------------------------------------------------- */
@@ -294,27 +325,63 @@ static bool is_private(const struct fusion *f, int32_t x)
            x != t->loss;
 }
 
-static bool same_sizes(const struct ckpt_desc *a, const struct ckpt_desc *b, bool exactly)
+/* Whether reader b, whose program is eb and result y, has the rows of producer a, whose result is
+ * x. */
+static bool has_rows_of(const struct expr *ea, const struct expr *eb, const struct ckpt_desc *x,
+                        const struct ckpt_desc *y)
 {
-    return exactly ? desc_same_shape(a, b) : desc_numel(a) == desc_numel(b);
+    if (is_of_rows(ea, eb))
+        return desc_same_shape(x, y) && !expr_has_place(eb);
+    struct ckpt_desc walk = {.ndim = ea->ndim};
+    memcpy(walk.shape, ea->shape, sizeof walk.shape);
+    const int64_t length = row_length(&walk, ea->reduced);
+    const bool busy = desc_numel(&walk) / length >= BUSY_ROWS;
+    return same_walk(ea, eb) && (!eb->reduced || eb->reduced == ea->reduced) &&
+           length <= (busy ? MAX_ROW : LONG_ROW) && (eb->per_row || desc_is_dense(y));
 }
 
-/* Whether reader b at j can compute a at i: the same values from unchanged operands. */
-static bool can_fuse(const struct fusion *f, const struct expr *ea, int32_t i, int32_t j)
+/* Whether the operand x of b, whose program is eb, has an element for each that b iterates over. */
+static bool is_full(const struct expr *eb, const struct ckpt_desc *x, bool exactly)
+{
+    struct ckpt_desc walk = {.ndim = eb->ndim};
+    memcpy(walk.shape, eb->shape, sizeof walk.shape);
+    return exactly ? desc_same_shape(x, &walk) : desc_numel(x) == desc_numel(&walk);
+}
+
+/* Whether reader b at j, whose program is eb, can compute a at i: the same values from unchanged
+ * operands. */
+static bool can_fuse(const struct fusion *f, const struct expr *ea, int32_t i,
+                     const struct expr *eb, int32_t j)
 {
     const ckpt_tape *t = f->t;
     const struct op *a = &t->ops.data[i], *b = &t->ops.data[j];
-    if (b->n_out != 1 || (a->phase == PHASE_UPDATE) != (b->phase == PHASE_UPDATE))
-        return false; /* e.g. a fetch has no result */
+    if ((a->phase == PHASE_UPDATE) != (b->phase == PHASE_UPDATE))
+        return false;
     const struct ckpt_desc *x = &t->tensors.data[op_out(t, a, 0)].desc;
     const struct ckpt_desc *y = &t->tensors.data[op_out(t, b, 0)].desc;
     bool constant = ea->n_nodes == 1 && ea->node[0].code == EXPR_CONSTANT;
-    if (b->def != &op_sum && !constant && !same_sizes(x, y, expr_has_place(ea)))
+    if (ea->reduced ? !has_rows_of(ea, eb, x, y) : !constant && !is_full(eb, x, expr_has_place(ea)))
         return false;
     for (int k = 0; k < a->n_in; k++)
         if (is_written(f, op_in(t, a, k), i, j))
             return false;
     return true;
+}
+
+/* Whether b reads no more rows if it computes a, which has sums: those of a result of a may be read
+ * in its place. */
+static bool reads_rows(const ckpt_tape *t, const struct expr *ea, const struct op *a,
+                       const struct op *b)
+{
+    int more = ea->per_row ? 0 : -1;
+    for (int k = 0; k < a->n_in; k++) {
+        const int32_t x = op_in(t, a, k);
+        bool read = !is_full(ea, &t->tensors.data[x].desc, false);
+        for (int i = 0; i < b->n_in && !read; i++)
+            read = op_in(t, b, i) == x;
+        more += !read;
+    }
+    return more <= 0;
 }
 
 /* Bytes of the operands of a that no op reads as late as op j, so they would be kept longer. */
@@ -351,6 +418,9 @@ static bool pays(const struct fusion *f, const struct expr *e, int32_t i, const 
 {
     const struct op *a = &f->t->ops.data[i];
     int32_t last = reader[n - 1];
+    for (int k = 0; k < n && n > 1 && e->reduced; k++)
+        if (!reads_rows(f->t, e, a, &f->t->ops.data[reader[k]]))
+            return false;
     if (n > 1 && (n > MAX_READERS || (n - 1) * expr_flops(e) > MAX_EXTRA_FLOPS))
         return false;
     if (n == 1 && a->phase == f->t->ops.data[last].phase && is_close(f, i, last))
@@ -376,7 +446,6 @@ struct groups {
     int32_t *parent;  /* per op: union-find parent */
     struct group *of; /* per op that is its own parent */
     int32_t *seen;    /* per storage: the group that counted it last, plus 1 */
-    bool *program;    /* per op: whether it has a program or is a sum */
     bool *fusable;    /* per op: whether its result may be fused into all readers */
 };
 
@@ -387,26 +456,20 @@ static int32_t root_of(struct groups *g, int32_t i)
     return i;
 }
 
-static bool has_program(const struct fusion *f, int32_t i)
-{
-    struct expr e;
-    const struct op *o = &f->t->ops.data[i];
-    return o->def == &op_sum || expr_of_op(f->t, o, &e);
-}
-
 /* Whether all readers of the result of op i may compute it.  Size limits are checked later. */
-static bool is_fusable(const struct fusion *f, const struct groups *g, int32_t i)
+static bool is_fusable(const struct fusion *f, int32_t i)
 {
     const ckpt_tape *t = f->t;
     const struct op *a = &t->ops.data[i];
-    struct expr e;
-    if (!g->program[i] || !expr_of_op(t, a, &e) || !is_private(f, op_out(t, a, 0)))
+    struct expr e, reader;
+    if (!expr_of_op(t, a, &e) || !is_private(f, op_out(t, a, 0)))
         return false;
     const int32_t x = op_out(t, a, 0), end = f->readers.first[x + 1];
     int32_t k = f->readers.first[x];
     if (k == end)
         return false;
-    while (k < end && g->program[f->readers.op[k]] && can_fuse(f, &e, i, f->readers.op[k]))
+    while (k < end && expr_of_op(t, &t->ops.data[f->readers.op[k]], &reader) &&
+           can_fuse(f, &e, i, &reader, f->readers.op[k]))
         k++;
     return k == end;
 }
@@ -460,10 +523,8 @@ static void keep_all(struct fusion *f, struct groups *g)
     const int32_t n = f->t->n_ops;
     for (int32_t i = 0; i < n; i++) {
         g->parent[i] = i;
-        g->program[i] = has_program(f, i);
+        g->fusable[i] = is_fusable(f, i);
     }
-    for (int32_t i = 0; i < n; i++)
-        g->fusable[i] = is_fusable(f, g, i);
     for (int32_t i = 0; i < n; i++)
         if (g->fusable[i])
             group_op(f, g, i);
@@ -481,17 +542,15 @@ static int find_groups(struct fusion *f)
     struct groups g = {.parent = malloc(n * sizeof *g.parent),
                        .of = calloc(n, sizeof *g.of),
                        .seen = calloc((size_t)f->t->n_storages + 1, sizeof *g.seen),
-                       .program = calloc(n, sizeof *g.program),
                        .fusable = calloc(n, sizeof *g.fusable)};
     int rc = 0;
-    if (g.parent && g.of && g.seen && g.program && g.fusable)
+    if (g.parent && g.of && g.seen && g.fusable)
         keep_all(f, &g);
     else
         rc = tape_fail(f->t, CKPT_ENOMEM, "no memory to join the ops of a tape");
     free(g.parent);
     free(g.of);
     free(g.seen);
-    free(g.program);
     free(g.fusable);
     return rc;
 }
@@ -519,11 +578,11 @@ static int fuse_op(struct fusion *f, int32_t i)
 {
     ckpt_tape *t = f->t;
     const struct op *a = &t->ops.data[i];
-    struct expr e;
+    struct expr e, eb;
     struct expr_joined joined[MAX_READERS];
     int32_t reader[MAX_READERS];
     int n = 0;
-    if (!expr_of_op(t, a, &e) || !is_private(f, op_out(t, a, 0)))
+    if (!expr_of_op(t, a, &e) || (f->only_rows && !e.reduced) || !is_private(f, op_out(t, a, 0)))
         return 0;
     int32_t x = op_out(t, a, 0);
     for (int32_t k = f->readers.first[x]; k < f->readers.first[x + 1]; k++) {
@@ -531,9 +590,8 @@ static int fuse_op(struct fusion *f, int32_t i)
         if (n && reader[n - 1] == j) /* b reads x twice */
             continue;
         const struct op *b = &t->ops.data[j];
-        bool sum = b->def == &op_sum;
-        if (n == MAX_READERS || !can_fuse(f, &e, i, j) ||
-            !(sum ? join_sum : join)(t, &e, a, b, &joined[n]))
+        if (n == MAX_READERS || !expr_of_op(t, b, &eb) || !can_fuse(f, &e, i, &eb, j) ||
+            !join(t, &e, a, &eb, b, &joined[n]))
             return 0;
         reader[n++] = j;
     }
@@ -544,22 +602,34 @@ static int fuse_op(struct fusion *f, int32_t i)
         rc = replace(f, &joined[k], a, reader[k]);
     if (!rc)
         expr_remove_op(t, i);
+    f->fused += !rc;
     return rc;
 }
 
+static int run_round(struct fusion *f)
+{
+    int rc = prepare(f);
+    if (!rc)
+        rc = find_groups(f);
+    for (int32_t i = 0; i < f->t->n_ops && !rc; i++)
+        rc = fuse_op(f, i);
+    free(f->readers.first);
+    free(f->readers.op);
+    free(f->writers.first);
+    free(f->writers.op);
+    free(f->views);
+    free(f->last_read);
+    return rc;
+}
+
+/* After the first round only programs with sums are fused, until no more can be. */
 int expr_fuse(ckpt_tape *t)
 {
-    struct fusion f = {.t = t};
-    int rc = t->error.code ? t->error.code : prepare(&f);
-    if (!rc)
-        rc = find_groups(&f);
-    for (int32_t i = 0; i < t->n_ops && !rc; i++)
-        rc = fuse_op(&f, i);
-    free(f.readers.first);
-    free(f.readers.op);
-    free(f.writers.first);
-    free(f.writers.op);
-    free(f.views);
-    free(f.last_read);
+    int rc = t->error.code, fused = 1;
+    for (bool rows = false; fused && !rc; rows = true) {
+        struct fusion f = {.t = t, .only_rows = rows};
+        rc = run_round(&f);
+        fused = f.fused;
+    }
     return rc;
 }

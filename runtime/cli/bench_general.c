@@ -6,6 +6,7 @@
 #include "cli/bench_record.h"
 #include "core/frozen.h"
 #include "core/mean8.h"
+#include "expr/expr.h"
 #include "int8.h"
 #include "optim/optimizer.h"
 #include "optim/update_math.h"
@@ -55,6 +56,58 @@ ckpt_tensor bench_record_logsumexp(ckpt_tape *t, enum ckpt_dtype dtype, const st
 ckpt_tensor bench_record_softmax(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
 {
     return ckpt_softmax(t, operand(t, dtype, SHAPE(z->rows, WIDTH)), 1);
+}
+
+/* ---- row functions written in single ops, fused ---------------------------------------------- */
+
+static ckpt_tensor softmax_of_ops(ckpt_tape *t, ckpt_tensor x)
+{
+    ckpt_tensor y = ckpt_exp(t, ckpt_sub(t, x, ckpt_amax(t, x, 2)));
+    return ckpt_div(t, y, ckpt_sum(t, y, 2));
+}
+
+static ckpt_tensor norm_of_ops(ckpt_tape *t, ckpt_tensor x)
+{
+    ckpt_tensor away = ckpt_sub(t, x, ckpt_mean(t, x, 2));
+    ckpt_tensor square = ckpt_affine(t, ckpt_mean(t, ckpt_mul(t, away, away), 2), 1.f, 1e-6f);
+    return ckpt_mul(t, away, ckpt_rsqrt(t, square));
+}
+
+/* Without a gradient by the bench, whose ops would be fused, too.  gradient: of the product with
+ * another operand, which is the gradient of y. */
+static ckpt_tensor record_rows(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z,
+                               ckpt_tensor (*f)(ckpt_tape *, ckpt_tensor), bool gradient)
+{
+    ckpt_tensor x = operand(t, dtype, SHAPE(z->rows, WIDTH)), dx;
+    struct ckpt_desc d = dense(dtype, SHAPE(z->rows, WIDTH));
+    ckpt_tensor y = f(t, x);
+    if (gradient)
+        ckpt_gradients(t, ckpt_mul(t, y, operand_of(t, &d, false)), 1, &x, &dx);
+    expr_fuse(t);
+    return CKPT_NONE;
+}
+
+ckpt_tensor bench_record_rows_softmax(ckpt_tape *t, enum ckpt_dtype dtype,
+                                      const struct bench_sizes *z)
+{
+    return record_rows(t, dtype, z, softmax_of_ops, false);
+}
+
+ckpt_tensor bench_record_rows_softmax_dx(ckpt_tape *t, enum ckpt_dtype dtype,
+                                         const struct bench_sizes *z)
+{
+    return record_rows(t, dtype, z, softmax_of_ops, true);
+}
+
+ckpt_tensor bench_record_rows_norm(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    return record_rows(t, dtype, z, norm_of_ops, false);
+}
+
+ckpt_tensor bench_record_rows_norm_dx(ckpt_tape *t, enum ckpt_dtype dtype,
+                                      const struct bench_sizes *z)
+{
+    return record_rows(t, dtype, z, norm_of_ops, true);
 }
 
 /* Loss and gradient of a chunk of a language model's tokens, as in training. */

@@ -347,29 +347,40 @@ static void check_far(void)
     cudaFree(data);
 }
 
-/* Sums of integers over one and two axes, vectorized and not. */
-static void check_sums(void)
+/* Sums of integers over one and two axes, vectorized and not: one result per row, or one per
+ * element, which reads a sum, a maximum and a sum that depends on them. */
+static void check_sums(bool per_row)
 {
     const int64_t shapes[][3] = {{30, 4, 1152}, {3, 5, 77}, {64, 1, 8}, {40, 2, 40}, {2, 3, 1}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         for (int reduced = 1; reduced < 3; reduced++) {
             struct call c = {.n_out = 1};
+            const enum ckpt_dtype out = i % 3 ? CKPT_F32 : CKPT_BF16;
             const int64_t *n = shapes[i];
             const enum ckpt_dtype in[] = {CKPT_BF16, i % 2 ? CKPT_F32 : CKPT_BF16, CKPT_BF16};
             char what[100];
-            snprintf(what, sizeof what, "sum over %d axes, %lld x %lld x %lld", reduced,
-                     (long long)n[0], (long long)n[1], (long long)n[2]);
+            snprintf(what, sizeof what, "%s over %d axes, %lld x %lld x %lld",
+                     per_row ? "sum" : "sums of elements", reduced, (long long)n[0],
+                     (long long)n[1], (long long)n[2]);
             expr_init(&c.e, "sum", 3);
             int y = expr_unary(&c.e, EXPR_BF16, expr_binary(&c.e, EXPR_MUL, 0, 2));
             y = expr_unary(&c.e, EXPR_BF16, expr_binary(&c.e, EXPR_MAXIMUM, y, 1));
             y = expr_unary(&c.e, EXPR_INTEGER, expr_node(&c.e, EXPR_CLAMP, y, 0, 0, -8.f, 8.f));
-            expr_finish(&c.e, y, NULL);
-            set_operands(&c, 3, n, in, CKPT_F32);
+            int sum = expr_node(&c.e, EXPR_SUM, y, 0, 0, 0.5f, 0.f);
+            if (!per_row) {
+                int other = expr_node(&c.e, EXPR_MAX, expr_unary(&c.e, EXPR_ABS, y), 0, 0, 1.f, 0);
+                int sign = expr_unary(&c.e, EXPR_SIGN, expr_binary(&c.e, EXPR_ADD, sum, other));
+                y = expr_node(&c.e, EXPR_SUM, expr_binary(&c.e, EXPR_MUL, y, sign), 0, 0, 2.f, 0);
+                sum = expr_binary(&c.e, EXPR_ADD, expr_binary(&c.e, EXPR_SUB, 0, sum), y);
+            }
+            expr_finish(&c.e, sum, NULL);
+            set_operands(&c, 3, n, in, out);
             c.in[2].desc.stride[0] = c.in[2].desc.stride[1] = 0; /* a row for all */
             memcpy(c.e.shape, n, 3 * sizeof *n);
             c.e.reduced = (uint8_t)reduced;
-            c.e.scale = 0.5f;
-            c.out[0] = dense(NULL, CKPT_F32, 3, (int64_t[]){n[0], reduced < 2 ? n[1] : 1, 1});
+            c.e.per_row = per_row;
+            if (per_row)
+                c.out[0] = dense(NULL, out, 3, (int64_t[]){n[0], reduced < 2 ? n[1] : 1, 1});
             check(&c, false, what);
         }
 }
@@ -399,7 +410,8 @@ int main(void)
     check_pairs();
     check_views();
     check_far();
-    check_sums();
+    check_sums(true);
+    check_sums(false);
     cuda_libs_close(device.libs);
     return test_result();
 }

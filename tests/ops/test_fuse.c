@@ -4,6 +4,7 @@
  * bits; chains become one op, so do pairs, and ops that must not be fused are not. 300 random
  * expressions agree with an evaluator in fp64 that computes derivatives along.
  */
+#include "dual.h"
 #include "expr/expr.h"
 #include "harness.h"
 #include "tape/tape.h"
@@ -13,9 +14,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PARAMS = 3, ROWS = 6, COLS = 40, SIZE = ROWS * COLS, STEPS = 9, RANDOM = 300 };
+enum { ROWS = 6, COLS = 40, SIZE = ROWS * COLS, STEPS = 9, RANDOM = 300 };
 
 static int failures;
+static int64_t sizes[] = {ROWS, COLS};
 
 /* ---- a tape without a context, run op by op ---------------------------------------------------*/
 
@@ -44,12 +46,12 @@ static void set_param(struct bench *b, int i, enum ckpt_dtype dtype, int ndim, i
 static void record(struct bench *b, enum ckpt_dtype dtype, model f, void *user)
 {
     *b = (struct bench){.params = {.data = b->data, .n = PARAMS}};
-    set_param(b, 0, dtype, 2, ROWS, COLS);
-    set_param(b, 1, dtype, 1, COLS, 0);
-    set_param(b, 2, dtype, 2, ROWS, 1);
+    set_param(b, 0, dtype, 2, sizes[0], sizes[1]);
+    set_param(b, 1, dtype, 1, sizes[1], 0);
+    set_param(b, 2, dtype, 2, sizes[0], 1);
     struct tape_env env = {
         .backend = CKPT_ON_CPU, .params = &b->params, .sharing = {.ranks = 1, .group_ranks = 1}};
-    if (tape_new(&b->t, &env, ROWS, 1))
+    if (tape_new(&b->t, &env, sizes[0], 1))
         exit(99);
     ckpt_tensor y = f(b->t, b->w, user);
     y = ckpt_cast(b->t, y, CKPT_F32);
@@ -234,6 +236,31 @@ static ckpt_tensor rows_model(ckpt_tape *t, const ckpt_tensor *w, void *user)
     return ckpt_add(t, ckpt_cast(t, u, CKPT_F32), ckpt_mul(t, v, scale));
 }
 
+/* A softmax and a layer norm of activations, recorded one by one. */
+static ckpt_tensor softmax_model(ckpt_tape *t, const ckpt_tensor *w, void *user)
+{
+    ckpt_tensor x = ckpt_cumsum(t, ckpt_tanh(t, w[0]), 0);
+    ckpt_tensor u = ckpt_exp(t, ckpt_sub(t, x, ckpt_amax(t, x, 2)));
+    (void)user;
+    return ckpt_cumsum(t, ckpt_div(t, u, ckpt_sum(t, u, 2)), 0);
+}
+
+static ckpt_tensor norm_model(ckpt_tape *t, const ckpt_tensor *w, void *user)
+{
+    ckpt_tensor x = ckpt_cumsum(t, w[0], 0), v = ckpt_sub(t, x, ckpt_mean(t, x, 2));
+    ckpt_tensor r = ckpt_affine(t, ckpt_mean(t, ckpt_mul(t, v, v), 2), 1.f, 1e-3f);
+    (void)user;
+    return ckpt_cumsum(t, ckpt_mul(t, v, ckpt_rsqrt(t, r)), 0);
+}
+
+/* The logarithm of the sum of each row. */
+static ckpt_tensor loss_model(ckpt_tape *t, const ckpt_tensor *w, void *user)
+{
+    ckpt_tensor x = ckpt_tanh(t, ckpt_cumsum(t, w[0], 0));
+    (void)user;
+    return ckpt_sub(t, ckpt_log(t, ckpt_sum(t, ckpt_exp(t, x), 2)), w[2]);
+}
+
 /* A dozen functions of two activations, most of which the backward pass reads: it recomputes them.
  * */
 static ckpt_tensor again_model(ckpt_tape *t, const ckpt_tensor *w, void *user)
@@ -289,10 +316,13 @@ static void check_chains(void)
         const char *name;
         model f;
         int least, most; /* ops of the forward pass; what the backward pass reads stays */
-    } chains[] = {{"chain", chain_model, 1, 1},   {"rounding", rounding_model, 1, 2},
-                  {"output", output_model, 3, 3}, {"rows", rows_model, 7, 7},
-                  {"long", long_model, 7, 8},     {"wide", wide_model, 15, 15},
-                  {"again", again_model, 4, 4},   {"result", result_model, 7, 7}};
+        int backward;    /* ops of the backward pass, if not 0; bf16 has another one */
+    } chains[] = {{"chain", chain_model, 1, 1, 0},     {"rounding", rounding_model, 1, 2, 0},
+                  {"output", output_model, 3, 3, 0},   {"rows", rows_model, 5, 5, 0},
+                  {"long", long_model, 7, 8, 0},       {"wide", wide_model, 15, 15, 0},
+                  {"again", again_model, 4, 4, 0},     {"result", result_model, 7, 7, 0},
+                  {"softmax", softmax_model, 5, 5, 6}, {"norm", norm_model, 4, 4, 5},
+                  {"loss", loss_model, 3, 3, 5}};
     struct rng r = {.state = 1, .scale = 1};
     double x[PARAMS][SIZE];
     const double *const values[] = {x[0], x[1], x[2]};
@@ -306,9 +336,37 @@ static void check_chains(void)
             if (n < chains[i].least || n > chains[i].most)
                 failures += printf("FAIL %s: %d ops of the forward pass are left, not %d\n",
                                    chains[i].name, n, chains[i].most) > 0;
+            n = kernels(b.t, PHASE_BACKWARD) - (dtype == CKPT_BF16);
+            if (chains[i].backward && n != chains[i].backward)
+                failures += printf("FAIL %s: %d ops of the backward pass are left, not %d\n",
+                                   chains[i].name, n, chains[i].backward) > 0;
             release(&b);
             tape_free(b.t);
         }
+}
+
+/* Rows of one element, odd rows, long rows, a single row. */
+static void check_rows(void)
+{
+    static const int64_t shapes[][2] = {{6, 1}, {1, 1}, {1, 77}, {3, 1500}, {5, 33}};
+    const model models[] = {rows_model, softmax_model, norm_model, loss_model};
+    static double x[PARAMS][4500];
+    const double *const values[] = {x[0], x[1], x[2]};
+    struct rng r = {.state = 3, .scale = 1};
+    for (int i = 0; i < PARAMS; i++)
+        draw_values(&r, x[i], 4500);
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        for (int k = 0; k < 8; k++) {
+            struct bench b;
+            char name[100];
+            snprintf(name, sizeof name, "rows of %lld, model %d", (long long)shapes[i][1], k);
+            memcpy(sizes, shapes[i], sizeof sizes);
+            compare(name, k % 2 ? CKPT_BF16 : CKPT_F32, models[k / 2], NULL, values, PHASE_FORWARD,
+                    &b);
+            release(&b);
+            tape_free(b.t);
+        }
+    memcpy(sizes, (int64_t[]){ROWS, COLS}, sizeof sizes);
 }
 
 /* ---- pairs ------------------------------------------------------------------------------------*/
@@ -400,11 +458,6 @@ static void check_too_large(void)
 
 /* ---- random expressions -----------------------------------------------------------------------*/
 
-/* A value and its derivatives with respect to the three elements that it depends on. */
-struct dual {
-    double x, d[PARAMS];
-};
-
 struct node {
     int function, a, b; /* nodes before it; below PARAMS are the parameters */
 };
@@ -413,7 +466,21 @@ struct random_expr {
     struct node node[STEPS];
 };
 
-enum { FUNCTIONS = 20 };
+enum { FUNCTIONS = 20, ROW_FUNCTIONS = 4 };
+
+static ckpt_tensor row_mean(ckpt_tape *t, ckpt_tensor x)
+{
+    struct ckpt_desc d = ckpt_desc_of(t, x);
+    return ckpt_cast(t, ckpt_mean(t, x, 1u << (d.ndim - 1)), d.dtype);
+}
+
+/* The largest element of each row minus the smallest one. */
+static ckpt_tensor row_range(ckpt_tape *t, ckpt_tensor x)
+{
+    struct ckpt_desc d = ckpt_desc_of(t, x);
+    const unsigned last = 1u << (d.ndim - 1);
+    return ckpt_cast(t, ckpt_sub(t, ckpt_amax(t, x, last), ckpt_amin(t, x, last)), d.dtype);
+}
 
 static ckpt_tensor call(ckpt_tape *t, int function, ckpt_tensor a, ckpt_tensor b)
 {
@@ -456,89 +523,24 @@ static ckpt_tensor call(ckpt_tape *t, int function, ckpt_tensor a, ckpt_tensor b
         return ckpt_gelu(t, a);
     case 18:
         return ckpt_silu(t, a);
-    default:
+    case 19:
         return ckpt_neg(t, ckpt_elu(t, a, 0.75f));
-    }
-}
-
-static struct dual chain_rule(double y, double slope, const struct dual *a)
-{
-    struct dual r = {.x = y};
-    for (int k = 0; k < PARAMS; k++)
-        r.d[k] = slope * a->d[k];
-    return r;
-}
-
-static struct dual two(double y, double da, const struct dual *a, double db, const struct dual *b)
-{
-    struct dual r = {.x = y};
-    for (int k = 0; k < PARAMS; k++)
-        r.d[k] = da * a->d[k] + db * b->d[k];
-    return r;
-}
-
-/* *near becomes true where a small error of an operand can change the branch. */
-static struct dual evaluate(int function, const struct dual *a, const struct dual *b, bool *near)
-{
-    double x = a->x, y = b->x, s = 1 / (1 + exp(-x)), t = tanh(x), q;
-    const double c = sqrt(2 / M_PI);
-    bool branches = function == 14 || function == 15 || function == 19;
-    *near |= branches && fabs(function == 19 ? x : x - y) < 1e-3;
-    switch (function) {
-    case 0:
-        return two(x + y, 1, a, 1, b);
-    case 1:
-        return two(x - y, 1, a, -1, b);
-    case 2:
-        return two(x * y, y, a, x, b);
-    case 3:
-        q = y * y + 1;
-        return two(x / q, 1 / q, a, -2 * x * y / (q * q), b);
-    case 4:
-        return chain_rule(t, 1 - t * t, a);
-    case 5:
-        return chain_rule(s, s * (1 - s), a);
-    case 6:
-        return chain_rule(sin(x), cos(x), a);
-    case 7:
-        return chain_rule(cos(x), -sin(x), a);
-    case 8:
-        return chain_rule(log1p(exp(-fabs(x))) + (x > 0 ? x : 0), s, a);
-    case 9:
-        return chain_rule(log1p(x * x), 2 * x / (1 + x * x), a);
-    case 10:
-        q = sqrt(x * x + 0.5);
-        return chain_rule(q, x / q, a);
-    case 11:
-        q = 1 / sqrt(x * x + 0.5);
-        return chain_rule(q, -x * q * q * q, a);
-    case 12:
-        return chain_rule(erf(x), 2 / sqrt(M_PI) * exp(-x * x), a);
-    case 13:
-        q = 0.5 * (1 + erf(x / sqrt(2)));
-        return chain_rule(x * q, q + x * exp(-x * x / 2) / sqrt(2 * M_PI), a);
-    case 14:
-        return x < y ? *a : *b;
-    case 15:
-        return x > y ? *a : *b;
-    case 16:
-        return chain_rule(exp(t), exp(t) * (1 - t * t), a);
-    case 17:
-        q = tanh(c * (x + 0.044715 * x * x * x));
-        return chain_rule(x / 2 * (1 + q),
-                          (1 + q) / 2 + x / 2 * (1 - q * q) * c * (1 + 0.134145 * x * x), a);
-    case 18:
-        return chain_rule(x * s, s + x * s * (1 - s), a);
+    case 20:
+        return ckpt_sub(t, a, row_mean(t, b));
+    case 21:
+        return ckpt_div(t, a, row_mean(t, ckpt_exp(t, ckpt_tanh(t, b))));
+    case 22:
+        return ckpt_sub(t, a, row_range(t, b));
     default:
-        return chain_rule(x > 0 ? -x : -0.75 * expm1(x), x > 0 ? -1 : -0.75 * exp(x), a);
+        return ckpt_mul(t, a, ckpt_rsqrt(t, ckpt_affine(t, row_mean(t, ckpt_abs(t, b)), 1.f, 1.f)));
     }
 }
 
-static void draw_expr(struct random_expr *e, struct rng *r)
+static void draw_expr(struct random_expr *e, struct rng *r, int functions)
 {
     for (int i = 0; i < STEPS; i++) {
         int n = PARAMS + i; /* mostly what was made last, so that chains are long */
-        e->node[i].function = (int)rng_range(r, 0, FUNCTIONS - 1);
+        e->node[i].function = (int)rng_range(r, 0, functions - 1);
         e->node[i].a = i && rng_range(r, 0, 2) ? n - 1 : (int)rng_range(r, 0, n - 1);
         e->node[i].b = (int)rng_range(r, 0, n - 1);
     }
@@ -601,20 +603,25 @@ static void check_gradient(const struct bench *b, int trial, int k, const double
 
 static void check_random(void)
 {
-    struct rng r = {.state = 11, .scale = 1};
+    struct rng r = {.state = 11, .scale = 1}, of_rows = {.state = 17, .scale = 1};
     static double x[PARAMS][SIZE], gradient[PARAMS][SIZE];
     const double *const values[] = {x[0], x[1], x[2]};
     int checked = 0, before = 0, after = 0;
     for (int trial = 0; checked < RANDOM && trial < 4 * RANDOM; trial++) {
-        struct random_expr e;
+        struct random_expr e, rows;
         struct bench b;
         double loss;
-        draw_expr(&e, &r);
+        draw_expr(&e, &r, FUNCTIONS);
         for (int i = 0; i < PARAMS; i++)
             draw_values(&r, x[i], SIZE);
         bool sure = expected(&e, values, &loss, gradient);
         if (trial % 3 == 0) { /* bits alone */
             compare("random bf16", CKPT_BF16, random_model, &e, values, PHASE_FORWARD, &b);
+            release(&b);
+            tape_free(b.t);
+            draw_expr(&rows, &of_rows, FUNCTIONS + ROW_FUNCTIONS);
+            compare("random rows", (enum ckpt_dtype)(trial % 2), random_model, &rows, values,
+                    PHASE_FORWARD, &b);
             release(&b);
             tape_free(b.t);
         }
@@ -642,6 +649,7 @@ static void check_random(void)
 int main(void)
 {
     check_chains();
+    check_rows();
     check_pairs();
     check_name();
     check_too_large();

@@ -60,18 +60,27 @@ static void check_program(const struct expr *e, enum ckpt_dtype out, enum ckpt_d
     free(compile(e, dtype, &bytes));
 }
 
-static void check_sum(void)
+/* Programs with sums and maxima of rows: in the middle or at the end, two of one level, two levels.
+ */
+static void check_sums(void)
 {
-    struct expr e;
-    expr_init(&e, "mul+sum", 2);
-    expr_finish(&e, expr_binary(&e, EXPR_MUL, 0, 1), NULL);
-    e.ndim = 2;
-    e.shape[0] = 7;
-    e.shape[1] = 64;
-    e.reduced = 1;
-    e.scale = 0.5f;
-    check_program(&e, CKPT_F32, CKPT_F32);
-    check_program(&e, CKPT_F32, CKPT_BF16);
+    for (int per_row = 0; per_row < 2; per_row++) {
+        struct expr e;
+        expr_init(&e, "mul+sum", 2);
+        int sum = expr_node(&e, EXPR_SUM, expr_binary(&e, EXPR_MUL, 0, 1), 0, 0, 0.5f, 0.f);
+        int other = expr_node(&e, EXPR_MAX, 0, 0, 0, 1.f, 0.f);
+        int y = expr_binary(&e, EXPR_SUB, per_row ? other : 1, expr_unary(&e, EXPR_BF16, sum));
+        other = expr_node(&e, EXPR_SUM, expr_binary(&e, EXPR_DIV, 0, other), 0, 0, 1.f, 0.f);
+        expr_finish(&e, expr_binary(&e, EXPR_MUL, y, other), NULL);
+        e.ndim = 2;
+        e.shape[0] = 7;
+        e.shape[1] = 64;
+        e.reduced = 1;
+        e.per_row = (uint8_t)per_row;
+        check_program(&e, CKPT_F32, CKPT_F32);
+        check_program(&e, CKPT_F32, CKPT_BF16);
+        check_program(&e, CKPT_BF16, CKPT_BF16);
+    }
 }
 
 enum { THREADS = 3 };
@@ -339,7 +348,7 @@ int main(void)
         return failures ? 1 : 77;
     }
     check_functions();
-    check_sum();
+    check_sums();
     check_largest();
     check_pair();
     check_neighbours();
