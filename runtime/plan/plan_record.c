@@ -34,9 +34,7 @@ int plan_add_backings(const struct graph *g, struct plan *p)
             has[p->residences[i].storage] = true;
     for (int32_t s = 0; s < g->n_storages && !rc; s++) {
         const struct graph_storage *t = &g->storages[s];
-        int8_t tier = t->backing == BACKING_HOST   ? TIER_HOST
-                      : t->backing == BACKING_NVME ? TIER_NVME
-                                                   : TIER_DEVICE;
+        int8_t tier = graph_backing(t);
         if (t->persistent && !has[s])
             plan_add_residence(p, (struct residence){s, tier, 0, p->n_steps - 1,
                                                      tier == TIER_DEVICE ? -1 : t->backing_offset});
