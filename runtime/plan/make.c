@@ -76,7 +76,7 @@ int option_steps(struct frontier *f, const struct option *o, struct plan **out)
     return rc;
 }
 
-/* Places an option: sets its plan and its peak with addresses. */
+/* Places an option: sets its plan. */
 static int place_option(struct frontier *f, struct option *o)
 {
     if (o->plan)
@@ -91,7 +91,6 @@ static int place_option(struct frontier *f, struct option *o)
         return rc;
     }
     o->plan = p;
-    o->placed = p->transient;
     return 0;
 }
 
@@ -133,14 +132,14 @@ int smallest_faster(struct frontier *f, double seconds, struct option **best)
     *best = NULL;
     for (int32_t i = 0; i < f->n && failed < most; i++) {
         struct option *o = &f->options.data[i];
-        if (*best && o->load > (*best)->placed)
+        if (*best && o->load > (*best)->plan->transient)
             break;
         if (o->seconds >= seconds)
             continue;
         int rc = place_option(f, o);
         if (rc)
             return rc;
-        bool less = !*best || o->placed <= (*best)->placed;
+        bool less = !*best || o->plan->transient <= (*best)->plan->transient;
         *best = less ? o : *best;
         failed = less ? 0 : failed + 1;
     }
@@ -158,7 +157,7 @@ static int fastest_within(struct frontier *f, int64_t bytes, struct option **bes
         int rc = place_option(f, o);
         if (rc)
             return rc;
-        if (o->placed <= bytes)
+        if (o->plan->transient <= bytes)
             *best = o;
     }
     return 0;
@@ -170,8 +169,8 @@ static int find_smallest(struct frontier *f, struct option **smallest)
     struct option *chosen;
     int rc = smallest_faster(f, INFINITY, smallest);
     while (!rc) {
-        rc = fastest_within(f, (*smallest)->placed, &chosen);
-        if (rc || chosen->placed == (*smallest)->placed)
+        rc = fastest_within(f, (*smallest)->plan->transient, &chosen);
+        if (rc || chosen->plan->transient == (*smallest)->plan->transient)
             break;
         *smallest = chosen;
     }
@@ -182,7 +181,7 @@ static int find_smallest(struct frontier *f, struct option **smallest)
 static bool has_backings(const struct graph *g)
 {
     for (int32_t s = 0; s < g->n_storages; s++)
-        if (g->storages[s].backing == BACKING_HOST || g->storages[s].backing == BACKING_NVME)
+        if (graph_backing(&g->storages[s]) != TIER_DEVICE)
             return true;
     return false;
 }
@@ -203,7 +202,7 @@ int answer_within(struct frontier *f, const struct request *q, const struct budg
     int64_t transient = b->device - q->reserved - f->p->persistent;
     *a = (struct answer){NULL, NULL};
     int rc = 0;
-    if (!q->backings && transient >= q->smallest->placed)
+    if (!q->backings && transient >= q->smallest->plan->transient)
         rc = fastest_within(f, transient, &a->option);
     if (!rc && has_tiers(q, b))
         rc = lattice_fastest(q->lattice, b, a->option ? a->option->seconds : INFINITY,
@@ -242,7 +241,7 @@ static int set_outlook(struct frontier *f, const struct request *q, struct plan 
     p->budgets = q->budgets;
     p->min_budget = least.bytes;
     p->min_peak_op = least.plan->n_steps ? least.plan->steps[least.plan->peak_step].op : -1;
-    p->next_budget = next ? q->reserved + f->p->persistent + next->placed : 0;
+    p->next_budget = next ? q->reserved + f->p->persistent + next->plan->transient : 0;
     p->next_seconds = next ? next->seconds : 0;
     p->bound_seconds = lattice_bound(q->lattice, &q->budgets);
     return 0;
@@ -305,7 +304,7 @@ static int is_unbeaten(struct frontier *f, const struct request *q, struct optio
     if (q->backings || o->load > transient)
         return 0;
     int rc = place_option(f, o);
-    *is = !rc && o->placed <= transient &&
+    *is = !rc && o->plan->transient <= transient &&
           (!has_tiers(q, &q->budgets) || lattice_bound(q->lattice, &q->budgets) >= o->seconds);
     return rc;
 }

@@ -96,6 +96,14 @@ struct graph {
     int32_t n_storages, n_ops, n_body, n_refs, n_micro;
 };
 
+/* The lower tier in which another program backs a storage; TIER_DEVICE: in none. */
+static inline int8_t graph_backing(const struct graph_storage *s)
+{
+    return s->backing == BACKING_HOST   ? TIER_HOST
+           : s->backing == BACKING_NVME ? TIER_NVME
+                                        : TIER_DEVICE;
+}
+
 /* Builds the graph of a finished tape.  Returns 0 or CKPT_ENOMEM. */
 int graph_from_tape(const struct ckpt_tape *t, const struct machine *m, struct graph **g);
 void graph_free(struct graph *g);

@@ -34,9 +34,7 @@ int plan_add_backings(const struct graph *g, struct plan *p)
             has[p->residences[i].storage] = true;
     for (int32_t s = 0; s < g->n_storages && !rc; s++) {
         const struct graph_storage *t = &g->storages[s];
-        int8_t tier = t->backing == BACKING_HOST   ? TIER_HOST
-                      : t->backing == BACKING_NVME ? TIER_NVME
-                                                   : TIER_DEVICE;
+        int8_t tier = graph_backing(t);
         if (t->persistent && !has[s])
             plan_add_residence(p, (struct residence){s, tier, 0, p->n_steps - 1,
                                                      tier == TIER_DEVICE ? -1 : t->backing_offset});
@@ -197,7 +195,7 @@ int plan_set_offsets(const struct graph *g, struct plan *p, int64_t goal, bool c
 {
     struct pool m = {NULL, false};
     struct place_item *items = pool_array(&m, p->n_residences, sizeof(*items));
-    bool *fixed = pool_array(&m, p->n_residences, sizeof(*fixed)), any = false;
+    bool *fixed = pool_array(&m, p->n_residences, sizeof(*fixed));
     int32_t n = 0;
     int rc = pool_status(&m);
     for (int32_t i = 0; i < p->n_residences && !rc; i++) {
@@ -207,11 +205,10 @@ int plan_set_offsets(const struct graph *g, struct plan *p, int64_t goal, bool c
         items[n] = (struct place_item){r->first, r->last, residence_bytes(g, p, r), 0};
         if (common && has_crossing(g, p, r))
             fixed[n] = fix_item(items, fixed, n, g->storages[r->storage].crossing);
-        any |= fixed[n++];
+        n++;
     }
     if (!rc)
-        rc = any ? place_around(items, n, fixed, p->n_steps, goal, &p->transient)
-                 : place_cycle(items, n, p->n_steps, goal, &p->transient);
+        rc = place_cycle(items, n, fixed, p->n_steps, goal, &p->transient);
     for (int32_t i = 0, k = 0; i < p->n_residences && !rc; i++)
         if (is_placed(g, p, &p->residences[i]))
             p->residences[i].offset = items[k++].offset;

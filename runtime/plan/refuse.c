@@ -125,7 +125,7 @@ static int append_times(struct frontier *f, const struct request *q, const struc
     if (p->exposed_seconds > 0)
         append(s, ", %.0f %% waiting for copies", share(p->exposed_seconds, p->seconds));
     double seconds = more.offloaded ? more.offloaded->seconds : more.option->seconds;
-    int64_t fastest = q->reserved + f->p->persistent + all->placed;
+    int64_t fastest = q->reserved + f->p->persistent + all->plan->transient;
     bool knows_fastest = !q->backings && fastest > least->bytes && typed(fastest) <= device_has(q);
     bool gains = seconds < MIN_GAIN * p->seconds && !(knows_fastest && fastest <= b.device);
     if (gains)

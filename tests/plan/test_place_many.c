@@ -211,7 +211,7 @@ static void check_effort(struct graph *g, double share, int64_t work, int32_t pl
     assert_true(count_placed(pf) <= placed);
     for (int32_t i = 0; i < pf->n; i++) {
         const struct option *o = &pf->options.data[i];
-        assert_true(!o->plan || (double)o->placed <= loosest * (double)o->plan->load);
+        assert_true(!o->plan || (double)o->plan->transient <= loosest * (double)o->plan->load);
     }
     plan_free(p);
     frontier_free(pf);

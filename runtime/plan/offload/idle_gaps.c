@@ -56,7 +56,7 @@ static void add(struct scan *w, const struct idle_gap *a)
 static bool may_leave(const struct graph_storage *t)
 {
     if (t->persistent)
-        return t->backing == BACKING_HOST || t->backing == BACKING_NVME ||
+        return graph_backing(t) != TIER_DEVICE ||
                (t->backing == BACKING_ANY && t->bytes >= MIN_OFFLOADED);
     return (t->kind == KIND_ACTIVATION || t->kind == KIND_INPUT) && !t->carried &&
            t->bytes >= MIN_OFFLOADED;

@@ -10,7 +10,7 @@
  *   place and be needed in another.
  * - A storage that is needed while copies out are still under way is copied out just before that.
  *
- * With this order and both ends of the arena (place_cycle.c) holes take 1 to 6 % of the transient
+ * With this order and both ends of the arena (place.c) holes take 1 to 6 % of the transient
  * bytes of STDiT3-XL/2 at 7G to 14G, instead of up to 17 %.  With several micro-steps no copy out
  * crosses into the next step, and the order is unchanged.
  */

@@ -140,10 +140,9 @@ static void assign_backing(struct transfer *x, struct backings *h, int32_t i, bo
     const struct idle_gap *a = &x->list[i];
     const struct graph_storage *t = &x->g->storages[a->storage];
     bool must = x->host_resident[a->storage];
-    int tier = t->backing == BACKING_HOST   ? TIER_HOST
-               : t->backing == BACKING_NVME ? TIER_NVME
-               : must                       ? tier_for(x, a->bytes)
-                                            : next_tier(x, h, a->bytes);
+    int tier = t->backing != BACKING_ANY ? graph_backing(t)
+               : must                    ? tier_for(x, a->bytes)
+                                         : next_tier(x, h, a->bytes);
     if (must && tier != TIER_HOST)
         tier = NO_TIER;
     int64_t offset = t->backing_offset;

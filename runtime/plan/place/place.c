@@ -1,134 +1,171 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Quick placement.  Peaks arise where the load is high, so the items alive there (the hot ones) are
- * packed first and the others fill the holes.  Both groups are sorted by a class, mostly of size,
- * and within a class by start, which keeps items that are alive together side by side.  Recipes are
- * tried in turn until one is close to the lower bound; their orders come from a counting sort.  If
- * the first recipe is not close, a small tree search places the hot items; it costs about as much
- * as one more recipe.  The best placement is repaired.  Work is counted, not timed, so a placement
- * is the same on every machine.
+ * packed first and the others fill the holes.  Recipes give orders to pack in; they are tried in
+ * turn until one is close to the lower bound, and the best placement is repaired.  Work is counted,
+ * not timed, so a placement is the same on every machine.
+ *
+ * On a line of steps items of a class, mostly of size, are packed by start, which keeps items that
+ * are alive together side by side.  If the first recipe is not close, a small tree search places
+ * the hot items; it costs about as much as one more recipe.
+ *
+ * On a cycle of steps a storage whose copy out is under way when a step ends keeps its address into
+ * the next step: its lifetime wraps.  Lifetimes are nested around two points of the cycle:
+ * activations around the end of the forward pass, and the storages of the update around the end of
+ * the step.  So items that wrap go to the high end of the arena and all others to the low end,
+ * which leaves one hole between them.
  */
+#include <stdlib.h>
 #include <string.h>
 #include "plan/place/place.h"
 #include "plan/place/place_pack.h"
 #include "plan/place/place_tree.h"
 
+/* On a line. */
 #define ENOUGH     2048     /* a peak within load / ENOUGH of the load is good enough */
 #define MANY_WORK  70000000 /* about 70 ms; no further recipe is tried after this much work */
-#define CLASSES    128
+#define REPAIR     8000000  /* about 8 ms; no repair if a single recipe takes longer */
 #define TREE_ITEMS 600
 #define TREE_WORK  1000000
-#define REPAIR     8000000 /* about 8 ms; no repair if a single recipe takes longer */
+/* On a cycle. */
+#define WORK      120000000 /* limit of a placement, about 0.1 s */
+#define WORK_EACH 20000     /* limit per item, which binds below 6,000 items */
+#define GAIN      512       /* a repair must lower the peak by load / GAIN */
+#define SLACK     100       /* the high end starts load / SLACK above the load */
+#define LONG      20        /* an item alive for more than period / LONG steps is long */
 
-enum by { BY_SIZE, BY_OCTAVE, BY_LIFE, BY_WEIGHT };
+/* In descending classes of bytes, of sections or of both, then by start; or by other values. */
+enum by { BY_SIZE, BY_OCTAVE, BY_LIFE, BY_WEIGHT, BY_AREA, BY_START, BY_END, BY_SPAN, BY_LATE };
 
 /* An item is hot if it is alive where at least permille thousandths of the load are alive. */
 struct recipe {
     int32_t permille; /* 0: no item is hot */
     enum by hot, cold;
+    bool wrapped_first; /* items that wrap are packed first: they are the hardest to place */
+    bool high;          /* items that wrap go to the high end */
 };
 
-static const struct recipe recipes[] = {
-    {998, BY_SIZE, BY_SIZE},   {970, BY_OCTAVE, BY_SIZE}, {0, BY_SIZE, BY_SIZE},
-    {998, BY_LIFE, BY_OCTAVE}, {950, BY_LIFE, BY_OCTAVE}, {970, BY_WEIGHT, BY_OCTAVE},
+static const struct recipe line[] = {
+    {998, BY_SIZE, BY_SIZE, false, false},   {970, BY_OCTAVE, BY_SIZE, false, false},
+    {0, BY_SIZE, BY_SIZE, false, false},     {998, BY_LIFE, BY_OCTAVE, false, false},
+    {950, BY_LIFE, BY_OCTAVE, false, false}, {970, BY_WEIGHT, BY_OCTAVE, false, false},
 };
-enum { N_RECIPES = sizeof(recipes) / sizeof(recipes[0]) };
+static const struct recipe cycle[] = {
+    {990, BY_SIZE, BY_SIZE, true, false},  {990, BY_SPAN, BY_SPAN, false, true},
+    {990, BY_END, BY_END, false, true},    {0, BY_START, BY_START, true, true},
+    {970, BY_SIZE, BY_SIZE, false, false}, {900, BY_SIZE, BY_AREA, true, false},
+    {0, BY_LATE, BY_LATE, true, false},    {0, BY_SPAN, BY_SPAN, true, true},
+};
+#define COUNT(a) ((int)(sizeof(a) / sizeof((a)[0])))
 
 struct placer {
+    const struct place_item *items;
+    const bool *fixed; /* per item, or NULL */
+    int32_t n, period; /* period 0: a line */
     struct sections sections;
     struct packing pack;
-    int64_t *bytes;
-    uint8_t *size, *life; /* of items, in half octaves */
-    int64_t *loads;       /* per section: bytes alive */
-    int32_t *hot;         /* per section: number of hot sections before it */
-    int32_t *by_start;    /* items sorted by first section */
     struct placement best;
+    int64_t fixed_end; /* the highest end of a fixed item */
+    int64_t cap;       /* the initial high end */
+    int64_t *bytes;
+    int64_t *loads; /* per section: bytes alive */
+    int32_t *hot;   /* per section: number of hot sections before it */
+    struct place_key *keys;
     struct pool memory;
 };
 
-static int32_t class_of(const struct placer *m, int32_t i, enum by by)
+static struct place_key key_of(const struct placer *m, int32_t i, enum by by)
 {
-    int32_t size = m->size[i], life = m->life[i];
+    const struct place_item *a = &m->items[i];
+    int32_t start = m->sections.lower[i], size = half_octaves(a->bytes);
+    int32_t span = half_octaves(m->sections.upper[i] - start);
+    double life = (double)a->last - a->first + 1;
+    bool is_long = life * LONG > m->period;
     switch (by) {
     case BY_SIZE:
-        return CLASSES - 1 - size;
+        return (struct place_key){-size, start, i};
     case BY_OCTAVE:
-        return CLASSES - 1 - size / 2;
+        return (struct place_key){-(size / 2), start, i};
     case BY_LIFE:
-        return CLASSES - 1 - life;
+        return (struct place_key){-span, start, i};
+    case BY_WEIGHT:
+        return (struct place_key){-(size + span / 4), start, i};
+    case BY_AREA:
+        return (struct place_key){-(double)a->bytes * life, a->first, i};
+    case BY_END:
+        return (struct place_key){-(double)a->last, a->first, i};
+    case BY_SPAN:
+        return (struct place_key){a->first + (is_long ? 0 : 2. * m->period), -life, i};
+    case BY_LATE:
+        return (struct place_key){is_long ? -(double)a->first : 1, -life, i};
     default:
-        return CLASSES - 1 - (int32_t)min_i64(size + life / 4, CLASSES - 1);
+        return (struct place_key){a->first, -life, i};
     }
 }
 
-static int32_t rank_class(const struct placer *m, int32_t i, const struct recipe *r)
+static bool is_fixed(const struct placer *m, int32_t i)
 {
-    bool hot = sections_hot(&m->sections, m->hot, i);
-    return hot ? class_of(m, i, r->hot) : CLASSES + class_of(m, i, r->cold);
+    return m->fixed && m->fixed[i];
 }
 
+/* Fixed items come first, then those that wrap if the recipe says so, hot ones, all others. */
 static void sort_order(struct placer *m, const struct recipe *r)
 {
-    int32_t n = m->sections.n_items, start[2 * CLASSES + 1] = {0};
-    packing_keep(&m->pack, 0);
+    int32_t n = 0, first = 0;
     sections_heat(&m->sections, m->loads, 0.001 * r->permille * (double)m->sections.load, m->hot);
-    for (int32_t j = 0; j < n; j++)
-        start[rank_class(m, j, r) + 1]++;
-    for (int32_t c = 0; c < 2 * CLASSES; c++)
-        start[c + 1] += start[c];
-    for (int32_t j = 0; j < n; j++)
-        m->pack.order[start[rank_class(m, m->by_start[j], r)]++] = m->by_start[j];
+    for (int pass = 0; pass < 4; pass++) {
+        for (int32_t i = 0; i < m->n; i++) {
+            bool early = r->wrapped_first && m->sections.again[i] > 0;
+            int group = is_fixed(m, i)                          ? 0
+                        : early                                 ? 1
+                        : sections_hot(&m->sections, m->hot, i) ? 2
+                                                                : 3;
+            if (group == pass)
+                m->keys[n++] = key_of(m, i, pass < 3 ? r->hot : r->cold);
+        }
+        qsort(m->keys + first, (size_t)(n - first), sizeof(*m->keys), place_compare_keys);
+        first = n;
+    }
+    for (int32_t j = 0; j < m->n; j++) {
+        m->pack.order[j] = m->keys[j].item;
+        m->pack.high[j] = r->high && m->sections.again[j] > 0;
+    }
 }
 
-static int try_recipe(struct placer *m, const struct recipe *r)
+static void try_recipe(struct placer *m, const struct recipe *r)
 {
     int32_t stop;
     sort_order(m, r);
+    packing_set_cap(&m->pack, r->high ? m->cap : 0);
     packing_attempt(&m->pack, 0, m->best.peak - 1, &m->best, &stop);
-    return pool_status(&m->memory);
 }
 
-/* A counting sort of the items by first section; uses hot as its counters and clears it. */
-static void list_by_start(struct placer *m)
-{
-    const struct sections *s = &m->sections;
-    int32_t *start = m->hot;
-    for (int32_t i = 0; i < s->n_items; i++)
-        start[s->lower[i] + 1]++;
-    for (int32_t k = 0; k < s->n; k++)
-        start[k + 1] += start[k];
-    for (int32_t i = 0; i < s->n_items; i++)
-        m->by_start[start[s->lower[i]]++] = i;
-    memset(start, 0, ((size_t)s->n + 1) * sizeof(*start));
-}
-
-static int placer_init(struct placer *m, const struct place_item *items, int32_t n)
+static int placer_init(struct placer *m)
 {
     struct pool *p = &m->memory;
-    POOL_ARRAY(p, m->bytes, n);
-    POOL_ARRAY(p, m->size, n);
-    POOL_ARRAY(p, m->life, n);
-    POOL_ARRAY(p, m->loads, n + 1);
-    POOL_ARRAY(p, m->hot, n + 1);
-    POOL_ARRAY(p, m->by_start, n);
-    if (p->failed || sections_build(items, n, 0, p, &m->sections) || placement_init(&m->best, n, p))
+    struct sections *s = &m->sections;
+    int rc = sections_build(m->items, m->n, m->period, p, s);
+    POOL_ARRAY(p, m->bytes, m->n);
+    POOL_ARRAY(p, m->keys, m->n);
+    POOL_ARRAY(p, m->loads, s->n);
+    POOL_ARRAY(p, m->hot, s->n);
+    if (rc || p->failed || placement_init(&m->best, m->n, p))
         return CKPT_ENOMEM;
-    for (int32_t i = 0; i < n; i++) {
-        m->bytes[i] = items[i].bytes;
-        m->size[i] = half_octaves(items[i].bytes);
-        m->life[i] = half_octaves(m->sections.upper[i] - m->sections.lower[i]);
-    }
-    sections_loads(&m->sections, m->bytes, m->loads);
-    list_by_start(m);
-    return packing_init(&m->pack, &m->sections, m->bytes, p);
+    for (int32_t i = 0; i < m->n; i++)
+        m->bytes[i] = m->items[i].bytes;
+    sections_loads(s, m->bytes, m->loads);
+    rc = packing_init(&m->pack, s, m->bytes, p);
+    for (int32_t i = 0; i < m->n && !rc; i++)
+        if (is_fixed(m, i)) {
+            m->pack.offsets[i] = m->items[i].offset;
+            m->fixed_end = max_i64(m->fixed_end, m->items[i].offset + m->bytes[i]);
+            m->pack.fixed++;
+        }
+    m->cap = max_i64(s->load + s->load / SLACK, m->fixed_end);
+    return rc;
 }
 
-/* The peak at which the search stops: a goal above the load is a capacity, to be met exactly. */
-static int64_t enough(const struct placer *m, int64_t goal)
-{
-    int64_t load = m->sections.load;
-    return goal > load ? goal : load + load / ENOUGH;
-}
+/* ---- on a line ------------------------------------------------------------------------------- */
 
 /* Asks the tree search for a placement, first near the load and then with more capacity. */
 static int try_tree(struct placer *m, int64_t goal)
@@ -137,7 +174,7 @@ static int try_tree(struct placer *m, int64_t goal)
     const struct sections *s = &m->sections;
     enum tree_answer answer = TREE_NONE;
     bool quick = true; /* false: the last search used half of its work; another would, too */
-    for (size_t k = 0; k < sizeof(parts) / sizeof(*parts) && quick && answer != TREE_FOUND; k++) {
+    for (int k = 0; k < COUNT(parts) && quick && answer != TREE_FOUND; k++) {
         struct place_limit limit = {TREE_WORK, 0};
         int64_t peak = 0, capacity = max_i64(k == 0 ? goal : 0, s->load + s->load / parts[k]);
         if (capacity >= m->best.peak)
@@ -155,31 +192,69 @@ static int try_tree(struct placer *m, int64_t goal)
     return 0;
 }
 
-int place_counted(struct place_item *items, int32_t n, int64_t goal, int64_t *peak, int64_t *looks)
+/* A goal above the load is a capacity, to be met exactly. */
+static int place_line(struct placer *m, int64_t goal)
 {
-    struct placer m = {0};
-    int64_t each;
-    int rc = placer_init(&m, items, n);
+    int64_t load = m->sections.load, enough = goal > load ? goal : load + load / ENOUGH;
+    try_recipe(m, &line[0]);
+    int64_t each = m->pack.work;
+    int rc = m->best.peak > enough ? try_tree(m, goal) : 0;
+    for (int k = 1; k < COUNT(line) && !rc; k++)
+        if (m->best.peak > enough && m->pack.work < MANY_WORK)
+            try_recipe(m, &line[k]);
+    return rc || each >= REPAIR
+               ? rc
+               : packing_repair(&m->pack, &m->best, enough, 1, m->pack.work + REPAIR);
+}
+
+/* ---- on a cycle ------------------------------------------------------------------------------ */
+
+static int place_turn(struct placer *m, int64_t goal)
+{
+    goal = max_i64(goal, max_i64(m->sections.load, m->fixed_end));
+    for (int k = 0; k < COUNT(cycle) && m->best.peak > goal; k++)
+        try_recipe(m, &cycle[k]);
+    return packing_repair(&m->pack, &m->best, goal, m->sections.load / GAIN,
+                          min_i64(WORK, WORK_EACH * (100 + (int64_t)m->n)));
+}
+
+/* ---- all of it ------------------------------------------------------------------------------- */
+
+static int place(struct placer *m, struct place_item *items, int64_t goal, int64_t *peak)
+{
+    goal = min_i64(goal, INT64_MAX / 2); /* above any peak */
+    int rc = placer_init(m);
+    if (!rc && m->n > 0)
+        rc = m->period > 0 ? place_turn(m, goal) : place_line(m, goal);
     if (!rc)
-        rc = try_recipe(&m, &recipes[0]);
-    each = m.pack.work;
-    if (!rc && m.best.peak > enough(&m, goal))
-        rc = try_tree(&m, goal);
-    for (int k = 1; k < N_RECIPES && !rc; k++)
-        if (m.best.peak > enough(&m, goal) && m.pack.work < MANY_WORK)
-            rc = try_recipe(&m, &recipes[k]);
-    if (!rc && n > 0 && each < REPAIR)
-        rc = packing_repair(&m.pack, &m.best, enough(&m, goal), 1, m.pack.work + REPAIR);
-    for (int32_t i = 0; i < n && !rc; i++)
-        items[i].offset = m.best.offsets[i];
-    *peak = rc || n == 0 ? 0 : m.best.peak;
-    *looks = m.pack.room.work;
-    pool_free(&m.memory);
+        rc = pool_status(&m->memory);
+    for (int32_t i = 0; i < m->n && !rc; i++)
+        items[i].offset = m->best.offsets[i];
+    *peak = rc || m->n == 0 ? 0 : m->best.peak;
+    pool_free(&m->memory);
     return rc;
 }
 
-int place_items(struct place_item *items, int32_t n, int64_t load, int64_t *peak)
+int place_counted(struct place_item *items, int32_t n, int64_t goal, int64_t *peak, int64_t *looks)
+{
+    struct placer m = {.items = items, .n = n};
+    int rc = place(&m, items, goal, peak);
+    *looks = m.pack.room.work;
+    return rc;
+}
+
+int place_items(struct place_item *items, int32_t n, int64_t goal, int64_t *peak)
 {
     int64_t looks;
-    return place_counted(items, n, load, peak, &looks);
+    return place_counted(items, n, goal, peak, &looks);
+}
+
+int place_cycle(struct place_item *items, int32_t n, const bool *fixed, int32_t period,
+                int64_t goal, int64_t *peak)
+{
+    struct placer m = {.items = items, .fixed = fixed, .n = n};
+    for (int32_t i = 0; i < n; i++)
+        if (items[i].last >= period || is_fixed(&m, i))
+            m.period = period;
+    return place(&m, items, goal, peak);
 }

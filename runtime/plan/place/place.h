@@ -11,22 +11,19 @@
 
 /*
  * Gives every item an offset; *peak is the highest end address.  Stops once the peak is at most
- * `load`, or within 1/2048 of the most bytes alive if `load` is not above that.  Fast, for use
- * inside the planner.  Returns 0 or CKPT_ENOMEM.
+ * goal, or within 1/2048 of the load if goal is not above the load.  Fast, for use inside the
+ * planner.  Returns 0 or CKPT_ENOMEM.
  */
-int place_items(struct place_item *items, int32_t n, int64_t load, int64_t *peak);
+int place_items(struct place_item *items, int32_t n, int64_t goal, int64_t *peak);
 /* The same; *looks counts tree nodes and extents inspected to find holes: the measure of work. */
-int place_counted(struct place_item *items, int32_t n, int64_t load, int64_t *peak, int64_t *looks);
-
+int place_counted(struct place_item *items, int32_t n, int64_t goal, int64_t *peak, int64_t *looks);
 /*
- * The same on a cycle of `period` steps.  Stops once the peak is at most goal, or at most the load
- * if goal is below the load.
+ * The same on a cycle of `period` steps, around fixed items, which keep the offsets they have; no
+ * two of them may overlap.  fixed may be NULL.  If an item is fixed or wraps, the goal is raised to
+ * the load and to the highest end of a fixed item.
  */
-int place_cycle(struct place_item *items, int32_t n, int32_t period, int64_t goal, int64_t *peak);
-/* The same around fixed items, which keep the offsets they have; no two of them may overlap.  The
- * goal is raised to their highest end if it is lower. */
-int place_around(struct place_item *items, int32_t n, const bool *fixed, int32_t period,
-                 int64_t goal, int64_t *peak);
+int place_cycle(struct place_item *items, int32_t n, const bool *fixed, int32_t period,
+                int64_t goal, int64_t *peak);
 
 /* The lower bound of any peak: the most bytes alive at one step.  Returns 0 or CKPT_ENOMEM. */
 int place_load(const struct place_item *items, int32_t n, int64_t *load);

@@ -86,8 +86,6 @@ static uint64_t state_key(const struct search *s, int32_t from, int32_t to)
     uint64_t key = mix((uint64_t)from << 32 | (uint32_t)to);
     for (int32_t k = from; k < to; k++) {
         key = mix(key ^ (uint64_t)t->floor[k]);
-        if (t->solid[k] != t->floor[k])
-            key = mix(key ^ ~(uint64_t)t->solid[k]);
         for (int32_t p = t->starting.start[k]; p < t->starting.start[k + 1]; p++)
             if (!t->placed[t->starting.data[p]])
                 key ^= s->names[t->starting.data[p]];
@@ -103,11 +101,9 @@ static const int32_t *edge_items(const struct tree *t, int32_t section, bool at_
     return r->data + r->start[section];
 }
 
-/* Of identical items only the first that is not placed is a candidate. */
 static bool is_option(const struct tree *t, int32_t i, int32_t section)
 {
-    return !t->placed[i] && t->base[i] == t->floor[section] &&
-           (t->twin[i] < 0 || t->placed[t->twin[i]]);
+    return !t->placed[i] && t->base[i] == t->floor[section];
 }
 
 /* The lowest possible end of an open item on which an item of this edge could rest. */
@@ -118,8 +114,7 @@ static int64_t lowest_support(const struct tree *t, int32_t section, bool at_sta
     const int32_t *list = edge_items(t, section, at_start, &n);
     for (int32_t j = 0; j < n; j++) {
         int32_t i = list[j], far = at_start ? t->s->upper[i] - 1 : t->s->lower[i];
-        if (!t->placed[i] && t->base[i] == t->floor[section] &&
-            (at_start ? far > reach : far < reach))
+        if (is_option(t, i, section) && (at_start ? far > reach : far < reach))
             reach = far;
     }
     for (int32_t k = section; k != reach;) {

@@ -115,7 +115,6 @@ static int cut_cycle(const struct place_item *items, int32_t n, int32_t period, 
         if (items[i].last >= period)
             s->again[i] = s->upper[j++];
     s->n_items = rc ? 0 : n;
-    s->wraps = pieces_n > n;
     return rc;
 }
 

@@ -19,7 +19,6 @@ struct sections {
     int32_t n_items, n;
     int32_t *lower, *upper; /* per item: alive in sections [lower, upper) */
     int32_t *again;         /* per item: also alive in [0, again); 0 unless it wraps */
-    bool wraps;             /* any item wraps */
     int64_t load;           /* the most bytes alive in a section */
 };
 

@@ -13,7 +13,6 @@ static int allocate(struct tree *t)
     struct pool *m = &t->memory;
     int32_t sections = t->s->n, items = t->s->n_items;
     POOL_ARRAY(m, t->floor, sections);
-    POOL_ARRAY(m, t->solid, sections);
     POOL_ARRAY(m, t->left, sections);
     POOL_ARRAY(m, t->open, sections);
     POOL_ARRAY(m, t->crossing, sections);
@@ -21,45 +20,10 @@ static int allocate(struct tree *t)
     POOL_ARRAY(m, t->base, items);
     POOL_ARRAY(m, t->offset, items);
     POOL_ARRAY(m, t->placed, items);
-    POOL_ARRAY(m, t->twin, items);
     POOL_ARRAY(m, t->prefix, sections);
     POOL_ARRAY(m, t->keys, items);
     POOL_ARRAY(m, t->gone, items);
     return pool_status(m);
-}
-
-struct looks {
-    int32_t lower, upper, item;
-    int64_t bytes;
-};
-
-static int compare_looks(const void *a, const void *b)
-{
-    const struct looks *x = a, *y = b;
-    if (x->lower != y->lower)
-        return x->lower < y->lower ? -1 : 1;
-    if (x->upper != y->upper)
-        return x->upper < y->upper ? -1 : 1;
-    if (x->bytes != y->bytes)
-        return x->bytes < y->bytes ? -1 : 1;
-    return (x->item > y->item) - (x->item < y->item);
-}
-
-static int find_twins(struct tree *t)
-{
-    int32_t n = t->s->n_items;
-    struct looks *list = pool_array(&t->memory, n, sizeof(*list));
-    if (!list)
-        return CKPT_ENOMEM;
-    for (int32_t i = 0; i < n; i++)
-        list[i] = (struct looks){t->s->lower[i], t->s->upper[i], i, t->bytes[i]};
-    qsort(list, (size_t)n, sizeof(*list), compare_looks);
-    for (int32_t j = 0; j < n; j++) {
-        bool same = j > 0 && list[j].lower == list[j - 1].lower &&
-                    list[j].upper == list[j - 1].upper && list[j].bytes == list[j - 1].bytes;
-        t->twin[list[j].item] = same ? list[j - 1].item : -1;
-    }
-    return 0;
 }
 
 int tree_init(struct tree *t, const struct sections *s, const int64_t *bytes, int64_t capacity)
@@ -72,8 +36,6 @@ int tree_init(struct tree *t, const struct sections *s, const int64_t *bytes, in
         rc = sections_starting(s, &t->memory, &t->starting);
     if (!rc)
         rc = sections_ending(s, &t->memory, &t->ending);
-    if (!rc)
-        rc = find_twins(t);
     if (rc) {
         tree_free(t);
         return rc;
@@ -121,9 +83,6 @@ void tree_undo(struct tree *t, int64_t n_trail)
             break;
         case TREE_BASE:
             t->base[c->index] = c->old;
-            break;
-        case TREE_SOLID:
-            t->solid[c->index] = c->old;
             break;
         case TREE_PLACED:
             take_back(t, c->index);
@@ -178,37 +137,6 @@ static bool settle_section(struct tree *t, int32_t k)
     return height <= t->capacity;
 }
 
-/*
- * Whether the item could move down into a hole that no other item can reach any more.  Seldom true:
- * most sections have no hole of its size.
- */
-static bool could_move_down(struct tree *t, int32_t i)
-{
-    int64_t below = 0, above = INT64_MAX;
-    for (int32_t k = t->s->lower[i]; k < t->s->upper[i]; k++) {
-        t->work++;
-        if (t->floor[k] - t->solid[k] < t->bytes[i])
-            return false;
-        below = max_i64(below, t->solid[k]);
-        above = min_i64(above, t->floor[k]);
-    }
-    return t->base[i] > below && above >= below + t->bytes[i];
-}
-
-/* Only an item whose base is the floor above a hole could move down. */
-static bool any_could_move_down(struct tree *t, int32_t from, int32_t to)
-{
-    for (int32_t k = from; k < to; k++) {
-        if (t->floor[k] == t->solid[k])
-            continue;
-        const int32_t *row = t->alive.data + t->alive.start[k];
-        for (int32_t j = 0; j < t->prefix[k]; j++)
-            if (!t->placed[row[j]] && t->base[row[j]] == t->floor[k] && could_move_down(t, row[j]))
-                return true;
-    }
-    return false;
-}
-
 /* The floors of sections [from, to) grew: raises bases of their items, then floors they imply. */
 static bool propagate(struct tree *t, int32_t from, int32_t to)
 {
@@ -232,7 +160,7 @@ static bool propagate(struct tree *t, int32_t from, int32_t to)
             return false;
         }
     }
-    return !t->memory.failed && !any_could_move_down(t, low, high);
+    return !t->memory.failed;
 }
 
 bool tree_place(struct tree *t, int32_t i)
@@ -246,8 +174,6 @@ bool tree_place(struct tree *t, int32_t i)
         t->left[k] -= t->bytes[i];
         t->open[k]--;
         t->crossing[k] -= k + 1 < upper;
-        remember(t, TREE_SOLID, k, t->solid[k]);
-        t->solid[k] = end;
         set_floor(t, k, end);
     }
     return propagate(t, lower, upper);

@@ -5,15 +5,15 @@
  *
  * Items are placed from low addresses up.  The floor of a section is the address below which no
  * further item will be placed there.  So the base of an item, the highest floor of its sections, is
- * the lowest offset it can still get.  The search considers only placements in which no item can
- * move down: if there is any placement, there is one of this kind.
+ * the lowest offset it can still get.  If there is any placement, there is one in which every item
+ * lies at its base when it is placed.
  */
 #ifndef CKPT_PLAN_PLACE_TREE_H
 #define CKPT_PLAN_PLACE_TREE_H
 
 #include "plan/place/place_sections.h"
 
-enum tree_field { TREE_FLOOR, TREE_BASE, TREE_SOLID, TREE_PLACED };
+enum tree_field { TREE_FLOOR, TREE_BASE, TREE_PLACED };
 
 /* An entry of the undo log: the old value of a field that a decision changed. */
 struct tree_change {
@@ -29,15 +29,13 @@ struct tree {
     struct rows alive, starting, ending;
     int32_t *prefix; /* per section: items of its alive row from this index on are all placed */
     /* per section */
-    int64_t *floor, *solid; /* solid: the end of the topmost placed item, at most floor */
-    int64_t *left;          /* bytes not yet placed */
-    int32_t *open;          /* items not yet placed */
-    int32_t *crossing;      /* of those, the items that are alive in the next section, too */
-    int32_t *failures;      /* how often this section exceeded the capacity */
+    int64_t *floor, *left; /* left: bytes not yet placed */
+    int32_t *open;         /* items not yet placed */
+    int32_t *crossing;     /* of those, the items that are alive in the next section, too */
+    int32_t *failures;     /* how often this section exceeded the capacity */
     /* per item */
     int64_t *base, *offset;
     bool *placed;
-    int32_t *twin; /* the previous identical item (lifetime and size), or -1 */
     /* scratch for sorting a row */
     int64_t *keys;
     int32_t *gone;

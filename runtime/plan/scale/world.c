@@ -61,20 +61,6 @@ int world_open(const struct graph *g, const struct machine *m, struct world **ou
     return rc == CKPT_ENOMEM ? error_fail(error, rc, "planning ran out of host memory") : rc;
 }
 
-/* Recomputes the facts of the program that depend on sizes and times. */
-static void update_program(struct program *p)
-{
-    const struct graph *g = p->g;
-    p->seconds = graph_seconds(g);
-    p->queued = 0;
-    p->persistent = 0;
-    for (int32_t i = 0; i < g->n_ops; i++)
-        if (g->ops[i].collective)
-            p->queued += g->ops[i].seconds * (i < g->n_body ? g->n_micro : 1);
-    for (int32_t s = 0; s < g->n_storages; s++)
-        p->persistent += g->storages[s].persistent ? g->storages[s].bytes : 0;
-}
-
 /* ---- the fastest step ------------------------------------------------------------------------ */
 
 struct choice {
@@ -161,6 +147,6 @@ int world_plan(struct world *w, const struct world_layout *l, int64_t device,
     struct choice c = {
         .frontier = w->pfs[kind], .g = world_graph(of), .device = device, .keeps = l->zero == 2};
     world_graph_resize(of, l, w->m);
-    update_program(c.frontier->p);
+    program_sum(c.frontier->p);
     return choose(&c, step);
 }

@@ -227,8 +227,8 @@ static int find_facts(struct frontier *f, const struct schedule *s, struct bound
         bool here = at[i].written >= g->n_body || (at[i].written >= 0 && at[i].written <= peak);
         b->unwritten += g->storages[i].persistent && !here ? bytes : 0;
         b->updated += g->storages[i].persistent && at[i].needed ? bytes : 0;
-        b->held[TIER_HOST] += g->storages[i].backing == BACKING_HOST ? bytes : 0;
-        b->held[TIER_NVME] += g->storages[i].backing == BACKING_NVME ? bytes : 0;
+        if (graph_backing(&g->storages[i]) != TIER_DEVICE)
+            b->held[graph_backing(&g->storages[i])] += bytes;
     }
     if (!rc) {
         set_worth_rerun(b);

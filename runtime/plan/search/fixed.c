@@ -9,7 +9,8 @@ int baseline_new(const struct program *p, struct pool *m, struct baseline *t)
     return pool_status(m);
 }
 
-/* Fixed storages are placed, never dropped, and not used by an op that may rerun. */
+/* Fixed storages are placed and never dropped.  One that an op uses which may rerun must be
+ * carried: others may stay longer for a rerun. */
 static void find_fixed(struct fixed *y)
 {
     const struct program *p = y->p;
@@ -18,10 +19,7 @@ static void find_fixed(struct fixed *y)
         y->is[s] = storage_placed(g, s) && !p->droppable[s];
     for (int32_t i = 0; i < g->n_ops; i++)
         for (int32_t j = 0; j < g->ops[i].n_reads + g->ops[i].n_writes && p->rerun[i]; j++)
-            y->is[graph_ref(g, &g->ops[i], j)] = false;
-    for (int32_t s = 0; s < g->n_storages; s++)
-        if (g->storages[s].carried && storage_placed(g, s) && p->last_use[s] >= 0 && !y->is[s])
-            y->carried[y->n_carried++] = s;
+            y->is[graph_ref(g, &g->ops[i], j)] &= g->storages[graph_ref(g, &g->ops[i], j)].carried;
 }
 
 static int32_t list_variable(struct fixed *y, int32_t at, const int32_t *refs, int32_t n)
@@ -38,7 +36,6 @@ int fixed_build(const struct program *p, struct pool *m, struct fixed *y)
     const struct graph *g = p->g;
     *y = (struct fixed){.p = p};
     POOL_ARRAY(m, y->is, g->n_storages);
-    POOL_ARRAY(m, y->carried, g->n_storages);
     POOL_ARRAY(m, y->met, g->n_storages);
     POOL_ARRAY(m, y->ops, g->n_ops);
     POOL_ARRAY(m, y->refs, g->n_refs);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Inside the planner: storages that no hold affects.  A storage that is never dropped and that no
- * rerunnable op uses is resident from its first to its last op under all holds.  It is fixed: the
- * simulation only adds its bytes, precomputed per op.
+ * rerunnable op uses is resident from its first to its last op under all holds, and one that is
+ * carried for the whole body.  It is fixed: the simulation only adds its bytes, precomputed per op.
  */
 #ifndef CKPT_PLAN_FIXED_H
 #define CKPT_PLAN_FIXED_H
@@ -19,8 +19,7 @@ struct fixed {
     bool *is;                /* per storage */
     struct variable_op *ops; /* per op */
     int32_t *refs;
-    int32_t *carried, n_carried; /* storages that are carried and used, but not fixed */
-    int32_t *met, round;         /* per storage: the last round that counted it */
+    int32_t *met, round; /* per storage: the last round that counted it */
 };
 
 /* Bytes of fixed storages per op: allocated before it, and freed after it. */

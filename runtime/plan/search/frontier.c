@@ -85,7 +85,7 @@ int frontier_keep(struct frontier *f, const int32_t *hold, int64_t load, double 
     int32_t i = above(f, load);
     if (i > 0 && f->options.data[i - 1].seconds <= seconds)
         return 0;
-    struct option o = {load, -1, seconds, malloc(size), lead, NULL};
+    struct option o = {load, seconds, malloc(size), lead, NULL};
     if (!o.hold || ARRAY_RESERVE(&f->options, f->n)) {
         free(o.hold);
         return CKPT_ENOMEM;

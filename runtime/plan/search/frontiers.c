@@ -21,9 +21,8 @@ struct kept {
 };
 
 struct frontiers {
-    struct kept list[KEPT]; /* most recently used first */
-    int n;
-    struct kept first; /* without a search; frontier is NULL until the first request */
+    struct kept list[KEPT]; /* most recently used first; frontier is NULL in unused ones */
+    struct kept first;      /* without a search */
 };
 
 static uint64_t mix_seconds(uint64_t h, double seconds)
@@ -31,11 +30,6 @@ static uint64_t mix_seconds(uint64_t h, double seconds)
     int64_t bits;
     memcpy(&bits, &seconds, sizeof(bits));
     return hash_mix(h, bits);
-}
-
-static bool is_away(const struct graph_storage *s)
-{
-    return s->backing == BACKING_HOST || s->backing == BACKING_NVME;
 }
 
 static struct key key_of(const struct graph *g)
@@ -49,7 +43,7 @@ static struct key key_of(const struct graph *g)
     }
     for (int32_t s = 0; s < g->n_storages; s++) {
         const struct graph_storage *t = &g->storages[s];
-        k.times = hash_mix(k.times, is_away(t));
+        k.times = hash_mix(k.times, graph_backing(t) != TIER_DEVICE);
         k.backings = hash_mix(hash_mix(k.backings, t->backing), t->backing_offset);
         k.backings = hash_mix(hash_mix(k.backings, t->crosses), t->crossing);
     }
@@ -64,7 +58,7 @@ int frontiers_new(struct frontiers **all)
 
 void frontiers_free(struct frontiers *all)
 {
-    for (int i = 0; all && i < all->n; i++)
+    for (int i = 0; all && i < KEPT; i++)
         frontier_free(all->list[i].frontier);
     if (all)
         frontier_free(all->first.frontier);
@@ -87,42 +81,36 @@ static bool is_of(const struct kept *k, const struct key *key)
     return k->frontier && k->key.structure == key->structure && k->key.times == key->times;
 }
 
+/* The frontier of an entry, which is built if the entry is not for this graph. */
+static int take(struct kept *k, const struct graph *g, const struct key *key,
+                int (*build)(const struct graph *, struct frontier **), struct frontier **out)
+{
+    int rc = 0;
+    if (is_of(k, key)) {
+        rebind(k, g, key);
+    } else {
+        frontier_free(k->frontier);
+        *k = (struct kept){.key = *key};
+        rc = build(g, &k->frontier);
+    }
+    *out = k->frontier;
+    return rc;
+}
+
 int frontiers_get_first(struct frontiers *all, const struct graph *g, struct frontier **out)
 {
     const struct key key = key_of(g);
-    struct kept *k = &all->first;
-    if (is_of(k, &key)) {
-        rebind(k, g, &key);
-    } else {
-        frontier_free(k->frontier);
-        *k = (struct kept){.key = key};
-        int rc = frontier_build_first(g, &k->frontier);
-        if (rc)
-            return rc;
-    }
-    *out = k->frontier;
-    return 0;
+    return take(&all->first, g, &key, frontier_build_first, out);
 }
 
 int frontiers_get(struct frontiers *all, const struct graph *g, struct frontier **out)
 {
     const struct key key = key_of(g);
-    struct kept k = {.key = key};
     int i = 0;
-    while (i < all->n && !is_of(&all->list[i], &key))
+    while (i < KEPT - 1 && !is_of(&all->list[i], &key))
         i++;
-    if (i < all->n) {
-        k = all->list[i];
-        rebind(&k, g, &key);
-    } else {
-        int rc = frontier_build(g, &k.frontier);
-        if (rc)
-            return rc;
-        i = all->n < KEPT ? all->n++ : KEPT - 1;
-        frontier_free(all->list[i].frontier); /* NULL if the entry is new */
-    }
+    const struct kept k = all->list[i];
     memmove(all->list + 1, all->list, (size_t)i * sizeof(k));
     all->list[0] = k;
-    *out = k.frontier;
-    return 0;
+    return take(&all->list[0], g, &key, frontier_build, out);
 }

@@ -173,6 +173,22 @@ static int32_t highest_read(const struct program *p, int32_t i)
     return high;
 }
 
+void program_sum(struct program *p)
+{
+    const struct graph *g = p->g;
+    p->seconds = graph_seconds(g);
+    p->queued = 0;
+    p->persistent = 0;
+    for (int32_t i = 0; i < g->n_ops; i++)
+        if (g->ops[i].collective)
+            p->queued += g->ops[i].seconds * (i < g->n_body ? g->n_micro : 1);
+    for (int32_t s = 0; s < g->n_storages; s++) {
+        bool away = graph_backing(&g->storages[s]) != TIER_DEVICE;
+        if (g->storages[s].persistent && (!away || p->last_use[s] >= 0))
+            p->persistent += g->storages[s].bytes;
+    }
+}
+
 static void derive(struct program *p, struct scan *k)
 {
     const struct graph *g = p->g;
@@ -182,19 +198,12 @@ static void derive(struct program *p, struct scan *k)
         p->rerun[i] = can_rerun(p, k, i);
     for (int32_t i = 0; i < g->n_ops; i++)
         p->ticks[i] = (int64_t)(g->ops[i].seconds * TICKS_PER_SECOND + 0.5);
-    p->seconds = graph_seconds(g);
     p->signature = graph_signature(g);
-    for (int32_t i = 0; i < g->n_ops; i++)
-        if (g->ops[i].collective)
-            p->queued += g->ops[i].seconds * (i < g->n_body ? g->n_micro : 1);
+    program_sum(p);
     for (int32_t s = 0; s < g->n_storages; s++) {
         p->droppable[s] = can_drop(p, k, s);
         p->needed[s] = p->droppable[s] && p->last_use[s] > p->forward_last[s];
         p->drop_after_forward[s] = p->needed[s] && g->ops[p->position[s]].drop_after_forward;
-        bool away =
-            g->storages[s].backing == BACKING_HOST || g->storages[s].backing == BACKING_NVME;
-        if (g->storages[s].persistent && (!away || p->last_use[s] >= 0))
-            p->persistent += g->storages[s].bytes;
     }
     for (int32_t i = g->n_body - 1; i >= 0; i--) {
         if (g->ops[i].phase != GRAPH_FORWARD && highest_read(p, i) > high)

@@ -90,6 +90,8 @@ struct program {
 
 int program_build(const struct graph *g, struct program **p);
 void program_free(struct program *p);
+/* Sets the totals of the program: persistent, seconds, queued. */
+void program_sum(struct program *p);
 /* Sorts ops by their index. */
 void sort_ops(int32_t *ops, int32_t n);
 
@@ -177,8 +179,7 @@ int order_build(const struct program *p, struct pool *m, struct order *o);
 
 /* A schedule of the Pareto frontier: no other needs both less memory and less time. */
 struct option {
-    int64_t load;   /* peak of live bytes; an estimate of the chain until it is simulated */
-    int64_t placed; /* peak with addresses; -1 until it is placed */
+    int64_t load; /* peak of live bytes; an estimate of the chain until it is simulated */
     double seconds;
     int32_t *hold;
     double lead;       /* of its collectives (comm_overlap) */

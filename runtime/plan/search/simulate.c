@@ -360,8 +360,6 @@ static void start(struct simulator *m)
         m->at[s].pins = 0;
         m->at[s].exists = false;
     }
-    for (int32_t j = 0; j < m->fixed.n_carried; j++)
-        m->at[m->fixed.carried[j]].open = new_residence(m, m->fixed.carried[j], 0);
 }
 
 /* A rewrite within its residence needs nothing; one after it gets a residence of its own. */
@@ -373,15 +371,6 @@ static void place_rewrites(struct simulator *m)
         if (r.step > out->residences.data[r.residence].last)
             new_residence(m, out->residences.data[r.residence].storage, r.step);
     }
-}
-
-/* Carried storages stay until the end of the body; theirs are the first residences. */
-static void extend_carried(struct simulator *m)
-{
-    struct schedule *out = &m->out;
-    for (int32_t j = 0; j < m->fixed.n_carried; j++)
-        if (out->residences.data[j].last < out->n_body - 1)
-            out->residences.data[j].last = out->n_body - 1;
 }
 
 /* Adds the bytes of residences to alive, as differences from step to step. */
@@ -434,7 +423,6 @@ int simulate(struct simulator *m, const int32_t *hold, const struct schedule **r
     if (g->n_body == g->n_ops)
         m->out.n_body = m->out.n_steps;
     place_rewrites(m);
-    extend_carried(m);
     if (!m->memory.failed)
         measure(m);
     *result = &m->out;

@@ -115,16 +115,6 @@ static void add_residence(struct stages *x, int32_t s, int32_t from, int32_t to)
             l->data[i] |= 1;
 }
 
-/* Adds the carried storages that are not fixed; they stay for the whole body. */
-static void raise_carried(struct stages *x)
-{
-    const struct graph *g = x->p->g;
-    const struct fixed *y = &x->in->fixed;
-    for (int32_t j = 0; j < y->n_carried; j++)
-        stages_lift(x, 0, (int32_t)max_i64(x->p->last_use[y->carried[j]], g->n_body - 1),
-                    g->storages[y->carried[j]].bytes);
-}
-
 static void raise_kept(struct stages *x)
 {
     const struct graph *g = x->p->g;
@@ -182,7 +172,6 @@ int stages_load(struct stages *x, const struct schedule *s)
         if (x->p->droppable[k->storage] && stage_of[k->first] < stage_of[k->last])
             add_residence(x, k->storage, stage_of[k->first], stage_of[k->last]);
     }
-    raise_carried(x);
     raise_kept(x);
     list_touched(x);
     for (int32_t t = g->n_ops - 1; t >= 0; t--)
@@ -250,15 +239,6 @@ void stages_free(struct stages *x)
     free(x);
 }
 
-static int32_t list_refs(struct stages *x, int32_t at, const int32_t *refs, int32_t n)
-{
-    int32_t count = 0;
-    for (int32_t j = 0; j < n; j++)
-        if (!x->p->g->storages[refs[j]].carried)
-            x->in->refs[at + count++] = refs[j];
-    return count;
-}
-
 static void list_tracked(struct stages *x)
 {
     const struct program *p = x->p;
@@ -268,16 +248,15 @@ static void list_tracked(struct stages *x)
                                         .droppable = p->droppable[s],
                                         .writer = p->writer_start[s],
                                         .n_writers = p->writer_start[s + 1] - p->writer_start[s]};
-    for (int32_t i = 0, at = 0; i < g->n_ops; i++) {
+    x->in->refs = x->in->fixed.refs;
+    for (int32_t i = 0; i < g->n_ops; i++) {
         const struct variable_op *o = &x->in->fixed.ops[i];
-        const int32_t *refs = x->in->fixed.refs + o->refs;
-        struct tracked_op *k = &x->in->tracked[i];
-        k->refs = at;
-        k->strays = g->ops[i].n_writes > 1;
-        k->ticks = p->ticks[i];
-        k->workspace = g->ops[i].workspace;
-        at += k->n_reads = list_refs(x, at, refs, o->n_reads);
-        at += k->n_writes = list_refs(x, at, refs + o->n_reads, o->n_writes);
+        x->in->tracked[i] = (struct tracked_op){.ticks = p->ticks[i],
+                                                .workspace = g->ops[i].workspace,
+                                                .refs = o->refs,
+                                                .n_reads = o->n_reads,
+                                                .n_writes = o->n_writes,
+                                                .strays = g->ops[i].n_writes > 1};
     }
 }
 
@@ -293,7 +272,6 @@ static int allocate(struct stages *x)
     POOL_ARRAY(m, in->is_dirty, g->n_ops);
     POOL_ARRAY(m, in->marks, g->n_storages);
     POOL_ARRAY(m, in->tracked, g->n_ops);
-    POOL_ARRAY(m, in->refs, g->n_refs);
     POOL_ARRAY(m, in->ran, g->n_ops);
     POOL_ARRAY(m, in->stage_saved, g->n_ops);
     POOL_ARRAY(m, in->change, g->n_ops + 1);

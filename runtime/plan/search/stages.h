@@ -36,7 +36,7 @@ int32_t uses_find(const struct uses *l, int32_t t);
 
 struct stages {
     const struct program *p;
-    struct uses *uses;    /* of storages that are neither fixed (fixed.h) nor carried */
+    struct uses *uses;    /* of storages that are not fixed (fixed.h) */
     struct range_max top; /* per stage: the peak of live bytes; and the excess over the target */
     int64_t ticks;        /* of recompute in one body */
     int64_t n_steps;      /* of the schedule */

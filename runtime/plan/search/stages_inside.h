@@ -67,7 +67,7 @@ struct stages_inside {
     int32_t batch, move;
     struct mark *marks;         /* per storage */
     struct tracked_op *tracked; /* per op */
-    int32_t *refs;
+    const int32_t *refs;        /* of fixed */
     int32_t *ran, *stage_saved; /* per op */
     int64_t *change;            /* of bytes, per step of the current stage */
     struct undo_log uses, undo_log;
