@@ -455,19 +455,12 @@ double offload_floor(const struct point *sketch)
 static int plan_apart(struct frontier *f, const struct machine *m, const struct budgets *b,
                       int64_t device, const struct point *sketch, struct plan **out)
 {
-    const double share = 0.92; /* of the device; other options are often best there */
     struct search x = search_for(f, m, b, device);
     int64_t less;
     *out = NULL;
     x.best = *sketch;
     x.floor = offload_floor(sketch);
     int rc = search_within(&x, out);
-    if (!rc && !*out) {
-        x.device = (int64_t)(share * (double)device);
-        rc = search_points(&x);
-        if (!rc)
-            rc = search_within(&x, out);
-    }
     if (!rc && !*out)
         rc = search_smallest(&x);
     if (!rc && !*out && is_found(&x))
