@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "ckpt_tools.h"
+#include "core/fp8.h"
 #include "dist/comm/comm.h"
 #include "exec/program.h"
 #include "expr/call.h"
@@ -53,7 +54,7 @@ struct warmer {
     char *base;              /* of the scratch bytes, on the device */
     int64_t bytes;           /* scratch bytes for the operands of one op */
     int64_t flush;           /* bytes after these, written to flush caches */
-    int64_t sample;          /* bytes after those: random numbers */
+    int64_t sample;          /* bytes after those: random numbers; then as many of 8 bits */
     struct ckpt_run *run;    /* on the host; the device reads its own copy */
     struct ckpt_view *views; /* of the operands of one op */
     int64_t *offset;         /* their offsets in the scratch bytes */
@@ -165,14 +166,27 @@ static enum queue queue_of(const struct op *o)
     return collective_is(o->def) ? QUEUE_COMM : QUEUE_COMPUTE;
 }
 
-/* Refills the bytes behind the workspace with random numbers, where earlier ops left results:
- * repeated sums soon overflow, and products on constant bits take less power. */
+static void copy_sample(struct warmer *w, char *dst, int64_t bytes, const char *sample)
+{
+    int64_t n;
+    for (; bytes > 0 && w->sample > 0; bytes -= n, dst += n) {
+        n = min_i64(bytes, w->sample);
+        w->d->ops->copy(w->d, QUEUE_COMPUTE, dst, sample, n);
+    }
+}
+
+/* Refills the operands of an op with random numbers, where earlier ops left results: repeated sums
+ * soon overflow, and products on constant bits take less power. */
 static void refresh(struct warmer *w, const struct op *o)
 {
-    int64_t at = round_up(o->workspace, CKPT_ALIGN), end = min_i64(lay_out(w, o), w->bytes), n;
-    for (; at < end && w->sample > 0; at += n) {
-        n = min_i64(end - at, w->sample);
-        w->d->ops->copy(w->d, QUEUE_COMPUTE, w->base + at, w->base + w->bytes + w->flush, n);
+    int64_t at = round_up(o->workspace, CKPT_ALIGN), end = min_i64(lay_out(w, o), w->bytes);
+    const char *sample = w->base + w->bytes + w->flush;
+    copy_sample(w, w->base + at, end - at, sample);
+    for (int32_t k = 0; k < o->n_in; k++) {
+        const struct tensor *v = operand(w, o, k);
+        if (v && (v->desc.dtype == CKPT_F8E4M3 || v->desc.dtype == CKPT_F8E5M2))
+            copy_sample(w, w->base + w->offset[first_of_storage(w, o, k)], storage_bytes(w, v),
+                        sample + w->sample);
     }
 }
 
@@ -453,9 +467,9 @@ static int map_scratch(struct warmer *w)
         return CKPT_EBUDGET;
     w->bytes = min_i64(need, left / CKPT_ALIGN * CKPT_ALIGN);
     w->flush = min_i64(FLUSH, left - w->bytes) / CKPT_ALIGN * CKPT_ALIGN;
-    w->sample = min_i64(SAMPLE, left - w->bytes - w->flush) / CKPT_ALIGN * CKPT_ALIGN;
-    int64_t end =
-        max_i64(ps->memory->persistent + w->bytes + w->flush + w->sample, programs_arena_bytes(ps));
+    w->sample = min_i64(SAMPLE, (left - w->bytes - w->flush) / 2) / CKPT_ALIGN * CKPT_ALIGN;
+    int64_t end = max_i64(ps->memory->persistent + w->bytes + w->flush + 2 * w->sample,
+                          programs_arena_bytes(ps));
     if (w->d->ops->map(w->d, end))
         return error_fail(ps->error, CKPT_ENOMEM,
                           "%s for the arena of --device %s cannot be allocated now",
@@ -470,26 +484,39 @@ static int no_memory(struct warmer *w)
                       "no memory for the first run of the kernels");
 }
 
-/* Fills all scratch bytes with random numbers: on zeros matrix products would run faster. */
+/* Fills bytes of the device with the pattern on the host.  Returns 0 or the device's code. */
+static int repeat_pattern(struct warmer *w, char *at, int64_t bytes)
+{
+    w->d->ops->copy(w->d, QUEUE_COMPUTE, at, w->host, min_i64(PATTERN, bytes));
+    for (int64_t n = PATTERN; n < bytes; n *= 2)
+        w->d->ops->copy(w->d, QUEUE_COMPUTE, at + n, at, min_i64(n, bytes - n));
+    return w->d->ops->sync(w->d);
+}
+
+/* Fills all scratch bytes with random numbers in bf16, and those of the second sample in 8 bits,
+ * finite in both formats: on zeros or NaN matrix products would run faster. */
 static int fill_scratch(struct warmer *w)
 {
-    enum { N = PATTERN / 4 };
+    enum { N = PATTERN / 4, SPREAD = 60 };
     float *values = malloc(N * sizeof *values);
     uint16_t *half = (uint16_t *)w->host;
+    uint8_t *code = (uint8_t *)w->host;
     if (!values)
         return no_memory(w);
     for (int i = 0; i < 2; i++) {
         ckpt_fill_normal(1, 0, (uint32_t)i, values, N);
         ckpt_to_bf16(values, half + (int64_t)i * N, N);
     }
+    int rc = repeat_pattern(w, w->base, w->bytes + w->flush + w->sample);
+    for (int64_t i = 0; i < PATTERN; i++)
+        code[i] = e4m3_round(SPREAD * values[i % N]);
     free(values);
-    int64_t bytes = w->bytes + w->flush + w->sample;
-    w->d->ops->copy(w->d, QUEUE_COMPUTE, w->base, w->host, min_i64(PATTERN, bytes));
-    for (int64_t n = PATTERN; n < bytes; n *= 2)
-        w->d->ops->copy(w->d, QUEUE_COMPUTE, w->base + n, w->base, min_i64(n, bytes - n));
-    if (w->d->run)
+    if (!rc)
+        rc = repeat_pattern(w, w->base + w->bytes + w->flush + w->sample, w->sample);
+    if (!rc && w->d->run) {
         w->d->ops->copy(w->d, QUEUE_COMPUTE, w->d->run, w->run, sizeof *w->run);
-    int rc = w->d->ops->sync(w->d);
+        rc = w->d->ops->sync(w->d);
+    }
     return rc ? error_fail(w->p->programs->error, rc,
                            "the arena of --device %s cannot be filled: %s", w->d->ops->name,
                            w->d->reason)
