@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Transformer layers, of encoders and decoders. */
+#include "call.h"
 #include "nn/nn.h"
 
 static struct ckpt_nn_norm make_norm(const struct nn_maker *m, const char *part, int64_t width,
@@ -48,13 +49,14 @@ ckpt_tensor ckpt_nn_apply_transformer_layer(ckpt_tape *t, const struct ckpt_nn_t
                                             ckpt_tensor x, ckpt_tensor context, ckpt_tensor rope,
                                             const struct ckpt_attention_spec *spec)
 {
+    OPS_CALL(t);
     if (!m)
         return nn_no_module(t, __func__);
     bool cross = m->cross.out.weight.id;
     if (cross != (context.id != 0))
-        ckpt_tape_fail(t, CKPT_EINVAL, "a transformer layer %s",
-                       cross ? "with cross attention needs a context"
-                             : "without cross attention has no context");
+        ckpt_tape_fail(t, CKPT_EINVAL, "%s",
+                       cross ? "a layer with cross attention needs a context"
+                             : "a layer without cross attention has no context");
     ckpt_tensor u = ckpt_nn_apply_norm(t, &m->norm1, x);
     x = ckpt_nn_apply_attention_add(t, &m->attention, u, CKPT_NONE, rope, spec, x);
     if (cross) {

@@ -348,7 +348,8 @@ static void bad_perceptual(ckpt_tape *t, struct bad *b)
     BAD("group_norm_apply", "[5]", ckpt_group_norm_apply(t, q, F(2, 2, 2), F(6), F(5), true))
 }
 
-#define LOSS ckpt_linear_cross_entropy
+#define LOSS  ckpt_linear_cross_entropy
+#define LAYER ckpt_nn_apply_transformer_layer
 
 /* Calls that record others: the sentence begins with the name of what was called. */
 static void bad_composed(ckpt_tape *t, struct bad *b)
@@ -357,6 +358,7 @@ static void bad_composed(ckpt_tape *t, struct bad *b)
     struct ckpt_nn_norm norm = {.weight = F(4)};
     struct ckpt_nn_linear layer = {.weight = F(3, 4)};
     struct ckpt_nn_mlp mlp = {.up = layer, .down = layer};
+    struct ckpt_nn_transformer_layer transformer = {.norm1 = norm};
     BAD("sort", "i32 [4, 5]", ckpt_sort(t, I(4, 5), false, NULL))
     BAD("sort", "none", ckpt_sort(t, NONE, false, NULL))
     BAD("topk", "i32 [4, 5]", ckpt_topk(t, I(4, 5), 2, NULL))
@@ -393,6 +395,7 @@ static void bad_composed(ckpt_tape *t, struct bad *b)
     BAD("nn_apply_norm", "[2, 3]", ckpt_nn_apply_norm(t, &norm, F(2, 3)))
     BAD("nn_apply_linear", "[2, 3]", ckpt_nn_apply_linear(t, &layer, F(2, 3)))
     BAD("nn_apply_mlp", "[2, 3]", ckpt_nn_apply_mlp(t, &mlp, F(2, 3)))
+    BAD("nn_apply_transformer_layer", "[2, 3]", LAYER(t, &transformer, F(2, 3), NONE, NONE, NULL))
 }
 
 static void bad_reductions(ckpt_tape *t, struct bad *b)
