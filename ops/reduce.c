@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reductions and their adjoints: sum, mean, sum_to (the adjoint of broadcasting), broadcast. */
+/*
+ * Reductions and their adjoints: sum, mean, sum_to (the adjoint of broadcasting), broadcast.  Sums
+ * are fp32, whatever the operand; axes that are summed keep size 1.  A mean is a sum with a factor.
+ */
 #include "call.h"
 #include "ops.h"
 #include "attr.h"

@@ -86,8 +86,8 @@ typedef void (*ckpt_name_report)(void *user, const char *what, const char *name)
  * Loads parameters by name from anything ckpt_file_open opens.  A different shape is an error.
  * Names that are missing from the file or unexpected in it are reported, and counted in *unmatched
  * (may be NULL).  Returns 0, CKPT_EIO, CKPT_EFORMAT (also for values that are not finite, and for a
- * state where no name matches), CKPT_ENAME (no name matches), CKPT_ESHAPE, CKPT_ENOMEM; with
- * several ranks CKPT_ECOMM (ckpt_dist.h).
+ * state where no name matches), CKPT_ENAME (weights where no name matches), CKPT_ESHAPE,
+ * CKPT_ENOMEM; with several ranks CKPT_ECOMM (ckpt_dist.h).
  */
 CKPT_API int ckpt_load_params(ckpt *c, const char *path, ckpt_name_report report, void *user,
                               int *unmatched);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The run of a program: see zoo.h. */
+/*
+ * The run of a program: see zoo.h.  Batches are drawn by the number of the step alone, so a run
+ * under a budget sees the same ones.  Only programs that train are in a dump.
+ */
 #include <stdlib.h>
 #include "dump.h"
 

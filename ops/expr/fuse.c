@@ -191,6 +191,13 @@ static bool same_walk(const struct expr *a, const struct expr *b)
     return a->ndim == b->ndim && !memcmp(a->shape, b->shape, sizeof a->shape);
 }
 
+static struct ckpt_desc walk_of(const struct expr *e)
+{
+    struct ckpt_desc walk = {.ndim = e->ndim};
+    memcpy(walk.shape, e->shape, sizeof walk.shape);
+    return walk;
+}
+
 /* Whether b is computed once per row of its producer a. */
 static bool is_of_rows(const struct expr *a, const struct expr *b)
 {
@@ -332,8 +339,7 @@ static bool has_rows_of(const struct expr *ea, const struct expr *eb, const stru
 {
     if (is_of_rows(ea, eb))
         return desc_same_shape(x, y) && !expr_has_place(eb);
-    struct ckpt_desc walk = {.ndim = ea->ndim};
-    memcpy(walk.shape, ea->shape, sizeof walk.shape);
+    const struct ckpt_desc walk = walk_of(ea);
     const int64_t length = row_length(&walk, ea->reduced);
     const bool busy = desc_numel(&walk) / length >= BUSY_ROWS;
     return same_walk(ea, eb) && (!eb->reduced || eb->reduced == ea->reduced) &&
@@ -343,8 +349,7 @@ static bool has_rows_of(const struct expr *ea, const struct expr *eb, const stru
 /* Whether the operand x of b, whose program is eb, has an element for each that b iterates over. */
 static bool is_full(const struct expr *eb, const struct ckpt_desc *x, bool exactly)
 {
-    struct ckpt_desc walk = {.ndim = eb->ndim};
-    memcpy(walk.shape, eb->shape, sizeof walk.shape);
+    const struct ckpt_desc walk = walk_of(eb);
     return exactly ? desc_same_shape(x, &walk) : desc_numel(x) == desc_numel(&walk);
 }
 

@@ -5,6 +5,7 @@
 #define CKPT_CLI_BENCH_H
 
 #include "cli/cli.h"
+#include "core/fp8.h"
 #include "memory/device/device.h"
 #include "tape/tape.h"
 
@@ -41,7 +42,7 @@ extern const struct bench_case bench_cases[];
 /* The model dtype that uses tensors of this dtype: 8-bit copies belong to bf16 models. */
 static inline enum ckpt_dtype bench_dtype_of(enum ckpt_dtype dtype)
 {
-    return dtype == CKPT_F8E4M3 || dtype == CKPT_F8E5M2 ? CKPT_BF16 : dtype;
+    return dtype_is_fp8(dtype) ? CKPT_BF16 : dtype;
 }
 
 /* ---- runs ----------------------------------------------------------------------------------- */

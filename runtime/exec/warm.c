@@ -184,7 +184,7 @@ static void refresh(struct warmer *w, const struct op *o)
     copy_sample(w, w->base + at, end - at, sample);
     for (int32_t k = 0; k < o->n_in; k++) {
         const struct tensor *v = operand(w, o, k);
-        if (v && (v->desc.dtype == CKPT_F8E4M3 || v->desc.dtype == CKPT_F8E5M2))
+        if (v && dtype_is_fp8(v->desc.dtype))
             copy_sample(w, w->base + w->offset[first_of_storage(w, o, k)], storage_bytes(w, v),
                         sample + w->sample);
     }

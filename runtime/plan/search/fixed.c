@@ -18,8 +18,10 @@ static void find_fixed(struct fixed *y)
     for (int32_t s = 0; s < g->n_storages; s++)
         y->is[s] = storage_placed(g, s) && !p->droppable[s];
     for (int32_t i = 0; i < g->n_ops; i++)
-        for (int32_t j = 0; j < g->ops[i].n_reads + g->ops[i].n_writes && p->rerun[i]; j++)
-            y->is[graph_ref(g, &g->ops[i], j)] &= g->storages[graph_ref(g, &g->ops[i], j)].carried;
+        for (int32_t j = 0; j < g->ops[i].n_reads + g->ops[i].n_writes && p->rerun[i]; j++) {
+            const int32_t s = graph_ref(g, &g->ops[i], j);
+            y->is[s] &= g->storages[s].carried;
+        }
 }
 
 static int32_t list_variable(struct fixed *y, int32_t at, const int32_t *refs, int32_t n)
