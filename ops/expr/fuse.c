@@ -333,17 +333,19 @@ static bool is_private(const struct fusion *f, int32_t x)
 }
 
 /* Whether reader b, whose program is eb and result y, has the rows of producer a, whose result is
- * x. */
+ * x.  Kernels of rows write dense results only; a part of a concat need not be dense. */
 static bool has_rows_of(const struct expr *ea, const struct expr *eb, const struct ckpt_desc *x,
                         const struct ckpt_desc *y)
 {
+    if (!desc_is_dense(y))
+        return false;
     if (is_of_rows(ea, eb))
         return desc_same_shape(x, y) && !expr_has_place(eb);
     const struct ckpt_desc walk = walk_of(ea);
     const int64_t length = row_length(&walk, ea->reduced);
     const bool busy = desc_numel(&walk) / length >= BUSY_ROWS;
     return same_walk(ea, eb) && (!eb->reduced || eb->reduced == ea->reduced) &&
-           length <= (busy ? MAX_ROW : LONG_ROW) && (eb->per_row || desc_is_dense(y));
+           length <= (busy ? MAX_ROW : LONG_ROW);
 }
 
 /* Whether the operand x of b, whose program is eb, has an element for each that b iterates over. */

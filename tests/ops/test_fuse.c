@@ -261,6 +261,33 @@ static ckpt_tensor loss_model(ckpt_tape *t, const ckpt_tensor *w, void *user)
     return ckpt_sub(t, ckpt_log(t, ckpt_sum(t, ckpt_exp(t, x), 2)), w[2]);
 }
 
+/* Functions of sums of rows that write the columns of a concat: their results are not dense, so the
+ * sums stay. */
+static ckpt_tensor concat_model(ckpt_tape *t, const ckpt_tensor *w, void *user)
+{
+    ckpt_tensor part[3];
+    (void)user;
+    for (int i = 0; i < 3; i++) {
+        ckpt_tensor x = ckpt_tanh(t, ckpt_affine(t, w[0], 1.f, 0.5f * (float)i));
+        part[i] = ckpt_exp(t, ckpt_mean(t, ckpt_mul(t, x, w[1]), 2));
+    }
+    return ckpt_mul(t, ckpt_concat(t, 1, 3, part), w[2]);
+}
+
+/* The gradients of the parts of a split are such columns. */
+static ckpt_tensor split_model(ckpt_tape *t, const ckpt_tensor *w, void *user)
+{
+    ckpt_tensor part[4], sum = CKPT_NONE;
+    ckpt_tensor x = ckpt_reshape(t, ckpt_cumsum(t, w[0], 1), 3, (int64_t[]){ROWS, COLS, 1});
+    (void)user;
+    ckpt_split(t, x, 1, 4, part);
+    for (int i = 0; i < 4; i++) {
+        ckpt_tensor y = ckpt_sum(t, ckpt_mul(t, ckpt_tanh(t, part[i]), w[1]), 4);
+        sum = i ? ckpt_add(t, sum, ckpt_sin(t, y)) : y;
+    }
+    return ckpt_reshape(t, sum, 2, (int64_t[]){ROWS, COLS / 4});
+}
+
 /* A dozen functions of two activations, most of which the backward pass reads: it recomputes them.
  * */
 static ckpt_tensor again_model(ckpt_tape *t, const ckpt_tensor *w, void *user)
@@ -322,7 +349,8 @@ static void check_chains(void)
                   {"long", long_model, 7, 8, 0},       {"wide", wide_model, 15, 15, 0},
                   {"again", again_model, 4, 4, 0},     {"result", result_model, 7, 7, 0},
                   {"softmax", softmax_model, 5, 5, 6}, {"norm", norm_model, 4, 4, 5},
-                  {"loss", loss_model, 3, 3, 5}};
+                  {"loss", loss_model, 3, 3, 5},       {"concat", concat_model, 7, 7, 0},
+                  {"split", split_model, 7, 7, 0}};
     struct rng r = {.state = 1, .scale = 1};
     double x[PARAMS][SIZE];
     const double *const values[] = {x[0], x[1], x[2]};
