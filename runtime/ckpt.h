@@ -210,10 +210,11 @@ CKPT_API int ckpt_options_parse(struct ckpt_options *opt, int *argc, char **argv
 /* ---- context ------------------------------------------------------------------------------- */
 
 /*
- * Opens the device and reserves the budget without allocating it; opt NULL: defaults.  A CPU device
- * also loads OpenBLAS, with OPENBLAS_NUM_THREADS=1 in the environment meanwhile, and uses 128 MiB
- * of address space per thread for its products, one thread each.  Returns 0, CKPT_EINVAL,
- * CKPT_ENOMEM or CKPT_EDEVICE, with the sentence in ckpt_error(NULL).
+ * Opens the device and reserves the budget without allocating it; opt NULL: defaults.  opt and its
+ * texts are copied.  A CPU device also loads OpenBLAS, with OPENBLAS_NUM_THREADS=1 in the
+ * environment meanwhile, and uses 128 MiB of address space per thread for its products, one thread
+ * each.  Returns 0, CKPT_EINVAL, CKPT_ENOMEM or CKPT_EDEVICE, with the sentence in
+ * ckpt_error(NULL).
  */
 CKPT_API int ckpt_open(ckpt **c, const struct ckpt_options *opt);
 /* Frees the context, its parameters and every program compiled in it.  NULL is allowed. */
@@ -337,7 +338,8 @@ CKPT_API int ckpt_param_set(ckpt *c, ckpt_tensor param, enum ckpt_slot slot, con
 
 /* ---- recording: inputs and outputs --------------------------------------------------------- */
 
-/* Stores the source location of the next recording call; the macros below use it. */
+/* Stores the source location of the next recording call; the macros below use it. file is not
+ * copied: it must outlive the context, as __FILE__ does. */
 CKPT_API ckpt_tape *ckpt_tape_at(ckpt_tape *t, const char *file, int line);
 #define CKPT_AT(t) ckpt_tape_at((t), __FILE__, __LINE__)
 

@@ -9,6 +9,7 @@
 #include <string.h>
 #include "ckpt_tools.h"
 #include "context/context.h"
+#include "core/options.h"
 #include "core/sized.h"
 #include "optim/optimizer.h"
 
@@ -33,7 +34,8 @@ const char *ckpt_error(const ckpt *c)
 static int copy_options(ckpt *c, const struct ckpt_options *opt)
 {
     c->options = (struct ckpt_options)CKPT_OPTIONS_INIT;
-    return opt ? sized_read(NULL, "struct ckpt_options", &c->options, sizeof c->options, opt) : 0;
+    int rc = opt ? sized_read(NULL, "struct ckpt_options", &c->options, sizeof c->options, opt) : 0;
+    return rc ? rc : options_own_texts(&c->options, &c->texts);
 }
 
 static int check_options(const struct ckpt_options *o)
@@ -211,6 +213,7 @@ static void close_all(ckpt *c)
     if (c->memory.device)
         c->memory.device->ops->close(c->memory.device);
     machine_free(&c->programs.machine);
+    free(c->texts);
     free(c);
 }
 

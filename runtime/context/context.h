@@ -32,6 +32,7 @@
 
 struct ckpt {
     struct ckpt_options options;
+    char *texts;        /* those that options point to */
     struct error error; /* of the last call that failed */
     struct params params;
     struct memory memory;

@@ -15,6 +15,10 @@ int option_store(const struct ckpt_option *row, void *dest, const char *where, c
 /* The option of n tables whose name is nearest to a word of this length; NULL: none is near. */
 const char *option_nearest(const char *word, int length, int n, const struct ckpt_option **tables);
 
+/* Copies every text of o, which then holds the copies.  *block (NULL without a text) owns them all
+ * and is freed by the caller.  Returns 0 or CKPT_ENOMEM. */
+int options_own_texts(struct ckpt_options *o, char **block);
+
 /* Stores the values of environment variables: CKPT_VRAM for a row "vram". */
 int option_environment(const struct ckpt_option *table, void *dest);
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The options of the library itself. */
+#include <stdlib.h>
+#include <string.h>
 #include "ckpt_tools.h"
 #include "core/options.h"
 #include "core/sized.h"
@@ -121,4 +123,30 @@ int ckpt_options_parse(struct ckpt_options *opt, int *argc, char **argv)
     rows[n] = (struct ckpt_option){0};
     rc = option_environment(rows, opt);
     return rc ? rc : ckpt_option_table_parse(rows, opt, argc, argv);
+}
+
+static const char **text_of(struct ckpt_options *o, const struct ckpt_option *row)
+{
+    return row->type == CKPT_OPT_STRING ? (const char **)((char *)o + row->offset) : NULL;
+}
+
+int options_own_texts(struct ckpt_options *o, char **block)
+{
+    size_t bytes = 0;
+    for (const struct ckpt_option *row = library_table; row->name; row++) {
+        const char **text = text_of(o, row);
+        bytes += text && *text ? strlen(*text) + 1 : 0;
+    }
+    char *to = *block = bytes ? malloc(bytes) : NULL;
+    if (bytes && !to)
+        return error_set(CKPT_ENOMEM, "no memory for the texts of the options");
+    for (const struct ckpt_option *row = library_table; row->name; row++) {
+        const char **text = text_of(o, row);
+        if (!text || !*text)
+            continue;
+        size_t size = strlen(*text) + 1;
+        *text = memcpy(to, *text, size);
+        to += size;
+    }
+    return 0;
 }

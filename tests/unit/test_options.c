@@ -493,29 +493,70 @@ static void test_error_text(void **state)
     assert_string_equal(error_get(), "outer: inner \\x1b[31m 3");
 }
 
+/* Every text of the library's options, those added later too, outlives the caller's. */
+static void test_own_texts(void **state)
+{
+    (void)state;
+    struct ckpt_options o = CKPT_OPTIONS_INIT;
+    char *block, given[64][16];
+    int n = 0;
+
+    for (const struct ckpt_option *row = ckpt_options_table(); row->name; row++)
+        if (row->type == CKPT_OPT_STRING && n < 64) {
+            snprintf(given[n], sizeof *given, "text of %d", n);
+            *(const char **)((char *)&o + row->offset) = given[n++];
+        }
+    assert_true(n > 10);
+    o.ranks = NULL;
+    assert_int_equal(options_own_texts(&o, &block), 0);
+    memset(given, 'Z', sizeof given);
+    n = 0;
+    for (const struct ckpt_option *row = ckpt_options_table(); row->name; row++) {
+        char text[16];
+        if (row->type != CKPT_OPT_STRING)
+            continue;
+        snprintf(text, sizeof text, "text of %d", n++);
+        const char *copy = *(const char **)((char *)&o + row->offset);
+        if (!strcmp(row->name, "ranks"))
+            assert_null(copy);
+        else
+            assert_string_equal(copy, text);
+    }
+    free(block);
+    assert_int_equal(options_own_texts(&(struct ckpt_options){0}, &block), 0);
+    assert_null(block);
+}
+
+static void test_open_copies(void **state)
+{
+    (void)state;
+    struct ckpt_options o = CKPT_OPTIONS_INIT;
+    char device[] = "cpu", plan[] = "own.plan";
+    ckpt *c;
+
+    o.device = device, o.plan_out = plan, o.threads = 1;
+    assert_int_equal(ckpt_open(&c, &o), 0);
+    memset(device, 'Z', sizeof device - 1);
+    memset(plan, 'Z', sizeof plan - 1);
+    assert_int_equal(ckpt_unwritten(c), CKPT_EINVAL);
+    assert_non_null(strstr(ckpt_error(c), "own.plan"));
+    ckpt_close(c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_values),
-        cmocka_unit_test(test_both_spellings),
-        cmocka_unit_test(test_flags),
-        cmocka_unit_test(test_last_wins),
-        cmocka_unit_test(test_leaves_the_rest),
-        cmocka_unit_test(test_bad_values),
-        cmocka_unit_test(test_missing_value),
-        cmocka_unit_test(test_environment),
-        cmocka_unit_test(test_short_flags),
-        cmocka_unit_test(test_unknown_variables),
-        cmocka_unit_test(test_ranges),
-        cmocka_unit_test(test_help),
-        cmocka_unit_test(test_reject),
-        cmocka_unit_test(test_library_options),
-        cmocka_unit_test(test_budget),
-        cmocka_unit_test(test_nvme),
-        cmocka_unit_test(test_bad_nvme),
-        cmocka_unit_test(test_shorter_struct),
-        cmocka_unit_test(test_error_names),
-        cmocka_unit_test(test_error_text),
+        cmocka_unit_test(test_values),          cmocka_unit_test(test_both_spellings),
+        cmocka_unit_test(test_flags),           cmocka_unit_test(test_last_wins),
+        cmocka_unit_test(test_leaves_the_rest), cmocka_unit_test(test_bad_values),
+        cmocka_unit_test(test_missing_value),   cmocka_unit_test(test_environment),
+        cmocka_unit_test(test_short_flags),     cmocka_unit_test(test_unknown_variables),
+        cmocka_unit_test(test_ranges),          cmocka_unit_test(test_help),
+        cmocka_unit_test(test_reject),          cmocka_unit_test(test_library_options),
+        cmocka_unit_test(test_budget),          cmocka_unit_test(test_nvme),
+        cmocka_unit_test(test_bad_nvme),        cmocka_unit_test(test_shorter_struct),
+        cmocka_unit_test(test_own_texts),       cmocka_unit_test(test_open_copies),
+        cmocka_unit_test(test_error_names),     cmocka_unit_test(test_error_text),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL) ? 1 : 0;
