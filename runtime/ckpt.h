@@ -23,7 +23,7 @@
  * Conventions of every call
  *
  *   - A call that can fail returns 0 or a negative CKPT_E... code; ckpt_error() returns the
- *     sentence.
+ *     sentence.  Every negative code has one.
  *   - Recording calls (calls that take a ckpt_tape) return a tensor and report no errors
  *     themselves: the tape keeps the first error with the op, the shapes and the caller's file and
  *     line, later calls do nothing, and ckpt_compile() returns the error.
@@ -125,7 +125,8 @@ struct ckpt_optimizer;                    /* see ckpt_optim.h */
 /*
  * The sentence of the last failed call on c: what failed, where, and what to do. c may be NULL for
  * calls without a context (ckpt_options_parse, ckpt_open, ckpt_file_...); that sentence is kept per
- * thread.  Never NULL; valid until the next call.
+ * thread.  A call that succeeds may leave it as it was, so it means something only after a call
+ * that failed.  Never NULL; valid until the next call.
  */
 CKPT_API const char *ckpt_error(const ckpt *c);
 /* The name of an error code, such as "CKPT_EBUDGET". */
@@ -288,7 +289,8 @@ static inline struct ckpt_init ckpt_init_of(enum ckpt_init_kind kind, float a)
  * its dtype.  A bf16 parameter gets an fp32 master copy when it is trained, unless options.state is
  * "bf16" or "8bit".  For CKPT_XAVIER fan_out is shape[0] and fan_in the product of the rest.  The
  * tensor may be used in every tape of this context.  On errors (a duplicate name, a bad shape) the
- * context keeps the error, ckpt_compile returns it, and the result is CKPT_NONE.
+ * result is CKPT_NONE, and the context keeps the first error: until the next ckpt_compile or
+ * ckpt_forecast has returned it, once, further parameters, modules and optimizers are not made.
  */
 CKPT_API ckpt_tensor ckpt_param(ckpt *c, const char *name, enum ckpt_dtype dtype, int ndim,
                                 const int64_t *shape, struct ckpt_init init, bool trainable);

@@ -11,10 +11,9 @@
 
 static int fail(ckpt *c, const char *pattern, const char *why)
 {
-    if (!c->params.failed)
-        c->params.failed = CKPT_EINVAL;
-    return error_fail(&c->error, CKPT_EINVAL, "ckpt_quantize_frozen '%s': %s",
-                      pattern ? pattern : "", why);
+    error_fail(&c->error, CKPT_EINVAL, "ckpt_quantize_frozen '%s': %s", pattern ? pattern : "",
+               why);
+    return params_fail(&c->params, &c->error);
 }
 
 static bool may_be_coded(const struct param *p, const char *pattern)
@@ -64,8 +63,8 @@ static int encode_initial(ckpt *c, struct param *p, int to)
     free(values);
     if (!rc)
         return 0;
-    c->params.failed = CKPT_ENOMEM;
-    return error_fail(&c->error, CKPT_ENOMEM, "no memory for the codes of '%s'", p->name);
+    error_fail(&c->error, CKPT_ENOMEM, "no memory for the codes of '%s'", p->name);
+    return params_fail(&c->params, &c->error);
 }
 
 int ckpt_quantize_frozen(ckpt *c, const char *pattern, const char *format)
@@ -73,8 +72,8 @@ int ckpt_quantize_frozen(ckpt *c, const char *pattern, const char *format)
     int n = 0, rc = 0;
     NOT_NULL(context_error(c), c);
     const int to = format ? frozen_format_of(format) : -1;
-    if (c->params.failed)
-        return c->params.failed;
+    if (c->params.failed.code)
+        return (c->error = c->params.failed).code;
     const char *fault = find_fault(c, pattern, to);
     if (fault)
         return fail(c, pattern, fault);

@@ -12,9 +12,8 @@
 
 static int fail(ckpt *c, int code, const char *why, const char *pattern)
 {
-    if (!c->params.failed)
-        c->params.failed = code;
-    return error_fail(&c->error, code, "ckpt_lora '%s': %s", pattern ? pattern : "", why);
+    error_fail(&c->error, code, "ckpt_lora '%s': %s", pattern ? pattern : "", why);
+    return params_fail(&c->params, &c->error);
 }
 
 /* "h.0.qkv.weight" and "lora_A" give "PREFIXh.0.qkv.lora_A.weight"; freed by the caller; NULL: out
@@ -38,7 +37,7 @@ static int32_t add_parameter(ckpt *c, const struct ckpt_lora *s, const struct pa
 
     free(name);
     if (!x.id)
-        return c->params.failed;
+        return c->params.failed.code;
     c->params.data[c->params.n - 1].adapter = true;
     return c->params.n - 1;
 }
@@ -90,8 +89,8 @@ int ckpt_lora(ckpt *c, const struct ckpt_lora *settings)
     int32_t n = 0, made = 0;
     struct error e;
     NOT_NULL(context_error(c), c);
-    if (c->params.failed)
-        return c->params.failed;
+    if (c->params.failed.code)
+        return (c->error = c->params.failed).code;
     if (!settings)
         return fail(c, CKPT_EINVAL, "it needs settings", NULL);
     if (sized_read(&e, "struct ckpt_lora", &s, sizeof s, settings))

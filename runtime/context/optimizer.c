@@ -6,11 +6,10 @@
 #include "core/sized.h"
 #include "optim/optimizer.h"
 
-/* The code sticks to the context: the next ckpt_compile returns it. */
-static ckpt_optimizer *fail(ckpt *c, int code)
+/* Keeps the error of the context for the next ckpt_compile. */
+static ckpt_optimizer *fail(ckpt *c)
 {
-    if (!c->params.failed)
-        c->params.failed = code;
+    params_fail(&c->params, &c->error);
     return NULL;
 }
 
@@ -21,7 +20,7 @@ static bool read_settings(ckpt *c, const char *function, const char *name, void 
     int rc = settings ? sized_read(&c->error, name, to, size, settings)
                       : error_null(&c->error, function, "settings");
     if (rc)
-        fail(c, rc);
+        fail(c);
     return !rc;
 }
 
@@ -36,8 +35,10 @@ static bool read_settings(ckpt *c, const char *function, const char *name, void 
 static ckpt_optimizer *add(ckpt *c, const struct ckpt_optimizer *settings)
 {
     ckpt_optimizer *o = malloc(sizeof *o);
-    if (!o)
-        return fail(c, error_fail(&c->error, CKPT_ENOMEM, "no memory for an optimizer"));
+    if (!o) {
+        error_fail(&c->error, CKPT_ENOMEM, "no memory for an optimizer");
+        return fail(c);
+    }
     *o = *settings;
     o->updates = c->params.updates;
     o->next = c->programs.optimizers;
@@ -48,7 +49,7 @@ static ckpt_optimizer *add(ckpt *c, const struct ckpt_optimizer *settings)
 ckpt_optimizer *ckpt_adamw(ckpt *c, const struct ckpt_adamw *settings)
 {
     struct ckpt_adamw s = CKPT_ADAMW_INIT;
-    if (!c || c->params.failed ||
+    if (!c || c->params.failed.code ||
         !read_settings(c, __func__, "struct ckpt_adamw", &s, sizeof s, settings))
         return NULL;
     struct ckpt_optimizer o = {COMMON(s),
@@ -59,7 +60,7 @@ ckpt_optimizer *ckpt_adamw(ckpt *c, const struct ckpt_adamw *settings)
 ckpt_optimizer *ckpt_sgd(ckpt *c, const struct ckpt_sgd *settings)
 {
     struct ckpt_sgd s = CKPT_SGD_INIT;
-    if (!c || c->params.failed ||
+    if (!c || c->params.failed.code ||
         !read_settings(c, __func__, "struct ckpt_sgd", &s, sizeof s, settings))
         return NULL;
     struct ckpt_optimizer o = {
@@ -72,7 +73,7 @@ ckpt_optimizer *ckpt_sgd(ckpt *c, const struct ckpt_sgd *settings)
 ckpt_optimizer *ckpt_lion(ckpt *c, const struct ckpt_lion *settings)
 {
     struct ckpt_lion s = CKPT_LION_INIT;
-    if (!c || c->params.failed ||
+    if (!c || c->params.failed.code ||
         !read_settings(c, __func__, "struct ckpt_lion", &s, sizeof s, settings))
         return NULL;
     struct ckpt_optimizer o = {COMMON(s), .rule = {.kind = OPTIM_LION,
@@ -84,7 +85,7 @@ ckpt_optimizer *ckpt_lion(ckpt *c, const struct ckpt_lion *settings)
 ckpt_optimizer *ckpt_adafactor(ckpt *c, const struct ckpt_adafactor *settings)
 {
     struct ckpt_adafactor s = CKPT_ADAFACTOR_INIT;
-    if (!c || c->params.failed ||
+    if (!c || c->params.failed.code ||
         !read_settings(c, __func__, "struct ckpt_adafactor", &s, sizeof s, settings))
         return NULL;
     struct ckpt_optimizer o = {
@@ -99,7 +100,7 @@ ckpt_optimizer *ckpt_adafactor(ckpt *c, const struct ckpt_adafactor *settings)
 ckpt_optimizer *ckpt_muon(ckpt *c, const struct ckpt_muon *settings)
 {
     struct ckpt_muon s = CKPT_MUON_INIT;
-    if (!c || c->params.failed ||
+    if (!c || c->params.failed.code ||
         !read_settings(c, __func__, "struct ckpt_muon", &s, sizeof s, settings))
         return NULL;
     struct ckpt_optimizer o = {
@@ -115,10 +116,9 @@ ckpt_optimizer *ckpt_muon(ckpt *c, const struct ckpt_muon *settings)
 
 static int fail_group(ckpt_optimizer *o, const char *pattern, const char *why)
 {
-    if (!o->params->failed)
-        o->params->failed = CKPT_EINVAL;
-    return error_fail(o->error, CKPT_EINVAL, "group '%s' of %s: %s", pattern ? pattern : "",
-                      optim_kind_name(o->rule.kind), why);
+    error_fail(o->error, CKPT_EINVAL, "group '%s' of %s: %s", pattern ? pattern : "",
+               optim_kind_name(o->rule.kind), why);
+    return params_fail(o->params, o->error);
 }
 
 static bool is_factor(float x)

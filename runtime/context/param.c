@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The public calls on parameters.  Their names are unique; with several ranks all are made before
- * the first program is compiled.  The first failure sticks to the context and the next ckpt_compile
- * returns it, so that a model needs no check after each call.  Values are passed as n fp32
- * elements; dist/values.c finds where they are stored (slots, shares of ranks, the host).
+ * the first program is compiled.  The context keeps the first failure for the next ckpt_compile, so
+ * that a model needs no check after each call.  Values are passed as n fp32 elements; dist/values.c
+ * finds where they are stored (slots, shares of ranks, the host).
  */
 #include <math.h>
 #include <stdlib.h>
@@ -13,12 +13,20 @@
 #include "dist/values.h"
 #include "core/sized.h"
 
-/* Keeps the first failure of ckpt_param in the context. */
 static ckpt_tensor param_fail(ckpt *c, int code, const char *name, const char *why)
 {
-    if (!c->params.failed)
-        c->params.failed = error_fail(&c->error, code, "parameter '%s': %s", name ? name : "", why);
+    error_fail(&c->error, code, "parameter '%s': %s", name ? name : "", why);
+    params_fail(&c->params, &c->error);
     return CKPT_NONE;
+}
+
+/* The visible parameter of this name, or -1. */
+static int32_t find_name(const ckpt *c, const char *name)
+{
+    for (int32_t i = 0; i < ckpt_param_count(c); i++)
+        if (!strcmp(c->params.data[i].name, name))
+            return i;
+    return -1;
 }
 
 static int param_desc(struct ckpt_desc *d, enum ckpt_dtype dtype, int ndim, const int64_t *shape)
@@ -57,9 +65,8 @@ static const char *init_fault(struct ckpt_init init)
 ckpt_tensor ckpt_param(ckpt *c, const char *name, enum ckpt_dtype dtype, int ndim,
                        const int64_t *shape, struct ckpt_init init, bool trainable)
 {
-    ckpt_tensor same;
     struct param p = {.init = init, .trainable = trainable};
-    if (!c || c->params.failed)
+    if (!c || c->params.failed.code)
         return CKPT_NONE;
     if (c->ranks.sharing.layout)
         return param_fail(c, CKPT_EINVAL, name,
@@ -69,7 +76,7 @@ ckpt_tensor ckpt_param(ckpt *c, const char *name, enum ckpt_dtype dtype, int ndi
         fault = init_fault(init);
     if (fault)
         return param_fail(c, CKPT_EINVAL, name, fault);
-    if (!ckpt_param_find(c, name, &same))
+    if (find_name(c, name) >= 0)
         return param_fail(c, CKPT_EINVAL, name, "the name is used twice");
     if (dtype != CKPT_F32 && dtype != CKPT_BF16)
         return param_fail(c, CKPT_EINVAL, name, "its dtype must be fp32 or bf16");
@@ -92,13 +99,13 @@ ckpt_tensor ckpt_param(ckpt *c, const char *name, enum ckpt_dtype dtype, int ndi
 ckpt_tensor ckpt_param_from(ckpt *c, const char *name, enum ckpt_dtype dtype, int ndim,
                             const int64_t *shape, const float *values, bool trainable)
 {
-    if (c && !values && !c->params.failed)
+    if (c && !values && !c->params.failed.code)
         return param_fail(c, CKPT_EINVAL, name, "there are no first values");
     ckpt_tensor x = ckpt_param(c, name, dtype, ndim, shape, CKPT_ZEROS, trainable);
     const struct param *p = x.id ? params_at(&c->params, x) : NULL;
     int rc = p ? ckpt_param_set(c, x, CKPT_VALUE, values, desc_numel(&p->desc)) : 0;
     if (rc)
-        c->params.failed = rc;
+        params_fail(&c->params, &c->error);
     return rc ? CKPT_NONE : x;
 }
 
@@ -128,13 +135,11 @@ int ckpt_param_find(const ckpt *c, const char *name, ckpt_tensor *param)
     NOT_NULL(context_error(c), c);
     NOT_NULL(context_error(c), name);
     NOT_NULL(context_error(c), param);
-    for (int32_t i = 0; i < c->params.n - c->params.n_hidden; i++) {
-        if (!strcmp(c->params.data[i].name, name)) {
-            *param = params_handle(&c->params, i);
-            return 0;
-        }
-    }
-    return CKPT_ENAME;
+    int32_t i = find_name(c, name);
+    if (i < 0)
+        return error_fail(context_error(c), CKPT_ENAME, "there is no parameter '%s'", name);
+    *param = params_handle(&c->params, i);
+    return 0;
 }
 
 int ckpt_param_info(const ckpt *c, ckpt_tensor x, struct ckpt_param_info *info)
@@ -143,7 +148,8 @@ int ckpt_param_info(const ckpt *c, ckpt_tensor x, struct ckpt_param_info *info)
     NOT_NULL(context_error(c), info);
     const struct param *p = params_at(&c->params, x);
     if (!p)
-        return CKPT_ENAME;
+        return error_fail(context_error(c), CKPT_ENAME,
+                          "ckpt_param_info: tensor %d is no parameter of this context", (int)x.id);
     struct ckpt_param_info all = {
         .name = p->name, .desc = p->desc, .numel = desc_numel(&p->desc), .trainable = p->trainable};
     return sized_write(context_error(c), "struct ckpt_param_info", info, &all, sizeof all);

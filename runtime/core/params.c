@@ -32,6 +32,22 @@ void params_free(struct params *ps)
     free(ps->data);
 }
 
+int params_fail(struct params *ps, const struct error *failure)
+{
+    if (!ps->failed.code)
+        ps->failed = *failure;
+    return failure->code;
+}
+
+int params_take_failure(struct params *ps, struct error *e)
+{
+    if (ps->failed.code)
+        *e = ps->failed;
+    const int code = ps->failed.code;
+    ps->failed.code = 0;
+    return code;
+}
+
 const char *params_small_state(const struct params *ps)
 {
     for (int32_t i = 0; i < ps->n; i++)

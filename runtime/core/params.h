@@ -59,14 +59,14 @@ struct params {
     uint32_t owner; /* owner of their handles: see handle_owner */
     struct param *data;
     int64_t capacity;
-    int32_t n;        /* hidden ones, if any, are the last */
-    int32_t n_hidden; /* buckets of the layout, each a parameter of its own */
-    bool half_state;  /* default for new bf16 parameters: --state bf16 or 8bit */
-    bool byte_state;  /* the same: --state 8bit */
-    int failed;       /* sticky: the code of a failed ckpt_param, ckpt_adamw or the like */
-    int64_t updates;  /* optimizer steps so far */
-    int64_t lost;     /* the step that failed and left the weights incomplete, or 0 */
-    bool differ;      /* lost because the ranks have come to differ */
+    int32_t n;           /* hidden ones, if any, are the last */
+    int32_t n_hidden;    /* buckets of the layout, each a parameter of its own */
+    bool half_state;     /* default for new bf16 parameters: --state bf16 or 8bit */
+    bool byte_state;     /* the same: --state 8bit */
+    struct error failed; /* of ckpt_param, ckpt_adamw or the like, until ckpt_compile returns it */
+    int64_t updates;     /* optimizer steps so far */
+    int64_t lost;        /* the step that failed and left the weights incomplete, or 0 */
+    bool differ;         /* lost because the ranks have come to differ */
     enum torn torn;
 };
 
@@ -88,6 +88,12 @@ struct param *params_at(const struct params *ps, ckpt_tensor x);
  * returns CKPT_EIO if a load stopped midway and mixed old and new values. */
 int params_check_lost(const struct params *ps, struct error *e);
 int params_check_whole(const struct params *ps, struct error *e);
+
+/* params_fail: keeps a failure for the next ckpt_compile, unless an earlier one is kept, and
+ * returns its code.  params_take_failure: moves the kept one to *e; returns its code, 0 without
+ * one. */
+int params_fail(struct params *ps, const struct error *failure);
+int params_take_failure(struct params *ps, struct error *e);
 
 /* Dense shape of a slot: the parameter's, except for factors; of its part if it is cut.  VALUE has
  * the parameter's dtype, other slots fp32 unless half_state; codes are words (mean8.h, frozen.h).

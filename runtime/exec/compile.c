@@ -395,11 +395,12 @@ int ckpt_compile_variants(ckpt *c, int n, const struct ckpt_variant *variants,
     struct choice k = {.variants = variants, .n = n, .limit = INFINITY};
     struct ckpt_program *p;
     *out = NULL;
-    if (c->params.failed)
-        return c->params.failed;
+    int rc = params_take_failure(&c->params, &c->error);
+    if (rc)
+        return rc;
     if (!all_recorders(variants, n))
         return error_fail(ps->error, CKPT_EINVAL, "ckpt_compile: no recorder");
-    int rc = begin(ps, optimizer, batch, &p);
+    rc = begin(ps, optimizer, batch, &p);
     if (!rc)
         rc = compile(p, &k);
     if (rc)
@@ -448,11 +449,12 @@ int ckpt_forecast(ckpt *c, ckpt_recorder record, void *user, const struct ckpt_o
     struct choice k = {.variants = &variant, .n = 1, .limit = limit > 0 ? limit : INFINITY};
     struct ckpt_forecast all = {.batch = batch};
     struct ckpt_program *p;
-    if (c->params.failed)
-        return c->params.failed;
+    int rc = params_take_failure(&c->params, &c->error);
+    if (rc)
+        return rc;
     if (!record)
         return error_fail(ps->error, CKPT_EINVAL, "ckpt_forecast: no recorder");
-    int rc = begin(ps, optimizer, batch, &p);
+    rc = begin(ps, optimizer, batch, &p);
     if (!rc) {
         p->brief = true;
         rc = draft_and_plan(p, &k);

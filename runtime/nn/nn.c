@@ -10,14 +10,14 @@
 
 /* ---- makers -------------------------------------------------------------------------------- */
 
-/* Stores the error in the context; the next ckpt_compile returns it. */
-static void set_failure(struct nn_maker *m, int code)
+/* Keeps the error of the context for the next ckpt_compile. */
+static void set_failure(struct nn_maker *m)
 {
     ckpt *c = m->nn.context;
 
     m->failed = true;
-    if (c && !c->params.failed)
-        c->params.failed = code;
+    if (c)
+        params_fail(&c->params, &c->error);
 }
 
 struct nn_maker nn_open(const struct ckpt_nn *nn, const char *name, va_list ap)
@@ -37,7 +37,7 @@ struct nn_maker nn_open(const struct ckpt_nn *nn, const char *name, va_list ap)
     else if (!rc && vsnprintf(m.name, sizeof m.name, name, ap) >= NN_NAME)
         rc = error_fail(e, CKPT_EINVAL, "the name of a module is too long: '%s...'", m.name);
     if (rc)
-        set_failure(&m, rc);
+        set_failure(&m);
     return m;
 }
 
@@ -49,14 +49,15 @@ void nn_read_spec(struct nn_maker *m, const char *name, void *to, size_t known, 
     int rc = from ? sized_read(e, name, to, known, from)
                   : error_fail(e, CKPT_EINVAL, "module '%s': NULL for its %s", m->name, name);
     if (rc)
-        set_failure(m, rc);
+        set_failure(m);
 }
 
 void nn_refuse(struct nn_maker *m, const char *why)
 {
-    if (!m->failed)
-        set_failure(
-            m, error_fail(&m->nn.context->error, CKPT_EINVAL, "module '%s': %s", m->name, why));
+    if (m->failed)
+        return;
+    error_fail(&m->nn.context->error, CKPT_EINVAL, "module '%s': %s", m->name, why);
+    set_failure(m);
 }
 
 struct nn_maker nn_part(const struct nn_maker *m, const char *part)
@@ -66,10 +67,11 @@ struct nn_maker nn_part(const struct nn_maker *m, const char *part)
 
     if (m->failed)
         return p;
-    if (!part || snprintf(p.name + n, NN_NAME - n, ".%s", part) >= (int)(NN_NAME - n))
-        set_failure(&p,
-                    error_fail(&m->nn.context->error, CKPT_EINVAL,
-                               "module '%s': the name of a part is missing or too long", m->name));
+    if (!part || snprintf(p.name + n, NN_NAME - n, ".%s", part) >= (int)(NN_NAME - n)) {
+        error_fail(&m->nn.context->error, CKPT_EINVAL,
+                   "module '%s': the name of a part is missing or too long", m->name);
+        set_failure(&p);
+    }
     return p;
 }
 
