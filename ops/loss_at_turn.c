@@ -142,12 +142,13 @@ static bool mark_late(struct loss_move *u)
     return true;
 }
 
-/* Whether an op that is not moved, in (from, to], writes the storage; with `read`: reads it. */
+/* Whether an op in (from, to], which does not move behind `to`, writes the storage; with `read`:
+ * reads it. */
 static bool is_accessed(const struct loss_move *u, int32_t storage, int32_t from, int32_t to,
                         bool read)
 {
     for (int32_t i = from + 1; i <= to && storage >= 0; i++)
-        if (!is_late(u, i) && u->to[i] < 0 &&
+        if (!is_late(u, i) && u->to[i] <= to &&
             (read ? reads(u->t, i, storage) : writes(u->t, i, storage)))
             return true;
     return false;

@@ -79,10 +79,16 @@ int call_broadcast(struct ckpt_call *call, int out, int a, int b)
 void desc_dense_as(struct ckpt_desc *d, const struct ckpt_desc *order)
 {
     int axes[CKPT_MAX_DIMS];
-    for (int i = 0; i < d->ndim; i++) { /* insertion sort: outermost first, ties keep their order */
+    /* Insertion sort: outermost first, ties keep their order.  A broadcast axis, of stride 0, has no
+     * place in memory: it stays outside the axes behind it. */
+    for (int i = 0; i < d->ndim; i++) {
         int j = i;
-        for (; j > 0 && order->stride[axes[j - 1]] < order->stride[i]; j--)
+        for (; j > 0; j--) {
+            const int64_t outer = order->stride[axes[j - 1]];
+            if (!outer || outer >= order->stride[i])
+                break;
             axes[j] = axes[j - 1];
+        }
         axes[j] = i;
     }
     int64_t stride = 1;

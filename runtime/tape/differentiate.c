@@ -225,6 +225,14 @@ static bool takes_value(const struct reverse *r, int32_t x, ckpt_tensor g, bool 
            !is_read_behind(t, g, x) && tape_can_rehome(t, g, d);
 }
 
+/* Whether the op of g can add to `sum` in place: it comes after the op that makes the sum.  The
+ * rule of an op with one operand twice may have recorded them in the other order. */
+static bool can_add_to(const ckpt_tape *t, ckpt_tensor sum, ckpt_tensor g)
+{
+    const struct tensor *before = &t->tensors.data[sum.id], *v = &t->tensors.data[g.id];
+    return can_add(t, g) && before->op < v->op && tape_can_rehome(t, g, &before->desc);
+}
+
 static void contribute_parameter(struct reverse *r, int32_t x, ckpt_tensor g, bool own)
 {
     ckpt_tape *t = r->t;
@@ -236,8 +244,7 @@ static void contribute_parameter(struct reverse *r, int32_t x, ckpt_tensor g, bo
         sum = g;
     } else if (!sum.id) {
         sum = first_contribution(t, x, param, g, own);
-    } else if (own && !sums_are_bf16(t, x) && can_add(t, g) &&
-               tape_can_rehome(t, g, &t->tensors.data[sum.id].desc)) {
+    } else if (own && !sums_are_bf16(t, x) && can_add_to(t, sum, g)) {
         tape_rehome(t, g, sum, &t->tensors.data[sum.id].desc);
         t->ops.data[t->tensors.data[g.id].op].accumulate = ACCUMULATE_ALWAYS;
         sum = g;
