@@ -11,7 +11,7 @@
 #define MEDIUM 1000  /* ops: in a larger program more moves still find better schedules */
 #define LARGE  2000  /* ops: a larger program with repeated blocks is left to the chain */
 #define HUGE   10000 /* ops: a larger program gets too few moves per op for annealing */
-#define LEAP   8     /* a leap: the next option of the frontier is slower by this part of a step */
+#define LEAP   16    /* a leap: the next option of the frontier is slower by this part of a step */
 #define DEEP   32    /* leaps below this part of the largest load are ignored */
 
 /* Work of each search in simulated steps.  A core does about 20 million of them per second, or 10
