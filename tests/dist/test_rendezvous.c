@@ -5,7 +5,9 @@
  */
 #include <arpa/inet.h>
 #include <dirent.h>
+#include <dlfcn.h>
 #include <errno.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
@@ -101,6 +103,16 @@ static void needs_secrets(void)
 {
     if (!job_key_available())
         skip();
+}
+
+/* No resolver here knows localhost, as on a machine without /etc/hosts. */
+int getaddrinfo(const char *restrict host, const char *restrict service,
+                const struct addrinfo *restrict hints, struct addrinfo **restrict found)
+{
+    int (*next)(const char *, const char *, const struct addrinfo *, struct addrinfo **);
+    void *symbol = dlsym(RTLD_NEXT, "getaddrinfo");
+    memcpy(&next, &symbol, sizeof next);
+    return host && !strcmp(host, "localhost") ? EAI_NONAME : next(host, service, hints, found);
 }
 
 /* ---- jobs ------------------------------------------------------------------------------------ */

@@ -66,13 +66,15 @@ bool socket_read(int fd, void *data, size_t bytes, double until)
     return true;
 }
 
+/* "localhost" is the loopback interface also where no resolver knows the name, for example without
+ * /etc/hosts (RFC 6761, section 6.3); no name at all stands for it in getaddrinfo(). */
 static struct addrinfo *look_up(const char *host, int port, int flags, const char **why)
 {
     struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = flags};
     struct addrinfo *found = NULL;
     char service[16];
     snprintf(service, sizeof service, "%d", port);
-    int rc = getaddrinfo(host, service, &hints, &found);
+    int rc = getaddrinfo(strcmp(host, "localhost") ? host : NULL, service, &hints, &found);
     *why = rc ? gai_strerror(rc) : NULL;
     return rc ? NULL : found;
 }
