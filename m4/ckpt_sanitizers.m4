@@ -16,7 +16,8 @@ AC_DEFUN([CKPT_SANITIZERS], [
     done
     SANITIZER_FLAGS="-fsanitize=$enable_sanitizers -fno-omit-frame-pointer"
     AS_CASE([,$enable_sanitizers,], [*,undefined,*],
-      [SANITIZER_FLAGS="$SANITIZER_FLAGS -fno-sanitize-recover=undefined"])
+      [# Programs with a file in C++ are linked as C, without what checks objects by their type.
+       SANITIZER_FLAGS="$SANITIZER_FLAGS -fno-sanitize-recover=undefined -fno-sanitize=vptr"])
     AC_MSG_CHECKING([whether $CC links -fsanitize=$enable_sanitizers])
     ckpt_save_CFLAGS=$CFLAGS
     CFLAGS="$CFLAGS $SANITIZER_FLAGS"

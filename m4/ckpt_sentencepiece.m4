@@ -9,7 +9,9 @@ AC_DEFUN([CKPT_SENTENCEPIECE], [
   found_sentencepiece=no
   AS_IF([test "$with_sentencepiece" != no],
     [PKG_CHECK_MODULES([SENTENCEPIECE], [sentencepiece],
-      [# That library of the two which encodes; the other one trains.
+      [# Its header needs C++17, which is not the default of every compiler in use.
+       SENTENCEPIECE_CFLAGS="-std=c++17 $SENTENCEPIECE_CFLAGS"
+       # That library of the two which encodes; the other one trains.
        SENTENCEPIECE_LIBS=`$PKG_CONFIG --libs-only-L sentencepiece`
        SENTENCEPIECE_LIBS="$SENTENCEPIECE_LIBS -lsentencepiece -lstdc++"
        AC_MSG_CHECKING([whether a program with sentencepiece compiles])

@@ -75,7 +75,8 @@ static void run(int argc, char **argv)
     if (!rc)
         rc = ckpt_option_table_parse(table, &t, &argc, argv);
     check(&t);
-    if (!rc && (o.micro_batch < CKPT_AUTO || o.threads < 0 || o.host < -100 || o.vram < -100 ||
+    bool budget = o.vram >= -100 || o.vram == CKPT_VRAM_AUTO;
+    if (!rc && (o.micro_batch < CKPT_AUTO || o.threads < 0 || o.host < -100 || !budget ||
                 o.zero < CKPT_AUTO || o.zero > 3 || !(o.io_deadline >= 0)))
         abort();
     if (!rc)

@@ -76,6 +76,8 @@ static void move(struct extent *to, const struct extent *from, int64_t n)
 /* Adds [begin, end) and merges the extents it touches; *known: all of it was in use before. */
 static int insert(struct room *r, struct extents *s, int64_t begin, int64_t end, bool *known)
 {
+    if (!s->data && grow(r, s)) /* an offset from NULL is undefined, 0 too */
+        return CKPT_ENOMEM;
     struct extent *stop = s->data + s->n, *first = first_above(s->data, stop, begin - 1);
     struct extent *last = first;
     int64_t at = first - s->data;
