@@ -29,8 +29,11 @@ AC_DEFUN([CKPT_SENTENCEPIECE], [
        AC_MSG_RESULT([$have_sentencepiece])
        found_sentencepiece=$have_sentencepiece
        AS_IF([test $have_sentencepiece = no],
-         [found_sentencepiece="no (does not compile with $CXX)"])],
-      [found_sentencepiece="no (not found)"])
+         [found_sentencepiece="no (does not compile with $CXX)"
+          AS_IF([$CXX --version >/dev/null 2>&1], [],
+            [found_sentencepiece="no (there is no C++ compiler, such as g++)"])])],
+      [CKPT_WHY_NOT([SENTENCEPIECE])
+       found_sentencepiece="no ($ckpt_why)"])
      AS_IF([test "$with_sentencepiece$have_sentencepiece" = yesno],
        [AC_MSG_ERROR([--with-sentencepiece was asked for: $found_sentencepiece])])])
   AS_IF([test $have_sentencepiece = no], [SENTENCEPIECE_CFLAGS= SENTENCEPIECE_LIBS=])

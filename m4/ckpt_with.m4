@@ -9,6 +9,15 @@ AC_DEFUN([CKPT_WITH], [
     [AC_MSG_ERROR([--with-$1=$with_$1: say yes, no or auto])])
 ])
 
+# CKPT_WHY_NOT(VARIABLE)
+# Sets ckpt_why to the reason why PKG_CHECK_MODULES(VARIABLE, ...) did not find something: it is not
+# there, or it is and requires something that is not.
+AC_DEFUN([CKPT_WHY_NOT], [
+  ckpt_why=`AS_ECHO(["$$1_PKG_ERRORS"]) | sed -n "/virtual:world/d
+s/^Package '\(.*\)', required by '\(.*\)', not found.*/\2 requires \1, not found/p"`
+  AS_IF([test -z "$ckpt_why"], [ckpt_why="not found"])
+])
+
 # CKPT_WITH_MODULES(NAME, VARIABLE, MODULES, WHAT)
 # An optional part that pkg-config knows.  Sets VARIABLE_CFLAGS and VARIABLE_LIBS, found_NAME for
 # the summary, and the automake condition HAVE_VARIABLE.
@@ -20,8 +29,9 @@ AC_DEFUN([CKPT_WITH_MODULES], [
     [PKG_CHECK_MODULES([$2], [$3],
       [have_$1=yes
        found_$1=yes],
-      [found_$1="no (not found)"
+      [CKPT_WHY_NOT([$2])
+       found_$1="no ($ckpt_why)"
        AS_IF([test "$with_$1" = yes],
-         [AC_MSG_ERROR([--with-$1 was asked for, but pkg-config does not find: $3])])])])
+         [AC_MSG_ERROR([--with-$1 was asked for, but pkg-config does not give: $3: $ckpt_why])])])])
   AM_CONDITIONAL([HAVE_$2], [test "$have_$1" = yes])
 ])

@@ -1,0 +1,80 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Where groff, a C++ compiler, or what sentencepiece's file of pkg-config asks for is missing,
+# bootstrap and configure say that, and not something else, and the tests of pages pass.  A folder
+# of links without the missing commands is the PATH here; check_bare.sh tries whole systems.
+set -u
+srcdir=$(cd "${srcdir:-.}" && pwd) || exit 1
+[ -x "$srcdir/configure" ] && command -v g++ >/dev/null || exit 77
+pkg-config --exists sentencepiece || exit 77
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+unset CC CXX CFLAGS CXXFLAGS CI PKG_CONFIG_PATH
+failed=0
+
+fail() {
+    echo "FAIL: $*"
+    failed=1
+}
+
+# says TEXT COMMAND...: it succeeds and says TEXT.
+says() {
+    text=$1
+    shift
+    "$@" >"$work/out" 2>&1 || fail "$*: $(tail -n 3 "$work/out")"
+    grep -q -- "$text" "$work/out" || fail "no \"$text\" from $*: $(tail -n 3 "$work/out")"
+}
+
+# Nothing can be installed with these commands.
+mkdir "$work/bin" "$work/pc"
+IFS=:
+for dir in $PATH; do
+    ln -s "$dir"/* "$work/bin/" 2>/dev/null
+done
+for dir in $(pkg-config --variable pc_path pkg-config); do
+    ln -s "$dir"/*.pc "$work/pc/" 2>/dev/null
+done
+unset IFS
+rm -f "$work/bin/apt-get" "$work/bin/sudo" "$work/bin/groff"
+PATH=$work/bin
+PKG_CONFIG_LIBDIR=$work/pc
+export PATH PKG_CONFIG_LIBDIR
+
+# configure in a folder of its own; a summary is its last words.
+configures() {
+    text=$1
+    rm -rf "$work/build" && mkdir "$work/build" && cd "$work/build" || exit 1
+    says "$text" "$srcdir/configure" --quiet --without-cuda --without-mpi
+    cd "$OLDPWD" || exit 1
+}
+
+cp "$work/pc/sentencepiece.pc" "$work/whole.pc" && rm "$work/pc/sentencepiece.pc"
+{ cat "$work/whole.pc"; echo 'Requires.private: ckpt-no-such'; } >"$work/pc/sentencepiece.pc"
+says "going on without: libprotobuf-dev " "$srcdir/bootstrap" deps
+configures "SentencePiece *no (sentencepiece requires ckpt-no-such, not found)"
+cp "$work/whole.pc" "$work/pc/sentencepiece.pc"
+rm -f "$work"/bin/*++ "$work"/bin/*++-[0-9]*
+says "going on without: g++ " "$srcdir/bootstrap" deps
+configures "SentencePiece *no (there is no C++ compiler, such as g++)"
+rm "$work/pc/sentencepiece.pc"
+says "going on without: g++ libsentencepiece-dev libprotobuf-dev " "$srcdir/bootstrap" deps
+
+# Every package that bootstrap knows stands in doc/build.md or README.md, and debian/control has it
+# if it is a library.
+for file in "$work"/pc/*.pc; do
+    case $file in */jansson.pc | */openblas.pc) ;; *) rm -f "$file" ;; esac
+done
+packages=$("$srcdir/bootstrap" deps 2>&1 | grep -oE '\blib[a-z0-9.]+-dev' | sort -u)
+[ "$(echo "$packages" | wc -l)" -gt 10 ] || fail "bootstrap misses only $packages"
+for package in $packages; do
+    grep -q "$package" "$srcdir/doc/build.md" "$srcdir/README.md" || fail "no page has $package"
+    [ ! -f "$srcdir/debian/control" ] || grep -q "$package" "$srcdir/debian/control" ||
+        fail "debian/control has no $package" # which is not in the tarball
+done
+
+srcdir=$srcdir sh "$srcdir/tests/unit/test_man.sh" || fail "test_man.sh without groff"
+for t in tests/unit/test_headers.sh tests/unit/test_site.sh build-aux/check-links; do
+    SPHINXBUILD='' srcdir=$srcdir sh "$srcdir/$t" >"$work/out" 2>&1
+    case $? in 0 | 77) ;; *) fail "$t: $(tail -n 3 "$work/out")" ;; esac
+done
+exit $failed
