@@ -3,6 +3,7 @@
 #ifndef TESTS_TORTURE_SCENARIOS_H
 #define TESTS_TORTURE_SCENARIOS_H
 
+#include <config.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -16,9 +17,25 @@
 #define VAE_TRAIN                                                                                  \
     "vae-train" VAE " --size 16x8 --image-share 0 --stage 1 --lengths 1 --batch 1 --clips 1 "      \
     "--video ^/examples/data/bunny.rgb" OPTIONS
+#define TINY_VAE                                                                                   \
+    "vae-train --size 16x8 --image-share 0 --lengths 1 --batch 1 --clips 1 --steps 1 "             \
+    "--video ^/examples/data/bunny.rgb --save vae" OPTIONS
 #define DENOISER                                                                                   \
     " --model tiny --hidden 24 --heads 2 --depth 1 --caption-channels 8 --text-tokens 4"
 #define STDIT "stdit-train" DENOISER " --latent 2x4x4 --sample-steps 0" OPTIONS
+
+#define LM                                                                                         \
+    "lm-train --hidden 16 --heads 2 --layers 1 --mlp 16 --length 8 --batch 1 --ema-decay 0.9 "     \
+    "--data random" OPTIONS
+#define VOLUME " --data ^/tests/volume/reference.csv --classes 4 --levels 2 --width 4"
+#define VOLUME_TRAIN "volume-train" VOLUME " --patch 8x8x8 --batch 1" OPTIONS
+#define COGVIDEO                                                                                   \
+    "cogvideo-train --model ^/tests/cogvideo/5b --snr-shift 1 "                                    \
+    "--features ^/tests/cogvideo/5b/step.safetensors --batch 2" OPTIONS
+/* The model lies where it was prepared. */
+#define COGVIDEO_VAE " --model @" OPTIONS
+#define RESUMES      " --resume state --save-state state --save w --log log"
+#define WRITES       "pwrite write fwrite fclose"
 
 #define SOCKETS                                                                                    \
     "malloc pthread_create open fopen socket setsockopt bind listen accept connect send recv "     \
@@ -42,6 +59,7 @@ static const struct scenario {
     bool varies;      /* of another content each time */
     const char *few;  /* kinds that are taken without --all; NULL: every one */
     bool heavy;       /* a run takes seconds, for planning: fewer calls are taken */
+    const char *needs; /* left out if this program is not built */
 } scenarios[] = {
     {.name = "job",
      .prepare = {"job 2 256 - state -" OPTIONS " --plan-out plan"},
@@ -78,9 +96,7 @@ static const struct scenario {
      .rank = -1,
      .few = "malloc calloc realloc fwrite"},
     {.name = "stdit-sample",
-     .prepare = {"vae-train --size 16x8 --image-share 0 --lengths 1 --batch 1 --clips 1 --steps 1 "
-                 "--video ^/examples/data/bunny.rgb --save vae" OPTIONS,
-                 STDIT " --steps 1 --save-state state --save-ema weights"},
+     .prepare = {TINY_VAE, STDIT " --steps 1 --save-state state --save-ema weights"},
      .run =
          "stdit-sample" DENOISER " --load @/weights --vae @/vae --size 16x8 --frames 1 --steps 2 "
          "--out ." OPTIONS,
@@ -108,6 +124,68 @@ static const struct scenario {
      .rank = -1,
      .few = "fwrite",
      .heavy = true},
+    {.name = "lm-train",
+     .prepare = {LM " --steps 1 --save-state state"},
+     .run = LM " --steps 2" RESUMES,
+     .rank = -1,
+     .few = WRITES},
+    {.name = "volume-train",
+     .prepare = {VOLUME_TRAIN " --steps 1 --save-state state"},
+     .run = VOLUME_TRAIN " --steps 2" RESUMES,
+     .rank = -1,
+     .few = WRITES},
+    {.name = "volume-infer",
+     .prepare = {VOLUME_TRAIN " --steps 1 --save-state state --save weights"},
+     .run = "volume-infer" VOLUME " --load @/weights --window 8x8x8 --out w" OPTIONS,
+     .out = "w/reference.raw",
+     .rank = -1,
+     .few = WRITES},
+    {.name = "cogvideo-train",
+     .prepare = {COGVIDEO " --steps 1 --save-state state"},
+     .run = COGVIDEO " --steps 2" RESUMES,
+     .rank = -1,
+     .few = WRITES},
+    {.name = "cogvideo-sample",
+     .prepare = {"job 1 256 - state -" OPTIONS},
+     .run = "cogvideo-sample --model ^/tests/cogvideo/5b --snr-shift 1 "
+            "--text ^/tests/cogvideo/5b/clip.safetensors --frames 5 --height 48 --width 80 "
+            "--steps 1 --out w" OPTIONS,
+     .out = "w/latents-1.safetensors",
+     .rank = -1,
+     .few = WRITES},
+    {.name = "cogvideo-encode",
+     .prepare = {"test_vae model .", "job 1 256 - state -" OPTIONS},
+     .run = "cogvideo-encode --video @/clip.rgb --frames 1 --height 16 --width 16 --output "
+            "w" COGVIDEO_VAE,
+     .out = "w/clip.safetensors",
+     .rank = -1,
+     .few = WRITES,
+     .needs = "test_vae"},
+    {.name = "cogvideo-decode",
+     .prepare = {"test_vae model .", "job 1 256 - state -" OPTIONS,
+                 "cogvideo-encode --video clip.rgb --frames 1 --height 16 --width 16 --output "
+                 "." COGVIDEO_VAE},
+     .run = "cogvideo-decode --latents @/clip.safetensors --output w.rgb" COGVIDEO_VAE,
+     .out = "w.rgb",
+     .rank = -1,
+     .few = WRITES,
+     .needs = "test_vae"},
+    {.name = "video-encode",
+     .prepare = {TINY_VAE, "job 1 256 - state -" OPTIONS},
+     .run = "video-encode --vae @/vae --vae-model tiny --data @/clip.rgb --size 16x8 --frames 1 "
+            "--output w" OPTIONS,
+     .out = "w/manifest.json",
+     .rank = -1,
+     .few = WRITES,
+     .heavy = true},
+#ifdef HAVE_SENTENCEPIECE
+    {.name = "text-encode",
+     .prepare = {"job 1 256 - state -" OPTIONS},
+     .run = "text-encode --model ^/tests/text/t5 --tokenizer ^/tests/text/tokenizer --family "
+            "cogvideox --prompts ^/AUTHORS --length 12 --output w" OPTIONS,
+     .rank = -1,
+     .few = WRITES},
+#endif
     {.name = "ckpt plan",
      .prepare = {"job 1 256 - state -" OPTIONS " --graph-out graph"},
      .run = "ckpt plan --graph @/graph --vram 1200K --out w" SLOW,

@@ -6,11 +6,12 @@
  *   - either with 0 and the same files as a run without a fault, or with 1 or 2 and a sentence;
  *   - and leave the old state file or the new one, and no other file.
  *
- *     torture [--all] [--jobs N] [--scenario NAME] [--kind KIND] [--most N]
+ *     torture [--all] [--slow] [--jobs N] [--scenario NAME] [--kind KIND,...] [--most N]
  *
  * With --all: of each kind, the first 100 calls, and 100 of the later ones, evenly spaced; 8 and 8
  * if a run takes seconds.  Without: a few calls of each kind (--most N), evenly spaced, in the
- * quick scenarios only.  Exits 0, 1, or 77 if it cannot run.
+ * quick scenarios only, or with --slow in all.  Without --kind there are limits of address space,
+ * too.  Exits 0, 1, or 77 if it cannot run.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -35,7 +36,7 @@ enum { DEADLINE = 60, KINDS = 64, DENSE = 100, HEAVY = 8, ENOUGH = 10, PATH = 40
 static struct {
     char here[PATH], source[PATH]; /* where the programs are built, and what they are built of */
     char shim[PATH], fake[PATH];
-    bool all;
+    bool all, slow;
     int jobs;
     long most;
     const char *scenario, *kind;
@@ -144,7 +145,7 @@ static void remove_run(const char *dir)
 
 static bool is_left(const char *path, const char *name)
 {
-    static const char *const own[] = {"state",  "w",          "log",        "plan",
+    static const char *const own[] = {"state",  "w",          "log",        "plan", "w.rgb",
                                       "sample", "sample.png", "sample.mp4", "sample.rgb"};
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
         if (!strcmp(name, own[i]))
@@ -157,15 +158,16 @@ static bool is_left(const char *path, const char *name)
  */
 
 /* The built program of a command, without libtool's wrapper script. */
-static void find_program(const char *name, char *path)
+static bool find_program(const char *name, char *path)
 {
-    const char *places[] = {"tests/torture/.libs", ".libs", "tests/torture", "."};
+    const char *places[] = {"tests/torture/.libs", ".libs", "tests/torture", ".",
+                            "tests/cogvideo"};
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
         join(path, "%s/%s/%s", torture.here, places[i], name);
         if (!access(path, X_OK))
-            return;
+            return true;
     }
-    fatal("%s is not built", name);
+    return false;
 }
 
 struct run {
@@ -195,7 +197,8 @@ static void become(const struct run *r, const char *command, const char *err)
     for (char *word = strtok(text, " "); word && argc < 79; word = strtok(NULL, " "))
         argv[argc++] = word;
     argv[argc] = NULL;
-    find_program(argv[0], path);
+    if (!find_program(argv[0], path))
+        fatal("%s is not built", argv[0]);
     int fd = open(err, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND, 0600);
     int nothing = open("/dev/null", O_RDWR);
     if (chdir(r->dir) || fd < 0 || dup2(fd, 2) < 0 || dup2(nothing, 1) < 0 || dup2(nothing, 0) < 0)
@@ -347,12 +350,22 @@ struct counts {
     long calls[KINDS];
 };
 
+/* Whether a word stands in a list with commas. */
+static bool in_list(const char *list, const char *word)
+{
+    size_t n = strlen(word);
+    for (const char *at = list; (at = strstr(at, word)); at += n)
+        if ((at == list || at[-1] == ',') && (at[n] == ',' || !at[n]))
+            return true;
+    return false;
+}
+
 static void read_counts(const char *path, struct counts *c)
 {
     FILE *f = fopen(path, "r");
     c->n = 0;
     while (f && c->n < KINDS && fscanf(f, "%31s %ld", c->kind[c->n], &c->calls[c->n]) == 2)
-        c->n += !torture.kind || !strcmp(torture.kind, c->kind[c->n]);
+        c->n += !torture.kind || in_list(torture.kind, c->kind[c->n]);
     if (f)
         fclose(f);
     if (!f)
@@ -533,8 +546,9 @@ static void read_options(int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : "";
-        if (!strcmp(argv[i], "--all")) {
-            torture.all = true;
+        if (!strcmp(argv[i], "--all") || !strcmp(argv[i], "--slow")) {
+            torture.all |= !strcmp(argv[i], "--all");
+            torture.slow = true;
             continue;
         }
         if (!strcmp(argv[i], "--jobs"))
@@ -546,7 +560,7 @@ static void read_options(int argc, char **argv)
         else if (!strcmp(argv[i], "--kind"))
             torture.kind = value;
         else
-            fatal("%s: there are --all, --jobs, --most, --scenario and --kind", argv[i]);
+            fatal("%s: there are --all, --slow, --jobs, --most, --scenario and --kind", argv[i]);
         i++;
     }
     if (torture.jobs < 1 || torture.most < 1)
@@ -583,13 +597,15 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++) {
         const struct scenario *s = &scenarios[i];
         bool chosen =
-            torture.scenario ? !strcmp(torture.scenario, s->name) : torture.all || !s->slow;
+            torture.scenario ? !strcmp(torture.scenario, s->name) : torture.slow || !s->slow;
         if (chosen && s->cuda && !cuda)
             printf("%s: left out, the CUDA device is not built\n", s->name);
+        else if (chosen && s->needs && !find_program(s->needs, libs))
+            printf("%s: left out, %s is not built\n", s->name, s->needs);
         else if (chosen)
             failed += torture_scenario(s, base);
     }
-    if (!torture.scenario || !strcmp(torture.scenario, "limits"))
+    if (torture.scenario ? !strcmp(torture.scenario, "limits") : !torture.kind)
         failed += torture_limits(base);
     remove_run(base);
     return failed ? 1 : 0;
