@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+# What .ci/run and .ci/everything share; read by them.  Parts run one after the other, whatever
+# failed before; a part that runs out of its minutes has failed.
+cd "$(dirname "$0")/.." || exit 1
+mkdir -p "${BUILDDIR:-build}" && build=$(cd "${BUILDDIR:-build}" && pwd) || exit 1
+make="make -C $build --no-print-directory -j $(nproc 2>/dev/null || echo 2)"
+passed=0 failed=0 table=
+
+# Passed and failed tests of a log of automake's; a hard error or an unexpected pass has failed.
+count() {
+    awk '
+        /^# PASS:/ || /^# XFAIL:/ { passed += $3 }
+        /^# FAIL:/ || /^# XPASS:/ || /^# ERROR:/ { failed += $3 }
+        END { print passed + 0, failed + 0 }' "$1"
+}
+
+# part NAME MINUTES LOG COMMAND...: LOG lists its tests; without one, "-", the part counts as a
+# test.  A part that exits 77 lacks something on this machine, and counts as nothing; make would
+# turn that into 2, so such parts are no targets of make.
+part() {
+    name=$1 limit=$2 log=$3
+    shift 3
+    printf '\n==== %s: %s\n' "$name" "$*"
+    rm -f "$log"
+    begin=$(date +%s)
+    timeout -k 10 "${limit}m" "$@" </dev/null
+    status=$?
+    minutes=$(awk "BEGIN { printf \"%.1f\", ($(date +%s) - $begin) / 60 }")
+    case $status in
+    0) set -- 1 0 ;;
+    77) set -- 0 0 ;;
+    *) set -- 0 1 ;;
+    esac
+    # shellcheck disable=SC2046
+    [ ! -f "$log" ] || set -- $(count "$log")
+    [ $status = 0 ] || [ $status = 77 ] || [ "$2" -gt 0 ] || set -- "$1" 1
+    passed=$((passed + $1)) failed=$((failed + $2))
+    word=
+    [ $status != 77 ] || word=', skipped'
+    [ $status != 124 ] || word=", stopped after $limit minutes"
+    table="$table$(printf '%8s  %s: %d passed, %d failed%s' "$minutes" "$name" "$1" "$2" "$word")
+"
+}
+
+# The minutes of all parts, and the closing line.
+close_parts() {
+    printf '\n minutes  part\n%s\n%d passed, %d failed\n' "$table" "$passed" "$failed"
+    [ $failed = 0 ]
+}
