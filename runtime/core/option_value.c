@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The values of options: converts text to bool, int64_t, double, string or size. */
 #include <errno.h>
-#include <locale.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include "ckpt_tools.h"
+#include "core/number.h"
 #include "core/options.h"
 
 static bool is_one_of(const char *text, const char *a, const char *b, const char *c)
@@ -56,16 +56,11 @@ static int store_int(int64_t *dst, const double range[2], const char *where, con
     return rc;
 }
 
-/* Uses the C locale, because a program may have set one that writes 0,5. */
 static int store_float(double *dst, const double range[2], const char *where, const char *text)
 {
-    locale_t c_locale = newlocale(LC_NUMERIC_MASK, "C", (locale_t)0);
     char *end;
+    double value = number_parse(text, &end);
 
-    if (!c_locale)
-        return error_set(CKPT_ENOMEM, "%s: no memory to read '%s'", where, text);
-    double value = strtod_l(text, &end, c_locale);
-    freelocale(c_locale);
     if (!begins_number(text) || end == text || *end)
         return error_set(CKPT_EINVAL, "%s: '%s' is not a number", where, text);
     if (!isfinite(value))

@@ -8,6 +8,7 @@
 #include <string.h>
 #include "exec/program.h"
 #include "core/notes.h"
+#include "core/number.h"
 #include "optim/optimizer.h"
 
 /* ---- the optimizer ------------------------------------------------------------------------- */
@@ -29,19 +30,6 @@ static float setting_of(const struct ckpt_program *p, size_t i)
     return *(const float *)((const char *)p->optimizer + settings[i].offset);
 }
 
-/* The shortest decimal text that reads back as this float. */
-static void put_float(FILE *f, float value)
-{
-    char text[32];
-
-    for (int digits = 6; digits <= 9; digits++) {
-        snprintf(text, sizeof text, "%.*g", digits, (double)value);
-        if (strtof(text, NULL) == value)
-            break;
-    }
-    fputs(text, f);
-}
-
 /* The value of a setting, once if all programs share it; else of each program, the last compiled
  * one first. */
 static void put_setting(FILE *f, const struct programs *ps, size_t i)
@@ -56,8 +44,9 @@ static void put_setting(FILE *f, const struct programs *ps, size_t i)
         }
     for (const struct ckpt_program *p = first; p; p = same ? NULL : p->next)
         if (p->trains) {
-            fputs(p == first ? "" : " ", f);
-            put_float(f, setting_of(p, i));
+            char text[NUMBER_TEXT];
+            number_format_float(text, setting_of(p, i));
+            fprintf(f, "%s%s", p == first ? "" : " ", text);
         }
 }
 

@@ -3,6 +3,7 @@
 #include <float.h>
 #include <fnmatch.h>
 #include <stdlib.h>
+#include "core/number.h"
 #include "optim/optimizer.h"
 
 const char *optim_kind_name(enum optim_kind kind)
@@ -157,7 +158,8 @@ bool optim_is_plain_adamw(const struct ckpt_optimizer *o)
 
 static void put(FILE *f, const char *name, float value)
 {
-    fprintf(f, " %s %.9g", name, (double)value);
+    fprintf(f, " %s ", name);
+    number_put(f, 9, (double)value);
 }
 
 static void put_rule(FILE *f, const struct optim_rule *r)

@@ -15,8 +15,18 @@
  *     end
  */
 #include <inttypes.h>
+#include "core/number.h"
 #include "plan/search/comm_cost.h"
 #include "plan/graph/lines.h"
+
+enum { DIGITS = 17 }; /* of seconds: they read back as the same numbers */
+
+static void put_seconds(FILE *f, const char *name, double value)
+{
+    fprintf(f, "%s ", name);
+    number_put(f, DIGITS, value);
+    fputc('\n', f);
+}
 
 static void put_totals(FILE *f, const struct graph *g, const struct plan *p)
 {
@@ -36,16 +46,16 @@ static void put_totals(FILE *f, const struct graph *g, const struct plan *p)
     fprintf(f, "min_peak_op %" PRId32 "\n", p->min_peak_op);
     fprintf(f, "host_bytes %" PRId64 "\nnvme_bytes %" PRId64 "\n", p->host_bytes, p->nvme_bytes);
     fprintf(f, "staging_bytes %" PRId64 "\n", p->staging_bytes);
-    fprintf(f, "seconds %.17g\n", p->seconds);
-    fprintf(f, "recompute_seconds %.17g\n", p->recompute_seconds);
-    fprintf(f, "exposed_seconds %.17g\n", p->exposed_seconds);
+    put_seconds(f, "seconds", p->seconds);
+    put_seconds(f, "recompute_seconds", p->recompute_seconds);
+    put_seconds(f, "exposed_seconds", p->exposed_seconds);
     if (graph_has_collectives(g)) {
-        fprintf(f, "exposed_comm %.17g\n", p->exposed_comm);
-        fprintf(f, "comm_seconds %.17g\n", p->comm_seconds);
+        put_seconds(f, "exposed_comm", p->exposed_comm);
+        put_seconds(f, "comm_seconds", p->comm_seconds);
     }
-    fprintf(f, "bound_seconds %.17g\n", p->bound_seconds);
+    put_seconds(f, "bound_seconds", p->bound_seconds);
     fprintf(f, "next_budget %" PRId64 "\n", p->next_budget);
-    fprintf(f, "next_seconds %.17g\n", p->next_seconds);
+    put_seconds(f, "next_seconds", p->next_seconds);
     fprintf(f, "steps %" PRId32 "\nbody %" PRId32 "\n", p->n_steps, p->n_body);
     fprintf(f, "residences %" PRId32 "\ncopies %" PRId32 "\n", p->n_residences, p->n_copies);
 }
@@ -83,8 +93,10 @@ static void put_plan(FILE *f, const struct graph *g, const struct plan *p)
         put_residence(f, g, &p->residences[n]);
     for (int32_t n = 0; n < p->n_copies; n++) {
         const struct copy *c = &p->copies[n];
-        fprintf(f, "copy %" PRId32 " %" PRId32 " %" PRId32 " %" PRId32 " %.17g %.17g\n", c->from,
-                c->to, c->after, c->before, c->start, c->end);
+        fprintf(f, "copy %" PRId32 " %" PRId32 " %" PRId32 " %" PRId32 " ", c->from, c->to,
+                c->after, c->before);
+        number_put(f, DIGITS, c->start);
+        put_seconds(f, "", c->end);
     }
     pins_write(&p->pins, f);
     fputs("end\n", f);

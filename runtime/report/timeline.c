@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "core/json.h"
+#include "core/number.h"
 #include "exec/trace.h"
 #include "plan/graph/lines.h"
 #include "report/memory_viz.h"
@@ -24,8 +25,8 @@ struct timeline {
 
 static void put_real(FILE *f, double value)
 {
-    char text[LINES_REAL];
-    lines_format_real(text, value);
+    char text[NUMBER_TEXT];
+    number_format(text, value);
     fputs(text, f);
 }
 

@@ -498,7 +498,7 @@ static void test_own_texts(void **state)
 {
     (void)state;
     struct ckpt_options o = CKPT_OPTIONS_INIT;
-    char *block, given[64][16];
+    char *block, given[64][32];
     int n = 0;
 
     for (const struct ckpt_option *row = ckpt_options_table(); row->name; row++)
@@ -512,7 +512,7 @@ static void test_own_texts(void **state)
     memset(given, 'Z', sizeof given);
     n = 0;
     for (const struct ckpt_option *row = ckpt_options_table(); row->name; row++) {
-        char text[16];
+        char text[32];
         if (row->type != CKPT_OPT_STRING)
             continue;
         snprintf(text, sizeof text, "text of %d", n++);

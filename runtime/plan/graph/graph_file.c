@@ -13,6 +13,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include "core/number.h"
 #include "plan/search/comm_cost.h"
 #include "plan/graph/graph_file.h"
 #include "plan/graph/lines.h"
@@ -31,8 +32,8 @@ static const char *const collectives[] = {[GRAPH_ALL_GATHER - 1] = "all_gather",
 
 static void put_real(FILE *f, double value)
 {
-    char text[LINES_REAL];
-    lines_format_real(text, value);
+    char text[NUMBER_TEXT];
+    number_format(text, value);
     fprintf(f, " %s", text);
 }
 

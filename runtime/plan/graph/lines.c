@@ -1,21 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Text files, one fact a line: see lines.h. */
 #include <inttypes.h>
-#include <locale.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "core/file.h"
+#include "core/number.h"
 #include "plan/graph/lines.h"
-
-void lines_format_real(char dst[LINES_REAL], double value)
-{
-    for (int digits = 1; digits <= 17; digits++) {
-        snprintf(dst, LINES_REAL, "%.*g", digits, value);
-        if (strtod(dst, NULL) == value)
-            return;
-    }
-}
 
 void lines_put_name(FILE *f, const char *name)
 {
@@ -33,22 +24,16 @@ static int out_of_memory(struct error *error)
 int lines_write(const char *what, const char *path, void (*put)(FILE *f, const void *user),
                 const void *user, struct error *error)
 {
-    locale_t plain = newlocale(LC_NUMERIC_MASK, "C", (locale_t)0);
     struct ckpt_replacement o;
-    if (!plain)
-        return out_of_memory(error);
     int rc = file_replacement_open(&o, path);
     FILE *f = rc ? NULL : file_replacement_stream(&o);
     if (f) {
-        locale_t before = uselocale(plain);
         put(f, user);
-        uselocale(before);
         rc = file_replacement_commit(&o, true);
     } else if (!rc) {
         file_replacement_abandon(&o);
         rc = error_set(CKPT_ENOMEM, "%s: no memory to write it", path);
     }
-    freelocale(plain);
     if (rc)
         error_fail(error, rc, "%s %.900s", what, error_get());
     return rc;
@@ -67,18 +52,10 @@ void lines_fail(struct lines *l, int code, const char *fmt, ...)
     error_fail(l->error, code, "%s %.300s, line %" PRId64 ": %s", l->what, l->path, l->n, text);
 }
 
-/* Runs get in the C locale, and closes the file. */
+/* Runs get, and closes the file. */
 static int read_all(struct lines *l, void (*get)(struct lines *l, void *user), void *user)
 {
-    locale_t plain = newlocale(LC_NUMERIC_MASK, "C", (locale_t)0);
-    if (plain) {
-        locale_t before = uselocale(plain);
-        get(l, user);
-        uselocale(before);
-        freelocale(plain);
-    } else {
-        l->rc = out_of_memory(l->error);
-    }
+    get(l, user);
     fclose(l->f);
     free(l->line);
     return l->rc;
@@ -110,18 +87,12 @@ int lines_parse(struct lines *l, const char *what, char *text, size_t size, stru
 int lines_print(void (*put)(FILE *f, const void *user), const void *user, char **text, size_t *size)
 {
     *text = NULL;
-    locale_t plain = newlocale(LC_NUMERIC_MASK, "C", (locale_t)0);
-    FILE *f = plain ? open_memstream(text, size) : NULL;
-    if (f) {
-        locale_t before = uselocale(plain);
+    FILE *f = open_memstream(text, size);
+    if (f)
         put(f, user);
-        uselocale(before);
-    }
     bool bad = !f || ferror(f);
     if (f)
         bad |= fclose(f) != 0;
-    if (plain)
-        freelocale(plain);
     if (bad) {
         free(*text);
         *text = NULL;
@@ -187,7 +158,7 @@ double lines_real(struct lines *l, const char *what, double least, double most)
         return least;
     char *end = l->at;
     const char *c = l->at + (*l->at == ' ');
-    double value = (*c >= '0' && *c <= '9') || *c == '-' ? strtod(c, &end) : NAN;
+    double value = (*c >= '0' && *c <= '9') || *c == '-' ? number_parse(c, &end) : NAN;
     if ((*end != ' ' && *end != '\0') || !(value >= least && value <= most)) {
         lines_fail(l, CKPT_EFORMAT, "expected %s, a number from %g to %g", what, least, most);
         return least;

@@ -1,21 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Text files, one fact a line: functions of their writers and strict readers.  Numbers are written
- * with a decimal point in every locale.
+ * Text files, one fact a line: functions of their writers and strict readers.  Their numbers are
+ * those of core/number.h.
  */
 #ifndef CKPT_PLAN_LINES_H
 #define CKPT_PLAN_LINES_H
 
 #include "core/base.h"
 
-/* The shortest decimal text that reads back as the same number; dst has room for LINES_REAL. */
-#define LINES_REAL 32
-void lines_format_real(char dst[LINES_REAL], double value);
-
 /* Writes "  # ", the name without control characters, and the end of the line. */
 void lines_put_name(FILE *f, const char *name);
 
-/* Replaces the file at path atomically; put writes it in the C locale.  what names the kind of file
+/* Replaces the file at path atomically; put writes it.  what names the kind of file
  * in messages, such as "graph file".  Returns 0, CKPT_EIO or CKPT_ENOMEM. */
 int lines_write(const char *what, const char *path, void (*put)(FILE *f, const void *user),
                 const void *user, struct error *error);
@@ -35,7 +31,7 @@ struct lines {
     int rc;
 };
 
-/* Runs get on the file in the C locale.  Returns l->rc. */
+/* Runs get on the file.  Returns l->rc. */
 int lines_read(struct lines *l, const char *what, const char *path, struct error *error,
                void (*get)(struct lines *l, void *user), void *user);
 

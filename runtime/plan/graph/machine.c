@@ -11,6 +11,7 @@
 #include <jansson.h>
 #include "core/file.h"
 #include "core/json.h"
+#include "core/number.h"
 #include "plan/graph/lines.h"
 #include "plan/graph/machine.h"
 
@@ -470,7 +471,7 @@ static void put_algorithms(FILE *f, const struct pins *p)
 static void put_machine(FILE *f, const void *user)
 {
     const struct machine *m = user;
-    char text[LINES_REAL];
+    char text[NUMBER_TEXT];
     fputs("{\n", f);
     put_text(f, "format", FORMAT);
     put_text(f, "name", m->name);
@@ -486,13 +487,13 @@ static void put_machine(FILE *f, const void *user)
         if (is_whole(&members[i]))
             snprintf(text, sizeof(text), "%" PRId64, *(const int64_t *)field);
         else
-            lines_format_real(text, *(const double *)field);
+            number_format(text, *(const double *)field);
         fprintf(f, "  \"%s\": %s,\n", members[i].name, text);
     }
     put_algorithms(f, &m->pins);
     fputs("  \"costs\": {", f);
     for (int32_t i = 0; i < m->n_costs; i++) {
-        lines_format_real(text, m->costs[i].seconds);
+        number_format(text, m->costs[i].seconds);
         fprintf(f, "%s\n    \"%016" PRIx64 "\": %s", i ? "," : "", m->costs[i].key, text);
     }
     fputs(m->n_costs ? "\n  }\n}\n" : "}\n}\n", f);
