@@ -383,7 +383,8 @@ CKPT_API void ckpt_output_gradient(ckpt_tape *t, const char *name, ckpt_tensor w
  */
 CKPT_API void ckpt_gradients(ckpt_tape *t, ckpt_tensor y, int n, const ckpt_tensor *x,
                              ckpt_tensor *dx);
-/* x as a constant for differentiation: no gradient flows through it.  A view. */
+/* x as a constant for differentiation: no gradient flows through it, and nothing is reported.  A
+ * view. */
 CKPT_API ckpt_tensor ckpt_stop_gradient(ckpt_tape *t, ckpt_tensor x);
 
 /*

@@ -162,7 +162,10 @@ struct ckpt_op_def {
     const char *name;
     unsigned flags;
     int (*shape)(struct ckpt_call *call); /* 0, or ckpt_call_fail(...) */
-    void (*grad)(struct ckpt_grad *grad); /* NULL: not differentiable, treated as a constant */
+    /* NULL: not differentiable, treated as a constant.  ckpt_compile then refuses a loss that
+     * depends on a trained parameter only through such ops, and the plan table (ckpt_plan_print)
+     * counts those beside another path. */
+    void (*grad)(struct ckpt_grad *grad);
     void (*cost)(const struct ckpt_call *call, struct ckpt_cost *cost); /* NULL: only bytes count */
     ckpt_kernel cpu;
     ckpt_kernel cuda;

@@ -281,6 +281,15 @@ static void print_products(const ckpt_program *p, FILE *f)
                 fp8, all, matmul_dtype_name(p->programs->matmul));
 }
 
+/* Ops without a gradient rule through which a parameter reaches the loss: its gradient lacks that
+ * part. */
+static void print_constants(const ckpt_tape *t, FILE *f)
+{
+    if (t->constant_ops)
+        fprintf(f, "  %-24s %12d  as constants: %s%s has no gradient rule\n", "ops",
+                (int)t->constant_ops, t->constant_op, t->constant_ops > 1 ? " as others" : "");
+}
+
 /* Frozen weights of the program that are stored in codes. */
 static void print_frozen(const ckpt_program *p, FILE *f)
 {
@@ -324,6 +333,7 @@ void ckpt_plan_print(const ckpt_program *p, FILE *f)
     print_costs(p->graph, &p->programs->machine, f);
     print_algorithms(d, f);
     print_products(p, f);
+    print_constants(p->tape, f);
     if (p->programs->int8 && p->trains)
         saved_print(p->tape, f);
     row(f, "parameters", i.parameter_bytes, "");

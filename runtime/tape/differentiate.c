@@ -454,6 +454,8 @@ static int check_loss(ckpt_tape *t, ckpt_tensor loss)
         desc_format(got, sizeof got, &v->desc);
         return tape_fail(t, CKPT_ESHAPE, "the loss must be one fp32 value; got %s", got);
     }
+    if (tape_check_rules(t, tape_resolve(t, loss)))
+        return t->error.code;
     if (!v->needs_grad)
         return tape_fail(t, CKPT_EINVAL, "no trainable parameter takes part in the loss");
     return 0;

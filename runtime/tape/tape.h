@@ -176,6 +176,8 @@ struct ckpt_tape {
     bool updates_buffers;       /* else ckpt_update_buffer records nothing */
     enum ckpt_dtype grad_dtype; /* of gradients of bf16 parameters that nothing is added to */
     int32_t loss;               /* tensor: the loss, summed over the micro-steps so far */
+    int32_t constant_ops;       /* number of ops that cut a gradient, having no rule */
+    char constant_op[128];      /* the first of them */
 
     struct op_copy *copies; /* a list */
     int32_t label;          /* of the ops recorded now */
@@ -305,6 +307,10 @@ int tape_check_gradient(ckpt_tape *t, int32_t x, ckpt_tensor g);
  * tape's error. */
 int tape_pull(ckpt_tape *t, int32_t first_op, int ny, const ckpt_tensor *y, const ckpt_tensor *dy,
               int n, const ckpt_tensor *x, ckpt_tensor *dx);
+
+/* Refuses a loss that depends on a parameter only through ops without a gradient rule, and counts
+ * such ops beside other paths (no_gradient.c).  Returns 0 or the tape's error. */
+int tape_check_rules(ckpt_tape *t, ckpt_tensor loss);
 
 /* Appends the reverse of all ops that the loss depends on; sets param_gradient and loss. */
 int tape_differentiate(ckpt_tape *t, ckpt_tensor loss);
