@@ -399,6 +399,15 @@ CKPT_API ckpt_tensor ckpt_stop_gradient(ckpt_tape *t, ckpt_tensor x);
 CKPT_API void ckpt_update_buffer(ckpt_tape *t, ckpt_tensor buffer, ckpt_tensor value,
                                  float momentum);
 
+/*
+ * The recorder of a program without an optimizer calls it first: the model then reads, of each
+ * parameter that has one, the exponential moving average (ema_decay) in place of the value, in the
+ * value's dtype.  So one context trains and samples with averaged weights.  The program that trains
+ * is compiled first; the averages are those of its last step.  The tape keeps CKPT_EINVAL for a
+ * program that trains, if something was recorded before, or if there is no average.
+ */
+CKPT_API void ckpt_read_ema(ckpt_tape *t);
+
 /* ---- compile and run ----------------------------------------------------------------------- */
 
 /* Records one micro-batch and returns its loss: a scalar for training, any tensor for forward

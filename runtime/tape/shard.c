@@ -49,10 +49,12 @@ static ckpt_tensor full_bucket(ckpt_tape *t, int32_t bucket)
 {
     if (t->buckets[bucket])
         return tape_handle(t, t->buckets[bucket]);
-    ckpt_tensor full = tape_slot(t, bucket_param(t, bucket), STORAGE_VALUE);
+    const bool averaged = tape_reads_ema(t, bucket_param(t, bucket));
+    ckpt_tensor full =
+        tape_slot(t, bucket_param(t, bucket), averaged ? STORAGE_EMA : STORAGE_VALUE);
     struct collective_attr attr = {.ranks = t->env.sharing.group_ranks,
                                    .drop_after_forward = t->env.sharing.drop_after_forward};
-    if (!has_values(t)) {
+    if (averaged ? !has_all(t) : !has_values(t)) {
         int32_t label = label_bucket(t, bucket);
         const struct ckpt_op_def *def =
             t->env.sharing.zero == 3 ? &op_all_gather : &op_all_gather_once;

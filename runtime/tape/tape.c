@@ -241,6 +241,44 @@ ckpt_tensor tape_slot(ckpt_tape *t, int32_t param, enum storage_kind kind)
     return kind == STORAGE_VALUE && p->codes ? decoded_value(t, param, x) : x;
 }
 
+/* What a model reads of a parameter after ckpt_read_ema.  Its ops do not change the random numbers
+ * of later ones. */
+static ckpt_tensor averaged_value(ckpt_tape *t, int32_t param)
+{
+    const struct param *p = &t->env.params->data[param];
+    if (t->slots[param][SLOT_VALUE])
+        return tape_handle(t, t->slots[param][SLOT_VALUE]);
+    ckpt_tensor x = tape_slot(t, param, tape_reads_ema(t, param) ? STORAGE_EMA : STORAGE_VALUE);
+    const int32_t before = t->n_ops;
+    x = ckpt_cast(t, x, p->desc.dtype);
+    t->n_bringing += t->n_ops - before;
+    t->slots[param][SLOT_VALUE] = x.id;
+    return x;
+}
+
+static bool any_has_ema(const struct params *ps)
+{
+    for (int32_t i = 0; i < ps->n; i++)
+        if (ps->data[i].offset[SLOT_EMA] >= 0)
+            return true;
+    return false;
+}
+
+void ckpt_read_ema(ckpt_tape *t)
+{
+    if (!t)
+        return;
+    if (t->trains)
+        tape_fail(t, CKPT_EINVAL, "ckpt_read_ema: a program that trains reads the weights");
+    else if (t->n_tensors > 1)
+        tape_fail(t, CKPT_EINVAL, "ckpt_read_ema: call it before anything is recorded");
+    else if (!any_has_ema(t->env.params))
+        tape_fail(t, CKPT_EINVAL,
+                  "ckpt_read_ema: there is no moving average: compile a program first whose "
+                  "optimizer has an ema_decay");
+    t->reads_ema = true;
+}
+
 ckpt_tensor tape_resolve(ckpt_tape *t, ckpt_tensor x)
 {
     if (t->error.code || x.id == 0)
@@ -256,7 +294,8 @@ ckpt_tensor tape_resolve(ckpt_tape *t, ckpt_tensor x)
     else if (x.id > 0 && x.id < t->n_tensors)
         return tape_handle(t, x.id);
     else if (x.id < 0 && param < t->n_params)
-        return tape_slot(t, (int32_t)param, STORAGE_VALUE);
+        return t->reads_ema ? averaged_value(t, (int32_t)param)
+                            : tape_slot(t, (int32_t)param, STORAGE_VALUE);
     else
         tape_fail(t, CKPT_EINVAL, "a tensor does not belong to this tape");
     return CKPT_NONE;

@@ -174,6 +174,7 @@ struct ckpt_tape {
     bool full_precision;        /* layers recorded now have no 8-bit products */
     bool couples_samples;       /* the results depend on the size of micro-steps */
     bool updates_buffers;       /* else ckpt_update_buffer records nothing */
+    bool reads_ema;             /* a parameter is its moving average here, if it has one */
     enum ckpt_dtype grad_dtype; /* of gradients of bf16 parameters that nothing is added to */
     int32_t loss;               /* tensor: the loss, summed over the micro-steps so far */
     int32_t constant_ops;       /* number of ops that cut a gradient, having no rule */
@@ -204,6 +205,12 @@ static inline ckpt_tensor tape_handle(const ckpt_tape *t, int32_t id)
 
 /* The tensor of a handle; a parameter gets one on first use.  NULL if it is not of this tape. */
 struct tensor *tape_tensor(ckpt_tape *t, ckpt_tensor x);
+
+/* Whether the model reads the moving average of a parameter, or of a bucket, here. */
+static inline bool tape_reads_ema(const ckpt_tape *t, int32_t param)
+{
+    return t->reads_ema && t->env.params->data[param].offset[SLOT_EMA] >= 0;
+}
 
 /* The handle on this tape: a parameter's handle becomes that of its tensor here. */
 ckpt_tensor tape_resolve(ckpt_tape *t, ckpt_tensor x);
