@@ -399,6 +399,27 @@ CKPT_API ckpt_tensor ckpt_stop_gradient(ckpt_tape *t, ckpt_tensor x);
 CKPT_API void ckpt_update_buffer(ckpt_tape *t, ckpt_tensor buffer, ckpt_tensor value,
                                  float momentum);
 
+struct ckpt_buffer_update {
+    size_t size;
+    float momentum; /* as in ckpt_update_buffer */
+    bool once;      /* the buffer is updated once per step, with the mean of the values of its
+                       micro-steps; else once per micro-step */
+};
+
+#define CKPT_BUFFER_UPDATE_INIT                                                                    \
+    {                                                                                              \
+        sizeof(struct ckpt_buffer_update), 0.1f, false                                             \
+    }
+
+/*
+ * ckpt_update_buffer() with more settings (NULL: the defaults).  With once, four micro-steps and a
+ * momentum of 0.1 replace 0.1 of the buffer, and not 0.34 of it, so that the momentum is per step
+ * whatever the micro-batch is.  Such updates follow those of ckpt_update_buffer for the same
+ * buffer.
+ */
+CKPT_API void ckpt_update_buffer_by(ckpt_tape *t, ckpt_tensor buffer, ckpt_tensor value,
+                                    const struct ckpt_buffer_update *settings);
+
 /*
  * The recorder of a program without an optimizer calls it first: the model then reads, of each
  * parameter that has one, the exponential moving average (ema_decay) in place of the value, in the
@@ -593,13 +614,14 @@ CKPT_API void ckpt_fill_uniform(uint64_t seed, uint64_t step, uint32_t stream, f
  * rules that should keep the caller's location, compile with CKPT_NO_AT.
  */
 #ifndef CKPT_NO_AT
-#define ckpt_input(t, ...)           ckpt_input(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_constant(t, ...)        ckpt_constant(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_output(t, ...)          ckpt_output(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_update_buffer(t, ...)   ckpt_update_buffer(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_output_gradient(t, ...) ckpt_output_gradient(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_gradients(t, ...)       ckpt_gradients(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_stop_gradient(t, ...)   ckpt_stop_gradient(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_input(t, ...)            ckpt_input(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_constant(t, ...)         ckpt_constant(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_output(t, ...)           ckpt_output(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_update_buffer(t, ...)    ckpt_update_buffer(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_update_buffer_by(t, ...) ckpt_update_buffer_by(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_output_gradient(t, ...)  ckpt_output_gradient(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_gradients(t, ...)        ckpt_gradients(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_stop_gradient(t, ...)    ckpt_stop_gradient(CKPT_AT(t), __VA_ARGS__)
 #endif
 
 #ifdef __cplusplus

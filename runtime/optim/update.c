@@ -559,6 +559,7 @@ int optim_append(ckpt_tape *t, const struct ckpt_optimizer *o, const int32_t *of
         tape_fail(t, CKPT_ENOMEM, "no memory to record the updates");
     else if (!prepare(&a, of)) {
         ckpt_label(t, "optimizer");
+        tape_update_once(t);
         tape_share_buffers(t);
         a.clip = optim_clip(t, &a.clip_attr);
         ckpt_output(t, "ckpt.grad_norm", a.clip);

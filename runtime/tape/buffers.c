@@ -6,9 +6,11 @@
  * buffer together with the weights or, in a step that is not finite, changes nothing.  So every
  * reader in the step sees the value from before the step.  The storage also passes the average from
  * micro-step to micro-step: the first one averages with the buffer, later ones with the storage.
- * Averages are in-place ops, so no plan runs one again.
+ * Averages are in-place ops, so no plan runs one again.  A buffer that is updated once per step
+ * waits for the update, and only the sum of its values is carried on.
  */
 #include "attr.h"
+#include "core/sized.h"
 #include "ops.h"
 #include "tape/tape.h"
 
@@ -50,6 +52,12 @@ static ckpt_tensor value_for(ckpt_tape *t, int32_t param, ckpt_tensor value)
     return desc_step(&d) ? value : ckpt_contiguous(t, value);
 }
 
+/* Whether ops recorded now run in each of several micro-steps. */
+static bool is_repeated(const ckpt_tape *t)
+{
+    return t->n_micro > 1 && t->phase != PHASE_UPDATE;
+}
+
 /* The tensor of a buffer's next value. */
 static ckpt_tensor next_of(ckpt_tape *t, int32_t param)
 {
@@ -57,7 +65,7 @@ static ckpt_tensor next_of(ckpt_tape *t, int32_t param)
         return tape_handle(t, t->param_next[param]);
     ckpt_tensor x = tape_new_tensor(t, &t->env.params->data[param].desc, STORAGE_TEMPORARY);
     if (x.id)
-        t->storages.data[t->tensors.data[x.id].storage].carried = t->n_micro > 1;
+        t->storages.data[t->tensors.data[x.id].storage].carried = is_repeated(t);
     return x;
 }
 
@@ -70,11 +78,18 @@ static void record_average(ckpt_tape *t, int n, const int32_t *param, const ckpt
     if (ckpt_record(t, &op_moving_average, 3 * n, in, n, out, &attr, sizeof attr))
         return;
     t->ops.data[t->tensors.data[out[0].id].op].accumulate = again ? ACCUMULATE_ALWAYS
-                                                            : t->n_micro > 1
+                                                            : is_repeated(t)
                                                                 ? ACCUMULATE_LATER_MICRO
                                                                 : ACCUMULATE_NEVER;
     for (int k = 0; k < n; k++)
         t->param_next[param[k]] = out[k].id;
+}
+
+static void check_momentum(ckpt_tape *t, float momentum)
+{
+    if (!(momentum >= 0.f && momentum <= 1.f))
+        tape_fail(t, CKPT_EINVAL, "update_buffer: a momentum of %g; it is 0 to 1",
+                  (double)momentum);
 }
 
 void tape_update_buffers(ckpt_tape *t, int n, const ckpt_tensor *buffer, const ckpt_tensor *value,
@@ -85,9 +100,7 @@ void tape_update_buffers(ckpt_tape *t, int n, const ckpt_tensor *buffer, const c
     bool again = false, apart = false;
     if (t->error.code)
         return;
-    if (!(momentum >= 0.f && momentum <= 1.f))
-        tape_fail(t, CKPT_EINVAL, "update_buffer: a momentum of %g; it is 0 to 1",
-                  (double)momentum);
+    check_momentum(t, momentum);
     for (int k = 0; k < n; k++) {
         param[k] = buffer_of(t, buffer[k]);
         if (param[k] < 0)
@@ -112,4 +125,56 @@ void ckpt_update_buffer(ckpt_tape *t, ckpt_tensor buffer, ckpt_tensor value, flo
 {
     if (t)
         tape_update_buffers(t, 1, &buffer, &value, momentum);
+}
+
+/* The mean of value over the micro-steps: complete in the last one. */
+static ckpt_tensor mean_of(ckpt_tape *t, ckpt_tensor value)
+{
+    struct ckpt_desc d = ckpt_desc_of(t, value);
+    desc_dense(&d);
+    ckpt_tensor part = ckpt_affine(t, value, 1.f / (float)t->n_micro, 0.f);
+    ckpt_tensor sum = t->error.code ? CKPT_NONE : tape_new_tensor(t, &d, STORAGE_TEMPORARY);
+    if (!sum.id)
+        return CKPT_NONE;
+    t->storages.data[t->tensors.data[sum.id].storage].carried = true;
+    return tape_accumulate(t, sum, part, ACCUMULATE_LATER_MICRO);
+}
+
+static void update_once(ckpt_tape *t, ckpt_tensor buffer, ckpt_tensor value, float momentum)
+{
+    int32_t param = buffer_of(t, buffer);
+    check_momentum(t, momentum);
+    value = param < 0 ? CKPT_NONE : value_for(t, param, value);
+    if (!t->updates_buffers || t->error.code)
+        return;
+    t->couples_samples = true; /* nobody knows that the value is a mean over samples */
+    if (ARRAY_RESERVE(&t->means, t->n_means)) {
+        tape_fail(t, CKPT_ENOMEM, "update_buffer: no memory");
+        return;
+    }
+    ckpt_tensor mean = t->n_micro > 1 ? mean_of(t, value) : value;
+    t->means.data[t->n_means++] = (struct buffer_mean){buffer, mean, momentum};
+}
+
+void tape_update_once(ckpt_tape *t)
+{
+    for (int32_t i = 0; i < t->n_means; i++) {
+        const struct buffer_mean m = t->means.data[i];
+        tape_update_buffers(t, 1, &m.buffer, &m.mean, m.momentum);
+    }
+}
+
+void ckpt_update_buffer_by(ckpt_tape *t, ckpt_tensor buffer, ckpt_tensor value,
+                           const struct ckpt_buffer_update *settings)
+{
+    struct ckpt_buffer_update s = CKPT_BUFFER_UPDATE_INIT;
+    struct error e;
+    if (!t || t->error.code)
+        return;
+    if (settings && sized_read(&e, "struct ckpt_buffer_update", &s, sizeof s, settings))
+        tape_fail(t, e.code, "update_buffer: %s", e.text);
+    else if (s.once)
+        update_once(t, buffer, value, s.momentum);
+    else
+        tape_update_buffers(t, 1, &buffer, &value, s.momentum);
 }

@@ -67,7 +67,7 @@ static void mark_live(struct reverse *r, ckpt_tensor loss)
     }
 }
 
-static ckpt_tensor accumulate(ckpt_tape *t, ckpt_tensor sum, ckpt_tensor g, enum accumulate mode)
+ckpt_tensor tape_accumulate(ckpt_tape *t, ckpt_tensor sum, ckpt_tensor g, enum accumulate mode)
 {
     const struct ckpt_op_def *def =
         t->tensors.data[sum.id].desc.dtype == CKPT_BF16 ? &op_accumulate_narrow : &op_accumulate;
@@ -104,9 +104,9 @@ static void contribute_activation(struct reverse *r, int32_t x, ckpt_tensor g, b
     } else if (r->done[x] == 1) {
         bool wide = t->tensors.data[sum.id].desc.dtype == CKPT_F32;
         sum = wide ? ckpt_add(t, sum, g)
-                   : accumulate(t, ckpt_cast(t, sum, CKPT_F32), g, ACCUMULATE_ALWAYS);
+                   : tape_accumulate(t, ckpt_cast(t, sum, CKPT_F32), g, ACCUMULATE_ALWAYS);
     } else {
-        sum = accumulate(t, sum, g, ACCUMULATE_ALWAYS);
+        sum = tape_accumulate(t, sum, g, ACCUMULATE_ALWAYS);
     }
     r->gradient[x] = sum.id;
     r->done[x]++;
@@ -173,7 +173,7 @@ static ckpt_tensor first_contribution(ckpt_tape *t, int32_t x, int32_t param, ck
         t->ops.data[t->tensors.data[g.id].op].accumulate = mode;
     } else {
         ckpt_tensor sum = new_gradient(t, x);
-        g = accumulate(t, sum, g, mode);
+        g = tape_accumulate(t, sum, g, mode);
     }
     if (t->error.code)
         return CKPT_NONE;
@@ -249,7 +249,7 @@ static void contribute_parameter(struct reverse *r, int32_t x, ckpt_tensor g, bo
         t->ops.data[t->tensors.data[g.id].op].accumulate = ACCUMULATE_ALWAYS;
         sum = g;
     } else {
-        sum = accumulate(t, sum, g, ACCUMULATE_ALWAYS);
+        sum = tape_accumulate(t, sum, g, ACCUMULATE_ALWAYS);
     }
     t->param_gradient[param] = sum.id;
 }
@@ -471,7 +471,7 @@ static void keep_loss(ckpt_tape *t, ckpt_tensor loss)
     if (!sum.id)
         return;
     t->storages.data[t->tensors.data[sum.id].storage].carried = true;
-    t->loss = accumulate(t, sum, loss, ACCUMULATE_LATER_MICRO).id;
+    t->loss = tape_accumulate(t, sum, loss, ACCUMULATE_LATER_MICRO).id;
 }
 
 static int reverse_all(struct reverse *r, ckpt_tensor loss)

@@ -66,6 +66,7 @@ void tape_free(ckpt_tape *t)
     free(t->feeds.data);
     free(t->fetches.data);
     free(t->labels.data);
+    free(t->means.data);
     free(t->slots);
     free(t->param_gradient);
     free(t->param_next);

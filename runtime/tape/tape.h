@@ -117,6 +117,12 @@ struct tape_env {
                            while a model is recorded */
 };
 
+/* The mean over the micro-steps of a value that updates a buffer once. */
+struct buffer_mean {
+    ckpt_tensor buffer, mean;
+    float momentum;
+};
+
 /* The complete def of an op whose struct, built against another header, has another size. */
 struct op_copy {
     struct op_copy *next;
@@ -159,12 +165,16 @@ struct ckpt_tape {
         char **data;
         int64_t capacity;
     } labels;
-    int32_t n_storages, n_tensors, n_ops, n_operands, n_feeds, n_fetches, n_labels;
+    int32_t n_storages, n_tensors, n_ops, n_operands, n_feeds, n_fetches, n_labels, n_means;
 
     int32_t (*slots)[SLOT_COUNT]; /* per parameter of env: the tensors of its slots here, or 0 */
     int32_t *param_gradient;      /* per parameter: the tensor of its summed gradient, or 0 */
     int32_t *param_next;          /* per buffer: the tensor of its next value, or 0 */
-    int32_t *buckets;             /* per bucket of the layout: the tensor of the whole, or 0 */
+    struct {
+        struct buffer_mean *data;
+        int64_t capacity;
+    } means;               /* with which buffers are updated once per step */
+    int32_t *buckets;      /* per bucket of the layout: the tensor of the whole, or 0 */
     int32_t *first_reader; /* per bucket: the op whose reverse completes its gradients, or 0 */
     int32_t n_params;
     int32_t n_bringing;         /* number of ops that gather parameters from other ranks or decode
@@ -256,6 +266,10 @@ int32_t tape_bucket_of(const ckpt_tape *t, int32_t param);
 /* Buffers (buffers.c).  Does ckpt_update_buffer for n <= AVERAGE_PAIRS buffers by one op. */
 void tape_update_buffers(ckpt_tape *t, int n, const ckpt_tensor *buffer, const ckpt_tensor *value,
                          float momentum);
+/* Records the updates of buffers that happen once per step, in the update. */
+void tape_update_once(ckpt_tape *t);
+/* Records sum += g in place, as often as mode says, and returns the sum. */
+ckpt_tensor tape_accumulate(ckpt_tape *t, ckpt_tensor sum, ckpt_tensor g, enum accumulate mode);
 /* Replaces the next value of each buffer by its mean over the ranks. */
 void tape_share_buffers(ckpt_tape *t);
 /* Replaces each of n single values by its sum over the ranks: the first `once` values belong to one
