@@ -192,7 +192,8 @@ struct ckpt_gradcheck {
     double tolerance; /* largest allowed error */
     double smallest;  /* lower bound of the gradient that errors are divided by */
     /* Result: the element with the largest error, its gradient and the nearest central difference.
-     * error is their distance divided by the largest gradient of the parameter. */
+     * error is their distance, beyond what the rounding of the loss can make, divided by the
+     * largest gradient of the parameter. */
     const char *param; /* NULL: every error is 0 */
     int64_t element;
     double gradient, difference, error;
@@ -206,13 +207,15 @@ struct ckpt_gradcheck {
 /*
  * Compares the gradients of a model with central differences of its loss, (f(x + h) - f(x - h)) /
  * 2h, for some elements of every trainable parameter of the context, at their current values.
- * record and user as for ckpt_compile(). check (NULL: defaults) has the settings and receives the
- * result; param is valid as long as the context.  Parameters should be fp32 and few: two steps of
- * the model are run for each of four lengths for each element.  Random numbers are those of the
- * first step each time.  The parameters are restored unless a step failed.  Returns 0;
- * CKPT_EGRADIENT, and the sentence names parameter, element and both numbers; CKPT_EINVAL for
- * settings that are not positive and finite (a tolerance may be 0), or if feed failed without a
- * call of the library; errors of ckpt_compile(), feed and ckpt_step().
+ * The two losses are fp32: a difference may be off by 2^-23 (|f(x + h)| + |f(x - h)|) / 2h, which
+ * is no error of the gradient, and shorter h are left out once that exceeds the tolerance (or 1e-2,
+ * if that is more) of the largest gradient.  record and user as for ckpt_compile(). check (NULL:
+ * defaults) has the settings and receives the result; param is valid as long as the context.
+ * Parameters should be fp32 and few: two steps of the model are run for each of four lengths for
+ * each element.  Random numbers are those of the first step each time.  The parameters are restored
+ * unless a step failed.  Returns 0; CKPT_EGRADIENT, and the sentence names parameter, element and
+ * both numbers; CKPT_EINVAL for settings that are not positive and finite (a tolerance may be 0),
+ * or if feed failed without a call of the library; errors of ckpt_compile(), feed and ckpt_step().
  */
 CKPT_API int ckpt_gradcheck(ckpt *c, ckpt_recorder record, void *user,
                             struct ckpt_gradcheck *check);

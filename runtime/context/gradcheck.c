@@ -6,6 +6,7 @@
  * the unchanged values, which gives the gradients, and with one element moved up and down.  Every
  * step draws the random numbers of the first.
  */
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,28 +62,44 @@ static int loss_at(struct gradcheck *k, ckpt_tensor w, int64_t n, double *loss)
     return rc;
 }
 
-/* Computes central differences of element i with a few step lengths; *nearest is the one nearest to
- * its gradient.  Long steps see the curvature of the loss, short ones its rounding. */
-static int find_difference(struct gradcheck *k, ckpt_tensor w, int64_t n, int64_t i,
-                           double *nearest)
+/* A central difference, and how far the rounding of the two fp32 losses may move it. */
+struct difference {
+    double slope, rounding;
+};
+
+static int difference_at(struct gradcheck *k, ckpt_tensor w, int64_t n, int64_t i, double h,
+                         struct difference *d)
 {
-    float keep = k->value[i];
-    double h = k->s.length * fmax(1, fabs((double)keep));
-    int rc = 0;
-    *nearest = INFINITY;
-    for (int j = 0; j < STEPS && !rc; j++, h /= 4) {
-        double up, down;
-        float above = keep + (float)h, below = keep - (float)h;
-        k->value[i] = above;
-        rc = loss_at(k, w, n, &up);
-        k->value[i] = below;
-        if (!rc)
-            rc = loss_at(k, w, n, &down);
-        double slope = (up - down) / ((double)above - (double)below);
-        if (!rc && fabs(slope - k->gradient[i]) < fabs(*nearest - k->gradient[i]))
-            *nearest = slope;
-    }
+    float keep = k->value[i], above = keep + (float)h, below = keep - (float)h;
+    double up, down = NAN, step = (double)above - (double)below;
+    k->value[i] = above;
+    int rc = loss_at(k, w, n, &up);
+    k->value[i] = below;
+    if (!rc)
+        rc = loss_at(k, w, n, &down);
     k->value[i] = keep;
+    *d = (struct difference){(up - down) / step,
+                             (double)FLT_EPSILON * (fabs(up) + fabs(down)) / step};
+    return rc;
+}
+
+/* Computes central differences of element i with a few step lengths; *nearest is the one nearest to
+ * its gradient.  Long steps see the curvature of the loss.  Short ones see its rounding: a step
+ * whose rounding exceeds `most` shows nothing else, and the rest is left out. */
+static int find_difference(struct gradcheck *k, ckpt_tensor w, int64_t n, int64_t i, double most,
+                           struct difference *nearest)
+{
+    double h = k->s.length * fmax(1, fabs((double)k->value[i]));
+    int rc = 0;
+    *nearest = (struct difference){INFINITY, 0};
+    for (int j = 0; j < STEPS && !rc; j++, h /= 4) {
+        struct difference d;
+        rc = difference_at(k, w, n, i, h, &d);
+        if (j && d.rounding > most)
+            break;
+        if (!rc && fabs(d.slope - k->gradient[i]) < fabs(nearest->slope - k->gradient[i]))
+            *nearest = d;
+    }
     return rc;
 }
 
@@ -99,18 +116,20 @@ static int check_elements(struct gradcheck *k, int param, const struct ckpt_para
 {
     ckpt_tensor w = ckpt_param_at(k->c, param);
     int64_t n = info->numel, samples = min_i64(n, k->s.samples);
-    double scale = largest_of(k->gradient, n);
+    const struct ckpt_gradcheck usual = CKPT_GRADCHECK_INIT;
+    double scale = fmax(largest_of(k->gradient, n), k->s.smallest);
+    double most = fmax(k->s.tolerance, usual.tolerance) * scale;
     int rc = 0;
     for (int64_t j = 0; j < samples && !rc; j++) {
         int64_t i = samples > 1 ? j * (n - 1) / (samples - 1) : 0;
-        double slope;
-        rc = find_difference(k, w, n, i, &slope);
-        double error = fabs(slope - k->gradient[i]) / fmax(scale, k->s.smallest);
+        struct difference d;
+        rc = find_difference(k, w, n, i, most, &d);
+        double error = fmax(0, fabs(d.slope - k->gradient[i]) - d.rounding) / scale;
         if (!rc && !(error <= k->s.error)) {
             k->s.param = info->name;
             k->s.element = i;
             k->s.gradient = k->gradient[i];
-            k->s.difference = slope;
+            k->s.difference = d.slope;
             k->s.error = error;
         }
     }

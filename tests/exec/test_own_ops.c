@@ -305,6 +305,26 @@ static void test_gradcheck(void **state)
     ckpt_close(c);
 }
 
+/* A gradient of about 1 in a loss of 20,000, whose fp32 values are 0.002 apart. */
+static ckpt_tensor record_large(ckpt_tape *t, int64_t batch, void *user)
+{
+    return ckpt_affine(t, record_bent(t, batch, user), 8.f, 20000.f);
+}
+
+static void test_gradcheck_large_loss(void **state)
+{
+    (void)state;
+    float right = 1.f, wrong = 1.5f;
+    struct ckpt_gradcheck g = CKPT_GRADCHECK_INIT;
+    g.feed = feed_bent;
+    g.batch = 2;
+    ckpt *c = open_context(false);
+    if (ckpt_gradcheck(c, record_large, &right, &g))
+        fail_msg("%s", ckpt_error(c));
+    assert_int_equal(ckpt_gradcheck(c, record_large, &wrong, &g), CKPT_EGRADIENT);
+    ckpt_close(c);
+}
+
 static int feed_nothing(ckpt_program *p, void *user)
 {
     (void)p;
@@ -417,9 +437,12 @@ static void test_gradient_of_ones_own(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_red_zones),         cmocka_unit_test(test_gradient_of_ones_own),
-        cmocka_unit_test(test_threads),           cmocka_unit_test(test_gradcheck),
-        cmocka_unit_test(test_gradcheck_refused), cmocka_unit_test(test_codes)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_red_zones),
+                                       cmocka_unit_test(test_gradient_of_ones_own),
+                                       cmocka_unit_test(test_threads),
+                                       cmocka_unit_test(test_gradcheck),
+                                       cmocka_unit_test(test_gradcheck_large_loss),
+                                       cmocka_unit_test(test_gradcheck_refused),
+                                       cmocka_unit_test(test_codes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
