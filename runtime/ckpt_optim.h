@@ -224,9 +224,9 @@ struct ckpt_optimizer_group {
 /*
  * Adds a group, before the first program of the optimizer is compiled; pattern and settings are
  * copied.  Returns 0 or CKPT_EINVAL, which the context also keeps. ckpt_compile() refuses a group
- * that no parameter of the context matches.  Several ranks: parameters of different groups share no
- * bucket, so all programs of a context need the same groups, and a training program must be
- * compiled first.
+ * that no parameter of the context matches.  Several ranks: make all optimizers and groups before
+ * the first program is compiled, because parameters that any of them treats differently share no
+ * bucket.
  */
 CKPT_API int ckpt_optimizer_group(ckpt_optimizer *o, const char *pattern,
                                   const struct ckpt_optimizer_group *settings);

@@ -199,6 +199,8 @@ int ckpt_optimizer_group(ckpt_optimizer *o, const char *pattern,
         free(copy);
         return fail_group(o, pattern, "there is no memory for it");
     }
+    if (s.optimizer)
+        ((struct ckpt_optimizer *)(uintptr_t)s.optimizer)->part = true;
     groups[o->n_groups++] = (struct optim_group){
         .pattern = copy, .min_ndim = s.min_ndim, .max_ndim = s.max_ndim, .rule = rule_of(o, &s)};
     return 0;

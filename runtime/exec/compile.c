@@ -315,16 +315,21 @@ static struct ckpt_optimizer *use_optimizer(const struct programs *ps,
     return o;
 }
 
-/* Ranks lay out parameters by the groups of the first program. */
+/* Ranks lay out parameters by the groups of all optimizers that there are before the first program:
+ * programs may then train different parts of a model. */
 static int lay_out(struct ckpt_program *p)
 {
     struct programs *ps = p->programs;
-    int32_t *groups = p->optimizer ? calloc((size_t)ps->params->n + 1, sizeof *groups) : NULL;
-    if (p->optimizer && !groups)
+    if (ps->ranks->sharing.ranks < 2 || ps->ranks->sharing.layout || !ps->optimizers)
+        return ranks_lay_out(ps->ranks, NULL);
+    int32_t *groups = calloc((size_t)ps->params->n + 1, sizeof *groups);
+    if (!groups)
         return error_fail(ps->error, CKPT_ENOMEM, "no memory for the layout of parameters");
-    for (int32_t i = 0; groups && i < ps->params->n; i++)
-        groups[i] = p->frozen[i] ? LAYOUT_FROZEN : p->groups[i];
-    int rc = ranks_lay_out(ps->ranks, groups);
+    int rc = optim_classes(ps->error, ps->optimizers, p->optimizer, ps->params, groups);
+    for (int32_t i = 0; i < ps->params->n; i++)
+        groups[i] = groups[i] < 0 ? LAYOUT_FROZEN : groups[i];
+    if (!rc)
+        rc = ranks_lay_out(ps->ranks, groups);
     free(groups);
     return rc;
 }

@@ -62,6 +62,7 @@ struct ckpt_optimizer {
     int n_groups;
     bool keeps_buffers; /* ckpt_update_buffer has no effect */
     bool compiled;      /* used by a program: no more groups can be added */
+    bool part;          /* a group of another optimizer uses it */
     /* Number of updates by this optimizer in all its programs; bias corrections use it.  It starts
      * with the context's count at creation, because existing means may continue. */
     int64_t updates;
@@ -89,6 +90,12 @@ int optim_check(struct error *e, const struct ckpt_optimizer *o);
  */
 int optim_resolve(struct error *e, const struct ckpt_optimizer *o, const struct params *ps,
                   int32_t *of);
+
+/* Puts parameters in classes: equal numbers for those that every optimizer of the list treats
+ * alike, -1 for those that all of them freeze.  Optimizers that are only parts of others do not
+ * count, unless it is the one that is used.  Returns 0 or a code and the sentence. */
+int optim_classes(struct error *e, const struct ckpt_optimizer *all,
+                  const struct ckpt_optimizer *used, const struct params *ps, int32_t *class);
 
 static inline const struct optim_rule *optim_rule_at(const struct ckpt_optimizer *o, int32_t group)
 {

@@ -148,6 +148,49 @@ int optim_resolve(struct error *e, const struct ckpt_optimizer *o, const struct 
     return 0;
 }
 
+/* Numbers pairs of *class and rule anew, in the order in which they first appear. */
+static int renumber(int32_t n, const int32_t *rule, int32_t *class)
+{
+    int32_t(*pair)[2] = malloc((size_t)(n + 1) * sizeof *pair), count = 0;
+    if (!pair)
+        return CKPT_ENOMEM;
+    for (int32_t i = 0; i < n; i++) {
+        int32_t k = 0;
+        while (k < count && (pair[k][0] != class[i] || pair[k][1] != rule[i]))
+            k++;
+        pair[k][0] = class[i];
+        pair[k][1] = rule[i];
+        count += k == count;
+        class[i] = k;
+    }
+    free(pair);
+    return 0;
+}
+
+int optim_classes(struct error *e, const struct ckpt_optimizer *all,
+                  const struct ckpt_optimizer *used, const struct params *ps, int32_t *class)
+{
+    const int32_t n = ps->n - ps->n_hidden;
+    int32_t *rule = calloc((size_t)n + 1, sizeof *rule);
+    bool *trained = calloc((size_t)n + 1, sizeof *trained);
+    int rc = rule && trained ? 0 : CKPT_ENOMEM;
+    for (const struct ckpt_optimizer *o = all; o && !rc; o = o->next) {
+        struct error unused; /* it would be refused when a program uses it */
+        if (o != used && (o->part || optim_resolve(&unused, o, ps, rule)))
+            continue;
+        if (o == used)
+            rc = optim_resolve(e, o, ps, rule);
+        for (int32_t i = 0; i < n && !rc; i++)
+            trained[i] |= !optim_rule_at(o, rule[i])->frozen;
+        rc = rc ? rc : renumber(n, rule, class);
+    }
+    for (int32_t i = 0; i < n && !rc; i++)
+        class[i] = trained[i] ? class[i] : -1;
+    free(rule);
+    free(trained);
+    return rc == CKPT_ENOMEM ? error_fail(e, rc, "no memory for the groups of an optimizer") : rc;
+}
+
 /* ---- in words -------------------------------------------------------------------------------- */
 
 bool optim_is_plain_adamw(const struct ckpt_optimizer *o)

@@ -463,8 +463,8 @@ static int find_rule(struct appender *a, const int32_t *of, int32_t i)
         if (1 + of[l->order[b->first + k]] != a->rule[i])
             return tape_fail(a->t, CKPT_EINVAL,
                              "'%s' and '%s' are in one bucket and in two groups of the optimizer: "
-                             "with several ranks all programs have the same groups, and one that "
-                             "trains is compiled first",
+                             "with several ranks make every optimizer, and its groups, before a "
+                             "program is compiled",
                              ps->data[l->order[b->first]].name,
                              ps->data[l->order[b->first + k]].name);
     return 0;
@@ -476,10 +476,11 @@ static int check_param(const struct appender *a, int32_t i)
     ckpt_tape *t = a->t;
     const struct param *p = &t->env.params->data[i];
     const struct optim_rule *r = rule_of(a, a->rule[i]);
-    if (r->frozen)
+    if (t->env.sharing.layout && tape_bucket_of(t, i) < 0)
         return tape_fail(t, CKPT_EINVAL,
-                         "'%s' is frozen here and trained by a program that was compiled before: "
-                         "several ranks cannot do both",
+                         "'%s' is trained here, and all optimizers that were made before the first "
+                         "program freeze it: with several ranks make every optimizer, and its "
+                         "groups, before a program is compiled",
                          p->name);
     if (p->byte_state && is_matrix_kind(r))
         return tape_fail(t, CKPT_EINVAL,

@@ -74,7 +74,7 @@ ckpt_tensor tape_sharded_value(ckpt_tape *t, int32_t param)
     ckpt_tensor part = ckpt_slice(t, full, 0, place->offset, place->offset + place->numel);
     ckpt_tensor x = ckpt_reshape(t, part, d.ndim, d.shape);
     if (x.id)
-        t->tensors.data[x.id].needs_grad = true;
+        t->tensors.data[x.id].needs_grad = tape_trains(t, param);
     t->slots[param][SLOT_VALUE] = x.id;
     t->n_bringing += t->n_ops - before;
     return x;
@@ -92,7 +92,7 @@ int32_t tape_param_of(const ckpt_tape *t, int32_t x)
     const struct storage *s = &t->storages.data[v->storage];
     if (v->op < 0)
         return s->kind == STORAGE_VALUE ? s->param : -1;
-    if (!t->env.sharing.layout || !v->needs_grad || t->ops.data[v->op].def != &op_reshape)
+    if (!t->env.sharing.layout || !v->learned || t->ops.data[v->op].def != &op_reshape)
         return -1;
     for (int32_t i = 0; i < t->env.sharing.layout->n_params; i++)
         if (t->slots[i][SLOT_VALUE] == x)
