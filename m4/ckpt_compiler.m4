@@ -78,3 +78,33 @@ AC_DEFUN([CKPT_VERSION_SCRIPT], [
     rm -f conftest.map])
   AM_CONDITIONAL([HAVE_VERSION_SCRIPT], [test "$ckpt_cv_version_script" = yes])
 ])
+
+# CKPT_ONE_OBJECT
+# How objects are linked to one (ONE_OBJECT), and whether OBJCOPY then hides its inner names:
+# HAVE_ONE_OBJECT and found_one_object.  Groups of sections are dissolved, or a program's own inline
+# function of C++ could replace a hidden one.  Objects of -flto become machine code.
+AC_DEFUN([CKPT_ONE_OBJECT], [
+  AC_CHECK_TOOL([OBJCOPY], [objcopy], [no])
+  AC_CACHE_CHECK([how to hide the inner names of a static library], [ckpt_cv_one_object], [
+    ckpt_cv_one_object=no
+    ckpt_save_LIBS=$LIBS
+    AC_COMPILE_IFELSE([AC_LANG_SOURCE([[int inner(void);
+int inner(void) { return 3; }]])], [
+      rm -f ckpt_inner.a ckpt_whole.$ac_objext
+      $AR cr ckpt_inner.a conftest.$ac_objext
+      for ckpt_more in "-flinker-output=nolto-rel -Wl,--force-group-allocation" \
+          "-Wl,--force-group-allocation"; do
+        ckpt_link="$CC $CFLAGS -fno-sanitize=all -r -nostdlib $ckpt_more"
+        OBJCOPY=$OBJCOPY $SHELL "$srcdir/build-aux/one-object" ckpt_inner.a $ckpt_link \
+          -o ckpt_whole.$ac_objext >&AS_MESSAGE_LOG_FD 2>&1 || continue
+        LIBS="ckpt_whole.$ac_objext $ckpt_save_LIBS"
+        AC_LINK_IFELSE([AC_LANG_SOURCE([[int inner(void);
+int inner(void) { return 0; }
+int main(void) { return inner(); }]])], [ckpt_cv_one_object=$ckpt_link; break])
+      done
+      rm -f ckpt_inner.a ckpt_whole.$ac_objext])
+    LIBS=$ckpt_save_LIBS])
+  AS_IF([test "$ckpt_cv_one_object" = no], [found_one_object=no], [found_one_object=yes])
+  AC_SUBST([ONE_OBJECT], [$ckpt_cv_one_object])
+  AM_CONDITIONAL([HAVE_ONE_OBJECT], [test "$ckpt_cv_one_object" != no])
+])

@@ -52,6 +52,46 @@ use() {
 
 CC=$(value CC) use "$tree" "$prefix" "$libdir" "$examples" gcc
 
+# A static library leaves all names but ckpt_... to the program: as one links it by hand and by CMake.
+archive=$tree$libdir/libckpt.a
+if [ -f "$archive" ] && [ -n "$(value ONE_OBJECT | sed 's/^no$//')" ]; then
+    nm -g --defined-only "$archive" | awk 'NF == 3 && $3 !~ /^ckpt_/ { print $3 }' >"$work/names"
+    [ ! -s "$work/names" ] || fail "libckpt.a defines names of others: $(head -5 "$work/names")"
+    mkdir "$work/own"
+    cp "$srcdir/tests/install/own_names.c" "$work/own"
+    needs=$(PKG_CONFIG_PATH=$tree$libdir/pkgconfig pkg-config --static --libs libckpt |
+        sed 's/-lckpt//')
+    # shellcheck disable=SC2086
+    $(value CC) $CFLAGS "-I$tree$(value includedir)" "$work/own/own_names.c" "$archive" $needs \
+        -o "$work/own/own_names" >"$work/own.log" 2>&1 || fail "$(cat "$work/own.log")"
+    (cd "$work/own" && ./own_names) || fail "a program with names of its own"
+    cat >"$work/own/CMakeLists.txt" <<'CMAKE'
+cmake_minimum_required(VERSION 3.13)
+project(own C)
+find_package(ckpt REQUIRED)
+add_executable(own_names own_names.c)
+target_link_libraries(own_names ckpt::ckpt_static)
+CMAKE
+    if command -v cmake >/dev/null; then
+        { cmake -S "$work/own" -B "$work/own/cmake" -DCMAKE_C_FLAGS="$CFLAGS" \
+            -DCMAKE_PREFIX_PATH="$tree$prefix" && cmake --build "$work/own/cmake"; } \
+            >"$work/own.log" 2>&1 || fail "$(cat "$work/own.log")"
+        (cd "$work/own" && ./cmake/own_names) || fail "ckpt::ckpt_static"
+    fi
+elif [ -f "$archive" ]; then
+    echo "not tested: configure found no way to hide the inner names of libckpt.a"
+fi
+
+# The file of pkg-config names the directories that "make install" is given.
+MAKEFLAGS= make -s install-data DESTDIR="$work/other" prefix=/elsewhere >"$work/install.log" 2>&1 ||
+    fail "install-data with another prefix: $(tail -5 "$work/install.log")"
+pc=$work/other/elsewhere/${libdir#"$prefix/"}/pkgconfig/libckpt.pc
+[ "$(pkg-config --variable=prefix "$pc")" = /elsewhere ] || fail "$pc has another prefix"
+[ "$(pkg-config --variable=includedir "$pc")" = /elsewhere/include ] || fail "$pc: no includedir"
+[ "$(pkg-config --define-variable=prefix=/moved --variable=libdir "$pc")" = \
+    "/moved/${libdir#"$prefix/"}" ] || fail "$pc does not follow a prefix"
+rm -rf "$work/other"
+
 # The whole tree moved: nothing in it names the place it was built for.
 mv "$tree$prefix" "$work/moved"
 CC=$(value CC) use "$work/moved" "" "${libdir#"$prefix"}" "${examples#"$prefix"}" moved
