@@ -62,11 +62,12 @@ CKPT_API const struct ckpt_option *ckpt_options_table(void);
 
 /*
  * Removes every option of the table from argv (argc and argv shrink) and stores the values in dest.
- * Unknown options stay, for the next table; see ckpt_options_reject.  Everything after a "--" is
- * left alone.  If an option is given twice the last value counts; an empty value is refused.  A
- * CKPT_OPT_SIZE in per cent is stored as a negative number, -80 for 80%. -h and -V are short for
- * --help and --version if the table has flags with these names.  The environment is not read.
- * Returns 0, or CKPT_EINVAL with the option and the value in ckpt_error(NULL).
+ * Texts are not copied: they point into argv.  Unknown options stay, for the next table; see
+ * ckpt_options_reject.  Everything after a "--" is left alone.  If an option is given twice the
+ * last value counts; an empty value is refused.  A CKPT_OPT_SIZE in per cent is stored as a
+ * negative number, -80 for 80%. -h and -V are short for --help and --version if the table has flags
+ * with these names.  The environment is not read.  Returns 0, or CKPT_EINVAL with the option and
+ * the value in ckpt_error(NULL).
  */
 CKPT_API int ckpt_option_table_parse(const struct ckpt_option *table, void *dest, int *argc,
                                      char **argv);
