@@ -79,8 +79,8 @@ int call_broadcast(struct ckpt_call *call, int out, int a, int b)
 void desc_dense_as(struct ckpt_desc *d, const struct ckpt_desc *order)
 {
     int axes[CKPT_MAX_DIMS];
-    /* Insertion sort: outermost first, ties keep their order.  A broadcast axis, of stride 0, has no
-     * place in memory: it stays outside the axes behind it. */
+    /* Insertion sort: outermost first, ties keep their order.  A broadcast axis, of stride 0, has
+     * no place in memory: it stays outside the axes behind it. */
     for (int i = 0; i < d->ndim; i++) {
         int j = i;
         for (; j > 0; j--) {
