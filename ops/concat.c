@@ -136,7 +136,7 @@ ckpt_tensor ckpt_concat(ckpt_tape *t, int axis, int n, const ckpt_tensor *x)
     if (t->error.code)
         return CKPT_NONE;
     struct ckpt_desc whole;
-    if (can_join(t, axis, n, x, &whole))
+    if (tape_rewrites(t, REWRITE_PARTS) && can_join(t, axis, n, x, &whole))
         return join(t, axis, n, x, &whole);
     return ops_record1(t, &op_concat, n, x, &axis, sizeof axis);
 }

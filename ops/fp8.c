@@ -583,7 +583,7 @@ static void remove_unread(ckpt_tape *t)
     free(reads);
 }
 
-void ops_forget_sources(ckpt_tape *t)
+int ops_forget_sources(ckpt_tape *t)
 {
     for (int32_t i = 0; i < t->n_ops; i++)
         if (t->ops.data[i].def == &op_linear_fp8)
@@ -593,6 +593,7 @@ void ops_forget_sources(ckpt_tape *t)
         fuse_sources(t);
     if (!t->error.code && t->env.matmul)
         remove_unread(t);
+    return t->error.code;
 }
 
 const struct ckpt_op_def op_linear_fp8 = {

@@ -146,7 +146,9 @@ static const struct op *producer(const ckpt_tape *t, ckpt_tensor x)
 
 bool ops_sums_wanted(const ckpt_tape *t, ckpt_tensor x)
 {
-    const struct op *o = t->in_gradients ? NULL : producer(t, x); /* sums would have no gradient */
+    if (t->in_gradients || !tape_rewrites(t, REWRITE_SUMS)) /* sums would have no gradient */
+        return false;
+    const struct op *o = producer(t, x);
     bool linear = o && (o->def == &op_linear || o->def == &op_linear_fp8);
     int32_t bias = linear ? op_in(t, o, 2) : 0;
     return bias > 0 && t->tensors.data[bias].needs_grad;

@@ -29,8 +29,9 @@
     X(sub)                                                                                         \
     X(mul)                                                                                         \
     X(affine)                                                                                      \
-    X(where) X(sum_to) X(accumulate) X(accumulate_narrow) X(gelu) X(gelu_dx) X(gelu_dx_sums)       \
-        X(silu) X(silu_dx) X(layer_norm) X(layer_norm_dx) X(rms_norm) X(rms_norm_dx) X(modulate)   \
+    X(where)                                                                                       \
+    X(sum_to) X(accumulate) X(accumulate_narrow) X(gelu) X(gelu_dx) X(gelu_dx_sums) X(silu)        \
+        X(silu_dx) X(layer_norm) X(layer_norm_dx) X(rms_norm) X(rms_norm_dx) X(modulate)           \
             X(modulate_dx) X(gated_residual) X(layer_norm_modulate) X(layer_norm_modulate_dx)      \
                 X(rms_norm_rope) X(rms_norm_rope_dx) X(gated_residual_dx) X(rope) X(attention)     \
                     X(attention_dx) X(cross_attention) X(cross_attention_dx) X(pack) X(unpack)     \
@@ -55,7 +56,8 @@
     X(upsample_nearest)                                                                            \
     X(upsample_nearest_dx)                                                                         \
     X(l1)                                                                                          \
-    X(l1_dx) X(kl_normal) X(kl_normal_dx) X(sample_normal) X(sample_normal_dx) X(relu) X(relu_dx)  \
+    X(l1_dx)                                                                                       \
+    X(kl_normal) X(kl_normal_dx) X(sample_normal) X(sample_normal_dx) X(relu) X(relu_dx)           \
         X(max_pool) X(max_pool_dx) X(feature_distance) X(feature_distance_dx) X(quantize)          \
             X(quantize_dx) X(group_norm_moments) X(group_norm_join) X(group_norm_apply)
 
@@ -186,8 +188,9 @@ void call_column_sum(struct ckpt_call *call, int out, const struct ckpt_desc *x)
 void call_dx_sums(struct ckpt_call *call, int out);
 
 /* After differentiation: removes operands of 8-bit products that only their gradient rule reads,
- * and GELU ops whose result is read only to make 8-bit copies, which then compute it. */
-void ops_forget_sources(ckpt_tape *t);
+ * and GELU ops whose result is read only to make 8-bit copies, which then compute it.  Returns 0 or
+ * the error of the tape. */
+int ops_forget_sources(ckpt_tape *t);
 
 /* After differentiation: fuses GELU, gates and their gradients into adjacent products of layers,
  * where the device has such kernels (epilogue.c).  Returns 0 or the error of the tape. */

@@ -3,9 +3,9 @@
  * The draft of a program, made before memory is mapped: its tape, the graph with times, a plan.  It
  * decides
  *
- * - the order of passes over a complete tape (record_tape): drop the sources of 8-bit products,
- *   join GELU and gates with the products beside them, move losses to the start of the backward
- *   pass, fuse chains, compress activations, have ops store their largest magnitudes, join pairs;
+ * - the order of passes over a complete tape (passes): drop the sources of 8-bit products, join
+ *   GELU and gates with the products beside them, move losses to the start of the backward pass,
+ *   fuse chains, compress activations, have ops store their largest magnitudes, join pairs;
  * - what all ranks compare before any of it runs (make_graph);
  * - whether a plan is read, found without a search, or searched for (program_plan), by rank 0.
  *
@@ -41,6 +41,7 @@ struct tape_env programs_tape_env(const struct programs *ps)
         .matmul = ps->matmul,
         .int8 = ps->int8,
         .joined_tiles = ps->joined_tiles,
+        .without = ps->without,
         .threads = ps->backend == CKPT_ON_CPU ? team_count((int)ps->options->threads) : 1,
         .params = ps->params,
         .sharing = ps->ranks->sharing};
@@ -120,6 +121,28 @@ static ckpt_tensor record_loss(const struct ckpt_program *p, const struct ckpt_v
     return loss;
 }
 
+/* The passes over a complete tape, in order.  Those that are no rewrite do what an option asks for
+ * (--matmul, --activations). */
+static const struct {
+    int (*apply)(ckpt_tape *t);
+    int rewrite; /* enum rewrite, or -1 */
+} passes[] = {{ops_forget_sources, -1},
+              {ops_join_products, REWRITE_PRODUCTS},
+              {ops_turn_losses, REWRITE_LOSSES},
+              {expr_fuse, REWRITE_FUSION},
+              {ops_compress, -1},
+              {ops_leave_largest, -1},
+              {ops_find_largest, -1},
+              {expr_pair, REWRITE_PAIRS}};
+
+/* A failure is the tape's error. */
+static void rewrite_tape(ckpt_tape *t)
+{
+    for (size_t i = 0; i < sizeof passes / sizeof *passes; i++)
+        if (passes[i].rewrite < 0 || tape_rewrites(t, (enum rewrite)passes[i].rewrite))
+            passes[i].apply(t);
+}
+
 static int record_tape(struct ckpt_program *p, const struct ckpt_variant *variant, int64_t micro)
 {
     struct programs *ps = p->programs;
@@ -141,14 +164,7 @@ static int record_tape(struct ckpt_program *p, const struct ckpt_variant *varian
         tape_shard_gradients(t);
         optim_append(t, opt, p->groups);
     }
-    ops_forget_sources(t);
-    ops_join_products(t);
-    ops_turn_losses(t);
-    expr_fuse(t);
-    ops_compress(t);
-    ops_leave_largest(t);
-    ops_find_largest(t);
-    expr_pair(t);
+    rewrite_tape(t);
     if (t->error.code)
         return fail_with(ps, t->error.code, t->error.text);
     int rc = opt ? check_modes(p) : 0;

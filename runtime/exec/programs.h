@@ -43,6 +43,7 @@ struct programs {
     unsigned written;           /* bits of enum written */
     bool timed_links;           /* programs_time_links has run */
     struct frontiers *searched; /* Pareto frontiers, kept until the first step, or NULL */
+    unsigned without;           /* see struct tape_env; only tests set it */
     bool brief;                 /* default for programs compiled next: see ckpt_plan_in_full */
 };
 

@@ -85,9 +85,10 @@ static bool add_in_kernel(ckpt_tape *t, ckpt_tensor sum, ckpt_tensor g)
 {
     const struct tensor *v = &t->tensors.data[g.id], *before = &t->tensors.data[sum.id];
     const struct op *o = &t->ops.data[v->op];
-    if (v->index || !(o->def->flags & CKPT_OP_ADDEND) || op_in(t, o, o->n_in - 1) > 0 ||
-        before->op >= v->op || before->desc.dtype != v->desc.dtype ||
-        !desc_is_dense(&before->desc) || !tape_is_fresh(t, g))
+    if (!tape_rewrites(t, REWRITE_ADDENDS) || v->index || !(o->def->flags & CKPT_OP_ADDEND) ||
+        op_in(t, o, o->n_in - 1) > 0 || before->op >= v->op ||
+        before->desc.dtype != v->desc.dtype || !desc_is_dense(&before->desc) ||
+        !tape_is_fresh(t, g))
         return false;
     t->operands.data[o->operands + o->n_in - 1] = sum.id;
     return true;
@@ -146,7 +147,8 @@ static bool is_own(const struct reverse *r, ckpt_tensor g, int32_t first_op)
 static bool can_add(const ckpt_tape *t, ckpt_tensor g)
 {
     const struct tensor *v = &t->tensors.data[g.id];
-    return v->index == 0 && (t->ops.data[v->op].def->flags & CKPT_OP_ACCUMULATE);
+    return tape_rewrites(t, REWRITE_IN_PLACE) && v->index == 0 &&
+           (t->ops.data[v->op].def->flags & CKPT_OP_ACCUMULATE);
 }
 
 /* Whether the gradient of parameter x is summed over micro-steps in bf16. */
@@ -220,9 +222,10 @@ static bool takes_value(const struct reverse *r, int32_t x, ckpt_tensor g, bool 
 {
     const ckpt_tape *t = r->t;
     const struct ckpt_desc *d = &t->tensors.data[x].desc;
-    return own && is_bf16_gradient(r, x) && has_master(t, x) && !t->env.sharing.layout &&
-           desc_is_dense(d) && !d->offset && t->tensors.data[g.id].desc.dtype == d->dtype &&
-           !is_read_behind(t, g, x) && tape_can_rehome(t, g, d);
+    return tape_rewrites(t, REWRITE_VALUES) && own && is_bf16_gradient(r, x) && has_master(t, x) &&
+           !t->env.sharing.layout && desc_is_dense(d) && !d->offset &&
+           t->tensors.data[g.id].desc.dtype == d->dtype && !is_read_behind(t, g, x) &&
+           tape_can_rehome(t, g, d);
 }
 
 /* Whether the op of g can add to `sum` in place: it comes after the op that makes the sum.  The
@@ -346,7 +349,7 @@ static bool is_apart(const struct reverse *r, int32_t x, const struct slice_attr
 static bool may_wait(const struct reverse *r, const struct op *o)
 {
     const ckpt_tape *t = r->t;
-    if (o->def != &op_slice)
+    if (o->def != &op_slice || !tape_rewrites(t, REWRITE_SLICES))
         return false;
     const struct tensor *x = &t->tensors.data[op_in(t, o, 0)];
     return x->needs_grad && x->op >= 0 && tape_param_of(t, op_in(t, o, 0)) < 0;
@@ -384,7 +387,7 @@ static ckpt_tensor finish(struct reverse *r, int32_t x)
 static bool parts_are_wide(const struct reverse *r, const struct op *o)
 {
     const ckpt_tape *t = r->t;
-    bool wide = o->def == &op_split;
+    bool wide = o->def == &op_split && tape_rewrites(t, REWRITE_WIDE);
     for (int k = 0; k < o->n_out && wide; k++) {
         int32_t x = op_out(t, o, k), g = x > 0 ? r->gradient[x] : 0;
         wide = g && t->tensors.data[g].desc.dtype == CKPT_F32 && r->done[x] == 1;

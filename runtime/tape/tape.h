@@ -102,6 +102,26 @@ struct fetch {
     int32_t param; /* >= 0: the gradient of this parameter, filled in by tape_differentiate */
 };
 
+/*
+ * The rewrites of a tape.  Each makes the step faster or smaller, and a tape is complete without
+ * it.  tests/tapes compares tapes with all of them, without some, and with none.
+ */
+#define TAPE_REWRITES(X)                                                                           \
+    X(PARTS)    /* parts of a concat are written in place (ops/concat.c) */                        \
+    X(SLICES)   /* gradients of disjoint slices are joined (differentiate.c) */                    \
+    X(WIDE)     /* those of a split are joined in fp32 (differentiate.c) */                        \
+    X(ADDENDS)  /* a kernel adds the sum so far to a gradient (differentiate.c) */                 \
+    X(IN_PLACE) /* a kernel adds to the sum of a parameter's gradient (differentiate.c) */         \
+    X(VALUES)   /* a bf16 gradient takes the place of the value (differentiate.c) */               \
+    X(SUMS)     /* a kernel also sums the columns of a gradient, for a bias (ops/linear.c) */      \
+    X(PRODUCTS) /* GELU and gates in products (ops/epilogue.c) */                                  \
+    X(LOSSES)   /* losses at the start of the backward pass (ops/loss_at_turn.c) */                \
+    X(FUSION)   /* chains of expressions (ops/expr/fuse.c) */                                      \
+    X(PAIRS)    /* two expressions with the same operands (ops/expr/pair.c) */
+#define X(name) REWRITE_##name,
+enum rewrite { TAPE_REWRITES(X) REWRITES };
+#undef X
+
 /* The tape's environment: everything that recording needs from outside the tape. */
 struct tape_env {
     enum ckpt_backend backend;   /* backend of the kernels: it decides their workspace */
@@ -113,6 +133,7 @@ struct tape_env {
     int threads;                 /* of a kernel */
     const struct params *params; /* the parameters, whose handles are below 0; outlives the tape */
     struct sharing sharing;      /* how ranks share the parameters */
+    unsigned without;            /* rewrites that a test leaves out, as bits 1 << enum rewrite */
     const bool *frozen; /* per parameter: it takes no gradient on this tape; NULL: all do; valid
                            while a model is recorded */
 };
@@ -197,6 +218,11 @@ struct ckpt_tape {
     int line;
     struct error error; /* sticky: the first failure; code is 0 without one */
 };
+
+static inline bool tape_rewrites(const ckpt_tape *t, enum rewrite r)
+{
+    return !(t->env.without >> r & 1);
+}
 
 /* The tensor with index 0 is reserved, so that id 0 means "none".  env is copied.  Returns 0 or
  * CKPT_ENOMEM. */

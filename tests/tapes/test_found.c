@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Models that random tapes (test_tapes.c) found wrong, made small.  The loss equals its closed form,
- * and gradients agree with central differences.
+ * Models that random tapes (test_tapes.c) found wrong, made small.  The loss equals its closed
+ * form, and gradients agree with central differences.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -141,8 +141,7 @@ static ckpt_tensor record_losses(ckpt_tape *t, int64_t n, void *user)
     ckpt_tensor x = ckpt_sin(t, w[0]), y = ckpt_maximum(t, w[2], x);
     (void)n, (void)user;
     ckpt_tensor a = ckpt_constant(t, "a", CKPT_I32, 0, NULL, (int32_t[]){1});
-    ckpt_tensor b =
-        ckpt_constant(t, "b", CKPT_I32, 1, (int64_t[]){SAMPLES}, (int32_t[]){3, 1, 0});
+    ckpt_tensor b = ckpt_constant(t, "b", CKPT_I32, 1, (int64_t[]){SAMPLES}, (int32_t[]){3, 1, 0});
     ckpt_tensor first = ckpt_cross_entropy(t, x, a, NULL);
     return ckpt_add(t, first, ckpt_cross_entropy(t, y, b, NULL));
 }
