@@ -4,6 +4,7 @@
 
     pip install torch safetensors
     python3 reference.py FOLDER [PROGRAM]...
+    python3 reference.py --write FOLDER [PROGRAM]...
 
 FOLDER has the built programs (examples/zoo).  Each runs with --dump; from the first values and the
 batches of that file the model below takes the same steps with PyTorch's optimizers.  Prints the
@@ -16,6 +17,9 @@ table of doc/zoo.md, all differences relative:
                but for those whose gradient is 0 (biases of keys): AdamW follows rounding there
 Exits 1 if one is larger than 1e-6, 2e-5, 2e-6, 1e-5 and 1e-3, in this order: AdamW magnifies
 rounding where the gradients of an element nearly cancel.
+
+--write also writes tests/zoo/references/PROGRAM.txt, which tests/zoo/compare_dump.c reads, so that
+"make check" compares without PyTorch.  It needs new ones where a program's model or data change.
 """
 
 import math
@@ -328,6 +332,27 @@ def length(tensors):
     return math.sqrt(sum(float((t * t).sum()) for t in tensors))
 
 
+SUMS = 8
+
+
+def signs(n):
+    """A sign for each element in each of the sums, as signs() of compare_dump.c draws them."""
+    low = 0xFFFFFFFF
+    h = torch.arange(n) * 0x9E3779B1 & low
+    h = (h ^ h >> 15) * 0x85EBCA77 & low
+    h = (h ^ h >> 13) >> 5
+    return [(h >> k & 1) * 2.0 - 1.0 for k in range(SUMS)]
+
+
+def line(kind, name, values):
+    return f"{kind} {name} " + " ".join(f"{x:.17g}" for x in values)
+
+
+def summary(kind, name, x):
+    x = x.detach().double().flatten()
+    return line(kind, name, [length([x])] + [float((x * s).sum()) for s in signs(len(x))])
+
+
 class Program:
     def __init__(self, number, dump, weights, model):
         self.run, optimizer, self.rate, self.clip = model
@@ -337,6 +362,7 @@ class Program:
         self.trained = {k: weights[k] for k in self.expected}
         self.optimizer = optimizer(self.trained.values())
         self.loss = self.norm = self.gradient = self.worst = 0
+        self.losses, self.norms, self.gradients = [], [], []
 
     def far(self, what, step, value):
         theirs = float(self.dump[f"{self.number}.{what}"][step])
@@ -356,21 +382,42 @@ class Program:
         norm = length(w.grad for w in self.trained.values())
         self.loss = max(self.loss, self.far("loss", i, loss.item()))
         self.norm = max(self.norm, self.far("norm", i, norm))
+        self.losses.append(loss.item())
+        self.norms.append(norm)
         if i == 0:
             self.judge_gradients(norm)
+            self.gradients = [
+                summary("gradient", f"{self.number}.grad.{k}", w.grad)
+                for k, w in sorted(self.trained.items())
+            ]
         if self.clip:
             torch.nn.utils.clip_grad_norm_(self.trained.values(), self.clip)
         self.optimizer.param_groups[0]["lr"] = self.rate(i)
         self.optimizer.step()
 
 
-def compare(name, dump):
+def write(name, programs, dump):
+    """The lines that compare_dump.c reads."""
+    folder = pathlib.Path(__file__).parent / "references"
+    lines = [f"# {name}: three steps in fp64, by reference.py --write; see compare_dump.c"]
+    for p in programs:
+        lines += [line("loss", p.number, p.losses), line("norm", p.number, p.norms)]
+    for k in sorted(k for k in dump if k.startswith("first.") or k[1:5] == ".in."):
+        lines.append(summary("input", k, dump[k]))
+    for p in programs:
+        lines += p.gradients
+    (folder / f"{name}.txt").write_text("\n".join(lines) + "\n")
+
+
+def compare(name, dump, writes):
     first, last = strip(dump, "first."), strip(dump, "last.")
     weights = {k: v.clone().requires_grad_("running" not in k) for k, v in first.items()}
     programs = [Program(i, dump, weights, m) for i, m in enumerate(MODELS[name])]
     for i in range(STEPS):
         for p in programs:
             p.step(i)
+    if writes:
+        write(name, programs, dump)
     trained = {k for p in programs for k in p.trained}
     moving = [k for p in programs for k in p.moving] + [k for k in first if k not in trained]
     moved = length(weights[k].detach() - first[k] for k in moving)
@@ -382,7 +429,9 @@ def compare(name, dump):
 
 
 def main():
-    folder, names = pathlib.Path(sys.argv[1]), sys.argv[2:] or sorted(MODELS)
+    writes = sys.argv[1] == "--write"
+    folder, *names = sys.argv[1 + writes :]
+    folder, names = pathlib.Path(folder), names or sorted(MODELS)
     good = True
     print("| program | loss | norm | gradient | worst | update |\n|---|---|---|---|---|---|")
     for name in names:
@@ -391,7 +440,7 @@ def main():
             program, *options = name.split()
             command = [folder / program, *options, "--dump", path]
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-            good &= compare(name, load_file(path))
+            good &= compare(name, load_file(path), writes and not options)
     sys.exit(not good)
 
 

@@ -1,16 +1,20 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # The zoo: every program learns, and under half of the memory that it takes without a budget it
-# prints the same losses, to the last bit.  Under the smallest possible budget three steps give the
-# same losses, gradients and parameters, byte for byte.  The programs are the arguments.
+# prints the same losses, to the last bit.  Losses, gradients and parameters of three steps are the
+# same, byte for byte, without a budget, under half of it and under the smallest possible one, with
+# freed memory poisoned; and they agree with fp64 (compare_dump.c).  The programs are the arguments,
+# or all.
 set -eu
 
 zoo=${ZOO:-./examples/zoo}
+compare=${COMPARE:-./tests/zoo/compare_dump}
+references=${srcdir:-.}/tests/zoo/references
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 : "${OMP_WAIT_POLICY:=passive}" # two threads that spin starve each other on a busy machine
 export OMP_WAIT_POLICY
-unset CKPT_VRAM CKPT_MICRO_BATCH
+unset CKPT_VRAM CKPT_MICRO_BATCH CKPT_VERIFY
 
 fail() {
     echo "FAIL: $*"
@@ -25,20 +29,26 @@ peak() {
     } END { print most }' "$1"
 }
 
+# dump NAME FILE OPTION...: three steps, written to a file.
+dump() {
+    name=$1 file=$2
+    shift 2
+    CKPT_VERIFY=1 "$zoo/$name" --dump "$work/$file" "$@" >/dev/null 2>"$work/error"
+}
+
 # Dumps under the smallest budget, which the refusals of smaller ones name, one of each program of
 # the context at the most; prints it.
 dump_least() {
     budget=1
     for _ in 1 2 3 4; do
-        "$zoo/$1" --vram "$budget" --dump "$work/least.dump" >/dev/null 2>"$work/error" &&
-            echo "$budget" && return
+        dump "$1" least.dump --vram "$budget" && echo "$budget" && return
         budget=$(sed -n 's/.*needs at least \([0-9]*\) bytes.*/\1/p' "$work/error")
         [ -n "$budget" ] || break
     done
     fail "$1 under its smallest budget: $(cat "$work/error")"
 }
 
-[ $# -gt 0 ] || fail "no program named"
+[ $# -gt 0 ] || set -- ddpm gan lstm moe resnet ssm t5 unet2d unet3d vit
 for name; do
     "$zoo/$name" >"$work/free" 2>"$work/error" || fail "$name: $(cat "$work/error" "$work/free")"
     free=$(peak "$work/free")
@@ -54,9 +64,15 @@ for name; do
     }
     awk "BEGIN { exit !($(peak "$work/half") <= $half / 1024 + 1) }" ||
         fail "$name: the plan is over its budget"
-    "$zoo/$name" --dump "$work/free.dump" >/dev/null || fail "$name --dump"
+    dump "$name" free.dump || fail "$name --dump: $(cat "$work/error")"
+    dump "$name" half.dump --vram "$half" || fail "$name --dump --vram $half: $(cat "$work/error")"
     least=$(dump_least "$name") || fail "$least"
-    cmp "$work/free.dump" "$work/least.dump" || fail "$name: $least bytes changed the numbers"
-    echo "$name: $free KiB, the same in half and in $((least / 1024)) KiB; $(tail -n 1 "$work/free.lines")"
+    for run in half least; do
+        cmp "$work/free.dump" "$work/$run.dump" || fail "$name: a budget changed the numbers ($run)"
+    done
+    "$compare" "$references/$name.txt" "$work/free.dump" >"$work/compared" ||
+        fail "$name against fp64: $(cat "$work/compared")"
+    echo "$name: $free KiB, the same in half and in $((least / 1024)) KiB;" \
+        "$(tail -n 1 "$work/compared"); $(tail -n 1 "$work/free.lines")"
 done
 echo ok
