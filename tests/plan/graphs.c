@@ -269,6 +269,43 @@ struct graph *graph_transformer(int32_t blocks, int64_t unit, int32_t n_micro)
     return sketch_finish(k, sketch_unary(k, "head", x, unit / 16, w, 1, 2 * t), n_micro);
 }
 
+static int32_t join(struct sketch *k, const char *name, int32_t a, int32_t b, int64_t bytes,
+                    unsigned needs)
+{
+    struct forward f = {.name = name,
+                        .n_in = 2,
+                        .in = {a, b},
+                        .n_out = 1,
+                        .out_bytes = {bytes},
+                        .needs = needs,
+                        .seconds = 1e-4};
+    sketch_forward(k, &f);
+    return f.out[0];
+}
+
+struct graph *graph_recurrent(int32_t steps, int64_t unit)
+{
+    struct sketch *k = sketch_new();
+    int32_t x = sketch_input(k, steps * unit), h = sketch_input(k, unit), state = h;
+    int32_t table = sketch_input(k, 32 * unit), total = sketch_input(k, 8);
+    table = sketch_unary(k, "scale", table, 32 * unit, CKPT_ALIGN, 1, 1e-4);
+    for (int32_t i = 0; i < steps; i++) {
+        int32_t of_h = sketch_unary(k, "product", h, 4 * unit, 0, 1, 2e-3);
+        int32_t of_x = sketch_unary(k, "product", x, 4 * unit, 0, 1, 2e-3);
+        int32_t gates = join(k, "add", of_h, of_x, 4 * unit, 0);
+        gates = sketch_unary(k, "sigmoid", gates, 4 * unit, 0, 2, 1e-4);
+        int32_t old = join(k, "mul", gates, state, unit, 3);
+        int32_t new = sketch_unary(k, "mul", gates, unit, 0, 1, 1e-4);
+        state = join(k, "add", old, new, unit, 0);
+        int32_t squashed = sketch_unary(k, "tanh", state, unit, 0, 2, 1e-4);
+        h = join(k, "mul", gates, squashed, unit, 3);
+        int32_t scores = join(k, "product", h, table, 8 * unit, 3);
+        scores = sketch_unary(k, "softmax", scores, 8 * unit, 0, 2, 1e-4);
+        total = join(k, "loss", scores, total, 8, 1);
+    }
+    return sketch_finish(k, total, 1);
+}
+
 struct graph *graph_unet(int32_t levels, int64_t bytes)
 {
     struct sketch *k = sketch_new();

@@ -52,6 +52,9 @@ struct graph *graph_chain(int32_t n, int64_t bytes);
 struct graph *graph_transformer(int32_t blocks, int64_t unit, int32_t n_micro);
 /* Down and up again, with a skip connection on every level. */
 struct graph *graph_unet(int32_t levels, int64_t bytes);
+/* A recurrent cell in steps: gates of four units from the last output and from the input of all
+ * steps, a state, and a loss of each step. */
+struct graph *graph_recurrent(int32_t steps, int64_t unit);
 /* Random connections, several outputs, parts, changes in place, ops that run once. */
 struct graph *graph_random(uint32_t seed, int32_t n);
 

@@ -23,7 +23,8 @@
 #define PART       256  /* each budget is smaller by this part than the one before */
 #define COARSE     8    /* every COARSE-th budget is tried whatever the work */
 #define MOST_EVERY 3    /* the most narrow cuts per block */
-#define ROUGH      1024 /* the part that a table may overestimate bytes by: 0.07 % seen (XL/2) */
+#define CLOSE      64   /* a table foretells a peak that is above its bytes by this part at most */
+#define MISSES     8    /* tables are right if they foretell all peaks but this part */
 #define CHAINS     (MOST_EVERY * (MOST_EVERY + 1) / 2)
 
 /* A choice for all blocks of a group: its peak (need), and the bytes kept while later groups run.
@@ -84,6 +85,7 @@ struct cuttings {
     int32_t n;
     int32_t *hold;
     const struct choice **chosen; /* per block */
+    int32_t played, missed;       /* answers simulated; those with a higher peak than foretold */
     struct step *units;           /* of the current row */
     struct pool memory;
 };
@@ -375,22 +377,6 @@ static struct proposal look_up(const struct cutting *c, int64_t bytes)
     return (struct proposal){c, lo > 0 ? &c->steps[lo - 1] : NULL};
 }
 
-/* Whether answers of a table need no simulation: their ticks are exact and their bytes nearly so.
- */
-static bool is_exact(const struct cuttings *t, const struct cutting *c)
-{
-    return c->chain.apart && !frontier_anneals(t->frontier);
-}
-
-/* Whether all tables are exact; then only the fastest answer matters. */
-static bool all_exact(const struct cuttings *t)
-{
-    for (int32_t i = 0; i < t->n; i++)
-        if (!is_exact(t, &t->list[i]))
-            return false;
-    return true;
-}
-
 /* Tries the answer for a budget that is rank places behind the fastest. */
 static int try_budget(struct cuttings *t, int64_t bytes, int32_t rank)
 {
@@ -409,12 +395,11 @@ static int try_budget(struct cuttings *t, int64_t bytes, int32_t rank)
         return 0;
     choose(&all[rank], t->chosen);
     set_holds(t, &all[rank].from->chain);
-    if (is_exact(t, all[rank].from)) {
-        const struct step *s = all[rank].step;
-        return frontier_keep(t->frontier, t->hold, s->bytes - s->bytes / ROUGH,
-                             schedule_seconds(t->frontier->p, s->ticks), 0);
-    }
-    int rc = frontier_try(t->frontier, t->hold, NULL);
+    const struct step *s = all[rank].step;
+    const struct schedule *played = NULL;
+    int rc = frontier_try(t->frontier, t->hold, &played);
+    t->played += !rc;
+    t->missed += !rc && played->load > s->bytes + s->bytes / CLOSE;
     return rc < 0 ? rc : 0;
 }
 
@@ -474,11 +459,11 @@ static int search_cuttings(struct cuttings *t, int64_t work)
     int64_t end = now + work / 4 * 3;
     for (int32_t i = 0; i < t->n && !rc; i++)
         rc = fill_cutting(t, &t->list[i], (end - simulator_work(f->sim)) / (t->n - i));
-    f->repeats = t->n > 0 && !is_varied(&t->list[t->n - 1].chain);
-    int32_t ranks = all_exact(t) ? 1 : t->n;
-    for (int32_t rank = 0; rank < ranks && !rc; rank++)
+    for (int32_t rank = 0; rank < t->n && !rc; rank++)
         for (int32_t step = COARSE; step > 0 && !rc; step /= 2)
             rc = try_budgets(t, most, rank, step, now + work);
+    f->chained = t->n > 0 && !is_varied(&t->list[t->n - 1].chain) &&
+                 t->missed <= t->played / MISSES;
     return rc;
 }
 

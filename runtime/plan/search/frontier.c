@@ -9,9 +9,10 @@
 #include "plan/lattice.h"
 
 #define MEDIUM 1000  /* ops: in a larger program more moves still find better schedules */
-#define LARGE  2000  /* ops: a larger program with repeated blocks is left to the chain */
-#define HUGE   10000 /* ops: a larger program gets too few moves per op for annealing */
+#define LARGE  2000  /* ops: a larger program is left to the chain where that is right */
+#define HUGE   10000 /* ops: in a larger program few moves per op are left */
 #define LEAP   16    /* a leap: the next option of the frontier is slower by this part of a step */
+#define BOTTOM 4     /* without a leap the chain ends at this many times the smallest load */
 #define DEEP   32    /* leaps below this part of the largest load are ignored */
 
 /* Work of each search in simulated steps.  A core does about 20 million of them per second, or 10
@@ -23,8 +24,9 @@ struct effort {
 static struct effort effort_for(const struct graph *g)
 {
     const int64_t million = 1000000, n = g->n_ops;
+    const int64_t moves = n > HUGE ? 3 * million : (n > MEDIUM ? 10 : 7) * million / 2;
     return (struct effort){min_i64(300 * n, million), min_i64(2000 * n, 9 * million),
-                           n > HUGE ? 0 : min_i64(60000 * n, (n > MEDIUM ? 10 : 7) * million / 2)};
+                           min_i64(60000 * n, moves)};
 }
 
 void frontier_free(struct frontier *f)
@@ -150,42 +152,28 @@ static int fill_first(struct frontier *f, const struct graph *g)
     return rc ? rc : frontier_overlap(f);
 }
 
-bool frontier_anneals(const struct frontier *f)
-{
-    return f->p->g->n_ops <= LARGE || !f->repeats;
-}
-
 /*
- * The largest load below which the chain leaves a leap, or 0.  The chain frees a storage once.  If
- * the tensors between its blocks fit, it finds all that the local search would; below that it can
- * only cut at every second block, which recomputes nearly everything and leaves a leap in the
- * frontier.  The local search recomputes only as many blocks twice as do not fit.
+ * The largest load below which the chain leaves something to find.  The chain frees a storage once.
+ * If the tensors between its blocks fit, it finds all that the local search would; below that it
+ * can only cut at every second block, which recomputes nearly everything and leaves a leap in the
+ * frontier.  The local search recomputes only as many blocks twice as do not fit.  Without a leap
+ * it still finds more near the smallest load.
  */
-static int64_t find_leap(const struct frontier *f)
+static int64_t chain_end(const struct frontier *f)
 {
     const struct option *a = f->options.data, *all = &a[f->n - 1];
     for (int32_t i = f->n - 1; i > 0 && a[i].load >= all->load / DEEP; i--)
         if (a[i - 1].seconds - a[i].seconds > all->seconds / LEAP)
             return a[i].load;
-    return 0;
+    return BOTTOM * a->load;
 }
 
-/* Simulates the smallest option for its exact load, and removes it if the next one needs no more.
- */
-static int play_smallest(struct frontier *f)
+/* The local search covers all loads, or those that a chain which is right leaves to it. */
+static int64_t most_for_anneal(const struct frontier *f)
 {
-    struct option *a = f->options.data;
-    const struct schedule *s;
-    int rc = simulate(f->sim, a[0].hold, &s);
-    while (!rc && f->n > 1 && a[1].load <= s->load) {
-        free(a[0].hold);
-        f->n--;
-        memmove(a, a + 1, (size_t)f->n * sizeof(*a));
-        rc = simulate(f->sim, a[0].hold, &s);
-    }
-    if (!rc)
-        a[0].load = s->load;
-    return rc;
+    if (f->p->g->n_ops <= LARGE || !f->chained)
+        return INT64_MAX;
+    return f->p->g->n_ops > HUGE ? 0 : chain_end(f);
 }
 
 static int fill(struct frontier *f, const struct graph *g)
@@ -199,11 +187,9 @@ static int fill(struct frontier *f, const struct graph *g)
     if (!rc)
         rc = frontier_chain(f, e.chain);
     if (!rc)
-        rc = frontier_anneal(f, e.anneal, frontier_anneals(f) ? INT64_MAX : find_leap(f));
+        rc = frontier_anneal(f, e.anneal, most_for_anneal(f));
     if (!rc)
         thin(f);
-    if (!rc)
-        rc = play_smallest(f);
     if (!rc)
         rc = frontier_overlap(f);
     return rc;

@@ -179,7 +179,7 @@ int order_build(const struct program *p, struct pool *m, struct order *o);
 
 /* A schedule of the Pareto frontier: no other needs both less memory and less time. */
 struct option {
-    int64_t load; /* peak of live bytes; an estimate of the chain until it is simulated */
+    int64_t load; /* peak of live bytes, as simulated */
     double seconds;
     int32_t *hold;
     double lead;       /* of its collectives (comm_overlap) */
@@ -194,13 +194,12 @@ struct frontier {
         int64_t capacity;
     } options; /* load ascending, seconds descending */
     int32_t n;
-    bool repeats;            /* most blocks of the forward pass are copies of others */
+    bool chained;            /* most blocks of the forward pass are copies of others, and the chain
+                              * foretells what its schedules need */
     double floor;            /* seconds: faster options are rejected (frontier_set_floor) */
     struct lattice *lattice; /* of the last request with tiers, or NULL; owned */
 };
 
-/* Whether the local search covers all loads, and not only those below a leap of the chain. */
-bool frontier_anneals(const struct frontier *f);
 /* Simulates hold and adds it unless a known option is better.  *result (may be NULL) is set as by
  * simulate. */
 int frontier_try(struct frontier *f, const int32_t *hold, const struct schedule **result);
