@@ -149,12 +149,30 @@ static struct cell *cell_at(struct lattice *l, struct cell at)
     return &l->cells.data[l->n++];
 }
 
-/* Searches a cell; its index, or -1 if it has no point. */
-static int find_cell(struct lattice *l, struct cell at, int32_t *found)
+/* Sets *may: whether plans of a cell that cost less than known may count, by its sketch. */
+static int may_count(struct lattice *l, struct cell at, double known, bool *may)
 {
+    *may = true;
+    if (at.device == SMALLEST || known == INFINITY)
+        return 0;
     struct cell *c = cell_at(l, at);
-    int rc = c ? search_cell(l, c) : CKPT_ENOMEM;
-    *found = rc || !c->plan ? -1 : (int32_t)(c - l->cells.data);
+    int rc = c ? sketch_cell(l, c) : CKPT_ENOMEM;
+    *may = !rc && offload_floor(&c->sketch) < known;
+    return rc;
+}
+
+/* Searches a cell; its index, or -1 if it has no point that costs less than known. */
+static int find_cell(struct lattice *l, struct cell at, double known, int32_t *found)
+{
+    bool may;
+    int rc = may_count(l, at, known, &may);
+    *found = -1;
+    if (rc || !may)
+        return rc;
+    struct cell *c = cell_at(l, at);
+    rc = c ? search_cell(l, c) : CKPT_ENOMEM;
+    if (!rc && c->plan)
+        *found = (int32_t)(c - l->cells.data);
     return rc;
 }
 
@@ -165,6 +183,12 @@ static double own_cost(const struct lattice *l, const struct cell *c)
 {
     return c->device == SMALLEST ? (double)(c->plan->persistent + c->plan->transient)
                                  : c->plan->seconds * (c->apart ? l->apart : 1);
+}
+
+/* The least cost of points of a cell. */
+static double least_cost(const struct cell *c)
+{
+    return c->device == SMALLEST ? 0 : offload_floor(&c->sketch);
 }
 
 static int fastest_of_all(struct lattice *l, double *seconds);
@@ -180,7 +204,7 @@ static int set_cost(struct lattice *l, int32_t i, double least)
     }
     int rc = own < l->frontier->p->seconds ? fastest_of_all(l, &floor) : 0;
     c = &l->cells.data[i];
-    floor = fmax(floor, offload_floor(&c->sketch));
+    floor = fmax(floor, least_cost(c));
     c->cost = own < fmax(floor, least) ? INFINITY : own;
     return rc;
 }
@@ -197,24 +221,25 @@ struct column {
     int32_t k, first;
 };
 
-static int column_start(struct lattice *l, const struct stairs *s, struct column *c)
+static int column_start(struct lattice *l, const struct stairs *s, double known, struct column *c)
 {
     c->k = 0;
-    return find_cell(l, s->first, &c->first);
+    return find_cell(l, s->first, known, &c->first);
 }
 
-static int column_next(struct lattice *l, const struct stairs *s, struct column *c)
+static int column_next(struct lattice *l, const struct stairs *s, double known, struct column *c)
 {
     int64_t base = l->base[TIER_HOST], used = host_bytes(l, l->cells.data[c->first].plan);
     struct cell next = {.kind = s->kind, .device = s->first.device, .nvme = s->nvme};
-    int bits = s->first.device == SMALLEST ? SMALLEST_BITS : HOST_BITS;
-    next.host = rung_below(used, base, bits, c->k++);
+    bool close = s->first.device == SMALLEST && s->kind == HOST_ALONE;
+    next.host = rung_below(used, base, close ? SMALLEST_BITS : HOST_BITS, c->k++);
     c->first = -1;
-    return used > base ? find_cell(l, next, &c->first) : 0;
+    return used > base ? find_cell(l, next, known, &c->first) : 0;
 }
 
 /* The cell below i in a column, or -1. */
-static int cell_below(struct lattice *l, const struct column *c, int32_t k, int32_t *i)
+static int cell_below(struct lattice *l, const struct column *c, int32_t k, double known,
+                      int32_t *i)
 {
     const struct cell *from = &l->cells.data[*i];
     int64_t base = l->base[TIER_NVME], used = nvme_bytes(l, from->plan);
@@ -225,7 +250,7 @@ static int cell_below(struct lattice *l, const struct column *c, int32_t k, int3
                         .host = host_bytes(l, l->cells.data[c->first].plan),
                         .nvme = rung_below(used, base, bits, k)};
     *i = -1;
-    return used > base ? find_cell(l, next, i) : 0;
+    return used > base ? find_cell(l, next, known, i) : 0;
 }
 
 /*
@@ -234,33 +259,33 @@ static int cell_below(struct lattice *l, const struct column *c, int32_t k, int3
  * cell of the column if there is none.
  */
 static int find_in_column(struct lattice *l, const struct stairs *s, int32_t k, int64_t nvme,
-                          int32_t *found, double *least)
+                          double known, int32_t *found, double *least)
 {
     struct column c;
     int32_t above;
     double last = 0, before = 0;
-    int rc = column_start(l, s, &c);
+    int rc = column_start(l, s, INFINITY, &c);
     while (!rc && c.first >= 0 && c.k < k)
-        rc = column_next(l, s, &c);
+        rc = column_next(l, s, INFINITY, &c);
     if (!rc && k > 0)
-        rc = find_in_column(l, s, k - 1, nvme, &above, &before);
+        rc = find_in_column(l, s, k - 1, nvme, INFINITY, &above, &before);
     *found = -1;
     int32_t at = c.first;
     for (int32_t i = 0; !rc && at >= 0 && *found < 0; i++) {
         int64_t used = nvme_bytes(l, l->cells.data[at].plan);
         double less = 0;
         if (l->cells.data[at].cost < 0 && k > 0)
-            rc = find_in_column(l, s, k - 1, used, &above, &less);
+            rc = find_in_column(l, s, k - 1, used, INFINITY, &above, &less);
         if (!rc && l->cells.data[at].cost < 0)
             rc = set_cost(l, at, fmax(last, less));
         if (rc)
             return rc;
         double cost = l->cells.data[at].cost;
-        last = cost < INFINITY ? cost : last;
+        last = fmax(last, cost < INFINITY ? cost : least_cost(&l->cells.data[at]));
         if (cost < INFINITY && used <= nvme)
             *found = at;
         else
-            rc = cell_below(l, &c, i, &at);
+            rc = cell_below(l, &c, i, known, &at);
     }
     *least = fmax(before, last);
     return rc;
@@ -268,18 +293,18 @@ static int find_in_column(struct lattice *l, const struct stairs *s, int32_t k, 
 
 /* The first cell of a staircase that counts and fits these budgets, or -1. */
 static int find_on_stairs(struct lattice *l, const struct stairs *s, const struct budgets *b,
-                          int32_t *found)
+                          double known, int32_t *found)
 {
     struct column c;
     double least;
-    int rc = column_start(l, s, &c);
+    int rc = column_start(l, s, known, &c);
     *found = -1;
     while (!rc && c.first >= 0) {
         if (host_bytes(l, l->cells.data[c.first].plan) <= b->host)
-            rc = find_in_column(l, s, c.k, b->nvme, found, &least);
+            rc = find_in_column(l, s, c.k, b->nvme, known, found, &least);
         if (rc || *found >= 0)
             break;
-        rc = column_next(l, s, &c);
+        rc = column_next(l, s, known, &c);
     }
     return rc;
 }
@@ -293,6 +318,16 @@ double lattice_bound(const struct lattice *l, const struct budgets *b)
     return bound_seconds(l->bound, &own);
 }
 
+/* The same for the points of the lattice alone, which are made from options of the frontier. */
+static double least_seconds(const struct lattice *l, const struct budgets *b)
+{
+    struct budgets own = *b;
+    for (int i = 0; i < TIER_COUNT; i++)
+        own.tier_base[i] = l->base[i];
+    return fmax(lattice_bound(l, b),
+                offload_least(l->frontier, &l->m, &own, b->device - l->reserved));
+}
+
 /* Whether a staircase of this kind may have a point that costs less than known, by the bound. */
 static bool may_be_better(const struct lattice *l, enum kind kind, int64_t device,
                           const struct budgets *b, double known)
@@ -303,19 +338,7 @@ static bool may_be_better(const struct lattice *l, enum kind kind, int64_t devic
         own.nvme = l->base[TIER_NVME];
     if (kind == NVME_ALONE)
         own.host = l->base[TIER_HOST];
-    return device == SMALLEST || lattice_bound(l, &own) < known;
-}
-
-/* The same by the sketch of the first cell: no other cell costs less. */
-static int may_be_better_yet(struct lattice *l, const struct stairs *s, double known, bool *may)
-{
-    int rc = 0;
-    if (!*may || s->first.device == SMALLEST || known == INFINITY)
-        return 0;
-    struct cell *c = cell_at(l, s->first);
-    rc = c ? sketch_cell(l, c) : CKPT_ENOMEM;
-    *may = !rc && offload_floor(&c->sketch) < known;
-    return rc;
+    return device == SMALLEST || least_seconds(l, &own) < known;
 }
 
 /* The staircases of a rung: host alone, NVMe alone, both; tried: those that the budgets allow. */
@@ -347,9 +370,8 @@ static int find_on_rung(struct lattice *l, int64_t device, const struct budgets 
     for (int i = 0; i < KINDS && !rc; i++) {
         int32_t found = -1;
         bool may = f.tried[i] && may_be_better(l, (enum kind)i, device, b, known);
-        rc = may_be_better_yet(l, &f.all[i], known, &may);
-        if (!rc && may)
-            rc = find_on_stairs(l, &f.all[i], b, &found);
+        if (may)
+            rc = find_on_stairs(l, &f.all[i], b, known, &found);
         if (found < 0 || l->cells.data[found].cost >= known)
             continue;
         *best = found;
@@ -367,13 +389,16 @@ static int find_smallest_faster(struct lattice *l, const struct stairs *s, const
 {
     struct budgets here = *b;
     struct column c;
-    int rc = column_start(l, s, &c);
+    int rc = column_start(l, s, INFINITY, &c);
     while (!rc && c.first >= 0 && may_be_better(l, s->kind, alive, &here, *known)) {
         int64_t nvme = host_bytes(l, l->cells.data[c.first].plan) <= b->host ? b->nvme : -1;
         while (!rc && nvme >= 0) {
+            here.nvme = nvme;
+            if (!may_be_better(l, s->kind, alive, &here, *known))
+                break;
             double least;
             int32_t i;
-            rc = find_in_column(l, s, c.k, nvme, &i, &least);
+            rc = find_in_column(l, s, c.k, nvme, INFINITY, &i, &least);
             if (rc || i < 0 || l->cells.data[i].cost > (double)(b->device - l->reserved))
                 break;
             const struct plan *p = l->cells.data[i].plan;
@@ -384,8 +409,9 @@ static int find_smallest_faster(struct lattice *l, const struct stairs *s, const
             }
         }
         here.host = min_i64(b->host, host_bytes(l, l->cells.data[c.first].plan));
+        here.nvme = b->nvme;
         if (!rc)
-            rc = column_next(l, s, &c);
+            rc = column_next(l, s, INFINITY, &c);
     }
     return rc;
 }
@@ -415,7 +441,7 @@ static int fastest_of_all(struct lattice *l, double *seconds)
     int rc = 0;
     if (l->floor == 0) {
         l->floor = l->frontier->p->seconds;
-        rc = find_cell(l, most, &i);
+        rc = find_cell(l, most, INFINITY, &i);
         if (!rc && i >= 0)
             l->floor = fmin(l->floor, l->cells.data[i].plan->seconds);
     }
@@ -484,7 +510,7 @@ int lattice_fastest(struct lattice *l, const struct budgets *b, double limit,
     here.device = rung_at(min_i64(b->device, l->most), DEVICE_BITS);
     while (!rc && here.device > 0 && here.device >= least) {
         int32_t i;
-        if (fmax(floor, lattice_bound(l, &here)) >= known)
+        if (fmax(floor, least_seconds(l, &here)) >= known)
             break;
         rc = find_on_rung(l, here.device, b, known, &i);
         if (!rc && i >= 0) {

@@ -446,6 +446,32 @@ int offload_sketch(struct frontier *f, const struct machine *m, const struct bud
     return rc;
 }
 
+/* Free bytes of a lower tier, and those that other programs keep there. */
+static double room_in(const struct graph *g, const struct budgets *b, int tier)
+{
+    double room = (double)((tier == TIER_NVME ? b->nvme : b->host) - b->tier_base[tier]);
+    room = fmax(0, room);
+    for (int32_t s = 0; s < g->n_storages; s++)
+        if (graph_backing(&g->storages[s]) == tier)
+            room += (double)g->storages[s].bytes;
+    return room;
+}
+
+double offload_least(struct frontier *f, const struct machine *m, const struct budgets *b,
+                     int64_t device)
+{
+    struct search x = search_for(f, m, b, device);
+    double host = room_in(f->p->g, b, TIER_HOST), nvme = room_in(f->p->g, b, TIER_NVME);
+    double least = INFINITY;
+    for (int32_t i = 0; i < f->n; i++) {
+        if (excess_of(&x, i) > host + nvme)
+            break;
+        double below = fmax(0, excess_of(&x, i) - host); /* comes back from NVMe in every step */
+        least = fmin(least, fmax(min_seconds(&x, i), below > 0 ? below / m->nvme_read : 0));
+    }
+    return least;
+}
+
 double offload_floor(const struct point *sketch)
 {
     return sketch->seconds < INFINITY ? sketch->seconds * (1 - TOLERANCE) : 0;

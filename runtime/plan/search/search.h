@@ -281,6 +281,10 @@ struct point {
 /* Searches for the fastest point within device bytes. */
 int offload_sketch(struct frontier *f, const struct machine *m, const struct budgets *b,
                    int64_t device, struct point *sketch);
+/* A lower bound of the seconds of all plans made from this frontier: bytes above the device must
+ * fit below it. */
+double offload_least(struct frontier *f, const struct machine *m, const struct budgets *b,
+                     int64_t device);
 /* A lower bound of the seconds of plans made from a sketch. */
 double offload_floor(const struct point *sketch);
 /* Makes a plan with addresses from a sketch within device bytes; *plan is NULL if none is found.
