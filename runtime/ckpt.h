@@ -113,7 +113,8 @@ enum ckpt_code {
     CKPT_ENAME = -10,    /* no such parameter, input or output */
     CKPT_ECOMM = -11,    /* another rank failed, is gone or runs another program */
     CKPT_EINDEX = -12,   /* a step met an index or a label out of range */
-    CKPT_EGRADIENT = -13 /* a gradient differs from central differences (ckpt_gradcheck) */
+    CKPT_EGRADIENT = -13, /* a gradient differs from central differences (ckpt_gradcheck) */
+    CKPT_ESTOP = -14      /* the search for a plan was stopped (ckpt_request_stop) */
 };
 
 /* Opaque handles. */
@@ -488,6 +489,15 @@ CKPT_API int ckpt_compile_variants(ckpt *c, int n, const struct ckpt_variant *va
  * context).
  */
 CKPT_API int ckpt_plan_in_full(ckpt *c, bool full);
+
+/*
+ * Calls watch once a second while ckpt_compile or ckpt_forecast searches for a plan, with the
+ * seconds so far; NULL: no longer.  A search ends when ckpt_request_stop is called meanwhile, and
+ * the call that searched returns CKPT_ESTOP.  With several ranks only rank 0 searches.  Returns 0
+ * or CKPT_EINVAL (no context).
+ */
+typedef void (*ckpt_plan_watch)(void *user, int seconds);
+CKPT_API int ckpt_watch_plan(ckpt *c, ckpt_plan_watch watch, void *user);
 
 /* The predicted memory and time of a program. */
 struct ckpt_forecast {

@@ -196,6 +196,9 @@ CKPT_API ckpt_progress *ckpt_progress_open(FILE *f, const char *what, int64_t to
 CKPT_API void ckpt_progress_step(ckpt_progress *pr, int64_t done, double loss, int64_t bytes);
 CKPT_API void ckpt_progress_close(ckpt_progress *pr);
 
+/* For ckpt_watch_plan with a FILE: writes a line at 2 and 5 s and then every 10 s. */
+CKPT_API void ckpt_progress_plan(void *file, int seconds);
+
 #ifdef __cplusplus
 }
 #endif

@@ -15,6 +15,7 @@
 
 #include "ckpt_tools.h"
 #include "plan/plan.h"
+#include "plan/watch.h"
 
 enum { EXIT_USAGE = 2 }; /* wrong command line; 1 is any other failure */
 
@@ -65,6 +66,7 @@ struct plan_job {
     const struct plan_options *o;
     struct graph *graph;
     struct frontier *search;
+    struct plan_watch watch; /* of the search */
     struct machine machine;
     struct budgets budgets;
     int64_t asked;    /* requested device bytes, if the machine has less */

@@ -166,8 +166,12 @@ void cli_free_job(struct plan_job *job)
 
 int cli_search(struct plan_job *job)
 {
-    return !job->search && frontier_build(job->graph, &job->search) ? cli_fail("out of host memory")
-                                                                    : 0;
+    if (job->search)
+        return 0;
+    job->watch = (struct plan_watch){.tell = ckpt_progress_plan, .user = stderr};
+    plan_watch_start(&job->watch);
+    job->graph->watch = &job->watch;
+    return frontier_build(job->graph, &job->search) ? cli_fail("out of host memory") : 0;
 }
 
 static int sweep(struct plan_job *job)

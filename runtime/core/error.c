@@ -97,10 +97,10 @@ const char *ckpt_error_name(int code)
     static const char *const names[] = {
         "CKPT_OK",    "CKPT_EINVAL",  "CKPT_ENOMEM", "CKPT_ESHAPE",    "CKPT_EBUDGET",
         "CKPT_EIO",   "CKPT_EFORMAT", "CKPT_ENAN",   "CKPT_EDEVICE",   "CKPT_EPLAN",
-        "CKPT_ENAME", "CKPT_ECOMM",   "CKPT_EINDEX", "CKPT_EGRADIENT",
+        "CKPT_ENAME", "CKPT_ECOMM",   "CKPT_EINDEX", "CKPT_EGRADIENT", "CKPT_ESTOP",
     };
 
-    if (code > 0 || code < CKPT_EGRADIENT)
+    if (code > 0 || code < CKPT_ESTOP)
         return "unknown error code";
     return names[-code];
 }

@@ -377,6 +377,8 @@ static int begin(struct programs *ps, const struct ckpt_optimizer *optimizer, in
                                .norm = -1,
                                .zones = {{.p = p}, {.p = p}}};
     program_join_ranks(p);
+    ps->watch.stop = &ps->ranks->request[CKPT_REQUEST_STOP];
+    plan_watch_start(&ps->watch);
     int rc = await_steps(ps);
     if (!rc)
         rc = resolve_optimizer(p);
@@ -423,6 +425,14 @@ int ckpt_compile(ckpt *c, ckpt_recorder record, void *user, const struct ckpt_op
 {
     return ckpt_compile_variants(c, 1, &(struct ckpt_variant){.record = record, .user = user},
                                  optimizer, batch, out, NULL);
+}
+
+int ckpt_watch_plan(ckpt *c, ckpt_plan_watch watch, void *user)
+{
+    NOT_NULL(context_error(c), c);
+    c->programs.watch.tell = watch;
+    c->programs.watch.user = user;
+    return 0;
 }
 
 int ckpt_plan_in_full(ckpt *c, bool full)

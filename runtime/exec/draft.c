@@ -210,6 +210,7 @@ static int make_graph(struct ckpt_program *p)
         return rc;
     if (graph_from_tape(p->tape, &ps->machine, &p->graph))
         return error_fail(ps->error, CKPT_ENOMEM, "no memory for the graph");
+    p->graph->watch = &ps->watch;
     if (ps->options->graph_out && p->trains) {
         int failed = graph_write(p->graph, ps->options->graph_out, ps->error);
         if (failed)
@@ -326,7 +327,7 @@ static int find_frontier(struct ckpt_program *p, struct frontier **pf,
     rc = ps->searched ? 0 : frontiers_new(&ps->searched);
     if (!rc)
         rc = get(ps->searched, p->graph, pf);
-    return rc ? error_fail(ps->error, rc, "planning ran out of host memory") : 0;
+    return rc ? plan_fail(ps->error, rc) : 0;
 }
 
 /* Plans without a search if that suffices; else leaves p->plan NULL. */
@@ -376,6 +377,8 @@ static int search_plan(struct ckpt_program *p, const struct budgets *budgets)
         rc = plan_check(p->graph, p->plan, ps->error);
     if (!rc && ps->options->verify)
         rc = plan_check_times(p->graph, &ps->machine, p->plan, ps->error);
+    if (rc == CKPT_ESTOP)
+        programs_forget_searches(ps); /* they are not complete */
     return rc ? fail_with(ps, rc, ps->error->text) : 0;
 }
 

@@ -61,7 +61,7 @@ int programs_fail_device(struct programs *ps, const struct ckpt_program *p, int 
     }
     char code[16]; /* a kernel of a program may return any number */
     snprintf(code, sizeof code, "%d", rc);
-    const bool known = rc < 0 && rc >= CKPT_EGRADIENT;
+    const bool known = rc < 0 && rc >= CKPT_ESTOP;
     rc = known ? rc : CKPT_EDEVICE;
     const char *reason = rc == CKPT_ECOMM ? ps->ranks->comm->reason : reason_of(d);
     if (!ps->params->lost)

@@ -9,6 +9,7 @@
 #include "core/fp8.h"
 #include "core/notes.h"
 #include "plan/graph/machine.h"
+#include "plan/watch.h"
 #include "dist/ranks.h"
 
 struct ckpt_program;
@@ -43,6 +44,7 @@ struct programs {
     unsigned written;           /* bits of enum written */
     bool timed_links;           /* programs_time_links has run */
     struct frontiers *searched; /* Pareto frontiers, kept until the first step, or NULL */
+    struct plan_watch watch;    /* of these searches */
     unsigned without;           /* see struct tape_env; only tests set it */
     bool brief;                 /* default for programs compiled next: see ckpt_plan_in_full */
 };

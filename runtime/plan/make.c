@@ -13,6 +13,7 @@
 #include <string.h>
 #include "plan/search/comm_cost.h"
 #include "plan/lattice.h"
+#include "plan/watch.h"
 
 /* Stop after this many consecutive options whose placed peak does not improve.  In a program of
  * more than HUGE ops stop after one, since its placement takes 0.3 s. */
@@ -277,7 +278,7 @@ int frontier_plan(struct frontier *f, const struct machine *m, const struct budg
         plan_free(*p);
         *p = NULL;
     }
-    return rc == CKPT_ENOMEM ? error_fail(error, rc, "planning ran out of host memory") : rc;
+    return rc == CKPT_ENOMEM || rc == CKPT_ESTOP ? plan_fail(error, rc) : rc;
 }
 
 int plan_make(const struct graph *g, const struct machine *m, const struct budgets *b,
@@ -290,7 +291,7 @@ int plan_make(const struct graph *g, const struct machine *m, const struct budge
         return rc;
     rc = frontier_build(g, &f);
     if (rc)
-        return error_fail(error, rc, "planning ran out of host memory");
+        return plan_fail(error, rc);
     rc = frontier_plan(f, m, b, reserved, p, error);
     frontier_free(f);
     return rc;
@@ -333,7 +334,7 @@ int frontier_first(struct frontier *f, const struct machine *m, const struct bud
         return 0;
     plan_free(*p);
     *p = NULL;
-    return error_fail(error, rc, "planning ran out of host memory");
+    return plan_fail(error, rc);
 }
 
 int frontier_bound(struct frontier *f, const struct machine *m, const struct budgets *b,
@@ -343,7 +344,7 @@ int frontier_bound(struct frontier *f, const struct machine *m, const struct bud
     struct lattice *l;
     int rc = lattice_open(f, &own, reserved, b, &l);
     if (rc)
-        return error_fail(error, rc, "planning ran out of host memory");
+        return plan_fail(error, rc);
     bool fits = graph_largest_op(f->p->g) <= b->device - reserved;
     *seconds = fits ? lattice_bound(l, b) : INFINITY;
     return 0;

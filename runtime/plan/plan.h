@@ -36,6 +36,7 @@
 #include "plan/record.h"
 
 struct ckpt_tape;
+struct plan_watch;
 
 enum graph_phase { GRAPH_FORWARD, GRAPH_BACKWARD, GRAPH_UPDATE };
 
@@ -94,6 +95,7 @@ struct graph {
     struct graph_op *ops;
     int32_t *refs;
     int32_t n_storages, n_ops, n_body, n_refs, n_micro;
+    struct plan_watch *watch; /* of searches for its plan (watch.h), or NULL */
 };
 
 /* The lower tier in which another program backs a storage; TIER_DEVICE: in none. */

@@ -40,6 +40,14 @@ static bool is_terminal(FILE *f)
     return fd >= 0 && isatty(fd) && term && *term && strcmp(term, "dumb");
 }
 
+void ckpt_progress_plan(void *file, int seconds)
+{
+    if (!file || !(seconds == 2 || seconds == 5 || (seconds > 0 && seconds % 10 == 0)))
+        return;
+    fprintf(file, "planning: %d s\n", seconds);
+    fflush(file);
+}
+
 ckpt_progress *ckpt_progress_open(FILE *f, const char *what, int64_t total)
 {
     ckpt_progress *pr = f ? calloc(1, sizeof(*pr)) : NULL;

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
+#include "plan/watch.h"
 #include "graphs.h"
 
 #define POINTS 100
@@ -405,6 +406,53 @@ static void test_parts_far_apart(void **state)
     free(k);
 }
 
+/* A request that comes after the search began ends it, in any phase; an earlier one does not. */
+static void test_stop(void **state)
+{
+    struct graph *g = graph_transformer(2, 1 << 20, 1);
+    atomic_int asked = 1;
+    struct plan_watch w = {.stop = &asked};
+    const struct budgets b = {.device = 30 << 20, .host = 1 << 28};
+    struct frontier *pf;
+    struct error error;
+    struct plan *p;
+    (void)state;
+    g->watch = &w;
+    plan_watch_start(&w);
+    assert_int_equal(frontier_build(g, &pf), 0);
+    asked = 2;
+    assert_int_equal(frontier_plan(pf, &graphs_machine, &b, 0, &p, &error), CKPT_ESTOP);
+    assert_null(p);
+    assert_non_null(strstr(error.text, "stopped by a request"));
+    frontier_free(pf);
+    assert_int_equal(plan_make(g, &machine_cpu, &b, 0, &p, &error), CKPT_ESTOP);
+    assert_null(p);
+    graph_free(g);
+}
+
+static void count_seconds(void *user, int seconds)
+{
+    int *last = user;
+    assert_true(seconds > *last);
+    *last = seconds;
+}
+
+/* Who watches is told each second once. */
+static void test_told(void **state)
+{
+    int last = 0;
+    struct plan_watch w = {.tell = count_seconds, .user = &last};
+    (void)state;
+    plan_watch_start(&w);
+    assert_int_equal(plan_watch_check(&w), 0);
+    assert_int_equal(last, 0);
+    w.start -= 3;
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(plan_watch_check(&w), 0);
+    assert_int_equal(last, 3);
+    assert_int_equal(plan_watch_check(NULL), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -414,6 +462,8 @@ int main(void)
         cmocka_unit_test(test_sweep_unet),
         cmocka_unit_test(test_sweep_random),
         cmocka_unit_test(test_random_programs),
+        cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_told),
         cmocka_unit_test(test_refusal_is_exact),
         cmocka_unit_test(test_reserved),
         cmocka_unit_test(test_next_budget),

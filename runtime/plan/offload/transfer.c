@@ -5,6 +5,7 @@
 #include <string.h>
 #include "plan/search/comm_cost.h"
 #include "plan/offload/transfer.h"
+#include "plan/watch.h"
 
 enum rank { RANK_STATES, RANK_WEIGHTS, RANK_ACTIVATIONS, RANK_OUTS, RANK_INS };
 
@@ -168,7 +169,9 @@ uint64_t transfer_key(const struct transfer *x, int64_t device, int32_t option)
 
 int transfer_try(struct transfer *x, int64_t device, double limit, bool *fits)
 {
-    int rc = transfer_assign(x, true, fits);
+    int rc = plan_watch_check(x->g->watch);
+    if (!rc)
+        rc = transfer_assign(x, true, fits);
     if (rc || !*fits)
         return rc;
     queue_outs(x);

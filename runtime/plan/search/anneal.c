@@ -10,6 +10,7 @@
  * known option only if that is faster.
  */
 #include "plan/search/stages.h"
+#include "plan/watch.h"
 
 #define PASSES     3    /* over the targets; each pass uses other targets and less heat */
 #define TARGETS    50   /* the most targets of a pass */
@@ -158,8 +159,10 @@ static int anneal(struct annealer *a, int64_t work)
     int rc = 0;
     cool(a, 1);
     for (int32_t n = 1; x->work < end && !rc; n++) {
-        if (n % BATCH == 0)
+        if (n % BATCH == 0) {
             cool(a, (double)(end - x->work) / (double)work);
+            rc = plan_watch_check(x->p->g->watch);
+        }
         double before = cost(a), most = a->heat * draw_patience(a);
         x->work++;
         if (!move(a, most))

@@ -18,13 +18,13 @@
 
 #define UNITS      2048 /* of bytes in a table; at least half of them are used */
 #define MOST_ROWS  192
-#define PARTS      32   /* ranges of kept bytes; a pair of groups has up to two picks in each */
-#define BUDGETS    960  /* the most budgets that are looked up */
-#define PART       256  /* each budget is smaller by this part than the one before */
-#define COARSE     8    /* every COARSE-th budget is tried whatever the work */
-#define MOST_EVERY 3    /* the most narrow cuts per block */
-#define CLOSE      64   /* a table foretells a peak that is above its bytes by this part at most */
-#define MISSES     8    /* tables are right if they foretell all peaks but this part */
+#define PARTS      32  /* ranges of kept bytes; a pair of groups has up to two picks in each */
+#define BUDGETS    960 /* the most budgets that are looked up */
+#define PART       256 /* each budget is smaller by this part than the one before */
+#define COARSE     8   /* every COARSE-th budget is tried whatever the work */
+#define MOST_EVERY 3   /* the most narrow cuts per block */
+#define CLOSE      64  /* a table foretells a peak that is above its bytes by this part at most */
+#define MISSES     8   /* tables are right if they foretell all peaks but this part */
 #define CHAINS     (MOST_EVERY * (MOST_EVERY + 1) / 2)
 
 /* A choice for all blocks of a group: its peak (need), and the bytes kept while later groups run.
@@ -462,8 +462,8 @@ static int search_cuttings(struct cuttings *t, int64_t work)
     for (int32_t rank = 0; rank < t->n && !rc; rank++)
         for (int32_t step = COARSE; step > 0 && !rc; step /= 2)
             rc = try_budgets(t, most, rank, step, now + work);
-    f->chained = t->n > 0 && !is_varied(&t->list[t->n - 1].chain) &&
-                 t->missed <= t->played / MISSES;
+    f->chained =
+        t->n > 0 && !is_varied(&t->list[t->n - 1].chain) && t->missed <= t->played / MISSES;
     return rc;
 }
 

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "plan/search/fixed.h"
+#include "plan/watch.h"
 
 /* The first or last op of a span, in a list per op. */
 struct span_end {
@@ -410,6 +411,9 @@ int simulate(struct simulator *m, const int32_t *hold, const struct schedule **r
 {
     const struct graph *g = m->p->g;
     int64_t most = longest_schedule(m->p);
+    int rc = plan_watch_check(g->watch);
+    if (rc)
+        return rc;
     m->hold = hold;
     start(m);
     for (int32_t b = 0; b < g->n_ops && !m->memory.failed && m->out.n_steps <= most; b++) {
@@ -516,7 +520,10 @@ int simulate_block(struct simulator *m, const struct block *b, const int32_t *ho
 {
     struct schedule *out = &m->out;
     int32_t longest = 12 * (b->forward_end - b->forward + b->backward_end - b->backward) + 64;
+    int rc = plan_watch_check(m->p->g->watch);
     *cost = (struct block_cost){0};
+    if (rc)
+        return rc;
     m->hold = hold;
     out->n_steps = out->n_body = out->n_residences = m->n_rewrites = m->n_stack = 0;
     out->ticks = 0;

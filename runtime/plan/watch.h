@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Whoever asks for a plan may watch the search: be told every second that it goes on, and end it.
+ * No decision depends on the clock.  A frontier of which a search was ended is not complete: free
+ * it.
+ */
+#ifndef CKPT_PLAN_WATCH_H
+#define CKPT_PLAN_WATCH_H
+
+#include <stdatomic.h>
+#include "core/base.h"
+
+struct plan_watch {
+    void (*tell)(void *user, int seconds); /* or NULL */
+    void *user;
+    const atomic_int *stop; /* the search ends when this gets above `ignored`; or NULL */
+    int ignored;
+    double start; /* of the search */
+    int told;     /* seconds */
+};
+
+/* Begins a search: its seconds count from here, and earlier requests to stop are not for it. */
+void plan_watch_start(struct plan_watch *w);
+/* Every search calls this at least each millisecond or so.  w may be NULL.  Returns 0, or
+ * CKPT_ESTOP if the search must end. */
+int plan_watch_check(struct plan_watch *w);
+/* The sentence of a search that failed with CKPT_ENOMEM or CKPT_ESTOP; returns the code. */
+int plan_fail(struct error *error, int code);
+
+#endif
