@@ -341,9 +341,18 @@ static inline int64_t cuda_attention_partial_bytes(const struct cuda_attention_s
  */
 enum { CUDA_ATTENTION_TURN_QUERIES = 64, CUDA_ATTENTION_TURN_KEYS = 128 };
 
+static inline bool cuda_attention_turn_width(int64_t width)
+{
+    static const int64_t widths[] = {32, 40, 48, 64, 72, 80, 96, 128};
+    for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
+        if (width == widths[i])
+            return true;
+    return false;
+}
+
 static inline bool cuda_attention_may_turn(const struct cuda_attention_sizes *s)
 {
-    return !s->packed && (s->width == 64 || s->width == 72 || s->width == 128);
+    return !s->packed && cuda_attention_turn_width(s->width);
 }
 
 static inline int64_t cuda_attention_turn_tiles(const struct cuda_attention_sizes *s)

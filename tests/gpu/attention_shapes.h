@@ -176,7 +176,7 @@ static void for_texts(int64_t width, void (*test)(const struct shape *s))
 /* Returns main's exit status: 77 without a GPU. */
 static int test_widths(int argc, char **argv, void (*test)(int64_t width))
 {
-    static const int64_t widths[] = {64, 72, 128};
+    static const int64_t widths[] = {32, 40, 48, 64, 72, 80, 96, 128};
     int devices = 0;
     if (cudaGetDeviceCount(&devices) != cudaSuccess || !devices) {
         printf("no GPU here\n");
@@ -184,7 +184,7 @@ static int test_widths(int argc, char **argv, void (*test)(int64_t width))
     }
     must(!blas_open(1), "blas"); /* no CPU device does it */
     must(!cuda_libs_open(&libs), "device");
-    for (int i = 0; i < 3; i++)
+    for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
         if (argc < 2 || strtol(argv[1], NULL, 10) == widths[i])
             test(widths[i]);
     cuda_libs_close(libs);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Backward attention on Hopper in one pass (attention_turns.cuh), for heads of 64, 72 and 128: the
- * kernels, and the calls that they support.  Compiled only for sm_90a, since the PTX of these
- * instructions is not portable.
+ * Backward attention on Hopper in one pass (attention_turns.cuh), for heads of some widths up to
+ * 128: the kernels, and the calls that they support.  Compiled only for sm_90a, since the PTX of
+ * these instructions is not portable.
  */
 #include "cuda/attention/attention_turns_group.cuh"
 
@@ -87,7 +87,7 @@ __device__ __forceinline__ void load_keys(typename S::key_tile &tile, const atte
     const char *from = (const char *)x.data;
     for (int row = warp * 8 + lane % 8; row < S::KEYS; row += warps * 8)
 #pragma unroll
-        for (int unit = lane / 8; unit < S::UNITS / 4 * 4; unit += 4)
+        for (int unit = lane / 8; unit < S::UNITS / 2 * 2; unit += 4)
             copy16(shared_address(&tile.unit[unit][row]), from + 2 * (row * x.row + unit * 8),
                    row < n);
     for (int row = warp * 32 + lane; S::UNITS % 2 && row < S::KEYS; row += warps * 32) {
@@ -160,8 +160,13 @@ __global__ void __launch_bounds__(S::THREADS, 1)
 /* ---- launching ------------------------------------------------------------------------------- */
 
 /* As many stages and sums as fit in shared memory. */
+typedef turns_shape<32, 4, 3> shape_32;
+typedef turns_shape<40, 4, 3> shape_40;
+typedef turns_shape<48, 4, 3> shape_48;
 typedef turns_shape<64, 4, 3> shape_64;
 typedef turns_shape<72, 3, 3> shape_72;
+typedef turns_shape<80, 2, 3> shape_80;
+typedef turns_shape<96, 2, 3> shape_96;
 typedef turns_shape<128, 2, 2> shape_128;
 typedef turns_shape<64, 5, 0> keys_64;
 typedef turns_shape<72, 5, 0> keys_72;
@@ -241,12 +246,35 @@ template <typename S> static bool launch(const struct attention_args &a, cudaStr
     return true;
 }
 
+/* One of the widths of cuda_attention_turn_width(). */
+static bool launch_width(const struct attention_args &a, cudaStream_t stream)
+{
+    switch (a.width) {
+    case 32:
+        return launch<shape_32>(a, stream);
+    case 40:
+        return launch<shape_40>(a, stream);
+    case 48:
+        return launch<shape_48>(a, stream);
+    case 64:
+        return launch<shape_64>(a, stream);
+    case 72:
+        return launch<shape_72>(a, stream);
+    case 80:
+        return launch<shape_80>(a, stream);
+    case 96:
+        return launch<shape_96>(a, stream);
+    default:
+        return launch<shape_128>(a, stream);
+    }
+}
+
 /* Do the kernels support the call? */
 bool attention_turns_takes(const struct attention_args &a)
 {
     const int64_t limit = INT32_MAX / 4;
     const int64_t tiles = attention_tile_count(a.n_queries, CUDA_ATTENTION_TURN_QUERIES);
-    return (a.width == 64 || a.width == 72 || a.width == 128) && !a.lens && !a.mask.bias.data &&
+    return cuda_attention_turn_width(a.width) && !a.lens && !a.mask.bias.data &&
            !a.mask.first.data && !a.mask.lengths.data && a.n_queries > 0 && a.n_keys > 0 &&
            a.n_sequences > 0 && a.n_heads > 0 && a.n_queries <= limit && a.n_keys <= limit &&
            a.mask.window <= limit && a.n_keys / CUDA_ATTENTION_TURN_KEYS < GRID &&
@@ -256,20 +284,19 @@ bool attention_turns_takes(const struct attention_args &a)
            attention_box_takes(a, a.d_o, a.n_queries, a.n_heads, false) && attention_on_hopper();
 }
 
-/* As measured (doc/bench/h200.md): everywhere but for many queries of heads of 128 without a mask.
- * There it takes 0.86 of cuDNN's time for 1,560 tokens, 1.03 for 8,192, 0.96 for 4,096, 0.99 to
- * 1.04 for 17,776. */
+/* Is it as fast as cuDNN's unordered kernel?  As measured (doc/bench/h200.md): everywhere but for
+ * heads of 128 without a mask over 2,048 to 8,192 places, where it takes 1.12 to 1.2 times as
+ * long. */
 bool attention_turns_is_fast(const struct attention_args &a)
 {
-    return attention_turns_takes(a) && (a.width < 128 || a.mask.causal || a.n_queries <= 2048);
+    const bool middle = a.n_keys >= 2048 && a.n_keys <= 8192;
+    return attention_turns_takes(a) && (a.width < 128 || a.mask.causal || !middle);
 }
 
 /* Returns false if it launched nothing. */
 bool attention_turns_backward(const struct attention_args &a, cudaStream_t stream)
 {
-    const bool launched = a.width == 64   ? launch<shape_64>(a, stream)
-                          : a.width == 72 ? launch<shape_72>(a, stream)
-                                          : launch<shape_128>(a, stream);
+    const bool launched = launch_width(a, stream);
     if (launched)
         attention_sum_chunks(a, stream);
     return launched;

@@ -96,7 +96,7 @@ template <typename S, bool MASKED> struct turns_group {
     int first, key; /* of the warpgroup in the block, of the thread in the sequence */
     float factor;   /* scale of scores */
     /* Keys stay in registers where some are left, values where even more are. */
-    static constexpr bool K_STAYS = S::AHEAD, V_STAYS = S::D <= 64 || !S::DQ;
+    static constexpr bool K_STAYS = S::D <= 96, V_STAYS = S::D <= 64 || !S::DQ;
     uint32_t k[S::STEPS][4], v[S::STEPS][4];
     float s[8][4], next[8][4], ds[8][4], dq[S::DQ_UNITS][4];
     float dk[S::UNITS][4], dv[S::UNITS][4];
@@ -415,16 +415,14 @@ template <typename S, bool MASKED> struct turns_group {
         barrier_arrive_warp(&here->full[t % S::PASSING]);
     }
 
-    /* Processes one tile from its scores to dq. */
-    __device__ __forceinline__ void process_whole(int t, int stage, int round)
+    /* Processes a tile whose scores are known.  Those of the next tile are issued to the same
+     * registers before dq is put, so that the tensor cores have work meanwhile.  The last tile's
+     * are issued once more. */
+    __device__ __forceinline__ void process_whole(int t, int stage, int ahead, int ahead_round)
     {
         const bool all = !MASKED || sees_all(place.tile);
-        barrier_wait(&here->come[stage], round);
         products_begin();
-        begin_scores(s, stage);
         begin_gradients(stage);
-        products_wait<1>();
-        pin_registers(s);
         find_probabilities(stage, all);
         turns_round(p_rounded, s);
         pin_registers(p_rounded);
@@ -446,14 +444,18 @@ template <typename S, bool MASKED> struct turns_group {
         pin_registers(p_rounded);
         pin_registers(ds_rounded);
         barrier_arrive_warp(&here->done[stage]);
+        barrier_wait(&here->come[ahead], ahead_round);
+        begin_scores(s, ahead);
         if (MASKED)
             turn = turns_turn_of<S>(a, here->work, place.tile);
-        products_wait<0>();
+        products_wait<1>();
         pin_registers(dq);
         put_dq(t, place);
         show_products();
         barrier_arrive_warp(&here->full[t % S::PASSING]);
         place.next(a, here->work);
+        products_wait<0>();
+        pin_registers(s);
     }
 
     __device__ __forceinline__ void run(void)
@@ -461,7 +463,7 @@ template <typename S, bool MASKED> struct turns_group {
         const int n = here->work.n;
         int stage = 0, round = 0;
         attention_keep_none(here->most);
-        if (S::AHEAD && n > 0) {
+        if (n > 0) {
             barrier_wait(&here->come[0], 0);
             products_begin();
             begin_scores(s, 0);
@@ -475,7 +477,7 @@ template <typename S, bool MASKED> struct turns_group {
             if constexpr (S::AHEAD)
                 process_ahead(t, stage, last ? stage : after, last ? round : round_after);
             else
-                process_whole(t, stage, round);
+                process_whole(t, stage, last ? stage : after, last ? round : round_after);
             stage = after;
             round = round_after;
         }
