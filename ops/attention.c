@@ -146,8 +146,9 @@ static int attention_dx_shape(struct ckpt_call *call)
     for (int i = 0; i < 3; i++)
         call_like_memory(call, i, i);
     struct attention_job job = attention_job_of(q, k);
-    call->workspace = call->backend == CKPT_ON_CUDA ? cuda_attention_dx_workspace(q, k)
-                                                    : attention_backward_workspace(&job);
+    call->workspace = call->backend == CKPT_ON_CUDA
+                          ? cuda_attention_dx_workspace(q, k, !call->deterministic)
+                          : attention_backward_workspace(&job);
     return CKPT_OK;
 }
 

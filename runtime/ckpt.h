@@ -167,7 +167,7 @@ struct ckpt_options {
     const char *graph_out;   /* write the graph of the training program here, for "ckpt plan" */
     const char *machine_out; /* write a machine file with measured times of ops after some steps */
     bool profile;       /* time every op, for ckpt_profile_print; steps become slightly slower */
-    bool deterministic; /* GPU kernels that give the same bits every time; CPU kernels always do */
+    bool deterministic; /* no effect, and will be removed: see unordered */
     double io_deadline; /* timeout for a disk request, seconds; 0: 30 */
     bool tune; /* measure algorithms of GPU libraries and use those more than 3 % faster than the
                   library's proposal; machine_out and plan_out store them */
@@ -191,13 +191,19 @@ struct ckpt_options {
      * NULL: no codes.  A program that trains with nothing in bf16 is CKPT_EINVAL.
      */
     const char *activations;
+    /*
+     * Allows GPU kernels that add in no fixed order where they are faster: gradients of attention
+     * over more than 128 places, by cuDNN.  Then two runs differ in the last bits of results, and
+     * so do two budgets.  False: every kernel of the library gives the same bits every time.
+     */
+    bool unordered;
 };
 
 #define CKPT_OPTIONS_INIT                                                                          \
     {                                                                                              \
         sizeof(struct ckpt_options), 0, 0, NULL, "auto", 0, 42, 0, NULL, NULL, false, false, NULL, \
             NULL, NULL, false, false, 0., false, NULL, CKPT_AUTO, 0., NULL, 1000, NULL, NULL,      \
-            NULL, NULL                                                                             \
+            NULL, NULL, false                                                                      \
     }
 
 /*

@@ -14,7 +14,7 @@ struct prepared {
 struct cuda_libs {
     cublasLtHandle_t cublaslt;
     cudnnHandle_t cudnn;
-    bool deterministic, measuring;
+    bool unordered, measuring;
     void *cold;
     size_t cold_bytes;
     struct pins pins;
@@ -70,14 +70,14 @@ void *cuda_libs_cudnn(struct cuda_libs *libs, void *stream)
     return NULL;
 }
 
-void cuda_libs_set_deterministic(struct cuda_libs *libs, bool deterministic)
+void cuda_libs_set_unordered(struct cuda_libs *libs, bool unordered)
 {
-    libs->deterministic = deterministic;
+    libs->unordered = unordered;
 }
 
-bool cuda_libs_deterministic(const struct cuda_libs *libs)
+bool cuda_libs_unordered(const struct cuda_libs *libs)
 {
-    return libs->deterministic;
+    return libs->unordered;
 }
 
 struct pins *cuda_libs_pins(struct cuda_libs *libs)

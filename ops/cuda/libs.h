@@ -25,9 +25,9 @@ void cuda_libs_close(struct cuda_libs *libs);
 void *cuda_libs_cublaslt(struct cuda_libs *libs);
 void *cuda_libs_cudnn(struct cuda_libs *libs, void *stream);
 
-/* Selects deterministic variants where a library also has faster, non-deterministic ones. */
-void cuda_libs_set_deterministic(struct cuda_libs *libs, bool deterministic);
-bool cuda_libs_deterministic(const struct cuda_libs *libs);
+/* May faster kernels that add in no fixed order take the place of ordered ones? */
+void cuda_libs_set_unordered(struct cuda_libs *libs, bool unordered);
+bool cuda_libs_unordered(const struct cuda_libs *libs);
 
 /*
  * The pinned algorithms of prepared calls.  Preparing a call uses the pin of its key if it is

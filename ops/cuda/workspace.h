@@ -499,7 +499,8 @@ static inline int64_t cuda_attention_workspace(const struct ckpt_desc *q, const 
     return max_i64(wide, cuda_attention_cudnn_workspace(q, k));
 }
 
-/* The first two parts of the scratch of cuDNN's backward pass: fp32 sums of dq, and delta. */
+/* The first two parts of the scratch of cuDNN's unordered backward pass: fp32 sums of dq, and
+ * delta. */
 static inline int64_t cuda_attention_dq_bytes(int64_t n_rows, int64_t width)
 {
     return round_up(n_rows * width * 4, CUDA_ATTENTION_CUDNN_ALIGN);
@@ -510,17 +511,74 @@ static inline int64_t cuda_attention_delta_bytes(int64_t n_rows)
     return round_up(n_rows * 4, CUDA_ATTENTION_CUDNN_ALIGN);
 }
 
-/* Bytes of dk and dv of every head of `batch` sequences, if several heads share keys and values. */
-static inline int64_t cuda_attention_shared_bytes(const struct ckpt_desc *q,
-                                                  const struct ckpt_desc *k, int64_t batch)
+/* Bytes of dk and dv of `heads` heads, if several heads share keys and values. */
+static inline int64_t cuda_attention_shared_bytes(const struct cuda_attention_sizes *s,
+                                                  int64_t heads)
 {
-    const int64_t heads = q->shape[q->ndim - 2], n_keys = k->shape[k->ndim - 3];
-    return k->shape[k->ndim - 2] == heads ? 0
-                                          : 2 * 2 * batch * n_keys * heads * q->shape[q->ndim - 1];
+    return s->n_shared == s->n_heads ? 0 : 2 * 2 * heads * s->n_keys * s->width;
+}
+
+/*
+ * cuDNN's ordered backward pass, for heads of widths without a kernel in attention_turns.cuh.  It
+ * writes the gradients of scores to scratch, in bf16: so a launch has some sequences, or some heads
+ * of one, whose scores take at most CUDA_ATTENTION_ORDERED bytes; at least the heads that share
+ * keys.  If these take more than CUDA_ATTENTION_ORDERED_GROUP, heads that our tiles take go there.
+ */
+enum { CUDA_ATTENTION_ORDERED = 256 << 20, CUDA_ATTENTION_ORDERED_GROUP = 1 << 30 };
+
+struct cuda_attention_part {
+    int64_t sequences, heads;
+};
+
+/* Bytes of one head, whose rows and columns cuDNN rounds up. */
+static inline int64_t cuda_attention_ordered_bytes(const struct cuda_attention_sizes *s)
+{
+    return round_up(s->n_queries, 128) * round_up(s->n_keys, 128) * 2;
+}
+
+/* For sizes that cuDNN may take (cuda_attention_in_cudnn()). */
+static inline bool cuda_attention_in_ordered(const struct cuda_attention_sizes *s)
+{
+    if (cuda_attention_turn_width(s->width) || !s->n_shared || !s->n_queries || !s->n_keys)
+        return false;
+    return s->width > CUDA_ATTENTION_WIDTH ||
+           s->n_heads / s->n_shared * cuda_attention_ordered_bytes(s) <=
+               CUDA_ATTENTION_ORDERED_GROUP;
+}
+
+/* The largest divisor of n up to `limit`, at least 1. */
+static inline int64_t cuda_largest_divisor(int64_t n, int64_t limit)
+{
+    int64_t d = max_i64(1, min_i64(n, limit));
+    while (n % d)
+        d--;
+    return d;
+}
+
+static inline struct cuda_attention_part
+cuda_attention_ordered_part(const struct cuda_attention_sizes *s, int64_t sequences)
+{
+    const int64_t heads = CUDA_ATTENTION_ORDERED / cuda_attention_ordered_bytes(s);
+    const int64_t group = s->n_heads / s->n_shared;
+    struct cuda_attention_part p = {1, s->n_heads};
+    if (heads < s->n_heads)
+        p.heads = group * cuda_largest_divisor(s->n_shared, heads / group);
+    else
+        p.sequences = cuda_largest_divisor(sequences, heads / s->n_heads);
+    return p;
+}
+
+static inline int64_t cuda_attention_ordered_workspace(const struct cuda_attention_sizes *s)
+{
+    const struct cuda_attention_part p = cuda_attention_ordered_part(s, s->n_sequences);
+    const int64_t heads = p.sequences * p.heads;
+    return cuda_attention_delta_bytes(heads * s->n_queries) +
+           cuda_attention_shared_bytes(s, heads) + heads * cuda_attention_ordered_bytes(s) +
+           CUDA_ATTENTION_CUDNN + CUDA_ATTENTION_CUDNN_ALIGN;
 }
 
 static inline int64_t cuda_attention_dx_workspace(const struct ckpt_desc *q,
-                                                  const struct ckpt_desc *k)
+                                                  const struct ckpt_desc *k, bool unordered)
 {
     struct cuda_attention_sizes s = cuda_attention_sizes_of(q, k, false);
     int64_t own = max_i64(cuda_attention_own_dx_workspace(q, k, false),
@@ -528,9 +586,12 @@ static inline int64_t cuda_attention_dx_workspace(const struct ckpt_desc *q,
     int64_t n_rows = s.n_sequences * s.n_heads * s.n_queries;
     if (!cuda_attention_in_cudnn(q, k))
         return own;
+    if (!unordered)
+        return cuda_attention_in_ordered(&s) ? max_i64(own, cuda_attention_ordered_workspace(&s))
+                                             : own;
     return max_i64(own, cuda_attention_dq_bytes(n_rows, s.width) +
                             cuda_attention_delta_bytes(n_rows) +
-                            cuda_attention_shared_bytes(q, k, s.n_sequences) +
+                            cuda_attention_shared_bytes(&s, s.n_sequences * s.n_heads) +
                             cuda_attention_cudnn_workspace(q, k));
 }
 

@@ -78,6 +78,9 @@ static int check_options(const struct ckpt_options *o)
         strcmp(o->activations, "8bit"))
         return error_set(CKPT_EINVAL, "--activations %s: there are 'bf16' and '8bit'",
                          o->activations);
+    if (o->deterministic && o->unordered)
+        return error_set(CKPT_EINVAL, "--deterministic and --unordered exclude each other: give "
+                                      "--unordered alone, or neither for the same bits every time");
     if (o->plan_only && (o->machine_out || o->trace_out))
         return error_set(CKPT_EINVAL, "--%s %s: no step is timed with --plan-only",
                          o->machine_out ? "machine-out" : "trace-out",
@@ -128,7 +131,7 @@ static int open_gpu(ckpt *c)
 {
     int index = 0;
     int rc = ranks_placement(&c->ranks, &index);
-    return rc ? rc : device_open_cuda(&c->memory.device, index, c->options.deterministic);
+    return rc ? rc : device_open_cuda(&c->memory.device, index, c->options.unordered);
 }
 
 /* Our products with an epilogue need Hopper (cuda/gemm_hopper.cuh).  With fewer tiles than an H100

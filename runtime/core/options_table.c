@@ -44,7 +44,8 @@ static const struct ckpt_option library_table[] = {
     ROW("trace-out", STRING, trace_out, "FILE",
         "write the planned and the measured times of a step's queues as JSON for Perfetto"),
     ROW("deterministic", FLAG, deterministic, NULL,
-        "use GPU kernels with the same bits in every run, even where others are faster"),
+        "no effect: every kernel gives the same bits in every run unless --unordered is given; "
+        "this option will be removed"),
     RANGE("io-deadline", FLOAT, io_deadline, "SECONDS",
           "stop with an error when a disk of --nvme does not respond for this time (default 30)", 0,
           1e9),
@@ -80,6 +81,9 @@ static const struct ckpt_option library_table[] = {
     ROW("activations", STRING, activations, "DTYPE",
         "activations of bf16 models kept for the backward pass: bf16; 8bit: 8-bit codes with a "
         "scale per 128 values, where gradients tolerate it (default bf16)"),
+    ROW("unordered", FLAG, unordered, NULL,
+        "allow GPU kernels that add in no fixed order where they are faster (gradients of long "
+        "attention): the last bits of results then differ from run to run and between budgets"),
     {0},
 };
 

@@ -82,7 +82,7 @@ int ranks_agree(struct ranks *job, int64_t batch, uint64_t program, uint64_t opt
         {.name = "model", .value = layout_signature(job->sharing.layout)},
         {.name = "--zero", .value = (uint64_t)job->sharing.zero},
         {.name = "--check-ranks", .value = (uint64_t)o->check_ranks},
-        {.name = "--deterministic", .value = o->deterministic},
+        {.name = "--unordered", .value = o->unordered},
         {.name = "--plan-only", .value = o->plan_only},
         {.name = "--state", .value = (uint64_t)job->params->half_state + job->params->byte_state},
         {.name = "frozen weights", .value = codes_signature(job->params)},

@@ -37,7 +37,7 @@ struct tape_env programs_tape_env(const struct programs *ps)
 {
     return (struct tape_env){
         .backend = ps->backend,
-        .deterministic = ps->options->deterministic,
+        .unordered = ps->options->unordered,
         .matmul = ps->matmul,
         .int8 = ps->int8,
         .joined_tiles = ps->joined_tiles,

@@ -325,6 +325,10 @@ void ckpt_plan_print(const ckpt_program *p, FILE *f)
             "  chosen by this plan, so the last bits of the numbers depend on the budget: how the "
             "step is cut\n",
             f);
+    if (p->tape->env.unordered && p->tape->env.backend == CKPT_ON_CUDA)
+        fputs("  unordered kernels allowed, so the last bits may differ from run to run and "
+              "between budgets\n",
+              f);
     struct device *d = p->programs->memory->device;
     if (!i.plan_only)
         fprintf(f, "  %-24s %12s  %s\n", "device", d->ops->name,

@@ -391,7 +391,7 @@ int ckpt_record(ckpt_tape *t, const struct ckpt_op_def *def, int n_in, const ckp
                                  .out = descs + n_in,
                                  .attr = attr,
                                  .backend = t->env.backend,
-                                 .deterministic = t->env.deterministic,
+                                 .deterministic = !t->env.unordered,
                                  .threads = (int)max_i64(1, t->env.threads)};
         rc = run_shape_rule(t, def, &call, in);
         if (!rc)

@@ -431,7 +431,7 @@ void tape_call(const ckpt_tape *t, const struct op *o, struct ckpt_call *call, s
                                .out = out,
                                .attr = o->attr,
                                .backend = t->env.backend,
-                               .deterministic = t->env.deterministic,
+                               .deterministic = !t->env.unordered,
                                .workspace = o->workspace};
 }
 

@@ -125,7 +125,7 @@ enum rewrite { TAPE_REWRITES(X) REWRITES };
 /* The tape's environment: everything that recording needs from outside the tape. */
 struct tape_env {
     enum ckpt_backend backend;   /* backend of the kernels: it decides their workspace */
-    bool deterministic;          /* kernels must add in a fixed order */
+    bool unordered;              /* kernels may add in no fixed order */
     enum matmul_dtype matmul;    /* operands of products of linear layers: --matmul */
     bool int8;                   /* the backward pass reads codes: --activations 8bit */
     int64_t joined_tiles;        /* products of layers with this many tiles or more do GELU or a

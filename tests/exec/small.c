@@ -127,7 +127,6 @@ struct small small_make(enum ckpt_dtype dtype, int64_t width, int64_t n_micro, b
     struct small r = {
         .dtype = dtype, .width = width, .options = CKPT_OPTIONS_INIT, .adamw = CKPT_ADAMW_INIT};
     r.options.device = small_on_gpu() ? "cuda" : "cpu";
-    r.options.deterministic = small_on_gpu();
     r.options.threads = 1;
     r.options.micro_batch = SMALL_BATCH / n_micro;
     r.options.verify = true;

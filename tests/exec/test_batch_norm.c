@@ -22,7 +22,6 @@ static struct ckpt_options options(void)
 {
     struct ckpt_options o = CKPT_OPTIONS_INIT;
     o.device = small_on_gpu() ? "cuda" : "cpu";
-    o.deterministic = small_on_gpu();
     o.threads = 1;
     o.verify = true;
     return o;

@@ -23,7 +23,6 @@ static ckpt *open_mode(const char *activations, const char *matmul)
     struct ckpt_options o = CKPT_OPTIONS_INIT;
     ckpt *c;
     o.device = small_on_gpu() ? "cuda" : "cpu";
-    o.deterministic = small_on_gpu();
     o.threads = 1;
     o.activations = activations;
     o.matmul = matmul;

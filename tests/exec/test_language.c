@@ -114,7 +114,6 @@ static struct model *model_make(enum ckpt_dtype dtype, int64_t micro)
     m->options = none;
     m->options.device = small_on_gpu() ? "cuda" : "cpu";
     m->options.micro_batch = micro;
-    m->options.deterministic = small_on_gpu();
     m->dtype = dtype;
     return m;
 }

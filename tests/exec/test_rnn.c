@@ -30,7 +30,6 @@ static ckpt *open_on_device(int64_t vram)
     struct ckpt_options o = CKPT_OPTIONS_INIT;
     ckpt *c;
     o.device = small_on_gpu() ? "cuda" : "cpu";
-    o.deterministic = small_on_gpu();
     o.threads = 1;
     o.verify = true;
     o.vram = vram;

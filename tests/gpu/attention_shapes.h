@@ -176,7 +176,7 @@ static void for_texts(int64_t width, void (*test)(const struct shape *s))
 /* Returns main's exit status: 77 without a GPU. */
 static int test_widths(int argc, char **argv, void (*test)(int64_t width))
 {
-    static const int64_t widths[] = {32, 40, 48, 64, 72, 80, 96, 128};
+    static const int64_t widths[] = {32, 40, 48, 64, 72, 80, 96, 128, 256};
     int devices = 0;
     if (cudaGetDeviceCount(&devices) != cudaSuccess || !devices) {
         printf("no GPU here\n");

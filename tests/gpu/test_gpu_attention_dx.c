@@ -4,15 +4,14 @@
  * on both sides of their tiles, fewer and more queries than keys, causal, windows, grouped heads,
  * leading axes in either order, packed keys whose spare rows are NaN and get gradients of 0, and
  * gradients stored side by side, as for one projection.  Each gradient's largest magnitude is
- * checked.  Tests the kernel that is selected and libckpt's own kernel.  The latter must give the
- * same bits every time, with concurrent copies, and must not write beyond its scratch size.
- * "test_gpu_attention_dx 72" tests only that width.
+ * checked.  Tests the kernel that is selected, and the one that --unordered selects.  The former
+ * must give the same bits every time, with concurrent copies, and must not write beyond its scratch
+ * size. "test_gpu_attention_dx 72" tests only that width.
  */
 #include <math.h>
 #include "attr.h"
 #include "attention_shapes.h"
 #include "cpu/kernels.h"
-#include "cuda/attention/attention_core.h"
 #include "cuda/kernels.h"
 #include "cuda/workspace.h"
 
@@ -94,9 +93,10 @@ static int call(const struct data *d, const struct shape *s, ckpt_kernel kernel,
 static void create(struct data *d, const struct shape *s)
 {
     describe(d, s);
-    d->workspace_bytes = is_packed(s)
-                             ? cuda_attention_own_dx_workspace(&d->desc[Q], &d->desc[K], true)
-                             : cuda_attention_dx_workspace(&d->desc[Q], &d->desc[K]);
+    const struct ckpt_desc *q = &d->desc[Q], *k = &d->desc[K];
+    d->workspace_bytes = is_packed(s) ? cuda_attention_own_dx_workspace(q, k, true)
+                                      : max_i64(cuda_attention_dx_workspace(q, k, true),
+                                                cuda_attention_dx_workspace(q, k, false));
     for (int i = 0; i < TENSORS; i++) {
         const int64_t n = desc_numel(&d->desc[i]);
         float *values = malloc((size_t)n * sizeof *values);
@@ -227,18 +227,27 @@ static void check_bits(const struct data *d, const struct shape *s, ckpt_kernel 
         free(again[i]);
 }
 
+/* Then the device keeps an order, and the scratch is of that size. */
+static void check_unordered(struct data *d, const struct shape *s, void *const result[RESULTS])
+{
+    cuda_libs_set_unordered(libs, true);
+    check_results(d, s, cuda_attention_dx, "unordered", result);
+    cuda_libs_set_unordered(libs, false);
+    d->workspace_bytes = cuda_attention_dx_workspace(&d->desc[Q], &d->desc[K], false);
+}
+
 static void test(const struct shape *s, int times)
 {
-    const ckpt_kernel own = is_packed(s) ? cuda_cross_attention_own_dx : cuda_attention_own_dx;
+    const ckpt_kernel dx = is_packed(s) ? cuda_cross_attention_dx : cuda_attention_dx;
     struct data d;
     void *result[RESULTS];
     create(&d, s);
     for (int i = 0; i < RESULTS; i++)
         must((result[i] = malloc((size_t)d.bytes[DQ + i])) != NULL, "memory");
     if (!is_packed(s))
-        check_results(&d, s, cuda_attention_dx, "chosen", result);
-    check_results(&d, s, own, "own", result);
-    check_bits(&d, s, own, result, times);
+        check_unordered(&d, s, result);
+    check_results(&d, s, dx, "ordered", result);
+    check_bits(&d, s, dx, result, times);
     for (int i = 0; i < RESULTS; i++)
         free(result[i]);
     destroy(&d);

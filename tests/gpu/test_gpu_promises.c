@@ -23,7 +23,6 @@ static struct ckpt_options options(int64_t vram, int64_t micro)
     o.device = "cuda";
     o.vram = vram;
     o.micro_batch = micro;
-    o.deterministic = true;
     return o;
 }
 

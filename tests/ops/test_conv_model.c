@@ -120,7 +120,6 @@ static ckpt *open_context(int64_t vram, int64_t host, int threads)
     struct ckpt_options o = CKPT_OPTIONS_INIT;
     ckpt *c = NULL;
     o.device = getenv("CKPT_TEST_GPU") ? "cuda" : "cpu";
-    o.deterministic = true;
     o.verify = true;
     o.vram = vram;
     o.host = host;

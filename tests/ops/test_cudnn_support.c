@@ -72,14 +72,25 @@ static void check_attention(const char *name, struct cudnn_attention_spec s, boo
                                   .spec = &s,
                                   .spec_size = sizeof s,
                                   .limits = {.workspace = CUDA_ATTENTION_CUDNN}};
-    struct ckpt_desc q = {.ndim = 4, .shape = {s.batch, s.queries, s.heads, s.width}};
-    struct ckpt_desc k = {.ndim = 4, .shape = {s.batch, s.keys, s.shared, s.width}};
+    const struct cuda_attention_sizes sizes = {.n_sequences = s.batch,
+                                               .n_heads = s.heads,
+                                               .n_shared = s.shared,
+                                               .n_queries = s.queries,
+                                               .n_keys = s.keys,
+                                               .width = s.width};
     char what[80];
     snprintf(what, sizeof what, "%s, forward", name);
     check(what, &recipe, expected);
     recipe.describe = cudnn_attention_backward;
-    recipe.limits.workspace += cuda_attention_shared_bytes(&q, &k, s.batch);
+    recipe.limits.workspace += cuda_attention_shared_bytes(&sizes, s.batch * s.heads);
     snprintf(what, sizeof what, "%s, backward", name);
+    check(what, &recipe, expected);
+    if (!cuda_attention_in_ordered(&sizes))
+        return;
+    recipe.describe = cudnn_attention_ordered;
+    recipe.limits.deterministic = true;
+    recipe.limits.workspace += s.batch * s.heads * cuda_attention_ordered_bytes(&sizes);
+    snprintf(what, sizeof what, "%s, ordered", name);
     check(what, &recipe, expected);
 }
 
@@ -292,7 +303,10 @@ int main(void)
     check_attention("Qwen 2.5, 1000 tokens", causal(1, 1000, 14, 2, 64, 0), true);
     check_attention("window", causal(2, 2048, 8, 8, 128, 256), true);
     check_attention("window, grouped", causal(2, 2048, 8, 2, 64, 256), true);
+    check_attention("256 wide", packed(2, 500, 4, 256, false), true);
     check_attention("causal, 256 wide", causal(2, 512, 4, 4, 256, 0), true);
+    check_attention("window, grouped, 256 wide", causal(1, 1000, 4, 2, 256, 99), true);
+    check_attention("causal, 160 wide", causal(1, 1000, 2, 2, 160, 0), true);
     check_convs();
     check_refusals();
     return failed != 0;

@@ -138,7 +138,6 @@ static int run(int64_t vram, int64_t host, int64_t micro, struct result *r)
     struct model m;
     ckpt *c;
     o.device = getenv("CKPT_TEST_GPU") ? "cuda" : "cpu";
-    o.deterministic = true;
     o.verify = true;
     o.vram = vram;
     o.host = host;

@@ -472,6 +472,27 @@ static void test_shorter_struct(void **state)
     assert_int_equal(ckpt_options_parse(&opt, &a.argc, a.argv), CKPT_EINVAL);
 }
 
+/* Each is accepted alone; --deterministic asks for what --unordered gives up. */
+static void test_unordered(void **state)
+{
+    (void)state;
+    struct arguments a = WORDS("--deterministic"), b = WORDS("--deterministic", "--unordered");
+    struct ckpt_options opt = CKPT_OPTIONS_INIT;
+    ckpt *c;
+
+    opt.device = "cpu";
+    assert_int_equal(ckpt_options_parse(&opt, &a.argc, a.argv), 0);
+    assert_true(opt.deterministic && !opt.unordered);
+    assert_int_equal(ckpt_open(&c, &opt), 0);
+    ckpt_close(c);
+    assert_int_equal(ckpt_options_parse(&opt, &b.argc, b.argv), 0);
+    assert_int_equal(ckpt_open(&c, &opt), CKPT_EINVAL);
+    assert_non_null(strstr(ckpt_error(NULL), "--deterministic and --unordered exclude each other"));
+    opt.deterministic = false;
+    assert_int_equal(ckpt_open(&c, &opt), 0);
+    ckpt_close(c);
+}
+
 static void test_error_names(void **state)
 {
     (void)state;
@@ -557,6 +578,7 @@ int main(void)
         cmocka_unit_test(test_bad_nvme),        cmocka_unit_test(test_shorter_struct),
         cmocka_unit_test(test_own_texts),       cmocka_unit_test(test_open_copies),
         cmocka_unit_test(test_error_names),     cmocka_unit_test(test_error_text),
+        cmocka_unit_test(test_unordered),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL) ? 1 : 0;

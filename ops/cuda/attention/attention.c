@@ -30,6 +30,7 @@ struct attention_call {
     int n;       /* operands */
     const struct ckpt_view *view[CUDNN_ATTENTION_OPERANDS];
     int n_axes, batch; /* batch: the index of an axis, or -1 */
+    struct cuda_attention_part part; /* sequences of the batch axis, and heads, of a launch */
     int64_t size[CKPT_MAX_DIMS];
     int64_t step[CKPT_MAX_DIMS][CUDNN_ATTENTION_OPERANDS]; /* in elements */
 };
@@ -64,19 +65,28 @@ static void find_sequences(struct attention_call *c)
     for (int axis = 0; axis < c->n_axes; axis++)
         if (c->batch < 0 || c->size[axis] > c->size[c->batch])
             c->batch = axis;
+    c->part = (struct cuda_attention_part){c->batch < 0 ? 1 : c->size[c->batch],
+                                           q->shape[q->ndim - 2]};
 }
 
-static int64_t sequences_at_once(const struct attention_call *c)
+/* The parts into which the axis is divided for launches. */
+static int64_t axis_parts(const struct attention_call *c, int axis)
 {
-    return c->batch < 0 ? 1 : c->size[c->batch];
+    return axis == c->batch ? c->size[axis] / c->part.sequences : c->size[axis];
+}
+
+static int64_t head_parts(const struct attention_call *c)
+{
+    const struct ckpt_desc *q = &c->view[CUDNN_ATTENTION_Q]->desc;
+    return q->shape[q->ndim - 2] / c->part.heads;
 }
 
 /* The number of graph launches. */
 static int64_t launches(const struct attention_call *c)
 {
-    int64_t n = 1;
+    int64_t n = head_parts(c);
     for (int axis = 0; axis < c->n_axes; axis++)
-        n *= axis == c->batch ? 1 : c->size[axis];
+        n *= axis_parts(c, axis);
     return n;
 }
 
@@ -84,12 +94,15 @@ static int64_t launches(const struct attention_call *c)
 static void *operand_at(const struct attention_call *c, int i, int64_t launch)
 {
     const struct ckpt_view *v = c->view[i];
-    int64_t offset = 0;
-    for (int axis = c->n_axes - 1; axis >= 0; axis--)
-        if (axis != c->batch) {
-            offset += launch % c->size[axis] * c->step[axis][i];
-            launch /= c->size[axis];
-        }
+    const int heads = v->desc.ndim - 2; /* their axis, also that of lse */
+    const int64_t parts = head_parts(c);
+    int64_t offset = launch % parts * (v->desc.shape[heads] / parts) * v->desc.stride[heads];
+    launch /= parts;
+    for (int axis = c->n_axes - 1; axis >= 0; axis--) {
+        const int64_t n = axis == c->batch ? c->part.sequences : 1;
+        offset += launch % axis_parts(c, axis) * n * c->step[axis][i];
+        launch /= axis_parts(c, axis);
+    }
     return (char *)v->data + offset * ckpt_dtype_size(v->desc.dtype);
 }
 
@@ -147,7 +160,7 @@ static bool worth_cudnn(struct attention_call *c)
         if (!(i == CUDNN_ATTENTION_LSE ? lse_fits(c->view[i]) : rows_fit(c->view[i])))
             return false;
     find_sequences(c);
-    return q->shape[q->ndim - 2] <= GRID && sequences_at_once(c) <= GRID && launches(c) <= LAUNCHES;
+    return q->shape[q->ndim - 2] <= GRID && c->part.sequences <= GRID && launches(c) <= LAUNCHES;
 }
 
 /* ---- running --------------------------------------------------------------------------------- */
@@ -174,9 +187,9 @@ static struct cudnn_attention_spec spec_of(const struct attention_call *c)
 {
     const struct ckpt_desc *q = &c->view[CUDNN_ATTENTION_Q]->desc;
     const struct ckpt_desc *k = &c->view[CUDNN_ATTENTION_K]->desc;
-    struct cudnn_attention_spec s = {.batch = sequences_at_once(c),
-                                     .heads = q->shape[q->ndim - 2],
-                                     .shared = k->shape[k->ndim - 2],
+    struct cudnn_attention_spec s = {.batch = c->part.sequences,
+                                     .heads = c->part.heads,
+                                     .shared = k->shape[k->ndim - 2] / head_parts(c),
                                      .queries = q->shape[q->ndim - 3],
                                      .keys = k->shape[k->ndim - 3],
                                      .width = q->shape[q->ndim - 1],
@@ -214,6 +227,12 @@ static int run(const struct ckpt_kernel_args *a, const struct attention_call *c,
     return rc;
 }
 
+static struct cuda_attention_sizes sizes_of(const struct attention_call *c)
+{
+    return cuda_attention_sizes_of(&c->view[CUDNN_ATTENTION_Q]->desc,
+                                   &c->view[CUDNN_ATTENTION_K]->desc, false);
+}
+
 /* *plan: the graph for the sequences of one launch, or NULL if cuDNN does not support the call. */
 static int find_plan(const struct ckpt_kernel_args *a,
                      void (*describe)(struct cudnn_graph *g, const void *spec),
@@ -222,15 +241,21 @@ static int find_plan(const struct ckpt_kernel_args *a,
     *plan = NULL;
     if (!worth_cudnn(c))
         return CKPT_OK;
-    const struct cudnn_attention_spec spec = spec_of(c);
+    const struct cuda_attention_sizes sizes = sizes_of(c);
+    const bool ordered = describe == cudnn_attention_ordered;
     int64_t workspace = CUDA_ATTENTION_CUDNN;
-    if (describe == cudnn_attention_backward)
-        workspace += cuda_attention_shared_bytes(&c->view[CUDNN_ATTENTION_Q]->desc,
-                                                 &c->view[CUDNN_ATTENTION_K]->desc, spec.batch);
-    const struct cudnn_recipe recipe = {.describe = describe,
-                                        .spec = &spec,
-                                        .spec_size = sizeof spec,
-                                        .limits = {.workspace = workspace}};
+    if (ordered)
+        c->part = cuda_attention_ordered_part(&sizes, c->part.sequences);
+    if (describe != cudnn_attention_forward)
+        workspace += cuda_attention_shared_bytes(&sizes, c->part.sequences * c->part.heads);
+    if (ordered)
+        workspace += c->part.sequences * c->part.heads * cuda_attention_ordered_bytes(&sizes);
+    const struct cudnn_attention_spec spec = spec_of(c);
+    const struct cudnn_recipe recipe = {
+        .describe = describe,
+        .spec = &spec,
+        .spec_size = sizeof spec,
+        .limits = {.workspace = workspace, .deterministic = ordered}};
     int rc = cudnn_plan_get(a->device, a->stream, &recipe, plan);
     if (rc || !cudnn_plan_accepted(*plan))
         *plan = NULL;
@@ -309,7 +334,7 @@ int cuda_attention(const struct ckpt_kernel_args *a)
     return rc ? rc : cuda_attention_find_largest(a, true);
 }
 
-/* cuDNN's sums of dq have no fixed order, so --deterministic does not use it. */
+/* cuDNN's sums of dq have no fixed order, except by a graph that needs much scratch. */
 int cuda_attention_dx(const struct ckpt_kernel_args *a)
 {
     struct attention_call c = {.attr = a->attr,
@@ -317,21 +342,24 @@ int cuda_attention_dx(const struct ckpt_kernel_args *a)
                                .n = CUDNN_ATTENTION_OPERANDS,
                                .view = {&a->in[0], &a->in[1], &a->in[2], &a->in[3], &a->in[4],
                                         &a->in[5], &a->out[0], &a->out[1], &a->out[2]}};
-    const struct ckpt_desc *q = &a->in[0].desc;
+    const struct cuda_attention_sizes s = sizes_of(&c);
+    const bool unordered = cuda_libs_unordered(a->device);
     const struct cudnn_plan *plan = NULL;
     struct scalars scalars;
     struct binding b = {.n = 0};
     int rc = CKPT_OK;
-    if (!cuda_libs_deterministic(a->device) && !cuda_attention_own_dx_is_fast(a))
-        rc = find_plan(a, cudnn_attention_backward, &c, &plan);
+    if (unordered ? !cuda_attention_own_dx_is_fast(a) : cuda_attention_in_ordered(&s))
+        rc = find_plan(a, unordered ? cudnn_attention_backward : cudnn_attention_ordered, &c,
+                       &plan);
     if (rc || !plan)
         return rc ? rc : without_cudnn_dx(a, &c);
-    const int64_t n_rows = sequences_at_once(&c) * q->shape[q->ndim - 2] * q->shape[q->ndim - 3];
+    const int64_t n_rows = c.part.sequences * c.part.heads * s.n_queries;
     char *scratch = scratch_begin(a);
     bind_scalars(&b, &c, &scalars);
     bind(&b, CUDNN_ATTENTION_ONE, &scalars.one);
-    bind(&b, CUDNN_ATTENTION_DQ_SUM,
-         allocate(&scratch, cuda_attention_dq_bytes(n_rows, q->shape[q->ndim - 1])));
+    if (unordered)
+        bind(&b, CUDNN_ATTENTION_DQ_SUM,
+             allocate(&scratch, cuda_attention_dq_bytes(n_rows, s.width)));
     bind(&b, CUDNN_ATTENTION_DELTA, allocate(&scratch, cuda_attention_delta_bytes(n_rows)));
     rc = run(a, &c, plan, &b, scratch);
     return rc ? rc : cuda_attention_find_largest(a, false);

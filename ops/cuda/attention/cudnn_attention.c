@@ -214,18 +214,22 @@ static cudnn_tensor delta_of(struct sketch k, cudnn_tensor d_o, cudnn_tensor o)
     return delta;
 }
 
-/* dq, summed over the keys in fp32. */
-static void dq_of(struct sketch k, cudnn_tensor ds, cudnn_tensor k_columns)
+/* dq, summed over the keys in fp32; ordered: by a product of ds in memory. */
+static void dq_of(struct sketch k, cudnn_tensor ds, cudnn_tensor k_columns, bool ordered)
 {
     cudnn_tensor dq = query_rows(k, CUDNN_ATTENTION_DQ);
     cudnn_tensor k_rows = make_rows(k, 0, CUDNN_ATTENTION_K, k.s->shared, k.s->keys);
-    cudnn_tensor sum = scratch(k, CUDNN_ATTENTION_DQ_SUM, k.s->width);
     cudnn_graph_reshape(k.g, k_columns, k_rows);
+    if (ordered) {
+        cudnn_graph_matmul(k.g, ds, k_rows, dq);
+        return;
+    }
+    cudnn_tensor sum = scratch(k, CUDNN_ATTENTION_DQ_SUM, k.s->width);
     cudnn_graph_matmul(k.g, ds, k_rows, sum);
     cudnn_graph_pointwise(k.g, CUDNN_POINTWISE_IDENTITY, sum, CUDNN_NO_TENSOR, dq);
 }
 
-void cudnn_attention_backward(struct cudnn_graph *g, const void *spec)
+static void describe_backward(struct cudnn_graph *g, const void *spec, bool ordered)
 {
     struct sketch k = {g, spec};
     cudnn_tensor q = query_rows(k, CUDNN_ATTENTION_Q);
@@ -244,7 +248,19 @@ void cudnn_attention_backward(struct cudnn_graph *g, const void *spec)
     x = score_product(k, d_o, v);
     x = score_map(k, CUDNN_POINTWISE_SUB, x, delta);
     x = score_map(k, CUDNN_POINTWISE_MUL, x, p);
-    x = score_map(k, CUDNN_POINTWISE_MUL, x, scale);
-    shared_product(k, transposed_scores(k, x), q, dk);
-    dq_of(k, x, keys);
+    cudnn_tensor ds = inside(k, ordered ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT, k.s->queries,
+                             k.s->keys);
+    cudnn_graph_pointwise(g, CUDNN_POINTWISE_MUL, x, scale, ds);
+    shared_product(k, transposed_scores(k, ds), q, dk);
+    dq_of(k, ds, keys, ordered);
+}
+
+void cudnn_attention_backward(struct cudnn_graph *g, const void *spec)
+{
+    describe_backward(g, spec, false);
+}
+
+void cudnn_attention_ordered(struct cudnn_graph *g, const void *spec)
+{
+    describe_backward(g, spec, true);
 }

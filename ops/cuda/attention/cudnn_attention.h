@@ -41,8 +41,13 @@ struct cudnn_attention_spec {
     } stride[CUDNN_ATTENTION_OPERANDS];
 };
 
-/* The `describe` callbacks of a cudnn_recipe; spec is a struct cudnn_attention_spec. */
+/*
+ * The `describe` callbacks of a cudnn_recipe; spec is a struct cudnn_attention_spec.  Two for the
+ * backward pass: one adds to sums of dq in the order in which blocks finish; the ordered one has no
+ * CUDNN_ATTENTION_DQ_SUM, but the gradients of all scores in its workspace, in bf16.
+ */
 void cudnn_attention_forward(struct cudnn_graph *g, const void *spec);
 void cudnn_attention_backward(struct cudnn_graph *g, const void *spec);
+void cudnn_attention_ordered(struct cudnn_graph *g, const void *spec);
 
 #endif

@@ -635,7 +635,7 @@ static int make_queues(struct cuda_device *c)
                           cudaGetErrorString(cudaGetLastError()));
 }
 
-int device_open_cuda(struct device **d, int index, bool deterministic)
+int device_open_cuda(struct device **d, int index, bool unordered)
 {
     int64_t memory = 0;
     struct cuda_device *c = calloc(1, sizeof *c);
@@ -658,7 +658,7 @@ int device_open_cuda(struct device **d, int index, bool deterministic)
         cuda_close(&c->device);
         return rc;
     }
-    cuda_libs_set_deterministic(c->libs, deterministic);
+    cuda_libs_set_unordered(c->libs, unordered);
     *d = &c->device;
     return 0;
 }

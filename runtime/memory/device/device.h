@@ -161,10 +161,10 @@ static inline void device_copy_both(struct device *d, char *arena, char *host, i
 /* budget: bytes to reserve address space for; threads: kernel threads, 0 for one per core. */
 int device_open_cpu(struct device **d, int64_t budget, int64_t threads);
 
-/* Opens the CUDA device of this index modulo the number of devices; deterministic: kernels must
- * give the same bits every time.  Returns 0, CKPT_ENOMEM, or CKPT_EDEVICE (no driver, no GPU, one
- * that the kernels were not built for, a build without CUDA), the sentence in error_get(). */
-int device_open_cuda(struct device **d, int index, bool deterministic);
+/* Opens the CUDA device of this index modulo the number of devices; unordered: kernels may add in
+ * no fixed order where that is faster.  Returns 0, CKPT_ENOMEM, or CKPT_EDEVICE (no driver, no GPU,
+ * one that the kernels were not built for, a build without CUDA), the sentence in error_get(). */
+int device_open_cuda(struct device **d, int index, bool unordered);
 
 /* Describes the compiler of element-wise expressions and the directory of compiled kernels, or says
  * that expressions are interpreted; "" in a build without CUDA. */
