@@ -2,6 +2,7 @@
 /* Attention: shapes, gradients and costs of softmax(scale q k^T + bias) v per head. */
 #include <math.h>
 #include <string.h>
+#include "cuda/attention/attention_workspace.h"
 #include "decompose.h"
 #include "attention.h"
 #include "attention_decompose.h"
@@ -10,7 +11,6 @@
 #include "cpu/attention.h"
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
-#include "cuda/workspace.h"
 
 static bool last_axis_dense(const struct ckpt_desc *d)
 {

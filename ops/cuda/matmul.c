@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Batched matrix products: one launch covers the innermost of the merged batch axes. */
+#include "cuda/attention/attention_workspace.h"
 #include "cuda/gemm.h"
 #include "cuda/kernels.h"
-#include "cuda/workspace.h"
 #include "matmul.h"
 
 int cuda_matmul(const struct ckpt_kernel_args *a)

@@ -12,8 +12,8 @@
 #include "attr.h"
 #include "attention_shapes.h"
 #include "cpu/kernels.h"
+#include "cuda/attention/attention_workspace.h"
 #include "cuda/kernels.h"
-#include "cuda/workspace.h"
 
 /* Forward reads Q to LENS and writes O and LSE; backward reads Q to D_O. */
 enum { Q, K, V, LENS, O, LSE, D_O, DQ, DK, DV, TENSORS, INPUTS = DQ, RESULTS = TENSORS - DQ };
@@ -285,6 +285,8 @@ static void test_width(int64_t width)
      * before. */
     test(&(struct shape){3, 5, 300, 920, 16, 16, width, false, 0, SWAPPED, {-1}}, AGAIN);
     test(&(struct shape){3, 5, 515, 515, 16, 4, width, true, 0, DENSE, {-1}}, AGAIN);
+    /* A last wave of four blocks, which become eight. */
+    test(&(struct shape){1, 1, 130, 900, 17, 17, width, false, 0, DENSE, {-1}}, AGAIN);
     /* A single head, whose queries are cut into chunks. */
     test(&(struct shape){1, 1, 2100, 200, 1, 1, width, false, 0, DENSE, {-1}}, AGAIN);
     test(&(struct shape){1, 1, 4000, 300, 1, 1, width, false, 0, DENSE, {300}}, AGAIN);

@@ -10,9 +10,9 @@
 #include "attr.h"
 #include "cuda/attention/attention_core.h"
 #include "cuda/attention/attention_wide.h"
+#include "cuda/attention/attention_workspace.h"
 #include "cuda/attention/cudnn_attention.h"
 #include "cuda/kernels.h"
-#include "cuda/workspace.h"
 
 enum {
     GRID = 65535, /* most blocks along the second and third axes of a grid */

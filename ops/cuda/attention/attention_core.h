@@ -2,7 +2,7 @@
 /*
  * Attention by libckpt's kernels, for bf16 and fp32, any lengths and widths, and any strides whose
  * last is 1.  All are deterministic. ops/cuda/attention/attention.c chooses between them and the
- * libraries; workspace.h has their scratch sizes.
+ * libraries; attention_workspace.h has their scratch sizes.
  *
  * Lengths of cross attention are read on the device, where they cannot be refused: a negative
  * length counts as 0, and keys beyond the last packed row are ignored.

@@ -3,9 +3,9 @@
 #include <cmath>
 #include "cuda/attention/attention_args.cuh"
 #include "cuda/attention/attention_core.h"
+#include "cuda/attention/attention_workspace.h"
 #include "cuda/kernels.h"
 #include "cuda/largest_find.cuh"
-#include "cuda/workspace.h"
 
 /* Merges leading axes that are contiguous with the next one in all operands. */
 static void merge_leads(struct attention_args *x)

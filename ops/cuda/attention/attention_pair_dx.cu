@@ -14,7 +14,7 @@
  */
 #include "cuda/attention/attention_largest.cuh"
 #include "cuda/attention/attention_pair.cuh"
-#include "cuda/workspace.h"
+#include "cuda/attention/attention_workspace.h"
 
 extern __shared__ __align__(1024) char attention_shared[];
 

@@ -12,7 +12,7 @@
  * Compiled only for sm_90a, since the PTX of these instructions is not portable.
  */
 #include "cuda/attention/attention_resident.cuh"
-#include "cuda/workspace.h"
+#include "cuda/attention/attention_workspace.h"
 
 constexpr int STAGES = 2; /* tiles of queries in flight */
 constexpr int RESULT = 1; /* first of the warpgroups' named barriers */

@@ -7,7 +7,7 @@
  * order, by a last kernel.  Probabilities are recomputed from lse.
  */
 #include "cuda/attention/attention_seen.cuh"
-#include "cuda/workspace.h"
+#include "cuda/attention/attention_workspace.h"
 
 constexpr int WARPS = 4;
 constexpr int THREADS = 32 * WARPS;

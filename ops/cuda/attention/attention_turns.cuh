@@ -22,8 +22,8 @@
 #include "cuda/attention/attention_boxes.cuh"
 #include "cuda/attention/attention_largest.cuh"
 #include "cuda/attention/attention_mma.cuh"
+#include "cuda/attention/attention_workspace.h"
 #include "cuda/hopper.cuh"
-#include "cuda/workspace.h"
 
 /* Heads of D; STAGES tiles of queries come ahead, PASSING sums of dq are on their way out; none of
  * them: dq is another kernel's. */
@@ -38,7 +38,8 @@ template <int D_, int STAGES_, int PASSING_> struct turns_shape {
     static constexpr int BOXES = (D + 63) / 64;
     /* Columns of dq that a warpgroup finds: half of them.  Of 9 the fifth is found twice. */
     static constexpr int DQ_UNITS = (UNITS + 1) / 2;
-    static constexpr bool AHEAD = D <= 72; /* registers for scores of one more tile */
+    static constexpr bool AHEAD = D <= CUDA_ATTENTION_TURN_UNPAIRED; /* registers for one more tile */
+    static constexpr bool PAIRS = DQ && !AHEAD; /* may a block be two?  Else registers are short */
 
     /* Keys stand in columns of cores; one of zeros makes the last step whole. */
     struct key_tile {
@@ -53,6 +54,19 @@ template <int D_, int STAGES_, int PASSING_> struct turns_shape {
     };
 };
 
+/*
+ * The blocks of a launch: for each group of `together` lines, for each tile of keys, its lines.
+ * If those of the last wave would leave half of the multiprocessors idle, each of them, from number
+ * `whole` on, is two blocks with half of the queries.  The sums of the first that ends go to
+ * memory, and the second adds them to its own: two numbers, so in either order with the same bits.
+ */
+struct turns_grid {
+    int lines, together, tiles, whole;
+    int blocks;   /* of all */
+    float4 *sums; /* dk and dv of both blocks of each pair, as accumulators lie */
+    int *ended;   /* how many blocks of a pair have ended; zero at first */
+};
+
 /* A block's work. */
 struct turns_work {
     int sequence, shared, chunk; /* shared: its head of keys */
@@ -61,6 +75,7 @@ struct turns_work {
     int first_row;               /* where they are among the rows of an operand */
     bool halves;                 /* 64 keys at most: warpgroups take tiles of queries in turn */
     int begin, end;              /* tiles of queries */
+    int pair, half;              /* of a pair of blocks with half of the queries each; or -1 */
     int n;                       /* of them, over all heads; negative: there is no such line */
 };
 
@@ -88,23 +103,27 @@ struct turns_maps {
     CUtensorMap q, d_o;
 };
 
-/* Grid: lines that go side by side, tiles of keys, groups of such lines. */
 template <typename S>
 __device__ __forceinline__ struct turns_work turns_work_of(const struct attention_args &a,
-                                                           int lines)
+                                                           const struct turns_grid &grid)
 {
     struct turns_work w = {};
-    int64_t line = (int64_t)blockIdx.z * gridDim.x + blockIdx.x;
+    const int number = (int)blockIdx.x, after = number - grid.whole;
+    const int item = after < 0 ? number : grid.whole + after / 2, row = item / grid.together;
+    const int key_tile = row % grid.tiles;
+    int64_t line = (int64_t)(row / grid.tiles) * grid.together + item % grid.together;
     w.n = -1;
-    if (line >= lines)
+    if (line >= grid.lines)
         return w;
+    w.pair = after < 0 ? -1 : after / 2;
+    w.half = after & 1;
     w.shared = (int)take_index(line, a.n_shared);
     w.chunk = (int)take_index(line, a.n_chunks);
     w.sequence = (int)line;
     w.keys = (int)a.n_keys;
-    w.first_key = w.first_row = blockIdx.y * S::KEYS;
+    w.first_key = w.first_row = key_tile * S::KEYS;
     if (!S::DQ) { /* packed */
-        const struct attention_key_tile tile = attention_key_tile_of(a, blockIdx.y, S::KEYS);
+        const struct attention_key_tile tile = attention_key_tile_of(a, key_tile, S::KEYS);
         if (tile.sequence < 0)
             return w;
         w.sequence = (int)tile.sequence;
@@ -120,6 +139,13 @@ __device__ __forceinline__ struct turns_work turns_work_of(const struct attentio
     const int64_t begin = w.chunk * a.chunk;
     w.begin = (int)max(may.begin, begin) / S::QUERIES;
     w.end = (int)((min(may.end, min(begin + a.chunk, a.n_queries)) + S::QUERIES - 1) / S::QUERIES);
+    if (w.pair >= 0) {
+        const int middle = (w.begin + w.end) / 2;
+        if (w.half)
+            w.begin = middle;
+        else
+            w.end = middle;
+    }
     w.n = max(w.end - w.begin, 0) * (int)a.group;
     return w;
 }

@@ -12,6 +12,13 @@ extern __shared__ __align__(1024) char attention_shared[];
 
 constexpr int STATISTICS_THREADS = 256, ROW_THREADS = 8;
 
+/* Tiles of queries of all heads; after their counters are those of pairs of blocks. */
+__host__ __device__ static inline int64_t turn_tiles(const struct attention_args &a)
+{
+    return a.n_sequences * a.n_heads *
+           attention_tile_count(a.n_queries, CUDA_ATTENTION_TURN_QUERIES);
+}
+
 /* Clears dq of queries that see no key, since no other block writes it. */
 template <typename S>
 __device__ __forceinline__ void clear_without_keys(const struct attention_args &a, int64_t sequence,
@@ -57,6 +64,8 @@ __global__ void __launch_bounds__(STATISTICS_THREADS)
     const float *lse = attention_lse_at(a, sequence, head) + first * a.lse.row;
     if (threadIdx.x == 0)
         a.turns[tile] = 0;
+    if (tile < CUDA_ATTENTION_TURN_PAIRS && threadIdx.x == 1)
+        a.turns[turn_tiles(a) + tile] = 0;
 #pragma unroll
     for (int row = threadIdx.x / ROW_THREADS; row < S::QUERIES; row += down) {
         float sum = 0;
@@ -119,14 +128,14 @@ template <typename S> __device__ __forceinline__ void init_barriers(turns_shared
 template <typename S, bool MASKED>
 __global__ void __launch_bounds__(S::THREADS, 1)
     turns_backward(const __grid_constant__ attention_args a,
-                   const __grid_constant__ turns_maps maps, int lines)
+                   const __grid_constant__ turns_maps maps, const __grid_constant__ turns_grid grid)
 {
     static_assert(sizeof(turns_shared<S>) <= 227 * 1024, "what a block may have");
     turns_shared<S> *here = (turns_shared<S> *)attention_shared;
     const int group = group_index(), warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0) % 4;
     const turns_work &w = here->work;
     if (threadIdx.x == 0) {
-        here->work = turns_work_of<S>(a, lines);
+        here->work = turns_work_of<S>(a, grid);
         init_barriers(here);
     }
     __syncthreads();
@@ -153,7 +162,7 @@ __global__ void __launch_bounds__(S::THREADS, 1)
             g.run();
         else
             g.run_keys();
-        g.finish();
+        g.finish(grid);
     }
 }
 
@@ -170,8 +179,6 @@ typedef turns_shape<96, 2, 3> shape_96;
 typedef turns_shape<128, 2, 2> shape_128;
 typedef turns_shape<64, 5, 0> keys_64;
 typedef turns_shape<72, 5, 0> keys_72;
-
-constexpr int64_t GRID = 65535; /* most blocks along the second and third axes of a grid */
 
 /*
  * The number of lines that run concurrently.  A turn is passed on in the time of about two tiles,
@@ -191,8 +198,6 @@ template <typename S> static int64_t lines_together(const struct attention_args 
         n = served / bytes;
     if (a.mask.causal && n < fewest)
         n = fewest;
-    if (n < attention_tile_count(lines, GRID))
-        n = attention_tile_count(lines, GRID);
     return attention_tile_count(lines, attention_tile_count(lines, n));
 }
 
@@ -202,32 +207,50 @@ static bool query_map(CUtensorMap *to, const struct attention_args &a,
     return attention_box_map(to, a, x, a.n_queries, a.n_heads, false, 64, rows);
 }
 
-template <typename S, bool MASKED>
-static void launch_turns(const struct attention_args &a, const struct turns_maps &maps,
-                         cudaStream_t stream)
+/* Pairs of the last wave (turns_grid): no block depends on one that starts later, and a pair has
+ * two tiles of queries at least. */
+template <typename S>
+static int64_t pairs_of(const struct attention_args &a, int64_t blocks, bool even)
+{
+    const int64_t rest = blocks % CUDA_ATTENTION_WAVE;
+    const bool good = S::PAIRS && even && !a.mask.causal && !a.mask.window && a.group == 1 &&
+                      !a.partial && a.n_queries > S::QUERIES && turn_tiles(a) >= rest;
+    return good ? cuda_attention_turn_pairs(blocks) : 0;
+}
+
+template <typename S> static struct turns_grid grid_of(const struct attention_args &a)
 {
     const int64_t lines = a.n_sequences * a.n_chunks * a.n_shared;
     const int64_t together = lines_together<S>(a, lines);
-    const dim3 grid((unsigned)together, (unsigned)attention_tile_count(a.n_keys, S::KEYS),
-                    (unsigned)attention_tile_count(lines, together));
+    const int64_t tiles = attention_tile_count(a.n_keys, S::KEYS);
+    const int64_t items = attention_tile_count(lines, together) * together * tiles;
+    const int64_t pairs = pairs_of<S>(a, items, lines % together == 0);
+    int *ended = a.turns + turn_tiles(a);
+    const uintptr_t sums = (uintptr_t)(ended + CUDA_ATTENTION_TURN_PAIRS);
+    return turns_grid{(int)lines,           (int)together, (int)tiles, (int)(items - pairs),
+                      (int)(items + pairs), (float4 *)(sums + -sums % 16), ended};
+}
+
+template <typename S, bool MASKED>
+static void launch_turns(const struct attention_args &a, const struct turns_maps &maps,
+                         const struct turns_grid &grid, cudaStream_t stream)
+{
     const int shared = (int)sizeof(turns_shared<S>);
     cudaFuncSetAttribute(turns_backward<S, MASKED>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                          shared);
-    turns_backward<S, MASKED><<<grid, S::THREADS, shared, stream>>>(a, maps, (int)lines);
+    turns_backward<S, MASKED><<<grid.blocks, S::THREADS, shared, stream>>>(a, maps, grid);
 }
 
 /* dk and dv alone, for packed keys, whose statistics must have been computed. */
 template <typename S> static bool launch_keys(const struct attention_args &a, cudaStream_t stream)
 {
     struct turns_maps maps;
-    const dim3 grid((unsigned)(a.n_chunks * a.n_shared),
-                    (unsigned)(a.n_keys / S::KEYS + a.n_sequences));
-    const int shared = (int)sizeof(turns_shared<S>);
+    const int lines = (int)(a.n_chunks * a.n_shared);
+    const int tiles = (int)(a.n_keys / S::KEYS + a.n_sequences), blocks = lines * tiles;
     if (!query_map(&maps.q, a, a.q, S::QUERIES) || !query_map(&maps.d_o, a, a.d_o, S::QUERIES))
         return false;
-    cudaFuncSetAttribute(turns_backward<S, false>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                         shared);
-    turns_backward<S, false><<<grid, S::THREADS, shared, stream>>>(a, maps, (int)grid.x);
+    launch_turns<S, false>(a, maps, turns_grid{lines, lines, tiles, blocks, blocks, NULL, NULL},
+                           stream);
     return true;
 }
 
@@ -240,9 +263,9 @@ template <typename S> static bool launch(const struct attention_args &a, cudaStr
                      a.n_sequences * a.n_heads * attention_tile_count(a.n_queries, S::QUERIES),
                      STATISTICS_THREADS, 0, stream, a);
     if (a.mask.causal || a.mask.window)
-        launch_turns<S, true>(a, maps, stream);
+        launch_turns<S, true>(a, maps, grid_of<S>(a), stream);
     else
-        launch_turns<S, false>(a, maps, stream);
+        launch_turns<S, false>(a, maps, grid_of<S>(a), stream);
     return true;
 }
 
@@ -274,11 +297,12 @@ bool attention_turns_takes(const struct attention_args &a)
 {
     const int64_t limit = INT32_MAX / 4;
     const int64_t tiles = attention_tile_count(a.n_queries, CUDA_ATTENTION_TURN_QUERIES);
+    const int64_t key_tiles = attention_tile_count(a.n_keys, CUDA_ATTENTION_TURN_KEYS);
     return cuda_attention_turn_width(a.width) && !a.lens && !a.mask.bias.data &&
            !a.mask.first.data && !a.mask.lengths.data && a.n_queries > 0 && a.n_keys > 0 &&
            a.n_sequences > 0 && a.n_heads > 0 && a.n_queries <= limit && a.n_keys <= limit &&
-           a.mask.window <= limit && a.n_keys / CUDA_ATTENTION_TURN_KEYS < GRID &&
-           a.n_sequences * a.n_heads <= limit / tiles && a.k.vectors && a.v.vectors &&
+           a.mask.window <= limit && a.n_sequences * a.n_heads <= limit / tiles &&
+           a.n_sequences * a.n_shared <= limit / key_tiles && a.k.vectors && a.v.vectors &&
            a.o.vectors && a.dq.vectors && a.dk.vectors && a.dv.vectors &&
            attention_box_takes(a, a.q, a.n_queries, a.n_heads, false) &&
            attention_box_takes(a, a.d_o, a.n_queries, a.n_heads, false) && attention_on_hopper();
@@ -307,7 +331,7 @@ bool attention_turns_backward(const struct attention_args &a, cudaStream_t strea
 bool attention_turns_takes_keys(const struct attention_args &a)
 {
     return (a.width == 64 || a.width == 72) && a.lens && a.partial &&
-           a.n_keys / CUDA_ATTENTION_TURN_KEYS + a.n_sequences < GRID &&
+           a.n_keys / CUDA_ATTENTION_TURN_KEYS + a.n_sequences < INT32_MAX / 4 / a.n_shared &&
            attention_box_takes(a, a.q, a.n_queries, a.n_heads, false) &&
            attention_box_takes(a, a.d_o, a.n_queries, a.n_heads, false) && attention_on_hopper();
 }

@@ -491,6 +491,14 @@ template <typename S, bool MASKED> struct turns_group {
 
     /* ---- dk and dv ---- */
 
+    static __device__ __forceinline__ void add4(float (&c)[4], const float4 &x)
+    {
+        c[0] += x.x;
+        c[1] += x.y;
+        c[2] += x.z;
+        c[3] += x.w;
+    }
+
     /* Stores fp32 partial sums to the scratch of a chunk. */
     __device__ __forceinline__ void put_partial(float *to, const float (&c)[S::UNITS][4],
                                                 float times) const
@@ -549,17 +557,43 @@ template <typename S, bool MASKED> struct turns_group {
         named_sync(1, GROUP * S::GROUPS);
 #pragma unroll
         for (int n = 0; n < S::UNITS; n++)
-            if (group == 0) {
-                const float4 x = room[n * GROUP];
-                c[n][0] += x.x;
-                c[n][1] += x.y;
-                c[n][2] += x.z;
-                c[n][3] += x.w;
-            }
+            if (group == 0)
+                add4(c[n], room[n * GROUP]);
     }
 
-    __device__ __forceinline__ void finish(void)
+    /* Is the block the second of its pair to end?  Then it adds the sums of the first. */
+    __device__ __forceinline__ bool join_pair(const struct turns_grid &grid)
     {
+        constexpr int threads = GROUP * S::GROUPS, block = 2 * S::UNITS * threads;
+        const turns_work &w = here->work;
+        float4 *own = grid.sums + (2 * w.pair + w.half) * (int64_t)block + threadIdx.x;
+        const float4 *other = own + (w.half ? -block : block);
+#pragma unroll
+        for (int n = 0; n < S::UNITS; n++) {
+            own[n * threads] = float4{dk[n][0], dk[n][1], dk[n][2], dk[n][3]};
+            own[(S::UNITS + n) * threads] = float4{dv[n][0], dv[n][1], dv[n][2], dv[n][3]};
+        }
+        __threadfence();
+        named_sync(1, threads);
+        if (threadIdx.x == 0)
+            here->work.n = atomicAdd(&grid.ended[w.pair], 1);
+        named_sync(1, threads);
+        if (here->work.n == 0)
+            return false;
+        __threadfence();
+#pragma unroll
+        for (int n = 0; n < S::UNITS; n++) {
+            add4(dk[n], __ldcg(&other[n * threads]));
+            add4(dv[n], __ldcg(&other[(S::UNITS + n) * threads]));
+        }
+        return true;
+    }
+
+    __device__ __forceinline__ void finish(const struct turns_grid &grid)
+    {
+        if constexpr (S::PAIRS && !MASKED)
+            if (here->work.pair >= 0 && !join_pair(grid))
+                return;
         if (!S::DQ && here->work.halves) {
             join_halves(dk);
             join_halves(dv);

@@ -2,8 +2,8 @@
 /* Attention of wide heads: the calls that it supports, their tiles, and the products of each
  * tile. */
 #include "cuda/attention/attention_wide.h"
+#include "cuda/attention/attention_workspace.h"
 #include "cuda/gemm.h"
-#include "cuda/workspace.h"
 
 /* ---- supported operands ---------------------------------------------------------------------- */
 
