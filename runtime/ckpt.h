@@ -373,7 +373,8 @@ CKPT_API ckpt_tensor ckpt_input(ckpt_tape *t, const char *name, enum ckpt_dtype 
 CKPT_API ckpt_tensor ckpt_constant(ckpt_tape *t, const char *name, enum ckpt_dtype dtype, int ndim,
                                    const int64_t *shape, const void *data);
 
-/* Makes x readable by ckpt_fetch after a step.  The rows of all micro-steps are concatenated. */
+/* Makes x readable by ckpt_fetch after a step.  The rows of all micro-steps are concatenated.  A
+ * scalar (ndim 0) stays one: the mean over the micro-steps, or of i32 their sum. */
 CKPT_API void ckpt_output(ckpt_tape *t, const char *name, ckpt_tensor x);
 
 /* Makes the gradient of the loss with respect to parameter w readable by ckpt_fetch, as fp32,

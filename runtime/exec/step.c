@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "attr.h"
+#include "ckpt_tools.h"
 #include "exec/program.h"
 #include "exec/timing.h"
 #include "optim/optimizer.h"
@@ -103,6 +104,35 @@ int ckpt_feed(ckpt_program *p, const char *name, const void *data, int64_t bytes
     return 0;
 }
 
+/* Whether an output is computed in each micro-step, and not once in the update. */
+static bool is_of_micro_steps(const ckpt_tape *t, int32_t fetch)
+{
+    for (int32_t i = 0; i < t->n_ops; i++)
+        if (t->ops.data[i].fetch == fetch)
+            return t->fetches.data[fetch].param < 0 && t->ops.data[i].phase != PHASE_UPDATE;
+    return false;
+}
+
+/* One value for those of n micro-steps, so that the shape of an output does not depend on the plan:
+ * the mean of floats, as for the loss, and the sum of integers. */
+static void join_scalars(enum ckpt_dtype dtype, const void *src, int64_t n, void *dst)
+{
+    double sum = 0;
+    for (int64_t m = 0; m < n; m++) {
+        float one = dtype == CKPT_F32 ? ((const float *)src)[m] : 0;
+        if (dtype == CKPT_BF16)
+            ckpt_from_bf16((const uint16_t *)src + m, &one, 1);
+        sum += dtype == CKPT_I32 ? (double)((const int32_t *)src)[m] : (double)one;
+    }
+    const float mean = (float)(sum / (double)n);
+    if (dtype == CKPT_I32)
+        *(int32_t *)dst = (int32_t)sum;
+    else if (dtype == CKPT_BF16)
+        ckpt_to_bf16(&mean, dst, 1);
+    else
+        *(float *)dst = mean;
+}
+
 int ckpt_fetch(ckpt_program *p, const char *name, void *dst, int64_t bytes)
 {
     NOT_NULL(NULL, p);
@@ -113,14 +143,21 @@ int ckpt_fetch(ckpt_program *p, const char *name, void *dst, int64_t bytes)
     int32_t i = program_find_fetch(p, name);
     if (i < 0)
         return error_fail(p->programs->error, CKPT_ENAME, "there is no output '%s'", name);
-    if (bytes != p->fetches[i].bytes)
+    const struct io_buffer *from = &p->fetches[i];
+    const struct ckpt_desc *d = &p->tape->tensors.data[p->tape->fetches.data[i].tensor].desc;
+    const int64_t has = d->ndim ? from->bytes : from->slice;
+    if (bytes != has)
         return error_fail(p->programs->error, CKPT_EINVAL, "output '%s' has %lld bytes, not %lld",
-                          name, (long long)p->fetches[i].bytes, (long long)bytes);
+                          name, (long long)has, (long long)bytes);
     if (!p->steps || p->submitted - p->steps == DEVICE_IN_FLIGHT)
         return error_fail(p->programs->error, CKPT_EINVAL, "output '%s': %s", name,
                           p->steps ? "two steps are under way: fetch before the second"
                                    : "no step was run yet");
-    memcpy(dst, p->fetches[i].data[slot_of(p->steps - 1)], (size_t)bytes);
+    const char *src = from->data[slot_of(p->steps - 1)];
+    if (from->bytes > has)
+        join_scalars(d->dtype, src, from->bytes / has, dst);
+    else
+        memcpy(dst, src, (size_t)bytes);
     return 0;
 }
 
@@ -140,12 +177,8 @@ int ckpt_program_desc(const ckpt_program *p, const char *name, struct ckpt_desc 
              .data[in ? p->tape->feeds.data[i].tensor : p->tape->fetches.data[i].tensor];
     *desc = v->desc;
     desc->offset = 0;
-    const struct io_buffer *buffer = p->feeds ? (in ? &p->feeds[i] : &p->fetches[i]) : NULL;
-    int64_t times = buffer ? buffer->bytes / buffer->slice : p->tape->n_micro;
-    if (!desc->ndim && times > 1)
-        desc->shape[desc->ndim++] = 1;
-    if (desc->ndim)
-        desc->shape[0] *= times;
+    if (desc->ndim && (in || is_of_micro_steps(p->tape, i)))
+        desc->shape[0] *= p->tape->n_micro;
     desc_dense(desc);
     return 0;
 }

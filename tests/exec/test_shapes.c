@@ -616,6 +616,54 @@ static void test_draws(void **state)
     }
 }
 
+/* ---- scalars --------------------------------------------------------------------------------- */
+
+static const float twelve[12] = {1, 2, 3, -1, 0.5f, 2, 0, 0, 1, 3, -2, 1};
+
+static ckpt_tensor scalars(ckpt_tape *t, int64_t batch, void *user)
+{
+    ckpt_tensor x = ckpt_input(t, "x", CKPT_F32, 2, (int64_t[]){batch, 3});
+    ckpt_tensor mean = ckpt_reshape(t, ckpt_mean(t, x, CKPT_ALL_AXES), 0, NULL);
+    ckpt_tensor above = ckpt_cast(t, ckpt_gt(t, x, ckpt_affine(t, x, 0, 0)), CKPT_F32);
+    (void)user;
+    above = ckpt_reshape(t, ckpt_sum(t, above, CKPT_ALL_AXES), 0, NULL);
+    ckpt_output(t, "mean", mean);
+    ckpt_output(t, "half", ckpt_cast(t, ckpt_affine(t, mean, 0, 1.5f), CKPT_BF16));
+    ckpt_output(t, "above", ckpt_cast(t, above, CKPT_I32));
+    return mean;
+}
+
+/* A scalar output is one value, whatever the number of micro-steps. */
+static void test_scalars(void **state)
+{
+    (void)state;
+    for (int64_t micro = 1; micro <= 4; micro *= 2) {
+        struct ckpt_options o = CKPT_OPTIONS_INIT;
+        struct ckpt_desc d;
+        ckpt_program *p;
+        float mean, both[2];
+        uint16_t half;
+        int32_t above;
+        ckpt *c;
+        o.device = "cpu";
+        o.micro_batch = micro;
+        assert_int_equal(ckpt_open(&c, &o), 0);
+        assert_int_equal(ckpt_compile(c, scalars, NULL, NULL, 4, &p), 0);
+        assert_int_equal(ckpt_feed(p, "x", twelve, sizeof twelve), 0);
+        assert_int_equal(ckpt_step(p, NULL), 0);
+        assert_int_equal(ckpt_fetch(p, "mean", both, sizeof both), CKPT_EINVAL);
+        assert_int_equal(ckpt_fetch(p, "mean", &mean, sizeof mean), 0);
+        assert_int_equal(ckpt_fetch(p, "half", &half, sizeof half), 0);
+        assert_int_equal(ckpt_fetch(p, "above", &above, sizeof above), 0);
+        assert_true(fabsf(mean - 10.5f / 12) < 1e-6f);
+        assert_int_equal(half, 0x3fc0);
+        assert_int_equal(above, 8);
+        assert_int_equal(ckpt_program_desc(p, "mean", &d), 0);
+        assert_int_equal(d.ndim, 0);
+        ckpt_close(c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -624,7 +672,7 @@ int main(void)
         cmocka_unit_test(test_state_on_host), cmocka_unit_test(test_shared_room),
         cmocka_unit_test(test_alone),         cmocka_unit_test(test_two_under_way),
         cmocka_unit_test(test_failure),       cmocka_unit_test(test_common_addresses),
-        cmocka_unit_test(test_draws),
+        cmocka_unit_test(test_draws),         cmocka_unit_test(test_scalars),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
